@@ -1,0 +1,1 @@
+"""Backends turn Kernels into running code: `llvm` (native), `numba` (CPU oracle and CUDA)."""

@@ -1,0 +1,1 @@
+"""Native code through llvmlite: text IR, schedules, emitters, thread pool and engine."""

@@ -1,0 +1,1 @@
+"""The two intermediate representations: `program` (typed equations) and `kernel` (loop nests)."""

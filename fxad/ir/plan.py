@@ -1,0 +1,140 @@
+"""Plan: what runs when, and where every byte lives. Built before anything runs.
+
+A plan is a tree of steps over numbered slots; an executor walks it (natively for LLVM, in Python
+for the oracle backends). Storage of a slot: an argument, a constant, a result buffer, a place in
+the arena, or a view that a loop moves along another slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fxad.core.types import ArrayType
+from fxad.ir.kernel import Kernel
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Slot:
+    """One piece of storage.
+
+    place: "argument" (number = index into the call's flat arguments), "constant" (index into
+    Plan.constants), "result" (index into the results; allocated by the executor, 64-byte
+    aligned), "arena" (offset = byte offset, multiple of 64), "view" (pointer set by a loop).
+    """
+
+    id: int
+    type: ArrayType
+    place: str
+    number: int = 0
+    offset: int = 0
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Run:
+    """Run a kernel on slots (in the order of kernel.buffers) and scalar values."""
+
+    kernel: Kernel
+    slots: tuple[Slot, ...]
+    scalars: tuple[bool | int | float | complex, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Copy:
+    """Copy all bytes of src into dst (same type)."""
+
+    dst: Slot
+    src: Slot
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class View:
+    """At iteration i, `slot` points at element block i of `base` (leading axis)."""
+
+    slot: Slot
+    base: Slot
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Loop:
+    """Run `body` `trips` times; iteration i is trips-1-i if `reverse`.
+
+    Before each iteration every view is moved. After each iteration every pair of `swaps`
+    exchanges the storage the two slots point at (carried state and its successor), and slots
+    stay exchanged after the loop.
+    """
+
+    trips: int
+    reverse: bool
+    views: tuple[View, ...]
+    body: tuple[Step, ...]
+    swaps: tuple[tuple[Slot, Slot], ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class While:
+    """Run `cond`; while the bool at `predicate` is true run `body`, swap, run `cond` again."""
+
+    cond: tuple[Step, ...]
+    predicate: Slot
+    body: tuple[Step, ...]
+    swaps: tuple[tuple[Slot, Slot], ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Branch:
+    """Run branches[clamp(index, 0, n-1)]; the slot holds one i32 or bool."""
+
+    index: Slot
+    branches: tuple[tuple[Step, ...], ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Host:
+    """Call a Python function: function(*input arrays) -> sequence of output arrays.
+
+    Inputs are read-only NumPy views of the slots; outputs are checked and copied into theirs.
+    """
+
+    function: Callable[..., object]
+    inputs: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
+    name: str = "host"
+
+
+Step = Run | Copy | Loop | While | Branch | Host
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Plan:
+    """Steps, their slots, and the arena's size.
+
+    constants: arrays baked into the plan (small lookup tables; captured arrays are arguments).
+    results: for every result of the program, the slot that holds it when the steps have run (a
+    result slot, or an argument or constant slot that is passed through and must be copied by the
+    executor). donated: result number -> argument number whose storage it took over.
+    """
+
+    slots: tuple[Slot, ...]
+    steps: tuple[Step, ...]
+    constants: tuple[object, ...]
+    results: tuple[Slot, ...]
+    arena_bytes: int
+    donated: dict[int, int]
+
+
+def walk(steps: tuple[Step, ...]):
+    """Every step, loop and branch bodies included, in program order."""
+    for step in steps:
+        yield step
+        match step:
+            case Loop():
+                yield from walk(step.body)
+            case While():
+                yield from walk(step.cond)
+                yield from walk(step.body)
+            case Branch():
+                for branch in step.branches:
+                    yield from walk(branch)
+            case _:
+                pass
