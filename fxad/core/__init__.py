@@ -1,0 +1,1 @@
+"""Level 0: dtypes, promotion, types, pytrees, errors and configuration. Imports nothing of ours."""

@@ -1,0 +1,278 @@
+"""Element types: plain `numpy.dtype` objects, with ml_dtypes' bfloat16 and 8-bit floats.
+
+>>> short_name(bfloat16), from_short_name("i32") == int32
+('bf16', True)
+>>> canonicalize(np.float64, explicit=True)  # an explicit dtype always wins
+dtype('float64')
+>>> canonicalize(float, explicit=True)  # a Python type names a kind, not a width
+dtype('float32')
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import warnings
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from fxad.core.errors import NarrowingWarning, TypeMismatch
+
+bool_ = np.dtype(np.bool_)
+int8, int16, int32, int64 = map(np.dtype, (np.int8, np.int16, np.int32, np.int64))
+uint8, uint16, uint32, uint64 = map(np.dtype, (np.uint8, np.uint16, np.uint32, np.uint64))
+float16, float32, float64 = map(np.dtype, (np.float16, np.float32, np.float64))
+bfloat16 = np.dtype(ml_dtypes.bfloat16)
+float8_e4m3fn = np.dtype(ml_dtypes.float8_e4m3fn)
+float8_e5m2 = np.dtype(ml_dtypes.float8_e5m2)
+complex64, complex128 = map(np.dtype, (np.complex64, np.complex128))
+
+_SHORT: dict[np.dtype, str] = {
+    bool_: "bool",
+    int8: "i8",
+    int16: "i16",
+    int32: "i32",
+    int64: "i64",
+    uint8: "u8",
+    uint16: "u16",
+    uint32: "u32",
+    uint64: "u64",
+    float8_e4m3fn: "f8e4m3fn",
+    float8_e5m2: "f8e5m2",
+    float16: "f16",
+    bfloat16: "bf16",
+    float32: "f32",
+    float64: "f64",
+    complex64: "c64",
+    complex128: "c128",
+}
+_FROM_SHORT = {short: dtype for dtype, short in _SHORT.items()}
+
+all_dtypes: tuple[np.dtype, ...] = tuple(_SHORT)
+_SIGNED = frozenset({int8, int16, int32, int64})
+_INTEGER = _SIGNED | {uint8, uint16, uint32, uint64}
+_FLOAT8 = frozenset({float8_e4m3fn, float8_e5m2})
+_FLOAT = _FLOAT8 | {float16, bfloat16, float32, float64}
+_COMPLEX = frozenset({complex64, complex128})
+_INEXACT = _FLOAT | _COMPLEX
+_NARROW = {int64: int32, uint64: uint32, float64: float32, complex128: complex64}
+
+
+def short_name(dtype: np.dtype) -> str:
+    """The name printed in IR text: `f32`, `bf16`, `i32`, `u8`, `bool`, `c64`, `f8e4m3fn`..."""
+    try:
+        return _SHORT[dtype]
+    except KeyError:
+        raise _unsupported(dtype) from None
+
+
+def from_short_name(name: str) -> np.dtype:
+    """The inverse of `short_name`. (NumPy's own codes differ: its `i8` has 8 bytes, ours 8 bits.)"""
+    try:
+        return _FROM_SHORT[name]
+    except KeyError:
+        raise TypeMismatch(
+            f"unknown dtype name {name!r}; known: {', '.join(_FROM_SHORT)}"
+        ) from None
+
+
+def is_bool(dtype: np.dtype) -> bool:
+    return dtype == bool_
+
+
+def is_integer(dtype: np.dtype) -> bool:
+    """Signed or unsigned integer; bool is not an integer."""
+    return dtype in _INTEGER
+
+
+def is_signed(dtype: np.dtype) -> bool:
+    """Can it hold -1: signed integers, floats and complex."""
+    return dtype in _SIGNED or dtype in _INEXACT
+
+
+def is_float(dtype: np.dtype) -> bool:
+    """Real floating point, 8-bit floats and bfloat16 included."""
+    return dtype in _FLOAT
+
+
+def is_float8(dtype: np.dtype) -> bool:
+    return dtype in _FLOAT8
+
+
+def is_complex(dtype: np.dtype) -> bool:
+    return dtype in _COMPLEX
+
+
+def is_inexact(dtype: np.dtype) -> bool:
+    """Float or complex."""
+    return dtype in _INEXACT
+
+
+is_differentiable = is_inexact
+
+
+def finfo(dtype: np.dtype) -> Any:
+    """Machine limits of a float dtype, or of the parts of a complex one (`eps`, `max`, `bits`...)."""
+    if dtype not in _INEXACT:
+        raise TypeMismatch(f"finfo needs a float or complex dtype, got {dtype}; try iinfo")
+    return ml_dtypes.finfo(real_of(dtype))
+
+
+def iinfo(dtype: np.dtype) -> Any:
+    """Range of an integer dtype (`min`, `max`, `bits`)."""
+    if dtype not in _INTEGER:
+        raise TypeMismatch(f"iinfo needs an integer dtype, got {dtype}; try finfo")
+    return np.iinfo(dtype)
+
+
+def real_of(dtype: np.dtype) -> np.dtype:
+    """The dtype of `x.real`: the part of a complex dtype, any other dtype unchanged."""
+    if dtype == complex64:
+        return float32
+    return float64 if dtype == complex128 else dtype
+
+
+def complex_of(dtype: np.dtype) -> np.dtype:
+    """The complex dtype that holds `dtype` as a part: complex128 for float64, else complex64.
+
+    Integers and bools give the default complex dtype.
+    """
+    if dtype in _COMPLEX:
+        return dtype
+    if dtype not in _FLOAT:
+        return default_complex()
+    return complex128 if dtype == float64 else complex64
+
+
+# Defaults and x64
+
+
+class _X64(threading.local):
+    on = False
+
+
+_x64 = _X64()
+
+
+class enable_x64:  # noqa: N801 - reads as a function
+    """Let defaults and implicit inputs be 64-bit in this thread.
+
+    Takes effect at once; used in a `with` statement, the old setting returns at its end.
+
+    >>> with enable_x64():
+    ...     default_float()
+    dtype('float64')
+    """
+
+    def __init__(self, on: bool = True) -> None:
+        self._before = _x64.on
+        _x64.on = bool(on)
+        self._on = bool(on)
+
+    def __enter__(self) -> enable_x64:
+        _x64.on = self._on
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _x64.on = self._before
+
+
+def x64_enabled() -> bool:
+    """Whether this thread is inside `enable_x64`. Part of every compiled function's cache key."""
+    return _x64.on
+
+
+def default_float() -> np.dtype:
+    """float32, or float64 under x64."""
+    return float64 if _x64.on else float32
+
+
+def default_int() -> np.dtype:
+    """int32, or int64 under x64."""
+    return int64 if _x64.on else int32
+
+
+def default_complex() -> np.dtype:
+    """complex64, or complex128 under x64."""
+    return complex128 if _x64.on else complex64
+
+
+def inexact_for(dtype: np.dtype) -> np.dtype:
+    """The dtype in which `sin` of a `dtype` array is computed: itself, or the default float."""
+    return dtype if dtype in _INEXACT else default_float()
+
+
+_KINDS = {
+    float: default_float,
+    "float": default_float,
+    int: default_int,
+    "int": default_int,
+    complex: default_complex,
+    "complex": default_complex,
+}
+
+
+def canonicalize(dtype_like: Any, *, explicit: bool) -> np.dtype:
+    """The dtype meant by anything NumPy accepts as one, in native byte order.
+
+    `explicit` says that the user wrote the dtype: then it wins, 64-bit included. Otherwise it
+    came with an input: 64-bit becomes 32-bit, with one warning per process, unless x64 is on.
+    Python's `float`, `int` and `complex` name a kind and give the default dtype of that kind.
+
+    Raises TypeMismatch (a TypeError) for dtypes without an fxad counterpart (object, str...).
+    """
+    if type(dtype_like) in (type, str) and dtype_like in _KINDS:
+        return _KINDS[dtype_like]()
+    dtype = dtype_like if isinstance(dtype_like, np.dtype) else _numpy_dtype(dtype_like)
+    if dtype not in _SHORT:
+        dtype = dtype.newbyteorder("=")
+        if dtype not in _SHORT:
+            raise _unsupported(dtype)
+    if explicit or _x64.on or dtype not in _NARROW:
+        return dtype
+    _warn_narrowing(dtype)
+    return _NARROW[dtype]
+
+
+def _numpy_dtype(dtype_like: Any) -> np.dtype:
+    if dtype_like is None:  # NumPy reads None as float64: a default nobody asked for
+        raise TypeMismatch("expected a dtype, got None")
+    try:
+        return np.dtype(dtype_like)
+    except TypeError as error:
+        raise TypeMismatch(f"{dtype_like!r} is not a dtype; try a name like 'float32'") from error
+
+
+def _unsupported(dtype: Any) -> TypeMismatch:
+    names = ", ".join(str(d) for d in all_dtypes)
+    return TypeMismatch(f"dtype {dtype} is not supported; supported: {names}")
+
+
+_warned = threading.Event()
+
+
+def _warn_narrowing(dtype: np.dtype) -> None:
+    if _warned.is_set():
+        return
+    _warned.set()
+    warnings.warn(
+        f"a {dtype} input becomes {_NARROW[dtype]}, since 64-bit is off by default. To keep it, "
+        f"give an explicit dtype or work under fxad.enable_x64(); to silence this, convert the "
+        f"input to {_NARROW[dtype]} first. (Said once per process.)",
+        NarrowingWarning,
+        stacklevel=_user_stacklevel(),
+    )
+
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def _user_stacklevel() -> int:
+    """The `stacklevel` with which `_warn_narrowing` blames the first frame outside fxad."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    return level

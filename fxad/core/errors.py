@@ -1,0 +1,84 @@
+"""Every exception and warning of fxad. All take one message.
+
+>>> raise ShapeError("add: shapes f32[3] and f32[4] differ" + at("train.py:12"))
+Traceback (most recent call last):
+...
+fxad.core.errors.ShapeError: add: shapes f32[3] and f32[4] differ (train.py:12)
+
+A good message says what was wrong, what was seen and what to try.
+"""
+
+from __future__ import annotations
+
+
+def at(where: str) -> str:
+    """Format a source location for the end of a message: ` (file:line)`, or nothing if unknown."""
+    return f" ({where})" if where else ""
+
+
+class FxadError(Exception):
+    """Base of every error fxad raises on purpose, except Python's own (TypeError, IndexError...)."""
+
+
+class TraceError(FxadError, TypeError):
+    """Something was asked of a traced value that only a concrete value can answer."""
+
+
+class ConcretizationError(TraceError):
+    """Python tried to turn a traced value into a bool, int, float, index or NumPy array.
+
+    Usual cause: `if x > 0:` or `while err > tol:` inside `jit`, or `np.sin(x)` on a tracer.
+    """
+
+    @classmethod
+    def during(cls, action: str, seen: str, where: str = "") -> ConcretizationError:
+        """Build the standard message.
+
+        `action` is what Python asked for ("bool()", "int()"), `seen` describes the traced value
+        ("f32[3]"), `where` is the user's line.
+        """
+        return cls(
+            f"{action} needs a concrete value, but got the traced value {seen}{at(where)}. "
+            "While tracing, only the shape and dtype are known. "
+            "For a branch use fxad.lax.cond or fxad.numpy.where; for a loop use "
+            "fxad.lax.while_loop, fxad.lax.scan or fxad.lax.fori_loop; to branch on an argument "
+            "of a jitted function in Python, mark it in static_argnums or static_argnames."
+        )
+
+
+class LeakedTracerError(TraceError):
+    """A traced value was used after the function that was being traced had returned.
+
+    Usual cause: a traced value stored in a global, an attribute or a list. Return it instead.
+    """
+
+
+class TypeMismatch(FxadError, TypeError):
+    """Dtypes or value types that do not go together (also raised for promotions that lose sense)."""
+
+
+class ShapeError(FxadError, ValueError, TypeError):
+    """Shapes, ranks or axes that do not go together.
+
+    Both a ValueError (what NumPy raises) and a TypeError (what JAX raises for the same mistake).
+    """
+
+
+class TreeError(FxadError, ValueError):
+    """Two pytrees differ in structure, or a pytree is malformed."""
+
+
+class DonatedError(FxadError, RuntimeError):
+    """An array was used after its memory had been donated to a compiled function."""
+
+
+class CheckError(FxadError):
+    """The IR checker found a Program, Kernel or Plan that breaks its own rules."""
+
+
+class NumericsError(FxadError, ArithmeticError):
+    """A debug mode found a NaN, an infinity or an index out of bounds."""
+
+
+class NarrowingWarning(UserWarning):
+    """A 64-bit input became 32-bit because x64 is off. Given once per process."""
