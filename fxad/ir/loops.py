@@ -1,0 +1,140 @@
+"""How an op's loop body is described to the lowering: the answers of an op's `loops` rule.
+
+`loops(types, **params)` looks at the operands' types and parameters and returns one of these
+records; `fxad.lower` turns them into Kernels. Operands are numbered from 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fxad.ir.kernel import Expr, Index
+
+Point = tuple[Index, ...]  # one index per axis
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Pointwise:
+    """out[i] = value(x0[i], x1[i], ...): operands have the output's shape or rank 0."""
+
+    value: Callable[..., Expr]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class View:
+    """out[i] = x[source(i)]; where guard(i) is false, operand 1 (a scalar) instead.
+
+    Costs nothing: the reader's index is rewritten.
+    """
+
+    source: Callable[[Point], Point]
+    guard: Callable[[Point], Expr | None] | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Generate:
+    """out[i] = value(i): no array operands (iota)."""
+
+    value: Callable[[Point], Expr]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Indexed:
+    """out[i] = value(i, read) with read(operand, point, guard=None, fill=None) -> Expr.
+
+    For gathers, concatenation, dynamic slices: any operand may be read at any index.
+    """
+
+    value: Callable[[Point, Callable[..., Expr]], Expr]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Reduction:
+    """Combine operand 0 along `axes` with a monoid of ir.kernel (argmin/argmax: index result)."""
+
+    monoid: str
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Contraction:
+    """Matrix product of operands 0 and 1: out axes = batch, then free axes of each.
+
+    contract and batch: ((axes of operand 0), (axes of operand 1)).
+    """
+
+    contract: tuple[tuple[int, ...], tuple[int, ...]]
+    batch: tuple[tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Cumulative:
+    """Running combination of operand 0 along `axis`."""
+
+    monoid: str
+    axis: int
+    reverse: bool = False
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Sorting:
+    """Stable sort of all operands along `axis` by the first `keys` of them."""
+
+    axis: int
+    keys: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Scattering:
+    """out = operand 0, then for points of `loop` in order and of `window` in any order:
+    out[target] = out[target] monoid read(update).
+
+    The update operand's axes are enumerated by (parallel, serial): indices along `parallel`
+    axes of the update never hit the same element. `target(point, read)` gives the output's
+    point and a guard (or None) for an update's point.
+    """
+
+    monoid: str
+    update: int
+    serial: tuple[int, ...]
+    target: Callable[[Point, Callable[..., Expr]], tuple[Point, Expr | None]]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Structured:
+    """Control flow or a call: lowered by name in `fxad.lower.control`."""
+
+    kind: str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class HostCall:
+    """Computed by a Python function on NumPy arrays in the middle of the plan."""
+
+    function: Callable[..., object]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Alias:
+    """The output is operand 0 itself (barriers, names): no code."""
+
+    operand: int = 0
+
+
+Loops = (
+    Pointwise
+    | View
+    | Generate
+    | Indexed
+    | Reduction
+    | Contraction
+    | Cumulative
+    | Sorting
+    | Scattering
+    | Structured
+    | HostCall
+    | Alias
+)
+
+Rule = Callable[..., Loops | Sequence[Loops]]

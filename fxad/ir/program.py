@@ -1,0 +1,254 @@
+"""Program: a typed, immutable list of equations - what tracing records and transforms rewrite.
+
+    program f(a: f32[3]) {
+      b: f32[3] = exp(a)
+      c: f32[] = sum(b; axes=(0,))
+      return c
+    }
+
+`ops` records live in one table, `OPS`, filled by `fxad.ops.base.define`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from fxad.core.types import ArrayType, TapeType
+
+Type = ArrayType | TapeType
+
+
+class Var:
+    """A value defined once, by an input or an equation. Compared by identity."""
+
+    __slots__ = ("type",)
+
+    def __init__(self, type: Type) -> None:
+        self.type = type
+
+    def __repr__(self) -> str:
+        return f"Var({self.type})"
+
+
+class Lit:
+    """A number written into the program, of rank 0; combines with any shape in elementwise ops."""
+
+    __slots__ = ("type", "value")
+
+    def __init__(self, value: bool | int | float | complex, dtype: np.dtype) -> None:
+        self.value = value
+        self.type = ArrayType(dtype, ())
+
+    def key(self) -> tuple:
+        """Equal keys mean equal bits (0.0 and -0.0 differ, NaN equals NaN)."""
+        return (repr(self.value), self.type.dtype)
+
+    def __repr__(self) -> str:
+        return f"Lit({self.value}: {self.type})"
+
+
+Atom = Var | Lit
+
+
+class Symbol:
+    """A named Python callable carried as an equation's parameter, printed as @name."""
+
+    __slots__ = ("name", "value")
+
+    def __init__(self, name: str, value: Callable[..., Any]) -> None:
+        self.name = name
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"@{self.name}"
+
+
+class Op:
+    """Everything the system knows about one operation; `fxad.ops.base` documents each rule."""
+
+    __slots__ = (
+        "batch",
+        "decompose",
+        "differentiable",
+        "doc",
+        "effects",
+        "exact",
+        "higher",
+        "jvp",
+        "loops",
+        "name",
+        "numpy",
+        "samples",
+        "split",
+        "transpose",
+        "type",
+        "ulp",
+    )
+
+    def __init__(self, name: str, **rules: Any) -> None:
+        self.name = name
+        for rule in Op.__slots__:
+            if rule != "name":
+                setattr(self, rule, rules.get(rule))
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+
+OPS: dict[str, Op] = {}
+
+
+class Eqn:
+    """outputs = op(inputs; params). `where` is the user's file:line. Treat params as frozen.
+
+    `tag` marks equations of a checkpoint region (region number, policy); None elsewhere.
+    """
+
+    __slots__ = ("inputs", "op", "outputs", "params", "tag", "where")
+
+    def __init__(
+        self,
+        op: Op,
+        inputs: tuple[Atom, ...],
+        params: Mapping[str, Any],
+        outputs: tuple[Var, ...],
+        where: str = "",
+        tag: object = None,
+    ) -> None:
+        self.op = op
+        self.inputs = inputs
+        self.params = params
+        self.outputs = outputs
+        self.where = where
+        self.tag = tag
+
+    def with_inputs(self, inputs: tuple[Atom, ...]) -> Eqn:
+        return Eqn(self.op, inputs, self.params, self.outputs, self.where, self.tag)
+
+    @property
+    def effects(self) -> frozenset[str]:
+        declared = self.op.effects
+        if callable(declared):
+            return declared(**self.params)
+        return declared or _PURE
+
+    def __repr__(self) -> str:
+        return f"<{self.op.name} {self.where}>"
+
+
+_PURE: frozenset[str] = frozenset()
+
+
+class Program:
+    """inputs and consts (captured values) to outputs through equations.
+
+    `consts` are inputs whose values were captured from around the traced function; whoever holds
+    the Program holds their values beside it. Sub-programs in parameters never have consts.
+    """
+
+    __slots__ = ("__weakref__", "_effects", "_key", "consts", "eqns", "inputs", "name", "outputs")
+
+    def __init__(
+        self,
+        inputs: Iterable[Var],
+        eqns: Iterable[Eqn],
+        outputs: Iterable[Atom],
+        name: str = "f",
+        consts: Iterable[Var] = (),
+    ) -> None:
+        self.name = name
+        self.inputs = tuple(inputs)
+        self.consts = tuple(consts)
+        self.eqns = tuple(eqns)
+        self.outputs = tuple(outputs)
+        self._key: tuple | None = None
+        self._effects: frozenset[str] | None = None
+
+    @property
+    def in_types(self) -> tuple[Type, ...]:
+        return tuple(v.type for v in self.inputs)
+
+    @property
+    def out_types(self) -> tuple[Type, ...]:
+        return tuple(a.type for a in self.outputs)
+
+    @property
+    def effects(self) -> frozenset[str]:
+        """Effects of all equations, sub-programs included."""
+        if self._effects is None:
+            self._effects = _PURE.union(*(e.effects for e in self.eqns))
+        return self._effects
+
+    def closed(self) -> Program:
+        """The same program with its consts as leading inputs."""
+        if not self.consts:
+            return self
+        return Program(self.consts + self.inputs, self.eqns, self.outputs, self.name)
+
+    def key(self) -> tuple:
+        """Structural identity: equal for alpha-equal programs; ignores names and locations."""
+        if self._key is None:
+            number: dict[Var, int] = {}
+            for v in (*self.consts, *self.inputs):
+                number[v] = len(number)
+
+            def ref(a: Atom) -> object:
+                return number[a] if isinstance(a, Var) else a.key()
+
+            rows: list[tuple] = [(len(self.consts), tuple(v.type for v in number))]
+            for e in self.eqns:
+                ins = tuple(ref(a) for a in e.inputs)
+                params = tuple((k, param_key(e.params[k])) for k in sorted(e.params))
+                rows.append((e.op.name, ins, params, tuple(v.type for v in e.outputs)))
+                for v in e.outputs:
+                    number[v] = len(number)
+            rows.append(tuple(ref(a) for a in self.outputs))
+            self._key = tuple(rows)
+        return self._key
+
+    def __str__(self) -> str:
+        return _printer(self)
+
+    __repr__ = __str__
+
+
+def _unprintable(program: Program) -> str:
+    return f"<program {program.name}: {len(program.eqns)} equations>"
+
+
+_printer: Callable[[Program], str] = _unprintable
+
+
+def set_printer(printer: Callable[[Program], str]) -> None:
+    """Install what `str(program)` does (done once, by `fxad.ir.text`)."""
+    global _printer
+    _printer = printer
+
+
+def param_key(value: Any) -> object:
+    """Hashable identity of an equation's parameter."""
+    if isinstance(value, Program):
+        return value.key()
+    if isinstance(value, tuple):
+        return tuple(param_key(v) for v in value)
+    if isinstance(value, float):
+        return ("float", value.hex())
+    if isinstance(value, bool):
+        return ("bool", value)
+    if isinstance(value, Symbol):
+        return ("symbol", id(value.value))
+    return value
+
+
+def subprograms(eqn: Eqn) -> Iterator[tuple[str, Program]]:
+    """Programs among an equation's parameters, with the parameter's name."""
+    for name, value in eqn.params.items():
+        if isinstance(value, Program):
+            yield name, value
+        elif isinstance(value, tuple):
+            for item in value:
+                if isinstance(item, Program):
+                    yield name, item

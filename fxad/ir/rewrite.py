@@ -1,0 +1,147 @@
+"""Small rewrites of Programs that everything above leans on: dce, evaluate, substitute, rebuild."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fxad.ir.program import Atom, Eqn, Lit, Program, Var
+
+
+def dce(program: Program, keep: Sequence[bool] | None = None) -> Program:
+    """Drop equations whose results nobody reads; effects stay.
+
+    before   b = exp(a); c = sin(a); return c
+    after    c = sin(a); return c
+
+    `keep` says which outputs are wanted (all by default).
+    """
+    outputs = program.outputs
+    if keep is not None:
+        outputs = tuple(o for o, wanted in zip(outputs, keep, strict=True) if wanted)
+    live: set[Atom] = {a for a in outputs if isinstance(a, Var)}
+    kept: list[Eqn] = []
+    for eqn in reversed(program.eqns):
+        if not eqn.effects and live.isdisjoint(eqn.outputs):
+            continue
+        kept.append(eqn)
+        live.update(a for a in eqn.inputs if isinstance(a, Var))
+    kept.reverse()
+    if len(kept) == len(program.eqns) and len(outputs) == len(program.outputs):
+        return program
+    return Program(program.inputs, kept, outputs, program.name, program.consts)
+
+
+def used_inputs(program: Program) -> tuple[bool, ...]:
+    """Which inputs any equation or output reads."""
+    read: set[Atom] = {a for a in program.outputs if isinstance(a, Var)}
+    for eqn in program.eqns:
+        read.update(a for a in eqn.inputs if isinstance(a, Var))
+    return tuple(v in read for v in program.inputs)
+
+
+def evaluate(program: Program, args: Sequence[Any], consts: Sequence[Any] = ()) -> list[Any]:
+    """Run a Program on NumPy arrays, one equation after another: the oracle.
+
+    Equations run through each op's NumPy reference, which for ops holding sub-programs calls
+    this function again. Results are NumPy arrays of exactly the declared types.
+    """
+    env: dict[Atom, Any] = dict(zip(program.consts, consts, strict=True))
+    env.update(zip(program.inputs, args, strict=True))
+
+    def read(atom: Atom) -> Any:
+        if isinstance(atom, Var):
+            return env[atom]
+        return np.asarray(atom.value, atom.type.dtype)
+
+    last = last_uses(program)
+    with np.errstate(all="ignore"):
+        for eqn in program.eqns:
+            results = eqn.op.numpy(*map(read, eqn.inputs), **eqn.params)
+            if len(eqn.outputs) == 1 and not isinstance(results, tuple):
+                results = (results,)
+            for var, value in zip(eqn.outputs, results, strict=True):
+                env[var] = value
+            for var in last.get(eqn, ()):
+                del env[var]
+    return [read(a) for a in program.outputs]
+
+
+def last_uses(program: Program) -> dict[Eqn, list[Var]]:
+    """For each equation the values it is the last to touch (outputs never read included)."""
+    seen: set[Atom] = {a for a in program.outputs if isinstance(a, Var)}
+    last: dict[Eqn, list[Var]] = {}
+    for eqn in reversed(program.eqns):
+        dying: dict[Var, None] = {}
+        for atom in (*eqn.outputs, *eqn.inputs):
+            if isinstance(atom, Var) and atom not in seen:
+                seen.add(atom)
+                dying[atom] = None
+        if dying:
+            last[eqn] = list(dying)
+    return last
+
+
+def substitute(program: Program, replace: Mapping[Var, Atom]) -> Program:
+    """The program with every read of a variable replaced (definitions stay)."""
+
+    def swap(atom: Atom) -> Atom:
+        return replace.get(atom, atom) if isinstance(atom, Var) else atom
+
+    eqns = [e.with_inputs(tuple(map(swap, e.inputs))) for e in program.eqns]
+    outputs = tuple(map(swap, program.outputs))
+    return Program(program.inputs, eqns, outputs, program.name, program.consts)
+
+
+def rebuild(
+    program: Program, rewrite: Callable[[Eqn, tuple[Atom, ...]], Sequence[Atom] | None]
+) -> Program:
+    """Walk the equations in order; `rewrite(eqn, inputs)` may answer replacement atoms.
+
+    Where it answers None the equation is kept (with its inputs replaced). The workhorse of
+    passes that remove equations: cse, fold, algebra.
+    """
+    env: dict[Atom, Atom] = {}
+    kept: list[Eqn] = []
+    for eqn in program.eqns:
+        inputs = tuple(env.get(a, a) if isinstance(a, Var) else a for a in eqn.inputs)
+        answer = rewrite(eqn, inputs)
+        if answer is None:
+            changed = any(a is not b for a, b in zip(inputs, eqn.inputs, strict=True))
+            kept.append(eqn.with_inputs(inputs) if changed else eqn)
+        else:
+            env.update(zip(eqn.outputs, answer, strict=True))
+    outputs = tuple(env.get(a, a) if isinstance(a, Var) else a for a in program.outputs)
+    return Program(program.inputs, kept, outputs, program.name, program.consts)
+
+
+def inline_into(
+    program: Program, args: Sequence[Atom], where: str = ""
+) -> tuple[list[Eqn], tuple[Atom, ...]]:
+    """Fresh copies of the program's equations with `args` for its inputs (consts first)."""
+    env: dict[Atom, Atom] = dict(zip((*program.consts, *program.inputs), args, strict=True))
+
+    def read(atom: Atom) -> Atom:
+        return env[atom] if isinstance(atom, Var) else atom
+
+    eqns = []
+    for eqn in program.eqns:
+        outputs = tuple(Var(v.type) for v in eqn.outputs)
+        inputs = tuple(map(read, eqn.inputs))
+        eqns.append(Eqn(eqn.op, inputs, eqn.params, outputs, eqn.where or where, eqn.tag))
+        env.update(zip(eqn.outputs, outputs, strict=True))
+    return eqns, tuple(map(read, program.outputs))
+
+
+def literal(value: Any, dtype: np.dtype) -> Lit:
+    """A Lit whose value is a plain Python number of the dtype's kind."""
+    kind = dtype.kind
+    if kind == "b":
+        return Lit(bool(value), dtype)
+    if kind in "iu":
+        return Lit(int(value), dtype)
+    if kind == "c":
+        return Lit(complex(value), dtype)
+    return Lit(float(value), dtype)

@@ -1,0 +1,1 @@
+"""Operations: one record per op, holding everything the system knows about it."""

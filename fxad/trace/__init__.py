@@ -1,0 +1,1 @@
+"""Recording: arrays, tracers, levels and staging of Python functions into Programs."""

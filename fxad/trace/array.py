@@ -1,0 +1,152 @@
+"""Array: what users hold. Concrete arrays wrap NumPy memory; tracers stand for values to come.
+
+`fxad.numpy` installs the operators and methods on `Array`, so both kinds share them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fxad.core.errors import DonatedError
+from fxad.core.types import ArrayType
+
+
+class Array:
+    """An immutable n-dimensional array: concrete, or traced (`fxad.trace.tracer.Tracer`).
+
+    NumPy's binary operators defer to ours (`__array_priority__`, no `__array_ufunc__`).
+    """
+
+    __slots__ = ("__weakref__", "type", "weak")
+    __array_priority__ = 1000
+    type: ArrayType
+    weak: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Element type."""
+        return self.type.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.type.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.type.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self.type.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.type.dtype.itemsize
+
+    def __len__(self) -> int:
+        if not self.type.shape:
+            raise TypeError("len() of a 0-d array")
+        return self.type.shape[0]
+
+
+class Concrete(Array):
+    """An Array whose elements exist: a NumPy array that nobody else writes to."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: np.ndarray, weak: bool = False) -> None:
+        self._data: np.ndarray | None = data
+        self.type = ArrayType(data.dtype, data.shape)
+        self.weak = weak
+
+    @property
+    def data(self) -> np.ndarray:
+        """The memory itself (treat as read-only). Raises DonatedError after donation."""
+        data = self._data
+        if data is None:
+            raise DonatedError(
+                f"this array {self.type} was donated to a compiled function and its memory is "
+                "reused; keep using the function's result, or drop donate_argnums"
+            )
+        return data
+
+    def take_memory(self) -> np.ndarray:
+        """Give up the memory (donation): any later use raises."""
+        data = self.data
+        self._data = None
+        return data
+
+    @property
+    def is_deleted(self) -> bool:
+        return self._data is None
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        view = self.data.view()
+        view.flags.writeable = False
+        if dtype is not None and np.dtype(dtype) != view.dtype:
+            return view.astype(dtype)
+        return view.copy() if copy else view
+
+    def __bool__(self) -> bool:
+        return bool(self.data)
+
+    def __int__(self) -> int:
+        return int(self.data)
+
+    def __float__(self) -> float:
+        return float(self.data)
+
+    def __complex__(self) -> complex:
+        return complex(self.data)
+
+    def __index__(self) -> int:
+        if self.type.dtype.kind not in "iu" or self.type.shape:
+            raise TypeError(f"only a 0-d integer array can be an index, not {self.type}")
+        return int(self.data)
+
+    def item(self, *args: int) -> Any:
+        """One element as a Python number."""
+        return self.data.item(*args)
+
+    def tolist(self) -> Any:
+        """Nested lists of Python numbers."""
+        return self.data.tolist()
+
+    def block_until_ready(self) -> Concrete:
+        """Does nothing: results are ready when a call returns. Kept for ported code."""
+        return self
+
+    def __format__(self, spec: str) -> str:
+        return format(self.data.item(), spec) if spec and not self.type.shape else str(self)
+
+    def __repr__(self) -> str:
+        if self._data is None:
+            return f"Array(<donated>, {self.type})"
+        text = np.array2string(self._data, separator=", ", prefix="Array(")
+        return f"Array({text}, dtype={self.type.dtype.name})"
+
+    def __str__(self) -> str:
+        return str(self.data)
+
+    def __reduce__(self) -> tuple:
+        return (_rebuild, (np.asarray(self), self.weak))
+
+
+def _rebuild(data: np.ndarray, weak: bool) -> Concrete:
+    return Concrete(data, weak)
+
+
+def as_numpy(value: Any) -> np.ndarray:
+    """The NumPy memory of a concrete value."""
+    return value.data if isinstance(value, Concrete) else np.asarray(value)

@@ -1,0 +1,58 @@
+"""Where in the user's code an equation came from: `file.py:12`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_internal: dict[str, bool] = {}
+
+
+class _State(threading.local):
+    where: str = ""
+
+
+_state = _State()
+
+
+def current() -> str:
+    """The location rewrites are working on behalf of, else the nearest frame outside fxad."""
+    if _state.where:
+        return _state.where
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        inside = _internal.get(name)
+        if inside is None:
+            inside = _internal[name] = name.startswith(_PACKAGE) or name.startswith("<frozen")
+        if not inside:
+            return f"{os.path.basename(name)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+@contextmanager
+def using(where: str) -> Iterator[None]:
+    """Give every equation recorded inside this location instead of the Python frame's."""
+    before = _state.where
+    _state.where = where or before
+    try:
+        yield
+    finally:
+        _state.where = before
+
+
+def follow(where: str) -> str:
+    """Set the location for following equations, returning the one before (see `using`)."""
+    before = _state.where
+    if where:
+        _state.where = where
+    return before
+
+
+def restore(where: str) -> None:
+    _state.where = where

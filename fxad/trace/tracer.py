@@ -1,0 +1,278 @@
+"""Levels, tracers and `bind`: how calling an op becomes an equation, a number, or both.
+
+A thread has a stack of levels. `bind(op, *args)` goes to the highest level among the arguments'
+tracers and the innermost *floor*, a level that records everything bound while it is active (a
+`jit` trace, the body of a `scan`). Without either the op is executed at once on NumPy arrays.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from fxad.core.errors import ConcretizationError, LeakedTracerError
+from fxad.core.types import ArrayType
+from fxad.ir.program import Atom, Eqn, Lit, Op, Program, Var
+from fxad.ir.rewrite import dce, literal
+from fxad.trace import location
+from fxad.trace.array import Array, Concrete
+
+
+class _Stack(threading.local):
+    def __init__(self) -> None:
+        self.levels: list[Level] = []
+        self.floor: Level | None = None
+
+
+_stack = _Stack()
+
+
+class Level:
+    """One active trace of this thread; entered with `with`. Subclasses say what `process` does."""
+
+    floor = False
+
+    def __init__(self) -> None:
+        self.depth = -1
+        self._outer_floor: Level | None = None
+        self.alive = False
+
+    def __enter__(self) -> Self:
+        self.depth = len(_stack.levels)
+        self._outer_floor = _stack.floor
+        _stack.levels.append(self)
+        if self.floor:
+            _stack.floor = self
+        self.alive = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _stack.levels.pop()
+        _stack.floor = self._outer_floor
+        self.alive = False
+
+    def process(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+
+class Tracer(Array):
+    """A value known only by type while its level is active."""
+
+    __slots__ = ("level", "where")
+
+    def __init__(self, level: Level, type: ArrayType, where: str = "") -> None:
+        self.level = level
+        self.type = type
+        self.weak = False
+        self.where = where
+
+    def _needs_value(self, action: str) -> ConcretizationError:
+        return ConcretizationError.during(action, str(self.type), location.current())
+
+    def __bool__(self) -> bool:
+        raise self._needs_value("bool()")
+
+    def __int__(self) -> int:
+        raise self._needs_value("int()")
+
+    def __float__(self) -> float:
+        raise self._needs_value("float()")
+
+    def __complex__(self) -> complex:
+        raise self._needs_value("complex()")
+
+    def __index__(self) -> int:
+        raise self._needs_value("use as a Python index")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        raise ConcretizationError(
+            f"NumPy was asked to read the traced value {self.type} "
+            f"({location.current()}); use the function of the same name in fxad.numpy"
+        )
+
+    def item(self, *args: int) -> Any:
+        """Raises: a traced value has no number yet."""
+        raise self._needs_value(".item()")
+
+    def tolist(self) -> Any:
+        """Raises: a traced value has no numbers yet."""
+        raise self._needs_value(".tolist()")
+
+    def __repr__(self) -> str:
+        return f"Traced<{self.type}>"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+
+class StagedTracer(Tracer):
+    """The value of one atom of a Program under construction."""
+
+    __slots__ = ("atom",)
+
+    def __init__(self, level: Level, atom: Atom, where: str = "") -> None:
+        super().__init__(level, atom.type, where)
+        self.atom = atom
+
+
+class Staging(Level):
+    """Records every op bound while it is active into a Program; values from outside it become
+    consts."""
+
+    floor = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.eqns: list[Eqn] = []
+        self._captured: dict[int, tuple[Var, Any]] = {}
+
+    def input(self, type: ArrayType) -> StagedTracer:
+        return StagedTracer(self, Var(type), location.current())
+
+    def atom(self, value: Any) -> Atom:
+        """The atom standing for a value in this program, capturing it if it is foreign."""
+        if isinstance(value, StagedTracer) and value.level is self:
+            return value.atom
+        if isinstance(value, Lit):
+            return value
+        known = self._captured.get(id(value))
+        if known is not None:
+            return known[0]
+        if isinstance(value, Tracer):
+            check_alive(value)
+            var = Var(value.type)
+        else:
+            array = value if isinstance(value, Concrete) else np.asarray(value)
+            if isinstance(value, np.generic | bool | int | float | complex):
+                return literal(value, array.dtype)
+            var = Var(ArrayType(array.dtype, array.shape))
+        self._captured[id(value)] = (var, value)
+        return var
+
+    def process(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        atoms = tuple([self.atom(a) for a in args])
+        types = op.type(*[a.type for a in atoms], **params)
+        where = location.current()
+        single = isinstance(types, ArrayType) or not isinstance(types, tuple)
+        outputs = (Var(types),) if single else tuple([Var(t) for t in types])
+        self.eqns.append(Eqn(op, atoms, params, outputs, where))
+        if single:
+            return StagedTracer(self, outputs[0], where)
+        return tuple([StagedTracer(self, v, where) for v in outputs])
+
+    def finish(
+        self, inputs: Sequence[StagedTracer], outputs: Sequence[Any], name: str
+    ) -> tuple[Program, list[Any]]:
+        """The Program recorded so far and the captured values of its consts."""
+        atoms = [self.atom(o) for o in outputs]
+        captured = list(self._captured.values())
+        variables = [t.atom for t in inputs]
+        program = dce(Program(variables, self.eqns, atoms, name, [v for v, _ in captured]))
+        read: set[Atom] = set(program.outputs)
+        for eqn in program.eqns:
+            read.update(eqn.inputs)
+        live = [(v, value) for v, value in captured if v in read]
+        program = Program(variables, program.eqns, program.outputs, name, [v for v, _ in live])
+        return program, [value for _, value in live]
+
+
+def stage(
+    function: Callable[..., Sequence[Any]],
+    types: Sequence[ArrayType],
+    name: str = "f",
+    weak: Sequence[bool] | None = None,
+) -> tuple[Program, list[Any]]:
+    """Trace `function` (flat values to a sequence of values) into a Program.
+
+    Returns the Program and the values of its consts: arrays, or tracers of outer levels.
+    """
+    with Staging() as level:
+        tracers = [level.input(t) for t in types]
+        if weak is not None:
+            for tracer, is_weak in zip(tracers, weak, strict=True):
+                tracer.weak = is_weak
+        outputs = function(*tracers)
+        return level.finish(tracers, outputs, name)
+
+
+def check_alive(tracer: Tracer) -> None:
+    level = tracer.level
+    levels = _stack.levels
+    if not level.alive or level.depth >= len(levels) or levels[level.depth] is not level:
+        made = f" made at {tracer.where}" if tracer.where else ""
+        raise LeakedTracerError(
+            f"a traced value {tracer.type}{made} is used at {location.current()} after the "
+            "function being traced has returned (or in another thread); return it from that "
+            "function instead of storing it outside"
+        )
+
+
+def staging() -> bool:
+    """Whether a floor is active: everything is being recorded."""
+    return _stack.floor is not None
+
+
+def bind(op: Op, *args: Any, **params: Any) -> Any:
+    """Apply an op to values: Arrays, NumPy arrays, tracers, Lits, Python numbers (as Lits).
+
+    Promotion has happened already: dtypes must agree as the op's type rule demands.
+    """
+    level = _stack.floor
+    depth = level.depth if level is not None else -1
+    for arg in args:
+        if isinstance(arg, Tracer):
+            check_alive(arg)
+            if arg.level.depth > depth:
+                level = arg.level
+                depth = level.depth
+    if level is None:
+        return _executor(op, args, params)
+    return level.process(op, args, params)
+
+
+def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    """Run an op now, on the NumPy reference. Results are concrete Arrays."""
+    types = op.type(*[type_of(a) for a in args], **params)
+    arrays = [concrete(a) for a in args]
+    with np.errstate(all="ignore"):
+        results = op.numpy(*arrays, **params)
+    if isinstance(types, tuple):
+        return tuple([Concrete(np.asarray(r)) for r in results])
+    return Concrete(np.asarray(results))
+
+
+_executor: Callable[[Op, Sequence[Any], dict[str, Any]], Any] = execute
+
+
+def set_executor(executor: Callable[[Op, Sequence[Any], dict[str, Any]], Any]) -> None:
+    """Install what runs an op outside every trace (the api compiles calls and loops)."""
+    global _executor
+    _executor = executor
+
+
+def concrete(value: Any) -> np.ndarray:
+    """The NumPy value of a concrete argument of `bind`."""
+    if isinstance(value, Concrete):
+        return value.data
+    if isinstance(value, Lit):
+        return np.asarray(value.value, value.type.dtype)
+    return np.asarray(value)
+
+
+def type_of(value: Any) -> ArrayType:
+    """The type of anything `bind` takes."""
+    if isinstance(value, Array | Lit):
+        return value.type
+    array = np.asarray(value)
+    return ArrayType(array.dtype, array.shape)
