@@ -74,6 +74,7 @@ class Op:
         "decompose",
         "differentiable",
         "doc",
+        "dtypes",
         "effects",
         "exact",
         "higher",

@@ -1,0 +1,360 @@
+"""`define`: make an op. One record holds its type rule, reference, derivatives and loop body.
+
+    sin = unary("sin", numpy=np.sin, jvp=lambda dx, x, y: mul(dx, cos(x)), dtypes="float complex")
+
+The rules of an op
+    type(*types, **params)          result type, or a tuple of types for several results;
+                                    raises ShapeError / TypeMismatch saying what was seen
+    numpy(*arrays, **params)        the reference: NumPy result of exactly that type
+    jvp(primals, tangents, outs, **params)
+                                    tangent(s) of the result(s); missing tangents are None.
+                                    "linear" says: apply the op itself to the tangents
+    transpose(cotangents, args, **params)
+                                    one cotangent per operand (None where not linear); `args`
+                                    holds values, or `Unknown(type)` for linear operands
+    batch(size, batched, args, **params)
+                                    results with a new leading axis, given operands that have one
+                                    where `batched` says so; `Batched(values, flags)` if some
+                                    results have none
+    loops(types, **params)          loop body, a record of `fxad.ir.loops`
+    ulp                             bound of the compiled result's error per dtype kind (f32...)
+    dtypes                          kinds of element types it accepts: "bool int float complex"
+    samples(r)                      Samples for the contract tests; r draws arrays
+    split, effects, decompose       see `fxad.transform.split`, Program, and ops.control
+
+Ops that hold sub-programs are `higher`: their rules take the transforms `t` first (see
+`fxad.transform.context`), and their jvp computes primal and tangent results together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.types import ArrayType
+from fxad.ir.kernel import Cast, Prim
+from fxad.ir.loops import Pointwise
+from fxad.ir.program import OPS, Lit, Op
+from fxad.ir.rewrite import literal
+from fxad.trace.tracer import bind, type_of
+
+F32 = dt.float32
+
+
+class Primitive(Op):
+    """An op that can be called on values: records or runs it."""
+
+    __slots__ = ()
+
+    def __call__(self, *args: Any, **params: Any) -> Any:
+        return bind(self, *args, **params)
+
+
+class Elementwise(Primitive):
+    """Operands of one shape; Python numbers become Lits of the first array operand's dtype, and
+    rank-0 arrays are broadcast."""
+
+    __slots__ = ()
+
+    def __call__(self, *args: Any, **params: Any) -> Any:
+        return bind(self, *_align(args), **params)
+
+
+def _align(args: Sequence[Any]) -> list[Any]:
+    like: ArrayType | None = None
+    shape: tuple[int, ...] = ()
+    mixed = False
+    for arg in args:
+        if type(arg) in (int, float, bool, complex):
+            mixed = True
+            continue
+        type_ = type_of(arg)
+        if like is None and not isinstance(arg, Lit):
+            like = type_
+        if type_.shape and not shape:
+            shape = type_.shape
+        elif type_.shape != shape:
+            mixed = True
+    if not mixed:
+        return list(args)
+    aligned = []
+    for arg in args:
+        if type(arg) in (int, float, bool, complex):
+            dtype = like.dtype if like is not None else np.asarray(arg).dtype
+            if type(arg) is bool:
+                dtype = dt.bool_
+            aligned.append(literal(arg, dtype))
+        elif shape and not isinstance(arg, Lit) and type_of(arg).shape == ():
+            aligned.append(bind(OPS["broadcast"], arg, shape=shape, axes=()))
+        else:
+            aligned.append(arg)
+    return aligned
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Stands for a linear operand in a transpose rule: only its type is known."""
+
+    type: ArrayType
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.type.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Batched:
+    """Results of a batch rule of which only some are batched."""
+
+    values: tuple[Any, ...]
+    flags: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One use of an op in the contract tests. `saying`: it must fail with this text."""
+
+    args: tuple[Any, ...]
+    params: dict[str, Any]
+    saying: str = ""
+
+
+def case(*args: Any, **params: Any) -> Sample:
+    return Sample(args, params)
+
+
+def fails(*args: Any, saying: str, **params: Any) -> Sample:
+    return Sample(args, params, saying)
+
+
+def define(name: str, *, kind: type[Primitive] = Primitive, **rules: Any) -> Primitive:
+    """Make an op and enter it into the table. Raises if the name is taken or a rule unknown."""
+    if name in OPS:
+        raise ValueError(f"op {name!r} is already defined")
+    unknown = set(rules) - set(Op.__slots__)
+    if unknown:
+        raise ValueError(f"op {name!r}: unknown rules {sorted(unknown)}")
+    op = kind(name, **rules)
+    if op.jvp == "linear":
+        op.jvp = _linear_jvp(op)
+    if op.dtypes is None:
+        op.dtypes = "float complex int bool"
+    OPS[name] = op
+    return op
+
+
+def _linear_jvp(op: Primitive) -> Callable[..., Any]:
+    """The derivative of an op linear in all its differentiable operands is the op itself."""
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], outs: Any, **params: Any) -> Any:
+        values = []
+        for primal, tangent in zip(primals, tangents, strict=True):
+            type_ = type_of(primal)
+            if tangent is not None or not dt.is_differentiable(type_.dtype):
+                values.append(primal if tangent is None else tangent)
+            else:
+                values.append(zeros(type_))
+        return op(*values, **params)
+
+    return jvp
+
+
+def zeros(type: ArrayType) -> Any:
+    """An array of zeros."""
+    return bind(OPS["broadcast"], literal(0, type.dtype), shape=type.shape, axes=())
+
+
+def full(value: Any, type: ArrayType) -> Any:
+    """An array of one number."""
+    return bind(OPS["broadcast"], literal(value, type.dtype), shape=type.shape, axes=())
+
+
+# ---------------------------------------------------------------- elementwise helpers
+
+
+def same_type(name: str, allowed: str) -> Callable[..., ArrayType]:
+    """Type rule: all operands of one dtype of the allowed kinds, one shape (or rank 0)."""
+
+    def rule(*types: ArrayType, **params: Any) -> ArrayType:
+        first = types[0]
+        for t in types:
+            if t.dtype != first.dtype:
+                seen = ", ".join(map(str, types))
+                raise TypeMismatch(f"{name}: operands differ in dtype: {seen}; convert one side")
+        check_kind(name, first, allowed)
+        return ArrayType(first.dtype, common_shape(name, types))
+
+    return rule
+
+
+def common_shape(name: str, types: Sequence[ArrayType]) -> tuple[int, ...]:
+    shape: tuple[int, ...] = ()
+    for t in types:
+        if t.shape and shape and t.shape != shape:
+            seen = ", ".join(map(str, types))
+            raise ShapeError(f"{name}: operands differ in shape: {seen}")
+        shape = t.shape or shape
+    return shape
+
+
+def kind_of(dtype: np.dtype) -> str:
+    """bool, int, float or complex."""
+    if dt.is_bool(dtype):
+        return "bool"
+    if dt.is_integer(dtype):
+        return "int"
+    return "complex" if dt.is_complex(dtype) else "float"
+
+
+def check_kind(name: str, type: ArrayType, allowed: str) -> None:
+    kind = kind_of(type.dtype)
+    if kind not in allowed.split():
+        raise TypeMismatch(f"{name}: does not take {type}; it takes {allowed.replace(' ', ', ')}")
+
+
+def elementwise_batch(op_name: str) -> Callable[..., Any]:
+    """Batch rule of an elementwise op: unbatched operands are broadcast along the new axis."""
+
+    def rule(size: int, batched: Sequence[bool], args: Sequence[Any], **params: Any) -> Any:
+        full_args = [
+            a if b or isinstance(a, Lit) else spread(a, size)
+            for a, b in zip(args, batched, strict=True)
+        ]
+        return bind(OPS[op_name], *full_args, **params)
+
+    return rule
+
+
+def spread(value: Any, size: int) -> Any:
+    """Repeat a value along a new leading axis."""
+    type_ = type_of(value)
+    axes = tuple(range(1, type_.ndim + 1))
+    return bind(OPS["broadcast"], value, shape=(size, *type_.shape), axes=axes)
+
+
+def fit(cotangent: Any, arg: Any) -> Any:
+    """Cotangent for an operand that may have been a rank-0 one: sum over what it was spread."""
+    if cotangent is None or type_of(cotangent).shape == arg.shape:
+        return cotangent
+    axes = tuple(range(type_of(cotangent).ndim))
+    return bind(OPS["sum"], cotangent, axes=axes)
+
+
+def numpy_elementwise(function: Callable[..., Any]) -> Callable[..., np.ndarray]:
+    """Reference of an elementwise op: f16 and bf16 compute in f32 and round once."""
+
+    def rule(*arrays: np.ndarray, **params: Any) -> np.ndarray:
+        dtype = arrays[0].dtype
+        if dt.is_float(dtype) and dtype.itemsize < 4:
+            wide = function(*[a.astype(F32) for a in arrays], **params)
+            return np.asarray(wide, dtype) if wide.dtype == F32 else wide
+        result = np.asarray(function(*arrays, **params))
+        return result
+
+    return rule
+
+
+def prim(name: str) -> Callable[..., Pointwise]:
+    """Loop body of an elementwise op that is a scalar primitive of the same dtype."""
+
+    def loops(types: Sequence[ArrayType], **params: Any) -> Pointwise:
+        return Pointwise(lambda *xs: Prim(name, xs, xs[0].dtype))
+
+    return loops
+
+
+def compare_prim(name: str) -> Callable[..., Pointwise]:
+    def loops(types: Sequence[ArrayType], **params: Any) -> Pointwise:
+        return Pointwise(lambda *xs: Prim(name, xs, dt.bool_))
+
+    return loops
+
+
+def convert_loops(types: Sequence[ArrayType], *, dtype: np.dtype) -> Pointwise:
+    return Pointwise(lambda x: Cast(x, dtype))
+
+
+def unary(
+    name: str,
+    *,
+    numpy: Callable[..., Any],
+    dtypes: str = "float complex",
+    jvp: Callable[..., Any] | None = None,
+    scalar: str = "",
+    samples: Callable[..., Any] | None = None,
+    **rules: Any,
+) -> Primitive:
+    """An elementwise function of one operand; jvp(dx, x, y)."""
+    return define(
+        name,
+        kind=Elementwise,
+        type=rules.pop("type", None) or same_type(name, dtypes),
+        numpy=rules.pop("reference", None) or numpy_elementwise(numpy),
+        jvp=jvp if jvp in (None, "linear") else _unary_jvp(jvp),
+        batch=elementwise_batch(name),
+        loops=rules.pop("loops", None) or prim(scalar or name),
+        dtypes=dtypes,
+        samples=samples or (lambda r: [case(r.x(3, 4)), case(r.x()), case(r.x(0, 2))]),
+        **rules,
+    )
+
+
+def _unary_jvp(rule: Callable[..., Any]) -> Callable[..., Any]:
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any, **params: Any) -> Any:
+        return rule(tangents[0], primals[0], out, **params)
+
+    return jvp
+
+
+def binary(
+    name: str,
+    *,
+    numpy: Callable[..., Any],
+    dtypes: str = "float complex int",
+    jvp: Sequence[Callable[..., Any] | None] | str | None = None,
+    scalar: str = "",
+    samples: Callable[..., Any] | None = None,
+    **rules: Any,
+) -> Primitive:
+    """An elementwise function of two operands; jvp = (rule of dx, rule of dy), each
+    rule(d, x, y, out); their sum is the tangent."""
+    return define(
+        name,
+        kind=Elementwise,
+        type=rules.pop("type", None) or same_type(name, dtypes),
+        numpy=rules.pop("reference", None) or numpy_elementwise(numpy),
+        jvp=jvp if jvp is None or isinstance(jvp, str) else _binary_jvp(jvp),
+        batch=elementwise_batch(name),
+        loops=rules.pop("loops", None) or prim(scalar or name),
+        dtypes=dtypes,
+        samples=samples
+        or (lambda r: [case(r.x(3, 4), r.x(3, 4)), case(r.x(), r.x()), case(r.x(5), r.lit(2))]),
+        **rules,
+    )
+
+
+def _binary_jvp(rules: Sequence[Callable[..., Any] | None]) -> Callable[..., Any]:
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any, **params: Any) -> Any:
+        total = None
+        for rule, tangent in zip(rules, tangents, strict=True):
+            if tangent is None or rule is None:
+                continue
+            term = rule(tangent, *primals, out)
+            total = term if total is None else bind(OPS["add"], total, term)
+        return total
+
+    return jvp
+
+
+def known(arg: Any) -> bool:
+    """Whether a transpose rule's operand is a value rather than a linear unknown."""
+    return not isinstance(arg, Unknown)
