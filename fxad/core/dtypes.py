@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import warnings
-from typing import Any
+from typing import Any, Self
 
 import ml_dtypes
 import numpy as np
@@ -157,7 +157,7 @@ class _X64(threading.local):
 _x64 = _X64()
 
 
-class enable_x64:  # noqa: N801 - reads as a function
+class enable_x64:
     """Let defaults and implicit inputs be 64-bit in this thread.
 
     Takes effect at once; used in a `with` statement, the old setting returns at its end.
@@ -172,7 +172,7 @@ class enable_x64:  # noqa: N801 - reads as a function
         _x64.on = bool(on)
         self._on = bool(on)
 
-    def __enter__(self) -> enable_x64:
+    def __enter__(self) -> Self:
         _x64.on = self._on
         return self
 

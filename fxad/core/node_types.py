@@ -1,0 +1,172 @@
+"""Registering classes as pytree nodes.
+
+>>> @register_dataclass
+... @dataclasses.dataclass
+... class Linear:
+...     weight: float
+...     name: str = dataclasses.field(metadata={"static": True})
+>>> flatten(Linear(2.0, "out"))
+([2.0], TreeDef(Linear(weight=*, name='out')))
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from fxad.core.keypath import FlattenedIndexKey, GetAttrKey
+from fxad.core.treedef import NodeType, add_node_type, flatten, show_fields
+
+__all__ = [
+    "Partial",
+    "flatten",
+    "register_dataclass",
+    "register_node",
+    "register_node_class",
+    "register_node_with_keys",
+    "register_node_with_keys_class",
+]
+
+T = TypeVar("T", bound=type)
+
+
+def register_node(
+    cls: T,
+    flatten: Callable[[Any], tuple[Iterable[Any], Any]],
+    unflatten: Callable[[Any, Sequence[Any]], Any],
+    flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]] | None = None,
+) -> T:
+    """Make instances of exactly `cls` (not of its subclasses) pytree nodes. Returns `cls`.
+
+    `flatten(x) -> (children, data)`; `unflatten(data, children) -> x`, which must accept any
+    objects as children; `flatten_with_keys(x) -> (((key, child), ...), data)`. `data` must be
+    hashable and comparable by ==. Raises ValueError if the class already is a node.
+    """
+    if not isinstance(cls, type):
+        raise TypeError(f"register_node needs a class, got {cls!r}")
+    add_node_type(
+        NodeType(
+            cls,
+            flatten,
+            lambda data, children: unflatten(data, tuple(children)),
+            lambda _, count: [FlattenedIndexKey(i) for i in range(count)],
+            functools.partial(_show_custom, cls),
+            flatten_with_keys,
+        )
+    )
+    return cls
+
+
+def _show_custom(cls: type, data: Any, children: list[str]) -> str:
+    static = "" if data is None else f"{data!r}: "
+    return f"{cls.__name__}({static}{', '.join(children)})"
+
+
+def register_node_class(cls: T) -> T:
+    """Decorator for a class with `tree_flatten(self)` and classmethod `tree_unflatten`."""
+    return register_node(cls, lambda x: x.tree_flatten(), cls.tree_unflatten)
+
+
+def register_node_with_keys(
+    cls: T,
+    flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]],
+    unflatten: Callable[[Any, Sequence[Any]], Any],
+    flatten: Callable[[Any], tuple[Iterable[Any], Any]] | None = None,
+) -> T:
+    """`register_node` in JAX's argument order, where `flatten` follows from the keyed one."""
+
+    def drop_keys(x: Any) -> tuple[Iterable[Any], Any]:
+        pairs, data = flatten_with_keys(x)
+        return [child for _, child in pairs], data
+
+    return register_node(cls, flatten or drop_keys, unflatten, flatten_with_keys)
+
+
+def register_node_with_keys_class(cls: T) -> T:
+    """Decorator for a class with `tree_flatten_with_keys(self)` and `tree_unflatten`."""
+    plain = (lambda x: x.tree_flatten()) if hasattr(cls, "tree_flatten") else None
+    return register_node_with_keys(
+        cls, lambda x: x.tree_flatten_with_keys(), cls.tree_unflatten, plain
+    )
+
+
+def register_dataclass(
+    cls: Any = None,
+    data_fields: Sequence[str] | None = None,
+    meta_fields: Sequence[str] | None = None,
+) -> Any:
+    """Make a dataclass a pytree node; usable bare, with arguments, or as a function.
+
+    `data_fields` are children, `meta_fields` static. Given one of them, the other holds the rest;
+    given neither, fields with `metadata={"static": True}` are static. Instances are rebuilt by
+    calling the class, so `__post_init__` runs and must accept any objects; fields with
+    `init=False` are neither kept nor copied. Raises TypeError for a class that is no dataclass,
+    ValueError for field names that do not add up.
+    """
+    if cls is None:
+        return functools.partial(
+            register_dataclass, data_fields=data_fields, meta_fields=meta_fields
+        )
+    if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
+        raise TypeError(
+            f"register_dataclass needs a dataclass, got {cls!r}; "
+            "put @dataclasses.dataclass below @register_dataclass"
+        )
+    data, meta = _split_fields(cls, data_fields, meta_fields)
+    add_node_type(_dataclass_type(cls, data, meta))
+    return cls
+
+
+def _split_fields(
+    cls: Any, data_fields: Sequence[str] | None, meta_fields: Sequence[str] | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    fields = [f for f in dataclasses.fields(cls) if f.init]
+    names = [f.name for f in fields]
+    if meta_fields is None:
+        if data_fields is None:
+            meta_fields = [f.name for f in fields if f.metadata.get("static", False)]
+        else:
+            meta_fields = [name for name in names if name not in data_fields]
+    if data_fields is None:
+        data_fields = [name for name in names if name not in meta_fields]
+    given = [*data_fields, *meta_fields]
+    wrong = {
+        "unknown": [name for name in given if name not in names],
+        "not listed": [name for name in names if name not in given],
+        "listed twice": sorted({name for name in given if given.count(name) > 1}),
+    }
+    problems = [f"{problem}: {', '.join(found)}" for problem, found in wrong.items() if found]
+    if problems:
+        raise ValueError(
+            f"register_dataclass({cls.__name__}): data_fields and meta_fields must together name "
+            f"each init field once ({', '.join(names)}); {'; '.join(problems)}"
+        )
+    return tuple(data_fields), tuple(meta_fields)
+
+
+def _dataclass_type(cls: Any, data: tuple[str, ...], meta: tuple[str, ...]) -> NodeType:
+    def take(x: Any) -> tuple[Iterable[Any], Any]:
+        return [getattr(x, name) for name in data], tuple([getattr(x, name) for name in meta])
+
+    def build(static: tuple[Any, ...], children: Sequence[Any]) -> Any:
+        return cls(**dict(zip(data, children, strict=True)), **dict(zip(meta, static, strict=True)))
+
+    def show(static: tuple[Any, ...], children: list[str]) -> str:
+        pairs = [*zip(data, children, strict=True), *zip(meta, map(repr, static), strict=True)]
+        return show_fields(cls, pairs)
+
+    return NodeType(cls, take, build, lambda _, count: [GetAttrKey(name) for name in data], show)
+
+
+class Partial(functools.partial):
+    """`functools.partial` as a pytree: the bound arguments are children, the function is static."""
+
+
+register_node(
+    Partial,
+    lambda p: ((p.args, p.keywords), p.func),
+    lambda func, children: Partial(func, *children[0], **children[1]),
+    lambda p: (((GetAttrKey("args"), p.args), (GetAttrKey("keywords"), p.keywords)), p.func),
+)
