@@ -1,0 +1,1 @@
+"""Differentiation and batching: jvp, split, transpose, batch, and what they compose to."""

@@ -1,0 +1,81 @@
+"""Vectorisation: `batch(p, size, batched)` works on a leading axis of the marked inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fxad.core.errors import TypeMismatch, at
+from fxad.core.types import ArrayType
+from fxad.ir.program import Eqn, Program
+from fxad.ops.base import Batched, spread
+from fxad.trace import location
+from fxad.trace.tracer import bind, stage
+from fxad.transform.context import Environment, Mask, cached
+from fxad.transform.jvp import TRANSFORMS
+
+
+@cached
+def batch(
+    program: Program, size: int, batched: Mask, force: Mask | None = None
+) -> tuple[Program, Mask]:
+    """The Program over `size` lanes and which outputs are batched (at axis 0).
+
+    `force` marks outputs that must be batched.
+    """
+    types = [_with_lanes(t, size) if b else t for t, b in zip(program.in_types, batched, strict=True)]
+    flags: list[bool] = []
+
+    def lanes(*args: Any) -> list[Any]:
+        outs, out_batched = batch_eval(program, size, batched, args)
+        for i, out in enumerate(outs):
+            if force is not None and force[i] and not out_batched[i]:
+                outs[i], out_batched[i] = spread(out, size), True
+        flags.extend(out_batched)
+        return outs
+
+    result, _ = stage(lanes, types, program.name)
+    return result, tuple(flags)
+
+
+def _with_lanes(type: Any, size: int) -> Any:
+    if isinstance(type, ArrayType):
+        return ArrayType(type.dtype, (size, *type.shape))
+    return type.with_lanes(size)
+
+
+def batch_eval(
+    program: Program, size: int, batched: Sequence[bool], args: Sequence[Any]
+) -> tuple[list[Any], list[bool]]:
+    """Bind a Program's equations over lanes in the current context."""
+    env = Environment(program, args)
+    variables = (*program.consts, *program.inputs)
+    flags: dict[Any, bool] = dict(zip(variables, batched, strict=True))
+    before = location.follow("")
+    try:
+        for eqn in program.eqns:
+            location.follow(eqn.where)
+            mask = tuple(flags.get(a, False) for a in eqn.inputs)
+            results, out = _step(eqn, size, mask, [env.read(a) for a in eqn.inputs])
+            env.write(eqn.outputs, results)
+            flags.update(zip(eqn.outputs, out, strict=True))
+    finally:
+        location.restore(before)
+    outs = [env.read(a) for a in program.outputs]
+    return outs, [flags.get(a, False) for a in program.outputs]
+
+
+def _step(eqn: Eqn, size: int, mask: Mask, args: list[Any]) -> tuple[Any, Sequence[bool]]:
+    op = eqn.op
+    count = len(eqn.outputs)
+    if not any(mask):
+        return bind(op, *args, **eqn.params), [False] * count
+    if op.batch is None:
+        raise TypeMismatch(f"{op.name} has no batching rule{at(eqn.where)}")
+    if op.higher:
+        results = op.batch(TRANSFORMS, size, mask, args, **eqn.params)
+    else:
+        results = op.batch(size, mask, args, **eqn.params)
+    if isinstance(results, Batched):
+        return results.values, results.flags
+    return results, [True] * count

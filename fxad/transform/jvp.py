@@ -1,0 +1,188 @@
+"""Forward mode. `jvp(p, active)` is p with tangents beside the values.
+
+    p      (x) -> (sin x)
+    jvp    (x, dx) -> (sin x, dx * cos x)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fxad.core.errors import TypeMismatch
+from fxad.ir.program import Eqn, Op, Program
+from fxad.ops.base import zeros
+from fxad.trace import location
+from fxad.trace.tracer import Level, Tracer, bind, stage, type_of
+from fxad.transform.context import Environment, Mask, cached, differentiable
+
+
+@cached
+def jvp(program: Program, active: Mask, force: Mask | None = None) -> tuple[Program, Mask]:
+    """(inputs, tangents of active inputs) -> (outputs, tangents of active outputs).
+
+    Returns the Program and which outputs are active; `force` demands a tangent (zeros if need
+    be) for the outputs it marks.
+    """
+    count = len(program.inputs)
+    types = [*program.in_types, *(t for t, a in zip(program.in_types, active, strict=True) if a)]
+    out_active: list[bool] = []
+
+    def both(*args: Any) -> list[Any]:
+        given = iter(args[count:])
+        tangents = [next(given) if a else None for a in active]
+        outs, tangents_out = jvp_eval(program, args[:count], tangents)
+        for i, out in enumerate(outs):
+            if tangents_out[i] is None and force is not None and force[i]:
+                tangents_out[i] = zeros(type_of(out))
+        out_active.extend(t is not None for t in tangents_out)
+        return [*outs, *(t for t in tangents_out if t is not None)]
+
+    result, _ = stage(both, types, program.name)
+    return result, tuple(out_active)
+
+
+def jvp_eval(
+    program: Program, primals: Sequence[Any], tangents: Sequence[Any]
+) -> tuple[list[Any], list[Any]]:
+    """Bind a Program's equations with tangents beside; None stands for a zero tangent."""
+    values = Environment(program, primals)
+    dual = Environment(program, tangents)
+    before = location.follow("")
+    try:
+        for eqn in program.eqns:
+            location.follow(eqn.where)
+            _step(eqn, values, dual)
+    finally:
+        location.restore(before)
+    outs = [values.read(a) for a in program.outputs]
+    return outs, [dual.values.get(a) for a in program.outputs]
+
+
+def _step(eqn: Eqn, values: Environment, dual: Environment) -> None:
+    primals = [values.read(a) for a in eqn.inputs]
+    tangents = [dual.values.get(a) for a in eqn.inputs]
+    outs, tangents_out = apply_jvp(eqn.op, primals, tangents, eqn.params)
+    values.write(eqn.outputs, outs)
+    for var, tangent in zip(eqn.outputs, tangents_out, strict=True):
+        dual.values[var] = tangent
+
+
+def apply_jvp(
+    op: Op, primals: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]
+) -> tuple[Any, Sequence[Any]]:
+    """Outputs (as `bind` gives them) and a tangent or None for each output."""
+    if all(t is None for t in tangents):
+        outs = bind(op, *primals, **params)
+        return outs, [None] * (len(outs) if isinstance(outs, tuple | list) else 1)
+    if op.higher:
+        from_rule = op.jvp(TRANSFORMS, primals, tangents, **params)
+        return tuple(from_rule[0]), _real_tangents(from_rule[0], from_rule[1])
+    outs = bind(op, *primals, **params)
+    many = isinstance(outs, tuple)
+    count = len(outs) if many else 1
+    if op.jvp is None or not any(map(differentiable, outs if many else (outs,))):
+        return outs, [None] * count
+    tangents_out = op.jvp(primals, tangents, outs, **params)
+    if tangents_out is None:
+        return outs, [None] * count
+    listed = tangents_out if many else (tangents_out,)
+    return outs, _real_tangents(outs if many else (outs,), listed)
+
+
+def _real_tangents(outs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+    """Integers and bools never carry tangents."""
+    return [t if differentiable(o) else None for o, t in zip(outs, tangents, strict=True)]
+
+
+class Dual(Tracer):
+    """A value and its tangent, while an eager `jvp` or `vjp` runs the user's function."""
+
+    __slots__ = ("primal", "tangent")
+
+    def __init__(self, level: Level, primal: Any, tangent: Any) -> None:
+        super().__init__(level, type_of(primal), location.current())
+        self.weak = getattr(primal, "weak", False)
+        self.primal = primal
+        self.tangent = tangent
+
+    def __bool__(self) -> bool:
+        return bool(self.primal)
+
+    def __int__(self) -> int:
+        return int(self.primal)
+
+    def __float__(self) -> float:
+        return float(self.primal)
+
+    def __complex__(self) -> complex:
+        return complex(self.primal)
+
+    def __index__(self) -> int:
+        return self.primal.__index__()
+
+    def item(self, *args: int) -> Any:
+        """The element as a Python number (no derivative flows through it)."""
+        return self.primal.item(*args)
+
+    def tolist(self) -> Any:
+        """Nested lists of Python numbers (no derivative flows through them)."""
+        return self.primal.tolist()
+
+    def __repr__(self) -> str:
+        return f"Dual<{self.primal!r}>"
+
+    __str__ = __repr__
+
+
+class Forward(Level):
+    """Computes values at once and tangents beside them: eager forward mode."""
+
+    def dual(self, primal: Any, tangent: Any) -> Any:
+        return primal if tangent is None else Dual(self, primal, tangent)
+
+    def lower(self, value: Any) -> tuple[Any, Any]:
+        """A value's primal and tangent as seen from this level."""
+        if isinstance(value, Dual) and value.level is self:
+            return value.primal, value.tangent
+        return value, None
+
+    def process(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        pairs = [self.lower(a) for a in args]
+        primals = [p for p, _ in pairs]
+        tangents = [t for _, t in pairs]
+        outs, tangents_out = apply_jvp(op, primals, tangents, params)
+        if isinstance(outs, tuple):
+            return tuple(self.dual(o, t) for o, t in zip(outs, tangents_out, strict=True))
+        return self.dual(outs, tangents_out[0])
+
+
+def forward_level(args: Sequence[Any]) -> Forward | None:
+    """The innermost eager forward level among the arguments' tracers, if any."""
+    levels = [a.level for a in args if isinstance(a, Dual)]
+    return max(levels, key=lambda level: level.depth, default=None)
+
+
+class _Transforms:
+    """The transforms as one object; filled by `fxad.transform.rules`."""
+
+    jvp: Any
+    split: Any
+    transpose: Any
+    batch: Any
+    run: Any
+    stage: Any
+    zeros: Any
+
+
+TRANSFORMS = _Transforms()
+
+
+def tangent_for(primal: Any, tangent: Any) -> Any:
+    """Check a user's tangent against its primal and give it the right type."""
+    if type_of(tangent) != type_of(primal):
+        raise TypeMismatch(
+            f"a tangent must have its primal's type: primal {type_of(primal)}, "
+            f"tangent {type_of(tangent)}"
+        )
+    return tangent

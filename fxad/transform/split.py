@@ -1,0 +1,61 @@
+"""Partial evaluation: cut a Program into what known inputs decide and the rest.
+
+    p       (x known, dx unknown) -> (sin x, dx * cos x)
+    known   (x) -> (sin x, cos x)          the second is a residual
+    rest    (cos x, dx) -> (dx * cos x)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fxad.ir.program import Op, Program
+from fxad.trace.tracer import StagedTracer, Staging
+from fxad.transform.context import Mask, Split, cached, merge, run, select
+from fxad.transform.jvp import TRANSFORMS
+
+
+class Deferred(Staging):
+    """Records only what depends on its own inputs; everything else happens at lower levels.
+
+    An op with sub-programs is split where it meets both kinds: its known half runs below, the
+    other half is recorded here. Values from below that are read become residuals (consts).
+    """
+
+    floor = False
+
+    def owns(self, value: Any) -> bool:
+        return isinstance(value, StagedTracer) and value.level is self
+
+    def process(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        if op.split is None:
+            return super().process(op, args, params)
+        unknown = tuple(self.owns(a) for a in args)
+        if all(unknown):
+            return super().process(op, args, params)
+        return tuple(op.split(TRANSFORMS, self.record, unknown, args, **params))
+
+    def record(self, op: Op, *args: Any, **params: Any) -> Any:
+        """Put an op here without trying to split it."""
+        return super().process(op, args, params)
+
+
+@cached
+def split(program: Program, unknown: Mask, force: Mask | None = None) -> Split:
+    """Cut a closed Program; `force` marks outputs that must come from the rest."""
+    known_inputs = Staging()
+    with known_inputs:
+        tracers = [known_inputs.input(t) for t in select(program.in_types, unknown, False)]
+        deferred = Deferred()
+        with deferred:
+            pending = [deferred.input(t) for t in select(program.in_types, unknown)]
+            outs = run(program, merge(unknown, pending, tracers))
+            flags = tuple(
+                deferred.owns(o) or (force is not None and force[i]) for i, o in enumerate(outs)
+            )
+            rest, residuals = deferred.finish(pending, select(outs, flags), program.name)
+        wanted = [*select(outs, flags, False), *residuals]
+        known, consts = known_inputs.finish(tracers, wanted, program.name)
+    assert not consts, "a rule captured an array; rules may only make values from their operands"
+    return Split(known, rest.closed(), flags, len(residuals))

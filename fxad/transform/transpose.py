@@ -1,0 +1,115 @@
+"""Transposition: a Program linear in some inputs becomes the map of cotangents back to them.
+
+    p           (c, dx) -> (dx * c)      linear in dx
+    transpose   (c, ct) -> (ct * c)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fxad.core.errors import TypeMismatch, at
+from fxad.ir.program import OPS, Atom, Eqn, Program, Var
+from fxad.ops.base import Unknown
+from fxad.trace import location
+from fxad.trace.tracer import bind, stage
+from fxad.transform.context import Environment, Mask, cached, merge, select
+from fxad.transform.jvp import TRANSFORMS
+
+
+@cached
+def transpose(program: Program, linear: Mask, active: Mask) -> tuple[Program, Mask]:
+    """(non-linear inputs, cotangents of active outputs) -> cotangents of linear inputs.
+
+    Returns the Program, whose outputs are the cotangents that are not zero, and the mask over
+    the linear inputs saying which those are.
+    """
+    types = [*select(program.in_types, linear, False), *select(program.out_types, active)]
+    fixed = len(types) - sum(active)
+    flags: list[bool] = []
+
+    def back(*args: Any) -> list[Any]:
+        given = iter(args[fixed:])
+        cotangents = [next(given) if a else None for a in active]
+        values = merge(linear, [None] * sum(linear), args[:fixed])
+        results = transpose_eval(program, linear, values, cotangents)
+        flags.extend(r is not None for r in results)
+        return [r for r in results if r is not None]
+
+    result, _ = stage(back, types, program.name)
+    return result, tuple(flags)
+
+
+def transpose_eval(
+    program: Program, linear: Sequence[bool], args: Sequence[Any], cotangents: Sequence[Any]
+) -> list[Any]:
+    """Bind the backward sweep in the current context.
+
+    `args` holds values of non-linear inputs (anything for linear ones); returns a cotangent or
+    None (zero) for every linear input. Consts count as leading non-linear inputs.
+    """
+    linear = (*([False] * len(program.consts)), *linear)
+    variables = (*program.consts, *program.inputs)
+    unknown: set[Atom] = set(select(variables, linear))
+    env = Environment(program, args)
+    before = location.follow("")
+    try:
+        pending = _forward(program, unknown, env)
+        sums = _Cotangents(unknown)
+        for atom, cotangent in zip(program.outputs, cotangents, strict=True):
+            sums.add(atom, cotangent)
+        for eqn in reversed(pending):
+            location.follow(eqn.where)
+            _back(eqn, unknown, env, sums)
+    finally:
+        location.restore(before)
+    return [sums.values.get(v) for v in select(variables, linear)]
+
+
+def _forward(program: Program, unknown: set[Atom], env: Environment) -> list[Eqn]:
+    """Compute what does not depend on linear inputs; return the equations that do."""
+    pending = []
+    for eqn in program.eqns:
+        if unknown.isdisjoint(eqn.inputs):
+            location.follow(eqn.where)
+            env.write(eqn.outputs, bind(eqn.op, *map(env.read, eqn.inputs), **eqn.params))
+        else:
+            unknown.update(eqn.outputs)
+            pending.append(eqn)
+    return pending
+
+
+class _Cotangents:
+    """Sums of the cotangents that reached each linear variable."""
+
+    def __init__(self, unknown: set[Atom]) -> None:
+        self.unknown = unknown
+        self.values: dict[Atom, Any] = {}
+
+    def add(self, atom: Atom, cotangent: Any) -> None:
+        if cotangent is None or atom not in self.unknown:
+            return
+        before = self.values.get(atom)
+        self.values[atom] = cotangent if before is None else bind(OPS["add"], before, cotangent)
+
+
+def _back(eqn: Eqn, unknown: set[Atom], env: Environment, sums: _Cotangents) -> None:
+    given = [sums.values.pop(v, None) for v in eqn.outputs]
+    if all(g is None for g in given):
+        return
+    op = eqn.op
+    if op.transpose is None:
+        raise TypeMismatch(
+            f"{op.name} is not linear in an operand that a gradient has to pass "
+            f"through{at(eqn.where)}; it has no transpose rule"
+        )
+    args = [Unknown(a.type) if a in unknown else env.read(a) for a in eqn.inputs]
+    if op.higher:
+        results = op.transpose(TRANSFORMS, given, args, **eqn.params)
+    else:
+        single = len(given) == 1
+        results = op.transpose(given[0] if single else tuple(given), args, **eqn.params)
+    for atom, cotangent in zip(eqn.inputs, results, strict=True):
+        if isinstance(atom, Var):
+            sums.add(atom, cotangent)
