@@ -1,5 +1,6 @@
 """Registering classes as pytree nodes.
 
+>>> from fxad.core.treedef import flatten
 >>> @register_dataclass
 ... @dataclasses.dataclass
 ... class Linear:
@@ -17,11 +18,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from fxad.core.keypath import FlattenedIndexKey, GetAttrKey
-from fxad.core.treedef import NodeType, add_node_type, flatten, show_fields
+from fxad.core.treedef import NodeType, add_node_type, show_fields
 
 __all__ = [
     "Partial",
-    "flatten",
     "register_dataclass",
     "register_node",
     "register_node_class",
@@ -64,7 +64,7 @@ def _show_custom(cls: type, data: Any, children: list[str]) -> str:
     return f"{cls.__name__}({static}{', '.join(children)})"
 
 
-def register_node_class(cls: T) -> T:
+def register_node_class(cls: Any) -> Any:
     """Decorator for a class with `tree_flatten(self)` and classmethod `tree_unflatten`."""
     return register_node(cls, lambda x: x.tree_flatten(), cls.tree_unflatten)
 
@@ -84,7 +84,7 @@ def register_node_with_keys(
     return register_node(cls, flatten or drop_keys, unflatten, flatten_with_keys)
 
 
-def register_node_with_keys_class(cls: T) -> T:
+def register_node_with_keys_class(cls: Any) -> Any:
     """Decorator for a class with `tree_flatten_with_keys(self)` and `tree_unflatten`."""
     plain = (lambda x: x.tree_flatten()) if hasattr(cls, "tree_flatten") else None
     return register_node_with_keys(

@@ -121,7 +121,7 @@ def _join(nodes: Iterable[_Node], entries: tuple[Entry, ...], x64: bool) -> Entr
 _WIDE = frozenset({dtypes.int64, dtypes.uint64, dtypes.float64, dtypes.complex128})
 
 
-def scalar_entry(value: bool | complex) -> Entry:
+def scalar_entry(value: Any) -> Entry:
     """The entry of a Python scalar: the default dtype of its kind, weak (a bool is just bool).
 
     NumPy scalars are not Python scalars, although `isinstance(np.float64(1), float)`: they are

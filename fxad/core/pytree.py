@@ -183,7 +183,7 @@ def _broadcast_prefix(
 
 def broadcast(prefix: Any, tree: Any, is_leaf: IsLeaf = None) -> Any:
     """The leaves of `prefix` repeated into the structure of `tree`."""
-    return unflatten(structure(tree, is_leaf), broadcast_prefix(prefix, tree, is_leaf))
+    return unflatten(structure(tree), broadcast_prefix(prefix, tree, is_leaf))
 
 
 def flatten_prefix(prefix: Any, tree: Any, is_leaf: IsLeaf = None) -> list[tuple[Any, Any]]:

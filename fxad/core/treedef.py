@@ -270,7 +270,10 @@ def mismatch(a: TreeDef, b: TreeDef, path: KeyPath, a_is: str, b_is: str) -> Tre
     text = f"tree structures differ at {describe_path(path)}: {a_is} {a.summary()}, {b_is} {b.summary()}"
     if a.node is b.node and a.node is not None:
         ours, theirs = set(a.keys()), set(b.keys())
-        for label, keys in (("missing", ours - theirs), ("unexpected", theirs - ours)):
+        for label, keys in (
+            ("only in the former", ours - theirs),
+            ("only in the latter", theirs - ours),
+        ):
             if keys:
                 text += f"; {label}: {', '.join(sorted(map(str, keys)))}"
         if ours == theirs:
