@@ -138,10 +138,10 @@ def scalar_entry(value: Any) -> Entry:
         return dtypes.default_complex(), True
     if isinstance(value, np.generic):
         raise TypeMismatch(f"{value!r} is a NumPy scalar: treat it as a 0-d array")
-    # A subclass (IntEnum and the like) counts as its base.
-    for base in (bool, int, float, complex):
+    # A subclass (IntEnum and the like) counts as its base. bool cannot be subclassed.
+    for base in (int, float, complex):
         if isinstance(value, base):
-            return scalar_entry(base(value))
+            return scalar_entry(base())
     raise TypeMismatch(f"expected a Python number, got {value!r} of type {kind.__name__}")
 
 

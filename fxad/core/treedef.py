@@ -249,13 +249,11 @@ def _flatten_up_to(treedef: TreeDef, tree: Any, path: KeyPath, out: list[Any]) -
         children, data = node.flatten(tree)
         children = list(children)
         if data == treedef.data and len(children) == len(treedef._children):
-            for index, (child_def, child) in enumerate(
-                zip(treedef._children, children, strict=True)
-            ):
+            for index, child_def in enumerate(treedef._children):
                 if child_def is LEAF:
-                    out.append(child)
+                    out.append(children[index])
                 else:
-                    _flatten_up_to(child_def, child, (*path, (treedef, index)), out)
+                    _flatten_up_to(child_def, children[index], (*path, (treedef, index)), out)
             return
     raise mismatch(treedef, flatten(tree)[1], resolve(path), "expected", "got")
 
