@@ -155,6 +155,7 @@ _nodes: dict[type, NodeType] = {}
 # Classes seen as leaves, so that most leaves cost one set lookup. Bounded: it keeps classes alive.
 _leaf_types: set[type] = set()
 _MAX_LEAF_TYPES = 1024
+_NO_TYPES: set[type] = set()
 
 
 def node_type(cls: type) -> NodeType | None:
@@ -189,9 +190,6 @@ def flatten(tree: Any, is_leaf: IsLeaf = None) -> tuple[list[Any], TreeDef]:
     """
     out: list[Any] = []
     return out, _flatten(tree, out, is_leaf, _leaf_types if is_leaf is None else _NO_TYPES)
-
-
-_NO_TYPES: set[type] = set()
 
 
 def _flatten(tree: Any, out: list[Any], is_leaf: IsLeaf, known_leaves: set[type]) -> TreeDef:
