@@ -58,29 +58,31 @@ class ArrayType:
 
 
 class TapeType:
-    """A write-once tape: `length` slots, each holding one block of every type in `blocks`.
+    """A write-once tape of residual blocks, addressed by iteration number.
 
-    Printed as `tape(10, f32[3], f32[])`. Slots are addressed by iteration number.
+    `blocks` are the types written at each number; `lanes` are leading batch sizes: every lane
+    has its own numbering. Printed as `tape(f32[3], f32[])` or `tape(f32[3]; 4)` with four lanes.
     """
 
-    __slots__ = ("blocks", "length")
+    __slots__ = ("blocks", "lanes")
     blocks: tuple[ArrayType, ...]
-    length: int
+    lanes: tuple[int, ...]
 
-    def __init__(self, length: int, blocks: tuple[ArrayType, ...]) -> None:
-        self.length = length
+    def __init__(self, blocks: tuple[ArrayType, ...], lanes: tuple[int, ...] = ()) -> None:
         self.blocks = blocks
+        self.lanes = lanes
+
+    def with_lanes(self, size: int) -> TapeType:
+        return TapeType(self.blocks, (size, *self.lanes))
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is TapeType and (self.length, self.blocks) == (other.length, other.blocks)
+        return type(other) is TapeType and (self.blocks, self.lanes) == (other.blocks, other.lanes)
 
     def __hash__(self) -> int:
-        return hash((self.length, self.blocks))
+        return hash((self.blocks, self.lanes))
 
     def __str__(self) -> str:
-        return f"tape({', '.join([str(self.length), *map(str, self.blocks)])})"
+        lanes = f"; {','.join(map(str, self.lanes))}" if self.lanes else ""
+        return f"tape({', '.join(map(str, self.blocks))}{lanes})"
 
     __repr__ = __str__
-
-
-type_of_any = ArrayType | TapeType

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from fxad.core import dtypes as dt
 from fxad.core.types import ArrayType
@@ -19,6 +19,8 @@ from fxad.trace import location
 from fxad.trace.tracer import bind, type_of
 
 Mask = tuple[bool, ...]
+R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Split(NamedTuple):
@@ -31,7 +33,7 @@ class Split(NamedTuple):
     residuals: int
 
 
-def cached[R](transform: Callable[..., R]) -> Callable[..., R]:
+def cached(transform: Callable[..., R]) -> Callable[..., R]:
     """Remember a transform's answers for as long as the Program it was given lives."""
     memo: weakref.WeakKeyDictionary[Program, dict[tuple, R]] = weakref.WeakKeyDictionary()
 
@@ -83,7 +85,7 @@ def differentiable(value: Any) -> bool:
     return isinstance(type_, ArrayType) and dt.is_differentiable(type_.dtype)
 
 
-def select[T](items: Sequence[T], mask: Sequence[bool], wanted: bool = True) -> list[T]:
+def select(items: Sequence[T], mask: Sequence[bool], wanted: bool = True) -> list[T]:
     """The items whose mask entry equals `wanted`."""
     return [item for item, m in zip(items, mask, strict=True) if m is wanted]
 

@@ -1,0 +1,523 @@
+"""Ops that hold Programs: call, custom derivatives, checkpoint, cond.
+
+Loops are in `fxad.ops.loops`. Sub-programs are closed: what they capture is passed as operands.
+Every rule takes the transforms `t` first (see `fxad.transform.context`); results are tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.types import ArrayType
+from fxad.ir.loops import Alias, Structured
+from fxad.ir.program import OPS, Eqn, Program, Symbol, Var
+from fxad.ir.rewrite import dce, evaluate
+from fxad.ops.base import Batched, Primitive, define, known, spread, type_of, zeros
+
+Mask = tuple[bool, ...]
+
+
+def check_operands(name: str, program: Program, types: Sequence[ArrayType]) -> None:
+    """Operands must have exactly the sub-program's input types."""
+    if tuple(types) != program.in_types:
+        seen = ", ".join(map(str, types))
+        wanted = ", ".join(map(str, program.in_types))
+        raise TypeMismatch(f"{name}: its program takes ({wanted}) but was given ({seen})")
+
+
+def pick(items: Sequence[Any], mask: Sequence[bool], wanted: bool = True) -> list[Any]:
+    """The items whose mask entry equals `wanted`."""
+    return [item for item, m in zip(items, mask, strict=True) if bool(m) is wanted]
+
+
+def weave(mask: Sequence[bool], if_true: Sequence[Any], if_false: Sequence[Any]) -> list[Any]:
+    """The inverse of picking by a mask and by its opposite."""
+    yes, no = iter(if_true), iter(if_false)
+    return [next(yes) if m else next(no) for m in mask]
+
+
+def present(values: Sequence[Any]) -> Mask:
+    return tuple(v is not None for v in values)
+
+
+def filled(mask: Sequence[bool], values: Sequence[Any]) -> list[Any]:
+    """`values` at the marked places, None elsewhere."""
+    return weave(mask, values, [None] * (len(mask) - sum(mask)))
+
+
+def instantiate(primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+    """Tangents with zeros for the missing ones."""
+    return [
+        zeros(type_of(p)) if t is None else t for p, t in zip(primals, tangents, strict=True)
+    ]
+
+
+def subprogram_effects(**params: Any) -> frozenset[str]:
+    found: frozenset[str] = frozenset()
+    for value in params.values():
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, Program):
+                found |= item.effects
+    return found
+
+
+# ---------------------------------------------------------------- call and checkpoint
+
+
+def _call_type(*types: ArrayType, program: Program, **params: Any) -> tuple:
+    check_operands("call", program, types)
+    return program.out_types
+
+
+def _run_program(*arrays: np.ndarray, program: Program, **params: Any) -> tuple:
+    return tuple(evaluate(program, arrays))
+
+
+def _call_like(name: str, split: Any = None) -> Primitive:
+    """`call` and `checkpoint` differ only in how they are split."""
+
+    def rebind(args: Sequence[Any], program: Program, params: dict[str, Any]) -> list[Any]:
+        return list(OPS[name](*args, program=program, **params))
+
+    def jvp(t, primals, tangents, *, program, **params):
+        active = present(tangents)
+        derived, out_active = t.jvp(program, active)
+        results = rebind([*primals, *pick(tangents, active)], derived, params)
+        count = len(program.outputs)
+        return results[:count], filled(out_active, results[count:])
+
+    def default_split(t, unknown, args, *, program, **params):
+        s = t.split(program, unknown)
+        outs = rebind(pick(args, unknown, False), s.known, params)
+        count = len(outs) - s.residuals
+        rest = rebind([*outs[count:], *pick(args, unknown)], s.rest, params)
+        return weave(s.unknown, rest, outs[:count])
+
+    def transpose(t, cotangents, args, *, program, **params):
+        linear = tuple(not known(a) for a in args)
+        active = present(cotangents)
+        derived, flags = t.transpose(program, linear, active)
+        operands = [*pick(args, linear, False), *pick(cotangents, active)]
+        if name == "checkpoint":
+            results = t.run(derived, operands)
+        else:
+            results = rebind(operands, derived, params)
+        return weave(linear, filled(flags, results), [None] * (len(args) - sum(linear)))
+
+    def batch(t, size, batched, args, *, program, **params):
+        derived, flags = t.batch(program, size, tuple(batched))
+        return Batched(tuple(rebind(args, derived, params)), flags)
+
+    return define(
+        name,
+        higher=True,
+        type=_call_type,
+        numpy=_run_program,
+        jvp=jvp,
+        split=split or default_split,
+        transpose=transpose,
+        batch=batch,
+        effects=subprogram_effects,
+        loops=lambda types, **params: Structured(name),
+        dtypes="",
+    )
+
+
+call = _call_like("call")
+
+
+def _checkpoint_split(t, unknown, args, *, program, policy):
+    """Keep the known operands (and what the policy saves); the rest recomputes behind a barrier."""
+    s = t.split(program, unknown)
+    outs_count = len(s.known.outputs) - s.residuals
+    saved = _saved(s.known, policy)
+    forward = _with_outputs(s.known, [*s.known.outputs[:outs_count], *saved])
+    results = list(checkpoint(*pick(args, unknown, False), program=forward, policy=policy))
+    again = Program(
+        [*s.known.inputs, *saved],
+        [e for e in s.known.eqns if not set(e.outputs) & set(saved)],
+        s.known.outputs[outs_count:],
+        s.known.name,
+    )
+    again = dce(again)
+    fixed_count = len(again.inputs)
+
+    def recompute(*values: Any) -> list[Any]:
+        fixed = OPS["barrier"](*values[:fixed_count]) if fixed_count else ()
+        return t.run(s.rest, [*t.run(again, fixed), *values[fixed_count:]])
+
+    fixed = [*pick(args, unknown, False), *results[outs_count:]]
+    operands = [*fixed, *pick(args, unknown)]
+    rest, _ = t.stage(recompute, [type_of(a) for a in operands], program.name)
+    rest_outs = checkpoint(*operands, program=rest, policy=policy)
+    return weave(s.unknown, rest_outs, results[:outs_count])
+
+
+def _with_outputs(program: Program, outputs: Sequence[Any]) -> Program:
+    return dce(Program(program.inputs, program.eqns, outputs, program.name))
+
+
+POLICIES: dict[str, Any] = {
+    "nothing_saveable": lambda eqn: False,
+    "everything_saveable": lambda eqn: True,
+    "dots_saveable": lambda eqn: eqn.op.name == "dot",
+    "dots_with_no_batch_dims_saveable": lambda eqn: (
+        eqn.op.name == "dot" and not eqn.params["batch"][0]
+    ),
+}
+
+
+def _saved(program: Program, policy: str) -> list[Var]:
+    if policy.startswith("save_only_these_names:"):
+        names = set(policy.partition(":")[2].split(","))
+
+        def saves(eqn: Eqn) -> bool:
+            return eqn.op.name == "name" and eqn.params["name"] in names
+    else:
+        saves = POLICIES[policy]
+    return [v for eqn in program.eqns if saves(eqn) for v in eqn.outputs]
+
+
+checkpoint = _call_like("checkpoint", _checkpoint_split)
+
+
+# ---------------------------------------------------------------- custom derivatives
+
+
+def _custom_jvp_rule(t, primals, tangents, *, program, rule):
+    dense = instantiate(primals, tangents)
+    results = t.run(rule, [*primals, *dense])
+    count = len(program.outputs)
+    return results[:count], results[count:]
+
+
+def _custom_jvp_batch(t, size, batched, args, *, program, rule):
+    everything = (True,) * len(program.outputs)
+    derived, flags = t.batch(program, size, tuple(batched), everything)
+    lanes_rule, _ = t.batch(rule, size, tuple(batched) * 2, everything * 2)
+    outs = custom_jvp(*args, program=derived, rule=lanes_rule)
+    return Batched(tuple(outs), flags)
+
+
+custom_jvp = define(
+    "custom_jvp",
+    higher=True,
+    doc="program(args), whose jvp is rule(args, tangents) -> (results, tangents of results).",
+    type=lambda *types, program, rule: program.out_types,
+    numpy=_run_program,
+    jvp=_custom_jvp_rule,
+    batch=_custom_jvp_batch,
+    effects=subprogram_effects,
+    loops=lambda types, **params: Structured("call"),
+    dtypes="",
+)
+
+
+def _custom_vjp_jvp(t, primals, tangents, *, program, fwd, bwd):
+    results = t.run(fwd, primals)
+    count = len(program.outputs)
+    outs, residuals = results[:count], results[count:]
+    mask = tuple(dt.is_differentiable(type_of(p).dtype) for p in primals)
+    dense = pick(instantiate(primals, tangents), mask)
+    apply = _linearised(t, program, mask, len(residuals))
+    tangents_out = linear_call(
+        *residuals, *primals, *dense, count=len(residuals) + len(primals), apply=apply,
+        transpose=_ignoring(bwd, len(residuals), len(primals), mask),
+    )
+    return outs, list(tangents_out)
+
+
+def _linearised(t, program: Program, mask: Mask, residuals: int) -> Program:
+    """(residuals, primals, tangents) -> tangents of all results, from the primal program."""
+    derived, _ = t.jvp(program, mask, (True,) * len(program.outputs))
+    outs = derived.outputs[len(program.outputs) :]
+    # The backward rule's residuals come first and are not needed here.
+    return dce(Program([*_placeholders(residuals), *derived.inputs], derived.eqns, outs, "apply"))
+
+
+
+
+def _placeholders(count: int) -> list[Var]:
+    return [Var(_ANY) for _ in range(count)]
+
+
+_ANY: Any = ArrayType(dt.bool_, ())
+
+
+def _ignoring(bwd: Program, residuals: int, primals: int, mask: Mask) -> Program:
+    """The backward program with the primals as ignored operands and only float cotangents."""
+    inputs = [*bwd.inputs[:residuals], *_placeholders(primals), *bwd.inputs[residuals:]]
+    return dce(Program(inputs, bwd.eqns, pick(bwd.outputs, mask), "backward"))
+
+
+def _custom_vjp_batch(t, size, batched, args, *, program, fwd, bwd):
+    everything = (True,) * len(program.outputs)
+    derived, flags = t.batch(program, size, tuple(batched), everything)
+    count = len(program.outputs)
+    residuals = len(fwd.outputs) - count
+    force = everything + (False,) * residuals
+    lanes_fwd, fwd_flags = t.batch(fwd, size, tuple(batched), force)
+    back_in = (*fwd_flags[count:], *everything)
+    lanes_bwd, _ = t.batch(bwd, size, back_in, (True,) * len(bwd.outputs))
+    summed = _sum_unbatched(t, lanes_bwd, tuple(batched))
+    outs = custom_vjp(*args, program=derived, fwd=lanes_fwd, bwd=summed)
+    return Batched(tuple(outs), flags)
+
+
+def _sum_unbatched(t, program: Program, batched: Mask) -> Program:
+    """Cotangents of operands shared by all lanes are summed over the lanes."""
+
+    def total(*args: Any) -> list[Any]:
+        outs = t.run(program, args)
+        return [
+            o if b else OPS["sum"](o, axes=(0,)) for o, b in zip(outs, batched, strict=True)
+        ]
+
+    return t.stage(total, program.in_types, program.name)[0]
+
+
+custom_vjp = define(
+    "custom_vjp",
+    higher=True,
+    doc="program(args); reverse mode uses fwd(args) -> (results, residuals) and "
+    "bwd(residuals, cotangents) -> cotangents of args.",
+    type=lambda *types, program, fwd, bwd: program.out_types,
+    numpy=_run_program,
+    jvp=_custom_vjp_jvp,
+    batch=_custom_vjp_batch,
+    effects=subprogram_effects,
+    loops=lambda types, **params: Structured("call"),
+    dtypes="",
+)
+
+
+def _linear_type(*types: ArrayType, count: int, apply: Any, transpose: Any, outs: Any = None):
+    return outs if outs is not None else apply.out_types
+
+
+def _linear_numpy(*arrays: np.ndarray, count: int, apply: Any, transpose: Any, outs: Any = None):
+    if isinstance(apply, Symbol):
+        return tuple(np.asarray(r) for r in apply.value(*arrays))
+    return tuple(evaluate(apply, arrays))
+
+
+def _linear_jvp(t, primals, tangents, *, count, apply, transpose, outs=None):
+    if isinstance(apply, Symbol):
+        raise TypeMismatch(f"linear_call @{apply.name}: no second forward derivative outside jit")
+    derived, out_active = t.jvp(apply, present(tangents))
+    results = t.run(derived, [*primals, *pick(tangents, present(tangents))])
+    n = len(apply.outputs)
+    return results[:n], filled(out_active, results[n:])
+
+
+def _linear_transpose(t, cotangents, args, *, count, apply, transpose, outs=None):
+    types = outs if outs is not None else apply.out_types
+    dense = [
+        zeros(type_) if c is None else c for c, type_ in zip(cotangents, types, strict=True)
+    ]
+    operands = [*args[:count], *dense]
+    if isinstance(transpose, Symbol):
+        results = list(transpose.value(*operands))
+    else:
+        results = t.run(transpose, operands)
+    return [None] * count + results
+
+
+def _linear_batch(t, size, batched, args, *, count, apply, transpose, outs=None):
+    if isinstance(apply, Symbol) or isinstance(transpose, Symbol):
+        raise TypeMismatch("linear_call made outside jit cannot be batched")
+    tangents = [a if b else spread(a, size) for a, b in zip(args[count:], batched[count:], strict=True)]
+    fixed = tuple(batched[:count])
+    all_outs = (True,) * len(apply.outputs)
+    lanes, flags = t.batch(apply, size, fixed + (True,) * len(tangents), all_outs)
+    back, _ = t.batch(transpose, size, fixed + all_outs, (True,) * len(tangents))
+    results = linear_call(*args[:count], *tangents, count=count, apply=lanes, transpose=back)
+    return Batched(tuple(results), flags)
+
+
+linear_call = define(
+    "linear_call",
+    higher=True,
+    doc="apply(fixed, x), linear in x, with a given transpose(fixed, cotangents). The first "
+    "`count` operands are fixed. apply and transpose are Programs, or Symbols outside jit, which "
+    "then give the result types as `outs`.",
+    type=_linear_type,
+    numpy=_linear_numpy,
+    jvp=_linear_jvp,
+    transpose=_linear_transpose,
+    batch=_linear_batch,
+    loops=lambda types, **params: Structured("linear_call"),
+    dtypes="",
+)
+
+
+stop_gradient = define(
+    "stop_gradient",
+    doc="The value itself; its derivative is zero.",
+    type=lambda x: x,
+    numpy=lambda x: x,
+    batch=lambda size, batched, args: stop_gradient(args[0]),
+    loops=lambda types: Alias(),
+    exact=True,
+    dtypes="",
+)
+
+
+# ---------------------------------------------------------------- cond
+
+
+def _cond_type(index: ArrayType, *types: ArrayType, branches: tuple[Program, ...]) -> tuple:
+    if index.shape or dt.is_inexact(index.dtype):
+        raise ShapeError(f"cond: the index must be one int32 or bool, not {index}")
+    for branch in branches:
+        check_operands("cond", branch, types)
+        if branch.out_types != branches[0].out_types:
+            raise TypeMismatch(
+                f"cond: branches give different types: {branches[0].out_types} and "
+                f"{branch.out_types}"
+            )
+    return branches[0].out_types
+
+
+def _cond_numpy(index: np.ndarray, *arrays: np.ndarray, branches: tuple[Program, ...]) -> tuple:
+    chosen = min(max(int(index), 0), len(branches) - 1)
+    return tuple(evaluate(branches[chosen], arrays))
+
+
+def _cond_jvp(t, primals, tangents, *, branches):
+    active = present(tangents[1:])
+    flags = [t.jvp(b, active)[1] for b in branches]
+    union = tuple(any(column) for column in zip(*flags, strict=True))
+    derived = tuple(t.jvp(b, active, union)[0] for b in branches)
+    results = cond(*primals, *pick(tangents[1:], active), branches=derived)
+    count = len(branches[0].outputs)
+    return results[:count], filled(union, results[count:])
+
+
+def _cond_split(t, unknown, args, *, branches):
+    index, operands, mask = args[0], args[1:], tuple(unknown[1:])
+    if unknown[0]:
+        raise TypeMismatch("cond: the index cannot depend on a tangent")
+    flags = [t.split(b, mask).unknown for b in branches]
+    union = tuple(any(column) for column in zip(*flags, strict=True))
+    parts = [t.split(b, mask, union) for b in branches]
+    slots, places = _coalesce(parts)
+    count = len(union) - sum(union)
+    known_branches = tuple(
+        _pad_outputs(t, p.known, count, slots, place)
+        for p, place in zip(parts, places, strict=True)
+    )
+    results = cond(index, *pick(operands, mask, False), branches=known_branches)
+    rest_branches = tuple(
+        _pick_inputs(p.rest, slots, place, p.residuals)
+        for p, place in zip(parts, places, strict=True)
+    )
+    rest = cond(index, *results[count:], *pick(operands, mask), branches=rest_branches)
+    return weave(union, rest, results[:count])
+
+
+def _coalesce(parts: Sequence[Any]) -> tuple[list[ArrayType], list[list[int]]]:
+    """Residual slots shared by the branches: one branch's residuals of a type reuse another's."""
+    slots: list[ArrayType] = []
+    places: list[list[int]] = []
+    for part in parts:
+        free = dict(enumerate(slots))
+        mine = []
+        for residual in part.rest.in_types[: part.residuals]:
+            found = next((i for i, s in free.items() if s == residual), None)
+            if found is None:
+                found = len(slots)
+                slots.append(residual)
+            else:
+                del free[found]
+            mine.append(found)
+        places.append(mine)
+    return slots, places
+
+
+def _pad_outputs(t, program: Program, count: int, slots: Sequence[ArrayType], place: Sequence[int]):
+    def padded(*args: Any) -> list[Any]:
+        outs = t.run(program, args)
+        mine = dict(zip(place, outs[count:], strict=True))
+        extra = [mine[i] if i in mine else zeros(s) for i, s in enumerate(slots)]
+        return [*outs[:count], *extra]
+
+    return t.stage(padded, program.in_types, program.name)[0]
+
+
+def _pick_inputs(rest: Program, slots: Sequence[ArrayType], place: Sequence[int], residuals: int):
+    inputs = [Var(s) for s in slots]
+    for i, var in zip(place, rest.inputs[:residuals], strict=True):
+        inputs[i] = var
+    return Program([*inputs, *rest.inputs[residuals:]], rest.eqns, rest.outputs, rest.name)
+
+
+def _cond_transpose(t, cotangents, args, *, branches):
+    linear = tuple(not known(a) for a in args[1:])
+    active = present(cotangents)
+    wanted = pick([a.type for a in args[1:] if not known(a)], [True] * sum(linear))
+    derived = tuple(_dense_transpose(t, b, linear, active, wanted) for b in branches)
+    operands = [*pick(args[1:], linear, False), *pick(cotangents, active)]
+    results = cond(args[0], *operands, branches=derived)
+    return [None, *weave(linear, results, [None] * (len(linear) - sum(linear)))]
+
+
+def _dense_transpose(t, program: Program, linear: Mask, active: Mask, wanted: Sequence[ArrayType]):
+    """The transpose of a Program with zeros for cotangents that are missing."""
+    derived, flags = t.transpose(program, linear, active)
+
+    def dense(*args: Any) -> list[Any]:
+        results = filled(flags, t.run(derived, args))
+        return [zeros(w) if r is None else r for r, w in zip(results, wanted, strict=True)]
+
+    return t.stage(dense, derived.in_types, program.name)[0]
+
+
+def _cond_batch(t, size, batched, args, *, branches):
+    mask = tuple(batched[1:])
+    if not batched[0]:
+        flags = [t.batch(b, size, mask)[1] for b in branches]
+        union = tuple(any(column) for column in zip(*flags, strict=True))
+        derived = tuple(t.batch(b, size, mask, union)[0] for b in branches)
+        return Batched(tuple(cond(*args, branches=derived)), union)
+    if any(b.effects for b in branches):
+        raise TypeMismatch("cond: a batched index with a branch that has effects is not supported")
+    everything = (True,) * len(branches[0].outputs)
+    lanes = [t.batch(b, size, mask, everything)[0] for b in branches]
+    index = args[0]
+    results = t.run(lanes[-1], args[1:])
+    if dt.is_bool(type_of(index).dtype):
+        index = OPS["convert"](index, dtype=dt.int32)
+    for number in reversed(range(len(lanes) - 1)):
+        here = OPS["le"](index, number)
+        results = [
+            OPS["select"](along_lanes(here, type_of(r)), new, r)
+            for new, r in zip(t.run(lanes[number], args[1:]), results, strict=True)
+        ]
+    return results
+
+
+def along_lanes(flag: Any, type: ArrayType) -> Any:
+    """A flag per lane, repeated over the other axes of `type`."""
+    return OPS["broadcast"](flag, shape=type.shape, axes=(0,)) if type.ndim > 1 else flag
+
+
+cond = define(
+    "cond",
+    higher=True,
+    doc="Run one of several branches, chosen by an int32 (clamped) or a bool.",
+    type=_cond_type,
+    numpy=_cond_numpy,
+    jvp=_cond_jvp,
+    split=_cond_split,
+    transpose=_cond_transpose,
+    batch=_cond_batch,
+    effects=subprogram_effects,
+    loops=lambda types, **params: Structured("cond"),
+    dtypes="",
+)
