@@ -1,0 +1,18 @@
+"""GPT-2 and Llama as pure functions over trees of parameters, trained and sampled with fxad.
+
+    from fxad_nn import gpt2
+    from fxad_nn.spec import init_params
+
+    config = gpt2.PRESETS["tiny"]
+    params = init_params(gpt2.spec(config), fxad.random.key(0))
+    logits = gpt2.forward(params, tokens, config)
+
+spec        one tree per model: shapes, dtypes, axes, initialisers
+layers      linear, norms, rotary positions, causal attention
+gpt2, llama, loss, models            the models, and how they are found by name
+optim, step                          AdamW, schedules, one compiled training step
+text, tokenizer, shards, data        from files to batches
+files, tensors, store, hf            checkpoints, and weights from Hugging Face directories
+recipe, run, train, evaluate, flops, generate, plot          a training run and what follows it
+options, cli                         the command line
+"""

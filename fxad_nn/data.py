@@ -1,0 +1,195 @@
+"""Data sets: token arrays on disk, random training batches, evaluation over a whole split.
+
+data = open_data(Path("input.txt"), "char")
+tokens, targets = random_batch(data.train, size=12, context=64, seed=1, index=0)
+for tokens, targets in windows(data.val, size=12, context=64): ...
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fxad_nn.errors import ConfigError, DataError, did_you_mean
+from fxad_nn.files import cache_directory, replacing
+from fxad_nn.loss import IGNORE
+from fxad_nn.shards import read_shard
+from fxad_nn.text import Text, find_text
+from fxad_nn.tokenizer import BytePairs, Bytes, Characters, Ids, Tokenizer
+
+TRAIN_SHARE = 0.9
+TOKENIZERS = ("char", "byte", "gpt2", "ids")
+
+Tokens = tuple[np.ndarray, ...]
+"""A split: one or more integer arrays [length]; no window crosses from one into the next."""
+Batch = tuple[np.ndarray, np.ndarray]
+"""Tokens and targets, both int32 [size, context]."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Two splits, the tokenizer they were made with, and in words where they come from."""
+
+    train: Tokens
+    val: Tokens
+    tokenizer: Tokenizer
+    source: str
+
+
+def open_data(
+    path: Path | None,
+    tokenizer: str = "char",
+    vocabulary: Path | None = None,
+    vocab: int = 50257,
+    known: Tokenizer | None = None,
+) -> Dataset:
+    """A text file, or llm.c shards where `path` is a .bin file or a directory of them.
+
+    `tokenizer` is one of `TOKENIZERS`; "gpt2" reads its files from the directory `vocabulary`;
+    `known` is used instead where a model already has its tokenizer. For shards `vocab` bounds
+    the ids. Text is tokenized once and kept in the cache directory.
+    """
+    if path is not None and (path.is_dir() or path.suffix == ".bin"):
+        encoder = known or _shard_tokenizer(tokenizer, vocabulary, vocab)
+        return _open_shards(path, encoder, vocab)
+    text = find_text(path)
+    encoder = known or make_tokenizer(tokenizer, vocabulary, text.content)
+    train, val = (tokenized(part, encoder) for part in _split(text))
+    return Dataset((train,), (val,), encoder, text.source)
+
+
+def make_tokenizer(name: str, vocabulary: Path | None, text: str) -> Tokenizer:
+    """The tokenizer of that name; characters are learned from `text`."""
+    if name == "char":
+        return Characters.of(text)
+    if name == "byte":
+        return Bytes()
+    if name == "gpt2":
+        if vocabulary is None:
+            raise ConfigError(
+                "the gpt2 tokenizer needs --vocabulary DIR with vocab.json, merges.txt"
+            )
+        return BytePairs.gpt2(vocabulary)
+    raise ConfigError(
+        f"text cannot be read with tokenizer {name!r}{did_you_mean(name, TOKENIZERS)}"
+    )
+
+
+def tokenized(text: str, tokenizer: Tokenizer) -> np.ndarray:
+    """The ids of `text`, memory-mapped from the cache; made and put there the first time."""
+    name = hashlib.sha256(tokenizer.to_json().encode() + b"\0" + text.encode()).hexdigest()[:32]
+    path = cache_directory() / "tokens" / f"{name}.npy"
+    try:
+        cached = np.load(path, mmap_mode="r", allow_pickle=False)
+        if cached.ndim == 1 and (not len(cached) or int(cached.max()) < tokenizer.size):
+            return cached
+    except (OSError, ValueError, EOFError):
+        pass  # absent or damaged: both are cured by making it again
+    ids = tokenizer.encode(text).astype(np.uint16 if tokenizer.size <= 1 << 16 else np.uint32)
+    try:
+        with replacing(path) as temporary, open(temporary, "wb") as file:
+            np.save(file, ids)
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError:
+        return ids  # a full or read-only cache costs the next run some time, nothing else
+
+
+def _split(text: Text) -> tuple[str, str]:
+    """The first nine tenths for training, the rest for validation, as nanoGPT does."""
+    cut = int(len(text.content) * TRAIN_SHARE)
+    if not 0 < cut < len(text.content):
+        raise DataError(f"{text.source} holds {len(text.content)} characters: too few to split")
+    return text.content[:cut], text.content[cut:]
+
+
+def _shard_tokenizer(name: str, vocabulary: Path | None, vocab: int) -> Tokenizer:
+    if vocabulary is not None and name in ("gpt2", "ids"):
+        return BytePairs.gpt2(vocabulary)
+    if name == "byte":
+        return Bytes()
+    return Ids(vocab)
+
+
+def _open_shards(path: Path, tokenizer: Tokenizer, vocab: int) -> Dataset:
+    """One shard split in ten; a directory's `*val*.bin` for validation and the rest to train."""
+    if not path.exists():
+        raise DataError(f"there is no file {path}")
+    paths = sorted(path.glob("*.bin")) if path.is_dir() else [path]
+    if not paths:
+        raise DataError(f"{path} holds no .bin token shards")
+    shards = [(shard, read_shard(shard, vocab)) for shard in paths]
+    source = f"{path} ({len(paths)} token shard{'s' if len(paths) > 1 else ''})"
+    val = tuple(tokens for shard, tokens in shards if "val" in shard.name)
+    train = tuple(tokens for shard, tokens in shards if "val" not in shard.name)
+    if train and val:
+        return Dataset(train, val, tokenizer, source)
+    *rest, last = (tokens for _, tokens in shards)
+    cut = int(len(last) * TRAIN_SHARE)
+    return Dataset((*rest, last[:cut]), (last[cut:],), tokenizer, source)
+
+
+def require_length(tokens: Tokens, context: int, what: str) -> None:
+    """DataError where no part of a split holds a whole window and its last target."""
+    longest = max(len(part) for part in tokens)
+    if longest <= context:
+        raise DataError(
+            f"{what} has {longest} tokens, and one window of context {context} needs "
+            f"{context + 1}; give more text or a smaller --context"
+        )
+
+
+def random_batch(tokens: Tokens, size: int, context: int, seed: int, index: int) -> Batch:
+    """`size` windows from uniformly drawn starts.
+
+    A pure function of its arguments: batch number `index` is the same whether the batches before
+    it were drawn or not, so resuming needs nothing but the number.
+    """
+    room = np.array([max(len(part) - context, 0) for part in tokens])
+    ends = np.cumsum(room)
+    if ends[-1] < 1:
+        require_length(tokens, context, "the split")
+    starts = np.random.Generator(np.random.Philox(key=[seed, index])).integers(ends[-1], size=size)
+    rows = np.empty((size, context + 1), np.int32)
+    for row, start in zip(rows, starts, strict=True):
+        part = int(np.searchsorted(ends, start, side="right"))
+        offset = int(start - ends[part] + room[part])
+        row[:] = tokens[part][offset : offset + context + 1]
+    return np.ascontiguousarray(rows[:, :-1]), np.ascontiguousarray(rows[:, 1:])
+
+
+def windows(
+    tokens: Tokens, size: int, context: int, keep: Callable[[int], bool] = lambda index: True
+) -> Iterator[Batch]:
+    """Every target of a split once, in order, as batches of whole shape [size, context].
+
+    Windows do not overlap; what is missing at the end has token 0 and target `IGNORE`. `keep`
+    chooses windows by number, to evaluate on a sample of them.
+    """
+    rows: list[tuple[np.ndarray, np.ndarray]] = []
+    starts = ((part, at) for part in tokens for at in range(0, len(part) - 1, context))
+    for index, (part, at) in enumerate(starts):
+        if keep(index):
+            rows.append((part[at : at + context], part[at + 1 : at + context + 1]))
+        if len(rows) == size:
+            yield _stacked(rows, size, context)
+            rows = []
+    if rows:
+        yield _stacked(rows, size, context)
+
+
+def _stacked(rows: list[tuple[np.ndarray, np.ndarray]], size: int, context: int) -> Batch:
+    tokens = np.zeros((size, context), np.int32)
+    targets = np.full((size, context), IGNORE, np.int32)
+    for i, (row, wanted) in enumerate(rows):
+        tokens[i, : len(wanted)] = row[: len(wanted)]
+        targets[i, : len(wanted)] = wanted
+    return tokens, targets
+
+
+def count_windows(tokens: Tokens, context: int) -> int:
+    """How many windows `windows` cuts a split into."""
+    return sum(-(-(len(part) - 1) // context) for part in tokens if len(part) > 1)

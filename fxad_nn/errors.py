@@ -1,0 +1,36 @@
+"""The errors of `fxad_nn`: each names what was wrong, what was seen and what to try.
+
+raise ConfigError("unknown preset 'nanoo'" + did_you_mean("nanoo", PRESETS))
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """Something the user gave cannot be used; the command line prints it without a traceback."""
+
+
+class ConfigError(UserError):
+    """An option or a model's configuration is unknown or out of range."""
+
+
+class DataError(UserError):
+    """A text, a token file or a vocabulary is missing, damaged or does not fit the model."""
+
+
+class CheckpointError(UserError):
+    """A checkpoint is missing, damaged, or belongs to another model."""
+
+
+class TrainingError(UserError):
+    """Training cannot go on, for instance because the loss is no number any more."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A half sentence with the closest known name, or all of them where none is close."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"

@@ -1,0 +1,43 @@
+"""The loss over a whole split, or over an even sample of its windows.
+
+evaluate = evaluator(config)
+evaluate(params, data.val, context=64, size=64)             # mean nats per token, a float
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import fxad
+from fxad_nn import models
+from fxad_nn.data import Tokens, count_windows, windows
+from fxad_nn.loss import total_and_count
+
+Evaluate = Callable[..., float]
+
+
+def evaluator(config: models.Config) -> Evaluate:
+    """A function evaluate(params, tokens, context, size, limit=None) -> mean loss.
+
+    `size` windows of `context` go through the model at a time; with `limit`, about that many
+    windows, evenly spaced, stand for the split. Compiled once for all calls of the same sizes.
+    """
+    forward = models.family(config).forward
+
+    @fxad.jit
+    def sums(params: Any, tokens: Any, targets: Any) -> tuple[Any, Any]:
+        return total_and_count(forward(params, tokens, config), targets)
+
+    def evaluate(
+        params: Any, tokens: Tokens, context: int, size: int, limit: int | None = None
+    ) -> float:
+        stride = -(-count_windows(tokens, context) // limit) if limit else 1
+        total = count = 0.0
+        for batch in windows(tokens, size, context, keep=lambda index: index % stride == 0):
+            loss, targets = sums(params, *batch)
+            total += float(loss)
+            count += float(targets)
+        return total / max(count, 1.0)
+
+    return evaluate

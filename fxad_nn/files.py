@@ -1,0 +1,53 @@
+"""Files that are either wholly there or not there: temporary name, fsync, rename.
+
+with replacing(path) as temporary:
+    temporary.write_text("...")
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def cache_directory() -> Path:
+    """Where derived and downloaded files live: $FXAD_CACHE_DIR, else the user's cache."""
+    if chosen := os.environ.get("FXAD_CACHE_DIR"):
+        return Path(chosen) / "nn"
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "fxad" / "nn"
+
+
+def sync(path: Path) -> None:
+    """Force a file or a directory's names to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a temporary name next to `path`; on success sync it and rename it to `path`.
+
+    Makes missing parent directories. Where the body or the disk fails, what was at `path` stays
+    as it was, and the temporary file or directory is removed.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f".{path.name}.{os.getpid()}.tmp"
+    try:
+        yield temporary
+        for part in temporary.iterdir() if temporary.is_dir() else ():
+            sync(part)
+        sync(temporary)
+        os.replace(temporary, path)
+        sync(path.parent)
+    finally:
+        if temporary.is_dir():
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            temporary.unlink(missing_ok=True)

@@ -1,0 +1,47 @@
+"""How much arithmetic a model needs, and how much a machine can do.
+
+flops = training_flops_per_token(config, context=64)
+utilisation = flops * tokens_per_second / measured_peak()
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from fxad_nn import models
+from fxad_nn.spec import named_leaves
+
+
+def product_params(config: models.Config) -> int:
+    """How many parameters multiply every token: all matrices of the blocks, and the head.
+
+    Embedding tables are looked up, not multiplied; a tied one counts as the head.
+    """
+    blocks = models.family(config).spec(config)["blocks"]
+    matrices = sum(leaf.size for _, leaf in named_leaves(blocks) if len(leaf.shape) == 2)
+    return matrices + config.vocab * config.width
+
+
+def training_flops_per_token(config: models.Config, context: int) -> int:
+    """Floating-point operations per token of forward and backward: 6 N + 12 L H Q T.
+
+    The convention of PaLM (Chowdhery et al., 2022, appendix B): recomputation does not count,
+    and attention counts in full although the causal half of it suffices.
+    """
+    attention = 12 * config.layers * config.heads * config.head_dim * context
+    return 6 * product_params(config) + attention
+
+
+def measured_peak(seconds: float = 0.3) -> float:
+    """Floating-point operations per second of NumPy's float32 matrix product, the best of a few."""
+    n = 1024
+    a = np.ones((n, n), np.float32)
+    best = 0.0
+    stop = time.perf_counter() + seconds
+    while time.perf_counter() < stop:
+        start = time.perf_counter()
+        a @ a
+        best = max(best, 2 * n**3 / (time.perf_counter() - start))
+    return best

@@ -1,0 +1,232 @@
+"""Models from a Hugging Face directory: config.json and safetensors, never pickle.
+
+config, params = load_hf(Path("gpt2"))              # GPT-2 or Llama, by config.json
+logits = family(config).forward(params, tokens, config)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fxad_nn import gpt2, llama, models
+from fxad_nn.errors import CheckpointError, did_you_mean
+from fxad_nn.layers import RopeScaling
+from fxad_nn.spec import from_named, named_leaves
+from fxad_nn.tensors import checked, require_all, stored
+
+DTYPES = ("float32", "float16", "bfloat16")
+
+
+def load_hf(directory: Path, dtype: str | None = "float32") -> tuple[models.Config, Any]:
+    """The configuration and parameters of a GPT-2 or Llama directory.
+
+    Weights become `dtype`, or keep the one they were stored in where it is None. A missing,
+    truncated or unsupported file is a CheckpointError that says which.
+    """
+    values = _read_json(directory / "config.json")
+    readers = {"gpt2": _gpt2_config, "llama": _llama_config}
+    name = values.get("model_type")
+    if name not in readers:
+        hint = did_you_mean(str(name), readers)
+        raise CheckpointError(
+            f"{directory / 'config.json'}: model_type {name!r} is not known{hint}"
+        )
+    files = _weight_files(directory)
+    chosen = dtype or _stored_dtype(files)
+    if chosen not in DTYPES:
+        raise CheckpointError(f"{directory}: weights cannot be {chosen!r}; choose from {DTYPES}")
+    try:
+        config = readers[name](values, directory, chosen)
+    except KeyError as error:
+        raise CheckpointError(f"{directory / 'config.json'} does not say {error}") from error
+    return config, _read_params(files, config, str(directory))
+
+
+def _read_params(files: list[Path], config: models.Config, where: str) -> Any:
+    spec = models.family(config).spec(config)
+    wanted = dict(named_leaves(spec))
+    rename, transposed = (
+        (_gpt2_name, ()) if isinstance(config, gpt2.Config) else (_llama_name, ("weight",))
+    )
+    found: dict[str, Any] = {}
+    for theirs, read in stored(files):
+        ours = rename(theirs)
+        if ours is None or (ours.startswith("head.") and "head.weight" not in wanted):
+            continue
+        if ours not in wanted:
+            raise CheckpointError(f"{where}: this model has no place for the tensor {theirs!r}")
+        array = read()
+        if ours.rsplit(".", 1)[-1] in transposed:
+            array = np.ascontiguousarray(array.T)
+        found[ours] = checked(array, wanted[ours], f"{where}: {theirs}", config.dtype)
+    require_all(found, wanted, where)
+    return from_named(spec, found)
+
+
+_GPT2_NAMES = {
+    "wte.weight": "embed.token",
+    "wpe.weight": "embed.position",
+    "h.": "blocks.",
+    "ln_1.weight": "norm1.scale",
+    "ln_2.weight": "norm2.scale",
+    "ln_f.weight": "norm.scale",
+    "ln_1.": "norm1.",
+    "ln_2.": "norm2.",
+    "ln_f.": "norm.",
+    "attn.c_attn.": "attention.qkv.",
+    "attn.c_proj.": "attention.out.",
+    "mlp.c_fc.": "mlp.up.",
+    "mlp.c_proj.": "mlp.down.",
+}
+
+_LLAMA_NAMES = {
+    "embed_tokens.weight": "embed.token",
+    "layers.": "blocks.",
+    "input_layernorm.weight": "norm1.scale",
+    "post_attention_layernorm.weight": "norm2.scale",
+    "self_attn.q_proj.": "attention.q.",
+    "self_attn.k_proj.": "attention.k.",
+    "self_attn.v_proj.": "attention.v.",
+    "self_attn.o_proj.": "attention.out.",
+    "gate_proj.": "gate.",
+    "up_proj.": "up.",
+    "down_proj.": "down.",
+    "lm_head.": "head.",
+}
+
+
+def _gpt2_name(name: str) -> str | None:
+    """Our name for one of theirs; None for what is derived, such as the causal mask."""
+    name = name.removeprefix("transformer.")
+    if name == "lm_head.weight" or name.endswith((".attn.bias", ".attn.masked_bias")):
+        return None
+    for theirs, ours in _GPT2_NAMES.items():
+        name = name.replace(theirs, ours)
+    return name
+
+
+def _llama_name(name: str) -> str | None:
+    """As `_gpt2_name`; the rotary frequencies are derived."""
+    name = name.removeprefix("model.")
+    if name.endswith("rotary_emb.inv_freq"):
+        return None
+    if name == "norm.weight":
+        return "norm.scale"
+    for theirs, ours in _LLAMA_NAMES.items():
+        name = name.replace(theirs, ours)
+    return name
+
+
+def _gpt2_config(values: dict[str, Any], directory: Path, dtype: str) -> gpt2.Config:
+    need = _requirement(values, directory)
+    need("activation_function", "gelu_new", ("gelu_new", "gelu_pytorch_tanh"))
+    need("scale_attn_weights", True, (True,))
+    need("scale_attn_by_inverse_layer_idx", False, (False,))
+    need("tie_word_embeddings", True, (True,))
+    width = values["n_embd"]
+    return gpt2.Config(
+        vocab=values["vocab_size"],
+        context=values["n_positions"],
+        layers=values["n_layer"],
+        heads=values["n_head"],
+        width=width,
+        hidden=values.get("n_inner") or 4 * width,
+        norm_epsilon=values.get("layer_norm_epsilon", 1e-5),
+        dtype=dtype,
+    )
+
+
+def _llama_config(values: dict[str, Any], directory: Path, dtype: str) -> llama.Config:
+    need = _requirement(values, directory)
+    need("hidden_act", "silu", ("silu", "swish"))
+    need("attention_bias", False, (False,))
+    need("mlp_bias", False, (False,))
+    heads, width = values["num_attention_heads"], values["hidden_size"]
+    # One table in newer files, two keys in older ones.
+    rope = values.get("rope_parameters") or values.get("rope_scaling") or {}
+    return llama.Config(
+        vocab=values["vocab_size"],
+        context=values["max_position_embeddings"],
+        layers=values["num_hidden_layers"],
+        heads=heads,
+        groups=values.get("num_key_value_heads") or heads,
+        width=width,
+        head_dim=values.get("head_dim") or width // heads,
+        hidden=values["intermediate_size"],
+        rope_theta=float(rope.get("rope_theta") or values.get("rope_theta", 10000.0)),
+        rope_scaling=_rope_scaling(rope, directory),
+        norm_epsilon=values.get("rms_norm_eps", 1e-6),
+        tied=values.get("tie_word_embeddings", False),
+        dtype=dtype,
+    )
+
+
+def _rope_scaling(rope: dict[str, Any], directory: Path) -> RopeScaling | None:
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind == "default":
+        return None
+    if kind != "llama3":
+        raise CheckpointError(f"{directory}: rope scaling {kind!r} is not known; known: llama3")
+    return RopeScaling(
+        factor=float(rope["factor"]),
+        low_frequency=float(rope["low_freq_factor"]),
+        high_frequency=float(rope["high_freq_factor"]),
+        original_context=int(rope["original_max_position_embeddings"]),
+    )
+
+
+def _requirement(
+    values: dict[str, Any], directory: Path
+) -> Callable[[str, Any, tuple[Any, ...]], None]:
+    """A check that a key has a value this implementation computes with."""
+
+    def need(key: str, default: Any, known: tuple[Any, ...]) -> None:
+        value = values.get(key, default)
+        if value not in known:
+            path = directory / "config.json"
+            raise CheckpointError(f"{path}: {key} = {value!r} is not supported, only {known[0]!r}")
+
+    return need
+
+
+def _weight_files(directory: Path) -> list[Path]:
+    """The safetensors files of a directory, from its index where it is sharded."""
+    single, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
+    if single.is_file():
+        return [single]
+    if index.is_file():
+        names = set(_read_json(index).get("weight_map", {}).values())
+        outside = sorted(name for name in names if Path(name).name != name)
+        if outside or not names:
+            raise CheckpointError(f"{index} does not name files beside it: {outside}")
+        return [directory / name for name in sorted(names)]
+    pickles = sorted(p.name for p in directory.glob("*") if p.suffix in (".bin", ".pt", ".pth"))
+    if pickles:
+        raise CheckpointError(
+            f"{directory} has its weights in {pickles[0]}, a pickle, which can run any code when "
+            "it is read; convert it where it comes from (save_pretrained writes safetensors)"
+        )
+    raise CheckpointError(f"{single} is missing")
+
+
+def _stored_dtype(files: list[Path]) -> str:
+    for _, read in stored(files):
+        return str(read().dtype)
+    raise CheckpointError(f"{files[0]} holds no tensors")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise CheckpointError(f"{path} is missing; a model directory has one")
+    try:
+        values = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise CheckpointError(f"{path} is damaged: {error}") from error
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path} does not hold an object")
+    return values

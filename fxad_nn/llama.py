@@ -1,0 +1,147 @@
+"""Llama 2 and 3 as a pure function over a tree of parameters (Touvron et al., 2023).
+
+config = PRESETS["llama-tiny"]
+params = init_params(spec(config), fxad.random.key(0))
+logits = forward(params, tokens, config)            # [batch, time] -> [batch, time, vocab]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import fxad
+from fxad_nn.errors import ConfigError
+from fxad_nn.layers import (
+    RopeScaling,
+    causal_attention,
+    embedding,
+    embedding_spec,
+    linear,
+    linear_spec,
+    norm_spec,
+    rms_norm,
+    rotary,
+    rotary_tables,
+)
+from fxad_nn.loss import cross_entropy
+
+
+@dataclass(frozen=True)
+class Config:
+    """The shape of a Llama. `groups` is the number of key and value heads."""
+
+    vocab: int = 32000
+    context: int = 4096
+    layers: int = 32
+    heads: int = 32
+    groups: int = 32
+    width: int = 4096
+    head_dim: int = 128
+    hidden: int = 11008
+    rope_theta: float = 10000.0
+    rope_scaling: RopeScaling | None = None
+    norm_epsilon: float = 1e-5
+    tied: bool = False
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        sizes = (self.vocab, self.context, self.layers, self.heads, self.groups, self.width)
+        if min(*sizes, self.head_dim, self.hidden) < 1:
+            raise ConfigError(f"every size of a Llama must be at least 1, got {self}")
+        if self.heads % self.groups:
+            raise ConfigError(f"heads {self.heads} is not a multiple of groups {self.groups}")
+        if self.head_dim % 2:
+            raise ConfigError(f"rotary positions need an even head_dim, got {self.head_dim}")
+
+
+def _llama3(layers: int, heads: int, width: int, hidden: int, **more: Any) -> Config:
+    shape = {"groups": 8, "head_dim": width // heads, "rope_theta": 500000.0, "context": 8192}
+    return Config(
+        vocab=128256, layers=layers, heads=heads, width=width, hidden=hidden, **(shape | more)
+    )
+
+
+PRESETS = {
+    "llama2-7b": Config(),
+    "llama2-13b": Config(layers=40, heads=40, groups=40, width=5120, hidden=13824),
+    "llama2-70b": Config(layers=80, heads=64, groups=8, width=8192, hidden=28672),
+    "llama3-8b": _llama3(32, 32, 4096, 14336),
+    "llama3-70b": _llama3(80, 64, 8192, 28672),
+    "llama3.2-1b": _llama3(
+        16, 32, 2048, 8192, context=131072, tied=True, rope_scaling=RopeScaling(factor=32.0)
+    ),
+    "llama-tiny": Config(
+        vocab=65, context=16, layers=2, heads=4, groups=2, width=16, head_dim=4, hidden=32
+    ),
+}
+
+
+def spec(config: Config) -> dict[str, Any]:
+    """The tree of leaves; every matrix starts normal(0.02), every norm at one."""
+    c = config
+    queries, keys = c.heads * c.head_dim, c.groups * c.head_dim
+
+    def dense(size: tuple[int, int], axes: tuple[str, str]) -> dict[str, Any]:
+        return linear_spec(size, axes, 0.02, bias=False, dtype=c.dtype)
+
+    def block() -> dict[str, Any]:
+        return {
+            "norm1": norm_spec(c.width, bias=False, dtype=c.dtype),
+            "attention": {
+                "q": dense((c.width, queries), ("width", "heads")),
+                "k": dense((c.width, keys), ("width", "groups")),
+                "v": dense((c.width, keys), ("width", "groups")),
+                "out": dense((queries, c.width), ("heads", "width")),
+            },
+            "norm2": norm_spec(c.width, bias=False, dtype=c.dtype),
+            "mlp": {
+                "gate": dense((c.width, c.hidden), ("width", "hidden")),
+                "up": dense((c.width, c.hidden), ("width", "hidden")),
+                "down": dense((c.hidden, c.width), ("hidden", "width")),
+            },
+        }
+
+    tree: dict[str, Any] = {
+        "embed": {"token": embedding_spec((c.vocab, c.width), ("vocab", "width"), 0.02, c.dtype)},
+        "blocks": [block() for _ in range(c.layers)],
+        "norm": norm_spec(c.width, bias=False, dtype=c.dtype),
+    }
+    if not c.tied:
+        tree["head"] = dense((c.width, c.vocab), ("width", "vocab"))
+    return tree
+
+
+def attention(p: dict[str, Any], x: Any, tables: tuple[Any, Any], config: Config) -> Any:
+    """Grouped-query causal attention with rotary positions, on x [batch, time, width]."""
+    batch, time, _ = x.shape
+    q = linear(p["q"], x).reshape(batch, time, config.heads, config.head_dim)
+    k = linear(p["k"], x).reshape(batch, time, config.groups, config.head_dim)
+    v = linear(p["v"], x).reshape(batch, time, config.groups, config.head_dim)
+    return linear(p["out"], causal_attention(rotary(q, *tables), rotary(k, *tables), v))
+
+
+def mlp(p: dict[str, Any], x: Any) -> Any:
+    """SwiGLU: down(silu(gate(x)) * up(x)) (Shazeer, 2020)."""
+    return linear(p["down"], fxad.nn.silu(linear(p["gate"], x)) * linear(p["up"], x))
+
+
+def forward(params: dict[str, Any], tokens: Any, config: Config) -> Any:
+    """tokens [batch, time] int, time <= context -> logits [batch, time, vocab]."""
+    time = tokens.shape[1]
+    if time > config.context:
+        raise ConfigError(f"{time} tokens do not fit Llama's context of {config.context}")
+    tables = rotary_tables(time, config.head_dim, config.rope_theta, config.rope_scaling)
+    x = embedding(params["embed"]["token"], tokens)
+    for p in params["blocks"]:
+        normed = rms_norm(p["norm1"], x, config.norm_epsilon)
+        x = x + attention(p["attention"], normed, tables, config)
+        x = x + mlp(p["mlp"], rms_norm(p["norm2"], x, config.norm_epsilon))
+    x = rms_norm(params["norm"], x, config.norm_epsilon)
+    return x @ params["embed"]["token"].T if config.tied else linear(params["head"], x)
+
+
+def loss(params: dict[str, Any], batch: tuple[Any, Any], config: Config) -> Any:
+    """The mean cross-entropy of (tokens, targets), both [batch, time] int, as a float32 scalar."""
+    tokens, targets = batch
+    return cross_entropy(forward(params, tokens, config), targets)

@@ -1,0 +1,65 @@
+"""Which model families and presets exist, found by name.
+
+config = preset("gpt2", vocab=50304)
+model = family(config)                  # the module fxad_nn.gpt2
+model.forward(params, tokens, config)
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any, Protocol
+
+from fxad_nn import gpt2, llama
+from fxad_nn.errors import ConfigError, did_you_mean
+from fxad_nn.options import build
+
+Config = gpt2.Config | llama.Config
+FAMILIES = {"gpt2": gpt2, "llama": llama}
+PRESETS: dict[str, Config] = {**gpt2.PRESETS, **llama.PRESETS}
+
+
+class Family(Protocol):
+    """What a model's module offers."""
+
+    def spec(self, config: Any) -> dict[str, Any]:
+        """The tree of `Leaf`s."""
+
+    def forward(self, params: Any, tokens: Any, config: Any) -> Any:
+        """Logits [batch, time, vocab] of tokens [batch, time]."""
+
+    def loss(self, params: Any, batch: tuple[Any, Any], config: Any) -> Any:
+        """The mean cross-entropy of (tokens, targets)."""
+
+
+def preset(name: str, **changes: Any) -> Config:
+    """A preset's configuration with some fields changed; fields it does not have are an error."""
+    if name not in PRESETS:
+        raise ConfigError(f"unknown preset {name!r}{did_you_mean(name, PRESETS)}")
+    config = PRESETS[name]
+    known = asdict(config)
+    for field in changes:
+        if field not in known:
+            raise ConfigError(f"preset {name!r} has no field {field!r}{did_you_mean(field, known)}")
+    return replace(config, **changes)
+
+
+def family(config: Config) -> Family:
+    """The module that implements models of this configuration."""
+    return gpt2 if isinstance(config, gpt2.Config) else llama
+
+
+def to_dict(config: Config) -> dict[str, Any]:
+    """A JSON-ready form of a configuration, with its family's name."""
+    name = "gpt2" if isinstance(config, gpt2.Config) else "llama"
+    return {"family": name, **asdict(config)}
+
+
+def from_dict(values: dict[str, Any], where: str) -> Config:
+    """The configuration that `to_dict` wrote; `where` names its file in errors."""
+    name = values.get("family")
+    if name not in FAMILIES:
+        hint = did_you_mean(str(name), FAMILIES)
+        raise ConfigError(f"{where}: unknown model family {name!r}{hint}")
+    fields = {key: value for key, value in values.items() if key != "family"}
+    return build(FAMILIES[name].Config, fields, where)

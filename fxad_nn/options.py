@@ -1,0 +1,102 @@
+"""Typed options: one dataclass gives command-line options, and reads its own JSON back.
+
+@dataclass(frozen=True)
+class Options:
+    steps: int = option(2000, "how many steps to train")
+
+add_options(parser, Options)                            # --steps INT
+build(Options, {"stesp": 3}, "state.json")              # ConfigError: did you mean 'steps'?
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from fxad_nn.errors import ConfigError, did_you_mean
+
+T = TypeVar("T")
+
+
+def option(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
+    """A dataclass field that is also a command-line option."""
+    return dataclasses.field(default=default, metadata={"help": help, "choices": choices})
+
+
+def _kinds(hint: Any) -> tuple[type, ...]:
+    """The types a field accepts: `int | None` -> (int, NoneType)."""
+    return get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+
+
+def add_options(parser: argparse.ArgumentParser, cls: type) -> None:
+    """Add `--field-name` for every field; what is not given is absent from the parsed names."""
+    hints = get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        kind = next(k for k in _kinds(hints[field.name]) if k is not type(None))
+        flag = "--" + field.name.replace("_", "-")
+        text = field.metadata["help"]
+        if field.default is not None:
+            text += f" (default: {field.default})"
+        common = {"dest": field.name, "default": argparse.SUPPRESS, "help": text}
+        if kind is bool:
+            parser.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
+        else:
+            shown = "|".join(field.metadata["choices"]) or kind.__name__.upper()
+            parser.add_argument(flag, type=kind, metavar=shown, **common)
+
+
+def parse(parser: argparse.ArgumentParser, arguments: list[str] | None) -> argparse.Namespace:
+    """Parse, and for an unknown option stop with the closest known one."""
+    known, extra = parser.parse_known_args(arguments)
+    if extra:
+        name = extra[0].partition("=")[0]
+        hint = did_you_mean(name, _flags(parser)) if name.startswith("-") else ""
+        parser.error(f"unknown argument {extra[0]!r}{hint}")
+    return known
+
+
+def _flags(parser: argparse.ArgumentParser) -> set[str]:
+    """Every flag of a parser and of its commands."""
+    flags: set[str] = set()
+    for action in parser._actions:
+        flags.update(action.option_strings)
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                flags |= _flags(command)
+    return flags
+
+
+def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
+    """Make `cls` from plain values, checking names and types; errors start with `where`."""
+    hints = get_type_hints(cls)
+    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    checked = {}
+    for name, value in values.items():
+        if name not in fields:
+            raise ConfigError(f"{where}: unknown key {name!r}{did_you_mean(name, fields)}")
+        checked[name] = _convert(value, hints[name], f"{where}: {name}")
+        choices = fields[name].metadata.get("choices")
+        if choices and value not in choices:
+            hint = did_you_mean(str(value), choices)
+            raise ConfigError(f"{where}: {name} cannot be {value!r}{hint}")
+    return cls(**checked)
+
+
+def _convert(value: Any, hint: Any, where: str) -> Any:
+    """`value` as one of the types of `hint`: ints are floats, strings paths, dicts dataclasses."""
+    kinds = _kinds(hint)
+    if type(value) in kinds or (isinstance(value, Path) and Path in kinds):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and float in kinds:
+        return float(value)
+    if isinstance(value, str) and Path in kinds:
+        return Path(value)
+    for kind in kinds:
+        if dataclasses.is_dataclass(kind) and isinstance(value, Mapping):
+            return build(kind, value, where)
+    wanted = " or ".join("null" if k is type(None) else k.__name__ for k in kinds)
+    raise ConfigError(f"{where} must be {wanted}, got {value!r}")

@@ -1,0 +1,88 @@
+"""What can be chosen about a training run, and the choices each preset comes with.
+
+options = recipe("gpt2", steps=100, data=Path("input.txt"))
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fxad_nn.data import TOKENIZERS
+from fxad_nn.errors import ConfigError
+from fxad_nn.optim import SCHEDULES
+from fxad_nn.options import build, option
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """One training run. The defaults are nanoGPT's published recipe for a CPU."""
+
+    preset: str = option("nano", "model preset, such as nano, gpt2 or llama3.2-1b")
+    data: Path | None = option(None, "text file, or llm.c .bin token shards (a file or directory)")
+    tokenizer: str = option("char", "how text becomes tokens", TOKENIZERS)
+    vocabulary: Path | None = option(None, "directory with GPT-2's vocab.json and merges.txt")
+    weights: Path | None = option(None, "start from a Hugging Face directory instead of a preset")
+    out: Path | None = option(None, "run directory (default: the first free runs/PRESET-N)")
+    resume: Path | None = option(None, "continue the run in this directory")
+    seed: int = option(1, "seed of the initial parameters and of the batches")
+    steps: int = option(2000, "optimizer steps in all")
+    batch: int = option(12, "sequences per batch")
+    accumulate: int = option(1, "batches per optimizer step, their gradients averaged")
+    context: int | None = option(None, "tokens per sequence (default: the preset's context)")
+    bias: bool | None = option(None, "biases in linear layers and norms (default: the preset's)")
+    learning_rate: float = option(1e-3, "peak learning rate")
+    final_rate: float = option(1e-4, "learning rate at the last step")
+    schedule: str = option("cosine", "shape of the learning rate after warm-up", SCHEDULES)
+    warmup: int = option(100, "steps over which the learning rate rises")
+    beta1: float = option(0.9, "AdamW: decay of the gradient's mean")
+    beta2: float = option(0.99, "AdamW: decay of the gradient's square")
+    weight_decay: float = option(0.1, "AdamW: decoupled decay of matrices")
+    clip: float = option(1.0, "largest global norm of the gradient")
+    log_every: int = option(10, "steps between reports of the loss")
+    eval_every: int = option(250, "steps between validations on a sample (0: never)")
+    eval_windows: int = option(240, "windows in that sample")
+    eval_batch: int = option(48, "windows evaluated at a time")
+    save_every: int = option(500, "steps between checkpoints (0: only at the end)")
+    threads: int | None = option(None, "threads (default: the cores this process may use)")
+    peak: float | None = option(None, "the machine's peak in GFLOP/s (default: measured)")
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch", "accumulate", "log_every", "eval_windows", "eval_batch"):
+            self._require(name, getattr(self, name) >= 1, "at least 1")
+        for name in ("context", "threads"):
+            self._require(name, getattr(self, name) is None or getattr(self, name) >= 1, "positive")
+        for name in ("warmup", "eval_every", "save_every", "weight_decay", "final_rate", "seed"):
+            self._require(name, getattr(self, name) >= 0, "0 or more")
+        for name in ("learning_rate", "clip"):
+            value = getattr(self, name)
+            self._require(name, math.isfinite(value) and value > 0, "a positive number")
+        for name in ("beta1", "beta2"):
+            self._require(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
+        self._require("peak", self.peak is None or self.peak > 0, "positive")
+
+    def _require(self, name: str, holds: bool, wanted: str) -> None:
+        if not holds:
+            flag = "--" + name.replace("_", "-")
+            raise ConfigError(f"{flag} must be {wanted}, got {getattr(self, name)}")
+
+
+_LARGE = {
+    "tokenizer": "gpt2",
+    "batch": 4,
+    "learning_rate": 6e-4,
+    "final_rate": 6e-5,
+    "warmup": 700,
+    "beta2": 0.95,
+    "eval_windows": 16,
+    "eval_batch": 4,
+}
+_TINY = {"steps": 50, "warmup": 5, "eval_every": 25, "batch": 8}
+
+
+def recipe(preset: str, **given: Any) -> TrainOptions:
+    """The options for a preset: what was given, else the preset's habits, else the defaults."""
+    small = {"nano": {}, "tiny": _TINY, "llama-tiny": _TINY}
+    return build(TrainOptions, {**small.get(preset, _LARGE), "preset": preset, **given}, "options")

@@ -1,0 +1,170 @@
+"""A training run: begun from a preset or from weights, resumed from a checkpoint, saved to one.
+
+run = begin(recipe("nano", data=Path("input.txt")))
+save(run)                                               # runs/nano-1/step-00000000
+run = resume(resumed_options(Path("runs/nano-1"), steps=3000))
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import fxad
+from fxad_nn import models, store
+from fxad_nn.data import Dataset, open_data, require_length
+from fxad_nn.errors import ConfigError, DataError
+from fxad_nn.hf import load_hf
+from fxad_nn.optim import adamw
+from fxad_nn.options import build
+from fxad_nn.recipe import TrainOptions
+from fxad_nn.spec import init_params
+from fxad_nn.tokenizer import Tokenizer, from_directory
+
+History = dict[str, list[list[float]]]
+"""{"train": [[step, loss], ...], "val": [[step, loss], ...]}"""
+
+GPT2_IDS = 50257
+"""llm.c's shards hold GPT-2's ids."""
+
+FIXED = ("preset", "bias", "tokenizer", "vocabulary", "weights")
+"""Options that made the model, and so cannot change when its run goes on."""
+
+
+@dataclass
+class Run:
+    """A training run between two steps: everything that changes, and what it works on."""
+
+    options: TrainOptions
+    config: models.Config
+    data: Dataset
+    directory: Path
+    params: Any
+    state: Any
+    step: int = 0
+    history: History = field(default_factory=lambda: {"train": [], "val": []})
+    checkpoint: Path | None = None
+
+    @property
+    def context(self) -> int:
+        """Tokens per sequence."""
+        return self.options.context or self.config.context
+
+
+def begin(options: TrainOptions) -> Run:
+    """A run at step 0, from a preset or from given weights."""
+    directory = options.out or _free_directory(options.preset)
+    if store.holds_checkpoint(directory):
+        raise ConfigError(
+            f"{directory} already holds a checkpoint: continue it with --resume {directory}, "
+            "or choose another --out"
+        )
+    if options.weights is not None:
+        config, params = load_hf(options.weights)
+        data = _open(options, config.vocab, from_directory(options.weights))
+    else:
+        config, data = _from_preset(options)
+        spec = models.family(config).spec(config)
+        params = fxad.jit(partial(init_params, spec))(fxad.random.key(options.seed))
+    state = adamw(options.learning_rate).init(params)
+    return _checked(Run(options, config, data, directory, params, state))
+
+
+def _from_preset(options: TrainOptions) -> tuple[models.Config, Dataset]:
+    """The data and a model whose vocabulary holds it: for characters and bytes, just that."""
+    wanted = {name: getattr(options, name) for name in ("context", "bias")}
+    changes = {name: value for name, value in wanted.items() if value is not None}
+    config = models.preset(options.preset, **changes)
+    bound = 256 if options.tokenizer == "byte" else max(config.vocab, GPT2_IDS)
+    data = _open(options, bound)
+    least = 1 if options.tokenizer in ("char", "byte") else config.vocab
+    return replace(config, vocab=max(data.tokenizer.size, least)), data
+
+
+def resumed_options(directory: Path, **changes: Any) -> TrainOptions:
+    """The options a run was saved with, with some changed; those that made the model cannot be."""
+    for name in FIXED:
+        if name in changes:
+            flag = "--" + name.replace("_", "-")
+            raise ConfigError(f"{flag} cannot change when a run is resumed; it made the model")
+    path, record = store.read_state(directory)
+    saved = {**record["state"]["options"], "out": None}
+    return build(TrainOptions, {**saved, **changes, "resume": directory}, str(path))
+
+
+def resume(options: TrainOptions) -> Run:
+    """The run in the checkpoint `options.resume`, to go on as `options` say."""
+    if options.resume is None:
+        raise ConfigError("resuming needs the directory of a run")
+    saved = store.load(options.resume)
+    data = _open(options, saved.config.vocab, saved.tokenizer)
+    path = None if options.data is None else str(options.data)
+    before, now = saved.state["data_size"], _size(data)
+    if before != now and path == saved.state["options"]["data"]:
+        raise DataError(
+            f"{saved.path} was trained on {saved.state['source']}, {before} tokens; now that is "
+            f"{data.source}, {now} tokens: give the right text with --data"
+        )
+    directory = options.out or saved.path.parent
+    run = Run(options, saved.config, data, directory, saved.params, saved.optimizer, saved.step)
+    run.history = saved.state["history"]
+    run.checkpoint = saved.path if options.out is None else None
+    return _checked(run)
+
+
+def save(run: Run) -> Path:
+    """Save the run as it is now, unless its newest checkpoint already holds this step."""
+    if run.checkpoint and run.checkpoint.name.startswith(f"step-{run.step:08d}"):
+        return run.checkpoint
+    options = asdict(run.options)
+    state = {
+        "options": {k: str(v) if isinstance(v, Path) else v for k, v in options.items()},
+        "source": run.data.source,
+        "data_size": _size(run.data),
+        "sampler": {"seed": run.options.seed, "batches": run.step * run.options.accumulate},
+        "history": run.history,
+        "versions": {"python": platform.python_version(), "fxad": _version()},
+    }
+    tokenizer = run.data.tokenizer
+    run.checkpoint = store.save(
+        run.directory, run.step, run.params, run.state, run.config, tokenizer, state
+    )
+    return run.checkpoint
+
+
+def _open(options: TrainOptions, vocab: int, known: Tokenizer | None = None) -> Dataset:
+    return open_data(options.data, options.tokenizer, options.vocabulary, vocab, known)
+
+
+def _checked(run: Run) -> Run:
+    """Prove that model, tokenizer, data and context fit each other."""
+    ids, vocab = run.data.tokenizer.size, run.config.vocab
+    if ids > vocab:
+        raise DataError(f"the tokenizer has {ids} ids, the model a vocabulary of {vocab}")
+    if run.context > run.config.context:
+        raise ConfigError(f"--context {run.context} exceeds the model's {run.config.context}")
+    require_length(run.data.train, run.context, f"the training part of {run.data.source}")
+    require_length(run.data.val, 1, f"the validation part of {run.data.source}")
+    return run
+
+
+def _size(data: Dataset) -> int:
+    return sum(len(part) for part in (*data.train, *data.val))
+
+
+def _free_directory(preset: str) -> Path:
+    number = 1
+    while (path := Path("runs") / f"{preset}-{number}").exists():
+        number += 1
+    return path
+
+
+def _version() -> str:
+    try:
+        return version("fxad")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,46 @@
+"""One training step as one compiled function.
+
+step = train_step(config, optimizer, clip=1.0, accumulate=1)
+params, state, loss = step(params, state, tokens, targets)      # params and state are donated
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import fxad
+import fxad.numpy as jnp
+from fxad_nn import models
+from fxad_nn.optim import Optimizer, clip_by_global_norm
+
+
+def train_step(
+    config: models.Config, optimizer: Optimizer, clip: float, accumulate: int = 1
+) -> Callable[..., tuple[Any, Any, Any]]:
+    """Compiled (params, state, tokens, targets) -> (params, state, mean loss).
+
+    tokens and targets are int32 [batch, context], with accumulation [accumulate, batch, context].
+    """
+    loss = models.family(config).loss
+    loss_and_grads = fxad.value_and_grad(lambda params, batch: loss(params, batch, config))
+
+    def accumulated(params: Any, tokens: Any, targets: Any) -> tuple[Any, Any]:
+        def add(total: Any, batch: Any) -> tuple[Any, None]:
+            part = loss_and_grads(params, batch)
+            return fxad.tree.map(lambda t, x: t + x.astype(t.dtype), total, part), None
+
+        zero = fxad.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
+        total, _ = fxad.lax.scan(add, (jnp.zeros((), jnp.float32), zero), (tokens, targets))
+        return fxad.tree.map(lambda t: t / accumulate, total)
+
+    def step(params: Any, state: Any, tokens: Any, targets: Any) -> tuple[Any, Any, Any]:
+        if accumulate == 1:
+            value, grads = loss_and_grads(params, (tokens, targets))
+        else:
+            value, grads = accumulated(params, tokens, targets)
+        grads, _ = clip_by_global_norm(grads, clip)
+        params, state = optimizer.update(grads, state, params)
+        return params, state, value
+
+    return fxad.jit(step, donate_argnums=(0, 1))
