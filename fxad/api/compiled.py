@@ -1,0 +1,132 @@
+"""Programs to running code: the cache of Executables, and what runs ops outside every trace.
+
+The backend is loaded when the first program is compiled, so that `import fxad` stays light.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from fxad.ir.program import Eqn, Op, Program, Symbol, Var, param_key
+from fxad.ir.rewrite import evaluate
+from fxad.passes.pipeline import optimise
+from fxad.trace.array import Concrete
+from fxad.trace.tracer import concrete, execute, set_executor, type_of
+
+LIMIT = 512  # executables kept; the least recently used goes first
+
+
+class _State(threading.local):
+    interpret = False
+
+
+_state = _State()
+_lock = threading.RLock()
+_executables: OrderedDict[tuple, Any] = OrderedDict()
+_options = {"fusion": True}
+
+
+@contextmanager
+def disable_jit() -> Iterator[None]:
+    """Interpret everything on the NumPy reference inside this block."""
+    before = _state.interpret
+    _state.interpret = True
+    try:
+        yield
+    finally:
+        _state.interpret = before
+
+
+@contextmanager
+def fusion(enabled: bool) -> Iterator[None]:
+    """Compile with kernel fusion on or off inside this block (for tests and measurements)."""
+    before = _options["fusion"]
+    _options["fusion"] = enabled
+    try:
+        yield
+    finally:
+        _options["fusion"] = before
+
+
+def interpreting() -> bool:
+    return _state.interpret
+
+
+def executable(program: Program, donate: frozenset[int] = frozenset()) -> Any:
+    """The compiled form of a closed Program, from the cache where possible."""
+    key = (program.key(), donate, _options["fusion"])
+    with _lock:
+        found = _executables.get(key)
+        if found is not None:
+            _executables.move_to_end(key)
+            return found
+        backend = importlib.import_module("fxad.backend.llvm.executable")
+        planner = importlib.import_module("fxad.plan")
+        plan = planner.plan(optimise(program), donate=donate, fusion=_options["fusion"])
+        made = backend.Executable(plan)
+        _executables[key] = made
+        while len(_executables) > LIMIT:
+            _executables.popitem(last=False)
+        return made
+
+
+def run_program(
+    program: Program, args: Sequence[Any], donate: frozenset[int] = frozenset()
+) -> list[Concrete]:
+    """Run a closed Program on concrete values."""
+    arrays = [concrete(a) for a in args]
+    if _state.interpret:
+        return [Concrete(np.asarray(r)) for r in evaluate(program, arrays)]
+    return [Concrete(r) for r in executable(program, donate).run(arrays)]
+
+
+_wrapped: OrderedDict[tuple, Program] = OrderedDict()
+
+
+def _as_program(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Program:
+    """A program of one equation, remembered so that its structural key is computed once."""
+    types = tuple(type_of(a) for a in args)
+    params_key = tuple((k, _identity(v)) for k, v in sorted(params.items()))
+    key = (op.name, types, params_key)
+    found = _wrapped.get(key)
+    if found is None:
+        inputs = [Var(t) for t in types]
+        outs = [Var(t) for t in op.type(*types, **params)]
+        found = Program(inputs, [Eqn(op, tuple(inputs), params, tuple(outs))], outs, op.name)
+        with _lock:
+            _wrapped[key] = found
+            while len(_wrapped) > LIMIT:
+                _wrapped.popitem(last=False)
+    return found
+
+
+def _identity(value: Any) -> object:
+    """Programs by identity (kept alive by the cached program), the rest by value."""
+    if isinstance(value, Program):
+        return value
+    if isinstance(value, tuple):
+        return tuple(_identity(v) for v in value)
+    return param_key(value)
+
+
+def _has_symbols(params: dict[str, Any]) -> bool:
+    return any(isinstance(v, Symbol) for v in params.values())
+
+
+def _execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    """Outside every trace: ops that hold programs run compiled, others on the reference."""
+    if not op.higher or _state.interpret or _has_symbols(params):
+        return execute(op, args, params)
+    if op.name == "call":
+        return tuple(run_program(params["program"], args))
+    return tuple(run_program(_as_program(op, args, params), args))
+
+
+set_executor(_execute)

@@ -1,0 +1,392 @@
+"""Rules given by the user: custom_jvp, custom_vjp, stop_gradient, checkpoint.
+
+    @fxad.custom_vjp
+    def f(x): ...
+    f.defvjp(lambda x: (f(x), x), lambda x, ct: (ct * 2,))
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fxad.api.autodiff import jvp as jvp_function
+from fxad.api.flat import FlatFunction, flatten_args, name_of
+from fxad.core import pytree
+from fxad.core.errors import ShapeError, TreeError, TypeMismatch
+from fxad.ir.program import OPS, Program, Symbol, Var
+from fxad.ops.base import zeros
+from fxad.ops.control import POLICIES
+from fxad.trace.tracer import bind, stage, staging, type_of
+from fxad.transform.context import differentiable, run, select
+from fxad.transform.jvp import forward_level
+
+
+class _Custom:
+    """What custom_jvp and custom_vjp share: binding arguments and setting static ones aside."""
+
+    def __init__(self, function: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.nondiff = tuple(nondiff_argnums)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def _split_args(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, tuple]:
+        """(static arguments, differentiable arguments), keywords resolved by the signature."""
+        if kwargs:
+            bound = inspect.signature(self.function).bind(*args, **kwargs)
+            bound.apply_defaults()
+            args = bound.args
+        static = tuple(args[i] for i in self.nondiff)
+        return static, tuple(a for i, a in enumerate(args) if i not in self.nondiff)
+
+    def _primal(self, static: tuple) -> Callable[..., Any]:
+        """The function of the differentiable arguments alone."""
+
+        def call(*args: Any) -> Any:
+            merged = list(args)
+            for number, value in sorted(zip(self.nondiff, static, strict=True)):
+                merged.insert(number, value)
+            return self.function(*merged)
+
+        return call
+
+
+class custom_jvp(_Custom):  # noqa: N801 - a decorator under JAX's name
+    """A function with its own forward rule: `f.defjvp(rule)`.
+
+    rule(*nondiff, primals, tangents) -> (result, tangent of the result). Reverse mode follows by
+    transposing the rule. `f.defjvps(*rules)` gives one rule(tangent, result, *primals) each.
+    """
+
+    rule: Callable[..., Any] | None = None
+
+    def defjvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Set the rule; returns it, so it can be used as a decorator."""
+        self.rule = rule
+        return rule
+
+    def defjvps(self, *rules: Callable[..., Any] | None) -> None:
+        """One rule per argument; their results are summed. None means a zero derivative."""
+
+        def rule(primals: tuple, tangents: tuple) -> tuple[Any, Any]:
+            result = self(*primals)
+            total = None
+            for part, tangent in zip(rules, tangents, strict=True):
+                if part is None:
+                    continue
+                term = part(tangent, result, *primals)
+                total = term if total is None else pytree.map(lambda a, b: a + b, total, term)
+            return result, pytree.map(lambda r: zeros(type_of(r)), result) if total is None else total
+
+        self.rule = rule
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        name = name_of(self.function)
+        if self.rule is None:
+            raise TypeMismatch(f"custom_jvp {name}: give its rule with {name}.defjvp(rule)")
+        static, given = self._split_args(args, kwargs)
+        leaves, tree = flatten_args((given, {}), name)
+        primal = self._primal(static)
+        flat = FlatFunction(primal, tree, what=name)
+        count = len(leaves)
+
+        trees: list[Any] = []
+
+        def rule(*values: Any) -> list[Any]:
+            primals = tree.unflatten(values[:count])[0]
+            tangents = tree.unflatten(values[count:])[0]
+            results, out_tree = _checked_rule(self.rule(*static, primals, tangents), name)
+            trees.append(out_tree)
+            return results
+
+        if staging():
+            types = [type_of(v) for v in leaves]
+            program, captured = stage(flat, types, name)
+            derived, extra = stage(rule, types * 2, f"{name}_jvp")
+            outs = _bind_captured(program, captured, derived, extra, leaves)
+            return flat.tree.unflatten(outs)
+        level = forward_level(leaves)
+        if level is None:
+            return primal(*given)
+        pairs = [level.lower(v) for v in leaves]
+        tangents = [zeros(type_of(p)) if t is None else t for p, t in pairs]
+        results = rule(*(p for p, _ in pairs), *tangents)
+        half = len(results) // 2
+        outs = [
+            level.dual(o, t if differentiable(o) else None)
+            for o, t in zip(results[:half], results[half:], strict=True)
+        ]
+        return trees[-1].unflatten(outs)
+
+
+def _checked_rule(result: Any, name: str) -> tuple[list[Any], Any]:
+    if not isinstance(result, tuple | list) or len(result) != 2:
+        raise TypeMismatch(f"{name}: a jvp rule must return (result, tangent)")
+    outs, tree = flatten_args(result[0], f"jvp rule of {name}")
+    tangents, tangent_tree = flatten_args(result[1], f"jvp rule of {name}")
+    if tree != tangent_tree:
+        raise TreeError(
+            f"{name}: the jvp rule's tangent has structure {tangent_tree}, its result has {tree}"
+        )
+    for out, tangent in zip(outs, tangents, strict=True):
+        if type_of(out).shape != type_of(tangent).shape:
+            raise ShapeError(
+                f"{name}: the jvp rule gave a tangent {type_of(tangent)} for a result "
+                f"{type_of(out)}"
+            )
+    tangents = [
+        bind(OPS["convert"], t, dtype=type_of(o).dtype)
+        if type_of(t).dtype != type_of(o).dtype and differentiable(o)
+        else t
+        for o, t in zip(outs, tangents, strict=True)
+    ]
+    return [*outs, *tangents], tree
+
+
+def _bind_captured(program: Any, captured: list, rule: Any, extra: list, leaves: list) -> Any:
+    """Bind custom_jvp with what both traces captured as leading operands of both programs."""
+    shared = [*captured, *extra]
+    n, m = len(captured), len(extra)
+    blank = [Var(type_of(v)) for v in shared]
+    inputs = [*program.consts, *blank[n:], *program.inputs]
+    primal = Program(inputs, program.eqns, program.outputs, program.name)
+    count = len(leaves)
+    tangent_blank = [Var(type_of(v)) for v in shared]
+    rule_inputs = [
+        *blank[:n],
+        *rule.consts,
+        *rule.inputs[:count],
+        *tangent_blank,
+        *rule.inputs[count:],
+    ]
+    derived = Program(rule_inputs, rule.eqns, rule.outputs, rule.name)
+    assert m == len(rule.consts)
+    return OPS["custom_jvp"](*shared, *leaves, program=primal, rule=derived)
+
+
+class custom_vjp(_Custom):  # noqa: N801 - a decorator under JAX's name
+    """A function with its own backward rule: `f.defvjp(fwd, bwd)`.
+
+    fwd(*args) -> (result, residuals); bwd(*nondiff, residuals, cotangent) -> a tuple of cotangents,
+    one per differentiable argument (None means zero).
+    """
+
+    fwd: Callable[..., Any] | None = None
+    bwd: Callable[..., Any] | None = None
+
+    def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
+        """Set the forward and backward rules."""
+        self.fwd, self.bwd = fwd, bwd
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        name = name_of(self.function)
+        if self.fwd is None or self.bwd is None:
+            raise TypeMismatch(f"custom_vjp {name}: give its rules with {name}.defvjp(fwd, bwd)")
+        static, given = self._split_args(args, kwargs)
+        leaves, tree = flatten_args((given, {}), name)
+        rules = _Rules(self, static, tree, leaves, name)
+        if staging():
+            return rules.staged()
+        level = forward_level(leaves)
+        if level is None:
+            return self._primal(static)(*given)
+        return rules.eager(level)
+
+
+class _Rules:
+    """One call of a custom_vjp function: its flat forward and backward functions."""
+
+    def __init__(self, owner: custom_vjp, static: tuple, tree: Any, leaves: list, name: str):
+        self.owner = owner
+        self.static = static
+        self.tree = tree
+        self.leaves = leaves
+        self.name = name
+        self.flat = FlatFunction(owner._primal(static), tree, what=name)
+        self.out_tree: Any = None
+        self.residual_tree: Any = None
+
+    def forward(self, *values: Any) -> list[Any]:
+        args = list(self.tree.unflatten(values)[0])
+        for number, value in sorted(zip(self.owner.nondiff, self.static, strict=True)):
+            args.insert(number, value)
+        result = self.owner.fwd(*args)
+        if not isinstance(result, tuple | list) or len(result) != 2:
+            raise TypeMismatch(f"{self.name}: fwd must return (result, residuals)")
+        outs, self.out_tree = flatten_args(result[0], f"fwd of {self.name}")
+        residuals, self.residual_tree = flatten_args(result[1], f"residuals of {self.name}")
+        self.count = len(outs)
+        return [*outs, *residuals]
+
+    def backward(self, *values: Any) -> list[Any]:
+        n = self.residual_tree.num_leaves
+        residuals = self.residual_tree.unflatten(values[:n])
+        cotangent = self.out_tree.unflatten(values[n:])
+        result = self.owner.bwd(*self.static, residuals, cotangent)
+        args = self.tree.unflatten(self.leaves)[0]
+        if not isinstance(result, tuple | list) or len(result) != len(args):
+            raise TreeError(
+                f"{self.name}: bwd must return a tuple with one cotangent per differentiable "
+                f"argument ({len(args)}), not {type(result).__name__}"
+                + (f" of {len(result)}" if isinstance(result, tuple | list) else "")
+            )
+        found: list[Any] = []
+        for number, (arg, ct) in enumerate(zip(args, result, strict=True)):
+            found += self._cotangents(arg, ct, number)
+        return found
+
+    def _cotangents(self, arg: Any, ct: Any, number: int) -> list[Any]:
+        leaves, tree = pytree.flatten(arg)
+        if ct is None:
+            return [zeros(type_of(v)) for v in leaves]
+        given, given_tree = flatten_args(ct, f"bwd of {self.name}")
+        if tree != given_tree:
+            raise TreeError(
+                f"{self.name}: bwd's cotangent {number} has structure {given_tree}, the argument "
+                f"has {tree}"
+            )
+        checked = []
+        for value, cotangent in zip(leaves, given, strict=True):
+            wanted, seen = type_of(value), type_of(cotangent)
+            if wanted.shape != seen.shape:
+                raise ShapeError(
+                    f"{self.name}: bwd gave a cotangent {seen} for an argument {wanted}"
+                )
+            if wanted.dtype != seen.dtype:
+                cotangent = bind(OPS["convert"], cotangent, dtype=wanted.dtype)
+            checked.append(cotangent)
+        return checked
+
+    def staged(self) -> Any:
+        types = [type_of(v) for v in self.leaves]
+        program, c1 = stage(self.flat, types, self.name)
+        fwd, c2 = stage(self.forward, types, f"{self.name}_fwd")
+        back_types = [*fwd.out_types[self.count :], *fwd.out_types[: self.count]]
+        bwd, c3 = stage(self.backward, back_types, f"{self.name}_bwd")
+        outs = _bind_custom_vjp((program, c1), (fwd, c2), (bwd, c3), self.leaves, self.count)
+        return self.flat.tree.unflatten(outs)
+
+    def eager(self, level: Any) -> Any:
+        pairs = [level.lower(v) for v in self.leaves]
+        primals = [p for p, _ in pairs]
+        results = self.forward(*primals)
+        outs, residuals = results[: self.count], results[self.count :]
+        mask = [differentiable(p) for p in primals]
+        dense = [
+            zeros(type_of(p)) if t is None else t for (p, t), on in zip(pairs, mask, strict=True) if on
+        ]
+        fixed = [*residuals, *primals]
+        n = len(residuals)
+
+        def apply(*values: Any) -> list[Any]:
+            own, tangents = values[n : len(fixed)], iter(values[len(fixed) :])
+            full = [
+                next(tangents) if on else np.zeros(type_of(p).shape, type_of(p).dtype)
+                for p, on in zip(own, mask, strict=True)
+            ]
+            pushed = jvp_function(lambda *xs: self.flat(*xs), tuple(own), tuple(full))[1]
+            return list(pushed)
+
+        def back(*values: Any) -> list[Any]:
+            return select(self.backward(*values[:n], *values[len(fixed) :]), mask)
+
+        tangents = bind(
+            OPS["linear_call"], *fixed, *dense, count=len(fixed),
+            apply=Symbol(f"{self.name}_jvp", apply), transpose=Symbol(f"{self.name}_bwd", back),
+            outs=tuple(type_of(o) for o in outs),
+        )
+        duals = [
+            level.dual(o, t if differentiable(o) else None)
+            for o, t in zip(outs, tangents, strict=True)
+        ]
+        return self.out_tree.unflatten(duals)
+
+
+def _bind_custom_vjp(primal: tuple, fwd: tuple, bwd: tuple, leaves: list, count: int) -> Any:
+    """Bind custom_vjp; everything the three traces captured becomes a leading operand, and the
+    backward program finds its share among the residuals."""
+    groups = [primal[1], fwd[1], bwd[1]]
+    shared = [v for group in groups for v in group]
+    sizes = [len(g) for g in groups]
+    program = _with_leading(primal[0], shared, 0)
+    forward = _with_leading(fwd[0], shared, sizes[0])
+    back_share = forward.inputs[sizes[0] + sizes[1] : sum(sizes)]
+    forward = Program(
+        forward.inputs, forward.eqns, [*forward.outputs, *back_share], forward.name
+    )
+    b = bwd[0]
+    residuals = len(b.inputs) - count
+    inputs = [*b.inputs[:residuals], *b.consts, *b.inputs[residuals:]]
+    zero_program, _ = stage(
+        lambda *args: [*(zeros(type_of(v)) for v in shared), *_run_open(b, args, residuals)],
+        [v.type for v in inputs],
+        b.name,
+    )
+    return OPS["custom_vjp"](*shared, *leaves, program=program, fwd=forward, bwd=zero_program)
+
+
+def _run_open(program: Any, args: Sequence[Any], residuals: int) -> list[Any]:
+    n = len(program.consts)
+    ordered = [*args[residuals : residuals + n], *args[:residuals], *args[residuals + n :]]
+    return run(program, ordered)
+
+
+def _with_leading(program: Any, shared: list, start: int) -> Any:
+    """The program with every shared value as a leading input, its own consts at `start`."""
+    leading = [Var(type_of(v)) for v in shared]
+    leading[start : start + len(program.consts)] = program.consts
+    return Program([*leading, *program.inputs], program.eqns, program.outputs, program.name)
+
+
+def stop_gradient(tree: Any) -> Any:
+    """The same values, treated as constants by differentiation."""
+    leaves, structure = flatten_args(tree, "stop_gradient")
+    return structure.unflatten([bind(OPS["stop_gradient"], v) for v in leaves])
+
+
+def checkpoint(
+    function: Callable[..., Any] | None = None,
+    *,
+    policy: str | Callable[..., Any] | None = None,
+    static_argnums: int | Sequence[int] = (),
+    prevent_cse: bool = True,
+) -> Any:
+    """Recompute the function in the backward pass instead of keeping its intermediate values.
+
+    policy: what to keep all the same, one of fxad.checkpoint_policies (default: nothing). Takes
+    effect under jit; outside, the function simply runs.
+    """
+    if function is None:
+        return lambda f: checkpoint(f, policy=policy, static_argnums=static_argnums)
+    rule = policy if isinstance(policy, str) else getattr(policy, "policy", "nothing_saveable")
+    if rule not in POLICIES and not rule.startswith("save_only_these_names:"):
+        raise ValueError(f"checkpoint: unknown policy {rule!r}; known: {', '.join(POLICIES)}")
+    numbers = {static_argnums} if isinstance(static_argnums, int) else set(static_argnums)
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if not staging():
+            return function(*args, **kwargs)
+        dynamic = tuple(a for i, a in enumerate(args) if i not in numbers)
+
+        def call(*values: Any, **named: Any) -> Any:
+            merged = list(values)
+            for number in sorted(numbers):
+                merged.insert(number, args[number])
+            return function(*merged, **named)
+
+        leaves, tree = flatten_args((dynamic, kwargs), name_of(function))
+        flat = FlatFunction(call, tree)
+        program, captured = stage(flat, [type_of(v) for v in leaves], name_of(function))
+        outs = OPS["checkpoint"](*captured, *leaves, program=program.closed(), policy=rule)
+        return flat.tree.unflatten(outs)
+
+    return wrapped
+

@@ -1,0 +1,78 @@
+"""Between functions over pytrees and functions over flat lists of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fxad.core import pytree
+from fxad.core.errors import TypeMismatch
+from fxad.core.pytree import TreeDef
+from fxad.trace.array import Array
+from fxad.trace.convert import is_array_like, to_value
+
+
+def flatten_args(args: Any, what: str) -> tuple[list[Array], TreeDef]:
+    """Leaves as Arrays, and the structure. Errors name the leaf's path."""
+    leaves, tree = pytree.flatten(args)
+    return [leaf if isinstance(leaf, Array) else _leaf(leaf, args, i, what) for i, leaf in enumerate(leaves)], tree
+
+
+def _leaf(leaf: Any, tree: Any, number: int, what: str) -> Array:
+    if is_array_like(leaf) or hasattr(leaf, "__array__"):
+        return to_value(leaf, what)
+    path = pytree.leaves_with_path(tree)[number][0]
+    error = pytree.leaf_error(leaf, path)
+    raise TypeMismatch(f"{what}: {error}")
+
+
+class FlatFunction:
+    """`function(*args, **kwargs)` seen as flat arrays to flat arrays.
+
+    After a call `tree` is the structure of the result, and `weak` which results are weak.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], tree: TreeDef, has_aux: bool = False, what: str = ""
+    ) -> None:
+        self.function = function
+        self.in_tree = tree
+        self.has_aux = has_aux
+        self.what = what or getattr(function, "__name__", "function")
+        self.tree: TreeDef | None = None
+        self.aux_tree: TreeDef | None = None
+        self.count = 0
+        self.weak: tuple[bool, ...] = ()
+
+    def __call__(self, *leaves: Any) -> list[Any]:
+        args, kwargs = self.in_tree.unflatten(leaves)
+        result = self.function(*args, **kwargs)
+        aux_leaves: list[Any] = []
+        if self.has_aux:
+            if not isinstance(result, tuple) or len(result) != 2:
+                raise TypeMismatch(
+                    f"{self.what}: with has_aux=True the function must return (output, aux), "
+                    f"not {type(result).__name__}"
+                )
+            result, aux = result
+            aux_leaves, self.aux_tree = flatten_args(aux, f"auxiliary output of {self.what}")
+        outs, self.tree = flatten_args(result, f"result of {self.what}")
+        self.count = len(outs)
+        everything = [*outs, *aux_leaves]
+        self.weak = tuple(bool(getattr(o, "weak", False)) for o in everything)
+        return everything
+
+    def result(self, leaves: Sequence[Any]) -> Any:
+        """The function's result (with aux beside it if it has one) rebuilt from leaves."""
+        assert self.tree is not None
+        out = self.tree.unflatten(leaves[: self.count])
+        if self.has_aux:
+            assert self.aux_tree is not None
+            return out, self.aux_tree.unflatten(leaves[self.count :])
+        return out
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """A printable identifier for a function."""
+    name = getattr(function, "__name__", type(function).__name__)
+    return name if name.isidentifier() else "f"

@@ -1,0 +1,238 @@
+"""`jit`: trace once per signature, compile, and run as one native call.
+
+    @fxad.jit
+    def f(x):
+        return fxad.numpy.sin(x) * 2
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fxad.api import compiled
+from fxad.api.flat import FlatFunction, flatten_args, name_of
+from fxad.api.stages import Lowered
+from fxad.core import dtypes as dt
+from fxad.core import pytree
+from fxad.core.errors import TypeMismatch
+from fxad.core.pytree import TreeDef
+from fxad.ir.program import OPS, Program
+from fxad.trace.array import Array, Concrete
+from fxad.trace.tracer import Tracer, stage, staging
+
+TRACES = 256  # traces kept per jitted function
+
+
+class Trace(NamedTuple):
+    """One traced signature: a closed program whose leading operands are `captured`."""
+
+    program: Program
+    captured: list[Any]
+    out_tree: TreeDef
+    weak: tuple[bool, ...]
+    donate: frozenset[int]
+
+
+class Jit:
+    """A function that compiles itself for every new signature of its arguments."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        static_argnums: Sequence[int],
+        static_argnames: Sequence[str],
+        donate_argnums: Sequence[int],
+        donate_argnames: Sequence[str],
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._static = _static_arguments(function, static_argnums, static_argnames)
+        self._donate_argnums = frozenset(donate_argnums)
+        self._donate_argnames = frozenset(donate_argnames)
+        self._traces: OrderedDict[Hashable, Trace] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if compiled.interpreting():
+            return self._function(*args, **kwargs)
+        leaves, trace = self._trace_for(args, kwargs)
+        operands = [*trace.captured, *leaves]
+        if staging() or any(isinstance(v, Tracer) for v in operands):
+            outs = OPS["call"](*operands, program=trace.program)
+        else:
+            if trace.donate:
+                operands = _donated(operands, trace.donate)
+            outs = compiled.run_program(trace.program, operands, trace.donate)
+        for out, weak in zip(outs, trace.weak, strict=True):
+            out.weak = weak
+        return trace.out_tree.unflatten(outs)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def _trace_for(self, args: tuple, kwargs: dict[str, Any]) -> tuple[list[Array], Trace]:
+        args, kwargs, statics = self._take_statics(args, kwargs)
+        leaves, tree = flatten_args((args, kwargs), f"jit({name_of(self._function)})")
+        types = tuple((v.type, v.weak) for v in leaves)
+        key = (tree, types, statics, dt.x64_enabled())
+        try:
+            found = self._traces.get(key)
+        except TypeError as error:
+            raise TypeMismatch(
+                f"jit({name_of(self._function)}): static arguments must be hashable: {error}"
+            ) from None
+        if found is None:
+            with self._lock:
+                found = self._trace(leaves, tree, statics, args, kwargs)
+                if not any(isinstance(c, Tracer) for c in found.captured):
+                    self._traces[key] = found
+                    while len(self._traces) > TRACES:
+                        self._traces.popitem(last=False)
+        else:
+            self._traces.move_to_end(key)
+        return leaves, found
+
+    def _take_statics(self, args: tuple, kwargs: dict[str, Any]) -> tuple:
+        numbers, names = self._static
+        if not numbers and not names:
+            return args, kwargs, ()
+        statics = [(i, a) for i, a in enumerate(args) if i in numbers]
+        statics += [(k, v) for k, v in sorted(kwargs.items()) if k in names]
+        dynamic = tuple(a for i, a in enumerate(args) if i not in numbers)
+        rest = {k: v for k, v in kwargs.items() if k not in names}
+        return dynamic, rest, tuple(statics)
+
+    def _trace(
+        self, leaves: list[Array], tree: TreeDef, statics: tuple, args: tuple, kwargs: dict
+    ) -> Trace:
+        fixed = dict(statics)
+
+        def call(*dynamic: Any, **rest: Any) -> Any:
+            merged = list(dynamic)
+            for number in sorted(k for k in fixed if isinstance(k, int)):
+                merged.insert(number, fixed[number])
+            named = {k: v for k, v in fixed.items() if isinstance(k, str)}
+            return self._function(*merged, **named, **rest)
+
+        flat = FlatFunction(call, tree, what=name_of(self._function))
+        types = [v.type for v in leaves]
+        weak = [v.weak for v in leaves]
+        program, captured = stage(flat, types, name_of(self._function), weak)
+        donate = self._donated_leaves(args, kwargs, {k for k in fixed if isinstance(k, int)})
+        shifted = frozenset(i + len(captured) for i in donate)
+        assert flat.tree is not None
+        return Trace(program.closed(), captured, flat.tree, flat.weak, shifted)
+
+    def _donated_leaves(self, args: tuple, kwargs: dict[str, Any], static: set[int]) -> list[int]:
+        if not self._donate_argnums and not self._donate_argnames:
+            return []
+        numbers = [i for i in range(len(args) + len(static)) if i not in static]
+        marks = [number in self._donate_argnums for number in numbers]
+        named = {k: k in self._donate_argnames for k in kwargs}
+        flags: list[bool] = []
+        for mark, arg in zip(marks, args, strict=True):
+            flags += [mark] * len(pytree.leaves(arg))
+        for key in sorted(kwargs):
+            flags += [named[key]] * len(pytree.leaves(kwargs[key]))
+        return [i for i, flag in enumerate(flags) if flag]
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """Trace and compile for these arguments (arrays or shape structs) without running."""
+        leaves, trace = self._trace_for(*pytree.map(_example, (args, kwargs)))
+        return Lowered(trace.program, trace.donate)
+
+    def clear_cache(self) -> None:
+        """Forget all traces."""
+        self._traces.clear()
+
+
+def _example(leaf: Any) -> Any:
+    """A stand-in array for a shape struct: no memory is touched."""
+    if isinstance(leaf, Array | np.ndarray) or not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")):
+        return leaf
+    return Concrete(np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape))
+
+
+def _donated(operands: list[Any], donate: frozenset[int]) -> list[Any]:
+    """Take the memory of donated arguments; what others can see is copied first."""
+    taken = list(operands)
+    for number in donate:
+        value = operands[number]
+        # References: the array's slot, `data`, getrefcount's argument.
+        data = value.data
+        exclusive = data.flags.writeable and data.flags.c_contiguous and sys.getrefcount(data) <= 3
+        value.take_memory()
+        taken[number] = data if exclusive else np.array(data, order="C")
+    return taken
+
+
+def _static_arguments(
+    function: Callable[..., Any], numbers: Sequence[int], names: Sequence[str]
+) -> tuple[frozenset[int], frozenset[str]]:
+    """Static positions and names, each completed by the other through the signature."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    positional = [
+        p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    count = len(positional)
+    all_numbers = {n + count if n < 0 else n for n in numbers}
+    for name in names:
+        known = {p.name for p in parameters}
+        if parameters and name not in known and not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            raise ValueError(
+                f"jit: static_argnames has {name!r}, but {name_of(function)} takes "
+                f"{', '.join(sorted(known)) or 'no arguments'}"
+            )
+    all_names = set(names) | {positional[n] for n in all_numbers if n < count}
+    all_numbers |= {positional.index(n) for n in names if n in positional}
+    return frozenset(all_numbers), frozenset(all_names)
+
+
+def _as_tuple(value: Any) -> tuple:
+    if value is None:
+        return ()
+    if isinstance(value, int | str):
+        return (value,)
+    return tuple(value)
+
+
+def jit(
+    function: Callable[..., Any] | None = None,
+    *,
+    static_argnums: int | Iterable[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    donate_argnums: int | Iterable[int] | None = None,
+    donate_argnames: str | Iterable[str] | None = None,
+) -> Any:
+    """Compile a function of arrays to machine code, one trace per argument signature.
+
+    static_argnums / static_argnames: arguments passed as Python values; they must be hashable and
+    a new value means a new trace. donate_argnums / donate_argnames: arguments whose memory the
+    results may take over; using them afterwards raises DonatedError.
+    """
+    options = (
+        _as_tuple(static_argnums),
+        _as_tuple(static_argnames),
+        _as_tuple(donate_argnums),
+        _as_tuple(donate_argnames),
+    )
+    if function is None:
+        return lambda f: jit_with(f, options)
+    return jit_with(function, options)
+
+
+def jit_with(function: Callable[..., Any], options: tuple) -> Jit:
+    if not callable(function):
+        raise TypeMismatch(f"jit expects a function, got {type(function).__name__}")
+    return Jit(function, *options)

@@ -1,0 +1,113 @@
+"""`vmap`: a function of one example becomes a function of many."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from fxad.api.flat import FlatFunction, flatten_args, name_of
+from fxad.core import pytree
+from fxad.core.errors import ShapeError
+from fxad.core.types import ArrayType
+from fxad.ir.program import OPS
+from fxad.ops.base import spread
+from fxad.trace.tracer import stage, type_of
+from fxad.transform.batch import batch_eval
+
+
+def vmap(
+    function: Callable[..., Any],
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    axis_name: str | None = None,
+    axis_size: int | None = None,
+) -> Callable[..., Any]:
+    """Map a function over an axis of its arguments, all examples at once.
+
+    in_axes: an int, None (shared by all examples), or a pytree prefix of the arguments with those
+    as leaves; keyword arguments are mapped over axis 0. out_axes: likewise for the results.
+    axis_size is needed only if every in_axes is None. axis_name is accepted for ported code.
+    """
+    name = name_of(function)
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        leaves, tree = flatten_args((args, kwargs), f"vmap({name})")
+        axes = _leaf_axes(in_axes, args, kwargs, name)
+        axes = [_normal(a, type_of(v), f"vmap({name}): in_axes") for a, v in zip(axes, leaves, strict=True)]
+        size = _size(leaves, axes, axis_size, args, kwargs, name)
+        moved = [v if a is None else move_axis(v, a, 0) for v, a in zip(leaves, axes, strict=True)]
+        types = [_lane(type_of(v)) if a is not None else type_of(v) for v, a in zip(moved, axes, strict=True)]
+        flat = FlatFunction(function, tree)
+        program, captured = stage(flat, types, name, [v.weak for v in leaves])
+        flags = [*([False] * len(captured)), *(a is not None for a in axes)]
+        outs, batched = batch_eval(program.closed(), size, flags, [*captured, *moved])
+        return flat.tree.unflatten(_place(outs, batched, out_axes, flat, size, name))
+
+    return wrapped
+
+
+def _leaf_axes(in_axes: Any, args: tuple, kwargs: dict, name: str) -> list[int | None]:
+    if isinstance(in_axes, list):
+        in_axes = tuple(in_axes)
+    if isinstance(in_axes, tuple) and len(in_axes) != len(args):
+        raise ValueError(
+            f"vmap({name}): in_axes has {len(in_axes)} entries for {len(args)} positional arguments"
+        )
+    axes = pytree.broadcast_prefix(in_axes, args, is_leaf=lambda x: x is None)
+    return [*axes, *([0] * len(pytree.leaves(kwargs)))]
+
+
+def _normal(axis: int | None, type_: ArrayType, what: str) -> int | None:
+    if axis is None:
+        return None
+    if not -type_.ndim <= axis < type_.ndim:
+        raise ShapeError(f"{what} is {axis}, but the array {type_} has {type_.ndim} axes")
+    return axis % type_.ndim
+
+
+def _size(leaves: list, axes: list, wanted: int | None, args: Any, kwargs: Any, name: str) -> int:
+    sizes = {type_of(v).shape[a] for v, a in zip(leaves, axes, strict=True) if a is not None}
+    if wanted is not None:
+        sizes.add(wanted)
+    if len(sizes) == 1:
+        return sizes.pop()
+    if not sizes:
+        raise ValueError(f"vmap({name}): no argument is mapped; give in_axes or axis_size")
+    paths = [pytree.keystr(p) for p, _ in pytree.leaves_with_path((args, kwargs))]
+    seen = ", ".join(
+        f"{p}: {type_of(v).shape[a]}"
+        for p, v, a in zip(paths, leaves, axes, strict=True)
+        if a is not None
+    )
+    raise ShapeError(f"vmap({name}): mapped axes have different sizes: {seen}")
+
+
+def _lane(type_: ArrayType) -> ArrayType:
+    return ArrayType(type_.dtype, type_.shape[1:])
+
+
+def _place(outs: list, batched: list, out_axes: Any, flat: FlatFunction, size: int, name: str):
+    axes = pytree.broadcast_prefix(out_axes, flat.tree, is_leaf=lambda x: x is None)
+    placed = []
+    for out, is_batched, axis in zip(outs, batched, axes, strict=True):
+        if axis is None:
+            if is_batched:
+                raise ValueError(
+                    f"vmap({name}): out_axes is None for a result that differs between examples"
+                )
+            placed.append(out)
+            continue
+        lanes = out if is_batched else spread(out, size)
+        placed.append(move_axis(lanes, 0, _normal(axis, type_of(lanes), "out_axes")))
+    return placed
+
+
+def move_axis(value: Any, source: int, target: int) -> Any:
+    """The array with one axis moved."""
+    if source == target:
+        return value
+    order = [i for i in range(type_of(value).ndim) if i != source]
+    order.insert(target, source)
+    return OPS["transpose"](value, permutation=tuple(order))

@@ -1,0 +1,1 @@
+"""Rewrites of Programs that keep their meaning: inline, dce, cse, fold, algebra."""

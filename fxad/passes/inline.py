@@ -1,0 +1,73 @@
+"""Replace calls by the programs they call, so that everything after sees one flat program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fxad.ir.program import Atom, Eqn, Program, Symbol, Var
+from fxad.ir.rewrite import dce, inline_into
+
+# Op name -> the parameter that holds what it computes.
+_CALLS = {
+    "call": "program",
+    "checkpoint": "program",
+    "custom_jvp": "program",
+    "custom_vjp": "program",
+    "linear_call": "apply",
+}
+
+
+def inline(program: Program) -> Program:
+    """Inline every call-like equation, inside loop bodies and branches too.
+
+    before   c = call(a; program=p)        with p(x) = exp(x)
+    after    c = exp(a)
+    """
+    return _inline(program, {})
+
+
+def _inline(program: Program, done: dict[Program, Program]) -> Program:
+    if program in done:
+        return done[program]
+    env: dict[Atom, Atom] = {}
+    kept: list[Eqn] = []
+    changed = _expand(program.eqns, env, kept, done)
+    outputs = tuple(env.get(a, a) if isinstance(a, Var) else a for a in program.outputs)
+    result = program
+    if changed:
+        result = dce(Program(program.inputs, kept, outputs, program.name, program.consts))
+    done[program] = result
+    return result
+
+
+def _expand(
+    eqns: Sequence[Eqn], env: dict[Atom, Atom], kept: list[Eqn], done: dict[Program, Program]
+) -> bool:
+    changed = False
+    for eqn in eqns:
+        inputs = tuple(env.get(a, a) if isinstance(a, Var) else a for a in eqn.inputs)
+        held = eqn.params.get(_CALLS.get(eqn.op.name, ""))
+        if isinstance(held, Program) and not isinstance(held, Symbol):
+            body, outs = inline_into(_inline(held, done), inputs, eqn.where)
+            kept += body
+            env.update(zip(eqn.outputs, outs, strict=True))
+            changed = True
+            continue
+        params = {k: _inline_param(v, done) for k, v in eqn.params.items()}
+        same = all(params[k] is eqn.params[k] for k in params)
+        changed = changed or not same
+        params = eqn.params if same else params
+        kept.append(Eqn(eqn.op, inputs, params, eqn.outputs, eqn.where, eqn.tag))
+    return changed
+
+
+def _inline_param(value: Any, done: dict[Program, Program]) -> Any:
+    if isinstance(value, Program):
+        return _inline(value, done)
+    if isinstance(value, tuple) and any(isinstance(v, Program) for v in value):
+        parts = tuple(_inline_param(v, done) for v in value)
+        return value if all(a is b for a, b in zip(parts, value, strict=True)) else parts
+    return value
+
+

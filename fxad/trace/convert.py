@@ -1,0 +1,63 @@
+"""From what users pass to values that ops take: `to_value(3.0)`, `to_value(np.ones(3))`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import TypeMismatch
+from fxad.core.promotion import is_python_scalar, scalar_entry
+from fxad.core.types import ArrayType
+from fxad.trace.array import Array, Concrete
+
+
+def is_array_like(value: Any) -> bool:
+    """Whether a leaf counts as an array: Arrays, NumPy arrays and numbers."""
+    return isinstance(value, Array | np.ndarray | np.generic) or is_python_scalar(value)
+
+
+def to_value(value: Any, what: str = "argument") -> Array:
+    """An Array of a leaf. NumPy arrays are copied only if their dtype or byte order must change.
+
+    Raises TypeMismatch for anything that is not an array or a number.
+    """
+    if isinstance(value, Array):
+        return value
+    if is_python_scalar(value):
+        dtype, weak = scalar_entry(value)
+        if type(value) is int and not dt.iinfo(dtype).min <= value <= dt.iinfo(dtype).max:
+            raise OverflowError(
+                f"{what}: the Python int {value} does not fit {dtype}; pass a NumPy array of a "
+                "wider dtype, or use fxad.enable_x64()"
+            )
+        return Concrete(np.asarray(value, dtype), weak)
+    if isinstance(value, np.ndarray | np.generic):
+        return Concrete(native(np.asarray(value), what))
+    if hasattr(value, "__array__"):
+        return Concrete(native(np.asarray(value), what))
+    raise TypeMismatch(
+        f"{what}: expected an array or a number, got {type(value).__name__} ({value!r:.60})"
+    )
+
+
+def native(array: np.ndarray, what: str = "array") -> np.ndarray:
+    """The array in a dtype fxad computes with (64-bit inputs narrow unless x64 is on)."""
+    dtype = array.dtype
+    if dtype.kind in "OUSMmV" and dtype not in dt.all_dtypes:
+        raise TypeMismatch(f"{what}: arrays of dtype {dtype} are not supported")
+    wanted = dt.canonicalize(dtype, explicit=False)
+    if wanted != dtype or not dtype.isnative:
+        return array.astype(wanted)
+    return array
+
+
+def shaped(value: Any) -> ArrayType:
+    """The type of an Array, a leaf, or anything with `shape` and `dtype`."""
+    if isinstance(value, Array):
+        return value.type
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        dtype = dt.canonicalize(value.dtype, explicit=not isinstance(value, np.ndarray))
+        return ArrayType(dtype, tuple(value.shape))
+    return to_value(value).type
