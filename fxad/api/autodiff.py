@@ -21,7 +21,8 @@ from fxad.ops.base import zeros
 from fxad.trace.array import Concrete
 from fxad.trace.tracer import stage, staging, type_of
 from fxad.transform.context import differentiable, merge, run, select
-from fxad.transform.jvp import Forward, jvp as jvp_program, jvp_eval, tangent_for
+from fxad.transform.jvp import Forward, jvp_eval, tangent_for
+from fxad.transform.jvp import jvp as jvp_program
 from fxad.transform.split import Deferred, split
 from fxad.transform.transpose import transpose, transpose_eval
 
@@ -74,7 +75,9 @@ def linearise(function: Callable[..., list[Any]], primals: Sequence[Any], name: 
         pending = [deferred.input(type_of(p)) for p in select(primals, active)]
         given = iter(pending)
         with Forward() as level:
-            duals = [level.dual(p, next(given)) if a else p for p, a in zip(primals, active, strict=True)]
+            duals = [
+                level.dual(p, next(given)) if a else p for p, a in zip(primals, active, strict=True)
+            ]
             pairs = [level.lower(o) for o in function(*duals)]
         outs = [p for p, _ in pairs]
         tangents = [t for _, t in pairs]
@@ -187,7 +190,8 @@ def value_and_grad(
         rest = [_zero_tangent(type_of(o)) for o in outs[1:]]
         found = linear.pull([seed, *rest])
         grads = [
-            _zero_tangent(type_of(v)) if g is None else g for g, v in zip(found, leaves, strict=True)
+            _zero_tangent(type_of(v)) if g is None else g
+            for g, v in zip(found, leaves, strict=True)
         ]
         gradient = tree.unflatten(grads)[0]
         return flat.result(outs), gradient[0] if isinstance(argnums, int) else gradient
@@ -283,9 +287,7 @@ def jvp(
     given = [_tangent(p, t) for p, t in zip(leaves, given, strict=True)]
     flat = FlatFunction(function, tree, has_aux)
     outs, dual = _push_forward(flat, leaves, given, name_of(function))
-    dual = [
-        _zero_tangent(type_of(o)) if d is None else d for o, d in zip(outs, dual, strict=True)
-    ]
+    dual = [_zero_tangent(type_of(o)) if d is None else d for o, d in zip(outs, dual, strict=True)]
     result = flat.result(outs)
     derivative = flat.tree.unflatten(dual[: flat.count])
     return (result[0], derivative, result[1]) if has_aux else (result, derivative)
@@ -344,5 +346,3 @@ def linear_transpose(function: Callable[..., Any], *examples: Any) -> Callable[.
         return tree.unflatten(filled)[0]
 
     return back
-
-

@@ -1,8 +1,8 @@
 """Rules given by the user: custom_jvp, custom_vjp, stop_gradient, checkpoint.
 
-    @fxad.custom_vjp
-    def f(x): ...
-    f.defvjp(lambda x: (f(x), x), lambda x, ct: (ct * 2,))
+@fxad.custom_vjp
+def f(x): ...
+f.defvjp(lambda x: (f(x), x), lambda x, ct: (ct * 2,))
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Custom:
         return call
 
 
-class custom_jvp(_Custom):  # noqa: N801 - a decorator under JAX's name
+class custom_jvp(_Custom):
     """A function with its own forward rule: `f.defjvp(rule)`.
 
     rule(*nondiff, primals, tangents) -> (result, tangent of the result). Reverse mode follows by
@@ -83,7 +83,9 @@ class custom_jvp(_Custom):  # noqa: N801 - a decorator under JAX's name
                     continue
                 term = part(tangent, result, *primals)
                 total = term if total is None else pytree.map(lambda a, b: a + b, total, term)
-            return result, pytree.map(lambda r: zeros(type_of(r)), result) if total is None else total
+            return result, pytree.map(
+                lambda r: zeros(type_of(r)), result
+            ) if total is None else total
 
         self.rule = rule
 
@@ -171,7 +173,7 @@ def _bind_captured(program: Any, captured: list, rule: Any, extra: list, leaves:
     return OPS["custom_jvp"](*shared, *leaves, program=primal, rule=derived)
 
 
-class custom_vjp(_Custom):  # noqa: N801 - a decorator under JAX's name
+class custom_vjp(_Custom):
     """A function with its own backward rule: `f.defvjp(fwd, bwd)`.
 
     fwd(*args) -> (result, residuals); bwd(*nondiff, residuals, cotangent) -> a tuple of cotangents,
@@ -280,7 +282,9 @@ class _Rules:
         outs, residuals = results[: self.count], results[self.count :]
         mask = [differentiable(p) for p in primals]
         dense = [
-            zeros(type_of(p)) if t is None else t for (p, t), on in zip(pairs, mask, strict=True) if on
+            zeros(type_of(p)) if t is None else t
+            for (p, t), on in zip(pairs, mask, strict=True)
+            if on
         ]
         fixed = [*residuals, *primals]
         n = len(residuals)
@@ -298,8 +302,12 @@ class _Rules:
             return select(self.backward(*values[:n], *values[len(fixed) :]), mask)
 
         tangents = bind(
-            OPS["linear_call"], *fixed, *dense, count=len(fixed),
-            apply=Symbol(f"{self.name}_jvp", apply), transpose=Symbol(f"{self.name}_bwd", back),
+            OPS["linear_call"],
+            *fixed,
+            *dense,
+            count=len(fixed),
+            apply=Symbol(f"{self.name}_jvp", apply),
+            transpose=Symbol(f"{self.name}_bwd", back),
             outs=tuple(type_of(o) for o in outs),
         )
         duals = [
@@ -318,9 +326,7 @@ def _bind_custom_vjp(primal: tuple, fwd: tuple, bwd: tuple, leaves: list, count:
     program = _with_leading(primal[0], shared, 0)
     forward = _with_leading(fwd[0], shared, sizes[0])
     back_share = forward.inputs[sizes[0] + sizes[1] : sum(sizes)]
-    forward = Program(
-        forward.inputs, forward.eqns, [*forward.outputs, *back_share], forward.name
-    )
+    forward = Program(forward.inputs, forward.eqns, [*forward.outputs, *back_share], forward.name)
     b = bwd[0]
     residuals = len(b.inputs) - count
     inputs = [*b.inputs[:residuals], *b.consts, *b.inputs[residuals:]]
@@ -389,4 +395,3 @@ def checkpoint(
         return flat.tree.unflatten(outs)
 
     return wrapped
-

@@ -15,7 +15,10 @@ from fxad.trace.convert import is_array_like, to_value
 def flatten_args(args: Any, what: str) -> tuple[list[Array], TreeDef]:
     """Leaves as Arrays, and the structure. Errors name the leaf's path."""
     leaves, tree = pytree.flatten(args)
-    return [leaf if isinstance(leaf, Array) else _leaf(leaf, args, i, what) for i, leaf in enumerate(leaves)], tree
+    return [
+        leaf if isinstance(leaf, Array) else _leaf(leaf, args, i, what)
+        for i, leaf in enumerate(leaves)
+    ], tree
 
 
 def _leaf(leaf: Any, tree: Any, number: int, what: str) -> Array:

@@ -1,8 +1,8 @@
 """`jit`: trace once per signature, compile, and run as one native call.
 
-    @fxad.jit
-    def f(x):
-        return fxad.numpy.sin(x) * 2
+@fxad.jit
+def f(x):
+    return fxad.numpy.sin(x) * 2
 """
 
 from __future__ import annotations
@@ -156,7 +156,9 @@ class Jit:
 
 def _example(leaf: Any) -> Any:
     """A stand-in array for a shape struct: no memory is touched."""
-    if isinstance(leaf, Array | np.ndarray) or not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")):
+    if isinstance(leaf, Array | np.ndarray) or not (
+        hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+    ):
         return leaf
     return Concrete(np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape))
 
@@ -189,7 +191,11 @@ def _static_arguments(
     all_numbers = {n + count if n < 0 else n for n in numbers}
     for name in names:
         known = {p.name for p in parameters}
-        if parameters and name not in known and not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        if (
+            parameters
+            and name not in known
+            and not any(p.kind is p.VAR_KEYWORD for p in parameters)
+        ):
             raise ValueError(
                 f"jit: static_argnames has {name!r}, but {name_of(function)} takes "
                 f"{', '.join(sorted(known)) or 'no arguments'}"

@@ -1,7 +1,7 @@
 """What lies between a function and its machine code: `jit(f).lower(*args)`.
 
-    >>> lowered = fxad.jit(f).lower(x)
-    >>> print(lowered.program)      # also .kernels, .plan, .llvm, .asm, .cost()
+>>> lowered = fxad.jit(f).lower(x)
+>>> print(lowered.program)      # also .kernels, .plan, .llvm, .asm, .cost()
 """
 
 from __future__ import annotations

@@ -35,10 +35,16 @@ def vmap(
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = flatten_args((args, kwargs), f"vmap({name})")
         axes = _leaf_axes(in_axes, args, kwargs, name)
-        axes = [_normal(a, type_of(v), f"vmap({name}): in_axes") for a, v in zip(axes, leaves, strict=True)]
+        axes = [
+            _normal(a, type_of(v), f"vmap({name}): in_axes")
+            for a, v in zip(axes, leaves, strict=True)
+        ]
         size = _size(leaves, axes, axis_size, args, kwargs, name)
         moved = [v if a is None else move_axis(v, a, 0) for v, a in zip(leaves, axes, strict=True)]
-        types = [_lane(type_of(v)) if a is not None else type_of(v) for v, a in zip(moved, axes, strict=True)]
+        types = [
+            _lane(type_of(v)) if a is not None else type_of(v)
+            for v, a in zip(moved, axes, strict=True)
+        ]
         flat = FlatFunction(function, tree)
         program, captured = stage(flat, types, name, [v.weak for v in leaves])
         flags = [*([False] * len(captured)), *(a is not None for a in axes)]

@@ -52,9 +52,7 @@ def filled(mask: Sequence[bool], values: Sequence[Any]) -> list[Any]:
 
 def instantiate(primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
     """Tangents with zeros for the missing ones."""
-    return [
-        zeros(type_of(p)) if t is None else t for p, t in zip(primals, tangents, strict=True)
-    ]
+    return [zeros(type_of(p)) if t is None else t for p, t in zip(primals, tangents, strict=True)]
 
 
 def subprogram_effects(**params: Any) -> frozenset[str]:
@@ -226,7 +224,11 @@ def _custom_vjp_jvp(t, primals, tangents, *, program, fwd, bwd):
     dense = pick(instantiate(primals, tangents), mask)
     apply = _linearised(t, program, mask, len(residuals))
     tangents_out = linear_call(
-        *residuals, *primals, *dense, count=len(residuals) + len(primals), apply=apply,
+        *residuals,
+        *primals,
+        *dense,
+        count=len(residuals) + len(primals),
+        apply=apply,
         transpose=_ignoring(bwd, len(residuals), len(primals), mask),
     )
     return outs, list(tangents_out)
@@ -238,8 +240,6 @@ def _linearised(t, program: Program, mask: Mask, residuals: int) -> Program:
     outs = derived.outputs[len(program.outputs) :]
     # The backward rule's residuals come first and are not needed here.
     return dce(Program([*_placeholders(residuals), *derived.inputs], derived.eqns, outs, "apply"))
-
-
 
 
 def _placeholders(count: int) -> list[Var]:
@@ -274,9 +274,7 @@ def _sum_unbatched(t, program: Program, batched: Mask) -> Program:
 
     def total(*args: Any) -> list[Any]:
         outs = t.run(program, args)
-        return [
-            o if b else OPS["sum"](o, axes=(0,)) for o, b in zip(outs, batched, strict=True)
-        ]
+        return [o if b else OPS["sum"](o, axes=(0,)) for o, b in zip(outs, batched, strict=True)]
 
     return t.stage(total, program.in_types, program.name)[0]
 
@@ -317,9 +315,7 @@ def _linear_jvp(t, primals, tangents, *, count, apply, transpose, outs=None):
 
 def _linear_transpose(t, cotangents, args, *, count, apply, transpose, outs=None):
     types = outs if outs is not None else apply.out_types
-    dense = [
-        zeros(type_) if c is None else c for c, type_ in zip(cotangents, types, strict=True)
-    ]
+    dense = [zeros(type_) if c is None else c for c, type_ in zip(cotangents, types, strict=True)]
     operands = [*args[:count], *dense]
     if isinstance(transpose, Symbol):
         results = list(transpose.value(*operands))
@@ -331,7 +327,9 @@ def _linear_transpose(t, cotangents, args, *, count, apply, transpose, outs=None
 def _linear_batch(t, size, batched, args, *, count, apply, transpose, outs=None):
     if isinstance(apply, Symbol) or isinstance(transpose, Symbol):
         raise TypeMismatch("linear_call made outside jit cannot be batched")
-    tangents = [a if b else spread(a, size) for a, b in zip(args[count:], batched[count:], strict=True)]
+    tangents = [
+        a if b else spread(a, size) for a, b in zip(args[count:], batched[count:], strict=True)
+    ]
     fixed = tuple(batched[:count])
     all_outs = (True,) * len(apply.outputs)
     lanes, flags = t.batch(apply, size, fixed + (True,) * len(tangents), all_outs)

@@ -1,10 +1,10 @@
 """scan and while: loops that hold their bodies as Programs.
 
-    scan(consts..., carry..., xs...; body, consts, carry, length, reverse)
-        body(consts..., carry..., slices of xs...) -> (carry..., slices of ys...)
-        results: (final carry..., ys...) with `length` as the leading axis of xs and ys
-    while(cond consts..., body consts..., carry...; cond, body, cond_consts, body_consts)
-        cond(cond consts..., carry...) -> (bool,)     body(body consts..., carry...) -> carry
+scan(consts..., carry..., xs...; body, consts, carry, length, reverse)
+    body(consts..., carry..., slices of xs...) -> (carry..., slices of ys...)
+    results: (final carry..., ys...) with `length` as the leading axis of xs and ys
+while(cond consts..., body consts..., carry...; cond, body, cond_consts, body_consts)
+    cond(cond consts..., carry...) -> (bool,)     body(body consts..., carry...) -> carry
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ def _scan_jvp(t, primals, tangents, *, body, consts, carry, length, reverse):
     active = present(tangents)
     const_on, carry_on, xs_on = map(tuple, _cut(active, consts, carry))
     while True:
-        derived, out_on = t.jvp(body, (*const_on, *carry_on, *xs_on), (*carry_on, *_off(body, carry)))
+        derived, out_on = t.jvp(
+            body, (*const_on, *carry_on, *xs_on), (*carry_on, *_off(body, carry))
+        )
         grown = tuple(a or b for a, b in zip(carry_on, out_on[:carry], strict=True))
         if grown == carry_on:
             break
@@ -101,11 +103,22 @@ def _scan_jvp(t, primals, tangents, *, body, consts, carry, length, reverse):
     program = Program([*pc, *tc, *pk, *tk, *px, *tx], derived.eqns, outs, body.name)
     c, k, x = _cut(primals, consts, carry)
     dc, dk, dx = _cut(tangents, consts, carry)
-    dk = [d if d is not None or not on else zeros(type_of(p)) for p, d, on in zip(k, dk, carry_on, strict=True)]
+    dk = [
+        d if d is not None or not on else zeros(type_of(p))
+        for p, d, on in zip(k, dk, carry_on, strict=True)
+    ]
     results = scan(
-        *c, *pick(dc, const_on), *k, *pick(dk, carry_on), *x, *pick(dx, xs_on),
-        body=program, consts=consts + sum(const_on), carry=carry + sum(carry_on),
-        length=length, reverse=reverse,
+        *c,
+        *pick(dc, const_on),
+        *k,
+        *pick(dk, carry_on),
+        *x,
+        *pick(dx, xs_on),
+        body=program,
+        consts=consts + sum(const_on),
+        carry=carry + sum(carry_on),
+        length=length,
+        reverse=reverse,
     )
     ko, tko, ys, tys = _cut(results, carry, sum(carry_on), m - carry)
     tangents_out = [*filled(carry_on, tko), *filled(out_on[carry:], tys)]
@@ -135,11 +148,19 @@ def _scan_split(t, unknown, args, *, body, consts, carry, length, reverse):
     inputs = body_known.inputs
     plan = [_residual_kind(r, inputs, n_const, n_carry) for r in residuals]
     stacked = [r for r, (kind, _) in zip(residuals, plan, strict=True) if kind == "stack"]
-    program = dce(Program(inputs, body_known.eqns, [*body_known.outputs[:n_out], *stacked], body.name))
+    program = dce(
+        Program(inputs, body_known.eqns, [*body_known.outputs[:n_out], *stacked], body.name)
+    )
     xs_known = pick(x, xs_un, False)
     results = scan(
-        *known_consts, *pick(k, carry_un, False), *xs_known, body=program, consts=n_const,
-        carry=n_carry, length=length, reverse=reverse,
+        *known_consts,
+        *pick(k, carry_un, False),
+        *xs_known,
+        body=program,
+        consts=n_const,
+        carry=n_carry,
+        length=length,
+        reverse=reverse,
     )
     outs, saved = list(results[:n_out]), iter(results[n_out:])
     fixed, slices = [], []
@@ -156,8 +177,16 @@ def _scan_split(t, unknown, args, *, body, consts, carry, length, reverse):
         [*fixed_in, *uc, *uk, *slice_in, *ux], s.rest.eqns, s.rest.outputs, body.name
     )
     rest = scan(
-        *fixed, *pick(c, const_un), *pick(k, carry_un), *slices, *pick(x, xs_un), body=rest_body,
-        consts=len(fixed) + sum(const_un), carry=sum(carry_un), length=length, reverse=reverse,
+        *fixed,
+        *pick(c, const_un),
+        *pick(k, carry_un),
+        *slices,
+        *pick(x, xs_un),
+        body=rest_body,
+        consts=len(fixed) + sum(const_un),
+        carry=sum(carry_un),
+        length=length,
+        reverse=reverse,
     )
     return weave(s.unknown, rest, outs)
 
@@ -218,9 +247,7 @@ def _scan_transpose(t, cotangents, args, *, body, consts, carry, length, reverse
         fixed, sums, state, ys, xs = _cut(values, n_fix, n_lin, carry, sum(ys_on))
         results = filled(flags, t.run(derived, [*fixed, *xs, *state, *ys]))
         d_const, d_carry, d_xs = _cut(results, n_lin, carry)
-        d_const = [
-            s if d is None else OPS["add"](s, d) for s, d in zip(sums, d_const, strict=True)
-        ]
+        d_const = [s if d is None else OPS["add"](s, d) for s, d in zip(sums, d_const, strict=True)]
         tail = [
             zeros(w) if d is None else d
             for d, w in zip([*d_carry, *d_xs], want[n_lin:], strict=True)
@@ -233,12 +260,14 @@ def _scan_transpose(t, cotangents, args, *, body, consts, carry, length, reverse
     xs = pick(x, xs_l, False)
     operands = [*fixed, *sums, *ct_carry, *ys, *xs]
     loop = len(fixed) + len(sums) + len(ct_carry)
-    in_types = [
-        type_of(o) if i < loop else _slice_type(type_of(o)) for i, o in enumerate(operands)
-    ]
+    in_types = [type_of(o) if i < loop else _slice_type(type_of(o)) for i, o in enumerate(operands)]
     program, _ = t.stage(back, in_types, body.name)
     results = scan(
-        *operands, body=program, consts=n_fix, carry=n_lin + carry, length=length,
+        *operands,
+        body=program,
+        consts=n_fix,
+        carry=n_lin + carry,
+        length=length,
         reverse=not reverse,
     )
     d_const, d_carry, d_xs = _cut(results, n_lin, carry)
@@ -263,10 +292,10 @@ def _scan_batch(t, size, batched, args, *, body, consts, carry, length, reverse)
         for v, now, before in zip(k, carry_b, was, strict=True)
     ]
     x = [_swap_leading(v) if b else v for v, b in zip(x, xs_b, strict=True)]
-    results = scan(*c, *k, *x, body=lanes, consts=consts, carry=carry, length=length, reverse=reverse)
-    ys = [
-        _swap_leading(y) if b else y for y, b in zip(results[carry:], out_b[carry:], strict=True)
-    ]
+    results = scan(
+        *c, *k, *x, body=lanes, consts=consts, carry=carry, length=length, reverse=reverse
+    )
+    ys = [_swap_leading(y) if b else y for y, b in zip(results[carry:], out_b[carry:], strict=True)]
     return Batched((*results[:carry], *ys), (*carry_b, *out_b[carry:]))
 
 
@@ -333,10 +362,20 @@ def _while_jvp(t, primals, tangents, *, cond, body, cond_consts, body_consts):
     program = Program([*pb, *tb, *pk, *tk], derived.eqns, derived.outputs, body.name)
     ignored = [Var(v.type) for v in tk]
     test = Program([*cond.inputs, *ignored], cond.eqns, cond.outputs, cond.name)
-    dk = [d if d is not None or not on else zeros(type_of(p)) for p, d, on in zip(k, dk, carry_on, strict=True)]
+    dk = [
+        d if d is not None or not on else zeros(type_of(p))
+        for p, d, on in zip(k, dk, carry_on, strict=True)
+    ]
     results = while_(
-        *cc, *bc, *pick(dbc, const_on), *k, *pick(dk, carry_on), cond=test, body=program,
-        cond_consts=cond_consts, body_consts=body_consts + sum(const_on),
+        *cc,
+        *bc,
+        *pick(dbc, const_on),
+        *k,
+        *pick(dk, carry_on),
+        cond=test,
+        body=program,
+        cond_consts=cond_consts,
+        body_consts=body_consts + sum(const_on),
     )
     return results[: len(k)], filled(carry_on, results[len(k) :])
 

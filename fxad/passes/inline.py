@@ -69,5 +69,3 @@ def _inline_param(value: Any, done: dict[Program, Program]) -> Any:
         parts = tuple(_inline_param(v, done) for v in value)
         return value if all(a is b for a, b in zip(parts, value, strict=True)) else parts
     return value
-
-

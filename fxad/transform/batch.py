@@ -23,7 +23,9 @@ def batch(
 
     `force` marks outputs that must be batched.
     """
-    types = [_with_lanes(t, size) if b else t for t, b in zip(program.in_types, batched, strict=True)]
+    types = [
+        _with_lanes(t, size) if b else t for t, b in zip(program.in_types, batched, strict=True)
+    ]
     flags: list[bool] = []
 
     def lanes(*args: Any) -> list[Any]:

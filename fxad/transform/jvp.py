@@ -1,7 +1,7 @@
 """Forward mode. `jvp(p, active)` is p with tangents beside the values.
 
-    p      (x) -> (sin x)
-    jvp    (x, dx) -> (sin x, dx * cos x)
+p      (x) -> (sin x)
+jvp    (x, dx) -> (sin x, dx * cos x)
 """
 
 from __future__ import annotations

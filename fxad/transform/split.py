@@ -1,8 +1,8 @@
 """Partial evaluation: cut a Program into what known inputs decide and the rest.
 
-    p       (x known, dx unknown) -> (sin x, dx * cos x)
-    known   (x) -> (sin x, cos x)          the second is a residual
-    rest    (cos x, dx) -> (dx * cos x)
+p       (x known, dx unknown) -> (sin x, dx * cos x)
+known   (x) -> (sin x, cos x)          the second is a residual
+rest    (cos x, dx) -> (dx * cos x)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Transposition: a Program linear in some inputs becomes the map of cotangents back to them.
 
-    p           (c, dx) -> (dx * c)      linear in dx
-    transpose   (c, ct) -> (ct * c)
+p           (c, dx) -> (dx * c)      linear in dx
+transpose   (c, ct) -> (ct * c)
 """
 
 from __future__ import annotations
