@@ -1,1 +1,4 @@
 """Operations: one record per op, holding everything the system knows about it."""
+
+from fxad.ops import movement as movement
+from fxad.ops import slicing as slicing
