@@ -75,13 +75,13 @@ def save(
             }
             (temporary / STATE).write_text(json.dumps(record, indent=1), "utf-8")
     except OSError as error:
-        before = _checkpoints(directory)
+        before = checkpoints(directory)
         kept = f"; {before[-1]} is still whole" if before else ""
         raise CheckpointError(
             f"could not save the checkpoint {target}: {error}{kept}; "
             "free some space, or choose another directory with --out"
         ) from error
-    for old in [path for path in _checkpoints(directory) if path != target][: -keep + 1 or None]:
+    for old in [path for path in checkpoints(directory) if path != target][: -keep + 1 or None]:
         shutil.rmtree(old, ignore_errors=True)
     return target
 
@@ -90,7 +90,7 @@ def latest(directory: Path) -> Path:
     """`directory` itself if it is a checkpoint, else the newest one in it."""
     if (directory / STATE).is_file():
         return directory
-    found = _checkpoints(directory)
+    found = checkpoints(directory)
     if not found:
         state = "holds no checkpoint" if directory.is_dir() else "does not exist"
         raise CheckpointError(f"{directory} {state}; give a directory that training has written")
@@ -99,7 +99,7 @@ def latest(directory: Path) -> Path:
 
 def holds_checkpoint(directory: Path) -> bool:
     """Whether a directory is, or holds, a checkpoint."""
-    return (directory / STATE).is_file() or bool(_checkpoints(directory))
+    return (directory / STATE).is_file() or bool(checkpoints(directory))
 
 
 def load(directory: Path, with_optimizer: bool = True) -> Checkpoint:
@@ -156,7 +156,7 @@ def _checksum(path: Path) -> int:
 _NAME = re.compile(r"step-(\d{8,})(?:\.(\d+))?")
 
 
-def _checkpoints(directory: Path) -> list[Path]:
+def checkpoints(directory: Path) -> list[Path]:
     """The checkpoints in a directory, oldest first."""
     found = []
     for path in directory.iterdir() if directory.is_dir() else ():

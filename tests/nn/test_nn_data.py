@@ -1,0 +1,173 @@
+"""Texts, shards, batches: what is read, in which order, and what is refused."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from fxad_nn import data, text
+from fxad_nn.data import open_data, random_batch, windows
+from fxad_nn.errors import ConfigError, DataError
+from fxad_nn.loss import IGNORE
+from fxad_nn.shards import HEADER_BYTES, read_shard, write_shard
+from fxad_nn.tokenizer import Bytes, Characters
+
+
+def test_a_text_is_split_nine_to_one_and_cached(tmp_path, private_cache):
+    path = tmp_path / "t.txt"
+    path.write_text("abcdefghij" * 10, "utf-8")
+    first, second = open_data(path), open_data(path)
+    assert first.tokenizer.decode(first.train[0]) == "abcdefghij" * 9
+    assert first.tokenizer.decode(first.val[0]) == "abcdefghij"
+    assert first.source == str(path)
+    assert isinstance(second.train[0], np.memmap)
+    assert len(list((private_cache / "tokens").iterdir())) == 2  # no temporary file stays
+
+
+def test_a_damaged_cache_is_made_again(tmp_path, private_cache):
+    ids = np.array(data.tokenized("hello", Bytes()))  # a copy: the mapped file is damaged below
+    [cached] = (private_cache / "tokens").iterdir()
+    for damage in (b"", cached.read_bytes()[:-3], b"garbage" * 40):
+        cached.write_bytes(damage)
+        np.testing.assert_array_equal(data.tokenized("hello", Bytes()), ids)
+    np.save(cached, np.full(5, 999, np.uint16))
+    np.testing.assert_array_equal(data.tokenized("hello", Bytes()), ids)
+
+
+def test_a_full_disk_does_not_stop_reading(monkeypatch):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    np.testing.assert_array_equal(data.tokenized("hi", Bytes()), [104, 105])
+
+
+@pytest.mark.parametrize(
+    ("content", "saying"), [(b"", "is empty"), (b"ab\xff", "byte 2"), (b"a", "too few")]
+)
+def test_unusable_text_is_refused(tmp_path, content, saying):
+    path = tmp_path / "t.txt"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=saying) as caught:
+        open_data(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_missing_file_suggests_its_neighbour(tmp_path):
+    (tmp_path / "input.txt").write_text("abc", "utf-8")
+    with pytest.raises(DataError, match=r"did you mean 'input\.txt'"):
+        open_data(tmp_path / "imput.txt")
+    with pytest.raises(DataError, match="does not exist"):
+        open_data(tmp_path / "nowhere" / "input.txt")
+    with pytest.raises(DataError, match="no file"):
+        open_data(tmp_path / "gone.bin")
+
+
+def test_the_default_text_falls_back_in_order(monkeypatch, private_cache):
+    body = b"To be, or not to be"
+    monkeypatch.setattr(text, "SHAKESPEARE_SHA256", hashlib.sha256(body).hexdigest())
+    monkeypatch.setattr(text, "fetch", lambda url, seconds: b"an error page")
+    assert "standard library" in text.find_text(None).source
+    monkeypatch.setattr(text, "fetch", lambda url, seconds: None)
+    assert "standard library" in text.find_text(None).source
+    monkeypatch.setattr(text, "fetch", lambda url, seconds: body)
+    assert text.find_text(None) == text.Text(body.decode(), "Tiny Shakespeare (downloaded)")
+    monkeypatch.setattr(text, "fetch", lambda url, seconds: pytest.fail("cached: no download"))
+    assert "cached" in text.find_text(None).source
+    (private_cache / "tinyshakespeare.txt").write_bytes(b"damaged")
+    monkeypatch.setattr(text, "fetch", lambda url, seconds: None)
+    assert "standard library" in text.find_text(None).source
+
+
+def test_a_download_that_fails_gives_nothing():
+    assert text.fetch("http://127.0.0.1:9/nothing", seconds=2.0) is None
+    assert text.fetch("nonsense", seconds=2.0) is None
+
+
+def test_the_library_text_is_long_ascii_and_the_same_again():
+    content = text.library_text()
+    assert content.isascii() and 1_000_000 < len(content) < 2_000_000
+    assert content == text.library_text()
+
+
+def test_random_batches_depend_on_seed_and_index_only():
+    parts = (np.arange(50, dtype=np.uint16), np.arange(100, 103), np.arange(200, 260))
+    tokens, targets = random_batch(parts, size=200, context=8, seed=3, index=5)
+    assert tokens.shape == targets.shape == (200, 8) and tokens.dtype == np.int32
+    np.testing.assert_array_equal(targets, tokens + 1)  # a window never crosses two parts
+    starts = tokens[:, 0]
+    assert starts.min() >= 0 and starts.max() <= 251
+    assert not np.any((starts > 41) & (starts < 200))
+    assert {0, 41, 200, 251} <= set(random_batch(parts, 5000, 8, 3, 5)[0][:, 0].tolist())
+    np.testing.assert_array_equal(tokens, random_batch(parts, 200, 8, 3, 5)[0])
+    assert not np.array_equal(tokens, random_batch(parts, 200, 8, 3, 6)[0])
+    assert not np.array_equal(tokens, random_batch(parts, 200, 8, 4, 5)[0])
+
+
+def test_a_split_shorter_than_a_window_is_refused():
+    with pytest.raises(DataError, match="needs 9"):
+        random_batch((np.arange(8),), 2, 8, 0, 0)
+
+
+def test_windows_visit_every_target_once():
+    parts = (np.arange(23), np.arange(100, 109), np.arange(300, 301))
+    batches = list(windows(parts, size=2, context=5))
+    assert all(tokens.shape == targets.shape == (2, 5) for tokens, targets in batches)
+    counted = np.concatenate([targets[targets != IGNORE] for _, targets in batches])
+    np.testing.assert_array_equal(counted, [*range(1, 23), *range(101, 109)])
+    for tokens, targets in batches:
+        live = targets != IGNORE
+        np.testing.assert_array_equal(tokens[live] + 1, targets[live])
+    assert data.count_windows(parts, 5) == 7
+    assert len(list(windows(parts, 2, 5, keep=lambda i: i % 3 == 0))) == 2
+
+
+def test_shards_round_trip_and_split(tmp_path):
+    ids = np.arange(1000) % 300
+    write_shard(tmp_path / "x_train_0.bin", ids)
+    write_shard(tmp_path / "x_train_1.bin", ids[:500])
+    write_shard(tmp_path / "x_val_0.bin", ids[:100])
+    opened = open_data(tmp_path, vocab=300)
+    assert [len(t) for t in opened.train] == [1000, 500] and [len(t) for t in opened.val] == [100]
+    np.testing.assert_array_equal(opened.train[0], ids)
+    alone = open_data(tmp_path / "x_val_0.bin", vocab=300)
+    assert (len(alone.train[0]), len(alone.val[0])) == (90, 10)
+    assert alone.tokenizer.decode([7, 299]) == "7 299"
+
+
+def test_damaged_shards_are_named(tmp_path):
+    path = tmp_path / "s.bin"
+    write_shard(path, np.arange(100))
+    good = path.read_bytes()
+
+    def reading(content, vocab=100):
+        path.write_bytes(content)
+        with pytest.raises(DataError) as caught:
+            read_shard(path, vocab)
+        assert str(path) in str(caught.value)
+        return str(caught.value)
+
+    assert "outside the vocabulary of 99" in reading(good, vocab=99)
+    assert "token 99 is id 99" in reading(good, vocab=99)
+    assert "truncated" in reading(good[:-1])
+    assert "damaged" in reading(good + b"\0\0")
+    assert "no token shard" in reading(b"\1" + good[1:])
+    assert "version 2" in reading(good[:4] + b"\2" + good[5:])
+    assert "header" in reading(good[: HEADER_BYTES - 1])
+    assert "header" in reading(b"")
+    negative = good[:8] + np.int32(-5).tobytes() + good[12:]
+    assert "damaged" in reading(negative)
+    with pytest.raises(DataError, match="no .bin"):
+        (tmp_path / "empty").mkdir()
+        open_data(tmp_path / "empty")
+    with pytest.raises(DataError, match="65535"):
+        write_shard(path, np.array([70000]))
+
+
+def test_tokenizer_names(tmp_path):
+    with pytest.raises(ConfigError, match="did you mean 'char'"):
+        data.make_tokenizer("chars", None, "abc")
+    with pytest.raises(ConfigError, match="--vocabulary"):
+        data.make_tokenizer("gpt2", None, "abc")
+    assert data.make_tokenizer("char", None, "cab") == Characters("abc")
+    assert data.make_tokenizer("byte", None, "cab").size == 256

@@ -1,0 +1,103 @@
+"""The models, their gradients and the optimizer against PyTorch and transformers."""
+
+import numpy as np
+import pytest
+
+import fxad
+from fxad_nn import models
+from fxad_nn.hf import load_hf
+from fxad_nn.optim import adamw
+from fxad_nn.spec import named_leaves
+
+pytestmark = pytest.mark.peers
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+GPT2 = {"vocab_size": 97, "n_positions": 32, "n_embd": 48, "n_layer": 3, "n_head": 4}
+LLAMA = {"vocab_size": 97, "max_position_embeddings": 64, "hidden_size": 48}
+LLAMA |= {"intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 6}
+LLAMA |= {"num_key_value_heads": 2, "initializer_range": 0.2}
+STRETCHED = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0}
+STRETCHED |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 16}
+
+
+def saved(directory, kind, **options):
+    """A model of random weights and the directory it was saved to."""
+    torch.manual_seed(0)
+    if kind == "gpt2":
+        config = transformers.GPT2Config(**GPT2, initializer_range=0.2, attn_implementation="eager")
+        config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = 0.0
+        model = transformers.GPT2LMHeadModel(config)
+    else:
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**(LLAMA | options)))
+    for parameter in model.parameters():  # biases and norms start at 0 and 1, which hides them
+        if parameter.ndim == 1:
+            torch.nn.init.normal_(parameter, mean=0.5, std=0.2)
+    size = "20KB" if options.get("tie_word_embeddings") else "5GB"
+    model.save_pretrained(directory, max_shard_size=size)
+    return model.eval()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("gpt2", {}),
+        ("llama", {}),
+        ("llama", {"rope_parameters": STRETCHED}),
+        ("llama", {"tie_word_embeddings": True, "head_dim": 16, "num_key_value_heads": 6}),
+    ],
+)
+def test_logits_are_those_of_transformers(tmp_path, kind, options):
+    theirs = saved(tmp_path, kind, **options)
+    tokens = np.random.default_rng(0).integers(0, 97, (2, 32))
+    config, params = load_hf(tmp_path)
+    got = np.asarray(models.family(config).forward(params, tokens.astype(np.int32), config))
+    with torch.no_grad():
+        expected = theirs(torch.from_numpy(tokens)).logits.numpy()
+    assert np.abs(expected).max() > 1.0
+    np.testing.assert_allclose(got, expected, atol=1e-4, rtol=0)
+
+
+def test_gradients_and_ten_steps_are_those_of_torch(tmp_path):
+    theirs = saved(tmp_path, "gpt2")
+    config, params = load_hf(tmp_path)
+    model = models.family(config)
+    tokens = np.random.default_rng(1).integers(0, 97, (10, 4, 33))
+    matrices = [p for p in theirs.parameters() if p.ndim >= 2]
+    vectors = [p for p in theirs.parameters() if p.ndim < 2]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
+    their_optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.99), eps=1e-8)
+    ours = adamw(1e-3, 0.9, 0.99, 1e-8, weight_decay=0.1)
+    state = ours.init(params)
+    gradient = fxad.jit(fxad.value_and_grad(lambda p, batch: model.loss(p, batch, config)))
+    update = fxad.jit(ours.update)
+    for step, batch in enumerate(tokens):
+        x, y = (np.ascontiguousarray(part, np.int32) for part in (batch[:, :-1], batch[:, 1:]))
+        loss, grads = gradient(params, (x, y))
+        logits = theirs(torch.from_numpy(x.astype(np.int64))).logits
+        wanted = torch.from_numpy(y.astype(np.int64)).flatten()
+        expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), wanted)
+        assert float(loss) == pytest.approx(expected.item(), rel=1e-4)
+        their_optimizer.zero_grad()
+        expected.backward()
+        if step == 0:
+            _assert_same_gradients(grads, theirs, tmp_path / "grads")
+        their_optimizer.step()
+        params, state = update(grads, state, params)
+
+
+def _assert_same_gradients(grads, theirs, directory):
+    """Save their gradients in place of weights, so that the loader maps names and layouts."""
+    copy = transformers.GPT2LMHeadModel(theirs.config)
+    gradients = {name: p.grad for name, p in theirs.named_parameters()}
+    with torch.no_grad():
+        for name, p in copy.named_parameters():
+            p.copy_(gradients[name])
+    copy.save_pretrained(directory)
+    expected = dict(named_leaves(load_hf(directory)[1]))
+    squares = [np.square(np.asarray(leaf, np.float64)).sum() for leaf in expected.values()]
+    floor = 1e-6 * np.sqrt(sum(squares))
+    for name, got in named_leaves(grads):
+        wanted = np.asarray(expected[name])
+        difference = np.linalg.norm(np.asarray(got) - wanted)
+        assert difference <= max(1e-4 * np.linalg.norm(wanted), floor), name

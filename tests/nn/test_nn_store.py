@@ -1,0 +1,233 @@
+"""Checkpoints survive full disks and crashes, and damage is named."""
+
+import errno
+import json
+import os
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import fxad
+import fxad.numpy as jnp
+from fxad_nn import gpt2, hf, models, optim, store, tensors
+from fxad_nn.errors import CheckpointError, ConfigError
+from fxad_nn.spec import init_params, named_leaves
+from fxad_nn.tokenizer import Bytes
+
+CONFIG = models.preset("tiny", layers=1)
+
+
+@pytest.fixture(scope="module")
+def trained():
+    params = init_params(gpt2.spec(CONFIG), fxad.random.key(0))
+    state = optim.adamw(0.1).init(params)
+    state["step"] = state["step"] + 7
+    return params, state
+
+
+def put(directory, trained, step=7, keep=1):
+    params, state = trained
+    return store.save(directory, step, params, state, CONFIG, Bytes(), {"note": 1}, keep)
+
+
+def assert_same(left, right):
+    left, right = dict(named_leaves(left)), dict(named_leaves(right))
+    assert left.keys() == right.keys()
+    for name in left:
+        np.testing.assert_array_equal(left[name], right[name])
+
+
+def test_what_is_saved_comes_back(tmp_path, trained):
+    path = put(tmp_path / "run", trained)
+    found = store.load(tmp_path / "run")
+    assert (found.path, found.step, found.config) == (path, 7, CONFIG)
+    assert found.state == {"note": 1} and found.tokenizer == Bytes()
+    assert_same(found.params, trained[0])
+    assert_same(found.optimizer, trained[1])
+    assert store.load(path, with_optimizer=False).optimizer is None
+
+
+def test_only_the_newest_are_kept(tmp_path, trained):
+    for step in (1, 2, 10):
+        put(tmp_path, trained, step, keep=2)
+    assert [p.name for p in store.checkpoints(tmp_path)] == ["step-00000002", "step-00000010"]
+    put(tmp_path, trained, 10)
+    assert [p.name for p in store.checkpoints(tmp_path)] == ["step-00000010.1"]
+    (tmp_path / ".step-00000011.99.tmp").mkdir()  # left by a killed process
+    put(tmp_path, trained, 12)
+    assert [p.name for p in tmp_path.iterdir()] == ["step-00000012"]
+
+
+@pytest.mark.parametrize("name", ["fsync", "replace"])
+def test_a_full_disk_loses_nothing(tmp_path, trained, monkeypatch, name):
+    before = put(tmp_path, trained, 1)
+    original, calls = getattr(os, name), []
+
+    def full(*arguments):
+        calls.append(arguments)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, name, full)
+    with pytest.raises(CheckpointError, match="No space left") as caught:
+        put(tmp_path, trained, 2)
+    assert calls and str(before) in str(caught.value)
+    monkeypatch.setattr(os, name, original)
+    assert [p.name for p in tmp_path.iterdir()] == ["step-00000001"]
+    assert_same(store.load(tmp_path).params, trained[0])
+
+
+def test_a_failing_write_loses_nothing(tmp_path, trained, monkeypatch):
+    put(tmp_path, trained, 1)
+
+    def full(arrays, path):
+        raise tensors.safetensors.SafetensorError("I/O error: No space left on device")
+
+    monkeypatch.setattr(tensors.safetensors.numpy, "save_file", full)
+    with pytest.raises(CheckpointError, match="No space left"):
+        put(tmp_path, trained, 2)
+    assert [p.name for p in tmp_path.iterdir()] == ["step-00000001"]
+
+
+@pytest.mark.parametrize("name", [store.MODEL, store.OPTIMIZER, store.STATE, store.TOKENIZER])
+def test_damage_is_named(tmp_path, trained, name):
+    path = put(tmp_path, trained) / name
+    good = path.read_bytes()
+    flipped = bytearray(good)
+    flipped[len(good) // 2] ^= 4
+    damages = [good[: len(good) // 2], b""]
+    if name in (store.MODEL, store.OPTIMIZER):
+        damages.append(bytes(flipped))
+    for damage in damages:
+        path.write_bytes(damage)
+        with pytest.raises(ValueError, match=name):
+            store.load(tmp_path)
+    path.unlink()
+    with pytest.raises(CheckpointError):
+        store.load(tmp_path)
+
+
+def test_a_wrong_configuration_is_named(tmp_path, trained):
+    path = put(tmp_path, trained) / store.STATE
+    record = json.loads(path.read_text("utf-8"))
+
+    def writing(**changes):
+        path.write_text(json.dumps({**record, **changes}), "utf-8")
+
+    writing(model={**record["model"], "head": 2})
+    with pytest.raises(ConfigError, match=r"state\.json: unknown key 'head'; did you mean 'heads'"):
+        store.load(tmp_path)
+    writing(model={**record["model"], "width": 32, "hidden": 128})
+    with pytest.raises(CheckpointError, match=r"has shape .* the model needs"):
+        store.load(tmp_path)
+    writing(model={**record["model"], "layers": 2})
+    with pytest.raises(CheckpointError, match=r"parameters are missing: blocks\.1"):
+        store.load(tmp_path)
+    writing(model={**record["model"], "bias": False})
+    with pytest.raises(CheckpointError, match="is no parameter of this model"):
+        store.load(tmp_path)
+    writing(model={**record["model"], "dtype": "bfloat16"})
+    with pytest.raises(CheckpointError, match="is float32, the model needs bfloat16"):
+        store.load(tmp_path)
+    writing(format=99)
+    with pytest.raises(CheckpointError, match="format 99"):
+        store.load(tmp_path)
+    with pytest.raises(CheckpointError, match="does not exist"):
+        store.load(tmp_path / "nowhere")
+
+
+def test_strided_scalar_and_bfloat16_arrays_survive(tmp_path):
+    tree = {
+        "t": np.arange(12, dtype=np.float32).reshape(3, 4).T,
+        "r": np.arange(6, dtype=np.int32)[::-2],
+        "s": np.float32(3.5).reshape(()),
+        "h": np.array([1.5, -2.0], ml_dtypes.bfloat16),
+    }
+    tensors.write_tree(tmp_path / "t.safetensors", tree)
+    back = {name: read() for name, read in tensors.stored([tmp_path / "t.safetensors"])}
+    assert {n: (a.shape, str(a.dtype)) for n, a in back.items()} == {
+        n: (a.shape, str(a.dtype)) for n, a in tree.items()
+    }
+    for name, array in tree.items():
+        np.testing.assert_array_equal(back[name], array)
+
+
+def hugging_face(directory, **changes):
+    """A GPT-2 directory of width 4 written by hand, all weights numbered."""
+    config = {"model_type": "gpt2", "vocab_size": 5, "n_positions": 6, "n_layer": 1}
+    config |= {"n_head": 2, "n_embd": 4} | changes
+    directory.mkdir(exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(config), "utf-8")
+    shapes = {"wte.weight": (5, 4), "wpe.weight": (6, 4)}
+    for name, shape in {
+        "ln_1": (4,),
+        "attn.c_attn": (4, 12),
+        "attn.c_proj": (4, 4),
+        "ln_2": (4,),
+        "mlp.c_fc": (4, 16),
+        "mlp.c_proj": (16, 4),
+    }.items():
+        shapes |= {f"h.0.{name}.weight": shape, f"h.0.{name}.bias": shape[-1:]}
+    shapes |= {"ln_f.weight": (4,), "ln_f.bias": (4,), "h.0.attn.bias": (1, 1, 6, 6)}
+    r = np.random.default_rng(0)
+    return {name: r.normal(size=shape).astype(np.float16) for name, shape in shapes.items()}
+
+
+def test_hugging_face_names_prefixes_shards_and_dtypes(tmp_path):
+    weights = hugging_face(tmp_path / "m")
+    prefixed = {"transformer." + name: array for name, array in weights.items()}
+    tensors.safetensors.numpy.save_file(prefixed, tmp_path / "m" / "model.safetensors")
+    config, whole = hf.load_hf(tmp_path / "m")
+    assert (config.context, config.hidden, config.dtype) == (6, 16, "float32")
+    qkv = np.asarray(whole["blocks"][0]["attention"]["qkv"]["weight"])
+    np.testing.assert_array_equal(qkv, weights["h.0.attn.c_attn.weight"].astype(np.float32))
+    assert str(hf.load_hf(tmp_path / "m", dtype=None)[1]["embed"]["token"].dtype) == "float16"
+
+    hugging_face(tmp_path / "s")
+    names = sorted(weights)
+    files = {"a.safetensors": names[:7], "b.safetensors": names[7:]}
+    for file, part in files.items():
+        tensors.safetensors.numpy.save_file({n: weights[n] for n in part}, tmp_path / "s" / file)
+    index = {"weight_map": {name: file for file, part in files.items() for name in part}}
+    path = tmp_path / "s" / "model.safetensors.index.json"
+    path.write_text(json.dumps(index), "utf-8")
+    assert_same(hf.load_hf(tmp_path / "s")[1], whole)
+    (tmp_path / "s" / "b.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"b\.safetensors is missing"):
+        hf.load_hf(tmp_path / "s")
+    path.write_text(json.dumps({"weight_map": {"x": "../m/model.safetensors"}}), "utf-8")
+    with pytest.raises(CheckpointError, match="beside it"):
+        hf.load_hf(tmp_path / "s")
+
+
+def test_hugging_face_directories_that_cannot_be_used(tmp_path):
+    def refused(saying, **changes):
+        hugging_face(tmp_path / "m", **changes)
+        with pytest.raises(CheckpointError, match=saying):
+            hf.load_hf(tmp_path / "m")
+
+    with pytest.raises(CheckpointError, match=r"config\.json is missing"):
+        hf.load_hf(tmp_path)
+    refused(r"model\.safetensors is missing")
+    (tmp_path / "m" / "pytorch_model.bin").write_bytes(b"\x80")
+    refused("a pickle")
+    (tmp_path / "m" / "model.safetensors").write_bytes(b"\x80" * 20)
+    refused("truncated or no safetensors file")
+    refused("model_type 'gpt3' is not known; did you mean 'gpt2'", model_type="gpt3")
+    refused("activation_function = 'relu' is not supported", activation_function="relu")
+    weights = hugging_face(tmp_path / "m")
+    weights["h.0.attn.extra.weight"] = weights.pop("ln_f.bias")
+    tensors.safetensors.numpy.save_file(weights, tmp_path / "m" / "model.safetensors")
+    refused(r"no place for the tensor 'h\.0\.attn\.extra\.weight'")
+    del weights["h.0.attn.extra.weight"]
+    tensors.safetensors.numpy.save_file(weights, tmp_path / "m" / "model.safetensors")
+    refused(r"1 parameters are missing: norm\.bias")
+    (tmp_path / "m" / "config.json").write_text('{"model_type": "gpt2"}', "utf-8")
+    with pytest.raises(CheckpointError, match="does not say 'n_embd'"):
+        hf.load_hf(tmp_path / "m")
+
+
+def test_loaded_arrays_are_fxad_arrays(tmp_path, trained):
+    put(tmp_path, trained)
+    params = store.load(tmp_path).params
+    assert type(params["embed"]["token"]) is type(jnp.zeros(1))

@@ -1,0 +1,198 @@
+"""Training end to end on a tiny model: learning, resuming, stopping, sampling, the command line."""
+
+import signal
+
+import numpy as np
+import pytest
+
+import fxad
+from fxad_nn import cli, models, store
+from fxad_nn.data import random_batch
+from fxad_nn.errors import ConfigError, DataError, TrainingError
+from fxad_nn.evaluate import evaluator
+from fxad_nn.generate import generate
+from fxad_nn.optim import adamw
+from fxad_nn.recipe import TrainOptions, recipe
+from fxad_nn.run import resumed_options
+from fxad_nn.spec import init_params, named_leaves
+from fxad_nn.step import train_step
+from fxad_nn.train import Listener, train
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("the quick brown fox jumps over the lazy dog. " * 60, "utf-8")
+    return path
+
+
+def options(tmp_path, text, **more):
+    given = {"steps": 8, "warmup": 2, "batch": 4, "log_every": 2, "eval_every": 4, "peak": 100.0}
+    given |= {"data": text, "out": tmp_path / "run", "learning_rate": 1e-2} | more
+    return recipe("tiny", **given)
+
+
+class Diary(Listener):
+    """Remembers what it heard, and may raise a signal at a step."""
+
+    def __init__(self, stop_at=None):
+        self.heard, self.stop_at = [], stop_at
+
+    def started(self, run, parameters, peak):
+        self.heard.append("started")
+
+    def progressed(self, progress):
+        self.heard.append(f"step {progress.step}")
+        if progress.step == self.stop_at:
+            signal.raise_signal(signal.SIGINT)
+
+    def evaluated(self, step, loss):
+        self.heard.append(f"evaluated {step}")
+
+    def saved(self, path):
+        self.heard.append(f"saved {path.name}")
+
+
+def test_training_learns_reports_and_saves(tmp_path, text):
+    diary = Diary()
+    result = train(options(tmp_path, text, steps=60, log_every=30, eval_every=30), diary)
+    losses = [loss for _, loss in result.run.history["train"]]
+    assert losses[-1] < 0.8 * losses[0] and result.val_loss < np.log(29)
+    assert diary.heard == ["started", "step 30", "evaluated 30", "step 60", "saved step-00000060"]
+    assert result.run.config.vocab == len(set(text.read_text("utf-8")))
+
+
+def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, text):
+    whole = train(options(tmp_path, text, out=tmp_path / "whole"))
+    before = signal.getsignal(signal.SIGINT)
+    first = train(options(tmp_path, text), Diary(stop_at=4))
+    assert first.interrupted and first.val_loss is None and first.run.step == 4
+    assert signal.getsignal(signal.SIGINT) is before
+    second = train(resumed_options(tmp_path / "run"))
+    assert not second.interrupted and second.val_loss == whole.val_loss
+    assert second.run.history == whole.run.history
+    for (name, left), (_, right) in zip(
+        named_leaves(whole.run.params), named_leaves(second.run.params), strict=True
+    ):
+        np.testing.assert_array_equal(left, right, err_msg=name)
+
+
+def test_resuming_refuses_what_does_not_fit(tmp_path, text):
+    train(options(tmp_path, text, steps=1, out=tmp_path / "run"))
+    with pytest.raises(ConfigError, match="already holds a checkpoint"):
+        train(options(tmp_path, text))
+    with pytest.raises(ConfigError, match="--bias cannot change"):
+        resumed_options(tmp_path / "run", bias=True)
+    text.write_text("the quick brown fox" * 50, "utf-8")
+    with pytest.raises(DataError, match="give the right text"):
+        train(resumed_options(tmp_path / "run"))
+    other = tmp_path / "other.txt"
+    other.write_text("THE QUICK BROWN FOX" * 50, "utf-8")
+    with pytest.raises(DataError, match="'T'"):
+        train(resumed_options(tmp_path / "run", data=other))
+
+
+def test_a_loss_that_is_no_number_stops_the_run(tmp_path, text):
+    with pytest.raises(TrainingError, match="lower --learning-rate"):
+        train(options(tmp_path, text, learning_rate=1e30, clip=1e30, warmup=0, steps=20))
+
+
+def test_accumulated_batches_equal_one_large_batch():
+    config = models.preset("tiny")
+    optimizer = adamw(1e-2, epsilon=1e-3)  # a large epsilon keeps the update smooth near 0
+    params = init_params(models.family(config).spec(config), fxad.random.key(0))
+    tokens, targets = random_batch((np.arange(1000) % 65,), 6, 16, seed=0, index=0)
+    parts = [np.ascontiguousarray(x.reshape(3, 2, 16)) for x in (tokens, targets)]
+    copy = fxad.tree.map(lambda x: x + 0, params)
+    one = train_step(config, optimizer, 1.0)(params, optimizer.init(params), tokens, targets)
+    many = train_step(config, optimizer, 1.0, 3)(copy, optimizer.init(copy), *parts)
+    assert float(one[2]) == pytest.approx(float(many[2]), rel=1e-5)
+    for (name, left), (_, right) in zip(named_leaves(one[0]), named_leaves(many[0]), strict=True):
+        np.testing.assert_allclose(left, right, atol=2e-5, err_msg=name)
+
+
+def test_evaluation_covers_the_split_whatever_the_batch():
+    config = models.preset("tiny")
+    params = init_params(models.family(config).spec(config), fxad.random.key(0))
+    split = (np.random.default_rng(0).integers(0, 65, 100),)
+    evaluate = evaluator(config)
+    values = [evaluate(params, split, context=16, size=size) for size in (1, 3, 8)]
+    np.testing.assert_allclose(values, values[0], rtol=1e-5)
+
+
+def test_sampling_is_repeatable_and_obeys_its_limits():
+    config = models.preset("llama-tiny")
+    params = init_params(models.family(config).spec(config), fxad.random.key(0))
+
+    def draw(**more):
+        return list(generate(params, config, [1, 2, 3], 20, **({"vocab": 30} | more)))
+
+    assert draw(seed=1) == draw(seed=1) != draw(seed=2)
+    assert len(draw()) == 20 and max(draw(temperature=5.0)) < 30
+    assert draw(temperature=0.0) == draw(top_k=1) == draw(temperature=1e-6, seed=5)
+    with pytest.raises(ConfigError, match="at least one token"):
+        list(generate(params, config, [], 3))
+    with pytest.raises(ConfigError, match="top_k"):
+        list(generate(params, config, [1], 3, top_k=0))
+
+
+def test_recipes_and_their_limits():
+    assert recipe("nano") == TrainOptions()
+    assert recipe("gpt2").tokenizer == "gpt2" and recipe("gpt2", batch=2).batch == 2
+    with pytest.raises(ConfigError, match="did you mean 'steps'"):
+        recipe("nano", stesp=3)
+    with pytest.raises(ConfigError, match="--batch must be at least 1, got 0"):
+        recipe("nano", batch=0)
+    with pytest.raises(ConfigError, match="did you mean 'cosine'"):
+        recipe("nano", schedule="cosin")
+
+
+def run(capsys, *arguments):
+    """Status, output and errors of one command."""
+    try:
+        status = cli.main([str(a) for a in arguments])
+    except SystemExit as end:
+        status = end.code
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_the_command_line_trains_and_samples(tmp_path, text, capsys):
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "run"
+    common = ("--data", text, "--peak", 100, "--steps", 4, "--no-bias", "--batch", 2)
+    status, shown, _ = run(capsys, "train", "--preset", "tiny", "--out", out, *common)
+    assert status == 0 and "validation loss over the whole split" in shown
+    assert str(text) in shown and "loss.png" in shown and "step-00000004" in shown
+    assert (out / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert store.load(out).config.bias is False
+    status, shown, _ = run(capsys, "sample", out, "--prompt", "the ", "--tokens", 5)
+    assert status == 0 and shown.startswith("the ") and len(shown) == len("the ") + 5 + 1
+    status, shown, _ = run(capsys, "train", "--resume", out, "--steps", 6)
+    assert status == 0 and store.latest(out).name == "step-00000006"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "saying"),
+    [
+        (["train", "--stpes", "3"], "unknown argument '--stpes'; did you mean '--steps'"),
+        (["train", "--steps", "three"], "invalid int value: 'three'"),
+        (["train", "--preset", "nanoo"], "unknown preset 'nanoo'; did you mean 'nano'"),
+        (["train", "--data", "no/such.txt"], "there is no file no/such.txt"),
+        (["train", "--steps", "0"], "--steps must be at least 1"),
+        (["train", "--tokenizer", "chars"], "did you mean 'char'"),
+        (["train", "--resume", "no/run"], "no/run does not exist"),
+        (["sample", "no/run"], "no/run does not exist"),
+        (["trian"], "invalid choice: 'trian'"),
+    ],
+)
+def test_the_command_line_names_mistakes(capsys, arguments, saying, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, _, errors = run(capsys, *arguments)
+    assert status == 2 and saying in errors and "Traceback" not in errors
+
+
+def test_help_lists_every_option(capsys):
+    status, shown, _ = run(capsys, "train", "--help")
+    assert status == 0 and "--learning-rate FLOAT" in shown and "--no-bias" in shown
+    assert "cosine" in shown and "nano" in shown
