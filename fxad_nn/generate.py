@@ -51,14 +51,14 @@ def generate(
 ) -> Iterator[int]:
     """Yield `count` tokens that continue `prompt`, the same ones for the same seed.
 
-    Every token recomputes the last `window` tokens (default: the model's context). A prompt
-    longer than that is cut at its front.
+    Every token recomputes the last `window` tokens (default: the model's context), or as many
+    as there will be, in one compiled function. A prompt longer than that is cut at its front.
     """
     if not len(prompt):
         raise ConfigError("generation needs a prompt of at least one token")
     if temperature < 0 or (top_k is not None and top_k < 1):
         raise ConfigError(f"need temperature >= 0, top_k >= 1; got {temperature} and {top_k}")
-    size = min(window or config.context, config.context)
+    size = min(window or config.context, config.context, len(prompt) + count)
     draw = next_token(config, top_k, min(vocab or config.vocab, config.vocab))
     key = fxad.random.key(seed)
     tokens = [int(token) for token in prompt]

@@ -24,6 +24,7 @@ from fxad_nn.layers import (
     norm_spec,
 )
 from fxad_nn.loss import cross_entropy
+from fxad_nn.spec import MOST_LAYERS
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Config:
         sizes = (self.vocab, self.context, self.layers, self.heads, self.width, self.hidden)
         if min(sizes) < 1:
             raise ConfigError(f"every size of a GPT-2 must be at least 1, got {self}")
+        if self.layers > MOST_LAYERS:
+            raise ConfigError(f"{self.layers} layers are more than {MOST_LAYERS}")
         if self.width % self.heads:
             raise ConfigError(f"width {self.width} is not a multiple of heads {self.heads}")
 

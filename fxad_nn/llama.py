@@ -25,6 +25,7 @@ from fxad_nn.layers import (
     rotary_tables,
 )
 from fxad_nn.loss import cross_entropy
+from fxad_nn.spec import MOST_LAYERS
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class Config:
         sizes = (self.vocab, self.context, self.layers, self.heads, self.groups, self.width)
         if min(*sizes, self.head_dim, self.hidden) < 1:
             raise ConfigError(f"every size of a Llama must be at least 1, got {self}")
+        if self.layers > MOST_LAYERS:
+            raise ConfigError(f"{self.layers} layers are more than {MOST_LAYERS}")
         if self.heads % self.groups:
             raise ConfigError(f"heads {self.heads} is not a multiple of groups {self.groups}")
         if self.head_dim % 2:

@@ -85,4 +85,5 @@ _TINY = {"steps": 50, "warmup": 5, "eval_every": 25, "batch": 8}
 def recipe(preset: str, **given: Any) -> TrainOptions:
     """The options for a preset: what was given, else the preset's habits, else the defaults."""
     small = {"nano": {}, "tiny": _TINY, "llama-tiny": _TINY}
-    return build(TrainOptions, {**small.get(preset, _LARGE), "preset": preset, **given}, "options")
+    habits = _LARGE if given.get("weights") else small.get(preset, _LARGE)
+    return build(TrainOptions, {**habits, "preset": preset, **given}, "options")

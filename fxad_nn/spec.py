@@ -15,6 +15,11 @@ from typing import Any
 
 import fxad
 import fxad.numpy as jnp
+from fxad_nn.errors import ConfigError
+
+MOST_ELEMENTS = 1 << 40
+MOST_LAYERS = 10_000
+"""Beyond any model there is: a damaged configuration must not fill the memory."""
 
 Initialiser = Callable[[Any, tuple[int, ...], str], Any]
 
@@ -34,9 +39,11 @@ class Leaf:
 
     def __post_init__(self) -> None:
         if len(self.shape) != len(self.axes):
-            raise ValueError(f"shape {self.shape} has {len(self.shape)} axes, names {self.axes}")
+            raise ConfigError(f"shape {self.shape} has {len(self.shape)} axes, names {self.axes}")
         if any(size < 1 for size in self.shape):
-            raise ValueError(f"every axis of a parameter must be at least 1 long, got {self.shape}")
+            raise ConfigError(f"every axis of a parameter must be at least 1 long: {self.shape}")
+        if self.size > MOST_ELEMENTS:
+            raise ConfigError(f"one parameter of shape {self.shape} would hold {self.size} numbers")
 
     @property
     def size(self) -> int:

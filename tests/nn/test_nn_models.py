@@ -62,7 +62,11 @@ def test_impossible_shapes_are_refused():
         llama.Config(head_dim=5)
     with pytest.raises(ConfigError, match="at least 1"):
         gpt2.Config(layers=0)
-    with pytest.raises(ValueError, match="names"):
+    with pytest.raises(ConfigError, match="more than 10000"):
+        llama.Config(layers=10**9)
+    with pytest.raises(ConfigError, match="would hold"):
+        gpt2.spec(gpt2.Config(vocab=10**12))
+    with pytest.raises(ConfigError, match="names"):
         Leaf((2, 3), "float32", ("in",), zeros)
 
 
