@@ -7,6 +7,7 @@ for tokens, targets in windows(data.val, size=12, context=64): ...
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -143,22 +144,44 @@ def require_length(tokens: Tokens, context: int, what: str) -> None:
 
 
 def random_batch(tokens: Tokens, size: int, context: int, seed: int, index: int) -> Batch:
-    """`size` windows from uniformly drawn starts.
+    """Batch number `index` of an endless shuffled reading of a split.
 
-    A pure function of its arguments: batch number `index` is the same whether the batches before
-    it were drawn or not, so resuming needs nothing but the number.
+    Every epoch cuts each part into windows at a new random phase and visits all of them once in
+    random order: on small texts that sees more of the text than independent draws do. A pure
+    function of its arguments, so resuming needs nothing but the number of the batch.
     """
-    room = np.array([max(len(part) - context, 0) for part in tokens])
-    ends = np.cumsum(room)
-    if ends[-1] < 1:
-        require_length(tokens, context, "the split")
-    starts = np.random.Generator(np.random.Philox(key=[seed, index])).integers(ends[-1], size=size)
+    lengths = tuple(len(part) for part in tokens)
     rows = np.empty((size, context + 1), np.int32)
-    for row, start in zip(rows, starts, strict=True):
-        part = int(np.searchsorted(ends, start, side="right"))
-        offset = int(start - ends[part] + room[part])
-        row[:] = tokens[part][offset : offset + context + 1]
+    for row, drawn in zip(rows, range(index * size, (index + 1) * size), strict=True):
+        epoch, position = divmod(drawn, _windows_per_epoch(lengths, context))
+        part, start = _epoch(lengths, context, seed, epoch)[position]
+        row[:] = tokens[part][start : start + context + 1]
     return np.ascontiguousarray(rows[:, :-1]), np.ascontiguousarray(rows[:, 1:])
+
+
+def _window_counts(lengths: tuple[int, ...], context: int) -> list[int]:
+    """Windows per part, one fewer than fit where that leaves at least one, so phases can vary."""
+    whole = [(length - 1) // context for length in lengths]
+    return [max(count - 1, min(count, 1)) for count in whole]
+
+
+def _windows_per_epoch(lengths: tuple[int, ...], context: int) -> int:
+    total = sum(_window_counts(lengths, context))
+    if total < 1:
+        raise DataError(f"no part of the split holds a window of context {context}")
+    return total
+
+
+@functools.lru_cache(maxsize=2)
+def _epoch(lengths: tuple[int, ...], context: int, seed: int, epoch: int) -> np.ndarray:
+    """The shuffled (part, start) of every window of one epoch, int64 [windows, 2]."""
+    random = np.random.Generator(np.random.Philox(key=[seed, epoch]))
+    order = []
+    for part, count in enumerate(_window_counts(lengths, context)):
+        phase = random.integers(max(lengths[part] - count * context, 1))
+        starts = phase + context * np.arange(count)
+        order.append(np.stack([np.full(count, part), starts], axis=1))
+    return random.permutation(np.concatenate(order))
 
 
 def windows(

@@ -90,23 +90,35 @@ def test_the_library_text_is_long_ascii_and_the_same_again():
     assert content == text.library_text()
 
 
+PARTS = (np.arange(50, dtype=np.uint16), np.arange(100, 103), np.arange(200, 260))
+
+
 def test_random_batches_depend_on_seed_and_index_only():
-    parts = (np.arange(50, dtype=np.uint16), np.arange(100, 103), np.arange(200, 260))
-    tokens, targets = random_batch(parts, size=200, context=8, seed=3, index=5)
-    assert tokens.shape == targets.shape == (200, 8) and tokens.dtype == np.int32
+    tokens, targets = random_batch(PARTS, size=20, context=8, seed=3, index=5)
+    assert tokens.shape == targets.shape == (20, 8) and tokens.dtype == np.int32
     np.testing.assert_array_equal(targets, tokens + 1)  # a window never crosses two parts
-    starts = tokens[:, 0]
-    assert starts.min() >= 0 and starts.max() <= 251
-    assert not np.any((starts > 41) & (starts < 200))
-    assert {0, 41, 200, 251} <= set(random_batch(parts, 5000, 8, 3, 5)[0][:, 0].tolist())
-    np.testing.assert_array_equal(tokens, random_batch(parts, 200, 8, 3, 5)[0])
-    assert not np.array_equal(tokens, random_batch(parts, 200, 8, 3, 6)[0])
-    assert not np.array_equal(tokens, random_batch(parts, 200, 8, 4, 5)[0])
+    np.testing.assert_array_equal(tokens, random_batch(PARTS, 20, 8, 3, 5)[0])
+    assert not np.array_equal(tokens, random_batch(PARTS, 20, 8, 3, 6)[0])
+    assert not np.array_equal(tokens, random_batch(PARTS, 20, 8, 4, 5)[0])
 
 
-def test_a_split_shorter_than_a_window_is_refused():
-    with pytest.raises(DataError, match="needs 9"):
+def test_an_epoch_visits_every_window_once_and_phases_differ():
+    # 49 // 8 - 1 = 5 windows of the first part, 59 // 8 - 1 = 6 of the last
+    epochs = [random_batch(PARTS, 11, 8, seed=0, index=i)[0][:, 0] for i in range(200)]
+    for starts in epochs:
+        first, last = np.sort(starts[starts < 100]), np.sort(starts[starts >= 200])
+        assert len(first) == 5 and len(last) == 6
+        assert np.all(np.diff(first) == 8) and np.all(np.diff(last) == 8)
+    seen = np.unique(np.concatenate(epochs))
+    assert {0, 41, 200, 251} <= set(seen.tolist())  # the first and last starts there are
+
+
+def test_a_text_of_one_window_is_read_and_a_shorter_one_refused():
+    np.testing.assert_array_equal(random_batch((np.arange(9),), 2, 8, 0, 0)[1], [range(1, 9)] * 2)
+    with pytest.raises(DataError, match="context 8"):
         random_batch((np.arange(8),), 2, 8, 0, 0)
+    with pytest.raises(DataError, match="needs 9"):
+        data.require_length((np.arange(8),), 8, "it")
 
 
 def test_windows_visit_every_target_once():
