@@ -1,0 +1,249 @@
+"""Conversion, promotion and broadcasting: what every function of `fxad.numpy` starts with.
+
+    x, y = promoted("add", a, b)      # one dtype, one shape; numbers stay numbers
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.promotion import check_int_fits, entry_of, is_python_scalar, promote
+from fxad.core.types import ArrayType
+from fxad.ir.program import OPS, Lit
+from fxad.ir.rewrite import literal
+from fxad.trace.array import Array, Concrete
+from fxad.trace.convert import is_array_like, native, to_value
+from fxad.trace.tracer import type_of
+
+
+def array(
+    object: Any, dtype: Any = None, copy: bool | None = True, order: str | None = None, ndmin: int = 0
+) -> Array:
+    """An Array of nested sequences, numbers or arrays; `dtype` converts.
+
+    Python numbers alone give weakly typed 0-d arrays; NumPy input narrows to 32 bits by default.
+    """
+    value = _as_array(object, dtype)
+    if copy and isinstance(object, np.ndarray | Concrete) and isinstance(value, Concrete):
+        value = Concrete(np.array(value.data), value.weak)
+    if value.ndim < ndmin:
+        value = OPS["reshape"](value, shape=(1,) * (ndmin - value.ndim) + value.shape)
+    return value
+
+
+def asarray(a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None) -> Array:
+    """Like `array`, without a copy where none is needed."""
+    return array(a, dtype, copy=bool(copy))
+
+
+def _as_array(object: Any, dtype: Any) -> Array:
+    wanted = None if dtype is None else dt.canonicalize(dtype, explicit=True)
+    if isinstance(object, list | tuple):
+        value = _sequence(object, wanted)
+    elif is_array_like(object) or hasattr(object, "__array__"):
+        if isinstance(object, np.ndarray | np.generic) and wanted is not None:
+            return Concrete(_cast_numpy(np.asarray(object), wanted))
+        if is_python_scalar(object) and wanted is not None:
+            if isinstance(object, int):
+                check_int_fits(int(object), wanted)
+            return Concrete(np.asarray(object).astype(wanted))
+        value = to_value(object)
+    else:
+        raise TypeMismatch(
+            f"cannot make an array of {type(object).__name__}: expected numbers, arrays or "
+            "sequences of them"
+        )
+    return value if wanted is None else cast(value, wanted)
+
+
+def _cast_numpy(data: np.ndarray, wanted: np.dtype) -> np.ndarray:
+    if data.dtype.kind in "OUSMm":
+        return native(data)
+    with np.errstate(all="ignore"):
+        return data.astype(wanted) if data.dtype != wanted else data
+
+
+def _sequence(object: Sequence[Any], wanted: np.dtype | None) -> Array:
+    leaves = list(_flat(object))
+    if not any(isinstance(v, Array) for v in leaves):
+        plain = np.asarray(object)
+        if plain.dtype.kind in "OUS":
+            raise TypeMismatch(
+                "cannot make an array of this sequence: rows differ in length or hold things that "
+                "are not numbers"
+            )
+        if wanted is not None:
+            return Concrete(_cast_numpy(plain, wanted))
+        if leaves and all(is_python_scalar(v) for v in leaves):
+            entry, _ = promote(*map(entry_of, leaves))
+            return Concrete(_cast_numpy(plain, entry))
+        if not leaves:
+            return Concrete(plain.astype(dt.default_float()))
+        return Concrete(native(plain))
+    return stack_values([_as_array(v, wanted) for v in object])
+
+
+def _flat(object: Any):
+    if isinstance(object, list | tuple):
+        for item in object:
+            yield from _flat(item)
+    else:
+        yield object
+
+
+def stack_values(values: Sequence[Any], axis: int = 0) -> Array:
+    """Arrays joined along a new axis after promotion."""
+    values = promoted("stack", *values, numbers=False)
+    rows = []
+    for value in values:
+        shape = list(type_of(value).shape)
+        at = axis_index(axis, len(shape) + 1, "stack")
+        shape.insert(at, 1)
+        rows.append(OPS["reshape"](value, shape=tuple(shape)))
+    return OPS["concatenate"](*rows, axis=axis_index(axis, type_of(rows[0]).ndim, "stack"))
+
+
+def cast(value: Any, dtype: np.dtype) -> Array:
+    """Convert to a dtype (nothing happens if it has it already)."""
+    if type_of(value).dtype == dtype:
+        return value
+    return OPS["convert"](value, dtype=dtype)
+
+
+def promoted(
+    name: str, *args: Any, inexact: bool = False, numbers: bool = True, broadcast: bool = True
+) -> list[Any]:
+    """Arguments in one dtype and one shape.
+
+    Python numbers become literals of that dtype (with `numbers`), arrays are converted and
+    broadcast. `inexact` moves integers and bools to a float dtype. Raises ShapeError naming the
+    shapes, OverflowError for a Python int that does not fit.
+    """
+    for arg in args:
+        if not (is_array_like(arg) or isinstance(arg, Lit)):
+            _not_an_array(name, arg)
+    dtype, _ = promote(*[_entry(a) for a in args])
+    if inexact:
+        dtype = dt.inexact_for(dtype)
+    values = [_converted(a, dtype, numbers) for a in args]
+    if not broadcast:
+        return values
+    shapes = [type_of(v).shape for v in values if not isinstance(v, Lit)]
+    shape = result_shape(name, shapes)
+    return [v if isinstance(v, Lit) else spread_to(v, shape) for v in values]
+
+
+def _entry(arg: Any) -> tuple:
+    return (arg.type.dtype, False) if isinstance(arg, Lit) else entry_of(arg)
+
+
+def _not_an_array(name: str, arg: Any) -> None:
+    hint = "; wrap it with fxad.numpy.asarray" if isinstance(arg, list | tuple) else ""
+    raise TypeMismatch(f"{name}: expected an array or a number, got {type(arg).__name__}{hint}")
+
+
+def _converted(arg: Any, dtype: np.dtype, numbers: bool) -> Any:
+    if is_python_scalar(arg):
+        if type(arg) is int:
+            check_int_fits(arg, dtype)
+        if numbers:
+            return literal(arg, dtype)
+        return Concrete(np.asarray(arg).astype(dtype))
+    return cast(to_value(arg) if not isinstance(arg, Array | Lit) else arg, dtype)
+
+
+def weak_result(*args: Any) -> bool:
+    """Whether promotion of these arguments gives a weakly typed result."""
+    return promote(*[_entry(a) for a in args])[1]
+
+
+def result_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape arrays broadcast to. Raises ShapeError naming them all."""
+    if not shapes:
+        return ()
+    first = shapes[0]
+    if all(s == first for s in shapes):
+        return first
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        seen = ", ".join(map(str, shapes))
+        raise ShapeError(
+            f"{name}: shapes {seen} do not broadcast: sizes must be equal or 1, axes lined up "
+            "from the last"
+        ) from None
+
+
+def spread_to(value: Any, shape: tuple[int, ...]) -> Any:
+    """NumPy broadcasting of one array to a shape it is compatible with."""
+    own = type_of(value).shape
+    if own == shape:
+        return value
+    offset = len(shape) - len(own)
+    kept = [i for i, size in enumerate(own) if size == shape[offset + i]]
+    if len(kept) != len(own):
+        value = OPS["reshape"](value, shape=tuple(own[i] for i in kept))
+    return OPS["broadcast"](value, shape=shape, axes=tuple(offset + i for i in kept))
+
+
+def axis_index(axis: int, ndim: int, name: str) -> int:
+    """A non-negative axis number. Raises ShapeError where it is out of range."""
+    try:
+        number = axis.__index__()
+    except AttributeError:
+        raise TypeMismatch(f"{name}: an axis must be an int, not {axis!r}") from None
+    if not -ndim <= number < ndim:
+        raise ShapeError(f"{name}: axis {number} is out of range for an array with {ndim} axes")
+    return number % ndim
+
+
+def axes_tuple(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
+    """Sorted, unique, non-negative axes; None means all of them."""
+    if axis is None:
+        return tuple(range(ndim))
+    given = (axis,) if not isinstance(axis, tuple | list) else axis
+    found = [axis_index(a, ndim, name) for a in given]
+    if len(set(found)) != len(found):
+        raise ShapeError(f"{name}: axes {tuple(given)} name one axis twice")
+    return tuple(sorted(found))
+
+
+def shape_tuple(shape: Any, name: str) -> tuple[int, ...]:
+    """A static shape from an int or a sequence of ints."""
+    items = tuple(shape) if isinstance(shape, tuple | list | np.ndarray) else (shape,)
+    try:
+        sizes = tuple(s.__index__() for s in items)
+    except AttributeError:
+        raise TypeMismatch(f"{name}: a shape must be ints, not {shape!r}") from None
+    if any(s < 0 for s in sizes):
+        raise ShapeError(f"{name}: negative size in shape {sizes}")
+    if math.prod(sizes) >= 2**48:
+        raise ShapeError(
+            f"{name}: shape {sizes} has {math.prod(sizes):.3g} elements, more than memory can hold"
+        )
+    return sizes
+
+
+def value_of(x: Any, name: str = "argument") -> Array:
+    """Any array-like as an Array (numbers become 0-d arrays)."""
+    if isinstance(x, Array):
+        return x
+    if not is_array_like(x):
+        if isinstance(x, list | tuple):
+            raise TypeMismatch(
+                f"{name}: expected an array, got a {type(x).__name__}; wrap it with "
+                "fxad.numpy.asarray"
+            )
+        return to_value(x, name)
+    return to_value(x, name)
+
+
+def full_of(value: Any, type_: ArrayType) -> Array:
+    """An array of one number."""
+    return OPS["broadcast"](literal(value, type_.dtype), shape=type_.shape, axes=())

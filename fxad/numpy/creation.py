@@ -1,0 +1,272 @@
+"""Arrays from nothing: zeros, arange, linspace, eye, ..."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import TypeMismatch
+from fxad.core.promotion import entry_of, is_python_scalar, promote
+from fxad.core.types import ArrayType
+from fxad.ir.program import OPS
+from fxad.numpy.core import (
+    array,
+    axis_index,
+    cast,
+    full_of,
+    promoted,
+    shape_tuple,
+    spread_to,
+    value_of,
+)
+from fxad.trace.array import Array, Concrete
+from fxad.trace.convert import shaped
+from fxad.trace.tracer import type_of
+
+
+def _dtype(dtype: Any, default: np.dtype) -> np.dtype:
+    return default if dtype is None else dt.canonicalize(dtype, explicit=True)
+
+
+def zeros(shape: Any, dtype: Any = None) -> Array:
+    """An array of zeros (float32 unless dtype says otherwise)."""
+    type_ = ArrayType(_dtype(dtype, dt.default_float()), shape_tuple(shape, "zeros"))
+    return full_of(0, type_)
+
+
+def ones(shape: Any, dtype: Any = None) -> Array:
+    """An array of ones."""
+    type_ = ArrayType(_dtype(dtype, dt.default_float()), shape_tuple(shape, "ones"))
+    return full_of(1, type_)
+
+
+empty = zeros
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None) -> Array:
+    """An array of one value, which may itself be an array that broadcasts to the shape."""
+    sizes = shape_tuple(shape, "full")
+    wanted = _dtype(dtype, entry_of(fill_value)[0])
+    if is_python_scalar(fill_value):
+        return full_of(fill_value, ArrayType(wanted, sizes))
+    return spread_to(cast(value_of(fill_value), wanted), sizes)
+
+
+def _like(x: Any, dtype: Any, shape: Any) -> ArrayType:
+    type_ = shaped(x)
+    sizes = type_.shape if shape is None else shape_tuple(shape, "shape")
+    return ArrayType(_dtype(dtype, type_.dtype), sizes)
+
+
+def zeros_like(a: Any, dtype: Any = None, shape: Any = None) -> Array:
+    """Zeros with a's shape and dtype."""
+    return full_of(0, _like(a, dtype, shape))
+
+
+def ones_like(a: Any, dtype: Any = None, shape: Any = None) -> Array:
+    """Ones with a's shape and dtype."""
+    return full_of(1, _like(a, dtype, shape))
+
+
+empty_like = zeros_like
+
+
+def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Array:
+    """One value with a's shape and dtype."""
+    type_ = _like(a, dtype, shape)
+    return full(type_.shape, fill_value, type_.dtype)
+
+
+def iota(dtype: Any, shape: Sequence[int], axis: int) -> Array:
+    """Each element's position along `axis`."""
+    sizes = shape_tuple(shape, "iota")
+    return OPS["iota"](dtype=np.dtype(dtype), shape=sizes, axis=axis_index(axis, len(sizes), "iota"))
+
+
+def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) -> Array:
+    """start, start + step, ... below stop; all arguments must be concrete numbers."""
+    if stop is None:
+        start, stop = 0, start
+    step = 1 if step is None else step
+    bounds = [b.item() if isinstance(b, Array | np.generic | np.ndarray) else b for b in (start, stop, step)]
+    if not all(is_python_scalar(b) for b in bounds):
+        raise TypeMismatch(f"arange: bounds must be numbers, got {bounds}")
+    start, stop, step = bounds
+    if step == 0:
+        raise ValueError("arange: step must not be zero")
+    kind = promote(*[entry_of(b) for b in bounds])[0]
+    wanted = _dtype(dtype, kind if dt.is_inexact(kind) else dt.default_int())
+    count = max(0, math.ceil((stop - start) / step))
+    (count,) = shape_tuple(count, "arange")
+    positions = OPS["iota"](dtype=wanted if not dt.is_bool(wanted) else dt.int32, shape=(count,), axis=0)
+    out = positions if step == 1 else positions * cast_number(step, wanted)
+    out = out if start == 0 else out + cast_number(start, wanted)
+    return cast(out, wanted)
+
+
+def cast_number(value: Any, dtype: np.dtype) -> Any:
+    """A Python number of the dtype's kind."""
+    return float(value) if dt.is_float(dtype) else value if dt.is_complex(dtype) else int(value)
+
+
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+) -> Any:
+    """`num` evenly spaced values from start to stop."""
+    low, high = promoted("linspace", start, stop, inexact=True, numbers=False)
+    wanted = type_of(low).dtype
+    parts = num - 1 if endpoint else num
+    shape = (num, *type_of(low).shape)
+    position = OPS["iota"](dtype=dt.real_of(wanted) if dt.is_complex(wanted) else wanted, shape=shape, axis=0)
+    position = cast(position, wanted)
+    step = (high - low) / max(parts, 1)
+    out = low + position * step
+    if endpoint and num > 1:
+        # The last point is exact.
+        from_end = iota(dt.int32, shape, 0) == num - 1
+        out = OPS["select"](from_end, spread_to(high, shape), out)
+    if dtype is not None:
+        target = _dtype(dtype, wanted)
+        out = OPS["floor"](out) if dt.is_integer(target) else out
+        out = cast(out, target)
+    if axis != 0:
+        order = list(range(1, len(shape)))
+        order.insert(axis_index(axis, len(shape), "linspace"), 0)
+        out = OPS["transpose"](out, permutation=tuple(order))
+    return (out, step) if retstep else out
+
+
+def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: float = 10.0, dtype: Any = None) -> Array:
+    """base ** linspace(start, stop)."""
+    out = OPS["exp"](linspace(start, stop, num, endpoint) * math.log(base))
+    return out if dtype is None else cast(out, _dtype(dtype, out.dtype))
+
+
+def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
+    """Ones on the k-th diagonal."""
+    shape = shape_tuple((N, N if M is None else M), "eye")
+    rows, columns = iota(dt.int32, shape, 0), iota(dt.int32, shape, 1)
+    return cast(OPS["eq"](rows + k, columns), _dtype(dtype, dt.default_float()))
+
+
+def identity(n: int, dtype: Any = None) -> Array:
+    """The n by n identity matrix."""
+    return eye(n, dtype=dtype)
+
+
+def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
+    """Ones at and below the k-th diagonal."""
+    shape = shape_tuple((N, N if M is None else M), "tri")
+    rows, columns = iota(dt.int32, shape, 0), iota(dt.int32, shape, 1)
+    return cast(OPS["ge"](rows + k, columns), _dtype(dtype, dt.default_float()))
+
+
+def _triangle(m: Any, k: int, upper: bool) -> Array:
+    value = value_of(m)
+    if value.ndim < 2:
+        raise TypeMismatch(f"tril/triu need at least two axes, not {value.type}")
+    mask = tri(*value.shape[-2:], k=k - 1 if upper else k, dtype=dt.bool_)
+    mask = spread_to(OPS["not"](mask) if upper else mask, value.shape)
+    return OPS["select"](mask, value, full_of(0, value.type))
+
+
+def tril(m: Any, k: int = 0) -> Array:
+    """The lower triangle; zeros elsewhere."""
+    return _triangle(m, k, False)
+
+
+def triu(m: Any, k: int = 0) -> Array:
+    """The upper triangle; zeros elsewhere."""
+    return _triangle(m, k, True)
+
+
+def diag(v: Any, k: int = 0) -> Array:
+    """A matrix with v on its k-th diagonal, or a matrix's k-th diagonal."""
+    value = value_of(v)
+    if value.ndim == 1:
+        size = value.shape[0] + abs(k)
+        padded = OPS["pad"](
+            value, full_of(0, ArrayType(value.dtype, ())), low=(max(k, 0),), high=(max(-k, 0),), interior=(0,)
+        )
+        mask = eye(size, k=k, dtype=dt.bool_)
+        rows = OPS["broadcast"](padded, shape=(size, size), axes=(1,))
+        return OPS["select"](mask, rows, full_of(0, rows.type))
+    return diagonal(value, k)
+
+
+def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+    """The diagonal of two axes, as a new last axis."""
+    value = value_of(a)
+    first, second = (axis_index(x, value.ndim, "diagonal") for x in (axis1, axis2))
+    order = [i for i in range(value.ndim) if i not in (first, second)] + [first, second]
+    value = OPS["transpose"](value, permutation=tuple(order))
+    rows, columns = value.shape[-2:]
+    count = max(0, min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns))
+    index = arange(count)
+    return value[..., index + max(-offset, 0), index + max(offset, 0)]
+
+
+def meshgrid(*xs: Any, sparse: bool = False, indexing: str = "xy") -> list[Array]:
+    """Coordinate arrays from coordinate vectors."""
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f"meshgrid: indexing must be 'xy' or 'ij', not {indexing!r}")
+    values = [value_of(x).reshape(-1) for x in xs]
+    order = list(range(len(values)))
+    if indexing == "xy" and len(values) > 1:
+        order[0], order[1] = 1, 0
+    sizes = [0] * len(values)
+    for value, axis in zip(values, order, strict=True):
+        sizes[axis] = value.shape[0]
+    out = []
+    for value, axis in zip(values, order, strict=True):
+        if sparse:
+            shape = [1] * len(values)
+            shape[axis] = value.shape[0]
+            out.append(OPS["reshape"](value, shape=tuple(shape)))
+        else:
+            out.append(OPS["broadcast"](value, shape=tuple(sizes), axes=(axis,)))
+    return out
+
+
+def indices(dimensions: Sequence[int], dtype: Any = None) -> Array:
+    """Index grids stacked along a new first axis."""
+    shape = shape_tuple(dimensions, "indices")
+    wanted = _dtype(dtype, dt.default_int())
+    grids = [iota(wanted, shape, i) for i in range(len(shape))]
+    return OPS["concatenate"](*[OPS["reshape"](g, shape=(1, *shape)) for g in grids], axis=0)
+
+
+def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, ...]:
+    """Row and column numbers of the lower triangle."""
+    return tuple(Concrete(i.astype(np.int32)) for i in np.tril_indices(n, k, m))
+
+
+def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, ...]:
+    """Row and column numbers of the upper triangle."""
+    return tuple(Concrete(i.astype(np.int32)) for i in np.triu_indices(n, k, m))
+
+
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
+    """Powers of x as columns."""
+    value = value_of(x)
+    count = value.shape[0] if N is None else N
+    powers = range(count) if increasing else reversed(range(count))
+    columns = [OPS["integer_pow"](value, n=p) if p else full_of(1, value.type) for p in powers]
+    return OPS["concatenate"](*[OPS["reshape"](c, shape=(*c.shape, 1)) for c in columns], axis=1)
+
+
+def copy(a: Any) -> Array:
+    """The same values in their own memory."""
+    return array(a, copy=True)
+
+

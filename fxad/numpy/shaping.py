@@ -1,0 +1,482 @@
+"""Shapes: reshape, transpose, concatenate, split, pad, repeat, flip, roll, ..."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.types import ArrayType
+from fxad.ir.program import OPS
+from fxad.numpy.core import (
+    axes_tuple,
+    axis_index,
+    full_of,
+    promoted,
+    result_shape,
+    shape_tuple,
+    spread_to,
+    stack_values,
+    value_of,
+)
+from fxad.trace.array import Array
+from fxad.trace.convert import shaped
+from fxad.trace.tracer import type_of
+
+
+def shape(a: Any) -> tuple[int, ...]:
+    """Lengths of the axes."""
+    return shaped(a).shape
+
+
+def ndim(a: Any) -> int:
+    """Number of axes."""
+    return shaped(a).ndim
+
+
+def size(a: Any, axis: int | None = None) -> int:
+    """Number of elements, or the length of an axis."""
+    type_ = shaped(a)
+    return type_.size if axis is None else type_.shape[axis_index(axis, type_.ndim, "size")]
+
+
+def reshape(a: Any, shape: Any = None, *rest: int, order: str = "C", newshape: Any = None) -> Array:
+    """The same elements in row-major order under another shape; one size may be -1."""
+    value = value_of(a, "reshape")
+    given = newshape if shape is None else (shape, *rest) if rest else shape
+    if order == "F":
+        return _reshape_fortran(value, given)
+    if order not in "CA":
+        raise ValueError(f"reshape: order must be 'C' or 'F', not {order!r}")
+    sizes = _completed(value.type, given)
+    return value if sizes == value.shape else OPS["reshape"](value, shape=sizes)
+
+
+def _reshape_fortran(value: Array, given: Any) -> Array:
+    sizes = _completed(value.type, given)
+    flipped = OPS["reshape"](transpose(value), shape=sizes[::-1])
+    return transpose(flipped)
+
+
+def _completed(type_: ArrayType, given: Any) -> tuple[int, ...]:
+    items = list(given) if isinstance(given, tuple | list | np.ndarray) else [given]
+    unknown = [i for i, s in enumerate(items) if isinstance(s, int | np.integer) and s == -1]
+    if len(unknown) > 1:
+        raise ShapeError(f"reshape: only one size may be -1, got {tuple(items)}")
+    if unknown:
+        items[unknown[0]] = 1
+        known = int(np.prod([int(s) for s in items]))
+        if known == 0 or type_.size % known:
+            raise ShapeError(f"reshape: cannot fit {type_} into {tuple(given)}")
+        items[unknown[0]] = type_.size // known
+    sizes = shape_tuple(items, "reshape")
+    if int(np.prod(sizes, dtype=object)) != type_.size:
+        raise ShapeError(
+            f"reshape: {type_} has {type_.size} elements, shape {sizes} has "
+            f"{int(np.prod(sizes, dtype=object))}"
+        )
+    return sizes
+
+
+def ravel(a: Any, order: str = "C") -> Array:
+    """One axis with all elements."""
+    return reshape(a, (-1,) if value_of(a).size else (0,), order=order)
+
+
+def transpose(a: Any, axes: Any = None) -> Array:
+    """Axes permuted (reversed by default)."""
+    value = value_of(a, "transpose")
+    order = tuple(reversed(range(value.ndim))) if axes is None else tuple(axes)
+    order = tuple(axis_index(i, value.ndim, "transpose") for i in order)
+    if sorted(order) != list(range(value.ndim)):
+        raise ShapeError(f"transpose: axes {order} are not a permutation for {value.type}")
+    if order == tuple(range(value.ndim)):
+        return value
+    return OPS["transpose"](value, permutation=order)
+
+
+permute_dims = transpose
+
+
+def matrix_transpose(x: Any, /) -> Array:
+    """The last two axes exchanged."""
+    return swapaxes(x, -1, -2)
+
+
+def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
+    """Two axes exchanged."""
+    value = value_of(a)
+    first, second = (axis_index(i, value.ndim, "swapaxes") for i in (axis1, axis2))
+    order = list(range(value.ndim))
+    order[first], order[second] = second, first
+    return transpose(value, order)
+
+
+def moveaxis(a: Any, source: Any, destination: Any) -> Array:
+    """Axes moved to new positions, the others keeping their order."""
+    value = value_of(a)
+    sources = [axis_index(i, value.ndim, "moveaxis") for i in _listed(source)]
+    targets = [axis_index(i, value.ndim, "moveaxis") for i in _listed(destination)]
+    if len(sources) != len(targets):
+        raise ShapeError(f"moveaxis: {len(sources)} sources but {len(targets)} destinations")
+    order = [i for i in range(value.ndim) if i not in sources]
+    for target, origin in sorted(zip(targets, sources, strict=True)):
+        order.insert(target, origin)
+    return transpose(value, order)
+
+
+def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
+    """One axis moved before another."""
+    axis = axis_index(axis, value_of(a).ndim, "rollaxis")
+    return moveaxis(a, axis, start - 1 if start > axis else start)
+
+
+def _listed(value: Any) -> list[int]:
+    return list(value) if isinstance(value, tuple | list) else [value]
+
+
+def expand_dims(a: Any, axis: Any) -> Array:
+    """New axes of length 1."""
+    value = value_of(a)
+    count = value.ndim + len(_listed(axis))
+    at = axes_tuple(axis, count, "expand_dims")
+    sizes = iter(value.shape)
+    return reshape(value, tuple(1 if i in at else next(sizes) for i in range(count)))
+
+
+def squeeze(a: Any, axis: Any = None) -> Array:
+    """Axes of length 1 removed."""
+    value = value_of(a)
+    if axis is None:
+        return reshape(value, tuple(s for s in value.shape if s != 1))
+    at = axes_tuple(axis, value.ndim, "squeeze")
+    for i in at:
+        if value.shape[i] != 1:
+            raise ShapeError(f"squeeze: axis {i} of {value.type} has length {value.shape[i]}, not 1")
+    return reshape(value, tuple(s for i, s in enumerate(value.shape) if i not in at))
+
+
+def broadcast_to(array: Any, shape: Any) -> Array:
+    """NumPy broadcasting to a given shape."""
+    value = value_of(array)
+    sizes = shape_tuple(shape, "broadcast_to")
+    if result_shape("broadcast_to", [value.shape, sizes]) != sizes:
+        raise ShapeError(f"broadcast_to: {value.type} does not broadcast to {sizes}")
+    return spread_to(value, sizes)
+
+
+def broadcast_arrays(*args: Any) -> list[Array]:
+    """All arguments in their common shape."""
+    values = [value_of(a) for a in args]
+    common = result_shape("broadcast_arrays", [v.shape for v in values])
+    return [spread_to(v, common) for v in values]
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that shapes broadcast to."""
+    return result_shape("broadcast_shapes", [shape_tuple(s, "broadcast_shapes") for s in shapes])
+
+
+def atleast_1d(*arys: Any) -> Any:
+    """Arrays with at least one axis."""
+    out = [v if v.ndim >= 1 else reshape(v, (1,)) for v in map(value_of, arys)]
+    return out[0] if len(out) == 1 else out
+
+
+def atleast_2d(*arys: Any) -> Any:
+    """Arrays with at least two axes."""
+    out = [v if v.ndim >= 2 else reshape(v, (1,) * (2 - v.ndim) + v.shape) for v in map(value_of, arys)]
+    return out[0] if len(out) == 1 else out
+
+
+def atleast_3d(*arys: Any) -> Any:
+    """Arrays with at least three axes."""
+    out = []
+    for value in map(value_of, arys):
+        sizes = {0: (1, 1, 1), 1: (1, *value.shape, 1), 2: (*value.shape, 1)}.get(value.ndim)
+        out.append(value if sizes is None else reshape(value, sizes))
+    return out[0] if len(out) == 1 else out
+
+
+def concatenate(arrays: Sequence[Any], axis: int | None = 0, dtype: Any = None) -> Array:
+    """Arrays joined along an existing axis (flattened first if axis is None)."""
+    values = _sequence(arrays, "concatenate")
+    if axis is None:
+        values, axis = [ravel(v) for v in values], 0
+    values = promoted("concatenate", *values, numbers=False, broadcast=False)
+    if dtype is not None:
+        values = [OPS["convert"](v, dtype=dt.canonicalize(dtype, explicit=True)) for v in values]
+    first = type_of(values[0])
+    at = axis_index(axis, first.ndim, "concatenate")
+    for value in values:
+        own = type_of(value).shape
+        if len(own) != first.ndim or own[:at] + own[at + 1 :] != first.shape[:at] + first.shape[at + 1 :]:
+            seen = ", ".join(str(type_of(v)) for v in values)
+            raise ShapeError(f"concatenate: shapes must agree except along axis {at}: {seen}")
+    return values[0] if len(values) == 1 else OPS["concatenate"](*values, axis=at)
+
+
+concat = concatenate
+
+
+def _sequence(arrays: Any, name: str) -> list[Array]:
+    if isinstance(arrays, Array):
+        return [arrays[i] for i in range(len(arrays))]
+    values = [value_of(a, name) for a in arrays]
+    if not values:
+        raise ValueError(f"{name}: needs at least one array")
+    return values
+
+
+def stack(arrays: Sequence[Any], axis: int = 0) -> Array:
+    """Arrays of one shape joined along a new axis."""
+    values = _sequence(arrays, "stack")
+    if any(v.shape != values[0].shape for v in values):
+        seen = ", ".join(str(v.type) for v in values)
+        raise ShapeError(f"stack: all arrays must have one shape: {seen}")
+    return stack_values(values, axis)
+
+
+def vstack(tup: Sequence[Any]) -> Array:
+    """Arrays joined as rows."""
+    return concatenate([atleast_2d(v) for v in _sequence(tup, "vstack")], 0)
+
+
+def hstack(tup: Sequence[Any]) -> Array:
+    """Arrays joined as columns."""
+    values = [atleast_1d(v) for v in _sequence(tup, "hstack")]
+    return concatenate(values, 0 if values[0].ndim == 1 else 1)
+
+
+def dstack(tup: Sequence[Any]) -> Array:
+    """Arrays joined along a third axis."""
+    return concatenate([atleast_3d(v) for v in _sequence(tup, "dstack")], 2)
+
+
+def column_stack(tup: Sequence[Any]) -> Array:
+    """Vectors as columns of a matrix."""
+    values = _sequence(tup, "column_stack")
+    return concatenate([reshape(v, (-1, 1)) if v.ndim == 1 else v for v in values], 1)
+
+
+def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+    """Cut into equal parts, or at given positions."""
+    value = value_of(ary)
+    at = axis_index(axis, value.ndim, "split")
+    length = value.shape[at]
+    if isinstance(indices_or_sections, int | np.integer):
+        parts = int(indices_or_sections)
+        if parts < 1 or length % parts:
+            raise ShapeError(f"split: axis {at} of {value.type} does not divide into {parts} parts")
+        cuts = [length // parts * i for i in range(1, parts)]
+    else:
+        cuts = [int(i) for i in indices_or_sections]
+    return _cut(value, cuts, at)
+
+
+def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+    """Like `split`; the first parts are one longer where it does not divide."""
+    value = value_of(ary)
+    at = axis_index(axis, value.ndim, "array_split")
+    if not isinstance(indices_or_sections, int | np.integer):
+        return split(value, indices_or_sections, at)
+    parts = int(indices_or_sections)
+    short, extra = builtins.divmod(value.shape[at], parts)
+    sizes = [short + (i < extra) for i in range(parts)]
+    return _cut(value, [sum(sizes[:i]) for i in range(1, parts)], at)
+
+
+def _cut(value: Array, cuts: list[int], axis: int) -> list[Array]:
+    length = value.shape[axis]
+    bounds = [0, *(min(max(c + length if c < 0 else c, 0), length) for c in cuts), length]
+    return [
+        slice_axis(value, axis, low, max(low, high))
+        for low, high in zip(bounds[:-1], bounds[1:], strict=True)
+    ]
+
+
+def slice_axis(value: Any, axis: int, start: int, stop: int, step: int = 1) -> Array:
+    """Elements start, start+step, ... below stop along one axis."""
+    sizes = type_of(value).shape
+    starts = tuple(start if i == axis else 0 for i in range(len(sizes)))
+    stops = tuple(stop if i == axis else s for i, s in enumerate(sizes))
+    steps = tuple(step if i == axis else 1 for i in range(len(sizes)))
+    return OPS["slice"](value, start=starts, stop=stops, step=steps)
+
+
+def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
+    """Split along the second axis (the first of a vector)."""
+    return split(ary, indices_or_sections, 0 if value_of(ary).ndim == 1 else 1)
+
+
+def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
+    """Split along the first axis."""
+    return split(ary, indices_or_sections, 0)
+
+
+def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
+    """The slices along an axis, without it."""
+    value = moveaxis(x, axis, 0)
+    return tuple(value[i] for i in range(value.shape[0]))
+
+
+def flip(m: Any, axis: Any = None) -> Array:
+    """Elements in reverse order along axes (all by default)."""
+    value = value_of(m)
+    return OPS["reverse"](value, axes=axes_tuple(axis, value.ndim, "flip"))
+
+
+def fliplr(m: Any) -> Array:
+    """Columns reversed."""
+    return flip(m, 1)
+
+
+def flipud(m: Any) -> Array:
+    """Rows reversed."""
+    return flip(m, 0)
+
+
+def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
+    """Rotated by k quarter turns."""
+    first, second = axes
+    match k % 4:
+        case 0:
+            return value_of(m)
+        case 1:
+            return flip(swapaxes(m, first, second), first)
+        case 2:
+            return flip(m, (first, second))
+    return flip(swapaxes(m, first, second), second)
+
+
+def roll(a: Any, shift: Any, axis: Any = None) -> Array:
+    """Elements moved along axes, coming back in at the other end."""
+    value = value_of(a)
+    if axis is None:
+        return reshape(roll(ravel(value), shift, 0), value.shape)
+    shifts, axes = _listed(shift), _listed(axis)
+    if len(shifts) == 1:
+        shifts = shifts * len(axes)
+    for amount, where in zip(shifts, axes, strict=True):
+        at = axis_index(where, value.ndim, "roll")
+        length = value.shape[at]
+        if not length:
+            continue
+        cut = -int(amount) % length
+        if cut:
+            head = slice_axis(value, at, 0, cut)
+            value = OPS["concatenate"](slice_axis(value, at, cut, length), head, axis=at)
+    return value
+
+
+def tile(A: Any, reps: Any) -> Array:
+    """The array repeated as a block."""
+    value = value_of(A)
+    counts = [int(r) for r in _listed(reps)]
+    rank = max(len(counts), value.ndim)
+    counts = [1] * (rank - len(counts)) + counts
+    sizes = (1,) * (rank - value.ndim) + value.shape
+    spread: list[int] = []
+    for count, length in zip(counts, sizes, strict=True):
+        spread += [count, length]
+    axes = tuple(2 * i + 1 for i in range(rank))
+    value = OPS["broadcast"](reshape(value, sizes), shape=tuple(spread), axes=axes)
+    return reshape(value, tuple(c * s for c, s in zip(counts, sizes, strict=True)))
+
+
+def repeat(a: Any, repeats: Any, axis: int | None = None, total_repeat_length: int | None = None) -> Array:
+    """Each element repeated; counts must be concrete numbers."""
+    value = value_of(a)
+    if axis is None:
+        value, axis = ravel(value), 0
+    at = axis_index(axis, value.ndim, "repeat")
+    if isinstance(repeats, int | np.integer):
+        shape = (*value.shape[: at + 1], int(repeats), *value.shape[at + 1 :])
+        axes = tuple(i if i <= at else i + 1 for i in range(value.ndim))
+        spread = OPS["broadcast"](value, shape=shape, axes=axes)
+        return reshape(spread, (*value.shape[:at], value.shape[at] * int(repeats), *value.shape[at + 1 :]))
+    counts = np.asarray(repeats)
+    index = np.repeat(np.arange(value.shape[at]), counts)
+    if total_repeat_length is not None:
+        index = index[:total_repeat_length]
+        last = index[-1:] if len(index) else np.zeros(1, int)
+        index = np.concatenate([index, np.repeat(last, total_repeat_length - len(index))])
+    selector = (slice(None),) * at + (index.astype(np.int32),)
+    return value[selector]
+
+
+def pad(array: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Array:
+    """Elements added around the edges: constant, edge, reflect, symmetric, wrap or empty."""
+    value = value_of(array)
+    widths = np.broadcast_to(np.asarray(pad_width, int), (value.ndim, 2))
+    if (widths < 0).any():
+        raise ShapeError(f"pad: widths must not be negative, got {widths.tolist()}")
+    if mode in ("constant", "empty"):
+        return _pad_constant(value, widths, constant_values)
+    for axis, (low, high) in enumerate(widths):
+        if low or high:
+            length = value.shape[axis]
+            positions = np.pad(np.arange(length), (low, high), mode=mode)
+            value = value[(slice(None),) * axis + (positions.astype(np.int32),)]
+    return value
+
+
+def _pad_constant(value: Array, widths: np.ndarray, constants: Any) -> Array:
+    fills = np.broadcast_to(np.asarray(constants), (value.ndim, 2)) if not isinstance(constants, Array) else None
+    if fills is not None and (fills == fills.flat[0]).all() if value.ndim else False:
+        constants = fills.flat[0].item()
+        fills = None
+    if fills is None:
+        zero = ArrayType(value.dtype, ())
+        fill = constants if isinstance(constants, Array) else full_of(constants, zero)
+        low, high = tuple(int(w[0]) for w in widths), tuple(int(w[1]) for w in widths)
+        return OPS["pad"](value, fill, low=low, high=high, interior=(0,) * value.ndim)
+    for axis in range(value.ndim):
+        for side in (0, 1):
+            one = np.zeros((value.ndim, 2), int)
+            one[axis, side] = widths[axis, side]
+            value = _pad_constant(value, one, fills[axis, side].item())
+    return value
+
+
+def append(arr: Any, values: Any, axis: int | None = None) -> Array:
+    """Values joined at the end."""
+    return concatenate([value_of(arr), value_of(values)], axis)
+
+
+def resize(a: Any, new_shape: Any) -> Array:
+    """Elements repeated as needed to fill a shape."""
+    sizes = shape_tuple(new_shape, "resize")
+    flat = ravel(a)
+    count = int(np.prod(sizes))
+    if not flat.size:
+        raise TypeMismatch("resize: cannot resize an empty array")
+    return reshape(tile(flat, -(-count // flat.size))[:count], sizes)
+
+
+def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
+    """Elements left out; positions must be concrete."""
+    value = value_of(arr)
+    if axis is None:
+        value, axis = ravel(value), 0
+    at = axis_index(axis, value.ndim, "delete")
+    kept = np.delete(np.arange(value.shape[at]), obj if isinstance(obj, slice) else np.asarray(obj))
+    return value[(slice(None),) * at + (kept.astype(np.int32),)]
+
+
+def insert(arr: Any, obj: int, values: Any, axis: int | None = None) -> Array:
+    """Values put in before a position."""
+    value = value_of(arr)
+    if axis is None:
+        value, axis = ravel(value), 0
+    at = axis_index(axis, value.ndim, "insert")
+    position = axis_index(obj, value.shape[at] + 1, "insert")
+    head, tail = _cut(value, [position], at)
+    shape = list(value.shape)
+    shape[at] = 1
+    middle = broadcast_to(values, shape) if value_of(values).ndim < value.ndim else value_of(values)
+    return concatenate([head, middle, tail], at)
