@@ -33,8 +33,8 @@ from fxad.ir.rewrite import literal
 from fxad.ops.movement import reshape_source
 from fxad.trace.tracer import concrete, type_of
 
-NAMES = """broadcast reshape transpose reverse slice pad concatenate iota copy barrier name
-dynamic_slice dynamic_update gather scatter""".split()
+MOVES = "broadcast reshape transpose reverse slice pad concatenate iota copy barrier name"
+NAMES = [*MOVES.split(), "dynamic_slice", "dynamic_update", "gather", "scatter"]
 PRIMS = {
     "and": np.logical_and,
     "ge": np.greater_equal,
