@@ -29,7 +29,10 @@ def load_hf(directory: Path, dtype: str | None = "float32") -> tuple[models.Conf
     truncated or unsupported file is a CheckpointError that says which.
     """
     values = _read_json(directory / "config.json")
-    readers = {"gpt2": _gpt2_config, "llama": _llama_config}
+    readers: dict[str, Callable[..., models.Config]] = {
+        "gpt2": _gpt2_config,
+        "llama": _llama_config,
+    }
     name = values.get("model_type")
     if name not in readers:
         hint = did_you_mean(str(name), readers)

@@ -3,6 +3,7 @@
 options = recipe("gpt2", steps=100, data=Path("input.txt"))
 """
 
+# ruff: noqa: RUF009 - option() makes dataclass fields, not shared default objects
 from __future__ import annotations
 
 import math

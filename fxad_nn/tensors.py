@@ -7,6 +7,7 @@ params = read_tree([Path("model.safetensors")], spec(config))
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def stored(paths: list[Path]) -> Iterator[tuple[str, Callable[[], np.ndarray]]]:
             ) from error
         with file:
             for name in file.keys():  # noqa: SIM118 - a file, not a dict
-                yield name, lambda name=name, file=file: file.get_tensor(name)
+                yield name, partial(file.get_tensor, name)
 
 
 def read_tree(paths: list[Path], spec: Any) -> Any:

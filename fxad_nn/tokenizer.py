@@ -20,7 +20,7 @@ from fxad_nn.errors import DataError, did_you_mean
 try:
     import tokenizers as _tokenizers
 except ImportError:
-    _tokenizers = None
+    _tokenizers = None  # type: ignore[assignment]
 
 
 class Tokenizer(Protocol):

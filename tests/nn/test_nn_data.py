@@ -86,7 +86,8 @@ def test_a_download_that_fails_gives_nothing():
 
 def test_the_library_text_is_long_ascii_and_the_same_again():
     content = text.library_text()
-    assert content.isascii() and 1_000_000 < len(content) < 2_000_000
+    assert content.isascii()
+    assert 1_000_000 < len(content) < 2_000_000
     assert content == text.library_text()
 
 
@@ -95,7 +96,8 @@ PARTS = (np.arange(50, dtype=np.uint16), np.arange(100, 103), np.arange(200, 260
 
 def test_random_batches_depend_on_seed_and_index_only():
     tokens, targets = random_batch(PARTS, size=20, context=8, seed=3, index=5)
-    assert tokens.shape == targets.shape == (20, 8) and tokens.dtype == np.int32
+    assert tokens.shape == targets.shape == (20, 8)
+    assert tokens.dtype == np.int32
     np.testing.assert_array_equal(targets, tokens + 1)  # a window never crosses two parts
     np.testing.assert_array_equal(tokens, random_batch(PARTS, 20, 8, 3, 5)[0])
     assert not np.array_equal(tokens, random_batch(PARTS, 20, 8, 3, 6)[0])
@@ -107,8 +109,10 @@ def test_an_epoch_visits_every_window_once_and_phases_differ():
     epochs = [random_batch(PARTS, 11, 8, seed=0, index=i)[0][:, 0] for i in range(200)]
     for starts in epochs:
         first, last = np.sort(starts[starts < 100]), np.sort(starts[starts >= 200])
-        assert len(first) == 5 and len(last) == 6
-        assert np.all(np.diff(first) == 8) and np.all(np.diff(last) == 8)
+        assert len(first) == 5
+        assert len(last) == 6
+        assert np.all(np.diff(first) == 8)
+        assert np.all(np.diff(last) == 8)
     seen = np.unique(np.concatenate(epochs))
     assert {0, 41, 200, 251} <= set(seen.tolist())  # the first and last starts there are
 
@@ -140,7 +144,8 @@ def test_shards_round_trip_and_split(tmp_path):
     write_shard(tmp_path / "x_train_1.bin", ids[:500])
     write_shard(tmp_path / "x_val_0.bin", ids[:100])
     opened = open_data(tmp_path, vocab=300)
-    assert [len(t) for t in opened.train] == [1000, 500] and [len(t) for t in opened.val] == [100]
+    assert [len(t) for t in opened.train] == [1000, 500]
+    assert [len(t) for t in opened.val] == [100]
     np.testing.assert_array_equal(opened.train[0], ids)
     alone = open_data(tmp_path / "x_val_0.bin", vocab=300)
     assert (len(alone.train[0]), len(alone.val[0])) == (90, 10)
@@ -169,8 +174,8 @@ def test_damaged_shards_are_named(tmp_path):
     assert "header" in reading(b"")
     negative = good[:8] + np.int32(-5).tobytes() + good[12:]
     assert "damaged" in reading(negative)
-    with pytest.raises(DataError, match="no .bin"):
-        (tmp_path / "empty").mkdir()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"no \.bin"):
         open_data(tmp_path / "empty")
     with pytest.raises(DataError, match="65535"):
         write_shard(path, np.array([70000]))

@@ -42,7 +42,8 @@ def test_what_is_saved_comes_back(tmp_path, trained):
     path = put(tmp_path / "run", trained)
     found = store.load(tmp_path / "run")
     assert (found.path, found.step, found.config) == (path, 7, CONFIG)
-    assert found.state == {"note": 1} and found.tokenizer == Bytes()
+    assert found.state == {"note": 1}
+    assert found.tokenizer == Bytes()
     assert_same(found.params, trained[0])
     assert_same(found.optimizer, trained[1])
     assert store.load(path, with_optimizer=False).optimizer is None
@@ -71,7 +72,8 @@ def test_a_full_disk_loses_nothing(tmp_path, trained, monkeypatch, name):
     monkeypatch.setattr(os, name, full)
     with pytest.raises(CheckpointError, match="No space left") as caught:
         put(tmp_path, trained, 2)
-    assert calls and str(before) in str(caught.value)
+    assert calls
+    assert str(before) in str(caught.value)
     monkeypatch.setattr(os, name, original)
     assert [p.name for p in tmp_path.iterdir()] == ["step-00000001"]
     assert_same(store.load(tmp_path).params, trained[0])

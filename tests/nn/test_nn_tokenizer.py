@@ -18,7 +18,8 @@ SENTENCE = "naïve café: 3 < 5 \N{GRINNING FACE}\n"
 def test_round_trip_also_through_json(made):
     again = from_json(made.to_json())
     ids = made.encode(SENTENCE)
-    assert ids.dtype == np.int32 and ids.max() < made.size
+    assert ids.dtype == np.int32
+    assert ids.max() < made.size
     assert made.decode(ids) == again.decode(again.encode(SENTENCE)) == SENTENCE
     np.testing.assert_array_equal(ids, again.encode(SENTENCE))
 

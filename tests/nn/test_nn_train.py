@@ -57,7 +57,8 @@ def test_training_learns_reports_and_saves(tmp_path, text):
     diary = Diary()
     result = train(options(tmp_path, text, steps=60, log_every=30, eval_every=30), diary)
     losses = [loss for _, loss in result.run.history["train"]]
-    assert losses[-1] < 0.8 * losses[0] and result.val_loss < np.log(29)
+    assert losses[-1] < 0.8 * losses[0]
+    assert result.val_loss < np.log(29)
     assert diary.heard == ["started", "step 30", "evaluated 30", "step 60", "saved step-00000060"]
     assert result.run.config.vocab == len(set(text.read_text("utf-8")))
 
@@ -66,10 +67,13 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, text):
     whole = train(options(tmp_path, text, out=tmp_path / "whole"))
     before = signal.getsignal(signal.SIGINT)
     first = train(options(tmp_path, text), Diary(stop_at=4))
-    assert first.interrupted and first.val_loss is None and first.run.step == 4
+    assert first.interrupted
+    assert first.val_loss is None
+    assert first.run.step == 4
     assert signal.getsignal(signal.SIGINT) is before
     second = train(resumed_options(tmp_path / "run"))
-    assert not second.interrupted and second.val_loss == whole.val_loss
+    assert not second.interrupted
+    assert second.val_loss == whole.val_loss
     assert second.run.history == whole.run.history
     for (name, left), (_, right) in zip(
         named_leaves(whole.run.params), named_leaves(second.run.params), strict=True
@@ -128,7 +132,8 @@ def test_sampling_is_repeatable_and_obeys_its_limits():
         return list(generate(params, config, [1, 2, 3], 20, **({"vocab": 30} | more)))
 
     assert draw(seed=1) == draw(seed=1) != draw(seed=2)
-    assert len(draw()) == 20 and max(draw(temperature=5.0)) < 30
+    assert len(draw()) == 20
+    assert max(draw(temperature=5.0)) < 30
     assert draw(temperature=0.0) == draw(top_k=1) == draw(temperature=1e-6, seed=5)
     with pytest.raises(ConfigError, match="at least one token"):
         list(generate(params, config, [], 3))
@@ -138,7 +143,8 @@ def test_sampling_is_repeatable_and_obeys_its_limits():
 
 def test_recipes_and_their_limits():
     assert recipe("nano") == TrainOptions()
-    assert recipe("gpt2").tokenizer == "gpt2" and recipe("gpt2", batch=2).batch == 2
+    assert recipe("gpt2").tokenizer == "gpt2"
+    assert recipe("gpt2", batch=2).batch == 2
     with pytest.raises(ConfigError, match="did you mean 'steps'"):
         recipe("nano", stesp=3)
     with pytest.raises(ConfigError, match="--batch must be at least 1, got 0"):
@@ -162,14 +168,20 @@ def test_the_command_line_trains_and_samples(tmp_path, text, capsys):
     out = tmp_path / "run"
     common = ("--data", text, "--peak", 100, "--steps", 4, "--no-bias", "--batch", 2)
     status, shown, _ = run(capsys, "train", "--preset", "tiny", "--out", out, *common)
-    assert status == 0 and "validation loss over the whole split" in shown
-    assert str(text) in shown and "loss.png" in shown and "step-00000004" in shown
+    assert status == 0
+    assert "validation loss over the whole split" in shown
+    assert str(text) in shown
+    assert "loss.png" in shown
+    assert "step-00000004" in shown
     assert (out / "loss.png").read_bytes().startswith(b"\x89PNG")
     assert store.load(out).config.bias is False
     status, shown, _ = run(capsys, "sample", out, "--prompt", "the ", "--tokens", 5)
-    assert status == 0 and shown.startswith("the ") and len(shown) == len("the ") + 5 + 1
+    assert status == 0
+    assert shown.startswith("the ")
+    assert len(shown) == len("the ") + 5 + 1
     status, shown, _ = run(capsys, "train", "--resume", out, "--steps", 6)
-    assert status == 0 and store.latest(out).name == "step-00000006"
+    assert status == 0
+    assert store.latest(out).name == "step-00000006"
 
 
 @pytest.mark.parametrize(
@@ -189,10 +201,15 @@ def test_the_command_line_trains_and_samples(tmp_path, text, capsys):
 def test_the_command_line_names_mistakes(capsys, arguments, saying, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     status, _, errors = run(capsys, *arguments)
-    assert status == 2 and saying in errors and "Traceback" not in errors
+    assert status == 2
+    assert saying in errors
+    assert "Traceback" not in errors
 
 
 def test_help_lists_every_option(capsys):
     status, shown, _ = run(capsys, "train", "--help")
-    assert status == 0 and "--learning-rate FLOAT" in shown and "--no-bias" in shown
-    assert "cosine" in shown and "nano" in shown
+    assert status == 0
+    assert "--learning-rate FLOAT" in shown
+    assert "--no-bias" in shown
+    assert "cosine" in shown
+    assert "nano" in shown
