@@ -17,7 +17,7 @@ from fxad.core import pytree
 from fxad.core.errors import ShapeError, TreeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.program import Program
-from fxad.ops.base import zeros
+from fxad.ops.base import full, zeros
 from fxad.trace.array import Concrete
 from fxad.trace.tracer import stage, staging, type_of
 from fxad.transform.context import differentiable, merge, run, select
@@ -62,7 +62,7 @@ class Linear(NamedTuple):
 
 
 def _zero_tangent(type_: ArrayType) -> Any:
-    return zeros(type_) if differentiable(type_) else Concrete(np.zeros(type_.shape, type_.dtype))
+    return zeros(type_)
 
 
 def linearise(function: Callable[..., list[Any]], primals: Sequence[Any], name: str):
@@ -186,7 +186,7 @@ def value_and_grad(
         flat = FlatFunction(partial, tree, has_aux, f"grad({name})")
         outs, linear = linearise(flat, leaves, name)
         _check_scalar(outs, flat.count, holomorphic, name)
-        seed = Concrete(np.ones((), type_of(outs[0]).dtype))
+        seed = full(1, type_of(outs[0]))
         rest = [_zero_tangent(type_of(o)) for o in outs[1:]]
         found = linear.pull([seed, *rest])
         grads = [

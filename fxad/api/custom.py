@@ -18,11 +18,11 @@ from fxad.api.autodiff import jvp as jvp_function
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.core import pytree
 from fxad.core.errors import ShapeError, TreeError, TypeMismatch
-from fxad.ir.program import OPS, Program, Symbol, Var
+from fxad.ir.program import OPS, Symbol
 from fxad.ops.base import zeros
 from fxad.ops.control import POLICIES
 from fxad.trace.tracer import bind, stage, staging, type_of
-from fxad.transform.context import differentiable, run, select
+from fxad.transform.context import differentiable, select
 from fxad.transform.jvp import forward_level
 
 
@@ -109,10 +109,11 @@ class custom_jvp(_Custom):
             return results
 
         if staging():
-            types = [type_of(v) for v in leaves]
-            program, captured = stage(flat, types, name)
-            derived, extra = stage(rule, types * 2, f"{name}_jvp")
-            outs = _bind_captured(program, captured, derived, extra, leaves)
+            program, captured = stage(flat, [type_of(v) for v in leaves], name)
+            skip, wide = len(captured), len(captured) + count
+            symbol = Symbol(f"{name}_jvp", lambda *v: rule(*v[skip:wide], *v[wide + skip :]))
+            closed = program.closed()
+            outs = OPS["custom_jvp"](*captured, *leaves, program=closed, rule=symbol)
             return flat.tree.unflatten(outs)
         level = forward_level(leaves)
         if level is None:
@@ -150,27 +151,6 @@ def _checked_rule(result: Any, name: str) -> tuple[list[Any], Any]:
         for o, t in zip(outs, tangents, strict=True)
     ]
     return [*outs, *tangents], tree
-
-
-def _bind_captured(program: Any, captured: list, rule: Any, extra: list, leaves: list) -> Any:
-    """Bind custom_jvp with what both traces captured as leading operands of both programs."""
-    shared = [*captured, *extra]
-    n, m = len(captured), len(extra)
-    blank = [Var(type_of(v)) for v in shared]
-    inputs = [*program.consts, *blank[n:], *program.inputs]
-    primal = Program(inputs, program.eqns, program.outputs, program.name)
-    count = len(leaves)
-    tangent_blank = [Var(type_of(v)) for v in shared]
-    rule_inputs = [
-        *blank[:n],
-        *rule.consts,
-        *rule.inputs[:count],
-        *tangent_blank,
-        *rule.inputs[count:],
-    ]
-    derived = Program(rule_inputs, rule.eqns, rule.outputs, rule.name)
-    assert m == len(rule.consts)
-    return OPS["custom_jvp"](*shared, *leaves, program=primal, rule=derived)
 
 
 class custom_vjp(_Custom):
@@ -268,11 +248,20 @@ class _Rules:
 
     def staged(self) -> Any:
         types = [type_of(v) for v in self.leaves]
-        program, c1 = stage(self.flat, types, self.name)
-        fwd, c2 = stage(self.forward, types, f"{self.name}_fwd")
-        back_types = [*fwd.out_types[self.count :], *fwd.out_types[: self.count]]
-        bwd, c3 = stage(self.backward, back_types, f"{self.name}_bwd")
-        outs = _bind_custom_vjp((program, c1), (fwd, c2), (bwd, c3), self.leaves, self.count)
+        program, captured = stage(self.flat, types, self.name)
+        skip = len(captured)
+        shared = [type_of(c) for c in captured]
+
+        def back(*values: Any) -> list[Any]:
+            return [*map(zeros, shared), *self.backward(*values)]
+
+        outs = OPS["custom_vjp"](
+            *captured,
+            *self.leaves,
+            program=program.closed(),
+            fwd=Symbol(f"{self.name}_fwd", lambda *values: self.forward(*values[skip:])),
+            bwd=Symbol(f"{self.name}_bwd", back),
+        )
         return self.flat.tree.unflatten(outs)
 
     def eager(self, level: Any) -> Any:
@@ -315,40 +304,6 @@ class _Rules:
             for o, t in zip(outs, tangents, strict=True)
         ]
         return self.out_tree.unflatten(duals)
-
-
-def _bind_custom_vjp(primal: tuple, fwd: tuple, bwd: tuple, leaves: list, count: int) -> Any:
-    """Bind custom_vjp; everything the three traces captured becomes a leading operand, and the
-    backward program finds its share among the residuals."""
-    groups = [primal[1], fwd[1], bwd[1]]
-    shared = [v for group in groups for v in group]
-    sizes = [len(g) for g in groups]
-    program = _with_leading(primal[0], shared, 0)
-    forward = _with_leading(fwd[0], shared, sizes[0])
-    back_share = forward.inputs[sizes[0] + sizes[1] : sum(sizes)]
-    forward = Program(forward.inputs, forward.eqns, [*forward.outputs, *back_share], forward.name)
-    b = bwd[0]
-    residuals = len(b.inputs) - count
-    inputs = [*b.inputs[:residuals], *b.consts, *b.inputs[residuals:]]
-    zero_program, _ = stage(
-        lambda *args: [*(zeros(type_of(v)) for v in shared), *_run_open(b, args, residuals)],
-        [v.type for v in inputs],
-        b.name,
-    )
-    return OPS["custom_vjp"](*shared, *leaves, program=program, fwd=forward, bwd=zero_program)
-
-
-def _run_open(program: Any, args: Sequence[Any], residuals: int) -> list[Any]:
-    n = len(program.consts)
-    ordered = [*args[residuals : residuals + n], *args[:residuals], *args[residuals + n :]]
-    return run(program, ordered)
-
-
-def _with_leading(program: Any, shared: list, start: int) -> Any:
-    """The program with every shared value as a leading input, its own consts at `start`."""
-    leading = [Var(type_of(v)) for v in shared]
-    leading[start : start + len(program.consts)] = program.consts
-    return Program([*leading, *program.inputs], program.eqns, program.outputs, program.name)
 
 
 def stop_gradient(tree: Any) -> Any:

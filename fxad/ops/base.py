@@ -20,7 +20,10 @@ The rules of an op
     ulp                             bound of the compiled result's error per dtype kind (f32...)
     dtypes                          kinds of element types it accepts: "bool int float complex"
     samples(r)                      Samples for the contract tests; r draws arrays
-    split, effects, decompose       see `fxad.transform.split`, Program, and ops.control
+    split(t, record, unknown, args, **params)
+                                    for ops that hold programs: bind the known half, put the other
+                                    half into the deferred program with record(op, ...)
+    effects, decompose              see Program and `fxad.ops.control`
 
 Ops that hold sub-programs are `higher`: their rules take the transforms `t` first (see
 `fxad.transform.context`), and their jvp computes primal and tangent results together.

@@ -89,11 +89,12 @@ def _call_like(name: str, split: Any = None) -> Primitive:
         count = len(program.outputs)
         return results[:count], filled(out_active, results[count:])
 
-    def default_split(t, unknown, args, *, program, **params):
+    def default_split(t, record, unknown, args, *, program, **params):
         s = t.split(program, unknown)
         outs = rebind(pick(args, unknown, False), s.known, params)
         count = len(outs) - s.residuals
-        rest = rebind([*outs[count:], *pick(args, unknown)], s.rest, params)
+        operands = [*outs[count:], *pick(args, unknown)]
+        rest = record(OPS[name], *operands, program=s.rest, **params)
         return weave(s.unknown, rest, outs[:count])
 
     def transpose(t, cotangents, args, *, program, **params):
@@ -129,7 +130,7 @@ def _call_like(name: str, split: Any = None) -> Primitive:
 call = _call_like("call")
 
 
-def _checkpoint_split(t, unknown, args, *, program, policy):
+def _checkpoint_split(t, record, unknown, args, *, program, policy):
     """Keep the known operands (and what the policy saves); the rest recomputes behind a barrier."""
     s = t.split(program, unknown)
     outs_count = len(s.known.outputs) - s.residuals
@@ -152,7 +153,7 @@ def _checkpoint_split(t, unknown, args, *, program, policy):
     fixed = [*pick(args, unknown, False), *results[outs_count:]]
     operands = [*fixed, *pick(args, unknown)]
     rest, _ = t.stage(recompute, [type_of(a) for a in operands], program.name)
-    rest_outs = checkpoint(*operands, program=rest, policy=policy)
+    rest_outs = record(checkpoint, *operands, program=rest, policy=policy)
     return weave(s.unknown, rest_outs, results[:outs_count])
 
 
@@ -185,11 +186,29 @@ checkpoint = _call_like("checkpoint", _checkpoint_split)
 
 
 # ---------------------------------------------------------------- custom derivatives
+#
+# Rules are Symbols: Python functions from flat values to flat values, called when (and only if) a
+# derivative is taken. A rule may call the very function it belongs to.
+
+
+def _lanes(t, symbol: Symbol, size: int, batched: Sequence[bool]) -> Symbol:
+    """The rule over lanes; all its results are batched."""
+
+    def rule(*args: Any) -> list[Any]:
+        types = [
+            type_of(a).with_shape(type_of(a).shape[1:]) if b else type_of(a)
+            for a, b in zip(args, batched, strict=True)
+        ]
+        program, captured = t.stage(symbol.value, types, symbol.name)
+        mask = (*([False] * len(captured)), *batched)
+        derived, _ = t.batch(program.closed(), size, mask, (True,) * len(program.outputs))
+        return t.run(derived, [*captured, *args])
+
+    return Symbol(symbol.name, rule)
 
 
 def _custom_jvp_rule(t, primals, tangents, *, program, rule):
-    dense = instantiate(primals, tangents)
-    results = t.run(rule, [*primals, *dense])
+    results = rule.value(*primals, *instantiate(primals, tangents))
     count = len(program.outputs)
     return results[:count], results[count:]
 
@@ -197,8 +216,15 @@ def _custom_jvp_rule(t, primals, tangents, *, program, rule):
 def _custom_jvp_batch(t, size, batched, args, *, program, rule):
     everything = (True,) * len(program.outputs)
     derived, flags = t.batch(program, size, tuple(batched), everything)
-    lanes_rule, _ = t.batch(rule, size, tuple(batched) * 2, everything * 2)
-    outs = custom_jvp(*args, program=derived, rule=lanes_rule)
+    lanes_rule = _lanes(t, rule, size, [True] * 2 * len(args))
+
+    def spread_rule(*values: Any) -> list[Any]:
+        flags_twice = [*batched, *batched]
+        return lanes_rule.value(
+            *(v if b else spread(v, size) for v, b in zip(values, flags_twice, strict=True))
+        )
+
+    outs = custom_jvp(*args, program=derived, rule=Symbol(rule.name, spread_rule))
     return Batched(tuple(outs), flags)
 
 
@@ -217,66 +243,48 @@ custom_jvp = define(
 
 
 def _custom_vjp_jvp(t, primals, tangents, *, program, fwd, bwd):
-    results = t.run(fwd, primals)
     count = len(program.outputs)
+    results = fwd.value(*primals)
     outs, residuals = results[:count], results[count:]
     mask = tuple(dt.is_differentiable(type_of(p).dtype) for p in primals)
     dense = pick(instantiate(primals, tangents), mask)
-    apply = _linearised(t, program, mask, len(residuals))
+    back, captured = t.stage(bwd.value, [*map(type_of, residuals), *program.out_types], bwd.name)
+    fixed = [*captured, *residuals]
+    apply = _linearised(t, program, mask, [type_of(f) for f in fixed])
+    back = back.closed()
+    ignored = [Var(type_of(p)) for p in primals]
+    inputs = [*back.inputs[: len(fixed)], *ignored, *back.inputs[len(fixed) :]]
+    transpose = dce(Program(inputs, back.eqns, pick(back.outputs, mask), bwd.name))
     tangents_out = linear_call(
-        *residuals,
+        *fixed,
         *primals,
         *dense,
-        count=len(residuals) + len(primals),
+        count=len(fixed) + len(primals),
         apply=apply,
-        transpose=_ignoring(bwd, len(residuals), len(primals), mask),
+        transpose=transpose,
     )
     return outs, list(tangents_out)
 
 
-def _linearised(t, program: Program, mask: Mask, residuals: int) -> Program:
-    """(residuals, primals, tangents) -> tangents of all results, from the primal program."""
+def _linearised(t, program: Program, mask: Mask, unused: Sequence[ArrayType]) -> Program:
+    """(unused, primals, tangents) -> tangents of all results, from the primal program."""
     derived, _ = t.jvp(program, mask, (True,) * len(program.outputs))
     outs = derived.outputs[len(program.outputs) :]
-    # The backward rule's residuals come first and are not needed here.
-    return dce(Program([*_placeholders(residuals), *derived.inputs], derived.eqns, outs, "apply"))
-
-
-def _placeholders(count: int) -> list[Var]:
-    return [Var(_ANY) for _ in range(count)]
-
-
-_ANY: Any = ArrayType(dt.bool_, ())
-
-
-def _ignoring(bwd: Program, residuals: int, primals: int, mask: Mask) -> Program:
-    """The backward program with the primals as ignored operands and only float cotangents."""
-    inputs = [*bwd.inputs[:residuals], *_placeholders(primals), *bwd.inputs[residuals:]]
-    return dce(Program(inputs, bwd.eqns, pick(bwd.outputs, mask), "backward"))
+    inputs = [*(Var(u) for u in unused), *derived.inputs]
+    return dce(Program(inputs, derived.eqns, outs, program.name))
 
 
 def _custom_vjp_batch(t, size, batched, args, *, program, fwd, bwd):
-    everything = (True,) * len(program.outputs)
-    derived, flags = t.batch(program, size, tuple(batched), everything)
     count = len(program.outputs)
-    residuals = len(fwd.outputs) - count
-    force = everything + (False,) * residuals
-    lanes_fwd, fwd_flags = t.batch(fwd, size, tuple(batched), force)
-    back_in = (*fwd_flags[count:], *everything)
-    lanes_bwd, _ = t.batch(bwd, size, back_in, (True,) * len(bwd.outputs))
-    summed = _sum_unbatched(t, lanes_bwd, tuple(batched))
-    outs = custom_vjp(*args, program=derived, fwd=lanes_fwd, bwd=summed)
-    return Batched(tuple(outs), flags)
+    derived, flags = t.batch(program, size, tuple(batched), (True,) * count)
+    lanes_fwd = _lanes(t, fwd, size, batched)
 
-
-def _sum_unbatched(t, program: Program, batched: Mask) -> Program:
-    """Cotangents of operands shared by all lanes are summed over the lanes."""
-
-    def total(*args: Any) -> list[Any]:
-        outs = t.run(program, args)
+    def lanes_bwd(*values: Any) -> list[Any]:
+        outs = _lanes(t, bwd, size, [True] * len(values)).value(*values)
         return [o if b else OPS["sum"](o, axes=(0,)) for o, b in zip(outs, batched, strict=True)]
 
-    return t.stage(total, program.in_types, program.name)[0]
+    outs = custom_vjp(*args, program=derived, fwd=lanes_fwd, bwd=Symbol(bwd.name, lanes_bwd))
+    return Batched(tuple(outs), flags)
 
 
 custom_vjp = define(
@@ -397,7 +405,7 @@ def _cond_jvp(t, primals, tangents, *, branches):
     return results[:count], filled(union, results[count:])
 
 
-def _cond_split(t, unknown, args, *, branches):
+def _cond_split(t, record, unknown, args, *, branches):
     index, operands, mask = args[0], args[1:], tuple(unknown[1:])
     if unknown[0]:
         raise TypeMismatch("cond: the index cannot depend on a tangent")
@@ -415,7 +423,9 @@ def _cond_split(t, unknown, args, *, branches):
         _pick_inputs(p.rest, slots, place, p.residuals)
         for p, place in zip(parts, places, strict=True)
     )
-    rest = cond(index, *results[count:], *pick(operands, mask), branches=rest_branches)
+    rest = record(
+        cond, index, *results[count:], *pick(operands, mask), branches=rest_branches
+    )
     return weave(union, rest, results[:count])
 
 

@@ -129,7 +129,7 @@ def _off(body: Program, carry: int) -> Mask:
     return (False,) * (len(body.outputs) - carry)
 
 
-def _scan_split(t, unknown, args, *, body, consts, carry, length, reverse):
+def _scan_split(t, record, unknown, args, *, body, consts, carry, length, reverse):
     const_un, carry_un, xs_un = map(tuple, _cut(unknown, consts, carry))
     while True:
         mask = (*const_un, *carry_un, *xs_un)
@@ -176,7 +176,8 @@ def _scan_split(t, unknown, args, *, body, consts, carry, length, reverse):
     rest_body = Program(
         [*fixed_in, *uc, *uk, *slice_in, *ux], s.rest.eqns, s.rest.outputs, body.name
     )
-    rest = scan(
+    rest = record(
+        scan,
         *fixed,
         *pick(c, const_un),
         *pick(k, carry_un),
@@ -230,40 +231,36 @@ def _residual_kind(atom: Any, inputs: Sequence[Var], consts: int, carry: int) ->
 def _scan_transpose(t, cotangents, args, *, body, consts, carry, length, reverse):
     linear = tuple(not known(a) for a in args)
     const_l, carry_l, xs_l = map(tuple, _cut(linear, consts, carry))
-    if not all(carry_l):
-        raise TypeMismatch("scan: every carry of a linear loop must be linear")
     c, k, x = _cut(args, consts, carry)
+    # A carry that starts from a known value (a zero tangent) still carries linear values on.
+    k_types = [a.type if not known(a) else type_of(a) for a in k]
     n_lin, n_fix = sum(const_l), consts - sum(const_l)
     ct_carry = [
-        zeros(v.type) if ct is None else ct for ct, v in zip(cotangents[:carry], k, strict=True)
+        zeros(type_) if ct is None else ct
+        for ct, type_ in zip(cotangents[:carry], k_types, strict=True)
     ]
     ys_on = present(cotangents[carry:])
-    active = (*([True] * carry), *ys_on)
-    derived, flags = t.transpose(body, linear, active)
-    types = [_slice_type(a.type) for a in pick(x, xs_l)]
-    want = [*(a.type for a in pick(c, const_l)), *(a.type for a in k), *types]
+    body_linear = (*const_l, *([True] * carry), *xs_l)
+    derived, flags = t.transpose(body, body_linear, (*([True] * carry), *ys_on))
+    want = [*k_types, *(_slice_type(a.type) for a in pick(x, xs_l))]
 
     def back(*values: Any) -> list[Any]:
         fixed, sums, state, ys, xs = _cut(values, n_fix, n_lin, carry, sum(ys_on))
         results = filled(flags, t.run(derived, [*fixed, *xs, *state, *ys]))
-        d_const, d_carry, d_xs = _cut(results, n_lin, carry)
-        d_const = [s if d is None else OPS["add"](s, d) for s, d in zip(sums, d_const, strict=True)]
-        tail = [
-            zeros(w) if d is None else d
-            for d, w in zip([*d_carry, *d_xs], want[n_lin:], strict=True)
+        d_const, rest = _cut(results, n_lin)
+        d_const = [
+            s if d is None else OPS["add"](s, d) for s, d in zip(sums, d_const, strict=True)
         ]
-        return [*d_const, *tail]
+        return [*d_const, *(zeros(w) if d is None else d for d, w in zip(rest, want, strict=True))]
 
-    fixed = pick(c, const_l, False)
     sums = [zeros(a.type) for a in pick(c, const_l)]
-    ys = pick(cotangents[carry:], ys_on)
-    xs = pick(x, xs_l, False)
-    operands = [*fixed, *sums, *ct_carry, *ys, *xs]
-    loop = len(fixed) + len(sums) + len(ct_carry)
-    in_types = [type_of(o) if i < loop else _slice_type(type_of(o)) for i, o in enumerate(operands)]
-    program, _ = t.stage(back, in_types, body.name)
+    loop = [*pick(c, const_l, False), *sums, *ct_carry]
+    slices = [*pick(cotangents[carry:], ys_on), *pick(x, xs_l, False)]
+    types = [*map(type_of, loop), *(_slice_type(type_of(s)) for s in slices)]
+    program, _ = t.stage(back, types, body.name)
     results = scan(
-        *operands,
+        *loop,
+        *slices,
         body=program,
         consts=n_fix,
         carry=n_lin + carry,
@@ -271,8 +268,8 @@ def _scan_transpose(t, cotangents, args, *, body, consts, carry, length, reverse
         reverse=not reverse,
     )
     d_const, d_carry, d_xs = _cut(results, n_lin, carry)
-    none = [None] * len(args)
-    return weave(linear, [*d_const, *d_carry, *d_xs], none[: len(args) - sum(linear)])
+    found = [*d_const, *pick(d_carry, carry_l), *d_xs]
+    return weave(linear, found, [None] * (len(args) - sum(linear)))
 
 
 def _scan_batch(t, size, batched, args, *, body, consts, carry, length, reverse):

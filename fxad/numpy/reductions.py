@@ -1,0 +1,393 @@
+"""Sums, means, extremes, norms and cumulative functions over axes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.promotion import is_python_scalar
+from fxad.core.types import ArrayType
+from fxad.ir.program import OPS
+from fxad.numpy.core import (
+    axes_tuple,
+    axis_index,
+    cast,
+    full_of,
+    promoted,
+    result_shape,
+    spread_to,
+    value_of,
+)
+from fxad.numpy.elementwise import (
+    abs,
+    exp,
+    isinf,
+    isnan,
+    log,
+    logical_not,
+    not_equal,
+    real,
+    sqrt,
+    where,
+)
+from fxad.numpy.shaping import moveaxis, reshape, slice_axis
+from fxad.trace.array import Array
+from fxad.trace.tracer import type_of
+
+
+def _keep(out: Array, axes: tuple[int, ...], source: ArrayType, keepdims: bool) -> Array:
+    if not keepdims:
+        return out
+    return reshape(out, tuple(1 if i in axes else s for i, s in enumerate(source.shape)))
+
+
+def _masked(value: Array, condition: Any, filler: Any) -> Array:
+    """Elements outside `where=` replaced by the identity."""
+    return value if condition is None else where(condition, value, filler)
+
+
+def _sum_dtype(dtype: np.dtype, wanted: Any) -> np.dtype:
+    """bools and small integers add up in the default integer."""
+    if wanted is not None:
+        return dt.canonicalize(wanted, explicit=True)
+    if dt.is_bool(dtype):
+        return dt.default_int()
+    if dt.is_integer(dtype) and dtype.itemsize < 4:
+        return dt.default_int() if dt.is_signed(dtype) else np.dtype(f"u{dt.default_int().name}")
+    return dtype
+
+
+def sum(
+    a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None,
+    where: Any = None,
+) -> Array:
+    """Sum over axes (all by default)."""
+    value = value_of(a, "sum")
+    value = cast(value, _sum_dtype(value.dtype, dtype))
+    axes = axes_tuple(axis, value.ndim, "sum")
+    value = _masked(value, where, 0)
+    out = _keep(OPS["sum"](value, axes=axes) if axes else value, axes, value.type, keepdims)
+    return out if initial is None else out + initial
+
+
+def prod(
+    a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None,
+    where: Any = None,
+) -> Array:
+    """Product over axes."""
+    value = value_of(a, "prod")
+    value = cast(value, _sum_dtype(value.dtype, dtype))
+    axes = axes_tuple(axis, value.ndim, "prod")
+    value = _masked(value, where, 1)
+    out = _keep(OPS["prod"](value, axes=axes) if axes else value, axes, value.type, keepdims)
+    return out if initial is None else out * initial
+
+
+def _extreme(op: str, a: Any, axis: Any, keepdims: bool, initial: Any, mask: Any, pick: Any) -> Array:
+    name = "max" if op == "max_reduce" else "min"
+    value = value_of(a, name)
+    axes = axes_tuple(axis, value.ndim, name)
+    if initial is None and mask is not None:
+        raise ValueError(f"{name}: where= needs initial=")
+    if mask is not None:
+        value = where(mask, value, initial)
+    if initial is None and any(value.shape[i] == 0 for i in axes):
+        raise ShapeError(f"{name}: no elements along axes {axes} of {value.type}; give initial=")
+    if value.dtype == dt.bool_:
+        out = OPS["any" if op == "max_reduce" else "all"](value, axes=axes)
+    else:
+        out = OPS[op](value, axes=axes) if axes else value
+    out = _keep(out, axes, value.type, keepdims)
+    return out if initial is None else pick(out, initial)
+
+
+def max(a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
+    """Largest element; NaN wins. At ties the gradient is split evenly."""
+    from_pair = lambda x, y: OPS["max"](*promoted("max", x, y))  # noqa: E731
+    return _extreme("max_reduce", a, axis, keepdims, initial, where, from_pair)
+
+
+def min(a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
+    """Smallest element; NaN wins. At ties the gradient is split evenly."""
+    from_pair = lambda x, y: OPS["min"](*promoted("min", x, y))  # noqa: E731
+    return _extreme("min_reduce", a, axis, keepdims, initial, where, from_pair)
+
+
+amax, amin = max, min
+
+
+def ptp(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """max - min."""
+    return max(a, axis, keepdims) - min(a, axis, keepdims)
+
+
+def _logical(a: Any) -> Array:
+    value = value_of(a)
+    return value if value.dtype == dt.bool_ else not_equal(value, 0)
+
+
+def all(a: Any, axis: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
+    """Whether every element is non-zero."""
+    value = _masked(_logical(a), where, True)
+    axes = axes_tuple(axis, value.ndim, "all")
+    return _keep(OPS["all"](value, axes=axes) if axes else value, axes, value.type, keepdims)
+
+
+def any(a: Any, axis: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
+    """Whether some element is non-zero."""
+    value = _masked(_logical(a), where, False)
+    axes = axes_tuple(axis, value.ndim, "any")
+    return _keep(OPS["any"](value, axes=axes) if axes else value, axes, value.type, keepdims)
+
+
+def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """Number of non-zero elements."""
+    return sum(_logical(a), axis, keepdims=keepdims)
+
+
+def _count(type_: ArrayType, axes: tuple[int, ...]) -> int:
+    return math.prod(type_.shape[i] for i in axes)
+
+
+def mean(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
+    """Arithmetic mean; integers give floats, half-width floats accumulate in float32."""
+    (value,) = promoted("mean", a, inexact=True, numbers=False)
+    if dtype is not None:
+        value = cast(value, dt.canonicalize(dtype, explicit=True))
+    axes = axes_tuple(axis, value.ndim, "mean")
+    own = value.dtype
+    wide = cast(value, dt.float32) if dt.is_float(own) and own.itemsize < 4 else value
+    if where is None:
+        count = _count(value.type, axes)
+        return cast(sum(wide, axes, keepdims=keepdims) / (count if count else math.nan), own)
+    number = sum(spread_to(_logical(where), value.shape), axes, keepdims=keepdims)
+    return cast(sum(wide, axes, keepdims=keepdims, where=where) / cast(number, wide.dtype), own)
+
+
+def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
+    """Weighted mean."""
+    if weights is None:
+        out = mean(a, axis, keepdims=keepdims)
+        value = value_of(a)
+        total = full_of(_count(value.type, axes_tuple(axis, value.ndim, "average")), out.type)
+        return (out, total) if returned else out
+    value, weight = promoted("average", a, weights, inexact=True, numbers=False, broadcast=False)
+    if weight.shape != value.shape:
+        if axis is None or weight.ndim != 1:
+            raise ShapeError(f"average: weights {weight.type} do not match {value.type}")
+        at = axis_index(axis, value.ndim, "average")
+        weight = reshape(weight, tuple(s if i == at else 1 for i, s in enumerate(value.shape)))
+    weight = spread_to(weight, result_shape("average", [value.shape, weight.shape]))
+    total = sum(weight, axis, keepdims=keepdims)
+    out = sum(value * weight, axis, keepdims=keepdims) / total
+    return (out, total) if returned else out
+
+
+def var(
+    a: Any, axis: Any = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, *,
+    where: Any = None, correction: float | None = None,
+) -> Array:
+    """Variance; the divisor is the count minus ddof."""
+    (value,) = promoted("var", a, inexact=True, numbers=False)
+    if dtype is not None:
+        value = cast(value, dt.canonicalize(dtype, explicit=True))
+    own = value.dtype
+    wide = cast(value, dt.float32) if dt.is_float(own) and own.itemsize < 4 else value
+    axes = axes_tuple(axis, value.ndim, "var")
+    gap = wide - mean(wide, axes, keepdims=True, where=where)
+    squared = real(gap * gap.conj()) if dt.is_complex(wide.dtype) else OPS["square"](gap)
+    less = ddof if correction is None else correction
+    total = sum(squared, axes, keepdims=keepdims, where=where)
+    if where is None:
+        count = _count(value.type, axes) - less
+        out = total / (count if count > 0 else math.nan)
+    else:
+        number = sum(spread_to(_logical(where), value.shape), axes, keepdims=keepdims)
+        out = total / (cast(number, total.dtype) - less)
+    return cast(out, dt.real_of(own) if dt.is_complex(own) else own)
+
+
+def std(
+    a: Any, axis: Any = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, *,
+    where: Any = None, correction: float | None = None,
+) -> Array:
+    """Standard deviation; its gradient at 0 is 0."""
+    return _safe_sqrt(var(a, axis, dtype, ddof, keepdims, where=where, correction=correction))
+
+
+def _safe_sqrt(value: Array) -> Array:
+    """sqrt whose gradient at 0 is 0."""
+    zero = value == 0
+    return where(zero, 0.0, sqrt(where(zero, 1.0, value)))
+
+
+def _nan_filled(a: Any, filler: Any) -> tuple[Array, Array]:
+    value = value_of(a)
+    bad = isnan(value)
+    return where(bad, filler, value), bad
+
+
+def nansum(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """Sum, taking NaN as 0."""
+    return sum(_nan_filled(a, 0)[0], axis, keepdims=keepdims)
+
+
+def nanprod(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """Product, taking NaN as 1."""
+    return prod(_nan_filled(a, 1)[0], axis, keepdims=keepdims)
+
+
+def nanmean(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """Mean of what is not NaN."""
+    value, bad = _nan_filled(a, 0)
+    return sum(value, axis, keepdims=keepdims) / sum(logical_not(bad), axis, keepdims=keepdims)
+
+
+def nanmax(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """Largest of what is not NaN."""
+    value, bad = _nan_filled(a, -math.inf)
+    return where(all(bad, axis, keepdims), math.nan, max(value, axis, keepdims))
+
+
+def nanmin(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """Smallest of what is not NaN."""
+    value, bad = _nan_filled(a, math.inf)
+    return where(all(bad, axis, keepdims), math.nan, min(value, axis, keepdims))
+
+
+def _arg(op: str, a: Any, axis: Any, keepdims: bool) -> Array:
+    value = value_of(a, op)
+    if axis is None:
+        out = _arg(op, reshape(value, (-1,)), 0, False)
+        return reshape(out, (1,) * value.ndim) if keepdims else out
+    at = axis_index(axis, value.ndim, op)
+    if value.shape[at] == 0:
+        raise ShapeError(f"{op}: no elements along axis {at} of {value.type}")
+    if value.dtype == dt.bool_:
+        value = cast(value, dt.int8)
+    return _keep(OPS[op](value, axis=at, dtype=dt.default_int()), (at,), value.type, keepdims)
+
+
+def argmax(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """Position of the first largest element (of the first NaN, if any)."""
+    return _arg("argmax", a, axis, keepdims)
+
+
+def argmin(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """Position of the first smallest element (of the first NaN, if any)."""
+    return _arg("argmin", a, axis, keepdims)
+
+
+def _cumulative(op: str, a: Any, axis: Any, dtype: Any) -> Array:
+    value = value_of(a, op)
+    if op in ("cumsum", "cumprod"):
+        value = cast(value, _sum_dtype(value.dtype, dtype))
+    if axis is None:
+        value, axis = reshape(value, (-1,)), 0
+    return OPS[op](value, axis=axis_index(axis, value.ndim, op), reverse=False)
+
+
+def cumsum(a: Any, axis: Any = None, dtype: Any = None) -> Array:
+    """Running sum."""
+    return _cumulative("cumsum", a, axis, dtype)
+
+
+def cumprod(a: Any, axis: Any = None, dtype: Any = None) -> Array:
+    """Running product."""
+    return _cumulative("cumprod", a, axis, dtype)
+
+
+def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
+    """Running sum (array API)."""
+    out = cumsum(x, axis, dtype)
+    if not include_initial:
+        return out
+    at = axis_index(axis or 0, out.ndim, "cumulative_sum")
+    shape = tuple(1 if i == at else s for i, s in enumerate(out.shape))
+    return OPS["concatenate"](full_of(0, out.type.with_shape(shape)), out, axis=at)
+
+
+def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False) -> Any:
+    """log(sum(exp(a))) without overflow; b scales the terms. All -inf gives -inf, gradient 0."""
+    (value,) = promoted("logsumexp", a, inexact=True, numbers=False)
+    axes = axes_tuple(axis, value.ndim, "logsumexp")
+    peak = OPS["stop_gradient"](max(value, axes, keepdims=True, initial=-math.inf))
+    peak = where(isinf(peak), 0.0, peak)
+    terms = exp(value - peak)
+    if b is not None:
+        terms = terms * b
+    total = sum(terms, axes, keepdims=True)
+    sign = OPS["sign"](total) if return_sign or b is not None else None
+    size = abs(total) if sign is not None else total
+    zero = size == 0
+    out = where(zero, -math.inf, log(where(zero, 1.0, size)) + peak)
+    kept = out if keepdims else reshape(out, _dropped(out.shape, axes))
+    if return_sign:
+        return kept, (sign if keepdims else reshape(sign, _dropped(sign.shape, axes)))
+    return kept
+
+
+def _dropped(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(s for i, s in enumerate(shape) if i not in axes)
+
+
+def diff(a: Any, n: int = 1, axis: int = -1) -> Array:
+    """Differences of neighbours, n times."""
+    value = value_of(a)
+    at = axis_index(axis, value.ndim, "diff")
+    for _ in range(n):
+        length = value.shape[at]
+        upper, lower = slice_axis(value, at, 1, length), slice_axis(value, at, 0, length - 1 if length else 0)
+        value = upper != lower if value.dtype == dt.bool_ else upper - lower
+    return value
+
+
+
+def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Array:
+    """Integral by the trapezoidal rule."""
+    value = moveaxis(promoted("trapezoid", y, inexact=True, numbers=False)[0], axis, -1)
+    step = dx if x is None else diff(value_of(x))
+    return sum((value[..., 1:] + value[..., :-1]) * 0.5 * step, -1)
+
+
+def median(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """Middle of the sorted elements."""
+    return quantile(a, 0.5, axis, keepdims=keepdims)
+
+
+def quantile(a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False) -> Array:
+    """Quantile by linear interpolation; q is a number or a vector in [0, 1]."""
+    if method not in ("linear", "lower", "higher", "nearest", "midpoint"):
+        raise ValueError(f"quantile: unknown method {method!r}")
+    (value,) = promoted("quantile", a, inexact=True, numbers=False)
+    axes = axes_tuple(axis, value.ndim, "quantile")
+    rest = [i for i in range(value.ndim) if i not in axes]
+    flat = OPS["transpose"](value, permutation=(*rest, *axes))
+    flat = reshape(flat, (*(value.shape[i] for i in rest), -1))
+    (ordered,) = OPS["sort"](flat, axis=flat.ndim - 1, keys=1)
+    count = ordered.shape[-1]
+    if not is_python_scalar(q) and value_of(q).ndim > 1:
+        raise TypeMismatch("quantile: q must be a number or a vector")
+    position = cast(value_of(q), value.dtype) * (count - 1)
+    low, high = OPS["floor"](position), OPS["ceil"](position)
+    share = position - low
+    share = {"linear": share, "lower": share * 0, "higher": high - low, "midpoint": (high - low) * 0.5,
+             "nearest": OPS["round"](share)}[method]
+    below, above = (ordered[..., cast(p, dt.int32)] for p in (low, high))
+    out = below * (1 - share) + above * share
+    out = where(spread_to(isnan(ordered[..., -1:]) if out.ndim == ordered.ndim else isnan(ordered[..., -1]), out.shape), math.nan, out)
+    if type_of(position).ndim:
+        out = moveaxis(out, -1, 0)
+    if keepdims:
+        kept = tuple(1 if i in axes else s for i, s in enumerate(value.shape))
+        out = reshape(out, (*type_of(position).shape, *kept))
+    return out
+
+
+def percentile(a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False) -> Array:
+    """Quantile with q in percent."""
+    return quantile(a, value_of(q) / 100, axis, method, keepdims)
