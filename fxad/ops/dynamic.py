@@ -22,7 +22,7 @@ from fxad.core.types import ArrayType
 from fxad.ir.kernel import INDEX, Cast, Data, Expr, Index
 from fxad.ir.loops import Indexed, Point, Scattering
 from fxad.ir.rewrite import literal
-from fxad.ops.base import case, define, fails, known, spread, zeros
+from fxad.ops.base import Primitive, case, define, fails, known, spread, zeros
 from fxad.ops.slicing import ANY, Shape, own
 from fxad.trace.tracer import type_of
 
@@ -124,7 +124,7 @@ def _i32(*values: int) -> np.ndarray:
     return np.array(values if len(values) > 1 else values[0], np.int32)
 
 
-dynamic_slice = define(
+dynamic_slice: Primitive = define(
     "dynamic_slice",
     doc="The window of the given sizes at computed starts, clamped to lie inside.",
     type=_slice_type,
@@ -205,7 +205,7 @@ def _update_loops(types: Sequence[ArrayType], *, batch: int = 0) -> Scattering:
     return Scattering("set", 1, (), target)
 
 
-dynamic_update = define(
+dynamic_update: Primitive = define(
     "dynamic_update",
     doc="The operand with a window at computed starts, clamped to lie inside, replaced.",
     type=_update_type,

@@ -29,7 +29,7 @@ from fxad.ir.kernel import INDEX, Const, Expr, Index, Prim
 from fxad.ir.loops import Indexed, Point
 from fxad.ir.program import OPS
 from fxad.ir.rewrite import literal
-from fxad.ops.base import case, define, fails, spread, zeros
+from fxad.ops.base import Primitive, case, define, fails, spread, zeros
 from fxad.ops.dynamic import Read, as_index, data_index
 from fxad.ops.movement import transpose
 from fxad.ops.slicing import ANY, Shape, both, check_axes, own, sized
@@ -60,7 +60,7 @@ def check_spec(
             raise ShapeError(f"{op}: index arrays differ in shape: {indices[0]} and {index}")
     if shape[:batch] != x.shape[:batch]:
         raise ShapeError(f"{op}: {x} and indices {indices[0]} must share {batch} leading axes")
-    if clamps and math.prod(shape) and any(x.shape[a] == 0 for a in axes):
+    if clamps and indices[0].size and any(x.shape[a] == 0 for a in axes):
         raise ShapeError(f"{op}: {x} has an axis of length 0 among {axes}: no element to index")
     return (*shape, *(x.shape[a] for a in window_axes(x, axes, batch)))
 
@@ -231,7 +231,7 @@ def _i32(*values: Any) -> np.ndarray:
     return np.array(values, np.int32)
 
 
-gather = define(
+gather: Primitive = define(
     "gather",
     doc="Elements, rows or blocks of x at computed places.",
     type=_gather_type,

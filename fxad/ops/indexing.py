@@ -26,6 +26,7 @@ from fxad.ir.kernel import Expr
 from fxad.ir.loops import Point, Scattering
 from fxad.ir.program import OPS
 from fxad.ops.base import (
+    Primitive,
     Unknown,
     case,
     check_kind,
@@ -273,7 +274,7 @@ def _scatter_samples(r: Any) -> list[Any]:
     return found
 
 
-scatter = define(
+scatter: Primitive = define(
     "scatter",
     doc="x with updates written to, or combined with, elements at computed places.",
     type=_scatter_type,

@@ -18,7 +18,7 @@ from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.loops import Contraction
 from fxad.ir.program import OPS
-from fxad.ops.base import Unknown, case, check_kind, define, fails, kind_of, known
+from fxad.ops.base import Primitive, Unknown, case, check_kind, define, fails, kind_of, known
 from fxad.ops.movement import transpose
 from fxad.ops.slicing import check_axes, sized
 from fxad.trace.tracer import bind, type_of
@@ -190,7 +190,7 @@ def _dot_samples(r: Any) -> list[Any]:
     ]
 
 
-dot = define(
+dot: Primitive = define(
     "dot",
     doc="Sum of products over contract axes; f16 and bf16 accumulate in f32, integers wrap.",
     type=_dot_type,

@@ -22,7 +22,7 @@ from fxad.core.types import ArrayType
 from fxad.ir.kernel import INDEX, Cast, Expr, Index, IndexValue, quotient, remainder
 from fxad.ir.loops import Alias, Generate, Point, Pointwise, View
 from fxad.ir.program import OPS
-from fxad.ops.base import Batched, case, check_kind, define, fails
+from fxad.ops.base import Batched, Primitive, case, check_kind, define, fails
 from fxad.ops.slicing import ANY, Shape, check_axes, concatenate, own, pad, sized, slice
 from fxad.trace.tracer import bind
 
@@ -71,7 +71,7 @@ def _broadcast_transpose(ct: Any, args: Sequence[Any], *, shape: Shape, axes: Sh
     return [bind(OPS["sum"], ct, axes=new) if new else ct]
 
 
-broadcast = define(
+broadcast: Primitive = define(
     "broadcast",
     doc="Repeat along new axes: axis i of the operand becomes axis axes[i] of the result.",
     type=_broadcast_type,
@@ -152,7 +152,7 @@ def _reshape_loops(types: Sequence[ArrayType], *, shape: Shape) -> View:
     return View(lambda point: reshape_source(types[0].shape, shape, point))
 
 
-reshape = define(
+reshape: Primitive = define(
     "reshape",
     doc="The same elements in row-major order under another shape.",
     type=_reshape_type,
@@ -192,7 +192,7 @@ def _transpose_loops(types: Sequence[ArrayType], *, permutation: Shape) -> View:
     return View(lambda point: tuple(point[b] for b in back))
 
 
-transpose = define(
+transpose: Primitive = define(
     "transpose",
     doc="Reorder axes: axis i of the result is axis permutation[i] of the operand.",
     type=_transpose_type,
@@ -229,7 +229,7 @@ def _reverse_loops(types: Sequence[ArrayType], *, axes: Shape) -> View:
     )
 
 
-reverse = define(
+reverse: Primitive = define(
     "reverse",
     doc="Turn axes around.",
     type=_reverse_type,
@@ -274,7 +274,7 @@ def _iota_loops(
     return Generate(value)
 
 
-iota = define(
+iota: Primitive = define(
     "iota",
     doc="Every element is its own position along an axis.",
     type=_iota_type,
@@ -292,7 +292,7 @@ iota = define(
     ],
 )
 
-copy = define(
+copy: Primitive = define(
     "copy",
     doc="The operand in memory of its own.",
     type=lambda x: x,
@@ -313,7 +313,7 @@ def _barrier_jvp(primals: Sequence[Any], tangents: Sequence[Any], outs: Any) -> 
     return tuple(None if t is None else next(given) for t in tangents)
 
 
-barrier = define(
+barrier: Primitive = define(
     "barrier",
     doc="The operands themselves; no pass looks through it or moves work across it.",
     type=lambda *types: types,
@@ -327,7 +327,7 @@ barrier = define(
     samples=lambda r: [case(r.x(2)), case(r.x(2), r.x(3, 1))],
 )
 
-name = define(
+name: Primitive = define(
     "name",
     doc="The operand itself, named for a checkpoint policy.",
     type=lambda x, *, name: x,

@@ -20,7 +20,7 @@ from fxad.ir.kernel import INDEX, Const, Expr, Index, IndexValue, Prim, quotient
 from fxad.ir.loops import Indexed, Point, View
 from fxad.ir.program import OPS
 from fxad.ir.rewrite import literal
-from fxad.ops.base import case, define, fails, known, spread, zeros
+from fxad.ops.base import Primitive, case, define, fails, known, spread, zeros
 from fxad.trace.tracer import bind, type_of
 
 ANY = "bool int float complex"
@@ -124,7 +124,7 @@ def _slice_loops(types: Sequence[ArrayType], *, start: Shape, stop: Shape, step:
     )
 
 
-slice = define(
+slice: Primitive = define(
     "slice",
     doc="Elements start, start + step, ... below stop, along every axis.",
     type=_slice_type,
@@ -254,7 +254,7 @@ def _pad_loops(types: Sequence[ArrayType], *, low: Shape, high: Shape, interior:
     return View(source, guard)
 
 
-pad = define(
+pad: Primitive = define(
     "pad",
     doc="Put `value` before, after and between elements; negative low or high crop.",
     type=_pad_type,
@@ -345,7 +345,7 @@ def _concatenate_loops(types: Sequence[ArrayType], *, axis: int) -> Indexed:
     return Indexed(value)
 
 
-concatenate = define(
+concatenate: Primitive = define(
     "concatenate",
     doc="Operands one after another along an axis.",
     type=_concatenate_type,
