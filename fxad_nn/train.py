@@ -82,8 +82,7 @@ def train(options: TrainOptions, listener: Listener | None = None) -> Result:
         evaluate = evaluator(run.config)
         _loop(run, evaluate, listener, stop)
         interrupted = run.step < run.options.steps
-        checkpoint = save(run)
-        listener.saved(checkpoint)
+        checkpoint = _keep(run, listener)
     if interrupted:
         return Result(run, checkpoint, None, True)
     val_loss = evaluate(run.params, run.data.val, run.context, run.options.eval_batch)
@@ -114,7 +113,7 @@ def _loop(run: Run, evaluate: Evaluate, listener: Listener, stop: threading.Even
             listener.evaluated(run.step, value)
             meter.restart()
         if o.save_every and run.step % o.save_every == 0 and run.step < o.steps:
-            listener.saved(save(run))
+            _keep(run, listener)
             meter.restart()
 
 
@@ -160,6 +159,15 @@ class Meter:
         rate = float(self._rate(np.float32(self._run.step - 1)))
         mean = sum(losses) / len(losses)
         return Progress(self._run.step, mean, rate, speed, speed * self._flops / self._peak)
+
+
+def _keep(run: Run, listener: Listener) -> Path:
+    """Save, and say so unless this step was on the disk already."""
+    before = run.checkpoint
+    path = save(run)
+    if path != before:
+        listener.saved(path)
+    return path
 
 
 def _batch(run: Run) -> tuple[np.ndarray, np.ndarray]:
