@@ -1,0 +1,111 @@
+"""Fit the polynomials of fxad/backend/llvm/coefficients.py and rewrite that file.
+
+    python benchmarks/fit_polynomials.py
+
+Each entry interpolates a function at Chebyshev nodes in 60-digit arithmetic. The function is
+chosen so that what is left out is small (`log1p(f) = f - f*f/2 + f**3 * P(f)`), which makes the
+polynomial's absolute error the relative error of the result. Needs mpmath.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+
+import mpmath as mp
+
+mp.mp.dps = 60
+OUTPUT = pathlib.Path(__file__).parent.parent / "fxad" / "backend" / "llvm" / "coefficients.py"
+Real = mp.mpf
+
+
+def fit(f: Callable[[Real], Real], low: Real, high: Real, degree: int) -> list[float]:
+    """Coefficients, constant first, of the interpolant at the Chebyshev nodes of [low, high]."""
+    count = degree + 1
+    nodes = [mp.cos(mp.pi * (2 * k + 1) / (2 * count)) for k in range(count)]
+    points = [(low + high) / 2 + (high - low) / 2 * t for t in nodes]
+    matrix = mp.matrix(count, count)
+    for i, x in enumerate(points):
+        for j in range(count):
+            matrix[i, j] = x**j
+    solution = mp.lu_solve(matrix, mp.matrix([f(x) for x in points]))
+    return [float(c) for c in solution]
+
+
+def series(f: Callable[[Real], Real]) -> Callable[[Real], Real]:
+    """f, computed with enough digits to survive the cancellation near 0."""
+
+    def careful(x: Real) -> Real:
+        with mp.workdps(200):
+            return f(x)
+
+    return careful
+
+
+exp_rest = series(lambda r: (mp.expm1(r) - r) / r**2)
+log_rest = series(lambda f: (mp.log1p(f) - f + f**2 / 2) / f**3)
+atanh_rest = series(lambda z: (2 * mp.atanh(mp.sqrt(z)) - 2 * mp.sqrt(z)) / mp.sqrt(z) ** 3)
+sin_rest = series(lambda z: (mp.sin(mp.sqrt(z)) - mp.sqrt(z)) / mp.sqrt(z) ** 3)
+cos_rest = series(lambda z: (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2)
+atan_rest = series(lambda z: (mp.atan(mp.sqrt(z)) - mp.sqrt(z)) / mp.sqrt(z) ** 3)
+tanh_rest = series(lambda z: (mp.tanh(mp.sqrt(z)) - mp.sqrt(z)) / mp.sqrt(z) ** 3)
+erf_odd = series(lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z))
+
+
+def erfinv_of_w(w: Real) -> Real:
+    """erfinv(x) / x where w = -log(1 - x*x)."""
+    x = mp.sqrt(-mp.expm1(-w))
+    return mp.erfinv(x) / x
+
+
+def erfcx_of_t(t: Real) -> Real:
+    """exp(x*x) erfc(x) where t = (x - 2) / (x + 2)."""
+    x = 2 * (1 + t) / (1 - t)
+    return mp.exp(x * x) * mp.erfc(x)
+
+
+HALF_LN2 = mp.log(2) / 2 * mp.mpf("1.0005")
+LOG_LOW, LOG_HIGH = mp.sqrt(mp.mpf(1) / 2) - 1, mp.sqrt(mp.mpf(2)) - 1
+ATANH_HIGH = (LOG_HIGH / (2 + LOG_HIGH)) ** 2 * mp.mpf("1.001")
+QUARTER = (mp.pi / 4 * mp.mpf("1.001")) ** 2
+TINY = mp.mpf(10) ** -12
+
+ENTRIES: dict[str, tuple[Callable[[Real], Real], Real, Real, int]] = {
+    "EXP_F32": (exp_rest, -HALF_LN2, HALF_LN2, 4),
+    "EXP_SHORT": (exp_rest, -HALF_LN2, HALF_LN2, 6),
+    "EXP_F64": (exp_rest, -HALF_LN2, HALF_LN2, 10),
+    "LOG_F32": (log_rest, LOG_LOW, LOG_HIGH, 8),
+    "LOG_SHORT": (atanh_rest, TINY, ATANH_HIGH, 4),
+    "LOG_F64": (atanh_rest, TINY, ATANH_HIGH, 7),
+    "SIN_SHORT": (sin_rest, TINY, QUARTER, 3),
+    "SIN_F64": (sin_rest, TINY, QUARTER, 6),
+    "COS_SHORT": (cos_rest, TINY, QUARTER, 3),
+    "COS_F64": (cos_rest, TINY, QUARTER, 6),
+    "ATAN_SHORT": (atan_rest, TINY, LOG_HIGH**2, 7),
+    "ATAN_F64": (atan_rest, TINY, LOG_HIGH**2, 13),
+    "TANH_F32": (tanh_rest, TINY, mp.mpf("0.626") ** 2, 5),
+    "ERF_F32": (erf_odd, TINY, mp.mpf("0.926") ** 2, 6),
+    "LOG_ERFC_F32": (lambda t: mp.log(mp.erfc(t + 2)), mp.mpf("-1.08"), mp.mpf("2.0"), 9),
+    "ERFCX_SHORT": (erfcx_of_t, mp.mpf(-1), mp.mpf("0.7"), 16),
+    "ERFINV_CENTRE": (lambda t: erfinv_of_w(t + mp.mpf("2.5")), mp.mpf("-2.499"), 2.5, 12),
+    "ERFINV_TAIL": (lambda t: erfinv_of_w((t + 3) ** 2), mp.mpf("-0.77"), mp.mpf("1.1"), 12),
+}
+
+
+def main() -> None:
+    lines = [
+        '"""Polynomial coefficients, constant first; written by benchmarks/fit_polynomials.py."""',
+        "",
+        "from __future__ import annotations",
+        "",
+    ]
+    for name, (f, low, high, degree) in ENTRIES.items():
+        values = fit(f, mp.mpf(low), mp.mpf(high), degree)
+        lines.append(f"{name} = (")
+        lines += [f"    {c!r}," for c in values]
+        lines.append(")")
+    OUTPUT.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Scalar functions for any lane count, float and double.
+
+    function("exp", Vec(code, "float", 16, "%x"))
+
+Half-width floats compute with the float functions. The same argument gives the same bits
+whatever the lane count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fxad.backend.llvm import math_core, math_f32, math_f64
+from fxad.backend.llvm.vector import Vec
+
+# Worst error in units in the last place; tests/backend/test_math.py measures it.
+ULP: dict[str, dict[str, float]] = {
+    "exp": {"float32": 1.0, "float64": 1.0},
+    "exp2": {"float32": 0.51, "float64": 1.0},
+    "expm1": {"float32": 0.51, "float64": 2.0},
+    "log": {"float32": 1.0, "float64": 1.0},
+    "log2": {"float32": 0.51, "float64": 2.0},
+    "log1p": {"float32": 0.51, "float64": 2.0},
+    "sin": {"float32": 0.51, "float64": 1.5},
+    "cos": {"float32": 0.51, "float64": 1.5},
+    "tan": {"float32": 0.51, "float64": 3.0},
+    "asin": {"float32": 0.51, "float64": 4.0},
+    "acos": {"float32": 0.51, "float64": 4.0},
+    "atan": {"float32": 0.51, "float64": 2.0},
+    "atan2": {"float32": 0.51, "float64": 3.0},
+    "sinh": {"float32": 0.51, "float64": 4.0},
+    "cosh": {"float32": 0.51, "float64": 4.0},
+    "tanh": {"float32": 2.0, "float64": 4.0},
+    "asinh": {"float32": 0.51, "float64": 4.0},
+    "acosh": {"float32": 0.51, "float64": 4.0},
+    "atanh": {"float32": 0.51, "float64": 4.0},
+    "erf": {"float32": 1.0, "float64": 1.0},
+    "erfc": {"float32": 0.51, "float64": 5.0},
+    "erfinv": {"float32": 0.51, "float64": 5.0},
+    "lgamma": {"float32": 0.51, "float64": 5.0},
+    "cbrt": {"float32": 0.51, "float64": 2.0},
+    "logistic": {"float32": 2.0, "float64": 2.0},
+    "pow": {"float32": 0.51, "float64": 1.0},
+    "sqrt": {"float32": 0.5, "float64": 0.5},
+    "rsqrt": {"float32": 1.0, "float64": 1.0},
+}
+
+_FAST: dict[str, Callable[[Vec], Vec]] = {
+    "exp": math_core.exp,
+    "log": math_core.log,
+    "logistic": math_f32.logistic,
+    "tanh": math_f32.tanh,
+    "erf": math_f32.erf,
+}
+
+_DOUBLE: dict[str, Callable[..., Vec]] = {
+    "exp": math_core.exp,
+    "log": math_core.log,
+    "pow": math_f64.power,
+} | {
+    name: getattr(math_f64, name)
+    for name in """exp2 expm1 log2 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh
+    acosh atanh erf erfc erfinv lgamma cbrt logistic""".split()
+}
+
+NAMES = frozenset(_DOUBLE) | {"sqrt", "rsqrt"}
+
+
+def function(name: str, *args: Vec) -> Vec:
+    """Apply a function of NAMES to floats or doubles."""
+    first = args[0]
+    if name == "sqrt":
+        return first.sqrt()
+    if name == "rsqrt":
+        return 1.0 / first.sqrt()
+    if first.kind == "double":
+        return _DOUBLE[name](*args)
+    if name in _FAST:
+        return _FAST[name](first)
+    wide = max(a.width for a in args)
+    doubles = [a.splat(wide).convert("fpext", "double") for a in args]
+    return _DOUBLE[name](*doubles, short=True).convert("fptrunc", "float")

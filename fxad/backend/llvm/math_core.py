@@ -1,0 +1,143 @@
+"""exp, log, sin, cos and atan by range reduction and polynomials: what all functions build on.
+
+    exp_f32(x)                 # a fast float32 exp, below 1 ulp
+    exp_f64(x, short=True)     # double arithmetic, good to about 1e-10: enough to round to float
+
+`short` picks polynomials for float32 results computed in double; without it the bound is a few
+ulp of double.
+"""
+
+from __future__ import annotations
+
+from fxad.backend.llvm import coefficients as table
+from fxad.backend.llvm.vector import Vec, bits_of, fma, polynomial
+
+INF = float("inf")
+NAN = float("nan")
+LOG2_E = 1.4426950408889634
+# ln 2 and pi / 2 as sums whose products with small integers are exact, or nearly so, in FMA.
+LN2_F32 = (0.693145751953125, 1.42860682030941723212e-6)
+LN2_F64 = (0.6931471805599453, 2.3190468138462996e-17)
+HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33)
+
+
+def power_of_two(n: Vec, kind: str) -> Vec:
+    """2.0**n for an integer vector n in the range of normal exponents."""
+    bias, mantissa = (127, 23) if kind == "float" else (1023, 52)
+    integer = f"i{bits_of(kind)}"
+    n = n.convert("sext" if bits_of(integer) > bits_of(n.kind) else "trunc", integer)
+    return ((n + bias) << mantissa).floats()
+
+
+def scale(p: Vec, n: Vec) -> Vec:
+    """p * 2**n with one rounding, n an integral float, also where the result is not normal."""
+    code = p.code
+    bits = bits_of(p.kind) * p.width
+    if code.target.isa == "avx512" and bits == 512:
+        suffix, mask = ("ps", "i16") if p.kind == "float" else ("pd", "i8")
+        name = f"llvm.x86.avx512.mask.scalef.{suffix}.512"
+        zero = p.like(0.0)
+        full = code.const(mask, -1)
+        current = code.const("i32", 4)  # round in the current mode
+        return code.call(name, p.kind, p.width, (p, n, zero, full, current))
+    integer = n.convert("fptosi", "i32")
+    half = integer.binary("ashr", 1)
+    return p * power_of_two(half, p.kind) * power_of_two(integer - half, p.kind)
+
+
+def exp_parts(x: Vec, short: bool = False) -> tuple[Vec, Vec, Vec]:
+    """(n, r, q) with x = n ln 2 + r and exp(r) = 1 + r + r*r*q; x must be clamped."""
+    high, low = LN2_F32 if x.kind == "float" else LN2_F64
+    n = (x * LOG2_E).rint()
+    r = fma(n, -low, fma(n, -high, x))
+    wanted = table.EXP_F32 if x.kind == "float" else table.EXP_F64
+    return n, r, polynomial(r, table.EXP_SHORT if short else wanted)
+
+
+def clamp_exponent(x: Vec) -> Vec:
+    """Bound x where exp is 0 or inf anyway, so that inf - inf never comes up; NaN stays."""
+    low, high = (-104.0, 89.0) if x.kind == "float" else (-746.0, 710.0)
+    return x.at_least(low).at_most(high)
+
+
+def exp(x: Vec, short: bool = False) -> Vec:
+    n, r, q = exp_parts(clamp_exponent(x), short)
+    return scale(fma(fma(q, r, 1.0), r, 1.0), n)
+
+
+def log_parts(x: Vec) -> tuple[Vec, Vec]:
+    """(e, f) with |x| = 2**e (1 + f), sqrt(1/2) <= 1 + f < sqrt(2); x not 0, inf or NaN."""
+    single = x.kind == "float"
+    mantissa, tiny = (23, 1.1754943508222875e-38) if single else (52, 2.2250738585072014e-308)
+    shift = 25.0 if single else 54.0
+    small = x < tiny
+    x = small.where(x * 2.0**shift, x)
+    start = 0x3F3504F3 if single else 0x3FE6A09E667F3BCD  # the bits of sqrt(1/2)
+    exponent = (x.bits() - start).binary("ashr", mantissa)
+    fraction = (x.bits() - (exponent << mantissa)).floats()
+    e = exponent.convert("sitofp", x.kind) - small.where(x.like(shift), 0.0)
+    return e, fraction - 1.0
+
+
+def log_special(x: Vec, y: Vec, at_zero: float = -INF) -> Vec:
+    """y, but the exact answers where x is 0, inf, negative or NaN."""
+    y = (x < INF).where(y, x)
+    y = x.compare("oge", 0.0).where(y, NAN)
+    return x.equals(0.0).where(y.like(at_zero), y)
+
+
+def log1p_fraction(f: Vec, short: bool) -> tuple[Vec, Vec]:
+    """(f, c) with log(1 + f) = f - c, |f| below 0.42, double."""
+    s = f / (f + 2.0)
+    z = s * s
+    rest = z * polynomial(z, table.LOG_SHORT if short else table.LOG_F64)
+    half = f * f * 0.5
+    return f, half - s * (half + rest)
+
+
+def log_f32(x: Vec) -> Vec:
+    e, f = log_parts(x)
+    square = f * f
+    p = polynomial(f, table.LOG_F32) * (square * f)
+    tail = fma(e, LN2_F32[1], fma(square, -0.5, p))
+    return log_special(x, fma(e, LN2_F32[0], f + tail))
+
+
+def log_f64(x: Vec, short: bool = False) -> Vec:
+    e, f = log_parts(x)
+    f, c = log1p_fraction(f, short)
+    return log_special(x, fma(e, LN2_F64[0], f - fma(e, -LN2_F64[1], c)))
+
+
+def log(x: Vec, short: bool = False) -> Vec:
+    return log_f32(x) if x.kind == "float" else log_f64(x, short)
+
+
+def sin_cos_parts(x: Vec, short: bool) -> tuple[Vec, Vec, Vec]:
+    """(sin r, cos r, i64 whose low bits are n) with x = n pi/2 + r, double, for moderate x."""
+    n = (x * (2.0 / 3.141592653589793)).rint()
+    r = fma(n, -HALF_PI[1], fma(n, -HALF_PI[0], x))
+    if not short:
+        r = fma(n, -HALF_PI[2], r)
+    z = r * r
+    sine = fma(r * z, polynomial(z, table.SIN_SHORT if short else table.SIN_F64), r)
+    even = polynomial(z, table.COS_SHORT if short else table.COS_F64)
+    half = z * 0.5
+    near = 1.0 - half
+    cosine = near + fma(z * z, even, (1.0 - near) - half)
+    # Adding 1.5 * 2**52 leaves n in the low bits of the mantissa.
+    whole = (n + 6755399441055744.0).bits()
+    return sine, cosine, whole
+
+
+def atan_positive(x: Vec, short: bool) -> Vec:
+    """atan of x >= 0 (inf included), double."""
+    big = x > 2.414213562373095
+    middle = x > 0.41421356237309503
+    top = big.where(x.like(-1.0), middle.where(x - 1.0, x))
+    bottom = big.where(x, middle.where(x + 1.0, 1.0))
+    t = top / bottom
+    base = big.where(x.like(HALF_PI[0]), middle.where(x.like(HALF_PI[0] / 2), 0.0))
+    z = t * t
+    p = polynomial(z, table.ATAN_SHORT if short else table.ATAN_F64)
+    return base + fma(t * z, p, t)
