@@ -1,6 +1,7 @@
 """Operations: one record per op, holding everything the system knows about it."""
 
 from fxad.ops import dynamic as dynamic
+from fxad.ops import elementwise as elementwise
 from fxad.ops import gather as gather
 from fxad.ops import indexing as indexing
 from fxad.ops import linalg as linalg
