@@ -1,0 +1,72 @@
+"""fxad: function transformations for arrays, compiled to native code.
+
+    import fxad
+    import fxad.numpy as jnp
+
+    loss = lambda w, x, y: jnp.mean((x @ w - y) ** 2)
+    step = fxad.jit(lambda w, x, y: w - 0.1 * fxad.grad(loss)(w, x, y))
+"""
+
+from fxad import ops as _ops  # noqa: F401 - fills the table of ops
+from fxad.transform import rules as _rules  # noqa: F401 - hands ops the transforms
+
+# isort: split
+from fxad import numpy, tree
+from fxad import tree as tree_util
+from fxad.api.autodiff import grad, jvp, linear_transpose, linearize, value_and_grad, vjp
+from fxad.api.compiled import disable_jit
+from fxad.api.custom import checkpoint, custom_jvp, custom_vjp, stop_gradient
+from fxad.api.derived import (
+    ShapeDtypeStruct,
+    eval_shape,
+    hessian,
+    hvp,
+    jacfwd,
+    jacobian,
+    jacrev,
+    make_ir,
+)
+from fxad.api.jit import jit
+from fxad.api.vectorise import vmap
+from fxad.core.config import config
+from fxad.core.dtypes import enable_x64
+from fxad.trace.array import Array
+
+make_jaxpr = make_ir
+remat = checkpoint
+__version__ = "0.1.0"
+
+__all__ = [
+    "Array",
+    "ShapeDtypeStruct",
+    "checkpoint",
+    "config",
+    "custom_jvp",
+    "custom_vjp",
+    "disable_jit",
+    "enable_x64",
+    "eval_shape",
+    "grad",
+    "hessian",
+    "hvp",
+    "jacfwd",
+    "jacobian",
+    "jacrev",
+    "jit",
+    "jvp",
+
+    "linear_transpose",
+    "linearize",
+    "make_ir",
+    "make_jaxpr",
+
+    "numpy",
+
+    "remat",
+    "stop_gradient",
+    "tree",
+    "tree_util",
+    "value_and_grad",
+    "vjp",
+    "vmap",
+]

@@ -1,6 +1,6 @@
 """Conversion, promotion and broadcasting: what every function of `fxad.numpy` starts with.
 
-    x, y = promoted("add", a, b)      # one dtype, one shape; numbers stay numbers
+x, y = promoted("add", a, b)      # one dtype, one shape; numbers stay numbers
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ from fxad.trace.tracer import type_of
 
 
 def array(
-    object: Any, dtype: Any = None, copy: bool | None = True, order: str | None = None, ndmin: int = 0
+    object: Any,
+    dtype: Any = None,
+    copy: bool | None = True,
+    order: str | None = None,
+    ndmin: int = 0,
 ) -> Array:
     """An Array of nested sequences, numbers or arrays; `dtype` converts.
 
@@ -37,7 +41,9 @@ def array(
     return value
 
 
-def asarray(a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None) -> Array:
+def asarray(
+    a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None
+) -> Array:
     """Like `array`, without a copy where none is needed."""
     return array(a, dtype, copy=bool(copy))
 

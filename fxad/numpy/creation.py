@@ -84,7 +84,9 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> 
 def iota(dtype: Any, shape: Sequence[int], axis: int) -> Array:
     """Each element's position along `axis`."""
     sizes = shape_tuple(shape, "iota")
-    return OPS["iota"](dtype=np.dtype(dtype), shape=sizes, axis=axis_index(axis, len(sizes), "iota"))
+    return OPS["iota"](
+        dtype=np.dtype(dtype), shape=sizes, axis=axis_index(axis, len(sizes), "iota")
+    )
 
 
 def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) -> Array:
@@ -92,7 +94,10 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) ->
     if stop is None:
         start, stop = 0, start
     step = 1 if step is None else step
-    bounds = [b.item() if isinstance(b, Array | np.generic | np.ndarray) else b for b in (start, stop, step)]
+    bounds = [
+        b.item() if isinstance(b, Array | np.generic | np.ndarray) else b
+        for b in (start, stop, step)
+    ]
     if not all(is_python_scalar(b) for b in bounds):
         raise TypeMismatch(f"arange: bounds must be numbers, got {bounds}")
     start, stop, step = bounds
@@ -102,7 +107,9 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) ->
     wanted = _dtype(dtype, kind if dt.is_inexact(kind) else dt.default_int())
     count = max(0, math.ceil((stop - start) / step))
     (count,) = shape_tuple(count, "arange")
-    positions = OPS["iota"](dtype=wanted if not dt.is_bool(wanted) else dt.int32, shape=(count,), axis=0)
+    positions = OPS["iota"](
+        dtype=wanted if not dt.is_bool(wanted) else dt.int32, shape=(count,), axis=0
+    )
     out = positions if step == 1 else positions * cast_number(step, wanted)
     out = out if start == 0 else out + cast_number(start, wanted)
     return cast(out, wanted)
@@ -127,7 +134,9 @@ def linspace(
     wanted = type_of(low).dtype
     parts = num - 1 if endpoint else num
     shape = (num, *type_of(low).shape)
-    position = OPS["iota"](dtype=dt.real_of(wanted) if dt.is_complex(wanted) else wanted, shape=shape, axis=0)
+    position = OPS["iota"](
+        dtype=dt.real_of(wanted) if dt.is_complex(wanted) else wanted, shape=shape, axis=0
+    )
     position = cast(position, wanted)
     step = (high - low) / max(parts, 1)
     out = low + position * step
@@ -146,7 +155,14 @@ def linspace(
     return (out, step) if retstep else out
 
 
-def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: float = 10.0, dtype: Any = None) -> Array:
+def logspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    base: float = 10.0,
+    dtype: Any = None,
+) -> Array:
     """base ** linspace(start, stop)."""
     out = OPS["exp"](linspace(start, stop, num, endpoint) * math.log(base))
     return out if dtype is None else cast(out, _dtype(dtype, out.dtype))
@@ -196,7 +212,11 @@ def diag(v: Any, k: int = 0) -> Array:
     if value.ndim == 1:
         size = value.shape[0] + abs(k)
         padded = OPS["pad"](
-            value, full_of(0, ArrayType(value.dtype, ())), low=(max(k, 0),), high=(max(-k, 0),), interior=(0,)
+            value,
+            full_of(0, ArrayType(value.dtype, ())),
+            low=(max(k, 0),),
+            high=(max(-k, 0),),
+            interior=(0,),
         )
         mask = eye(size, k=k, dtype=dt.bool_)
         rows = OPS["broadcast"](padded, shape=(size, size), axes=(1,))
@@ -268,5 +288,3 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
 def copy(a: Any) -> Array:
     """The same values in their own memory."""
     return array(a, copy=True)
-
-

@@ -515,7 +515,9 @@ def clip(x: Any = None, min: Any = None, max: Any = None, /, **bounds: Any) -> A
     return out
 
 
-def nan_to_num(x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
+def nan_to_num(
+    x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None
+) -> Array:
     """NaN and infinities replaced by finite numbers."""
     value = value_of(x)
     if not dt.is_float(value.dtype):
@@ -526,7 +528,9 @@ def nan_to_num(x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, 
     return where(equal(value, -math.inf), float(info.min) if neginf is None else neginf, value)
 
 
-def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
+def isclose(
+    a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Array:
     """|a - b| <= atol + rtol |b|, infinities equal to themselves."""
     x, y = promoted("isclose", a, b, inexact=True, numbers=False)
     finite = isfinite(x) & isfinite(y)

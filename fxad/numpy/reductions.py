@@ -62,7 +62,11 @@ def _sum_dtype(dtype: np.dtype, wanted: Any) -> np.dtype:
 
 
 def sum(
-    a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None,
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
     where: Any = None,
 ) -> Array:
     """Sum over axes (all by default)."""
@@ -75,7 +79,11 @@ def sum(
 
 
 def prod(
-    a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None,
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
     where: Any = None,
 ) -> Array:
     """Product over axes."""
@@ -87,7 +95,9 @@ def prod(
     return out if initial is None else out * initial
 
 
-def _extreme(op: str, a: Any, axis: Any, keepdims: bool, initial: Any, mask: Any, pick: Any) -> Array:
+def _extreme(
+    op: str, a: Any, axis: Any, keepdims: bool, initial: Any, mask: Any, pick: Any
+) -> Array:
     name = "max" if op == "max_reduce" else "min"
     value = value_of(a, name)
     axes = axes_tuple(axis, value.ndim, name)
@@ -105,13 +115,17 @@ def _extreme(op: str, a: Any, axis: Any, keepdims: bool, initial: Any, mask: Any
     return out if initial is None else pick(out, initial)
 
 
-def max(a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
+def max(
+    a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Array:
     """Largest element; NaN wins. At ties the gradient is split evenly."""
     from_pair = lambda x, y: OPS["max"](*promoted("max", x, y))  # noqa: E731
     return _extreme("max_reduce", a, axis, keepdims, initial, where, from_pair)
 
 
-def min(a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
+def min(
+    a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Array:
     """Smallest element; NaN wins. At ties the gradient is split evenly."""
     from_pair = lambda x, y: OPS["min"](*promoted("min", x, y))  # noqa: E731
     return _extreme("min_reduce", a, axis, keepdims, initial, where, from_pair)
@@ -153,7 +167,9 @@ def _count(type_: ArrayType, axes: tuple[int, ...]) -> int:
     return math.prod(type_.shape[i] for i in axes)
 
 
-def mean(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
+def mean(
+    a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, where: Any = None
+) -> Array:
     """Arithmetic mean; integers give floats, half-width floats accumulate in float32."""
     (value,) = promoted("mean", a, inexact=True, numbers=False)
     if dtype is not None:
@@ -168,7 +184,9 @@ def mean(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, *,
     return cast(sum(wide, axes, keepdims=keepdims, where=where) / cast(number, wide.dtype), own)
 
 
-def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
+def average(
+    a: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False
+) -> Any:
     """Weighted mean."""
     if weights is None:
         out = mean(a, axis, keepdims=keepdims)
@@ -188,8 +206,14 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
 
 
 def var(
-    a: Any, axis: Any = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, *,
-    where: Any = None, correction: float | None = None,
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+    correction: float | None = None,
 ) -> Array:
     """Variance; the divisor is the count minus ddof."""
     (value,) = promoted("var", a, inexact=True, numbers=False)
@@ -212,8 +236,14 @@ def var(
 
 
 def std(
-    a: Any, axis: Any = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, *,
-    where: Any = None, correction: float | None = None,
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+    correction: float | None = None,
 ) -> Array:
     """Standard deviation; its gradient at 0 is 0."""
     return _safe_sqrt(var(a, axis, dtype, ddof, keepdims, where=where, correction=correction))
@@ -301,7 +331,9 @@ def cumprod(a: Any, axis: Any = None, dtype: Any = None) -> Array:
     return _cumulative("cumprod", a, axis, dtype)
 
 
-def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
+def cumulative_sum(
+    x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Array:
     """Running sum (array API)."""
     out = cumsum(x, axis, dtype)
     if not include_initial:
@@ -311,7 +343,9 @@ def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, inc
     return OPS["concatenate"](full_of(0, out.type.with_shape(shape)), out, axis=at)
 
 
-def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False) -> Any:
+def logsumexp(
+    a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False
+) -> Any:
     """log(sum(exp(a))) without overflow; b scales the terms. All -inf gives -inf, gradient 0."""
     (value,) = promoted("logsumexp", a, inexact=True, numbers=False)
     axes = axes_tuple(axis, value.ndim, "logsumexp")
@@ -341,10 +375,12 @@ def diff(a: Any, n: int = 1, axis: int = -1) -> Array:
     at = axis_index(axis, value.ndim, "diff")
     for _ in range(n):
         length = value.shape[at]
-        upper, lower = slice_axis(value, at, 1, length), slice_axis(value, at, 0, length - 1 if length else 0)
+        upper, lower = (
+            slice_axis(value, at, 1, length),
+            slice_axis(value, at, 0, length - 1 if length else 0),
+        )
         value = upper != lower if value.dtype == dt.bool_ else upper - lower
     return value
-
 
 
 def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Array:
@@ -359,7 +395,9 @@ def median(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
     return quantile(a, 0.5, axis, keepdims=keepdims)
 
 
-def quantile(a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False) -> Array:
+def quantile(
+    a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False
+) -> Array:
     """Quantile by linear interpolation; q is a number or a vector in [0, 1]."""
     if method not in ("linear", "lower", "higher", "nearest", "midpoint"):
         raise ValueError(f"quantile: unknown method {method!r}")
@@ -375,11 +413,23 @@ def quantile(a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims:
     position = cast(value_of(q), value.dtype) * (count - 1)
     low, high = OPS["floor"](position), OPS["ceil"](position)
     share = position - low
-    share = {"linear": share, "lower": share * 0, "higher": high - low, "midpoint": (high - low) * 0.5,
-             "nearest": OPS["round"](share)}[method]
+    share = {
+        "linear": share,
+        "lower": share * 0,
+        "higher": high - low,
+        "midpoint": (high - low) * 0.5,
+        "nearest": OPS["round"](share),
+    }[method]
     below, above = (ordered[..., cast(p, dt.int32)] for p in (low, high))
     out = below * (1 - share) + above * share
-    out = where(spread_to(isnan(ordered[..., -1:]) if out.ndim == ordered.ndim else isnan(ordered[..., -1]), out.shape), math.nan, out)
+    out = where(
+        spread_to(
+            isnan(ordered[..., -1:]) if out.ndim == ordered.ndim else isnan(ordered[..., -1]),
+            out.shape,
+        ),
+        math.nan,
+        out,
+    )
     if type_of(position).ndim:
         out = moveaxis(out, -1, 0)
     if keepdims:
@@ -388,6 +438,8 @@ def quantile(a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims:
     return out
 
 
-def percentile(a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False) -> Array:
+def percentile(
+    a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False
+) -> Array:
     """Quantile with q in percent."""
     return quantile(a, value_of(q) / 100, axis, method, keepdims)

@@ -156,7 +156,9 @@ def squeeze(a: Any, axis: Any = None) -> Array:
     at = axes_tuple(axis, value.ndim, "squeeze")
     for i in at:
         if value.shape[i] != 1:
-            raise ShapeError(f"squeeze: axis {i} of {value.type} has length {value.shape[i]}, not 1")
+            raise ShapeError(
+                f"squeeze: axis {i} of {value.type} has length {value.shape[i]}, not 1"
+            )
     return reshape(value, tuple(s for i, s in enumerate(value.shape) if i not in at))
 
 
@@ -189,7 +191,9 @@ def atleast_1d(*arys: Any) -> Any:
 
 def atleast_2d(*arys: Any) -> Any:
     """Arrays with at least two axes."""
-    out = [v if v.ndim >= 2 else reshape(v, (1,) * (2 - v.ndim) + v.shape) for v in map(value_of, arys)]
+    out = [
+        v if v.ndim >= 2 else reshape(v, (1,) * (2 - v.ndim) + v.shape) for v in map(value_of, arys)
+    ]
     return out[0] if len(out) == 1 else out
 
 
@@ -214,7 +218,10 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, dtype: Any = None) 
     at = axis_index(axis, first.ndim, "concatenate")
     for value in values:
         own = type_of(value).shape
-        if len(own) != first.ndim or own[:at] + own[at + 1 :] != first.shape[:at] + first.shape[at + 1 :]:
+        if (
+            len(own) != first.ndim
+            or own[:at] + own[at + 1 :] != first.shape[:at] + first.shape[at + 1 :]
+        ):
             seen = ", ".join(str(type_of(v)) for v in values)
             raise ShapeError(f"concatenate: shapes must agree except along axis {at}: {seen}")
     return values[0] if len(values) == 1 else OPS["concatenate"](*values, axis=at)
@@ -388,7 +395,9 @@ def tile(A: Any, reps: Any) -> Array:
     return reshape(value, tuple(c * s for c, s in zip(counts, sizes, strict=True)))
 
 
-def repeat(a: Any, repeats: Any, axis: int | None = None, total_repeat_length: int | None = None) -> Array:
+def repeat(
+    a: Any, repeats: Any, axis: int | None = None, total_repeat_length: int | None = None
+) -> Array:
     """Each element repeated; counts must be concrete numbers."""
     value = value_of(a)
     if axis is None:
@@ -398,7 +407,9 @@ def repeat(a: Any, repeats: Any, axis: int | None = None, total_repeat_length: i
         shape = (*value.shape[: at + 1], int(repeats), *value.shape[at + 1 :])
         axes = tuple(i if i <= at else i + 1 for i in range(value.ndim))
         spread = OPS["broadcast"](value, shape=shape, axes=axes)
-        return reshape(spread, (*value.shape[:at], value.shape[at] * int(repeats), *value.shape[at + 1 :]))
+        return reshape(
+            spread, (*value.shape[:at], value.shape[at] * int(repeats), *value.shape[at + 1 :])
+        )
     counts = np.asarray(repeats)
     index = np.repeat(np.arange(value.shape[at]), counts)
     if total_repeat_length is not None:
@@ -426,7 +437,11 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", constant_values: Any
 
 
 def _pad_constant(value: Array, widths: np.ndarray, constants: Any) -> Array:
-    fills = np.broadcast_to(np.asarray(constants), (value.ndim, 2)) if not isinstance(constants, Array) else None
+    fills = (
+        np.broadcast_to(np.asarray(constants), (value.ndim, 2))
+        if not isinstance(constants, Array)
+        else None
+    )
     if fills is not None and (fills == fills.flat[0]).all() if value.ndim else False:
         constants = fills.flat[0].item()
         fills = None

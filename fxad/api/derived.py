@@ -1,0 +1,239 @@
+"""What composes from the basic transformations: Jacobians, Hessians, shapes and printed programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fxad.api.autodiff import jvp, vjp
+from fxad.api.flat import FlatFunction, flatten_args, name_of
+from fxad.api.vectorise import vmap
+from fxad.core import dtypes as dt
+from fxad.core import pytree
+from fxad.core.errors import TypeMismatch
+from fxad.core.types import ArrayType
+from fxad.ir.program import OPS, Program
+from fxad.ir.text import show
+from fxad.trace.array import Array, Concrete
+from fxad.trace.convert import is_array_like, shaped
+from fxad.trace.tracer import stage
+
+
+class ShapeDtypeStruct:
+    """The shape and dtype of an array that need not exist."""
+
+    __slots__ = ("dtype", "shape")
+
+    def __init__(self, shape: Sequence[int], dtype: Any) -> None:
+        self.shape = tuple(shape)
+        self.dtype = dt.canonicalize(dtype, explicit=True)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return ArrayType(self.dtype, self.shape).size
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ShapeDtypeStruct)
+            and (self.shape, self.dtype) == (other.shape, other.dtype)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.dtype))
+
+    def __repr__(self) -> str:
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name})"
+
+
+def _trace(function: Callable[..., Any], args: tuple, kwargs: dict[str, Any]):
+    """(program, FlatFunction) of a function for example arguments."""
+    leaves, tree = pytree.flatten((args, kwargs))
+    for leaf in leaves:
+        if not (is_array_like(leaf) or hasattr(leaf, "shape")):
+            raise TypeMismatch(f"expected arrays or shape structs, got {type(leaf).__name__}")
+    flat = FlatFunction(function, tree)
+    weak = [bool(getattr(v, "weak", False)) or isinstance(v, int | float | complex) for v in leaves]
+    program, _ = stage(flat, [shaped(v) for v in leaves], name_of(function), weak)
+    return program, flat
+
+
+def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The result's shapes and dtypes, as ShapeDtypeStructs; nothing is computed."""
+    program, flat = _trace(function, args, kwargs)
+    assert flat.tree is not None
+    return flat.tree.unflatten([ShapeDtypeStruct(t.shape, t.dtype) for t in program.out_types])
+
+
+class Printed:
+    """A Program with a readable text; `.program` is the object itself."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    @property
+    def eqns(self) -> tuple:
+        return self.program.eqns
+
+    def __str__(self) -> str:
+        return show(self.program)
+
+    __repr__ = __str__
+
+
+def make_ir(function: Callable[..., Any], static_argnums: int | Sequence[int] = ()) -> Callable[..., Printed]:
+    """make_ir(f)(*args) is the Program that tracing f for these arguments gives."""
+    static = {static_argnums} if isinstance(static_argnums, int) else set(static_argnums)
+
+    def wrapped(*args: Any, **kwargs: Any) -> Printed:
+        def call(*dynamic: Any, **named: Any) -> Any:
+            merged = list(dynamic)
+            for number in sorted(static):
+                merged.insert(number, args[number])
+            return function(*merged, **named)
+
+        call.__name__ = name_of(function)
+        dynamic = tuple(a for i, a in enumerate(args) if i not in static)
+        return Printed(_trace(call, dynamic, kwargs)[0])
+
+    return wrapped
+
+
+def _argument(function: Callable[..., Any], args: tuple, number: int, kwargs: dict[str, Any]):
+    def call(value: Any) -> Any:
+        merged = list(args)
+        merged[number] = value
+        return function(*merged, **kwargs)
+
+    return call
+
+
+def _basis(tree: Any) -> tuple[Any, list[ArrayType]]:
+    """A pytree of unit vectors: leaf i has a leading axis over all elements of the tree."""
+    leaves, structure = flatten_args(tree, "jacobian")
+    types = [v.type for v in leaves]
+    total = sum(t.size for t in types)
+    rows, start = [], 0
+    for t in types:
+        position = OPS["iota"](dtype=dt.int32, shape=(total, t.size), axis=0)
+        column = OPS["iota"](dtype=dt.int32, shape=(total, t.size), axis=1)
+        unit = OPS["convert"](OPS["eq"](position, OPS["add"](column, start)), dtype=t.dtype)
+        rows.append(OPS["reshape"](unit, shape=(total, *t.shape)))
+        start += t.size
+    return structure.unflatten(rows), types
+
+
+def jacfwd(
+    function: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """The Jacobian by forward mode, one jvp per input element (vectorised)."""
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if not isinstance(argnums, int):
+            parts = [jacfwd(function, n, has_aux)(*args, **kwargs) for n in argnums]
+            if has_aux:
+                return _zip_trees([p[0] for p in parts]), parts[0][1]
+            return _zip_trees(parts)
+        part = _argument(function, args, argnums, kwargs)
+        x = args[argnums]
+        basis, types = _basis(x)
+        aux: list[Any] = []
+
+        def push(tangent: Any) -> Any:
+            if has_aux:
+                value, derivative, extra = jvp(part, (x,), (tangent,), has_aux=True)
+                aux.append(extra)
+                return derivative
+            return jvp(part, (x,), (tangent,))[1]
+
+        columns = vmap(push, out_axes=-1)(basis)
+        structure = pytree.structure(x)
+        jacobian = pytree.map(lambda c: _split_last(c, types, structure), columns)
+        return (jacobian, part(x)[1]) if has_aux else jacobian
+
+    return wrapped
+
+
+def _zip_trees(parts: list[Any]) -> Any:
+    """One tuple of derivatives per result leaf."""
+    return pytree.map(lambda *leaves: tuple(leaves), *parts, is_leaf=lambda v: isinstance(v, Array))
+
+
+def _split_last(columns: Any, types: list[ArrayType], structure: Any) -> Any:
+    """The last axis cut into one block per input leaf, each with that leaf's shape."""
+    lead, blocks, start = columns.shape[:-1], [], 0
+    for t in types:
+        block = columns[..., start : start + t.size]
+        blocks.append(OPS["reshape"](block, shape=(*lead, *t.shape)))
+        start += t.size
+    return structure.unflatten(blocks)
+
+
+def jacrev(
+    function: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    allow_int: bool = False,
+) -> Callable[..., Any]:
+    """The Jacobian by reverse mode, one vjp per output element (vectorised)."""
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+        def part(*values: Any) -> Any:
+            merged = list(args)
+            for n, value in zip(numbers, values, strict=True):
+                merged[n] = value
+            return function(*merged, **kwargs)
+
+        chosen = [args[n] for n in numbers]
+        if has_aux:
+            out, pullback, aux = vjp(part, *chosen, has_aux=True)
+        else:
+            out, pullback = vjp(part, *chosen)
+        basis, types = _basis(out)
+        rows = vmap(pullback)(basis)
+        rows = rows[0] if isinstance(argnums, int) else rows
+        structure = pytree.structure(out)
+        leaves, inner = pytree.flatten(rows)
+        split = [_split_first(r, types) for r in leaves]
+        per_output = [inner.unflatten([s[i] for s in split]) for i in range(len(types))]
+        jacobian = structure.unflatten(per_output)
+        return (jacobian, aux) if has_aux else jacobian
+
+    return wrapped
+
+
+def _split_first(rows: Any, types: list[ArrayType]) -> list[Any]:
+    blocks, start = [], 0
+    for t in types:
+        block = rows[start : start + t.size]
+        blocks.append(OPS["reshape"](block, shape=(*t.shape, *rows.shape[1:])))
+        start += t.size
+    return blocks
+
+
+jacobian = jacrev
+
+
+def hessian(
+    function: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """Second derivatives: forward over reverse."""
+    return jacfwd(jacrev(function, argnums, has_aux), argnums, has_aux)
+
+
+def hvp(function: Callable[..., Any], primals: tuple, tangents: tuple) -> Any:
+    """Hessian times a vector, without the Hessian: forward over reverse."""
+
+    def gradient(*xs: Any) -> Any:
+        value, pullback = vjp(function, *xs)
+        return pullback(Concrete(np.ones(value.shape, value.dtype)))
+
+    found = jvp(gradient, primals, tangents)[1]
+    return found[0] if len(primals) == 1 else found

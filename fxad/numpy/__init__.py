@@ -1,0 +1,403 @@
+"""`fxad.numpy`: NumPy's functions on arrays and traced values, under NumPy's names.
+
+import fxad.numpy as jnp
+jnp.einsum("ij,jk->ik", a, b)
+"""
+
+import math as _math
+
+import numpy as _np
+
+from fxad.core.dtypes import (
+    bfloat16,
+    bool_,
+    complex64,
+    complex128,
+    finfo,
+    float8_e4m3fn,
+    float8_e5m2,
+    float16,
+    float32,
+    float64,
+    iinfo,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+from fxad.core.dtypes import (
+    is_bool as _is_bool,
+)
+from fxad.core.dtypes import (
+    is_complex as _is_complex,
+)
+from fxad.core.dtypes import (
+    is_float as _is_float,
+)
+from fxad.core.dtypes import (
+    is_integer as _is_integer,
+)
+from fxad.core.dtypes import (
+    is_signed as _is_signed,
+)
+from fxad.core.promotion import promote_types, result_type
+from fxad.numpy import methods as _methods
+from fxad.numpy.core import (
+    array,
+    asarray,
+)
+from fxad.numpy.creation import (
+    arange,
+    copy,
+    diag,
+    diagonal,
+    empty,
+    empty_like,
+    eye,
+    full,
+    full_like,
+    identity,
+    indices,
+    linspace,
+    logspace,
+    meshgrid,
+    ones,
+    ones_like,
+    tri,
+    tril,
+    tril_indices,
+    triu,
+    triu_indices,
+    vander,
+    zeros,
+    zeros_like,
+)
+from fxad.numpy.elementwise import (
+    abs,
+    absolute,
+    acos,
+    acosh,
+    add,
+    angle,
+    arccos,
+    arccosh,
+    arcsin,
+    arcsinh,
+    arctan,
+    arctan2,
+    arctanh,
+    around,
+    asin,
+    asinh,
+    atan,
+    atan2,
+    atanh,
+    bitwise_and,
+    bitwise_count,
+    bitwise_invert,
+    bitwise_left_shift,
+    bitwise_not,
+    bitwise_or,
+    bitwise_right_shift,
+    bitwise_xor,
+    cbrt,
+    ceil,
+    clip,
+    conj,
+    conjugate,
+    copysign,
+    cos,
+    cosh,
+    deg2rad,
+    degrees,
+    divide,
+    divmod,
+    equal,
+    exp,
+    exp2,
+    expm1,
+    fabs,
+    fix,
+    float_power,
+    floor,
+    floor_divide,
+    fmax,
+    fmin,
+    fmod,
+    gcd,
+    greater,
+    greater_equal,
+    heaviside,
+    hypot,
+    imag,
+    invert,
+    isclose,
+    isfinite,
+    isinf,
+    isnan,
+    isneginf,
+    isposinf,
+    lcm,
+    left_shift,
+    less,
+    less_equal,
+    log,
+    log1p,
+    log2,
+    log10,
+    logaddexp,
+    logaddexp2,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    maximum,
+    minimum,
+    mod,
+    multiply,
+    nan_to_num,
+    negative,
+    nextafter,
+    not_equal,
+    positive,
+    pow,
+    power,
+    rad2deg,
+    radians,
+    real,
+    reciprocal,
+    remainder,
+    right_shift,
+    rint,
+    round,
+    rsqrt,
+    sign,
+    signbit,
+    sin,
+    sinc,
+    sinh,
+    sqrt,
+    square,
+    subtract,
+    tan,
+    tanh,
+    true_divide,
+    trunc,
+    where,
+)
+from fxad.numpy.indexing import (
+    argwhere,
+    choose,
+    compress,
+    extract,
+    nonzero,
+    put_along_axis,
+    ravel_multi_index,
+    select,
+    take,
+    take_along_axis,
+    unravel_index,
+)
+from fxad.numpy.linear import (
+    convolve,
+    correlate,
+    cross,
+    dot,
+    einsum,
+    inner,
+    kron,
+    matmul,
+    outer,
+    tensordot,
+    trace,
+    vdot,
+    vecdot,
+)
+from fxad.numpy.reductions import (
+    all,
+    amax,
+    amin,
+    any,
+    argmax,
+    argmin,
+    average,
+    count_nonzero,
+    cumprod,
+    cumsum,
+    cumulative_sum,
+    diff,
+    logsumexp,
+    max,
+    mean,
+    median,
+    min,
+    nanmax,
+    nanmean,
+    nanmin,
+    nanprod,
+    nansum,
+    percentile,
+    prod,
+    ptp,
+    quantile,
+    std,
+    sum,
+    trapezoid,
+    var,
+)
+from fxad.numpy.shaping import (
+    append,
+    array_split,
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    broadcast_arrays,
+    broadcast_shapes,
+    broadcast_to,
+    column_stack,
+    concat,
+    concatenate,
+    delete,
+    dstack,
+    expand_dims,
+    flip,
+    fliplr,
+    flipud,
+    hsplit,
+    hstack,
+    insert,
+    matrix_transpose,
+    moveaxis,
+    ndim,
+    pad,
+    permute_dims,
+    ravel,
+    repeat,
+    reshape,
+    resize,
+    roll,
+    rollaxis,
+    rot90,
+    shape,
+    size,
+    split,
+    squeeze,
+    stack,
+    swapaxes,
+    tile,
+    transpose,
+    unstack,
+    vsplit,
+    vstack,
+)
+from fxad.numpy.sorting import (
+    argpartition,
+    argsort,
+    bincount,
+    digitize,
+    flatnonzero,
+    histogram,
+    histogram_bin_edges,
+    interp,
+    isin,
+    lexsort,
+    partition,
+    searchsorted,
+    sort,
+    union1d,
+    unique,
+)
+from fxad.trace.array import Array as ndarray
+
+pi, e, inf, nan, newaxis = _math.pi, _math.e, _math.inf, _math.nan, None
+euler_gamma = float(_np.euler_gamma)
+dtype = _np.dtype
+float_, int_, complex_ = float32, int32, complex64
+integer, floating, inexact, signedinteger = (
+    _np.integer,
+    _np.floating,
+    _np.inexact,
+    _np.signedinteger,
+)
+unsignedinteger, number, generic, complexfloating = (
+    _np.unsignedinteger,
+    _np.number,
+    _np.generic,
+    _np.complexfloating,
+)
+bool = bool_
+
+
+def issubdtype(arg1: object, arg2: object) -> _np.bool_:
+    """NumPy's `issubdtype`, for which bfloat16 and 8-bit floats are floating."""
+    first = _np.dtype(arg1) if not isinstance(arg1, _np.dtype) else arg1
+    if _is_float(first) and arg2 in (floating, inexact, number, generic):
+        return True
+    return _np.issubdtype(first, arg2)
+
+
+def isdtype(dtype: object, kind: object) -> object:
+    """Whether a dtype is of a kind (array API): a dtype, a name such as "real floating", a tuple."""
+    if isinstance(kind, tuple):
+        return any_of(isdtype(dtype, k) for k in kind)
+    own = _np.dtype(dtype)
+    tests = {
+        "bool": _is_bool,
+        "signed integer": _is_signed,
+        "unsigned integer": lambda d: _is_integer(d) and not _is_signed(d),
+        "integral": _is_integer,
+        "real floating": _is_float,
+        "complex floating": _is_complex,
+        "numeric": lambda d: not _is_bool(d),
+    }
+    return tests[kind](own) if isinstance(kind, str) else own == _np.dtype(kind)
+
+
+def any_of(values: object) -> object:
+    """Whether one of the values is true."""
+    for value in values:
+        if value:
+            return True
+    return False
+
+
+def iscomplexobj(x: object) -> object:
+    """Whether the dtype is complex."""
+    return _is_complex(asarray(x).dtype)
+
+
+def isrealobj(x: object) -> object:
+    """Whether the dtype is not complex."""
+    return not _is_complex(asarray(x).dtype)
+
+
+def isscalar(x: object) -> object:
+    """A Python number or a 0-d array."""
+    return getattr(x, "ndim", 0 if isinstance(x, int | float | complex) else 1) == 0
+
+
+def astype(x: object, dtype: object, /, *, copy: object = True) -> ndarray:
+    """Converted to a dtype."""
+    return asarray(x).astype(dtype)
+
+
+def array_equal(a1: object, a2: object, equal_nan: object = False) -> ndarray:
+    """Same shape and elements."""
+    x, y = asarray(a1), asarray(a2)
+    if x.shape != y.shape:
+        return asarray(False)
+    same = equal(x, y)
+    if equal_nan:
+        same = logical_or(same, logical_and(isnan(x), isnan(y)))
+    return all(same)
+
+
+def allclose(
+    a: object, b: object, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: object = False
+) -> ndarray:
+    """Whether all elements are close."""
+    return all(isclose(a, b, rtol, atol, equal_nan))

@@ -1,0 +1,350 @@
+"""Products: matmul, dot, tensordot, einsum, inner, outer, kron, cross, convolve."""
+
+from __future__ import annotations
+
+import builtins
+import string
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.ir.program import OPS
+from fxad.numpy.core import axis_index, cast, promoted, result_shape, spread_to, value_of
+from fxad.numpy.shaping import moveaxis, reshape, transpose
+from fxad.trace.array import Array
+from fxad.trace.tracer import type_of
+
+
+def product(a: Any, b: Any, contract: tuple, batch: tuple = ((), ()), wide: Any = None) -> Array:
+    """`dot` with the result dtype that promotion gives (or `preferred_element_type`)."""
+    dtype = type_of(a).dtype
+    if dt.is_bool(dtype):
+        out = OPS["dot"](
+            cast(a, dt.int32), cast(b, dt.int32), contract=contract, batch=batch, dtype=dt.int32
+        )
+        return OPS["ne"](out, 0)
+    wanted = dtype if wide is None else dt.canonicalize(wide, explicit=True)
+    return OPS["dot"](a, b, contract=contract, batch=batch, dtype=wanted)
+
+
+def matmul(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+    """Matrix product over the last two axes; leading axes broadcast, vectors are rows or columns."""
+    x, y = promoted("matmul", a, b, numbers=False, broadcast=False)
+    nx, ny = type_of(x).ndim, type_of(y).ndim
+    if nx == 0 or ny == 0:
+        raise ShapeError("matmul: operands must have at least one axis; use multiply for scalars")
+    left, right = type_of(x).shape, type_of(y).shape
+    if left[-1] != right[-2 if ny > 1 else 0]:
+        raise ShapeError(
+            f"matmul: {type_of(x)} @ {type_of(y)}: the last axis of the first ({left[-1]}) must "
+            f"match axis {max(ny - 2, 0)} of the second ({right[-2 if ny > 1 else 0]})"
+        )
+    if ny <= 2:
+        return product(x, y, ((nx - 1,), (builtins.max(ny - 2, 0),)), wide=preferred_element_type)
+    if nx == 1:
+        out = product(y, x, ((ny - 2,), (0,)), wide=preferred_element_type)
+        return out
+    lead = result_shape("matmul", [left[:-2], right[:-2]])
+    if left[:-2] == right[:-2]:
+        axes = tuple(range(len(lead)))
+        return product(x, y, ((nx - 1,), (ny - 2,)), (axes, axes), preferred_element_type)
+    x = spread_to(x, (*lead, *left[-2:]))
+    y = spread_to(y, (*lead, *right[-2:]))
+    rank, axes = len(lead), tuple(range(len(lead)))
+    return product(x, y, ((rank + 1,), (rank,)), (axes, axes), preferred_element_type)
+
+
+def dot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+    """NumPy's dot: sum over the last axis of a and the second to last of b."""
+    x, y = promoted("dot", a, b, numbers=False, broadcast=False)
+    if not type_of(x).ndim or not type_of(y).ndim:
+        return OPS["mul"](*promoted("dot", x, y))
+    axis = builtins.max(type_of(y).ndim - 2, 0)
+    _check_sizes("dot", x, y, (type_of(x).ndim - 1,), (axis,))
+    return product(x, y, ((type_of(x).ndim - 1,), (axis,)), wide=preferred_element_type)
+
+
+def _check_sizes(name: str, x: Any, y: Any, left: tuple, right: tuple) -> None:
+    for i, j in zip(left, right, strict=True):
+        if type_of(x).shape[i] != type_of(y).shape[j]:
+            raise ShapeError(
+                f"{name}: axis {i} of {type_of(x)} and axis {j} of {type_of(y)} differ in length"
+            )
+
+
+def vdot(a: Any, b: Any) -> Array:
+    """Sum of conj(a) * b over all elements."""
+    x, y = promoted("vdot", a, b, numbers=False, broadcast=False)
+    if dt.is_complex(type_of(x).dtype):
+        x = OPS["conj"](x)
+    x, y = reshape(x, (-1,)), reshape(y, (-1,))
+    _check_sizes("vdot", x, y, (0,), (0,))
+    return product(x, y, ((0,), (0,)))
+
+
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
+    """Sum of conj(x1) * x2 along an axis."""
+    x, y = promoted("vecdot", x1, x2, numbers=False)
+    if dt.is_complex(type_of(x).dtype):
+        x = OPS["conj"](x)
+    x, y = moveaxis(x, axis, -1), moveaxis(y, axis, -1)
+    rank = type_of(x).ndim - 1
+    lead = tuple(range(rank))
+    return product(x, y, ((rank,), (rank,)), (lead, lead))
+
+
+def inner(a: Any, b: Any) -> Array:
+    """Sum over the last axes of both."""
+    x, y = promoted("inner", a, b, numbers=False, broadcast=False)
+    if not type_of(x).ndim or not type_of(y).ndim:
+        return OPS["mul"](*promoted("inner", x, y))
+    left, right = (type_of(x).ndim - 1,), (type_of(y).ndim - 1,)
+    _check_sizes("inner", x, y, left, right)
+    return product(x, y, (left, right))
+
+
+def outer(a: Any, b: Any) -> Array:
+    """Products of all pairs of elements."""
+    x, y = promoted("outer", a, b, numbers=False, broadcast=False)
+    x, y = reshape(x, (-1, 1)), reshape(y, (1, -1))
+    return OPS["mul"](*promoted("outer", x, y))
+
+
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
+    """Sum over pairs of axes: a count of last/first axes, or two lists."""
+    x, y = promoted("tensordot", a, b, numbers=False, broadcast=False)
+    if isinstance(axes, int):
+        left = tuple(range(type_of(x).ndim - axes, type_of(x).ndim))
+        right = tuple(range(axes))
+    else:
+        left, right = (tuple(s) if isinstance(s, tuple | list) else (s,) for s in axes)
+        left = tuple(axis_index(i, type_of(x).ndim, "tensordot") for i in left)
+        right = tuple(axis_index(i, type_of(y).ndim, "tensordot") for i in right)
+    if len(left) != len(right):
+        raise ShapeError(f"tensordot: {len(left)} axes of the first, {len(right)} of the second")
+    _check_sizes("tensordot", x, y, left, right)
+    return product(x, y, (left, right))
+
+
+def kron(a: Any, b: Any) -> Array:
+    """Kronecker product."""
+    x, y = promoted("kron", a, b, numbers=False, broadcast=False)
+    rank = builtins.max(type_of(x).ndim, type_of(y).ndim)
+    left = (1,) * (rank - type_of(x).ndim) + type_of(x).shape
+    right = (1,) * (rank - type_of(y).ndim) + type_of(y).shape
+    x = reshape(x, tuple(s for size in left for s in (size, 1)))
+    y = reshape(y, tuple(s for size in right for s in (1, size)))
+    out = OPS["mul"](*promoted("kron", x, y))
+    return reshape(out, tuple(p * q for p, q in zip(left, right, strict=True)))
+
+
+def cross(
+    a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
+) -> Array:
+    """Cross product of vectors of length 3 (or 2: the third component)."""
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    x, y = promoted("cross", a, b, numbers=False, broadcast=False)
+    x, y = moveaxis(x, axisa, -1), moveaxis(y, axisb, -1)
+    n, m = type_of(x).shape[-1], type_of(y).shape[-1]
+    if n not in (2, 3) or m not in (2, 3):
+        raise ShapeError(f"cross: vectors must have length 2 or 3, not {n} and {m}")
+    x = [x[..., i] for i in range(n)]
+    y = [y[..., i] for i in range(m)]
+    if n == 2 and m == 2:
+        return x[0] * y[1] - x[1] * y[0]
+    zero = x[0] * 0
+    x, y = [*x, zero][:3], [*y, zero][:3]
+    parts = [x[1] * y[2] - x[2] * y[1], x[2] * y[0] - x[0] * y[2], x[0] * y[1] - x[1] * y[0]]
+    out = OPS["concatenate"](*[reshape(p, (*p.shape, 1)) for p in parts], axis=parts[0].ndim)
+    return moveaxis(out, -1, axisc)
+
+
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+    """Sum of the diagonal."""
+    value = value_of(a)
+    first, second = (axis_index(i, value.ndim, "trace") for i in (axis1, axis2))
+    rows = OPS["iota"](dtype=dt.int32, shape=value.shape, axis=first)
+    columns = OPS["iota"](dtype=dt.int32, shape=value.shape, axis=second)
+    kept = OPS["select"](OPS["eq"](rows + offset, columns), value, value * 0)
+    return OPS["sum"](kept, axes=tuple(sorted((first, second))))
+
+
+def convolve(a: Any, v: Any, mode: str = "full") -> Array:
+    """Discrete convolution of two vectors."""
+    x, y = promoted("convolve", a, v, numbers=False, broadcast=False)
+    if type_of(x).ndim != 1 or type_of(y).ndim != 1:
+        raise ShapeError("convolve: both arguments must be vectors")
+    if len(x) < len(y):
+        x, y = y, x
+    n, m = len(x), len(y)
+    rows = np.arange(n + m - 1)[:, None] - np.arange(m)[None, :]
+    inside = (rows >= 0) & (rows < n)
+    windows = x[np.clip(rows, 0, n - 1).astype(np.int32)]
+    windows = OPS["select"](value_of(inside), windows, windows * 0)
+    full = product(windows, y, ((1,), (0,)))
+    match mode:
+        case "full":
+            return full
+        case "same":
+            return full[(m - 1) // 2 : (m - 1) // 2 + n]
+        case "valid":
+            return full[m - 1 : n]
+    raise ValueError(f"convolve: mode must be full, same or valid, not {mode!r}")
+
+
+def correlate(a: Any, v: Any, mode: str = "valid") -> Array:
+    """Cross-correlation of two vectors."""
+    second = value_of(v)
+    second = OPS["conj"](second) if dt.is_complex(second.dtype) else second
+    return convolve(a, OPS["reverse"](second, axes=(0,)), mode)
+
+
+# ---------------------------------------------------------------- einsum
+
+
+def einsum(
+    subscripts: Any,
+    /,
+    *operands: Any,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    **hints: Any,
+) -> Array:
+    """Sum of products over named axes: einsum("bqhd,bkhd->bhqk", q, k).
+
+    Takes "..." and the implicit output form. Pairs of operands are contracted in the order that
+    keeps intermediates small (greedily).
+    """
+    if not isinstance(subscripts, str):
+        raise TypeMismatch("einsum: the first argument must be a subscripts string")
+    values = promoted("einsum", *operands, numbers=False, broadcast=False)
+    terms, output = _parse(subscripts, values)
+    parts = [
+        _own_sums(v, t, terms, i, output)
+        for i, (v, t) in enumerate(zip(values, terms, strict=True))
+    ]
+    while len(parts) > 1:
+        i, j = _cheapest(parts, output)
+        others = [p for n, p in enumerate(parts) if n not in (i, j)]
+        keep = set(output).union(*(set(t) for _, t in others))
+        parts = [*others, _contract(parts[i], parts[j], keep, preferred_element_type)]
+    value, term = parts[0]
+    summed = tuple(i for i, c in enumerate(term) if c not in output)
+    if summed:
+        value = OPS["sum"](value, axes=summed)
+        term = "".join(c for c in term if c in output)
+    out = transpose(value, [term.index(c) for c in output])
+    if preferred_element_type is not None:
+        out = cast(out, dt.canonicalize(preferred_element_type, explicit=True))
+    return out
+
+
+def _parse(subscripts: str, values: list[Any]) -> tuple[list[str], str]:
+    text = subscripts.replace(" ", "")
+    left, arrow, output = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(values):
+        raise ShapeError(f"einsum: {subscripts!r} names {len(terms)} operands, got {len(values)}")
+    spare = [c for c in string.ascii_letters if c not in text]
+    widths = [
+        type_of(v).ndim - len(t.replace("...", ""))
+        for t, v in zip(terms, values, strict=True)
+        if "..." in t
+    ]
+    dots = "".join(spare[: builtins.max(widths, default=0)])
+    full = []
+    for term, value in zip(terms, values, strict=True):
+        if "..." in term:
+            width = type_of(value).ndim - len(term.replace("...", ""))
+            term = term.replace("...", dots[len(dots) - width :])
+        if len(term) != type_of(value).ndim:
+            raise ShapeError(
+                f"einsum: {subscripts!r}: term {term!r} has {len(term)} axes, its operand is "
+                f"{type_of(value)}"
+            )
+        full.append(term)
+    if arrow:
+        output = output.replace("...", dots)
+    else:
+        once = [c for c in sorted(set("".join(full)) - set(dots)) if "".join(full).count(c) == 1]
+        output = dots + "".join(once)
+    _check_terms(subscripts, full, output, values)
+    return full, output
+
+
+def _check_terms(subscripts: str, terms: list[str], output: str, values: list[Any]) -> None:
+    sizes: dict[str, int] = {}
+    for term, value in zip(terms, values, strict=True):
+        for name, size in zip(term, type_of(value).shape, strict=True):
+            if sizes.setdefault(name, size) not in (size, 1) and size != 1:
+                raise ShapeError(
+                    f"einsum: {subscripts!r}: axis {name!r} has lengths {sizes[name]} and {size}"
+                )
+            sizes[name] = builtins.max(sizes[name], size)
+    for name in output:
+        if name not in sizes or output.count(name) > 1:
+            raise ShapeError(f"einsum: {subscripts!r}: bad output axis {name!r}")
+
+
+def _own_sums(value: Any, term: str, terms: list[str], number: int, output: str) -> tuple[Any, str]:
+    """Diagonals of repeated names, and sums over names nobody else has."""
+    for name in sorted(set(term)):
+        while term.count(name) > 1:
+            first = term.index(name)
+            second = term.index(name, first + 1)
+            value = _diagonal(value, first, second)
+            term = "".join(c for i, c in enumerate(term) if i != second)
+    others = set(output).union(*(set(t) for i, t in enumerate(terms) if i != number))
+    alone = tuple(i for i, c in enumerate(term) if c not in others)
+    if alone:
+        value = OPS["sum"](value, axes=alone)
+        term = "".join(c for i, c in enumerate(term) if i not in alone)
+    return value, term
+
+
+def _diagonal(value: Any, first: int, second: int) -> Any:
+    shape = type_of(value).shape
+    rows = OPS["iota"](dtype=dt.int32, shape=shape, axis=first)
+    columns = OPS["iota"](dtype=dt.int32, shape=shape, axis=second)
+    kept = OPS["select"](OPS["eq"](rows, columns), value, value * 0)
+    return OPS["sum"](kept, axes=(second,))
+
+
+def _cheapest(parts: list[tuple[Any, str]], output: str) -> tuple[int, int]:
+    if len(parts) == 2:
+        return 0, 1
+    best, choice = None, (0, 1)
+    for i in range(len(parts)):
+        for j in range(i + 1, len(parts)):
+            names: dict[str, int] = {}
+            for value, term in (parts[i], parts[j]):
+                names.update(zip(term, type_of(value).shape, strict=True))
+            keep = set(output).union(*(set(t) for n, (_, t) in enumerate(parts) if n not in (i, j)))
+            size = 1
+            for name, length in names.items():
+                size *= length if name in keep else 1
+            if best is None or size < best:
+                best, choice = size, (i, j)
+    return choice
+
+
+def _contract(left: tuple[Any, str], right: tuple[Any, str], keep: set[str], wide: Any):
+    (x, s), (y, t) = left, right
+    shared = [c for c in s if c in t]
+    batch = [c for c in shared if c in keep]
+    summed = [c for c in shared if c not in keep]
+    # Axes of length 1 in one operand broadcast against the other.
+    sizes = {}
+    for value, term in ((x, s), (y, t)):
+        for name, size in zip(term, type_of(value).shape, strict=True):
+            sizes[name] = builtins.max(sizes.get(name, 1), size)
+    x = spread_to(x, tuple(sizes[c] for c in s))
+    y = spread_to(y, tuple(sizes[c] for c in t))
+    contract = tuple(s.index(c) for c in summed), tuple(t.index(c) for c in summed)
+    axes = tuple(s.index(c) for c in batch), tuple(t.index(c) for c in batch)
+    out = product(x, y, contract, axes, wide)
+    free = [c for c in s if c not in shared] + [c for c in t if c not in shared]
+    return out, "".join([*batch, *free])

@@ -1,0 +1,161 @@
+"""Operators and methods of Array, installed once; concrete arrays and tracers share them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fxad.core import dtypes as dt
+from fxad.numpy import elementwise as e
+from fxad.numpy import indexing, linear, reductions, shaping, sorting
+from fxad.numpy.core import cast
+from fxad.trace.array import Array
+from fxad.trace.convert import is_array_like
+
+_BINARY: dict[str, Callable[..., Any]] = {
+    "add": e.add,
+    "sub": e.subtract,
+    "mul": e.multiply,
+    "truediv": e.divide,
+    "floordiv": e.floor_divide,
+    "mod": e.remainder,
+    "divmod": e.divmod,
+    "pow": e.power,
+    "matmul": linear.matmul,
+    "and": e.bitwise_and,
+    "or": e.bitwise_or,
+    "xor": e.bitwise_xor,
+    "lshift": e.left_shift,
+    "rshift": e.right_shift,
+}
+_COMPARE: dict[str, Callable[..., Any]] = {
+    "eq": e.equal,
+    "ne": e.not_equal,
+    "lt": e.less,
+    "le": e.less_equal,
+    "gt": e.greater,
+    "ge": e.greater_equal,
+}
+
+
+def _operator(function: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: Array, other: Any) -> Any:
+        return function(self, other) if is_array_like(other) else NotImplemented
+
+    return method
+
+
+def _reflected(function: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: Array, other: Any) -> Any:
+        return function(other, self) if is_array_like(other) else NotImplemented
+
+    return method
+
+
+def _flatten_shape(args: tuple) -> Any:
+    return args[0] if len(args) == 1 else args
+
+
+def reshape(self: Array, *shape: Any, order: str = "C") -> Array:
+    """The elements under another shape; one size may be -1."""
+    return shaping.reshape(self, _flatten_shape(shape), order=order)
+
+
+def transpose(self: Array, *axes: Any) -> Array:
+    """Axes permuted (reversed by default)."""
+    order = None if not axes or axes == (None,) else _flatten_shape(axes)
+    return shaping.transpose(self, order)
+
+
+def astype(self: Array, dtype: Any, copy: bool = False) -> Array:
+    """Converted to a dtype."""
+    return cast(self, dt.canonicalize(dtype, explicit=True))
+
+
+def view(self: Array, dtype: Any) -> Array:
+    """The same bits read as another dtype of the same width."""
+    return e.OPS["bitcast"](self, dtype=dt.canonicalize(dtype, explicit=True))
+
+
+def _iterate(self: Array) -> Iterator[Array]:
+    if not self.shape:
+        raise TypeError("iteration over a 0-d array")
+    return (self[i] for i in range(self.shape[0]))
+
+
+def _contains(self: Array, item: Any) -> bool:
+    return bool(reductions.any(self == item))
+
+
+def _hash(self: Array) -> int:
+    raise TypeError(
+        "arrays are not hashable: they compare element by element; pass it as an ordinary "
+        "argument instead of a static one"
+    )
+
+
+def round_(self: Array, decimals: int = 0) -> Array:
+    """Rounded half to even."""
+    return e.round(self, decimals)
+
+
+def copy(self: Array) -> Array:
+    """The same values."""
+    return e.OPS["copy"](self)
+
+
+def install() -> None:
+    """Give Array its operators and methods."""
+    for name, function in _BINARY.items():
+        setattr(Array, f"__{name}__", _operator(function))
+        setattr(Array, f"__r{name}__", _reflected(function))
+    for name, function in _COMPARE.items():
+        setattr(Array, f"__{name}__", _operator(function))
+    unary = {"neg": e.negative, "pos": e.positive, "abs": e.abs, "invert": e.bitwise_not}
+    for name, function in unary.items():
+        setattr(Array, f"__{name}__", function)
+    methods: dict[str, Any] = {
+        "__getitem__": indexing.getitem,
+        "__iter__": _iterate,
+        "__contains__": _contains,
+        "__hash__": _hash,
+        "__round__": round_,
+        "reshape": reshape,
+        "transpose": transpose,
+        "astype": astype,
+        "view": view,
+        "round": round_,
+        "copy": copy,
+        "flatten": shaping.ravel,
+        "ravel": shaping.ravel,
+        "squeeze": shaping.squeeze,
+        "swapaxes": shaping.swapaxes,
+        "repeat": shaping.repeat,
+        "conj": e.conj,
+        "conjugate": e.conj,
+        "clip": e.clip,
+        "dot": linear.dot,
+        "trace": linear.trace,
+        "take": indexing.take,
+        "nonzero": indexing.nonzero,
+        "sort": sorting.sort,
+        "argsort": sorting.argsort,
+        "searchsorted": sorting.searchsorted,
+    }
+    for name in "sum prod mean var std max min ptp any all argmax argmin cumsum cumprod".split():
+        methods[name] = getattr(reductions, name)
+    for name, function in methods.items():
+        setattr(Array, name, function)
+    properties: dict[str, Callable[[Array], Any]] = {
+        "T": shaping.transpose,
+        "mT": shaping.matrix_transpose,
+        "real": e.real,
+        "imag": e.imag,
+        "at": indexing.At,
+        "flat": shaping.ravel,
+    }
+    for name, function in properties.items():
+        setattr(Array, name, property(function, doc=function.__doc__))
+
+
+install()

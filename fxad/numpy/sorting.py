@@ -1,0 +1,179 @@
+"""Sorting, searching and sets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import ConcretizationError, TypeMismatch
+from fxad.ir.program import OPS
+from fxad.numpy.core import axis_index, cast, promoted, value_of
+from fxad.numpy.elementwise import isnan, where
+from fxad.numpy.indexing import setitem
+from fxad.numpy.shaping import concatenate, flip, reshape
+from fxad.trace.array import Array, Concrete
+from fxad.trace.tracer import Tracer
+
+
+def sort(a: Any, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Array:
+    """Ascending order along an axis, NaN last."""
+    value = value_of(a, "sort")
+    if axis is None:
+        value, axis = reshape(value, (-1,)), 0
+    at = axis_index(axis, value.ndim, "sort")
+    (out,) = OPS["sort"](value, axis=at, keys=1)
+    return flip(out, at) if descending else out
+
+
+def argsort(
+    a: Any, axis: int | None = -1, *, descending: bool = False, stable: bool = True
+) -> Array:
+    """Positions that sort along an axis; equal elements keep their order."""
+    value = value_of(a, "argsort")
+    if axis is None:
+        value, axis = reshape(value, (-1,)), 0
+    at = axis_index(axis, value.ndim, "argsort")
+    positions = OPS["iota"](dtype=dt.default_int(), shape=value.shape, axis=at)
+    if descending:
+        flipped = OPS["sort"](flip(value, at), flip(positions, at), axis=at, keys=1)
+        return flip(flipped[1], at)
+    return OPS["sort"](value, positions, axis=at, keys=1)[1]
+
+
+def lexsort(keys: Any, axis: int = -1) -> Array:
+    """Positions that sort by the last key, then the one before, ..."""
+    values = [value_of(k) for k in reversed(list(keys))]
+    at = axis_index(axis, values[0].ndim, "lexsort")
+    positions = OPS["iota"](dtype=dt.default_int(), shape=values[0].shape, axis=at)
+    return OPS["sort"](*values, positions, axis=at, keys=len(values))[-1]
+
+
+def partition(a: Any, kth: int, axis: int = -1) -> Array:
+    """A sorted array is a partition."""
+    return sort(a, axis)
+
+
+def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
+    """Positions of a partition."""
+    return argsort(a, axis)
+
+
+def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Array:
+    """Where elements of v would go in the sorted vector a."""
+    if side not in ("left", "right"):
+        raise ValueError(f"searchsorted: side must be 'left' or 'right', not {side!r}")
+    table, query = promoted("searchsorted", a, v, numbers=False, broadcast=False)
+    if sorter is not None:
+        table = table[value_of(sorter)]
+    if table.ndim != 1:
+        raise TypeMismatch(f"searchsorted: the sorted array must be a vector, not {table.type}")
+    low = OPS["convert"](query * 0, dtype=dt.int32)
+    high = low + table.shape[0]
+    for _ in range(max(1, table.shape[0].bit_length())):
+        middle = (low + high) // 2
+        here = table[middle] if table.shape[0] else query
+        right = (here < query) if side == "left" else (here <= query)
+        right = right | isnan(query) & ~isnan(here) if dt.is_float(table.dtype) else right
+        go = right & (low < high)
+        low, high = where(go, middle + 1, low), where(go, high, middle)
+    return low
+
+
+def digitize(x: Any, bins: Any, right: bool = False) -> Array:
+    """Which bin each element falls into (bins ascending)."""
+    return searchsorted(bins, x, "left" if right else "right")
+
+
+def bincount(
+    x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None
+) -> Array:
+    """How often each value occurs; traced input needs `length`."""
+    value = value_of(x)
+    if length is None:
+        if isinstance(value, Tracer):
+            raise ConcretizationError(
+                "bincount: the result's length depends on values; give length="
+            )
+        length = max(minlength, int(np.max(np.asarray(value), initial=-1)) + 1)
+    amount = Concrete(np.ones((), np.int32)) if weights is None else value_of(weights)
+    start = OPS["broadcast"](_zero(amount.dtype), shape=(length,), axes=())
+    return setitem(start, value, amount, "add")
+
+
+def _zero(dtype: np.dtype) -> Array:
+    return Concrete(np.zeros((), dtype))
+
+
+def histogram(
+    a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool = False
+):
+    """Counts per bin and the bin edges."""
+    value = reshape(value_of(a), (-1,))
+    edges = histogram_bin_edges(value, bins, range)
+    place = searchsorted(edges, value, "right") - 1
+    last = edges.shape[0] - 2
+    place = where(value == edges[-1], last, place)
+    counts = bincount(
+        where((place < 0) | (place > last), last + 1, place), weights, length=last + 1
+    )
+    if density:
+        counts = counts / (counts.sum() * (edges[1:] - edges[:-1]))
+    return counts, edges
+
+
+def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None) -> Array:
+    """Edges of equal bins over the data's range."""
+    if not isinstance(bins, int):
+        return value_of(bins)
+    value = cast(value_of(a), dt.default_float())
+    low, high = (value.min(), value.max()) if range is None else range
+    steps = Concrete(np.linspace(0, 1, bins + 1, dtype=dt.default_float()))
+    return low + steps * (high - low)
+
+
+def unique(
+    ar: Any,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+) -> Any:
+    """Sorted distinct elements of a concrete array."""
+    data = np.unique(np.asarray(value_of(ar)), return_index, return_inverse, return_counts, axis)
+    if not isinstance(data, tuple):
+        return Concrete(data)
+    return tuple(
+        Concrete(d if d.dtype != np.int64 or i == 0 else d.astype(np.int32))
+        for i, d in enumerate(data)
+    )
+
+
+def flatnonzero(a: Any) -> Array:
+    """Flat positions of non-zero elements of a concrete array."""
+    return Concrete(np.flatnonzero(np.asarray(value_of(a))).astype(np.int32))
+
+
+def isin(element: Any, test_elements: Any, invert: bool = False) -> Array:
+    """Whether each element occurs in the test elements."""
+    x, table = promoted("isin", element, test_elements, numbers=False, broadcast=False)
+    hits = reshape(x, (*x.shape, 1)) == reshape(table, (-1,))
+    out = hits.any(-1)
+    return ~out if invert else out
+
+
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Array:
+    """Piecewise linear interpolation."""
+    x, xp, fp = promoted("interp", x, xp, fp, inexact=True, numbers=False, broadcast=False)
+    at = searchsorted(xp, x, "right").clip(1, xp.shape[0] - 1)
+    x0, x1, y0, y1 = xp[at - 1], xp[at], fp[at - 1], fp[at]
+    gap = where(x1 == x0, 1.0, x1 - x0)
+    out = y0 + (x - x0) / gap * (y1 - y0)
+    out = where(x < xp[0], fp[0] if left is None else left, out)
+    return where(x > xp[-1], fp[-1] if right is None else right, out)
+
+
+def union1d(ar1: Any, ar2: Any) -> Array:
+    """Sorted distinct elements of both."""
+    return unique(concatenate([reshape(value_of(ar1), (-1,)), reshape(value_of(ar2), (-1,))]))
