@@ -1,0 +1,134 @@
+"""Packing: copy a block of an operand into the layout that the micro-kernels read.
+
+    emit_pack_b("@name.pack48", Source(stride_n=1, stride_k=2304, dtype=f32), 48, lanes)
+
+A packed panel of B holds, for every k, its columns side by side, padded with zeros to whole
+vectors. A packed A is a dense copy in the accumulator's dtype.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fxad.backend.llvm.contract_lanes import Lanes
+from fxad.backend.llvm.text import Function
+
+# Transposing more lanes than this in registers spills.
+_MOST_TRANSPOSED = 16
+PARAMS_B = (("ptr", "source"), ("ptr", "panel"), ("i64", "depth"))
+PARAMS_A = (("ptr", "source"), ("ptr", "copy"), ("i64", "rows"))
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An operand in memory: strides in elements along its outer axis (m or n) and along k."""
+
+    outer: int
+    k: int
+    dtype: np.dtype
+
+
+def emit_pack_b(name: str, source: Source, columns: int, lanes: Lanes) -> str:
+    """Internal function packing `depth` steps of k of a panel of `columns` columns."""
+    f = Function(name, "void", PARAMS_B, "internal", "#1")
+    starts = range(0, columns, lanes.width)
+    counts = [min(lanes.width, columns - start) for start in starts]
+    if source.outer == 1:
+        _pack_rows(f, source, counts, lanes)
+    elif source.k == 1 and lanes.width <= _MOST_TRANSPOSED:
+        _pack_transposed(f, source, counts, lanes)
+    else:
+        _pack_elements(f, source, columns, len(counts), lanes, "0")
+    f.ret()
+    return str(f)
+
+
+def _pack_rows(f: Function, source: Source, counts: list[int], lanes: Lanes) -> None:
+    panel = len(counts) * lanes.width * lanes.bytes
+    size = source.dtype.itemsize
+
+    def body(_: str, pointers: list[str]) -> list[str]:
+        at, to = pointers
+        for j, count in enumerate(counts):
+            value = lanes.load(f, f.offset(at, j * lanes.width * size), source.dtype, count)
+            where = f.offset(to, j * lanes.width * lanes.bytes)
+            lanes.store(f, value, where, lanes.width, lanes.width * lanes.bytes)
+        return [f.offset(at, source.k * size), f.offset(to, panel)]
+
+    f.loop(0, "%depth", 1, body, [("ptr", "%source"), ("ptr", "%panel")])
+
+
+def _pack_transposed(f: Function, source: Source, counts: list[int], lanes: Lanes) -> None:
+    """Squares of lanes x lanes through registers, then what is left of K by elements."""
+    width, size = lanes.width, source.dtype.itemsize
+    panel = len(counts) * width * lanes.bytes
+    whole = f.op(f"and i64 %depth, {-width}")
+
+    def body(k: str, _: list[str]) -> None:
+        for j, count in enumerate(counts):
+            at = f.offset("%source", f.add(f.mul(k, size), j * width * source.outer * size))
+            rows = [
+                lanes.load(f, f.offset(at, i * source.outer * size), source.dtype, width)
+                for i in range(count)
+            ]
+            rows += ["zeroinitializer"] * (width - count)
+            to = f.offset("%panel", f.add(f.mul(k, panel), j * width * lanes.bytes))
+            for i, value in enumerate(lanes.transpose(f, rows)):
+                lanes.store(f, value, f.offset(to, i * panel), width, width * lanes.bytes)
+
+    f.loop(0, whole, width, body)
+    columns = (len(counts) - 1) * width + counts[-1]
+    _pack_elements(f, source, columns, len(counts), lanes, whole)
+
+
+def _pack_elements(
+    f: Function, source: Source, columns: int, vectors: int, lanes: Lanes, low: str
+) -> None:
+    """From k = low on, one element at a time."""
+    size = source.dtype.itemsize
+    panel = vectors * lanes.width * lanes.bytes
+
+    def step(k: str, _: list[str]) -> None:
+        at = f.offset("%source", f.mul(k, source.k * size))
+        to = f.offset("%panel", f.mul(k, panel))
+        if columns % lanes.width:
+            last = f.offset(to, (vectors - 1) * lanes.width * lanes.bytes)
+            lanes.store(f, "zeroinitializer", last, lanes.width)
+
+        def column(n: str, _: list[str]) -> None:
+            value = lanes.element(f, f.offset(at, f.mul(n, source.outer * size)), source.dtype)
+            f.line(f"store {lanes.scalar} {value}, ptr {f.offset(to, f.mul(n, lanes.bytes))}")
+
+        f.loop(0, columns, 1, column, at_least_once=True)
+
+    f.loop(low, "%depth", 1, step)
+
+
+def emit_pack_a(name: str, source: Source, depth: int, lanes: Lanes) -> str:
+    """Internal function copying `rows` rows of `depth` elements of k, k contiguous."""
+    f = Function(name, "void", PARAMS_A, "internal", "#1")
+    size = source.dtype.itemsize
+    whole = depth - depth % lanes.width if source.k == 1 else 0
+
+    def row(m: str, _: list[str]) -> None:
+        at = f.offset("%source", f.mul(m, source.outer * size))
+        to = f.offset("%copy", f.mul(m, depth * lanes.bytes))
+
+        def vector(k: str, _: list[str]) -> None:
+            value = lanes.load(f, f.offset(at, f.mul(k, size)), source.dtype, lanes.width)
+            lanes.store(f, value, f.offset(to, f.mul(k, lanes.bytes)), lanes.width)
+
+        def element(k: str, _: list[str]) -> None:
+            value = lanes.element(f, f.offset(at, f.mul(k, source.k * size)), source.dtype)
+            f.line(f"store {lanes.scalar} {value}, ptr {f.offset(to, f.mul(k, lanes.bytes))}")
+
+        if whole:
+            f.loop(0, whole, lanes.width, vector)
+        if depth > whole:
+            f.loop(whole, depth, 1, element)
+
+    f.loop(0, "%rows", 1, row)
+    f.ret()
+    return str(f)

@@ -1,0 +1,271 @@
+"""How a matrix product is cut: register tile, blocks of K, and units of parallel work.
+
+    problem = Problem.of(kernel)              # sizes and strides, lanes along the stored unit axis
+    cut = Cut.of(problem, target)             # f32 256x2304x768 on AVX-512: tiles of 8 x 48
+    cut.units
+
+Nothing here changes a result: each element sums K in the order that `ir.kernel.Contract` fixes,
+whichever tile, unit or thread it falls into.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fxad.backend.llvm.schedule import Target
+from fxad.core.errors import CheckError
+from fxad.ir.kernel import Axis, Buffer, Contract, Index, Kernel, Load, Store, exprs_of, walk
+
+K_BLOCK = 768
+FLOPS_PER_NS = 100.0
+_UNIT_NS = 8_000.0  # below this, handing work to a thread costs more than it brings
+_CHUNK_ROWS = 1024  # rows per unit: a packed panel serves them all, and their A stays in cache
+_PACKED_A_BYTES = 512 * 1024
+
+
+def k_block(size: int) -> int:
+    """Length of the blocks that K is summed in (the last may be shorter)."""
+    if size == 0:
+        return 0
+    blocks = -(-size // K_BLOCK)
+    return -(-(-(-size // blocks)) // 16) * 16
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """An operand or result as a matrix of elements: `base` over the grid, two strides.
+
+    outer: stride along m for the left operand and results, along n for the right operand.
+    inner: stride along k for operands, along n for results.
+    """
+
+    buffer: Buffer
+    base: Index
+    outer: int
+    inner: int
+
+
+def matrix(buffer: Buffer, index: Index, outer: Axis, inner: Axis) -> Matrix | None:
+    """The matrix that `index` walks over outer and inner; None where it is not affine in them."""
+    strides = index.coefficient(outer), index.coefficient(inner)
+    if None in strides:
+        return None
+    base = Index(index.const, tuple((a, c) for a, c in index.terms if a not in (outer, inner)))
+    return Matrix(buffer, base, *strides)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A contract kernel with its rows and columns named so that columns are the lanes.
+
+    `rows` and `columns` are the stage's m and n, or n and m where that makes the first store
+    contiguous along the lanes: products commute, so the bits are the same.
+    """
+
+    kernel: Kernel
+    stage: Contract
+    rows: Axis
+    columns: Axis
+    a: Matrix
+    b: Matrix
+
+    @staticmethod
+    def of(kernel: Kernel) -> Problem:
+        """Raises CheckError where an operand is not affine in the stage's axes."""
+        (stage,) = kernel.body
+        if not isinstance(stage, Contract):
+            raise CheckError(f"{kernel.name}: expected one Contract stage, got {type(stage)}")
+        m, n = stage.m, stage.n
+        left, right = stage.a, stage.b
+        out = stage.stores[0].index
+        if out.coefficient(m) == 1 and out.coefficient(n) != 1:
+            m, n, left, right = n, m, right, left
+        a = matrix(left.buffer, left.index, m, stage.k)
+        b = matrix(right.buffer, right.index, n, stage.k)
+        if a is None or b is None:
+            raise CheckError(f"{kernel.name}: an operand is not affine in its matrix axes")
+        if n.extent == 1:
+            b = replace(b, outer=1)  # the stride of an only column says nothing
+        return Problem(kernel, stage, m, n, a, b)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The accumulator's dtype."""
+        return self.stage.cell.dtype
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        return self.rows.extent, self.columns.extent, self.stage.k.extent
+
+    @property
+    def flops(self) -> float:
+        """Of one batch element."""
+        return 2.0 * math.prod(self.size)
+
+    def plain_result(self) -> Matrix | None:
+        """The first store's matrix if partial sums can live in it: the accumulator's dtype,
+
+        contiguous along the lanes, unguarded, write-only, a place of its own for every element.
+        """
+        store = self.stage.stores[0]
+        found = matrix(store.buffer, store.index, self.rows, self.columns)
+        others = [e.buffer for root in exprs_of(self.stage) for e in walk(root) if type(e) is Load]
+        others += [other.buffer for other in self.stage.stores[1:]]
+        rows, columns, _ = self.size
+        if (
+            found is None
+            or store.guard is not None
+            or store.buffer.dtype != self.dtype
+            or store.buffer in others
+            or (found.inner != 1 and columns > 1)
+            or (abs(found.outer) < columns and rows > 1)
+        ):
+            return None
+        return found
+
+    def is_identity(self, store: Store) -> bool:
+        """Does the store write the accumulated value as it is?"""
+        return getattr(store.value, "cell", None) is self.stage.cell
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Tiles, blocks and units of one problem.
+
+    Rows come in `blocks`: the first `long_blocks` of `height + 1` rows, the others of `height`.
+    Columns come in `panels` of `vectors` registers, then a narrower one of `tail` columns (0:
+    none). A unit is `unit_batch` batch elements x `unit_blocks` row blocks x `unit_panels`
+    panels; units number the panel groups fastest, then the row chunks, then the batch groups.
+    """
+
+    lanes: int
+    vectors: int
+    panels: int
+    tail: int
+    height: int
+    blocks: int
+    long_blocks: int
+    k_size: int
+    unit_batch: int
+    unit_blocks: int
+    unit_panels: int
+    batch: int
+
+    @staticmethod
+    def of(problem: Problem, target: Target, pack_a: bool = False) -> Cut:
+        rows, columns, k = problem.size
+        lanes = target.lanes(problem.dtype)
+        vectors, blocks = _tile(rows, columns, lanes, target.registers)
+        panels, tail = divmod(columns, vectors * lanes)
+        height, long_blocks = divmod(rows, blocks)
+        batch = problem.kernel.points
+        chunk = _CHUNK_ROWS
+        if pack_a:
+            chunk = max(_PACKED_A_BYTES // max(k * problem.dtype.itemsize, 1), height + 1)
+        per_unit = _units(problem.flops, batch, rows, blocks, panels + (tail > 0), chunk, pack_a)
+        return Cut(
+            lanes, vectors, panels, tail, height, blocks, long_blocks, k_block(k), *per_unit, batch
+        )
+
+    @property
+    def width(self) -> int:
+        """Columns of a full panel."""
+        return self.vectors * self.lanes
+
+    @property
+    def tail_vectors(self) -> int:
+        return -(-self.tail // self.lanes)
+
+    @property
+    def all_panels(self) -> int:
+        return self.panels + (self.tail > 0)
+
+    @property
+    def heights(self) -> tuple[int, ...]:
+        """Numbers of rows that blocks have, longest first."""
+        found = [self.height + 1] * (self.long_blocks > 0)
+        return (*found, *[self.height] * (self.long_blocks < self.blocks))
+
+    @property
+    def chunk_rows(self) -> int:
+        """Most rows of a unit."""
+        return self.unit_blocks * max(self.heights)
+
+    @property
+    def panel_groups(self) -> int:
+        return -(-self.all_panels // self.unit_panels)
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.blocks // self.unit_blocks)
+
+    @property
+    def units(self) -> int:
+        return -(-self.batch // self.unit_batch) * self.chunks * self.panel_groups
+
+    def k_blocks(self, size: int) -> int:
+        """Number of blocks K is cut into; one empty block for K = 0."""
+        return max(1, -(-size // max(self.k_size, 1)))
+
+
+def _tile(rows: int, columns: int, lanes: int, registers: int) -> tuple[int, int]:
+    """(vectors per panel, row blocks): the cheapest tile whose accumulators stay in registers.
+
+    A tile of h rows x v vectors needs h*v accumulators, v registers for B and one for A.
+    """
+    best: tuple[float, int, int] | None = None
+    needed = max(1, -(-columns // lanes))
+    for vectors in (3, 2, 4, 1, 6, 8):
+        if vectors > needed and vectors > 1:
+            continue
+        most = (registers - 2 - vectors) // vectors
+        for height in range(min(most, max(rows, 1)), 0, -1):
+            if 2 * height * vectors < registers - 2 and height < min(rows, most):
+                break
+            blocks = -(-rows // height)
+            cost = _sweep_cost(rows, blocks, needed, vectors)
+            if best is None or cost < best[0] * 0.999:
+                best = cost, vectors, blocks
+    if best is None:
+        return 1, max(rows, 1)
+    return best[1], max(best[2], 1)
+
+
+def _sweep_cost(rows: int, blocks: int, needed: int, vectors: int) -> float:
+    """Cycles per step of k for all rows and columns, with two FMA and two loads a cycle."""
+    height, long_blocks = divmod(rows, max(blocks, 1))
+    full, rest = divmod(needed, vectors)
+    cost = 0.0
+    for wide, count in ((vectors, full), (rest, 1 if rest else 0)):
+        for high, times in ((height + 1, long_blocks), (height, blocks - long_blocks)):
+            work = max(high * wide / 2, (high + wide) / 2, 4.0, 2.0 * wide)
+            cost += count * times * (work + 0.1 * wide + 0.05 * high)
+    # Two heights mean two copies of the micro-kernel to compile and to keep in cache.
+    return cost * (1.01 if long_blocks else 1.0)
+
+
+def _units(
+    flops: float,
+    batch: int,
+    rows: int,
+    blocks: int,
+    panels: int,
+    chunk_rows: int,
+    pack_a: bool,
+) -> tuple[int, int, int]:
+    """(batch elements, row blocks, panels) per unit."""
+    time = max(flops / FLOPS_PER_NS, 100.0)
+    if time <= _UNIT_NS:
+        return max(1, min(batch, int(_UNIT_NS / time))), blocks, max(panels, 1)
+    chunks = max(1, -(-rows // chunk_rows))
+    if not pack_a:
+        # Few panels: cut the rows too, while a packed panel still serves enough of them.
+        while batch * panels * chunks < 16 and rows / (chunks + 1) >= 96:
+            chunks += 1
+    unit_blocks = -(-blocks // chunks)
+    panel_time = time * unit_blocks / max(blocks, 1) / max(panels, 1)
+    wanted = 4 * _UNIT_NS if pack_a else _UNIT_NS  # A is packed once per unit
+    return 1, unit_blocks, max(1, min(panels, int(wanted / max(panel_time, 1.0))))
