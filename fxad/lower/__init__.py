@@ -1,0 +1,16 @@
+"""Program to Kernels: tensor expressions composed by index, fused, laid into loop nests."""
+
+from fxad.lower.lower import LowerConfig, lower
+from fxad.lower.steps import Block, Branching, HostStep, Launch, Looping, Transfer, Whiling
+
+__all__ = [
+    "Block",
+    "Branching",
+    "HostStep",
+    "Launch",
+    "Looping",
+    "LowerConfig",
+    "Transfer",
+    "Whiling",
+    "lower",
+]

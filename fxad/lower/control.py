@@ -1,0 +1,40 @@
+"""Control flow: sub-programs are lowered to Blocks of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fxad.ir.program import Program
+from fxad.lower.nodes import OpaqueNode
+from fxad.lower.steps import Block, Branching, Looping, LoweredStep, Whiling
+
+
+def lower_structured(node: OpaqueNode, lower: Callable[[Program], Block]) -> LoweredStep:
+    """The step of a scan, while or cond equation."""
+    params = node.eqn.params
+    match node.record.kind:
+        case "scan":
+            return Looping(
+                lower(params["body"]),
+                params["length"],
+                params["reverse"],
+                params["consts"],
+                params["carry"],
+                node.operands,
+                node.outputs,
+            )
+        case "while":
+            return Whiling(
+                lower(params["cond"]),
+                lower(params["body"]),
+                params["cond_consts"],
+                params["body_consts"],
+                node.operands,
+                node.outputs,
+            )
+        case "cond":
+            branches = tuple([lower(b) for b in params["branches"]])
+            return Branching(node.operands[0], branches, node.operands[1:], node.outputs)
+    raise NotImplementedError(
+        f"{node.eqn.op.name} ({node.eqn.where}): no lowering for {node.record.kind!r}"
+    )

@@ -1,0 +1,95 @@
+"""The Program as the lowering sees it: who defines each value, by which loop record, who reads it.
+
+Large reductions are cut in two here (see `chunking`), because how they are cut is part of their
+result's bits and must not depend on fusion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fxad.core.types import ArrayType
+from fxad.ir.loops import Alias, Loops, Reduction, Structured
+from fxad.ir.program import Atom, Eqn, Lit, Program, Var
+from fxad.lower.reduction import Partial, chunking
+
+Record = Loops | Partial
+
+
+class Def:
+    """One or several values defined by one loop record over operands."""
+
+    __slots__ = ("eqn", "operands", "outputs", "record")
+
+    def __init__(
+        self, outputs: tuple[Var, ...], record: Record, operands: tuple[Atom, ...], eqn: Eqn
+    ) -> None:
+        self.outputs = outputs
+        self.record = record
+        self.operands = operands
+        self.eqn = eqn
+
+
+class Graph:
+    """Definitions in program order, with aliases resolved; `uses` counts reading definitions."""
+
+    def __init__(self, program: Program) -> None:
+        self.inputs: tuple[Var, ...] = (*program.consts, *program.inputs)
+        self.defs: list[Def] = []
+        self.def_of: dict[Var, Def] = {}
+        self.uses: dict[Var, int] = {}
+        self._same: dict[Var, Atom] = {}
+        for eqn in program.eqns:
+            self._enter(eqn)
+        self.outputs: tuple[Atom, ...] = tuple([self.resolve(a) for a in program.outputs])
+        for atom in self.outputs:
+            if isinstance(atom, Var):
+                self.uses[atom] = self.uses.get(atom, 0) + 1
+
+    def resolve(self, atom: Atom) -> Atom:
+        return self._same.get(atom, atom) if isinstance(atom, Var) else atom
+
+    def _enter(self, eqn: Eqn) -> None:
+        types = [a.type for a in eqn.inputs]
+        records = eqn.op.loops(types, **eqn.params)
+        operands = tuple([self.resolve(a) for a in eqn.inputs])
+        if not isinstance(records, Sequence):
+            records = (records,)
+        if len(records) == len(eqn.outputs) and not isinstance(records[0], Structured):
+            for i, (var, record) in enumerate(zip(eqn.outputs, records, strict=True)):
+                if isinstance(record, Alias):
+                    number = record.operand if len(records) == 1 else i
+                    self._same[var] = operands[number]
+                else:
+                    self._define((var,), record, operands, eqn)
+        else:
+            self._define(eqn.outputs, records[0], operands, eqn)
+
+    def _define(
+        self, outputs: tuple[Var, ...], record: Record, operands: tuple[Atom, ...], eqn: Eqn
+    ) -> None:
+        if isinstance(record, Reduction):
+            cut = chunking(operands[0].type, record)
+            while cut is not None:
+                partial = Var(ArrayType(cut.dtype, cut.shape))
+                self._append(Def((partial,), cut, operands, eqn))
+                operands = (partial,)
+                record = cut.rest
+                cut = chunking(partial.type, record)
+        self._append(Def(outputs, record, operands, eqn))
+
+    def insert(self, definition: Def, before: Def) -> None:
+        """Enter a definition that `before` needs."""
+        self.defs.insert(self.defs.index(before), definition)
+        self._register(definition)
+
+    def _append(self, definition: Def) -> None:
+        self.defs.append(definition)
+        self._register(definition)
+
+    def _register(self, definition: Def) -> None:
+        for var in definition.outputs:
+            self.def_of[var] = definition
+        for atom in dict.fromkeys(definition.operands):
+            if not isinstance(atom, Lit):
+                self.uses[atom] = self.uses.get(atom, 0) + 1

@@ -1,0 +1,297 @@
+"""Groups of nodes that will be one kernel, and when a node may join one (target-free legality).
+
+map        one space; every value is read only at the point it is computed at
+rows       a space split into grid x row; reductions over the row, values per point, per row
+contract   a matrix product and what is computed from its elements, in registers
+solo       everything else
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fxad.ir.kernel import Axis, Index
+from fxad.ir.program import Var
+from fxad.lower.build import is_chain
+from fxad.lower.expand import flat_identity
+from fxad.lower.index import Substitution, flat, is_affine, unflat
+from fxad.lower.nodes import ContractNode, MapNode, Node, ReduceNode, boundaries
+
+FEW_ROWS, LONG_ROWS = 16, 1 << 16  # too little parallelism to pull per-point work into a row kernel
+NODE_LIMIT = 32
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """members: what each value is: "full" (per point), "outer" (per row), "cell", "product".
+
+    size: points of the space; inner: points of a row (1 in a map group); chain: strides of the
+    space at which some axis must end. envs: in a contract group, axes of a node in terms of the
+    kernel's axes.
+    """
+
+    kind: str
+    nodes: list[Node]
+    size: int = 1
+    inner: int = 1
+    natural: bool = True
+    space: tuple | None = None
+    chain: frozenset[int] = frozenset()
+    members: dict[Var, str] = field(default_factory=dict)
+    parts: set[Var] = field(default_factory=set)
+    envs: dict[Node, dict[Axis, Index]] = field(default_factory=dict)
+    positions: dict[Var, Index] = field(default_factory=dict)
+
+
+def group_of(node: Node) -> Group:
+    """A new group holding one node."""
+    match node:
+        case MapNode():
+            group = Group("map", [node], math.prod(node.extents))
+            group.chain = boundaries(node)
+            _enter(group, node, "full")
+        case ReduceNode():
+            inner = math.prod(a.extent for a in node.over)
+            group = Group("rows", [node], math.prod(node.extents), inner)
+            group.natural, group.space = node.natural, node.space
+            group.chain = _outer_chain(node, inner)
+            group.members[node.outputs[0]] = "cell"
+        case ContractNode():
+            var = node.outputs[0]
+            group = Group("contract", [node], var.type.size)
+            group.members[var] = "product"
+            group.envs[node] = node.place
+            group.positions[var] = _position(node, node.place)
+        case _:
+            group = Group("solo", [node])
+            group.members.update(dict.fromkeys(node.outputs, "full"))
+    return group
+
+
+def join(group: Group, node: Node) -> bool:
+    """Add the node to the group if it fits."""
+    if len(group.nodes) >= NODE_LIMIT or not group.parts.isdisjoint(node.reads):
+        return False
+    match group.kind, node:
+        case "map", MapNode():
+            return _map_to_map(group, node)
+        case "map", ReduceNode():
+            return _reduce_to_map(group, node)
+        case "rows", MapNode() if node.target is None:
+            if group.natural and math.prod(node.extents) == group.size:
+                return _full_to_rows(group, node)
+            return _outer_to_rows(group, node)
+        case "rows", ReduceNode():
+            return _reduce_to_rows(group, node)
+        case "contract", MapNode():
+            return _map_to_contract(group, node)
+    return False
+
+
+def shares_reads(group: Group, node: Node) -> bool:
+    """Whether both read some value that is not small."""
+    least = math.prod(node.extents) // 2
+    big = [v for v in node.reads if v.type.size >= least]
+    return any(v in other.reads for v in big for other in group.nodes)
+
+
+# ---------------------------------------------------------------- map and rows
+
+
+def _enter(group: Group, node: MapNode, role: str) -> None:
+    if node.target is None:
+        group.members[node.outputs[0]] = role
+    else:
+        group.parts.add(node.outputs[0])
+
+
+def _map_to_map(group: Group, node: MapNode) -> bool:
+    if math.prod(node.extents) != group.size:
+        return False
+    for var in node.reads:
+        if var in group.members and not _all_identity(node, var):
+            return False
+    chain = group.chain | boundaries(node)
+    if not is_chain(chain):
+        return False
+    group.chain = chain
+    group.nodes.append(node)
+    _enter(group, node, "full")
+    return True
+
+
+def _reduce_to_map(group: Group, node: ReduceNode) -> bool:
+    inner = math.prod(a.extent for a in node.over)
+    rows = group.size // inner
+    if not node.natural or math.prod(node.extents) != group.size or group.parts:
+        return False
+    if rows < FEW_ROWS and group.size >= LONG_ROWS:
+        return False
+    for var, indices in node.reads.items():
+        if var in group.members and not all(_in_row(i, node, inner) for i in indices):
+            return False
+    chain = group.chain | _outer_chain(node, inner)
+    if not is_chain(chain):
+        return False
+    group.kind, group.inner, group.space, group.chain = "rows", inner, node.space, chain
+    group.nodes.append(node)
+    group.members[node.outputs[0]] = "cell"
+    return True
+
+
+def _full_to_rows(group: Group, node: MapNode) -> bool:
+    if not any(v in group.members for v in node.reads) or not _reads_fit(group, node):
+        return False
+    chain = group.chain | boundaries(node)
+    if not is_chain(chain):
+        return False
+    group.chain = chain
+    group.nodes.append(node)
+    group.members[node.outputs[0]] = "full"
+    return True
+
+
+def _outer_to_rows(group: Group, node: MapNode) -> bool:
+    if math.prod(node.extents) * group.inner != group.size:
+        return False
+    mine = [v for v in node.reads if v in group.members]
+    if not mine:
+        return False
+    for var in mine:
+        if group.members[var] == "full" or not _all_identity(node, var):
+            return False
+    chain = group.chain | {b * group.inner for b in boundaries(node)}
+    if not is_chain(chain):
+        return False
+    group.chain = chain
+    group.nodes.append(node)
+    group.members[node.outputs[0]] = "outer"
+    return True
+
+
+def _reduce_to_rows(group: Group, node: ReduceNode) -> bool:
+    inner = math.prod(a.extent for a in node.over)
+    if inner != group.inner or math.prod(node.extents) != group.size:
+        return False
+    alike = node.natural if group.natural else node.space == group.space
+    mine = any(v in group.members for v in node.reads)
+    if not alike or not _reads_fit(group, node) or not (mine or shares_reads(group, node)):
+        return False
+    chain = group.chain | _outer_chain(node, inner)
+    if not is_chain(chain):
+        return False
+    group.chain = chain
+    group.nodes.append(node)
+    group.members[node.outputs[0]] = "cell"
+    return True
+
+
+def _reads_fit(group: Group, node: Node) -> bool:
+    """Per-row values are read by their own row, per-point values within their own row."""
+    for var, indices in node.reads.items():
+        role = group.members.get(var)
+        if role == "full":
+            if not all(_in_row(i, node, group.inner) for i in indices):
+                return False
+        elif role is not None and not all(_of_row(i, node, group.inner) for i in indices):
+            return False
+    return True
+
+
+def _outer_chain(node: ReduceNode, inner: int) -> frozenset[int]:
+    return frozenset({b for b in boundaries(node) if b > inner} | {inner})
+
+
+def _all_identity(node: Node, var: Var) -> bool:
+    return all(flat_identity(i, node.axes, node.strides) for i in node.reads[var])
+
+
+def _of_row(index: Index, node: Node, inner: int) -> bool:
+    """Whether a per-row value is read at exactly the row of the point."""
+    wanted = {}
+    for axis, stride in zip(node.axes, node.strides, strict=True):
+        if axis.extent == 1:
+            continue
+        if stride >= inner:
+            wanted[axis] = stride // inner
+        elif stride * axis.extent > inner:
+            return False
+    return not index.const and dict(index.terms) == wanted
+
+
+def _in_row(index: Index, node: Node, inner: int) -> bool:
+    """Whether a per-point value is read somewhere in the row of the point."""
+    if flat_identity(index, node.axes, node.strides):
+        return True
+    terms = dict(index.terms)
+    for axis, stride in zip(node.axes, node.strides, strict=True):
+        if axis.extent == 1:
+            continue
+        if stride >= inner:
+            if terms.pop(axis, 0) != stride:
+                return False
+        elif stride * axis.extent > inner:
+            return False
+    low, high = Index(index.const, tuple(terms.items())).bounds()
+    return low >= 0 and high < inner
+
+
+# ---------------------------------------------------------------- epilogues
+
+
+def _map_to_contract(group: Group, node: MapNode) -> bool:
+    """The node's axes are a permutation of the product's, read element by element."""
+    if math.prod(node.extents) != group.size:
+        return False
+    mine = [v for v in node.reads if v in group.members]
+    if not mine:
+        return False
+    env = _matched(node, node.reads[mine[0]][0], group.positions[mine[0]], group.size)
+    if env is None:
+        return False
+    move = Substitution(env)
+    for var, indices in node.reads.items():
+        for index in indices:
+            moved = move.index(index)
+            if var in group.members and not _equal(moved, group.positions[var]):
+                return False
+            if not is_affine(moved):
+                return False
+    position = move.index(node.target) if node.target is not None else _position(node, env)
+    others = [move.index(i) for i in node.indices]
+    if not is_affine(position) or not all(map(is_affine, others)):
+        return False
+    group.nodes.append(node)
+    group.envs[node] = env
+    _enter(group, node, "full")
+    if node.target is None:
+        group.positions[node.outputs[0]] = position
+    return True
+
+
+def _matched(node: Node, index: Index, position: Index, size: int) -> dict[Axis, Index] | None:
+    """Axes of a node that reads every element of a value once, given the value's position."""
+    env = {a: Index() for a in node.axes}
+    order: list[Axis] = []
+    stride = 1
+    for atom, coefficient in sorted(index.terms, key=lambda t: t[1]):
+        if not isinstance(atom, Axis) or coefficient != stride:
+            return None
+        order.insert(0, atom)
+        stride *= atom.extent
+    if index.const or stride != size:
+        return None
+    env.update(zip(order, unflat(position, [a.extent for a in order]), strict=True))
+    return env
+
+
+def _position(node: Node, env: dict[Axis, Index]) -> Index:
+    """Flat position of a node's result in the kernel's axes."""
+    point: Sequence[Index] = [env[a] for a in node.axes]
+    return flat(tuple(point), node.extents)
+
+
+def _equal(one: Index, other: Index) -> bool:
+    return one.const == other.const and dict(one.terms) == dict(other.terms)

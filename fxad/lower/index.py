@@ -1,0 +1,169 @@
+"""Arithmetic on kernel indices: points to flat positions and back, axes replaced by indices.
+
+flat((at(i), at(j)), (3, 4)) == 4 i + j
+unflat(4 i + j, (3, 4)) == (i, j)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from fxad.ir.kernel import (
+    Axis,
+    Cast,
+    Data,
+    Expr,
+    Index,
+    IndexValue,
+    Load,
+    Prim,
+    Quot,
+    Rem,
+    quotient,
+    remainder,
+)
+
+Point = tuple[Index, ...]
+ZERO = Index()
+
+
+def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides in elements."""
+    strides = [1] * len(shape)
+    for i in range(len(shape) - 2, -1, -1):
+        strides[i] = strides[i + 1] * shape[i + 1]
+    return tuple(strides)
+
+
+def flat(point: Point, shape: Sequence[int]) -> Index:
+    """Row-major position of a point; quotients and remainders of one index are put together."""
+    const = 0
+    terms: dict = {}
+    recombine = False
+    for index, stride in zip(point, strides_of(shape), strict=True):
+        const += index.const * stride
+        for atom, coefficient in index.terms:
+            terms[atom] = terms.get(atom, 0) + coefficient * stride
+            recombine = recombine or type(atom) is Rem
+    result = Index(const, tuple([(a, c) for a, c in terms.items() if c]))
+    return recombined(result) if recombine else result
+
+
+def recombined(index: Index) -> Index:
+    """x where the index says (x // d) * d + x % d."""
+    for atom, coefficient in index.terms:
+        if type(atom) is not Rem:
+            continue
+        partner = (Quot(atom.index, atom.divisor), coefficient * atom.divisor)
+        if partner in index.terms:
+            rest = tuple(t for t in index.terms if t[0] is not atom and t != partner)
+            return recombined(Index(index.const, rest) + atom.index * coefficient)
+    return index
+
+
+def unflat(index: Index, shape: Sequence[int]) -> Point:
+    """The point of a shape at a row-major position."""
+    point: list[Index] = []
+    for i in range(len(shape) - 1, -1, -1):
+        if i == 0:
+            point.append(index if shape[i] != 1 else ZERO)
+            break
+        if shape[i] == 0:
+            return (ZERO,) * len(shape)
+        point.append(remainder(index, shape[i]))
+        index = quotient(index, shape[i])
+    return tuple(reversed(point))
+
+
+def axes_for(shape: Sequence[int], prefix: str = "i") -> tuple[Axis, ...]:
+    return tuple([Axis(f"{prefix}{n}", extent) for n, extent in enumerate(shape)])
+
+
+def is_affine(index: Index) -> bool:
+    """Only axes, no quotients, remainders or data."""
+    return all(type(atom) is Axis for atom, _ in index.terms)
+
+
+def _same_load(old: Load, index: Index, guard: Expr | None, fill: Expr | None) -> Expr:
+    return Load(old.buffer, index, guard, fill)
+
+
+class Substitution:
+    """Replaces axes by indices in indices and expressions; shared subexpressions stay shared.
+
+    `load` says what becomes of a Load (given its index, guard and fill after replacement).
+    Substitutions given the same `pool` answer one object for equal expressions.
+    """
+
+    def __init__(
+        self,
+        env: Mapping[Axis, Index],
+        load: Callable[[Load, Index, Expr | None, Expr | None], Expr] = _same_load,
+        leaf: Callable[[Expr], Expr] = lambda expr: expr,
+        pool: dict[tuple, Expr] | None = None,
+    ) -> None:
+        self.env = env
+        self.load = load
+        self.leaf = leaf
+        self.pool = {} if pool is None else pool
+        self._done: dict[int, tuple[Expr, Expr]] = {}
+        self._atoms: dict[Quot | Rem | Data, Index] = {}
+
+    def index(self, index: Index) -> Index:
+        env = self.env
+        const = index.const
+        terms: dict = {}
+        recombine = False
+        for atom, coefficient in index.terms:
+            new = env[atom] if type(atom) is Axis else self._atom(atom)
+            const += new.const * coefficient
+            for a, c in new.terms:
+                terms[a] = terms.get(a, 0) + c * coefficient
+                recombine = recombine or type(a) is Rem
+        result = Index(const, tuple([(a, c) for a, c in terms.items() if c]))
+        return recombined(result) if recombine else result
+
+    def _atom(self, atom: Quot | Rem | Data) -> Index:
+        known = self._atoms.get(atom)
+        if known is None:
+            match atom:
+                case Quot():
+                    known = quotient(self.index(atom.index), atom.divisor)
+                case Rem():
+                    known = remainder(self.index(atom.index), atom.divisor)
+                case Data():
+                    known = Index(0, ((Data(self(atom.value), atom.size), 1),))
+            self._atoms[atom] = known
+        return known
+
+    def __call__(self, expr: Expr) -> Expr:
+        known = self._done.get(id(expr))
+        if known is not None:
+            return known[1]
+        match expr:
+            case Prim():
+                args = tuple([self(a) for a in expr.args])
+                key: tuple = (expr.name, expr.dtype, *map(id, args))
+                new: Expr | None = self.pool.get(key)
+                if new is None:
+                    new = self.pool[key] = Prim(expr.name, args, expr.dtype)
+            case Cast():
+                arg = self(expr.arg)
+                key = (expr.dtype, id(arg))
+                new = self.pool.get(key)
+                if new is None:
+                    new = self.pool[key] = Cast(arg, expr.dtype)
+            case Load():
+                guard = None if expr.guard is None else self(expr.guard)
+                fill = None if expr.fill is None else self(expr.fill)
+                new = self.load(expr, self.index(expr.index), guard, fill)
+            case IndexValue():
+                index = self.index(expr.index)
+                key = (index, expr.dtype)
+                new = self.pool.get(key)
+                if new is None:
+                    new = self.pool[key] = IndexValue(index, expr.dtype)
+            case _:
+                new = self.leaf(expr)
+        self._done[id(expr)] = (expr, new)  # keeps `expr` alive, so its id stays its own
+        return new

@@ -1,0 +1,68 @@
+"""`lower`: a Program becomes a Block of kernel launches, control flow and host calls.
+
+block = lower(program)            # fused
+block = lower(program, LowerConfig(fusion=False))   # one kernel per equation, the same bits
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fxad.ir.loops import HostCall
+from fxad.ir.program import Program, Var
+from fxad.lower.control import lower_structured
+from fxad.lower.emit import emit
+from fxad.lower.expand import Storage
+from fxad.lower.fusion import grouped
+from fxad.lower.graph import Graph
+from fxad.lower.groups import Group
+from fxad.lower.make import Maker
+from fxad.lower.nodes import OpaqueNode
+from fxad.lower.steps import Block, HostStep, LoweredStep
+from fxad.lower.stored import choose
+from fxad.passes.inline import inline
+
+
+@dataclass(frozen=True, slots=True)
+class LowerConfig:
+    """fusion: put equations together into kernels; off: one kernel per equation."""
+
+    fusion: bool = True
+
+
+def lower(program: Program, config: LowerConfig = LowerConfig()) -> Block:
+    """Lower a closed Program; call-like equations are inlined first."""
+    return _lower_flat(inline(program.closed()), config)
+
+
+def _lower_flat(program: Program, config: LowerConfig) -> Block:
+    graph = Graph(program)
+    storage = Storage()
+    maker = Maker(graph, choose(graph, config.fusion), storage)
+    nodes = maker.make()
+    eqn = program.eqns[-1] if program.eqns else None
+    outputs = tuple([maker.bytes_of(a, eqn) for a in graph.outputs])
+    groups = grouped(nodes, config.fusion)
+    wanted = _wanted(groups, outputs)
+    steps = tuple([_step(g, storage, wanted, config) for g in groups])
+    return Block(graph.inputs, steps, outputs)
+
+
+def _wanted(groups: Sequence[Group], outputs: Sequence[Var]) -> set[Var]:
+    """Values read outside the group that computes them."""
+    wanted = set(outputs)
+    for group in groups:
+        for node in group.nodes:
+            wanted.update(v for v in node.reads if v not in group.members)
+    return wanted
+
+
+def _step(group: Group, storage: Storage, wanted: set[Var], config: LowerConfig) -> LoweredStep:
+    node = group.nodes[0]
+    if not isinstance(node, OpaqueNode):
+        return emit(group, storage, wanted)
+    record = node.record
+    if isinstance(record, HostCall):
+        return HostStep(record.function, node.operands, node.outputs, node.eqn.op.name)
+    return lower_structured(node, lambda inner: _lower_flat(inner, config))

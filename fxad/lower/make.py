@@ -1,0 +1,287 @@
+"""Stored values to nodes: the expression each is computed by, and the axes it runs over."""
+
+from __future__ import annotations
+
+from fxad.ir.kernel import INDEX, Cast, Expr, IndexValue, Load, Prim, at
+from fxad.ir.loops import (
+    Contraction,
+    Cumulative,
+    HostCall,
+    Reduction,
+    Scattering,
+    Sorting,
+    Structured,
+)
+from fxad.ir.program import Atom, Eqn, Var
+from fxad.lower.contraction import Address, contract_node
+from fxad.lower.expand import Expander, Storage, flat_identity, zero
+from fxad.lower.graph import Def, Graph
+from fxad.lower.index import Point, Substitution, axes_for, flat, strides_of
+from fxad.lower.nodes import (
+    MapNode,
+    Node,
+    OpaqueNode,
+    ReduceNode,
+    ScanNode,
+    ScatterNode,
+    SortNode,
+)
+from fxad.lower.reduction import Partial, accumulator, identity, loops_of, order_of
+from fxad.lower.refine import collected, refined
+from fxad.lower.stored import Choice
+
+PARTS_FROM = 4096  # elements from which a concatenation is written operand by operand
+PARTS_LIMIT = 32
+
+
+class Maker:
+    """Makes the nodes of one Block; `choice` says which values are stored."""
+
+    def __init__(self, graph: Graph, choice: Choice, storage: Storage) -> None:
+        self.graph = graph
+        self.stored = choice.stored
+        self.addresses = choice.addresses
+        self.storage = storage
+        self.nodes: list[Node] = []
+        self._literals: dict[tuple, Var] = {}
+
+    def make(self) -> list[Node]:
+        """Nodes of all stored values in program order. Values that are another stored value's
+        bytes get no node but an entry in `storage.alias`."""
+        for definition in self.graph.defs:
+            if any(v in self.stored and v.type.size for v in definition.outputs):
+                self.nodes += self._make(definition)
+        return self.nodes
+
+    def bytes_of(self, atom: Atom, eqn: Eqn) -> Var:
+        """The stored value that holds an atom's bytes; numbers get memory here."""
+        if isinstance(atom, Var):
+            return self.storage.alias.get(atom, atom)
+        found = self._literals.get(atom.key())
+        if found is None:
+            found = self._literals[atom.key()] = Var(atom.type)
+            self.stored[found] = None
+            self.nodes.append(self._filled(found, self.storage.literal(atom), eqn))
+        return found
+
+    def _expander(self) -> Expander:
+        return Expander(self.graph, self.stored, self.storage)
+
+    def _make(self, definition: Def) -> list[Node]:
+        match definition.record:
+            case Contraction():
+                return [self._contract(definition)]
+            case Reduction() | Partial():
+                return [self._reduce(definition)]
+            case Cumulative():
+                return [self._scan(definition)]
+            case Sorting():
+                return [self._sort(definition)]
+            case Scattering():
+                return [self._scatter(definition)]
+            case Structured() | HostCall():
+                eqn = definition.eqn
+                operands = tuple([self.bytes_of(a, eqn) for a in definition.operands])
+                node = OpaqueNode(eqn, definition.outputs, (), operands, definition.record)
+                node.reads.update((v, []) for v in operands)
+                return [node]
+            case _:
+                return self._map(definition)
+
+    def _filled(self, var: Var, value: Expr, eqn: Eqn) -> MapNode:
+        """Every element is `value`."""
+        return MapNode(eqn, (var,), axes_for(var.type.shape), value)
+
+    # ------------------------------------------------------------ elementwise values
+
+    def _map(self, definition: Def) -> list[Node]:
+        var = definition.outputs[0]
+        if definition.eqn.op.name == "concatenate" and self._in_parts(definition):
+            return self._parts(definition)
+
+        def build(point: Point) -> list[Expr]:
+            return [self._expander().define(definition, point)]
+
+        body = refined(axes_for(var.type.shape), build)
+        node = MapNode(definition.eqn, (var,), body.axes, body.values[0])
+        if self._is_alias(node, node.value):
+            return []
+        node.collect(self.storage, body)
+        return [node]
+
+    def _is_alias(self, node: MapNode, value: Expr) -> bool:
+        """Whether the value is another one's bytes; then no kernel is needed."""
+        var = node.outputs[0]
+        if type(value) is not Load or value.guard is not None:
+            return False
+        source = self.storage.values[value.buffer]
+        same = source.type.size == var.type.size and source.type.dtype == var.type.dtype
+        if not same or not flat_identity(value.index, node.axes, node.strides):
+            return False
+        self.storage.alias[var] = source
+        return True
+
+    def _in_parts(self, definition: Def) -> bool:
+        big = definition.outputs[0].type.size >= PARTS_FROM
+        return big and 1 < len(definition.operands) <= PARTS_LIMIT
+
+    def _parts(self, definition: Def) -> list[Node]:
+        """One node per operand of a concatenation, each writing into its part."""
+        var = definition.outputs[0]
+        axis = definition.eqn.params["axis"]
+        offset = 0
+        found: list[Node] = []
+        for operand in definition.operands:
+            shape = operand.type.shape
+            if not operand.type.size:
+                continue
+
+            def build(point: Point, operand: Atom = operand, offset: int = offset) -> list[Expr]:
+                place = (*point[:axis], point[axis] + offset, *point[axis + 1 :])
+                position = IndexValue(flat(place, var.type.shape), INDEX)
+                return [self._expander().at(operand, point), position]
+
+            body = refined(axes_for(shape), build)
+            value, position = body.values
+            node = MapNode(definition.eqn, (var,), body.axes, value, position.index)
+            node.collect(self.storage, body)
+            found.append(node)
+            offset += shape[axis]
+        return found
+
+    # ------------------------------------------------------------ reductions and products
+
+    def _contract(self, definition: Def) -> Node:
+        a, b = (
+            Address(self.bytes_of(x.base, definition.eqn), x.index, x.axes)
+            for x in self.addresses[definition]
+        )
+        node = contract_node(definition, a, b)
+        if node.k.extent == 0:
+            var = definition.outputs[0]
+            return self._filled(var, zero(var.type.dtype), definition.eqn)
+        return node
+
+    def _reduce(self, definition: Def) -> Node:
+        record, operand = definition.record, definition.operands[0]
+        var, shape = definition.outputs[0], operand.type.shape
+        dtype = accumulator(operand.type.dtype, record.monoid)
+        if not record.axes or 0 in [shape[a] for a in record.axes]:
+            return self._nothing_to_reduce(definition)
+        loops = loops_of(shape, record)
+        order = order_of(len(shape), record.axes)
+        old = (*loops.grid, *loops.over)
+
+        def build(point: Point) -> list[Expr]:
+            move = Substitution(dict(zip(old, point, strict=True)))
+            guard = None if loops.guard is None else move(loops.guard)
+            where = tuple([move.index(i) for i in loops.point])
+            value = self._expander().at(operand, where, guard)
+            value = value if value.dtype == dtype else Cast(value, dtype)
+            if guard is not None:
+                value = Prim("select", (guard, value, identity(record.monoid, dtype)), dtype)
+            return [value]
+
+        body = refined(old, build, len(old) - 1 if order == "lanes" else None)
+        count = sum(len(part) for part in body.parts[: len(loops.grid)])
+        strides = strides_of([a.extent for a in old])
+        natural = loops.guard is None and flat_identity(flat(loops.point, shape), old, strides)
+        node = ReduceNode(
+            definition.eqn,
+            (var,),
+            body.axes,
+            body.axes[count:],
+            record.monoid,
+            body.values[0],
+            order,
+            (dtype, INDEX) if record.monoid.startswith("arg") else (dtype,),
+            natural,
+            (shape, tuple(record.axes), type(record)),
+        )
+        node.collect(self.storage, body)
+        return node
+
+    def _nothing_to_reduce(self, definition: Def) -> Node:
+        """No axes: the operand itself. Axes of length 0: the identity."""
+        record, operand = definition.record, definition.operands[0]
+        var = definition.outputs[0]
+
+        def build(point: Point) -> list[Expr]:
+            if record.axes:
+                return [identity(record.monoid, var.type.dtype)]
+            value = self._expander().at(operand, point)
+            return [value if value.dtype == var.type.dtype else Cast(value, var.type.dtype)]
+
+        body = refined(axes_for(var.type.shape), build)
+        node = MapNode(definition.eqn, (var,), body.axes, body.values[0])
+        node.collect(self.storage, body)
+        return node
+
+    # ------------------------------------------------------------ scans, sorts, scatters
+
+    def _scan(self, definition: Def) -> Node:
+        record, operand = definition.record, definition.operands[0]
+        axes = axes_for(operand.type.shape)
+        dtype = accumulator(operand.type.dtype, record.monoid)
+        body = refined(axes, lambda p: [self._expander().at(operand, p)], record.axis)
+        value = body.values[0]
+        value = value if value.dtype == dtype else Cast(value, dtype)
+        ((axis,),) = [body.parts[record.axis]]
+        node = ScanNode(
+            definition.eqn,
+            definition.outputs,
+            body.axes,
+            axis,
+            record.monoid,
+            value,
+            record.reverse,
+            dtype,
+        )
+        node.collect(self.storage, body)
+        return node
+
+    def _sort(self, definition: Def) -> Node:
+        record = definition.record
+        axes = axes_for(definition.operands[0].type.shape)
+
+        def build(point: Point) -> list[Expr]:
+            expander = self._expander()
+            return [expander.at(x, point) for x in definition.operands]
+
+        body = refined(axes, build, record.axis)
+        ((axis,),) = [body.parts[record.axis]]
+        node = SortNode(
+            definition.eqn, definition.outputs, body.axes, axis, record.keys, tuple(body.values)
+        )
+        node.collect(self.storage, body)
+        return node
+
+    def _scatter(self, definition: Def) -> Node:
+        record = definition.record
+        var = definition.outputs[0]
+        update = definition.operands[record.update]
+        axes = axes_for(update.type.shape)
+        point = tuple([at(a) for a in axes])
+        expander = self._expander()
+        target, guard = record.target(point, expander.reader(definition.operands))
+        value = expander.at(update, point)
+        index = flat(target, var.type.shape)
+        roots = [value, IndexValue(index, INDEX)]
+        body = collected(((a,) for a in axes), roots if guard is None else [*roots, guard])
+        serial = tuple([axes[a] for a in record.serial])
+        parallel = tuple([a for a in axes if a not in serial])
+        base = self.bytes_of(definition.operands[0], definition.eqn)
+        node = ScatterNode(
+            definition.eqn,
+            (var,),
+            (*parallel, *serial),
+            base,
+            serial,
+            record.monoid,
+            index,
+            value,
+            guard,
+        )
+        node.collect(self.storage, body)
+        node.reads.setdefault(base, [])
+        return node

@@ -1,0 +1,140 @@
+"""How reductions are ordered and cut: by shape, axes and dtype alone, so that bits never change.
+
+A sum over the last axis keeps 64 interleaved partial sums ("lanes"); over other axes it adds rows
+in order ("serial"). Where the result is small and the input large, pieces of fixed size are
+reduced first, in parallel and with less rounding error, and then combined:
+
+    sum of f32[1000000] over axis 0   ->   122 sums of 8192 (the last one shorter), then their sum
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.core.types import ArrayType
+from fxad.ir.kernel import INDEX, Axis, Const, Expr, Index, IndexValue, Prim, at
+from fxad.ir.loops import Reduction
+from fxad.lower.index import Point
+
+LANES_FROM, LANES_PIECE, LANES_ROWS = 1 << 15, 8192, 8
+SERIAL_FROM, SERIAL_PIECE = 1024, 256
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Partial:
+    """The first half of a reduction in two: pieces of the reduced axes.
+
+    leading: reduced axes that are not combined yet; split: the reduced axis cut into `pieces` of
+    `step`. The result has the kept axes and then (leading, piece), or for a serial order first
+    (leading, piece) and then the kept axes. `rest` combines the pieces.
+    """
+
+    monoid: str
+    axes: tuple[int, ...]
+    leading: tuple[int, ...]
+    split: int
+    step: int
+    pieces: int
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    rest: Reduction
+
+
+def order_of(ndim: int, axes: Sequence[int]) -> str:
+    return "lanes" if ndim - 1 in axes else "serial"
+
+
+def accumulator(dtype: np.dtype, monoid: str) -> np.dtype:
+    """Half-width floats are summed and multiplied up in float32."""
+    if monoid in ("add", "mul") and dt.is_float(dtype) and dtype.itemsize < 4:
+        return dt.float32
+    return dtype
+
+
+def identity(monoid: str, dtype: np.dtype) -> Const:
+    """The value that changes nothing."""
+    if monoid in ("add", "mul"):
+        return Const(dtype.type(monoid == "mul").item(), dtype)
+    if monoid in ("and", "or"):
+        ones = True if dt.is_bool(dtype) else int(dt.iinfo(dtype).max)
+        if dt.is_bool(dtype):
+            return Const(monoid == "and", dtype)
+        return Const((-1 if dt.is_signed(dtype) else ones) if monoid == "and" else 0, dtype)
+    low = monoid in ("max", "argmax")
+    if dt.is_bool(dtype):
+        return Const(not low, dtype)
+    if dt.is_float(dtype):
+        return Const(-math.inf if low else math.inf, dtype)
+    info = dt.iinfo(dtype)
+    return Const(int(info.min if low else info.max), dtype)
+
+
+def chunking(operand: ArrayType, record: Reduction) -> Partial | None:
+    """How a reduction is cut in two, or None."""
+    shape, axes = operand.shape, tuple(sorted(record.axes))
+    length = math.prod(shape[a] for a in axes)
+    if record.monoid.startswith("arg") or not length:
+        return None
+    lanes = order_of(len(shape), axes) == "lanes"
+    kept = [a for a in range(len(shape)) if a not in axes]
+    rows = math.prod(shape[a] for a in kept)
+    if (lanes and (length < LANES_FROM or rows >= LANES_ROWS)) or length < SERIAL_FROM:
+        return None
+    piece = LANES_PIECE if lanes else SERIAL_PIECE
+    leading: list[int] = []
+    inner = length
+    for axis in axes:
+        inner //= shape[axis]
+        if inner < piece:
+            break
+        leading.append(axis)
+    step = min(max(1, piece // inner), shape[axis])
+    step = next((s for s in range(step, step // 2, -1) if shape[axis] % s == 0), step)
+    pieces = -(-shape[axis] // step)
+    outer = [shape[a] for a in leading] + [pieces]
+    if math.prod(outer) == 1:
+        return None
+    rest = tuple(shape[a] for a in kept)
+    result = (*rest, *outer) if lanes else (*outer, *rest)
+    first = len(rest) if lanes else 0
+    combine = Reduction(record.monoid, tuple(range(first, first + len(outer))))
+    dtype = accumulator(operand.dtype, record.monoid)
+    return Partial(record.monoid, axes, tuple(leading), axis, step, pieces, result, dtype, combine)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Loops:
+    """The loop nest of a reduction: axes of the result, axes combined, and the operand's point."""
+
+    grid: tuple[Axis, ...]
+    over: tuple[Axis, ...]
+    point: Point
+    guard: Expr | None
+
+
+def loops_of(shape: tuple[int, ...], record: Reduction | Partial) -> Loops:
+    """Axes of a reduction over an operand of `shape`."""
+    axes = sorted(record.axes)
+    kept = [a for a in range(len(shape)) if a not in axes]
+    of = {a: Axis(f"i{a}", shape[a]) for a in range(len(shape))}
+    if isinstance(record, Reduction):
+        grid, over = [of[a] for a in kept], [of[a] for a in axes]
+        return Loops(tuple(grid), tuple(over), tuple([at(a) for a in of.values()]), None)
+    piece, inner = Axis("piece", record.pieces), Axis("inner", record.step)
+    leading = [of[a] for a in record.leading]
+    grid = [of[a] for a in kept]
+    outer = [*leading, piece]
+    lanes = order_of(len(shape), axes) == "lanes"
+    over = [inner, *(of[a] for a in axes if a not in record.leading and a != record.split)]
+    position = at(piece) * record.step + at(inner)
+    point = tuple(position if a == record.split else at(of[a]) for a in of)
+    guard = None
+    if record.pieces * record.step > shape[record.split]:
+        end = IndexValue(Index(shape[record.split]), INDEX)
+        guard = Prim("lt", (IndexValue(position, INDEX), end), dt.bool_)
+    return Loops(tuple([*grid, *outer] if lanes else [*outer, *grid]), tuple(over), point, guard)
