@@ -145,3 +145,28 @@ def literal(value: Any, dtype: np.dtype) -> Lit:
     if kind == "c":
         return Lit(complex(value), dtype)
     return Lit(float(value), dtype)
+
+
+def map_subprograms(program: Program, rewrite: Callable[[Program], Program]) -> Program:
+    """The program with `rewrite` applied to every program in its equations' parameters."""
+    eqns = []
+    changed = False
+    for eqn in program.eqns:
+        params = {name: _map_param(value, rewrite) for name, value in eqn.params.items()}
+        if all(params[name] is eqn.params[name] for name in params):
+            eqns.append(eqn)
+            continue
+        changed = True
+        eqns.append(Eqn(eqn.op, eqn.inputs, params, eqn.outputs, eqn.where, eqn.tag))
+    if not changed:
+        return program
+    return Program(program.inputs, eqns, program.outputs, program.name, program.consts)
+
+
+def _map_param(value: Any, rewrite: Callable[[Program], Program]) -> Any:
+    if isinstance(value, Program):
+        return rewrite(value)
+    if isinstance(value, tuple) and any(isinstance(v, Program) for v in value):
+        parts = tuple(_map_param(v, rewrite) for v in value)
+        return value if all(a is b for a, b in zip(parts, value, strict=True)) else parts
+    return value

@@ -1,12 +1,54 @@
-"""The passes in the order `jit` runs them."""
+"""The passes in the order `jit` runs them, with checking, printing and fuel between them.
+
+FXAD_CHECK=1 re-derives every type after each pass, FXAD_SHOW=<pass>[,<pass>] prints the program
+after it, FXAD_FUEL=n stops rewriting after n rewrites.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Sequence
+
+from fxad.core.config import config
+from fxad.ir.check import check
 from fxad.ir.program import Program
-from fxad.ir.rewrite import dce
+from fxad.ir.rewrite import dce, map_subprograms
+from fxad.ir.text import show
+from fxad.passes.algebra import algebra
+from fxad.passes.cse import cse
+from fxad.passes.fold import fold
 from fxad.passes.inline import inline
 
+Pass = Callable[[Program], Program]
 
-def optimise(program: Program) -> Program:
+PASSES: dict[str, Pass] = {"inline": inline, "dce": dce, "fold": fold, "algebra": algebra, "cse": cse}
+DEFAULT = ("inline", "fold", "algebra", "cse", "algebra", "dce")
+
+
+def optimise(program: Program, passes: Sequence[str] = DEFAULT) -> Program:
     """Rewrite a closed Program into an equivalent, cheaper one."""
-    return dce(inline(program))
+    observe("traced", program)
+    for name in passes:
+        program = everywhere(PASSES[name], program)
+        observe(name, program)
+    return program
+
+
+def everywhere(rewrite: Pass, program: Program) -> Program:
+    """Apply a pass to a program and to all programs inside it, the innermost first."""
+    done: dict[Program, Program] = {}
+
+    def visit(inner: Program) -> Program:
+        if inner not in done:
+            done[inner] = rewrite(map_subprograms(inner, visit))
+        return done[inner]
+
+    return visit(program)
+
+
+def observe(stage: str, program: Program) -> None:
+    """Check and print a program as the settings ask."""
+    if config.check:
+        check(program, stage)
+    if stage in config.show:
+        print(f"--- {stage}\n{show(program)}", file=sys.stderr)

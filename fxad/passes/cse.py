@@ -1,0 +1,33 @@
+"""Common subexpression elimination: equal equations are computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fxad.core.config import spend_fuel
+from fxad.ir.program import Atom, Eqn, Program, Var, param_key
+from fxad.ir.rewrite import rebuild
+
+
+def cse(program: Program) -> Program:
+    """Let later equal equations use the earlier result. Effects and barriers are left alone.
+
+    before   b = exp(a); c = exp(a); d = add(b, c)
+    after    b = exp(a); d = add(b, b)
+    """
+    seen: dict[tuple, tuple[Var, ...]] = {}
+
+    def rewrite(eqn: Eqn, inputs: tuple[Atom, ...]) -> Sequence[Atom] | None:
+        if eqn.effects or eqn.op.name == "barrier":
+            return None
+        key = (
+            eqn.op.name,
+            tuple(a if isinstance(a, Var) else a.key() for a in inputs),
+            tuple((k, param_key(eqn.params[k])) for k in sorted(eqn.params)),
+        )
+        known = seen.setdefault(key, eqn.outputs)
+        if known is eqn.outputs or not spend_fuel():
+            return None
+        return known
+
+    return rebuild(program, rewrite)

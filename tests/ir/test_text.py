@@ -1,0 +1,61 @@
+"""Text tests of passes (`*.ir`: program, passes, program) and round trips of the grammar."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fxad
+import fxad.numpy as jnp
+from fxad.core.errors import CheckError
+from fxad.ir.check import check
+from fxad.ir.text import parse, show
+from fxad.passes.pipeline import optimise
+
+CASES = sorted(Path(__file__).parent.glob("*.ir"))
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda p: p.stem)
+def test_pass(path: Path) -> None:
+    head, _, rest = path.read_text().partition("\n")
+    passes = [name.strip() for name in head.removeprefix("# passes:").split(",")]
+    before, _, after = rest.partition("=>\n")
+    result = optimise(check(parse(before)), passes)
+    assert show(result) == after.strip()
+
+
+def test_round_trip_of_a_gradient_with_a_loop() -> None:
+    def loss(w, x):
+        def step(c, row):
+            return jnp.tanh(c @ w + row), c.sum()
+
+        last, sums = fxad.lax.scan(step, jnp.zeros(3), x)
+        return last.sum() + sums.sum() * 0.1
+
+    printed = fxad.make_ir(fxad.grad(loss))(np.ones((3, 3), np.float32), np.ones((5, 3), np.float32))
+    text = str(printed)
+    again = parse(text)
+    assert again.key() == printed.program.key()
+    assert "test_text.py:" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "saying"),
+    [
+        ("program f(a: f32[3]) {\n b: f32[3] = nosuch(a)\n return b\n}", "unknown op 'nosuch'"),
+        ("program f(a: f32[3]) {\n b: f32[3] = exp(c)\n return b\n}", "c is not defined"),
+        ("program f(a: f32[3]) {\n a: f32[3] = exp(a)\n return a\n}", "a is defined twice"),
+        ("program f(a: f32[3]) {\n return a", "expected"),
+    ],
+)
+def test_parser_errors_name_the_line(text: str, saying: str) -> None:
+    with pytest.raises(CheckError, match=saying):
+        parse(text)
+
+
+def test_checker_shows_the_equation() -> None:
+    program = parse("program f(a: f32[3]) {\n b: f32[4] = exp(a)\n return b\n}")
+    with pytest.raises(CheckError, match=r"exp gives \(f32\[3\]\) but is written as \(f32\[4\]\)"):
+        check(program)
