@@ -121,15 +121,20 @@ class Module:
             raise CheckError(f"the module defines no function {name!r}")
         return address
 
-    def assembly(self) -> str:
-        """The machine code as assembler text (made anew at each call)."""
+    def assembly(self, text: str | None = None) -> str:
+        """Assembler text of this module, or of another text for the same target."""
         with lock:
-            return _machine(self.target).emit_assembly(_parse(self.text))
+            return _machine(self.target).emit_assembly(_parse(text or self.text))
 
     def immortal(self) -> Module:
         """Never free the code: threads may still be inside it when the interpreter exits."""
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._engine))
         return self
+
+
+def compose(functions: Sequence[str], declarations: Iterable[str], target: Target) -> str:
+    """The text of a module: sorted declarations, functions, attribute groups."""
+    return "\n".join([*sorted(set(declarations)), "", *functions, "", attribute_groups(target)])
 
 
 def compile_module(
@@ -144,7 +149,7 @@ def compile_module(
     passes: an optimisation level 0..3 for LLVM's IR passes; None runs no passes.
     Raises CheckError for text LLVM rejects (showing the lines) and for unknown external symbols.
     """
-    text = "\n".join([*sorted(set(declarations)), "", *functions, "", attribute_groups(target)])
+    text = compose(functions, declarations, target)
     with lock:
         parsed = _parse(text)
         if passes is not None:

@@ -1,0 +1,124 @@
+"""Compiled kernels, shared by every program of the process.
+
+    codes = compile_kernels(plan_kernels, host_target())
+    codes[0].address, codes[0].units
+
+Equal kernels (`kernel_key`) are compiled once, however many layers or functions use them.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fxad.backend.llvm.emit import emit
+from fxad.backend.llvm.engine import Module, compile_module, compose, lock
+from fxad.backend.llvm.schedule import Emitted, Target
+from fxad.ir.kernel import Kernel
+from fxad.ir.kernel_text import kernel_key
+
+Emitter = Callable[[Kernel, str, Target], Emitted]
+
+BOUND = 4096  # compiled kernels kept beyond the ones in use
+_PER_MODULE = 48  # large modules cost less per kernel, small ones can be freed sooner
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Code:
+    """One compiled kernel; keeps its machine code alive."""
+
+    emitted: Emitted
+    module: Module
+    address: int
+
+    @property
+    def name(self) -> str:
+        return self.emitted.name
+
+    @property
+    def units(self) -> int:
+        return self.emitted.units
+
+    @property
+    def scratch_bytes(self) -> int:
+        return self.emitted.scratch_bytes
+
+    @property
+    def cost(self) -> float:
+        """Rough nanoseconds on one core."""
+        return self.emitted.cost
+
+    @property
+    def llvm(self) -> str:
+        """LLVM IR of a module with this kernel alone."""
+        emitted = self.emitted
+        return compose([emitted.text], emitted.declarations, self.module.target)
+
+    @property
+    def asm(self) -> str:
+        """Assembler text of this kernel alone."""
+        return self.module.assembly(self.llvm)
+
+
+class KernelCache:
+    """Compiled kernels by structure and target, least recently used forgotten first."""
+
+    def __init__(self, bound: int = BOUND) -> None:
+        self.bound = bound
+        self.compiled = 0  # kernels compiled so far
+        self._codes: OrderedDict[tuple[str, Target], Code] = OrderedDict()
+        self._guard = threading.Lock()
+
+    def compile(
+        self, kernels: Sequence[Kernel], target: Target, emitter: Emitter = emit
+    ) -> list[Code]:
+        """Code for every kernel, in order. Raises CheckError if the emitted code is not valid."""
+        keys = [(kernel_key(kernel), target) for kernel in kernels]
+        with lock:  # two threads that want the same kernel compile it once
+            ready = self._find(keys)
+            wanted = dict(zip(keys, kernels, strict=True))
+            todo = [(key, kernel) for key, kernel in wanted.items() if key not in ready]
+            for first in range(0, len(todo), _PER_MODULE):
+                ready |= self._build(todo[first : first + _PER_MODULE], target, emitter)
+        return [ready[key] for key in keys]
+
+    def _find(self, keys: Sequence[tuple[str, Target]]) -> dict[tuple[str, Target], Code]:
+        found = {}
+        with self._guard:
+            for key in keys:
+                code = self._codes.get(key)
+                if code is not None:
+                    self._codes.move_to_end(key)
+                    found[key] = code
+        return found
+
+    def _build(
+        self, todo: list[tuple[tuple[str, Target], Kernel]], target: Target, emitter: Emitter
+    ) -> dict[tuple[str, Target], Code]:
+        emitted = {
+            key: emitter(kernel, f"{kernel.kind}_{key[0][:16]}", target) for key, kernel in todo
+        }
+        declarations = {line for one in emitted.values() for line in one.declarations}
+        module = compile_module([one.text for one in emitted.values()], declarations, target)
+        built = {key: Code(one, module, module.address(one.name)) for key, one in emitted.items()}
+        with self._guard:
+            self.compiled += len(built)
+            self._codes.update(built)
+            while len(self._codes) > self.bound:
+                self._codes.popitem(last=False)
+        return built
+
+    def clear(self) -> None:
+        """Forget everything; code in use by an Executable stays alive with it."""
+        with self._guard:
+            self._codes.clear()
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+
+kernels = KernelCache()
+compile_kernels = functools.partial(KernelCache.compile, kernels)

@@ -1,0 +1,300 @@
+"""Plan -> something to call: compiled kernels, encoded steps, and memory leased for each run.
+
+    executable = Executable(plan)
+    results = executable.run([x, w])  # NumPy arrays in, NumPy arrays out
+
+An Executable never changes, so any number of Python threads may run it at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from fxad.backend.llvm import memory, pool
+from fxad.backend.llvm.cache import Code, Emitter, compile_kernels
+from fxad.backend.llvm.emit import emit
+from fxad.backend.llvm.engine import host_target
+from fxad.backend.llvm.native import Status, Word, runtime
+from fxad.backend.llvm.runner import Encoded, Frame, encode
+from fxad.backend.llvm.schedule import Target
+from fxad.core.errors import CheckError, ShapeError, TypeMismatch
+from fxad.core.types import ArrayType
+from fxad.ir.kernel import Kernel
+from fxad.ir.plan import Host, Plan, Run, walk
+
+TICK_NS = 200_000_000  # native code lets Python handle signals at least this often
+_KEPT = 1 << 17  # a frame keeps an arena up to this size instead of leasing one for each run
+_DATA = object.__basicsize__  # a NumPy array's data pointer, see native.py
+
+
+class Executable:
+    """A compiled Plan. Building one raises CheckError if the plan or generated code is broken."""
+
+    def __init__(self, plan: Plan, target: Target | None = None, emitter: Emitter = emit) -> None:
+        start = time.perf_counter()
+        self.plan = plan
+        distinct = dict.fromkeys(s.kernel for s in walk(plan.steps) if isinstance(s, Run))
+        codes = compile_kernels(list(distinct), target or host_target(), emitter)
+        self.codes: dict[Kernel, Code] = dict(zip(distinct, codes, strict=True))
+        self._encoded: Encoded = encode(plan, self.codes)
+        self.seconds = time.perf_counter() - start
+        self._execute = runtime().execute
+        self._frames: list[Frame] = []
+        self._scratch_start = -(-plan.arena_bytes // 64) * 64
+        self._prepare_binding()
+        self._outputs = self._output_modes()
+        count = self._encoded.arguments + len(self._encoded.results)
+        self._pack = struct.Struct(f"={Word.FIRST - Word.PC + count}q").pack_into
+
+    # ------------------------------------------------------------ preparation
+
+    def _prepare_binding(self) -> None:
+        """Makers of result buffers, and which of them take over an argument's storage."""
+        plan, numbers = self.plan, self._encoded.results
+        slots = {slot.number: slot for slot in plan.slots if slot.place == "result"}
+        self._types: dict[int, ArrayType] = {
+            slot.number: slot.type for slot in plan.slots if slot.place == "argument"
+        }
+        self._buffer_types = [slots[number].type for number in numbers]
+        self._donated: dict[int, int] = {  # buffer -> argument
+            numbers.index(result): argument
+            for result, argument in plan.donated.items()
+            if result in slots
+        }
+        self._makers = [
+            memory.result_array(kind)
+            for index, kind in enumerate(self._buffer_types)
+            if index not in self._donated
+        ]
+
+    def _output_modes(self) -> list[tuple[str, int, ArrayType]] | None:
+        """Per result (how, buffer or slot word, type); None if results are simply the buffers.
+
+        "buffer": the buffer itself. "moved": swaps may have led the slot elsewhere.
+        "copy": an argument, a constant, arena storage or a buffer that is already a result.
+        """
+        encoded, seen, modes = self._encoded, set(), []
+        swapped = {
+            slot
+            for step in walk(self.plan.steps)
+            for pair in getattr(step, "swaps", ())
+            for slot in pair
+        }
+        for slot in self.plan.results:
+            word = encoded.words[slot]
+            if slot.place != "result" or slot in seen:
+                modes.append(("copy", word, slot.type))
+            elif slot in swapped:
+                modes.append(("moved", word, slot.type))
+            else:
+                modes.append(("buffer", encoded.results.index(slot.number), slot.type))
+            seen.add(slot)
+        if [mode[:2] for mode in modes] == [("buffer", i) for i in range(len(encoded.results))]:
+            return None
+        return modes
+
+    # ------------------------------------------------------------ running
+
+    def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Run on the flat arguments; returns the flat results.
+
+        Arguments that are not contiguous, aligned and in native byte order are copied first. A
+        donated argument is overwritten and becomes a result; its memory must be writable and the
+        caller's alone. Results never share memory with other arguments.
+        Raises ShapeError or TypeMismatch for arguments of other types than compiled for, and
+        whatever a Host function raises.
+        """
+        encoded = self._encoded
+        bound = list(arrays[: encoded.arguments])
+        if len(bound) < encoded.arguments:
+            raise TypeMismatch(f"expected {encoded.arguments} arguments, got {len(bound)}")
+        buffers = [make() for make in self._makers]
+        if self._donated:
+            self._take_over(bound, buffers)
+        workers = pool.current_pool() if encoded.parallel else None
+        try:
+            frame = self._frames.pop()
+        except IndexError:
+            frame = encoded.new_frame()
+        block = None
+        try:
+            stride = encoded.scratch_bytes
+            threads = workers.threads if workers else 1
+            size = self._scratch_start + threads * stride
+            if size > _KEPT:
+                block = memory.take(size)
+                arena = block.address
+            else:
+                arena = self._kept(frame, size)
+            self._pack(
+                frame.words,
+                8 * Word.PC,
+                *(0, 0, TICK_NS, workers.address if workers else 0),
+                *(arena, arena + self._scratch_start, stride),
+                *map(id, bound),
+                *map(id, buffers),
+            )
+            status = self._execute(frame.address)
+            while status:  # between two calls Python handles signals
+                self._attend(status, frame, bound)
+                status = self._execute(frame.address)
+            return buffers if self._outputs is None else self._collect(frame, buffers)
+        finally:
+            self._frames.append(frame)
+            if block is not None:
+                memory.give(block)
+
+    def _kept(self, frame: Frame, size: int) -> int:
+        """Address of the small arena that a frame keeps from run to run."""
+        if frame.arena is None or frame.arena.size < size + 64:
+            frame.arena = np.empty(size + 64, np.uint8)
+            frame.arena_address = -(-frame.arena.ctypes.data // 64) * 64
+        return frame.arena_address
+
+    def _take_over(self, bound: list[np.ndarray], buffers: list[np.ndarray]) -> None:
+        """Insert the buffers that are donated arguments' storage."""
+        twice = len({id(array) for array in bound}) < len(bound)
+        for index, argument in sorted(self._donated.items()):
+            array, kind = bound[argument], self._buffer_types[index]
+            bound[argument] = array = self._in_place(argument, array)
+            if twice and sum(other is array for other in bound) > 1:
+                bound[argument] = array = _copied(array, self._types[argument])
+            if not _has_type(array, kind):
+                array = np.ndarray(kind.shape, kind.dtype, array)
+            buffers.insert(index, array)
+
+    def _attend(self, status: int, frame: Frame, bound: list[np.ndarray]) -> None:
+        """Do what native code has stopped for."""
+        match status:
+            case Status.TICK:
+                pass
+            case Status.HOST:
+                self._call_host(frame, self._encoded.hosts[frame.words[Word.REPORT]])
+            case Status.REBIND:
+                number = frame.words[Word.REPORT] - Word.FIRST
+                if number >= len(bound):
+                    raise CheckError(f"result {number - len(bound)} has an unexpected layout")
+                bound[number] = self._in_place(number, bound[number])
+                frame.words[Word.FIRST + number] = id(bound[number])
+            case _:
+                raise CheckError(f"the native runtime answered {status}")
+
+    def _in_place(self, number: int, given: object) -> np.ndarray:
+        """The argument as an array that native code reads in place, copied only if it must be."""
+        kind = self._types.get(number)
+        array = np.asarray(given)
+        if kind is None:
+            return array
+        if array.shape != kind.shape:
+            raise ShapeError(
+                f"argument {number} has shape {list(array.shape)}, but the program was compiled "
+                f"for {kind}"
+            )
+        if array.dtype != kind.dtype and array.dtype.newbyteorder("=") != kind.dtype:
+            raise TypeMismatch(
+                f"argument {number} has dtype {array.dtype}, but the program was compiled "
+                f"for {kind}"
+            )
+        flags = array.flags
+        if flags.c_contiguous and flags.aligned and array.dtype is kind.dtype:
+            return array
+        return _copied(array, kind)
+
+    def _call_host(self, frame: Frame, step: Host) -> None:
+        words = self._encoded.words
+        inputs = []
+        for slot in step.inputs:
+            # A copy: the function may keep it, and the arena is used again.
+            array = np.empty(slot.type.shape, slot.type.dtype)
+            ctypes.memmove(array.ctypes.data, frame.words[words[slot]], array.nbytes)
+            array.flags.writeable = False
+            inputs.append(array)
+        outputs = step.function(*inputs)
+        outputs = () if outputs is None and not step.outputs else tuple(outputs)
+        if len(outputs) != len(step.outputs):
+            raise TypeMismatch(
+                f"{step.name} returned {len(outputs)} arrays, {len(step.outputs)} expected"
+            )
+        for number, (value, slot) in enumerate(zip(outputs, step.outputs, strict=True)):
+            array = np.require(np.asarray(value), requirements=("C", "A"))
+            if array.shape != slot.type.shape or array.dtype != slot.type.dtype:
+                raise TypeMismatch(
+                    f"{step.name}: output {number} must be {slot.type}, got "
+                    f"{array.dtype}{list(array.shape)}"
+                )
+            ctypes.memmove(frame.words[words[slot]], array.ctypes.data, array.nbytes)
+
+    def _collect(self, frame: Frame, buffers: list[np.ndarray]) -> list[np.ndarray]:
+        """The results where they are not just the buffers."""
+        found = {_address(array): array for array in buffers}
+        results, used = [], set()
+        for how, where, kind in self._outputs or ():
+            if how == "buffer":
+                array = buffers[where]
+            else:
+                source = frame.words[where]
+                array = found.get(source) if how == "moved" else None
+                if (
+                    array is None
+                    or id(array) in used
+                    or ArrayType(array.dtype, array.shape) != kind
+                ):
+                    array = memory.result_array(kind)()
+                    ctypes.memmove(_address(array), source, kind.nbytes)
+            used.add(id(array))
+            results.append(array)
+        return results
+
+    # ------------------------------------------------------------ looking inside
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes a run needs beyond its arguments: results, arena and scratch of every thread."""
+        results = sum(
+            kind.nbytes for i, kind in enumerate(self._buffer_types) if i not in self._donated
+        )
+        threads = pool.get_num_threads() if self._encoded.parallel else 1
+        return results + self._scratch_start + threads * self._encoded.scratch_bytes
+
+    def stats(self) -> dict[str, int | float]:
+        """Counts and sizes for people and for tests."""
+        steps = list(walk(self.plan.steps))
+        return {
+            "steps": len(steps),
+            "runs": sum(isinstance(step, Run) for step in steps),
+            "kernels": len({code.name for code in self.codes.values()}),
+            "code_words": len(self._encoded.code),
+            "arena_bytes": self.plan.arena_bytes,
+            "scratch_bytes": self._encoded.scratch_bytes,
+            "peak_bytes": self.peak_bytes,
+            "compile_seconds": self.seconds,
+        }
+
+    @property
+    def llvm(self) -> str:
+        """LLVM IR of every distinct kernel."""
+        return "\n".join({code.name: code.llvm for code in self.codes.values()}.values())
+
+    @property
+    def asm(self) -> str:
+        """Assembler text of every distinct kernel."""
+        return "\n".join({code.name: code.asm for code in self.codes.values()}.values())
+
+
+def _address(array: np.ndarray) -> int:
+    return ctypes.c_size_t.from_address(id(array) + _DATA).value
+
+
+def _has_type(array: np.ndarray, kind: ArrayType) -> bool:
+    return array.shape == kind.shape and array.dtype == kind.dtype
+
+
+def _copied(array: np.ndarray, kind: ArrayType) -> np.ndarray:
+    copy = memory.result_array(kind)()
+    copy[...] = array
+    return copy

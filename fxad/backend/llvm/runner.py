@@ -1,0 +1,335 @@
+"""Plan -> code words and a frame layout for the native interpreter (`native.Op`).
+
+    encoded = encode(plan, codes)  # codes: cache.Code of every distinct Kernel of the plan
+    frame = encoded.new_frame()
+
+The code is shared and never changes; a frame belongs to one run at a time. Frame words: the head
+(`native.Word`), addresses of the NumPy objects of arguments and results, one pointer per slot,
+scalars, loop counters, and the argument words of the kernel that is running.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fxad.backend.llvm.cache import Code
+from fxad.backend.llvm.native import COPY_BLOCK, Op, Word, runtime
+from fxad.core import dtypes
+from fxad.core.errors import CheckError
+from fxad.ir.kernel import Kernel
+from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Slot, Step, While
+
+PARALLEL_NS = 4_000  # kernels cheaper than this run on the calling thread
+CHUNK_NS = 1_000_000  # estimated work between two chances to stop
+_COPY_NS = 8_000  # one block of the copy kernel
+
+
+class Frame:
+    """The words of one run."""
+
+    __slots__ = ("address", "arena", "arena_address", "words")
+
+    def __init__(self, template: list[int], code: int, args: int) -> None:
+        self.words = (ctypes.c_int64 * len(template))(*template)
+        self.address = ctypes.addressof(self.words)
+        self.words[Word.CODE] = code
+        self.words[Word.ARGS] = self.address + 8 * args
+        self.arena: np.ndarray | None = None  # memory this frame keeps from run to run
+        self.arena_address = 0
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Encoded:
+    """A plan the native interpreter can run, and what must stay alive for that."""
+
+    code: ctypes.Array
+    template: list[int]
+    args: int  # first word of the argument area
+    words: Mapping[Slot, int]  # where each slot's pointer is
+    arguments: int  # leading arguments the code binds
+    results: tuple[int, ...]  # numbers of the result buffers it binds, in order
+    hosts: tuple[Host, ...]
+    scratch_bytes: int  # per thread
+    parallel: bool  # whether any kernel is worth more than one thread
+    keep: tuple[object, ...]
+
+    def new_frame(self) -> Frame:
+        return Frame(self.template, ctypes.addressof(self.code), self.args)
+
+
+def encode(plan: Plan, codes: Mapping[Kernel, Code]) -> Encoded:
+    """Raises CheckError for a plan that breaks the rules of `ir/plan.py`."""
+    encoder = _Encoder(plan, codes)
+    encoder.prologue()
+    encoder.body()
+    return encoder.finish()
+
+
+@dataclass(eq=False, slots=True)
+class _Encoder:
+    plan: Plan
+    codes: Mapping[Kernel, Code]
+    code: list[int] = field(default_factory=list)
+    template: list[int] = field(default_factory=list)
+    words: dict[Slot, int] = field(default_factory=dict)
+    scalars: dict[tuple[str, bytes], int] = field(default_factory=dict)
+    hosts: list[Host] = field(default_factory=list)
+    keep: list[object] = field(default_factory=list)
+    most_args: int = 3
+    scratch_bytes: int = 0
+    parallel: bool = False
+
+    # ------------------------------------------------------------ frame
+
+    def prologue(self) -> None:
+        """Lay out the frame's head, objects and slots; emit BIND and PLACE."""
+        slots = self.plan.slots
+        arguments = [slot for slot in slots if slot.place == "argument"]
+        results = [slot for slot in slots if slot.place == "result"]
+        count, numbers = self._objects()
+        objects = {("argument", n): Word.FIRST + n for n in range(count)}
+        objects |= {("result", n): Word.FIRST + count + i for i, n in enumerate(numbers)}
+        self.template = [0] * (Word.FIRST + count + len(numbers))
+        for slot in slots:
+            self.words[slot] = self._new_word(self._constant(slot))
+        self._emit(Op.BIND, len(arguments) + len(results))
+        for slot in (*arguments, *results):
+            kind = slot.type
+            place = objects[slot.place, slot.number]
+            self._emit(place, self.words[slot], id(kind.dtype), len(kind.shape), *kind.shape)
+        placed = [slot for slot in slots if slot.place == "arena"]
+        self._emit(Op.PLACE, len(placed))
+        for slot in placed:
+            if slot.offset < 0 or slot.offset + slot.type.nbytes > self.plan.arena_bytes:
+                raise CheckError(f"slot {slot.id} ({slot.type}) lies outside the plan's arena")
+            self._emit(self.words[slot], slot.offset)
+
+    def _objects(self) -> tuple[int, list[int]]:
+        """How many arguments are bound, and the numbers of the result buffers."""
+        arguments = {slot.number for slot in self.plan.slots if slot.place == "argument"}
+        results = {slot.number for slot in self.plan.slots if slot.place == "result"}
+        return max(arguments, default=-1) + 1, sorted(results)
+
+    def _new_word(self, value: int = 0) -> int:
+        self.template.append(value)
+        return len(self.template) - 1
+
+    def _constant(self, slot: Slot) -> int:
+        """The first value of a slot's pointer: a constant's address, else to be set later."""
+        if slot.place != "constant":
+            return 0
+        given = np.asarray(self.plan.constants[slot.number])
+        if given.shape != slot.type.shape or given.dtype != slot.type.dtype:
+            raise CheckError(
+                f"slot {slot.id} is {slot.type} but constant {slot.number} is "
+                f"{given.dtype}{list(given.shape)}"
+            )
+        array = np.require(given, requirements=("C", "A"))
+        self.keep.append(array)
+        return array.ctypes.data
+
+    def _scalar(self, value: bool | int | float | complex, dtype: np.dtype) -> int:
+        """The word that holds a scalar argument: its bytes, or the address of a complex one."""
+        data = np.asarray(value).astype(dtype).tobytes()
+        key = (dtype.name, data)
+        if key not in self.scalars:
+            if dtypes.is_complex(dtype):
+                held = ctypes.create_string_buffer(data, len(data) + 64)
+                self.keep.append(held)
+                word = ctypes.addressof(held)
+            else:
+                word = int.from_bytes(data.ljust(8, b"\0"), "little", signed=True)
+            self.scalars[key] = self._new_word(word)
+        return self.scalars[key]
+
+    def _word(self, slot: Slot) -> int:
+        try:
+            return self.words[slot]
+        except KeyError:
+            raise CheckError(
+                f"a step uses slot {slot.id}, which Plan.slots does not list"
+            ) from None
+
+    # ------------------------------------------------------------ code
+
+    def _emit(self, *words: int) -> None:
+        self.code += words
+
+    def body(self) -> None:
+        donated = self._donated_slots()
+        committed = not donated
+        for step in self.plan.steps:
+            if not committed and not donated.isdisjoint(_written((step,))):
+                self._emit(Op.COMMIT)
+                committed = True
+            self._step(step)
+        self._emit(Op.END)
+
+    def _donated_slots(self) -> set[Slot]:
+        """Slots whose storage is a caller's array: from the first write on a run must finish."""
+        given = set(self.plan.donated.values())
+        return {
+            slot
+            for slot in self.plan.slots
+            if (slot.place == "result" and slot.number in self.plan.donated)
+            or (slot.place == "argument" and slot.number in given)
+        }
+
+    def _steps(self, steps: tuple[Step, ...]) -> None:
+        for step in steps:
+            self._step(step)
+
+    def _step(self, step: Step) -> None:
+        match step:
+            case Run():
+                self._run(step)
+            case Copy():
+                self._copy(step)
+            case Loop():
+                self._loop(step)
+            case While():
+                self._while(step)
+            case Branch():
+                self._branch(step)
+            case Host():
+                self._emit(Op.HOST, len(self.hosts))
+                self.hosts.append(step)
+            case _:
+                raise CheckError(f"not a plan step: {step!r}")
+
+    def _run(self, run: Run) -> None:
+        kernel, code = run.kernel, self.codes[run.kernel]
+        if len(run.slots) != len(kernel.buffers) or len(run.scalars) != len(kernel.scalars):
+            raise CheckError(
+                f"kernel {kernel.name} takes {len(kernel.buffers)} buffers and "
+                f"{len(kernel.scalars)} scalars; the plan gives {len(run.slots)} and "
+                f"{len(run.scalars)}"
+            )
+        for slot, buffer in zip(run.slots, kernel.buffers, strict=True):
+            if slot.type.dtype != buffer.dtype or slot.type.size < buffer.size:
+                raise CheckError(
+                    f"kernel {kernel.name}: buffer {buffer.name} has {buffer.size} elements of "
+                    f"{buffer.dtype}, slot {slot.id} is {slot.type}"
+                )
+        values = [
+            self._scalar(value, scalar.dtype)
+            for value, scalar in zip(run.scalars, kernel.scalars, strict=True)
+        ]
+        self.scratch_bytes = max(self.scratch_bytes, code.scratch_bytes)
+        self._call(code.address, code.units, code.cost, [*map(self._word, run.slots), *values])
+
+    def _call(self, address: int, units: int, cost: float, args: list[int]) -> None:
+        if units == 0:
+            return
+        parallel = units > 1 and cost > PARALLEL_NS
+        self.parallel |= parallel
+        each = max(cost / units, 1e-3)
+        chunk = min(max(int(CHUNK_NS / each), 1), units)
+        self.most_args = max(self.most_args, len(args))
+        part = min(int(each * chunk) + 1, 10**12)
+        self._emit(Op.RUN, address, int(parallel), units, chunk, part, len(args), *args)
+
+    def _copy(self, copy: Copy) -> None:
+        nbytes = copy.dst.type.nbytes
+        if nbytes != copy.src.type.nbytes:
+            raise CheckError(f"copy from {copy.src.type} to {copy.dst.type}: sizes differ")
+        size = self._scalar(nbytes, dtypes.int64)
+        units = -(-nbytes // COPY_BLOCK)
+        args = [self._word(copy.dst), self._word(copy.src), size]
+        cost = _COPY_NS * nbytes / COPY_BLOCK
+        self._call(runtime().copy, units, cost, args)
+
+    def _loop(self, loop: Loop) -> None:
+        counter = self._new_word()
+        self._emit(Op.SET, counter, 0)
+        top = len(self.code)
+        self._emit(Op.LOOP, counter, loop.trips, int(loop.reverse), 0, len(loop.views))
+        for view in loop.views:
+            if view.slot.type.nbytes * loop.trips > view.base.type.nbytes:
+                raise CheckError(
+                    f"{loop.trips} blocks of {view.slot.type} do not fit in {view.base.type}"
+                )
+            self._emit(self._word(view.slot), self._word(view.base), view.slot.type.nbytes)
+        self._steps(loop.body)
+        self._swap(loop.swaps)
+        self._emit(Op.NEXT, counter, top)
+        self.code[top + 4] = len(self.code)
+
+    def _while(self, loop: While) -> None:
+        top = len(self.code)
+        self._steps(loop.cond)
+        if not dtypes.is_bool(loop.predicate.type.dtype):
+            raise CheckError(f"a while needs a bool predicate, got {loop.predicate.type}")
+        self._emit(Op.UNLESS, self._word(loop.predicate), 0)
+        exit = len(self.code) - 1
+        self._steps(loop.body)
+        self._swap(loop.swaps)
+        self._emit(Op.JUMP, top)
+        self.code[exit] = len(self.code)
+
+    def _swap(self, pairs: tuple[tuple[Slot, Slot], ...]) -> None:
+        for first, second in pairs:
+            if first.type != second.type:
+                raise CheckError(f"cannot swap {first.type} with {second.type}")
+        if pairs:
+            self._emit(Op.SWAP, len(pairs), *(self._word(s) for pair in pairs for s in pair))
+
+    def _branch(self, branch: Branch) -> None:
+        dtype = branch.index.type.dtype
+        if dtype not in (dtypes.bool_, dtypes.int32):
+            raise CheckError(f"a branch needs an i32 or bool index, got {branch.index.type}")
+        wide, count = int(dtype == dtypes.int32), len(branch.branches)
+        self._emit(Op.SWITCH, self._word(branch.index), wide, count, *[0] * count)
+        table, jumps = len(self.code) - count, []
+        for number, steps in enumerate(branch.branches):
+            self.code[table + number] = len(self.code)
+            self._steps(steps)
+            self._emit(Op.JUMP, 0)
+            jumps.append(len(self.code) - 1)
+        for jump in jumps:
+            self.code[jump] = len(self.code)
+
+    def finish(self) -> Encoded:
+        args = len(self.template)
+        count, numbers = self._objects()
+        return Encoded(
+            code=(ctypes.c_int64 * len(self.code))(*self.code),
+            template=self.template + [0] * self.most_args,
+            args=args,
+            words=self.words,
+            arguments=count,
+            results=tuple(numbers),
+            hosts=tuple(self.hosts),
+            scratch_bytes=-(-self.scratch_bytes // 64) * 64,
+            parallel=self.parallel,
+            keep=(self.plan, *self.codes.values(), *self.keep),
+        )
+
+
+def _written(steps: tuple[Step, ...]) -> set[Slot]:
+    """Slots whose storage the steps may write, directly, through a view or after a swap."""
+    found: set[Slot] = set()
+    for step in steps:
+        match step:
+            case Run():
+                pairs = zip(step.kernel.buffers, step.slots, strict=True)
+                found.update(slot for buffer, slot in pairs if buffer.role != "in")
+            case Copy():
+                found.add(step.dst)
+            case Host():
+                found.update(step.outputs)
+            case Loop():
+                found |= _written(step.body)
+                found.update(view.base for view in step.views if view.slot in found)
+                found.update(slot for pair in step.swaps for slot in pair)
+            case While():
+                found |= _written((*step.cond, *step.body))
+                found.update(slot for pair in step.swaps for slot in pair)
+            case Branch():
+                for branch in step.branches:
+                    found |= _written(branch)
+    return found
