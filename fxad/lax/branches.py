@@ -1,0 +1,172 @@
+"""Branches over pytrees: cond and switch.
+
+y = cond(x > 0, jnp.log, jnp.negative, x)
+
+Only the chosen branch runs (under vmap with a mapped predicate both do, and the results are
+selected). Inside `fxad.disable_jit()` the branch is chosen by Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fxad.api.flat import FlatFunction, flatten_args, name_of
+from fxad.core import dtypes as dt
+from fxad.core import pytree
+from fxad.core.errors import TypeMismatch
+from fxad.core.promotion import is_python_scalar, promote
+from fxad.core.types import ArrayType
+from fxad.ir.program import OPS, Eqn, Program, Var
+from fxad.ir.rewrite import literal
+from fxad.lax.carry import described, marked
+from fxad.lax.loops import in_python
+from fxad.numpy.core import value_of
+from fxad.trace.tracer import stage, type_of
+
+_MISSING = object()
+
+
+def cond(
+    pred: Any,
+    true_fun: Callable[..., Any],
+    false_fun: Callable[..., Any],
+    *operands: Any,
+    operand: Any = _MISSING,
+    linear: Any = None,
+) -> Any:
+    """true_fun(*operands) if pred else false_fun(*operands).
+
+    pred: one bool or number. Both functions give pytrees of one structure and the same types;
+    weakly typed results adapt. Raises TreeError or TypeMismatch naming the leaf otherwise.
+    """
+    if not (callable(true_fun) and callable(false_fun)):
+        raise TypeMismatch("cond: expected cond(pred, true_fun, false_fun, *operands)")
+    if operand is not _MISSING:
+        operands = (*operands, operand)
+    flag = _scalar(pred, "cond: pred")
+    if in_python():
+        return (true_fun if bool(value_of(pred)) else false_fun)(*operands)
+    if type_of(flag).dtype != dt.bool_:
+        flag = OPS["ne"](value_of(pred), 0)
+    return _choose("cond", flag, (false_fun, true_fun), operands)
+
+
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+    """branches[index](*operands), with the index clamped to the branches there are."""
+    branches = tuple(branches)
+    if not branches:
+        raise ValueError("switch: needs at least one branch")
+    if not all(callable(b) for b in branches):
+        raise TypeMismatch("switch: expected switch(index, [functions], *operands)")
+    number = _scalar(index, "switch: index")
+    dtype = type_of(number).dtype
+    if not dt.is_integer(dtype):
+        raise TypeMismatch(f"switch: the index must be an integer, not {type_of(number)}")
+    last = len(branches) - 1
+    if in_python():
+        return branches[min(max(int(value_of(index)), 0), last)](*operands)
+    if not last:
+        return branches[0](*operands)
+    if dtype != dt.int32:
+        value = value_of(index)
+        if last <= dt.iinfo(dtype).max:
+            value = OPS["min"](value, literal(last, dtype))
+        number = OPS["convert"](OPS["max"](value, literal(0, dtype)), dtype=dt.int32)
+    return _choose("switch", number, branches, operands)
+
+
+def _scalar(value: Any, what: str) -> Any:
+    """A rank-0 operand: a Lit for Python numbers. Raises TypeMismatch for arrays."""
+    array = value_of(value, what)
+    if array.shape:
+        raise TypeMismatch(f"{what} must be one value, not {array.type}")
+    return literal(value, array.dtype) if is_python_scalar(value) else array
+
+
+def _choose(
+    what: str, index: Any, functions: Sequence[Callable[..., Any]], operands: tuple[Any, ...]
+) -> Any:
+    leaves, tree = flatten_args((operands, {}), f"{what}: operand")
+    flats = [FlatFunction(f, tree, what=f"{what} branch {described(f)}") for f in functions]
+    types, weak = [type_of(v) for v in leaves], [v.weak for v in leaves]
+    staged = [
+        stage(flat, types, name_of(f), weak) for flat, f in zip(flats, functions, strict=True)
+    ]
+    _check_trees(what, functions, flats)
+    goal, goal_weak = _common_types(what, functions, flats, [program for program, _ in staged])
+    captured = _union([values for _, values in staged])
+    branches = tuple(
+        _converted(_with_captures(program, values, captured), goal) for program, values in staged
+    )
+    outs = OPS["cond"](index, *captured, *leaves, branches=branches)
+    assert flats[0].tree is not None
+    return flats[0].tree.unflatten(marked(outs, goal_weak))
+
+
+def _check_trees(what: str, functions: Sequence[Callable], flats: Sequence[FlatFunction]) -> None:
+    for function, flat in zip(functions[1:], flats[1:], strict=True):
+        pytree.same_structure_or_raise(
+            flats[0].tree,
+            flat.tree,
+            f"{what}: results of {described(functions[0])} and {described(function)}",
+        )
+
+
+def _common_types(
+    what: str,
+    functions: Sequence[Callable],
+    flats: Sequence[FlatFunction],
+    programs: Sequence[Program],
+) -> tuple[list[ArrayType], list[bool]]:
+    """The result types of all branches; weakly typed results follow the others."""
+    goal, weak, wrong = [], [], []
+    tree = flats[0].tree
+    assert tree is not None
+    paths = [path for path, _ in pytree.leaves_with_path(tree.unflatten(programs[0].out_types))]
+    for i, path in enumerate(paths):
+        types = [p.out_types[i] for p in programs]
+        flags = [f.weak[i] for f in flats]
+        strong = [t.dtype for t, f in zip(types, flags, strict=True) if not f]
+        dtype, is_weak = types[0].dtype, flags[0]
+        if any(t.dtype != dtype for t in types) and len(set(strong)) <= 1:
+            dtype, is_weak = promote(*[(t.dtype, f) for t, f in zip(types, flags, strict=True)])
+        holds = all(t.dtype == dtype or f for t, f in zip(types, flags, strict=True))
+        if any(t.shape != types[0].shape for t in types) or not holds:
+            seen = ", ".join(
+                f"{t} from {described(f)}" for t, f in zip(types, functions, strict=True)
+            )
+            wrong.append(f"result{pytree.keystr(path)}: {seen}")
+        goal.append(types[0].with_dtype(dtype))
+        weak.append(is_weak and all(flags))
+    if wrong:
+        raise TypeMismatch(
+            f"{what}: the branches must give the same types, but {'; '.join(wrong)}; convert with "
+            ".astype or reshape"
+        )
+    return goal, weak
+
+
+def _union(groups: Sequence[Sequence[Any]]) -> list[Any]:
+    """Each captured value once."""
+    found = {id(value): value for values in groups for value in values}
+    return list(found.values())
+
+
+def _with_captures(program: Program, own: Sequence[Any], captured: Sequence[Any]) -> Program:
+    """The program closed over all branches' captures: unused ones become inputs nobody reads."""
+    mine = {id(value): var for value, var in zip(own, program.consts, strict=True)}
+    heads = [mine.get(id(value)) or Var(type_of(value)) for value in captured]
+    return Program([*heads, *program.inputs], program.eqns, program.outputs, program.name)
+
+
+def _converted(program: Program, goal: Sequence[ArrayType]) -> Program:
+    """The program with its results in the dtypes of `goal`."""
+    if program.out_types == tuple(goal):
+        return program
+    eqns, outputs = list(program.eqns), list(program.outputs)
+    for i, (atom, type_) in enumerate(zip(program.outputs, goal, strict=True)):
+        if atom.type != type_:
+            outputs[i] = Var(type_)
+            eqns.append(Eqn(OPS["convert"], (atom,), {"dtype": type_.dtype}, (outputs[i],)))
+    return Program(program.inputs, eqns, outputs, program.name)

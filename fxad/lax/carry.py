@@ -1,0 +1,143 @@
+"""What loops share: bodies over pytrees as flat functions, and carries that keep their types.
+
+A carry leaf that is weakly typed (a Python number) takes the dtype the body gives it:
+
+    scan(lambda c, x: (c + x, None), 0, jnp.ones(3))     # c: i32, then f32 from the start
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fxad.api.flat import flatten_args, name_of
+from fxad.core import pytree
+from fxad.core.errors import TypeMismatch, at
+from fxad.core.promotion import promote
+from fxad.core.pytree import TreeDef
+from fxad.core.types import ArrayType
+from fxad.ir.program import Program
+from fxad.numpy.core import cast
+from fxad.trace.array import Array
+from fxad.trace.tracer import stage, type_of
+
+
+def described(function: Callable[..., Any]) -> str:
+    """A function's name and where it is defined, for messages."""
+    code = getattr(function, "__code__", None)
+    where = "" if code is None else f"{code.co_filename.rsplit('/', 1)[-1]}:{code.co_firstlineno}"
+    return f"`{name_of(function)}`{at(where)}"
+
+
+def scalar_weak(value: Any) -> bool:
+    return bool(getattr(value, "weak", False))
+
+
+class Body:
+    """A loop body on flat values: (carry..., slices...) -> (carry..., ys...).
+
+    `step(carry, slices)` takes the carry as a pytree and the slices as a list, and returns the
+    new carry and any further results. `weak` says which results are weak after a call.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        function: Callable[..., Any],
+        step: Callable[[Any, list[Any]], tuple[Any, Any]],
+        tree: TreeDef,
+    ) -> None:
+        self.what = what
+        self.function = function
+        self.step = step
+        self.tree = tree
+        self.ys_tree: TreeDef | None = None
+        self.weak: list[bool] = []
+
+    def __call__(self, *leaves: Any) -> list[Any]:
+        count = self.tree.num_leaves
+        new, ys = self.step(self.tree.unflatten(leaves[:count]), list(leaves[count:]))
+        outs, tree = flatten_args(new, f"{self.what}: carry that {described(self.function)} gives")
+        pytree.same_structure_or_raise(
+            self.tree,
+            tree,
+            f"{self.what}: carry that {described(self.function)} takes, and carry that it gives",
+        )
+        outs = [_adopted(o, leaf) for o, leaf in zip(outs, leaves[:count], strict=True)]
+        given, self.ys_tree = flatten_args(ys, f"{self.what}: result of {described(self.function)}")
+        everything = [*outs, *given]
+        self.weak = [scalar_weak(o) for o in everything]
+        return everything
+
+    def check(self, carry: Sequence[ArrayType], outs: Sequence[ArrayType]) -> None:
+        """Raise TypeMismatch naming each leaf whose type the body changes."""
+        paths = [path for path, _ in pytree.leaves_with_path(self.tree.unflatten(list(carry)))]
+        wrong = [
+            f"carry{pytree.keystr(path)} goes in as {before} and comes out as {after}"
+            for path, before, after in zip(paths, carry, outs, strict=True)
+            if before != after
+        ]
+        if wrong:
+            raise TypeMismatch(
+                f"{self.what}: {described(self.function)} changes the type of its carry: "
+                f"{'; '.join(wrong)}. Shapes and dtypes must stay; convert the initial value or "
+                "the result with .astype or reshape"
+            )
+
+
+def _adopted(out: Any, carry: Any) -> Any:
+    """A weak result in the dtype of the carry, where that dtype can hold it."""
+    out_type, in_type = type_of(out), type_of(carry)
+    if not scalar_weak(out) or out_type.dtype == in_type.dtype or out_type.shape != in_type.shape:
+        return out
+    entries = ((in_type.dtype, scalar_weak(carry)), (out_type.dtype, True))
+    if promote(*entries)[0] != in_type.dtype:
+        return out
+    converted = cast(out, in_type.dtype)
+    converted.weak = scalar_weak(carry)
+    return converted
+
+
+def stage_body(
+    body: Body, carry: Sequence[Array], xs: Sequence[ArrayType], xs_weak: Sequence[bool] = ()
+) -> tuple[Program, list[Any], list[Array]]:
+    """The body as a closed Program, what it captures, and the carry in its final dtypes.
+
+    Raises TreeError or TypeMismatch if the carry changes structure or type.
+    """
+    carry = list(carry)
+    weak = [scalar_weak(c) for c in carry]
+    count = len(carry)
+    name = name_of(body.function)
+    slices_weak = list(xs_weak) or [False] * len(xs)
+    while True:
+        types = [type_of(c) for c in carry]
+        program, captured = stage(body, [*types, *xs], name, [*weak, *slices_weak])
+        outs = program.out_types[:count]
+        settled = [
+            _settled(type_, is_weak, out, out_weak)
+            for type_, is_weak, out, out_weak in zip(types, weak, outs, body.weak, strict=False)
+        ]
+        now = [is_weak for _, is_weak in settled]
+        if now == weak and all(t == s for t, (s, _) in zip(types, settled, strict=True)):
+            break
+        carry = [cast(c, s.dtype) for c, (s, _) in zip(carry, settled, strict=True)]
+        weak = now
+    body.check([type_of(c) for c in carry], outs)
+    return program.closed(), captured, carry
+
+
+def _settled(type_: ArrayType, weak: bool, out: ArrayType, out_weak: bool) -> tuple:
+    """The type and weakness a carry leaf should go in with, given what came out."""
+    if not weak or (out.dtype == type_.dtype and out_weak):
+        return type_, weak
+    dtype, still_weak = promote((type_.dtype, True), (out.dtype, out_weak))
+    return type_.with_dtype(dtype), still_weak
+
+
+def marked(values: Sequence[Any], weak: Sequence[bool]) -> list[Any]:
+    """The values, weakly typed where `weak` says so."""
+    for value, is_weak in zip(values, weak, strict=True):
+        if is_weak:
+            value.weak = True
+    return list(values)

@@ -1,0 +1,328 @@
+"""Loops over pytrees: scan, while_loop, fori_loop, map, associative_scan.
+
+def step(total, x):
+    return total + x, total
+total, before = scan(step, 0.0, xs)
+
+They compile once, whatever the number of iterations. Inside `fxad.disable_jit()` they run as
+Python loops, so that prints and breakpoints see numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fxad.api.compiled import interpreting
+from fxad.api.flat import FlatFunction, flatten_args, name_of
+from fxad.core import dtypes as dt
+from fxad.core import pytree
+from fxad.core.errors import ConcretizationError, ShapeError, TypeMismatch
+from fxad.core.promotion import entry_of, promote
+from fxad.core.types import ArrayType
+from fxad.ir.program import OPS
+from fxad.lax.carry import Body, described, marked, scalar_weak, stage_body
+from fxad.numpy.core import axis_index, cast, stack_values, value_of
+from fxad.numpy.shaping import slice_axis
+from fxad.trace.array import Array
+from fxad.trace.tracer import stage, staging, type_of
+
+
+def in_python() -> bool:
+    """Whether control flow runs as plain Python: interpreting, and nothing is being recorded."""
+    return interpreting() and not staging()
+
+
+# ---------------------------------------------------------------- scan
+
+
+def scan(
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int | bool = 1,
+) -> tuple[Any, Any]:
+    """Run `carry, y = f(carry, x)` over the leading axis of xs, stacking the ys.
+
+    init, xs, y: pytrees of arrays; xs may be None if `length` is given. The carry keeps its
+    structure, shapes and dtypes. Returns (final carry, ys with a new leading axis). `unroll` is
+    accepted for ported code.
+
+    Raises TreeError or TypeMismatch naming the leaf if the carry changes, ShapeError if leading
+    axes differ.
+    """
+    carry, tree = flatten_args(init, "scan: init")
+    slices, xs_tree = flatten_args(xs, "scan: xs")
+    count = _length(slices, xs, length)
+
+    def step(state: Any, values: list[Any]) -> tuple[Any, Any]:
+        result = f(state, xs_tree.unflatten(values))
+        if not isinstance(result, tuple | list) or len(result) != 2:
+            raise TypeMismatch(
+                f"scan: {described(f)} must return (carry, y), not {type(result).__name__}"
+            )
+        return result[0], result[1]
+
+    body = Body("scan", f, step, tree)
+    outs, ys = scan_flat(body, carry, slices, count, reverse)
+    assert body.ys_tree is not None
+    return tree.unflatten(outs), body.ys_tree.unflatten(ys)
+
+
+def scan_flat(
+    body: Body, carry: Sequence[Array], xs: Sequence[Array], length: int, reverse: bool
+) -> tuple[list[Array], list[Array]]:
+    """`scan` on flat values."""
+    if in_python() and length:
+        return _scan_python(body, carry, xs, length, reverse)
+    types = [ArrayType(x.dtype, x.shape[1:]) for x in xs]
+    program, captured, carry = stage_body(body, carry, types, [scalar_weak(x) for x in xs])
+    outs = OPS["scan"](
+        *captured,
+        *carry,
+        *xs,
+        body=program,
+        consts=len(captured),
+        carry=len(carry),
+        length=length,
+        reverse=reverse,
+    )
+    outs = marked(outs, body.weak)
+    return outs[: len(carry)], outs[len(carry) :]
+
+
+def _scan_python(
+    body: Body, carry: Sequence[Array], xs: Sequence[Array], length: int, reverse: bool
+) -> tuple[list[Array], list[Array]]:
+    rows: list[list[Any]] = []
+    state = list(carry)
+    for i in reversed(range(length)) if reverse else range(length):
+        outs = body(*state, *(row_of(x, i) for x in xs))
+        new = outs[: len(state)]
+        if i != (length - 1 if reverse else 0):
+            body.check([type_of(s) for s in state], [type_of(o) for o in new])
+        state = new
+        rows.append(outs[len(state) :])
+    if reverse:
+        rows.reverse()
+    return state, [stack_values(column) for column in zip(*rows, strict=True)]
+
+
+def row_of(x: Any, number: int) -> Any:
+    """x[number] along the leading axis."""
+    return OPS["reshape"](slice_axis(x, 0, number, number + 1), shape=type_of(x).shape[1:])
+
+
+def _length(leaves: Sequence[Array], xs: Any, wanted: int | None) -> int:
+    seen = []
+    for (path, _), leaf in zip(pytree.leaves_with_path(xs), leaves, strict=True):
+        if not leaf.shape:
+            raise ShapeError(
+                f"scan: xs{pytree.keystr(path)} is {leaf.type}; it needs a leading axis to scan"
+            )
+        seen.append((pytree.keystr(path), leaf.shape[0]))
+    sizes = {size for _, size in seen}
+    if wanted is not None:
+        sizes.add(wanted.__index__())
+    if not sizes:
+        raise ValueError("scan: without xs, give length=")
+    if len(sizes) > 1:
+        shown = ", ".join(f"xs{path}: {size}" for path, size in seen)
+        given = "" if wanted is None else f", length={wanted}"
+        raise ShapeError(f"scan: lengths of the leading axes differ: {shown}{given}")
+    return sizes.pop()
+
+
+def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
+    """Apply f to each slice along the leading axis of xs, one after another.
+
+    xs and the result are pytrees of arrays. `batch_size` is accepted for ported code; use
+    `fxad.vmap` to compute all slices at once.
+    """
+
+    def step(carry: tuple, x: Any) -> tuple[tuple, Any]:
+        return carry, f(x)
+
+    step.__name__ = name_of(f)
+    return scan(step, (), xs)[1]
+
+
+# ---------------------------------------------------------------- while
+
+
+def while_loop(
+    cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any
+) -> Any:
+    """Run `val = body_fun(val)` while `cond_fun(val)` is true.
+
+    val: a pytree of arrays that keeps its structure, shapes and dtypes; cond_fun gives one bool.
+    Raises TreeError or TypeMismatch naming the leaf if the value changes type.
+    """
+    carry, tree = flatten_args(init_val, "while_loop: initial value")
+    body = Body("while_loop", body_fun, lambda state, _: (body_fun(state), ()), tree)
+    if in_python():
+        return _while_python(cond_fun, body, carry)
+    program, captured, carry = stage_body(body, carry, [])
+    test = FlatFunction(lambda *leaves: cond_fun(tree.unflatten(leaves)), _arguments(carry))
+    types = [type_of(c) for c in carry]
+    cond, cond_captured = stage(test, types, name_of(cond_fun), body.weak)
+    if cond.out_types != (ArrayType(dt.bool_, ()),):
+        seen = ", ".join(str(t) for t in cond.out_types)
+        raise TypeMismatch(
+            f"while_loop: the condition {described(cond_fun)} must give one bool, not ({seen})"
+        )
+    outs = OPS["while"](
+        *cond_captured,
+        *captured,
+        *carry,
+        cond=cond.closed(),
+        body=program,
+        cond_consts=len(cond_captured),
+        body_consts=len(captured),
+    )
+    return tree.unflatten(marked(outs, body.weak))
+
+
+def _arguments(leaves: Sequence[Any]) -> pytree.TreeDef:
+    """The structure of a call f(*leaves)."""
+    return pytree.structure((tuple(leaves), {}))
+
+
+def _while_python(cond_fun: Callable[[Any], Any], body: Body, carry: Sequence[Any]) -> Any:
+    state, first = list(carry), True
+    while bool(cond_fun(body.tree.unflatten(state))):
+        new = body(*state)
+        if not first:
+            body.check([type_of(s) for s in state], [type_of(n) for n in new])
+        state, first = new, False
+    return body.tree.unflatten(state)
+
+
+def fori_loop(
+    lower: Any,
+    upper: Any,
+    body_fun: Callable[[Any, Any], Any],
+    init_val: Any,
+    *,
+    unroll: int | bool | None = None,
+) -> Any:
+    """Run `val = body_fun(i, val)` for i in range(lower, upper).
+
+    Known bounds give a scan, which reverse mode can differentiate; traced bounds a while loop.
+    i is a weakly typed integer. `unroll` is accepted for ported code.
+    """
+    for bound, name in ((lower, "lower"), (upper, "upper")):
+        type_ = value_of(bound, f"fori_loop: {name}").type
+        if type_.shape or not dt.is_integer(type_.dtype):
+            raise TypeMismatch(f"fori_loop: {name} must be one integer, not {type_}")
+    dtype = promote(entry_of(lower), entry_of(upper))[0]
+    first, last = cast(value_of(lower), dtype), cast(value_of(upper), dtype)
+    try:
+        count = max(0, int(last) - int(first))
+    except ConcretizationError:
+        return _fori_while(first, last, body_fun, init_val)
+
+    def step(state: tuple[Any, Any], _: Any) -> tuple[Any, Any]:
+        i, value = state
+        return (OPS["add"](i, 1), body_fun(_weakly(i), value)), ()
+
+    leaves, tree = flatten_args((first, init_val), "fori_loop: initial value")
+    body = Body("fori_loop", body_fun, step, tree)
+    outs, _ = scan_flat(body, leaves, [], count, reverse=False)
+    return tree.unflatten(outs)[1]
+
+
+def _fori_while(first: Array, last: Array, body_fun: Callable[[Any, Any], Any], init: Any) -> Any:
+    def test(state: tuple[Any, Any]) -> Any:
+        return OPS["lt"](state[0], last)
+
+    def step(state: tuple[Any, Any]) -> tuple[Any, Any]:
+        return OPS["add"](state[0], 1), body_fun(_weakly(state[0]), state[1])
+
+    step.__name__ = name_of(body_fun)
+    return while_loop(test, step, (first, init))[1]
+
+
+def _weakly(counter: Any) -> Any:
+    """The counter as a weakly typed value of its own."""
+    value = OPS["copy"](counter)
+    value.weak = True
+    return value
+
+
+# ---------------------------------------------------------------- associative_scan
+
+
+def associative_scan(
+    fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0
+) -> Any:
+    """All prefixes x0, x0*x1, x0*x1*x2... of an associative function, in logarithmic depth.
+
+    fn takes and gives pytrees like elems, elementwise along `axis`. With `reverse`, suffixes.
+    """
+    leaves, tree = flatten_args(elems, "associative_scan: elems")
+    if not leaves:
+        return elems
+    axes = [axis_index(axis, x.ndim, "associative_scan") for x in leaves]
+    sizes = {x.shape[a] for x, a in zip(leaves, axes, strict=True)}
+    if len(sizes) > 1:
+        raise ShapeError(f"associative_scan: lengths along axis {axis} differ: {sorted(sizes)}")
+    (length,) = sizes
+
+    def combine(a: list[Any], b: list[Any]) -> list[Any]:
+        first, second = tree.unflatten(a), tree.unflatten(b)
+        out, out_tree = flatten_args(
+            fn(second, first) if reverse else fn(first, second),
+            f"associative_scan: result of {described(fn)}",
+        )
+        pytree.same_structure_or_raise(tree, out_tree, "associative_scan: elements and results")
+        return out
+
+    flipped = [_flipped(x, a) if reverse else x for x, a in zip(leaves, axes, strict=True)]
+    outs = _prefixes(combine, flipped, axes, length)
+    return tree.unflatten(
+        [_flipped(x, a) if reverse else x for x, a in zip(outs, axes, strict=True)]
+    )
+
+
+def _flipped(x: Any, axis: int) -> Any:
+    return OPS["reverse"](x, axes=(axis,))
+
+
+def _prefixes(
+    combine: Callable[[list, list], list], values: list[Any], axes: list[int], length: int
+) -> list[Any]:
+    """Combine neighbours, solve for the pairs (prefixes ending at odd places), fill in the even."""
+    if length < 2:
+        return values
+
+    def cut(arrays: list[Any], start: int, stop: int, step: int = 1) -> list[Any]:
+        pairs = zip(arrays, axes, strict=True)
+        return [slice_axis(x, a, start, stop, step) for x, a in pairs]
+
+    half = length // 2
+    pairs = combine(cut(values, 0, length - 1, 2), cut(values, 1, length, 2))
+    odd = _prefixes(combine, pairs, axes, half)
+    rest = cut(values, 2, length, 2)
+    ahead = odd if length % 2 else cut(odd, 0, half - 1)
+    later = combine(ahead, rest) if length > 2 else rest
+    even = [
+        OPS["concatenate"](x, y, axis=a)
+        for x, y, a in zip(cut(values, 0, 1), later, axes, strict=True)
+    ]
+    return [_interleaved(e, o, a, half) for e, o, a in zip(even, odd, axes, strict=True)]
+
+
+def _interleaved(even: Any, odd: Any, axis: int, half: int) -> Any:
+    """even[0], odd[0], even[1], ... ; even may be one longer."""
+    shape = type_of(odd).shape
+    column = (*shape[: axis + 1], 1, *shape[axis + 1 :])
+    parts = [OPS["reshape"](x, shape=column) for x in (slice_axis(even, axis, 0, half), odd)]
+    woven = OPS["concatenate"](*parts, axis=axis + 1)
+    woven = OPS["reshape"](woven, shape=(*shape[:axis], 2 * half, *shape[axis + 1 :]))
+    total = type_of(even).shape[axis]
+    if total == half:
+        return woven
+    return OPS["concatenate"](woven, slice_axis(even, axis, half, total), axis=axis)
