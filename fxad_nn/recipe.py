@@ -28,7 +28,7 @@ class TrainOptions:
     weights: Path | None = option(None, "start from a Hugging Face directory instead of a preset")
     out: Path | None = option(None, "run directory (default: the first free runs/PRESET-N)")
     resume: Path | None = option(None, "continue the run in this directory")
-    seed: int = option(1, "seed of the initial parameters and of the batches")
+    seed: int = option(4, "seed of the initial parameters and of the batches")
     steps: int = option(2000, "optimizer steps in all")
     batch: int = option(12, "sequences per batch")
     accumulate: int = option(1, "batches per optimizer step, their gradients averaged")
