@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
-from fxad.ir.program import Eqn, Op, Program, Symbol, Var, param_key
+from fxad.core.types import TapeType
+from fxad.ir.program import Eqn, Op, Program, Symbol, Var, param_key, subprograms
 from fxad.ir.rewrite import evaluate
 from fxad.passes.pipeline import optimise
 from fxad.trace.array import Concrete
-from fxad.trace.tracer import concrete, execute, set_executor, type_of
+from fxad.trace.tracer import concrete, execute, set_executor, type_of, wrap
+from fxad.transform.context import cached
 
 LIMIT = 512  # executables kept; the least recently used goes first
 
@@ -82,9 +82,19 @@ def run_program(
 ) -> list[Concrete]:
     """Run a closed Program on concrete values."""
     arrays = [concrete(a) for a in args]
-    if _state.interpret:
-        return [Concrete(np.asarray(r)) for r in evaluate(program, arrays)]
+    if _state.interpret or _uses_tape(program):
+        return [wrap(r) for r in evaluate(program, arrays)]
     return [Concrete(r) for r in executable(program, donate).run(arrays)]
+
+
+@cached
+def _uses_tape(program: Program) -> bool:
+    """Tapes (reverse `while`) run on the interpreter: they have no native form yet."""
+    types = [v.type for v in program.inputs]
+    types += [v.type for eqn in program.eqns for v in eqn.outputs]
+    if any(isinstance(t, TapeType) for t in types):
+        return True
+    return any(_uses_tape(inner) for eqn in program.eqns for _, inner in subprograms(eqn))
 
 
 _wrapped: OrderedDict[tuple, Program] = OrderedDict()

@@ -39,9 +39,9 @@ class ShapeDtypeStruct:
         return ArrayType(self.dtype, self.shape).size
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, ShapeDtypeStruct)
-            and (self.shape, self.dtype) == (other.shape, other.dtype)
+        return isinstance(other, ShapeDtypeStruct) and (self.shape, self.dtype) == (
+            other.shape,
+            other.dtype,
         )
 
     def __hash__(self) -> int:
@@ -86,7 +86,9 @@ class Printed:
     __repr__ = __str__
 
 
-def make_ir(function: Callable[..., Any], static_argnums: int | Sequence[int] = ()) -> Callable[..., Printed]:
+def make_ir(
+    function: Callable[..., Any], static_argnums: int | Sequence[int] = ()
+) -> Callable[..., Printed]:
     """make_ir(f)(*args) is the Program that tracing f for these arguments gives."""
     static = {static_argnums} if isinstance(static_argnums, int) else set(static_argnums)
 

@@ -6,6 +6,9 @@ from fxad.ops import elementwise as elementwise
 from fxad.ops import gather as gather
 from fxad.ops import indexing as indexing
 from fxad.ops import linalg as linalg
-from fxad.ops import loops as loops
 from fxad.ops import movement as movement
+from fxad.ops import scan as scan
 from fxad.ops import slicing as slicing
+from fxad.ops import tape as tape
+from fxad.ops import while_linear as while_linear
+from fxad.ops import while_loop as while_loop

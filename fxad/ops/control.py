@@ -1,6 +1,6 @@
 """Ops that hold Programs: call, custom derivatives, checkpoint, cond.
 
-Loops are in `fxad.ops.loops`. Sub-programs are closed: what they capture is passed as operands.
+Loops are in `fxad.ops.scan` and `fxad.ops.while_loop`. Sub-programs are closed: what they capture is passed as operands.
 Every rule takes the transforms `t` first (see `fxad.transform.context`); results are tuples.
 """
 

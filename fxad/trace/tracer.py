@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from fxad.core.errors import ConcretizationError, LeakedTracerError
-from fxad.core.types import ArrayType
+from fxad.core.types import ArrayType, TapeType
 from fxad.ir.program import Atom, Eqn, Lit, Op, Program, Var
 from fxad.ir.rewrite import dce, literal
 from fxad.trace import location
@@ -152,6 +152,8 @@ class Staging(Level):
         if isinstance(value, Tracer):
             check_alive(value)
             var = Var(value.type)
+        elif isinstance(type_of(value), TapeType):
+            var = Var(value.type)
         else:
             array = value if isinstance(value, Concrete) else np.asarray(value)
             if isinstance(value, np.generic | bool | int | float | complex):
@@ -248,8 +250,17 @@ def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     with np.errstate(all="ignore"):
         results = op.numpy(*arrays, **params)
     if isinstance(types, tuple):
-        return tuple([Concrete(np.asarray(r)) for r in results])
-    return Concrete(np.asarray(results))
+        return tuple([wrap(r) for r in results])
+    return wrap(results)
+
+
+def wrap(result: Any) -> Any:
+    """A concrete Array of a reference result (tapes stay as they are)."""
+    return (
+        result
+        if isinstance(getattr(result, "type", None), TapeType)
+        else Concrete(np.asarray(result))
+    )
 
 
 _executor: Callable[[Op, Sequence[Any], dict[str, Any]], Any] = execute
@@ -267,12 +278,16 @@ def concrete(value: Any) -> np.ndarray:
         return value.data
     if isinstance(value, Lit):
         return np.asarray(value.value, value.type.dtype)
+    if isinstance(getattr(value, "type", None), TapeType):
+        return value
     return np.asarray(value)
 
 
 def type_of(value: Any) -> ArrayType:
     """The type of anything `bind` takes."""
     if isinstance(value, Array | Lit):
+        return value.type
+    if isinstance(getattr(value, "type", None), TapeType):
         return value.type
     array = np.asarray(value)
     return ArrayType(array.dtype, array.shape)

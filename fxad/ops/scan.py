@@ -1,10 +1,8 @@
-"""scan and while: loops that hold their bodies as Programs.
+"""scan: a loop over slices, holding its body as a Program.
 
 scan(consts..., carry..., xs...; body, consts, carry, length, reverse)
     body(consts..., carry..., slices of xs...) -> (carry..., slices of ys...)
     results: (final carry..., ys...) with `length` as the leading axis of xs and ys
-while(cond consts..., body consts..., carry...; cond, body, cond_consts, body_consts)
-    cond(cond consts..., carry...) -> (bool,)     body(body consts..., carry...) -> carry
 """
 
 from __future__ import annotations
@@ -14,16 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
-from fxad.core.types import ArrayType, TapeType
+from fxad.core.types import ArrayType
 from fxad.ir.loops import Structured
 from fxad.ir.program import OPS, Program, Var
 from fxad.ir.rewrite import dce, evaluate
 from fxad.ops.base import Batched, define, known, spread, type_of, zeros
 from fxad.ops.control import (
     Mask,
-    along_lanes,
     check_operands,
     filled,
     pick,
@@ -37,7 +33,7 @@ def _slice_type(type: ArrayType) -> ArrayType:
     return ArrayType(type.dtype, type.shape[1:])
 
 
-def _cut(items: Sequence[Any], *counts: int) -> list[list[Any]]:
+def cut(items: Sequence[Any], *counts: int) -> list[list[Any]]:
     """Consecutive groups of the given sizes and the rest."""
     groups, start = [], 0
     for count in counts:
@@ -51,7 +47,7 @@ def _cut(items: Sequence[Any], *counts: int) -> list[list[Any]]:
 
 
 def _scan_type(*types, body, consts, carry, length, reverse):
-    c, k, xs = _cut(types, consts, carry)
+    c, k, xs = cut(types, consts, carry)
     for x in xs:
         if not x.shape or x.shape[0] != length:
             raise ShapeError(f"scan: every xs needs a leading axis of length {length}, not {x}")
@@ -59,18 +55,18 @@ def _scan_type(*types, body, consts, carry, length, reverse):
     outs = body.out_types
     if list(outs[:carry]) != k:
         raise TypeMismatch(
-            f"scan: the carry goes in as {_names(k)} and comes out as {_names(outs[:carry])}; "
+            f"scan: the carry goes in as {names(k)} and comes out as {names(outs[:carry])}; "
             "make the body return what it was given"
         )
     return (*outs[:carry], *(t.with_shape((length, *t.shape)) for t in outs[carry:]))
 
 
-def _names(types: Sequence[Any]) -> str:
+def names(types: Sequence[Any]) -> str:
     return "(" + ", ".join(map(str, types)) + ")"
 
 
 def _scan_numpy(*arrays, body, consts, carry, length, reverse):
-    c, state, xs = _cut(arrays, consts, carry)
+    c, state, xs = cut(arrays, consts, carry)
     types = body.out_types[carry:]
     ys = [np.zeros((length, *t.shape), t.dtype) for t in types]
     order = range(length)
@@ -84,7 +80,7 @@ def _scan_numpy(*arrays, body, consts, carry, length, reverse):
 
 def _scan_jvp(t, primals, tangents, *, body, consts, carry, length, reverse):
     active = present(tangents)
-    const_on, carry_on, xs_on = map(tuple, _cut(active, consts, carry))
+    const_on, carry_on, xs_on = map(tuple, cut(active, consts, carry))
     while True:
         derived, out_on = t.jvp(
             body, (*const_on, *carry_on, *xs_on), (*carry_on, *_off(body, carry))
@@ -95,14 +91,14 @@ def _scan_jvp(t, primals, tangents, *, body, consts, carry, length, reverse):
         carry_on = grown
     n = len(body.inputs)
     p_in, t_in = derived.inputs[:n], derived.inputs[n:]
-    pc, pk, px = _cut(p_in, consts, carry)
-    tc, tk, tx = _cut(t_in, sum(const_on), sum(carry_on))
+    pc, pk, px = cut(p_in, consts, carry)
+    tc, tk, tx = cut(t_in, sum(const_on), sum(carry_on))
     m = len(body.outputs)
     po, to = derived.outputs[:m], derived.outputs[m:]
     outs = [*po[:carry], *to[: sum(carry_on)], *po[carry:], *to[sum(carry_on) :]]
     program = Program([*pc, *tc, *pk, *tk, *px, *tx], derived.eqns, outs, body.name)
-    c, k, x = _cut(primals, consts, carry)
-    dc, dk, dx = _cut(tangents, consts, carry)
+    c, k, x = cut(primals, consts, carry)
+    dc, dk, dx = cut(tangents, consts, carry)
     dk = [
         d if d is not None or not on else zeros(type_of(p))
         for p, d, on in zip(k, dk, carry_on, strict=True)
@@ -120,7 +116,7 @@ def _scan_jvp(t, primals, tangents, *, body, consts, carry, length, reverse):
         length=length,
         reverse=reverse,
     )
-    ko, tko, ys, tys = _cut(results, carry, sum(carry_on), m - carry)
+    ko, tko, ys, tys = cut(results, carry, sum(carry_on), m - carry)
     tangents_out = [*filled(carry_on, tko), *filled(out_on[carry:], tys)]
     return [*ko, *ys], tangents_out
 
@@ -130,7 +126,7 @@ def _off(body: Program, carry: int) -> Mask:
 
 
 def _scan_split(t, record, unknown, args, *, body, consts, carry, length, reverse):
-    const_un, carry_un, xs_un = map(tuple, _cut(unknown, consts, carry))
+    const_un, carry_un, xs_un = map(tuple, cut(unknown, consts, carry))
     while True:
         mask = (*const_un, *carry_un, *xs_un)
         s = t.split(body, mask, (*carry_un, *_off(body, carry)))
@@ -139,7 +135,7 @@ def _scan_split(t, record, unknown, args, *, body, consts, carry, length, revers
             break
         carry_un = grown
     mask = (*const_un, *carry_un, *xs_un)
-    c, k, x = _cut(args, consts, carry)
+    c, k, x = cut(args, consts, carry)
     known_consts = pick(c, const_un, False)
     body_known, known_consts = _hoist(t, s, known_consts, const_un)
     n_const, n_carry = len(known_consts), carry - sum(carry_un)
@@ -172,7 +168,7 @@ def _scan_split(t, record, unknown, args, *, body, consts, carry, length, revers
         else:
             slices.append(next(saved) if kind == "stack" else xs_known[number])
             slice_in.append(var)
-    uc, uk, ux = _cut(s.rest.inputs[s.residuals :], sum(const_un), sum(carry_un))
+    uc, uk, ux = cut(s.rest.inputs[s.residuals :], sum(const_un), sum(carry_un))
     rest_body = Program(
         [*fixed_in, *uc, *uk, *slice_in, *ux], s.rest.eqns, s.rest.outputs, body.name
     )
@@ -230,8 +226,8 @@ def _residual_kind(atom: Any, inputs: Sequence[Var], consts: int, carry: int) ->
 
 def _scan_transpose(t, cotangents, args, *, body, consts, carry, length, reverse):
     linear = tuple(not known(a) for a in args)
-    const_l, carry_l, xs_l = map(tuple, _cut(linear, consts, carry))
-    c, k, x = _cut(args, consts, carry)
+    const_l, carry_l, xs_l = map(tuple, cut(linear, consts, carry))
+    c, k, x = cut(args, consts, carry)
     # A carry that starts from a known value (a zero tangent) still carries linear values on.
     k_types = [a.type if not known(a) else type_of(a) for a in k]
     n_lin, n_fix = sum(const_l), consts - sum(const_l)
@@ -245,12 +241,10 @@ def _scan_transpose(t, cotangents, args, *, body, consts, carry, length, reverse
     want = [*k_types, *(_slice_type(a.type) for a in pick(x, xs_l))]
 
     def back(*values: Any) -> list[Any]:
-        fixed, sums, state, ys, xs = _cut(values, n_fix, n_lin, carry, sum(ys_on))
+        fixed, sums, state, ys, xs = cut(values, n_fix, n_lin, carry, sum(ys_on))
         results = filled(flags, t.run(derived, [*fixed, *xs, *state, *ys]))
-        d_const, rest = _cut(results, n_lin)
-        d_const = [
-            s if d is None else OPS["add"](s, d) for s, d in zip(sums, d_const, strict=True)
-        ]
+        d_const, rest = cut(results, n_lin)
+        d_const = [s if d is None else OPS["add"](s, d) for s, d in zip(sums, d_const, strict=True)]
         return [*d_const, *(zeros(w) if d is None else d for d, w in zip(rest, want, strict=True))]
 
     sums = [zeros(a.type) for a in pick(c, const_l)]
@@ -267,13 +261,13 @@ def _scan_transpose(t, cotangents, args, *, body, consts, carry, length, reverse
         length=length,
         reverse=not reverse,
     )
-    d_const, d_carry, d_xs = _cut(results, n_lin, carry)
+    d_const, d_carry, d_xs = cut(results, n_lin, carry)
     found = [*d_const, *pick(d_carry, carry_l), *d_xs]
     return weave(linear, found, [None] * (len(args) - sum(linear)))
 
 
 def _scan_batch(t, size, batched, args, *, body, consts, carry, length, reverse):
-    const_b, carry_b, xs_b = map(tuple, _cut(batched, consts, carry))
+    const_b, carry_b, xs_b = map(tuple, cut(batched, consts, carry))
     while True:
         lanes, out_b = t.batch(
             body, size, (*const_b, *carry_b, *xs_b), (*carry_b, *_off(body, carry))
@@ -282,7 +276,7 @@ def _scan_batch(t, size, batched, args, *, body, consts, carry, length, reverse)
         if grown == carry_b:
             break
         carry_b = grown
-    c, k, x = _cut(args, consts, carry)
+    c, k, x = cut(args, consts, carry)
     was = tuple(batched[consts : consts + carry])
     k = [
         spread(v, size) if now and not before else v
@@ -313,127 +307,5 @@ scan = define(
     batch=_scan_batch,
     effects=subprogram_effects,
     loops=lambda types, **params: Structured("scan"),
-    dtypes="",
-)
-
-
-# ---------------------------------------------------------------- while
-
-
-def _while_type(*types, cond, body, cond_consts, body_consts):
-    cc, bc, k = _cut(types, cond_consts, body_consts)
-    check_operands("while_loop condition", cond, [*cc, *k])
-    check_operands("while_loop body", body, [*bc, *k])
-    if list(body.out_types) != k:
-        raise TypeMismatch(
-            f"while_loop: the state goes in as {_names(k)} and comes out as "
-            f"{_names(body.out_types)}; make the body return what it was given"
-        )
-    if cond.out_types != (ArrayType(dt.bool_, ()),):
-        raise TypeMismatch(
-            f"while_loop: the condition must give one bool, not {_names(cond.out_types)}"
-        )
-    return tuple(k)
-
-
-def _while_numpy(*arrays, cond, body, cond_consts, body_consts):
-    cc, bc, state = _cut(arrays, cond_consts, body_consts)
-    while bool(evaluate(cond, [*cc, *state])[0]):
-        state = evaluate(body, [*bc, *state])
-    return tuple(state)
-
-
-def _while_jvp(t, primals, tangents, *, cond, body, cond_consts, body_consts):
-    cc, bc, k = _cut(primals, cond_consts, body_consts)
-    _, dbc, dk = _cut(tangents, cond_consts, body_consts)
-    const_on, carry_on = present(dbc), present(dk)
-    while True:
-        derived, out_on = t.jvp(body, (*const_on, *carry_on), carry_on)
-        grown = tuple(a or b for a, b in zip(carry_on, out_on, strict=True))
-        if grown == carry_on:
-            break
-        carry_on = grown
-    n = len(body.inputs)
-    pb, pk = _cut(derived.inputs[:n], body_consts)
-    tb, tk = _cut(derived.inputs[n:], sum(const_on))
-    program = Program([*pb, *tb, *pk, *tk], derived.eqns, derived.outputs, body.name)
-    ignored = [Var(v.type) for v in tk]
-    test = Program([*cond.inputs, *ignored], cond.eqns, cond.outputs, cond.name)
-    dk = [
-        d if d is not None or not on else zeros(type_of(p))
-        for p, d, on in zip(k, dk, carry_on, strict=True)
-    ]
-    results = while_(
-        *cc,
-        *bc,
-        *pick(dbc, const_on),
-        *k,
-        *pick(dk, carry_on),
-        cond=test,
-        body=program,
-        cond_consts=cond_consts,
-        body_consts=body_consts + sum(const_on),
-    )
-    return results[: len(k)], filled(carry_on, results[len(k) :])
-
-
-def _while_batch(t, size, batched, args, *, cond, body, cond_consts, body_consts):
-    cc_b, bc_b, k_b = map(tuple, _cut(batched, cond_consts, body_consts))
-    cc, bc, k = _cut(args, cond_consts, body_consts)
-    carry_b = k_b
-    while True:
-        test, (test_b,) = t.batch(cond, size, (*cc_b, *carry_b))
-        force = (True,) * len(k) if test_b else carry_b
-        lanes, out_b = t.batch(body, size, (*bc_b, *carry_b), force)
-        grown = tuple(a or b for a, b in zip(carry_b, out_b, strict=True))
-        if grown == carry_b:
-            break
-        carry_b = grown
-    k = [
-        spread(v, size) if now and not before else v
-        for v, now, before in zip(k, carry_b, k_b, strict=True)
-    ]
-    if test_b:
-        test, lanes, bc = _masked(t, test, lanes, cc, bc, k)
-    results = while_(
-        *cc, *bc, *k, cond=test, body=lanes, cond_consts=cond_consts, body_consts=len(bc)
-    )
-    return Batched(tuple(results), carry_b)
-
-
-def _masked(t, test: Program, lanes: Program, cc: list, bc: list, k: list) -> tuple:
-    """Lanes whose condition is false keep their state; the loop runs while any lane's is true."""
-
-    def any_lane(*args: Any) -> list[Any]:
-        return [OPS["any"](t.run(test, args)[0], axes=(0,))]
-
-    def step(*args: Any) -> list[Any]:
-        consts, own, state = _cut(args, len(cc), len(bc))
-        alive = t.run(test, [*consts, *state])[0]
-        following = t.run(lanes, [*own, *state])
-        return [_choose(alive, new, old) for new, old in zip(following, state, strict=True)]
-
-    types = [type_of(v) for v in (*cc, *k)]
-    test_any, _ = t.stage(any_lane, types, test.name)
-    body, _ = t.stage(step, [type_of(v) for v in (*cc, *bc, *k)], lanes.name)
-    return test_any, body, [*cc, *bc]
-
-
-def _choose(alive: Any, new: Any, old: Any) -> Any:
-    if isinstance(type_of(new), TapeType):
-        return new  # slots of finished lanes are never read again
-    return OPS["select"](along_lanes(alive, type_of(new)), new, old)
-
-
-while_ = define(
-    "while",
-    higher=True,
-    doc="Run a body on a state while a condition on it holds.",
-    type=_while_type,
-    numpy=_while_numpy,
-    jvp=_while_jvp,
-    batch=_while_batch,
-    effects=subprogram_effects,
-    loops=lambda types, **params: Structured("while"),
     dtypes="",
 )

@@ -1,0 +1,213 @@
+"""while: run a body on a state while a condition on it holds.
+
+    while(cond consts..., body consts..., carry...; cond, body, cond_consts, body_consts)
+        cond(cond consts..., carry...) -> (bool,)     body(body consts..., carry...) -> carry
+
+Its reverse mode is `fxad.ops.while_linear`: residuals go to a tape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import TypeMismatch
+from fxad.core.types import ArrayType, TapeType
+from fxad.ir.loops import Structured
+from fxad.ir.program import OPS, Program, Var
+from fxad.ir.rewrite import evaluate
+from fxad.ops.base import Batched, define, full, spread, type_of, zeros
+from fxad.ops.control import (
+    along_lanes,
+    check_operands,
+    filled,
+    pick,
+    present,
+    subprogram_effects,
+    weave,
+)
+from fxad.ops.scan import cut, names
+
+
+def _while_type(*types, cond, body, cond_consts, body_consts):
+    cc, bc, k = cut(types, cond_consts, body_consts)
+    check_operands("while_loop condition", cond, [*cc, *k])
+    check_operands("while_loop body", body, [*bc, *k])
+    if list(body.out_types) != k:
+        raise TypeMismatch(
+            f"while_loop: the state goes in as {names(k)} and comes out as "
+            f"{names(body.out_types)}; make the body return what it was given"
+        )
+    if cond.out_types != (ArrayType(dt.bool_, ()),):
+        raise TypeMismatch(
+            f"while_loop: the condition must give one bool, not {names(cond.out_types)}"
+        )
+    return tuple(k)
+
+
+def _while_numpy(*arrays, cond, body, cond_consts, body_consts):
+    cc, bc, state = cut(arrays, cond_consts, body_consts)
+    while bool(evaluate(cond, [*cc, *state])[0]):
+        state = evaluate(body, [*bc, *state])
+    return tuple(state)
+
+
+def _while_jvp(t, primals, tangents, *, cond, body, cond_consts, body_consts):
+    cc, bc, k = cut(primals, cond_consts, body_consts)
+    _, dbc, dk = cut(tangents, cond_consts, body_consts)
+    const_on, carry_on = present(dbc), present(dk)
+    while True:
+        derived, out_on = t.jvp(body, (*const_on, *carry_on), carry_on)
+        grown = tuple(a or b for a, b in zip(carry_on, out_on, strict=True))
+        if grown == carry_on:
+            break
+        carry_on = grown
+    n = len(body.inputs)
+    pb, pk = cut(derived.inputs[:n], body_consts)
+    tb, tk = cut(derived.inputs[n:], sum(const_on))
+    program = Program([*pb, *tb, *pk, *tk], derived.eqns, derived.outputs, body.name)
+    ignored = [Var(v.type) for v in tk]
+    test = Program([*cond.inputs, *ignored], cond.eqns, cond.outputs, cond.name)
+    dk = [
+        d if d is not None or not on else zeros(type_of(p))
+        for p, d, on in zip(k, dk, carry_on, strict=True)
+    ]
+    results = while_(
+        *cc,
+        *bc,
+        *pick(dbc, const_on),
+        *k,
+        *pick(dk, carry_on),
+        cond=test,
+        body=program,
+        cond_consts=cond_consts,
+        body_consts=body_consts + sum(const_on),
+    )
+    return results[: len(k)], filled(carry_on, results[len(k) :])
+
+
+def _while_split(t, record, unknown, args, *, cond, body, cond_consts, body_consts):
+    """The known half counts its iterations and writes what the rest needs to a tape; the rest is
+    a `while_linear` that plays the tape."""
+    if any(unknown[:cond_consts]):
+        raise TypeMismatch("while_loop: the condition cannot depend on a tangent")
+    _, const_un, carry_un = map(tuple, cut(unknown, cond_consts, body_consts))
+    while True:
+        s = t.split(body, (*const_un, *carry_un), carry_un)
+        grown = tuple(a or b for a, b in zip(carry_un, s.unknown, strict=True))
+        if grown == carry_un:
+            break
+        carry_un = grown
+    cc, bc, k = cut(args, cond_consts, body_consts)
+    fixed = pick(bc, const_un, False)
+    state = pick(k, carry_un, False)
+    residuals = s.known.out_types[len(s.known.outputs) - s.residuals :]
+    tape_type = TapeType(tuple(residuals))
+
+    def test(*values: Any) -> list[Any]:
+        given, _, known_state = cut(values, cond_consts, 2)
+        everything = weave(carry_un, [zeros(v.type) for v in pick(k, carry_un)], known_state)
+        return t.run(cond, [*given, *everything])
+
+    def step(*values: Any) -> list[Any]:
+        own, (count, tape), known_state = cut(values, len(fixed), 2)
+        outs = t.run(s.known, [*own, *known_state])
+        kept = len(outs) - s.residuals
+        tape = OPS["tape_write"](tape, count, *outs[kept:])
+        return [OPS["add"](count, 1), tape, *outs[:kept]]
+
+    first = [full(0, ArrayType(dt.int32, ())), OPS["tape_new"](*_ties(cc, state), type=tape_type)]
+    types = [type_of(v) for v in (*first, *state)]
+    test_program, _ = t.stage(test, [*map(type_of, cc), *types], cond.name)
+    step_program, _ = t.stage(step, [*map(type_of, fixed), *types], body.name)
+    count, tape, *outs = while_(
+        *cc,
+        *fixed,
+        *first,
+        *state,
+        cond=test_program,
+        body=step_program,
+        cond_consts=cond_consts,
+        body_consts=len(fixed),
+    )
+    linear_consts = pick(bc, const_un)
+    rest = record(
+        OPS["while_linear"],
+        count,
+        tape,
+        *linear_consts,
+        *pick(k, carry_un),
+        body=s.rest,
+        consts=len(linear_consts),
+        reverse=False,
+    )
+    return weave(carry_un, rest, outs)
+
+
+def _ties(cond_operands: Sequence[Any], state: Sequence[Any]) -> list[Any]:
+    """Values whose batching decides whether lanes need tapes of their own."""
+    return [v for v in (*cond_operands, *state) if isinstance(type_of(v), ArrayType)]
+
+
+def _while_batch(t, size, batched, args, *, cond, body, cond_consts, body_consts):
+    cc_b, bc_b, k_b = map(tuple, cut(batched, cond_consts, body_consts))
+    cc, bc, k = cut(args, cond_consts, body_consts)
+    carry_b = k_b
+    while True:
+        test, (test_b,) = t.batch(cond, size, (*cc_b, *carry_b))
+        force = (True,) * len(k) if test_b else carry_b
+        lanes, out_b = t.batch(body, size, (*bc_b, *carry_b), force)
+        grown = tuple(a or b for a, b in zip(carry_b, out_b, strict=True))
+        if grown == carry_b:
+            break
+        carry_b = grown
+    k = [
+        spread(v, size) if now and not before else v
+        for v, now, before in zip(k, carry_b, k_b, strict=True)
+    ]
+    if test_b:
+        test, lanes, bc = _masked(t, test, lanes, cc, bc, k)
+    results = while_(
+        *cc, *bc, *k, cond=test, body=lanes, cond_consts=cond_consts, body_consts=len(bc)
+    )
+    return Batched(tuple(results), carry_b)
+
+
+def _masked(t, test: Program, lanes: Program, cc: list, bc: list, k: list) -> tuple:
+    """Lanes whose condition is false keep their state; the loop runs while any lane's is true."""
+
+    def any_lane(*args: Any) -> list[Any]:
+        return [OPS["any"](t.run(test, args)[0], axes=(0,))]
+
+    def step(*args: Any) -> list[Any]:
+        consts, own, state = cut(args, len(cc), len(bc))
+        alive = t.run(test, [*consts, *state])[0]
+        following = t.run(lanes, [*own, *state])
+        return [choose(alive, new, old) for new, old in zip(following, state, strict=True)]
+
+    types = [type_of(v) for v in (*cc, *k)]
+    test_any, _ = t.stage(any_lane, types, test.name)
+    body, _ = t.stage(step, [type_of(v) for v in (*cc, *bc, *k)], lanes.name)
+    return test_any, body, [*cc, *bc]
+
+
+def choose(alive: Any, new: Any, old: Any) -> Any:
+    if isinstance(type_of(new), TapeType):
+        return new  # slots of finished lanes are never read again
+    return OPS["select"](along_lanes(alive, type_of(new)), new, old)
+
+
+while_ = define(
+    "while",
+    higher=True,
+    doc="Run a body on a state while a condition on it holds.",
+    type=_while_type,
+    numpy=_while_numpy,
+    jvp=_while_jvp,
+    split=_while_split,
+    batch=_while_batch,
+    effects=subprogram_effects,
+    loops=lambda types, **params: Structured("while"),
+    dtypes="",
+)
