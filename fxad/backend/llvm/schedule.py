@@ -9,9 +9,13 @@ work. It never changes a result: the bits depend on the kernel alone.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+
+from fxad.ir import kernel as ir
 
 _BYTES = {"avx512": 64, "avx2": 32, "neon": 16, "generic": 16}
 _REGISTERS = {"avx512": 32, "avx2": 16, "neon": 32, "generic": 16}
@@ -56,3 +60,297 @@ class Emitted:
     units: int
     scratch_bytes: int
     cost: float
+
+
+# ---------------------------------------------------------------- choice
+
+UNIT_ELEMENTS = 16384
+_SLOW = frozenset(
+    [
+        "cbrt",
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log1p",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "erf",
+        "erfc",
+        "erfinv",
+        "lgamma",
+        "logistic",
+        "pow",
+        "atan2",
+        "rem",
+    ]
+)
+
+
+def power_of_two_at_least(n: int) -> int:
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def register_size(dtype: np.dtype) -> int:
+    """Bytes a lane takes in a register; bools and narrow floats differ from memory."""
+    if dtype.kind == "c":
+        return dtype.itemsize // 2
+    if dtype.name in ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        return 4
+    return dtype.itemsize
+
+
+@dataclass(slots=True)
+class Schedule:
+    """How one kernel is laid out.
+
+    extents: trips of axes that were merged (the outer of two merged axes has 1). lane_axis: the
+    grid axis that is vectorised, None where single grid points are (then stages vectorise their
+    own axes). outer: the other grid axes. width, unroll: of the lane axis. A unit is `rows` outer
+    points, or where `blocks` > 1 one block of `block` positions of the lane axis.
+    """
+
+    target: Target
+    extents: dict[ir.Axis, int]
+    outer: tuple[ir.Axis, ...]
+    lane_axis: ir.Axis | None = None
+    width: int = 1
+    unroll: int = 1
+    rows: int = 1
+    block: int = 0
+    blocks: int = 1
+    units: int = 0
+    cost: float = 0.0
+
+    def extent(self, axis: ir.Axis) -> int:
+        return self.extents.get(axis, axis.extent)
+
+    def lanes_of(self, stage: ir.Stage, extent: int) -> tuple[int, int]:
+        """(lanes, vectors per turn) of a stage's own inner axis."""
+        return lanes_for(stage_size((stage,)), weight_of(stage), extent, self.target)
+
+    def reduce_width(self, stage: ir.Reduce, extent: int) -> int:
+        """Lanes of a vector of partials: a power of two up to 64."""
+        width = max(2, self.target.vector_bytes // stage_size((stage,)))
+        return min(width, 64, power_of_two_at_least(extent))
+
+
+def lanes_for(size: int, weight: int, extent: int, target: Target) -> tuple[int, int]:
+    """Lanes for elements of `size` bytes over an axis, and how far to unroll light bodies."""
+    width = min(max(2, target.vector_bytes // size), power_of_two_at_least(extent))
+    unroll = 4 if weight <= 8 else 2 if weight <= 24 else 1
+    while unroll > 1 and width * unroll > extent:
+        unroll //= 2
+    return width, unroll
+
+
+def stage_size(stages: Iterable[ir.Stage]) -> int:
+    """Bytes of the widest element that the stages compute with."""
+    size = 1
+    for stage in stages:
+        for e in ir.walk(*ir.exprs_of(stage)):
+            if not isinstance(e, ir.IndexValue | ir.Const):
+                size = max(size, register_size(e.dtype))
+        for store in ir.stores_of(stage):
+            size = max(size, register_size(store.buffer.dtype))
+        if isinstance(stage, ir.Reduce):
+            size = max(size, *(register_size(v.dtype) for v in stage.values))
+    return size
+
+
+def weight_of(stage: ir.Stage) -> int:
+    """Rough number of instructions at one point."""
+    weight = 2 * len(ir.stores_of(stage))
+    for e in ir.walk(*ir.exprs_of(stage)):
+        if isinstance(e, ir.Prim):
+            weight += 20 if e.name in _SLOW else 1
+        elif isinstance(e, ir.Load | ir.Cast | ir.IndexValue):
+            weight += 2
+    return weight
+
+
+def axes_of_stage(stage: ir.Stage) -> tuple[ir.Axis, ...]:
+    """The axes a stage loops over, outermost first."""
+    match stage:
+        case ir.Map():
+            return stage.axes
+        case ir.Reduce() | ir.Scatter():
+            return stage.over
+        case ir.Scan() | ir.Sort():
+            return (stage.axis,)
+        case _:
+            return ()
+
+
+def indices_of(stage: ir.Stage) -> list[ir.Index]:
+    """Every index of a stage, those inside quotients and remainders included."""
+    found = [s.index for s in ir.stores_of(stage)]
+    exprs = list(ir.exprs_of(stage))
+    for store in ir.stores_of(stage):
+        exprs += data_values(store.index)
+    found += [e.index for e in ir.walk(*exprs) if isinstance(e, ir.Load | ir.IndexValue)]
+    for index in found:  # grows while it is walked
+        found += [a.index for a, _ in index.terms if isinstance(a, ir.Quot | ir.Rem)]
+    return found
+
+
+def data_values(index: ir.Index) -> list[ir.Expr]:
+    """Expressions that an index reads from arrays."""
+    found: list[ir.Expr] = []
+    for atom, _ in index.terms:
+        if isinstance(atom, ir.Data):
+            found.append(atom.value)
+        elif isinstance(atom, ir.Quot | ir.Rem):
+            found += data_values(atom.index)
+    return found
+
+
+def _stride(index: ir.Index, axis: ir.Axis) -> int:
+    return sum(c for atom, c in index.terms if atom is axis)
+
+
+class _Merger:
+    """Merges neighbouring axes that every index treats as one."""
+
+    def __init__(self, kernel: ir.Kernel) -> None:
+        self.nests = [kernel.grid, *(axes_of_stage(s) for s in kernel.body)]
+        self.indices = [i for s in kernel.body for i in indices_of(s)]
+        self.aligned = {s.over[-1] for s in kernel.body if _in_lanes(s) and s.over}
+        self.extents: dict[ir.Axis, int] = {}
+
+    def run(self) -> dict[ir.Axis, int]:
+        for nest in self.nests:
+            kept: list[ir.Axis] = []
+            for axis in nest:
+                if self._extent(axis) == 1:
+                    continue
+                while kept and self._can_merge(kept[-1], axis):
+                    outer = kept.pop()
+                    self.extents[axis] = self._extent(outer) * self._extent(axis)
+                    self.extents[outer] = 1
+                kept.append(axis)
+        return self.extents
+
+    def _extent(self, axis: ir.Axis) -> int:
+        return self.extents.get(axis, axis.extent)
+
+    def _can_merge(self, outer: ir.Axis, inner: ir.Axis) -> bool:
+        extent = self._extent(inner)
+        if inner in self.aligned and extent % 64:
+            return False
+        return self._always_adjacent(outer, inner) and all(
+            _stride(i, outer) == _stride(i, inner) * extent for i in self.indices
+        )
+
+    def _always_adjacent(self, outer: ir.Axis, inner: ir.Axis) -> bool:
+        for nest in self.nests:
+            live = [a for a in nest if self._extent(a) != 1]
+            here = [a in (outer, inner) for a in live]
+            if any(here):
+                at = here.index(True)
+                if live[at : at + 2] != [outer, inner]:
+                    return False
+        return True
+
+
+def _in_lanes(stage: ir.Stage) -> bool:
+    return isinstance(stage, ir.Reduce) and stage.order == "lanes"
+
+
+def _accesses(stage: ir.Stage) -> list[ir.Index]:
+    """Indices that touch memory; stores count twice."""
+    loads = [e.index for e in ir.walk(*ir.exprs_of(stage)) if isinstance(e, ir.Load)]
+    return loads + 2 * [s.index for s in ir.stores_of(stage)]
+
+
+def _smoothness(stages: Iterable[ir.Stage], axis: ir.Axis | None) -> float:
+    """Share of memory accesses that need no gather when `axis` makes the lanes."""
+    good = total = 0
+    for stage in stages:
+        for index in _accesses(stage):
+            total += 1
+            stride = index.coefficient(axis) if axis is not None else None
+            good += stride in (0, 1)
+    return good / total if total else 0.0
+
+
+def _grid_axis(kernel: ir.Kernel, grid: list[ir.Axis], extents: dict) -> tuple[ir.Axis, float]:
+    """The best grid axis for the lanes and how good it is."""
+    best: tuple[ir.Axis, float] = (grid[-1], -1.0)
+    for axis in reversed(grid):
+        score = _smoothness(kernel.body, axis)
+        score *= min(1.0, (extents.get(axis, axis.extent) + 3) / 8)
+        if score > best[1]:
+            best = (axis, score)
+    return best
+
+
+def _own_score(kernel: ir.Kernel) -> float:
+    """How good it is to vectorise the stages' own inner axes."""
+    scores = []
+    for stage in kernel.body:
+        axes = [a for a in axes_of_stage(stage) if a.extent != 1]
+        if axes and isinstance(stage, ir.Map | ir.Scatter):
+            scores.append(_smoothness((stage,), axes[-1]))
+        elif axes:
+            scores.append(0.0)
+    return sum(scores) / len(scores) if scores else 0.0
+
+
+def choose(kernel: ir.Kernel, target: Target) -> Schedule:
+    """Lay out a kernel of any kind but contract."""
+    extents = _Merger(kernel).run()
+    grid = [a for a in kernel.grid if extents.get(a, a.extent) != 1]
+    schedule = Schedule(target, extents, tuple(grid))
+    single = kernel.scratch or any(_in_lanes(s) or isinstance(s, ir.Sort) for s in kernel.body)
+    if grid and not single:
+        axis, score = _grid_axis(kernel, grid, extents)
+        if score >= _own_score(kernel):
+            schedule.lane_axis = axis
+            schedule.outer = tuple(a for a in grid if a is not axis)
+            size, weight = stage_size(kernel.body), sum(weight_of(s) for s in kernel.body)
+            extent = schedule.extent(axis)
+            schedule.width, schedule.unroll = lanes_for(size, weight, extent, target)
+    _cut(kernel, schedule)
+    return schedule
+
+
+def _cut(kernel: ir.Kernel, s: Schedule) -> None:
+    """Units of about UNIT_ELEMENTS inner points, and the cost of it all."""
+    per_point = sum(math.prod(a.extent for a in axes_of_stage(stage)) for stage in kernel.body)
+    points = max(1, UNIT_ELEMENTS // max(per_point, 1))
+    outer = math.prod(s.extent(a) for a in s.outer)
+    lane_extent = s.extent(s.lane_axis) if s.lane_axis is not None else 1
+    step = s.width * s.unroll
+    if lane_extent > points and lane_extent > step:
+        s.block = (points + step - 1) // step * step
+        s.blocks = -(-lane_extent // s.block)
+        s.units = outer * s.blocks
+    else:
+        s.rows = max(1, points // max(lane_extent, 1))
+        s.units = -(-outer // s.rows) if lane_extent else 0
+    s.cost = sum(_stage_cost(stage, s) for stage in kernel.body) * kernel.points
+
+
+def _stage_cost(stage: ir.Stage, s: Schedule) -> float:
+    """Nanoseconds at one grid point: an instruction about 0.1, memory at 20 GB/s, a gather 1."""
+    trips = math.prod(a.extent for a in axes_of_stage(stage))
+    axes = [a for a in axes_of_stage(stage) if a.extent != 1]
+    own = axes[-1] if axes and isinstance(stage, ir.Map | ir.Reduce) else None
+    axis = s.lane_axis or own
+    lanes = s.target.vector_bytes // stage_size((stage,)) if axis is not None else 1
+    gathers = sum(i.coefficient(axis) not in (0, 1) for i in _accesses(stage)) if axis else 0
+    rounds = math.log2(trips + 2) * 4 if isinstance(stage, ir.Sort) else 1
+    each = 0.1 * weight_of(stage) / max(lanes, 1) + 0.2 * len(_accesses(stage)) + gathers
+    return trips * each * rounds

@@ -1,0 +1,200 @@
+"""Kernel -> LLVM IR with explicit vectors.
+
+    emitted = emit(kernel, "k0", Target("avx512"))
+    emitted.text        # define void @k0(ptr %args, i64 %begin, i64 %end, ptr %scratch) ...
+
+Any kind of kernel; matrix products are emitted by contract.py. See kernel.py for the meaning and
+schedule.py for the layout.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fxad.backend.llvm.contract import emit_contract
+from fxad.backend.llvm.formats import Pair, Value, from_memory, memory_kind
+from fxad.backend.llvm.schedule import (
+    Emitted,
+    Schedule,
+    Target,
+    axes_of_stage,
+    choose,
+    data_values,
+)
+from fxad.backend.llvm.sort import Sorting
+from fxad.backend.llvm.text import Function
+from fxad.backend.llvm.vector import Code
+from fxad.ir import kernel as ir
+
+PARAMS = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
+
+
+def emit(kernel: ir.Kernel, name: str, target: Target) -> Emitted:
+    """The native function of a kernel, called `name`."""
+    if kernel.kind == "contract":
+        return emit_contract(kernel, name, target)
+    return _Emitter(kernel, name, target).emit()
+
+
+class _Emitter:
+    """One function: arguments, the loop over units, the loops over grid points."""
+
+    def __init__(self, kernel: ir.Kernel, name: str, target: Target) -> None:
+        self.kernel = kernel
+        self.name = name
+        self.function = Function(name, "void", PARAMS)
+        self.code = Code(self.function, target)
+        self.schedule: Schedule = choose(kernel, target)
+        self.scratch_bytes = 0
+        self.body = [s for s in kernel.body if not self._is_idle(s)]
+
+    def _is_idle(self, stage: ir.Stage) -> bool:
+        """Over no points (an empty reduction still gives its identity)."""
+        return not isinstance(stage, ir.Reduce) and any(a.extent == 0 for a in axes_of_stage(stage))
+
+    def emit(self) -> Emitted:
+        f, schedule = self.function, self.schedule
+        if self.kernel.points == 0 or not self.body:
+            schedule.units, schedule.cost = 0, 0.0
+        else:
+            self._emit_units()
+        f.ret()
+        return Emitted(
+            self.name,
+            str(f),
+            frozenset(self.code.declarations),
+            schedule.units,
+            self.scratch_bytes,
+            schedule.cost,
+        )
+
+    def _emit_units(self) -> None:
+        self.stages = Sorting(self.code, self._pointers(), self._safe(), self.schedule)
+        self.stages.scratch_bytes = self.scratch_bytes
+        self.roots = [
+            root
+            for s in self.body
+            if not any(a.extent == 0 for a in axes_of_stage(s))
+            for root in _roots(s)
+        ]
+        for axis in self.kernel.grid:
+            self.stages.env[axis] = "0"
+        for n, scalar in enumerate(self.kernel.scalars):
+            self.stages.params[scalar] = self._param(n, scalar.dtype)
+        inner = self._inner_needs()
+        self.stages.hoist(self.roots, inner | frozenset(self.kernel.grid))
+        self._hoist_stores(inner | frozenset(self.kernel.grid))
+        self.function.loop("%begin", "%end", 1, self._unit)
+        self.scratch_bytes = self.stages.scratch_bytes
+
+    def _pointers(self) -> dict[ir.Buffer, str]:
+        pointers: dict[ir.Buffer, str] = {}
+        f = self.function
+        for n, buffer in enumerate(self.kernel.buffers):
+            pointers[buffer] = f.op(f"load ptr, ptr {f.offset('%args', 8 * n)}, align 8")
+        for buffer in self.kernel.scratch:
+            pointers[buffer] = f.offset("%scratch", self.scratch_bytes)
+            self.scratch_bytes += -(-buffer.size * buffer.dtype.itemsize // 64) * 64
+        return pointers
+
+    def _safe(self) -> str:
+        return self.function.op("alloca [64 x i8], align 64")
+
+    def _param(self, number: int, dtype: np.dtype) -> Value:
+        f, code = self.function, self.code
+        word = f.offset("%args", 8 * (len(self.kernel.buffers) + number))
+        kind = memory_kind(dtype)
+        if dtype.kind == "c":
+            start = f.op(f"load ptr, ptr {word}, align 8")
+            other = f.offset(start, dtype.itemsize // 2)
+            return Pair(*(code.op(kind, 1, f"load {kind}, ptr {p}") for p in (start, other)))
+        return from_memory(code.op(kind, 1, f"load {kind}, ptr {word}, align 8"), dtype)
+
+    def _inner_needs(self) -> frozenset:
+        """What changes inside one grid point."""
+        needs: set = set()
+        for stage in self.body:
+            needs |= set(axes_of_stage(stage)) | self.stages.blocked_by(stage)
+        return frozenset(needs)
+
+    def _hoist_stores(self, blocked: frozenset) -> None:
+        for stage in self.body:
+            for store in ir.stores_of(stage):
+                self.stages.hoist_index(store.buffer, store.index, blocked)
+
+    def _unit(self, unit: str, _: list[str]) -> None:
+        f, s = self.function, self.schedule
+        self.stages.scopes.append({})
+        if s.blocks > 1:
+            block = f.op(f"urem i64 {unit}, {s.blocks}")
+            self._place(f.op(f"udiv i64 {unit}, {s.blocks}"))
+            low = f.mul(block, s.block)
+            extent = s.extent(s.lane_axis)
+            end = f.add(low, s.block)
+            inside = f.op(f"icmp slt i64 {end}, {extent}")
+            high = f.op(f"select i1 {inside}, i64 {end}, i64 {extent}")
+            self._lanes(low, high)
+        else:
+            outer = 1
+            for axis in s.outer:
+                outer *= s.extent(axis)
+            first = f.mul(unit, s.rows)
+            end = f.add(first, s.rows)
+            if outer % s.rows:
+                inside = f.op(f"icmp slt i64 {end}, {outer}")
+                end = f.op(f"select i1 {inside}, i64 {end}, i64 {outer}")
+            f.loop(first, end, 1, self._row, at_least_once=True)
+        self.stages.scopes.pop()
+
+    def _row(self, row: str, _: list[str]) -> None:
+        self.stages.scopes.append({})
+        self._place(row)
+        if self.schedule.lane_axis is not None and self.schedule.width > 1:
+            self._all_lanes()
+        else:
+            if self.schedule.lane_axis is not None:
+                self.stages.env[self.schedule.lane_axis] = "0"
+            inner = self._inner_needs()
+            self.stages.hoist(self.roots, inner)
+            self._hoist_stores(inner)
+            self._point()
+        self.stages.scopes.pop()
+
+    def _place(self, position: str) -> None:
+        """Set the outer grid axes from their row-major position."""
+        f, axes = self.function, self.schedule.outer
+        for n in range(len(axes) - 1, -1, -1):
+            extent = self.schedule.extent(axes[n])
+            if n == 0:
+                self.stages.env[axes[n]] = position
+            else:
+                self.stages.env[axes[n]] = f.op(f"urem i64 {position}, {extent}")
+                position = f.op(f"udiv i64 {position}, {extent}")
+
+    def _lanes(self, low: str, high: str) -> None:
+        s = self.schedule
+        step = s.width * s.unroll
+        partial = s.extent(s.lane_axis) % step != 0
+        inner = self._inner_needs()
+        self._hoist_stores(inner | {s.lane_axis})
+        self.stages.lane_loop(
+            s.lane_axis, low, high, s.width, s.unroll, self.roots, inner, self._point, partial
+        )
+
+    def _all_lanes(self) -> None:
+        s = self.schedule
+        inner = self._inner_needs()
+        self._hoist_stores(inner | {s.lane_axis})
+        self.stages.lane_extent_loop(s.lane_axis, s.width, s.unroll, self.roots, inner, self._point)
+
+    def _point(self) -> None:
+        for stage in self.body:
+            self.stages.run(stage)
+
+
+def _roots(stage: ir.Stage) -> list[ir.Expr]:
+    """Expressions of a stage, those that its stores' indices read included."""
+    roots = list(ir.exprs_of(stage))
+    for store in ir.stores_of(stage):
+        roots += data_values(store.index)
+    return roots
