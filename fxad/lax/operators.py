@@ -1,0 +1,137 @@
+"""Elementwise functions with `jax.lax`'s names: the NumPy ones, and those NumPy lacks.
+
+Unlike in JAX operands of different dtypes or shapes promote and broadcast. `div`, `rem` and the
+shifts act like the machine's: integer division truncates towards zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.ir.program import OPS, Lit
+from fxad.numpy.core import cast, promoted, result_shape, spread_to, value_of, weak_result
+from fxad.numpy.elementwise import where
+from fxad.trace.array import Array
+from fxad.trace.tracer import type_of
+
+
+def _unary(op: str, name: str, doc: str, inexact: bool = False) -> Callable[..., Array]:
+    def function(x: Any) -> Array:
+        (value,) = promoted(name, x, inexact=inexact, numbers=False)
+        out = OPS[op](value)
+        out.weak = weak_result(x) and type_of(out).dtype == type_of(value).dtype
+        return out
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+def _binary(op: str, name: str, doc: str) -> Callable[..., Array]:
+    def function(x: Any, y: Any) -> Array:
+        values = promoted(name, x, y)
+        if all(isinstance(v, Lit) for v in values):
+            values = promoted(name, x, y, numbers=False)
+        out = OPS[op](*values)
+        out.weak = weak_result(x, y)
+        return out
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+erf = _unary("erf", "erf", "The error function.", inexact=True)
+erfc = _unary("erfc", "erfc", "1 - erf(x), accurate for large x.", inexact=True)
+erf_inv = _unary("erfinv", "erf_inv", "The inverse of erf.", inexact=True)
+lgamma = _unary("lgamma", "lgamma", "log |gamma(x)|.", inexact=True)
+logistic = _unary("logistic", "logistic", "1 / (1 + exp(-x)).", inexact=True)
+population_count = _unary("popcount", "population_count", "Number of set bits.")
+clz = _unary("clz", "clz", "Number of leading zero bits.")
+
+div = _binary("div", "div", "x / y; integers truncate towards zero, x / 0 is 0 for them.")
+rem = _binary("rem", "rem", "Remainder with the sign of x; integer x % 0 is 0.")
+shift_left = _binary("shl", "shift_left", "Bits moved up; 0 past the width.")
+shift_right_logical = _binary("shr_logical", "shift_right_logical", "Bits moved down, zeros in.")
+shift_right_arithmetic = _binary(
+    "shr_arith", "shift_right_arithmetic", "Bits moved down, the sign bit repeated."
+)
+
+
+def integer_pow(x: Any, y: int) -> Array:
+    """x to a Python integer power; a negative power needs a float or complex x."""
+    value = value_of(x, "integer_pow")
+    if y < 0 and not dt.is_inexact(value.dtype):
+        raise TypeMismatch(f"integer_pow: {value.type} to the power {y} is not an integer")
+    return OPS["integer_pow"](value, n=y.__index__())
+
+
+def clamp(min: Any, x: Any, max: Any) -> Array:
+    """x limited to [min, max]; the bounds are numbers or arrays of x's shape."""
+    value = value_of(x, "clamp")
+    low, high = (cast(value_of(b, "clamp"), value.dtype) for b in (min, max))
+    low, high = (spread_to(b, value.shape) for b in (low, high))
+    return OPS["clamp"](low, value, high)
+
+
+def select(pred: Any, on_true: Any, on_false: Any) -> Array:
+    """on_true where pred, else on_false. pred: bools of their shape, or one bool."""
+    flag = value_of(pred, "select")
+    if flag.dtype != dt.bool_:
+        raise TypeMismatch(f"select: pred must hold bools, not {flag.type}")
+    return where(flag, on_true, on_false)
+
+
+def select_n(which: Any, *cases: Any) -> Array:
+    """cases[which], elementwise; which holds bools (two cases) or int32, in range.
+
+    Raises TypeMismatch for other dtypes, ShapeError if the shapes do not go together.
+    """
+    index = value_of(which, "select_n")
+    if not cases:
+        raise ValueError("select_n: needs at least one case")
+    values = promoted("select_n", *cases, numbers=False)
+    shape = type_of(values[0]).shape
+    if index.shape not in ((), shape):
+        raise ShapeError(f"select_n: which {index.type} does not fit cases of shape {shape}")
+    if index.dtype == dt.bool_:
+        if len(values) > 2:
+            raise TypeMismatch(f"select_n: bools choose between 2 cases, not {len(values)}")
+        return values[0] if len(values) == 1 else where(index, values[1], values[0])
+    if not dt.is_integer(index.dtype):
+        raise TypeMismatch(f"select_n: which must hold bools or integers, not {index.type}")
+    out = values[-1]
+    for number in reversed(range(len(values) - 1)):
+        out = where(OPS["le"](index, number), values[number], out)
+    return out
+
+
+def convert_element_type(operand: Any, new_dtype: Any) -> Array:
+    """The operand in another dtype."""
+    return cast(value_of(operand), dt.canonicalize(new_dtype, explicit=True))
+
+
+def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
+    """The same bits read as another dtype of the same width."""
+    value = value_of(operand)
+    wanted = dt.canonicalize(new_dtype, explicit=True)
+    return value if wanted == value.dtype else OPS["bitcast"](value, dtype=wanted)
+
+
+def complex(x: Any, y: Any) -> Array:
+    """x + i y of real floats."""
+    a, b = promoted("complex", x, y, inexact=True, numbers=False)
+    return OPS["complex"](a, b)
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that arrays of these shapes broadcast to."""
+    return result_shape("broadcast_shapes", [tuple(s) for s in shapes])
+
+
+def optimization_barrier(operand: Any) -> Any:
+    """The value itself; the compiler does not look through."""
+    return OPS["barrier"](value_of(operand))[0]

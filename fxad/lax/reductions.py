@@ -1,0 +1,194 @@
+"""Reductions, running reductions, sorting and products with `jax.lax`'s names.
+
+values, places = top_k(scores, 5)
+"""
+
+from __future__ import annotations
+
+import builtins
+import enum
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.ir.program import OPS
+from fxad.numpy import reductions
+from fxad.numpy.core import axes_tuple, axis_index, cast, promoted, value_of
+from fxad.numpy.linear import product
+from fxad.numpy.shaping import moveaxis
+from fxad.trace.array import Array
+from fxad.trace.tracer import type_of
+
+
+class Precision(enum.Enum):
+    """Accepted for ported code: products always use the full precision of their dtype."""
+
+    DEFAULT = 0
+    HIGH = 1
+    HIGHEST = 2
+
+
+def _reduction(op: str, name: str, doc: str) -> Callable[..., Array]:
+    def function(operand: Any, axes: Sequence[int]) -> Array:
+        value = value_of(operand, name)
+        found = axes_tuple(tuple(axes), value.ndim, name)
+        return OPS[op](value, axes=found) if found else value
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+reduce_sum = _reduction("sum", "reduce_sum", "Sum over axes, in the operand's dtype.")
+reduce_prod = _reduction("prod", "reduce_prod", "Product over axes, in the operand's dtype.")
+reduce_and = _reduction("all", "reduce_and", "Whether all bools along axes hold.")
+reduce_or = _reduction("any", "reduce_or", "Whether any bool along axes holds.")
+
+
+def reduce_max(operand: Any, axes: Sequence[int]) -> Array:
+    """Largest element over axes; NaN wins."""
+    return reductions.max(operand, tuple(axes)) if len(axes) else value_of(operand)
+
+
+def reduce_min(operand: Any, axes: Sequence[int]) -> Array:
+    """Smallest element over axes; NaN wins."""
+    return reductions.min(operand, tuple(axes)) if len(axes) else value_of(operand)
+
+
+def _running(op: str) -> Callable[..., Array]:
+    def function(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+        value = value_of(operand, op)
+        return OPS[op](value, axis=axis_index(axis, value.ndim, op), reverse=reverse)
+
+    function.__name__ = function.__qualname__ = op
+    function.__doc__ = f"Running {op[3:]} along an axis, from the end with `reverse`."
+    return function
+
+
+cumsum = _running("cumsum")
+cumprod = _running("cumprod")
+cummax = _running("cummax")
+cummin = _running("cummin")
+cumlogsumexp = _running("cumlogsumexp")
+
+
+def argmax(operand: Any, axis: int, index_dtype: Any = None) -> Array:
+    """Position of the first largest element along an axis."""
+    return _place("argmax", operand, axis, index_dtype)
+
+
+def argmin(operand: Any, axis: int, index_dtype: Any = None) -> Array:
+    """Position of the first smallest element along an axis."""
+    return _place("argmin", operand, axis, index_dtype)
+
+
+def _place(op: str, operand: Any, axis: int, index_dtype: Any) -> Array:
+    found = getattr(reductions, op)(operand, axis)
+    return (
+        found if index_dtype is None else cast(found, dt.canonicalize(index_dtype, explicit=True))
+    )
+
+
+# ---------------------------------------------------------------- sorting
+
+
+def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
+    """Sort an array, or several arrays together by the first `num_keys` of them. Stable."""
+    many = isinstance(operand, list | tuple)
+    values = [value_of(v, "sort") for v in (operand if many else (operand,))]
+    if not 1 <= num_keys <= len(values):
+        raise ValueError(f"sort: num_keys={num_keys} of {len(values)} arrays")
+    if any(v.shape != values[0].shape for v in values):
+        seen = ", ".join(str(v.type) for v in values)
+        raise ShapeError(f"sort: arrays must have one shape, got {seen}")
+    axis = axis_index(dimension, values[0].ndim, "sort")
+    outs = OPS["sort"](*values, axis=axis, keys=num_keys)
+    return tuple(outs) if many else outs[0]
+
+
+def sort_key_val(
+    keys: Any, values: Any, dimension: int = -1, is_stable: bool = True
+) -> tuple[Array, Array]:
+    """Keys in order, and the values in the order of their keys."""
+    ordered = sort((keys, values), dimension)
+    return ordered[0], ordered[1]
+
+
+def top_k(operand: Any, k: int, axis: int = -1) -> tuple[Array, Array]:
+    """The k largest elements along an axis in descending order, and their positions (int32)."""
+    value = value_of(operand, "top_k")
+    at = axis_index(axis, value.ndim, "top_k")
+    if not 0 <= k <= value.shape[at]:
+        raise ShapeError(f"top_k: k={k} of {value.shape[at]} elements along axis {at}")
+    values, places = OPS["top_k"](moveaxis(value, at, -1), k=k.__index__())
+    return moveaxis(values, -1, at), moveaxis(places, -1, at)
+
+
+# ---------------------------------------------------------------- products
+
+
+def dot_general(
+    lhs: Any,
+    rhs: Any,
+    dimension_numbers: tuple,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array:
+    """Sum of products. dimension_numbers: ((lhs, rhs contracting axes), (lhs, rhs batch axes)).
+
+    Axes of the result: batch, free of lhs, free of rhs.
+    """
+    a, b = promoted("dot_general", lhs, rhs, numbers=False, broadcast=False)
+    pairs = []
+    for left, right in dimension_numbers:
+        left = tuple(axis_index(i, type_of(a).ndim, "dot_general") for i in left)
+        right = tuple(axis_index(i, type_of(b).ndim, "dot_general") for i in right)
+        pairs.append((left, right))
+    if len(pairs) != 2:
+        raise TypeMismatch("dot_general: dimension_numbers are ((lhs, rhs), (lhs, rhs)) axes")
+    return product(a, b, pairs[0], pairs[1], preferred_element_type)
+
+
+def dot(lhs: Any, rhs: Any, precision: Any = None, preferred_element_type: Any = None) -> Array:
+    """Product of vectors or matrices: last axis of lhs with the first of rhs."""
+    a, b = promoted("dot", lhs, rhs, numbers=False, broadcast=False)
+    ranks = type_of(a).ndim, type_of(b).ndim
+    if not all(1 <= r <= 2 for r in ranks):
+        raise ShapeError(f"dot: takes vectors and matrices, got {type_of(a)} and {type_of(b)}")
+    return product(a, b, ((ranks[0] - 1,), (0,)), wide=preferred_element_type)
+
+
+def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Array:
+    """Matrix products over equal leading axes."""
+    a, b = promoted("batch_matmul", lhs, rhs, numbers=False, broadcast=False)
+    rank = type_of(a).ndim
+    if rank < 2 or type_of(b).ndim != rank:
+        raise ShapeError(f"batch_matmul: {type_of(a)} and {type_of(b)} need equal ranks >= 2")
+    lead = tuple(range(rank - 2))
+    return product(a, b, ((rank - 1,), (rank - 2,)), (lead, lead))
+
+
+def reduce(
+    operand: Any, init_value: Any, computation: Callable[..., Any], dimensions: Sequence[int]
+) -> Array:
+    """Reduce axes with a known function: add, mul, max, min, bitwise_and or bitwise_or.
+
+    Raises TypeMismatch for other functions; use fxad.lax.scan for those.
+    """
+    value = value_of(operand, "reduce")
+    known: dict[str, Callable[..., Array]] = {
+        "add": reduce_sum,
+        "multiply": reduce_prod,
+        "maximum": reduce_max,
+        "minimum": reduce_min,
+        "bitwise_and": reduce_and,
+        "bitwise_or": reduce_or,
+    }
+    name = getattr(computation, "__name__", "function")
+    if name not in known:
+        raise TypeMismatch(
+            f"reduce: does not know {name}; it takes {', '.join(sorted(known))} of fxad.lax. For "
+            "another function use fxad.lax.scan"
+        )
+    return computation(known[name](value, builtins.tuple(dimensions)), init_value)

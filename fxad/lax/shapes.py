@@ -1,0 +1,259 @@
+"""Shapes, slices and fills with `jax.lax`'s names and argument orders.
+
+row = dynamic_index_in_dim(x, i, axis=0, keepdims=False)
+"""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.promotion import is_python_scalar
+from fxad.ir.program import OPS
+from fxad.ir.rewrite import literal
+from fxad.numpy.core import axes_tuple, axis_index, cast, promoted, shape_tuple, value_of
+from fxad.numpy.creation import iota as _iota
+from fxad.numpy.shaping import slice_axis
+from fxad.trace.array import Array
+from fxad.trace.tracer import type_of
+
+
+def broadcast(operand: Any, sizes: Sequence[int]) -> Array:
+    """New leading axes of the given sizes."""
+    value = value_of(operand, "broadcast")
+    lead = shape_tuple(sizes, "broadcast")
+    axes = tuple(range(len(lead), len(lead) + value.ndim))
+    return OPS["broadcast"](value, shape=(*lead, *value.shape), axes=axes)
+
+
+def broadcast_in_dim(
+    operand: Any, shape: Sequence[int], broadcast_dimensions: Sequence[int]
+) -> Array:
+    """Axis i of the operand becomes axis broadcast_dimensions[i]; axes of size 1 repeat."""
+    value = value_of(operand, "broadcast_in_dim")
+    shape, axes = shape_tuple(shape, "broadcast_in_dim"), tuple(broadcast_dimensions)
+    fits = len(axes) == value.ndim and all(0 <= a < len(shape) for a in axes)
+    if not fits or any(b <= a for a, b in itertools.pairwise(axes)):
+        raise ShapeError(
+            f"broadcast_in_dim: broadcast_dimensions={axes} must be {value.ndim} increasing axes "
+            f"of shape {shape}"
+        )
+    pairs = list(zip(axes, value.shape, strict=True))
+    if any(size not in (1, shape[a]) for a, size in pairs):
+        raise ShapeError(f"broadcast_in_dim: {value.type} does not fit {shape} at axes {axes}")
+    kept = [(a, size) for a, size in pairs if size == shape[a]]
+    if len(kept) < len(pairs):
+        value = OPS["reshape"](value, shape=tuple(size for _, size in kept))
+    return OPS["broadcast"](value, shape=shape, axes=tuple(a for a, _ in kept))
+
+
+def reshape(operand: Any, new_sizes: Sequence[int], dimensions: Any = None) -> Array:
+    """The same elements in another shape; `dimensions` transposes first."""
+    value = value_of(operand, "reshape")
+    if dimensions is not None:
+        value = transpose(value, dimensions)
+    return OPS["reshape"](value, shape=shape_tuple(new_sizes, "reshape"))
+
+
+def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Array:
+    """Axes from start to stop (exclusive) joined into one."""
+    value = value_of(operand, "collapse")
+    start, stop, _ = builtins.slice(start_dimension, stop_dimension).indices(value.ndim)
+    joined = int(np.prod(value.shape[start:stop], dtype=np.int64))
+    return OPS["reshape"](value, shape=(*value.shape[:start], joined, *value.shape[stop:]))
+
+
+def transpose(operand: Any, permutation: Sequence[int]) -> Array:
+    """Axis i of the result is axis permutation[i] of the operand."""
+    return OPS["transpose"](value_of(operand, "transpose"), permutation=tuple(permutation))
+
+
+def rev(operand: Any, dimensions: Sequence[int]) -> Array:
+    """Elements in reverse order along the given axes."""
+    value = value_of(operand, "rev")
+    axes = axes_tuple(tuple(dimensions), value.ndim, "rev")
+    return OPS["reverse"](value, axes=axes) if axes else value
+
+
+def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
+    """New axes of size 1 at the given places of the result."""
+    value = value_of(array, "expand_dims")
+    places = axes_tuple(tuple(dimensions), value.ndim + len(tuple(dimensions)), "expand_dims")
+    sizes = iter(value.shape)
+    shape = [1 if i in places else next(sizes) for i in range(value.ndim + len(places))]
+    return OPS["reshape"](value, shape=tuple(shape))
+
+
+def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
+    """Without the given axes, which must have size 1."""
+    value = value_of(array, "squeeze")
+    axes = axes_tuple(tuple(dimensions), value.ndim, "squeeze")
+    if any(value.shape[a] != 1 for a in axes):
+        raise ShapeError(f"squeeze: axes {axes} of {value.type} do not all have size 1")
+    return OPS["reshape"](value, shape=tuple(s for i, s in enumerate(value.shape) if i not in axes))
+
+
+def concatenate(operands: Sequence[Any], dimension: int) -> Array:
+    """Arrays joined along an axis, after promotion."""
+    values = promoted("concatenate", *operands, numbers=False, broadcast=False)
+    axis = axis_index(dimension, type_of(values[0]).ndim, "concatenate")
+    return OPS["concatenate"](*values, axis=axis)
+
+
+def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
+    """(low, high, interior) padding per axis; negative low and high crop."""
+    value = value_of(operand, "pad")
+    filler = cast(value_of(padding_value, "pad"), value.dtype)
+    if len(padding_config) != value.ndim:
+        raise ShapeError(f"pad: {len(padding_config)} entries of padding for {value.type}")
+    low, high, interior = (tuple(c[i] for c in padding_config) for i in range(3))
+    return OPS["pad"](value, filler, low=low, high=high, interior=interior)
+
+
+def iota(dtype: Any, size: int) -> Array:
+    """0, 1, 2, ... up to size."""
+    return _iota(dt.canonicalize(dtype, explicit=True), (size,), 0)
+
+
+def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int) -> Array:
+    """Each element's position along an axis."""
+    shape = shape_tuple(shape, "broadcasted_iota")
+    axis = axis_index(dimension, len(shape), "broadcasted_iota")
+    return _iota(dt.canonicalize(dtype, explicit=True), shape, axis)
+
+
+# ---------------------------------------------------------------- static slices
+
+
+def slice(
+    operand: Any,
+    start_indices: Sequence[int],
+    limit_indices: Sequence[int],
+    strides: Sequence[int] | None = None,
+) -> Array:
+    """operand[start:limit:stride] on every axis."""
+    value = value_of(operand, "slice")
+    steps = (1,) * value.ndim if strides is None else tuple(strides)
+    return OPS["slice"](value, start=tuple(start_indices), stop=tuple(limit_indices), step=steps)
+
+
+def slice_in_dim(
+    operand: Any,
+    start_index: int | None,
+    limit_index: int | None,
+    stride: int = 1,
+    axis: int = 0,
+) -> Array:
+    """operand[start:limit:stride] along one axis; negative bounds count from the end."""
+    value = value_of(operand, "slice_in_dim")
+    at = axis_index(axis, value.ndim, "slice_in_dim")
+    size = value.shape[at]
+    start, limit = (
+        default if bound is None else bound + size if bound < 0 else bound
+        for bound, default in ((start_index, 0), (limit_index, size))
+    )
+    return slice_axis(value, at, start, limit, stride)
+
+
+def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Array:
+    """The slice at a fixed index of an axis. Raises IndexError out of range."""
+    value = value_of(operand, "index_in_dim")
+    at = axis_index(axis, value.ndim, "index_in_dim")
+    number, size = index.__index__(), value.shape[at]
+    if not -size <= number < size:
+        raise IndexError(f"index_in_dim: index {number} is out of range for {value.type} axis {at}")
+    out = slice_axis(value, at, number % size, number % size + 1)
+    return out if keepdims else squeeze(out, (at,))
+
+
+# ---------------------------------------------------------------- slices at computed places
+
+
+def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Sequence[int]) -> Array:
+    """A window of fixed sizes at computed starts, moved inside where it would stick out.
+
+    start_indices: one integer per axis (a sequence, or a vector); negative ones count from the
+    end.
+    """
+    value = value_of(operand, "dynamic_slice")
+    starts = _starts("dynamic_slice", value, start_indices)
+    return OPS["dynamic_slice"](value, *starts, sizes=shape_tuple(slice_sizes, "dynamic_slice"))
+
+
+def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Array:
+    """The operand with a window at computed starts replaced by `update` (see dynamic_slice)."""
+    value = value_of(operand, "dynamic_update_slice")
+    new = value_of(update, "dynamic_update_slice")
+    if new.weak:
+        new = cast(new, value.dtype)
+    return OPS["dynamic_update"](value, new, *_starts("dynamic_update_slice", value, start_indices))
+
+
+def _starts(name: str, value: Array, starts: Any) -> list[Any]:
+    """One rank-0 integer per axis, negative ones counted from the end."""
+    if not isinstance(starts, list | tuple):
+        vector = value_of(starts, name)
+        if vector.ndim != 1:
+            raise ShapeError(f"{name}: start_indices must be a sequence or a vector")
+        rows = [slice_axis(vector, 0, i, i + 1) for i in range(vector.shape[0])]
+        starts = [OPS["reshape"](row, shape=()) for row in rows]
+    if len(starts) != value.ndim:
+        raise ShapeError(f"{name}: {len(starts)} start indices for {value.type}")
+    return [_start(name, s, size) for s, size in zip(starts, value.shape, strict=True)]
+
+
+def _start(name: str, start: Any, size: int) -> Any:
+    if is_python_scalar(start):
+        number = start.__index__()
+        limit = dt.iinfo(dt.int32)
+        number = number + size if number < 0 else number
+        return literal(min(max(number, int(limit.min)), int(limit.max)), dt.int32)
+    index = value_of(start, name)
+    if index.shape or not dt.is_integer(index.dtype):
+        raise TypeMismatch(f"{name}: a start index must be one integer, not {index.type}")
+    if not dt.is_signed(index.dtype):
+        return index
+    if index.dtype.itemsize < 4:
+        index = cast(index, dt.int32)
+    return OPS["select"](OPS["lt"](index, 0), OPS["add"](index, size), index)
+
+
+def dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: int = 0) -> Array:
+    """`dynamic_slice` along one axis."""
+    value = value_of(operand, "dynamic_slice_in_dim")
+    at = axis_index(axis, value.ndim, "dynamic_slice_in_dim")
+    sizes = [slice_size if i == at else s for i, s in enumerate(value.shape)]
+    return dynamic_slice(value, _only(at, start_index, value.ndim), sizes)
+
+
+def _only(axis: int, start: Any, ndim: int) -> list[Any]:
+    return [start if i == axis else 0 for i in range(ndim)]
+
+
+def dynamic_index_in_dim(operand: Any, index: Any, axis: int = 0, keepdims: bool = True) -> Array:
+    """The slice at a computed index of an axis, clamped."""
+    out = dynamic_slice_in_dim(operand, index, 1, axis)
+    return out if keepdims else squeeze(out, (axis,))
+
+
+def dynamic_update_slice_in_dim(operand: Any, update: Any, start_index: Any, axis: int) -> Array:
+    """`dynamic_update_slice` along one axis."""
+    value = value_of(operand, "dynamic_update_slice_in_dim")
+    at = axis_index(axis, value.ndim, "dynamic_update_slice_in_dim")
+    return dynamic_update_slice(value, update, _only(at, start_index, value.ndim))
+
+
+def dynamic_update_index_in_dim(operand: Any, update: Any, index: Any, axis: int) -> Array:
+    """The operand with the slice at a computed index of an axis replaced."""
+    value = value_of(operand, "dynamic_update_index_in_dim")
+    at = axis_index(axis, value.ndim, "dynamic_update_index_in_dim")
+    new = value_of(update, "dynamic_update_index_in_dim")
+    if new.ndim != value.ndim:
+        new = expand_dims(new, (at,))
+    return dynamic_update_slice_in_dim(value, new, index, at)
