@@ -16,11 +16,12 @@ from fxad_nn.optim import Optimizer, clip_by_global_norm
 
 
 def train_step(
-    config: models.Config, optimizer: Optimizer, clip: float, accumulate: int = 1
+    config: models.Config, optimizer: Optimizer, clip: float | None, accumulate: int = 1
 ) -> Callable[..., tuple[Any, Any, Any]]:
     """Compiled (params, state, tokens, targets) -> (params, state, mean loss).
 
     tokens and targets are int32 [batch, context], with accumulation [accumulate, batch, context].
+    clip=None leaves gradients as they are, which lets every gradient die as soon as it is used.
     """
     loss = models.family(config).loss
     loss_and_grads = fxad.value_and_grad(lambda params, batch: loss(params, batch, config))
@@ -39,7 +40,8 @@ def train_step(
             value, grads = loss_and_grads(params, (tokens, targets))
         else:
             value, grads = accumulated(params, tokens, targets)
-        grads, _ = clip_by_global_norm(grads, clip)
+        if clip is not None:
+            grads, _ = clip_by_global_norm(grads, clip)
         params, state = optimizer.update(grads, state, params)
         return params, state, value
 
