@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from fxad.backend.llvm import contract_pack as packing
 from fxad.backend.llvm.contract_epilogue import Finish
-from fxad.backend.llvm.contract_grid import Grid
+from fxad.backend.llvm.contract_grid import address, arguments, go_to
 from fxad.backend.llvm.contract_lanes import Lanes, supports
 from fxad.backend.llvm.contract_micro import SIGNATURE, Tile, emit_micro
-from fxad.backend.llvm.contract_plan import FLOPS_PER_NS, Cut, Matrix, Problem
+from fxad.backend.llvm.contract_plan import FLOPS_PER_NS, Cut, Problem
 from fxad.backend.llvm.contract_scalar import emit_scalar_contract
 from fxad.backend.llvm.schedule import Emitted, Target
 from fxad.backend.llvm.text import Function
@@ -56,7 +56,7 @@ class _Product:
         self.helpers: dict[str, str] = {}
         stores = problem.stage.stores
         plain = self.result is not None and len(stores) == 1 and problem.is_identity(stores[0])
-        self.finish = None if plain else Finish(problem, name, target, self.sum_stride)
+        self.finish = None if plain else Finish(problem, name, target, self.lanes, self.sum_stride)
         self.panel_bytes = _round_up(max(cut.k_size, 1) * cut.width * self.size)
         self.a_bytes = 0
         if self.packs_a:
@@ -75,14 +75,14 @@ class _Product:
 
     def emit(self) -> Emitted:
         self.f = f = Function(self.name, "void", ABI)
-        self.grid = Grid(self.problem.kernel, f)
+        self.memory = arguments(self.problem.kernel, f, self.target)
         self.packed_panel = "%scratch"
         self.packed_a = f.offset("%scratch", self.panel_bytes)
         self.sums = f.offset("%scratch", self.panel_bytes + self.a_bytes)
         f.loop("%begin", "%end", 1, self.unit)
         f.ret()
         texts = [*self.helpers.values()]
-        declarations = set(self.lanes.declarations)
+        declarations = self.lanes.declarations | self.memory.code.declarations
         if self.finish:
             texts += self.finish.texts()
             declarations |= self.finish.declarations
@@ -135,10 +135,11 @@ class _Product:
         f, cut, problem = self.f, self.cut, self.problem
         self.batch = batch
         self.blocks = blocks
-        place = self.grid.at(batch)
-        self.a = place.address(problem.a.buffer, problem.a.base)
-        self.b = place.address(problem.b.buffer, problem.b.base)
-        self.c = place.address(self.result.buffer, self.result.base) if self.result else ""
+        go_to(self.memory, problem.kernel, batch)
+        self.a = address(self.memory, problem.a.buffer, problem.a.base)
+        self.b = address(self.memory, problem.b.buffer, problem.b.base)
+        result = self.result
+        self.c = address(self.memory, result.buffer, result.base) if result else ""
         self.first_row = self.row(blocks[0])
         if self.packs_a:
             self.pack_a()

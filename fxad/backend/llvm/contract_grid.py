@@ -1,72 +1,60 @@
-"""Where one batch element of a matrix product lies: its grid coordinates and base addresses.
+"""Where one batch element of a matrix product lies: its grid coordinates and addresses.
 
-    place = Grid(kernel, f).at(batch)         # batch: position among the kernel's grid points
-    a = place.address(buffer, index)          # index over grid axes only
+memory = arguments(kernel, f, target)      # at the start of the function f(ptr %args, ...)
+go_to(memory, kernel, batch)               # batch: position among the kernel's grid points
+a = address(memory, buffer, index)         # index over grid axes
 """
 
 from __future__ import annotations
 
+from fxad.backend.llvm.access import Memory
+from fxad.backend.llvm.formats import Pair, Value, from_memory, memory_kind
+from fxad.backend.llvm.schedule import Target
 from fxad.backend.llvm.text import Function
-from fxad.core.errors import CheckError
-from fxad.ir.kernel import Axis, Buffer, Index, Kernel, Quot, Rem
+from fxad.backend.llvm.vector import Code
+from fxad.ir.kernel import Buffer, Index, Kernel, Scalar
 
 
-class Grid:
-    """Loads the kernel's buffer pointers at the start of a function."""
-
-    def __init__(self, kernel: Kernel, f: Function) -> None:
-        self.axes = kernel.grid
-        self.f = f
-        self.pointers: dict[Buffer, str] = {}
-        for i, buffer in enumerate(kernel.buffers):
-            self.pointers[buffer] = f.op(f"load ptr, ptr {f.offset('%args', 8 * i)}")
-
-    def at(self, batch: str) -> Place:
-        """Split the row-major position `batch` into coordinates."""
-        f, rest = self.f, batch
-        coordinates: dict[Axis, str] = {}
-        for i, axis in reversed(list(enumerate(self.axes))):
-            if axis.extent == 1:
-                coordinates[axis] = "0"
-            elif all(outer.extent == 1 for outer in self.axes[:i]):
-                coordinates[axis] = rest
-            else:
-                coordinates[axis] = f.op(f"urem i64 {rest}, {axis.extent}")
-                rest = f.op(f"udiv i64 {rest}, {axis.extent}")
-        return Place(self, coordinates)
+def arguments(kernel: Kernel, f: Function, target: Target, scalars: bool = False) -> Memory:
+    """Load the kernel's buffer pointers, and its scalars if asked, from %args."""
+    code = Code(f, target)
+    pointers: dict[Buffer, str] = {}
+    for i, buffer in enumerate(kernel.buffers):
+        pointers[buffer] = f.op(f"load ptr, ptr {f.offset('%args', 8 * i)}, align 8")
+    safe = f.op("alloca [64 x i8], align 64") if scalars else "null"
+    memory = Memory(code, pointers, safe)
+    if scalars:
+        for i, scalar in enumerate(kernel.scalars):
+            word = f.offset("%args", 8 * (len(kernel.buffers) + i))
+            memory.params[scalar] = _scalar(code, scalar, word)
+    return memory
 
 
-class Place:
-    """One grid point."""
+def _scalar(code: Code, scalar: Scalar, word: str) -> Value:
+    f, dtype = code.function, scalar.dtype
+    kind = memory_kind(dtype)
+    if dtype.kind == "c":
+        start = f.op(f"load ptr, ptr {word}, align 8")
+        parts = (start, f.offset(start, dtype.itemsize // 2))
+        return Pair(*(code.op(kind, 1, f"load {kind}, ptr {part}") for part in parts))
+    return from_memory(code.op(kind, 1, f"load {kind}, ptr {word}, align 8"), dtype)
 
-    def __init__(self, grid: Grid, coordinates: dict[Axis, str]) -> None:
-        self.grid = grid
-        self.coordinates = coordinates
 
-    def address(self, buffer: Buffer, index: Index) -> str:
-        f = self.grid.f
-        return f.offset(self.grid.pointers[buffer], f.mul(self.index(index), buffer.dtype.itemsize))
+def go_to(memory: Memory, kernel: Kernel, batch: str) -> None:
+    """Set the grid axes to the coordinates of the row-major position `batch`."""
+    f, rest = memory.f, batch
+    for i in range(len(kernel.grid) - 1, -1, -1):
+        axis = kernel.grid[i]
+        if axis.extent == 1:
+            memory.env[axis] = "0"
+        elif all(outer.extent == 1 for outer in kernel.grid[:i]):
+            memory.env[axis] = rest
+        else:
+            memory.env[axis] = f.op(f"urem i64 {rest}, {axis.extent}")
+            rest = f.op(f"udiv i64 {rest}, {axis.extent}")
 
-    def index(self, index: Index) -> str:
-        f = self.grid.f
-        total: str = str(index.const)
-        for atom, coefficient in index.terms:
-            total = f.add(total, f.mul(self.atom(atom), coefficient))
-        return total
 
-    def atom(self, atom: object) -> str:
-        match atom:
-            case Axis():
-                return self.coordinates[atom]
-            case Quot() | Rem():
-                return self._divided(atom)
-        raise CheckError(f"a matrix operand cannot be indexed by {atom!r}")
-
-    def _divided(self, atom: Quot | Rem) -> str:
-        """Floor division or modulus; negative numbers are shifted up by a multiple first."""
-        f, low = self.grid.f, atom.index.bounds()[0]
-        steps = max(0, -(low // atom.divisor))
-        value = f.add(self.index(atom.index), steps * atom.divisor)
-        if isinstance(atom, Rem):
-            return f.op(f"urem i64 {value}, {atom.divisor}")
-        return f.add(f.op(f"udiv i64 {value}, {atom.divisor}"), -steps)
+def address(memory: Memory, buffer: Buffer, index: Index) -> str:
+    """Address of a buffer's element."""
+    place = memory.f.mul(memory.scalar_index(index), buffer.dtype.itemsize)
+    return memory.f.offset(memory.pointers[buffer], place)

@@ -30,8 +30,13 @@ def k_block(size: int) -> int:
     """Length of the blocks that K is summed in (the last may be shorter)."""
     if size == 0:
         return 0
-    blocks = -(-size // K_BLOCK)
-    return -(-(-(-size // blocks)) // 16) * 16
+    equal = _quotient(size, _quotient(size, K_BLOCK))
+    return _quotient(equal, 16) * 16
+
+
+def _quotient(a: int, b: int) -> int:
+    """a / b rounded up."""
+    return -(-a // b)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,106 @@
+"""Build and run Contract kernels on NumPy arrays of any strides."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from fxad.backend.llvm.contract import emit_contract
+from fxad.backend.llvm.engine import compile_module, host_target
+from fxad.backend.llvm.schedule import Emitted, Target
+from fxad.ir.kernel import (
+    Axis,
+    Buffer,
+    Cell,
+    Contract,
+    Expr,
+    Get,
+    Index,
+    Kernel,
+    Operand,
+    Scalar,
+    Store,
+    at,
+)
+
+Epilogue = Callable[["Sketch"], list[Store]]
+_ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p])
+
+
+def walk_index(array: np.ndarray, base: np.ndarray, axes: Sequence[Axis]) -> Index:
+    """Index of the view `array` of the contiguous `base`, one axis per dimension."""
+    size = base.itemsize
+    start = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    index = Index(start // size)
+    for axis, stride in zip(axes, array.strides, strict=True):
+        index = index + at(axis) * (stride // size)
+    return index
+
+
+class Sketch:
+    """A product a[..., m, k] @ b[..., k, n] under construction; views of contiguous arrays.
+
+    Each argument is a pair (view, the whole contiguous array it is a view of) or an array.
+    """
+
+    def __init__(self, a, b, out, accumulator: np.dtype | None = None) -> None:
+        (a, a_base), (b, b_base), (out, out_base) = (
+            x if isinstance(x, tuple) else (x, x) for x in (a, b, out)
+        )
+        batch = a.shape[:-2]
+        self.grid = tuple(Axis(f"g{i}", e) for i, e in enumerate(batch))
+        self.m, self.k = Axis("m", a.shape[-2]), Axis("k", a.shape[-1])
+        self.n = Axis("n", b.shape[-1])
+        self.cell = Cell("sum", accumulator or out.dtype)
+        self.buffers: list[Buffer] = []
+        self.arrays: list[np.ndarray] = []
+        self.scalars: list[Scalar] = []
+        self.values: list[float] = []
+        self.a = Operand(self.buffer(a_base), walk_index(a, a_base, (*self.grid, self.m, self.k)))
+        self.b = Operand(self.buffer(b_base), walk_index(b, b_base, (*self.grid, self.k, self.n)))
+        self.out = self.buffer(out_base, "out")
+        self.out_index = walk_index(out, out_base, (*self.grid, self.m, self.n))
+
+    def buffer(self, array: np.ndarray, role: str = "in") -> Buffer:
+        assert array.flags.c_contiguous
+        self.arrays.append(array)
+        self.buffers.append(Buffer(f"{role}{len(self.buffers)}", array.dtype, array.size, role))
+        return self.buffers[-1]
+
+    def scalar(self, value: float, dtype: str = "float32") -> Scalar:
+        self.values.append(value)
+        self.scalars.append(Scalar(f"s{len(self.scalars)}", np.dtype(dtype)))
+        return self.scalars[-1]
+
+    def store(self, value: Expr | None = None) -> Store:
+        return Store(self.out, self.out_index, value or Get(self.cell))
+
+    def kernel(self, stores: Sequence[Store] = ()) -> Kernel:
+        stage = Contract(
+            self.m, self.n, self.k, self.a, self.b, self.cell, tuple(stores) or (self.store(),)
+        )
+        return Kernel("product", tuple(self.buffers), tuple(self.scalars), self.grid, (stage,))
+
+    def run(self, stores: Sequence[Store] = (), target: Target | None = None, cuts=()) -> Emitted:
+        """Compile, then run the units as one range, or as ranges ending at `cuts` backwards."""
+        target = target or host_target()
+        emitted = emit_contract(self.kernel(stores), "product", target)
+        module = compile_module([emitted.text], emitted.declarations, target)
+        entry = _ENTRY(module.address("product"))
+        words = (ctypes.c_uint64 * (len(self.arrays) + len(self.values)))()
+        for i, array in enumerate(self.arrays):
+            words[i] = array.__array_interface__["data"][0]
+        for i, (value, scalar) in enumerate(zip(self.values, self.scalars, strict=True)):
+            raw = np.zeros(8, np.uint8)
+            raw[: scalar.dtype.itemsize] = np.array([value], scalar.dtype).view(np.uint8)
+            words[len(self.arrays) + i] = int(raw.view(np.uint64)[0])
+        # Filled with NaN: nothing may depend on what scratch memory held before.
+        scratch = np.full(emitted.scratch_bytes + 64, 0xFF, np.uint8)
+        start = scratch.__array_interface__["data"][0]
+        start += -start % 64
+        ends = sorted({0, emitted.units, *(min(c, emitted.units) for c in cuts)})
+        for begin, end in reversed(list(zip(ends, ends[1:], strict=False))):
+            entry(ctypes.addressof(words), begin, end, start)
+        return emitted

@@ -1,0 +1,253 @@
+"""Matrix products against NumPy in float64, and bit for bit against themselves."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+from contracts import Sketch
+
+from fxad.backend.llvm.contract import emit_contract
+from fxad.backend.llvm.engine import compile_module, host_target
+from fxad.core.errors import CheckError
+from fxad.ir.kernel import (
+    Axis,
+    Cast,
+    Const,
+    Get,
+    Index,
+    IndexValue,
+    Load,
+    Operand,
+    Param,
+    Prim,
+    Quot,
+    Store,
+    at,
+)
+
+F32 = np.dtype("float32")
+SIZES = [
+    (1, 1, 1), (3, 4, 0), (0, 4, 3), (4, 0, 3), (1, 40, 100), (40, 1, 100), (7, 5, 3),
+    (8, 48, 16), (13, 100, 37), (9, 49, 769), (64, 64, 64), (97, 145, 50), (30, 33, 1601),
+]  # fmt: skip
+
+
+def targets():
+    names = ["generic"] if host_target().isa in ("generic", "neon") else ["avx2", "generic"]
+    return [host_target(), *(host_target(name) for name in names if name != host_target().isa)]
+
+
+def random(*shape: int, dtype=F32, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(dtype)
+
+
+def assert_product(found, a, b, epsilon: float | None = None, scale: float = 1.0) -> None:
+    """|error| of a sum of K products is at most about (K + 1) * eps/2 * sum |a||b|; FMA in
+
+    blocks does better, and the bound is generous by nothing but a factor of 2.
+    """
+    wide = np.complex128 if np.iscomplexobj(a) else np.float64
+    a, b = a.astype(wide), b.astype(wide)
+    epsilon = epsilon or np.finfo(found.dtype).eps
+    bound = (a.shape[-1] + 2) * epsilon * (np.abs(a) @ np.abs(b)) * scale + 1e-30
+    assert np.all(np.abs(found - a @ b) <= bound)
+
+
+def layouts(m: int, n: int, k: int, seed: int):
+    """(a, b) pairs: row-major and transposed in every combination."""
+    for ta in (False, True):
+        for tb in (False, True):
+            a = random(k, m, seed=seed) if ta else random(m, k, seed=seed)
+            b = random(n, k, seed=seed + 1) if tb else random(k, n, seed=seed + 1)
+            yield (a.T, a) if ta else (a, a), (b.T, b) if tb else (b, b)
+
+
+@pytest.mark.parametrize("target", targets(), ids=lambda t: t.isa)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_sizes_and_transposes(size, target):
+    m, n, k = size
+    for a, b in layouts(m, n, k, seed=1):
+        out = np.full((m, n), np.nan, F32)
+        Sketch(a, b, out).run(target=target)
+        assert_product(out, a[0], b[0])
+
+
+def test_same_bits_on_every_path():
+    """Rows and columns of a product do not depend on the tile, panel, unit or target they are in."""
+    a, b = random(257, 1601), random(1601, 101)
+    whole = np.empty((257, 101), F32)
+    units = Sketch(a, b, whole).run(cuts=range(1000)).units
+    assert units > 1
+    for target in targets():
+        for rows in (slice(0, 1), slice(3, 10), slice(250, 257), slice(0, 16)):
+            part = np.empty((rows.stop - rows.start, 101), F32)
+            view = a[rows]
+            Sketch((view, a), b, part).run(target=target)
+            np.testing.assert_array_equal(part, whole[rows])
+        for columns in (slice(0, 1), slice(100, 101), slice(40, 90), slice(0, 48)):
+            part = np.empty((257, columns.stop - columns.start), F32)
+            Sketch(a, (b[:, columns], b), part).run(target=target)
+            np.testing.assert_array_equal(part, whole[:, columns])
+    packed = np.empty((257, 101), F32)
+    at_, bt = np.ascontiguousarray(a.T), np.ascontiguousarray(b.T)
+    Sketch((at_.T, at_), (bt.T, bt), packed).run()
+    np.testing.assert_array_equal(packed, whole)
+    turned = np.empty((101, 257), F32)
+    Sketch(a, b, (turned.T, turned)).run()
+    np.testing.assert_array_equal(turned.T, whole)
+
+
+def test_k_order_is_the_specified_one():
+    """Blocks of K from 0 by FMA, added in order: emulated in float64, exact for f32 products."""
+    k = 1000  # two blocks: 512 and 488
+    a, b = random(2, k), random(k, 3)
+    out = np.empty((2, 3), F32)
+    Sketch(a, b, out).run()
+    for i in range(2):
+        for j in range(3):
+            sums = []
+            for low, high in ((0, 512), (512, k)):
+                total = np.float32(0)
+                for x, y in zip(a[i, low:high], b[low:high, j], strict=True):
+                    total = _fma(x, y, total)
+                sums.append(total)
+            assert out[i, j] == np.float32(sums[0] + sums[1])
+
+
+def _fma(x: np.float32, y: np.float32, z: np.float32) -> np.float32:
+    """x * y + z rounded once, through exact rationals."""
+    exact = math.fsum([float(x) * float(y), float(z)])  # the product is exact; one rounding to f64
+    low = np.float32(exact)
+    if float(low) == exact:
+        return low
+    # Rounding twice goes wrong only at ties: settle those by what fsum dropped.
+    near = np.nextafter(low, np.float32(math.copysign(math.inf, exact - float(low))))
+    middle = (float(low) + float(near)) / 2
+    if exact != middle:
+        return low
+    rest = math.fsum([float(x) * float(y), float(z), -exact])
+    if rest == 0:
+        return low
+    return max(low, near) if rest > 0 else min(low, near)
+
+
+def test_strides_views_and_batches():
+    """Batches of heads inside [batch, time, head, channel], negative and zero strides."""
+    x, y = random(2, 20, 3, 16), random(2, 24, 3, 16, seed=1)
+    q, k = x.transpose(0, 2, 1, 3), y.transpose(0, 2, 3, 1)
+    scores = np.empty((2, 3, 20, 24), F32)
+    Sketch((q, x), (k, y), scores).run(cuts=(1, 2))
+    assert_product(scores, q, k)
+    mixed = np.full((2, 20, 3, 16), np.nan, F32)
+    v = y.transpose(0, 2, 1, 3)
+    Sketch(scores, (v, y), (mixed.transpose(0, 2, 1, 3), mixed)).run()
+    assert_product(mixed.transpose(0, 2, 1, 3), scores, v)
+    wide = random(50, 60)
+    odd_a = wide[::-3, ::2]
+    odd_b = np.broadcast_to(wide[:30, :1], (30, 21))
+    out = np.empty((17, 21), F32)
+    Sketch((odd_a, wide), (odd_b, wide), out).run()
+    assert_product(out, odd_a, odd_b)
+
+
+@pytest.mark.parametrize("target", targets(), ids=lambda t: t.isa)
+def test_epilogue(target):
+    """Several stores, a bias, a residual read across the lanes, a scalar, a guard, two K blocks."""
+    for m, n, k in [(13, 50, 20), (21, 101, 900)]:
+        a, b, bias, rest = random(m, k), random(k, n), random(n), random(n, m)
+        out, half = np.full((m, n), np.nan, F32), np.zeros((m, n), np.float16)
+        column = np.zeros(m, F32)
+        s = Sketch(a, b, out)
+        sum_ = Get(s.cell)
+        biased = Prim("add", (sum_, Load(s.buffer(bias), at(s.n))), F32)
+        scaled = Prim("mul", (biased, Param(s.scalar(0.25))), F32)
+        across = Load(s.buffer(rest), at(s.n) * m + at(s.m))
+        total = Prim("add", (scaled, across), F32)
+        to_half = Store(s.buffer(half, "out"), s.out_index, Cast(total, half.dtype))
+        first = Prim("eq", (Prim("mul", (sum_, Const(1.0, F32)), F32), sum_), np.dtype(bool))
+        guarded = Store(s.buffer(column, "out"), at(s.m), total, _only_column(s, first))
+        s.run([s.store(total), to_half, guarded], target)
+        wanted = (a.astype(np.float64) @ b + bias) * 0.25 + rest.T
+        # Rounded after the sum: half an ulp each of products' sum, add, mul and add.
+        np.testing.assert_allclose(out, wanted, rtol=0, atol=(k + 8) * 1.2e-7 * 30)
+        np.testing.assert_array_equal(half, out.astype(np.float16))
+        np.testing.assert_array_equal(column, out[:, 0])
+
+
+def _only_column(s: Sketch, also) -> Prim:
+    """True in column 0 (and where `also` holds, which is everywhere)."""
+    i32 = np.dtype("int32")
+    here = Prim("eq", (IndexValue(at(s.n), i32), Const(0, i32)), np.dtype(bool))
+    return Prim("and", (here, also), np.dtype(bool))
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_half_width_operands(name):
+    """Products of half-width floats are exact in float32: only the sum rounds."""
+    dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
+    for a, b in layouts(37, 53, 129, seed=5):
+        (a, a_base), (b, b_base) = (tuple(x.astype(dtype) for x in pair) for pair in (a, b))
+        a, b = (x if x.flags.c_contiguous else y.T for x, y in ((a, a_base), (b, b_base)))
+        out = np.empty((37, 53), F32)
+        Sketch(_pair(a), _pair(b), out).run()
+        assert_product(out, a, b)
+    rounded = np.empty((37, 53), dtype)
+    s = Sketch(_pair(a), _pair(b), rounded, accumulator=F32)
+    s.run([s.store(Cast(Get(s.cell), dtype))])
+    np.testing.assert_array_equal(rounded, out.astype(dtype))
+
+
+def _pair(view: np.ndarray):
+    return (view, view) if view.flags.c_contiguous else (view, view.T)
+
+
+@pytest.mark.parametrize(
+    "name", ["float64", "complex64", "complex128", "int32", "uint8", "int64", "bool"]
+)
+def test_other_dtypes(name):
+    dtype = np.dtype(name)
+    rng = np.random.default_rng(3)
+    for m, n, k in [(11, 21, 40), (5, 1, 900), (3, 4, 0)]:
+        if dtype.kind in "fc":
+            a, b = random(m, k, dtype=dtype), random(k, n, dtype=dtype)
+            if dtype.kind == "c":
+                a, b = a + 1j * random(m, k, seed=7), b - 2j * random(k, n, seed=8)
+                a, b = a.astype(dtype), b.astype(dtype)
+        else:
+            high = 2 if dtype.kind == "b" else 200
+            a, b = (rng.integers(0, high, s).astype(dtype) for s in ((m, k), (k, n)))
+        out = np.zeros((m, n), dtype)
+        Sketch(a, b, out).run(cuts=(1,))
+        if dtype.kind in "fc":
+            assert_product(out, a, b, np.finfo(dtype).eps)
+        else:
+            np.testing.assert_array_equal(out, a @ b)
+
+
+def test_main_loop_keeps_its_accumulators_in_registers():
+    target = host_target()
+    if target.isa not in ("avx512", "avx2"):
+        pytest.skip("the expected instructions are those of x86")
+    rows, columns = (8, 48) if target.isa == "avx512" else (6, 16)
+    tile = rows * columns // target.lanes(F32)
+    a, b = random(8 * rows, 64), random(64, 4 * columns)
+    sketch = Sketch(a, b, np.empty((8 * rows, 4 * columns), F32))
+    emitted = emit_contract(sketch.kernel(), "product", target)
+    text = compile_module([emitted.text], emitted.declarations, target).assembly()
+    body = text.split(f"product.{rows}x{columns}:")[1].split(".cfi_endproc")[0]
+    blocks = re.split(r"\n(?=\.LBB)", body)
+    loop = max(blocks, key=lambda block: block.count("vfmadd"))
+    assert loop.count("vfmadd") == 4 * tile
+    assert not re.findall(r"[xyz]mm.*\(%[re]sp|\(%[re]sp.*[xyz]mm", loop)
+
+
+def test_an_operand_must_be_affine():
+    s = Sketch(random(4, 4), random(4, 4), np.empty((4, 4), F32))
+    inner = Axis("other", 2)
+    s.a = Operand(s.a.buffer, Index(0, ((Quot(at(s.m), 2), 1),)) + at(inner) * 0)
+    with pytest.raises(CheckError, match="not affine"):
+        emit_contract(s.kernel(), "product", host_target())
