@@ -1,0 +1,153 @@
+"""Loops and branches: where their state lives, and their bodies planned in place.
+
+Carried state has two homes that are exchanged after every iteration, or one where the body may
+overwrite it. Stacked results are written and slices read through views that the loop moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fxad.ir.plan import Branch, Copy, Loop, Slot, Step, View, While
+from fxad.ir.program import Var
+from fxad.lower import Block, Branching, Looping, Whiling
+from fxad.plan.donate import first_writes, last_uses, may_take_over
+from fxad.plan.places import Place
+
+if TYPE_CHECKING:
+    from fxad.plan.planner import Frame, Planner
+
+
+@dataclass(eq=False, slots=True)
+class _State:
+    """Carried state: where the body reads and writes it, and what is exchanged."""
+
+    before: list[Place] = field(default_factory=list)
+    after: list[Place] = field(default_factory=list)
+    kept: set[int] = field(default_factory=set)
+    swaps: list[tuple[Slot, Slot]] = field(default_factory=list)
+    temporary: list[Place] = field(default_factory=list)
+    start: list[Step] = field(default_factory=list)
+
+
+def loop(planner: Planner, frame: Frame, step: Looping) -> list[Step]:
+    """A scan: the number of trips is known, so the last state ends up in the result's place."""
+    consts, carry = step.consts, step.carry
+    inits = step.inputs[consts : consts + carry]
+    state = _carried(planner, frame, step.body, consts, inits, step.results, step.trips % 2 == 1)
+    slices = step.body.inputs[consts + carry :]
+    views, read = _views(planner, frame, step.inputs[consts + carry :], slices)
+    stacked = step.body.outputs[carry:]
+    more, written = _views(planner, frame, step.results[carry:], stacked)
+    known = [planner.place(frame, v) for v in step.inputs[:consts]]
+    planner.depth += 1
+    body = planner.nested(
+        step.body, [*known, *state.before, *read], [*state.after, *written], state.kept
+    )
+    planner.depth -= 1
+    swaps = tuple(state.swaps)
+    steps = [*state.start, Loop(step.trips, step.reverse, (*views, *more), tuple(body), swaps)]
+    if step.trips % 2 and swaps and planner.depth:
+        # An enclosing loop comes here again: the slots must point where they did at first.
+        steps.append(Loop(1, False, (), (), swaps))
+    for place in state.temporary:
+        planner.release(place)
+    return steps
+
+
+def while_loop(planner: Planner, frame: Frame, step: Whiling) -> list[Step]:
+    """A while: the state is copied to the result's place from wherever it is in the end."""
+    first = step.cond_consts + step.body_consts
+    inits = step.inputs[first:]
+    state = _carried(planner, frame, step.body, step.body_consts, inits, step.results, False)
+    known = [planner.place(frame, v) for v in step.inputs[:first]]
+    predicate = planner.take(1)
+    planner.depth += 1
+    cond = planner.nested(
+        step.cond, [*known[: step.cond_consts], *state.before], [predicate], set()
+    )
+    body = planner.nested(
+        step.body, [*known[step.cond_consts :], *state.before], state.after, state.kept
+    )
+    planner.depth -= 1
+    test = planner.slot(predicate, step.cond.outputs[0].type)
+    steps = [*state.start, While(tuple(cond), test, tuple(body), tuple(state.swaps))]
+    for var, place, number in zip(step.results, state.before, range(len(inits)), strict=True):
+        if number not in state.kept and state.before[number] is not state.after[number]:
+            steps.append(Copy(planner.slot_of(frame, var), planner.slot(place, var.type)))
+    for place in [*state.temporary, predicate]:
+        planner.release(place)
+    return steps
+
+
+def branch(planner: Planner, frame: Frame, step: Branching) -> list[Step]:
+    """Every branch writes its results where the equation's results are."""
+    inputs = [planner.place(frame, v) for v in step.operands]
+    targets = [planner.place(frame, v) for v in step.results]
+    branches = [tuple(planner.nested(b, inputs, targets, set())) for b in step.branches]
+    return [Branch(planner.slot_of(frame, step.index), tuple(branches))]
+
+
+def _views(
+    planner: Planner, frame: Frame, whole: Sequence[Var], blocks: Sequence[Var]
+) -> tuple[list[View], list[Place]]:
+    """A moving view of every whole array's blocks along its first axis."""
+    views, places = [], []
+    for array, block in zip(whole, blocks, strict=True):
+        place = Place("view", block.type.nbytes)
+        views.append(View(planner.slot(place, block.type), planner.slot_of(frame, array)))
+        places.append(place)
+    return views, places
+
+
+def _carried(
+    planner: Planner,
+    frame: Frame,
+    body: Block,
+    consts: int,
+    inits: Sequence[Var],
+    results: Sequence[Var],
+    odd: bool,
+) -> _State:
+    """Homes of the carried state. The initial values are copied in unless they are there."""
+    state = _State()
+    first, last = first_writes(body), last_uses(body)
+    for number, init in enumerate(inits):
+        before, after = body.inputs[consts + number], body.outputs[number]
+        home = planner.place(frame, results[number])
+        type_ = before.type
+        if before is after:
+            state.kept.add(number)
+        if before is after or _overwritable(planner, body, before, after, first, last):
+            one = two = start = home.again()
+        else:
+            spare = planner.take(type_.nbytes)
+            state.temporary.append(spare)
+            one, two = (spare.again(), home.again()) if odd else (home.again(), spare.again())
+            start = one
+            state.swaps.append((planner.slot(one, type_), planner.slot(two, type_)))
+        source = planner.place(frame, init)
+        if not (planner.shared(home, source) and start.same(home)):
+            state.start.append(Copy(planner.slot(start, type_), planner.slot(source, init.type)))
+        state.before.append(one)
+        state.after.append(two)
+    return state
+
+
+def _overwritable(
+    planner: Planner,
+    body: Block,
+    before: Var,
+    after: Var,
+    first: dict[Var, int],
+    last: dict[Var, int],
+) -> bool:
+    """Whether the body may write the new state over the old one."""
+    if after in body.inputs or after not in first or body.outputs.count(after) != 1:
+        return False
+    write, end = first[after], last.get(before, -1)
+    if end == write:
+        return may_take_over(body.steps[write], after, before, planner.accesses)
+    return end < write

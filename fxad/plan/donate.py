@@ -1,0 +1,87 @@
+"""Whose storage a new value may take over, and which results take over donated arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from fxad.ir.kernel import Kernel
+from fxad.ir.program import Var
+from fxad.lower.steps import Block, Launch, Looping, LoweredStep, Whiling, reads_of, writes_of
+from fxad.plan.overlap import Accesses
+
+AccessesOf = Callable[[Kernel], Accesses]
+
+
+def last_uses(block: Block) -> dict[Var, int]:
+    """Number of the last step that touches each value; outputs are used after all steps."""
+    last: dict[Var, int] = {}
+    for number, step in enumerate(block.steps):
+        for var in (*reads_of(step), *writes_of(step)):
+            last[var] = number
+    last.update(dict.fromkeys(block.outputs, len(block.steps)))
+    return last
+
+
+def first_writes(block: Block) -> dict[Var, int]:
+    first: dict[Var, int] = {}
+    for number, step in enumerate(block.steps):
+        for var in writes_of(step):
+            first.setdefault(var, number)
+    return first
+
+
+def may_take_over(step: LoweredStep, result: Var, operand: Var, accesses: AccessesOf) -> bool:
+    """Whether `result`, first written by `step`, may lie where `operand`, last read by it, lies."""
+    if result.type.nbytes != operand.type.nbytes:
+        return False
+    match step:
+        case Launch():
+            if (result, operand) in step.replaces:
+                return operand not in step.args
+            if operand not in step.args or any(r is result for r, _ in step.replaces):
+                return False
+            of = accesses(step.kernel)
+            buffers = dict(zip(step.args, step.kernel.buffers, strict=True))
+            return of.may_share(buffers[result], buffers[operand])
+        case Looping():
+            inits = step.inputs[step.consts : step.consts + step.carry]
+            return _is_state(step.inputs, inits, step.results, result, operand)
+        case Whiling():
+            inits = step.inputs[step.cond_consts + step.body_consts :]
+            return _is_state(step.inputs, inits, step.results, result, operand)
+    return False
+
+
+def _is_state(
+    inputs: tuple[Var, ...],
+    inits: tuple[Var, ...],
+    results: tuple[Var, ...],
+    result: Var,
+    operand: Var,
+) -> bool:
+    """A loop's final state may lie where the initial state lay."""
+    pairs = zip(inits, results, strict=False)
+    return inputs.count(operand) == 1 and (operand, result) in list(pairs)
+
+
+def donations(
+    block: Block, results: Iterable[Var], donate: frozenset[int], accesses: AccessesOf
+) -> dict[Var, int]:
+    """Result -> number of the donated argument whose storage it takes over."""
+    last, first = last_uses(block), first_writes(block)
+    free = {n: block.inputs[n] for n in sorted(donate) if n < len(block.inputs)}
+    found: dict[Var, int] = {}
+    for result in results:
+        if not result.type.nbytes or result not in first:
+            continue
+        write = first[result]
+        for number, operand in free.items():
+            if operand.type != result.type:
+                continue
+            end = last.get(operand, -1)
+            step = block.steps[write]
+            if end < write or (end == write and may_take_over(step, result, operand, accesses)):
+                found[result] = number
+                del free[number]
+                break
+    return found

@@ -1,0 +1,87 @@
+"""When a kernel's result may lie in the storage of an operand that is not needed any more.
+
+out[i] = f(a[i], b[i])        out may be a: every point reads a[i] before it stores there
+out[i] = f(a[i], a[n-1-i])    not: another point's element would be gone
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from fxad.ir.kernel import (
+    Axis,
+    Buffer,
+    Contract,
+    Index,
+    Kernel,
+    Load,
+    Scatter,
+    Sort,
+    Store,
+    exprs_of,
+    stores_of,
+    walk,
+)
+
+# A product over more than one block of k may keep partial sums in its result.
+K_BLOCK = 768
+
+
+class Accesses:
+    """Loads and stores of every buffer of a kernel, with their stage's number."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.grid = kernel.grid
+        self.loads: dict[Buffer, list[tuple[int, Load]]] = {}
+        self.stores: dict[Buffer, list[tuple[int, Store]]] = {}
+        self.fixed: set[Buffer] = set()
+        for number, stage in enumerate(kernel.body):
+            for expr in walk(*exprs_of(stage)):
+                if type(expr) is Load:
+                    self.loads.setdefault(expr.buffer, []).append((number, expr))
+            for store in stores_of(stage):
+                self.stores.setdefault(store.buffer, []).append((number, store))
+                if isinstance(stage, Sort | Scatter):
+                    self.fixed.add(store.buffer)
+                if isinstance(stage, Contract) and stage.k.extent > K_BLOCK:
+                    self.fixed.add(store.buffer)
+            if isinstance(stage, Contract):
+                self.fixed |= {stage.a.buffer, stage.b.buffer}
+
+    def may_share(self, result: Buffer, operand: Buffer) -> bool:
+        """Whether `result` may be given the storage of `operand`."""
+        stores = self.stores.get(result, [])
+        if len(stores) != 1 or result in self.fixed or operand in self.fixed:
+            return False
+        stage, store = stores[0]
+        if store.guard is not None or result.dtype != operand.dtype or result.size != operand.size:
+            return False
+        return all(
+            _same(load.index, store.index)
+            if number == stage
+            else number < stage and self._own_row(load.index, store.index)
+            for number, load in self.loads.get(operand, [])
+        )
+
+    def _own_row(self, load: Index, store: Index) -> bool:
+        """Whether a grid point reads only where it will store itself: rows that do not overlap."""
+        grid = set(self.grid)
+        outer = {a: c for a, c in store.terms if a in grid}
+        if {a: c for a, c in load.terms if a in grid} != outer or set(outer) != grid:
+            return False
+        spans = sorted((c, a.extent) for a, c in outer.items() if isinstance(a, Axis))
+        row = spans[0][0] if spans else None
+        for (low, extent), (high, _) in pairwise(spans):
+            if high < low * extent:
+                return False
+        return all(_within(i, grid, row) for i in (load, store))
+
+
+def _within(index: Index, grid: set[Axis], row: int | None) -> bool:
+    inner = Index(index.const, tuple(t for t in index.terms if t[0] not in grid))
+    low, high = inner.bounds()
+    return row is None or (low >= 0 and high < row)
+
+
+def _same(one: Index, other: Index) -> bool:
+    return one.const == other.const and dict(one.terms) == dict(other.terms)

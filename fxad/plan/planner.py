@@ -1,0 +1,238 @@
+"""`plan`: what runs when, and where every byte lives.
+
+    plan(program, donate=frozenset({0}))   # argument 0's storage may become a result's
+
+Storage is given out in execution order: a value gets its place where it is first written and
+gives it back after its last use. A result is written straight into its own buffer. A kernel whose
+operand dies may write into the operand's storage where `overlap` allows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fxad.core.types import ArrayType
+from fxad.ir.kernel import Kernel
+from fxad.ir.plan import Copy, Host, Plan, Run, Slot, Step
+from fxad.ir.program import Program, Var
+from fxad.lower import (
+    Block,
+    Branching,
+    HostStep,
+    Launch,
+    Looping,
+    LowerConfig,
+    Transfer,
+    Whiling,
+    lower,
+)
+from fxad.lower.steps import LoweredStep, reads_of, writes_of
+from fxad.plan import control
+from fxad.plan.arena import Arena
+from fxad.plan.donate import donations, first_writes, last_uses, may_take_over
+from fxad.plan.overlap import Accesses
+from fxad.plan.places import Place
+
+
+def plan(program: Program, *, donate: frozenset[int] = frozenset(), fusion: bool = True) -> Plan:
+    """Plan a closed Program. `donate`: numbers of arguments whose storage may be taken over."""
+    block = lower(program, LowerConfig(fusion))
+    return plan_block(block, program.in_types, program.out_types, donate)
+
+
+def plan_block(
+    block: Block,
+    in_types: Sequence[ArrayType],
+    out_types: Sequence[ArrayType],
+    donate: frozenset[int] = frozenset(),
+) -> Plan:
+    """Plan a lowered program with the given argument and result types."""
+    return Planner().plan(block, in_types, out_types, donate)
+
+
+@dataclass(eq=False, slots=True)
+class Frame:
+    """One block being planned: where its values are, when they die, where its outputs must be.
+
+    borrowed: values whose places belong to whoever planned the block.
+    """
+
+    places: dict[Var, Place]
+    borrowed: frozenset[Var]
+    required: dict[Var, Place]
+    first: dict[Var, int]
+    last: dict[Var, int]
+
+
+class Planner:
+    """Gives every value its place while walking the blocks in execution order."""
+
+    def __init__(self) -> None:
+        self.depth = 0  # loops around the step being planned
+        self._taken: dict[int, int] = {}  # result number -> argument number
+        self.arena = Arena()
+        self.slots: list[Slot] = []
+        self._slot_of: dict[tuple[Place, ArrayType], Slot] = {}
+        self._accesses: dict[Kernel, Accesses] = {}
+
+    def plan(
+        self,
+        block: Block,
+        in_types: Sequence[ArrayType],
+        out_types: Sequence[ArrayType],
+        donate: frozenset[int],
+    ) -> Plan:
+        inputs = {
+            v: Place("argument", t.nbytes, n)
+            for n, (v, t) in enumerate(zip(block.inputs, in_types, strict=True))
+        }
+        outputs: dict[Var, Place] = {}
+        for number, var in enumerate(block.outputs):
+            if var not in inputs and var not in outputs:
+                outputs[var] = Place("result", var.type.nbytes, number)
+        donated = donations(block, outputs, donate, self.accesses)
+        self._taken = {outputs[var].number: argument for var, argument in donated.items()}
+        steps = self.block(block, inputs, outputs)
+        results: list[Slot] = []
+        for number, (var, type_) in enumerate(zip(block.outputs, out_types, strict=True)):
+            place = inputs.get(var) or outputs[var]
+            own = place.kind == "result" and place.number == number
+            if own or var.type == type_:
+                results.append(self.slot(place, type_))
+            else:
+                results.append(self.slot(Place("result", type_.nbytes, number), type_))
+                steps.append(Copy(results[-1], self.slot(place, var.type)))
+        return Plan(
+            tuple(self.slots), tuple(steps), (), tuple(results), self.arena.peak, self._taken
+        )
+
+    # ------------------------------------------------------------ slots and places
+
+    def slot(self, place: Place, type_: ArrayType) -> Slot:
+        found = self._slot_of.get((place, type_))
+        if found is None:
+            found = self._slot_of[place, type_] = self.fresh(place, type_)
+        return found
+
+    def fresh(self, place: Place, type_: ArrayType) -> Slot:
+        """A slot of its own, so that a loop may move or exchange it."""
+        slot = Slot(len(self.slots), type_, place.kind, place.number, place.offset)
+        self.slots.append(slot)
+        return slot
+
+    def take(self, nbytes: int) -> Place:
+        return Place("arena", nbytes, offset=self.arena.take(nbytes))
+
+    def release(self, place: Place) -> None:
+        place.users -= 1
+        if place.kind == "arena" and place.users == 0:
+            self.arena.give(place.offset)
+
+    def accesses(self, kernel: Kernel) -> Accesses:
+        found = self._accesses.get(kernel)
+        if found is None:
+            found = self._accesses[kernel] = Accesses(kernel)
+        return found
+
+    # ------------------------------------------------------------ blocks
+
+    def block(
+        self, block: Block, inputs: dict[Var, Place], outputs: dict[Var, Place]
+    ) -> list[Step]:
+        """Steps of a block whose inputs lie in `inputs`; it writes `outputs` where they say."""
+        frame = Frame(
+            dict(inputs), frozenset(inputs), outputs, first_writes(block), last_uses(block)
+        )
+        steps: list[Step] = []
+        for number, step in enumerate(block.steps):
+            touched = dict.fromkeys((*reads_of(step), *writes_of(step)))
+            self._place_results(frame, step, number)
+            steps += self._step(frame, step)
+            for var in touched:
+                if frame.last[var] == number and var not in frame.borrowed:
+                    self.release(frame.places[var])
+        return steps
+
+    def _place_results(self, frame: Frame, step: LoweredStep, number: int) -> None:
+        for var in writes_of(step):
+            if var in frame.places:
+                continue
+            place = frame.required.get(var)
+            if place is not None:
+                place.users += 1
+            else:
+                place = self._inherited(frame, step, var, number) or self.take(var.type.nbytes)
+            frame.places[var] = place
+
+    def _inherited(self, frame: Frame, step: LoweredStep, result: Var, number: int) -> Place | None:
+        """The place of an operand that dies here and may be overwritten."""
+        for operand in dict.fromkeys(reads_of(step)):
+            place = frame.places.get(operand)
+            if place is None or place.kind != "arena" or place.users != 1:
+                continue
+            if operand in frame.borrowed or frame.last[operand] != number:
+                continue
+            if may_take_over(step, result, operand, self.accesses):
+                place.users += 1
+                return place
+        return None
+
+    def place(self, frame: Frame, var: Var) -> Place:
+        found = frame.places.get(var)
+        if found is None:  # of size 0: nothing writes it
+            found = frame.places[var] = frame.required.get(var) or self.take(0)
+        return found
+
+    def slot_of(self, frame: Frame, var: Var) -> Slot:
+        return self.slot(self.place(frame, var), var.type)
+
+    def shared(self, result: Place, source: Place) -> bool:
+        """Whether a result's place is that of a value before it (donated, for instance)."""
+        if result.kind == "result" and source.kind == "argument":
+            return self._taken.get(result.number) == source.number
+        return result.same(source)
+
+    def nested(
+        self, block: Block, inputs: Sequence[Place], targets: Sequence[Place], kept: set[int]
+    ) -> list[Step]:
+        """Steps of a block inside another one, with its outputs copied where they could not be
+        written in the first place. Outputs numbered in `kept` are there already."""
+        places = dict(zip(block.inputs, inputs, strict=True))
+        outputs: dict[Var, Place] = {}
+        copies: list[Step] = []
+        for number, (var, target) in enumerate(zip(block.outputs, targets, strict=True)):
+            if number in kept:
+                continue
+            source = places.get(var) or outputs.get(var)
+            if source is None:
+                outputs[var] = target
+            else:
+                copies.append(Copy(self.slot(target, var.type), self.slot(source, var.type)))
+        return [*self.block(block, places, outputs), *copies]
+
+    def _step(self, frame: Frame, step: LoweredStep) -> list[Step]:
+        match step:
+            case Launch():
+                return self._launch(frame, step)
+            case Transfer():
+                return [Copy(self.slot_of(frame, step.dst), self.slot_of(frame, step.src))]
+            case HostStep():
+                inputs = tuple([self.slot_of(frame, v) for v in step.operands])
+                outputs = tuple([self.slot_of(frame, v) for v in step.results])
+                return [Host(step.function, inputs, outputs, step.name)]
+            case Branching():
+                return control.branch(self, frame, step)
+            case Looping():
+                return control.loop(self, frame, step)
+            case Whiling():
+                return control.while_loop(self, frame, step)
+        raise TypeError(f"not a lowered step: {step!r}")
+
+    def _launch(self, frame: Frame, step: Launch) -> list[Step]:
+        steps: list[Step] = []
+        for result, operand in step.replaces:
+            if not self.shared(self.place(frame, result), self.place(frame, operand)):
+                steps.append(Copy(self.slot_of(frame, result), self.slot_of(frame, operand)))
+        slots = tuple([self.slot_of(frame, v) for v in step.args])
+        return [*steps, Run(step.kernel, slots, step.scalars)]
