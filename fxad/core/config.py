@@ -11,6 +11,7 @@
 | `show`        | `FXAD_SHOW`        | stages to print, comma-separated                     |
 | `fuel`        | `FXAD_FUEL`        | stop rewriting after this many rewrites (bisecting)  |
 | `num_threads` | `FXAD_NUM_THREADS` | threads of compiled code; none: all this process may |
+| `isa`         | `FXAD_ISA`         | avx512, avx2, neon or generic; none: the best here     |
 """
 
 from __future__ import annotations
@@ -70,12 +71,20 @@ def _parse_count(least: int) -> Callable[[Any], int | None]:
     return parse
 
 
+def _parse_isa(value: Any) -> str | None:
+    known = ("avx512", "avx2", "neon", "generic")
+    if value is not None and value not in ("", *known):
+        raise ValueError(f"expected one of {', '.join(known)}")
+    return value or None
+
+
 # Setting -> (parser, default).
 _SETTINGS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "check": (_parse_bool, False),
     "show": (_parse_names, frozenset()),
     "fuel": (_parse_count(0), None),
     "num_threads": (_parse_count(1), None),
+    "isa": (_parse_isa, None),
 }
 
 
@@ -86,6 +95,7 @@ class Config:
     show: frozenset[str]
     fuel: int | None
     num_threads: int | None
+    isa: str | None
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         object.__setattr__(self, "_lock", threading.Lock())

@@ -179,8 +179,8 @@ def _excerpt(text: str, message: str) -> str:
         number = int(found[1]) - 1
     else:
         said = {line.strip() for line in message.split("\n")[1:]} - {""}
-        number = next((i for i, line in enumerate(lines) if line.strip() in said), None)
-        if number is None:
+        number = next((i for i, line in enumerate(lines) if line.strip() in said), -1)
+        if number < 0:
             return ""
     first = max(number - 3, 0)
     shown = (

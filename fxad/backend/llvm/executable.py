@@ -12,6 +12,7 @@ import ctypes
 import struct
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,10 +23,11 @@ from fxad.backend.llvm.engine import host_target
 from fxad.backend.llvm.native import Status, Word, runtime
 from fxad.backend.llvm.runner import Encoded, Frame, encode
 from fxad.backend.llvm.schedule import Target
+from fxad.core.config import config
 from fxad.core.errors import CheckError, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import Kernel
-from fxad.ir.plan import Host, Plan, Run, walk
+from fxad.ir.plan import Host, Plan, Run, Slot, walk
 
 TICK_NS = 200_000_000  # native code lets Python handle signals at least this often
 _KEPT = 1 << 17  # a frame keeps an arena up to this size instead of leasing one for each run
@@ -39,7 +41,7 @@ class Executable:
         start = time.perf_counter()
         self.plan = plan
         distinct = dict.fromkeys(s.kernel for s in walk(plan.steps) if isinstance(s, Run))
-        codes = compile_kernels(list(distinct), target or host_target(), emitter)
+        codes = compile_kernels(list(distinct), target or host_target(config.isa), emitter)
         self.codes: dict[Kernel, Code] = dict(zip(distinct, codes, strict=True))
         self._encoded: Encoded = encode(plan, self.codes)
         self.seconds = time.perf_counter() - start
@@ -47,7 +49,7 @@ class Executable:
         self._frames: list[Frame] = []
         self._scratch_start = -(-plan.arena_bytes // 64) * 64
         self._prepare_binding()
-        self._outputs = self._output_modes()
+        self._outputs = self._output_plan()
         count = self._encoded.arguments + len(self._encoded.results)
         self._pack = struct.Struct(f"={Word.FIRST - Word.PC + count}q").pack_into
 
@@ -72,31 +74,27 @@ class Executable:
             if index not in self._donated
         ]
 
-    def _output_modes(self) -> list[tuple[str, int, ArrayType]] | None:
-        """Per result (how, buffer or slot word, type); None if results are simply the buffers.
+    def _output_plan(self) -> list[tuple[int, bool, Slot]] | None:
+        """Per result: buffer number or -1, whether swaps may have moved it, and its slot.
 
-        "buffer": the buffer itself. "moved": swaps may have led the slot elsewhere.
-        "copy": an argument, a constant, arena storage or a buffer that is already a result.
+        -1: an argument, a constant, arena storage or a buffer that is already a result, to be
+        copied. None if the results are simply the buffers, in order.
         """
-        encoded, seen, modes = self._encoded, set(), []
+        numbers = self._encoded.results
         swapped = {
             slot
             for step in walk(self.plan.steps)
             for pair in getattr(step, "swaps", ())
             for slot in pair
         }
+        seen: set[Slot] = set()
+        outputs = []
         for slot in self.plan.results:
-            word = encoded.words[slot]
-            if slot.place != "result" or slot in seen:
-                modes.append(("copy", word, slot.type))
-            elif slot in swapped:
-                modes.append(("moved", word, slot.type))
-            else:
-                modes.append(("buffer", encoded.results.index(slot.number), slot.type))
+            own = slot.place == "result" and slot not in seen
+            outputs.append((numbers.index(slot.number) if own else -1, slot in swapped, slot))
             seen.add(slot)
-        if [mode[:2] for mode in modes] == [("buffer", i) for i in range(len(encoded.results))]:
-            return None
-        return modes
+        plain = [number for number, moved, _ in outputs if not moved]
+        return None if plain == list(range(len(numbers))) == list(range(len(outputs))) else outputs
 
     # ------------------------------------------------------------ running
 
@@ -214,8 +212,8 @@ class Executable:
             ctypes.memmove(array.ctypes.data, frame.words[words[slot]], array.nbytes)
             array.flags.writeable = False
             inputs.append(array)
-        outputs = step.function(*inputs)
-        outputs = () if outputs is None and not step.outputs else tuple(outputs)
+        returned: Any = step.function(*inputs)
+        outputs = () if returned is None and not step.outputs else tuple(returned)
         if len(outputs) != len(step.outputs):
             raise TypeMismatch(
                 f"{step.name} returned {len(outputs)} arrays, {len(step.outputs)} expected"
@@ -231,22 +229,19 @@ class Executable:
 
     def _collect(self, frame: Frame, buffers: list[np.ndarray]) -> list[np.ndarray]:
         """The results where they are not just the buffers."""
-        found = {_address(array): array for array in buffers}
-        results, used = [], set()
-        for how, where, kind in self._outputs or ():
-            if how == "buffer":
-                array = buffers[where]
+        at = {_address(array): number for number, array in enumerate(buffers)}
+        results: list[np.ndarray] = []
+        used: set[int] = set()
+        for number, moved, slot in self._outputs or ():
+            source = frame.words[self._encoded.words[slot]]
+            if moved and number >= 0:
+                number = at.get(source, -1)
+            if number < 0 or number in used or not _has_type(buffers[number], slot.type):
+                array = memory.result_array(slot.type)()
+                ctypes.memmove(_address(array), source, slot.type.nbytes)
             else:
-                source = frame.words[where]
-                array = found.get(source) if how == "moved" else None
-                if (
-                    array is None
-                    or id(array) in used
-                    or ArrayType(array.dtype, array.shape) != kind
-                ):
-                    array = memory.result_array(kind)()
-                    ctypes.memmove(_address(array), source, kind.nbytes)
-            used.add(id(array))
+                array = buffers[number]
+                used.add(number)
             results.append(array)
         return results
 

@@ -20,6 +20,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -173,7 +174,7 @@ def result_array(type: ArrayType) -> Callable[[], np.ndarray]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _lease_class(nbytes: int) -> type:
+def _lease_class(nbytes: int) -> Any:
     """A ctypes array class of this size whose instances can hold a Block."""
     return type(f"Lease{nbytes}", (_Lease, ctypes.c_char * nbytes), {})
 
