@@ -1,0 +1,121 @@
+"""The names that emitted source may use, per target.
+
+    exec(source, dict(library("cpu")))
+
+python: the functions as they are. cpu, cuda: the same functions compiled by numba, calling that
+target's elementary functions. Under CUDA's simulator (NUMBA_ENABLE_CUDASIM=1) kernels are Python,
+so the "python" functions serve.
+"""
+
+from __future__ import annotations
+
+import cmath
+import math
+from collections.abc import Callable
+from functools import cache
+from types import FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from fxad.backend.numba import elementary, narrow, scalar
+from fxad.core import dtypes
+
+_VIEWS = (elementary.bits32, elementary.float32, elementary.bits64, elementary.float64)
+_REAL = (
+    (math.exp, math.expm1, math.log, math.log2, math.log1p, math.sqrt, math.erf, math.erfc)
+    + (math.sin, math.cos, math.tan, math.asin, math.acos, math.atan, math.atan2, math.lgamma)
+    + (math.sinh, math.cosh, math.tanh, math.asinh, math.acosh, math.atanh)
+    + (math.fmod, math.copysign)
+)
+_COMPLEX = (
+    (cmath.exp, cmath.log, cmath.sqrt, cmath.sin, cmath.cos, cmath.tan)
+    + (cmath.asin, cmath.acos, cmath.atan, cmath.sinh, cmath.cosh, cmath.tanh)
+    + (cmath.asinh, cmath.acosh, cmath.atanh)
+)
+
+
+def simulated() -> bool:
+    """Whether numba's CUDA is its simulator."""
+    from numba import cuda
+
+    return hasattr(cuda, "simulator") and bool(_config().ENABLE_CUDASIM)
+
+
+def _config() -> Any:
+    from numba.core import config
+
+    return config
+
+
+@cache
+def library(target: str) -> dict[str, Any]:
+    """Globals for source emitted for "python", "cpu" or "cuda"; do not modify."""
+    names: dict[str, Any] = {
+        dtypes.short_name(d): d.type for d in dtypes.all_dtypes if d.type.__module__ == "numpy"
+    }
+    names.update(bool=bool, np=np, inf=math.inf, nan=math.nan)
+    if target == "python":
+        return _python(names)
+    if target == "cpu":
+        return _cpu(names)
+    if target == "cuda":
+        return _cuda(names)
+    raise ValueError(f"unknown numba target {target!r}; try 'python', 'cpu' or 'cuda'")
+
+
+def _python(names: dict[str, Any]) -> dict[str, Any]:
+    for module in (elementary, scalar, narrow):
+        names.update((k, v) for k, v in vars(module).items() if callable(v))
+    return names
+
+
+def _compiled(names: dict[str, Any], jit: Callable[..., Any]) -> dict[str, Any]:
+    """Add the target's own math and our functions, compiled, calling each other by `names`."""
+    names.update((f.__name__, f) for f in _REAL)
+    names.update(("c" + f.__name__, f) for f in _COMPLEX)
+    names["power"] = math.pow
+    for function in (*_VIEWS, *_functions(scalar), *_functions(narrow)):
+        bound = FunctionType(function.__code__, names, function.__name__)
+        names[function.__name__] = jit(bound)
+    return names
+
+
+def _functions(module: ModuleType) -> list[FunctionType]:
+    """The functions that a module defines itself."""
+    found = (v for v in vars(module).values() if isinstance(v, FunctionType))
+    return [f for f in found if f.__module__ == module.__name__]
+
+
+def _cpu(names: dict[str, Any]) -> dict[str, Any]:
+    import numba
+    from numba.extending import intrinsic
+
+    @intrinsic
+    def fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.fma(*args)
+
+        return a(a, a, a), generate
+
+    def product(a: Any, b: Any) -> Any:
+        return a * b
+
+    jit = numba.njit(error_model="numpy")
+    names.update(fma=fma, product32=jit(product))
+    names["product64"] = names["product32"]
+    return _compiled(names, jit)
+
+
+def _cuda(names: dict[str, Any]) -> dict[str, Any]:
+    from numba import cuda
+
+    names["cuda"] = cuda
+    if simulated():
+        return _python(names)
+    from numba.cuda import libdevice
+
+    names["fma"] = cuda.fma
+    # NVVM contracts a * b + c by itself; products with a stated rounding stay whole.
+    names.update(product32=libdevice.fmul_rn, product64=libdevice.dmul_rn)
+    return _compiled(names, cuda.jit(device=True))
