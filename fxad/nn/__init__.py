@@ -1,0 +1,63 @@
+"""`fxad.nn`: functions of neural networks: activations, softmax, attention, initializers.
+
+y = fxad.nn.softmax(fxad.nn.relu(x @ w) @ u)
+"""
+
+from fxad.nn.activations import (
+    celu,
+    elu,
+    gelu,
+    glu,
+    hard_sigmoid,
+    hard_silu,
+    hard_swish,
+    hard_tanh,
+    identity,
+    leaky_relu,
+    log_sigmoid,
+    mish,
+    relu,
+    relu6,
+    selu,
+    sigmoid,
+    silu,
+    soft_sign,
+    softplus,
+    squareplus,
+    swish,
+)
+from fxad.nn.attention import dot_product_attention
+from fxad.nn.softmax import log_softmax, one_hot, softmax, standardize
+from fxad.numpy.elementwise import tanh
+from fxad.numpy.reductions import logsumexp
+
+__all__ = [
+    "celu",
+    "dot_product_attention",
+    "elu",
+    "gelu",
+    "glu",
+    "hard_sigmoid",
+    "hard_silu",
+    "hard_swish",
+    "hard_tanh",
+    "identity",
+    "leaky_relu",
+    "log_sigmoid",
+    "log_softmax",
+    "logsumexp",
+    "mish",
+    "one_hot",
+    "relu",
+    "relu6",
+    "selu",
+    "sigmoid",
+    "silu",
+    "soft_sign",
+    "softmax",
+    "softplus",
+    "squareplus",
+    "standardize",
+    "swish",
+    "tanh",
+]

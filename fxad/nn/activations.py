@@ -1,0 +1,161 @@
+"""Activation functions, elementwise unless said otherwise.
+
+y = gelu(linear(x))
+
+Stable for large arguments, NaN passes through, and at kinks the gradient is the one PyTorch
+takes: 0 for relu at 0.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fxad.core.errors import ShapeError
+from fxad.ir.program import OPS
+from fxad.numpy.core import axis_index, promoted, value_of
+from fxad.numpy.elementwise import abs, exp, expm1, log1p, maximum, sqrt, tanh, where
+from fxad.numpy.shaping import slice_axis
+from fxad.trace.array import Array
+
+
+def _float(name: str, x: Any) -> Array:
+    """The argument as a float (or complex) array."""
+    return promoted(name, x, inexact=True, numbers=False)[0]
+
+
+def identity(x: Any) -> Array:
+    """x."""
+    return value_of(x, "identity")
+
+
+def relu(x: Any) -> Array:
+    """max(x, 0); gradient 0 at 0."""
+    value = value_of(x, "relu")
+    return where(value <= 0, 0, value)
+
+
+def relu6(x: Any) -> Array:
+    """min(max(x, 0), 6); gradient 0 at both kinks."""
+    value = value_of(x, "relu6")
+    return where(value <= 0, 0, where(value >= 6, 6, value))
+
+
+def sigmoid(x: Any) -> Array:
+    """1 / (1 + exp(-x))."""
+    return OPS["logistic"](_float("sigmoid", x))
+
+
+def softplus(x: Any) -> Array:
+    """log(1 + exp(x)) without overflow."""
+    value = _float("softplus", x)
+    return maximum(value, 0) + log1p(exp(-abs(value)))
+
+
+def log_sigmoid(x: Any) -> Array:
+    """log(sigmoid(x)) without underflow."""
+    return -softplus(-_float("log_sigmoid", x))
+
+
+def silu(x: Any) -> Array:
+    """x * sigmoid(x)."""
+    value = _float("silu", x)
+    return value * sigmoid(value)
+
+
+swish = silu
+
+
+def gelu(x: Any, approximate: bool = True) -> Array:
+    """x times the normal distribution function of x; by the tanh formula if `approximate`.
+
+    Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016.
+    """
+    value = _float("gelu", x)
+    if not approximate:
+        return value * 0.5 * OPS["erfc"](value * -math.sqrt(0.5))
+    inner = math.sqrt(2 / math.pi) * (value + 0.044715 * (value * value * value))
+    return value * 0.5 * (1 + tanh(inner))
+
+
+def _below(value: Array) -> Array:
+    """The negative part, so that the branch not taken stays finite in gradients."""
+    return where(value > 0, 0, value)
+
+
+def elu(x: Any, alpha: Any = 1.0) -> Array:
+    """x above 0, alpha * (exp(x) - 1) below."""
+    value = _float("elu", x)
+    return where(value > 0, value, alpha * expm1(_below(value)))
+
+
+def celu(x: Any, alpha: Any = 1.0) -> Array:
+    """x above 0, alpha * (exp(x / alpha) - 1) below."""
+    value = _float("celu", x)
+    return where(value > 0, value, alpha * expm1(_below(value) / alpha))
+
+
+def selu(x: Any) -> Array:
+    """elu scaled so that activations normalise themselves.
+
+    Klambauer et al., "Self-Normalizing Neural Networks", 2017.
+    """
+    return 1.0507009873554805 * elu(x, 1.6732632423543772)
+
+
+def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Array:
+    """x from 0 up, negative_slope * x below."""
+    value = _float("leaky_relu", x)
+    return where(value >= 0, value, negative_slope * value)
+
+
+def mish(x: Any) -> Array:
+    """x * tanh(softplus(x))."""
+    value = _float("mish", x)
+    return value * tanh(softplus(value))
+
+
+def soft_sign(x: Any) -> Array:
+    """x / (1 + |x|)."""
+    value = _float("soft_sign", x)
+    return value / (1 + abs(value))
+
+
+def squareplus(x: Any, b: Any = 4.0) -> Array:
+    """(x + sqrt(x^2 + b)) / 2."""
+    value = _float("squareplus", x)
+    return 0.5 * (value + sqrt(value * value + b))
+
+
+def hard_tanh(x: Any) -> Array:
+    """x limited to [-1, 1]; gradient 0 at the bounds."""
+    value = value_of(x, "hard_tanh")
+    return where(value >= 1, 1, where(value <= -1, -1, value))
+
+
+def hard_sigmoid(x: Any) -> Array:
+    """relu6(x + 3) / 6."""
+    return relu6(_float("hard_sigmoid", x) + 3) / 6
+
+
+def hard_silu(x: Any) -> Array:
+    """x * hard_sigmoid(x)."""
+    value = _float("hard_silu", x)
+    return value * hard_sigmoid(value)
+
+
+hard_swish = hard_silu
+
+
+def glu(x: Any, axis: int = -1) -> Array:
+    """First half along an axis, gated by the sigmoid of the second.
+
+    Raises ShapeError if the axis has an odd length.
+    """
+    value = _float("glu", x)
+    at = axis_index(axis, value.ndim, "glu")
+    size = value.shape[at]
+    if size % 2:
+        raise ShapeError(f"glu: axis {at} of {value.type} cannot be halved")
+    gate = slice_axis(value, at, size // 2, size)
+    return slice_axis(value, at, 0, size // 2) * sigmoid(gate)

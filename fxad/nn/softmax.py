@@ -1,0 +1,84 @@
+"""softmax and its relatives, and one_hot.
+
+p = softmax(logits, where=mask)      # 0 where the mask is false
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fxad.core import dtypes as dt
+from fxad.ir.program import OPS
+from fxad.numpy.core import axis_index, cast, promoted, value_of
+from fxad.numpy.creation import iota
+from fxad.numpy.elementwise import equal, exp, isinf, log, rsqrt
+from fxad.numpy.elementwise import where as choose
+from fxad.numpy.reductions import max, mean, sum
+from fxad.numpy.reductions import var as variance_of
+from fxad.trace.array import Array
+
+
+def _shifted(name: str, x: Any, axis: Any, where: Any, initial: Any) -> Array:
+    """x minus its maximum; the gradient does not see the shift. Masked elements give -inf."""
+    (value,) = promoted(name, x, inexact=True, numbers=False)
+    if where is not None:
+        value = choose(where, value, -math.inf)
+    peak = OPS["stop_gradient"](max(value, axis, keepdims=True, initial=initial))
+    if where is not None:  # a row that is masked everywhere has no maximum
+        peak = choose(isinf(peak), 0.0, peak)
+    return value - peak
+
+
+def softmax(x: Any, axis: Any = -1, where: Any = None, initial: Any = -math.inf) -> Array:
+    """exp(x) / sum(exp(x)) over an axis (or several).
+
+    where: bools; elements where it is false count as absent and give 0. initial: a lower bound
+    for the maximum that is subtracted.
+    """
+    terms = exp(_shifted("softmax", x, axis, where, initial))
+    total = sum(terms, axis, keepdims=True)
+    if where is not None:
+        total = choose(total == 0, 1.0, total)
+    return terms / total
+
+
+def log_softmax(x: Any, axis: Any = -1, where: Any = None, initial: Any = -math.inf) -> Array:
+    """log(softmax(x)), accurate for small probabilities. Masked elements give -inf."""
+    shifted = _shifted("log_softmax", x, axis, where, initial)
+    total = sum(exp(shifted), axis, keepdims=True)
+    if where is not None:
+        total = choose(total == 0, 1.0, total)
+    return shifted - log(total)
+
+
+def standardize(
+    x: Any,
+    axis: Any = -1,
+    mean: Any = None,
+    variance: Any = None,
+    epsilon: Any = 1e-5,
+    where: Any = None,
+) -> Array:
+    """(x - mean) / sqrt(variance + epsilon) over an axis (or several)."""
+    (value,) = promoted("standardize", x, inexact=True, numbers=False)
+    if mean is None:
+        mean = _mean(value, axis, where)
+    if variance is None:
+        variance = variance_of(value, axis, keepdims=True, where=where)
+    return (value - mean) * rsqrt(variance + epsilon)
+
+
+def _mean(value: Array, axis: Any, where: Any) -> Array:
+    return mean(value, axis, keepdims=True, where=where)
+
+
+def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> Array:
+    """A new axis of length num_classes, 1 at position x and 0 elsewhere (all 0 out of range)."""
+    labels = value_of(x, "one_hot")
+    wanted = dt.default_float() if dtype is None else dt.canonicalize(dtype, explicit=True)
+    at = axis_index(axis, labels.ndim + 1, "one_hot")
+    shape = (*labels.shape[:at], num_classes.__index__(), *labels.shape[at:])
+    column = (*labels.shape[:at], 1, *labels.shape[at:])
+    classes = cast(iota(dt.int32, shape, at), labels.dtype)
+    return cast(equal(OPS["reshape"](labels, shape=column), classes), wanted)
