@@ -23,7 +23,8 @@ The rules of an op
     split(t, record, unknown, args, **params)
                                     for ops that hold programs: bind the known half, put the other
                                     half into the deferred program with record(op, ...)
-    effects, decompose              see Program and `fxad.ops.control`
+    effects                         see Program and `fxad.ops.control`
+    decompose(*args, **params)      the same results by other ops, where there is no loop body
 
 Ops that hold sub-programs are `higher`: their rules take the transforms `t` first (see
 `fxad.transform.context`), and their jvp computes primal and tangent results together.

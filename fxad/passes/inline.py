@@ -7,6 +7,7 @@ from typing import Any
 
 from fxad.ir.program import Atom, Eqn, Program, Symbol, Var
 from fxad.ir.rewrite import dce, inline_into
+from fxad.trace.tracer import stage
 
 # Op name -> the parameter that holds what it computes.
 _CALLS = {
@@ -19,7 +20,8 @@ _CALLS = {
 
 
 def inline(program: Program) -> Program:
-    """Inline every call-like equation, inside loop bodies and branches too.
+    """Inline every call-like equation, inside loop bodies and branches too, and replace ops that
+    have a `decompose` rule (top_k, cumlogsumexp) by the ops they are made of.
 
     before   c = call(a; program=p)        with p(x) = exp(x)
     after    c = exp(a)
@@ -48,6 +50,8 @@ def _expand(
     for eqn in eqns:
         inputs = tuple(env.get(a, a) if isinstance(a, Var) else a for a in eqn.inputs)
         held = eqn.params.get(_CALLS.get(eqn.op.name, ""))
+        if eqn.op.decompose is not None:
+            held = _parts(eqn)
         if isinstance(held, Program) and not isinstance(held, Symbol):
             body, outs = inline_into(_inline(held, done), inputs, eqn.where)
             kept += body
@@ -60,6 +64,18 @@ def _expand(
         params = eqn.params if same else params
         kept.append(Eqn(eqn.op, inputs, params, eqn.outputs, eqn.where, eqn.tag))
     return changed
+
+
+def _parts(eqn: Eqn) -> Program:
+    """The ops that an equation's op is made of."""
+
+    def parts(*args: Any) -> tuple[Any, ...]:
+        results = eqn.op.decompose(*args, **eqn.params)
+        return results if isinstance(results, tuple) else (results,)
+
+    program, consts = stage(parts, [a.type for a in eqn.inputs], eqn.op.name)
+    assert not consts, f"{eqn.op.name} captured an array; it may only use its operands"
+    return program
 
 
 def _inline_param(value: Any, done: dict[Program, Program]) -> Any:
