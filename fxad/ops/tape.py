@@ -19,7 +19,7 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.loops import Structured
-from fxad.ops.base import define, spread
+from fxad.ops.base import define, spread, type_of
 
 
 class TapeValue:
@@ -72,10 +72,22 @@ def _read_numpy(tape: TapeValue, number: np.ndarray) -> tuple[np.ndarray, ...]:
     return outs
 
 
-def _all_lanes(size: int, batched: Sequence[bool], args: Sequence[Any]) -> list[Any]:
+def spread_tape(tape: Any, size: int) -> Any:
+    """A tape with lanes for one without. Only loops ask for this, and their tapes start empty."""
+    return tape_new(type=type_of(tape).with_lanes(size))
+
+
+def _write_batch(size: int, batched: Sequence[bool], args: Sequence[Any]) -> Any:
+    tape = args[0] if batched[0] else spread_tape(args[0], size)
+    rest = [a if b else spread(a, size) for a, b in zip(args[1:], batched[1:], strict=True)]
+    return tape_write(tape, *rest)
+
+
+def _read_batch(size: int, batched: Sequence[bool], args: Sequence[Any]) -> Any:
     if not batched[0]:
-        raise TypeMismatch("a tape made outside vmap cannot be used by single lanes inside")
-    return [a if b else spread(a, size) for a, b in zip(args, batched, strict=True)]
+        raise TypeMismatch("tape_read: lanes cannot read different slots of one tape")
+    number = args[1] if batched[1] else spread(args[1], size)
+    return tape_read(args[0], number)
 
 
 tape_new = define(
@@ -93,7 +105,7 @@ tape_write = define(
     doc="The tape with one slot filled.",
     type=_write_type,
     numpy=_write_numpy,
-    batch=lambda size, batched, args: tape_write(*_all_lanes(size, batched, args)),
+    batch=_write_batch,
     loops=lambda types, **params: Structured("tape_write"),
     dtypes="",
 )
@@ -103,7 +115,7 @@ tape_read = define(
     doc="The blocks of one slot.",
     type=_read_type,
     numpy=_read_numpy,
-    batch=lambda size, batched, args: tape_read(*_all_lanes(size, batched, args)),
+    batch=_read_batch,
     loops=lambda types, **params: Structured("tape_read"),
     dtypes="",
 )

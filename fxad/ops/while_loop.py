@@ -28,6 +28,7 @@ from fxad.ops.control import (
     weave,
 )
 from fxad.ops.scan import cut, names
+from fxad.ops.tape import spread_tape
 
 
 def _while_type(*types, cond, body, cond_consts, body_consts):
@@ -163,7 +164,7 @@ def _while_batch(t, size, batched, args, *, cond, body, cond_consts, body_consts
             break
         carry_b = grown
     k = [
-        spread(v, size) if now and not before else v
+        _start(v, size) if now and not before else v
         for v, now, before in zip(k, carry_b, k_b, strict=True)
     ]
     if test_b:
@@ -172,6 +173,12 @@ def _while_batch(t, size, batched, args, *, cond, body, cond_consts, body_consts
         *cc, *bc, *k, cond=test, body=lanes, cond_consts=cond_consts, body_consts=len(bc)
     )
     return Batched(tuple(results), carry_b)
+
+
+def _start(value: Any, size: int) -> Any:
+    """A carry that becomes batched in the loop, at its start."""
+    tape = isinstance(type_of(value), TapeType)
+    return spread_tape(value, size) if tape else spread(value, size)
 
 
 def _masked(t, test: Program, lanes: Program, cc: list, bc: list, k: list) -> tuple:
