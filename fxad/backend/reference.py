@@ -107,8 +107,7 @@ class _Run:
         fill = np.zeros((), e.dtype) if e.fill is None else self.value(e.fill)
         at, guard, fill = np.broadcast_arrays(at, guard, fill)
         result = np.array(fill)
-        where = np.nonzero(guard)
-        if len(where[0]) or (guard.ndim == 0 and guard):
+        if guard.any():
             result[guard] = self.read(e.buffer, at, guard)
         return result
 

@@ -202,7 +202,7 @@ _ANY: dict[str, Callable[..., np.ndarray]] = {
     "rem": np.fmod,
     "neg": np.negative,
     "abs": np.abs,
-    "sign": np.sign,
+    "sign": lambda x: np.where(x == 0, x, np.sign(x)),
     "floor": np.floor,
     "ceil": np.ceil,
     "trunc": np.trunc,
@@ -240,7 +240,9 @@ def apply(name: str, args: list[np.ndarray], dtype: np.dtype) -> np.ndarray:
     if name == "bitcast":
         return np.ascontiguousarray(args[0]).view(dtype).reshape(np.shape(args[0]))
     if name == "complex":
-        return (args[0].astype(dtype) + 1j * args[1]).astype(dtype)
+        result = np.empty(np.broadcast_shapes(*(a.shape for a in args)), dtype)
+        result.real, result.imag = args
+        return result
     source = args[-1].dtype
     wide = compute_dtype(source)
     if name in ("nextafter", "copysign"):

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
+
 from fxad.backend.llvm import monoids
 from fxad.backend.llvm.access import Memory
 from fxad.backend.llvm.formats import Value, cast, rounded
 from fxad.backend.llvm.schedule import Schedule
-from fxad.backend.llvm.values import ONLY, Copy, Need, roots_with_guards
+from fxad.backend.llvm.values import Copy, Need, roots_with_guards
 from fxad.backend.llvm.vector import Code, Vec
 from fxad.ir import kernel as ir
 
@@ -230,8 +232,6 @@ class Stages(Memory):
         """Give a cell its value for the current vector of grid points."""
         if self.lane_axis is not None:
             self.varying_cells.add(cell)
-        if isinstance(value, Vec):
-            value = rounded(value, cell.dtype)
         self.cells.setdefault(cell, {})[self.copy.number] = value
 
     def _start(self, stage: ir.Reduce, width: int) -> list[Value]:
@@ -285,7 +285,7 @@ class Stages(Memory):
         if stage.monoid in monoids.ARGS:
             result = [result[0], result[1].convert("sext", "i64")]
         for cell, value in zip(stage.cells, result, strict=True):
-            self.set_cell(cell, value)
+            self.set_cell(cell, _rounded(value, cell.dtype))
 
     def _reduce_serial(self, stage: ir.Reduce) -> None:
         starts = [self._start(stage, self.width) for _ in self.copies]
@@ -440,7 +440,7 @@ class Stages(Memory):
                 value = cast(self.value(stage.value), stage.value.dtype, dtype)
                 total = monoids.combine(stage.monoid, old, self.splat(value, self.width), dtype)
                 following += monoids.flatten([total])
-                self.set_cell(stage.cell, total)
+                self.set_cell(stage.cell, _rounded(total, dtype))
                 ready = [(s, self.value(s.value), self.guard_of(s)) for s in stage.stores]
                 for s, v, guard in ready:
                     self.store(s.buffer, s.index, v, guard)
@@ -494,8 +494,10 @@ class Stages(Memory):
             if monoid != "set":
                 old = self.load(store.buffer, store.index, guard, None, self.width > 1)
                 value = monoids.combine(monoid, old, value, dtype)
-                value = rounded(value, dtype) if isinstance(value, Vec) else value
+                value = _rounded(value, dtype)
             self.store(store.buffer, store.index, value, guard)
 
 
-__all__ = ["ONLY", "PARTIALS", "Stages"]
+def _rounded(value: Value, dtype: np.dtype) -> Value:
+    """An accumulator as a value of its dtype."""
+    return rounded(value, dtype) if isinstance(value, Vec) else value
