@@ -76,7 +76,7 @@ class _Encoder:
     code: list[int] = field(default_factory=list)
     template: list[int] = field(default_factory=list)
     words: dict[Slot, int] = field(default_factory=dict)
-    scalars: dict[tuple[str, bytes], int] = field(default_factory=dict)
+    scalars: dict[tuple[np.dtype, bytes], int] = field(default_factory=dict)
     hosts: list[Host] = field(default_factory=list)
     keep: list[object] = field(default_factory=list)
     most_args: int = 3
@@ -134,8 +134,9 @@ class _Encoder:
 
     def _scalar(self, value: bool | int | float | complex, dtype: np.dtype) -> int:
         """The word that holds a scalar argument: its bytes, or the address of a complex one."""
-        data = np.asarray(value).astype(dtype).tobytes()
-        key = (dtype.name, data)
+        with np.errstate(all="ignore"):  # 1e10 is a fine infinity in float16
+            data = np.asarray(value).astype(dtype).tobytes()
+        key = (dtype, data)
         if key not in self.scalars:
             if dtypes.is_complex(dtype):
                 held = ctypes.create_string_buffer(data, len(data) + 64)
