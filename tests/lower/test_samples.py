@@ -1,0 +1,102 @@
+"""Every op's samples through lowering and planning, on the reference interpreter.
+
+Fused and unfused plans must give the same bits; both must agree with the ops' own reference.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from plan_walker import run_plan
+
+import fxad  # noqa: F401 - fills the table of ops
+from fxad.core import dtypes as dt
+from fxad.core.types import ArrayType
+from fxad.ir.program import OPS, Eqn, Lit, Program, Var
+from fxad.ir.rewrite import evaluate, literal
+from fxad.plan import plan
+
+NAMES = sorted(n for n, op in OPS.items() if op.samples is not None and not op.higher)
+
+
+class Draws:
+    """Operands of one dtype, as the ops' samples ask for them."""
+
+    def __init__(self, dtype: np.dtype) -> None:
+        self.dtype = dtype
+        self.random = np.random.default_rng(0)
+
+    def x(self, *shape: int, low: float = 0.1, high: float = 0.9) -> np.ndarray:
+        if dt.is_bool(self.dtype):
+            return self.random.random(shape) < 0.5
+        if dt.is_integer(self.dtype):
+            return self.random.integers(1, 5, shape).astype(self.dtype)
+        return self.random.uniform(low, high, shape).astype(self.dtype)
+
+    def lit(self, value: float) -> Lit:
+        return literal(value, self.dtype)
+
+    def i32(self, *shape: int, **limits: int) -> np.ndarray:
+        return self.random.integers(0, 3, shape).astype(np.int32)
+
+    def u32(self, *shape: int, **limits: int) -> np.ndarray:
+        return self.random.integers(0, 2**32, shape).astype(np.uint32)
+
+    def bool(self, *shape: int) -> np.ndarray:
+        return self.random.random(shape) < 0.5
+
+
+def program_of(op, args, params) -> tuple[Program, list[np.ndarray]]:
+    atoms, arrays, inputs = [], [], []
+    for arg in args:
+        if isinstance(arg, Lit):
+            atoms.append(arg)
+        elif isinstance(arg, bool | int | float | complex):
+            atoms.append(literal(arg, np.asarray(arrays[0]).dtype if arrays else dt.float32))
+        else:
+            array = np.ascontiguousarray(arg)
+            array = array.reshape(np.shape(arg))
+            var = Var(ArrayType(array.dtype, array.shape))
+            atoms.append(var)
+            inputs.append(var)
+            arrays.append(array)
+    types = op.type(*[a.type for a in atoms], **params)
+    types = types if isinstance(types, tuple) else (types,)
+    outs = [Var(t) for t in types]
+    return Program(inputs, [Eqn(op, tuple(atoms), params, tuple(outs))], outs), arrays
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_samples_agree_with_the_reference(name: str) -> None:
+    op = OPS[name]
+    kinds = op.dtypes.split()
+    dtype = next(
+        d
+        for kind, d in (
+            ("float", "float32"),
+            ("int", "int32"),
+            ("bool", "bool"),
+            ("complex", "complex64"),
+        )
+        if kind in (kinds or ["float"])
+    )
+    ran = 0
+    for sample in op.samples(Draws(np.dtype(dtype))):
+        if sample.saying:
+            continue
+        program, arrays = program_of(op, sample.args, sample.params)
+        expected = evaluate(program, arrays)
+        plain = run_plan(plan(program, fusion=False), [a.copy() for a in arrays])
+        fused = run_plan(plan(program), [a.copy() for a in arrays])
+        for want, one, other in zip(expected, plain, fused, strict=True):
+            assert one.dtype == want.dtype
+            assert one.shape == want.shape
+            np.testing.assert_array_equal(one, other)
+            np.testing.assert_allclose(
+                one.astype(np.float64) if one.dtype.kind != "c" else one,
+                want.astype(np.float64) if want.dtype.kind != "c" else want,
+                rtol=3e-5,
+                atol=1e-6,
+            )
+        ran += 1
+    assert ran
