@@ -70,7 +70,8 @@ def _candidates(graph: Graph, atom: Atom, through_views: bool) -> list[Address]:
     while isinstance(atom, Var):
         definition = graph.def_of.get(atom)
         hard = definition is None or not isinstance(definition.record, SOFT)
-        if hard or atom.type.size <= size:
+        # A larger value is worth storing whole if its parts are all wanted (q, k, v).
+        if hard or atom.type.size <= size * graph.uses[atom]:
             found.append(Address(atom, flat(point, atom.type.shape), axes))
         if not through_views or definition is None or not isinstance(definition.record, View):
             break
