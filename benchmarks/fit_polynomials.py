@@ -49,7 +49,7 @@ sin_rest = series(lambda z: (mp.sin(mp.sqrt(z)) - mp.sqrt(z)) / mp.sqrt(z) ** 3)
 cos_rest = series(lambda z: (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2)
 atan_rest = series(lambda z: (mp.atan(mp.sqrt(z)) - mp.sqrt(z)) / mp.sqrt(z) ** 3)
 tanh_rest = series(lambda z: (mp.tanh(mp.sqrt(z)) - mp.sqrt(z)) / mp.sqrt(z) ** 3)
-erf_odd = series(lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z))
+erf_odd = series(lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1)
 
 
 def erfinv_of_w(w: Real) -> Real:
@@ -85,7 +85,7 @@ ENTRIES: dict[str, tuple[Callable[[Real], Real], Real, Real, int]] = {
     "ATAN_F64": (atan_rest, TINY, LOG_HIGH**2, 13),
     "TANH_F32": (tanh_rest, TINY, mp.mpf("0.626") ** 2, 5),
     "ERF_F32": (erf_odd, TINY, mp.mpf("0.926") ** 2, 6),
-    "LOG_ERFC_F32": (lambda t: mp.log(mp.erfc(t + 2)), mp.mpf("-1.08"), mp.mpf("2.0"), 9),
+    "LOG_ERFC_F32": (lambda t: mp.log(mp.erfc(t + 2)) / (t + 2), mp.mpf("-1.08"), mp.mpf(2), 9),
     "ERFCX_SHORT": (erfcx_of_t, mp.mpf(-1), mp.mpf("0.7"), 16),
     "ERFINV_CENTRE": (lambda t: erfinv_of_w(t + mp.mpf("2.5")), mp.mpf("-2.499"), 2.5, 12),
     "ERFINV_TAIL": (lambda t: erfinv_of_w((t + 3) ** 2), mp.mpf("-0.77"), mp.mpf("1.1"), 12),

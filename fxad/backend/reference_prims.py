@@ -152,6 +152,8 @@ def _inverse_erf(x: float) -> float:
     if not -1 < x < 1:
         return math.copysign(math.inf, x) if abs(x) == 1 else math.nan
     size, low, high = abs(x), 0.0, 6.0
+    if size < 1e-10:
+        return x * (math.sqrt(math.pi) / 2)
     for _ in range(1200):
         middle = (low + high) / 2
         below = math.erf(middle) < size if size < 0.5 else math.erfc(middle) > 1 - size
@@ -162,7 +164,7 @@ def _inverse_erf(x: float) -> float:
 
 
 def _lgamma(x: float) -> float:
-    if math.isinf(x) or (x <= 0 and x == math.floor(x)):
+    if math.isinf(x) or x > 1e305 or (x <= 0 and x == math.floor(x)):
         return math.inf
     return math.lgamma(x)
 

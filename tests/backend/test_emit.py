@@ -37,7 +37,7 @@ BOOL = np.dtype(bool)
 BF16, F16 = np.dtype(ml_dtypes.bfloat16), np.dtype("float16")
 SIZES = (0, 1, 7, 16, 17, 64, 100, 1000)
 FLOATS = (F32, F64, BF16, F16)
-INTEGERS = tuple(
+INTEGERS = tuple(np.dtype(f"{sign}{bits}") for sign in ("int", "uint") for bits in (8, 16, 32, 64))
     map(np.dtype, ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
 )
 

@@ -26,7 +26,7 @@ ULP: dict[str, dict[str, float]] = {
     "tan": {"float32": 0.51, "float64": 3.0},
     "asin": {"float32": 0.51, "float64": 4.0},
     "acos": {"float32": 0.51, "float64": 4.0},
-    "atan": {"float32": 0.51, "float64": 2.0},
+    "atan": {"float32": 0.51, "float64": 2.5},
     "atan2": {"float32": 0.51, "float64": 3.0},
     "sinh": {"float32": 0.51, "float64": 4.0},
     "cosh": {"float32": 0.51, "float64": 4.0},
@@ -34,15 +34,15 @@ ULP: dict[str, dict[str, float]] = {
     "asinh": {"float32": 0.51, "float64": 4.0},
     "acosh": {"float32": 0.51, "float64": 4.0},
     "atanh": {"float32": 0.51, "float64": 4.0},
-    "erf": {"float32": 1.0, "float64": 1.0},
+    "erf": {"float32": 1.4, "float64": 1.0},
     "erfc": {"float32": 0.51, "float64": 5.0},
     "erfinv": {"float32": 0.51, "float64": 5.0},
     "lgamma": {"float32": 0.51, "float64": 5.0},
     "cbrt": {"float32": 0.51, "float64": 2.0},
-    "logistic": {"float32": 2.0, "float64": 2.0},
+    "logistic": {"float32": 2.5, "float64": 2.0},
     "pow": {"float32": 0.51, "float64": 1.0},
     "sqrt": {"float32": 0.5, "float64": 0.5},
-    "rsqrt": {"float32": 1.0, "float64": 1.0},
+    "rsqrt": {"float32": 1.5, "float64": 1.5},
 }
 
 _FAST: dict[str, Callable[[Vec], Vec]] = {
@@ -58,9 +58,14 @@ _DOUBLE: dict[str, Callable[..., Vec]] = {
     "log": math_core.log,
     "pow": math_f64.power,
 } | {
-    name: getattr(math_f64, name)
-    for name in """exp2 expm1 log2 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh
-    acosh atanh erf erfc erfinv lgamma cbrt logistic""".split()
+    f.__name__: f
+    for f in (
+        *(math_f64.exp2, math_f64.expm1, math_f64.log2, math_f64.log1p, math_f64.cbrt),
+        *(math_f64.sin, math_f64.cos, math_f64.tan, math_f64.asin, math_f64.acos, math_f64.atan),
+        *(math_f64.atan2, math_f64.sinh, math_f64.cosh, math_f64.tanh, math_f64.asinh),
+        *(math_f64.acosh, math_f64.atanh, math_f64.logistic, math_f64.erf, math_f64.erfc),
+        *(math_f64.erfinv, math_f64.lgamma),
+    )
 }
 
 NAMES = frozenset(_DOUBLE) | {"sqrt", "rsqrt"}

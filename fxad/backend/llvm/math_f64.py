@@ -194,7 +194,7 @@ def acosh(x: Vec, short: bool = False) -> Vec:
     t = x - 1.0
     near = log1p(t + (t * 2.0 + t * t).sqrt(), short)
     far = log(x, short) + LN2_F64[0]
-    return (x > 1e8).where(far, near)
+    return (x < 1.0).where(x.like(NAN), (x > 1e8).where(far, near))
 
 
 def atanh(x: Vec, short: bool = False) -> Vec:
@@ -253,15 +253,17 @@ def lgamma(x: Vec, short: bool = False) -> Vec:
 def cbrt(x: Vec, short: bool = False) -> Vec:
     """A guess from the exponent, then Halley's iteration."""
     size = x.abs()
-    small = size < 2.2250738585072014e-308
-    scaled = small.where(size * 2.0**54, size)
+    small, large = size < 2.2250738585072014e-308, size > 2.0**1000
+    one = x.like(1.0)
+    scaled = size * small.where(x.like(2.0**54), large.where(x.like(2.0**-54), one))
     y = (scaled.bits().binary("udiv", 3) + 0x2A9F84FE36D22425).floats()
     for _ in range(2 if short else 3):
         cube = y * y * y
         y = y * ((cube + scaled * 2.0) / (cube * 2.0 + scaled))
     if not short:
         y = fma((scaled - y * y * y) / (y * y), 1.0 / 3.0, y)
-    y = small.where(y * 2.0**-18, y).copysign(x)
+    y = y * small.where(x.like(2.0**-18), large.where(x.like(2.0**18), one))
+    y = y.copysign(x)
     return ((size < INF) & (size > 0.0)).where(y, x)
 
 

@@ -1,0 +1,177 @@
+"""Scalar functions of native code: errors in ulp over the whole range, and special values."""
+
+import itertools
+
+import mpmath
+import numpy as np
+import pytest
+from native_kernels import Case, call, compile_cases
+
+from fxad.backend.llvm.engine import host_target
+from fxad.backend.llvm.math import ULP
+from fxad.backend.reference_prims import _FLOAT as NUMPY
+from fxad.ir.kernel import Axis, Buffer, Kernel, Load, Map, Prim, Store, at
+
+F32, F64 = np.dtype("float32"), np.dtype("float64")
+NAMES = sorted(ULP)
+BINARY = ("pow", "atan2")
+# Beyond NumPy's own extended functions: mpmath, on few points.
+EXACT = {
+    "erf": mpmath.erf,
+    "erfc": mpmath.erfc,
+    "erfinv": mpmath.erfinv,
+    "lgamma": lambda x: mpmath.log(abs(mpmath.gamma(x))),
+    "logistic": lambda x: 1 / (1 + mpmath.exp(-x)),
+}
+
+
+def evaluate(dtype, arguments):
+    """name -> results, all functions in one module."""
+    cases = []
+    for name in NAMES:
+        inputs = arguments[name]
+        n = len(inputs[0])
+        i = Axis("i", n)
+        buffers = [Buffer(f"x{k}", dtype, n, "in") for k in range(len(inputs))]
+        out = Buffer("out", dtype, n, "out")
+        value = Prim(name, tuple(Load(b, at(i)) for b in buffers), dtype)
+        stage = Map((), (Store(out, at(i), value),))
+        kernel = Kernel(name, (*buffers, out), (), (i,), (stage,))
+        cases.append(Case(kernel, [*inputs, np.zeros(n, dtype)]))
+    emitted, module = compile_cases(cases, host_target())
+    for case, e in zip(cases, emitted, strict=True):
+        call(module, e, case.kernel, case.arrays, [])
+    return {c.kernel.name: c.arrays[-1] for c in cases}
+
+
+def spread(dtype, count, seed):
+    """Numbers of all magnitudes, and many ordinary ones."""
+    rng = np.random.default_rng(seed)
+    unsigned = np.dtype(f"u{dtype.itemsize}")
+    bits = rng.integers(0, np.iinfo(unsigned).max, count, dtype=unsigned).view(dtype)
+    parts = [bits, rng.standard_normal(count) * 3, rng.uniform(-1, 1, count)]
+    parts += [rng.uniform(-110, 110, count), 1 + rng.standard_normal(count) * 1e-3]
+    with np.errstate(all="ignore"):
+        x = np.concatenate([p.astype(dtype) for p in parts])
+    return x[~np.isnan(x)]
+
+
+def pairs(dtype, count, seed):
+    x, y = spread(dtype, count, seed), spread(dtype, count, seed + 1)
+    n = min(len(x), len(y))
+    return [np.abs(x[:n]), np.random.default_rng(seed).permutation(y[:n])]
+
+
+def error(got, exact, dtype):
+    """Errors in ulp of the exact result, where that is a finite number."""
+    want = exact.astype(dtype)
+    gap = np.spacing(np.maximum(np.abs(want), np.finfo(dtype).smallest_subnormal))
+    usable = np.isfinite(want) & np.isfinite(gap)
+    if not np.array_equal(np.isnan(got), np.isnan(want)):
+        return np.inf
+    infinite = np.isinf(want)
+    # Close to overflow either answer is within an ulp.
+    near = np.abs(got[infinite]) >= np.finfo(dtype).max * (1 - 4 * np.finfo(dtype).eps)
+    if not near.all():
+        return np.inf
+    wrong = np.abs(got.astype(exact.dtype) - exact)[usable] / gap[usable].astype(exact.dtype)
+    return float(wrong.max()) if len(wrong) else 0.0
+
+
+def reference(name, inputs, wide):
+    with np.errstate(all="ignore"):
+        function = NUMPY.get(name, getattr(np, name, None))
+        return function(*(x.astype(wide) for x in inputs))
+
+
+def test_float32_errors():
+    arguments = {
+        n: pairs(F32, 20_000, 5) if n in BINARY else [spread(F32, 20_000, 3)] for n in NAMES
+    }
+    for name in ("erf", "erfc", "erfinv", "lgamma"):  # Python loops
+        arguments[name] = [spread(F32, 1000, 3)]
+    results = evaluate(F32, arguments)
+    worst = {}
+    for name in NAMES:
+        with np.errstate(all="ignore"):
+            exact = reference(name, arguments[name], np.longdouble)
+            worst[name] = error(results[name], np.asarray(exact, np.longdouble), F32)
+    over = {n: w for n, w in worst.items() if w > ULP[n]["float32"]}
+    assert not over, f"beyond the documented bounds: {over}"
+
+
+def test_float64_errors():
+    one, two = [spread(F64, 5_000, 3)], pairs(F64, 5_000, 5)
+    arguments = {n: two if n in BINARY else one for n in NAMES}
+    for name in EXACT:
+        x = np.random.default_rng(1).uniform(-6, 6, 300)
+        arguments[name] = [
+            np.concatenate([x, x * 1e-3, x * 1e-12]) / (6.1 if name == "erfinv" else 1)
+        ]
+    results = evaluate(F64, arguments)
+    worst = {}
+    with mpmath.workdps(40), np.errstate(all="ignore"):
+        for name in NAMES:
+            if name in EXACT:
+                worst[name] = exact_error(EXACT[name], arguments[name][0], results[name])
+            else:
+                exact = reference(name, arguments[name], np.longdouble)
+                worst[name] = error(results[name], exact, F64)
+    over = {n: w for n, w in worst.items() if w > ULP[n]["float64"]}
+    assert not over, f"beyond the documented bounds: {over}"
+
+
+def exact_error(function, arguments, results):
+    worst = 0.0
+    for x, y in zip(arguments, results, strict=True):
+        want = function(mpmath.mpf(float(x)))
+        worst = max(worst, float(abs(mpmath.mpf(float(y)) - want) / np.spacing(abs(float(want)))))
+    return worst
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+def test_special_values(dtype):
+    values = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 2.0, -3.0, 0.5, 1e30, -1e30]
+    values += [np.finfo(dtype).smallest_subnormal, np.finfo(dtype).max, np.finfo(dtype).tiny]
+    x = np.array(values, dtype)
+    both = [np.array(v, dtype) for v in zip(*itertools.product(values, values), strict=True)]
+    results = evaluate(dtype, {n: both if n in BINARY else [x] for n in NAMES})
+    failures = []
+    for name in NAMES:
+        inputs = both if name in BINARY else [x]
+        want = np.asarray(reference(name, inputs, np.float64)).astype(np.float64)
+        with np.errstate(all="ignore"):
+            want = want.astype(dtype)
+        got = results[name]
+        bad = np.isnan(got) != np.isnan(want)
+        bad |= np.isinf(want) & (got != want)
+        # Signs of zero count, except where the function's own zero has none to keep.
+        bad |= (want == 0) & ((got != 0) | (np.signbit(got) != np.signbit(want)))
+        for k in np.flatnonzero(bad):
+            at_point = ", ".join(str(v[k]) for v in inputs)
+            failures.append(f"{name}({at_point}) = {got[k]}, should be {want[k]}")
+    assert not failures, "\n".join(failures)
+
+
+def test_lane_counts_give_the_same_bits():
+    """A function of one element equals that element of a long vector."""
+    x = spread(F32, 40, 7)[:200]
+    names = [n for n in NAMES if n not in BINARY]
+    cases = []
+    for name in names:
+        for n in (len(x), 1):
+            i = Axis("i", n)
+            source, out = Buffer("x", F32, n, "in"), Buffer("out", F32, n, "out")
+            stage = Map((), (Store(out, at(i), Prim(name, (Load(source, at(i)),), F32)),))
+            kernel = Kernel(name, (source, out), (), (i,), (stage,))
+            cases.append(Case(kernel, [x[:n].copy(), np.zeros(n, F32)]))
+    emitted, module = compile_cases(cases, host_target())
+    for case, e in zip(cases, emitted, strict=True):
+        if len(case.arrays[0]) > 1:
+            call(module, e, case.kernel, case.arrays, [])
+            continue
+        for n, value in enumerate(x):
+            case.arrays[0][0] = value
+            call(module, e, case.kernel, case.arrays, [])
+            long = next(c for c in cases if c.kernel.name == case.kernel.name).arrays[1]
+            np.testing.assert_array_equal(case.arrays[1][0], long[n], case.kernel.name)
