@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -101,6 +102,6 @@ class Sketch:
         start = scratch.__array_interface__["data"][0]
         start += -start % 64
         ends = sorted({0, emitted.units, *(min(c, emitted.units) for c in cuts)})
-        for begin, end in reversed(list(zip(ends, ends[1:], strict=False))):
+        for begin, end in reversed(list(itertools.pairwise(ends))):
             entry(ctypes.addressof(words), begin, end, start)
         return emitted

@@ -77,7 +77,7 @@ def test_sizes_and_transposes(size, target):
 
 
 def test_same_bits_on_every_path():
-    """Rows and columns of a product do not depend on the tile, panel, unit or target they are in."""
+    """An element does not depend on the tile, panel, unit or target that computes it."""
     a, b = random(257, 1601), random(1601, 101)
     whole = np.empty((257, 101), F32)
     units = Sketch(a, b, whole).run(cuts=range(1000)).units

@@ -220,10 +220,12 @@ class _KBlock:
 
     def emit(self) -> None:
         f, cut, b = self.f, self.cut, self.p.problem.b
-        numbers = self.p.k_blocks == 1
-        depth = int(self.depth) if numbers else 0
-        self.steps = str(depth // _UNROLL) if numbers else f.op(f"lshr i64 {self.depth}, 2")
-        self.rest = str(depth % _UNROLL) if numbers else f.op(f"and i64 {self.depth}, 3")
+        if self.p.k_blocks == 1:
+            steps, rest = divmod(int(self.depth), _UNROLL)
+        else:
+            steps = f.op(f"udiv i64 {self.depth}, {_UNROLL}")
+            rest = f.op(f"urem i64 {self.depth}, {_UNROLL}")
+        self.steps, self.rest = str(steps), str(rest)
         self.more = "0"
         if self.p.k_blocks > 1:
             self.more = f.op(f"zext i1 {f.op(f'icmp ne i64 {self.kb}, 0')} to i64")
@@ -263,20 +265,23 @@ class _KBlock:
 
     def block(self, number: str, height: int, packs: bool, direct: bool) -> None:
         """One row block: the micro-kernel, then the epilogue if its sums are complete."""
-        f, p = self.f, self.p
+        f, p, cut = self.f, self.p, self.cut
+        whole = self.columns == cut.width or not cut.panels
         row = f.mul(number, height)
-        if height == self.cut.height:
-            row = f.add(row, self.cut.long_blocks)
+        if height == cut.height:
+            row = f.add(row, cut.long_blocks)
         inside = row
         if p.packs_a or (p.result is None and p.k_blocks > 1):
             inside = f.op(f"sub i64 {row}, {p.first_row}")
         sums = self.result
         if p.result is not None or p.k_blocks > 1:
             sums = f.offset(sums, f.mul(inside if not p.result else row, p.sum_stride * p.size))
-        following, stride = self.prefetched(number)
+        # Only the tile that does most of the work is worth the size of an unrolled loop.
+        unroll = _UNROLL if height == cut.main_height and whole and not packs else 1
+        following, stride = self.prefetched(number) if unroll > 1 else ("null", "0")
         arguments = (
-            self.steps,
-            self.rest,
+            self.steps if unroll > 1 else self.depth,
+            self.rest if unroll > 1 else "0",
             self.a_address(row, inside),
             self.source if direct else p.packed_panel,
             sums,
@@ -285,7 +290,7 @@ class _KBlock:
             following,
             stride,
         )
-        tile = self.tile(height, packs, direct)
+        tile = self.tile(height, packs, direct, unroll)
         name = f"{p.name}.{height}x{self.columns}{'p' if packs else ''}"
         if name not in p.helpers:
             p.helpers[name] = emit_micro(name, tile, self.lanes)
@@ -338,7 +343,7 @@ class _KBlock:
         cut = self.cut
         return self.p.problem.b.outer == 1 and cut.unit_blocks > 1 and self.columns == cut.width
 
-    def tile(self, height: int, packs: bool, direct: bool) -> Tile:
+    def tile(self, height: int, packs: bool, direct: bool, unroll: int) -> Tile:
         p, a, b = self.p, self.p.problem.a, self.p.problem.b
         panel = -(-self.columns // self.lanes.width) * self.lanes.width
         return Tile(
@@ -349,12 +354,12 @@ class _KBlock:
             b_stride=b.inner if direct else panel,
             c_stride=p.sum_stride,
             b_dtype=b.buffer.dtype if direct else p.problem.dtype,
-            unroll=_UNROLL,
+            unroll=unroll,
             aligned=not direct,
             packs=packs,
-            prefetches=self.prefetches,
-            some_rest=any(depth % _UNROLL for depth in self.depths),
-            no_steps=min(self.depths) < _UNROLL,
+            prefetches=self.prefetches and unroll > 1,
+            some_rest=any(depth % unroll for depth in self.depths),
+            no_steps=min(self.depths) < unroll,
         )
 
 

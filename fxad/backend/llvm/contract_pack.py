@@ -38,7 +38,7 @@ def emit_pack_b(name: str, source: Source, columns: int, lanes: Lanes) -> str:
     if source.outer == 1:
         _pack_rows(f, source, counts, lanes)
     elif source.k == 1 and lanes.width <= _MOST_TRANSPOSED:
-        _pack_transposed(f, source, counts, lanes)
+        _pack_transposed(f, source, columns, lanes)
     else:
         _pack_elements(f, source, columns, len(counts), lanes, "0")
     f.ret()
@@ -60,27 +60,46 @@ def _pack_rows(f: Function, source: Source, counts: list[int], lanes: Lanes) -> 
     f.loop(0, "%depth", 1, body, [("ptr", "%source"), ("ptr", "%panel")])
 
 
-def _pack_transposed(f: Function, source: Source, counts: list[int], lanes: Lanes) -> None:
-    """Squares of lanes x lanes through registers, then what is left of K by elements."""
-    width, size = lanes.width, source.dtype.itemsize
-    panel = len(counts) * width * lanes.bytes
+def _pack_transposed(f: Function, source: Source, columns: int, lanes: Lanes) -> None:
+    """One vector of columns after the other (few streams: the hardware can prefetch them), in
+
+    squares of lanes x lanes through registers; then what is left of K by elements.
+    """
+    width = lanes.width
+    vectors = -(-columns // width)
     whole = f.op(f"and i64 %depth, {-width}")
 
-    def body(k: str, _: list[str]) -> None:
-        for j, count in enumerate(counts):
-            at = f.offset("%source", f.add(f.mul(k, size), j * width * source.outer * size))
-            rows = [
-                lanes.load(f, f.offset(at, i * source.outer * size), source.dtype, width)
-                for i in range(count)
-            ]
-            rows += ["zeroinitializer"] * (width - count)
-            to = f.offset("%panel", f.add(f.mul(k, panel), j * width * lanes.bytes))
-            for i, value in enumerate(lanes.transpose(f, rows)):
-                lanes.store(f, value, f.offset(to, i * panel), width, width * lanes.bytes)
+    def vector(number: str, count: int) -> None:
+        at = f.offset("%source", f.mul(number, width * source.outer * source.dtype.itemsize))
+        to = f.offset("%panel", f.mul(number, width * lanes.bytes))
+        f.loop(0, whole, width, lambda k, _: _square(f, source, (at, to), k, count, vectors, lanes))
 
-    f.loop(0, whole, width, body)
-    columns = (len(counts) - 1) * width + counts[-1]
-    _pack_elements(f, source, columns, len(counts), lanes, whole)
+    if columns >= width:
+        f.loop(0, columns // width, 1, lambda n, _: vector(n, width), at_least_once=True)
+    if columns % width:
+        vector(str(vectors - 1), columns % width)
+    _pack_elements(f, source, columns, vectors, lanes, whole)
+
+
+def _square(
+    f: Function,
+    source: Source,
+    pointers: tuple[str, str],
+    k: str,
+    count: int,
+    vectors: int,
+    lanes: Lanes,
+) -> None:
+    """Turn `count` columns of lanes.width steps of k, from k on; columns beyond are 0."""
+    size, panel = source.dtype.itemsize, vectors * lanes.width * lanes.bytes
+    at, to = f.offset(pointers[0], f.mul(k, size)), f.offset(pointers[1], f.mul(k, panel))
+    rows = [
+        lanes.load(f, f.offset(at, i * source.outer * size), source.dtype, lanes.width)
+        for i in range(count)
+    ]
+    rows += ["zeroinitializer"] * (lanes.width - count)
+    for i, value in enumerate(lanes.transpose(f, rows)):
+        lanes.store(f, value, f.offset(to, i * panel), lanes.width, lanes.width * lanes.bytes)
 
 
 def _pack_elements(

@@ -195,6 +195,11 @@ class Cut:
         return (*found, *[self.height] * (self.long_blocks < self.blocks))
 
     @property
+    def main_height(self) -> int:
+        """The more frequent of the heights."""
+        return self.height + (2 * self.long_blocks > self.blocks)
+
+    @property
     def chunk_rows(self) -> int:
         """Most rows of a unit."""
         return self.unit_blocks * max(self.heights)
