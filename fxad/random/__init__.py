@@ -1,0 +1,48 @@
+"""`fxad.random`: random numbers from explicit keys.
+
+key = fxad.random.key(42)
+x = fxad.random.normal(key, (2, 3))     # the same on every backend, and as in jax.random
+"""
+
+from fxad.random.bits import bits, randint, uniform
+from fxad.random.choices import choice, permutation
+from fxad.random.distributions import (
+    bernoulli,
+    categorical,
+    cauchy,
+    exponential,
+    gumbel,
+    laplace,
+    logistic,
+    lognormal,
+    normal,
+    rademacher,
+    truncated_normal,
+)
+from fxad.random.keys import PRNGKey, clone, fold_in, key, key_data, split, wrap_key_data
+
+__all__ = [
+    "PRNGKey",
+    "bernoulli",
+    "bits",
+    "categorical",
+    "cauchy",
+    "choice",
+    "clone",
+    "exponential",
+    "fold_in",
+    "gumbel",
+    "key",
+    "key_data",
+    "laplace",
+    "logistic",
+    "lognormal",
+    "normal",
+    "permutation",
+    "rademacher",
+    "randint",
+    "split",
+    "truncated_normal",
+    "uniform",
+    "wrap_key_data",
+]

@@ -1,0 +1,155 @@
+"""Distributions by transforming uniform numbers.
+
+x = normal(key, (2, 3))
+token = categorical(key, logits)
+
+For one key the values are those of `jax.random`, up to rounding of the functions they go through.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import ShapeError
+from fxad.core.promotion import is_python_scalar
+from fxad.ir.program import OPS
+from fxad.numpy.core import axis_index, cast, promoted, shape_tuple, spread_to, value_of
+from fxad.numpy.elementwise import abs, exp, less, log, log1p, sign, tan
+from fxad.numpy.reductions import argmax
+from fxad.numpy.shaping import moveaxis
+from fxad.random.bits import float_dtype, shape_for, uniform, unit
+from fxad.random.keys import checked, split
+from fxad.trace.array import Array
+
+
+def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Standard normal numbers; complex ones have independent parts of variance 1/2."""
+    wanted = dt.default_float() if dtype is None else dt.canonicalize(dtype, explicit=True)
+    shape = shape_tuple(shape, "normal")
+    key = checked(key, "normal")
+    if not dt.is_complex(wanted):
+        return _normal(key, shape, float_dtype("normal", wanted))
+    keys = split(key)
+    parts = [_normal(keys[i], shape, dt.real_of(wanted)) for i in range(2)]
+    return OPS["complex"](*parts) / math.sqrt(2)
+
+
+def _normal(key: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+    low = float(np.nextafter(dtype.type(-1), dtype.type(0)))
+    return OPS["erfinv"](uniform(key, shape, dtype, low, 1.0)) * math.sqrt(2)
+
+
+def truncated_normal(
+    key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None
+) -> Array:
+    """Standard normal numbers given that they lie between lower and upper."""
+    wanted = float_dtype("truncated_normal", dtype)
+    low, high = (cast(value_of(v, "truncated_normal"), wanted) for v in (lower, upper))
+    shape = shape_for("truncated_normal", shape, low.shape, high.shape)
+    first, last = (OPS["erf"](v / math.sqrt(2)) for v in (low, high))
+    out = OPS["erfinv"](uniform(key, shape, wanted, first, last)) * math.sqrt(2)
+    # Rounding must not reach the bounds themselves.
+    low, high = (OPS["stop_gradient"](v) for v in (low, high))
+    inside = OPS["max"](out, spread_to(OPS["nextafter"](low, math.inf), shape))
+    return OPS["min"](inside, spread_to(OPS["nextafter"](high, -math.inf), shape))
+
+
+def bernoulli(key: Any, p: Any = 0.5, shape: Any = None) -> Array:
+    """Bools that are true with probability p."""
+    (chance,) = promoted("bernoulli", p, inexact=True, numbers=False)
+    shape = shape_for("bernoulli", shape, chance.shape)
+    drawn = unit(checked(key, "bernoulli"), shape, chance.dtype)
+    return less(drawn, p if is_python_scalar(p) else chance)
+
+
+def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """-1 and 1 with equal chance."""
+    wanted = (
+        int_dtype("rademacher", dtype) if dtype is None else dt.canonicalize(dtype, explicit=True)
+    )
+    return cast(bernoulli(key, 0.5, shape_tuple(shape, "rademacher")), wanted) * 2 - 1
+
+
+def gumbel(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Standard Gumbel numbers, -log(-log(u))."""
+    wanted = float_dtype("gumbel", dtype)
+    return -log(-log(_open_unit("gumbel", key, shape, wanted)))
+
+
+def _open_unit(name: str, key: Any, shape: Any, dtype: np.dtype) -> Array:
+    """Uniform numbers in (0, 1), from the smallest normal float on."""
+    return uniform(checked(key, name), shape, dtype, float(dt.finfo(dtype).tiny), 1.0)
+
+
+def exponential(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Exponential numbers of rate 1."""
+    wanted = float_dtype("exponential", dtype)
+    return -log1p(-uniform(checked(key, "exponential"), shape, wanted))
+
+
+def laplace(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Standard Laplace numbers."""
+    wanted = float_dtype("laplace", dtype)
+    low = float(wanted.type(-1) + dt.finfo(wanted).epsneg)
+    drawn = uniform(checked(key, "laplace"), shape, wanted, low, 1.0)
+    return sign(drawn) * log1p(-abs(drawn))
+
+
+def logistic(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Standard logistic numbers."""
+    drawn = _open_unit("logistic", key, shape, float_dtype("logistic", dtype))
+    return log(drawn) - log1p(-drawn)
+
+
+def cauchy(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Standard Cauchy numbers."""
+    wanted = float_dtype("cauchy", dtype)
+    low = float(dt.finfo(wanted).eps)
+    return tan((uniform(checked(key, "cauchy"), shape, wanted, low, 1.0) - 0.5) * math.pi)
+
+
+def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Array:
+    """exp(sigma * x) of standard normal x."""
+    wanted = float_dtype("lognormal", dtype)
+    scale = cast(value_of(sigma, "lognormal"), wanted)
+    return exp(normal(key, shape_for("lognormal", shape, scale.shape), wanted) * scale)
+
+
+def categorical(
+    key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True
+) -> Array:
+    """Positions along `axis`, drawn with probabilities proportional to exp(logits).
+
+    shape: that of the result; it ends with the shape of logits without the axis, which is the
+    default. Without replacement the leading part of `shape` holds distinct positions.
+    """
+    key = checked(key, "categorical")
+    (scores,) = promoted("categorical", logits, inexact=True, numbers=False)
+    at = axis_index(axis, scores.ndim, "categorical")
+    batch = (*scores.shape[:at], *scores.shape[at + 1 :])
+    wanted = batch if shape is None else shape_tuple(shape, "categorical")
+    count = len(wanted) - len(batch)
+    lead, rest = wanted[: max(count, 0)], wanted[max(count, 0) :]
+    if count < 0 or shape_for("categorical", rest, batch) != rest:
+        raise ShapeError(f"categorical: shape {wanted} must end with the batch shape {batch}")
+    if not replace:
+        return _distinct(key, scores, at, lead)
+    full = (*lead, *rest[:at], scores.shape[at], *rest[at:])
+    noisy = gumbel(key, full, scores.dtype) + scores
+    return argmax(noisy, at + len(lead))
+
+
+def _distinct(key: Array, scores: Array, axis: int, lead: tuple[int, ...]) -> Array:
+    """The best of scores with Gumbel noise: draws without replacement."""
+    count = math.prod(lead)
+    if count > scores.shape[axis]:
+        raise ShapeError(
+            f"categorical: {count} distinct positions of {scores.shape[axis]} are impossible"
+        )
+    noisy = moveaxis(gumbel(key, scores.shape, scores.dtype) + scores, axis, -1)
+    places = moveaxis(OPS["top_k"](noisy, k=count)[1], -1, 0)
+    return OPS["reshape"](places, shape=(*lead, *places.shape[1:]))

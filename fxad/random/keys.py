@@ -1,0 +1,92 @@
+"""Keys of random numbers: made from a seed, split, and never used twice.
+
+key = fxad.random.key(0)
+key, mine = fxad.random.split(key)
+
+A key is a u32[2] array, an array of keys u32[..., 2]. The generator is Threefry-2x32; keys and
+bits are those of `jax.random` (partitionable form) for the same seed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import TypeMismatch
+from fxad.ir.program import OPS
+from fxad.numpy.core import cast, shape_tuple, value_of
+from fxad.ops.random import seed_words
+from fxad.trace.array import Array, Concrete
+
+
+def key(seed: Any, *, impl: str | None = None) -> Array:
+    """The key u32[2] of an integer seed (a Python int of up to 64 bits, or one integer array).
+
+    Raises TypeMismatch for other seeds or generators than "threefry2x32".
+    """
+    if impl not in (None, "threefry2x32"):
+        raise ValueError(f"key: unknown generator {impl!r}; there is 'threefry2x32'")
+    if isinstance(seed, int | np.integer) and not isinstance(seed, bool):
+        return Concrete(seed_words(int(seed)))
+    value = value_of(seed, "key: seed")
+    if value.shape or not dt.is_integer(value.dtype):
+        raise TypeMismatch(f"key: the seed must be one integer, not {value.type}")
+    low = OPS["reshape"](OPS["convert"](value, dtype=dt.uint32), shape=(1,))
+    if value.dtype.itemsize < 8:
+        high = Concrete(np.zeros(1, np.uint32))
+    else:
+        high = OPS["convert"](OPS["shr_logical"](value, 32), dtype=dt.uint32)
+        high = OPS["reshape"](high, shape=(1,))
+    return OPS["concatenate"](high, low, axis=0)
+
+
+PRNGKey = key
+
+
+def checked(key: Any, name: str, many: bool = False) -> Array:
+    """A key as an Array. Raises TypeMismatch for anything else, or for many keys at once."""
+    value = value_of(key, f"{name}: key")
+    if value.dtype != dt.uint32 or value.shape[-1:] != (2,):
+        raise TypeMismatch(
+            f"{name}: a key is u32[2], got {value.type}; make one with fxad.random.key(seed)"
+        )
+    if value.ndim > 1 and not many:
+        raise TypeMismatch(
+            f"{name}: takes one key, got {value.type}; use fxad.vmap for an array of keys"
+        )
+    return value
+
+
+def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
+    """New keys u32[num..., 2] made from one, which must not be used again."""
+    shape = shape_tuple(num, "split")
+    keys = OPS["random_split"](checked(key, "split"), n=math.prod(shape))
+    return keys if len(shape) == 1 else OPS["reshape"](keys, shape=(*shape, 2))
+
+
+def fold_in(key: Any, data: Any) -> Array:
+    """A new key made from a key and an integer, for instance a step number."""
+    if isinstance(data, int | np.integer) and not isinstance(data, bool):
+        data = Concrete(np.asarray(int(data) & 0xFFFFFFFF, np.uint32))
+    number = value_of(data, "fold_in: data")
+    if number.shape or not dt.is_integer(number.dtype):
+        raise TypeMismatch(f"fold_in: data must be one integer, not {number.type}")
+    return OPS["random_fold"](checked(key, "fold_in"), cast(number, dt.uint32))
+
+
+def key_data(keys: Any) -> Array:
+    """The words u32[..., 2] of keys (which is what keys are)."""
+    return checked(keys, "key_data", many=True)
+
+
+def wrap_key_data(key_bits_array: Any, *, impl: str | None = None) -> Array:
+    """Keys from their words u32[..., 2]."""
+    return checked(key_bits_array, "wrap_key_data", many=True)
+
+
+def clone(key: Any) -> Array:
+    """The same key."""
+    return checked(key, "clone", many=True)
