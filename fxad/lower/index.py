@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fxad.ir.kernel import (
     Axis,
     Cast,
+    Const,
     Data,
     Expr,
     Index,
@@ -163,6 +164,9 @@ class Substitution:
                 new = self.pool.get(key)
                 if new is None:
                     new = self.pool[key] = IndexValue(index, expr.dtype)
+            case Const():
+                key = (expr.dtype, repr(expr.value))
+                new = self.pool.setdefault(key, expr)
             case _:
                 new = self.leaf(expr)
         self._done[id(expr)] = (expr, new)  # keeps `expr` alive, so its id stays its own

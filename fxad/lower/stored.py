@@ -11,13 +11,11 @@ from dataclasses import dataclass, field
 
 from fxad.ir.loops import (
     Contraction,
-    Generate,
     HostCall,
     Indexed,
     Pointwise,
     Scattering,
     Structured,
-    View,
 )
 from fxad.ir.program import Lit, Var
 from fxad.lower.contraction import SOFT, Address, addresses
@@ -25,6 +23,7 @@ from fxad.lower.graph import Def, Graph
 
 LOAD = 10.0
 STORE_AND_LOAD = 32.0
+CHEAP = 14.0  # arithmetic on one stored array that is never worth a store of its own
 SPREAD_LIMIT = 6.0  # a value repeated along an axis is stored if it costs more than this
 SIZE_LIMIT = 150  # operations one value may bring along, so that kernels stay small
 
@@ -51,24 +50,39 @@ class Choice:
     addresses: dict[Def, tuple[Address, Address]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Cost:
+    """Computing one element from stored values: arithmetic, number of operations, and the stored
+    values read that are about as large as the result."""
+
+    work: float
+    size: int
+    leaves: frozenset[Var]
+
+    @property
+    def total(self) -> float:
+        return self.work + LOAD * len(self.leaves)
+
+
 def choose(graph: Graph, fusion: bool) -> Choice:
+    """Decide for all values of a graph; without fusion all of them are stored."""
     choice = Choice(dict.fromkeys(graph.inputs))
     _demanded(graph, choice, fusion)
     if not fusion:
         for definition in graph.defs:
             choice.stored.update(dict.fromkeys(definition.outputs))
         return choice
-    costs: dict[Var, tuple[float, int]] = {}
+    costs: dict[Var, Cost] = {}
     for definition in graph.defs:
         if not isinstance(definition.record, SOFT):
             choice.stored.update(dict.fromkeys(definition.outputs))
             continue
-        _spread_operands(definition, choice, costs)
+        _store_repeated(definition, choice, costs)
         var = definition.outputs[0]
-        cost, size = _cost(definition, choice, costs)
-        costs[var] = (cost, size)
+        cost = costs[var] = _cost(definition, choice, costs)
         again = graph.uses.get(var, 0) - 1
-        if (again > 0 and again * cost > STORE_AND_LOAD) or size > SIZE_LIMIT:
+        cheap = cost.work <= CHEAP and len(cost.leaves) <= 1
+        if cost.size > SIZE_LIMIT or (not cheap and again * cost.total > STORE_AND_LOAD):
             choice.stored[var] = None
     return choice
 
@@ -93,37 +107,40 @@ def _demanded(graph: Graph, choice: Choice, fusion: bool) -> None:
                 choice.stored[definition.operands[0]] = None
 
 
-def _cost(
-    definition: Def, choice: Choice, costs: dict[Var, tuple[float, int]]
-) -> tuple[float, int]:
-    """Cost per element and number of operations of a value computed from stored ones."""
+def _cost(definition: Def, choice: Choice, costs: dict[Var, Cost]) -> Cost:
+    """What it takes to compute a value where it is read."""
+    operands = definition.operands
     match definition.record:
         case Pointwise():
-            cost, size = COSTS.get(definition.eqn.op.name, SIMPLE), 1
-        case View() | Generate():
-            cost, size = 0.0, 0
+            work, size = COSTS.get(definition.eqn.op.name, SIMPLE), 1
         case Indexed():
-            cost, size = 4.0 * len(definition.operands), 2 * len(definition.operands)
-    out = max(definition.outputs[0].type.size, 1)
-    for atom in dict.fromkeys(definition.operands):
+            work, size = 4.0 * len(operands), 2 * len(operands)
+        case _:
+            work, size = 0.0, 0
+    leaves: frozenset[Var] = frozenset()
+    out = definition.outputs[0].type.size
+    for atom in dict.fromkeys(operands):
         if isinstance(atom, Lit):
             continue
-        share = min(1.0, atom.type.size / out)
+        large = atom.type.size * 2 > out
         if atom in choice.stored:
-            cost += LOAD * share
-        else:
-            below, operations = costs[atom]
-            cost += below
-            size += operations
-    return cost, size
+            leaves |= {atom} if large else frozenset()
+            continue
+        below = costs[atom]
+        work += below.work
+        size += below.size
+        if large:
+            leaves |= below.leaves
+    return Cost(work, size, leaves)
 
 
-def _spread_operands(definition: Def, choice: Choice, costs: dict[Var, tuple[float, int]]) -> None:
+def _store_repeated(definition: Def, choice: Choice, costs: dict[Var, Cost]) -> None:
     """Store what would be computed again for every element it is repeated over."""
+    if isinstance(definition.record, Pointwise):
+        return
     out = definition.outputs[0].type.size
     for atom in definition.operands:
         if isinstance(atom, Lit) or atom in choice.stored:
             continue
-        repeated = atom.type.size * 2 <= out and not isinstance(definition.record, Pointwise)
-        if repeated and costs[atom][0] > SPREAD_LIMIT + LOAD:
+        if atom.type.size * 2 <= out and costs[atom].work > SPREAD_LIMIT:
             choice.stored[atom] = None
