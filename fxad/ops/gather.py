@@ -251,7 +251,7 @@ gather: Primitive = define(
         case(r.x(2, 4, 3), _i32(0, 2), _i32(1, 1), axes=(2, 0)),
         case(r.x(2, 4, 3), _i32([0, 3, 3], [1, 1, 2]), axes=(1,), batch=1, mode="fill", fill=1),
         case(r.x(0, 2), _i32(0, 1), axes=(0,), mode="fill", fill=0),
-        fails(r.x(3), r.x(2), axes=(0,), saying="must be integers"),
+        fails(r.x(3), np.zeros(2, np.float32), axes=(0,), saying="must be integers"),
         fails(r.x(0, 2), _i32(0), axes=(0,), saying="length 0"),
         fails(r.x(3), _i32(0), _i32(0), axes=(0,), saying="as many index arrays"),
     ],

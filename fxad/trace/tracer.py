@@ -246,8 +246,8 @@ def bind(op: Op, *args: Any, **params: Any) -> Any:
 def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     """Run an op now, on the NumPy reference. Results are concrete Arrays."""
     types = op.type(*[type_of(a) for a in args], **params)
-    arrays = [concrete(a) for a in args]
     with np.errstate(all="ignore"):
+        arrays = [concrete(a) for a in args]
         results = op.numpy(*arrays, **params)
     if isinstance(types, tuple):
         return tuple([wrap(r) for r in results])
