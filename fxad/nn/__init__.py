@@ -3,6 +3,7 @@
 y = fxad.nn.softmax(fxad.nn.relu(x @ w) @ u)
 """
 
+from fxad.nn import initializers
 from fxad.nn.activations import (
     celu,
     elu,
@@ -42,6 +43,7 @@ __all__ = [
     "hard_swish",
     "hard_tanh",
     "identity",
+    "initializers",
     "leaky_relu",
     "log_sigmoid",
     "log_softmax",

@@ -19,22 +19,28 @@ from fxad.random.distributions import (
     rademacher,
     truncated_normal,
 )
+from fxad.random.gammas import beta, chisquare, dirichlet, gamma, loggamma
 from fxad.random.keys import PRNGKey, clone, fold_in, key, key_data, split, wrap_key_data
 
 __all__ = [
     "PRNGKey",
     "bernoulli",
+    "beta",
     "bits",
     "categorical",
     "cauchy",
+    "chisquare",
     "choice",
     "clone",
+    "dirichlet",
     "exponential",
     "fold_in",
+    "gamma",
     "gumbel",
     "key",
     "key_data",
     "laplace",
+    "loggamma",
     "logistic",
     "lognormal",
     "normal",

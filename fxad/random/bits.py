@@ -144,7 +144,7 @@ def _pair(keys: Array) -> list[Any]:
 
 
 def _modulo(first: Any, second: Any, span: Any, multiplier: Any) -> Any:
-    """(first * 2**bits + second) % span in the arithmetic of one word, given what 2**bits leaves."""
+    """(first * 2**bits + second) % span in one word; multiplier: 2**bits % span."""
     upper = OPS["mul"](OPS["rem"](first, span), multiplier)
     return OPS["rem"](OPS["add"](upper, OPS["rem"](second, span)), span)
 

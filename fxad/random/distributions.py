@@ -67,10 +67,8 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None) -> Array:
 
 
 def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """-1 and 1 with equal chance."""
-    wanted = (
-        int_dtype("rademacher", dtype) if dtype is None else dt.canonicalize(dtype, explicit=True)
-    )
+    """-1 and 1 with equal chance, in any signed dtype."""
+    wanted = dt.default_int() if dtype is None else dt.canonicalize(dtype, explicit=True)
     return cast(bernoulli(key, 0.5, shape_tuple(shape, "rademacher")), wanted) * 2 - 1
 
 

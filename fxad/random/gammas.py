@@ -1,0 +1,106 @@
+"""The gamma family: gamma, loggamma, beta, dirichlet, chisquare.
+
+p = dirichlet(key, jnp.ones(3))
+
+Rejection sampling of G. Marsaglia and W. W. Tsang, "A simple method for generating gamma
+variables", 2000. Draws carry no derivative with respect to the parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fxad.api.vectorise import vmap
+from fxad.core.errors import ShapeError
+from fxad.ir.program import OPS
+from fxad.lax.loops import while_loop
+from fxad.numpy.core import cast, promoted, spread_to, value_of
+from fxad.numpy.elementwise import exp, log, maximum, sqrt, where
+from fxad.numpy.reductions import max, sum
+from fxad.random.bits import float_dtype, shape_for, uniform
+from fxad.random.distributions import exponential, normal
+from fxad.random.keys import checked, split
+from fxad.trace.array import Array
+
+
+def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Logarithms of gamma numbers of shape parameter a > 0: no underflow for small a."""
+    wanted = float_dtype("loggamma", dtype)
+    value = OPS["stop_gradient"](cast(value_of(a, "loggamma"), wanted))
+    shape = shape_for("loggamma", shape, value.shape)
+    flat = OPS["reshape"](spread_to(value, shape), shape=(math.prod(shape),))
+    if not flat.size:
+        return OPS["reshape"](flat, shape=shape)
+    keys = split(checked(key, "loggamma"), flat.size)
+    return OPS["reshape"](vmap(_log_draw)(keys, flat), shape=shape)
+
+
+def _log_draw(key: Array, a: Array) -> Array:
+    """One draw. Below 1, gamma(a) is gamma(a + 1) times uniform ** (1 / a)."""
+    large = a >= 1
+    raised = where(large, a, a + 1)
+    d = raised - 1 / 3
+    c = (1 / 3) / sqrt(d)
+    dtype = a.dtype
+
+    def rejected(state: tuple) -> Array:
+        _, x_squared, cube, drawn = state
+        unsure = drawn >= 1 - 0.0331 * (x_squared * x_squared)
+        return unsure & (log(drawn) >= x_squared * 0.5 + d * ((1 - cube) + log(cube)))
+
+    def attempt(state: tuple) -> tuple:
+        keys = split(state[0], 3)
+
+        def draw(inner: tuple) -> tuple:
+            pair = split(inner[0])
+            x = normal(pair[1], (), dtype)
+            return pair[0], x, 1 + x * c
+
+        zero = a * 0
+        _, x, v = while_loop(lambda inner: inner[2] <= 0, draw, (keys[1], zero, zero - 1))
+        return keys[0], x * x, v * v * v, uniform(keys[2], (), dtype)
+
+    keys = split(key)
+    start = (keys[0], a * 0, a * 0 + 1, a * 0 + 2)  # the condition holds: one attempt at least
+    _, _, cube, _ = while_loop(rejected, attempt, start)
+    spare = -exponential(keys[1], (), dtype)
+    boost = where(large | (spare == 0), 0.0, spare / a)
+    return log(d) + log(cube) + boost
+
+
+def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Gamma numbers of shape parameter a > 0 and scale 1."""
+    return exp(loggamma(key, a, shape, dtype))
+
+
+def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Chi-square numbers of df degrees of freedom."""
+    return gamma(key, value_of(df, "chisquare") * 0.5, shape, dtype) * 2
+
+
+def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Beta numbers of parameters a, b > 0."""
+    wanted = float_dtype("beta", dtype)
+    first, second = promoted("beta", a, b, inexact=True, numbers=False, broadcast=False)
+    shape = shape_for("beta", shape, first.shape, second.shape)
+    keys = split(checked(key, "beta"))
+    logs = [loggamma(k, v, shape, wanted) for k, v in ((keys[0], first), (keys[1], second))]
+    peak = maximum(*logs)
+    above, below = (exp(v - peak) for v in logs)
+    return above / (above + below)
+
+
+def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """Probability vectors of parameters alpha > 0 along the last axis.
+
+    shape: that of the result without the last axis.
+    """
+    wanted = float_dtype("dirichlet", dtype)
+    value = cast(value_of(alpha, "dirichlet"), wanted)
+    if not value.ndim:
+        raise ShapeError(f"dirichlet: alpha needs an axis, got {value.type}")
+    shape = shape_for("dirichlet", shape, value.shape[:-1])
+    logs = loggamma(key, value, (*shape, value.shape[-1]), wanted)
+    sizes = exp(logs - max(logs, -1, keepdims=True))
+    return sizes / sum(sizes, -1, keepdims=True)
