@@ -99,10 +99,9 @@ def cast(value: str, source: np.dtype, target: np.dtype) -> str:
         part = register(dtypes.real_of(target))
         return f"{register(target)}(complex({part}({value}), {part}(0)))"
     if target in _NARROW:
-        wide = dtypes.is_integer(source) or source == dtypes.float64
-        # Via float32 as in bfloat16's own conversion; NumPy's float16 rounds once.
-        through = "odd32(f64({}))" if wide and target == dtypes.float16 else "f32({})"
-        return rounded(through.format(value), target)
+        # NumPy rounds float64 to float16 once, to the others by way of float32.
+        once = (source, target) == (dtypes.float64, dtypes.float16)
+        return rounded(f"odd32({value})" if once else f"f32({value})", target)
     return f"{register(target)}({value})"
 
 

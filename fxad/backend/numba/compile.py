@@ -1,0 +1,116 @@
+"""Compile kernels and call them on flat arrays.
+
+    compiled = compile_kernel(kernel, "cpu")
+    compiled([x, y], [2.0])     # arrays as `stored(array)` gives them
+
+Compiled code is cached by its source, so kernels of equal structure compile once.
+"""
+
+from __future__ import annotations
+
+import linecache
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fxad.backend.numba import formats
+from fxad.backend.numba.emit import Emitted, emit
+from fxad.backend.numba.library import library
+from fxad.core import dtypes
+from fxad.ir.kernel import Kernel
+
+_cache: dict[tuple[str, str], Callable[..., Any]] = {}
+_lock = threading.Lock()
+
+
+def stored(array: Any) -> np.ndarray:
+    """A flat, contiguous, writable copy in the storage dtype."""
+    flat = np.array(array, order="C", copy=True).reshape(-1)
+    return flat.view(formats.storage(flat.dtype))
+
+
+def restored(array: np.ndarray, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """The inverse of `stored`, without a copy."""
+    return array.view(dtype).reshape(shape)
+
+
+def scalar_argument(value: bool | int | float | complex, dtype: np.dtype) -> Any:
+    """A kernel scalar as its carrier type, rounded to its dtype."""
+    if dtypes.is_bool(dtype):
+        return bool(value)
+    return np.asarray(value).astype(dtype).astype(formats.carrier(dtype))[()]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Compiled:
+    """A kernel for one target; call it with storage arrays and scalar values."""
+
+    kernel: Kernel
+    target: str
+    emitted: Emitted
+    function: Callable[..., Any]
+
+    def __call__(
+        self, arrays: Sequence[Any], scalars: Sequence[bool | int | float | complex] = ()
+    ) -> None:
+        """Run on one array per buffer (device arrays for "cuda").
+
+        Raises ValueError where their number differs from the kernel's.
+        """
+        kernel = self.kernel
+        if len(arrays) != len(kernel.buffers) or len(scalars) != len(kernel.scalars):
+            raise ValueError(
+                f"kernel {kernel.name} takes {len(kernel.buffers)} arrays and "
+                f"{len(kernel.scalars)} scalars, got {len(arrays)} and {len(scalars)}"
+            )
+        numbers = [
+            scalar_argument(v, s.dtype) for v, s in zip(scalars, kernel.scalars, strict=True)
+        ]
+        if self.target == "cuda":
+            self._launch([*arrays, *numbers])
+            return
+        scratch = [np.empty(size, dtype) for dtype, size in self.emitted.scratch]
+        with np.errstate(all="ignore"):
+            self.function(*arrays, *numbers, *scratch)
+
+    def _launch(self, arguments: list[Any]) -> None:
+        from numba import cuda
+
+        scratch = [cuda.device_array(size, dtype) for dtype, size in self.emitted.scratch]
+        with np.errstate(all="ignore"):  # of the simulator
+            self.function[self.emitted.blocks, self.emitted.threads](*arguments, *scratch)
+
+
+def python_function(source: str, target: str) -> Callable[..., Any]:
+    """The source's `kernel`, as Python sees it; tracebacks show its lines."""
+    name = f"<fxad {target} kernel {abs(hash(source)):x}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    namespace = library(target)
+    made: dict[str, Any] = {}
+    exec(compile(source, name, "exec"), namespace, made)
+    return made["kernel"]
+
+
+def compile_kernel(kernel: Kernel, target: str) -> Compiled:
+    """Compile for "python" (plain Python), "cpu" (numba) or "cuda" (numba-cuda)."""
+    emitted = emit(kernel, target)
+    key = (target, emitted.source)
+    with _lock:
+        if key not in _cache:
+            _cache[key] = _decorate(python_function(emitted.source, target), target)
+        return Compiled(kernel, target, emitted, _cache[key])
+
+
+def _decorate(function: Callable[..., Any], target: str) -> Callable[..., Any]:
+    if target == "python":
+        return function
+    if target == "cpu":
+        import numba
+
+        return numba.njit(error_model="numpy")(function)
+    from numba import cuda
+
+    return cuda.jit(function)

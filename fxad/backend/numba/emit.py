@@ -1,0 +1,133 @@
+"""Kernel -> Python source for numba: loops on the CPU, threads in CUDA.
+
+    emitted = emit(kernel, "cpu")
+    print(emitted.source)      # def kernel(b0, b1, s0): ...
+
+Arguments are flat arrays in storage dtypes (see `formats`), one per buffer, then the scalars,
+then scratch arrays of `emitted.scratch`. Styles of a CUDA kernel:
+- thread: one thread per grid point (scans, scatters, sorts, elementwise grids);
+- block: one block of 64 threads per grid point, a thread per lane of a "lanes" reduction;
+- tile: one block of 256 threads per 16 x 16 tile of a matrix product.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fxad.backend.numba.blocks import BlockStages
+from fxad.backend.numba.stages import Stages
+from fxad.ir.kernel import Contract, Kernel, Map, Reduce, Scan, Scatter, Sort
+
+SCRATCH_LIMIT = 1 << 26  # bytes of scratch that one launch may take
+MAX_BLOCKS = 4096
+THREADS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """Source of `def kernel(*buffers, *scalars, *scratch)`.
+
+    scratch: (storage dtype, elements) of the arrays to bring. blocks, threads: CUDA's launch.
+    """
+
+    source: str
+    scratch: tuple[tuple[np.dtype, int], ...]
+    blocks: int = 1
+    threads: int = 1
+
+
+def emit(kernel: Kernel, target: str) -> Emitted:
+    """Source of the kernel for "python", "cpu" (the same text) or "cuda"."""
+    if target in ("python", "cpu"):
+        return _loops(kernel)
+    if target != "cuda":
+        raise ValueError(f"unknown numba target {target!r}; try 'python', 'cpu' or 'cuda'")
+    style = cuda_style(kernel)
+    return _threads(kernel) if style == "thread" else _blocks(kernel, style)
+
+
+def cuda_style(kernel: Kernel) -> str:
+    """thread, block or tile."""
+    stages = kernel.body
+    if len(stages) == 1 and isinstance(stages[0], Contract):
+        return "tile"
+    if any(isinstance(s, Scan | Scatter | Sort) for s in stages):
+        return "thread"
+    wide = any(
+        isinstance(s, Contract)
+        or (isinstance(s, Reduce) and s.order == "lanes")
+        or (isinstance(s, Map) and math.prod(a.extent for a in s.axes) >= 64)
+        for s in stages
+    )
+    return "block" if wide else "thread"
+
+
+def _loops(kernel: Kernel) -> Emitted:
+    code = Stages(kernel)
+    code.depth = 1
+    with code.loops(kernel.grid):
+        for stage in kernel.body:
+            code.stage(stage)
+    scratch = tuple((dtype, size) for _, dtype, size in code.scratch)
+    return Emitted(_source(code), scratch)
+
+
+def _threads(kernel: Kernel) -> Emitted:
+    """One thread per grid point, the stages in sequence."""
+    code = Stages(kernel, local="cuda.local.array")
+    threads = min(THREADS, -(-max(kernel.points, 1) // 32) * 32)
+    code.offset_scratch("lane")
+    code.split("point", kernel.grid)
+    for stage in kernel.body:
+        code.stage(stage)
+    return _launch(
+        code, kernel.points, "cuda.grid(1)", "lane", "cuda.gridsize(1)", threads, threads
+    )
+
+
+def _blocks(kernel: Kernel, style: str) -> Emitted:
+    """One block per grid point, or per tile of a grid point's matrix product."""
+    side = 16 if style == "tile" else 8
+    code = BlockStages(kernel, side)
+    code.offset_scratch("cuda.blockIdx.x")
+    points = kernel.points
+    if style == "tile":
+        tiles = code.tiles(kernel.body[0])
+        points *= tiles
+        code.line(f"tile = point % {max(tiles, 1)}")
+        code.split(code.define(f"point // {max(tiles, 1)}"), kernel.grid)
+        code.tile(kernel.body[0], "tile")
+    else:
+        code.split("point", kernel.grid)
+        for stage in kernel.body:
+            code.stage(stage)
+    return _launch(
+        code, points, "cuda.threadIdx.x", "cuda.blockIdx.x", "cuda.gridDim.x", side * side, 1
+    )
+
+
+def _launch(
+    code: Stages, points: int, lane: str, first: str, step: str, threads: int, per_block: int
+) -> Emitted:
+    """Wrap the body in the loop over points; `per_block` scratch copies in every block."""
+    block_points = threads if first == "lane" else 1
+    blocks = min(MAX_BLOCKS, max(1, -(-points // block_points)))
+    one = per_block * sum(dtype.itemsize * size for _, dtype, size in code.scratch)
+    if one:
+        blocks = max(1, min(blocks, SCRATCH_LIMIT // one))
+    code.header.insert(0, f"lane = {lane}")
+    code.header.append(f"for point in range({first}, {points}, {step}):")
+    scratch = tuple((d, size * per_block * blocks) for _, d, size in code.scratch)
+    return Emitted(_source(code), scratch, blocks, threads)
+
+
+def _source(code: Stages) -> str:
+    kernel = code.kernel
+    names = [code.names[b] for b in (*kernel.buffers, *kernel.scalars)]
+    names += [name for name, _, _ in code.scratch]
+    header = [f"    {line}" for line in code.header]
+    lines = [f"def kernel({', '.join(names)}):", *header, *code.lines]
+    return "\n".join([*lines, "    return"]) + "\n"

@@ -1,0 +1,171 @@
+"""Run a Plan step by step from Python: the oracle executor, on the CPU or on CUDA.
+
+    results = execute_plan(plan, [x, y], target="cpu")
+
+Slower than the native runner by design: one call per kernel, every argument copied, memory that
+nothing has written yet filled with ones (NaN), so that a plan that reads it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fxad.backend.numba.compile import compile_kernel, restored, stored
+from fxad.backend.numba.formats import storage
+from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Slot, Step, While
+
+_JUNK = 0xFF
+
+
+def execute_plan(plan: Plan, arrays: Sequence[Any], target: str = "cpu") -> list[np.ndarray]:
+    """Results of the plan for its flat arguments; the arguments are not modified.
+
+    Raises ValueError where an argument's shape or dtype differs from its slot's.
+    """
+    memory = _Memory(target)
+    executor = _Executor(plan, arrays, memory)
+    executor.run(plan.steps)
+    return [executor.result(slot) for slot in plan.results]
+
+
+class _Memory:
+    """Flat arrays in storage dtypes, in NumPy or on the device."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self._cuda: Any = None
+        if target == "cuda":
+            from numba import cuda
+
+            self._cuda = cuda
+
+    def put(self, array: np.ndarray) -> Any:
+        return array if self._cuda is None else self._cuda.to_device(array)
+
+    def get(self, array: Any) -> np.ndarray:
+        return array if self._cuda is None else array.copy_to_host()
+
+    def junk(self, dtype: np.dtype, size: int) -> Any:
+        """Fresh memory that looks like no result."""
+        filled = np.full(size * dtype.itemsize, _JUNK, np.uint8)
+        return self.put(filled.view(storage(dtype)))
+
+    def copy(self, to: Any, source: Any) -> None:
+        if self._cuda is None:
+            to[:] = source
+        elif source.size:
+            to.copy_to_device(source)
+
+
+class _Executor:
+    def __init__(self, plan: Plan, arrays: Sequence[Any], memory: _Memory) -> None:
+        self.memory = memory
+        self.at: dict[Slot, Any] = {}  # what storage each slot points at
+        arguments = [memory.put(stored(a)) for a in arrays]
+        constants = [memory.put(stored(c)) for c in plan.constants]
+        arena = memory.put(np.full(plan.arena_bytes, _JUNK, np.uint8))
+        for slot in plan.slots:
+            if slot.place == "argument":
+                _check_argument(slot, arrays)
+                self.at[slot] = arguments[slot.number]
+            elif slot.place == "constant":
+                self.at[slot] = constants[slot.number]
+            elif slot.place == "result" and slot.number in plan.donated:
+                self.at[slot] = arguments[plan.donated[slot.number]]
+            elif slot.place == "result":
+                self.at[slot] = memory.junk(slot.type.dtype, slot.type.size)
+            elif slot.place == "arena":
+                self.at[slot] = self._in_arena(arena, slot)
+            elif slot.place != "view":  # a view is placed by its loop
+                raise ValueError(f"slot {slot.id} is in unknown place {slot.place!r}")
+
+    def _in_arena(self, arena: Any, slot: Slot) -> Any:
+        piece = arena[slot.offset : slot.offset + slot.type.nbytes]
+        if piece.size != slot.type.nbytes:
+            raise ValueError(
+                f"slot {slot.id} ({slot.type}) at byte {slot.offset} ends beyond the arena's "
+                f"{arena.size} bytes"
+            )
+        if not slot.type.size:  # an empty piece of device memory has no address
+            return self.memory.junk(slot.type.dtype, 0)
+        return piece.view(storage(slot.type.dtype))
+
+    def host(self, slot: Slot) -> np.ndarray:
+        """The slot's array in NumPy, in its own dtype and shape."""
+        return restored(self.memory.get(self.at[slot]), slot.type.dtype, slot.type.shape)
+
+    def result(self, slot: Slot) -> np.ndarray:
+        return self.host(slot).copy()
+
+    def run(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            self.step(step)
+
+    def step(self, step: Step) -> None:
+        match step:
+            case Run():
+                compiled = compile_kernel(step.kernel, self.memory.target)
+                compiled([self.at[s] for s in step.slots], step.scalars)
+            case Copy():
+                self.memory.copy(self.at[step.dst], self.at[step.src])
+            case Loop():
+                self._loop(step)
+            case While():
+                self.run(step.cond)
+                while bool(self.host(step.predicate).reshape(())):
+                    self.run(step.body)
+                    self._swap(step.swaps)
+                    self.run(step.cond)
+            case Branch():
+                chosen = int(self.host(step.index).reshape(()))
+                self.run(step.branches[min(max(chosen, 0), len(step.branches) - 1)])
+            case Host():
+                self._host_call(step)
+            case _:
+                raise TypeError(f"not a step of a plan: {step!r}")
+
+    def _loop(self, loop: Loop) -> None:
+        for count in range(loop.trips):
+            i = loop.trips - 1 - count if loop.reverse else count
+            for view in loop.views:
+                size = view.slot.type.size
+                self.at[view.slot] = self.at[view.base][i * size : (i + 1) * size]
+            self.run(loop.body)
+            self._swap(loop.swaps)
+
+    def _swap(self, pairs: Sequence[tuple[Slot, Slot]]) -> None:
+        for a, b in pairs:
+            self.at[a], self.at[b] = self.at[b], self.at[a]
+
+    def _host_call(self, step: Host) -> None:
+        inputs = [self.host(slot).copy() for slot in step.inputs]
+        for array in inputs:
+            array.flags.writeable = False
+        outputs: Any = step.function(*inputs)
+        if len(outputs) != len(step.outputs):
+            raise ValueError(
+                f"host function {step.name} returned {len(outputs)} arrays, "
+                f"expected {len(step.outputs)}"
+            )
+        for slot, output in zip(step.outputs, outputs, strict=True):
+            array = np.asarray(output)
+            if array.shape != slot.type.shape or array.dtype != slot.type.dtype:
+                raise ValueError(
+                    f"host function {step.name} returned {array.dtype}{list(array.shape)}, "
+                    f"expected {slot.type}"
+                )
+            self.memory.copy(self.at[slot], self.memory.put(stored(array)))
+
+
+def _check_argument(slot: Slot, arrays: Sequence[Any]) -> None:
+    if slot.number >= len(arrays):
+        raise ValueError(f"the plan reads argument {slot.number}, got {len(arrays)} arguments")
+    array = np.asarray(arrays[slot.number])
+    if array.shape != slot.type.shape or array.dtype != slot.type.dtype:
+        raise ValueError(
+            f"argument {slot.number} is {array.dtype}{list(array.shape)}, the plan was made for "
+            f"{slot.type}"
+        )

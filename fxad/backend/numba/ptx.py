@@ -1,0 +1,56 @@
+"""PTX of a kernel without a GPU: numba-cuda and the toolkit's wheels are enough.
+
+    print(compile_to_ptx(kernel, cc=(9, 0)))
+
+Needs (`pip install fxad[cuda]`): numba-cuda, and cuda-toolkit[cccl,cudart,nvrtc,nvvm] and
+nvidia-nvjitlink of one version.
+"""
+
+from __future__ import annotations
+
+from fxad.backend.numba import formats
+from fxad.backend.numba.compile import python_function
+from fxad.backend.numba.emit import emit
+from fxad.core import dtypes
+from fxad.ir.kernel import Kernel
+
+
+def toolkit_problem() -> str | None:
+    """Why PTX cannot be made here, or None: a missing package, or the simulator is on."""
+    try:
+        from numba import cuda
+        from numba.core import config
+    except ImportError as error:
+        return f"{error}; install numba-cuda"
+    if config.ENABLE_CUDASIM:
+        return "NUMBA_ENABLE_CUDASIM is set: numba simulates CUDA and makes no code"
+    try:
+        cuda.compile_ptx(_nothing, (), cc=(9, 0))
+    except Exception as error:
+        # The loaders raise their own classes; whatever it is, no code can be made.
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _nothing() -> None:
+    return
+
+
+def compile_to_ptx(kernel: Kernel, cc: tuple[int, int] = (9, 0)) -> str:
+    """PTX of one kernel for compute capability `cc`."""
+    from numba import cuda, from_dtype, types
+
+    emitted = emit(kernel, "cuda")
+    arrays = [formats.storage(b.dtype) for b in kernel.buffers]
+    arrays_after = [dtype for dtype, _ in emitted.scratch]
+    scalars = [
+        types.boolean if dtypes.is_bool(s.dtype) else from_dtype(formats.carrier(s.dtype))
+        for s in kernel.scalars
+    ]
+    signature = (
+        *(from_dtype(d)[::1] for d in arrays),
+        *scalars,
+        *(from_dtype(d)[::1] for d in arrays_after),
+    )
+    text, _ = cuda.compile_ptx(python_function(emitted.source, "cuda"), signature, cc=cc)
+    return text
