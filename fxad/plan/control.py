@@ -30,13 +30,14 @@ class _State:
     swaps: list[tuple[Slot, Slot]] = field(default_factory=list)
     temporary: list[Place] = field(default_factory=list)
     start: list[Step] = field(default_factory=list)
+    end: list[Step] = field(default_factory=list)
 
 
 def loop(planner: Planner, frame: Frame, step: Looping) -> list[Step]:
     """A scan: the number of trips is known, so the last state ends up in the result's place."""
     consts, carry = step.consts, step.carry
     inits = step.inputs[consts : consts + carry]
-    state = _carried(planner, frame, step.body, consts, inits, step.results, step.trips % 2 == 1)
+    state = _carried(planner, frame, step.body, consts, inits, step.results, step.trips)
     slices = step.body.inputs[consts + carry :]
     views, read = _views(planner, frame, step.inputs[consts + carry :], slices)
     stacked = step.body.outputs[carry:]
@@ -52,6 +53,7 @@ def loop(planner: Planner, frame: Frame, step: Looping) -> list[Step]:
     if step.trips % 2 and swaps and planner.depth:
         # An enclosing loop comes here again: the slots must point where they did at first.
         steps.append(Loop(1, False, (), (), swaps))
+    steps += state.end
     for place in state.temporary:
         planner.release(place)
     return steps
@@ -61,7 +63,7 @@ def while_loop(planner: Planner, frame: Frame, step: Whiling) -> list[Step]:
     """A while: the state is copied to the result's place from wherever it is in the end."""
     first = step.cond_consts + step.body_consts
     inits = step.inputs[first:]
-    state = _carried(planner, frame, step.body, step.body_consts, inits, step.results, False)
+    state = _carried(planner, frame, step.body, step.body_consts, inits, step.results, None)
     known = [planner.place(frame, v) for v in step.inputs[:first]]
     predicate = planner.take(1)
     planner.depth += 1
@@ -96,7 +98,7 @@ def _views(
     """A moving view of every whole array's blocks along its first axis."""
     views, places = [], []
     for array, block in zip(whole, blocks, strict=True):
-        place = Place("view", block.type.nbytes)
+        place = Place("view", block.type.nbytes, moving=True)
         views.append(View(planner.slot(place, block.type), planner.slot_of(frame, array)))
         places.append(place)
     return views, places
@@ -109,9 +111,12 @@ def _carried(
     consts: int,
     inits: Sequence[Var],
     results: Sequence[Var],
-    odd: bool,
+    trips: int | None,
 ) -> _State:
-    """Homes of the carried state. The initial values are copied in unless they are there."""
+    """Homes of the carried state. The initial values are copied in unless they are there.
+
+    trips: None if unknown; then the exchanged slots may point anywhere when the loop is over.
+    """
     state = _State()
     first, last = first_writes(body), last_uses(body)
     for number, init in enumerate(inits):
@@ -121,16 +126,22 @@ def _carried(
         if before is after:
             state.kept.add(number)
         if before is after or _overwritable(planner, body, before, after, first, last):
-            one = two = start = home.again()
+            one = two = start = home
         else:
-            spare = planner.take(type_.nbytes)
+            fixed, spare = home, planner.take(type_.nbytes)
             state.temporary.append(spare)
-            one, two = (spare.again(), home.again()) if odd else (home.again(), spare.again())
+            if home.moving:
+                fixed = planner.take(type_.nbytes)
+                state.temporary.append(fixed)
+                state.end.append(Copy(planner.slot(home, type_), planner.slot(fixed, type_)))
+            one, two = (spare, fixed) if (trips or 0) % 2 else (fixed, spare)
             start = one
+            one, two = one.exchanged(), two.exchanged()
             state.swaps.append((planner.slot(one, type_), planner.slot(two, type_)))
         source = planner.place(frame, init)
-        if not (planner.shared(home, source) and start.same(home)):
-            state.start.append(Copy(planner.slot(start, type_), planner.slot(source, init.type)))
+        astray = trips is None and planner.depth > 0 and one is not start
+        if astray or not planner.shared(start, source):
+            state.start.append(Copy(planner.slot(one, type_), planner.slot(source, init.type)))
         state.before.append(one)
         state.after.append(two)
     return state

@@ -2,6 +2,8 @@
 
 out[i] = f(a[i], b[i])        out may be a: every point reads a[i] before it stores there
 out[i] = f(a[i], a[n-1-i])    not: another point's element would be gone
+
+A product's result shares nothing: edge tiles may be computed twice, and partial sums kept in it.
 """
 
 from __future__ import annotations
@@ -23,9 +25,6 @@ from fxad.ir.kernel import (
     walk,
 )
 
-# A product over more than one block of k may keep partial sums in its result.
-K_BLOCK = 768
-
 
 class Accesses:
     """Loads and stores of every buffer of a kernel, with their stage's number."""
@@ -43,7 +42,7 @@ class Accesses:
                 self.stores.setdefault(store.buffer, []).append((number, store))
                 if isinstance(stage, Sort | Scatter):
                     self.fixed.add(store.buffer)
-                if isinstance(stage, Contract) and stage.k.extent > K_BLOCK:
+                if isinstance(stage, Contract):
                     self.fixed.add(store.buffer)
             if isinstance(stage, Contract):
                 self.fixed |= {stage.a.buffer, stage.b.buffer}
