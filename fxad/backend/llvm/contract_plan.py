@@ -253,6 +253,8 @@ def _sweep_cost(rows: int, blocks: int, needed: int, vectors: int) -> float:
         for high, times in ((height + 1, long_blocks), (height, blocks - long_blocks)):
             work = max(high * wide / 2, (high + wide) / 2, 4.0, 2.0 * wide)
             cost += count * times * (work + 0.1 * wide + 0.05 * high)
+        if blocks > 1:
+            cost += count * 0.5 * wide  # packing; an only block reads B where it lies
     # Two heights mean two copies of the micro-kernel to compile and to keep in cache.
     return cost * (1.01 if long_blocks else 1.0)
 
