@@ -26,7 +26,12 @@ def described(function: Callable[..., Any]) -> str:
     """A function's name and where it is defined, for messages."""
     code = getattr(function, "__code__", None)
     where = "" if code is None else f"{code.co_filename.rsplit('/', 1)[-1]}:{code.co_firstlineno}"
-    return f"`{name_of(function)}`{at(where)}"
+    return f"`{getattr(function, '__name__', type(function).__name__)}`{at(where)}"
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, for messages."""
+    return f"an array {value.type}" if isinstance(value, Array) else f"a {type(value).__name__}"
 
 
 def scalar_weak(value: Any) -> bool:

@@ -21,7 +21,7 @@ from fxad.core.errors import ConcretizationError, ShapeError, TypeMismatch
 from fxad.core.promotion import entry_of, promote
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
-from fxad.lax.carry import Body, described, marked, scalar_weak, stage_body
+from fxad.lax.carry import Body, described, kind_of, marked, scalar_weak, stage_body
 from fxad.numpy.core import axis_index, cast, stack_values, value_of
 from fxad.numpy.shaping import slice_axis
 from fxad.trace.array import Array
@@ -61,7 +61,7 @@ def scan(
         result = f(state, xs_tree.unflatten(values))
         if not isinstance(result, tuple | list) or len(result) != 2:
             raise TypeMismatch(
-                f"scan: {described(f)} must return (carry, y), not {type(result).__name__}"
+                f"scan: {described(f)} must return (carry, y), not {kind_of(result)}"
             )
         return result[0], result[1]
 
