@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.core.promotion import is_python_scalar
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
@@ -102,10 +102,10 @@ def _extreme(
     value = value_of(a, name)
     axes = axes_tuple(axis, value.ndim, name)
     if initial is None and mask is not None:
-        raise ValueError(f"{name}: where= needs initial=")
+        raise BadArgument(f"{name}: where= needs initial=")
     if mask is not None:
         value = where(mask, value, initial)
-    if initial is None and any(value.shape[i] == 0 for i in axes):
+    if initial is None and 0 in [value.shape[i] for i in axes]:
         raise ShapeError(f"{name}: no elements along axes {axes} of {value.type}; give initial=")
     if value.dtype == dt.bool_:
         out = OPS["any" if op == "max_reduce" else "all"](value, axes=axes)
@@ -400,7 +400,7 @@ def quantile(
 ) -> Array:
     """Quantile by linear interpolation; q is a number or a vector in [0, 1]."""
     if method not in ("linear", "lower", "higher", "nearest", "midpoint"):
-        raise ValueError(f"quantile: unknown method {method!r}")
+        raise BadArgument(f"quantile: unknown method {method!r}")
     (value,) = promoted("quantile", a, inexact=True, numbers=False)
     axes = axes_tuple(axis, value.ndim, "quantile")
     rest = [i for i in range(value.ndim) if i not in axes]
