@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 
@@ -189,13 +190,15 @@ def _only_column(s: Sketch, also) -> Prim:
 def test_half_width_operands(name):
     """Products of half-width floats are exact in float32: only the sum rounds."""
     dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
-    for a, b in layouts(37, 53, 129, seed=5):
+    # The large one cuts the rows into several units, each packing its part of A, and K in two.
+    cases = [(37, 53, 129), (301, 50, 900)]
+    for a, b in itertools.chain(*(layouts(*size, seed=5) for size in reversed(cases))):
         (a, a_base), (b, b_base) = (tuple(x.astype(dtype) for x in pair) for pair in (a, b))
         a, b = (x if x.flags.c_contiguous else y.T for x, y in ((a, a_base), (b, b_base)))
-        out = np.empty((37, 53), F32)
-        Sketch(_pair(a), _pair(b), out).run()
+        out = np.full((a.shape[0], b.shape[1]), np.nan, F32)
+        Sketch(_pair(a), _pair(b), out).run(cuts=(1, 2, 3))
         assert_product(out, a, b)
-    rounded = np.empty((37, 53), dtype)
+    rounded = np.empty(out.shape, dtype)
     s = Sketch(_pair(a), _pair(b), rounded, accumulator=F32)
     s.run([s.store(Cast(Get(s.cell), dtype))])
     np.testing.assert_array_equal(rounded, out.astype(dtype))

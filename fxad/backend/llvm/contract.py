@@ -58,8 +58,13 @@ class _Product:
         plain = self.result is not None and len(stores) == 1 and problem.is_identity(stores[0])
         self.finish = None if plain else Finish(problem, name, target, self.lanes, self.sum_stride)
         self.panel_bytes = _round_up(max(cut.k_size, 1) * cut.width * self.size)
-        self.a_bytes = 0
+        # Where the micro-kernels read A, as strides (row, k): in place, or in a packed copy.
+        a, self.a_bytes = problem.a, 0
+        self.a_source = packing.Source(a.outer, a.inner, a.buffer.dtype)
+        self.a_strides = a.outer, a.inner
         if self.packs_a:
+            turned = packing.a_is_turned(self.a_source)
+            self.a_strides = (1, cut.chunk_rows) if turned else (problem.size[2], 1)
             self.a_bytes = _round_up(cut.chunk_rows * problem.size[2] * self.size)
         self.sums_bytes = 0
         if self.result is None:
@@ -162,9 +167,9 @@ class _Product:
     def pack_a(self) -> None:
         f, a = self.f, self.problem.a
         name = f"{self.name}.pack_a"
-        source = packing.Source(a.outer, a.inner, a.buffer.dtype)
-        depth = self.problem.size[2]
-        self.helpers[name] = packing.emit_pack_a(name, source, depth, self.lanes)
+        source, depth = self.a_source, self.problem.size[2]
+        stride = max(self.a_strides)
+        self.helpers[name] = packing.emit_pack_a(name, source, depth, stride, self.lanes)
         at = f.offset(self.a, f.mul(self.first_row, a.outer * a.buffer.dtype.itemsize))
         rows = f.op(f"sub i64 {self.row(self.blocks[1])}, {self.first_row}")
         f.line(f"call void @{name}(ptr {at}, ptr {self.packed_a}, i64 {rows})")
@@ -313,13 +318,11 @@ class _KBlock:
         f.label(done)
 
     def a_address(self, row: str, inside: str) -> str:
-        f, p, a = self.f, self.p, self.p.problem.a
-        if p.packs_a:
-            depth = p.problem.size[2]
-            skip = f.mul(self.kb, self.cut.k_size * p.size)
-            return f.offset(p.packed_a, f.add(f.mul(inside, depth * p.size), skip))
-        skip = f.mul(self.kb, self.cut.k_size * a.inner * p.size)
-        return f.offset(p.a, f.add(f.mul(row, a.outer * p.size), skip))
+        f, p = self.f, self.p
+        by_row, by_k = p.a_strides
+        start, row = (p.packed_a, inside) if p.packs_a else (p.a, row)
+        skip = f.mul(self.kb, self.cut.k_size * by_k * p.size)
+        return f.offset(start, f.add(f.mul(row, by_row * p.size), skip))
 
     def prefetched(self, block: str) -> tuple[str, str]:
         """(first line, stride) that this row block prefetches of the panel to come.
@@ -344,13 +347,13 @@ class _KBlock:
         return self.p.problem.b.outer == 1 and cut.unit_blocks > 1 and self.columns == cut.width
 
     def tile(self, height: int, packs: bool, direct: bool, unroll: int) -> Tile:
-        p, a, b = self.p, self.p.problem.a, self.p.problem.b
+        p, b = self.p, self.p.problem.b
         panel = -(-self.columns // self.lanes.width) * self.lanes.width
         return Tile(
             height=height,
             columns=self.columns,
-            a_row=p.problem.size[2] if p.packs_a else a.outer,
-            a_k=1 if p.packs_a else a.inner,
+            a_row=p.a_strides[0],
+            a_k=p.a_strides[1],
             b_stride=b.inner if direct else panel,
             c_stride=p.sum_stride,
             b_dtype=b.buffer.dtype if direct else p.problem.dtype,

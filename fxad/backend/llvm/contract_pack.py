@@ -125,29 +125,39 @@ def _pack_elements(
     f.loop(low, "%depth", 1, step)
 
 
-def emit_pack_a(name: str, source: Source, depth: int, lanes: Lanes) -> str:
-    """Internal function copying `rows` rows of `depth` elements of k, k contiguous."""
+def a_is_turned(source: Source) -> bool:
+    """Is a packed A kept with its rows side by side, as it lies in memory?"""
+    return source.outer == 1 and source.k != 1
+
+
+def emit_pack_a(name: str, source: Source, depth: int, stride: int, lanes: Lanes) -> str:
+    """Internal function copying `rows` rows of `depth` elements of k.
+
+    The copy has k contiguous, or m if A is turned; `stride` is its other stride, in elements.
+    """
     f = Function(name, "void", PARAMS_A, "internal", "#1")
     size = source.dtype.itemsize
-    whole = depth - depth % lanes.width if source.k == 1 else 0
+    turned = a_is_turned(source)
+    lines, length = (str(depth), "%rows") if turned else ("%rows", str(depth))
+    line_step, step = (source.k, source.outer) if turned else (source.outer, source.k)
+    whole = f.op(f"and i64 {length}, {-lanes.width}") if step == 1 else "0"
 
-    def row(m: str, _: list[str]) -> None:
-        at = f.offset("%source", f.mul(m, source.outer * size))
-        to = f.offset("%copy", f.mul(m, depth * lanes.bytes))
+    def line(number: str, _: list[str]) -> None:
+        at = f.offset("%source", f.mul(number, line_step * size))
+        to = f.offset("%copy", f.mul(number, stride * lanes.bytes))
 
-        def vector(k: str, _: list[str]) -> None:
-            value = lanes.load(f, f.offset(at, f.mul(k, size)), source.dtype, lanes.width)
-            lanes.store(f, value, f.offset(to, f.mul(k, lanes.bytes)), lanes.width)
+        def vector(i: str, _: list[str]) -> None:
+            value = lanes.load(f, f.offset(at, f.mul(i, size)), source.dtype, lanes.width)
+            lanes.store(f, value, f.offset(to, f.mul(i, lanes.bytes)), lanes.width)
 
-        def element(k: str, _: list[str]) -> None:
-            value = lanes.element(f, f.offset(at, f.mul(k, source.k * size)), source.dtype)
-            f.line(f"store {lanes.scalar} {value}, ptr {f.offset(to, f.mul(k, lanes.bytes))}")
+        def element(i: str, _: list[str]) -> None:
+            value = lanes.element(f, f.offset(at, f.mul(i, step * size)), source.dtype)
+            f.line(f"store {lanes.scalar} {value}, ptr {f.offset(to, f.mul(i, lanes.bytes))}")
 
-        if whole:
+        if whole != "0":
             f.loop(0, whole, lanes.width, vector)
-        if depth > whole:
-            f.loop(whole, depth, 1, element)
+        f.loop(whole, length, 1, element)
 
-    f.loop(0, "%rows", 1, row)
+    f.loop(0, lines, 1, line)
     f.ret()
     return str(f)
