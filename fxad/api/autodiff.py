@@ -14,7 +14,7 @@ import numpy as np
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.core import dtypes as dt
 from fxad.core import pytree
-from fxad.core.errors import ShapeError, TreeError, TypeMismatch
+from fxad.core.errors import BadArgument, ShapeError, TreeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.program import Program
 from fxad.ops.base import full, zeros
@@ -222,7 +222,7 @@ def grad(
 
 def _argument(args: tuple, number: int, name: str) -> Any:
     if not -len(args) <= number < len(args):
-        raise ValueError(
+        raise BadArgument(
             f"grad({name}): argnums has {number}, but the call has {len(args)} positional "
             "arguments; pass the argument by position"
         )

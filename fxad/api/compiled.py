@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from fxad.core.types import TapeType
+from fxad.core.limits import check_bytes
+from fxad.core.types import ArrayType, TapeType
 from fxad.ir.program import Eqn, Op, Program, Symbol, Var, param_key, subprograms
 from fxad.ir.rewrite import evaluate
 from fxad.passes.pipeline import optimise
@@ -70,6 +71,7 @@ def executable(program: Program, donate: frozenset[int] = frozenset()) -> Any:
         backend = importlib.import_module("fxad.backend.llvm.executable")
         planner = importlib.import_module("fxad.plan")
         plan = planner.plan(optimise(program), donate=donate, fusion=_options["fusion"])
+        check_bytes(f"{program.name}: its intermediate values", plan.arena_bytes)
         made = backend.Executable(plan)
         _executables[key] = made
         while len(_executables) > LIMIT:
@@ -82,6 +84,9 @@ def run_program(
 ) -> list[Concrete]:
     """Run a closed Program on concrete values."""
     arrays = [concrete(a) for a in args]
+    for type_ in program.out_types:
+        if isinstance(type_, ArrayType):
+            check_bytes(f"{program.name}: a result {type_}", type_.nbytes)
     if _state.interpret or _uses_tape(program):
         return [wrap(r) for r in evaluate(program, arrays)]
     return [Concrete(r) for r in executable(program, donate).run(arrays)]

@@ -17,7 +17,7 @@ import numpy as np
 from fxad.api.autodiff import jvp as jvp_function
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.core import pytree
-from fxad.core.errors import ShapeError, TreeError, TypeMismatch
+from fxad.core.errors import BadArgument, ShapeError, TreeError, TypeMismatch
 from fxad.ir.program import OPS, Symbol
 from fxad.ops.base import zeros
 from fxad.ops.control import POLICIES
@@ -328,7 +328,7 @@ def checkpoint(
         return lambda f: checkpoint(f, policy=policy, static_argnums=static_argnums)
     rule = policy if isinstance(policy, str) else getattr(policy, "policy", "nothing_saveable")
     if rule not in POLICIES and not rule.startswith("save_only_these_names:"):
-        raise ValueError(f"checkpoint: unknown policy {rule!r}; known: {', '.join(POLICIES)}")
+        raise BadArgument(f"checkpoint: unknown policy {rule!r}; known: {', '.join(POLICIES)}")
     numbers = {static_argnums} if isinstance(static_argnums, int) else set(static_argnums)
 
     @functools.wraps(function)

@@ -22,7 +22,7 @@ from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.api.stages import Lowered
 from fxad.core import dtypes as dt
 from fxad.core import pytree
-from fxad.core.errors import TypeMismatch
+from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.core.pytree import TreeDef
 from fxad.ir.program import OPS, Program
 from fxad.trace.array import Array, Concrete
@@ -196,7 +196,7 @@ def _static_arguments(
             and name not in known
             and not any(p.kind is p.VAR_KEYWORD for p in parameters)
         ):
-            raise ValueError(
+            raise BadArgument(
                 f"jit: static_argnames has {name!r}, but {name_of(function)} takes "
                 f"{', '.join(sorted(known)) or 'no arguments'}"
             )

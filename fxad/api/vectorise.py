@@ -8,7 +8,7 @@ from typing import Any
 
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.core import pytree
-from fxad.core.errors import ShapeError
+from fxad.core.errors import BadArgument, ShapeError
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.ops.base import spread
@@ -58,7 +58,7 @@ def _leaf_axes(in_axes: Any, args: tuple, kwargs: dict, name: str) -> list[int |
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
     if isinstance(in_axes, tuple) and len(in_axes) != len(args):
-        raise ValueError(
+        raise BadArgument(
             f"vmap({name}): in_axes has {len(in_axes)} entries for {len(args)} positional arguments"
         )
     axes = pytree.broadcast_prefix(in_axes, args, is_leaf=lambda x: x is None)
@@ -80,7 +80,7 @@ def _size(leaves: list, axes: list, wanted: int | None, args: Any, kwargs: Any, 
     if len(sizes) == 1:
         return sizes.pop()
     if not sizes:
-        raise ValueError(f"vmap({name}): no argument is mapped; give in_axes or axis_size")
+        raise BadArgument(f"vmap({name}): no argument is mapped; give in_axes or axis_size")
     paths = [pytree.keystr(p) for p, _ in pytree.leaves_with_path((args, kwargs))]
     seen = ", ".join(
         f"{p}: {type_of(v).shape[a]}"
@@ -100,7 +100,7 @@ def _place(outs: list, batched: list, out_axes: Any, flat: FlatFunction, size: i
     for out, is_batched, axis in zip(outs, batched, axes, strict=True):
         if axis is None:
             if is_batched:
-                raise ValueError(
+                raise BadArgument(
                     f"vmap({name}): out_axes is None for a result that differs between examples"
                 )
             placed.append(out)

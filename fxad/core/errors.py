@@ -10,14 +10,33 @@ A good message says what was wrong, what was seen and what to try.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 
 def at(where: str) -> str:
     """Format a source location for the end of a message: ` (file:line)`, or nothing if unknown."""
     return f" ({where})" if where else ""
 
 
+_locate: Callable[[], str] = str
+_LOCATED = re.compile(r"(\.py|>):\d+|\(\S+:\d+\)")
+
+
+def set_locator(locate: Callable[[], str]) -> None:
+    """Install what finds the user's line (done once, by `fxad.trace.location`)."""
+    global _locate
+    _locate = locate
+
+
 class FxadError(Exception):
-    """Base of every error fxad raises on purpose, except Python's own (TypeError, IndexError...)."""
+    """Base of every error fxad raises on purpose, except Python's own (TypeError, IndexError...).
+
+    A message that names no location gets the user's line at its end.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message if _LOCATED.search(message) else message + at(_locate()))
 
 
 class TraceError(FxadError, TypeError):
@@ -64,8 +83,25 @@ class ShapeError(FxadError, ValueError, TypeError):
     """
 
 
+class IndexOutOfRange(FxadError, IndexError):
+    """A Python integer outside the axis it indexes, or more indices than axes."""
+
+
+class NumberOverflow(FxadError, OverflowError):
+    """A Python integer that does not fit the dtype it should take."""
+
+
+class BadArgument(FxadError, ValueError):
+    """An option or a combination of arguments that means nothing."""
+
+
 class TreeError(FxadError, ValueError):
     """Two pytrees differ in structure, or a pytree is malformed."""
+
+
+class SizeError(FxadError, MemoryError):
+    """An array or a computation that needs more memory than this machine has. Nothing is
+    allocated for it."""
 
 
 class DonatedError(FxadError, RuntimeError):

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes
-from fxad.core.errors import TypeMismatch
+from fxad.core.errors import NumberOverflow, TypeMismatch
 
 Entry = tuple[np.dtype, bool]
 
@@ -187,7 +187,7 @@ def check_int_fits(value: int, dtype: np.dtype) -> None:
     info = dtypes.iinfo(dtype)
     if not info.min <= value <= info.max:
         shown = str(value) if abs(value) < 10**30 else f"of {value.bit_length()} bits"
-        raise OverflowError(
+        raise NumberOverflow(
             f"the Python int {shown} does not fit {dtype}, whose range is "
             f"[{info.min}, {info.max}]; convert the array to a wider dtype first "
             f"(x.astype(...)), or wrap the number yourself"

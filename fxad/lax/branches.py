@@ -14,7 +14,7 @@ from typing import Any
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.core import dtypes as dt
 from fxad.core import pytree
-from fxad.core.errors import TypeMismatch
+from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.core.promotion import is_python_scalar, promote
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS, Eqn, Program, Var
@@ -56,7 +56,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     """branches[index](*operands), with the index clamped to the branches there are."""
     branches = tuple(branches)
     if not branches:
-        raise ValueError("switch: needs at least one branch")
+        raise BadArgument("switch: needs at least one branch")
     if not all(callable(b) for b in branches):
         raise TypeMismatch("switch: expected switch(index, [functions], *operands)")
     number = _scalar(index, "switch: index")

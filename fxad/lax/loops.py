@@ -17,7 +17,7 @@ from fxad.api.compiled import interpreting
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.core import dtypes as dt
 from fxad.core import pytree
-from fxad.core.errors import ConcretizationError, ShapeError, TypeMismatch
+from fxad.core.errors import BadArgument, ConcretizationError, ShapeError, TypeMismatch
 from fxad.core.promotion import entry_of, promote
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
@@ -127,7 +127,7 @@ def _length(leaves: Sequence[Array], xs: Any, wanted: int | None) -> int:
     if wanted is not None:
         sizes.add(wanted.__index__())
     if not sizes:
-        raise ValueError("scan: without xs, give length=")
+        raise BadArgument("scan: without xs, give length=")
     if len(sizes) > 1:
         shown = ", ".join(f"xs{path}: {size}" for path, size in seen)
         given = "" if wanted is None else f", length={wanted}"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.ir.program import OPS, Lit
 from fxad.numpy.core import cast, promoted, result_shape, spread_to, value_of, weak_result
 from fxad.numpy.elementwise import where
@@ -92,7 +92,7 @@ def select_n(which: Any, *cases: Any) -> Array:
     """
     index = value_of(which, "select_n")
     if not cases:
-        raise ValueError("select_n: needs at least one case")
+        raise BadArgument("select_n: needs at least one case")
     values = promoted("select_n", *cases, numbers=False)
     shape = type_of(values[0]).shape
     if index.shape not in ((), shape):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.ir.program import OPS
 from fxad.numpy import reductions
 from fxad.numpy.core import axes_tuple, axis_index, cast, promoted, value_of
@@ -98,7 +98,7 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
     many = isinstance(operand, list | tuple)
     values = [value_of(v, "sort") for v in (operand if many else (operand,))]
     if not 1 <= num_keys <= len(values):
-        raise ValueError(f"sort: num_keys={num_keys} of {len(values)} arrays")
+        raise BadArgument(f"sort: num_keys={num_keys} of {len(values)} arrays")
     if any(v.shape != values[0].shape for v in values):
         seen = ", ".join(str(v.type) for v in values)
         raise ShapeError(f"sort: arrays must have one shape, got {seen}")

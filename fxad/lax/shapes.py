@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.errors import IndexOutOfRange, ShapeError, TypeMismatch
 from fxad.core.promotion import is_python_scalar
 from fxad.ir.program import OPS
 from fxad.ir.rewrite import literal
@@ -167,7 +167,7 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
     at = axis_index(axis, value.ndim, "index_in_dim")
     number, size = index.__index__(), value.shape[at]
     if not -size <= number < size:
-        raise IndexError(f"index_in_dim: index {number} is out of range for {value.type} axis {at}")
+        raise IndexOutOfRange(f"index_in_dim: index {number} is out of range for {value.type} axis {at}")
     out = slice_axis(value, at, number % size, number % size + 1)
     return out if keepdims else squeeze(out, (at,))
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import TypeMismatch
+from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.core.promotion import entry_of, is_python_scalar, promote
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
@@ -102,7 +102,7 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) ->
         raise TypeMismatch(f"arange: bounds must be numbers, got {bounds}")
     start, stop, step = bounds
     if step == 0:
-        raise ValueError("arange: step must not be zero")
+        raise BadArgument("arange: step must not be zero")
     kind = promote(*[entry_of(b) for b in bounds])[0]
     wanted = _dtype(dtype, kind if dt.is_inexact(kind) else dt.default_int())
     count = max(0, math.ceil((stop - start) / step))
@@ -239,7 +239,7 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
 def meshgrid(*xs: Any, sparse: bool = False, indexing: str = "xy") -> list[Array]:
     """Coordinate arrays from coordinate vectors."""
     if indexing not in ("xy", "ij"):
-        raise ValueError(f"meshgrid: indexing must be 'xy' or 'ij', not {indexing!r}")
+        raise BadArgument(f"meshgrid: indexing must be 'xy' or 'ij', not {indexing!r}")
     values = [value_of(x).reshape(-1) for x in xs]
     order = list(range(len(values)))
     if indexing == "xy" and len(values) > 1:

@@ -14,7 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import ConcretizationError, ShapeError, TypeMismatch
+from fxad.core.errors import (
+    BadArgument,
+    ConcretizationError,
+    IndexOutOfRange,
+    ShapeError,
+    TypeMismatch,
+)
 from fxad.core.promotion import is_python_scalar
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
@@ -108,9 +114,11 @@ def _expanded(type_: ArrayType, items: tuple) -> list[Any]:
     used = sum(1 for i in flat if i is not None and i is not Ellipsis)
     dots = sum(1 for i in flat if i is Ellipsis)
     if dots > 1:
-        raise IndexError("an index can only have one Ellipsis (...)")
+        raise IndexOutOfRange("an index can only have one Ellipsis (...)")
     if used > type_.ndim:
-        raise IndexError(f"too many indices: {used} for an array {type_} with {type_.ndim} axes")
+        raise IndexOutOfRange(
+            f"too many indices: {used} for an array {type_} with {type_.ndim} axes"
+        )
     if not dots:
         flat.append(Ellipsis)
     at = next(i for i, item in enumerate(flat) if item is Ellipsis)
@@ -149,7 +157,7 @@ def _is_int(item: Any) -> bool:
 
 def _checked(number: int, size: int, axis: int, type_: ArrayType) -> int:
     if not -size <= number < size:
-        raise IndexError(
+        raise IndexOutOfRange(
             f"index {number} is out of range for axis {axis} of {type_} with length {size}"
         )
     return number % size
@@ -567,7 +575,7 @@ def argwhere(a: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
 def select(condlist: Any, choicelist: Any, default: Any = 0) -> Array:
     """For each element the first choice whose condition holds."""
     if len(condlist) != len(choicelist):
-        raise ValueError(f"select: {len(condlist)} conditions for {len(choicelist)} choices")
+        raise BadArgument(f"select: {len(condlist)} conditions for {len(choicelist)} choices")
     values = promoted("select", *choicelist, default, numbers=False)
     out = values[-1]
     for condition, choice in zip(reversed(condlist), reversed(values[:-1]), strict=True):

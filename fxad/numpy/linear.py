@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.ir.program import OPS
 from fxad.numpy.core import axis_index, cast, promoted, result_shape, spread_to, value_of
 from fxad.numpy.shaping import moveaxis, reshape, transpose
@@ -192,7 +192,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Array:
             return full[(m - 1) // 2 : (m - 1) // 2 + n]
         case "valid":
             return full[m - 1 : n]
-    raise ValueError(f"convolve: mode must be full, same or valid, not {mode!r}")
+    raise BadArgument(f"convolve: mode must be full, same or valid, not {mode!r}")
 
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> Array:

@@ -142,7 +142,22 @@ def install() -> None:
         "argsort": sorting.argsort,
         "searchsorted": sorting.searchsorted,
     }
-    for name in "sum prod mean var std max min ptp any all argmax argmin cumsum cumprod".split():
+    for name in [
+        "sum",
+        "prod",
+        "mean",
+        "var",
+        "std",
+        "max",
+        "min",
+        "ptp",
+        "any",
+        "all",
+        "argmax",
+        "argmin",
+        "cumsum",
+        "cumprod",
+    ]:
         methods[name] = getattr(reductions, name)
     for name, function in methods.items():
         setattr(Array, name, function)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import (
@@ -51,7 +51,7 @@ def reshape(a: Any, shape: Any = None, *rest: int, order: str = "C", newshape: A
     if order == "F":
         return _reshape_fortran(value, given)
     if order not in "CA":
-        raise ValueError(f"reshape: order must be 'C' or 'F', not {order!r}")
+        raise BadArgument(f"reshape: order must be 'C' or 'F', not {order!r}")
     sizes = _completed(value.type, given)
     return value if sizes == value.shape else OPS["reshape"](value, shape=sizes)
 
@@ -235,7 +235,7 @@ def _sequence(arrays: Any, name: str) -> list[Array]:
         return [arrays[i] for i in range(len(arrays))]
     values = [value_of(a, name) for a in arrays]
     if not values:
-        raise ValueError(f"{name}: needs at least one array")
+        raise BadArgument(f"{name}: needs at least one array")
     return values
 
 

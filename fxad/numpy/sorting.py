@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import ConcretizationError, TypeMismatch
+from fxad.core.errors import BadArgument, ConcretizationError, TypeMismatch
 from fxad.ir.program import OPS
 from fxad.numpy.core import axis_index, cast, promoted, value_of
 from fxad.numpy.elementwise import isnan, where
@@ -63,7 +63,7 @@ def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Array:
     """Where elements of v would go in the sorted vector a."""
     if side not in ("left", "right"):
-        raise ValueError(f"searchsorted: side must be 'left' or 'right', not {side!r}")
+        raise BadArgument(f"searchsorted: side must be 'left' or 'right', not {side!r}")
     table, query = promoted("searchsorted", a, v, numbers=False, broadcast=False)
     if sorter is not None:
         table = table[value_of(sorter)]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fxad.core.errors import DonatedError
+from fxad.core.errors import DonatedError, TypeMismatch
 from fxad.core.types import ArrayType
 
 
@@ -53,6 +53,12 @@ class Array:
     def itemsize(self) -> int:
         """Bytes of one element."""
         return self.type.dtype.itemsize
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise TypeMismatch(
+            "arrays are immutable: write x = x.at[index].set(value) instead of x[index] = value "
+            "(and .add, .multiply, .min, .max for +=, *= and the like)"
+        )
 
     def __len__(self) -> int:
         if not self.type.shape:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import TypeMismatch
+from fxad.core.errors import NumberOverflow, TypeMismatch
 from fxad.core.promotion import is_python_scalar, scalar_entry
 from fxad.core.types import ArrayType
 from fxad.trace.array import Array, Concrete
@@ -28,7 +28,7 @@ def to_value(value: Any, what: str = "argument") -> Array:
     if is_python_scalar(value):
         dtype, weak = scalar_entry(value)
         if type(value) is int and not dt.iinfo(dtype).min <= value <= dt.iinfo(dtype).max:
-            raise OverflowError(
+            raise NumberOverflow(
                 f"{what}: the Python int {value} does not fit {dtype}; pass a NumPy array of a "
                 "wider dtype, or use fxad.enable_x64()"
             )

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from fxad.core.errors import set_locator
+
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _internal: dict[str, bool] = {}
 
@@ -56,3 +58,6 @@ def follow(where: str) -> str:
 
 def restore(where: str) -> None:
     _state.where = where
+
+
+set_locator(current)

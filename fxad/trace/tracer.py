@@ -15,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from fxad.core.errors import ConcretizationError, LeakedTracerError
+from fxad.core.limits import check_bytes
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.program import Atom, Eqn, Lit, Op, Program, Var
 from fxad.ir.rewrite import dce, literal
@@ -76,6 +77,7 @@ class Tracer(Array):
         self.where = where
 
     def _needs_value(self, action: str) -> ConcretizationError:
+        check_alive(self)
         return ConcretizationError.during(action, str(self.type), location.current())
 
     def __bool__(self) -> bool:
@@ -94,6 +96,7 @@ class Tracer(Array):
         raise self._needs_value("use as a Python index")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        check_alive(self)
         raise ConcretizationError(
             f"NumPy was asked to read the traced value {self.type} "
             f"({location.current()}); use the function of the same name in fxad.numpy"
@@ -246,6 +249,9 @@ def bind(op: Op, *args: Any, **params: Any) -> Any:
 def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     """Run an op now, on the NumPy reference. Results are concrete Arrays."""
     types = op.type(*[type_of(a) for a in args], **params)
+    for type_ in types if isinstance(types, tuple) else (types,):
+        if isinstance(type_, ArrayType):
+            check_bytes(f"{op.name}: a result {type_}", type_.nbytes)
     with np.errstate(all="ignore"):
         arrays = [concrete(a) for a in args]
         results = op.numpy(*arrays, **params)

@@ -1,0 +1,53 @@
+"""How much memory there is, asked before anything large is allocated.
+
+>>> check_bytes("broadcast: a result f32[1099511627776]", 2**42)
+Traceback (most recent call last):
+...
+fxad.core.errors.SizeError: broadcast: a result f32[1099511627776] needs 4.4 TB, ...
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+
+from fxad.core.errors import SizeError
+
+_SMALL = 1 << 26  # below this nothing is asked: the check must not cost small ops anything
+_GROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+@functools.cache
+def memory_bytes() -> int:
+    """Bytes of memory this process may use: the machine's, or its control group's limit."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not every system says
+        total = 1 << 46
+    for path in _GROUP_LIMITS:
+        try:
+            text = Path(path).read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            total = min(total, int(text))
+    return total
+
+
+def readable(nbytes: float) -> str:
+    """A number of bytes with three digits and a unit: `4.4 TB`."""
+    for unit in ("bytes", "kB", "MB", "GB", "TB", "PB"):
+        if nbytes < 1000:
+            return f"{nbytes:.3g} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.3g} EB"
+
+
+def check_bytes(what: str, nbytes: int) -> None:
+    """Raise SizeError if `nbytes` is more than there can be."""
+    if nbytes > _SMALL and nbytes > memory_bytes():
+        raise SizeError(
+            f"{what} needs {readable(nbytes)}, and this machine has {readable(memory_bytes())}; "
+            "check the sizes, or work on smaller pieces (for instance with lax.map or lax.scan)"
+        )
