@@ -45,6 +45,7 @@ from fxad.core.dtypes import (
     is_signed as _is_signed,
 )
 from fxad.core.promotion import promote_types, result_type
+from fxad.numpy import linalg
 from fxad.numpy import methods as _methods
 from fxad.numpy.core import (
     array,

@@ -1,0 +1,79 @@
+"""Norms (`fxad.numpy.linalg`); factorisations are not part of the library yet.
+
+    linalg.norm(x)            linalg.norm(x, axis=-1, keepdims=True)        linalg.norm(m, "fro")
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import ShapeError
+from fxad.numpy import elementwise as e
+from fxad.numpy import linear, reductions
+from fxad.numpy.core import axes_tuple, promoted
+from fxad.numpy.shaping import matrix_transpose as matrix_transpose
+from fxad.numpy.shaping import reshape
+from fxad.trace.array import Array
+
+matmul, outer, tensordot, vecdot, cross, trace = (
+    linear.matmul,
+    linear.outer,
+    linear.tensordot,
+    linear.vecdot,
+    linear.cross,
+    linear.trace,
+)
+
+
+def _root(square: Array) -> Array:
+    """sqrt whose gradient at 0 is 0."""
+    zero = square == 0
+    return e.where(zero, 0.0, e.sqrt(e.where(zero, 1.0, square)))
+
+
+def _squares(x: Array) -> Array:
+    if dt.is_complex(x.dtype):
+        return e.square(e.real(x)) + e.square(e.imag(x))
+    return e.square(x)
+
+
+def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Array:
+    """Norm of order `ord` over axes. The gradient of the 2-norm at 0 is 0."""
+    (value,) = promoted("norm", x, inexact=True, numbers=False)
+    if ord == 2:
+        return _root(reductions.sum(_squares(value), axis, keepdims=keepdims))
+    size = e.abs(value)
+    if ord == math.inf:
+        return reductions.max(size, axis, keepdims)
+    if ord == -math.inf:
+        return reductions.min(size, axis, keepdims)
+    if ord == 0:
+        return reductions.sum(size != 0, axis, keepdims=keepdims).astype(size.dtype)
+    if ord == 1:
+        return reductions.sum(size, axis, keepdims=keepdims)
+    return reductions.sum(size**ord, axis, keepdims=keepdims) ** (1.0 / ord)
+
+
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:
+    """Vector norm, or a matrix norm ("fro", 1, inf, -1, -inf) over two axes."""
+    (value,) = promoted("norm", x, inexact=True, numbers=False)
+    if axis is None and ord is None:
+        out = _root(reductions.sum(_squares(value)))
+        return reshape(out, (1,) * value.ndim) if keepdims else out
+    axes = axes_tuple(axis, value.ndim, "norm")
+    if ord == "fro" or (ord is None and len(axes) == 2):
+        return _root(reductions.sum(_squares(value), axes, keepdims=keepdims))
+    if len(axes) == 1:
+        return vector_norm(value, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)
+    if len(axes) != 2 or ord not in (1, -1, math.inf, -math.inf):
+        raise ShapeError(f"norm: ord={ord!r} over {len(axes)} axes is not supported")
+    rows, columns = axes if axis is None else tuple(a % value.ndim for a in axis)
+    inner, outer_axis = (rows, columns) if abs(ord) == 1 else (columns, rows)
+    sums = reductions.sum(e.abs(value), inner, keepdims=True)
+    pick = reductions.max if ord > 0 else reductions.min
+    out = pick(sums, outer_axis, keepdims=True)
+    if keepdims:
+        return out
+    return reshape(out, tuple(s for i, s in enumerate(value.shape) if i not in axes))
