@@ -35,8 +35,11 @@ def training_flops_per_token(config: models.Config, context: int) -> int:
 
 
 def measured_peak(seconds: float = 0.3) -> float:
-    """Floating-point operations per second of NumPy's float32 matrix product, the best of a few."""
-    n = 1024
+    """Floating-point operations per second of NumPy's float32 matrix product.
+
+    The best of many short ones, so that a busy machine still shows what it can do.
+    """
+    n = 512
     a = np.ones((n, n), np.float32)
     best = 0.0
     stop = time.perf_counter() + seconds
