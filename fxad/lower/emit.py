@@ -247,36 +247,41 @@ def _emit_contract(group: Group, storage: Storage, wanted: set[Var]) -> Launch:
     node: ContractNode = group.nodes[0]
     written = _written(group, wanted)
     builder = Builder(storage, written)
-    axes = (*node.grid, node.m, node.n, node.k)
-    named = {a: at(builder.axis(a.extent)) for a in axes}
-    real = {a: i.terms[0][0] if i.terms else Axis("i", 1) for a, i in named.items()}
-    scope = Scope(builder, storage, [real[a] for a in node.grid])
+    grid = [builder.axis(a.extent) for a in node.grid]
+    m, n, k = (Axis(x, a.extent) for x, a in zip("mnk", (node.m, node.n, node.k), strict=True))
+    named = dict(zip((*node.grid, node.m, node.n, node.k), map(at, (*grid, m, n, k)), strict=True))
+    scope = Scope(builder, storage, grid)
     move = scope.substitution(named)
     operands = []
     for var, index in ((node.a, node.a_index), (node.b, node.b_index)):
         buffer, place = builder.place(var, move.index(index), ())
         operands.append(Operand(buffer, place))
     (cell,) = builder.cell(node.outputs[0], (node.cell.dtype,))
-    stores = []
-    envs = {n: {a: move.index(i) for a, i in group.envs[n].items()} for n in group.nodes}
+    envs = {x: {a: move.index(i) for a, i in group.envs[x].items()} for x in group.nodes}
     for member in group.nodes[1:]:
         if member.target is None:
             _local(scope, member, envs[member])
-    stored = set(written)
-    for member in group.nodes:
-        var = member.outputs[0]
-        if var not in stored:
-            continue
-        if member is node:
-            index = scope.substitution(envs[node]).index(
-                flat(tuple([at(a) for a in node.axes]), node.extents)
-            )
-            buffer, index = builder.place(var, index, ())
-            stores.append(Store(buffer, index, builder.cells[var]))
-        else:
-            stores.append(_store(scope, member, envs[member]))
-    stage = Contract(real[node.m], real[node.n], real[node.k], *operands, cell, tuple(stores))
-    return builder.launch(scope.grid, [stage], [n.eqn for n in group.nodes])
+    stores = [
+        _store_product(scope, x, envs[x]) if x is node else _store(scope, x, envs[x])
+        for x in group.nodes
+        if x.outputs[0] in written
+    ]
+    a, b = operands
+    if _strides(stores, m).count(1) > _strides(stores, n).count(1):
+        a, b, m, n = b, a, n, m  # the transposed problem stores along rows
+    stage = Contract(m, n, k, a, b, cell, tuple(stores))
+    return builder.launch(grid, [stage], [x.eqn for x in group.nodes])
+
+
+def _store_product(scope: Scope, node: ContractNode, env: dict[Axis, Index]) -> Store:
+    var = node.outputs[0]
+    index = scope.substitution(env).index(flat(tuple([at(a) for a in node.axes]), node.extents))
+    buffer, index = scope.builder.place(var, index, ())
+    return Store(buffer, index, scope.builder.cells[var])
+
+
+def _strides(stores: Sequence[Store], axis: Axis) -> list[int]:
+    return [s.index.coefficient(axis) or 0 for s in stores]
 
 
 # ---------------------------------------------------------------- scans, sorts, scatters

@@ -1,8 +1,8 @@
 """Which nodes share a kernel.
 
-Nodes come in program order; one joins the last group that defines something it reads, or a
-recent later group that reads the same data, or starts a group. So the groups' order is always a
-valid order to run them in.
+Nodes come in program order; one joins the group that last defines something it reads, or a recent
+later group that reads the same data, or starts a group. A product that nobody reads yet may be
+postponed, so that what needs its elements joins it instead of reading them back.
 """
 
 from __future__ import annotations
@@ -11,30 +11,78 @@ from collections.abc import Sequence
 
 from fxad.ir.program import Var
 from fxad.lower.groups import Group, group_of, join, shares_reads
-from fxad.lower.nodes import Node
+from fxad.lower.nodes import MapNode, Node
 
 WINDOW = 6  # how many groups back a sibling is looked for
+TINY = 16  # elements
 
 
 def grouped(nodes: Sequence[Node], fusion: bool) -> list[Group]:
     """Groups in an order in which they can run."""
-    groups: list[Group] = []
-    home: dict[Var, int] = {}
+    if not fusion:
+        return [group_of(n) for n in nodes]
+    return _Grouping().run(_tiny_first(nodes))
+
+
+def _tiny_first(nodes: Sequence[Node]) -> list[Node]:
+    """Numbers computed from the inputs alone (learning rates) come before everything else, so
+    that nothing has to wait for them."""
+    late = {v for n in nodes for v in n.outputs}
+    first: list[Node] = []
+    rest: list[Node] = []
     for node in nodes:
-        number = _home_of(node, groups, home) if fusion else None
-        if number is None:
-            number = len(groups)
-            groups.append(group_of(node))
-        for var in node.outputs:
-            home[var] = max(home.get(var, 0), number)
-    return groups
+        tiny = isinstance(node, MapNode) and node.outputs[0].type.size <= TINY
+        if tiny and node.target is None and late.isdisjoint(node.reads):
+            first.append(node)
+            late.difference_update(node.outputs)
+        else:
+            rest.append(node)
+    return first + rest
 
 
-def _home_of(node: Node, groups: list[Group], home: dict[Var, int]) -> int | None:
-    last = max((home[v] for v in node.reads if v in home), default=-1)
-    if last >= 0 and join(groups[last], node):
-        return last
-    for number in range(len(groups) - 1, max(last, len(groups) - 1 - WINDOW), -1):
-        if shares_reads(groups[number], node) and join(groups[number], node):
-            return number
-    return None
+class _Grouping:
+    def __init__(self) -> None:
+        self.groups: list[Group] = []
+        self.order: dict[Group, int] = {}
+        self.homes: dict[Var, list[Group]] = {}
+        self.read: set[Group] = set()  # groups whose values another group reads
+
+    def run(self, nodes: Sequence[Node]) -> list[Group]:
+        for node in nodes:
+            group = self._home_of(node)
+            if group is None:
+                group = group_of(node)
+                self.groups.append(group)
+                self.order[group] = len(self.order)
+            for var in node.outputs:
+                homes = self.homes.setdefault(var, [])
+                if group not in homes:
+                    homes.append(group)
+            for var in node.reads:
+                self.read.update(g for g in self.homes.get(var, ()) if g is not group)
+        return sorted(self.groups, key=self.order.__getitem__)
+
+    def _home_of(self, node: Node) -> Group | None:
+        sources = {g: None for v in node.reads for g in self.homes.get(v, ())}
+        last = max(sources, key=self.order.__getitem__, default=None)
+        if last is not None and join(last, node):
+            return last
+        for group in sources:
+            if group.kind == "contract" and self._may_wait(group, node) and join(group, node):
+                # Every number after the present ones: the group now runs last.
+                self.order[group] = max(self.order.values()) + 1
+                return group
+        least = -1 if last is None else self.order[last]
+        for group in reversed(self.groups[-WINDOW:]):
+            if self.order[group] > least and shares_reads(group, node) and join(group, node):
+                return group
+        return None
+
+    def _may_wait(self, group: Group, node: Node) -> bool:
+        """Whether a product may run later than its place: nobody reads it yet, and its operands,
+        which must be kept for it, are smaller than its result."""
+        if group in self.read:
+            return False
+        product = group.nodes[0]
+        kept = sum(v.type.nbytes for v in product.reads)
+        return kept <= product.outputs[0].type.nbytes

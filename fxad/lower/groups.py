@@ -21,6 +21,7 @@ from fxad.lower.nodes import ContractNode, MapNode, Node, ReduceNode, boundaries
 
 FEW_ROWS, LONG_ROWS = 16, 1 << 16  # too little parallelism to pull per-point work into a row kernel
 NODE_LIMIT = 32
+SHARED_FROM = 64  # elements that make reading them once worth sharing a kernel
 
 
 @dataclass(eq=False, slots=True)
@@ -91,9 +92,8 @@ def join(group: Group, node: Node) -> bool:
 
 
 def shares_reads(group: Group, node: Node) -> bool:
-    """Whether both read some value that is not small."""
-    least = math.prod(node.extents) // 2
-    big = [v for v in node.reads if v.type.size >= least]
+    """Whether both read some value that is more than a few numbers."""
+    big = [v for v in node.reads if v.type.size >= SHARED_FROM]
     return any(v in other.reads for v in big for other in group.nodes)
 
 

@@ -16,6 +16,7 @@ from fxad.ir.loops import (
     Pointwise,
     Scattering,
     Structured,
+    View,
 )
 from fxad.ir.program import Lit, Var
 from fxad.lower.contraction import SOFT, Address, addresses
@@ -72,6 +73,7 @@ def choose(graph: Graph, fusion: bool) -> Choice:
         for definition in graph.defs:
             choice.stored.update(dict.fromkeys(definition.outputs))
         return choice
+    bases = {x.base for pair in choice.addresses.values() for x in pair}
     costs: dict[Var, Cost] = {}
     for definition in graph.defs:
         if not isinstance(definition.record, SOFT):
@@ -82,7 +84,11 @@ def choose(graph: Graph, fusion: bool) -> Choice:
         cost = costs[var] = _cost(definition, choice, costs)
         again = graph.uses.get(var, 0) - 1
         cheap = cost.work <= CHEAP and len(cost.leaves) <= 1
-        if cost.size > SIZE_LIMIT or (not cheap and again * cost.total > STORE_AND_LOAD):
+        if (
+            _turned_product(graph, definition, bases)
+            or cost.size > SIZE_LIMIT
+            or (not cheap and again * cost.total > STORE_AND_LOAD)
+        ):
             choice.stored[var] = None
     return choice
 
@@ -105,6 +111,17 @@ def _demanded(graph: Graph, choice: Choice, fusion: bool) -> None:
                         choice.stored[atom] = None
             case Scattering() if isinstance(definition.operands[0], Var):
                 choice.stored[definition.operands[0]] = None
+
+
+def _turned_product(graph: Graph, definition: Def, bases: set[Var]) -> bool:
+    """A transposed matrix product that nobody reads otherwise: it can be stored transposed at
+    once, while readers would walk it against its rows."""
+    if definition.eqn.op.name != "transpose" or not isinstance(definition.record, View):
+        return False
+    (operand,) = definition.operands
+    source = graph.def_of.get(operand)
+    product = source is not None and isinstance(source.record, Contraction)
+    return product and graph.uses[operand] == 1 and operand not in bases
 
 
 def _cost(definition: Def, choice: Choice, costs: dict[Var, Cost]) -> Cost:
