@@ -1,0 +1,82 @@
+"""Every Python block of the README and the docs runs; printed output shown there is what comes out.
+
+Blocks of one page share a namespace. A ```text block right after a ```python block must equal what
+that block printed (source line numbers aside). Update it with:  python tests/test_docs.py
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"```python\n(.*?)```(?:\n+```text\n(.*?)```)?", re.DOTALL)
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def _run(code: str, namespace: dict[str, object], page: Path) -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(code, page.name, "exec"), namespace)
+    return out.getvalue()
+
+
+def _plain(text: str) -> str:
+    """Without source positions and trailing blanks."""
+    return "\n".join(re.sub(r"\s*# \S+:\d+$", "", line).rstrip() for line in text.strip().split("\n"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_page(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "docs"}
+    for code, shown in BLOCK.findall(page.read_text()):
+        printed = _run(code, namespace, page)
+        if shown:
+            assert _plain(printed) == _plain(shown)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+def test_example(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main = runpy.run_path(str(path))["main"]
+    result = main()
+    assert isinstance(result, float)
+    good = {
+        "scalar_gradient": lambda x: abs(x - 0.6533) < 1e-3,
+        "logistic_regression": lambda accuracy: accuracy > 0.95,
+        "mlp": lambda loss: loss < 0.5,
+        "gpt2_from_jax": lambda loss: loss < 3.0,
+        "gpt2_shakespeare": lambda loss: loss < 3.5,
+    }
+    assert good[path.stem](result), capsys.readouterr().out
+
+
+def test_links_in_the_readme_exist() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / "README.md").read_text()):
+        assert (ROOT / target).exists(), target
+
+
+def update() -> None:
+    """Rewrite the shown output of every page with what the code prints now."""
+    for page in PAGES:
+        namespace: dict[str, object] = {"__name__": "docs"}
+
+        def fresh(match: re.Match[str], page: Path = page, namespace: dict = namespace) -> str:
+            printed = _run(match.group(1), namespace, page)
+            if match.group(2) is None:
+                return match.group(0)
+            return f"```python\n{match.group(1)}```\n\n```text\n{printed.rstrip()}\n```"
+
+        page.write_text(BLOCK.sub(fresh, page.read_text()))
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    update()
