@@ -11,7 +11,7 @@ from fxad import ops as _ops  # noqa: F401 - fills the table of ops
 from fxad.transform import rules as _rules  # noqa: F401 - hands ops the transforms
 
 # isort: split
-from fxad import lax, nn, numpy, tree
+from fxad import lax, nn, numpy, random, tree
 from fxad import tree as tree_util
 from fxad.api.autodiff import grad, jvp, linear_transpose, linearize, value_and_grad, vjp
 from fxad.api.compiled import disable_jit
@@ -64,6 +64,7 @@ __all__ = [
     "nn",
     "numpy",
 
+    "random",
     "remat",
     "stop_gradient",
     "tree",
