@@ -226,11 +226,11 @@ class _KBlock:
     def emit(self) -> None:
         f, cut, b = self.f, self.cut, self.p.problem.b
         if self.p.k_blocks == 1:
-            steps, rest = divmod(int(self.depth), _UNROLL)
+            depth = int(self.depth)
+            self.steps, self.rest = str(depth // _UNROLL), str(depth % _UNROLL)
         else:
-            steps = f.op(f"udiv i64 {self.depth}, {_UNROLL}")
-            rest = f.op(f"urem i64 {self.depth}, {_UNROLL}")
-        self.steps, self.rest = str(steps), str(rest)
+            self.steps = f.op(f"udiv i64 {self.depth}, {_UNROLL}")
+            self.rest = f.op(f"urem i64 {self.depth}, {_UNROLL}")
         self.more = "0"
         if self.p.k_blocks > 1:
             self.more = f.op(f"zext i1 {f.op(f'icmp ne i64 {self.kb}, 0')} to i64")
@@ -302,11 +302,11 @@ class _KBlock:
         listed = ", ".join(f"{t} {a}" for t, a in zip(SIGNATURE, arguments, strict=True))
         f.line(f"call void @{name}({listed})")
         if p.finish:
-            self.epilogue(sums, row, height)
+            self.epilogue(p.finish.call(p.batch, sums, row, self.column, height, self.columns))
 
-    def epilogue(self, sums: str, row: str, height: int) -> None:
-        f, p = self.f, self.p
-        call = p.finish.call(p.batch, sums, row, self.column, height, self.columns)
+    def epilogue(self, call: str) -> None:
+        """The epilogue's call, where this is the last block of K."""
+        f = self.f
         if not self.is_last:
             f.line(call)
             return

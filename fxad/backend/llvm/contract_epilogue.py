@@ -9,13 +9,14 @@ first-level cache. What does not change from row to row (a bias) is loaded befor
 
 from __future__ import annotations
 
-from fxad.backend.llvm.contract_grid import arguments, go_to
+from fxad.backend.llvm.access import Memory
+from fxad.backend.llvm.contract_grid import arguments, go_to, run_stores
 from fxad.backend.llvm.contract_lanes import Lanes
 from fxad.backend.llvm.contract_plan import Problem
 from fxad.backend.llvm.formats import kind_of
 from fxad.backend.llvm.schedule import Target
 from fxad.backend.llvm.text import Function
-from fxad.backend.llvm.values import Copy, roots_with_guards
+from fxad.backend.llvm.values import Copy, Need, roots_with_guards
 from fxad.backend.llvm.vector import Vec
 
 PARAMS = (
@@ -61,11 +62,13 @@ class Finish:
         memory.varying_cells.add(stage.cell)
         counts = [min(lanes.width, columns - at) for at in range(0, columns, lanes.width)]
         memory.copies = [
-            Copy(i, "%column", i * lanes.width, self._mask(memory.code.consts, count))
+            Copy(i, "%column", i * lanes.width, self._mask(memory, count))
             for i, count in enumerate(counts)
         ]
         memory.copy = memory.copies[0]
-        blocked = frozenset({problem.rows, stage.cell, *(s.buffer for s in stage.stores)})
+        blocked: frozenset[Need] = frozenset(
+            {problem.rows, stage.cell, *(s.buffer for s in stage.stores)}
+        )
         memory.hoist(roots_with_guards(stage.stores), blocked, lanes.width)
         for store in stage.stores:
             memory.hoist_index(store.buffer, store.index, blocked)
@@ -80,7 +83,7 @@ class Finish:
                 value = Vec(memory.code, kind, lanes.width, lanes.load(f, at, lanes.dtype, count))
                 memory.cells[stage.cell][copy.number] = value
             for _ in memory.each_copy():
-                self._stores(memory)
+                run_stores(memory, stage.stores)
             memory.scopes.pop()
             return [f.offset(pointers[0], self.stride * lanes.bytes)]
 
@@ -89,15 +92,8 @@ class Finish:
         self.declarations |= memory.code.declarations
         return str(f)
 
-    def _mask(self, consts, count: int) -> Vec | None:
+    def _mask(self, memory: Memory, count: int) -> Vec | None:
         width = self.lanes.width
-        return None if count == width else consts("i1", [i < count for i in range(width)])
-
-    def _stores(self, memory) -> None:
-        """All values of the current vector, then all its stores."""
-        ready = []
-        for store in self.problem.stage.stores:
-            guard = None if store.guard is None else memory.value(store.guard)
-            ready.append((store, memory.value(store.value), guard))
-        for store, value, guard in ready:
-            memory.store(store.buffer, store.index, value, guard)
+        return (
+            None if count == width else memory.code.consts("i1", [i < count for i in range(width)])
+        )

@@ -7,12 +7,15 @@ a = address(memory, buffer, index)         # index over grid axes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fxad.backend.llvm.access import Memory
 from fxad.backend.llvm.formats import Pair, Value, from_memory, memory_kind
 from fxad.backend.llvm.schedule import Target
 from fxad.backend.llvm.text import Function
 from fxad.backend.llvm.vector import Code
-from fxad.ir.kernel import Buffer, Index, Kernel, Scalar
+from fxad.core.errors import CheckError
+from fxad.ir.kernel import Buffer, Index, Kernel, Scalar, Store
 
 
 def arguments(kernel: Kernel, f: Function, target: Target, scalars: bool = False) -> Memory:
@@ -52,6 +55,18 @@ def go_to(memory: Memory, kernel: Kernel, batch: str) -> None:
         else:
             memory.env[axis] = f.op(f"urem i64 {rest}, {axis.extent}")
             rest = f.op(f"udiv i64 {rest}, {axis.extent}")
+
+
+def run_stores(memory: Memory, stores: Sequence[Store]) -> None:
+    """At the current point or vector: all values, then all stores."""
+    ready = []
+    for store in stores:
+        guard = None if store.guard is None else memory.value(store.guard)
+        if isinstance(guard, Pair):
+            raise CheckError(f"a store to {store.buffer.name} is guarded by a complex value")
+        ready.append((store, memory.value(store.value), guard))
+    for store, value, guard in ready:
+        memory.store(store.buffer, store.index, value, guard)
 
 
 def address(memory: Memory, buffer: Buffer, index: Index) -> str:

@@ -61,9 +61,9 @@ def _pack_rows(f: Function, source: Source, counts: list[int], lanes: Lanes) -> 
 
 
 def _pack_transposed(f: Function, source: Source, columns: int, lanes: Lanes) -> None:
-    """One vector of columns after the other (few streams: the hardware can prefetch them), in
+    """Squares of lanes x lanes through registers, then what is left of K by elements.
 
-    squares of lanes x lanes through registers; then what is left of K by elements.
+    One vector of columns after the other: few streams, which the hardware can prefetch.
     """
     width = lanes.width
     vectors = -(-columns // width)

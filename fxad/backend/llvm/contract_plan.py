@@ -56,10 +56,10 @@ class Matrix:
 def matrix(buffer: Buffer, index: Index, outer: Axis, inner: Axis) -> Matrix | None:
     """The matrix that `index` walks over outer and inner; None where it is not affine in them."""
     strides = index.coefficient(outer), index.coefficient(inner)
-    if None in strides:
+    if strides[0] is None or strides[1] is None:
         return None
     base = Index(index.const, tuple((a, c) for a, c in index.terms if a not in (outer, inner)))
-    return Matrix(buffer, base, *strides)
+    return Matrix(buffer, base, strides[0], strides[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +111,10 @@ class Problem:
         return 2.0 * math.prod(self.size)
 
     def plain_result(self) -> Matrix | None:
-        """The first store's matrix if partial sums can live in it: the accumulator's dtype,
+        """The first store's matrix, if partial sums can live in it.
 
-        contiguous along the lanes, unguarded, write-only, a place of its own for every element.
+        It must have the accumulator's dtype and a place of its own for every element, contiguous
+        along the lanes; be unguarded; and be read by nothing.
         """
         store = self.stage.stores[0]
         found = matrix(store.buffer, store.index, self.rows, self.columns)

@@ -7,7 +7,7 @@ bool sums are `or`.
 
 from __future__ import annotations
 
-from fxad.backend.llvm.contract_grid import address, arguments, go_to
+from fxad.backend.llvm.contract_grid import address, arguments, go_to, run_stores
 from fxad.backend.llvm.contract_plan import Matrix, Problem, k_block
 from fxad.backend.llvm.formats import Pair, Value, cast
 from fxad.backend.llvm.monoids import flatten, unflatten
@@ -42,7 +42,7 @@ class _Loops:
 
     def row(self, unit: str, _: list[str]) -> None:
         f, problem, memory = self.f, self.problem, self.memory
-        rows, columns, _ = problem.size
+        rows, columns = problem.rows.extent, problem.columns.extent
         memory.scopes.append({})
         memory.env[problem.rows] = f.op(f"urem i64 {unit}, {rows}")
         go_to(memory, problem.kernel, f.op(f"udiv i64 {unit}, {rows}"))
@@ -61,12 +61,7 @@ class _Loops:
         memory.env[problem.columns] = column
         b = self.moved(self.b, problem.b, column, problem.b.outer)
         memory.cells[stage.cell] = {memory.copy.number: self.total(b)}
-        ready = []
-        for store in stage.stores:
-            guard = None if store.guard is None else memory.value(store.guard)
-            ready.append((store, memory.value(store.value), guard))
-        for store, value, guard in ready:
-            memory.store(store.buffer, store.index, value, guard)
+        run_stores(memory, stage.stores)
         memory.scopes.pop()
 
     def total(self, b: str) -> Value:
@@ -81,7 +76,7 @@ class _Loops:
             high = f.op(f"select i1 {inside}, i64 {end}, i64 {k}")
             sums = f.loop(low, high, 1, lambda at, s: self.step(b, at, zero, s), start)
             (new,), (old,) = (unflatten(self.memory.code, zero, s) for s in (sums, carried))
-            both = flatten([self._add(old, new)])
+            both = flatten([_add(old, new)])
             first = f.op(f"icmp eq i64 {low}, 0")
             return [
                 f.op(f"select i1 {first}, {s.type} {one}, {s.type} {s.text}")
@@ -96,7 +91,7 @@ class _Loops:
         left = self.element(self.a, problem.a, at)
         right = self.element(b, problem.b, at)
         (total,) = unflatten(self.memory.code, like, sums)
-        return [part.text for part in flatten([self._multiply_add(left, right, total)])]
+        return [part.text for part in flatten([_multiply_add(left, right, total)])]
 
     def element(self, pointer: str, matrix: Matrix, at: str) -> Value:
         """matrix[.., at], converted to the accumulator's dtype."""
@@ -109,17 +104,22 @@ class _Loops:
         memory.pointers = before
         return cast(value, buffer.dtype, self.problem.dtype)
 
-    def _add(self, x: Value, y: Value) -> Value:
-        if isinstance(x, Pair):
-            return Pair(x.re + y.re, x.im + y.im)
-        return x | y if x.kind == "i1" else x + y
 
-    def _multiply_add(self, x: Value, y: Value, total: Value) -> Value:
-        if isinstance(x, Pair):
+def _add(x: Value, y: Value) -> Value:
+    if isinstance(x, Pair) and isinstance(y, Pair):
+        return Pair(x.re + y.re, x.im + y.im)
+    if isinstance(x, Vec) and isinstance(y, Vec):
+        return x | y if x.kind == "i1" else x + y
+    raise TypeError(f"cannot add a real and a complex value: {x!r}, {y!r}")
+
+
+def _multiply_add(x: Value, y: Value, total: Value) -> Value:
+    match x, y, total:
+        case Pair(), Pair(), Pair():
             re = fma(-x.im, y.im, fma(x.re, y.re, total.re))
             return Pair(re, fma(x.im, y.re, fma(x.re, y.im, total.im)))
-        if not isinstance(x, Vec):
-            raise TypeError(f"not a register value: {x!r}")
-        if x.kind == "i1":
-            return total | (x & y)
-        return fma(x, y, total) if x.kind in ("float", "double") else x * y + total
+        case Vec(), Vec(), Vec():
+            if x.kind == "i1":
+                return total | (x & y)
+            return fma(x, y, total) if x.kind in ("float", "double") else x * y + total
+    raise TypeError(f"cannot multiply a real and a complex value: {x!r}, {y!r}, {total!r}")
