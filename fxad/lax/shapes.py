@@ -167,7 +167,9 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
     at = axis_index(axis, value.ndim, "index_in_dim")
     number, size = index.__index__(), value.shape[at]
     if not -size <= number < size:
-        raise IndexOutOfRange(f"index_in_dim: index {number} is out of range for {value.type} axis {at}")
+        raise IndexOutOfRange(
+            f"index_in_dim: index {number} is out of range for {value.type} axis {at}"
+        )
     out = slice_axis(value, at, number % size, number % size + 1)
     return out if keepdims else squeeze(out, (at,))
 

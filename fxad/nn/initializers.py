@@ -11,7 +11,7 @@ from typing import Any
 
 from fxad import random
 from fxad.core import dtypes as dt
-from fxad.core.errors import ShapeError
+from fxad.core.errors import BadArgument, ShapeError
 from fxad.core.types import ArrayType
 from fxad.numpy.core import axis_index, cast, full_of, shape_tuple, value_of
 from fxad.numpy.shaping import broadcast_to
@@ -92,9 +92,9 @@ def variance_scaling(
     Axes that are neither in, out nor batch (a convolution's window) multiply both counts.
     """
     if mode not in ("fan_in", "fan_out", "fan_avg"):
-        raise ValueError(f"variance_scaling: unknown mode {mode!r}")
+        raise BadArgument(f"variance_scaling: unknown mode {mode!r}")
     if distribution not in ("truncated_normal", "normal", "uniform"):
-        raise ValueError(f"variance_scaling: unknown distribution {distribution!r}")
+        raise BadArgument(f"variance_scaling: unknown distribution {distribution!r}")
 
     def init(key: Any, shape: Sequence[int], own: Any = dtype) -> Array:
         wanted, sizes = _dtype(own, dtype), shape_tuple(shape, "variance_scaling")

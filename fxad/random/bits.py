@@ -118,7 +118,8 @@ def _limited(bound: Any, low: int, high: int) -> Any:
 
 
 def _randint(key: Array, shape: Any, minval: Any, maxval: Any, dtype: np.dtype) -> Array:
-    shape = shape_for("randint", shape, value_of(minval).shape, value_of(maxval).shape)
+    parameters = [() if isinstance(v, int) else value_of(v).shape for v in (minval, maxval)]
+    shape = shape_for("randint", shape, *parameters)
     unsigned = np.dtype(f"uint{dtype.itemsize * 8}")
     first, second = (bits(k, shape, unsigned) for k in _pair(split(key, 2)))
     half = 2 ** (dtype.itemsize * 4)

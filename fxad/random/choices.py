@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.ir.program import OPS
 from fxad.numpy.core import axis_index, cast, promoted, shape_tuple, value_of
 from fxad.numpy.creation import arange
@@ -63,7 +63,7 @@ def choice(
 ) -> Array:
     """Elements of a along an axis (of range(a) for an int), with probabilities p if given.
 
-    Result: `shape` in place of the axis. Raises ShapeError if p does not fit, ValueError for more
+    Result: `shape` in place of the axis. Raises ShapeError if p does not fit, BadArgument for more
     draws without replacement than there are elements.
     """
     key = checked(key, "choice")
@@ -73,9 +73,9 @@ def choice(
     population = value.shape[at] if value.shape else _count(value, "choice")
     draws = math.prod(shape)
     if draws and population <= 0:
-        raise ValueError("choice: nothing to choose from")
+        raise BadArgument("choice: nothing to choose from")
     if not replace and draws > population:
-        raise ValueError(f"choice: {draws} draws from {population} elements need replace=True")
+        raise BadArgument(f"choice: {draws} draws from {population} elements need replace=True")
     if not draws:
         places = arange(0)
     elif p is not None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import TypeMismatch
+from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.ir.program import OPS
 from fxad.numpy.core import cast, shape_tuple, value_of
 from fxad.ops.random import seed_words
@@ -28,7 +28,7 @@ def key(seed: Any, *, impl: str | None = None) -> Array:
     Raises TypeMismatch for other seeds or generators than "threefry2x32".
     """
     if impl not in (None, "threefry2x32"):
-        raise ValueError(f"key: unknown generator {impl!r}; there is 'threefry2x32'")
+        raise BadArgument(f"key: unknown generator {impl!r}; there is 'threefry2x32'")
     if isinstance(seed, int | np.integer) and not isinstance(seed, bool):
         return Concrete(seed_words(int(seed)))
     value = value_of(seed, "key: seed")
