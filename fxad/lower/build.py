@@ -140,12 +140,13 @@ class Builder:
         self,
         grid: Sequence[Axis],
         body: Sequence[Stage],
-        eqns: Iterable[Eqn],
+        eqns: Iterable[Eqn | None],
         replaces: tuple[tuple[Var, Var], ...] = (),
     ) -> Launch:
-        where = dict.fromkeys(f"{e.op.name} @ {e.where}" if e.where else e.op.name for e in eqns)
+        known = [e for e in eqns if e is not None]  # a constant result comes from no equation
+        where = dict.fromkeys(f"{e.op.name} @ {e.where}" if e.where else e.op.name for e in known)
         kernel = Kernel(
-            _name(list(dict.fromkeys(e.op.name for e in eqns))),
+            _name(list(dict.fromkeys(e.op.name for e in known))) or "constant",
             (*self._ins.values(), *self._outs.values()),
             tuple([p.scalar for p in self._scalars.values()]),
             tuple([a for a in grid if a.extent != 1]),

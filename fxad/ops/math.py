@@ -16,6 +16,17 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.ops.arithmetic import add, div, mul, neg, sub
 from fxad.ops.base import binary, case, unary
+from fxad.ops.complexes import (
+    by_kind,
+    complex_acos,
+    complex_acosh,
+    complex_asin,
+    complex_asinh,
+    complex_atan,
+    complex_atanh,
+    complex_exp2,
+    complex_log2,
+)
 from fxad.ops.powers import square
 
 # Compiled code and NumPy both come within a unit or two of the exact value; half-width floats
@@ -44,6 +55,7 @@ exp2 = unary(
     "exp2",
     doc="2 to the power of x.",
     numpy=np.exp2,
+    loops=by_kind("exp2", complex_exp2),
     jvp=lambda dx, x, y: mul(dx, mul(y, LN2)),
     ulp=CLOSE,
 )
@@ -66,6 +78,7 @@ log2 = unary(
     "log2",
     doc="Logarithm to base 2.",
     numpy=np.log2,
+    loops=by_kind("log2", complex_log2),
     jvp=lambda dx, x, y: div(dx, mul(x, LN2)),
     ulp=CLOSE,
     samples=positive,
@@ -132,6 +145,7 @@ asin = unary(
     "asin",
     doc="Arc sine, in -pi/2 .. pi/2; NaN outside -1 .. 1.",
     numpy=np.arcsin,
+    loops=by_kind("asin", complex_asin),
     jvp=lambda dx, x, y: mul(dx, rsqrt(sub(1, square(x)))),
     ulp=FAIR,
     samples=inner,
@@ -140,6 +154,7 @@ acos = unary(
     "acos",
     doc="Arc cosine, in 0 .. pi; NaN outside -1 .. 1.",
     numpy=np.arccos,
+    loops=by_kind("acos", complex_acos),
     jvp=lambda dx, x, y: neg(mul(dx, rsqrt(sub(1, square(x))))),
     ulp=FAIR,
     samples=inner,
@@ -148,6 +163,7 @@ atan = unary(
     "atan",
     doc="Arc tangent, in -pi/2 .. pi/2.",
     numpy=np.arctan,
+    loops=by_kind("atan", complex_atan),
     jvp=lambda dx, x, y: div(dx, add(square(x), 1)),
     ulp=FAIR,
     samples=inner,
@@ -191,6 +207,7 @@ asinh = unary(
     "asinh",
     doc="Inverse hyperbolic sine.",
     numpy=np.arcsinh,
+    loops=by_kind("asinh", complex_asinh),
     jvp=lambda dx, x, y: mul(dx, rsqrt(add(square(x), 1))),
     ulp=FAIR,
     samples=inner,
@@ -199,6 +216,7 @@ acosh = unary(
     "acosh",
     doc="Inverse hyperbolic cosine; NaN below 1.",
     numpy=np.arccosh,
+    loops=by_kind("acosh", complex_acosh),
     jvp=lambda dx, x, y: mul(dx, mul(rsqrt(sub(x, 1)), rsqrt(add(x, 1)))),
     ulp=FAIR,
     samples=lambda r: [case(r.x(3, 4, low=1.2, high=4)), case(r.x(low=2, high=3))],
@@ -207,6 +225,7 @@ atanh = unary(
     "atanh",
     doc="Inverse hyperbolic tangent; NaN outside -1 .. 1.",
     numpy=np.arctanh,
+    loops=by_kind("atanh", complex_atanh),
     jvp=lambda dx, x, y: div(dx, mul(sub(1, x), add(x, 1))),
     ulp=FAIR,
     samples=inner,

@@ -1,0 +1,117 @@
+"""Loop bodies of functions of complex numbers, from functions of their parts.
+
+    complex_asin(z)    # an expression for a complex expression
+
+The inverse functions are those of Kahan 1987, "Branch cuts for complex elementary functions":
+square roots of 1 - z and 1 + z keep signed zeros apart, so every side of a cut is right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from fxad.core import dtypes as dt
+from fxad.core.types import ArrayType
+from fxad.ir.kernel import Const, Expr, Prim
+from fxad.ir.loops import Pointwise
+
+Formula = Callable[[Expr], Expr]
+
+
+def by_kind(name: str, formula: Formula) -> Callable[..., Pointwise]:
+    """The primitive itself for real operands, a formula for complex ones."""
+
+    def loops(types: Sequence[ArrayType]) -> Pointwise:
+        if dt.is_complex(types[0].dtype):
+            return Pointwise(formula)
+        return Pointwise(lambda x: Prim(name, (x,), x.dtype))
+
+    return loops
+
+
+def _real(name: str, *args: Expr | float) -> Expr:
+    """A primitive of real numbers; Python numbers take the expressions' dtype."""
+    dtype = next(a.dtype for a in args if not isinstance(a, float))
+    return Prim(name, tuple(Const(a, dtype) if isinstance(a, float) else a for a in args), dtype)
+
+
+def _parts(z: Expr) -> tuple[Expr, Expr]:
+    dtype = dt.real_of(z.dtype)
+    return Prim("real", (z,), dtype), Prim("imag", (z,), dtype)
+
+
+def _join(re: Expr, im: Expr) -> Expr:
+    return Prim("complex", (re, im), dt.complex_of(re.dtype))
+
+
+def _root(re: Expr, im: Expr) -> tuple[Expr, Expr]:
+    z = _join(re, im)
+    return _parts(Prim("sqrt", (z,), z.dtype))
+
+
+def _cross(a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> Expr:
+    """Imaginary part of conj(a) * b."""
+    return _real("sub", _real("mul", a[0], b[1]), _real("mul", a[1], b[0]))
+
+
+def _roots(z: Expr) -> tuple[Expr, tuple[Expr, Expr], tuple[Expr, Expr]]:
+    """Real part of z, square roots of 1 - z and 1 + z."""
+    x, y = _parts(z)
+    return x, _root(_real("sub", 1.0, x), _real("neg", y)), _root(_real("add", 1.0, x), y)
+
+
+def complex_asin(z: Expr) -> Expr:
+    x, minus, plus = _roots(z)
+    bottom = _real("sub", _real("mul", minus[0], plus[0]), _real("mul", minus[1], plus[1]))
+    return _join(_real("atan2", x, bottom), _real("asinh", _cross(minus, plus)))
+
+
+def complex_acos(z: Expr) -> Expr:
+    _, minus, plus = _roots(z)
+    angle = _real("mul", 2.0, _real("atan2", minus[0], plus[0]))
+    return _join(angle, _real("asinh", _cross(plus, minus)))
+
+
+def complex_acosh(z: Expr) -> Expr:
+    x, y = _parts(z)
+    minus, plus = _root(_real("sub", x, 1.0), y), _root(_real("add", x, 1.0), y)
+    size = _real("add", _real("mul", minus[0], plus[0]), _real("mul", minus[1], plus[1]))
+    angle = _real("mul", 2.0, _real("atan2", minus[1], plus[0]))
+    return _join(_real("asinh", size), angle)
+
+
+def complex_atanh(z: Expr) -> Expr:
+    x, y = _parts(z)
+    left, right = _real("sub", 1.0, x), _real("add", 1.0, x)
+    square = _real("mul", y, y)
+    near = _real("add", _real("mul", left, left), square)
+    grown = _real("log1p", _real("div", _real("mul", 4.0, x), near))
+    turned = _real("atan2", _real("mul", 2.0, y), _real("sub", _real("mul", left, right), square))
+    return _join(_real("mul", 0.25, grown), _real("mul", 0.5, turned))
+
+
+def _rotated(formula: Formula) -> Formula:
+    """z -> formula(i z) / i."""
+
+    def turned(z: Expr) -> Expr:
+        x, y = _parts(z)
+        re, im = _parts(formula(_join(_real("neg", y), x)))
+        return _join(im, _real("neg", re))
+
+    return turned
+
+
+complex_asinh = _rotated(complex_asin)
+complex_atan = _rotated(complex_atanh)
+
+
+def complex_exp2(z: Expr) -> Expr:
+    x, y = _parts(z)
+    scaled = _join(_real("mul", x, math.log(2)), _real("mul", y, math.log(2)))
+    return Prim("exp", (scaled,), z.dtype)
+
+
+def complex_log2(z: Expr) -> Expr:
+    x, y = _parts(Prim("log", (z,), z.dtype))
+    return _join(_real("mul", x, 1 / math.log(2)), _real("mul", y, 1 / math.log(2)))
