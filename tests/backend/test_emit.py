@@ -166,7 +166,7 @@ def test_every_partition_gives_the_same():
         check([elementwise(rng, 50_000, prim("mul"), [F32, F32], F32)], parts=parts)
 
 
-@pytest.mark.parametrize("shape", [(3, 5), (17, 64), (5, 1, 33), (2, 0), (1, 1)])
+@pytest.mark.parametrize("shape", [(3, 5), (17, 64), (130, 70), (5, 1, 33), (2, 0), (1, 1)])
 def test_strided_and_broadcast_maps(shape):
     """out = transposed(x) * row - reversed(x), with an iota."""
     rng = np.random.default_rng(5)

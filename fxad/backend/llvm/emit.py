@@ -9,11 +9,14 @@ schedule.py for the layout.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from fxad.backend.llvm.contract import emit_contract
 from fxad.backend.llvm.formats import Pair, Value, from_memory, memory_kind
 from fxad.backend.llvm.schedule import (
+    INNER_BLOCK,
     Emitted,
     Schedule,
     Target,
@@ -46,7 +49,9 @@ class _Emitter:
         self.code = Code(self.function, target)
         self.schedule: Schedule = choose(kernel, target)
         self.scratch_bytes = 0
-        self.body = [s for s in kernel.body if not self._is_idle(s)]
+        body = [s for s in kernel.body if not self._is_idle(s)]
+        inner = self.schedule.inner
+        self.body = body if inner is None else [replace(s, axes=(inner,)) for s in body]
 
     def _is_idle(self, stage: ir.Stage) -> bool:
         """Over no points (an empty reduction still gives its identity)."""
@@ -135,9 +140,7 @@ class _Emitter:
             high = f.op(f"select i1 {inside}, i64 {end}, i64 {extent}")
             self._lanes(low, high)
         else:
-            outer = 1
-            for axis in s.outer:
-                outer *= s.extent(axis)
+            outer = s.outer_points
             first = f.mul(unit, s.rows)
             end = f.add(first, s.rows)
             if outer % s.rows:
@@ -162,7 +165,16 @@ class _Emitter:
 
     def _place(self, position: str) -> None:
         """Set the outer grid axes from their row-major position."""
-        f, axes = self.function, self.schedule.outer
+        f, s, axes = self.function, self.schedule, self.schedule.outer
+        if s.inner is not None:
+            low = f.mul(f.op(f"urem i64 {position}, {s.inner_blocks}"), INNER_BLOCK)
+            high, extent = f.add(low, INNER_BLOCK), s.extent(s.inner)
+            inside = f.op(f"icmp slt i64 {high}, {extent}")
+            self.stages.ranges[s.inner] = (
+                low,
+                f.op(f"select i1 {inside}, i64 {high}, i64 {extent}"),
+            )
+            position = f.op(f"udiv i64 {position}, {s.inner_blocks}")
         for n in range(len(axes) - 1, -1, -1):
             extent = self.schedule.extent(axes[n])
             if n == 0:

@@ -24,8 +24,8 @@ from fxad.backend.llvm.formats import (
 from fxad.backend.llvm.vector import Vec, bits_of, fma
 from fxad.core import dtypes
 
-_EXACT = frozenset("neg abs copysign select min max fmin fmax bitcast".split())
-_COMPARE = frozenset("eq ne lt le gt ge".split())
+_EXACT = frozenset(["neg", "abs", "copysign", "select", "min", "max", "fmin", "fmax", "bitcast"])
+_COMPARE = frozenset(["eq", "ne", "lt", "le", "gt", "ge"])
 
 
 def apply(name: str, args: Sequence[Value], source: np.dtype, target: np.dtype) -> Value:

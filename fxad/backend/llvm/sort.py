@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from fxad.backend.llvm.formats import Value
-from fxad.backend.llvm.stages import Stages, Texts
+from fxad.backend.llvm.loops import Texts
+from fxad.backend.llvm.stages import Stages
 from fxad.backend.llvm.values import roots_with_guards
 from fxad.backend.llvm.vector import Vec
 from fxad.core import dtypes

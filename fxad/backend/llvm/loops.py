@@ -1,0 +1,182 @@
+"""Loops of a stage: sequential ones, and loops that do a vector of positions at a time.
+
+    loops.lane_extent_loop(axis, 16, 2, roots, blocked, body)     # body sees loops.copies
+
+Every loop first computes what does not change in it (`hoist`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from fxad.backend.llvm.access import Memory
+from fxad.backend.llvm.formats import Value
+from fxad.backend.llvm.schedule import Schedule
+from fxad.backend.llvm.values import Copy, Need
+from fxad.backend.llvm.vector import Code, Vec
+from fxad.ir import kernel as ir
+
+Texts = list[str]
+
+
+class Loops(Memory):
+    """Loops round points, and what every kind of stage does at a point."""
+
+    def __init__(
+        self, code: Code, pointers: dict[ir.Buffer, str], safe: str, schedule: Schedule
+    ) -> None:
+        super().__init__(code, pointers, safe)
+        self.schedule = schedule
+        self.ranges: dict[ir.Axis, tuple[str, str]] = {}  # axes done in part, never empty
+
+    def extent(self, axis: ir.Axis) -> int:
+        """Trips of an axis, after axes have been merged into it."""
+        return self.schedule.extents.get(axis, axis.extent)
+
+    def blocked_by(self, stage: ir.Stage) -> frozenset[Need]:
+        """What changes while a stage runs: its own cells, and the buffers it stores to."""
+        found: set[Need] = {s.buffer for s in ir.stores_of(stage)}
+        match stage:
+            case ir.Reduce() | ir.Sort():
+                found |= set(stage.cells)
+            case ir.Scan():
+                found.add(stage.cell)
+        return frozenset(found)
+
+    def loops(
+        self,
+        axes: Sequence[ir.Axis],
+        roots: Sequence[ir.Expr],
+        blocked: frozenset[Need],
+        body: Callable[[Texts], Texts],
+        carried: Sequence[tuple[str, str]] = (),
+        reverse: bool = False,
+    ) -> Texts:
+        """Sequential loops over axes, first outermost; body maps carried values to the next."""
+        axes = [a for a in axes if not self.is_single(a)]
+        if not axes:
+            return body([start for _, start in carried])
+        axis, rest = axes[0], axes[1:]
+        extent = self.extent(axis)
+        low, high = self.ranges.get(axis, (0, extent))
+        self.hoist(roots, blocked | frozenset(axes), self.width)
+
+        def inside(index: str, values: Texts) -> Texts:
+            self.scopes.append({})
+            position = self.f.op(f"sub i64 {extent - 1}, {index}") if reverse else index
+            self.env[axis] = position
+            types = [(t, v) for (t, _), v in zip(carried, values, strict=True)]
+            following = self.loops(rest, roots, blocked, body, types, reverse)
+            self.scopes.pop()
+            return following
+
+        return self.f.loop(low, high, 1, inside, carried, at_least_once=True)
+
+    def is_single(self, axis: ir.Axis) -> bool:
+        if self.extent(axis) == 1:
+            self.env[axis] = "0"
+            return True
+        return False
+
+    def lane_loop(
+        self,
+        axis: ir.Axis,
+        low: str | int,
+        high: str | int,
+        width: int,
+        unroll: int,
+        roots: Sequence[ir.Expr],
+        blocked: frozenset[Need],
+        body: Callable[[], None],
+        partial: bool,
+    ) -> None:
+        """Loop over low..high with `width` lanes, `unroll` vectors at a time.
+
+        partial: high - low need not be a multiple of what one turn does; the rest is done one
+        vector at a time under a mask.
+        """
+        step = width * unroll
+        self.hoist(roots, blocked | {axis}, width)
+        stop: str | int = high
+        if partial:
+            whole = self.f.op(f"sub i64 {high}, {low}")
+            whole = self.f.op(f"urem i64 {whole}, {step}")
+            stop = self.f.op(f"sub i64 {high}, {whole}")
+        self.f.loop(low, stop, step, self._vectors(axis, width, unroll, None, body))
+        if partial:
+            self.f.loop(stop, high, width, self._vectors(axis, width, 1, high, body))
+        self.lanes_along(None, 1)
+
+    def _vectors(
+        self,
+        axis: ir.Axis,
+        width: int,
+        unroll: int,
+        high: str | int | None,
+        body: Callable[[], None],
+    ) -> Callable[[str, Texts], None]:
+        def inside(index: str, _: Texts) -> None:
+            self.scopes.append({})
+            self.lanes_along(axis, width)
+            self.env[axis] = index
+            mask = None if high is None else self._below(index, high, width)
+            self.copies = [Copy(u, index, u * width, mask) for u in range(unroll)]
+            self.copy = self.copies[0]
+            body()
+            self.scopes.pop()
+
+        return inside
+
+    def _below(self, index: str, high: str | int, width: int) -> Vec:
+        """Lanes whose position is below `high`."""
+        left = Vec(self.code, "i64", 1, self.f.op(f"sub i64 {high}, {index}"))
+        kind = "i32"
+        return self.code.iota(kind, width).compare("ult", left.convert("trunc", kind).splat(width))
+
+    def lane_extent_loop(
+        self,
+        axis: ir.Axis,
+        width: int,
+        unroll: int,
+        roots: Sequence[ir.Expr],
+        blocked: frozenset[Need],
+        body: Callable[[], None],
+    ) -> None:
+        """The lane loop over all of an axis, whose extent is known: no tests that cannot fail."""
+        extent = self.extent(axis)
+        step = width * unroll
+        self.hoist(roots, blocked | {axis}, width)
+        whole = extent // step * step
+        if whole:
+            inside = self._vectors(axis, width, unroll, None, body)
+            self.f.loop(0, whole, step, inside, at_least_once=True)
+        if whole < extent:
+            high = extent if extent % width else None
+            inside = self._vectors(axis, width, 1, high, body)
+            self.f.loop(whole, extent, width, inside, at_least_once=True)
+        self.lanes_along(None, 1)
+
+    # ------------------------------------------------------------ points
+
+    def hoist_stores(self, stores: Iterable[ir.Store], blocked: frozenset[Need]) -> None:
+        for s in stores:
+            self.hoist_index(s.buffer, s.index, blocked)
+
+    def map_point(self, stores: Sequence[ir.Store]) -> None:
+        """At each vector (or point): all values, then all stores."""
+        for _ in self.each_copy():
+            ready = [(s, self.value(s.value), self.guard_of(s)) for s in stores]
+            for s, value, guard in ready:
+                self.store(s.buffer, s.index, value, guard)
+
+    def guard_of(self, store: ir.Store) -> Vec | None:
+        return None if store.guard is None else self.value(store.guard)
+
+    def set_cell(self, cell: ir.Cell, value: Value) -> None:
+        """Give a cell its value for the current vector of grid points."""
+        if self.lane_axis is not None:
+            self.varying_cells.add(cell)
+        self.cells.setdefault(cell, {})[self.copy.number] = value
+
+    def is_empty(self, axes: Sequence[ir.Axis]) -> bool:
+        return any(self.extent(a) == 0 for a in axes)

@@ -1,0 +1,225 @@
+"""Reductions: one accumulator, or 64 partial results in vectors.
+
+    stage = Reduce((j,), "add", (Load(x, at(j)),), (cell,), "lanes")
+    reductions.reduce(stage)          # sets the cell
+
+The order of combination is kernel.py's, whatever the width of a vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fxad.backend.llvm import monoids
+from fxad.backend.llvm.formats import Value, cast, rounded
+from fxad.backend.llvm.loops import Loops, Texts
+from fxad.backend.llvm.values import Copy
+from fxad.backend.llvm.vector import Vec
+from fxad.ir import kernel as ir
+
+PARTIALS = 64
+
+
+class Reductions(Loops):
+    """Stages of kind Reduce."""
+
+    def reduce(self, stage: ir.Reduce) -> None:
+        """In lanes of its own axis, or in sequence at the current point or vector of points."""
+        if stage.order == "lanes" and self.lane_axis is None:
+            self._reduce_lanes(stage)
+        else:
+            self._reduce_serial(stage)
+
+    def _start(self, stage: ir.Reduce, width: int) -> list[Value]:
+        """Identity of every accumulator of one point or partial."""
+        if stage.monoid in monoids.ARGS:
+            value = stage.values[0].dtype
+            first = monoids.identity(self.code, stage.monoid, value, width)
+            return [first, self.code.const(self._position_kind(stage), 0, width)]
+        return [monoids.identity(self.code, stage.monoid, c.dtype, width) for c in stage.cells]
+
+    def _position_kind(self, stage: ir.Reduce) -> str:
+        points = 1
+        for axis in stage.over:
+            points *= self.extent(axis)
+        return "i32" if points < 2**31 else "i64"
+
+    def _position(self, stage: ir.Reduce) -> ir.Index:
+        """Row-major position of a point of `over`."""
+        index = ir.Index()
+        for axis in stage.over:
+            index = index * self.extent(axis) + ir.Index(0, ((axis, 1),))
+        return index
+
+    def step(self, stage: ir.Reduce, old: list[Value]) -> list[Value]:
+        """Take the current point into the accumulators."""
+        new = [
+            cast(self.value(v), v.dtype, c.dtype)
+            for v, c in zip(stage.values, stage.cells, strict=False)
+        ]
+        new = [self.splat(v, o.width) for v, o in zip(new, old, strict=False)]
+        if stage.monoid not in monoids.ARGS:
+            return [
+                monoids.combine(stage.monoid, o, v, c.dtype)
+                for o, v, c in zip(old, new, stage.cells, strict=True)
+            ]
+        wins = monoids.better(stage.monoid, new[0], old[0], stage.cells[0].dtype)
+        index, kind = self._position(stage), old[1].kind
+        if self.lane_axis in stage.over:
+            position = self.lane_index(index, kind)
+        else:
+            text = self.scalar_index(index)
+            position = Vec(self.code, "i64", 1, text)
+            position = self.splat(
+                position.convert("trunc", kind) if text.startswith("%")
+                else self.code.const(kind, int(text)),
+                old[1].width,
+            )  # fmt: skip
+        return [wins.where(new[0], old[0]), wins.where(position, old[1])]
+
+    def finish(self, stage: ir.Reduce, result: list[Value]) -> None:
+        if stage.monoid in monoids.ARGS:
+            result = [result[0], result[1].convert("sext", "i64")]
+        for cell, value in zip(stage.cells, result, strict=True):
+            self.set_cell(cell, rounded_value(value, cell.dtype))
+
+    def _reduce_serial(self, stage: ir.Reduce) -> None:
+        starts = [self._start(stage, self.width) for _ in self.copies]
+        flat = [v for start in starts for v in monoids.flatten(start)]
+
+        def body(texts: Texts) -> Texts:
+            following: list[Vec] = []
+            each = len(texts) // len(self.copies)
+            for n, _ in enumerate(self.each_copy()):
+                old = monoids.unflatten(self.code, starts[n], texts[n * each : (n + 1) * each])
+                following += monoids.flatten(self.step(stage, old))
+            return [v.text for v in following]
+
+        if self.is_empty(stage.over):
+            texts = [v.text for v in flat]
+        else:
+            carried = [(v.type, v.text) for v in flat]
+            texts = self.loops(stage.over, stage.values, self.blocked_by(stage), body, carried)
+        each = len(texts) // len(self.copies)
+        for n, _ in enumerate(self.each_copy()):
+            self.finish(
+                stage, monoids.unflatten(self.code, starts[n], texts[n * each : (n + 1) * each])
+            )
+
+    def _reduce_lanes(self, stage: ir.Reduce) -> None:
+        """64 partial results in as many vectors as it takes, then combined by halving."""
+        if self.is_empty(stage.over):
+            self.finish(stage, self._start(stage, 1))
+            return
+        inner, outer = stage.over[-1], stage.over[:-1]
+        extent = self.extent(inner)
+        width = self.schedule.reduce_width(stage, extent)
+        used = min(PARTIALS, extent + width - 1) // width
+        starts = [self._lane_start(stage, width, n) for n in range(used)]
+        flat = [v for start in starts for v in monoids.flatten(start)]
+        blocked = self.blocked_by(stage)
+
+        def row(texts: Texts) -> Texts:
+            return self._lane_row(stage, inner, width, starts, texts)
+
+        carried = [(v.type, v.text) for v in flat]
+        texts = self.loops(outer, stage.values, blocked | {inner}, row, carried)
+        each = len(texts) // used
+        partials = [
+            monoids.unflatten(self.code, starts[n], texts[n * each : (n + 1) * each])
+            for n in range(used)
+        ]
+        self.lanes_along(None, 1)
+        self.finish(stage, self._halve(stage, partials, width))
+
+    def _lane_start(self, stage: ir.Reduce, width: int, number: int) -> list[Value]:
+        start = self._start(stage, width)
+        if stage.monoid in monoids.ARGS:
+            # A partial whose elements all equal the identity answers its own first position.
+            start[1] = self.code.iota(start[1].kind, width, number * width)
+        return start
+
+    def _lane_row(
+        self, stage: ir.Reduce, inner: ir.Axis, width: int, starts: list, texts: Texts
+    ) -> Texts:
+        extent = self.extent(inner)
+        whole = extent // PARTIALS * PARTIALS
+        types = [v.type for start in starts for v in monoids.flatten(start)]
+        self.hoist(stage.values, self.blocked_by(stage) | {inner}, width)
+
+        def turn(high: int | None) -> Callable[[str, Texts], Texts]:
+            return lambda index, old: self._lane_turn(stage, inner, width, starts, index, old, high)
+
+        if whole:
+            carried = list(zip(types, texts, strict=True))
+            texts = self.f.loop(0, whole, PARTIALS, turn(None), carried, at_least_once=True)
+        if whole < extent:
+            texts = turn(extent)(str(whole), texts)
+        return texts
+
+    def _lane_turn(
+        self,
+        stage: ir.Reduce,
+        inner: ir.Axis,
+        width: int,
+        starts: list,
+        index: str,
+        texts: Texts,
+        high: int | None,
+    ) -> Texts:
+        """64 positions from `index`, or those below `high`, into the partials."""
+        self.scopes.append({})
+        self.lanes_along(inner if width > 1 else None, width)
+        self.env[inner] = index
+        each = len(texts) // len(starts)
+        following = list(texts)
+        for n, start in enumerate(starts):
+            first = n * width
+            left = width if high is None else high - int(index) - first
+            if left <= 0:
+                break
+            mask = None
+            if left < width:
+                mask = self.code.consts("i1", [lane < left for lane in range(width)])
+            self.copy = Copy(n, index, first, mask)
+            self.copies = [self.copy]
+            old = monoids.unflatten(self.code, start, texts[n * each : (n + 1) * each])
+            new = monoids.keep(mask, self.step(stage, old), old)
+            following[n * each : (n + 1) * each] = [v.text for v in monoids.flatten(new)]
+        self.lanes_along(None, 1)
+        self.scopes.pop()
+        return following
+
+    def _join(self, stage: ir.Reduce, a: list[Value], b: list[Value]) -> list[Value]:
+        if stage.monoid in monoids.ARGS:
+            return list(monoids.pick(stage.monoid, a, b, stage.cells[0].dtype))
+        return [
+            monoids.combine(stage.monoid, x, y, c.dtype)
+            for x, y, c in zip(a, b, stage.cells, strict=True)
+        ]
+
+    def _halve(self, stage: ir.Reduce, partials: list[list[Value]], width: int) -> list[Value]:
+        """p[l] = p[l] + p[l + h] for h = 32, 16 ... 1; partials never touched are identities."""
+        half = PARTIALS // 2
+        while half >= width:
+            count = half // width
+            joined = [
+                self._join(stage, p, q)
+                for p, q in zip(partials[:count], partials[count:], strict=False)
+            ]
+            partials = joined + partials[len(joined) : count]
+            half //= 2
+        result = partials[0]
+        while half:
+            low = [monoids.shuffle(v, list(range(half))) for v in result]
+            high = [monoids.shuffle(v, list(range(half, 2 * half))) for v in result]
+            result = self._join(stage, low, high)
+            half //= 2
+        return result
+
+
+def rounded_value(value: Value, dtype: np.dtype) -> Value:
+    """An accumulator as a value of its dtype."""
+    return rounded(value, dtype) if isinstance(value, Vec) else value
