@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import linecache
 import threading
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from fxad.backend.numba import formats
 from fxad.backend.numba.emit import Emitted, emit
-from fxad.backend.numba.library import library
+from fxad.backend.numba.library import library, simulated
 from fxad.core import dtypes
 from fxad.ir.kernel import Kernel
 
@@ -51,7 +53,7 @@ class Compiled:
     kernel: Kernel
     target: str
     emitted: Emitted
-    function: Callable[..., Any]
+    function: Any
 
     def __call__(
         self, arrays: Sequence[Any], scalars: Sequence[bool | int | float | complex] = ()
@@ -80,15 +82,14 @@ class Compiled:
         from numba import cuda
 
         scratch = [cuda.device_array(size, dtype) for dtype, size in self.emitted.scratch]
-        with np.errstate(all="ignore"):  # of the simulator
-            self.function[self.emitted.blocks, self.emitted.threads](*arguments, *scratch)
+        self.function[self.emitted.blocks, self.emitted.threads](*arguments, *scratch)
 
 
-def python_function(source: str, target: str) -> Callable[..., Any]:
+def python_function(source: str, target: str, variant: object = None) -> Callable[..., Any]:
     """The source's `kernel`, as Python sees it; tracebacks show its lines."""
-    name = f"<fxad {target} kernel {abs(hash(source)):x}>"
+    name = f"<fxad {target} kernel {zlib.crc32(source.encode()):08x}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-    namespace = library(target)
+    namespace = library(target, variant)
     made: dict[str, Any] = {}
     exec(compile(source, name, "exec"), namespace, made)
     return made["kernel"]
@@ -113,4 +114,17 @@ def _decorate(function: Callable[..., Any], target: str) -> Callable[..., Any]:
         return numba.njit(error_model="numpy")(function)
     from numba import cuda
 
-    return cuda.jit(function)
+    return cuda.jit(_quiet(function) if simulated() else function)
+
+
+def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
+    """For the simulator, whose threads do not inherit NumPy's error state.
+
+    It looks for `cuda` in the kernel's globals, so the wrapper takes over those of the function.
+    """
+
+    def quiet(*arguments: Any) -> None:
+        with np.errstate(all="ignore"):
+            function(*arguments)
+
+    return FunctionType(quiet.__code__, function.__globals__, "kernel", None, quiet.__closure__)

@@ -93,13 +93,13 @@ def _blocks(kernel: Kernel, style: str) -> Emitted:
     side = 16 if style == "tile" else 8
     code = BlockStages(kernel, side)
     code.offset_scratch("cuda.blockIdx.x")
-    points = kernel.points
-    if style == "tile":
-        tiles = code.tiles(kernel.body[0])
+    points, first = kernel.points, kernel.body[0]
+    if style == "tile" and isinstance(first, Contract):
+        tiles = code.tiles(first)
         points *= tiles
         code.line(f"tile = point % {max(tiles, 1)}")
         code.split(code.define(f"point // {max(tiles, 1)}"), kernel.grid)
-        code.tile(kernel.body[0], "tile")
+        code.tile(first, "tile")
     else:
         code.split("point", kernel.grid)
         for stage in kernel.body:
@@ -126,7 +126,7 @@ def _launch(
 
 def _source(code: Stages) -> str:
     kernel = code.kernel
-    names = [code.names[b] for b in (*kernel.buffers, *kernel.scalars)]
+    names = [code.names[b] for b in kernel.buffers] + [code.names[s] for s in kernel.scalars]
     names += [name for name, _, _ in code.scratch]
     header = [f"    {line}" for line in code.header]
     lines = [f"def kernel({', '.join(names)}):", *header, *code.lines]

@@ -9,12 +9,13 @@ and unsigned integers in memory.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from fxad.core import dtypes
 
-_NARROW = {
+_NARROW: dict[np.dtype, np.dtype] = {
     dtypes.float16: np.dtype("uint16"),
     dtypes.bfloat16: np.dtype("uint16"),
     dtypes.float8_e4m3fn: np.dtype("uint8"),
@@ -62,8 +63,8 @@ def rounded(value: str, dtype: np.dtype) -> str:
     return f"round_{dtypes.short_name(dtype)}({value})" if dtype in _NARROW else value
 
 
-def literal(value: bool | int | float | complex, dtype: np.dtype) -> str:
-    """Source of a constant; the number is converted to `dtype` first."""
+def literal(value: Any, dtype: np.dtype) -> str:
+    """Source of the number `value` as a constant of `dtype`."""
     if dtypes.is_bool(dtype):
         return str(bool(value))
     if dtypes.is_integer(dtype):

@@ -21,7 +21,10 @@ import numpy as np
 from fxad.backend.numba import elementary, narrow, scalar
 from fxad.core import dtypes
 
-_VIEWS = (elementary.bits32, elementary.float32, elementary.bits64, elementary.float64)
+_VIEWS: tuple[Any, ...] = (elementary.bits32, elementary.float32) + (
+    elementary.bits64,
+    elementary.float64,
+)
 _REAL = (
     (math.exp, math.expm1, math.log, math.log2, math.log1p, math.sqrt, math.erf, math.erfc)
     + (math.sin, math.cos, math.tan, math.asin, math.acos, math.atan, math.atan2, math.lgamma)
@@ -37,20 +40,17 @@ _COMPLEX = (
 
 def simulated() -> bool:
     """Whether numba's CUDA is its simulator."""
-    from numba import cuda
-
-    return hasattr(cuda, "simulator") and bool(_config().ENABLE_CUDASIM)
-
-
-def _config() -> Any:
     from numba.core import config
 
-    return config
+    return bool(getattr(config, "ENABLE_CUDASIM", False))
 
 
 @cache
-def library(target: str) -> dict[str, Any]:
-    """Globals for source emitted for "python", "cpu" or "cuda"; do not modify."""
+def library(target: str, variant: object = None) -> dict[str, Any]:
+    """Globals for source emitted for "python", "cpu" or "cuda"; do not modify.
+
+    A `variant` has its own compiled functions (PTX for one compute capability).
+    """
     names: dict[str, Any] = {
         dtypes.short_name(d): d.type for d in dtypes.all_dtypes if d.type.__module__ == "numpy"
     }

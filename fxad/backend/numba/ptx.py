@@ -8,21 +8,30 @@ nvidia-nvjitlink of one version.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from types import SimpleNamespace
+from unittest.mock import patch
+
 from fxad.backend.numba import formats
 from fxad.backend.numba.compile import python_function
 from fxad.backend.numba.emit import emit
+from fxad.backend.numba.library import simulated
 from fxad.core import dtypes
 from fxad.ir.kernel import Kernel
+
+_lock = threading.Lock()
 
 
 def toolkit_problem() -> str | None:
     """Why PTX cannot be made here, or None: a missing package, or the simulator is on."""
     try:
         from numba import cuda
-        from numba.core import config
     except ImportError as error:
         return f"{error}; install numba-cuda"
-    if config.ENABLE_CUDASIM:
+    if simulated():
         return "NUMBA_ENABLE_CUDASIM is set: numba simulates CUDA and makes no code"
     try:
         cuda.compile_ptx(_nothing, (), cc=(9, 0))
@@ -52,5 +61,20 @@ def compile_to_ptx(kernel: Kernel, cc: tuple[int, int] = (9, 0)) -> str:
         *scalars,
         *(from_dtype(d)[::1] for d in arrays_after),
     )
-    text, _ = cuda.compile_ptx(python_function(emitted.source, "cuda"), signature, cc=cc)
+    function = python_function(emitted.source, "cuda", cc)
+    with _as_if_on(cc):
+        text, _ = cuda.compile_ptx(function, signature, cc=cc)
     return text
+
+
+@contextmanager
+def _as_if_on(cc: tuple[int, int]) -> Iterator[None]:
+    """Device functions compile for `cc`.
+
+    numba-cuda lets one choose it for a kernel, but asks the driver for the functions that the
+    kernel calls, and without a GPU there is none to ask.
+    """
+    dispatcher = import_module("numba.cuda.dispatcher")
+    device = SimpleNamespace(compute_capability=cc)
+    with _lock, patch.object(dispatcher, "get_current_device", lambda: device):
+        yield

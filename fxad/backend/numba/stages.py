@@ -212,8 +212,8 @@ class Stages(Code):
             self.line(f"{width} = {width} * 2")
         with self.loops((stage.axis,)):
             source = self.define(order.format(self.names[stage.axis]))
-            for cell, operand in zip(stage.cells, operands, strict=True):
-                self.names[cell] = self.define(operand.format(source), "c")
+            for cell, array in zip(stage.cells, operands, strict=True):
+                self.names[cell] = self.define(array.format(source), "c")
             self.store_all(stage.stores)
 
     def merge_pass(
