@@ -228,7 +228,8 @@ class _Run:
 
     def contract(self, stage: ir.Contract) -> None:
         shape = self.enter((stage.m, stage.n))
-        block = -(-min(stage.k.extent, 768) // 16) * 16 if stage.k.extent else 1
+        count = -(-max(stage.k.extent, 1) // 768)
+        block = -(-stage.k.extent // (16 * count)) * 16 or 1
         total = np.zeros(shape, stage.cell.dtype)
         wide = np.result_type(stage.cell.dtype, np.float64)
         for start in range(0, stage.k.extent, block):
