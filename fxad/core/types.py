@@ -1,7 +1,7 @@
 """Types of the values a Program computes with.
 
-    >>> print(ArrayType(np.dtype("float32"), (3, 4)))
-    f32[3,4]
+>>> print(ArrayType(np.dtype("float32"), (3, 4)))
+f32[3,4]
 """
 
 from __future__ import annotations
@@ -10,7 +10,11 @@ import math
 
 import numpy as np
 
-from fxad.core.dtypes import short_name
+from fxad.core.dtypes import all_dtypes, short_name
+
+
+# Equal dtypes may be several objects; types hold one of each, so native code can compare them.
+_ONE = {dtype: dtype for dtype in all_dtypes}
 
 
 class ArrayType:
@@ -21,7 +25,7 @@ class ArrayType:
     shape: tuple[int, ...]
 
     def __init__(self, dtype: np.dtype, shape: tuple[int, ...]) -> None:
-        self.dtype = dtype
+        self.dtype = _ONE.get(dtype, dtype)
         self.shape = shape
         self._hash = hash((dtype, shape))
 
