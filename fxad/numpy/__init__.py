@@ -4,46 +4,12 @@ import fxad.numpy as jnp
 jnp.einsum("ij,jk->ik", a, b)
 """
 
+# ruff: noqa: F401 - the names are the module's public face
+
 import math as _math
 
 import numpy as _np
 
-from fxad.core.dtypes import (
-    bfloat16,
-    bool_,
-    complex64,
-    complex128,
-    finfo,
-    float8_e4m3fn,
-    float8_e5m2,
-    float16,
-    float32,
-    float64,
-    iinfo,
-    int8,
-    int16,
-    int32,
-    int64,
-    uint8,
-    uint16,
-    uint32,
-    uint64,
-)
-from fxad.core.dtypes import (
-    is_bool as _is_bool,
-)
-from fxad.core.dtypes import (
-    is_complex as _is_complex,
-)
-from fxad.core.dtypes import (
-    is_float as _is_float,
-)
-from fxad.core.dtypes import (
-    is_integer as _is_integer,
-)
-from fxad.core.dtypes import (
-    is_signed as _is_signed,
-)
 from fxad.core.promotion import promote_types, result_type
 from fxad.numpy import linalg
 from fxad.numpy import methods as _methods
@@ -53,6 +19,7 @@ from fxad.numpy.core import (
 )
 from fxad.numpy.creation import (
     arange,
+    astype,
     copy,
     diag,
     diagonal,
@@ -250,6 +217,29 @@ from fxad.numpy.reductions import (
     trapezoid,
     var,
 )
+from fxad.numpy.scalars import (
+    bfloat16,
+    bool_,
+    complex64,
+    complex128,
+    finfo,
+    float8_e4m3fn,
+    float8_e5m2,
+    float16,
+    float32,
+    float64,
+    iinfo,
+    int8,
+    int16,
+    int32,
+    int64,
+    isdtype,
+    issubdtype,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
 from fxad.numpy.shaping import (
     append,
     array_split,
@@ -317,7 +307,8 @@ from fxad.trace.array import Array as ndarray
 pi, e, inf, nan, newaxis = _math.pi, _math.e, _math.inf, _math.nan, None
 euler_gamma = float(_np.euler_gamma)
 dtype = _np.dtype
-float_, int_, complex_ = float32, int32, complex64
+float_, int_, uint, complex_ = float32, int32, uint32, complex64
+single, double, csingle, cdouble = float32, float64, complex64, complex128
 integer, floating, inexact, signedinteger = (
     _np.integer,
     _np.floating,
@@ -333,57 +324,19 @@ unsignedinteger, number, generic, complexfloating = (
 bool = bool_
 
 
-def issubdtype(arg1: object, arg2: object) -> _np.bool_:
-    """NumPy's `issubdtype`, for which bfloat16 and 8-bit floats are floating."""
-    first = _np.dtype(arg1) if not isinstance(arg1, _np.dtype) else arg1
-    if _is_float(first) and arg2 in (floating, inexact, number, generic):
-        return True
-    return _np.issubdtype(first, arg2)
-
-
-def isdtype(dtype: object, kind: object) -> object:
-    """Whether a dtype is of a kind (array API): a dtype, a name such as "real floating", a tuple."""
-    if isinstance(kind, tuple):
-        return any_of(isdtype(dtype, k) for k in kind)
-    own = _np.dtype(dtype)
-    tests = {
-        "bool": _is_bool,
-        "signed integer": _is_signed,
-        "unsigned integer": lambda d: _is_integer(d) and not _is_signed(d),
-        "integral": _is_integer,
-        "real floating": _is_float,
-        "complex floating": _is_complex,
-        "numeric": lambda d: not _is_bool(d),
-    }
-    return tests[kind](own) if isinstance(kind, str) else own == _np.dtype(kind)
-
-
-def any_of(values: object) -> object:
-    """Whether one of the values is true."""
-    for value in values:
-        if value:
-            return True
-    return False
-
-
 def iscomplexobj(x: object) -> object:
     """Whether the dtype is complex."""
-    return _is_complex(asarray(x).dtype)
+    return isdtype(asarray(x).dtype, "complex floating")
 
 
 def isrealobj(x: object) -> object:
     """Whether the dtype is not complex."""
-    return not _is_complex(asarray(x).dtype)
+    return not isdtype(asarray(x).dtype, "complex floating")
 
 
 def isscalar(x: object) -> object:
     """A Python number or a 0-d array."""
     return getattr(x, "ndim", 0 if isinstance(x, int | float | complex) else 1) == 0
-
-
-def astype(x: object, dtype: object, /, *, copy: object = True) -> ndarray:
-    """Converted to a dtype."""
-    return asarray(x).astype(dtype)
 
 
 def array_equal(a1: object, a2: object, equal_nan: object = False) -> ndarray:

@@ -288,3 +288,8 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
 def copy(a: Any) -> Array:
     """The same values in their own memory."""
     return array(a, copy=True)
+
+
+def astype(x: Any, dtype: Any, /, *, copy: bool = True) -> Array:
+    """Converted to a dtype."""
+    return cast(value_of(x), dt.canonicalize(dtype, explicit=True))

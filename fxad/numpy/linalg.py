@@ -1,6 +1,6 @@
 """Norms (`fxad.numpy.linalg`); factorisations are not part of the library yet.
 
-    linalg.norm(x)            linalg.norm(x, axis=-1, keepdims=True)        linalg.norm(m, "fro")
+linalg.norm(x)            linalg.norm(x, axis=-1, keepdims=True)        linalg.norm(m, "fro")
 """
 
 from __future__ import annotations

@@ -1,0 +1,109 @@
+"""Element types as users write them: dtypes that can also be called.
+
+float32(1)                 # Array(1., dtype=float32)
+x.astype(float32).dtype == float32
+finfo(float32).eps
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.numpy.core import asarray
+from fxad.trace.array import Array
+
+
+class ScalarType:
+    """A dtype that makes arrays when called. NumPy and fxad take it wherever they take a dtype.
+
+    Equal to its dtype and everything that names the same one (its hash is the dtype's).
+    """
+
+    __slots__ = ("__name__", "dtype")
+
+    def __init__(self, dtype: np.dtype) -> None:
+        self.dtype = dtype
+        self.__name__ = dtype.name
+
+    def __call__(self, value: Any = 0) -> Array:
+        """The value as an array of this dtype; also for traced values."""
+        return asarray(value, self.dtype)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, ScalarType):
+            return self.dtype == other.dtype
+        try:
+            return bool(self.dtype == other)
+        except TypeError:
+            return False
+
+    def __hash__(self) -> int:
+        return hash(self.dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.dtype, name)
+
+    def __repr__(self) -> str:
+        return f"fxad.numpy.{self.__name__}"
+
+    __str__ = __repr__
+
+    def __reduce__(self) -> tuple:
+        return ScalarType, (self.dtype,)
+
+
+bool_ = ScalarType(dt.bool_)
+int8, int16, int32, int64 = map(ScalarType, (dt.int8, dt.int16, dt.int32, dt.int64))
+uint8, uint16, uint32, uint64 = map(ScalarType, (dt.uint8, dt.uint16, dt.uint32, dt.uint64))
+float16, float32, float64 = map(ScalarType, (dt.float16, dt.float32, dt.float64))
+bfloat16 = ScalarType(dt.bfloat16)
+float8_e4m3fn, float8_e5m2 = map(ScalarType, (dt.float8_e4m3fn, dt.float8_e5m2))
+complex64, complex128 = map(ScalarType, (dt.complex64, dt.complex128))
+
+
+def _dtype_of(given: Any) -> np.dtype:
+    own = getattr(given, "dtype", None)
+    return dt.canonicalize(own if isinstance(own, np.dtype) else given, explicit=True)
+
+
+def finfo(dtype: Any) -> Any:
+    """Machine limits of a float dtype (or of an array's): eps, max, min, tiny, bits."""
+    return dt.finfo(_dtype_of(dtype))
+
+
+def iinfo(dtype: Any) -> Any:
+    """Range of an integer dtype (or of an array's): min, max, bits."""
+    return dt.iinfo(_dtype_of(dtype))
+
+
+def issubdtype(arg1: Any, arg2: Any) -> bool:
+    """NumPy's `issubdtype`, for which bfloat16 and 8-bit floats are floating."""
+    first = np.dtype(arg1)
+    kind = getattr(arg2, "dtype", arg2) if isinstance(arg2, ScalarType) else arg2
+    if dt.is_float(first) and kind in (np.floating, np.inexact, np.number, np.generic):
+        return True
+    return bool(np.issubdtype(first, kind))
+
+
+_KINDS = {
+    "bool": dt.is_bool,
+    "signed integer": lambda d: dt.is_integer(d) and dt.is_signed(d),
+    "unsigned integer": lambda d: dt.is_integer(d) and not dt.is_signed(d),
+    "integral": dt.is_integer,
+    "real floating": dt.is_float,
+    "complex floating": dt.is_complex,
+    "numeric": lambda d: not dt.is_bool(d),
+}
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Whether a dtype is of a kind (array API): a dtype, a name like "real floating", a tuple."""
+    if isinstance(kind, tuple):
+        return any(isdtype(dtype, k) for k in kind)
+    own = np.dtype(dtype)
+    return _KINDS[kind](own) if isinstance(kind, str) and kind in _KINDS else own == np.dtype(kind)
