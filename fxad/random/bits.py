@@ -47,7 +47,8 @@ def shape_for(name: str, shape: Any, *parameters: tuple[int, ...]) -> tuple[int,
     if shape is None:
         return common
     wanted = shape_tuple(shape, name)
-    if result_shape(name, [wanted, common]) != wanted:
+    tail = wanted[len(wanted) - len(common) :]
+    if len(common) > len(wanted) or any(c not in (1, w) for c, w in zip(common, tail, strict=True)):
         raise ShapeError(f"{name}: parameters of shape {common} do not fit the shape {wanted}")
     return wanted
 

@@ -132,13 +132,18 @@ def categorical(
     wanted = batch if shape is None else shape_tuple(shape, "categorical")
     count = len(wanted) - len(batch)
     lead, rest = wanted[: max(count, 0)], wanted[max(count, 0) :]
-    if count < 0 or shape_for("categorical", rest, batch) != rest:
+    if count < 0 or (rest != batch and not (replace and _repeats(batch, rest))):
         raise ShapeError(f"categorical: shape {wanted} must end with the batch shape {batch}")
     if not replace:
         return _distinct(key, scores, at, lead)
     full = (*lead, *rest[:at], scores.shape[at], *rest[at:])
     noisy = gumbel(key, full, scores.dtype) + scores
     return argmax(noisy, at + len(lead))
+
+
+def _repeats(batch: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether a batch shape broadcasts to a shape of as many axes."""
+    return all(b in (1, size) for b, size in zip(batch, shape, strict=True))
 
 
 def _distinct(key: Array, scores: Array, axis: int, lead: tuple[int, ...]) -> Array:
