@@ -3,17 +3,20 @@
 out[i] = f(a[i], b[i])        out may be a: every point reads a[i] before it stores there
 out[i] = f(a[i], a[n-1-i])    not: another point's element would be gone
 
-A product's result shares nothing: edge tiles may be computed twice, and partial sums kept in it.
+A product may keep sums in its result before it reads the other operands of its epilogue, so there
+the shared storage must be one inout buffer of the kernel: see `merged`.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 from fxad.ir.kernel import (
     Axis,
     Buffer,
     Contract,
+    Expr,
     Index,
     Kernel,
     Load,
@@ -24,6 +27,7 @@ from fxad.ir.kernel import (
     stores_of,
     walk,
 )
+from fxad.lower.index import Substitution
 
 
 class Accesses:
@@ -41,8 +45,6 @@ class Accesses:
             for store in stores_of(stage):
                 self.stores.setdefault(store.buffer, []).append((number, store))
                 if isinstance(stage, Sort | Scatter):
-                    self.fixed.add(store.buffer)
-                if isinstance(stage, Contract):
                     self.fixed.add(store.buffer)
             if isinstance(stage, Contract):
                 self.fixed |= {stage.a.buffer, stage.b.buffer}
@@ -74,6 +76,24 @@ class Accesses:
             if high < low * extent:
                 return False
         return all(_within(i, grid, row) for i in (load, store))
+
+
+def merged(kernel: Kernel, pairs: dict[Buffer, Buffer]) -> Kernel:
+    """The kernel of one product with operands (keys) and results that share storage made one."""
+    (stage,) = kernel.body
+    shared = {r: Buffer(r.name, r.dtype, r.size, "inout") for r in pairs.values()}
+    renamed = shared | {operand: shared[result] for operand, result in pairs.items()}
+
+    def load(old: Load, index: Index, guard: Expr | None, fill: Expr | None) -> Expr:
+        return Load(renamed.get(old.buffer, old.buffer), index, guard, fill)
+
+    axes = (*kernel.grid, stage.m, stage.n, stage.k)
+    move = Substitution({a: Index(0, ((a, 1),)) for a in axes}, load)
+    stores = tuple(
+        [Store(renamed.get(s.buffer, s.buffer), s.index, move(s.value)) for s in stage.stores]
+    )
+    buffers = tuple([renamed.get(b, b) for b in kernel.buffers if b not in pairs])
+    return replace(kernel, buffers=buffers, body=(replace(stage, stores=stores),))
 
 
 def _within(index: Index, grid: set[Axis], row: int | None) -> bool:

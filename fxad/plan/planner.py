@@ -31,7 +31,8 @@ from fxad.lower.steps import LoweredStep, reads_of, writes_of
 from fxad.plan import control
 from fxad.plan.arena import Arena
 from fxad.plan.donate import donations, first_writes, last_uses, may_take_over
-from fxad.plan.overlap import Accesses
+from fxad.plan.order import updates_last
+from fxad.plan.overlap import Accesses, merged
 from fxad.plan.places import Place
 
 
@@ -48,6 +49,7 @@ def plan_block(
     donate: frozenset[int] = frozenset(),
 ) -> Plan:
     """Plan a lowered program with the given argument and result types."""
+    block = updates_last(block, donate)
     return Planner().plan(block, in_types, out_types, donate)
 
 
@@ -234,5 +236,21 @@ class Planner:
         for result, operand in step.replaces:
             if not self.shared(self.place(frame, result), self.place(frame, operand)):
                 steps.append(Copy(self.slot_of(frame, result), self.slot_of(frame, operand)))
-        slots = tuple([self.slot_of(frame, v) for v in step.args])
-        return [*steps, Run(step.kernel, slots, step.scalars)]
+        kernel, args = step.kernel, step.args
+        pairs = self._shared_pairs(frame, step) if kernel.kind == "contract" else {}
+        if pairs:
+            args = tuple([v for v in args if v not in pairs])
+            of = dict(zip(step.args, kernel.buffers, strict=True))
+            kernel = merged(kernel, {of[x]: of[y] for x, y in pairs.items()})
+        slots = tuple([self.slot_of(frame, v) for v in args])
+        return [*steps, Run(kernel, slots, step.scalars)]
+
+    def _shared_pairs(self, frame: Frame, step: Launch) -> dict[Var, Var]:
+        """Operand -> result where both have one place."""
+        return {
+            operand: result
+            for result in step.writes
+            for operand in step.args
+            if operand is not result
+            and self.shared(self.place(frame, result), self.place(frame, operand))
+        }
