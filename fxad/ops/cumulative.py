@@ -9,6 +9,7 @@ have derivatives themselves, so that every order is exact, with zeros and infini
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from fxad.core.types import ArrayType
 from fxad.ir.loops import Cumulative
 from fxad.ops.arithmetic import add, max, min, mul, sub
 from fxad.ops.base import Primitive, case, check_kind, define, fails
-from fxad.ops.compare import is_finite, select
+from fxad.ops.compare import eq, is_finite, select
 from fxad.ops.math import exp, log
 from fxad.ops.movement import concatenate
 from fxad.ops.reduce import SUMS, cut, widened
@@ -187,6 +188,15 @@ def _log_add_pair(earlier: Values, later: Values) -> Values:
     return out, add(mul(dx, exp(sub(x, base))), mul(dy, exp(sub(y, base))))
 
 
+def _cumlogsumexp_jvp(
+    primals: Sequence[Any], tangents: Sequence[Any], out: Any, **params: Any
+) -> Any:
+    """An element that is -inf has weight 0 everywhere."""
+    x = primals[0]
+    dx = select(eq(x, -math.inf), 0.0, tangents[0])
+    return _scan_jvp(_log_add_pair)((x,), (dx,), out, **params)
+
+
 def _cumlogsumexp_parts(x: Any, *, axis: int, reverse: bool) -> Any:
     def combine(earlier: Values, later: Values) -> Values:
         return (_log_add(earlier[0], later[0]),)
@@ -200,7 +210,7 @@ cumlogsumexp = _cumulative(
     np.logaddexp,
     "float",
     doc="Running log(sum(exp(x))) without overflow; of nothing but -inf it is -inf, gradient 0.",
-    jvp=_scan_jvp(_log_add_pair),
+    jvp=_cumlogsumexp_jvp,
     decompose=_cumlogsumexp_parts,
     ulp={"f16": 2, "bf16": 2, "f32": 16, "f64": 16},
 )
