@@ -93,9 +93,18 @@ class Planner:
         for number, var in enumerate(block.outputs):
             if var not in inputs and var not in outputs:
                 outputs[var] = Place("result", var.type.nbytes, number)
+        # An argument or result seen under several shapes has the slot of its own type first.
+        for var, type_ in zip(block.inputs, in_types, strict=True):
+            self.slot(inputs[var], type_)
+        for number, (var, type_) in enumerate(zip(block.outputs, out_types, strict=True)):
+            if var in outputs and outputs[var].number == number:
+                self.slot(outputs[var], type_)
         donated = donations(block, outputs, donate, self.accesses)
         self._taken = {outputs[var].number: argument for var, argument in donated.items()}
         steps = self.block(block, inputs, outputs)
+        for argument in donated.values():  # executors find the storage through its slot
+            var = block.inputs[argument]
+            self.slot(inputs[var], var.type)
         results: list[Slot] = []
         for number, (var, type_) in enumerate(zip(block.outputs, out_types, strict=True)):
             place = inputs.get(var) or outputs[var]

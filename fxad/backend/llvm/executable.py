@@ -58,10 +58,13 @@ class Executable:
     def _prepare_binding(self) -> None:
         """Makers of result buffers, and which of them take over an argument's storage."""
         plan, numbers = self.plan, self._encoded.results
-        slots = {slot.number: slot for slot in plan.slots if slot.place == "result"}
-        self._types: dict[int, ArrayType] = {
-            slot.number: slot.type for slot in plan.slots if slot.place == "argument"
-        }
+        slots: dict[int, Slot] = {}
+        self._types: dict[int, ArrayType] = {}
+        for slot in plan.slots:  # further slots of one number see it under another shape
+            if slot.place == "result":
+                slots.setdefault(slot.number, slot)
+            elif slot.place == "argument":
+                self._types.setdefault(slot.number, slot.type)
         self._buffer_types = [slots[number].type for number in numbers]
         self._donated: dict[int, int] = {  # buffer -> argument
             numbers.index(result): argument

@@ -20,6 +20,7 @@ from fxad.backend.llvm.cache import Code
 from fxad.backend.llvm.native import COPY_BLOCK, Op, Word, runtime
 from fxad.core import dtypes
 from fxad.core.errors import CheckError
+from fxad.core.types import ArrayType
 from fxad.ir.kernel import Kernel
 from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Slot, Step, While
 
@@ -97,8 +98,9 @@ class _Encoder:
         for slot in slots:
             self.words[slot] = self._new_word(self._constant(slot))
         self._emit(Op.BIND, len(arguments) + len(results))
+        own: dict[tuple[str, int], ArrayType] = {}  # the first slot of an object has its type
         for slot in (*arguments, *results):
-            kind = slot.type
+            kind = own.setdefault((slot.place, slot.number), slot.type)
             place = objects[slot.place, slot.number]
             self._emit(place, self.words[slot], id(kind.dtype), len(kind.shape), *kind.shape)
         placed = [slot for slot in slots if slot.place == "arena"]
