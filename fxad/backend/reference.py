@@ -231,7 +231,8 @@ class _Run:
         count = -(-max(stage.k.extent, 1) // 768)
         block = -(-stage.k.extent // (16 * count)) * 16 or 1
         total = np.zeros(shape, stage.cell.dtype)
-        wide = np.result_type(stage.cell.dtype, np.float64)
+        exact = stage.cell.dtype.kind in "biu"
+        wide = stage.cell.dtype if exact else np.result_type(stage.cell.dtype, np.float64)
         for start in range(0, stage.k.extent, block):
             part = np.zeros(shape, stage.cell.dtype)
             for k in range(start, min(start + block, stage.k.extent)):
