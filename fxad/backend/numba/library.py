@@ -29,7 +29,7 @@ _REAL = (
     (math.exp, math.expm1, math.log, math.log2, math.log1p, math.sqrt, math.erf, math.erfc)
     + (math.sin, math.cos, math.tan, math.asin, math.acos, math.atan, math.atan2, math.lgamma)
     + (math.sinh, math.cosh, math.tanh, math.asinh, math.acosh, math.atanh)
-    + (math.fmod, math.copysign)
+    + (math.copysign,)
 )
 _COMPLEX = (
     (cmath.exp, cmath.log, cmath.sqrt, cmath.sin, cmath.cos, cmath.tan)
@@ -102,7 +102,7 @@ def _cpu(names: dict[str, Any]) -> dict[str, Any]:
         return a * b
 
     jit = numba.njit(error_model="numpy")
-    names.update(fma=fma, product32=jit(product))
+    names.update(fma=fma, product32=jit(product), fmod=np.fmod)
     names["product64"] = names["product32"]
     return _compiled(names, jit)
 
@@ -115,7 +115,7 @@ def _cuda(names: dict[str, Any]) -> dict[str, Any]:
         return _python(names)
     from numba.cuda import libdevice
 
-    names["fma"] = cuda.fma
+    names.update(fma=cuda.fma, fmod=math.fmod)
     # NVVM contracts a * b + c by itself; products with a stated rounding stay whole.
     names.update(product32=libdevice.fmul_rn, product64=libdevice.dmul_rn)
     return _compiled(names, cuda.jit(device=True))
