@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad.core.types import ArrayType
-from fxad.ir.loops import Alias, Loops, Reduction, Structured
+from fxad.ir.loops import Alias, Loops, Reduction, Scattering, Structured, View
 from fxad.ir.program import Atom, Eqn, Lit, Program, Var
 from fxad.lower.reduction import Partial, chunking
+from fxad.lower.scatter import selected
 
 Record = Loops | Partial
 
@@ -68,6 +69,8 @@ class Graph:
     def _define(
         self, outputs: tuple[Var, ...], record: Record, operands: tuple[Atom, ...], eqn: Eqn
     ) -> None:
+        if isinstance(record, Scattering) and self._is_constant(operands[0]):
+            record = selected(record, operands, outputs[0].type.shape) or record
         if isinstance(record, Reduction):
             cut = chunking(operands[0].type, record)
             while cut is not None:
@@ -77,6 +80,13 @@ class Graph:
                 record = cut.rest
                 cut = chunking(partial.type, record)
         self._append(Def(outputs, record, operands, eqn))
+
+    def _is_constant(self, atom: Atom) -> bool:
+        """A number, or one repeated."""
+        definition = self.def_of.get(atom) if isinstance(atom, Var) else None
+        if definition is None or not isinstance(definition.record, View):
+            return isinstance(atom, Lit)
+        return all(isinstance(a, Lit) for a in definition.operands)
 
     def insert(self, definition: Def, before: Def) -> None:
         """Enter a definition that `before` needs."""
