@@ -1,13 +1,9 @@
-"""Kernels of every kind with data, and their check against the reference, for the numba backend.
-
-Run as a program it checks them on CUDA (NUMBA_ENABLE_CUDASIM=1 simulates one).
-"""
+"""Kernels of every kind with data, and their check against the reference, for the numba backend."""
 
 from __future__ import annotations
 
 import math
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -447,10 +443,3 @@ FEWER = re.compile(
 def fewer_cases() -> list[Case]:
     """A representative part of `all_cases`."""
     return [case for case in all_cases() if FEWER.fullmatch(case.kernel.name)]
-
-
-if __name__ == "__main__":
-    for each in fewer_cases():
-        check(each, "cuda")
-    print(f"{len(fewer_cases())} kernels agree")
-    sys.exit(0)
