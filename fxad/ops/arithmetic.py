@@ -28,6 +28,7 @@ from fxad.ops.base import (
     fails,
     fit,
     known,
+    narrow,
     numpy_elementwise,
     same_type,
     unary,
@@ -220,7 +221,7 @@ nextafter = binary(
     "nextafter",
     doc="The next representable number from x in the direction of y.",
     numpy=np.nextafter,
-    reference=np.nextafter,
+    reference=lambda x, y: narrow(np.nextafter(x, y), x.dtype),
     dtypes="float",
     exact=True,
 )

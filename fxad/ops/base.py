@@ -40,7 +40,7 @@ import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
-from fxad.core.types import ArrayType
+from fxad.core.types import ArrayType, TapeType
 from fxad.ir.kernel import Cast, Prim
 from fxad.ir.loops import Pointwise
 from fxad.ir.program import OPS, Lit, Op
@@ -172,9 +172,25 @@ def _linear_jvp(op: Primitive) -> Callable[..., Any]:
     return jvp
 
 
-def zeros(type: ArrayType) -> Any:
-    """An array of zeros."""
+def zeros(type: ArrayType | TapeType) -> Any:
+    """An array of zeros; of a tape's type, an empty tape (which reads as zeros)."""
+    if isinstance(type, TapeType):
+        return bind(OPS["tape_new"], type=type)
     return bind(OPS["broadcast"], literal(0, type.dtype), shape=type.shape, axes=())
+
+
+def tangent_type(type: ArrayType | TapeType) -> ArrayType | TapeType:
+    """The type of a value's tangents: for a tape, a tape of its differentiable blocks."""
+    if isinstance(type, TapeType):
+        blocks = tuple(b for b in type.blocks if dt.is_differentiable(b.dtype))
+        return TapeType(blocks, type.lanes)
+    return type
+
+
+def plus(first: Any, second: Any) -> Any:
+    """The sum of two cotangents of one type, arrays or tapes."""
+    name = "tape_add" if isinstance(type_of(first), TapeType) else "add"
+    return bind(OPS[name], first, second)
 
 
 def full(value: Any, type: ArrayType) -> Any:
@@ -260,11 +276,21 @@ def numpy_elementwise(function: Callable[..., Any]) -> Callable[..., np.ndarray]
         dtype = arrays[0].dtype
         if dt.is_float(dtype) and dtype.itemsize < 4:
             wide = function(*[a.astype(F32) for a in arrays], **params)
-            return np.asarray(wide, dtype) if wide.dtype == F32 else wide
+            return narrow(wide, dtype) if wide.dtype == F32 else wide
         result = np.asarray(function(*arrays, **params))
         return result
 
     return rule
+
+
+def narrow(wide: Any, dtype: np.dtype) -> np.ndarray:
+    """Round once to a dtype; results too small for a normal bf16 number are zeros, as in code
+    compiled to native conversions."""
+    result = np.asarray(wide).astype(dtype)
+    if dtype != dt.bfloat16:
+        return result
+    tiny = np.abs(result) < dt.finfo(dtype).smallest_normal
+    return np.where(tiny, np.copysign(dtype.type(0), result), result)
 
 
 def prim(name: str) -> Callable[..., Pointwise]:

@@ -28,6 +28,7 @@ from fxad.ops.base import (
     fails,
     fit,
     known,
+    narrow,
     same_type,
     unary,
 )
@@ -48,7 +49,7 @@ def _convert_reference(x: np.ndarray, *, dtype: np.dtype) -> np.ndarray:
         return _saturate(x, dtype)
     if x.dtype.itemsize > 4 and dt.is_float(dtype) and dtype.itemsize < 4:
         x = x.astype(dt.float32)  # half-width floats are always reached through f32
-    return np.array(x).astype(dtype)
+    return narrow(x, dtype) if dt.is_inexact(x.dtype) else np.array(x).astype(dtype)
 
 
 def _saturate(x: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -18,7 +18,7 @@ import numpy as np
 from fxad.core.types import ArrayType
 from fxad.ir.loops import Cumulative
 from fxad.ops.arithmetic import add, max, min, mul, sub
-from fxad.ops.base import Primitive, case, check_kind, define, fails
+from fxad.ops.base import Primitive, case, check_kind, define, fails, narrow
 from fxad.ops.compare import eq, is_finite, select
 from fxad.ops.math import exp, log
 from fxad.ops.movement import concatenate
@@ -65,7 +65,7 @@ def _reference(function: np.ufunc) -> Callable[..., np.ndarray]:
         wide = widened(x)
         flipped = np.flip(wide, axis) if reverse else wide
         result = function.accumulate(flipped, axis, dtype=wide.dtype)
-        return np.array(np.flip(result, axis) if reverse else result).astype(x.dtype)
+        return narrow(np.flip(result, axis) if reverse else result, x.dtype)
 
     return rule
 

@@ -21,7 +21,7 @@ from fxad.core.types import ArrayType
 from fxad.ir.loops import Reduction
 from fxad.ir.rewrite import literal
 from fxad.ops.arithmetic import add, div, mul
-from fxad.ops.base import Primitive, case, check_kind, define, fails
+from fxad.ops.base import Primitive, case, check_kind, define, fails, narrow
 from fxad.ops.compare import eq, select
 from fxad.ops.convert import convert
 from fxad.ops.movement import broadcast, concatenate, reshape, slice, transpose
@@ -101,7 +101,7 @@ def _sum_reference(x: np.ndarray, *, axes: Axes) -> np.ndarray:
     if dt.is_integer(x.dtype):
         return np.asarray(x.sum(axes, dtype=x.dtype))
     wide = dt.complex128 if dt.is_complex(x.dtype) else dt.float64
-    return np.asarray(x.sum(axes, dtype=wide)).astype(x.dtype)
+    return narrow(x.sum(axes, dtype=wide), x.dtype)
 
 
 def _sum_transpose(ct: Any, args: Sequence[Any], *, axes: Axes) -> list[Any]:
@@ -115,7 +115,7 @@ def spread_back(value: Any, shape: tuple[int, ...], axes: Axes) -> Any:
 
 def _prod_reference(x: np.ndarray, *, axes: Axes) -> np.ndarray:
     wide = widened(x)
-    return np.asarray(wide.prod(axes, dtype=wide.dtype)).astype(x.dtype)
+    return narrow(wide.prod(axes, dtype=wide.dtype), x.dtype)
 
 
 def _prod_jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any, *, axes: Axes) -> Any:

@@ -28,7 +28,8 @@ def _in_f64(function: Callable[[float], float]) -> Callable[[np.ndarray], np.nda
 
     def rule(x: np.ndarray) -> np.ndarray:
         wide = x.astype(dt.float64).ravel().tolist()
-        return np.array([function(v) for v in wide], dt.float64).reshape(x.shape).astype(x.dtype)
+        exact = np.array([function(v) for v in wide], dt.float64).reshape(x.shape)
+        return exact.astype(x.dtype)
 
     return rule
 
@@ -90,7 +91,7 @@ lgamma = unary(
     numpy=_in_f64(_log_gamma),
     dtypes="float",
     jvp=lambda dx, x, y: mul(dx, digamma(x)),
-    ulp={"f16": 2, "bf16": 2, "f32": 32, "f64": 32},  # relative, beside its zeros 1 and 2
+    ulp={"f16": 2, "bf16": 2, "f32": 32, "f64": 64},  # relative, beside its zeros
     samples=lambda r: [*positive(r), case(r.x(5, low=-0.9, high=-0.1))],
 )
 
