@@ -18,6 +18,7 @@ from fxad.ir.rewrite import literal
 from fxad.numpy.core import cast, result_shape, shape_tuple, spread_to, value_of
 from fxad.numpy.elementwise import clip
 from fxad.random.keys import checked, split
+from fxad.random.large import compiled_if_large
 from fxad.trace.array import Array
 from fxad.trace.tracer import type_of
 
@@ -53,6 +54,7 @@ def shape_for(name: str, shape: Any, *parameters: tuple[int, ...]) -> tuple[int,
     return wanted
 
 
+@compiled_if_large
 def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Random bits as unsigned integers of 8, 16, 32 (the default) or 64 bits."""
     wanted = dt.uint32 if dtype is None else dt.canonicalize(dtype, explicit=True)
@@ -74,6 +76,7 @@ def unit(key: Any, shape: tuple[int, ...], dtype: np.dtype) -> Array:
     return OPS["sub"](OPS["bitcast"](words, dtype=dtype), 1.0)
 
 
+@compiled_if_large
 def uniform(
     key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0
 ) -> Array:
@@ -93,6 +96,7 @@ def uniform(
     return OPS["max"](OPS["add"](OPS["mul"](floats, span), low), low)
 
 
+@compiled_if_large
 def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -> Array:
     """Integers in [minval, maxval), which broadcast to `shape`.
 

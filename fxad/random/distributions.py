@@ -23,9 +23,11 @@ from fxad.numpy.reductions import argmax
 from fxad.numpy.shaping import moveaxis
 from fxad.random.bits import float_dtype, shape_for, uniform, unit
 from fxad.random.keys import checked, split
+from fxad.random.large import compiled_if_large
 from fxad.trace.array import Array
 
 
+@compiled_if_large
 def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Standard normal numbers; complex ones have independent parts of variance 1/2."""
     wanted = dt.default_float() if dtype is None else dt.canonicalize(dtype, explicit=True)
@@ -43,6 +45,7 @@ def _normal(key: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
     return OPS["erfinv"](uniform(key, shape, dtype, low, 1.0)) * math.sqrt(2)
 
 
+@compiled_if_large
 def truncated_normal(
     key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None
 ) -> Array:
@@ -58,6 +61,7 @@ def truncated_normal(
     return OPS["min"](inside, spread_to(OPS["nextafter"](high, -math.inf), shape))
 
 
+@compiled_if_large
 def bernoulli(key: Any, p: Any = 0.5, shape: Any = None) -> Array:
     """Bools that are true with probability p."""
     (chance,) = promoted("bernoulli", p, inexact=True, numbers=False)
@@ -66,12 +70,14 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None) -> Array:
     return less(drawn, p if is_python_scalar(p) else chance)
 
 
+@compiled_if_large
 def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """-1 and 1 with equal chance, in any signed dtype."""
     wanted = dt.default_int() if dtype is None else dt.canonicalize(dtype, explicit=True)
     return cast(bernoulli(key, 0.5, shape_tuple(shape, "rademacher")), wanted) * 2 - 1
 
 
+@compiled_if_large
 def gumbel(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Standard Gumbel numbers, -log(-log(u))."""
     wanted = float_dtype("gumbel", dtype)
@@ -83,12 +89,14 @@ def _open_unit(name: str, key: Any, shape: Any, dtype: np.dtype) -> Array:
     return uniform(checked(key, name), shape, dtype, float(dt.finfo(dtype).tiny), 1.0)
 
 
+@compiled_if_large
 def exponential(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Exponential numbers of rate 1."""
     wanted = float_dtype("exponential", dtype)
     return -log1p(-uniform(checked(key, "exponential"), shape, wanted))
 
 
+@compiled_if_large
 def laplace(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Standard Laplace numbers."""
     wanted = float_dtype("laplace", dtype)
@@ -97,12 +105,14 @@ def laplace(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     return sign(drawn) * log1p(-abs(drawn))
 
 
+@compiled_if_large
 def logistic(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Standard logistic numbers."""
     drawn = _open_unit("logistic", key, shape, float_dtype("logistic", dtype))
     return log(drawn) - log1p(-drawn)
 
 
+@compiled_if_large
 def cauchy(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Standard Cauchy numbers."""
     wanted = float_dtype("cauchy", dtype)
@@ -110,6 +120,7 @@ def cauchy(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     return tan((uniform(checked(key, "cauchy"), shape, wanted, low, 1.0) - 0.5) * math.pi)
 
 
+@compiled_if_large
 def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Array:
     """exp(sigma * x) of standard normal x."""
     wanted = float_dtype("lognormal", dtype)

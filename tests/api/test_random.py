@@ -55,6 +55,31 @@ def test_streams_do_not_depend_on_jit_vmap_or_shape():
     assert again.tolist() == random.uniform(KEY, (100,)).tolist()
 
 
+def test_large_draws_are_the_same_numbers():
+    """They run compiled: integers and uniform floats are equal, others up to rounding."""
+    size = 10_000
+    with fxad.disable_jit():
+        slow = [f(KEY) for f in _draws(size)]
+    for function, expected in zip(_draws(size), slow, strict=True):
+        out = function(KEY)
+        assert out.dtype == expected.dtype
+        np.testing.assert_allclose(np.asarray(out), np.asarray(expected), rtol=2e-6, atol=1e-6)
+    assert random.uniform(KEY, [size]).tolist() == slow[0].tolist()
+    slope = fxad.grad(lambda s: random.lognormal(KEY, s, (size,)).mean())(np.float32(0.5))
+    normals = np.asarray(random.normal(KEY, (size,)), np.float64)
+    assert abs(slope - (normals * np.exp(0.5 * normals)).mean()) < 1e-4
+
+
+def _draws(size):
+    return [
+        lambda k: random.uniform(k, (size,)),
+        lambda k: random.uniform(k, size, minval=np.float32(-1), maxval=2.0),
+        lambda k: random.randint(k, (size,), -(2**31), 2**31),
+        lambda k: random.normal(k, (size // 10, 10), "float32"),
+        lambda k: random.bernoulli(k, 0.3, (size,)),
+    ]
+
+
 def test_distributions_have_their_moments():
     moments = {  # mean, standard deviation
         "normal": (0, 1),
