@@ -115,7 +115,12 @@ def _cuda(names: dict[str, Any]) -> dict[str, Any]:
         return _python(names)
     from numba.cuda import libdevice
 
-    names.update(fma=cuda.fma, fmod=math.fmod)
+
+    def fma(a: Any, b: Any, c: Any) -> Any:
+        return cuda.fma(a, b, c)  # numba knows it only as an attribute
+
+    jit = cuda.jit(device=True)
+    names.update(fma=jit(fma), fmod=math.fmod)
     # NVVM contracts a * b + c by itself; products with a stated rounding stay whole.
     names.update(product32=libdevice.fmul_rn, product64=libdevice.dmul_rn)
-    return _compiled(names, cuda.jit(device=True))
+    return _compiled(names, jit)
