@@ -35,6 +35,7 @@ from fxad.lower.nodes import (
     SortNode,
     boundaries,
 )
+from fxad.lower.reduction import last_axis
 from fxad.lower.steps import Launch
 
 SCRATCH_BYTES = 1 << 19  # longest row kept in private memory
@@ -229,7 +230,7 @@ class Rows:
         for node in nodes:
             chain |= {b for b in boundaries(node) if b < self.group.inner}
             if node.order == "lanes":
-                chain.add(max(node.over[-1].extent, 1))
+                chain.add(node.over[last_axis(node.over)].extent)
         over = self.builder.targets(chain, 1, self.group.inner)
         targets = [*self.targets, *over]
         scope = self._scope()

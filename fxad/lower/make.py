@@ -26,7 +26,7 @@ from fxad.lower.nodes import (
     ScatterNode,
     SortNode,
 )
-from fxad.lower.reduction import Partial, accumulator, identity, loops_of, order_of
+from fxad.lower.reduction import Partial, accumulator, identity, last_axis, loops_of, order_of
 from fxad.lower.refine import collected, refined
 from fxad.lower.stored import Choice
 
@@ -169,7 +169,7 @@ class Maker:
         if not record.axes or 0 in [shape[a] for a in record.axes]:
             return self._nothing_to_reduce(definition)
         loops = loops_of(shape, record)
-        order = order_of(len(shape), record.axes)
+        order = order_of(shape, record.axes)
         old = (*loops.grid, *loops.over)
 
         def build(point: Point) -> list[Expr]:
@@ -182,7 +182,7 @@ class Maker:
                 value = Prim("select", (guard, value, identity(record.monoid, dtype)), dtype)
             return [value]
 
-        body = refined(old, build, len(old) - 1 if order == "lanes" else None)
+        body = refined(old, build, last_axis(old) if order == "lanes" else None)
         count = sum(len(part) for part in body.parts[: len(loops.grid)])
         strides = strides_of([a.extent for a in old])
         natural = loops.guard is None and flat_identity(flat(loops.point, shape), old, strides)

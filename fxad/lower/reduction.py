@@ -45,8 +45,15 @@ class Partial:
     rest: Reduction
 
 
-def order_of(ndim: int, axes: Sequence[int]) -> str:
-    return "lanes" if ndim - 1 in axes else "serial"
+def order_of(shape: Sequence[int], axes: Sequence[int]) -> str:
+    """ "lanes" if the last axis is reduced, else "serial"; axes of length 1 do not count."""
+    real = [a for a, n in enumerate(shape) if n != 1]
+    return "lanes" if real and real[-1] in axes else "serial"
+
+
+def last_axis(axes: Sequence[Axis]) -> int:
+    """Number of the last axis that is longer than 1: the one that lanes go along."""
+    return max((n for n, axis in enumerate(axes) if axis.extent != 1), default=len(axes) - 1)
 
 
 def accumulator(dtype: np.dtype, monoid: str) -> np.dtype:
@@ -80,7 +87,7 @@ def chunking(operand: ArrayType, record: Reduction) -> Partial | None:
     length = math.prod(shape[a] for a in axes)
     if record.monoid.startswith("arg") or not length:
         return None
-    lanes = order_of(len(shape), axes) == "lanes"
+    lanes = order_of(shape, axes) == "lanes"
     kept = [a for a in range(len(shape)) if a not in axes]
     rows = math.prod(shape[a] for a in kept)
     if (lanes and (length < LANES_FROM or rows >= LANES_ROWS)) or length < SERIAL_FROM:
@@ -129,7 +136,7 @@ def loops_of(shape: tuple[int, ...], record: Reduction | Partial) -> Loops:
     leading = [of[a] for a in record.leading]
     grid = [of[a] for a in kept]
     outer = [*leading, piece]
-    lanes = order_of(len(shape), axes) == "lanes"
+    lanes = order_of(shape, axes) == "lanes"
     over = [inner, *(of[a] for a in axes if a not in record.leading and a != record.split)]
     position = at(piece) * record.step + at(inner)
     point = tuple(position if a == record.split else at(of[a]) for a in of)

@@ -260,3 +260,11 @@ def test_products_read_views_where_they_lie() -> None:
 
     made = check(f, draw(2, 8, 4, 16), draw(16, 12))
     assert kinds(made) == ["contract", "contract"]
+
+
+def test_axes_of_length_one_do_not_change_a_sum() -> None:
+    def f(x):
+        spread = jnp.broadcast_to(jnp.max(x, axis=1)[:, None], (3, 3))
+        return spread[..., None].sum(), (x + 1)[..., None, None].sum(axis=(0, 1, 3))
+
+    check(f, draw(3, 6))
