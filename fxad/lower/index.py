@@ -144,13 +144,13 @@ class Substitution:
         match expr:
             case Prim():
                 args = tuple([self(a) for a in expr.args])
-                key: tuple = (expr.name, expr.dtype, *map(id, args))
+                key: tuple = (expr.name, id(expr.dtype), *map(id, args))
                 new: Expr | None = self.pool.get(key)
                 if new is None:
                     new = self.pool[key] = Prim(expr.name, args, expr.dtype)
             case Cast():
                 arg = self(expr.arg)
-                key = (expr.dtype, id(arg))
+                key = (id(expr.dtype), id(arg))
                 new = self.pool.get(key)
                 if new is None:
                     new = self.pool[key] = Cast(arg, expr.dtype)
@@ -160,12 +160,12 @@ class Substitution:
                 new = self.load(expr, self.index(expr.index), guard, fill)
             case IndexValue():
                 index = self.index(expr.index)
-                key = (index, expr.dtype)
+                key = (index, id(expr.dtype))
                 new = self.pool.get(key)
                 if new is None:
                     new = self.pool[key] = IndexValue(index, expr.dtype)
             case Const():
-                key = (expr.dtype, repr(expr.value))
+                key = (id(expr.dtype), repr(expr.value))
                 new = self.pool.setdefault(key, expr)
             case _:
                 new = self.leaf(expr)
