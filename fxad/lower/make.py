@@ -26,12 +26,10 @@ from fxad.lower.nodes import (
     ScatterNode,
     SortNode,
 )
+from fxad.lower.parts import Part, parts_of
 from fxad.lower.reduction import Partial, accumulator, identity, last_axis, loops_of, order_of
 from fxad.lower.refine import collected, refined
 from fxad.lower.stored import Choice
-
-PARTS_FROM = 4096  # elements from which a concatenation is written operand by operand
-PARTS_LIMIT = 32
 
 
 class Maker:
@@ -96,8 +94,9 @@ class Maker:
 
     def _map(self, definition: Def) -> list[Node]:
         var = definition.outputs[0]
-        if definition.eqn.op.name == "concatenate" and self._in_parts(definition):
-            return self._parts(definition)
+        parts = parts_of(self.graph, self.stored, definition)
+        if parts:
+            return [self._part(definition, part) for part in parts]
 
         def build(point: Point) -> list[Expr]:
             return [self._expander().define(definition, point)]
@@ -121,33 +120,20 @@ class Maker:
         self.storage.alias[var] = source
         return True
 
-    def _in_parts(self, definition: Def) -> bool:
-        big = definition.outputs[0].type.size >= PARTS_FROM
-        return big and 1 < len(definition.operands) <= PARTS_LIMIT
+    def _part(self, definition: Def, part: Part) -> Node:
+        """A part of a value, written into its place."""
+        var, axis = definition.outputs[0], part.axis
 
-    def _parts(self, definition: Def) -> list[Node]:
-        """One node per operand of a concatenation, each writing into its part."""
-        var = definition.outputs[0]
-        axis = definition.eqn.params["axis"]
-        offset = 0
-        found: list[Node] = []
-        for operand in definition.operands:
-            shape = operand.type.shape
-            if not operand.type.size:
-                continue
+        def build(point: Point) -> list[Expr]:
+            place = (*point[:axis], point[axis] + part.offset, *point[axis + 1 :])
+            position = IndexValue(flat(place, var.type.shape), INDEX)
+            return [part.wrap(self._expander().at(part.operand, point)), position]
 
-            def build(point: Point, operand: Atom = operand, offset: int = offset) -> list[Expr]:
-                place = (*point[:axis], point[axis] + offset, *point[axis + 1 :])
-                position = IndexValue(flat(place, var.type.shape), INDEX)
-                return [self._expander().at(operand, point), position]
-
-            body = refined(axes_for(shape), build)
-            value, position = body.values
-            node = MapNode(definition.eqn, (var,), body.axes, value, position.index)
-            node.collect(self.storage, body)
-            found.append(node)
-            offset += shape[axis]
-        return found
+        body = refined(axes_for(part.operand.type.shape), build)
+        value, position = body.values
+        node = MapNode(definition.eqn, (var,), body.axes, value, position.index)
+        node.collect(self.storage, body)
+        return node
 
     # ------------------------------------------------------------ reductions and products
 

@@ -268,3 +268,18 @@ def test_axes_of_length_one_do_not_change_a_sum() -> None:
         return spread[..., None].sum(), (x + 1)[..., None, None].sum(axis=(0, 1, 3))
 
     check(f, draw(3, 6))
+
+
+def test_gradients_of_a_split_are_written_into_their_parts() -> None:
+    def f(x, w, ct):
+        def heads(x):
+            a, b, c = jnp.split(x, [32, 48], axis=1)
+            return jnp.tanh(a @ w), jnp.sin(b), c * 2
+
+        return fxad.vjp(heads, x)[1]((ct[:, :8], ct[:, :16], ct[:, :16]))
+
+    made = check(f, draw(64, 64), draw(32, 8), draw(64, 16))
+    (dx,) = {s for s in made.results if s.type.shape == (64, 64)}
+    writers = [s for s in walk(made.steps) if isinstance(s, Run) and dx in s.slots]
+    assert len(writers) == 3
+    assert "contract" in {s.kernel.kind for s in writers}

@@ -1,0 +1,110 @@
+"""Values put together from disjoint parts, each written straight into its place.
+
+concatenate(a, b)                    a into elements 0 .., b behind it
+pad(a) + pad(b), nowhere both        the same; the gradient of splitting q, k and v
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+
+from fxad.ir.kernel import Const, Expr, Prim
+from fxad.ir.program import Atom, Lit, Var
+from fxad.lower.expand import zero
+from fxad.lower.graph import Def, Graph
+
+PARTS_FROM = 4096  # elements from which parts get kernels of their own
+PARTS_LIMIT = 32
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Part:
+    """`operand` lies at `offset` along `axis`; `wrap` makes the stored value from its element."""
+
+    operand: Atom
+    axis: int
+    offset: int
+    wrap: Callable[[Expr], Expr]
+
+
+def parts_of(graph: Graph, stored: Container[Var], definition: Def) -> list[Part]:
+    """The parts of a value to be stored, or an empty list if it is not made of parts."""
+    if definition.outputs[0].type.size < PARTS_FROM:
+        return []
+    match definition.eqn.op.name:
+        case "concatenate":
+            found = _concatenated(definition)
+        case "add":
+            found = _added(graph, stored, definition)
+        case _:
+            return []
+    return found if 1 < len(found) <= PARTS_LIMIT else []
+
+
+def _concatenated(definition: Def) -> list[Part]:
+    axis = definition.eqn.params["axis"]
+    found: list[Part] = []
+    offset = 0
+    for operand in definition.operands:
+        if operand.type.size:
+            found.append(Part(operand, axis, offset, lambda x: x))
+        offset += operand.type.shape[axis]
+    return found
+
+
+def _added(graph: Graph, stored: Container[Var], definition: Def) -> list[Part]:
+    """Parts of a sum of arrays padded with zeros along one axis, if they tile the result."""
+    pads: list[Def] = []
+
+    def collect(atom: Atom, root: bool = False) -> bool:
+        inner = graph.def_of.get(atom) if isinstance(atom, Var) else None
+        if inner is None or (not root and (atom in stored or graph.uses[atom] > 1)):
+            return False
+        if inner.eqn.op.name == "add" and len(inner.operands) == 2:
+            return all(collect(a) for a in inner.operands)
+        if not _is_zero_pad(inner):
+            return False
+        pads.append(inner)
+        return True
+
+    if not collect(definition.outputs[0], root=True):
+        return []
+    shape = definition.outputs[0].type.shape
+    axes = {a for d in pads for a, n in enumerate(d.operands[0].type.shape) if n != shape[a]}
+    if len(axes) != 1:
+        return []
+    (axis,) = axes
+    spans = sorted((d.eqn.params["low"][axis], d.operands[0].type.shape[axis]) for d in pads)
+    ends = [low + size for low, size in spans]
+    if [low for low, _ in spans] != [0, *ends[:-1]] or ends[-1] != shape[axis]:
+        return []
+    return [
+        Part(d.operands[0], axis, d.eqn.params["low"][axis], _sum_with(graph, definition, d))
+        for d in pads
+    ]
+
+
+def _is_zero_pad(definition: Def) -> bool:
+    params = definition.eqn.params
+    if definition.eqn.op.name != "pad" or len(definition.operands) != 2:
+        return False
+    fill = definition.operands[1]
+    plain = not any(params["interior"]) and min((*params["low"], *params["high"]), default=0) >= 0
+    return plain and isinstance(fill, Lit) and fill.key()[0] in ("0.0", "0", "0j")
+
+
+def _sum_with(graph: Graph, root: Def, part: Def) -> Callable[[Expr], Expr]:
+    """The sum at a point of `part`: zeros are added as the program says (-0 + 0 is 0)."""
+
+    def value(definition: Def, x: Expr) -> Expr:
+        if definition is part:
+            return x
+        if definition.eqn.op.name == "pad":
+            return zero(x.dtype)
+        left, right = (value(graph.def_of[a], x) for a in definition.operands)
+        if isinstance(left, Const) and isinstance(right, Const):
+            return left
+        return Prim("add", (left, right), x.dtype)
+
+    return lambda x: value(root, x)
