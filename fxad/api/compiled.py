@@ -6,14 +6,19 @@ The backend is loaded when the first program is compiled, so that `import fxad` 
 from __future__ import annotations
 
 import importlib
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
+from fxad.core.config import config
 from fxad.core.limits import check_bytes
 from fxad.core.types import ArrayType, TapeType
+from fxad.ir.plan import Run, walk
 from fxad.ir.program import Eqn, Op, Program, Symbol, Var, param_key, subprograms
 from fxad.ir.rewrite import evaluate
 from fxad.passes.pipeline import optimise
@@ -77,6 +82,26 @@ def executable(program: Program, donate: frozenset[int] = frozenset()) -> Any:
         while len(_executables) > LIMIT:
             _executables.popitem(last=False)
         return made
+
+
+def plan_of(program: Program, donate: frozenset[int] = frozenset()) -> Any:
+    """The plan of a closed Program; FXAD_SHOW=kernels,plan prints its parts."""
+    planner = importlib.import_module("fxad.plan")
+    plan = planner.plan(optimise(program), donate=donate, fusion=_options["fusion"])
+    if "kernels" in config.show:
+        texts = importlib.import_module("fxad.ir.kernel_text")
+        kernels = dict.fromkeys(s.kernel for s in walk(plan.steps) if isinstance(s, Run))
+        print("\n\n".join(map(texts.kernel_text, kernels)), file=sys.stderr)
+    if "plan" in config.show:
+        print(importlib.import_module("fxad.plan.text").plan_text(plan), file=sys.stderr)
+    return plan
+
+
+def run_on(target: str, program: Program, args: Sequence[Any]) -> list[Concrete]:
+    """Run a closed Program on another backend: "python", "cpu" (both numba's source) or "cuda"."""
+    backend = importlib.import_module("fxad.backend.numba.execute")
+    results = backend.execute_plan(plan_of(program), [concrete(a) for a in args], target)
+    return [Concrete(np.asarray(r)) for r in results]
 
 
 def run_program(

@@ -149,6 +149,21 @@ class Jit:
         leaves, trace = self._trace_for(*pytree.map(_example, (args, kwargs)))
         return Lowered(trace.program, trace.donate)
 
+    def on(self, target: str) -> Callable[..., Any]:
+        """The same function run from the same Kernels by another backend.
+
+        target: "cuda" (an NVIDIA GPU, or numba's simulator), "cpu" (numba) or "python" (the same
+        source interpreted). Arguments are copied, never donated. Slow where it is not a GPU:
+        these are oracles.
+        """
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            leaves, trace = self._trace_for(args, kwargs)
+            outs = compiled.run_on(target, trace.program, [*trace.captured, *leaves])
+            return trace.out_tree.unflatten(outs)
+
+        return call
+
     def clear_cache(self) -> None:
         """Forget all traces."""
         self._traces.clear()

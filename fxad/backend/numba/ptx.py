@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from types import SimpleNamespace
 from unittest.mock import patch
 
@@ -27,10 +28,10 @@ _lock = threading.Lock()
 
 def toolkit_problem() -> str | None:
     """Why PTX cannot be made here, or None: a missing package, or the simulator is on."""
-    try:
-        from numba import cuda
-    except ImportError as error:
-        return f"{error}; install numba-cuda"
+    if find_spec("numba_cuda") is None:
+        return "numba-cuda is not installed: pip install 'fxad[cuda]'"
+    from numba import cuda
+
     if simulated():
         return "NUMBA_ENABLE_CUDASIM is set: numba simulates CUDA and makes no code"
     try:
