@@ -281,5 +281,4 @@ def test_gradients_of_a_split_are_written_into_their_parts() -> None:
     made = check(f, draw(64, 64), draw(32, 8), draw(64, 16))
     (dx,) = {s for s in made.results if s.type.shape == (64, 64)}
     writers = [s for s in walk(made.steps) if isinstance(s, Run) and dx in s.slots]
-    assert len(writers) == 3
-    assert "contract" in {s.kernel.kind for s in writers}
+    assert [s.kernel.kind for s in writers] == ["map", "contract"]
