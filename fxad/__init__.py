@@ -27,6 +27,7 @@ from fxad.api.derived import (
     make_ir,
 )
 from fxad.api.jit import jit
+from fxad.api.threads import get_num_threads, set_num_threads
 from fxad.api.vectorise import vmap
 from fxad.core.config import config
 from fxad.core.dtypes import enable_x64
@@ -46,6 +47,7 @@ __all__ = [
     "disable_jit",
     "enable_x64",
     "eval_shape",
+    "get_num_threads",
     "grad",
     "hessian",
     "hvp",
@@ -66,6 +68,7 @@ __all__ = [
 
     "random",
     "remat",
+    "set_num_threads",
     "stop_gradient",
     "tree",
     "tree_util",
