@@ -1,7 +1,7 @@
 """Which nodes share a kernel.
 
-Nodes come in program order; one joins the group that last defines something it reads, or a recent
-later group that reads the same data, or starts a group. A product that nobody reads yet may be
+Nodes come in program order; one joins the group that last defines something it reads, or a later
+group that reads the same data, or starts a group. A product that nobody reads yet may be
 postponed, so that what needs its elements joins it instead of reading them back.
 """
 
@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad.ir.program import Var
-from fxad.lower.groups import Group, group_of, join, shares_reads
+from fxad.lower.groups import Group, group_of, join
 from fxad.lower.nodes import MapNode, Node
 
-WINDOW = 6  # how many groups back a sibling is looked for
+SIBLINGS = 4  # how many readers of the same data are tried
+SHARED_FROM = 64  # elements that make reading them once worth sharing a kernel
 TINY = 16  # elements
 
 
@@ -46,6 +47,7 @@ class _Grouping:
         self.order: dict[Group, int] = {}
         self.homes: dict[Var, list[Group]] = {}
         self.read: set[Group] = set()  # groups whose values another group reads
+        self.readers: dict[Var, dict[Group, None]] = {}
 
     def run(self, nodes: Sequence[Node]) -> list[Group]:
         for node in nodes:
@@ -60,6 +62,8 @@ class _Grouping:
                     homes.append(group)
             for var in node.reads:
                 self.read.update(g for g in self.homes.get(var, ()) if g is not group)
+                if var.type.size >= SHARED_FROM:
+                    self.readers.setdefault(var, {})[group] = None
         return sorted(self.groups, key=self.order.__getitem__)
 
     def _home_of(self, node: Node) -> Group | None:
@@ -73,10 +77,17 @@ class _Grouping:
                 self.order[group] = max(self.order.values()) + 1
                 return group
         least = -1 if last is None else self.order[last]
-        for group in reversed(self.groups[-WINDOW:]):
-            if self.order[group] > least and shares_reads(group, node) and join(group, node):
+        for group in self._siblings(node):
+            if self.order[group] > least and join(group, node):
                 return group
         return None
+
+    def _siblings(self, node: Node) -> list[Group]:
+        """The latest groups that read something the node reads."""
+        found: dict[Group, None] = {}
+        for var in node.reads:
+            found.update(dict.fromkeys(list(self.readers.get(var, ()))[-SIBLINGS:]))
+        return sorted(found, key=self.order.__getitem__, reverse=True)[:SIBLINGS]
 
     def _may_wait(self, group: Group, node: Node) -> bool:
         """Whether a product may run later than its place: nobody reads it yet, and its operands,

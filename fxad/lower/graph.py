@@ -18,17 +18,27 @@ Record = Loops | Partial
 
 
 class Def:
-    """One or several values defined by one loop record over operands."""
+    """One or several values defined by one loop record over operands.
 
-    __slots__ = ("eqn", "operands", "outputs", "record")
+    region: number of the last barrier that the operands have passed, 0 if none. Work is not
+    moved across a barrier: what recomputes a value must not join what computed it.
+    """
+
+    __slots__ = ("eqn", "operands", "outputs", "record", "region")
 
     def __init__(
-        self, outputs: tuple[Var, ...], record: Record, operands: tuple[Atom, ...], eqn: Eqn
+        self,
+        outputs: tuple[Var, ...],
+        record: Record,
+        operands: tuple[Atom, ...],
+        eqn: Eqn,
+        region: int = 0,
     ) -> None:
         self.outputs = outputs
         self.record = record
         self.operands = operands
         self.eqn = eqn
+        self.region = region
 
 
 class Graph:
@@ -40,6 +50,8 @@ class Graph:
         self.def_of: dict[Var, Def] = {}
         self.uses: dict[Var, int] = {}
         self._same: dict[Var, Atom] = {}
+        self._regions: dict[Atom, int] = {}
+        self._barriers = 0
         for eqn in program.eqns:
             self._enter(eqn)
         self.outputs: tuple[Atom, ...] = tuple([self.resolve(a) for a in program.outputs])
@@ -54,6 +66,12 @@ class Graph:
         types = [a.type for a in eqn.inputs]
         records = eqn.op.loops(types, **eqn.params)
         operands = tuple([self.resolve(a) for a in eqn.inputs])
+        region = max([self._regions.get(a, 0) for a in eqn.inputs], default=0)
+        if eqn.op.name == "barrier":
+            self._barriers += 1
+            region = self._barriers
+        if region:
+            self._regions.update(dict.fromkeys(eqn.outputs, region))
         if not isinstance(records, Sequence):
             records = (records,)
         if len(records) == len(eqn.outputs) and not isinstance(records[0], Structured):
@@ -62,12 +80,17 @@ class Graph:
                     number = record.operand if len(records) == 1 else i
                     self._same[var] = operands[number]
                 else:
-                    self._define((var,), record, operands, eqn)
+                    self._define((var,), record, operands, eqn, region)
         else:
-            self._define(eqn.outputs, records[0], operands, eqn)
+            self._define(eqn.outputs, records[0], operands, eqn, region)
 
     def _define(
-        self, outputs: tuple[Var, ...], record: Record, operands: tuple[Atom, ...], eqn: Eqn
+        self,
+        outputs: tuple[Var, ...],
+        record: Record,
+        operands: tuple[Atom, ...],
+        eqn: Eqn,
+        region: int,
     ) -> None:
         if isinstance(record, Scattering) and self._is_constant(operands[0]):
             record = selected(record, operands, outputs[0].type.shape) or record
@@ -75,11 +98,11 @@ class Graph:
             cut = chunking(operands[0].type, record)
             while cut is not None:
                 partial = Var(ArrayType(cut.dtype, cut.shape))
-                self._append(Def((partial,), cut, operands, eqn))
+                self._append(Def((partial,), cut, operands, eqn, region))
                 operands = (partial,)
                 record = cut.rest
                 cut = chunking(partial.type, record)
-        self._append(Def(outputs, record, operands, eqn))
+        self._append(Def(outputs, record, operands, eqn, region))
 
     def _is_constant(self, atom: Atom) -> bool:
         """A number, or one repeated."""

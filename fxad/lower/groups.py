@@ -21,7 +21,9 @@ from fxad.lower.nodes import ContractNode, MapNode, Node, ReduceNode, boundaries
 
 FEW_ROWS, LONG_ROWS = 16, 1 << 16  # too little parallelism to pull per-point work into a row kernel
 NODE_LIMIT = 32
-SHARED_FROM = 64  # elements that make reading them once worth sharing a kernel
+# An epilogue walks its operands tile by tile. From memory that is slow (a product of 3072 x 768
+# over 256 with AdamW's three arrays: 15.6 ms, apart 6.0 + 1.7 ms); from a cache it costs nothing.
+EPILOGUE_BYTES = 8 << 20
 
 
 @dataclass(eq=False, slots=True)
@@ -75,6 +77,8 @@ def join(group: Group, node: Node) -> bool:
     """Add the node to the group if it fits."""
     if len(group.nodes) >= NODE_LIMIT or not group.parts.isdisjoint(node.reads):
         return False
+    if group.nodes[0].region != node.region:
+        return False
     match group.kind, node:
         case "map", MapNode():
             return _map_to_map(group, node)
@@ -89,12 +93,6 @@ def join(group: Group, node: Node) -> bool:
         case "contract", MapNode():
             return _map_to_contract(group, node)
     return False
-
-
-def shares_reads(group: Group, node: Node) -> bool:
-    """Whether both read some value that is more than a few numbers."""
-    big = [v for v in node.reads if v.type.size >= SHARED_FROM]
-    return any(v in other.reads for v in big for other in group.nodes)
 
 
 # ---------------------------------------------------------------- map and rows
@@ -176,8 +174,7 @@ def _reduce_to_rows(group: Group, node: ReduceNode) -> bool:
     if inner != group.inner or math.prod(node.extents) != group.size:
         return False
     alike = node.natural if group.natural else node.space == group.space
-    mine = any(v in group.members for v in node.reads)
-    if not alike or not _reads_fit(group, node) or not (mine or shares_reads(group, node)):
+    if not alike or not _reads_fit(group, node):
         return False
     chain = group.chain | _outer_chain(node, inner)
     if not is_chain(chain):
@@ -246,7 +243,7 @@ def _map_to_contract(group: Group, node: MapNode) -> bool:
     if math.prod(node.extents) != group.size:
         return False
     mine = [v for v in node.reads if v in group.members]
-    if not mine:
+    if not mine or _epilogue_bytes(group, node) > EPILOGUE_BYTES:
         return False
     env = _matched(node, node.reads[mine[0]][0], group.positions[mine[0]], group.size)
     if env is None:
@@ -269,6 +266,12 @@ def _map_to_contract(group: Group, node: MapNode) -> bool:
     if node.target is None:
         group.positions[node.outputs[0]] = position
     return True
+
+
+def _epilogue_bytes(group: Group, node: MapNode) -> int:
+    """Bytes the epilogue reads with the node in it, beside the product's own operands."""
+    found = {v for n in (*group.nodes[1:], node) for v in n.reads if v not in group.members}
+    return sum(v.type.nbytes for v in found)
 
 
 def _matched(node: Node, index: Index, position: Index, size: int) -> dict[Axis, Index] | None:

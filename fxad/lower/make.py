@@ -48,7 +48,10 @@ class Maker:
         bytes get no node but an entry in `storage.alias`."""
         for definition in self.graph.defs:
             if any(v in self.stored and v.type.size for v in definition.outputs):
-                self.nodes += self._make(definition)
+                made = self._make(definition)
+                for node in made:
+                    node.region = definition.region
+                self.nodes += made
         return self.nodes
 
     def bytes_of(self, atom: Atom, eqn: Eqn) -> Var:

@@ -31,7 +31,7 @@ from fxad.lower.refine import Body
 class Node:
     """What every node has: the equation, its results, its axes, and the roots of its expressions.
 
-    reads: for every stored value it reads the indices it is read at.
+    reads: for every stored value it reads the indices it is read at. region: see `graph.Def`.
     """
 
     eqn: Eqn
@@ -39,6 +39,7 @@ class Node:
     axes: tuple[Axis, ...]
     reads: dict[Var, list[Index]] = field(default_factory=dict, init=False)
     indices: list[Index] = field(default_factory=list, init=False)
+    region: int = field(default=0, init=False)
 
     @property
     def strides(self) -> tuple[int, ...]:

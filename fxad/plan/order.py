@@ -1,8 +1,9 @@
-"""The order in which a block's steps run: the program's, but for updates of donated arguments.
+"""The order in which a block's steps run: the program's, but for steps that only make results.
 
-    dW, w' = w - dW;  dx = dy w        becomes        dx = dy w;  dW, w' = w - dW
+    dW = x dy;  dx = dy w;  ...;  w' = w - dW     becomes     dW = x dy;  dx = dy w;  w' = w - dW
 
-so that w' may be written over w, which nobody reads any more.
+An update runs as soon as its operands exist, so that gradients die early, but after the last
+other reader of the donated weight, so that w' may be written over w.
 """
 
 from __future__ import annotations
@@ -11,22 +12,31 @@ from fxad.ir.program import Var
 from fxad.lower.steps import Block, Launch, reads_of, writes_of
 
 
-def updates_last(block: Block, donate: frozenset[int]) -> Block:
-    """Put steps that only make results behind the last reader of the donated arguments they
-    read. Nothing depends on such a step, so it may run at any later time."""
+def updates_early(block: Block, donate: frozenset[int]) -> Block:
+    """Move launches whose results nothing in the block reads."""
     donated = {block.inputs[n] for n in donate if n < len(block.inputs)}
-    if not donated:
-        return block
-    read: dict[Var, int] = {}
+    readers: dict[Var, list[int]] = {}
+    written: dict[Var, int] = {}
+    writers: dict[Var, int] = {}
     for number, step in enumerate(block.steps):
-        read.update(dict.fromkeys(reads_of(step), number))
+        for var in reads_of(step):
+            readers.setdefault(var, []).append(number)
+        for var in writes_of(step):
+            written[var] = number
+            writers[var] = writers.get(var, 0) + 1
     keys = []
     for number, step in enumerate(block.steps):
         results = writes_of(step)
-        final = isinstance(step, Launch) and read.keys().isdisjoint(results)
+        final = isinstance(step, Launch) and all(
+            v not in readers and writers[v] == 1 for v in results
+        )
+        if not final:
+            keys.append((number, 0, 0))
+            continue
         types = {v.type for v in results}
-        after = [read[v] for v in reads_of(step) if v in donated and v.type in types]
-        postponed = final and max(after, default=-1) > number
-        keys.append((max(after), 1, number) if postponed else (number, 0, 0))
+        overwritten = [v for v in reads_of(step) if v in donated and v.type in types]
+        others = [n for v in overwritten for n in readers[v] if n != number]
+        needed = [written[v] for v in reads_of(step) if v in written]
+        keys.append((max((*needed, *others), default=number), 1, number))
     order = sorted(range(len(keys)), key=keys.__getitem__)
     return Block(block.inputs, tuple([block.steps[n] for n in order]), block.outputs)

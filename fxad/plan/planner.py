@@ -31,7 +31,7 @@ from fxad.lower.steps import LoweredStep, reads_of, writes_of
 from fxad.plan import control
 from fxad.plan.arena import Arena
 from fxad.plan.donate import donations, first_writes, last_uses, may_take_over
-from fxad.plan.order import updates_last
+from fxad.plan.order import updates_early
 from fxad.plan.overlap import Accesses, merged
 from fxad.plan.places import Place
 
@@ -49,7 +49,7 @@ def plan_block(
     donate: frozenset[int] = frozenset(),
 ) -> Plan:
     """Plan a lowered program with the given argument and result types."""
-    block = updates_last(block, donate)
+    block = updates_early(block, donate)
     return Planner().plan(block, in_types, out_types, donate)
 
 
