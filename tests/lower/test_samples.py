@@ -66,37 +66,39 @@ def program_of(op, args, params) -> tuple[Program, list[np.ndarray]]:
     return Program(inputs, [Eqn(op, tuple(atoms), params, tuple(outs))], outs), arrays
 
 
+DTYPES = {
+    "float": ["f32", "f64", "bf16"],
+    "int": ["i32", "i8", "u32"],
+    "bool": ["bool"],
+    "complex": ["c64"],
+}
+TOLERANCES = {"bf16": 2e-2, "f64": 1e-12}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_samples_agree_with_the_reference(name: str) -> None:
     op = OPS[name]
-    kinds = op.dtypes.split()
-    dtype = next(
-        d
-        for kind, d in (
-            ("float", "float32"),
-            ("int", "int32"),
-            ("bool", "bool"),
-            ("complex", "complex64"),
-        )
-        if kind in (kinds or ["float"])
-    )
+    kinds = op.dtypes.split() or ["float"]
     ran = 0
-    for sample in op.samples(Draws(np.dtype(dtype))):
-        if sample.saying:
-            continue
-        program, arrays = program_of(op, sample.args, sample.params)
-        expected = evaluate(program, arrays)
-        plain = run_plan(plan(program, fusion=False), [a.copy() for a in arrays])
-        fused = run_plan(plan(program), [a.copy() for a in arrays])
-        for want, one, other in zip(expected, plain, fused, strict=True):
-            assert one.dtype == want.dtype
-            assert one.shape == want.shape
-            np.testing.assert_array_equal(one, other)
-            np.testing.assert_allclose(
-                one.astype(np.float64) if one.dtype.kind != "c" else one,
-                want.astype(np.float64) if want.dtype.kind != "c" else want,
-                rtol=3e-5,
-                atol=1e-6,
-            )
-        ran += 1
+    for dtype in [d for kind in kinds for d in DTYPES[kind]]:
+        tolerance = TOLERANCES.get(dtype, 3e-5)
+        for sample in op.samples(Draws(dt.from_short_name(dtype))):
+            if not sample.saying:
+                check(op, sample.args, sample.params, tolerance)
+                ran += 1
     assert ran
+
+
+def check(op, args, params, tolerance: float) -> None:
+    program, arrays = program_of(op, args, params)
+    expected = evaluate(program, arrays)
+    plain = run_plan(plan(program, fusion=False), [a.copy() for a in arrays])
+    fused = run_plan(plan(program), [a.copy() for a in arrays])
+    for want, one, other in zip(expected, plain, fused, strict=True):
+        assert one.dtype == want.dtype
+        assert one.shape == want.shape
+        np.testing.assert_array_equal(one, other)
+        wide = np.complex128 if dt.is_complex(want.dtype) else np.float64
+        np.testing.assert_allclose(
+            one.astype(wide), want.astype(wide), rtol=tolerance, atol=tolerance / 10
+        )
