@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fxad.core.types import TapeType
 from fxad.ir.loops import HostCall
-from fxad.ir.program import Program, Var
+from fxad.ir.program import Program, Var, subprograms
+from fxad.ir.rewrite import evaluate
 from fxad.lower.control import lower_structured
 from fxad.lower.emit import emit
 from fxad.lower.expand import Storage
@@ -32,8 +34,27 @@ class LowerConfig:
 
 
 def lower(program: Program, config: LowerConfig = LowerConfig()) -> Block:
-    """Lower a closed Program; call-like equations are inlined first."""
-    return _lower_flat(inline(program.closed()), config)
+    """Lower a closed Program; call-like equations are inlined first.
+
+    Tapes (the residuals of a reversed `while`) have no memory of a size known here: a program
+    that holds one is interpreted as a whole, in one host step.
+    """
+    flat = inline(program.closed())
+    return _interpreted(flat) if _holds_tapes(flat) else _lower_flat(flat, config)
+
+
+def _holds_tapes(program: Program) -> bool:
+    return any(
+        any(isinstance(v.type, TapeType) for v in eqn.outputs)
+        or any(_holds_tapes(inner) for _, inner in subprograms(eqn))
+        for eqn in program.eqns
+    )
+
+
+def _interpreted(program: Program) -> Block:
+    results = tuple([Var(t) for t in program.out_types])
+    step = HostStep(lambda *xs: evaluate(program, xs), program.inputs, results, "interpret")
+    return Block(program.inputs, (step,), results)
 
 
 def _lower_flat(program: Program, config: LowerConfig) -> Block:

@@ -24,19 +24,20 @@ def updates_early(block: Block, donate: frozenset[int]) -> Block:
         for var in writes_of(step):
             written[var] = number
             writers[var] = writers.get(var, 0) + 1
-    keys = []
+    keys = [(number, 0, number) for number in range(len(block.steps))]
+    updates: list[tuple[int, list[int]]] = []
     for number, step in enumerate(block.steps):
         results = writes_of(step)
-        final = isinstance(step, Launch) and all(
-            v not in readers and writers[v] == 1 for v in results
-        )
-        if not final:
-            keys.append((number, 0, 0))
+        if not isinstance(step, Launch) or any(v in readers or writers[v] > 1 for v in results):
             continue
-        types = {v.type for v in results}
-        overwritten = [v for v in reads_of(step) if v in donated and v.type in types]
-        others = [n for v in overwritten for n in readers[v] if n != number]
         needed = [written[v] for v in reads_of(step) if v in written]
-        keys.append((max((*needed, *others), default=number), 1, number))
+        keys[number] = (max(needed, default=number), 1, number)
+        types = {v.type for v in results}
+        old = [v for v in reads_of(step) if v in donated and v.type in types]
+        if old:
+            updates.append((number, [n for v in old for n in readers[v] if n != number]))
+    places = [key[0] for key in keys]
+    for number, others in updates:
+        keys[number] = (max([places[number], *(places[n] for n in others)]), 2, number)
     order = sorted(range(len(keys)), key=keys.__getitem__)
     return Block(block.inputs, tuple([block.steps[n] for n in order]), block.outputs)

@@ -150,3 +150,16 @@ def test_while_inside_while_starts_where_its_state_is() -> None:
 
     for n in (1, 2, 5):
         check(f, X[0], np.int32(n).reshape(()))
+
+
+def test_gradient_of_a_while_is_interpreted() -> None:
+    def f(x, n):
+        def loss(x):
+            return lax.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, jnp.sin(s[1])), (0, x))[
+                1
+            ].sum()
+
+        return (fxad.grad(loss)(x),)
+
+    made = check(f, X[0], np.int32(3).reshape(()))
+    assert [s.name for s in made.steps] == ["interpret"]
