@@ -33,7 +33,7 @@ def refined(
     axes: Sequence[Axis], build: Callable[[Point], list[Expr]], fixed: int | None = None
 ) -> Body:
     """Build expressions at the point of the axes, split as needed (all but axis `fixed`)."""
-    parts = tuple([(axis,) for axis in axes])
+    parts: tuple[tuple[Axis, ...], ...] = tuple([(axis,) for axis in axes])
     for _ in range(_ROUNDS):
         values = build(tuple([_joined(part) for part in parts]))
         body = collected(parts, values)
@@ -70,7 +70,7 @@ def _wanted(body: Body) -> dict[Axis, int]:
     found: dict[Axis, int] = {}
     for index in body.indices:
         for atom, _ in index.terms:
-            if type(atom) in (Quot, Rem) and not atom.index.const and len(atom.index.terms) == 1:
+            if isinstance(atom, Quot | Rem) and not atom.index.const and len(atom.index.terms) == 1:
                 ((axis, coefficient),) = atom.index.terms
                 if type(axis) is Axis and coefficient == 1 and axis.extent % atom.divisor == 0:
                     found.setdefault(axis, atom.divisor)

@@ -81,6 +81,7 @@ class Accesses:
 def merged(kernel: Kernel, pairs: dict[Buffer, Buffer]) -> Kernel:
     """The kernel of one product with operands (keys) and results that share storage made one."""
     (stage,) = kernel.body
+    assert isinstance(stage, Contract)
     shared = {r: Buffer(r.name, r.dtype, r.size, "inout") for r in pairs.values()}
     renamed = shared | {operand: shared[result] for operand, result in pairs.items()}
 
