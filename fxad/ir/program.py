@@ -71,6 +71,7 @@ class Op:
 
     __slots__ = (
         "batch",
+        "dce",
         "decompose",
         "differentiable",
         "doc",

@@ -16,20 +16,26 @@ def dce(program: Program, keep: Sequence[bool] | None = None) -> Program:
     before   b = exp(a); c = sin(a); return c
     after    c = sin(a); return c
 
-    `keep` says which outputs are wanted (all by default).
+    `keep` says which outputs are wanted (all by default). An equation of which some results are
+    read is asked to drop the others (rule `dce`): loops stop carrying and stacking them.
     """
     outputs = program.outputs
     if keep is not None:
         outputs = tuple(o for o, wanted in zip(outputs, keep, strict=True) if wanted)
     live: set[Atom] = {a for a in outputs if isinstance(a, Var)}
     kept: list[Eqn] = []
+    changed = len(outputs) != len(program.outputs)
     for eqn in reversed(program.eqns):
         if not eqn.effects and live.isdisjoint(eqn.outputs):
+            changed = True
             continue
+        if eqn.op.dce is not None and not live.issuperset(eqn.outputs):
+            smaller = eqn.op.dce(eqn, tuple(v in live for v in eqn.outputs))
+            changed, eqn = changed or smaller is not eqn, smaller
         kept.append(eqn)
         live.update(a for a in eqn.inputs if isinstance(a, Var))
     kept.reverse()
-    if len(kept) == len(program.eqns) and len(outputs) == len(program.outputs):
+    if not changed:
         return program
     return Program(program.inputs, kept, outputs, program.name, program.consts)
 

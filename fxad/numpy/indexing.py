@@ -56,6 +56,9 @@ class _Plan(NamedTuple):
     layout: list[tuple[str, int]]
 
 
+_GAP = object()  # an Ellipsis for no axes: it still separates index arrays
+
+
 def _plan(type_: ArrayType, index: Any) -> _Plan:
     items = _expanded(type_, index if isinstance(index, tuple) else (index,))
     plan = _Plan([0] * type_.ndim, list(type_.shape), [1] * type_.ndim, [], {}, (), [])
@@ -63,8 +66,8 @@ def _plan(type_: ArrayType, index: Any) -> _Plan:
     places: list[int] = []
     axis = 0
     for item in items:
-        if item is None:
-            layout.append(("new", 0))
+        if item is None or item is _GAP:
+            layout.append(("gap" if item is _GAP else "new", 0))
             continue
         size = type_.shape[axis]
         if isinstance(item, slice):
@@ -86,7 +89,7 @@ def _arranged(plan: _Plan, layout: list, places: list[int], type_: ArrayType) ->
     """NumPy's rule: index axes stand where the index arrays stood if those were adjacent, else
     first. Integers beside arrays count as arrays."""
     if not places:
-        return plan._replace(layout=[entry for entry in layout if entry[0] != "drop"])
+        return plan._replace(layout=[e for e in layout if e[0] not in ("drop", "gap")])
     advanced = [i for i, (kind, _) in enumerate(layout) if kind in ("array", "drop")]
     together = advanced == list(range(advanced[0], advanced[-1] + 1))
     shapes = [type_of(a).shape for a in plan.arrays.values()]
@@ -119,10 +122,12 @@ def _expanded(type_: ArrayType, items: tuple) -> list[Any]:
         raise IndexOutOfRange(
             f"too many indices: {used} for an array {type_} with {type_.ndim} axes"
         )
+    fill: list[Any] = [slice(None)] * (type_.ndim - used)
     if not dots:
         flat.append(Ellipsis)
+    elif not fill:
+        fill = [_GAP]
     at = next(i for i, item in enumerate(flat) if item is Ellipsis)
-    fill = [slice(None)] * (type_.ndim - used)
     return [*flat[:at], *fill, *flat[at + 1 :]]
 
 

@@ -23,6 +23,7 @@ The rules of an op
     split(t, record, unknown, args, **params)
                                     for ops that hold programs: bind the known half, put the other
                                     half into the deferred program with record(op, ...)
+    dce(eqn, live)                  the equation without the results not marked live
     effects                         see Program and `fxad.ops.control`
     decompose(*args, **params)      the same results by other ops, where there is no loop body
 
@@ -257,6 +258,8 @@ def elementwise_batch(op_name: str) -> Callable[..., Any]:
 def spread(value: Any, size: int) -> Any:
     """Repeat a value along a new leading axis."""
     type_ = type_of(value)
+    if isinstance(type_, TapeType):
+        return bind(OPS["tape_lanes"], value, size=size, at=0)
     axes = tuple(range(1, type_.ndim + 1))
     return bind(OPS["broadcast"], value, shape=(size, *type_.shape), axes=axes)
 

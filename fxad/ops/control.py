@@ -1,6 +1,7 @@
 """Ops that hold Programs: call, custom derivatives, checkpoint, cond.
 
-Loops are in `fxad.ops.scan` and `fxad.ops.while_loop`. Sub-programs are closed: what they capture is passed as operands.
+Loops are in `fxad.ops.scan` and `fxad.ops.while_loop`. Sub-programs are closed: what they capture
+is passed as operands.
 Every rule takes the transforms `t` first (see `fxad.transform.context`); results are tuples.
 """
 
@@ -15,9 +16,9 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.loops import Alias, Structured
-from fxad.ir.program import OPS, Eqn, Program, Symbol, Var
-from fxad.ir.rewrite import dce, evaluate
-from fxad.ops.base import Batched, Primitive, define, known, spread, type_of, zeros
+from fxad.ir.program import OPS, Eqn, Program, Symbol, Var, subprograms
+from fxad.ir.rewrite import dce, evaluate, used_inputs
+from fxad.ops.base import Batched, Primitive, define, known, spread, tangent_type, type_of, zeros
 
 Mask = tuple[bool, ...]
 
@@ -52,7 +53,10 @@ def filled(mask: Sequence[bool], values: Sequence[Any]) -> list[Any]:
 
 def instantiate(primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
     """Tangents with zeros for the missing ones."""
-    return [zeros(type_of(p)) if t is None else t for p, t in zip(primals, tangents, strict=True)]
+    return [
+        zeros(tangent_type(type_of(p))) if t is None else t
+        for p, t in zip(primals, tangents, strict=True)
+    ]
 
 
 def subprogram_effects(**params: Any) -> frozenset[str]:
@@ -423,9 +427,7 @@ def _cond_split(t, record, unknown, args, *, branches):
         _pick_inputs(p.rest, slots, place, p.residuals)
         for p, place in zip(parts, places, strict=True)
     )
-    rest = record(
-        cond, index, *results[count:], *pick(operands, mask), branches=rest_branches
-    )
+    rest = record(cond, index, *results[count:], *pick(operands, mask), branches=rest_branches)
     return weave(union, rest, results[:count])
 
 
@@ -493,8 +495,8 @@ def _cond_batch(t, size, batched, args, *, branches):
         union = tuple(any(column) for column in zip(*flags, strict=True))
         derived = tuple(t.batch(b, size, mask, union)[0] for b in branches)
         return Batched(tuple(cond(*args, branches=derived)), union)
-    if any(b.effects for b in branches):
-        raise TypeMismatch("cond: a batched index with a branch that has effects is not supported")
+    if any(_holds_loop(b) for b in branches):
+        return _cond_lane_by_lane(t, size, batched, args, branches)
     everything = (True,) * len(branches[0].outputs)
     lanes = [t.batch(b, size, mask, everything)[0] for b in branches]
     index = args[0]
@@ -510,9 +512,43 @@ def _cond_batch(t, size, batched, args, *, branches):
     return results
 
 
+def _holds_loop(program: Program) -> bool:
+    """Whether running a branch that was not chosen may be costly, endless or visible."""
+    return bool(program.effects) or any(
+        eqn.op.name in ("scan", "while", "while_linear") or any(map(_holds_loop, inner))
+        for eqn in program.eqns
+        for inner in [[p for _, p in subprograms(eqn)]]
+    )
+
+
+def _cond_lane_by_lane(t, size, batched, args, branches):
+    """A loop over lanes, each running its own branch alone."""
+    shared, lanes = pick(args, batched, False), pick(args, batched)
+
+    def one(*values: Any) -> list[Any]:
+        fixed, own = values[: len(shared)], values[len(shared) :]
+        return list(cond(*weave(batched, own, fixed), branches=branches))
+
+    types = [type_of(v).with_shape(type_of(v).shape[1:]) for v in lanes]
+    body, _ = t.stage(one, [*map(type_of, shared), *types], branches[0].name)
+    return OPS["scan"](
+        *shared, *lanes, body=body, consts=len(shared), carry=0, length=size, reverse=False
+    )
+
+
 def along_lanes(flag: Any, type: ArrayType) -> Any:
     """A flag per lane, repeated over the other axes of `type`."""
     return OPS["broadcast"](flag, shape=type.shape, axes=(0,)) if type.ndim > 1 else flag
+
+
+def _cond_dce(eqn: Eqn, live: Mask) -> Eqn:
+    """Drop results nobody reads and operands no branch reads."""
+    branches = [dce(b, live) for b in eqn.params["branches"]]
+    keep = tuple(map(any, zip(*map(used_inputs, branches), strict=True)))
+    smaller = tuple(Program(pick(b.inputs, keep), b.eqns, b.outputs, b.name) for b in branches)
+    inputs = (eqn.inputs[0], *pick(eqn.inputs[1:], keep))
+    outputs = tuple(pick(eqn.outputs, live))
+    return Eqn(eqn.op, inputs, {"branches": smaller}, outputs, eqn.where, eqn.tag)
 
 
 cond = define(
@@ -525,6 +561,7 @@ cond = define(
     split=_cond_split,
     transpose=_cond_transpose,
     batch=_cond_batch,
+    dce=_cond_dce,
     effects=subprogram_effects,
     loops=lambda types, **params: Structured("cond"),
     dtypes="",

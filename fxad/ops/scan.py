@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from fxad.core.errors import ShapeError, TypeMismatch
-from fxad.core.types import ArrayType
+from fxad.core.types import ArrayType, TapeType
 from fxad.ir.loops import Structured
-from fxad.ir.program import OPS, Program, Var
-from fxad.ir.rewrite import dce, evaluate
+from fxad.ir.program import OPS, Eqn, Program, Var
+from fxad.ir.rewrite import dce, evaluate, used_inputs
 from fxad.ops.base import Batched, define, known, spread, type_of, zeros
 from fxad.ops.control import (
     Mask,
@@ -57,6 +57,12 @@ def _scan_type(*types, body, consts, carry, length, reverse):
         raise TypeMismatch(
             f"scan: the carry goes in as {names(k)} and comes out as {names(outs[:carry])}; "
             "make the body return what it was given"
+        )
+    if any(isinstance(t, TapeType) for t in outs[carry:]):
+        raise TypeMismatch(
+            "reverse mode through a while_loop inside a scan is not supported; give the inner "
+            "loop a fixed number of iterations (lax.scan, or lax.fori_loop with Python ints), or "
+            "use forward mode (jvp, jacfwd)"
         )
     return (*outs[:carry], *(t.with_shape((length, *t.shape)) for t in outs[carry:]))
 
@@ -137,7 +143,7 @@ def _scan_split(t, record, unknown, args, *, body, consts, carry, length, revers
     mask = (*const_un, *carry_un, *xs_un)
     c, k, x = cut(args, consts, carry)
     known_consts = pick(c, const_un, False)
-    body_known, known_consts = _hoist(t, s, known_consts, const_un)
+    body_known, known_consts = hoist(t, s, known_consts)
     n_const, n_carry = len(known_consts), carry - sum(carry_un)
     n_out = len(s.unknown) - sum(s.unknown)
     residuals = body_known.outputs[n_out:]
@@ -188,7 +194,7 @@ def _scan_split(t, record, unknown, args, *, body, consts, carry, length, revers
     return weave(s.unknown, rest, outs)
 
 
-def _hoist(t, s, known_consts: list[Any], const_un: Mask) -> tuple[Program, list[Any]]:
+def hoist(t, s, known_consts: list[Any]) -> tuple[Program, list[Any]]:
     """Compute before the loop what the known half derives from constants alone, if any of it is
     a residual, and hand it in as further constants."""
     program = s.known
@@ -295,6 +301,28 @@ def _swap_leading(value: Any) -> Any:
     return OPS["transpose"](value, permutation=(1, 0, *axes))
 
 
+def _scan_dce(eqn: Eqn, live: Mask) -> Eqn:
+    """Drop ys nobody reads, carries that only feed themselves, and inputs read by neither."""
+    consts, carry = eqn.params["consts"], eqn.params["carry"]
+    carry_on, ys_on = live[:carry], live[carry:]
+    while True:
+        body = dce(eqn.params["body"], (*carry_on, *ys_on))
+        used = used_inputs(body)
+        own = used[consts : consts + carry]
+        grown = tuple(a or b for a, b in zip(carry_on, own, strict=True))
+        if grown == carry_on:
+            break
+        carry_on = grown
+    wanted = (*carry_on, *ys_on)
+    if all(wanted):
+        return eqn
+    keep = (*used[:consts], *carry_on, *used[consts + carry :])
+    program = Program(pick(body.inputs, keep), body.eqns, body.outputs, body.name)
+    params = {**eqn.params, "body": program, "consts": sum(used[:consts]), "carry": sum(carry_on)}
+    outputs = tuple(pick(eqn.outputs, wanted))
+    return Eqn(eqn.op, tuple(pick(eqn.inputs, keep)), params, outputs, eqn.where, eqn.tag)
+
+
 scan = define(
     "scan",
     higher=True,
@@ -305,6 +333,7 @@ scan = define(
     split=_scan_split,
     transpose=_scan_transpose,
     batch=_scan_batch,
+    dce=_scan_dce,
     effects=subprogram_effects,
     loops=lambda types, **params: Structured("scan"),
     dtypes="",

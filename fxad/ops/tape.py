@@ -19,7 +19,7 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.loops import Structured
-from fxad.ops.base import define, spread, type_of
+from fxad.ops.base import define, known, spread, tangent_type, type_of, zeros
 
 
 class TapeValue:
@@ -72,13 +72,81 @@ def _read_numpy(tape: TapeValue, number: np.ndarray) -> tuple[np.ndarray, ...]:
     return outs
 
 
-def spread_tape(tape: Any, size: int) -> Any:
-    """A tape with lanes for one without. Only loops ask for this, and their tapes start empty."""
-    return tape_new(type=type_of(tape).with_lanes(size))
+def _add_numpy(first: TapeValue, second: TapeValue) -> TapeValue:
+    total = TapeValue(first.type)
+    total.slots = dict(first.slots)
+    for key, blocks in second.slots.items():
+        before = total.slots.get(key)
+        pairs = blocks if before is None else map(np.add, before, blocks)
+        total.slots[key] = tuple(pairs)
+    return total
+
+
+def _add_type(first: TapeType, second: TapeType) -> TapeType:
+    if first != second or not isinstance(first, TapeType):
+        raise TypeMismatch(f"tape_add: {first} and {second} are not two tapes of one type")
+    return first
+
+
+def _add_jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any) -> Any:
+    first, second = tangents
+    if first is None or second is None:
+        return second if first is None else first
+    return tape_add(first, second)
+
+
+def _add_batch(size: int, batched: Sequence[bool], args: Sequence[Any]) -> Any:
+    return tape_add(*(a if b else spread(a, size) for a, b in zip(args, batched, strict=True)))
+
+
+def _lanes_type(tape: TapeType, *, size: int, at: int) -> TapeType:
+    return TapeType(tape.blocks, (*tape.lanes[:at], size, *tape.lanes[at:]))
+
+
+def _lanes_numpy(tape: TapeValue, *, size: int, at: int) -> TapeValue:
+    wide = TapeValue(_lanes_type(tape.type, size=size, at=at))
+    for key, blocks in tape.slots.items():
+        for lane in range(size):
+            wide.slots[(*key[:at], lane, *key[at:])] = blocks
+    return wide
+
+
+def _write_jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any) -> Any:
+    """The tangent of a tape is a tape of the tangents of its differentiable blocks."""
+    type_ = tangent_type(type_of(out))
+    d_tape = zeros(type_) if tangents[0] is None else tangents[0]
+    blocks = [
+        zeros(type_of(p)) if d is None else d
+        for p, d in zip(primals[2:], tangents[2:], strict=True)
+        if dt.is_differentiable(type_of(p).dtype)
+    ]
+    return tape_write(d_tape, primals[1], *blocks)
+
+
+def _write_transpose(cotangent: Any, args: Sequence[Any]) -> list[Any]:
+    """What was written is what the cotangent's slot holds; other slots pass through."""
+    blocks = tape_read(cotangent, args[1])
+    found = [b if not known(a) else None for b, a in zip(blocks, args[2:], strict=True)]
+    return [None if known(args[0]) else cotangent, None, *found]
+
+
+def _read_jvp(primals: Sequence[Any], tangents: Sequence[Any], outs: Any) -> Any:
+    if tangents[0] is None:
+        return None
+    found = iter(tape_read(tangents[0], primals[1]))
+    return tuple(next(found) if dt.is_differentiable(type_of(o).dtype) else None for o in outs)
+
+
+def _read_transpose(cotangents: Any, args: Sequence[Any]) -> list[Any]:
+    given = cotangents if isinstance(cotangents, tuple) else (cotangents,)
+    type_ = args[0].type
+    types = [_with_lanes(b, type_.lanes) for b in type_.blocks]
+    blocks = [zeros(w) if c is None else c for c, w in zip(given, types, strict=True)]
+    return [tape_write(zeros(type_), args[1], *blocks), None]
 
 
 def _write_batch(size: int, batched: Sequence[bool], args: Sequence[Any]) -> Any:
-    tape = args[0] if batched[0] else spread_tape(args[0], size)
+    tape = args[0] if batched[0] else spread(args[0], size)
     rest = [a if b else spread(a, size) for a, b in zip(args[1:], batched[1:], strict=True)]
     return tape_write(tape, *rest)
 
@@ -100,11 +168,35 @@ tape_new = define(
     dtypes="",
 )
 
+tape_add = define(
+    "tape_add",
+    doc="Slot by slot the sum of two tapes (an empty slot counts as zero).",
+    type=_add_type,
+    numpy=_add_numpy,
+    jvp=_add_jvp,
+    transpose=lambda cotangent, args: [cotangent if not known(a) else None for a in args],
+    batch=_add_batch,
+    loops=lambda types, **params: Structured("tape_add"),
+    dtypes="",
+)
+
+tape_lanes = define(
+    "tape_lanes",
+    doc="A tape per lane, each a copy; `at` is the place of the new lane axis.",
+    type=_lanes_type,
+    numpy=_lanes_numpy,
+    batch=lambda size, batched, args, *, at, **params: tape_lanes(*args, at=at + 1, **params),
+    loops=lambda types, **params: Structured("tape_lanes"),
+    dtypes="",
+)
+
 tape_write = define(
     "tape_write",
     doc="The tape with one slot filled.",
     type=_write_type,
     numpy=_write_numpy,
+    jvp=_write_jvp,
+    transpose=_write_transpose,
     batch=_write_batch,
     loops=lambda types, **params: Structured("tape_write"),
     dtypes="",
@@ -115,6 +207,8 @@ tape_read = define(
     doc="The blocks of one slot.",
     type=_read_type,
     numpy=_read_numpy,
+    jvp=_read_jvp,
+    transpose=_read_transpose,
     batch=_read_batch,
     loops=lambda types, **params: Structured("tape_read"),
     dtypes="",

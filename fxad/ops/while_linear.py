@@ -10,14 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from fxad.core import dtypes as dt
 from fxad.ir.loops import Structured
-from fxad.ir.program import OPS
+from fxad.ir.program import OPS, Program
 from fxad.ir.rewrite import evaluate
-from fxad.ops.base import define, known, spread, type_of, zeros
+from fxad.ops.base import define, known, plus, spread, type_of, zeros
 from fxad.ops.control import (
     check_operands,
     filled,
+    instantiate,
     pick,
+    present,
     weave,
 )
 from fxad.ops.scan import cut
@@ -30,32 +33,32 @@ def _linear_loop_type(count, tape, *types, body, consts, reverse):
     return tuple(state)
 
 
-def _play(t, count: Any, tape: Any, own: Sequence[Any], state: Sequence[Any], body, reverse):
-    """A `while` that runs the body once for every iteration on the tape."""
+def _play(t, count: Any, tapes: list, own: Sequence[Any], state: Sequence[Any], body, reverse):
+    """A `while` that runs the body once for every iteration on the tapes."""
 
     def test(limit: Any, number: Any, *values: Any) -> list[Any]:
         return [OPS["ge"](number, 0) if reverse else OPS["lt"](number, limit)]
 
     def step(*values: Any) -> list[Any]:
-        played, fixed, (number,), current = cut(values, 1, len(own), 1)
-        blocks = OPS["tape_read"](played[0], number)
+        played, fixed, (number,), current = cut(values, len(tapes), len(own), 1)
+        blocks = [block for tape in played for block in OPS["tape_read"](tape, number)]
         outs = t.run(body, [*blocks, *fixed, *current])
         return [OPS["sub"](number, 1) if reverse else OPS["add"](number, 1), *outs]
 
     start = OPS["sub"](count, 1) if reverse else OPS["mul"](count, 0)
     types = [type_of(v) for v in (start, *state)]
     test_program, _ = t.stage(test, [type_of(count), *types], "tape_left")
-    step_program, _ = t.stage(step, [type_of(tape), *map(type_of, own), *types], body.name)
+    step_program, _ = t.stage(step, [*map(type_of, (*tapes, *own)), *types], body.name)
     results = while_(
         count,
-        tape,
+        *tapes,
         *own,
         start,
         *state,
         cond=test_program,
         body=step_program,
         cond_consts=1,
-        body_consts=1 + len(own),
+        body_consts=len(tapes) + len(own),
     )
     return list(results[1:])
 
@@ -84,8 +87,7 @@ def _linear_loop_transpose(t, cotangents, args, *, body, consts, reverse):
         results = filled(flags, t.run(derived, [*read, *fixed, *current]))
         d_own, d_state = cut(results, n_lin)
         d_own = [
-            total if d is None else OPS["add"](total, d)
-            for total, d in zip(sums, d_own, strict=True)
+            total if d is None else plus(total, d) for total, d in zip(sums, d_own, strict=True)
         ]
         return [
             *d_own,
@@ -97,7 +99,7 @@ def _linear_loop_transpose(t, cotangents, args, *, body, consts, reverse):
     fixed = pick(own, own_l, False)
     types = [*body.in_types[:blocks], *map(type_of, (*fixed, *sums, *start))]
     program, _ = t.stage(back, types, body.name)
-    found = _play(t, count, tape, fixed, [*sums, *start], program, not reverse)
+    found = _play(t, count, [tape], fixed, [*sums, *start], program, not reverse)
     d_own, d_state = cut(found, n_lin)
     found = [*d_own, *pick(d_state, state_l)]
     mask = (*own_l, *state_l)
@@ -119,6 +121,28 @@ def _linear_loop_batch(t, size, batched, args, *, body, consts, reverse):
     start = OPS["sub"](count, 1) if reverse else OPS["mul"](count, 0)
     state = [s if b else spread(s, size) for s, b in zip(state, batched[2 + consts :], strict=True)]
     return _play_lanes(t, count, tape, own, start, state, lanes, reverse)
+
+
+def _linear_loop_jvp(t, primals, tangents, *, body, consts, reverse):
+    """A while over the tape and its tangent: it may be differentiated again."""
+    count, tape = primals[:2]
+    own, state = cut(primals[2:], consts)
+    d_tape = tangents[1]
+    d_own, d_state = cut(tangents[2:], consts)
+    blocks = type_of(tape).blocks
+    block_on = tuple(d_tape is not None and dt.is_differentiable(b.dtype) for b in blocks)
+    own_on, state_on = present(d_own), (True,) * len(state)
+    derived, _ = t.jvp(body, (*block_on, *own_on, *state_on), state_on)
+    n = len(state)
+    read, fixed, now, d_read, d_fixed, d_now = cut(
+        derived.inputs, len(blocks), consts, n, sum(block_on), sum(own_on)
+    )
+    inputs = [*read, *d_read, *fixed, *d_fixed, *now, *d_now]
+    both = Program(inputs, derived.eqns, derived.outputs, body.name)
+    tapes = [tape] if d_tape is None else [tape, d_tape]
+    start = [*state, *instantiate(state, d_state)]
+    results = _play(t, count, tapes, [*own, *pick(d_own, own_on)], start, both, reverse)
+    return results[:n], results[n:]
 
 
 def _lanes_body(t, size, batched, body, consts):
@@ -172,6 +196,7 @@ while_linear = define(
     "consts and state: the deferred half of a differentiated while.",
     type=_linear_loop_type,
     numpy=_linear_loop_numpy,
+    jvp=_linear_loop_jvp,
     transpose=_linear_loop_transpose,
     batch=_linear_loop_batch,
     loops=lambda types, **params: Structured("while_linear"),

@@ -15,9 +15,9 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.loops import Structured
-from fxad.ir.program import OPS, Program, Var
-from fxad.ir.rewrite import evaluate
-from fxad.ops.base import Batched, define, full, spread, type_of, zeros
+from fxad.ir.program import OPS, Eqn, Program, Var
+from fxad.ir.rewrite import dce, evaluate, used_inputs
+from fxad.ops.base import Batched, define, full, spread, tangent_type, type_of, zeros
 from fxad.ops.control import (
     along_lanes,
     check_operands,
@@ -27,8 +27,7 @@ from fxad.ops.control import (
     subprogram_effects,
     weave,
 )
-from fxad.ops.scan import cut, names
-from fxad.ops.tape import spread_tape
+from fxad.ops.scan import cut, hoist, names
 
 
 def _while_type(*types, cond, body, cond_consts, body_consts):
@@ -71,7 +70,7 @@ def _while_jvp(t, primals, tangents, *, cond, body, cond_consts, body_consts):
     ignored = [Var(v.type) for v in tk]
     test = Program([*cond.inputs, *ignored], cond.eqns, cond.outputs, cond.name)
     dk = [
-        d if d is not None or not on else zeros(type_of(p))
+        d if d is not None or not on else zeros(tangent_type(type_of(p)))
         for p, d, on in zip(k, dk, carry_on, strict=True)
     ]
     results = while_(
@@ -101,10 +100,18 @@ def _while_split(t, record, unknown, args, *, cond, body, cond_consts, body_cons
             break
         carry_un = grown
     cc, bc, k = cut(args, cond_consts, body_consts)
-    fixed = pick(bc, const_un, False)
+    body_known, fixed = hoist(t, s, pick(bc, const_un, False))
     state = pick(k, carry_un, False)
-    residuals = s.known.out_types[len(s.known.outputs) - s.residuals :]
-    tape_type = TapeType(tuple(residuals))
+    kept = len(body_known.outputs) - s.residuals
+    # What does not change from one iteration to the next is passed on, the rest goes to the tape.
+    places = {var: i for i, var in enumerate(body_known.inputs[: len(fixed)])}
+    shared = [places.get(atom) for atom in body_known.outputs[kept:]]
+    moving = tuple(place is None for place in shared)
+    taped = pick(body_known.outputs[kept:], moving)
+    body_known = Program(
+        body_known.inputs, body_known.eqns, [*body_known.outputs[:kept], *taped], body.name
+    )
+    tape_type = tape_of([a.type for a in taped])
 
     def test(*values: Any) -> list[Any]:
         given, _, known_state = cut(values, cond_consts, 2)
@@ -113,8 +120,7 @@ def _while_split(t, record, unknown, args, *, cond, body, cond_consts, body_cons
 
     def step(*values: Any) -> list[Any]:
         own, (count, tape), known_state = cut(values, len(fixed), 2)
-        outs = t.run(s.known, [*own, *known_state])
-        kept = len(outs) - s.residuals
+        outs = t.run(body_known, [*own, *known_state])
         tape = OPS["tape_write"](tape, count, *outs[kept:])
         return [OPS["add"](count, 1), tape, *outs[:kept]]
 
@@ -132,18 +138,31 @@ def _while_split(t, record, unknown, args, *, cond, body, cond_consts, body_cons
         cond_consts=cond_consts,
         body_consts=len(fixed),
     )
-    linear_consts = pick(bc, const_un)
+    linear_consts = [fixed[i] for i in shared if i is not None] + pick(bc, const_un)
+    saved, given = cut(s.rest.inputs, s.residuals)
+    inputs = [*pick(saved, moving), *pick(saved, moving, False), *given]
     rest = record(
         OPS["while_linear"],
         count,
         tape,
         *linear_consts,
         *pick(k, carry_un),
-        body=s.rest,
+        body=Program(inputs, s.rest.eqns, s.rest.outputs, body.name),
         consts=len(linear_consts),
         reverse=False,
     )
     return weave(carry_un, rest, outs)
+
+
+def tape_of(blocks: Sequence[Any]) -> TapeType:
+    """A tape for these residuals. Raises TypeMismatch if one is itself a tape."""
+    if any(isinstance(b, TapeType) for b in blocks):
+        raise TypeMismatch(
+            "reverse mode through a while_loop inside another loop is not supported; give the "
+            "inner loop a fixed number of iterations (lax.scan, or lax.fori_loop with Python "
+            "ints), or use forward mode (jvp, jacfwd)"
+        )
+    return TapeType(tuple(blocks))
 
 
 def _ties(cond_operands: Sequence[Any], state: Sequence[Any]) -> list[Any]:
@@ -164,7 +183,7 @@ def _while_batch(t, size, batched, args, *, cond, body, cond_consts, body_consts
             break
         carry_b = grown
     k = [
-        _start(v, size) if now and not before else v
+        spread(v, size) if now and not before else v
         for v, now, before in zip(k, carry_b, k_b, strict=True)
     ]
     if test_b:
@@ -173,12 +192,6 @@ def _while_batch(t, size, batched, args, *, cond, body, cond_consts, body_consts
         *cc, *bc, *k, cond=test, body=lanes, cond_consts=cond_consts, body_consts=len(bc)
     )
     return Batched(tuple(results), carry_b)
-
-
-def _start(value: Any, size: int) -> Any:
-    """A carry that becomes batched in the loop, at its start."""
-    tape = isinstance(type_of(value), TapeType)
-    return spread_tape(value, size) if tape else spread(value, size)
 
 
 def _masked(t, test: Program, lanes: Program, cc: list, bc: list, k: list) -> tuple:
@@ -205,6 +218,28 @@ def choose(alive: Any, new: Any, old: Any) -> Any:
     return OPS["select"](along_lanes(alive, type_of(new)), new, old)
 
 
+def _while_dce(eqn: Eqn, live: tuple[bool, ...]) -> Eqn:
+    """Drop the parts of the state that neither the condition nor a wanted part reads."""
+    n, m = eqn.params["cond_consts"], eqn.params["body_consts"]
+    cond = eqn.params["cond"]
+    state_on = tuple(a or b for a, b in zip(live, used_inputs(cond)[n:], strict=True))
+    while True:
+        body = dce(eqn.params["body"], state_on)
+        used = used_inputs(body)
+        grown = tuple(a or b for a, b in zip(state_on, used[m:], strict=True))
+        if grown == state_on:
+            break
+        state_on = grown
+    if all(state_on):
+        return eqn
+    test = Program([*cond.inputs[:n], *pick(cond.inputs[n:], state_on)], cond.eqns, cond.outputs)
+    keep = (*used[:m], *state_on)
+    step = Program(pick(body.inputs, keep), body.eqns, body.outputs, body.name)
+    params = {"cond": test, "body": step, "cond_consts": n, "body_consts": sum(used[:m])}
+    inputs = (*eqn.inputs[:n], *pick(eqn.inputs[n:], keep))
+    return Eqn(eqn.op, inputs, params, tuple(pick(eqn.outputs, state_on)), eqn.where, eqn.tag)
+
+
 while_ = define(
     "while",
     higher=True,
@@ -214,6 +249,7 @@ while_ = define(
     jvp=_while_jvp,
     split=_while_split,
     batch=_while_batch,
+    dce=_while_dce,
     effects=subprogram_effects,
     loops=lambda types, **params: Structured("while"),
     dtypes="",

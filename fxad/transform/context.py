@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from fxad.core import dtypes as dt
-from fxad.core.types import ArrayType
+from fxad.core.types import ArrayType, TapeType
 from fxad.ir.program import Atom, Program, Var
 from fxad.ir.rewrite import last_uses
 from fxad.trace import location
@@ -81,8 +81,9 @@ def run(program: Program, args: Sequence[Any]) -> list[Any]:
 
 def differentiable(value: Any) -> bool:
     """Whether a value (or type) can carry a tangent."""
-    type_ = value if isinstance(value, ArrayType) else type_of(value)
-    return isinstance(type_, ArrayType) and dt.is_differentiable(type_.dtype)
+    type_ = value if isinstance(value, ArrayType | TapeType) else type_of(value)
+    blocks = type_.blocks if isinstance(type_, TapeType) else (type_,)
+    return any(dt.is_differentiable(b.dtype) for b in blocks)
 
 
 def select(items: Sequence[T], mask: Sequence[bool], wanted: bool = True) -> list[T]:

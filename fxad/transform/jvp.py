@@ -11,7 +11,7 @@ from typing import Any
 
 from fxad.core.errors import TypeMismatch
 from fxad.ir.program import Eqn, Op, Program
-from fxad.ops.base import zeros
+from fxad.ops.base import tangent_type, zeros
 from fxad.trace import location
 from fxad.trace.tracer import Level, Tracer, bind, stage, type_of
 from fxad.transform.context import Environment, Mask, cached, differentiable
@@ -25,7 +25,8 @@ def jvp(program: Program, active: Mask, force: Mask | None = None) -> tuple[Prog
     be) for the outputs it marks.
     """
     count = len(program.inputs)
-    types = [*program.in_types, *(t for t, a in zip(program.in_types, active, strict=True) if a)]
+    pairs = zip(program.in_types, active, strict=True)
+    types = [*program.in_types, *(tangent_type(t) for t, a in pairs if a)]
     out_active: list[bool] = []
 
     def both(*args: Any) -> list[Any]:
@@ -34,7 +35,7 @@ def jvp(program: Program, active: Mask, force: Mask | None = None) -> tuple[Prog
         outs, tangents_out = jvp_eval(program, args[:count], tangents)
         for i, out in enumerate(outs):
             if tangents_out[i] is None and force is not None and force[i]:
-                tangents_out[i] = zeros(type_of(out))
+                tangents_out[i] = zeros(tangent_type(type_of(out)))
         out_active.extend(t is not None for t in tangents_out)
         return [*outs, *(t for t in tangents_out if t is not None)]
 

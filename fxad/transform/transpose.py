@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fxad.core.errors import TypeMismatch, at
-from fxad.ir.program import OPS, Atom, Eqn, Program, Var
-from fxad.ops.base import Unknown
+from fxad.ir.program import Atom, Eqn, Program, Var
+from fxad.ops.base import Unknown, plus
 from fxad.trace import location
 from fxad.trace.tracer import bind, stage
 from fxad.transform.context import Environment, Mask, cached, merge, select
@@ -91,7 +91,7 @@ class _Cotangents:
         if cotangent is None or atom not in self.unknown:
             return
         before = self.values.get(atom)
-        self.values[atom] = cotangent if before is None else bind(OPS["add"], before, cotangent)
+        self.values[atom] = cotangent if before is None else plus(before, cotangent)
 
 
 def _back(eqn: Eqn, unknown: set[Atom], env: Environment, sums: _Cotangents) -> None:
