@@ -9,7 +9,7 @@ import importlib
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -104,17 +104,41 @@ def run_on(target: str, program: Program, args: Sequence[Any]) -> list[Concrete]
     return [Concrete(np.asarray(r)) for r in results]
 
 
-def run_program(
-    program: Program, args: Sequence[Any], donate: frozenset[int] = frozenset()
-) -> list[Concrete]:
-    """Run a closed Program on concrete values."""
-    arrays = [concrete(a) for a in args]
+class Ready:
+    """A program looked up once, so that further calls go straight to its code."""
+
+    __slots__ = ("_fusion", "run")
+
+    def __init__(self, program: Program, donate: frozenset[int] = frozenset()) -> None:
+        self._fusion = _options["fusion"]
+        self.run: Callable[[list[Any]], list[Any]] = _runner(program, donate)
+
+    @property
+    def valid(self) -> bool:
+        """Whether the settings it was compiled under still hold."""
+        return self._fusion == _options["fusion"]
+
+
+def _runner(program: Program, donate: frozenset[int]) -> Callable[[list[Any]], list[Any]]:
     for type_ in program.out_types:
         if isinstance(type_, ArrayType):
             check_bytes(f"{program.name}: a result {type_}", type_.nbytes)
-    if _state.interpret or _uses_tape(program):
+    if _uses_tape(program):
+        return lambda arrays: evaluate(program, arrays)
+    return executable(program, donate).run
+
+
+@cached
+def _ready(program: Program, fused: bool) -> Ready:
+    return Ready(program)
+
+
+def run_program(program: Program, args: Sequence[Any]) -> list[Any]:
+    """Run a closed Program on concrete values."""
+    arrays = [concrete(a) for a in args]
+    if _state.interpret:
         return [wrap(r) for r in evaluate(program, arrays)]
-    return [Concrete(r) for r in executable(program, donate).run(arrays)]
+    return [wrap(r) for r in _ready(program, _options["fusion"]).run(arrays)]
 
 
 @cached

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -26,19 +26,47 @@ from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.core.pytree import TreeDef
 from fxad.ir.program import OPS, Program
 from fxad.trace.array import Array, Concrete
-from fxad.trace.tracer import Tracer, stage, staging
+from fxad.trace.tracer import Tracer, concrete, stage, staging
 
 TRACES = 256  # traces kept per jitted function
 
 
-class Trace(NamedTuple):
-    """One traced signature: a closed program whose leading operands are `captured`."""
+class Trace:
+    """One traced signature: a closed program whose leading operands are `captured`.
 
-    program: Program
-    captured: list[Any]
-    out_tree: TreeDef
-    weak: tuple[bool, ...]
-    donate: frozenset[int]
+    `ready` is the compiled program once it has run, with the settings it was compiled under.
+    """
+
+    __slots__ = ("captured", "donate", "out_tree", "program", "ready", "results", "weak")
+
+    def __init__(
+        self,
+        program: Program,
+        captured: list[Any],
+        out_tree: TreeDef,
+        weak: tuple[bool, ...],
+        donate: frozenset[int],
+    ) -> None:
+        self.program = program
+        self.captured = captured
+        self.out_tree = out_tree
+        self.weak = weak
+        self.donate = donate
+        self.results = list(zip(program.out_types, weak, strict=True))
+        self.ready: compiled.Ready | None = None
+
+    def run(self, operands: list[Any]) -> list[Any]:
+        """Results for concrete operands."""
+        if self.donate:
+            operands = _donated(operands, self.donate)
+        ready = self.ready
+        if ready is None or not ready.valid:
+            ready = self.ready = compiled.Ready(self.program, self.donate)
+        try:
+            arrays = [v._data for v in operands]
+        except AttributeError:
+            arrays = [concrete(v) for v in operands]  # raises for what was donated
+        return [Concrete.of(r, *t) for r, t in zip(ready.run(arrays), self.results, strict=True)]
 
 
 class Jit:
@@ -54,6 +82,7 @@ class Jit:
     ) -> None:
         functools.update_wrapper(self, function)
         self._function = function
+        self._what = f"jit({name_of(function)})"
         self._static = _static_arguments(function, static_argnums, static_argnames)
         self._donate_argnums = frozenset(donate_argnums)
         self._donate_argnames = frozenset(donate_argnames)
@@ -64,13 +93,10 @@ class Jit:
         if compiled.interpreting():
             return self._function(*args, **kwargs)
         leaves, trace = self._trace_for(args, kwargs)
-        operands = [*trace.captured, *leaves]
-        if staging() or any(isinstance(v, Tracer) for v in operands):
-            outs = OPS["call"](*operands, program=trace.program)
-        else:
-            if trace.donate:
-                operands = _donated(operands, trace.donate)
-            outs = compiled.run_program(trace.program, operands, trace.donate)
+        operands = [*trace.captured, *leaves] if trace.captured else leaves
+        if not staging() and not any([isinstance(v, Tracer) for v in operands]):
+            return trace.out_tree.unflatten(trace.run(operands))
+        outs = OPS["call"](*operands, program=trace.program)
         for out, weak in zip(outs, trace.weak, strict=True):
             out.weak = weak
         return trace.out_tree.unflatten(outs)
@@ -80,9 +106,10 @@ class Jit:
 
     def _trace_for(self, args: tuple, kwargs: dict[str, Any]) -> tuple[list[Array], Trace]:
         args, kwargs, statics = self._take_statics(args, kwargs)
-        leaves, tree = flatten_args((args, kwargs), f"jit({name_of(self._function)})")
-        types = tuple((v.type, v.weak) for v in leaves)
-        key = (tree, types, statics, dt.x64_enabled())
+        leaves, tree = flatten_args((args, kwargs), self._what)
+        types = tuple([v.type for v in leaves])
+        weak = tuple([v.weak for v in leaves])
+        key = (tree, types, weak, statics, dt.x64_enabled())
         try:
             found = self._traces.get(key)
         except TypeError as error:

@@ -7,6 +7,7 @@ f32[3,4]
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,16 +19,26 @@ _ONE = {dtype: dtype for dtype in all_dtypes}
 
 
 class ArrayType:
-    """Element dtype and static shape of an array. Immutable, compared by value."""
+    """Element dtype and static shape of an array. Immutable; equal types are one object, so that
+    comparing and hashing them costs nothing."""
 
-    __slots__ = ("_hash", "dtype", "shape")
+    __slots__ = ("dtype", "shape")
     dtype: np.dtype
     shape: tuple[int, ...]
+    _known: ClassVar[dict[tuple[np.dtype, tuple[int, ...]], ArrayType]] = {}
 
-    def __init__(self, dtype: np.dtype, shape: tuple[int, ...]) -> None:
-        self.dtype = _ONE.get(dtype, dtype)
-        self.shape = shape
-        self._hash = hash((dtype, shape))
+    def __new__(cls, dtype: np.dtype, shape: tuple[int, ...]) -> ArrayType:
+        key = (dtype, shape)
+        found = cls._known.get(key)
+        if found is None:
+            made = super().__new__(cls)
+            made.dtype = _ONE.get(dtype, dtype)
+            made.shape = tuple(map(int, shape))
+            found = cls._known.setdefault((made.dtype, made.shape), made)
+        return found
+
+    def __reduce__(self) -> tuple:
+        return ArrayType, (self.dtype, self.shape)
 
     @property
     def ndim(self) -> int:
@@ -46,14 +57,6 @@ class ArrayType:
 
     def with_dtype(self, dtype: np.dtype) -> ArrayType:
         return ArrayType(dtype, self.shape)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (
-            type(other) is ArrayType and self.shape == other.shape and self.dtype == other.dtype
-        )
-
-    def __hash__(self) -> int:
-        return self._hash
 
     def __str__(self) -> str:
         return f"{short_name(self.dtype)}[{','.join(map(str, self.shape))}]"

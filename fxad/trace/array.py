@@ -72,30 +72,39 @@ class Concrete(Array):
     __slots__ = ("_data",)
 
     def __init__(self, data: np.ndarray, weak: bool = False) -> None:
-        self._data: np.ndarray | None = data
+        self._data: np.ndarray = data
         self.type = ArrayType(data.dtype, data.shape)
         self.weak = weak
+
+    @classmethod
+    def of(cls, data: np.ndarray, type: ArrayType, weak: bool) -> Concrete:
+        """An Array of memory whose type is known already (nothing is checked)."""
+        made = cls.__new__(cls)
+        made._data = data
+        made.type = type
+        made.weak = weak
+        return made
 
     @property
     def data(self) -> np.ndarray:
         """The memory itself (treat as read-only). Raises DonatedError after donation."""
-        data = self._data
-        if data is None:
+        try:
+            return self._data
+        except AttributeError:
             raise DonatedError(
                 f"this array {self.type} was donated to a compiled function and its memory is "
                 "reused; keep using the function's result, or drop donate_argnums"
-            )
-        return data
+            ) from None
 
     def take_memory(self) -> np.ndarray:
         """Give up the memory (donation): any later use raises."""
         data = self.data
-        self._data = None
+        del self._data
         return data
 
     @property
     def is_deleted(self) -> bool:
-        return self._data is None
+        return not hasattr(self, "_data")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         view = self.data.view()
@@ -137,7 +146,7 @@ class Concrete(Array):
         return format(self.data.item(), spec) if spec and not self.type.shape else str(self)
 
     def __repr__(self) -> str:
-        if self._data is None:
+        if self.is_deleted:
             return f"Array(<donated>, {self.type})"
         text = np.array2string(self._data, separator=", ", prefix="Array(")
         return f"Array({text}, dtype={self.type.dtype.name})"
