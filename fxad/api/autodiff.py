@@ -18,7 +18,7 @@ from fxad.core.errors import BadArgument, ShapeError, TreeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.program import Program
 from fxad.ops.base import full, zeros
-from fxad.trace.array import Concrete
+from fxad.trace.array import Concrete, kept
 from fxad.trace.tracer import stage, staging, type_of
 from fxad.transform.context import differentiable, merge, run, select
 from fxad.transform.jvp import Forward, jvp_eval, tangent_for
@@ -35,6 +35,10 @@ class Linear(NamedTuple):
     fixed: list[Any]
     active_in: tuple[bool, ...]
     active_out: tuple[bool, ...]
+
+    def stored(self) -> Linear:
+        """The same, fit to outlive the call: memory of NumPy arguments is copied."""
+        return self._replace(fixed=[kept(v) for v in self.fixed])
 
     def push(self, tangents: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
         """Tangents of all outputs (zeros where there is no dependence)."""
@@ -118,6 +122,7 @@ def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False) -> A
     leaves, tree = flatten_args((primals, {}), f"vjp({name_of(function)})")
     flat = FlatFunction(function, tree, has_aux)
     outs, linear = linearise(flat, leaves, name_of(function))
+    linear = linear.stored()
     result = flat.result(outs)
     types = [type_of(v) for v in leaves]
     out_tree = flat.tree
@@ -318,6 +323,7 @@ def linearize(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callabl
     leaves, tree = flatten_args((primals, {}), f"linearize({name_of(function)})")
     flat = FlatFunction(function, tree)
     outs, linear = linearise(flat, leaves, name_of(function))
+    linear = linear.stored()
     result = flat.result(outs)
 
     def push(*tangents: Any) -> Any:

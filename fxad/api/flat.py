@@ -76,6 +76,8 @@ class FlatFunction:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """A printable identifier for a function."""
+    """A printable identifier for a function. Raises TypeMismatch for what cannot be called."""
+    if not callable(function):
+        raise TypeMismatch(f"expected a function, got {type(function).__name__} ({function!r:.60})")
     name = getattr(function, "__name__", type(function).__name__)
     return name if name.isidentifier() else "f"

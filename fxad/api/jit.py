@@ -25,7 +25,7 @@ from fxad.core import pytree
 from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.core.pytree import TreeDef
 from fxad.ir.program import OPS, Program
-from fxad.trace.array import Array, Concrete
+from fxad.trace.array import Array, Borrowed, Concrete, kept
 from fxad.trace.tracer import Tracer, concrete, stage, staging
 
 TRACES = 256  # traces kept per jitted function
@@ -84,7 +84,7 @@ class Jit:
         self._function = function
         self._what = f"jit({name_of(function)})"
         self._static = _static_arguments(function, static_argnums, static_argnames)
-        self._donate_argnums = frozenset(donate_argnums)
+        self._donate_argnums = _positions(function, donate_argnums, "donate_argnums")
         self._donate_argnames = frozenset(donate_argnames)
         self._traces: OrderedDict[Hashable, Trace] = OrderedDict()
         self._lock = threading.RLock()
@@ -109,7 +109,9 @@ class Jit:
         leaves, tree = flatten_args((args, kwargs), self._what)
         types = tuple([v.type for v in leaves])
         weak = tuple([v.weak for v in leaves])
-        key = (tree, types, weak, statics, dt.x64_enabled())
+        # 1, 1.0 and True are equal, but a function may tell them apart.
+        kinds = tuple([type(value) for _, value in statics])
+        key = (tree, types, weak, statics, kinds, dt.x64_enabled())
         try:
             found = self._traces.get(key)
         except TypeError as error:
@@ -117,14 +119,15 @@ class Jit:
                 f"jit({name_of(self._function)}): static arguments must be hashable: {error}"
             ) from None
         if found is None:
-            with self._lock:
-                found = self._trace(leaves, tree, statics, args, kwargs)
-                if not any(isinstance(c, Tracer) for c in found.captured):
-                    self._traces[key] = found
-                    while len(self._traces) > TRACES:
-                        self._traces.popitem(last=False)
-        else:
+            # Not under the lock: the function may wait for another thread that uses it.
+            found = self._trace(leaves, tree, statics, args, kwargs)
+            if any(isinstance(c, Tracer) for c in found.captured):
+                return leaves, found
+        with self._lock:
+            found = self._traces.setdefault(key, found)
             self._traces.move_to_end(key)
+            while len(self._traces) > TRACES:
+                self._traces.popitem(last=False)
         return leaves, found
 
     def _take_statics(self, args: tuple, kwargs: dict[str, Any]) -> tuple:
@@ -154,6 +157,7 @@ class Jit:
         weak = [v.weak for v in leaves]
         program, captured = stage(flat, types, name_of(self._function), weak)
         donate = self._donated_leaves(args, kwargs, {k for k in fixed if isinstance(k, int)})
+        captured = [kept(value) for value in captured]
         shifted = frozenset(i + len(captured) for i in donate)
         assert flat.tree is not None
         return Trace(program.closed(), captured, flat.tree, flat.weak, shifted)
@@ -210,9 +214,16 @@ def _donated(operands: list[Any], donate: frozenset[int]) -> list[Any]:
     taken = list(operands)
     for number in donate:
         value = operands[number]
-        # References: the array's slot, `data`, getrefcount's argument.
+        # References: the array's slot, `data`, getrefcount's argument. Views of the memory would
+        # add one; a view itself shares memory with somebody else.
         data = value.data
-        exclusive = data.flags.writeable and data.flags.c_contiguous and sys.getrefcount(data) <= 3
+        exclusive = (
+            not isinstance(value, Borrowed)
+            and not isinstance(data.base, np.ndarray)
+            and data.flags.writeable
+            and data.flags.c_contiguous
+            and sys.getrefcount(data) <= 3
+        )
         value.take_memory()
         taken[number] = data if exclusive else np.array(data, order="C")
     return taken
@@ -230,7 +241,7 @@ def _static_arguments(
         p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     ]
     count = len(positional)
-    all_numbers = {n + count if n < 0 else n for n in numbers}
+    all_numbers = set(_positions(function, numbers, "static_argnums"))
     for name in names:
         known = {p.name for p in parameters}
         if (
@@ -245,6 +256,23 @@ def _static_arguments(
     all_names = set(names) | {positional[n] for n in all_numbers if n < count}
     all_numbers |= {positional.index(n) for n in names if n in positional}
     return frozenset(all_numbers), frozenset(all_names)
+
+
+def _positions(function: Callable[..., Any], numbers: Sequence[int], what: str) -> frozenset[int]:
+    """Argument positions, counted from the front. Raises BadArgument where there is none."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return frozenset(numbers)
+    open_ended = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    count = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+    for number in numbers:
+        if not -count <= number < count and not (open_ended and number >= 0):
+            raise BadArgument(
+                f"jit: {what} has {number}, but {name_of(function)} takes {count} positional "
+                "arguments"
+            )
+    return frozenset(n + count if n < 0 else n for n in numbers)
 
 
 def _as_tuple(value: Any) -> tuple:

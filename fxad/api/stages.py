@@ -10,6 +10,7 @@ import functools
 from typing import Any
 
 from fxad.api import compiled
+from fxad.api.cost import cost
 from fxad.ir.kernel import Kernel
 from fxad.ir.plan import Plan, Run, walk
 from fxad.ir.program import Program
@@ -58,9 +59,9 @@ class Lowered:
         """Machine code of all kernels, as assembly text."""
         return self.executable.asm
 
-    def cost(self) -> dict[str, float]:
-        """Estimates: floating-point operations, bytes touched, peak bytes of the arena."""
-        return self.executable.cost()
+    def cost(self) -> dict[str, int]:
+        """Floating-point operations, bytes moved, bytes of the arena (see `fxad.api.cost`)."""
+        return cost(self.plan)
 
     def compile(self) -> Lowered:
         """Compile now (for code ported from JAX); returns itself."""

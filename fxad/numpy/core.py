@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.errors import ConcretizationError, ShapeError, TypeMismatch
 from fxad.core.promotion import check_int_fits, entry_of, is_python_scalar, promote
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS, Lit
 from fxad.ir.rewrite import literal
-from fxad.trace.array import Array, Concrete
+from fxad.trace.array import Array, Borrowed, Concrete, as_numpy, kept
 from fxad.trace.convert import is_array_like, native, to_value
-from fxad.trace.tracer import type_of
+from fxad.trace.tracer import Tracer, type_of
 
 
 def array(
@@ -36,6 +36,8 @@ def array(
     value = _as_array(object, dtype)
     if copy and isinstance(object, np.ndarray | Concrete) and isinstance(value, Concrete):
         value = Concrete(np.array(value.data), value.weak)
+    elif copy is None:
+        value = kept(value)
     if value.ndim < ndmin:
         value = OPS["reshape"](value, shape=(1,) * (ndmin - value.ndim) + value.shape)
     return value
@@ -44,8 +46,11 @@ def array(
 def asarray(
     a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None
 ) -> Array:
-    """Like `array`, without a copy where none is needed."""
-    return array(a, dtype, copy=bool(copy))
+    """Like `array`, without a copy of what is an Array already.
+
+    NumPy arrays are copied, since others may write to them; copy=False shares their memory.
+    """
+    return array(a, dtype, copy=copy)
 
 
 def _as_array(object: Any, dtype: Any) -> Array:
@@ -54,7 +59,7 @@ def _as_array(object: Any, dtype: Any) -> Array:
         value = _sequence(object, wanted)
     elif is_array_like(object) or hasattr(object, "__array__"):
         if isinstance(object, np.ndarray | np.generic) and wanted is not None:
-            return Concrete(_cast_numpy(np.asarray(object), wanted))
+            return Borrowed(_cast_numpy(np.asarray(object), wanted))
         if is_python_scalar(object) and wanted is not None:
             if isinstance(object, int):
                 check_int_fits(int(object), wanted)
@@ -78,7 +83,10 @@ def _cast_numpy(data: np.ndarray, wanted: np.dtype) -> np.ndarray:
 def _sequence(object: Sequence[Any], wanted: np.dtype | None) -> Array:
     leaves = list(_flat(object))
     if not any(isinstance(v, Array) for v in leaves):
-        plain = np.asarray(object)
+        try:
+            plain = np.asarray(object)
+        except ValueError as error:
+            raise TypeMismatch(f"cannot make an array of this sequence: {error}") from None
         if plain.dtype.kind in "OUS":
             raise TypeMismatch(
                 "cannot make an array of this sequence: rows differ in length or hold things that "
@@ -248,6 +256,22 @@ def value_of(x: Any, name: str = "argument") -> Array:
             )
         return to_value(x, name)
     return to_value(x, name)
+
+
+def known_values(x: Any, what: str, hint: str) -> np.ndarray:
+    """The elements of an array whose values decide a shape.
+
+    Inside an eager derivative they are known. Raises ConcretizationError with the hint elsewhere.
+    """
+    value = value_of(x, what)
+    while isinstance(value, Tracer) and hasattr(value, "primal"):
+        value = value.primal
+    if isinstance(value, Tracer):
+        raise ConcretizationError(
+            f"{what}: the shape of the result would depend on the values of {value.type}, which "
+            f"are traced; {hint}"
+        )
+    return as_numpy(value)
 
 
 def full_of(value: Any, type_: ArrayType) -> Array:

@@ -14,6 +14,7 @@ from fxad.ir.program import OPS, Lit
 from fxad.numpy.core import (
     cast,
     full_of,
+    known_values,
     promoted,
     result_shape,
     spread_to,
@@ -487,7 +488,9 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
     """x where condition holds, else y. With one argument: the indices of non-zero elements,
     whose number must not depend on traced values."""
     if x is None and y is None:
-        data = np.asarray(value_of(condition, "where"))
+        data = known_values(
+            condition, "where with one argument", "pass size= to fxad.numpy.nonzero or argwhere"
+        )
         return tuple(Concrete(i.astype(np.int32)) for i in np.nonzero(data))
     if x is None or y is None:
         raise TypeMismatch("where: give both x and y, or neither")
@@ -503,11 +506,13 @@ def _spread(value: Any, shape: tuple[int, ...]) -> Any:
     return spread_to(value, shape)
 
 
-def clip(x: Any = None, min: Any = None, max: Any = None, /, **bounds: Any) -> Array:
-    """Elements limited to [min, max]; either bound may be None."""
-    low = bounds.get("a_min", bounds.get("min", min))
-    high = bounds.get("a_max", bounds.get("max", max))
-    out = value_of(x if x is not None else bounds.get("a"), "clip")
+def clip(
+    a: Any, min: Any = None, max: Any = None, *, a_min: Any = None, a_max: Any = None
+) -> Array:
+    """Elements limited to [min, max]; either bound may be None. (a_min, a_max: old names.)"""
+    low = a_min if min is None else min
+    high = a_max if max is None else max
+    out = value_of(a, "clip")
     if low is not None:
         out = maximum(out, low)
     if high is not None:

@@ -1,4 +1,4 @@
-"""x[...] with ints, slices, None, Ellipsis, integer and boolean arrays; x.at[...]; take and friends.
+"""x[...] with ints, slices, None, Ellipsis, int and bool arrays; x.at[...]; take and friends.
 
     x[1:3, None, idx]          x.at[idx].add(1.0)          take_along_axis(x, i, 1)
 
@@ -28,6 +28,7 @@ from fxad.numpy.core import (
     axis_index,
     cast,
     full_of,
+    known_values,
     promoted,
     result_shape,
     spread_to,
@@ -138,15 +139,11 @@ def _is_mask(item: Any) -> bool:
 
 
 def _mask_positions(mask: Any) -> list[Any]:
-    if isinstance(mask, Tracer):
-        try:
-            mask = np.asarray(mask.primal)  # an eager derivative: the values are known
-        except AttributeError:
-            raise ConcretizationError(
-                f"a boolean mask {mask.type} is traced, so the result's shape would depend on its "
-                "values; use fxad.numpy.where(mask, x, fill), or x.at[...] with where"
-            ) from None
-    found = np.asarray(mask)
+    found = known_values(
+        mask,
+        "indexing with a boolean mask",
+        "use fxad.numpy.where(mask, x, fill) and reductions with where=",
+    )
     if found.ndim == 0:
         return [None, np.zeros(int(found), np.int32)]
     return [positions.astype(np.int32) for positions in np.nonzero(found)]

@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import BadArgument, ConcretizationError, TypeMismatch
+from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.ir.program import OPS
-from fxad.numpy.core import axis_index, cast, promoted, value_of
+from fxad.numpy.core import axis_index, cast, known_values, promoted, value_of
 from fxad.numpy.elementwise import isnan, where
 from fxad.numpy.indexing import setitem
 from fxad.numpy.shaping import concatenate, flip, reshape
 from fxad.trace.array import Array, Concrete
-from fxad.trace.tracer import Tracer
 
 
 def sort(a: Any, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Array:
@@ -92,11 +91,8 @@ def bincount(
     """How often each value occurs; traced input needs `length`."""
     value = value_of(x)
     if length is None:
-        if isinstance(value, Tracer):
-            raise ConcretizationError(
-                "bincount: the result's length depends on values; give length="
-            )
-        length = max(minlength, int(np.max(np.asarray(value), initial=-1)) + 1)
+        seen = known_values(value, "bincount", "pass length=")
+        length = max(minlength, int(np.max(seen, initial=-1)) + 1)
     amount = Concrete(np.ones((), np.int32)) if weights is None else value_of(weights)
     start = OPS["broadcast"](_zero(amount.dtype), shape=(length,), axes=())
     return setitem(start, value, amount, "add")
@@ -141,7 +137,8 @@ def unique(
     axis: int | None = None,
 ) -> Any:
     """Sorted distinct elements of a concrete array."""
-    data = np.unique(np.asarray(value_of(ar)), return_index, return_inverse, return_counts, axis)
+    values = known_values(ar, "unique", "sort it and compare neighbours instead")
+    data = np.unique(values, return_index, return_inverse, return_counts, axis)
     if not isinstance(data, tuple):
         return Concrete(data)
     return tuple(
@@ -152,7 +149,8 @@ def unique(
 
 def flatnonzero(a: Any) -> Array:
     """Flat positions of non-zero elements of a concrete array."""
-    return Concrete(np.flatnonzero(np.asarray(value_of(a))).astype(np.int32))
+    values = known_values(a, "flatnonzero", "use fxad.numpy.nonzero with size=")
+    return Concrete(np.flatnonzero(values).astype(np.int32))
 
 
 def isin(element: Any, test_elements: Any, invert: bool = False) -> Array:

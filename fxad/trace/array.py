@@ -158,6 +158,22 @@ class Concrete(Array):
         return (_rebuild, (np.asarray(self), self.weak))
 
 
+class Borrowed(Concrete):
+    """An Array of memory the caller may still write to: a NumPy argument while it is used.
+
+    Its memory must not outlive the call: what is kept is copied (`kept`).
+    """
+
+    __slots__ = ()
+
+
+def kept(value: Any) -> Any:
+    """A value that may be stored: borrowed memory is copied."""
+    if isinstance(value, Borrowed):
+        return Concrete(value.data.copy(), value.weak)
+    return np.array(value) if isinstance(value, np.ndarray) else value
+
+
 def _rebuild(data: np.ndarray, weak: bool) -> Concrete:
     return Concrete(data, weak)
 

@@ -10,7 +10,7 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import NumberOverflow, TypeMismatch
 from fxad.core.promotion import is_python_scalar, scalar_entry
 from fxad.core.types import ArrayType
-from fxad.trace.array import Array, Concrete
+from fxad.trace.array import Array, Borrowed, Concrete
 
 
 def is_array_like(value: Any) -> bool:
@@ -34,9 +34,9 @@ def to_value(value: Any, what: str = "argument") -> Array:
             )
         return Concrete(np.asarray(value, dtype), weak)
     if isinstance(value, np.ndarray | np.generic):
-        return Concrete(native(np.asarray(value), what))
+        return Borrowed(native(np.asarray(value), what))
     if hasattr(value, "__array__"):
-        return Concrete(native(np.asarray(value), what))
+        return Borrowed(native(np.asarray(value), what))
     raise TypeMismatch(
         f"{what}: expected an array or a number, got {type(value).__name__} ({value!r:.60})"
     )

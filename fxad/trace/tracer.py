@@ -20,7 +20,7 @@ from fxad.core.types import ArrayType, TapeType
 from fxad.ir.program import Atom, Eqn, Lit, Op, Program, Var
 from fxad.ir.rewrite import dce, literal
 from fxad.trace import location
-from fxad.trace.array import Array, Concrete
+from fxad.trace.array import Array, Borrowed, Concrete
 
 
 class _Stack(threading.local):
@@ -255,9 +255,21 @@ def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     with np.errstate(all="ignore"):
         arrays = [concrete(a) for a in args]
         results = op.numpy(*arrays, **params)
+    for arg in args:
+        if type(arg) is Borrowed or isinstance(arg, np.ndarray):
+            results = _own(results, arg.data if type(arg) is Borrowed else arg)
     if isinstance(types, tuple):
         return tuple([wrap(r) for r in results])
     return wrap(results)
+
+
+def _own(result: Any, borrowed: np.ndarray) -> Any:
+    """A result, copied if it lies in memory its caller may write to later."""
+    if isinstance(result, tuple):
+        return tuple([_own(r, borrowed) for r in result])
+    if isinstance(result, np.ndarray) and np.may_share_memory(result, borrowed):
+        return result.copy()
+    return result
 
 
 def wrap(result: Any) -> Any:

@@ -200,9 +200,9 @@ def test_aux(wrap):
     (value, aux), grads = wrap(fxad.value_and_grad(function, has_aux=True))(x)
     assert float(value) == 9.0
     assert int(aux["count"]) == 3
-    out, back, aux = fxad.vjp(function, x, has_aux=True)
+    _, back, aux = fxad.vjp(function, x, has_aux=True)
     np.testing.assert_allclose(back(np.float64(2.0))[0], 6 * x**2)
-    out, pushed, aux = fxad.jvp(function, (x,), (np.ones(3),), has_aux=True)
+    _, pushed, aux = fxad.jvp(function, (x,), (np.ones(3),), has_aux=True)
     assert float(pushed) == pytest.approx(15.0)
     assert int(aux["count"]) == 3
 
@@ -299,7 +299,7 @@ def test_linearize_and_transpose_agree():
     def function(v):
         return jnp.tanh(v) @ jnp.ones((4, 4)) + v**2
 
-    out, push = fxad.linearize(function, x)
+    _, push = fxad.linearize(function, x)
     _, pull = fxad.vjp(function, x)
     _, pushed = fxad.jvp(function, (x,), (dx,))
     np.testing.assert_allclose(push(dx), pushed, rtol=1e-13)
@@ -310,7 +310,7 @@ def test_linearize_and_transpose_agree():
 
 
 def test_outputs_that_do_not_depend_on_the_input_have_zero_derivatives():
-    out, tangent = fxad.jvp(lambda x: (x * 2, jnp.ones(2)), (np.ones(3),), (np.ones(3),))
+    _, tangent = fxad.jvp(lambda x: (x * 2, jnp.ones(2)), (np.ones(3),), (np.ones(3),))
     np.testing.assert_array_equal(tangent[1], np.zeros(2))
     np.testing.assert_array_equal(fxad.grad(lambda x: 3.0)(np.ones(3)), np.zeros(3))
     np.testing.assert_array_equal(fxad.jit(fxad.grad(lambda x: 3.0))(np.ones(3)), np.zeros(3))
