@@ -350,11 +350,15 @@ def test_eval_shape_computes_nothing():
 
 
 def test_traces_release_what_they_captured():
-    big = jnp.zeros(10)
-    alive = weakref.ref(big)
-    f = fxad.jit(lambda x: x + big)
-    f(1.0)
-    del f, big
+    def make():
+        big = jnp.zeros(10)
+        f = fxad.jit(lambda x: x + big)
+        f(1.0)
+        return f, weakref.ref(big)
+
+    f, alive = make()
+    assert alive() is not None
+    del f
     assert alive() is None
 
 
