@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from fxad.core.types import ArrayType, TapeType
+from fxad.core.types import ArrayType
 
-Type = ArrayType | TapeType
+Type = Any  # ArrayType, or TapeType for the few values that are tapes
 
 
 class Var:
@@ -73,7 +73,6 @@ class Op:
         "batch",
         "dce",
         "decompose",
-        "differentiable",
         "doc",
         "dtypes",
         "effects",
@@ -90,6 +89,23 @@ class Op:
         "ulp",
     )
 
+    name: str
+    batch: Any
+    decompose: Any
+    doc: Any
+    dtypes: Any
+    effects: Any
+    exact: Any
+    higher: Any
+    jvp: Any
+    loops: Any
+    numpy: Any
+    samples: Any
+    split: Any
+    transpose: Any
+    type: Any
+    ulp: Any
+
     def __init__(self, name: str, **rules: Any) -> None:
         self.name = name
         for rule in Op.__slots__:
@@ -100,7 +116,7 @@ class Op:
         return f"<op {self.name}>"
 
 
-OPS: dict[str, Op] = {}
+OPS: dict[str, Any] = {}  # name -> Op, callable once `fxad.ops.base.define` has made it
 
 
 class Eqn:
