@@ -122,7 +122,9 @@ def main() -> None:
             }
         )
     harness.report("gpt2_train", rows, args.json)
-    print(f"NumPy product {harness.matmul_ceiling():.0f} GFLOP/s, add {harness.triad_ceiling():.0f} GB/s")
+    print(
+        f"NumPy product {harness.matmul_ceiling():.0f} GFLOP/s, add {harness.triad_ceiling():.0f} GB/s"
+    )
 
 
 if __name__ == "__main__":

@@ -20,7 +20,9 @@ from typing import Any
 import numpy as np
 
 
-def alternate(contenders: dict[str, Callable[[], Any]], rounds: int, warmup: int = 1) -> dict[str, list[float]]:
+def alternate(
+    contenders: dict[str, Callable[[], Any]], rounds: int, warmup: int = 1
+) -> dict[str, list[float]]:
     """Seconds per call of every contender, `rounds` times each, in turn."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(warmup + rounds):

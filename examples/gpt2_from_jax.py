@@ -1,10 +1,10 @@
 """A GPT-2 training step as one would write it for JAX - only the three import lines changed.
 
-    import jax                       ->  import fxad as jax
-    import jax.numpy as jnp          ->  import fxad.numpy as jnp
-    from jax import random           ->  from fxad import random
+import jax                       ->  import fxad as jax
+import jax.numpy as jnp          ->  import fxad.numpy as jnp
+from jax import random           ->  from fxad import random
 
-    python examples/gpt2_from_jax.py
+python examples/gpt2_from_jax.py
 """
 
 import functools

@@ -1,6 +1,6 @@
 """Logistic regression by gradient descent: `value_and_grad` over a parameter dict, under `jit`.
 
-    python examples/logistic_regression.py
+python examples/logistic_regression.py
 """
 
 import fxad

@@ -1,6 +1,6 @@
 """A two-layer network fits a spiral; per-example gradients with vmap(grad).
 
-    python examples/mlp.py
+python examples/mlp.py
 """
 
 import math
@@ -53,7 +53,9 @@ def main() -> float:
         if i % 150 == 0:
             print(f"step {i:3d}  loss {float(value):.4f}")
     per_example = fxad.jit(fxad.vmap(fxad.grad(loss), in_axes=(None, 0, 0)))(params, x, y)
-    norms = jnp.sqrt(sum(jnp.sum(g * g, axis=tuple(range(1, g.ndim))) for g in fxad.tree.leaves(per_example)))
+    norms = jnp.sqrt(
+        sum(jnp.sum(g * g, axis=tuple(range(1, g.ndim))) for g in fxad.tree.leaves(per_example))
+    )
     print(f"final loss {float(value):.4f}; hardest example {int(jnp.argmax(norms))}")
     return float(value)
 

@@ -1,6 +1,6 @@
 """The gradient of a scalar function, as a number and as a program you can read.
 
-    python examples/scalar_gradient.py
+python examples/scalar_gradient.py
 """
 
 import fxad

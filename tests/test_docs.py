@@ -30,7 +30,9 @@ def _run(code: str, namespace: dict[str, object], page: Path) -> str:
 
 def _plain(text: str) -> str:
     """Without source positions and trailing blanks."""
-    return "\n".join(re.sub(r"\s*# \S+:\d+$", "", line).rstrip() for line in text.strip().split("\n"))
+    return "\n".join(
+        re.sub(r"\s*# \S+:\d+$", "", line).rstrip() for line in text.strip().split("\n")
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)

@@ -21,7 +21,13 @@ from fxad.passes.inline import inline
 
 Pass = Callable[[Program], Program]
 
-PASSES: dict[str, Pass] = {"inline": inline, "dce": dce, "fold": fold, "algebra": algebra, "cse": cse}
+PASSES: dict[str, Pass] = {
+    "inline": inline,
+    "dce": dce,
+    "fold": fold,
+    "algebra": algebra,
+    "cse": cse,
+}
 DEFAULT = ("inline", "fold", "algebra", "cse", "algebra", "dce")
 
 

@@ -34,7 +34,9 @@ def test_round_trip_of_a_gradient_with_a_loop() -> None:
         last, sums = fxad.lax.scan(step, jnp.zeros(3), x)
         return last.sum() + sums.sum() * 0.1
 
-    printed = fxad.make_ir(fxad.grad(loss))(np.ones((3, 3), np.float32), np.ones((5, 3), np.float32))
+    printed = fxad.make_ir(fxad.grad(loss))(
+        np.ones((3, 3), np.float32), np.ones((5, 3), np.float32)
+    )
     text = str(printed)
     again = parse(text)
     assert again.key() == printed.program.key()
