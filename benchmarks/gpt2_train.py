@@ -122,9 +122,8 @@ def main() -> None:
             }
         )
     harness.report("gpt2_train", rows, args.json)
-    print(
-        f"NumPy product {harness.matmul_ceiling():.0f} GFLOP/s, add {harness.triad_ceiling():.0f} GB/s"
-    )
+    product, triad = harness.matmul_ceiling(), harness.triad_ceiling()
+    print(f"NumPy product {product:.0f} GFLOP/s, add {triad:.0f} GB/s")
 
 
 if __name__ == "__main__":

@@ -302,9 +302,9 @@ def _tangent(primal: Any, tangent: Any) -> Any:
     """None for integer primals; Python numbers take the primal's dtype."""
     if not differentiable(primal):
         return None
-    if getattr(tangent, "weak", False) and type_of(tangent).shape == type_of(primal).shape:
-        if isinstance(tangent, Concrete):
-            return Concrete(np.asarray(tangent, type_of(primal).dtype))
+    weak = isinstance(tangent, Concrete) and tangent.weak
+    if weak and tangent.shape == type_of(primal).shape:
+        return Concrete(np.asarray(tangent, type_of(primal).dtype))
     return tangent_for(primal, tangent)
 
 

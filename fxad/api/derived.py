@@ -1,4 +1,4 @@
-"""What composes from the basic transformations: Jacobians, Hessians, shapes and printed programs."""
+"""What composes from the basic transformations: Jacobians, Hessians, shapes, printed programs."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def jacfwd(
 
         def push(tangent: Any) -> Any:
             if has_aux:
-                value, derivative, extra = jvp(part, (x,), (tangent,), has_aux=True)
+                _, derivative, extra = jvp(part, (x,), (tangent,), has_aux=True)
                 aux.append(extra)
                 return derivative
             return jvp(part, (x,), (tangent,))[1]

@@ -94,7 +94,7 @@ class Jit:
             return self._function(*args, **kwargs)
         leaves, trace = self._trace_for(args, kwargs)
         operands = [*trace.captured, *leaves] if trace.captured else leaves
-        if not staging() and not any([isinstance(v, Tracer) for v in operands]):
+        if not staging() and not any(isinstance(v, Tracer) for v in operands):
             return trace.out_tree.unflatten(trace.run(operands))
         outs = OPS["call"](*operands, program=trace.program)
         for out, weak in zip(outs, trace.weak, strict=True):
@@ -177,7 +177,7 @@ class Jit:
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Trace and compile for these arguments (arrays or shape structs) without running."""
-        leaves, trace = self._trace_for(*pytree.map(_example, (args, kwargs)))
+        _, trace = self._trace_for(*pytree.map(_example, (args, kwargs)))
         return Lowered(trace.program, trace.donate)
 
     def on(self, target: str) -> Callable[..., Any]:

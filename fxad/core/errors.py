@@ -73,7 +73,7 @@ class LeakedTracerError(TraceError):
 
 
 class TypeMismatch(FxadError, TypeError):
-    """Dtypes or value types that do not go together (also raised for promotions that lose sense)."""
+    """Dtypes or value types that do not go together (also promotions that lose sense)."""
 
 
 class ShapeError(FxadError, ValueError, TypeError):
