@@ -134,7 +134,7 @@ class Jit:
         numbers, names = self._static
         if not numbers and not names:
             return args, kwargs, ()
-        statics = [(i, a) for i, a in enumerate(args) if i in numbers]
+        statics: list[tuple[int | str, Any]] = [(i, a) for i, a in enumerate(args) if i in numbers]
         statics += [(k, v) for k, v in sorted(kwargs.items()) if k in names]
         dynamic = tuple(a for i, a in enumerate(args) if i not in numbers)
         rest = {k: v for k, v in kwargs.items() if k not in names}

@@ -191,7 +191,7 @@ def _triangle(m: Any, k: int, upper: bool) -> Array:
     value = value_of(m)
     if value.ndim < 2:
         raise TypeMismatch(f"tril/triu need at least two axes, not {value.type}")
-    mask = tri(*value.shape[-2:], k=k - 1 if upper else k, dtype=dt.bool_)
+    mask = tri(value.shape[-2], value.shape[-1], k - 1 if upper else k, dt.bool_)
     mask = spread_to(OPS["not"](mask) if upper else mask, value.shape)
     return OPS["select"](mask, value, full_of(0, value.type))
 

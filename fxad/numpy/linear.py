@@ -337,7 +337,7 @@ def _contract(left: tuple[Any, str], right: tuple[Any, str], keep: set[str], wid
     batch = [c for c in shared if c in keep]
     summed = [c for c in shared if c not in keep]
     # Axes of length 1 in one operand broadcast against the other.
-    sizes = {}
+    sizes: dict[str, int] = {}
     for value, term in ((x, s), (y, t)):
         for name, size in zip(term, type_of(value).shape, strict=True):
             sizes[name] = builtins.max(sizes.get(name, 1), size)

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from fxad.core.errors import set_locator
 
@@ -25,7 +26,7 @@ def current() -> str:
     """The location rewrites are working on behalf of, else the nearest frame outside fxad."""
     if _state.where:
         return _state.where
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
         inside = _internal.get(name)
