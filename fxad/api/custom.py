@@ -194,6 +194,7 @@ class _Rules:
         self.flat = FlatFunction(owner._primal(static), tree, what=name)
         self.out_tree: Any = None
         self.residual_tree: Any = None
+        self.expected: list[Any] | None = None
 
     def forward(self, *values: Any) -> list[Any]:
         args = list(self.tree.unflatten(values)[0])
@@ -205,7 +206,22 @@ class _Rules:
         outs, self.out_tree = flatten_args(result[0], f"fwd of {self.name}")
         residuals, self.residual_tree = flatten_args(result[1], f"residuals of {self.name}")
         self.count = len(outs)
+        self._check_forward([type_of(o) for o in outs])
         return [*outs, *residuals]
+
+    def _check_forward(self, types: list[Any]) -> None:
+        """fwd must give what the function gives (known once the function has been traced)."""
+        if self.expected is None:
+            return
+        if self.out_tree != self.flat.tree:
+            raise TreeError(
+                f"{self.name}: fwd's result has structure {self.out_tree}, the function's has "
+                f"{self.flat.tree}"
+            )
+        if types != self.expected:
+            raise ShapeError(
+                f"{self.name}: fwd's results have types {types}, the function's {self.expected}"
+            )
 
     def backward(self, *values: Any) -> list[Any]:
         n = self.residual_tree.num_leaves
@@ -249,6 +265,7 @@ class _Rules:
     def staged(self) -> Any:
         types = [type_of(v) for v in self.leaves]
         program, captured = stage(self.flat, types, self.name)
+        self.expected = list(program.out_types)
         skip = len(captured)
         shared = [type_of(c) for c in captured]
 

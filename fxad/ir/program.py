@@ -25,6 +25,7 @@ class Var:
     """A value defined once, by an input or an equation. Compared by identity."""
 
     __slots__ = ("type",)
+    type: Any  # a Type; arrays and tapes have different attributes, and each op knows which it takes
 
     def __init__(self, type: Type) -> None:
         self.type = type
@@ -71,6 +72,7 @@ class Op:
 
     __slots__ = (
         "batch",
+        "close",
         "dce",
         "decompose",
         "doc",
@@ -111,6 +113,10 @@ class Op:
         for rule in Op.__slots__:
             if rule != "name":
                 setattr(self, rule, rules.get(rule))
+
+    def __call__(self, *args: Any, **params: Any) -> Any:
+        """Apply the op to values (`fxad.ops.base.Primitive` does)."""
+        raise NotImplementedError(f"{self!r} is a record without behaviour; use fxad.ops.base.define")
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"

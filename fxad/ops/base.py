@@ -23,6 +23,8 @@ The rules of an op
     split(t, record, unknown, args, **params)
                                     for ops that hold programs: bind the known half, put the other
                                     half into the deferred program with record(op, ...)
+    close(args, params)             for ops that hold programs: operands and parameters without
+                                    captured values inside the programs (see `fxad.ops.captures`)
     dce(eqn, live)                  the equation without the results not marked live
     effects                         see Program and `fxad.ops.control`
     decompose(*args, **params)      the same results by other ops, where there is no loop body
@@ -321,7 +323,7 @@ def unary(
     *,
     numpy: Callable[..., Any],
     dtypes: str = "float complex",
-    jvp: Callable[..., Any] | None = None,
+    jvp: Callable[..., Any] | str | None = None,
     scalar: str = "",
     samples: Callable[..., Any] | None = None,
     **rules: Any,

@@ -19,6 +19,7 @@ from fxad.ir.loops import Alias, Structured
 from fxad.ir.program import OPS, Eqn, Program, Symbol, Var, subprograms
 from fxad.ir.rewrite import dce, evaluate, used_inputs
 from fxad.ops.base import Batched, Primitive, define, known, spread, tangent_type, type_of, zeros
+from fxad.ops.captures import closing, opened, values_in
 
 Mask = tuple[bool, ...]
 
@@ -125,6 +126,7 @@ def _call_like(name: str, split: Any = None) -> Primitive:
         split=split or default_split,
         transpose=transpose,
         batch=batch,
+        close=closing(["program"], 0),
         effects=subprogram_effects,
         loops=lambda types, **params: Structured(name),
         dtypes="",
@@ -156,7 +158,7 @@ def _checkpoint_split(t, record, unknown, args, *, program, policy):
 
     fixed = [*pick(args, unknown, False), *results[outs_count:]]
     operands = [*fixed, *pick(args, unknown)]
-    rest, _ = t.stage(recompute, [type_of(a) for a in operands], program.name)
+    rest = t.stage(recompute, [type_of(a) for a in operands], program.name)
     rest_outs = record(checkpoint, *operands, program=rest, policy=policy)
     return weave(s.unknown, rest_outs, results[:outs_count])
 
@@ -203,12 +205,36 @@ def _lanes(t, symbol: Symbol, size: int, batched: Sequence[bool]) -> Symbol:
             type_of(a).with_shape(type_of(a).shape[1:]) if b else type_of(a)
             for a, b in zip(args, batched, strict=True)
         ]
-        program, captured = t.stage(symbol.value, types, symbol.name)
-        mask = (*([False] * len(captured)), *batched)
-        derived, _ = t.batch(program.closed(), size, mask, (True,) * len(program.outputs))
-        return t.run(derived, [*captured, *args])
+        program = t.stage(symbol.value, types, symbol.name)
+        derived, _ = t.batch(program, size, tuple(batched), (True,) * len(program.outputs))
+        return t.run(derived, args)
 
     return Symbol(symbol.name, rule)
+
+
+def _custom_close(*rules: str):
+    """Captured values become operands that the rules never see."""
+
+    def close(args, params):
+        values = values_in(params["program"])
+        if not values:
+            return args, params
+        skip, types = len(values), [type_of(v) for v in values]
+
+        def shifted(name: str) -> Symbol:
+            rule = params[name]
+            if name == "fwd":
+                return Symbol(rule.name, lambda *a: rule.value(*a[skip:]))
+            if name == "bwd":
+                return Symbol(rule.name, lambda *a: [*map(zeros, types), *rule.value(*a)])
+            half = len(args) + skip
+            return Symbol(rule.name, lambda *a: rule.value(*a[skip:half], *a[half + skip :]))
+
+        program = opened(params["program"], values)
+        symbols = {name: shifted(name) for name in rules}
+        return (*values, *args), {**params, "program": program, **symbols}
+
+    return close
 
 
 def _custom_jvp_rule(t, primals, tangents, *, program, rule):
@@ -240,6 +266,7 @@ custom_jvp = define(
     numpy=_run_program,
     jvp=_custom_jvp_rule,
     batch=_custom_jvp_batch,
+    close=_custom_close("rule"),
     effects=subprogram_effects,
     loops=lambda types, **params: Structured("call"),
     dtypes="",
@@ -252,10 +279,9 @@ def _custom_vjp_jvp(t, primals, tangents, *, program, fwd, bwd):
     outs, residuals = results[:count], results[count:]
     mask = tuple(dt.is_differentiable(type_of(p).dtype) for p in primals)
     dense = pick(instantiate(primals, tangents), mask)
-    back, captured = t.stage(bwd.value, [*map(type_of, residuals), *program.out_types], bwd.name)
-    fixed = [*captured, *residuals]
+    back = t.stage(bwd.value, [*map(type_of, residuals), *program.out_types], bwd.name)
+    fixed = list(residuals)
     apply = _linearised(t, program, mask, [type_of(f) for f in fixed])
-    back = back.closed()
     ignored = [Var(type_of(p)) for p in primals]
     inputs = [*back.inputs[: len(fixed)], *ignored, *back.inputs[len(fixed) :]]
     transpose = dce(Program(inputs, back.eqns, pick(back.outputs, mask), bwd.name))
@@ -300,6 +326,7 @@ custom_vjp = define(
     numpy=_run_program,
     jvp=_custom_vjp_jvp,
     batch=_custom_vjp_batch,
+    close=_custom_close("fwd", "bwd"),
     effects=subprogram_effects,
     loops=lambda types, **params: Structured("call"),
     dtypes="",
@@ -350,6 +377,12 @@ def _linear_batch(t, size, batched, args, *, count, apply, transpose, outs=None)
     return Batched(tuple(results), flags)
 
 
+def _linear_close(args, params):
+    if isinstance(params["apply"], Symbol):
+        return args, params
+    return closing(["apply", "transpose"], 0, "count")(args, params)
+
+
 linear_call = define(
     "linear_call",
     higher=True,
@@ -361,6 +394,7 @@ linear_call = define(
     jvp=_linear_jvp,
     transpose=_linear_transpose,
     batch=_linear_batch,
+    close=_linear_close,
     loops=lambda types, **params: Structured("linear_call"),
     dtypes="",
 )
@@ -457,7 +491,7 @@ def _pad_outputs(t, program: Program, count: int, slots: Sequence[ArrayType], pl
         extra = [mine[i] if i in mine else zeros(s) for i, s in enumerate(slots)]
         return [*outs[:count], *extra]
 
-    return t.stage(padded, program.in_types, program.name)[0]
+    return t.stage(padded, program.in_types, program.name)
 
 
 def _pick_inputs(rest: Program, slots: Sequence[ArrayType], place: Sequence[int], residuals: int):
@@ -485,7 +519,7 @@ def _dense_transpose(t, program: Program, linear: Mask, active: Mask, wanted: Se
         results = filled(flags, t.run(derived, args))
         return [zeros(w) if r is None else r for r, w in zip(results, wanted, strict=True)]
 
-    return t.stage(dense, derived.in_types, program.name)[0]
+    return t.stage(dense, derived.in_types, program.name)
 
 
 def _cond_batch(t, size, batched, args, *, branches):
@@ -530,7 +564,7 @@ def _cond_lane_by_lane(t, size, batched, args, branches):
         return list(cond(*weave(batched, own, fixed), branches=branches))
 
     types = [type_of(v).with_shape(type_of(v).shape[1:]) for v in lanes]
-    body, _ = t.stage(one, [*map(type_of, shared), *types], branches[0].name)
+    body = t.stage(one, [*map(type_of, shared), *types], branches[0].name)
     return OPS["scan"](
         *shared, *lanes, body=body, consts=len(shared), carry=0, length=size, reverse=False
     )
@@ -561,6 +595,7 @@ cond = define(
     split=_cond_split,
     transpose=_cond_transpose,
     batch=_cond_batch,
+    close=closing(["branches"], 1),
     dce=_cond_dce,
     effects=subprogram_effects,
     loops=lambda types, **params: Structured("cond"),

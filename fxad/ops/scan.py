@@ -18,6 +18,7 @@ from fxad.ir.loops import Structured
 from fxad.ir.program import OPS, Eqn, Program, Var
 from fxad.ir.rewrite import dce, evaluate, used_inputs
 from fxad.ops.base import Batched, define, known, spread, type_of, zeros
+from fxad.ops.captures import closing
 from fxad.ops.control import (
     Mask,
     check_operands,
@@ -257,7 +258,7 @@ def _scan_transpose(t, cotangents, args, *, body, consts, carry, length, reverse
     loop = [*pick(c, const_l, False), *sums, *ct_carry]
     slices = [*pick(cotangents[carry:], ys_on), *pick(x, xs_l, False)]
     types = [*map(type_of, loop), *(_slice_type(type_of(s)) for s in slices)]
-    program, _ = t.stage(back, types, body.name)
+    program = t.stage(back, types, body.name)
     results = scan(
         *loop,
         *slices,
@@ -333,6 +334,7 @@ scan = define(
     split=_scan_split,
     transpose=_scan_transpose,
     batch=_scan_batch,
+    close=closing(["body"], 0, "consts"),
     dce=_scan_dce,
     effects=subprogram_effects,
     loops=lambda types, **params: Structured("scan"),

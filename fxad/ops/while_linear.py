@@ -15,6 +15,7 @@ from fxad.ir.loops import Structured
 from fxad.ir.program import OPS, Program
 from fxad.ir.rewrite import evaluate
 from fxad.ops.base import define, known, plus, spread, type_of, zeros
+from fxad.ops.captures import opened, values_in
 from fxad.ops.control import (
     check_operands,
     filled,
@@ -47,8 +48,8 @@ def _play(t, count: Any, tapes: list, own: Sequence[Any], state: Sequence[Any], 
 
     start = OPS["sub"](count, 1) if reverse else OPS["mul"](count, 0)
     types = [type_of(v) for v in (start, *state)]
-    test_program, _ = t.stage(test, [type_of(count), *types], "tape_left")
-    step_program, _ = t.stage(step, [*map(type_of, (*tapes, *own)), *types], body.name)
+    test_program = t.stage(test, [type_of(count), *types], "tape_left")
+    step_program = t.stage(step, [*map(type_of, (*tapes, *own)), *types], body.name)
     results = while_(
         count,
         *tapes,
@@ -98,7 +99,7 @@ def _linear_loop_transpose(t, cotangents, args, *, body, consts, reverse):
     start = [zeros(w) if c is None else c for c, w in zip(cotangents, state_types, strict=True)]
     fixed = pick(own, own_l, False)
     types = [*body.in_types[:blocks], *map(type_of, (*fixed, *sums, *start))]
-    program, _ = t.stage(back, types, body.name)
+    program = t.stage(back, types, body.name)
     found = _play(t, count, [tape], fixed, [*sums, *start], program, not reverse)
     d_own, d_state = cut(found, n_lin)
     found = [*d_own, *pick(d_state, state_l)]
@@ -171,9 +172,9 @@ def _play_lanes(t, count, tape, own, start, state, lanes, reverse):
         ]
 
     types = [type_of(v) for v in (start, *state)]
-    test_program, _ = t.stage(test, [type_of(count), *types], "tape_left")
+    test_program = t.stage(test, [type_of(count), *types], "tape_left")
     step_types = [type_of(count), type_of(tape), *map(type_of, own), *types]
-    step_program, _ = t.stage(step, step_types, lanes.name)
+    step_program = t.stage(step, step_types, lanes.name)
     results = while_(
         count,
         count,
@@ -189,6 +190,16 @@ def _play_lanes(t, count, tape, own, start, state, lanes, reverse):
     return list(results[1:])
 
 
+def _linear_loop_close(args: Sequence[Any], params: dict[str, Any]) -> tuple:
+    body = params["body"]
+    values = values_in(body)
+    if not values:
+        return args, params
+    blocks = len(body.inputs) - (len(args) - 2)
+    changed = {"body": opened(body, values, blocks), "consts": params["consts"] + len(values)}
+    return (*args[:2], *values, *args[2:]), {**params, **changed}
+
+
 while_linear = define(
     "while_linear",
     higher=True,
@@ -199,6 +210,7 @@ while_linear = define(
     jvp=_linear_loop_jvp,
     transpose=_linear_loop_transpose,
     batch=_linear_loop_batch,
+    close=_linear_loop_close,
     loops=lambda types, **params: Structured("while_linear"),
     dtypes="",
 )

@@ -18,6 +18,7 @@ from fxad.ir.loops import Structured
 from fxad.ir.program import OPS, Eqn, Program, Var
 from fxad.ir.rewrite import dce, evaluate, used_inputs
 from fxad.ops.base import Batched, define, full, spread, tangent_type, type_of, zeros
+from fxad.ops.captures import closing
 from fxad.ops.control import (
     along_lanes,
     check_operands,
@@ -126,8 +127,8 @@ def _while_split(t, record, unknown, args, *, cond, body, cond_consts, body_cons
 
     first = [full(0, ArrayType(dt.int32, ())), OPS["tape_new"](*_ties(cc, state), type=tape_type)]
     types = [type_of(v) for v in (*first, *state)]
-    test_program, _ = t.stage(test, [*map(type_of, cc), *types], cond.name)
-    step_program, _ = t.stage(step, [*map(type_of, fixed), *types], body.name)
+    test_program = t.stage(test, [*map(type_of, cc), *types], cond.name)
+    step_program = t.stage(step, [*map(type_of, fixed), *types], body.name)
     count, tape, *outs = while_(
         *cc,
         *fixed,
@@ -207,8 +208,8 @@ def _masked(t, test: Program, lanes: Program, cc: list, bc: list, k: list) -> tu
         return [choose(alive, new, old) for new, old in zip(following, state, strict=True)]
 
     types = [type_of(v) for v in (*cc, *k)]
-    test_any, _ = t.stage(any_lane, types, test.name)
-    body, _ = t.stage(step, [type_of(v) for v in (*cc, *bc, *k)], lanes.name)
+    test_any = t.stage(any_lane, types, test.name)
+    body = t.stage(step, [type_of(v) for v in (*cc, *bc, *k)], lanes.name)
     return test_any, body, [*cc, *bc]
 
 
@@ -240,6 +241,11 @@ def _while_dce(eqn: Eqn, live: tuple[bool, ...]) -> Eqn:
     return Eqn(eqn.op, inputs, params, tuple(pick(eqn.outputs, state_on)), eqn.where, eqn.tag)
 
 
+def _while_close(args: Sequence[Any], params: dict[str, Any]) -> tuple:
+    args, params = closing(["cond"], 0, "cond_consts")(args, params)
+    return closing(["body"], params["cond_consts"], "body_consts")(args, params)
+
+
 while_ = define(
     "while",
     higher=True,
@@ -249,6 +255,7 @@ while_ = define(
     jvp=_while_jvp,
     split=_while_split,
     batch=_while_batch,
+    close=_while_close,
     dce=_while_dce,
     effects=subprogram_effects,
     loops=lambda types, **params: Structured("while"),

@@ -233,6 +233,10 @@ def bind(op: Op, *args: Any, **params: Any) -> Any:
 
     Promotion has happened already: dtypes must agree as the op's type rule demands.
     """
+    if op.close is not None:
+        args, params = op.close(args, params)
+    elif not args and op.name == "captured":
+        return params["value"].value
     level = _stack.floor
     depth = level.depth if level is not None else -1
     for arg in args:

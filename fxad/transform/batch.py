@@ -9,8 +9,9 @@ from fxad.core.errors import TypeMismatch, at
 from fxad.core.types import ArrayType
 from fxad.ir.program import Eqn, Program
 from fxad.ops.base import Batched, spread
+from fxad.ops.captures import staged
 from fxad.trace import location
-from fxad.trace.tracer import bind, stage
+from fxad.trace.tracer import bind
 from fxad.transform.context import Environment, Mask, cached
 from fxad.transform.jvp import TRANSFORMS
 
@@ -36,7 +37,7 @@ def batch(
         flags.extend(out_batched)
         return outs
 
-    result, _ = stage(lanes, types, program.name)
+    result = staged(lanes, types, program.name)
     return result, tuple(flags)
 
 

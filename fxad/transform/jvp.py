@@ -12,8 +12,9 @@ from typing import Any
 from fxad.core.errors import TypeMismatch
 from fxad.ir.program import Eqn, Op, Program
 from fxad.ops.base import tangent_type, zeros
+from fxad.ops.captures import staged
 from fxad.trace import location
-from fxad.trace.tracer import Level, Tracer, bind, stage, type_of
+from fxad.trace.tracer import Level, Tracer, bind, type_of
 from fxad.transform.context import Environment, Mask, cached, differentiable
 
 
@@ -39,7 +40,7 @@ def jvp(program: Program, active: Mask, force: Mask | None = None) -> tuple[Prog
         out_active.extend(t is not None for t in tangents_out)
         return [*outs, *(t for t in tangents_out if t is not None)]
 
-    result, _ = stage(both, types, program.name)
+    result = staged(both, types, program.name)
     return result, tuple(out_active)
 
 

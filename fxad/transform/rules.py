@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fxad.ops.base import zeros
-from fxad.trace.tracer import stage
+from fxad.ops.captures import staged
 from fxad.transform.batch import batch
 from fxad.transform.context import run
 from fxad.transform.jvp import TRANSFORMS, jvp
@@ -15,5 +15,5 @@ TRANSFORMS.split = split
 TRANSFORMS.transpose = transpose
 TRANSFORMS.batch = batch
 TRANSFORMS.run = run
-TRANSFORMS.stage = stage
+TRANSFORMS.stage = staged
 TRANSFORMS.zeros = zeros

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fxad.ir.program import Op, Program
+from fxad.ops.captures import embed
 from fxad.trace.tracer import StagedTracer, Staging
 from fxad.transform.context import Mask, Split, cached, merge, run, select
 from fxad.transform.jvp import TRANSFORMS
@@ -38,6 +39,8 @@ class Deferred(Staging):
 
     def record(self, op: Op, *args: Any, **params: Any) -> Any:
         """Put an op here without trying to split it."""
+        if op.close is not None:
+            args, params = op.close(args, params)
         return super().process(op, args, params)
 
 
@@ -57,5 +60,4 @@ def split(program: Program, unknown: Mask, force: Mask | None = None) -> Split:
             rest, residuals = deferred.finish(pending, select(outs, flags), program.name)
         wanted = [*select(outs, flags, False), *residuals]
         known, consts = known_inputs.finish(tracers, wanted, program.name)
-    assert not consts, "a rule captured an array; rules may only make values from their operands"
-    return Split(known, rest.closed(), flags, len(residuals))
+    return Split(embed(known, consts), rest.closed(), flags, len(residuals))

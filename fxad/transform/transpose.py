@@ -12,8 +12,9 @@ from typing import Any
 from fxad.core.errors import TypeMismatch, at
 from fxad.ir.program import Atom, Eqn, Program, Var
 from fxad.ops.base import Unknown, plus
+from fxad.ops.captures import staged
 from fxad.trace import location
-from fxad.trace.tracer import bind, stage
+from fxad.trace.tracer import bind
 from fxad.transform.context import Environment, Mask, cached, merge, select
 from fxad.transform.jvp import TRANSFORMS
 
@@ -37,7 +38,7 @@ def transpose(program: Program, linear: Mask, active: Mask) -> tuple[Program, Ma
         flags.extend(r is not None for r in results)
         return [r for r in results if r is not None]
 
-    result, _ = stage(back, types, program.name)
+    result = staged(back, types, program.name)
     return result, tuple(flags)
 
 

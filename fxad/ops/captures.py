@@ -1,0 +1,99 @@
+"""Values that a user's rule captured, inside Programs.
+
+A custom rule is a Python function, run when a derivative is taken. What it captures is not an
+operand of anything; in a transformed Program it stands as an equation
+
+    c: f32[3] = captured(; value=@captured)
+
+Binding that equation gives the value itself, so it vanishes in whatever trace the Program is run.
+Ops that hold Programs turn it into an operand when they are bound (rule `close`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fxad.core.types import ArrayType
+from fxad.ir.loops import Structured
+from fxad.ir.program import Eqn, Program, Symbol, Var
+from fxad.ops.base import define
+from fxad.trace.tracer import concrete, stage, type_of
+
+captured = define(
+    "captured",
+    doc="A value from around a custom rule.",
+    type=lambda *, value: type_of(value.value),
+    numpy=lambda *, value: concrete(value.value),
+    loops=lambda types, **params: Structured("captured"),
+    dtypes="",
+)
+
+
+def embed(program: Program, values: Sequence[Any]) -> Program:
+    """The program with its consts as equations that hold their values."""
+    if not values:
+        return program
+    heads = [
+        Eqn(captured, (), {"value": Symbol("captured", value)}, (var,))
+        for var, value in zip(program.consts, values, strict=True)
+    ]
+    return Program(program.inputs, [*heads, *program.eqns], program.outputs, program.name)
+
+
+def staged(
+    function: Callable[..., Sequence[Any]], types: Sequence[ArrayType], name: str = "f"
+) -> Program:
+    """Trace a function into a Program without consts; what it captures is embedded."""
+    return embed(*stage(function, types, name))
+
+
+def values_in(*programs: Program) -> list[Any]:
+    """The captured values of some programs, each once."""
+    found: dict[int, Any] = {}
+    for program in programs:
+        for eqn in program.eqns:
+            if eqn.op is captured:
+                value = eqn.params["value"].value
+                found[id(value)] = value
+    return list(found.values())
+
+
+def opened(program: Program, values: Sequence[Any], at: int = 0) -> Program:
+    """The program with inputs for these captured values, put before its input number `at`."""
+    heads = [Var(type_of(value)) for value in values]
+    places = {id(value): var for value, var in zip(values, heads, strict=True)}
+    swap: dict[Any, Any] = {}
+    kept = []
+    for eqn in program.eqns:
+        if eqn.op is captured:
+            swap[eqn.outputs[0]] = places[id(eqn.params["value"].value)]
+        else:
+            kept.append(eqn.with_inputs(tuple(swap.get(a, a) for a in eqn.inputs)))
+    inputs = [*program.inputs[:at], *heads, *program.inputs[at:]]
+    return Program(inputs, kept, [swap.get(a, a) for a in program.outputs], program.name)
+
+
+def closing(
+    names: Sequence[str], at: int, count: str = ""
+) -> Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]:
+    """A `close` rule: new operands at place `at`, new leading inputs of the named programs.
+
+    `count` names the parameter that counts those operands.
+    """
+
+    def close(args: Sequence[Any], params: dict[str, Any]) -> tuple:
+        held = {n: params[n] for n in names}
+        programs = [p for v in held.values() for p in (v if isinstance(v, tuple) else (v,))]
+        values = values_in(*[p for p in programs if isinstance(p, Program)])
+        if not values:
+            return args, params
+        changed = {
+            n: tuple(opened(p, values) for p in v) if isinstance(v, tuple) else opened(v, values)
+            for n, v in held.items()
+        }
+        if count:
+            changed[count] = params[count] + len(values)
+        return (*args[:at], *values, *args[at:]), {**params, **changed}
+
+    return close
