@@ -27,7 +27,14 @@ class Loops(Memory):
     ) -> None:
         super().__init__(code, pointers, safe)
         self.schedule = schedule
+        self.scratch_bytes = 0  # given out so far
         self.ranges: dict[ir.Axis, tuple[str, str]] = {}  # axes done in part, never empty
+
+    def scratch(self, nbytes: int) -> str:
+        """The address of `nbytes` of this thread's scratch, at a place of their own."""
+        pointer = self.f.offset("%scratch", self.scratch_bytes)
+        self.scratch_bytes += -(-nbytes // 64) * 64
+        return pointer
 
     def extent(self, axis: ir.Axis) -> int:
         """Trips of an axis, after axes have been merged into it."""
@@ -167,7 +174,11 @@ class Loops(Memory):
         for _ in self.each_copy():
             ready = [(s, self.value(s.value), self.guard_of(s)) for s in stores]
             for s, value, guard in ready:
-                self.store(s.buffer, s.index, value, guard)
+                self.put(s, value, guard)
+
+    def put(self, store: ir.Store, value: Value, guard: Vec | None) -> None:
+        """A store at the current vector or point."""
+        self.store(store.buffer, store.index, value, guard)
 
     def guard_of(self, store: ir.Store) -> Vec | None:
         return None if store.guard is None else self.value(store.guard)

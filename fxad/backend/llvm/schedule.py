@@ -66,36 +66,10 @@ class Emitted:
 
 UNIT_ELEMENTS = 16384
 INNER_BLOCK = 64
+TILE_WIDTH = 16  # squares of elements turned in registers are at most this wide
 _SLOW = frozenset(
-    [
-        "cbrt",
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log2",
-        "log1p",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "erf",
-        "erfc",
-        "erfinv",
-        "lgamma",
-        "logistic",
-        "pow",
-        "atan2",
-        "rem",
-    ]
+    """cbrt exp exp2 expm1 log log2 log1p sin cos tan asin acos atan
+    sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma logistic pow atan2 rem""".split()
 )
 
 
@@ -189,6 +163,15 @@ def weight_of(stage: ir.Stage) -> int:
         elif isinstance(e, ir.Load | ir.Cast | ir.IndexValue):
             weight += 2
     return weight
+
+
+def crosses(access: ir.Load | ir.Store, lanes: ir.Axis | None, axis: ir.Axis | None) -> bool:
+    """Are neighbours along `axis` side by side in memory, and those along `lanes` apart?"""
+    if lanes is None or axis is None or access.guard is not None:
+        return False
+    if access.buffer.dtype.kind == "c" or access.index.coefficient(axis) != 1:
+        return False
+    return access.index.coefficient(lanes) not in (None, 0, 1)
 
 
 def axes_of_stage(stage: ir.Stage) -> tuple[ir.Axis, ...]:
@@ -349,8 +332,21 @@ def choose(kernel: ir.Kernel, target: Target) -> Schedule:
             size, weight = stage_size(kernel.body), sum(weight_of(s) for s in kernel.body)
             extent = schedule.extent(axis)
             schedule.width, schedule.unroll = lanes_for(size, weight, extent, target)
+            if _has_tiles(kernel, schedule):
+                schedule.width, schedule.unroll = min(schedule.width, TILE_WIDTH), 1
     _cut(kernel, schedule)
     return schedule
+
+
+def _has_tiles(kernel: ir.Kernel, s: Schedule) -> bool:
+    """Is any stage done in squares along its own last axis, or along the schedule's inner one?"""
+    for stage in kernel.body:
+        axes = [a for a in axes_of_stage(stage) if s.extent(a) != 1]
+        axis = axes[-1] if axes and isinstance(stage, ir.Map | ir.Scan) else s.inner
+        loads = [e for e in ir.walk(*ir.exprs_of(stage)) if isinstance(e, ir.Load)]
+        if any(crosses(access, s.lane_axis, axis) for access in (*loads, *ir.stores_of(stage))):
+            return True
+    return False
 
 
 def _cut(kernel: ir.Kernel, s: Schedule) -> None:

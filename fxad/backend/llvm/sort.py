@@ -23,8 +23,6 @@ POSITION = np.dtype("int32")
 class Sorting(Stages):
     """Stages with Sort."""
 
-    scratch_bytes = 0
-
     def run(self, stage: ir.Stage) -> None:
         if not isinstance(stage, ir.Sort):
             super().run(stage)
@@ -36,8 +34,7 @@ class Sorting(Stages):
     def _temporary(self, name: str, dtype: np.dtype, size: int) -> ir.Buffer:
         """Scratch for one sort, at a new place."""
         buffer = ir.Buffer(name, dtype, size, "scratch")
-        self.pointers[buffer] = self.f.offset("%scratch", self.scratch_bytes)
-        self.scratch_bytes += -(-size * dtype.itemsize // 64) * 64
+        self.pointers[buffer] = self.scratch(size * dtype.itemsize)
         return buffer
 
     def _sort(self, stage: ir.Sort) -> None:

@@ -13,12 +13,13 @@ from fxad.backend.llvm import monoids
 from fxad.backend.llvm.formats import cast
 from fxad.backend.llvm.loops import Texts
 from fxad.backend.llvm.reduce import Reductions, rounded_value
+from fxad.backend.llvm.tiles import Tiles
 from fxad.backend.llvm.values import roots_with_guards
 from fxad.backend.llvm.vector import Vec
 from fxad.ir import kernel as ir
 
 
-class Stages(Reductions):
+class Stages(Reductions, Tiles):
     """Emits stages into the function under construction."""
 
     def run(self, stage: ir.Stage) -> None:
@@ -48,7 +49,14 @@ class Stages(Reductions):
 
         if self.lane_axis is not None or not axes:
             self.hoist_stores(stage.stores, blocked | frozenset(axes))
-            self.loops(axes, roots, blocked, point)
+            tiled = self.tiled(roots, stage.stores, axes[-1]) if axes else []
+            if not tiled:
+                self.loops(axes, roots, blocked, point)
+                return
+            self.loops(
+                axes[:-1], roots, blocked | {axes[-1]},
+                lambda values: self.tile_loop(axes[-1], tiled, roots, blocked, point),
+            )  # fmt: skip
             return
         inner = axes[-1]
         width, unroll = self.schedule.lanes_of(stage, self.extent(inner))
@@ -83,14 +91,20 @@ class Stages(Reductions):
                 self.set_cell(stage.cell, rounded_value(total, dtype))
                 ready = [(s, self.value(s.value), self.guard_of(s)) for s in stage.stores]
                 for s, v, guard in ready:
-                    self.store(s.buffer, s.index, v, guard)
+                    self.put(s, v, guard)
             return [v.text for v in following]
 
         if self.is_empty([stage.axis]):
             return
         carried = [(v.type, v.text) for v in monoids.flatten(starts)]
         self.varying_cells |= {stage.cell} if self.lane_axis is not None else set()
-        self.loops([stage.axis], roots, self.blocked_by(stage), body, carried, stage.reverse)
+        blocked = self.blocked_by(stage)
+        tiled = self.tiled(roots, stage.stores, stage.axis)
+        if tiled:
+            self.hoist_stores(stage.stores, blocked | {stage.axis})
+            self.tile_loop(stage.axis, tiled, roots, blocked, body, carried, stage.reverse)
+            return
+        self.loops([stage.axis], roots, blocked, body, carried, stage.reverse)
 
     def _scatter_stage(self, stage: ir.Scatter) -> None:
         if self.is_empty(stage.over):
