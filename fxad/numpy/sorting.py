@@ -9,7 +9,7 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.ir.program import OPS
-from fxad.numpy.core import axis_index, cast, known_values, promoted, value_of
+from fxad.numpy.core import asarray, axis_index, cast, known_values, promoted, value_of
 from fxad.numpy.elementwise import isnan, where
 from fxad.numpy.indexing import setitem
 from fxad.numpy.shaping import concatenate, flip, reshape
@@ -155,7 +155,7 @@ def flatnonzero(a: Any) -> Array:
 
 def isin(element: Any, test_elements: Any, invert: bool = False) -> Array:
     """Whether each element occurs in the test elements."""
-    x, table = promoted("isin", element, test_elements, numbers=False, broadcast=False)
+    x, table = promoted("isin", asarray(element), asarray(test_elements), numbers=False, broadcast=False)
     hits = reshape(x, (*x.shape, 1)) == reshape(table, (-1,))
     out = hits.any(-1)
     return ~out if invert else out
