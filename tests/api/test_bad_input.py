@@ -1,0 +1,280 @@
+"""Wrong input: which error, what it says, and that it names this file's line."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import fxad
+import fxad.numpy as jnp
+from fxad import lax
+from fxad.core.config import ConfigError
+from fxad.core.errors import (
+    ConcretizationError,
+    DonatedError,
+    FxadError,
+    LeakedTracerError,
+    ShapeError,
+    SizeError,
+    TreeError,
+    TypeMismatch,
+)
+
+X = np.float32(1.5)
+V = np.arange(3, dtype=np.float32)
+M = np.ones((2, 3), np.float32)
+jit = fxad.jit
+
+
+@dataclasses.dataclass
+class Plain:
+    w: object
+
+
+def _branch(x):
+    if x > 0:
+        return x
+    return -x
+
+
+def _loop(x):
+    while x < 10:
+        x = x * 2
+    return x
+
+
+def _assign(a):
+    a[0] = 1
+    return a
+
+
+CASES = {
+    # shapes, axes
+    "shapes that do not broadcast": (lambda: jnp.add(V, np.ones(4)), ShapeError, r"\(3,\), \(4,\)"),
+    "the same under jit": (lambda: jit(lambda a, b: a + b)(V, M.T), ShapeError, "broadcast"),
+    "product": (lambda: jit(lambda a: a @ a)(M), ShapeError, r"f32\[2,3\] @ f32\[2,3\].*\(3\)"),
+    "axis": (lambda: jnp.sum(V, axis=2), ShapeError, "axis 2 is out of range.*1 axes"),
+    "axis twice": (lambda: jnp.sum(M, axis=(0, 0)), ShapeError, "twice"),
+    "reshape": (lambda: jnp.reshape(V, (2, 2)), ShapeError, r"3 elements.*\(2, 2\) has 4"),
+    "concatenate": (lambda: jnp.concatenate([M, M.T]), ShapeError, r"f32\[2,3\], f32\[3,2\]"),
+    "einsum sizes": (lambda: jnp.einsum("ij,jk->ik", M, M), ShapeError, "'j' has lengths 3 and 2"),
+    "einsum output": (lambda: jnp.einsum("ij->il", M), ShapeError, "'l'"),
+    "split": (lambda: jnp.split(V, 2), ShapeError, "divide into 2"),
+    "squeeze": (lambda: jnp.squeeze(V, 0), ShapeError, "length 3"),
+    "transpose": (lambda: jnp.transpose(M, (0, 0)), ShapeError, "permutation"),
+    "top_k": (lambda: lax.top_k(V, 7), ShapeError, "k=7 of 3"),
+    "window": (lambda: lax.dynamic_slice(V, (0,), (5,)), ShapeError, r"\(5,\).*f32\[3\]"),
+    "update": (lambda: jnp.ones(3).at[:2].set(V), ShapeError, r"\(3,\).*\(2,\)|f32\[3\]"),
+    "vmap sizes": (lambda: fxad.vmap(jnp.add)(V, np.ones(4)), ShapeError, "3.*4"),
+    # dtypes and values
+    "a string": (lambda: jit(lambda a: a)("x"), TypeMismatch, "str.*static_argnums"),
+    "a string inside": (lambda: jit(lambda a: 0)({"k": ["x"]}), TypeMismatch, r"\['k'\]\[0\]"),
+    "an unregistered dataclass": (
+        lambda: jit(lambda p: p.w)(Plain(V)),
+        TypeMismatch,
+        "register_dataclass above class Plain",
+    ),
+    "a result that is no array": (lambda: jit(lambda a: (a, "x"))(X), TypeMismatch, r"\[1\].*str"),
+    "dtype name": (lambda: jnp.zeros(3, "flot32"), TypeMismatch, "flot32.*float32"),
+    "object array": (lambda: jnp.asarray(np.array([None])), TypeMismatch, "object"),
+    "ragged list": (lambda: jnp.asarray([[1, 2], [3]]), TypeMismatch, "sequence"),
+    "list to a function": (lambda: jnp.sum([1, 2]), TypeMismatch, "asarray"),
+    "int that does not fit": (lambda: jnp.zeros(3, jnp.int8) + 300, OverflowError, "300.*int8"),
+    "negative to unsigned": (lambda: jnp.zeros(3, jnp.uint8) - (-1), OverflowError, "uint8"),
+    "integer to a negative power": (lambda: jnp.arange(3) ** -1, TypeMismatch, "float"),
+    "bits of a float": (lambda: jnp.asarray(V) & 1, TypeMismatch, "f32|int"),
+    "float index": (lambda: jnp.asarray(V)[1.0], TypeMismatch, "integer, not 1.0"),
+    "index out of range": (lambda: jit(lambda a: a[5])(V), IndexError, "index 5.*length 3"),
+    "too many indices": (lambda: jnp.asarray(V)[0, 0], IndexError, "2 for an array"),
+    # tracing
+    "if": (lambda: jit(_branch)(X), ConcretizationError, "lax.cond.*while_loop.*scan"),
+    "while": (lambda: jit(_loop)(X), ConcretizationError, "while_loop"),
+    "float()": (lambda: jit(lambda a: float(a))(X), ConcretizationError, r"float\(\)"),
+    "NumPy function": (lambda: jit(np.sin)(V), ConcretizationError, "fxad.numpy"),
+    "NumPy function in grad": (lambda: fxad.grad(np.sin)(X), ConcretizationError, "fxad.numpy"),
+    "shape": (lambda: jit(lambda n: jnp.zeros(n))(3), ConcretizationError, "static_argnums"),
+    "slice bound": (lambda: jit(lambda a, n: a[:n])(V, 2), ConcretizationError, "dynamic_slice"),
+    "mask": (lambda: jit(lambda a: a[a > 0])(V), ConcretizationError, "where"),
+    "nonzero": (lambda: jit(jnp.nonzero)(V), ConcretizationError, "size="),
+    "assignment": (lambda: jit(_assign)(V), TypeMismatch, r"\.at\[index\]\.set"),
+    # derivatives
+    "loss that is no scalar": (lambda: fxad.grad(lambda a: a)(V), ShapeError, "sum or mean"),
+    "two results": (lambda: fxad.grad(lambda a: (a, a))(X), TypeMismatch, "has_aux"),
+    "missing aux": (lambda: fxad.grad(lambda a: a, has_aux=True)(X), TypeMismatch, "has_aux"),
+    "integer leaf": (
+        lambda: fxad.grad(lambda p: p["w"] * p["n"])({"w": X, "n": 3}),
+        TypeMismatch,
+        r"\['n'\].*i32\[\].*allow_int",
+    ),
+    "integer leaf under jit": (
+        lambda: jit(fxad.grad(lambda p: p["n"] * 1.0))({"n": np.int32(3)}),
+        TypeMismatch,
+        r"\['n'\]",
+    ),
+    "argnums": (lambda: fxad.grad(lambda a: a, argnums=1)(X), ValueError, "argnums has 1"),
+    "complex result": (lambda: fxad.grad(lambda z: z * z)(1j), TypeMismatch, "holomorphic"),
+    "cotangent shape": (lambda: fxad.vjp(jnp.sin, V)[1](np.ones(4)), ShapeError, r"f32\[4\]"),
+    "cotangent structure": (lambda: fxad.vjp(jnp.sin, V)[1]((V, V)), TreeError, "structure"),
+    "tangent shape": (lambda: fxad.jvp(jnp.sin, (V,), (V[:2],)), TypeMismatch, r"f32\[2\]"),
+    "tangent structure": (lambda: fxad.jvp(jnp.sin, (V,), (V, V)), TreeError, "structure"),
+    # control flow
+    "scan changes its carry": (
+        lambda: lax.scan(lambda c, x: (jnp.stack([c, c]), x), 0.0, V),
+        TypeMismatch,
+        r"f32\[\].*f32\[2\]",
+    ),
+    "scan lengths": (lambda: lax.scan(lambda c, x: (c, c), 0.0, (V, M)), ShapeError, "3.*2"),
+    "cond types": (lambda: lax.cond(True, lambda: V, lambda: M), TypeMismatch, r"f32\[2,3\]"),
+    "cond structure": (lambda: lax.cond(True, lambda: 1, lambda: (1, 2)), TreeError, "structure"),
+    "while changes its state": (
+        lambda: lax.while_loop(lambda c: c < 3, lambda c: (c, c), 0),
+        TreeError,
+        "tuple of 2",
+    ),
+    "while condition": (
+        lambda: lax.while_loop(lambda c: c < V, lambda c: c, 0.0),
+        TypeMismatch,
+        r"one bool, not \(bool\[3\]\)",
+    ),
+    # options
+    "static and unhashable": (
+        lambda: jit(lambda a, n: a, static_argnums=1)(X, [1]),
+        TypeMismatch,
+        "hashable",
+    ),
+    "static number": (lambda: jit(lambda a: a, static_argnums=3), ValueError, "static_argnums has"),
+    "static name": (lambda: jit(lambda a: a, static_argnames="n"), ValueError, "'n'.*takes a"),
+    "donated number": (lambda: jit(lambda a: a, donate_argnums=2), ValueError, "donate_argnums"),
+    "no function": (lambda: jit(3), TypeMismatch, "function, got int"),
+    "no function to grad": (lambda: fxad.grad(3)(X), TypeMismatch, "function, got int"),
+    "policy": (lambda: fxad.checkpoint(jnp.sin, policy="all"), ValueError, "dots_saveable"),
+    "setting": (lambda: setattr(fxad.config, "chekc", 1), ConfigError, "did you mean check"),
+    "setting's value": (lambda: setattr(fxad.config, "fuel", "x"), ConfigError, "integer"),
+    "trees": (lambda: fxad.tree.map(jnp.add, {"a": 1}, {"b": 1}), TreeError, "'a'.*'b'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_message(name):
+    action, error, message = CASES[name]
+    with pytest.raises(error, match=rf"(?s){message}") as caught:
+        action()
+    assert "test_bad_input.py:" in str(caught.value)
+    assert isinstance(caught.value, FxadError)
+
+
+def test_the_error_names_the_line_inside_the_traced_function():
+    def model(x):
+        y = x * 2
+        return y @ y  # the line
+
+    line = model.__code__.co_firstlineno + 2
+    for wrapped in (jit(model), fxad.vmap(model), fxad.grad(model), jit(fxad.grad(model))):
+        with pytest.raises(ShapeError, match=rf"test_bad_input\.py:{line}\)"):
+            wrapped(np.ones((4, 2, 3), np.float32))
+
+
+# ---------------------------------------------------------------- sizes
+
+HUGE = {
+    "zeros": lambda: jnp.zeros((2**40, 2**40)),
+    "ones": lambda: jnp.ones(2**46),
+    "broadcast_to": lambda: jnp.broadcast_to(V[:1], (2**33, 2**10)),
+    "arange": lambda: jnp.arange(2**50),
+    "tile": lambda: jnp.tile(V, 2**40),
+    "repeat": lambda: jnp.repeat(V, 2**45),
+    "pad": lambda: jnp.pad(V, (2**45, 0)),
+    "eye": lambda: jnp.eye(2**30),
+    "outer": lambda: jnp.outer(jnp.ones(2**20), jnp.ones(2**21)),
+    "jit result": lambda: jit(lambda x: jnp.zeros(2**44) + x)(X),
+    "jit intermediate": lambda: jit(
+        lambda x: jnp.sort(jnp.sin(jnp.arange(2**42, dtype=jnp.float32)) + x)[:2]
+    )(X),
+    "random": lambda: fxad.random.normal(fxad.random.key(0), (2**22, 2**22)),
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_sizes_beyond_memory_allocate_nothing(name):
+    tracemalloc.start()
+    try:
+        with pytest.raises((SizeError, ShapeError), match=r"test_bad_input\.py"):
+            HUGE[name]()
+        assert tracemalloc.get_traced_memory()[1] < 2**26
+    finally:
+        tracemalloc.stop()
+
+
+# ---------------------------------------------------------------- leaks, donation, side effects
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda t: t + 1,
+        lambda t: jit(lambda a: a + t)(X),
+        float,
+        bool,
+        np.asarray,
+        jnp.sin,
+        lambda t: fxad.grad(lambda a: a * t)(1.0),
+    ],
+)
+@pytest.mark.parametrize("wrap", [jit, fxad.grad, lambda f: lambda x: fxad.vmap(f)(x[None])])
+def test_leaked_tracers_say_where_they_were_made(wrap, use):
+    kept = []
+
+    def function(x):
+        y = x * 2
+        kept.append(y)
+        return y
+
+    line = function.__code__.co_firstlineno + 1
+    wrap(function)(jnp.float32(1))
+    if wrap is fxad.grad and use in (float, bool):
+        assert use(kept[0])  # an eager derivative's value stays what it was
+        return
+    with pytest.raises(LeakedTracerError, match=rf"made at test_bad_input\.py:{line} is used at"):
+        use(kept[0])
+
+
+def test_tracers_do_not_cross_threads():
+    errors = []
+
+    def function(x):
+        def work():
+            try:
+                x + 1
+            except LeakedTracerError as error:
+                errors.append(str(error))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        return x
+
+    jit(function)(X)
+    assert len(errors) == 1
+    assert "thread" in errors[0]
+
+
+def test_use_after_donation():
+    x = jnp.ones(3)
+    jit(lambda a: a + 1, donate_argnums=0)(x)
+    with pytest.raises(DonatedError, match=r"f32\[3\].*donate_argnums.*test_bad_input\.py"):
+        jit(lambda a: a)(x)
+
+
+def test_a_failed_call_leaves_no_trace_behind():
+    f = jit(lambda a: a @ a if a.ndim > 1 else a)
+    for _ in range(2):
+        with pytest.raises(ShapeError):
+            f(M)
+    np.testing.assert_array_equal(f(V), V)
+    with pytest.raises(ConcretizationError):
+        fxad.vmap(jit(_branch))(V)
+    assert float(fxad.grad(lambda a: a * a)(3.0)) == 6.0
