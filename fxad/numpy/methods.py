@@ -104,72 +104,78 @@ def copy(self: Array) -> Array:
     return e.OPS["copy"](self)
 
 
-def install() -> None:
-    """Give Array its operators and methods."""
+def _operators() -> dict[str, Callable[..., Any]]:
+    table: dict[str, Callable[..., Any]] = {}
     for name, function in _BINARY.items():
-        setattr(Array, f"__{name}__", _operator(function))
-        setattr(Array, f"__r{name}__", _reflected(function))
+        table[f"__{name}__"] = _operator(function)
+        table[f"__r{name}__"] = _reflected(function)
     for name, function in _COMPARE.items():
-        setattr(Array, f"__{name}__", _operator(function))
-    unary = {"neg": e.negative, "pos": e.positive, "abs": e.abs, "invert": e.bitwise_not}
-    for name, function in unary.items():
-        setattr(Array, f"__{name}__", function)
-    methods: dict[str, Any] = {
-        "__getitem__": indexing.getitem,
-        "__iter__": _iterate,
-        "__contains__": _contains,
-        "__hash__": _hash,
-        "__round__": round_,
-        "reshape": reshape,
-        "transpose": transpose,
-        "astype": astype,
-        "view": view,
-        "round": round_,
-        "copy": copy,
-        "flatten": shaping.ravel,
-        "ravel": shaping.ravel,
-        "squeeze": shaping.squeeze,
-        "swapaxes": shaping.swapaxes,
-        "repeat": shaping.repeat,
-        "conj": e.conj,
-        "conjugate": e.conj,
-        "clip": e.clip,
-        "dot": linear.dot,
-        "trace": linear.trace,
-        "take": indexing.take,
-        "nonzero": indexing.nonzero,
-        "sort": sorting.sort,
-        "argsort": sorting.argsort,
-        "searchsorted": sorting.searchsorted,
-    }
-    for name in [
-        "sum",
-        "prod",
-        "mean",
-        "var",
-        "std",
-        "max",
-        "min",
-        "ptp",
-        "any",
-        "all",
-        "argmax",
-        "argmin",
-        "cumsum",
-        "cumprod",
-    ]:
-        methods[name] = getattr(reductions, name)
-    for name, function in methods.items():
+        table[f"__{name}__"] = _operator(function)
+    return table
+
+
+METHODS: dict[str, Callable[..., Any]] = {
+    **_operators(),
+    "__neg__": e.negative,
+    "__pos__": e.positive,
+    "__abs__": e.abs,
+    "__invert__": e.bitwise_not,
+    "__getitem__": indexing.getitem,
+    "__iter__": _iterate,
+    "__contains__": _contains,
+    "__hash__": _hash,
+    "__round__": round_,
+    "reshape": reshape,
+    "transpose": transpose,
+    "astype": astype,
+    "view": view,
+    "round": round_,
+    "copy": copy,
+    "flatten": shaping.ravel,
+    "ravel": shaping.ravel,
+    "squeeze": shaping.squeeze,
+    "swapaxes": shaping.swapaxes,
+    "repeat": shaping.repeat,
+    "conj": e.conj,
+    "conjugate": e.conj,
+    "clip": e.clip,
+    "dot": linear.dot,
+    "trace": linear.trace,
+    "take": indexing.take,
+    "nonzero": indexing.nonzero,
+    "sort": sorting.sort,
+    "argsort": sorting.argsort,
+    "searchsorted": sorting.searchsorted,
+    "sum": reductions.sum,
+    "prod": reductions.prod,
+    "mean": reductions.mean,
+    "var": reductions.var,
+    "std": reductions.std,
+    "max": reductions.max,
+    "min": reductions.min,
+    "ptp": reductions.ptp,
+    "any": reductions.any,
+    "all": reductions.all,
+    "argmax": reductions.argmax,
+    "argmin": reductions.argmin,
+    "cumsum": reductions.cumsum,
+    "cumprod": reductions.cumprod,
+}
+PROPERTIES: dict[str, Callable[[Array], Any]] = {
+    "T": shaping.transpose,
+    "mT": shaping.matrix_transpose,
+    "real": e.real,
+    "imag": e.imag,
+    "at": indexing.At,
+    "flat": shaping.ravel,
+}
+
+
+def install() -> None:
+    """Give Array its operators and methods; `fxad.trace.array_methods` declares the same ones."""
+    for name, function in METHODS.items():
         setattr(Array, name, function)
-    properties: dict[str, Callable[[Array], Any]] = {
-        "T": shaping.transpose,
-        "mT": shaping.matrix_transpose,
-        "real": e.real,
-        "imag": e.imag,
-        "at": indexing.At,
-        "flat": shaping.ravel,
-    }
-    for name, function in properties.items():
+    for name, function in PROPERTIES.items():
         setattr(Array, name, property(function, doc=function.__doc__))
 
 

@@ -1,0 +1,277 @@
+"""What can be done with an Array: signatures and one line each, for type checkers and editors.
+
+    def normalized(x: Array) -> Array:
+        return (x - x.mean(axis=-1, keepdims=True)) / x.std(axis=-1, keepdims=True)
+
+`fxad.numpy.methods` gives `Array` these operators, methods and properties at run time; this class
+is its base for type checkers alone, since `fxad.trace` lies below `fxad.numpy`. The functions of
+the same name in `fxad.numpy` say more about each. `other` is an Array, a NumPy array or a number.
+"""
+
+# mypy: disable-error-code="empty-body"
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from fxad.trace.array import Array
+
+
+class ArrayMethods:
+    """Declarations only: nothing here runs."""
+
+    __slots__ = ()
+
+    # ------------------------------------------------------------ operators
+
+    def __add__(self, other: Any) -> Array: ...
+    def __radd__(self, other: Any) -> Array: ...
+    def __sub__(self, other: Any) -> Array: ...
+    def __rsub__(self, other: Any) -> Array: ...
+    def __mul__(self, other: Any) -> Array: ...
+    def __rmul__(self, other: Any) -> Array: ...
+    def __truediv__(self, other: Any) -> Array: ...
+    def __rtruediv__(self, other: Any) -> Array: ...
+    def __floordiv__(self, other: Any) -> Array: ...
+    def __rfloordiv__(self, other: Any) -> Array: ...
+    def __mod__(self, other: Any) -> Array: ...
+    def __rmod__(self, other: Any) -> Array: ...
+    def __divmod__(self, other: Any) -> tuple[Array, Array]: ...
+    def __rdivmod__(self, other: Any) -> tuple[Array, Array]: ...
+    def __pow__(self, other: Any) -> Array: ...
+    def __rpow__(self, other: Any) -> Array: ...
+    def __matmul__(self, other: Any) -> Array: ...
+    def __rmatmul__(self, other: Any) -> Array: ...
+    def __and__(self, other: Any) -> Array: ...
+    def __rand__(self, other: Any) -> Array: ...
+    def __or__(self, other: Any) -> Array: ...
+    def __ror__(self, other: Any) -> Array: ...
+    def __xor__(self, other: Any) -> Array: ...
+    def __rxor__(self, other: Any) -> Array: ...
+    def __lshift__(self, other: Any) -> Array: ...
+    def __rlshift__(self, other: Any) -> Array: ...
+    def __rshift__(self, other: Any) -> Array: ...
+    def __rrshift__(self, other: Any) -> Array: ...
+
+    def __eq__(self, other: Any) -> Array: ...  # type: ignore[override]
+    def __ne__(self, other: Any) -> Array: ...  # type: ignore[override]
+    def __lt__(self, other: Any) -> Array: ...
+    def __le__(self, other: Any) -> Array: ...
+    def __gt__(self, other: Any) -> Array: ...
+    def __ge__(self, other: Any) -> Array: ...
+
+    def __neg__(self) -> Array: ...
+    def __pos__(self) -> Array: ...
+    def __abs__(self) -> Array: ...
+    def __invert__(self) -> Array: ...
+
+    def __getitem__(self, index: Any) -> Array: ...
+    def __iter__(self) -> Iterator[Array]: ...
+    def __contains__(self, item: Any) -> bool: ...
+    def __hash__(self) -> int:
+        """Raises TypeError: arrays compare element by element."""
+
+    def __round__(self, decimals: int = 0) -> Array: ...
+
+    # ------------------------------------------------------------ shape
+
+    @property
+    def T(self) -> Array:
+        """Axes in reverse order."""
+
+    @property
+    def mT(self) -> Array:
+        """The last two axes exchanged."""
+
+    @property
+    def flat(self) -> Array:
+        """One axis with all elements."""
+
+    def reshape(self, *shape: Any, order: str = "C") -> Array:
+        """The elements under another shape; one size may be -1."""
+
+    def transpose(self, *axes: Any) -> Array:
+        """Axes permuted (reversed by default)."""
+
+    def ravel(self, order: str = "C") -> Array:
+        """One axis with all elements."""
+
+    def flatten(self, order: str = "C") -> Array:
+        """One axis with all elements."""
+
+    def squeeze(self, axis: Any = None) -> Array:
+        """Axes of length 1 removed."""
+
+    def swapaxes(self, axis1: int, axis2: int) -> Array:
+        """Two axes exchanged."""
+
+    def repeat(
+        self, repeats: Any, axis: int | None = None, total_repeat_length: int | None = None
+    ) -> Array:
+        """Each element repeated; counts must be concrete numbers."""
+
+    # ------------------------------------------------------------ elements
+
+    @property
+    def at(self) -> Any:
+        """x.at[index].set(value), .add, .multiply, .min, .max ...: a changed copy."""
+
+    @property
+    def real(self) -> Array:
+        """Real part."""
+
+    @property
+    def imag(self) -> Array:
+        """Imaginary part."""
+
+    def conj(self) -> Array:
+        """Complex conjugate."""
+
+    def conjugate(self) -> Array:
+        """Complex conjugate."""
+
+    def astype(self, dtype: Any, copy: bool = False) -> Array:
+        """Converted to a dtype."""
+
+    def view(self, dtype: Any) -> Array:
+        """The same bits read as another dtype of the same width."""
+
+    def copy(self) -> Array:
+        """The same values."""
+
+    def round(self, decimals: int = 0) -> Array:
+        """Rounded half to even."""
+
+    def clip(
+        self, min: Any = None, max: Any = None, *, a_min: Any = None, a_max: Any = None
+    ) -> Array:
+        """Elements limited to [min, max]; either bound may be None. (a_min, a_max: old names.)"""
+
+    def take(
+        self, indices: Any, axis: int | None = None, mode: str | None = None, fill_value: Any = None
+    ) -> Array:
+        """Elements at positions along an axis; mode "fill", "clip" or "wrap"."""
+
+    def nonzero(self, *, size: int | None = None, fill_value: Any = 0) -> tuple[Array, ...]:
+        """Positions of non-zero elements; traced input needs a fixed `size`."""
+
+    def sort(
+        self, axis: int | None = -1, *, descending: bool = False, stable: bool = True
+    ) -> Array:
+        """Ascending order along an axis, NaN last."""
+
+    def argsort(
+        self, axis: int | None = -1, *, descending: bool = False, stable: bool = True
+    ) -> Array:
+        """Positions that sort along an axis; equal elements keep their order."""
+
+    def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Array:
+        """Where elements of v would go in this sorted vector."""
+
+    # ------------------------------------------------------------ reductions
+
+    def sum(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = None,
+    ) -> Array:
+        """Sum over axes (all by default)."""
+
+    def prod(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = None,
+    ) -> Array:
+        """Product over axes."""
+
+    def mean(
+        self, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, where: Any = None
+    ) -> Array:
+        """Arithmetic mean; integers give floats."""
+
+    def var(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        ddof: float = 0,
+        keepdims: bool = False,
+        *,
+        where: Any = None,
+        correction: float | None = None,
+    ) -> Array:
+        """Variance; the divisor is the count minus ddof."""
+
+    def std(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        ddof: float = 0,
+        keepdims: bool = False,
+        *,
+        where: Any = None,
+        correction: float | None = None,
+    ) -> Array:
+        """Standard deviation; its gradient at 0 is 0."""
+
+    def max(
+        self, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+    ) -> Array:
+        """Largest element; NaN wins. At ties the gradient is split evenly."""
+
+    def min(
+        self, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+    ) -> Array:
+        """Smallest element; NaN wins. At ties the gradient is split evenly."""
+
+    def ptp(self, axis: Any = None, keepdims: bool = False) -> Array:
+        """max - min."""
+
+    def any(self, axis: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
+        """Whether some element is non-zero."""
+
+    def all(self, axis: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
+        """Whether every element is non-zero."""
+
+    def argmax(self, axis: Any = None, keepdims: bool = False) -> Array:
+        """Position of the first largest element (of the first NaN, if any)."""
+
+    def argmin(self, axis: Any = None, keepdims: bool = False) -> Array:
+        """Position of the first smallest element (of the first NaN, if any)."""
+
+    def cumsum(self, axis: Any = None, dtype: Any = None) -> Array:
+        """Running sum."""
+
+    def cumprod(self, axis: Any = None, dtype: Any = None) -> Array:
+        """Running product."""
+
+    def dot(self, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+        """NumPy's dot: sum over the last axis and the second to last of b."""
+
+    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+        """Sum of the diagonal."""
+
+    # ------------------------------------------------------------ to Python and NumPy
+    # Concrete arrays answer; traced ones raise ConcretizationError.
+
+    def __bool__(self) -> bool: ...
+    def __int__(self) -> int: ...
+    def __float__(self) -> float: ...
+    def __complex__(self) -> complex: ...
+    def __index__(self) -> int: ...
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray: ...
+
+    def item(self, *args: int) -> Any:
+        """One element as a Python number."""
+
+    def tolist(self) -> Any:
+        """Nested lists of Python numbers."""
