@@ -186,28 +186,83 @@ def test_cumulative():
 MOVES = {
     "reshape": lambda m, x: [m.reshape(x, (4, -1)), m.ravel(x), x.reshape(2, 12), x.T, x.flatten()],
     "axes": lambda m, x: [
-        m.transpose(x, (2, 0, 1)), m.swapaxes(x, 0, 2), m.moveaxis(x, 0, -1), m.moveaxis(x, (0, 1), (1, 2)),
-        m.expand_dims(x, (0, 2)), m.squeeze(x[None]), m.rollaxis(x, 2), m.atleast_3d(x[0]),
+        m.transpose(x, (2, 0, 1)),
+        m.swapaxes(x, 0, 2),
+        m.moveaxis(x, 0, -1),
+        m.moveaxis(x, (0, 1), (1, 2)),
+        m.expand_dims(x, (0, 2)),
+        m.squeeze(x[None]),
+        m.rollaxis(x, 2),
+        m.atleast_3d(x[0]),
     ],
     "join": lambda m, x: [
-        m.concatenate([x, x], 1), m.stack([x, x], -1), m.vstack([x, x]), m.hstack([x, x]),
-        m.dstack([x, x]), m.column_stack([x[0, 0], x[0, 1]]), m.concatenate([x, x], None), m.append(x, x),
+        m.concatenate([x, x], 1),
+        m.stack([x, x], -1),
+        m.vstack([x, x]),
+        m.hstack([x, x]),
+        m.dstack([x, x]),
+        m.column_stack([x[0, 0], x[0, 1]]),
+        m.concatenate([x, x], None),
+        m.append(x, x),
     ],
-    "split": lambda m, x: [*m.split(x, 3, 1), *m.array_split(x, 3, 2), *m.split(x, [1, 2], 2), *m.vsplit(x, 2)],
+    "split": lambda m, x: [
+        *m.split(x, 3, 1),
+        *m.array_split(x, 3, 2),
+        *m.split(x, [1, 2], 2),
+        *m.vsplit(x, 2),
+    ],
     "repeat": lambda m, x: [
-        m.repeat(x, 2, 1), m.repeat(x, 2), m.repeat(x, [1, 2], 0), m.tile(x, 2), m.tile(x, (2, 1, 1, 2)),
+        m.repeat(x, 2, 1),
+        m.repeat(x, 2),
+        m.repeat(x, [1, 2], 0),
+        m.tile(x, 2),
+        m.tile(x, (2, 1, 1, 2)),
     ],
-    "flip": lambda m, x: [m.flip(x), m.flip(x, 1), m.fliplr(x), m.flipud(x), m.rot90(x), m.rot90(x, 3, (1, 2))],
-    "roll": lambda m, x: [m.roll(x, 5), m.roll(x, -1, 1), m.roll(x, (1, 2), (0, 2)), m.roll(x, 30, 0)],
+    "flip": lambda m, x: [
+        m.flip(x),
+        m.flip(x, 1),
+        m.fliplr(x),
+        m.flipud(x),
+        m.rot90(x),
+        m.rot90(x, 3, (1, 2)),
+    ],
+    "roll": lambda m, x: [
+        m.roll(x, 5),
+        m.roll(x, -1, 1),
+        m.roll(x, (1, 2), (0, 2)),
+        m.roll(x, 30, 0),
+    ],
     "pad": lambda m, x: [
-        m.pad(x, 1), m.pad(x, ((0, 1), (2, 0), (1, 1)), constant_values=3.0), m.pad(x, 1, "edge"),
-        m.pad(x, 1, "reflect"), m.pad(x, 1, "symmetric"), m.pad(x, 1, "wrap"),
+        m.pad(x, 1),
+        m.pad(x, ((0, 1), (2, 0), (1, 1)), constant_values=3.0),
+        m.pad(x, 1, "edge"),
+        m.pad(x, 1, "reflect"),
+        m.pad(x, 1, "symmetric"),
+        m.pad(x, 1, "wrap"),
     ],
-    "triangles": lambda m, x: [m.tril(x), m.triu(x, 1), m.tril(x[0], -1), m.diag(x[0]), m.diag(x[0, 0], 1),
-        m.diagonal(x, 1, 0, 2), m.trace(x), m.eye(3, 4, 1), m.tri(3, 2)],
-    "broadcast": lambda m, x: [m.broadcast_to(x[0, 0], (2, 4)), *m.broadcast_arrays(x, x[0, :1]), *m.meshgrid(x[0, 0], x[0, :, 0])],
-    "choice": lambda m, x: [m.where(x > 0, x, 0), m.clip(x, -0.5, 0.5), m.clip(x, None, 0.1), m.select([x > 1, x > 0], [x, -x], 7)],
-}  # fmt: skip
+    "triangles": lambda m, x: [
+        m.tril(x),
+        m.triu(x, 1),
+        m.tril(x[0], -1),
+        m.diag(x[0]),
+        m.diag(x[0, 0], 1),
+        m.diagonal(x, 1, 0, 2),
+        m.trace(x),
+        m.eye(3, 4, 1),
+        m.tri(3, 2),
+    ],
+    "broadcast": lambda m, x: [
+        m.broadcast_to(x[0, 0], (2, 4)),
+        *m.broadcast_arrays(x, x[0, :1]),
+        *m.meshgrid(x[0, 0], x[0, :, 0]),
+    ],
+    "choice": lambda m, x: [
+        m.where(x > 0, x, 0),
+        m.clip(x, -0.5, 0.5),
+        m.clip(x, None, 0.1),
+        m.select([x > 1, x > 0], [x, -x], 7),
+    ],
+}
 
 
 @pytest.mark.parametrize("name", MOVES)
@@ -258,8 +313,17 @@ def test_einsum(subscripts):
 
 
 def test_products():
-    shapes = [((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 4)), ((2, 3), (3, 4)), ((5, 2, 3), (3, 4)),
-              ((5, 2, 3), (5, 3, 4)), ((5, 1, 2, 3), (4, 3, 2)), ((0, 3), (3, 2)), ((2, 0), (0, 3))]  # fmt: skip
+    shapes = [
+        ((3,), (3,)),
+        ((2, 3), (3,)),
+        ((3,), (3, 4)),
+        ((2, 3), (3, 4)),
+        ((5, 2, 3), (3, 4)),
+        ((5, 2, 3), (5, 3, 4)),
+        ((5, 1, 2, 3), (4, 3, 2)),
+        ((0, 3), (3, 2)),
+        ((2, 0), (0, 3)),
+    ]
     for a, b in shapes:
         x, y = draw(*a), draw(*b)
         same(jnp.matmul(x, y), np.matmul(x, y), (a, b), rtol=1e-5)
