@@ -1,10 +1,10 @@
 """fxad: function transformations for arrays, compiled to native code.
 
-    import fxad
-    import fxad.numpy as jnp
+import fxad
+import fxad.numpy as jnp
 
-    loss = lambda w, x, y: jnp.mean((x @ w - y) ** 2)
-    step = fxad.jit(lambda w, x, y: w - 0.1 * fxad.grad(loss)(w, x, y))
+loss = lambda w, x, y: jnp.mean((x @ w - y) ** 2)
+step = fxad.jit(lambda w, x, y: w - 0.1 * fxad.grad(loss)(w, x, y))
 """
 
 from fxad import ops as _ops  # noqa: F401 - fills the table of ops
@@ -56,16 +56,13 @@ __all__ = [
     "jacrev",
     "jit",
     "jvp",
-
     "lax",
     "linear_transpose",
     "linearize",
     "make_ir",
     "make_jaxpr",
-
     "nn",
     "numpy",
-
     "random",
     "remat",
     "set_num_threads",

@@ -65,8 +65,9 @@ def _imports(path: Path) -> Iterator[tuple[str, bool]]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
-                yield (whole if node.module == "fxad" and whole in LEVELS else node.module), (
-                    id(node) in inside
+                yield (
+                    (whole if node.module == "fxad" and whole in LEVELS else node.module),
+                    (id(node) in inside),
                 )
 
 

@@ -30,12 +30,12 @@ class _Custom:
     """What custom_jvp and custom_vjp share: binding arguments and setting static ones aside."""
 
     def __init__(self, function: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function)  # type: ignore[arg-type]
         self.function = function
         self.nondiff = tuple(nondiff_argnums)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else functools.partial(self, instance)  # type: ignore[arg-type, misc, operator]
 
     def _split_args(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, tuple]:
         """(static arguments, differentiable arguments), keywords resolved by the signature."""
@@ -65,7 +65,7 @@ class custom_jvp(_Custom):
     transposing the rule. `f.defjvps(*rules)` gives one rule(tangent, result, *primals) each.
     """
 
-    rule: Callable[..., Any] | None = None
+    rule: Any = None
 
     def defjvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Set the rule; returns it, so it can be used as a decorator."""
@@ -160,8 +160,8 @@ class custom_vjp(_Custom):
     one per differentiable argument (None means zero).
     """
 
-    fwd: Callable[..., Any] | None = None
-    bwd: Callable[..., Any] | None = None
+    fwd: Any = None
+    bwd: Any = None
 
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
         """Set the forward and backward rules."""

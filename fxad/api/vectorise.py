@@ -106,7 +106,9 @@ def _place(outs: list, batched: list, out_axes: Any, flat: FlatFunction, size: i
             placed.append(out)
             continue
         lanes = out if is_batched else spread(out, size)
-        placed.append(move_axis(lanes, 0, _normal(axis, type_of(lanes), "out_axes")))
+        place = _normal(axis, type_of(lanes), "out_axes")
+        assert place is not None
+        placed.append(move_axis(lanes, 0, place))
     return placed
 
 

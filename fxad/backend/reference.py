@@ -254,6 +254,7 @@ def accumulated(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 def identity(monoid: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     wide = reference_prims.compute_dtype(dtype)
+    value: bool | int | float
     match monoid:
         case "add" | "or":
             value = 0
@@ -262,7 +263,7 @@ def identity(monoid: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray
         case "and":
             value = True if wide.kind == "b" else wide.type(~wide.type(0))
         case _:
-            value = reference_prims.extreme(wide, highest=monoid == "min")
+            value = reference_prims.extreme(wide, highest=monoid == "min")  # type: ignore[assignment]
     return np.full(shape, value, wide)
 
 

@@ -70,7 +70,7 @@ def short_name(dtype: np.dtype) -> str:
 
 
 def from_short_name(name: str) -> np.dtype:
-    """The inverse of `short_name`. (NumPy's own codes differ: its `i8` has 8 bytes, ours 8 bits.)"""
+    """The inverse of `short_name`. (NumPy's codes differ: its `i8` has 8 bytes, ours 8 bits.)"""
     try:
         return _FROM_SHORT[name]
     except KeyError:
@@ -115,7 +115,7 @@ is_differentiable = is_inexact
 
 
 def finfo(dtype: np.dtype) -> Any:
-    """Machine limits of a float dtype, or of the parts of a complex one (`eps`, `max`, `bits`...)."""
+    """Machine limits of a float dtype, or of the parts of a complex one (`eps`, `max`, ...)."""
     if dtype not in _INEXACT:
         raise TypeMismatch(f"finfo needs a float or complex dtype, got {dtype}; try iinfo")
     return ml_dtypes.finfo(real_of(dtype))

@@ -263,7 +263,8 @@ def resolve(path: KeyPath) -> KeyPath:
 
 def mismatch(a: TreeDef, b: TreeDef, path: KeyPath, a_is: str, b_is: str) -> TreeError:
     """The error for two structures that differ at `path`."""
-    text = f"tree structures differ at {describe_path(path)}: {a_is} {a.summary()}, {b_is} {b.summary()}"
+    place = describe_path(path)
+    text = f"tree structures differ at {place}: {a_is} {a.summary()}, {b_is} {b.summary()}"
     if a.node is b.node and a.node is not None:
         ours, theirs = set(a.keys()), set(b.keys())
         for label, keys in (
@@ -283,7 +284,7 @@ def _keys_of(node: NodeType, data: Any, count: int) -> Iterable[Any]:
         try:
             dummy = node.unflatten(data, [object()] * count)
             return [key for key, _ in node.flatten_with_keys(dummy)[0]]
-        except Exception:  # noqa: BLE001 - any failure of user code means: no names
+        except Exception:
             return _index_keys(data, count)
     return node.keys(data, count)
 

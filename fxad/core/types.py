@@ -13,7 +13,6 @@ import numpy as np
 
 from fxad.core.dtypes import all_dtypes, short_name
 
-
 # Equal dtypes may be several objects; types hold one of each, so native code can compare them.
 _ONE = {dtype: dtype for dtype in all_dtypes}
 

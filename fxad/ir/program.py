@@ -25,7 +25,9 @@ class Var:
     """A value defined once, by an input or an equation. Compared by identity."""
 
     __slots__ = ("type",)
-    type: Any  # a Type; arrays and tapes have different attributes, and each op knows which it takes
+    type: (
+        Any  # a Type; arrays and tapes have different attributes, and each op knows which it takes
+    )
 
     def __init__(self, type: Type) -> None:
         self.type = type
@@ -93,6 +95,8 @@ class Op:
 
     name: str
     batch: Any
+    close: Any
+    dce: Any
     decompose: Any
     doc: Any
     dtypes: Any
@@ -116,7 +120,9 @@ class Op:
 
     def __call__(self, *args: Any, **params: Any) -> Any:
         """Apply the op to values (`fxad.ops.base.Primitive` does)."""
-        raise NotImplementedError(f"{self!r} is a record without behaviour; use fxad.ops.base.define")
+        raise NotImplementedError(
+            f"{self!r} is a record without behaviour; use fxad.ops.base.define"
+        )
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"

@@ -168,5 +168,5 @@ def _converted(program: Program, goal: Sequence[ArrayType]) -> Program:
     for i, (atom, type_) in enumerate(zip(program.outputs, goal, strict=True)):
         if atom.type != type_:
             outputs[i] = Var(type_)
-            eqns.append(Eqn(OPS["convert"], (atom,), {"dtype": type_.dtype}, (outputs[i],)))
+            eqns.append(Eqn(OPS["convert"], (atom,), {"dtype": type_.dtype}, (outputs[i],)))  # type: ignore[arg-type]
     return Program(program.inputs, eqns, outputs, program.name)

@@ -125,7 +125,9 @@ def _fans(shape: tuple[int, ...], in_axis: Any, out_axis: Any, batch_axis: Any) 
     return inputs * window, outputs * window
 
 
-def _scaled(name: str, scale: float, mode: str, distribution: str, doc: str) -> Initializer:
+def _scaled(
+    name: str, scale: float, mode: str, distribution: str, doc: str
+) -> Callable[..., Initializer]:
     def make(
         in_axis: int | Sequence[int] = -2,
         out_axis: int | Sequence[int] = -1,
@@ -136,7 +138,7 @@ def _scaled(name: str, scale: float, mode: str, distribution: str, doc: str) -> 
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = doc
-    return make
+    return make  # type: ignore[return-value]
 
 
 glorot_uniform = xavier_uniform = _scaled(

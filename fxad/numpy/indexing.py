@@ -387,10 +387,10 @@ def _set_basic(value: Array, plan: _Plan, update: Array, monoid: str) -> Array:
     update = OPS["reshape"](spread_to(update, target), shape=block_shape)
     if plan.reversed_axes:
         update = OPS["reverse"](update, axes=tuple(sorted(plan.reversed_axes)))
-    if all(s == 1 for s in plan.steps) and monoid == "set" and math.prod(block_shape):
+    if all(s == 1 for s in plan.steps) and monoid == "set" and math.prod(block_shape):  # type: ignore[arg-type]
         starts = [Concrete(np.asarray(s, np.int32)) for s in plan.starts]
         return OPS["dynamic_update"](value, update, *starts)
-    if not math.prod(block_shape):
+    if 0 in block_shape:
         return value
     interior = tuple(s - 1 for s in plan.steps)
     high = tuple(

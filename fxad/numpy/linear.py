@@ -30,7 +30,8 @@ def product(a: Any, b: Any, contract: tuple, batch: tuple = ((), ()), wide: Any 
 
 
 def matmul(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
-    """Matrix product over the last two axes; leading axes broadcast, vectors are rows or columns."""
+    """Matrix product over the last two axes; leading axes broadcast, vectors are rows or
+    columns."""
     x, y = promoted("matmul", a, b, numbers=False, broadcast=False)
     nx, ny = type_of(x).ndim, type_of(y).ndim
     if nx == 0 or ny == 0:

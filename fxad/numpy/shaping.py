@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -300,10 +301,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array
 def _cut(value: Array, cuts: list[int], axis: int) -> list[Array]:
     length = value.shape[axis]
     bounds = [0, *(min(max(c + length if c < 0 else c, 0), length) for c in cuts), length]
-    return [
-        slice_axis(value, axis, low, max(low, high))
-        for low, high in zip(bounds[:-1], bounds[1:], strict=True)
-    ]
+    return [slice_axis(value, axis, low, max(low, high)) for low, high in pairwise(bounds)]
 
 
 def slice_axis(value: Any, axis: int, start: int, stop: int, step: int = 1) -> Array:
@@ -420,7 +418,7 @@ def repeat(
     return value[selector]
 
 
-def pad(array: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Array:
+def pad(array: Any, pad_width: Any, mode: Any = "constant", constant_values: Any = 0) -> Array:
     """Elements added around the edges: constant, edge, reflect, symmetric, wrap or empty."""
     value = value_of(array)
     widths = np.broadcast_to(np.asarray(pad_width, int), (value.ndim, 2))
@@ -431,7 +429,7 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", constant_values: Any
     for axis, (low, high) in enumerate(widths):
         if low or high:
             length = value.shape[axis]
-            positions = np.pad(np.arange(length), (low, high), mode=mode)
+            positions = np.pad(np.arange(length), (low, high), mode=mode)  # type: ignore[call-overload]
             value = value[(slice(None),) * axis + (positions.astype(np.int32),)]
     return value
 

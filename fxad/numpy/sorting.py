@@ -138,7 +138,7 @@ def unique(
 ) -> Any:
     """Sorted distinct elements of a concrete array."""
     values = known_values(ar, "unique", "sort it and compare neighbours instead")
-    data = np.unique(values, return_index, return_inverse, return_counts, axis)
+    data = np.unique(values, return_index, return_inverse, return_counts, axis)  # type: ignore[call-overload]
     if not isinstance(data, tuple):
         return Concrete(data)
     return tuple(
@@ -155,7 +155,9 @@ def flatnonzero(a: Any) -> Array:
 
 def isin(element: Any, test_elements: Any, invert: bool = False) -> Array:
     """Whether each element occurs in the test elements."""
-    x, table = promoted("isin", asarray(element), asarray(test_elements), numbers=False, broadcast=False)
+    x, table = promoted(
+        "isin", asarray(element), asarray(test_elements), numbers=False, broadcast=False
+    )
     hits = reshape(x, (*x.shape, 1)) == reshape(table, (-1,))
     out = hits.any(-1)
     return ~out if invert else out

@@ -334,7 +334,7 @@ def unary(
         kind=Elementwise,
         type=rules.pop("type", None) or same_type(name, dtypes),
         numpy=rules.pop("reference", None) or numpy_elementwise(numpy),
-        jvp=jvp if jvp in (None, "linear") else _unary_jvp(jvp),
+        jvp=jvp if jvp is None or isinstance(jvp, str) else _unary_jvp(jvp),
         batch=elementwise_batch(name),
         loops=rules.pop("loops", None) or prim(scalar or name),
         dtypes=dtypes,
@@ -343,7 +343,7 @@ def unary(
     )
 
 
-def _unary_jvp(rule: Callable[..., Any]) -> Callable[..., Any]:
+def _unary_jvp(rule: Any) -> Callable[..., Any]:
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any, **params: Any) -> Any:
         return rule(tangents[0], primals[0], out, **params)
 

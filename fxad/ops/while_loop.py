@@ -15,7 +15,7 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.loops import Structured
-from fxad.ir.program import OPS, Eqn, Program, Var
+from fxad.ir.program import OPS, Atom, Eqn, Program, Var
 from fxad.ir.rewrite import dce, evaluate, used_inputs
 from fxad.ops.base import Batched, define, full, spread, tangent_type, type_of, zeros
 from fxad.ops.captures import closing
@@ -105,8 +105,8 @@ def _while_split(t, record, unknown, args, *, cond, body, cond_consts, body_cons
     state = pick(k, carry_un, False)
     kept = len(body_known.outputs) - s.residuals
     # What does not change from one iteration to the next is passed on, the rest goes to the tape.
-    places = {var: i for i, var in enumerate(body_known.inputs[: len(fixed)])}
-    shared = [places.get(atom) for atom in body_known.outputs[kept:]]
+    places: dict[Atom, int] = {var: i for i, var in enumerate(body_known.inputs[: len(fixed)])}
+    shared = [places.get(atom) for atom in body_known.outputs[kept:]]  # type: ignore[arg-type]
     moving = tuple(place is None for place in shared)
     taped = pick(body_known.outputs[kept:], moving)
     body_known = Program(

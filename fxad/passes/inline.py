@@ -61,7 +61,7 @@ def _expand(
         params = {k: _inline_param(v, done) for k, v in eqn.params.items()}
         same = all(params[k] is eqn.params[k] for k in params)
         changed = changed or not same
-        params = eqn.params if same else params
+        params = eqn.params if same else params  # type: ignore[assignment]
         kept.append(Eqn(eqn.op, inputs, params, eqn.outputs, eqn.where, eqn.tag))
     return changed
 

@@ -39,7 +39,7 @@ def compiled_if_large(function: Callable[..., Array]) -> Callable[..., Array]:
         given["shape"] = shape_tuple(given["shape"], function.__name__)
         if math.prod(given["shape"]) < LARGE:
             return function(**given)
-        fixed, arrays = {}, {}
+        fixed, arrays = {}, {}  # type: ignore[var-annotated]
         for name, value in given.items():
             static = name in ("shape", "dtype") or is_python_scalar(value)
             (fixed if static else arrays)[name] = value

@@ -120,11 +120,11 @@ class Tracer(Array):
 
 
 class StagedTracer(Tracer):
-    """The value of one atom of a Program under construction."""
+    """The value of one variable of a Program under construction."""
 
     __slots__ = ("atom",)
 
-    def __init__(self, level: Level, atom: Atom, where: str = "") -> None:
+    def __init__(self, level: Level, atom: Var, where: str = "") -> None:
         super().__init__(level, atom.type, where)
         self.atom = atom
 
@@ -183,12 +183,12 @@ class Staging(Level):
         atoms = [self.atom(o) for o in outputs]
         captured = list(self._captured.values())
         variables = [t.atom for t in inputs]
-        program = dce(Program(variables, self.eqns, atoms, name, [v for v, _ in captured]))
+        program = dce(Program(variables, self.eqns, atoms, name, [v for v, _ in captured]))  # type: ignore[arg-type]
         read: set[Atom] = set(program.outputs)
         for eqn in program.eqns:
             read.update(eqn.inputs)
         live = [(v, value) for v, value in captured if v in read]
-        program = Program(variables, program.eqns, program.outputs, name, [v for v, _ in live])
+        program = Program(variables, program.eqns, program.outputs, name, [v for v, _ in live])  # type: ignore[arg-type]
         return program, [value for _, value in live]
 
 
@@ -261,7 +261,7 @@ def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         results = op.numpy(*arrays, **params)
     for arg in args:
         if type(arg) is Borrowed or isinstance(arg, np.ndarray):
-            results = _own(results, arg.data if type(arg) is Borrowed else arg)
+            results = _own(results, arg.data if type(arg) is Borrowed else arg)  # type: ignore[arg-type]
     if isinstance(types, tuple):
         return tuple([wrap(r) for r in results])
     return wrap(results)
@@ -305,8 +305,8 @@ def concrete(value: Any) -> np.ndarray:
     return np.asarray(value)
 
 
-def type_of(value: Any) -> ArrayType:
-    """The type of anything `bind` takes."""
+def type_of(value: Any) -> Any:
+    """The type of anything `bind` takes: an ArrayType, of a tape its TapeType."""
     if isinstance(value, Array | Lit):
         return value.type
     if isinstance(getattr(value, "type", None), TapeType):

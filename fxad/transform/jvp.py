@@ -6,7 +6,7 @@ jvp    (x, dx) -> (sin x, dx * cos x)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fxad.core.errors import TypeMismatch
@@ -71,7 +71,7 @@ def _step(eqn: Eqn, values: Environment, dual: Environment) -> None:
 
 
 def apply_jvp(
-    op: Op, primals: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]
+    op: Op, primals: Sequence[Any], tangents: Sequence[Any], params: Mapping[str, Any]
 ) -> tuple[Any, Sequence[Any]]:
     """Outputs (as `bind` gives them) and a tangent or None for each output."""
     if all(t is None for t in tangents):
@@ -161,8 +161,8 @@ class Forward(Level):
 
 def forward_level(args: Sequence[Any]) -> Forward | None:
     """The innermost eager forward level among the arguments' tracers, if any."""
-    levels = [a.level for a in args if isinstance(a, Dual)]
-    return max(levels, key=lambda level: level.depth, default=None)
+    levels: list[Any] = [a.level for a in args if isinstance(a, Dual)]
+    return max(levels, key=lambda level: level.depth, default=None)  # type: ignore[return-value]
 
 
 class _Transforms:

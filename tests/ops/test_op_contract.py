@@ -43,7 +43,9 @@ WIDE = (dt.float64, dt.complex128)
 
 def each(*dtypes: np.dtype) -> Any:
     return pytest.mark.parametrize(
-        ("name", "dtype"), list(contracts(*dtypes)), ids=lambda v: v if isinstance(v, str) else str(v)
+        ("name", "dtype"),
+        list(contracts(*dtypes)),
+        ids=lambda v: v if isinstance(v, str) else str(v),
     )
 
 

@@ -1,8 +1,8 @@
 """Write LLVM IR as text: forty times cheaper than building llvmlite.ir objects.
 
-    f = Function("twice", "float", [("float", "x")])
-    f.ret("float", f.op("fadd float %x, %x"))
-    str(f)
+f = Function("twice", "float", [("float", "x")])
+f.ret("float", f.op("fadd float %x, %x"))
+str(f)
 """
 
 from __future__ import annotations
@@ -133,7 +133,9 @@ class Function:
         latch = self.block
         phis = [f"  {index} = phi i64 [ {low}, %{before} ], [ {after}, %{latch} ]"]
         for (type, start), value, next_value in zip(carried, values, following, strict=True):
-            phis.append(f"  {value} = phi {type} [ {start}, %{before} ], [ {next_value}, %{latch} ]")
+            phis.append(
+                f"  {value} = phi {type} [ {start}, %{before} ], [ {next_value}, %{latch} ]"
+            )
         self.lines[hole] = "\n".join(phis)
         if at_least_once:
             self.branch(self.op(f"icmp slt i64 {after}, {high}"), head, done)

@@ -115,9 +115,8 @@ def _cuda(names: dict[str, Any]) -> dict[str, Any]:
         return _python(names)
     from numba.cuda import libdevice
 
-
     def fma(a: Any, b: Any, c: Any) -> Any:
-        return cuda.fma(a, b, c)  # numba knows it only as an attribute
+        return cuda.fma(a, b, c)  # type: ignore # an attribute of the device module
 
     jit = cuda.jit(device=True)
     names.update(fma=jit(fma), fmod=math.fmod)
