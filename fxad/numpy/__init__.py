@@ -6,6 +6,7 @@ jnp.einsum("ij,jk->ik", a, b)
 
 # ruff: noqa: F401 - the names are the module's public face
 
+import builtins as _builtins
 import math as _math
 
 import numpy as _np
@@ -157,6 +158,23 @@ from fxad.numpy.elementwise import (
     trunc,
     where,
 )
+from fxad.numpy.grids import (
+    block,
+    c_,
+    diag_indices,
+    diag_indices_from,
+    diagflat,
+    fill_diagonal,
+    frombuffer,
+    fromfunction,
+    geomspace,
+    index_exp,
+    ix_,
+    mgrid,
+    ogrid,
+    r_,
+    s_,
+)
 from fxad.numpy.indexing import (
     argwhere,
     choose,
@@ -302,6 +320,35 @@ from fxad.numpy.sorting import (
     union1d,
     unique,
 )
+from fxad.numpy.statistics import (
+    array_equiv,
+    blackman,
+    corrcoef,
+    cov,
+    ediff1d,
+    gradient,
+    hamming,
+    hanning,
+    matvec,
+    modf,
+    nanargmax,
+    nanargmin,
+    nancumprod,
+    nancumsum,
+    nanmedian,
+    nanpercentile,
+    nanquantile,
+    nanstd,
+    nanvar,
+    polyadd,
+    polyder,
+    polyint,
+    polymul,
+    polysub,
+    polyval,
+    unwrap,
+    vecmat,
+)
 from fxad.trace.array import Array as ndarray
 
 pi, e, inf, nan, newaxis = _math.pi, _math.e, _math.inf, _math.nan, None
@@ -339,7 +386,7 @@ def isscalar(x: object) -> object:
     return getattr(x, "ndim", 0 if isinstance(x, int | float | complex) else 1) == 0
 
 
-def array_equal(a1: object, a2: object, equal_nan: object = False) -> ndarray:
+def array_equal(a1: object, a2: object, equal_nan: _builtins.bool = False) -> ndarray:
     """Same shape and elements."""
     x, y = asarray(a1), asarray(a2)
     if x.shape != y.shape:
@@ -351,7 +398,7 @@ def array_equal(a1: object, a2: object, equal_nan: object = False) -> ndarray:
 
 
 def allclose(
-    a: object, b: object, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: object = False
+    a: object, b: object, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: _builtins.bool = False
 ) -> ndarray:
     """Whether all elements are close."""
-    return all(isclose(a, b, rtol, atol, equal_nan))
+    return all(isclose(a, b, rtol, atol, equal_nan))  # type: ignore[arg-type]

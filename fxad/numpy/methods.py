@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fxad.core import dtypes as dt
+from fxad.numpy import creation, indexing, linear, reductions, shaping, sorting
 from fxad.numpy import elementwise as e
-from fxad.numpy import indexing, linear, reductions, shaping, sorting
 from fxad.numpy.core import cast
 from fxad.trace.array import Array
 from fxad.trace.convert import is_array_like
@@ -141,6 +141,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "clip": e.clip,
     "dot": linear.dot,
     "trace": linear.trace,
+    "diagonal": creation.diagonal,
     "take": indexing.take,
     "nonzero": indexing.nonzero,
     "sort": sorting.sort,

@@ -260,6 +260,9 @@ class ArrayMethods:
     def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
         """Sum of the diagonal."""
 
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+        """Elements of the diagonal."""
+
     # ------------------------------------------------------------ to Python and NumPy
     # Concrete arrays answer; traced ones raise ConcretizationError.
 

@@ -505,3 +505,56 @@ def test_promotion_is_that_of_jax():
                     assert jnp.result_type(a, b) == want, (a, b)
         finally:
             jax.config.update("jax_enable_x64", False)
+
+
+# ---------------------------------------------------------------- grids, statistics, polynomials
+
+
+def test_grids():
+    same(jnp.mgrid[0:3, 1:4], np.mgrid[0:3, 1:4])
+    same(jnp.ogrid[0:3, 0:1:4j], list(np.ogrid[0:3, 0:1:4j]))
+    same(jnp.mgrid[0:1:3j], np.mgrid[0:1:3j])
+    same(jnp.r_[1.0, 2:5, [7, 8]], np.r_[1.0, 2:5, [7, 8]])
+    same(jnp.c_[[1, 2], [3, 4]], np.c_[[1, 2], [3, 4]])
+    x = draw(4, 5)
+    same(jnp.asarray(x)[jnp.ix_([0, 2], [1, 3, 4])], x[np.ix_([0, 2], [1, 3, 4])])
+    same(jnp.block([[x, x], [x, x]]), np.block([[x, x], [x, x]]))
+    same(jnp.block([x[0], 1.0]), np.block([x[0], 1.0]).astype("float32"))
+    same(jnp.diagflat(x[:2, :2]), np.diagflat(x[:2, :2]))
+    same(jnp.geomspace(1, 1000, 4), np.geomspace(1, 1000, 4), rtol=1e-5)
+    same(
+        jnp.fromfunction(lambda i, j: i + 2 * j, (2, 3)),
+        np.fromfunction(lambda i, j: i + 2 * j, (2, 3)),
+    )
+    filled = x[:, :4].copy()
+    np.fill_diagonal(filled, 9)
+    same(jnp.fill_diagonal(x[:, :4], 9, inplace=False), filled)
+    same(jnp.frombuffer(b"\1\2\3", np.uint8), np.array([1, 2, 3], np.uint8))
+
+
+def test_statistics():
+    x = draw(4, 6)
+    n = np.where(x > 1, np.nan, x).astype(np.float32)
+    for axis in (None, 0, 1):
+        for name in ("nanvar", "nanstd", "nanmedian", "nanargmax", "nanargmin", "nancumsum"):
+            same(getattr(jnp, name)(n, axis), getattr(np, name)(n, axis), name, rtol=1e-5)
+        same(jnp.nanquantile(n, 0.3, axis), np.nanquantile(n, np.float32(0.3), axis), rtol=1e-5)
+    same(jnp.nanpercentile(n, [20, 80], 0), np.nanpercentile(n, [20, 80], 0), rtol=1e-5)
+    same(jnp.cov(x), np.cov(x).astype("float32"), rtol=1e-5)
+    same(jnp.cov(x[0], x[1], ddof=0), np.cov(x[0], x[1], ddof=0).astype("float32"), rtol=1e-5)
+    same(jnp.corrcoef(x), np.corrcoef(x).astype("float32"), rtol=1e-5)
+    same(jnp.gradient(x), list(np.gradient(x)), rtol=1e-5)
+    same(jnp.gradient(x, 0.5, axis=1), np.gradient(x, 0.5, axis=1), rtol=1e-5)
+    p, q = draw(4), draw(3)
+    same(jnp.polyval(p, x), np.polyval(p, x), rtol=1e-4)
+    same(jnp.polymul(p, q), np.polymul(p, q), rtol=1e-5)
+    same(jnp.polyadd(p, q), np.polyadd(p, q))
+    same(jnp.polysub(q, p), np.polysub(q, p))
+    same(jnp.polyder(p, 2), np.polyder(p, 2).astype("float32"))
+    same(jnp.polyint(p), np.polyint(p).astype("float32"))
+    for name in ("hanning", "hamming", "blackman"):
+        same(getattr(jnp, name)(9), getattr(np, name)(9), name, rtol=1e-5)
+    same(jnp.modf(x), np.modf(x), rtol=1e-5)
+    same(jnp.unwrap(np.cumsum(x * 3, 1)), np.unwrap(np.cumsum(x * 3, 1)), rtol=1e-5)
+    same(jnp.matvec(x[None], x[0]), np.matvec(x[None], x[0]), rtol=1e-5)
+    assert bool(jnp.array_equiv(x[:1], np.repeat(x[:1], 3, 0)))

@@ -1,0 +1,305 @@
+"""Statistics that skip NaN, covariances, finite differences, polynomials, windows.
+
+nanstd(x, axis=0)        cov(x)        gradient(y, dx)        polyval([1, 0, 2], x)
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import BadArgument, ShapeError
+from fxad.ir.program import OPS
+from fxad.numpy.core import asarray, axes_tuple, axis_index, cast, value_of
+from fxad.numpy.creation import arange, zeros
+from fxad.numpy.elementwise import cos, isnan, multiply, sqrt, where
+from fxad.numpy.linear import convolve, outer
+from fxad.numpy.reductions import all, argmax, argmin, cumprod, cumsum, mean, nanmean, sum
+from fxad.numpy.shaping import concatenate, reshape, slice_axis
+from fxad.numpy.sorting import sort
+from fxad.trace.array import Array
+
+# ---------------------------------------------------------------- without NaN
+
+
+def _count(value: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    return sum(cast(~isnan(value), value.dtype), axes, keepdims=keepdims)
+
+
+def nanvar(a: Any, axis: Any = None, *, ddof: int = 0, keepdims: bool = False) -> Array:
+    """Variance of the elements that are not NaN."""
+    value = value_of(a)
+    axes = axes_tuple(axis, value.ndim, "nanvar")
+    centred = value - nanmean(value, axes, keepdims=True)
+    squares = where(isnan(value), 0.0, centred * centred)
+    return sum(squares, axes, keepdims=keepdims) / (_count(value, axes, keepdims) - ddof)
+
+
+def nanstd(a: Any, axis: Any = None, *, ddof: int = 0, keepdims: bool = False) -> Array:
+    """Standard deviation of the elements that are not NaN."""
+    return sqrt(nanvar(a, axis, ddof=ddof, keepdims=keepdims))
+
+
+def nancumsum(a: Any, axis: int | None = None) -> Array:
+    """Running sum; NaN counts as 0."""
+    value = value_of(a)
+    return cumsum(where(isnan(value), 0.0, value), axis)
+
+
+def nancumprod(a: Any, axis: int | None = None) -> Array:
+    """Running product; NaN counts as 1."""
+    value = value_of(a)
+    return cumprod(where(isnan(value), 1.0, value), axis)
+
+
+def nanargmax(a: Any, axis: int | None = None, keepdims: bool = False) -> Array:
+    """Position of the largest element that is not NaN."""
+    value = value_of(a)
+    return argmax(where(isnan(value), -math.inf, value), axis, keepdims=keepdims)
+
+
+def nanargmin(a: Any, axis: int | None = None, keepdims: bool = False) -> Array:
+    """Position of the smallest element that is not NaN."""
+    value = value_of(a)
+    return argmin(where(isnan(value), math.inf, value), axis, keepdims=keepdims)
+
+
+def nanquantile(a: Any, q: Any, axis: int | None = None, keepdims: bool = False) -> Array:
+    """Linear-interpolated quantile of the elements that are not NaN (NaN if all are)."""
+    value = value_of(a)
+    original = value.ndim
+    if axis is None:
+        value, at = reshape(value, (-1,)), 0
+    else:
+        at = axis_index(axis, value.ndim, "nanquantile")
+    rank = sort(value, at)  # NaN last
+    last = sum(cast(~isnan(value), value.dtype), at, keepdims=True) - 1
+    places = cast(arange(value.shape[at]), value.dtype)
+    places = reshape(places, tuple(-1 if i == at else 1 for i in range(value.ndim)))
+
+    def one(fraction: Any) -> Array:
+        target = last * fraction
+        low = OPS["floor"](target)
+        weight = target - low
+
+        def pick(place: Any) -> Array:
+            return sum(where(places == place, rank, 0.0), at, keepdims=True)
+
+        high = where(low < last, low + 1, low)
+        out = pick(low) * (1 - weight) + pick(high) * weight
+        out = where(last < 0, math.nan, out)
+        if not keepdims:
+            return slice_axis(out, at, 0, 1).squeeze(at)
+        return out if axis is not None else reshape(out, (1,) * original)
+
+    fractions = asarray(q)
+    if fractions.ndim == 0:
+        return one(fractions)
+    rows = [one(fractions[i]) for i in range(fractions.shape[0])]
+    return concatenate([reshape(r, (1, *r.shape)) for r in rows])
+
+
+def nanpercentile(a: Any, q: Any, axis: int | None = None, keepdims: bool = False) -> Array:
+    """nanquantile with q from 0 to 100."""
+    return nanquantile(a, asarray(q) / 100, axis, keepdims)
+
+
+def nanmedian(a: Any, axis: int | None = None, keepdims: bool = False) -> Array:
+    """Median of the elements that are not NaN."""
+    return nanquantile(a, 0.5, axis, keepdims)
+
+
+# ---------------------------------------------------------------- covariance, differences
+
+
+def cov(
+    m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None
+) -> Array:
+    """Covariance matrix of the variables in the rows (columns if not rowvar)."""
+    value = value_of(m)
+    if value.ndim > 2:
+        raise ShapeError(f"cov: needs one or two axes, not {value.type}")
+    value = cast(value, dt.inexact_for(value.dtype))
+    rows = reshape(value, (1, -1)) if value.ndim < 2 else value if rowvar else value.T
+    if y is not None:
+        other = value_of(y)
+        more = reshape(other, (1, -1)) if other.ndim < 2 else other if rowvar else other.T
+        rows = concatenate([rows, more])
+    centred = rows - mean(rows, 1, keepdims=True)
+    freedom = rows.shape[1] - ((0 if bias else 1) if ddof is None else ddof)
+    out = (centred @ centred.conj().T) / freedom
+    return out[0, 0] if out.shape == (1, 1) else out
+
+
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Array:
+    """Correlation coefficients of the variables in the rows."""
+    matrix = cov(x, y, rowvar)
+    if matrix.ndim == 0:
+        return matrix / matrix
+    spread = sqrt(matrix.diagonal().real)
+    return matrix / outer(spread, spread)
+
+
+def gradient(f: Any, *varargs: Any, axis: int | Sequence[int] | None = None) -> Any:
+    """Central differences along every axis (or the given ones); one-sided at the ends.
+
+    varargs: one spacing for all axes, or one number per axis.
+    """
+    value = value_of(f)
+    value = cast(value, dt.inexact_for(value.dtype))
+    axes = [axis_index(a, value.ndim, "gradient") for a in _listed(axis, value.ndim)]
+    steps = list(varargs) * (len(axes) if len(varargs) == 1 else 1) or [1.0] * len(axes)
+    if len(steps) != len(axes):
+        raise BadArgument(f"gradient: {len(varargs)} spacings for {len(axes)} axes")
+    out = [_gradient(value, a, h) for a, h in zip(axes, steps, strict=True)]
+    return out[0] if len(out) == 1 else out
+
+
+def _listed(axis: Any, ndim: int) -> Sequence[int]:
+    if axis is None:
+        return range(ndim)
+    return axis if isinstance(axis, tuple | list) else (axis,)
+
+
+def _gradient(value: Array, axis: int, step: Any) -> Array:
+    size = value.shape[axis]
+    if size < 2:
+        raise ShapeError(f"gradient: axis {axis} of {value.type} needs two points or more")
+
+    def cut(start: int, stop: int) -> Array:
+        return slice_axis(value, axis, start, stop)
+
+    first = (cut(1, 2) - cut(0, 1)) / step
+    last = (cut(size - 1, size) - cut(size - 2, size - 1)) / step
+    middle = (cut(2, size) - cut(0, size - 2)) / (2 * step) if size > 2 else cut(0, 0)
+    return concatenate([first, middle, last], axis)
+
+
+def ediff1d(ary: Any) -> Array:
+    """Differences of neighbours of the flattened array."""
+    flat = reshape(value_of(ary), (-1,))
+    return flat[1:] - flat[:-1]
+
+
+# ---------------------------------------------------------------- polynomials
+
+
+def polyval(p: Any, x: Any) -> Array:
+    """The polynomial p[0] x^n + ... + p[n] by Horner's rule."""
+    coefficients, value = asarray(p), value_of(x)
+    total = coefficients[0] + value * 0
+    for i in range(1, coefficients.shape[0]):
+        total = total * value + coefficients[i]
+    return total
+
+
+def polyadd(a1: Any, a2: Any) -> Array:
+    """Sum of two polynomials, highest power first."""
+    x, y = asarray(a1), asarray(a2)
+    size = builtins.max(x.shape[0], y.shape[0])
+    return _padded(x, size) + _padded(y, size)
+
+
+def polysub(a1: Any, a2: Any) -> Array:
+    """Difference of two polynomials, highest power first."""
+    return polyadd(a1, -asarray(a2))
+
+
+def _padded(value: Array, size: int) -> Array:
+    return concatenate([zeros(size - value.shape[0], value.dtype), value])
+
+
+def polymul(a1: Any, a2: Any) -> Array:
+    """Product of two polynomials, highest power first."""
+    return convolve(asarray(a1), asarray(a2))
+
+
+def polyder(p: Any, m: int = 1) -> Array:
+    """m-th derivative of a polynomial, highest power first."""
+    value = asarray(p)
+    for _ in range(m):
+        powers = arange(value.shape[0] - 1, 0, -1)
+        value = value[:-1] * cast(powers, value.dtype)
+    return value
+
+
+def polyint(p: Any, m: int = 1) -> Array:
+    """m-th antiderivative of a polynomial (constant 0), highest power first."""
+    value = asarray(p)
+    value = cast(value, dt.inexact_for(value.dtype))
+    for _ in range(m):
+        powers = cast(arange(value.shape[0], 0, -1), value.dtype)
+        value = concatenate([value / powers, zeros(1, value.dtype)])
+    return value
+
+
+# ---------------------------------------------------------------- windows, small things
+
+
+def _cosines(name: str, *weights: float) -> Any:
+    def window(M: int) -> Array:
+        if M < 2:
+            return asarray(np.ones(builtins.max(M, 0), dt.default_float()))
+        turn = cast(arange(M), dt.default_float()) * (2 * math.pi / (M - 1))
+        total = weights[0] + 0 * turn
+        for k, weight in enumerate(weights[1:], 1):
+            total = total + weight * cos(k * turn)
+        return total
+
+    window.__name__ = name
+    window.__doc__ = f"The {name} window of M points."
+    return window
+
+
+hanning = _cosines("hanning", 0.5, -0.5)
+hamming = _cosines("hamming", 0.54, -0.46)
+blackman = _cosines("blackman", 0.42, -0.5, 0.08)
+
+
+def matvec(x1: Any, x2: Any, /) -> Array:
+    """Matrices times vectors over leading axes."""
+    x, y = value_of(x1), value_of(x2)
+    return (x @ reshape(y, (*y.shape, 1)))[..., 0]
+
+
+def vecmat(x1: Any, x2: Any, /) -> Array:
+    """Vectors times matrices over leading axes."""
+    x, y = value_of(x1), value_of(x2)
+    return (reshape(x.conj(), (*x.shape[:-1], 1, x.shape[-1])) @ y)[..., 0, :]
+
+
+def array_equiv(a1: Any, a2: Any) -> Array:
+    """Whether two arrays are equal after broadcasting."""
+    x, y = asarray(a1), asarray(a2)
+    try:
+        np.broadcast_shapes(x.shape, y.shape)
+    except ValueError:
+        return asarray(False)
+    return all(x == y)
+
+
+def modf(x: Any) -> tuple[Array, Array]:
+    """Fractional and whole part, both with the sign of x."""
+    value = value_of(x)
+    whole = OPS["trunc"](value)
+    return where(value == whole, multiply(value, 0.0), value - whole), whole
+
+
+def unwrap(p: Any, discont: float | None = None, axis: int = -1, period: float = 2 * math.pi):
+    """Jumps of more than half a period along an axis made small by whole periods."""
+    value = value_of(p)
+    value = cast(value, dt.inexact_for(value.dtype))
+    at, half = axis_index(axis, value.ndim, "unwrap"), period / 2
+    size = value.shape[at]
+    step = slice_axis(value, at, 1, size) - slice_axis(value, at, 0, size - 1)
+    folded = (step + half) % period - half
+    folded = where((folded == -half) & (step > 0), half, folded)
+    change = where(abs(step) < (half if discont is None else discont), 0.0, folded - step)
+    return concatenate(
+        [slice_axis(value, at, 0, 1), slice_axis(value, at, 1, size) + cumsum(change, at)], at
+    )
