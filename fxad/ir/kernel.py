@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 
@@ -28,6 +29,7 @@ Monoid = str  # add mul min max and or | argmin argmax (value cell, index cell)
 INDEX = np.dtype("int64")
 
 
+@final
 @dataclass(frozen=True, eq=False, slots=True)
 class Axis:
     """A loop variable running over 0 .. extent-1."""

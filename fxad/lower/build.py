@@ -26,7 +26,7 @@ from fxad.ir.kernel import (
     at,
 )
 from fxad.ir.program import Eqn, Var
-from fxad.lower.expand import Storage
+from fxad.lower.expand import Storage, zero
 from fxad.lower.index import Substitution
 from fxad.lower.steps import Launch
 
@@ -189,7 +189,10 @@ class Scope:
         if value is None and var in self.local:
             value = self.value(var)
         if value is not None:
-            return value if guard is None else Prim("select", (guard, value, fill), value.dtype)
+            if guard is None:
+                return value
+            fill = zero(value.dtype) if fill is None else fill
+            return Prim("select", (guard, value, fill), value.dtype)
         buffer, index = self.builder.place(var, index, self.grid)
         key = (buffer, index, id(guard), id(fill))
         found = self._pool.get(key)

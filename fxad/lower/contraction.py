@@ -47,9 +47,10 @@ class Dim:
     out: int
 
 
-def addresses(graph: Graph, definition: Def, through_views: bool) -> tuple[Address, Address]:
+def addresses(
+    graph: Graph, definition: Def, record: Contraction, through_views: bool
+) -> tuple[Address, Address]:
     """Where both operands of a product are read. Values that must be stored are the bases."""
-    record = definition.record
     found = []
     for side, atom in enumerate(definition.operands):
         contract, batch = record.contract[side], record.batch[side]
@@ -113,9 +114,8 @@ def _copied(
     return Address(copy, flat(point, copy.type.shape), axes)
 
 
-def contract_node(definition: Def, a: Address, b: Address) -> ContractNode:
+def contract_node(definition: Def, record: Contraction, a: Address, b: Address) -> ContractNode:
     """Axes merged and given roles."""
-    record: Contraction = definition.record
     out = definition.outputs[0]
     result = axes_for(out.type.shape, "o")
     batch, rows, columns = _dims(record, a, b, out.type.shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fxad.ir.loops import Structured
 from fxad.ir.program import Program
 from fxad.lower.nodes import OpaqueNode
 from fxad.lower.steps import Block, Branching, Looping, LoweredStep, Whiling
@@ -12,8 +13,8 @@ from fxad.lower.steps import Block, Branching, Looping, LoweredStep, Whiling
 def lower_structured(node: OpaqueNode, lower: Callable[[Program], Block]) -> LoweredStep:
     """The step of a scan, while or cond equation."""
     params = node.eqn.params
-    match node.record.kind:
-        case "scan":
+    match node.record:
+        case Structured("scan"):
             return Looping(
                 lower(params["body"]),
                 params["length"],
@@ -23,7 +24,7 @@ def lower_structured(node: OpaqueNode, lower: Callable[[Program], Block]) -> Low
                 node.operands,
                 node.outputs,
             )
-        case "while":
+        case Structured("while"):
             return Whiling(
                 lower(params["cond"]),
                 lower(params["body"]),
@@ -32,9 +33,9 @@ def lower_structured(node: OpaqueNode, lower: Callable[[Program], Block]) -> Low
                 node.operands,
                 node.outputs,
             )
-        case "cond":
+        case Structured("cond"):
             branches = tuple([lower(b) for b in params["branches"]])
             return Branching(node.operands[0], branches, node.operands[1:], node.outputs)
     raise NotImplementedError(
-        f"{node.eqn.op.name} ({node.eqn.where}): no lowering for {node.record.kind!r}"
+        f"{node.eqn.op.name} ({node.eqn.where}): no lowering for {node.record!r}"
     )

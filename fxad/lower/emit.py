@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeGuard
 
 from fxad.ir.kernel import (
     Axis,
@@ -91,13 +92,14 @@ def _emit_map(group: Group, storage: Storage, wanted: set[Var]) -> Launch:
     targets = builder.targets(group.chain, 1, group.size)
     grid = [a for a, _ in targets]
     scope = Scope(builder, storage, grid)
-    envs = {n: env_over(n.axes, n.strides, targets) for n in group.nodes}
-    for node in group.nodes:
+    nodes = [n for n in group.nodes if isinstance(n, MapNode)]
+    envs = {n: env_over(n.axes, n.strides, targets) for n in nodes}
+    for node in nodes:
         if node.target is None:
             _local(scope, node, envs[node])
     stored = set(written)
-    stores = [_store(scope, n, envs[n]) for n in group.nodes if n.outputs[0] in stored]
-    return builder.launch(grid, [Map((), tuple(stores))], [n.eqn for n in group.nodes])
+    stores = [_store(scope, n, envs[n]) for n in nodes if n.outputs[0] in stored]
+    return builder.launch(grid, [Map((), tuple(stores))], [n.eqn for n in nodes])
 
 
 # ---------------------------------------------------------------- rows
@@ -152,7 +154,7 @@ class Rows:
                     back.add(var)
         return back
 
-    def _is_outer(self, node: Node) -> bool:
+    def _is_outer(self, node: Node) -> TypeGuard[MapNode]:
         return self.group.members.get(node.outputs[0]) == "outer"
 
     def _is_identity(self, node: Node, indices: Sequence[Index]) -> bool:
@@ -245,7 +247,9 @@ class Rows:
 
 
 def _emit_contract(group: Group, storage: Storage, wanted: set[Var]) -> Launch:
-    node: ContractNode = group.nodes[0]
+    node = group.nodes[0]
+    assert isinstance(node, ContractNode)
+    after = [n for n in group.nodes if isinstance(n, MapNode)]
     written = _written(group, wanted)
     builder = Builder(storage, written)
     grid = [builder.axis(a.extent) for a in node.grid]
@@ -259,14 +263,12 @@ def _emit_contract(group: Group, storage: Storage, wanted: set[Var]) -> Launch:
         operands.append(Operand(buffer, place))
     (cell,) = builder.cell(node.outputs[0], (node.cell.dtype,))
     envs = {x: {a: move.index(i) for a, i in group.envs[x].items()} for x in group.nodes}
-    for member in group.nodes[1:]:
+    for member in after:
         if member.target is None:
             _local(scope, member, envs[member])
-    stores = [
-        _store_product(scope, x, envs[x]) if x is node else _store(scope, x, envs[x])
-        for x in group.nodes
-        if x.outputs[0] in written
-    ]
+    stores = [_store(scope, x, envs[x]) for x in after if x.outputs[0] in written]
+    if node.outputs[0] in written:
+        stores.insert(0, _store_product(scope, node, envs[node]))
     a, b = operands
     if _strides(stores, m).count(1) > _strides(stores, n).count(1):
         a, b, m, n = b, a, n, m  # the transposed problem stores along rows

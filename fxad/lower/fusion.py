@@ -32,8 +32,8 @@ def _tiny_first(nodes: Sequence[Node]) -> list[Node]:
     first: list[Node] = []
     rest: list[Node] = []
     for node in nodes:
-        tiny = isinstance(node, MapNode) and node.outputs[0].type.size <= TINY
-        if tiny and node.target is None and late.isdisjoint(node.reads):
+        whole = isinstance(node, MapNode) and node.target is None
+        if whole and node.outputs[0].type.size <= TINY and late.isdisjoint(node.reads):
             first.append(node)
             late.difference_update(node.outputs)
         else:

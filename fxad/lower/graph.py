@@ -47,8 +47,8 @@ class Graph:
     def __init__(self, program: Program) -> None:
         self.inputs: tuple[Var, ...] = (*program.consts, *program.inputs)
         self.defs: list[Def] = []
-        self.def_of: dict[Var, Def] = {}
-        self.uses: dict[Var, int] = {}
+        self.def_of: dict[Atom, Def] = {}
+        self.uses: dict[Atom, int] = {}
         self._same: dict[Var, Atom] = {}
         self._regions: dict[Atom, int] = {}
         self._barriers = 0

@@ -54,7 +54,7 @@ class Maker:
                 self.nodes += made
         return self.nodes
 
-    def bytes_of(self, atom: Atom, eqn: Eqn) -> Var:
+    def bytes_of(self, atom: Atom, eqn: Eqn | None) -> Var:
         """The stored value that holds an atom's bytes; numbers get memory here."""
         if isinstance(atom, Var):
             return self.storage.alias.get(atom, atom)
@@ -70,26 +70,26 @@ class Maker:
 
     def _make(self, definition: Def) -> list[Node]:
         match definition.record:
-            case Contraction():
-                return [self._contract(definition)]
-            case Reduction() | Partial():
-                return [self._reduce(definition)]
-            case Cumulative():
-                return [self._scan(definition)]
-            case Sorting():
-                return [self._sort(definition)]
-            case Scattering():
-                return [self._scatter(definition)]
-            case Structured() | HostCall():
+            case Contraction() as record:
+                return [self._contract(definition, record)]
+            case Reduction() | Partial() as record:
+                return [self._reduce(definition, record)]
+            case Cumulative() as record:
+                return [self._scan(definition, record)]
+            case Sorting() as record:
+                return [self._sort(definition, record)]
+            case Scattering() as record:
+                return [self._scatter(definition, record)]
+            case Structured() | HostCall() as record:
                 eqn = definition.eqn
                 operands = tuple([self.bytes_of(a, eqn) for a in definition.operands])
-                node = OpaqueNode(eqn, definition.outputs, (), operands, definition.record)
+                node = OpaqueNode(eqn, definition.outputs, (), operands, record)
                 node.reads.update((v, []) for v in operands)
                 return [node]
             case _:
                 return self._map(definition)
 
-    def _filled(self, var: Var, value: Expr, eqn: Eqn) -> MapNode:
+    def _filled(self, var: Var, value: Expr, eqn: Eqn | None) -> MapNode:
         """Every element is `value`."""
         return MapNode(eqn, (var,), axes_for(var.type.shape), value)
 
@@ -133,30 +133,31 @@ class Maker:
             return [part.wrap(self._expander().at(part.operand, point)), position]
 
         body = refined(axes_for(part.operand.type.shape), build)
-        value, position = body.values
-        node = MapNode(definition.eqn, (var,), body.axes, value, position.index)
+        value, target = body.values
+        assert isinstance(target, IndexValue)
+        node = MapNode(definition.eqn, (var,), body.axes, value, target.index)
         node.collect(self.storage, body)
         return node
 
     # ------------------------------------------------------------ reductions and products
 
-    def _contract(self, definition: Def) -> Node:
+    def _contract(self, definition: Def, record: Contraction) -> Node:
         a, b = (
             Address(self.bytes_of(x.base, definition.eqn), x.index, x.axes)
             for x in self.addresses[definition]
         )
-        node = contract_node(definition, a, b)
+        node = contract_node(definition, record, a, b)
         if node.k.extent == 0:
             var = definition.outputs[0]
             return self._filled(var, zero(var.type.dtype), definition.eqn)
         return node
 
-    def _reduce(self, definition: Def) -> Node:
-        record, operand = definition.record, definition.operands[0]
+    def _reduce(self, definition: Def, record: Reduction | Partial) -> Node:
+        operand = definition.operands[0]
         var, shape = definition.outputs[0], operand.type.shape
         dtype = accumulator(operand.type.dtype, record.monoid)
         if not record.axes or 0 in [shape[a] for a in record.axes]:
-            return self._nothing_to_reduce(definition)
+            return self._nothing_to_reduce(definition, record)
         loops = loops_of(shape, record)
         order = order_of(shape, record.axes)
         old = (*loops.grid, *loops.over)
@@ -190,10 +191,9 @@ class Maker:
         node.collect(self.storage, body)
         return node
 
-    def _nothing_to_reduce(self, definition: Def) -> Node:
+    def _nothing_to_reduce(self, definition: Def, record: Reduction | Partial) -> Node:
         """No axes: the operand itself. Axes of length 0: the identity."""
-        record, operand = definition.record, definition.operands[0]
-        var = definition.outputs[0]
+        operand, var = definition.operands[0], definition.outputs[0]
 
         def build(point: Point) -> list[Expr]:
             if record.axes:
@@ -208,8 +208,8 @@ class Maker:
 
     # ------------------------------------------------------------ scans, sorts, scatters
 
-    def _scan(self, definition: Def) -> Node:
-        record, operand = definition.record, definition.operands[0]
+    def _scan(self, definition: Def, record: Cumulative) -> Node:
+        operand = definition.operands[0]
         axes = axes_for(operand.type.shape)
         dtype = accumulator(operand.type.dtype, record.monoid)
         body = refined(axes, lambda p: [self._expander().at(operand, p)], record.axis)
@@ -229,8 +229,7 @@ class Maker:
         node.collect(self.storage, body)
         return node
 
-    def _sort(self, definition: Def) -> Node:
-        record = definition.record
+    def _sort(self, definition: Def, record: Sorting) -> Node:
         axes = axes_for(definition.operands[0].type.shape)
 
         def build(point: Point) -> list[Expr]:
@@ -245,8 +244,7 @@ class Maker:
         node.collect(self.storage, body)
         return node
 
-    def _scatter(self, definition: Def) -> Node:
-        record = definition.record
+    def _scatter(self, definition: Def, record: Scattering) -> Node:
         var = definition.outputs[0]
         update = definition.operands[record.update]
         axes = axes_for(update.type.shape)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from fxad.ir.kernel import (
     Rem,
 )
 from fxad.ir.loops import HostCall, Structured
-from fxad.ir.program import Eqn, Var
+from fxad.ir.program import Var
 from fxad.lower.expand import Storage
 from fxad.lower.index import strides_of
 from fxad.lower.refine import Body
@@ -31,10 +32,11 @@ from fxad.lower.refine import Body
 class Node:
     """What every node has: the equation, its results, its axes, and the roots of its expressions.
 
-    reads: for every stored value it reads the indices it is read at. region: see `graph.Def`.
+    eqn: the Eqn; None for a constant result. reads: for every stored value it reads the indices
+    it is read at. region: see `graph.Def`.
     """
 
-    eqn: Eqn
+    eqn: Any
     outputs: tuple[Var, ...]
     axes: tuple[Axis, ...]
     reads: dict[Var, list[Index]] = field(default_factory=dict, init=False)

@@ -100,8 +100,8 @@ def _demanded(graph: Graph, choice: Choice, fusion: bool) -> None:
             choice.stored[atom] = None
     for definition in list(graph.defs):
         match definition.record:
-            case Contraction():
-                found = addresses(graph, definition, fusion)
+            case Contraction() as record:
+                found = addresses(graph, definition, record, fusion)
                 choice.addresses[definition] = found
                 for address in found:
                     choice.stored[address.base] = None
