@@ -249,7 +249,8 @@ def leaf_error(leaf: Any, path: KeyPath = (), expected: str = "an array or a num
     elif isinstance(leaf, (str, bytes)) or callable(leaf):
         fix = "mark it static (static_argnums, static_argnames), or leave it out of the tree"
     elif isinstance(leaf, (dict, list, tuple, set, frozenset)):
-        fix = f"convert it to a plain dict, list or tuple, or use fxad.tree.register_node({name}, ...)"
+        node = f"fxad.tree.register_node({name}, ...)"
+        fix = f"convert it to a plain dict, list or tuple, or use {node}"
     else:
         fix = f"if it holds arrays, use fxad.tree.register_node({name}, flatten, unflatten)"
     return TypeMismatch(f"{text}: {fix}")
