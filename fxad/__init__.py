@@ -27,6 +27,15 @@ from fxad.api.derived import (
     make_ir,
 )
 from fxad.api.jit import jit
+from fxad.api.ported import (
+    block_until_ready,
+    checkpoint_policies,
+    default_backend,
+    device_get,
+    device_put,
+    named_call,
+    named_scope,
+)
 from fxad.api.threads import get_num_threads, set_num_threads
 from fxad.api.vectorise import vmap
 from fxad.core.config import config
@@ -40,10 +49,15 @@ __version__ = "0.1.0"
 __all__ = [
     "Array",
     "ShapeDtypeStruct",
+    "block_until_ready",
     "checkpoint",
+    "checkpoint_policies",
     "config",
     "custom_jvp",
     "custom_vjp",
+    "default_backend",
+    "device_get",
+    "device_put",
     "disable_jit",
     "enable_x64",
     "eval_shape",
@@ -61,6 +75,8 @@ __all__ = [
     "linearize",
     "make_ir",
     "make_jaxpr",
+    "named_call",
+    "named_scope",
     "nn",
     "numpy",
     "random",

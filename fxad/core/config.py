@@ -24,6 +24,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from fxad.core.dtypes import enable_x64
 from fxad.core.errors import FxadError
 
 
@@ -129,6 +130,13 @@ class Config:
 
     def __repr__(self) -> str:
         return f"Config({', '.join(f'{name}={getattr(self, name)!r}' for name in _SETTINGS)})"
+
+    def update(self, name: str, value: Any) -> None:
+        """Set by name, as code for JAX does; "jax_enable_x64" is `fxad.enable_x64(value)`."""
+        if name in ("jax_enable_x64", "enable_x64"):
+            enable_x64(value)
+        else:
+            setattr(self, name, value)
 
     @contextlib.contextmanager
     def override(self, **settings: Any) -> Iterator[Config]:

@@ -203,6 +203,7 @@ from fxad.numpy.linear import (
     vdot,
     vecdot,
 )
+from fxad.numpy.mapping import apply_along_axis, vectorize
 from fxad.numpy.reductions import (
     all,
     amax,
@@ -401,4 +402,4 @@ def allclose(
     a: object, b: object, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: _builtins.bool = False
 ) -> ndarray:
     """Whether all elements are close."""
-    return all(isclose(a, b, rtol, atol, equal_nan))  # type: ignore[arg-type]
+    return all(isclose(a, b, rtol, atol, equal_nan))

@@ -484,9 +484,9 @@ def angle(x: Any, /) -> Array:
     return arctan2(imag(value), real(value))
 
 
-def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
+def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     """x where condition holds, else y. With one argument: the indices of non-zero elements,
-    whose number must not depend on traced values."""
+    whose number must not depend on traced values (`nonzero` takes a size)."""
     if x is None and y is None:
         data = known_values(
             condition, "where with one argument", "pass size= to fxad.numpy.nonzero or argwhere"

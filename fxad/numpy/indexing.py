@@ -327,8 +327,10 @@ def setitem(
 ) -> Array:
     """x with `values` combined in at x[index]; values broadcast to the place's shape."""
     value = value_of(x)
-    plan = _plan(value.type, index)
     update = _update_for(values, value.dtype)
+    if isinstance(index, Tracer) and index.dtype == np.bool_:
+        return _set_where(value, index, update, monoid)
+    plan = _plan(value.type, index)
     if not plan.arrays:
         return _set_basic(value, plan, update, monoid)
     axes = tuple(sorted(plan.arrays))
@@ -341,6 +343,27 @@ def setitem(
         indices = [spread_to(plan.arrays[a], plan.index_shape) for a in axes]
         return _scatter(value, update, indices, axes, monoid, unique_indices, mode)
     return _scatter_general(value, plan, update, axes, full, monoid, unique_indices, mode)
+
+
+_COMBINE = {
+    "set": lambda old, new: new,
+    "add": OPS["add"],
+    "mul": OPS["mul"],
+    "min": OPS["min"],
+    "max": OPS["max"],
+}
+
+
+def _set_where(value: Array, mask: Array, update: Array, monoid: str) -> Array:
+    """x.at[mask] with a traced mask: no shape depends on it if the update is the same for every
+    place. Raises ConcretizationError for updates with one row per place."""
+    lead = mask.ndim
+    if mask.shape != value.shape[:lead]:
+        raise ShapeError(f"at[...]: the mask {mask.type} does not fit {value.type}")
+    if update.ndim > value.ndim - lead:
+        known_values(mask, "at[...] with a boolean mask", "give one update for all places")
+    flags = OPS["broadcast"](mask, shape=value.shape, axes=tuple(range(lead)))
+    return OPS["select"](flags, _COMBINE[monoid](value, spread_to(update, value.shape)), value)
 
 
 def _scatter(value, update, indices, axes, monoid, unique, mode) -> Array:
@@ -387,7 +410,7 @@ def _set_basic(value: Array, plan: _Plan, update: Array, monoid: str) -> Array:
     update = OPS["reshape"](spread_to(update, target), shape=block_shape)
     if plan.reversed_axes:
         update = OPS["reverse"](update, axes=tuple(sorted(plan.reversed_axes)))
-    if all(s == 1 for s in plan.steps) and monoid == "set" and math.prod(block_shape):  # type: ignore[arg-type]
+    if all(s == 1 for s in plan.steps) and monoid == "set" and 0 not in block_shape:
         starts = [Concrete(np.asarray(s, np.int32)) for s in plan.starts]
         return OPS["dynamic_update"](value, update, *starts)
     if 0 in block_shape:

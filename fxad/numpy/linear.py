@@ -219,6 +219,8 @@ def einsum(
     Takes "..." and the implicit output form. Pairs of operands are contracted in the order that
     keeps intermediates small (greedily).
     """
+    if not isinstance(subscripts, str) and operands:
+        subscripts, operands = _spelled(subscripts, operands)
     if not isinstance(subscripts, str):
         raise TypeMismatch("einsum: the first argument must be a subscripts string")
     values = promoted("einsum", *operands, numbers=False, broadcast=False)
@@ -241,6 +243,18 @@ def einsum(
     if preferred_element_type is not None:
         out = cast(out, dt.canonicalize(preferred_element_type, explicit=True))
     return out
+
+
+def _spelled(first: Any, rest: tuple) -> tuple[str, list[Any]]:
+    """einsum(a, [0, 1], b, [1, 2], [0, 2]) in its string form."""
+    given = [first, *rest]
+    output = given.pop() if len(given) % 2 else None
+
+    def letters(axes: Any) -> str:
+        return "".join("..." if a is Ellipsis else chr(97 + a) for a in axes)
+
+    text = ",".join(map(letters, given[1::2]))
+    return text if output is None else f"{text}->{letters(output)}", given[::2]
 
 
 def _parse(subscripts: str, values: list[Any]) -> tuple[list[str], str]:

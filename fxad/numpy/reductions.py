@@ -355,7 +355,7 @@ def logsumexp(
     if b is not None:
         terms = terms * b
     total = sum(terms, axes, keepdims=True)
-    sign = OPS["sign"](total) if return_sign or b is not None else None
+    sign: Any = OPS["sign"](total) if return_sign or b is not None else None
     size = abs(total) if sign is not None else total
     zero = size == 0
     out = where(zero, -math.inf, log(where(zero, 1.0, size)) + peak)

@@ -429,13 +429,13 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", constant_values: Any
     for axis, (low, high) in enumerate(widths):
         if low or high:
             length = value.shape[axis]
-            positions = np.pad(np.arange(length), (low, high), mode=mode)  # type: ignore[call-overload]
+            positions = np.pad(np.arange(length), (int(low), int(high)), mode=mode)
             value = value[(slice(None),) * axis + (positions.astype(np.int32),)]
     return value
 
 
 def _pad_constant(value: Array, widths: np.ndarray, constants: Any) -> Array:
-    fills = (
+    fills: Any = (
         np.broadcast_to(np.asarray(constants), (value.ndim, 2))
         if not isinstance(constants, Array)
         else None

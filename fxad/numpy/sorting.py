@@ -138,7 +138,8 @@ def unique(
 ) -> Any:
     """Sorted distinct elements of a concrete array."""
     values = known_values(ar, "unique", "sort it and compare neighbours instead")
-    data = np.unique(values, return_index, return_inverse, return_counts, axis)  # type: ignore[call-overload]
+    wanted: Any = (return_index, return_inverse, return_counts, axis)
+    data: Any = np.unique(values, *wanted)
     if not isinstance(data, tuple):
         return Concrete(data)
     return tuple(

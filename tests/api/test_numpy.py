@@ -558,3 +558,30 @@ def test_statistics():
     same(jnp.unwrap(np.cumsum(x * 3, 1)), np.unwrap(np.cumsum(x * 3, 1)), rtol=1e-5)
     same(jnp.matvec(x[None], x[0]), np.matvec(x[None], x[0]), rtol=1e-5)
     assert bool(jnp.array_equiv(x[:1], np.repeat(x[:1], 3, 0)))
+
+
+def test_vectorize_and_apply_along_axis():
+    x, y = draw(4, 1, 3), draw(5, 3)
+    got = jnp.vectorize(lambda a, b: a @ b, signature="(n),(n)->()")(x, y)
+    same(got, np.einsum("ijk,jk->ij", np.broadcast_to(x, (4, 5, 3)), y), rtol=1e-5)
+    same(jnp.vectorize(lambda a, b, k: a * b + k, excluded=(2,))(x, y, 2.0), x * y + 2)
+    same(jnp.apply_along_axis(jnp.cumsum, 1, y), np.apply_along_axis(np.cumsum, 1, y), rtol=1e-5)
+    same(jnp.apply_along_axis(jnp.sum, 0, y), np.apply_along_axis(np.sum, 0, y), rtol=1e-5)
+    same(jnp.apply_along_axis(jnp.diag, 0, y), np.apply_along_axis(np.diag, 0, y))
+    same(
+        jnp.einsum(x, [0, 1, 2], y, [3, 2], [0, 3]),
+        np.einsum(x, [0, 1, 2], y, [3, 2], [0, 3]),
+        rtol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("method", ["set", "add", "multiply", "min", "max"])
+def test_updates_at_a_traced_mask(method):
+    x, m = draw(4, 3), draw(4, dtype="bool")
+    for mask, value in ((x > 0, 0.25), (m, np.float32([1, 2, 3])), (m, 2.0)):
+        want = getattr(jnp.asarray(x).at[mask], method)(value)  # the mask is known: positions
+        got = fxad.jit(lambda v, k, u=value: getattr(v.at[k], method)(u))(x, mask)
+        np.testing.assert_array_equal(got, want)
+        slopes = fxad.jit(fxad.grad(lambda v, k, u=value: getattr(v.at[k], method)(u).sum()))
+        eager = fxad.grad(lambda v, k=mask, u=value: getattr(v.at[k], method)(u).sum())
+        np.testing.assert_array_equal(slopes(x, mask), eager(x))
