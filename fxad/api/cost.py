@@ -36,7 +36,8 @@ def cost(plan: Plan) -> dict[str, int]:
 def _steps(steps: Sequence[Step]) -> tuple[int, int, int]:
     """Operations, bytes and kernel runs of a sequence of steps."""
     totals = [_step(step) for step in steps]
-    return tuple(map(sum, zip(*totals, strict=True))) if totals else (0, 0, 0)  # type: ignore[return-value]
+    flops, moved, runs = zip(*totals, strict=True) if totals else ((), (), ())
+    return sum(flops), sum(moved), sum(runs)
 
 
 def _step(step: Step) -> tuple[int, int, int]:
@@ -46,7 +47,8 @@ def _step(step: Step) -> tuple[int, int, int]:
         case Copy():
             return 0, 2 * step.src.type.nbytes, 0
         case Loop():
-            return tuple(step.trips * n for n in _steps(step.body))  # type: ignore[return-value]
+            flops, moved, runs = _steps(step.body)
+            return step.trips * flops, step.trips * moved, step.trips * runs
         case While():
             return _steps([*step.cond, *step.body])
         case Branch():

@@ -30,12 +30,16 @@ class _Custom:
     """What custom_jvp and custom_vjp share: binding arguments and setting static ones aside."""
 
     def __init__(self, function: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
-        functools.update_wrapper(self, function)  # type: ignore[arg-type]
+        wrapper: Any = self
+        functools.update_wrapper(wrapper, function)
         self.function = function
         self.nondiff = tuple(nondiff_argnums)
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)  # type: ignore[arg-type, misc, operator]
+        return self if instance is None else functools.partial(self, instance)
 
     def _split_args(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, tuple]:
         """(static arguments, differentiable arguments), keywords resolved by the signature."""

@@ -32,7 +32,7 @@ def _leaf(leaf: Any, tree: Any, number: int, what: str) -> Array:
 class FlatFunction:
     """`function(*args, **kwargs)` seen as flat arrays to flat arrays.
 
-    After a call `tree` is the structure of the result, and `weak` which results are weak.
+    After a call `tree` is the TreeDef of the result, and `weak` says which results are weak.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class FlatFunction:
         self.in_tree = tree
         self.has_aux = has_aux
         self.what = what or getattr(function, "__name__", "function")
-        self.tree: TreeDef | None = None
-        self.aux_tree: TreeDef | None = None
+        self.tree: Any = None
+        self.aux_tree: Any = None
         self.count = 0
         self.weak: tuple[bool, ...] = ()
 
@@ -67,10 +67,8 @@ class FlatFunction:
 
     def result(self, leaves: Sequence[Any]) -> Any:
         """The function's result (with aux beside it if it has one) rebuilt from leaves."""
-        assert self.tree is not None
         out = self.tree.unflatten(leaves[: self.count])
         if self.has_aux:
-            assert self.aux_tree is not None
             return out, self.aux_tree.unflatten(leaves[self.count :])
         return out
 

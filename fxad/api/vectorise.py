@@ -36,7 +36,7 @@ def vmap(
         leaves, tree = flatten_args((args, kwargs), f"vmap({name})")
         axes = _leaf_axes(in_axes, args, kwargs, name)
         axes = [
-            _normal(a, type_of(v), f"vmap({name}): in_axes")
+            None if a is None else _normal(a, type_of(v), f"vmap({name}): in_axes")
             for a, v in zip(axes, leaves, strict=True)
         ]
         size = _size(leaves, axes, axis_size, args, kwargs, name)
@@ -65,9 +65,7 @@ def _leaf_axes(in_axes: Any, args: tuple, kwargs: dict, name: str) -> list[int |
     return [*axes, *([0] * len(pytree.leaves(kwargs)))]
 
 
-def _normal(axis: int | None, type_: ArrayType, what: str) -> int | None:
-    if axis is None:
-        return None
+def _normal(axis: int, type_: ArrayType, what: str) -> int:
     if not -type_.ndim <= axis < type_.ndim:
         raise ShapeError(f"{what} is {axis}, but the array {type_} has {type_.ndim} axes")
     return axis % type_.ndim

@@ -263,7 +263,7 @@ def identity(monoid: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray
         case "and":
             value = True if wide.kind == "b" else wide.type(~wide.type(0))
         case _:
-            value = reference_prims.extreme(wide, highest=monoid == "min")  # type: ignore[assignment]
+            value = reference_prims.extreme(wide, highest=monoid == "min")
     return np.full(shape, value, wide)
 
 

@@ -175,7 +175,7 @@ def _logistic(x: np.ndarray) -> np.ndarray:
     return np.where(x < 0, e, 1) / (1 + e)
 
 
-_FLOAT: dict[str, Callable[..., np.ndarray]] = {  # type: ignore[assignment]
+_FLOAT: dict[str, Callable[..., Any]] = {
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "erf": lambda x: _slowly(math.erf, x),
     "erfc": lambda x: _slowly(math.erfc, x),
@@ -213,7 +213,7 @@ _ANY: dict[str, Callable[..., Any]] = {
     "rem": np.fmod,
     "neg": np.negative,
     "abs": np.abs,
-    "sign": lambda x: np.where(x == 0, x, np.sign(x)),  # type: ignore[dict-item, return-value]
+    "sign": lambda x: np.where(x == 0, x, np.sign(x)),
     "floor": np.floor,
     "ceil": np.ceil,
     "trunc": np.trunc,
@@ -270,7 +270,7 @@ def apply(name: str, args: list[np.ndarray], dtype: np.dtype) -> np.ndarray:
     elif dtypes.is_inexact(source) and name in _FLOAT:
         more: type[np.inexact] = np.complex128 if wide.kind == "c" else np.longdouble
         if name in ("erf", "erfc", "erfinv", "lgamma"):
-            more = np.float64  # type: ignore[assignment]
+            more = np.float64
         result = _FLOAT[name](*(v.astype(more) for v in values))
     else:
         result = _ANY[name](*values)

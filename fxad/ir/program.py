@@ -25,9 +25,6 @@ class Var:
     """A value defined once, by an input or an equation. Compared by identity."""
 
     __slots__ = ("type",)
-    type: (
-        Any  # a Type; arrays and tapes have different attributes, and each op knows which it takes
-    )
 
     def __init__(self, type: Type) -> None:
         self.type = type

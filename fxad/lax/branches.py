@@ -167,6 +167,7 @@ def _converted(program: Program, goal: Sequence[ArrayType]) -> Program:
     eqns, outputs = list(program.eqns), list(program.outputs)
     for i, (atom, type_) in enumerate(zip(program.outputs, goal, strict=True)):
         if atom.type != type_:
-            outputs[i] = Var(type_)
-            eqns.append(Eqn(OPS["convert"], (atom,), {"dtype": type_.dtype}, (outputs[i],)))  # type: ignore[arg-type]
+            converted = Var(type_)
+            eqns.append(Eqn(OPS["convert"], (atom,), {"dtype": type_.dtype}, (converted,)))
+            outputs[i] = converted
     return Program(program.inputs, eqns, outputs, program.name)

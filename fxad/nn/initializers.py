@@ -138,7 +138,7 @@ def _scaled(
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = doc
-    return make  # type: ignore[return-value]
+    return make
 
 
 glorot_uniform = xavier_uniform = _scaled(

@@ -34,8 +34,9 @@ from fxad.ops.base import (
 )
 
 ANY = "bool int float complex"
-TARGETS = (dt.bool_, dt.int8, dt.uint8, dt.int32, dt.uint32, dt.int64, dt.uint64)
-TARGETS += (dt.float16, dt.bfloat16, dt.float32, dt.float64, dt.complex64, dt.complex128)  # type: ignore[assignment]
+INTEGERS = (dt.bool_, dt.int8, dt.uint8, dt.int32, dt.uint32, dt.int64, dt.uint64)
+FLOATS = (dt.float16, dt.bfloat16, dt.float32, dt.float64, dt.complex64, dt.complex128)
+TARGETS = (*INTEGERS, *FLOATS)
 
 # ---------------------------------------------------------------- convert
 

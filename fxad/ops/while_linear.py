@@ -130,7 +130,7 @@ def _linear_loop_jvp(t, primals, tangents, *, body, consts, reverse):
     own, state = cut(primals[2:], consts)
     d_tape = tangents[1]
     d_own, d_state = cut(tangents[2:], consts)
-    blocks = type_of(tape).blocks  # type: ignore[attr-defined]
+    blocks = type_of(tape).blocks
     block_on = tuple(d_tape is not None and dt.is_differentiable(b.dtype) for b in blocks)
     own_on, state_on = present(d_own), (True,) * len(state)
     derived, _ = t.jvp(body, (*block_on, *own_on, *state_on), state_on)

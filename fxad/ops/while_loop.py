@@ -106,7 +106,7 @@ def _while_split(t, record, unknown, args, *, cond, body, cond_consts, body_cons
     kept = len(body_known.outputs) - s.residuals
     # What does not change from one iteration to the next is passed on, the rest goes to the tape.
     places: dict[Atom, int] = {var: i for i, var in enumerate(body_known.inputs[: len(fixed)])}
-    shared = [places.get(atom) for atom in body_known.outputs[kept:]]  # type: ignore[arg-type]
+    shared = [places.get(atom) for atom in body_known.outputs[kept:]]
     moving = tuple(place is None for place in shared)
     taped = pick(body_known.outputs[kept:], moving)
     body_known = Program(

@@ -52,7 +52,7 @@ def _is(atom: Atom, number: float, *, negative_zero: bool | None = None) -> bool
         return False
     if number != 0 or negative_zero is None or not dt.is_float(atom.type.dtype):
         return True
-    return (math.copysign(1.0, float(atom.value.real)) < 0) == negative_zero  # type: ignore[arg-type]
+    return (math.copysign(1.0, float(atom.value.real)) < 0) == negative_zero
 
 
 def _same(atom: Atom, eqn: Eqn) -> Atom | None:

@@ -58,10 +58,10 @@ def _expand(
             env.update(zip(eqn.outputs, outs, strict=True))
             changed = True
             continue
-        params = {k: _inline_param(v, done) for k, v in eqn.params.items()}
-        same = all(params[k] is eqn.params[k] for k in params)
+        inlined = {k: _inline_param(v, done) for k, v in eqn.params.items()}
+        same = all(inlined[k] is eqn.params[k] for k in inlined)
         changed = changed or not same
-        params = eqn.params if same else params  # type: ignore[assignment]
+        params = eqn.params if same else inlined
         kept.append(Eqn(eqn.op, inputs, params, eqn.outputs, eqn.where, eqn.tag))
     return changed
 

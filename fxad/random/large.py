@@ -39,7 +39,8 @@ def compiled_if_large(function: Callable[..., Array]) -> Callable[..., Array]:
         given["shape"] = shape_tuple(given["shape"], function.__name__)
         if math.prod(given["shape"]) < LARGE:
             return function(**given)
-        fixed, arrays = {}, {}  # type: ignore[var-annotated]
+        fixed: dict[str, Any] = {}
+        arrays: dict[str, Any] = {}
         for name, value in given.items():
             static = name in ("shape", "dtype") or is_python_scalar(value)
             (fixed if static else arrays)[name] = value

@@ -183,12 +183,12 @@ class Staging(Level):
         atoms = [self.atom(o) for o in outputs]
         captured = list(self._captured.values())
         variables = [t.atom for t in inputs]
-        program = dce(Program(variables, self.eqns, atoms, name, [v for v, _ in captured]))  # type: ignore[arg-type]
+        program = dce(Program(variables, self.eqns, atoms, name, [v for v, _ in captured]))
         read: set[Atom] = set(program.outputs)
         for eqn in program.eqns:
             read.update(eqn.inputs)
         live = [(v, value) for v, value in captured if v in read]
-        program = Program(variables, program.eqns, program.outputs, name, [v for v, _ in live])  # type: ignore[arg-type]
+        program = Program(variables, program.eqns, program.outputs, name, [v for v, _ in live])
         return program, [value for _, value in live]
 
 
@@ -259,9 +259,9 @@ def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     with np.errstate(all="ignore"):
         arrays = [concrete(a) for a in args]
         results = op.numpy(*arrays, **params)
-    for arg in args:
-        if type(arg) is Borrowed or isinstance(arg, np.ndarray):
-            results = _own(results, arg.data if type(arg) is Borrowed else arg)  # type: ignore[arg-type]
+    for arg, array in zip(args, arrays, strict=True):
+        if isinstance(arg, Borrowed | np.ndarray):
+            results = _own(results, array)
     if isinstance(types, tuple):
         return tuple([wrap(r) for r in results])
     return wrap(results)

@@ -162,7 +162,7 @@ class Forward(Level):
 def forward_level(args: Sequence[Any]) -> Forward | None:
     """The innermost eager forward level among the arguments' tracers, if any."""
     levels: list[Any] = [a.level for a in args if isinstance(a, Dual)]
-    return max(levels, key=lambda level: level.depth, default=None)  # type: ignore[return-value]
+    return max(levels, key=lambda level: level.depth, default=None)
 
 
 class _Transforms:

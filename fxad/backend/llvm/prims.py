@@ -134,7 +134,8 @@ def _float(name: str, args: Sequence[Vec], dtype: np.dtype) -> Vec:
     if name in math.NAMES:
         return math.function(name, *args)
     if name == "nextafter":
-        return _narrow_nextafter(*args, dtype)  # type: ignore[call-arg]
+        x, y = args
+        return _narrow_nextafter(x, y, dtype)
     if name not in _FLOAT:
         raise _unknown(name, "float")
     return _FLOAT[name](*args)

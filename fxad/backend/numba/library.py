@@ -116,7 +116,7 @@ def _cuda(names: dict[str, Any]) -> dict[str, Any]:
     from numba.cuda import libdevice
 
     def fma(a: Any, b: Any, c: Any) -> Any:
-        return cuda.fma(a, b, c)  # type: ignore # an attribute of the device module
+        return cuda.fma(a, b, c)  # type: ignore[call-arg]  # known to numba as an attribute
 
     jit = cuda.jit(device=True)
     names.update(fma=jit(fma), fmod=math.fmod)
