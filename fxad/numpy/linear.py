@@ -220,7 +220,8 @@ def einsum(
     keeps intermediates small (greedily).
     """
     if not isinstance(subscripts, str) and operands:
-        subscripts, operands = _spelled(subscripts, operands)
+        subscripts, spelled = _spelled(subscripts, operands)
+        operands = tuple(spelled)
     if not isinstance(subscripts, str):
         raise TypeMismatch("einsum: the first argument must be a subscripts string")
     values = promoted("einsum", *operands, numbers=False, broadcast=False)
