@@ -20,8 +20,9 @@ from fxad.core.limits import check_bytes
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.plan import Run, walk
 from fxad.ir.program import Eqn, Op, Program, Symbol, Var, param_key, subprograms
-from fxad.ir.rewrite import evaluate
+from fxad.ir.rewrite import Watch, evaluate, set_watch
 from fxad.passes.pipeline import optimise
+from fxad.trace import location
 from fxad.trace.array import Concrete
 from fxad.trace.tracer import concrete, execute, set_executor, type_of, wrap
 from fxad.transform.context import cached
@@ -31,6 +32,7 @@ LIMIT = 512  # executables kept; the least recently used goes first
 
 class _State(threading.local):
     interpret = False
+    watch: Watch | None = None
 
 
 _state = _State()
@@ -194,3 +196,42 @@ def _execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
 
 
 set_executor(_execute)
+
+
+def _execute_watched(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    results = _execute(op, args, params)
+    if _state.watch is not None:
+        listed = results if isinstance(results, tuple) else (results,)
+        where = location.current()
+        _state.watch(op, [concrete(a) for a in args], [concrete(r) for r in listed], where)
+    return results
+
+
+def _watch_evaluation(op: Op, args: Sequence[Any], results: Sequence[Any], where: str) -> None:
+    if _state.watch is not None:
+        _state.watch(op, args, results, where or location.current())
+
+
+_watching: list[Watch] = []  # of all threads
+
+
+@contextmanager
+def watching(watch: Watch) -> Iterator[None]:
+    """Interpret everything inside this block, op by op, and show every op's operands and results
+    to `watch` as it happens. Outside such blocks nothing is paid for it."""
+    before = _state.watch
+    with _lock:
+        _watching.append(watch)
+        set_watch(_watch_evaluation)
+        set_executor(_execute_watched)
+    _state.watch = watch
+    try:
+        with disable_jit():
+            yield
+    finally:
+        _state.watch = before
+        with _lock:
+            _watching.remove(watch)
+            if not _watching:
+                set_watch(None)
+                set_executor(_execute)

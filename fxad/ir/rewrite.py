@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fxad.ir.program import Atom, Eqn, Lit, Program, Var
+from fxad.ir.program import Atom, Eqn, Lit, Op, Program, Var
 
 
 def dce(program: Program, keep: Sequence[bool] | None = None) -> Program:
@@ -63,16 +63,29 @@ def evaluate(program: Program, args: Sequence[Any], consts: Sequence[Any] = ()) 
         return np.asarray(atom.value, atom.type.dtype)
 
     last = last_uses(program)
+    watch = _watch
     with np.errstate(all="ignore"):
         for eqn in program.eqns:
             results = eqn.op.numpy(*map(read, eqn.inputs), **eqn.params)
             if len(eqn.outputs) == 1 and not isinstance(results, tuple):
                 results = (results,)
+            if watch is not None:
+                watch(eqn.op, [read(a) for a in eqn.inputs], results, eqn.where)
             for var, value in zip(eqn.outputs, results, strict=True):
                 env[var] = value
             for var in last.get(eqn, ()):
                 del env[var]
     return [read(a) for a in program.outputs]
+
+
+Watch = Callable[[Op, Sequence[Any], Sequence[Any], str], None]
+_watch: Watch | None = None
+
+
+def set_watch(watch: Watch | None) -> None:
+    """Have `evaluate` show every equation's op, operands, results and location to `watch`."""
+    global _watch
+    _watch = watch
 
 
 def last_uses(program: Program) -> dict[Eqn, list[Var]]:

@@ -44,10 +44,11 @@ class Maker:
         self._literals: dict[tuple, Var] = {}
 
     def make(self) -> list[Node]:
-        """Nodes of all stored values in program order. Values that are another stored value's
-        bytes get no node but an entry in `storage.alias`."""
+        """Nodes of all stored values, and of what has effects, in program order. Values that are
+        another stored value's bytes get no node but an entry in `storage.alias`."""
         for definition in self.graph.defs:
-            if any(v in self.stored and v.type.size for v in definition.outputs):
+            needed = any(v in self.stored and v.type.size for v in definition.outputs)
+            if needed or definition.eqn.effects:
                 made = self._make(definition)
                 for node in made:
                     node.region = definition.region

@@ -1,0 +1,191 @@
+"""Looking inside: prints and callbacks from compiled code, and the first NaN.
+
+@fxad.jit
+def f(x):
+    fxad.debug.print("x = {}", x)
+    return fxad.numpy.log(x)
+
+with fxad.debug.nans():
+    f(-1.0)  # NumericsError: log made 1 NaN ... (model.py:4)
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from fxad.api.compiled import watching
+from fxad.api.flat import name_of
+from fxad.core import dtypes as dt
+from fxad.core import pytree
+from fxad.core.errors import NumericsError, TypeMismatch, at
+from fxad.core.types import ArrayType
+from fxad.ir.program import Op
+from fxad.ops.host import call_host
+from fxad.trace.convert import is_array_like, shaped, to_value
+
+__all__ = ["callback", "io_callback", "nans", "print", "pure_callback"]
+
+_EFFECT = ("host",)
+_MOVES = frozenset(["bitcast"])  # bits that become a float were never a number
+
+# ---------------------------------------------------------------- callbacks
+
+
+def print(fmt: str, /, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
+    """Print `fmt.format(*args, **kwargs)` when the values exist, also inside compiled code.
+
+    Under vmap every lane prints a line, lanes in order (one line if no value differs between
+    lanes). All effects keep the program's order, `ordered` or not; the argument is taken for code
+    ported from JAX. Raises TypeMismatch if fmt is not a string.
+    """
+    if not isinstance(fmt, str):
+        raise TypeMismatch(f"debug.print: the format must be a string, got {type(fmt).__name__}")
+
+    def show(*values: Any, **named: Any) -> None:
+        builtins.print(fmt.format(*values, **named))
+
+    _call(show, "print", None, _EFFECT, args, kwargs)
+
+
+def callback(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
+    """Call `function(*args, **kwargs)` on NumPy arrays for what it does; its result is dropped.
+
+    It is called exactly once per execution (once per lane under vmap), also when a gradient is
+    taken. Exceptions it raises reach the caller.
+    """
+    _call(function, name_of(function), None, _EFFECT, args, kwargs)
+
+
+def pure_callback(function: Callable[..., Any], result: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """`function(*args, **kwargs)` computed by Python on NumPy arrays.
+
+    result: a pytree of anything with shape and dtype, what the function returns (dtypes are
+    converted, shapes must agree). The function must depend on its arguments alone: a call whose
+    result nobody needs may be left out. It has no derivative of its own.
+    """
+    return _call(function, name_of(function), result, (), args, kwargs)
+
+
+def io_callback(
+    function: Callable[..., Any],
+    result: Any,
+    /,
+    *args: Any,
+    ordered: bool = False,
+    **kwargs: Any,
+) -> Any:
+    """As `pure_callback`, but for functions with effects: called exactly once, in the program's
+    order whether `ordered` or not."""
+    return _call(function, name_of(function), result, _EFFECT, args, kwargs)
+
+
+def _call(
+    function: Callable[..., Any],
+    name: str,
+    result: Any,
+    effects: tuple[str, ...],
+    args: tuple,
+    kwargs: dict[str, Any],
+) -> Any:
+    """Bind the call; leaves that are not arrays (strings, ...) are handed on as they are."""
+    leaves, tree = pytree.flatten((args, kwargs))
+    places = [i for i, leaf in enumerate(leaves) if is_array_like(leaf)]
+    fixed = {i: leaf for i, leaf in enumerate(leaves) if not is_array_like(leaf)}
+    shapes, out_tree = pytree.flatten(result)
+    results = tuple([shaped(s) for s in shapes])
+    count = len(leaves)
+
+    def run(*arrays: np.ndarray) -> Sequence[np.ndarray]:
+        given = {**fixed, **dict(zip(places, arrays, strict=True))}
+        inner_args, inner_kwargs = tree.unflatten([given[i] for i in range(count)])
+        returned = function(*inner_args, **inner_kwargs)
+        return _as_declared(name, returned, out_tree, results) if results else ()
+
+    values = [to_value(leaves[i], name) for i in places]
+    outs = call_host(run, name, values, results, effects)
+    return out_tree.unflatten(list(outs))
+
+
+def _as_declared(
+    name: str, returned: Any, tree: Any, results: tuple[ArrayType, ...]
+) -> list[np.ndarray]:
+    leaves, seen = pytree.flatten(returned)
+    if seen != tree:
+        raise TypeMismatch(f"{name} returned {seen}, but {tree} was declared")
+    arrays = [np.asarray(leaf) for leaf in leaves]
+    return [a.astype(t.dtype) for a, t in zip(arrays, results, strict=True)]
+
+
+# ---------------------------------------------------------------- NaN
+
+
+@contextmanager
+def nans(infinities: bool = True) -> Iterator[None]:
+    """Inside, the first op that makes a NaN (or infinity) of finite operands raises NumericsError.
+
+    Everything runs op by op on the NumPy reference, forward and backward, compiled functions
+    included: slow, but the error names the op, its types and the line. An infinity written into
+    the program (a mask) is not an error. Outside the block nothing is checked or slower.
+    """
+    with watching(functools.partial(_check, infinities)):
+        yield
+
+
+def _check(
+    infinities: bool, op: Op, args: Sequence[Any], results: Sequence[Any], where: str
+) -> None:
+    for result in results:
+        if _bad(result, infinities) and op.name not in _MOVES:
+            if any(_bad(a, True) for a in args):
+                return
+            operands = "".join(f"\n  operand {i}: {_describe(a)}" for i, a in enumerate(args))
+            raise NumericsError(
+                f"{op.name} made {_counts(result)} of finite operands{at(where)}"
+                f"{operands}\n  result: {_describe(result)}"
+            )
+
+
+def _wide(value: Any) -> np.ndarray | None:
+    """An array NumPy can test, or None for what holds no floating-point numbers."""
+    if not isinstance(value, np.ndarray | np.generic) or not dt.is_inexact(value.dtype):
+        return None
+    array = np.asarray(value)
+    return array if array.dtype.kind in "fc" else array.astype(np.float32)
+
+
+def _bad(value: Any, infinities: bool) -> bool:
+    array = _wide(value)
+    if array is None:
+        return False
+    return not np.isfinite(array).all() if infinities else bool(np.isnan(array).any())
+
+
+def _counts(value: Any) -> str:
+    array = _wide(value)
+    assert array is not None
+    parts = [(np.isnan(array).sum(), "NaN"), (np.isinf(array).sum(), "infinite")]
+    return " and ".join(f"{n} {what}" for n, what in parts if n)
+
+
+def _describe(value: Any) -> str:
+    """The type, and the range of the finite values."""
+    if not isinstance(value, np.ndarray | np.generic):
+        return str(getattr(value, "type", value))
+    text = str(ArrayType(value.dtype, value.shape))
+    array = _wide(value)
+    if array is None or array.size == 0:
+        return text
+    finite = np.isfinite(array)
+    if finite.any():
+        sizes = np.abs(array[finite]) if array.dtype.kind == "c" else array[finite]
+        text += f", finite values from {sizes.min():.6g} to {sizes.max():.6g}"
+    if not finite.all():
+        first = tuple(map(int, np.argwhere(~finite)[0]))
+        text += f", {_counts(value)}, first at index {list(first)}"
+    return text
