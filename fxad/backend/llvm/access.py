@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from fxad.backend.llvm.formats import Pair, Value, from_memory, memory_kind, to_memory
-from fxad.backend.llvm.values import Need, Values
+from fxad.backend.llvm.schedule import stride_along
+from fxad.backend.llvm.values import Atom, Need, Values
 from fxad.backend.llvm.vector import Code, Vec, type_of
 from fxad.core import dtypes
 from fxad.ir import kernel as ir
@@ -29,7 +30,8 @@ class Memory(Values):
 
     def hoist_index(self, buffer: ir.Buffer, index: ir.Index, blocked: frozenset[Need]) -> None:
         pointer, terms = self._known_part(buffer, index)
-        ready, rest = [], []
+        ready: list[tuple[Atom, int]] = []
+        rest: list[tuple[Atom, int]] = []
         for atom, coefficient in terms:
             needs = self.atom_needs(atom)
             steady = atom is self.lane_axis or not self._is_varying(needs)
@@ -67,13 +69,13 @@ class Memory(Values):
         pointer, rest = known
         if self.width == 1 or not self.copy.offset:
             return pointer, rest
-        stride = _stride(index, self.lane_axis)
+        stride = stride_along(index, self.lane_axis)
         return self.f.offset(pointer, self.copy.offset * stride * buffer.dtype.itemsize), rest
 
     def _lane_pointers(self, buffer: ir.Buffer, index: ir.Index) -> tuple[str, Vec]:
         """(scalar address, element offset of every lane from it)."""
         pointer, rest = self._address(buffer, index)
-        stride = _stride(index, self.lane_axis)
+        stride = stride_along(index, self.lane_axis)
         span = ir.Index(0, tuple(rest)).bounds()
         reach = max(abs(span[0]), abs(span[1])) + abs(stride) * self.width
         parts = 2 if buffer.dtype.kind == "c" else 1
@@ -84,7 +86,7 @@ class Memory(Values):
         return pointer, offsets
 
     def _is_contiguous(self, buffer: ir.Buffer, index: ir.Index) -> bool:
-        if _stride(index, self.lane_axis) != 1:
+        if stride_along(index, self.lane_axis) != 1:
             return False
         return not self._address(buffer, index)[1]
 
@@ -267,11 +269,6 @@ def choose(test: Vec, yes: Value, no: Value) -> Value:
 
 def _scaled(terms: list, size: int) -> ir.Index:
     return ir.Index(0, tuple((atom, coefficient * size) for atom, coefficient in terms))
-
-
-def _stride(index: ir.Index, axis: ir.Axis | None) -> int:
-    """The coefficient of the axis itself (what it does inside other atoms left aside)."""
-    return sum(c for atom, c in index.terms if atom is axis)
 
 
 def _doubled(width: int) -> list[int]:

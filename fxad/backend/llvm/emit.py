@@ -51,7 +51,11 @@ class _Emitter:
         self.scratch_bytes = 0
         body = [s for s in kernel.body if not self._is_idle(s)]
         inner = self.schedule.inner
-        self.body = body if inner is None else [replace(s, axes=(inner,)) for s in body]
+        self.body = (
+            body
+            if inner is None
+            else [replace(s, axes=(inner,)) for s in body if isinstance(s, ir.Map)]
+        )
 
     def _is_idle(self, stage: ir.Stage) -> bool:
         """Over no points (an empty reduction still gives its identity)."""
@@ -134,7 +138,7 @@ class _Emitter:
             block = f.op(f"urem i64 {unit}, {s.blocks}")
             self._place(f.op(f"udiv i64 {unit}, {s.blocks}"))
             low = f.mul(block, s.block)
-            extent = s.extent(s.lane_axis)
+            extent = s.extent(s.lanes)
             end = f.add(low, s.block)
             inside = f.op(f"icmp slt i64 {end}, {extent}")
             high = f.op(f"select i1 {inside}, i64 {end}, i64 {extent}")
@@ -186,18 +190,18 @@ class _Emitter:
     def _lanes(self, low: str, high: str) -> None:
         s = self.schedule
         step = s.width * s.unroll
-        partial = s.extent(s.lane_axis) % step != 0
+        partial = s.extent(s.lanes) % step != 0
         inner = self._inner_needs()
         self._hoist_stores(inner | {s.lane_axis})
         self.stages.lane_loop(
-            s.lane_axis, low, high, s.width, s.unroll, self.roots, inner, self._point, partial
+            s.lanes, low, high, s.width, s.unroll, self.roots, inner, self._point, partial
         )
 
     def _all_lanes(self) -> None:
         s = self.schedule
         inner = self._inner_needs()
         self._hoist_stores(inner | {s.lane_axis})
-        self.stages.lane_extent_loop(s.lane_axis, s.width, s.unroll, self.roots, inner, self._point)
+        self.stages.lane_extent_loop(s.lanes, s.width, s.unroll, self.roots, inner, self._point)
 
     def _point(self) -> None:
         for stage in self.body:

@@ -11,6 +11,7 @@ number is a `Pair`. Conversion to bf16 flushes what is denormal to a zero of the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,7 @@ class Pair:
         return Pair(self.re.splat(width), self.im.splat(width))
 
 
-Value = Vec | Pair
+Value = Any  # a Vec, or a Pair for complex dtypes: which one, the dtype at hand says
 
 _KINDS = {
     "bool": "i1",

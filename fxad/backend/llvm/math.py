@@ -57,15 +57,29 @@ _DOUBLE: dict[str, Callable[..., Vec]] = {
     "exp": math_core.exp,
     "log": math_core.log,
     "pow": math_f64.power,
-} | {
-    f.__name__: f
-    for f in (
-        *(math_f64.exp2, math_f64.expm1, math_f64.log2, math_f64.log1p, math_f64.cbrt),
-        *(math_f64.sin, math_f64.cos, math_f64.tan, math_f64.asin, math_f64.acos, math_f64.atan),
-        *(math_f64.atan2, math_f64.sinh, math_f64.cosh, math_f64.tanh, math_f64.asinh),
-        *(math_f64.acosh, math_f64.atanh, math_f64.logistic, math_f64.erf, math_f64.erfc),
-        *(math_f64.erfinv, math_f64.lgamma),
-    )
+    "exp2": math_f64.exp2,
+    "expm1": math_f64.expm1,
+    "log2": math_f64.log2,
+    "log1p": math_f64.log1p,
+    "cbrt": math_f64.cbrt,
+    "sin": math_f64.sin,
+    "cos": math_f64.cos,
+    "tan": math_f64.tan,
+    "asin": math_f64.asin,
+    "acos": math_f64.acos,
+    "atan": math_f64.atan,
+    "atan2": math_f64.atan2,
+    "sinh": math_f64.sinh,
+    "cosh": math_f64.cosh,
+    "tanh": math_f64.tanh,
+    "asinh": math_f64.asinh,
+    "acosh": math_f64.acosh,
+    "atanh": math_f64.atanh,
+    "logistic": math_f64.logistic,
+    "erf": math_f64.erf,
+    "erfc": math_f64.erfc,
+    "erfinv": math_f64.erfinv,
+    "lgamma": math_f64.lgamma,
 }
 
 NAMES = frozenset(_DOUBLE) | {"sqrt", "rsqrt"}

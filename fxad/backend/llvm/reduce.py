@@ -194,7 +194,8 @@ class Reductions(Loops):
 
     def _join(self, stage: ir.Reduce, a: list[Value], b: list[Value]) -> list[Value]:
         if stage.monoid in monoids.ARGS:
-            return list(monoids.pick(stage.monoid, a, b, stage.cells[0].dtype))
+            first, second = (a[0], a[1]), (b[0], b[1])
+            return list(monoids.pick(stage.monoid, first, second, stage.cells[0].dtype))
         return [
             monoids.combine(stage.monoid, x, y, c.dtype)
             for x, y, c in zip(a, b, stage.cells, strict=True)

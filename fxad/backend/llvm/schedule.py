@@ -109,6 +109,12 @@ class Schedule:
     units: int = 0
     cost: float = 0.0
 
+    @property
+    def lanes(self) -> ir.Axis:
+        """The lane axis, of a schedule that has one."""
+        assert self.lane_axis is not None
+        return self.lane_axis
+
     def extent(self, axis: ir.Axis) -> int:
         return self.extents.get(axis, axis.extent)
 
@@ -210,7 +216,8 @@ def data_values(index: ir.Index) -> list[ir.Expr]:
     return found
 
 
-def _stride(index: ir.Index, axis: ir.Axis) -> int:
+def stride_along(index: ir.Index, axis: ir.Axis | None) -> int:
+    """The coefficient of the axis itself (what it does inside other atoms left aside)."""
     return sum(c for atom, c in index.terms if atom is axis)
 
 
@@ -220,7 +227,8 @@ class _Merger:
     def __init__(self, kernel: ir.Kernel) -> None:
         self.nests = [kernel.grid, *(axes_of_stage(s) for s in kernel.body)]
         self.indices = [i for s in kernel.body for i in indices_of(s)]
-        self.aligned = {s.over[-1] for s in kernel.body if _in_lanes(s) and s.over}
+        reductions = [s for s in kernel.body if isinstance(s, ir.Reduce) and _in_lanes(s)]
+        self.aligned = {s.over[-1] for s in reductions if s.over}
         self.extents: dict[ir.Axis, int] = {}
 
     def run(self) -> dict[ir.Axis, int]:
@@ -244,7 +252,7 @@ class _Merger:
         if inner in self.aligned and extent % 64:
             return False
         return self._always_adjacent(outer, inner) and all(
-            _stride(i, outer) == _stride(i, inner) * extent for i in self.indices
+            stride_along(i, outer) == stride_along(i, inner) * extent for i in self.indices
         )
 
     def _always_adjacent(self, outer: ir.Axis, inner: ir.Axis) -> bool:
@@ -292,7 +300,7 @@ def _grid_axis(kernel: ir.Kernel, grid: list[ir.Axis], extents: dict) -> tuple[i
 
 def _inner_axis(kernel: ir.Kernel, lanes: ir.Axis, grid: list[ir.Axis]) -> ir.Axis | None:
     """The axis along which most gathers of a map kernel find neighbouring elements."""
-    if kernel.kind != "map" or any(s.axes for s in kernel.body):
+    if kernel.kind != "map" or any(isinstance(s, ir.Map) and s.axes for s in kernel.body):
         return None
     gathered = [
         e.index
@@ -343,8 +351,9 @@ def _has_tiles(kernel: ir.Kernel, s: Schedule) -> bool:
     for stage in kernel.body:
         axes = [a for a in axes_of_stage(stage) if s.extent(a) != 1]
         axis = axes[-1] if axes and isinstance(stage, ir.Map | ir.Scan) else s.inner
-        loads = [e for e in ir.walk(*ir.exprs_of(stage)) if isinstance(e, ir.Load)]
-        if any(crosses(access, s.lane_axis, axis) for access in (*loads, *ir.stores_of(stage))):
+        accesses: list[ir.Load | ir.Store] = list(ir.stores_of(stage))
+        accesses += [e for e in ir.walk(*ir.exprs_of(stage)) if isinstance(e, ir.Load)]
+        if any(crosses(access, s.lane_axis, axis) for access in accesses):
             return True
     return False
 

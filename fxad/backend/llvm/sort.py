@@ -122,6 +122,7 @@ class Sorting(Stages):
             a, b = self._read(buffer, x), self._read(buffer, y)
             less, same = _compare(a, b, buffer.dtype)
             result = less if result is None else less | (same & result)
+        assert result is not None  # there is at least one key
         return result
 
     def _write(self, stage: ir.Sort, copies: list[ir.Buffer], order: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from fxad.backend.llvm.formats import Value, from_memory, memory_kind, to_memory
 from fxad.backend.llvm.loops import Loops, Texts
-from fxad.backend.llvm.schedule import TILE_WIDTH, crosses
+from fxad.backend.llvm.schedule import TILE_WIDTH, crosses, stride_along
 from fxad.backend.llvm.values import Need
 from fxad.backend.llvm.vector import Vec
 from fxad.ir import kernel as ir
@@ -164,7 +164,7 @@ class Tiles(Loops):
     def _turn_one(self, access: Access, slot: str) -> None:
         f, width, size = self.f, self.width, access.buffer.dtype.itemsize
         start, _ = self._address(access.buffer, access.index)
-        stride = access.index.coefficient(self.lane_axis) * size
+        stride = stride_along(access.index, self.lane_axis) * size
         memory = [f.offset(start, lane * stride) for lane in range(width)]
         square = [f.offset(slot, j * width * size) for j in range(width)]
         reads = isinstance(access, ir.Load)

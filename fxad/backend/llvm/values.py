@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -108,7 +109,8 @@ class Values:
 
     # ------------------------------------------------------------ scopes
 
-    def find(self, key: object) -> object | None:
+    def find(self, key: object) -> Any:
+        """What a scope remembers under a key, or None."""
         for scope in reversed(self.scopes):
             if key in scope:
                 return scope[key]
@@ -229,7 +231,7 @@ class Values:
 
     def constant(self, value: bool | int | float | complex, dtype: np.dtype) -> Value:
         kind = kind_of(dtype)
-        if dtype.kind == "c":
+        if isinstance(value, complex) or dtype.kind == "c":
             number = complex(value)
             return Pair(self.code.const(kind, number.real), self.code.const(kind, number.imag))
         if kind in ("float", "double"):

@@ -15,7 +15,7 @@ import numpy as np
 from fxad.backend.llvm.schedule import Target
 from fxad.backend.llvm.text import Function, float_literal
 
-_FLOATS = {
+_FLOATS: dict[str, np.dtype] = {
     "half": np.dtype("float16"),
     "float": np.dtype("float32"),
     "double": np.dtype("float64"),
