@@ -45,7 +45,7 @@ def agree(function, in_axes, *args, rtol: float = 2e-6) -> None:
 # ---------------------------------------------------------------- axes
 
 
-@pytest.mark.parametrize("axes", itertools.product((0, 1, -1, None), repeat=2))
+@pytest.mark.parametrize("axes", list(itertools.product((0, 1, -1, None), repeat=2)))
 def test_in_axes(axes):
     if axes == (None, None):
         return
