@@ -11,7 +11,7 @@ from fxad import ops as _ops  # noqa: F401 - fills the table of ops
 from fxad.transform import rules as _rules  # noqa: F401 - hands ops the transforms
 
 # isort: split
-from fxad import lax, nn, numpy, random, tree
+from fxad import debug, lax, nn, numpy, random, tree
 from fxad import tree as tree_util
 from fxad.api.autodiff import grad, jvp, linear_transpose, linearize, value_and_grad, vjp
 from fxad.api.compiled import disable_jit
@@ -36,6 +36,7 @@ from fxad.api.ported import (
     named_call,
     named_scope,
 )
+from fxad.api.profile import profile
 from fxad.api.threads import get_num_threads, set_num_threads
 from fxad.api.vectorise import vmap
 from fxad.core.config import config
@@ -55,6 +56,7 @@ __all__ = [
     "config",
     "custom_jvp",
     "custom_vjp",
+    "debug",
     "default_backend",
     "device_get",
     "device_put",
@@ -79,6 +81,7 @@ __all__ = [
     "named_scope",
     "nn",
     "numpy",
+    "profile",
     "random",
     "remat",
     "set_num_threads",

@@ -1,0 +1,233 @@
+"""`profile`: where a compiled function spends its time, kernel by kernel.
+
+report = fxad.profile(step, w, x)
+print(report)                     # a table, the dearest kernel first
+report.to_chrome("trace.json")    # for chrome://tracing or Perfetto
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fxad.api import compiled
+from fxad.api.cost import cost
+from fxad.api.jit import Jit, jit
+from fxad.api.threads import get_num_threads
+from fxad.core import dtypes as dt
+from fxad.core.errors import BadArgument
+from fxad.ir.plan import Host, Plan, Run, Step, walk
+from fxad.ir.program import OPS
+from fxad.trace.array import Concrete
+from fxad.trace.tracer import Tracer, concrete, staging
+
+
+@dataclass(frozen=True, slots=True)
+class KernelProfile:
+    """What one kernel (or all copies, or one Python function) cost in one run of the program.
+
+    seconds: of all its calls together, the median of the runs. roofline: the larger of its shares
+    of the measured arithmetic and memory ceilings; data in a cache can go beyond 1.
+    """
+
+    name: str
+    calls: int
+    seconds: float
+    share: float
+    flops: int
+    bytes: int
+    roofline: float
+    where: tuple[str, ...]
+
+    @property
+    def gflops(self) -> float:
+        """Billions of floating-point operations per second."""
+        return _rate(self.flops, self.seconds)
+
+    @property
+    def gbytes(self) -> float:
+        """Billions of bytes per second."""
+        return _rate(self.bytes, self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """kernels, the dearest first; result: what the function returned; seconds: all kernels
+    together; run_seconds: the program run as one native call; ceilings: measured f32 GFLOP/s of a
+    matrix product and GB/s of a large copy with the present number of threads."""
+
+    kernels: tuple[KernelProfile, ...]
+    result: Any
+    seconds: float
+    run_seconds: float
+    ceilings: tuple[float, float]
+    events: tuple[tuple[str, float, float], ...]
+
+    def __str__(self) -> str:
+        head = ("time ms", "share", "calls", "GFLOP/s", "GB/s", "roofline", "kernel", "from")
+        rows = [head, *map(_row, self.kernels)]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+        lines = []
+        for row in rows:
+            numbers = [cell.rjust(w) for cell, w in zip(row[:6], widths, strict=False)]
+            lines.append("  ".join([*numbers, row[6].ljust(widths[6]), row[7]]).rstrip())
+        compute, transfer = self.ceilings
+        lines.append(
+            f"{self.seconds * 1e3:.3f} ms in {sum(k.calls for k in self.kernels)} calls; as one "
+            f"native call {self.run_seconds * 1e3:.3f} ms; ceilings {compute:.0f} GFLOP/s, "
+            f"{transfer:.1f} GB/s"
+        )
+        return "\n".join(lines)
+
+    def to_chrome(self, path: str | Path) -> None:
+        """Write the last run's events as a Chrome trace (JSON, times in microseconds)."""
+        events = [
+            {"name": name, "ph": "X", "ts": at * 1e6, "dur": took * 1e6, "pid": 0, "tid": 0}
+            for name, at, took in self.events
+        ]
+        Path(path).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}))
+
+
+def _row(kernel: KernelProfile) -> tuple[str, ...]:
+    more = f" (+{len(kernel.where) - 1} more)" if len(kernel.where) > 1 else ""
+    return (
+        f"{kernel.seconds * 1e3:.3f}",
+        f"{kernel.share:.0%}",
+        str(kernel.calls),
+        f"{kernel.gflops:.1f}",
+        f"{kernel.gbytes:.1f}",
+        f"{kernel.roofline:.0%}",
+        kernel.name,
+        (kernel.where[0] if kernel.where else "") + more,
+    )
+
+
+def profile(function: Callable[..., Any], *args: Any, repeats: int = 5, **kwargs: Any) -> Profile:
+    """Run `function(*args, **kwargs)` compiled, `repeats` times, kernel by kernel.
+
+    The result has the bits of a normal run. A program that calls Python functions runs once, so
+    that their effects happen once. Donated arguments are copied and stay usable. A call from
+    Python adds a few microseconds to each kernel. Raises BadArgument inside another
+    transformation.
+    """
+    if repeats < 1:
+        raise BadArgument(f"profile: repeats must be at least 1, not {repeats}")
+    jitted = function if isinstance(function, Jit) else jit(function)
+    leaves, trace = jitted._trace_for(args, kwargs)
+    operands = [*trace.captured, *leaves]
+    if staging() or any(isinstance(v, Tracer) for v in operands):
+        raise BadArgument("profile measures a run, so it cannot be used inside jit, grad or vmap")
+    arrays = [concrete(v) for v in operands]
+    executable = compiled.executable(trace.program, trace.donate)
+    module = importlib.import_module("fxad.backend.llvm.profiler")
+    profiler = module.Profiler(executable)
+    once = any(isinstance(s, Host) for s in walk(executable.plan.steps))
+    if not once:
+        profiler.run(arrays)  # compiles the single steps and touches the memory
+    runs = [profiler.run(arrays) for _ in range(1 if once else repeats)]
+    whole = runs[0].seconds if once else _whole(executable, arrays, trace.donate, repeats)
+    ceilings = _ceilings(get_num_threads())
+    kernels = _kernels([run.events for run in runs], ceilings)
+    values = [Concrete.of(r, *t) for r, t in zip(runs[-1].results, trace.results, strict=True)]
+    return Profile(
+        kernels=kernels,
+        result=trace.out_tree.unflatten(values),
+        seconds=sum(k.seconds for k in kernels),
+        run_seconds=whole,
+        ceilings=ceilings,
+        events=tuple([(_name(step), at, took) for step, at, took in runs[-1].events]),
+    )
+
+
+def _name(step: Step) -> str:
+    match step:
+        case Run():
+            return step.kernel.name
+        case Host():
+            return f"python {step.name}"
+    return "copy"
+
+
+def _kernels(
+    runs: Sequence[Sequence[tuple[Step, float, float]]], ceilings: tuple[float, float]
+) -> tuple[KernelProfile, ...]:
+    """Events of several runs by kernel; copies count as one kernel."""
+    steps: dict[object, list[Step]] = {}
+    times: dict[object, list[float]] = {}
+    for number, events in enumerate(runs):
+        for step, _, took in events:
+            key: object = step.kernel if isinstance(step, Run) else _name(step)
+            times.setdefault(key, [0.0] * len(runs))[number] += took
+            if number == 0:
+                steps.setdefault(key, []).append(step)
+    seconds = {key: statistics.median(took) for key, took in times.items()}
+    total = sum(seconds.values()) or 1.0
+    found = []
+    for key, calls in steps.items():
+        work = cost(Plan((), tuple(calls), (), (), 0, {}))
+        took = seconds[key]
+        rates = _rate(work["flops"], took), _rate(work["bytes"], took)
+        found.append(
+            KernelProfile(
+                name=_name(calls[0]),
+                calls=len(calls),
+                seconds=took,
+                share=took / total,
+                flops=work["flops"],
+                bytes=work["bytes"],
+                roofline=max(rate / top for rate, top in zip(rates, ceilings, strict=True)),
+                where=calls[0].kernel.where if isinstance(calls[0], Run) else (),
+            )
+        )
+    return tuple(sorted(found, key=lambda k: -k.seconds))
+
+
+def _rate(amount: float, seconds: float) -> float:
+    return amount / max(seconds, 1e-9) / 1e9
+
+
+def _whole(
+    executable: Any, arrays: list[np.ndarray], donate: frozenset[int], repeats: int
+) -> float:
+    """Seconds of the program as one native call."""
+    times = []
+    for _ in range(repeats):
+        given = [np.array(a, order="C") if i in donate else a for i, a in enumerate(arrays)]
+        begin = time.perf_counter()
+        executable.run(given)
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times)
+
+
+@functools.cache
+def _ceilings(threads: int) -> tuple[float, float]:
+    """GFLOP/s of a 768 x 768 matrix product in f32 and GB/s of negating 64 MB."""
+    square = np.ones((768, 768), np.float32)
+    long = np.ones(1 << 24, np.float32)
+    sides = {"contract": ((1,), (0,)), "batch": ((), ())}
+    product = jit(lambda a, b: OPS["dot"](a, b, dtype=dt.float32, **sides))
+    negate = jit(lambda x: OPS["neg"](x))
+    return (
+        2 * 768**3 / _best(product, square, square) / 1e9,
+        2 * long.nbytes / _best(negate, long) / 1e9,
+    )
+
+
+def _best(function: Callable[..., Any], *args: np.ndarray) -> float:
+    """Seconds of the fastest of a few calls."""
+    function(*args)
+    times = []
+    for _ in range(4):
+        begin = time.perf_counter()
+        function(*args)
+        times.append(time.perf_counter() - begin)
+    return min(times)

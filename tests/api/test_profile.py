@@ -1,0 +1,98 @@
+"""The profiler runs what a normal run does, and its numbers add up."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import fxad
+import fxad.numpy as jnp
+from fxad import lax
+from fxad.core.errors import BadArgument
+
+
+def _draw(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+
+def _check(function, *args):
+    report = fxad.profile(function, *args, repeats=2)
+    wanted = function(*args)
+    for ours, theirs in zip(fxad.tree.leaves(report.result), fxad.tree.leaves(wanted), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert report.seconds == pytest.approx(sum(k.seconds for k in report.kernels))
+    assert sum(k.share for k in report.kernels) == pytest.approx(1)
+    assert len(report.events) == sum(k.calls for k in report.kernels)
+    ends = [at + took for _, at, took in report.events]
+    starts = [at for _, at, _ in report.events]
+    assert all(a <= b for a, b in zip(ends, starts[1:], strict=False))
+    assert str(report).count("\n") == len(report.kernels) + 1
+    return report
+
+
+def _loss(w, x):
+    return jnp.mean(jnp.tanh(x @ w) ** 2)
+
+
+def test_a_training_step() -> None:
+    w, x = _draw(96, 64), _draw(256, 96)
+    step = fxad.jit(lambda w, x: w - 0.1 * fxad.grad(_loss)(w, x))
+    report = _check(step, w, x)
+    products = [k for k in report.kernels if k.flops >= 2 * 256 * 96 * 64]
+    assert len(products) == 2
+    for kernel in products:
+        assert kernel.gflops == pytest.approx(kernel.flops / kernel.seconds / 1e9)
+        assert any("dot @ test_profile.py" in line for line in kernel.where)
+        compute, transfer = report.ceilings
+        assert kernel.roofline == pytest.approx(
+            max(kernel.gflops / compute, kernel.gbytes / transfer)
+        )
+
+
+def test_loops_branches_and_copies() -> None:
+    def f(xs, c):
+        def body(carry, x):
+            carry = lax.cond(x[0] > 0, lambda v: jnp.sin(v) + x, lambda v: v * 2, carry)
+            return carry, carry.sum()
+
+        total, sums = lax.scan(body, c, xs, reverse=True)
+        return lax.while_loop(lambda v: v.sum() < 100, lambda v: v + 3, total), sums, c
+
+    report = _check(fxad.jit(f), _draw(7, 5), _draw(5))
+    assert max(k.calls for k in report.kernels) >= 7
+
+
+def test_donated_arguments_stay() -> None:
+    w = jnp.asarray(_draw(64, 64))
+    update = fxad.jit(lambda w: w * 0.5 + 1, donate_argnums=0)
+    report = fxad.profile(update, w)
+    np.testing.assert_array_equal(report.result, np.asarray(w) * np.float32(0.5) + 1)
+
+
+def test_effects_happen_once() -> None:
+    seen = []
+
+    def f(x):
+        fxad.debug.callback(lambda v: seen.append(float(v)), x.sum())
+        return x + 1
+
+    report = fxad.profile(f, _draw(4))
+    assert len(seen) == 1
+    assert any(k.name.startswith("python") for k in report.kernels)
+
+
+def test_chrome_trace(tmp_path) -> None:
+    report = fxad.profile(jnp.sin, _draw(100))
+    report.to_chrome(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert [e["name"] for e in events] == [name for name, _, _ in report.events]
+    assert all(e["ph"] == "X" and e["dur"] > 0 for e in events)
+
+
+def test_wrong_uses() -> None:
+    with pytest.raises(BadArgument, match="inside jit"):
+        fxad.jit(lambda x: fxad.profile(jnp.sin, x).result)(_draw(3))
+    with pytest.raises(BadArgument, match="repeats"):
+        fxad.profile(jnp.sin, _draw(3), repeats=0)
