@@ -1,0 +1,245 @@
+"""Ops with derivatives of their own: custom_jvp, custom_vjp, linear_call, stop_gradient.
+
+Rules are Symbols: Python functions from flat values to flat values, called when (and only if) a
+derivative is taken. A rule may call the very function it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import TypeMismatch
+from fxad.core.types import ArrayType
+from fxad.ir.loops import Alias, Structured
+from fxad.ir.program import OPS, Program, Symbol, Var
+from fxad.ir.rewrite import dce, evaluate
+from fxad.ops.base import Batched, define, spread, type_of, zeros
+from fxad.ops.captures import closing, opened, values_in
+from fxad.ops.control import (
+    Mask,
+    filled,
+    instantiate,
+    pick,
+    present,
+    run_program,
+    subprogram_effects,
+)
+
+
+def _lanes(t, symbol: Symbol, size: int, batched: Sequence[bool]) -> Symbol:
+    """The rule over lanes; all its results are batched."""
+
+    def rule(*args: Any) -> list[Any]:
+        types = [
+            type_of(a).with_shape(type_of(a).shape[1:]) if b else type_of(a)
+            for a, b in zip(args, batched, strict=True)
+        ]
+        program = t.stage(symbol.value, types, symbol.name)
+        derived, _ = t.batch(program, size, tuple(batched), (True,) * len(program.outputs))
+        return t.run(derived, args)
+
+    return Symbol(symbol.name, rule)
+
+
+def _custom_close(*rules: str):
+    """Captured values become operands that the rules never see."""
+
+    def close(args, params):
+        values = values_in(params["program"])
+        if not values:
+            return args, params
+        skip, types = len(values), [type_of(v) for v in values]
+
+        def shifted(name: str) -> Symbol:
+            rule = params[name]
+            if name == "fwd":
+                return Symbol(rule.name, lambda *a: rule.value(*a[skip:]))
+            if name == "bwd":
+                return Symbol(rule.name, lambda *a: [*map(zeros, types), *rule.value(*a)])
+            half = len(args) + skip
+            return Symbol(rule.name, lambda *a: rule.value(*a[skip:half], *a[half + skip :]))
+
+        program = opened(params["program"], values)
+        symbols = {name: shifted(name) for name in rules}
+        return (*values, *args), {**params, "program": program, **symbols}
+
+    return close
+
+
+def _custom_jvp_rule(t, primals, tangents, *, program, rule):
+    results = rule.value(*primals, *instantiate(primals, tangents))
+    count = len(program.outputs)
+    return results[:count], results[count:]
+
+
+def _custom_jvp_batch(t, size, batched, args, *, program, rule):
+    everything = (True,) * len(program.outputs)
+    derived, flags = t.batch(program, size, tuple(batched), everything)
+    lanes_rule = _lanes(t, rule, size, [True] * 2 * len(args))
+
+    def spread_rule(*values: Any) -> list[Any]:
+        flags_twice = [*batched, *batched]
+        return lanes_rule.value(
+            *(v if b else spread(v, size) for v, b in zip(values, flags_twice, strict=True))
+        )
+
+    outs = custom_jvp(*args, program=derived, rule=Symbol(rule.name, spread_rule))
+    return Batched(tuple(outs), flags)
+
+
+custom_jvp = define(
+    "custom_jvp",
+    higher=True,
+    doc="program(args), whose jvp is rule(args, tangents) -> (results, tangents of results).",
+    type=lambda *types, program, rule: program.out_types,
+    numpy=run_program,
+    jvp=_custom_jvp_rule,
+    batch=_custom_jvp_batch,
+    close=_custom_close("rule"),
+    effects=subprogram_effects,
+    loops=lambda types, **params: Structured("call"),
+    dtypes="",
+)
+
+
+def _custom_vjp_jvp(t, primals, tangents, *, program, fwd, bwd):
+    count = len(program.outputs)
+    results = fwd.value(*primals)
+    outs, residuals = results[:count], results[count:]
+    mask = tuple(dt.is_differentiable(type_of(p).dtype) for p in primals)
+    dense = pick(instantiate(primals, tangents), mask)
+    back = t.stage(bwd.value, [*map(type_of, residuals), *program.out_types], bwd.name)
+    fixed = list(residuals)
+    apply = _linearised(t, program, mask, [type_of(f) for f in fixed])
+    ignored = [Var(type_of(p)) for p in primals]
+    inputs = [*back.inputs[: len(fixed)], *ignored, *back.inputs[len(fixed) :]]
+    transpose = dce(Program(inputs, back.eqns, pick(back.outputs, mask), bwd.name))
+    tangents_out = linear_call(
+        *fixed,
+        *primals,
+        *dense,
+        count=len(fixed) + len(primals),
+        apply=apply,
+        transpose=transpose,
+    )
+    return outs, list(tangents_out)
+
+
+def _linearised(t, program: Program, mask: Mask, unused: Sequence[ArrayType]) -> Program:
+    """(unused, primals, tangents) -> tangents of all results, from the primal program."""
+    derived, _ = t.jvp(program, mask, (True,) * len(program.outputs))
+    outs = derived.outputs[len(program.outputs) :]
+    inputs = [*(Var(u) for u in unused), *derived.inputs]
+    return dce(Program(inputs, derived.eqns, outs, program.name))
+
+
+def _custom_vjp_batch(t, size, batched, args, *, program, fwd, bwd):
+    count = len(program.outputs)
+    derived, flags = t.batch(program, size, tuple(batched), (True,) * count)
+    lanes_fwd = _lanes(t, fwd, size, batched)
+
+    def lanes_bwd(*values: Any) -> list[Any]:
+        outs = _lanes(t, bwd, size, [True] * len(values)).value(*values)
+        return [o if b else OPS["sum"](o, axes=(0,)) for o, b in zip(outs, batched, strict=True)]
+
+    outs = custom_vjp(*args, program=derived, fwd=lanes_fwd, bwd=Symbol(bwd.name, lanes_bwd))
+    return Batched(tuple(outs), flags)
+
+
+custom_vjp = define(
+    "custom_vjp",
+    higher=True,
+    doc="program(args); reverse mode uses fwd(args) -> (results, residuals) and "
+    "bwd(residuals, cotangents) -> cotangents of args.",
+    type=lambda *types, program, fwd, bwd: program.out_types,
+    numpy=run_program,
+    jvp=_custom_vjp_jvp,
+    batch=_custom_vjp_batch,
+    close=_custom_close("fwd", "bwd"),
+    effects=subprogram_effects,
+    loops=lambda types, **params: Structured("call"),
+    dtypes="",
+)
+
+
+def _linear_type(*types: ArrayType, count: int, apply: Any, transpose: Any, outs: Any = None):
+    return outs if outs is not None else apply.out_types
+
+
+def _linear_numpy(*arrays: np.ndarray, count: int, apply: Any, transpose: Any, outs: Any = None):
+    if isinstance(apply, Symbol):
+        return tuple(np.asarray(r) for r in apply.value(*arrays))
+    return tuple(evaluate(apply, arrays))
+
+
+def _linear_jvp(t, primals, tangents, *, count, apply, transpose, outs=None):
+    if isinstance(apply, Symbol):
+        raise TypeMismatch(f"linear_call @{apply.name}: no second forward derivative outside jit")
+    derived, out_active = t.jvp(apply, present(tangents))
+    results = t.run(derived, [*primals, *pick(tangents, present(tangents))])
+    n = len(apply.outputs)
+    return results[:n], filled(out_active, results[n:])
+
+
+def _linear_transpose(t, cotangents, args, *, count, apply, transpose, outs=None):
+    types = outs if outs is not None else apply.out_types
+    dense = [zeros(type_) if c is None else c for c, type_ in zip(cotangents, types, strict=True)]
+    operands = [*args[:count], *dense]
+    if isinstance(transpose, Symbol):
+        results = list(transpose.value(*operands))
+    else:
+        results = t.run(transpose, operands)
+    return [None] * count + results
+
+
+def _linear_batch(t, size, batched, args, *, count, apply, transpose, outs=None):
+    if isinstance(apply, Symbol) or isinstance(transpose, Symbol):
+        raise TypeMismatch("linear_call made outside jit cannot be batched")
+    tangents = [
+        a if b else spread(a, size) for a, b in zip(args[count:], batched[count:], strict=True)
+    ]
+    fixed = tuple(batched[:count])
+    all_outs = (True,) * len(apply.outputs)
+    lanes, flags = t.batch(apply, size, fixed + (True,) * len(tangents), all_outs)
+    back, _ = t.batch(transpose, size, fixed + all_outs, (True,) * len(tangents))
+    results = linear_call(*args[:count], *tangents, count=count, apply=lanes, transpose=back)
+    return Batched(tuple(results), flags)
+
+
+def _linear_close(args, params):
+    if isinstance(params["apply"], Symbol):
+        return args, params
+    return closing(["apply", "transpose"], 0, "count")(args, params)
+
+
+linear_call = define(
+    "linear_call",
+    higher=True,
+    doc="apply(fixed, x), linear in x, with a given transpose(fixed, cotangents). The first "
+    "`count` operands are fixed. apply and transpose are Programs, or Symbols outside jit, which "
+    "then give the result types as `outs`.",
+    type=_linear_type,
+    numpy=_linear_numpy,
+    jvp=_linear_jvp,
+    transpose=_linear_transpose,
+    batch=_linear_batch,
+    close=_linear_close,
+    loops=lambda types, **params: Structured("linear_call"),
+    dtypes="",
+)
+
+
+stop_gradient = define(
+    "stop_gradient",
+    doc="The value itself; its derivative is zero.",
+    type=lambda x: x,
+    numpy=lambda x: x,
+    batch=lambda size, batched, args: stop_gradient(args[0]),
+    loops=lambda types: Alias(),
+    exact=True,
+    dtypes="",
+)
