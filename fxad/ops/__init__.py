@@ -6,6 +6,7 @@ from fxad.ops import cumulative as cumulative
 from fxad.ops import custom as custom
 from fxad.ops import dynamic as dynamic
 from fxad.ops import elementwise as elementwise
+from fxad.ops import factor as factor
 from fxad.ops import gather as gather
 from fxad.ops import indexing as indexing
 from fxad.ops import linalg as linalg
@@ -15,6 +16,7 @@ from fxad.ops import reduce as reduce
 from fxad.ops import scan as scan
 from fxad.ops import slicing as slicing
 from fxad.ops import sorting as sorting
+from fxad.ops import spectral as spectral
 from fxad.ops import tape as tape
 from fxad.ops import while_linear as while_linear
 from fxad.ops import while_loop as while_loop
