@@ -175,19 +175,6 @@ from fxad.numpy.grids import (
     r_,
     s_,
 )
-from fxad.numpy.indexing import (
-    argwhere,
-    choose,
-    compress,
-    extract,
-    nonzero,
-    put_along_axis,
-    ravel_multi_index,
-    select,
-    take,
-    take_along_axis,
-    unravel_index,
-)
 from fxad.numpy.linear import (
     convolve,
     correlate,
@@ -204,6 +191,19 @@ from fxad.numpy.linear import (
     vecdot,
 )
 from fxad.numpy.mapping import apply_along_axis, vectorize
+from fxad.numpy.picking import (
+    argwhere,
+    choose,
+    compress,
+    extract,
+    nonzero,
+    put_along_axis,
+    ravel_multi_index,
+    select,
+    take,
+    take_along_axis,
+    unravel_index,
+)
 from fxad.numpy.reductions import (
     all,
     amax,

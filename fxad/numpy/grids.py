@@ -17,8 +17,8 @@ from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.numpy.core import asarray, axis_index, promoted, value_of
 from fxad.numpy.creation import arange, diag, indices, linspace, logspace
 from fxad.numpy.elementwise import log10
-from fxad.numpy.indexing import At
 from fxad.numpy.shaping import concatenate, expand_dims, ravel, reshape
+from fxad.numpy.updates import At
 from fxad.trace.array import Array
 
 s_, index_exp = np.s_, np.index_exp

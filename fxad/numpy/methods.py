@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fxad.core import dtypes as dt
-from fxad.numpy import creation, indexing, linear, reductions, shaping, sorting
+from fxad.numpy import creation, indexing, linear, picking, reductions, shaping, sorting, updates
 from fxad.numpy import elementwise as e
 from fxad.numpy.core import cast
 from fxad.trace.array import Array
@@ -142,8 +142,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     "dot": linear.dot,
     "trace": linear.trace,
     "diagonal": creation.diagonal,
-    "take": indexing.take,
-    "nonzero": indexing.nonzero,
+    "take": picking.take,
+    "nonzero": picking.nonzero,
     "sort": sorting.sort,
     "argsort": sorting.argsort,
     "searchsorted": sorting.searchsorted,
@@ -167,7 +167,7 @@ PROPERTIES: dict[str, Callable[[Array], Any]] = {
     "mT": shaping.matrix_transpose,
     "real": e.real,
     "imag": e.imag,
-    "at": indexing.At,
+    "at": updates.At,
     "flat": shaping.ravel,
 }
 

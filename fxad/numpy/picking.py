@@ -1,0 +1,179 @@
+"""Elements chosen by index arrays and masks: take, compress, nonzero, select and friends.
+
+take_along_axis(x, argsort(x, 1), 1)          nonzero(x > 0, size=8)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import (
+    BadArgument,
+    ShapeError,
+)
+from fxad.core.types import ArrayType
+from fxad.ir.program import OPS
+from fxad.numpy.core import (
+    axis_index,
+    cast,
+    full_of,
+    promoted,
+    result_shape,
+    spread_to,
+    value_of,
+)
+from fxad.numpy.elementwise import where
+from fxad.numpy.indexing import getitem, index_array
+from fxad.numpy.shaping import moveaxis, reshape
+from fxad.numpy.updates import setitem, update_for
+from fxad.trace.array import Array, Concrete
+from fxad.trace.tracer import Tracer, type_of
+
+
+def take(
+    a: Any, indices: Any, axis: int | None = None, mode: str | None = None, fill_value: Any = None
+) -> Array:
+    """Elements at positions along an axis; mode "fill", "clip" or "wrap"."""
+    value = value_of(a)
+    if axis is None:
+        value, axis = reshape(value, (-1,)), 0
+    at = axis_index(axis, value.ndim, "take")
+    index = value_of(indices, "take")
+    if mode == "wrap":
+        index = index % value.shape[at]
+    item = index if index.ndim or isinstance(index, Tracer) else np.asarray(index)
+    if isinstance(item, np.ndarray):
+        item = Concrete(item.reshape(1))
+        out = getitem(
+            value, (slice(None),) * at + (item,), "fill" if mode == "fill" else "clamp", fill_value
+        )
+        return reshape(out, value.shape[:at] + value.shape[at + 1 :])
+    return getitem(
+        value, (slice(None),) * at + (item,), "fill" if mode == "fill" else "clamp", fill_value
+    )
+
+
+def take_along_axis(
+    arr: Any, indices: Any, axis: int | None = -1, mode: str | None = None, fill_value: Any = None
+) -> Array:
+    """For every position along the other axes, elements at its own indices along `axis`."""
+    value, index = value_of(arr), value_of(indices, "take_along_axis")
+    if axis is None:
+        value, axis = reshape(value, (-1,)), 0
+    at = axis_index(axis, value.ndim, "take_along_axis")
+    if index.ndim != value.ndim:
+        raise ShapeError(f"take_along_axis: indices {index.type} need as many axes as {value.type}")
+    value, index = moveaxis(value, at, -1), moveaxis(index, at, -1)
+    lead = result_shape("take_along_axis", [value.shape[:-1], index.shape[:-1]])
+    value = spread_to(value, (*lead, value.shape[-1]))
+    index = spread_to(index_array(index, value.shape[-1]), (*lead, index.shape[-1]))
+    out = OPS["gather"](
+        value,
+        index,
+        axes=(len(lead),),
+        batch=len(lead),
+        mode="fill" if mode == "fill" else "clamp",
+        fill=fill_value,
+        unique=False,
+    )
+    return moveaxis(out, -1, at)
+
+
+def put_along_axis(arr: Any, indices: Any, values: Any, axis: int, inplace: bool = True) -> Array:
+    """arr with `values` at each lane's own indices; returns the new array."""
+    value, index = value_of(arr), value_of(indices, "put_along_axis")
+    at = axis_index(axis, value.ndim, "put_along_axis")
+    update = spread_to(update_for(values, value.dtype), index.shape)
+    value, index, update = (moveaxis(v, at, -1) for v in (value, index, update))
+    lead = value.ndim - 1
+    out = OPS["scatter"](
+        value,
+        update,
+        index_array(index, value.shape[-1]),
+        axes=(lead,),
+        batch=lead,
+        monoid="set",
+        unique=False,
+        mode="drop",
+    )
+    return moveaxis(out, -1, at)
+
+
+def compress(condition: Any, a: Any, axis: int | None = None) -> Array:
+    """Elements where a concrete condition holds."""
+    value = value_of(a)
+    if axis is None:
+        value, axis = reshape(value, (-1,)), 0
+    kept = np.nonzero(np.asarray(condition))[0].astype(np.int32)
+    return getitem(value, (slice(None),) * axis_index(axis, value.ndim, "compress") + (kept,))
+
+
+extract = compress
+
+
+def nonzero(a: Any, *, size: int | None = None, fill_value: Any = 0) -> tuple[Array, ...]:
+    """Positions of non-zero elements; traced input needs a fixed `size`."""
+    value = value_of(a)
+    if size is None:
+        return where(value)
+    flat = reshape(value, (-1,)) != 0
+    order = OPS["cumsum"](cast(flat, dt.int32), axis=0, reverse=False) - 1
+    slots = where(flat, order, size)
+    numbers = OPS["iota"](dtype=dt.int32, shape=flat.shape, axis=0)
+    count = flat.size
+    found = setitem(full_of(count, ArrayType(dt.int32, (size,))), slots, numbers, "set")
+    out = []
+    for axis in range(value.ndim):
+        stride = math.prod(value.shape[axis + 1 :])
+        place = (found // stride) % value.shape[axis]
+        out.append(where(found == count, fill_value, place))
+    return tuple(out)
+
+
+def argwhere(a: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
+    """Positions of non-zero elements as rows."""
+    columns = nonzero(a, size=size, fill_value=fill_value)
+    return OPS["concatenate"](*[reshape(c, (-1, 1)) for c in columns], axis=1)
+
+
+def select(condlist: Any, choicelist: Any, default: Any = 0) -> Array:
+    """For each element the first choice whose condition holds."""
+    if len(condlist) != len(choicelist):
+        raise BadArgument(f"select: {len(condlist)} conditions for {len(choicelist)} choices")
+    values = promoted("select", *choicelist, default, numbers=False)
+    out = values[-1]
+    for condition, choice in zip(reversed(condlist), reversed(values[:-1]), strict=True):
+        out = where(condition, choice, out)
+    return out
+
+
+def choose(a: Any, choices: Any) -> Array:
+    """choices[a] element by element."""
+    index = value_of(a)
+    rows = promoted("choose", *choices, numbers=False)
+    shape = result_shape("choose", [index.shape, type_of(rows[0]).shape])
+    out = spread_to(rows[-1], shape)
+    for number in reversed(range(len(rows) - 1)):
+        out = where(spread_to(index, shape) <= number, spread_to(rows[number], shape), out)
+    return out
+
+
+def unravel_index(indices: Any, shape: tuple[int, ...]) -> tuple[Array, ...]:
+    """Positions along each axis of flat positions."""
+    index, out = value_of(indices), []
+    for size in reversed(shape):
+        out.append(index % size)
+        index = index // size
+    return tuple(reversed(out))
+
+
+def ravel_multi_index(multi_index: Any, dims: tuple[int, ...]) -> Array:
+    """Flat positions of positions along each axis."""
+    out: Any = 0
+    for index, size in zip(multi_index, dims, strict=True):
+        out = out * size + value_of(index)
+    return out

@@ -1,0 +1,267 @@
+"""x.at[...]: changed copies of an array. Writes drop what is out of range.
+
+x.at[idx].add(1.0)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import (
+    ShapeError,
+)
+from fxad.core.promotion import is_python_scalar
+from fxad.core.types import ArrayType
+from fxad.ir.program import OPS
+from fxad.numpy.core import (
+    cast,
+    full_of,
+    known_values,
+    result_shape,
+    spread_to,
+    value_of,
+)
+from fxad.numpy.indexing import Plan, getitem, planned, window_axes
+from fxad.trace.array import Array, Concrete
+from fxad.trace.tracer import Tracer, type_of
+
+
+class At:
+    """x.at: choose places with an index, then say what to do there."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    def __getitem__(self, index: Any) -> Place:
+        return Place(self.array, index)
+
+
+class Place:
+    """x.at[index]: functional updates. Every method returns a new array."""
+
+    __slots__ = ("array", "index")
+
+    def __init__(self, array: Array, index: Any) -> None:
+        self.array = array
+        self.index = index
+
+    def get(self, mode: str | None = None, fill_value: Any = None, **hints: Any) -> Array:
+        """The elements there; mode "fill" gives fill_value (NaN) out of range, "clip" clamps."""
+        return getitem(self.array, self.index, "fill" if mode == "fill" else "clamp", fill_value)
+
+    def set(self, values: Any, **hints: Any) -> Array:
+        """With `values` there."""
+        return setitem(self.array, self.index, values, "set", **hints)
+
+    def add(self, values: Any, **hints: Any) -> Array:
+        """With `values` added there; repeated indices add up."""
+        return setitem(self.array, self.index, values, "add", **hints)
+
+    def subtract(self, values: Any, **hints: Any) -> Array:
+        """With `values` subtracted there."""
+        return setitem(self.array, self.index, OPS["neg"](value_of(values)), "add", **hints)
+
+    def multiply(self, values: Any, **hints: Any) -> Array:
+        """With elements there multiplied by `values`."""
+        return setitem(self.array, self.index, values, "mul", **hints)
+
+    mul = multiply
+
+    def divide(self, values: Any, **hints: Any) -> Array:
+        """With elements there divided by `values`."""
+        type_ = self.array.type
+        ones = setitem(full_of(1, type_), self.index, values, "mul", **hints)
+        return OPS["div"](self.array, ones)
+
+    def power(self, values: Any, **hints: Any) -> Array:
+        """With elements there raised to `values`."""
+        return self.apply(lambda x: x**values)
+
+    def min(self, values: Any, **hints: Any) -> Array:
+        """With the smaller of element and value there."""
+        return setitem(self.array, self.index, values, "min", **hints)
+
+    def max(self, values: Any, **hints: Any) -> Array:
+        """With the larger of element and value there."""
+        return setitem(self.array, self.index, values, "max", **hints)
+
+    def apply(self, function: Any, **hints: Any) -> Array:
+        """With function(elements) there."""
+        return self.set(function(self.get()), **hints)
+
+
+def setitem(
+    x: Any,
+    index: Any,
+    values: Any,
+    monoid: str,
+    unique_indices: bool = False,
+    mode: str | None = None,
+    **hints: Any,
+) -> Array:
+    """x with `values` combined in at x[index]; values broadcast to the place's shape."""
+    value = value_of(x)
+    update = update_for(values, value.dtype)
+    if isinstance(index, Tracer) and index.dtype == np.bool_:
+        return _set_where(value, index, update, monoid)
+    plan = planned(value.type, index)
+    if not plan.arrays:
+        return _set_basic(value, plan, update, monoid)
+    axes = tuple(sorted(plan.arrays))
+    full = _positions_for_slices(value.type, plan, axes)
+    target = _layout_shape(value.type, plan)
+    if result_shape("at[...]", [update.shape, target]) != target:
+        raise ShapeError(f"at[...]: values {update.type} do not broadcast to shape {target}")
+    update = _from_layout(spread_to(update, target), plan, axes, value.ndim, value.type)
+    if not full:
+        indices = [spread_to(plan.arrays[a], plan.index_shape) for a in axes]
+        return _scatter(value, update, indices, axes, monoid, unique_indices, mode)
+    return _scatter_general(value, plan, update, axes, full, monoid, unique_indices, mode)
+
+
+_COMBINE = {
+    "set": lambda old, new: new,
+    "add": OPS["add"],
+    "mul": OPS["mul"],
+    "min": OPS["min"],
+    "max": OPS["max"],
+}
+
+
+def _set_where(value: Array, mask: Array, update: Array, monoid: str) -> Array:
+    """x.at[mask] with a traced mask: no shape depends on it if the update is the same for every
+    place. Raises ConcretizationError for updates with one row per place."""
+    lead = mask.ndim
+    if mask.shape != value.shape[:lead]:
+        raise ShapeError(f"at[...]: the mask {mask.type} does not fit {value.type}")
+    if update.ndim > value.ndim - lead:
+        known_values(mask, "at[...] with a boolean mask", "give one update for all places")
+    flags = OPS["broadcast"](mask, shape=value.shape, axes=tuple(range(lead)))
+    return OPS["select"](flags, _COMBINE[monoid](value, spread_to(update, value.shape)), value)
+
+
+def _scatter(value, update, indices, axes, monoid, unique, mode) -> Array:
+    return OPS["scatter"](
+        value,
+        update,
+        *indices,
+        axes=axes,
+        batch=0,
+        monoid=monoid,
+        unique=bool(unique),
+        mode="clamp" if mode in ("clip", "clamp") else "drop",
+    )
+
+
+def update_for(values: Any, dtype: np.dtype) -> Array:
+    if is_python_scalar(values):
+        return full_of(values, ArrayType(dtype, ()))
+    return cast(value_of(values, "at[...]"), dtype)
+
+
+def _layout_shape(type_: ArrayType, plan: Plan) -> tuple[int, ...]:
+    sizes = []
+    for kind, number in plan.layout:
+        if kind == "new":
+            sizes.append(1)
+        elif kind == "index":
+            sizes.append(plan.index_shape[number])
+        else:
+            sizes.append(_length(plan, number))
+    return tuple(sizes)
+
+
+def _length(plan: Plan, axis: int) -> int:
+    return len(range(plan.starts[axis], plan.stops[axis], plan.steps[axis]))
+
+
+def _set_basic(value: Array, plan: Plan, update: Array, monoid: str) -> Array:
+    """A block written with pad and select: no gather is needed for basic slices."""
+    target = _layout_shape(value.type, plan)
+    if result_shape("at[...]", [update.shape, target]) != target:
+        raise ShapeError(f"at[...]: values {update.type} do not broadcast to shape {target}")
+    block_shape = tuple(_length(plan, a) for a in range(value.ndim))
+    update = OPS["reshape"](spread_to(update, target), shape=block_shape)
+    if plan.reversed_axes:
+        update = OPS["reverse"](update, axes=tuple(sorted(plan.reversed_axes)))
+    if all(s == 1 for s in plan.steps) and monoid == "set" and 0 not in block_shape:
+        starts = [Concrete(np.asarray(s, np.int32)) for s in plan.starts]
+        return OPS["dynamic_update"](value, update, *starts)
+    if 0 in block_shape:
+        return value
+    interior = tuple(s - 1 for s in plan.steps)
+    high = tuple(
+        size - start - (count - 1) * step - 1
+        for size, start, count, step in zip(
+            value.shape, plan.starts, block_shape, plan.steps, strict=True
+        )
+    )
+    zero = full_of(0, ArrayType(value.dtype, ()))
+    spread = OPS["pad"](update, zero, low=tuple(plan.starts), high=high, interior=interior)
+    if monoid == "add":
+        return OPS["add"](value, spread) if value.dtype != dt.bool_ else OPS["or"](value, spread)
+    marks = full_of(True, ArrayType(dt.bool_, block_shape))
+    off = full_of(False, ArrayType(dt.bool_, ()))
+    mask = OPS["pad"](marks, off, low=tuple(plan.starts), high=high, interior=interior)
+    new = spread if monoid == "set" else OPS[monoid](value, spread)
+    return OPS["select"](mask, new, value)
+
+
+def _positions_for_slices(type_: ArrayType, plan: Plan, axes: tuple[int, ...]) -> list[int]:
+    """Axes that are sliced (not whole) and so need positions beside the index arrays."""
+    return [
+        a
+        for a in range(type_.ndim)
+        if a not in axes
+        and (
+            plan.starts[a]
+            or plan.steps[a] != 1
+            or plan.stops[a] != type_.shape[a]
+            or a in plan.reversed_axes
+        )
+    ]
+
+
+def _from_layout(update: Any, plan: Plan, axes: tuple[int, ...], ndim: int, type_: ArrayType):
+    """From NumPy's order to (index axes, window axes)."""
+    shape = [s for s, (kind, _) in zip(update.shape, plan.layout, strict=True) if kind != "new"]
+    kinds = [entry for entry in plan.layout if entry[0] != "new"]
+    update = OPS["reshape"](update, shape=tuple(shape))
+    window = window_axes(plan, axes, ndim)
+    order = [kinds.index(("index", i)) for i in range(len(plan.index_shape))]
+    order += [kinds.index(("slice", a)) for a in window if ("slice", a) in kinds]
+    update = OPS["transpose"](update, permutation=tuple(order))
+    sizes = [*plan.index_shape, *(_length(plan, a) for a in window)]
+    return OPS["reshape"](update, shape=tuple(sizes))
+
+
+def _scatter_general(value, plan, update, axes, sliced, monoid, unique, mode) -> Array:
+    """Index arrays beside partial slices: the slices become index arrays too."""
+    window = window_axes(plan, axes, value.ndim)
+    rank = len(plan.index_shape)
+    keep = [a for a in window if a not in sliced]
+    order = [*range(rank), *(rank + window.index(a) for a in [*sliced, *keep])]
+    update = OPS["transpose"](update, permutation=tuple(order))
+    shape = (*plan.index_shape, *(_length(plan, a) for a in sliced))
+    indices = {}
+    for a in axes:
+        own = spread_to(plan.arrays[a], plan.index_shape)
+        indices[a] = OPS["broadcast"](own, shape=shape, axes=tuple(range(rank)))
+    for number, a in enumerate(sliced):
+        positions = np.arange(plan.starts[a], plan.stops[a], plan.steps[a], dtype=np.int32)
+        if a in plan.reversed_axes:
+            positions = positions[::-1].copy()
+        indices[a] = OPS["broadcast"](Concrete(positions), shape=shape, axes=(rank + number,))
+    every = tuple(sorted(indices))
+    same = _common_dtype([indices[a] for a in every])
+    return _scatter(value, update, same, every, monoid, unique, mode)
+
+
+def _common_dtype(indices: list[Any]) -> list[Any]:
+    wide = max((type_of(i).dtype for i in indices), key=lambda d: d.itemsize)
+    return [cast(i, wide) for i in indices]
