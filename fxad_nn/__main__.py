@@ -2,6 +2,9 @@
 
 import sys
 
-from fxad_nn.cli import main
+try:
+    from fxad_nn.cli import main
 
-sys.exit(main())
+    sys.exit(main())
+except KeyboardInterrupt:  # while everything is still being imported
+    sys.exit(130)

@@ -7,6 +7,7 @@ python -m fxad_nn sample runs/nano-1 --prompt "To be"
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,9 @@ class SampleOptions:
     window: int = option(1024, "recompute at most so many of the last tokens for each new one")
 
 
+SMALLER = "try smaller sizes: --batch, --context and --eval-batch to train, --window to sample"
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the process's exit status: 0, 2 for bad input, 130 for Ctrl-C."""
     parser = _parser()
@@ -48,11 +52,13 @@ def main(arguments: list[str] | None = None) -> int:
     console = Console()
     try:
         if command == "train":
-            _train(given, console)
-        else:
-            _sample(given, console)
+            return _train(given, console)
+        _sample(given, console)
     except (UserError, OSError) as error:
         print(f"fxad_nn: {error}", file=sys.stderr)
+        return 2
+    except MemoryError as error:
+        print(f"fxad_nn: {error}\n{SMALLER}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("fxad_nn: interrupted", file=sys.stderr)
@@ -76,7 +82,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _train(given: dict[str, Any], console: Console) -> None:
+def _train(given: dict[str, Any], console: Console) -> int:
+    """Train and report; returns the exit status, 130 where Ctrl-C stopped the run early."""
     if "resume" in given:
         options = resumed_options(given.pop("resume"), **given)
     else:
@@ -84,26 +91,34 @@ def _train(given: dict[str, Any], console: Console) -> None:
     with Screen(console) as screen:
         result = train(options, screen)
     if result.interrupted:
-        console.print(f"stopped after step {result.run.step} of {result.run.options.steps}")
-        console.print(f"continue with: python -m fxad_nn train --resume {result.run.directory}")
-        return
+        run = result.run
+        console.print(f"stopped after step {run.step} of {run.options.steps}", highlight=False)
+        command = f"python -m fxad_nn train --resume {shlex.quote(str(run.directory))}"
+        console.print(f"continue with: {command}", markup=False, highlight=False, soft_wrap=True)
+        return 130
     _conclude(result, console)
+    return 0
 
 
 def _conclude(result: Result, console: Console) -> None:
     """The whole validation loss, a sample, and where everything lies."""
     run = result.run
-    console.print(f"validation loss over the whole split: [bold]{result.val_loss:.4f}[/]")
+    loss = f"validation loss over the whole split: [bold]{result.val_loss:.4f}[/]"
+    console.print(loss, highlight=False)
     console.rule("sample")
     _write(run.params, run.config, run.data.tokenizer, SampleOptions(window=run.context), console)
     console.rule()
-    console.print(f"checkpoint: {result.checkpoint}", soft_wrap=True)
+    _print_path(console, "checkpoint", result.checkpoint)
     curve = run.directory / "loss.png"
     try:
         draw_losses(run.history, curve)
-        console.print(f"loss curve: {curve}", soft_wrap=True)
+        _print_path(console, "loss curve", curve)
     except UserError as error:
         console.print(str(error))
+
+
+def _print_path(console: Console, what: str, path: Path) -> None:
+    console.print(f"{what}: {path}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _sample(given: dict[str, Any], console: Console) -> None:
@@ -125,7 +140,9 @@ def _write(
     drawn = generate(
         params, config, tokens, o.tokens, o.temperature, o.top_k, o.seed, tokenizer.size, o.window
     )
-    shown = "" if o.prompt is None else _show(console, tokenizer.decode(tokens))
+    shown = tokenizer.decode(tokens)
+    if o.prompt is not None:
+        _show(console, shown)
     for token in drawn:
         tokens.append(token)
         text = tokenizer.decode(tokens)
@@ -166,7 +183,6 @@ class Screen(Listener):
         self._task: Any = None
 
     def __enter__(self) -> Screen:
-        self._bar.start()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -180,6 +196,7 @@ class Screen(Listener):
         self._print(f"tokens: {tokens[0]:,} to train, {tokens[1]:,} to validate")
         self._print(f"run: {run.directory}, peak {peak / 1e9:.0f} GFLOP/s")
         steps = run.options.steps
+        self._bar.start()
         self._task = self._bar.add_task(
             "train", total=steps, completed=run.step, report="compiling"
         )

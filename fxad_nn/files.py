@@ -9,8 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from fxad_nn.errors import ConfigError
 
 
 def cache_directory() -> Path:
@@ -28,6 +31,22 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def require_writable(directory: Path) -> None:
+    """ConfigError where nothing could be saved in `directory`, made or still to be made: better
+    to learn that before hours of training than after."""
+    existing = directory
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir():
+        raise ConfigError(f"cannot write to {directory}: {existing} is a file; choose another")
+    try:
+        tempfile.TemporaryFile(dir=existing).close()
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write to {directory}: {error.strerror}; choose another directory with --out"
+        ) from error
 
 
 @contextlib.contextmanager

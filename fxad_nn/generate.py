@@ -56,6 +56,8 @@ def generate(
     """
     if not len(prompt):
         raise ConfigError("generation needs a prompt of at least one token")
+    if count < 0:
+        raise ConfigError(f"cannot add {count} tokens")
     if temperature < 0 or (top_k is not None and top_k < 1):
         raise ConfigError(f"need temperature >= 0, top_k >= 1; got {temperature} and {top_k}")
     size = min(window or config.context, config.context, len(prompt) + count)

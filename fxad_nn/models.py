@@ -62,4 +62,8 @@ def from_dict(values: dict[str, Any], where: str) -> Config:
         hint = did_you_mean(str(name), FAMILIES)
         raise ConfigError(f"{where}: unknown model family {name!r}{hint}")
     fields = {key: value for key, value in values.items() if key != "family"}
-    return build(FAMILIES[name].Config, fields, where)
+    try:
+        return build(FAMILIES[name].Config, fields, where)
+    except ConfigError as error:
+        message = str(error)
+        raise ConfigError(message if where in message else f"{where}: {message}") from error

@@ -16,6 +16,9 @@ from fxad_nn.errors import ConfigError
 from fxad_nn.optim import SCHEDULES
 from fxad_nn.options import build, option
 
+MOST_THREADS = 1024
+"""What `fxad.set_num_threads` takes."""
+
 
 @dataclass(frozen=True)
 class TrainOptions:
@@ -62,6 +65,8 @@ class TrainOptions:
             self._require(name, math.isfinite(value) and value > 0, "a positive number")
         for name in ("beta1", "beta2"):
             self._require(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
+        threads = self.threads is None or self.threads <= MOST_THREADS
+        self._require("threads", threads, f"at most {MOST_THREADS}")
         self._require("peak", self.peak is None or self.peak > 0, "positive")
 
     def _require(self, name: str, holds: bool, wanted: str) -> None:

@@ -17,7 +17,8 @@ from typing import Any
 import fxad
 from fxad_nn import models, store
 from fxad_nn.data import Dataset, open_data, require_length
-from fxad_nn.errors import ConfigError, DataError
+from fxad_nn.errors import CheckpointError, ConfigError, DataError
+from fxad_nn.files import require_writable
 from fxad_nn.hf import load_hf
 from fxad_nn.optim import adamw
 from fxad_nn.options import build
@@ -33,6 +34,9 @@ GPT2_IDS = 50257
 
 FIXED = ("preset", "bias", "tokenizer", "vocabulary", "weights")
 """Options that made the model, and so cannot change when its run goes on."""
+
+STATE_KEYS = {"options", "source", "data_size", "history"}
+"""What a run needs to find in a checkpoint's state to go on."""
 
 
 @dataclass
@@ -63,6 +67,7 @@ def begin(options: TrainOptions) -> Run:
             f"{directory} already holds a checkpoint: continue it with --resume {directory}, "
             "or choose another --out"
         )
+    require_writable(directory)
     if options.weights is not None:
         config, params = load_hf(options.weights)
         data = _open(options, config.vocab, from_directory(options.weights))
@@ -92,6 +97,11 @@ def resumed_options(directory: Path, **changes: Any) -> TrainOptions:
             flag = "--" + name.replace("_", "-")
             raise ConfigError(f"{flag} cannot change when a run is resumed; it made the model")
     path, record = store.read_state(directory)
+    missing = (
+        STATE_KEYS - record["state"].keys() if isinstance(record["state"], dict) else STATE_KEYS
+    )
+    if missing:
+        raise CheckpointError(f"{path} is damaged: it does not hold {', '.join(sorted(missing))}")
     saved = {**record["state"]["options"], "out": None}
     return build(TrainOptions, {**saved, **changes, "resume": directory}, str(path))
 
@@ -110,6 +120,7 @@ def resume(options: TrainOptions) -> Run:
             f"{data.source}, {now} tokens: give the right text with --data"
         )
     directory = options.out or saved.path.parent
+    require_writable(directory)
     run = Run(options, saved.config, data, directory, saved.params, saved.optimizer, saved.step)
     run.history = saved.state["history"]
     run.checkpoint = saved.path if options.out is None else None

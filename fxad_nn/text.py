@@ -7,6 +7,7 @@ print(text.source)          # "Tiny Shakespeare (cached in ...)"
 from __future__ import annotations
 
 import contextlib
+import difflib
 import hashlib
 import sysconfig
 import threading
@@ -14,7 +15,7 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from fxad_nn.errors import DataError, did_you_mean
+from fxad_nn.errors import DataError
 from fxad_nn.files import cache_directory, replacing
 
 SHAKESPEARE_URL = (
@@ -51,9 +52,7 @@ def find_text(path: Path | None, download: bool = True) -> Text:
 def read_text(path: Path) -> str:
     """The contents of a UTF-8 file; a missing, empty or undecodable one is a DataError."""
     if not path.is_file():
-        siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-        hint = did_you_mean(path.name, siblings) if siblings else f"; {path.parent} does not exist"
-        raise DataError(f"there is no file {path}{hint}")
+        raise DataError(f"there is no file {path}{_similar_file(path)}")
     try:
         content = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
@@ -64,6 +63,15 @@ def read_text(path: Path) -> str:
     if not content:
         raise DataError(f"{path} is empty")
     return content
+
+
+def _similar_file(path: Path) -> str:
+    """A half sentence with the file of nearly that name beside `path`, where there is one."""
+    if not path.parent.is_dir():
+        return f"; {path.parent} does not exist"
+    names = [sibling.name for sibling in path.parent.iterdir()]
+    close = difflib.get_close_matches(path.name, names, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def fetch(url: str, seconds: float) -> bytes | None:

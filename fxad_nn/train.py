@@ -86,6 +86,7 @@ def train(options: TrainOptions, listener: Listener | None = None) -> Result:
     if interrupted:
         return Result(run, checkpoint, None, True)
     val_loss = evaluate(run.params, run.data.val, run.context, run.options.eval_batch)
+    run.history["val"].append([run.step, val_loss])
     return Result(run, checkpoint, val_loss, False)
 
 

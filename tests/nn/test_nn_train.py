@@ -1,5 +1,6 @@
 """Training end to end on a tiny model: learning, resuming, stopping, sampling, the command line."""
 
+import json
 import signal
 
 import numpy as np
@@ -193,6 +194,8 @@ def test_the_command_line_trains_and_samples(tmp_path, text, capsys):
         (["train", "--data", "no/such.txt"], "there is no file no/such.txt"),
         (["train", "--steps", "0"], "--steps must be at least 1"),
         (["train", "--tokenizer", "chars"], "did you mean 'char'"),
+        (["train", "--threads", "5000"], "--threads must be at most 1024"),
+        (["train", "--out", "/proc/fxad", "--data", "x"], "cannot write to /proc/fxad"),
         (["train", "--resume", "no/run"], "no/run does not exist"),
         (["sample", "no/run"], "no/run does not exist"),
         (["trian"], "invalid choice: 'trian'"),
@@ -204,6 +207,35 @@ def test_the_command_line_names_mistakes(capsys, arguments, saying, tmp_path, mo
     assert status == 2
     assert saying in errors
     assert "Traceback" not in errors
+
+
+def test_too_large_a_batch_is_an_error_with_a_way_out(tmp_path, text, capsys):
+    sizes = ("--batch", 1 << 40, "--steps", 1, "--peak", 100)
+    out = ("--out", tmp_path / "run", "--preset", "tiny", "--data", text)
+    status, _, errors = run(capsys, "train", *sizes, *out)
+    assert status == 2
+    assert "try smaller sizes: --batch" in errors
+
+
+def test_a_checkpoint_without_its_state_is_damaged(tmp_path, text, capsys):
+    train(options(tmp_path, text, steps=1))
+    path = store.latest(tmp_path / "run") / store.STATE
+    record = json.loads(path.read_text("utf-8"))
+    del record["state"]["history"]
+    path.write_text(json.dumps(record), "utf-8")
+    status, _, errors = run(capsys, "train", "--resume", tmp_path / "run", "--steps", 3)
+    assert status == 2
+    assert "state.json is damaged: it does not hold history" in errors
+
+
+def test_stopping_early_is_told_by_the_exit_status(tmp_path, text, capsys, monkeypatch):
+    stopping = Diary(stop_at=2)
+    monkeypatch.setattr(cli.Screen, "progressed", lambda screen, told: stopping.progressed(told))
+    arguments = ("--preset", "tiny", "--data", text, "--out", tmp_path / "a run", "--peak", 100)
+    status, shown, _ = run(capsys, "train", *arguments, "--log-every", 1)
+    assert status == 130
+    assert "stopped after step 2 of 50" in shown
+    assert f"--resume '{tmp_path / 'a run'}'" in shown
 
 
 def test_help_lists_every_option(capsys):
