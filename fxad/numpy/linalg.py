@@ -1,20 +1,28 @@
-"""Norms (`fxad.numpy.linalg`); factorisations are not part of the library yet.
+"""`fxad.numpy.linalg`: systems, factorisations and norms of matrices in the last two axes.
 
-linalg.norm(x)            linalg.norm(x, axis=-1, keepdims=True)        linalg.norm(m, "fro")
+x = linalg.solve(a, b)    u, s, vh = linalg.svd(m, full_matrices=False)    linalg.norm(m, "fro")
+
+Leading axes are batches. Where NumPy raises LinAlgError for a matrix without a solution, results
+here are NaN, since a compiled batch cannot stop for one of its lanes. Derivatives of any order
+exist where the result is differentiable; docstrings say where a rule is missing.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import ShapeError
+from fxad.core.errors import BadArgument, ShapeError
+from fxad.ir.program import OPS
 from fxad.numpy import elementwise as e
 from fxad.numpy import linear, reductions
-from fxad.numpy.core import axes_tuple, promoted
+from fxad.numpy.core import axes_tuple, promoted, result_shape, spread_to
+from fxad.numpy.creation import diagonal as _diagonal
+from fxad.numpy.creation import eye, tril, triu
 from fxad.numpy.shaping import matrix_transpose as matrix_transpose
-from fxad.numpy.shaping import reshape
+from fxad.numpy.shaping import moveaxis, reshape
 from fxad.trace.array import Array
 
 matmul, outer, tensordot, vecdot, cross, trace = (
@@ -57,7 +65,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: flo
 
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:
-    """Vector norm, or a matrix norm ("fro", 1, inf, -1, -inf) over two axes."""
+    """Vector norm, or a matrix norm ("fro", "nuc", 1, 2, inf or negated) over two axes."""
     (value,) = promoted("norm", x, inexact=True, numbers=False)
     if axis is None and ord is None:
         out = _root(reductions.sum(_squares(value)))
@@ -67,6 +75,8 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
         return _root(reductions.sum(_squares(value), axes, keepdims=keepdims))
     if len(axes) == 1:
         return vector_norm(value, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)
+    if len(axes) == 2 and ord in (2, -2, "nuc"):
+        return _spectral_norm(value, ord, axes if axis is None else tuple(axis), keepdims)
     if len(axes) != 2 or ord not in (1, -1, math.inf, -math.inf):
         raise ShapeError(f"norm: ord={ord!r} over {len(axes)} axes is not supported")
     rows, columns = axes if axis is None else tuple(a % value.ndim for a in axis)
@@ -77,3 +87,295 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     if keepdims:
         return out
     return reshape(out, tuple(s for i, s in enumerate(value.shape) if i not in axes))
+
+
+def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
+    """Norm of the matrices in the last two axes."""
+    return norm(x, ord, (-2, -1), keepdims)
+
+
+def _spectral_norm(value: Array, ord: Any, axes: Sequence[int], keepdims: bool) -> Array:
+    values = svdvals(moveaxis(value, tuple(axes), (-2, -1)))
+    combine: Any = {2: reductions.max, -2: reductions.min, "nuc": reductions.sum}[ord]
+    out = combine(values, -1)
+    if not keepdims:
+        return out
+    kept = {a % value.ndim for a in axes}
+    return reshape(out, tuple(1 if i in kept else n for i, n in enumerate(value.shape)))
+
+
+# ---------------------------------------------------------------- arguments
+
+
+def _inexact(name: str, a: Any) -> Array:
+    (value,) = promoted(name, a, inexact=True, numbers=False)
+    return value
+
+
+def _square(name: str, a: Any) -> Array:
+    value = _inexact(name, a)
+    if value.ndim < 2 or value.shape[-1] != value.shape[-2]:
+        raise ShapeError(
+            f"{name}: expects square matrices in the last two axes, got shape {value.shape}"
+        )
+    return value
+
+
+def _matrices(name: str, a: Any) -> Array:
+    value = _inexact(name, a)
+    if value.ndim < 2:
+        raise ShapeError(f"{name}: expects matrices in the last two axes, got shape {value.shape}")
+    return value
+
+
+def _adjoint(a: Array) -> Array:
+    flipped = matrix_transpose(a)
+    return e.conj(flipped) if dt.is_complex(a.dtype) else flipped
+
+
+def _from_triangle(a: Array, lower: bool) -> Array:
+    """The Hermitian matrix one triangle of which is a's; imaginary diagonals do not count."""
+    strict = tril(a, -1) if lower else triu(a, 1)
+    kept = tril(triu(a)) if not dt.is_complex(a.dtype) else tril(triu((a + e.conj(a)) / 2))
+    return strict + kept + _adjoint(strict)
+
+
+# ---------------------------------------------------------------- systems
+
+
+def solve(a: Any, b: Any) -> Array:
+    """x with a @ x = b. A one-dimensional b is one vector; other b are matrices of columns.
+
+    Leading axes broadcast. NaN where a is singular.
+    """
+    left, right = promoted("solve", a, b, inexact=True, numbers=False, broadcast=False)
+    left = _square("solve", left)
+    if right.ndim == 0 or right.shape[max(right.ndim - 2, 0)] != left.shape[-1]:
+        raise ShapeError(
+            f"solve: a has shape {left.shape} and b {right.shape}: b must have "
+            f"{left.shape[-1]} rows"
+        )
+    vector = right.ndim == 1
+    right = reshape(right, (*right.shape, 1)) if vector else right
+    lead = result_shape("solve", [left.shape[:-2], right.shape[:-2]])
+    out = OPS["solve"](
+        spread_to(left, (*lead, *left.shape[-2:])), spread_to(right, (*lead, *right.shape[-2:]))
+    )
+    return reshape(out, out.shape[:-1]) if vector else out
+
+
+def inv(a: Any) -> Array:
+    """The inverse; NaN where a is singular."""
+    value = _square("inv", a)
+    return solve(value, eye(value.shape[-1], dtype=value.dtype))
+
+
+class SlogdetResult(NamedTuple):
+    sign: Array
+    logabsdet: Array
+
+
+def slogdet(a: Any) -> SlogdetResult:
+    """Sign (a phase if complex) of the determinant, and the log of its absolute value."""
+    return SlogdetResult(*OPS["slogdet"](_square("slogdet", a)))
+
+
+def det(a: Any) -> Array:
+    """The determinant. Its derivative at a singular matrix is NaN."""
+    sign, size = slogdet(a)
+    return sign * e.exp(size)
+
+
+def lstsq(a: Any, b: Any, rcond: float | None = None) -> tuple[Array, Array, Array, Array]:
+    """Least squares: x of least norm that minimises |a @ x - b|, residuals, rank of a, and its
+    singular values; for one matrix a. Residuals are empty for fewer rows than columns."""
+    left, right = promoted("lstsq", a, b, inexact=True, numbers=False, broadcast=False)
+    if left.ndim != 2 or right.ndim not in (1, 2) or left.shape[0] != right.shape[0]:
+        raise ShapeError(
+            f"lstsq: expects a of shape [m, n] and b of [m] or [m, k], got {left.shape} and "
+            f"{right.shape}"
+        )
+    x = linear.matmul(pinv(left, rcond), right)
+    rest = _squares(right - linear.matmul(left, x))
+    over = left.shape[0] > left.shape[1]
+    residuals = reductions.sum(reshape(rest, (left.shape[0], -1))[:, : None if over else 0], 0)
+    values = svdvals(left)
+    return x, residuals, _rank(left, values, rcond), values
+
+
+def pinv(a: Any, rtol: float | None = None, hermitian: bool = False) -> Array:
+    """The Moore-Penrose inverse; singular values up to rtol times the largest count as 0.
+
+    `hermitian` is accepted for NumPy's sake and changes nothing.
+    """
+    value = _matrices("pinv", a)
+    return OPS["pinv"](value, rtol=_cutoff(value) if rtol is None else float(rtol))
+
+
+def _cutoff(value: Array) -> float:
+    """NumPy's default: the larger side times eps."""
+    return max(value.shape[-2:]) * float(dt.finfo(value.dtype).eps)
+
+
+def _rank(value: Array, values: Array, rtol: float | None) -> Array:
+    limit = _cutoff(value) if rtol is None else rtol
+    return reductions.sum(values > limit * reductions.max(values, -1, keepdims=True), -1)
+
+
+def matrix_rank(a: Any, rtol: float | None = None) -> Array:
+    """Number of singular values above rtol times the largest."""
+    value = _matrices("matrix_rank", a)
+    return _rank(value, svdvals(value), rtol)
+
+
+def cond(x: Any, p: Any = None) -> Array:
+    """Condition number in the norm p (2 by default)."""
+    value = _matrices("cond", x)
+    if p is None or p in (2, -2):
+        values = svdvals(value)
+        first, last = values[..., 0], values[..., -1]
+        return last / first if p == -2 else first / last
+    return matrix_norm(value, ord=p) * matrix_norm(inv(value), ord=p)
+
+
+# ---------------------------------------------------------------- factorisations
+
+
+def cholesky(a: Any, /, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
+    """Lower L with L @ L^H = a, or its adjoint with `upper`; NaN if a is not positive definite.
+
+    `symmetrize_input` factors (a + a^H) / 2, which gives symmetric gradients; without it only the
+    lower (or upper) triangle of a is read, as NumPy does.
+    """
+    value = _square("cholesky", a)
+    if not symmetrize_input:
+        value = _from_triangle(value, not upper)
+    low = OPS["cholesky"](value)
+    return _adjoint(low) if upper else low
+
+
+class EighResult(NamedTuple):
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
+    """Ascending eigenvalues of a Hermitian matrix and its eigenvectors, in columns.
+
+    (a + a^H) / 2 is taken; with `UPLO` ("L" or "U"), only that triangle of a.
+    """
+    value = _square("eigh", a)
+    if UPLO not in (None, "L", "U"):
+        raise BadArgument(f"eigh: UPLO must be 'L' or 'U', got {UPLO!r}")
+    if UPLO is not None or not symmetrize_input:
+        value = _from_triangle(value, UPLO != "U")
+    return EighResult(*OPS["eigh"](value))
+
+
+def eigvalsh(a: Any, UPLO: str | None = None) -> Array:
+    """Ascending eigenvalues of a Hermitian matrix."""
+    return eigh(a, UPLO).eigenvalues
+
+
+class SVDResult(NamedTuple):
+    U: Array
+    S: Array
+    Vh: Array
+
+
+def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
+    """a = (U * S) @ Vh with descending S; without `compute_uv`, S alone.
+
+    Full U and Vh have derivatives for square matrices only; thin ones always have.
+    """
+    if not compute_uv:
+        return svdvals(a)
+    return SVDResult(*OPS["svd"](_matrices("svd", a), full=bool(full_matrices)))
+
+
+def svdvals(a: Any) -> Array:
+    """Descending singular values."""
+    return OPS["svd"](_matrices("svd", a), full=False)[1]
+
+
+class QRResult(NamedTuple):
+    Q: Array
+    R: Array
+
+
+def qr(a: Any, mode: str = "reduced") -> Any:
+    """a = Q @ R; `mode` is "reduced", "complete" (a square Q) or "r" (R alone).
+
+    Derivatives: of reduced factors of matrices with at least as many rows as columns.
+    """
+    if mode not in ("reduced", "complete", "r"):
+        raise BadArgument(f"qr: mode must be 'reduced', 'complete' or 'r', got {mode!r}")
+    q, r = OPS["qr"](_matrices("qr", a), complete=mode == "complete")
+    return r if mode == "r" else QRResult(q, r)
+
+
+# ---------------------------------------------------------------- products
+
+
+def matrix_power(a: Any, n: int) -> Array:
+    """a @ a @ ... (n times), by squaring; negative n takes the inverse."""
+    value = _square("matrix_power", a) if n < 0 else a
+    (value,) = promoted("matrix_power", value, numbers=False)
+    if value.ndim < 2 or value.shape[-1] != value.shape[-2]:
+        raise ShapeError(f"matrix_power: expects square matrices, got shape {value.shape}")
+    power, count = (inv(value), -n) if n < 0 else (value, n)
+    out = None
+    while count:
+        if count & 1:
+            out = power if out is None else linear.matmul(out, power)
+        count >>= 1
+        power = linear.matmul(power, power) if count else power
+    return spread_to(eye(value.shape[-1], dtype=value.dtype), value.shape) if out is None else out
+
+
+def multi_dot(arrays: Sequence[Any]) -> Array:
+    """Product of several matrices (vectors at the ends allowed) in the cheapest order."""
+    if len(arrays) < 2:
+        raise BadArgument(f"multi_dot: expects at least two arrays, got {len(arrays)}")
+    values = promoted("multi_dot", *arrays, numbers=False, broadcast=False)
+    first, last = values[0].ndim == 1, values[-1].ndim == 1
+    if first:
+        values[0] = reshape(values[0], (1, -1))
+    if last:
+        values[-1] = reshape(values[-1], (-1, 1))
+    if any(v.ndim != 2 for v in values):
+        raise ShapeError("multi_dot: arrays between the ends must be matrices")
+    out = _chain(values, _splits([v.shape[0] for v in values] + [values[-1].shape[1]]))
+    shape = out.shape[1:] if first else out.shape
+    return reshape(out, shape[:-1] if last else shape)
+
+
+def _splits(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
+    """Where to split each run of factors i..j (Cormen et al., matrix-chain order)."""
+    count = len(sizes) - 1
+    cost = {(i, i): 0 for i in range(count)}
+    split: dict[tuple[int, int], int] = {}
+    for length in range(1, count):
+        for i in range(count - length):
+            j = i + length
+            choices = [
+                (cost[i, k] + cost[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k)
+                for k in range(i, j)
+            ]
+            cost[i, j], split[i, j] = min(choices)
+    return split
+
+
+def _chain(values: Sequence[Array], split: dict[tuple[int, int], int]) -> Array:
+    def run(i: int, j: int) -> Array:
+        if i == j:
+            return values[i]
+        k = split[i, j]
+        return linear.matmul(run(i, k), run(k + 1, j))
+
+    return run(0, len(values) - 1)
+
+
+def diagonal(x: Any, /, *, offset: int = 0) -> Array:
+    """Diagonals of the matrices in the last two axes."""
+    return _diagonal(x, offset, -2, -1)
