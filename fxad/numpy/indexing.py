@@ -14,6 +14,7 @@ import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import (
+    BadArgument,
     ConcretizationError,
     IndexOutOfRange,
     TypeMismatch,
@@ -52,7 +53,9 @@ class Plan(NamedTuple):
 _GAP = object()  # an Ellipsis for no axes: it still separates index arrays
 
 
-def planned(type_: ArrayType, index: Any) -> Plan:
+def planned(type_: ArrayType, index: Any, strict: bool = True) -> Plan:
+    """The plan of an index. Python integers out of range are an error, or where not `strict`
+    index arrays, which then obey the mode of the gather or scatter."""
     items = _expanded(type_, index if isinstance(index, tuple) else (index,))
     plan = Plan([0] * type_.ndim, list(type_.shape), [1] * type_.ndim, [], {}, (), [])
     layout: list[tuple[str, int]] = []
@@ -66,12 +69,13 @@ def planned(type_: ArrayType, index: Any) -> Plan:
         if isinstance(item, slice):
             _slice_axis(plan, axis, item, size)
             layout.append(("slice", axis))
-        elif _is_int(item):
+        elif _is_int(item) and (strict or -size <= int(item) < size):
             number = _checked(int(item), size, axis, type_)
             plan.starts[axis], plan.stops[axis] = number, number + 1
             layout.append(("drop", axis))
         else:
-            plan.arrays[axis] = index_array(item, size)
+            position = np.asarray(item, np.int32) if _is_int(item) else item
+            plan.arrays[axis] = index_array(position, size)
             places.append(len(layout))
             layout.append(("array", axis))
         axis += 1
@@ -205,10 +209,27 @@ def _basic(value: Any, plan: Plan) -> Any:
     return value
 
 
-def getitem(x: Any, index: Any, mode: str = "clamp", fill: Any = None) -> Array:
-    """x[index]."""
+READS = {None: "clamp", "clip": "clamp", "promise_in_bounds": "clamp", "fill": "fill"}
+READS |= {"clamp": "clamp", "drop": "fill"}
+WRITES = {None: "drop", "drop": "drop", "promise_in_bounds": "drop", "fill": "drop"}
+WRITES |= {"clip": "clamp", "clamp": "clamp"}
+"""What a mode means for indices out of range: `clamp` takes the nearest place."""
+
+
+def chosen_mode(known: dict[str | None, str], mode: str | None, what: str) -> str:
+    """The mode of the op for a user's mode; BadArgument for one that is not known."""
+    if mode not in known:
+        names = "'clip', 'fill', 'drop' and 'promise_in_bounds'"
+        raise BadArgument(f"{what}: unknown mode {mode!r}; known are {names}")
+    return known[mode]
+
+
+def getitem(
+    x: Any, index: Any, mode: str = "clamp", fill: Any = None, strict: bool = True
+) -> Array:
+    """x[index]; Python integers out of range are an error where `strict`."""
     value = value_of(x)
-    plan = planned(value.type, index)
+    plan = planned(value.type, index, strict)
     cut = _basic(value, plan)
     if not plan.arrays:
         shape = tuple(type_of(cut).shape[a] if kind == "slice" else 1 for kind, a in plan.layout)

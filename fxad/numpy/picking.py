@@ -27,17 +27,19 @@ from fxad.numpy.core import (
     value_of,
 )
 from fxad.numpy.elementwise import where
-from fxad.numpy.indexing import getitem, index_array
+from fxad.numpy.indexing import READS, chosen_mode, getitem, index_array
 from fxad.numpy.shaping import moveaxis, reshape
 from fxad.numpy.updates import setitem, update_for
-from fxad.trace.array import Array, Concrete
-from fxad.trace.tracer import Tracer, type_of
+from fxad.trace.array import Array
+from fxad.trace.tracer import type_of
 
 
 def take(
     a: Any, indices: Any, axis: int | None = None, mode: str | None = None, fill_value: Any = None
 ) -> Array:
-    """Elements at positions along an axis; mode "fill", "clip" or "wrap"."""
+    """Elements at positions along an axis. Out of range, mode "fill" (the default) gives
+    fill_value (None: NaN, or the lowest integer), "clip" the nearest element, "wrap" counts on
+    from the start."""
     value = value_of(a)
     if axis is None:
         value, axis = reshape(value, (-1,)), 0
@@ -45,22 +47,22 @@ def take(
     index = value_of(indices, "take")
     if mode == "wrap":
         index = index % value.shape[at]
-    item = index if index.ndim or isinstance(index, Tracer) else np.asarray(index)
-    if isinstance(item, np.ndarray):
-        item = Concrete(item.reshape(1))
-        out = getitem(
-            value, (slice(None),) * at + (item,), "fill" if mode == "fill" else "clamp", fill_value
-        )
-        return reshape(out, value.shape[:at] + value.shape[at + 1 :])
-    return getitem(
-        value, (slice(None),) * at + (item,), "fill" if mode == "fill" else "clamp", fill_value
-    )
+    how = "clamp" if mode == "wrap" else _read_mode(mode, "take")
+    return getitem(value, (slice(None),) * at + (index,), how, fill_value, strict=False)
+
+
+def _read_mode(mode: str | None, what: str) -> str:
+    """As `chosen_mode`, and "fill" without a mode: a wrong index then shows as NaN."""
+    return chosen_mode(READS, "fill" if mode is None else mode, what)
 
 
 def take_along_axis(
     arr: Any, indices: Any, axis: int | None = -1, mode: str | None = None, fill_value: Any = None
 ) -> Array:
-    """For every position along the other axes, elements at its own indices along `axis`."""
+    """For every position along the other axes, elements at its own indices along `axis`.
+
+    Out of range, mode "fill" (the default) gives fill_value (None: NaN, or the lowest integer),
+    "clip" the nearest element."""
     value, index = value_of(arr), value_of(indices, "take_along_axis")
     if axis is None:
         value, axis = reshape(value, (-1,)), 0
@@ -76,7 +78,7 @@ def take_along_axis(
         index,
         axes=(len(lead),),
         batch=len(lead),
-        mode="fill" if mode == "fill" else "clamp",
+        mode=_read_mode(mode, "take_along_axis"),
         fill=fill_value,
         unique=False,
     )

@@ -24,7 +24,15 @@ from fxad.numpy.core import (
     spread_to,
     value_of,
 )
-from fxad.numpy.indexing import Plan, getitem, planned, window_axes
+from fxad.numpy.indexing import (
+    READS,
+    WRITES,
+    Plan,
+    chosen_mode,
+    getitem,
+    planned,
+    window_axes,
+)
 from fxad.trace.array import Array, Concrete
 from fxad.trace.tracer import Tracer, type_of
 
@@ -50,9 +58,18 @@ class Place:
         self.array = array
         self.index = index
 
-    def get(self, mode: str | None = None, fill_value: Any = None, **hints: Any) -> Array:
-        """The elements there; mode "fill" gives fill_value (NaN) out of range, "clip" clamps."""
-        return getitem(self.array, self.index, "fill" if mode == "fill" else "clamp", fill_value)
+    def get(
+        self,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: str | None = None,
+        fill_value: Any = None,
+    ) -> Array:
+        """The elements there. Out of range, mode "fill" gives fill_value (None: NaN, or the
+        lowest integer) and "clip" the nearest element."""
+        how = chosen_mode(READS, mode, "at[...].get")
+        return getitem(self.array, self.index, how, fill_value, strict=mode is None)
 
     def set(self, values: Any, **hints: Any) -> Array:
         """With `values` there."""
@@ -92,7 +109,7 @@ class Place:
 
     def apply(self, function: Any, **hints: Any) -> Array:
         """With function(elements) there."""
-        return self.set(function(self.get()), **hints)
+        return self.set(function(self.get(mode=hints.get("mode"))), **hints)
 
 
 def setitem(
@@ -100,16 +117,22 @@ def setitem(
     index: Any,
     values: Any,
     monoid: str,
+    *,
+    indices_are_sorted: bool = False,
     unique_indices: bool = False,
     mode: str | None = None,
-    **hints: Any,
 ) -> Array:
-    """x with `values` combined in at x[index]; values broadcast to the place's shape."""
+    """x with `values` combined in at x[index]; values broadcast to the place's shape.
+
+    What is out of range is dropped, or with mode "clip" goes to the nearest place. Without a
+    mode, a Python integer out of range is an IndexError.
+    """
     value = value_of(x)
+    how = chosen_mode(WRITES, mode, "at[...]")
     update = update_for(values, value.dtype)
     if isinstance(index, Tracer) and index.dtype == np.bool_:
         return _set_where(value, index, update, monoid)
-    plan = planned(value.type, index)
+    plan = planned(value.type, index, strict=mode is None)
     if not plan.arrays:
         return _set_basic(value, plan, update, monoid)
     axes = tuple(sorted(plan.arrays))
@@ -120,8 +143,8 @@ def setitem(
     update = _from_layout(spread_to(update, target), plan, axes, value.ndim, value.type)
     if not full:
         indices = [spread_to(plan.arrays[a], plan.index_shape) for a in axes]
-        return _scatter(value, update, indices, axes, monoid, unique_indices, mode)
-    return _scatter_general(value, plan, update, axes, full, monoid, unique_indices, mode)
+        return _scatter(value, update, indices, axes, monoid, unique_indices, how)
+    return _scatter_general(value, plan, update, axes, full, monoid, unique_indices, how)
 
 
 _COMBINE = {
@@ -154,7 +177,7 @@ def _scatter(value, update, indices, axes, monoid, unique, mode) -> Array:
         batch=0,
         monoid=monoid,
         unique=bool(unique),
-        mode="clamp" if mode in ("clip", "clamp") else "drop",
+        mode=mode,
     )
 
 

@@ -154,7 +154,7 @@ def _gather_numpy(
     rows = as_rows(x, order, count)
     result = np.full((position.size, rows.shape[1]), fill_value(x.dtype, fill), x.dtype)
     result[valid] = rows[position[valid]]
-    return result.reshape(*indices[0].shape, *(x.shape[a] for a in order[count:]))
+    return result.reshape((*indices[0].shape, *(x.shape[a] for a in order[count:])))
 
 
 def _gather_jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any, **params: Any) -> Any:
@@ -251,6 +251,7 @@ gather: Primitive = define(
         case(r.x(2, 4, 3), _i32(0, 2), _i32(1, 1), axes=(2, 0)),
         case(r.x(2, 4, 3), _i32([0, 3, 3], [1, 1, 2]), axes=(1,), batch=1, mode="fill", fill=1),
         case(r.x(0, 2), _i32(0, 1), axes=(0,), mode="fill", fill=0),
+        case(r.x(4), np.array(9, np.int32), axes=(0,), mode="fill", fill=0),
         fails(r.x(3), np.zeros(2, np.float32), axes=(0,), saying="must be integers"),
         fails(r.x(0, 2), _i32(0), axes=(0,), saying="length 0"),
         fails(r.x(3), _i32(0), _i32(0), axes=(0,), saying="as many index arrays"),

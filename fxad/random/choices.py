@@ -38,7 +38,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
     at = axis_index(axis, value.ndim, "permutation")
     if independent or value.ndim == 1:
         return _shuffled(key, value, at)
-    return take(value, _shuffled(key, arange(value.shape[at]), 0), at)
+    return take(value, _shuffled(key, arange(value.shape[at]), 0), at, mode="clip")
 
 
 def _count(value: Array, name: str) -> int:
@@ -87,7 +87,7 @@ def choice(
     if places is None:
         found = slice_axis(permutation(key, value, at), at, 0, draws)
     else:
-        found = take(value, places, at) if value.shape else places
+        found = take(value, places, at, mode="clip") if value.shape else places
     lead, rest = (value.shape[:at], value.shape[at + 1 :]) if value.shape else ((), ())
     return OPS["reshape"](found, shape=(*lead, *shape, *rest))
 
