@@ -14,6 +14,7 @@ from fxad.transform import rules as _rules  # noqa: F401 - hands ops the transfo
 from fxad import debug, lax, nn, numpy, random, tree
 from fxad import tree as tree_util
 from fxad.api.autodiff import grad, jvp, linear_transpose, linearize, value_and_grad, vjp
+from fxad.api.check_grads import check_grads
 from fxad.api.compiled import disable_jit
 from fxad.api.custom import checkpoint, custom_jvp, custom_vjp, stop_gradient
 from fxad.api.derived import (
@@ -51,6 +52,7 @@ __all__ = [
     "Array",
     "ShapeDtypeStruct",
     "block_until_ready",
+    "check_grads",
     "checkpoint",
     "checkpoint_policies",
     "config",

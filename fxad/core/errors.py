@@ -116,5 +116,9 @@ class NumericsError(FxadError, ArithmeticError):
     """A debug mode found a NaN, an infinity or an index out of bounds."""
 
 
+class GradientError(FxadError, AssertionError):
+    """`check_grads` found a derivative that is not the derivative of the values."""
+
+
 class NarrowingWarning(UserWarning):
     """A 64-bit input became 32-bit because x64 is off. Given once per process."""
