@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.loops import Alias, Structured
 from fxad.ir.program import OPS, Program, Symbol, Var
@@ -176,9 +175,13 @@ def _linear_numpy(*arrays: np.ndarray, count: int, apply: Any, transpose: Any, o
     return tuple(evaluate(apply, arrays))
 
 
+def _as_program(t, rule: Program | Symbol, types: Sequence[ArrayType]) -> Program:
+    """A rule given outside jit is a Python function; transforming it takes its Program."""
+    return t.stage(rule.value, types, rule.name) if isinstance(rule, Symbol) else rule
+
+
 def _linear_jvp(t, primals, tangents, *, count, apply, transpose, outs=None):
-    if isinstance(apply, Symbol):
-        raise TypeMismatch(f"linear_call @{apply.name}: no second forward derivative outside jit")
+    apply = _as_program(t, apply, list(map(type_of, primals)))
     derived, out_active = t.jvp(apply, present(tangents))
     results = t.run(derived, [*primals, *pick(tangents, present(tangents))])
     n = len(apply.outputs)
@@ -197,8 +200,12 @@ def _linear_transpose(t, cotangents, args, *, count, apply, transpose, outs=None
 
 
 def _linear_batch(t, size, batched, args, *, count, apply, transpose, outs=None):
-    if isinstance(apply, Symbol) or isinstance(transpose, Symbol):
-        raise TypeMismatch("linear_call made outside jit cannot be batched")
+    types = [
+        type_of(a).with_shape(type_of(a).shape[1:]) if b else type_of(a)
+        for a, b in zip(args, batched, strict=True)
+    ]
+    apply = _as_program(t, apply, types)
+    transpose = _as_program(t, transpose, [*types[:count], *apply.out_types])
     tangents = [
         a if b else spread(a, size) for a, b in zip(args[count:], batched[count:], strict=True)
     ]

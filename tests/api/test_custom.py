@@ -308,3 +308,11 @@ def test_checkpoint_recomputes_under_jit():
 
     assert count(f) == 2  # the outermost sine's value is not needed
     assert count(fxad.checkpoint(f)) > count(f) - 1
+
+
+def test_backward_rules_outside_jit_have_second_forward_derivatives_and_lanes() -> None:
+    f = backward_rule()  # its forward derivative comes from its decomposition
+    second = fxad.jvp(lambda x: fxad.jvp(f, (x,), (1.0,))[1], (X,), (1.0,))[1]
+    np.testing.assert_allclose(second, -np.sin(X), rtol=1e-12)
+    _, push = fxad.linearize(f, np.array([X, 2.0]))
+    np.testing.assert_allclose(fxad.vmap(push)(np.eye(2)), np.diag(np.cos([X, 2.0])), rtol=1e-12)
