@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import functools
 import importlib
-import json
-import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +22,14 @@ from fxad.api.jit import Jit, jit
 from fxad.api.threads import get_num_threads
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument
+from fxad.core.record import valued
 from fxad.ir.plan import Host, Plan, Run, Step, walk
 from fxad.ir.program import OPS
 from fxad.trace.array import Concrete
 from fxad.trace.tracer import Tracer, concrete, staging
 
 
-@dataclass(frozen=True, slots=True)
+@valued
 class KernelProfile:
     """What one kernel (or all copies, or one Python function) cost in one run of the program.
 
@@ -59,7 +57,7 @@ class KernelProfile:
         return _rate(self.bytes, self.seconds)
 
 
-@dataclass(frozen=True, slots=True)
+@valued
 class Profile:
     """kernels, the dearest first; result: what the function returned; seconds: all kernels
     together; run_seconds: the program run as one native call; ceilings: measured f32 GFLOP/s of a
@@ -94,6 +92,7 @@ class Profile:
             {"name": name, "ph": "X", "ts": at * 1e6, "dur": took * 1e6, "pid": 0, "tid": 0}
             for name, at, took in self.events
         ]
+        json = importlib.import_module("json")  # not worth its time in every `import fxad`
         Path(path).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}))
 
 
@@ -169,7 +168,7 @@ def _kernels(
             times.setdefault(key, [0.0] * len(runs))[number] += took
             if number == 0:
                 steps.setdefault(key, []).append(step)
-    seconds = {key: statistics.median(took) for key, took in times.items()}
+    seconds = {key: float(np.median(took)) for key, took in times.items()}
     total = sum(seconds.values()) or 1.0
     found = []
     for key, calls in steps.items():
@@ -205,7 +204,7 @@ def _whole(
         begin = time.perf_counter()
         executable.run(given)
         times.append(time.perf_counter() - begin)
-    return statistics.median(times)
+    return float(np.median(times))
 
 
 @functools.cache

@@ -17,7 +17,7 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
+import importlib
 import os
 import threading
 import warnings
@@ -176,6 +176,7 @@ def _unknown(name: str) -> ConfigError:
 
 
 def _closest(name: str, known: list[str]) -> str:
+    difflib = importlib.import_module("difflib")  # only errors pay for it
     match = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {match[0]}?" if match else ""
     return f"{hint} (known: {', '.join(known)})"

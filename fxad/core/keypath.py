@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Any
 
+from fxad.core.record import valued
 
-@dataclass(frozen=True, slots=True)
+
+@valued
 class DictKey:
     """`tree[key]` of a mapping."""
 
@@ -21,7 +22,7 @@ class DictKey:
         return f"[{self.key!r}]"
 
 
-@dataclass(frozen=True, slots=True)
+@valued
 class SequenceKey:
     """`tree[idx]` of a list or tuple."""
 
@@ -31,7 +32,7 @@ class SequenceKey:
         return f"[{self.idx}]"
 
 
-@dataclass(frozen=True, slots=True)
+@valued
 class GetAttrKey:
     """`tree.name` of a namedtuple, dataclass or other object."""
 
@@ -41,7 +42,7 @@ class GetAttrKey:
         return f".{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@valued
 class FlattenedIndexKey:
     """The n-th child of a registered node that names no keys."""
 

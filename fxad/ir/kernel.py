@@ -20,17 +20,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+
+from fxad.core.record import record, valued
 
 Monoid = str  # add mul min max and or | argmin argmax (value cell, index cell)
 INDEX = np.dtype("int64")
 
 
 @final
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Axis:
     """A loop variable running over 0 .. extent-1."""
 
@@ -38,7 +39,7 @@ class Axis:
     extent: int
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Buffer:
     """A contiguous run of `size` elements. Roles: in, out, inout, scratch.
 
@@ -51,7 +52,7 @@ class Buffer:
     role: str
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Scalar:
     """A number handed to the kernel at each call, so that kernels differing in it share code."""
 
@@ -59,7 +60,7 @@ class Scalar:
     dtype: np.dtype
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Cell:
     """A scalar that lives for one grid point: what a Reduce or a Contract produces."""
 
@@ -70,7 +71,7 @@ class Cell:
 # ---------------------------------------------------------------- indices
 
 
-@dataclass(frozen=True, slots=True)
+@valued
 class Quot:
     """floor(index / divisor), divisor > 0."""
 
@@ -78,7 +79,7 @@ class Quot:
     divisor: int
 
 
-@dataclass(frozen=True, slots=True)
+@valued
 class Rem:
     """index mod divisor, in 0 .. divisor-1."""
 
@@ -86,7 +87,7 @@ class Rem:
     divisor: int
 
 
-@dataclass(frozen=True, slots=True)
+@valued
 class Data:
     """An integer read from an array, clamped into 0 .. size-1 (so it is always safe)."""
 
@@ -94,7 +95,7 @@ class Data:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@valued
 class Index:
     """const + sum of coefficient * atom, in elements; atoms: Axis, Quot, Rem, Data.
 
@@ -188,13 +189,13 @@ def remainder(index: Index, divisor: int) -> Index:
 # ---------------------------------------------------------------- expressions
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Const:
     value: bool | int | float | complex
     dtype: np.dtype
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Param:
     """The value of a kernel Scalar."""
 
@@ -205,7 +206,7 @@ class Param:
         return self.scalar.dtype
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Get:
     """The value of a cell: a reduction's result, or a Contract's accumulated element."""
 
@@ -216,7 +217,7 @@ class Get:
         return self.cell.dtype
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class IndexValue:
     """An index as a number (iota, one-hot, mask conditions)."""
 
@@ -224,7 +225,7 @@ class IndexValue:
     dtype: np.dtype
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Load:
     """buffer[index]; where `guard` is given and false, `fill` instead and no memory is touched."""
 
@@ -238,7 +239,7 @@ class Load:
         return self.buffer.dtype
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Prim:
     """A scalar function; its dtype is the result's (comparisons give bool). See PRIMS."""
 
@@ -247,7 +248,7 @@ class Prim:
     dtype: np.dtype
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Cast:
     """Convert with NUMERICS.md's rules (float to int saturates, NaN gives 0)."""
 
@@ -277,7 +278,7 @@ PRIMS: dict[str, int] = {
 # ---------------------------------------------------------------- stages
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Store:
     """buffer[index] = value, where `guard` holds."""
 
@@ -287,7 +288,7 @@ class Store:
     guard: Expr | None = None
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Map:
     """For every point of `axes`: compute all values, then store them."""
 
@@ -295,7 +296,7 @@ class Map:
     stores: tuple[Store, ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Reduce:
     """Combine `values` over all points of `over` into `cells`.
 
@@ -317,7 +318,7 @@ class Reduce:
     order: str = "serial"
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Scan:
     """Running combination along `axis` (from the end if `reverse`), serial order.
 
@@ -333,7 +334,7 @@ class Scan:
     reverse: bool = False
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Scatter:
     """For points of `over` in row-major order: buffer[index] = buffer[index] monoid value.
 
@@ -345,7 +346,7 @@ class Scatter:
     store: Store
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Sort:
     """Stable ascending sort along `axis` by the first `keys` of `operands`; NaN last.
 
@@ -360,7 +361,7 @@ class Sort:
     stores: tuple[Store, ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Operand:
     """A matrix operand: buffer elements at an index affine in the contraction's axes."""
 
@@ -368,7 +369,7 @@ class Operand:
     index: Index
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Contract:
     """cell[m, n] = sum over k of a[m, k] * b[k, n], then the epilogue's stores at (m, n).
 
@@ -392,7 +393,7 @@ class Contract:
 Stage = Map | Reduce | Scan | Scatter | Sort | Contract
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Kernel:
     """Buffers and scalars in call order; one run of `body` per point of `grid`.
 

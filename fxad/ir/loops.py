@@ -7,21 +7,21 @@ records; `fxad.lower` turns them into Kernels. Operands are numbered from 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from fxad.core.record import record
 from fxad.ir.kernel import Expr, Index
 
 Point = tuple[Index, ...]  # one index per axis
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Pointwise:
     """out[i] = value(x0[i], x1[i], ...): operands have the output's shape or rank 0."""
 
     value: Callable[..., Expr]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class View:
     """out[i] = x[source(i)]; where guard(i) is false, operand 1 (a scalar) instead.
 
@@ -32,14 +32,14 @@ class View:
     guard: Callable[[Point], Expr | None] | None = None
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Generate:
     """out[i] = value(i): no array operands (iota)."""
 
     value: Callable[[Point], Expr]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Indexed:
     """out[i] = value(i, read) with read(operand, point, guard=None, fill=None) -> Expr.
 
@@ -49,7 +49,7 @@ class Indexed:
     value: Callable[[Point, Callable[..., Expr]], Expr]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Reduction:
     """Combine operand 0 along `axes` with a monoid of ir.kernel (argmin/argmax: index result)."""
 
@@ -57,7 +57,7 @@ class Reduction:
     axes: tuple[int, ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Contraction:
     """Matrix product of operands 0 and 1: out axes = batch, then free axes of each.
 
@@ -68,7 +68,7 @@ class Contraction:
     batch: tuple[tuple[int, ...], tuple[int, ...]]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Cumulative:
     """Running combination of operand 0 along `axis`."""
 
@@ -77,7 +77,7 @@ class Cumulative:
     reverse: bool = False
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Sorting:
     """Stable sort of all operands along `axis` by the first `keys` of them."""
 
@@ -85,7 +85,7 @@ class Sorting:
     keys: int
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Scattering:
     """out = operand 0, then for points of `loop` in order and of `window` in any order:
     out[target] = out[target] monoid read(update).
@@ -101,21 +101,21 @@ class Scattering:
     target: Callable[[Point, Callable[..., Expr]], tuple[Point, Expr | None]]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Structured:
     """Control flow or a call: lowered by name in `fxad.lower.control`."""
 
     kind: str
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class HostCall:
     """Computed by a Python function on NumPy arrays in the middle of the plan."""
 
     function: Callable[..., object]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Alias:
     """The output is operand 0 itself (barriers, names): no code."""
 

@@ -8,13 +8,13 @@ the arena, or a view that a loop moves along another slot.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from fxad.core.record import record
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import Kernel
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Slot:
     """One piece of storage.
 
@@ -30,7 +30,7 @@ class Slot:
     offset: int = 0
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Run:
     """Run a kernel on slots (in the order of kernel.buffers) and scalar values."""
 
@@ -39,7 +39,7 @@ class Run:
     scalars: tuple[bool | int | float | complex, ...] = ()
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Copy:
     """Copy all bytes of src into dst (same type)."""
 
@@ -47,7 +47,7 @@ class Copy:
     src: Slot
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class View:
     """At iteration i, `slot` points at element block i of `base` (leading axis)."""
 
@@ -55,7 +55,7 @@ class View:
     base: Slot
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Loop:
     """Run `body` `trips` times; iteration i is trips-1-i if `reverse`.
 
@@ -71,7 +71,7 @@ class Loop:
     swaps: tuple[tuple[Slot, Slot], ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class While:
     """Run `cond`; while the bool at `predicate` is true run `body`, swap, run `cond` again."""
 
@@ -81,7 +81,7 @@ class While:
     swaps: tuple[tuple[Slot, Slot], ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Branch:
     """Run branches[clamp(index, 0, n-1)]; the slot holds one i32 or bool."""
 
@@ -89,7 +89,7 @@ class Branch:
     branches: tuple[tuple[Step, ...], ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Host:
     """Call a Python function: function(*input arrays) -> sequence of output arrays.
 
@@ -105,7 +105,7 @@ class Host:
 Step = Run | Copy | Loop | While | Branch | Host
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Plan:
     """Steps, their slots, and the arena's size.
 

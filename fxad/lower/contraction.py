@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
+from fxad.core.record import record
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import Axis, Cell, Index, at
 from fxad.ir.loops import Contraction, Generate, Indexed, Pointwise, View
@@ -25,7 +25,7 @@ from fxad.lower.reduction import accumulator
 SOFT = (Pointwise, View, Generate, Indexed)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Address:
     """A matrix operand: a stored value and the flat index over the operand's own axes."""
 
@@ -37,7 +37,7 @@ class Address:
         return self.index.coefficient(self.axes[axis]) or 0
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Dim:
     """One axis of the product: its length, its strides in a, b and the result."""
 

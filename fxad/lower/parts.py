@@ -7,8 +7,8 @@ pad(a) + pad(b), nowhere both        the same; the gradient of splitting q, k an
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from dataclasses import dataclass
 
+from fxad.core.record import record
 from fxad.ir.kernel import Const, Expr, Prim
 from fxad.ir.program import Atom, Lit, Var
 from fxad.lower.expand import zero
@@ -18,7 +18,7 @@ PARTS_FROM = 4096  # elements from which parts get kernels of their own
 PARTS_LIMIT = 32
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Part:
     """`operand` lies at `offset` along `axis`; `wrap` makes the stored value from its element."""
 

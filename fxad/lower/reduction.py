@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from fxad.core import dtypes as dt
+from fxad.core.record import record
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import INDEX, Axis, Const, Expr, Index, IndexValue, Prim, at
 from fxad.ir.loops import Reduction
@@ -25,7 +25,7 @@ LANES_FROM, LANES_PIECE, LANES_ROWS = 1 << 15, 8192, 8
 SERIAL_FROM, SERIAL_PIECE = 1024, 256
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Partial:
     """The first half of a reduction in two: pieces of the reduced axes.
 
@@ -114,7 +114,7 @@ def chunking(operand: ArrayType, record: Reduction) -> Partial | None:
     return Partial(record.monoid, axes, tuple(leading), axis, step, pieces, result, dtype, combine)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Loops:
     """The loop nest of a reduction: axes of the result, axes combined, and the operand's point."""
 

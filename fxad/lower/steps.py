@@ -7,15 +7,15 @@ ones); which bytes they live in is decided later, by `fxad.plan`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from fxad.core.record import record
 from fxad.ir.kernel import Kernel
 from fxad.ir.program import Var
 
 Number = bool | int | float | complex
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Launch:
     """Run a kernel: args are the values behind kernel.buffers, `writes` those it defines.
 
@@ -30,7 +30,7 @@ class Launch:
     replaces: tuple[tuple[Var, Var], ...] = ()
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Transfer:
     """Copy all bytes of a value into a new one of the same number of bytes."""
 
@@ -38,7 +38,7 @@ class Transfer:
     src: Var
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Looping:
     """`trips` runs of `body`, whose inputs are consts, carried state and slices.
 
@@ -56,7 +56,7 @@ class Looping:
     results: tuple[Var, ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Whiling:
     """While cond(cond consts, state) holds: state = body(body consts, state)."""
 
@@ -68,7 +68,7 @@ class Whiling:
     results: tuple[Var, ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Branching:
     """results = branches[index](operands)."""
 
@@ -78,7 +78,7 @@ class Branching:
     results: tuple[Var, ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class HostStep:
     """results = function(*operands) on NumPy arrays."""
 
@@ -91,7 +91,7 @@ class HostStep:
 LoweredStep = Launch | Transfer | Looping | Whiling | Branching | HostStep
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Block:
     """Steps that compute `outputs` from `inputs`.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from fxad.core.record import record
 from fxad.ir.loops import (
     Contraction,
     HostCall,
@@ -51,7 +52,7 @@ class Choice:
     addresses: dict[Def, tuple[Address, Address]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Cost:
     """Computing one element from stored values: arithmetic, number of operations, and the stored
     values read that are about as large as the result."""

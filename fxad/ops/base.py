@@ -36,13 +36,13 @@ Ops that hold sub-programs are `higher`: their rules take the transforms `t` fir
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.record import valued
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.kernel import Cast, Prim
 from fxad.ir.loops import Pointwise
@@ -103,7 +103,7 @@ def _align(args: Sequence[Any]) -> list[Any]:
     return aligned
 
 
-@dataclass(frozen=True, slots=True)
+@valued
 class Unknown:
     """Stands for a linear operand in a transpose rule: only its type is known."""
 
@@ -118,7 +118,7 @@ class Unknown:
         return self.type.dtype
 
 
-@dataclass(frozen=True, slots=True)
+@valued
 class Batched:
     """Results of a batch rule of which only some are batched."""
 
@@ -126,7 +126,7 @@ class Batched:
     flags: tuple[bool, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@valued
 class Sample:
     """One use of an op in the contract tests. `saying`: it must fail with this text."""
 

@@ -9,9 +9,9 @@ the shared storage must be one inout buffer of the kernel: see `merged`.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
+from fxad.core.record import replace
 from fxad.ir.kernel import (
     Axis,
     Buffer,

@@ -386,6 +386,8 @@ def test_thread_count_is_checked():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+# JAX's own hook, where another test (or hypothesis) has imported JAX into this process:
+@pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called\..*JAX:RuntimeWarning")
 def test_a_forked_child_has_its_own_pool():
     executable, inputs, _ = _big()
     pool.set_num_threads(2)

@@ -12,11 +12,11 @@ import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from fxad.backend.llvm.emit import emit
 from fxad.backend.llvm.engine import Module, compile_module, compose, lock
 from fxad.backend.llvm.schedule import Emitted, Target
+from fxad.core.record import record
 from fxad.ir.kernel import Kernel
 from fxad.ir.kernel_text import kernel_key
 
@@ -26,7 +26,7 @@ BOUND = 4096  # compiled kernels kept beyond the ones in use
 _PER_MODULE = 48  # large modules cost less per kernel, small ones can be freed sooner
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Code:
     """One compiled kernel; keeps its machine code alive."""
 

@@ -9,12 +9,11 @@ strides are constants of the code, so an address is one register plus a displace
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from fxad.backend.llvm.contract_lanes import Lanes, prefetch
 from fxad.backend.llvm.text import Function
+from fxad.core.record import valued
 
 PARAMS = (
     ("i64", "steps"),  # k in groups of `unroll`
@@ -30,7 +29,7 @@ PARAMS = (
 SIGNATURE = tuple(type for type, _ in PARAMS)
 
 
-@dataclass(frozen=True, slots=True)
+@valued
 class Tile:
     """A micro-kernel's shape. Strides are in elements.
 

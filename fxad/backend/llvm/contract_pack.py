@@ -8,12 +8,11 @@ vectors. A packed A is a dense copy in the accumulator's dtype.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from fxad.backend.llvm.contract_lanes import Lanes
 from fxad.backend.llvm.text import Function
+from fxad.core.record import valued
 
 # Transposing more lanes than this in registers spills.
 _MOST_TRANSPOSED = 16
@@ -21,7 +20,7 @@ PARAMS_B = (("ptr", "source"), ("ptr", "panel"), ("i64", "depth"))
 PARAMS_A = (("ptr", "source"), ("ptr", "copy"), ("i64", "rows"))
 
 
-@dataclass(frozen=True, slots=True)
+@valued
 class Source:
     """An operand in memory: strides in elements along its outer axis (m or n) and along k."""
 

@@ -11,12 +11,12 @@ whichever tile, unit or thread it falls into.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fxad.backend.llvm.schedule import Target
 from fxad.core.errors import CheckError
+from fxad.core.record import replace, valued
 from fxad.ir.kernel import Axis, Buffer, Contract, Index, Kernel, Load, Store, exprs_of, walk
 
 K_BLOCK = 768
@@ -39,7 +39,7 @@ def _quotient(a: int, b: int) -> int:
     return -(-a // b)
 
 
-@dataclass(frozen=True, slots=True)
+@valued
 class Matrix:
     """An operand or result as a matrix of elements: `base` over the grid, two strides.
 
@@ -62,7 +62,7 @@ def matrix(buffer: Buffer, index: Index, outer: Axis, inner: Axis) -> Matrix | N
     return Matrix(buffer, base, strides[0], strides[1])
 
 
-@dataclass(frozen=True, slots=True)
+@valued
 class Problem:
     """A contract kernel with its rows and columns named so that columns are the lanes.
 
@@ -137,7 +137,7 @@ class Problem:
         return getattr(store.value, "cell", None) is self.stage.cell
 
 
-@dataclass(frozen=True, slots=True)
+@valued
 class Cut:
     """Tiles, blocks and units of one problem.
 

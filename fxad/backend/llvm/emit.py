@@ -9,8 +9,6 @@ schedule.py for the layout.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from fxad.backend.llvm.contract import emit_contract
@@ -27,6 +25,7 @@ from fxad.backend.llvm.schedule import (
 from fxad.backend.llvm.sort import Sorting
 from fxad.backend.llvm.text import Function
 from fxad.backend.llvm.vector import Code
+from fxad.core.record import replace
 from fxad.ir import kernel as ir
 
 PARAMS = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))

@@ -10,16 +10,16 @@ number is a `Pair`. Conversion to bf16 flushes what is denormal to a zero of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fxad.backend.llvm.vector import Vec, bits_of
 from fxad.core import dtypes
+from fxad.core.record import valued
 
 
-@dataclass(frozen=True, slots=True)
+@valued
 class Pair:
     """A complex value."""
 

@@ -14,7 +14,6 @@ import functools
 import platform
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 from string import Template
 
@@ -23,6 +22,7 @@ import numpy as np
 from fxad.backend.llvm import native_pool, native_walk
 from fxad.backend.llvm.engine import compile_module, host_target
 from fxad.core.errors import CheckError
+from fxad.core.record import valued
 
 COPY_BLOCK = 1 << 17  # bytes one unit of the copy kernel moves
 POLL_NS = 100_000  # estimated nanoseconds of work between two looks at the clock
@@ -279,7 +279,7 @@ def _check_array_layout() -> None:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@valued
 class Runtime:
     """execute(frame address) -> Status and stop(pool address), both without the GIL.
 

@@ -12,19 +12,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from fxad.backend.llvm import memory
 from fxad.backend.llvm.executable import Executable
 from fxad.core.errors import TypeMismatch
+from fxad.core.record import record
 from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Slot, Step, While
 
 Timed = Run | Copy | Host
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Timings:
     """One run: results, and for every step that ran when it began and how long it took, in
     seconds from the run's beginning."""

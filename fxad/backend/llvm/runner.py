@@ -20,6 +20,7 @@ from fxad.backend.llvm.cache import Code
 from fxad.backend.llvm.native import COPY_BLOCK, Op, Word, runtime
 from fxad.core import dtypes
 from fxad.core.errors import CheckError
+from fxad.core.record import record
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import Kernel
 from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Slot, Step, While
@@ -43,7 +44,7 @@ class Frame:
         self.arena_address = 0
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record
 class Encoded:
     """A plan the native interpreter can run, and what must stay alive for that."""
 

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fxad.core.record import valued
 from fxad.ir import kernel as ir
 
 _BYTES = {"avx512": 64, "avx2": 32, "neon": 16, "generic": 16}
 _REGISTERS = {"avx512": 32, "avx2": 16, "neon": 32, "generic": 16}
 
 
-@dataclass(frozen=True, slots=True)
+@valued
 class Target:
     """An instruction set (avx512, avx2, neon or generic) and extras such as avx512_bf16."""
 
@@ -44,7 +45,7 @@ class Target:
         return max(1, self.vector_bytes // size)
 
 
-@dataclass(frozen=True, slots=True)
+@valued
 class Emitted:
     """LLVM IR of one kernel, ABI `void (ptr args, i64 begin, i64 end, ptr scratch)`.
 

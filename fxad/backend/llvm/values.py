@@ -11,7 +11,6 @@ loop whatever does not change in it, addresses included.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy as np
 from fxad.backend.llvm import prims
 from fxad.backend.llvm.formats import Pair, Value, cast, is_unsigned, kind_of
 from fxad.backend.llvm.vector import Code, Vec, bits_of
+from fxad.core.record import valued
 from fxad.ir import kernel as ir
 
 I32 = np.dtype("int32")
@@ -27,7 +27,7 @@ Atom = ir.Axis | ir.Quot | ir.Rem | ir.Data
 Need = ir.Axis | ir.Cell | ir.Buffer
 
 
-@dataclass(frozen=True, slots=True)
+@valued
 class Copy:
     """One vector of an unrolled loop: lane 0 is position base + offset of the lane axis."""
 

@@ -1,0 +1,81 @@
+"""`record` and `valued`: small classes of named fields, immutable by convention and for mypy.
+
+    @valued
+    class Rem:
+        index: Index
+        divisor: int = 1
+
+They read like frozen dataclasses with slots. A dataclass costs 0.4 ms of import time and guards its
+fields at run time, which makes an instance three times as dear; the compiler defines many of them
+and makes tens of thousands.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, TypeVar, dataclass_transform
+
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+def record(cls: type[T]) -> type[T]:
+    """A class with `__init__`, `__repr__`, `__slots__` and `__match_args__` of its annotations.
+
+    Defaults are shared between instances. Instances are compared by identity. `super()` without
+    arguments does not work inside (the class is made anew, for its slots).
+    """
+    return _made(cls, by_value=False)
+
+
+@dataclass_transform(frozen_default=True)
+def valued(cls: type[T]) -> type[T]:
+    """Like `record`; instances of one class with equal fields are equal, and hash alike."""
+    return _made(cls, by_value=True)
+
+
+def replace(instance: T, **changes: Any) -> T:
+    """A copy of a record with some fields changed."""
+    made: Any = type(instance)
+    return made(**{name: getattr(instance, name) for name in made.__match_args__} | changes)
+
+
+def _made(cls: type[T], by_value: bool) -> type[T]:
+    names = tuple(inspect.get_annotations(cls))
+    defaults = {name: cls.__dict__[name] for name in names if name in cls.__dict__}
+    body = {
+        key: held
+        for key, held in cls.__dict__.items()
+        if key not in defaults and key not in ("__dict__", "__weakref__")
+    }
+    body |= {"__slots__": names, "__match_args__": names, "__qualname__": cls.__qualname__}
+    body.setdefault("__repr__", _repr)
+    methods: dict[str, Any] = {}
+    exec(_source(names, defaults, by_value), defaults | {"__name__": cls.__module__}, methods)
+    metaclass: Any = type(cls)
+    made = metaclass(cls.__name__, cls.__bases__, body | methods)
+    for method in methods.values():
+        method.__qualname__ = f"{cls.__qualname__}.{method.__name__}"
+    return made
+
+
+def _source(names: tuple[str, ...], defaults: dict[str, Any], by_value: bool) -> str:
+    """Text of the methods that are worth writing out for speed."""
+    parameters = "".join(f", {n}={n}" if n in defaults else f", {n}" for n in names)
+    sets = "".join(f"\n    self.{n} = {n}" for n in names) or "\n    pass"
+    text = f"def __init__(self{parameters}):{sets}\n"
+    if by_value:
+        own, others = ("".join(f"{who}.{n}, " for n in names) for who in ("self", "other"))
+        text += (
+            "def __eq__(self, other):\n"
+            "    if self is other:\n        return True\n"
+            "    if self.__class__ is not other.__class__:\n        return NotImplemented\n"
+            f"    return ({own}) == ({others})\n"
+            f"def __hash__(self):\n    return hash(({own}))\n"
+        )
+    return text
+
+
+def _repr(self: Any) -> str:
+    fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__match_args__)
+    return f"{type(self).__qualname__}({fields})"
