@@ -76,6 +76,7 @@ from fxad.lax.shapes import (
     transpose,
 )
 from fxad.numpy.creation import full, full_like
+from fxad.numpy.division import power as pow
 from fxad.numpy.elementwise import (
     abs,
     acos,
@@ -125,7 +126,6 @@ from fxad.numpy.elementwise import minimum as min
 from fxad.numpy.elementwise import multiply as mul
 from fxad.numpy.elementwise import negative as neg
 from fxad.numpy.elementwise import not_equal as ne
-from fxad.numpy.elementwise import power as pow
 from fxad.numpy.elementwise import subtract as sub
 
 __all__ = [

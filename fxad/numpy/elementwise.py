@@ -25,7 +25,7 @@ from fxad.trace.array import Array, Concrete
 from fxad.trace.tracer import type_of
 
 
-def _finish(out: Any, weak: bool) -> Array:
+def finish(out: Any, weak: bool) -> Array:
     if weak:
         out.weak = True
     return out
@@ -35,7 +35,7 @@ def _unary(op: str, doc: str, inexact: bool = False) -> Callable[..., Array]:
     def function(x: Any, /) -> Array:
         (value,) = promoted(op, x, inexact=inexact, numbers=False)
         out = OPS[op](value)
-        return _finish(out, weak_result(x) and type_of(out).dtype != dt.bool_)
+        return finish(out, weak_result(x) and type_of(out).dtype != dt.bool_)
 
     function.__name__ = function.__qualname__ = op
     function.__doc__ = doc
@@ -48,7 +48,7 @@ def _binary(op: str, doc: str, inexact: bool = False, name: str = "") -> Callabl
         if isinstance(values[0], Lit) and isinstance(values[1], Lit):
             values = promoted(name or op, x, y, inexact=inexact, numbers=False)
         out = OPS[op](*values)
-        return _finish(out, weak_result(x, y) and type_of(out).dtype != dt.bool_)
+        return finish(out, weak_result(x, y) and type_of(out).dtype != dt.bool_)
 
     function.__name__ = function.__qualname__ = name or op
     function.__doc__ = doc
@@ -177,104 +177,10 @@ def divide(x: Any, y: Any, /) -> Array:
     values = promoted("divide", x, y, inexact=True)
     if all(isinstance(v, Lit) for v in values):
         values = promoted("divide", x, y, inexact=True, numbers=False)
-    return _finish(OPS["div"](*values), weak_result(x, y))
+    return finish(OPS["div"](*values), weak_result(x, y))
 
 
 true_divide = divide
-
-
-def floor_divide(x: Any, y: Any, /) -> Array:
-    """Division rounded towards minus infinity; integer x // 0 is 0."""
-    a, b = promoted("floor_divide", x, y, numbers=False)
-    dtype = type_of(a).dtype
-    if dt.is_float(dtype):
-        return OPS["floor"](OPS["div"](OPS["sub"](a, remainder(a, b)), b) + 0.5)
-    if not dt.is_integer(dtype):
-        raise TypeMismatch(f"floor_divide: does not take {dtype}")
-    quotient = OPS["div"](a, b)
-    if not dt.is_signed(dtype):
-        return quotient
-    inexact = OPS["and"](OPS["ne"](OPS["rem"](a, b), 0), OPS["lt"](OPS["xor"](a, b), 0))
-    return OPS["sub"](quotient, OPS["convert"](inexact, dtype=dtype))
-
-
-def remainder(x: Any, y: Any, /) -> Array:
-    """Remainder with the sign of y; integer x % 0 is 0."""
-    a, b = promoted("remainder", x, y, numbers=False)
-    dtype = type_of(a).dtype
-    rest = OPS["rem"](a, b)
-    if dt.is_integer(dtype) and not dt.is_signed(dtype):
-        return rest
-    differs = OPS["ne"](OPS["lt"](rest, 0), OPS["lt"](b, 0))
-    shifted = OPS["and"](OPS["ne"](rest, 0), differs)
-    return OPS["select"](shifted, OPS["add"](rest, b), rest)
-
-
-mod = remainder
-
-
-def fmod(x: Any, y: Any, /) -> Array:
-    """Remainder with the sign of x."""
-    return OPS["rem"](*promoted("fmod", x, y))
-
-
-def divmod(x: Any, y: Any, /) -> tuple[Array, Array]:
-    """(floor_divide, remainder)."""
-    return floor_divide(x, y), remainder(x, y)
-
-
-def power(x: Any, y: Any, /) -> Array:
-    """x to the y. Integer powers of integers stay integers; a negative Python int exponent of an
-    integer is an error."""
-    if isinstance(y, int) and not isinstance(y, bool):
-        base = value_of(x)
-        if base.dtype == dt.bool_:
-            base = cast(base, dt.default_int())
-        if dt.is_integer(base.dtype) and y < 0:
-            raise TypeMismatch(
-                f"power: {base.type} ** {y}: an integer to a negative power is not an integer; "
-                "convert the base to a float first"
-            )
-        return _finish(_integer_power(base, y), getattr(x, "weak", False))
-    values = promoted("power", x, y, numbers=False)
-    if dt.is_integer(type_of(values[0]).dtype):
-        return _array_integer_power(*values)
-    if type_of(values[0]).dtype == dt.bool_:
-        values = [cast(v, dt.default_int()) for v in values]
-        return _array_integer_power(*values)
-    return OPS["pow"](*values)
-
-
-pow = power
-
-
-def _integer_power(base: Array, n: int) -> Array:
-    if n == 0:
-        return full_of(1, base.type)
-    if n == 1:
-        return OPS["copy"](base)
-    if n == 2:
-        return OPS["square"](base)
-    return OPS["integer_pow"](base, n=n)
-
-
-def _array_integer_power(base: Any, exponent: Any) -> Array:
-    """Square and multiply over the exponent's bits; negative exponents give 0."""
-    type_ = type_of(base)
-    result = full_of(1, type_)
-    bits = type_.dtype.itemsize * 8
-    for bit in range(bits):
-        use = OPS["ne"](OPS["and"](OPS["shr_logical"](exponent, bit), 1), 0)
-        result = OPS["select"](use, OPS["mul"](result, base), result)
-        base = OPS["mul"](base, base)
-    if dt.is_signed(type_.dtype):
-        result = OPS["select"](OPS["lt"](exponent, 0), full_of(0, type_), result)
-    return result
-
-
-def float_power(x: Any, y: Any, /) -> Array:
-    """x to the y as floats."""
-    return OPS["pow"](*promoted("float_power", x, y, inexact=True, numbers=False))
 
 
 def abs(x: Any, /) -> Array:
@@ -282,7 +188,7 @@ def abs(x: Any, /) -> Array:
     value = value_of(x)
     if value.dtype == dt.bool_ or (dt.is_integer(value.dtype) and not dt.is_signed(value.dtype)):
         return value
-    return _finish(OPS["abs"](value), value.weak)
+    return finish(OPS["abs"](value), value.weak)
 
 
 absolute = fabs = abs
@@ -291,7 +197,7 @@ absolute = fabs = abs
 def square(x: Any, /) -> Array:
     """x * x."""
     value = value_of(x)
-    return _finish(OPS["square"](value), value.weak)
+    return finish(OPS["square"](value), value.weak)
 
 
 def reciprocal(x: Any, /) -> Array:
@@ -381,82 +287,6 @@ def signbit(x: Any, /) -> Array:
     return less(value, 0)
 
 
-def copysign(x: Any, y: Any, /) -> Array:
-    """|x| with the sign of y."""
-    a, b = promoted("copysign", x, y, inexact=True, numbers=False)
-    size = OPS["abs"](a)
-    return OPS["select"](signbit(b), OPS["neg"](size), size)
-
-
-def heaviside(x: Any, y: Any, /) -> Array:
-    """0 below zero, y at zero, 1 above."""
-    a, b = promoted("heaviside", x, y, inexact=True, numbers=False)
-    return where(a < 0, 0.0, where(a > 0, 1.0, b)).astype(type_of(a).dtype)
-
-
-def hypot(x: Any, y: Any, /) -> Array:
-    """sqrt(x*x + y*y) without overflow."""
-    a, b = promoted("hypot", x, y, inexact=True, numbers=False)
-    a, b = OPS["abs"](a), OPS["abs"](b)
-    big, small = OPS["max"](a, b), OPS["min"](a, b)
-    safe = where(big == 0, 1.0, big)
-    ratio = small / safe
-    return big * sqrt(1 + ratio * ratio)
-
-
-def logaddexp(x: Any, y: Any, /) -> Array:
-    """log(exp(x) + exp(y)) without overflow."""
-    a, b = promoted("logaddexp", x, y, inexact=True, numbers=False)
-    big = OPS["max"](a, b)
-    gap = a - b
-    same = isinf(a) & equal(a, b)
-    safe = where(same, 0.0, gap)
-    return where(same, a, big + log1p(exp(-abs(safe))))
-
-
-def logaddexp2(x: Any, y: Any, /) -> Array:
-    """log2(2**x + 2**y)."""
-    return logaddexp(multiply(x, math.log(2)), multiply(y, math.log(2))) / math.log(2)
-
-
-def log10(x: Any, /) -> Array:
-    """Base-10 logarithm."""
-    return log(x) * (1 / math.log(10))
-
-
-def sinc(x: Any, /) -> Array:
-    """sin(pi x) / (pi x), 1 at 0."""
-    (value,) = promoted("sinc", x, inexact=True, numbers=False)
-    angle = value * math.pi
-    safe = where(angle == 0, 1.0, angle)
-    return where(angle == 0, 1.0, sin(safe) / safe)
-
-
-def deg2rad(x: Any, /) -> Array:
-    """Degrees to radians."""
-    return multiply(x, math.pi / 180)
-
-
-def rad2deg(x: Any, /) -> Array:
-    """Radians to degrees."""
-    return multiply(x, 180 / math.pi)
-
-
-radians, degrees = deg2rad, rad2deg
-
-
-def fmax(x: Any, y: Any, /) -> Array:
-    """The larger element; NaN only if both are."""
-    a, b = promoted("fmax", x, y, numbers=False)
-    return where(isnan(a), b, where(isnan(b), a, maximum(a, b)))
-
-
-def fmin(x: Any, y: Any, /) -> Array:
-    """The smaller element; NaN only if both are."""
-    a, b = promoted("fmin", x, y, numbers=False)
-    return where(isnan(a), b, where(isnan(b), a, minimum(a, b)))
-
-
 def real(x: Any, /) -> Array:
     """Real part."""
     value = value_of(x)
@@ -518,42 +348,3 @@ def clip(
     if high is not None:
         out = minimum(out, high)
     return out
-
-
-def nan_to_num(
-    x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None
-) -> Array:
-    """NaN and infinities replaced by finite numbers."""
-    value = value_of(x)
-    if not dt.is_float(value.dtype):
-        return value
-    info = dt.finfo(value.dtype)
-    value = where(isnan(value), nan, value)
-    value = where(equal(value, math.inf), float(info.max) if posinf is None else posinf, value)
-    return where(equal(value, -math.inf), float(info.min) if neginf is None else neginf, value)
-
-
-def isclose(
-    a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
-) -> Array:
-    """|a - b| <= atol + rtol |b|, infinities equal to themselves."""
-    x, y = promoted("isclose", a, b, inexact=True, numbers=False)
-    finite = isfinite(x) & isfinite(y)
-    near = abs(x - y) <= atol + rtol * abs(y)
-    out = where(finite, near, equal(x, y))
-    return out | (isnan(x) & isnan(y)) if equal_nan else out
-
-
-def gcd(x: Any, y: Any, /) -> Array:
-    """Greatest common divisor (a fixed number of Euclid's steps)."""
-    a, b = promoted("gcd", x, y, numbers=False)
-    a, b = abs(a), abs(b)
-    for _ in range(int(1.45 * type_of(a).dtype.itemsize * 8) + 2):
-        a, b = where(b == 0, a, b), where(b == 0, b, remainder(a, b))
-    return a
-
-
-def lcm(x: Any, y: Any, /) -> Array:
-    """Least common multiple."""
-    a, b = promoted("lcm", x, y, numbers=False)
-    return where((a == 0) | (b == 0), 0, abs(floor_divide(a, gcd(a, b)) * b))

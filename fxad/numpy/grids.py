@@ -14,10 +14,11 @@ import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.numpy.composed import log10
 from fxad.numpy.core import asarray, axis_index, promoted, value_of
 from fxad.numpy.creation import arange, diag, indices, linspace, logspace
-from fxad.numpy.elementwise import log10
-from fxad.numpy.shaping import concatenate, expand_dims, ravel, reshape
+from fxad.numpy.joining import concatenate
+from fxad.numpy.shaping import expand_dims, ravel, reshape
 from fxad.numpy.updates import At
 from fxad.trace.array import Array
 

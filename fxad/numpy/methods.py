@@ -6,7 +6,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fxad.core import dtypes as dt
-from fxad.numpy import creation, indexing, linear, picking, reductions, shaping, sorting, updates
+from fxad.numpy import (
+    creation,
+    division,
+    indexing,
+    linear,
+    picking,
+    reductions,
+    shaping,
+    sorting,
+    updates,
+)
 from fxad.numpy import elementwise as e
 from fxad.numpy.core import cast
 from fxad.trace.array import Array
@@ -17,10 +27,10 @@ _BINARY: dict[str, Callable[..., Any]] = {
     "sub": e.subtract,
     "mul": e.multiply,
     "truediv": e.divide,
-    "floordiv": e.floor_divide,
-    "mod": e.remainder,
-    "divmod": e.divmod,
-    "pow": e.power,
+    "floordiv": division.floor_divide,
+    "mod": division.remainder,
+    "divmod": division.divmod,
+    "pow": division.power,
     "matmul": linear.matmul,
     "and": e.bitwise_and,
     "or": e.bitwise_or,

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import builtins
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from fxad.core import dtypes as dt
-from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
+from fxad.core.errors import BadArgument, ShapeError
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import (
     axes_tuple,
     axis_index,
     full_of,
-    promoted,
     result_shape,
     shape_tuple,
     spread_to,
-    stack_values,
     value_of,
 )
 from fxad.trace.array import Array
@@ -207,103 +201,6 @@ def atleast_3d(*arys: Any) -> Any:
     return out[0] if len(out) == 1 else out
 
 
-def concatenate(arrays: Sequence[Any], axis: int | None = 0, dtype: Any = None) -> Array:
-    """Arrays joined along an existing axis (flattened first if axis is None)."""
-    values = _sequence(arrays, "concatenate")
-    if axis is None:
-        values, axis = [ravel(v) for v in values], 0
-    values = promoted("concatenate", *values, numbers=False, broadcast=False)
-    if dtype is not None:
-        values = [OPS["convert"](v, dtype=dt.canonicalize(dtype, explicit=True)) for v in values]
-    first = type_of(values[0])
-    at = axis_index(axis, first.ndim, "concatenate")
-    for value in values:
-        own = type_of(value).shape
-        if (
-            len(own) != first.ndim
-            or own[:at] + own[at + 1 :] != first.shape[:at] + first.shape[at + 1 :]
-        ):
-            seen = ", ".join(str(type_of(v)) for v in values)
-            raise ShapeError(f"concatenate: shapes must agree except along axis {at}: {seen}")
-    return values[0] if len(values) == 1 else OPS["concatenate"](*values, axis=at)
-
-
-concat = concatenate
-
-
-def _sequence(arrays: Any, name: str) -> list[Array]:
-    if isinstance(arrays, Array):
-        return [arrays[i] for i in range(len(arrays))]
-    values = [value_of(a, name) for a in arrays]
-    if not values:
-        raise BadArgument(f"{name}: needs at least one array")
-    return values
-
-
-def stack(arrays: Sequence[Any], axis: int = 0) -> Array:
-    """Arrays of one shape joined along a new axis."""
-    values = _sequence(arrays, "stack")
-    if any(v.shape != values[0].shape for v in values):
-        seen = ", ".join(str(v.type) for v in values)
-        raise ShapeError(f"stack: all arrays must have one shape: {seen}")
-    return stack_values(values, axis)
-
-
-def vstack(tup: Sequence[Any]) -> Array:
-    """Arrays joined as rows."""
-    return concatenate([atleast_2d(v) for v in _sequence(tup, "vstack")], 0)
-
-
-def hstack(tup: Sequence[Any]) -> Array:
-    """Arrays joined as columns."""
-    values = [atleast_1d(v) for v in _sequence(tup, "hstack")]
-    return concatenate(values, 0 if values[0].ndim == 1 else 1)
-
-
-def dstack(tup: Sequence[Any]) -> Array:
-    """Arrays joined along a third axis."""
-    return concatenate([atleast_3d(v) for v in _sequence(tup, "dstack")], 2)
-
-
-def column_stack(tup: Sequence[Any]) -> Array:
-    """Vectors as columns of a matrix."""
-    values = _sequence(tup, "column_stack")
-    return concatenate([reshape(v, (-1, 1)) if v.ndim == 1 else v for v in values], 1)
-
-
-def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """Cut into equal parts, or at given positions."""
-    value = value_of(ary)
-    at = axis_index(axis, value.ndim, "split")
-    length = value.shape[at]
-    if isinstance(indices_or_sections, int | np.integer):
-        parts = int(indices_or_sections)
-        if parts < 1 or length % parts:
-            raise ShapeError(f"split: axis {at} of {value.type} does not divide into {parts} parts")
-        cuts = [length // parts * i for i in range(1, parts)]
-    else:
-        cuts = [int(i) for i in indices_or_sections]
-    return _cut(value, cuts, at)
-
-
-def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """Like `split`; the first parts are one longer where it does not divide."""
-    value = value_of(ary)
-    at = axis_index(axis, value.ndim, "array_split")
-    if not isinstance(indices_or_sections, int | np.integer):
-        return split(value, indices_or_sections, at)
-    parts = int(indices_or_sections)
-    short, extra = builtins.divmod(value.shape[at], parts)
-    sizes = [short + (i < extra) for i in range(parts)]
-    return _cut(value, [sum(sizes[:i]) for i in range(1, parts)], at)
-
-
-def _cut(value: Array, cuts: list[int], axis: int) -> list[Array]:
-    length = value.shape[axis]
-    bounds = [0, *(min(max(c + length if c < 0 else c, 0), length) for c in cuts), length]
-    return [slice_axis(value, axis, low, max(low, high)) for low, high in pairwise(bounds)]
-
-
 def slice_axis(value: Any, axis: int, start: int, stop: int, step: int = 1) -> Array:
     """Elements start, start+step, ... below stop along one axis."""
     sizes = type_of(value).shape
@@ -311,22 +208,6 @@ def slice_axis(value: Any, axis: int, start: int, stop: int, step: int = 1) -> A
     stops = tuple(stop if i == axis else s for i, s in enumerate(sizes))
     steps = tuple(step if i == axis else 1 for i in range(len(sizes)))
     return OPS["slice"](value, start=starts, stop=stops, step=steps)
-
-
-def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """Split along the second axis (the first of a vector)."""
-    return split(ary, indices_or_sections, 0 if value_of(ary).ndim == 1 else 1)
-
-
-def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """Split along the first axis."""
-    return split(ary, indices_or_sections, 0)
-
-
-def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
-    """The slices along an axis, without it."""
-    value = moveaxis(x, axis, 0)
-    return tuple(value[i] for i in range(value.shape[0]))
 
 
 def flip(m: Any, axis: Any = None) -> Array:
@@ -454,42 +335,3 @@ def _pad_constant(value: Array, widths: np.ndarray, constants: Any) -> Array:
             one[axis, side] = widths[axis, side]
             value = _pad_constant(value, one, fills[axis, side].item())
     return value
-
-
-def append(arr: Any, values: Any, axis: int | None = None) -> Array:
-    """Values joined at the end."""
-    return concatenate([value_of(arr), value_of(values)], axis)
-
-
-def resize(a: Any, new_shape: Any) -> Array:
-    """Elements repeated as needed to fill a shape."""
-    sizes = shape_tuple(new_shape, "resize")
-    flat = ravel(a)
-    count = int(np.prod(sizes))
-    if not flat.size:
-        raise TypeMismatch("resize: cannot resize an empty array")
-    return reshape(tile(flat, -(-count // flat.size))[:count], sizes)
-
-
-def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
-    """Elements left out; positions must be concrete."""
-    value = value_of(arr)
-    if axis is None:
-        value, axis = ravel(value), 0
-    at = axis_index(axis, value.ndim, "delete")
-    kept = np.delete(np.arange(value.shape[at]), obj if isinstance(obj, slice) else np.asarray(obj))
-    return value[(slice(None),) * at + (kept.astype(np.int32),)]
-
-
-def insert(arr: Any, obj: int, values: Any, axis: int | None = None) -> Array:
-    """Values put in before a position."""
-    value = value_of(arr)
-    if axis is None:
-        value, axis = ravel(value), 0
-    at = axis_index(axis, value.ndim, "insert")
-    position = axis_index(obj, value.shape[at] + 1, "insert")
-    head, tail = _cut(value, [position], at)
-    shape = list(value.shape)
-    shape[at] = 1
-    middle = broadcast_to(values, shape) if value_of(values).ndim < value.ndim else value_of(values)
-    return concatenate([head, middle, tail], at)

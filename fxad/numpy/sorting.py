@@ -11,7 +11,8 @@ from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.ir.program import OPS
 from fxad.numpy.core import asarray, axis_index, cast, known_values, promoted, value_of
 from fxad.numpy.elementwise import isnan, where
-from fxad.numpy.shaping import concatenate, flip, reshape
+from fxad.numpy.joining import concatenate
+from fxad.numpy.shaping import flip, reshape
 from fxad.numpy.updates import setitem
 from fxad.trace.array import Array, Concrete
 

@@ -1,0 +1,132 @@
+"""Elementwise functions written in terms of others.
+
+hypot(3.0, 4.0)      logaddexp(a, b)      isclose(a, b)      nan_to_num(x)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fxad.core import dtypes as dt
+from fxad.ir.program import OPS
+from fxad.numpy.core import promoted, value_of
+from fxad.numpy.elementwise import (
+    abs,
+    equal,
+    exp,
+    isfinite,
+    isinf,
+    isnan,
+    log,
+    log1p,
+    maximum,
+    minimum,
+    multiply,
+    signbit,
+    sin,
+    sqrt,
+    where,
+)
+from fxad.trace.array import Array
+from fxad.trace.tracer import type_of
+
+
+def copysign(x: Any, y: Any, /) -> Array:
+    """|x| with the sign of y."""
+    a, b = promoted("copysign", x, y, inexact=True, numbers=False)
+    size = OPS["abs"](a)
+    return OPS["select"](signbit(b), OPS["neg"](size), size)
+
+
+def heaviside(x: Any, y: Any, /) -> Array:
+    """0 below zero, y at zero, 1 above."""
+    a, b = promoted("heaviside", x, y, inexact=True, numbers=False)
+    return where(a < 0, 0.0, where(a > 0, 1.0, b)).astype(type_of(a).dtype)
+
+
+def hypot(x: Any, y: Any, /) -> Array:
+    """sqrt(x*x + y*y) without overflow."""
+    a, b = promoted("hypot", x, y, inexact=True, numbers=False)
+    a, b = OPS["abs"](a), OPS["abs"](b)
+    big, small = OPS["max"](a, b), OPS["min"](a, b)
+    safe = where(big == 0, 1.0, big)
+    ratio = small / safe
+    return big * sqrt(1 + ratio * ratio)
+
+
+def logaddexp(x: Any, y: Any, /) -> Array:
+    """log(exp(x) + exp(y)) without overflow."""
+    a, b = promoted("logaddexp", x, y, inexact=True, numbers=False)
+    big = OPS["max"](a, b)
+    gap = a - b
+    same = isinf(a) & equal(a, b)
+    safe = where(same, 0.0, gap)
+    return where(same, a, big + log1p(exp(-abs(safe))))
+
+
+def logaddexp2(x: Any, y: Any, /) -> Array:
+    """log2(2**x + 2**y)."""
+    return logaddexp(multiply(x, math.log(2)), multiply(y, math.log(2))) / math.log(2)
+
+
+def log10(x: Any, /) -> Array:
+    """Base-10 logarithm."""
+    return log(x) * (1 / math.log(10))
+
+
+def sinc(x: Any, /) -> Array:
+    """sin(pi x) / (pi x), 1 at 0."""
+    (value,) = promoted("sinc", x, inexact=True, numbers=False)
+    angle = value * math.pi
+    safe = where(angle == 0, 1.0, angle)
+    return where(angle == 0, 1.0, sin(safe) / safe)
+
+
+def deg2rad(x: Any, /) -> Array:
+    """Degrees to radians."""
+    return multiply(x, math.pi / 180)
+
+
+def rad2deg(x: Any, /) -> Array:
+    """Radians to degrees."""
+    return multiply(x, 180 / math.pi)
+
+
+radians, degrees = deg2rad, rad2deg
+
+
+def fmax(x: Any, y: Any, /) -> Array:
+    """The larger element; NaN only if both are."""
+    a, b = promoted("fmax", x, y, numbers=False)
+    return where(isnan(a), b, where(isnan(b), a, maximum(a, b)))
+
+
+def fmin(x: Any, y: Any, /) -> Array:
+    """The smaller element; NaN only if both are."""
+    a, b = promoted("fmin", x, y, numbers=False)
+    return where(isnan(a), b, where(isnan(b), a, minimum(a, b)))
+
+
+def nan_to_num(
+    x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None
+) -> Array:
+    """NaN and infinities replaced by finite numbers."""
+    value = value_of(x)
+    if not dt.is_float(value.dtype):
+        return value
+    info = dt.finfo(value.dtype)
+    value = where(isnan(value), nan, value)
+    value = where(equal(value, math.inf), float(info.max) if posinf is None else posinf, value)
+    return where(equal(value, -math.inf), float(info.min) if neginf is None else neginf, value)
+
+
+def isclose(
+    a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Array:
+    """|a - b| <= atol + rtol |b|, infinities equal to themselves."""
+    x, y = promoted("isclose", a, b, inexact=True, numbers=False)
+    finite = isfinite(x) & isfinite(y)
+    near = abs(x - y) <= atol + rtol * abs(y)
+    out = where(finite, near, equal(x, y))
+    return out | (isnan(x) & isnan(y)) if equal_nan else out

@@ -1,0 +1,125 @@
+"""Remainders, floors of quotients, powers and divisors: what is exact for integers.
+
+floor_divide(7, -2), remainder(7, -2)     # -4, -1
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import TypeMismatch
+from fxad.ir.program import OPS
+from fxad.numpy.core import cast, full_of, promoted, value_of
+from fxad.numpy.elementwise import abs, finish, where
+from fxad.trace.array import Array
+from fxad.trace.tracer import type_of
+
+
+def floor_divide(x: Any, y: Any, /) -> Array:
+    """Division rounded towards minus infinity; integer x // 0 is 0."""
+    a, b = promoted("floor_divide", x, y, numbers=False)
+    dtype = type_of(a).dtype
+    if dt.is_float(dtype):
+        return OPS["floor"](OPS["div"](OPS["sub"](a, remainder(a, b)), b) + 0.5)
+    if not dt.is_integer(dtype):
+        raise TypeMismatch(f"floor_divide: does not take {dtype}")
+    quotient = OPS["div"](a, b)
+    if not dt.is_signed(dtype):
+        return quotient
+    inexact = OPS["and"](OPS["ne"](OPS["rem"](a, b), 0), OPS["lt"](OPS["xor"](a, b), 0))
+    return OPS["sub"](quotient, OPS["convert"](inexact, dtype=dtype))
+
+
+def remainder(x: Any, y: Any, /) -> Array:
+    """Remainder with the sign of y; integer x % 0 is 0."""
+    a, b = promoted("remainder", x, y, numbers=False)
+    dtype = type_of(a).dtype
+    rest = OPS["rem"](a, b)
+    if dt.is_integer(dtype) and not dt.is_signed(dtype):
+        return rest
+    differs = OPS["ne"](OPS["lt"](rest, 0), OPS["lt"](b, 0))
+    shifted = OPS["and"](OPS["ne"](rest, 0), differs)
+    return OPS["select"](shifted, OPS["add"](rest, b), rest)
+
+
+mod = remainder
+
+
+def fmod(x: Any, y: Any, /) -> Array:
+    """Remainder with the sign of x."""
+    return OPS["rem"](*promoted("fmod", x, y))
+
+
+def divmod(x: Any, y: Any, /) -> tuple[Array, Array]:
+    """(floor_divide, remainder)."""
+    return floor_divide(x, y), remainder(x, y)
+
+
+def power(x: Any, y: Any, /) -> Array:
+    """x to the y. Integer powers of integers stay integers; a negative Python int exponent of an
+    integer is an error."""
+    if isinstance(y, int) and not isinstance(y, bool):
+        base = value_of(x)
+        if base.dtype == dt.bool_:
+            base = cast(base, dt.default_int())
+        if dt.is_integer(base.dtype) and y < 0:
+            raise TypeMismatch(
+                f"power: {base.type} ** {y}: an integer to a negative power is not an integer; "
+                "convert the base to a float first"
+            )
+        return finish(_integer_power(base, y), getattr(x, "weak", False))
+    values = promoted("power", x, y, numbers=False)
+    if dt.is_integer(type_of(values[0]).dtype):
+        return _array_integer_power(*values)
+    if type_of(values[0]).dtype == dt.bool_:
+        values = [cast(v, dt.default_int()) for v in values]
+        return _array_integer_power(*values)
+    return OPS["pow"](*values)
+
+
+pow = power
+
+
+def _integer_power(base: Array, n: int) -> Array:
+    if n == 0:
+        return full_of(1, base.type)
+    if n == 1:
+        return OPS["copy"](base)
+    if n == 2:
+        return OPS["square"](base)
+    return OPS["integer_pow"](base, n=n)
+
+
+def _array_integer_power(base: Any, exponent: Any) -> Array:
+    """Square and multiply over the exponent's bits; negative exponents give 0."""
+    type_ = type_of(base)
+    result = full_of(1, type_)
+    bits = type_.dtype.itemsize * 8
+    for bit in range(bits):
+        use = OPS["ne"](OPS["and"](OPS["shr_logical"](exponent, bit), 1), 0)
+        result = OPS["select"](use, OPS["mul"](result, base), result)
+        base = OPS["mul"](base, base)
+    if dt.is_signed(type_.dtype):
+        result = OPS["select"](OPS["lt"](exponent, 0), full_of(0, type_), result)
+    return result
+
+
+def float_power(x: Any, y: Any, /) -> Array:
+    """x to the y as floats."""
+    return OPS["pow"](*promoted("float_power", x, y, inexact=True, numbers=False))
+
+
+def gcd(x: Any, y: Any, /) -> Array:
+    """Greatest common divisor (a fixed number of Euclid's steps)."""
+    a, b = promoted("gcd", x, y, numbers=False)
+    a, b = abs(a), abs(b)
+    for _ in range(int(1.45 * type_of(a).dtype.itemsize * 8) + 2):
+        a, b = where(b == 0, a, b), where(b == 0, b, remainder(a, b))
+    return a
+
+
+def lcm(x: Any, y: Any, /) -> Array:
+    """Least common multiple."""
+    a, b = promoted("lcm", x, y, numbers=False)
+    return where((a == 0) | (b == 0), 0, abs(floor_divide(a, gcd(a, b)) * b))
