@@ -319,6 +319,22 @@ def test_idle_memory_is_bounded():
         blocks.take(1 << 60)
 
 
+def test_memory_nobody_wants_for_a_while_is_returned(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(memory.time, "monotonic", lambda: now[0])
+    blocks = memory.BlockPool(bound=1 << 30)
+    old, recent = blocks.take(1 << 20), blocks.take(3 << 20)
+    blocks.give(old)
+    assert blocks.idle_bytes == old.size
+    now[0] += 10
+    blocks.give(recent)
+    assert blocks.take(3 << 20) is recent  # a hit frees nothing
+    assert blocks.idle_bytes == old.size
+    blocks.give(recent)
+    blocks.take(50 << 20)  # fresh memory: what is stale makes room
+    assert blocks.idle_bytes == recent.size
+
+
 # ---------------------------------------------------------------- threads
 
 

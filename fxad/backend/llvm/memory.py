@@ -6,7 +6,9 @@
 
 Arenas are taken for one run and given back at its end. Large results (`result_array`) are given
 back when their NumPy array, and every view of it, is gone. Idle blocks are kept up to a bound;
-beyond it the ones idle for longest are returned to the operating system.
+beyond it the ones idle for longest are returned to the operating system. So are, whenever fresh
+memory is needed, blocks that nobody wanted for a while: what set a model up is not needed when
+it is trained.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import functools
 import mmap
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -30,12 +33,13 @@ ALIGNMENT = 64
 SMALL = 1 << 11
 RECYCLED = 1 << 16  # results above this many bytes come from recycled blocks
 _HUGE = 1 << 22  # from here on ask for huge pages
+_STALE = 1.0  # seconds; fresh pages for a use as rare as this cost little
 
 
 class Block:
     """Memory of this process: `size` bytes at `address`, a multiple of 64."""
 
-    __slots__ = ("_map", "address", "size", "turn")
+    __slots__ = ("_map", "address", "idle_since", "size", "turn")
 
     def __init__(self, size: int) -> None:
         try:
@@ -53,6 +57,7 @@ class Block:
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         self.size = size
         self.turn = 0
+        self.idle_since = 0.0
 
 
 class BlockPool:
@@ -77,6 +82,8 @@ class BlockPool:
                 block = self._idle.pop(at)[2]
                 self._idle_bytes -= block.size
                 return block
+            stale = time.monotonic() - _STALE
+            self._drop([e for e in self._idle if e[2].idle_since < stale])
         return Block(size)
 
     def give(self, block: Block) -> None:
@@ -102,7 +109,7 @@ class BlockPool:
         while self._returned:
             block = self._returned.popleft()
             self._turn += 1
-            block.turn = self._turn
+            block.turn, block.idle_since = self._turn, time.monotonic()
             bisect.insort(self._idle, (block.size, block.turn, block))
             self._idle_bytes += block.size
         if self._idle_bytes > self.bound:
@@ -112,6 +119,10 @@ class BlockPool:
         for entry in sorted(self._idle, key=lambda e: e[1]):
             if self._idle_bytes <= bound:
                 return
+            self._drop([entry])
+
+    def _drop(self, entries: list[tuple[int, int, Block]]) -> None:
+        for entry in entries:
             self._idle.remove(entry)
             self._idle_bytes -= entry[0]
 
