@@ -64,19 +64,33 @@ class ArrayType:
 
 
 class TapeType:
-    """A write-once tape of residual blocks, addressed by iteration number.
+    """An array of write-once tapes of residual blocks, each addressed by iteration number.
 
-    `blocks` are the types written at each number; `lanes` are leading batch sizes: every lane
-    has its own numbering. Printed as `tape(f32[3], f32[])` or `tape(f32[3]; 4)` with four lanes.
+    `blocks` are the types written at each number, arrays or tapes (of inner loops); `lanes` is the
+    shape of the array: every lane has its own numbering, whether it is a vmap's or the trip of an
+    outer scan. Printed as `tape(f32[3], f32[])` or `tape(f32[3]; 4)` with four lanes.
     """
 
     __slots__ = ("blocks", "lanes")
-    blocks: tuple[ArrayType, ...]
+    blocks: tuple[ArrayType | TapeType, ...]
     lanes: tuple[int, ...]
 
-    def __init__(self, blocks: tuple[ArrayType, ...], lanes: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, blocks: tuple[ArrayType | TapeType, ...], lanes: tuple[int, ...] = ()
+    ) -> None:
         self.blocks = blocks
         self.lanes = lanes
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.lanes
+
+    @property
+    def ndim(self) -> int:
+        return len(self.lanes)
+
+    def with_shape(self, shape: tuple[int, ...]) -> TapeType:
+        return TapeType(self.blocks, shape)
 
     def with_lanes(self, size: int) -> TapeType:
         return TapeType(self.blocks, (size, *self.lanes))

@@ -185,9 +185,16 @@ def zeros(type: ArrayType | TapeType) -> Any:
 def tangent_type(type: ArrayType | TapeType) -> ArrayType | TapeType:
     """The type of a value's tangents: for a tape, a tape of its differentiable blocks."""
     if isinstance(type, TapeType):
-        blocks = tuple(b for b in type.blocks if dt.is_differentiable(b.dtype))
+        blocks = tuple([tangent_type(b) for b in type.blocks if differentiable(b)])
         return TapeType(blocks, type.lanes)
     return type
+
+
+def differentiable(type: ArrayType | TapeType) -> bool:
+    """Whether values of a type carry tangents: inexact arrays, and tapes that hold any."""
+    if isinstance(type, TapeType):
+        return any(map(differentiable, type.blocks))
+    return dt.is_differentiable(type.dtype)
 
 
 def plus(first: Any, second: Any) -> Any:

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from fxad.core.errors import ShapeError, TypeMismatch
-from fxad.core.types import ArrayType, TapeType
+from fxad.core.types import TapeType
 from fxad.ir.loops import Structured
 from fxad.ir.program import OPS, Eqn, Program, Var
 from fxad.ir.rewrite import dce, evaluate, used_inputs
-from fxad.ops.base import Batched, define, known, spread, type_of, zeros
+from fxad.ops.base import Batched, define, known, plus, spread, tangent_type, type_of, zeros
 from fxad.ops.captures import closing
 from fxad.ops.control import (
     Mask,
@@ -30,8 +30,8 @@ from fxad.ops.control import (
 )
 
 
-def _slice_type(type: ArrayType) -> ArrayType:
-    return ArrayType(type.dtype, type.shape[1:])
+def _slice_type(type: Any) -> Any:
+    return type.with_shape(type.shape[1:])
 
 
 def cut(items: Sequence[Any], *counts: int) -> list[list[Any]]:
@@ -59,12 +59,6 @@ def _scan_type(*types, body, consts, carry, length, reverse):
             f"scan: the carry goes in as {names(k)} and comes out as {names(outs[:carry])}; "
             "make the body return what it was given"
         )
-    if any(isinstance(t, TapeType) for t in outs[carry:]):
-        raise TypeMismatch(
-            "reverse mode through a while_loop inside a scan is not supported; give the inner "
-            "loop a fixed number of iterations (lax.scan, or lax.fori_loop with Python ints), or "
-            "use forward mode (jvp, jacfwd)"
-        )
     return (*outs[:carry], *(t.with_shape((length, *t.shape)) for t in outs[carry:]))
 
 
@@ -75,7 +69,7 @@ def names(types: Sequence[Any]) -> str:
 def _scan_numpy(*arrays, body, consts, carry, length, reverse):
     c, state, xs = cut(arrays, consts, carry)
     types = body.out_types[carry:]
-    ys = [np.zeros((length, *t.shape), t.dtype) for t in types]
+    ys = [_blank(t.with_shape((length, *t.shape))) for t in types]
     order = range(length)
     for i in reversed(order) if reverse else order:
         outs = evaluate(body, [*c, *state, *(x[i] for x in xs)])
@@ -83,6 +77,12 @@ def _scan_numpy(*arrays, body, consts, carry, length, reverse):
         for y, value in zip(ys, outs[carry:], strict=True):
             y[i] = value
     return (*state, *ys)
+
+
+def _blank(type: Any) -> Any:
+    if isinstance(type, TapeType):
+        return OPS["tape_new"].numpy(type=type)
+    return np.zeros(type.shape, type.dtype)
 
 
 def _scan_jvp(t, primals, tangents, *, body, consts, carry, length, reverse):
@@ -107,7 +107,7 @@ def _scan_jvp(t, primals, tangents, *, body, consts, carry, length, reverse):
     c, k, x = cut(primals, consts, carry)
     dc, dk, dx = cut(tangents, consts, carry)
     dk = [
-        d if d is not None or not on else zeros(type_of(p))
+        d if d is not None or not on else zeros(tangent_type(type_of(p)))
         for p, d, on in zip(k, dk, carry_on, strict=True)
     ]
     results = scan(
@@ -251,7 +251,7 @@ def _scan_transpose(t, cotangents, args, *, body, consts, carry, length, reverse
         fixed, sums, state, ys, xs = cut(values, n_fix, n_lin, carry, sum(ys_on))
         results = filled(flags, t.run(derived, [*fixed, *xs, *state, *ys]))
         d_const, rest = cut(results, n_lin)
-        d_const = [s if d is None else OPS["add"](s, d) for s, d in zip(sums, d_const, strict=True)]
+        d_const = [s if d is None else plus(s, d) for s, d in zip(sums, d_const, strict=True)]
         return [*d_const, *(zeros(w) if d is None else d for d, w in zip(rest, want, strict=True))]
 
     sums = [zeros(a.type) for a in pick(c, const_l)]
@@ -298,8 +298,9 @@ def _scan_batch(t, size, batched, args, *, body, consts, carry, length, reverse)
 
 
 def _swap_leading(value: Any) -> Any:
-    axes = tuple(range(2, type_of(value).ndim))
-    return OPS["transpose"](value, permutation=(1, 0, *axes))
+    type_ = type_of(value)
+    name = "tape_transpose" if isinstance(type_, TapeType) else "transpose"
+    return OPS[name](value, permutation=(1, 0, *range(2, type_.ndim)))
 
 
 def _scan_dce(eqn: Eqn, live: Mask) -> Eqn:

@@ -4,8 +4,14 @@
     t = tape_write(t, i, *blocks)     with slot i filled
     blocks = tape_read(t, i)          what slot i holds (zeros if it was never written)
 
-A reverse `while` writes its residuals going forward and reads them going back. Under vmap every
-lane has its own numbering (`TapeType.lanes`), so lanes may stop at different iterations.
+A reverse `while` writes its residuals going forward and reads them going back. A tape value is an
+array of tapes (`TapeType.lanes`), each with its own numbering: lanes of a vmap stop at different
+iterations, and the tapes of a loop inside a scan are stacked. A block may itself be a tape: that
+of a loop inside a while. So loops nest in any order, with no rule of their own for it.
+
+Tapes are handles to storage that versions share: `tape_write` fills a slot where it is. That is
+safe because slots are written once and a chain of writes starts from an empty tape, which has no
+storage yet.
 """
 
 from __future__ import annotations
@@ -19,20 +25,48 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.loops import Structured
-from fxad.ops.base import define, known, spread, tangent_type, type_of, zeros
+from fxad.ops.base import (
+    define,
+    differentiable,
+    known,
+    spread,
+    tangent_type,
+    type_of,
+    zeros,
+)
+
+Slots = dict[int, tuple[Any, ...]]
 
 
 class TapeValue:
-    """The interpreter's tape: slots by (lane, number). Slots are written once, so versions of a
-    tape may share them."""
+    """The interpreter's tapes: per lane the filled slots, None before the first write.
 
-    def __init__(self, type: TapeType) -> None:
+    It is indexed like an array along its lanes, which is how scans slice and stack it.
+    """
+
+    def __init__(self, type: TapeType, cells: np.ndarray | None = None) -> None:
         self.type = type
-        self.slots: dict[tuple[int, ...], tuple[np.ndarray, ...]] = {}
+        self.cells = np.full(type.lanes, None, object) if cells is None else cells
+
+    def __getitem__(self, lane: Any) -> TapeValue:
+        cells = np.empty((), object)
+        found = self.cells[lane]
+        if isinstance(found, np.ndarray):
+            cells = found
+        else:
+            cells[()] = found
+        return TapeValue(self.type.with_shape(cells.shape), cells)
+
+    def __setitem__(self, lane: Any, value: TapeValue) -> None:
+        self.cells[lane] = value.cells if value.type.lanes else value.cells[()]
+
+    def slots(self, lane: tuple[int, ...]) -> Slots:
+        """The filled slots of one lane."""
+        return self.cells[lane] or {}
 
 
-def _with_lanes(block: ArrayType, lanes: tuple[int, ...]) -> ArrayType:
-    return ArrayType(block.dtype, (*lanes, *block.shape))
+def _with_lanes(block: Any, lanes: tuple[int, ...]) -> Any:
+    return block.with_shape((*lanes, *block.shape))
 
 
 def _check_number(name: str, tape: TapeType, number: ArrayType) -> None:
@@ -56,29 +90,46 @@ def _read_type(tape: TapeType, number: ArrayType) -> tuple[ArrayType, ...]:
     return tuple(_with_lanes(b, tape.lanes) for b in tape.blocks)
 
 
-def _write_numpy(tape: TapeValue, number: np.ndarray, *blocks: np.ndarray) -> TapeValue:
-    for lane in np.ndindex(*tape.type.lanes):
-        tape.slots[(*lane, int(number[lane]))] = tuple(np.array(b[lane]) for b in blocks)
-    return tape
+def _kept(block: Any, lane: tuple[int, ...]) -> Any:
+    """One lane's block, as a value of its own."""
+    return block[lane] if isinstance(block, TapeValue) else np.array(block[lane])
 
 
-def _read_numpy(tape: TapeValue, number: np.ndarray) -> tuple[np.ndarray, ...]:
-    outs = tuple(np.zeros((*tape.type.lanes, *b.shape), b.dtype) for b in tape.type.blocks)
+def _write_numpy(tape: TapeValue, number: np.ndarray, *blocks: Any) -> TapeValue:
+    written = TapeValue(tape.type, tape.cells.copy())
     for lane in np.ndindex(*tape.type.lanes):
-        found = tape.slots.get((*lane, int(number[lane])))
+        if written.cells[lane] is None:
+            written.cells[lane] = {}
+        written.cells[lane][int(number[lane])] = tuple([_kept(b, lane) for b in blocks])
+    return written
+
+
+def _blank(type: Any) -> Any:
+    return TapeValue(type) if isinstance(type, TapeType) else np.zeros(type.shape, type.dtype)
+
+
+def _read_numpy(tape: TapeValue, number: np.ndarray) -> tuple[Any, ...]:
+    outs = tuple([_blank(_with_lanes(b, tape.type.lanes)) for b in tape.type.blocks])
+    for lane in np.ndindex(*tape.type.lanes):
+        found = tape.slots(lane).get(int(number[lane]))
         if found is not None:
             for out, block in zip(outs, found, strict=True):
                 out[lane] = block
     return outs
 
 
+def _sum_of(first: Any, second: Any) -> Any:
+    return _add_numpy(first, second) if isinstance(first, TapeValue) else np.add(first, second)
+
+
 def _add_numpy(first: TapeValue, second: TapeValue) -> TapeValue:
     total = TapeValue(first.type)
-    total.slots = dict(first.slots)
-    for key, blocks in second.slots.items():
-        before = total.slots.get(key)
-        pairs = blocks if before is None else map(np.add, before, blocks)
-        total.slots[key] = tuple(pairs)
+    for lane in np.ndindex(*first.type.lanes):
+        slots = dict(first.slots(lane))
+        for number, blocks in second.slots(lane).items():
+            before = slots.get(number)
+            slots[number] = blocks if before is None else tuple(map(_sum_of, before, blocks))
+        total.cells[lane] = slots or None
     return total
 
 
@@ -104,11 +155,31 @@ def _lanes_type(tape: TapeType, *, size: int, at: int) -> TapeType:
 
 
 def _lanes_numpy(tape: TapeValue, *, size: int, at: int) -> TapeValue:
-    wide = TapeValue(_lanes_type(tape.type, size=size, at=at))
-    for key, blocks in tape.slots.items():
-        for lane in range(size):
-            wide.slots[(*key[:at], lane, *key[at:])] = blocks
-    return wide
+    wide = np.expand_dims(tape.cells, at).repeat(size, at)
+    return TapeValue(_lanes_type(tape.type, size=size, at=at), wide)
+
+
+def _lanes_jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any, **params: Any) -> Any:
+    return tape_lanes(tangents[0], **params)
+
+
+def _transpose_type(tape: TapeType, *, permutation: tuple[int, ...]) -> TapeType:
+    if sorted(permutation) != list(range(len(tape.lanes))):
+        raise TypeMismatch(f"tape_transpose: {permutation} is no order of the lanes of {tape}")
+    return tape.with_shape(tuple([tape.lanes[i] for i in permutation]))
+
+
+def _transpose_numpy(tape: TapeValue, *, permutation: tuple[int, ...]) -> TapeValue:
+    type_ = _transpose_type(tape.type, permutation=permutation)
+    return TapeValue(type_, tape.cells.transpose(permutation))
+
+
+def _transpose_transpose(ct: Any, args: Sequence[Any], *, permutation: tuple[int, ...]) -> list:
+    return [tape_transpose(ct, permutation=tuple(np.argsort(permutation).tolist()))]
+
+
+def _transpose_batch(size: int, batched: Any, args: Sequence[Any], *, permutation: Any) -> Any:
+    return tape_transpose(*args, permutation=(0, *(i + 1 for i in permutation)))
 
 
 def _write_jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any) -> Any:
@@ -116,9 +187,9 @@ def _write_jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any) -> Any
     type_ = tangent_type(type_of(out))
     d_tape = zeros(type_) if tangents[0] is None else tangents[0]
     blocks = [
-        zeros(type_of(p)) if d is None else d
+        zeros(tangent_type(type_of(p))) if d is None else d
         for p, d in zip(primals[2:], tangents[2:], strict=True)
-        if dt.is_differentiable(type_of(p).dtype)
+        if differentiable(type_of(p))
     ]
     return tape_write(d_tape, primals[1], *blocks)
 
@@ -134,7 +205,8 @@ def _read_jvp(primals: Sequence[Any], tangents: Sequence[Any], outs: Any) -> Any
     if tangents[0] is None:
         return None
     found = iter(tape_read(tangents[0], primals[1]))
-    return tuple(next(found) if dt.is_differentiable(type_of(o).dtype) else None for o in outs)
+    listed = outs if isinstance(outs, tuple) else (outs,)
+    return tuple([next(found) if differentiable(type_of(o)) else None for o in listed])
 
 
 def _read_transpose(cotangents: Any, args: Sequence[Any]) -> list[Any]:
@@ -152,10 +224,8 @@ def _write_batch(size: int, batched: Sequence[bool], args: Sequence[Any]) -> Any
 
 
 def _read_batch(size: int, batched: Sequence[bool], args: Sequence[Any]) -> Any:
-    if not batched[0]:
-        raise TypeMismatch("tape_read: lanes cannot read different slots of one tape")
-    number = args[1] if batched[1] else spread(args[1], size)
-    return tape_read(args[0], number)
+    """Lanes that read one tape at different places see it as a tape each: handles are cheap."""
+    return tape_read(*[a if b else spread(a, size) for a, b in zip(args, batched, strict=True)])
 
 
 tape_new = define(
@@ -182,11 +252,24 @@ tape_add = define(
 
 tape_lanes = define(
     "tape_lanes",
-    doc="A tape per lane, each a copy; `at` is the place of the new lane axis.",
+    doc="The same tape for every lane; `at` is the place of the new lane axis.",
     type=_lanes_type,
     numpy=_lanes_numpy,
+    jvp=_lanes_jvp,
     batch=lambda size, batched, args, *, at, **params: tape_lanes(*args, at=at + 1, **params),
     loops=lambda types, **params: Structured("tape_lanes"),
+    dtypes="",
+)
+
+tape_transpose = define(
+    "tape_transpose",
+    doc="An array of tapes with its lanes in another order.",
+    type=_transpose_type,
+    numpy=_transpose_numpy,
+    jvp=lambda primals, tangents, out, **params: tape_transpose(tangents[0], **params),
+    transpose=_transpose_transpose,
+    batch=_transpose_batch,
+    loops=lambda types, **params: Structured("tape_transpose"),
     dtypes="",
 )
 

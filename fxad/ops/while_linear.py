@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from fxad.core import dtypes as dt
 from fxad.ir.loops import Structured
 from fxad.ir.program import OPS, Program
 from fxad.ir.rewrite import evaluate
-from fxad.ops.base import define, known, plus, spread, type_of, zeros
+from fxad.ops.base import define, differentiable, known, plus, spread, type_of, zeros
 from fxad.ops.captures import opened, values_in
 from fxad.ops.control import (
     check_operands,
@@ -131,7 +130,7 @@ def _linear_loop_jvp(t, primals, tangents, *, body, consts, reverse):
     d_tape = tangents[1]
     d_own, d_state = cut(tangents[2:], consts)
     blocks = type_of(tape).blocks
-    block_on = tuple(d_tape is not None and dt.is_differentiable(b.dtype) for b in blocks)
+    block_on = tuple(d_tape is not None and differentiable(b) for b in blocks)
     own_on, state_on = present(d_own), (True,) * len(state)
     derived, _ = t.jvp(body, (*block_on, *own_on, *state_on), state_on)
     n = len(state)

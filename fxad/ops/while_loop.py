@@ -112,7 +112,7 @@ def _while_split(t, record, unknown, args, *, cond, body, cond_consts, body_cons
     body_known = Program(
         body_known.inputs, body_known.eqns, [*body_known.outputs[:kept], *taped], body.name
     )
-    tape_type = tape_of([a.type for a in taped])
+    tape_type = TapeType(tuple([a.type for a in taped]))
 
     def test(*values: Any) -> list[Any]:
         given, _, known_state = cut(values, cond_consts, 2)
@@ -153,17 +153,6 @@ def _while_split(t, record, unknown, args, *, cond, body, cond_consts, body_cons
         reverse=False,
     )
     return weave(carry_un, rest, outs)
-
-
-def tape_of(blocks: Sequence[Any]) -> TapeType:
-    """A tape for these residuals. Raises TypeMismatch if one is itself a tape."""
-    if any(isinstance(b, TapeType) for b in blocks):
-        raise TypeMismatch(
-            "reverse mode through a while_loop inside another loop is not supported; give the "
-            "inner loop a fixed number of iterations (lax.scan, or lax.fori_loop with Python "
-            "ints), or use forward mode (jvp, jacfwd)"
-        )
-    return TapeType(tuple(blocks))
 
 
 def _ties(cond_operands: Sequence[Any], state: Sequence[Any]) -> list[Any]:

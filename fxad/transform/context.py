@@ -11,10 +11,10 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from fxad.core import dtypes as dt
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.program import Atom, Program, Var
 from fxad.ir.rewrite import last_uses
+from fxad.ops import base
 from fxad.trace import location
 from fxad.trace.tracer import bind, type_of
 
@@ -81,9 +81,8 @@ def run(program: Program, args: Sequence[Any]) -> list[Any]:
 
 def differentiable(value: Any) -> bool:
     """Whether a value (or type) can carry a tangent."""
-    type_ = value if isinstance(value, ArrayType | TapeType) else type_of(value)
-    blocks = type_.blocks if isinstance(type_, TapeType) else (type_,)
-    return any(dt.is_differentiable(b.dtype) for b in blocks)
+    is_type = isinstance(value, ArrayType | TapeType)
+    return base.differentiable(value if is_type else type_of(value))
 
 
 def select(items: Sequence[T], mask: Sequence[bool], wanted: bool = True) -> list[T]:
