@@ -15,6 +15,7 @@ from fxad import debug, lax, nn, numpy, random, tree
 from fxad import tree as tree_util
 from fxad.api.autodiff import grad, jvp, linear_transpose, linearize, value_and_grad, vjp
 from fxad.api.check_grads import check_grads
+from fxad.api.closures import closure_convert
 from fxad.api.compiled import disable_jit
 from fxad.api.custom import checkpoint, custom_jvp, custom_vjp, stop_gradient
 from fxad.api.derived import (
@@ -55,6 +56,7 @@ __all__ = [
     "check_grads",
     "checkpoint",
     "checkpoint_policies",
+    "closure_convert",
     "config",
     "custom_jvp",
     "custom_vjp",

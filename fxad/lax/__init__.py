@@ -5,6 +5,7 @@ total, ys = fxad.lax.scan(step, 0.0, xs)
 
 from fxad.api.custom import stop_gradient
 from fxad.lax.branches import cond, switch
+from fxad.lax.implicit import custom_linear_solve, custom_root
 from fxad.lax.loops import associative_scan, fori_loop, map, scan, while_loop
 from fxad.lax.operators import (
     bitcast_convert_type,
@@ -169,6 +170,8 @@ __all__ = [
     "cummin",
     "cumprod",
     "cumsum",
+    "custom_linear_solve",
+    "custom_root",
     "div",
     "dot",
     "dot_general",

@@ -6,10 +6,13 @@ block = lower(program, LowerConfig(fusion=False))   # one kernel per equation, t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from fxad.core.types import TapeType
+import numpy as np
+
+from fxad.core.types import ArrayType, TapeType
 from fxad.ir.loops import HostCall
 from fxad.ir.program import Program, Var, subprograms
 from fxad.ir.rewrite import evaluate
@@ -85,5 +88,15 @@ def _step(group: Group, storage: Storage, wanted: set[Var], config: LowerConfig)
         return emit(group, storage, wanted)
     record = node.record
     if isinstance(record, HostCall):
-        return HostStep(record.function, node.operands, node.outputs, node.eqn.op.name)
+        function = _shaped(record.function, [a.type for a in node.eqn.inputs])
+        return HostStep(function, node.operands, node.outputs, node.eqn.op.name)
     return lower_structured(node, lambda inner: _lower_flat(inner, config))
+
+
+def _shaped(function: Callable[..., Any], types: Sequence[ArrayType]) -> Callable[..., Any]:
+    """The function on arrays of its operands' shapes; their bytes may be a reshaped value's."""
+
+    def call(*arrays: np.ndarray) -> Any:
+        return function(*(a.reshape(t.shape) for a, t in zip(arrays, types, strict=True)))
+
+    return call

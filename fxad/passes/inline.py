@@ -16,6 +16,7 @@ _CALLS = {
     "custom_jvp": "program",
     "custom_vjp": "program",
     "linear_call": "apply",
+    "linear_solve": "solve",
 }
 
 
