@@ -15,9 +15,10 @@ from fxad import debug, lax, nn, numpy, random, tree
 from fxad import tree as tree_util
 from fxad.api.autodiff import grad, jvp, linear_transpose, linearize, value_and_grad, vjp
 from fxad.api.check_grads import check_grads
+from fxad.api.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
 from fxad.api.closures import closure_convert
 from fxad.api.compiled import disable_jit
-from fxad.api.custom import checkpoint, custom_jvp, custom_vjp, stop_gradient
+from fxad.api.custom import custom_jvp, custom_vjp, stop_gradient
 from fxad.api.derived import (
     ShapeDtypeStruct,
     eval_shape,
@@ -31,7 +32,6 @@ from fxad.api.derived import (
 from fxad.api.jit import jit
 from fxad.api.ported import (
     block_until_ready,
-    checkpoint_policies,
     default_backend,
     device_get,
     device_put,
@@ -55,6 +55,7 @@ __all__ = [
     "block_until_ready",
     "check_grads",
     "checkpoint",
+    "checkpoint_name",
     "checkpoint_policies",
     "closure_convert",
     "config",

@@ -1,4 +1,4 @@
-"""Rules given by the user: custom_jvp, custom_vjp, stop_gradient, checkpoint.
+"""Rules given by the user: custom_jvp, custom_vjp, stop_gradient.
 
 @fxad.custom_vjp
 def f(x): ...
@@ -17,10 +17,9 @@ import numpy as np
 from fxad.api.autodiff import jvp as jvp_function
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.core import pytree
-from fxad.core.errors import BadArgument, ShapeError, TreeError, TypeMismatch
+from fxad.core.errors import ShapeError, TreeError, TypeMismatch
 from fxad.ir.program import OPS, Symbol
 from fxad.ops.base import zeros
-from fxad.ops.control import POLICIES
 from fxad.trace.tracer import bind, stage, staging, type_of
 from fxad.transform.context import differentiable, select
 from fxad.transform.jvp import forward_level
@@ -331,43 +330,3 @@ def stop_gradient(tree: Any) -> Any:
     """The same values, treated as constants by differentiation."""
     leaves, structure = flatten_args(tree, "stop_gradient")
     return structure.unflatten([bind(OPS["stop_gradient"], v) for v in leaves])
-
-
-def checkpoint(
-    function: Callable[..., Any] | None = None,
-    *,
-    policy: str | Callable[..., Any] | None = None,
-    static_argnums: int | Sequence[int] = (),
-    prevent_cse: bool = True,
-) -> Any:
-    """Recompute the function in the backward pass instead of keeping its intermediate values.
-
-    policy: what to keep all the same, one of fxad.checkpoint_policies (default: nothing). Takes
-    effect under jit; outside, the function simply runs.
-    """
-    if function is None:
-        return lambda f: checkpoint(f, policy=policy, static_argnums=static_argnums)
-    rule = policy if isinstance(policy, str) else getattr(policy, "policy", "nothing_saveable")
-    if rule not in POLICIES and not rule.startswith("save_only_these_names:"):
-        raise BadArgument(f"checkpoint: unknown policy {rule!r}; known: {', '.join(POLICIES)}")
-    numbers = {static_argnums} if isinstance(static_argnums, int) else set(static_argnums)
-
-    @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        if not staging():
-            return function(*args, **kwargs)
-        dynamic = tuple(a for i, a in enumerate(args) if i not in numbers)
-
-        def call(*values: Any, **named: Any) -> Any:
-            merged = list(values)
-            for number in sorted(numbers):
-                merged.insert(number, args[number])
-            return function(*merged, **named)
-
-        leaves, tree = flatten_args((dynamic, kwargs), name_of(function))
-        flat = FlatFunction(call, tree)
-        program, captured = stage(flat, [type_of(v) for v in leaves], name_of(function))
-        outs = OPS["checkpoint"](*captured, *leaves, program=program.closed(), policy=rule)
-        return flat.tree.unflatten(outs)
-
-    return wrapped

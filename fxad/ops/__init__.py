@@ -1,5 +1,6 @@
 """Operations: one record per op, holding everything the system knows about it."""
 
+from fxad.ops import checkpoint as checkpoint
 from fxad.ops import cond as cond
 from fxad.ops import control as control
 from fxad.ops import cumulative as cumulative

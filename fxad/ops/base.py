@@ -11,7 +11,8 @@ The rules of an op
                                     "linear" says: apply the op itself to the tangents
     transpose(cotangents, args, **params)
                                     one cotangent per operand (None where not linear); `args`
-                                    holds values, or `Unknown(type)` for linear operands
+                                    holds values, or `Unknown(type)` for linear operands.
+                                    "inside" says: as if its program's equations stood there
     batch(size, batched, args, **params)
                                     results with a new leading axis, given operands that have one
                                     where `batched` says so; `Batched(values, flags)` if some

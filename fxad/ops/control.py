@@ -1,7 +1,8 @@
-"""Ops that hold Programs: what they share, call and checkpoint.
+"""Ops that hold Programs: what they share, and call.
 
-Branches are in `fxad.ops.cond`, custom derivatives in `fxad.ops.custom`, loops in `fxad.ops.scan`
-and `fxad.ops.while_loop`. Sub-programs are closed: what they capture is passed as operands.
+Branches are in `fxad.ops.cond`, custom derivatives in `fxad.ops.custom`, recomputation in
+`fxad.ops.checkpoint`, loops in `fxad.ops.scan` and `fxad.ops.while_loop`. Sub-programs are closed:
+what they capture is passed as operands.
 Every rule takes the transforms `t` first (see `fxad.transform.context`); results are tuples.
 """
 
@@ -15,8 +16,8 @@ import numpy as np
 from fxad.core.errors import TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.loops import Structured
-from fxad.ir.program import OPS, Eqn, Program, Var
-from fxad.ir.rewrite import dce, evaluate
+from fxad.ir.program import OPS, Program
+from fxad.ir.rewrite import evaluate
 from fxad.ops.base import Batched, Primitive, define, known, tangent_type, type_of, zeros
 from fxad.ops.captures import closing
 
@@ -73,7 +74,7 @@ def along_lanes(flag: Any, type: ArrayType) -> Any:
     return OPS["broadcast"](flag, shape=type.shape, axes=(0,)) if type.ndim > 1 else flag
 
 
-# ---------------------------------------------------------------- call and checkpoint
+# ---------------------------------------------------------------- call
 
 
 def _call_type(*types: ArrayType, program: Program, **params: Any) -> tuple:
@@ -85,8 +86,8 @@ def run_program(*arrays: np.ndarray, program: Program, **params: Any) -> tuple:
     return tuple(evaluate(program, arrays))
 
 
-def _call_like(name: str, split: Any = None) -> Primitive:
-    """`call` and `checkpoint` differ only in how they are split."""
+def call_like(name: str, split: Any = None, back: Any = None) -> Primitive:
+    """`call`, or `checkpoint`, which has its own way to be split and transposed."""
 
     def rebind(args: Sequence[Any], program: Program, params: dict[str, Any]) -> list[Any]:
         return list(OPS[name](*args, program=program, **params))
@@ -111,10 +112,7 @@ def _call_like(name: str, split: Any = None) -> Primitive:
         active = present(cotangents)
         derived, flags = t.transpose(program, linear, active)
         operands = [*pick(args, linear, False), *pick(cotangents, active)]
-        if name == "checkpoint":
-            results = t.run(derived, operands)
-        else:
-            results = rebind(operands, derived, params)
+        results = rebind(operands, derived, params)
         return weave(linear, filled(flags, results), [None] * (len(args) - sum(linear)))
 
     def batch(t, size, batched, args, *, program, **params):
@@ -128,7 +126,7 @@ def _call_like(name: str, split: Any = None) -> Primitive:
         numpy=run_program,
         jvp=jvp,
         split=split or default_split,
-        transpose=transpose,
+        transpose=back or transpose,
         batch=batch,
         close=closing(["program"], 0),
         effects=subprogram_effects,
@@ -137,59 +135,4 @@ def _call_like(name: str, split: Any = None) -> Primitive:
     )
 
 
-call = _call_like("call")
-
-
-def _checkpoint_split(t, record, unknown, args, *, program, policy):
-    """Keep the known operands (and what the policy saves); the rest recomputes behind a barrier."""
-    s = t.split(program, unknown)
-    outs_count = len(s.known.outputs) - s.residuals
-    saved = _saved(s.known, policy)
-    forward = _with_outputs(s.known, [*s.known.outputs[:outs_count], *saved])
-    results = list(checkpoint(*pick(args, unknown, False), program=forward, policy=policy))
-    again = Program(
-        [*s.known.inputs, *saved],
-        [e for e in s.known.eqns if not set(e.outputs) & set(saved)],
-        s.known.outputs[outs_count:],
-        s.known.name,
-    )
-    again = dce(again)
-    fixed_count = len(again.inputs)
-
-    def recompute(*values: Any) -> list[Any]:
-        fixed = OPS["barrier"](*values[:fixed_count]) if fixed_count else ()
-        return t.run(s.rest, [*t.run(again, fixed), *values[fixed_count:]])
-
-    fixed = [*pick(args, unknown, False), *results[outs_count:]]
-    operands = [*fixed, *pick(args, unknown)]
-    rest = t.stage(recompute, [type_of(a) for a in operands], program.name)
-    rest_outs = record(checkpoint, *operands, program=rest, policy=policy)
-    return weave(s.unknown, rest_outs, results[:outs_count])
-
-
-def _with_outputs(program: Program, outputs: Sequence[Any]) -> Program:
-    return dce(Program(program.inputs, program.eqns, outputs, program.name))
-
-
-POLICIES: dict[str, Any] = {
-    "nothing_saveable": lambda eqn: False,
-    "everything_saveable": lambda eqn: True,
-    "dots_saveable": lambda eqn: eqn.op.name == "dot",
-    "dots_with_no_batch_dims_saveable": lambda eqn: (
-        eqn.op.name == "dot" and not eqn.params["batch"][0]
-    ),
-}
-
-
-def _saved(program: Program, policy: str) -> list[Var]:
-    if policy.startswith("save_only_these_names:"):
-        names = set(policy.partition(":")[2].split(","))
-
-        def saves(eqn: Eqn) -> bool:
-            return eqn.op.name == "name" and eqn.params["name"] in names
-    else:
-        saves = POLICIES[policy]
-    return [v for eqn in program.eqns if saves(eqn) for v in eqn.outputs]
-
-
-checkpoint = _call_like("checkpoint", _checkpoint_split)
+call = call_like("call")

@@ -228,6 +228,11 @@ def staging() -> bool:
     return _stack.floor is not None
 
 
+def tracing() -> bool:
+    """Whether any level is active: what is computed now may be differentiated or recorded."""
+    return bool(_stack.levels)
+
+
 def bind(op: Op, *args: Any, **params: Any) -> Any:
     """Apply an op to values: Arrays, NumPy arrays, tracers, Lits, Python numbers (as Lits).
 

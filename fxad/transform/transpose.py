@@ -6,7 +6,7 @@ transpose   (c, ct) -> (ct * c)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fxad.core.errors import TypeMismatch, at
@@ -56,13 +56,8 @@ def transpose_eval(
     env = Environment(program, args)
     before = location.follow("")
     try:
-        pending = _forward(program, unknown, env)
         sums = _Cotangents(unknown)
-        for atom, cotangent in zip(program.outputs, cotangents, strict=True):
-            sums.add(atom, cotangent)
-        for eqn in reversed(pending):
-            location.follow(eqn.where)
-            _back(eqn, unknown, env, sums)
+        _sweep(program, unknown, env, sums, cotangents)
     finally:
         location.restore(before)
     return [sums.values.get(v) for v in select(variables, linear)]
@@ -82,17 +77,63 @@ def _forward(program: Program, unknown: set[Atom], env: Environment) -> list[Eqn
 
 
 class _Cotangents:
-    """Sums of the cotangents that reached each linear variable."""
+    """Sums of the cotangents that reached each linear variable.
 
-    def __init__(self, unknown: set[Atom]) -> None:
+    `outside` says which variables are those of a program around this one, whose sums are there.
+    """
+
+    def __init__(
+        self, unknown: set[Atom], outside: Mapping[Atom, tuple[_Cotangents, Atom]] | None = None
+    ) -> None:
         self.unknown = unknown
+        self.outside = outside or {}
         self.values: dict[Atom, Any] = {}
 
     def add(self, atom: Atom, cotangent: Any) -> None:
         if cotangent is None or atom not in self.unknown:
             return
+        if atom in self.outside:
+            sums, atom = self.outside[atom]
+            sums.add(atom, cotangent)
+            return
         before = self.values.get(atom)
         self.values[atom] = cotangent if before is None else plus(before, cotangent)
+
+
+def _sweep(
+    program: Program,
+    unknown: set[Atom],
+    env: Environment,
+    sums: _Cotangents,
+    cotangents: Sequence[Any],
+) -> None:
+    """Compute what is known, then go back over what is linear, adding to `sums`."""
+    pending = _forward(program, unknown, env)
+    for atom, cotangent in zip(program.outputs, cotangents, strict=True):
+        sums.add(atom, cotangent)
+    for eqn in reversed(pending):
+        location.follow(eqn.where)
+        _back(eqn, unknown, env, sums)
+
+
+def _inside(
+    eqn: Eqn, given: Sequence[Any], unknown: set[Atom], env: Environment, sums: _Cotangents
+) -> None:
+    """Go back through the program an equation holds as if its equations stood here: cotangents
+    are added in the same order, so gradients are the same bits."""
+    program = eqn.params["program"]
+    pairs = list(zip(program.inputs, eqn.inputs, strict=True))
+    linear: dict[Atom, Atom] = {inner: outer for inner, outer in pairs if outer in unknown}
+    values = [None if outer in unknown else env.read(outer) for _, outer in pairs]
+    inner_unknown = set(linear)
+    outside = {inner: (sums, outer) for inner, outer in linear.items()}
+    _sweep(
+        program,
+        inner_unknown,
+        Environment(program, values),
+        _Cotangents(inner_unknown, outside),
+        given,
+    )
 
 
 def _back(eqn: Eqn, unknown: set[Atom], env: Environment, sums: _Cotangents) -> None:
@@ -105,6 +146,9 @@ def _back(eqn: Eqn, unknown: set[Atom], env: Environment, sums: _Cotangents) -> 
             f"{op.name} is not linear in an operand that a gradient has to pass "
             f"through{at(eqn.where)}; it has no transpose rule"
         )
+    if op.transpose == "inside":
+        _inside(eqn, given, unknown, env, sums)
+        return
     args = [Unknown(a.type) if a in unknown else env.read(a) for a in eqn.inputs]
     if op.higher:
         results = op.transpose(TRANSFORMS, given, args, **eqn.params)

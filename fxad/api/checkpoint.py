@@ -1,0 +1,200 @@
+"""`checkpoint`: recompute in the backward pass instead of keeping intermediate values.
+
+    block = fxad.checkpoint(block, policy=fxad.checkpoint_policies.dots_saveable)
+    loss = lambda w, x: block(w, block(w, x)).sum()
+
+Policies say what is kept all the same: by the op that made a value, or by a name it was given
+with `checkpoint_name`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from fxad.api.flat import FlatFunction, flatten_args, name_of
+from fxad.core.errors import BadArgument, ConcretizationError
+from fxad.ir.program import OPS, Program
+from fxad.ops.policies import Rows, changed
+from fxad.trace.tracer import bind, stage, staging, tracing, type_of
+
+
+class Policy:
+    """What a checkpoint keeps of its values, as rows (see `fxad.ops.policies`)."""
+
+    def __init__(self, name: str, rows: Rows) -> None:
+        self.name = name
+        self.rows = rows
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Policy) and self.rows == other.rows
+
+    def __hash__(self) -> int:
+        return hash(self.rows)
+
+    def __repr__(self) -> str:
+        return f"checkpoint_policies.{self.name}"
+
+
+def _names(names: Iterable[Any], what: str) -> tuple[str, ...]:
+    listed = tuple(names)
+    if wrong := [n for n in listed if not isinstance(n, str)]:
+        raise BadArgument(f"{what}: names are strings, not {type(wrong[0]).__name__}")
+    return listed
+
+
+class _Policies:
+    """The policies of `checkpoint`, under JAX's names. Values no policy keeps are recomputed."""
+
+    nothing_saveable = Policy("nothing_saveable", ())
+    everything_saveable = Policy("everything_saveable", (("keep", "everything"),))
+    dots_saveable = Policy("dots_saveable", (("keep", "dots"),))
+    dots_with_no_batch_dims_saveable = Policy(
+        "dots_with_no_batch_dims_saveable", (("keep", "plain_dots"),)
+    )
+    checkpoint_dots = dots = dots_saveable
+    checkpoint_dots_with_no_batch_dims = dots_with_no_batch_dims = dots_with_no_batch_dims_saveable
+
+    @staticmethod
+    def save_only_these_names(*names: str) -> Policy:
+        """Keep the values marked by `checkpoint_name` with one of these names."""
+        listed = _names(names, "save_only_these_names")
+        return Policy(f"save_only_these_names{listed}", (("keep", "names", *listed),))
+
+    @staticmethod
+    def save_any_names_but_these(*names: str) -> Policy:
+        """Keep the values marked with a name that is none of these."""
+        listed = _names(names, "save_any_names_but_these")
+        return Policy(f"save_any_names_but_these{listed}", (("keep", "other_names", *listed),))
+
+    @staticmethod
+    def save_anything_except_these_names(*names: str) -> Policy:
+        """Keep every value but those marked with one of these names."""
+        listed = _names(names, "save_anything_except_these_names")
+        rows = (("keep", "unless_names", *listed),)
+        return Policy(f"save_anything_except_these_names{listed}", rows)
+
+    @staticmethod
+    def save_from_both_policies(first: Any, second: Any) -> Policy:
+        """Keep what either policy keeps; where both do, as the first says."""
+        one, two = _policy(first), _policy(second)
+        return Policy(f"save_from_both_policies({one!r}, {two!r})", one.rows + two.rows)
+
+    @staticmethod
+    def save_and_offload_only_these_names(
+        *,
+        names_which_can_be_saved: Sequence[str],
+        names_which_can_be_offloaded: Sequence[str],
+        offload_src: str = "device",
+        offload_dst: str = "host",
+    ) -> Policy:
+        """Keep values with some names in memory and values with others in `offload_dst`: "host"
+        (also as JAX's "pinned_host") or "disk". `offload_src` is there for code ported from JAX."""
+        kept = _names(names_which_can_be_saved, "names_which_can_be_saved")
+        away = _names(names_which_can_be_offloaded, "names_which_can_be_offloaded")
+        if both := sorted({*kept} & {*away}):
+            raise BadArgument(f"save_and_offload_only_these_names: {both[0]!r} is in both lists")
+        rows = (("keep", "names", *kept), (_place(offload_dst), "names", *away))
+        return Policy(f"save_and_offload_only_these_names{(kept, away, offload_dst)}", rows)
+
+    @staticmethod
+    def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
+        """Keep results of matrix products without batch dimensions in `offload_dst`."""
+        rows = ((_place(offload_dst), "plain_dots"),)
+        return Policy(f"offload_dot_with_no_batch_dims({offload_dst!r})", rows)
+
+    def __getattr__(self, name: str) -> Any:
+        raise BadArgument(f"unknown checkpoint policy {name!r}; known: {', '.join(_KNOWN)}")
+
+
+_KNOWN = {name: p for name, p in vars(_Policies).items() if isinstance(p, Policy)}
+checkpoint_policies = _Policies()
+
+
+def _place(given: str) -> str:
+    where = {"pinned_host": "host", "unpinned_host": "host"}.get(given, given)
+    if where not in ("host", "disk"):
+        raise BadArgument(f"values can be offloaded to 'host' or 'disk', not {given!r}")
+    return where
+
+
+def _policy(given: Any) -> Policy:
+    """A Policy, or the name of one."""
+    if isinstance(given, Policy):
+        return given
+    if isinstance(given, str) and given in _KNOWN:
+        return _KNOWN[given]
+    raise BadArgument(
+        f"checkpoint: unknown policy {given!r}; known: {', '.join(_KNOWN)}, and the functions of "
+        "fxad.checkpoint_policies"
+    )
+
+
+def checkpoint_name(x: Any, name: str) -> Any:
+    """The same values, marked with a name for policies such as `save_only_these_names`."""
+    if not isinstance(name, str):
+        raise BadArgument(f"checkpoint_name: a name is a string, not {type(name).__name__}")
+    leaves, tree = flatten_args(x, "checkpoint_name")
+    return tree.unflatten([bind(OPS["name"], leaf, name=name) for leaf in leaves])
+
+
+def checkpoint(
+    function: Callable[..., Any] | None = None,
+    *,
+    policy: Any = None,
+    compress: str | None = None,
+    static_argnums: int | Sequence[int] = (),
+    prevent_cse: bool = True,
+) -> Any:
+    """Recompute the function's values in the backward pass instead of keeping them.
+
+    policy: what to keep all the same, one of fxad.checkpoint_policies or its name (default:
+    nothing, or everything if `compress` is given). compress: "bf16" keeps f32 and f64 values
+    rounded to bfloat16. prevent_cse is there for code ported from JAX: recomputation is never
+    merged with the forward pass. Gradients are the same bits as without checkpoint under `jit`,
+    unless `compress` is given.
+
+    Outside `jit` a function that looks at values (`if x > 0:`) is run as if it had no checkpoint.
+    Raises BadArgument for options that do not exist.
+    """
+    options = {"policy": policy, "compress": compress, "static_argnums": static_argnums}
+    if function is None:
+        return lambda f: checkpoint(f, **options)
+    default = "everything_saveable" if compress else "nothing_saveable"
+    rows = changed(_policy(default if policy is None else policy).rows, None, compress)
+    numbers = {static_argnums} if isinstance(static_argnums, int) else set(static_argnums)
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if not tracing():  # nobody will ask for a derivative of this call
+            return function(*args, **kwargs)
+        dynamic = tuple(a for i, a in enumerate(args) if i not in numbers)
+
+        def call(*values: Any, **named: Any) -> Any:
+            merged = list(values)
+            for number in sorted(numbers):
+                merged.insert(number, args[number])
+            return function(*merged, **named)
+
+        leaves, tree = flatten_args((dynamic, kwargs), name_of(function))
+        flat = FlatFunction(call, tree)
+        try:
+            program, captured = _staged(flat, leaves, name_of(function))
+        except ConcretizationError:
+            if staging():
+                raise
+            return function(*args, **kwargs)
+        outs = bind(OPS["checkpoint"], *captured, *leaves, program=program, policy=rows)
+        for out, weak in zip(outs, flat.weak, strict=True):
+            out.weak = weak
+        return flat.tree.unflatten(outs)
+
+    return wrapped
+
+
+def _staged(flat: FlatFunction, leaves: Sequence[Any], name: str) -> tuple[Program, list[Any]]:
+    """A closed program of the function, and what it captured: its leading operands."""
+    weak = [bool(getattr(v, "weak", False)) for v in leaves]
+    program, captured = stage(flat, [type_of(v) for v in leaves], name, weak)
+    return program.closed(), captured

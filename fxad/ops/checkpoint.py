@@ -1,0 +1,140 @@
+"""`checkpoint`: a call whose values are recomputed in the backward pass, save what a policy keeps.
+
+    ys = checkpoint(*xs; program=p, policy=(("keep", "dots"),))
+
+Its split rule cuts the forward half once more: `saved` crosses to the backward half, everything
+else is computed again there, behind a barrier that no pass looks through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from fxad.core import dtypes as dt
+from fxad.core.types import ArrayType
+from fxad.ir.program import OPS, Atom, Eqn, Program, Var
+from fxad.ir.rewrite import dce, inline_into, used_inputs
+from fxad.ops.base import Primitive, type_of
+from fxad.ops.control import call_like, pick, weave
+from fxad.ops.policies import Rows, compressed, decide, names_of
+
+
+class Recipe(NamedTuple):
+    """How the backward half gets its residuals: `again`(kept inputs, saved values) -> residuals.
+
+    `inputs`: which inputs of the forward half it reads. `saved`: values of the forward half, each
+    with how to keep it.
+    """
+
+    again: Program
+    inputs: tuple[bool, ...]
+    saved: dict[Var, str]
+
+
+def recipe(program: Program, residuals: Sequence[Atom], policy: Rows) -> Recipe:
+    """What to keep of a flat program to compute `residuals` again, and the program that does.
+
+    A value goes by all names it was given. Results of equations with effects are always kept:
+    nothing that a user can see happens twice.
+    """
+    root: dict[Var, Atom] = {}
+    for eqn in program.eqns:
+        if eqn.op.name == "name":
+            root[eqn.outputs[0]] = _rooted(eqn.inputs[0], root)
+    names = names_of(program.eqns, root)
+    wanted = [_rooted(a, root) for a in residuals]
+    live = {a for a in wanted if isinstance(a, Var)}
+    saved: dict[Var, str] = {}
+    kept: list[Eqn] = []
+    for eqn in reversed(program.eqns):
+        again = []
+        for var in live.intersection(eqn.outputs):
+            how = decide(policy, eqn, names.get(var, frozenset()))
+            if how is None and not eqn.effects:
+                again.append(var)
+            else:
+                saved[var] = how or "keep"
+        if again:
+            inputs = tuple([_rooted(a, root) for a in eqn.inputs])
+            outputs = tuple([v if v in again else Var(v.type) for v in eqn.outputs])
+            kept.append(Eqn(eqn.op, inputs, eqn.params, outputs, eqn.where, eqn.tag))
+            live.update(a for a in inputs if isinstance(a, Var))
+    order = [v for eqn in program.eqns for v in eqn.outputs if v in saved]
+    saved = {v: saved[v] for v in order}
+    whole = Program([*program.inputs, *saved], kept[::-1], wanted, program.name)
+    used = used_inputs(whole)[: len(program.inputs)]
+    kept_inputs: list[Var] = [*pick(program.inputs, used), *saved]
+    return Recipe(Program(kept_inputs, whole.eqns, wanted, program.name), used, saved)
+
+
+def _rooted(atom: Atom, root: dict[Var, Atom]) -> Atom:
+    return root.get(atom, atom) if isinstance(atom, Var) else atom
+
+
+def flattened(program: Program) -> Program:
+    """The program with its calls replaced by what they compute, so that policies see into them."""
+    if all(eqn.op.name != "call" for eqn in program.eqns):
+        return program
+    env: dict[Atom, Atom] = {}
+    eqns: list[Eqn] = []
+
+    def read(atom: Atom) -> Atom:
+        return env.get(atom, atom)
+
+    for eqn in program.eqns:
+        inputs = tuple(map(read, eqn.inputs))
+        if eqn.op.name == "call":
+            body, outs = inline_into(flattened(eqn.params["program"]), inputs, eqn.where)
+            eqns += body
+            env.update(zip(eqn.outputs, outs, strict=True))
+        else:
+            eqns.append(eqn.with_inputs(inputs))
+    return Program(program.inputs, eqns, map(read, program.outputs), program.name)
+
+
+def _split(t, record, unknown, args, *, program, policy):
+    s = t.split(program, unknown)
+    known = flattened(s.known)
+    count = len(known.outputs) - s.residuals
+    plan = recipe(known, known.outputs[count:], policy)
+    given = pick(args, unknown, False)
+    wanted = [*known.outputs[:count], *plan.saved]
+    forward = dce(Program(known.inputs, known.eqns, wanted, known.name))
+    results = list(checkpoint(*given, program=forward, policy=policy))
+    # Inputs are never rounded: they may be parameters, which are there in full anyway.
+    values = [*pick(given, plan.inputs), *results[count:]]
+    hows = [*["keep"] * sum(plan.inputs), *plan.saved.values()]
+    fixed = [_stored(v, how) for v, how in zip(values, hows, strict=True)]
+    types = [type_of(v) for v in values]
+
+    def backward(*operands: Any) -> list[Any]:
+        held = OPS["barrier"](*operands[: len(fixed)]) if fixed else ()
+        read = [_restored(v, type_) for v, type_ in zip(held, types, strict=True)]
+        return t.run(s.rest, [*t.run(plan.again, read), *operands[len(fixed) :]])
+
+    operands = [*fixed, *pick(args, unknown)]
+    rest = t.stage(backward, [type_of(a) for a in operands], program.name)
+    rest_outs = record(checkpoint, *operands, program=rest, policy=policy)
+    return weave(s.unknown, rest_outs, results[:count])
+
+
+def _stored(value: Any, how: str) -> Any:
+    """A saved value in the form that waits for the backward half."""
+    type_ = type_of(value)
+    if compressed(how) and isinstance(type_, ArrayType) and _compressible(type_):
+        return OPS["convert"](value, dtype=dt.bfloat16)
+    return value
+
+
+def _restored(value: Any, type_: ArrayType) -> Any:
+    if type_of(value) != type_:
+        return OPS["convert"](value, dtype=type_.dtype)
+    return value
+
+
+def _compressible(type_: ArrayType) -> bool:
+    return dt.is_float(type_.dtype) and type_.dtype.itemsize > 2
+
+
+checkpoint: Primitive = call_like("checkpoint", _split, back="inside")

@@ -1,0 +1,94 @@
+"""What a checkpoint keeps of the values between its forward and its backward half.
+
+A policy is a tuple of rows (how, kind, *names); the first row that matches a value decides:
+
+    (("keep", "dots"), ("disk", "names", "attention"))
+
+`how`: keep (in memory), host, disk, or a lossy format (bf16) in front of one of them:
+"bf16", "bf16 disk". What no row matches is recomputed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fxad.core.errors import BadArgument
+from fxad.ir.program import Atom, Eqn, Var
+
+Row = tuple[str, ...]
+Rows = tuple[Row, ...]
+
+KINDS = {
+    "everything": "every value",
+    "dots": "results of matrix products",
+    "plain_dots": "results of matrix products without batch dimensions",
+    "names": "values with one of these names",
+    "other_names": "values with a name that is none of these",
+    "unless_names": "every value but those with one of these names",
+}
+PLACES = ("keep", "host", "disk")
+FORMATS = ("bf16",)
+
+
+def decide(policy: Rows, eqn: Eqn, names: frozenset[str]) -> str | None:
+    """How to keep a result of `eqn` that has these names; None: recompute it."""
+    for how, kind, *listed in policy:
+        if _matches(kind, frozenset(listed), eqn, names):
+            return how
+    return None
+
+
+def _matches(kind: str, listed: frozenset[str], eqn: Eqn, names: frozenset[str]) -> bool:
+    match kind:
+        case "everything":
+            return True
+        case "dots":
+            return eqn.op.name == "dot"
+        case "plain_dots":
+            return eqn.op.name == "dot" and not eqn.params["batch"][0]
+        case "names":
+            return not names.isdisjoint(listed)
+        case "other_names":
+            return bool(names - listed)
+        case "unless_names":
+            return names.isdisjoint(listed)
+    raise BadArgument(f"checkpoint: unknown kind {kind!r} in a policy; known: {', '.join(KINDS)}")
+
+
+def place(how: str) -> str:
+    """Where a kept value lies: keep, host or disk."""
+    last = how.split()[-1]
+    return last if last in PLACES else "keep"
+
+
+def compressed(how: str) -> str:
+    """The lossy format a kept value is stored in, or "" for its own."""
+    first = how.split()[0]
+    return first if first in FORMATS else ""
+
+
+def changed(policy: Rows, offload: str | None, compress: str | None) -> Rows:
+    """The policy with everything it keeps in memory put elsewhere, or stored in fewer bits.
+
+    Raises BadArgument for places and formats that do not exist.
+    """
+    for given, known, what in ((offload, PLACES[1:], "offload"), (compress, FORMATS, "compress")):
+        if given is not None and given not in known:
+            options = ", ".join(map(repr, known))
+            raise BadArgument(f"checkpoint: {what} must be one of {options}, not {given!r}")
+    rows = []
+    for how, *rest in policy:
+        where = offload if offload and place(how) == "keep" else place(how)
+        form = compress or compressed(how)
+        rows.append((f"{form} {where}" if form else where, *rest))
+    return tuple(rows)
+
+
+def names_of(eqns: Sequence[Eqn], root: Mapping[Var, Atom]) -> dict[Atom, frozenset[str]]:
+    """The names of each value; `root` says which values the equations `name` are copies of."""
+    found: dict[Atom, frozenset[str]] = {}
+    for eqn in eqns:
+        if eqn.op.name == "name":
+            value = root[eqn.outputs[0]]
+            found[value] = found.get(value, frozenset()) | {eqn.params["name"]}
+    return found
