@@ -14,16 +14,16 @@ from fxad.backend.llvm import contract_pack as packing
 from fxad.backend.llvm.contract_epilogue import Finish
 from fxad.backend.llvm.contract_grid import address, arguments, go_to
 from fxad.backend.llvm.contract_lanes import Lanes, supports
-from fxad.backend.llvm.contract_micro import SIGNATURE, Tile, emit_micro
+from fxad.backend.llvm.contract_micro import Tile, emit_micro, params_of
 from fxad.backend.llvm.contract_plan import FLOPS_PER_NS, Cut, Problem
 from fxad.backend.llvm.contract_scalar import emit_scalar_contract
+from fxad.backend.llvm.contract_touch import LINE, touch_of, touched
 from fxad.backend.llvm.schedule import Emitted, Target
 from fxad.backend.llvm.text import Function
 from fxad.ir.kernel import Kernel
 
 ABI = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
 _UNROLL = 4
-_LINE = 64  # bytes of a cache line
 
 
 def emit_contract(kernel: Kernel, name: str, target: Target) -> Emitted:
@@ -53,6 +53,7 @@ class _Product:
         self.size = problem.dtype.itemsize
         self.k_blocks = cut.k_blocks(problem.size[2])
         self.result = problem.plain_result()
+        self.touched = touched(problem)
         self.helpers: dict[str, str] = {}
         stores = problem.stage.stores
         plain = self.result is not None and len(stores) == 1 and problem.is_identity(stores[0])
@@ -284,7 +285,8 @@ class _KBlock:
         # Only the tile that does most of the work is worth the size of an unrolled loop.
         unroll = _UNROLL if height == cut.main_height and whole and not packs else 1
         following, stride = self.prefetched(number) if unroll > 1 else ("null", "0")
-        arguments = (
+        tile = self.tile(height, packs, direct, unroll)
+        arguments = [
             self.steps if unroll > 1 else self.depth,
             self.rest if unroll > 1 else "0",
             self.a_address(row, inside),
@@ -294,15 +296,28 @@ class _KBlock:
             p.packed_panel,
             following,
             stride,
-        )
-        tile = self.tile(height, packs, direct, unroll)
+        ]
+        if tile.touches:
+            arguments += self.corners(row)
         name = f"{p.name}.{height}x{self.columns}{'p' if packs else ''}"
         if name not in p.helpers:
             p.helpers[name] = emit_micro(name, tile, self.lanes)
-        listed = ", ".join(f"{t} {a}" for t, a in zip(SIGNATURE, arguments, strict=True))
+        types = [type for type, _ in params_of(tile)]
+        listed = ", ".join(f"{t} {a}" for t, a in zip(types, arguments, strict=True))
         f.line(f"call void @{name}({listed})")
         if p.finish:
             self.epilogue(p.finish.call(p.batch, sums, row, self.column, height, self.columns))
+
+    def corners(self, row: str) -> list[str]:
+        """%touch, then where the tile starts in everything that it touches."""
+        f, p = self.f, self.p
+        found = [f.op(f"sext i1 {self.is_last} to i64") if self.is_last else "-1"]
+        for matrix, _ in p.touched:
+            size = matrix.buffer.dtype.itemsize
+            start = address(p.memory, matrix.buffer, matrix.base)
+            at = f.add(f.mul(row, matrix.outer * size), f.mul(self.column, size))
+            found.append(f.offset(start, at))
+        return found
 
     def epilogue(self, call: str) -> None:
         """The epilogue's call, where this is the last block of K."""
@@ -332,10 +347,13 @@ class _KBlock:
         if not self.prefetches:
             return "null", "0"
         f, b = self.f, self.p.problem.b
-        lines = -(-self.columns * self.b_bytes // _LINE)
+        lines = -(-self.columns * self.b_bytes // LINE)
+        lines += (
+            b.inner * self.b_bytes % LINE != 0
+        )  # a row that starts inside a line ends in one more
         number = f.op(f"sub i64 {block}, {self.p.blocks[0]}")
         rows = f.mul(f.op(f"udiv i64 {number}, {lines}"), self.steps)
-        line = f.mul(f.op(f"urem i64 {number}, {lines}"), _LINE)
+        line = f.mul(f.op(f"urem i64 {number}, {lines}"), LINE)
         inside = f.op(f"icmp slt i64 {rows}, {self.depth}")
         at = f.offset(self.following, f.add(f.mul(rows, b.inner * self.b_bytes), line))
         stride = self.pick(inside, "i64", b.inner * self.b_bytes, 0)
@@ -348,6 +366,10 @@ class _KBlock:
 
     def tile(self, height: int, packs: bool, direct: bool, unroll: int) -> Tile:
         p, b = self.p, self.p.problem.b
+        touches = [
+            touch_of(m, write, self.columns, p.result is not None and m.buffer is p.result.buffer)
+            for m, write in (p.touched if unroll > 1 else ())
+        ]
         panel = -(-self.columns // self.lanes.width) * self.lanes.width
         return Tile(
             height=height,
@@ -363,8 +385,10 @@ class _KBlock:
             prefetches=self.prefetches and unroll > 1,
             some_rest=any(depth % unroll for depth in self.depths),
             no_steps=min(self.depths) < unroll,
+            touches=tuple(touches),
+            turns=max(self.depths) // unroll,
         )
 
 
 def _round_up(size: int) -> int:
-    return -(-size // _LINE) * _LINE
+    return -(-size // LINE) * LINE

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from fxad.backend.llvm.contract_lanes import Lanes, prefetch
+from fxad.backend.llvm.contract_touch import Touch, Toucher
 from fxad.backend.llvm.text import Function
 from fxad.core.record import valued
 
@@ -26,7 +27,14 @@ PARAMS = (
     ("ptr", "next"),  # where to prefetch, one line per group of `unroll`
     ("i64", "stride"),  # bytes from one prefetched line to the next
 )
-SIGNATURE = tuple(type for type, _ in PARAMS)
+
+
+def params_of(tile: Tile) -> tuple[tuple[str, str], ...]:
+    """PARAMS and, if the tile touches more, %touch and a corner for everything it touches."""
+    if not tile.touches:
+        return PARAMS
+    corners = [("ptr", f"touch{i}") for i in range(len(tile.touches))]
+    return (*PARAMS, ("i64", "touch"), *corners)
 
 
 @valued
@@ -35,7 +43,8 @@ class Tile:
 
     b_stride: from one k to the next. aligned: B is a packed panel. packs: also copy B, as it is
     read, into a packed panel. some_rest: K blocks may leave k % unroll steps over; no_steps:
-    they may have no whole group at all.
+    they may have no whole group at all. touches: what is prefetched for the tile, in `turns` turns
+    of the loop.
     """
 
     height: int
@@ -51,6 +60,8 @@ class Tile:
     prefetches: bool
     some_rest: bool
     no_steps: bool
+    touches: tuple[Touch, ...] = ()
+    turns: int = 0
 
 
 class _Micro:
@@ -61,6 +72,7 @@ class _Micro:
         starts = range(0, tile.columns, lanes.width)
         self.counts = [min(lanes.width, tile.columns - start) for start in starts]
         self.panel = len(self.counts) * lanes.width
+        self.toucher = Toucher(f, tile.touches, tile.height, tile.turns) if tile.touches else None
 
     def step(self, a: str, b: str, pack: str, u: int, sums: list[str]) -> None:
         """Add the products of one k, `u` steps after the pointers, to `sums`."""
@@ -87,11 +99,13 @@ class _Micro:
         """`count` groups of `unroll` steps; values: a, b, pack, next, then the sums."""
         f, tile, lanes = self.f, self.tile, self.lanes
 
-        def body(_: str, carried: list[str]) -> list[str]:
+        def body(turn: str, carried: list[str]) -> list[str]:
             a, b, pack, following, *sums = carried
             if tile.prefetches and unroll > 1:
                 prefetch(f, lanes.declarations, following, write=False, level=2)
                 following = f.offset(following, "%stride")
+            if self.toucher and unroll > 1:
+                self.toucher.step(turn, lanes)
             for u in range(unroll):
                 self.step(a, b, pack, u, sums)
             b = f.offset(b, unroll * tile.b_stride * tile.b_dtype.itemsize)
@@ -115,10 +129,10 @@ class _Micro:
 
 
 def emit_micro(name: str, tile: Tile, lanes: Lanes) -> str:
-    """The text of the internal function `name` (see PARAMS)."""
-    f = Function(name, "void", PARAMS, "internal", "#1")
+    """The text of the internal function `name` (see `params_of`)."""
+    f = Function(name, "void", params_of(tile), "internal", "#1")
     micro = _Micro(f, tile, lanes)
-    for i in range(tile.height):
+    for i in range(0 if tile.touches else tile.height):
         at = f.offset("%c", i * tile.c_stride * lanes.bytes)
         prefetch(f, lanes.declarations, at, write=True, level=3)
     zeros = ["zeroinitializer"] * (tile.height * len(micro.counts))

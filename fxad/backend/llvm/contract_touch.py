@@ -1,0 +1,112 @@
+"""What a tile touches beside A and B: its part of the results, and what its epilogue reads.
+
+    touched(problem)        # the result, a residual, moments of Adam: lanes lie side by side
+
+A tile reaches a few lines in every one of its rows, which lie far apart: no hardware prefetcher
+follows that. So the micro-kernel asks for the lines of its tile, one or two per step of its loop,
+early enough that they are there when the sums are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fxad.backend.llvm.contract_lanes import Lanes, prefetch
+from fxad.backend.llvm.contract_plan import Matrix, Problem, matrix
+from fxad.backend.llvm.text import Function
+from fxad.ir.kernel import Axis, Index, Load, exprs_of, walk
+
+LINE = 64  # bytes of a cache line
+_MOST = 8  # lines asked for in a step; more would hold up the products
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """Lines of one matrix under a tile: `lines` in every row, rows `row_bytes` apart.
+
+    always: in every block of K, not only in the last one.
+    """
+
+    row_bytes: int
+    lines: int
+    write: bool
+    always: bool
+
+
+def touched(problem: Problem) -> list[tuple[Matrix, bool]]:
+    """(matrix, whether it is written) of every result and every operand of the epilogue."""
+    stage = problem.stage
+    places: dict[tuple, tuple[Matrix, bool]] = {}
+    loads = [e for root in exprs_of(stage) for e in walk(root) if type(e) is Load]
+    writes = [(s.buffer, s.index, True) for s in stage.stores]
+    for buffer, index, write in [*writes, *((e.buffer, e.index, False) for e in loads)]:
+        found = matrix(buffer, index, problem.rows, problem.columns)
+        if found is None or found.inner != 1 or not found.outer or not _is_plain(found.base):
+            continue
+        places.setdefault((buffer, found.base.const, found.base.terms, found.outer), (found, write))
+    return list(places.values())
+
+
+def _is_plain(base: Index) -> bool:
+    return all(isinstance(atom, Axis) for atom, _ in base.terms)
+
+
+def touch_of(found: Matrix, write: bool, columns: int, always: bool) -> Touch:
+    """For tiles of `columns` columns."""
+    size = found.buffer.dtype.itemsize
+    row = found.outer * size
+    lines = -(-columns * size // LINE) + (row % LINE != 0 or columns * size % LINE != 0)
+    return Touch(row, lines, write, always)
+
+
+class Toucher:
+    """Emits the prefetches of one micro-kernel of `height` rows whose loop takes `steps` turns.
+
+    Its parameters are %touch (all ones, or 0 for only what is `always` touched), then the corner
+    of the tile in every matrix: %touch0, %touch1, ...
+    """
+
+    def __init__(self, f: Function, touches: Sequence[Touch], height: int, steps: int) -> None:
+        self.f, self.height = f, height
+        self.touches: list[tuple[int, Touch, int]] = []
+        room = _MOST
+        for number, touch in enumerate(touches):
+            each = -(-touch.lines * height // max(steps, 1))
+            if each <= room:
+                room -= each
+                self.touches.append((number, touch, each))
+        turns = [-(-touch.lines * height // each) for _, touch, each in self.touches]
+        # Not long before they are needed, or the panel of B drives them out again.
+        early = f.op(f"sub i64 %steps, {2 * max(turns, default=0)}")
+        self.wait = _limited(f, "smax", early, 0)
+
+    def step(self, turn: str, lanes: Lanes) -> None:
+        """The prefetches of the loop's turn number `turn`."""
+        if not self.touches:
+            return
+        f, known = self.f, {}
+        now = _limited(f, "smax", f.op(f"sub i64 {turn}, {self.wait}"), 0)
+        for number, touch, each in self.touches:
+            for i in range(each):
+                key = touch.row_bytes, touch.lines, i, each, touch.always
+                if key not in known:
+                    known[key] = self._place(now, touch, i, each)
+                at = f.offset(f"%touch{number}", known[key])
+                level = 3 if touch.write else 2
+                prefetch(f, lanes.declarations, at, touch.write, level)
+        lanes.declarations |= {f"declare i64 @llvm.{m}.i64(i64, i64)" for m in ("smax", "umin")}
+
+    def _place(self, turn: str, touch: Touch, i: int, each: int) -> str:
+        """Offset of the line: down the rows first, then the next line of every row."""
+        f = self.f
+        number = f.add(f.mul(turn, each), i)
+        number = _limited(f, "umin", number, touch.lines * self.height - 1)
+        row = f.mul(f.op(f"urem i64 {number}, {self.height}"), touch.row_bytes)
+        line = f.mul(f.op(f"udiv i64 {number}, {self.height}"), LINE)
+        place = f.add(row, line)
+        return place if touch.always else f.op(f"and i64 {place}, %touch")
+
+
+def _limited(f: Function, by: str, value: str, bound: int) -> str:
+    return f.op(f"call i64 @llvm.{by}.i64(i64 {value}, i64 {bound})")
