@@ -15,6 +15,7 @@ from fxad.core import pytree
 from fxad.core.errors import TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS, Program
+from fxad.ir.python import to_python
 from fxad.ir.text import show
 from fxad.trace.array import Array, Concrete
 from fxad.trace.convert import is_array_like, shaped
@@ -79,6 +80,10 @@ class Printed:
     @property
     def eqns(self) -> tuple:
         return self.program.eqns
+
+    def to_python(self) -> str:
+        """Runnable NumPy source of the Program; captured values are keyword arguments."""
+        return to_python(self.program)
 
     def __str__(self) -> str:
         return show(self.program)

@@ -236,6 +236,10 @@ class Program:
             self._key = tuple(rows)
         return self._key
 
+    def to_python(self) -> str:
+        """Runnable NumPy source, bit-equal to the interpreter (see `fxad.ir.python`)."""
+        return _source_printer(self)
+
     def __str__(self) -> str:
         return _printer(self)
 
@@ -253,6 +257,15 @@ def set_printer(printer: Callable[[Program], str]) -> None:
     """Install what `str(program)` does (done once, by `fxad.ir.text`)."""
     global _printer
     _printer = printer
+
+
+_source_printer: Callable[[Program], str] = _unprintable
+
+
+def set_source_printer(printer: Callable[[Program], str]) -> None:
+    """Install what `Program.to_python` does (done once, by `fxad.ir.python`)."""
+    global _source_printer
+    _source_printer = printer
 
 
 def param_key(value: Any) -> object:

@@ -31,14 +31,14 @@ def show(program: Program, where: bool = True, indent: str = "") -> str:
     """The program's text; `where` adds source lines as comments."""
     names: dict[Var, str] = {}
     for var in (*program.consts, *program.inputs):
-        names[var] = _letters(len(names))
+        names[var] = letters(len(names))
     head = f"program {program.name}({_typed(program.inputs, names)})"
     if program.consts:
         head += f" consts({_typed(program.consts, names)})"
     lines = [head + " {"]
     for eqn in program.eqns:
         for var in eqn.outputs:
-            names[var] = _letters(len(names))
+            names[var] = letters(len(names))
         operands = ", ".join(_atom(a, names) for a in eqn.inputs)
         params = ", ".join(
             f"{k}={_param(eqn.params[k], indent + '  ')}" for k in sorted(eqn.params)
@@ -52,7 +52,7 @@ def show(program: Program, where: bool = True, indent: str = "") -> str:
     return "\n".join([*lines, f"{indent}  return {results}".rstrip(), indent + "}"])
 
 
-def _letters(number: int) -> str:
+def letters(number: int) -> str:
     """a, b, ..., z, ba, bb, ...: base 26."""
     text = chr(97 + number % 26)
     while number >= 26:

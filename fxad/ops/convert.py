@@ -187,7 +187,7 @@ def _complex_type(x: ArrayType, y: ArrayType) -> ArrayType:
 
 
 def _complex_reference(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    out = np.empty(np.broadcast_shapes(x.shape, y.shape), dt.complex_of(x.dtype))
+    out = np.empty(np.broadcast_shapes(x.shape, y.shape), np.result_type(x, np.complex64))
     out.real, out.imag = x, y
     return out
 

@@ -139,7 +139,7 @@ def _guarded(function: Callable[..., Any], rule: Callable[..., Any]) -> Callable
             if arrays[0].ndim > 2:
                 lanes = [each(*lane) for lane in zip(*arrays, strict=True)]
                 return tuple(map(np.stack, zip(*lanes, strict=True)))
-            types = rule(*map(type_of, arrays))
+            types = rule(*(ArrayType(a.dtype, a.shape) for a in arrays))
             types = types if isinstance(types, tuple) else (types,)
             return tuple(np.full(t.shape, np.nan, t.dtype) for t in types)
 
