@@ -196,7 +196,7 @@ class Definitions:
             return base.__name__
         node = _parsed(value).body[0]
         assert isinstance(node, ast.ClassDef)
-        node.name = self.fresh(value.__name__)
+        node.name = self._names[id(value)] = self.fresh(value.__name__)
         method = next(m for m in vars(value).values() if isinstance(m, types.FunctionType))
         self.texts.append(self._resolved(node, method.__globals__, ()))
         return node.name
