@@ -27,7 +27,7 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.core.errors import FxadError, TypeMismatch
 from fxad.core.types import ArrayType, TapeType
-from fxad.ir.program import Program, Symbol
+from fxad.ir.program import OPS, Program, Symbol
 from fxad.ir.rewrite import evaluate
 
 # Stand-ins for the records that references look at.
@@ -41,7 +41,6 @@ _GIVEN: dict[Any, tuple[str, str]] = {
         "    def with_shape(self, shape):\n"
         "        return ArrayType(self.dtype, shape)",
     ),
-    TapeType: ("TapeType", 'TapeType = collections.namedtuple("TapeType", "blocks lanes")'),
     Program: ("Program", "class Program:\n    pass"),
     Symbol: ("Symbol", 'Symbol = collections.namedtuple("Symbol", "name value")'),
     evaluate: ("evaluate", "def evaluate(program, args):\n    return program(*args)"),
@@ -253,6 +252,9 @@ class _Resolve(ast.NodeTransformer):
         return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        match node:
+            case ast.Attribute(ast.Subscript(ast.Name("OPS"), ast.Constant(name)), "numpy"):
+                return self._reference(OPS[name].numpy, str(name))
         base = node.value
         if isinstance(base, ast.Name) and base.id not in self.bound and base.id in self.scope:
             module = self.scope[base.id]
