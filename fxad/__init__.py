@@ -11,7 +11,7 @@ from fxad import ops as _ops  # noqa: F401 - fills the table of ops
 from fxad.transform import rules as _rules  # noqa: F401 - hands ops the transforms
 
 # isort: split
-from fxad import debug, lax, nn, numpy, random, tree
+from fxad import debug, flatten_util, lax, nn, numpy, random, scipy, tree
 from fxad import tree as tree_util
 from fxad.api.autodiff import grad, jvp, linear_transpose, linearize, value_and_grad, vjp
 from fxad.api.check_grads import check_grads
@@ -68,6 +68,7 @@ __all__ = [
     "disable_jit",
     "enable_x64",
     "eval_shape",
+    "flatten_util",
     "get_num_threads",
     "grad",
     "hessian",
@@ -89,6 +90,7 @@ __all__ = [
     "profile",
     "random",
     "remat",
+    "scipy",
     "set_num_threads",
     "stop_gradient",
     "tree",

@@ -25,6 +25,8 @@ LEVELS = {
     "fxad.lax": 9,
     "fxad.nn": 9,
     "fxad.random": 9,
+    "fxad.scipy": 9,
+    "fxad.flatten_util": 9,
     "fxad.linalg": 9,
     "fxad.tree": 9,
     "fxad.show": 9,

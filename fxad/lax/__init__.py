@@ -128,6 +128,12 @@ from fxad.numpy.elementwise import multiply as mul
 from fxad.numpy.elementwise import negative as neg
 from fxad.numpy.elementwise import not_equal as ne
 from fxad.numpy.elementwise import subtract as sub
+from fxad.scipy.special.bessel import i0e as bessel_i0e
+from fxad.scipy.special.bessel import i1e as bessel_i1e
+from fxad.scipy.special.gammas import digamma, polygamma, zeta
+from fxad.scipy.special.incomplete import betainc
+from fxad.scipy.special.incomplete import gammainc as igamma
+from fxad.scipy.special.incomplete import gammaincc as igammac
 
 __all__ = [
     "Precision",
@@ -144,6 +150,9 @@ __all__ = [
     "atan2",
     "atanh",
     "batch_matmul",
+    "bessel_i0e",
+    "bessel_i1e",
+    "betainc",
     "bitcast_convert_type",
     "bitwise_and",
     "bitwise_not",
@@ -172,6 +181,7 @@ __all__ = [
     "cumsum",
     "custom_linear_solve",
     "custom_root",
+    "digamma",
     "div",
     "dot",
     "dot_general",
@@ -195,6 +205,8 @@ __all__ = [
     "full_like",
     "ge",
     "gt",
+    "igamma",
+    "igammac",
     "imag",
     "index_in_dim",
     "integer_pow",
@@ -215,6 +227,7 @@ __all__ = [
     "nextafter",
     "optimization_barrier",
     "pad",
+    "polygamma",
     "population_count",
     "pow",
     "real",
@@ -254,4 +267,5 @@ __all__ = [
     "top_k",
     "transpose",
     "while_loop",
+    "zeta",
 ]

@@ -15,9 +15,9 @@ import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.ir.program import OPS
-from fxad.ops.arithmetic import add, div, mul, neg, sub
+from fxad.ops.arithmetic import add, div, mul, neg, round, sub
 from fxad.ops.base import case, unary
-from fxad.ops.compare import lt, select
+from fxad.ops.compare import and_, eq, lt, select
 from fxad.ops.math import CLOSE, FAIR, exp, inner, log, positive, tan
 from fxad.ops.powers import reciprocal, square
 from fxad.trace.tracer import type_of
@@ -104,6 +104,7 @@ def digamma(x: Any) -> Any:
     """Derivative of lgamma, of a float array, as ordinary ops; so it has derivatives itself.
 
     psi(x) = psi(1 - x) - pi / tan(pi * x) below 1/2, else psi(x) = psi(x + 8) - sum 1 / (x + k).
+    Infinite at 0, NaN at the other poles.
     """
     dtype = type_of(x).dtype
     if dtype.itemsize < 4:
@@ -119,8 +120,10 @@ def digamma(x: Any) -> Any:
     for coefficient in reversed(_BERNOULLI[:-1]):
         series = mul(add(series, coefficient), inverse)
     result = sub(sub(sub(log(z), div(0.5, z)), series), below)
-    angle = mul(select(mirrored, x, 0.25), math.pi)  # 1/4: no pole in the branch not taken
-    return select(mirrored, sub(result, div(math.pi, tan(angle))), result)
+    fraction = select(mirrored, sub(x, round(x)), 0.25)  # no pole in the branch not taken
+    reflected = sub(result, div(math.pi, tan(mul(fraction, math.pi))))
+    pole = and_(eq(fraction, 0), lt(x, 0))
+    return select(mirrored, select(pole, math.nan, reflected), result)
 
 
 def _logistic(x: np.ndarray) -> np.ndarray:

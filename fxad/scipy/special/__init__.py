@@ -1,0 +1,43 @@
+"""`fxad.scipy.special`: special functions under SciPy's names, with derivatives.
+
+from fxad.scipy import special
+special.gammaln(2.5)    special.betainc(2.0, 3.0, x)    special.ndtri(1e-10)
+
+All are made of fxad's own operations: they compile, batch and differentiate like any other code.
+"""
+
+# ruff: noqa: F401 - the names are the module's public face
+
+from fxad.scipy.special.bessel import i0, i0e, i1, i1e, j0, j1, y0, y1
+from fxad.scipy.special.bessel_orders import iv, ive, jn, yn
+from fxad.scipy.special.elementary import (
+    entr,
+    expit,
+    kl_div,
+    log_expit,
+    log_softmax,
+    logit,
+    logsumexp,
+    rel_entr,
+    softmax,
+    xlog1py,
+    xlogy,
+)
+from fxad.scipy.special.gammas import (
+    beta,
+    betaln,
+    comb,
+    digamma,
+    factorial,
+    gamma,
+    gammaln,
+    gammasgn,
+    multigammaln,
+    poch,
+    polygamma,
+    psi,
+    rgamma,
+    zeta,
+)
+from fxad.scipy.special.incomplete import betainc, betaincc, gammainc, gammaincc
+from fxad.scipy.special.normal import erf, erfc, erfcinv, erfinv, log_ndtr, ndtr, ndtri

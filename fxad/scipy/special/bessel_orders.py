@@ -1,0 +1,178 @@
+"""Bessel functions of other orders: jn, yn of integer order, iv, ive of real order.
+
+jn(3, x)        yn(-2, x)       iv(1.5, x)
+
+Integer orders follow from 0 and 1 by recurrence (DLMF 10.6) in the direction in which it is
+stable; real orders are summed: the power series (DLMF 10.25.2), and the asymptotic one (10.40.1)
+for arguments beyond the square of the order.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from fxad.api.custom import custom_jvp
+from fxad.core import dtypes as dt
+from fxad.core.errors import BadArgument
+from fxad.ir.program import OPS
+from fxad.lax.loops import while_loop
+from fxad.numpy import abs, any, exp, log, ones, ones_like, sqrt, where, zeros_like
+from fxad.scipy.special.bessel import _j0, _j1, _y0, _y1
+from fxad.scipy.special.support import slope, special
+from fxad.trace.array import Array
+
+
+def _order(name: str, n: Any) -> int:
+    if isinstance(n, bool) or not hasattr(n, "__index__"):
+        raise BadArgument(f"{name}: the order must be a Python int, got {n!r}")
+    return int(n.__index__())
+
+
+def _upward(n: int, x: Array, first: Array, second: Array) -> Array:
+    """Order n from orders 0 and 1 by F_(k+1) = 2k/x F_k - F_(k-1)."""
+    for k in range(1, n):
+        first, second = second, 2 * k / x * second - first
+    return second
+
+
+def _downward(n: int, x: Array) -> Array:
+    """J_n(x), 0 < x <= n, by Miller's method: run down from a high order and scale by
+    J_0 + 2 J_2 + 2 J_4 + ... = 1."""
+    high = 2 * ((n + 10 + int(5 * math.sqrt(n))) // 2)
+    above, here = zeros_like(x), 1e-20 * ones_like(x)
+    total, wanted = zeros_like(x), zeros_like(x)
+    for k in range(high, 0, -1):
+        above, here = here, 2 * k / x * here - above
+        scale = where(abs(here) > 1e8, 1e-10, 1.0)
+        above, here, total, wanted = above * scale, here * scale, total * scale, wanted * scale
+        if k - 1 == n:
+            wanted = here
+        if k % 2 and k > 1:
+            total = total + 2 * here
+    return wanted / (total + here)
+
+
+@partial(custom_jvp, nondiff_argnums=(0,))
+def _jn(n: int, x: Array) -> Array:
+    """J_n, n >= 2."""
+    size = abs(x)
+    big = where(size > n, size, n + 1.0)
+    small = (size <= n) & (size > 1e-3)
+    tiny = where(size <= 1e-3, size / 2, 0.0)
+    value = where(small, _downward(n, where(small, size, float(n))), 0.0)
+    value = where(size > n, _upward(n, big, _j0(big), _j1(big)), value)
+    lead = tiny**n * math.exp(-math.lgamma(n + 1)) * (1 - tiny * tiny / (n + 1))
+    value = where(size <= 1e-3, lead, value)
+    value = where(size == math.inf, 0.0, where(x == x, value, math.nan))
+    return where(x < 0, -value, value) if n % 2 else value
+
+
+@_jn.defjvp
+def _jn_jvp(n: int, primals: Any, tangents: Any) -> tuple[Array, Array]:
+    (x,) = primals
+    return _jn(n, x), tangents[0] * 0.5 * (jn(n - 1, x) - jn(n + 1, x))
+
+
+def jn(n: int, x: Any) -> Array:
+    """Bessel function of the first kind of integer order n."""
+    order = _order("jn", n)
+    kind = {0: _j0, 1: _j1}.get(builtins.abs(order)) or partial(_jn, builtins.abs(order))
+    return _signed(order, special(lambda x: kind(x))(x))
+
+
+def yn(n: int, x: Any) -> Array:
+    """Bessel function of the second kind of integer order n; x > 0."""
+    order = _order("yn", n)
+    size = builtins.abs(order)
+
+    def value(x: Array) -> Array:
+        if size < 2:
+            return _y1(x) if size else _y0(x)
+        safe = where(x > 0, x, 1.0)
+        up = _upward(size, safe, _y0(safe), _y1(safe))
+        up = where(up == up, up, -math.inf)  # inf - inf, close to 0
+        return where(x > 0, up, where(x == 0, -math.inf, math.nan))
+
+    return _signed(order, special(value)(x))
+
+
+def _signed(n: int, value: Array) -> Array:
+    """F_(-n) = (-1)**n F_n."""
+    return -value if n < 0 and n % 2 else value
+
+
+# ---------------------------------------------------------------- modified, of real order
+
+
+def _power_series(v: Array, x: Array) -> Array:
+    """exp(-x) I_v(x), x > 0. Partial sums that grow large are scaled down on the way."""
+    eps = float(dt.finfo(x.dtype).eps)
+    quarter = x * x / 4
+
+    def going(carry: Any) -> Array:
+        k, term, total, _ = carry
+        return (k < 5000) & any(term > 0.5 * eps * total)
+
+    def body(carry: Any) -> Any:
+        k, term, total, size = carry
+        term = term * (quarter / (k * (v + k)))
+        total = total + term
+        big = total > 1e15
+        scale = where(big, 1e-15, 1.0)
+        return k + 1, term * scale, total * scale, where(big, size + math.log(1e15), size)
+
+    size = v * log(x / 2) - OPS["lgamma"](v + 1) - x
+    one = ones_like(x)
+    _, _, total, size = while_loop(going, body, (ones((), x.dtype), one, one, size))
+    return total * exp(size)
+
+
+def _asymptotic(v: Array, x: Array) -> Array:
+    """exp(-x) I_v(x), x >= 30 + v * v."""
+    term = total = ones_like(x)
+    for k in range(1, 26):
+        term = term * -((2 * v - (2 * k - 1)) * (2 * v + (2 * k - 1)) / (8 * k * x))
+        total = total + term
+    return total / sqrt(2 * math.pi * x)
+
+
+def _ive_value(v: Array, x: Array) -> Array:
+    far = x > 30 + v * v
+    near = _power_series(where(far, 0.0, v), where(far, 1.0, x))
+    return where(far, _asymptotic(where(far, v, 0.0), where(far, x, 30.0)), near)
+
+
+@custom_jvp
+def _ive(v: Array, x: Array) -> Array:
+    return _ive_value(v, x)
+
+
+@_ive.defjvp
+def _ive_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    (v, x), (dv, dx) = primals, tangents
+    value = _ive(v, x)
+    in_v = slope(lambda order: _ive_value(order, x), v)
+    return value, dv * in_v + dx * (_ive(v + 1, x) + (v / x - 1) * value)
+
+
+def _inside(function: Callable[[Array, Array], Array], v: Array, x: Array) -> Array:
+    """function(v, x) for v >= 0 and x > 0; its limit at 0, NaN outside."""
+    inside = (v >= 0) & (x > 0) & (x < math.inf)
+    value = function(where(inside, v, 0.0), where(inside, x, 1.0))
+    return where(inside, value, where((v >= 0) & (x == 0), where(v == 0, 1.0, 0.0), math.nan))
+
+
+@special
+def ive(v: Any, x: Any) -> Array:
+    """exp(-x) iv(v, x), without overflow; v >= 0 and x >= 0, else NaN."""
+    return _inside(_ive, v, x)
+
+
+@special
+def iv(v: Any, x: Any) -> Array:
+    """Modified Bessel function of the first kind of real order v >= 0; x >= 0, else NaN."""
+    return _inside(lambda v, x: exp(x) * _ive(v, x), v, x)

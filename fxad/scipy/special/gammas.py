@@ -1,0 +1,239 @@
+"""The gamma function and its relatives: gamma, beta, digamma, polygamma, zeta, ...
+
+gamma(5.0)                      # 24.0
+polygamma(1, 0.5)               # pi**2 / 2
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fxad.api.custom import custom_jvp
+from fxad.core.errors import BadArgument
+from fxad.ir.program import OPS
+from fxad.numpy import (
+    exp,
+    floor,
+    isinf,
+    log,
+    log1p,
+    maximum,
+    minimum,
+    sin,
+    trunc,
+    where,
+)
+from fxad.numpy import power as pow
+from fxad.numpy import round as rounded
+from fxad.ops.special import digamma as _digamma
+from fxad.scipy.special.support import chebyshev, polynomial, special
+from fxad.scipy.special.tables import GAMMA
+from fxad.trace.array import Array
+
+# Stirling's series: log Gamma(x) = (x - 1/2) log x - x + log(2 pi) / 2 + x**-1 S(x**-2)
+STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400)
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+
+@special
+def gammaln(x: Any) -> Array:
+    """log |Gamma(x)|; inf at 0, -1, -2, ... and at -inf."""
+    return OPS["lgamma"](x)
+
+
+@special
+def gammasgn(x: Any) -> Array:
+    """Sign of Gamma(x): 1, -1, or NaN at the poles -1, -2, ...; that of x at 0."""
+    negative = x < 0
+    below = floor(where(negative, x, 0.0))
+    odd = below - 2 * floor(below / 2)
+    signed = where(negative, where(x == below, math.nan, 1 - 2 * odd), where(x == x, 1.0, math.nan))
+    return where(x == 0, where(1 / x < 0, -1.0, 1.0), signed)
+
+
+def stirling_rest(x: Array) -> Array:
+    """log Gamma(x) less the leading terms of Stirling's series, x >= 8."""
+    inverse = 1 / x
+    return inverse * polynomial(inverse * inverse, STIRLING)
+
+
+def _gamma_small(x: Array) -> Array:
+    """Gamma on 0.5 <= x < 8: a polynomial on [2, 3) and the recurrence."""
+    fraction = x - floor(x)
+    steps = floor(x) - 2
+    value = 1 + fraction * chebyshev(2 * fraction - 1, GAMMA)
+    for k in range(2, 7):
+        value = value * where(steps > k - 2, fraction + k, 1.0)
+    value = where(steps <= -1, value / (fraction + 1), value)
+    return where(steps <= -2, value / where(steps <= -2, fraction, 1.0), value)
+
+
+def _gamma_large(x: Array) -> Array:
+    """Gamma by Stirling's series, x >= 8; the power is split, as it overflows first."""
+    half = pow(x, 0.5 * x - 0.25)
+    return math.sqrt(2 * math.pi) * exp(stirling_rest(x)) * half * (half * exp(-x))
+
+
+@custom_jvp
+def _gamma(x: Array) -> Array:
+    mirrored = x < 0.5
+    z = where(mirrored, 1 - x, x)
+    small = z < 8
+    value = where(small, _gamma_small(where(small, z, 2.0)), _gamma_large(where(small, 8.0, z)))
+    nearest = rounded(x)
+    odd = nearest - 2 * floor(nearest / 2)
+    sine = sin(math.pi * (x - nearest)) * (1 - 2 * odd)
+    pole = sine == 0
+    reflected = where(pole, math.nan, math.pi / (where(pole, 1.0, sine) * value))
+    reflected = where(x == 0, 1 / x, reflected)
+    return where(mirrored, where(isinf(x), math.nan, reflected), where(isinf(x), x, value))
+
+
+@_gamma.defjvp
+def _gamma_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    (x,), (dx,) = primals, tangents
+    value = _gamma(x)
+    return value, dx * (value * _digamma(x))
+
+
+@special
+def gamma(x: Any) -> Array:
+    """The gamma function; NaN at -1, -2, ..., signed infinity at 0."""
+    return _gamma(x)
+
+
+@special
+def rgamma(x: Any) -> Array:
+    """1 / Gamma(x); 0 at the poles, where its derivative is NaN."""
+    pole = (x <= 0) & (x == trunc(x))
+    return where(pole, 0.0, 1 / _gamma(where(pole, 1.0, x)))
+
+
+@special
+def factorial(n: Any) -> Array:
+    """n! = Gamma(n + 1), and 0 for negative n."""
+    return where(n < 0, 0.0, _gamma(maximum(n, 0) + 1))
+
+
+@special
+def poch(z: Any, m: Any) -> Array:
+    """Pochhammer's symbol Gamma(z + m) / Gamma(z), z > 0 and z + m > 0."""
+    return exp(OPS["lgamma"](z + m) - OPS["lgamma"](z))
+
+
+# ---------------------------------------------------------------- beta
+
+
+def _log_beta_large(a: Array, b: Array) -> Array:
+    """log B(a, b), 8 <= a <= b, without cancellation."""
+    rest = stirling_rest(a) + stirling_rest(b) - stirling_rest(a + b)
+    ratio = a / (a + b)
+    return HALF_LOG_2PI - 0.5 * log(b) + rest + (a - 0.5) * log(ratio) + b * log1p(-ratio)
+
+
+def _log_gamma_ratio(a: Array, b: Array) -> Array:
+    """log(Gamma(b) / Gamma(a + b)), b >= 8 and a < b."""
+    rest = stirling_rest(b) - stirling_rest(a + b)
+    return rest - (b - 0.5) * log1p(a / b) + a - a * log(a + b)
+
+
+@special
+def betaln(a: Any, b: Any) -> Array:
+    """log |B(a, b)|, accurate also where the gamma functions in it are much larger."""
+    low, high = minimum(a, b), maximum(a, b)
+    both, one = low >= 8, (high >= 8) & (low > 0) & (low < 8)
+    safe = where(one | both, high, 8.0)
+    large = _log_beta_large(where(both, low, 8.0), safe)
+    mixed = OPS["lgamma"](low) + _log_gamma_ratio(where(one, low, 1.0), safe)
+    small = OPS["lgamma"](low) + OPS["lgamma"](high) - OPS["lgamma"](low + high)
+    return where(both, large, where(one, mixed, small))
+
+
+@special
+def beta(a: Any, b: Any) -> Array:
+    """Gamma(a) Gamma(b) / Gamma(a + b)."""
+    signs = gammasgn(a) * gammasgn(b) * gammasgn(a + b)
+    return OPS["stop_gradient"](signs) * exp(betaln(a, b))
+
+
+# ---------------------------------------------------------------- derivatives of log gamma
+
+
+@special
+def digamma(x: Any) -> Array:
+    """Derivative of gammaln."""
+    return _digamma(x)
+
+
+psi = digamma
+
+# B(2k) / (2k)! of the Euler-Maclaurin formula
+_EULER_MACLAURIN = (
+    1 / 12,
+    -1 / 720,
+    1 / 30240,
+    -1 / 1209600,
+    1 / 47900160,
+    -691 / 1307674368000,
+    1 / 74724249600,
+    -3617 / 10670622842880000,
+    43867 / 5109094217170944000,
+)
+_TERMS = 10
+
+
+@special
+def zeta(x: Any, q: Any = 1.0) -> Array:
+    """Hurwitz' zeta function: the sum of (q + k)**-x over k = 0, 1, ...; x > 1 and q > 0.
+
+    inf at x = 1, NaN outside. By the Euler-Maclaurin formula; it has derivatives in both arguments.
+    """
+    valid = (x > 1) & (q > 0)
+    s, at = where(valid, x, 2.0), where(valid, q, 1.0)
+    total = pow(at, -s)
+    for k in range(1, _TERMS):
+        total = total + pow(at + k, -s)
+    at = at + _TERMS
+    last = pow(at, -s)
+    total = total + last * at / (s - 1) + 0.5 * last
+    factor = s * last / at
+    for k, coefficient in enumerate(_EULER_MACLAURIN):
+        total = total + coefficient * factor
+        factor = factor * ((s + 2 * k + 1) / at) * ((s + 2 * k + 2) / at)
+    return where(valid, total, where(x == 1, math.inf, math.nan))
+
+
+@special
+def _polygamma(n: Any, x: Any) -> Array:
+    order = where(n == 0, 1.0, n)
+    alternating = 1 - 2 * (n - 2 * floor(n / 2))
+    value = -alternating * exp(OPS["lgamma"](order + 1)) * zeta(order + 1, x)
+    return where(n == 0, _digamma(x), value)
+
+
+def polygamma(n: Any, x: Any) -> Array:
+    """Derivative number n of digamma, n = 0, 1, 2, ...; x > 0 for n >= 1."""
+    return _polygamma(OPS["stop_gradient"](n) if isinstance(n, Array) else n, x)
+
+
+def multigammaln(a: Any, d: int) -> Array:
+    """log of the multivariate gamma function of dimension d: a > (d - 1) / 2."""
+    if isinstance(d, bool) or not hasattr(d, "__index__") or d.__index__() < 1:
+        raise BadArgument(f"multigammaln: the dimension d must be a positive int, got {d!r}")
+    total = gammaln(a) + 0.25 * d * (d - 1) * math.log(math.pi)
+    for k in range(1, d):
+        total = total + gammaln(a - 0.5 * k)
+    return total
+
+
+def comb(n: Any, k: Any) -> Array:
+    """Binomial coefficient of real n >= k >= 0, through betaln."""
+    return _comb(n, k)
+
+
+@special
+def _comb(n: Any, k: Any) -> Array:
+    inside = (k >= 0) & (k <= n)
+    top, chosen = where(inside, n, 1.0), where(inside, k, 0.0)
+    return where(inside, exp(-betaln(1 + top - chosen, 1 + chosen)) / (top + 1), 0.0)

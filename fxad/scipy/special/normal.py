@@ -1,0 +1,110 @@
+"""Error functions and the normal distribution: erf, erfcinv, ndtr, ndtri, log_ndtr.
+
+ndtri(ndtr(-20.0))      # -20.0: the lower tail keeps its digits
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fxad.api.custom import custom_jvp
+from fxad.core import dtypes as dt
+from fxad.ir.program import OPS
+from fxad.numpy import exp, isnan, log, log1p, ones_like, sqrt, where, zeros_like
+from fxad.scipy.special.support import special
+from fxad.trace.array import Array
+
+ROOT_HALF = math.sqrt(0.5)
+LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
+
+
+@special
+def erf(x: Any) -> Array:
+    """The error function."""
+    return OPS["erf"](x)
+
+
+@special
+def erfc(x: Any) -> Array:
+    """1 - erf(x), accurate for large x."""
+    return OPS["erfc"](x)
+
+
+@special
+def erfinv(y: Any) -> Array:
+    """The inverse of erf."""
+    return OPS["erfinv"](y)
+
+
+@custom_jvp
+def _erfcinv(y: Array) -> Array:
+    """Halley's iteration on erfc; the start is its asymptotic form for small y."""
+    mirrored = y > 1
+    tail = where(mirrored, 2 - y, y)
+    inside = tail > 0
+    small = where(inside & (tail < 0.125), tail, 0.1)
+    scale = sqrt(-log(small * math.sqrt(math.pi) * sqrt(-log(small))))
+    x = where(tail < 0.125, scale, OPS["erfinv"](1 - where(tail < 0.125, 0.5, tail)))
+    for _ in range(4):
+        error = (OPS["erfc"](x) - small) * exp(x * x) * (0.5 * math.sqrt(math.pi))
+        x = where(tail < 0.125, x + error / (1 + x * error), x)
+    x = where(tail == 0, math.inf, where(inside, x, math.nan))
+    return where(mirrored, -x, x)
+
+
+@_erfcinv.defjvp
+def _erfcinv_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    x = _erfcinv(primals[0])
+    return x, tangents[0] * (-0.5 * math.sqrt(math.pi)) * exp(x * x)
+
+
+@special
+def erfcinv(y: Any) -> Array:
+    """The inverse of erfc, accurate for small y; inf at 0, -inf at 2."""
+    return _erfcinv(y)
+
+
+@special
+def ndtr(x: Any) -> Array:
+    """Distribution function of the standard normal."""
+    return 0.5 * OPS["erfc"](-ROOT_HALF * x)
+
+
+@special
+def ndtri(p: Any) -> Array:
+    """The inverse of ndtr: -inf at 0, inf at 1, NaN outside."""
+    return -math.sqrt(2) * _erfcinv(2 * p)
+
+
+def _log_tail(x: Array) -> Array:
+    """log_ndtr far below 0, by the asymptotic series of Mills' ratio."""
+    inverse = 1 / (x * x)
+    series, term = zeros_like(x), ones_like(x)
+    for k in range(1, 8):
+        term = term * (1 - 2 * k) * inverse
+        series = series + term
+    return -0.5 * x * x - log(-x) - LOG_ROOT_2PI + log1p(series)
+
+
+@custom_jvp
+def _log_ndtr(x: Array) -> Array:
+    edge = -10.0 if x.dtype == dt.float32 else -20.0
+    far, upper = x < edge, x > 0
+    lower = log(0.5 * OPS["erfc"](where(far | upper, 0.0, -ROOT_HALF * x)))
+    above = log1p(-0.5 * OPS["erfc"](where(upper, ROOT_HALF * x, 0.0)))
+    value = where(far, _log_tail(where(far, x, edge)), where(upper, above, lower))
+    return where(isnan(x), x, value)
+
+
+@_log_ndtr.defjvp
+def _log_ndtr_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    (x,) = primals
+    value = _log_ndtr(x)
+    return value, tangents[0] * exp(-0.5 * x * x - LOG_ROOT_2PI - value)
+
+
+@special
+def log_ndtr(x: Any) -> Array:
+    """log(ndtr(x)), finite and accurate far below 0."""
+    return _log_ndtr(x)

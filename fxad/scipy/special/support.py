@@ -1,0 +1,64 @@
+"""How functions of this package take their arguments, and how they sum series.
+
+@special
+def f(a, x): ...     # called with arrays of one float dtype (f32 or f64) and one shape
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fxad.api.autodiff import jvp
+from fxad.core import dtypes as dt
+from fxad.core.errors import TypeMismatch
+from fxad.numpy import ones_like, zeros_like
+from fxad.numpy.core import cast, promoted, weak_result
+from fxad.trace.array import Array
+
+
+def special(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Promote and broadcast arguments to one float dtype; 16-bit floats are computed in f32.
+
+    Raises TypeMismatch for complex arguments, for which the functions have no meaning here.
+    """
+    name = function.__name__
+
+    @functools.wraps(function)
+    def call(*args: Any, **named: Any) -> Array:
+        bound = signature.bind(*args, **named).args
+        values = promoted(name, *bound, inexact=True, numbers=False)
+        dtype = values[0].dtype
+        if dt.is_complex(dtype):
+            raise TypeMismatch(f"{name}: takes real numbers, got {values[0].type}")
+        wide = [cast(v, dt.float32) for v in values] if dtype.itemsize < 4 else values
+        out = cast(function(*wide), dtype)
+        out.weak = weak_result(*bound)
+        return out
+
+    signature = inspect.signature(function)
+    return call
+
+
+def chebyshev(t: Array, coefficients: Sequence[float]) -> Array:
+    """Sum of c_k T_k(t), |t| <= 1, by Clenshaw's recurrence."""
+    twice = t + t
+    newer, older = zeros_like(t) + coefficients[-1], zeros_like(t)
+    for c in reversed(coefficients[1:-1]):
+        newer, older = twice * newer - older + c, newer
+    return t * newer - older + coefficients[0]
+
+
+def polynomial(x: Array, coefficients: Sequence[float]) -> Array:
+    """c_0 + c_1 x + c_2 x**2 + ... by Horner's rule."""
+    total = zeros_like(x) + coefficients[-1]
+    for c in reversed(coefficients[:-1]):
+        total = total * x + c
+    return total
+
+
+def slope(function: Callable[[Array], Array], at: Array) -> Array:
+    """Derivative of an elementwise function."""
+    return jvp(function, (at,), (ones_like(at),))[1]

@@ -1,0 +1,215 @@
+"""fxad.scipy.special against mpmath's values, finite differences, its limits, and SciPy (peers)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from special_values import VALUES
+
+import fxad
+import fxad.numpy as jnp
+from fxad.core.errors import BadArgument, TypeMismatch
+from fxad.scipy import special
+
+R = np.random.default_rng(3)
+STATIC_ORDER = ("jn", "yn", "multigammaln")
+
+
+@pytest.fixture(autouse=True)
+def wide():
+    with fxad.enable_x64():
+        yield
+
+
+@pytest.mark.parametrize(("name", "args", "value"), VALUES)
+def test_values(name: str, args: tuple, value: float) -> None:
+    function = getattr(special, name)
+    # iv of large arguments is the exponential of a difference of numbers near 1000
+    near = {"rel": 1e-12 if name in ("iv", "ive") else 3e-14, "abs": 2e-16}
+    assert float(function(*args)) == pytest.approx(value, **near)
+    if name not in STATIC_ORDER:
+        assert float(fxad.jit(function)(*args)) == pytest.approx(value, **near)
+        single = function(*(np.float32(a) for a in args))
+        assert single.dtype == np.float32
+        # A relative error of an argument is multiplied by the function's condition number.
+        if all(float(np.float32(a)) == a for a in args) and abs(value) < 1e38:
+            assert float(single) == pytest.approx(value, rel=2e-4, abs=1e-6)
+
+
+# name, arguments, numbers of those to differentiate
+SMOOTH = [
+    ("gamma", [R.uniform(0.3, 6, 4)], [0]),
+    ("gamma", [R.uniform(-1.8, -1.2, 4)], [0]),
+    ("rgamma", [R.uniform(0.3, 6, 4)], [0]),
+    ("gammaln", [R.uniform(0.3, 20, 4)], [0]),
+    ("digamma", [R.uniform(-0.8, 9, 4)], [0]),
+    ("polygamma", [2, R.uniform(0.5, 9, 4)], [1]),
+    ("zeta", [R.uniform(1.5, 5, 4), R.uniform(0.5, 3, 4)], [0, 1]),
+    ("beta", [R.uniform(0.5, 3, 4), R.uniform(0.5, 12, 4)], [0, 1]),
+    ("betaln", [R.uniform(0.5, 20, 6), R.uniform(0.5, 20, 6)], [0, 1]),
+    ("gammainc", [R.uniform(0.5, 12, 6), R.uniform(0.5, 12, 6)], [0, 1]),
+    ("gammaincc", [R.uniform(0.5, 12, 6), R.uniform(0.5, 12, 6)], [0, 1]),
+    ("betainc", [R.uniform(0.5, 9, 5), R.uniform(0.5, 9, 5), R.uniform(0.1, 0.9, 5)], [0, 1, 2]),
+    ("poch", [R.uniform(1, 5, 4), R.uniform(1, 5, 4)], [0, 1]),
+    ("comb", [R.uniform(5, 9, 4), R.uniform(1, 4, 4)], [0, 1]),
+    ("erfcinv", [R.uniform(0.01, 1.9, 6)], [0]),
+    ("ndtr", [R.uniform(-3, 3, 6)], [0]),
+    ("ndtri", [R.uniform(0.01, 0.99, 6)], [0]),
+    ("log_ndtr", [np.array([-60.0, -12.0, -3.0, 0.1, 3.0])], [0]),
+    ("logit", [R.uniform(0.1, 0.9, 4)], [0]),
+    ("expit", [R.uniform(-3, 3, 4)], [0]),
+    ("log_expit", [R.uniform(-3, 3, 4)], [0]),
+    ("xlogy", [R.uniform(0.1, 3, 4), R.uniform(0.1, 3, 4)], [0, 1]),
+    ("xlog1py", [R.uniform(0.1, 3, 4), R.uniform(0.1, 3, 4)], [0, 1]),
+    ("entr", [R.uniform(0.1, 3, 4)], [0]),
+    ("kl_div", [R.uniform(0.1, 3, 4), R.uniform(0.1, 3, 4)], [0, 1]),
+    ("rel_entr", [R.uniform(0.1, 3, 4), R.uniform(0.1, 3, 4)], [0, 1]),
+    ("multigammaln", [R.uniform(4, 6, 4), 3], [0]),
+    *((name, [R.uniform(0.2, 20, 6)], [0]) for name in ("j0", "j1", "y0", "y1")),
+    *((name, [R.uniform(-12, 12, 6)], [0]) for name in ("i0", "i1", "i0e", "i1e")),
+    ("jn", [3, R.uniform(-9, 9, 6)], [1]),
+    ("yn", [4, R.uniform(1, 9, 6)], [1]),
+    ("iv", [R.uniform(0.2, 9, 5), R.uniform(0.5, 20, 5)], [0, 1]),
+    ("ive", [R.uniform(0.2, 3, 5), R.uniform(30, 90, 5)], [0, 1]),
+]
+
+
+@pytest.mark.parametrize(("name", "args", "numbers"), SMOOTH)
+def test_derivatives(name: str, args: list, numbers: list[int]) -> None:
+    """First and second ones, forward and reverse, against central differences."""
+
+    def total(*xs: Any) -> Any:
+        merged = list(args)
+        for number, x in zip(numbers, xs, strict=True):
+            merged[number] = x
+        return jnp.sum(getattr(special, name)(*merged) * weights)
+
+    weights = R.uniform(0.5, 1.5, np.size(args[numbers[0]]))
+    points = [args[i] for i in numbers]
+    ways = [R.standard_normal(np.shape(p)) for p in points]
+
+    def along(function: Any, *xs: Any) -> Any:
+        return fxad.jvp(function, xs, tuple(ways))[1]
+
+    def difference(function: Any, step: float) -> float:
+        ends = [
+            function(*(p + s * step * w for p, w in zip(points, ways, strict=True)))
+            for s in (1, -1)
+        ]
+        return float((ends[0] - ends[1]) / (2 * step))
+
+    first = float(along(total, *points))
+    assert first == pytest.approx(difference(total, 1e-6), rel=1e-6, abs=1e-8)
+    back = fxad.jit(fxad.grad(total, argnums=tuple(range(len(points)))))(*points)
+    pulled = sum(float(jnp.vdot(b, w)) for b, w in zip(back, ways, strict=True))
+    assert pulled == pytest.approx(first, rel=1e-9)
+    second = float(along(lambda *xs: along(total, *xs), *points))
+    wanted = difference(lambda *xs: along(total, *xs), 1e-6)
+    assert second == pytest.approx(wanted, rel=1e-5, abs=1e-6)
+
+
+def test_vmap_is_a_loop() -> None:
+    a, x = R.uniform(0.5, 9, (3, 4)), R.uniform(0.5, 9, (3, 4))
+    for function in (special.gammainc, special.iv, special.betaln, special.zeta):
+        shifted = a + 1
+        rows = fxad.vmap(function)(shifted, x)
+        np.testing.assert_allclose(
+            rows, np.stack([function(*r) for r in zip(shifted, x, strict=True)]), 1e-14
+        )
+
+
+LIMITS = [
+    ("gamma", [0.0, -0.0, -1.0, math.inf, 171.0], [math.inf, -math.inf, math.nan, math.inf, None]),
+    ("gammasgn", [-0.5, -1.5, -1.0, 0.0, math.inf], [-1, 1, math.nan, 1, 1]),
+    ("gammaln", [0.0, -2.0, math.inf], [math.inf] * 3),
+    ("digamma", [0.0, -1.0, -2.0], [-math.inf, math.nan, math.nan]),
+    ("ndtri", [0.0, 1.0, 1.5], [-math.inf, math.inf, math.nan]),
+    ("entr", [0.0, -1.0], [0, -math.inf]),
+    ("j0", [math.inf], [0]),
+    ("y0", [0.0, -1.0, math.inf], [-math.inf, math.nan, 0]),
+    ("i1e", [0.0], [0]),
+    ("log_ndtr", [-math.inf, math.inf, math.nan], [-math.inf, 0, math.nan]),
+    ("factorial", [-1.0, 0.0], [0, 1]),
+]
+
+
+@pytest.mark.parametrize(("name", "xs", "wanted"), LIMITS)
+def test_limits(name: str, xs: list, wanted: list) -> None:
+    got = np.asarray(getattr(special, name)(np.array(xs)))
+    for value, want in zip(got, wanted, strict=True):
+        assert want is None or value == want or (math.isnan(want) and math.isnan(value)), name
+
+
+def test_limits_of_several_arguments() -> None:
+    inf, nan = math.inf, math.nan
+    for got, wanted in (
+        (special.gammainc(2.0, 0.0), 0),
+        (special.gammainc(2.0, inf), 1),
+        (special.gammaincc(2.0, inf), 0),
+        (special.gammainc(-1.0, 2.0), nan),
+        (special.betainc(2.0, 3.0, 1.0), 1),
+        (special.betainc(2.0, 3.0, 1.5), nan),
+        (special.xlogy(0.0, 0.0), 0),
+        (special.xlog1py(0.0, -1.0), 0),
+        (special.rel_entr(0.0, 0.0), 0),
+        (special.rel_entr(1.0, 0.0), inf),
+        (special.kl_div(0.0, 2.0), 2),
+        (special.zeta(1.0, 2.0), inf),
+        (special.zeta(0.5, 2.0), nan),
+        (special.iv(0.0, 0.0), 1),
+        (special.iv(-1.0, 1.0), nan),
+        (special.jn(-3, 2.0), -special.jn(3, 2.0)),
+    ):
+        np.testing.assert_equal(float(got), float(wanted))
+    assert fxad.grad(special.xlogy)(0.0, 0.5) == pytest.approx(0.0)
+
+
+def test_what_functions_refuse() -> None:
+    with pytest.raises(TypeMismatch, match="gammaln: takes real numbers"):
+        special.gammaln(1j)
+    with pytest.raises(BadArgument, match="order must be a Python int"):
+        special.jn(1.5, 2.0)
+    with pytest.raises(BadArgument, match="positive int"):
+        special.multigammaln(3.0, 0)
+
+
+def test_16_bits_are_computed_in_32() -> None:
+    x = np.linspace(0.5, 4, 8).astype(np.float16)
+    got = special.gammaln(x)
+    assert got.dtype == np.float16
+    np.testing.assert_array_equal(got, special.gammaln(x.astype(np.float32)).astype(np.float16))
+
+
+@pytest.mark.peers
+def test_like_scipy() -> None:
+    peer = pytest.importorskip("scipy.special")
+    x, y = np.exp(R.uniform(-3, 6, (2, 300)))
+    unit = R.uniform(0, 1, 300)
+    cases = {
+        "gamma": [R.uniform(-20, 170, 300)],
+        "rgamma": [R.uniform(-20, 170, 300)],
+        "gammaln": [R.uniform(-20, 500, 300)],
+        "beta": [x, y],
+        "zeta": [1 + x, y],
+        "polygamma": [R.integers(0, 20, 300), y],
+        "gammainc": [x, x * R.uniform(0.3, 2, 300)],
+        "gammaincc": [x, x * R.uniform(0.3, 2, 300)],
+        "betainc": [np.minimum(x, 90), np.minimum(y, 90), unit],  # SciPy loses digits below 1e-270
+        "ndtri": [unit],
+        "erfcinv": [10.0 ** R.uniform(-300, 0, 300)],
+        "log_ndtr": [R.uniform(-60, 10, 300)],
+        "i0e": [R.uniform(-90, 90, 300)],
+        "ive": [R.uniform(0, 60, 300), 10 ** R.uniform(-2, 3, 300)],
+        "comb": [np.floor(x + y), np.floor(y)],
+    }
+    for name, args in cases.items():
+        wanted = getattr(peer, name)(*args)
+        np.testing.assert_allclose(getattr(special, name)(*args), wanted, 1e-11, err_msg=name)
+    for name in ("j0", "j1", "y0", "y1"):
+        at = R.uniform(0.01, 200, 300)
+        np.testing.assert_allclose(
+            getattr(special, name)(at), getattr(peer, name)(at), 1e-12, 1e-14, err_msg=name
+        )
