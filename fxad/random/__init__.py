@@ -6,6 +6,22 @@ x = fxad.random.normal(key, (2, 3))     # the same on every backend, and as in j
 
 from fxad.random.bits import bits, randint, uniform
 from fxad.random.choices import choice, permutation
+from fxad.random.continuous import (
+    ball,
+    double_sided_maxwell,
+    f,
+    generalized_normal,
+    maxwell,
+    multivariate_normal,
+    orthogonal,
+    pareto,
+    rayleigh,
+    t,
+    triangular,
+    wald,
+    weibull_min,
+)
+from fxad.random.counts import binomial, geometric, multinomial, poisson
 from fxad.random.distributions import (
     bernoulli,
     categorical,
@@ -20,12 +36,14 @@ from fxad.random.distributions import (
     truncated_normal,
 )
 from fxad.random.gammas import beta, chisquare, dirichlet, gamma, loggamma
-from fxad.random.keys import PRNGKey, clone, fold_in, key, key_data, split, wrap_key_data
+from fxad.random.keys import PRNGKey, clone, fold_in, key, key_data, key_impl, split, wrap_key_data
 
 __all__ = [
     "PRNGKey",
+    "ball",
     "bernoulli",
     "beta",
+    "binomial",
     "bits",
     "categorical",
     "cauchy",
@@ -33,22 +51,38 @@ __all__ = [
     "choice",
     "clone",
     "dirichlet",
+    "double_sided_maxwell",
     "exponential",
+    "f",
     "fold_in",
     "gamma",
+    "generalized_normal",
+    "geometric",
     "gumbel",
     "key",
     "key_data",
+    "key_impl",
     "laplace",
     "loggamma",
     "logistic",
     "lognormal",
+    "maxwell",
+    "multinomial",
+    "multivariate_normal",
     "normal",
+    "orthogonal",
+    "pareto",
     "permutation",
+    "poisson",
     "rademacher",
     "randint",
+    "rayleigh",
     "split",
+    "t",
+    "triangular",
     "truncated_normal",
     "uniform",
+    "wald",
+    "weibull_min",
     "wrap_key_data",
 ]

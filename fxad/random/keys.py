@@ -87,6 +87,12 @@ def wrap_key_data(key_bits_array: Any, *, impl: str | None = None) -> Array:
     return checked(key_bits_array, "wrap_key_data", many=True)
 
 
+def key_impl(keys: Any) -> str:
+    """The name of the generator of some keys."""
+    checked(keys, "key_impl", many=True)
+    return "threefry2x32"
+
+
 def clone(key: Any) -> Array:
     """The same key."""
     return checked(key, "clone", many=True)
