@@ -104,6 +104,11 @@ class SizeError(FxadError, MemoryError):
     allocated for it."""
 
 
+class StorageError(FxadError, OSError):
+    """Values that were put aside (in memory under a budget, or on disk) do not fit or cannot be
+    read back. Nothing computed from them is returned."""
+
+
 class DonatedError(FxadError, RuntimeError):
     """An array was used after its memory had been donated to a compiled function."""
 

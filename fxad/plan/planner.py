@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fxad.core.arena import Arena
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import Kernel
 from fxad.ir.plan import Copy, Host, Plan, Run, Slot, Step
@@ -29,7 +30,6 @@ from fxad.lower import (
 )
 from fxad.lower.steps import LoweredStep, reads_of, writes_of
 from fxad.plan import control
-from fxad.plan.arena import Arena
 from fxad.plan.donate import donations, first_writes, last_uses, may_take_over
 from fxad.plan.order import updates_early
 from fxad.plan.overlap import Accesses, merged

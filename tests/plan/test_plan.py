@@ -11,7 +11,7 @@ from fxad.ir.plan import Copy, Run
 from fxad.ir.program import OPS
 from fxad.passes.pipeline import optimise
 from fxad.plan import plan, plan_text
-from fxad.plan.arena import Arena
+from fxad.core.arena import Arena
 from fxad.trace.tracer import stage
 
 F32 = np.dtype("float32")
