@@ -6,12 +6,12 @@ import numpy as np
 from plan_walker import run_plan
 
 import fxad.numpy as jnp
+from fxad.core.arena import Arena
 from fxad.core.types import ArrayType
 from fxad.ir.plan import Copy, Run
 from fxad.ir.program import OPS
 from fxad.passes.pipeline import optimise
 from fxad.plan import plan, plan_text
-from fxad.core.arena import Arena
 from fxad.trace.tracer import stage
 
 F32 = np.dtype("float32")
