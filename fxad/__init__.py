@@ -29,6 +29,7 @@ from fxad.api.derived import (
     jacrev,
     make_ir,
 )
+from fxad.api.error_estimate import estimate_error
 from fxad.api.jit import jit
 from fxad.api.ported import (
     block_until_ready,
@@ -38,6 +39,7 @@ from fxad.api.ported import (
     named_call,
     named_scope,
 )
+from fxad.api.precision import suggest_precision
 from fxad.api.profile import profile
 from fxad.api.threads import get_num_threads, set_num_threads
 from fxad.api.vectorise import vmap
@@ -67,6 +69,7 @@ __all__ = [
     "device_put",
     "disable_jit",
     "enable_x64",
+    "estimate_error",
     "eval_shape",
     "flatten_util",
     "get_num_threads",
@@ -93,6 +96,7 @@ __all__ = [
     "scipy",
     "set_num_threads",
     "stop_gradient",
+    "suggest_precision",
     "tree",
     "tree_util",
     "value_and_grad",

@@ -1,0 +1,171 @@
+"""Error estimates against the error measured in float64, and programs in mixed precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fxad
+import fxad.numpy as jnp
+from fxad import lax
+from fxad.core.errors import BadArgument, TypeMismatch
+
+X = np.random.default_rng(5).uniform(0.2, 2.0, 40).astype(np.float32)
+
+
+def polynomial(x):
+    return (x - 1) ** 7 * 3.7 - x / 3
+
+
+def reductions(x):
+    return jnp.sum(jnp.exp(x)), jnp.mean(x * x) - jnp.max(x), jnp.cumsum(x)
+
+
+def product(x):
+    a = x.reshape(5, 8)
+    return jnp.tanh(a @ a.T) @ a
+
+
+def looped(x):
+    def body(c, v):
+        new = lax.cond(v > 1, jnp.sin, lambda c: jnp.sqrt(c + 1.1), c * v)
+        return new, new * v
+
+    return lax.scan(body, 0.7, x)
+
+
+def cancelling(x):
+    return (1 + x) - 1
+
+
+@pytest.mark.parametrize("f", [polynomial, reductions, product, looped, cancelling])
+@pytest.mark.parametrize("wrap", [lambda f: f, fxad.jit, fxad.checkpoint])
+def test_the_estimate_bounds_the_error_and_is_near_it(f, wrap) -> None:
+    report = fxad.estimate_error(wrap(f))(X)
+    with fxad.enable_x64():
+        exact = fxad.tree.leaves(f(X.astype(np.float64)))
+    values, errors = fxad.tree.leaves(report.value), fxad.tree.leaves(report.errors)
+    assert len(values) == len(errors) == len(exact)
+    for value, bound, wanted in zip(values, errors, exact, strict=True):
+        error = np.abs(np.asarray(value, np.float64) - np.asarray(wanted))
+        assert np.asarray(wanted).dtype == np.float64
+        assert (error <= bound).all()
+        assert bound.max() <= 100 * max(error.max(), np.finfo(np.float32).eps)
+
+
+def test_the_sum_is_that_of_adjoint_times_value_times_eps() -> None:
+    x, y = np.float32(1.3), np.float32(0.4)
+    report = fxad.estimate_error(lambda x, y: jnp.exp(x) * jnp.sin(y))(x, y)
+    eps = 2.0**-23
+    e, s = np.exp(1.3), np.sin(0.4)
+    np.testing.assert_allclose(report.errors, 3 * e * s * eps, rtol=1e-6)
+    assert sorted(q.op for q in report.equations) == ["exp", "mul", "sin"]
+    for equation in report.equations:
+        np.testing.assert_allclose(equation.error, e * s * eps, rtol=1e-6)
+
+
+def test_lines_are_ranked_and_named() -> None:
+    def f(x):
+        big = jnp.exp(x * 8)
+        small = jnp.sin(x)
+        return big + small
+
+    report = fxad.estimate_error(f)(np.float32(1.0))
+    shares = [error for _, error in report.lines]
+    assert shares == sorted(shares, reverse=True)
+    first, second = str(report).splitlines()[1:3]
+    assert "test_error_estimate.py" in first
+    assert "exp" in first + second
+
+
+def test_what_is_exact_or_without_influence_costs_nothing() -> None:
+    report = fxad.estimate_error(lambda x: (-x[::2]).reshape(4, 5).T * 2.0)(X)
+    assert (report.errors == 0).all()
+    report = fxad.estimate_error(lambda x: (x > jnp.mean(x), jnp.argmax(jnp.exp(x))))(X)
+    assert all((np.asarray(e) == 0).all() for e in report.errors)
+
+
+def test_compensated_sums_lose_their_errors() -> None:
+    def add(state, v):
+        total, lost = state
+        v = v - lost
+        new = total + v
+        return (new, (new - total) - v), None
+
+    def naive(x):
+        return lax.scan(lambda c, v: (c + v, None), 0.0, x)[0]
+
+    plain = fxad.estimate_error(naive)(X).errors
+    better = fxad.estimate_error(lambda x: lax.scan(add, (0.0, 0.0), x)[0][0])(X).errors
+    assert better < plain / 4
+
+
+def test_models_are_pluggable_and_loops_count_their_trips() -> None:
+    seen = []
+
+    def one_unit_per_run(site, magnitude):
+        seen.append((site.op, site.trips, magnitude.shape))
+        return np.ones_like(magnitude)
+
+    def f(x):
+        return lax.scan(lambda c, v: (c + v, None), 0.0, x)[0]
+
+    assert fxad.estimate_error(f, model=one_unit_per_run)(X).errors == len(X)
+    assert seen == [("add", 40, (40,))]
+
+
+def test_traced_arguments_are_refused() -> None:
+    with pytest.raises(TypeMismatch, match="concrete"):
+        fxad.jit(lambda x: fxad.estimate_error(jnp.sin)(x).value)(X)
+
+
+# ---------------------------------------------------------------- precision
+
+R = np.random.default_rng(1)
+PARAMS = {
+    "w": R.normal(0, 0.2, (20, 30)).astype(np.float32),
+    "v": R.normal(0, 0.2, (30, 5)).astype(np.float32),
+}
+BATCH = R.normal(size=(8, 20)).astype(np.float32)
+
+
+def net(p, x):
+    h = jnp.tanh(x @ p["w"]) @ p["v"]
+    return jnp.mean((h - 1) ** 2) + 1e-6 * jnp.sum(jnp.exp(p["v"]))
+
+
+@pytest.mark.parametrize("tolerance", [1e-1, 3e-2, 1e-3])
+def test_suggested_programs_stay_within_the_tolerance(tolerance: float) -> None:
+    found = fxad.suggest_precision(net, tolerance)(PARAMS, BATCH)
+    assert found.error <= tolerance
+    value, wanted = float(found.function(PARAMS, BATCH)), float(net(PARAMS, BATCH))
+    assert abs(value - wanted) <= tolerance * abs(wanted)
+    narrow = [e for e in found.program.eqns if "bf16" in str([v.type for v in e.outputs])]
+    assert bool(narrow) == bool(found.chosen)
+
+
+def test_a_wider_tolerance_takes_more_and_the_cheapest_first() -> None:
+    counts = [
+        len(fxad.suggest_precision(net, t)(PARAMS, BATCH).chosen) for t in (1e-9, 1e-4, 1e-2, 1e-1)
+    ]
+    assert counts == sorted(counts)
+    assert counts[0] == 0
+    assert counts[1] >= 2, "the small term's exp and sum"
+    found = fxad.suggest_precision(net, 1e-4)(PARAMS, BATCH)
+    assert "exp" in [op for op, _, _ in found.chosen]
+    assert "bfloat16" in str(found)
+
+
+def test_loop_bodies_are_rewritten_and_other_dtypes_possible() -> None:
+    found = fxad.suggest_precision(lambda x: looped(x)[0], 0.5, dtype="float16")(X)
+    assert found.chosen
+    assert "f16[]" in str(found.program)
+    assert "bf16" not in str(found.program)
+    np.testing.assert_allclose(found.function(X), looped(X)[0], rtol=0.5)
+
+
+def test_impossible_requests_are_refused() -> None:
+    with pytest.raises(BadArgument, match="positive"):
+        fxad.suggest_precision(net, 0)
+    with pytest.raises(BadArgument, match="float"):
+        fxad.suggest_precision(net, 1e-2, dtype="int8")
