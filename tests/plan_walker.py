@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from fxad.backend.reference import run_kernel
-from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Slot, While
+from fxad.backend.tapes import Tapes
+from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Slot, Taping, While
 
 
 def run_plan(plan: Plan, args: list[np.ndarray]) -> list[np.ndarray]:
@@ -20,6 +21,7 @@ def run_plan(plan: Plan, args: list[np.ndarray]) -> list[np.ndarray]:
 class _Walker:
     def __init__(self, plan: Plan, args: list[np.ndarray]) -> None:
         self.plan = plan
+        self.tapes = Tapes()
         self.arena = np.full(plan.arena_bytes, 0xA5, np.uint8)
         self.memory: dict[Slot, np.ndarray] = {}
         results: dict[int, np.ndarray] = {}
@@ -69,6 +71,10 @@ class _Walker:
                     outputs = step.function(*map(self.array, step.inputs))
                     for slot, value in zip(step.outputs, outputs, strict=True):
                         self.array(slot)[...] = value
+                case Taping():
+                    outputs = self.tapes.act(step, [self.array(s).copy() for s in step.inputs])
+                    for slot, value in zip(step.outputs, outputs, strict=True):
+                        self.array(slot)[...] = value.reshape(slot.type.shape)
                 case Loop():
                     self.loop(step)
                 case While():

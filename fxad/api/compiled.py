@@ -17,9 +17,9 @@ import numpy as np
 
 from fxad.core.config import config
 from fxad.core.limits import check_bytes
-from fxad.core.types import ArrayType, TapeType
+from fxad.core.types import ArrayType
 from fxad.ir.plan import Run, walk
-from fxad.ir.program import Eqn, Op, Program, Symbol, Var, param_key, subprograms
+from fxad.ir.program import Eqn, Op, Program, Symbol, Var, param_key
 from fxad.ir.rewrite import Watch, evaluate, set_watch
 from fxad.passes.pipeline import optimise
 from fxad.trace import location
@@ -125,8 +125,6 @@ def _runner(program: Program, donate: frozenset[int]) -> Callable[[list[Any]], l
     for type_ in program.out_types:
         if isinstance(type_, ArrayType):
             check_bytes(f"{program.name}: a result {type_}", type_.nbytes)
-    if _uses_tape(program):
-        return lambda arrays: evaluate(program, arrays)
     return executable(program, donate).run
 
 
@@ -141,16 +139,6 @@ def run_program(program: Program, args: Sequence[Any]) -> list[Any]:
     if _state.interpret:
         return [wrap(r) for r in evaluate(program, arrays)]
     return [wrap(r) for r in _ready(program, _options["fusion"]).run(arrays)]
-
-
-@cached
-def _uses_tape(program: Program) -> bool:
-    """Tapes (reverse `while`) run on the interpreter: they have no native form yet."""
-    types = [v.type for v in program.inputs]
-    types += [v.type for eqn in program.eqns for v in eqn.outputs]
-    if any(isinstance(t, TapeType) for t in types):
-        return True
-    return any(_uses_tape(inner) for eqn in program.eqns for _, inner in subprograms(eqn))
 
 
 _wrapped: OrderedDict[tuple, Program] = OrderedDict()

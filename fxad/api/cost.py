@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from fxad.core import dtypes as dt
 from fxad.ir.kernel import Contract, Kernel, Prim, Reduce, Scan, Sort, Stage, exprs_of, walk
-from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Step, While
+from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Step, Taping, While
 
 
 def cost(plan: Plan) -> dict[str, int]:
@@ -53,7 +53,7 @@ def _step(step: Step) -> tuple[int, int, int]:
             return _steps([*step.cond, *step.body])
         case Branch():
             return max(map(_steps, step.branches))
-        case Host():
+        case Host() | Taping():
             return 0, sum(s.type.nbytes for s in (*step.inputs, *step.outputs)), 0
     raise TypeError(f"cost: unknown step {type(step).__name__}")
 

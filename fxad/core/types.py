@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fxad.core.dtypes import all_dtypes, short_name
+from fxad.core.dtypes import all_dtypes, int64, short_name
 
 # Equal dtypes may be several objects; types hold one of each, so native code can compare them.
 _ONE = {dtype: dtype for dtype in all_dtypes}
@@ -68,12 +68,14 @@ class TapeType:
 
     `blocks` are the types written at each number, arrays or tapes (of inner loops); `lanes` is the
     shape of the array: every lane has its own numbering, whether it is a vmap's or the trip of an
-    outer scan. Printed as `tape(f32[3], f32[])` or `tape(f32[3]; 4)` with four lanes.
+    outer scan. Printed as `tape(f32[3], f32[])` or `tape(f32[3]; 4)` with four lanes. In memory a
+    tape is a handle of 8 bytes (`dtype`), 0 while nothing is written.
     """
 
     __slots__ = ("blocks", "lanes")
     blocks: tuple[ArrayType | TapeType, ...]
     lanes: tuple[int, ...]
+    dtype: ClassVar[np.dtype] = int64
 
     def __init__(
         self, blocks: tuple[ArrayType | TapeType, ...], lanes: tuple[int, ...] = ()
@@ -88,6 +90,14 @@ class TapeType:
     @property
     def ndim(self) -> int:
         return len(self.lanes)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.lanes)
+
+    @property
+    def nbytes(self) -> int:
+        return 8 * self.size
 
     def with_shape(self, shape: tuple[int, ...]) -> TapeType:
         return TapeType(self.blocks, shape)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fxad.core.record import record
-from fxad.core.types import ArrayType
+from fxad.core.types import ArrayType, TapeType
 from fxad.ir.kernel import Kernel
 
 
@@ -61,7 +61,7 @@ class Loop:
 
     Before each iteration every view is moved. After each iteration every pair of `swaps`
     exchanges the storage the two slots point at (carried state and its successor), and slots
-    stay exchanged after the loop.
+    stay exchanged after the loop. `frees`: no tape written in an iteration is used after it.
     """
 
     trips: int
@@ -69,16 +69,36 @@ class Loop:
     views: tuple[View, ...]
     body: tuple[Step, ...]
     swaps: tuple[tuple[Slot, Slot], ...]
+    frees: bool = False
 
 
 @record
 class While:
-    """Run `cond`; while the bool at `predicate` is true run `body`, swap, run `cond` again."""
+    """Run `cond`; while the bool at `predicate` is true run `body`, swap, run `cond` again.
+
+    `frees` as in Loop.
+    """
 
     cond: tuple[Step, ...]
     predicate: Slot
     body: tuple[Step, ...]
     swaps: tuple[tuple[Slot, Slot], ...]
+    frees: bool = False
+
+
+@record
+class Taping:
+    """Act on tapes, whose handles (int64, 0: empty) are what their slots hold.
+
+    write: (handles, slot numbers, *blocks) -> (handles,); read: (handles, slot numbers) ->
+    (*blocks,); span: (handles,) -> (first written slot numbers, ends). Reading a slot that was
+    never written gives zeros; writing one with a negative number does nothing.
+    """
+
+    kind: str
+    type: TapeType
+    inputs: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
 
 
 @record
@@ -102,7 +122,7 @@ class Host:
     name: str = "host"
 
 
-Step = Run | Copy | Loop | While | Branch | Host
+Step = Run | Copy | Loop | While | Branch | Host | Taping
 
 
 @record

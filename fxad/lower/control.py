@@ -7,11 +7,11 @@ from collections.abc import Callable
 from fxad.ir.loops import Structured
 from fxad.ir.program import Program
 from fxad.lower.nodes import OpaqueNode
-from fxad.lower.steps import Block, Branching, Looping, LoweredStep, Whiling
+from fxad.lower.steps import Block, Branching, Looping, LoweredStep, TapeStep, Whiling
 
 
 def lower_structured(node: OpaqueNode, lower: Callable[[Program], Block]) -> LoweredStep:
-    """The step of a scan, while or cond equation."""
+    """The step of a scan, while, cond or tape equation."""
     params = node.eqn.params
     match node.record:
         case Structured("scan"):
@@ -36,6 +36,9 @@ def lower_structured(node: OpaqueNode, lower: Callable[[Program], Block]) -> Low
         case Structured("cond"):
             branches = tuple([lower(b) for b in params["branches"]])
             return Branching(node.operands[0], branches, node.operands[1:], node.outputs)
+        case Structured("tape_write" | "tape_read" | "tape_span" as name):
+            kind = name.removeprefix("tape_")
+            return TapeStep(kind, node.eqn.inputs[0].type, node.operands, node.outputs)
     raise NotImplementedError(
         f"{node.eqn.op.name} ({node.eqn.where}): no lowering for {node.record!r}"
     )

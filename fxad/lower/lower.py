@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from fxad.core.types import ArrayType, TapeType
+from fxad.core.types import ArrayType
 from fxad.ir.loops import HostCall
-from fxad.ir.program import Program, Var, subprograms
-from fxad.ir.rewrite import evaluate
+from fxad.ir.program import Program, Var
 from fxad.lower.control import lower_structured
 from fxad.lower.emit import emit
 from fxad.lower.expand import Storage
@@ -27,6 +26,7 @@ from fxad.lower.nodes import OpaqueNode
 from fxad.lower.steps import Block, HostStep, LoweredStep
 from fxad.lower.stored import choose
 from fxad.passes.inline import inline
+from fxad.passes.tapes import tapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,27 +37,8 @@ class LowerConfig:
 
 
 def lower(program: Program, config: LowerConfig = LowerConfig()) -> Block:
-    """Lower a closed Program; call-like equations are inlined first.
-
-    Tapes (the residuals of a reversed `while`) have no memory of a size known here: a program
-    that holds one is interpreted as a whole, in one host step.
-    """
-    flat = inline(program.closed())
-    return _interpreted(flat) if _holds_tapes(flat) else _lower_flat(flat, config)
-
-
-def _holds_tapes(program: Program) -> bool:
-    return any(
-        any(isinstance(v.type, TapeType) for v in eqn.outputs)
-        or any(_holds_tapes(inner) for _, inner in subprograms(eqn))
-        for eqn in program.eqns
-    )
-
-
-def _interpreted(program: Program) -> Block:
-    results = tuple([Var(t) for t in program.out_types])
-    step = HostStep(lambda *xs: evaluate(program, xs), program.inputs, results, "interpret")
-    return Block(program.inputs, (step,), results)
+    """Lower a closed Program; call-like equations are inlined first."""
+    return _lower_flat(tapes(inline(program.closed())), config)
 
 
 def _lower_flat(program: Program, config: LowerConfig) -> Block:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fxad.core.record import record
+from fxad.core.types import TapeType
 from fxad.ir.kernel import Kernel
 from fxad.ir.program import Var
 
@@ -88,7 +89,17 @@ class HostStep:
     name: str
 
 
-LoweredStep = Launch | Transfer | Looping | Whiling | Branching | HostStep
+@record
+class TapeStep:
+    """Write, read or measure tapes; see `ir.plan.Taping`."""
+
+    kind: str
+    type: TapeType
+    operands: tuple[Var, ...]
+    results: tuple[Var, ...]
+
+
+LoweredStep = Launch | Transfer | Looping | Whiling | Branching | HostStep | TapeStep
 
 
 @record
@@ -117,7 +128,7 @@ def reads_of(step: LoweredStep) -> tuple[Var, ...]:
             return step.inputs
         case Branching():
             return (step.index, *step.operands)
-        case HostStep():
+        case HostStep() | TapeStep():
             return step.operands
     raise TypeError(f"not a lowered step: {step!r}")
 

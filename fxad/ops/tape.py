@@ -1,7 +1,7 @@
 """Tapes as values: write-once blocks addressed by iteration number.
 
     t = tape_new(; type)              an empty tape
-    t = tape_write(t, i, *blocks)     with slot i filled
+    t = tape_write(t, i, *blocks)     with slot i filled (nothing happens if i is negative)
     blocks = tape_read(t, i)          what slot i holds (zeros if it was never written)
 
 A reverse `while` writes its residuals going forward and reads them going back. A tape value is an
@@ -16,7 +16,7 @@ storage yet.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,8 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
 from fxad.core.types import ArrayType, TapeType
-from fxad.ir.loops import Structured
+from fxad.ir.kernel import Const
+from fxad.ir.loops import Generate, Structured, View
 from fxad.ops.base import (
     define,
     differentiable,
@@ -59,6 +60,11 @@ class TapeValue:
 
     def __setitem__(self, lane: Any, value: TapeValue) -> None:
         self.cells[lane] = value.cells if value.type.lanes else value.cells[()]
+
+    def rearranged(self, change: Callable[[np.ndarray], np.ndarray]) -> TapeValue:
+        """The same tapes in an array that `change` makes of their array."""
+        cells = change(self.cells)
+        return TapeValue(self.type.with_shape(cells.shape), cells)
 
     def slots(self, lane: tuple[int, ...]) -> Slots:
         """The filled slots of one lane."""
@@ -98,6 +104,8 @@ def _kept(block: Any, lane: tuple[int, ...]) -> Any:
 def _write_numpy(tape: TapeValue, number: np.ndarray, *blocks: Any) -> TapeValue:
     written = TapeValue(tape.type, tape.cells.copy())
     for lane in np.ndindex(*tape.type.lanes):
+        if number[lane] < 0:
+            continue
         if written.cells[lane] is None:
             written.cells[lane] = {}
         written.cells[lane][int(number[lane])] = tuple([_kept(b, lane) for b in blocks])
@@ -116,6 +124,14 @@ def _read_numpy(tape: TapeValue, number: np.ndarray) -> tuple[Any, ...]:
             for out, block in zip(outs, found, strict=True):
                 out[lane] = block
     return outs
+
+
+def _span_numpy(tape: TapeValue) -> tuple[np.ndarray, np.ndarray]:
+    first, end = np.zeros((2, *tape.type.lanes), np.int32)
+    for lane in np.ndindex(*tape.type.lanes):
+        numbers = tape.slots(lane)
+        first[lane], end[lane] = min(numbers, default=0), max(numbers, default=-1) + 1
+    return first, end
 
 
 def _sum_of(first: Any, second: Any) -> Any:
@@ -155,8 +171,7 @@ def _lanes_type(tape: TapeType, *, size: int, at: int) -> TapeType:
 
 
 def _lanes_numpy(tape: TapeValue, *, size: int, at: int) -> TapeValue:
-    wide = np.expand_dims(tape.cells, at).repeat(size, at)
-    return TapeValue(_lanes_type(tape.type, size=size, at=at), wide)
+    return tape.rearranged(lambda cells: np.expand_dims(cells, at).repeat(size, at))
 
 
 def _lanes_jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any, **params: Any) -> Any:
@@ -170,12 +185,16 @@ def _transpose_type(tape: TapeType, *, permutation: tuple[int, ...]) -> TapeType
 
 
 def _transpose_numpy(tape: TapeValue, *, permutation: tuple[int, ...]) -> TapeValue:
-    type_ = _transpose_type(tape.type, permutation=permutation)
-    return TapeValue(type_, tape.cells.transpose(permutation))
+    return tape.rearranged(lambda cells: cells.transpose(permutation))
 
 
 def _transpose_transpose(ct: Any, args: Sequence[Any], *, permutation: tuple[int, ...]) -> list:
     return [tape_transpose(ct, permutation=tuple(np.argsort(permutation).tolist()))]
+
+
+def _transpose_loops(types: Sequence[TapeType], *, permutation: tuple[int, ...]) -> View:
+    back = tuple(np.argsort(permutation).tolist())
+    return View(lambda point: tuple([point[b] for b in back]))
 
 
 def _transpose_batch(size: int, batched: Any, args: Sequence[Any], *, permutation: Any) -> Any:
@@ -234,7 +253,7 @@ tape_new = define(
     type=lambda *like, type: type,
     numpy=lambda *like, type: TapeValue(type),
     batch=lambda size, batched, args, *, type: tape_new(*args, type=type.with_lanes(size)),
-    loops=lambda types, **params: Structured("tape_new"),
+    loops=lambda types, **params: Generate(lambda point: Const(0, dt.int64)),
     dtypes="",
 )
 
@@ -257,7 +276,7 @@ tape_lanes = define(
     numpy=_lanes_numpy,
     jvp=_lanes_jvp,
     batch=lambda size, batched, args, *, at, **params: tape_lanes(*args, at=at + 1, **params),
-    loops=lambda types, **params: Structured("tape_lanes"),
+    loops=lambda types, *, size, at: View(lambda point: (*point[:at], *point[at + 1 :])),
     dtypes="",
 )
 
@@ -269,7 +288,7 @@ tape_transpose = define(
     jvp=lambda primals, tangents, out, **params: tape_transpose(tangents[0], **params),
     transpose=_transpose_transpose,
     batch=_transpose_batch,
-    loops=lambda types, **params: Structured("tape_transpose"),
+    loops=_transpose_loops,
     dtypes="",
 )
 
@@ -282,6 +301,15 @@ tape_write = define(
     transpose=_write_transpose,
     batch=_write_batch,
     loops=lambda types, **params: Structured("tape_write"),
+    dtypes="",
+)
+
+tape_span = define(
+    "tape_span",
+    doc="Per lane the first filled slot and the one after the last.",
+    type=lambda tape: (ArrayType(dt.int32, tape.lanes),) * 2,
+    numpy=_span_numpy,
+    loops=lambda types, **params: Structured("tape_span"),
     dtypes="",
 )
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fxad.ir.plan import Branch, Copy, Loop, Slot, Step, View, While
+from fxad.core.types import TapeType
+from fxad.ir.plan import Branch, Copy, Loop, Slot, Step, Taping, View, While
 from fxad.ir.program import Var
 from fxad.lower import Block, Branching, Looping, Whiling
 from fxad.plan.donate import first_writes, last_uses, may_take_over
@@ -49,7 +50,9 @@ def loop(planner: Planner, frame: Frame, step: Looping) -> list[Step]:
     )
     planner.depth -= 1
     swaps = tuple(state.swaps)
-    steps = [*state.start, Loop(step.trips, step.reverse, (*views, *more), tuple(body), swaps)]
+    frees = _frees(step.body, body)
+    moving = (*views, *more)
+    steps = [*state.start, Loop(step.trips, step.reverse, moving, tuple(body), swaps, frees)]
     if step.trips % 2 and swaps and planner.depth:
         # An enclosing loop comes here again: the slots must point where they did at first.
         steps.append(Loop(1, False, (), (), swaps))
@@ -75,13 +78,36 @@ def while_loop(planner: Planner, frame: Frame, step: Whiling) -> list[Step]:
     )
     planner.depth -= 1
     test = planner.slot(predicate, step.cond.outputs[0].type)
-    steps = [*state.start, While(tuple(cond), test, tuple(body), tuple(state.swaps))]
+    frees = _frees(step.body, body)
+    steps = [*state.start, While(tuple(cond), test, tuple(body), tuple(state.swaps), frees)]
     for var, place, number in zip(step.results, state.before, range(len(inits)), strict=True):
         if number not in state.kept and state.before[number] is not state.after[number]:
             steps.append(Copy(planner.slot_of(frame, var), planner.slot(place, var.type)))
     for place in [*state.temporary, predicate]:
         planner.release(place)
     return steps
+
+
+def _frees(block: Block, steps: Sequence[Step]) -> bool:
+    """Whether a body writes tapes of its own, none of which outlives a trip."""
+    return not any(isinstance(v.type, TapeType) for v in block.outputs) and _writes_tape(steps)
+
+
+def _writes_tape(steps: Sequence[Step]) -> bool:
+    for step in steps:
+        match step:
+            case Taping():
+                if step.kind == "write":
+                    return True
+            case Loop() | While():
+                if not step.frees and _writes_tape(step.body):
+                    return True
+            case Branch():
+                if any(map(_writes_tape, step.branches)):
+                    return True
+            case _:
+                pass
+    return False
 
 
 def branch(planner: Planner, frame: Frame, step: Branching) -> list[Step]:

@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterable
 
 from fxad.ir.kernel import Kernel
 from fxad.ir.program import Var
-from fxad.lower.steps import Block, Launch, Looping, LoweredStep, Whiling, reads_of, writes_of
+from fxad.lower.steps import (
+    Block,
+    Launch,
+    Looping,
+    LoweredStep,
+    TapeStep,
+    Whiling,
+    reads_of,
+    writes_of,
+)
 from fxad.plan.overlap import Accesses
 
 AccessesOf = Callable[[Kernel], Accesses]
@@ -43,6 +52,8 @@ def may_take_over(step: LoweredStep, result: Var, operand: Var, accesses: Access
             of = accesses(step.kernel)
             buffers = dict(zip(step.args, step.kernel.buffers, strict=True))
             return of.may_share(buffers[result], buffers[operand])
+        case TapeStep():  # handles are read lane by lane before they are written
+            return step.kind == "write" and operand is step.operands[0]
         case Looping():
             inits = step.inputs[step.consts : step.consts + step.carry]
             return _is_state(step.inputs, inits, step.results, result, operand)

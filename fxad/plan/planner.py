@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fxad.core.arena import Arena
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import Kernel
-from fxad.ir.plan import Copy, Host, Plan, Run, Slot, Step
+from fxad.ir.plan import Copy, Host, Plan, Run, Slot, Step, Taping
 from fxad.ir.program import Program, Var
 from fxad.lower import (
     Block,
@@ -24,6 +24,7 @@ from fxad.lower import (
     Launch,
     Looping,
     LowerConfig,
+    TapeStep,
     Transfer,
     Whiling,
     lower,
@@ -232,6 +233,10 @@ class Planner:
                 inputs = tuple([self.slot_of(frame, v) for v in step.operands])
                 outputs = tuple([self.slot_of(frame, v) for v in step.results])
                 return [Host(step.function, inputs, outputs, step.name)]
+            case TapeStep():
+                inputs = tuple([self.slot_of(frame, v) for v in step.operands])
+                outputs = tuple([self.slot_of(frame, v) for v in step.results])
+                return [Taping(step.kind, step.type, inputs, outputs)]
             case Branching():
                 return control.branch(self, frame, step)
             case Looping():

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Slot, Step, While
+from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Slot, Step, Taping, While
 
 
 def plan_text(plan: Plan) -> str:
@@ -51,13 +51,15 @@ def _lines(steps: Sequence[Step]) -> Iterator[str]:
                 yield f"copy {_name(step.src)} -> {_name(step.dst)}"
             case Host():
                 yield f"host {step.name}({_names(step.inputs)} -> {_names(step.outputs)})"
+            case Taping():
+                yield f"tape {step.kind} {_names(step.inputs)} -> {_names(step.outputs)}"
             case Loop():
                 views = "".join(f" {_name(v.slot)}={_name(v.base)}[i]" for v in step.views)
                 order = " reversed" if step.reverse else ""
-                yield f"loop {step.trips}{order}{views}{_swaps(step.swaps)}"
+                yield f"loop {step.trips}{order}{views}{_swaps(step.swaps)}{_freed(step)}"
                 yield from _indented(step.body)
             case While():
-                yield f"while {_name(step.predicate)}{_swaps(step.swaps)}"
+                yield f"while {_name(step.predicate)}{_swaps(step.swaps)}{_freed(step)}"
                 yield from _indented(step.cond)
                 yield "do"
                 yield from _indented(step.body)
@@ -82,3 +84,7 @@ def _indented(steps: Sequence[Step]) -> Iterator[str]:
 
 def _swaps(swaps: Sequence[tuple[Slot, Slot]]) -> str:
     return "".join(f" swap {_name(a)} {_name(b)}" for a, b in swaps)
+
+
+def _freed(step: Loop | While) -> str:
+    return " frees tapes" if step.frees else ""

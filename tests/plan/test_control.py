@@ -10,7 +10,7 @@ import fxad
 import fxad.numpy as jnp
 from fxad import lax
 from fxad.core.types import ArrayType
-from fxad.ir.plan import Copy, Loop, walk
+from fxad.ir.plan import Copy, Loop, Taping, While, walk
 from fxad.ir.program import Program
 from fxad.ir.rewrite import evaluate
 from fxad.passes.pipeline import optimise
@@ -152,7 +152,7 @@ def test_while_inside_while_starts_where_its_state_is() -> None:
         check(f, X[0], np.int32(n).reshape(()))
 
 
-def test_gradient_of_a_while_is_interpreted() -> None:
+def test_gradient_of_a_while_writes_and_reads_a_tape() -> None:
     def f(x, n):
         def loss(x):
             return lax.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, jnp.sin(s[1])), (0, x))[
@@ -162,4 +162,21 @@ def test_gradient_of_a_while_is_interpreted() -> None:
         return (fxad.grad(loss)(x),)
 
     made = check(f, X[0], np.int32(3).reshape(()))
-    assert [s.name for s in made.steps] == ["interpret"]
+    kinds = [s.kind for s in walk(made.steps) if isinstance(s, Taping)]
+    assert kinds == ["write", "read"]
+    assert not any(s.frees for s in made.steps if isinstance(s, While))
+
+
+def test_tapes_that_stay_in_a_trip_are_freed_after_it() -> None:
+    def f(x, n):
+        def loss(x):
+            return lax.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, jnp.sin(s[1])), (0, x))[
+                1
+            ].sum()
+
+        return (lax.scan(lambda x, _: (x - fxad.grad(loss)(x), ()), x, None, length=3)[0],)
+
+    made = check(f, X[0], np.int32(3).reshape(()))
+    (outer,) = [s for s in made.steps if isinstance(s, Loop)]
+    assert outer.frees
+    assert "frees tapes" in plan_text(made)

@@ -3,7 +3,7 @@
     executable = Executable(plan)
     results = executable.run([x, w])  # NumPy arrays in, NumPy arrays out
 
-An Executable never changes, so any number of Python threads may run it at once.
+An Executable's code never changes, so any number of Python threads may run it at once.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from fxad.backend.llvm.engine import host_target
 from fxad.backend.llvm.native import Status, Word, runtime
 from fxad.backend.llvm.runner import Encoded, Frame, encode
 from fxad.backend.llvm.schedule import Target
+from fxad.backend.llvm.tapes import NativeTape, Region, handles_of
 from fxad.core.config import config
 from fxad.core.errors import CheckError, ShapeError, TypeMismatch
-from fxad.core.types import ArrayType
+from fxad.core.types import ArrayType, TapeType
 from fxad.ir.kernel import Kernel
 from fxad.ir.plan import Host, Plan, Run, Slot, walk
+from fxad.ops.tape import TapeValue
 
 TICK_NS = 200_000_000  # native code lets Python handle signals at least this often
 _KEPT = 1 << 17  # a frame keeps an arena up to this size instead of leasing one for each run
@@ -49,6 +51,10 @@ class Executable:
         self._frames: list[Frame] = []
         self._scratch_start = -(-plan.arena_bytes // 64) * 64
         self._prepare_binding()
+        kinds: list[ArrayType | TapeType] = [slot.type for slot in plan.results]
+        self._tape_results = {n: k for n, k in enumerate(kinds) if isinstance(k, TapeType)}
+        self.tape_bytes = 0  # most bytes that the tapes of one run have taken so far
+        self._tapes = self._encoded.tapes or any(isinstance(s.type, TapeType) for s in plan.slots)
         self._outputs = self._output_plan()
         count = self._encoded.arguments + len(self._encoded.results)
         self._pack = struct.Struct(f"={Word.FIRST - Word.PC + count}q").pack_into
@@ -123,6 +129,7 @@ class Executable:
         except IndexError:
             frame = encoded.new_frame()
         block = None
+        region = Region() if self._tapes else None
         try:
             stride = encoded.scratch_bytes
             threads = workers.threads if workers else 1
@@ -136,19 +143,36 @@ class Executable:
                 frame.words,
                 8 * Word.PC,
                 *(0, 0, TICK_NS, workers.address if workers else 0),
-                *(arena, arena + self._scratch_start, stride),
+                *(arena, arena + self._scratch_start, stride, region.address if region else 0),
                 *map(id, bound),
                 *map(id, buffers),
             )
             status = self._execute(frame.address)
             while status:  # between two calls Python handles signals
-                self._attend(status, frame, bound)
+                self._attend(status, frame, bound, region)
                 status = self._execute(frame.address)
-            return buffers if self._outputs is None else self._collect(frame, buffers)
+            results = buffers if self._outputs is None else self._collect(frame, buffers)
+            return results if region is None else self._with_tapes(results, arrays, region)
         finally:
+            if region is not None and not region.kept:
+                region.clear()
             self._frames.append(frame)
             if block is not None:
                 memory.give(block)
+
+    def _with_tapes(
+        self, results: list[Any], arguments: Sequence[Any], region: Region
+    ) -> list[Any]:
+        """The results with handles as tapes that keep their memory; without any it is freed."""
+        region.check()
+        self.tape_bytes = max(self.tape_bytes, region.most)
+        if not self._tape_results:
+            return results
+        region.kept = True
+        keep = (region, *[a for a in arguments if isinstance(a, TapeValue)])
+        for number, kind in self._tape_results.items():
+            results[number] = NativeTape(kind, results[number], keep)
+        return results
 
     def _kept(self, frame: Frame, size: int) -> int:
         """Address of the small arena that a frame keeps from run to run."""
@@ -169,18 +193,24 @@ class Executable:
                 array = np.ndarray(kind.shape, kind.dtype, array)
             buffers.insert(index, array)
 
-    def _attend(self, status: int, frame: Frame, bound: list[np.ndarray]) -> None:
+    def _attend(
+        self, status: int, frame: Frame, bound: list[np.ndarray], region: Region | None
+    ) -> None:
         """Do what native code has stopped for."""
         match status:
             case Status.TICK:
-                pass
+                if region is not None:
+                    region.check()
             case Status.HOST:
                 self._call_host(frame, self._encoded.hosts[frame.words[Word.REPORT]])
             case Status.REBIND:
                 number = frame.words[Word.REPORT] - Word.FIRST
                 if number >= len(bound):
                     raise CheckError(f"result {number - len(bound)} has an unexpected layout")
-                bound[number] = self._in_place(number, bound[number])
+                given: object = bound[number]
+                if region is not None and isinstance(given, TapeValue):
+                    given = handles_of(given, region)
+                bound[number] = self._in_place(number, given)
                 frame.words[Word.FIRST + number] = id(bound[number])
             case _:
                 raise CheckError(f"the native runtime answered {status}")
@@ -270,6 +300,7 @@ class Executable:
             "arena_bytes": self.plan.arena_bytes,
             "scratch_bytes": self._encoded.scratch_bytes,
             "peak_bytes": self.peak_bytes,
+            "tape_bytes": self.tape_bytes,
             "compile_seconds": self.seconds,
         }
 

@@ -13,13 +13,13 @@ import ctypes
 import functools
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from string import Template
 
 import numpy as np
 
-from fxad.backend.llvm import native_pool, native_walk
+from fxad.backend.llvm import native_pool, native_tape, native_walk
 from fxad.backend.llvm.engine import compile_module, host_target
 from fxad.core.errors import CheckError
 from fxad.core.record import valued
@@ -86,7 +86,8 @@ class Word(IntEnum):
     ARENA = 9
     SCRATCH = 10
     STRIDE = 11
-    FIRST = 12
+    REGION = 12  # memory of tapes, see native_tape.py
+    FIRST = 13
 
 
 class PoolByte(IntEnum):
@@ -195,6 +196,10 @@ define internal void @fx_leave_fp(i64 %before) #1 {
 """
 
 _DECLARATIONS = (
+    "declare ptr @calloc(i64, i64)",
+    "declare void @free(ptr)",
+    "declare i64 @llvm.ctlz.i64(i64, i1)",
+    "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
     "declare i64 @llvm.smin.i64(i64, i64)",
     "declare i64 @llvm.smax.i64(i64, i64)",
     "declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)",
@@ -216,7 +221,7 @@ _ARM_DECLARATIONS = (
 def _texts() -> tuple[list[str], list[str]]:
     """Functions and declarations for this operating system and processor."""
     machine = platform.machine().lower()
-    functions = [native_pool.TEXT, native_walk.TEXT]
+    functions = [native_pool.TEXT, native_walk.TEXT, native_tape.TEXT]
     declarations = list(_DECLARATIONS)
     if machine in ("x86_64", "amd64"):
         functions.append(_X86)
@@ -244,6 +249,8 @@ def _names() -> dict[str, int]:
         **{f"OP_{name}": op.value for name, op in Op.__members__.items()},
         **{name: status.value for name, status in Status.__members__.items()},
         **pool,
+        "TAPE_HEADER": native_tape.HEADER,
+        "TAPE_BYTES": 8 * (native_tape.HEADER + native_tape.SLABS),
         "OPEN": OPEN,
         "INSIDE": OPEN - 1,
         "NEVER": NEVER,
@@ -284,12 +291,15 @@ class Runtime:
     """execute(frame address) -> Status and stop(pool address), both without the GIL.
 
     worker, copy: addresses of a pool thread's function and of the kernel that copies bytes.
+    tapes: addresses of the kernels of native_tape.py by name. clear(region address) frees tapes.
     """
 
     execute: Callable[[int], int]
     stop: Callable[[int], None]
     worker: int
     copy: int
+    tapes: Mapping[str, int]
+    clear: Callable[[int], None]
 
 
 @functools.cache
@@ -303,4 +313,7 @@ def runtime() -> Runtime:
     module = compile_module(texts, declarations, host_target()).immortal()
     execute = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(module.address("fx_execute"))
     stop = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(module.address("fx_stop"))
-    return Runtime(execute, stop, module.address("fx_worker"), module.address("fx_copy"))
+    clear = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(module.address("fx_tape_clear"))
+    tapes = {name: module.address(f"fx_tape_{name}") for name in native_tape.KERNELS}
+    worker, copy = module.address("fx_worker"), module.address("fx_copy")
+    return Runtime(execute, stop, worker, copy, tapes, clear)

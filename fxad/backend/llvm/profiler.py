@@ -17,9 +17,10 @@ import numpy as np
 
 from fxad.backend.llvm import memory
 from fxad.backend.llvm.executable import Executable
+from fxad.backend.tapes import Tapes
 from fxad.core.errors import TypeMismatch
 from fxad.core.record import record
-from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Slot, Step, While
+from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Slot, Step, Taping, While
 
 Timed = Run | Copy | Host
 
@@ -82,6 +83,7 @@ class _Run:
         self.arena = whole[-whole.ctypes.data % memory.ALIGNMENT :]
         self.buffers: dict[int, np.ndarray] = {}
         self.memory = {s: self._place(s) for s in plan.slots if s.place != "view"}
+        self.tapes = Tapes()
         self.events: list[tuple[Timed, float, float]] = []
         self.start = 0.0
 
@@ -121,6 +123,10 @@ class _Run:
                     self._note(step, begin)
                 case Host():
                     self._host(step)
+                case Taping():
+                    outputs = self.tapes.act(step, [self.array(s).copy() for s in step.inputs])
+                    for slot, value in zip(step.outputs, outputs, strict=True):
+                        self.array(slot)[...] = value.reshape(slot.type.shape)
                 case Loop():
                     self._loop(step)
                 case While():

@@ -18,12 +18,13 @@ import numpy as np
 
 from fxad.backend.llvm.cache import Code
 from fxad.backend.llvm.native import COPY_BLOCK, Op, Word, runtime
+from fxad.backend.llvm.tapes import tape_layout
 from fxad.core import dtypes
 from fxad.core.errors import CheckError
 from fxad.core.record import record
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import Kernel
-from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Slot, Step, While
+from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Slot, Step, Taping, While
 
 PARALLEL_NS = 4_000  # kernels cheaper than this run on the calling thread
 CHUNK_NS = 1_000_000  # estimated work between two chances to stop
@@ -57,6 +58,7 @@ class Encoded:
     hosts: tuple[Host, ...]
     scratch_bytes: int  # per thread
     parallel: bool  # whether any kernel is worth more than one thread
+    tapes: bool  # whether it writes or reads tapes
     keep: tuple[object, ...]
 
     def new_frame(self) -> Frame:
@@ -84,6 +86,7 @@ class _Encoder:
     most_args: int = 3
     scratch_bytes: int = 0
     parallel: bool = False
+    tapes: bool = False
 
     # ------------------------------------------------------------ frame
 
@@ -199,6 +202,8 @@ class _Encoder:
                 self._while(step)
             case Branch():
                 self._branch(step)
+            case Taping():
+                self._tape(step)
             case Host():
                 self._emit(Op.HOST, len(self.hosts))
                 self.hosts.append(step)
@@ -247,6 +252,29 @@ class _Encoder:
         cost = _COPY_NS * nbytes / COPY_BLOCK
         self._call(runtime().copy, units, cost, args)
 
+    def _tape(self, step: Taping) -> None:
+        inputs, outputs = map(self._word, step.inputs), map(self._word, step.outputs)
+        lanes = step.type.size
+        self.tapes = True
+        if step.kind == "span":
+            args = [*inputs, self._scalar(lanes, dtypes.int64), *outputs]
+            return self._call(runtime().tapes["span"], 1, lanes, args)
+        layout = tape_layout(step.type)
+        shape = (ctypes.c_int64 * len(layout))(*layout)
+        self.keep.append(shape)
+        about = self._scalar(ctypes.addressof(shape), dtypes.int64)
+        cost = lanes * (20 + layout[1] / 16)
+        handles, numbers, *blocks = inputs
+        if step.kind == "read":
+            return self._call(runtime().tapes["get"], 1, cost, [handles, numbers, about, *outputs])
+        args = [Word.REGION, *outputs, handles, numbers, about, *blocks]
+        return self._call(runtime().tapes["put"], 1, cost, args)
+
+    def _freeing(self, kind: str, loop: Loop | While) -> None:
+        """Mark the tapes there are before a trip, or free those made since."""
+        if loop.frees:
+            self._call(runtime().tapes[kind], 1, 20, [Word.REGION])
+
     def _loop(self, loop: Loop) -> None:
         counter = self._new_word()
         self._emit(Op.SET, counter, 0)
@@ -258,7 +286,9 @@ class _Encoder:
                     f"{loop.trips} blocks of {view.slot.type} do not fit in {view.base.type}"
                 )
             self._emit(self._word(view.slot), self._word(view.base), view.slot.type.nbytes)
+        self._freeing("mark", loop)
         self._steps(loop.body)
+        self._freeing("release", loop)
         self._swap(loop.swaps)
         self._emit(Op.NEXT, counter, top)
         self.code[top + 4] = len(self.code)
@@ -270,7 +300,9 @@ class _Encoder:
             raise CheckError(f"a while needs a bool predicate, got {loop.predicate.type}")
         self._emit(Op.UNLESS, self._word(loop.predicate), 0)
         exit = len(self.code) - 1
+        self._freeing("mark", loop)
         self._steps(loop.body)
+        self._freeing("release", loop)
         self._swap(loop.swaps)
         self._emit(Op.JUMP, top)
         self.code[exit] = len(self.code)
@@ -310,6 +342,7 @@ class _Encoder:
             hosts=tuple(self.hosts),
             scratch_bytes=-(-self.scratch_bytes // 64) * 64,
             parallel=self.parallel,
+            tapes=self.tapes,
             keep=(self.plan, *self.codes.values(), *self.keep),
         )
 
@@ -324,7 +357,7 @@ def _written(steps: tuple[Step, ...]) -> set[Slot]:
                 found.update(slot for buffer, slot in pairs if buffer.role != "in")
             case Copy():
                 found.add(step.dst)
-            case Host():
+            case Host() | Taping():
                 found.update(step.outputs)
             case Loop():
                 found |= _written(step.body)

@@ -15,7 +15,8 @@ import numpy as np
 
 from fxad.backend.numba.compile import compile_kernel, restored, stored
 from fxad.backend.numba.formats import storage
-from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Slot, Step, While
+from fxad.backend.tapes import Tapes
+from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Slot, Step, Taping, While
 
 _JUNK = 0xFF
 
@@ -63,6 +64,7 @@ class _Memory:
 class _Executor:
     def __init__(self, plan: Plan, arrays: Sequence[Any], memory: _Memory) -> None:
         self.memory = memory
+        self.tapes = Tapes()
         self.at: dict[Slot, Any] = {}  # what storage each slot points at
         arguments = [memory.put(stored(a)) for a in arrays]
         constants = [memory.put(stored(c)) for c in plan.constants]
@@ -124,6 +126,10 @@ class _Executor:
                 self.run(step.branches[min(max(chosen, 0), len(step.branches) - 1)])
             case Host():
                 self._host_call(step)
+            case Taping():
+                outputs = self.tapes.act(step, [self.host(s).copy() for s in step.inputs])
+                for slot, array in zip(step.outputs, outputs, strict=True):
+                    self.memory.copy(self.at[slot], self.memory.put(stored(array)))
             case _:
                 raise TypeError(f"not a step of a plan: {step!r}")
 
