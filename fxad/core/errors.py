@@ -83,6 +83,10 @@ class ShapeError(FxadError, ValueError, TypeError):
     """
 
 
+class AxisError(ShapeError, IndexError):
+    """An axis number that the array does not have (NumPy's AxisError is an IndexError, too)."""
+
+
 class IndexOutOfRange(FxadError, IndexError):
     """A Python integer outside the axis it indexes, or more indices than axes."""
 

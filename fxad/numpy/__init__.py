@@ -179,6 +179,9 @@ from fxad.numpy.grids import (
     r_,
     s_,
 )
+from fxad.numpy.interchange import VERSION as __array_api_version__
+from fxad.numpy.interchange import can_cast, from_dlpack
+from fxad.numpy.interchange import namespace_info as __array_namespace_info__
 from fxad.numpy.joining import (
     append,
     array_split,
@@ -235,10 +238,6 @@ from fxad.numpy.reductions import (
     argmin,
     average,
     count_nonzero,
-    cumprod,
-    cumsum,
-    cumulative_sum,
-    diff,
     logsumexp,
     max,
     mean,
@@ -255,8 +254,15 @@ from fxad.numpy.reductions import (
     quantile,
     std,
     sum,
-    trapezoid,
     var,
+)
+from fxad.numpy.running import (
+    cumprod,
+    cumsum,
+    cumulative_prod,
+    cumulative_sum,
+    diff,
+    trapezoid,
 )
 from fxad.numpy.scalars import (
     bfloat16,
@@ -280,6 +286,15 @@ from fxad.numpy.scalars import (
     uint16,
     uint32,
     uint64,
+)
+from fxad.numpy.sets import (
+    isin,
+    union1d,
+    unique,
+    unique_all,
+    unique_counts,
+    unique_inverse,
+    unique_values,
 )
 from fxad.numpy.shaping import (
     atleast_1d,
@@ -319,13 +334,10 @@ from fxad.numpy.sorting import (
     histogram,
     histogram_bin_edges,
     interp,
-    isin,
     lexsort,
     partition,
     searchsorted,
     sort,
-    union1d,
-    unique,
 )
 from fxad.numpy.statistics import (
     array_equiv,

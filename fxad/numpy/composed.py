@@ -15,6 +15,7 @@ from fxad.numpy.elementwise import (
     abs,
     equal,
     exp,
+    imag,
     isfinite,
     isinf,
     isnan,
@@ -23,6 +24,7 @@ from fxad.numpy.elementwise import (
     maximum,
     minimum,
     multiply,
+    real,
     signbit,
     sin,
     sqrt,
@@ -52,7 +54,8 @@ def hypot(x: Any, y: Any, /) -> Array:
     big, small = OPS["max"](a, b), OPS["min"](a, b)
     safe = where(big == 0, 1.0, big)
     ratio = small / safe
-    return big * sqrt(1 + ratio * ratio)
+    length = big * sqrt(1 + ratio * ratio)
+    return where(isinf(a) | isinf(b), math.inf, length)
 
 
 def logaddexp(x: Any, y: Any, /) -> Array:
@@ -72,7 +75,10 @@ def logaddexp2(x: Any, y: Any, /) -> Array:
 
 def log10(x: Any, /) -> Array:
     """Base-10 logarithm."""
-    return log(x) * (1 / math.log(10))
+    out = log(x)
+    if not dt.is_complex(out.dtype):
+        return out * (1 / math.log(10))
+    return OPS["complex"](*[part / math.log(10) for part in (real(out), imag(out))])
 
 
 def sinc(x: Any, /) -> Array:

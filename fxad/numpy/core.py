@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import ConcretizationError, ShapeError, TypeMismatch
+from fxad.core.errors import AxisError, BadArgument, ConcretizationError, ShapeError, TypeMismatch
 from fxad.core.promotion import check_int_fits, entry_of, is_python_scalar, promote
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS, Lit
@@ -20,6 +20,14 @@ from fxad.ir.rewrite import literal
 from fxad.trace.array import Array, Borrowed, Concrete, as_numpy, kept
 from fxad.trace.convert import is_array_like, native, to_value
 from fxad.trace.tracer import Tracer, type_of
+
+DEVICE = "cpu"
+
+
+def check_device(device: Any, name: str) -> None:
+    """Raise BadArgument unless a device is None or the one there is."""
+    if device not in (None, DEVICE):
+        raise BadArgument(f"{name}: there is no device {device!r}; the only one is {DEVICE!r}")
 
 
 def array(
@@ -44,12 +52,18 @@ def array(
 
 
 def asarray(
-    a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None
+    a: Any,
+    dtype: Any = None,
+    order: str | None = None,
+    *,
+    copy: bool | None = None,
+    device: Any = None,
 ) -> Array:
     """Like `array`, without a copy of what is an Array already.
 
     NumPy arrays are copied, since others may write to them; copy=False shares their memory.
     """
+    check_device(device, "asarray")
     return array(a, dtype, copy=copy)
 
 
@@ -207,13 +221,13 @@ def spread_to(value: Any, shape: tuple[int, ...]) -> Any:
 
 
 def axis_index(axis: int, ndim: int, name: str) -> int:
-    """A non-negative axis number. Raises ShapeError where it is out of range."""
+    """A non-negative axis number. Raises AxisError where it is out of range."""
     try:
         number = axis.__index__()
     except AttributeError:
         raise TypeMismatch(f"{name}: an axis must be an int, not {axis!r}") from None
     if not -ndim <= number < ndim:
-        raise ShapeError(f"{name}: axis {number} is out of range for an array with {ndim} axes")
+        raise AxisError(f"{name}: axis {number} is out of range for an array with {ndim} axes")
     return number % ndim
 
 
@@ -272,6 +286,17 @@ def known_values(x: Any, what: str, hint: str) -> np.ndarray:
             f"are traced; {hint}"
         )
     return as_numpy(value)
+
+
+def sum_dtype(dtype: np.dtype, wanted: Any) -> np.dtype:
+    """Bools and integers narrower than the default one add up in that."""
+    if wanted is not None:
+        return dt.canonicalize(wanted, explicit=True)
+    if dt.is_bool(dtype):
+        return dt.default_int()
+    if dt.is_integer(dtype) and dtype.itemsize < dt.default_int().itemsize:
+        return dt.default_int() if dt.is_signed(dtype) else np.dtype(f"u{dt.default_int().name}")
+    return dtype
 
 
 def full_of(value: Any, type_: ArrayType) -> Array:

@@ -17,6 +17,7 @@ from fxad.numpy.core import (
     array,
     axis_index,
     cast,
+    check_device,
     full_of,
     promoted,
     shape_tuple,
@@ -32,14 +33,16 @@ def _dtype(dtype: Any, default: np.dtype) -> np.dtype:
     return default if dtype is None else dt.canonicalize(dtype, explicit=True)
 
 
-def zeros(shape: Any, dtype: Any = None) -> Array:
+def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
     """An array of zeros (float32 unless dtype says otherwise)."""
+    check_device(device, "zeros")
     type_ = ArrayType(_dtype(dtype, dt.default_float()), shape_tuple(shape, "zeros"))
     return full_of(0, type_)
 
 
-def ones(shape: Any, dtype: Any = None) -> Array:
+def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
     """An array of ones."""
+    check_device(device, "ones")
     type_ = ArrayType(_dtype(dtype, dt.default_float()), shape_tuple(shape, "ones"))
     return full_of(1, type_)
 
@@ -47,8 +50,9 @@ def ones(shape: Any, dtype: Any = None) -> Array:
 empty = zeros
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = None) -> Array:
+def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Array:
     """An array of one value, which may itself be an array that broadcasts to the shape."""
+    check_device(device, "full")
     sizes = shape_tuple(shape, "full")
     wanted = _dtype(dtype, entry_of(fill_value)[0])
     if is_python_scalar(fill_value):
@@ -62,21 +66,26 @@ def _like(x: Any, dtype: Any, shape: Any) -> ArrayType:
     return ArrayType(_dtype(dtype, type_.dtype), sizes)
 
 
-def zeros_like(a: Any, dtype: Any = None, shape: Any = None) -> Array:
+def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
     """Zeros with a's shape and dtype."""
+    check_device(device, "zeros_like")
     return full_of(0, _like(a, dtype, shape))
 
 
-def ones_like(a: Any, dtype: Any = None, shape: Any = None) -> Array:
+def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
     """Ones with a's shape and dtype."""
+    check_device(device, "ones_like")
     return full_of(1, _like(a, dtype, shape))
 
 
 empty_like = zeros_like
 
 
-def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Array:
+def full_like(
+    a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None
+) -> Array:
     """One value with a's shape and dtype."""
+    check_device(device, "full_like")
     type_ = _like(a, dtype, shape)
     return full(type_.shape, fill_value, type_.dtype)
 
@@ -89,8 +98,11 @@ def iota(dtype: Any, shape: Sequence[int], axis: int) -> Array:
     )
 
 
-def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) -> Array:
+def arange(
+    start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None
+) -> Array:
     """start, start + step, ... below stop; all arguments must be concrete numbers."""
+    check_device(device, "arange")
     if stop is None:
         start, stop = 0, start
     step = 1 if step is None else step
@@ -110,6 +122,8 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) ->
     positions = OPS["iota"](
         dtype=wanted if not dt.is_bool(wanted) else dt.int32, shape=(count,), axis=0
     )
+    if step < 0 and not dt.is_signed(wanted):
+        return cast(cast_number(start, wanted) - positions * cast_number(-step, wanted), wanted)
     out = positions if step == 1 else positions * cast_number(step, wanted)
     out = out if start == 0 else out + cast_number(start, wanted)
     return cast(out, wanted)
@@ -128,8 +142,11 @@ def linspace(
     retstep: bool = False,
     dtype: Any = None,
     axis: int = 0,
+    *,
+    device: Any = None,
 ) -> Any:
     """`num` evenly spaced values from start to stop."""
+    check_device(device, "linspace")
     low, high = promoted("linspace", start, stop, inexact=True, numbers=False)
     wanted = type_of(low).dtype
     parts = num - 1 if endpoint else num
@@ -168,8 +185,11 @@ def logspace(
     return out if dtype is None else cast(out, _dtype(dtype, out.dtype))
 
 
-def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
+def eye(
+    N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None
+) -> Array:
     """Ones on the k-th diagonal."""
+    check_device(device, "eye")
     shape = shape_tuple((N, N if M is None else M), "eye")
     rows, columns = iota(dt.int32, shape, 0), iota(dt.int32, shape, 1)
     return cast(OPS["eq"](rows + k, columns), _dtype(dtype, dt.default_float()))
@@ -268,12 +288,12 @@ def indices(dimensions: Sequence[int], dtype: Any = None) -> Array:
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, ...]:
     """Row and column numbers of the lower triangle."""
-    return tuple(Concrete(i.astype(np.int32)) for i in np.tril_indices(n, k, m))
+    return tuple(Concrete(i.astype(dt.default_int())) for i in np.tril_indices(n, k, m))
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, ...]:
     """Row and column numbers of the upper triangle."""
-    return tuple(Concrete(i.astype(np.int32)) for i in np.triu_indices(n, k, m))
+    return tuple(Concrete(i.astype(dt.default_int())) for i in np.triu_indices(n, k, m))
 
 
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
@@ -290,6 +310,7 @@ def copy(a: Any) -> Array:
     return array(a, copy=True)
 
 
-def astype(x: Any, dtype: Any, /, *, copy: bool = True) -> Array:
+def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
     """Converted to a dtype."""
+    check_device(device, "astype")
     return cast(value_of(x), dt.canonicalize(dtype, explicit=True))

@@ -17,11 +17,14 @@ from fxad.trace.tracer import type_of
 
 
 def floor_divide(x: Any, y: Any, /) -> Array:
-    """Division rounded towards minus infinity; integer x // 0 is 0."""
+    """Division rounded towards minus infinity; integer x // 0 is 0.
+
+    Where a float operand is zero or infinite: the floor of x / y (array API). Its derivative is 0.
+    """
     a, b = promoted("floor_divide", x, y, numbers=False)
     dtype = type_of(a).dtype
     if dt.is_float(dtype):
-        return OPS["floor"](OPS["div"](OPS["sub"](a, remainder(a, b)), b) + 0.5)
+        return _float_floor_divide(OPS["stop_gradient"](a), OPS["stop_gradient"](b))
     if not dt.is_integer(dtype):
         raise TypeMismatch(f"floor_divide: does not take {dtype}")
     quotient = OPS["div"](a, b)
@@ -31,8 +34,18 @@ def floor_divide(x: Any, y: Any, /) -> Array:
     return OPS["sub"](quotient, OPS["convert"](inexact, dtype=dtype))
 
 
+def _float_floor_divide(a: Any, b: Any) -> Any:
+    """(a - remainder) / b is an integer up to its rounding error; the floor of a / b may be one
+    too large, where the quotient was rounded up."""
+    quotient = OPS["div"](a, b)
+    exact = OPS["div"](OPS["sub"](a, remainder(a, b)), b)
+    nearest = OPS["add"](OPS["round"](exact), 0.0)  # no -0: signs of zeros are of zero operands
+    plain = OPS["and"](OPS["is_finite"](quotient), OPS["is_finite"](b))
+    return OPS["select"](OPS["and"](plain, OPS["ne"](a, 0)), nearest, OPS["floor"](quotient))
+
+
 def remainder(x: Any, y: Any, /) -> Array:
-    """Remainder with the sign of y; integer x % 0 is 0."""
+    """Remainder with the sign of y (zeros included); integer x % 0 is 0."""
     a, b = promoted("remainder", x, y, numbers=False)
     dtype = type_of(a).dtype
     rest = OPS["rem"](a, b)
@@ -40,7 +53,14 @@ def remainder(x: Any, y: Any, /) -> Array:
         return rest
     differs = OPS["ne"](OPS["lt"](rest, 0), OPS["lt"](b, 0))
     shifted = OPS["and"](OPS["ne"](rest, 0), differs)
-    return OPS["select"](shifted, OPS["add"](rest, b), rest)
+    out = OPS["select"](shifted, OPS["add"](rest, b), rest)
+    if not dt.is_float(dtype):
+        return out
+    # A zero takes the sign of y. Subtracting it from itself keeps the derivative: +0 - 0 = +0.
+    still = OPS["stop_gradient"](rest)
+    zero = OPS["mul"](OPS["sign"](OPS["stop_gradient"](b)), 0.0)
+    signed = OPS["sub"](zero, OPS["sub"](still, rest))
+    return OPS["select"](OPS["eq"](rest, 0), signed, out)
 
 
 mod = remainder

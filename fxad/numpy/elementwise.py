@@ -214,9 +214,9 @@ def positive(x: Any, /) -> Array:
 def _rounding(op: str, name: str) -> Callable[..., Array]:
     def function(x: Any, /) -> Array:
         value = value_of(x)
-        if not dt.is_float(value.dtype):
-            return value
-        return OPS[op](value)
+        if dt.is_complex(value.dtype):
+            raise TypeMismatch(f"{name}: complex numbers have no order, got {value.type}")
+        return OPS[op](value) if dt.is_float(value.dtype) else value
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{name} of x; integers stay as they are."
@@ -227,7 +227,14 @@ floor = _rounding("floor", "floor")
 ceil = _rounding("ceil", "ceil")
 trunc = _rounding("trunc", "trunc")
 fix = trunc
-rint = _rounding("round", "rint")
+
+
+def rint(x: Any, /) -> Array:
+    """The nearest integer, halves to even; of complex numbers, both parts."""
+    value = value_of(x)
+    if dt.is_complex(value.dtype):
+        return OPS["complex"](OPS["round"](real(value)), OPS["round"](imag(value)))
+    return OPS["round"](value) if dt.is_float(value.dtype) else value
 
 
 def round(x: Any, decimals: int = 0) -> Array:
@@ -321,7 +328,7 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
         data = known_values(
             condition, "where with one argument", "pass size= to fxad.numpy.nonzero or argwhere"
         )
-        return tuple(Concrete(i.astype(np.int32)) for i in np.nonzero(data))
+        return tuple(Concrete(i.astype(dt.default_int())) for i in np.nonzero(data))
     if x is None or y is None:
         raise TypeMismatch("where: give both x and y, or neither")
     flag = _logical(condition)

@@ -141,7 +141,7 @@ def _mask_positions(mask: Any) -> list[Any]:
         "use fxad.numpy.where(mask, x, fill) and reductions with where=",
     )
     if found.ndim == 0:
-        return [None, np.zeros(int(found), np.int32)]
+        raise IndexOutOfRange("a 0-d boolean mask can only read: use fxad.numpy.where(mask, ...)")
     return [positions.astype(np.int32) for positions in np.nonzero(found)]
 
 
@@ -228,7 +228,7 @@ def getitem(
     x: Any, index: Any, mode: str = "clamp", fill: Any = None, strict: bool = True
 ) -> Array:
     """x[index]; Python integers out of range are an error where `strict`."""
-    value = value_of(x)
+    value, index = _masks_as_axes(value_of(x), index)
     plan = planned(value.type, index, strict)
     cut = _basic(value, plan)
     if not plan.arrays:
@@ -238,6 +238,32 @@ def getitem(
     indices = [spread_to(plan.arrays[a], plan.index_shape) for a in axes]
     gathered = OPS["gather"](cut, *indices, axes=axes, batch=0, mode=mode, fill=fill, unique=False)
     return _to_layout(gathered, plan, axes, value.ndim)
+
+
+def _masks_as_axes(value: Array, index: Any) -> tuple[Array, Any]:
+    """x[..., True] indexes a new axis of length 1 with as many zeros as the mask holds truths."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    for at in range(len(items)):
+        mask = items[at]
+        if not isinstance(mask, bool | np.bool_) and not (_is_mask(mask) and np.ndim(mask) == 0):
+            continue
+        before, after = (_consumed(part) for part in (items[:at], items[at + 1 :]))
+        axis = value.ndim - after if Ellipsis in _plain(items[:at]) else before
+        value = OPS["reshape"](value, shape=(*value.shape[:axis], 1, *value.shape[axis:]))
+        count = int(known_values(mask, "indexing with a boolean mask", "use fxad.numpy.where"))
+        items[at] = np.zeros(count, np.int32)
+    return value, tuple(items)
+
+
+def _plain(items: list[Any]) -> list[Any]:
+    return [i for i in items if i is Ellipsis or i is None or isinstance(i, slice)]
+
+
+def _consumed(items: list[Any]) -> int:
+    """Axes that index items stand for, without an Ellipsis."""
+    masks = [i for i in items if _is_mask(i)]
+    others = [i for i in items if i is not None and i is not Ellipsis]
+    return len(others) - len(masks) + sum(np.ndim(m) for m in masks)
 
 
 def window_axes(plan: Plan, axes: tuple[int, ...], ndim: int) -> list[int]:

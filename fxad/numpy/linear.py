@@ -11,7 +11,16 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.ir.program import OPS
-from fxad.numpy.core import axis_index, cast, promoted, result_shape, spread_to, value_of
+from fxad.numpy.core import (
+    axis_index,
+    cast,
+    full_of,
+    promoted,
+    result_shape,
+    spread_to,
+    sum_dtype,
+    value_of,
+)
 from fxad.numpy.shaping import moveaxis, reshape, transpose
 from fxad.trace.array import Array
 from fxad.trace.tracer import type_of
@@ -163,13 +172,14 @@ def cross(
     return moveaxis(out, -1, axisc)
 
 
-def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-    """Sum of the diagonal."""
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Array:
+    """Sum of the diagonal; small integers add up in the default integer."""
     value = value_of(a)
+    value = cast(value, sum_dtype(value.dtype, dtype))
     first, second = (axis_index(i, value.ndim, "trace") for i in (axis1, axis2))
     rows = OPS["iota"](dtype=dt.int32, shape=value.shape, axis=first)
     columns = OPS["iota"](dtype=dt.int32, shape=value.shape, axis=second)
-    kept = OPS["select"](OPS["eq"](rows + offset, columns), value, value * 0)
+    kept = OPS["select"](OPS["eq"](rows + offset, columns), value, full_of(0, value.type))
     return OPS["sum"](kept, axes=tuple(sorted((first, second))))
 
 

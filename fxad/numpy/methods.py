@@ -10,9 +10,11 @@ from fxad.numpy import (
     creation,
     division,
     indexing,
+    interchange,
     linear,
     picking,
     reductions,
+    running,
     shaping,
     sorting,
     updates,
@@ -135,6 +137,10 @@ METHODS: dict[str, Callable[..., Any]] = {
     "__contains__": _contains,
     "__hash__": _hash,
     "__round__": round_,
+    "__array_namespace__": interchange.array_namespace,
+    "__dlpack__": interchange.dlpack,
+    "__dlpack_device__": interchange.dlpack_device,
+    "to_device": interchange.to_device,
     "reshape": reshape,
     "transpose": transpose,
     "astype": astype,
@@ -169,8 +175,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     "all": reductions.all,
     "argmax": reductions.argmax,
     "argmin": reductions.argmin,
-    "cumsum": reductions.cumsum,
-    "cumprod": reductions.cumprod,
+    "cumsum": running.cumsum,
+    "cumprod": running.cumprod,
 }
 PROPERTIES: dict[str, Callable[[Array], Any]] = {
     "T": shaping.transpose,
@@ -179,6 +185,7 @@ PROPERTIES: dict[str, Callable[[Array], Any]] = {
     "imag": e.imag,
     "at": updates.At,
     "flat": shaping.ravel,
+    "device": interchange.device,
 }
 
 

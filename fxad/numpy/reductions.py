@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from typing import Any
-
-import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
@@ -20,6 +19,7 @@ from fxad.numpy.core import (
     promoted,
     result_shape,
     spread_to,
+    sum_dtype,
     value_of,
 )
 from fxad.numpy.elementwise import (
@@ -34,7 +34,7 @@ from fxad.numpy.elementwise import (
     sqrt,
     where,
 )
-from fxad.numpy.shaping import moveaxis, reshape, slice_axis
+from fxad.numpy.shaping import moveaxis, reshape
 from fxad.trace.array import Array
 from fxad.trace.tracer import type_of
 
@@ -50,17 +50,6 @@ def _masked(value: Array, condition: Any, filler: Any) -> Array:
     return value if condition is None else where(condition, value, filler)
 
 
-def _sum_dtype(dtype: np.dtype, wanted: Any) -> np.dtype:
-    """bools and small integers add up in the default integer."""
-    if wanted is not None:
-        return dt.canonicalize(wanted, explicit=True)
-    if dt.is_bool(dtype):
-        return dt.default_int()
-    if dt.is_integer(dtype) and dtype.itemsize < 4:
-        return dt.default_int() if dt.is_signed(dtype) else np.dtype(f"u{dt.default_int().name}")
-    return dtype
-
-
 def sum(
     a: Any,
     axis: Any = None,
@@ -71,7 +60,7 @@ def sum(
 ) -> Array:
     """Sum over axes (all by default)."""
     value = value_of(a, "sum")
-    value = cast(value, _sum_dtype(value.dtype, dtype))
+    value = cast(value, sum_dtype(value.dtype, dtype))
     axes = axes_tuple(axis, value.ndim, "sum")
     value = _masked(value, where, 0)
     out = _keep(OPS["sum"](value, axes=axes) if axes else value, axes, value.type, keepdims)
@@ -88,7 +77,7 @@ def prod(
 ) -> Array:
     """Product over axes."""
     value = value_of(a, "prod")
-    value = cast(value, _sum_dtype(value.dtype, dtype))
+    value = cast(value, sum_dtype(value.dtype, dtype))
     axes = axes_tuple(axis, value.ndim, "prod")
     value = _masked(value, where, 1)
     out = _keep(OPS["prod"](value, axes=axes) if axes else value, axes, value.type, keepdims)
@@ -227,8 +216,7 @@ def var(
     less = ddof if correction is None else correction
     total = sum(squared, axes, keepdims=keepdims, where=where)
     if where is None:
-        count = _count(value.type, axes) - less
-        out = total / (count if count > 0 else math.nan)
+        out = total / builtins.max(float(_count(value.type, axes) - less), 0.0)
     else:
         number = sum(spread_to(_logical(where), value.shape), axes, keepdims=keepdims)
         out = total / (cast(number, total.dtype) - less)
@@ -312,37 +300,6 @@ def argmin(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
     return _arg("argmin", a, axis, keepdims)
 
 
-def _cumulative(op: str, a: Any, axis: Any, dtype: Any) -> Array:
-    value = value_of(a, op)
-    if op in ("cumsum", "cumprod"):
-        value = cast(value, _sum_dtype(value.dtype, dtype))
-    if axis is None:
-        value, axis = reshape(value, (-1,)), 0
-    return OPS[op](value, axis=axis_index(axis, value.ndim, op), reverse=False)
-
-
-def cumsum(a: Any, axis: Any = None, dtype: Any = None) -> Array:
-    """Running sum."""
-    return _cumulative("cumsum", a, axis, dtype)
-
-
-def cumprod(a: Any, axis: Any = None, dtype: Any = None) -> Array:
-    """Running product."""
-    return _cumulative("cumprod", a, axis, dtype)
-
-
-def cumulative_sum(
-    x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
-) -> Array:
-    """Running sum (array API)."""
-    out = cumsum(x, axis, dtype)
-    if not include_initial:
-        return out
-    at = axis_index(axis or 0, out.ndim, "cumulative_sum")
-    shape = tuple(1 if i == at else s for i, s in enumerate(out.shape))
-    return OPS["concatenate"](full_of(0, out.type.with_shape(shape)), out, axis=at)
-
-
 def logsumexp(
     a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False
 ) -> Any:
@@ -367,27 +324,6 @@ def logsumexp(
 
 def _dropped(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(s for i, s in enumerate(shape) if i not in axes)
-
-
-def diff(a: Any, n: int = 1, axis: int = -1) -> Array:
-    """Differences of neighbours, n times."""
-    value = value_of(a)
-    at = axis_index(axis, value.ndim, "diff")
-    for _ in range(n):
-        length = value.shape[at]
-        upper, lower = (
-            slice_axis(value, at, 1, length),
-            slice_axis(value, at, 0, length - 1 if length else 0),
-        )
-        value = upper != lower if value.dtype == dt.bool_ else upper - lower
-    return value
-
-
-def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Array:
-    """Integral by the trapezoidal rule."""
-    value = moveaxis(promoted("trapezoid", y, inexact=True, numbers=False)[0], axis, -1)
-    step = dx if x is None else diff(value_of(x))
-    return sum((value[..., 1:] + value[..., :-1]) * 0.5 * step, -1)
 
 
 def median(a: Any, axis: Any = None, keepdims: bool = False) -> Array:

@@ -71,9 +71,31 @@ def _dtype_of(given: Any) -> np.dtype:
     return dt.canonicalize(own if isinstance(own, np.dtype) else given, explicit=True)
 
 
-def finfo(dtype: Any) -> Any:
-    """Machine limits of a float dtype (or of an array's): eps, max, min, tiny, bits."""
-    return dt.finfo(_dtype_of(dtype))
+class FloatInfo:
+    """Machine limits of a float dtype: `bits`, `eps`, `max`, `min`, `smallest_normal`, ...
+
+    Numbers are Python's, so that arithmetic with them keeps an array's dtype.
+    """
+
+    __slots__ = ("_limits", "dtype")
+
+    def __init__(self, dtype: np.dtype) -> None:
+        self.dtype = dt.real_of(dtype)
+        self._limits = dt.finfo(dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        value = getattr(self._limits, name)
+        return float(value) if isinstance(value, np.generic) else value
+
+    def __repr__(self) -> str:
+        return f"finfo(dtype={self.dtype.name}, eps={self.eps}, min={self.min}, max={self.max})"
+
+
+def finfo(dtype: Any) -> FloatInfo:
+    """Machine limits of a float dtype (or of an array's, or of a complex one's parts)."""
+    return FloatInfo(_dtype_of(dtype))
 
 
 def iinfo(dtype: Any) -> Any:

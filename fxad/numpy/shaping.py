@@ -39,8 +39,18 @@ def size(a: Any, axis: int | None = None) -> int:
     return type_.size if axis is None else type_.shape[axis_index(axis, type_.ndim, "size")]
 
 
-def reshape(a: Any, shape: Any = None, *rest: int, order: str = "C", newshape: Any = None) -> Array:
-    """The same elements in row-major order under another shape; one size may be -1."""
+def reshape(
+    a: Any,
+    shape: Any = None,
+    *rest: int,
+    order: str = "C",
+    newshape: Any = None,
+    copy: bool | None = None,
+) -> Array:
+    """The same elements in row-major order under another shape; one size may be -1.
+
+    `copy` changes nothing that could be seen: arrays are immutable.
+    """
     value = value_of(a, "reshape")
     given = newshape if shape is None else (shape, *rest) if rest else shape
     if order == "F":

@@ -8,10 +8,11 @@ import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, TypeMismatch
+from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
-from fxad.numpy.core import asarray, axis_index, cast, known_values, promoted, value_of
+from fxad.numpy.core import axis_index, cast, full_of, known_values, promoted, value_of
 from fxad.numpy.elementwise import isnan, where
-from fxad.numpy.joining import concatenate
+from fxad.numpy.indexing import getitem
 from fxad.numpy.shaping import flip, reshape
 from fxad.numpy.updates import setitem
 from fxad.trace.array import Array, Concrete
@@ -69,11 +70,11 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Arra
         table = table[value_of(sorter)]
     if table.ndim != 1:
         raise TypeMismatch(f"searchsorted: the sorted array must be a vector, not {table.type}")
-    low = OPS["convert"](query * 0, dtype=dt.int32)
+    low = full_of(0, ArrayType(dt.default_int(), query.shape))
     high = low + table.shape[0]
     for _ in range(max(1, table.shape[0].bit_length())):
         middle = (low + high) // 2
-        here = table[middle] if table.shape[0] else query
+        here = getitem(table, middle, strict=False) if table.shape[0] else query
         right = (here < query) if side == "left" else (here <= query)
         right = right | isnan(query) & ~isnan(here) if dt.is_float(table.dtype) else right
         go = right & (low < high)
@@ -130,39 +131,10 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None) -> Array:
     return low + steps * (high - low)
 
 
-def unique(
-    ar: Any,
-    return_index: bool = False,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    axis: int | None = None,
-) -> Any:
-    """Sorted distinct elements of a concrete array."""
-    values = known_values(ar, "unique", "sort it and compare neighbours instead")
-    wanted: Any = (return_index, return_inverse, return_counts, axis)
-    data: Any = np.unique(values, *wanted)
-    if not isinstance(data, tuple):
-        return Concrete(data)
-    return tuple(
-        Concrete(d if d.dtype != np.int64 or i == 0 else d.astype(np.int32))
-        for i, d in enumerate(data)
-    )
-
-
 def flatnonzero(a: Any) -> Array:
     """Flat positions of non-zero elements of a concrete array."""
     values = known_values(a, "flatnonzero", "use fxad.numpy.nonzero with size=")
-    return Concrete(np.flatnonzero(values).astype(np.int32))
-
-
-def isin(element: Any, test_elements: Any, invert: bool = False) -> Array:
-    """Whether each element occurs in the test elements."""
-    x, table = promoted(
-        "isin", asarray(element), asarray(test_elements), numbers=False, broadcast=False
-    )
-    hits = reshape(x, (*x.shape, 1)) == reshape(table, (-1,))
-    out = hits.any(-1)
-    return ~out if invert else out
+    return Concrete(np.flatnonzero(values).astype(dt.default_int()))
 
 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Array:
@@ -174,8 +146,3 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Arr
     out = y0 + (x - x0) / gap * (y1 - y0)
     out = where(x < xp[0], fp[0] if left is None else left, out)
     return where(x > xp[-1], fp[-1] if right is None else right, out)
-
-
-def union1d(ar1: Any, ar2: Any) -> Array:
-    """Sorted distinct elements of both."""
-    return unique(concatenate([reshape(value_of(ar1), (-1,)), reshape(value_of(ar2), (-1,))]))

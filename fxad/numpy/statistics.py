@@ -20,7 +20,8 @@ from fxad.numpy.creation import arange, zeros
 from fxad.numpy.elementwise import cos, isnan, multiply, sqrt, where
 from fxad.numpy.joining import concatenate
 from fxad.numpy.linear import convolve, outer
-from fxad.numpy.reductions import all, argmax, argmin, cumprod, cumsum, mean, nanmean, sum
+from fxad.numpy.reductions import all, argmax, argmin, mean, nanmean, sum
+from fxad.numpy.running import cumprod, cumsum
 from fxad.numpy.shaping import reshape, slice_axis
 from fxad.numpy.sorting import sort
 from fxad.trace.array import Array

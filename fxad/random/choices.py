@@ -17,7 +17,7 @@ from fxad.numpy.core import axis_index, cast, promoted, shape_tuple, value_of
 from fxad.numpy.creation import arange
 from fxad.numpy.elementwise import log
 from fxad.numpy.picking import take
-from fxad.numpy.reductions import cumsum
+from fxad.numpy.running import cumsum
 from fxad.numpy.shaping import slice_axis
 from fxad.numpy.sorting import searchsorted
 from fxad.random.bits import bits, randint, uniform

@@ -257,11 +257,36 @@ class ArrayMethods:
     def dot(self, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
         """NumPy's dot: sum over the last axis and the second to last of b."""
 
-    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-        """Sum of the diagonal."""
+    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Array:
+        """Sum of the diagonal; small integers add up in the default integer."""
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
         """Elements of the diagonal."""
+
+    # ------------------------------------------------------------ array API
+
+    @property
+    def device(self) -> str:
+        """Where the elements are: "cpu"."""
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Array:
+        """The array itself: there is one device."""
+
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
+        """`fxad.numpy`."""
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A DLPack capsule; consumers older than DLPack 1.0 get a copy."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack's number of the device: (1, 0), the CPU."""
 
     # ------------------------------------------------------------ to Python and NumPy
     # Concrete arrays answer; traced ones raise ConcretizationError.

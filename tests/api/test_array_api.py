@@ -1,0 +1,345 @@
+"""The Python array API on fxad.numpy: names and special cases of the standard, NumPy's values."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad
+import fxad.numpy as jnp
+from fxad.core.errors import (
+    AxisError,
+    BadArgument,
+    ConcretizationError,
+    IndexOutOfRange,
+    TypeMismatch,
+)
+
+R = np.random.default_rng(3)
+INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+FLOATS = ["float32", "float64"]
+
+
+@pytest.fixture(autouse=True)
+def wide():
+    """NumPy's default dtypes, so that dtypes can be compared."""
+    with fxad.enable_x64():
+        yield
+
+
+def same(got: Any, wanted: Any) -> None:
+    """Equal dtype, shape and elements; zeros of equal sign."""
+    if isinstance(wanted, tuple):
+        assert len(got) == len(wanted)
+        for g, w in zip(got, wanted, strict=True):
+            same(g, w)
+        return
+    got, wanted = np.asarray(got), np.asarray(wanted)
+    assert got.dtype == wanted.dtype
+    np.testing.assert_array_equal(got, wanted)
+    if wanted.dtype.kind == "f":
+        np.testing.assert_array_equal(np.signbit(got), np.signbit(wanted))
+
+
+def draw(dtype: str, *shape: int) -> np.ndarray:
+    kind = np.dtype(dtype).kind
+    if kind == "b":
+        return np.asarray(R.integers(0, 2, shape) == 1)
+    if kind in "iu":
+        return np.asarray(R.integers(0, 7, shape)).astype(dtype)
+    return np.asarray(R.standard_normal(shape)).astype(dtype)
+
+
+# ---------------------------------------------------------------- the namespace
+
+
+def test_arrays_name_their_namespace_and_device():
+    x = jnp.ones(3)
+    assert x.__array_namespace__() is jnp
+    assert x.__array_namespace__(api_version="2025.12") is jnp
+    assert x.device == "cpu" and x.to_device(x.device) is x
+    with pytest.raises(BadArgument, match="unknown version"):
+        x.__array_namespace__(api_version="1999.12")
+    with pytest.raises(BadArgument, match="no device 'gpu'"):
+        x.to_device("gpu")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **k: jnp.zeros(2, **k),
+        lambda **k: jnp.ones(2, **k),
+        lambda **k: jnp.empty(2, **k),
+        lambda **k: jnp.full(2, 3, **k),
+        lambda **k: jnp.zeros_like(jnp.ones(2), **k),
+        lambda **k: jnp.ones_like(jnp.ones(2), **k),
+        lambda **k: jnp.full_like(jnp.ones(2), 3, **k),
+        lambda **k: jnp.arange(2, **k),
+        lambda **k: jnp.linspace(0, 1, 2, **k),
+        lambda **k: jnp.eye(2, **k),
+        lambda **k: jnp.asarray([1], **k),
+        lambda **k: jnp.astype(jnp.ones(2), jnp.int32, **k),
+        lambda **k: jnp.from_dlpack(np.ones(2), **k),
+    ],
+)
+def test_creation_takes_a_device(make):
+    assert make(device="cpu").device == "cpu"
+    with pytest.raises(BadArgument, match="no device"):
+        make(device="gpu")
+
+
+def test_namespace_info():
+    info = jnp.__array_namespace_info__()
+    assert info.default_device() in info.devices()
+    assert set(info.dtypes()) == {"bool", *INTS, *FLOATS, "complex64", "complex128"}
+    assert set(info.dtypes(kind=("real floating", "bool"))) == {"bool", *FLOATS}
+    assert info.default_dtypes()["integral"] == np.int64
+    assert info.capabilities()["boolean indexing"]
+    with fxad.enable_x64(False):
+        assert info.default_dtypes()["real floating"] == np.float32
+
+
+def test_dtypes():
+    assert jnp.can_cast(jnp.int8, jnp.int16) and not jnp.can_cast(jnp.int64, jnp.int32)
+    assert jnp.can_cast(jnp.ones(2, jnp.float32), jnp.float64)
+    assert jnp.can_cast(jnp.bfloat16, jnp.float32) and not jnp.can_cast(jnp.float32, jnp.bfloat16)
+    for name in FLOATS:
+        info, known = jnp.finfo(name), np.finfo(name)
+        assert type(info.eps) is float and type(info.max) is float and info.bits == known.bits
+        assert info.eps == known.eps and info.smallest_normal == known.smallest_normal
+        assert info.dtype == np.dtype(name)
+    assert jnp.finfo(jnp.complex64).dtype == np.float32
+    x = jnp.ones(2, jnp.float16)
+    assert (x * jnp.finfo(x.dtype).eps).dtype == np.float16
+
+
+# ---------------------------------------------------------------- dlpack
+
+
+def test_dlpack_to_numpy_is_shared_and_read_only():
+    x = jnp.arange(3)
+    seen = np.from_dlpack(x)
+    assert not seen.flags.writeable and np.shares_memory(seen, np.asarray(x))
+    copied = np.from_dlpack(x, copy=True)
+    copied[0] = 9
+    same(x, np.arange(3))
+
+
+def test_dlpack_of_an_old_consumer_is_a_copy():
+    x = jnp.arange(3.0)
+
+    class Old:
+        def __dlpack__(self, **unused: Any) -> Any:
+            return x.__dlpack__()
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return x.__dlpack_device__()
+
+    seen = np.from_dlpack(Old())
+    assert not np.shares_memory(seen, np.asarray(x))
+    with pytest.raises(BufferError, match="read-only"):
+        x.__dlpack__(copy=False)
+
+
+def test_from_dlpack():
+    source = np.arange(3, dtype=np.int16)
+    copied, shared = jnp.from_dlpack(source), jnp.from_dlpack(source, copy=False)
+    source[0] = 7
+    same(copied, np.arange(3, dtype=np.int16))
+    same(shared, source)
+    assert jnp.from_dlpack(copied) is copied
+    with pytest.raises(TypeMismatch, match="__dlpack__"):
+        jnp.from_dlpack([1, 2])
+    with pytest.raises(ConcretizationError):
+        fxad.jit(lambda x: x.__dlpack__())(jnp.ones(2))
+
+
+# ---------------------------------------------------------------- functions
+
+
+@pytest.mark.parametrize("name", ["unique_all", "unique_counts", "unique_inverse"])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint64", "float32"])
+def test_unique(name, dtype):
+    x = draw(dtype, 3, 4)
+    if dtype == "float32":
+        x[0, :2] = np.nan
+    got, wanted = getattr(jnp, name)(jnp.asarray(x)), getattr(np, name)(x)
+    assert got._fields == wanted._fields
+    same(got, tuple(wanted))
+    same(jnp.unique_values(x), wanted.values)
+
+
+def test_unique_needs_known_values():
+    with pytest.raises(ConcretizationError, match="compare neighbours"):
+        fxad.jit(jnp.unique_values)(jnp.ones(3))
+
+
+@pytest.mark.parametrize("dtype", ["bool", *INTS, *FLOATS])
+@pytest.mark.parametrize("initial", [False, True])
+def test_cumulative(dtype, initial):
+    x = draw(dtype, 3, 4)
+    for name in ("cumulative_sum", "cumulative_prod"):
+        got = getattr(jnp, name)(x, axis=1, include_initial=initial)
+        wanted = getattr(np, name)(x, axis=1, include_initial=initial)
+        assert got.dtype == wanted.dtype
+        np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-5)
+    with pytest.raises(BadArgument, match="axis="):
+        jnp.cumulative_prod(x)
+
+
+@pytest.mark.parametrize("dtype", ["bool", *INTS])
+def test_sums_of_integers_widen(dtype):
+    x = draw(dtype, 3, 3)
+    for name in ("sum", "prod", "trace", "cumsum"):
+        same(getattr(jnp, name)(jnp.asarray(x)), getattr(np, name)(x))
+    same(jnp.linalg.trace(jnp.asarray(x), offset=1), np.linalg.trace(x, offset=1))
+
+
+def test_diff_with_ends():
+    x = draw("float64", 3, 4)
+    same(jnp.diff(x, prepend=0.0), np.diff(x, prepend=0.0))
+    same(
+        jnp.diff(x, axis=0, n=2, prepend=x[:1], append=x[:2]),
+        np.diff(x, axis=0, n=2, prepend=x[:1], append=x[:2]),
+    )
+    same(jnp.diff(x[:, :0]), np.diff(x[:, :0]))
+    with pytest.raises(BadArgument, match="negative"):
+        jnp.diff(x, n=-1)
+
+
+def test_positions_are_default_integers():
+    x = jnp.asarray([0, 2, 0, 3])
+    for found in (jnp.nonzero(x)[0], jnp.where(x)[0], jnp.searchsorted(jnp.sort(x), x)):
+        assert found.dtype == np.int64
+    assert jnp.searchsorted(jnp.asarray([1.0, 2.0]), 5.0) == 2
+
+
+def test_axes_out_of_range_are_index_errors_too():
+    with pytest.raises(AxisError, match="axis 3"):
+        jnp.expand_dims(jnp.ones(2), axis=3)
+    with pytest.raises(IndexError):
+        jnp.flip(jnp.ones(2), axis=-2)
+
+
+def test_unsigned_ranges_may_go_down():
+    same(jnp.arange(9, 1, -2, dtype=jnp.uint8), np.arange(9, 1, -2, dtype=np.uint8))
+
+
+SCALAR_MASKS: list[Any] = [True, False, (True, 0), (..., True), (None, False), (slice(1), True, 1)]
+SCALAR_MASKS += [
+    (np.asarray([0, 2]), True),
+    np.asarray(True),
+    (np.arange(12).reshape(3, 4) > 3, True),
+]
+
+
+@pytest.mark.parametrize("index", SCALAR_MASKS, ids=str)
+def test_scalar_masks(index):
+    x = np.arange(12).reshape(3, 4)
+    same(jnp.asarray(x)[index], x[index])
+
+
+def test_a_scalar_mask_of_a_scalar():
+    same(jnp.asarray(3)[jnp.asarray(True)], np.asarray([3]))
+    with pytest.raises(IndexOutOfRange, match="can only read"):
+        jnp.ones(2).at[True].set(0.0)
+
+
+# ---------------------------------------------------------------- special values
+
+VALUES = [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 3.0, -3.5, 1e30, -1e30, math.inf, -math.inf, math.nan]
+X, Y = (a.ravel() for a in np.meshgrid(np.asarray(VALUES), np.asarray(VALUES)))
+
+
+@pytest.mark.parametrize("how", [lambda f: f, fxad.jit], ids=["eager", "jit"])
+def test_remainders_and_lengths(how):
+    with np.errstate(all="ignore"):
+        same(how(jnp.remainder)(X, Y), np.remainder(X, Y))
+        got, wanted = how(jnp.hypot)(X, Y), np.hypot(X, Y)
+    np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-15)
+
+
+@pytest.mark.parametrize("how", [lambda f: f, fxad.jit], ids=["eager", "jit"])
+def test_floor_divide(how):
+    """NumPy's values; the floor of the quotient where an operand is zero or infinite."""
+    got = np.asarray(how(jnp.floor_divide)(X, Y))
+    with np.errstate(all="ignore"):
+        special = ~np.isfinite(X) | ~np.isfinite(Y) | (X == 0) | (Y == 0)
+        same(got, np.where(special, np.floor(X / Y), np.floor_divide(X, Y)))
+
+
+def test_floor_divide_is_exact():
+    x, y = R.integers(1, 2**52, 2000).astype(float), R.integers(1, 2**20, 2000).astype(float)
+    same(jnp.floor_divide(x, y), np.floor_divide(x, y))
+    x, y = R.uniform(0, 1e4, 2000), R.uniform(0.01, 1, 2000)
+    same(jnp.floor_divide(x, y), np.floor_divide(x, y))
+
+
+def test_derivatives_of_remainders():
+    def slope(x: float, y: float) -> float:
+        return float(fxad.grad(lambda x: jnp.remainder(x, y))(jnp.asarray(x)))
+
+    assert [slope(5.0, 3.0), slope(6.0, 3.0), slope(6.0, -3.0), slope(-1.0, 3.0)] == [1.0] * 4
+    assert float(fxad.grad(lambda x: jnp.floor_divide(x, 3.0))(6.5)) == 0.0
+
+
+def test_rounding_of_complex_numbers():
+    z = draw("float64", 5) * 9 + 1j * draw("float64", 5)
+    same(jnp.round(z), np.round(z))
+    with pytest.raises(TypeMismatch, match="no order"):
+        jnp.floor(z)
+    with np.errstate(all="ignore"):
+        z = np.asarray([complex(math.inf, 2), complex(math.inf, math.nan), 100 + 1j])
+        np.testing.assert_allclose(np.asarray(jnp.log10(z)), np.log10(z), rtol=1e-15)
+
+
+# ---------------------------------------------------------------- signatures
+
+# What the standard (2025.12) lets be passed by keyword.
+KEYWORDS = {
+    "arange": "stop step dtype device",
+    "argsort": "axis descending stable",
+    "asarray": "dtype device copy",
+    "astype": "copy device",
+    "broadcast_to": "shape",
+    "clip": "min max",
+    "concat": "axis",
+    "count_nonzero": "axis keepdims",
+    "cumulative_prod": "axis dtype include_initial",
+    "cumulative_sum": "axis dtype include_initial",
+    "diff": "axis n prepend append",
+    "expand_dims": "axis",
+    "eye": "k dtype device",
+    "from_dlpack": "device copy",
+    "full": "shape fill_value dtype device",
+    "isin": "invert",
+    "linspace": "num dtype device endpoint",
+    "max": "axis keepdims",
+    "meshgrid": "indexing",
+    "permute_dims": "axes",
+    "repeat": "axis",
+    "reshape": "shape copy",
+    "roll": "shift axis",
+    "searchsorted": "side sorter",
+    "squeeze": "axis",
+    "stack": "axis",
+    "std": "axis correction keepdims",
+    "sum": "axis dtype keepdims",
+    "take": "axis",
+    "take_along_axis": "axis",
+    "tensordot": "axes",
+    "tril": "k",
+    "unstack": "axis",
+    "var": "axis correction keepdims",
+    "vecdot": "axis",
+}
+
+
+@pytest.mark.parametrize("name", sorted(KEYWORDS))
+def test_keywords_of_the_standard(name):
+    parameters = inspect.signature(getattr(jnp, name)).parameters
+    assert set(KEYWORDS[name].split()) <= set(parameters)
