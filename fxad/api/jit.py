@@ -24,8 +24,10 @@ from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.core.pytree import TreeDef
+from fxad.core.treecode import MOST_LEAVES, builder, flattener
 from fxad.ir.program import OPS, Program
 from fxad.trace.array import Array, Borrowed, Concrete, kept
+from fxad.trace.convert import is_array_like, to_value
 from fxad.trace.tracer import Tracer, concrete, stage, staging
 
 TRACES = 256  # traces kept per jitted function
@@ -37,7 +39,7 @@ class Trace:
     `ready` is the compiled program once it has run, with the settings it was compiled under.
     """
 
-    __slots__ = ("captured", "donate", "out_tree", "program", "ready", "results", "weak")
+    __slots__ = ("captured", "donate", "out_tree", "program", "ready", "recent", "types", "weak")
 
     def __init__(
         self,
@@ -52,21 +54,76 @@ class Trace:
         self.out_tree = out_tree
         self.weak = weak
         self.donate = donate
-        self.results = list(zip(program.out_types, weak, strict=True))
+        self.types = program.out_types
         self.ready: compiled.Ready | None = None
+        self.recent: Recent | None = None
 
-    def run(self, operands: list[Any]) -> list[Any]:
-        """Results for concrete operands."""
-        if self.donate:
-            operands = _donated(operands, self.donate)
-        ready = self.ready
-        if ready is None or not ready.valid:
-            ready = self.ready = compiled.Ready(self.program, self.donate)
+    def run(self, operands: list[Any]) -> list[Concrete]:
+        """Results for concrete operands. Raises DonatedError for one that was given away."""
         try:
             arrays = [v._data for v in operands]
         except AttributeError:
-            arrays = [concrete(v) for v in operands]  # raises for what was donated
-        return [Concrete.of(r, *t) for r, t in zip(ready.run(arrays), self.results, strict=True)]
+            arrays = [concrete(v) for v in operands]
+        return self.finish(operands, arrays)
+
+    def finish(self, operands: list[Any], arrays: list[np.ndarray]) -> list[Concrete]:
+        """Results for operands whose arrays are at hand."""
+        if self.donate:
+            _donate(operands, arrays, self.donate)
+        ready = self.ready
+        if ready is None or not ready.valid:
+            ready = self.ready = compiled.Ready(self.program, self.donate)
+        return Concrete.of_all(ready.run(arrays), self.types, self.weak)
+
+
+class Recent:
+    """The signature of a jitted function's last call, so that a call like it does little more
+    than run: the arguments are taken apart by code written for their structure, and types are
+    compared, not looked up."""
+
+    __slots__ = ("_build", "_flatten", "_statics", "_trace", "_types", "_weak", "_x64")
+    MISS = object()
+
+    def __init__(self, tree: TreeDef, leaves: list[Array], statics: tuple, trace: Trace) -> None:
+        self._trace = trace
+        self._flatten = flattener(tree)
+        self._build = builder(trace.out_tree)
+        self._types = [v.type for v in leaves]
+        self._weak = [v.weak for v in leaves]
+        self._statics = {(statics, _kinds(statics))}
+        self._x64 = dt.x64_enabled()
+
+    def call(self, args: tuple, kwargs: dict[str, Any], statics: tuple) -> Any:
+        """The result, or MISS if these are no existing arrays of this signature."""
+        leaves = self._flatten((args, kwargs))
+        if leaves is None or self._x64 != dt.x64_enabled() or staging():
+            return Recent.MISS
+        try:
+            if statics and (statics, _kinds(statics)) not in self._statics:
+                return Recent.MISS
+        except TypeError:  # not hashable
+            return Recent.MISS
+        try:
+            types = [v.type for v in leaves]
+        except AttributeError:
+            if not all(map(is_array_like, leaves)):
+                return Recent.MISS
+            leaves = [to_value(v) for v in leaves]
+            types = [v.type for v in leaves]
+        if types != self._types or [v.weak for v in leaves] != self._weak:
+            return Recent.MISS
+        trace = self._trace
+        operands = [*trace.captured, *leaves] if trace.captured else leaves
+        try:
+            arrays = [v._data for v in operands]
+        except AttributeError:  # traced, or given away
+            return Recent.MISS
+        return self._build(trace.finish(operands, arrays))
+
+
+def _kinds(statics: tuple) -> tuple[type, ...]:
+    """1, 1.0 and True are equal, but a function may tell them apart."""
+    return tuple([type(value) for _, value in statics])
 
 
 class Jit:
@@ -84,15 +141,25 @@ class Jit:
         self._function = function
         self._what = f"jit({name_of(function)})"
         self._static = _static_arguments(function, static_argnums, static_argnames)
+        self._has_statics = any(self._static)
         self._donate_argnums = _positions(function, donate_argnums, "donate_argnums")
         self._donate_argnames = frozenset(donate_argnames)
         self._traces: OrderedDict[Hashable, Trace] = OrderedDict()
         self._lock = threading.RLock()
+        self._recent: Recent | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if compiled.interpreting():
             return self._function(*args, **kwargs)
-        leaves, trace = self._trace_for(args, kwargs)
+        statics: tuple = ()
+        if self._has_statics:
+            args, kwargs, statics = self._take_statics(args, kwargs)
+        recent = self._recent
+        if recent is not None:
+            result = recent.call(args, kwargs, statics)
+            if result is not Recent.MISS:
+                return result
+        leaves, trace = self._trace_for(args, kwargs, statics)
         operands = [*trace.captured, *leaves] if trace.captured else leaves
         if not staging() and not any(isinstance(v, Tracer) for v in operands):
             return trace.out_tree.unflatten(trace.run(operands))
@@ -104,14 +171,17 @@ class Jit:
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
-    def _trace_for(self, args: tuple, kwargs: dict[str, Any]) -> tuple[list[Array], Trace]:
-        args, kwargs, statics = self._take_statics(args, kwargs)
+    def trace_for(self, args: tuple, kwargs: dict[str, Any]) -> tuple[list[Array], Trace]:
+        """The arguments' leaves, and the trace of their signature (made now if there is none)."""
+        return self._trace_for(*self._take_statics(args, kwargs))
+
+    def _trace_for(
+        self, args: tuple, kwargs: dict[str, Any], statics: tuple
+    ) -> tuple[list[Array], Trace]:
         leaves, tree = flatten_args((args, kwargs), self._what)
         types = tuple([v.type for v in leaves])
         weak = tuple([v.weak for v in leaves])
-        # 1, 1.0 and True are equal, but a function may tell them apart.
-        kinds = tuple([type(value) for _, value in statics])
-        key = (tree, types, weak, statics, kinds, dt.x64_enabled())
+        key = (tree, types, weak, statics, _kinds(statics), dt.x64_enabled())
         try:
             found = self._traces.get(key)
         except TypeError as error:
@@ -123,6 +193,10 @@ class Jit:
             found = self._trace(leaves, tree, statics, args, kwargs)
             if any(isinstance(c, Tracer) for c in found.captured):
                 return leaves, found
+        elif tree.num_leaves <= MOST_LEAVES:  # met again: worth code of its own
+            if found.recent is None:
+                found.recent = Recent(tree, leaves, statics, found)
+            self._recent = found.recent
         with self._lock:
             found = self._traces.setdefault(key, found)
             self._traces.move_to_end(key)
@@ -131,9 +205,9 @@ class Jit:
         return leaves, found
 
     def _take_statics(self, args: tuple, kwargs: dict[str, Any]) -> tuple:
-        numbers, names = self._static
-        if not numbers and not names:
+        if not self._has_statics:
             return args, kwargs, ()
+        numbers, names = self._static
         statics: list[tuple[int | str, Any]] = [(i, a) for i, a in enumerate(args) if i in numbers]
         statics += [(k, v) for k, v in sorted(kwargs.items()) if k in names]
         dynamic = tuple(a for i, a in enumerate(args) if i not in numbers)
@@ -157,7 +231,7 @@ class Jit:
         weak = [v.weak for v in leaves]
         program, captured = stage(flat, types, name_of(self._function), weak)
         donate = self._donated_leaves(args, kwargs, {k for k in fixed if isinstance(k, int)})
-        captured = [kept(value) for value in captured]
+        captured = [_held(value) for value in captured]
         shifted = frozenset(i + len(captured) for i in donate)
         assert flat.tree is not None
         return Trace(program.closed(), captured, flat.tree, flat.weak, shifted)
@@ -177,7 +251,7 @@ class Jit:
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Trace and compile for these arguments (arrays or shape structs) without running."""
-        _, trace = self._trace_for(*pytree.map(_example, (args, kwargs)))
+        _, trace = self.trace_for(*pytree.map(_example, (args, kwargs)))
         return Lowered(trace.program, trace.donate)
 
     def on(self, target: str) -> Callable[..., Any]:
@@ -189,7 +263,7 @@ class Jit:
         """
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            leaves, trace = self._trace_for(args, kwargs)
+            leaves, trace = self.trace_for(args, kwargs)
             outs = compiled.run_on(target, trace.program, [*trace.captured, *leaves])
             return trace.out_tree.unflatten(outs)
 
@@ -197,6 +271,7 @@ class Jit:
 
     def clear_cache(self) -> None:
         """Forget all traces."""
+        self._recent = None
         self._traces.clear()
 
 
@@ -209,24 +284,31 @@ def _example(leaf: Any) -> Any:
     return Concrete(np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape))
 
 
-def _donated(operands: list[Any], donate: frozenset[int]) -> list[Any]:
-    """Take the memory of donated arguments; what others can see is copied first."""
-    taken = list(operands)
+def _held(value: Any) -> Any:
+    """A captured value in memory of its own."""
+    return Concrete(np.array(value)) if isinstance(value, np.ndarray) else kept(value)
+
+
+def _donate(operands: list[Any], arrays: list[np.ndarray], donate: frozenset[int]) -> None:
+    """Take the memory of donated arguments; what others can see is copied first, in `arrays`."""
     for number in donate:
-        value = operands[number]
-        # References: the array's slot, `data`, getrefcount's argument. Views of the memory would
-        # add one; a view itself shares memory with somebody else.
-        data = value.data
+        value, data = operands[number], arrays[number]
+        # References: the array's slot, `arrays`, `data`, getrefcount's argument. Views of the
+        # memory would add one; a view itself shares memory with somebody else.
         exclusive = (
             not isinstance(value, Borrowed)
             and not isinstance(data.base, np.ndarray)
             and data.flags.writeable
             and data.flags.c_contiguous
-            and sys.getrefcount(data) <= 3
+            and sys.getrefcount(data) <= 4
         )
         value.take_memory()
-        taken[number] = data if exclusive else np.array(data, order="C")
-    return taken
+        if not exclusive:
+            arrays[number] = np.array(data, order="C")
+    if len(set(map(id, operands))) < len(operands):
+        for number, value in enumerate(operands):
+            if number not in donate:
+                concrete(value)  # raises if it was also donated
 
 
 def _static_arguments(

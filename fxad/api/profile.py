@@ -121,7 +121,7 @@ def profile(function: Callable[..., Any], *args: Any, repeats: int = 5, **kwargs
     if repeats < 1:
         raise BadArgument(f"profile: repeats must be at least 1, not {repeats}")
     jitted = function if isinstance(function, Jit) else jit(function)
-    leaves, trace = jitted._trace_for(args, kwargs)
+    leaves, trace = jitted.trace_for(args, kwargs)
     operands = [*trace.captured, *leaves]
     if staging() or any(isinstance(v, Tracer) for v in operands):
         raise BadArgument("profile measures a run, so it cannot be used inside jit, grad or vmap")
@@ -136,7 +136,7 @@ def profile(function: Callable[..., Any], *args: Any, repeats: int = 5, **kwargs
     whole = runs[0].seconds if once else _whole(executable, arrays, trace.donate, repeats)
     ceilings = _ceilings(get_num_threads())
     kernels = _kernels([run.events for run in runs], ceilings)
-    values = [Concrete.of(r, *t) for r, t in zip(runs[-1].results, trace.results, strict=True)]
+    values = Concrete.of_all(runs[-1].results, trace.types, trace.weak)
     return Profile(
         kernels=kernels,
         result=trace.out_tree.unflatten(values),

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -90,6 +91,21 @@ class Concrete(Array):
         made.type = type
         made.weak = weak
         return made
+
+    @classmethod
+    def of_all(
+        cls, arrays: Sequence[np.ndarray], types: Sequence[ArrayType], weak: Sequence[bool]
+    ) -> list[Concrete]:
+        """`of` of several, at half the cost of each."""
+        new = object.__new__
+        everything = []
+        for data, type, is_weak in zip(arrays, types, weak):  # noqa: B905 - strict costs 0.1 us
+            made = new(cls)
+            made._data = data
+            made.type = type
+            made.weak = is_weak
+            everything.append(made)
+        return everything
 
     @property
     def data(self) -> np.ndarray:

@@ -34,6 +34,12 @@ from fxad.ops.tape import TapeValue
 TICK_NS = 200_000_000  # native code lets Python handle signals at least this often
 _KEPT = 1 << 17  # a frame keeps an arena up to this size instead of leasing one for each run
 _DATA = object.__basicsize__  # a NumPy array's data pointer, see native.py
+_ITEMS = tuple.__basicsize__  # a tuple's items: the tables of objects that native code binds
+_PC = 8 * int(Word.PC)  # plain numbers: enum members are slow
+_PACK = struct.Struct(f"={Word.FIRST - Word.PC}q").pack_into
+
+
+Tables = tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]  # arguments, result buffers
 
 
 class Executable:
@@ -56,8 +62,6 @@ class Executable:
         self.tape_bytes = 0  # most bytes that the tapes of one run have taken so far
         self._tapes = self._encoded.tapes or any(isinstance(s.type, TapeType) for s in plan.slots)
         self._outputs = self._output_plan()
-        count = self._encoded.arguments + len(self._encoded.results)
-        self._pack = struct.Struct(f"={Word.FIRST - Word.PC + count}q").pack_into
 
     # ------------------------------------------------------------ preparation
 
@@ -117,12 +121,12 @@ class Executable:
         whatever a Host function raises.
         """
         encoded = self._encoded
-        bound = list(arrays[: encoded.arguments])
-        if len(bound) < encoded.arguments:
-            raise TypeMismatch(f"expected {encoded.arguments} arguments, got {len(bound)}")
+        if len(arrays) < encoded.arguments:
+            raise TypeMismatch(f"expected {encoded.arguments} arguments, got {len(arrays)}")
         buffers = [make() for make in self._makers]
         if self._donated:
-            self._take_over(bound, buffers)
+            arrays = list(arrays)
+            self._take_over(arrays, buffers)
         workers = pool.current_pool() if encoded.parallel else None
         try:
             frame = self._frames.pop()
@@ -131,25 +135,22 @@ class Executable:
         block = None
         region = Region() if self._tapes else None
         try:
-            stride = encoded.scratch_bytes
-            threads = workers.threads if workers else 1
-            size = self._scratch_start + threads * stride
+            start, stride = self._scratch_start, encoded.scratch_bytes
+            size = start + (workers.threads if workers else 1) * stride
             if size > _KEPT:
                 block = memory.take(size)
                 arena = block.address
             else:
-                arena = self._kept(frame, size)
-            self._pack(
-                frame.words,
-                8 * Word.PC,
-                *(0, 0, TICK_NS, workers.address if workers else 0),
-                *(arena, arena + self._scratch_start, stride, region.address if region else 0),
-                *map(id, bound),
-                *map(id, buffers),
-            )
+                if size > frame.arena_bytes:
+                    frame.keep_arena(size)
+                arena = frame.arena_address
+            bound, made = held = tuple(arrays), tuple(buffers)
+            at = workers.address if workers else 0
+            rest = region.address if region else 0, id(bound) + _ITEMS, id(made) + _ITEMS
+            _PACK(frame.words, _PC, 0, 0, TICK_NS, at, arena, arena + start, stride, *rest)
             status = self._execute(frame.address)
             while status:  # between two calls Python handles signals
-                self._attend(status, frame, bound, region)
+                held = self._attend(status, frame, held, region)
                 status = self._execute(frame.address)
             results = buffers if self._outputs is None else self._collect(frame, buffers)
             return results if region is None else self._with_tapes(results, arrays, region)
@@ -174,13 +175,6 @@ class Executable:
             results[number] = NativeTape(kind, results[number], keep)
         return results
 
-    def _kept(self, frame: Frame, size: int) -> int:
-        """Address of the small arena that a frame keeps from run to run."""
-        if frame.arena is None or frame.arena.size < size + 64:
-            frame.arena = np.empty(size + 64, np.uint8)
-            frame.arena_address = -(-frame.arena.ctypes.data // 64) * 64
-        return frame.arena_address
-
     def _take_over(self, bound: list[np.ndarray], buffers: list[np.ndarray]) -> None:
         """Insert the buffers that are donated arguments' storage."""
         twice = len({id(array) for array in bound}) < len(bound)
@@ -193,27 +187,28 @@ class Executable:
                 array = np.ndarray(kind.shape, kind.dtype, array)
             buffers.insert(index, array)
 
-    def _attend(
-        self, status: int, frame: Frame, bound: list[np.ndarray], region: Region | None
-    ) -> None:
-        """Do what native code has stopped for."""
+    def _attend(self, status: int, frame: Frame, held: Tables, region: Region | None) -> Tables:
+        """Do what native code has stopped for; the objects it goes on with."""
+        words, (bound, buffers) = frame.words, held
         match status:
             case Status.TICK:
                 if region is not None:
                     region.check()
+                return held
             case Status.HOST:
-                self._call_host(frame, self._encoded.hosts[frame.words[Word.REPORT]])
+                self._call_host(frame, self._encoded.hosts[words[Word.REPORT]])
+                return held
             case Status.REBIND:
-                number = frame.words[Word.REPORT] - Word.FIRST
-                if number >= len(bound):
-                    raise CheckError(f"result {number - len(bound)} has an unexpected layout")
+                number, words[Word.UNIT] = words[Word.UNIT], 0
+                if words[Word.REPORT] != Word.ARGUMENTS:
+                    raise CheckError(f"result {number} has an unexpected layout")
                 given: object = bound[number]
                 if region is not None and isinstance(given, TapeValue):
                     given = handles_of(given, region)
-                bound[number] = self._in_place(number, given)
-                frame.words[Word.FIRST + number] = id(bound[number])
-            case _:
-                raise CheckError(f"the native runtime answered {status}")
+                bound = (*bound[:number], self._in_place(number, given), *bound[number + 1 :])
+                words[Word.ARGUMENTS] = id(bound) + _ITEMS
+                return bound, buffers
+        raise CheckError(f"the native runtime answered {status}")
 
     def _in_place(self, number: int, given: object) -> np.ndarray:
         """The argument as an array that native code reads in place, copied only if it must be."""

@@ -35,14 +35,15 @@ class Status(IntEnum):
     DONE = 0
     TICK = 1  # time to let Python handle signals; call again
     HOST = 2  # run host step frame[REPORT], then call again
-    REBIND = 3  # argument object frame[REPORT] cannot be read in place; replace it, call again
+    REBIND = 3  # object frame[UNIT] of table frame[REPORT] cannot be read in place; replace it
 
 
 class Op(IntEnum):
     """Instructions; their words follow. Slots, counters and objects are word indices in the frame.
 
     END     the plan is done
-    BIND    count, then per object: object, slot, dtype address, ndim, *shape
+    BIND    count, then per object: table, number, slot, dtype address, ndim, *shape; a table is
+            the frame word ARGUMENTS or RESULTS, which points at the objects' addresses
     PLACE   count, then per slot: slot, offset in the arena
     RUN     function, parallel, units, chunk, cost of a chunk (ns), count, *argument words
     SET     word, value
@@ -87,7 +88,9 @@ class Word(IntEnum):
     SCRATCH = 10
     STRIDE = 11
     REGION = 12  # memory of tapes, see native_tape.py
-    FIRST = 13
+    ARGUMENTS = 13
+    RESULTS = 14
+    FIRST = 15
 
 
 class PoolByte(IntEnum):
@@ -269,8 +272,14 @@ def _names() -> dict[str, int]:
     }
 
 
-def _check_array_layout() -> None:
-    """Make sure NumPy's arrays look the way BIND reads them (they have since NumPy 1.0)."""
+def _check_layouts() -> None:
+    """Make sure tuples and NumPy's arrays look the way BIND reads them (since NumPy 1.0)."""
+    table = (object(), object())
+    items = (ctypes.c_int64 * 2).from_address(id(table) + tuple.__basicsize__)
+    if list(items) != [id(item) for item in table]:
+        raise CheckError(
+            f"{sys.implementation.name} keeps tuples in an unknown layout; use CPython"
+        )
     for array in (np.zeros((2, 3), np.float32), np.zeros((4, 6), np.int64)[::2, ::3], np.zeros(())):
         start = id(array) + _HEAD
         data, ndim, shape = (ctypes.c_int64.from_address(start + n).value for n in (0, 8, 16))
@@ -305,7 +314,7 @@ class Runtime:
 @functools.cache
 def runtime() -> Runtime:
     """Compile the native runtime (once per process, about 20 ms)."""
-    _check_array_layout()
+    _check_layouts()
     functions, declarations = _texts()
     names = _names()
     texts = [Template(text).substitute(names) for text in functions]

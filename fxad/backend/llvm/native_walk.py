@@ -66,15 +66,19 @@ bind.next:
   %b.more = icmp slt i64 %b.i, %b.count
   br i1 %b.more, label %bind.one, label %bind.done
 bind.one:
-  %b.wordp = getelementptr i64, ptr %b.at, i64 1
-  %b.dtypep = getelementptr i64, ptr %b.at, i64 2
-  %b.ndimp = getelementptr i64, ptr %b.at, i64 3
-  %b.shape = getelementptr i64, ptr %b.at, i64 4
-  %b.objectword = load i64, ptr %b.at
+  %b.numberp = getelementptr i64, ptr %b.at, i64 1
+  %b.wordp = getelementptr i64, ptr %b.at, i64 2
+  %b.dtypep = getelementptr i64, ptr %b.at, i64 3
+  %b.ndimp = getelementptr i64, ptr %b.at, i64 4
+  %b.shape = getelementptr i64, ptr %b.at, i64 5
+  %b.tableword = load i64, ptr %b.at
+  %b.number = load i64, ptr %b.numberp
   %b.word = load i64, ptr %b.wordp
   %b.dtype = load i64, ptr %b.dtypep
   %b.ndim = load i64, ptr %b.ndimp
-  %b.objectp = getelementptr i64, ptr %frame, i64 %b.objectword
+  %b.tablep = getelementptr i64, ptr %frame, i64 %b.tableword
+  %b.table = load ptr, ptr %b.tablep
+  %b.objectp = getelementptr i64, ptr %b.table, i64 %b.number
   %b.object = load ptr, ptr %b.objectp
   %b.classp = getelementptr i8, ptr %b.object, i64 $CLASS_AT
   %b.class = load i64, ptr %b.classp
@@ -120,7 +124,8 @@ bind.good:
   %b.i1 = add i64 %b.i, 1
   br label %bind.next
 bind.bad:
-  store i64 %b.objectword, ptr %reportp
+  store i64 %b.tableword, ptr %reportp
+  store i64 %b.number, ptr %unitp
   ret i64 $REBIND
 bind.done:
   %b.end = ptrtoint ptr %b.at to i64

@@ -4,8 +4,8 @@
     frame = encoded.new_frame()
 
 The code is shared and never changes; a frame belongs to one run at a time. Frame words: the head
-(`native.Word`), addresses of the NumPy objects of arguments and results, one pointer per slot,
-scalars, loop counters, and the argument words of the kernel that is running.
+(`native.Word`), one pointer per slot, scalars, loop counters, and the argument words of the kernel
+that is running.
 """
 
 from __future__ import annotations
@@ -34,15 +34,20 @@ _COPY_NS = 8_000  # one block of the copy kernel
 class Frame:
     """The words of one run."""
 
-    __slots__ = ("address", "arena", "arena_address", "words")
+    __slots__ = ("address", "arena_address", "arena_bytes", "held_arena", "words")
 
     def __init__(self, template: list[int], code: int, args: int) -> None:
         self.words = (ctypes.c_int64 * len(template))(*template)
         self.address = ctypes.addressof(self.words)
         self.words[Word.CODE] = code
         self.words[Word.ARGS] = self.address + 8 * args
-        self.arena: np.ndarray | None = None  # memory this frame keeps from run to run
-        self.arena_address = 0
+        self.keep_arena(0)
+
+    def keep_arena(self, size: int) -> None:
+        """Have memory of at least `size` bytes, kept from run to run."""
+        self.held_arena = np.empty(size + 64, np.uint8)
+        self.arena_address = -(-self.held_arena.ctypes.data // 64) * 64
+        self.arena_bytes = size
 
 
 @record
@@ -96,17 +101,18 @@ class _Encoder:
         arguments = [slot for slot in slots if slot.place == "argument"]
         results = [slot for slot in slots if slot.place == "result"]
         count, numbers = self._objects()
-        objects = {("argument", n): Word.FIRST + n for n in range(count)}
-        objects |= {("result", n): Word.FIRST + count + i for i, n in enumerate(numbers)}
-        self.template = [0] * (Word.FIRST + count + len(numbers))
+        objects = {("argument", n): (Word.ARGUMENTS, n) for n in range(count)}
+        objects |= {("result", n): (Word.RESULTS, i) for i, n in enumerate(numbers)}
+        self.template = [0] * Word.FIRST
         for slot in slots:
             self.words[slot] = self._new_word(self._constant(slot))
         self._emit(Op.BIND, len(arguments) + len(results))
         own: dict[tuple[str, int], ArrayType] = {}  # the first slot of an object has its type
         for slot in (*arguments, *results):
             kind = own.setdefault((slot.place, slot.number), slot.type)
-            place = objects[slot.place, slot.number]
-            self._emit(place, self.words[slot], id(kind.dtype), len(kind.shape), *kind.shape)
+            table, number = objects[slot.place, slot.number]
+            shape = kind.shape
+            self._emit(table, number, self.words[slot], id(kind.dtype), len(shape), *shape)
         placed = [slot for slot in slots if slot.place == "arena"]
         self._emit(Op.PLACE, len(placed))
         for slot in placed:
