@@ -41,6 +41,7 @@ from fxad.api.ported import (
 )
 from fxad.api.precision import suggest_precision
 from fxad.api.profile import profile
+from fxad.api.sparse import SparseMatrix, Sparsity, sparse_hessian, sparse_jacobian
 from fxad.api.threads import get_num_threads, set_num_threads
 from fxad.api.vectorise import vmap
 from fxad.core.config import config
@@ -54,6 +55,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Array",
     "ShapeDtypeStruct",
+    "SparseMatrix",
+    "Sparsity",
     "block_until_ready",
     "check_grads",
     "checkpoint",
@@ -95,6 +98,8 @@ __all__ = [
     "remat",
     "scipy",
     "set_num_threads",
+    "sparse_hessian",
+    "sparse_jacobian",
     "stop_gradient",
     "suggest_precision",
     "tree",

@@ -52,6 +52,7 @@ def test_example(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert isinstance(result, float)
     good = {
         "compensated_sum": lambda ratio: ratio > 50,
+        "sparse_newton": lambda residual: residual < 1e-8,
         "scalar_gradient": lambda x: abs(x - 0.6533) < 1e-3,
         "logistic_regression": lambda accuracy: accuracy > 0.95,
         "mlp": lambda loss: loss < 0.5,

@@ -254,7 +254,7 @@ class _Resolve(ast.NodeTransformer):
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         match node:
             case ast.Attribute(ast.Subscript(ast.Name("OPS"), ast.Constant(name)), "numpy"):
-                return self._reference(OPS[name].numpy, str(name))
+                return self._reference(OPS[str(name)].numpy, str(name))
         base = node.value
         if isinstance(base, ast.Name) and base.id not in self.bound and base.id in self.scope:
             module = self.scope[base.id]

@@ -1,0 +1,221 @@
+"""Sparse Jacobians and Hessians: as many passes as colours, not as many as elements.
+
+    m = fxad.sparse_jacobian(f)(x)         # m.rows, m.cols, m.data, m.shape
+    scipy.sparse.coo_array((m.data, (m.rows, m.cols)), m.shape)
+
+Which entries can be other than zero follows from the traced program; columns (or rows) that share
+no row (column) are coloured alike and found by one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fxad.api.autodiff import grad, jvp, vjp
+from fxad.api.flat import FlatFunction, flatten_args, name_of
+from fxad.api.vectorise import vmap
+from fxad.core import dtypes as dt
+from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
+from fxad.ir.program import OPS, Program
+from fxad.passes.inline import inline
+from fxad.trace.array import Array, Concrete
+from fxad.trace.tracer import Tracer, concrete, stage
+from fxad.transform.jvp import jvp as jvp_program
+from fxad.transform.sparsity import Known, Pattern, colour, sparsity
+
+
+class Sparsity:
+    """The places of a Jacobian that can be other than zero, and how they are found.
+
+    rows, cols: sorted, one pair per entry; shape: (elements of the result, elements of the
+    argument). mode: "forward" (colours of columns) or "reverse" (of rows); colours: one number per
+    column or row; passes: how many there are.
+    """
+
+    def __init__(self, rows: np.ndarray, cols: np.ndarray, shape: tuple[int, int], both: bool):
+        self.rows = rows
+        self.cols = cols
+        self.shape = shape
+        forward = colour(rows, cols, shape[1])
+        backward = colour(cols, rows, shape[0]) if both else None
+        self.mode, self.colours = "forward", forward
+        if backward is not None and backward.max(initial=-1) < forward.max(initial=-1):
+            self.mode, self.colours = "reverse", backward
+        self.passes = int(self.colours.max(initial=-1)) + 1 if len(rows) else 0
+
+    def __repr__(self) -> str:
+        return (
+            f"Sparsity({len(self.rows)} of {self.shape[0]} x {self.shape[1]}, "
+            f"{self.passes} {self.mode} passes)"
+        )
+
+
+class SparseMatrix:
+    """A Jacobian or Hessian in coordinates: data[k] stands at (rows[k], cols[k]); each place once,
+    sorted by row. `data` is an Array (traced under jit), the places are NumPy arrays."""
+
+    def __init__(self, data: Any, pattern: Sparsity) -> None:
+        self.data = data
+        self.rows = pattern.rows
+        self.cols = pattern.cols
+        self.shape = pattern.shape
+        self.pattern = pattern
+
+    def todense(self) -> Any:
+        """The matrix as an Array with its zeros."""
+        zeros = np.zeros(self.shape, self.data.dtype)
+        updated = OPS["scatter"](
+            zeros,
+            self.data,
+            _index(self.rows),
+            _index(self.cols),
+            axes=(0, 1),
+            batch=0,
+            mode="drop",
+            monoid="set",
+            unique=True,
+        )
+        return updated
+
+    def __repr__(self) -> str:
+        return f"SparseMatrix({self.data.type}, {self.pattern!r})"
+
+
+def _index(values: np.ndarray) -> Any:
+    return Concrete(values.astype(np.int32))
+
+
+def sparse_jacobian(
+    function: Callable[..., Any], argnums: int = 0, *, sparsity: Sparsity | None = None
+) -> Callable[..., Any]:
+    """A function that returns the Jacobian of `function` by one argument as a SparseMatrix.
+
+    Rows count the elements of the result's leaves, columns those of the argument's, in order. The
+    pattern is found anew at each call outside jit; `sparse_jacobian(f).pattern(*args)` is that
+    alone, to be given as `sparsity` where it never changes. Structural zeros come from constants
+    and indices that do not depend on arguments; where indices are computed from arguments, or in
+    a `while_loop`, everything is taken to depend on everything. Raises TypeMismatch if a leaf is
+    not a float (or complex), ShapeError if `sparsity` is of another shape.
+    """
+    name = f"sparse_jacobian({name_of(function)})"
+
+    def part_of(args: tuple, kwargs: dict[str, Any]) -> Callable[..., Any]:
+        if not -len(args) <= argnums < len(args):
+            raise BadArgument(f"{name}: argnums is {argnums}, the call has {len(args)} arguments")
+
+        def part(value: Any) -> Any:
+            merged = list(args)
+            merged[argnums] = value
+            return function(*merged, **kwargs)
+
+        return part
+
+    def pattern(*args: Any, **kwargs: Any) -> Sparsity:
+        leaves, tree = flatten_args(((args[argnums],), {}), name)
+        return _pattern(FlatFunction(part_of(args, kwargs), tree), leaves, name)
+
+    def wrapped(*args: Any, **kwargs: Any) -> SparseMatrix:
+        part = part_of(args, kwargs)
+        leaves, tree = flatten_args(((args[argnums],), {}), name)
+        found = sparsity or _pattern(FlatFunction(part, tree), leaves, name)
+        if found.shape[1] != sum(v.size for v in leaves):
+            raise ShapeError(f"{name}: the sparsity is of {found.shape}, not of this argument")
+        compress = _forward if found.mode == "forward" else _backward
+        return SparseMatrix(compress(FlatFunction(part, tree), leaves, found, name), found)
+
+    wrapped.__name__ = name_of(function)
+    wrapped.pattern = pattern  # type: ignore[attr-defined]
+    return wrapped
+
+
+def sparse_hessian(
+    function: Callable[..., Any], argnums: int = 0, *, sparsity: Sparsity | None = None
+) -> Callable[..., Any]:
+    """As `sparse_jacobian`, of the gradient of a scalar function."""
+    return sparse_jacobian(grad(function, argnums), argnums, sparsity=sparsity)
+
+
+def _pattern(flat: FlatFunction, leaves: list[Array], name: str) -> Sparsity:
+    """The sparsity of a flat function's Jacobian, from the Program of its tangents."""
+    _check(leaves, f"{name}: the argument")
+    types = [v.type for v in leaves]
+    program, captured = stage(flat, types, name_of(flat.function))
+    count, width = len(captured), sum(t.size for t in types)
+    active = (False,) * count + (True,) * len(leaves)
+    derived, on = jvp_program(program.closed(), active)
+    flattened = inline(derived)
+    given = [Known(value=None if isinstance(v, Tracer) else concrete(v)) for v in captured]
+    given += [Known() for _ in leaves]
+    start = 0
+    for t in types:
+        places = np.arange(t.size)
+        given.append(Known(Pattern(places, places + start, t.size, width)))
+        start += t.size
+    outs = iter(sparsity(flattened, given)[len(program.outputs) :])
+    rows, cols, height = [], [], 0
+    for type_, has in zip(program.out_types, on, strict=True):
+        found = next(outs).pattern if has else None
+        if found is not None:
+            rows.append(found.rows + height)
+            cols.append(found.cols)
+        height += type_.size
+    empty = np.zeros(0, np.int64)
+    shape = (height, width)
+    # A rule for reverse mode only need not agree with the tangents that were followed.
+    both = not _mentions(derived, "linear_call")
+    return Sparsity(np.concatenate([empty, *rows]), np.concatenate([empty, *cols]), shape, both)
+
+
+def _mentions(program: Program, op: str) -> bool:
+    return op in str(program)
+
+
+def _check(leaves: list[Array], what: str) -> None:
+    for leaf in leaves:
+        if not dt.is_inexact(leaf.dtype):
+            raise TypeMismatch(f"{what} has a leaf {leaf.type}; only floats have derivatives")
+
+
+def _seeds(colours: np.ndarray, passes: int, types: list[Any]) -> list[np.ndarray]:
+    """Per leaf an array [pass, *shape] with ones at the elements of the pass's colour."""
+    wide = colours[None, :] == np.arange(passes)[:, None]
+    seeds, start = [], 0
+    for t in types:
+        block = wide[:, start : start + t.size].astype(t.dtype)
+        seeds.append(block.reshape(passes, *t.shape))
+        start += t.size
+    return seeds
+
+
+def _forward(flat: FlatFunction, leaves: list[Array], found: Sparsity, name: str) -> Any:
+    def push(*tangents: Any) -> Any:
+        return _row(jvp(lambda *xs: flat(*xs), tuple(leaves), tangents)[1])
+
+    types = [v.type for v in leaves]
+    if not found.passes:
+        return Concrete(np.zeros(0, types[0].dtype if types else np.float32))
+    compressed = vmap(push)(*_seeds(found.colours, found.passes, types))
+    return _picked(compressed, found.colours[found.cols], found.rows)
+
+
+def _backward(flat: FlatFunction, leaves: list[Array], found: Sparsity, name: str) -> Any:
+    outs, pullback = vjp(lambda *xs: flat(*xs), *leaves)
+    types = [o.type for o in outs]
+    _check(outs, f"{name}: the result")
+    compressed = vmap(lambda *cts: _row(pullback(list(cts))))(
+        *_seeds(found.colours, found.passes, types)
+    )
+    return _picked(compressed, found.colours[found.rows], found.cols)
+
+
+def _row(leaves: Any) -> Any:
+    """All leaves' elements one after another."""
+    flat = [OPS["reshape"](v, shape=(v.size,)) for v in leaves]
+    return flat[0] if len(flat) == 1 else OPS["concatenate"](*flat, axis=0)
+
+
+def _picked(compressed: Any, passes: np.ndarray, places: np.ndarray) -> Any:
+    return compressed[_index(passes), _index(places)]

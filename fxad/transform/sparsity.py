@@ -1,0 +1,382 @@
+"""Which elements of a Program's results depend on which elements of its inputs.
+
+    x: f32[4]  ->  y = x[1:] - x[:-1]       y[i] depends on x[i] and x[i + 1]
+
+What an op does to dependences follows from its loop body (`fxad.ir.loops`): an elementwise op keeps
+them, a view renames them (its NumPy reference is run on positions to see how), a reduction or
+product unites them. Values that are known, like the indices of a gather or a constant matrix, are
+computed, and zeros in them cut dependences. Whatever is not understood depends on everything.
+
+Programs are meant to be linear in the inputs followed: the tangents of a `jvp`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fxad.core.types import ArrayType
+from fxad.ir import loops
+from fxad.ir.program import Atom, Eqn, Program, Var
+from fxad.ops.base import Unknown
+from fxad.trace.tracer import concrete
+
+_KNOWN = 1 << 24  # elements: larger constants are not computed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pattern:
+    """Dependences of a value's elements (flat, C order): element rows[k] on input cols[k].
+
+    Sorted by row, then column, each pair once. `width` counts the inputs' elements."""
+
+    rows: np.ndarray
+    cols: np.ndarray
+    size: int
+    width: int
+
+    @classmethod
+    def of(cls, rows: np.ndarray, cols: np.ndarray, size: int, width: int) -> Pattern:
+        keys = np.unique(rows.astype(np.int64) * max(width, 1) + cols)
+        return cls(keys // max(width, 1), keys % max(width, 1), size, width)
+
+    def through(self, outs: np.ndarray, ins: np.ndarray, size: int) -> Pattern:
+        """The pattern of a value whose element outs[k] depends on element ins[k] of this one."""
+        starts = np.searchsorted(self.rows, np.arange(self.size + 1))
+        counts = (starts[1:] - starts[:-1])[ins]
+        total = int(counts.sum())
+        first = np.repeat(starts[ins] - (np.cumsum(counts) - counts), counts)
+        return Pattern.of(
+            np.repeat(outs, counts), self.cols[first + np.arange(total)], size, self.width
+        )
+
+    def everywhere(self, size: int) -> Pattern:
+        """Every element of a value of this size depends on all that any element here does."""
+        cols = np.unique(self.cols)
+        return Pattern.of(
+            np.repeat(np.arange(size), len(cols)), np.tile(cols, size), size, self.width
+        )
+
+
+def union(patterns: Sequence[Pattern | None], size: int) -> Pattern | None:
+    found = [p for p in patterns if p is not None and len(p.rows)]
+    if len(found) < 2:
+        return found[0] if found else None
+    rows = np.concatenate([p.rows for p in found])
+    return Pattern.of(rows, np.concatenate([p.cols for p in found]), size, found[0].width)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """What is known of a value: its dependences (None: on nothing), and the value itself."""
+
+    pattern: Pattern | None = None
+    value: Any = None
+
+
+def sparsity(program: Program, inputs: Sequence[Known]) -> list[Known]:
+    """What is known of a closed Program's outputs, given what is known of its inputs."""
+    env: dict[Atom, Known] = dict(zip(program.inputs, inputs, strict=True))
+
+    def read(atom: Atom) -> Known:
+        return env[atom] if isinstance(atom, Var) else Known(value=concrete(atom))
+
+    for eqn in program.eqns:
+        found = _equation(eqn, [read(a) for a in eqn.inputs])
+        env.update(zip(eqn.outputs, found, strict=True))
+    return [read(a) for a in program.outputs]
+
+
+def _equation(eqn: Eqn, args: list[Known]) -> list[Known]:
+    rule = _NESTED.get(eqn.op.name)
+    if rule is not None:
+        return rule(eqn, args)
+    if all(a.pattern is None for a in args):
+        return _constant(eqn, args)
+    types = [a.type for a in eqn.inputs]
+    if eqn.op.loops is not None and all(isinstance(t, ArrayType) for t in types):
+        body = eqn.op.loops(types, **eqn.params)
+        found = _RULES.get(type(body), _dense)(eqn, args)
+    else:
+        found = _dense(eqn, args)
+    return [Known(p) for p in found]
+
+
+def _constant(eqn: Eqn, args: list[Known]) -> list[Known]:
+    """Values where all operands are known and the op is pure."""
+    size = sum(v.type.size for v in eqn.outputs if isinstance(v.type, ArrayType))
+    if eqn.effects or eqn.op.higher or size > _KNOWN or any(a.value is None for a in args):
+        return [Known() for _ in eqn.outputs]
+    with np.errstate(all="ignore"):
+        results = eqn.op.numpy(*[a.value for a in args], **eqn.params)
+    if not isinstance(results, tuple):
+        results = (results,)
+    return [Known(value=np.asarray(r)) for r in results]
+
+
+# ---------------------------------------------------------------- one equation, by its loop body
+
+Found = list[Pattern | None]
+
+
+def _dense(eqn: Eqn, args: list[Known]) -> Found:
+    """Not understood: every element depends on all that the operands do."""
+    found: Found = []
+    for var in eqn.outputs:
+        size = var.type.size if isinstance(var.type, ArrayType) else 1
+        found.append(union([a.pattern.everywhere(size) if a.pattern else None for a in args], size))
+    return found
+
+
+def _pointwise(eqn: Eqn, args: list[Known]) -> Found:
+    size = eqn.outputs[0].type.size
+    parts: Found = []
+    for place, (arg, atom) in enumerate(zip(args, eqn.inputs, strict=True)):
+        if arg.pattern is None:
+            continue
+        outs = np.arange(size)
+        keep = _relevant(eqn, args, place)
+        if keep is not None:
+            outs = outs[np.broadcast_to(keep, eqn.outputs[0].type.shape).ravel()]
+        spread = atom.type.shape == () and size != 1
+        parts.append(arg.pattern.through(outs, np.zeros_like(outs) if spread else outs, size))
+    return [union(parts, size)]
+
+
+def _relevant(eqn: Eqn, args: list[Known], place: int) -> np.ndarray | None:
+    """Where a known operand lets this operand through: factors that are not 0, a select's side."""
+    if eqn.op.name == "mul" and args[1 - place].value is not None:
+        return np.asarray(args[1 - place].value) != 0
+    if eqn.op.name == "select" and args[0].value is not None:
+        chosen = np.asarray(args[0].value).astype(bool)
+        return chosen if place == 1 else ~chosen
+    return None
+
+
+def _moved(eqn: Eqn, args: list[Known]) -> Found:
+    """Views, gathers, concatenations: the reference is run on the positions of the elements."""
+    size = eqn.outputs[0].type.size
+    dtype = eqn.outputs[0].type.dtype
+    moving = [a.type.dtype == dtype for a in eqn.inputs]
+    operands, first = [], 1
+    starts = []
+    for arg, atom, moves in zip(args, eqn.inputs, moving, strict=True):
+        starts.append(first)
+        if moves:
+            count = atom.type.size
+            operands.append(np.arange(first, first + count).reshape(atom.type.shape))
+            first += count
+        elif arg.value is None:
+            return _dense(eqn, args)
+        else:
+            operands.append(arg.value)
+    places = np.asarray(eqn.op.numpy(*operands, **eqn.params)).ravel()
+    parts: Found = []
+    for arg, atom, start in zip(args, eqn.inputs, starts, strict=True):
+        if arg.pattern is not None:
+            here = np.flatnonzero((places >= start) & (places < start + atom.type.size))
+            parts.append(arg.pattern.through(here, places[here] - start, size))
+    return [union(parts, size)]
+
+
+def _scattered(eqn: Eqn, args: list[Known]) -> Found:
+    """Updates of known places: the transpose, run on positions, says where each one lands."""
+    size = eqn.outputs[0].type.size
+    kinds = [Unknown(a.type.with_dtype(np.dtype(np.float64))) for a in eqn.inputs[:2]]
+    if any(a.value is None for a in args[2:]):
+        return _dense(eqn, args)
+    params = {**eqn.params, "monoid": "add"} if "monoid" in eqn.params else eqn.params
+    places = np.arange(1.0, size + 1).reshape(eqn.outputs[0].type.shape)
+    found = eqn.op.transpose(places, [*kinds, *(a.value for a in args[2:])], **params)
+    parts: Found = []
+    for arg, where in zip(args[:2], found[:2], strict=True):
+        if arg.pattern is not None:
+            landed = concrete(where).astype(np.int64).ravel()
+            ins = np.flatnonzero(landed)
+            parts.append(arg.pattern.through(landed[ins] - 1, ins, size))
+    return [union(parts, size)]
+
+
+def _reduced(eqn: Eqn, args: list[Known]) -> Found:
+    axes = eqn.op.loops([a.type for a in eqn.inputs], **eqn.params).axes
+    shape = eqn.inputs[0].type.shape
+    kept = tuple(1 if i in axes else n for i, n in enumerate(shape))
+    size = math.prod(kept)
+    outs = np.broadcast_to(np.arange(size).reshape(kept), shape).ravel()
+    pattern = args[0].pattern
+    return [pattern.through(outs, np.arange(outs.size), size) if pattern else None]
+
+
+def _contracted(eqn: Eqn, args: list[Known]) -> Found:
+    (a_k, b_k), (a_batch, b_batch) = eqn.params["contract"], eqn.params["batch"]
+    a, b = eqn.inputs[0].type, eqn.inputs[1].type
+    left = [i for i in range(a.ndim) if i not in (*a_k, *a_batch)]
+    right = [i for i in range(b.ndim) if i not in (*b_k, *b_batch)]
+    lanes = math.prod(a.shape[i] for i in a_batch)
+    depth = math.prod(a.shape[i] for i in a_k)
+    m, n = (math.prod(t.shape[i] for i in free) for t, free in ((a, left), (b, right)))
+
+    def arranged(array: np.ndarray, order: Sequence[int], first: bool) -> np.ndarray:
+        cube = array.transpose(order).reshape(lanes, m if first else n, depth)
+        return np.broadcast_to(
+            cube[:, :, None, :] if first else cube[:, None, :, :], (lanes, m, n, depth)
+        ).ravel()
+
+    size = lanes * m * n
+    outs = np.repeat(np.arange(size), depth)
+    orders = ((*a_batch, *left, *a_k), (*b_batch, *right, *b_k))
+    parts: Found = []
+    for place, (arg, atom) in enumerate(zip(args, eqn.inputs, strict=True)):
+        if arg.pattern is None:
+            continue
+        ins = arranged(np.arange(atom.type.size).reshape(atom.type.shape), orders[place], not place)
+        other = args[1 - place].value
+        if other is None:
+            parts.append(arg.pattern.through(outs, ins, size))
+        else:
+            keep = arranged(np.asarray(other), orders[1 - place], bool(place)) != 0
+            parts.append(arg.pattern.through(outs[keep], ins[keep], size))
+    return [union(parts, size)]
+
+
+def _lines(shape: tuple[int, ...], axis: int, related: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(out, in) pairs of elements on one line along `axis`, `related`[out place, in place]."""
+    size = math.prod(shape)
+    places = np.moveaxis(np.arange(size).reshape(shape), axis, -1)
+    places = places.reshape(size // max(shape[axis], 1), shape[axis])
+    outs, ins = np.nonzero(related)
+    return places[:, outs].ravel(), places[:, ins].ravel()
+
+
+def _cumulated(eqn: Eqn, args: list[Known]) -> Found:
+    shape = eqn.inputs[0].type.shape
+    body = eqn.op.loops([a.type for a in eqn.inputs], **eqn.params)
+    count = shape[body.axis]
+    before = np.tri(count, dtype=bool)
+    pairs = _lines(shape, body.axis, before.T if body.reverse else before)
+    pattern = args[0].pattern
+    return [pattern.through(*pairs, math.prod(shape)) if pattern else None]
+
+
+def _sorted(eqn: Eqn, args: list[Known]) -> Found:
+    shape = eqn.inputs[0].type.shape
+    axis = eqn.op.loops([a.type for a in eqn.inputs], **eqn.params).axis
+    pairs = _lines(shape, axis, np.ones((shape[axis], shape[axis]), bool))
+    size = math.prod(shape)
+    parts = [a.pattern.through(*pairs, size) if a.pattern else None for a in args]
+    return [union(parts, size)] * len(eqn.outputs)
+
+
+def _alias(eqn: Eqn, args: list[Known]) -> Found:
+    return [a.pattern for a in args[: len(eqn.outputs)]]
+
+
+_RULES: dict[type, Callable[[Eqn, list[Known]], Found]] = {
+    loops.Pointwise: _pointwise,
+    loops.View: _moved,
+    loops.Indexed: _moved,
+    loops.Reduction: _reduced,
+    loops.Contraction: _contracted,
+    loops.Cumulative: _cumulated,
+    loops.Sorting: _sorted,
+    loops.Scattering: _scattered,
+    loops.Alias: _alias,
+}
+
+# ---------------------------------------------------------------- ops that hold programs
+
+
+def _scan(eqn: Eqn, args: list[Known]) -> list[Known]:
+    """Trip by trip."""
+    params = eqn.params
+    count, carry, length = params["consts"], params["carry"], params["length"]
+    consts, state, xs = args[:count], args[count : count + carry], args[count + carry :]
+    types = [a.type for a in eqn.inputs[count + carry :]]
+    ys: list[list[Known]] = []
+    order = range(length)
+    for trip in reversed(order) if params["reverse"] else order:
+        slices = [_slice(x, t, trip) for x, t in zip(xs, types, strict=True)]
+        outs = sparsity(params["body"], [*consts, *state, *slices])
+        state = outs[:carry]
+        ys.append(outs[carry:])
+    if params["reverse"]:
+        ys.reverse()
+    stacked = [
+        Known(_stack([y[i].pattern for y in ys], var.type))
+        for i, var in enumerate(eqn.outputs[carry:])
+    ]
+    return [*state, *stacked]
+
+
+def _slice(known: Known, type: ArrayType, trip: int) -> Known:
+    size = math.prod(type.shape[1:])
+    value = None if known.value is None else known.value[trip]
+    if known.pattern is None:
+        return Known(value=value)
+    outs = np.arange(size)
+    return Known(known.pattern.through(outs, outs + trip * size, size), value)
+
+
+def _stack(patterns: list[Pattern | None], type: ArrayType) -> Pattern | None:
+    size = math.prod(type.shape[1:])
+    outs = np.arange(size)
+    moved = [
+        p.through(outs + trip * size, outs, type.size) if p else None
+        for trip, p in enumerate(patterns)
+    ]
+    return union(moved, type.size)
+
+
+def _cond(eqn: Eqn, args: list[Known]) -> list[Known]:
+    branches = eqn.params["branches"]
+    index = args[0].value
+    if index is not None:
+        return sparsity(branches[min(max(int(index), 0), len(branches) - 1)], args[1:])
+    every = [sparsity(b, args[1:]) for b in branches]
+    return [
+        Known(union([outs[i].pattern for outs in every], var.type.size))
+        for i, var in enumerate(eqn.outputs)
+    ]
+
+
+def _everything(eqn: Eqn, args: list[Known]) -> list[Known]:
+    return [Known(p) for p in _dense(eqn, args)]
+
+
+_NESTED: dict[str, Callable[[Eqn, list[Known]], list[Known]]] = {
+    "scan": _scan,
+    "cond": _cond,
+    "while": _everything,
+    "while_linear": _everything,
+}
+
+
+# ---------------------------------------------------------------- colouring
+
+
+def colour(rows: np.ndarray, cols: np.ndarray, count: int) -> np.ndarray:
+    """A colour for each of `count` columns, so that no row has two columns of one colour.
+
+    Greedy, columns with the most entries first.
+    """
+    by_row = _groups(rows, cols, int(rows.max(initial=-1)) + 1)
+    by_col = _groups(cols, rows, count)
+    colours = np.full(count, -1)
+    for column in np.argsort([-len(g) for g in by_col], kind="stable"):
+        near = [by_row[row] for row in by_col[column]]
+        used = set(colours[np.concatenate(near)].tolist()) if near else set()
+        choice = 0
+        while choice in used:
+            choice += 1
+        colours[column] = choice
+    return colours
+
+
+def _groups(keys: np.ndarray, values: np.ndarray, count: int) -> list[np.ndarray]:
+    order = np.argsort(keys, kind="stable")
+    cuts = np.searchsorted(keys[order], np.arange(1, count))
+    return np.split(values[order], cuts) if count else []
