@@ -12,7 +12,7 @@ import math as _math
 import numpy as _np
 
 from fxad.core.promotion import promote_types, result_type
-from fxad.numpy import linalg
+from fxad.numpy import fft, linalg
 from fxad.numpy import methods as _methods
 from fxad.numpy.composed import (
     copysign,

@@ -8,6 +8,7 @@ from fxad.ops import custom as custom
 from fxad.ops import dynamic as dynamic
 from fxad.ops import elementwise as elementwise
 from fxad.ops import factor as factor
+from fxad.ops import fft as fft
 from fxad.ops import gather as gather
 from fxad.ops import indexing as indexing
 from fxad.ops import linalg as linalg

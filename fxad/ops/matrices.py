@@ -176,7 +176,7 @@ def host_op(
         batch=batch,
         loops=lambda types, **params: HostCall(runner(params)),
         ulp=ULP,
-        dtypes=KINDS,
+        dtypes=rules.pop("dtypes", KINDS),
         **rules,
     )
 
