@@ -143,6 +143,7 @@ def checkpoint(
     function: Callable[..., Any] | None = None,
     *,
     policy: Any = None,
+    offload: str | None = None,
     compress: str | None = None,
     static_argnums: int | Sequence[int] = (),
     prevent_cse: bool = True,
@@ -150,19 +151,26 @@ def checkpoint(
     """Recompute the function's values in the backward pass instead of keeping them.
 
     policy: what to keep all the same, one of fxad.checkpoint_policies or its name (default:
-    nothing, or everything if `compress` is given). compress: "bf16" keeps f32 and f64 values
-    rounded to bfloat16. prevent_cse is there for code ported from JAX: recomputation is never
-    merged with the forward pass. Gradients are the same bits as without checkpoint under `jit`,
-    unless `compress` is given.
+    nothing, or everything if `offload` or `compress` is given). offload: "disk" or "host" puts
+    what is kept aside until the backward pass needs it, in a file written and read ahead in the
+    background (see `config.offload_memory`, `config.offload_directory`) or in memory; this takes
+    effect under `jit`. compress: "bf16" keeps f32 and f64 values rounded to bfloat16. prevent_cse
+    is there for code ported from JAX: recomputation is never merged with the forward pass.
+    Gradients are the same bits as without checkpoint under `jit`, unless `compress` is given.
 
     Outside `jit` a function that looks at values (`if x > 0:`) is run as if it had no checkpoint.
     Raises BadArgument for options that do not exist.
     """
-    options = {"policy": policy, "compress": compress, "static_argnums": static_argnums}
+    options = {
+        "policy": policy,
+        "offload": offload,
+        "compress": compress,
+        "static_argnums": static_argnums,
+    }
     if function is None:
         return lambda f: checkpoint(f, **options)
-    default = "everything_saveable" if compress else "nothing_saveable"
-    rows = changed(_policy(default if policy is None else policy).rows, None, compress)
+    default = "everything_saveable" if compress or offload else "nothing_saveable"
+    rows = changed(_policy(default if policy is None else policy).rows, offload, compress)
     numbers = {static_argnums} if isinstance(static_argnums, int) else set(static_argnums)
 
     @functools.wraps(function)

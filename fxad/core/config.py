@@ -12,6 +12,10 @@
 | `fuel`        | `FXAD_FUEL`        | stop rewriting after this many rewrites (bisecting)  |
 | `num_threads` | `FXAD_NUM_THREADS` | threads of compiled code; none: all this process may |
 | `isa`         | `FXAD_ISA`         | avx512, avx2, neon or generic; none: the best here     |
+
+and, for values that `checkpoint` puts on disk, `offload_memory` (`FXAD_OFFLOAD_MEMORY`): bytes of
+memory that the newest of them may take, "256MiB" by default, and `offload_directory`
+(`FXAD_OFFLOAD_DIRECTORY`): where the file is made; none: the system's directory for such files.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from typing import Any
 
 from fxad.core.dtypes import enable_x64
 from fxad.core.errors import FxadError
+from fxad.core.limits import parse_bytes
 
 
 class ConfigError(FxadError, ValueError, AttributeError):
@@ -79,6 +84,15 @@ def _parse_isa(value: Any) -> str | None:
     return value or None
 
 
+def _parse_size(value: Any) -> int:
+    number = int(value) if isinstance(value, str) and value.isdigit() else value
+    return parse_bytes(number, "a size")
+
+
+def _parse_directory(value: Any) -> str | None:
+    return os.fspath(value) if value else None
+
+
 # Setting -> (parser, default).
 _SETTINGS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "check": (_parse_bool, False),
@@ -86,6 +100,8 @@ _SETTINGS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "fuel": (_parse_count(0), None),
     "num_threads": (_parse_count(1), None),
     "isa": (_parse_isa, None),
+    "offload_memory": (_parse_size, 1 << 28),
+    "offload_directory": (_parse_directory, None),
 }
 
 
@@ -97,6 +113,8 @@ class Config:
     fuel: int | None
     num_threads: int | None
     isa: str | None
+    offload_memory: int
+    offload_directory: str | None
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         object.__setattr__(self, "_lock", threading.Lock())

@@ -6,6 +6,7 @@ block = lower(program, LowerConfig(fusion=False))   # one kernel per equation, t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,8 +76,10 @@ def _step(group: Group, storage: Storage, wanted: set[Var], config: LowerConfig)
 
 
 def _shaped(function: Callable[..., Any], types: Sequence[ArrayType]) -> Callable[..., Any]:
-    """The function on arrays of its operands' shapes; their bytes may be a reshaped value's."""
+    """The function on arrays of its operands' shapes; their bytes may be a reshaped value's.
+    It keeps the function's attributes, which tell executors how to call it."""
 
+    @functools.wraps(function)
     def call(*arrays: np.ndarray) -> Any:
         return function(*(a.reshape(t.shape) for a, t in zip(arrays, types, strict=True)))
 

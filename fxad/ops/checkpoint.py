@@ -17,7 +17,7 @@ from fxad.ir.program import OPS, Atom, Eqn, Program, Var
 from fxad.ir.rewrite import dce, inline_into, used_inputs
 from fxad.ops.base import Primitive, type_of
 from fxad.ops.control import call_like, pick, weave
-from fxad.ops.policies import Rows, compressed, decide, names_of
+from fxad.ops.policies import Rows, compressed, decide, input_place, names_of, place
 
 
 class Recipe(NamedTuple):
@@ -102,15 +102,14 @@ def _split(t, record, unknown, args, *, program, policy):
     wanted = [*known.outputs[:count], *plan.saved]
     forward = dce(Program(known.inputs, known.eqns, wanted, known.name))
     results = list(checkpoint(*given, program=forward, policy=policy))
-    # Inputs are never rounded: they may be parameters, which are there in full anyway.
     values = [*pick(given, plan.inputs), *results[count:]]
-    hows = [*["keep"] * sum(plan.inputs), *plan.saved.values()]
+    hows = [*[input_place(policy)] * sum(plan.inputs), *plan.saved.values()]
     fixed = [_stored(v, how) for v, how in zip(values, hows, strict=True)]
     types = [type_of(v) for v in values]
 
     def backward(*operands: Any) -> list[Any]:
-        held = OPS["barrier"](*operands[: len(fixed)]) if fixed else ()
-        read = [_restored(v, type_) for v, type_ in zip(held, types, strict=True)]
+        held = operands[: len(fixed)]
+        read = [_restored(v, how, type_) for v, how, type_ in zip(held, hows, types, strict=True)]
         return t.run(s.rest, [*t.run(plan.again, read), *operands[len(fixed) :]])
 
     operands = [*fixed, *pick(args, unknown)]
@@ -127,10 +126,12 @@ def _stored(value: Any, how: str) -> Any:
     return value
 
 
-def _restored(value: Any, type_: ArrayType) -> Any:
-    if type_of(value) != type_:
-        return OPS["convert"](value, dtype=type_.dtype)
-    return value
+def _restored(value: Any, how: str, type_: ArrayType) -> Any:
+    """A saved value as the backward half reads it: nothing can be merged with the forward half."""
+    (value,) = OPS["barrier"](value)
+    if place(how) != "keep":
+        value = OPS["offload"](value, place=place(how))
+    return value if type_of(value) == type_ else OPS["convert"](value, dtype=type_.dtype)
 
 
 def _compressible(type_: ArrayType) -> bool:

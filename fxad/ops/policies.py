@@ -24,6 +24,7 @@ KINDS = {
     "plain_dots": "results of matrix products without batch dimensions",
     "names": "values with one of these names",
     "other_names": "values with a name that is none of these",
+    "inputs": "what the region is given, where its backward half reads it",
     "unless_names": "every value but those with one of these names",
 }
 PLACES = ("keep", "host", "disk")
@@ -42,6 +43,8 @@ def _matches(kind: str, listed: frozenset[str], eqn: Eqn, names: frozenset[str])
     match kind:
         case "everything":
             return True
+        case "inputs":
+            return False
         case "dots":
             return eqn.op.name == "dot"
         case "plain_dots":
@@ -53,6 +56,12 @@ def _matches(kind: str, listed: frozenset[str], eqn: Eqn, names: frozenset[str])
         case "unless_names":
             return names.isdisjoint(listed)
     raise BadArgument(f"checkpoint: unknown kind {kind!r} in a policy; known: {', '.join(KINDS)}")
+
+
+def input_place(policy: Rows) -> str:
+    """Where inputs wait that the backward half reads. They are never rounded: they may be
+    parameters, which are in memory in full anyway."""
+    return next((place(how) for how, kind, *_ in policy if kind == "inputs"), "keep")
 
 
 def place(how: str) -> str:
@@ -81,6 +90,8 @@ def changed(policy: Rows, offload: str | None, compress: str | None) -> Rows:
         where = offload if offload and place(how) == "keep" else place(how)
         form = compress or compressed(how)
         rows.append((f"{form} {where}" if form else where, *rest))
+    if offload:
+        rows.append((offload, "inputs"))
     return tuple(rows)
 
 

@@ -18,6 +18,7 @@ from fxad.passes.algebra import algebra
 from fxad.passes.cse import cse
 from fxad.passes.fold import fold
 from fxad.passes.inline import inline
+from fxad.passes.offload import offload
 
 Pass = Callable[[Program], Program]
 
@@ -37,7 +38,10 @@ def optimise(program: Program, passes: Sequence[str] = DEFAULT) -> Program:
     for name in passes:
         program = everywhere(PASSES[name], program)
         observe(name, program)
-    return program
+    placed = offload(program)
+    if placed is not program:
+        observe("offload", placed)
+    return placed
 
 
 def everywhere(rewrite: Pass, program: Program) -> Program:

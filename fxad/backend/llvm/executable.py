@@ -62,6 +62,10 @@ class Executable:
         self.tape_bytes = 0  # most bytes that the tapes of one run have taken so far
         self._tapes = self._encoded.tapes or any(isinstance(s.type, TapeType) for s in plan.slots)
         self._outputs = self._output_plan()
+        hosts = [s.function for s in walk(plan.steps) if isinstance(s, Host)]
+        around = next((f.around for f in hosts if hasattr(f, "around")), None)
+        if around is not None:
+            self.run = around()(self.run)  # type: ignore[method-assign]
 
     # ------------------------------------------------------------ preparation
 
@@ -235,9 +239,13 @@ class Executable:
         words = self._encoded.words
         inputs = []
         for slot in step.inputs:
-            # A copy: the function may keep it, and the arena is used again.
-            array = np.empty(slot.type.shape, slot.type.dtype)
-            ctypes.memmove(array.ctypes.data, frame.words[words[slot]], array.nbytes)
+            address = frame.words[words[slot]]
+            if getattr(step.function, "borrows", False):  # it promises not to keep it
+                raw: Any = (ctypes.c_char * slot.type.nbytes).from_address(address)
+                array = np.ndarray(slot.type.shape, slot.type.dtype, raw)
+            else:  # a copy, since the arena is used again
+                array = np.empty(slot.type.shape, slot.type.dtype)
+                ctypes.memmove(array.ctypes.data, address, array.nbytes)
             array.flags.writeable = False
             inputs.append(array)
         returned: Any = step.function(*inputs)

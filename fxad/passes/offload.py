@@ -1,0 +1,95 @@
+"""Where marked values leave memory and when they come back.
+
+before   b = f(a); ...; c = offload(b; place="disk"); d = g(c)
+after    b = f(a); put(b; key=0); ...; c = take(; key=0); d = g(c)
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from fxad.core.types import ArrayType
+from fxad.ir.program import OPS, Atom, Eqn, Program, Var
+from fxad.ir.rewrite import dce, map_subprograms
+
+SMALLEST = 1 << 12  # bytes; fewer are not worth a call
+_COPIES = ("barrier", "name", "offload")  # results are the operands
+
+
+def offload(program: Program) -> Program:
+    """Replace the marks `offload`, in all programs inside too.
+
+    Arguments and results are in memory anyway and small values cost more to move than to keep:
+    they stay. Runs last: equations with effects hold other passes up.
+    """
+    keys = itertools.count()
+
+    def visit(inner: Program) -> Program:
+        inner = map_subprograms(inner, visit)
+        if not any(eqn.op.name == "offload" for eqn in inner.eqns):
+            return inner
+        return _placed(inner, keys)
+
+    return visit(program)
+
+
+def _placed(program: Program, keys: Iterator[int]) -> Program:
+    source = _sources(program)
+    resident: set[Atom] = {*program.inputs, *program.consts}
+    resident |= {source.get(a, a) for a in program.outputs}
+    away: dict[Var, Eqn] = {}  # value -> its take
+    swap: dict[Atom, Atom] = {}  # copies of it that are read after it has come back
+    for eqn in program.eqns:
+        if eqn.op.name in _COPIES:
+            for given, made in zip(eqn.inputs, eqn.outputs, strict=True):
+                value = source[made]
+                if given in swap:
+                    swap[made] = swap[given]
+                elif eqn.op.name == "offload" and value not in resident and _large(value):
+                    assert isinstance(value, Var)
+                    if value not in away:
+                        away[value] = _take(value, eqn, next(keys))
+                    swap[made] = away[value].outputs[0]
+                elif eqn.op.name == "offload":
+                    swap[made] = given
+    eqns: list[Eqn] = []
+    pending: dict[Atom, Eqn] = {take.outputs[0]: take for take in away.values()}
+    for eqn in program.eqns:
+        if eqn.op.name == "offload" or (eqn.op.name in _COPIES and set(eqn.outputs) <= swap.keys()):
+            continue
+        inputs = tuple([swap.get(a, a) for a in eqn.inputs])
+        eqns += [
+            pending.pop(a) for a in dict.fromkeys(inputs) if isinstance(a, Var) and a in pending
+        ]
+        eqns.append(eqn.with_inputs(inputs))
+        eqns += [_put(v, away[v]) for v in eqn.outputs if v in away]
+    unread = {take.params["key"] for take in pending.values()}
+    eqns = [e for e in eqns if e.op.name != "put" or e.params["key"] not in unread]
+    outputs = [swap.get(a, a) for a in program.outputs]
+    return dce(Program(program.inputs, eqns, outputs, program.name, program.consts))
+
+
+def _sources(program: Program) -> dict[Atom, Atom]:
+    """What each result of an equation that copies is a copy of."""
+    source: dict[Atom, Atom] = {}
+    for eqn in program.eqns:
+        if eqn.op.name in _COPIES:
+            for given, made in zip(eqn.inputs, eqn.outputs, strict=True):
+                source[made] = source.get(given, given)
+    return source
+
+
+def _large(value: Atom) -> bool:
+    type_ = value.type
+    return isinstance(value, Var) and isinstance(type_, ArrayType) and type_.nbytes >= SMALLEST
+
+
+def _take(value: Var, mark: Eqn, key: int) -> Eqn:
+    params = {"key": key, "place": mark.params["place"], "type": value.type}
+    return Eqn(OPS["take"], (), params, (Var(value.type),), mark.where, mark.tag)
+
+
+def _put(value: Var, take: Eqn) -> Eqn:
+    params = {"key": take.params["key"], "place": take.params["place"]}
+    return Eqn(OPS["put"], (value,), params, (), take.where, take.tag)

@@ -1,0 +1,110 @@
+"""What one run of a compiled program has put aside.
+
+    with session():
+        put(0, "disk", x)
+        x = take(0, "disk")
+
+Keys are numbers given at compile time; what a loop puts under one key is a stack. Memory and file
+of a run that ended well are used by the next one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from fxad.core.config import config
+from fxad.core.errors import StorageError
+from fxad.runtime.store import Store
+
+Settings = tuple[int, str | None]
+
+
+class _Run:
+    """Stores by place, made when first needed, and how many values lie under each key."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.stores: dict[str, Store] = {}
+        self.depths: dict[int, int] = {}
+
+    def store(self, place: str) -> Store:
+        found = self.stores.get(place)
+        if found is None:
+            budget, directory = self.settings
+            found = Store(budget, directory) if place == "disk" else Store()
+            self.stores[place] = found
+        return found
+
+    def close(self) -> None:
+        for store in self.stores.values():
+            store.close()
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.runs: list[_Run] = []
+
+
+_thread = _Thread()
+_idle: list[_Run] = []  # at most one: memory for the next run
+_lock = threading.Lock()
+
+
+@contextmanager
+def session() -> Iterator[None]:
+    """Around one run of a program. However it ends, nothing it put aside stays."""
+    settings = (config.offload_memory, config.offload_directory)
+    with _lock:
+        run = _idle.pop() if _idle else None
+    if run is not None and run.settings != settings:
+        run.close()
+        run = None
+    run = run or _Run(settings)
+    _thread.runs.append(run)
+    kept = False
+    try:
+        yield
+        with _lock:
+            kept = not _idle and not any(map(len, run.stores.values()))
+            if kept:
+                _idle.append(run)
+    finally:
+        _thread.runs.pop()
+        if not kept:
+            run.close()
+
+
+def release() -> None:
+    """Give memory and file kept for the next run back."""
+    with _lock:
+        runs = _idle[:]
+        _idle.clear()
+    for run in runs:
+        run.close()
+
+
+def put(key: int, place: str, array: np.ndarray) -> None:
+    """Put a copy of an array on the stack of a key. Raises StorageError."""
+    run = _current()
+    depth = run.depths.get(key, 0)
+    run.store(place).put((key, depth), array)
+    run.depths[key] = depth + 1
+
+
+def take(key: int, place: str) -> np.ndarray:
+    """Take the top of a key's stack; the memory is lent until the next call."""
+    run = _current()
+    depth = run.depths[key] - 1
+    array = run.store(place).take((key, depth))
+    run.depths[key] = depth
+    return array
+
+
+def _current() -> _Run:
+    if not _thread.runs:
+        raise StorageError("a program put a value aside outside of a session; this is a bug")
+    return _thread.runs[-1]

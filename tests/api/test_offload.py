@@ -1,0 +1,198 @@
+"""Values that wait on disk or on the host between the forward and the backward pass."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import fxad
+import fxad.numpy as jnp
+from fxad.core.config import ConfigError, config
+from fxad.core.errors import StorageError
+from fxad.runtime import session
+
+R = np.random.default_rng(0)
+X = R.standard_normal((128, 96)).astype(np.float32)
+WS = [(R.standard_normal((96, 96)) / 10).astype(np.float32) for _ in range(6)]
+
+
+@pytest.fixture(autouse=True)
+def _small_memory():
+    """So little memory that most values really go to the file."""
+    with config.override(offload_memory=400_000):
+        yield
+    session.release()
+
+
+def layer(x, w):
+    y = fxad.checkpoint_name(jnp.tanh(x @ w), "act")
+    return y * jnp.sin(x)
+
+
+def loss(**options):
+    wrapped = fxad.checkpoint(layer, **options) if options else layer
+
+    def f(x, ws):
+        for w in ws:
+            x = wrapped(x, w)
+        return jnp.sum(x * x)
+
+    return fxad.jit(fxad.value_and_grad(f, argnums=(0, 1)))
+
+
+def check(step) -> None:
+    for got, want in zip(*(fxad.tree.leaves(f(X, WS)) for f in (step, loss())), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def puts(step) -> int:
+    return sum(e.op.name == "put" for e in step.lower(X, WS).program.eqns)
+
+
+@pytest.mark.parametrize("place", ["disk", "host"])
+@pytest.mark.parametrize("policy", [None, "dots_saveable", "nothing_saveable"])
+def test_gradients_are_the_same_bits(place, policy):
+    step = loss(offload=place, policy=policy)
+    check(step)
+    check(step)  # the second run uses the first one's memory
+    assert puts(step) > 0
+    assert step.lower(X, WS).plan.arena_bytes < loss().lower(X, WS).plan.arena_bytes / 2
+
+
+def test_named_values_are_offloaded_and_arguments_are_not():
+    policy = fxad.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[], names_which_can_be_offloaded=["act"], offload_dst="disk"
+    )
+    step = loss(policy=policy)
+    check(step)
+    assert puts(step) == len(WS)
+    # What the first layer and every layer's product read are arguments: in memory anyway.
+    assert puts(loss(offload="disk", policy="nothing_saveable")) == len(WS) - 1
+
+
+def test_products_are_offloaded_by_their_policy():
+    step = loss(policy=fxad.checkpoint_policies.offload_dot_with_no_batch_dims("device", "disk"))
+    check(step)
+    assert puts(step) == len(WS)
+
+
+def test_results_and_small_values_stay():
+    f = fxad.checkpoint(jnp.exp, offload="disk")
+    both = fxad.jit(lambda x: fxad.value_and_grad(lambda x: (f(x).sum(), f(x)), has_aux=True)(x))
+    assert "put" not in str(both.lower(X).program)
+    small = fxad.jit(fxad.grad(lambda x: jnp.sum(f(jnp.sin(f(x))))))
+    assert "put" not in str(small.lower(X[0]).program)
+
+
+def test_second_derivatives_and_lanes():
+    f = fxad.checkpoint(lambda x: jnp.sum(jnp.sin(jnp.sin(x) * x)), offload="disk")
+    twice = fxad.jit(fxad.vmap(lambda x: fxad.grad(lambda x: jnp.sum(fxad.grad(f)(x)))(x)))
+
+    def plain(x):
+        return jnp.sum(jnp.sin(jnp.sin(x) * x))
+
+    want = fxad.jit(fxad.vmap(lambda x: fxad.grad(lambda x: jnp.sum(fxad.grad(plain)(x)))(x)))
+    np.testing.assert_allclose(twice(X), want(X), rtol=2e-5, atol=2e-5)
+
+
+def test_threads_have_tapes_of_their_own():
+    step = loss(offload="disk")
+    want = np.asarray(step(X, WS)[1][0])
+    wrong = []
+
+    def work(scale: float) -> None:
+        for _ in range(5):
+            got = step(X * scale, WS)[1][0]
+            if scale == 1 and not np.array_equal(got, want):
+                wrong.append(scale)
+
+    threads = [threading.Thread(target=work, args=(s,)) for s in (1.0, 2.0, 1.0)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_compressed_and_offloaded():
+    step = loss(offload="disk", compress="bf16")
+    for got, want in zip(*(fxad.tree.leaves(f(X, WS)) for f in (step, loss())), strict=True):
+        scale = np.abs(want).max()
+        np.testing.assert_allclose(got, want, atol=0.02 * scale)
+
+
+# ---------------------------------------------------------------- what goes wrong
+
+
+def test_a_directory_that_is_not_there(tmp_path):
+    step = loss(offload="disk")
+    with (
+        config.override(offload_directory=tmp_path / "nowhere"),
+        pytest.raises(StorageError, match="cannot make a file"),
+    ):
+        step(X, WS)
+    check(step)
+
+
+def test_a_run_that_fails_leaves_nothing(tmp_path):
+    fail = True
+
+    def check_value(x):
+        if fail:
+            raise KeyError("stop")
+
+    @fxad.jit
+    @fxad.grad
+    def step(x):
+        y = fxad.checkpoint(lambda x: jnp.sin(jnp.cos(jnp.sin(x * 2))), offload="disk")(x * 3)
+        fxad.debug.callback(check_value, fxad.lax.stop_gradient(y))
+        return jnp.sum(fxad.checkpoint(jnp.sin, offload="disk")(y))
+
+    with config.override(offload_directory=tmp_path):
+        with pytest.raises(KeyError):
+            step(X)
+        fail = False
+        got = step(X)
+        assert os.listdir(tmp_path) == []
+    y = X.astype(float) * 6
+    inner = np.cos(np.cos(np.sin(y))) * -np.sin(np.sin(y)) * np.cos(y) * 6
+    want = np.cos(np.sin(np.cos(np.sin(y)))) * inner
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_full_disk_is_an_error_not_a_gradient(tmp_path):
+    code = """
+import resource, sys, numpy as np, fxad, fxad.numpy as jnp
+from fxad.core.errors import StorageError
+fxad.config.offload_memory, fxad.config.offload_directory = "300kB", sys.argv[1]
+@fxad.jit
+@fxad.grad
+def step(x):
+    for _ in range(12):
+        x = fxad.checkpoint(lambda x: jnp.sin(x) * x, offload="disk")(x)
+    return x.sum()
+small, large = np.ones(8, np.float32), np.ones(25_000, np.float32)
+step(small); step.lower(large).compile()
+resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
+try:
+    step(large)
+except StorageError as error:
+    print("StorageError", "File too large" in str(error))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=100
+    )
+    assert done.stdout.split() == ["StorageError", "True"], done.stderr[-2000:]
+    assert os.listdir(tmp_path) == []
+
+
+def test_settings():
+    with config.override(offload_memory="2MiB"):
+        assert config.offload_memory == 2 << 20
+    with pytest.raises(ConfigError, match="a number of bytes"):
+        config.offload_memory = "lots"
