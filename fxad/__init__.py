@@ -18,12 +18,12 @@ from fxad.api.check_grads import check_grads
 from fxad.api.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
 from fxad.api.closures import closure_convert
 from fxad.api.compiled import disable_jit
+from fxad.api.curvature import gnvp, hessian_diag, hvp
 from fxad.api.custom import custom_jvp, custom_vjp, stop_gradient
 from fxad.api.derived import (
     ShapeDtypeStruct,
     eval_shape,
     hessian,
-    hvp,
     jacfwd,
     jacobian,
     jacrev,
@@ -76,8 +76,10 @@ __all__ = [
     "eval_shape",
     "flatten_util",
     "get_num_threads",
+    "gnvp",
     "grad",
     "hessian",
+    "hessian_diag",
     "hvp",
     "jacfwd",
     "jacobian",

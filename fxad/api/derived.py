@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from fxad.api.autodiff import jvp, vjp
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.api.vectorise import vmap
@@ -17,7 +15,7 @@ from fxad.core.types import ArrayType
 from fxad.ir.program import OPS, Program
 from fxad.ir.python import to_python
 from fxad.ir.text import show
-from fxad.trace.array import Array, Concrete
+from fxad.trace.array import Array
 from fxad.trace.convert import is_array_like, shaped
 from fxad.trace.tracer import stage
 
@@ -233,14 +231,3 @@ def hessian(
 ) -> Callable[..., Any]:
     """Second derivatives: forward over reverse."""
     return jacfwd(jacrev(function, argnums, has_aux), argnums, has_aux)
-
-
-def hvp(function: Callable[..., Any], primals: tuple, tangents: tuple) -> Any:
-    """Hessian times a vector, without the Hessian: forward over reverse."""
-
-    def gradient(*xs: Any) -> Any:
-        value, pullback = vjp(function, *xs)
-        return pullback(Concrete(np.ones(value.shape, value.dtype)))
-
-    found = jvp(gradient, primals, tangents)[1]
-    return found[0] if len(primals) == 1 else found

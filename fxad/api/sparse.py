@@ -115,12 +115,12 @@ def sparse_jacobian(
 
     def pattern(*args: Any, **kwargs: Any) -> Sparsity:
         leaves, tree = flatten_args(((args[argnums],), {}), name)
-        return _pattern(FlatFunction(part_of(args, kwargs), tree), leaves, name)
+        return pattern_of(FlatFunction(part_of(args, kwargs), tree), leaves, name)
 
     def wrapped(*args: Any, **kwargs: Any) -> SparseMatrix:
         part = part_of(args, kwargs)
         leaves, tree = flatten_args(((args[argnums],), {}), name)
-        found = sparsity or _pattern(FlatFunction(part, tree), leaves, name)
+        found = sparsity or pattern_of(FlatFunction(part, tree), leaves, name)
         if found.shape[1] != sum(v.size for v in leaves):
             raise ShapeError(f"{name}: the sparsity is of {found.shape}, not of this argument")
         compress = _forward if found.mode == "forward" else _backward
@@ -138,7 +138,7 @@ def sparse_hessian(
     return sparse_jacobian(grad(function, argnums), argnums, sparsity=sparsity)
 
 
-def _pattern(flat: FlatFunction, leaves: list[Array], name: str) -> Sparsity:
+def pattern_of(flat: FlatFunction, leaves: list[Array], name: str) -> Sparsity:
     """The sparsity of a flat function's Jacobian, from the Program of its tangents."""
     _check(leaves, f"{name}: the argument")
     types = [v.type for v in leaves]
@@ -179,7 +179,7 @@ def _check(leaves: list[Array], what: str) -> None:
             raise TypeMismatch(f"{what} has a leaf {leaf.type}; only floats have derivatives")
 
 
-def _seeds(colours: np.ndarray, passes: int, types: list[Any]) -> list[np.ndarray]:
+def seeds(colours: np.ndarray, passes: int, types: list[Any]) -> list[np.ndarray]:
     """Per leaf an array [pass, *shape] with ones at the elements of the pass's colour."""
     wide = colours[None, :] == np.arange(passes)[:, None]
     seeds, start = [], 0
@@ -192,30 +192,30 @@ def _seeds(colours: np.ndarray, passes: int, types: list[Any]) -> list[np.ndarra
 
 def _forward(flat: FlatFunction, leaves: list[Array], found: Sparsity, name: str) -> Any:
     def push(*tangents: Any) -> Any:
-        return _row(jvp(lambda *xs: flat(*xs), tuple(leaves), tangents)[1])
+        return row(jvp(lambda *xs: flat(*xs), tuple(leaves), tangents)[1])
 
     types = [v.type for v in leaves]
     if not found.passes:
         return Concrete(np.zeros(0, types[0].dtype if types else np.float32))
-    compressed = vmap(push)(*_seeds(found.colours, found.passes, types))
-    return _picked(compressed, found.colours[found.cols], found.rows)
+    compressed = vmap(push)(*seeds(found.colours, found.passes, types))
+    return picked(compressed, found.colours[found.cols], found.rows)
 
 
 def _backward(flat: FlatFunction, leaves: list[Array], found: Sparsity, name: str) -> Any:
     outs, pullback = vjp(lambda *xs: flat(*xs), *leaves)
     types = [o.type for o in outs]
     _check(outs, f"{name}: the result")
-    compressed = vmap(lambda *cts: _row(pullback(list(cts))))(
-        *_seeds(found.colours, found.passes, types)
+    compressed = vmap(lambda *cts: row(pullback(list(cts))))(
+        *seeds(found.colours, found.passes, types)
     )
-    return _picked(compressed, found.colours[found.rows], found.cols)
+    return picked(compressed, found.colours[found.rows], found.cols)
 
 
-def _row(leaves: Any) -> Any:
+def row(leaves: Any) -> Any:
     """All leaves' elements one after another."""
     flat = [OPS["reshape"](v, shape=(v.size,)) for v in leaves]
     return flat[0] if len(flat) == 1 else OPS["concatenate"](*flat, axis=0)
 
 
-def _picked(compressed: Any, passes: np.ndarray, places: np.ndarray) -> Any:
+def picked(compressed: Any, passes: np.ndarray, places: np.ndarray) -> Any:
     return compressed[_index(passes), _index(places)]

@@ -376,6 +376,19 @@ def colour(rows: np.ndarray, cols: np.ndarray, count: int) -> np.ndarray:
     return colours
 
 
+def colour_apart(rows: np.ndarray, cols: np.ndarray, count: int) -> np.ndarray:
+    """A colour for each of `count` nodes of a symmetric pattern, neighbours differing."""
+    near = _groups(rows, cols, count)
+    colours = np.full(count, -1)
+    for node in range(count):
+        used = set(colours[near[node]].tolist())
+        choice = 0
+        while choice in used:
+            choice += 1
+        colours[node] = choice
+    return colours
+
+
 def _groups(keys: np.ndarray, values: np.ndarray, count: int) -> list[np.ndarray]:
     order = np.argsort(keys, kind="stable")
     cuts = np.searchsorted(keys[order], np.arange(1, count))
