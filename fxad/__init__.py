@@ -16,7 +16,7 @@ from fxad import tree as tree_util
 from fxad.api.autodiff import grad, jvp, linear_transpose, linearize, value_and_grad, vjp
 from fxad.api.check_grads import check_grads
 from fxad.api.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
-from fxad.api.closures import closure_convert
+from fxad.api.closures import closure_convert, custom_gradient
 from fxad.api.compiled import disable_jit
 from fxad.api.curvature import gnvp, hessian_diag, hvp
 from fxad.api.custom import custom_jvp, custom_vjp, stop_gradient
@@ -47,6 +47,7 @@ from fxad.api.vectorise import vmap
 from fxad.core.config import config
 from fxad.core.dtypes import enable_x64
 from fxad.trace.array import Array
+from fxad.trace.tracer import type_of as typeof
 
 make_jaxpr = make_ir
 remat = checkpoint
@@ -64,6 +65,7 @@ __all__ = [
     "checkpoint_policies",
     "closure_convert",
     "config",
+    "custom_gradient",
     "custom_jvp",
     "custom_vjp",
     "debug",
@@ -106,6 +108,7 @@ __all__ = [
     "suggest_precision",
     "tree",
     "tree_util",
+    "typeof",
     "value_and_grad",
     "vjp",
     "vmap",

@@ -1,48 +1,49 @@
-"""One vector instead of a pytree: ravel_pytree.
+"""A tree of arrays as one vector, under the name of `jax.flatten_util`.
 
-flat, unravel = ravel_pytree({"w": w, "b": b})      # f32[n]
-tree = unravel(flat - 0.1 * gradient)
+vector, unravel = ravel_pytree(params)      # unravel(vector) has the structure of params
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
-from fxad.core import dtypes as dt
-from fxad.core import pytree
-from fxad.core.errors import ShapeError
-from fxad.numpy import concatenate, real, reshape, zeros
-from fxad.numpy.core import asarray, cast, promoted, value_of
+from fxad.api.flat import flatten_args
+from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.promotion import promote
+from fxad.ir.program import OPS
+from fxad.numpy.core import cast, value_of
+from fxad.numpy.creation import zeros
+from fxad.numpy.shaping import slice_axis
 from fxad.trace.array import Array
 
 
-def ravel_pytree(tree: Any) -> tuple[Array, Callable[[Any], Any]]:
-    """All leaves in one vector of their common dtype, and the function that takes it apart again.
+def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Any], Any]]:
+    """(all elements of the leaves in one vector of their common dtype, the way back).
 
-    `unravel` restores shapes and dtypes; it raises ShapeError for a vector of another length. A
-    tree without leaves is an empty f32 vector.
+    The way back takes a vector of that length and dtype, raising ShapeError or TypeMismatch for
+    others, and gives every leaf its own dtype.
     """
-    leaves, structure = pytree.flatten(tree)
-    arrays = [asarray(leaf) for leaf in leaves]
-    shapes = [a.shape for a in arrays]
-    dtypes = [a.dtype for a in arrays]
-    sizes = [math.prod(shape) for shape in shapes]
-    parts = promoted("ravel_pytree", *arrays, broadcast=False, numbers=False) if arrays else []
-    flat = concatenate([reshape(p, (-1,)) for p in parts]) if parts else zeros((0,), dt.float32)
+    leaves, tree = flatten_args(pytree, "ravel_pytree")
+    if not leaves:
+        return zeros((0,)), lambda vector: tree.unflatten([])
+    types = [leaf.type for leaf in leaves]
+    dtype = promote(*((t.dtype, False) for t in types))[0]
+    total = sum(t.size for t in types)
+    flat = [OPS["reshape"](cast(v, dtype), shape=(v.size,)) for v in leaves]
+    vector = OPS["concatenate"](*flat, axis=0) if len(flat) > 1 else flat[0]
 
     def unravel(vector: Any) -> Any:
         value = value_of(vector, "unravel")
-        if value.shape != (sum(sizes),):
-            raise ShapeError(f"unravel: expects {sum(sizes)} numbers, got shape {value.shape}")
-        start, restored = 0, []
-        for shape, dtype, size in zip(shapes, dtypes, sizes, strict=True):
-            piece = reshape(value[start : start + size], shape)
-            if dt.is_complex(piece.dtype) and not dt.is_complex(dtype):
-                piece = real(piece)
-            restored.append(cast(piece, dtype))
-            start += size
-        return structure.unflatten(restored)
+        if value.shape != (total,):
+            raise ShapeError(f"unravel: expected a vector of {total} elements, got {value.type}")
+        if value.dtype != dtype:
+            raise TypeMismatch(f"unravel: expected {dtype.name}, got {value.type}")
+        parts, start = [], 0
+        for t in types:
+            part = cast(slice_axis(value, 0, start, start + t.size), t.dtype)
+            parts.append(OPS["reshape"](part, shape=t.shape))
+            start += t.size
+        return tree.unflatten(parts)
 
-    return flat, unravel
+    return vector, unravel

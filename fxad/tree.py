@@ -7,6 +7,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+from fxad.core.errors import TreeError, TypeMismatch
 from fxad.core.node_types import (
     Partial,
     register_dataclass,
@@ -14,6 +18,7 @@ from fxad.core.node_types import (
     register_node_class,
     register_node_with_keys,
     register_node_with_keys_class,
+    register_static,
 )
 from fxad.core.pytree import (
     AttrKey,
@@ -43,6 +48,7 @@ from fxad.core.pytree import (
     treedef_tuple,
     unflatten,
 )
+from fxad.core.treedef import node_type
 
 PyTreeDef = TreeDef
 register_pytree_node = register_node
@@ -61,6 +67,42 @@ tree_reduce = reduce
 tree_structure = structure
 tree_transpose = transpose
 tree_unflatten = unflatten
+
+
+def flatten_one_level(tree: Any) -> tuple[list[Any], Any]:
+    """(children, static data) of a node. Raises TypeMismatch for a leaf."""
+    node = node_type(type(tree))
+    if node is None:
+        raise TypeMismatch(f"flatten_one_level: {type(tree).__name__} is a leaf, not a node")
+    children, data = node.flatten(tree)
+    return list(children), data
+
+
+def is_tree_node(value: Any) -> bool:
+    """Whether the value is a node (registered, or a container) rather than a leaf."""
+    return node_type(type(value)) is not None
+
+
+def reduce_associative(
+    operation: Callable[[Any, Any], Any], tree: Any, *, identity: Any = None, is_leaf: Any = None
+) -> Any:
+    """Fold the leaves with an associative function, in logarithmic depth.
+
+    Raises TreeError for a tree without leaves if there is no identity.
+    """
+    values = leaves(tree, is_leaf)
+    if not values:
+        if identity is None:
+            raise TreeError("reduce_associative: a tree without leaves needs identity=")
+        return identity
+    while len(values) > 1:
+        pairs = zip(values[0::2], values[1::2], strict=False)
+        folded = [operation(a, b) for a, b in pairs]
+        values = [*folded, *values[2 * len(folded) :]]
+    return values[0]
+
+
+tree_reduce_associative = reduce_associative
 
 
 def treedef_children(treedef: TreeDef) -> tuple[TreeDef, ...]:
@@ -88,8 +130,10 @@ __all__ = [
     "broadcast",
     "broadcast_prefix",
     "flatten",
+    "flatten_one_level",
     "flatten_prefix",
     "flatten_with_path",
+    "is_tree_node",
     "keystr",
     "leaf_error",
     "leaves",
@@ -97,6 +141,7 @@ __all__ = [
     "map",
     "map_with_path",
     "reduce",
+    "reduce_associative",
     "register_dataclass",
     "register_node",
     "register_node_class",
@@ -106,6 +151,7 @@ __all__ = [
     "register_pytree_node_class",
     "register_pytree_with_keys",
     "register_pytree_with_keys_class",
+    "register_static",
     "same_structure_or_raise",
     "structure",
     "transpose",
@@ -118,6 +164,7 @@ __all__ = [
     "tree_map",
     "tree_map_with_path",
     "tree_reduce",
+    "tree_reduce_associative",
     "tree_structure",
     "tree_transpose",
     "tree_unflatten",

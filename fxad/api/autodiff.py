@@ -19,6 +19,7 @@ from fxad.core.types import ArrayType
 from fxad.ir.program import Program
 from fxad.ops.base import full, zeros
 from fxad.trace.array import Concrete, kept
+from fxad.trace.convert import shaped
 from fxad.trace.tracer import stage, staging, type_of
 from fxad.transform.context import differentiable, merge, run, select
 from fxad.transform.jvp import Forward, jvp_eval, tangent_for
@@ -337,17 +338,18 @@ def linearize(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callabl
 
 
 def linear_transpose(function: Callable[..., Any], *examples: Any) -> Callable[..., Any]:
-    """The transpose of a linear function; `examples` give the types of its arguments."""
-    leaves, tree = flatten_args((examples, {}), f"linear_transpose({name_of(function)})")
+    """The transpose of a linear function; `examples` (arrays, or anything with shape and dtype)
+    give the types of its arguments."""
+    leaves, tree = pytree.flatten((examples, {}))
+    types = [shaped(v) for v in leaves]
     flat = FlatFunction(function, tree)
-    program, captured = stage(flat, [type_of(v) for v in leaves], name_of(function))
+    program, captured = stage(flat, types, name_of(function))
     linear = (*([False] * len(captured)), *([True] * len(leaves)))
 
     def back(cotangent: Any) -> tuple:
         given, _ = flatten_args(cotangent, "cotangent")
         values = [*captured, *([None] * len(leaves))]
         found = transpose_eval(program.closed(), linear, values, given)
-        types = [type_of(v) for v in leaves]
         filled = [_zero_tangent(t) if c is None else c for c, t in zip(found, types, strict=True)]
         return tree.unflatten(filled)[0]
 

@@ -1,4 +1,4 @@
-"""`closure_convert`: what a function captured, as arguments of its own.
+"""What a function captured, as arguments of its own: closure_convert, custom_gradient.
 
 g, captured = closure_convert(f, x)
 g(x, *captured) == f(x)
@@ -6,11 +6,14 @@ g(x, *captured) == f(x)
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
+from fxad.api.custom import custom_vjp
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.core.errors import TreeError
+from fxad.core.node_types import Partial
 from fxad.trace.tracer import stage, type_of
 from fxad.transform.context import run
 
@@ -36,3 +39,29 @@ def closure_convert(
         return flat.tree.unflatten(run(program.closed(), [*args[count:], *given]))
 
     return converted, captured
+
+
+def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that returns (result, rule) as one that returns the result, differentiated in
+    reverse by rule(cotangent) -> cotangents of the arguments (one, or a tuple).
+
+    @custom_gradient
+    def f(x):
+        return x**2, lambda ct: 3 * ct * x
+    """
+
+    @custom_vjp
+    def call(*args: Any) -> Any:
+        return function(*args)[0]
+
+    def forward(*args: Any) -> tuple[Any, Any]:
+        result, rule = function(*args)
+        converted, captured = closure_convert(rule, result)
+        return result, Partial(converted, *captured)
+
+    def backward(rule: Partial, cotangent: Any) -> Any:
+        found = rule.func(cotangent, *rule.args)
+        return found if isinstance(found, tuple) else (found,)
+
+    call.defvjp(forward, backward)
+    return functools.wraps(function)(lambda *args: call(*args))

@@ -27,6 +27,7 @@ __all__ = [
     "register_node_class",
     "register_node_with_keys",
     "register_node_with_keys_class",
+    "register_static",
 ]
 
 T = TypeVar("T", bound=type)
@@ -117,6 +118,12 @@ def register_dataclass(
     data, meta = _split_fields(cls, data_fields, meta_fields)
     add_node_type(_dataclass_type(cls, data, meta))
     return cls
+
+
+def register_static(cls: T) -> T:
+    """Make instances of a class nodes without children: constants of the tree's structure, which
+    must be hashable and comparable by ==. Returns `cls`."""
+    return register_node(cls, lambda x: ((), x), lambda data, children: data)
 
 
 def _split_fields(

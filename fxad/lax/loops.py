@@ -15,6 +15,7 @@ from typing import Any
 
 from fxad.api.compiled import interpreting
 from fxad.api.flat import FlatFunction, flatten_args, name_of
+from fxad.api.vectorise import vmap
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import BadArgument, ConcretizationError, ShapeError, TypeMismatch
@@ -138,15 +139,41 @@ def _length(leaves: Sequence[Array], xs: Any, wanted: int | None) -> int:
 def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
     """Apply f to each slice along the leading axis of xs, one after another.
 
-    xs and the result are pytrees of arrays. `batch_size` is accepted for ported code; use
-    `fxad.vmap` to compute all slices at once.
+    xs and the result are pytrees of arrays. With batch_size that many slices are computed at a
+    time, as by `fxad.vmap`; what is left over in one smaller batch.
     """
+    if batch_size is not None:
+        return _map_in_batches(f, xs, batch_size)
 
     def step(carry: tuple, x: Any) -> tuple[tuple, Any]:
         return carry, f(x)
 
     step.__name__ = name_of(f)
     return scan(step, (), xs)[1]
+
+
+def _map_in_batches(f: Callable[[Any], Any], xs: Any, batch_size: int) -> Any:
+    size = batch_size.__index__()
+    if size < 1:
+        raise BadArgument(f"map: batch_size must be at least 1, not {size}")
+    leaves, tree = flatten_args(xs, "map: xs")
+    length = _length(leaves, xs, None)
+    whole = length // size * size
+    parts = []
+    if whole:
+        batches = [
+            OPS["reshape"](slice_axis(x, 0, 0, whole), shape=(whole // size, size, *x.shape[1:]))
+            for x in leaves
+        ]
+        found = map(vmap(f), tree.unflatten(batches))
+        parts.append(
+            pytree.map(lambda y: OPS["reshape"](y, shape=(whole, *type_of(y).shape[2:])), found)
+        )
+    if whole < length or not length:
+        parts.append(vmap(f)(tree.unflatten([slice_axis(x, 0, whole, length) for x in leaves])))
+    if len(parts) == 1:
+        return parts[0]
+    return pytree.map(lambda a, b: OPS["concatenate"](a, b, axis=0), *parts)
 
 
 # ---------------------------------------------------------------- while

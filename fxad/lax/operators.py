@@ -6,6 +6,7 @@ shifts act like the machine's: integer division truncates towards zero.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from typing import Any
 
@@ -135,3 +136,41 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 def optimization_barrier(operand: Any) -> Any:
     """The value itself; the compiler does not look through."""
     return OPS["barrier"](value_of(operand))[0]
+
+
+class RoundingMethod(enum.IntEnum):
+    """Where `round` takes numbers half way between two integers."""
+
+    AWAY_FROM_ZERO = 0
+    TO_NEAREST_EVEN = 1
+
+
+def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Array:
+    """The nearest integer, as a float; of two, the one that rounding_method says."""
+    value = value_of(x, "round")
+    if not dt.is_float(value.dtype):
+        raise TypeMismatch(f"round: takes floats, not {value.type}")
+    even = OPS["round"](value)
+    if rounding_method is RoundingMethod.TO_NEAREST_EVEN:
+        return even
+    down = OPS["trunc"](value)
+    half = OPS["eq"](OPS["abs"](OPS["sub"](value, down)), 0.5)
+    return where(half, OPS["add"](down, OPS["sign"](value)), even)
+
+
+def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Array:
+    """Floats rounded to a format of fewer bits, kept in their own dtype.
+
+    Raises BadArgument for formats other than those of float16, bfloat16, float32 and float64.
+    """
+    value = value_of(operand, "reduce_precision")
+    known = {(5, 10): dt.float16, (8, 7): dt.bfloat16, (8, 23): dt.float32, (11, 52): dt.float64}
+    narrow = known.get((exponent_bits, mantissa_bits))
+    if narrow is None:
+        raise BadArgument(
+            f"reduce_precision: no format of {exponent_bits} exponent and {mantissa_bits} mantissa "
+            f"bits; known are {', '.join(map(str, known))}"
+        )
+    return (
+        value if narrow.itemsize >= value.dtype.itemsize else cast(cast(value, narrow), value.dtype)
+    )

@@ -5,7 +5,6 @@ values, places = top_k(scores, 5)
 
 from __future__ import annotations
 
-import builtins
 import enum
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.ir.program import OPS
+from fxad.lax import windows
 from fxad.numpy import reductions
 from fxad.numpy.core import axes_tuple, axis_index, cast, promoted, value_of
 from fxad.numpy.linear import product
@@ -44,6 +44,15 @@ reduce_sum = _reduction("sum", "reduce_sum", "Sum over axes, in the operand's dt
 reduce_prod = _reduction("prod", "reduce_prod", "Product over axes, in the operand's dtype.")
 reduce_and = _reduction("all", "reduce_and", "Whether all bools along axes hold.")
 reduce_or = _reduction("any", "reduce_or", "Whether any bool along axes holds.")
+
+
+def reduce_xor(operand: Any, axes: Sequence[int]) -> Array:
+    """Exclusive or of bools or integers over axes."""
+    value = value_of(operand, "reduce_xor")
+    if dt.is_inexact(value.dtype):
+        raise TypeMismatch(f"reduce_xor: takes bools and integers, not {value.type}")
+    zero = False if dt.is_bool(value.dtype) else 0
+    return windows.reduce(value, zero, lambda a, b: OPS["xor"](a, b), axes)
 
 
 def reduce_max(operand: Any, axes: Sequence[int]) -> Array:
@@ -115,6 +124,18 @@ def sort_key_val(
     return ordered[0], ordered[1]
 
 
+def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, **hints: Any) -> Any:
+    """`top_k`: the search is exact. Hints about recall are accepted for ported code."""
+    return top_k(operand, k, reduction_dimension)
+
+
+def approx_min_k(operand: Any, k: int, reduction_dimension: int = -1, **hints: Any) -> Any:
+    """The k smallest elements along an axis in ascending order, and their positions (int32)."""
+    value = value_of(operand, "approx_min_k")
+    values, places = top_k(OPS["neg"](value), k, reduction_dimension)
+    return OPS["neg"](values), places
+
+
 def top_k(operand: Any, k: int, axis: int = -1) -> tuple[Array, Array]:
     """The k largest elements along an axis in descending order, and their positions (int32)."""
     value = value_of(operand, "top_k")
@@ -167,28 +188,3 @@ def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Array:
         raise ShapeError(f"batch_matmul: {type_of(a)} and {type_of(b)} need equal ranks >= 2")
     lead = tuple(range(rank - 2))
     return product(a, b, ((rank - 1,), (rank - 2,)), (lead, lead))
-
-
-def reduce(
-    operand: Any, init_value: Any, computation: Callable[..., Any], dimensions: Sequence[int]
-) -> Array:
-    """Reduce axes with a known function: add, mul, max, min, bitwise_and or bitwise_or.
-
-    Raises TypeMismatch for other functions; use fxad.lax.scan for those.
-    """
-    value = value_of(operand, "reduce")
-    known: dict[str, Callable[..., Array]] = {
-        "add": reduce_sum,
-        "multiply": reduce_prod,
-        "maximum": reduce_max,
-        "minimum": reduce_min,
-        "bitwise_and": reduce_and,
-        "bitwise_or": reduce_or,
-    }
-    name = getattr(computation, "__name__", "function")
-    if name not in known:
-        raise TypeMismatch(
-            f"reduce: does not know {name}; it takes {', '.join(sorted(known))} of fxad.lax. For "
-            "another function use fxad.lax.scan"
-        )
-    return computation(known[name](value, builtins.tuple(dimensions)), init_value)

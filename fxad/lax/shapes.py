@@ -17,7 +17,16 @@ from fxad.core.errors import IndexOutOfRange, ShapeError, TypeMismatch
 from fxad.core.promotion import is_python_scalar
 from fxad.ir.program import OPS
 from fxad.ir.rewrite import literal
-from fxad.numpy.core import axes_tuple, axis_index, cast, promoted, shape_tuple, value_of
+from fxad.numpy.core import (
+    axes_tuple,
+    axis_index,
+    cast,
+    promoted,
+    shape_tuple,
+    spread_to,
+    stack_values,
+    value_of,
+)
 from fxad.numpy.creation import iota as _iota
 from fxad.numpy.shaping import slice_axis
 from fxad.trace.array import Array
@@ -39,11 +48,14 @@ def broadcast_in_dim(
     value = value_of(operand, "broadcast_in_dim")
     shape, axes = shape_tuple(shape, "broadcast_in_dim"), tuple(broadcast_dimensions)
     fits = len(axes) == value.ndim and all(0 <= a < len(shape) for a in axes)
-    if not fits or any(b <= a for a, b in itertools.pairwise(axes)):
+    if not fits or len(set(axes)) < len(axes):
         raise ShapeError(
-            f"broadcast_in_dim: broadcast_dimensions={axes} must be {value.ndim} increasing axes "
+            f"broadcast_in_dim: broadcast_dimensions={axes} must be {value.ndim} different axes "
             f"of shape {shape}"
         )
+    if any(b < a for a, b in itertools.pairwise(axes)):
+        order = sorted(range(len(axes)), key=axes.__getitem__)
+        value, axes = transpose(value, order), tuple(sorted(axes))
     pairs = list(zip(axes, value.shape, strict=True))
     if any(size not in (1, shape[a]) for a, size in pairs):
         raise ShapeError(f"broadcast_in_dim: {value.type} does not fit {shape} at axes {axes}")
@@ -51,6 +63,53 @@ def broadcast_in_dim(
     if len(kept) < len(pairs):
         value = OPS["reshape"](value, shape=tuple(size for _, size in kept))
     return OPS["broadcast"](value, shape=shape, axes=tuple(a for a, _ in kept))
+
+
+def broadcast_like(operand: Any, like: Any) -> Array:
+    """The operand broadcast, as NumPy does it, to the shape of `like`."""
+    return spread_to(value_of(operand, "broadcast_like"), value_of(like, "broadcast_like").shape)
+
+
+def broadcast_to_rank(x: Any, rank: int) -> Array:
+    """New leading axes of size 1, up to a number of axes."""
+    value = value_of(x, "broadcast_to_rank")
+    if rank < value.ndim:
+        raise ShapeError(f"broadcast_to_rank: {value.type} has more than {rank} axes")
+    return OPS["reshape"](value, shape=(1,) * (rank - value.ndim) + value.shape)
+
+
+def tile(operand: Any, reps: Sequence[int]) -> Array:
+    """The operand repeated reps[i] times along axis i."""
+    value, counts = value_of(operand, "tile"), shape_tuple(reps, "tile")
+    if len(counts) != value.ndim:
+        raise ShapeError(f"tile: {len(counts)} repetitions for {value.type}")
+    doubled = tuple(n for pair in zip(counts, value.shape, strict=True) for n in pair)
+    axes = tuple(range(1, 2 * value.ndim, 2))
+    shape = tuple(c * s for c, s in zip(counts, value.shape, strict=True))
+    return OPS["reshape"](OPS["broadcast"](value, shape=doubled, axes=axes), shape=shape)
+
+
+def stack(operands: Sequence[Any], axis: int = 0) -> Array:
+    """Arrays of one shape side by side along a new axis."""
+    return stack_values(promoted("stack", *operands, numbers=False, broadcast=False), axis)
+
+
+def unstack(operand: Any, axis: int = 0) -> list[Array]:
+    """The slices along an axis, without it."""
+    value = value_of(operand, "unstack")
+    at = axis_index(axis, value.ndim, "unstack")
+    rows = [slice_axis(value, at, i, i + 1) for i in range(value.shape[at])]
+    return [squeeze(row, (at,)) for row in rows]
+
+
+def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
+    """Consecutive pieces of the given sizes along an axis, which they must fill."""
+    value, counts = value_of(operand, "split"), shape_tuple(sizes, "split")
+    at = axis_index(axis, value.ndim, "split")
+    if sum(counts) != value.shape[at]:
+        raise ShapeError(f"split: sizes {counts} do not add up to axis {at} of {value.type}")
+    ends = list(itertools.accumulate(counts))
+    return [slice_axis(value, at, e - n, e) for n, e in zip(counts, ends, strict=True)]
 
 
 def reshape(operand: Any, new_sizes: Sequence[int], dimensions: Any = None) -> Array:

@@ -15,6 +15,7 @@ from fxad.nn.activations import (
     hard_tanh,
     identity,
     leaky_relu,
+    log1mexp,
     log_sigmoid,
     mish,
     relu,
@@ -24,11 +25,13 @@ from fxad.nn.activations import (
     silu,
     soft_sign,
     softplus,
+    sparse_plus,
+    sparse_sigmoid,
     squareplus,
     swish,
 )
 from fxad.nn.attention import dot_product_attention
-from fxad.nn.softmax import log_softmax, one_hot, softmax, standardize
+from fxad.nn.softmax import log_softmax, logmeanexp, one_hot, softmax, standardize
 from fxad.numpy.elementwise import tanh
 from fxad.numpy.reductions import logsumexp
 
@@ -45,8 +48,10 @@ __all__ = [
     "identity",
     "initializers",
     "leaky_relu",
+    "log1mexp",
     "log_sigmoid",
     "log_softmax",
+    "logmeanexp",
     "logsumexp",
     "mish",
     "one_hot",
@@ -58,6 +63,8 @@ __all__ = [
     "soft_sign",
     "softmax",
     "softplus",
+    "sparse_plus",
+    "sparse_sigmoid",
     "squareplus",
     "standardize",
     "swish",

@@ -14,7 +14,7 @@ from typing import Any
 from fxad.core.errors import ShapeError
 from fxad.ir.program import OPS
 from fxad.numpy.core import axis_index, promoted, value_of
-from fxad.numpy.elementwise import abs, exp, expm1, log1p, maximum, sqrt, tanh, where
+from fxad.numpy.elementwise import abs, exp, expm1, log, log1p, maximum, sqrt, tanh, where
 from fxad.numpy.shaping import slice_axis
 from fxad.trace.array import Array
 
@@ -125,6 +125,27 @@ def squareplus(x: Any, b: Any = 4.0) -> Array:
     """(x + sqrt(x^2 + b)) / 2."""
     value = _float("squareplus", x)
     return 0.5 * (value + sqrt(value * value + b))
+
+
+def sparse_plus(x: Any) -> Array:
+    """0 up to -1, x from 1 on, and (x + 1)^2 / 4 between them."""
+    value = _float("sparse_plus", x)
+    return where(value <= -1, 0, where(value >= 1, value, (value + 1) ** 2 / 4))
+
+
+def sparse_sigmoid(x: Any) -> Array:
+    """The derivative of sparse_plus: (x + 1) / 2 limited to [0, 1]."""
+    value = _float("sparse_sigmoid", x)
+    return where(value <= -1, 0, where(value >= 1, 1, (value + 1) / 2))
+
+
+def log1mexp(x: Any) -> Array:
+    """log(1 - exp(-x)) for x > 0, accurate at both ends (M. Mächler, 2012)."""
+    value = _float("log1mexp", x)
+    small = value <= math.log(2)
+    # Each branch sees a harmless number where the other one is taken.
+    near = log(-expm1(-where(small, value, 1.0)))
+    return where(small, near, log1p(-exp(-where(small, 1.0, value))))
 
 
 def hard_tanh(x: Any) -> Array:

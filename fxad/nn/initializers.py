@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fxad import random
+from fxad import numpy, random
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.core.types import ArrayType
@@ -157,3 +157,41 @@ he_uniform = kaiming_uniform = _scaled(
 he_normal = kaiming_normal = _scaled(
     "he_normal", 2.0, "fan_in", "truncated_normal", "He et al. 2015, normal."
 )
+
+
+def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
+    """Orthonormal rows or columns, uniformly distributed, times scale (Saxe et al. 2014).
+
+    The shape is seen as a matrix with column_axis as columns and all other axes as rows.
+    """
+
+    def init(key: Any, shape: Sequence[int], own: Any = dtype) -> Array:
+        wanted, sizes = _dtype(own, dtype), shape_tuple(shape, "orthogonal")
+        if len(sizes) < 2:
+            raise ShapeError(f"orthogonal: needs a shape of at least two axes, got {sizes}")
+        if 0 in sizes:
+            return numpy.zeros(sizes, wanted)
+        at = axis_index(column_axis, len(sizes), "orthogonal")
+        rest = (*sizes[:at], *sizes[at + 1 :])
+        drawn = random.orthogonal(key, math.prod(rest), (), wanted, sizes[at])
+        return numpy.moveaxis(numpy.reshape(drawn, (*rest, sizes[at])), -1, at) * scale
+
+    return init
+
+
+def delta_orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
+    """Kernels of convolutions (window axes, in, out) that are an orthogonal matrix in the middle
+    of the window and 0 elsewhere (Xiao et al. 2018). Needs out >= in."""
+
+    def init(key: Any, shape: Sequence[int], own: Any = dtype) -> Array:
+        wanted, sizes = _dtype(own, dtype), shape_tuple(shape, "delta_orthogonal")
+        if len(sizes) not in (3, 4, 5) or sizes[-1] < sizes[-2]:
+            raise ShapeError(
+                f"delta_orthogonal: needs 3 to 5 axes, and at least as many outputs as inputs, "
+                f"got {sizes}"
+            )
+        matrix = orthogonal(scale, column_axis, wanted)(key, sizes[-2:])
+        middle = tuple((n - 1) // 2 for n in sizes[:-2])
+        return numpy.zeros(sizes, wanted).at[middle].set(matrix)
+
+    return init

@@ -11,10 +11,10 @@ from typing import Any
 from fxad.core import dtypes as dt
 from fxad.ir.program import OPS
 from fxad.numpy.core import axis_index, cast, promoted, value_of
-from fxad.numpy.creation import iota
+from fxad.numpy.creation import iota, ones_like
 from fxad.numpy.elementwise import equal, exp, isinf, log, rsqrt
 from fxad.numpy.elementwise import where as choose
-from fxad.numpy.reductions import max, mean, sum
+from fxad.numpy.reductions import logsumexp, max, mean, sum
 from fxad.numpy.reductions import var as variance_of
 from fxad.trace.array import Array
 
@@ -82,3 +82,14 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> A
     column = (*labels.shape[:at], 1, *labels.shape[at:])
     classes = cast(iota(dt.int32, shape, at), labels.dtype)
     return cast(equal(OPS["reshape"](labels, shape=column), classes), wanted)
+
+
+def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Array:
+    """log(mean(exp(x))) over axes without overflow; where: bools, which elements count."""
+    (value,) = promoted("logmeanexp", x, inexact=True, numbers=False)
+    if where is None:
+        count = sum(ones_like(value), axis, keepdims=keepdims)
+    else:
+        count = sum(choose(where, ones_like(value), 0.0), axis, keepdims=keepdims)
+        value = choose(where, value, -math.inf)
+    return logsumexp(value, axis, keepdims=keepdims) - log(count)

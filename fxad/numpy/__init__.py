@@ -373,6 +373,8 @@ from fxad.trace.array import Array as ndarray
 pi, e, inf, nan, newaxis = _math.pi, _math.e, _math.inf, _math.nan, None
 euler_gamma = float(_np.euler_gamma)
 dtype = _np.dtype
+get_printoptions, set_printoptions = _np.get_printoptions, _np.set_printoptions
+printoptions = _np.printoptions
 float_, int_, uint, complex_ = float32, int32, uint32, complex64
 single, double, csingle, cdouble = float32, float64, complex64, complex128
 integer, floating, inexact, signedinteger = (

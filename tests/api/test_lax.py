@@ -300,7 +300,7 @@ def test_shape_functions():
     check(lax.slice_in_dim(x, -2, None, axis=1), x[:, -2:])
     check(lax.index_in_dim(x, -1, axis=1, keepdims=False), x[:, -1])
     check(lax.broadcasted_iota("int32", (2, 3), 1), np.tile(np.arange(3), (2, 1)))
-    with pytest.raises(ShapeError, match="increasing axes"):
+    with pytest.raises(ShapeError, match="does not fit"):
         lax.broadcast_in_dim(x, (2, 3), (1, 0))
     with pytest.raises(IndexError, match="out of range"):
         lax.index_in_dim(x, 3, axis=1)
@@ -353,8 +353,8 @@ def test_reductions_sorting_and_products():
     check(lax.batch_matmul(a, b), a @ b)
     half = lax.dot(np.ones(4, np.float16), np.ones(4, np.float16), preferred_element_type="float32")
     assert half.dtype == np.float32
-    with pytest.raises(TypeMismatch, match="does not know"):
-        lax.reduce(x, 0.0, lambda p, q: p, (0,))
+    with pytest.raises(TypeMismatch, match="must give"):
+        lax.reduce(x, 0.0, lambda p, q: p > q, (0,))
     with pytest.raises(ShapeError, match="k=4"):
         lax.top_k(x, 4)
 
