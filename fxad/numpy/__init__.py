@@ -14,6 +14,7 @@ import numpy as _np
 from fxad.core.promotion import promote_types, result_type
 from fxad.numpy import fft, linalg
 from fxad.numpy import methods as _methods
+from fxad.numpy.complexes import iscomplex, isreal, real_if_close
 from fxad.numpy.composed import (
     copysign,
     deg2rad,
@@ -189,6 +190,7 @@ from fxad.numpy.joining import (
     concat,
     concatenate,
     delete,
+    dsplit,
     dstack,
     hsplit,
     hstack,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from fxad.api.custom import custom_jvp
 from fxad.core import dtypes as dt
 from fxad.ir.program import OPS
 from fxad.numpy.core import promoted, value_of
@@ -47,25 +48,44 @@ def heaviside(x: Any, y: Any, /) -> Array:
     return where(a < 0, 0.0, where(a > 0, 1.0, b)).astype(type_of(a).dtype)
 
 
-def hypot(x: Any, y: Any, /) -> Array:
-    """sqrt(x*x + y*y) without overflow."""
-    a, b = promoted("hypot", x, y, inexact=True, numbers=False)
+@custom_jvp
+def _hypot(a: Array, b: Array) -> Array:
     a, b = OPS["abs"](a), OPS["abs"](b)
     big, small = OPS["max"](a, b), OPS["min"](a, b)
-    safe = where(big == 0, 1.0, big)
-    ratio = small / safe
-    length = big * sqrt(1 + ratio * ratio)
-    return where(isinf(a) | isinf(b), math.inf, length)
+    ratio = small / where(big == 0, 1.0, big)
+    return where(isinf(a) | isinf(b), math.inf, big * sqrt(1 + ratio * ratio))
+
+
+@_hypot.defjvp
+def _hypot_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    (a, b), (da, db) = primals, tangents
+    out = _hypot(a, b)
+    size = where(out == 0, 1.0, out)
+    return out, da * (a / size) + db * (b / size)
+
+
+def hypot(x: Any, y: Any, /) -> Array:
+    """sqrt(x*x + y*y) without overflow; its gradient at 0, 0 is 0."""
+    return _hypot(*promoted("hypot", x, y, inexact=True, numbers=False))
+
+
+@custom_jvp
+def _logaddexp(a: Array, b: Array) -> Array:
+    same = isinf(a) & equal(a, b)
+    gap = where(same, 0.0, a - b)
+    return where(same, a, OPS["max"](a, b) + log1p(exp(-abs(gap))))
+
+
+@_logaddexp.defjvp
+def _logaddexp_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    (a, b), (da, db) = primals, tangents
+    share = OPS["logistic"](where(isinf(a) & equal(a, b), 0.0, a - b))
+    return _logaddexp(a, b), da * share + db * (1 - share)
 
 
 def logaddexp(x: Any, y: Any, /) -> Array:
-    """log(exp(x) + exp(y)) without overflow."""
-    a, b = promoted("logaddexp", x, y, inexact=True, numbers=False)
-    big = OPS["max"](a, b)
-    gap = a - b
-    same = isinf(a) & equal(a, b)
-    safe = where(same, 0.0, gap)
-    return where(same, a, big + log1p(exp(-abs(safe))))
+    """log(exp(x) + exp(y)) without overflow; two equal infinities share the gradient."""
+    return _logaddexp(*promoted("logaddexp", x, y, inexact=True, numbers=False))
 
 
 def logaddexp2(x: Any, y: Any, /) -> Array:

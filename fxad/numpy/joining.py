@@ -90,9 +90,9 @@ def dstack(tup: Sequence[Any]) -> Array:
 
 
 def column_stack(tup: Sequence[Any]) -> Array:
-    """Vectors as columns of a matrix."""
+    """Vectors (and numbers) as columns of a matrix, beside the columns of matrices."""
     values = _sequence(tup, "column_stack")
-    return concatenate([reshape(v, (-1, 1)) if v.ndim == 1 else v for v in values], 1)
+    return concatenate([reshape(v, (v.size, 1)) if v.ndim < 2 else v for v in values], 1)
 
 
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
@@ -136,6 +136,11 @@ def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
 def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
     """Split along the first axis."""
     return split(ary, indices_or_sections, 0)
+
+
+def dsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
+    """Cut along axis 2."""
+    return split(ary, indices_or_sections, 2)
 
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:

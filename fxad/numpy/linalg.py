@@ -254,6 +254,22 @@ def cholesky(a: Any, /, *, upper: bool = False, symmetrize_input: bool = True) -
     return _adjoint(low) if upper else low
 
 
+class EigResult(NamedTuple):
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+def eig(a: Any) -> EigResult:
+    """Complex eigenvalues, in no order, and eigenvectors of norm 1 in columns, whose largest
+    components are real. Equal eigenvalues have derivatives, their vectors none."""
+    return EigResult(*OPS["eig"](_square("eig", a)))
+
+
+def eigvals(a: Any) -> Array:
+    """Complex eigenvalues, in no order."""
+    return eig(a).eigenvalues
+
+
 class EighResult(NamedTuple):
     eigenvalues: Array
     eigenvectors: Array

@@ -366,7 +366,7 @@ def _contract(left: tuple[Any, str], right: tuple[Any, str], keep: set[str], wid
     sizes: dict[str, int] = {}
     for value, term in ((x, s), (y, t)):
         for name, size in zip(term, type_of(value).shape, strict=True):
-            sizes[name] = builtins.max(sizes.get(name, 1), size)
+            sizes[name] = size if sizes.get(name, 1) == 1 else sizes[name]
     x = spread_to(x, tuple(sizes[c] for c in s))
     y = spread_to(y, tuple(sizes[c] for c in t))
     contract = tuple(s.index(c) for c in summed), tuple(t.index(c) for c in summed)

@@ -11,6 +11,7 @@ from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.core.promotion import is_python_scalar
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
+from fxad.numpy.complexes import lexicographic
 from fxad.numpy.core import (
     axes_tuple,
     axis_index,
@@ -98,6 +99,8 @@ def _extreme(
         raise ShapeError(f"{name}: no elements along axes {axes} of {value.type}; give initial=")
     if value.dtype == dt.bool_:
         out = OPS["any" if op == "max_reduce" else "all"](value, axes=axes)
+    elif dt.is_complex(value.dtype) and axes:
+        out = lexicographic(op, value, axes)
     else:
         out = OPS[op](value, axes=axes) if axes else value
     out = _keep(out, axes, value.type, keepdims)
@@ -107,7 +110,10 @@ def _extreme(
 def max(
     a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
-    """Largest element; NaN wins. At ties the gradient is split evenly."""
+    """Largest element; NaN wins. Complex numbers compare by real part first.
+
+    At ties the gradient is split evenly.
+    """
     from_pair = lambda x, y: OPS["max"](*promoted("max", x, y))  # noqa: E731
     return _extreme("max_reduce", a, axis, keepdims, initial, where, from_pair)
 
@@ -115,7 +121,10 @@ def max(
 def min(
     a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
-    """Smallest element; NaN wins. At ties the gradient is split evenly."""
+    """Smallest element; NaN wins. Complex numbers compare by real part first.
+
+    At ties the gradient is split evenly.
+    """
     from_pair = lambda x, y: OPS["min"](*promoted("min", x, y))  # noqa: E731
     return _extreme("min_reduce", a, axis, keepdims, initial, where, from_pair)
 

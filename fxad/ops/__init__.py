@@ -6,6 +6,7 @@ from fxad.ops import control as control
 from fxad.ops import cumulative as cumulative
 from fxad.ops import custom as custom
 from fxad.ops import dynamic as dynamic
+from fxad.ops import eigen as eigen
 from fxad.ops import elementwise as elementwise
 from fxad.ops import factor as factor
 from fxad.ops import fft as fft

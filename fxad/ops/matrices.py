@@ -148,7 +148,8 @@ def _guarded(function: Callable[..., Any], rule: Callable[..., Any]) -> Callable
         dtype = arrays[0].dtype
         if dtype.itemsize > 2:
             return tuple(np.asarray(r) for r in each(*arrays))
-        return tuple(narrow(r, dtype) for r in each(*(a.astype(np.float32) for a in arrays)))
+        wide = each(*(a.astype(np.float32) for a in arrays))
+        return tuple(r if dt.is_complex(r.dtype) else narrow(r, dtype) for r in wide)
 
     return run
 

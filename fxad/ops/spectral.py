@@ -54,7 +54,7 @@ def _safe_inverse(x: Any) -> Any:
     return op("select", zero, zeros(type_), op("div", one, op("select", zero, one, x)))
 
 
-def _gaps(values: Any, like: ArrayType) -> Any:
+def gaps(values: Any, like: ArrayType) -> Any:
     """1 / (v_j - v_i) at [i, j]; 0 for equal values."""
     return _safe_inverse(op("sub", over_rows(values, like), over_columns(values, like)))
 
@@ -75,8 +75,8 @@ def _eigh_jvp(primals: Sequence[Any], tangents: Sequence[Any], outs: Any) -> Any
     """dw = diag(M), dV = V (F * M) with M = V^H dA V and F_ij = 1 / (w_j - w_i)."""
     w, v = outs
     inner = mm(adjoint(v), mm(hermitian_part(tangents[0]), v))
-    gaps = _gaps(w, type_of(v))
-    return real_part(diagonal(inner)), mm(v, op("mul", gaps, inner))
+    turn = op("mul", gaps(w, type_of(v)), inner)
+    return real_part(diagonal(inner)), mm(v, turn)
 
 
 eigh = host_op(
@@ -128,10 +128,10 @@ def _svd_jvp(primals: Sequence[Any], tangents: Sequence[Any], outs: Any, *, full
     da, v = tangents[0], adjoint(vh)
     inner = mm(mm(adjoint(u), da), v)
     like = type_of(inner)
-    gaps = _gaps(op("mul", s, s), like)
+    apart = gaps(op("mul", s, s), like)
     right, left = op("mul", inner, over_rows(s, like)), op("mul", inner, over_columns(s, like))
-    turn_u = op("mul", gaps, op("add", right, adjoint(right)))
-    turn_v = op("mul", gaps, op("add", left, adjoint(left)))
+    turn_u = op("mul", apart, op("add", right, adjoint(right)))
+    turn_v = op("mul", apart, op("add", left, adjoint(left)))
     if dt.is_complex(like.dtype):
         # The phase of D_ii goes to U; V keeps its own.
         skew = op("mul", op("sub", inner, adjoint(inner)), 0.5)
