@@ -231,13 +231,14 @@ def test_other_dtypes(name):
             np.testing.assert_array_equal(out, a @ b)
 
 
-def test_main_loop_keeps_its_accumulators_in_registers():
+@pytest.mark.parametrize("k", [64, 1600], ids=["one piece of K", "several"])
+def test_main_loop_keeps_its_accumulators_in_registers(k):
     target = host_target()
     if target.isa not in ("avx512", "avx2"):
         pytest.skip("the expected instructions are those of x86")
     rows, columns = (8, 48) if target.isa == "avx512" else (6, 16)
     tile = rows * columns // target.lanes(F32)
-    a, b = random(8 * rows, 64), random(64, 4 * columns)
+    a, b = random(8 * rows, k), random(k, 4 * columns)
     sketch = Sketch(a, b, np.empty((8 * rows, 4 * columns), F32))
     emitted = emit_contract(sketch.kernel(), "product", target)
     text = compile_module([emitted.text], emitted.declarations, target).assembly()

@@ -9,6 +9,8 @@ strides are constants of the code, so an address is one register plus a displace
 
 from __future__ import annotations
 
+from enum import IntFlag
+
 import numpy as np
 
 from fxad.backend.llvm.contract_lanes import Lanes, prefetch
@@ -22,19 +24,29 @@ PARAMS = (
     ("ptr", "a"),
     ("ptr", "b"),
     ("ptr", "c"),
-    ("i64", "more"),  # 0: c = sum, else c = c + sum
+    ("ptr", "waiting"),  # where sums are kept between two pieces of a block of K
+    ("i64", "mode"),  # a Mode
     ("ptr", "pack"),  # where a packing kernel writes its copy of B
     ("ptr", "next"),  # where to prefetch, one line per group of `unroll`
     ("i64", "stride"),  # bytes from one prefetched line to the next
 )
 
 
+class Mode(IntFlag):
+    """Where a tile's sums begin and end. FRESH: at 0, c = sum."""
+
+    FRESH = 0
+    ADDS = 1  # c = c + sum
+    WAITS = 2  # waiting = sum
+    GOES_ON = 4  # begin with what is waiting
+
+
 def params_of(tile: Tile) -> tuple[tuple[str, str], ...]:
-    """PARAMS and, if the tile touches more, %touch and a corner for everything it touches."""
+    """PARAMS and, if the tile touches more, when it does and where that starts."""
     if not tile.touches:
         return PARAMS
     corners = [("ptr", f"touch{i}") for i in range(len(tile.touches))]
-    return (*PARAMS, ("i64", "touch"), *corners)
+    return (*PARAMS, ("i64", "last"), ("i64", "ends"), *corners)
 
 
 @valued
@@ -42,9 +54,9 @@ class Tile:
     """A micro-kernel's shape. Strides are in elements.
 
     b_stride: from one k to the next. aligned: B is a packed panel. packs: also copy B, as it is
-    read, into a packed panel. some_rest: K blocks may leave k % unroll steps over; no_steps:
-    they may have no whole group at all. touches: what is prefetched for the tile, in `turns` turns
-    of the loop.
+    read, into a packed panel. some_rest: pieces of K may leave k % unroll steps over; no_steps:
+    they may have no whole group at all. waits: blocks of K come in several pieces. touches: what
+    is prefetched for the tile, in `turns` turns of the loop.
     """
 
     height: int
@@ -60,6 +72,7 @@ class Tile:
     prefetches: bool
     some_rest: bool
     no_steps: bool
+    waits: bool = False
     touches: tuple[Touch, ...] = ()
     turns: int = 0
 
@@ -72,7 +85,7 @@ class _Micro:
         starts = range(0, tile.columns, lanes.width)
         self.counts = [min(lanes.width, tile.columns - start) for start in starts]
         self.panel = len(self.counts) * lanes.width
-        self.toucher = Toucher(f, tile.touches, tile.height, tile.turns) if tile.touches else None
+        self.toucher = Toucher(f, tile.touches, tile.turns) if tile.touches else None
 
     def step(self, a: str, b: str, pack: str, u: int, sums: list[str]) -> None:
         """Add the products of one k, `u` steps after the pointers, to `sums`."""
@@ -117,6 +130,57 @@ class _Micro:
         carried = list(zip(types, values, strict=True))
         return f.loop(0, count, 1, body, carried, at_least_once)
 
+    def begin(self) -> list[str]:
+        """Sums to begin with: 0, or those that wait."""
+        f, tile, lanes = self.f, self.tile, self.lanes
+        zeros = ["zeroinitializer"] * (tile.height * len(self.counts))
+        if not tile.waits:
+            return zeros
+        before = f.block
+        resume, start = f.new_label("resume"), f.new_label("start")
+        f.branch(self.in_mode(Mode.GOES_ON), resume, start)
+        f.label(resume)
+        found = [lanes.load(f, at, lanes.dtype, lanes.width, align) for at, align in self.kept()]
+        f.jump(start)
+        f.label(start)
+        pairs = [
+            f"[ {old}, %{resume} ], [ {zero}, %{before} ]"
+            for old, zero in zip(found, zeros, strict=True)
+        ]
+        return [f.op(f"phi {lanes.vector} {pair}") for pair in pairs]
+
+    def kept(self) -> list[tuple[str, int]]:
+        """(address, alignment) of every vector of sums that waits."""
+        f, tile, lanes = self.f, self.tile, self.lanes
+        bytes, panel = lanes.bytes * lanes.width, self.panel * lanes.bytes
+        return [
+            (f.offset("%waiting", i * panel + j * bytes), bytes)
+            for i in range(tile.height)
+            for j in range(len(self.counts))
+        ]
+
+    def in_mode(self, mode: Mode) -> str:
+        f = self.f
+        return f.op(f"icmp ne i64 {f.op(f'and i64 %mode, {int(mode)}')}, 0")
+
+    def end(self, sums: list[str]) -> None:
+        """Put the sums where the mode says, and return."""
+        f, lanes = self.f, self.lanes
+        if self.tile.waits:
+            keep, done = f.new_label("keep"), f.new_label("done")
+            f.branch(self.in_mode(Mode.WAITS), keep, done)
+            f.label(keep)
+            for value, (at, align) in zip(sums, self.kept(), strict=True):
+                lanes.store(f, value, at, lanes.width, align)
+            f.ret()
+            f.label(done)
+        again, first = f.new_label("again"), f.new_label("first")
+        f.branch(self.in_mode(Mode.ADDS), again, first)
+        for label, adds in ((again, True), (first, False)):
+            f.label(label)
+            self.store(sums, adds)
+            f.ret()
+
     def store(self, sums: list[str], more: bool) -> None:
         f, tile, lanes = self.f, self.tile, self.lanes
         for i in range(tile.height):
@@ -135,16 +199,9 @@ def emit_micro(name: str, tile: Tile, lanes: Lanes) -> str:
     for i in range(0 if tile.touches else tile.height):
         at = f.offset("%c", i * tile.c_stride * lanes.bytes)
         prefetch(f, lanes.declarations, at, write=True, level=3)
-    zeros = ["zeroinitializer"] * (tile.height * len(micro.counts))
-    values = ["%a", "%b", "%pack", "%next", *zeros]
+    values = ["%a", "%b", "%pack", "%next", *micro.begin()]
     values = micro.loop("%steps", tile.unroll, values, at_least_once=not tile.no_steps)
     if tile.some_rest:
         values = micro.loop("%rest", 1, values, at_least_once=False)
-    sums = values[4:]
-    again, first = f.new_label("again"), f.new_label("first")
-    f.branch(f.op("icmp ne i64 %more, 0"), again, first)
-    for label, more in ((again, True), (first, False)):
-        f.label(label)
-        micro.store(sums, more)
-        f.ret()
+    micro.end(values[4:])
     return str(f)

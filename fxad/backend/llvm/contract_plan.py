@@ -24,6 +24,9 @@ FLOPS_PER_NS = 100.0
 _UNIT_NS = 8_000.0  # below this, handing work to a thread costs more than it brings
 _CHUNK_ROWS = 1024  # rows per unit: a packed panel serves them all, and their A stays in cache
 _PACKED_A_BYTES = 512 * 1024
+_FAR_BYTES = 1 << 20  # of A that no second-level cache keeps from one panel to the next
+_SHARING = 4  # panels that read a piece of such an A
+_NEAR_BYTES = 48 * 1024  # of B that stay in the first-level cache while the rows go by
 
 
 def k_block(size: int) -> int:
@@ -141,6 +144,8 @@ class Problem:
 class Cut:
     """Tiles, blocks and units of one problem.
 
+    far: A is too large for a second-level cache, so that several panels should share a piece of it.
+
     Rows come in `blocks`: the first `long_blocks` of `height + 1` rows, the others of `height`.
     Columns come in `panels` of `vectors` registers, then a narrower one of `tail` columns (0:
     none). A unit is `unit_batch` batch elements x `unit_blocks` row blocks x `unit_panels`
@@ -154,11 +159,11 @@ class Cut:
     height: int
     blocks: int
     long_blocks: int
-    k_size: int
     unit_batch: int
     unit_blocks: int
     unit_panels: int
     batch: int
+    far: bool = False
 
     @staticmethod
     def of(problem: Problem, target: Target, pack_a: bool = False) -> Cut:
@@ -171,10 +176,11 @@ class Cut:
         chunk = _CHUNK_ROWS
         if pack_a:
             chunk = max(_PACKED_A_BYTES // max(k * problem.dtype.itemsize, 1), height + 1)
-        per_unit = _units(problem.flops, batch, rows, blocks, panels + (tail > 0), chunk, pack_a)
-        return Cut(
-            lanes, vectors, panels, tail, height, blocks, long_blocks, k_block(k), *per_unit, batch
-        )
+        far = rows * k * problem.a.buffer.dtype.itemsize > _FAR_BYTES
+        count = panels + (tail > 0)
+        sharing = max(1, min(_SHARING, count // 4)) if far else 1
+        per_unit = _units(problem.flops, batch, rows, blocks, count, chunk, pack_a, sharing)
+        return Cut(lanes, vectors, panels, tail, height, blocks, long_blocks, *per_unit, batch, far)
 
     @property
     def width(self) -> int:
@@ -217,9 +223,52 @@ class Cut:
     def units(self) -> int:
         return -(-self.batch // self.unit_batch) * self.chunks * self.panel_groups
 
-    def k_blocks(self, size: int) -> int:
-        """Number of blocks K is cut into; one empty block for K = 0."""
-        return max(1, -(-size // max(self.k_size, 1)))
+
+@valued
+class Pieces:
+    """K cut into blocks of `block`, which are summed alone and then added, and those into pieces
+    of `piece`, which only say what lies in the first-level cache: a tile's sums wait in between.
+    """
+
+    size: int
+    block: int
+    piece: int
+
+    @staticmethod
+    def of(size: int, row_bytes: int, whole: bool) -> Pieces:
+        """row_bytes: of a panel of B; whole: K blocks are not cut."""
+        block = k_block(size)
+        count = 1 if whole else max(1, _quotient(block * row_bytes, _NEAR_BYTES))
+        return Pieces(size, block, max(_quotient(_quotient(block, count), 16) * 16, 1))
+
+    @property
+    def blocks(self) -> int:
+        """One empty block for K = 0."""
+        return max(1, _quotient(self.size, max(self.block, 1)))
+
+    @property
+    def in_block(self) -> int:
+        return max(1, _quotient(self.block, self.piece))
+
+    @property
+    def last_block(self) -> int:
+        """Length of the last block."""
+        return self.size - (self.blocks - 1) * self.block
+
+    @property
+    def count(self) -> int:
+        return (self.blocks - 1) * self.in_block + max(1, _quotient(self.last_block, self.piece))
+
+    @property
+    def depths(self) -> frozenset[int]:
+        """All lengths that pieces have."""
+        found = set()
+        for block in {self.block, self.last_block} if self.blocks > 1 else {self.last_block}:
+            found |= {
+                min(self.piece, block),
+                block - (max(block, 1) - 1) // self.piece * self.piece,
+            }
+        return frozenset(found)
 
 
 def _tile(rows: int, columns: int, lanes: int, registers: int) -> tuple[int, int]:
@@ -268,6 +317,7 @@ def _units(
     panels: int,
     chunk_rows: int,
     pack_a: bool,
+    sharing: int,
 ) -> tuple[int, int, int]:
     """(batch elements, row blocks, panels) per unit."""
     time = max(flops / FLOPS_PER_NS, 100.0)
@@ -276,9 +326,10 @@ def _units(
     chunks = max(1, -(-rows // chunk_rows))
     if not pack_a:
         # Few panels: cut the rows too, while a packed panel still serves enough of them.
-        while batch * panels * chunks < 16 and rows / (chunks + 1) >= 96:
+        groups = batch * _quotient(panels, sharing)
+        while groups * chunks < 16 and rows / (chunks + 1) >= (96 if groups * chunks < 8 else 192):
             chunks += 1
     unit_blocks = -(-blocks // chunks)
     panel_time = time * unit_blocks / max(blocks, 1) / max(panels, 1)
     wanted = 4 * _UNIT_NS if pack_a else _UNIT_NS  # A is packed once per unit
-    return 1, unit_blocks, max(1, min(panels, int(wanted / max(panel_time, 1.0))))
+    return 1, unit_blocks, max(1, min(panels, max(sharing, int(wanted / max(panel_time, 1.0)))))

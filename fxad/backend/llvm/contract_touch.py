@@ -10,28 +10,33 @@ early enough that they are there when the sums are done.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fxad.backend.llvm.contract_lanes import Lanes, prefetch
 from fxad.backend.llvm.contract_plan import Matrix, Problem, matrix
 from fxad.backend.llvm.text import Function
+from fxad.core.record import valued
 from fxad.ir.kernel import Axis, Index, Load, exprs_of, walk
 
 LINE = 64  # bytes of a cache line
 _MOST = 8  # lines asked for in a step; more would hold up the products
 
 
-@dataclass(frozen=True, slots=True)
+@valued
 class Touch:
-    """Lines of one matrix under a tile: `lines` in every row, rows `row_bytes` apart.
+    """Lines of one matrix under a tile: `lines` in each of `rows`, which are `row_bytes` apart.
 
-    always: in every block of K, not only in the last one.
+    when: the parameter that says in which pieces of K; "" in all of them.
     """
 
+    rows: int
     row_bytes: int
     lines: int
     write: bool
-    always: bool
+    when: str
+
+    @property
+    def count(self) -> int:
+        return self.rows * self.lines
 
 
 def touched(problem: Problem) -> list[tuple[Matrix, bool]]:
@@ -52,31 +57,37 @@ def _is_plain(base: Index) -> bool:
     return all(isinstance(atom, Axis) for atom, _ in base.terms)
 
 
-def touch_of(found: Matrix, write: bool, columns: int, always: bool) -> Touch:
-    """For tiles of `columns` columns."""
+def touch_of(found: Matrix, write: bool, tile: tuple[int, int], sums: bool) -> Touch:
+    """For tiles of (rows, columns). sums: blocks of K are added up in the matrix, so that every
+    one of them touches it; otherwise the last piece of K does."""
+    rows, columns = tile
     size = found.buffer.dtype.itemsize
     row = found.outer * size
-    lines = -(-columns * size // LINE) + (row % LINE != 0 or columns * size % LINE != 0)
-    return Touch(row, lines, write, always)
+    return Touch(rows, row, lines_of(columns * size, row), write, "ends" if sums else "last")
+
+
+def lines_of(length: int, row_bytes: int) -> int:
+    """Cache lines in `length` bytes of a row, which may begin inside one if rows are not whole."""
+    return -(-length // LINE) + (row_bytes % LINE != 0)
 
 
 class Toucher:
-    """Emits the prefetches of one micro-kernel of `height` rows whose loop takes `steps` turns.
+    """Emits the prefetches of one micro-kernel whose loop takes `steps` turns.
 
-    Its parameters are %touch (all ones, or 0 for only what is `always` touched), then the corner
-    of the tile in every matrix: %touch0, %touch1, ...
+    Its parameters are %last and %ends (all ones in the last piece of K and at the end of a block,
+    else 0), then the first line of every Touch: %touch0, %touch1, ...
     """
 
-    def __init__(self, f: Function, touches: Sequence[Touch], height: int, steps: int) -> None:
-        self.f, self.height = f, height
+    def __init__(self, f: Function, touches: Sequence[Touch], steps: int) -> None:
+        self.f = f
         self.touches: list[tuple[int, Touch, int]] = []
         room = _MOST
         for number, touch in enumerate(touches):
-            each = -(-touch.lines * height // max(steps, 1))
+            each = -(-touch.count // max(steps, 1))
             if each <= room:
                 room -= each
                 self.touches.append((number, touch, each))
-        turns = [-(-touch.lines * height // each) for _, touch, each in self.touches]
+        turns = [-(-touch.count // each) for _, touch, each in self.touches]
         # Not long before they are needed, or the panel of B drives them out again.
         early = f.op(f"sub i64 %steps, {2 * max(turns, default=0)}")
         self.wait = _limited(f, "smax", early, 0)
@@ -89,7 +100,7 @@ class Toucher:
         now = _limited(f, "smax", f.op(f"sub i64 {turn}, {self.wait}"), 0)
         for number, touch, each in self.touches:
             for i in range(each):
-                key = touch.row_bytes, touch.lines, i, each, touch.always
+                key = touch.rows, touch.row_bytes, touch.lines, i, each, touch.when
                 if key not in known:
                     known[key] = self._place(now, touch, i, each)
                 at = f.offset(f"%touch{number}", known[key])
@@ -101,11 +112,11 @@ class Toucher:
         """Offset of the line: down the rows first, then the next line of every row."""
         f = self.f
         number = f.add(f.mul(turn, each), i)
-        number = _limited(f, "umin", number, touch.lines * self.height - 1)
-        row = f.mul(f.op(f"urem i64 {number}, {self.height}"), touch.row_bytes)
-        line = f.mul(f.op(f"udiv i64 {number}, {self.height}"), LINE)
+        number = _limited(f, "umin", number, touch.count - 1)
+        row = f.mul(f.op(f"urem i64 {number}, {touch.rows}"), touch.row_bytes)
+        line = f.mul(f.op(f"udiv i64 {number}, {touch.rows}"), LINE)
         place = f.add(row, line)
-        return place if touch.always else f.op(f"and i64 {place}, %touch")
+        return f.op(f"and i64 {place}, %{touch.when}") if touch.when else place
 
 
 def _limited(f: Function, by: str, value: str, bound: int) -> str:

@@ -1,0 +1,262 @@
+"""One panel of B over one piece of K: brought into cache, then swept by all rows of a unit.
+
+    piece = Piece(product, number)
+    Sweep(piece, panel, 48).emit()
+
+A piece begins with sums of 0 or with those that wait from the piece before it, and ends with sums
+that wait for the next piece or, at the end of a block of K, that are added to the result.
+"""
+
+from __future__ import annotations
+
+from fxad.backend.llvm import contract_pack as packing
+from fxad.backend.llvm.contract_grid import address
+from fxad.backend.llvm.contract_micro import Mode, Tile, emit_micro, params_of
+from fxad.backend.llvm.contract_product import Product
+from fxad.backend.llvm.contract_touch import LINE, Touch, lines_of, touch_of
+
+_UNROLL = 4
+
+
+class Piece:
+    """Where a piece lies in K and what becomes of its sums.
+
+    at, depth, steps, rest: its place and length; mode: of the micro-kernels. ends: whether it ends
+    a block of K; is_last: whether it is the last of all; both "" if it is the only one.
+    """
+
+    def __init__(self, product: Product, number: str) -> None:
+        self.p, self.f, pieces = product, product.f, product.pieces
+        self.is_last, self.ends, self.at, self.mode = "", "", "0", str(int(Mode.FRESH))
+        if pieces.count > 1:
+            self._place(number)
+            self.steps = self.f.op(f"udiv i64 {self.depth}, {_UNROLL}")
+            self.rest = self.f.op(f"urem i64 {self.depth}, {_UNROLL}")
+        else:
+            self.depth = str(pieces.size)
+            self.steps, self.rest = str(pieces.size // _UNROLL), str(pieces.size % _UNROLL)
+
+    def _place(self, number: str) -> None:
+        f, pieces = self.f, self.p.pieces
+        inside, block = "0", number
+        if pieces.blocks == 1:
+            inside, block = number, "0"
+        elif self.p.splits:
+            inside, block = self.p.split(number, pieces.in_block)
+        skipped = f.mul(inside, pieces.piece)
+        self.at = f.add(f.mul(block, pieces.block), skipped)
+        self.is_last = self.ends = f.op(f"icmp eq i64 {number}, {pieces.count - 1}")
+        left, later = str(pieces.last_block), "false"
+        if pieces.blocks > 1:
+            in_last = f.op(f"icmp eq i64 {block}, {pieces.blocks - 1}")
+            left = self.pick(in_last, "i64", pieces.last_block, pieces.block)
+            later = f.op(f"icmp ne i64 {block}, 0")
+        left = f.op(f"sub i64 {left}, {skipped}")
+        self.depth = self.p.least(left, pieces.piece)
+        self.mode = self.pick(later, "i64", int(Mode.ADDS), int(Mode.FRESH))
+        if self.p.splits:
+            self.ends = f.op(f"icmp sle i64 {left}, {pieces.piece}")
+            mode = self.pick(self.ends, "i64", self.mode, int(Mode.WAITS))
+            going = self.pick(f.op(f"icmp ne i64 {inside}, 0"), "i64", int(Mode.GOES_ON), 0)
+            self.mode = f.op(f"or i64 {mode}, {going}")
+
+    def pick(self, condition: str, type: str, yes: str | int, no: str | int) -> str:
+        return self.f.op(f"select i1 {condition}, {type} {yes}, {type} {no}")
+
+
+class Sweep:
+    """One panel of `columns` columns within a piece, for all rows of a unit."""
+
+    def __init__(self, piece: Piece, panel: str, columns: int) -> None:
+        self.piece, self.p, self.f, self.cut = piece, piece.p, piece.f, piece.p.cut
+        self.lanes, self.columns = piece.p.lanes, columns
+        f, p, b = self.f, self.p, self.p.problem.b
+        first, end = p.unit_panels
+        self.column = f.mul(panel, self.cut.width)
+        self.b_bytes = b.buffer.dtype.itemsize
+        across, down = b.outer * self.b_bytes, b.inner * self.b_bytes
+        at = f.offset(p.b, f.mul(self.column, across))
+        self.source = f.offset(at, f.mul(piece.at, down))
+        # What comes next: the panel beside it, but after the last one the first of the next piece.
+        beside = self.cut.width * across
+        self.following = f.offset(self.source, beside)
+        if piece.is_last:
+            back = f.mul(f.op(f"sub i64 {first}, {panel}"), beside)
+            turn = f.offset(self.source, f.add(f.mul(piece.depth, down), back))
+            turn = piece.pick(piece.is_last, "ptr", f.offset(at, beside), turn)
+            ends = f.op(f"icmp eq i64 {f.add(panel, 1)}, {end}")
+            self.following = piece.pick(ends, "ptr", turn, self.following)
+        inside = f.mul(f.op(f"sub i64 {panel}, {first}"), self.cut.chunk_rows * p.panel_row)
+        self.waiting = f.offset(p.waiting, inside) if p.splits else "null"
+        if p.result:
+            self.result = f.offset(p.c, f.mul(self.column, p.size))
+        else:
+            self.result = f.offset(p.sums, inside) if p.pieces.blocks > 1 else p.sums
+
+    def emit(self) -> None:
+        cut, b, direct = self.cut, self.p.problem.b, self.p.direct
+        one_first = cut.long_blocks == 0 or cut.chunks == 1
+        same = b.buffer.dtype == self.p.problem.dtype
+        whole = self.columns == cut.width
+        fuses = b.outer == 1 and not direct and same and one_first and whole
+        if not direct and not fuses:
+            self.pack()
+        self.sweep(direct, fuses)
+
+    def pack(self) -> None:
+        b = self.p.problem.b
+        name = f"{self.p.name}.pack{self.columns}"
+        source = packing.Source(b.outer, b.inner, b.buffer.dtype)
+        if name not in self.p.helpers:
+            text = packing.emit_pack_b(name, source, self.columns, self.lanes)
+            self.p.helpers[name] = text
+        given = f"ptr {self.source}, ptr {self.p.packed_panel}, i64 {self.piece.depth}"
+        self.f.line(f"call void @{name}({given})")
+
+    def sweep(self, direct: bool, fuses: bool) -> None:
+        """Call the micro-kernel on every block of rows: the long ones, then the others."""
+        f, cut, p = self.f, self.cut, self.p
+        low, high = p.blocks
+        if fuses:
+            self.block(low, max(cut.heights), packs=True, direct=True)
+            low = f.add(low, 1)
+        if cut.long_blocks:
+            end = high if cut.long_blocks == cut.blocks else p.least(high, cut.long_blocks)
+            f.loop(low, end, 1, lambda i, _: self.block(i, cut.height + 1, False, direct))
+        if cut.long_blocks < cut.blocks:
+            start = p.most(low, cut.long_blocks) if cut.long_blocks else low
+            f.loop(start, high, 1, lambda i, _: self.block(i, cut.height, False, direct))
+
+    def block(self, number: str, height: int, packs: bool, direct: bool) -> None:
+        """One row block: the micro-kernel, then the epilogue if its sums are complete."""
+        f, p, cut = self.f, self.p, self.cut
+        whole = self.columns == cut.width or not cut.panels
+        row = f.mul(number, height)
+        if height == cut.height:
+            row = f.add(row, cut.long_blocks)
+        inside = row
+        if p.packs_a or p.splits or (p.result is None and p.pieces.blocks > 1):
+            inside = f.op(f"sub i64 {row}, {p.first_row}")
+        sums = self.result
+        if p.result is not None or p.pieces.blocks > 1:
+            sums = f.offset(sums, f.mul(inside if not p.result else row, p.sum_stride * p.size))
+        # Only the tile that does most of the work is worth the size of an unrolled loop.
+        unroll = _UNROLL if height == cut.main_height and whole and not packs else 1
+        following, stride = self.prefetched(number) if unroll > 1 else ("null", "0")
+        tile = self.tile(height, packs, direct, unroll)
+        arguments = [
+            self.piece.steps if unroll > 1 else self.piece.depth,
+            self.piece.rest if unroll > 1 else "0",
+            self.a_address(row, inside),
+            self.source if direct else p.packed_panel,
+            sums,
+            f.offset(self.waiting, f.mul(inside, p.panel_row)) if p.splits else "null",
+            self.piece.mode,
+            p.packed_panel,
+            following,
+            stride,
+        ]
+        if tile.touches:
+            arguments += self.corners(row, inside, height)
+        name = f"{p.name}.{height}x{self.columns}{'p' if packs else ''}"
+        if name not in p.helpers:
+            p.helpers[name] = emit_micro(name, tile, self.lanes)
+        types = [type for type, _ in params_of(tile)]
+        listed = ", ".join(f"{t} {a}" for t, a in zip(types, arguments, strict=True))
+        f.line(f"call void @{name}({listed})")
+        if p.finish:
+            self.epilogue(p.finish.call(p.batch, sums, row, self.column, height, self.columns))
+
+    def corners(self, row: str, inside: str, height: int) -> list[str]:
+        """%last and %ends, then where the tile starts in everything that it touches."""
+        f, p = self.f, self.p
+        when = (self.piece.is_last, self.piece.ends)
+        found = [f.op(f"sext i1 {flag} to i64") if flag else "-1" for flag in when]
+        for matrix, _ in p.touched:
+            size = matrix.buffer.dtype.itemsize
+            start = address(p.memory, matrix.buffer, matrix.base)
+            at = f.add(f.mul(row, matrix.outer * size), f.mul(self.column, size))
+            found.append(f.offset(start, at))
+        if p.reads_ahead:
+            found.append(self.a_address(f.add(row, height), f.add(inside, height)))
+        return found
+
+    def epilogue(self, call: str) -> None:
+        """The epilogue's call, where this is the last block of K."""
+        f = self.f
+        if not self.piece.is_last:
+            f.line(call)
+            return
+        finish, done = f.new_label("finish"), f.new_label("done")
+        f.branch(self.piece.is_last, finish, done)
+        f.label(finish)
+        f.line(call)
+        f.jump(done)
+        f.label(done)
+
+    def a_address(self, row: str, inside: str) -> str:
+        f, p = self.f, self.p
+        by_row, by_k = p.a_strides
+        start, row = (p.packed_a, inside) if p.packs_a else (p.a, row)
+        skip = f.mul(self.piece.at, by_k * p.size)
+        return f.offset(start, f.add(f.mul(row, by_row * p.size), skip))
+
+    def prefetched(self, block: str) -> tuple[str, str]:
+        """(first line, stride) that this row block prefetches of the panel to come.
+
+        The panel has rows along k or, where k has neighbours in memory, along its columns.
+        Consecutive blocks take consecutive lines of a row, then the next `steps` rows.
+        """
+        if not self.prefetches:
+            return "null", "0"
+        f, b, piece = self.f, self.p.problem.b, self.piece
+        rows, row, length = piece.depth, b.inner * self.b_bytes, self.columns
+        if b.outer != 1:
+            rows, row, length = str(self.columns), b.outer * self.b_bytes, self.p.pieces.piece
+        lines = lines_of(length * self.b_bytes, row)
+        number = f.op(f"sub i64 {block}, {self.p.blocks[0]}")
+        first = f.mul(f.op(f"udiv i64 {number}, {lines}"), piece.steps)
+        line = f.mul(f.op(f"urem i64 {number}, {lines}"), LINE)
+        inside = f.op(f"icmp slt i64 {first}, {rows}")
+        at = f.offset(self.following, f.add(f.mul(first, row), line))
+        return piece.pick(inside, "ptr", at, self.source), piece.pick(inside, "i64", row, 0)
+
+    @property
+    def prefetches(self) -> bool:
+        cut, b = self.cut, self.p.problem.b
+        side = 1 in (b.outer, b.inner)
+        return side and cut.unit_blocks > 1 and self.columns == cut.width
+
+    def touches(self, height: int) -> tuple[Touch, ...]:
+        p, size = self.p, (height, self.columns)
+        found = [
+            touch_of(m, write, size, p.result is not None and m.buffer == p.result.buffer)
+            for m, write in p.touched
+        ]
+        if p.reads_ahead:
+            row = p.a_strides[0] * p.size
+            lines = lines_of(p.pieces.piece * p.size, row)
+            found.append(Touch(height, row, lines, write=False, when=""))
+        return tuple(found)
+
+    def tile(self, height: int, packs: bool, direct: bool, unroll: int) -> Tile:
+        p, b = self.p, self.p.problem.b
+        panel = -(-self.columns // self.lanes.width) * self.lanes.width
+        return Tile(
+            height=height,
+            columns=self.columns,
+            a_row=p.a_strides[0],
+            a_k=p.a_strides[1],
+            b_stride=b.inner if direct else panel,
+            c_stride=p.sum_stride,
+            b_dtype=b.buffer.dtype if direct else p.problem.dtype,
+            unroll=unroll,
+            aligned=not direct,
+            packs=packs,
+            prefetches=self.prefetches and unroll > 1,
+            some_rest=any(depth % unroll for depth in p.pieces.depths),
+            no_steps=min(p.pieces.depths) < unroll,
+            waits=p.splits,
+            touches=self.touches(height) if unroll > 1 else (),
+            turns=max(p.pieces.depths) // unroll,
+        )

@@ -1,0 +1,119 @@
+"""What the functions of one matrix product share: sizes, places in scratch, index arithmetic.
+
+product = Product(problem, "matmul0", target)
+product.pieces.count      # pieces of K that a panel of B is brought into cache in
+"""
+
+from __future__ import annotations
+
+from fxad.backend.llvm import contract_pack as packing
+from fxad.backend.llvm.access import Memory
+from fxad.backend.llvm.contract_epilogue import Finish
+from fxad.backend.llvm.contract_lanes import Lanes
+from fxad.backend.llvm.contract_plan import Cut, Pieces, Problem
+from fxad.backend.llvm.contract_touch import LINE, touched
+from fxad.backend.llvm.schedule import Target
+from fxad.backend.llvm.text import Function
+
+
+class Product:
+    """State of emitting one kernel.
+
+    While a unit of one batch element is emitted: its `batch` number, its `blocks` of rows, the
+    first_row, the panels `unit_panels` = (first, end), and the addresses of a, b and c.
+    """
+
+    f: Function
+    memory: Memory
+    batch: str
+    blocks: tuple[str, str]
+    first_row: str
+    unit_panels: tuple[str, str]
+    a: str
+    b: str
+    c: str
+
+    def __init__(self, problem: Problem, name: str, target: Target) -> None:
+        self.problem, self.name, self.target = problem, name, target
+        self.packs_a = problem.a.buffer.dtype != problem.dtype
+        self.cut = cut = Cut.of(problem, target, self.packs_a)
+        self.lanes = Lanes(problem.dtype, cut.lanes)
+        self.size = problem.dtype.itemsize
+        # An only block of rows reads B once, where it lies: nothing of it is kept.
+        self.direct = problem.b.outer == 1 and cut.unit_blocks == 1
+        self.pieces = Pieces.of(problem.size[2], cut.width * self.size, self.direct)
+        self.splits = self.pieces.in_block > 1
+        self.result = problem.plain_result()
+        self.touched = touched(problem)
+        self.helpers: dict[str, str] = {}
+        stores = problem.stage.stores
+        plain = self.result is not None and len(stores) == 1 and problem.is_identity(stores[0])
+        self.finish = None if plain else Finish(problem, name, target, self.lanes, self.sum_stride)
+        self.panel_row = cut.width * self.size
+        self.panel_bytes = _round_up(self.pieces.piece * cut.width * self.size)
+        # Where the micro-kernels read A, as strides (row, k): in place, or in a packed copy.
+        a, self.a_bytes = problem.a, 0
+        self.a_source = packing.Source(a.outer, a.inner, a.buffer.dtype)
+        self.a_strides = a.outer, a.inner
+        if self.packs_a:
+            turned = packing.a_is_turned(self.a_source)
+            self.a_strides = (1, cut.chunk_rows) if turned else (problem.size[2], 1)
+            self.a_bytes = _round_up(cut.chunk_rows * problem.size[2] * self.size)
+        self.sums_bytes = 0
+        if self.result is None:
+            kept = self.pieces.blocks > 1
+            rows = cut.chunk_rows * cut.unit_panels if kept else max(cut.heights)
+            self.sums_bytes = _round_up(rows * self.panel_row)
+        # Sums of tiles between two pieces of a block.
+        rows = cut.chunk_rows * cut.unit_panels if self.splits else 0
+        self.waiting_bytes = _round_up(rows * self.panel_row)
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether a tile prefetches the next tile's part of A: it is too large to stay in cache."""
+        return self.cut.far and self.a_strides[1] == 1
+
+    @property
+    def sum_stride(self) -> int:
+        """Elements between rows of the place where sums are gathered."""
+        return self.cut.width if self.result is None else self.result.outer
+
+    def start(self, f: Function, memory: Memory) -> None:
+        """Say where in scratch everything lies; `f` is the kernel's function."""
+        self.f, self.memory = f, memory
+        self.packed_panel = "%scratch"
+        self.packed_a = f.offset("%scratch", self.panel_bytes)
+        self.sums = f.offset("%scratch", self.panel_bytes + self.a_bytes)
+        self.waiting = f.offset("%scratch", self.panel_bytes + self.a_bytes + self.sums_bytes)
+
+    @property
+    def scratch_bytes(self) -> int:
+        return self.panel_bytes + self.a_bytes + self.sums_bytes + self.waiting_bytes
+
+    def split(self, number: str, count: int) -> tuple[str, str]:
+        """(number mod count, number div count)."""
+        if count == 1:
+            return "0", number
+        return self.f.op(f"urem i64 {number}, {count}"), self.f.op(f"udiv i64 {number}, {count}")
+
+    def span(self, part: str, size: int, total: int) -> tuple[str, str]:
+        """[part * size, min((part + 1) * size, total))."""
+        if size >= total:
+            return "0", str(total)
+        low = self.f.mul(part, size)
+        return low, self.least(self.f.add(low, size), total)
+
+    def least(self, a: str, b: str | int) -> str:
+        return self.f.op(f"select i1 {self.f.op(f'icmp slt i64 {a}, {b}')}, i64 {a}, i64 {b}")
+
+    def most(self, a: str, b: str | int) -> str:
+        return self.f.op(f"select i1 {self.f.op(f'icmp sgt i64 {a}, {b}')}, i64 {a}, i64 {b}")
+
+    def row(self, block: str) -> str:
+        """First row of a block."""
+        long = self.least(block, self.cut.long_blocks) if self.cut.long_blocks else "0"
+        return self.f.add(self.f.mul(block, self.cut.height), long)
+
+
+def _round_up(size: int) -> int:
+    return -(-size // LINE) * LINE
