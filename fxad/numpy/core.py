@@ -153,6 +153,9 @@ def promoted(
     broadcast. `inexact` moves integers and bools to a float dtype. Raises ShapeError naming the
     shapes, OverflowError for a Python int that does not fit.
     """
+    ready = _ready(args, inexact, numbers)
+    if ready is not None:
+        return ready
     for arg in args:
         if not (is_array_like(arg) or isinstance(arg, Lit)):
             _not_an_array(name, arg)
@@ -165,6 +168,29 @@ def promoted(
     shapes = [type_of(v).shape for v in values if not isinstance(v, Lit)]
     shape = result_shape(name, shapes)
     return [v if isinstance(v, Lit) else spread_to(v, shape) for v in values]
+
+
+def _ready(args: Sequence[Any], inexact: bool, numbers: bool) -> list[Any] | None:
+    """The frequent case of `promoted`: arrays of one type, beside strong ones perhaps numbers
+    that their dtype takes in. None where more is to be done."""
+    like: ArrayType | None = None
+    plain = weak = False
+    for arg in args:
+        if isinstance(arg, Array):
+            if like is not None and arg.type is not like:
+                return None
+            like, weak = arg.type, weak or arg.weak
+        elif type(arg) in (int, float):
+            plain = True
+        else:
+            return None
+    if like is None or (inexact and like.dtype.kind != "f"):
+        return None
+    if not plain:
+        return list(args)
+    if weak or not numbers or like.dtype.kind != "f":
+        return None
+    return [a if isinstance(a, Array) else Lit(float(a), like.dtype) for a in args]
 
 
 def _entry(arg: Any) -> tuple:
@@ -188,7 +214,13 @@ def _converted(arg: Any, dtype: np.dtype, numbers: bool) -> Any:
 
 def weak_result(*args: Any) -> bool:
     """Whether promotion of these arguments gives a weakly typed result."""
-    return promote(*[_entry(a) for a in args])[1]
+    weak = False
+    for arg in args:
+        if not isinstance(arg, Array) or arg.weak:
+            weak = True
+        elif arg.type.dtype.kind == "f":
+            return False  # nothing weak comes above a strong float
+    return weak and promote(*[_entry(a) for a in args])[1]
 
 
 def result_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

@@ -49,6 +49,7 @@ from fxad.ir.kernel import Cast, Prim
 from fxad.ir.loops import Pointwise
 from fxad.ir.program import OPS, Lit, Op
 from fxad.ir.rewrite import literal
+from fxad.trace.array import Array
 from fxad.trace.tracer import bind, type_of
 
 F32 = dt.float32
@@ -73,7 +74,21 @@ class Elementwise(Primitive):
         return bind(self, *_align(args), **params)
 
 
-def _align(args: Sequence[Any]) -> list[Any]:
+def _aligned_already(args: Sequence[Any]) -> bool:
+    """Whether all are Arrays of one type, or Lits."""
+    like: ArrayType | None = None
+    for arg in args:
+        if type(arg) is Lit:
+            continue
+        if not isinstance(arg, Array) or (like is not None and arg.type is not like):
+            return False
+        like = arg.type
+    return True
+
+
+def _align(args: Sequence[Any]) -> Sequence[Any]:
+    if _aligned_already(args):
+        return args
     like: ArrayType | None = None
     shape: tuple[int, ...] = ()
     mixed = False
@@ -287,7 +302,7 @@ def numpy_elementwise(function: Callable[..., Any]) -> Callable[..., np.ndarray]
 
     def rule(*arrays: np.ndarray, **params: Any) -> np.ndarray:
         dtype = arrays[0].dtype
-        if dt.is_float(dtype) and dtype.itemsize < 4:
+        if dtype.itemsize < 4 and dt.is_float(dtype):
             wide = function(*[a.astype(F32) for a in arrays], **params)
             return narrow(wide, dtype) if wide.dtype == F32 else wide
         result = np.asarray(function(*arrays, **params))

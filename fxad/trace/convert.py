@@ -12,10 +12,12 @@ from fxad.core.promotion import is_python_scalar, scalar_entry
 from fxad.core.types import ArrayType
 from fxad.trace.array import Array, Borrowed, Concrete
 
+_ARRAYS = (Array, np.ndarray, np.generic)
+
 
 def is_array_like(value: Any) -> bool:
     """Whether a leaf counts as an array: Arrays, NumPy arrays and numbers."""
-    return isinstance(value, Array | np.ndarray | np.generic) or is_python_scalar(value)
+    return isinstance(value, _ARRAYS) or is_python_scalar(value)
 
 
 def to_value(value: Any, what: str = "argument") -> Array:

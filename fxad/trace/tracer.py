@@ -14,8 +14,10 @@ from typing import Any, Self
 
 import numpy as np
 
+from fxad.core.dtypes import x64_enabled
 from fxad.core.errors import ConcretizationError, LeakedTracerError
 from fxad.core.limits import check_bytes
+from fxad.core.quiet import restore, silence
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.program import Atom, Eqn, Lit, Op, Program, Var
 from fxad.ir.rewrite import dce, literal
@@ -257,19 +259,79 @@ def bind(op: Op, *args: Any, **params: Any) -> Any:
 
 def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     """Run an op now, on the NumPy reference. Results are concrete Arrays."""
-    types = op.type(*[type_of(a) for a in args], **params)
+    types = _result_types(op, args, params)
+    before = silence()
+    try:
+        try:
+            arrays = [a._data if type(a) is Concrete else concrete(a) for a in args]
+        except AttributeError:
+            arrays = [concrete(a) for a in args]  # raises for what was donated
+        results = op.numpy(*arrays, **params)
+    finally:
+        restore(before)
+    for arg in args:
+        if type(arg) is not Concrete and type(arg) is not Lit:
+            results = _owned(results, args, arrays)
+            break
+    if type(types) is tuple:
+        return tuple([_result(r, t) for r, t in zip(results, types, strict=True)])
+    return _result(results, types)
+
+
+_LENT = (Borrowed, np.ndarray)  # memory that its caller may write to later
+_PLAIN = (int, str, tuple, np.dtype, type(None))  # parameters that say all by their value
+_types: dict[tuple, Any] = {}  # result types of ops on plain parameters
+_MOST_TYPES = 1 << 13
+
+
+def _result_types(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    """The type rule's answer, checked for size, and remembered."""
+    given = [a.type if type(a) is Concrete else type_of(a) for a in args]
+    key: tuple | None = None
+    if not op.higher:
+        if not params:
+            key = (op, x64_enabled(), *given)
+        elif all(isinstance(v, _PLAIN) for v in params.values()):
+            key = (op, x64_enabled(), *given, *params.items())
+    try:
+        return _types[key] if key is not None else _checked_types(op, given, params)
+    except (KeyError, TypeError):  # new, or not hashable
+        types = _checked_types(op, given, params)
+    try:
+        if len(_types) >= _MOST_TYPES:
+            _types.clear()
+        _types[key] = types  # type: ignore[index]
+    except TypeError:
+        pass
+    return types
+
+
+def _checked_types(op: Op, given: Sequence[Any], params: dict[str, Any]) -> Any:
+    types = op.type(*given, **params)
     for type_ in types if isinstance(types, tuple) else (types,):
         if isinstance(type_, ArrayType):
             check_bytes(f"{op.name}: a result {type_}", type_.nbytes)
-    with np.errstate(all="ignore"):
-        arrays = [concrete(a) for a in args]
-        results = op.numpy(*arrays, **params)
+    return types
+
+
+def _result(value: Any, type_: Any) -> Any:
+    """What an op's reference returned, as a concrete Array."""
+    if (
+        type(value) is np.ndarray
+        and type(type_) is ArrayType
+        and value.dtype is type_.dtype
+        and value.shape == type_.shape
+    ):
+        return Concrete.of(value, type_, False)
+    return wrap(value)
+
+
+def _owned(results: Any, args: Sequence[Any], arrays: Sequence[np.ndarray]) -> Any:
+    """Results that lie in nobody else's memory."""
     for arg, array in zip(args, arrays, strict=True):
-        if isinstance(arg, Borrowed | np.ndarray):
+        if isinstance(arg, _LENT):
             results = _own(results, array)
-    if isinstance(types, tuple):
-        return tuple([wrap(r) for r in results])
-    return wrap(results)
+    return results
 
 
 def _own(result: Any, borrowed: np.ndarray) -> Any:
@@ -299,6 +361,9 @@ def set_executor(executor: Callable[[Op, Sequence[Any], dict[str, Any]], Any]) -
     _executor = executor
 
 
+_TYPED = (Array, Lit)
+
+
 def concrete(value: Any) -> np.ndarray:
     """The NumPy value of a concrete argument of `bind`."""
     if isinstance(value, Concrete):
@@ -312,7 +377,7 @@ def concrete(value: Any) -> np.ndarray:
 
 def type_of(value: Any) -> Any:
     """The type of anything `bind` takes: an ArrayType, of a tape its TapeType."""
-    if isinstance(value, Array | Lit):
+    if isinstance(value, _TYPED):
         return value.type
     if isinstance(getattr(value, "type", None), TapeType):
         return value.type
