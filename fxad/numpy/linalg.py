@@ -9,7 +9,6 @@ exist where the result is differentiable; docstrings say where a rule is missing
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,90 +17,23 @@ from fxad.core.errors import BadArgument, ShapeError
 from fxad.ir.program import OPS
 from fxad.numpy import elementwise as e
 from fxad.numpy import linear, reductions
-from fxad.numpy.core import axes_tuple, promoted, result_shape, spread_to
+from fxad.numpy.core import promoted, result_shape, spread_to, value_of
 from fxad.numpy.creation import diagonal as _diagonal
 from fxad.numpy.creation import eye, tril, triu
+from fxad.numpy.norms import matrix_norm, squares
+from fxad.numpy.norms import norm as norm
+from fxad.numpy.norms import vector_norm as vector_norm
 from fxad.numpy.shaping import matrix_transpose as matrix_transpose
-from fxad.numpy.shaping import moveaxis, reshape
+from fxad.numpy.shaping import reshape
 from fxad.trace.array import Array
 
-matmul, outer, tensordot, vecdot, cross, trace = (
+matmul, outer, tensordot, vecdot, cross = (
     linear.matmul,
     linear.outer,
     linear.tensordot,
     linear.vecdot,
     linear.cross,
-    linear.trace,
 )
-
-
-def _root(square: Array) -> Array:
-    """sqrt whose gradient at 0 is 0."""
-    zero = square == 0
-    return e.where(zero, 0.0, e.sqrt(e.where(zero, 1.0, square)))
-
-
-def _squares(x: Array) -> Array:
-    if dt.is_complex(x.dtype):
-        return e.square(e.real(x)) + e.square(e.imag(x))
-    return e.square(x)
-
-
-def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Array:
-    """Norm of order `ord` over axes. The gradient of the 2-norm at 0 is 0."""
-    (value,) = promoted("norm", x, inexact=True, numbers=False)
-    if ord == 2:
-        return _root(reductions.sum(_squares(value), axis, keepdims=keepdims))
-    size = e.abs(value)
-    if ord == math.inf:
-        return reductions.max(size, axis, keepdims)
-    if ord == -math.inf:
-        return reductions.min(size, axis, keepdims)
-    if ord == 0:
-        return reductions.sum(size != 0, axis, keepdims=keepdims).astype(size.dtype)
-    if ord == 1:
-        return reductions.sum(size, axis, keepdims=keepdims)
-    return reductions.sum(size**ord, axis, keepdims=keepdims) ** (1.0 / ord)
-
-
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:
-    """Vector norm, or a matrix norm ("fro", "nuc", 1, 2, inf or negated) over two axes."""
-    (value,) = promoted("norm", x, inexact=True, numbers=False)
-    if axis is None and ord is None:
-        out = _root(reductions.sum(_squares(value)))
-        return reshape(out, (1,) * value.ndim) if keepdims else out
-    axes = axes_tuple(axis, value.ndim, "norm")
-    if ord == "fro" or (ord is None and len(axes) == 2):
-        return _root(reductions.sum(_squares(value), axes, keepdims=keepdims))
-    if len(axes) == 1:
-        return vector_norm(value, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)
-    if len(axes) == 2 and ord in (2, -2, "nuc"):
-        return _spectral_norm(value, ord, axes if axis is None else tuple(axis), keepdims)
-    if len(axes) != 2 or ord not in (1, -1, math.inf, -math.inf):
-        raise ShapeError(f"norm: ord={ord!r} over {len(axes)} axes is not supported")
-    rows, columns = axes if axis is None else tuple(a % value.ndim for a in axis)
-    inner, outer_axis = (rows, columns) if abs(ord) == 1 else (columns, rows)
-    sums = reductions.sum(e.abs(value), inner, keepdims=True)
-    pick = reductions.max if ord > 0 else reductions.min
-    out = pick(sums, outer_axis, keepdims=True)
-    if keepdims:
-        return out
-    return reshape(out, tuple(s for i, s in enumerate(value.shape) if i not in axes))
-
-
-def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
-    """Norm of the matrices in the last two axes."""
-    return norm(x, ord, (-2, -1), keepdims)
-
-
-def _spectral_norm(value: Array, ord: Any, axes: Sequence[int], keepdims: bool) -> Array:
-    values = svdvals(moveaxis(value, tuple(axes), (-2, -1)))
-    combine: Any = {2: reductions.max, -2: reductions.min, "nuc": reductions.sum}[ord]
-    out = combine(values, -1)
-    if not keepdims:
-        return out
-    kept = {a % value.ndim for a in axes}
-    return reshape(out, tuple(1 if i in kept else n for i, n in enumerate(value.shape)))
 
 
 # ---------------------------------------------------------------- arguments
@@ -196,20 +128,36 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> tuple[Array, Array, Arr
             f"{right.shape}"
         )
     x = linear.matmul(pinv(left, rcond), right)
-    rest = _squares(right - linear.matmul(left, x))
+    rest = squares(right - linear.matmul(left, x))
     over = left.shape[0] > left.shape[1]
     residuals = reductions.sum(reshape(rest, (left.shape[0], -1))[:, : None if over else 0], 0)
     values = svdvals(left)
     return x, residuals, _rank(left, values, rcond), values
 
 
-def pinv(a: Any, rtol: float | None = None, hermitian: bool = False) -> Array:
-    """The Moore-Penrose inverse; singular values up to rtol times the largest count as 0.
+def pinv(a: Any, rtol: Any = None, hermitian: bool = False) -> Array:
+    """The Moore-Penrose inverse; singular values up to rtol (a number, or one for each matrix)
+    times the largest count as 0.
 
     `hermitian` is accepted for NumPy's sake and changes nothing.
     """
     value = _matrices("pinv", a)
+    if getattr(rtol, "ndim", 0):
+        return _pinv_each(value, rtol)
     return OPS["pinv"](value, rtol=_cutoff(value) if rtol is None else float(rtol))
+
+
+def _pinv_each(value: Array, rtol: Any) -> Array:
+    u, values, vh = svd(value, full_matrices=False)
+    kept = values > _each(rtol) * values[..., :1]
+    inverse = e.where(kept, 1 / e.where(kept, values, 1.0), 0.0)
+    return linear.matmul(_adjoint(vh) * inverse[..., None, :], _adjoint(u))
+
+
+def _each(rtol: Any) -> Array:
+    """A tolerance for each matrix, against its singular values."""
+    limit = value_of(rtol)
+    return reshape(limit, (*limit.shape, 1))
 
 
 def _cutoff(value: Array) -> float:
@@ -217,13 +165,13 @@ def _cutoff(value: Array) -> float:
     return max(value.shape[-2:]) * float(dt.finfo(value.dtype).eps)
 
 
-def _rank(value: Array, values: Array, rtol: float | None) -> Array:
-    limit = _cutoff(value) if rtol is None else rtol
-    return reductions.sum(values > limit * reductions.max(values, -1, keepdims=True), -1)
+def _rank(value: Array, values: Array, rtol: Any) -> Array:
+    limit = _cutoff(value) if rtol is None else _each(rtol)
+    return reductions.sum(values > limit * values[..., :1], -1)
 
 
-def matrix_rank(a: Any, rtol: float | None = None) -> Array:
-    """Number of singular values above rtol times the largest."""
+def matrix_rank(a: Any, rtol: Any = None) -> Array:
+    """Number of singular values above rtol (a number, or one for each matrix) times the largest."""
     value = _matrices("matrix_rank", a)
     return _rank(value, svdvals(value), rtol)
 
@@ -395,3 +343,8 @@ def _chain(values: Sequence[Array], split: dict[tuple[int, int], int]) -> Array:
 def diagonal(x: Any, /, *, offset: int = 0) -> Array:
     """Diagonals of the matrices in the last two axes."""
     return _diagonal(x, offset, -2, -1)
+
+
+def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:
+    """Sums of the diagonals of the matrices in the last two axes."""
+    return linear.trace(x, offset, -2, -1, dtype)

@@ -97,6 +97,10 @@ def _extreme(
         value = where(mask, value, initial)
     if initial is None and 0 in [value.shape[i] for i in axes]:
         raise ShapeError(f"{name}: no elements along axes {axes} of {value.type}; give initial=")
+    if initial is not None and 0 in [value.shape[i] for i in axes]:
+        shape = tuple(s for i, s in enumerate(value.shape) if i not in axes)
+        out = spread_to(cast(value_of(initial), value.dtype), shape)
+        return _keep(out, axes, value.type, keepdims)
     if value.dtype == dt.bool_:
         out = OPS["any" if op == "max_reduce" else "all"](value, axes=axes)
     elif dt.is_complex(value.dtype) and axes:

@@ -80,6 +80,17 @@ SAME: list[tuple[str, Callable[..., Any], Callable[..., Any], tuple[Any, ...]]] 
         (T,),
     ),
     ("norm -2", lambda a: L.norm(a, -2, (1, 2)), lambda a: np.linalg.norm(a, -2, (1, 2)), (T,)),
+    ("norm of nothing", L.matrix_norm, np.linalg.matrix_norm, (T[:, :0],)),
+    ("largest of nothing", lambda x: L.vector_norm(x, ord=np.inf), lambda x: 0.0, (T[:0, 0, 0],)),
+    ("eig", lambda a: tuple(L.eig(a)), lambda a: tuple(np.linalg.eig(a)), (A,)),
+    ("eigvals complex", L.eigvals, np.linalg.eigvals, (Z,)),
+    ("trace", lambda a: L.trace(a, offset=-1), lambda a: np.linalg.trace(a, offset=-1), (T,)),
+    (
+        "tolerance each",
+        lambda a, r: (L.pinv(a, rtol=r), L.matrix_rank(a, rtol=r)),
+        lambda a, r: (np.linalg.pinv(a, rtol=r), np.linalg.matrix_rank(a, rtol=r)),
+        (T, np.asarray([0.9, 0.5, 1e-9])),
+    ),
     ("diagonal", L.diagonal, np.linalg.diagonal, (T,)),
 ]
 
@@ -126,6 +137,10 @@ def test_eigenvectors_diagonalise() -> None:
     for a in (S, H):
         w, v = (np.asarray(x) for x in fxad.jit(L.eigh)(a))
         near(v * w[:, None, :] @ adjoint(v), a, 1e-8)
+    for a in (A, Z):
+        w, v = (np.asarray(x) for x in fxad.jit(L.eig)(a))
+        near(a @ v, v * w[:, None, :], 1e-8)
+        near(np.linalg.norm(v, axis=-2), np.ones((3, N)))
 
 
 # ---------------------------------------------------------------- derivatives
@@ -149,6 +164,8 @@ SCALARS: dict[str, tuple[Callable[[Any], Any], np.ndarray]] = {
     "det": (lambda a: jnp.sin(L.det(a) / 100), A[0]),
     "slogdet": (lambda a: L.slogdet(a)[1] ** 2, A[0]),
     "eigh": (lambda a: sum(jnp.sum(jnp.sin(x) * W[0, :N]) for x in L.eigh(halves(a))), A[0]),
+    "eig": (lambda a: sum(jnp.sum(jnp.real(jnp.sin(x) * W[0, :N])) for x in L.eig(a)), A[0]),
+    "eigvals": (lambda a: jnp.sum(jnp.abs(L.eigvals(a) - 1j)), R.standard_normal((N, N))),
     "svd tall": (lambda a: sum(jnp.sum(jnp.sin(x)) for x in L.svd(a, False)), T[0]),
     "svd flat": (lambda a: sum(jnp.sum(jnp.sin(x)) for x in L.svd(a, False)), T[0].T),
     "qr": (lambda a: sum(jnp.sum(jnp.sin(x)) for x in L.qr(a)), T[0]),
@@ -212,7 +229,9 @@ def test_equal_eigenvalues_leave_gradients_of_their_sums_finite_and_right() -> N
 # ---------------------------------------------------------------- transforms
 
 
-@pytest.mark.parametrize("name", ["cholesky", "solve", "inv", "slogdet", "eigh", "qr", "pinv"])
+@pytest.mark.parametrize(
+    "name", ["cholesky", "solve", "inv", "slogdet", "eigh", "eig", "qr", "pinv"]
+)
 def test_vmap_is_a_loop(name: str) -> None:
     function, at = SCALARS[name]
     lanes = np.stack([at, at + 0.1, at - 0.2 * np.eye(*at.shape)])
@@ -272,7 +291,7 @@ def test_integers_and_narrow_floats() -> None:
 
 
 def test_wrong_uses_say_what_was_seen() -> None:
-    for function in (L.cholesky, L.inv, L.det, L.slogdet, L.eigh):
+    for function in (L.cholesky, L.inv, L.det, L.slogdet, L.eigh, L.eig):
         with pytest.raises(ShapeError, match=r"square.*\(5, 4\)"):
             function(T[0])
     with pytest.raises(ShapeError, match="square"):
