@@ -109,6 +109,8 @@ def _split(t, record, unknown, args, *, program, policy):
 
     def backward(*operands: Any) -> list[Any]:
         held = operands[: len(fixed)]
+        if held and plan.again.eqns:  # so that nothing recomputed is merged with the forward half
+            held = OPS["barrier"](*held)
         read = [_restored(v, how, type_) for v, how, type_ in zip(held, hows, types, strict=True)]
         return t.run(s.rest, [*t.run(plan.again, read), *operands[len(fixed) :]])
 
@@ -127,8 +129,7 @@ def _stored(value: Any, how: str) -> Any:
 
 
 def _restored(value: Any, how: str, type_: ArrayType) -> Any:
-    """A saved value as the backward half reads it: nothing can be merged with the forward half."""
-    (value,) = OPS["barrier"](value)
+    """A saved value as the backward half reads it."""
     if place(how) != "keep":
         value = OPS["offload"](value, place=place(how))
     return value if type_of(value) == type_ else OPS["convert"](value, dtype=type_.dtype)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS, Atom, Eqn, Program, Var
-from fxad.ir.rewrite import dce, map_subprograms
+from fxad.ir.rewrite import map_subprograms
 
 SMALLEST = 1 << 12  # bytes; fewer are not worth a call
 _COPIES = ("barrier", "name", "offload")  # results are the operands
@@ -67,7 +67,22 @@ def _placed(program: Program, keys: Iterator[int]) -> Program:
     unread = {take.params["key"] for take in pending.values()}
     eqns = [e for e in eqns if e.op.name != "put" or e.params["key"] not in unread]
     outputs = [swap.get(a, a) for a in program.outputs]
-    return dce(Program(program.inputs, eqns, outputs, program.name, program.consts))
+    return _narrowed(Program(program.inputs, eqns, outputs, program.name, program.consts))
+
+
+def _narrowed(program: Program) -> Program:
+    """Without what nobody reads: a barrier must not keep values in memory that went elsewhere."""
+    live: set[Atom] = set(program.outputs)
+    kept: list[Eqn] = []
+    for eqn in reversed(program.eqns):
+        if eqn.op.name == "barrier":
+            pairs = [p for p in zip(eqn.inputs, eqn.outputs, strict=True) if p[1] in live]
+            inputs, outputs = tuple(a for a, _ in pairs), tuple(v for _, v in pairs)
+            eqn = Eqn(eqn.op, inputs, eqn.params, outputs, eqn.where, eqn.tag)
+        if eqn.effects or not live.isdisjoint(eqn.outputs):
+            kept.append(eqn)
+            live.update(eqn.inputs)
+    return Program(program.inputs, kept[::-1], program.outputs, program.name, program.consts)
 
 
 def _sources(program: Program) -> dict[Atom, Atom]:
