@@ -20,6 +20,7 @@ from fxad.api.closures import closure_convert, custom_gradient
 from fxad.api.compiled import disable_jit
 from fxad.api.curvature import gnvp, hessian_diag, hvp
 from fxad.api.custom import custom_jvp, custom_vjp, stop_gradient
+from fxad.api.custom_rules import Perturbed, SymbolicZero
 from fxad.api.derived import (
     ShapeDtypeStruct,
     eval_shape,
@@ -31,6 +32,7 @@ from fxad.api.derived import (
 )
 from fxad.api.error_estimate import estimate_error
 from fxad.api.jit import jit
+from fxad.api.override import override
 from fxad.api.ported import (
     block_until_ready,
     default_backend,
@@ -55,9 +57,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Array",
+    "Perturbed",
     "ShapeDtypeStruct",
     "SparseMatrix",
     "Sparsity",
+    "SymbolicZero",
     "block_until_ready",
     "check_grads",
     "checkpoint",
@@ -97,6 +101,7 @@ __all__ = [
     "named_scope",
     "nn",
     "numpy",
+    "override",
     "profile",
     "random",
     "remat",

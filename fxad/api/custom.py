@@ -10,11 +10,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fxad.api.autodiff import jvp as jvp_function
+from fxad.api.custom_rules import Perturbed, instantiated, run_rule
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.core import pytree
 from fxad.core.errors import ShapeError, TreeError, TypeMismatch
@@ -66,13 +68,15 @@ class custom_jvp(_Custom):
 
     rule(*nondiff, primals, tangents) -> (result, tangent of the result). Reverse mode follows by
     transposing the rule. `f.defjvps(*rules)` gives one rule(tangent, result, *primals) each.
+    With symbolic_zeros the rule is given, and may return, a SymbolicZero for tangents that are.
     """
 
     rule: Any = None
+    symbolic = False
 
-    def defjvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+    def defjvp(self, rule: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
         """Set the rule; returns it, so it can be used as a decorator."""
-        self.rule = rule
+        self.rule, self.symbolic = rule, symbolic_zeros
         return rule
 
     def defjvps(self, *rules: Callable[..., Any] | None) -> None:
@@ -105,24 +109,25 @@ class custom_jvp(_Custom):
         trees: list[Any] = []
 
         def rule(*values: Any) -> list[Any]:
-            primals = tree.unflatten(values[:count])[0]
-            tangents = tree.unflatten(values[count:])[0]
-            results, out_tree = _checked_rule(self.rule(*static, primals, tangents), name)
+            results, out_tree = run_rule(partial(self.rule, *static), tree, values, name)
             trees.append(out_tree)
-            return results
+            return results if self.symbolic else instantiated(results)
 
         if staging():
             program, captured = stage(flat, [type_of(v) for v in leaves], name)
             skip, wide = len(captured), len(captured) + count
             symbol = Symbol(f"{name}_jvp", lambda *v: rule(*v[skip:wide], *v[wide + skip :]))
             closed = program.closed()
-            outs = OPS["custom_jvp"](*captured, *leaves, program=closed, rule=symbol)
+            more = {"symbolic": True} if self.symbolic else {}
+            outs = OPS["custom_jvp"](*captured, *leaves, program=closed, rule=symbol, **more)
             return flat.tree.unflatten(outs)
         level = forward_level(leaves)
         if level is None:
             return primal(*given)
         pairs = [level.lower(v) for v in leaves]
-        tangents = [zeros(type_of(p)) if t is None else t for p, t in pairs]
+        if all(t is None for _, t in pairs):
+            return primal(*given)
+        tangents = [zeros(type_of(p)) if t is None and not self.symbolic else t for p, t in pairs]
         results = rule(*(p for p, _ in pairs), *tangents)
         half = len(results) // 2
         outs = [
@@ -132,43 +137,32 @@ class custom_jvp(_Custom):
         return trees[-1].unflatten(outs)
 
 
-def _checked_rule(result: Any, name: str) -> tuple[list[Any], Any]:
-    if not isinstance(result, tuple | list) or len(result) != 2:
-        raise TypeMismatch(f"{name}: a jvp rule must return (result, tangent)")
-    outs, tree = flatten_args(result[0], f"jvp rule of {name}")
-    tangents, tangent_tree = flatten_args(result[1], f"jvp rule of {name}")
-    if tree != tangent_tree:
-        raise TreeError(
-            f"{name}: the jvp rule's tangent has structure {tangent_tree}, its result has {tree}"
-        )
-    for out, tangent in zip(outs, tangents, strict=True):
-        if type_of(out).shape != type_of(tangent).shape:
-            raise ShapeError(
-                f"{name}: the jvp rule gave a tangent {type_of(tangent)} for a result "
-                f"{type_of(out)}"
-            )
-    tangents = [
-        bind(OPS["convert"], t, dtype=type_of(o).dtype)
-        if type_of(t).dtype != type_of(o).dtype and differentiable(o)
-        else t
-        for o, t in zip(outs, tangents, strict=True)
-    ]
-    return [*outs, *tangents], tree
-
-
 class custom_vjp(_Custom):
     """A function with its own backward rule: `f.defvjp(fwd, bwd)`.
 
     fwd(*args) -> (result, residuals); bwd(*nondiff, residuals, cotangent) -> a tuple of cotangents,
-    one per differentiable argument (None means zero).
+    one per differentiable argument (None means zero). With symbolic_zeros fwd is given a
+    `Perturbed(value, perturbed)` for every leaf of its differentiable arguments.
+
+    Forward mode differentiates the function itself, or uses a rule like custom_jvp's if
+    `f.defjvp(rule)` gives one too.
     """
 
     fwd: Any = None
     bwd: Any = None
+    rule: Any = None
+    symbolic = False
 
-    def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
+    def defvjp(
+        self, fwd: Callable[..., Any], bwd: Callable[..., Any], symbolic_zeros: bool = False
+    ) -> None:
         """Set the forward and backward rules."""
-        self.fwd, self.bwd = fwd, bwd
+        self.fwd, self.bwd, self.symbolic = fwd, bwd, symbolic_zeros
+
+    def defjvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Set the rule of forward mode; returns it, so it can be used as a decorator."""
+        self.rule = rule
+        return rule
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = name_of(self.function)
@@ -199,7 +193,14 @@ class _Rules:
         self.residual_tree: Any = None
         self.expected: list[Any] | None = None
 
-    def forward(self, *values: Any) -> list[Any]:
+    def pushed(self, *values: Any) -> list[Any]:
+        """Flat results and tangents by the function's own jvp rule."""
+        rule = partial(self.owner.rule, *self.static)
+        return instantiated(run_rule(rule, self.tree, values, self.name)[0])
+
+    def forward(self, *values: Any, perturbed: Sequence[bool] | None = None) -> list[Any]:
+        if perturbed is not None:
+            values = tuple(map(Perturbed, values, perturbed))
         args = list(self.tree.unflatten(values)[0])
         for number, value in sorted(zip(self.owner.nondiff, self.static, strict=True)):
             args.insert(number, value)
@@ -275,19 +276,32 @@ class _Rules:
         def back(*values: Any) -> list[Any]:
             return [*map(zeros, shared), *self.backward(*values)]
 
+        def forward(*values: Any, perturbed: Sequence[bool] | None = None) -> list[Any]:
+            flags = None if perturbed is None else perturbed[skip:]
+            return self.forward(*values[skip:], perturbed=flags)
+
+        def pushed(*values: Any) -> list[Any]:
+            half = len(values) // 2
+            return self.pushed(*values[skip:half], *values[half + skip :])
+
+        more: dict[str, Any] = {"symbolic": True} if self.owner.symbolic else {}
+        if self.owner.rule is not None:
+            more["rule"] = Symbol(f"{self.name}_jvp", pushed)
         outs = OPS["custom_vjp"](
             *captured,
             *self.leaves,
             program=program.closed(),
-            fwd=Symbol(f"{self.name}_fwd", lambda *values: self.forward(*values[skip:])),
+            fwd=Symbol(f"{self.name}_fwd", forward),
             bwd=Symbol(f"{self.name}_bwd", back),
+            **more,
         )
         return self.flat.tree.unflatten(outs)
 
     def eager(self, level: Any) -> Any:
         pairs = [level.lower(v) for v in self.leaves]
         primals = [p for p, _ in pairs]
-        results = self.forward(*primals)
+        flags = [t is not None for _, t in pairs] if self.owner.symbolic else None
+        results = self.forward(*primals, perturbed=flags)
         outs, residuals = results[: self.count], results[self.count :]
         mask = [differentiable(p) for p in primals]
         dense = [
@@ -304,6 +318,8 @@ class _Rules:
                 next(tangents) if on else np.zeros(type_of(p).shape, type_of(p).dtype)
                 for p, on in zip(own, mask, strict=True)
             ]
+            if self.owner.rule is not None:
+                return self.pushed(*own, *full)[self.count :]
             pushed = jvp_function(lambda *xs: self.flat(*xs), tuple(own), tuple(full))[1]
             return list(pushed)
 

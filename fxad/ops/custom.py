@@ -30,16 +30,25 @@ from fxad.ops.control import (
 
 
 def _lanes(t, symbol: Symbol, size: int, batched: Sequence[bool]) -> Symbol:
-    """The rule over lanes; all its results are batched."""
+    """The rule over lanes; all its results are batched. None (a zero tangent) stays None."""
 
-    def rule(*args: Any) -> list[Any]:
+    def rule(*args: Any, **flags: Any) -> list[Any]:
+        here = present(args)
+        lanes = tuple(pick(batched, here))
         types = [
             type_of(a).with_shape(type_of(a).shape[1:]) if b else type_of(a)
-            for a, b in zip(args, batched, strict=True)
+            for a, b in zip(pick(args, here), lanes, strict=True)
         ]
-        program = t.stage(symbol.value, types, symbol.name)
-        derived, _ = t.batch(program, size, tuple(batched), (True,) * len(program.outputs))
-        return t.run(derived, args)
+        found: list[bool] = []
+
+        def dense(*values: Any) -> list[Any]:
+            results = symbol.value(*filled(here, values), **flags)
+            found.extend(present(results))
+            return pick(results, found)
+
+        program = t.stage(dense, types, symbol.name)
+        derived, _ = t.batch(program, size, lanes, (True,) * len(program.outputs))
+        return filled(found, t.run(derived, pick(args, here)))
 
     return Symbol(symbol.name, rule)
 
@@ -56,26 +65,32 @@ def _custom_close(*rules: str):
         def shifted(name: str) -> Symbol:
             rule = params[name]
             if name == "fwd":
-                return Symbol(rule.name, lambda *a: rule.value(*a[skip:]))
+                return Symbol(
+                    rule.name,
+                    lambda *a, **flags: rule.value(
+                        *a[skip:], **{k: f[skip:] for k, f in flags.items()}
+                    ),
+                )
             if name == "bwd":
                 return Symbol(rule.name, lambda *a: [*map(zeros, types), *rule.value(*a)])
             half = len(args) + skip
             return Symbol(rule.name, lambda *a: rule.value(*a[skip:half], *a[half + skip :]))
 
         program = opened(params["program"], values)
-        symbols = {name: shifted(name) for name in rules}
+        symbols = {name: shifted(name) for name in rules if params.get(name) is not None}
         return (*values, *args), {**params, "program": program, **symbols}
 
     return close
 
 
-def _custom_jvp_rule(t, primals, tangents, *, program, rule):
-    results = rule.value(*primals, *instantiate(primals, tangents))
+def _custom_jvp_rule(t, primals, tangents, *, program, rule, symbolic=False):
+    given = tangents if symbolic else instantiate(primals, tangents)
+    results = rule.value(*primals, *given)
     count = len(program.outputs)
     return results[:count], results[count:]
 
 
-def _custom_jvp_batch(t, size, batched, args, *, program, rule):
+def _custom_jvp_batch(t, size, batched, args, *, program, rule, **params):
     everything = (True,) * len(program.outputs)
     derived, flags = t.batch(program, size, tuple(batched), everything)
     lanes_rule = _lanes(t, rule, size, [True] * 2 * len(args))
@@ -83,18 +98,22 @@ def _custom_jvp_batch(t, size, batched, args, *, program, rule):
     def spread_rule(*values: Any) -> list[Any]:
         flags_twice = [*batched, *batched]
         return lanes_rule.value(
-            *(v if b else spread(v, size) for v, b in zip(values, flags_twice, strict=True))
+            *(
+                v if b or v is None else spread(v, size)
+                for v, b in zip(values, flags_twice, strict=True)
+            )
         )
 
-    outs = custom_jvp(*args, program=derived, rule=Symbol(rule.name, spread_rule))
+    outs = custom_jvp(*args, program=derived, rule=Symbol(rule.name, spread_rule), **params)
     return Batched(tuple(outs), flags)
 
 
 custom_jvp = define(
     "custom_jvp",
     higher=True,
-    doc="program(args), whose jvp is rule(args, tangents) -> (results, tangents of results).",
-    type=lambda *types, program, rule: program.out_types,
+    doc="program(args), whose jvp is rule(args, tangents) -> (results, tangents of results). "
+    "With `symbolic` the rule sees and may answer None for tangents that are zero.",
+    type=lambda *types, program, rule, symbolic=False: program.out_types,
     numpy=run_program,
     jvp=_custom_jvp_rule,
     batch=_custom_jvp_batch,
@@ -105,15 +124,19 @@ custom_jvp = define(
 )
 
 
-def _custom_vjp_jvp(t, primals, tangents, *, program, fwd, bwd):
+def _custom_vjp_jvp(t, primals, tangents, *, program, fwd, bwd, rule=None, symbolic=False):
     count = len(program.outputs)
-    results = fwd.value(*primals)
+    results = fwd.value(*primals, **({"perturbed": present(tangents)} if symbolic else {}))
     outs, residuals = results[:count], results[count:]
     mask = tuple(dt.is_differentiable(type_of(p).dtype) for p in primals)
     dense = pick(instantiate(primals, tangents), mask)
     back = t.stage(bwd.value, [*map(type_of, residuals), *program.out_types], bwd.name)
     fixed = list(residuals)
-    apply = _linearised(t, program, mask, [type_of(f) for f in fixed])
+    unused = [type_of(f) for f in fixed]
+    if rule is None:
+        apply = _linearised(t, program, mask, unused)
+    else:
+        apply = _pushed(t, rule, count, [type_of(p) for p in primals], mask, unused)
     ignored = [Var(type_of(p)) for p in primals]
     inputs = [*back.inputs[: len(fixed)], *ignored, *back.inputs[len(fixed) :]]
     transpose = dce(Program(inputs, back.eqns, pick(back.outputs, mask), bwd.name))
@@ -136,7 +159,27 @@ def _linearised(t, program: Program, mask: Mask, unused: Sequence[ArrayType]) ->
     return dce(Program(inputs, derived.eqns, outs, program.name))
 
 
-def _custom_vjp_batch(t, size, batched, args, *, program, fwd, bwd):
+def _pushed(
+    t,
+    rule: Symbol,
+    count: int,
+    types: Sequence[ArrayType],
+    mask: Mask,
+    unused: Sequence[ArrayType],
+) -> Program:
+    """(unused, primals, tangents) -> tangents of all results, by the function's own jvp rule."""
+    n = len(types)
+
+    def tangents(*values: Any) -> list[Any]:
+        given = filled(mask, values[n:])
+        return rule.value(*values[:n], *instantiate(values[:n], given))[count:]
+
+    staged = t.stage(tangents, [*types, *pick(types, mask)], rule.name)
+    inputs = [*(Var(u) for u in unused), *staged.inputs]
+    return Program(inputs, staged.eqns, staged.outputs, rule.name)
+
+
+def _custom_vjp_batch(t, size, batched, args, *, program, fwd, bwd, rule=None, symbolic=False):
     count = len(program.outputs)
     derived, flags = t.batch(program, size, tuple(batched), (True,) * count)
     lanes_fwd = _lanes(t, fwd, size, batched)
@@ -145,7 +188,12 @@ def _custom_vjp_batch(t, size, batched, args, *, program, fwd, bwd):
         outs = _lanes(t, bwd, size, [True] * len(values)).value(*values)
         return [o if b else OPS["sum"](o, axes=(0,)) for o, b in zip(outs, batched, strict=True)]
 
-    outs = custom_vjp(*args, program=derived, fwd=lanes_fwd, bwd=Symbol(bwd.name, lanes_bwd))
+    more: dict[str, Any] = {"symbolic": True} if symbolic else {}
+    if rule is not None:
+        more["rule"] = _lanes(t, rule, size, [*batched, *batched])
+    outs = custom_vjp(
+        *args, program=derived, fwd=lanes_fwd, bwd=Symbol(bwd.name, lanes_bwd), **more
+    )
     return Batched(tuple(outs), flags)
 
 
@@ -153,12 +201,13 @@ custom_vjp = define(
     "custom_vjp",
     higher=True,
     doc="program(args); reverse mode uses fwd(args) -> (results, residuals) and "
-    "bwd(residuals, cotangents) -> cotangents of args.",
-    type=lambda *types, program, fwd, bwd: program.out_types,
+    "bwd(residuals, cotangents) -> cotangents of args, forward mode rule(args, tangents) if given. "
+    "With `symbolic` fwd is told which args are `perturbed`.",
+    type=lambda *types, program, fwd, bwd, rule=None, symbolic=False: program.out_types,
     numpy=run_program,
     jvp=_custom_vjp_jvp,
     batch=_custom_vjp_batch,
-    close=_custom_close("fwd", "bwd"),
+    close=_custom_close("fwd", "bwd", "rule"),
     effects=subprogram_effects,
     loops=lambda types, **params: Structured("call"),
     dtypes="",

@@ -240,6 +240,10 @@ def bind(op: Op, *args: Any, **params: Any) -> Any:
 
     Promotion has happened already: dtypes must agree as the op's type rule demands.
     """
+    if _intercept is not None:
+        answer = _intercept(op, args, params)
+        if answer is not NotImplemented:
+            return answer
     if op.close is not None:
         args, params = op.close(args, params)
     elif not args and op.name == "captured":
@@ -255,6 +259,17 @@ def bind(op: Op, *args: Any, **params: Any) -> Any:
     if level is None:
         return _executor(op, args, params)
     return level.process(op, args, params)
+
+
+Intercept = Callable[[Op, Sequence[Any], dict[str, Any]], Any]
+_intercept: Intercept | None = None
+
+
+def set_intercept(intercept: Intercept | None) -> None:
+    """Have `bind` ask first; an answer other than NotImplemented is the result (for the api's
+    scoped derivative rules)."""
+    global _intercept
+    _intercept = intercept
 
 
 def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:

@@ -1,0 +1,96 @@
+"""Calling a user's jvp rule: symbolic zeros in and out, and what is checked of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fxad.api.flat import flatten_args
+from fxad.core import pytree
+from fxad.core.errors import ShapeError, TreeError, TypeMismatch
+from fxad.core.types import ArrayType
+from fxad.ir.program import OPS
+from fxad.ops.base import zeros
+from fxad.trace.tracer import bind, type_of
+from fxad.transform.context import differentiable
+
+
+class SymbolicZero:
+    """A tangent that is zero because nothing it belongs to is differentiated: no array exists."""
+
+    __slots__ = ("type",)
+
+    def __init__(self, type: ArrayType) -> None:
+        self.type = type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.type.dtype
+
+    def instantiate(self) -> Any:
+        """The zeros as an array."""
+        return zeros(self.type)
+
+    def __repr__(self) -> str:
+        return f"SymbolicZero({self.type})"
+
+
+class Perturbed(NamedTuple):
+    """An argument of a custom_vjp's fwd with symbolic zeros: whether it is differentiated."""
+
+    value: Any
+    perturbed: bool
+
+
+def run_rule(
+    rule: Callable[..., Any], tree: Any, values: Sequence[Any], name: str
+) -> tuple[list[Any], Any]:
+    """A jvp rule called on flat primals and tangents (None: zero). Flat results and tangents, None
+    for those that are symbolic zeros, and the structure of the result."""
+    count = len(values) // 2
+    tangents = [
+        SymbolicZero(type_of(p)) if t is None else t
+        for p, t in zip(values[:count], values[count:], strict=True)
+    ]
+    result = rule(tree.unflatten(values[:count])[0], tree.unflatten(tangents)[0])
+    return _checked_rule(result, name)
+
+
+def instantiated(results: list[Any]) -> list[Any]:
+    """Results and tangents with zeros for the symbolic ones."""
+    half = len(results) // 2
+    return [zeros(type_of(results[i % half])) if r is None else r for i, r in enumerate(results)]
+
+
+def _checked_rule(result: Any, name: str) -> tuple[list[Any], Any]:
+    if not isinstance(result, tuple | list) or len(result) != 2:
+        raise TypeMismatch(f"{name}: a jvp rule must return (result, tangent)")
+    outs, tree = flatten_args(result[0], f"jvp rule of {name}")
+    tangents, tangent_tree = pytree.flatten(result[1])
+    tangents = [
+        None if isinstance(t, SymbolicZero) else flatten_args(t, f"jvp rule of {name}")[0][0]
+        for t in tangents
+    ]
+    if tree != tangent_tree:
+        raise TreeError(
+            f"{name}: the jvp rule's tangent has structure {tangent_tree}, its result has {tree}"
+        )
+    for out, tangent in zip(outs, tangents, strict=True):
+        if tangent is not None and type_of(out).shape != type_of(tangent).shape:
+            raise ShapeError(
+                f"{name}: the jvp rule gave a tangent {type_of(tangent)} for a result "
+                f"{type_of(out)}"
+            )
+    tangents = [
+        bind(OPS["convert"], t, dtype=type_of(o).dtype)
+        if t is not None and type_of(t).dtype != type_of(o).dtype and differentiable(o)
+        else t
+        for o, t in zip(outs, tangents, strict=True)
+    ]
+    return [*outs, *tangents], tree
