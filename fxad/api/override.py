@@ -6,10 +6,10 @@ with fxad.override("sqrt", jvp=safe_sqrt):      # 0 instead of infinity at 0
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ def override(
     an op that holds programs, or no rule.
     """
     if op not in OPS:
-        near = get_close_matches(op, OPS, 1)
+        near = importlib.import_module("difflib").get_close_matches(op, OPS, 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise BadArgument(f"override: there is no op {op!r}{hint}")
     if OPS[op].higher:
