@@ -43,6 +43,12 @@ _GIVEN: dict[Any, tuple[str, str]] = {
     ),
     Program: ("Program", "class Program:\n    pass"),
     Symbol: ("Symbol", 'Symbol = collections.namedtuple("Symbol", "name value")'),
+    dt.complex_of: (
+        "complex_of",
+        "def complex_of(dtype):\n"
+        '    wide = dtype.name in ("float64", "complex128")\n'
+        '    return np.dtype("complex128" if wide else "complex64")',
+    ),
     evaluate: ("evaluate", "def evaluate(program, args):\n    return program(*args)"),
 }
 _MODULES = {
