@@ -6,6 +6,7 @@ total, ys = fxad.lax.scan(step, 0.0, xs)
 from fxad.api.custom import stop_gradient
 from fxad.lax import linalg
 from fxad.lax.branches import cond, switch
+from fxad.lax.checkpoints import binomial
 from fxad.lax.implicit import custom_linear_solve, custom_root
 from fxad.lax.indexed import (
     GatherDimensionNumbers,
@@ -185,6 +186,7 @@ __all__ = [
     "bessel_i0e",
     "bessel_i1e",
     "betainc",
+    "binomial",
     "bitcast_convert_type",
     "bitwise_and",
     "bitwise_not",

@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fxad.api.compiled import interpreting
-from fxad.api.flat import FlatFunction, flatten_args, name_of
+from fxad.api.flat import flatten_args, name_of
 from fxad.api.vectorise import vmap
 from fxad.core import dtypes as dt
 from fxad.core import pytree
@@ -23,16 +22,18 @@ from fxad.core.promotion import entry_of, promote
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.lax.carry import Body, described, kind_of, marked, scalar_weak, stage_body
+from fxad.lax.checkpoints import (
+    Binomial,
+    BinomialLoop,
+    Checkpoints,
+    check_checkpoints,
+    in_blocks,
+)
+from fxad.lax.while_loop import in_python, plain_while, staged_while
 from fxad.numpy.core import axis_index, cast, stack_values, value_of
 from fxad.numpy.shaping import slice_axis
 from fxad.trace.array import Array
-from fxad.trace.tracer import stage, staging, type_of
-
-
-def in_python() -> bool:
-    """Whether control flow runs as plain Python: interpreting, and nothing is being recorded."""
-    return interpreting() and not staging()
-
+from fxad.trace.tracer import type_of
 
 # ---------------------------------------------------------------- scan
 
@@ -180,51 +181,30 @@ def _map_in_batches(f: Callable[[Any], Any], xs: Any, batch_size: int) -> Any:
 
 
 def while_loop(
-    cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any
+    cond_fun: Callable[[Any], Any],
+    body_fun: Callable[[Any], Any],
+    init_val: Any,
+    *,
+    checkpoints: Checkpoints = None,
 ) -> Any:
     """Run `val = body_fun(val)` while `cond_fun(val)` is true.
 
     val: a pytree of arrays that keeps its structure, shapes and dtypes; cond_fun gives one bool.
-    Raises TreeError or TypeMismatch naming the leaf if the value changes type.
+    checkpoints: what reverse mode keeps. None: every trip's residuals. An integer k: every k-th
+    state, other trips are computed again. `binomial(k)`: at most k states however many trips there
+    are; trips are computed again as the binomial schedule says (`fxad.lax.checkpoints`).
+
+    Raises TreeError or TypeMismatch naming the leaf if the value changes type, BadArgument for
+    other checkpoints.
     """
-    carry, tree = flatten_args(init_val, "while_loop: initial value")
-    body = Body("while_loop", body_fun, lambda state, _: (body_fun(state), ()), tree)
-    if in_python():
-        return _while_python(cond_fun, body, carry)
-    program, captured, carry = stage_body(body, carry, [])
-    test = FlatFunction(lambda *leaves: cond_fun(tree.unflatten(leaves)), _arguments(carry))
-    types = [type_of(c) for c in carry]
-    cond, cond_captured = stage(test, types, name_of(cond_fun), body.weak)
-    if cond.out_types != (ArrayType(dt.bool_, ()),):
-        seen = ", ".join(str(t) for t in cond.out_types)
-        raise TypeMismatch(
-            f"while_loop: the condition {described(cond_fun)} must give one bool, not ({seen})"
-        )
-    outs = OPS["while"](
-        *cond_captured,
-        *captured,
-        *carry,
-        cond=cond.closed(),
-        body=program,
-        cond_consts=len(cond_captured),
-        body_consts=len(captured),
-    )
-    return tree.unflatten(marked(outs, body.weak))
-
-
-def _arguments(leaves: Sequence[Any]) -> pytree.TreeDef:
-    """The structure of a call f(*leaves)."""
-    return pytree.structure((tuple(leaves), {}))
-
-
-def _while_python(cond_fun: Callable[[Any], Any], body: Body, carry: Sequence[Any]) -> Any:
-    state, first = list(carry), True
-    while bool(cond_fun(body.tree.unflatten(state))):
-        new = body(*state)
-        if not first:
-            body.check([type_of(s) for s in state], [type_of(n) for n in new])
-        state, first = new, False
-    return body.tree.unflatten(state)
+    check_checkpoints("while_loop", checkpoints)
+    if checkpoints is None or in_python():
+        return plain_while(cond_fun, body_fun, init_val)
+    if not isinstance(checkpoints, Binomial):
+        return in_blocks(cond_fun, body_fun, init_val, int(checkpoints))
+    loop = staged_while(cond_fun, body_fun, init_val)
+    run = BinomialLoop(loop.cond, loop.body, checkpoints.states)
+    return loop.finished(run(loop.cond_captured, loop.captured, loop.state))
 
 
 def fori_loop(
@@ -234,22 +214,26 @@ def fori_loop(
     init_val: Any,
     *,
     unroll: int | bool | None = None,
+    checkpoints: Checkpoints = None,
 ) -> Any:
     """Run `val = body_fun(i, val)` for i in range(lower, upper).
 
-    Known bounds give a scan, which reverse mode can differentiate; traced bounds a while loop.
-    i is a weakly typed integer. `unroll` is accepted for ported code.
+    Known bounds give a scan, traced bounds or `checkpoints` (see while_loop) a while loop; reverse
+    mode works through both. i is a weakly typed integer. `unroll` is accepted for ported code.
     """
+    check_checkpoints("fori_loop", checkpoints)
     for bound, name in ((lower, "lower"), (upper, "upper")):
         type_ = value_of(bound, f"fori_loop: {name}").type
         if type_.shape or not dt.is_integer(type_.dtype):
             raise TypeMismatch(f"fori_loop: {name} must be one integer, not {type_}")
     dtype = promote(entry_of(lower), entry_of(upper))[0]
     first, last = cast(value_of(lower), dtype), cast(value_of(upper), dtype)
+    if checkpoints is not None:
+        return _fori_while(first, last, body_fun, init_val, checkpoints)
     try:
         count = max(0, int(last) - int(first))
     except ConcretizationError:
-        return _fori_while(first, last, body_fun, init_val)
+        return _fori_while(first, last, body_fun, init_val, None)
 
     def step(state: tuple[Any, Any], _: Any) -> tuple[Any, Any]:
         i, value = state
@@ -261,7 +245,13 @@ def fori_loop(
     return tree.unflatten(outs)[1]
 
 
-def _fori_while(first: Array, last: Array, body_fun: Callable[[Any, Any], Any], init: Any) -> Any:
+def _fori_while(
+    first: Array,
+    last: Array,
+    body_fun: Callable[[Any, Any], Any],
+    init: Any,
+    checkpoints: Checkpoints,
+) -> Any:
     def test(state: tuple[Any, Any]) -> Any:
         return OPS["lt"](state[0], last)
 
@@ -269,7 +259,7 @@ def _fori_while(first: Array, last: Array, body_fun: Callable[[Any, Any], Any], 
         return OPS["add"](state[0], 1), body_fun(_weakly(state[0]), state[1])
 
     step.__name__ = name_of(body_fun)
-    return while_loop(test, step, (first, init))[1]
+    return while_loop(test, step, (first, init), checkpoints=checkpoints)[1]
 
 
 def _weakly(counter: Any) -> Any:
