@@ -331,6 +331,11 @@ def sum_dtype(dtype: np.dtype, wanted: Any) -> np.dtype:
     return dtype
 
 
+def within(offset: int, rows: int, columns: int) -> int:
+    """A diagonal's number; of one outside a matrix, the nearest one outside."""
+    return max(-rows, min(int(offset), columns))
+
+
 def full_of(value: Any, type_: ArrayType) -> Array:
     """An array of one number."""
     return OPS["broadcast"](literal(value, type_.dtype), shape=type_.shape, axes=())

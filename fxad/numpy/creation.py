@@ -23,6 +23,7 @@ from fxad.numpy.core import (
     shape_tuple,
     spread_to,
     value_of,
+    within,
 )
 from fxad.trace.array import Array, Concrete
 from fxad.trace.convert import shaped
@@ -192,7 +193,7 @@ def eye(
     check_device(device, "eye")
     shape = shape_tuple((N, N if M is None else M), "eye")
     rows, columns = iota(dt.int32, shape, 0), iota(dt.int32, shape, 1)
-    return cast(OPS["eq"](rows + k, columns), _dtype(dtype, dt.default_float()))
+    return cast(OPS["eq"](rows + within(k, *shape), columns), _dtype(dtype, dt.default_float()))
 
 
 def identity(n: int, dtype: Any = None) -> Array:
@@ -204,7 +205,7 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
     """Ones at and below the k-th diagonal."""
     shape = shape_tuple((N, N if M is None else M), "tri")
     rows, columns = iota(dt.int32, shape, 0), iota(dt.int32, shape, 1)
-    return cast(OPS["ge"](rows + k, columns), _dtype(dtype, dt.default_float()))
+    return cast(OPS["ge"](rows + within(k, *shape), columns), _dtype(dtype, dt.default_float()))
 
 
 def _triangle(m: Any, k: int, upper: bool) -> Array:
@@ -251,6 +252,7 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     order = [i for i in range(value.ndim) if i not in (first, second)] + [first, second]
     value = OPS["transpose"](value, permutation=tuple(order))
     rows, columns = value.shape[-2:]
+    offset = within(offset, rows, columns)
     count = max(0, min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns))
     index = arange(count)
     return value[..., index + max(-offset, 0), index + max(offset, 0)]

@@ -8,6 +8,7 @@ reads clamp (or fill, by mode). Writes are in `fxad.numpy.updates`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,13 +105,14 @@ def _arranged(plan: Plan, layout: list, places: list[int], type_: ArrayType) -> 
 def _expanded(type_: ArrayType, items: tuple) -> list[Any]:
     """Ellipsis and missing axes written out; boolean masks turned into positions."""
     flat: list[Any] = []
-    for item in items:
-        if isinstance(item, bool | np.bool_):
+    for at, item in enumerate(items):
+        if isinstance(item, list | bool | np.bool_):
             item = np.asarray(item)
         if _is_mask(item):
+            _check_mask(item, type_, _axis_of(items, at, type_.ndim))
             flat += _mask_positions(item)
         else:
-            flat.append(np.asarray(item) if isinstance(item, list) else item)
+            flat.append(item)
     used = sum(1 for i in flat if i is not None and i is not Ellipsis)
     dots = sum(1 for i in flat if i is Ellipsis)
     if dots > 1:
@@ -128,9 +130,35 @@ def _expanded(type_: ArrayType, items: tuple) -> list[Any]:
     return [*flat[:at], *fill, *flat[at + 1 :]]
 
 
+def _axis_of(items: Sequence[Any], at: int, ndim: int) -> int:
+    """The first axis that an index item stands for."""
+    if any(item is Ellipsis for item in items[:at]):
+        return ndim - _consumed(items[at:])
+    return _consumed(items[:at])
+
+
+def _consumed(items: Sequence[Any]) -> int:
+    """Axes that index items stand for, without an Ellipsis."""
+    given = [i for i in items if i is not None and i is not Ellipsis]
+    return sum(np.ndim(i) if _is_mask(i) else 1 for i in given)
+
+
+def _check_mask(mask: Any, type_: ArrayType, axis: int) -> None:
+    """A mask has the shape of the axes it stands for (or no elements)."""
+    shape, covered = np.shape(mask), type_.shape[axis:]
+    if len(shape) <= len(covered) and any(
+        m not in (size, 0) for m, size in zip(shape, covered, strict=False)
+    ):
+        raise IndexOutOfRange(
+            f"a boolean mask of shape {shape} does not fit axes {axis} and up of {type_}"
+        )
+
+
 def _is_mask(item: Any) -> bool:
     if isinstance(item, list):
         return bool(item) and np.asarray(item).dtype == np.bool_
+    if isinstance(item, bool | np.bool_):
+        return True
     return isinstance(item, Array | np.ndarray) and item.dtype == np.bool_
 
 
@@ -245,25 +273,13 @@ def _masks_as_axes(value: Array, index: Any) -> tuple[Array, Any]:
     items = list(index) if isinstance(index, tuple) else [index]
     for at in range(len(items)):
         mask = items[at]
-        if not isinstance(mask, bool | np.bool_) and not (_is_mask(mask) and np.ndim(mask) == 0):
+        if not _is_mask(mask) or np.ndim(mask):
             continue
-        before, after = (_consumed(part) for part in (items[:at], items[at + 1 :]))
-        axis = value.ndim - after if Ellipsis in _plain(items[:at]) else before
+        axis = _axis_of(items, at, value.ndim)
         value = OPS["reshape"](value, shape=(*value.shape[:axis], 1, *value.shape[axis:]))
         count = int(known_values(mask, "indexing with a boolean mask", "use fxad.numpy.where"))
         items[at] = np.zeros(count, np.int32)
     return value, tuple(items)
-
-
-def _plain(items: list[Any]) -> list[Any]:
-    return [i for i in items if i is Ellipsis or i is None or isinstance(i, slice)]
-
-
-def _consumed(items: list[Any]) -> int:
-    """Axes that index items stand for, without an Ellipsis."""
-    masks = [i for i in items if _is_mask(i)]
-    others = [i for i in items if i is not None and i is not Ellipsis]
-    return len(others) - len(masks) + sum(np.ndim(m) for m in masks)
 
 
 def window_axes(plan: Plan, axes: tuple[int, ...], ndim: int) -> list[int]:

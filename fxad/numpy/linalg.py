@@ -17,7 +17,7 @@ from fxad.core.errors import BadArgument, ShapeError
 from fxad.ir.program import OPS
 from fxad.numpy import elementwise as e
 from fxad.numpy import linear, reductions
-from fxad.numpy.core import promoted, result_shape, spread_to, value_of
+from fxad.numpy.core import axis_index, promoted, result_shape, spread_to, value_of
 from fxad.numpy.creation import diagonal as _diagonal
 from fxad.numpy.creation import eye, tril, triu
 from fxad.numpy.norms import matrix_norm, squares
@@ -27,12 +27,11 @@ from fxad.numpy.shaping import matrix_transpose as matrix_transpose
 from fxad.numpy.shaping import reshape
 from fxad.trace.array import Array
 
-matmul, outer, tensordot, vecdot, cross = (
+matmul, outer, tensordot, vecdot = (
     linear.matmul,
     linear.outer,
     linear.tensordot,
     linear.vecdot,
-    linear.cross,
 )
 
 
@@ -348,3 +347,15 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Array:
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:
     """Sums of the diagonals of the matrices in the last two axes."""
     return linear.trace(x, offset, -2, -1, dtype)
+
+
+def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
+    """Cross products of vectors of length 3 along an axis (array API)."""
+    x, y = promoted("cross", x1, x2, numbers=False, broadcast=False)
+    sizes = [v.shape[axis_index(axis, v.ndim, "cross")] for v in (x, y)]
+    if sizes != [3, 3]:
+        raise ShapeError(
+            f"cross: expects vectors of length 3 along axis {axis}, got shapes {x.shape} and "
+            f"{y.shape}"
+        )
+    return linear.cross(x, y, axis=axis)

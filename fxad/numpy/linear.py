@@ -20,6 +20,7 @@ from fxad.numpy.core import (
     spread_to,
     sum_dtype,
     value_of,
+    within,
 )
 from fxad.numpy.shaping import moveaxis, reshape, transpose
 from fxad.trace.array import Array
@@ -179,6 +180,7 @@ def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
     first, second = (axis_index(i, value.ndim, "trace") for i in (axis1, axis2))
     rows = OPS["iota"](dtype=dt.int32, shape=value.shape, axis=first)
     columns = OPS["iota"](dtype=dt.int32, shape=value.shape, axis=second)
+    offset = within(offset, value.shape[first], value.shape[second])
     kept = OPS["select"](OPS["eq"](rows + offset, columns), value, full_of(0, value.type))
     return OPS["sum"](kept, axes=tuple(sorted((first, second))))
 

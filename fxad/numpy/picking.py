@@ -120,6 +120,8 @@ extract = compress
 def nonzero(a: Any, *, size: int | None = None, fill_value: Any = 0) -> tuple[Array, ...]:
     """Positions of non-zero elements; traced input needs a fixed `size`."""
     value = value_of(a)
+    if value.ndim == 0:
+        raise ShapeError("nonzero: a 0-d array has no axes to count positions along; reshape it")
     if size is None:
         return where(value)
     flat = reshape(value, (-1,)) != 0

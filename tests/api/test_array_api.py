@@ -16,6 +16,7 @@ from fxad.core.errors import (
     BadArgument,
     ConcretizationError,
     IndexOutOfRange,
+    ShapeError,
     TypeMismatch,
 )
 
@@ -225,6 +226,25 @@ def test_axes_out_of_range_are_index_errors_too():
         jnp.flip(jnp.ones(2), axis=-2)
 
 
+@pytest.mark.parametrize("k", [-1000, -2, 0, 1, 3, 1000])
+def test_diagonals_outside_a_matrix(k):
+    x = draw("float64", 2, 3)
+    for name in ("tril", "triu"):
+        same(getattr(jnp, name)(x, k=k), getattr(np, name)(x, k))
+    same(jnp.eye(2, 3, k=k), np.eye(2, 3, k))
+    same(jnp.linalg.diagonal(x, offset=k), np.linalg.diagonal(x, offset=k))
+    same(jnp.linalg.trace(x, offset=2**40 + k), np.zeros(()))
+
+
+def test_shapes_the_standard_forbids():
+    with pytest.raises(ShapeError, match="length 3"):
+        jnp.linalg.cross(jnp.ones((2, 2)), jnp.ones((2, 2)))
+    with pytest.raises(ShapeError, match="0-d"):
+        jnp.nonzero(jnp.asarray(1))
+    x = draw("float64", 4, 1, 3), draw("float64", 2, 3)
+    same(jnp.linalg.cross(*x), np.linalg.cross(*x))
+
+
 def test_unsigned_ranges_may_go_down():
     same(jnp.arange(9, 1, -2, dtype=jnp.uint8), np.arange(9, 1, -2, dtype=np.uint8))
 
@@ -241,6 +261,29 @@ SCALAR_MASKS += [
 def test_scalar_masks(index):
     x = np.arange(12).reshape(3, 4)
     same(jnp.asarray(x)[index], x[index])
+
+
+def mask(*shape: int) -> np.ndarray:
+    return np.asarray(np.random.default_rng(1).random(shape) < 0.5)
+
+
+MASKS: list[Any] = [mask(2), mask(2, 3), mask(2, 3, 4), (0, mask(3)), (..., mask(4)), mask(0)]
+MASKS += [(slice(None), mask(3, 4)), (..., mask(3, 4)), (None, mask(2)), [True, False]]
+MASKS += [(True, mask(2)), (0, True, mask(3)), (..., True, mask(4))]
+
+
+@pytest.mark.parametrize("index", MASKS, ids=str)
+def test_masks(index):
+    x = np.arange(24).reshape(2, 3, 4)
+    same(jnp.asarray(x)[index], x[index])
+
+
+@pytest.mark.parametrize(
+    "index", [mask(3), mask(2, 4), (0, mask(4)), (..., mask(3)), mask(2, 3, 4, 1)], ids=str
+)
+def test_masks_that_do_not_fit(index):
+    with pytest.raises(IndexError):
+        jnp.zeros((2, 3, 4))[index]
 
 
 def test_a_scalar_mask_of_a_scalar():
