@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -20,7 +21,9 @@ from typing import Any
 import numpy as np
 
 from fxad.api.compiled import watching
+from fxad.api.copies import explain_copies
 from fxad.api.flat import name_of
+from fxad.api.jit import Jit
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import NumericsError, TypeMismatch, at
@@ -29,7 +32,16 @@ from fxad.ir.program import Op
 from fxad.ops.host import call_host
 from fxad.trace.convert import is_array_like, shaped, to_value
 
-__all__ = ["callback", "io_callback", "nans", "print", "pure_callback"]
+__all__ = [
+    "breakpoint",
+    "callback",
+    "explain_copies",
+    "explain_retrace",
+    "io_callback",
+    "nans",
+    "print",
+    "pure_callback",
+]
 
 _EFFECT = ("host",)
 _MOVES = frozenset(["bitcast"])  # bits that become a float were never a number
@@ -60,6 +72,20 @@ def callback(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None
     taken. Exceptions it raises reach the caller.
     """
     _call(function, name_of(function), None, _EFFECT, args, kwargs)
+
+
+def breakpoint(*args: Any, **kwargs: Any) -> None:
+    """Stop in Python's debugger when the values exist, also inside compiled code.
+
+    In the debugger `args` is the tuple of the values (NumPy arrays), `values` the dict of those
+    given by name; `c` goes on. What is called is `sys.breakpointhook`, so PYTHONBREAKPOINT chooses
+    the debugger (0: none). Called as often as `callback` calls its function.
+    """
+
+    def stop(*args: Any, **values: Any) -> None:
+        sys.breakpointhook()  # args and values hold what the program handed over
+
+    _call(stop, "breakpoint", None, _EFFECT, args, kwargs)
 
 
 def pure_callback(function: Callable[..., Any], result: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -120,6 +146,22 @@ def _as_declared(
         raise TypeMismatch(f"{name} returned {seen}, but {tree} was declared")
     arrays = [np.asarray(leaf) for leaf in leaves]
     return [a.astype(t.dtype) for a, t in zip(arrays, results, strict=True)]
+
+
+# ---------------------------------------------------------------- explanations
+
+
+def explain_retrace(function: Callable[..., Any]) -> Callable[..., str]:
+    """explain_retrace(f)(*args): whether calling the jitted `f` so would trace it again, and what
+    differs from the nearest trace it has. Raises TypeMismatch for what is not jitted.
+
+    `fxad.config.max_traces` limits the signatures per function.
+    """
+    if not isinstance(function, Jit):
+        raise TypeMismatch(
+            f"explain_retrace: expected a function made by fxad.jit, got {name_of(function)}"
+        )
+    return function.explain_retrace
 
 
 # ---------------------------------------------------------------- NaN

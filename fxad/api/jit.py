@@ -8,7 +8,6 @@ def f(x):
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
 import threading
 from collections import OrderedDict
@@ -17,12 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from fxad.api import compiled
+from fxad.api import compiled, retrace
+from fxad.api.arguments import as_tuple, positions, static_arguments
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.api.stages import Lowered
 from fxad.core import dtypes as dt
 from fxad.core import pytree
-from fxad.core.errors import BadArgument, TypeMismatch
+from fxad.core.config import config
+from fxad.core.errors import RetraceError, TypeMismatch
 from fxad.core.pytree import TreeDef
 from fxad.core.treecode import MOST_LEAVES, builder, flattener
 from fxad.ir.program import OPS, Program
@@ -126,6 +127,12 @@ def _kinds(statics: tuple) -> tuple[type, ...]:
     return tuple([type(value) for _, value in statics])
 
 
+def _signature(leaves: list[Array], tree: TreeDef, statics: tuple) -> tuple:
+    """What a trace is looked up by; `fxad.api.retrace` explains how two differ."""
+    types, weak = tuple([v.type for v in leaves]), tuple([v.weak for v in leaves])
+    return tree, types, weak, statics, _kinds(statics), dt.x64_enabled()
+
+
 class Jit:
     """A function that compiles itself for every new signature of its arguments."""
 
@@ -140,9 +147,9 @@ class Jit:
         functools.update_wrapper(self, function)
         self._function = function
         self._what = f"jit({name_of(function)})"
-        self._static = _static_arguments(function, static_argnums, static_argnames)
+        self._static = static_arguments(function, static_argnums, static_argnames)
         self._has_statics = any(self._static)
-        self._donate_argnums = _positions(function, donate_argnums, "donate_argnums")
+        self._donate_argnums = positions(function, donate_argnums, "donate_argnums")
         self._donate_argnames = frozenset(donate_argnames)
         self._traces: OrderedDict[Hashable, Trace] = OrderedDict()
         self._lock = threading.RLock()
@@ -171,6 +178,10 @@ class Jit:
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
+    def dynamic_arguments(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict]:
+        """The arguments without the static ones: what a trace's operands are the leaves of."""
+        return self._take_statics(args, kwargs)[:2]
+
     def trace_for(self, args: tuple, kwargs: dict[str, Any]) -> tuple[list[Array], Trace]:
         """The arguments' leaves, and the trace of their signature (made now if there is none)."""
         return self._trace_for(*self._take_statics(args, kwargs))
@@ -179,9 +190,7 @@ class Jit:
         self, args: tuple, kwargs: dict[str, Any], statics: tuple
     ) -> tuple[list[Array], Trace]:
         leaves, tree = flatten_args((args, kwargs), self._what)
-        types = tuple([v.type for v in leaves])
-        weak = tuple([v.weak for v in leaves])
-        key = (tree, types, weak, statics, _kinds(statics), dt.x64_enabled())
+        key = _signature(leaves, tree, statics)
         try:
             found = self._traces.get(key)
         except TypeError as error:
@@ -189,6 +198,7 @@ class Jit:
                 f"jit({name_of(self._function)}): static arguments must be hashable: {error}"
             ) from None
         if found is None:
+            self._check_limit(key)
             # Not under the lock: the function may wait for another thread that uses it.
             found = self._trace(leaves, tree, statics, args, kwargs)
             if any(isinstance(c, Tracer) for c in found.captured):
@@ -203,6 +213,23 @@ class Jit:
             while len(self._traces) > TRACES:
                 self._traces.popitem(last=False)
         return leaves, found
+
+    def _check_limit(self, key: tuple) -> None:
+        limit = config.max_traces
+        if limit is not None and len(self._traces) >= limit:
+            raise RetraceError(
+                f"{retrace.explain(self._what, self._traces, key)}; that is one signature more "
+                f"than config.max_traces = {limit} allows: pad shapes, convert dtypes, or make "
+                "values that change arrays instead of static arguments"
+            )
+
+    def explain_retrace(self, *args: Any, **kwargs: Any) -> str:
+        """Whether a call with these arguments would be traced, and what differs from the trace
+        nearest to it. Nothing is traced or run."""
+        args, kwargs, statics = self._take_statics(args, kwargs)
+        leaves, tree = flatten_args((args, kwargs), self._what)
+        key = _signature(leaves, tree, statics)
+        return retrace.explain(self._what, self._traces, key)
 
     def _take_statics(self, args: tuple, kwargs: dict[str, Any]) -> tuple:
         if not self._has_statics:
@@ -311,60 +338,6 @@ def _donate(operands: list[Any], arrays: list[np.ndarray], donate: frozenset[int
                 concrete(value)  # raises if it was also donated
 
 
-def _static_arguments(
-    function: Callable[..., Any], numbers: Sequence[int], names: Sequence[str]
-) -> tuple[frozenset[int], frozenset[str]]:
-    """Static positions and names, each completed by the other through the signature."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
-    positional = [
-        p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
-    count = len(positional)
-    all_numbers = set(_positions(function, numbers, "static_argnums"))
-    for name in names:
-        known = {p.name for p in parameters}
-        if (
-            parameters
-            and name not in known
-            and not any(p.kind is p.VAR_KEYWORD for p in parameters)
-        ):
-            raise BadArgument(
-                f"jit: static_argnames has {name!r}, but {name_of(function)} takes "
-                f"{', '.join(sorted(known)) or 'no arguments'}"
-            )
-    all_names = set(names) | {positional[n] for n in all_numbers if n < count}
-    all_numbers |= {positional.index(n) for n in names if n in positional}
-    return frozenset(all_numbers), frozenset(all_names)
-
-
-def _positions(function: Callable[..., Any], numbers: Sequence[int], what: str) -> frozenset[int]:
-    """Argument positions, counted from the front. Raises BadArgument where there is none."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return frozenset(numbers)
-    open_ended = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    count = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
-    for number in numbers:
-        if not -count <= number < count and not (open_ended and number >= 0):
-            raise BadArgument(
-                f"jit: {what} has {number}, but {name_of(function)} takes {count} positional "
-                "arguments"
-            )
-    return frozenset(n + count if n < 0 else n for n in numbers)
-
-
-def _as_tuple(value: Any) -> tuple:
-    if value is None:
-        return ()
-    if isinstance(value, int | str):
-        return (value,)
-    return tuple(value)
-
-
 def jit(
     function: Callable[..., Any] | None = None,
     *,
@@ -380,10 +353,10 @@ def jit(
     results may take over; using them afterwards raises DonatedError.
     """
     options = (
-        _as_tuple(static_argnums),
-        _as_tuple(static_argnames),
-        _as_tuple(donate_argnums),
-        _as_tuple(donate_argnames),
+        as_tuple(static_argnums),
+        as_tuple(static_argnames),
+        as_tuple(donate_argnums),
+        as_tuple(donate_argnames),
     )
     if function is None:
         return lambda f: jit_with(f, options)

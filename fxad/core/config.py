@@ -12,6 +12,7 @@
 | `fuel`        | `FXAD_FUEL`        | stop rewriting after this many rewrites (bisecting)  |
 | `num_threads` | `FXAD_NUM_THREADS` | threads of compiled code; none: all this process may |
 | `isa`         | `FXAD_ISA`         | avx512, avx2, neon or generic; none: the best here     |
+| `max_traces`  | `FXAD_MAX_TRACES`  | RetraceError at more signatures per jitted function  |
 
 and, for values that `checkpoint` puts on disk, `offload_memory` (`FXAD_OFFLOAD_MEMORY`): bytes of
 memory that the newest of them may take, "256MiB" by default, and `offload_directory`
@@ -100,6 +101,7 @@ _SETTINGS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "fuel": (_parse_count(0), None),
     "num_threads": (_parse_count(1), None),
     "isa": (_parse_isa, None),
+    "max_traces": (_parse_count(1), None),
     "offload_memory": (_parse_size, 1 << 28),
     "offload_directory": (_parse_directory, None),
 }
@@ -113,6 +115,7 @@ class Config:
     fuel: int | None
     num_threads: int | None
     isa: str | None
+    max_traces: int | None
     offload_memory: int
     offload_directory: str | None
 

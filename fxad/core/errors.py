@@ -125,6 +125,10 @@ class NumericsError(FxadError, ArithmeticError):
     """A debug mode found a NaN, an infinity or an index out of bounds."""
 
 
+class RetraceError(FxadError, RuntimeError):
+    """A jitted function was traced for more signatures than `config.max_traces` allows."""
+
+
 class GradientError(FxadError, AssertionError):
     """`check_grads` found a derivative that is not the derivative of the values."""
 
