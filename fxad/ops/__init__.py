@@ -14,6 +14,7 @@ from fxad.ops import gather as gather
 from fxad.ops import indexing as indexing
 from fxad.ops import linalg as linalg
 from fxad.ops import linear_solve as linear_solve
+from fxad.ops import lu as lu
 from fxad.ops import movement as movement
 from fxad.ops import offload as offload
 from fxad.ops import random as random

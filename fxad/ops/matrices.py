@@ -149,7 +149,7 @@ def _guarded(function: Callable[..., Any], rule: Callable[..., Any]) -> Callable
         if dtype.itemsize > 2:
             return tuple(np.asarray(r) for r in each(*arrays))
         wide = each(*(a.astype(np.float32) for a in arrays))
-        return tuple(r if dt.is_complex(r.dtype) else narrow(r, dtype) for r in wide)
+        return tuple(narrow(r, dtype) if r.dtype == np.float32 else r for r in wide)
 
     return run
 

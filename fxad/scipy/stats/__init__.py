@@ -1,0 +1,32 @@
+"""`fxad.scipy.stats`: densities and distribution functions under SciPy's names.
+
+from fxad.scipy import stats
+stats.norm.logpdf(x, loc, scale)    stats.t.cdf(x, df)    stats.poisson.logpmf(k, mu)
+"""
+
+# ruff: noqa: F401 - the names are the module's public face
+
+from fxad.scipy.stats import dirichlet, multinomial, multivariate_normal
+from fxad.scipy.stats.continuous import (
+    beta,
+    cauchy,
+    chi2,
+    expon,
+    gamma,
+    gennorm,
+    gumbel_l,
+    gumbel_r,
+    halfnorm,
+    laplace,
+    logistic,
+    lognorm,
+    norm,
+    pareto,
+    t,
+    truncnorm,
+    uniform,
+    vonmises,
+    weibull_min,
+    wrapcauchy,
+)
+from fxad.scipy.stats.discrete import bernoulli, binom, geom, nbinom, poisson

@@ -1,0 +1,127 @@
+"""Distributions of integers: poisson, bernoulli, binom, geom, nbinom.
+
+poisson.logpmf(k, mu)       binom.pmf(k, n, p)      bernoulli.cdf(k, p)
+
+`k` may be any real number; where it is no integer in the support, the probability is 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fxad.core.errors import BadArgument
+from fxad.numpy import exp, floor, isnan, log, log1p, where
+from fxad.numpy.core import promoted
+from fxad.scipy.special import betainc, betaln, gammaincc, gammaln, xlog1py, xlogy
+from fxad.trace.array import Array
+
+
+class Discrete:
+    """One distribution of integers from 0 (or `least`) up. Methods take (k, *shapes, loc=0).
+
+    Raises BadArgument for missing or unknown parameters.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shapes: Sequence[str],
+        *,
+        logpmf: Callable[..., Any],
+        cdf: Callable[..., Any],
+        least: int = 0,
+        most: Callable[..., Any] = lambda *shapes: math.inf,
+    ) -> None:
+        self.name = name
+        self.shapes = tuple(shapes)
+        self._logpmf, self._cdf = logpmf, cdf
+        self._least, self._most = least, most
+
+    def __repr__(self) -> str:
+        return f"<distribution {self.name}({', '.join((*self.shapes, 'loc'))})>"
+
+    def _arguments(self, method: str, k: Any, args: tuple, named: dict[str, Any]) -> list[Array]:
+        """k - loc and the shape parameters in one dtype and shape."""
+        names = (*self.shapes, "loc")
+        given = {"loc": 0, **dict(zip(names, args, strict=False)), **named}
+        clash = set(given) != set(names) or set(names[: len(args)]) & set(named)
+        if clash or len(args) > len(names):
+            raise BadArgument(
+                f"{self.name}: takes ({', '.join(names)}) after its first argument; "
+                f"got {len(args)} positional and {sorted(named)}"
+            )
+        ordered = [given[n] for n in ("loc", *self.shapes)]
+        values = promoted(f"{self.name}.{method}", k, *ordered, inexact=True, numbers=False)
+        return [values[0] - values[1], *values[2:]]
+
+    def logpmf(self, k: Any, *args: Any, **named: Any) -> Array:
+        """Logarithm of the probability of k; -inf outside the support."""
+        n, *shapes = self._arguments("logpmf", k, args, named)
+        inside = (n >= self._least) & (n <= self._most(*shapes)) & (n == floor(n))
+        value = self._logpmf(where(inside, n, float(self._least)), *shapes)
+        return where(isnan(n), math.nan, where(inside, value, -math.inf))
+
+    def pmf(self, k: Any, *args: Any, **named: Any) -> Array:
+        """Probability of k."""
+        return exp(self.logpmf(k, *args, **named))
+
+    def cdf(self, k: Any, *args: Any, **named: Any) -> Array:
+        """Probability of a value up to k."""
+        n, *shapes = self._arguments("cdf", k, args, named)
+        whole = floor(n)
+        above = whole >= self._most(*shapes)
+        inside = (whole >= self._least) & ~above
+        value = self._cdf(where(inside, whole, float(self._least)), *shapes)
+        value = where(inside, value, where(above, 1.0, 0.0))
+        return where(isnan(n), math.nan, value)
+
+    def sf(self, k: Any, *args: Any, **named: Any) -> Array:
+        """Probability of a value above k."""
+        return 1 - self.cdf(k, *args, **named)
+
+    def logcdf(self, k: Any, *args: Any, **named: Any) -> Array:
+        """log(cdf)."""
+        return log(self.cdf(k, *args, **named))
+
+    def logsf(self, k: Any, *args: Any, **named: Any) -> Array:
+        """log(sf)."""
+        return log(self.sf(k, *args, **named))
+
+
+poisson = Discrete(
+    "poisson",
+    ("mu",),
+    logpmf=lambda k, mu: xlogy(k, mu) - gammaln(k + 1) - mu,
+    cdf=lambda k, mu: gammaincc(k + 1, mu),
+)
+bernoulli = Discrete(
+    "bernoulli",
+    ("p",),
+    most=lambda p: 1.0,
+    logpmf=lambda k, p: xlogy(k, p) + xlog1py(1 - k, -p),
+    cdf=lambda k, p: 1 - p,
+)
+binom = Discrete(
+    "binom",
+    ("n", "p"),
+    most=lambda n, p: n,
+    logpmf=lambda k, n, p: xlogy(k, p) + xlog1py(n - k, -p) - betaln(1 + n - k, 1 + k) - log1p(n),
+    cdf=lambda k, n, p: betainc(where(k < n, n - k, 1.0), k + 1, 1 - p),
+)
+geom = Discrete(
+    "geom",
+    ("p",),
+    least=1,
+    logpmf=lambda k, p: xlog1py(k - 1, -p) + log(p),
+    cdf=lambda k, p: 1 - exp(xlog1py(k, -p)),
+)
+nbinom = Discrete(
+    "nbinom",
+    ("n", "p"),
+    logpmf=lambda k, n, p: (
+        gammaln(k + n) - gammaln(n) - gammaln(k + 1) + xlogy(n, p) + xlog1py(k, -p)
+    ),
+    cdf=lambda k, n, p: betainc(n, k + 1, p),
+)

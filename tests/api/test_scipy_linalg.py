@@ -1,0 +1,160 @@
+"""fxad.scipy.linalg against products, NumPy, finite differences and SciPy (peers)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad
+import fxad.numpy as jnp
+from fxad.core.errors import BadArgument, ShapeError
+from fxad.scipy import linalg
+
+R = np.random.default_rng(9)
+A = R.standard_normal((4, 4))
+B = R.standard_normal((3, 3))
+Q = R.standard_normal((4, 3))
+S = A @ A.T + np.eye(4)
+STACK = R.standard_normal((2, 4, 4))
+
+
+@pytest.fixture(autouse=True)
+def wide():
+    with fxad.enable_x64():
+        yield
+
+
+def near(got: Any, wanted: Any, tolerance: float = 1e-10) -> None:
+    np.testing.assert_allclose(np.asarray(got), wanted, rtol=tolerance, atol=tolerance)
+
+
+def slopes(function: Callable[..., Any], *args: np.ndarray) -> None:
+    """jvp and gradient of a weighted sum of all results, against central differences."""
+    ways = [R.standard_normal(a.shape) for a in args]
+    outs = jnp.concatenate([jnp.ravel(v) for v in fxad.tree.leaves(function(*args))])
+    weights = R.standard_normal(outs.shape)
+
+    def total(*values: Any) -> Any:
+        leaves = fxad.tree.leaves(function(*values))
+        return jnp.sum(jnp.real(jnp.concatenate([jnp.ravel(v) for v in leaves])) * weights)
+
+    up, down = (total(*(a + s * w for a, w in zip(args, ways, strict=True))) for s in (1e-6, -1e-6))
+    wanted = float(up - down) / 2e-6
+    assert float(fxad.jvp(total, args, tuple(ways))[1]) == pytest.approx(wanted, rel=1e-5, abs=1e-6)
+    back = fxad.jit(fxad.grad(total, argnums=tuple(range(len(args)))))(*args)
+    got = sum(float(jnp.vdot(b, w)) for b, w in zip(back, ways, strict=True))
+    assert got == pytest.approx(wanted, rel=1e-5, abs=1e-6)
+
+
+def test_lu() -> None:
+    p, low, up = fxad.jit(linalg.lu)(A)
+    near(p @ low @ up, A)
+    assert np.allclose(np.triu(low, 1), 0) and np.allclose(np.diag(low), 1)
+    assert np.abs(low).max() <= 1 + 1e-12
+    near(linalg.lu(A, permute_l=True)[0] @ up, A)
+    p, low, up = linalg.lu(STACK)
+    near(p @ low @ up, STACK)
+    slopes(lambda a: linalg.lu(a)[1:], A)
+    with pytest.raises(ShapeError, match="square"):
+        linalg.lu(Q)
+
+
+@pytest.mark.parametrize("trans", [0, 1])
+def test_lu_solve(trans: int) -> None:
+    x = fxad.jit(lambda a, b: linalg.lu_solve(linalg.lu_factor(a), b, trans))(A, Q)
+    near((A.T if trans else A) @ np.asarray(x), Q)
+    slopes(lambda a, b: linalg.lu_solve(linalg.lu_factor(a), b, trans), A, Q)
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_cholesky_and_triangular_systems(lower: bool) -> None:
+    factor = np.asarray(linalg.cholesky(S, lower))
+    near(factor @ factor.T if lower else factor.T @ factor, S)
+    near(S @ np.asarray(linalg.cho_solve(linalg.cho_factor(S, lower), Q)), Q)
+    near(S @ np.asarray(linalg.solve(S, Q, assume_a="pos")), Q)
+    kept = np.tril(A) if lower else np.triu(A)
+    for trans in (0, "T", 2):
+        x = np.asarray(linalg.solve_triangular(A, Q, trans, lower))
+        near((kept.T if trans else kept) @ x, Q, 1e-8)
+    near(kept @ np.asarray(linalg.solve_triangular(A, Q[:, 0], 0, lower)), Q[:, 0], 1e-8)
+    slopes(lambda a, b: linalg.solve_triangular(a, b, 1, lower), A + 3 * np.eye(4), Q)
+    with pytest.raises(BadArgument, match="trans must be"):
+        linalg.solve_triangular(A, Q, 3)
+    with pytest.raises(ShapeError, match="do not go together"):
+        linalg.solve_triangular(A, np.ones(3))
+
+
+def test_expm() -> None:
+    turn = np.array([[0.0, 1.0], [-1.0, 0.0]])
+    for angle in (0.1, 3.0, 40.0):
+        c, s = math.cos(angle), math.sin(angle)
+        near(fxad.jit(linalg.expm)(angle * turn), [[c, s], [-s, c]], 1e-11)
+    near(linalg.expm(np.array([[0.0, 1.0], [0.0, 0.0]])), [[1, 1], [0, 1]])
+    near(linalg.expm(STACK), np.stack([linalg.expm(a) for a in STACK]), 1e-12)
+    near(linalg.expm(A) @ linalg.expm(-A), np.eye(4), 1e-9)
+    slopes(linalg.expm, A)
+    slopes(linalg.expm, 5 * A / np.linalg.norm(A))
+    assert np.isnan(linalg.expm(np.eye(2) * 1e9)).all()
+
+
+def test_sqrtm_and_sylvester() -> None:
+    root = fxad.jit(linalg.sqrtm)(S)
+    assert root.dtype == np.complex128
+    near(root @ root, S)
+    near(linalg.sqrtm(A) @ linalg.sqrtm(A), A, 1e-9)
+    near(linalg.sqrtm(np.eye(3)), np.eye(3))
+    slopes(linalg.sqrtm, S)
+    slopes(linalg.sqrtm, np.eye(3))  # equal eigenvalues
+    x = np.asarray(fxad.jit(linalg.solve_sylvester)(A, B, Q))
+    near(A @ x + x @ B, Q)
+    slopes(linalg.solve_sylvester, A, B, Q)
+    with pytest.raises(ShapeError, match="does not fit"):
+        linalg.solve_sylvester(A, B, Q.T)
+
+
+def test_factors_with_scipys_signatures() -> None:
+    q, r = linalg.qr(Q)
+    assert q.shape == (4, 4)
+    near(q @ r, Q)
+    q, r = linalg.qr(Q, "economic")
+    near(q @ r, Q)
+    for side in ("right", "left"):
+        u, p = linalg.polar(A, side)
+        near(u @ p if side == "right" else p @ u, A)
+        near(np.asarray(u).T @ u, np.eye(4))
+    near(linalg.eigh(S, eigvals_only=True), np.linalg.eigvalsh(S))
+    near(linalg.svd(Q, compute_uv=False), np.linalg.svd(Q, compute_uv=False))
+
+
+def test_special_matrices_and_bands() -> None:
+    near(
+        linalg.block_diag(np.ones((1, 2)), 3.0, np.array([[4.0], [5.0]])),
+        [[1, 1, 0, 0], [0, 0, 3, 0], [0, 0, 0, 4], [0, 0, 0, 5]],
+    )
+    near(
+        linalg.toeplitz(np.array([1, 2, 3]), np.array([1, 4, 5, 6])),
+        [[1, 4, 5, 6], [2, 1, 4, 5], [3, 2, 1, 4]],
+    )
+    near(linalg.hilbert(2), [[1, 1 / 2], [1 / 2, 1 / 3]])
+    bands, b = R.standard_normal((3, 5)) + [[0], [4], [0]], R.standard_normal(5)
+    dense = np.diag(bands[0, 1:], 1) + np.diag(bands[1]) + np.diag(bands[2, :-1], -1)
+    near(linalg.solve_banded((1, 1), bands, b), np.linalg.solve(dense, b))
+    slopes(lambda ab, v: linalg.solve_banded((1, 1), ab, v), bands, b)
+    with pytest.raises(ShapeError, match="solve_banded: ab must be"):
+        linalg.solve_banded((1, 2), bands, b)
+
+
+@pytest.mark.peers
+def test_like_scipy() -> None:
+    peer = pytest.importorskip("scipy.linalg")
+    near(linalg.expm(3 * A), peer.expm(3 * A), 1e-9)
+    near(linalg.sqrtm(A), peer.sqrtm(A), 1e-9)
+    for name in ("lu", "lu_factor"):
+        for got, wanted in zip(getattr(linalg, name)(A), getattr(peer, name)(A), strict=True):
+            near(got, wanted)
+    near(linalg.toeplitz(A[0]), peer.toeplitz(A[0]))
+    near(linalg.solve_sylvester(A, B, Q), peer.solve_sylvester(A, B, Q), 1e-9)
