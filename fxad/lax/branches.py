@@ -2,8 +2,10 @@
 
 y = cond(x > 0, jnp.log, jnp.negative, x)
 
-Only the chosen branch runs (under vmap with a mapped predicate both do, and the results are
-selected). Inside `fxad.disable_jit()` the branch is chosen by Python.
+Only the chosen branch runs. Under vmap with a mapped predicate lanes take their own branch one
+after another if a branch holds a loop, an effect or a call of Python; else all branches run and the
+results are selected. A printed Program names which: `cond_lane_by_lane` or `cond_by_select`. Inside
+`fxad.disable_jit()` the branch is chosen by Python.
 """
 
 from __future__ import annotations

@@ -146,29 +146,40 @@ def _cond_batch(t, size, batched, args, *, branches):
         union = tuple(any(column) for column in zip(*flags, strict=True))
         derived = tuple(t.batch(b, size, mask, union)[0] for b in branches)
         return Batched(tuple(cond(*args, branches=derived)), union)
-    if any(_holds_loop(b) for b in branches):
+    if any(map(_must_not_run_in_vain, branches)):
         return _cond_lane_by_lane(t, size, batched, args, branches)
+    return _cond_select(t, size, batched, args, branches)
+
+
+def _cond_select(t, size, batched, args, branches):
+    """Every branch on all lanes, and a select. It stays a call until it is compiled, so that a
+    printed Program says what became of the cond."""
+    mask = tuple(batched[1:])
     everything = (True,) * len(branches[0].outputs)
     lanes = [t.batch(b, size, mask, everything)[0] for b in branches]
-    index = args[0]
-    results = t.run(lanes[-1], args[1:])
-    if dt.is_bool(type_of(index).dtype):
-        index = OPS["convert"](index, dtype=dt.int32)
-    for number in reversed(range(len(lanes) - 1)):
-        here = OPS["le"](index, number)
-        results = [
-            OPS["select"](along_lanes(here, type_of(r)), new, r)
-            for new, r in zip(t.run(lanes[number], args[1:]), results, strict=True)
-        ]
-    return results
+
+    def chosen(index: Any, *operands: Any) -> list[Any]:
+        results = t.run(lanes[-1], operands)
+        if dt.is_bool(type_of(index).dtype):
+            index = OPS["convert"](index, dtype=dt.int32)
+        for number in reversed(range(len(lanes) - 1)):
+            here = OPS["le"](index, number)
+            results = [
+                OPS["select"](along_lanes(here, type_of(r)), new, r)
+                for new, r in zip(t.run(lanes[number], operands), results, strict=True)
+            ]
+        return results
+
+    program = t.stage(chosen, [type_of(a) for a in args], "cond_by_select")
+    return list(OPS["call"](*args, program=program))
 
 
-def _holds_loop(program: Program) -> bool:
+def _must_not_run_in_vain(program: Program) -> bool:
     """Whether running a branch that was not chosen may be costly, endless or visible."""
     return bool(program.effects) or any(
-        eqn.op.name in ("scan", "while", "while_linear") or any(map(_holds_loop, inner))
+        eqn.op.name in ("scan", "while", "while_linear", "host")
+        or any(_must_not_run_in_vain(inner) for _, inner in subprograms(eqn))
         for eqn in program.eqns
-        for inner in [[p for _, p in subprograms(eqn)]]
     )
 
 
@@ -181,7 +192,7 @@ def _cond_lane_by_lane(t, size, batched, args, branches):
         return list(cond(*weave(batched, own, fixed), branches=branches))
 
     types = [type_of(v).with_shape(type_of(v).shape[1:]) for v in lanes]
-    body = t.stage(one, [*map(type_of, shared), *types], branches[0].name)
+    body = t.stage(one, [*map(type_of, shared), *types], "cond_lane_by_lane")
     return OPS["scan"](
         *shared, *lanes, body=body, consts=len(shared), carry=0, length=size, reverse=False
     )
