@@ -65,23 +65,16 @@ def dlpack(
     """A DLPack capsule for `from_dlpack` of another library.
 
     Arrays are immutable, and only consumers of version 1.0 and later know read-only memory: others
-    get a copy. Raises BufferError for copy=False to them, and for dtypes DLPack does not have.
+    get a copy, or, if they ask for copy=False, memory that they must not write to. Raises
+    BufferError for dtypes that DLPack does not have.
     """
     if not isinstance(self, Concrete):
         raise ConcretizationError.during("__dlpack__()", str(self.type))
-    shared = max_version is not None and max_version[0] >= 1
-    if not shared and copy is False:
-        raise BufferError(
-            "__dlpack__: the consumer's DLPack cannot mark memory as read-only, so this array "
-            "cannot be shared with it; let it copy"
-        )
-    if not shared or copy:
-        return self.data.copy().__dlpack__(
-            stream=stream, max_version=max_version, dl_device=dl_device
-        )
-    return np.asarray(self).__dlpack__(
-        stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
-    )
+    versioned = max_version is not None and max_version[0] >= 1
+    data = np.asarray(self) if versioned else self.data
+    if copy or (copy is None and not versioned):
+        data = data.copy()
+    return data.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device)
 
 
 # ---------------------------------------------------------------- functions

@@ -96,12 +96,15 @@ def vdot(a: Any, b: Any) -> Array:
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
-    """Sum of conj(x1) * x2 along an axis."""
-    x, y = promoted("vecdot", x1, x2, numbers=False)
-    if dt.is_complex(type_of(x).dtype):
-        x = OPS["conj"](x)
+    """Sum of conj(x1) * x2 along an axis; the other axes broadcast."""
+    x, y = promoted("vecdot", x1, x2, numbers=False, broadcast=False)
     x, y = moveaxis(x, axis, -1), moveaxis(y, axis, -1)
-    rank = type_of(x).ndim - 1
+    _check_sizes("vecdot", x, y, (x.ndim - 1,), (y.ndim - 1,))
+    if dt.is_complex(x.dtype):
+        x = OPS["conj"](x)
+    common = result_shape("vecdot", [x.shape, y.shape])
+    x, y = spread_to(x, common), spread_to(y, common)
+    rank = len(common) - 1
     lead = tuple(range(rank))
     return product(x, y, ((rank,), (rank,)), (lead, lead))
 

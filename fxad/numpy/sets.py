@@ -89,7 +89,7 @@ def unique_inverse(x: Any, /) -> UniqueInverse:
 
 def unique_values(x: Any, /) -> Array:
     """Sorted distinct elements."""
-    return unique_counts(x).values
+    return Concrete(np.unique(known_values(x, "unique_values", _HINT), equal_nan=False))
 
 
 def _positions(found: np.ndarray) -> Array:

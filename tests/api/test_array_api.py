@@ -142,8 +142,9 @@ def test_dlpack_of_an_old_consumer_is_a_copy():
 
     seen = np.from_dlpack(Old())
     assert not np.shares_memory(seen, np.asarray(x))
-    with pytest.raises(BufferError, match="read-only"):
-        x.__dlpack__(copy=False)
+    for version in (None, (0, 8), (1, 0), (2, 0)):
+        for copy in (None, True, False):
+            x.__dlpack__(max_version=version, copy=copy, dl_device=(1, 0))
 
 
 def test_from_dlpack():
@@ -239,6 +240,8 @@ def test_diagonals_outside_a_matrix(k):
 def test_shapes_the_standard_forbids():
     with pytest.raises(ShapeError, match="length 3"):
         jnp.linalg.cross(jnp.ones((2, 2)), jnp.ones((2, 2)))
+    with pytest.raises(ShapeError, match="vecdot"):
+        jnp.vecdot(jnp.ones((2, 1)), jnp.ones((2, 3)))
     with pytest.raises(ShapeError, match="0-d"):
         jnp.nonzero(jnp.asarray(1))
     x = draw("float64", 4, 1, 3), draw("float64", 2, 3)
