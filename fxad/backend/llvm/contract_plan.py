@@ -178,7 +178,9 @@ class Cut:
             chunk = max(_PACKED_A_BYTES // max(k * problem.dtype.itemsize, 1), height + 1)
         far = rows * k * problem.a.buffer.dtype.itemsize > _FAR_BYTES
         count = panels + (tail > 0)
-        sharing = max(1, min(_SHARING, count // 4)) if far else 1
+        # Rows along k are read ahead instead: sums that wait for more panels cost more than A.
+        shares = far and problem.a.inner != 1
+        sharing = max(1, min(_SHARING, count // 4)) if shares else 1
         per_unit = _units(problem.flops, batch, rows, blocks, count, chunk, pack_a, sharing)
         return Cut(lanes, vectors, panels, tail, height, blocks, long_blocks, *per_unit, batch, far)
 
