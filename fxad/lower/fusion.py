@@ -48,8 +48,11 @@ class _Grouping:
         self.homes: dict[Var, list[Group]] = {}
         self.read: set[Group] = set()  # groups whose values another group reads
         self.readers: dict[Var, dict[Group, None]] = {}
+        self.uses: dict[Var, int] = {}  # nodes that read each value
 
     def run(self, nodes: Sequence[Node]) -> list[Group]:
+        for var in (v for node in nodes for v in node.reads):
+            self.uses[var] = self.uses.get(var, 0) + 1
         for node in nodes:
             group = self._home_of(node)
             if group is None:
@@ -69,10 +72,12 @@ class _Grouping:
     def _home_of(self, node: Node) -> Group | None:
         sources = {g: None for v in node.reads for g in self.homes.get(v, ())}
         last = max(sources, key=self.order.__getitem__, default=None)
-        if last is not None and join(last, node):
+        if last is not None and join(last, node, self._is_alone(last)):
             return last
         for group in sources:
-            if group.kind == "contract" and self._may_wait(group, node) and join(group, node):
+            if group.kind == "contract" and self._may_wait(group, node):
+                if not join(group, node, self._is_alone(group)):
+                    continue
                 # Every number after the present ones: the group now runs last.
                 self.order[group] = max(self.order.values()) + 1
                 return group
@@ -81,6 +86,11 @@ class _Grouping:
             if self.order[group] > least and join(group, node):
                 return group
         return None
+
+    def _is_alone(self, group: Group) -> bool:
+        """Whether one node reads what the group computes, and no other."""
+        inside = sum(v in group.members for node in group.nodes for v in node.reads)
+        return sum(self.uses.get(v, 0) for v in group.members) - inside == 1
 
     def _siblings(self, node: Node) -> list[Group]:
         """The latest groups that read something the node reads."""

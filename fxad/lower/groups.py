@@ -73,8 +73,8 @@ def group_of(node: Node) -> Group:
     return group
 
 
-def join(group: Group, node: Node) -> bool:
-    """Add the node to the group if it fits."""
+def join(group: Group, node: Node, alone: bool = False) -> bool:
+    """Add the node to the group if it fits. alone: no other node reads what the group computes."""
     if len(group.nodes) >= NODE_LIMIT or not group.parts.isdisjoint(node.reads):
         return False
     if group.nodes[0].region != node.region:
@@ -91,7 +91,7 @@ def join(group: Group, node: Node) -> bool:
         case "rows", ReduceNode():
             return _reduce_to_rows(group, node)
         case "contract", MapNode():
-            return _map_to_contract(group, node)
+            return _map_to_contract(group, node, alone)
     return False
 
 
@@ -238,12 +238,14 @@ def _in_row(index: Index, node: Node, inner: int) -> bool:
 # ---------------------------------------------------------------- epilogues
 
 
-def _map_to_contract(group: Group, node: MapNode) -> bool:
+def _map_to_contract(group: Group, node: MapNode, alone: bool) -> bool:
     """The node's axes are a permutation of the product's, read element by element."""
     if math.prod(node.extents) != group.size:
         return False
     mine = [v for v in node.reads if v in group.members]
-    if not mine or _epilogue_bytes(group, node) > EPILOGUE_BYTES:
+    # What is added to a product that nobody else reads: apart, it would be written and read again.
+    limit = EPILOGUE_BYTES + (group.nodes[0].outputs[0].type.nbytes if alone else 0)
+    if not mine or _epilogue_bytes(group, node) > limit:
         return False
     env = _matched(node, node.reads[mine[0]][0], group.positions[mine[0]], group.size)
     if env is None:

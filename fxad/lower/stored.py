@@ -19,7 +19,7 @@ from fxad.ir.loops import (
     Structured,
     View,
 )
-from fxad.ir.program import Lit, Var
+from fxad.ir.program import Atom, Lit, Var
 from fxad.lower.contraction import SOFT, Address, addresses
 from fxad.lower.graph import Def, Graph
 
@@ -87,6 +87,7 @@ def choose(graph: Graph, fusion: bool) -> Choice:
         cheap = cost.work <= CHEAP and len(cost.leaves) <= 1
         if (
             _turned_product(graph, definition, bases)
+            or _grown_product(graph, definition, choice, bases)
             or cost.size > SIZE_LIMIT
             or (not cheap and again * cost.total > STORE_AND_LOAD)
         ):
@@ -120,9 +121,28 @@ def _turned_product(graph: Graph, definition: Def, bases: set[Var]) -> bool:
     if definition.eqn.op.name != "transpose" or not isinstance(definition.record, View):
         return False
     (operand,) = definition.operands
-    source = graph.def_of.get(operand)
-    product = source is not None and isinstance(source.record, Contraction)
-    return product and graph.uses[operand] == 1 and operand not in bases
+    return _is_product(graph, operand) and graph.uses[operand] == 1 and operand not in bases
+
+
+def _grown_product(graph: Graph, definition: Def, choice: Choice, bases: set[Var]) -> bool:
+    """A stored array plus a matrix product that nobody reads otherwise, read several times: it is
+    the product's epilogue, and the product needs no memory of its own."""
+    var = definition.outputs[0]
+    if definition.eqn.op.name != "add" or graph.uses.get(var, 0) < 2:
+        return False
+    for product, other in (definition.operands, definition.operands[::-1]):
+        if isinstance(product, Lit) or isinstance(other, Lit) or product.type != other.type:
+            continue
+        last = graph.def_of.get(product)
+        turned = last is not None and _turned_product(graph, last, bases)
+        if (turned or _is_product(graph, product)) and other in choice.stored:
+            return graph.uses[product] == 1 and product not in bases
+    return False
+
+
+def _is_product(graph: Graph, atom: Atom) -> bool:
+    source = graph.def_of.get(atom)
+    return source is not None and isinstance(source.record, Contraction)
 
 
 def _cost(definition: Def, choice: Choice, costs: dict[Var, Cost]) -> Cost:

@@ -13,6 +13,7 @@ from fxad.ir.kernel import Kernel
 from fxad.ir.kernel_text import kernel_key
 from fxad.ir.plan import Plan, Run, walk
 from fxad.ir.rewrite import evaluate
+from fxad.lower import groups
 from fxad.passes.pipeline import optimise
 from fxad.plan import plan
 from fxad.trace.tracer import stage
@@ -282,3 +283,24 @@ def test_gradients_of_a_split_are_written_into_their_parts() -> None:
     (dx,) = {s for s in made.results if s.type.shape == (64, 64)}
     writers = [s for s in walk(made.steps) if isinstance(s, Run) and dx in s.slots]
     assert [s.kernel.kind for s in writers] == ["map", "contract"]
+
+
+def test_gradient_of_a_tied_table_is_gathered_in_one_place(monkeypatch) -> None:
+    """Its product adds to what the lookup's gradient left there, when both exist."""
+    monkeypatch.setattr(groups, "EPILOGUE_BYTES", 0)  # as if the table were large
+    table, moment, tokens = draw(600, 32), draw(600, 32), np.arange(24, dtype=np.int32) * 7 % 600
+
+    def loss(table):
+        logits = jnp.tanh(table[tokens]) @ table.T
+        top = jnp.max(logits, axis=-1, keepdims=True)
+        return jnp.sum(jnp.log(jnp.sum(jnp.exp(logits - top), axis=-1)))
+
+    def step(table, moment):
+        gradient = fxad.grad(loss)(table)
+        moment = 0.9 * moment + 0.1 * gradient * gradient
+        return table - 0.01 * gradient / (jnp.sqrt(moment) + 1e-3), moment
+
+    made = check(step, table, moment)
+    (last,) = [k for k in kernels_of(made) if k.name == "dot_transpose_add"]
+    assert [b.role for b in last.buffers] == ["in", "in", "inout"]
+    assert made.arena_bytes < 2 * table.nbytes
