@@ -1,6 +1,10 @@
-"""Every test runs with the checker on."""
+"""Every test runs with the checker on, and none uses the user's cache of compiled programs."""
 
 from __future__ import annotations
+
+import os
+
+os.environ["FXAD_CACHE"] = "0"
 
 import pytest
 

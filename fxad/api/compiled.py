@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -75,15 +76,28 @@ def executable(program: Program, donate: frozenset[int] = frozenset()) -> Any:
         if found is not None:
             _executables.move_to_end(key)
             return found
-        backend = importlib.import_module("fxad.backend.llvm.executable")
-        planner = importlib.import_module("fxad.plan")
-        plan = planner.plan(optimise(program), donate=donate, fusion=_options["fusion"])
-        check_bytes(f"{program.name}: its intermediate values", plan.arena_bytes)
-        made = backend.Executable(plan)
-        _executables[key] = made
+        made = _executables[key] = _recalled_or_made(program, donate)
         while len(_executables) > LIMIT:
             _executables.popitem(last=False)
         return made
+
+
+def _recalled_or_made(program: Program, donate: frozenset[int]) -> Any:
+    """The compiled form from the cache on disk, else made now."""
+    disk = importlib.import_module("fxad.backend.llvm.disk")
+    address = disk.address(program, donate, _options["fusion"])
+    found = disk.recall(address) if address is not None else None
+    if found is not None:
+        check_bytes(f"{program.name}: its intermediate values", found.plan.arena_bytes)
+        return found
+    start = time.perf_counter()
+    planner = importlib.import_module("fxad.plan")
+    plan = planner.plan(optimise(program), donate=donate, fusion=_options["fusion"])
+    check_bytes(f"{program.name}: its intermediate values", plan.arena_bytes)
+    made = disk.Executable(plan)
+    if address is not None:
+        disk.keep(address, made, time.perf_counter() - start)
+    return made
 
 
 def plan_of(program: Program, donate: frozenset[int] = frozenset()) -> Any:

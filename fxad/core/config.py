@@ -13,6 +13,8 @@
 | `num_threads` | `FXAD_NUM_THREADS` | threads of compiled code; none: all this process may |
 | `isa`         | `FXAD_ISA`         | avx512, avx2, neon or generic; none: the best here     |
 | `max_traces`  | `FXAD_MAX_TRACES`  | RetraceError at more signatures per jitted function  |
+| `cache`       | `FXAD_CACHE`       | keep compiled programs on disk                         |
+| `cache_dir`   | `FXAD_CACHE_DIR`   | where; none: the user's directory for caches           |
 
 and, for values that `checkpoint` puts on disk, `offload_memory` (`FXAD_OFFLOAD_MEMORY`): bytes of
 memory that the newest of them may take, "256MiB" by default, and `offload_directory`
@@ -102,6 +104,8 @@ _SETTINGS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "num_threads": (_parse_count(1), None),
     "isa": (_parse_isa, None),
     "max_traces": (_parse_count(1), None),
+    "cache": (_parse_bool, True),
+    "cache_dir": (_parse_directory, None),
     "offload_memory": (_parse_size, 1 << 28),
     "offload_directory": (_parse_directory, None),
 }
@@ -116,6 +120,8 @@ class Config:
     num_threads: int | None
     isa: str | None
     max_traces: int | None
+    cache: bool
+    cache_dir: str | None
     offload_memory: int
     offload_directory: str | None
 

@@ -133,5 +133,9 @@ class GradientError(FxadError, AssertionError):
     """`check_grads` found a derivative that is not the derivative of the values."""
 
 
+class CacheWarning(UserWarning):
+    """A cache of compiled programs on disk that cannot be used."""
+
+
 class NarrowingWarning(UserWarning):
     """A 64-bit input became 32-bit because x64 is off. Given once per process."""

@@ -1,5 +1,6 @@
 """Operations: one record per op, holding everything the system knows about it."""
 
+from fxad.ir.program import OPS
 from fxad.ops import checkpoint as checkpoint
 from fxad.ops import cond as cond
 from fxad.ops import control as control
@@ -26,3 +27,5 @@ from fxad.ops import spectral as spectral
 from fxad.ops import tape as tape
 from fxad.ops import while_linear as while_linear
 from fxad.ops import while_loop as while_loop
+
+OWN = frozenset(OPS)  # names of the ops this package defines

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from fxad.backend.llvm.emit import emit
 from fxad.backend.llvm.engine import Module, compile_module, compose, lock
@@ -30,9 +30,10 @@ _PER_MODULE = 48  # large modules cost less per kernel, small ones can be freed 
 class Code:
     """One compiled kernel; keeps its machine code alive."""
 
-    emitted: Emitted
+    emitted: Emitted  # without text if the machine code was read from disk
     module: Module
     address: int
+    kernel: Kernel
 
     @property
     def name(self) -> str:
@@ -55,6 +56,8 @@ class Code:
     def llvm(self) -> str:
         """LLVM IR of a module with this kernel alone."""
         emitted = self.emitted
+        if not emitted.text:
+            emitted = emit(self.kernel, emitted.name, self.module.target)
         return compose([emitted.text], emitted.declarations, self.module.target)
 
     @property
@@ -103,13 +106,21 @@ class KernelCache:
         }
         declarations = {line for one in emitted.values() for line in one.declarations}
         module = compile_module([one.text for one in emitted.values()], declarations, target)
-        built = {key: Code(one, module, module.address(one.name)) for key, one in emitted.items()}
+        kernels = dict(todo)
+        built = {
+            key: Code(one, module, module.address(one.name), kernels[key])
+            for key, one in emitted.items()
+        }
+        self.compiled += len(built)
+        self.adopt(built)
+        return built
+
+    def adopt(self, codes: Mapping[tuple[str, Target], Code]) -> None:
+        """Take in kernels that are compiled already."""
         with self._guard:
-            self.compiled += len(built)
-            self._codes.update(built)
+            self._codes.update(codes)
             while len(self._codes) > self.bound:
                 self._codes.popitem(last=False)
-        return built
 
     def clear(self) -> None:
         """Forget everything; code in use by an Executable stays alive with it."""

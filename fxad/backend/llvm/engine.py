@@ -49,6 +49,14 @@ def host_features() -> frozenset[str]:
     return frozenset(name for name, on in llvm.get_host_cpu_features().items() if on)
 
 
+def host_identity() -> str:
+    """What machine code depends on besides its text: LLVM, the CPU's name and its features."""
+    _initialize()
+    version = ".".join(map(str, llvm.llvm_version_info))
+    cpu, triple = llvm.get_host_cpu_name(), llvm.get_process_triple()
+    return f"LLVM {version} {triple} {cpu} {','.join(sorted(host_features()))}"
+
+
 def host_isa() -> str:
     """The widest instruction set this machine runs: avx512, avx2, neon or generic."""
     features = host_features()
@@ -101,17 +109,19 @@ def attribute_groups(target: Target) -> str:
 class Module:
     """Compiled code, its text and its addresses. Keep it as long as any address is in use."""
 
-    def __init__(self, text: str, target: Target, parsed: llvm.ModuleRef) -> None:
+    def __init__(self, text: str, target: Target, image: bytes) -> None:
+        """text: LLVM IR, empty where the image comes from another process."""
         self.text = text
         self.target = target
-        machine = _machine(target)
-        image = machine.emit_object(parsed)
-        _resolve(_undefined_symbols(image))
-        container = llvm.parse_assembly("")
-        container.triple = parsed.triple
-        self._engine = llvm.create_mcjit_compiler(container, machine)
-        self._engine.add_object_file(llvm.ObjectFileRef.from_data(image))
-        self._engine.finalize_object()
+        self.image = image
+        with lock:
+            _initialize()
+            _resolve(_undefined_symbols(image))
+            container = llvm.parse_assembly("")
+            container.triple = llvm.get_process_triple()
+            self._engine = llvm.create_mcjit_compiler(container, _machine(target))
+            self._engine.add_object_file(llvm.ObjectFileRef.from_data(image))
+            self._engine.finalize_object()
 
     def address(self, name: str) -> int:
         """Where function `name` starts. Raises CheckError for a name the module lacks."""
@@ -155,7 +165,7 @@ def compile_module(
         if passes is not None:
             _optimize(parsed, target, passes)
             text = str(parsed)
-        return Module(text, target, parsed)
+        return Module(text, target, _machine(target).emit_object(parsed))
 
 
 def _parse(text: str) -> llvm.ModuleRef:

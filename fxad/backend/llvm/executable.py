@@ -45,12 +45,21 @@ Tables = tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]  # arguments, res
 class Executable:
     """A compiled Plan. Building one raises CheckError if the plan or generated code is broken."""
 
-    def __init__(self, plan: Plan, target: Target | None = None, emitter: Emitter = emit) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        target: Target | None = None,
+        emitter: Emitter = emit,
+        codes: dict[Kernel, Code] | None = None,
+    ) -> None:
+        """codes: of all kernels, where they are compiled already."""
         start = time.perf_counter()
         self.plan = plan
-        distinct = dict.fromkeys(s.kernel for s in walk(plan.steps) if isinstance(s, Run))
-        codes = compile_kernels(list(distinct), target or host_target(config.isa), emitter)
-        self.codes: dict[Kernel, Code] = dict(zip(distinct, codes, strict=True))
+        if codes is None:
+            distinct = dict.fromkeys(s.kernel for s in walk(plan.steps) if isinstance(s, Run))
+            made = compile_kernels(list(distinct), target or host_target(config.isa), emitter)
+            codes = dict(zip(distinct, made, strict=True))
+        self.codes: dict[Kernel, Code] = codes
         self._encoded: Encoded = encode(plan, self.codes)
         self.seconds = time.perf_counter() - start
         self._execute = runtime().execute

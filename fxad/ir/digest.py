@@ -1,0 +1,58 @@
+"""A Program's identity across processes: `digest(program)`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Container
+from typing import Any
+
+import numpy as np
+
+from fxad.core.types import ArrayType, TapeType
+from fxad.ir.program import Program, subprograms
+
+
+def digest(program: Program, known: Container[str]) -> str | None:
+    """A hash of what `Program.key` compares and of the user's lines, which kernels carry along.
+
+    None if the program holds something that has no meaning outside this process: a Python
+    function, or an op that is not among the `known` ones.
+    """
+    parts: list[str] = []
+    try:
+        _write(program.key(), parts)
+        _places(program, known, parts)
+    except TypeError:
+        return None
+    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
+
+
+def _write(value: Any, parts: list[str]) -> None:
+    kind = type(value)
+    if kind is tuple:
+        if value and value[0] == "symbol":
+            raise TypeError("a Python function")
+        parts.append("(")
+        for item in value:
+            _write(item, parts)
+        parts.append(")")
+    elif kind is str:
+        parts.append(repr(value))
+    elif kind in _PLAIN or isinstance(value, np.dtype):
+        parts.append(str(value))
+    elif kind is frozenset:
+        _write(tuple(sorted(value)), parts)
+    else:
+        raise TypeError(f"a {kind.__name__}")
+
+
+_PLAIN = frozenset({int, bool, float, type(None), ArrayType, TapeType})
+
+
+def _places(program: Program, known: Container[str], parts: list[str]) -> None:
+    for eqn in program.eqns:
+        if eqn.op.name not in known:
+            raise TypeError(f"the op {eqn.op.name}")
+        parts.append(eqn.where)
+        for _, inner in subprograms(eqn):
+            _places(inner, known, parts)

@@ -1,0 +1,331 @@
+"""Compiled programs on disk: what is found again, what is not, and what is not trusted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fxad
+import fxad.numpy as jnp
+from fxad.api import compiled
+from fxad.backend.llvm import cache, disk
+from fxad.core.config import config
+from fxad.core.errors import CacheWarning
+from fxad.ir import wire
+from fxad.ir.plan import Host, Plan
+from fxad.ops.base import unary
+
+ROOT = Path(__file__).parent.parent.parent
+X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+
+
+@pytest.fixture(autouse=True)
+def cached(tmp_path, monkeypatch):
+    """A cache of its own, for programs of any size."""
+    monkeypatch.setattr(disk, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(disk, "_warned", set())
+    with config.override(check=False, cache=True, cache_dir=tmp_path / "cache"):
+        yield tmp_path / "cache"
+
+
+def lowered(function, *args, **options):
+    """The function's stages as a new process would make them."""
+    compiled._executables.clear()
+    cache.kernels.clear()
+    return fxad.jit(function, **options).lower(*args)
+
+
+def entries(where):
+    return sorted(where.iterdir())
+
+
+@pytest.fixture
+def no_planning(monkeypatch):
+    """From the call of what this gives on, nothing may be planned."""
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("planned although there is an entry")
+
+    return lambda: monkeypatch.setattr("fxad.plan.plan", refuse)
+
+
+def mlp(w, x):
+    return jnp.sum(jnp.tanh(x @ w) ** 2)
+
+
+def scanned(x):
+    return fxad.lax.scan(lambda c, v: (c * 0.9 + v, jnp.sin(c)), x[0], x)
+
+
+def branched(x):
+    return fxad.lax.cond(x.sum() > 0, lambda v: v * 2, lambda v: -v, x)
+
+
+def halved(x):
+    return fxad.lax.while_loop(lambda v: jnp.sum(v * v) > 0.1, lambda v: v / 2, x)
+
+
+def sorted_and_gathered(x):
+    order = jnp.argsort(x[:, 0])
+    return x[order], x.astype(jnp.complex64) * 2j, x.astype(jnp.float16).sum(), x > 0.5
+
+
+PROGRAMS = [
+    ("gradient", fxad.grad(mlp), (X.T.copy(), X)),
+    ("scan", scanned, (X,)),
+    ("scan gradient", fxad.grad(lambda x: scanned(x)[1].sum()), (X,)),
+    ("cond", branched, (X,)),
+    ("while", halved, (X,)),
+    ("sort", sorted_and_gathered, (X,)),
+]
+
+
+@pytest.mark.parametrize(("name", "function", "args"), PROGRAMS, ids=[p[0] for p in PROGRAMS])
+def test_an_entry_gives_the_same_bits_and_texts(cached, no_planning, name, function, args):
+    first = lowered(function, *args)
+    before = first.executable
+    wanted = before.run(list(args))
+    texts = first.llvm, first.asm, len(first.kernels), str(first.plan)
+    assert len(entries(cached)) == 1
+    no_planning()
+    second = lowered(function, *args)
+    after = second.executable
+    assert after is not before
+    for got, want in zip(after.run(list(args)), wanted, strict=True):
+        np.testing.assert_array_equal(got, want)
+        assert got.dtype == want.dtype
+    assert (second.llvm, second.asm, len(second.kernels)) == texts[:3]
+    assert after.stats() | {"compile_seconds": 0} == before.stats() | {"compile_seconds": 0}
+
+
+def test_donation_of_entries(cached, no_planning):
+    def step(state, x):
+        return state + 2 * x
+
+    assert lowered(step, X, X, donate_argnums=0).plan.donated == {0: 0}
+    no_planning()
+    assert lowered(step, X, X, donate_argnums=0).plan.donated == {0: 0}
+    state, x = jnp.asarray(X), jnp.asarray(X)
+    np.testing.assert_array_equal(fxad.jit(step, donate_argnums=0)(state, x), X + 2 * X)
+    assert state.is_deleted
+
+
+def test_addresses_tell_apart_what_matters(cached, monkeypatch):
+    def address(function, *args, donate=(), fusion=True):
+        return disk.address(fxad.jit(function).lower(*args).traced, frozenset(donate), fusion)
+
+    def twice(x):
+        return x * 2
+
+    found = {
+        address(twice, X),
+        address(twice, X, donate=[0]),
+        address(twice, X, fusion=False),
+        address(twice, X.T),
+        address(twice, X.astype(np.int32)),
+        address(lambda x: x * 3, X),
+        address(lambda x: x * -0.0, X),
+        address(lambda x: x * 0.0, X),
+    }
+    with config.override(isa="generic"):
+        found.add(address(twice, X))
+    monkeypatch.setattr(disk, "_surroundings", lambda: "other sources")
+    found.add(address(twice, X))
+    assert len(found) == 10
+    assert None not in found
+    assert address(twice, X) == address(twice, X)
+
+
+def test_a_change_of_our_sources_is_a_miss(tmp_path, monkeypatch):
+    for part in disk._DECIDING:
+        (tmp_path / part).mkdir(parents=True)
+    changed = tmp_path / "ops" / "a.py"
+    changed.write_text("x = 1\n")
+    monkeypatch.setattr(disk, "_PACKAGE", tmp_path)
+    first = disk._sources()
+    changed.write_text("x = 2\n")
+    assert disk._sources() != first
+    changed.write_text("x = 1\n")
+    assert disk._sources() == first
+
+
+def test_what_only_this_process_knows_is_not_kept(cached):
+    mine = unary("disk_test_op", doc="x.", numpy=np.sin, dtypes="float", scalar="sin")
+    lowered(mine, X).compile()
+
+    def printing(x):
+        fxad.debug.print("{}", x[0, 0])
+        return x + 1
+
+    lowered(printing, X).compile()
+    with config.override(cache=False):
+        lowered(mlp, X.T, X).compile()
+    with config.override(check=True):
+        lowered(mlp, X.T, X).compile()
+    assert not cached.exists() or not entries(cached)
+
+
+def test_quick_programs_are_not_kept(cached, monkeypatch):
+    monkeypatch.setattr(disk, "WORTH_SECONDS", 1e9)
+    lowered(mlp, X.T, X).compile()
+    assert not cached.exists()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda raw: raw[:-1],
+        lambda raw: raw[:20],
+        lambda raw: b"",
+        lambda raw: b"something else entirely" * 100,
+        lambda raw: raw[:-1000] + bytes(1000),
+        lambda raw: raw.replace(b'"plan"', b'"Plan"'),
+    ],
+)
+def test_damaged_entries_are_ignored_with_one_warning(cached, damage):
+    want = lowered(mlp, X.T, X).executable.run([X.T, X])
+    (entry,) = entries(cached)
+    entry.write_bytes(damage(entry.read_bytes()))
+    with pytest.warns(CacheWarning, match="ignoring the damaged cache entry"):
+        got = lowered(mlp, X.T, X).executable.run([X.T, X])
+    np.testing.assert_array_equal(got[0], want[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lowered(mlp, X.T, X).compile()  # the entry was replaced
+        entry.write_bytes(b"damaged again")
+        lowered(mlp, X.T, X).compile()  # one warning is enough
+
+
+def test_an_entry_with_a_right_digest_but_wrong_content_is_ignored(cached):
+    lowered(mlp, X.T, X).compile()
+    (entry,) = entries(cached)
+    body = b"\x02" + bytes(7) + b"{}"
+    entry.write_bytes(disk._MAGIC + disk.hashlib.sha256(body).digest() + body)
+    with pytest.warns(CacheWarning, match="damaged"):
+        lowered(mlp, X.T, X).compile()
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="POSIX permissions")
+def test_a_directory_that_others_may_write_to_is_not_used(cached):
+    cached.mkdir()
+    cached.chmod(0o777)
+    with pytest.warns(CacheWarning, match="others"):
+        lowered(mlp, X.T, X).compile()
+    assert not entries(cached)
+    cached.chmod(0o700)
+    lowered(mlp, X.T, X).compile()
+    assert len(entries(cached)) == 1
+    cached.chmod(0o777)
+    disk._warned.clear()
+    with pytest.warns(CacheWarning, match="others"):
+        lowered(mlp, X.T, X).compile()
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="POSIX permissions")
+def test_entries_are_private(cached):
+    lowered(mlp, X.T, X).compile()
+    (entry,) = entries(cached)
+    assert cached.stat().st_mode & 0o777 == 0o700
+    assert entry.stat().st_mode & 0o077 == 0
+
+
+def test_a_directory_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with config.override(cache_dir=tmp_path / "file" / "cache"):
+        with pytest.warns(CacheWarning, match="cannot write to the cache directory"):
+            lowered(mlp, X.T, X).compile()
+        lowered(mlp, X.T, X).compile()  # no further warning, which would be an error
+
+
+def test_the_least_recently_used_entries_go_first(cached, monkeypatch):
+    functions = [lambda x, n=n: x * n for n in (2.0, 3.0, 4.0)]
+    for age, function in zip((100, 300, 200), functions, strict=True):
+        before = set(entries(cached)) if cached.exists() else set()
+        lowered(function, X).compile()
+        (made,) = set(entries(cached)) - before
+        os.utime(made, (time.time() - age,) * 2)
+    lowered(functions[1], X).compile()  # used again
+    stale = cached / "left.tmp"
+    stale.write_bytes(b"")
+    os.utime(stale, (time.time() - 7200,) * 2)
+    sizes = [e.stat().st_size for e in entries(cached) if e.suffix != ".tmp"]
+    monkeypatch.setattr(disk, "BOUND", sum(sizes) + max(sizes) // 2)
+    lowered(lambda x: x * 5.0, X).compile()
+    assert len(entries(cached)) == 3
+    names = {disk.address(fxad.jit(f).lower(X).traced, frozenset(), True) for f in functions[:2]}
+    assert names <= {e.name for e in entries(cached)}
+
+
+_CHILD = """
+import numpy as np, fxad, fxad.numpy as jnp
+from fxad.backend.llvm import disk
+disk.WORTH_SECONDS = 0.0
+x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+f = fxad.jit(fxad.grad(lambda v: jnp.sum(jnp.tanh(v @ v.T) ** 2)))
+print(np.asarray(f(x)).tobytes().hex())
+"""
+
+
+def test_processes_share_entries(cached):
+    environment = os.environ | {"FXAD_CACHE_DIR": str(cached), "FXAD_CACHE": "1"}
+    command = [sys.executable, "-W", "error", "-c", _CHILD]
+
+    def run(count):
+        children = [
+            subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
+            for _ in range(count)
+        ]
+        return [child.communicate(timeout=120)[0] for child in children]
+
+    together = run(3)
+    (entry,) = entries(cached)
+    before = entry.stat().st_ino
+    assert len(set(together + run(1))) == 1
+    assert len(together[0]) > 20
+    assert entry.stat().st_ino == before  # read, not written anew
+
+
+# ---------------------------------------------------------------- plans as text
+
+
+def test_functions_cannot_be_written():
+    plan = Plan((), (Host(print, (), ()),), (), (), 0, {})
+    with pytest.raises(wire.NotPlain, match="builtin_function"):
+        wire.dumps(plan)
+
+
+def test_numbers_come_back_bit_for_bit():
+    values = (0.1, -0.0, float("inf"), 1e-320, 2 + 0.1j, 3, True, None, "é\n", (1, (2,)))
+    arrays = (np.arange(6.0).reshape(2, 3), np.float16([0.1]), np.array(True))
+    text, _ = wire.dumps(Plan((), (), (values, *arrays), (), 0, {1: 2}))
+    plan = wire.loads(text).plan
+    assert repr(plan.constants[0]) == repr(values)
+    for got, want in zip(plan.constants[1:], arrays, strict=True):
+        np.testing.assert_array_equal(got, want)
+        assert got.dtype == want.dtype
+    assert plan.donated == {1: 2}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        '{"contents": [], "plan": []}',
+        '{"contents": [], "plan": [["eval", "1"]]}',
+        '{"contents": [], "plan": [["Plan", 1]]}',
+        '{"contents": [], "plan": [["Kernel", 0]]}',
+        '{"contents": [], "plan": [["tuple", [4]]]}',
+        '{"contents": [], "plan": [["tuple"]]}',
+    ],
+)
+def test_other_texts_are_refused(text):
+    with pytest.raises((KeyError, TypeError, ValueError, IndexError)):
+        wire.loads(text)
