@@ -2,23 +2,34 @@
 
     fxad.show.show(fxad.make_ir(f)(x))        fxad.show.show(fxad.jit(f).lower(x).plan)
 
-Plain text comes from `str(...)`; this module only adds colour, through rich.
+Plain text comes from `str(...)`; `show` adds colour, through rich, and columns. `graph` draws, and
+`passes` says what each pass of the compiler changed:
+
+    fxad.show.graph(fxad.make_ir(f)(x), "f.html")
+    print(fxad.show.passes(f)(x))
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from fxad.api.derived import Printed
+from fxad.api.jit import Jit, jit
 from fxad.api.stages import Lowered
+from fxad.core.errors import TypeMismatch
 from fxad.ir import text
+from fxad.ir.columns import listing
+from fxad.ir.graph import to_html, to_svg
 from fxad.ir.kernel import Kernel
 from fxad.ir.kernel_text import kernel_text
 from fxad.ir.plan import Plan
 from fxad.ir.program import Program
+from fxad.passes.diff import pass_diffs
 from fxad.plan.text import plan_text
 
 _COLOURS = (
@@ -31,8 +42,14 @@ _COLOURS = (
 )
 
 
-def as_text(thing: Any) -> str:
-    """The plain text of a Program, Kernel, Plan, Lowered or anything with a `str`."""
+def as_text(thing: Any, columns: Sequence[str] = ()) -> str:
+    """The plain text of a Program, Kernel, Plan, Lowered or anything with a `str`.
+
+    columns: beside a Program's equations, any of "flops", "bytes", "lives", "kept", "phase",
+    "where" (see `fxad.ir.columns`).
+    """
+    if columns:
+        return listing(program_of(thing), columns)
     match thing:
         case Program():
             return text.show(thing)
@@ -47,14 +64,47 @@ def as_text(thing: Any) -> str:
     return str(thing)
 
 
-def coloured(thing: Any) -> Text:
+def program_of(thing: Any) -> Program:
+    """The Program of what `make_ir` and `lower` return. Raises TypeMismatch for other things."""
+    match thing:
+        case Program():
+            return thing
+        case Printed() | Lowered():
+            return thing.program
+    raise TypeMismatch(f"expected a Program, make_ir(f)(x) or lower(x), got {type(thing).__name__}")
+
+
+def coloured(thing: Any, columns: Sequence[str] = ()) -> Text:
     """The text with rich styles on types, ops, parameters and source lines."""
-    out = Text(as_text(thing))
+    out = Text(as_text(thing, columns))
     for pattern, style in _COLOURS:
         out.highlight_regex(pattern, style)
     return out
 
 
-def show(thing: Any, console: Console | None = None) -> None:
-    """Print in colour where the terminal can."""
-    (console or Console(soft_wrap=True)).print(coloured(thing))
+def show(thing: Any, console: Console | None = None, columns: Sequence[str] = ()) -> None:
+    """Print in colour where the terminal can, with columns if any are named (see `as_text`)."""
+    (console or Console(soft_wrap=True)).print(coloured(thing, columns))
+
+
+def passes(function: Callable[..., Any]) -> Callable[..., str]:
+    """passes(f)(*args): what each pass of the compiler changed in f's program, as a diff."""
+    jitted = function if isinstance(function, Jit) else jit(function)
+
+    def wrapped(*args: Any, **kwargs: Any) -> str:
+        found = pass_diffs(jitted.lower(*args, **kwargs).traced)
+        return "\n".join(f"=== {name}\n{changed}" for name, changed in found)
+
+    return wrapped
+
+
+def graph(thing: Any, path: str | os.PathLike[str] | None = None) -> str:
+    """A Program drawn as a graph: an HTML page that also draws the programs inside loops and
+    branches, or one SVG if `path` ends in .svg (or there is none). Written to `path` if given."""
+    program = program_of(thing)
+    page = path is not None and not os.fspath(path).endswith(".svg")
+    drawing = to_html(program) if page else to_svg(program)
+    if path is not None:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(drawing)
+    return drawing

@@ -12,6 +12,7 @@ from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import TypeMismatch
 from fxad.core.types import ArrayType
+from fxad.ir.columns import listing
 from fxad.ir.program import OPS, Program
 from fxad.ir.python import to_python
 from fxad.ir.text import show
@@ -78,6 +79,12 @@ class Printed:
     @property
     def eqns(self) -> tuple:
         return self.program.eqns
+
+    def text(self, columns: Sequence[str] = ()) -> str:
+        """The text, with columns beside the equations: "flops", "bytes", "lives" (numbers of the
+        equations that make it and use it last), "kept" (saved, recomputed or offloaded for the
+        backward pass), "phase", "where"."""
+        return listing(self.program, columns) if columns else show(self.program)
 
     def to_python(self) -> str:
         """Runnable NumPy source of the Program; captured values are keyword arguments."""

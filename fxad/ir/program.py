@@ -131,7 +131,8 @@ OPS: dict[str, Any] = {}  # name -> Op, callable once `fxad.ops.base.define` has
 class Eqn:
     """outputs = op(inputs; params). `where` is the user's file:line. Treat params as frozen.
 
-    `tag` marks equations of a checkpoint region (region number, policy); None elsewhere.
+    `tag` says which part of a derivative recorded the equation: "backward", "recomputed" (in the
+    backward pass, from kept values), or None. It means nothing to results; listings show it.
     """
 
     __slots__ = ("inputs", "op", "outputs", "params", "tag", "where")

@@ -27,29 +27,45 @@ from fxad.ir.program import OPS, Atom, Eqn, Lit, Program, Symbol, Type, Var, set
 # ---------------------------------------------------------------- printing
 
 
-def show(program: Program, where: bool = True, indent: str = "") -> str:
-    """The program's text; `where` adds source lines as comments."""
-    names: dict[Var, str] = {}
+def show(
+    program: Program, where: bool = True, indent: str = "", names: dict[Var, str] | None = None
+) -> str:
+    """The program's text; `where` adds source lines as comments.
+
+    `names` holds the variables' names; given one, it keeps the names it has and learns new ones, so
+    that a program and its rewrite can be shown alike.
+    """
+    names = {} if names is None else names
     for var in (*program.consts, *program.inputs):
-        names[var] = letters(len(names))
+        names.setdefault(var, letters(len(names)))
+    lines = [heading(program, names)]
+    for eqn in program.eqns:
+        text = equation(eqn, names, indent + "  ")
+        lines.append(f"{text}  # {eqn.where}" if where and eqn.where else text)
+    return "\n".join([*lines, f"{indent}  {returning(program, names)}", indent + "}"])
+
+
+def heading(program: Program, names: dict[Var, str]) -> str:
+    """The first line: name, inputs and consts."""
     head = f"program {program.name}({_typed(program.inputs, names)})"
     if program.consts:
         head += f" consts({_typed(program.consts, names)})"
-    lines = [head + " {"]
-    for eqn in program.eqns:
-        for var in eqn.outputs:
-            names[var] = letters(len(names))
-        operands = ", ".join(_atom(a, names) for a in eqn.inputs)
-        params = ", ".join(
-            f"{k}={_param(eqn.params[k], indent + '  ')}" for k in sorted(eqn.params)
-        )
-        text = f"{indent}  {_typed(eqn.outputs, names)} = {eqn.op.name}({operands}"
-        text += f"; {params})" if params else ")"
-        if where and eqn.where:
-            text += f"  # {eqn.where}"
-        lines.append(text)
-    results = ", ".join(_atom(a, names) for a in program.outputs)
-    return "\n".join([*lines, f"{indent}  return {results}".rstrip(), indent + "}"])
+    return head + " {"
+
+
+def equation(eqn: Eqn, names: dict[Var, str], indent: str = "") -> str:
+    """One equation, naming its results; programs in its parameters take further lines."""
+    for var in eqn.outputs:
+        names.setdefault(var, letters(len(names)))
+    operands = ", ".join(_atom(a, names) for a in eqn.inputs)
+    params = ", ".join(f"{k}={_param(eqn.params[k], indent)}" for k in sorted(eqn.params))
+    text = f"{indent}{_typed(eqn.outputs, names)} = {eqn.op.name}({operands}"
+    return text + (f"; {params})" if params else ")")
+
+
+def returning(program: Program, names: dict[Var, str]) -> str:
+    """The last line but one: the outputs."""
+    return f"return {', '.join(_atom(a, names) for a in program.outputs)}".rstrip()
 
 
 def letters(number: int) -> str:

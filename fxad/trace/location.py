@@ -17,6 +17,7 @@ _internal: dict[str, bool] = {}
 
 class _State(threading.local):
     where: str = ""
+    phase: str | None = None
 
 
 _state = _State()
@@ -54,6 +55,18 @@ def follow(where: str) -> str:
     before = _state.where
     if where:
         _state.where = where
+    return before
+
+
+def phase() -> str | None:
+    """The part of a derivative being recorded: "backward", "recomputed", or None (forward)."""
+    return _state.phase
+
+
+def enter(phase: str | None) -> str | None:
+    """Set the phase of following equations, returning the one before."""
+    before = _state.phase
+    _state.phase = phase
     return before
 
 

@@ -173,7 +173,7 @@ class Staging(Level):
         where = location.current()
         single = isinstance(types, ArrayType) or not isinstance(types, tuple)
         outputs = (Var(types),) if single else tuple([Var(t) for t in types])
-        self.eqns.append(Eqn(op, atoms, params, outputs, where))
+        self.eqns.append(Eqn(op, atoms, params, outputs, where, location.phase()))
         if single:
             return StagedTracer(self, outputs[0], where)
         return tuple([StagedTracer(self, v, where) for v in outputs])

@@ -54,16 +54,18 @@ def batch_eval(
     env = Environment(program, args)
     variables = (*program.consts, *program.inputs)
     flags: dict[Any, bool] = dict(zip(variables, batched, strict=True))
-    before = location.follow("")
+    before, phase = location.follow(""), location.phase()
     try:
         for eqn in program.eqns:
             location.follow(eqn.where)
+            location.enter(eqn.tag or phase)
             mask = tuple(flags.get(a, False) for a in eqn.inputs)
             results, out = _step(eqn, size, mask, [env.read(a) for a in eqn.inputs])
             env.write(eqn.outputs, results)
             flags.update(zip(eqn.outputs, out, strict=True))
     finally:
         location.restore(before)
+        location.enter(phase)
     outs = [env.read(a) for a in program.outputs]
     return outs, [flags.get(a, False) for a in program.outputs]
 

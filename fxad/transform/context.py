@@ -67,15 +67,17 @@ def run(program: Program, args: Sequence[Any]) -> list[Any]:
     """Bind every equation of a Program (consts first in `args`) in the current context."""
     env = Environment(program, args)
     last = last_uses(program)
-    before = location.follow("")
+    before, phase = location.follow(""), location.phase()
     try:
         for eqn in program.eqns:
             location.follow(eqn.where)
+            location.enter(eqn.tag or phase)
             env.write(eqn.outputs, bind(eqn.op, *map(env.read, eqn.inputs), **eqn.params))
             for var in last.get(eqn, ()):
                 del env.values[var]
     finally:
         location.restore(before)
+        location.enter(phase)
     return [env.read(a) for a in program.outputs]
 
 

@@ -54,12 +54,13 @@ def transpose_eval(
     variables = (*program.consts, *program.inputs)
     unknown: set[Atom] = set(select(variables, linear))
     env = Environment(program, args)
-    before = location.follow("")
+    before, phase = location.follow(""), location.phase()
     try:
         sums = _Cotangents(unknown)
         _sweep(program, unknown, env, sums, cotangents)
     finally:
         location.restore(before)
+        location.enter(phase)
     return [sums.values.get(v) for v in select(variables, linear)]
 
 
@@ -108,7 +109,9 @@ def _sweep(
     cotangents: Sequence[Any],
 ) -> None:
     """Compute what is known, then go back over what is linear, adding to `sums`."""
+    location.enter("recomputed")
     pending = _forward(program, unknown, env)
+    location.enter("backward")
     for atom, cotangent in zip(program.outputs, cotangents, strict=True):
         sums.add(atom, cotangent)
     for eqn in reversed(pending):

@@ -1,0 +1,150 @@
+"""Programs as listings with columns: operations, bytes, lifetimes, what is kept for whom.
+
+program grad_f(a: f32[3]) {            flops  bytes  lives  kept
+  b: f32[3] = exp(a)                       3     24  0-4    saved
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import BadArgument
+from fxad.core.types import ArrayType
+from fxad.ir import loops
+from fxad.ir.kernel import Const, Prim, walk
+from fxad.ir.program import Atom, Eqn, Program, Var, subprograms
+from fxad.ir.text import equation, heading, letters, returning
+
+_FREE = (loops.View, loops.Alias)
+
+
+def listing(program: Program, columns: Sequence[str]) -> str:
+    """The program's text with columns (see `COLUMNS`) to the right of each equation.
+
+    Raises BadArgument for a column that there is not.
+    """
+    unknown = [c for c in columns if c not in COLUMNS]
+    if unknown:
+        raise BadArgument(f"no column {unknown[0]!r}; there are {', '.join(COLUMNS)}")
+    names: dict[Var, str] = {}
+    for number, var in enumerate((*program.consts, *program.inputs)):
+        names[var] = letters(number)
+    head = heading(program, names)
+    facts = _Facts(program)
+    rows = [
+        (equation(e, names, "  "), [COLUMNS[c](facts, e) for c in columns]) for e in program.eqns
+    ]
+    first = max([len(head), *(len(text.split("\n")[-1]) for text, _ in rows)]) + 2
+    widths = [max([len(c), *(len(cells[i]) for _, cells in rows)]) for i, c in enumerate(columns)]
+
+    def line(text: str, cells: Sequence[str]) -> str:
+        *before, last = text.split("\n")
+        padded = [
+            cell.rjust(w) if c in _NUMBERS else cell.ljust(w)
+            for c, cell, w in zip(columns, cells, widths, strict=True)
+        ]
+        return "\n".join([*before, f"{last:<{first}}{'  '.join(padded)}".rstrip()])
+
+    lines = [line(head, list(columns)), *(line(*row) for row in rows)]
+    return "\n".join([*lines, f"  {returning(program, names)}", "}"])
+
+
+class _Facts:
+    """Where values of a program are made, last used, and by which phase."""
+
+    def __init__(self, program: Program) -> None:
+        self.number = {eqn: i for i, eqn in enumerate(program.eqns)}
+        self.last: dict[Atom, int] = {}
+        self.read_back: set[Atom] = set()
+        self.put: set[Atom] = set()
+        for i, eqn in enumerate(program.eqns):
+            for atom in eqn.inputs:
+                self.last[atom] = i
+                if eqn.tag is not None:
+                    self.read_back.add(atom)
+                if eqn.op.name in ("put", "offload"):
+                    self.put.add(atom)
+        self.results = set(program.outputs)
+
+
+def _lives(facts: _Facts, eqn: Eqn) -> str:
+    start = facts.number[eqn]
+    if any(v in facts.results for v in eqn.outputs):
+        return f"{start}-end"
+    return f"{start}-{max([facts.last.get(v, start) for v in eqn.outputs], default=start)}"
+
+
+def _kept(facts: _Facts, eqn: Eqn) -> str:
+    if eqn.tag is not None:
+        return "recomputed" if eqn.tag == "recomputed" and eqn.op.name != "barrier" else ""
+    if not facts.put.isdisjoint(eqn.outputs):
+        return "offloaded"
+    return "" if facts.read_back.isdisjoint(eqn.outputs) else "saved"
+
+
+def _bytes(facts: _Facts, eqn: Eqn) -> str:
+    return f"{moved(eqn):,}"
+
+
+def _flops(facts: _Facts, eqn: Eqn) -> str:
+    return f"{flops(eqn):,}"
+
+
+COLUMNS: dict[str, Callable[[_Facts, Eqn], str]] = {
+    "flops": _flops,
+    "bytes": _bytes,
+    "lives": _lives,
+    "kept": _kept,
+    "phase": lambda facts, eqn: str(eqn.tag or "forward"),
+    "where": lambda facts, eqn: eqn.where,
+}
+_NUMBERS = ("flops", "bytes")
+
+
+def _body(eqn: Eqn) -> Any:
+    """The op's loop body, or None where it has no simple one."""
+    types = [a.type for a in eqn.inputs]
+    if eqn.op.loops is None or not all(isinstance(t, ArrayType) for t in types):
+        return None
+    return eqn.op.loops(types, **eqn.params)
+
+
+def moved(eqn: Eqn) -> int:
+    """Bytes an equation reads and writes if it runs alone; views move nothing."""
+    if isinstance(_body(eqn), _FREE):
+        return 0
+    atoms = {a for a in (*eqn.inputs, *eqn.outputs) if isinstance(a, Var)}
+    return sum(a.type.nbytes for a in atoms if isinstance(a.type, ArrayType))
+
+
+def flops(eqn: Eqn) -> int:
+    """Floating-point operations (a call of exp counts one, a product of n x n matrices 2 n^3).
+
+    Of branches the dearest counts, of a while loop one trip.
+    """
+    held = [sum(map(flops, inner.eqns)) for _, inner in subprograms(eqn)]
+    if held:
+        trips = eqn.params.get("length", 1)
+        return max(held) if eqn.op.name == "cond" else trips * sum(held)
+    if not eqn.outputs or not isinstance(eqn.outputs[0].type, ArrayType):
+        return 0
+    size = eqn.outputs[0].type.size
+    operand = eqn.inputs[0].type if eqn.inputs else eqn.outputs[0].type
+    match _body(eqn):
+        case loops.Pointwise(value):
+            return size * _prims(value(*[Const(0, a.type.dtype) for a in eqn.inputs]))
+        case loops.Contraction(contract, _):
+            return 2 * size * math.prod(operand.shape[i] for i in contract[0])
+        case loops.Reduction() | loops.Cumulative() if dt.is_inexact(operand.dtype):
+            return operand.size
+    return 0
+
+
+def _prims(expr: Any) -> int:
+    return sum(
+        isinstance(e, Prim) and dt.is_inexact(e.args[0].dtype if e.args else e.dtype)
+        for e in walk(expr)
+    )
