@@ -9,7 +9,19 @@ import math
 from collections.abc import Sequence
 
 from fxad.core import dtypes as dt
-from fxad.ir.kernel import Contract, Kernel, Prim, Reduce, Scan, Sort, Stage, exprs_of, walk
+from fxad.ir.kernel import (
+    Attend,
+    AttendGrad,
+    Contract,
+    Kernel,
+    Prim,
+    Reduce,
+    Scan,
+    Sort,
+    Stage,
+    exprs_of,
+    walk,
+)
 from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Step, Taping, While
 
 
@@ -81,8 +93,23 @@ def _stage_flops(stage: Stage) -> int:
             return outer * (2 * stage.k.extent + scalar)
         case Reduce():
             return math.prod(a.extent for a in stage.over) * (scalar + len(stage.values))
+        case Attend() | AttendGrad():
+            return _attend_flops(stage)
         case Scan() | Sort():
             return stage.axis.extent * (scalar + 1)
         case _:
             axes = stage.axes if hasattr(stage, "axes") else stage.over
             return math.prod(a.extent for a in axes) * scalar
+
+
+def _attend_flops(stage: Attend | AttendGrad) -> int:
+    """Products over the keys that rows see, counting whole rows of keys where that varies."""
+    attend = stage if isinstance(stage, Attend) else stage.attend
+    rows, keys = attend.rows.extent, attend.keys.extent
+    low, high = attend.lower.bounds()[0], min(attend.upper.bounds()[1], keys)
+    causal = attend.upper.coefficient(attend.rows) == 1
+    pairs = rows * (high - max(low, 0)) // (2 if causal else 1)
+    depth, width = attend.depth.extent, attend.width.extent
+    if isinstance(stage, Attend):
+        return 2 * pairs * (depth + width)
+    return 2 * pairs * stage.group.extent * (3 * depth + 2 * width)

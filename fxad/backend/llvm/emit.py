@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from fxad.backend.llvm.attend import emit_attend
+from fxad.backend.llvm.attend_grad import emit_attend_grad
 from fxad.backend.llvm.contract import emit_contract
 from fxad.backend.llvm.formats import Pair, Value, from_memory, memory_kind
 from fxad.backend.llvm.schedule import (
@@ -33,8 +35,13 @@ PARAMS = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
 
 def emit(kernel: ir.Kernel, name: str, target: Target) -> Emitted:
     """The native function of a kernel, called `name`."""
-    if kernel.kind == "contract":
-        return emit_contract(kernel, name, target)
+    match kernel.body[0] if kernel.body else None:
+        case ir.Contract():
+            return emit_contract(kernel, name, target)
+        case ir.Attend():
+            return emit_attend(kernel, name, target)
+        case ir.AttendGrad():
+            return emit_attend_grad(kernel, name, target)
     return _Emitter(kernel, name, target).emit()
 
 
