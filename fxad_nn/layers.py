@@ -117,10 +117,5 @@ def causal_attention(q: Any, k: Any, v: Any) -> Any:
     heads / groups consecutive query heads shares one key and value head (Ainslie et al., 2023).
     Returns [batch, time, heads * dim]. Scores and softmax are float32.
     """
-    batch, time, heads, dim = q.shape
-    groups = k.shape[2]
-    q = q.reshape(batch, time, groups, heads // groups, dim)
-    scores = jnp.einsum("btgrd,bsgd->bgrts", q, k).astype(jnp.float32) / math.sqrt(dim)
-    visible = jnp.tril(jnp.ones((time, time), bool))
-    weights = fxad.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1).astype(v.dtype)
-    return jnp.einsum("bgrts,bsgd->btgrd", weights, v).reshape(batch, time, heads * dim)
+    out = fxad.nn.dot_product_attention(q, k, v, is_causal=True)
+    return out.reshape(*out.shape[:2], -1)

@@ -100,10 +100,14 @@ def _recalled_or_made(program: Program, donate: frozenset[int]) -> Any:
     return made
 
 
-def plan_of(program: Program, donate: frozenset[int] = frozenset()) -> Any:
-    """The plan of a closed Program; FXAD_SHOW=kernels,plan prints its parts."""
+def plan_of(program: Program, donate: frozenset[int] = frozenset(), tiles: bool = True) -> Any:
+    """The plan of a closed Program; FXAD_SHOW=kernels,plan prints its parts.
+
+    tiles: see `lower.LowerConfig`.
+    """
     planner = importlib.import_module("fxad.plan")
-    plan = planner.plan(optimise(program), donate=donate, fusion=_options["fusion"])
+    fusion = _options["fusion"]
+    plan = planner.plan(optimise(program), donate=donate, fusion=fusion, tiles=tiles)
     if "kernels" in config.show:
         texts = importlib.import_module("fxad.ir.kernel_text")
         kernels = dict.fromkeys(s.kernel for s in walk(plan.steps) if isinstance(s, Run))
@@ -116,7 +120,9 @@ def plan_of(program: Program, donate: frozenset[int] = frozenset()) -> Any:
 def run_on(target: str, program: Program, args: Sequence[Any]) -> list[Concrete]:
     """Run a closed Program on another backend: "python", "cpu" (both numba's source) or "cuda"."""
     backend = importlib.import_module("fxad.backend.numba.execute")
-    results = backend.execute_plan(plan_of(program), [concrete(a) for a in args], target)
+    results = backend.execute_plan(
+        plan_of(program, tiles=False), [concrete(a) for a in args], target
+    )
     return [Concrete(np.asarray(r)) for r in results]
 
 

@@ -105,7 +105,24 @@ class _Printer:
             case k.Contract():
                 axes = f"m {self._bind((stage.m,))}, n {self._bind((stage.n,))}"
                 return f"{self._cell(stage.cell)} = contract({axes}, k {self._bind((stage.k,))})"
+            case k.Attend():
+                return self._attend(stage)
+            case k.AttendGrad():
+                return f"{self._attend(stage.attend)} grad group({self._bind((stage.group,))})"
         raise CheckError(f"kernel {self.kernel.name}: not a stage: {stage!r}")
+
+    def _attend(self, stage: k.Attend) -> str:
+        axes = f"rows {self._bind((stage.rows,))}, keys {self._bind((stage.keys,))}"
+        axes += f", depth {self._bind((stage.depth,))}, width {self._bind((stage.width,))}"
+        return f"{self._cell(stage.score)} = attend({axes})"
+
+    def _attend_lines(self, stage: k.Attend) -> list[str]:
+        sides = {"q": stage.q, "k": stage.k, "v": stage.v, "out": stage.out, "lse": stage.lse}
+        return [
+            *(f"{n} {self._place(x.buffer, x.index)}" for n, x in sides.items()),
+            f"logit {self._expr(stage.logit)}",
+            f"from {self._index(stage.lower)} to {self._index(stage.upper)}",
+        ]
 
     def _operands(self, stage: k.Stage) -> list[str]:
         match stage:
@@ -118,6 +135,15 @@ class _Printer:
             case k.Contract():
                 sides = (stage.a, stage.b)
                 return [f"of {self._place(side.buffer, side.index)}" for side in sides]
+            case k.Attend():
+                return self._attend_lines(stage)
+            case k.AttendGrad():
+                more = {"delta": stage.delta, "dq": stage.dq, "dk": stage.dk, "dv": stage.dv}
+                return [
+                    *self._attend_lines(stage.attend),
+                    *(f"{n} {self._place(x.buffer, x.index)}" for n, x in more.items()),
+                    f"slope {self._expr(stage.slope)}",
+                ]
             case _:
                 return []
 

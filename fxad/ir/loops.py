@@ -69,6 +69,22 @@ class Contraction:
 
 
 @record
+class Attention:
+    """Softmax attention of operands q, k, v (`ops.attention.attend`); with `backward` its
+    cotangents from q, k, v, lse, delta, d_out. More operands are read by the functions.
+
+    Query t sees keys t - left ... t + right; -1: all on that side. logit(score, (b, n, t, s), read)
+    and its derivative by the score, slope((b, n, t, s), read).
+    """
+
+    backward: bool
+    left: int
+    right: int
+    logit: Callable[[Expr, Point, Callable[..., Expr]], Expr]
+    slope: Callable[[Point, Callable[..., Expr]], Expr]
+
+
+@record
 class Cumulative:
     """Running combination of operand 0 along `axis`."""
 
@@ -129,6 +145,7 @@ Loops = (
     | Indexed
     | Reduction
     | Contraction
+    | Attention
     | Cumulative
     | Sorting
     | Scattering

@@ -55,14 +55,14 @@ def addresses(
     for side, atom in enumerate(definition.operands):
         contract, batch = record.contract[side], record.batch[side]
         chosen = None
-        for candidate in _candidates(graph, atom, through_views):
+        for candidate in candidates(graph, atom, through_views):
             if _usable(candidate, contract):
                 chosen = candidate
-        found.append(chosen or _copied(graph, definition, atom, contract, batch))
+        found.append(chosen or copied(graph, definition, atom, contract, batch))
     return found[0], found[1]
 
 
-def _candidates(graph: Graph, atom: Atom, through_views: bool) -> list[Address]:
+def candidates(graph: Graph, atom: Atom, through_views: bool) -> list[Address]:
     """The operand itself, then what its views look at."""
     found: list[Address] = []
     axes = axes_for(atom.type.shape)
@@ -97,7 +97,7 @@ def _usable(address: Address, contract: tuple[int, ...]) -> bool:
     return not strides or 1 in strides or math.prod(shape) <= 64
 
 
-def _copied(
+def copied(
     graph: Graph, definition: Def, atom: Atom, contract: tuple[int, ...], batch: tuple[int, ...]
 ) -> Address:
     """A stored copy with axes (batch, free, contracted)."""

@@ -22,11 +22,13 @@ from fxad.ir.kernel import (
     at,
 )
 from fxad.ir.program import Var
+from fxad.lower.attention import emit_attention
 from fxad.lower.build import Builder, Scope, env_over
 from fxad.lower.expand import Storage
 from fxad.lower.groups import Group
 from fxad.lower.index import flat
 from fxad.lower.nodes import (
+    AttendNode,
     ContractNode,
     MapNode,
     Node,
@@ -53,6 +55,8 @@ def emit(group: Group, storage: Storage, wanted: set[Var]) -> Launch:
             return _emit_contract(group, storage, wanted)
     (node,) = group.nodes
     match node:
+        case AttendNode():
+            return emit_attention(node, storage)
         case ScanNode():
             return _emit_scan(node, storage)
         case SortNode():

@@ -32,14 +32,18 @@ from fxad.passes.tapes import tapes
 
 @dataclass(frozen=True, slots=True)
 class LowerConfig:
-    """fusion: put equations together into kernels; off: one kernel per equation."""
+    """fusion: put equations together into kernels; off: one kernel per equation.
+
+    tiles: attention as one kernel; off (for a backend without it): as the ops it is made of.
+    """
 
     fusion: bool = True
+    tiles: bool = True
 
 
 def lower(program: Program, config: LowerConfig = LowerConfig()) -> Block:
     """Lower a closed Program; call-like equations are inlined first."""
-    return _lower_flat(tapes(inline(program.closed())), config)
+    return _lower_flat(tapes(inline(program.closed(), parts=not config.tiles)), config)
 
 
 def _lower_flat(program: Program, config: LowerConfig) -> Block:

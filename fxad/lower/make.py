@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fxad.ir.kernel import INDEX, Cast, Expr, IndexValue, Load, Prim, at
 from fxad.ir.loops import (
+    Attention,
     Contraction,
     Cumulative,
     HostCall,
@@ -13,6 +14,7 @@ from fxad.ir.loops import (
     Structured,
 )
 from fxad.ir.program import Atom, Eqn, Var
+from fxad.lower import attention
 from fxad.lower.contraction import Address, contract_node
 from fxad.lower.expand import Expander, Storage, flat_identity, zero
 from fxad.lower.graph import Def, Graph
@@ -75,6 +77,8 @@ class Maker:
                 return [self._contract(definition, record)]
             case Reduction() | Partial() as record:
                 return [self._reduce(definition, record)]
+            case Attention() as record:
+                return [self._attend(definition, record)]
             case Cumulative() as record:
                 return [self._scan(definition, record)]
             case Sorting() as record:
@@ -206,6 +210,16 @@ class Maker:
         node = MapNode(definition.eqn, (var,), body.axes, body.values[0])
         node.collect(self.storage, body)
         return node
+
+    def _attend(self, definition: Def, record: Attention) -> Node:
+        eqn = definition.eqn
+        found = [
+            Address(self.bytes_of(x.base, eqn), x.index, x.axes) for x in self.addresses[definition]
+        ]
+        rows = definition.operands[attention.LSE : attention.D_OUT] if record.backward else ()
+        others = [self.bytes_of(x, eqn) for x in rows]
+        read = self._expander().reader(definition.operands)
+        return attention.attend_node(definition, record, found, others, read, self.storage)
 
     # ------------------------------------------------------------ scans, sorts, scatters
 

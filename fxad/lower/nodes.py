@@ -111,6 +111,22 @@ class ContractNode(Node):
 
 
 @dataclass(eq=False, slots=True)
+class AttendNode(Node):
+    """Attention; slope: None forward, of the logit by the score backward.
+
+    axes: batch, key head, query head among those that share it, query, key, depth, width.
+    operands: q, k, v (then d_out, lse, delta) with the indices they are read at.
+    """
+
+    left: int
+    right: int
+    score: Cell
+    logit: Expr
+    slope: Expr | None
+    operands: list[tuple[Var, Index]]
+
+
+@dataclass(eq=False, slots=True)
 class ScanNode(Node):
     """Running combination along `axis`, which is one of the axes."""
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from fxad.core.record import record
 from fxad.ir.loops import (
+    Attention,
     Contraction,
     HostCall,
     Indexed,
@@ -20,6 +21,7 @@ from fxad.ir.loops import (
     View,
 )
 from fxad.ir.program import Atom, Lit, Var
+from fxad.lower.attention import D_OUT, LSE, operand_addresses
 from fxad.lower.contraction import SOFT, Address, addresses
 from fxad.lower.graph import Def, Graph
 
@@ -49,7 +51,7 @@ class Choice:
     """stored: values in memory (the program's inputs included); addresses: products' operands."""
 
     stored: dict[Var, None]
-    addresses: dict[Def, tuple[Address, Address]] = field(default_factory=dict)
+    addresses: dict[Def, tuple[Address, ...]] = field(default_factory=dict)
 
 
 @record
@@ -107,6 +109,13 @@ def _demanded(graph: Graph, choice: Choice, fusion: bool) -> None:
                 choice.addresses[definition] = found
                 for address in found:
                     choice.stored[address.base] = None
+            case Attention() as record:
+                places = operand_addresses(graph, definition, record, fusion)
+                choice.addresses[definition] = places
+                rows = definition.operands[LSE:D_OUT] if record.backward else ()
+                for atom in (*(p.base for p in places), *rows):
+                    if isinstance(atom, Var):
+                        choice.stored[atom] = None
             case Structured() | HostCall():
                 for atom in definition.operands:
                     if isinstance(atom, Var):

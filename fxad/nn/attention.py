@@ -11,11 +11,10 @@ from typing import Any
 from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.ir.program import OPS
-from fxad.nn.softmax import softmax
+from fxad.ir.rewrite import literal
 from fxad.numpy.core import cast, promoted, value_of
-from fxad.numpy.elementwise import where
+from fxad.numpy.elementwise import logical_and
 from fxad.trace.array import Array
-from fxad.trace.tracer import type_of
 
 
 def dot_product_attention(
@@ -27,13 +26,21 @@ def dot_product_attention(
     *,
     scale: float | None = None,
     is_causal: bool = False,
+    query_seq_lengths: Any = None,
+    key_value_seq_lengths: Any = None,
+    local_window_size: int | tuple[int, int] | None = None,
 ) -> Array:
-    """softmax(query . key * scale + bias) . value, for every head.
+    """softmax(query . key * scale + bias) . value, for every head, with no scores in memory.
 
     query: [B, T, N, H]; key, value: [B, S, K, H] with N a multiple of K (each key head serves
     N / K query heads in a row); all may lack B. bias: added, broadcast to [B, N, T, S]. mask:
-    bools, likewise; False excludes. is_causal: query t sees keys 0..t. scale: 1 / sqrt(H) unless
-    given. Logits and softmax are float32 (or wider). Returns [B, T, N, H] in query's dtype.
+    bools, likewise; False excludes. is_causal: query t sees keys 0..t. local_window_size: (left,
+    right), query t sees keys t - left .. t + right; one number stands for both. Sequence lengths
+    [B]: keys beyond are excluded; results of queries beyond are 0. scale: 1 / sqrt(H) unless
+    given. Logits and softmax are float32 (or float64 for such operands). Returns [B, T, N, H] in
+    query's dtype.
+
+    A query whose keys the mask all excludes averages those it sees; one that sees none gives 0.
 
     Raises ShapeError if the shapes do not go together, TypeMismatch if the mask is not bool.
     """
@@ -43,14 +50,76 @@ def dot_product_attention(
     _check(q, k, v)
     if single := q.ndim == 3:
         q, k, v = (OPS["reshape"](x, shape=(1, *x.shape)) for x in (q, k, v))
-    logits = _logits(q, k)
-    width = q.shape[-1]
-    logits = logits * (1 / math.sqrt(width) if scale is None else scale)
+    wide = dt.float32 if q.dtype.itemsize < 4 else q.dtype
+    extras = {}
     if bias is not None:
-        logits = logits + value_of(bias, "dot_product_attention: bias")
-    logits = _masked(logits, mask, is_causal)
-    out = _mixed(cast(softmax(logits), v.dtype), v)
+        bias = value_of(bias, "dot_product_attention: bias")
+        extras["bias"] = _rank4(cast(bias, wide), "bias", q, k)
+    mask = _mask(mask, key_value_seq_lengths, q, k)
+    if mask is not None:
+        extras["mask"] = mask
+    left, right = _window(local_window_size, is_causal)
+    out, _ = OPS["attend"](
+        *(cast(x, wide) for x in (q, k, v)),
+        *extras.values(),
+        scale=float(1 / math.sqrt(q.shape[-1]) if scale is None else scale),
+        left=left,
+        right=right,
+        bias="bias" in extras,
+        mask="mask" in extras,
+    )
+    if query_seq_lengths is not None:
+        there = _within(query_seq_lengths, q.shape[1], "query_seq_lengths", q.shape[0])
+        kept = OPS["broadcast"](there, shape=out.shape, axes=(0, 1))
+        out = OPS["select"](kept, out, OPS["broadcast"](literal(0, wide), shape=out.shape, axes=()))
+    out = cast(out, q.dtype)
     return OPS["reshape"](out, shape=out.shape[1:]) if single else out
+
+
+def _window(size: int | tuple[int, int] | None, is_causal: bool) -> tuple[int, int]:
+    """Keys seen (before, after) a query; -1: all."""
+    left, right = (-1, -1) if size is None else (size, size) if isinstance(size, int) else size
+    if size is not None and (left < 0 or right < 0):
+        raise ShapeError(f"dot_product_attention: local_window_size must not be negative: {size}")
+    return left, 0 if is_causal else right
+
+
+def _within(lengths: Any, size: int, what: str, batch: int) -> Any:
+    """Bools [B, size]: positions before each length."""
+    lengths = value_of(lengths, f"dot_product_attention: {what}")
+    if lengths.shape != (batch,) or not dt.is_integer(lengths.dtype):
+        raise ShapeError(
+            f"dot_product_attention: {what} must be integers [{batch}], not {lengths.type}"
+        )
+    shape = (batch, size)
+    positions = OPS["iota"](dtype=lengths.dtype, shape=shape, axis=1)
+    return OPS["lt"](positions, OPS["broadcast"](lengths, shape=shape, axes=(0,)))
+
+
+def _mask(mask: Any, key_lengths: Any, q: Any, k: Any) -> Any:
+    """The given mask and that of the keys' lengths together, of rank 4; None where neither is."""
+    found = None
+    if mask is not None:
+        found = value_of(mask, "dot_product_attention: mask")
+        if found.dtype != dt.bool_:
+            raise TypeMismatch(f"dot_product_attention: the mask must be bool, not {found.type}")
+        found = _rank4(found, "mask", q, k)
+    if key_lengths is None:
+        return found
+    keys = _within(key_lengths, k.shape[1], "key_value_seq_lengths", k.shape[0])
+    keys = OPS["reshape"](keys, shape=(k.shape[0], 1, 1, k.shape[1]))
+    return keys if found is None else logical_and(found, keys)
+
+
+def _rank4(extra: Any, what: str, q: Any, k: Any) -> Any:
+    """A bias or mask with leading axes of length 1, checked against [B, N, T, S]."""
+    scores = (q.shape[0], q.shape[2], q.shape[1], k.shape[1])
+    shape = (1,) * (4 - extra.ndim) + extra.shape
+    if len(shape) != 4 or any(a not in (1, b) for a, b in zip(shape, scores, strict=True)):
+        raise ShapeError(
+            f"dot_product_attention: the {what} {extra.shape} does not broadcast to {scores}"
+        )
+    return OPS["reshape"](extra, shape=shape)
 
 
 def _check(q: Any, k: Any, v: Any) -> None:
@@ -69,46 +138,3 @@ def _check(q: Any, k: Any, v: Any) -> None:
             f"dot_product_attention: query {shapes[0]}, key {shapes[1]} and value {shapes[2]} do "
             "not go together; expected [B, T, N, H] and twice [B, S, K, H], N a multiple of K"
         )
-
-
-def _logits(q: Any, k: Any) -> Any:
-    """[B, T, N, H] and [B, S, K, H] to [B, N, T, S]."""
-    batch, time, heads, width = q.shape
-    groups = k.shape[2]
-    wide = dt.float32 if q.dtype.itemsize < 4 else q.dtype
-    if groups == heads:
-        return OPS["dot"](q, k, contract=((3,), (3,)), batch=((0, 2), (0, 2)), dtype=wide)
-    q = OPS["reshape"](q, shape=(batch, time, groups, heads // groups, width))
-    q = OPS["transpose"](q, permutation=(0, 2, 3, 1, 4))
-    out = OPS["dot"](q, k, contract=((4,), (3,)), batch=((0, 1), (0, 2)), dtype=wide)
-    return OPS["reshape"](out, shape=(batch, heads, time, k.shape[1]))
-
-
-def _masked(logits: Any, mask: Any, is_causal: bool) -> Any:
-    """Excluded logits become so low that they weigh nothing, but finite: a query that sees no
-    key averages them all instead of giving NaN."""
-    lowest = float(dt.finfo(type_of(logits).dtype).max) * -0.7
-    if mask is not None:
-        allowed = value_of(mask, "dot_product_attention: mask")
-        if allowed.dtype != dt.bool_:
-            raise TypeMismatch(f"dot_product_attention: the mask must be bool, not {allowed.type}")
-        logits = where(allowed, logits, lowest)
-    if is_causal:
-        shape = type_of(logits).shape[-2:]
-        rows = OPS["iota"](dtype=dt.int32, shape=shape, axis=0)
-        columns = OPS["iota"](dtype=dt.int32, shape=shape, axis=1)
-        logits = where(OPS["ge"](rows, columns), logits, lowest)
-    return logits
-
-
-def _mixed(weights: Any, v: Any) -> Any:
-    """[B, N, T, S] and [B, S, K, H] to [B, T, N, H]."""
-    batch, heads, time, length = weights.shape
-    groups, width = v.shape[2:]
-    if groups == heads:
-        out = OPS["dot"](weights, v, contract=((3,), (1,)), batch=((0, 1), (0, 2)), dtype=v.dtype)
-        return OPS["transpose"](out, permutation=(0, 2, 1, 3))
-    weights = OPS["reshape"](weights, shape=(batch, groups, heads // groups, time, length))
-    out = OPS["dot"](weights, v, contract=((4,), (1,)), batch=((0, 1), (0, 2)), dtype=v.dtype)
-    out = OPS["transpose"](out, permutation=(0, 3, 1, 2, 4))
-    return OPS["reshape"](out, shape=(batch, time, heads, width))

@@ -1,6 +1,7 @@
 """Operations: one record per op, holding everything the system knows about it."""
 
 from fxad.ir.program import OPS
+from fxad.ops import attention as attention
 from fxad.ops import checkpoint as checkpoint
 from fxad.ops import cond as cond
 from fxad.ops import control as control

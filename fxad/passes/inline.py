@@ -20,22 +20,23 @@ _CALLS = {
 }
 
 
-def inline(program: Program) -> Program:
+def inline(program: Program, parts: bool = False) -> Program:
     """Inline every call-like equation, inside loop bodies and branches too, and replace ops that
-    have a `decompose` rule (top_k, cumlogsumexp) by the ops they are made of.
+    have a `decompose` rule but no loop body (top_k, cumlogsumexp) by the ops they are made of;
+    with `parts`, also those that have one (attention).
 
     before   c = call(a; program=p)        with p(x) = exp(x)
     after    c = exp(a)
     """
-    return _inline(program, {})
+    return _inline(program, {}, parts)
 
 
-def _inline(program: Program, done: dict[Program, Program]) -> Program:
+def _inline(program: Program, done: dict[Program, Program], parts: bool) -> Program:
     if program in done:
         return done[program]
     env: dict[Atom, Atom] = {}
     kept: list[Eqn] = []
-    changed = _expand(program.eqns, env, kept, done)
+    changed = _expand(program.eqns, env, kept, done, parts)
     outputs = tuple(env.get(a, a) if isinstance(a, Var) else a for a in program.outputs)
     result = program
     if changed:
@@ -45,21 +46,25 @@ def _inline(program: Program, done: dict[Program, Program]) -> Program:
 
 
 def _expand(
-    eqns: Sequence[Eqn], env: dict[Atom, Atom], kept: list[Eqn], done: dict[Program, Program]
+    eqns: Sequence[Eqn],
+    env: dict[Atom, Atom],
+    kept: list[Eqn],
+    done: dict[Program, Program],
+    parts: bool,
 ) -> bool:
     changed = False
     for eqn in eqns:
         inputs = tuple(env.get(a, a) if isinstance(a, Var) else a for a in eqn.inputs)
         held = eqn.params.get(_CALLS.get(eqn.op.name, ""))
-        if eqn.op.decompose is not None:
+        if eqn.op.decompose is not None and (parts or eqn.op.loops is None):
             held = _parts(eqn)
         if isinstance(held, Program) and not isinstance(held, Symbol):
-            body, outs = inline_into(_inline(held, done), inputs, eqn.where)
+            body, outs = inline_into(_inline(held, done, parts), inputs, eqn.where)
             kept += body
             env.update(zip(eqn.outputs, outs, strict=True))
             changed = True
             continue
-        inlined = {k: _inline_param(v, done) for k, v in eqn.params.items()}
+        inlined = {k: _inline_param(v, done, parts) for k, v in eqn.params.items()}
         same = all(inlined[k] is eqn.params[k] for k in inlined)
         changed = changed or not same
         params = eqn.params if same else inlined
@@ -79,10 +84,10 @@ def _parts(eqn: Eqn) -> Program:
     return program
 
 
-def _inline_param(value: Any, done: dict[Program, Program]) -> Any:
+def _inline_param(value: Any, done: dict[Program, Program], parts: bool) -> Any:
     if isinstance(value, Program):
-        return _inline(value, done)
+        return _inline(value, done, parts)
     if isinstance(value, tuple) and any(isinstance(v, Program) for v in value):
-        parts = tuple(_inline_param(v, done) for v in value)
-        return value if all(a is b for a, b in zip(parts, value, strict=True)) else parts
+        found = tuple(_inline_param(v, done, parts) for v in value)
+        return value if all(a is b for a, b in zip(found, value, strict=True)) else found
     return value

@@ -37,9 +37,15 @@ from fxad.plan.overlap import Accesses, merged
 from fxad.plan.places import Place
 
 
-def plan(program: Program, *, donate: frozenset[int] = frozenset(), fusion: bool = True) -> Plan:
+def plan(
+    program: Program,
+    *,
+    donate: frozenset[int] = frozenset(),
+    fusion: bool = True,
+    tiles: bool = True,
+) -> Plan:
     """Plan a closed Program. `donate`: numbers of arguments whose storage may be taken over."""
-    block = lower(program, LowerConfig(fusion))
+    block = lower(program, LowerConfig(fusion, tiles))
     return plan_block(block, program.in_types, program.out_types, donate)
 
 

@@ -136,7 +136,6 @@ class Tiles:
     def pack(self, source: Place, depth: int, packed: str, low: str, high: str) -> None:
         """Rows low ... high - 1 of a matrix [keys, depth] into panels of `panel` rows, turned."""
         f = self.f
-        whole, rest = divmod(self.keys, self.panel)
 
         def one(panel: str, columns: int) -> None:
             name = f"{self.name}.pack{columns}_{source.row}_{depth}"
@@ -147,11 +146,17 @@ class Tiles:
             to = f.offset(packed, f.mul(panel, self.panel * depth * self.size))
             f.line(f"call void @{name}(ptr {at}, ptr {to}, i64 {depth})")
 
+        self.each_panel(low, high, one)
+
+    def each_panel(self, low: str, high: str, body: Callable[[str, int], None]) -> None:
+        """body(number, keys in it) for panels of the keys low ... high; the last may be short."""
+        f = self.f
+        whole, rest = divmod(self.keys, self.panel)
         first = f.op(f"udiv i64 {low}, {self.panel}")
         last = f.op(f"udiv i64 {high}, {self.panel}")
-        f.loop(first, self.least(last, whole), 1, lambda p, _: one(p, self.panel))
+        f.loop(first, self.least(last, whole), 1, lambda p, _: body(p, self.panel))
         if rest:
-            self.when(f.op(f"icmp sgt i64 {last}, {whole}"), lambda: one(str(whole), rest))
+            self.when(f.op(f"icmp sgt i64 {last}, {whole}"), lambda: body(str(whole), rest))
 
     def when(self, condition: str, body: Callable[[], None]) -> None:
         """Run the body where the condition holds."""
@@ -167,20 +172,20 @@ class Tiles:
     ) -> None:
         """to[i, j] = sum over c of a[i, c] * packed[j, c] for `count` rows, keys low ... high."""
         f = self.f
-        last = f.op(f"udiv i64 {high}, {self.panel}")
 
-        def panel(number: str, _: list[str]) -> None:
+        def panel(number: str, columns: int) -> None:
+            columns = _round_up(columns, self.lanes.width)
             b = f.offset(packed, f.mul(number, self.panel * depth * self.size))
             c = f.offset(to, f.mul(number, self.panel * self.size))
 
             def block(height: int, row: str) -> None:
-                tile = self.tile(height, self.panel, (a.row, 1), self.panel, self.pitch, True)
+                tile = self.tile(height, columns, (a.row, 1), columns, self.pitch, True)
                 c_at = f.offset(c, f.mul(row, self.pitch * self.size))
                 self.micro(tile, str(depth), self.at(a, row), b, c_at, "0")
 
             self.each_block(count, self.queries % self.height, block)
 
-        f.loop(f.op(f"udiv i64 {low}, {self.panel}"), last, 1, panel)
+        self.each_panel(low, high, panel)
 
     def product(
         self,

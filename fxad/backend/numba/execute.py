@@ -66,6 +66,7 @@ class _Executor:
         self.memory = memory
         self.tapes = Tapes()
         self.at: dict[Slot, Any] = {}  # what storage each slot points at
+        self._results: dict[int, Any] = {}
         arguments = [memory.put(stored(a)) for a in arrays]
         constants = [memory.put(stored(c)) for c in plan.constants]
         arena = memory.put(np.full(plan.arena_bytes, _JUNK, np.uint8))
@@ -78,11 +79,18 @@ class _Executor:
             elif slot.place == "result" and slot.number in plan.donated:
                 self.at[slot] = arguments[plan.donated[slot.number]]
             elif slot.place == "result":
-                self.at[slot] = memory.junk(slot.type.dtype, slot.type.size)
+                self.at[slot] = self._result(slot)
             elif slot.place == "arena":
                 self.at[slot] = self._in_arena(arena, slot)
             elif slot.place != "view":  # a view is placed by its loop
                 raise ValueError(f"slot {slot.id} is in unknown place {slot.place!r}")
+
+    def _result(self, slot: Slot) -> Any:
+        """A result's storage, one for all the shapes it is seen under."""
+        found = self._results.get(slot.number)
+        if found is None:
+            found = self._results[slot.number] = self.memory.junk(slot.type.dtype, slot.type.size)
+        return found
 
     def _in_arena(self, arena: Any, slot: Slot) -> Any:
         piece = arena[slot.offset : slot.offset + slot.type.nbytes]

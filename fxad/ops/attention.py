@@ -1,0 +1,348 @@
+"""Softmax attention as one op, so that scores need never be stored.
+
+    out, lse = attend(q, k, v, scale=0.125, left=-1, right=0, bias=False, mask=False)
+    dq, dk, dv = attend_grad(q, k, v, lse, delta, d_out, ...)
+
+q, d_out: [B, T, N, H]; k, v: [B, S, K, H], N a multiple of K; float32 or float64. Query t sees keys
+t - left ... t + right; -1: all on that side (right=0 is causal). Then come a bias, added to the
+scaled scores, and a mask of bools, False excluding, each [B or 1, N or 1, T or 1, S or 1] where the
+parameter of its name says so. lse [B, N, T]: the log of the sum of exponentials.
+
+A query that sees no key gets 0. One whose keys are all excluded by the mask averages those it sees.
+Backward: Dao et al., "FlashAttention" (2022), with the maximum known exactly.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.types import ArrayType
+from fxad.ir.kernel import Const, Expr, Prim
+from fxad.ir.loops import Attention, Point
+from fxad.ir.program import OPS, Program, Var
+from fxad.ir.rewrite import dce, evaluate
+from fxad.ops.base import Batched, define, full, spread, zeros
+from fxad.ops.control import filled, instantiate, present
+from fxad.trace.tracer import stage, type_of
+
+LOWEST = -0.7  # of the largest finite number: an excluded logit
+
+
+def _op(name: str, *args: Any, **params: Any) -> Any:
+    return OPS[name](*args, **params)
+
+
+# ---------------------------------------------------------------- types
+
+
+def _check(
+    name: str, q: ArrayType, k: ArrayType, v: ArrayType, extras: Sequence[ArrayType]
+) -> None:
+    if not q.dtype == k.dtype == v.dtype or q.dtype not in (dt.float32, dt.float64):
+        raise TypeMismatch(f"{name}: operands must be f32 or f64, all alike, got {q}, {k}, {v}")
+    good = (
+        q.ndim == k.ndim == v.ndim == 4
+        and k.shape[:3] == v.shape[:3]
+        and q.shape[0] == k.shape[0]
+        and q.shape[3] == k.shape[3]
+        and k.shape[2] > 0
+        and q.shape[2] % k.shape[2] == 0
+    )
+    if not good:
+        raise ShapeError(f"{name}: {q}, {k} and {v} do not go together; expected [B, T, N, H], "
+                         "[B, S, K, H] and [B, S, K, E], N a multiple of K")  # fmt: skip
+    scores = (q.shape[0], q.shape[2], q.shape[1], k.shape[1])
+    for extra in extras:
+        if extra.ndim != 4 or any(
+            a not in (1, b) for a, b in zip(extra.shape, scores, strict=True)
+        ):
+            raise ShapeError(
+                f"{name}: a bias or mask of shape {extra.shape} does not spread to {scores}"
+            )
+
+
+def _type(q: ArrayType, k: ArrayType, v: ArrayType, *extras: ArrayType, **params: Any) -> tuple:
+    _check("attend", q, k, v, extras)
+    batch, time, heads, _ = q.shape
+    out = ArrayType(q.dtype, (batch, time, heads, v.shape[3]))
+    return out, ArrayType(q.dtype, (batch, heads, time))
+
+
+def _grad_type(
+    q: ArrayType,
+    k: ArrayType,
+    v: ArrayType,
+    lse: ArrayType,
+    delta: ArrayType,
+    d_out: ArrayType,
+    *extras: ArrayType,
+    **params: Any,
+) -> tuple:
+    _check("attend_grad", q, k, v, extras)
+    wanted = _type(q, k, v)
+    if (d_out, lse) != wanted or delta != lse:
+        raise ShapeError(f"attend_grad: {d_out}, {lse}, {delta} should be {wanted} and {wanted[1]}")
+    return q, k, v
+
+
+# ---------------------------------------------------------------- by other ops
+
+
+def _split_heads(x: Any, groups: int) -> Any:
+    """[B, T, N, H] -> [B, K, G, T, H]."""
+    batch, time, heads, width = type_of(x).shape
+    x = _op("reshape", x, shape=(batch, time, groups, heads // groups, width))
+    return _op("transpose", x, permutation=(0, 2, 3, 1, 4))
+
+
+def _joined_heads(x: Any) -> Any:
+    """[B, K, G, T, H] -> [B, T, N, H]."""
+    batch, groups, each, time, width = type_of(x).shape
+    x = _op("transpose", x, permutation=(0, 3, 1, 2, 4))
+    return _op("reshape", x, shape=(batch, time, groups * each, width))
+
+
+def _spread(x: Any, like: Any, axes: tuple[int, ...]) -> Any:
+    return _op("broadcast", x, shape=type_of(like).shape, axes=axes)
+
+
+def _over_scores(extra: Any, scores: Any) -> Any:
+    """A bias or mask [B, N, T, S] (or 1) over scores [B, K, G, T, S]."""
+    batch, groups, each, time, keys = type_of(scores).shape
+    shape = type_of(extra).shape
+    heads = (groups, each) if shape[1] > 1 else (1, 1)
+    split = (shape[0], *heads, *shape[2:])
+    kept = tuple(i for i, n in enumerate(split) if n > 1)
+    extra = _op("reshape", extra, shape=tuple(split[i] for i in kept))
+    return _op("broadcast", extra, shape=(batch, groups, each, time, keys), axes=kept)
+
+
+def _weights(
+    q: Any,
+    k: Any,
+    extras: Sequence[Any],
+    *,
+    scale: float,
+    left: int,
+    right: int,
+    bias: bool,
+    mask: bool,
+) -> tuple[Any, Any]:
+    """Softmax weights [B, K, G, T, S] and their log-sum-exp [B, K, G, T], by plain ops."""
+    q = _split_heads(q, type_of(k).shape[2])
+    dtype = type_of(q).dtype
+    scores = _op("dot", q, k, contract=((4,), (3,)), batch=((0, 1), (0, 2)), dtype=dtype)
+    x = _op("mul", scores, scale)
+    if bias:
+        x = _op("add", x, _over_scores(extras[0], x))
+    if mask:
+        lowest = full(LOWEST * float(dt.finfo(dtype).max), type_of(x))
+        x = _op("select", _over_scores(extras[-1], x), x, lowest)
+    shape = type_of(x).shape
+    row, column = (_op("iota", dtype=dt.int32, shape=shape, axis=a) for a in (3, 4))
+    none = full(-float("inf"), type_of(x))
+    if right >= 0:
+        x = _op("select", _op("le", column, _op("add", row, right)), x, none)
+    if left >= 0:
+        x = _op("select", _op("ge", column, _op("sub", row, left)), x, none)
+    top = _op("stop_gradient", _op("max_reduce", x, axes=(4,)))
+    unseen = _op("eq", top, -float("inf"))
+    top = _op("select", unseen, zeros(type_of(top)), top)
+    e = _op("exp", _op("sub", x, _spread(top, x, (0, 1, 2, 3))))
+    total = _op("sum", e, axes=(4,))
+    lse = _op("add", top, _op("log", total))
+    divisor = _op("select", unseen, full(1.0, type_of(total)), total)
+    return _op("div", e, _spread(divisor, e, (0, 1, 2, 3))), lse
+
+
+def _mixed(weights: Any, v: Any) -> Any:
+    """Weights [B, K, G, T, S] times v [B, S, K, E], as [B, T, N, E]."""
+    pairs = {"contract": ((4,), (1,)), "batch": ((0, 1), (0, 2)), "dtype": type_of(v).dtype}
+    return _joined_heads(_op("dot", weights, v, **pairs))
+
+
+def parts(q: Any, k: Any, v: Any, *extras: Any, **params: Any) -> tuple[Any, Any]:
+    """`attend` by plain ops, with all scores in memory."""
+    weights, lse = _weights(q, k, extras, **params)
+    batch, groups, each, time = type_of(lse).shape
+    return _mixed(weights, v), _op("reshape", lse, shape=(batch, groups * each, time))
+
+
+def grad_parts(
+    q: Any, k: Any, v: Any, lse: Any, delta: Any, d_out: Any, *extras: Any, **params: Any
+) -> tuple[Any, Any, Any]:
+    """`attend_grad` by plain ops; lse and delta are computed again, as functions of the rest."""
+    weights, _ = _weights(q, k, extras, **params)
+    dtype, groups = type_of(q).dtype, type_of(k).shape[2]
+    q5, d5 = _split_heads(q, groups), _split_heads(d_out, groups)
+    by_width = {"contract": ((4,), (3,)), "batch": ((0, 1), (0, 2)), "dtype": dtype}
+    by_row = {"contract": ((2, 3), (2, 3)), "batch": ((0, 1), (0, 1)), "dtype": dtype}
+    d_weights = _op("dot", d5, v, **by_width)
+    mean = _op("sum", _op("mul", weights, d_weights), axes=(4,))
+    centred = _op("sub", d_weights, _spread(mean, d_weights, (0, 1, 2, 3)))
+    d_scores = _op("mul", _op("mul", weights, centred), params["scale"])
+    if params["mask"]:
+        allowed = _over_scores(extras[-1], d_scores)
+        d_scores = _op("select", allowed, d_scores, zeros(type_of(d_scores)))
+    dk = _op("dot", d_scores, q5, **by_row)
+    dv = _op("dot", weights, d5, **by_row)
+    dk, dv = (_op("transpose", x, permutation=(0, 2, 1, 3)) for x in (dk, dv))
+    return _mixed(d_scores, k), dk, dv
+
+
+@functools.lru_cache(maxsize=64)
+def _program(function: Callable[..., Any], types: tuple[ArrayType, ...], params: tuple) -> Program:
+    program, consts = stage(lambda *xs: function(*xs, **dict(params)), types, "attention")
+    assert not consts
+    return program
+
+
+def _parts_program(function: Callable[..., Any], args: Sequence[Any], params: dict) -> Program:
+    return _program(function, tuple(type_of(a) for a in args), tuple(sorted(params.items())))
+
+
+def _numpy(function: Callable[..., Any]) -> Callable[..., Any]:
+    def rule(*arrays: np.ndarray, **params: Any) -> tuple:
+        types = tuple(ArrayType(a.dtype, a.shape) for a in arrays)
+        return tuple(evaluate(_program(function, types, tuple(sorted(params.items()))), arrays))
+
+    return rule
+
+
+# ---------------------------------------------------------------- derivatives
+
+
+def _transposed(q: Any, k: Any, v: Any, out: Any, lse: Any, *rest: Any, **params: Any) -> Any:
+    """(primals, results, extras, cotangent of out) -> cotangents of q, k and v."""
+    *extras, d_out = rest
+    delta = _op("sum", _op("mul", d_out, out), axes=(3,))
+    delta = _op("transpose", delta, permutation=(0, 2, 1))
+    return attend_grad(q, k, v, lse, delta, d_out, *extras, **params)
+
+
+def _jvp(t, primals, tangents, **params):
+    """The tangent is a linear call that knows the fused backward, except for a bias's."""
+    program = _parts_program(parts, primals, params)
+    active = present(tangents)
+    if any(active[3:]):
+        derived, out_active = t.jvp(program, active)
+        results = t.run(derived, [*primals, *(x for x in tangents if x is not None)])
+        return results[:2], filled(out_active, results[2:])
+    out, lse = attend(*primals, **params)
+    fixed = [*primals[:3], out, lse, *primals[3:]]
+    types = [type_of(x) for x in fixed]
+    mask = tuple(i < 3 for i in range(len(primals)))
+    derived, _ = t.jvp(program, mask, (True, False))
+    held = len(primals)
+    inputs = [*derived.inputs[:3], Var(types[3]), Var(types[4]), *derived.inputs[3:held]]
+    tangent = dce(
+        Program([*inputs, *derived.inputs[held:]], derived.eqns, derived.outputs[2:3], "attend")
+    )
+    back = t.stage(lambda *xs: _transposed(*xs, **params), [*types, types[3]], "attend")
+    (d_out,) = OPS["linear_call"](
+        *fixed,
+        *instantiate(primals[:3], tangents[:3]),
+        count=len(fixed),
+        apply=tangent,
+        transpose=back,
+    )
+    return [out, lse], [d_out, None]
+
+
+def _grad_jvp(t, primals, tangents, **params):
+    """Second derivatives go through the plain ops."""
+    derived, _ = t.jvp(_parts_program(grad_parts, primals, params), present(tangents), (True,) * 3)
+    results = t.run(derived, [*primals, *(x for x in tangents if x is not None)])
+    return list(attend_grad(*primals, **params)), results[3:]
+
+
+def _batch(op_of: Callable[[], Any]) -> Callable[..., Any]:
+    """Lanes join the batch axis of every operand."""
+
+    def rule(t, size, batched, args, **params):
+        batch = type_of(args[0]).shape[int(batched[0])]
+        lanes = [a if b else spread(a, size) for a, b in zip(args, batched, strict=True)]
+        joined = [_joined_lanes(x, batch) for x in lanes]
+        outs = op_of()(*joined, **params)
+        split = [
+            _op("reshape", o, shape=(size, type_of(o).shape[0] // size, *type_of(o).shape[1:]))
+            for o in outs
+        ]
+        return Batched(tuple(split), (True,) * len(split))
+
+    return rule
+
+
+def _joined_lanes(x: Any, batch: int) -> Any:
+    """[lanes, B or 1, ...] -> [lanes * B, ...]."""
+    lanes, first, *rest = type_of(x).shape
+    if first != batch:
+        x = _op("reshape", x, shape=(lanes, *rest))
+        axes = (0, *range(2, len(rest) + 2))
+        x = _op("broadcast", x, shape=(lanes, batch, *rest), axes=axes)
+    return _op("reshape", x, shape=(lanes * batch, *rest))
+
+
+# ---------------------------------------------------------------- loops
+
+
+def _attention(
+    types: Sequence[ArrayType], *, scale: float, left: int, right: int, bias: bool, mask: bool
+) -> Attention:
+    dtype = types[0].dtype
+    first = len(types) - bias - mask
+
+    def element(number: int, point: Point, read: Callable[..., Expr]) -> Expr:
+        shape = types[number].shape
+        where = tuple(i if n > 1 else i * 0 for i, n in zip(point, shape, strict=True))
+        return read(number, where)
+
+    def logit(score: Expr, point: Point, read: Callable[..., Expr]) -> Expr:
+        x: Expr = Prim("mul", (score, Const(scale, dtype)), dtype)
+        if bias:
+            x = Prim("add", (x, element(first, point, read)), dtype)
+        if mask:
+            lowest = Const(LOWEST * float(dt.finfo(dtype).max), dtype)
+            x = Prim("select", (element(first + bias, point, read), x, lowest), dtype)
+        return x
+
+    def slope(point: Point, read: Callable[..., Expr]) -> Expr:
+        value = Const(scale, dtype)
+        if not mask:
+            return value
+        return Prim("select", (element(first + bias, point, read), value, Const(0.0, dtype)), dtype)
+
+    return Attention(first > 3, left, right, logit, slope)
+
+
+attend = define(
+    "attend",
+    higher=True,
+    doc="Softmax attention [B,T,N,H] x [B,S,K,H] x [B,S,K,E] -> ([B,T,N,E], log-sum-exp [B,N,T]).",
+    type=_type,
+    numpy=_numpy(parts),
+    jvp=_jvp,
+    batch=_batch(lambda: attend),
+    loops=_attention,
+    decompose=parts,
+    dtypes="",
+)
+
+attend_grad = define(
+    "attend_grad",
+    higher=True,
+    doc="Cotangents of q, k and v from lse, delta = sum(d_out * out) and d_out.",
+    type=_grad_type,
+    numpy=_numpy(grad_parts),
+    jvp=_grad_jvp,
+    batch=_batch(lambda: attend_grad),
+    loops=_attention,
+    decompose=grad_parts,
+    dtypes="",
+)
