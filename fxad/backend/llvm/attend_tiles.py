@@ -15,7 +15,7 @@ from fxad.backend.llvm import contract_pack as packing
 from fxad.backend.llvm import prims
 from fxad.backend.llvm.contract_grid import address, arguments, go_to
 from fxad.backend.llvm.contract_lanes import Lanes
-from fxad.backend.llvm.contract_micro import SIGNATURE, Tile, emit_micro
+from fxad.backend.llvm.contract_micro import PARAMS, Tile, emit_micro
 from fxad.backend.llvm.contract_plan import matrix
 from fxad.backend.llvm.formats import kind_of
 from fxad.backend.llvm.schedule import Target
@@ -254,7 +254,7 @@ class Tiles:
             steps = f.op(f"udiv i64 {depth}, {tile.unroll}")
             rest = f.op(f"urem i64 {depth}, {tile.unroll}")
         values = (steps, rest, a, b, c, more, "null", "null", "0")
-        listed = ", ".join(f"{t} {v}" for t, v in zip(SIGNATURE, values, strict=True))
+        listed = ", ".join(f"{t} {v}" for (t, _), v in zip(PARAMS, values, strict=True))
         f.line(f"call void @{name}({listed})")
 
     def key_blocks(self, low: str, high: str, body: Callable[[str, str, str], None]) -> None:
