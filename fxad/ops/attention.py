@@ -26,7 +26,7 @@ from fxad.core.types import ArrayType
 from fxad.ir.kernel import Const, Expr, Prim
 from fxad.ir.loops import Attention, Point
 from fxad.ir.program import OPS, Program, Var
-from fxad.ir.rewrite import dce, evaluate
+from fxad.ir.rewrite import dce
 from fxad.ops.base import Batched, define, full, spread, zeros
 from fxad.ops.control import filled, instantiate, present
 from fxad.trace.tracer import stage, type_of
@@ -207,12 +207,83 @@ def _parts_program(function: Callable[..., Any], args: Sequence[Any], params: di
     return _program(function, tuple(type_of(a) for a in args), tuple(sorted(params.items())))
 
 
-def _numpy(function: Callable[..., Any]) -> Callable[..., Any]:
-    def rule(*arrays: np.ndarray, **params: Any) -> tuple:
-        types = tuple(ArrayType(a.dtype, a.shape) for a in arrays)
-        return tuple(evaluate(_program(function, types, tuple(sorted(params.items()))), arrays))
+# ---------------------------------------------------------------- the reference
 
-    return rule
+
+def _grouped(x: np.ndarray, groups: int) -> np.ndarray:
+    """[B, T, N, H] -> [B, K, G, T, H]."""
+    batch, time, heads, width = x.shape
+    return x.reshape(batch, time, groups, heads // groups, width).transpose(0, 2, 3, 1, 4)
+
+
+def _ungrouped(x: np.ndarray) -> np.ndarray:
+    """[B, K, G, T, H] -> [B, T, N, H]."""
+    batch, groups, each, time, width = x.shape
+    return x.transpose(0, 3, 1, 2, 4).reshape(batch, time, groups * each, width)
+
+
+def _logits(
+    q: np.ndarray,
+    k: np.ndarray,
+    extras: tuple,
+    scale: float,
+    left: int,
+    right: int,
+    bias: bool,
+    mask: bool,
+) -> np.ndarray:
+    """[B, K, G, T, S]; minus infinity where a query does not see a key."""
+    groups = k.shape[2]
+    x = _grouped(q, groups) @ k.transpose(0, 2, 3, 1)[:, :, None] * q.dtype.type(scale)
+    flat = x.reshape(x.shape[0], -1, *x.shape[3:])
+    if bias:
+        flat = flat + extras[0]
+    if mask:
+        flat = np.where(extras[-1], flat, q.dtype.type(LOWEST * np.finfo(q.dtype).max))
+    row, column = np.ogrid[: flat.shape[2], : flat.shape[3]]
+    seen = (left < 0 or column >= row - left) & (right < 0 or column <= row + right)
+    return np.where(seen, flat, q.dtype.type(-np.inf)).reshape(x.shape)
+
+
+def _numpy(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, *extras: np.ndarray, **params: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    with np.errstate(all="ignore"):
+        x = _logits(q, k, extras, **params)
+        top = x.max(axis=-1, initial=-np.inf, keepdims=True)
+        top[np.isneginf(top)] = 0
+        weights = np.exp(x - top)
+        total = weights.sum(axis=-1, keepdims=True)
+        lse = (top + np.log(total)).reshape(q.shape[0], q.shape[2], q.shape[1])
+        out = (weights / np.where(total == 0, 1, total)) @ v.transpose(0, 2, 1, 3)[:, :, None]
+        return _ungrouped(out.astype(q.dtype)), lse.astype(q.dtype)
+
+
+def _grad_numpy(
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    lse: np.ndarray,
+    delta: np.ndarray,
+    d_out: np.ndarray,
+    *extras: np.ndarray,
+    **params: Any,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    groups = k.shape[2]
+    with np.errstate(all="ignore"):
+        x = _logits(q, k, extras, **params)
+        lse, delta = (a.reshape(*x.shape[:4], 1) for a in (lse, delta))
+        weights = np.where(np.isneginf(x), 0, np.exp(x - lse)).astype(q.dtype)
+        d5, q5 = _grouped(d_out, groups), _grouped(q, groups)
+        d_weights = d5 @ v.transpose(0, 2, 3, 1)[:, :, None]
+        d_scores = weights * (d_weights - delta) * q.dtype.type(params["scale"])
+        if params["mask"]:
+            flat = d_scores.reshape(x.shape[0], -1, *x.shape[3:])
+            d_scores = np.where(extras[-1], flat, 0).reshape(x.shape).astype(q.dtype)
+        dq = _ungrouped(d_scores @ k.transpose(0, 2, 1, 3)[:, :, None])
+        turned = (np.swapaxes(m, -1, -2) @ other for m, other in ((d_scores, q5), (weights, d5)))
+        dk, dv = (m.sum(axis=2, dtype=q.dtype).transpose(0, 2, 1, 3) for m in turned)
+        return dq, dk, dv
 
 
 # ---------------------------------------------------------------- derivatives
@@ -326,7 +397,7 @@ attend = define(
     higher=True,
     doc="Softmax attention [B,T,N,H] x [B,S,K,H] x [B,S,K,E] -> ([B,T,N,E], log-sum-exp [B,N,T]).",
     type=_type,
-    numpy=_numpy(parts),
+    numpy=_numpy,
     jvp=_jvp,
     batch=_batch(lambda: attend),
     loops=_attention,
@@ -339,7 +410,7 @@ attend_grad = define(
     higher=True,
     doc="Cotangents of q, k and v from lse, delta = sum(d_out * out) and d_out.",
     type=_grad_type,
-    numpy=_numpy(grad_parts),
+    numpy=_grad_numpy,
     jvp=_grad_jvp,
     batch=_batch(lambda: attend_grad),
     loops=_attention,

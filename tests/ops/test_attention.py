@@ -99,6 +99,19 @@ def test_the_stages_mean_what_the_reference_walker_computes(case):
                 np.testing.assert_allclose(a, np.asarray(b).ravel(), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("case", SHAPES, ids=[str(s[:7]) for s in SHAPES])
+def test_the_numpy_reference_equals_plain_ops(case):
+    with fxad.enable_x64():
+        qkv, extras, d_out, params = _draw(case, np.float64)
+        found = attend(*qkv, *extras, **params)
+        wanted = parts(*qkv, *extras, **params)
+        delta = np.sum(np.asarray(wanted[0]) * d_out, -1).transpose(0, 2, 1).copy()
+        args = (*qkv, np.asarray(wanted[1]), delta, d_out, *extras)
+        found = (*found, *attend_grad(*args, **params))
+        for a, b in zip(found, (*wanted, *grad_parts(*args, **params)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+
+
 def _loss(q, k, v, bias=None):
     out = fxad.nn.dot_product_attention(q, k, v, bias, is_causal=True)
     return jnp.sum(jnp.sin(out))
