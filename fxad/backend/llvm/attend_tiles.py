@@ -253,8 +253,9 @@ class Tiles:
         else:
             steps = f.op(f"udiv i64 {depth}, {tile.unroll}")
             rest = f.op(f"urem i64 {depth}, {tile.unroll}")
-        values = (steps, rest, a, b, c, more, "null", "null", "0")
-        listed = ", ".join(f"{t} {v}" for (t, _), v in zip(PARAMS, values, strict=True))
+        values = {"steps": steps, "rest": rest, "a": a, "b": b, "c": c, "mode": more}
+        unused = {"ptr": "null", "i64": "0"}
+        listed = ", ".join(f"{t} {values.get(n, unused[t])}" for t, n in PARAMS)
         f.line(f"call void @{name}({listed})")
 
     def key_blocks(self, low: str, high: str, body: Callable[[str, str, str], None]) -> None:
