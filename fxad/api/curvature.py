@@ -19,7 +19,7 @@ from fxad.api.vectorise import vmap
 from fxad.core.errors import BadArgument, ShapeError, TreeError
 from fxad.ops.base import full, zeros
 from fxad.trace.tracer import type_of
-from fxad.transform.sparsity import colour_apart
+from fxad.transform.colouring import colour_apart
 
 _LANES = 64  # tangents per pass
 

@@ -7,6 +7,7 @@ are weak, static arguments, their Python types, whether x64 is on).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from fxad.core import pytree
 from fxad.core.pytree import TreeDef
@@ -63,9 +64,9 @@ def leaf_paths(tree: TreeDef) -> list[str]:
     return names
 
 
-def explain(what: str, traces: Iterable[Signature], new: Signature) -> str:
+def explain(what: str, traces: Iterable[Any], new: Signature) -> str:
     """Why a call of this signature is (or is not) traced, against the nearest trace there is."""
-    known = list(traces)
+    known: list[Signature] = list(traces)
     if not known:
         return f"{what} has not been traced yet"
     if new in known:

@@ -23,19 +23,28 @@ from fxad.ir.program import OPS, Program
 from fxad.passes.inline import inline
 from fxad.trace.array import Array, Concrete
 from fxad.trace.tracer import Tracer, concrete, stage
+from fxad.transform.colouring import colour, colour_symmetric
 from fxad.transform.jvp import jvp as jvp_program
-from fxad.transform.sparsity import Known, Pattern, colour, sparsity
+from fxad.transform.sparsity import Known, Pattern, sparsity
 
 
 class Sparsity:
     """The places of a Jacobian that can be other than zero, and how they are found.
 
     rows, cols: sorted, one pair per entry; shape: (elements of the result, elements of the
-    argument). mode: "forward" (colours of columns) or "reverse" (of rows); colours: one number per
-    column or row; passes: how many there are.
+    argument). mode: "forward" (colours of columns), "reverse" (of rows) or "symmetric" (of columns,
+    where an entry may be found as its mirror image); colours: one number per column or row; passes:
+    how many there are.
     """
 
-    def __init__(self, rows: np.ndarray, cols: np.ndarray, shape: tuple[int, int], both: bool):
+    def __init__(
+        self,
+        rows: np.ndarray,
+        cols: np.ndarray,
+        shape: tuple[int, int],
+        both: bool,
+        symmetric: bool = False,
+    ):
         self.rows = rows
         self.cols = cols
         self.shape = shape
@@ -44,7 +53,17 @@ class Sparsity:
         self.mode, self.colours = "forward", forward
         if backward is not None and backward.max(initial=-1) < forward.max(initial=-1):
             self.mode, self.colours = "reverse", backward
+        if symmetric:
+            star = colour_symmetric(rows, cols, shape[1])
+            if star.max(initial=-1) < self.colours.max(initial=-1):
+                self.mode, self.colours = "symmetric", star
         self.passes = int(self.colours.max(initial=-1)) + 1 if len(rows) else 0
+
+    def direct(self) -> np.ndarray:
+        """For symmetric colours: whether entry (i, j) is alone in its colour in row i."""
+        keys = self.rows * (self.passes + 1) + self.colours[self.cols]
+        _, which, counts = np.unique(keys, return_inverse=True, return_counts=True)
+        return np.asarray(counts[which] == 1)
 
     def __repr__(self) -> str:
         return (
@@ -100,6 +119,12 @@ def sparse_jacobian(
     a `while_loop`, everything is taken to depend on everything. Raises TypeMismatch if a leaf is
     not a float (or complex), ShapeError if `sparsity` is of another shape.
     """
+    return _sparse(function, argnums, sparsity, symmetric=False)
+
+
+def _sparse(
+    function: Callable[..., Any], argnums: int, sparsity: Sparsity | None, symmetric: bool
+) -> Callable[..., Any]:
     name = f"sparse_jacobian({name_of(function)})"
 
     def part_of(args: tuple, kwargs: dict[str, Any]) -> Callable[..., Any]:
@@ -115,15 +140,15 @@ def sparse_jacobian(
 
     def pattern(*args: Any, **kwargs: Any) -> Sparsity:
         leaves, tree = flatten_args(((args[argnums],), {}), name)
-        return pattern_of(FlatFunction(part_of(args, kwargs), tree), leaves, name)
+        return pattern_of(FlatFunction(part_of(args, kwargs), tree), leaves, name, symmetric)
 
     def wrapped(*args: Any, **kwargs: Any) -> SparseMatrix:
         part = part_of(args, kwargs)
         leaves, tree = flatten_args(((args[argnums],), {}), name)
-        found = sparsity or pattern_of(FlatFunction(part, tree), leaves, name)
+        found = sparsity or pattern_of(FlatFunction(part, tree), leaves, name, symmetric)
         if found.shape[1] != sum(v.size for v in leaves):
             raise ShapeError(f"{name}: the sparsity is of {found.shape}, not of this argument")
-        compress = _forward if found.mode == "forward" else _backward
+        compress = _backward if found.mode == "reverse" else _forward
         return SparseMatrix(compress(FlatFunction(part, tree), leaves, found, name), found)
 
     wrapped.__name__ = name_of(function)
@@ -134,11 +159,14 @@ def sparse_jacobian(
 def sparse_hessian(
     function: Callable[..., Any], argnums: int = 0, *, sparsity: Sparsity | None = None
 ) -> Callable[..., Any]:
-    """As `sparse_jacobian`, of the gradient of a scalar function."""
-    return sparse_jacobian(grad(function, argnums), argnums, sparsity=sparsity)
+    """As `sparse_jacobian`, of the gradient of a scalar function; of two entries that mirror each
+    other one may be found for both, so that an arrow takes two passes and not n."""
+    return _sparse(grad(function, argnums), argnums, sparsity, symmetric=True)
 
 
-def pattern_of(flat: FlatFunction, leaves: list[Array], name: str) -> Sparsity:
+def pattern_of(
+    flat: FlatFunction, leaves: list[Array], name: str, symmetric: bool = False
+) -> Sparsity:
     """The sparsity of a flat function's Jacobian, from the Program of its tangents."""
     _check(leaves, f"{name}: the argument")
     types = [v.type for v in leaves]
@@ -165,8 +193,14 @@ def pattern_of(flat: FlatFunction, leaves: list[Array], name: str) -> Sparsity:
     empty = np.zeros(0, np.int64)
     shape = (height, width)
     # A rule for reverse mode only need not agree with the tangents that were followed.
-    both = not _mentions(derived, "linear_call")
-    return Sparsity(np.concatenate([empty, *rows]), np.concatenate([empty, *cols]), shape, both)
+    own_rule = _mentions(derived, "linear_call")
+    places = np.concatenate([empty, *rows]), np.concatenate([empty, *cols])
+    if symmetric and not own_rule:
+        both_ways = np.concatenate(places), np.concatenate(places[::-1])
+        mirrored = Pattern.of(*both_ways, height, width)
+        return Sparsity(mirrored.rows, mirrored.cols, shape, False, symmetric=True)
+    real = all(dt.is_float(t.dtype) for t in program.out_types)  # rows of others are no vjp of 1
+    return Sparsity(*places, shape, real and not own_rule)
 
 
 def _mentions(program: Program, op: str) -> bool:
@@ -198,13 +232,16 @@ def _forward(flat: FlatFunction, leaves: list[Array], found: Sparsity, name: str
     if not found.passes:
         return Concrete(np.zeros(0, types[0].dtype if types else np.float32))
     compressed = vmap(push)(*seeds(found.colours, found.passes, types))
-    return picked(compressed, found.colours[found.cols], found.rows)
+    rows, cols = found.rows, found.cols
+    if found.mode == "symmetric":
+        here = found.direct()
+        rows, cols = np.where(here, rows, cols), np.where(here, cols, rows)
+    return picked(compressed, found.colours[cols], rows)
 
 
 def _backward(flat: FlatFunction, leaves: list[Array], found: Sparsity, name: str) -> Any:
     outs, pullback = vjp(lambda *xs: flat(*xs), *leaves)
     types = [o.type for o in outs]
-    _check(outs, f"{name}: the result")
     compressed = vmap(lambda *cts: row(pullback(list(cts))))(
         *seeds(found.colours, found.passes, types)
     )

@@ -144,7 +144,7 @@ class Eqn:
         params: Mapping[str, Any],
         outputs: tuple[Var, ...],
         where: str = "",
-        tag: object = None,
+        tag: str | None = None,
     ) -> None:
         self.op = op
         self.inputs = inputs

@@ -22,8 +22,9 @@ import numpy as np
 from fxad.core.types import ArrayType
 from fxad.ir import loops
 from fxad.ir.program import Atom, Eqn, Program, Var
+from fxad.ir.rewrite import evaluate
 from fxad.ops.base import Unknown
-from fxad.trace.tracer import concrete
+from fxad.trace.tracer import concrete, stage, type_of
 
 _KNOWN = 1 << 24  # elements: larger constants are not computed
 
@@ -189,16 +190,36 @@ def _scattered(eqn: Eqn, args: list[Known]) -> Found:
     kinds = [Unknown(a.type.with_dtype(np.dtype(np.float64))) for a in eqn.inputs[:2]]
     if any(a.value is None for a in args[2:]):
         return _dense(eqn, args)
-    params = {**eqn.params, "monoid": "add"} if "monoid" in eqn.params else eqn.params
+    params = dict(eqn.params)
+    if "monoid" in params:
+        params["monoid"] = "add"
     places = np.arange(1.0, size + 1).reshape(eqn.outputs[0].type.shape)
-    found = eqn.op.transpose(places, [*kinds, *(a.value for a in args[2:])], **params)
+    indices = [np.asarray(a.value) for a in args[2:]]
+    found = _transposed(eqn, kinds, places, indices, params)
     parts: Found = []
     for arg, where in zip(args[:2], found[:2], strict=True):
         if arg.pattern is not None:
-            landed = concrete(where).astype(np.int64).ravel()
+            landed = where.astype(np.int64).ravel()
             ins = np.flatnonzero(landed)
             parts.append(arg.pattern.through(landed[ins] - 1, ins, size))
     return [union(parts, size)]
+
+
+def _transposed(
+    eqn: Eqn,
+    kinds: list[Unknown],
+    places: np.ndarray,
+    indices: list[np.ndarray],
+    params: dict[str, Any],
+) -> list[np.ndarray]:
+    """Cotangents of the two array operands, on NumPy whatever trace is active around us."""
+
+    def back(cotangent: Any, *given: Any) -> list[Any]:
+        return list(eqn.op.transpose(cotangent, [*kinds, *given], **params))[:2]
+
+    program, consts = stage(back, [type_of(v) for v in (places, *indices)], eqn.op.name)
+    found = evaluate(program, [places, *indices], [concrete(c) for c in consts])
+    return [np.asarray(f) for f in found]
 
 
 def _reduced(eqn: Eqn, args: list[Known]) -> Found:
@@ -353,43 +374,3 @@ _NESTED: dict[str, Callable[[Eqn, list[Known]], list[Known]]] = {
     "while": _everything,
     "while_linear": _everything,
 }
-
-
-# ---------------------------------------------------------------- colouring
-
-
-def colour(rows: np.ndarray, cols: np.ndarray, count: int) -> np.ndarray:
-    """A colour for each of `count` columns, so that no row has two columns of one colour.
-
-    Greedy, columns with the most entries first.
-    """
-    by_row = _groups(rows, cols, int(rows.max(initial=-1)) + 1)
-    by_col = _groups(cols, rows, count)
-    colours = np.full(count, -1)
-    for column in np.argsort([-len(g) for g in by_col], kind="stable"):
-        near = [by_row[row] for row in by_col[column]]
-        used = set(colours[np.concatenate(near)].tolist()) if near else set()
-        choice = 0
-        while choice in used:
-            choice += 1
-        colours[column] = choice
-    return colours
-
-
-def colour_apart(rows: np.ndarray, cols: np.ndarray, count: int) -> np.ndarray:
-    """A colour for each of `count` nodes of a symmetric pattern, neighbours differing."""
-    near = _groups(rows, cols, count)
-    colours = np.full(count, -1)
-    for node in range(count):
-        used = set(colours[near[node]].tolist())
-        choice = 0
-        while choice in used:
-            choice += 1
-        colours[node] = choice
-    return colours
-
-
-def _groups(keys: np.ndarray, values: np.ndarray, count: int) -> list[np.ndarray]:
-    order = np.argsort(keys, kind="stable")
-    cuts = np.searchsorted(keys[order], np.arange(1, count))
-    return np.split(values[order], cuts) if count else []

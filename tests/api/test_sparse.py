@@ -152,3 +152,35 @@ def test_nothing_to_differentiate_and_bad_requests() -> None:
         fxad.sparse_jacobian(lambda x: x)(np.arange(3))
     with pytest.raises(BadArgument, match="argnums"):
         fxad.sparse_jacobian(heat, argnums=2)(X)
+
+
+def random_quadratic(seed: int):
+    """A function whose Hessian has a random symmetric pattern, and that Hessian at X."""
+    draws = np.random.default_rng(seed)
+    i, j = np.nonzero(np.triu(draws.uniform(size=(12, 12)) < 0.12))
+
+    def f(x):
+        return jnp.sum(jnp.sin(x[i] * x[j]) + x[i] ** 2 * x[j])
+
+    return f
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_hessians_of_random_patterns_use_their_symmetry(seed: int) -> None:
+    f = random_quadratic(seed)
+    found = fxad.sparse_hessian(f)(X)
+    np.testing.assert_allclose(found.todense(), fxad.hessian(f)(X), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(
+        fxad.jit(lambda x: fxad.sparse_hessian(f)(x).data)(X), found.data, rtol=1e-10, atol=1e-12
+    )
+    assert found.pattern.passes <= fxad.sparse_jacobian(fxad.grad(f)).pattern(X).passes
+
+
+def test_arrows_take_two_passes_forward_and_mirrored() -> None:
+    def arrow(x):
+        return x[0] ** 2 * jnp.sum(x[1:] ** 3)
+
+    found = fxad.sparse_hessian(arrow)(X)
+    np.testing.assert_allclose(found.todense(), fxad.hessian(arrow)(X), rtol=1e-12)
+    assert (found.pattern.passes, found.pattern.mode) == (2, "symmetric")
+    assert len(found.rows) == 12 + 2 * 11
