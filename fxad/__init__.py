@@ -36,10 +36,16 @@ from fxad.api.override import override
 from fxad.api.ported import (
     block_until_ready,
     default_backend,
+    device_count,
     device_get,
     device_put,
+    devices,
+    local_device_count,
+    local_devices,
     named_call,
     named_scope,
+    process_count,
+    process_index,
 )
 from fxad.api.precision import suggest_precision
 from fxad.api.profile import profile
@@ -48,6 +54,7 @@ from fxad.api.threads import get_num_threads, set_num_threads
 from fxad.api.vectorise import vmap
 from fxad.core.config import config
 from fxad.core.dtypes import enable_x64
+from fxad.debug import pure_callback
 from fxad.trace.array import Array
 from fxad.trace.tracer import type_of as typeof
 
@@ -74,8 +81,10 @@ __all__ = [
     "custom_vjp",
     "debug",
     "default_backend",
+    "device_count",
     "device_get",
     "device_put",
+    "devices",
     "disable_jit",
     "enable_x64",
     "estimate_error",
@@ -95,6 +104,8 @@ __all__ = [
     "lax",
     "linear_transpose",
     "linearize",
+    "local_device_count",
+    "local_devices",
     "make_ir",
     "make_jaxpr",
     "named_call",
@@ -102,7 +113,10 @@ __all__ = [
     "nn",
     "numpy",
     "override",
+    "process_count",
+    "process_index",
     "profile",
+    "pure_callback",
     "random",
     "remat",
     "scipy",

@@ -88,12 +88,20 @@ def breakpoint(*args: Any, **kwargs: Any) -> None:
     _call(stop, "breakpoint", None, _EFFECT, args, kwargs)
 
 
-def pure_callback(function: Callable[..., Any], result: Any, /, *args: Any, **kwargs: Any) -> Any:
+def pure_callback(
+    function: Callable[..., Any],
+    result: Any,
+    /,
+    *args: Any,
+    vmap_method: str | None = None,
+    **kwargs: Any,
+) -> Any:
     """`function(*args, **kwargs)` computed by Python on NumPy arrays.
 
     result: a pytree of anything with shape and dtype, what the function returns (dtypes are
     converted, shapes must agree). The function must depend on its arguments alone: a call whose
-    result nobody needs may be left out. It has no derivative of its own.
+    result nobody needs may be left out. It has no derivative of its own. Lanes of a vmap are
+    called one after another; vmap_method is accepted for ported code.
     """
     return _call(function, name_of(function), result, (), args, kwargs)
 

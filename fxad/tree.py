@@ -111,8 +111,8 @@ def treedef_children(treedef: TreeDef) -> tuple[TreeDef, ...]:
 
 
 def treedef_is_leaf(treedef: TreeDef) -> bool:
-    """Whether the structure is a single leaf."""
-    return treedef.is_leaf
+    """Whether the structure is a single leaf, or a node without any, as in JAX."""
+    return treedef.num_nodes == 1
 
 
 __all__ = [

@@ -319,10 +319,13 @@ def _push_forward(flat: FlatFunction, primals: list, tangents: list, name: str):
     return [p for p, _ in pairs], [t for _, t in pairs]
 
 
-def linearize(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
-    """function(*primals) and the linear map of tangents there, ready to be applied many times."""
+def linearize(function: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """function(*primals) and the linear map of tangents there, ready to be applied many times.
+
+    Returns (out, push), or (out, push, aux) with has_aux.
+    """
     leaves, tree = flatten_args((primals, {}), f"linearize({name_of(function)})")
-    flat = FlatFunction(function, tree)
+    flat = FlatFunction(function, tree, has_aux)
     outs, linear = linearise(flat, leaves, name_of(function))
     linear = linear.stored()
     result = flat.result(outs)
@@ -332,9 +335,9 @@ def linearize(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callabl
         if given_tree != tree:
             raise TreeError(f"linearize: tangents have structure {given_tree}, not {tree}")
         checked = [_tangent(p, t) for p, t in zip(leaves, given, strict=True)]
-        return flat.tree.unflatten(linear.push(checked, outs))
+        return flat.tree.unflatten(linear.push(checked, outs)[: flat.count])
 
-    return result, push
+    return (result[0], push, result[1]) if has_aux else (result, push)
 
 
 def linear_transpose(function: Callable[..., Any], *examples: Any) -> Callable[..., Any]:

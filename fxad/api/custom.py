@@ -35,6 +35,7 @@ class _Custom:
         functools.update_wrapper(wrapper, function)
         self.function = function
         self.nondiff = tuple(nondiff_argnums)
+        self._has_defaults = bool(getattr(function, "__defaults__", None))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError
@@ -44,7 +45,7 @@ class _Custom:
 
     def _split_args(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, tuple]:
         """(static arguments, differentiable arguments), keywords resolved by the signature."""
-        if kwargs:
+        if kwargs or self._has_defaults:
             bound = inspect.signature(self.function).bind(*args, **kwargs)
             bound.apply_defaults()
             args = bound.args
@@ -154,9 +155,13 @@ class custom_vjp(_Custom):
     symbolic = False
 
     def defvjp(
-        self, fwd: Callable[..., Any], bwd: Callable[..., Any], symbolic_zeros: bool = False
+        self,
+        fwd: Callable[..., Any],
+        bwd: Callable[..., Any],
+        symbolic_zeros: bool = False,
+        optimize_remat: bool = False,
     ) -> None:
-        """Set the forward and backward rules."""
+        """Set the forward and backward rules. optimize_remat is accepted for ported code."""
         self.fwd, self.bwd, self.symbolic = fwd, bwd, symbolic_zeros
 
     def defjvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:

@@ -140,19 +140,42 @@ def _basis(tree: Any) -> tuple[Any, list[ArrayType]]:
     return structure.unflatten(rows), types
 
 
+def _check_jacobian(what: str, x: Any, holomorphic: bool, allow_int: bool = False) -> None:
+    """Raise TypeMismatch naming the leaf that has no derivative of the kind asked for."""
+    for path, leaf in pytree.leaves_with_path(x):
+        dtype = shaped(leaf).dtype
+        if holomorphic and not dt.is_complex(dtype):
+            problem = "with holomorphic=True it must be complex"
+        elif not dt.is_inexact(dtype) and not allow_int:
+            problem = "it must be a float"
+        elif dt.is_complex(dtype) and not holomorphic and what == "jacfwd":
+            problem = "of complex numbers there are only holomorphic derivatives: holomorphic=True"
+        else:
+            continue
+        raise TypeMismatch(f"{what}: argument leaf x{pytree.keystr(path)} is {dtype}; {problem}")
+
+
 def jacfwd(
-    function: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+    function: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
 ) -> Callable[..., Any]:
-    """The Jacobian by forward mode, one jvp per input element (vectorised)."""
+    """The Jacobian by forward mode, one jvp per input element (vectorised).
+
+    holomorphic: arguments and results are complex, and the derivative is that of a holomorphic
+    function.
+    """
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if not isinstance(argnums, int):
-            parts = [jacfwd(function, n, has_aux)(*args, **kwargs) for n in argnums]
+            parts = [jacfwd(function, n, has_aux, holomorphic)(*args, **kwargs) for n in argnums]
             if has_aux:
                 return _zip_trees([p[0] for p in parts]), parts[0][1]
             return _zip_trees(parts)
         part = _argument(function, args, argnums, kwargs)
         x = args[argnums]
+        _check_jacobian("jacfwd", x, holomorphic)
         basis, types = _basis(x)
         aux: list[Any] = []
 
@@ -190,9 +213,14 @@ def jacrev(
     function: Callable[..., Any],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
+    holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Callable[..., Any]:
-    """The Jacobian by reverse mode, one vjp per output element (vectorised)."""
+    """The Jacobian by reverse mode, one vjp per output element (vectorised).
+
+    holomorphic: arguments and results are complex, and the derivative is that of a holomorphic
+    function. allow_int: integer arguments have zero derivatives instead of being an error.
+    """
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
@@ -204,6 +232,7 @@ def jacrev(
             return function(*merged, **kwargs)
 
         chosen = [args[n] for n in numbers]
+        _check_jacobian("jacrev", chosen, holomorphic, allow_int)
         if has_aux:
             out, pullback, aux = vjp(part, *chosen, has_aux=True)
         else:
@@ -234,7 +263,11 @@ jacobian = jacrev
 
 
 def hessian(
-    function: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+    function: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
 ) -> Callable[..., Any]:
     """Second derivatives: forward over reverse."""
-    return jacfwd(jacrev(function, argnums, has_aux), argnums, has_aux)
+    inner = jacrev(function, argnums, has_aux, holomorphic)
+    return jacfwd(inner, argnums, has_aux, holomorphic)

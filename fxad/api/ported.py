@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from fxad.core import pytree
+from fxad.core.errors import BadArgument
 from fxad.trace.array import Array, kept
 from fxad.trace.convert import to_value
 
@@ -48,3 +49,40 @@ def named_call(function: F, *, name: str | None = None) -> F:
 def default_backend() -> str:
     """The platform results live on."""
     return "cpu"
+
+
+class Device(NamedTuple):
+    """The device that results live on."""
+
+    id: int = 0
+    platform: str = "cpu"
+    device_kind: str = "cpu"
+    process_index: int = 0
+
+
+def devices(backend: str | None = None) -> list[Device]:
+    """The one device there is. Raises BadArgument for a backend other than "cpu"."""
+    if backend not in (None, "cpu"):
+        raise BadArgument(f"devices: there is the backend 'cpu', not {backend!r}")
+    return [Device()]
+
+
+local_devices = devices
+
+
+def device_count(backend: str | None = None) -> int:
+    """1."""
+    return len(devices(backend))
+
+
+local_device_count = device_count
+
+
+def process_index(backend: str | None = None) -> int:
+    """0: there is one process."""
+    return 0
+
+
+def process_count(backend: str | None = None) -> int:
+    """1."""
+    return 1

@@ -99,7 +99,7 @@ class BadArgument(FxadError, ValueError):
     """An option or a combination of arguments that means nothing."""
 
 
-class TreeError(FxadError, ValueError):
+class TreeError(FxadError, ValueError, TypeError):
     """Two pytrees differ in structure, or a pytree is malformed."""
 
 

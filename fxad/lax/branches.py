@@ -41,7 +41,10 @@ def cond(
 
     pred: one bool or number. Both functions give pytrees of one structure and the same types;
     weakly typed results adapt. Raises TreeError or TypeMismatch naming the leaf otherwise.
+    JAX's older form cond(pred, true_operand, true_fun, false_operand, false_fun) works too.
     """
+    if not callable(true_fun) and len(operands) == 2 and callable(operands[1]):
+        return _cond_of_two(pred, true_fun, false_fun, *operands)
     if not (callable(true_fun) and callable(false_fun)):
         raise TypeMismatch("cond: expected cond(pred, true_fun, false_fun, *operands)")
     if operand is not _MISSING:
@@ -52,6 +55,20 @@ def cond(
     if type_of(flag).dtype != dt.bool_:
         flag = OPS["ne"](value_of(pred), 0)
     return _choose("cond", flag, (false_fun, true_fun), operands)
+
+
+def _cond_of_two(
+    pred: Any, on_true: Any, true_fun: Callable[..., Any], on_false: Any, false_fun: Any
+) -> Any:
+    """The form with an operand of its own for each branch."""
+
+    def first(a: Any, b: Any) -> Any:
+        return true_fun(a)
+
+    def second(a: Any, b: Any) -> Any:
+        return false_fun(b)
+
+    return cond(pred, first, second, on_true, on_false)
 
 
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:

@@ -10,6 +10,7 @@ Python loops, so that prints and breakpoints see numbers.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -127,7 +128,7 @@ def _length(leaves: Sequence[Array], xs: Any, wanted: int | None) -> int:
         seen.append((pytree.keystr(path), leaf.shape[0]))
     sizes = {size for _, size in seen}
     if wanted is not None:
-        sizes.add(wanted.__index__())
+        sizes.add(_size_of(wanted, "scan: length"))
     if not sizes:
         raise BadArgument("scan: without xs, give length=")
     if len(sizes) > 1:
@@ -135,6 +136,13 @@ def _length(leaves: Sequence[Array], xs: Any, wanted: int | None) -> int:
         given = "" if wanted is None else f", length={wanted}"
         raise ShapeError(f"scan: lengths of the leading axes differ: {shown}{given}")
     return sizes.pop()
+
+
+def _size_of(number: Any, what: str) -> int:
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise TypeMismatch(f"{what} must be an int, not {number!r}") from None
 
 
 def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
@@ -154,7 +162,7 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
 
 
 def _map_in_batches(f: Callable[[Any], Any], xs: Any, batch_size: int) -> Any:
-    size = batch_size.__index__()
+    size = _size_of(batch_size, "map: batch_size")
     if size < 1:
         raise BadArgument(f"map: batch_size must be at least 1, not {size}")
     leaves, tree = flatten_args(xs, "map: xs")
@@ -277,7 +285,8 @@ def associative_scan(
 ) -> Any:
     """All prefixes x0, x0*x1, x0*x1*x2... of an associative function, in logarithmic depth.
 
-    fn takes and gives pytrees like elems, elementwise along `axis`. With `reverse`, suffixes.
+    fn takes and gives pytrees like elems, elementwise along `axis`. With `reverse` it runs from
+    the end: x2, x2*x1, x2*x1*x0.
     """
     leaves, tree = flatten_args(elems, "associative_scan: elems")
     if not leaves:
@@ -289,9 +298,8 @@ def associative_scan(
     (length,) = sizes
 
     def combine(a: list[Any], b: list[Any]) -> list[Any]:
-        first, second = tree.unflatten(a), tree.unflatten(b)
         out, out_tree = flatten_args(
-            fn(second, first) if reverse else fn(first, second),
+            fn(tree.unflatten(a), tree.unflatten(b)),
             f"associative_scan: result of {described(fn)}",
         )
         pytree.same_structure_or_raise(tree, out_tree, "associative_scan: elements and results")

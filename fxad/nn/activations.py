@@ -37,7 +37,7 @@ def relu(x: Any) -> Array:
 
 def relu6(x: Any) -> Array:
     """min(max(x, 0), 6); gradient 0 at both kinks."""
-    value = value_of(x, "relu6")
+    value = _float("relu6", x)
     return where(value <= 0, 0, where(value >= 6, 6, value))
 
 

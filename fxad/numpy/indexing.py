@@ -106,7 +106,7 @@ def _expanded(type_: ArrayType, items: tuple) -> list[Any]:
     """Ellipsis and missing axes written out; boolean masks turned into positions."""
     flat: list[Any] = []
     for at, item in enumerate(items):
-        if isinstance(item, list | bool | np.bool_):
+        if isinstance(item, list | tuple | bool | np.bool_):
             item = np.asarray(item)
         if _is_mask(item):
             _check_mask(item, type_, _axis_of(items, at, type_.ndim))
@@ -256,7 +256,7 @@ def getitem(
     x: Any, index: Any, mode: str = "clamp", fill: Any = None, strict: bool = True
 ) -> Array:
     """x[index]; Python integers out of range are an error where `strict`."""
-    value, index = _masks_as_axes(value_of(x), index)
+    value, index = masks_as_axes(value_of(x), index)
     plan = planned(value.type, index, strict)
     cut = _basic(value, plan)
     if not plan.arrays:
@@ -268,7 +268,7 @@ def getitem(
     return _to_layout(gathered, plan, axes, value.ndim)
 
 
-def _masks_as_axes(value: Array, index: Any) -> tuple[Array, Any]:
+def masks_as_axes(value: Array, index: Any) -> tuple[Array, Any]:
     """x[..., True] indexes a new axis of length 1 with as many zeros as the mask holds truths."""
     items = list(index) if isinstance(index, tuple) else [index]
     for at in range(len(items)):

@@ -240,6 +240,9 @@ def einsum(
     if not isinstance(subscripts, str):
         raise TypeMismatch("einsum: the first argument must be a subscripts string")
     values = promoted("einsum", *operands, numbers=False, broadcast=False)
+    if all(type_of(v).dtype == dt.bool_ for v in values):
+        counts = einsum(subscripts, *(cast(v, dt.int32) for v in values))
+        return OPS["ne"](counts, 0)  # any of the products, which are "and"
     terms, output = _parse(subscripts, values)
     parts = [
         _own_sums(v, t, terms, i, output)

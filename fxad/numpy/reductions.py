@@ -39,6 +39,8 @@ from fxad.numpy.shaping import moveaxis, reshape
 from fxad.trace.array import Array
 from fxad.trace.tracer import type_of
 
+_choose = where  # for functions with a parameter `where`
+
 
 def _keep(out: Array, axes: tuple[int, ...], source: ArrayType, keepdims: bool) -> Array:
     if not keepdims:
@@ -314,13 +316,21 @@ def argmin(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
 
 
 def logsumexp(
-    a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False
+    a: Any,
+    axis: Any = None,
+    b: Any = None,
+    keepdims: bool = False,
+    return_sign: bool = False,
+    where: Any = None,
 ) -> Any:
-    """log(sum(exp(a))) without overflow; b scales the terms. All -inf gives -inf, gradient 0."""
+    """log(sum(exp(a))) without overflow; b scales the terms; where: bools, which terms count.
+    All -inf gives -inf, gradient 0."""
     (value,) = promoted("logsumexp", a, inexact=True, numbers=False)
+    if where is not None:
+        value = _choose(where, value, -math.inf)
     axes = axes_tuple(axis, value.ndim, "logsumexp")
     peak = OPS["stop_gradient"](max(value, axes, keepdims=True, initial=-math.inf))
-    peak = where(isinf(peak), 0.0, peak)
+    peak = _choose(isinf(peak), 0.0, peak)
     terms = exp(value - peak)
     if b is not None:
         terms = terms * b
@@ -328,7 +338,7 @@ def logsumexp(
     sign: Any = OPS["sign"](total) if return_sign or b is not None else None
     size = abs(total) if sign is not None else total
     zero = size == 0
-    out = where(zero, -math.inf, log(where(zero, 1.0, size)) + peak)
+    out = _choose(zero, -math.inf, log(_choose(zero, 1.0, size)) + peak)
     kept = out if keepdims else reshape(out, _dropped(out.shape, axes))
     if return_sign:
         return kept, (sign if keepdims else reshape(sign, _dropped(sign.shape, axes)))

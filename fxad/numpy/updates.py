@@ -24,12 +24,14 @@ from fxad.numpy.core import (
     spread_to,
     value_of,
 )
+from fxad.numpy.division import power
 from fxad.numpy.indexing import (
     READS,
     WRITES,
     Plan,
     chosen_mode,
     getitem,
+    masks_as_axes,
     planned,
     window_axes,
 )
@@ -96,8 +98,10 @@ class Place:
         return OPS["div"](self.array, ones)
 
     def power(self, values: Any, **hints: Any) -> Array:
-        """With elements there raised to `values`."""
-        return self.apply(lambda x: x**values)
+        """With elements there raised to `values`; exponents of repeated indices multiply."""
+        type_ = self.array.type
+        exponents = setitem(full_of(1, type_), self.index, values, "mul", **hints)
+        return power(self.array, exponents)
 
     def min(self, values: Any, **hints: Any) -> Array:
         """With the smaller of element and value there."""
@@ -132,6 +136,11 @@ def setitem(
     update = update_for(values, value.dtype)
     if isinstance(index, Tracer) and index.dtype == np.bool_:
         return _set_where(value, index, update, monoid)
+    whole = value.shape
+    value, index = masks_as_axes(value, index)
+    if value.shape != whole:
+        changed = setitem(value, index, values, monoid, unique_indices=unique_indices, mode=mode)
+        return OPS["reshape"](changed, shape=whole)
     plan = planned(value.type, index, strict=mode is None)
     if not plan.arrays:
         return _set_basic(value, plan, update, monoid)

@@ -159,19 +159,33 @@ def _cond_select(t, size, batched, args, branches):
     lanes = [t.batch(b, size, mask, everything)[0] for b in branches]
 
     def chosen(index: Any, *operands: Any) -> list[Any]:
-        results = t.run(lanes[-1], operands)
         if dt.is_bool(type_of(index).dtype):
             index = OPS["convert"](index, dtype=dt.int32)
-        for number in reversed(range(len(lanes) - 1)):
+        last = len(lanes) - 1
+        results = t.run(lanes[-1], _only_where(OPS["ge"](index, last), operands, mask))
+        for number in reversed(range(last)):
+            own = OPS["eq"](index, number) if number else OPS["le"](index, 0)
+            new = t.run(lanes[number], _only_where(own, operands, mask))
             here = OPS["le"](index, number)
             results = [
-                OPS["select"](along_lanes(here, type_of(r)), new, r)
-                for new, r in zip(t.run(lanes[number], operands), results, strict=True)
+                OPS["select"](along_lanes(here, type_of(r)), n, r)
+                for n, r in zip(new, results, strict=True)
             ]
         return results
 
     program = t.stage(chosen, [type_of(a) for a in args], "cond_by_select")
     return list(OPS["call"](*args, program=program))
+
+
+def _only_where(own: Any, operands: Sequence[Any], batched: Mask) -> list[Any]:
+    """The operands, without derivatives in lanes that take another branch: there they may be
+    infinite or NaN, and 0 times that would spoil the gradient."""
+    return [
+        OPS["select"](along_lanes(own, type_of(x)), x, OPS["stop_gradient"](x))
+        if b and dt.is_differentiable(type_of(x).dtype)
+        else x
+        for x, b in zip(operands, batched, strict=True)
+    ]
 
 
 def _must_not_run_in_vain(program: Program) -> bool:

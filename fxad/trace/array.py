@@ -61,6 +61,11 @@ class Array(ArrayMethods):
         """Bytes of one element."""
         return self.type.dtype.itemsize
 
+    @property
+    def weak_type(self) -> bool:
+        """Whether the array stands for Python numbers and adapts to other dtypes."""
+        return self.weak
+
     def __setitem__(self, index: Any, value: Any) -> None:
         raise TypeMismatch(
             "arrays are immutable: write x = x.at[index].set(value) instead of x[index] = value "
