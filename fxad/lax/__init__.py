@@ -7,6 +7,14 @@ from fxad.api.custom import stop_gradient
 from fxad.lax import linalg
 from fxad.lax.branches import cond, switch
 from fxad.lax.checkpoints import binomial
+from fxad.lax.convolution import (
+    ConvDimensionNumbers,
+    conv,
+    conv_dimension_numbers,
+    conv_general_dilated,
+    conv_transpose,
+    conv_with_general_padding,
+)
 from fxad.lax.implicit import custom_linear_solve, custom_root
 from fxad.lax.indexed import (
     GatherDimensionNumbers,
@@ -163,6 +171,7 @@ from fxad.scipy.special.incomplete import gammainc as igamma
 from fxad.scipy.special.incomplete import gammaincc as igammac
 
 __all__ = [
+    "ConvDimensionNumbers",
     "GatherDimensionNumbers",
     "GatherScatterMode",
     "Precision",
@@ -207,6 +216,11 @@ __all__ = [
     "concatenate",
     "cond",
     "conj",
+    "conv",
+    "conv_dimension_numbers",
+    "conv_general_dilated",
+    "conv_transpose",
+    "conv_with_general_padding",
     "convert_element_type",
     "cos",
     "cosh",

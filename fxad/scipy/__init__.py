@@ -1,5 +1,7 @@
 """`fxad.scipy`: parts of SciPy on arrays and traced values, under SciPy's names."""
 
+from fxad.scipy import integrate as integrate
 from fxad.scipy import linalg as linalg
+from fxad.scipy import signal as signal
 from fxad.scipy import special as special
 from fxad.scipy import stats as stats

@@ -1,0 +1,293 @@
+"""Convolutions: conv_general_dilated, conv, conv_with_general_padding, conv_transpose.
+
+y = conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+The windows of the padded input become axes of their own, made of slices (of which each spatial
+axis needs as many as the kernel is long), and one product contracts them with the kernel.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fxad.core.errors import BadArgument, ShapeError
+from fxad.ir.program import OPS
+from fxad.lax.shapes import pad as padded
+from fxad.lax.windows import padtype_to_pads
+from fxad.numpy.core import promoted, stack_values
+from fxad.numpy.linear import product
+from fxad.numpy.shaping import slice_axis
+from fxad.trace.array import Array
+
+_MOST_SLICES = 32  # longer kernels gather their windows
+
+
+class ConvDimensionNumbers(NamedTuple):
+    """Axes of batch, features, spatial...; of output features, input features, spatial...; of
+    batch, features, spatial... in the result."""
+
+    lhs_spec: tuple[int, ...]
+    rhs_spec: tuple[int, ...]
+    out_spec: tuple[int, ...]
+
+
+def conv_dimension_numbers(
+    lhs_shape: Sequence[int], rhs_shape: Sequence[int], dimension_numbers: Any
+) -> ConvDimensionNumbers:
+    """Axis numbers from letters such as ("NHWC", "HWIO", "NHWC"); None means ("NCHW", "OIHW", ...).
+
+    N and C are batch and features, O and I output and input features; the other letters are
+    spatial axes, in the order of the kernel's. Raises ShapeError or BadArgument.
+    """
+    if isinstance(dimension_numbers, ConvDimensionNumbers):
+        return dimension_numbers
+    rank = len(lhs_shape)
+    if len(rhs_shape) != rank or rank < 2:
+        raise ShapeError(
+            f"convolution: input {tuple(lhs_shape)} and kernel {tuple(rhs_shape)} must have "
+            "equally many axes, two and the spatial ones"
+        )
+    if dimension_numbers is None:
+        order = tuple(range(rank))
+        return ConvDimensionNumbers(order, order, order)
+    lhs, rhs, out = dimension_numbers
+    spatial = [c for c in rhs if c not in "OI"]
+    for text, letters in ((lhs, "NC"), (rhs, "OI"), (out, "NC")):
+        if sorted(text) != sorted([*letters, *spatial]) or len(text) != rank:
+            raise BadArgument(
+                f"convolution: dimension_numbers {tuple(dimension_numbers)} do not name the {rank} "
+                'axes of both operands; they look like ("NHWC", "HWIO", "NHWC")'
+            )
+    return ConvDimensionNumbers(
+        tuple(lhs.index(c) for c in ("N", "C", *spatial)),
+        tuple(rhs.index(c) for c in ("O", "I", *spatial)),
+        tuple(out.index(c) for c in ("N", "C", *spatial)),
+    )
+
+
+def _dilated(size: int, factor: int) -> int:
+    """Length with factor - 1 holes between neighbours."""
+    return builtins.max((size - 1) * factor + 1, 0)
+
+
+def _windows(x: Array, axis: int, length: int, stride: int, dilation: int) -> Array:
+    """Windows along one axis, whose elements become the last axis but one."""
+    count = builtins.max((x.shape[axis] - _dilated(length, dilation)) // stride + 1, 0)
+    if length > _MOST_SLICES:
+        starts = np.arange(count, dtype=np.int32)[:, None] * stride
+        rows = x[(slice(None),) * axis + (starts + np.arange(length, dtype=np.int32) * dilation,)]
+        order = [i for i in range(rows.ndim) if i != axis + 1]
+        return OPS["transpose"](rows, permutation=(*order[:-1], axis + 1, order[-1]))
+    last = (count - 1) * stride + 1 if count else 0
+    parts = [slice_axis(x, axis, k * dilation, k * dilation + last, stride) for k in range(length)]
+    return stack_values(parts, x.ndim - 1)
+
+
+def _grouped(value: Array, axis: int, groups: int) -> Array:
+    """One axis cut in groups, which come first."""
+    shape = value.shape
+    cut = (*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :])
+    order = (axis, *(i for i in range(len(cut)) if i != axis))
+    return OPS["transpose"](OPS["reshape"](value, shape=cut), permutation=order)
+
+
+def _per_axis(name: str, given: Any, count: int) -> tuple[int, ...]:
+    values = (1,) * count if given is None else tuple(given)
+    if len(values) != count or builtins.any(v < 1 for v in values):
+        raise BadArgument(
+            f"convolution: {name} must be {count} positive ints, one per spatial axis, got {given}"
+        )
+    return values
+
+
+def _check_groups(x: Array, w: Array, features: int, batches: int) -> None:
+    if features > 1 and batches > 1:
+        raise BadArgument("convolution: feature groups and batch groups exclude each other")
+    if x.shape[-1] != w.shape[-2] * features or w.shape[-1] % (features * batches):
+        raise ShapeError(
+            f"convolution: an input of {x.shape[-1]} features in {features} groups does not fit a "
+            f"kernel from {w.shape[-2]} to {w.shape[-1]} features"
+        )
+    if x.shape[0] % batches:
+        raise ShapeError(f"convolution: a batch of {x.shape[0]} has no {batches} equal groups")
+
+
+def _pads(
+    padding: Any, sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int]
+) -> list:
+    if isinstance(padding, str):
+        return padtype_to_pads(sizes, kernel, strides, padding)
+    pads = [(low, high) for low, high in padding]
+    if len(pads) != len(sizes):
+        raise BadArgument(
+            f"convolution: padding must be {len(sizes)} pairs, one per spatial axis, got {padding}"
+        )
+    return pads
+
+
+def conv_general_dilated(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: Any,
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array:
+    """Cross-correlation of lhs [batch, features, spatial...] with the kernel rhs [out, in, ...].
+
+    padding: "SAME", "VALID", "SAME_LOWER" or pairs (low, high), which may be negative.
+    Dilations put holes into the input (a transposed convolution) or the kernel; groups split the
+    features or the batch. Any number of spatial axes, in the order `dimension_numbers` says.
+
+    Raises ShapeError or BadArgument where the arguments do not fit each other.
+    """
+    x, w = promoted("convolution", lhs, rhs, numbers=False, broadcast=False)
+    numbers = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
+    count = x.ndim - 2
+    strides = _per_axis("window_strides", window_strides, count)
+    holes = _per_axis("lhs_dilation", lhs_dilation, count)
+    spread = _per_axis("rhs_dilation", rhs_dilation, count)
+    batch, features, *spatial = numbers.lhs_spec
+    x = OPS["transpose"](x, permutation=(batch, *spatial, features))
+    outputs, inputs, *spatial = numbers.rhs_spec
+    w = OPS["transpose"](w, permutation=(*spatial, inputs, outputs))
+    _check_groups(x, w, feature_group_count, batch_group_count)
+    kernel = [_dilated(k, d) for k, d in zip(w.shape, spread, strict=False)]
+    sizes = [_dilated(n, d) for n, d in zip(x.shape[1:], holes, strict=False)]
+    pads = _pads(padding, sizes, kernel, strides)
+    config = [(low, high, d - 1) for (low, high), d in zip(pads, holes, strict=True)]
+    if _any_nonzero(config):
+        x = padded(x, 0, [(0, 0, 0), *config, (0, 0, 0)])
+    for axis in range(count):
+        x = _windows(x, axis + 1, w.shape[axis], strides[axis], spread[axis])
+    out = _contract(x, w, feature_group_count, batch_group_count, preferred_element_type)
+    axes = [0, count + 1, *range(1, count + 1)]  # of batch, features, spatial axes in `out`
+    order = [0] * out.ndim
+    for source, target in zip(axes, numbers.out_spec, strict=True):
+        order[target] = source
+    return OPS["transpose"](out, permutation=tuple(order))
+
+
+def _any_nonzero(config: Sequence[Sequence[int]]) -> bool:
+    """Whether any axis is padded at all."""
+    return builtins.any(v for entry in config for v in entry)
+
+
+def _contract(x: Array, w: Array, features: int, batches: int, wide: Any) -> Array:
+    """[batch, out..., kernel..., in] with [kernel..., in, out] -> [batch, out..., out]."""
+    count = w.ndim - 2
+    inner = tuple(range(count + 1)), tuple(range(count + 1))
+    window = tuple(range(count + 1, 2 * count + 2))
+    groups = features * batches
+    if groups == 1:
+        return product(x, w, (window, inner[1]), wide=wide)
+    x = _grouped(x, x.ndim - 1 if features > 1 else 0, groups)
+    w = _grouped(w, w.ndim - 1, groups)
+    shifted = tuple(i + 1 for i in window), tuple(i + 1 for i in inner[1])
+    out = product(x, w, shifted, ((0,), (0,)), wide=wide)  # [group, batch, out..., features]
+    order = (*range(1, out.ndim - 1), 0, out.ndim - 1)
+    out = OPS["transpose"](out, permutation=order)
+    return OPS["reshape"](out, shape=(*out.shape[:-2], out.shape[-2] * out.shape[-1]))
+
+
+def conv(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: Any,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array:
+    """conv_general_dilated of [batch, features, spatial...] without dilation."""
+    return conv_general_dilated(
+        lhs, rhs, window_strides, padding, preferred_element_type=preferred_element_type
+    )
+
+
+def conv_with_general_padding(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: Any,
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array:
+    """conv_general_dilated of [batch, features, spatial...]."""
+    return conv_general_dilated(
+        lhs,
+        rhs,
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        preferred_element_type=preferred_element_type,
+    )
+
+
+def conv_transpose(
+    lhs: Any,
+    rhs: Any,
+    strides: Sequence[int],
+    padding: Any,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    transpose_kernel: bool = False,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array:
+    """Transposed ("fractionally strided") convolution: the input gets strides - 1 holes.
+
+    padding: "SAME" (length times stride), "VALID" or pairs. dimension_numbers: channels last by
+    default, ("NHWC", "HWIO", "NHWC"). `transpose_kernel` flips the kernel and swaps its features,
+    which makes it the gradient of a convolution.
+    """
+    x, w = promoted("conv_transpose", lhs, rhs, numbers=False, broadcast=False)
+    count = x.ndim - 2
+    if dimension_numbers is None:
+        letters = "DHW"[-count:] if 1 <= count <= 3 else "".join(map(chr, range(97, 97 + count)))
+        dimension_numbers = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
+    numbers = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
+    strides = _per_axis("strides", strides, count)
+    spread = _per_axis("rhs_dilation", rhs_dilation, count)
+    spatial = numbers.rhs_spec[2:]
+    if isinstance(padding, str):
+        lengths = [_dilated(w.shape[i], d) for i, d in zip(spatial, spread, strict=True)]
+        padding = [_transposed_pads(k, s, padding) for k, s in zip(lengths, strides, strict=True)]
+    if transpose_kernel:
+        w = OPS["reverse"](w, axes=tuple(spatial))
+        outputs, inputs = numbers.rhs_spec[:2]
+        numbers = numbers._replace(rhs_spec=(inputs, outputs, *spatial))
+    return conv_general_dilated(
+        x,
+        w,
+        (1,) * count,
+        padding,
+        strides,
+        spread,
+        numbers,
+        preferred_element_type=preferred_element_type,
+    )
+
+
+def _transposed_pads(kernel: int, stride: int, padding: str) -> tuple[int, int]:
+    """Padding around the dilated input so that SAME multiplies lengths by the stride."""
+    if padding == "SAME":
+        total = kernel + stride - 2
+        low = kernel - 1 if stride > kernel - 1 else -(-total // 2)
+    elif padding == "VALID":
+        total = kernel + stride - 2 + builtins.max(kernel - stride, 0)
+        low = kernel - 1
+    else:
+        raise BadArgument(f"conv_transpose: padding must be SAME or VALID, got {padding!r}")
+    return low, total - low

@@ -1,0 +1,86 @@
+"""`fxad.scipy.signal`: convolve, correlate and their two-dimensional forms.
+
+convolve(image, kernel, mode="same")        # any number of axes
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import BadArgument, ShapeError
+from fxad.lax.convolution import conv_general_dilated
+from fxad.numpy import conj, flip, reshape
+from fxad.numpy.core import promoted
+from fxad.trace.array import Array
+
+
+def _pair(name: str, first: Any, second: Any, mode: str) -> tuple[Array, Array]:
+    if mode not in ("full", "same", "valid"):
+        raise BadArgument(f"{name}: mode must be full, same or valid, got {mode!r}")
+    x, y = promoted(name, first, second, numbers=False, broadcast=False)
+    if x.ndim != y.ndim or 0 in (*x.shape, *y.shape):
+        raise ShapeError(
+            f"{name}: expects two arrays with elements and equally many axes, got {x.type} and "
+            f"{y.type}"
+        )
+    return x, y
+
+
+def _correlated(x: Array, kernel: Array, padding: Any) -> Array:
+    """Products of the kernel with the windows of x."""
+    if not x.ndim:
+        return x * kernel
+    out = conv_general_dilated(
+        reshape(x, (1, 1, *x.shape)),
+        reshape(kernel, (1, 1, *kernel.shape)),
+        (1,) * x.ndim,
+        padding,
+    )
+    return reshape(out, out.shape[2:])
+
+
+def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Array:
+    """Convolution along all axes. "full": wherever the arrays overlap; "same": the middle, of
+    in1's shape; "valid": where one lies within the other. `method` is accepted and ignored.
+
+    Raises ShapeError if "valid" arrays are not nested, BadArgument for another mode.
+    """
+    x, y = _pair("convolve", in1, in2, mode)
+    pairs = list(zip(x.shape, y.shape, strict=True))
+    if mode == "valid" and all(n <= m for n, m in pairs):
+        x, y, pairs = y, x, [(m, n) for n, m in pairs]
+    if mode == "valid" and not all(n >= m for n, m in pairs):
+        raise ShapeError(f"convolve: neither of {x.type} and {y.type} lies within the other")
+    pads = {
+        "full": [(m - 1, m - 1) for _, m in pairs],
+        "same": [(m - 1 - (m - 1) // 2, (m - 1) // 2) for _, m in pairs],
+        "valid": [(0, 0)] * len(pairs),
+    }[mode]
+    if mode == "full" and x.size < y.size:  # the windows are of the larger one
+        x, y, pads = y, x, [(n - 1, n - 1) for n, _ in pairs]
+    return _correlated(x, flip(y), pads)
+
+
+def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Array:
+    """Cross-correlation along all axes: of in1 with the conjugate of in2."""
+    x, y = _pair("correlate", in1, in2, mode)
+    y = conj(y) if dt.is_complex(y.dtype) else y
+    return convolve(x, flip(y), mode)
+
+
+def _flat(name: str, in1: Any, in2: Any, mode: str) -> tuple[Array, Array]:
+    x, y = _pair(name, in1, in2, mode)
+    if x.ndim != 2:
+        raise ShapeError(f"{name}: takes matrices, got {x.type} and {y.type}")
+    return x, y
+
+
+def convolve2d(in1: Any, in2: Any, mode: str = "full") -> Array:
+    """Convolution of two matrices, zeros outside."""
+    return convolve(*_flat("convolve2d", in1, in2, mode), mode)
+
+
+def correlate2d(in1: Any, in2: Any, mode: str = "full") -> Array:
+    """Cross-correlation of two matrices, zeros outside."""
+    return correlate(*_flat("correlate2d", in1, in2, mode), mode)

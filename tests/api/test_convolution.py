@@ -1,0 +1,225 @@
+"""lax convolutions and fxad.scipy.signal against loops in NumPy, differences and JAX (peers)."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad
+import fxad.numpy as jnp
+from fxad import lax
+from fxad.core.errors import BadArgument, ShapeError
+from fxad.scipy import signal
+
+R = np.random.default_rng(13)
+
+
+@pytest.fixture(autouse=True)
+def wide():
+    with fxad.enable_x64():
+        yield
+
+
+def by_loops(x, w, strides, pads, holes, spread, groups=1):
+    """[N, C, s...] with [O, I, k...]: every output element on its own."""
+    n, c, *sizes = x.shape
+    outs, ins, *kernel = w.shape
+    full = [(s - 1) * h + 1 for s, h in zip(sizes, holes, strict=True)]
+    grid = np.zeros((n, c, *full))
+    grid[(slice(None), slice(None), *(slice(None, None, h) for h in holes))] = x
+    grid = np.pad(grid, [(0, 0), (0, 0), *[(max(a, 0), max(b, 0)) for a, b in pads]])
+    cut = [
+        slice(max(-a, 0), g - max(-b, 0)) for (a, b), g in zip(pads, grid.shape[2:], strict=True)
+    ]
+    grid = grid[(slice(None), slice(None), *cut)]
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, spread, strict=True)]
+    lengths = [(g - r) // s + 1 for g, r, s in zip(grid.shape[2:], reach, strides, strict=True)]
+    out = np.zeros((n, outs, *lengths))
+    for place in itertools.product(*map(range, lengths)):
+        window = tuple(
+            slice(p * s, p * s + r, d)
+            for p, s, r, d in zip(place, strides, reach, spread, strict=True)
+        )
+        patch = grid[(slice(None), slice(None), *window)].reshape(n, groups, ins, -1)
+        taps = w.reshape(groups, outs // groups, ins, -1)
+        out[(slice(None), slice(None), *place)] = np.einsum("ngik,goik->ngo", patch, taps).reshape(
+            n, outs
+        )
+    return out
+
+
+CASES = [
+    ((5,), (3,), (1,), [(1, 1)], (1,), (1,), 1),
+    ((40,), (35,), (2,), [(0, 3)], (1,), (1,), 1),
+    ((6, 5), (3, 2), (1, 1), [(0, 0), (0, 0)], (1, 1), (1, 1), 1),
+    ((6, 5), (3, 2), (2, 3), [(1, 2), (2, 0)], (1, 1), (2, 1), 1),
+    ((4, 5), (3, 3), (1, 2), [(2, 2), (-1, 2)], (2, 3), (1, 2), 1),
+    ((5, 4), (2, 2), (1, 1), [(1, 0), (0, 1)], (1, 1), (1, 1), 2),
+    ((5, 4), (2, 2), (1, 1), [(1, 0), (0, 1)], (1, 1), (1, 1), 4),
+    ((3, 4, 5), (2, 2, 3), (1, 2, 1), [(0, 1), (0, 0), (1, 1)], (1, 1, 1), (1, 1, 1), 1),
+]
+
+
+@pytest.mark.parametrize(("sizes", "kernel", "strides", "pads", "holes", "spread", "groups"), CASES)
+def test_like_loops(sizes, kernel, strides, pads, holes, spread, groups) -> None:
+    x = R.standard_normal((2, 4, *sizes))
+    w = R.standard_normal((8, 4 // groups, *kernel))
+
+    def conv(x: Any, w: Any) -> Any:
+        return lax.conv_general_dilated(
+            x, w, strides, pads, holes, spread, feature_group_count=groups
+        )
+
+    wanted = by_loops(x, w, strides, pads, holes, spread, groups)
+    np.testing.assert_allclose(conv(x, w), wanted, atol=1e-12)
+    np.testing.assert_allclose(fxad.jit(conv)(x, w), wanted, atol=1e-12)
+    weights = R.standard_normal(wanted.shape)
+    dx, dw = fxad.jit(fxad.grad(lambda x, w: jnp.sum(conv(x, w) * weights), argnums=(0, 1)))(x, w)
+    # It is linear in each operand: <gradient, way> is the value along the way.
+    for way, got in ((R.standard_normal(x.shape), dx), (R.standard_normal(w.shape), dw)):
+        moved = conv(way, w) if got is dx else conv(x, way)
+        assert float(jnp.vdot(got, way)) == pytest.approx(float(jnp.sum(moved * weights)))
+
+
+def test_layouts_and_padding_by_name() -> None:
+    x, w = R.standard_normal((2, 3, 7, 6)), R.standard_normal((5, 3, 3, 2))
+    plain = np.asarray(lax.conv(x, w, (2, 1), "SAME"))
+    assert plain.shape == (2, 5, 4, 6)
+    np.testing.assert_allclose(plain, by_loops(x, w, (2, 1), [(1, 1), (0, 1)], (1, 1), (1, 1)))
+    channels_last = lax.conv_general_dilated(
+        x.transpose(0, 2, 3, 1),
+        w.transpose(2, 3, 1, 0),
+        (2, 1),
+        "SAME",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+    )
+    np.testing.assert_allclose(channels_last, plain.transpose(0, 2, 3, 1))
+    numbers = lax.conv_dimension_numbers(x.shape, w.shape, ("NCHW", "OIHW", "CNWH"))
+    turned = lax.conv_general_dilated(x, w, (2, 1), "SAME", dimension_numbers=numbers)
+    np.testing.assert_allclose(turned, plain.transpose(1, 0, 3, 2))
+    np.testing.assert_allclose(
+        lax.conv_with_general_padding(x, w, (1, 1), "VALID"),
+        by_loops(x, w, (1, 1), [(0, 0)] * 2, (1, 1), (1, 1)),
+    )
+    lanes = fxad.vmap(lambda k: lax.conv(x, k, (2, 1), "SAME"))(np.stack([w, 2 * w]))
+    np.testing.assert_allclose(lanes, np.stack([plain, 2 * plain]))
+    half = lax.conv(x.astype(np.float16), w.astype(np.float16), (1, 1), "SAME")
+    assert half.dtype == np.float16
+
+
+def test_batch_groups_are_separate_convolutions() -> None:
+    x, w = R.standard_normal((4, 3, 5)), R.standard_normal((6, 3, 2))
+    got = lax.conv_general_dilated(x, w, (1,), "VALID", batch_group_count=2)
+    parts = [lax.conv(x[2 * g : 2 * g + 2], w[3 * g : 3 * g + 3], (1,), "VALID") for g in (0, 1)]
+    np.testing.assert_allclose(got, np.concatenate(parts, 1))
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_transposed_convolution_is_the_gradient(stride: int) -> None:
+    x, w = R.standard_normal((1, 6 * stride, 2)), R.standard_normal((3, 2, 4))
+    numbers = ("NWC", "WIO", "NWC")
+
+    def forward(x: Any) -> Any:
+        return lax.conv_general_dilated(x, w, (stride,), "SAME", dimension_numbers=numbers)
+
+    out, pull = fxad.vjp(forward, x)
+    (wanted,) = pull(out)
+    got = lax.conv_transpose(out, w, (stride,), "SAME", transpose_kernel=True)
+    np.testing.assert_allclose(got, wanted)
+
+
+def test_what_does_not_fit() -> None:
+    x, w = np.ones((1, 4, 5, 5)), np.ones((2, 3, 2, 2))
+    with pytest.raises(ShapeError, match="does not fit"):
+        lax.conv(x, w, (1, 1), "SAME")
+    with pytest.raises(ShapeError, match="equally many axes"):
+        lax.conv(x, w[0], (1, 1), "SAME")
+    for arguments in (((1,), "SAME"), ((1, 1), "EVEN"), ((1, 1), [(0, 0)]), ((0, 1), "SAME")):
+        with pytest.raises(BadArgument):
+            lax.conv(x, np.ones((2, 4, 2, 2)), *arguments)
+    with pytest.raises(BadArgument, match="dimension_numbers"):
+        lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHW"))
+
+
+def nested(x: np.ndarray, k: np.ndarray, mode: str) -> np.ndarray:
+    full = np.zeros(
+        [n + m - 1 for n, m in zip(x.shape, k.shape, strict=True)], np.result_type(x, k)
+    )
+    for place in np.ndindex(*k.shape):
+        region = tuple(slice(p, p + n) for p, n in zip(place, x.shape, strict=True))
+        full[region] += x * k[place]
+    if mode == "full":
+        return full
+    small, large = np.minimum(x.shape, k.shape), np.maximum(x.shape, k.shape)
+    wanted = x.shape if mode == "same" else large - small + 1
+    return full[
+        tuple(
+            slice((f - n) // 2, (f - n) // 2 + n) for f, n in zip(full.shape, wanted, strict=True)
+        )
+    ]
+
+
+@pytest.mark.parametrize("mode", ["full", "same", "valid"])
+@pytest.mark.parametrize(
+    "shapes", [((7,), (3,)), ((3,), (8,)), ((4, 5), (2, 3)), ((4, 4, 3), (2, 3, 2))]
+)
+def test_signal(mode: str, shapes: tuple) -> None:
+    x, k = (R.standard_normal(s) for s in shapes)
+    wanted = nested(x, k, mode)
+    np.testing.assert_allclose(signal.convolve(x, k, mode), wanted, atol=1e-12)
+    flipped = np.flip(k)
+    np.testing.assert_allclose(
+        fxad.jit(lambda a, b: signal.correlate(a, b, mode))(x, flipped), wanted, atol=1e-12
+    )
+    weights = R.standard_normal(wanted.shape)
+    dx, dk = fxad.grad(lambda a, b: jnp.sum(signal.convolve(a, b, mode) * weights), argnums=(0, 1))(
+        x, k
+    )
+    total = float(np.sum(wanted * weights))
+    assert float(jnp.vdot(dx, x)) == pytest.approx(total)
+    assert float(jnp.vdot(dk, k)) == pytest.approx(total)
+
+
+def test_signal_of_complex_numbers_and_matrices() -> None:
+    z, w = R.standard_normal(5) + 1j, R.standard_normal(3) + 2j
+    np.testing.assert_allclose(signal.correlate(z, w), np.correlate(z, w, "full"))
+    np.testing.assert_allclose(signal.convolve(z, w), np.convolve(z, w))
+    a, b = R.standard_normal((4, 4)), R.standard_normal((2, 3))
+    np.testing.assert_allclose(signal.convolve2d(a, b, "same"), nested(a, b, "same"))
+    np.testing.assert_allclose(signal.correlate2d(a, b), nested(a, np.flip(b), "full"))
+    with pytest.raises(BadArgument, match="mode"):
+        signal.convolve(a, b, "half")
+    with pytest.raises(ShapeError, match="lies within"):
+        signal.convolve(a, np.ones((2, 9)), "valid")
+    with pytest.raises(ShapeError, match="takes matrices"):
+        signal.convolve2d(z, w)
+
+
+@pytest.mark.peers
+def test_like_jax() -> None:
+    theirs = pytest.importorskip("jax").lax
+    x = R.standard_normal((4, 6, 9, 8)).astype(np.float32)
+    w = R.standard_normal((8, 6, 3, 2)).astype(np.float32)
+    near = {"rtol": 1e-4, "atol": 1e-4}
+    for strides, pad, holes, spread in itertools.product(
+        ((1, 1), (2, 3)), ("SAME", "VALID", [(-1, 2), (2, -1)]), (None, (2, 1)), (None, (2, 2))
+    ):
+        if holes and isinstance(pad, str):
+            continue
+        wanted = theirs.conv_general_dilated(x, w, strides, pad, holes, spread)
+        np.testing.assert_allclose(
+            lax.conv_general_dilated(x, w, strides, pad, holes, spread), wanted, **near
+        )
+    x = R.standard_normal((2, 5, 6, 3)).astype(np.float32)
+    w = R.standard_normal((3, 2, 3, 4)).astype(np.float32)
+    for strides, pad, flip in itertools.product(
+        ((1, 1), (2, 3), (4, 4)), ("SAME", "VALID", [(1, 1), (2, 0)]), (False, True)
+    ):
+        kernel = w.swapaxes(2, 3) if flip else w
+        wanted = theirs.conv_transpose(x, kernel, strides, pad, transpose_kernel=flip)
+        np.testing.assert_allclose(
+            lax.conv_transpose(x, kernel, strides, pad, transpose_kernel=flip), wanted, **near
+        )
