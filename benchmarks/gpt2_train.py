@@ -14,6 +14,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,15 @@ def theirs(args: argparse.Namespace) -> tuple[Any, dict[str, float]]:
 
 
 CONTENDERS = {"fxad": ours, "torch": theirs}
+
+
+def rows(quick: bool, peers: Sequence[str]) -> list[harness.Row]:
+    """A training step of GPT-2 124M on 4 x 64 tokens (of nanoGPT's CPU model if quick)."""
+    preset, rounds = ("nano", 5) if quick else ("gpt2", 7)
+    args = argparse.Namespace(preset=preset, batch=4, tokens=64, threads=0)
+    names = [name for name in CONTENDERS if name == "fxad" or name in peers]
+    times = harness.alternate({name: CONTENDERS[name](args)[0] for name in names}, rounds)
+    return [harness.row(f"{preset} training step (4, 64)", times)]
 
 
 def memory_of(name: str, args: argparse.Namespace) -> dict[str, float]:

@@ -6,18 +6,23 @@ the machine's speed hits all alike.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import platform
+import re
 import resource
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+Row = dict[str, Any]
 
 
 def alternate(
@@ -43,6 +48,47 @@ def summary(seconds: list[float]) -> dict[str, float]:
 def ratio(ours: list[float], theirs: list[float]) -> float:
     """Median over rounds of theirs / ours: above 1 means we are faster."""
     return statistics.median(t / o for o, t in zip(ours, theirs, strict=True))
+
+
+def row(what: str, seconds: dict[str, list[float]], unit: str = "ms", calls: int = 1) -> Row:
+    """One line of the summary: every contender's fastest time, `fxad` first.
+
+    seconds: of runs of `calls` calls each. `ahead`: the fastest peer's time in ours.
+    """
+    scale = {"s": 1.0, "ms": 1e3, "us": 1e6}[unit] / calls
+    best = {name: scale * min(times) for name, times in seconds.items()}
+    peers = [time for name, time in best.items() if name != "fxad"]
+    made: Row = {"what": what, "unit": unit, **best}
+    if "fxad" in best and peers:
+        made["ahead"] = min(peers) / best["fxad"]
+    return made
+
+
+def repeated(function: Callable[[], Any], calls: int) -> Callable[[], None]:
+    """A run of several calls, for what is too short for the clock."""
+
+    def run() -> None:
+        for _ in range(calls):
+            function()
+
+    return run
+
+
+def installed(peers: Sequence[str]) -> list[str]:
+    """Those of the named packages that this Python has."""
+    return [name for name in peers if importlib.util.find_spec(name) is not None]
+
+
+def command_ms(command: str) -> float:
+    """Milliseconds per step that a command says: the last number it prints.
+
+    Raises ValueError if it prints none, CalledProcessError if it fails.
+    """
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    numbers = re.findall(r"[-+]?\d+\.?\d*(?:[eE][-+]?\d+)?", done.stdout)
+    if not numbers:
+        raise ValueError(f"{command!r} printed no number: {done.stdout[-200:]!r}")
+    return float(numbers[-1])
 
 
 def matmul_ceiling(size: int = 1024, rounds: int = 5) -> float:
@@ -81,14 +127,20 @@ def machine() -> dict[str, Any]:
     }
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Rows as a Markdown table."""
-    columns = list(rows[0])
+def table(rows: list[Row]) -> str:
+    """Rows as a Markdown table; a row may lack columns."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     for row in rows:
-        cells = [f"{v:.1f}" if isinstance(v, float) else str(v) for v in row.values()]
-        lines.append("| " + " | ".join(cells) + " |")
+        cells = [row.get(name, "") for name in columns]
+        lines.append("| " + " | ".join(map(_shown, cells)) + " |")
     return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
 
 
 def report(name: str, rows: list[dict[str, Any]], path: str | None = None) -> None:

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import ctypes
 import glob
+import math
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from benchmarks.harness import Row, row
 from fxad.backend.llvm.contract import emit_contract
 from fxad.backend.llvm.engine import compile_module, host_target
 from fxad.backend.llvm.text import Function
@@ -183,8 +185,9 @@ def alternate(candidates: dict[str, Callable[[], None]], seconds: float) -> dict
     return {name: statistics.median(found) for name, found in times.items()}
 
 
-def measure(case: tuple, seconds: float) -> str:
-    what, batch, m, n, k, layout, epilogue = case
+def timed(case: tuple, seconds: float) -> tuple[dict[str, float], float, float]:
+    """(median seconds of numpy, fxad and the loop at peak; that loop's flops; build ms)."""
+    batch, m, n, k, layout, epilogue = case[1:]
     rng = np.random.default_rng(0)
     a = aligned(batch, *((m, k) if layout[0] == "N" else (k, m)))
     b = aligned(batch, *((k, n) if layout[1] == "N" else (n, k)))
@@ -202,8 +205,14 @@ def measure(case: tuple, seconds: float) -> str:
 
     multiply_adds, flops = fma_loop()
     found = alternate({"numpy": numpy, "fxad": run, "peak": multiply_adds}, seconds)
-    peak = 1e-9 * flops / found["peak"]
     np.testing.assert_allclose(mine, c, rtol=0, atol=1e-5 * k)
+    return found, flops, compile_ms
+
+
+def measure(case: tuple, seconds: float) -> str:
+    what, batch, m, n, k, layout, _ = case
+    found, flops, compile_ms = timed(case, seconds)
+    peak = 1e-9 * flops / found["peak"]
     rate = {name: 2e-9 * batch * m * n * k / t for name, t in found.items()}
     size = f"{batch}x{m}x{n}x{k} {layout}"
     share = 100 * rate["fxad"] / peak
@@ -211,6 +220,19 @@ def measure(case: tuple, seconds: float) -> str:
         f"{what:20} {size:22} {rate['numpy']:8.1f} {rate['fxad']:8.1f} {peak:8.1f} {share:7.1f} "
         f"{rate['fxad'] / rate['numpy']:7.2f} {compile_ms:8.1f}"
     )
+
+
+def rows(quick: bool, peers: Sequence[str]) -> list[Row]:
+    """One thread, beside NumPy's BLAS."""
+    single_threaded_blas()
+    found = []
+    for case in CASES[:4] if quick else CASES:
+        times, flops, _ = timed(case, 0.1 if quick else 0.3)
+        of = {name: [times[name]] for name in ("fxad", "numpy")}
+        share = flops / times["peak"]
+        rate = 2 * math.prod(case[1:5]) / times["fxad"]
+        found.append(row(f"product, {case[0]}", of) | {"of peak": rate / share})
+    return found
 
 
 def main() -> None:
