@@ -237,7 +237,6 @@ class Tiles:
             unroll=_UNROLL if height == self.height else 1,
             aligned=packed,
             packs=False,
-            prefetches=False,
             some_rest=True,
             no_steps=True,
         )

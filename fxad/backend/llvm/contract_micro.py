@@ -14,7 +14,7 @@ from enum import IntFlag
 import numpy as np
 
 from fxad.backend.llvm.contract_lanes import Lanes, prefetch
-from fxad.backend.llvm.contract_touch import Touch, Toucher
+from fxad.backend.llvm.contract_touch import LINE, Touch, Toucher, lines_of
 from fxad.backend.llvm.text import Function
 from fxad.core.record import valued
 
@@ -27,8 +27,8 @@ PARAMS = (
     ("ptr", "waiting"),  # where sums are kept between two pieces of a block of K
     ("i64", "mode"),  # a Mode
     ("ptr", "pack"),  # where a packing kernel writes its copy of B
-    ("ptr", "next"),  # where to prefetch, one line per group of `unroll`
-    ("i64", "stride"),  # bytes from one prefetched line to the next
+    ("ptr", "next"),  # where to prefetch, some lines per group of `unroll`
+    ("i64", "stride"),  # bytes from one prefetched row to the next
 )
 
 
@@ -55,8 +55,10 @@ class Tile:
 
     b_stride: from one k to the next. aligned: B is a packed panel. packs: also copy B, as it is
     read, into a packed panel. some_rest: pieces of K may leave k % unroll steps over; no_steps:
-    they may have no whole group at all. waits: blocks of K come in several pieces. touches: what
-    is prefetched for the tile, in `turns` turns of the loop.
+    they may have no whole group at all. waits: blocks of K come in several pieces. prefetches: rows
+    of `next` per turn of the loop, and lines of each. touches: what is prefetched for the tile, in
+    `turns` turns of the loop. ahead: how many steps of k ahead a tile that reads B in place
+    prefetches it; after the last it goes on with `next`.
     """
 
     height: int
@@ -69,12 +71,13 @@ class Tile:
     unroll: int
     aligned: bool
     packs: bool
-    prefetches: bool
     some_rest: bool
     no_steps: bool
     waits: bool = False
+    prefetches: tuple[int, int] = (0, 0)
     touches: tuple[Touch, ...] = ()
     turns: int = 0
+    ahead: int = 0
 
 
 class _Micro:
@@ -108,16 +111,32 @@ class _Micro:
                 k = i * len(row) + j
                 sums[k] = lanes.multiply_add(f, value, vector, sums[k])
 
-    def loop(self, count: str, unroll: int, values: list[str], at_least_once: bool) -> list[str]:
-        """`count` groups of `unroll` steps; values: a, b, pack, next, then the sums."""
+    def loop(self, count: str, unroll: int, values: list[str], main: bool) -> list[str]:
+        """`count` groups of `unroll` steps; values: a, b, pack, next, then the sums.
+
+        main: the loop that does most of the work, and prefetches.
+        """
         f, tile, lanes = self.f, self.tile, self.lanes
+        if main and tile.ahead:
+            values[3] = f.offset("%b", tile.ahead * tile.b_stride * tile.b_dtype.itemsize)
+            turned = f.op(f"sub i64 {count}, {tile.ahead // unroll + 1}")
 
         def body(turn: str, carried: list[str]) -> list[str]:
             a, b, pack, following, *sums = carried
-            if tile.prefetches and unroll > 1:
-                prefetch(f, lanes.declarations, following, write=False, level=2)
-                following = f.offset(following, "%stride")
-            if self.toucher and unroll > 1:
+            if main and tile.ahead:
+                self.fetch(following, unroll)
+                step = unroll * tile.b_stride * tile.b_dtype.itemsize
+                now = f.op(f"icmp eq i64 {turn}, {turned}")
+                following = f.offset(following, step)
+                following = f.op(f"select i1 {now}, ptr %next, ptr {following}")
+            elif main and tile.prefetches[0]:
+                rows, lines = tile.prefetches
+                for _ in range(rows):
+                    for line in range(lines):
+                        at = f.offset(following, line * LINE)
+                        prefetch(f, lanes.declarations, at, write=False, level=2)
+                    following = f.offset(following, "%stride")
+            if main and self.toucher:
                 self.toucher.step(turn, lanes)
             for u in range(unroll):
                 self.step(a, b, pack, u, sums)
@@ -128,7 +147,16 @@ class _Micro:
 
         types = ["ptr"] * 4 + [lanes.vector] * (len(values) - 4)
         carried = list(zip(types, values, strict=True))
-        return f.loop(0, count, 1, body, carried, at_least_once)
+        return f.loop(0, count, 1, body, carried, main and not tile.no_steps)
+
+    def fetch(self, pointer: str, rows: int) -> None:
+        """Prefetch some rows of a B that is read in place."""
+        f, tile, lanes = self.f, self.tile, self.lanes
+        row, size = tile.b_stride * tile.b_dtype.itemsize, tile.columns * tile.b_dtype.itemsize
+        for u in range(rows):
+            for line in range(lines_of(size, row)):
+                at = f.offset(pointer, u * row + line * LINE)
+                prefetch(f, lanes.declarations, at, write=False, level=3)
 
     def begin(self) -> list[str]:
         """Sums to begin with: 0, or those that wait."""
@@ -200,8 +228,8 @@ def emit_micro(name: str, tile: Tile, lanes: Lanes) -> str:
         at = f.offset("%c", i * tile.c_stride * lanes.bytes)
         prefetch(f, lanes.declarations, at, write=True, level=3)
     values = ["%a", "%b", "%pack", "%next", *micro.begin()]
-    values = micro.loop("%steps", tile.unroll, values, at_least_once=not tile.no_steps)
+    values = micro.loop("%steps", tile.unroll, values, main=True)
     if tile.some_rest:
-        values = micro.loop("%rest", 1, values, at_least_once=False)
+        values = micro.loop("%rest", 1, values, main=False)
     micro.end(values[4:])
     return str(f)

@@ -16,6 +16,8 @@ from fxad.backend.llvm.contract_product import Product
 from fxad.backend.llvm.contract_touch import LINE, Touch, lines_of, touch_of
 
 _UNROLL = 4
+_MOST = 4  # rows of the next panel per turn of a loop, and lines of each
+_AHEAD = 16  # steps of k; 12 x 32 from memory: 8 and 16 are twice as fast as none, 32 is slower
 
 
 class Piece:
@@ -142,8 +144,12 @@ class Sweep:
             sums = f.offset(sums, f.mul(inside if not p.result else row, p.sum_stride * p.size))
         # Only the tile that does most of the work is worth the size of an unrolled loop.
         unroll = _UNROLL if height == cut.main_height and whole and not packs else 1
-        following, stride = self.prefetched(number) if unroll > 1 else ("null", "0")
         tile = self.tile(height, packs, direct, unroll)
+        following, stride = "null", "0"
+        if tile.ahead:
+            following = self.following
+        elif unroll > 1:
+            following, stride = self.prefetched(number)
         arguments = [
             self.piece.steps if unroll > 1 else self.piece.depth,
             self.piece.rest if unroll > 1 else "0",
@@ -204,28 +210,45 @@ class Sweep:
     def prefetched(self, block: str) -> tuple[str, str]:
         """(first line, stride) that this row block prefetches of the panel to come.
 
-        The panel has rows along k or, where k has neighbours in memory, along its columns.
-        Consecutive blocks take consecutive lines of a row, then the next `steps` rows.
+        Consecutive blocks take consecutive lines of a row, then the next rows.
         """
-        if not self.prefetches:
+        rows_each, lines_each = self.prefetches
+        if not rows_each:
             return "null", "0"
-        f, b, piece = self.f, self.p.problem.b, self.piece
-        rows, row, length = piece.depth, b.inner * self.b_bytes, self.columns
-        if b.outer != 1:
-            rows, row, length = str(self.columns), b.outer * self.b_bytes, self.p.pieces.piece
-        lines = lines_of(length * self.b_bytes, row)
+        f, piece, (_, row, lines) = self.f, self.piece, self.coming
+        rows = str(self.columns) if self.p.problem.b.outer != 1 else piece.depth
         number = f.op(f"sub i64 {block}, {self.p.blocks[0]}")
-        first = f.mul(f.op(f"udiv i64 {number}, {lines}"), piece.steps)
-        line = f.mul(f.op(f"urem i64 {number}, {lines}"), LINE)
+        group, turn = self.p.split(number, -(-lines // lines_each))
+        first = f.mul(turn, f.mul(piece.steps, rows_each))
         inside = f.op(f"icmp slt i64 {first}, {rows}")
-        at = f.offset(self.following, f.add(f.mul(first, row), line))
+        at = f.offset(self.following, f.add(f.mul(first, row), f.mul(group, lines_each * LINE)))
         return piece.pick(inside, "ptr", at, self.source), piece.pick(inside, "i64", row, 0)
 
     @property
-    def prefetches(self) -> bool:
+    def coming(self) -> tuple[int, int, int]:
+        """(rows, bytes from one to the next, lines in each) of a panel in memory, the longest one.
+
+        Its rows go along k or, where k has neighbours in memory, along its columns.
+        """
+        b, depth = self.p.problem.b, self.p.pieces.piece
+        rows, row, length = depth, b.inner * self.b_bytes, self.columns
+        if b.outer != 1:
+            rows, row, length = length, b.outer * self.b_bytes, rows
+        return rows, row, lines_of(length * self.b_bytes, row)
+
+    @property
+    def prefetches(self) -> tuple[int, int]:
+        """(rows, lines of each) of the panel to come that a turn of a micro-kernel's loop fetches,
+        so that the blocks of rows together fetch all of it."""
         cut, b = self.cut, self.p.problem.b
-        side = 1 in (b.outer, b.inner)
-        return side and cut.unit_blocks > 1 and self.columns == cut.width
+        if 1 not in (b.outer, b.inner) or cut.unit_blocks == 1 or self.columns != cut.width:
+            return 0, 0
+        rows, _, lines = self.coming
+        lines_each = min(lines, _MOST) if b.outer == 1 else 1
+        # The first block does not fetch where it packs.
+        blocks = max((cut.unit_blocks - 1) // -(-lines // lines_each), 1)
+        turns = blocks * max(self.p.pieces.piece // _UNROLL, 1)
+        return min(-(-rows // turns), _MOST), lines_each
 
     def touches(self, height: int) -> tuple[Touch, ...]:
         p, size = self.p, (height, self.columns)
@@ -253,10 +276,11 @@ class Sweep:
             unroll=unroll,
             aligned=not direct,
             packs=packs,
-            prefetches=self.prefetches and unroll > 1,
+            prefetches=self.prefetches if unroll > 1 else (0, 0),
             some_rest=any(depth % unroll for depth in p.pieces.depths),
             no_steps=min(p.pieces.depths) < unroll,
             waits=p.splits,
             touches=self.touches(height) if unroll > 1 else (),
             turns=max(p.pieces.depths) // unroll,
+            ahead=_AHEAD if direct and p.pieces.piece > 2 * _AHEAD else 0,
         )
