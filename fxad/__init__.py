@@ -7,14 +7,16 @@ loss = lambda w, x, y: jnp.mean((x @ w - y) ** 2)
 step = fxad.jit(lambda w, x, y: w - 0.1 * fxad.grad(loss)(w, x, y))
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from fxad import ops as _ops  # noqa: F401 - fills the table of ops
 from fxad.transform import rules as _rules  # noqa: F401 - hands ops the transforms
 
 # isort: split
-from fxad import debug, flatten_util, lax, nn, numpy, random, scipy, tree
+from fxad import debug, lax, nn, numpy, random, tree
 from fxad import tree as tree_util
 from fxad.api.autodiff import grad, jvp, linear_transpose, linearize, value_and_grad, vjp
-from fxad.api.check_grads import check_grads
 from fxad.api.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
 from fxad.api.closures import closure_convert, custom_gradient
 from fxad.api.compiled import disable_jit
@@ -30,7 +32,6 @@ from fxad.api.derived import (
     jacrev,
     make_ir,
 )
-from fxad.api.error_estimate import estimate_error
 from fxad.api.jit import jit
 from fxad.api.override import override
 from fxad.api.ported import (
@@ -47,9 +48,6 @@ from fxad.api.ported import (
     process_count,
     process_index,
 )
-from fxad.api.precision import suggest_precision
-from fxad.api.profile import profile
-from fxad.api.sparse import SparseMatrix, Sparsity, sparse_hessian, sparse_jacobian
 from fxad.api.threads import get_num_threads, set_num_threads
 from fxad.api.vectorise import vmap
 from fxad.core.config import config
@@ -57,6 +55,41 @@ from fxad.core.dtypes import enable_x64
 from fxad.debug import pure_callback
 from fxad.trace.array import Array
 from fxad.trace.tracer import type_of as typeof
+
+if TYPE_CHECKING:
+    from fxad import flatten_util, scipy
+    from fxad.api.check_grads import check_grads
+    from fxad.api.error_estimate import estimate_error
+    from fxad.api.precision import suggest_precision
+    from fxad.api.profile import profile
+    from fxad.api.sparse import SparseMatrix, Sparsity, sparse_hessian, sparse_jacobian
+
+# What few programs use is loaded when it is first asked for: name -> module that has it.
+_LATE = {
+    "SparseMatrix": "fxad.api.sparse",
+    "Sparsity": "fxad.api.sparse",
+    "check_grads": "fxad.api.check_grads",
+    "estimate_error": "fxad.api.error_estimate",
+    "profile": "fxad.api.profile",
+    "sparse_hessian": "fxad.api.sparse",
+    "sparse_jacobian": "fxad.api.sparse",
+    "suggest_precision": "fxad.api.precision",
+}
+_LATE_MODULES = ("flatten_util", "scipy")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATE_MODULES:
+        return importlib.import_module(f"fxad.{name}")  # which also sets the attribute
+    if name not in _LATE:
+        raise AttributeError(f"module 'fxad' has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(_LATE[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATE, *_LATE_MODULES})
+
 
 make_jaxpr = make_ir
 remat = checkpoint

@@ -134,3 +134,13 @@ def test_import_loads_no_compiler() -> None:
     code = f"import sys, fxad; print([m for m in {late} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+def test_every_public_name_is_there() -> None:
+    code = (
+        "import sys, fxad; late = 'fxad.api.profile' in sys.modules; "
+        "print(late, [n for n in fxad.__all__ if not hasattr(fxad, n)], "
+        "sorted(set(fxad.__all__) - set(dir(fxad))), hasattr(fxad, 'no_such_name'))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.strip() == "False [] [] False", done.stdout + done.stderr
