@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from fxad.api import compiled
-from fxad.api.cost import cost
 from fxad.api.jit import Jit, jit
 from fxad.api.threads import get_num_threads
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument
 from fxad.core.record import valued
+from fxad.ir.cost import cost
 from fxad.ir.plan import Host, Plan, Run, Step, walk
 from fxad.ir.program import OPS
 from fxad.trace.array import Concrete

@@ -10,7 +10,7 @@ import functools
 from typing import Any
 
 from fxad.api import compiled
-from fxad.api.cost import cost
+from fxad.ir.cost import cost
 from fxad.ir.kernel import Kernel
 from fxad.ir.plan import Plan, Run, walk
 from fxad.ir.program import Program
@@ -60,7 +60,7 @@ class Lowered:
         return self.executable.asm
 
     def cost(self) -> dict[str, int]:
-        """Floating-point operations, bytes moved, bytes of the arena (see `fxad.api.cost`)."""
+        """Floating-point operations, bytes moved, bytes of the arena (see `fxad.ir.cost`)."""
         return cost(self.plan)
 
     def compile(self) -> Lowered:

@@ -1,7 +1,7 @@
 """Values that wait outside the arena between their making and their use.
 
     y = offload(x; place="disk")     the value itself, marked: a pass makes of it
-    put(x; key, place)               after x was made, and
+    put(x; key, place, memory)       after x was made, and
     y = take(; key, place, type)     before y is first read
 
 `offload` is linear and has every derivative; `put` and `take` exist only in programs that are
@@ -9,6 +9,8 @@ about to be lowered.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 
@@ -37,11 +39,11 @@ class _Aside:
     """A host function of one key. `borrows`: it keeps no operand, so it may read them where they
     lie. `around`: what a run of a program that calls it happens in."""
 
-    def __init__(self, key: int, place: str) -> None:
+    def __init__(self, key: int, place: str, memory: int = 0) -> None:
         self.key = key
         self.place = place
         self.borrows = True
-        self.around = session.session
+        self.around = partial(session.session, memory)
 
 
 class _Put(_Aside):
@@ -58,9 +60,9 @@ class _Take(_Aside):
 put = define(
     "put",
     doc="Put a value aside under a key; a key's values form a stack.",
-    type=lambda x, *, key, place: (),
-    numpy=lambda x, *, key, place: _Put(key, place)(x),
-    loops=lambda types, *, key, place: HostCall(_Put(key, place)),
+    type=lambda x, *, key, place, memory: (),
+    numpy=lambda x, *, key, place, memory: _Put(key, place)(x),
+    loops=lambda types, *, key, place, memory: HostCall(_Put(key, place, memory)),
     effects=EFFECTS,
 )
 

@@ -10,31 +10,32 @@ import itertools
 from collections.abc import Iterator
 
 from fxad.core.types import ArrayType
-from fxad.ir.program import OPS, Atom, Eqn, Program, Var
+from fxad.ir.program import OPS, Atom, Eqn, Program, Var, subprograms
 from fxad.ir.rewrite import map_subprograms
 
 SMALLEST = 1 << 12  # bytes; fewer are not worth a call
 _COPIES = ("barrier", "name", "offload")  # results are the operands
 
 
-def offload(program: Program) -> Program:
-    """Replace the marks `offload`, in all programs inside too.
+def offload(program: Program, memory: int = 0) -> Program:
+    """Replace the marks `offload`, in all programs inside too. `memory`: bytes that values on
+    their way to the disk may take (0: the setting `offload_memory`).
 
     Arguments and results are in memory anyway and small values cost more to move than to keep:
     they stay. Runs last: equations with effects hold other passes up.
     """
-    keys = itertools.count()
+    keys = itertools.count(1 + max(_keys(program), default=-1))
 
     def visit(inner: Program) -> Program:
         inner = map_subprograms(inner, visit)
         if not any(eqn.op.name == "offload" for eqn in inner.eqns):
             return inner
-        return _placed(inner, keys)
+        return _placed(inner, keys, memory)
 
     return visit(program)
 
 
-def _placed(program: Program, keys: Iterator[int]) -> Program:
+def _placed(program: Program, keys: Iterator[int], memory: int) -> Program:
     source = _sources(program)
     resident: set[Atom] = {*program.inputs, *program.consts}
     resident |= {source.get(a, a) for a in program.outputs}
@@ -63,11 +64,20 @@ def _placed(program: Program, keys: Iterator[int]) -> Program:
             pending.pop(a) for a in dict.fromkeys(inputs) if isinstance(a, Var) and a in pending
         ]
         eqns.append(eqn.with_inputs(inputs))
-        eqns += [_put(v, away[v]) for v in eqn.outputs if v in away]
+        eqns += [_put(v, away[v], memory) for v in eqn.outputs if v in away]
     unread = {take.params["key"] for take in pending.values()}
     eqns = [e for e in eqns if e.op.name != "put" or e.params["key"] not in unread]
     outputs = [swap.get(a, a) for a in program.outputs]
     return _narrowed(Program(program.inputs, eqns, outputs, program.name, program.consts))
+
+
+def _keys(program: Program) -> Iterator[int]:
+    """Keys that a program uses already."""
+    for eqn in program.eqns:
+        if eqn.op.name == "put":
+            yield eqn.params["key"]
+        for _, inner in subprograms(eqn):
+            yield from _keys(inner)
 
 
 def _narrowed(program: Program) -> Program:
@@ -105,6 +115,6 @@ def _take(value: Var, mark: Eqn, key: int) -> Eqn:
     return Eqn(OPS["take"], (), params, (Var(value.type),), mark.where, mark.tag)
 
 
-def _put(value: Var, take: Eqn) -> Eqn:
-    params = {"key": take.params["key"], "place": take.params["place"]}
+def _put(value: Var, take: Eqn, memory: int) -> Eqn:
+    params = {"key": take.params["key"], "place": take.params["place"], "memory": memory}
     return Eqn(OPS["put"], (value,), params, (), take.where, take.tag)

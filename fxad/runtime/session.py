@@ -55,9 +55,10 @@ _lock = threading.Lock()
 
 
 @contextmanager
-def session() -> Iterator[None]:
-    """Around one run of a program. However it ends, nothing it put aside stays."""
-    settings = (config.offload_memory, config.offload_directory)
+def session(memory: int = 0) -> Iterator[None]:
+    """Around one run of a program. However it ends, nothing it put aside stays. `memory`: bytes
+    for values on their way to the disk (0: the setting `offload_memory`)."""
+    settings = (memory or config.offload_memory, config.offload_directory)
     with _lock:
         run = _idle.pop() if _idle else None
     if run is not None and run.settings != settings:
