@@ -9,6 +9,7 @@ import importlib
 import sys
 import threading
 import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from fxad.ir.plan import Run, walk
 from fxad.ir.program import Eqn, Op, Program, Symbol, Var, param_key
 from fxad.ir.rewrite import Watch, evaluate, set_watch
 from fxad.passes.pipeline import optimise
+from fxad.runtime.session import session
 from fxad.trace import location
 from fxad.trace.array import Concrete
 from fxad.trace.tracer import concrete, execute, set_executor, type_of, wrap
@@ -68,9 +70,35 @@ def interpreting() -> bool:
     return _state.interpret
 
 
+_budgets: weakref.WeakKeyDictionary[Program, int] = weakref.WeakKeyDictionary()
+
+
+def limit_memory(program: Program, budget: int) -> None:
+    """Have this program (the object, not ones like it) planned to run in `budget` bytes."""
+    _budgets[program] = budget
+
+
+def prepared(program: Program, donate: frozenset[int] = frozenset()) -> tuple[Program, Any]:
+    """A closed Program after the passes, within its memory budget if it has one, and its plan."""
+    budget, fused = _budgets.get(program), _options["fusion"]
+    if budget is not None:
+        return _fitted(program, budget, donate, fused)
+    planner = importlib.import_module("fxad.plan")
+    optimised = optimise(program)
+    return optimised, planner.plan(optimised, donate=donate, fusion=fused)
+
+
+@cached
+def _fitted(
+    program: Program, budget: int, donate: frozenset[int], fused: bool
+) -> tuple[Program, Any]:
+    fit = importlib.import_module("fxad.plan.budget").fit
+    return fit(optimise(program), budget, donate=donate, fusion=fused, disk=True)
+
+
 def executable(program: Program, donate: frozenset[int] = frozenset()) -> Any:
     """The compiled form of a closed Program, from the cache where possible."""
-    key = (program.key(), donate, _options["fusion"])
+    key = (program.key(), donate, _options["fusion"], _budgets.get(program))
     with _lock:
         found = _executables.get(key)
         if found is not None:
@@ -85,14 +113,14 @@ def executable(program: Program, donate: frozenset[int] = frozenset()) -> Any:
 def _recalled_or_made(program: Program, donate: frozenset[int]) -> Any:
     """The compiled form from the cache on disk, else made now."""
     disk = importlib.import_module("fxad.backend.llvm.disk")
-    address = disk.address(program, donate, _options["fusion"])
+    limited = program in _budgets  # which the address does not tell
+    address = None if limited else disk.address(program, donate, _options["fusion"])
     found = disk.recall(address) if address is not None else None
     if found is not None:
         check_bytes(f"{program.name}: its intermediate values", found.plan.arena_bytes)
         return found
     start = time.perf_counter()
-    planner = importlib.import_module("fxad.plan")
-    plan = planner.plan(optimise(program), donate=donate, fusion=_options["fusion"])
+    _, plan = prepared(program, donate)
     check_bytes(f"{program.name}: its intermediate values", plan.arena_bytes)
     made = disk.Executable(plan)
     if address is not None:
@@ -120,9 +148,10 @@ def plan_of(program: Program, donate: frozenset[int] = frozenset(), tiles: bool 
 def run_on(target: str, program: Program, args: Sequence[Any]) -> list[Concrete]:
     """Run a closed Program on another backend: "python", "cpu" (both numba's source) or "cuda"."""
     backend = importlib.import_module("fxad.backend.numba.execute")
-    results = backend.execute_plan(
-        plan_of(program, tiles=False), [concrete(a) for a in args], target
-    )
+    with session():  # for what the program puts aside
+        results = backend.execute_plan(
+            plan_of(program, tiles=False), [concrete(a) for a in args], target
+        )
     return [Concrete(np.asarray(r)) for r in results]
 
 

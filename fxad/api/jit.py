@@ -24,6 +24,7 @@ from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.config import config
 from fxad.core.errors import RetraceError, TypeMismatch
+from fxad.core.limits import parse_bytes
 from fxad.core.pytree import TreeDef
 from fxad.core.treecode import MOST_LEAVES, builder, flattener
 from fxad.ir.program import OPS, Program
@@ -143,6 +144,7 @@ class Jit:
         static_argnames: Sequence[str],
         donate_argnums: Sequence[int],
         donate_argnames: Sequence[str],
+        memory_budget: int | None,
     ) -> None:
         functools.update_wrapper(self, function)
         self._function = function
@@ -150,6 +152,7 @@ class Jit:
         self._static = static_arguments(function, static_argnums, static_argnames)
         self._has_statics = any(self._static)
         self._donate_argnums = positions(function, donate_argnums, "donate_argnums")
+        self._memory_budget = memory_budget
         self._donate_argnames = frozenset(donate_argnames)
         self._traces: OrderedDict[Hashable, Trace] = OrderedDict()
         self._lock = threading.RLock()
@@ -261,7 +264,10 @@ class Jit:
         captured = [_held(value) for value in captured]
         shifted = frozenset(i + len(captured) for i in donate)
         assert flat.tree is not None
-        return Trace(program.closed(), captured, flat.tree, flat.weak, shifted)
+        closed = program.closed()
+        if self._memory_budget is not None:
+            compiled.limit_memory(closed, self._memory_budget)
+        return Trace(closed, captured, flat.tree, flat.weak, shifted)
 
     def _donated_leaves(self, args: tuple, kwargs: dict[str, Any], static: set[int]) -> list[int]:
         if not self._donate_argnums and not self._donate_argnames:
@@ -345,18 +351,24 @@ def jit(
     static_argnames: str | Iterable[str] | None = None,
     donate_argnums: int | Iterable[int] | None = None,
     donate_argnames: str | Iterable[str] | None = None,
+    memory_budget: int | str | None = None,
 ) -> Any:
     """Compile a function of arrays to machine code, one trace per argument signature.
 
     static_argnums / static_argnames: arguments passed as Python values; they must be hashable and
     a new value means a new trace. donate_argnums / donate_argnames: arguments whose memory the
-    results may take over; using them afterwards raises DonatedError.
+    results may take over; using them afterwards raises DonatedError. memory_budget: bytes (or a
+    text such as "2GiB") that arguments, results and intermediate values may take together; values
+    that wait for a backward pass are then computed again or put on disk, as costs the least time
+    (same bits). SizeError names the equations that prevent it. Budgets of functions called from
+    another jitted function have no effect.
     """
     options = (
         as_tuple(static_argnums),
         as_tuple(static_argnames),
         as_tuple(donate_argnums),
         as_tuple(donate_argnames),
+        None if memory_budget is None else parse_bytes(memory_budget, "memory_budget"),
     )
     if function is None:
         return lambda f: jit_with(f, options)

@@ -7,6 +7,9 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import resource
+import sys
 from typing import Any
 
 from fxad.api import compiled
@@ -14,7 +17,6 @@ from fxad.ir.cost import cost
 from fxad.ir.kernel import Kernel
 from fxad.ir.plan import Plan, Run, walk
 from fxad.ir.program import Program
-from fxad.passes.pipeline import optimise
 
 
 class Lowered:
@@ -31,8 +33,8 @@ class Lowered:
 
     @functools.cached_property
     def program(self) -> Program:
-        """The program after the passes."""
-        return optimise(self._traced)
+        """The program after the passes, within its memory budget if it has one."""
+        return compiled.prepared(self._traced, self._donate)[0]
 
     @property
     def executable(self) -> Any:
@@ -62,6 +64,23 @@ class Lowered:
     def cost(self) -> dict[str, int]:
         """Floating-point operations, bytes moved, bytes of the arena (see `fxad.ir.cost`)."""
         return cost(self.plan)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes a run needs, known before it: of arguments, results and the arena, of the memory
+        in which values wait on their way to the disk, and all of these together (predicted).
+        Beside them what this process has seen so far: the most its allocator has had in use for
+        arenas and large results (allocated), and its largest resident memory (resident)."""
+        budget = importlib.import_module("fxad.plan.budget")
+        blocks = importlib.import_module("fxad.backend.llvm.memory").blocks
+        resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        counts = self.cost()
+        return {
+            **{n: counts[n] for n in ("argument_bytes", "result_bytes", "arena_bytes")},
+            "waiting_bytes": budget.staging_bytes(self.program),
+            "predicted_bytes": budget.peak_bytes(self.plan, self.program),
+            "allocated_bytes": blocks.high_water,
+            "resident_bytes": resident * (1 if sys.platform == "darwin" else 1024),
+        }
 
     def compile(self) -> Lowered:
         """Compile now (for code ported from JAX); returns itself."""

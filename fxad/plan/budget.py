@@ -33,7 +33,7 @@ ROUNDS = 4  # places relieved one after another
 PARTS = (1, 2, 4, 8, 16, 32)  # pieces of the program, each recomputed from what enters it
 STAGING = 8  # a budget over this: memory of values on their way to the disk
 LONGEST = 500  # equations repeated for one value
-RETRIES = 3  # for each of them, wanting more
+RETRIES = 4  # for each of them, wanting more
 FLOPS, MOVED, DISK = 5e10, 1e10, 3e8  # per second: operations, bytes of memory, bytes of disk
 FOREVER = float("inf")
 
@@ -100,10 +100,10 @@ def _round(
     waiting = _waiting(start.program, fusion)
     for parts in PARTS:
         anchors = waiting.anchors(start.program, parts)
-        wanted, before = start.peak - budget, start.peak
+        wanted, before = start.peak - budget, Choice()
         for _ in range(RETRIES):
             choice = _Chooser(start.program, waiting, anchors, costs).choose(wanted, disk)
-            if not choice.again and not choice.disk:
+            if choice == before:  # everything there is has been chosen
                 break
             smaller = _Rewriter(start.program, waiting, anchors, choice).rewritten()
             tried = _planned(offload(smaller, budget // STAGING), donate, fusion)
@@ -111,9 +111,7 @@ def _round(
                 best = tried
             if best.peak <= budget:
                 return best
-            if tried.peak == before:  # everything there is has been chosen
-                break
-            wanted, before = wanted + tried.peak - budget, tried.peak
+            wanted, before = max(wanted + tried.peak - budget, wanted * 3 // 2), choice
     return best if best.peak < start.peak else None
 
 
@@ -144,7 +142,8 @@ class Waiting:
             entering[last.get(var, number) + 1] -= _nbytes(var)
         for number in range(1, len(entering)):
             entering[number] += entering[number - 1]
-        total, done, cuts, window = sum(self.kept.values()), 0, [], 0
+        cuts: list[int] = []
+        total, done, window = sum(self.kept.values()), 0, 0
         for number, eqn in enumerate(early):
             done += sum(self.kept.get(v, 0) for v in eqn.outputs)
             if done * parts >= total * (len(cuts) + 1) and len(cuts) + 1 < parts:
@@ -264,11 +263,15 @@ class _Costs:
     """The cost model's time for single equations; those with effects cannot be computed again."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple, float] = {}
+        self._known: dict[Eqn | tuple, float] = {}
 
     def seconds(self, eqn: Eqn) -> float:
-        if eqn.effects:
-            return FOREVER
+        found = self._known.get(eqn)
+        if found is None:
+            found = self._known[eqn] = FOREVER if eqn.effects else self._measured(eqn)
+        return found
+
+    def _measured(self, eqn: Eqn) -> float:
         inputs = [v for v in dict.fromkeys(eqn.inputs) if isinstance(v, Var)]
         alone = Program(inputs, [eqn], eqn.outputs)
         found = self._known.get(alone.key())

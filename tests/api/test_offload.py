@@ -119,6 +119,12 @@ def test_threads_have_tapes_of_their_own():
     assert not wrong
 
 
+def test_other_backends_put_values_aside_too():
+    step = loss(offload="disk")
+    got = step.on("python")(X[:8, :96] / 8, WS[:2])[0]
+    np.testing.assert_allclose(got, step(X[:8, :96] / 8, WS[:2])[0], rtol=1e-5)
+
+
 def test_compressed_and_offloaded():
     step = loss(offload="disk", compress="bf16")
     for got, want in zip(*(fxad.tree.leaves(f(X, WS)) for f in (step, loss())), strict=True):

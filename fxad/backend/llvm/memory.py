@@ -39,7 +39,7 @@ _STALE = 1.0  # seconds; fresh pages for a use as rare as this cost little
 class Block:
     """Memory of this process: `size` bytes at `address`, a multiple of 64."""
 
-    __slots__ = ("_map", "address", "idle_since", "size", "turn")
+    __slots__ = ("_map", "address", "idle_since", "size", "taken", "turn")
 
     def __init__(self, size: int) -> None:
         try:
@@ -56,7 +56,7 @@ class Block:
                 self._map.madvise(mmap.MADV_HUGEPAGE)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         self.size = size
-        self.turn = 0
+        self.turn = self.taken = 0
         self.idle_since = 0.0
 
 
@@ -69,6 +69,8 @@ class BlockPool:
         self._idle: list[tuple[int, int, Block]] = []  # (size, turn, block), sorted
         self._idle_bytes = 0
         self._turn = 0
+        self.in_use = 0  # bytes asked for (in whole size classes) and not given back
+        self.high_water = 0  # the most that has been
         # Finalizers may run at any moment, even while this thread holds the lock.
         self._returned: deque[Block] = deque()
 
@@ -81,10 +83,16 @@ class BlockPool:
             if at < len(self._idle) and self._idle[at][0] <= 2 * size:
                 block = self._idle.pop(at)[2]
                 self._idle_bytes -= block.size
-                return block
+                return self._count(block, size)
             stale = time.monotonic() - _STALE
             self._drop([e for e in self._idle if e[2].idle_since < stale])
-        return Block(size)
+        return self._count(Block(size), size)
+
+    def _count(self, block: Block, size: int) -> Block:
+        block.taken = size
+        self.in_use += size
+        self.high_water = max(self.high_water, self.in_use)
+        return block
 
     def give(self, block: Block) -> None:
         """Hand a block back. Safe in finalizers."""
@@ -108,6 +116,7 @@ class BlockPool:
     def _collect(self) -> None:
         while self._returned:
             block = self._returned.popleft()
+            self.in_use -= block.taken
             self._turn += 1
             block.turn, block.idle_since = self._turn, time.monotonic()
             bisect.insort(self._idle, (block.size, block.turn, block))

@@ -1,0 +1,147 @@
+"""Memory budgets: plans that fit, the same bits, predictions that hold, errors that name values."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+import fxad
+import fxad.numpy as jnp
+from fxad import lax
+from fxad.backend.llvm.memory import blocks
+from fxad.core.errors import BadArgument, SizeError
+from fxad.passes.pipeline import optimise
+from fxad.plan import plan
+from fxad.plan.budget import fit, peak_bytes
+from fxad.runtime import session
+
+R = np.random.default_rng(0)
+X = R.standard_normal((256, 64)).astype(np.float32)
+WS = [(R.standard_normal((64, 64)) / 8).astype(np.float32) for _ in range(8)]
+
+
+@pytest.fixture(autouse=True)
+def _no_idle_session():
+    yield
+    session.release()
+
+
+def layer(x, w):
+    return jnp.tanh(x @ w) * jnp.sin(x) + jnp.mean(x, axis=1, keepdims=True)
+
+
+def loss(x, ws):
+    for w in ws:
+        x = layer(x, w)
+    return jnp.sum(x * x)
+
+
+GRAD = fxad.value_and_grad(loss, argnums=(0, 1))
+HELD = 2 * (X.nbytes + sum(w.nbytes for w in WS)) + 4  # arguments and results
+
+
+def unlimited() -> int:
+    return fxad.jit(GRAD).lower(X, WS).memory()["predicted_bytes"]
+
+
+def leaves(tree):
+    return [np.asarray(v) for v in fxad.tree.leaves(tree)]
+
+
+@pytest.mark.parametrize("share", [1.0, 0.6, 0.3])
+def test_gradients_fit_and_are_the_same_bits(share):
+    budget = int(HELD + (unlimited() - HELD) * share)
+    step = fxad.jit(GRAD, memory_budget=budget)
+    memory = step.lower(X, WS).memory()
+    assert memory["predicted_bytes"] <= budget
+    for got, want in zip(leaves(step(X, WS)), leaves(fxad.jit(GRAD)(X, WS)), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_without_need_nothing_changes():
+    step = fxad.jit(GRAD, memory_budget="1GiB")
+    assert str(step.lower(X, WS).program) == str(fxad.jit(GRAD).lower(X, WS).program)
+
+
+def test_recomputing_alone_and_with_the_disk():
+    program = optimise(fxad.jit(GRAD).lower(X, WS).traced)
+    whole = peak_bytes(plan(program), program)
+    budget = int(HELD + (whole - HELD) * 0.4)
+    computed, _ = fit(program, budget)
+    stored, _ = fit(program, budget, disk=True)
+    assert not any(e.op.name == "put" for e in computed.eqns)
+    assert peak_bytes(plan(stored), stored) <= budget
+
+    # What cannot be computed again can still be put on disk.
+    def opaque(x, w):
+        for _ in range(8):
+            noise = fxad.debug.io_callback(np.cos, x, lax.stop_gradient(x))
+            x = jnp.sin(x @ w * noise)
+        return jnp.sum(x)
+
+    traced = optimise(fxad.jit(fxad.grad(opaque)).lower(X, WS[0]).traced)
+    budget = int(peak_bytes(plan(traced), traced) * 0.65)
+    with pytest.raises(SizeError):
+        fit(traced, budget)
+    fitted, _ = fit(traced, budget, disk=True)
+    assert any(e.op.name == "put" for e in fitted.eqns)
+    got = fxad.jit(fxad.grad(opaque), memory_budget=budget)(X, WS[0])
+    np.testing.assert_array_equal(got, fxad.jit(fxad.grad(opaque))(X, WS[0]))
+
+
+def test_the_prediction_is_the_allocators_high_water_mark():
+    x = np.ones((1024, 512), np.float32)
+    ws = [np.eye(512, dtype=np.float32) for _ in range(6)]
+    for budget in (None, "34MB"):
+        step = fxad.jit(GRAD, memory_budget=budget)
+        memory = step.lower(x, ws).memory()
+        blocks.high_water = blocks.in_use = 0
+        result = step(x, ws)
+        waited = sum(s.shelf.peak for run in session._idle for s in run.stores.values())
+        assert waited <= memory["waiting_bytes"]
+        seen = blocks.high_water + memory["argument_bytes"] + waited
+        assert seen == pytest.approx(memory["predicted_bytes"], rel=0.1)
+        if budget is not None:
+            assert memory["predicted_bytes"] <= 34_000_000
+        assert step.lower(x, ws).memory()["resident_bytes"] > memory["predicted_bytes"]
+        del result
+        gc.collect()
+
+
+def test_a_budget_that_cannot_be_met_names_what_prevents_it():
+    step = fxad.jit(GRAD, memory_budget=HELD + 100_000)
+    with pytest.raises(SizeError, match=r"does not fit a memory budget of .*B: the least") as info:
+        step(X, WS)
+    assert "f32[256,64] (test_budget.py:" in str(info.value)
+    with pytest.raises(SizeError, match="arguments and results take"):
+        fxad.jit(lambda x: x + 1, memory_budget=100)(X)
+    for wrong in ("lots", 0, -5, 1.5):
+        with pytest.raises(BadArgument, match="memory_budget must be"):
+            fxad.jit(loss, memory_budget=wrong)
+
+
+def test_loops_and_branches_are_kept_whole():
+    def f(x):
+        y = lax.scan(lambda c, _: (jnp.sin(c), None), x, None, length=3)[0]
+        z = lax.cond(jnp.sum(x) > 0, jnp.sin, jnp.cos, y)
+        for _ in range(12):
+            z = jnp.tanh(z) * jnp.exp(-z)
+        return jnp.sum(z * y)
+
+    plain = fxad.jit(fxad.grad(f))
+    whole = plain.lower(X).memory()["predicted_bytes"]
+    step = fxad.jit(fxad.grad(f), memory_budget=int(whole * 0.85))
+    np.testing.assert_array_equal(step(X), plain(X))
+    assert step.lower(X).memory()["predicted_bytes"] <= whole * 0.85
+
+
+def test_donated_arguments_count_once():
+    def step(x, ws):
+        value, grads = fxad.value_and_grad(loss, argnums=1)(x, ws)
+        return value, [w - 0.1 * g for w, g in zip(ws, grads, strict=True)]
+
+    donating = fxad.jit(step, donate_argnums=1).lower(X, WS).memory()["predicted_bytes"]
+    copying = fxad.jit(step).lower(X, WS).memory()["predicted_bytes"]
+    assert donating <= copying - sum(w.nbytes for w in WS) + 4096 * len(WS)
