@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fxad.api import compiled, retrace
+from fxad.api import compiled, override, retrace
 from fxad.api.arguments import as_tuple, positions, static_arguments
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.api.stages import Lowered
@@ -131,7 +131,7 @@ def _kinds(statics: tuple) -> tuple[type, ...]:
 def _signature(leaves: list[Array], tree: TreeDef, statics: tuple) -> tuple:
     """What a trace is looked up by; `fxad.api.retrace` explains how two differ."""
     types, weak = tuple([v.type for v in leaves]), tuple([v.weak for v in leaves])
-    return tree, types, weak, statics, _kinds(statics), dt.x64_enabled()
+    return tree, types, weak, statics, _kinds(statics), (dt.x64_enabled(), override.active())
 
 
 class Jit:

@@ -44,9 +44,9 @@ def override(
     jvp(primals, tangents, **params) -> (result, tangent), as for `fxad.custom_jvp`; vjp = (fwd,
     bwd) as for `fxad.custom_vjp`, with fwd(*operands, **params). Both may be given. A rule may use
     the op: inside it the op has its own derivative. The scope is where the op is *used*: a
-    function traced inside keeps the rule, one that `jit` has traced before does not change. Numbers
-    among the operands come as arrays. Of this thread only. Raises BadArgument for an unknown op,
-    an op that holds programs, or no rule.
+    function traced inside keeps the rule, and a jitted one is traced anew when it is differentiated
+    inside. Numbers among the operands come as arrays. Of this thread only. Raises BadArgument for
+    an unknown op, an op that holds programs, or no rule.
     """
     if op not in OPS:
         near = importlib.import_module("difflib").get_close_matches(op, OPS, 1)
@@ -68,6 +68,11 @@ def _scope(op: str, jvp: Any, vjp: Any) -> Iterator[None]:
     finally:
         _active.rules.pop()
         _count(-1)
+
+
+def active() -> tuple:
+    """This thread's rules, to tell functions traced under them from others."""
+    return tuple(_active.rules)
 
 
 def _count(change: int) -> None:

@@ -1,7 +1,7 @@
 """Why a jitted function is traced again: two signatures compared, leaf by leaf.
 
 A signature is what `jit` looks its traces up by: (structure of the arguments, leaves' types, which
-are weak, static arguments, their Python types, whether x64 is on).
+are weak, static arguments, their Python types, (whether x64 is on, rules of `fxad.override`)).
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ _SHOWN = 4
 
 def differences(old: Signature, new: Signature) -> list[str]:
     """What a call of signature `new` has that a trace for `old` does not fit. Empty: it fits."""
-    old_tree, old_types, old_weak, old_statics, old_kinds, old_x64 = old
-    tree, types, weak, statics, kinds, x64 = new
+    old_tree, old_types, old_weak, old_statics, old_kinds, (old_x64, old_rules) = old
+    tree, types, weak, statics, kinds, (x64, rules) = new
     found = []
     if old_x64 != x64:
         found.append(f"x64 is {'on' if x64 else 'off'} now")
+    if old_rules != rules:
+        found.append("other rules of fxad.override are in force")
     found += _static_differences(old_statics, statics)
     if not found and old_kinds != kinds:
         found.append(f"static arguments have types {_types(kinds)}, not {_types(old_kinds)}")

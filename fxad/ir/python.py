@@ -20,9 +20,16 @@ from fxad.core.dtypes import short_name
 from fxad.core.errors import CheckError
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.functions import RESERVED, Definitions, number
-from fxad.ir.program import Atom, Eqn, Program, Symbol, Var, set_source_printer, subprograms
+from fxad.ir.program import Atom, Eqn, Op, Program, Symbol, Var, set_source_printer, subprograms
 from fxad.ir.text import letters
 
+# Ops whose references keep arrays in places of fxad's own.
+_KEEPING = {
+    "put": "def put(value, *, key, place):\n"
+    "    kept.setdefault(key, []).append(np.array(value))\n"
+    "    return ()",
+    "take": "def take(*, key, place, type):\n    return kept[key].pop()",
+}
 _HELD = {"branches": "branch", "program": "inner"}
 _MARK = """def program(*out_types):
     def mark(function):
@@ -75,7 +82,7 @@ class _Writer:
         self.count = 0
 
     def _define(self, eqn: Eqn) -> None:
-        self.defs.name(eqn.op.numpy, eqn.op.name)
+        self._reference(eqn.op)
         if any(subprograms(eqn)) and "program" not in self.defs.taken:
             self.defs.taken.add("program")
             self.defs.texts.append(_MARK)
@@ -87,6 +94,16 @@ class _Writer:
                 self._literal(atom.type.dtype)
         for value in eqn.params.values():
             self._prepare(eqn, value)
+
+    def _reference(self, op: Op) -> str:
+        """The name of the function that computes an op."""
+        if op.name not in _KEEPING:
+            return self.defs.name(op.numpy, op.name)
+        for name, text in (("kept", "kept = {}"), (op.name, _KEEPING[op.name])):
+            if name not in self.defs.taken:
+                self.defs.taken.add(name)
+                self.defs.texts.append(text)
+        return op.name
 
     def _prepare(self, eqn: Eqn, value: Any) -> None:
         if isinstance(value, tuple):
@@ -140,7 +157,7 @@ class _Writer:
         for var in eqn.outputs:
             names[var] = self._variable()
         outs = ", ".join(names[v] for v in eqn.outputs)
-        call = f"{self.defs.name(eqn.op.numpy, eqn.op.name)}({', '.join(operands)})"
+        call = f"{self._reference(eqn.op)}({', '.join(operands)})"
         if len(eqn.outputs) == 1:
             called = _returns_tuple(eqn)
             outs += "," if called else ""

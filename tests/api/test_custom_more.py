@@ -200,3 +200,17 @@ def test_impossible_overrides_are_refused() -> None:
         pass
     with pytest.raises(BadArgument, match="give jvp"), fxad.override("tanh"):
         pass
+
+
+def test_functions_jitted_before_are_traced_anew_inside_the_scope() -> None:
+    norm = fxad.jit(lambda x: jnp.sqrt(jnp.sum(x * x)))
+    zero = np.zeros(3)
+    for _ in range(3):
+        assert norm(zero) == 0
+        assert np.isnan(fxad.grad(norm)(zero)).all()
+        with fxad.override("sqrt", jvp=safe_sqrt):
+            assert norm(zero) == 0
+            np.testing.assert_array_equal(fxad.grad(norm)(zero), zero)
+            assert "has a trace" in norm.explain_retrace(zero)
+    with fxad.override("sqrt", jvp=lambda primals, tangents: (primals[0], tangents[0])):
+        assert "fxad.override" in norm.explain_retrace(zero)

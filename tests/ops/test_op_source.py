@@ -15,6 +15,7 @@ import fxad
 import fxad.numpy as jnp
 from fxad import lax
 from fxad.core.errors import TypeMismatch
+from fxad.ir.functions import Definitions
 from fxad.ir.program import OPS, Eqn, Lit, Program, Var
 from fxad.ir.rewrite import evaluate
 from fxad.trace.tracer import concrete, type_of
@@ -148,3 +149,23 @@ def test_a_value_without_source_is_an_error_that_says_so() -> None:
     x = Var(type_of(X))
     with pytest.raises(TypeMismatch, match="has no source"):
         Program([x], [Eqn(broken, (x,), {}, (Var(x.type),))], [x]).to_python()
+
+
+def test_optimised_programs_and_values_put_aside() -> None:
+    policy = fxad.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
+    w = np.linspace(-1, 1, 128 * 128, dtype=np.float32).reshape(128, 128)
+
+    def f(x: Any) -> Any:
+        return jnp.sum(fxad.checkpoint(lambda x: jnp.sin(jnp.tanh(x @ x)), policy=policy)(x))
+
+    lowered = fxad.jit(fxad.grad(f)).lower(w)
+    assert {"put", "take"} <= {e.op.name for e in lowered.program.eqns}
+    [wanted] = evaluate(lowered.traced, [w])
+    np.testing.assert_array_equal(runs(lowered.program)(w), wanted)
+
+
+@pytest.mark.parametrize("name", sorted(OPS))
+def test_every_op_can_be_written(name: str) -> None:
+    if name in ("put", "take", "captured"):  # the first two are tested above
+        return
+    assert Definitions().name(OPS[name].numpy, name)
