@@ -83,6 +83,7 @@ class Op:
         "loops",
         "name",
         "numpy",
+        "onto",
         "samples",
         "split",
         "transpose",
@@ -103,6 +104,7 @@ class Op:
     jvp: Any
     loops: Any
     numpy: Any
+    onto: Any
     samples: Any
     split: Any
     transpose: Any

@@ -24,6 +24,7 @@ from fxad.lower.graph import Graph
 from fxad.lower.groups import Group
 from fxad.lower.make import Maker
 from fxad.lower.nodes import OpaqueNode
+from fxad.lower.order import reads_first
 from fxad.lower.steps import Block, HostStep, LoweredStep
 from fxad.lower.stored import choose
 from fxad.passes.inline import inline
@@ -56,7 +57,7 @@ def _lower_flat(program: Program, config: LowerConfig) -> Block:
     groups = grouped(nodes, config.fusion)
     wanted = _wanted(groups, outputs)
     steps = tuple([_step(g, storage, wanted, config) for g in groups])
-    return Block(graph.inputs, steps, outputs)
+    return Block(graph.inputs, reads_first(steps), outputs)
 
 
 def _wanted(groups: Sequence[Group], outputs: Sequence[Var]) -> set[Var]:

@@ -16,6 +16,7 @@ from fxad.ir.loops import (
     HostCall,
     Indexed,
     Pointwise,
+    Reduction,
     Scattering,
     Structured,
     View,
@@ -122,6 +123,44 @@ def _demanded(graph: Graph, choice: Choice, fusion: bool) -> None:
                         choice.stored[atom] = None
             case Scattering() if isinstance(definition.operands[0], Var):
                 choice.stored[definition.operands[0]] = None
+                choice.stored.update(dict.fromkeys(_read_before(graph, definition)))
+
+
+def _read_before(graph: Graph, update: Def) -> list[Var]:
+    """Values to store so that an update of a few elements may happen in its operand's memory.
+
+    A kernel that writes an array cannot read it elsewhere as well: an update computed from the
+    array it changes is stored. What reads an older state of the array is stored too, so that it is
+    read before the next state takes its place.
+    """
+    base, *others = update.operands
+    older: set[Atom] = set()
+    before = graph.def_of.get(base)
+    while before is not None and isinstance(before.record, Scattering):
+        older.add(before.operands[0])
+        before = graph.def_of.get(before.operands[0])
+    small = [a for a in others if isinstance(a, Var) and 4 * a.type.size <= base.type.size]
+    found: list[Var] = [a for a in small if base in _computed_from(graph, a)]
+    if older and small:
+        readers = [d for d in graph.defs if not older.isdisjoint(d.operands)]
+        fused = [v for d in readers if isinstance(d.record, View | Indexed) for v in d.outputs]
+        found += [v for v in fused if 4 * v.type.size <= base.type.size]
+    return found
+
+
+def _computed_from(graph: Graph, atom: Atom) -> set[Atom]:
+    """What a value is computed from where it is read."""
+    pending, seen = [atom], set[Atom]()
+    while pending:
+        current = pending.pop()
+        definition = graph.def_of.get(current)
+        fusable = definition is not None and isinstance(
+            definition.record, Pointwise | View | Indexed | Reduction
+        )
+        if definition is not None and fusable and current not in seen:
+            pending += definition.operands
+        seen.add(current)
+    return seen
 
 
 def _turned_product(graph: Graph, definition: Def, bases: set[Var]) -> bool:

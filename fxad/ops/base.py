@@ -13,6 +13,9 @@ The rules of an op
                                     one cotangent per operand (None where not linear); `args`
                                     holds values, or `Unknown(type)` for linear operands.
                                     "inside" says: as if its program's equations stood there
+    onto(total, cotangent, args, **params)
+                                    total + the cotangent of operand 0, which is mostly zeros, for
+                                    less than the cost of adding all of it
     batch(size, batched, args, **params)
                                     results with a new leading axis, given operands that have one
                                     where `batched` says so; `Batched(values, flags)` if some

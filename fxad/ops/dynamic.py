@@ -21,10 +21,11 @@ from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import INDEX, Cast, Data, Expr, Index
 from fxad.ir.loops import Indexed, Point, Scattering
+from fxad.ir.program import OPS
 from fxad.ir.rewrite import literal
 from fxad.ops.base import Primitive, case, define, fails, known, spread, zeros
 from fxad.ops.slicing import ANY, Shape, own
-from fxad.trace.tracer import type_of
+from fxad.trace.tracer import bind, type_of
 
 Read = Callable[..., Expr]
 
@@ -102,6 +103,11 @@ def _slice_transpose(ct: Any, args: Sequence[Any], *, sizes: Shape, batch: int =
     return [dynamic_update(zeros(x.type), ct, *starts, batch=batch), *[None] * len(starts)]
 
 
+def _slice_onto(total: Any, ct: Any, args: Sequence[Any], *, sizes: Shape, batch: int = 0) -> Any:
+    before = dynamic_slice(total, *args[1:], sizes=sizes, batch=batch)
+    return dynamic_update(total, bind(OPS["add"], before, ct), *args[1:], batch=batch)
+
+
 def _lanes(size: int, batched: Sequence[bool], args: Sequence[Any]) -> list[Any]:
     """Every operand with the lane axis first."""
     return [a if b else spread(a, size) for a, b in zip(args, batched, strict=True)]
@@ -131,6 +137,7 @@ dynamic_slice: Primitive = define(
     numpy=_slice_numpy,
     jvp=lambda primals, tangents, out, **params: dynamic_slice(tangents[0], *primals[1:], **params),
     transpose=_slice_transpose,
+    onto=_slice_onto,
     batch=_slice_batch,
     loops=_slice_loops,
     exact=True,
@@ -180,10 +187,11 @@ def _update_transpose(ct: Any, args: Sequence[Any], *, batch: int = 0) -> list[A
     x, update, *starts = args
     dx = dupdate = None
     shape = (type_of(update) if known(update) else update).shape
-    if not known(x):
-        dx = dynamic_update(ct, zeros(ArrayType(x.dtype, shape)), *starts, batch=batch)
+    # The window is read before it is overwritten, which may happen in place.
     if not known(update):
         dupdate = dynamic_slice(ct, *starts, sizes=shape[batch:], batch=batch)
+    if not known(x):
+        dx = dynamic_update(ct, zeros(ArrayType(x.dtype, shape)), *starts, batch=batch)
     return [dx, dupdate, *[None] * len(starts)]
 
 

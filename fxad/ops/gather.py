@@ -162,7 +162,13 @@ def _gather_jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any, **par
     return gather(tangents[0], *primals[1:], **{**params, "fill": 0})
 
 
-def _gather_transpose(
+def _gather_transpose(ct: Any, args: Sequence[Any], **params: Any) -> list[Any]:
+    dx = _gather_onto(zeros(args[0].type), ct, args, **params)
+    return [dx, *[None] * (len(args) - 1)]
+
+
+def _gather_onto(
+    total: Any,
     ct: Any,
     args: Sequence[Any],
     *,
@@ -171,12 +177,10 @@ def _gather_transpose(
     mode: str = "clamp",
     fill: Number | None = None,
     unique: bool = False,
-) -> list[Any]:
-    x, *indices = args
+) -> Any:
     mode = "clamp" if mode == "clamp" else "drop"
     params = {"axes": axes, "batch": batch, "monoid": "add", "mode": mode, "unique": unique}
-    dx = bind(OPS["scatter"], zeros(x.type), ct, *indices, **params)
-    return [dx, *[None] * len(indices)]
+    return bind(OPS["scatter"], total, ct, *args[1:], **params)
 
 
 def moved(x: Any, source: int, target: int) -> Any:
@@ -238,6 +242,7 @@ gather: Primitive = define(
     numpy=_gather_numpy,
     jvp=_gather_jvp,
     transpose=_gather_transpose,
+    onto=_gather_onto,
     batch=_gather_batch,
     loops=_gather_loops,
     exact=True,

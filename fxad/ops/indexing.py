@@ -191,12 +191,7 @@ def _scatter_transpose(
     shape = (type_of(updates) if known(updates) else updates).shape
     type_ = type_of(ct).with_shape(shape)
     dx = du = None
-    if isinstance(x, Unknown):
-        if monoid == "add":
-            dx = ct
-        else:
-            kept = updates if monoid == "mul" else zeros(type_)
-            dx = scatter(ct, kept, *indices, monoid=monoid, **spec)
+    # What is overwritten is read first, so that it may be overwritten in place.
     if not known(updates):
         du = _read(ct, indices, spec)
         index = type_of(indices[0])
@@ -208,6 +203,12 @@ def _scatter_transpose(
                 axes = tuple(range(index.ndim))
                 last = bind(OPS["broadcast"], last, shape=shape, axes=axes)
             du = bind(OPS["select"], last, du, zeros(type_))
+    if isinstance(x, Unknown):
+        if monoid == "add":
+            dx = ct
+        else:
+            kept = updates if monoid == "mul" else zeros(type_)
+            dx = scatter(ct, kept, *indices, monoid=monoid, **spec)
     return [dx, du, *[None] * len(indices)]
 
 

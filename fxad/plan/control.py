@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fxad.core.types import TapeType
 from fxad.ir.plan import Branch, Copy, Loop, Slot, Step, Taping, View, While
 from fxad.ir.program import Var
-from fxad.lower import Block, Branching, Looping, Whiling
+from fxad.lower import Block, Branching, Launch, Looping, Whiling
 from fxad.plan.donate import first_writes, last_uses, may_take_over
 from fxad.plan.places import Place
 
@@ -28,6 +28,7 @@ class _State:
     before: list[Place] = field(default_factory=list)
     after: list[Place] = field(default_factory=list)
     kept: set[int] = field(default_factory=set)
+    updated: dict[Var, Place] = field(default_factory=dict)  # on the way from old to new
     swaps: list[tuple[Slot, Slot]] = field(default_factory=list)
     temporary: list[Place] = field(default_factory=list)
     start: list[Step] = field(default_factory=list)
@@ -46,7 +47,11 @@ def loop(planner: Planner, frame: Frame, step: Looping) -> list[Step]:
     known = [planner.place(frame, v) for v in step.inputs[:consts]]
     planner.depth += 1
     body = planner.nested(
-        step.body, [*known, *state.before, *read], [*state.after, *written], state.kept
+        step.body,
+        [*known, *state.before, *read],
+        [*state.after, *written],
+        state.kept,
+        state.updated,
     )
     planner.depth -= 1
     swaps = tuple(state.swaps)
@@ -74,7 +79,11 @@ def while_loop(planner: Planner, frame: Frame, step: Whiling) -> list[Step]:
         step.cond, [*known[: step.cond_consts], *state.before], [predicate], set()
     )
     body = planner.nested(
-        step.body, [*known[step.cond_consts :], *state.before], state.after, state.kept
+        step.body,
+        [*known[step.cond_consts :], *state.before],
+        state.after,
+        state.kept,
+        state.updated,
     )
     planner.depth -= 1
     test = planner.slot(predicate, step.cond.outputs[0].type)
@@ -151,8 +160,10 @@ def _carried(
         type_ = before.type
         if before is after:
             state.kept.add(number)
-        if before is after or _overwritable(planner, body, before, after, first, last):
+        chain = _updates(body, before, after, first, last)
+        if before is after or chain or _overwritable(planner, body, before, after, first, last):
             one = two = start = home
+            state.updated.update(dict.fromkeys(chain, home))
         else:
             fixed, spare = home, planner.take(type_.nbytes)
             state.temporary.append(spare)
@@ -171,6 +182,31 @@ def _carried(
         state.before.append(one)
         state.after.append(two)
     return state
+
+
+def _updates(
+    body: Block, before: Var, after: Var, first: dict[Var, int], last: dict[Var, int]
+) -> list[Var]:
+    """The values between an old state and the new one where a chain of updates, each the last
+    reader of the one before, makes the new from the old; they can all lie in one place."""
+    if after in body.inputs or body.outputs.count(after) != 1:
+        return []
+    chain, current = [], after
+    while current is not before:
+        if current not in first:
+            return []
+        number = first[current]
+        step = body.steps[number]
+        if not isinstance(step, Launch):
+            return []
+        operand = dict(step.replaces).get(current)
+        if operand is None or operand in step.args or last.get(operand) != number:
+            return []
+        if operand in body.outputs:
+            return []
+        chain.append(operand)
+        current = operand
+    return chain[:-1]
 
 
 def _overwritable(

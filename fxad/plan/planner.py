@@ -9,7 +9,7 @@ operand dies may write into the operand's storage where `overlap` allows it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fxad.core.arena import Arena
@@ -212,12 +212,18 @@ class Planner:
         return result.same(source)
 
     def nested(
-        self, block: Block, inputs: Sequence[Place], targets: Sequence[Place], kept: set[int]
+        self,
+        block: Block,
+        inputs: Sequence[Place],
+        targets: Sequence[Place],
+        kept: set[int],
+        inner: Mapping[Var, Place] | None = None,
     ) -> list[Step]:
         """Steps of a block inside another one, with its outputs copied where they could not be
-        written in the first place. Outputs numbered in `kept` are there already."""
+        written in the first place. Outputs numbered in `kept` are there already; `inner` says
+        where some values inside must lie."""
         places = dict(zip(block.inputs, inputs, strict=True))
-        outputs: dict[Var, Place] = {}
+        outputs: dict[Var, Place] = dict(inner or {})
         copies: list[Step] = []
         for number, (var, target) in enumerate(zip(block.outputs, targets, strict=True)):
             if number in kept:

@@ -6,7 +6,7 @@ transpose   (c, ct) -> (ct * c)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fxad.core.errors import TypeMismatch, at
@@ -100,6 +100,16 @@ class _Cotangents:
         before = self.values.get(atom)
         self.values[atom] = cotangent if before is None else plus(before, cotangent)
 
+    def add_onto(self, atom: Atom, rule: Callable[[Any], Any]) -> bool:
+        """Replace a sum by what `rule` makes of it; False if there is none yet."""
+        if atom in self.outside:
+            sums, atom = self.outside[atom]
+            return sums.add_onto(atom, rule)
+        if atom in self.values:
+            self.values[atom] = rule(self.values[atom])
+            return True
+        return False
+
 
 def _sweep(
     program: Program,
@@ -153,6 +163,10 @@ def _back(eqn: Eqn, unknown: set[Atom], env: Environment, sums: _Cotangents) -> 
         _inside(eqn, given, unknown, env, sums)
         return
     args = [Unknown(a.type) if a in unknown else env.read(a) for a in eqn.inputs]
+    if op.onto is not None and eqn.inputs[0] in unknown:
+        params = eqn.params
+        if sums.add_onto(eqn.inputs[0], lambda total: op.onto(total, given[0], args, **params)):
+            return
     if op.higher:
         results = op.transpose(TRANSFORMS, given, args, **eqn.params)
     else:
