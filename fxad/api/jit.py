@@ -18,6 +18,7 @@ import numpy as np
 
 from fxad.api import compiled, override, retrace
 from fxad.api.arguments import as_tuple, positions, static_arguments
+from fxad.api.axes import in_force
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.api.stages import Lowered
 from fxad.core import dtypes as dt
@@ -194,6 +195,8 @@ class Jit:
     ) -> tuple[list[Array], Trace]:
         leaves, tree = flatten_args((args, kwargs), self._what)
         key = _signature(leaves, tree, statics)
+        if named := in_force():
+            key = (*key, named)
         try:
             found = self._traces.get(key)
         except TypeError as error:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
+from fxad.api.axes import named
 from fxad.api.flat import FlatFunction, flatten_args, name_of
+from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.core.types import ArrayType
@@ -20,14 +22,15 @@ def vmap(
     function: Callable[..., Any],
     in_axes: Any = 0,
     out_axes: Any = 0,
-    axis_name: str | None = None,
+    axis_name: Hashable | None = None,
     axis_size: int | None = None,
 ) -> Callable[..., Any]:
     """Map a function over an axis of its arguments, all examples at once.
 
     in_axes: an int, None (shared by all examples), or a pytree prefix of the arguments with those
     as leaves; keyword arguments are mapped over axis 0. out_axes: likewise for the results.
-    axis_size is needed only if every in_axes is None. axis_name is accepted for ported code.
+    axis_size is needed only if every in_axes is None. Under its axis_name lanes can talk to each
+    other: fxad.lax.psum and the like.
     """
     name = name_of(function)
 
@@ -46,12 +49,32 @@ def vmap(
             for v, a in zip(moved, axes, strict=True)
         ]
         flat = FlatFunction(function, tree)
-        program, captured = stage(flat, types, name, [v.weak for v in leaves])
-        flags = [*([False] * len(captured)), *(a is not None for a in axes)]
+        weak = [v.weak for v in leaves]
+        mapped = [a is not None for a in axes]
+        one: Callable[..., Any] = flat
+        if axis_name is not None:
+            one = _with_lane(flat, axis_name, size)
+            types, weak, mapped = [_LANE, *types], [False, *weak], [True, *mapped]
+            moved = [OPS["iota"](dtype=_LANE.dtype, shape=(size,), axis=0), *moved]
+        program, captured = stage(one, types, name, weak)
+        flags = [*([False] * len(captured)), *mapped]
         outs, batched = batch_eval(program.closed(), size, flags, [*captured, *moved])
         return flat.tree.unflatten(_place(outs, batched, out_axes, flat, size, name))
 
     return wrapped
+
+
+_LANE = ArrayType(dt.int32, ())
+
+
+def _with_lane(flat: FlatFunction, name: Hashable, size: int) -> Callable[..., Any]:
+    """The function of one lane with the lane's number first, known under the axis's name."""
+
+    def one(lane: Any, *leaves: Any) -> Any:
+        with named(name, size, lane):
+            return flat(*leaves)
+
+    return one
 
 
 def _leaf_axes(in_axes: Any, args: tuple, kwargs: dict, name: str) -> list[int | None]:

@@ -7,6 +7,18 @@ from fxad.api.custom import stop_gradient
 from fxad.lax import linalg
 from fxad.lax.branches import cond, switch
 from fxad.lax.checkpoints import binomial
+from fxad.lax.collectives import (
+    all_gather,
+    axis_index,
+    axis_size,
+    pmax,
+    pmean,
+    pmin,
+    ppermute,
+    pshuffle,
+    psum,
+    psum_scatter,
+)
 from fxad.lax.convolution import (
     ConvDimensionNumbers,
     conv,
@@ -181,6 +193,7 @@ __all__ = [
     "acos",
     "acosh",
     "add",
+    "all_gather",
     "approx_max_k",
     "approx_min_k",
     "argmax",
@@ -191,6 +204,8 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
+    "axis_index",
+    "axis_size",
     "batch_matmul",
     "bessel_i0e",
     "bessel_i1e",
@@ -280,9 +295,16 @@ __all__ = [
     "optimization_barrier",
     "pad",
     "padtype_to_pads",
+    "pmax",
+    "pmean",
+    "pmin",
     "polygamma",
     "population_count",
     "pow",
+    "ppermute",
+    "pshuffle",
+    "psum",
+    "psum_scatter",
     "real",
     "reciprocal",
     "reduce",

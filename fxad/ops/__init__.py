@@ -3,6 +3,7 @@
 from fxad.ir.program import OPS
 from fxad.ops import attention as attention
 from fxad.ops import checkpoint as checkpoint
+from fxad.ops import collective as collective
 from fxad.ops import cond as cond
 from fxad.ops import control as control
 from fxad.ops import cumulative as cumulative
