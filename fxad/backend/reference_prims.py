@@ -213,7 +213,7 @@ _ANY: dict[str, Callable[..., Any]] = {
     "rem": np.fmod,
     "neg": np.negative,
     "abs": np.abs,
-    "sign": lambda x: np.where(x == 0, x, np.sign(x)),
+    "sign": np.sign,
     "floor": np.floor,
     "ceil": np.ceil,
     "trunc": np.trunc,

@@ -82,13 +82,15 @@ def complex_acosh(z: Expr) -> Expr:
 
 
 def complex_atanh(z: Expr) -> Expr:
+    """Real part from |x|: log1p of numbers near -1 would lose what is left of them."""
     x, y = _parts(z)
-    left, right = _real("sub", 1.0, x), _real("add", 1.0, x)
+    size = _real("abs", x)
+    left, right = _real("sub", 1.0, size), _real("add", 1.0, size)
     square = _real("mul", y, y)
     near = _real("add", _real("mul", left, left), square)
-    grown = _real("log1p", _real("div", _real("mul", 4.0, x), near))
+    grown = _real("log1p", _real("div", _real("mul", 4.0, size), near))
     turned = _real("atan2", _real("mul", 2.0, y), _real("sub", _real("mul", left, right), square))
-    return _join(_real("mul", 0.25, grown), _real("mul", 0.5, turned))
+    return _join(_real("copysign", _real("mul", 0.25, grown), x), _real("mul", 0.5, turned))
 
 
 def _rotated(formula: Formula) -> Formula:

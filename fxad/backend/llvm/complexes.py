@@ -87,12 +87,19 @@ def _over_i(x: Pair) -> Pair:
 
 
 def _tanh(x: Pair) -> Pair:
-    """From exp(-2|x|), which cannot overflow."""
+    """Right of 1 from exp(-2|x|), which cannot overflow; left of it by Kahan 1987, which keeps
+    small parts and the poles on the imaginary axis."""
     e = _call("exp", x.re.abs() * -2.0)
     two = x.im + x.im
     c, s = _call("cos", two), _call("sin", two)
     bottom = e * e + e * 2.0 * c + 1.0
-    return Pair(((1.0 - e * e) / bottom).copysign(x.re), e * 2.0 * s / bottom)
+    far = Pair(((1.0 - e * e) / bottom).copysign(x.re), e * 2.0 * s / bottom)
+    slope, grown = _call("tan", x.im), _call("sinh", x.re)
+    beta, square = slope * slope + 1.0, grown * grown
+    under = beta * square + 1.0
+    near = Pair(beta * (square + 1.0).sqrt() * grown / under, slope / under)
+    left = x.re.abs() < 1.0
+    return Pair(left.where(near.re, far.re), left.where(near.im, far.im))
 
 
 def _power(x: Pair, y: Pair) -> Pair:
@@ -106,7 +113,7 @@ def _power(x: Pair, y: Pair) -> Pair:
 def _sign(x: Pair) -> Pair:
     size = _abs(x)
     zero = size.equals(0.0)
-    return Pair(zero.where(x.re, x.re / size), zero.where(x.im, x.im / size))
+    return Pair(zero.where(size, x.re / size), zero.where(size, x.im / size))
 
 
 def _is_finite(x: Pair) -> Vec:
@@ -121,9 +128,12 @@ def _expm1(x: Pair) -> Pair:
 
 
 def _log1p(x: Pair) -> Pair:
-    """log|1 + x| from its square, which keeps small numbers."""
+    """log|1 + x|: where that is small, from its square, which keeps small numbers."""
+    moved = Pair(x.re + 1.0, x.im)
     square = x.re * (x.re + 2.0) + x.im * x.im
-    return Pair(_call("log1p", square) * 0.5, _call("atan2", x.im, x.re + 1.0))
+    small = square.abs() < 0.5
+    near = _call("log1p", small.where(square, square.like(0.0))) * 0.5
+    return Pair(small.where(near, _call("log", _abs(moved))), _call("atan2", x.im, moved.re))
 
 
 _FUNCTIONS: dict[str, Callable[..., Value]] = {

@@ -92,7 +92,9 @@ def minimum(a: Vec, b: Vec) -> Vec:
 
 
 def _sign(x: Vec) -> Vec:
-    return (x.compare("une", 0.0) & x.compare("ord", x)).where(x.like(1.0).copysign(x), x)
+    """+0 for both zeros, as NumPy has it."""
+    ordered = x.compare("une", 0.0) & x.compare("ord", x)
+    return ordered.where(x.like(1.0).copysign(x), x + 0.0)
 
 
 def _nextafter(x: Vec, y: Vec) -> Vec:

@@ -182,7 +182,7 @@ def fminimum(a, b):
 
 
 def sign(x, one):
-    return copysign(one, x) if x < 0 or x > 0 else x
+    return copysign(one, x) if x < 0 or x > 0 else x + (one - one)
 
 
 def round32(x):
@@ -316,7 +316,7 @@ def cpow(a, b):
 def csign(x):
     size = abs(x)
     if size == 0:
-        return complex(x.real, x.imag)
+        return complex(0.0, 0.0)
     return complex(x.real / size, x.imag / size)
 
 
