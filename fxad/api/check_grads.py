@@ -25,6 +25,7 @@ from fxad.trace.tracer import concrete
 MODES = ("fwd", "rev")
 # Central differences of step h err by h^2 (truncation) and eps/h (rounding): h = eps^(1/3).
 _STEP = {2: 0.125, 4: 5e-3, 8: 5e-6}
+_MOVED = 64  # squared length of a direction, at most: many elements move less each
 _TOLERANCE = {2: 0.2, 4: 1e-2, 8: 1e-6}  # of the derivative's size; per order, see `_Checker`
 
 
@@ -82,11 +83,12 @@ class _Checker:
         self.atol = atol
         self.rtol = rtol
         self.random = random
+        self.scale = 1.0  # of the directions drawn
 
     def check(
         self, function: Callable[..., Any], args: tuple, order: int, modes: Sequence[str], name: str
     ) -> None:
-        direction = self._draw(args)
+        direction = self._direction(args)
         slope = self._difference(function, args, direction)
         if "fwd" in modes:
             self._forward(function, args, direction, slope, f"jvp({name})")
@@ -103,7 +105,7 @@ class _Checker:
     ) -> tuple[Callable[..., Any], str]:
         """The first derivative along a fixed direction, as a function of the arguments."""
         if mode == "fwd":
-            tangents = self._draw(args)
+            tangents = self._direction(args)
             return lambda *xs: jvp(function, xs, tangents)[1], f"jvp({name})"
         cotangent = self._draw(function(*args))
         return lambda *xs: _moving(vjp(function, *xs)[1](cotangent)), f"vjp({name})"
@@ -146,7 +148,7 @@ class _Checker:
             backward = [_pair(b, t) for b, t in zip(back, _arrays(tangent), strict=True)]
             scale = sum(n for _, n in forward) + sum(n for _, n in backward)
             error = abs(sum(s for s, _ in forward) - sum(s for s, _ in backward))
-            return error if not error <= self.atol + self.rtol * scale else None
+            return error if not error <= self.scale * self.atol + self.rtol * scale else None
 
         error = error_along(direction, slope)
         if error is not None:
@@ -165,7 +167,7 @@ class _Checker:
         if got.size == 0:
             return None
         error = float(np.abs(got - wanted).max())
-        return error if not error <= self.atol + self.rtol * _size(wanted) else None
+        return error if not error <= self.scale * self.atol + self.rtol * _size(wanted) else None
 
     def _culprit(self, args: tuple, direction: Any, error: Callable[[Any], float]) -> str:
         """Which argument leaf's own derivative is furthest off."""
@@ -181,6 +183,12 @@ class _Checker:
         return f"; along argument{name} alone by {worst:.3g}" if name else ""
 
     # ------------------------------------------------------------ directions and differences
+
+    def _direction(self, args: tuple) -> Any:
+        """A random direction of the arguments, short enough that differences stay differences."""
+        self.scale = min(1.0, (_MOVED / max(1, sum(v.size for v in _moving(args)))) ** 0.5)
+        drawn = self._draw(args)
+        return pytree.map(lambda d: (d * self.scale).astype(d.dtype), drawn)
 
     def _draw(self, tree: Any) -> Any:
         """Normal numbers of the tree's shapes and dtypes; zeros for what is not differentiable."""
@@ -214,7 +222,8 @@ class _Checker:
 
 def _moving(tree: Any) -> list[Any]:
     """The leaves that carry derivatives."""
-    return [v for v in pytree.leaves(tree) if dt.is_differentiable(v.dtype)]
+    leaves, _ = flatten_args(tree, "check_grads")
+    return [v for v in leaves if dt.is_differentiable(v.dtype)]
 
 
 def _wide(value: np.ndarray) -> np.ndarray:

@@ -25,10 +25,10 @@ from fxad.ir.text import letters
 
 # Ops whose references keep arrays in places of fxad's own.
 _KEEPING = {
-    "put": "def put(value, *, key, place):\n"
+    "put": "def put(value, *, key, **where):\n"
     "    kept.setdefault(key, []).append(np.array(value))\n"
     "    return ()",
-    "take": "def take(*, key, place, type):\n    return kept[key].pop()",
+    "take": "def take(*, key, **where):\n    return kept[key].pop()",
 }
 _HELD = {"branches": "branch", "program": "inner"}
 _MARK = """def program(*out_types):
@@ -39,7 +39,8 @@ _MARK = """def program(*out_types):
 
 
 def to_python(program: Program) -> str:
-    """Source of a module whose function `program.name` computes the Program with NumPy.
+    """Source of a module whose function `program.name` computes the Program with NumPy (with an
+    underscore after it if that is a name of Python's own).
 
     It takes the inputs by position and captured values, also the Python functions that callbacks
     call, by keyword; it returns one array, or a tuple if there are several results. Raises
@@ -75,7 +76,8 @@ class _Writer:
         self.defs = Definitions()
         self.literals: dict[np.dtype, str] = {}
         self.functions: dict[int, str] = {}  # Python functions called back
-        self.defs.taken.add(program.name)
+        self.name = program.name + ("_" if program.name in RESERVED else "")
+        self.defs.taken.add(self.name)
         for inner in _all(program):
             for eqn in inner.eqns:
                 self._define(eqn)
@@ -133,7 +135,7 @@ class _Writer:
         if top:
             extra = [*(names[v] for v in program.consts), *self.functions.values()]
             args += ["*", *extra] if extra else []
-            lines = ['@np.errstate(all="ignore")', f"def {program.name}({', '.join(args)}):"]
+            lines = ['@np.errstate(all="ignore")', f"def {self.name}({', '.join(args)}):"]
         else:
             types = ", ".join(self.defs.name(t, "") for t in program.out_types)
             lines = [f"@program({types})", f"def {name}({', '.join(args)}):"]

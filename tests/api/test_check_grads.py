@@ -114,3 +114,20 @@ def test_bad_requests_are_refused() -> None:
         fxad.check_grads(lambda x: x + 1, (np.arange(3),))
     with pytest.raises(TypeMismatch, match="tuple"):
         fxad.check_grads(jnp.sin, 1.0)
+
+
+def test_many_elements_move_a_little_each() -> None:
+    w = np.random.default_rng(0).normal(0, 0.02, (300, 300)).astype(np.float32)
+
+    def f(w):
+        return jnp.mean(jnp.tanh(w @ w) ** 2) * 100
+
+    fxad.check_grads(f, (w,))
+
+    @fxad.custom_vjp
+    def wrong(w):
+        return f(w)
+
+    wrong.defvjp(lambda w: (f(w), w), lambda w, ct: (ct * 1.1 * fxad.grad(f)(w),))
+    with pytest.raises(GradientError, match="vjp"):
+        fxad.check_grads(wrong, (w,), modes="rev")

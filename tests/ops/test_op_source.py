@@ -169,3 +169,11 @@ def test_every_op_can_be_written(name: str) -> None:
     if name in ("put", "take", "captured"):  # the first two are tested above
         return
     assert Definitions().name(OPS[name].numpy, name)
+
+
+def test_functions_may_have_names_of_pythons_own() -> None:
+    for function, name in ((jnp.sum, "sum_"), (jnp.max, "max_"), (jnp.exp, "exp")):
+        program = fxad.make_ir(function)(X).program
+        namespace: dict[str, Any] = {}
+        exec(program.to_python(), namespace)
+        np.testing.assert_array_equal(namespace[name](X), evaluate(program, [X])[0])
