@@ -22,7 +22,7 @@ from fxad.ir.program import OPS
 from fxad.lax.loops import while_loop
 from fxad.numpy import abs, any, exp, log, ones, ones_like, sqrt, where, zeros_like
 from fxad.scipy.special.bessel import _j0, _j1, _y0, _y1
-from fxad.scipy.special.support import slope, special
+from fxad.scipy.special.support import moved, slope, special
 from fxad.trace.array import Array
 
 
@@ -151,12 +151,16 @@ def _ive(v: Array, x: Array) -> Array:
     return _ive_value(v, x)
 
 
-@_ive.defjvp
 def _ive_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     (v, x), (dv, dx) = primals, tangents
     value = _ive(v, x)
-    in_v = slope(lambda order: _ive_value(order, x), v)
-    return value, dv * in_v + dx * (_ive(v + 1, x) + (v / x - 1) * value)
+    return value, moved(
+        (dv, lambda: slope(lambda order: _ive_value(order, x), v)),
+        (dx, lambda: _ive(v + 1, x) + (v / x - 1) * value),
+    )
+
+
+_ive.defjvp(_ive_jvp, symbolic_zeros=True)
 
 
 def _inside(function: Callable[[Array, Array], Array], v: Array, x: Array) -> Array:

@@ -19,7 +19,7 @@ from fxad.ir.program import OPS
 from fxad.lax.loops import while_loop
 from fxad.numpy import abs, any, exp, isinf, isnan, log, log1p, ones, ones_like, sqrt, where
 from fxad.scipy.special.gammas import betaln, stirling_rest
-from fxad.scipy.special.support import slope, special
+from fxad.scipy.special.support import moved, slope, special
 from fxad.trace.array import Array
 
 _LIMIT = 2000  # iterations; the slowest, at a = x, take about 6 sqrt(a)
@@ -114,18 +114,20 @@ def _density(a: Array, x: Array) -> Array:
     return _prefactor(a, x) * (a / x)
 
 
-@_gammainc.defjvp
 def _gammainc_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     (a, x), (da, dx) = primals, tangents
-    in_a = slope(lambda v: _gamma_both(v, x)[0], a)
-    return _gammainc(a, x), da * in_a + dx * _density(a, x)
+    in_a = lambda: slope(lambda v: _gamma_both(v, x)[0], a)  # noqa: E731
+    return _gammainc(a, x), moved((da, in_a), (dx, lambda: _density(a, x)))
 
 
-@_gammaincc.defjvp
 def _gammaincc_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     (a, x), (da, dx) = primals, tangents
-    in_a = slope(lambda v: _gamma_both(v, x)[1], a)
-    return _gammaincc(a, x), da * in_a - dx * _density(a, x)
+    in_a = lambda: slope(lambda v: _gamma_both(v, x)[1], a)  # noqa: E731
+    return _gammaincc(a, x), moved((da, in_a), (dx, lambda: -_density(a, x)))
+
+
+_gammainc.defjvp(_gammainc_jvp, symbolic_zeros=True)
+_gammaincc.defjvp(_gammaincc_jvp, symbolic_zeros=True)
 
 
 @special
@@ -181,13 +183,16 @@ def _betainc(a: Array, b: Array, x: Array) -> Array:
     return _beta_below(a, b, x)
 
 
-@_betainc.defjvp
 def _betainc_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     (a, b, x), (da, db, dx) = primals, tangents
-    in_a = slope(lambda v: _beta_below(v, b, x), a)
-    in_b = slope(lambda v: _beta_below(a, v, x), b)
-    density = exp((a - 1) * log(x) + (b - 1) * log1p(-x) - betaln(a, b))
-    return _betainc(a, b, x), da * in_a + db * in_b + dx * density
+    return _betainc(a, b, x), moved(
+        (da, lambda: slope(lambda v: _beta_below(v, b, x), a)),
+        (db, lambda: slope(lambda v: _beta_below(a, v, x), b)),
+        (dx, lambda: exp((a - 1) * log(x) + (b - 1) * log1p(-x) - betaln(a, b))),
+    )
+
+
+_betainc.defjvp(_betainc_jvp, symbolic_zeros=True)
 
 
 @special

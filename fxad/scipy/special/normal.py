@@ -11,7 +11,9 @@ from typing import Any
 from fxad.api.custom import custom_jvp
 from fxad.core import dtypes as dt
 from fxad.ir.program import OPS
-from fxad.numpy import exp, isnan, log, log1p, ones_like, sqrt, where, zeros_like
+from fxad.numpy import exp, iscomplexobj, isnan, log, log1p, ones_like, sqrt, where, zeros_like
+from fxad.numpy.core import value_of
+from fxad.scipy.special.faddeeva import erf_complex, erfc_complex
 from fxad.scipy.special.support import special
 from fxad.trace.array import Array
 
@@ -20,15 +22,23 @@ LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 
 
 @special
-def erf(x: Any) -> Array:
-    """The error function."""
+def _erf(x: Any) -> Array:
     return OPS["erf"](x)
 
 
 @special
-def erfc(x: Any) -> Array:
-    """1 - erf(x), accurate for large x."""
+def _erfc(x: Any) -> Array:
     return OPS["erfc"](x)
+
+
+def erf(x: Any) -> Array:
+    """The error function, of real or complex numbers."""
+    return erf_complex(value_of(x, "erf")) if iscomplexobj(x) else _erf(x)
+
+
+def erfc(x: Any) -> Array:
+    """1 - erf(x), accurate for large x; of real or complex numbers."""
+    return erfc_complex(value_of(x, "erfc")) if iscomplexobj(x) else _erfc(x)
 
 
 @special

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fxad.api.autodiff import jvp
+from fxad.api.custom_rules import SymbolicZero
 from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
 from fxad.numpy import ones_like, zeros_like
@@ -62,3 +63,12 @@ def polynomial(x: Array, coefficients: Sequence[float]) -> Array:
 def slope(function: Callable[[Array], Array], at: Array) -> Array:
     """Derivative of an elementwise function."""
     return jvp(function, (at,), (ones_like(at),))[1]
+
+
+def moved(*parts: tuple[Any, Callable[[], Array]]) -> Array:
+    """Sum of tangent * slope() over those (tangent, slope) whose tangent is no SymbolicZero."""
+    terms = [tangent * rate() for tangent, rate in parts if not isinstance(tangent, SymbolicZero)]
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total

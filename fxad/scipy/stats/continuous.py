@@ -33,7 +33,7 @@ from fxad.scipy.special import (
     xlog1py,
     xlogy,
 )
-from fxad.scipy.special.support import slope
+from fxad.scipy.special.support import moved, slope
 from fxad.trace.array import Array
 
 LOG_2PI = math.log(2 * math.pi)
@@ -286,12 +286,17 @@ def _t_cdf(z: Array, df: Array) -> Array:
     return where(z < 0, tail, 1 - tail)
 
 
-@_t_cdf.defjvp
 def _t_cdf_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     (z, df), (dz, ddf) = primals, tangents
     apart = where(z == 0, 1.0, z)  # at 0 the function is 1/2 for all df
-    in_df = where(z == 0, 0.0, -sign(apart) * slope(lambda v: _t_tail(v, apart), df))
-    return _t_cdf(z, df), dz * exp(_t_logpdf(z, df)) + ddf * in_df
+
+    def in_df() -> Array:
+        return where(z == 0, 0.0, -sign(apart) * slope(lambda v: _t_tail(v, apart), df))
+
+    return _t_cdf(z, df), moved((dz, lambda: exp(_t_logpdf(z, df))), (ddf, in_df))
+
+
+_t_cdf.defjvp(_t_cdf_jvp, symbolic_zeros=True)
 
 
 t = Continuous("t", ("df",), logpdf=_t_logpdf, cdf=_t_cdf, sf=lambda z, df: _t_cdf(-z, df))
