@@ -23,7 +23,7 @@ from fxad_nn.layers import (
     linear_spec,
     norm_spec,
 )
-from fxad_nn.loss import cross_entropy
+from fxad_nn.loss import IGNORE
 from fxad_nn.spec import MOST_LAYERS
 
 
@@ -122,8 +122,8 @@ def mlp(p: dict[str, Any], x: Any) -> Any:
     return linear(p["down"], fxad.nn.gelu(linear(p["up"], x), approximate=True))
 
 
-def forward(params: dict[str, Any], tokens: Any, config: Config) -> Any:
-    """tokens [batch, time] int, time <= context -> logits [batch, time, vocab]."""
+def features(params: dict[str, Any], tokens: Any, config: Config) -> Any:
+    """tokens [batch, time] int, time <= context -> what the head sees, [batch, time, width]."""
     time = tokens.shape[1]
     if time > config.context:
         raise ConfigError(f"{time} tokens do not fit GPT-2's context of {config.context}")
@@ -132,10 +132,17 @@ def forward(params: dict[str, Any], tokens: Any, config: Config) -> Any:
     for p in params["blocks"]:
         x = x + attention(p["attention"], layer_norm(p["norm1"], x, config.norm_epsilon), config)
         x = x + mlp(p["mlp"], layer_norm(p["norm2"], x, config.norm_epsilon))
-    return layer_norm(params["norm"], x, config.norm_epsilon) @ embed["token"].T
+    return layer_norm(params["norm"], x, config.norm_epsilon)
+
+
+def forward(params: dict[str, Any], tokens: Any, config: Config) -> Any:
+    """tokens [batch, time] int, time <= context -> logits [batch, time, vocab]."""
+    return features(params, tokens, config) @ params["embed"]["token"].T
 
 
 def loss(params: dict[str, Any], batch: tuple[Any, Any], config: Config) -> Any:
     """The mean cross-entropy of (tokens, targets), both [batch, time] int, as a float32 scalar."""
     tokens, targets = batch
-    return cross_entropy(forward(params, tokens, config), targets)
+    return fxad.nn.linear_cross_entropy(
+        features(params, tokens, config), params["embed"]["token"], targets, ignore=IGNORE
+    )

@@ -24,7 +24,7 @@ from fxad_nn.layers import (
     rotary,
     rotary_tables,
 )
-from fxad_nn.loss import cross_entropy
+from fxad_nn.loss import IGNORE
 from fxad_nn.spec import MOST_LAYERS
 
 
@@ -129,8 +129,8 @@ def mlp(p: dict[str, Any], x: Any) -> Any:
     return linear(p["down"], fxad.nn.silu(linear(p["gate"], x)) * linear(p["up"], x))
 
 
-def forward(params: dict[str, Any], tokens: Any, config: Config) -> Any:
-    """tokens [batch, time] int, time <= context -> logits [batch, time, vocab]."""
+def features(params: dict[str, Any], tokens: Any, config: Config) -> Any:
+    """tokens [batch, time] int, time <= context -> what the head sees, [batch, time, width]."""
     time = tokens.shape[1]
     if time > config.context:
         raise ConfigError(f"{time} tokens do not fit Llama's context of {config.context}")
@@ -140,11 +140,18 @@ def forward(params: dict[str, Any], tokens: Any, config: Config) -> Any:
         normed = rms_norm(p["norm1"], x, config.norm_epsilon)
         x = x + attention(p["attention"], normed, tables, config)
         x = x + mlp(p["mlp"], rms_norm(p["norm2"], x, config.norm_epsilon))
-    x = rms_norm(params["norm"], x, config.norm_epsilon)
+    return rms_norm(params["norm"], x, config.norm_epsilon)
+
+
+def forward(params: dict[str, Any], tokens: Any, config: Config) -> Any:
+    """tokens [batch, time] int, time <= context -> logits [batch, time, vocab]."""
+    x = features(params, tokens, config)
     return x @ params["embed"]["token"].T if config.tied else linear(params["head"], x)
 
 
 def loss(params: dict[str, Any], batch: tuple[Any, Any], config: Config) -> Any:
     """The mean cross-entropy of (tokens, targets), both [batch, time] int, as a float32 scalar."""
     tokens, targets = batch
-    return cross_entropy(forward(params, tokens, config), targets)
+    table = params["embed"]["token"] if config.tied else params["head"]["weight"].T
+    x = features(params, tokens, config)
+    return fxad.nn.linear_cross_entropy(x, table, targets, ignore=IGNORE)

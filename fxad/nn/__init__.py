@@ -31,6 +31,7 @@ from fxad.nn.activations import (
     swish,
 )
 from fxad.nn.attention import dot_product_attention
+from fxad.nn.losses import linear_cross_entropy
 from fxad.nn.softmax import log_softmax, logmeanexp, one_hot, softmax, standardize
 from fxad.numpy.elementwise import tanh
 from fxad.numpy.reductions import logsumexp
@@ -48,6 +49,7 @@ __all__ = [
     "identity",
     "initializers",
     "leaky_relu",
+    "linear_cross_entropy",
     "log1mexp",
     "log_sigmoid",
     "log_softmax",
