@@ -45,6 +45,7 @@ COSTS: dict[str, float] = {
     for name in names.split()
 }
 SIMPLE = 2.0
+LARGE = 8 << 20  # bytes of a value whose memory counts
 
 
 @dataclass(eq=False, slots=True)
@@ -90,6 +91,7 @@ def choose(graph: Graph, fusion: bool) -> Choice:
         cheap = cost.work <= CHEAP and len(cost.leaves) <= 1
         if (
             _turned_product(graph, definition, bases)
+            or _growing_product(graph, definition)
             or _grown_product(graph, definition, choice, bases)
             or cost.size > SIZE_LIMIT
             or (not cheap and again * cost.total > STORE_AND_LOAD)
@@ -191,6 +193,18 @@ def _grown_product(graph: Graph, definition: Def, choice: Choice, bases: set[Var
 def _is_product(graph: Graph, atom: Atom) -> bool:
     source = graph.def_of.get(atom)
     return source is not None and isinstance(source.record, Contraction)
+
+
+def _growing_product(graph: Graph, definition: Def) -> bool:
+    """A large product added to something, which nobody reads otherwise: stored as one sum, in the
+    product's epilogue, it takes one array's memory where the summands would take two."""
+    if definition.eqn.op.name != "add" or definition.outputs[0].type.nbytes < LARGE:
+        return False
+    for atom in definition.operands:
+        source = graph.def_of.get(atom)
+        if source and isinstance(source.record, Contraction) and graph.uses[atom] == 1:
+            return True
+    return False
 
 
 def _cost(definition: Def, choice: Choice, costs: dict[Var, Cost]) -> Cost:
