@@ -6,7 +6,6 @@ jnp.einsum("ij,jk->ik", a, b)
 
 # ruff: noqa: F401 - the names are the module's public face
 
-import builtins as _builtins
 import math as _math
 
 import numpy as _np
@@ -14,7 +13,8 @@ import numpy as _np
 from fxad.core.promotion import promote_types, result_type
 from fxad.numpy import fft, linalg
 from fxad.numpy import methods as _methods
-from fxad.numpy.complexes import iscomplex, isreal, real_if_close
+from fxad.numpy.comparing import allclose, array_equal, array_equiv, isclose
+from fxad.numpy.complexes import iscomplex, iscomplexobj, isreal, isrealobj, real_if_close
 from fxad.numpy.composed import (
     copysign,
     deg2rad,
@@ -23,7 +23,6 @@ from fxad.numpy.composed import (
     fmin,
     heaviside,
     hypot,
-    isclose,
     log10,
     logaddexp,
     logaddexp2,
@@ -231,6 +230,7 @@ from fxad.numpy.picking import (
     take_along_axis,
     unravel_index,
 )
+from fxad.numpy.quantiles import median, percentile, quantile
 from fxad.numpy.reductions import (
     all,
     amax,
@@ -243,17 +243,14 @@ from fxad.numpy.reductions import (
     logsumexp,
     max,
     mean,
-    median,
     min,
     nanmax,
     nanmean,
     nanmin,
     nanprod,
     nansum,
-    percentile,
     prod,
     ptp,
-    quantile,
     std,
     sum,
     var,
@@ -283,6 +280,7 @@ from fxad.numpy.scalars import (
     int32,
     int64,
     isdtype,
+    isscalar,
     issubdtype,
     uint8,
     uint16,
@@ -342,7 +340,6 @@ from fxad.numpy.sorting import (
     sort,
 )
 from fxad.numpy.statistics import (
-    array_equiv,
     blackman,
     corrcoef,
     cov,
@@ -392,36 +389,3 @@ unsignedinteger, number, generic, complexfloating = (
     _np.complexfloating,
 )
 bool = bool_
-
-
-def iscomplexobj(x: object) -> object:
-    """Whether the dtype is complex."""
-    return isdtype(asarray(x).dtype, "complex floating")
-
-
-def isrealobj(x: object) -> object:
-    """Whether the dtype is not complex."""
-    return not isdtype(asarray(x).dtype, "complex floating")
-
-
-def isscalar(x: object) -> object:
-    """A Python number or a 0-d array."""
-    return getattr(x, "ndim", 0 if isinstance(x, int | float | complex) else 1) == 0
-
-
-def array_equal(a1: object, a2: object, equal_nan: _builtins.bool = False) -> ndarray:
-    """Same shape and elements."""
-    x, y = asarray(a1), asarray(a2)
-    if x.shape != y.shape:
-        return asarray(False)
-    same = equal(x, y)
-    if equal_nan:
-        same = logical_or(same, logical_and(isnan(x), isnan(y)))
-    return all(same)
-
-
-def allclose(
-    a: object, b: object, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: _builtins.bool = False
-) -> ndarray:
-    """Whether all elements are close."""
-    return all(isclose(a, b, rtol, atol, equal_nan))

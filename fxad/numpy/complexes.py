@@ -31,6 +31,16 @@ def isreal(x: Any) -> Array:
     return logical_not(iscomplex(x))
 
 
+def iscomplexobj(x: Any) -> bool:
+    """Whether the dtype is complex."""
+    return dt.is_complex(value_of(x, "iscomplexobj").dtype)
+
+
+def isrealobj(x: Any) -> bool:
+    """Whether the dtype is not complex."""
+    return not iscomplexobj(x)
+
+
 def real_if_close(a: Any, tol: float = 100) -> Array:
     """The real part of a complex array whose imaginary parts are all below tol times eps (below
     tol itself for tol <= 1), else the array. Decides by values: not for use inside jit."""

@@ -17,7 +17,6 @@ from fxad.numpy.elementwise import (
     equal,
     exp,
     imag,
-    isfinite,
     isinf,
     isnan,
     log,
@@ -145,14 +144,3 @@ def nan_to_num(
     value = where(isnan(value), nan, value)
     value = where(equal(value, math.inf), float(info.max) if posinf is None else posinf, value)
     return where(equal(value, -math.inf), float(info.min) if neginf is None else neginf, value)
-
-
-def isclose(
-    a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
-) -> Array:
-    """|a - b| <= atol + rtol |b|, infinities equal to themselves."""
-    x, y = promoted("isclose", a, b, inexact=True, numbers=False)
-    finite = isfinite(x) & isfinite(y)
-    near = abs(x - y) <= atol + rtol * abs(y)
-    out = where(finite, near, equal(x, y))
-    return out | (isnan(x) & isnan(y)) if equal_nan else out

@@ -7,8 +7,7 @@ import math
 from typing import Any
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
-from fxad.core.promotion import is_python_scalar
+from fxad.core.errors import BadArgument, ShapeError
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.complexes import lexicographic
@@ -35,9 +34,8 @@ from fxad.numpy.elementwise import (
     sqrt,
     where,
 )
-from fxad.numpy.shaping import moveaxis, reshape
+from fxad.numpy.shaping import reshape
 from fxad.trace.array import Array
-from fxad.trace.tracer import type_of
 
 _choose = where  # for functions with a parameter `where`
 
@@ -347,58 +345,3 @@ def logsumexp(
 
 def _dropped(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(s for i, s in enumerate(shape) if i not in axes)
-
-
-def median(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
-    """Middle of the sorted elements."""
-    return quantile(a, 0.5, axis, keepdims=keepdims)
-
-
-def quantile(
-    a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False
-) -> Array:
-    """Quantile by linear interpolation; q is a number or a vector in [0, 1]."""
-    if method not in ("linear", "lower", "higher", "nearest", "midpoint"):
-        raise BadArgument(f"quantile: unknown method {method!r}")
-    (value,) = promoted("quantile", a, inexact=True, numbers=False)
-    axes = axes_tuple(axis, value.ndim, "quantile")
-    rest = [i for i in range(value.ndim) if i not in axes]
-    flat = OPS["transpose"](value, permutation=(*rest, *axes))
-    flat = reshape(flat, (*(value.shape[i] for i in rest), -1))
-    (ordered,) = OPS["sort"](flat, axis=flat.ndim - 1, keys=1)
-    count = ordered.shape[-1]
-    if not is_python_scalar(q) and value_of(q).ndim > 1:
-        raise TypeMismatch("quantile: q must be a number or a vector")
-    position = cast(value_of(q), value.dtype) * (count - 1)
-    low, high = OPS["floor"](position), OPS["ceil"](position)
-    share = position - low
-    share = {
-        "linear": share,
-        "lower": share * 0,
-        "higher": high - low,
-        "midpoint": (high - low) * 0.5,
-        "nearest": OPS["round"](share),
-    }[method]
-    below, above = (ordered[..., cast(p, dt.int32)] for p in (low, high))
-    out = below * (1 - share) + above * share
-    out = where(
-        spread_to(
-            isnan(ordered[..., -1:]) if out.ndim == ordered.ndim else isnan(ordered[..., -1]),
-            out.shape,
-        ),
-        math.nan,
-        out,
-    )
-    if type_of(position).ndim:
-        out = moveaxis(out, -1, 0)
-    if keepdims:
-        kept = tuple(1 if i in axes else s for i, s in enumerate(value.shape))
-        out = reshape(out, (*type_of(position).shape, *kept))
-    return out
-
-
-def percentile(
-    a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False
-) -> Array:
-    """Quantile with q in percent."""
-    return quantile(a, value_of(q) / 100, axis, method, keepdims)

@@ -103,6 +103,11 @@ def iinfo(dtype: Any) -> Any:
     return dt.iinfo(_dtype_of(dtype))
 
 
+def isscalar(x: Any) -> bool:
+    """A Python number or a 0-d array."""
+    return getattr(x, "ndim", 0 if isinstance(x, int | float | complex) else 1) == 0
+
+
 def issubdtype(arg1: Any, arg2: Any) -> bool:
     """NumPy's `issubdtype`, for which bfloat16 and 8-bit floats are floating."""
     first = np.dtype(arg1)

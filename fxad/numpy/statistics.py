@@ -20,7 +20,7 @@ from fxad.numpy.creation import arange, zeros
 from fxad.numpy.elementwise import cos, isnan, multiply, sqrt, where
 from fxad.numpy.joining import concatenate
 from fxad.numpy.linear import convolve, outer
-from fxad.numpy.reductions import all, argmax, argmin, mean, nanmean, sum
+from fxad.numpy.reductions import argmax, argmin, mean, nanmean, sum
 from fxad.numpy.running import cumprod, cumsum
 from fxad.numpy.shaping import reshape, slice_axis
 from fxad.numpy.sorting import sort
@@ -273,16 +273,6 @@ def vecmat(x1: Any, x2: Any, /) -> Array:
     """Vectors times matrices over leading axes."""
     x, y = value_of(x1), value_of(x2)
     return (reshape(x.conj(), (*x.shape[:-1], 1, x.shape[-1])) @ y)[..., 0, :]
-
-
-def array_equiv(a1: Any, a2: Any) -> Array:
-    """Whether two arrays are equal after broadcasting."""
-    x, y = asarray(a1), asarray(a2)
-    try:
-        np.broadcast_shapes(x.shape, y.shape)
-    except ValueError:
-        return asarray(False)
-    return all(x == y)
 
 
 def modf(x: Any) -> tuple[Array, Array]:

@@ -1,0 +1,62 @@
+"""Whether arrays are equal, or close.
+
+allclose(x, y, rtol=1e-3)      array_equal(x, y)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fxad.numpy.core import asarray, promoted
+from fxad.numpy.elementwise import (
+    abs,
+    equal,
+    isfinite,
+    isnan,
+    logical_and,
+    logical_or,
+    where,
+)
+from fxad.numpy.reductions import all
+from fxad.trace.array import Array
+
+
+def isclose(
+    a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Array:
+    """|a - b| <= atol + rtol |b|, infinities equal to themselves."""
+    x, y = promoted("isclose", a, b, inexact=True, numbers=False)
+    finite = isfinite(x) & isfinite(y)
+    near = abs(x - y) <= atol + rtol * abs(y)
+    out = where(finite, near, equal(x, y))
+    return out | (isnan(x) & isnan(y)) if equal_nan else out
+
+
+def allclose(
+    a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Array:
+    """Whether all elements are close."""
+    return all(isclose(a, b, rtol, atol, equal_nan))
+
+
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
+    """Same shape and elements."""
+    x, y = asarray(a1), asarray(a2)
+    if x.shape != y.shape:
+        return asarray(False)
+    same = equal(x, y)
+    if equal_nan:
+        same = logical_or(same, logical_and(isnan(x), isnan(y)))
+    return all(same)
+
+
+def array_equiv(a1: Any, a2: Any) -> Array:
+    """Whether two arrays are equal after broadcasting."""
+    x, y = asarray(a1), asarray(a2)
+    try:
+        np.broadcast_shapes(x.shape, y.shape)
+    except ValueError:
+        return asarray(False)
+    return all(x == y)
