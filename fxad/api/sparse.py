@@ -194,13 +194,13 @@ def pattern_of(
     shape = (height, width)
     # A rule for reverse mode only need not agree with the tangents that were followed.
     own_rule = _mentions(derived, "linear_call")
-    places = np.concatenate([empty, *rows]), np.concatenate([empty, *cols])
+    entries = np.concatenate([empty, *rows]), np.concatenate([empty, *cols])
     if symmetric and not own_rule:
-        both_ways = np.concatenate(places), np.concatenate(places[::-1])
+        both_ways = np.concatenate(entries), np.concatenate(entries[::-1])
         mirrored = Pattern.of(*both_ways, height, width)
         return Sparsity(mirrored.rows, mirrored.cols, shape, False, symmetric=True)
     real = all(dt.is_float(t.dtype) for t in program.out_types)  # rows of others are no vjp of 1
-    return Sparsity(*places, shape, real and not own_rule)
+    return Sparsity(*entries, shape, real and not own_rule)
 
 
 def _mentions(program: Program, op: str) -> bool:

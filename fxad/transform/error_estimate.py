@@ -65,14 +65,14 @@ class Site:
 
 def rounds(eqn: Eqn) -> bool:
     """Whether some result of an equation is not exactly what its operands' bits say."""
-    name, first = eqn.op.name, eqn.outputs[0].type if eqn.outputs else None
-    if not isinstance(first, ArrayType) or not dt.is_inexact(first.dtype):
+    name, found = eqn.op.name, [v.type for v in eqn.outputs if _inexact(v.type)]
+    if not found:
         return False
     if name in ("abs", "sign"):
         return dt.is_complex(eqn.inputs[0].type.dtype)
     if name == "convert":
         before = eqn.inputs[0].type.dtype
-        return dt.is_inexact(before) and dt.finfo(before).eps < dt.finfo(first.dtype).eps
+        return dt.is_inexact(before) and dt.finfo(before).eps < dt.finfo(found[0].dtype).eps
     if name in ("mul", "div"):
         return not any(isinstance(a, Lit) and _power_of_two(a.value) for a in eqn.inputs)
     return name in _ROUNDED or not (eqn.op.exact or name in FOLLOWED or name in _INLINED)
@@ -147,11 +147,10 @@ class _Perturb:
                     inputs[place] = _moved(atom, source, kept, moves)
                     sizes.append(_bound(OPS["abs"], (atom,), {}, source, kept))
             eqn = eqn.with_inputs(tuple(inputs))
-        raw = tuple([Var(v.type) for v in eqn.outputs])
+        raw = tuple([Var(v.type) if _inexact(v.type) else v for v in eqn.outputs])
         kept.append(Eqn(eqn.op, eqn.inputs, eqn.params, raw, eqn.where, eqn.tag))
         for out, var in zip(eqn.outputs, raw, strict=True):
-            if not _inexact(out.type):
-                kept.append(Eqn(OPS["copy"], (var,), {}, (out,), eqn.where))
+            if var is out:
                 continue
             self.sites.append(Site(source, out.type, trips, _terms(eqn)))
             move = Var(out.type)

@@ -169,3 +169,23 @@ def test_impossible_requests_are_refused() -> None:
         fxad.suggest_precision(net, 0)
     with pytest.raises(BadArgument, match="float"):
         fxad.suggest_precision(net, 1e-2, dtype="int8")
+
+
+def test_loops_of_unknown_length_and_custom_rules_count_as_one_equation() -> None:
+    @fxad.custom_vjp
+    def doubled(x):
+        return jnp.sin(x) * 3.3
+
+    doubled.defvjp(lambda x: (doubled(x), x), lambda x, ct: (3.3 * jnp.cos(x) * ct,))
+
+    def f(x):
+        def step(state):
+            count, v = state
+            return count + 1, v * 1.7
+
+        return lax.while_loop(lambda s: s[0] < 3, step, (0, doubled(x)))[1]
+
+    x = np.float32(0.4)
+    report = fxad.estimate_error(f)(x)
+    assert sorted(e.op for e in report.equations) == ["custom_vjp", "while"]
+    np.testing.assert_allclose(report.errors, 2 * 2.0**-23 * np.sin(0.4) * 3.3 * 1.7**3, rtol=1e-5)
