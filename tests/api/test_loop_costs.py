@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -21,37 +22,45 @@ def scan(n):
     return run
 
 
-def seconds(f, *args) -> float:
-    """The least of several runs."""
-    np.asarray(f(*args))
-    found = []
-    for _ in range(7):
-        start = time.perf_counter()
-        np.asarray(f(*args))
-        found.append(time.perf_counter() - start)
-    return min(found)
-
-
 @pytest.fixture(scope="module")
-def times() -> dict[int, tuple[float, float, float]]:
-    """Forward, gradient and second derivative, by length."""
-    found = {}
+def run() -> Callable[[], dict[tuple[int, int], float]]:
+    """The least processor seconds so far by (order of the derivative, length), taken in turn."""
+    jitted = {}
     for n in (10_000, 100_000):
         f = scan(n)
-        orders = (f, fxad.grad(f), fxad.grad(fxad.grad(f)))
-        found[n] = tuple(seconds(fxad.jit(g), X, W) for g in orders)
-    return found
+        for order, g in enumerate((f, fxad.grad(f), fxad.grad(fxad.grad(f)))):
+            jitted[order, n] = fxad.jit(g)
+            np.asarray(jitted[order, n](X, W))
+    least = dict.fromkeys(jitted, np.inf)
+
+    def measure() -> dict[tuple[int, int], float]:
+        for _ in range(5):
+            for key, g in jitted.items():
+                start = time.process_time()
+                np.asarray(g(X, W))
+                least[key] = min(least[key], time.process_time() - start)
+        return least
+
+    return measure
 
 
-def test_a_gradient_of_a_scan_costs_at_most_six_times_its_forward(times) -> None:
-    forward, gradient, second = times[100_000]
-    assert gradient <= 6 * forward
-    assert second <= 20 * forward
+def holds(run: Callable[[], dict], bound: Callable[[dict], bool]) -> bool:
+    """Whether a bound holds: other programs' use of caches only makes times longer, so it is tried
+    again."""
+    return any(bound(run()) for _ in range(6))
 
 
-def test_times_are_linear_in_the_length(times) -> None:
-    for short, long in zip(times[10_000], times[100_000], strict=True):
-        assert long < 25 * short  # ten, but for noise and caches
+def test_a_gradient_of_a_scan_costs_at_most_six_times_its_forward(run) -> None:
+    assert holds(run, lambda t: t[1, 100_000] <= 6 * t[0, 100_000])
+
+
+def test_a_second_derivative_costs_at_most_twenty_times(run) -> None:
+    assert holds(run, lambda t: t[2, 100_000] <= 20 * t[0, 100_000])
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_times_are_linear_in_the_length(run, order: int) -> None:
+    assert holds(run, lambda t: t[order, 100_000] <= 25 * t[order, 10_000])
 
 
 def test_residuals_are_what_changes_from_trip_to_trip() -> None:
