@@ -13,6 +13,7 @@ from contracts import Sketch
 
 from fxad.backend.llvm.contract import emit_contract
 from fxad.backend.llvm.engine import compile_module, host_target
+from fxad.backend.llvm.schedule import Target
 from fxad.core.errors import CheckError
 from fxad.ir.kernel import (
     Axis,
@@ -202,6 +203,26 @@ def test_half_width_operands(name):
     s = Sketch(_pair(a), _pair(b), rounded, accumulator=F32)
     s.run([s.store(Cast(Get(s.cell), dtype))])
     np.testing.assert_array_equal(rounded, out.astype(dtype))
+
+
+@pytest.mark.parametrize("size", [(1, 48, 2), (9, 16, 30), (70, 101, 64), (261, 83, 1602)], ids=str)
+def test_bf16_pairs_add_in_the_same_order(size):
+    """Two steps of k in one instruction give the bits of the same products widened to float32."""
+    host = host_target()
+    if "avx512_bf16" not in host.features:
+        pytest.skip("needs vdpbf16ps")
+    target = Target(host.isa, frozenset({"bf16_pairs"}))
+    for left, right in layouts(*size, seed=8):
+        a, b = (tuple(x.astype(ml_dtypes.bfloat16) for x in pair) for pair in (left, right))
+        a, b = ((x if x.flags.c_contiguous else y.T, y) for x, y in (a, b))
+        out, wide = (np.full((size[0], size[1]), np.nan, F32) for _ in range(2))
+        Sketch(a, b, out).run(target=target, cuts=(1, 2, 3))
+        Sketch(a, b, wide).run(target=Target(host.isa))
+        np.testing.assert_array_equal(out, wide)
+        assert_product(out, a[0], b[0])
+    kernel = Sketch(a, b, out).kernel()
+    assert "dpbf16ps" in emit_contract(kernel, "product", target).text
+    assert "dpbf16ps" not in emit_contract(kernel, "product", Target(host.isa)).text
 
 
 def _pair(view: np.ndarray):

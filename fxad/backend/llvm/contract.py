@@ -13,6 +13,7 @@ from __future__ import annotations
 from fxad.backend.llvm import contract_pack as packing
 from fxad.backend.llvm.contract_grid import address, arguments, go_to
 from fxad.backend.llvm.contract_lanes import supports
+from fxad.backend.llvm.contract_pairs import emit_pack_a_pairs
 from fxad.backend.llvm.contract_piece import Piece, Sweep
 from fxad.backend.llvm.contract_plan import FLOPS_PER_NS, Problem
 from fxad.backend.llvm.contract_product import Product
@@ -118,9 +119,13 @@ class _Emission(Product):
     def pack_a(self) -> None:
         f, a = self.f, self.problem.a
         name = f"{self.name}.pack_a"
-        source, depth = self.a_source, self.problem.size[2]
+        source, depth, pairs = self.a_source, self.pieces.size, self.pairs
         stride = max(self.a_strides)
-        self.helpers[name] = packing.emit_pack_a(name, source, depth, stride, self.lanes)
+        self.helpers[name] = (
+            emit_pack_a_pairs(name, source, depth, stride, pairs)
+            if pairs
+            else packing.emit_pack_a(name, source, depth, stride, self.lanes)
+        )
         at = f.offset(self.a, f.mul(self.first_row, a.outer * a.buffer.dtype.itemsize))
         rows = f.op(f"sub i64 {self.row(self.blocks[1])}, {self.first_row}")
         f.line(f"call void @{name}(ptr {at}, ptr {self.packed_a}, i64 {rows})")

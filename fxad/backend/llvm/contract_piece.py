@@ -12,6 +12,7 @@ from __future__ import annotations
 from fxad.backend.llvm import contract_pack as packing
 from fxad.backend.llvm.contract_grid import address
 from fxad.backend.llvm.contract_micro import Mode, Tile, emit_micro, params_of
+from fxad.backend.llvm.contract_pairs import emit_pack_b_pairs
 from fxad.backend.llvm.contract_product import Product
 from fxad.backend.llvm.contract_touch import LINE, Touch, lines_of, touch_of
 
@@ -76,7 +77,7 @@ class Sweep:
         first, end = p.unit_panels
         self.column = f.mul(panel, self.cut.width)
         self.b_bytes = b.buffer.dtype.itemsize
-        across, down = b.outer * self.b_bytes, b.inner * self.b_bytes
+        across, down = b.outer * self.b_bytes, b.inner * self.b_bytes * p.k_step
         at = f.offset(p.b, f.mul(self.column, across))
         self.source = f.offset(at, f.mul(piece.at, down))
         # What comes next: the panel beside it, but after the last one the first of the next piece.
@@ -110,8 +111,12 @@ class Sweep:
         name = f"{self.p.name}.pack{self.columns}"
         source = packing.Source(b.outer, b.inner, b.buffer.dtype)
         if name not in self.p.helpers:
-            text = packing.emit_pack_b(name, source, self.columns, self.lanes)
-            self.p.helpers[name] = text
+            pairs, columns = self.p.pairs, self.columns
+            self.p.helpers[name] = (
+                emit_pack_b_pairs(name, source, columns, pairs)
+                if pairs
+                else packing.emit_pack_b(name, source, columns, self.lanes)
+            )
         given = f"ptr {self.source}, ptr {self.p.packed_panel}, i64 {self.piece.depth}"
         self.f.line(f"call void @{name}({given})")
 
@@ -216,7 +221,9 @@ class Sweep:
         if not rows_each:
             return "null", "0"
         f, piece, (_, row, lines) = self.f, self.piece, self.coming
-        rows = str(self.columns) if self.p.problem.b.outer != 1 else piece.depth
+        rows = str(self.columns)
+        if self.p.problem.b.outer == 1:
+            rows = f.mul(piece.depth, self.p.k_step)
         number = f.op(f"sub i64 {block}, {self.p.blocks[0]}")
         group, turn = self.p.split(number, -(-lines // lines_each))
         first = f.mul(turn, f.mul(piece.steps, rows_each))
@@ -230,7 +237,7 @@ class Sweep:
 
         Its rows go along k or, where k has neighbours in memory, along its columns.
         """
-        b, depth = self.p.problem.b, self.p.pieces.piece
+        b, depth = self.p.problem.b, self.p.pieces.piece * self.p.k_step
         rows, row, length = depth, b.inner * self.b_bytes, self.columns
         if b.outer != 1:
             rows, row, length = length, b.outer * self.b_bytes, rows

@@ -237,9 +237,10 @@ class Pieces:
     piece: int
 
     @staticmethod
-    def of(size: int, row_bytes: int, whole: bool) -> Pieces:
-        """row_bytes: of a panel of B; whole: K blocks are not cut."""
-        block = k_block(size)
+    def of(size: int, row_bytes: int, whole: bool, step: int = 1) -> Pieces:
+        """row_bytes: of a panel of B; whole: K blocks are not cut. All lengths are in steps: of
+        one k, or of two that one instruction takes."""
+        size, block = size // step, k_block(size) // step
         count = 1 if whole else max(1, _quotient(block * row_bytes, _NEAR_BYTES))
         return Pieces(size, block, max(_quotient(_quotient(block, count), 16) * 16, 1))
 

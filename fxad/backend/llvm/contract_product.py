@@ -10,6 +10,7 @@ from fxad.backend.llvm import contract_pack as packing
 from fxad.backend.llvm.access import Memory
 from fxad.backend.llvm.contract_epilogue import Finish
 from fxad.backend.llvm.contract_lanes import Lanes
+from fxad.backend.llvm.contract_pairs import PairLanes, takes_pairs
 from fxad.backend.llvm.contract_plan import Cut, Pieces, Problem
 from fxad.backend.llvm.contract_touch import LINE, touched
 from fxad.backend.llvm.schedule import Target
@@ -37,11 +38,14 @@ class Product:
         self.problem, self.name, self.target = problem, name, target
         self.packs_a = problem.a.buffer.dtype != problem.dtype
         self.cut = cut = Cut.of(problem, target, self.packs_a)
-        self.lanes = Lanes(problem.dtype, cut.lanes)
+        self.pairs = PairLanes(problem.dtype, cut.lanes) if takes_pairs(problem, target) else None
+        self.lanes = self.pairs or Lanes(problem.dtype, cut.lanes)
+        self.k_step = 2 if self.pairs else 1  # of k in one step of the micro-kernel
         self.size = problem.dtype.itemsize
         # An only block of rows reads B once, where it lies: nothing of it is kept.
-        self.direct = problem.b.outer == 1 and cut.unit_blocks == 1
-        self.pieces = Pieces.of(problem.size[2], cut.width * self.size, self.direct)
+        self.direct = problem.b.outer == 1 and cut.unit_blocks == 1 and not self.pairs
+        row = cut.width * self.size
+        self.pieces = Pieces.of(problem.size[2], row, self.direct, self.k_step)
         self.splits = self.pieces.in_block > 1
         self.result = problem.plain_result()
         self.touched = touched(problem)
@@ -57,8 +61,9 @@ class Product:
         self.a_strides = a.outer, a.inner
         if self.packs_a:
             turned = packing.a_is_turned(self.a_source)
-            self.a_strides = (1, cut.chunk_rows) if turned else (problem.size[2], 1)
-            self.a_bytes = _round_up(cut.chunk_rows * problem.size[2] * self.size)
+            depth = self.pieces.size
+            self.a_strides = (1, cut.chunk_rows) if turned else (depth, 1)
+            self.a_bytes = _round_up(cut.chunk_rows * depth * self.size)
         self.sums_bytes = 0
         if self.result is None:
             kept = self.pieces.blocks > 1

@@ -1,6 +1,6 @@
 """What a kernel is compiled for, and how its grid is cut up.
 
-    target = Target("avx512", frozenset({"avx512_bf16"}))
+    target = Target("avx512", frozenset({"bf16_pairs"}))
     target.lanes(np.dtype("float32")) == 16
 
 A schedule decides which axis becomes vector lanes and how many grid points make one unit of
@@ -24,7 +24,7 @@ _REGISTERS = {"avx512": 32, "avx2": 16, "neon": 32, "generic": 16}
 
 @valued
 class Target:
-    """An instruction set (avx512, avx2, neon or generic) and extras such as avx512_bf16."""
+    """An instruction set (avx512, avx2, neon or generic) and extras such as bf16_pairs."""
 
     isa: str
     features: frozenset[str] = frozenset()
