@@ -3,5 +3,6 @@
 from fxad.scipy import integrate as integrate
 from fxad.scipy import linalg as linalg
 from fxad.scipy import signal as signal
+from fxad.scipy import sparse as sparse
 from fxad.scipy import special as special
 from fxad.scipy import stats as stats
