@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import fxad
-import fxad.numpy as jnp
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.scipy.sparse import linalg
 
