@@ -15,6 +15,7 @@ from typing import Any
 
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.core.errors import BadArgument, ConcretizationError
+from fxad.core.limits import parse_bytes
 from fxad.ir.program import OPS, Program
 from fxad.ops.policies import Rows, changed
 from fxad.trace.tracer import bind, stage, staging, tracing, type_of
@@ -145,16 +146,19 @@ def checkpoint(
     policy: Any = None,
     offload: str | None = None,
     compress: str | None = None,
+    budget: int | str | None = None,
     static_argnums: int | Sequence[int] = (),
     prevent_cse: bool = True,
 ) -> Any:
     """Recompute the function's values in the backward pass instead of keeping them.
 
     policy: what to keep all the same, one of fxad.checkpoint_policies or its name (default:
-    nothing, or everything if `offload` or `compress` is given). offload: "disk" or "host" puts
+    nothing, or everything if one of the following is given). offload: "disk" or "host" puts
     what is kept aside until the backward pass needs it, in a file written and read ahead in the
     background (see `config.offload_memory`, `config.offload_directory`) or in memory; this takes
-    effect under `jit`. compress: "bf16" keeps f32 and f64 values rounded to bfloat16. prevent_cse
+    effect under `jit`. compress: "bf16" keeps f32 and f64 values rounded to bfloat16. budget:
+    bytes (or "2GiB") that kept values of one call may take under `jit`: those that cost least
+    time by the planner's cost model are computed again instead. prevent_cse
     is there for code ported from JAX: recomputation is never merged with the forward pass.
     Gradients are the same bits as without checkpoint under `jit`, unless `compress` is given.
 
@@ -169,8 +173,16 @@ def checkpoint(
     }
     if function is None:
         return lambda f: checkpoint(f, **options)
-    default = "everything_saveable" if compress or offload else "nothing_saveable"
+    selective = compress or offload or budget is not None
+    default = "everything_saveable" if selective else "nothing_saveable"
     rows = changed(_policy(default if policy is None else policy).rows, offload, compress)
+    if budget is not None:
+        if offload:
+            raise BadArgument(
+                "checkpoint: a budget chooses what to recompute, offload puts everything kept "
+                "aside; give one of them, or jit a memory_budget, which may do both"
+            )
+        rows += (("keep", "budget", str(parse_bytes(budget, "checkpoint: budget"))),)
     numbers = {static_argnums} if isinstance(static_argnums, int) else set(static_argnums)
 
     @functools.wraps(function)

@@ -85,6 +85,8 @@ def prepared(program: Program, donate: frozenset[int] = frozenset()) -> tuple[Pr
         return _fitted(program, budget, donate, fused)
     planner = importlib.import_module("fxad.plan")
     optimised = optimise(program)
+    if any(eqn.op.name == "within" for eqn in optimised.eqns):
+        optimised = importlib.import_module("fxad.plan.budget").regions(optimised)
     return optimised, planner.plan(optimised, donate=donate, fusion=fused)
 
 

@@ -8,7 +8,7 @@ else is computed again there, behind a barrier that no pass looks through.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fxad.core import dtypes as dt
@@ -17,7 +17,7 @@ from fxad.ir.program import OPS, Atom, Eqn, Program, Var
 from fxad.ir.rewrite import dce, inline_into, used_inputs
 from fxad.ops.base import Primitive, type_of
 from fxad.ops.control import call_like, pick, weave
-from fxad.ops.policies import Rows, compressed, decide, input_place, names_of, place
+from fxad.ops.policies import Rows, byte_budget, compressed, decide, input_place, names_of, place
 
 
 class Recipe(NamedTuple):
@@ -99,25 +99,40 @@ def _split(t, record, unknown, args, *, program, policy):
     count = len(known.outputs) - s.residuals
     plan = recipe(known, known.outputs[count:], policy)
     given = pick(args, unknown, False)
-    wanted = [*known.outputs[:count], *plan.saved]
+    budget = byte_budget(policy)
+    dear = [] if budget is None else _dear(known, plan.saved)
+    wanted = [*known.outputs[:count], *plan.saved, *dear]
     forward = dce(Program(known.inputs, known.eqns, wanted, known.name))
     results = list(checkpoint(*given, program=forward, policy=policy))
-    values = [*pick(given, plan.inputs), *results[count:]]
-    hows = [*[input_place(policy)] * sum(plan.inputs), *plan.saved.values()]
+    inputs, end = pick(given, plan.inputs), count + len(plan.saved)
+    values = [*inputs, *results[count:end]]
+    hows = [*[input_place(policy)] * len(inputs), *plan.saved.values()]
     fixed = [_stored(v, how) for v, how in zip(values, hows, strict=True)]
+    spare = [] if budget is None else [*results[end:], *given]
     types = [type_of(v) for v in values]
 
     def backward(*operands: Any) -> list[Any]:
-        held = operands[: len(fixed)]
-        if held and plan.again.eqns:  # so that nothing recomputed is merged with the forward half
+        held, others = operands[: len(fixed)], operands[len(fixed) : len(fixed) + len(spare)]
+        if budget is not None:
+            free, rest = (*others[len(dear) :], *held[: len(inputs)]), held[len(inputs) :]
+            whole = OPS["within"](*free, *rest, *others[: len(dear)], budget=budget, free=len(free))
+            held = (*held[: len(inputs)], *whole[len(free) : len(free) + len(rest)])
+        elif held and plan.again.eqns:  # what is recomputed must not join the forward half
             held = OPS["barrier"](*held)
         read = [_restored(v, how, type_) for v, how, type_ in zip(held, hows, types, strict=True)]
-        return t.run(s.rest, [*t.run(plan.again, read), *operands[len(fixed) :]])
+        return t.run(s.rest, [*t.run(plan.again, read), *operands[len(fixed) + len(spare) :]])
 
-    operands = [*fixed, *pick(args, unknown)]
+    operands = [*fixed, *spare, *pick(args, unknown)]
     rest = t.stage(backward, [type_of(a) for a in operands], program.name)
     rest_outs = record(checkpoint, *operands, program=rest, policy=policy)
     return weave(s.unknown, rest_outs, results[:count])
+
+
+def _dear(program: Program, saved: Mapping[Var, str]) -> list[Var]:
+    """Results that cost much to compute again, beside those already saved: with one of them kept,
+    what follows from it is cheap."""
+    eqns = [e for e in program.eqns if e.op.name == "dot" or (e.op.higher and not e.effects)]
+    return [v for e in eqns for v in e.outputs if v not in saved]
 
 
 def _stored(value: Any, how: str) -> Any:

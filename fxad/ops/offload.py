@@ -10,12 +10,14 @@ about to be lowered.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from fxad.ir.loops import Alias, HostCall
-from fxad.ops.base import case, define
+from fxad.ops.base import Batched, case, define
 from fxad.runtime import session
 
 EFFECTS = frozenset(["host"])
@@ -32,6 +34,28 @@ offload = define(
     exact=True,
     dtypes="float complex int bool",
     samples=lambda r: [case(r.x(3), place="disk")],
+)
+
+
+def _within_jvp(primals: Sequence[Any], tangents: Sequence[Any], outs: Any, **params: Any) -> Any:
+    return tuple(tangents)
+
+
+within = define(
+    "within",
+    doc="The operands themselves. Those after the first `free` wait here from where they were "
+    "made, and may take `budget` bytes: planning computes the others again from the first.",
+    type=lambda *types, budget, free: types,
+    numpy=lambda *arrays, budget, free: arrays,
+    jvp=_within_jvp,
+    transpose=lambda ct, args, *, budget, free: list(ct) if isinstance(ct, tuple) else [ct],
+    batch=lambda size, batched, args, *, budget, free: Batched(
+        within(*args, budget=budget * size, free=free), tuple(batched)
+    ),
+    loops=lambda types, *, budget, free: tuple(Alias(i) for i in range(len(types))),
+    exact=True,
+    dtypes="float complex int bool",
+    samples=lambda r: [case(r.x(3), r.x(2), budget=8, free=1)],
 )
 
 

@@ -24,6 +24,7 @@ KINDS = {
     "plain_dots": "results of matrix products without batch dimensions",
     "names": "values with one of these names",
     "other_names": "values with a name that is none of these",
+    "budget": "no value: names the bytes that all kept ones may take",
     "inputs": "what the region is given, where its backward half reads it",
     "unless_names": "every value but those with one of these names",
 }
@@ -43,7 +44,7 @@ def _matches(kind: str, listed: frozenset[str], eqn: Eqn, names: frozenset[str])
     match kind:
         case "everything":
             return True
-        case "inputs":
+        case "inputs" | "budget":
             return False
         case "dots":
             return eqn.op.name == "dot"
@@ -56,6 +57,11 @@ def _matches(kind: str, listed: frozenset[str], eqn: Eqn, names: frozenset[str])
         case "unless_names":
             return names.isdisjoint(listed)
     raise BadArgument(f"checkpoint: unknown kind {kind!r} in a policy; known: {', '.join(KINDS)}")
+
+
+def byte_budget(policy: Rows) -> int | None:
+    """Bytes that what is kept may take, if the policy says."""
+    return next((int(size) for _, kind, *rest in policy if kind == "budget" for size in rest), None)
 
 
 def input_place(policy: Rows) -> str:

@@ -13,29 +13,23 @@ written down here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fxad.core.config import config
 from fxad.core.errors import SizeError, at
 from fxad.core.limits import readable
-from fxad.core.types import ArrayType
 from fxad.ir.cost import cost
 from fxad.ir.plan import Plan
-from fxad.ir.program import OPS, Atom, Eqn, Program, Var
-from fxad.ir.rewrite import dce
-from fxad.lower import LowerConfig, lower
-from fxad.lower.steps import writes_of
-from fxad.passes.offload import SMALLEST, offload
+from fxad.ir.program import Program, Var
+from fxad.ir.rewrite import substitute
+from fxad.passes.offload import offload
 from fxad.plan.planner import plan as make_plan
+from fxad.plan.remat import Choice, Chooser, Costs, Rewriter, Waiting, nbytes_of, waiting_at_peak
 
 ROUNDS = 4  # places relieved one after another
 PARTS = (1, 2, 4, 8, 16, 32)  # pieces of the program, each recomputed from what enters it
 STAGING = 8  # a budget over this: memory of values on their way to the disk
-LONGEST = 500  # equations repeated for one value
 RETRIES = 4  # for each of them, wanting more
-FLOPS, MOVED, DISK = 5e10, 1e10, 3e8  # per second: operations, bytes of memory, bytes of disk
-FOREVER = float("inf")
 
 
 def peak_bytes(plan: Plan, program: Program) -> int:
@@ -49,7 +43,7 @@ def peak_bytes(plan: Plan, program: Program) -> int:
 def staging_bytes(program: Program) -> int:
     """Memory of the values that wait on their way to the disk."""
     puts = [e for e in program.eqns if e.op.name == "put" and e.params["place"] == "disk"]
-    aside = sum(_nbytes(e.inputs[0]) for e in puts)
+    aside = sum(nbytes_of(e.inputs[0]) for e in puts)
     return min([aside, *(e.params["memory"] or config.offload_memory for e in puts)])
 
 
@@ -66,7 +60,7 @@ def fit(
     disk: whether values may be put on disk. Raises SizeError, naming what fills the memory, where
     nothing brings it below the budget.
     """
-    best = _planned(program, donate, fusion)
+    best = _planned(regions(program), donate, fusion)
     for _ in range(ROUNDS):
         if best.peak <= budget:
             return best.program, best.plan
@@ -96,16 +90,16 @@ def _round(
 ) -> _Tried | None:
     """The first way that fits, smaller and smaller pieces recomputed at a time; else the one that
     comes closest, or None where nothing helps."""
-    best, costs = start, _Costs()
-    waiting = _waiting(start.program, fusion)
+    best, costs = start, Costs()
+    waiting = waiting_at_peak(start.program, fusion)
     for parts in PARTS:
         anchors = waiting.anchors(start.program, parts)
         wanted, before = start.peak - budget, Choice()
         for _ in range(RETRIES):
-            choice = _Chooser(start.program, waiting, anchors, costs).choose(wanted, disk)
+            choice = Chooser(start.program, waiting, anchors, costs).choose(wanted, disk)
             if choice == before:  # everything there is has been chosen
                 break
-            smaller = _Rewriter(start.program, waiting, anchors, choice).rewritten()
+            smaller = Rewriter(start.program, waiting, anchors, choice).rewritten()
             tried = _planned(offload(smaller, budget // STAGING), donate, fusion)
             if tried.peak < best.peak:
                 best = tried
@@ -115,267 +109,38 @@ def _round(
     return best if best.peak < start.peak else None
 
 
-# ---------------------------------------------------------------- what waits
-
-
-@dataclass(slots=True)
-class Waiting:
-    """The equation at which memory is fullest, and the values that wait there.
-
-    live: stored values in memory there. kept: those of them made before `number` and read later.
-    stored: all values with memory of their own.
-    """
-
-    number: int
-    kept: dict[Var, int]
-    live: dict[Var, int]
-    stored: set[Var]
-
-    def anchors(self, program: Program, parts: int) -> set[Var]:
-        """What must be kept so that each of `parts` pieces of the early equations can be computed
-        again from what enters it: pieces of about equal bytes, begun where little enters."""
-        early = program.eqns[: self.number]
-        made, last = _lifetimes(early, (), self.stored)
-        entering = [0] * (len(early) + 2)
-        for var, number in made.items():
-            entering[number + 1] += _nbytes(var)
-            entering[last.get(var, number) + 1] -= _nbytes(var)
-        for number in range(1, len(entering)):
-            entering[number] += entering[number - 1]
-        cuts: list[int] = []
-        total, done, window = sum(self.kept.values()), 0, 0
-        for number, eqn in enumerate(early):
-            done += sum(self.kept.get(v, 0) for v in eqn.outputs)
-            if done * parts >= total * (len(cuts) + 1) and len(cuts) + 1 < parts:
-                cuts.append(min(range(window, number + 1), key=lambda n: (entering[n], -n)))
-                window = number + 1
-        return {v for c in cuts for v, n in made.items() if n < c <= last.get(v, n)}
-
-
-Lifetimes = tuple[dict[Var, int], dict[Atom, int]]
-
-
-def _lifetimes(eqns: Sequence[Eqn], outputs: Sequence[Atom], stored: set[Var]) -> Lifetimes:
-    """Numbers of the equations that make each stored value, and that read each value last."""
-    last: dict[Atom, int] = dict.fromkeys(outputs, len(eqns))
-    for number in reversed(range(len(eqns))):
-        eqn = eqns[number]
-        # What only becomes part of other values is read where those are made.
-        ends = [number if v in stored else last.get(v, number) for v in eqn.outputs]
-        end = max(ends, default=number)
-        for atom in eqn.inputs:
-            last[atom] = max(last.get(atom, 0), end)
-    made = {v: n for n, eqn in enumerate(eqns) for v in eqn.outputs if v in stored}
-    return made, last
-
-
-def _waiting(program: Program, fusion: bool) -> Waiting:
-    """Where the stored values of a program take most memory together."""
-    stored = _stored(program, fusion)
-    count = len(program.eqns)
-    made, last = _lifetimes(program.eqns, program.outputs, stored)
-    change = [0] * (count + 2)
-    for var, number in made.items():
-        change[number] += _nbytes(var)
-        change[last.get(var, number) + 1] -= _nbytes(var)
-    total, fullest, where = 0, -1, 0
-    for number in range(count):
-        total += change[number]
-        if total > fullest:
-            fullest, where = total, number
-    live = {v: _nbytes(v) for v, n in made.items() if n <= where <= last.get(v, n)}
-    outputs = set(program.outputs)
-    kept = {v: size for v, size in live.items() if made[v] < where and v not in outputs}
-    return Waiting(where, kept, live, stored)
-
-
-def _stored(program: Program, fusion: bool) -> set[Var]:
-    """The values that get memory of their own when the program is lowered."""
-    block = lower(program, LowerConfig(fusion))
-    return {v for step in block.steps for v in writes_of(step)}
-
-
-def _nbytes(atom: Atom) -> int:
-    return atom.type.nbytes if isinstance(atom.type, ArrayType) else 0
-
-
-# ---------------------------------------------------------------- what to do about it
-
-
-@dataclass(slots=True)
-class Choice:
-    """Which waiting values are computed again, and which are put on disk."""
-
-    again: set[Var] = field(default_factory=set)
-    disk: set[Var] = field(default_factory=set)
-
-
-class _Chooser:
-    """Picks among the values that wait at one place; `anchors` are never computed again."""
-
-    def __init__(
-        self, program: Program, waiting: Waiting, anchors: set[Var], costs: _Costs
-    ) -> None:
-        self.costs = costs
-        self.kept = waiting.kept
-        self.anchors = anchors
-        self.early = {v: e for e in program.eqns[: waiting.number] for v in e.outputs}
-        self.choice = Choice()
-
-    def choose(self, wanted: int, disk: bool) -> Choice:
-        """Free about `wanted` bytes, those first that cost least time."""
-        left = [v for v, size in self.kept.items() if size >= SMALLEST]
-        freed = 0
-        while left and freed < wanted:
-            offers = [(*self._offer(v, disk), v) for v in left]
-            seconds, way, var = min(offers, key=lambda o: o[0] / self.kept[o[2]])
-            if seconds == FOREVER:
-                break
-            (self.choice.disk if way == "disk" else self.choice.again).add(var)
-            left.remove(var)
-            freed += self.kept[var]
-        return self.choice
-
-    def _offer(self, var: Var, disk: bool) -> tuple[float, str]:
-        seconds = FOREVER if var in self.anchors else self._again(var)
-        written = 2 * self.kept[var] / DISK if disk else FOREVER
-        return (seconds, "again") if seconds <= written else (written, "disk")
-
-    def _again(self, var: Var) -> float:
-        """Seconds to compute a value from what is there later, or is computed again anyway."""
-        seconds, open_ = 0.0, [var]
-        seen: set[Eqn] = set()
-        while open_:
-            eqn = self.early[open_.pop()]
-            if eqn not in seen:
-                seen.add(eqn)
-                seconds += self.costs.seconds(eqn)
-                open_ += [a for a in eqn.inputs if isinstance(a, Var) and not self._there(a)]
-            if seconds == FOREVER or len(seen) > LONGEST:
-                return FOREVER
-        return seconds
-
-    def _there(self, var: Var) -> bool:
-        return var not in self.early or var in self.kept or var in self.anchors
-
-
-class _Costs:
-    """The cost model's time for single equations; those with effects cannot be computed again."""
-
-    def __init__(self) -> None:
-        self._known: dict[Eqn | tuple, float] = {}
-
-    def seconds(self, eqn: Eqn) -> float:
-        found = self._known.get(eqn)
+def regions(program: Program) -> Program:
+    """Give every `within` (a checkpoint with a byte budget) what it asks for."""
+    costs = Costs()
+    while True:
+        found = next((n for n, e in enumerate(program.eqns) if e.op.name == "within"), None)
         if found is None:
-            found = self._known[eqn] = FOREVER if eqn.effects else self._measured(eqn)
-        return found
-
-    def _measured(self, eqn: Eqn) -> float:
-        inputs = [v for v in dict.fromkeys(eqn.inputs) if isinstance(v, Var)]
-        alone = Program(inputs, [eqn], eqn.outputs)
-        found = self._known.get(alone.key())
-        if found is None:
-            counts = cost(make_plan(alone))
-            found = max(counts["flops"] / FLOPS, counts["bytes"] / MOVED)
-            self._known[alone.key()] = found
-        return found
+            return program
+        program = _region(program, found, costs)
 
 
-class _Rewriter:
-    """The program with chosen values made anew before the first late equation that reads them."""
-
-    def __init__(
-        self, program: Program, waiting: Waiting, anchors: set[Var], choice: Choice
-    ) -> None:
-        self.program = program
-        self.number = waiting.number
-        self.kept = {*waiting.kept, *anchors}
-        self.choice = choice
-        self.early = {v: e for e in program.eqns[: self.number] for v in e.outputs}
-        self.anew: dict[Atom, Atom] = {}  # early value -> what late equations read instead
-        self.eqns: list[Eqn] = []
-        self._changed: dict[Atom, bool] = {}
-
-    def rewritten(self) -> Program:
-        program = self.program
-        self.eqns = list(program.eqns[: self.number])
-        for eqn in program.eqns[self.number :]:
-            late = tuple([self._late(a) for a in eqn.inputs])
-            self.eqns.append(eqn.with_inputs(late))
-        return dce(
-            Program(program.inputs, self.eqns, program.outputs, program.name, program.consts)
-        )
-
-    def _late(self, atom: Atom) -> Atom:
-        """What a late equation reads for an atom."""
-        if not isinstance(atom, Var) or not self._touched(atom):
-            return atom
-        if atom not in self.anew:
-            self._restore(atom)
-        return self.anew[atom]
-
-    def _touched(self, var: Var) -> bool:
-        """Whether a value is chosen, or only part of others and made from a chosen one."""
-        if var not in self._changed:
-            eqn = self.early.get(var)
-            chosen = var in self.choice.again or var in self.choice.disk
-            inner = eqn is not None and var not in self.kept and not eqn.effects
-            self._changed[var] = chosen or (
-                inner
-                and eqn is not None
-                and any(isinstance(a, Var) and self._touched(a) for a in eqn.inputs)
-            )
-        return self._changed[var]
-
-    def _restore(self, var: Var) -> None:
-        """Add the equations that make a value anew, behind a barrier that keeps them here."""
-        order: list[Eqn] = []
-        fixed: dict[Atom, Atom] = {}
-        self._collect(var, order, fixed, set())
-        if fixed:
-            barrier = Eqn(OPS["barrier"], tuple(fixed), {}, tuple(map(_like, fixed)))
-            self.eqns.append(barrier)
-            fixed = dict(zip(fixed, barrier.outputs, strict=True))
-        for eqn in order:
-            inputs = tuple([self.anew.get(a, fixed.get(a, a)) for a in eqn.inputs])
-            outputs = tuple(map(_like, eqn.outputs))
-            self.eqns.append(Eqn(eqn.op, inputs, eqn.params, outputs, eqn.where, eqn.tag))
-            for old, new in zip(eqn.outputs, outputs, strict=True):
-                self.anew.setdefault(old, new)
-
-    def _collect(self, var: Var, order: list[Eqn], fixed: dict[Atom, Atom], seen: set[Var]) -> None:
-        """Equations to repeat for a value, operands first, and the kept values they read."""
-        if var in self.anew or var in seen or var in fixed:
-            return
-        seen.add(var)
-        if var in self.choice.disk:
-            mark = Eqn(OPS["offload"], (var,), {"place": "disk"}, (_like(var),))
-            self.eqns.append(mark)
-            self.anew[var] = mark.outputs[0]
-            return
-        eqn = self.early.get(var)
-        if eqn is None or (var in self.kept and var not in self.choice.again):
-            fixed[var] = var
-            return
-        for atom in eqn.inputs:
-            if isinstance(atom, Var):
-                self._collect(atom, order, fixed, seen)
-        if eqn not in order:
-            order.append(eqn)
-
-
-def _like(atom: Atom) -> Var:
-    return Var(atom.type)
+def _region(program: Program, number: int, costs: Costs) -> Program:
+    eqn = program.eqns[number]
+    free, made = eqn.params["free"], {v for e in program.eqns[:number] for v in e.outputs}
+    rest = [e for n, e in enumerate(program.eqns) if n != number]
+    bare = Program(program.inputs, rest, program.outputs, program.name)
+    bare = substitute(bare, dict(zip(eqn.outputs, eqn.inputs, strict=True)))
+    waits = {v: nbytes_of(v) for v in eqn.inputs[free:] if isinstance(v, Var) and v in made}
+    waits = {v: size for v, size in waits.items() if v not in program.outputs}
+    waiting = Waiting(number, waits, {}, made)
+    anchors = {v for v in eqn.inputs[:free] if isinstance(v, Var)}
+    wanted = sum(waits.values()) - eqn.params["budget"]
+    choice = Chooser(bare, waiting, anchors, costs).choose(wanted, disk=False)
+    return Rewriter(bare, waiting, anchors, choice).rewritten()
 
 
 def _cannot(program: Program, budget: int, peak: int, fusion: bool) -> SizeError:
     """The error that says what is in memory where it is fullest."""
-    waiting = _waiting(program, fusion)
+    waiting = waiting_at_peak(program, fusion)
     makers = {v: e for e in program.eqns for v in e.outputs}
     largest = sorted(waiting.live, key=waiting.live.__getitem__, reverse=True)[:5]
     named = [f"{makers[v].op.name}: {v.type}{at(makers[v].where)}" for v in largest]
-    held = sum(map(_nbytes, program.inputs)) + sum(map(_nbytes, program.outputs))
+    held = sum(map(nbytes_of, program.inputs)) + sum(map(nbytes_of, program.outputs))
     return SizeError(
         f"{program.name} does not fit a memory budget of {readable(budget)}: the least found is "
         f"{readable(peak)}, of which arguments and results take {readable(held)}; in memory at the "

@@ -145,3 +145,55 @@ def test_donated_arguments_count_once():
     donating = fxad.jit(step, donate_argnums=1).lower(X, WS).memory()["predicted_bytes"]
     copying = fxad.jit(step).lower(X, WS).memory()["predicted_bytes"]
     assert donating <= copying - sum(w.nbytes for w in WS) + 4096 * len(WS)
+
+
+# ---------------------------------------------------------------- budgets of checkpoints
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.2, 0.01])
+def test_a_checkpoints_budget_is_what_it_keeps(share):
+    def block(x, w):
+        for _ in range(3):
+            x = layer(x, w)
+        return x
+
+    def total(wrap):
+        def f(x, ws):
+            for w in ws[:3]:
+                x = wrap(block)(x, w)
+            return jnp.sum(x * x)
+
+        return fxad.value_and_grad(f, argnums=(0, 1))
+
+    kept = 3 * 5 * X.nbytes  # per layer: product, tanh, sine, cosine, result
+    budget = max(int(kept * share), 1)
+    step = fxad.jit(total(lambda f: fxad.checkpoint(f, budget=budget)))
+    plain = fxad.jit(total(lambda f: f))
+    for got, want in zip(leaves(step(X, WS)), leaves(plain(X, WS)), strict=True):
+        np.testing.assert_array_equal(got, want)
+    arenas = [f.lower(X, WS).plan.arena_bytes for f in (step, plain)]
+    assert "within" not in str(step.lower(X, WS).program)
+    if share <= 0.2:  # three regions' kept values and one region's own
+        assert arenas[0] < arenas[1] * 0.6
+    smallest = fxad.jit(total(fxad.checkpoint)).lower(X, WS).plan.arena_bytes
+    assert arenas[0] <= smallest + 3 * budget + X.nbytes
+
+
+def test_dear_values_are_kept_first():
+    def f(x, w):
+        return jnp.sum(jnp.sin(jnp.tanh(x @ w)))
+
+    step = fxad.jit(fxad.value_and_grad(fxad.checkpoint(f, budget=X.nbytes)))
+    names = [e.op.name for e in step.lower(X, WS[0]).program.eqns]
+    assert names.count("dot") == 2  # forward, and the one of the gradient
+    assert (
+        fxad.jit(fxad.value_and_grad(fxad.checkpoint(f))).lower(X, WS[0]).as_text().count("dot(")
+        == 3
+    )
+
+
+def test_budgets_of_checkpoints_that_mean_nothing():
+    with pytest.raises(BadArgument, match="checkpoint: budget must be a number of bytes"):
+        fxad.checkpoint(loss, budget="plenty")
+    with pytest.raises(BadArgument, match="give one of them"):
+        fxad.checkpoint(loss, budget=100, offload="disk")
