@@ -5,8 +5,8 @@
 
 The form is a list of nodes, children before parents, each `[class, *fields]`; a field is a number,
 a string, true, false, null, or `[n]`: node n. Kernels of equal content are written once. Only the
-records of `ir/kernel.py` and `ir/plan.py` and plain values can be written, and nothing else can
-come out of reading: a file cannot name other classes or functions.
+records of `ir/expr.py`, `ir/kernel.py` and `ir/plan.py` and plain values can be written, and
+nothing else can come out of reading: a file cannot name other classes or functions.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.core.record import record, replace
 from fxad.core.types import ArrayType, TapeType
+from fxad.ir import expr as expr_module
 from fxad.ir import kernel as kernel_module
 from fxad.ir import plan as plan_module
 from fxad.ir.kernel import Kernel
@@ -146,7 +147,7 @@ def _array(dtype: np.dtype, shape: tuple[int, ...], data: str) -> np.ndarray:
     return np.frombuffer(base64.b64decode(data), dtype).reshape(shape)
 
 
-_RECORDS = _records(kernel_module) | _records(plan_module)
+_RECORDS = _records(expr_module) | _records(kernel_module) | _records(plan_module)
 _MAKERS: dict[str, Callable[..., Any]] = {
     **_RECORDS,
     "float": float.fromhex,

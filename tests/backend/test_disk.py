@@ -83,6 +83,7 @@ PROGRAMS = [
     ("scan gradient", fxad.grad(lambda x: scanned(x)[1].sum()), (X,)),
     ("cond", branched, (X,)),
     ("while", halved, (X,)),
+    ("while gradient", fxad.grad(lambda x: halved(x).sum()), (X,)),
     ("sort", sorted_and_gathered, (X,)),
 ]
 
