@@ -7,13 +7,26 @@ shifts act like the machine's: integer division truncates towards zero.
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from fxad.api.flat import flatten_args
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.ir.program import OPS, Lit
-from fxad.numpy.core import cast, promoted, result_shape, spread_to, value_of, weak_result
+from fxad.lax.shapes import index_in_dim
+from fxad.numpy.core import (
+    cast,
+    promoted,
+    result_shape,
+    spread_to,
+    stack_values,
+    value_of,
+    weak_result,
+)
 from fxad.numpy.elementwise import where
 from fxad.trace.array import Array
 from fxad.trace.tracer import type_of
@@ -56,6 +69,7 @@ clz = _unary("clz", "clz", "Number of leading zero bits.")
 div = _binary("div", "div", "x / y; integers truncate towards zero, x / 0 is 0 for them.")
 rem = _binary("rem", "rem", "Remainder with the sign of x; integer x % 0 is 0.")
 shift_left = _binary("shl", "shift_left", "Bits moved up; 0 past the width.")
+mulhi = _binary("mul_high", "mulhi", "The upper half of the bits of an integer product.")
 shift_right_logical = _binary("shr_logical", "shift_right_logical", "Bits moved down, zeros in.")
 shift_right_arithmetic = _binary(
     "shr_arith", "shift_right_arithmetic", "Bits moved down, the sign bit repeated."
@@ -65,6 +79,8 @@ shift_right_arithmetic = _binary(
 def integer_pow(x: Any, y: int) -> Array:
     """x to a Python integer power; a negative power needs a float or complex x."""
     value = value_of(x, "integer_pow")
+    if not isinstance(y, int | np.integer):
+        raise TypeMismatch(f"integer_pow: the exponent must be a Python int, not {y!r}")
     if y < 0 and not dt.is_inexact(value.dtype):
         raise TypeMismatch(f"integer_pow: {value.type} to the power {y} is not an integer")
     return OPS["integer_pow"](value, n=y.__index__())
@@ -116,10 +132,39 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Array:
 
 
 def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
-    """The same bits read as another dtype of the same width."""
-    value = value_of(operand)
+    """The same bits read as another dtype.
+
+    A narrower one gives a new last axis for the parts of each element, lowest bits first; for a
+    wider one the last axis holds the parts and goes. Raises ShapeError if it has another length.
+    """
+    value = value_of(operand, "bitcast_convert_type")
     wanted = dt.canonicalize(new_dtype, explicit=True)
-    return value if wanted == value.dtype else OPS["bitcast"](value, dtype=wanted)
+    if wanted == value.dtype:
+        return value
+    old, new = value.dtype.itemsize, wanted.itemsize
+    if old == new:
+        return OPS["bitcast"](value, dtype=wanted)
+    small, large = (np.dtype(f"uint{8 * n}") for n in sorted((old, new)))
+    if old > new:
+        parts = [
+            OPS["convert"](OPS["shr_logical"](_bits(value, large), 8 * new * i), dtype=small)
+            for i in range(old // new)
+        ]
+        return _bits(stack_values(parts, value.ndim), wanted)
+    if value.shape[-1:] != (new // old,):
+        raise ShapeError(
+            f"bitcast_convert_type: {value.type} to {wanted.name} needs a last axis of {new // old}"
+        )
+    wide = OPS["convert"](_bits(value, small), dtype=large)
+    parts = [
+        OPS["shl"](index_in_dim(wide, i, -1, keepdims=False), 8 * old * i)
+        for i in range(new // old)
+    ]
+    return _bits(functools.reduce(OPS["or"], parts), wanted)
+
+
+def _bits(value: Any, dtype: np.dtype) -> Array:
+    return value if value.dtype == dtype else OPS["bitcast"](value, dtype=dtype)
 
 
 def complex(x: Any, y: Any) -> Array:
@@ -134,8 +179,9 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def optimization_barrier(operand: Any) -> Any:
-    """The value itself; the compiler does not look through."""
-    return OPS["barrier"](value_of(operand))[0]
+    """The tree itself; the compiler does not look through."""
+    leaves, tree = flatten_args(operand, "optimization_barrier")
+    return tree.unflatten(OPS["barrier"](*leaves)) if leaves else operand
 
 
 class RoundingMethod(enum.IntEnum):

@@ -9,6 +9,8 @@ import enum
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.ir.program import OPS
@@ -42,8 +44,25 @@ def _reduction(op: str, name: str, doc: str) -> Callable[..., Array]:
 
 reduce_sum = _reduction("sum", "reduce_sum", "Sum over axes, in the operand's dtype.")
 reduce_prod = _reduction("prod", "reduce_prod", "Product over axes, in the operand's dtype.")
-reduce_and = _reduction("all", "reduce_and", "Whether all bools along axes hold.")
-reduce_or = _reduction("any", "reduce_or", "Whether any bool along axes holds.")
+_all = _reduction("all", "reduce_and", "")
+_any = _reduction("any", "reduce_or", "")
+
+
+def reduce_and(operand: Any, axes: Sequence[int]) -> Array:
+    """Whether all bools along axes hold; for integers the bits that all have."""
+    value = value_of(operand, "reduce_and")
+    if not dt.is_integer(value.dtype):
+        return _all(value, axes)
+    ones = ~np.zeros((), value.dtype)
+    return windows.reduce(value, ones, lambda a, b: OPS["and"](a, b), axes)
+
+
+def reduce_or(operand: Any, axes: Sequence[int]) -> Array:
+    """Whether any bool along axes holds; for integers the bits that any has."""
+    value = value_of(operand, "reduce_or")
+    if not dt.is_integer(value.dtype):
+        return _any(value, axes)
+    return windows.reduce(value, 0, lambda a, b: OPS["or"](a, b), axes)
 
 
 def reduce_xor(operand: Any, axes: Sequence[int]) -> Array:
