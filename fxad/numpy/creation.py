@@ -27,7 +27,6 @@ from fxad.numpy.core import (
 )
 from fxad.trace.array import Array, Concrete
 from fxad.trace.convert import shaped
-from fxad.trace.tracer import type_of
 
 
 def _dtype(dtype: Any, default: np.dtype) -> np.dtype:
@@ -146,16 +145,14 @@ def linspace(
     *,
     device: Any = None,
 ) -> Any:
-    """`num` evenly spaced values from start to stop."""
+    """`num` evenly spaced values from start to stop, computed in `dtype` (integers: in floats)."""
     check_device(device, "linspace")
-    low, high = promoted("linspace", start, stop, inexact=True, numbers=False)
-    wanted = type_of(low).dtype
+    low, high = ends("linspace", start, stop, dtype)
+    (num,) = shape_tuple(num, "linspace")
+    wanted = low.dtype
     parts = num - 1 if endpoint else num
-    shape = (num, *type_of(low).shape)
-    position = OPS["iota"](
-        dtype=dt.real_of(wanted) if dt.is_complex(wanted) else wanted, shape=shape, axis=0
-    )
-    position = cast(position, wanted)
+    shape = (num, *low.shape)
+    position = cast(OPS["iota"](dtype=dt.real_of(wanted), shape=shape, axis=0), wanted)
     step = (high - low) / max(parts, 1)
     out = low + position * step
     if endpoint and num > 1:
@@ -173,6 +170,15 @@ def linspace(
     return (out, step) if retstep else out
 
 
+def ends(name: str, start: Any, stop: Any, dtype: Any) -> list[Array]:
+    """Both ends of a range in the dtype to compute it in: the requested one, if it is inexact."""
+    if dtype is not None and dt.is_inexact(target := dt.canonicalize(dtype, explicit=True)):
+        given = [np.dtype(getattr(end, "dtype", type(end))) for end in (start, stop)]
+        wide = dt.complex_of(target) if any(map(dt.is_complex, given)) else target
+        start, stop = (array(end, wide) for end in (start, stop))
+    return promoted(name, start, stop, inexact=True, numbers=False)
+
+
 def logspace(
     start: Any,
     stop: Any,
@@ -182,7 +188,9 @@ def logspace(
     dtype: Any = None,
 ) -> Array:
     """base ** linspace(start, stop)."""
-    out = OPS["exp"](linspace(start, stop, num, endpoint) * math.log(base))
+    low, high = ends("logspace", start, stop, dtype)
+    points = promoted("logspace", base, linspace(low, high, num, endpoint), numbers=False)
+    out = OPS["pow"](*points)
     return out if dtype is None else cast(out, _dtype(dtype, out.dtype))
 
 

@@ -14,11 +14,11 @@ import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
-from fxad.numpy.composed import log10
-from fxad.numpy.core import asarray, axis_index, promoted, value_of
-from fxad.numpy.creation import arange, diag, indices, linspace, logspace
+from fxad.numpy.core import asarray, axis_index, cast, promoted, value_of
+from fxad.numpy.creation import arange, diag, ends, indices, iota, linspace
+from fxad.numpy.elementwise import exp, log, where
 from fxad.numpy.joining import concatenate
-from fxad.numpy.shaping import expand_dims, ravel, reshape
+from fxad.numpy.shaping import moveaxis, ravel, reshape
 from fxad.numpy.updates import At
 from fxad.trace.array import Array
 
@@ -120,9 +120,14 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = False
 def geomspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
 ) -> Array:
-    """Numbers spaced evenly on a log scale, from start to stop (both positive)."""
-    points = logspace(log10(start), log10(stop), num, endpoint, 10.0, dtype)
-    return points if axis == 0 else expand_dims(points, axis)
+    """Numbers spaced evenly on a log scale, from start to stop (both positive), which are exact."""
+    low, high = ends("geomspace", start, stop, dtype)
+    points = exp(linspace(log(low), log(high), num, endpoint))
+    place = iota(dt.int32, points.shape, 0)
+    points = where(place == 0, low, points)
+    points = where(place == num - 1, high, points) if endpoint and num > 1 else points
+    points = points if dtype is None else cast(points, dt.canonicalize(dtype, explicit=True))
+    return moveaxis(points, 0, axis)
 
 
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float) -> Any:

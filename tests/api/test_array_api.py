@@ -236,6 +236,27 @@ def test_diagonals_outside_a_matrix(k):
     same(jnp.linalg.trace(x, offset=2**40 + k), np.zeros(()))
 
 
+def test_ranges_are_computed_in_the_dtype_asked_for():
+    with fxad.enable_x64(False):
+        for name, given in (
+            ("linspace", (0.1, 0.7, 5)),
+            ("linspace", (0.0, 1.0, 7, False)),
+            ("logspace", (0.0, 3.0, 4)),
+            ("geomspace", (0.3, 70.0, 6)),
+            ("geomspace", (0.3, 70.0, 6, False)),
+        ):
+            got = getattr(jnp, name)(*given, dtype=jnp.float64)
+            assert got.dtype == np.float64
+            wanted = getattr(np, name)(*given)
+            np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-14)
+        same(jnp.logspace(0, 3, 4, dtype=jnp.int32), np.asarray([1, 10, 100, 1000], np.int32))
+        low, high = np.float32([1, 2]), np.float32([8, 4])
+        got = jnp.geomspace(low, high, 3, axis=-1)
+        np.testing.assert_allclose(got, np.geomspace(low, high, 3, axis=-1), rtol=1e-6)
+    with pytest.raises(ShapeError, match="negative"):
+        jnp.linspace(0, 1, -1)
+
+
 def test_shapes_the_standard_forbids():
     with pytest.raises(ShapeError, match="length 3"):
         jnp.linalg.cross(jnp.ones((2, 2)), jnp.ones((2, 2)))
