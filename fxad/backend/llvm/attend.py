@@ -41,7 +41,8 @@ class _Forward(Tiles):
     def emit(self) -> Emitted:
         self.packed = self.scratch(self.pitch * self.depth)
         self.block_scores = self.scratch(self.rows * self.pitch)
-        self.sums = self.scratch(self.rows)
+        self.tops = self.scratch(self.rows + self.lanes.width)
+        self.sums = self.scratch(self.rows + self.lanes.width)
         self.f.loop("%begin", "%end", 1, self.unit)
         self.f.ret()
         flops = 2.0 * self.queries * self.keys * (self.depth + self.width) * self.kernel.points
@@ -78,7 +79,10 @@ class _Forward(Tiles):
         q = Place(self.at(self.q, first), self.q.row)
         out = Place(self.at(self.out, first), self.out.row)
         self.scores(q, self.depth, self.packed, self.block_scores, count, *span)
-        f.loop(0, count, 1, lambda i, _: self.softmax(i, first, span), at_least_once=True)
+        f.loop(0, count, 1, lambda i, _: self.highest(i, first, span), at_least_once=True)
+        f.loop(0, count, 1, lambda i, _: self.exponentials(i, first, span), at_least_once=True)
+        f.loop(0, count, self.lanes.width, lambda i, _: self.finish(i), at_least_once=True)
+        f.loop(0, count, 1, lambda i, _: self.store_lse(i, first), at_least_once=True)
         rows = (count, self.queries % self.height)
 
         def keys(start: str, length: str, more: str) -> None:
@@ -90,33 +94,54 @@ class _Forward(Tiles):
         f.loop(0, count, 1, lambda i, _: self.divide(i, out), at_least_once=True)
         self.memory.scopes.pop()
 
-    def softmax(self, i: str, first: str, span: tuple[str, str]) -> None:
-        """exp(logit - maximum) in place of a row's scores; its sum and log-sum-exp."""
+    def highest(self, i: str, first: str, span: tuple[str, str]) -> None:
+        """Logits in place of a row's scores, and their maximum (0 where nothing is seen)."""
         f = self.f
-        row = f.add(first, i)
-        seen = self.seen(row)
-        pointer = f.offset(self.block_scores, f.mul(i, self.pitch * self.size))
 
-        def highest(n: int, mask: Vec, at: list[str]) -> Vec:
+        def logits(n: int, mask: Vec, at: list[str]) -> Vec:
             x = mask.where(self.logit(n, self.load(at[0])), self.lowest())
             self.store(x, at[0])
             return x
 
-        top = self.over_row(row, span, seen, [pointer], highest, "max")
+        row = f.add(first, i)
+        top = self.over_row(row, span, self.seen(row), [self.score_row(i)], logits, "max")
         assert top is not None
         top = top.equals(-float("inf")).where(top.like(0), top)
-        wide = top.splat(self.lanes.width)
+        self.store_scalar(top, f.offset(self.tops, f.mul(i, self.size)))
 
-        def exponential(n: int, mask: Vec, at: list[str]) -> Vec:
-            weight = self.apply("exp", self.load(at[0]) - wide)
+    def exponentials(self, i: str, first: str, span: tuple[str, str]) -> None:
+        """exp(logit - maximum) in place of a row's logits, and their sum.
+
+        A loop of its own, so that one row's maximum does not wait for the row before.
+        """
+        f, here = self.f, self.f.mul(i, self.size)
+        top = self.load_scalar(f.offset(self.tops, here)).splat(self.lanes.width)
+
+        def weights(n: int, mask: Vec, at: list[str]) -> Vec:
+            weight = self.weight(mask, self.load(at[0]) - top)
             self.store(weight, at[0])
             return weight
 
-        total = self.over_row(row, span, seen, [pointer], exponential, "add")
+        row = f.add(first, i)
+        total = self.over_row(row, span, self.seen(row), [self.score_row(i)], weights, "add")
         assert total is not None
-        self.store_scalar(top + self.apply("log", total), self.at(self.lse, row))
-        inverse = total.equals(0).where(total.like(0), total.like(1) / total)
-        self.store_scalar(inverse, f.offset(self.sums, f.mul(i, self.size)))
+        self.store_scalar(total, f.offset(self.sums, here))
+
+    def score_row(self, i: str) -> str:
+        return self.f.offset(self.block_scores, self.f.mul(i, self.pitch * self.size))
+
+    def finish(self, i: str) -> None:
+        """Maxima to log-sum-exps and sums to what rows are scaled by, a vector of rows at once."""
+        f = self.f
+        tops, sums = (f.offset(p, f.mul(i, self.size)) for p in (self.tops, self.sums))
+        total = self.load(sums)
+        self.store(self.load(tops) + self.apply("log", total), tops)
+        self.store(total.equals(0).where(total.like(0), total.like(1) / total), sums)
+
+    def store_lse(self, i: str, first: str) -> None:
+        f = self.f
+        lse = self.load_scalar(f.offset(self.tops, f.mul(i, self.size)))
+        self.store_scalar(lse, self.at(self.lse, f.add(first, i)))
 
     def divide(self, i: str, out: Place) -> None:
         """Scale a finished row by one over its sum; rows that see nothing become 0."""

@@ -2,10 +2,10 @@
 
     emitted = emit_attend_grad(kernel, "attend_grad0", target)
 
-A unit is one key head of one batch element: no two units write the same cotangent. Its keys and
-values are packed once; then for every query head of its group and every block of rows: scores
-again, the weights p from the saved log-sum-exp, d_out v^T, ds; then dq from ds, and additions to
-dk and dv, all while p and ds are in cache.
+A unit is one key head of one batch element: no two units write the same cotangent. It goes through
+its keys in chunks that the L2 cache holds, packed once; then for every query head of its group and
+every block of rows that sees the chunk: scores again, the weights p from the saved log-sum-exp,
+d_out v^T, ds; then additions to dq, dk and dv, all while p and ds are in cache.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from fxad.backend.llvm.schedule import Emitted, Target
 from fxad.backend.llvm.text import Function
 from fxad.backend.llvm.vector import Vec
 from fxad.ir.kernel import AttendGrad, Kernel
+
+_CHUNK_PANELS = 10  # panels of keys worked on at a time
 
 
 def emit_attend_grad(kernel: Kernel, name: str, target: Target) -> Emitted:
@@ -33,12 +35,13 @@ class _Backward(Tiles):
     def __init__(self, kernel: Kernel, stage: AttendGrad, name: str, target: Target) -> None:
         super().__init__(kernel, stage.attend, name, target)
         self.grad = stage
+        self.chunk = min(self.pitch, _CHUNK_PANELS * self.panel)
+        self.rows = 48 if self.chunk == self.pitch else 96
+        self.pitch = self.chunk
 
     def emit(self) -> Emitted:
-        self.packed_k = self.scratch(self.pitch * self.depth)
-        self.packed_v = self.scratch(self.pitch * self.width)
-        self.p = self.scratch(self.rows * self.pitch)
-        self.ds = self.scratch(self.rows * self.pitch)
+        self.packed = self.scratch(self.chunk * self.depth), self.scratch(self.chunk * self.width)
+        self.work = self.scratch(self.rows * self.pitch), self.scratch(self.rows * self.pitch)
         self.f.loop("%begin", "%end", 1, self.unit)
         self.f.ret()
         pairs = 1.0 * self.queries * self.keys * self.grad.group.extent * self.kernel.points
@@ -49,20 +52,38 @@ class _Backward(Tiles):
     def unit(self, unit: str, _: list[str]) -> None:
         f, stage, grad = self.f, self.stage, self.grad
         self.memory.scopes.append({})
-        self.memory.env[grad.group] = "0"
         self.go_to(unit)
         self.k = self.place(stage.k, stage.keys, stage.depth)
         self.v = self.place(stage.v, stage.keys, stage.width)
         self.dk = self.place(grad.dk, stage.keys, stage.depth)
         self.dv = self.place(grad.dv, stage.keys, stage.width)
-        self.pack(self.k, self.depth, self.packed_k, "0", str(self.pitch))
-        self.pack(self.v, self.width, self.packed_v, "0", str(self.pitch))
-        self.clear(self.dk, self.depth)
-        self.clear(self.dv, self.width)
-        f.loop(0, grad.group.extent, 1, self.head)
+        self.clear(self.dk, self.keys, self.depth)
+        self.clear(self.dv, self.keys, self.width)
+        f.loop(0, grad.group.extent, 1, self.clear_head)
+        f.loop(0, self.keys, self.chunk, self.key_chunk)
         self.memory.scopes.pop()
 
-    def clear(self, place: Place, columns: int) -> None:
+    def clear_head(self, head: str, _: list[str]) -> None:
+        stage, grad = self.stage, self.grad
+        self.memory.scopes.append({})
+        self.memory.env[grad.group] = head
+        self.clear(self.place(grad.dq, stage.rows, stage.depth), self.queries, self.depth)
+        self.memory.scopes.pop()
+
+    def key_chunk(self, start: str, _: list[str]) -> None:
+        """What a chunk of keys gives and gets; addresses are those that key 0 would have."""
+        f = self.f
+        skip = f.op(f"sub i64 0, {f.mul(start, self.size)}")
+        self.packed_k = f.offset(self.packed[0], f.mul(skip, self.depth))
+        self.packed_v = f.offset(self.packed[1], f.mul(skip, self.width))
+        self.p, self.ds = f.offset(self.work[0], skip), f.offset(self.work[1], skip)
+        padded = -(-self.keys // self.panel) * self.panel
+        self.keys_here = start, self.least(f.add(start, self.chunk), padded)
+        self.pack(self.k, self.depth, self.packed_k, *self.keys_here)
+        self.pack(self.v, self.width, self.packed_v, *self.keys_here)
+        f.loop(0, self.grad.group.extent, 1, self.head)
+
+    def clear(self, place: Place, rows: int, columns: int) -> None:
         """Zeros in all rows of a cotangent."""
         width = self.lanes.width
 
@@ -71,7 +92,7 @@ class _Backward(Tiles):
                 count = min(width, columns - start)
                 self.lanes.store(self.f, self.zero().text, self.at(place, j, start), count)
 
-        self.f.loop(0, self.keys, 1, row)
+        self.f.loop(0, rows, 1, row)
 
     def head(self, head: str, _: list[str]) -> None:
         """All rows of one query head."""
@@ -87,42 +108,39 @@ class _Backward(Tiles):
         self.memory.scopes.pop()
 
     def block(self, first: str, _: list[str]) -> None:
-        """One block of query rows."""
+        """One block of query rows, if it sees any key of the chunk."""
         f = self.f
         self.memory.scopes.append({})
         count = self.least(f.op(f"sub i64 {self.queries}, {first}"), self.rows)
-        low, high = span = self.span(first, count)
+        low, high = self.span(first, count)
+        span = self.most(low, self.keys_here[0]), self.least(high, self.keys_here[1])
+        some = f.op(f"icmp slt i64 {span[0]}, {span[1]}")
+        self.when(some, lambda: self.products(first, count, span))
+        self.memory.scopes.pop()
+
+    def products(self, first: str, count: str, span: tuple[str, str]) -> None:
+        f = self.f
+        low, high = span
         q, d_out, dq = (
             Place(self.at(place, first), place.row) for place in (self.q, self.d_out, self.dq)
         )
         self.scores(q, self.depth, self.packed_k, self.p, count, *span)
         self.scores(d_out, self.width, self.packed_v, self.ds, count, *span)
         f.loop(0, count, 1, lambda i, _: self.row(i, first, span), at_least_once=True)
-        end = self.least(high, self.keys)
-        self.queries_cotangent(count, low, end, dq)
-        # Whole panels are whole tiles of keys, so only the last keys of all can be left over.
-        keys = (self.most(f.op(f"sub i64 {end}, {low}"), 0), self.keys % self.height)
+        keys = f.op(f"sub i64 {self.least(high, self.keys)}, {low}")
         skip = f.mul(low, self.size)
-        for weights, rows, columns, into in (
+        weights = Place(f.offset(self.ds, skip), self.pitch)
+        key_rows = Place(self.at(self.k, low), self.k.row)
+        rows = (count, self.queries % self.height)
+        self.product(rows, weights, key_rows, dq, self.depth, keys, "1")
+        # Whole panels are whole tiles of keys, so only the last keys of all can be left over.
+        for block, others, columns, into in (
             (self.p, d_out, self.width, self.dv),
             (self.ds, q, self.depth, self.dk),
         ):
-            turned = Place(f.offset(weights, skip), 1, self.pitch)
+            turned = Place(f.offset(block, skip), 1, self.pitch)
             into = Place(self.at(into, low), into.row)
-            self.product(keys, turned, rows, into, columns, count, "1")
-        self.memory.scopes.pop()
-
-    def queries_cotangent(self, count: str, low: str, end: str, dq: Place) -> None:
-        """dq = ds k for one block of rows."""
-        f = self.f
-        rows = (count, self.queries % self.height)
-
-        def keys(start: str, length: str, more: str) -> None:
-            weights = Place(f.offset(self.ds, f.mul(start, self.size)), self.pitch)
-            values = Place(self.at(self.k, start), self.k.row)
-            self.product(rows, weights, values, dq, self.depth, length, more)
-
-        self.key_blocks(low, end, keys)
+            self.product((keys, self.keys % self.height), turned, others, into, columns, count, "1")
 
     def row(self, i: str, first: str, span: tuple[str, str]) -> None:
         """p in place of a row of scores, ds in place of a row of d_out v^T."""
@@ -135,8 +153,7 @@ class _Backward(Tiles):
         delta = self.load_scalar(self.at(self.delta, row)).splat(width)
 
         def weights(n: int, mask: Vec, at: list[str]) -> None:
-            p = self.apply("exp", self.logit(n, self.load(at[0])) - lse)
-            p = mask.where(p, self.zero())
+            p = self.weight(mask, self.logit(n, self.load(at[0])) - lse)
             slope = self.memory.value(self.grad.slope)
             assert isinstance(slope, Vec)
             ds = p * (self.load(at[1]) - delta) * slope.splat(width)

@@ -32,7 +32,7 @@ _UNROLL = 4
 _LINE = 64
 # (rows, vectors) of the register tile; every height divides both numbers of rows in a block.
 _TILES = {"avx512": (8, 3), "avx2": (6, 2), "neon": (8, 3), "generic": (4, 2)}
-_LONG = 2048  # keys from which a block has fewer rows, so that its scores stay in the L2 cache
+_LONG = 4096  # keys from which a block has fewer rows, so that its scores stay in the L2 cache
 
 
 @valued
@@ -360,6 +360,15 @@ class Tiles:
         found = self.memory.value(self.stage.logit)
         assert isinstance(found, Vec)
         return found.splat(self.lanes.width)
+
+    def weight(self, mask: Vec, x: Vec) -> Vec:
+        """exp(x) in the lanes of the mask, 0 in others and where it is no normal number.
+
+        Without numbers that underflow: computing with them takes processors a hundred cycles.
+        """
+        lowest = -87.0 if self.size == 4 else -708.0
+        kept = mask & ~(x < lowest)
+        return kept.where(self.apply("exp", kept.where(x, self.zero())), self.zero())
 
     def zero(self) -> Vec:
         return self.code.const(self.kind, 0, self.lanes.width)
