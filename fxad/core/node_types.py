@@ -167,8 +167,37 @@ def _dataclass_type(cls: Any, data: tuple[str, ...], meta: tuple[str, ...]) -> N
     return NodeType(cls, take, build, lambda _, count: [GetAttrKey(name) for name in data], show)
 
 
+class _Whole:
+    """A partial as a plain function, equal to what it holds, so that `functools.partial` does not
+    merge its arguments into those of a Partial around it."""
+
+    __slots__ = ("held",)
+
+    def __init__(self, held: Callable[..., Any]) -> None:
+        self.held = held
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.held(*args, **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.held == (other.held if isinstance(other, _Whole) else other))
+
+    def __hash__(self) -> int:
+        return hash(self.held)
+
+    def __repr__(self) -> str:
+        return repr(self.held)
+
+
 class Partial(functools.partial):
-    """`functools.partial` as a pytree: the bound arguments are children, the function is static."""
+    """`functools.partial` as a pytree: the bound arguments are children, the function is static.
+
+    Arguments bound by a partial that is given as the function stay with it: they are static.
+    """
+
+    def __new__(cls, func: Callable[..., Any], /, *args: Any, **keywords: Any) -> Partial:
+        whole = _Whole(func) if isinstance(func, functools.partial) else func
+        return super().__new__(cls, whole, *args, **keywords)
 
 
 register_node(

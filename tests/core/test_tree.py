@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import pickle
 from collections import OrderedDict, defaultdict, namedtuple
 
@@ -314,3 +315,19 @@ def test_same_order_and_paths_as_jax():
         assert [leaf for _, leaf in ours] == [leaf for _, leaf in theirs]
         assert [ft.keystr(p) for p, _ in ours] == [jtu.keystr(p) for p, _ in theirs]
     assert ft.leaves(nested) == jtu.tree_leaves(nested)
+
+
+def test_partials_of_partials_keep_their_own_arguments():
+    def f(*args, **named):
+        return args, named
+
+    inner = functools.partial(f, 1, a=2)
+    outer = ft.Partial(inner, 3, b=4)
+    assert (outer.args, outer.keywords) == ((3,), {"b": 4})
+    assert outer(5) == ((1, 3, 5), {"a": 2, "b": 4})
+    assert outer.func == inner
+    assert hash(outer.func) == hash(ft.Partial(inner).func)
+    assert ft.structure(outer) == ft.structure(ft.Partial(inner, 7, b=8))
+    doubled = ft.map(lambda x: 2 * x, outer)
+    assert doubled(5) == ((1, 6, 5), {"a": 2, "b": 8})
+    assert ft.Partial(ft.Partial(f, 1), 2).args == (2,)
