@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fxad.api.autodiff import jvp as jvp_function
-from fxad.api.custom_rules import Perturbed, instantiated, run_rule
+from fxad.api.custom_rules import Perturbed, SymbolicZero, instantiated, run_rule
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.core import pytree
 from fxad.core.errors import ShapeError, TreeError, TypeMismatch
@@ -143,7 +143,8 @@ class custom_vjp(_Custom):
 
     fwd(*args) -> (result, residuals); bwd(*nondiff, residuals, cotangent) -> a tuple of cotangents,
     one per differentiable argument (None means zero). With symbolic_zeros fwd is given a
-    `Perturbed(value, perturbed)` for every leaf of its differentiable arguments.
+    `Perturbed(value, perturbed)` for every leaf of its differentiable arguments, and bwd may be
+    given a SymbolicZero for results nobody differentiates.
 
     Forward mode differentiates the function itself, or uses a rule like custom_jvp's if
     `f.defjvp(rule)` gives one too.
@@ -215,7 +216,8 @@ class _Rules:
         outs, self.out_tree = flatten_args(result[0], f"fwd of {self.name}")
         residuals, self.residual_tree = flatten_args(result[1], f"residuals of {self.name}")
         self.count = len(outs)
-        self._check_forward([type_of(o) for o in outs])
+        self.out_types = [type_of(o) for o in outs]
+        self._check_forward(self.out_types)
         return [*outs, *residuals]
 
     def _check_forward(self, types: list[Any]) -> None:
@@ -235,7 +237,11 @@ class _Rules:
     def backward(self, *values: Any) -> list[Any]:
         n = self.residual_tree.num_leaves
         residuals = self.residual_tree.unflatten(values[:n])
-        cotangent = self.out_tree.unflatten(values[n:])
+        given = [
+            SymbolicZero(t) if c is None else c
+            for c, t in zip(values[n:], self.out_types, strict=True)
+        ]
+        cotangent = self.out_tree.unflatten(given)
         result = self.owner.bwd(*self.static, residuals, cotangent)
         args = self.tree.unflatten(self.leaves)[0]
         if not isinstance(result, tuple | list) or len(result) != len(args):
@@ -339,6 +345,7 @@ class _Rules:
             apply=Symbol(f"{self.name}_jvp", apply),
             transpose=Symbol(f"{self.name}_bwd", back),
             outs=tuple(type_of(o) for o in outs),
+            **({"symbolic": True} if self.owner.symbolic else {}),
         )
         duals = [
             level.dual(o, t if differentiable(o) else None)

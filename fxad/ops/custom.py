@@ -130,23 +130,24 @@ def _custom_vjp_jvp(t, primals, tangents, *, program, fwd, bwd, rule=None, symbo
     outs, residuals = results[:count], results[count:]
     mask = tuple(dt.is_differentiable(type_of(p).dtype) for p in primals)
     dense = pick(instantiate(primals, tangents), mask)
-    back = t.stage(bwd.value, [*map(type_of, residuals), *program.out_types], bwd.name)
     fixed = list(residuals)
     unused = [type_of(f) for f in fixed]
     if rule is None:
         apply = _linearised(t, program, mask, unused)
     else:
         apply = _pushed(t, rule, count, [type_of(p) for p in primals], mask, unused)
-    ignored = [Var(type_of(p)) for p in primals]
-    inputs = [*back.inputs[: len(fixed)], *ignored, *back.inputs[len(fixed) :]]
-    transpose = dce(Program(inputs, back.eqns, pick(back.outputs, mask), bwd.name))
+    start, end = len(fixed), len(fixed) + len(primals)
+
+    def back(*values: Any) -> list[Any]:
+        return pick(bwd.value(*values[:start], *values[end:]), mask)
+
+    transpose: Program | Symbol = Symbol(bwd.name, back)
+    if not symbolic:
+        types = [*unused, *map(type_of, primals), *program.out_types]
+        transpose = t.stage(back, types, bwd.name)
+    more = {"symbolic": True} if symbolic else {}
     tangents_out = linear_call(
-        *fixed,
-        *primals,
-        *dense,
-        count=len(fixed) + len(primals),
-        apply=apply,
-        transpose=transpose,
+        *fixed, *primals, *dense, count=end, apply=apply, transpose=transpose, **more
     )
     return outs, list(tangents_out)
 
@@ -214,11 +215,13 @@ custom_vjp = define(
 )
 
 
-def _linear_type(*types: ArrayType, count: int, apply: Any, transpose: Any, outs: Any = None):
+def _linear_type(
+    *types: ArrayType, count: int, apply: Any, transpose: Any, outs: Any = None, **params: Any
+):
     return outs if outs is not None else apply.out_types
 
 
-def _linear_numpy(*arrays: np.ndarray, count: int, apply: Any, transpose: Any, outs: Any = None):
+def _linear_numpy(*arrays: np.ndarray, count: int, apply: Any, transpose: Any, **params: Any):
     if isinstance(apply, Symbol):
         return tuple(np.asarray(r) for r in apply.value(*arrays))
     return tuple(evaluate(apply, arrays))
@@ -229,7 +232,7 @@ def _as_program(t, rule: Program | Symbol, types: Sequence[ArrayType]) -> Progra
     return t.stage(rule.value, types, rule.name) if isinstance(rule, Symbol) else rule
 
 
-def _linear_jvp(t, primals, tangents, *, count, apply, transpose, outs=None):
+def _linear_jvp(t, primals, tangents, *, apply, **params):
     apply = _as_program(t, apply, list(map(type_of, primals)))
     derived, out_active = t.jvp(apply, present(tangents))
     results = t.run(derived, [*primals, *pick(tangents, present(tangents))])
@@ -237,10 +240,13 @@ def _linear_jvp(t, primals, tangents, *, count, apply, transpose, outs=None):
     return results[:n], filled(out_active, results[n:])
 
 
-def _linear_transpose(t, cotangents, args, *, count, apply, transpose, outs=None):
+def _linear_transpose(t, cotangents, args, *, count, apply, transpose, outs=None, symbolic=False):
     types = outs if outs is not None else apply.out_types
-    dense = [zeros(type_) if c is None else c for c, type_ in zip(cotangents, types, strict=True)]
-    operands = [*args[:count], *dense]
+    if not symbolic:
+        cotangents = [
+            zeros(type_) if c is None else c for c, type_ in zip(cotangents, types, strict=True)
+        ]
+    operands = [*args[:count], *cotangents]
     if isinstance(transpose, Symbol):
         results = list(transpose.value(*operands))
     else:
@@ -248,7 +254,7 @@ def _linear_transpose(t, cotangents, args, *, count, apply, transpose, outs=None
     return [None] * count + results
 
 
-def _linear_batch(t, size, batched, args, *, count, apply, transpose, outs=None):
+def _linear_batch(t, size, batched, args, *, count, apply, transpose, **params):
     types = [
         type_of(a).with_shape(type_of(a).shape[1:]) if b else type_of(a)
         for a, b in zip(args, batched, strict=True)
@@ -267,9 +273,16 @@ def _linear_batch(t, size, batched, args, *, count, apply, transpose, outs=None)
 
 
 def _linear_close(args, params):
+    rule = params["transpose"]
     if isinstance(params["apply"], Symbol):
         return args, params
-    return closing(["apply", "transpose"], 0, "count")(args, params)
+    if not isinstance(rule, Symbol):
+        return closing(["apply", "transpose"], 0, "count")(args, params)
+    closed, changed = closing(["apply"], 0, "count")(args, params)
+    extra = len(closed) - len(args)
+    if extra:
+        changed["transpose"] = Symbol(rule.name, lambda *a: rule.value(*a[extra:]))
+    return closed, changed
 
 
 linear_call = define(
@@ -277,7 +290,8 @@ linear_call = define(
     higher=True,
     doc="apply(fixed, x), linear in x, with a given transpose(fixed, cotangents). The first "
     "`count` operands are fixed. apply and transpose are Programs, or Symbols outside jit, which "
-    "then give the result types as `outs`.",
+    "then give the result types as `outs`. With `symbolic` transpose is a Symbol, given None for "
+    "cotangents that are zero.",
     type=_linear_type,
     numpy=_linear_numpy,
     jvp=_linear_jvp,

@@ -214,3 +214,30 @@ def test_functions_jitted_before_are_traced_anew_inside_the_scope() -> None:
             assert "has a trace" in norm.explain_retrace(zero)
     with fxad.override("sqrt", jvp=lambda primals, tangents: (primals[0], tangents[0])):
         assert "fxad.override" in norm.explain_retrace(zero)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_bwd_sees_which_results_matter(way) -> None:
+    seen = []
+
+    @fxad.custom_vjp
+    def f(x):
+        return {"used": jnp.sin(x), "unused": jnp.ones(3) * x}
+
+    def bwd(x, ct):
+        zero = isinstance(ct["unused"], fxad.SymbolicZero)
+        seen.append((zero, isinstance(ct["used"], fxad.SymbolicZero)))
+        assert ct["unused"].shape == (3,)
+        rest = 0.0 if zero else jnp.sum(ct["unused"])
+        used = ct["used"]
+        return (2 * jnp.cos(x) * (0.0 if isinstance(used, fxad.SymbolicZero) else used) + rest,)
+
+    def fwd(x):
+        return {"used": jnp.sin(x.value), "unused": jnp.ones(3) * x.value}, x.value
+
+    f.defvjp(fwd, bwd, symbolic_zeros=True)
+    found = way(fxad.grad(lambda x: f(x)["used"]))(jnp.asarray(X))
+    np.testing.assert_allclose(found, 2 * np.cos(X), rtol=1e-12)
+    assert (True, False) in seen
+    both = way(fxad.grad(lambda x: f(x)["used"] + f(x)["unused"].sum()))(jnp.asarray(X))
+    np.testing.assert_allclose(both, 2 * np.cos(X) + 3, rtol=1e-12)
