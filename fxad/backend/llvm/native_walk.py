@@ -32,6 +32,9 @@ entry:
   %arenap = getelementptr i64, ptr %frame, i64 $ARENA
   %argsp = getelementptr i64, ptr %frame, i64 $ARGS
   %args = load ptr, ptr %argsp
+  %budgetp = getelementptr i64, ptr %frame, i64 $BUDGET
+  %scratchp = getelementptr i64, ptr %frame, i64 $SCRATCH
+  %scratch = load ptr, ptr %scratchp
   br label %next
 next:
   %pc = load i64, ptr %pcp
@@ -188,6 +191,22 @@ run.arg:
   %r.i1 = add i64 %r.i, 1
   br label %run.args
 run.call:
+  %r.single = icmp eq i64 %r.units, 1
+  br i1 %r.single, label %run.one, label %run.many
+run.one: ; small kernels in loops: nothing to divide, and seldom a look at the clock
+  call void %r.function(ptr %args, i64 0, i64 1, ptr %scratch)
+  %r.one.pc1 = add i64 %pc, 7
+  %r.one.pc = add i64 %r.one.pc1, %r.count
+  store i64 %r.one.pc, ptr %pcp
+  %r.budget = load i64, ptr %budgetp
+  %r.rest = sub i64 %r.budget, %r.cost
+  store i64 %r.rest, ptr %budgetp
+  %r.enough = icmp sgt i64 %r.rest, 0
+  br i1 %r.enough, label %next, label %run.look
+run.look:
+  %r.due = call i1 @fx_poll(ptr %frame, i64 0)
+  br i1 %r.due, label %tick, label %next
+run.many:
   %r.alone = icmp eq i64 %r.parallel, 0
   br i1 %r.alone, label %run.serial, label %run.parallel
 run.serial:
