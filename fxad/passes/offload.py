@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS, Atom, Eqn, Program, Var, subprograms
 from fxad.ir.rewrite import map_subprograms
+from fxad.passes.offload_loops import linked
 
 SMALLEST = 1 << 12  # bytes; fewer are not worth a call
 _COPIES = ("barrier", "name", "offload")  # results are the operands
@@ -27,6 +28,8 @@ def offload(program: Program, memory: int = 0) -> Program:
     keys = itertools.count(1 + max(_keys(program), default=-1))
 
     def visit(inner: Program) -> Program:
+        if sum(eqn.op.name == "scan" for eqn in inner.eqns) > 1:
+            inner = linked(inner, keys.__next__, memory, _large)
         inner = map_subprograms(inner, visit)
         if not any(eqn.op.name == "offload" for eqn in inner.eqns):
             return inner

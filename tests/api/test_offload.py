@@ -125,6 +125,32 @@ def test_other_backends_put_values_aside_too():
     np.testing.assert_allclose(got, step(X[:16] / 8, WS[:2])[0], rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"policy": "dots_saveable"}, {"policy": "nothing_saveable"}]
+)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_loops_put_aside_what_each_trip_keeps(policy, reverse):
+    stacked = np.stack(WS)
+
+    def total(wrap):
+        def f(x, ws):
+            trip = wrap(lambda x, w: (layer(x, w), jnp.sum(x)))
+            x, sums = fxad.lax.scan(trip, x, ws, reverse=reverse)
+            return jnp.sum(x * x) + jnp.sum(sums)
+
+        return fxad.jit(fxad.value_and_grad(f, argnums=(0, 1)))
+
+    step = total(lambda f: fxad.checkpoint(f, offload="disk", policy=policy))
+    kept = total(lambda f: fxad.checkpoint(f, policy=policy or "everything_saveable"))
+    for got, want in zip(
+        *(fxad.tree.leaves(f(X, stacked)) for f in (step, total(lambda f: f))), strict=True
+    ):
+        np.testing.assert_array_equal(got, want)
+    assert "put(" in str(step.lower(X, stacked).program)
+    small, large = (f.lower(X, stacked).plan.arena_bytes for f in (step, kept))
+    assert small < large / 2
+
+
 def test_compressed_and_offloaded():
     step = loss(offload="disk", compress="bf16")
     for got, want in zip(*(fxad.tree.leaves(f(X, WS)) for f in (step, loss())), strict=True):
