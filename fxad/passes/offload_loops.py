@@ -28,9 +28,9 @@ def linked(program: Program, key: Callable[[], int], memory: int, large: Size) -
             continue
         first = back.params["consts"] + back.params["carry"]
         for stacked in back.inputs[first:]:
-            source = made.get(stacked) if isinstance(stacked, Var) else None
-            if source is None or readers[stacked] != 1:
+            if not isinstance(stacked, Var) or stacked not in made or readers[stacked] != 1:
                 continue
+            source = made[stacked]
             pair = _pair(eqns[source], eqns[number], stacked, key, memory, large)
             if pair is not None:
                 eqns[source], eqns[number] = pair

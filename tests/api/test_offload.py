@@ -125,9 +125,7 @@ def test_other_backends_put_values_aside_too():
     np.testing.assert_allclose(got, step(X[:16] / 8, WS[:2])[0], rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"policy": "dots_saveable"}, {"policy": "nothing_saveable"}]
-)
+@pytest.mark.parametrize("policy", [None, "dots_saveable", "nothing_saveable"])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_loops_put_aside_what_each_trip_keeps(policy, reverse):
     stacked = np.stack(WS)
