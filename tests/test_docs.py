@@ -11,6 +11,7 @@ import io
 import re
 import runpy
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,9 @@ def update() -> None:
                 return match.group(0)
             return f"```python\n{match.group(1)}```\n\n```text\n{printed.rstrip()}\n```"
 
-        page.write_text(BLOCK.sub(fresh, page.read_text()))
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            text = BLOCK.sub(fresh, page.read_text())
+        page.write_text(text)
 
 
 if __name__ == "__main__":
