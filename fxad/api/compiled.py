@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from fxad.core.collecting import without_collection
 from fxad.core.config import config
 from fxad.core.limits import check_bytes
 from fxad.core.types import ArrayType
@@ -106,7 +107,8 @@ def executable(program: Program, donate: frozenset[int] = frozenset()) -> Any:
         if found is not None:
             _executables.move_to_end(key)
             return found
-        made = _executables[key] = _recalled_or_made(program, donate)
+        with without_collection():
+            made = _executables[key] = _recalled_or_made(program, donate)
         while len(_executables) > LIMIT:
             _executables.popitem(last=False)
         return made

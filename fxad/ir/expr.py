@@ -283,9 +283,11 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 def _index_exprs(index: Index) -> tuple[Expr, ...]:
     found: list[Expr] = []
     for atom, _ in index.terms:
+        if isinstance(atom, Axis):
+            continue
         if isinstance(atom, Data):
             found.append(atom.value)
-        elif isinstance(atom, Quot | Rem):
+        else:
             found += _index_exprs(atom.index)
     return tuple(found)
 

@@ -25,6 +25,9 @@ _DEPTH = 12  # nesting of one printed line
 _AXIS_NAMES = "ijklmnopqrstuvwxyzabcdefgh"
 
 
+_NAMEABLE = (k.Prim, k.Cast, k.Load, k.IndexValue)  # expressions that may get a line of their own
+
+
 def kernel_text(kernel: k.Kernel) -> str:
     """The kernel as readable text. Raises CheckError for an axis, buffer or cell never declared."""
     return _Printer(kernel).text()
@@ -158,13 +161,14 @@ class _Printer:
 
         Deeply nested values get lines of their own too: lines stay short and recursion shallow.
         """
-        order = list(k.walk(*roots))
-        uses = Counter(id(root) for root in roots)
-        uses.update(id(child) for expr in order for child in k.children(expr))
+        order = [(expr, [id(child) for child in k.children(expr)]) for expr in k.walk(*roots)]
+        uses = Counter(map(id, roots))
+        for _, inner in order:
+            uses.update(inner)
         depth: dict[int, int] = {}
-        for expr in order:
-            depth[id(expr)] = 1 + max((depth[id(c)] for c in k.children(expr)), default=0)
-            if not isinstance(expr, k.Prim | k.Cast | k.Load | k.IndexValue):
+        for expr, inner in order:
+            depth[id(expr)] = 1 + max([depth[child] for child in inner], default=0)
+            if not isinstance(expr, _NAMEABLE):
                 continue
             if uses[id(expr)] > 1 or depth[id(expr)] > _DEPTH:
                 text = self._expr(expr)

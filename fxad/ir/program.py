@@ -161,6 +161,8 @@ class Eqn:
     @property
     def effects(self) -> frozenset[str]:
         declared = self.op.effects
+        if declared is None:
+            return _PURE
         if callable(declared):
             return declared(**self.params)
         return declared or _PURE

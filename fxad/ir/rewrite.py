@@ -22,7 +22,7 @@ def dce(program: Program, keep: Sequence[bool] | None = None) -> Program:
     outputs = program.outputs
     if keep is not None:
         outputs = tuple(o for o, wanted in zip(outputs, keep, strict=True) if wanted)
-    live: set[Atom] = {a for a in outputs if isinstance(a, Var)}
+    live: set[Atom] = set(outputs)
     kept: list[Eqn] = []
     changed = len(outputs) != len(program.outputs)
     for eqn in reversed(program.eqns):
@@ -33,7 +33,7 @@ def dce(program: Program, keep: Sequence[bool] | None = None) -> Program:
             smaller = eqn.op.dce(eqn, tuple(v in live for v in eqn.outputs))
             changed, eqn = changed or smaller is not eqn, smaller
         kept.append(eqn)
-        live.update(a for a in eqn.inputs if isinstance(a, Var))
+        live.update(eqn.inputs)
     kept.reverse()
     if not changed:
         return program
@@ -125,15 +125,21 @@ def rebuild(
     env: dict[Atom, Atom] = {}
     kept: list[Eqn] = []
     for eqn in program.eqns:
-        inputs = tuple(env.get(a, a) if isinstance(a, Var) else a for a in eqn.inputs)
+        inputs = replaced(eqn.inputs, env)
         answer = rewrite(eqn, inputs)
         if answer is None:
-            changed = any(a is not b for a, b in zip(inputs, eqn.inputs, strict=True))
-            kept.append(eqn.with_inputs(inputs) if changed else eqn)
+            kept.append(eqn if inputs is eqn.inputs else eqn.with_inputs(inputs))
         else:
             env.update(zip(eqn.outputs, answer, strict=True))
-    outputs = tuple(env.get(a, a) if isinstance(a, Var) else a for a in program.outputs)
+    outputs = replaced(program.outputs, env)
     return Program(program.inputs, kept, outputs, program.name, program.consts)
+
+
+def replaced(atoms: tuple[Atom, ...], env: Mapping[Atom, Atom]) -> tuple[Atom, ...]:
+    """The atoms with those that `env` knows replaced; the same tuple if it knows none."""
+    if env.keys().isdisjoint(atoms):
+        return atoms
+    return tuple([env.get(a, a) for a in atoms])
 
 
 def inline_into(
@@ -171,6 +177,9 @@ def map_subprograms(program: Program, rewrite: Callable[[Program], Program]) -> 
     eqns = []
     changed = False
     for eqn in program.eqns:
+        if not holds_programs(eqn):
+            eqns.append(eqn)
+            continue
         params = {name: _map_param(value, rewrite) for name, value in eqn.params.items()}
         if all(params[name] is eqn.params[name] for name in params):
             eqns.append(eqn)
@@ -180,6 +189,18 @@ def map_subprograms(program: Program, rewrite: Callable[[Program], Program]) -> 
     if not changed:
         return program
     return Program(program.inputs, eqns, program.outputs, program.name, program.consts)
+
+
+def holds_programs(eqn: Eqn) -> bool:
+    """Whether a parameter is a program or a tuple with one."""
+    for value in eqn.params.values():
+        if isinstance(value, Program):
+            return True
+        if type(value) is tuple:
+            for item in value:
+                if isinstance(item, Program):
+                    return True
+    return False
 
 
 def _map_param(value: Any, rewrite: Callable[[Program], Program]) -> Any:

@@ -30,8 +30,9 @@ def algebra(program: Program) -> Program:
         rule = _RULES.get(eqn.op.name)
         answer = rule(eqn, inputs, defined) if rule else None
         if answer is None or not spend_fuel():
-            current = eqn.with_inputs(inputs)
-            defined.update((v, current) for v in eqn.outputs)
+            current = eqn if inputs is eqn.inputs else eqn.with_inputs(inputs)
+            for output in eqn.outputs:
+                defined[output] = current
             return None
         if isinstance(answer, Eqn):
             defined[eqn.outputs[0]] = answer

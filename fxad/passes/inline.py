@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fxad.ir.program import Atom, Eqn, Program, Symbol, Var
-from fxad.ir.rewrite import dce, inline_into
+from fxad.ir.program import Atom, Eqn, Program, Symbol
+from fxad.ir.rewrite import dce, holds_programs, inline_into, replaced
 from fxad.trace.tracer import stage
 
 # Op name -> the parameter that holds what it computes.
@@ -37,7 +37,7 @@ def _inline(program: Program, done: dict[Program, Program], parts: bool) -> Prog
     env: dict[Atom, Atom] = {}
     kept: list[Eqn] = []
     changed = _expand(program.eqns, env, kept, done, parts)
-    outputs = tuple(env.get(a, a) if isinstance(a, Var) else a for a in program.outputs)
+    outputs = replaced(program.outputs, env)
     result = program
     if changed:
         result = dce(Program(program.inputs, kept, outputs, program.name, program.consts))
@@ -54,7 +54,7 @@ def _expand(
 ) -> bool:
     changed = False
     for eqn in eqns:
-        inputs = tuple(env.get(a, a) if isinstance(a, Var) else a for a in eqn.inputs)
+        inputs = replaced(eqn.inputs, env)
         held = eqn.params.get(_CALLS.get(eqn.op.name, ""))
         if eqn.op.decompose is not None and (parts or eqn.op.loops is None):
             held = _parts(eqn)
@@ -63,6 +63,9 @@ def _expand(
             kept += body
             env.update(zip(eqn.outputs, outs, strict=True))
             changed = True
+            continue
+        if not holds_programs(eqn):
+            kept.append(eqn if inputs is eqn.inputs else eqn.with_inputs(inputs))
             continue
         inlined = {k: _inline_param(v, done, parts) for k, v in eqn.params.items()}
         same = all(inlined[k] is eqn.params[k] for k in inlined)

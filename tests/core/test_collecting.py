@@ -1,0 +1,49 @@
+"""Garbage collection is off inside blocks that may overlap, and on again after the last."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import pytest
+
+from fxad.core.collecting import without_collection
+
+
+def test_off_inside_and_back_after_errors():
+    assert gc.isenabled()
+    with pytest.raises(KeyError), without_collection():
+        assert not gc.isenabled()
+        with without_collection():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+        raise KeyError
+    assert gc.isenabled()
+
+
+def test_who_turned_it_off_keeps_it_off():
+    gc.disable()
+    try:
+        with without_collection():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_blocks_of_threads_overlap():
+    entered, leave = threading.Event(), threading.Event()
+
+    def other():
+        with without_collection():
+            entered.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=other)
+    with without_collection():
+        thread.start()
+        assert entered.wait(10)
+    assert not gc.isenabled()
+    leave.set()
+    thread.join()
+    assert gc.isenabled()
