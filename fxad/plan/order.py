@@ -11,6 +11,32 @@ from __future__ import annotations
 from fxad.ir.program import Var
 from fxad.lower.steps import Block, Launch, reads_of, writes_of
 
+LARGE = 1 << 20  # bytes; smaller results do not decide how much memory a program needs
+
+
+def products_late(block: Block) -> Block:
+    """Move products whose result is larger than what they read to their first reader.
+
+        table' = dy x;  ...;  sum = table' + other      becomes     ...;  table' = dy x;  sum = ...
+
+    They read no inputs, so that no update of a donated one waits for them.
+    """
+    inputs = set(block.inputs)
+    first: dict[Var, int] = {}
+    for number, step in enumerate(block.steps):
+        for var in reads_of(step):
+            first.setdefault(var, number)
+    keys = [(number, 1) for number in range(len(block.steps))]
+    for number, step in enumerate(block.steps):
+        if not isinstance(step, Launch) or step.kernel.kind != "contract" or len(step.writes) > 1:
+            continue
+        (result,), operands = step.writes, set(reads_of(step))
+        kept = sum(v.type.nbytes for v in operands)
+        if result.type.nbytes > max(kept, LARGE) and operands.isdisjoint(inputs):
+            keys[number] = (first.get(result, number), 0)
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    return Block(block.inputs, tuple([block.steps[n] for n in order]), block.outputs)
+
 
 def updates_early(block: Block, donate: frozenset[int]) -> Block:
     """Move launches whose results nothing in the block reads."""
