@@ -228,7 +228,10 @@ class Shelf:
         if self._working or self._job() is None:
             return
         self._working = True
-        threading.Thread(target=self._work, name="fxad-shelf", daemon=True).start()
+        try:
+            threading.Thread(target=self._work, name="fxad-shelf", daemon=True).start()
+        except RuntimeError:  # no thread to be had: here, then
+            self._work()
 
     def _job(self) -> Slab | None:
         """A slab to write (it is in memory) or to read (it is not)."""
@@ -266,6 +269,9 @@ class Shelf:
                 self._below.read(slab.ticket, into)
         except StorageError as failed:
             error = failed
+        except Exception as failed:  # whatever a tier does, nobody may wait for ever
+            error = StorageError(f"{type(failed).__name__} in the tier below: {failed}")
+            error.__cause__ = failed
         finally:
             self._changed.acquire()
             slab.busy = False

@@ -237,6 +237,30 @@ def test_a_failing_disk_is_an_error_and_stays_one(make, fault):
     store.close()
 
 
+def test_a_tier_that_breaks_is_an_error_too():
+    class Broken(Disk):
+        def write(self, data):
+            raise KeyError("lost")
+
+    tape = Tape(400_000, below=Broken())
+    with pytest.raises(StorageError, match="KeyError in the tier below"):
+        for i in range(50):
+            tape.push(block(i))
+    tape.close()
+
+
+def test_without_threads_the_caller_writes(monkeypatch):
+    def start(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with Tape(400_000) as tape:
+        for i in range(30):
+            tape.push(block(i))
+        for i in reversed(range(30)):
+            np.testing.assert_array_equal(tape.pop(), block(i))
+
+
 def test_a_full_disk():
     """A real one: the file may not grow beyond a limit of this process."""
     code = """
