@@ -162,24 +162,31 @@ def conv_general_dilated(
     w = OPS["transpose"](w, permutation=(*spatial, inputs, outputs))
     _check_groups(x, w, feature_group_count, batch_group_count)
     kernel = [_dilated(k, d) for k, d in zip(w.shape, spread, strict=False)]
-    sizes = [_dilated(n, d) for n, d in zip(x.shape[1:], holes, strict=False)]
-    pads = _pads(padding, sizes, kernel, strides)
-    config = [(low, high, d - 1) for (low, high), d in zip(pads, holes, strict=True)]
-    if _any_nonzero(config):
-        x = padded(x, 0, [(0, 0, 0), *config, (0, 0, 0)])
+    x = _with_holes(x, holes, padding, kernel, strides)
     for axis in range(count):
         x = _windows(x, axis + 1, w.shape[axis], strides[axis], spread[axis])
     out = _contract(x, w, feature_group_count, batch_group_count, preferred_element_type)
-    axes = [0, count + 1, *range(1, count + 1)]  # of batch, features, spatial axes in `out`
+    return _in_order(out, numbers.out_spec)
+
+
+def _with_holes(
+    x: Array, holes: Sequence[int], padding: Any, kernel: Sequence[int], strides: Sequence[int]
+) -> Array:
+    """[batch, spatial..., features], dilated and padded."""
+    sizes = [_dilated(n, d) for n, d in zip(x.shape[1:], holes, strict=False)]
+    pads = _pads(padding, sizes, kernel, strides)
+    config = [(low, high, d - 1) for (low, high), d in zip(pads, holes, strict=True)]
+    if all(entry == (0, 0, 0) for entry in config):
+        return x
+    return padded(x, 0, [(0, 0, 0), *config, (0, 0, 0)])
+
+
+def _in_order(out: Array, spec: Sequence[int]) -> Array:
+    """[batch, spatial..., features] with batch, features, spatial... at the axes of `spec`."""
     order = [0] * out.ndim
-    for source, target in zip(axes, numbers.out_spec, strict=True):
+    for source, target in zip([0, out.ndim - 1, *range(1, out.ndim - 1)], spec, strict=True):
         order[target] = source
     return OPS["transpose"](out, permutation=tuple(order))
-
-
-def _any_nonzero(config: Sequence[Sequence[int]]) -> bool:
-    """Whether any axis is padded at all."""
-    return builtins.any(v for entry in config for v in entry)
 
 
 def _contract(x: Array, w: Array, features: int, batches: int, wide: Any) -> Array:
@@ -255,7 +262,7 @@ def conv_transpose(
     x, w = promoted("conv_transpose", lhs, rhs, numbers=False, broadcast=False)
     count = x.ndim - 2
     if dimension_numbers is None:
-        letters = "DHW"[-count:] if 1 <= count <= 3 else "".join(map(chr, range(97, 97 + count)))
+        letters = "".join(map(chr, range(97, 97 + count)))
         dimension_numbers = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
     numbers = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
     strides = _per_axis("strides", strides, count)
@@ -268,15 +275,9 @@ def conv_transpose(
         w = OPS["reverse"](w, axes=tuple(spatial))
         outputs, inputs = numbers.rhs_spec[:2]
         numbers = numbers._replace(rhs_spec=(inputs, outputs, *spatial))
+    wide = preferred_element_type
     return conv_general_dilated(
-        x,
-        w,
-        (1,) * count,
-        padding,
-        strides,
-        spread,
-        numbers,
-        preferred_element_type=preferred_element_type,
+        x, w, (1,) * count, padding, strides, spread, numbers, preferred_element_type=wide
     )
 
 

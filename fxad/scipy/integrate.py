@@ -51,6 +51,43 @@ def _step(f: Callable[[Array, Array], Array], y: Array, t: Array, h: Array) -> t
     return y + h * move, h * error
 
 
+def _next_step(size: Array, tried: Array, last: Array, step: Array) -> tuple[Array, Array]:
+    """Whether a step with this scaled error is good, and how long the next one should be."""
+    good = size <= 1
+    factor = minimum(10.0, maximum(0.2, 0.9 * maximum(size, 1e-10) ** -0.2))
+    # A step cut short by the end of its interval says little against the one before.
+    return good, where(good & last, maximum(step, tried * factor), tried * factor)
+
+
+def _advance(
+    f: Callable[[Array, Array], Array], carry: Any, end: Array, limits: tuple[float, ...]
+) -> Any:
+    """From one time to the next; carry: y, time, step."""
+    rtol, atol, most, longest = limits
+    direction = sign(_fixed(end - carry[1]))
+
+    def going(state: Any) -> Array:
+        count, _, at, step = state
+        return (count < most) & ((end - at) * direction > 0) & (step == step)
+
+    def body(state: Any) -> Any:
+        count, y, at, step = state
+        last = abs(end - at) <= step
+        h = where(last, end - at, direction * _fixed(step))
+        after, error = _step(f, y, at, h)
+        scale = atol + rtol * _fixed(maximum(abs(y), abs(after)))
+        size = sqrt(sum((_fixed(error) / scale) ** 2) / (y.size or 1))
+        good, step = _next_step(size, _fixed(abs(h)), last, step)
+        at = where(good, where(last, end, at + h), at)
+        return count + 1, where(good, after, y), at, minimum(step, longest)
+
+    y, at, step = carry
+    first = minimum(step, maximum(_fixed(abs(end - at)), 1e-30))
+    _, y, at, step = while_loop(going, body, (0, y, at, first))
+    y = where(_fixed(at) == _fixed(end), y, math.nan)
+    return (y, end, _fixed(step)), y
+
+
 def odeint(
     func: Callable[..., Any],
     y0: Any,
@@ -79,41 +116,12 @@ def odeint(
     def slope(y: Array, at: Array) -> Array:
         return ravel_pytree(func(unravel(y), at, *args))[0].astype(start.dtype)
 
-    def error_size(error: Array, before: Array, after: Array) -> Array:
-        scale = atol + rtol * maximum(abs(before), abs(after))
-        return sqrt(sum((error / scale) ** 2) / (start.size or 1))
-
-    def advance(carry: Any, end: Array) -> Any:
-        """From one time to the next."""
-        direction = sign(_fixed(end - carry[1]))
-
-        def going(state: Any) -> Array:
-            count, _, at, step = state
-            return (count < mxstep) & ((end - at) * direction > 0) & (step == step)
-
-        def body(state: Any) -> Any:
-            count, y, at, step = state
-            last = abs(end - at) <= step
-            h = where(last, end - at, direction * _fixed(step))
-            after, error = _step(slope, y, at, h)
-            size = _fixed(error_size(_fixed(error), _fixed(y), _fixed(after)))
-            good = size <= 1
-            factor = minimum(10.0, maximum(0.2, 0.9 * maximum(size, 1e-10) ** -0.2))
-            tried = _fixed(abs(h))
-            step = where(good & last, maximum(step, tried * factor), tried * factor)
-            step = minimum(step, hmax)
-            at = where(good, where(last, end, at + h), at)
-            return count + 1, where(good, after, y), at, step
-
-        y, at, step = carry
-        first = minimum(step, maximum(_fixed(abs(end - at)), 1e-30))
-        _, y, at, step = while_loop(going, body, (0, y, at, first))
-        y = where(_fixed(at) == _fixed(end), y, math.nan)
-        return (y, end, _fixed(step)), y
-
-    rate = max(abs(_fixed(slope(start, times[0])))) if start.size else asarray(0.0)
-    first = 0.01 * (max(abs(_fixed(start))) + 0.01) / (rate + 1e-10) if start.size else 1.0 + rate
-    carry = (start, times[0], first.astype(start.dtype))
-    _, rest = scan(advance, carry, times[1:])
-    flat = concatenate([start[None], rest])
-    return vmap(unravel)(flat)
+    rate = max(abs(_fixed(slope(start, times[0]))), initial=0.0)
+    first = 0.01 * (max(abs(_fixed(start)), initial=0.0) + 0.01) / (rate + 1e-10)
+    limits = (rtol, atol, mxstep, hmax)
+    _, rest = scan(
+        lambda carry, end: _advance(slope, carry, end, limits),
+        (start, times[0], first.astype(start.dtype)),
+        times[1:],
+    )
+    return vmap(unravel)(concatenate([start[None], rest]))

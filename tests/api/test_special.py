@@ -15,7 +15,7 @@ from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.scipy import special
 
 R = np.random.default_rng(3)
-STATIC_ORDER = ("jn", "yn", "multigammaln")
+STATIC_ORDER = ("jn", "yn", "expn", "multigammaln")
 
 
 @pytest.fixture(autouse=True)
@@ -94,6 +94,9 @@ SMOOTH = [
     *((name, [R.uniform(0.2, 20, 6)], [0]) for name in ("j0", "j1", "y0", "y1")),
     *((name, [R.uniform(-12, 12, 6)], [0]) for name in ("i0", "i1", "i0e", "i1e")),
     ("jn", [3, R.uniform(-9, 9, 6)], [1]),
+    ("expn", [3, R.uniform(0.2, 5, 6)], [1]),
+    ("exp1", [R.uniform(0.2, 5, 6)], [0]),
+    ("expi", [np.array([-3.0, -0.3, 0.5, 6.0])], [0]),
     ("yn", [4, R.uniform(1, 9, 6)], [1]),
     ("iv", [R.uniform(0.2, 9, 5), R.uniform(0.5, 20, 5)], [0, 1]),
     ("ive", [R.uniform(0.2, 3, 5), R.uniform(30, 90, 5)], [0, 1]),
@@ -156,6 +159,8 @@ LIMITS = [
     ("i1e", [0.0], [0]),
     ("log_ndtr", [-math.inf, math.inf, math.nan], [-math.inf, 0, math.nan]),
     ("factorial", [-1.0, 0.0], [0, 1]),
+    ("exp1", [0.0, math.inf, -1.0], [math.inf, 0, math.nan]),
+    ("expi", [0.0, math.inf, -math.inf], [-math.inf, math.inf, 0]),
 ]
 
 
@@ -195,6 +200,8 @@ def test_what_functions_refuse() -> None:
         special.gammaln(1j)
     with pytest.raises(BadArgument, match="order must be a Python int"):
         special.jn(1.5, 2.0)
+    with pytest.raises(BadArgument, match="0 or more"):
+        special.expn(-1, 2.0)
     with pytest.raises(BadArgument, match="positive int"):
         special.multigammaln(3.0, 0)
 

@@ -23,6 +23,7 @@ from fxad.scipy.special.elementary import (
     xlog1py,
     xlogy,
 )
+from fxad.scipy.special.exponential import exp1, expi, expn
 from fxad.scipy.special.faddeeva import wofz
 from fxad.scipy.special.gammas import (
     beta,

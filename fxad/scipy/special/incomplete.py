@@ -25,9 +25,11 @@ from fxad.trace.array import Array
 _LIMIT = 2000  # iterations; the slowest, at a = x, take about 6 sqrt(a)
 
 
-def _until_converged(step: Callable[..., Any], start: tuple, change: int, total: int) -> Any:
-    """Iterate a state whose entry `total` gets updates of the size of its entry `change`."""
-    small = 0.5 * float(dt.finfo(start[total].dtype).eps)
+def _until_converged(
+    step: Callable[..., Any], start: tuple, change: int, total: int, units: float
+) -> Any:
+    """Iterate a state until its entry `change` is below some units of rounding of `total`."""
+    small = units * float(dt.finfo(start[total].dtype).eps)
 
     def going(carry: Any) -> Array:
         count, state = carry
@@ -49,10 +51,10 @@ def _gamma_series(a: Array, x: Array) -> Array:
         return term, total + term
 
     one = ones_like(x)
-    return _until_converged(step, (one, one), 0, 1)[1]
+    return _until_converged(step, (one, one), 0, 1, 0.5)[1]
 
 
-def _lentz(numerator: Callable, denominator: Callable, start: Array) -> Array:
+def lentz(numerator: Callable, denominator: Callable, start: Array) -> Array:
     """start + n_1 / (d_1 + n_2 / (d_2 + ...)) by the modified method of Lentz."""
     tiny = 1e-30
 
@@ -66,12 +68,13 @@ def _lentz(numerator: Callable, denominator: Callable, start: Array) -> Array:
         return c, d, value * factor, value * (factor - 1)
 
     zero = 0 * start
-    return _until_converged(step, (start, zero, start, start), 3, 2)[2]
+    # Converged factors are 1 to within the rounding of c and d, not exactly.
+    return _until_converged(step, (start, zero, start, start), 3, 2, 3.0)[2]
 
 
 def _gamma_fraction(a: Array, x: Array) -> Array:
     """Gamma(a, x) exp(x) x**-a as 1 / (x + 1 - a - 1 (1 - a) / (x + 3 - a - ...)), x >= a + 1."""
-    return 1 / _lentz(lambda k: -k * (k - a), lambda k: x + 2 * k + 1 - a, x + 1 - a)
+    return 1 / lentz(lambda k: -k * (k - a), lambda k: x + 2 * k + 1 - a, x + 1 - a)
 
 
 def _prefactor(a: Array, x: Array) -> Array:
@@ -167,7 +170,7 @@ def _beta_fraction(a: Array, b: Array, x: Array) -> Array:
         return where(k == 2 * m, even, odd)
 
     one = ones_like(x)
-    return 1 / _lentz(numerator, lambda k: one, one)
+    return 1 / lentz(numerator, lambda k: one, one)
 
 
 def _beta_below(a: Array, b: Array, x: Array) -> Array:
