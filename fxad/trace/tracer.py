@@ -304,9 +304,10 @@ def _result_types(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     given = [a.type if type(a) is Concrete else type_of(a) for a in args]
     key: tuple | None = None
     if not op.higher:
-        if not params:
-            key = (op, x64_enabled(), *given)
-        elif all(isinstance(v, _PLAIN) for v in params.values()):
+        for value in params.values():
+            if not isinstance(value, _PLAIN):
+                break
+        else:
             key = (op, x64_enabled(), *given, *params.items())
     try:
         return _types[key] if key is not None else _checked_types(op, given, params)
