@@ -288,7 +288,7 @@ class Jit:
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Trace and compile for these arguments (arrays or shape structs) without running."""
         _, trace = self.trace_for(*pytree.map(_example, (args, kwargs)))
-        return Lowered(trace.program, trace.donate)
+        return Lowered(trace.program, trace.donate, self)
 
     def on(self, target: str) -> Callable[..., Any]:
         """The same function run from the same Kernels by another backend.

@@ -10,6 +10,7 @@ import functools
 import importlib
 import resource
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from fxad.api import compiled
@@ -22,9 +23,16 @@ from fxad.ir.program import Program
 class Lowered:
     """The stages of one traced signature; each is made when first asked for."""
 
-    def __init__(self, program: Program, donate: frozenset[int]) -> None:
+    def __init__(
+        self, program: Program, donate: frozenset[int], function: Callable[..., Any]
+    ) -> None:
         self._traced = program
         self._donate = donate
+        self._function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function's result: `jit(f).lower(x).compile()` is called like `jit(f)`."""
+        return self._function(*args, **kwargs)
 
     @property
     def traced(self) -> Program:

@@ -230,6 +230,14 @@ from fxad.numpy.picking import (
     take_along_axis,
     unravel_index,
 )
+from fxad.numpy.placing import (
+    mask_indices,
+    piecewise,
+    place,
+    put,
+    tril_indices_from,
+    triu_indices_from,
+)
 from fxad.numpy.quantiles import median, percentile, quantile
 from fxad.numpy.reductions import (
     all,
