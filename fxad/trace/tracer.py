@@ -310,16 +310,16 @@ def _result_types(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         else:
             key = (op, x64_enabled(), *given, *params.items())
     try:
-        return _types[key] if key is not None else _checked_types(op, given, params)
-    except (KeyError, TypeError):  # new, or not hashable
-        types = _checked_types(op, given, params)
-    try:
+        found = None if key is None else _types.get(key)
+    except TypeError:  # a tuple may hold what has no hash
+        found, key = None, None
+    if found is None:
+        found = _checked_types(op, given, params)
         if len(_types) >= _MOST_TYPES:
             _types.clear()
-        _types[key] = types  # type: ignore[index]
-    except TypeError:
-        pass
-    return types
+        if key is not None:
+            _types[key] = found
+    return found
 
 
 def _checked_types(op: Op, given: Sequence[Any], params: dict[str, Any]) -> Any:
