@@ -332,12 +332,8 @@ def _checked_types(op: Op, given: Sequence[Any], params: dict[str, Any]) -> Any:
 
 def _result(value: Any, type_: Any) -> Any:
     """What an op's reference returned, as a concrete Array."""
-    if (
-        type(value) is np.ndarray
-        and type(type_) is ArrayType
-        and value.dtype is type_.dtype
-        and value.shape == type_.shape
-    ):
+    plain = type(value) is np.ndarray and type(type_) is ArrayType
+    if plain and value.dtype is type_.dtype and value.shape == type_.shape:
         return Concrete.of(value, type_, False)
     return wrap(value)
 
