@@ -27,10 +27,8 @@ from fxad.ir.columns import listing
 from fxad.ir.graph import to_html, to_svg
 from fxad.ir.kernel import Kernel
 from fxad.ir.kernel_text import kernel_text
-from fxad.ir.plan import Plan
 from fxad.ir.program import Program
 from fxad.passes.diff import pass_diffs
-from fxad.plan.text import plan_text
 
 _COLOURS = (
     (r"#[^\n]*", "dim"),
@@ -57,8 +55,6 @@ def as_text(thing: Any, columns: Sequence[str] = ()) -> str:
             return text.show(thing.program)
         case Kernel():
             return kernel_text(thing)
-        case Plan():
-            return plan_text(thing)
         case Lowered():
             return text.show(thing.program)
     return str(thing)

@@ -145,7 +145,7 @@ def plan_of(program: Program, donate: frozenset[int] = frozenset(), tiles: bool 
         kernels = dict.fromkeys(s.kernel for s in walk(plan.steps) if isinstance(s, Run))
         print("\n\n".join(map(texts.kernel_text, kernels)), file=sys.stderr)
     if "plan" in config.show:
-        print(importlib.import_module("fxad.plan.text").plan_text(plan), file=sys.stderr)
+        print(plan, file=sys.stderr)
     return plan
 
 

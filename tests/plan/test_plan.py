@@ -11,7 +11,7 @@ from fxad.core.types import ArrayType
 from fxad.ir.plan import Copy, Run
 from fxad.ir.program import OPS
 from fxad.passes.pipeline import optimise
-from fxad.plan import plan, plan_text
+from fxad.plan import plan
 from fxad.trace.tracer import stage
 
 F32 = np.dtype("float32")
@@ -99,7 +99,8 @@ def test_scatter_updates_a_donated_array_without_a_copy() -> None:
 
 def test_text_names_kernels_slots_and_bytes() -> None:
     program = program_of(lambda x, w: (jnp.exp(x @ w) @ w,), (8, 8), (8, 8))
-    text = plan_text(plan(program))
+    text = str(plan(program))
+    assert repr(plan(program)) == text  # what a REPL shows
     assert text.startswith("plan  arena 256 bytes\n")
     assert "run dot_exp(%0, %1 -> " in text
     assert "result 0: f32[8,8]" in text
