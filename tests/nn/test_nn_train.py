@@ -2,6 +2,8 @@
 
 import json
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -245,3 +247,11 @@ def test_help_lists_every_option(capsys):
     assert "--no-bias" in shown
     assert "cosine" in shown
     assert "nano" in shown
+
+
+def test_a_missing_extra_is_one_line_that_says_what_to_install() -> None:
+    code = "import runpy, sys; sys.modules['safetensors'] = None"
+    code += "; runpy.run_module('fxad_nn', run_name='__main__')"
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert made.returncode == 1
+    assert made.stderr == "fxad_nn: checkpoints need safetensors: pip install 'fxad[nn]'\n"
