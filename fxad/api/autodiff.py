@@ -6,7 +6,7 @@ may look at them. While a trace is active they rewrite Programs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -180,8 +180,13 @@ def value_and_grad(
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         chosen = [_argument(args, n, name) for n in numbers]
-        leaves, tree = flatten_args((tuple(chosen), {}), f"grad({name})")
-        _check_inputs(chosen, leaves, holomorphic, allow_int, name)
+
+        def place(path: pytree.KeyPath) -> str:
+            return f"args[{numbers[path[1].idx]}]{pytree.keystr(path[2:])}"
+
+        leaves, tree = flatten_args((tuple(chosen), {}), f"grad({name})", place)
+        paths = (place(p) for p, _ in pytree.leaves_with_path((tuple(chosen), {})))
+        _check_inputs(leaves, paths, holomorphic, allow_int, name)
 
         def partial(*values: Any) -> Any:
             merged = list(args)
@@ -236,7 +241,7 @@ def _argument(args: tuple, number: int, name: str) -> Any:
 
 
 def _check_inputs(
-    chosen: list[Any], leaves: list[Any], holomorphic: bool, allow_int: bool, name: str
+    leaves: list[Any], paths: Iterator[str], holomorphic: bool, allow_int: bool, name: str
 ) -> None:
     for number, leaf in enumerate(leaves):
         dtype = type_of(leaf).dtype
@@ -249,8 +254,7 @@ def _check_inputs(
             )
         elif dt.is_complex(dtype) or dt.is_float(dtype) or allow_int:
             continue
-        path = pytree.keystr(pytree.leaves_with_path(tuple(chosen))[number][0])
-        raise TypeMismatch(f"grad({name}): argument leaf {path}: {problem}")
+        raise TypeMismatch(f"grad({name}): {[*paths][number]}: {problem}")
 
 
 def _check_scalar(outs: list[Any], count: int, holomorphic: bool, name: str) -> None:

@@ -7,25 +7,38 @@ from typing import Any
 
 from fxad.core import pytree
 from fxad.core.errors import TypeMismatch
-from fxad.core.pytree import TreeDef
+from fxad.core.pytree import KeyPath, SequenceKey, TreeDef, describe_path
 from fxad.trace.array import Array
 from fxad.trace.convert import is_array_like, to_value
 
 
-def flatten_args(args: Any, what: str) -> tuple[list[Array], TreeDef]:
-    """Leaves as Arrays, and the structure. Errors name the leaf's path."""
+def flatten_args(
+    args: Any, what: str, place: Callable[[KeyPath], str] = describe_path
+) -> tuple[list[Array], TreeDef]:
+    """Leaves as Arrays, and the structure. Errors name the leaf's path, as `place` prints it."""
     leaves, tree = pytree.flatten(args)
     return [
-        leaf if isinstance(leaf, Array) else _leaf(leaf, args, i, what)
+        leaf if isinstance(leaf, Array) else _leaf(leaf, args, i, what, place)
         for i, leaf in enumerate(leaves)
     ], tree
 
 
-def _leaf(leaf: Any, tree: Any, number: int, what: str) -> Array:
+def call_place(path: KeyPath) -> str:
+    """How to reach a leaf of (args, kwargs): `args[0]['w']`."""
+    head = "args" if path[0] == SequenceKey(0) else "kwargs"
+    return head + pytree.keystr(path[1:])
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, for messages."""
+    return f"an array {value.type}" if isinstance(value, Array) else f"a {type(value).__name__}"
+
+
+def _leaf(leaf: Any, tree: Any, number: int, what: str, place: Callable[[KeyPath], str]) -> Array:
     if is_array_like(leaf) or hasattr(leaf, "__array__"):
         return to_value(leaf, what)
     path = pytree.leaves_with_path(tree)[number][0]
-    error = pytree.leaf_error(leaf, path)
+    error = pytree.leaf_error(leaf, place(path))
     raise TypeMismatch(f"{what}: {error}")
 
 
@@ -55,7 +68,7 @@ class FlatFunction:
             if not isinstance(result, tuple) or len(result) != 2:
                 raise TypeMismatch(
                     f"{self.what}: with has_aux=True the function must return (output, aux), "
-                    f"not {type(result).__name__}"
+                    f"not {kind_of(result)}"
                 )
             result, aux = result
             aux_leaves, self.aux_tree = flatten_args(aux, f"auxiliary output of {self.what}")

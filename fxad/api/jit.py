@@ -19,7 +19,7 @@ import numpy as np
 from fxad.api import compiled, override, retrace
 from fxad.api.arguments import as_tuple, positions, static_arguments
 from fxad.api.axes import in_force
-from fxad.api.flat import FlatFunction, flatten_args, name_of
+from fxad.api.flat import FlatFunction, call_place, flatten_args, name_of
 from fxad.api.stages import Lowered
 from fxad.core import dtypes as dt
 from fxad.core import pytree
@@ -193,7 +193,7 @@ class Jit:
     def _trace_for(
         self, args: tuple, kwargs: dict[str, Any], statics: tuple
     ) -> tuple[list[Array], Trace]:
-        leaves, tree = flatten_args((args, kwargs), self._what)
+        leaves, tree = flatten_args((args, kwargs), self._what, self._place)
         key = _signature(leaves, tree, statics)
         if named := in_force():
             key = (*key, named)
@@ -233,9 +233,18 @@ class Jit:
         """Whether a call with these arguments would be traced, and what differs from the trace
         nearest to it. Nothing is traced or run."""
         args, kwargs, statics = self._take_statics(args, kwargs)
-        leaves, tree = flatten_args((args, kwargs), self._what)
+        leaves, tree = flatten_args((args, kwargs), self._what, self._place)
         key = _signature(leaves, tree, statics)
         return retrace.explain(self._what, self._traces, key)
+
+    def _place(self, path: pytree.KeyPath) -> str:
+        """`call_place` in the call as it was written: static arguments have been taken out."""
+        if path[0].idx == 1 or not self._has_statics:
+            return call_place(path)
+        number = path[1].idx
+        for static in sorted(self._static[0]):
+            number += static <= number
+        return f"args[{number}]{pytree.keystr(path[2:])}"
 
     def _take_statics(self, args: tuple, kwargs: dict[str, Any]) -> tuple:
         if not self._has_statics:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from fxad.api.flat import call_place
 from fxad.core import pytree
 from fxad.core.pytree import TreeDef
 
@@ -59,11 +60,7 @@ def _types(kinds: tuple) -> str:
 def leaf_paths(tree: TreeDef) -> list[str]:
     """How to reach each leaf of (args, kwargs): `args[0]['w']`."""
     whole = tree.unflatten(list(range(tree.num_leaves)))
-    names = []
-    for path, _ in pytree.leaves_with_path(whole):
-        head = "args" if path[0].idx == 0 else "kwargs"
-        names.append(head + pytree.keystr(path[1:]))
-    return names
+    return [call_place(path) for path, _ in pytree.leaves_with_path(whole)]
 
 
 def explain(what: str, traces: Iterable[Any], new: Signature) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from fxad.api.axes import named
-from fxad.api.flat import FlatFunction, flatten_args, name_of
+from fxad.api.flat import FlatFunction, call_place, flatten_args, name_of
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import BadArgument, ShapeError
@@ -36,7 +36,7 @@ def vmap(
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        leaves, tree = flatten_args((args, kwargs), f"vmap({name})")
+        leaves, tree = flatten_args((args, kwargs), f"vmap({name})", call_place)
         axes = _leaf_axes(in_axes, args, kwargs, name)
         axes = [
             None if a is None else _normal(a, type_of(v), f"vmap({name}): in_axes")
@@ -102,7 +102,7 @@ def _size(leaves: list, axes: list, wanted: int | None, args: Any, kwargs: Any, 
         return sizes.pop()
     if not sizes:
         raise BadArgument(f"vmap({name}): no argument is mapped; give in_axes or axis_size")
-    paths = [pytree.keystr(p) for p, _ in pytree.leaves_with_path((args, kwargs))]
+    paths = [call_place(p) for p, _ in pytree.leaves_with_path((args, kwargs))]
     seen = ", ".join(
         f"{p}: {type_of(v).shape[a]}"
         for p, v, a in zip(paths, leaves, axes, strict=True)

@@ -235,10 +235,16 @@ def _first_difference(a: TreeDef, b: TreeDef, path: KeyPath) -> tuple[KeyPath, T
     return path, a, b
 
 
-def leaf_error(leaf: Any, path: KeyPath = (), expected: str = "an array or a number") -> TypeError:
-    """The error for a leaf that is no array, with the fix that suits its type."""
+def leaf_error(
+    leaf: Any, path: KeyPath | str = (), expected: str = "an array or a number"
+) -> TypeError:
+    """The error for a leaf that is no array, with the fix that suits its type.
+
+    path: where it is, as a path or in words.
+    """
     name = type(leaf).__name__
-    text = f"{describe_path(path)} is {_article(name)}, expected {expected}"
+    where = path if isinstance(path, str) else describe_path(path)
+    text = f"{where} is {_article(name)}, expected {expected}"
     if isinstance(leaf, type):
         fix = f"this is the class {leaf.__name__} itself; pass an instance"
     elif dataclasses.is_dataclass(leaf):

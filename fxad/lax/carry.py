@@ -29,11 +29,6 @@ def described(function: Callable[..., Any]) -> str:
     return f"`{getattr(function, '__name__', type(function).__name__)}`{at(where)}"
 
 
-def kind_of(value: Any) -> str:
-    """What a value is, for messages."""
-    return f"an array {value.type}" if isinstance(value, Array) else f"a {type(value).__name__}"
-
-
 def scalar_weak(value: Any) -> bool:
     return bool(getattr(value, "weak", False))
 

@@ -14,7 +14,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fxad.api.flat import flatten_args, name_of
+from fxad.api.flat import flatten_args, kind_of, name_of
 from fxad.api.vectorise import vmap
 from fxad.core import dtypes as dt
 from fxad.core import pytree
@@ -22,7 +22,7 @@ from fxad.core.errors import BadArgument, ConcretizationError, ShapeError, TypeM
 from fxad.core.promotion import entry_of, promote
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
-from fxad.lax.carry import Body, described, kind_of, marked, scalar_weak, stage_body
+from fxad.lax.carry import Body, described, marked, scalar_weak, stage_body
 from fxad.lax.checkpoints import (
     Binomial,
     BinomialLoop,
