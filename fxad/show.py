@@ -25,8 +25,6 @@ from fxad.core.errors import TypeMismatch
 from fxad.ir import text
 from fxad.ir.columns import listing
 from fxad.ir.graph import to_html, to_svg
-from fxad.ir.kernel import Kernel
-from fxad.ir.kernel_text import kernel_text
 from fxad.ir.program import Program
 from fxad.passes.diff import pass_diffs
 
@@ -53,8 +51,6 @@ def as_text(thing: Any, columns: Sequence[str] = ()) -> str:
             return text.show(thing)
         case Printed():
             return text.show(thing.program)
-        case Kernel():
-            return kernel_text(thing)
         case Lowered():
             return text.show(thing.program)
     return str(thing)

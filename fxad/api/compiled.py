@@ -141,9 +141,8 @@ def plan_of(program: Program, donate: frozenset[int] = frozenset(), tiles: bool 
     fusion = _options["fusion"]
     plan = planner.plan(optimise(program), donate=donate, fusion=fusion, tiles=tiles)
     if "kernels" in config.show:
-        texts = importlib.import_module("fxad.ir.kernel_text")
         kernels = dict.fromkeys(s.kernel for s in walk(plan.steps) if isinstance(s, Run))
-        print("\n\n".join(map(texts.kernel_text, kernels)), file=sys.stderr)
+        print("\n\n".join(map(str, kernels)), file=sys.stderr)
     if "plan" in config.show:
         print(plan, file=sys.stderr)
     return plan

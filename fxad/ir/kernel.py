@@ -18,6 +18,7 @@ Rules a backend may rely on
 
 from __future__ import annotations
 
+import importlib
 import math
 
 import numpy as np
@@ -298,6 +299,9 @@ class Kernel:
     @property
     def points(self) -> int:
         return math.prod(a.extent for a in self.grid)
+
+    def __str__(self) -> str:
+        return importlib.import_module("fxad.ir.kernel_text").kernel_text(self)
 
     @property
     def kind(self) -> str:
