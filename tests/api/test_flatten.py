@@ -34,5 +34,5 @@ def test_complex_and_empty_trees_and_wrong_lengths() -> None:
     assert float(unravel(flat)[0]) == 1.0
     empty, back = ravel_pytree({})
     assert empty.shape == (0,) and back(empty) == {}
-    with pytest.raises(ShapeError, match="unravel: expects 2 numbers"):
+    with pytest.raises(ShapeError, match="expected a vector of 2 elements"):
         unravel(np.ones(3))

@@ -20,6 +20,7 @@ from fxad.core.config import config
 from fxad.core.errors import CacheWarning
 from fxad.ir import wire
 from fxad.ir.plan import Host, Plan
+from fxad.ir.program import OPS
 from fxad.ops.base import unary
 
 ROOT = Path(__file__).parent.parent.parent
@@ -159,7 +160,10 @@ def test_a_change_of_our_sources_is_a_miss(tmp_path, monkeypatch):
 
 def test_what_only_this_process_knows_is_not_kept(cached):
     mine = unary("disk_test_op", doc="x.", numpy=np.sin, dtypes="float", scalar="sin")
-    lowered(mine, X).compile()
+    try:
+        lowered(mine, X).compile()
+    finally:
+        del OPS["disk_test_op"]
 
     def printing(x):
         fxad.debug.print("{}", x[0, 0])
