@@ -125,6 +125,7 @@ def _recalled_or_made(program: Program, donate: frozenset[int]) -> Any:
         return found
     start = time.perf_counter()
     _, plan = prepared(program, donate)
+    _show(plan)
     check_bytes(f"{program.name}: its intermediate values", plan.arena_bytes)
     made = disk.Executable(plan)
     if address is not None:
@@ -133,19 +134,24 @@ def _recalled_or_made(program: Program, donate: frozenset[int]) -> Any:
 
 
 def plan_of(program: Program, donate: frozenset[int] = frozenset(), tiles: bool = True) -> Any:
-    """The plan of a closed Program; FXAD_SHOW=kernels,plan prints its parts.
+    """The plan of a closed Program.
 
     tiles: see `lower.LowerConfig`.
     """
     planner = importlib.import_module("fxad.plan")
     fusion = _options["fusion"]
     plan = planner.plan(optimise(program), donate=donate, fusion=fusion, tiles=tiles)
+    _show(plan)
+    return plan
+
+
+def _show(plan: Any) -> None:
+    """FXAD_SHOW=kernels,plan prints what was planned."""
     if "kernels" in config.show:
         kernels = dict.fromkeys(s.kernel for s in walk(plan.steps) if isinstance(s, Run))
         print("\n\n".join(map(str, kernels)), file=sys.stderr)
     if "plan" in config.show:
         print(plan, file=sys.stderr)
-    return plan
 
 
 def run_on(target: str, program: Program, args: Sequence[Any]) -> list[Concrete]:

@@ -477,6 +477,9 @@ def test_environment_variables():
     assert "--- traced" in shown.stderr
     assert "exp(" in shown.stderr
     assert "mul(" in shown.stderr.split("--- cse")[1]  # no fuel: nothing was simplified
+    planned = _run(CODE, FXAD_SHOW="kernels,plan").stderr
+    assert "kernel(" in planned.split("plan  arena ")[0]
+    assert "run sum" in planned.split("plan  arena ")[1]
     unknown = _run(CODE, FXAD_SHWO="1")
     assert "did you mean FXAD_SHOW" in unknown.stderr
 
