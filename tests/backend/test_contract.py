@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from contracts import Sketch
 
+import fxad
+import fxad.numpy
 from fxad.backend.llvm.contract import emit_contract
 from fxad.backend.llvm.engine import compile_module, host_target
 from fxad.backend.llvm.schedule import Target
@@ -276,3 +278,17 @@ def test_an_operand_must_be_affine():
     s.a = Operand(s.a.buffer, Index(0, ((Quot(at(s.m), 2), 1),)) + at(inner) * 0)
     with pytest.raises(CheckError, match="not affine"):
         emit_contract(s.kernel(), "product", host_target())
+
+
+@pytest.mark.parametrize("size", [(1024, 70, 300), (2048, 48, 65)])
+def test_an_a_whose_rows_of_k_are_pages_apart_gives_the_bits_of_any_other(size) -> None:
+    rows, columns, depth = size
+    r = np.random.default_rng(0)
+    a = r.standard_normal((depth, rows)).astype(np.float32)
+    b = r.standard_normal((depth, columns)).astype(np.float32)
+    product = fxad.jit(lambda a, b: fxad.numpy.tanh(a.T @ b) + 1)
+    apart = np.zeros((depth, rows + 16), np.float32)
+    apart[:, :rows] = a
+    found = np.asarray(product(a, b))
+    np.testing.assert_array_equal(found, np.asarray(product(apart, b))[:rows])
+    np.testing.assert_allclose(found, np.tanh(a.T.astype(np.float64) @ b) + 1, atol=2e-4)

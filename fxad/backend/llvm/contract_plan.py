@@ -29,6 +29,9 @@ _SHARING = 4  # panels that read a piece of such an A
 _NEAR_BYTES = 48 * 1024  # of B that stay in the first-level cache while the rows go by
 
 
+_COLLIDING = 4096  # bytes; lines so far apart share a place in first-level caches
+
+
 def k_block(size: int) -> int:
     """Length of the blocks that K is summed in (the last may be shorter)."""
     if size == 0:
@@ -140,6 +143,14 @@ class Problem:
         return getattr(store.value, "cell", None) is self.stage.cell
 
 
+def collides(problem: Problem) -> bool:
+    """Whether a tile walks A in steps of k that all fall into one place of the first-level cache,
+    while its lines hold the next tile's rows too: such an A is packed."""
+    a, (rows, _, k) = problem.a, problem.size
+    apart = a.inner * a.buffer.dtype.itemsize
+    return a.outer == 1 and k >= 64 and rows >= 64 and apart % _COLLIDING == 0 and apart > 0
+
+
 @valued
 class Cut:
     """Tiles, blocks and units of one problem.
@@ -176,7 +187,7 @@ class Cut:
         chunk = _CHUNK_ROWS
         if pack_a:
             chunk = max(_PACKED_A_BYTES // max(k * problem.dtype.itemsize, 1), height + 1)
-        far = rows * k * problem.a.buffer.dtype.itemsize > _FAR_BYTES
+        far = not pack_a and rows * k * problem.a.buffer.dtype.itemsize > _FAR_BYTES
         count = panels + (tail > 0)
         # Rows along k are read ahead instead: sums that wait for more panels cost more than A.
         shares = far and problem.a.inner != 1
@@ -334,5 +345,11 @@ def _units(
             chunks += 1
     unit_blocks = -(-blocks // chunks)
     panel_time = time * unit_blocks / max(blocks, 1) / max(panels, 1)
-    wanted = 4 * _UNIT_NS if pack_a else _UNIT_NS  # A is packed once per unit
-    return 1, unit_blocks, max(1, min(panels, max(sharing, int(wanted / max(panel_time, 1.0)))))
+    wanted = _UNIT_NS
+    if pack_a:  # once per unit
+        wanted = math.inf if batch * chunks >= 16 else 4 * _UNIT_NS
+    return (
+        1,
+        unit_blocks,
+        max(1, min(panels, max(sharing, int(min(wanted / max(panel_time, 1.0), panels))))),
+    )

@@ -11,7 +11,7 @@ from fxad.backend.llvm.access import Memory
 from fxad.backend.llvm.contract_epilogue import Finish
 from fxad.backend.llvm.contract_lanes import Lanes
 from fxad.backend.llvm.contract_pairs import PairLanes, takes_pairs
-from fxad.backend.llvm.contract_plan import Cut, Pieces, Problem
+from fxad.backend.llvm.contract_plan import Cut, Pieces, Problem, collides
 from fxad.backend.llvm.contract_touch import LINE, touched
 from fxad.backend.llvm.schedule import Target
 from fxad.backend.llvm.text import Function
@@ -36,7 +36,7 @@ class Product:
 
     def __init__(self, problem: Problem, name: str, target: Target) -> None:
         self.problem, self.name, self.target = problem, name, target
-        self.packs_a = problem.a.buffer.dtype != problem.dtype
+        self.packs_a = problem.a.buffer.dtype != problem.dtype or collides(problem)
         self.cut = cut = Cut.of(problem, target, self.packs_a)
         self.pairs = PairLanes(problem.dtype, cut.lanes) if takes_pairs(problem, target) else None
         self.lanes = self.pairs or Lanes(problem.dtype, cut.lanes)
@@ -62,8 +62,11 @@ class Product:
         if self.packs_a:
             turned = packing.a_is_turned(self.a_source)
             depth = self.pieces.size
-            self.a_strides = (1, cut.chunk_rows) if turned else (depth, 1)
-            self.a_bytes = _round_up(cut.chunk_rows * depth * self.size)
+            # An odd number of lines from one k to the next, so that all of them find a place.
+            pitch = _round_up(cut.chunk_rows * self.size) | 64
+            self.a_strides = (1, pitch // self.size) if turned else (depth, 1)
+            self.a_bytes = max(self.a_strides) * (depth if turned else cut.chunk_rows) * self.size
+            self.a_bytes = _round_up(self.a_bytes)
         self.sums_bytes = 0
         if self.result is None:
             kept = self.pieces.blocks > 1
