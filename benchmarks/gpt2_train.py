@@ -1,7 +1,7 @@
-"""GPT-2 training step (forward, backward, AdamW, float32) against PyTorch eager.
+"""GPT-2 training step (forward, backward, AdamW, float32) against PyTorch eager, JAX.
 
-    python -m benchmarks.gpt2_train --peers torch
-    python -m benchmarks.gpt2_train --peers torch --batch 4 --tokens 64 --rounds 7
+    python -m benchmarks.gpt2_train --peers torch,jax
+    python -m benchmarks.gpt2_train --peers torch,jax --batch 4 --tokens 64 --rounds 7
 
 Times alternate in one process with the same number of threads. Peak memory is measured by running
 each contender alone in a fresh process.
@@ -71,7 +71,19 @@ def theirs(args: argparse.Namespace) -> tuple[Any, dict[str, float]]:
     return lambda: step(tokens, targets), {"first call s": time.perf_counter() - start}
 
 
-CONTENDERS = {"fxad": ours, "torch": theirs}
+def in_jax(args: argparse.Namespace) -> tuple[Any, dict[str, float]]:
+    from benchmarks.jax_gpt2 import training_step
+    from fxad_nn import models
+
+    config = models.preset(args.preset)
+    step = training_step(config.vocab, config.context, config.layers, config.heads, config.width)
+    tokens, targets = batch(args, config.vocab)
+    start = time.perf_counter()
+    step(tokens, targets)
+    return lambda: step(tokens, targets), {"first call s": time.perf_counter() - start}
+
+
+CONTENDERS = {"fxad": ours, "torch": theirs, "jax": in_jax}
 
 
 def rows(quick: bool, peers: Sequence[str]) -> list[harness.Row]:
@@ -100,7 +112,7 @@ def alone(args: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--peers", default="", help="comma-separated: torch")
+    parser.add_argument("--peers", default="", help="comma-separated: torch, jax")
     parser.add_argument("--preset", default="gpt2")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=64)
