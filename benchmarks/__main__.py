@@ -1,7 +1,7 @@
 """Every benchmark in one table.
 
     python -m benchmarks --quick --peers torch,jax,numpy
-    python -m benchmarks --only gpt2_train --peer-cmd "./train_gpt2 | tail -1"
+    python -m benchmarks --only train_step --peer-cmd "./train_gpt2 | tail -1"
 
 A benchmark is a module of this folder with `rows(quick, peers) -> list of harness.row(...)`; each
 runs in a process of its own. `--peer-cmd` is any command whose last printed number is milliseconds
@@ -23,7 +23,7 @@ import benchmarks
 from benchmarks import harness
 from benchmarks.harness import Row
 
-STEP = "gpt2_train"  # what --peer-cmd is compared with
+STEP = "train_step"  # what --peer-cmd is compared with
 
 
 def names() -> list[str]:

@@ -20,10 +20,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from benchmarks import ceilings
 from benchmarks.harness import Row, row
 from fxad.backend.llvm.contract import emit_contract
 from fxad.backend.llvm.engine import compile_module, host_target
-from fxad.backend.llvm.text import Function
 from fxad.ir.kernel import (
     Axis,
     Buffer,
@@ -92,14 +92,6 @@ def _matrix(outer: Axis, inner: Axis) -> Index:
     return at(outer) * inner.extent + at(inner)
 
 
-def aligned(*shape: int, dtype: np.dtype = F32) -> np.ndarray:
-    """Uninitialised, at a multiple of 64 bytes."""
-    size = int(np.prod(shape)) * dtype.itemsize
-    raw = np.empty(size + 64, np.uint8)
-    start = -raw.__array_interface__["data"][0] % 64
-    return raw[start : start + size].view(dtype).reshape(shape)
-
-
 def compiled(kernel: Kernel, arrays: list[np.ndarray]) -> tuple[Callable[[], None], float]:
     """(run all units on this thread, milliseconds to emit and compile)."""
     target = host_target()
@@ -111,7 +103,7 @@ def compiled(kernel: Kernel, arrays: list[np.ndarray]) -> tuple[Callable[[], Non
     addresses = (ctypes.c_void_p * len(arrays))(
         *(array.__array_interface__["data"][0] for array in arrays)
     )
-    scratch = aligned(max(emitted.scratch_bytes, 64), dtype=np.dtype(np.uint8))
+    scratch = ceilings.aligned(max(emitted.scratch_bytes, 64), dtype=np.dtype(np.uint8))
     words, place = ctypes.addressof(addresses), scratch.__array_interface__["data"][0]
     alive = (module, arrays, addresses, scratch)
 
@@ -119,37 +111,6 @@ def compiled(kernel: Kernel, arrays: list[np.ndarray]) -> tuple[Callable[[], Non
         entry(words, 0, emitted.units, place)
 
     return run, elapsed
-
-
-def fma_loop() -> tuple[Callable[[], None], float]:
-    """(multiply-adds on registers alone, for about a millisecond; how many flops those are)."""
-    target = host_target()
-    lanes, chains, turns = target.lanes(F32), 12, 100_000
-    vector, name = f"<{lanes} x float>", f"llvm.fma.v{lanes}f32"
-    params = (("ptr", "x"), ("i64", "begin"), ("i64", "end"), ("ptr", "out"))
-    f = Function("peak", "void", params)
-    x = f.op(f"load {vector}, ptr %x, align 4")
-
-    def body(_: str, sums: list[str]) -> list[str]:
-        call = f"call {vector} @{name}({vector} {x}, {vector} {x}, {vector}"
-        return [f.op(f"{call} {s})") for s in sums]
-
-    sums = f.loop("%begin", "%end", 1, body, [(vector, "zeroinitializer")] * chains, True)
-    for i, value in enumerate(sums):
-        f.line(f"store {vector} {value}, ptr {f.offset('%out', i * lanes * 4)}, align 4")
-    f.ret()
-    declaration = f"declare {vector} @{name}({vector}, {vector}, {vector})"
-    module = compile_module([str(f)], [declaration], target)
-    entry = _ENTRY(module.address("peak"))
-    one, out = aligned(lanes), aligned(chains * lanes)
-    one[:] = 1e-3
-    first, last = (array.__array_interface__["data"][0] for array in (one, out))
-    alive = (module, one, out)
-
-    def run(_: object = alive) -> None:
-        entry(first, 0, turns, last)
-
-    return run, 2.0 * lanes * chains * turns
 
 
 def single_threaded_blas() -> str:
@@ -189,9 +150,10 @@ def timed(case: tuple, seconds: float) -> tuple[dict[str, float], float, float]:
     """(median seconds of numpy, fxad and the loop at peak; that loop's flops; build ms)."""
     batch, m, n, k, layout, epilogue = case[1:]
     rng = np.random.default_rng(0)
-    a = aligned(batch, *((m, k) if layout[0] == "N" else (k, m)))
-    b = aligned(batch, *((k, n) if layout[1] == "N" else (n, k)))
-    c, mine, bias = aligned(batch, m, n), aligned(batch, m, n), aligned(n)
+    a = ceilings.aligned(batch, *((m, k) if layout[0] == "N" else (k, m)))
+    b = ceilings.aligned(batch, *((k, n) if layout[1] == "N" else (n, k)))
+    c, mine = ceilings.aligned(batch, m, n), ceilings.aligned(batch, m, n)
+    bias = ceilings.aligned(n)
     for array in (a, b, bias):
         array[:] = rng.standard_normal(array.shape, dtype=F32)
     left = a if layout[0] == "N" else a.transpose(0, 2, 1)
@@ -203,7 +165,7 @@ def timed(case: tuple, seconds: float) -> tuple[dict[str, float], float, float]:
         if epilogue:
             np.tanh(np.add(c, bias, out=c), out=c)
 
-    multiply_adds, flops = fma_loop()
+    multiply_adds, flops = ceilings.fma()
     found = alternate({"numpy": numpy, "fxad": run, "peak": multiply_adds}, seconds)
     np.testing.assert_allclose(mine, c, rtol=0, atol=1e-5 * k)
     return found, flops, compile_ms

@@ -74,6 +74,9 @@ PRESETS = {
     "llama3.2-1b": _llama3(
         16, 32, 2048, 8192, context=131072, tied=True, rope_scaling=RopeScaling(factor=32.0)
     ),
+    "llama-110m": Config(
+        context=1024, layers=12, heads=12, groups=4, width=768, head_dim=64, hidden=2560, tied=True
+    ),
     "llama-tiny": Config(
         vocab=65, context=16, layers=2, heads=4, groups=2, width=16, head_dim=4, hidden=32
     ),
