@@ -153,18 +153,20 @@ def test_special_values(dtype):
     assert not failures, "\n".join(failures)
 
 
-def test_lane_counts_give_the_same_bits():
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+def test_lane_counts_give_the_same_bits(dtype):
     """A function of one element equals that element of a long vector."""
-    x = spread(F32, 40, 7)[:200]
+    near = np.array([0.7, 0.785, np.pi / 4, 0.8, 1e-3, -0.78, -0.79, -0.0], dtype)
+    x = np.concatenate([spread(dtype, 40, 7)[:200], near])
     names = [n for n in NAMES if n not in BINARY]
     cases = []
     for name in names:
         for n in (len(x), 1):
             i = Axis("i", n)
-            source, out = Buffer("x", F32, n, "in"), Buffer("out", F32, n, "out")
-            stage = Map((), (Store(out, at(i), Prim(name, (Load(source, at(i)),), F32)),))
+            source, out = Buffer("x", dtype, n, "in"), Buffer("out", dtype, n, "out")
+            stage = Map((), (Store(out, at(i), Prim(name, (Load(source, at(i)),), dtype)),))
             kernel = Kernel(name, (source, out), (), (i,), (stage,))
-            cases.append(Case(kernel, [x[:n].copy(), np.zeros(n, F32)]))
+            cases.append(Case(kernel, [x[:n].copy(), np.zeros(n, dtype)]))
     emitted, module = compile_cases(cases, host_target())
     for case, e in zip(cases, emitted, strict=True):
         if len(case.arrays[0]) > 1:

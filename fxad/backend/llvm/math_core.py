@@ -10,7 +10,7 @@ ulp of double.
 from __future__ import annotations
 
 from fxad.backend.llvm import coefficients as table
-from fxad.backend.llvm.vector import Vec, bits_of, fma, polynomial
+from fxad.backend.llvm.vector import Vec, bits_of, cubic, fma, polynomial
 
 INF = float("inf")
 NAN = float("nan")
@@ -122,15 +122,25 @@ def sin_cos_parts(x: Vec, short: bool) -> tuple[Vec, Vec, Vec]:
     r = fma(n, -HALF_PI[1], fma(n, -HALF_PI[0], x))
     if not short:
         r = fma(n, -HALF_PI[2], r)
-    z = r * r
-    sine = fma(r * z, polynomial(z, table.SIN_SHORT if short else table.SIN_F64), r)
-    even = polynomial(z, table.COS_SHORT if short else table.COS_F64)
-    half = z * 0.5
-    near = 1.0 - half
-    cosine = near + fma(z * z, even, (1.0 - near) - half)
     # Adding 1.5 * 2**52 leaves n in the low bits of the mantissa.
     whole = (n + 6755399441055744.0).bits()
-    return sine, cosine, whole
+    return sin_reduced(r, short), cos_reduced(r, short), whole
+
+
+def sin_reduced(r: Vec, short: bool) -> Vec:
+    """sin of |r| <= pi/4, double."""
+    z = r * r
+    odd = cubic(z, table.SIN_SHORT) if short else polynomial(z, table.SIN_F64)
+    return fma(r * z, odd, r)
+
+
+def cos_reduced(r: Vec, short: bool) -> Vec:
+    """cos of |r| <= pi/4, double."""
+    z = r * r
+    even = cubic(z, table.COS_SHORT) if short else polynomial(z, table.COS_F64)
+    half = z * 0.5
+    near = 1.0 - half
+    return near + fma(z * z, even, (1.0 - near) - half)
 
 
 def atan_positive(x: Vec, short: bool) -> Vec:

@@ -19,11 +19,13 @@ from fxad.backend.llvm.math_core import (
     NAN,
     atan_positive,
     clamp_exponent,
+    cos_reduced,
     exp,
     exp_parts,
     log,
     scale,
     sin_cos_parts,
+    sin_reduced,
 )
 from fxad.backend.llvm.vector import Vec, fma, polynomial
 
@@ -102,17 +104,50 @@ def log_mantissa(x: Vec) -> tuple[Vec, Vec]:
     return exponent.convert("sitofp", "double") - small.where(x.like(54.0), 0.0), m
 
 
+def _either(test: Vec, yes: Callable[[], Vec], no: Callable[[], Vec]) -> Vec:
+    """yes() or no(), of which only the one that is taken runs. For scalars."""
+    f = test.code.function
+    inside, outside, after = f.new_label("yes"), f.new_label("no"), f.new_label("either")
+    f.branch(test.text, inside, outside)
+    found = []
+    for label, make in ((inside, yes), (outside, no)):
+        f.label(label)
+        value = make()
+        found.append((value, f.block))
+        f.jump(after)
+    f.label(after)
+    first = found[0][0]
+    choices = ", ".join(f"[ {value.text}, %{block} ]" for value, block in found)
+    return test.code.op(first.kind, 1, f"phi {first.type} {choices}")
+
+
 def _quadrant(x: Vec, short: bool, shift: int, name: str) -> Vec:
     """sin for shift 0, cos for shift 1."""
+    if x.width > 1:
+        return _any_quadrant(x, short, shift, name)
+    # A lone value is as a rule one that the next step of a loop waits for. Near 0, where there is
+    # nothing to reduce, the same result takes half as long.
+    reduced = cos_reduced if shift else sin_reduced
+    return _either(
+        x.abs() < 0.785,
+        lambda: _keep_zero(x, reduced(x, short), shift),
+        lambda: _any_quadrant(x, short, shift, name),
+    )
+
+
+def _any_quadrant(x: Vec, short: bool, shift: int, name: str) -> Vec:
     sine, cosine, n = sin_cos_parts(x, short)
     n = n + shift
     y = (n & 1).equals(0).where(sine, cosine)
     sign = (n & 2) << 62
-    y = (y.bits() ^ sign).floats()
-    if shift == 0:
-        y = x.equals(0.0).where(x, y)  # keeps -0
+    y = _keep_zero(x, (y.bits() ^ sign).floats(), shift)
     limit = 2.0**40 if short else 2.0**20
     return unless_rare(x.abs() > limit, y, lambda: per_lane(name, x))
+
+
+def _keep_zero(x: Vec, y: Vec, shift: int) -> Vec:
+    """y, but -0 for the sine of -0."""
+    return y if shift else x.equals(0.0).where(x, y)
 
 
 def sin(x: Vec, short: bool = False) -> Vec:
