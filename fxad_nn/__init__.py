@@ -13,6 +13,7 @@ gpt2, llama, loss, models            the models, and how they are found by name
 optim, step                          AdamW, schedules, one compiled training step
 text, tokenizer, shards, data        from files to batches
 files, tensors, store, hf            checkpoints, and weights from Hugging Face directories
-recipe, run, train, evaluate, flops, generate, plot          a training run and what follows it
+cache, sampling, generate            tokens one by one, with keys and values of earlier ones
+recipe, run, train, evaluate, flops, plot                    a training run and what follows it
 options, cli                         the command line
 """

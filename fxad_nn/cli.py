@@ -18,8 +18,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from fxad_nn import models, store
-from fxad_nn.errors import UserError
-from fxad_nn.generate import generate
+from fxad_nn.errors import ConfigError, UserError, did_you_mean
+from fxad_nn.generate import cast, generate
 from fxad_nn.hf import load_hf
 from fxad_nn.options import add_options, option, parse
 from fxad_nn.plot import draw_losses
@@ -27,6 +27,8 @@ from fxad_nn.recipe import TrainOptions, recipe
 from fxad_nn.run import Run, resumed_options
 from fxad_nn.tokenizer import Tokenizer, from_directory
 from fxad_nn.train import Listener, Progress, Result, train
+
+DTYPES = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,9 @@ class SampleOptions:
     temperature: float = option(0.8, "0 takes the likeliest token, 1 samples as trained")
     top_k: int = option(200, "sample from so many of the likeliest tokens")
     seed: int = option(0, "seed of the sampling")
-    window: int = option(1024, "recompute at most so many of the last tokens for each new one")
+    window: int = option(1024, "see at most so many of the last tokens")
+    top_p: float | None = option(None, "sample from the likeliest tokens of this probability")
+    dtype: str | None = option(None, "of the parameters (default: as saved)", DTYPES)
 
 
 SMALLER = "try smaller sizes: --batch, --context and --eval-batch to train, --window to sample"
@@ -124,6 +128,9 @@ def _print_path(console: Console, what: str, path: Path) -> None:
 def _sample(given: dict[str, Any], console: Console) -> None:
     directory = given.pop("model")
     options = SampleOptions(**given)
+    if options.dtype not in (None, *DTYPES):
+        hint = did_you_mean(options.dtype, DTYPES)
+        raise ConfigError(f"--dtype must be one of {', '.join(DTYPES)}, got {options.dtype}{hint}")
     if (directory / "config.json").is_file():
         config, params = load_hf(directory)
         _write(params, config, from_directory(directory), options, console)
@@ -136,10 +143,11 @@ def _write(
     params: Any, config: models.Config, tokenizer: Tokenizer, o: SampleOptions, console: Console
 ) -> None:
     """Print the prompt and its continuation as it is drawn."""
-    tokens = _prompt(tokenizer, o.prompt)
-    drawn = generate(
-        params, config, tokens, o.tokens, o.temperature, o.top_k, o.seed, tokenizer.size, o.window
-    )
+    tokens, vocab = _prompt(tokenizer, o.prompt), tokenizer.size
+    if o.dtype not in (None, config.dtype):
+        params, config = cast(params, config, o.dtype)
+    limits = (o.temperature, o.top_k, o.seed, vocab, o.window, o.top_p)
+    drawn = generate(params, config, tokens, o.tokens, *limits)
     shown = tokenizer.decode(tokens)
     if o.prompt is not None:
         _show(console, shown)

@@ -1,4 +1,4 @@
-"""Sampling text: temperature, top-k, one compiled function for any length.
+"""Sampling text: the prompt in one pass, then one compiled step per token with a cache.
 
 for token in generate(params, config, prompt=[5, 3], count=100, seed=0):
     print(tokenizer.decode([token]), end="")
@@ -7,6 +7,8 @@ for token in generate(params, config, prompt=[5, 3], count=100, seed=0):
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,28 +16,48 @@ import numpy as np
 import fxad
 import fxad.numpy as jnp
 from fxad_nn import models
+from fxad_nn.cache import init_cache
 from fxad_nn.errors import ConfigError
+from fxad_nn.sampling import draw
+
+_SHORTEST = 16  # tokens that a prompt is padded to
+_NEAREST = 128  # positions of the cache that a step reads at least
 
 
-def next_token(config: models.Config, top_k: int | None, vocab: int) -> Callable[..., Any]:
-    """A compiled (params, window [context], length, key, temperature) -> token, int scalar.
+@lru_cache(maxsize=8)
+def next_token(config: models.Config, vocab: int) -> Callable[..., Any]:
+    """A compiled step(params, cache, tokens, position, last, key, limits, seen=) -> (id, cache).
 
-    Only the first `vocab` ids, and with `top_k` only the likeliest of them, can be drawn;
-    temperature 0 takes the likeliest.
+    Reads `tokens` [1, time] at `position` and draws what follows the one of number `last`; limits:
+    {"temperature", "top_k", "top_p"} as `sampling.draw` takes them. Only the first `vocab` ids can
+    be drawn. The cache is donated. `position` None: the tokens begin the text.
     """
-    forward = models.family(config).forward
+    model = models.family(config)
 
-    @fxad.jit
-    def draw(params: Any, window: Any, length: Any, key: Any, temperature: Any) -> Any:
-        logits = forward(params, window[None], config)[0, length - 1, :vocab].astype(jnp.float32)
-        best = jnp.argmax(logits)
-        if top_k is not None:
-            smallest = fxad.lax.top_k(logits, min(top_k, vocab))[0][-1]
-            logits = jnp.where(logits < smallest, -jnp.inf, logits)
-        warm = jnp.maximum(temperature, 1e-6)
-        return jnp.where(temperature > 0, fxad.random.categorical(key, logits / warm), best)
+    def step(
+        params: Any,
+        cache: Any,
+        tokens: Any,
+        position: Any,
+        last: Any,
+        key: Any,
+        limits: dict[str, Any],
+        seen: int,
+    ) -> tuple[Any, Any]:
+        at = 0 if position is None else position
+        x, cache = model.extend(params, cache, tokens, at, config, seen)
+        chosen = x[0] if x.shape[1] == 1 else fxad.lax.dynamic_slice_in_dim(x[0], last, 1)
+        logits = model.head(params, chosen, config)[0, :vocab]
+        return draw(logits, key, **limits), cache
 
-    return draw
+    return fxad.jit(step, donate_argnums=(1,), static_argnames=("seen",))
+
+
+def cast(params: Any, config: models.Config, dtype: str) -> tuple[Any, models.Config]:
+    """Parameters and configuration in another dtype, such as bfloat16: half the bytes to read."""
+    return fxad.tree.map(lambda p: jnp.asarray(p).astype(dtype), params), replace(
+        config, dtype=dtype
+    )
 
 
 def generate(
@@ -48,11 +70,13 @@ def generate(
     seed: int = 0,
     vocab: int | None = None,
     window: int | None = None,
+    top_p: float | None = None,
 ) -> Iterator[int]:
     """Yield `count` tokens that continue `prompt`, the same ones for the same seed.
 
-    Every token recomputes the last `window` tokens (default: the model's context), or as many
-    as there will be, in one compiled function. A prompt longer than that is cut at its front.
+    A cache holds keys and values of the last `window` tokens (default: the model's context). When
+    it is full the later half of them is read again from the start of the context, and goes on
+    filling up. A prompt longer than the window is cut at its front.
     """
     if not len(prompt):
         raise ConfigError("generation needs a prompt of at least one token")
@@ -60,15 +84,37 @@ def generate(
         raise ConfigError(f"cannot add {count} tokens")
     if temperature < 0 or (top_k is not None and top_k < 1):
         raise ConfigError(f"need temperature >= 0, top_k >= 1; got {temperature} and {top_k}")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ConfigError(f"need 0 < top_p <= 1, got {top_p}")
+    if window is not None and window < 1:
+        raise ConfigError(f"the window must hold at least one token, got {window}")
     size = min(window or config.context, config.context, len(prompt) + count)
-    draw = next_token(config, top_k, min(vocab or config.vocab, config.vocab))
-    key = fxad.random.key(seed)
-    tokens = [int(token) for token in prompt]
+    step = next_token(config, min(vocab or config.vocab, config.vocab))
+    limits = {"temperature": np.float32(temperature)}
+    limits |= {} if top_k is None else {"top_k": np.float32(top_k)}
+    limits |= {} if top_p is None else {"top_p": np.float32(top_p)}
+    key, cache = fxad.random.key(seed), init_cache(config, 1, size)
+    tokens, held = [int(token) for token in prompt], 0  # held: positions in the cache
     for index in range(count):
-        recent = tokens[-size:]
-        buffer = np.zeros(size, np.int32)
-        buffer[: len(recent)] = recent
-        step_key = fxad.random.fold_in(key, index)
-        length, warmth = np.int32(len(recent)), np.float32(temperature)
-        tokens.append(int(draw(params, buffer, length, step_key, warmth)))
+        drawn = fxad.random.fold_in(key, index)
+        if 0 < held < size:
+            new, position = np.array([tokens[-1:]], np.int32), np.int32(held)
+            seen = _padded(held + 1, size, _NEAREST)
+            held += 1
+        else:
+            recent = tokens[-(max(size // 2, 1) if held else size) :]
+            held, position = len(recent), None
+            seen = _padded(held, size, _SHORTEST)
+            new = np.zeros((1, seen), np.int32)
+            new[0, :held] = recent
+        last = np.int32(min(held, new.shape[1]) - 1)
+        token, cache = step(params, cache, new, position, last, drawn, limits, seen=seen)
+        tokens.append(int(token))
         yield tokens[-1]
+
+
+def _padded(count: int, most: int, least: int) -> int:
+    """The smallest of least, 2 least, 4 least, ... that holds `count`, but at most `most`."""
+    while least < count:
+        least *= 2
+    return min(least, most)

@@ -8,11 +8,14 @@ logits = forward(params, tokens, config)            # [batch, time] -> [batch, t
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import fxad
 import fxad.numpy as jnp
+from fxad_nn.cache import cached_attention, check_fits
 from fxad_nn.errors import ConfigError
 from fxad_nn.layers import (
     causal_attention,
@@ -55,6 +58,11 @@ class Config:
     def head_dim(self) -> int:
         """The width of one attention head."""
         return self.width // self.heads
+
+    @property
+    def groups(self) -> int:
+        """The number of key and value heads: every head has its own."""
+        return self.heads
 
 
 def _sized(layers: int, heads: int, width: int, **more: Any) -> Config:
@@ -109,17 +117,26 @@ def spec(config: Config) -> dict[str, Any]:
     }
 
 
-def attention(p: dict[str, Any], x: Any, config: Config) -> Any:
-    """Causal self-attention: x [batch, time, width] -> [batch, time, width]."""
+def attention(p: dict[str, Any], x: Any, config: Config, attend: Callable[..., Any]) -> Any:
+    """Self-attention by attend(q, k, v): x [batch, time, width] -> [batch, time, width]."""
     batch, time, _ = x.shape
     heads = (batch, time, config.heads, config.head_dim)
     q, k, v = (part.reshape(heads) for part in jnp.split(linear(p["qkv"], x), 3, axis=-1))
-    return linear(p["out"], causal_attention(q, k, v))
+    return linear(p["out"], attend(q, k, v))
 
 
 def mlp(p: dict[str, Any], x: Any) -> Any:
     """Two linear layers with the tanh form of GELU between them."""
     return linear(p["down"], fxad.nn.gelu(linear(p["up"], x), approximate=True))
+
+
+def _blocks(params: dict[str, Any], x: Any, config: Config, attend: Callable[..., Any]) -> Any:
+    """Every block and the last norm; attend(layer's number, q, k, v)."""
+    for i, p in enumerate(params["blocks"]):
+        normed = layer_norm(p["norm1"], x, config.norm_epsilon)
+        x = x + attention(p["attention"], normed, config, partial(attend, i))
+        x = x + mlp(p["mlp"], layer_norm(p["norm2"], x, config.norm_epsilon))
+    return layer_norm(params["norm"], x, config.norm_epsilon)
 
 
 def features(params: dict[str, Any], tokens: Any, config: Config) -> Any:
@@ -129,15 +146,41 @@ def features(params: dict[str, Any], tokens: Any, config: Config) -> Any:
         raise ConfigError(f"{time} tokens do not fit GPT-2's context of {config.context}")
     embed = params["embed"]
     x = embedding(embed["token"], tokens) + embed["position"][:time]
-    for p in params["blocks"]:
-        x = x + attention(p["attention"], layer_norm(p["norm1"], x, config.norm_epsilon), config)
-        x = x + mlp(p["mlp"], layer_norm(p["norm2"], x, config.norm_epsilon))
-    return layer_norm(params["norm"], x, config.norm_epsilon)
+    return _blocks(params, x, config, lambda _, q, k, v: causal_attention(q, k, v))
+
+
+def extend(
+    params: dict[str, Any],
+    cache: list[dict[str, Any]],
+    tokens: Any,
+    position: Any,
+    config: Config,
+    seen: int | None = None,
+) -> tuple[Any, list[dict[str, Any]]]:
+    """`features` of tokens that follow those in the cache, and the cache with them.
+
+    tokens [batch, time] stand at position ... position + time - 1 of a text whose earlier
+    positions the cache holds. seen: how many positions of the cache attention reads (default all).
+    """
+    time = tokens.shape[1]
+    seen, cache, embed = check_fits(cache, time, position, seen), list(cache), params["embed"]
+    places = fxad.lax.dynamic_slice_in_dim(embed["position"], position, time)
+
+    def attend(i: int, q: Any, k: Any, v: Any) -> Any:
+        out, cache[i] = cached_attention(cache[i], q, k, v, position, seen)
+        return out
+
+    return _blocks(params, embedding(embed["token"], tokens) + places, config, attend), cache
+
+
+def head(params: dict[str, Any], x: Any, config: Config) -> Any:
+    """features [..., width] -> logits [..., vocab]."""
+    return x @ params["embed"]["token"].T
 
 
 def forward(params: dict[str, Any], tokens: Any, config: Config) -> Any:
     """tokens [batch, time] int, time <= context -> logits [batch, time, vocab]."""
-    return features(params, tokens, config) @ params["embed"]["token"].T
+    return head(params, features(params, tokens, config), config)
 
 
 def loss(params: dict[str, Any], batch: tuple[Any, Any], config: Config) -> Any:

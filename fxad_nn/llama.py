@@ -7,10 +7,13 @@ logits = forward(params, tokens, config)            # [batch, time] -> [batch, t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import fxad
+from fxad_nn.cache import cached_attention, check_fits
 from fxad_nn.errors import ConfigError
 from fxad_nn.layers import (
     RopeScaling,
@@ -118,18 +121,42 @@ def spec(config: Config) -> dict[str, Any]:
     return tree
 
 
-def attention(p: dict[str, Any], x: Any, tables: tuple[Any, Any], config: Config) -> Any:
-    """Grouped-query causal attention with rotary positions, on x [batch, time, width]."""
+def attention(
+    p: dict[str, Any],
+    x: Any,
+    tables: tuple[Any, Any],
+    config: Config,
+    attend: Callable[..., Any],
+) -> Any:
+    """Grouped-query attention by attend(q, k, v) with rotary positions, on x [batch, time, width].
+
+    tables: cosines and sines [time, head_dim] of the positions.
+    """
     batch, time, _ = x.shape
     q = linear(p["q"], x).reshape(batch, time, config.heads, config.head_dim)
     k = linear(p["k"], x).reshape(batch, time, config.groups, config.head_dim)
     v = linear(p["v"], x).reshape(batch, time, config.groups, config.head_dim)
-    return linear(p["out"], causal_attention(rotary(q, *tables), rotary(k, *tables), v))
+    return linear(p["out"], attend(rotary(q, *tables), rotary(k, *tables), v))
 
 
 def mlp(p: dict[str, Any], x: Any) -> Any:
     """SwiGLU: down(silu(gate(x)) * up(x)) (Shazeer, 2020)."""
     return linear(p["down"], fxad.nn.silu(linear(p["gate"], x)) * linear(p["up"], x))
+
+
+def _blocks(
+    params: dict[str, Any],
+    x: Any,
+    tables: tuple[Any, Any],
+    config: Config,
+    attend: Callable[..., Any],
+) -> Any:
+    """Every block and the last norm; attend(layer's number, q, k, v)."""
+    for i, p in enumerate(params["blocks"]):
+        normed = rms_norm(p["norm1"], x, config.norm_epsilon)
+        x = x + attention(p["attention"], normed, tables, config, partial(attend, i))
+        x = x + mlp(p["mlp"], rms_norm(p["norm2"], x, config.norm_epsilon))
+    return rms_norm(params["norm"], x, config.norm_epsilon)
 
 
 def features(params: dict[str, Any], tokens: Any, config: Config) -> Any:
@@ -139,17 +166,43 @@ def features(params: dict[str, Any], tokens: Any, config: Config) -> Any:
         raise ConfigError(f"{time} tokens do not fit Llama's context of {config.context}")
     tables = rotary_tables(time, config.head_dim, config.rope_theta, config.rope_scaling)
     x = embedding(params["embed"]["token"], tokens)
-    for p in params["blocks"]:
-        normed = rms_norm(p["norm1"], x, config.norm_epsilon)
-        x = x + attention(p["attention"], normed, tables, config)
-        x = x + mlp(p["mlp"], rms_norm(p["norm2"], x, config.norm_epsilon))
-    return rms_norm(params["norm"], x, config.norm_epsilon)
+    return _blocks(params, x, tables, config, lambda _, q, k, v: causal_attention(q, k, v))
+
+
+def extend(
+    params: dict[str, Any],
+    cache: list[dict[str, Any]],
+    tokens: Any,
+    position: Any,
+    config: Config,
+    seen: int | None = None,
+) -> tuple[Any, list[dict[str, Any]]]:
+    """`features` of tokens that follow those in the cache, and the cache with them.
+
+    tokens [batch, time] stand at position ... position + time - 1 of a text whose earlier
+    positions the cache holds. seen: how many positions of the cache attention reads (default all).
+    """
+    time = tokens.shape[1]
+    seen, cache = check_fits(cache, time, position, seen), list(cache)
+    whole = rotary_tables(seen, config.head_dim, config.rope_theta, config.rope_scaling)
+    cosines, sines = (fxad.lax.dynamic_slice_in_dim(table, position, time) for table in whole)
+
+    def attend(i: int, q: Any, k: Any, v: Any) -> Any:
+        out, cache[i] = cached_attention(cache[i], q, k, v, position, seen)
+        return out
+
+    x = embedding(params["embed"]["token"], tokens)
+    return _blocks(params, x, (cosines, sines), config, attend), cache
+
+
+def head(params: dict[str, Any], x: Any, config: Config) -> Any:
+    """features [..., width] -> logits [..., vocab]."""
+    return x @ params["embed"]["token"].T if config.tied else linear(params["head"], x)
 
 
 def forward(params: dict[str, Any], tokens: Any, config: Config) -> Any:
     """tokens [batch, time] int, time <= context -> logits [batch, time, vocab]."""
-    x = features(params, tokens, config)
-    return x @ params["embed"]["token"].T if config.tied else linear(params["head"], x)
+    return head(params, features(params, tokens, config), config)
 
 
 def loss(params: dict[str, Any], batch: tuple[Any, Any], config: Config) -> Any:

@@ -28,6 +28,20 @@ class Family(Protocol):
     def forward(self, params: Any, tokens: Any, config: Any) -> Any:
         """Logits [batch, time, vocab] of tokens [batch, time]."""
 
+    def extend(
+        self,
+        params: Any,
+        cache: Any,
+        tokens: Any,
+        position: Any,
+        config: Any,
+        seen: int | None = None,
+    ) -> tuple[Any, Any]:
+        """What the head sees of tokens that follow those in the cache, and the cache with them."""
+
+    def head(self, params: Any, x: Any, config: Any) -> Any:
+        """Logits [..., vocab] of what the head sees."""
+
     def loss(self, params: Any, batch: tuple[Any, Any], config: Any) -> Any:
         """The mean cross-entropy of (tokens, targets)."""
 
@@ -47,6 +61,26 @@ def preset(name: str, **changes: Any) -> Config:
 def family(config: Config) -> Family:
     """The module that implements models of this configuration."""
     return gpt2 if isinstance(config, gpt2.Config) else llama
+
+
+def decode(
+    params: Any,
+    cache: Any,
+    tokens: Any,
+    position: Any,
+    config: Config,
+    seen: int | None = None,
+) -> tuple[Any, Any]:
+    """(logits [batch, time, vocab], cache) of tokens [batch, time] that follow those in the cache.
+
+    The tokens stand at position ... position + time - 1; `fxad_nn.cache.init_cache` makes the
+    first cache. A `position` that is the Python int 0 reads a prompt in one pass of causal
+    attention. seen: how many positions of the cache attention reads (default: all; fewer cost
+    less). Raises ConfigError where tokens cannot fit; a traced position is not checked.
+    """
+    model = family(config)
+    x, cache = model.extend(params, cache, tokens, position, config, seen)
+    return model.head(params, x, config), cache
 
 
 def to_dict(config: Config) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import pytest
 
 import fxad
 from fxad_nn import models
+from fxad_nn.generate import generate
 from fxad_nn.hf import load_hf
 from fxad_nn.optim import adamw
 from fxad_nn.spec import named_leaves
@@ -56,6 +57,20 @@ def test_logits_are_those_of_transformers(tmp_path, kind, options):
         expected = theirs(torch.from_numpy(tokens)).logits.numpy()
     assert np.abs(expected).max() > 1.0
     np.testing.assert_allclose(got, expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("gpt2", {}), ("llama", {}), ("llama", {"rope_parameters": STRETCHED})],
+)
+def test_greedy_continuations_are_those_of_transformers(tmp_path, kind, options):
+    theirs = saved(tmp_path, kind, **options)
+    prompt = [int(t) for t in np.random.default_rng(1).integers(0, 97, 7)]
+    config, params = load_hf(tmp_path)
+    found = list(generate(params, config, prompt, 20, temperature=0.0))
+    asked = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+    expected = theirs.generate(torch.tensor([prompt]), **asked)[0, 7:].tolist()
+    assert found == expected
 
 
 def test_gradients_and_ten_steps_are_those_of_torch(tmp_path):

@@ -182,6 +182,10 @@ def test_the_command_line_trains_and_samples(tmp_path, text, capsys):
     assert status == 0
     assert shown.startswith("the ")
     assert len(shown) == len("the ") + 5 + 1
+    limits = ("--tokens", 5, "--top-p", 0.9, "--dtype", "bfloat16")
+    status, shown, _ = run(capsys, "sample", out, "--prompt", "the ", *limits)
+    assert status == 0
+    assert len(shown) == len("the ") + 5 + 1
     status, shown, _ = run(capsys, "train", "--resume", out, "--steps", 6)
     assert status == 0
     assert store.latest(out).name == "step-00000006"
@@ -200,6 +204,7 @@ def test_the_command_line_trains_and_samples(tmp_path, text, capsys):
         (["train", "--out", "/proc/fxad", "--data", "x"], "cannot write to /proc/fxad"),
         (["train", "--resume", "no/run"], "no/run does not exist"),
         (["sample", "no/run"], "no/run does not exist"),
+        (["sample", "no/run", "--dtype", "bfloat"], "got bfloat; did you mean 'bfloat16'"),
         (["trian"], "invalid choice: 'trian'"),
     ],
 )

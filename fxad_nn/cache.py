@@ -1,0 +1,99 @@
+"""Keys and values of the tokens read so far, so that a new token computes only its own.
+
+    cache = init_cache(config, batch=1, length=128)
+    logits, cache = models.decode(params, cache, prompt, 0, config)          # all at once
+    logits, cache = models.decode(params, cache, token, position, config)    # then one by one
+
+A cache is a tree of arrays like parameters are; donate it, and a step writes its few rows in place.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import fxad
+import fxad.numpy as jnp
+from fxad_nn.errors import ConfigError
+from fxad_nn.layers import causal_attention
+
+
+class Shape(Protocol):
+    """What a cache needs to know of a configuration."""
+
+    @property
+    def layers(self) -> int: ...
+    @property
+    def groups(self) -> int: ...
+    @property
+    def head_dim(self) -> int: ...
+    @property
+    def context(self) -> int: ...
+    @property
+    def dtype(self) -> str: ...
+
+
+def init_cache(config: Shape, batch: int, length: int) -> list[dict[str, Any]]:
+    """An empty cache of `length` positions: for each layer keys and values, in the model's dtype.
+
+    Each is [batch, groups, length, head_dim]. Raises ConfigError where it exceeds the context.
+    """
+    if batch < 1 or not 1 <= length <= config.context:
+        raise ConfigError(
+            f"a cache needs batch >= 1 and a length within the context of {config.context}, "
+            f"got batch {batch} and length {length}"
+        )
+    shape = (batch, config.groups, length, config.head_dim)
+    return [
+        {name: jnp.zeros(shape, config.dtype) for name in ("keys", "values")}
+        for _ in range(config.layers)
+    ]
+
+
+def check_fits(cache: list[dict[str, Any]], time: int, position: Any, seen: int | None) -> int:
+    """How many positions attention reads; ConfigError where `time` more tokens cannot fit.
+
+    A position that is only known when the step runs cannot be checked here.
+    """
+    length = cache[0]["keys"].shape[2]
+    first = position if isinstance(position, int) else 0
+    if first < 0 or first + time > length:
+        raise ConfigError(f"{time} tokens at position {position} do not fit a cache of {length}")
+    if seen is not None and not first + time <= seen <= length:
+        raise ConfigError(
+            f"seen must lie between {first + time} (these tokens) and {length} (the cache), "
+            f"got {seen}"
+        )
+    return length if seen is None else seen
+
+
+def cached_attention(
+    layer: dict[str, Any], q: Any, k: Any, v: Any, position: Any, seen: int
+) -> tuple[Any, dict[str, Any]]:
+    """Causal attention of new tokens to themselves and to those in the cache before `position`.
+
+    q [batch, time, heads, dim]; k, v [batch, time, groups, dim]. Returns [batch, time, heads * dim]
+    and the layer's cache with k and v at position ... position + time - 1. Reads the first `seen`
+    positions of the cache. Scores and softmax are float32.
+    """
+    at = (0, 0, position, 0)
+    new = {"keys": k, "values": v}
+    layer = {
+        name: fxad.lax.dynamic_update_slice(layer[name], new[name].swapaxes(1, 2), at)
+        for name in layer
+    }
+    if isinstance(position, int) and position == 0:
+        return causal_attention(q, k, v), layer
+    batch, time, heads, dim = q.shape
+    keys, values = layer["keys"][:, :, :seen], layer["values"][:, :, :seen]
+    groups = keys.shape[1]
+    # The heads of a group share its keys: rows of one product.
+    rows = q.reshape(batch, time, groups, -1, dim).swapaxes(1, 2).reshape(batch, groups, -1, dim)
+    scores = jnp.einsum("bgrd,bgsd->bgrs", rows, keys, preferred_element_type=jnp.float32)
+    last = position + jnp.arange(time)[:, None, None]
+    visible = jnp.broadcast_to(jnp.arange(seen) <= last, (time, heads // groups, seen))
+    scores = jnp.where(visible.reshape(-1, seen), scores / math.sqrt(dim), -jnp.inf)
+    weights = fxad.nn.softmax(scores).astype(values.dtype)
+    out = jnp.einsum("bgrs,bgsd->bgrd", weights, values)
+    out = out.reshape(batch, groups, time, -1).swapaxes(1, 2)
+    return out.reshape(batch, time, heads * dim), layer
