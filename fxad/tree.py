@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fxad.core.errors import TreeError, TypeMismatch
+from fxad.core.errors import TreeError
 from fxad.core.node_types import (
     Partial,
     register_dataclass,
@@ -41,6 +41,7 @@ from fxad.core.pytree import (
     leaves_with_path,
     map,
     map_with_path,
+    prefix_errors,
     reduce,
     same_structure_or_raise,
     structure,
@@ -70,10 +71,10 @@ tree_unflatten = unflatten
 
 
 def flatten_one_level(tree: Any) -> tuple[list[Any], Any]:
-    """(children, static data) of a node. Raises TypeMismatch for a leaf."""
+    """(children, static data) of a node. Raises TreeError for a leaf."""
     node = node_type(type(tree))
     if node is None:
-        raise TypeMismatch(f"flatten_one_level: {type(tree).__name__} is a leaf, not a node")
+        raise TreeError(f"flatten_one_level: can't tree-flatten type: {type(tree)}, a leaf")
     children, data = node.flatten(tree)
     return list(children), data
 
@@ -105,7 +106,7 @@ def reduce_associative(
 tree_reduce_associative = reduce_associative
 
 
-def treedef_children(treedef: TreeDef) -> tuple[TreeDef, ...]:
+def treedef_children(treedef: TreeDef) -> list[TreeDef]:
     """The structures one level down."""
     return treedef.children()
 
@@ -140,6 +141,7 @@ __all__ = [
     "leaves_with_path",
     "map",
     "map_with_path",
+    "prefix_errors",
     "reduce",
     "reduce_associative",
     "register_dataclass",

@@ -24,7 +24,7 @@ from fxad.api.stages import Lowered
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.config import config
-from fxad.core.errors import RetraceError, TypeMismatch
+from fxad.core.errors import RetraceError, TreeError, TypeMismatch
 from fxad.core.limits import parse_bytes
 from fxad.core.pytree import TreeDef
 from fxad.core.treecode import MOST_LEAVES, builder, flattener
@@ -199,6 +199,8 @@ class Jit:
             key = (*key, named)
         try:
             found = self._traces.get(key)
+        except TreeError:  # static data that cannot be compared, which the message says
+            raise
         except TypeError as error:
             raise TypeMismatch(
                 f"jit({name_of(self._function)}): static arguments must be hashable: {error}"

@@ -7,7 +7,7 @@
 ...     weight: float
 ...     name: str = dataclasses.field(metadata={"static": True})
 >>> flatten(Linear(2.0, "out"))
-([2.0], TreeDef(Linear(weight=*, name='out')))
+([2.0], PyTreeDef(CustomNode(Linear[('out',)], [*])))
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from fxad.core.keypath import FlattenedIndexKey, GetAttrKey
-from fxad.core.treedef import NodeType, add_node_type, show_fields
+from fxad.core.containers import Flatten, NodeType, index_keys, show_custom
+from fxad.core.errors import TreeError
+from fxad.core.keypath import GetAttrKey
+from fxad.core.treedef import add_node_type
 
 __all__ = [
     "Partial",
@@ -50,19 +52,29 @@ def register_node(
     add_node_type(
         NodeType(
             cls,
-            flatten,
+            _checked(flatten),
             lambda data, children: unflatten(data, tuple(children)),
-            lambda _, count: [FlattenedIndexKey(i) for i in range(count)],
-            functools.partial(_show_custom, cls),
+            index_keys,
+            functools.partial(show_custom, cls.__name__),
             flatten_with_keys,
         )
     )
     return cls
 
 
-def _show_custom(cls: type, data: Any, children: list[str]) -> str:
-    static = "" if data is None else f"{data!r}: "
-    return f"{cls.__name__}({static}{', '.join(children)})"
+def _checked(flatten: Flatten) -> Flatten:
+    """`flatten`, whose result must be (children, data)."""
+
+    def take(x: Any) -> tuple[Iterable[Any], Any]:
+        out = flatten(x)
+        if type(out) is tuple and len(out) == 2 and hasattr(out[0], "__iter__"):
+            return out
+        want = "should return a (children, aux_data) tuple"
+        if type(out) is tuple and len(out) == 2:
+            want += " where 'children' is iterable"
+        raise TreeError(f"The to_iterable function for a custom PyTree node {want}, got {out!r}")
+
+    return take
 
 
 def register_node_class(cls: Any) -> Any:
@@ -97,25 +109,28 @@ def register_dataclass(
     cls: Any = None,
     data_fields: Sequence[str] | None = None,
     meta_fields: Sequence[str] | None = None,
+    drop_fields: Sequence[str] = (),
 ) -> Any:
     """Make a dataclass a pytree node; usable bare, with arguments, or as a function.
 
     `data_fields` are children, `meta_fields` static. Given one of them, the other holds the rest;
     given neither, fields with `metadata={"static": True}` are static. Instances are rebuilt by
     calling the class, so `__post_init__` runs and must accept any objects; fields with
-    `init=False` are neither kept nor copied. Raises TypeError for a class that is no dataclass,
-    ValueError for field names that do not add up.
+    `init=False` and `drop_fields` are neither kept nor copied. A class that is no dataclass needs
+    both lists. Raises TypeError if they are missing, ValueError if field names do not add up.
     """
     if cls is None:
         return functools.partial(
-            register_dataclass, data_fields=data_fields, meta_fields=meta_fields
+            register_dataclass,
+            data_fields=data_fields,
+            meta_fields=meta_fields,
+            drop_fields=drop_fields,
         )
     if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
-        raise TypeError(
-            f"register_dataclass needs a dataclass, got {cls!r}; "
-            "put @dataclasses.dataclass below @register_dataclass"
-        )
-    data, meta = _split_fields(cls, data_fields, meta_fields)
+        _check_plain(cls, data_fields, meta_fields)
+        add_node_type(_dataclass_type(cls, tuple(data_fields or ()), tuple(meta_fields or ())))
+        return cls
+    data, meta = _split_fields(cls, data_fields, meta_fields, drop_fields)
     add_node_type(_dataclass_type(cls, data, meta))
     return cls
 
@@ -126,10 +141,29 @@ def register_static(cls: T) -> T:
     return register_node(cls, lambda x: ((), x), lambda data, children: data)
 
 
+def _check_plain(cls: Any, data: Sequence[str] | None, meta: Sequence[str] | None) -> None:
+    """Raise TypeError unless `cls` is a class whose fields are both listed."""
+    if data is None and meta is None:
+        raise TypeError(
+            "register_dataclass: data_fields and meta_fields are required when nodetype is not a "
+            f"dataclass. Got nodetype={cls!r}. Is @dataclasses.dataclass missing below it?"
+        )
+    if data is None or meta is None:
+        raise TypeError(
+            "register_dataclass: data_fields and meta_fields must both be specified when either is "
+            f"specified. Got data_fields={data} meta_fields={meta}."
+        )
+    if not isinstance(cls, type):
+        raise TypeError(f"register_dataclass needs a class, got {cls!r}")
+
+
 def _split_fields(
-    cls: Any, data_fields: Sequence[str] | None, meta_fields: Sequence[str] | None
+    cls: Any,
+    data_fields: Sequence[str] | None,
+    meta_fields: Sequence[str] | None,
+    drop_fields: Sequence[str],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    fields = [f for f in dataclasses.fields(cls) if f.init]
+    fields = [f for f in dataclasses.fields(cls) if f.init and f.name not in drop_fields]
     names = [f.name for f in fields]
     if meta_fields is None:
         if data_fields is None:
@@ -140,15 +174,15 @@ def _split_fields(
         data_fields = [name for name in names if name not in meta_fields]
     given = [*data_fields, *meta_fields]
     wrong = {
-        "unknown": [name for name in given if name not in names],
-        "not listed": [name for name in names if name not in given],
-        "listed twice": sorted({name for name in given if given.count(name) > 1}),
+        "Missing fields": [name for name in names if name not in given],
+        "Unexpected fields": [name for name in given if name not in names],
+        "Fields listed twice": sorted({name for name in given if given.count(name) > 1}),
     }
-    problems = [f"{problem}: {', '.join(found)}" for problem, found in wrong.items() if found]
+    problems = [f"{what}: {{{', '.join(map(repr, n))}}}" for what, n in wrong.items() if n]
     if problems:
         raise ValueError(
-            f"register_dataclass({cls.__name__}): data_fields and meta_fields must together name "
-            f"each init field once ({', '.join(names)}); {'; '.join(problems)}"
+            f"register_dataclass({cls.__name__}): data_fields and meta_fields must include all "
+            f"dataclass fields with init=True once ({', '.join(names)}). {'. '.join(problems)}"
         )
     return tuple(data_fields), tuple(meta_fields)
 
@@ -160,10 +194,7 @@ def _dataclass_type(cls: Any, data: tuple[str, ...], meta: tuple[str, ...]) -> N
     def build(static: tuple[Any, ...], children: Sequence[Any]) -> Any:
         return cls(**dict(zip(data, children, strict=True)), **dict(zip(meta, static, strict=True)))
 
-    def show(static: tuple[Any, ...], children: list[str]) -> str:
-        pairs = [*zip(data, children, strict=True), *zip(meta, map(repr, static), strict=True)]
-        return show_fields(cls, pairs)
-
+    show = functools.partial(show_custom, cls.__name__)
     return NodeType(cls, take, build, lambda _, count: [GetAttrKey(name) for name in data], show)
 
 

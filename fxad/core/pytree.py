@@ -15,7 +15,7 @@ from __future__ import annotations
 import builtins
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from fxad.core.errors import TreeError, TypeMismatch
@@ -35,9 +35,11 @@ from fxad.core.treedef import (
     IsLeaf,
     TreeDef,
     children_with_keys,
+    difference,
     flatten,
     mismatch,
     node_type,
+    same_data,
     unflatten,
 )
 
@@ -65,6 +67,7 @@ __all__ = [
     "leaves_with_path",
     "map",
     "map_with_path",
+    "prefix_errors",
     "reduce",
     "register_dataclass",
     "register_node",
@@ -118,17 +121,26 @@ def all_leaves(values: Iterable[Any], is_leaf: IsLeaf = None) -> bool:
 
 
 def flatten_with_path(
-    tree: Any, is_leaf: IsLeaf = None
+    tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> tuple[list[tuple[KeyPath, Any]], TreeDef]:
-    """Like `flatten`, each leaf with the path that leads to it."""
+    """Like `flatten`, each leaf with the path that leads to it.
+
+    `is_leaf_takes_path=True` calls `is_leaf(path, subtree)`.
+    """
     out: list[tuple[KeyPath, Any]] = []
-    return out, _flatten_with_path(tree, (), out, is_leaf)
+    stop = is_leaf
+    if is_leaf is not None and not is_leaf_takes_path:
+        stop = lambda path, subtree: is_leaf(subtree)  # noqa: E731
+    return out, _flatten_with_path(tree, (), out, stop)
 
 
 def _flatten_with_path(
-    tree: Any, path: KeyPath, out: list[tuple[KeyPath, Any]], is_leaf: IsLeaf
+    tree: Any,
+    path: KeyPath,
+    out: list[tuple[KeyPath, Any]],
+    is_leaf: Callable[[KeyPath, Any], bool] | None,
 ) -> TreeDef:
-    node = None if is_leaf is not None and is_leaf(tree) else node_type(type(tree))
+    node = None if is_leaf is not None and is_leaf(path, tree) else node_type(type(tree))
     if node is None:
         out.append((path, tree))
         return LEAF
@@ -138,14 +150,22 @@ def _flatten_with_path(
     return TreeDef(node, data, tuple(children), len(out) - before)
 
 
-def leaves_with_path(tree: Any, is_leaf: IsLeaf = None) -> list[tuple[KeyPath, Any]]:
+def leaves_with_path(
+    tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
+) -> list[tuple[KeyPath, Any]]:
     """`[(path, leaf), ...]` from left to right."""
-    return flatten_with_path(tree, is_leaf)[0]
+    return flatten_with_path(tree, is_leaf, is_leaf_takes_path)[0]
 
 
-def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
+def map_with_path(
+    f: Callable[..., Any],
+    tree: Any,
+    *rest: Any,
+    is_leaf: Callable[..., bool] | None = None,
+    is_leaf_takes_path: bool = False,
+) -> Any:
     """Like `map`, with the leaf's path as the first argument of `f`."""
-    pairs, treedef = flatten_with_path(tree, is_leaf)
+    pairs, treedef = flatten_with_path(tree, is_leaf, is_leaf_takes_path)
     columns = [treedef.flatten_up_to(other) for other in rest]
     rows = zip(pairs, *columns, strict=True)
     return unflatten(treedef, [f(path, leaf, *args) for (path, leaf), *args in rows])
@@ -175,10 +195,50 @@ def _broadcast_prefix(
         return
     pairs, data = children_with_keys(node, prefix)
     children = treedef.children()
-    if node is not treedef.node or data != treedef.data or len(pairs) != len(children):
-        raise mismatch(structure(prefix, is_leaf), treedef, path, "the prefix has", "the tree has")
+    alike = node is treedef.node and same_data(data, treedef.data)
+    if not alike or len(pairs) != len(children):
+        raise next(_prefix_errors(prefix, treedef, path, is_leaf))("prefix")
     for (key, child), child_def in zip(pairs, children, strict=True):
         _broadcast_prefix(child, child_def, (*path, key), out, is_leaf)
+
+
+def prefix_errors(
+    prefix: Any, tree: Any, is_leaf: IsLeaf = None
+) -> list[Callable[[str], TreeError]]:
+    """One error for each place that keeps `prefix` from being a prefix of `tree` (or TreeDef), as
+    a function of the name by which the message calls the prefix."""
+    treedef = tree if type(tree) is TreeDef else structure(tree)
+    return list(_prefix_errors(prefix, treedef, (), is_leaf))
+
+
+def _prefix_errors(
+    prefix: Any, treedef: TreeDef, path: KeyPath, is_leaf: IsLeaf
+) -> Iterator[Callable[[str], TreeError]]:
+    node = None if is_leaf is not None and is_leaf(prefix) else node_type(type(prefix))
+    if node is None:
+        return
+    pairs, data = children_with_keys(node, prefix)
+    children = treedef.children()
+    if node is not treedef.node:
+        kind = "different types"
+    elif len(pairs) != len(children) and node.cls in (list, tuple):
+        kind = f"different lengths of {node.cls.__name__}"
+    elif len(pairs) != len(children):
+        kind = "different numbers of pytree children"
+    elif not same_data(data, treedef.data):
+        kind = "different pytree metadata"
+    else:
+        for (key, child), child_def in zip(pairs, children, strict=True):
+            yield from _prefix_errors(child, child_def, (*path, key), is_leaf)
+        return
+    text = difference(structure(prefix, is_leaf), treedef, "the prefix has", "the tree has")
+    if kind.startswith("different numbers") and node.cls is dict:
+        unshared = sorted({*data} ^ {*treedef.data}, key=str)
+        text += f"; so the symmetric difference on key sets is\n    {' '.join(map(str, unshared))}"
+    place = keystr(path)
+    yield lambda name: TreeError(
+        f"pytree structure error: {kind} at key path\n    {name}{place}: {text}"
+    )
 
 
 def broadcast(prefix: Any, tree: Any, is_leaf: IsLeaf = None) -> Any:
@@ -195,20 +255,21 @@ def flatten_prefix(prefix: Any, tree: Any, is_leaf: IsLeaf = None) -> list[tuple
 def transpose(outer: TreeDef, inner: TreeDef | None, tree: Any) -> Any:
     """Turn a tree of structure outer-of-inner inside out: inner-of-outer.
 
-    `inner=None` takes the structure of the first subtree.
+    `inner=None` takes the structure of the first subtree. Raises TreeError if they do not fit.
     """
-    subtrees = outer.flatten_up_to(tree)
     if inner is None:
+        subtrees = outer.flatten_up_to(tree)
         if not subtrees:
             raise TreeError("transpose: outer structure has no leaves, so give the inner structure")
         inner = structure(subtrees[0])
-    rows = []
-    for subtree in subtrees:
-        row, treedef = flatten(subtree)
-        if treedef != inner:
-            same_structure_or_raise(inner, treedef, "transpose")
-        rows.append(row)
-    columns = zip(*rows, strict=True) if rows else [()] * inner.num_leaves
+    values, treedef = flatten(tree)
+    composed = outer.compose(inner)
+    # A node's static data may depend on its children, so what counts is the tree that is built.
+    if treedef.num_leaves != composed.num_leaves or (
+        treedef != composed and treedef != structure(unflatten(composed, values))
+    ):
+        raise TreeError(f"transpose: Mismatch: expected {composed}, got {treedef}")
+    columns = [values[i :: inner.num_leaves] for i in range(inner.num_leaves)]
     return unflatten(inner, [unflatten(outer, column) for column in columns])
 
 
@@ -228,7 +289,7 @@ def same_structure_or_raise(a: Any, b: Any, what: str) -> None:
 
 
 def _first_difference(a: TreeDef, b: TreeDef, path: KeyPath) -> tuple[KeyPath, TreeDef, TreeDef]:
-    if a.node is b.node and a.data == b.data and len(a.children()) == len(b.children()):
+    if a.node is b.node and same_data(a.data, b.data) and len(a.children()) == len(b.children()):
         for key, x, y in zip(a.keys(), a.children(), b.children(), strict=True):
             if x != y:
                 return _first_difference(x, y, (*path, key))

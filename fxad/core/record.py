@@ -71,7 +71,7 @@ def _source(names: tuple[str, ...], defaults: dict[str, Any], by_value: bool) ->
             "    if self is other:\n        return True\n"
             "    if self.__class__ is not other.__class__:\n        return NotImplemented\n"
             f"    return ({own}) == ({others})\n"
-            f"def __hash__(self):\n    return hash(({own}))\n"
+            f"def __hash__(self):\n    return hash((self.__class__, {own}))\n"
         )
     return text
 

@@ -79,7 +79,7 @@ class _Code:
 
     def take(self, treedef: TreeDef, tree: str, leaves: list[str]) -> None:
         """Lines that bind every leaf of the variable `tree` to a name, and guards before them."""
-        node, children = treedef.node, treedef.children()
+        node, children = treedef.node, treedef._children
         if node is None:
             leaves.append(tree)
             return
@@ -107,7 +107,7 @@ class _Code:
         node = treedef.node
         if node is None:
             return next(leaves)
-        parts = [self.put(child, leaves) for child in treedef.children()]
+        parts = [self.put(child, leaves) for child in treedef._children]
         listed = ", ".join(parts)
         tree = self.fresh()
         if node.cls is dict:

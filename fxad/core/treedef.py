@@ -2,56 +2,21 @@
 
 >>> leaves, treedef = flatten({"b": [1, 2], "a": None})
 >>> leaves, str(treedef)
-([1, 2], "TreeDef({'a': None, 'b': [*, *]})")
+([1, 2], "PyTreeDef({'a': None, 'b': [*, *]})")
 >>> unflatten(treedef, [3, 4])
 {'a': None, 'b': [3, 4]}
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from fxad.core.containers import CONTAINERS, NodeType, index_keys, namedtuple_type
 from fxad.core.errors import TreeError
-from fxad.core.keypath import (
-    DictKey,
-    FlattenedIndexKey,
-    GetAttrKey,
-    KeyPath,
-    SequenceKey,
-    describe_path,
-)
+from fxad.core.keypath import DictKey, KeyPath, describe_path
 
-Flatten = Callable[[Any], tuple[Iterable[Any], Any]]
-Unflatten = Callable[[Any, Sequence[Any]], Any]
 IsLeaf = Callable[[Any], bool] | None
-
-
-class NodeType:
-    """How one class flattens into children and static data, and back.
-
-    `keys(data, count)` gives one path key per child from the static data; where only an instance
-    knows its keys, `flatten_with_keys` gives `((key, child), ...), data`.
-    """
-
-    __slots__ = ("cls", "flatten", "flatten_with_keys", "keys", "show", "unflatten")
-
-    def __init__(
-        self,
-        cls: type,
-        flatten: Flatten,
-        unflatten: Unflatten,
-        keys: Callable[[Any, int], Iterable[Any]],
-        show: Callable[[Any, list[str]], str],
-        flatten_with_keys: Flatten | None = None,
-    ) -> None:
-        self.cls = cls
-        self.flatten = flatten
-        self.unflatten = unflatten
-        self.keys = keys
-        self.show = show
-        self.flatten_with_keys = flatten_with_keys
 
 
 class TreeDef:
@@ -71,8 +36,9 @@ class TreeDef:
         self.num_leaves = num_leaves
         self._hash: int | None = None
 
-    def children(self) -> tuple[TreeDef, ...]:
-        return self._children
+    def children(self) -> list[TreeDef]:
+        """The structures one level down."""
+        return list(self._children)
 
     def keys(self) -> tuple[Any, ...]:
         """One path key per child."""
@@ -98,6 +64,23 @@ class TreeDef:
         _flatten_up_to(self, tree, (), out)
         return out
 
+    def compose(self, inner: TreeDef) -> TreeDef:
+        """This structure with `inner` in the place of every leaf."""
+        if self.node is None:
+            return inner
+        children = tuple([child.compose(inner) for child in self._children])
+        return TreeDef(self.node, self.data, children, self.num_leaves * inner.num_leaves)
+
+    def walk(
+        self,
+        at_node: Callable[[tuple[Any, ...], Any], Any],
+        at_leaf: Callable[[Any], Any] | None,
+        leaves: Iterable[Any],
+    ) -> Any:
+        """Fold the tree: `at_leaf` gives the value of a leaf (None: the leaf itself), `at_node`
+        that of a node from its children's values and its static data. Returns the root's."""
+        return _walk(self, at_node, at_leaf, iter(leaves))
+
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
@@ -105,7 +88,7 @@ class TreeDef:
             return False
         return (
             self.num_leaves == other.num_leaves
-            and self.data == other.data
+            and same_data(self.data, other.data)
             and self._children == other._children
         )
 
@@ -113,12 +96,8 @@ class TreeDef:
         if self._hash is None:
             try:
                 self._hash = hash((self.node, self.data, self._children))
-            except TypeError as error:
-                name = self.node.cls.__name__ if self.node else "leaf"
-                raise TypeError(
-                    f"the static part of pytree node {name} must be hashable ({error}); got "
-                    f"{self.data!r}. Make it a tuple or frozenset, or make that field a leaf"
-                ) from error
+            except TypeError:  # static data that cannot be hashed still compares
+                self._hash = hash((self.node, self._children))
         return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -126,7 +105,7 @@ class TreeDef:
         return _rebuild, (cls, self.data, self._children)
 
     def __str__(self) -> str:
-        return f"TreeDef({self.body()})"
+        return f"PyTreeDef({self.body()})"
 
     __repr__ = __str__
 
@@ -151,7 +130,7 @@ class TreeDef:
 
 LEAF = TreeDef(None, None, (), 1)
 
-_nodes: dict[type, NodeType] = {}
+_nodes: dict[type, NodeType] = {node.cls: node for node in CONTAINERS}
 # Classes seen as leaves, so that most leaves cost one set lookup. Bounded: it keeps classes alive.
 _leaf_types: set[type] = set()
 _MAX_LEAF_TYPES = 1024
@@ -164,7 +143,7 @@ def node_type(cls: type) -> NodeType | None:
     if node is not None or cls in _leaf_types:
         return node
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        node = _nodes[cls] = _namedtuple_type(cls)
+        node = _nodes[cls] = namedtuple_type(cls)
         return node
     if len(_leaf_types) >= _MAX_LEAF_TYPES:
         _leaf_types.clear()
@@ -228,6 +207,15 @@ def _unflatten(treedef: TreeDef, leaves: Iterator[Any]) -> Any:
     return treedef.node.unflatten(treedef.data, children)
 
 
+def _walk(treedef: TreeDef, at_node: Any, at_leaf: Any, leaves: Iterator[Any]) -> Any:
+    if treedef.node is None:
+        leaf = next(leaves)
+        return leaf if at_leaf is None else at_leaf(leaf)
+    values = tuple([_walk(child, at_node, at_leaf, leaves) for child in treedef._children])
+    data = treedef.data
+    return at_node(values, list(data) if treedef.node.cls is dict else data)
+
+
 def children_with_keys(node: NodeType, tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
     """One level of `tree`: `[(key, child), ...]` and its static data."""
     if node.flatten_with_keys is not None:
@@ -246,14 +234,42 @@ def _flatten_up_to(treedef: TreeDef, tree: Any, path: KeyPath, out: list[Any]) -
     if node is treedef.node:
         children, data = node.flatten(tree)
         children = list(children)
-        if data == treedef.data and len(children) == len(treedef._children):
+        if same_data(data, treedef.data) and len(children) == len(treedef._children):
             for index, child_def in enumerate(treedef._children):
                 if child_def is LEAF:
                     out.append(children[index])
                 else:
                     _flatten_up_to(child_def, children[index], (*path, (treedef, index)), out)
             return
-    raise mismatch(treedef, flatten(tree)[1], resolve(path), "expected", "got")
+    text = _unlike(treedef, tree)
+    if node is treedef.node:
+        text += _only_in(treedef, flatten(tree)[1])
+    raise TreeError(f"tree structures differ at {describe_path(resolve(path))}: {text}")
+
+
+def _unlike(treedef: TreeDef, tree: Any) -> str:
+    """What keeps `tree` from having the root of `treedef`, in the words of `jax.tree_util`."""
+    assert treedef.node is not None
+    cls, seen = treedef.node.cls, _shown(tree)
+    name, count = cls.__name__, len(treedef._children)
+    if cls in (list, tuple, dict, type(None)) and type(tree) is not cls:
+        return f"Expected {'None' if cls is type(None) else name}, got {seen}."
+    if cls in (list, tuple):
+        return f"{name.capitalize()} arity mismatch: {len(tree)} != {count}; {name}: {seen}."
+    if cls is dict:
+        return f"Dict key mismatch; expected keys: {list(treedef.data)}; dict: {seen}."
+    if issubclass(cls, tuple) and hasattr(cls, "_fields") and type(tree) is not cls:
+        if not hasattr(tree, "_fields"):
+            return f"Expected named tuple, got {seen}."
+        return f"Named tuple type mismatch: expected type: {cls}, tuple: {seen}."
+    if type(tree) is not cls:
+        return f"Custom node type mismatch: expected type: {cls}, value: {seen}."
+    return f"Mismatch custom node data or arity: expected {treedef.body()}; value: {seen}."
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def resolve(path: KeyPath) -> KeyPath:
@@ -263,19 +279,35 @@ def resolve(path: KeyPath) -> KeyPath:
 
 def mismatch(a: TreeDef, b: TreeDef, path: KeyPath, a_is: str, b_is: str) -> TreeError:
     """The error for two structures that differ at `path`."""
-    place = describe_path(path)
-    text = f"tree structures differ at {place}: {a_is} {a.summary()}, {b_is} {b.summary()}"
-    if a.node is b.node and a.node is not None:
-        ours, theirs = set(a.keys()), set(b.keys())
-        for label, keys in (
-            ("only in the former", ours - theirs),
-            ("only in the latter", theirs - ours),
-        ):
-            if keys:
-                text += f"; {label}: {', '.join(sorted(map(str, keys)))}"
-        if ours == theirs:
-            text += f"; static parts {a.data!r} and {b.data!r} differ"
-    return TreeError(text)
+    text = difference(a, b, a_is, b_is)
+    return TreeError(f"tree structures differ at {describe_path(path)}: {text}")
+
+
+def difference(a: TreeDef, b: TreeDef, a_is: str, b_is: str) -> str:
+    """Two nodes that differ, in words: `expected list of 1, got a leaf`."""
+    return f"{a_is} {a.summary()}, {b_is} {b.summary()}{_only_in(a, b)}"
+
+
+def _only_in(a: TreeDef, b: TreeDef) -> str:
+    """What two nodes of one type do not have in common: keys, else static data."""
+    if a.node is not b.node or a.node is None:
+        return ""
+    ours, theirs = set(a.keys()), set(b.keys())
+    if ours == theirs:
+        return f"; static parts {a.data!r} and {b.data!r} differ"
+    sides = (("only in the former", ours - theirs), ("only in the latter", theirs - ours))
+    return "".join(f"; {side}: {', '.join(sorted(map(str, keys)))}" for side, keys in sides if keys)
+
+
+def same_data(a: Any, b: Any) -> bool:
+    """Whether the static data of two nodes agree. Raises TreeError if `==` cannot tell."""
+    try:
+        return bool(a == b)
+    except Exception as error:
+        raise TreeError(
+            "Exception raised while checking equality of metadata fields of pytree. Metadata "
+            f"needs an == that gives a bool, so it cannot hold arrays: {_shown(a)}"
+        ) from error
 
 
 def _keys_of(node: NodeType, data: Any, count: int) -> Iterable[Any]:
@@ -285,61 +317,8 @@ def _keys_of(node: NodeType, data: Any, count: int) -> Iterable[Any]:
             dummy = node.unflatten(data, [object()] * count)
             return [key for key, _ in node.flatten_with_keys(dummy)[0]]
         except Exception:
-            return _index_keys(data, count)
+            return index_keys(data, count)
     return node.keys(data, count)
-
-
-# Built-in node types
-
-
-def _index_keys(data: Any, count: int) -> Iterable[Any]:
-    return [FlattenedIndexKey(i) for i in range(count)]
-
-
-def _sequence_keys(data: Any, count: int) -> Iterable[Any]:
-    return [SequenceKey(i) for i in range(count)]
-
-
-def _flatten_dict(tree: dict[Any, Any]) -> tuple[Iterable[Any], Any]:
-    try:
-        keys = sorted(tree)
-    except TypeError as error:
-        kinds = ", ".join(sorted({type(key).__name__ for key in tree}))
-        raise TreeError(
-            f"dict keys must be sortable to be a pytree ({error}); got keys of type {kinds}: "
-            f"{', '.join(map(repr, list(tree)[:8]))}. Use keys of one type, or an OrderedDict"
-        ) from None
-    return [tree[key] for key in keys], tuple(keys)
-
-
-def _flatten_defaultdict(tree: defaultdict[Any, Any]) -> tuple[Iterable[Any], Any]:
-    children, keys = _flatten_dict(tree)
-    return children, (tree.default_factory, keys)
-
-
-def _show_dict(keys: Iterable[Any], children: list[str]) -> str:
-    pairs = zip(keys, children, strict=True)
-    return f"{{{', '.join(f'{key!r}: {child}' for key, child in pairs)}}}"
-
-
-def _show_tuple(data: Any, children: list[str]) -> str:
-    return f"({children[0]},)" if len(children) == 1 else f"({', '.join(children)})"
-
-
-def _namedtuple_type(cls: Any) -> NodeType:
-    fields: tuple[str, ...] = cls._fields
-    return NodeType(
-        cls,
-        lambda t: (t, None),
-        lambda _, children: cls(*children),
-        lambda _, count: [GetAttrKey(name) for name in fields],
-        lambda _, texts: show_fields(cls, zip(fields, texts, strict=True)),
-    )
-
-
-def show_fields(cls: type, pairs: Iterable[tuple[str, str]]) -> str:
-    """`Name(field=*, other=[*, *])`."""
-    return f"{cls.__name__}({', '.join(f'{name}={text}' for name, text in pairs)})"
 
 
 def _rebuild(cls: type | None, data: Any, children: tuple[TreeDef, ...]) -> TreeDef:
@@ -349,51 +328,3 @@ def _rebuild(cls: type | None, data: Any, children: tuple[TreeDef, ...]) -> Tree
     if node is None:
         raise TreeError(f"{cls.__name__} is not registered as a pytree node in this process")
     return TreeDef(node, data, children, sum(child.num_leaves for child in children))
-
-
-for _node in (
-    NodeType(
-        dict,
-        _flatten_dict,
-        lambda keys, children: dict(zip(keys, children, strict=True)),
-        lambda keys, _: [DictKey(key) for key in keys],
-        _show_dict,
-    ),
-    NodeType(
-        OrderedDict,
-        lambda t: (t.values(), tuple(t)),
-        lambda keys, children: OrderedDict(zip(keys, children, strict=True)),
-        lambda keys, _: [DictKey(key) for key in keys],
-        lambda keys, texts: f"OrderedDict({_show_dict(keys, texts)})",
-    ),
-    NodeType(
-        defaultdict,
-        _flatten_defaultdict,
-        lambda data, children: defaultdict(data[0], zip(data[1], children, strict=True)),
-        lambda data, _: [DictKey(key) for key in data[1]],
-        lambda data, texts: f"defaultdict({_show_dict(data[1], texts)})",
-    ),
-    NodeType(
-        list,
-        lambda t: (t, None),
-        lambda _, children: children,
-        _sequence_keys,
-        lambda _, texts: f"[{', '.join(texts)}]",
-    ),
-    NodeType(
-        tuple,
-        lambda t: (t, None),
-        lambda _, children: tuple(children),
-        _sequence_keys,
-        _show_tuple,
-    ),
-    NodeType(
-        type(None),
-        lambda _: ((), None),
-        lambda _, children: None,
-        _sequence_keys,
-        lambda _, texts: "None",
-    ),
-):
-    add_node_type(_node)
-del _node

@@ -44,8 +44,15 @@ def test_ravel_and_back():
     assert fxad.flatten_util.ravel_pytree({})[0].shape == (0,)
     with pytest.raises(ShapeError, match="vector of 9"):
         unravel(vector[:3])
-    with pytest.raises(TypeMismatch, match="expected float32"):
+    with pytest.raises(TypeMismatch, match="expected dtype float32"):
         unravel(vector.astype("int32"))
+    doubles, back = fxad.flatten_util.ravel_pytree([jnp.ones(2), jnp.zeros(1)])
+    assert back(doubles > 0.5)[0].dtype == bool
+    assert back == fxad.flatten_util.ravel_pytree([jnp.zeros(2), jnp.ones(1)])[1]
+    traces = []
+    run = fxad.jit(lambda v, back: traces.append(1) or back(v), static_argnums=1)
+    run(doubles, back), run(doubles, fxad.flatten_util.ravel_pytree(back(doubles))[1])
+    assert len(traces) == 1
 
 
 def test_static_nodes_are_part_of_the_structure():
@@ -73,7 +80,7 @@ def test_one_level_and_folds():
     assert tree.flatten_one_level({"b": [1, 2], "a": 3})[0] == [3, [1, 2]]
     assert tree.is_tree_node([1])
     assert not tree.is_tree_node(1.0)
-    with pytest.raises(TypeMismatch, match="leaf"):
+    with pytest.raises(TreeError, match="leaf"):
         tree.flatten_one_level(1.0)
     joined = tree.reduce_associative(lambda a, b: a + b, ["a", ("b", "c"), {"d": "d", "e": "e"}])
     assert joined == "abcde"

@@ -44,6 +44,11 @@ class Pair:
         return (self.left, self.right, self.tag) == (other.left, other.right, other.tag)
 
 
+class Plain:
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+
 EXAMPLES = [
     3,
     None,
@@ -76,10 +81,11 @@ def test_order_and_text():
     leaves, treedef = ft.flatten(example)
     assert leaves == [3, 1, 2, 4, 5]
     assert str(treedef) == (
-        "TreeDef({'a': (Layer(weight=*, bias=None, name='layer'),), 'b': Point(x=*, y=[*]), "
-        "'c': OrderedDict({'z': *, 'y': *})})"
+        "PyTreeDef({'a': (CustomNode(Layer[('layer',)], [*, None]),), "
+        "'b': CustomNode(namedtuple[Point], [*, [*]]), "
+        "'c': CustomNode(OrderedDict[('z', 'y')], [*, *])})"
     )
-    assert str(ft.structure(Pair(1, 2, "t"))) == "TreeDef(Pair('t': *, *))"
+    assert str(ft.structure(Pair(1, 2, "t"))) == "PyTreeDef(CustomNode(Pair[t], [*, *]))"
 
 
 def test_defaultdict_keeps_its_factory():
@@ -198,18 +204,22 @@ def test_prefixes():
     assert ft.broadcast_prefix((None, 0), ft.structure(tree), **none_is_leaf) == [None] * 3 + [0]
     assert ft.broadcast((0, 1), tree) == ({"a": 0, "b": [0, 0]}, 1)
     assert ft.flatten_prefix((0, 1), tree) == [(0, tree[0]), (1, 4)]
-    with pytest.raises(TreeError, match=r"\[0\]\['b'\]: the prefix has tuple of 1.* list of 2"):
+    with pytest.raises(
+        TreeError, match=r"types(.|\n)*\[0\]\['b'\]: the prefix has tuple of 1.* list of 2"
+    ):
         ft.broadcast_prefix(({"a": 0, "b": (1,)}, 2), tree)
-    with pytest.raises(TreeError, match=r"\[0\].*only in the former: \['c'\].*latter: \['b'\]"):
+    with pytest.raises(
+        TreeError, match=r"metadata(.|\n)*\[0\].*only in the former: \['c'\].*: \['b'\]"
+    ):
         ft.broadcast_prefix(({"a": 0, "c": 1}, 2), tree)
-    with pytest.raises(TreeError, match="the root: the prefix has tuple of 3.* tuple of 2"):
+    with pytest.raises(TreeError, match="lengths of tuple(.|\n)*tuple of 3.* tuple of 2"):
         ft.broadcast_prefix((0, 1, 2), tree)
     with pytest.raises(TreeError, match="prefix has None"):
         ft.broadcast_prefix((None, 0), tree)
 
 
 def test_structure_errors_name_the_path():
-    with pytest.raises(TreeError, match=r"\['a'\]\[1\]: expected list of 1, got a leaf"):
+    with pytest.raises(TreeError, match=r"\['a'\]\[1\]: Expected list, got 2\."):
         ft.map(lambda x, y: x, {"a": [1, [2]]}, {"a": [1, 2]})
     with pytest.raises(TreeError, match=r"carry: .*at \.weight: .*tuple of 1.*tuple of 2"):
         ft.same_structure_or_raise(Layer((1,), 2), Layer((1, 1), 2), "carry")
@@ -236,8 +246,14 @@ def test_dataclass_registration():
     assert ft.map(lambda x: x * 5, Given(1, 2)) == Given(1, 10)
     with pytest.raises(ValueError, match="already"):
         ft.register_dataclass(Given)
-    with pytest.raises(TypeError, match="needs a dataclass"):
-        ft.register_dataclass(int)
+    with pytest.raises(TypeError, match="required when nodetype is not a dataclass"):
+        ft.register_dataclass(Plain)
+    with pytest.raises(TypeError, match="must both be specified"):
+        ft.register_dataclass(Plain, data_fields=["x"])
+    with pytest.raises(TypeError, match="needs a class, got 3"):
+        ft.register_dataclass(3, ["x"], ["y"])
+    ft.register_dataclass(Plain, ["x"], ["y"])
+    assert ft.leaves(ft.map(lambda x: 2 * x, Plain(y=1, x=[3]))) == [6]
 
     @dataclasses.dataclass
     class Wrong:
@@ -245,7 +261,7 @@ def test_dataclass_registration():
         b: int
 
     assert ft.leaves(Wrong(1, 2)) == [Wrong(1, 2)]
-    with pytest.raises(ValueError, match="unknown: z; not listed: b"):
+    with pytest.raises(ValueError, match="Missing fields: {'b'}. Unexpected fields: {'z'}"):
         ft.register_dataclass(Wrong, data_fields=["a"], meta_fields=["z"])
     ft.register_dataclass(Wrong)  # was seen as a leaf above
     assert ft.leaves(Wrong(1, 2)) == [1, 2]
@@ -269,11 +285,6 @@ def test_nodes_with_keys():
 def test_partial_is_a_tree():
     doubled = ft.map(lambda x: 2 * x, ft.Partial(max, 1, key=3))
     assert (doubled.args, doubled.keywords, doubled.func) == ((2,), {"key": 6}, max)
-
-
-def test_unhashable_static_data_is_named():
-    with pytest.raises(TypeError, match="Layer must be hashable"):
-        hash(ft.structure(Layer(1, 2, name=["list"])))
 
 
 def test_leaf_error_names_the_fix():
