@@ -21,8 +21,9 @@ from fxad.api.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
 from fxad.api.closures import closure_convert, custom_gradient
 from fxad.api.compiled import disable_jit
 from fxad.api.curvature import gnvp, hessian_diag, hvp
-from fxad.api.custom import custom_jvp, custom_vjp, stop_gradient
+from fxad.api.custom import custom_jvp, stop_gradient
 from fxad.api.custom_rules import Perturbed, SymbolicZero
+from fxad.api.custom_vjp import custom_vjp
 from fxad.api.derived import (
     ShapeDtypeStruct,
     eval_shape,

@@ -10,12 +10,15 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from fxad.api.custom import custom_vjp
+from fxad.api.custom_vjp import custom_vjp
 from fxad.api.flat import FlatFunction, flatten_args, name_of
-from fxad.core.errors import TreeError
+from fxad.core import pytree
+from fxad.core.errors import ShapeError, TreeError
 from fxad.core.node_types import Partial
-from fxad.trace.tracer import stage, type_of
-from fxad.transform.context import run
+from fxad.ir.program import OPS
+from fxad.ops.captures import staged
+from fxad.trace.tracer import Tracer, stage, type_of
+from fxad.transform.context import merge, run, select
 
 
 def closure_convert(
@@ -23,22 +26,70 @@ def closure_convert(
 ) -> tuple[Callable[..., Any], list[Any]]:
     """(converted, captured) with converted(*args, *captured) = function(*args).
 
-    The function is traced once for arguments like `examples` (pytrees of arrays); every array it
-    captured is in `captured`. For rules of custom_jvp and custom_vjp that take functions.
+    The function is traced once for arguments like `examples` (pytrees of arrays). `captured` holds
+    the traced values that it captured; constants stay inside. For rules of custom_jvp and
+    custom_vjp that take functions.
     """
     leaves, tree = flatten_args((examples, {}), f"closure_convert({name_of(function)})")
     flat = FlatFunction(function, tree)
     weak = [bool(getattr(v, "weak", False)) for v in leaves]
     program, captured = stage(flat, [type_of(v) for v in leaves], name_of(function), weak)
+    hoisted = [isinstance(c, Tracer) for c in captured]
+    inside = select(captured, hoisted, False)
 
     def converted(*args: Any) -> Any:
         count = len(examples)
         given, given_tree = flatten_args((args[:count], {}), name_of(function))
         if given_tree != tree:
             raise TreeError(f"closure_convert: arguments have structure {given_tree}, not {tree}")
-        return flat.tree.unflatten(run(program.closed(), [*args[count:], *given]))
+        if len(args) - count != sum(hoisted):
+            raise TreeError(
+                f"closure_convert: {name_of(function)} captured {sum(hoisted)} values, to be given "
+                f"one by one after its {count} arguments; the call has {len(args) - count}"
+            )
+        consts = merge(hoisted, args[count:], inside)
+        return flat.tree.unflatten(run(program.closed(), [*consts, *given]))
 
-    return converted, captured
+    return converted, select(captured, hoisted)
+
+
+def linear_call(
+    function: Callable[[Any, Any], Any],
+    transpose: Callable[[Any, Any], Any],
+    residuals: Any,
+    linear: Any,
+) -> Any:
+    """function(residuals, linear), linear in its second argument, with a transpose of its own:
+    transpose(residuals, cotangent of the result) -> cotangent of `linear`.
+
+    Raises TreeError or ShapeError if the transpose gives another structure or other types.
+    """
+    name = name_of(function)
+    fixed, fixed_tree = flatten_args((residuals,), f"linear_call({name})")
+    given, tree = flatten_args((linear,), f"linear_call({name})")
+    types, wanted = [type_of(v) for v in fixed], [type_of(v) for v in given]
+    forward = FlatFunction(function, _both(fixed_tree, tree))
+    apply = staged(forward, [*types, *wanted], name)
+    out_tree = pytree.treedef_tuple([forward.tree])
+    backward = FlatFunction(transpose, _both(fixed_tree, out_tree))
+    back = staged(backward, [*types, *apply.out_types], name_of(transpose))
+    if pytree.treedef_tuple([backward.tree]) != tree:
+        raise TreeError(
+            f"linear_call({name}): the transpose gives {backward.tree}, the argument is {tree}"
+        )
+    if list(back.out_types) != wanted:
+        raise ShapeError(
+            f"linear_call({name}): the transpose gives {list(map(str, back.out_types))} for "
+            f"arguments {list(map(str, wanted))}"
+        )
+    outs = OPS["linear_call"](*fixed, *given, count=len(fixed), apply=apply, transpose=back)
+    return forward.tree.unflatten(outs)
+
+
+def _both(first: pytree.TreeDef, second: pytree.TreeDef) -> pytree.TreeDef:
+    """The structure of ((a, b), {}) from those of (a,) and (b,)."""
+    args = pytree.treedef_tuple([*first.children(), *second.children()])
+    return pytree.treedef_tuple([args, pytree.structure({})])
 
 
 def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:

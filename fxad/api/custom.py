@@ -1,8 +1,8 @@
-"""Rules given by the user: custom_jvp, custom_vjp, stop_gradient.
+"""Rules given by the user: custom_jvp, stop_gradient, and what custom_vjp shares with them.
 
-@fxad.custom_vjp
+@fxad.custom_jvp
 def f(x): ...
-f.defvjp(lambda x: (f(x), x), lambda x, ct: (ct * 2,))
+f.defjvp(lambda primals, tangents: (f(*primals), 2 * tangents[0]))
 """
 
 from __future__ import annotations
@@ -13,29 +13,41 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from fxad.api.autodiff import jvp as jvp_function
-from fxad.api.custom_rules import Perturbed, SymbolicZero, instantiated, run_rule
+from fxad.api.arguments import as_tuple
+from fxad.api.custom_rules import instantiated, run_rule
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.core import pytree
-from fxad.core.errors import ShapeError, TreeError, TypeMismatch
+from fxad.core.errors import BadArgument, LeakedTracerError, MissingRule, TypeMismatch
 from fxad.ir.program import OPS, Symbol
 from fxad.ops.base import zeros
-from fxad.trace.tracer import bind, stage, staging, type_of
-from fxad.transform.context import differentiable, select
-from fxad.transform.jvp import forward_level
+from fxad.trace.tracer import Tracer, bind, stage, staging, type_of
+from fxad.transform.context import differentiable
+from fxad.transform.jvp import Dual, Forward, forward_level
 
 
-class _Custom:
+class Custom:
     """What custom_jvp and custom_vjp share: binding arguments and setting static ones aside."""
 
-    def __init__(self, function: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
+    kind = "custom"
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        nondiff_argnums: int | Sequence[int] = (),
+        nondiff_argnames: str | Sequence[str] = (),
+    ) -> None:
         wrapper: Any = self
         functools.update_wrapper(wrapper, function)
         self.function = function
-        self.nondiff = tuple(nondiff_argnums)
-        self._has_defaults = bool(getattr(function, "__defaults__", None))
+        try:
+            self._signature: inspect.Signature | None = inspect.signature(function)
+        except (TypeError, ValueError):  # a function written in C
+            self._signature = None
+        self._arity = _plain_arity(self._signature)
+        self.nondiff = (
+            *as_tuple(nondiff_argnums),
+            *(self._position(name) for name in as_tuple(nondiff_argnames)),
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError
@@ -43,35 +55,94 @@ class _Custom:
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
-    def _split_args(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, tuple]:
+    @property
+    def what(self) -> str:
+        return f"{self.kind} {name_of(self.function)}"
+
+    def _position(self, name: str) -> int:
+        names = [] if self._signature is None else list(self._signature.parameters)
+        if name not in names:
+            raise BadArgument(
+                f"{self.what}: nondiff_argnames has {name!r}, but the arguments are "
+                f"{', '.join(names) or 'not known'}"
+            )
+        return names.index(name)
+
+    def missing(self, call: str) -> MissingRule:
+        """The error of a call before there is a rule."""
+        return MissingRule(f"{self.what}: give its rule with {name_of(self.function)}.{call}")
+
+    def split_args(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, tuple]:
         """(static arguments, differentiable arguments), keywords resolved by the signature."""
-        if kwargs or self._has_defaults:
-            bound = inspect.signature(self.function).bind(*args, **kwargs)
-            bound.apply_defaults()
-            args = bound.args
+        if kwargs or len(args) != self._arity:
+            args = self._positional(args, kwargs)
         static = tuple(args[i] for i in self.nondiff)
         return static, tuple(a for i, a in enumerate(args) if i not in self.nondiff)
 
-    def _primal(self, static: tuple) -> Callable[..., Any]:
+    def _positional(self, args: tuple, kwargs: dict[str, Any]) -> tuple:
+        if self._signature is None:
+            if kwargs:
+                raise TypeMismatch(f"{self.what}: its signature is not known; give no keywords")
+            return args
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeMismatch(f"{self.what}: {error}") from None
+        bound.apply_defaults()
+        if left := sorted(set(bound.kwargs) & set(kwargs)):
+            raise TypeMismatch(
+                f"{self.what}: rules are given arguments by position, which "
+                f"{', '.join(left)} does not have"
+            )
+        return bound.args
+
+    def primal(self, static: tuple) -> Callable[..., Any]:
         """The function of the differentiable arguments alone."""
+        return lambda *args: self.function(*self.merged(static, args))
 
-        def call(*args: Any) -> Any:
-            merged = list(args)
-            for number, value in sorted(zip(self.nondiff, static, strict=True)):
-                merged.insert(number, value)
-            return self.function(*merged)
+    def merged(self, static: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+        """All arguments in their order."""
+        args = list(given)
+        for number, value in sorted(zip(self.nondiff, static, strict=True), key=lambda p: p[0]):
+            args.insert(number, value)
+        return args
 
-        return call
+    def check_closed(self, result: Any, level: Forward | None) -> Any:
+        """The result itself. Raises LeakedTracerError if it depends on a value that is being
+        differentiated but is no argument: the rule says nothing about it."""
+        for leaf in pytree.leaves(result):
+            if isinstance(leaf, Dual) and (level is None or leaf.level.depth >= level.depth):
+                raise LeakedTracerError(
+                    f"{self.what} depends on {leaf.type} made at {leaf.where}, which is being "
+                    "differentiated, but not through its arguments; the rule cannot say how. "
+                    "Make it a (differentiable) argument, or use closure_convert"
+                )
+        return result
 
 
-class custom_jvp(_Custom):
+def _plain_arity(signature: inspect.Signature | None) -> int | None:
+    """The number of arguments, if all must be given and can be by position; else None."""
+    if signature is None:
+        return None
+    parameters = signature.parameters.values()
+    plain = all(
+        p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+        for p in parameters
+    )
+    return len(parameters) if plain else None
+
+
+class custom_jvp(Custom):
     """A function with its own forward rule: `f.defjvp(rule)`.
 
     rule(*nondiff, primals, tangents) -> (result, tangent of the result). Reverse mode follows by
     transposing the rule. `f.defjvps(*rules)` gives one rule(tangent, result, *primals) each.
     With symbolic_zeros the rule is given, and may return, a SymbolicZero for tangents that are.
+    nondiff_argnums and nondiff_argnames name the arguments that are not differentiated: functions,
+    strings, sizes.
     """
 
+    kind = "custom_jvp"
     rule: Any = None
     symbolic = False
 
@@ -98,260 +169,73 @@ class custom_jvp(_Custom):
         self.rule = rule
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        name = name_of(self.function)
         if self.rule is None:
-            raise TypeMismatch(f"custom_jvp {name}: give its rule with {name}.defjvp(rule)")
-        static, given = self._split_args(args, kwargs)
-        leaves, tree = flatten_args((given, {}), name)
-        primal = self._primal(static)
-        flat = FlatFunction(primal, tree, what=name)
-        count = len(leaves)
-
-        trees: list[Any] = []
-
-        def rule(*values: Any) -> list[Any]:
-            results, out_tree = run_rule(partial(self.rule, *static), tree, values, name)
-            trees.append(out_tree)
-            return results if self.symbolic else instantiated(results)
-
+            raise self.missing("defjvp(rule)")
+        static, given = self.split_args(args, kwargs)
+        leaves, tree = flatten_args((given, {}), name_of(self.function))
         if staging():
-            program, captured = stage(flat, [type_of(v) for v in leaves], name)
-            skip, wide = len(captured), len(captured) + count
-            symbol = Symbol(f"{name}_jvp", lambda *v: rule(*v[skip:wide], *v[wide + skip :]))
-            closed = program.closed()
-            more = {"symbolic": True} if self.symbolic else {}
-            outs = OPS["custom_jvp"](*captured, *leaves, program=closed, rule=symbol, **more)
-            return flat.tree.unflatten(outs)
+            return self._staged(static, leaves, tree)
         level = forward_level(leaves)
         if level is None:
-            return primal(*given)
+            return self.check_closed(self.function(*self.merged(static, given)), None)
+        return self._eager(static, leaves, tree, level)
+
+    def _eager(self, static: tuple, leaves: list[Any], tree: Any, level: Forward) -> Any:
         pairs = [level.lower(v) for v in leaves]
-        if all(t is None for _, t in pairs):
-            return primal(*given)
         tangents = [zeros(type_of(p)) if t is None and not self.symbolic else t for p, t in pairs]
-        results = rule(*(p for p, _ in pairs), *tangents)
+        rule = partial(self.rule, *static)
+        values = [*(p for p, _ in pairs), *tangents]
+        results, out_tree = run_rule(rule, tree, values, name_of(self.function))
+        results = self.check_closed(results if self.symbolic else instantiated(results), level)
         half = len(results) // 2
         outs = [
             level.dual(o, t if differentiable(o) else None)
             for o, t in zip(results[:half], results[half:], strict=True)
         ]
-        return trees[-1].unflatten(outs)
+        return out_tree.unflatten(outs)
 
-
-class custom_vjp(_Custom):
-    """A function with its own backward rule: `f.defvjp(fwd, bwd)`.
-
-    fwd(*args) -> (result, residuals); bwd(*nondiff, residuals, cotangent) -> a tuple of cotangents,
-    one per differentiable argument (None means zero). With symbolic_zeros fwd is given a
-    `Perturbed(value, perturbed)` for every leaf of its differentiable arguments, and bwd may be
-    given a SymbolicZero for results nobody differentiates.
-
-    Forward mode differentiates the function itself, or uses a rule like custom_jvp's if
-    `f.defjvp(rule)` gives one too.
-    """
-
-    fwd: Any = None
-    bwd: Any = None
-    rule: Any = None
-    symbolic = False
-
-    def defvjp(
-        self,
-        fwd: Callable[..., Any],
-        bwd: Callable[..., Any],
-        symbolic_zeros: bool = False,
-        optimize_remat: bool = False,
-    ) -> None:
-        """Set the forward and backward rules. optimize_remat is accepted for ported code."""
-        self.fwd, self.bwd, self.symbolic = fwd, bwd, symbolic_zeros
-
-    def defjvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Set the rule of forward mode; returns it, so it can be used as a decorator."""
-        self.rule = rule
-        return rule
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def _staged(self, static: tuple, leaves: list[Any], tree: Any) -> Any:
         name = name_of(self.function)
-        if self.fwd is None or self.bwd is None:
-            raise TypeMismatch(f"custom_vjp {name}: give its rules with {name}.defvjp(fwd, bwd)")
-        static, given = self._split_args(args, kwargs)
-        leaves, tree = flatten_args((given, {}), name)
-        rules = _Rules(self, static, tree, leaves, name)
-        if staging():
-            return rules.staged()
-        level = forward_level(leaves)
-        if level is None:
-            return self._primal(static)(*given)
-        return rules.eager(level)
+        traced, fixed = _traced(static)
+        flat = FlatFunction(self.function, tree, what=name)
+
+        def call(*values: Any) -> list[Any]:
+            lifted, own = values[: len(traced)], values[len(traced) :]
+            flat.function = self.primal(fixed(lifted))
+            return flat(*own)
+
+        operands = [*traced, *leaves]
+        program, captured = stage(call, [type_of(v) for v in operands], name)
+        closed = program.closed()
+        count, skip = len(captured) + len(operands), len(captured) + len(traced)
+
+        def rule(*values: Any) -> list[Any]:
+            lifted, own = values[len(captured) : skip], values[skip:count]
+            bound = partial(self.rule, *fixed(lifted))
+            expected = (flat.tree, closed.out_types)
+            given = [*own, *values[count + skip :]]
+            results, _ = run_rule(bound, tree, given, name, expected)
+            return results if self.symbolic else instantiated(results)
+
+        symbol = Symbol(f"{name}_jvp", rule)
+        more = {"symbolic": True} if self.symbolic else {}
+        outs = OPS["custom_jvp"](*captured, *operands, program=closed, rule=symbol, **more)
+        return flat.tree.unflatten(outs)
 
 
-class _Rules:
-    """One call of a custom_vjp function: its flat forward and backward functions."""
+def _traced(static: tuple) -> tuple[list[Tracer], Callable[[Sequence[Any]], tuple]]:
+    """The tracers among static arguments (a vmap of them), and the arguments with others put in
+    their place."""
+    leaves, tree = pytree.flatten(static)
+    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tracer)]
 
-    def __init__(self, owner: custom_vjp, static: tuple, tree: Any, leaves: list, name: str):
-        self.owner = owner
-        self.static = static
-        self.tree = tree
-        self.leaves = leaves
-        self.name = name
-        self.flat = FlatFunction(owner._primal(static), tree, what=name)
-        self.out_tree: Any = None
-        self.residual_tree: Any = None
-        self.expected: list[Any] | None = None
+    def fixed(values: Sequence[Any]) -> tuple:
+        merged = list(leaves)
+        for place, value in zip(places, values, strict=True):
+            merged[place] = value
+        return tree.unflatten(merged)
 
-    def pushed(self, *values: Any) -> list[Any]:
-        """Flat results and tangents by the function's own jvp rule."""
-        rule = partial(self.owner.rule, *self.static)
-        return instantiated(run_rule(rule, self.tree, values, self.name)[0])
-
-    def forward(self, *values: Any, perturbed: Sequence[bool] | None = None) -> list[Any]:
-        if perturbed is not None:
-            values = tuple(map(Perturbed, values, perturbed))
-        args = list(self.tree.unflatten(values)[0])
-        for number, value in sorted(zip(self.owner.nondiff, self.static, strict=True)):
-            args.insert(number, value)
-        result = self.owner.fwd(*args)
-        if not isinstance(result, tuple | list) or len(result) != 2:
-            raise TypeMismatch(f"{self.name}: fwd must return (result, residuals)")
-        outs, self.out_tree = flatten_args(result[0], f"fwd of {self.name}")
-        residuals, self.residual_tree = flatten_args(result[1], f"residuals of {self.name}")
-        self.count = len(outs)
-        self.out_types = [type_of(o) for o in outs]
-        self._check_forward(self.out_types)
-        return [*outs, *residuals]
-
-    def _check_forward(self, types: list[Any]) -> None:
-        """fwd must give what the function gives (known once the function has been traced)."""
-        if self.expected is None:
-            return
-        if self.out_tree != self.flat.tree:
-            raise TreeError(
-                f"{self.name}: fwd's result has structure {self.out_tree}, the function's has "
-                f"{self.flat.tree}"
-            )
-        if types != self.expected:
-            raise ShapeError(
-                f"{self.name}: fwd's results have types {types}, the function's {self.expected}"
-            )
-
-    def backward(self, *values: Any) -> list[Any]:
-        n = self.residual_tree.num_leaves
-        residuals = self.residual_tree.unflatten(values[:n])
-        given = [
-            SymbolicZero(t) if c is None else c
-            for c, t in zip(values[n:], self.out_types, strict=True)
-        ]
-        cotangent = self.out_tree.unflatten(given)
-        result = self.owner.bwd(*self.static, residuals, cotangent)
-        args = self.tree.unflatten(self.leaves)[0]
-        if not isinstance(result, tuple | list) or len(result) != len(args):
-            raise TreeError(
-                f"{self.name}: bwd must return a tuple with one cotangent per differentiable "
-                f"argument ({len(args)}), not {type(result).__name__}"
-                + (f" of {len(result)}" if isinstance(result, tuple | list) else "")
-            )
-        found: list[Any] = []
-        for number, (arg, ct) in enumerate(zip(args, result, strict=True)):
-            found += self._cotangents(arg, ct, number)
-        return found
-
-    def _cotangents(self, arg: Any, ct: Any, number: int) -> list[Any]:
-        leaves, tree = pytree.flatten(arg)
-        if ct is None:
-            return [zeros(type_of(v)) for v in leaves]
-        given, given_tree = flatten_args(ct, f"bwd of {self.name}")
-        if tree != given_tree:
-            raise TreeError(
-                f"{self.name}: bwd's cotangent {number} has structure {given_tree}, the argument "
-                f"has {tree}"
-            )
-        checked = []
-        for value, cotangent in zip(leaves, given, strict=True):
-            wanted, seen = type_of(value), type_of(cotangent)
-            if wanted.shape != seen.shape:
-                raise ShapeError(
-                    f"{self.name}: bwd gave a cotangent {seen} for an argument {wanted}"
-                )
-            if wanted.dtype != seen.dtype:
-                cotangent = bind(OPS["convert"], cotangent, dtype=wanted.dtype)
-            checked.append(cotangent)
-        return checked
-
-    def staged(self) -> Any:
-        types = [type_of(v) for v in self.leaves]
-        program, captured = stage(self.flat, types, self.name)
-        self.expected = list(program.out_types)
-        skip = len(captured)
-        shared = [type_of(c) for c in captured]
-
-        def back(*values: Any) -> list[Any]:
-            return [*map(zeros, shared), *self.backward(*values)]
-
-        def forward(*values: Any, perturbed: Sequence[bool] | None = None) -> list[Any]:
-            flags = None if perturbed is None else perturbed[skip:]
-            return self.forward(*values[skip:], perturbed=flags)
-
-        def pushed(*values: Any) -> list[Any]:
-            half = len(values) // 2
-            return self.pushed(*values[skip:half], *values[half + skip :])
-
-        more: dict[str, Any] = {"symbolic": True} if self.owner.symbolic else {}
-        if self.owner.rule is not None:
-            more["rule"] = Symbol(f"{self.name}_jvp", pushed)
-        outs = OPS["custom_vjp"](
-            *captured,
-            *self.leaves,
-            program=program.closed(),
-            fwd=Symbol(f"{self.name}_fwd", forward),
-            bwd=Symbol(f"{self.name}_bwd", back),
-            **more,
-        )
-        return self.flat.tree.unflatten(outs)
-
-    def eager(self, level: Any) -> Any:
-        pairs = [level.lower(v) for v in self.leaves]
-        primals = [p for p, _ in pairs]
-        flags = [t is not None for _, t in pairs] if self.owner.symbolic else None
-        results = self.forward(*primals, perturbed=flags)
-        outs, residuals = results[: self.count], results[self.count :]
-        mask = [differentiable(p) for p in primals]
-        dense = [
-            zeros(type_of(p)) if t is None else t
-            for (p, t), on in zip(pairs, mask, strict=True)
-            if on
-        ]
-        fixed = [*residuals, *primals]
-        n = len(residuals)
-
-        def apply(*values: Any) -> list[Any]:
-            own, tangents = values[n : len(fixed)], iter(values[len(fixed) :])
-            full = [
-                next(tangents) if on else np.zeros(type_of(p).shape, type_of(p).dtype)
-                for p, on in zip(own, mask, strict=True)
-            ]
-            if self.owner.rule is not None:
-                return self.pushed(*own, *full)[self.count :]
-            pushed = jvp_function(lambda *xs: self.flat(*xs), tuple(own), tuple(full))[1]
-            return list(pushed)
-
-        def back(*values: Any) -> list[Any]:
-            return select(self.backward(*values[:n], *values[len(fixed) :]), mask)
-
-        tangents = bind(
-            OPS["linear_call"],
-            *fixed,
-            *dense,
-            count=len(fixed),
-            apply=Symbol(f"{self.name}_jvp", apply),
-            transpose=Symbol(f"{self.name}_bwd", back),
-            outs=tuple(type_of(o) for o in outs),
-            **({"symbolic": True} if self.owner.symbolic else {}),
-        )
-        duals = [
-            level.dual(o, t if differentiable(o) else None)
-            for o, t in zip(outs, tangents, strict=True)
-        ]
-        return self.out_tree.unflatten(duals)
+    return [leaves[i] for i in places], fixed if places else lambda _: static
 
 
 def stop_gradient(tree: Any) -> Any:

@@ -48,18 +48,55 @@ class Perturbed(NamedTuple):
     perturbed: bool
 
 
+def zero_from_primal(value: Any, symbolic_zeros: bool = False) -> Any:
+    """The zero tangent of a value: an array of zeros, or a SymbolicZero."""
+    type_ = type_of(value)
+    return SymbolicZero(type_) if symbolic_zeros else zeros(type_)
+
+
+def primal_values(tree: Any) -> Any:
+    """A pytree that holds `Perturbed` leaves with their values instead."""
+    return pytree.map(
+        lambda leaf: leaf.value if isinstance(leaf, Perturbed) else leaf,
+        tree,
+        is_leaf=lambda node: isinstance(node, Perturbed),
+    )
+
+
 def run_rule(
-    rule: Callable[..., Any], tree: Any, values: Sequence[Any], name: str
+    rule: Callable[..., Any],
+    tree: Any,
+    values: Sequence[Any],
+    name: str,
+    expected: tuple[Any, Sequence[Any]] | None = None,
 ) -> tuple[list[Any], Any]:
     """A jvp rule called on flat primals and tangents (None: zero). Flat results and tangents, None
-    for those that are symbolic zeros, and the structure of the result."""
+    for those that are symbolic zeros, and the structure of the result. `expected` is the structure
+    and the types of what the function itself gives, where they are known."""
     count = len(values) // 2
     tangents = [
         SymbolicZero(type_of(p)) if t is None else t
         for p, t in zip(values[:count], values[count:], strict=True)
     ]
     result = rule(tree.unflatten(values[:count])[0], tree.unflatten(tangents)[0])
-    return _checked_rule(result, name)
+    results, out_tree = _checked_rule(result, name)
+    if expected is not None:
+        _check_result(results, out_tree, expected, name)
+    return results, out_tree
+
+
+def _check_result(results: list[Any], tree: Any, expected: tuple[Any, Any], name: str) -> None:
+    """The rule must give what the function gives."""
+    if tree != expected[0]:
+        raise TreeError(
+            f"{name}: the jvp rule's result has structure {tree}, the function's {expected[0]}"
+        )
+    seen = tuple(type_of(r) for r in results[: len(results) // 2])
+    if seen != tuple(expected[1]):
+        raise ShapeError(
+            f"{name}: the jvp rule's results have types {list(map(str, seen))}, the function's "
+            f"{list(map(str, expected[1]))}"
+        )
 
 
 def instantiated(results: list[Any]) -> list[Any]:

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from fxad.api.custom import custom_jvp, custom_vjp
+from fxad.api.custom import custom_jvp
+from fxad.api.custom_vjp import custom_vjp
 from fxad.core.errors import BadArgument
 from fxad.ir.program import OPS, Lit, Op
 from fxad.trace.tracer import bind, set_intercept

@@ -76,6 +76,10 @@ class TypeMismatch(FxadError, TypeError):
     """Dtypes or value types that do not go together (also promotions that lose sense)."""
 
 
+class MissingRule(TypeMismatch, AttributeError):
+    """A custom_jvp or custom_vjp function was called before its rule was given."""
+
+
 class ShapeError(FxadError, ValueError, TypeError):
     """Shapes, ranks or axes that do not go together.
 

@@ -23,7 +23,7 @@ import numpy as np
 import fxad.numpy as jnp
 from fxad.api.autodiff import vjp
 from fxad.api.checkpoint import checkpoint
-from fxad.api.custom import custom_vjp
+from fxad.api.custom_vjp import custom_vjp
 from fxad.core.errors import BadArgument
 from fxad.core.record import valued
 from fxad.ir.program import OPS, Program

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fxad.api.custom import custom_vjp
+from fxad.api.custom_vjp import custom_vjp
 from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.ir.program import OPS

@@ -22,10 +22,12 @@ from fxad.ops.control import (
     Mask,
     filled,
     instantiate,
+    known,
     pick,
     present,
     run_program,
     subprogram_effects,
+    weave,
 )
 
 
@@ -108,6 +110,16 @@ def _custom_jvp_batch(t, size, batched, args, *, program, rule, **params):
     return Batched(tuple(outs), flags)
 
 
+def _inline_transpose(t, cotangents, args, *, program, **rules):
+    """The transpose of the program itself. A rule may call its own function on a tangent, in which
+    that function must then be linear; the rule says nothing about how to turn it around."""
+    linear = tuple(not known(a) for a in args)
+    active = present(cotangents)
+    derived, flags = t.transpose(program, linear, active)
+    found = t.run(derived, [*pick(args, linear, False), *pick(cotangents, active)])
+    return weave(linear, filled(flags, found), [None] * (len(args) - sum(linear)))
+
+
 custom_jvp = define(
     "custom_jvp",
     higher=True,
@@ -116,6 +128,7 @@ custom_jvp = define(
     type=lambda *types, program, rule, symbolic=False: program.out_types,
     numpy=run_program,
     jvp=_custom_jvp_rule,
+    transpose=_inline_transpose,
     batch=_custom_jvp_batch,
     close=_custom_close("rule"),
     effects=subprogram_effects,
@@ -207,6 +220,7 @@ custom_vjp = define(
     type=lambda *types, program, fwd, bwd, rule=None, symbolic=False: program.out_types,
     numpy=run_program,
     jvp=_custom_vjp_jvp,
+    transpose=_inline_transpose,
     batch=_custom_vjp_batch,
     close=_custom_close("fwd", "bwd", "rule"),
     effects=subprogram_effects,
@@ -232,7 +246,14 @@ def _as_program(t, rule: Program | Symbol, types: Sequence[ArrayType]) -> Progra
     return t.stage(rule.value, types, rule.name) if isinstance(rule, Symbol) else rule
 
 
-def _linear_jvp(t, primals, tangents, *, apply, **params):
+def _linear_jvp(t, primals, tangents, *, apply, count, **params):
+    if not any(present(tangents[:count])):  # the given transpose stays in force
+        given = instantiate(primals[count:], tangents[count:])
+        both = [
+            linear_call(*primals[:count], *x, apply=apply, count=count, **params)
+            for x in (primals[count:], given)
+        ]
+        return list(both[0]), list(both[1])
     apply = _as_program(t, apply, list(map(type_of, primals)))
     derived, out_active = t.jvp(apply, present(tangents))
     results = t.run(derived, [*primals, *pick(tangents, present(tangents))])

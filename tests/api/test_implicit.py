@@ -166,12 +166,17 @@ def test_closure_convert_makes_captured_values_arguments():
         return sum(fxad.grad(lambda s: converted(2.0, s)["y"])(c) for c in captured)
 
     expected = 2 * np.cos(2 * 3.0)
-    assert float(derivative(jnp.asarray(3.0))) == pytest.approx(expected)
     assert float(fxad.jit(derivative)(3.0)) == pytest.approx(expected)
+    assert float(fxad.jit(fxad.jvp, static_argnums=0)(derivative, (3.0,), (1.0,))[0]) == (
+        pytest.approx(expected)
+    )
+    assert derivative(jnp.asarray(3.0)) == 0  # a constant stays inside
     converted, captured = fxad.closure_convert(lambda x: x, 1.0)
     assert not captured
     with pytest.raises(TreeError, match="structure"):
         converted((1.0, 2.0))
+    with pytest.raises(TreeError, match="captured 0 values"):
+        converted(1.0, 2.0)
 
 
 def test_compiled_solver_of_a_vector_right_side():
