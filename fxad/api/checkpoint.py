@@ -17,7 +17,7 @@ from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.core.errors import BadArgument, ConcretizationError
 from fxad.core.limits import parse_bytes
 from fxad.ir.program import OPS, Program
-from fxad.ops.policies import Rows, changed
+from fxad.ops.policies import Budget, Rows, changed, known_ways
 from fxad.trace.tracer import bind, stage, staging, tracing, type_of
 
 
@@ -157,60 +157,67 @@ def checkpoint(
     what is kept aside until the backward pass needs it, in a file written and read ahead in the
     background (see `config.offload_memory`, `config.offload_directory`) or in memory; this takes
     effect under `jit`. compress: "bf16" keeps f32 and f64 values rounded to bfloat16. budget:
-    bytes (or "2GiB") that kept values of one call may take under `jit`: those that cost least
-    time by the planner's cost model are computed again instead. prevent_cse
+    bytes (or "2GiB") of memory that kept values of one call may take under `jit`; of the others
+    each is computed again, or goes where `offload` says (default: "disk"), or is rounded if
+    `compress` allows it: whichever takes the least time by the planner's cost model. prevent_cse
     is there for code ported from JAX: recomputation is never merged with the forward pass.
     Gradients are the same bits as without checkpoint under `jit`, unless `compress` is given.
 
     Outside `jit` a function that looks at values (`if x > 0:`) is run as if it had no checkpoint.
-    Raises BadArgument for options that do not exist.
+    Raises BadArgument for options that do not exist, and under `jit` SizeError, which names the
+    values, for a budget that cannot be kept.
     """
-    options = {
-        "policy": policy,
-        "offload": offload,
-        "compress": compress,
-        "static_argnums": static_argnums,
-    }
-    if function is None:
-        return lambda f: checkpoint(f, **options)
-    selective = compress or offload or budget is not None
-    default = "everything_saveable" if selective else "nothing_saveable"
-    rows = changed(_policy(default if policy is None else policy).rows, offload, compress)
-    if budget is not None:
-        if offload:
-            raise BadArgument(
-                "checkpoint: a budget chooses what to recompute, offload puts everything kept "
-                "aside; give one of them, or jit a memory_budget, which may do both"
-            )
-        rows += (("keep", "budget", str(parse_bytes(budget, "checkpoint: budget"))),)
+    rows = _rows(policy, offload, compress, budget)
     numbers = {static_argnums} if isinstance(static_argnums, int) else set(static_argnums)
 
-    @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        if not tracing():  # nobody will ask for a derivative of this call
-            return function(*args, **kwargs)
-        dynamic = tuple(a for i, a in enumerate(args) if i not in numbers)
+    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            if not tracing():  # nobody will ask for a derivative of this call
+                return function(*args, **kwargs)
+            return _recorded(function, args, kwargs, rows, numbers)
 
-        def call(*values: Any, **named: Any) -> Any:
-            merged = list(values)
-            for number in sorted(numbers):
-                merged.insert(number, args[number])
-            return function(*merged, **named)
+        return wrapped
 
-        leaves, tree = flatten_args((dynamic, kwargs), name_of(function))
-        flat = FlatFunction(call, tree)
-        try:
-            program, captured = _staged(flat, leaves, name_of(function))
-        except ConcretizationError:
-            if staging():
-                raise
-            return function(*args, **kwargs)
-        outs = bind(OPS["checkpoint"], *captured, *leaves, program=program, policy=rows)
-        for out, weak in zip(outs, flat.weak, strict=True):
-            out.weak = weak
-        return flat.tree.unflatten(outs)
+    return wrap if function is None else wrap(function)
 
-    return wrapped
+
+def _rows(policy: Any, offload: str | None, compress: str | None, budget: int | str | None) -> Rows:
+    """What to keep, and how, as the options say."""
+    selective = compress or offload or budget is not None
+    default = "everything_saveable" if selective else "nothing_saveable"
+    rows = _policy(default if policy is None else policy).rows
+    if budget is None:
+        return changed(rows, offload, compress)
+    known_ways(offload, compress)
+    ways = (offload or "disk", *([compress] if compress else []))
+    return (*rows, Budget(parse_bytes(budget, "checkpoint: budget"), ways).row)
+
+
+def _recorded(
+    function: Callable[..., Any], args: tuple, kwargs: dict[str, Any], rows: Rows, static: set[int]
+) -> Any:
+    """The call as one equation `checkpoint`, or as it is where it looks at values."""
+
+    def call(*values: Any, **named: Any) -> Any:
+        merged = list(values)
+        for number in sorted(static):
+            merged.insert(number, args[number])
+        return function(*merged, **named)
+
+    dynamic = tuple(a for i, a in enumerate(args) if i not in static)
+    leaves, tree = flatten_args((dynamic, kwargs), name_of(function))
+    flat = FlatFunction(call, tree)
+    try:
+        program, captured = _staged(flat, leaves, name_of(function))
+    except ConcretizationError:
+        if staging():
+            raise
+        return function(*args, **kwargs)
+    outs = bind(OPS["checkpoint"], *captured, *leaves, program=program, policy=rows)
+    for out, weak in zip(outs, flat.weak, strict=True):
+        out.weak = weak
+    return flat.tree.unflatten(outs)
 
 
 def _staged(flat: FlatFunction, leaves: Sequence[Any], name: str) -> tuple[Program, list[Any]]:

@@ -18,6 +18,7 @@ from fxad.ir.cost import cost
 from fxad.ir.kernel import Kernel
 from fxad.ir.plan import Plan, Run, walk
 from fxad.ir.program import Program
+from fxad.passes.offload import staging
 
 
 class Lowered:
@@ -84,7 +85,7 @@ class Lowered:
         counts = self.cost()
         return {
             **{n: counts[n] for n in ("argument_bytes", "result_bytes", "arena_bytes")},
-            "waiting_bytes": budget.staging_bytes(self.program),
+            "waiting_bytes": staging(self.program),
             "predicted_bytes": budget.peak_bytes(self.plan, self.program),
             "allocated_bytes": blocks.high_water,
             "resident_bytes": resident * (1 if sys.platform == "darwin" else 1024),

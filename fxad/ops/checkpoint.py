@@ -115,7 +115,8 @@ def _split(t, record, unknown, args, *, program, policy):
         held, others = operands[: len(fixed)], operands[len(fixed) : len(fixed) + len(spare)]
         if budget is not None:
             free, rest = (*others[len(dear) :], *held[: len(inputs)]), held[len(inputs) :]
-            whole = OPS["within"](*free, *rest, *others[: len(dear)], budget=budget, free=len(free))
+            limits = {"budget": budget.nbytes, "ways": budget.ways, "free": len(free)}
+            whole = OPS["within"](*free, *rest, *others[: len(dear)], **limits)
             held = (*held[: len(inputs)], *whole[len(free) : len(free) + len(rest)])
         elif held and plan.again.eqns:  # what is recomputed must not join the forward half
             held = OPS["barrier"](*held)

@@ -44,18 +44,19 @@ def _within_jvp(primals: Sequence[Any], tangents: Sequence[Any], outs: Any, **pa
 within = define(
     "within",
     doc="The operands themselves. Those after the first `free` wait here from where they were "
-    "made, and may take `budget` bytes: planning computes the others again from the first.",
-    type=lambda *types, budget, free: types,
-    numpy=lambda *arrays, budget, free: arrays,
+    "made, and may take `budget` bytes: planning computes the others again from the first, or has "
+    "them wait in one of `ways` (disk, host, bf16).",
+    type=lambda *types, **params: types,
+    numpy=lambda *arrays, **params: arrays,
     jvp=_within_jvp,
-    transpose=lambda ct, args, *, budget, free: list(ct) if isinstance(ct, tuple) else [ct],
-    batch=lambda size, batched, args, *, budget, free: Batched(
-        within(*args, budget=budget * size, free=free), tuple(batched)
+    transpose=lambda ct, args, **params: list(ct) if isinstance(ct, tuple) else [ct],
+    batch=lambda size, batched, args, *, budget, **params: Batched(
+        within(*args, budget=budget * size, **params), tuple(batched)
     ),
-    loops=lambda types, *, budget, free: tuple(Alias(i) for i in range(len(types))),
+    loops=lambda types, **params: tuple(Alias(i) for i in range(len(types))),
     exact=True,
     dtypes="float complex int bool",
-    samples=lambda r: [case(r.x(3), r.x(2), budget=8, free=1)],
+    samples=lambda r: [case(r.x(3), r.x(2), budget=8, free=1, ways=("disk",))],
 )
 
 

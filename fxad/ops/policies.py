@@ -11,6 +11,7 @@ A policy is a tuple of rows (how, kind, *names); the first row that matches a va
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from fxad.core.errors import BadArgument
 from fxad.ir.program import Atom, Eqn, Var
@@ -24,7 +25,7 @@ KINDS = {
     "plain_dots": "results of matrix products without batch dimensions",
     "names": "values with one of these names",
     "other_names": "values with a name that is none of these",
-    "budget": "no value: names the bytes that all kept ones may take",
+    "budget": "no value: the bytes that all kept ones may take, and what may be done with others",
     "inputs": "what the region is given, where its backward half reads it",
     "unless_names": "every value but those with one of these names",
 }
@@ -59,9 +60,24 @@ def _matches(kind: str, listed: frozenset[str], eqn: Eqn, names: frozenset[str])
     raise BadArgument(f"checkpoint: unknown kind {kind!r} in a policy; known: {', '.join(KINDS)}")
 
 
-def byte_budget(policy: Rows) -> int | None:
-    """Bytes that what is kept may take, if the policy says."""
-    return next((int(size) for _, kind, *rest in policy if kind == "budget" for size in rest), None)
+class Budget(NamedTuple):
+    """Bytes of memory that what is kept may take. `ways`: where else values may go ("disk",
+    "host"), or in which lossy format ("bf16"); they may always be computed again."""
+
+    nbytes: int
+    ways: tuple[str, ...]
+
+    @property
+    def row(self) -> Row:
+        return ("keep", "budget", str(self.nbytes), *self.ways)
+
+
+def byte_budget(policy: Rows) -> Budget | None:
+    """The budget, if the policy has one."""
+    for _, kind, *rest in policy:
+        if kind == "budget":
+            return Budget(int(rest[0]), tuple(rest[1:]))
+    return None
 
 
 def input_place(policy: Rows) -> str:
@@ -82,15 +98,20 @@ def compressed(how: str) -> str:
     return first if first in FORMATS else ""
 
 
+def known_ways(offload: str | None, compress: str | None) -> None:
+    """Raise BadArgument for places and formats that do not exist."""
+    for given, known, what in ((offload, PLACES[1:], "offload"), (compress, FORMATS, "compress")):
+        if given is not None and given not in known:
+            options = ", ".join(map(repr, known))
+            raise BadArgument(f"checkpoint: {what} must be one of {options}, not {given!r}")
+
+
 def changed(policy: Rows, offload: str | None, compress: str | None) -> Rows:
     """The policy with everything it keeps in memory put elsewhere, or stored in fewer bits.
 
     Raises BadArgument for places and formats that do not exist.
     """
-    for given, known, what in ((offload, PLACES[1:], "offload"), (compress, FORMATS, "compress")):
-        if given is not None and given not in known:
-            options = ", ".join(map(repr, known))
-            raise BadArgument(f"checkpoint: {what} must be one of {options}, not {given!r}")
+    known_ways(offload, compress)
     rows = []
     for how, *rest in policy:
         where = offload if offload and place(how) == "keep" else place(how)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+from fxad.core.config import config
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS, Atom, Eqn, Program, Var, subprograms
 from fxad.ir.rewrite import map_subprograms
@@ -23,7 +24,8 @@ def offload(program: Program, memory: int = 0) -> Program:
     their way to the disk may take (0: the setting `offload_memory`).
 
     Arguments and results are in memory anyway and small values cost more to move than to keep:
-    they stay. Runs last: equations with effects hold other passes up.
+    they stay. Memory too small for the largest value is taken as large as that. Runs last:
+    equations with effects hold other passes up.
     """
     keys = itertools.count(1 + max(_keys(program), default=-1))
 
@@ -35,7 +37,57 @@ def offload(program: Program, memory: int = 0) -> Program:
             return inner
         return _placed(inner, keys, memory)
 
-    return visit(program)
+    placed = visit(program)
+    if not memory:
+        return placed
+    return _limited(placed, max([memory, *(size for size, _ in aside(placed, "disk"))]))
+
+
+def aside(program: Program, place: str, trips: int = 1) -> Iterator[tuple[int, int]]:
+    """Bytes of each value that a program, placed already, puts in a place, and how often; a value
+    of a while loop counts once."""
+    for eqn in program.eqns:
+        if eqn.op.name == "put" and eqn.params["place"] == place:
+            yield nbytes_of(eqn.inputs[0]), trips
+        for _, inner in subprograms(eqn):
+            yield from aside(inner, place, trips * eqn.params.get("length", 1))
+
+
+def staging(program: Program) -> int:
+    """Memory in which values wait on their way to the disk, or on the host."""
+    host = sum(size * times for size, times in aside(program, "host"))
+    disk = sum(size * times for size, times in aside(program, "disk"))
+    return host + min(disk, _memory(program) or config.offload_memory)
+
+
+def _memory(program: Program) -> int:
+    """What the puts of a program say: all of them say the same."""
+    for eqn in program.eqns:
+        if eqn.op.name == "put":
+            return eqn.params["memory"]
+        for _, inner in subprograms(eqn):
+            if found := _memory(inner):
+                return found
+    return 0
+
+
+def _limited(program: Program, memory: int) -> Program:
+    """All puts with this memory for values on their way to the disk."""
+    inner = map_subprograms(program, lambda p: _limited(p, memory))
+    if all(eqn.op.name != "put" for eqn in inner.eqns):
+        return inner
+    eqns = [
+        Eqn(e.op, e.inputs, {**e.params, "memory": memory}, e.outputs, e.where, e.tag)
+        if e.op.name == "put"
+        else e
+        for e in inner.eqns
+    ]
+    return Program(inner.inputs, eqns, inner.outputs, inner.name, inner.consts)
+
+
+def nbytes_of(atom: Atom) -> int:
+    """Bytes of an array; 0 for a tape."""
+    return atom.type.nbytes if isinstance(atom.type, ArrayType) else 0
 
 
 def _placed(program: Program, keys: Iterator[int], memory: int) -> Program:

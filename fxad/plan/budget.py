@@ -20,11 +20,19 @@ from fxad.core.errors import SizeError, at
 from fxad.core.limits import readable
 from fxad.ir.cost import cost
 from fxad.ir.plan import Plan
-from fxad.ir.program import Program, Var
+from fxad.ir.program import Eqn, Program, Var
 from fxad.ir.rewrite import substitute
-from fxad.passes.offload import offload
+from fxad.passes.offload import SMALLEST, nbytes_of, offload, staging
 from fxad.plan.planner import plan as make_plan
-from fxad.plan.remat import Choice, Chooser, Costs, Rewriter, Waiting, nbytes_of, waiting_at_peak
+from fxad.plan.remat import (
+    LONGEST,
+    Chooser,
+    Costs,
+    Rewriter,
+    Waiting,
+    Ways,
+    waiting_at_peak,
+)
 
 ROUNDS = 4  # places relieved one after another
 PARTS = (1, 2, 4, 8, 16, 32)  # pieces of the program, each recomputed from what enters it
@@ -37,14 +45,7 @@ def peak_bytes(plan: Plan, program: Program) -> int:
     counts = cost(plan)
     donated = sum(program.out_types[result].nbytes for result in plan.donated)
     named = ("arena_bytes", "argument_bytes", "result_bytes")
-    return sum(counts[name] for name in named) - donated + staging_bytes(program)
-
-
-def staging_bytes(program: Program) -> int:
-    """Memory of the values that wait on their way to the disk."""
-    puts = [e for e in program.eqns if e.op.name == "put" and e.params["place"] == "disk"]
-    aside = sum(nbytes_of(e.inputs[0]) for e in puts)
-    return min([aside, *(e.params["memory"] or config.offload_memory for e in puts)])
+    return sum(counts[name] for name in named) - donated + staging(program)
 
 
 def fit(
@@ -92,11 +93,13 @@ def _round(
     comes closest, or None where nothing helps."""
     best, costs = start, Costs()
     waiting = waiting_at_peak(start.program, fusion)
+    ways = ("disk",) if disk else ()
     for parts in PARTS:
         anchors = waiting.anchors(start.program, parts)
-        wanted, before = start.peak - budget, Choice()
+        chooser = Chooser(start.program, waiting, anchors, costs)
+        wanted, before = start.peak - budget, Ways()
         for _ in range(RETRIES):
-            choice = Chooser(start.program, waiting, anchors, costs).choose(wanted, disk)
+            choice = chooser.choose(wanted, ways)
             if choice == before:  # everything there is has been chosen
                 break
             smaller = Rewriter(start.program, waiting, anchors, choice).rewritten()
@@ -105,21 +108,25 @@ def _round(
                 best = tried
             if best.peak <= budget:
                 return best
-            wanted, before = max(wanted + tried.peak - budget, wanted * 3 // 2), choice
+            wanted = max(chooser.freed + tried.peak - budget, wanted * 3 // 2)
+            before = choice
     return best if best.peak < start.peak else None
 
 
 def regions(program: Program) -> Program:
     """Give every `within` (a checkpoint with a byte budget) what it asks for."""
-    costs = Costs()
+    costs, memory = Costs(), 0
     while True:
         found = next((n for n, e in enumerate(program.eqns) if e.op.name == "within"), None)
         if found is None:
-            return program
+            break
+        memory += program.eqns[found].params["budget"]
         program = _region(program, found, costs)
+    return offload(program, min(memory, config.offload_memory)) if memory else program
 
 
 def _region(program: Program, number: int, costs: Costs) -> Program:
+    """The program with one `within` gone and its values within their budget. Raises SizeError."""
     eqn = program.eqns[number]
     free, made = eqn.params["free"], {v for e in program.eqns[:number] for v in e.outputs}
     rest = [e for n, e in enumerate(program.eqns) if n != number]
@@ -129,9 +136,38 @@ def _region(program: Program, number: int, costs: Costs) -> Program:
     waits = {v: size for v, size in waits.items() if v not in program.outputs}
     waiting = Waiting(number, waits, {}, made)
     anchors = {v for v in eqn.inputs[:free] if isinstance(v, Var)}
-    wanted = sum(waits.values()) - eqn.params["budget"]
-    choice = Chooser(bare, waiting, anchors, costs).choose(wanted, disk=False)
-    return Rewriter(bare, waiting, anchors, choice).rewritten()
+    chooser, budget = Chooser(bare, waiting, anchors, costs), eqn.params["budget"]
+    ways = Ways()
+    while True:
+        rewriter = Rewriter(bare, waiting, anchors, ways)
+        smaller = rewriter.rewritten()
+        left = {v: size for v, size in rewriter.waiting().items() if v not in anchors}
+        over = sum(left.values()) - budget
+        if over <= 0:
+            return smaller
+        before = ways
+        ways = chooser.choose(chooser.freed + over, eqn.params["ways"])
+        if ways == before:
+            raise _unmet(bare, chooser, eqn, left)
+
+
+def _unmet(program: Program, chooser: Chooser, eqn: Eqn, left: dict[Var, int]) -> SizeError:
+    """The error that says which values a checkpoint's budget has no room for, and why."""
+    makers = {v: e for e in program.eqns for v in e.outputs}
+    named = []
+    for var in sorted(left, key=left.__getitem__, reverse=True)[:5]:
+        maker = makers.get(var)
+        if maker is None:  # a value rounded
+            named.append(f"{var.type}, rounded")
+            continue
+        why = "has an effect" if maker.effects else "reads values with effects, or too many others"
+        named.append(f"{maker.op.name}: {var.type}{at(maker.where)}, which {why}")
+    least, budget = sum(left.values()), eqn.params["budget"]
+    return SizeError(
+        f"checkpoint does not fit its budget of {readable(budget)}{at(eqn.where)}: the least found "
+        f"is {readable(least)}; kept are {'; '.join(named)}; computing again repeats at most "
+        f"{LONGEST} equations, values below {readable(SMALLEST)} are not put aside"
+    )
 
 
 def _cannot(program: Program, budget: int, peak: int, fusion: bool) -> SizeError:

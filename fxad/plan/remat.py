@@ -7,19 +7,22 @@ or to put on disk, `Rewriter` makes the program that does so. See `fxad.plan.bud
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
+from fxad.core import dtypes as dt
 from fxad.core.types import ArrayType
 from fxad.ir.cost import cost
 from fxad.ir.program import OPS, Atom, Eqn, Program, Var
 from fxad.ir.rewrite import dce
 from fxad.lower import LowerConfig, lower
 from fxad.lower.steps import writes_of
-from fxad.passes.offload import SMALLEST
+from fxad.passes.offload import SMALLEST, nbytes_of
 from fxad.plan.planner import plan as make_plan
 
 LONGEST = 500  # equations repeated for one value
-FLOPS, MOVED, DISK = 5e10, 1e10, 3e8  # per second: operations, bytes of memory, bytes of disk
+FLOPS, MOVED = 5e10, 1e10  # per second: operations, bytes of memory
+SPEEDS = {"disk": 3e8, "host": MOVED}  # bytes per second, of what is put aside
 FOREVER = float("inf")
 
 
@@ -100,19 +103,24 @@ def _stored(program: Program, fusion: bool) -> set[Var]:
     return {v for step in block.steps for v in writes_of(step)}
 
 
-def nbytes_of(atom: Atom) -> int:
-    return atom.type.nbytes if isinstance(atom.type, ArrayType) else 0
-
-
 # ---------------------------------------------------------------- what to do about it
 
 
-@dataclass(slots=True)
-class Choice:
-    """Which waiting values are computed again, and which are put on disk."""
+Ways = dict[Var, str]  # again (computed), disk or host (put there), bf16 (rounded)
 
-    again: set[Var] = field(default_factory=set)
-    disk: set[Var] = field(default_factory=set)
+
+class Move(NamedTuple):
+    """One thing that can be done with a waiting value: what it costs beyond `before`."""
+
+    var: Var
+    way: str
+    seconds: float
+    freed: int
+    before: str | None = None
+
+    @property
+    def order(self) -> tuple[bool, float]:
+        return self.var.type.nbytes < SMALLEST, self.seconds / self.freed
 
 
 class Chooser:
@@ -123,28 +131,48 @@ class Chooser:
         self.kept = waiting.kept
         self.anchors = anchors
         self.early = {v: e for e in program.eqns[: waiting.number] for v in e.outputs}
-        self.choice = Choice()
+        self.freed = 0  # bytes, by the last choice
+        self._moves: dict[tuple[str, ...], list[Move]] = {}
 
-    def choose(self, wanted: int, disk: bool) -> Choice:
-        """Free about `wanted` bytes, those first that cost least time."""
-        left = [v for v, size in self.kept.items() if size >= SMALLEST]
+    def choose(self, wanted: int, ways: tuple[str, ...]) -> Ways:
+        """Free about `wanted` bytes, those first that cost least time. `ways`: what may be done
+        with values beside computing them again."""
+        if ways not in self._moves:
+            moves = [m for v, size in self.kept.items() if size for m in self._moves_of(v, ways)]
+            self._moves[ways] = sorted(moves, key=lambda m: m.order)
+        taken: dict[Var, Move] = {}
         freed = 0
-        while left and freed < wanted:
-            offers = [(*self._offer(v, disk), v) for v in left]
-            seconds, way, var = min(offers, key=lambda o: o[0] / self.kept[o[2]])
-            if seconds == FOREVER:
+        for move in self._moves[ways]:
+            if freed >= wanted:
                 break
-            (self.choice.disk if way == "disk" else self.choice.again).add(var)
-            left.remove(var)
-            freed += self.kept[var]
-        return self.choice
+            taken[move.var] = move
+            freed += move.freed
+        for move in sorted(taken.values(), key=lambda m: -m.seconds):  # what was not needed
+            if freed - move.freed >= wanted:
+                freed -= move.freed
+                taken[move.var] = move._replace(way=move.before or "")
+        self.freed = freed
+        return {var: move.way for var, move in taken.items() if move.way}
 
-    def _offer(self, var: Var, disk: bool) -> tuple[float, str]:
-        seconds = FOREVER if var in self.anchors else self._again(var)
-        written = 2 * self.kept[var] / DISK if disk else FOREVER
-        return (seconds, "again") if seconds <= written else (written, "disk")
+    def _moves_of(self, var: Var, ways: tuple[str, ...]) -> list[Move]:
+        """Cheapest first: rounding where that pays, then what frees all of the value."""
+        size = self.kept[var]
+        whole = [("again", FOREVER if var in self.anchors else self.again(var))]
+        if size >= SMALLEST:
+            whole += [(w, 2 * size / SPEEDS[w]) for w in ways if w in SPEEDS]
+        way, seconds = min(whole, key=lambda w: w[1])
+        moves = [] if seconds == FOREVER else [Move(var, way, seconds, size)]
+        if "bf16" in ways and size >= SMALLEST and _roundable(var):
+            small = size // var.type.dtype.itemsize * 2
+            half = Move(var, "bf16", 2 * (size + small) / MOVED, size - small)
+            if not moves:
+                moves = [half]
+            elif half.order < moves[0].order:
+                rest = Move(var, way, seconds - half.seconds, small, "bf16")
+                moves = [half, rest]
+        return moves
 
-    def _again(self, var: Var) -> float:
+    def again(self, var: Var) -> float:
         """Seconds to compute a value from what is there later, or is computed again anyway."""
         seconds, open_ = 0.0, [var]
         seen: set[Eqn] = set()
@@ -188,28 +216,38 @@ class Costs:
 class Rewriter:
     """The program with chosen values made anew before the first late equation that reads them."""
 
-    def __init__(
-        self, program: Program, waiting: Waiting, anchors: set[Var], choice: Choice
-    ) -> None:
+    def __init__(self, program: Program, waiting: Waiting, anchors: set[Var], ways: Ways) -> None:
         self.program = program
         self.number = waiting.number
         self.kept = {*waiting.kept, *anchors}
-        self.choice = choice
+        self.ways = ways
         self.early = {v: e for e in program.eqns[: self.number] for v in e.outputs}
         self.stored = waiting.stored
+        self.small = {v: Var(_rounded(v.type)) for v, way in ways.items() if way == "bf16"}
         self.anew: dict[Atom, Atom] = {}  # early value -> what late equations read instead
         self.eqns: list[Eqn] = []
         self._changed: dict[Atom, bool] = {}
 
     def rewritten(self) -> Program:
         program = self.program
-        self.eqns = list(program.eqns[: self.number])
+        for eqn in program.eqns[: self.number]:
+            self.eqns.append(eqn)
+            self.eqns += [_converted(v, self.small[v]) for v in eqn.outputs if v in self.small]
+        start = len(self.eqns)
         for eqn in program.eqns[self.number :]:
             late = tuple([self._late(a) for a in eqn.inputs])
             self.eqns.append(eqn.with_inputs(late))
+        self._late_eqns = self.eqns[start:]
         return dce(
             Program(program.inputs, self.eqns, program.outputs, program.name, program.consts)
         )
+
+    def waiting(self) -> dict[Var, int]:
+        """Values made early that late equations read from memory, and their bytes."""
+        late = dce(Program((), self._late_eqns, self.program.outputs)).eqns
+        read = {a for eqn in late if eqn.op.name != "offload" for a in eqn.inputs}
+        waits = [*self.kept, *self.small.values()]
+        return {v: nbytes_of(v) for v in waits if v in read}
 
     def _late(self, atom: Atom) -> Atom:
         """What a late equation reads for an atom."""
@@ -223,7 +261,7 @@ class Rewriter:
         """Whether a value is chosen, or only part of others and made from a chosen one."""
         if var not in self._changed:
             eqn = self.early.get(var)
-            self._changed[var] = var in self.choice.again or var in self.choice.disk
+            self._changed[var] = var in self.ways
             if eqn is not None and var not in self.stored and not eqn.effects:
                 self._changed[var] |= any(
                     isinstance(a, Var) and self._touched(a) for a in eqn.inputs
@@ -252,13 +290,18 @@ class Rewriter:
         if var in self.anew or var in seen or var in fixed:
             return
         seen.add(var)
-        if var in self.choice.disk:
-            mark = Eqn(OPS["offload"], (var,), {"place": "disk"}, (_like(var),))
+        way = self.ways.get(var)
+        if way in SPEEDS:
+            mark = Eqn(OPS["offload"], (var,), {"place": way}, (_like(var),))
             self.eqns.append(mark)
             self.anew[var] = mark.outputs[0]
             return
+        if way == "bf16":
+            fixed[self.small[var]] = self.small[var]
+            order.append(_converted(self.small[var], var))
+            return
         eqn = self.early.get(var)
-        if eqn is None or (var in self.kept and var not in self.choice.again):
+        if eqn is None or (var in self.kept and way is None):
             fixed[var] = var
             return
         for atom in eqn.inputs:
@@ -270,3 +313,16 @@ class Rewriter:
 
 def _like(atom: Atom) -> Var:
     return Var(atom.type)
+
+
+def _roundable(var: Var) -> bool:
+    type_ = var.type
+    return isinstance(type_, ArrayType) and dt.is_float(type_.dtype) and type_.dtype.itemsize > 2
+
+
+def _rounded(type_: ArrayType) -> ArrayType:
+    return ArrayType(dt.bfloat16, type_.shape)
+
+
+def _converted(given: Var, made: Var) -> Eqn:
+    return Eqn(OPS["convert"], (given,), {"dtype": made.type.dtype}, (made,))

@@ -203,8 +203,94 @@ def test_dear_values_are_kept_first():
     )
 
 
+def forced(**options):
+    """A gradient whose checkpoint keeps what Python gave it: that cannot be computed again."""
+
+    def block(x, w):
+        for _ in range(4):
+            noise = fxad.debug.io_callback(np.cos, x, lax.stop_gradient(x))
+            x = jnp.sin(x @ w * noise)
+        return x
+
+    wrapped = fxad.checkpoint(block, **options) if options else block
+    return fxad.jit(fxad.value_and_grad(lambda x, w: jnp.sum(wrapped(x, w) ** 2)))
+
+
+@pytest.mark.parametrize("place", [None, "disk", "host"])
+def test_what_cannot_be_computed_again_goes_elsewhere(place):
+    step = forced(budget=X.nbytes + 8192, offload=place)
+    program = step.lower(X, WS[0]).program
+    places = {e.params["place"] for e in program.eqns if e.op.name == "put"}
+    assert places == {place or "disk"}
+    for got, want in zip(leaves(step(X, WS[0])), leaves(forced()(X, WS[0])), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_rounding_is_chosen_where_allowed_and_cheapest():
+    step = forced(budget=int(2.5 * X.nbytes), compress="bf16")
+    program = step.lower(X, WS[0]).program
+    halves = [
+        e for e in program.eqns if e.op.name == "convert" and "bf16" in str(e.outputs[0].type)
+    ]
+    assert halves and not any(e.op.name == "put" for e in program.eqns)
+    got, want = step(X, WS[0]), forced()(X, WS[0])
+    np.testing.assert_array_equal(got[0], want[0])
+    np.testing.assert_allclose(got[1], want[1], rtol=0.02, atol=0.02 * np.abs(want[1]).max())
+    both = forced(budget=X.nbytes // 4, compress="bf16").lower(X, WS[0]).program
+    assert any(e.op.name == "put" for e in both.eqns)  # halves would still be too much
+    unasked = forced(budget=int(2.5 * X.nbytes)).lower(X, WS[0]).program
+    assert "bf16" not in str(unasked)
+
+
+def test_rounding_in_chains_keeps_results_close():
+    x, ws = X.astype(np.float64), [w.astype(np.float64) for w in WS]
+    with fxad.enable_x64():
+        step = fxad.jit(
+            fxad.value_and_grad(fxad.checkpoint(loss, budget=3 * x.nbytes, compress="bf16"))
+        )
+        got, want = step(x, ws), fxad.jit(fxad.value_and_grad(loss))(x, ws)
+    np.testing.assert_allclose(got[1], want[1], atol=0.03 * np.abs(want[1]).max())
+
+
+def test_options_reach_a_decorated_function():
+    @fxad.checkpoint(budget="100KB")
+    def block(x, w):
+        return jnp.sin(jnp.tanh(x @ w))
+
+    text = str(fxad.make_ir(fxad.grad(lambda x, w: jnp.sum(block(x, w))))(X, WS[0]))
+    assert "budget=100000" in text
+
+
+def test_a_checkpoints_budget_that_cannot_be_met_names_values():
+    rows = X[:4]  # too small to be put aside
+
+    step = forced(budget=64)
+    with pytest.raises(SizeError, match=r"checkpoint does not fit its budget of 64 bytes") as info:
+        step(rows, WS[0])
+    assert "host: f32[4,64] (test_budget.py:" in str(info.value)
+    assert "has an effect" in str(info.value)
+
+
+def test_memory_for_values_on_their_way_holds_the_largest():
+    x, w = np.ones((512, 512), np.float32), np.eye(512, dtype=np.float32)
+
+    def f(x, w):
+        for _ in range(6):
+            noise = fxad.debug.io_callback(np.cos, x, lax.stop_gradient(x))
+            x = jnp.sin(x @ w * noise)
+        return jnp.sum(x)
+
+    plain = fxad.jit(fxad.grad(f))
+    step = fxad.jit(fxad.grad(f), memory_budget=int(7.9 * x.nbytes))
+    lowered = step.lower(x, w)
+    sizes = [e.params["memory"] for e in lowered.program.eqns if e.op.name == "put"]
+    assert sizes and min(sizes) >= x.nbytes
+    assert lowered.memory()["waiting_bytes"] >= x.nbytes
+    np.testing.assert_array_equal(step(x, w), plain(x, w))
+
+
 def test_budgets_of_checkpoints_that_mean_nothing():
     with pytest.raises(BadArgument, match="checkpoint: budget must be a number of bytes"):
         fxad.checkpoint(loss, budget="plenty")
-    with pytest.raises(BadArgument, match="give one of them"):
-        fxad.checkpoint(loss, budget=100, offload="disk")
+    with pytest.raises(BadArgument, match="offload must be one of"):
+        fxad.checkpoint(loss, budget=100, offload="tape")
