@@ -93,7 +93,8 @@ def _shift(name: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         moved = (a.astype(unsigned) >> amount.astype(unsigned)).astype(a.dtype)
     else:
         signed = np.dtype(f"i{a.dtype.itemsize}")
-        moved = (a.astype(signed) >> amount.astype(signed)).astype(a.dtype)
+        amount = np.where(fits, b, bits - 1).astype(signed)
+        return (a.astype(signed) >> amount).astype(a.dtype)
     return np.where(fits, moved, a.dtype.type(0))
 
 

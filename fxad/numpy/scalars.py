@@ -35,6 +35,8 @@ class ScalarType:
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ScalarType):
             return self.dtype == other.dtype
+        if other is None:  # which NumPy takes for float64
+            return False
         try:
             return bool(self.dtype == other)
         except TypeError:

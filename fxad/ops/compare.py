@@ -114,13 +114,14 @@ def _signed(x: np.ndarray) -> np.ndarray:
 def _shift(
     function: Callable[..., np.ndarray], view: Callable[[np.ndarray], np.ndarray]
 ) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """`function` on the bits of x seen as `view`, 0 where the amount is out of range."""
+    """`function` on the bits of x seen as `view`; amounts out of range move every bit out."""
 
     def rule(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         bits, amount = view(x), _unsigned(y)
-        inside = amount < 8 * x.dtype.itemsize
-        safe = np.where(inside, amount, 0).astype(bits.dtype)
-        shifted = np.where(inside, function(bits, safe), bits.dtype.type(0))
+        last = 8 * x.dtype.itemsize - 1
+        shifted = function(bits, np.minimum(amount, last).astype(bits.dtype))
+        if view is _unsigned:  # signed bits are all the sign by now
+            shifted = np.where(amount > last, bits.dtype.type(0), shifted)
         return shifted.view(x.dtype)
 
     return rule

@@ -59,10 +59,22 @@ exp2 = unary(
     jvp=lambda dx, x, y: mul(dx, mul(y, LN2)),
     ulp=CLOSE,
 )
+
+
+def _expm1_reference(x: np.ndarray) -> np.ndarray:
+    """NumPy's, for complex x with exp's values at infinities, which NumPy makes NaN."""
+    if not dt.is_complex(x.dtype):
+        return np.expm1(x)
+    out, half = np.array(np.exp(x)), np.sin(x.imag / 2)
+    near = np.expm1(x.real) * np.cos(x.imag) + (0 - 2 * half * half)  # +0 for -0 + 0j
+    out.real = np.where(np.isfinite(x), near, out.real - 1)
+    return out
+
+
 expm1 = unary(
     "expm1",
     doc="exp(x) - 1, accurate near 0.",
-    numpy=np.expm1,
+    numpy=_expm1_reference,
     jvp=lambda dx, x, y: mul(dx, add(y, 1)),
     ulp=CLOSE,
 )
@@ -146,10 +158,32 @@ sin = unary("sin", doc="Sine.", numpy=np.sin, jvp=lambda dx, x, y: mul(dx, cos(x
 cos = unary(
     "cos", doc="Cosine.", numpy=np.cos, jvp=lambda dx, x, y: neg(mul(dx, sin(x))), ulp=CLOSE
 )
+
+
+def _tanh_reference(x: np.ndarray) -> np.ndarray:
+    """NumPy's; at infinities the zero has the sign of its own part, not of sin(2 imag)."""
+    if not dt.is_complex(x.dtype):
+        return np.tanh(x)
+    out = np.array(np.tanh(x))
+    out.imag = np.where(np.isinf(x.real), np.copysign(0.0, x.imag), out.imag)
+    return out
+
+
+def _tan_reference(x: np.ndarray) -> np.ndarray:
+    """tan(x) = tanh(ix) / i."""
+    if not dt.is_complex(x.dtype):
+        return np.tan(x)
+    turned, out = np.empty_like(x), np.empty_like(x)
+    turned.real, turned.imag = -x.imag, x.real
+    turned = _tanh_reference(turned)
+    out.real, out.imag = turned.imag, -turned.real
+    return out
+
+
 tan = unary(
     "tan",
     doc="Tangent.",
-    numpy=np.tan,
+    numpy=_tan_reference,
     jvp=lambda dx, x, y: mul(dx, add(square(y), 1)),
     ulp=FAIR,
     samples=inner,
@@ -211,7 +245,7 @@ cosh = unary(
 tanh = unary(
     "tanh",
     doc="Hyperbolic tangent.",
-    numpy=np.tanh,
+    numpy=_tanh_reference,
     jvp=lambda dx, x, y: mul(dx, sub(1, square(y))),
     ulp=FAIR,
     samples=inner,

@@ -93,7 +93,8 @@ def _tanh(x: Pair) -> Pair:
     two = x.im + x.im
     c, s = _call("cos", two), _call("sin", two)
     bottom = e * e + e * 2.0 * c + 1.0
-    far = Pair(((1.0 - e * e) / bottom).copysign(x.re), e * 2.0 * s / bottom)
+    flat = x.re.abs().equals(float("inf")).where(e.copysign(x.im), e * 2.0 * s / bottom)
+    far = Pair(((1.0 - e * e) / bottom).copysign(x.re), flat)
     slope, grown = _call("tan", x.im), _call("sinh", x.re)
     beta, square = slope * slope + 1.0, grown * grown
     under = beta * square + 1.0
@@ -124,7 +125,7 @@ def _expm1(x: Pair) -> Pair:
     e = _exp(x)
     half = _call("sin", x.im * 0.5)
     grown = _call("expm1", x.re)
-    return Pair(grown * _call("cos", x.im) - half * half * 2.0, e.im)
+    return Pair(grown * _call("cos", x.im) + (half.like(0.0) - half * half * 2.0), e.im)
 
 
 def _log1p(x: Pair) -> Pair:

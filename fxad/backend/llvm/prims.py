@@ -196,7 +196,10 @@ def _remainder(a: Vec, b: Vec, dtype: np.dtype) -> Vec:
 
 
 def _shift(word: str, a: Vec, b: Vec) -> Vec:
+    """Amounts past the width move every bit out: zeros or, for "ashr", the sign stay."""
     fits = b.compare("ult", bits_of(a.kind))
+    if word == "ashr":
+        return a.binary(word, fits.where(b, bits_of(a.kind) - 1))
     moved = a.binary(word, fits.where(b, 0))
     return fits.where(moved, 0)
 

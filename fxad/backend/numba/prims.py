@@ -172,7 +172,7 @@ def _integer(name: str, args: Sequence[str], dtype: np.dtype) -> str:
         case "shr_logical":
             return f"{t}(shift_right(u{bits}({x}), u{bits}({y}), {bits}))"
         case "shr_arith":
-            return f"{t}(shift_right(i{bits}({x}), i64({y}), {bits}))"
+            return f"{t}(shift_signed(i{bits}({x}), i64({y}), {bits}))"
         case "mul_high":
             return _mul_high(x, y, dtype)
         case "fma":

@@ -85,8 +85,15 @@ def shift_left(a, b, bits):
 
 
 def shift_right(a, b, bits):
-    if b < 0 or b >= bits:
+    if b >= bits:
         return a - a
+    return a >> b
+
+
+def shift_signed(a, b, bits):
+    """Amounts out of range (also those that read as negative) leave the sign."""
+    if b < 0 or b >= bits:
+        return a >> (bits - 1)
     return a >> b
 
 
