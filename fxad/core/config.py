@@ -11,7 +11,7 @@
 | `show`        | `FXAD_SHOW`        | stages to print, comma-separated                     |
 | `fuel`        | `FXAD_FUEL`        | stop rewriting after this many rewrites (bisecting)  |
 | `num_threads` | `FXAD_NUM_THREADS` | threads of compiled code; none: all this process may |
-| `isa`         | `FXAD_ISA`         | avx512, avx2, neon or generic; none: the best here     |
+| `isa`         | `FXAD_ISA`         | amx, avx512, avx2, neon, generic; none: the best here  |
 | `max_traces`  | `FXAD_MAX_TRACES`  | RetraceError at more signatures per jitted function  |
 | `cache`       | `FXAD_CACHE`       | keep compiled programs on disk                         |
 | `cache_dir`   | `FXAD_CACHE_DIR`   | where; none: the user's directory for caches           |
@@ -81,7 +81,7 @@ def _parse_count(least: int) -> Callable[[Any], int | None]:
 
 
 def _parse_isa(value: Any) -> str | None:
-    known = ("avx512", "avx2", "neon", "generic")
+    known = ("amx", "avx512", "avx2", "neon", "generic")
     if value is not None and value not in ("", *known):
         raise ValueError(f"expected one of {', '.join(known)}")
     return value or None

@@ -198,8 +198,9 @@ class Contract:
     `b` in grid, k, n, with any strides. Products of f16 and bf16 accumulate in f32: cell.dtype is
     the accumulator's dtype. Order over k: K is cut into equal blocks of at most 768 (rounded up
     to a multiple of 16, the last one shorter); each block is summed in order of k by FMA from 0,
-    and the blocks are added in order. The epilogue reads Get(cell) and may Load anything affine
-    in grid, m and n.
+    and the blocks are added in order. A target with tiles sums bf16 products in steps of 32
+    instead (backend/llvm/contract_amx.py says how). The epilogue reads Get(cell) and may Load
+    anything affine in grid, m and n.
     """
 
     m: Axis

@@ -11,6 +11,8 @@ micro-kernel, which reads A where it lies. The epilogue runs on a tile as soon a
 from __future__ import annotations
 
 from fxad.backend.llvm import contract_pack as packing
+from fxad.backend.llvm.contract_amx import emit_tiles
+from fxad.backend.llvm.contract_amx_plan import takes_tiles
 from fxad.backend.llvm.contract_grid import address, arguments, go_to
 from fxad.backend.llvm.contract_lanes import supports
 from fxad.backend.llvm.contract_pairs import emit_pack_a_pairs
@@ -38,6 +40,8 @@ def emit_contract(kernel: Kernel, name: str, target: Target) -> Emitted:
     operands = (problem.a.buffer.dtype, problem.b.buffer.dtype)
     if not all(supports(problem.dtype, dtype) for dtype in operands):
         return emit_scalar_contract(problem, name, target)
+    if takes_tiles(problem, target):
+        return emit_tiles(problem, name, target)
     return _Emission(problem, name, target).emit()
 
 

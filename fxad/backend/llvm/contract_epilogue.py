@@ -43,7 +43,9 @@ class Finish:
     def texts(self) -> list[str]:
         return list(self._texts.values())
 
-    def call(self, batch: str, sums: str, row: str, column: str, height: int, columns: int) -> str:
+    def call(
+        self, batch: str, sums: str, row: str, column: str, height: int | str, columns: int
+    ) -> str:
         """The call for the tile at (row, column) of one batch element."""
         if columns not in self._texts:
             self._texts[columns] = self._emit(columns)

@@ -75,13 +75,14 @@ class Toucher:
     """Emits the prefetches of one micro-kernel whose loop takes `steps` turns.
 
     Its parameters are %last and %ends (all ones in the last piece of K and at the end of a block,
-    else 0), then the first line of every Touch: %touch0, %touch1, ...
+    else 0), then the first line of every Touch: %touch0, %touch1, ... room: prefetches in a turn.
     """
 
-    def __init__(self, f: Function, touches: Sequence[Touch], steps: int) -> None:
+    def __init__(
+        self, f: Function, touches: Sequence[Touch], steps: int, room: int = _MOST
+    ) -> None:
         self.f = f
         self.touches: list[tuple[int, Touch, int]] = []
-        room = _MOST
         for number, touch in enumerate(touches):
             each = -(-touch.count // max(steps, 1))
             if each <= room:

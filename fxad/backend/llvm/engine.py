@@ -32,6 +32,7 @@ if hasattr(os, "register_at_fork"):
 
 # x86-64 levels to generate code for when the instruction set is lower than the host's.
 _LEVELS = {"avx512": "x86-64-v4", "avx2": "x86-64-v3", "generic": "x86-64"}
+TILES = "amx_bf16"
 _WIDTHS = {"avx512": 512, "avx2": 256}
 
 
@@ -50,11 +51,13 @@ def host_features() -> frozenset[str]:
 
 
 def host_identity() -> str:
-    """What machine code depends on besides its text: LLVM, the CPU's name and its features."""
+    """What machine code depends on besides its text: LLVM, the CPU's name, its features, those of
+    them that this process may use."""
     _initialize()
     version = ".".join(map(str, llvm.llvm_version_info))
     cpu, triple = llvm.get_host_cpu_name(), llvm.get_process_triple()
-    return f"LLVM {version} {triple} {cpu} {','.join(sorted(host_features()))}"
+    extras = ",".join(sorted(host_target().features))
+    return f"LLVM {version} {triple} {cpu} {','.join(sorted(host_features()))} {extras}"
 
 
 def host_isa() -> str:
@@ -71,26 +74,42 @@ def host_isa() -> str:
 def host_target(isa: str | None = None) -> Target:
     """The Target of this machine, or of a lower instruction set that it also runs.
 
-    Raises CheckError if this machine cannot run `isa`.
+    "amx" is avx512 with tiles for products of bf16. Raises CheckError if this machine cannot run
+    `isa`.
     """
     best = host_isa()
-    if isa is None or isa == best:
-        return Target(best, _extras())
     order = ["generic", "avx2", "avx512"] if best in _LEVELS else ["generic", best]
-    if isa not in order or order.index(isa) > order.index(best):
-        raise CheckError(
-            f"this machine runs {', '.join(order[: order.index(best) + 1])}; got {isa!r}"
-        )
-    return Target(isa, frozenset())
+    order = order[: order.index(best) + 1]
+    extras = _extras() if isa in (None, best, "amx") else frozenset()
+    if TILES in extras:
+        order.append("amx")
+    if isa is None:
+        return Target(best, extras)
+    if isa not in order:
+        raise CheckError(f"this machine runs {', '.join(order)}; got {isa!r}")
+    return Target(best, extras) if isa == "amx" else Target(isa, extras - {TILES})
 
 
 def _extras() -> frozenset[str]:
     """avx512_bf16: the machine has it; bf16_pairs: its products of pairs are faster than two FMAs
-    of float32, as on AMD's (Intel's take twice as long)."""
+    of float32, as on AMD's (Intel's take twice as long); amx_bf16: it has tiles, and the system
+    lets this process use them."""
     if "avx512bf16" not in host_features():
         return frozenset()
-    fast = llvm.get_host_cpu_name().startswith("znver")
-    return frozenset({"avx512_bf16", "bf16_pairs"} if fast else {"avx512_bf16"})
+    found = {"avx512_bf16"}
+    if llvm.get_host_cpu_name().startswith("znver"):
+        found.add("bf16_pairs")
+    if {"amx-tile", "amx-bf16"} <= host_features() and _may_use_tiles():
+        found.add(TILES)
+    return frozenset(found)
+
+
+def _may_use_tiles() -> bool:
+    """Ask Linux to save the tiles' contents for all threads of this process, now and later."""
+    if not sys.platform.startswith("linux"):
+        return False
+    arch_prctl, request, tile_data = 158, 0x1023, 18
+    return ctypes.CDLL(None).syscall(arch_prctl, request, tile_data) == 0
 
 
 def _machine(target: Target) -> llvm.TargetMachine:
