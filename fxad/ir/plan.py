@@ -67,7 +67,8 @@ class Loop:
 
     Before each iteration every view is moved. After each iteration every pair of `swaps`
     exchanges the storage the two slots point at (carried state and its successor), and slots
-    stay exchanged after the loop. `frees`: no tape written in an iteration is used after it.
+    stay exchanged after the loop; what the successor then holds is undefined. `frees`: no tape
+    written in an iteration is used after it.
     """
 
     trips: int

@@ -20,9 +20,14 @@ _NS_PER_PRODUCT = 1.5
 ABI = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
 
 
-def emit_scalar_contract(problem: Problem, name: str, target: Target) -> Emitted:
-    """LLVM IR of a Contract kernel with non-empty result, one element at a time."""
-    f = Function(name, "void", ABI)
+def emit_scalar_contract(
+    problem: Problem, name: str, target: Target, function: Function | None = None
+) -> Emitted:
+    """LLVM IR of a Contract kernel with non-empty result, one element at a time.
+
+    function: an empty one of the same ABI to write it into.
+    """
+    f = function or Function(name, "void", ABI)
     rows, columns, k = problem.size
     loops = _Loops(problem, f, target)
     f.loop("%begin", "%end", 1, loops.row)

@@ -32,6 +32,8 @@ from fxad.backend.llvm import cache, engine
 from fxad.backend.llvm.cache import Code
 from fxad.backend.llvm.executable import Executable
 from fxad.backend.llvm.schedule import Emitted
+from fxad.backend.llvm.sequence import sequences as sequences_of
+from fxad.backend.llvm.sequence_emit import SequenceCode
 from fxad.core.config import config
 from fxad.core.errors import CacheWarning
 from fxad.ir import wire
@@ -144,8 +146,8 @@ def _packed(executable: Executable) -> bytes:
     images: list[bytes] = []
     codes: dict[int, list] = {}
     for kernel, number in numbers.items():
-        code = executable.codes[kernel]
-        if number in codes:
+        code = executable.codes.get(kernel)  # None: only inside sequences
+        if number in codes or code is None:
             continue
         if id(code.module) not in modules:
             modules[id(code.module)] = len(images)
@@ -153,7 +155,12 @@ def _packed(executable: Executable) -> bytes:
         one = code.emitted
         facts = [one.name, one.units, one.scratch_bytes, float(one.cost).hex()]
         codes[number] = [kernel_key(kernel), modules[id(code.module)], *facts]
-    head = {"plan": text, "codes": codes, "images": [len(image) for image in images]}
+    sequences = []
+    for whole in executable.sequences:
+        sequences.append([len(images), float(whole.cost).hex()])
+        images.append(whole.module.image)
+    sizes = [len(image) for image in images]
+    head = {"plan": text, "codes": codes, "sequences": sequences, "images": sizes}
     written = json.dumps(head).encode()
     return b"".join([struct.pack("<Q", len(written)), written, *images])
 
@@ -172,13 +179,20 @@ def _unpacked(body: bytes) -> Executable:
     codes: dict[Kernel, Code] = {}
     for kernel, number in contents.kernels:
         if number not in of_number:
+            if str(number) not in head["codes"]:
+                continue
             key, module, name, units, scratch_bytes, cost = head["codes"][str(number)]
             one = Emitted(name, "", frozenset(), units, scratch_bytes, float.fromhex(cost))
             code = Code(one, modules[module], modules[module].address(name), kernel)
             of_number[number] = adopted[key, target] = code
         codes[kernel] = of_number[number]
     cache.kernels.adopt(adopted)
-    return Executable(contents.plan, codes=codes)
+    found = sequences_of(contents.plan)
+    sequences = [
+        SequenceCode(sequence, modules[module], float.fromhex(cost))
+        for sequence, (module, cost) in zip(found, head["sequences"], strict=True)
+    ]
+    return Executable(contents.plan, codes=codes, sequences=sequences)
 
 
 # ---------------------------------------------------------------- the directory

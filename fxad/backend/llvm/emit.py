@@ -42,18 +42,26 @@ def emit(kernel: ir.Kernel, name: str, target: Target) -> Emitted:
             return emit_attend(kernel, name, target)
         case ir.AttendGrad():
             return emit_attend_grad(kernel, name, target)
-    return _Emitter(kernel, name, target).emit()
+    return emit_scheduled(kernel, target, choose(kernel, target), Function(name, "void", PARAMS))
+
+
+def emit_scheduled(
+    kernel: ir.Kernel, target: Target, schedule: Schedule, function: Function
+) -> Emitted:
+    """A kernel of loops and stages, laid out as the schedule says, as the body of `function`."""
+    return _Emitter(kernel, target, schedule, function).emit()
 
 
 class _Emitter:
     """One function: arguments, the loop over units, the loops over grid points."""
 
-    def __init__(self, kernel: ir.Kernel, name: str, target: Target) -> None:
+    def __init__(
+        self, kernel: ir.Kernel, target: Target, schedule: Schedule, function: Function
+    ) -> None:
         self.kernel = kernel
-        self.name = name
-        self.function = Function(name, "void", PARAMS)
-        self.code = Code(self.function, target)
-        self.schedule: Schedule = choose(kernel, target)
+        self.function = function
+        self.code = Code(function, target)
+        self.schedule = schedule
         self.scratch_bytes = 0
         body = [s for s in kernel.body if not self._is_idle(s)]
         inner = self.schedule.inner
@@ -75,7 +83,7 @@ class _Emitter:
             self._emit_units()
         f.ret()
         return Emitted(
-            self.name,
+            f.name,
             str(f),
             frozenset(self.code.declarations),
             schedule.units,

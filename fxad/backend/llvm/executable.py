@@ -21,13 +21,18 @@ from fxad.backend.llvm.cache import Code, Emitter, compile_kernels
 from fxad.backend.llvm.emit import emit
 from fxad.backend.llvm.engine import host_target
 from fxad.backend.llvm.native import Status, Word, runtime
+from fxad.backend.llvm.plan_check import check_plan
 from fxad.backend.llvm.runner import Encoded, Frame, encode
 from fxad.backend.llvm.schedule import Target
+from fxad.backend.llvm.sequence import sequences as sequences_of
+from fxad.backend.llvm.sequence import walk_outside
+from fxad.backend.llvm.sequence_emit import SequenceCode, compile_sequence
 from fxad.backend.llvm.tapes import NativeTape, Region, handles_of
 from fxad.core.config import config
 from fxad.core.errors import CheckError, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.kernel import Kernel
+from fxad.ir.kernel_text import kernel_key
 from fxad.ir.plan import Host, Plan, Run, Slot, walk
 from fxad.ops.tape import TapeValue
 
@@ -51,16 +56,23 @@ class Executable:
         target: Target | None = None,
         emitter: Emitter = emit,
         codes: dict[Kernel, Code] | None = None,
+        sequences: Sequence[SequenceCode] = (),
     ) -> None:
-        """codes: of all kernels, where they are compiled already."""
+        """codes, sequences: of all kernels and loops, where they are compiled already."""
         start = time.perf_counter()
         self.plan = plan
+        check_plan(plan)
         if codes is None:
-            distinct = dict.fromkeys(s.kernel for s in walk(plan.steps) if isinstance(s, Run))
-            made = compile_kernels(list(distinct), target or host_target(config.isa), emitter)
-            codes = dict(zip(distinct, made, strict=True))
+            target = target or host_target(config.isa)
+            if emitter is emit:
+                sequences = [compile_sequence(s, target) for s in sequences_of(plan)]
+            loops = {code.sequence.loop for code in sequences}
+            runs = [s for s in walk_outside(plan.steps, loops) if isinstance(s, Run)]
+            distinct = list(dict.fromkeys(run.kernel for run in runs))
+            codes = dict(zip(distinct, compile_kernels(distinct, target, emitter), strict=True))
         self.codes: dict[Kernel, Code] = codes
-        self._encoded: Encoded = encode(plan, self.codes)
+        self.sequences = tuple(sequences)
+        self._encoded: Encoded = encode(plan, self.codes, self.sequences)
         self.seconds = time.perf_counter() - start
         self._execute = runtime().execute
         self._frames: list[Frame] = []
@@ -307,7 +319,8 @@ class Executable:
         return {
             "steps": len(steps),
             "runs": sum(isinstance(step, Run) for step in steps),
-            "kernels": len({code.name for code in self.codes.values()}),
+            "kernels": len({kernel_key(s.kernel) for s in steps if isinstance(s, Run)}),
+            "sequences": len(self.sequences),
             "code_words": len(self._encoded.code),
             "arena_bytes": self.plan.arena_bytes,
             "scratch_bytes": self._encoded.scratch_bytes,
@@ -318,13 +331,15 @@ class Executable:
 
     @property
     def llvm(self) -> str:
-        """LLVM IR of every distinct kernel."""
-        return "\n".join({code.name: code.llvm for code in self.codes.values()}.values())
+        """LLVM IR of every distinct kernel and of the loops that are compiled as a whole."""
+        kernels = {code.name: code.llvm for code in self.codes.values()}
+        return "\n".join([*kernels.values(), *[code.llvm for code in self.sequences]])
 
     @property
     def asm(self) -> str:
-        """Assembler text of every distinct kernel."""
-        return "\n".join({code.name: code.asm for code in self.codes.values()}.values())
+        """Assembler text of every distinct kernel and of the loops that are compiled as a whole."""
+        kernels = {code.name: code.asm for code in self.codes.values()}
+        return "\n".join([*kernels.values(), *[code.asm for code in self.sequences]])
 
 
 def _address(array: np.ndarray) -> int:

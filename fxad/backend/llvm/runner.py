@@ -11,13 +11,16 @@ that is running.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from fxad.backend.llvm.cache import Code
 from fxad.backend.llvm.native import COPY_BLOCK, Op, Word, runtime
+from fxad.backend.llvm.native_tape import KERNELS
+from fxad.backend.llvm.sequence import written_slots
+from fxad.backend.llvm.sequence_emit import SequenceCode, trips_at_once
 from fxad.backend.llvm.tapes import tape_layout
 from fxad.core import dtypes
 from fxad.core.errors import CheckError
@@ -70,9 +73,11 @@ class Encoded:
         return Frame(self.template, ctypes.addressof(self.code), self.args)
 
 
-def encode(plan: Plan, codes: Mapping[Kernel, Code]) -> Encoded:
-    """Raises CheckError for a plan that breaks the rules of `ir/plan.py`."""
-    encoder = _Encoder(plan, codes)
+def encode(
+    plan: Plan, codes: Mapping[Kernel, Code], sequences: Iterable[SequenceCode] = ()
+) -> Encoded:
+    """codes: of all kernels outside the sequences. The plan must have passed `check_plan`."""
+    encoder = _Encoder(plan, codes, {code.sequence.loop: code for code in sequences})
     encoder.prologue()
     encoder.body()
     return encoder.finish()
@@ -82,6 +87,7 @@ def encode(plan: Plan, codes: Mapping[Kernel, Code]) -> Encoded:
 class _Encoder:
     plan: Plan
     codes: Mapping[Kernel, Code]
+    sequences: Mapping[Loop | While, SequenceCode]
     code: list[int] = field(default_factory=list)
     template: list[int] = field(default_factory=list)
     words: dict[Slot, int] = field(default_factory=dict)
@@ -116,8 +122,6 @@ class _Encoder:
         placed = [slot for slot in slots if slot.place == "arena"]
         self._emit(Op.PLACE, len(placed))
         for slot in placed:
-            if slot.offset < 0 or slot.offset + slot.type.nbytes > self.plan.arena_bytes:
-                raise CheckError(f"slot {slot.id} ({slot.type}) lies outside the plan's arena")
             self._emit(self.words[slot], slot.offset)
 
     def _objects(self) -> tuple[int, list[int]]:
@@ -134,13 +138,7 @@ class _Encoder:
         """The first value of a slot's pointer: a constant's address, else to be set later."""
         if slot.place != "constant":
             return 0
-        given = np.asarray(self.plan.constants[slot.number])
-        if given.shape != slot.type.shape or given.dtype != slot.type.dtype:
-            raise CheckError(
-                f"slot {slot.id} is {slot.type} but constant {slot.number} is "
-                f"{given.dtype}{list(given.shape)}"
-            )
-        array = np.require(given, requirements=("C", "A"))
+        array = np.require(self.plan.constants[slot.number], requirements=("C", "A"))
         self.keep.append(array)
         return array.ctypes.data
 
@@ -159,13 +157,8 @@ class _Encoder:
             self.scalars[key] = self._new_word(word)
         return self.scalars[key]
 
-    def _word(self, slot: Slot) -> int:
-        try:
-            return self.words[slot]
-        except KeyError:
-            raise CheckError(
-                f"a step uses slot {slot.id}, which Plan.slots does not list"
-            ) from None
+    def _words(self, slots: Iterable[Slot]) -> list[int]:
+        return [self.words[slot] for slot in slots]
 
     # ------------------------------------------------------------ code
 
@@ -176,7 +169,7 @@ class _Encoder:
         donated = self._donated_slots()
         committed = not donated
         for step in self.plan.steps:
-            if not committed and not donated.isdisjoint(_written((step,))):
+            if not committed and not donated.isdisjoint(written_slots((step,))):
                 self._emit(Op.COMMIT)
                 committed = True
             self._step(step)
@@ -202,6 +195,8 @@ class _Encoder:
                 self._run(step)
             case Copy():
                 self._copy(step)
+            case Loop() | While() if step in self.sequences:
+                self._sequence(self.sequences[step])
             case Loop():
                 self._loop(step)
             case While():
@@ -218,29 +213,19 @@ class _Encoder:
 
     def _run(self, run: Run) -> None:
         kernel, code = run.kernel, self.codes[run.kernel]
-        if len(run.slots) != len(kernel.buffers) or len(run.scalars) != len(kernel.scalars):
-            raise CheckError(
-                f"kernel {kernel.name} takes {len(kernel.buffers)} buffers and "
-                f"{len(kernel.scalars)} scalars; the plan gives {len(run.slots)} and "
-                f"{len(run.scalars)}"
-            )
-        for slot, buffer in zip(run.slots, kernel.buffers, strict=True):
-            if slot.type.dtype != buffer.dtype or slot.type.size < buffer.size:
-                raise CheckError(
-                    f"kernel {kernel.name}: buffer {buffer.name} has {buffer.size} elements of "
-                    f"{buffer.dtype}, slot {slot.id} is {slot.type}"
-                )
         values = [
             self._scalar(value, scalar.dtype)
             for value, scalar in zip(run.scalars, kernel.scalars, strict=True)
         ]
         self.scratch_bytes = max(self.scratch_bytes, code.scratch_bytes)
-        self._call(code.address, code.units, code.cost, [*map(self._word, run.slots), *values])
+        self._call(code.address, code.units, code.cost, [*self._words(run.slots), *values])
 
-    def _call(self, address: int, units: int, cost: float, args: list[int]) -> None:
+    def _call(
+        self, address: int, units: int, cost: float, args: list[int], serial: bool = False
+    ) -> None:
         if units == 0:
             return
-        parallel = units > 1 and cost > PARALLEL_NS
+        parallel = units > 1 and cost > PARALLEL_NS and not serial
         self.parallel |= parallel
         each = max(cost / units, 1e-3)
         chunk = min(max(int(CHUNK_NS / each), 1), units)
@@ -248,18 +233,35 @@ class _Encoder:
         part = min(int(each * chunk) + 1, 10**12)
         self._emit(Op.RUN, address, int(parallel), units, chunk, part, len(args), *args)
 
+    def _sequence(self, code: SequenceCode) -> None:
+        """A loop that is one function; the trips of a Loop are its units."""
+        sequence, cost = code.sequence, code.cost
+        args = self._words(sequence.arguments)
+        if sequence.tapes:
+            self.tapes = True
+            addresses = [runtime().tapes[kind] for kind in KERNELS]
+            args += [Word.REGION, *[self._scalar(a, dtypes.int64) for a in addresses]]
+        match sequence.loop:
+            case Loop() as loop:
+                self._call(code.address, loop.trips, cost * loop.trips, args, serial=True)
+                if loop.trips % 2:
+                    self._swap(loop.swaps)
+            case While() as loop:
+                top = len(self.code)
+                self._call(code.address, 1, cost * trips_at_once(cost), args)
+                self._emit(Op.UNLESS, self.words[loop.predicate], len(self.code) + 5)
+                self._emit(Op.JUMP, top)
+
     def _copy(self, copy: Copy) -> None:
         nbytes = copy.dst.type.nbytes
-        if nbytes != copy.src.type.nbytes:
-            raise CheckError(f"copy from {copy.src.type} to {copy.dst.type}: sizes differ")
         size = self._scalar(nbytes, dtypes.int64)
         units = -(-nbytes // COPY_BLOCK)
-        args = [self._word(copy.dst), self._word(copy.src), size]
+        args = [self.words[copy.dst], self.words[copy.src], size]
         cost = _COPY_NS * nbytes / COPY_BLOCK
         self._call(runtime().copy, units, cost, args)
 
     def _tape(self, step: Taping) -> None:
-        inputs, outputs = map(self._word, step.inputs), map(self._word, step.outputs)
+        inputs, outputs = self._words(step.inputs), self._words(step.outputs)
         lanes = step.type.size
         self.tapes = True
         if step.kind == "span":
@@ -287,11 +289,7 @@ class _Encoder:
         top = len(self.code)
         self._emit(Op.LOOP, counter, loop.trips, int(loop.reverse), 0, len(loop.views))
         for view in loop.views:
-            if view.slot.type.nbytes * loop.trips > view.base.type.nbytes:
-                raise CheckError(
-                    f"{loop.trips} blocks of {view.slot.type} do not fit in {view.base.type}"
-                )
-            self._emit(self._word(view.slot), self._word(view.base), view.slot.type.nbytes)
+            self._emit(self.words[view.slot], self.words[view.base], view.slot.type.nbytes)
         self._freeing("mark", loop)
         self._steps(loop.body)
         self._freeing("release", loop)
@@ -302,9 +300,7 @@ class _Encoder:
     def _while(self, loop: While) -> None:
         top = len(self.code)
         self._steps(loop.cond)
-        if not dtypes.is_bool(loop.predicate.type.dtype):
-            raise CheckError(f"a while needs a bool predicate, got {loop.predicate.type}")
-        self._emit(Op.UNLESS, self._word(loop.predicate), 0)
+        self._emit(Op.UNLESS, self.words[loop.predicate], 0)
         exit = len(self.code) - 1
         self._freeing("mark", loop)
         self._steps(loop.body)
@@ -314,18 +310,12 @@ class _Encoder:
         self.code[exit] = len(self.code)
 
     def _swap(self, pairs: tuple[tuple[Slot, Slot], ...]) -> None:
-        for first, second in pairs:
-            if first.type != second.type:
-                raise CheckError(f"cannot swap {first.type} with {second.type}")
         if pairs:
-            self._emit(Op.SWAP, len(pairs), *(self._word(s) for pair in pairs for s in pair))
+            self._emit(Op.SWAP, len(pairs), *(self.words[s] for pair in pairs for s in pair))
 
     def _branch(self, branch: Branch) -> None:
-        dtype = branch.index.type.dtype
-        if dtype not in (dtypes.bool_, dtypes.int32):
-            raise CheckError(f"a branch needs an i32 or bool index, got {branch.index.type}")
-        wide, count = int(dtype == dtypes.int32), len(branch.branches)
-        self._emit(Op.SWITCH, self._word(branch.index), wide, count, *[0] * count)
+        wide, count = int(branch.index.type.dtype == dtypes.int32), len(branch.branches)
+        self._emit(Op.SWITCH, self.words[branch.index], wide, count, *[0] * count)
         table, jumps = len(self.code) - count, []
         for number, steps in enumerate(branch.branches):
             self.code[table + number] = len(self.code)
@@ -349,30 +339,5 @@ class _Encoder:
             scratch_bytes=-(-self.scratch_bytes // 64) * 64,
             parallel=self.parallel,
             tapes=self.tapes,
-            keep=(self.plan, *self.codes.values(), *self.keep),
+            keep=(self.plan, *self.codes.values(), *self.sequences.values(), *self.keep),
         )
-
-
-def _written(steps: tuple[Step, ...]) -> set[Slot]:
-    """Slots whose storage the steps may write, directly, through a view or after a swap."""
-    found: set[Slot] = set()
-    for step in steps:
-        match step:
-            case Run():
-                pairs = zip(step.kernel.buffers, step.slots, strict=True)
-                found.update(slot for buffer, slot in pairs if buffer.role != "in")
-            case Copy():
-                found.add(step.dst)
-            case Host() | Taping():
-                found.update(step.outputs)
-            case Loop():
-                found |= _written(step.body)
-                found.update(view.base for view in step.views if view.slot in found)
-                found.update(slot for pair in step.swaps for slot in pair)
-            case While():
-                found |= _written((*step.cond, *step.body))
-                found.update(slot for pair in step.swaps for slot in pair)
-            case Branch():
-                for branch in step.branches:
-                    found |= _written(branch)
-    return found

@@ -326,11 +326,14 @@ def _own_score(kernel: ir.Kernel) -> float:
     return sum(scores) / len(scores) if scores else 0.0
 
 
-def choose(kernel: ir.Kernel, target: Target) -> Schedule:
-    """Lay out a kernel of any kind but contract."""
+def choose(kernel: ir.Kernel, target: Target, scalar: bool = False) -> Schedule:
+    """Lay out a kernel of any kind but contract. scalar: one unit, one grid point after another."""
     extents = _Merger(kernel).run()
     grid = [a for a in kernel.grid if extents.get(a, a.extent) != 1]
     schedule = Schedule(target, extents, tuple(grid))
+    if scalar:
+        schedule.rows, schedule.units, schedule.cost = schedule.outer_points, 1, 20.0
+        return schedule
     single = kernel.scratch or any(_in_lanes(s) or isinstance(s, ir.Sort) for s in kernel.body)
     if grid and not single:
         axis, score = _grid_axis(kernel, grid, extents)
