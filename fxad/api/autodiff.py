@@ -18,6 +18,7 @@ from fxad.core.errors import BadArgument, ShapeError, TreeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.program import Program
 from fxad.ops.base import full, zeros
+from fxad.passes.recognise import recognise
 from fxad.trace.array import Concrete, kept
 from fxad.trace.convert import shaped
 from fxad.trace.tracer import stage, staging, type_of
@@ -95,6 +96,7 @@ def _linearise_staged(
     function: Callable[..., list[Any]], primals: Sequence[Any], active: tuple, name: str
 ):
     program, captured = stage(function, [type_of(p) for p in primals], name, _weak(primals))
+    program, captured = recognise(program, captured)
     closed = program.closed()
     mask = (*([False] * len(captured)), *active)
     # Values captured from an enclosing trace are constants here: they carry no tangent of ours.
@@ -316,6 +318,7 @@ def _tangent(primal: Any, tangent: Any) -> Any:
 def _push_forward(flat: FlatFunction, primals: list, tangents: list, name: str):
     if staging():
         program, captured = stage(flat, [type_of(p) for p in primals], name, _weak(primals))
+        program, captured = recognise(program, captured)
         none = [None] * len(captured)
         return jvp_eval(program.closed(), [*captured, *primals], [*none, *tangents])
     with Forward() as level:

@@ -29,6 +29,7 @@ from fxad.core.limits import parse_bytes
 from fxad.core.pytree import TreeDef
 from fxad.core.treecode import MOST_LEAVES, builder, flattener
 from fxad.ir.program import OPS, Program
+from fxad.passes.recognise import recognise
 from fxad.trace.array import Array, Borrowed, Concrete, kept
 from fxad.trace.convert import is_array_like, to_value
 from fxad.trace.tracer import Tracer, concrete, stage, staging
@@ -273,7 +274,7 @@ class Jit:
         flat = FlatFunction(call, tree, what=name_of(self._function))
         types = [v.type for v in leaves]
         weak = [v.weak for v in leaves]
-        program, captured = stage(flat, types, name_of(self._function), weak)
+        program, captured = recognise(*stage(flat, types, name_of(self._function), weak))
         donate = self._donated_leaves(args, kwargs, {k for k in fixed if isinstance(k, int)})
         captured = [_held(value) for value in captured]
         shifted = frozenset(i + len(captured) for i in donate)

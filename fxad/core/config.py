@@ -13,6 +13,7 @@
 | `num_threads` | `FXAD_NUM_THREADS` | threads of compiled code; none: all this process may |
 | `isa`         | `FXAD_ISA`         | amx, avx512, avx2, neon, generic; none: the best here  |
 | `max_traces`  | `FXAD_MAX_TRACES`  | RetraceError at more signatures per jitted function  |
+| `recognise`   | `FXAD_RECOGNISE`   | what is traced from now on: find attention, ...      |
 | `cache`       | `FXAD_CACHE`       | keep compiled programs on disk                         |
 | `cache_dir`   | `FXAD_CACHE_DIR`   | where; none: the user's directory for caches           |
 
@@ -104,6 +105,7 @@ _SETTINGS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "num_threads": (_parse_count(1), None),
     "isa": (_parse_isa, None),
     "max_traces": (_parse_count(1), None),
+    "recognise": (_parse_bool, True),
     "cache": (_parse_bool, True),
     "cache_dir": (_parse_directory, None),
     "offload_memory": (_parse_size, 1 << 28),
@@ -120,6 +122,7 @@ class Config:
     num_threads: int | None
     isa: str | None
     max_traces: int | None
+    recognise: bool
     cache: bool
     cache_dir: str | None
     offload_memory: int

@@ -79,7 +79,7 @@ def attend_node(
         score,
         logit,
         slope,
-        _operands(addresses, others, i, head, query[2]),
+        _operands(addresses, others, i, head, query[2], query[1]),
     )
     for var, index in node.operands:
         node.reads.setdefault(var, []).append(index)
@@ -93,6 +93,7 @@ def _operands(
     i: dict[str, Index],
     head: Index,
     heads: int,
+    time: int,
 ) -> list[tuple[Var, Index]]:
     """q, k, v, then d_out, lse and delta, each with the index it is read at."""
     points = (
@@ -106,7 +107,7 @@ def _operands(
         env = dict(zip(address.axes, point, strict=True))
         found.append((address.base, Substitution(env).index(address.index)))
     row = (i["batch"], head, i["rows"])
-    found += [(var, flat(row, (0, heads, var.type.shape[-1]))) for var in others]
+    found += [(var, flat(row, (0, heads, time))) for var in others]
     return found
 
 

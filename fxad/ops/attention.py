@@ -27,16 +27,18 @@ from fxad.ir.kernel import Const, Expr, Prim
 from fxad.ir.loops import Attention, Point
 from fxad.ir.program import OPS, Program, Var
 from fxad.ir.rewrite import dce
-from fxad.ops.base import Batched, define, full, spread, zeros
+from fxad.ops.attention_parts import (
+    LOWEST,
+    at_excluded,
+    grad_parts,
+    op,
+    parts,
+    seen_keys,
+    stretched,
+)
+from fxad.ops.base import Batched, define, spread
 from fxad.ops.control import filled, instantiate, present
 from fxad.trace.tracer import stage, type_of
-
-LOWEST = -0.7  # of the largest finite number: an excluded logit
-
-
-def _op(name: str, *args: Any, **params: Any) -> Any:
-    return OPS[name](*args, **params)
-
 
 # ---------------------------------------------------------------- types
 
@@ -92,108 +94,6 @@ def _grad_type(
 
 
 # ---------------------------------------------------------------- by other ops
-
-
-def _split_heads(x: Any, groups: int) -> Any:
-    """[B, T, N, H] -> [B, K, G, T, H]."""
-    batch, time, heads, width = type_of(x).shape
-    x = _op("reshape", x, shape=(batch, time, groups, heads // groups, width))
-    return _op("transpose", x, permutation=(0, 2, 3, 1, 4))
-
-
-def _joined_heads(x: Any) -> Any:
-    """[B, K, G, T, H] -> [B, T, N, H]."""
-    batch, groups, each, time, width = type_of(x).shape
-    x = _op("transpose", x, permutation=(0, 3, 1, 2, 4))
-    return _op("reshape", x, shape=(batch, time, groups * each, width))
-
-
-def _spread(x: Any, like: Any, axes: tuple[int, ...]) -> Any:
-    return _op("broadcast", x, shape=type_of(like).shape, axes=axes)
-
-
-def _over_scores(extra: Any, scores: Any) -> Any:
-    """A bias or mask [B, N, T, S] (or 1) over scores [B, K, G, T, S]."""
-    batch, groups, each, time, keys = type_of(scores).shape
-    shape = type_of(extra).shape
-    heads = (groups, each) if shape[1] > 1 else (1, 1)
-    split = (shape[0], *heads, *shape[2:])
-    kept = tuple(i for i, n in enumerate(split) if n > 1)
-    extra = _op("reshape", extra, shape=tuple(split[i] for i in kept))
-    return _op("broadcast", extra, shape=(batch, groups, each, time, keys), axes=kept)
-
-
-def _weights(
-    q: Any,
-    k: Any,
-    extras: Sequence[Any],
-    *,
-    scale: float,
-    left: int,
-    right: int,
-    bias: bool,
-    mask: bool,
-) -> tuple[Any, Any]:
-    """Softmax weights [B, K, G, T, S] and their log-sum-exp [B, K, G, T], by plain ops."""
-    q = _split_heads(q, type_of(k).shape[2])
-    dtype = type_of(q).dtype
-    scores = _op("dot", q, k, contract=((4,), (3,)), batch=((0, 1), (0, 2)), dtype=dtype)
-    x = _op("mul", scores, scale)
-    if bias:
-        x = _op("add", x, _over_scores(extras[0], x))
-    if mask:
-        lowest = full(LOWEST * float(dt.finfo(dtype).max), type_of(x))
-        x = _op("select", _over_scores(extras[-1], x), x, lowest)
-    shape = type_of(x).shape
-    row, column = (_op("iota", dtype=dt.int32, shape=shape, axis=a) for a in (3, 4))
-    none = full(-float("inf"), type_of(x))
-    if right >= 0:
-        x = _op("select", _op("le", column, _op("add", row, right)), x, none)
-    if left >= 0:
-        x = _op("select", _op("ge", column, _op("sub", row, left)), x, none)
-    top = _op("stop_gradient", _op("max_reduce", x, axes=(4,)))
-    unseen = _op("eq", top, -float("inf"))
-    top = _op("select", unseen, zeros(type_of(top)), top)
-    e = _op("exp", _op("sub", x, _spread(top, x, (0, 1, 2, 3))))
-    total = _op("sum", e, axes=(4,))
-    lse = _op("add", top, _op("log", total))
-    divisor = _op("select", unseen, full(1.0, type_of(total)), total)
-    return _op("div", e, _spread(divisor, e, (0, 1, 2, 3))), lse
-
-
-def _mixed(weights: Any, v: Any) -> Any:
-    """Weights [B, K, G, T, S] times v [B, S, K, E], as [B, T, N, E]."""
-    pairs = {"contract": ((4,), (1,)), "batch": ((0, 1), (0, 2)), "dtype": type_of(v).dtype}
-    return _joined_heads(_op("dot", weights, v, **pairs))
-
-
-def parts(q: Any, k: Any, v: Any, *extras: Any, **params: Any) -> tuple[Any, Any]:
-    """`attend` by plain ops, with all scores in memory."""
-    weights, lse = _weights(q, k, extras, **params)
-    batch, groups, each, time = type_of(lse).shape
-    return _mixed(weights, v), _op("reshape", lse, shape=(batch, groups * each, time))
-
-
-def grad_parts(
-    q: Any, k: Any, v: Any, lse: Any, delta: Any, d_out: Any, *extras: Any, **params: Any
-) -> tuple[Any, Any, Any]:
-    """`attend_grad` by plain ops; lse and delta are computed again, as functions of the rest."""
-    weights, _ = _weights(q, k, extras, **params)
-    dtype, groups = type_of(q).dtype, type_of(k).shape[2]
-    q5, d5 = _split_heads(q, groups), _split_heads(d_out, groups)
-    by_width = {"contract": ((4,), (3,)), "batch": ((0, 1), (0, 2)), "dtype": dtype}
-    by_row = {"contract": ((2, 3), (2, 3)), "batch": ((0, 1), (0, 1)), "dtype": dtype}
-    d_weights = _op("dot", d5, v, **by_width)
-    mean = _op("sum", _op("mul", weights, d_weights), axes=(4,))
-    centred = _op("sub", d_weights, _spread(mean, d_weights, (0, 1, 2, 3)))
-    d_scores = _op("mul", _op("mul", weights, centred), params["scale"])
-    if params["mask"]:
-        allowed = _over_scores(extras[-1], d_scores)
-        d_scores = _op("select", allowed, d_scores, zeros(type_of(d_scores)))
-    dk = _op("dot", d_scores, q5, **by_row)
-    dv = _op("dot", weights, d5, **by_row)
-    dk, dv = (_op("transpose", x, permutation=(0, 2, 1, 3)) for x in (dk, dv))
-    return _mixed(d_scores, k), dk, dv
 
 
 @functools.lru_cache(maxsize=64)
@@ -292,8 +192,12 @@ def _grad_numpy(
 def _transposed(q: Any, k: Any, v: Any, out: Any, lse: Any, *rest: Any, **params: Any) -> Any:
     """(primals, results, extras, cotangent of out) -> cotangents of q, k and v."""
     *extras, d_out = rest
-    delta = _op("sum", _op("mul", d_out, out), axes=(3,))
-    delta = _op("transpose", delta, permutation=(0, 2, 1))
+    delta = op("sum", op("mul", d_out, out), axes=(3,))
+    delta = op("transpose", delta, permutation=(0, 2, 1))
+    if params["mask"]:
+        each = op("div", 1.0, seen_keys(lse, type_of(k).shape[1], **params))
+        each = op("transpose", at_excluded(lse, each), permutation=(0, 2, 1))
+        d_out = op("mul", d_out, stretched(each, d_out, (0, 1, 2)))
     return attend_grad(q, k, v, lse, delta, d_out, *extras, **params)
 
 
@@ -342,7 +246,7 @@ def _batch(op_of: Callable[[], Any]) -> Callable[..., Any]:
         joined = [_joined_lanes(x, batch) for x in lanes]
         outs = op_of()(*joined, **params)
         split = [
-            _op("reshape", o, shape=(size, type_of(o).shape[0] // size, *type_of(o).shape[1:]))
+            op("reshape", o, shape=(size, type_of(o).shape[0] // size, *type_of(o).shape[1:]))
             for o in outs
         ]
         return Batched(tuple(split), (True,) * len(split))
@@ -354,10 +258,10 @@ def _joined_lanes(x: Any, batch: int) -> Any:
     """[lanes, B or 1, ...] -> [lanes * B, ...]."""
     lanes, first, *rest = type_of(x).shape
     if first != batch:
-        x = _op("reshape", x, shape=(lanes, *rest))
+        x = op("reshape", x, shape=(lanes, *rest))
         axes = (0, *range(2, len(rest) + 2))
-        x = _op("broadcast", x, shape=(lanes, batch, *rest), axes=axes)
-    return _op("reshape", x, shape=(lanes * batch, *rest))
+        x = op("broadcast", x, shape=(lanes, batch, *rest), axes=axes)
+    return op("reshape", x, shape=(lanes * batch, *rest))
 
 
 # ---------------------------------------------------------------- loops
@@ -408,7 +312,8 @@ attend = define(
 attend_grad = define(
     "attend_grad",
     higher=True,
-    doc="Cotangents of q, k and v from lse, delta = sum(d_out * out) and d_out.",
+    doc="Cotangents of q, k and v from lse, delta = sum(d_out * out) and d_out; weights are "
+    "exp(logit - lse), which is 1 where a mask excludes all.",
     type=_grad_type,
     numpy=_grad_numpy,
     jvp=_grad_jvp,

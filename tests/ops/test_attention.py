@@ -242,3 +242,26 @@ def test_bad_operands_are_named():
         fxad.nn.dot_product_attention(x, x, x, local_window_size=-2)
     with pytest.raises(ShapeError, match="key_value_seq_lengths must be integers"):
         fxad.nn.dot_product_attention(x, x, x, key_value_seq_lengths=jnp.zeros((3,), jnp.int32))
+
+
+def test_gradients_of_one_query_and_of_a_query_whose_keys_are_all_excluded():
+    r = np.random.default_rng(0)
+    with fxad.enable_x64():
+        for time, keys, mask in ((1, 6, None), (4, 5, np.arange(4)[:, None] != 1)):
+            q, k, v = (r.standard_normal((2, n, 4, 8)) for n in (time, keys, keys))
+            if mask is not None:
+                mask = np.broadcast_to(mask, (1, 1, 4, 5))
+
+            def loss(q, k, v, mask=mask):
+                out = fxad.nn.dot_product_attention(q, k, v, mask=mask, is_causal=mask is not None)
+                return jnp.sum(jnp.sin(out))
+
+            grads = fxad.jit(fxad.grad(loss, argnums=(0, 1, 2)))(q, k, v)
+            ways = [r.standard_normal(x.shape) for x in (q, k, v)]
+            slope = sum(np.sum(np.asarray(g) * w) for g, w in zip(grads, ways, strict=True))
+            h = 1e-5
+            ahead, behind = (
+                float(loss(*(x + s * w for x, w in zip((q, k, v), ways, strict=True))))
+                for s in (h, -h)
+            )
+            assert abs(slope - (ahead - behind) / (2 * h)) < 1e-7

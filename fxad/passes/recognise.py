@@ -1,0 +1,126 @@
+"""Find patterns that have an op of their own, before differentiation takes them apart.
+
+    before   s = dot(q, k); ... p = div(e, t); o = dot(p, v)
+    after    o, lse = attend(q, k, v; ...)
+
+Results differ from the plain ops' by rounding. FXAD_RECOGNISE=0 turns it off, FXAD_SHOW=recognise
+prints what it changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fxad.core.config import config, spend_fuel
+from fxad.ir.program import Atom, Eqn, Program, Var
+from fxad.ir.rewrite import dce, holds_programs, map_subprograms, replaced
+from fxad.passes.algebra import algebra
+from fxad.passes.attention_pattern import attention
+from fxad.passes.cse import cse
+from fxad.passes.fold import fold
+from fxad.passes.patterns import Graph, numbers
+from fxad.passes.pipeline import observe
+from fxad.passes.write_attention import attend_equations
+
+Known = Mapping[Var, np.ndarray]
+
+
+def recognise(program: Program, captured: Sequence[Any]) -> tuple[Program, list[Any]]:
+    """The program with what was recognised in it and in the programs inside it replaced.
+
+    captured: values of its consts, so that masks among them can be looked at. Those that are
+    still read come back with the program.
+    """
+    if not config.recognise or not _promising(program):
+        return program, [*captured]
+    found = _recognised(program, numbers(program, captured))
+    if found is program:
+        return program, [*captured]
+    observe("recognise", found)
+    read = {a for e in found.eqns for a in e.inputs} | {*found.outputs}
+    kept = [(v, x) for v, x in zip(found.consts, captured, strict=True) if v in read]
+    consts = [v for v, _ in kept]
+    smaller = Program(found.inputs, found.eqns, found.outputs, found.name, consts)
+    return smaller, [x for _, x in kept]
+
+
+def _promising(program: Program) -> bool:
+    """Whether there is an exponential and a product at all: most programs have not both."""
+    names: set[str] = set()
+
+    def visit(inner: Program) -> Program:
+        names.update(e.op.name for e in inner.eqns)
+        return map_subprograms(inner, visit)
+
+    visit(program)
+    return {"exp", "dot"} <= names
+
+
+def _recognised(program: Program, known: Known) -> Program:
+    program = _inside(program, known)
+    if not {"exp", "dot"} <= {e.op.name for e in program.eqns}:
+        return program
+    plain = dce(cse(algebra(cse(algebra(fold(program))))))
+    graph = Graph(plain, known)
+    env: dict[Atom, Atom] = {}
+    eqns: list[Eqn] = []
+    for eqn in plain.eqns:
+        inputs = replaced(eqn.inputs, env)
+        answer = _answer(graph, eqn)
+        if answer is None:
+            eqns.append(eqn if inputs is eqn.inputs else eqn.with_inputs(inputs))
+            continue
+        made, result = answer
+        eqns += [e.with_inputs(replaced(e.inputs, env)) for e in made]
+        env[eqn.outputs[0]] = result
+    if not env:
+        return program
+    outputs = replaced(plain.outputs, env)
+    return dce(Program(plain.inputs, eqns, outputs, plain.name, plain.consts))
+
+
+def _answer(graph: Graph, eqn: Eqn) -> tuple[list[Eqn], Atom] | None:
+    """Equations to put in place of one, and which value is its result."""
+    if eqn.op.name == "dot":
+        for side in (0, 1):
+            found = attention(graph, eqn, side)
+            if found is not None and spend_fuel():
+                return attend_equations(graph, found, eqn)
+    return None
+
+
+def _inside(program: Program, known: Known) -> Program:
+    """The program with the programs in its equations rewritten, constants handed down to them."""
+    graph = Graph(program, known)
+    eqns = []
+    for eqn in program.eqns:
+        if not holds_programs(eqn):
+            eqns.append(eqn)
+            continue
+        rewrite = partial(_with_operands, given=_given(graph, eqn))
+        eqns += map_subprograms(Program((), [eqn], ()), rewrite).eqns
+    if all(a is b for a, b in zip(eqns, program.eqns, strict=True)):
+        return program
+    return Program(program.inputs, eqns, program.outputs, program.name, program.consts)
+
+
+def _given(graph: Graph, eqn: Eqn) -> list[np.ndarray | None]:
+    """Constants among the operands that are the leading inputs of an equation's program."""
+    match eqn.op.name:
+        case "scan":
+            count = eqn.params["consts"]
+        case "call" | "checkpoint":
+            count = len(eqn.inputs)
+        case _:
+            count = 0
+    return [graph.constant(a) for a in eqn.inputs[:count]]
+
+
+def _with_operands(program: Program, given: Sequence[np.ndarray | None]) -> Program:
+    """The program of an equation, rewritten, given the constants among its leading inputs."""
+    pairs = zip(program.inputs, given, strict=False)
+    return _recognised(program, {v: x for v, x in pairs if x is not None})
