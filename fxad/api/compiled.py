@@ -46,10 +46,10 @@ _options = {"fusion": True}
 
 
 @contextmanager
-def disable_jit() -> Iterator[None]:
-    """Interpret everything on the NumPy reference inside this block."""
+def disable_jit(disable: bool = True) -> Iterator[None]:
+    """Interpret everything on the NumPy reference inside this block (False: compile as usual)."""
     before = _state.interpret
-    _state.interpret = True
+    _state.interpret = disable
     try:
         yield
     finally:

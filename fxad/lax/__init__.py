@@ -5,7 +5,7 @@ total, ys = fxad.lax.scan(step, 0.0, xs)
 
 from fxad.api.custom import stop_gradient
 from fxad.lax import linalg
-from fxad.lax.branches import cond, switch
+from fxad.lax.branches import cond, platform_dependent, switch
 from fxad.lax.checkpoints import binomial
 from fxad.lax.collectives import (
     all_gather,
@@ -297,6 +297,7 @@ __all__ = [
     "optimization_barrier",
     "pad",
     "padtype_to_pads",
+    "platform_dependent",
     "pmax",
     "pmean",
     "pmin",

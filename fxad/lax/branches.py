@@ -21,7 +21,7 @@ from fxad.core.promotion import is_python_scalar, promote
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS, Eqn, Program, Var
 from fxad.ir.rewrite import literal
-from fxad.lax.carry import described, marked
+from fxad.lax.carry import check_callable, described, marked
 from fxad.lax.loops import in_python
 from fxad.numpy.core import value_of
 from fxad.trace.tracer import stage, type_of
@@ -45,10 +45,11 @@ def cond(
     """
     if not callable(true_fun) and len(operands) == 2 and callable(operands[1]):
         return _cond_of_two(pred, true_fun, false_fun, *operands)
-    if not (callable(true_fun) and callable(false_fun)):
-        raise TypeMismatch("cond: expected cond(pred, true_fun, false_fun, *operands)")
+    check_callable("cond", true_fun=true_fun, false_fun=false_fun)
     if operand is not _MISSING:
         operands = (*operands, operand)
+    if pred is None:
+        raise TypeMismatch("cond predicate is None; it must be one bool or number")
     flag = _scalar(pred, "cond: pred")
     if in_python():
         return (true_fun if bool(value_of(pred)) else false_fun)(*operands)
@@ -75,9 +76,8 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     """branches[index](*operands), with the index clamped to the branches there are."""
     branches = tuple(branches)
     if not branches:
-        raise BadArgument("switch: needs at least one branch")
-    if not all(callable(b) for b in branches):
-        raise TypeMismatch("switch: expected switch(index, [functions], *operands)")
+        raise BadArgument("switch: Empty branch sequence: give at least one branch")
+    check_callable("switch", **{f"branch {i}": b for i, b in enumerate(branches)})
     number = _scalar(index, "switch: index")
     dtype = type_of(number).dtype
     if not dt.is_integer(dtype):
@@ -118,9 +118,49 @@ def _choose(
     branches = tuple(
         _converted(_with_captures(program, values, captured), goal) for program, values in staged
     )
-    outs = OPS["cond"](index, *captured, *leaves, branches=branches)
+    outs = _bound(index, branches, [*captured, *leaves], goal_weak)
     assert flats[0].tree is not None
-    return flats[0].tree.unflatten(marked(outs, goal_weak))
+    return flats[0].tree.unflatten(outs)
+
+
+def _bound(
+    index: Any, branches: tuple[Program, ...], operands: list[Any], weak: Sequence[bool]
+) -> list[Any]:
+    """The results of a cond. An operand that all branches hand on as it is needs no branch: it is
+    not batched because the index is, and no derivative of it passes through the cond."""
+    handed = [_handed_on(branches, i) for i in range(len(weak))]
+    left = [i for i, place in enumerate(handed) if place is None]
+    fewer = tuple(Program(b.inputs, b.eqns, [b.outputs[i] for i in left], b.name) for b in branches)
+    found = iter(
+        marked(OPS["cond"](index, *operands, branches=fewer), [weak[i] for i in left])
+        if left or any(b.effects for b in branches)
+        else ()
+    )
+    return [next(found) if place is None else operands[place] for place in handed]
+
+
+def _handed_on(branches: Sequence[Program], number: int) -> int | None:
+    """The place of the operand that is result `number` of every branch, if there is one."""
+    places = {
+        next((i for i, v in enumerate(b.inputs) if v is b.outputs[number]), None) for b in branches
+    }
+    return places.pop() if len(places) == 1 else None
+
+
+def platform_dependent(
+    *args: Any, default: Callable[..., Any] | None = None, **per_platform: Callable[..., Any]
+) -> Any:
+    """`cpu(*args)` if there is a function for the CPU, the platform of this library, else
+    `default(*args)`. Raises NotImplementedError without either."""
+    check_callable("platform_dependent", **per_platform)
+    chosen = per_platform.get("cpu", default)
+    if chosen is None:
+        raise NotImplementedError(
+            "platform_dependent: translation rule among "
+            f"{', '.join(sorted(per_platform)) or 'none'} not found for platform cpu; give cpu= or "
+            "default="
+        )
+    return chosen(*args)
 
 
 def _check_trees(what: str, functions: Sequence[Callable], flats: Sequence[FlatFunction]) -> None:

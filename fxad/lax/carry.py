@@ -29,6 +29,13 @@ def described(function: Callable[..., Any]) -> str:
     return f"`{getattr(function, '__name__', type(function).__name__)}`{at(where)}"
 
 
+def check_callable(what: str, **functions: Any) -> None:
+    """Raise TypeMismatch naming the argument that is no function."""
+    for name, function in functions.items():
+        if not callable(function):
+            raise TypeMismatch(f"lax.{what}: {name} should be callable, got {function!r}")
+
+
 def scalar_weak(value: Any) -> bool:
     return bool(getattr(value, "weak", False))
 
@@ -125,6 +132,15 @@ def stage_body(
         weak = now
     body.check([type_of(c) for c in carry], outs)
     return program.closed(), captured, carry
+
+
+def with_forwarded(
+    program: Program, consts: int, carry: Sequence[Any], outs: Sequence[Any]
+) -> list[Any]:
+    """A loop's results, where the body only hands a part of the carry on that part as it came in:
+    what does not change needs no trip through the loop, and is not batched because others are."""
+    kept = zip(program.inputs[consts:], program.outputs, carry, outs, strict=False)
+    return [c if before is after else out for before, after, c, out in kept]
 
 
 def _settled(type_: ArrayType, weak: bool, out: ArrayType, out_weak: bool) -> tuple:

@@ -22,7 +22,15 @@ from fxad.core.errors import BadArgument, ConcretizationError, ShapeError, TypeM
 from fxad.core.promotion import entry_of, promote
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
-from fxad.lax.carry import Body, described, marked, scalar_weak, stage_body
+from fxad.lax.carry import (
+    Body,
+    check_callable,
+    described,
+    marked,
+    scalar_weak,
+    stage_body,
+    with_forwarded,
+)
 from fxad.lax.checkpoints import (
     Binomial,
     BinomialLoop,
@@ -46,16 +54,19 @@ def scan(
     length: int | None = None,
     reverse: bool = False,
     unroll: int | bool = 1,
+    _split_transpose: bool = False,
 ) -> tuple[Any, Any]:
     """Run `carry, y = f(carry, x)` over the leading axis of xs, stacking the ys.
 
     init, xs, y: pytrees of arrays; xs may be None if `length` is given. The carry keeps its
-    structure, shapes and dtypes. Returns (final carry, ys with a new leading axis). `unroll` is
-    accepted for ported code.
+    structure, shapes and dtypes. Returns (final carry, ys with a new leading axis). `unroll` and
+    `_split_transpose` are accepted for ported code.
 
     Raises TreeError or TypeMismatch naming the leaf if the carry changes, ShapeError if leading
     axes differ.
     """
+    check_callable("scan", f=f)
+    _check_unroll(unroll, "scan")
     carry, tree = flatten_args(init, "scan: init")
     slices, xs_tree = flatten_args(xs, "scan: xs")
     count = _length(slices, xs, length)
@@ -93,7 +104,8 @@ def scan_flat(
         reverse=reverse,
     )
     outs = marked(outs, body.weak)
-    return outs[: len(carry)], outs[len(carry) :]
+    state = with_forwarded(program, len(captured), carry, outs[: len(carry)])
+    return state, outs[len(carry) :]
 
 
 def _scan_python(
@@ -123,26 +135,42 @@ def _length(leaves: Sequence[Array], xs: Any, wanted: int | None) -> int:
     for (path, _), leaf in zip(pytree.leaves_with_path(xs), leaves, strict=True):
         if not leaf.shape:
             raise ShapeError(
-                f"scan: xs{pytree.keystr(path)} is {leaf.type}; it needs a leading axis to scan"
+                f"scan got value with no leading axis to scan over: xs{pytree.keystr(path)} is "
+                f"{leaf.type}"
             )
         seen.append((pytree.keystr(path), leaf.shape[0]))
     sizes = {size for _, size in seen}
     if wanted is not None:
-        sizes.add(_size_of(wanted, "scan: length"))
+        length = _size_of(wanted, "The `length` argument to `scan`", "`int`")
+        if sizes - {length}:
+            raise ShapeError(
+                f"scan got `length` argument of {length} which disagrees with leading axis sizes "
+                f"{sorted(sizes)}"
+            )
+        return length
     if not sizes:
         raise BadArgument("scan: without xs, give length=")
     if len(sizes) > 1:
         shown = ", ".join(f"xs{path}: {size}" for path, size in seen)
-        given = "" if wanted is None else f", length={wanted}"
-        raise ShapeError(f"scan: lengths of the leading axes differ: {shown}{given}")
+        raise ShapeError(f"scan: lengths of the leading axes differ: {shown}")
     return sizes.pop()
 
 
-def _size_of(number: Any, what: str) -> int:
+def _size_of(number: Any, what: str, kinds: str = "`int`") -> int:
     try:
         return operator.index(number)
+    except ConcretizationError as error:
+        raise ConcretizationError(f"{what} expects a concrete {kinds} value. {error}") from None
     except TypeError:
         raise TypeMismatch(f"{what} must be an int, not {number!r}") from None
+
+
+def _check_unroll(unroll: Any, what: str) -> None:
+    number = _size_of(unroll, f"The `unroll` argument to `{what}`", "`int` or `bool`")
+    if number < 0:
+        raise BadArgument(
+            f"{what}: `unroll` must be a bool or an int that is not negative: {number}"
+        )
 
 
 def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
@@ -227,20 +255,27 @@ def fori_loop(
     """Run `val = body_fun(i, val)` for i in range(lower, upper).
 
     Known bounds give a scan, traced bounds or `checkpoints` (see while_loop) a while loop; reverse
-    mode works through both. i is a weakly typed integer. `unroll` is accepted for ported code.
+    mode works through both. i is weakly typed, an integer unless a bound is a float. `unroll` is
+    accepted for ported code, where the bounds are known.
     """
+    check_callable("fori_loop", body_fun=body_fun)
     check_checkpoints("fori_loop", checkpoints)
+    _check_unroll(0 if unroll is None else unroll, "fori_loop")
     for bound, name in ((lower, "lower"), (upper, "upper")):
         type_ = value_of(bound, f"fori_loop: {name}").type
-        if type_.shape or not dt.is_integer(type_.dtype):
-            raise TypeMismatch(f"fori_loop: {name} must be one integer, not {type_}")
+        if type_.shape or not (dt.is_integer(type_.dtype) or dt.is_float(type_.dtype)):
+            raise TypeMismatch(f"fori_loop: {name} must be one integer or float, not {type_}")
     dtype = promote(entry_of(lower), entry_of(upper))[0]
     first, last = cast(value_of(lower), dtype), cast(value_of(upper), dtype)
-    if checkpoints is not None:
+    if checkpoints is not None or dt.is_float(dtype):
         return _fori_while(first, last, body_fun, init_val, checkpoints)
     try:
         count = max(0, int(last) - int(first))
     except ConcretizationError:
+        if unroll:
+            raise BadArgument(
+                "Can only use `unroll` in `fori_loop` if the loop bounds are statically known"
+            ) from None
         return _fori_while(first, last, body_fun, init_val, None)
 
     def step(state: tuple[Any, Any], _: Any) -> tuple[Any, Any]:
@@ -288,6 +323,7 @@ def associative_scan(
     fn takes and gives pytrees like elems, elementwise along `axis`. With `reverse` it runs from
     the end: x2, x2*x1, x2*x1*x0.
     """
+    check_callable("associative_scan", fn=fn)
     leaves, tree = flatten_args(elems, "associative_scan: elems")
     if not leaves:
         return elems

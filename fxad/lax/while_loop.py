@@ -13,7 +13,14 @@ from fxad.core.errors import TypeMismatch
 from fxad.core.record import record
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS, Program
-from fxad.lax.carry import Body, described, marked, stage_body
+from fxad.lax.carry import (
+    Body,
+    check_callable,
+    described,
+    marked,
+    stage_body,
+    with_forwarded,
+)
 from fxad.trace.tracer import stage, staging, type_of
 
 
@@ -36,7 +43,8 @@ class StagedWhile:
 
     def finished(self, outs: Sequence[Any]) -> Any:
         """The final state as the user's pytree."""
-        return self.tree.unflatten(marked(outs, self.weak))
+        outs = marked(outs, self.weak)
+        return self.tree.unflatten(with_forwarded(self.body, len(self.captured), self.state, outs))
 
 
 def staged_while(cond_fun: Callable, body_fun: Callable, init_val: Any) -> StagedWhile:
@@ -69,6 +77,7 @@ def _arguments(leaves: Sequence[Any]) -> pytree.TreeDef:
 
 def plain_while(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
     """`while_loop` that keeps the residuals of every trip."""
+    check_callable("while_loop", cond_fun=cond_fun, body_fun=body_fun)
     if in_python():
         return python_while(cond_fun, body_fun, init_val)
     loop = staged_while(cond_fun, body_fun, init_val)

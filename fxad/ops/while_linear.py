@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from fxad.ir.loops import Structured
 from fxad.ir.program import OPS, Program
 from fxad.ir.rewrite import evaluate
 from fxad.ops.base import define, differentiable, known, plus, spread, type_of, zeros
-from fxad.ops.captures import opened, values_in
+from fxad.ops.captures import opened, staged, values_in
 from fxad.ops.control import (
     check_operands,
     filled,
@@ -70,6 +69,21 @@ def _linear_loop_numpy(count, tape, *arrays, body, consts, reverse):
         blocks = OPS["tape_read"].numpy(tape, np.asarray(number, np.int32))
         state = evaluate(body, [*blocks, *own, *state])
     return tuple(state)
+
+
+class _Calls:
+    """Stands for the transforms where programs are only staged and called."""
+
+    stage = staticmethod(staged)
+
+    @staticmethod
+    def run(program: Program, args: Sequence[Any]) -> list[Any]:
+        return list(OPS["call"](*args, program=program))
+
+
+def _linear_loop_parts(count, tape, *arrays, body, consts, reverse):
+    own, state = cut(arrays, consts)
+    return tuple(_play(_Calls, count, [tape], own, state, body, reverse))
 
 
 def _linear_loop_transpose(t, cotangents, args, *, body, consts, reverse):
@@ -210,6 +224,6 @@ while_linear = define(
     transpose=_linear_loop_transpose,
     batch=_linear_loop_batch,
     close=_linear_loop_close,
-    loops=lambda types, **params: Structured("while_linear"),
+    decompose=_linear_loop_parts,
     dtypes="",
 )

@@ -159,7 +159,7 @@ def test_fori_loop_with_known_and_traced_bounds():
     counts = fxad.vmap(lambda n: lax.fori_loop(0, n, lambda i, c: c + i, 0))(jnp.arange(5))
     assert counts.tolist() == [0, 0, 1, 3, 6]
     with pytest.raises(TypeMismatch, match="lower must be one integer"):
-        lax.fori_loop(0.5, 3, lambda i, c: c, 0)
+        lax.fori_loop(1j, 3, lambda i, c: c, 0)
 
 
 def test_python_loops_when_jit_is_disabled():
