@@ -266,7 +266,8 @@ def reduction(rng, shape, over, monoid, order, dtype, cell_dtype=None):
 
 SHAPES = [((1000,), (0,)), ((5, 100), (1,)), ((40, 100), (0,)), ((3, 7, 17), (1, 2)),
           ((6, 0), (1,)),
-          ((3, 64, 5), (1,)), ((4, 128, 64), (1, 2)), ((1, 1), (1,)), ((33, 2), (1,))]  # fmt: skip
+          ((3, 64, 5), (1,)), ((4, 128, 64), (1, 2)), ((1, 1), (1,)), ((33, 2), (1,)),
+          ((100, 3), (1,)), ((20, 5, 4), (1, 2)), ((50, 3, 7), (1,))]  # fmt: skip
 
 
 @pytest.mark.parametrize("order", ["lanes", "serial"])
@@ -285,11 +286,14 @@ def test_reductions_of_other_dtypes():
         for dtype in (F64, np.dtype("int8"), np.dtype("uint64"), BF16, F16):
             cases.append(reduction(rng, (5, 100), (1,), "add", order, dtype))
             cases.append(reduction(rng, (5, 100), (0,), "max", order, dtype))
+            cases.append(reduction(rng, (70, 3), (1,), "add", order, dtype))
             cases.append(reduction(rng, (5, 100), (1,), "argmax", order, dtype))
         cases.append(reduction(rng, (5, 100), (1,), "add", order, BF16, F32))
+        cases.append(reduction(rng, (70, 3), (1,), "add", order, BF16, F32))
         for monoid in ("and", "or", "max", "argmin"):
             cases.append(reduction(rng, (9, 100), (1,), monoid, order, BOOL))
         cases.append(reduction(rng, (5, 100), (1,), "add", order, np.dtype("complex64")))
+        cases.append(reduction(rng, (70, 3), (1,), "add", order, np.dtype("complex64")))
     check(cases)
 
 

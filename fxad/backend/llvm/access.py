@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from fxad.backend.llvm.axes import stride_along
 from fxad.backend.llvm.formats import Pair, Value, from_memory, memory_kind, to_memory
-from fxad.backend.llvm.schedule import stride_along
 from fxad.backend.llvm.values import Atom, Need, Values
 from fxad.backend.llvm.vector import Code, Vec, type_of
 from fxad.core import dtypes

@@ -13,6 +13,7 @@ import numpy as np
 
 from fxad.backend.llvm.attend import emit_attend
 from fxad.backend.llvm.attend_grad import emit_attend_grad
+from fxad.backend.llvm.axes import axes_of_stage, data_values
 from fxad.backend.llvm.contract import emit_contract
 from fxad.backend.llvm.formats import Pair, Value, from_memory, memory_kind
 from fxad.backend.llvm.schedule import (
@@ -20,9 +21,7 @@ from fxad.backend.llvm.schedule import (
     Emitted,
     Schedule,
     Target,
-    axes_of_stage,
     choose,
-    data_values,
 )
 from fxad.backend.llvm.sort import Sorting
 from fxad.backend.llvm.text import Function

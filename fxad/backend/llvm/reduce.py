@@ -8,7 +8,7 @@ The order of combination is kernel.py's, whatever the width of a vector.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -27,10 +27,12 @@ class Reductions(Loops):
 
     def reduce(self, stage: ir.Reduce) -> None:
         """In lanes of its own axis, or in sequence at the current point or vector of points."""
-        if stage.order == "lanes" and self.lane_axis is None:
+        if stage.order != "lanes":
+            self._reduce_serial(stage)
+        elif self.lane_axis is None:
             self._reduce_lanes(stage)
         else:
-            self._reduce_serial(stage)
+            self._reduce_tiny(stage)
 
     def _start(self, stage: ir.Reduce, width: int) -> list[Value]:
         """Identity of every accumulator of one point or partial."""
@@ -134,6 +136,32 @@ class Reductions(Loops):
         self.lanes_along(None, 1)
         self.finish(stage, self._halve(stage, partials, width))
 
+    def _reduce_tiny(self, stage: ir.Reduce) -> None:
+        """The partial results of a few positions at a vector of points: a register for each."""
+        inner, outer, extent = stage.over[-1], stage.over[:-1], self.extent(stage.over[-1])
+        start = self._start(stage, self.width)
+        flat = monoids.flatten(start)
+        blocked = self.blocked_by(stage)
+
+        def row(texts: Texts) -> Texts:
+            following: list[Vec] = []
+            olds = _pieces(texts, len(flat))
+            self.hoist(stage.values, blocked | {inner}, self.width)
+            for position in range(extent):
+                self.scopes.append({})
+                self.env[inner] = str(position)
+                for _ in self.each_copy():
+                    old = monoids.unflatten(self.code, start, next(olds))
+                    following += monoids.flatten(self.step(stage, old))
+                self.scopes.pop()
+            return [v.text for v in following]
+
+        carried = [(v.type, v.text) for v in flat * (extent * len(self.copies))]
+        texts = self.loops(outer, stage.values, blocked | {inner}, row, carried)
+        made = [monoids.unflatten(self.code, start, t) for t in _pieces(texts, len(flat))]
+        for n, _ in enumerate(self.each_copy()):
+            self.finish(stage, self._halve(stage, made[n :: len(self.copies)], 1))
+
     def _lane_start(self, stage: ir.Reduce, width: int, number: int) -> list[Value]:
         start = self._start(stage, width)
         if stage.monoid in monoids.ARGS:
@@ -219,6 +247,10 @@ class Reductions(Loops):
             result = self._join(stage, low, high)
             half //= 2
         return result
+
+
+def _pieces(texts: Texts, size: int) -> Iterator[Texts]:
+    return (texts[at : at + size] for at in range(0, len(texts), size))
 
 
 def rounded_value(value: Value, dtype: np.dtype) -> Value:

@@ -15,6 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fxad.backend.llvm.axes import (
+    axes_of_stage,
+    in_lanes,
+    merged_extents,
+)
 from fxad.core.record import valued
 from fxad.ir import kernel as ir
 
@@ -67,6 +72,7 @@ class Emitted:
 
 UNIT_ELEMENTS = 16384
 INNER_BLOCK = 64
+TINY = 4  # positions of a reduction that are done one by one at a vector of grid points
 TILE_WIDTH = 16  # squares of elements turned in registers are at most this wide
 _SLOW = frozenset(
     """cbrt exp exp2 expm1 log log2 log1p sin cos tan asin acos atan
@@ -181,94 +187,17 @@ def crosses(access: ir.Load | ir.Store, lanes: ir.Axis | None, axis: ir.Axis | N
     return access.index.coefficient(lanes) not in (None, 0, 1)
 
 
-def axes_of_stage(stage: ir.Stage) -> tuple[ir.Axis, ...]:
-    """The axes a stage loops over, outermost first."""
-    match stage:
-        case ir.Map():
-            return stage.axes
-        case ir.Reduce() | ir.Scatter():
-            return stage.over
-        case ir.Scan() | ir.Sort():
-            return (stage.axis,)
-        case _:
-            return ()
-
-
-def indices_of(stage: ir.Stage) -> list[ir.Index]:
-    """Every index of a stage, those inside quotients and remainders included."""
-    found = [s.index for s in ir.stores_of(stage)]
-    exprs = list(ir.exprs_of(stage))
-    for store in ir.stores_of(stage):
-        exprs += data_values(store.index)
-    found += [e.index for e in ir.walk(*exprs) if isinstance(e, ir.Load | ir.IndexValue)]
-    for index in found:  # grows while it is walked
-        found += [a.index for a, _ in index.terms if isinstance(a, ir.Quot | ir.Rem)]
-    return found
-
-
-def data_values(index: ir.Index) -> list[ir.Expr]:
-    """Expressions that an index reads from arrays."""
-    found: list[ir.Expr] = []
-    for atom, _ in index.terms:
-        if isinstance(atom, ir.Data):
-            found.append(atom.value)
-        elif isinstance(atom, ir.Quot | ir.Rem):
-            found += data_values(atom.index)
-    return found
-
-
-def stride_along(index: ir.Index, axis: ir.Axis | None) -> int:
-    """The coefficient of the axis itself (what it does inside other atoms left aside)."""
-    return sum(c for atom, c in index.terms if atom is axis)
-
-
-class _Merger:
-    """Merges neighbouring axes that every index treats as one."""
-
-    def __init__(self, kernel: ir.Kernel) -> None:
-        self.nests = [kernel.grid, *(axes_of_stage(s) for s in kernel.body)]
-        self.indices = [i for s in kernel.body for i in indices_of(s)]
-        reductions = [s for s in kernel.body if isinstance(s, ir.Reduce) and _in_lanes(s)]
-        self.aligned = {s.over[-1] for s in reductions if s.over}
-        self.extents: dict[ir.Axis, int] = {}
-
-    def run(self) -> dict[ir.Axis, int]:
-        for nest in self.nests:
-            kept: list[ir.Axis] = []
-            for axis in nest:
-                if self._extent(axis) == 1:
-                    continue
-                while kept and self._can_merge(kept[-1], axis):
-                    outer = kept.pop()
-                    self.extents[axis] = self._extent(outer) * self._extent(axis)
-                    self.extents[outer] = 1
-                kept.append(axis)
-        return self.extents
-
-    def _extent(self, axis: ir.Axis) -> int:
-        return self.extents.get(axis, axis.extent)
-
-    def _can_merge(self, outer: ir.Axis, inner: ir.Axis) -> bool:
-        extent = self._extent(inner)
-        if inner in self.aligned and extent % 64:
-            return False
-        return self._always_adjacent(outer, inner) and all(
-            stride_along(i, outer) == stride_along(i, inner) * extent for i in self.indices
-        )
-
-    def _always_adjacent(self, outer: ir.Axis, inner: ir.Axis) -> bool:
-        for nest in self.nests:
-            live = [a for a in nest if self._extent(a) != 1]
-            here = [a in (outer, inner) for a in live]
-            if any(here):
-                at = here.index(True)
-                if live[at : at + 2] != [outer, inner]:
-                    return False
-        return True
-
-
-def _in_lanes(stage: ir.Stage) -> bool:
-    return isinstance(stage, ir.Reduce) and stage.order == "lanes"
+def _sums_few(kernel: ir.Kernel) -> bool:
+    """Whether all that a kernel does over axes of its own is to reduce a few positions."""
+    return all(
+        bool(stage.over)
+        and 0 < stage.over[-1].extent <= TINY
+        and stage.monoid not in ("argmin", "argmax")
+        and stage.cells[0].dtype.kind != "c"
+        if isinstance(stage, ir.Reduce)
+        else not axes_of_stage(stage)
+        for stage in kernel.body
+    )
 
 
 def _accesses(stage: ir.Stage) -> list[ir.Index]:
@@ -328,13 +257,14 @@ def _own_score(kernel: ir.Kernel) -> float:
 
 def choose(kernel: ir.Kernel, target: Target, scalar: bool = False) -> Schedule:
     """Lay out a kernel of any kind but contract. scalar: one unit, one grid point after another."""
-    extents = _Merger(kernel).run()
+    extents = merged_extents(kernel)
     grid = [a for a in kernel.grid if extents.get(a, a.extent) != 1]
     schedule = Schedule(target, extents, tuple(grid))
     if scalar:
         schedule.rows, schedule.units, schedule.cost = schedule.outer_points, 1, 20.0
         return schedule
-    single = kernel.scratch or any(_in_lanes(s) or isinstance(s, ir.Sort) for s in kernel.body)
+    sums = any(map(in_lanes, kernel.body)) and not _sums_few(kernel)
+    single = kernel.scratch or sums or any(isinstance(s, ir.Sort) for s in kernel.body)
     if grid and not single:
         axis, score = _grid_axis(kernel, grid, extents)
         if score >= _own_score(kernel):

@@ -16,8 +16,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator
 
+from fxad.backend.llvm.axes import axes_of_stage
 from fxad.backend.llvm.plan_check import slots_of
-from fxad.backend.llvm.schedule import axes_of_stage
 from fxad.core.record import record
 from fxad.ir import kernel as ir
 from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Slot, Step, Taping, While, walk

@@ -15,10 +15,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from fxad.backend.llvm.axes import axes_of_stage
 from fxad.backend.llvm.contract_plan import Problem
 from fxad.backend.llvm.contract_scalar import emit_scalar_contract
 from fxad.backend.llvm.emit import PARAMS, emit, emit_scheduled
-from fxad.backend.llvm.schedule import Emitted, Target, axes_of_stage, choose
+from fxad.backend.llvm.schedule import Emitted, Target, choose
 from fxad.backend.llvm.text import Function, Values
 from fxad.core.record import replace
 from fxad.ir import kernel as ir

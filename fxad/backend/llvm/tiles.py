@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from fxad.backend.llvm.axes import stride_along
 from fxad.backend.llvm.formats import Value, from_memory, memory_kind, to_memory
 from fxad.backend.llvm.loops import Loops, Texts
-from fxad.backend.llvm.schedule import TILE_WIDTH, crosses, stride_along
+from fxad.backend.llvm.schedule import TILE_WIDTH, crosses
 from fxad.backend.llvm.values import Need
 from fxad.backend.llvm.vector import Vec
 from fxad.ir import kernel as ir
