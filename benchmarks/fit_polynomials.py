@@ -43,6 +43,7 @@ def series(f: Callable[[Real], Real]) -> Callable[[Real], Real]:
 
 
 exp_rest = series(lambda r: (mp.expm1(r) - r) / r**2)
+exp2_rest = series(lambda r: mp.expm1(r * mp.log(2)) / r)
 log_rest = series(lambda f: (mp.log1p(f) - f + f**2 / 2) / f**3)
 atanh_rest = series(lambda z: (2 * mp.atanh(mp.sqrt(z)) - 2 * mp.sqrt(z)) / mp.sqrt(z) ** 3)
 sin_rest = series(lambda z: (mp.sin(mp.sqrt(z)) - mp.sqrt(z)) / mp.sqrt(z) ** 3)
@@ -72,6 +73,8 @@ TINY = mp.mpf(10) ** -12
 
 ENTRIES: dict[str, tuple[Callable[[Real], Real], Real, Real, int]] = {
     "EXP_F32": (exp_rest, -HALF_LN2, HALF_LN2, 4),
+    "EXPM1_F32": (exp_rest, -HALF_LN2, HALF_LN2, 5),
+    "EXP2_F32": (exp2_rest, mp.mpf("-0.5003"), mp.mpf("0.5003"), 5),
     "EXP_SHORT": (exp_rest, -HALF_LN2, HALF_LN2, 6),
     "EXP_F64": (exp_rest, -HALF_LN2, HALF_LN2, 10),
     "LOG_F32": (log_rest, LOG_LOW, LOG_HIGH, 8),
@@ -84,8 +87,8 @@ ENTRIES: dict[str, tuple[Callable[[Real], Real], Real, Real, int]] = {
     "ATAN_SHORT": (atan_rest, TINY, LOG_HIGH**2, 7),
     "ATAN_F64": (atan_rest, TINY, LOG_HIGH**2, 13),
     "TANH_F32": (tanh_rest, TINY, mp.mpf("0.626") ** 2, 5),
-    "ERF_F32": (erf_odd, TINY, mp.mpf("0.926") ** 2, 6),
-    "LOG_ERFC_F32": (lambda t: mp.log(mp.erfc(t + 2)) / (t + 2), mp.mpf("-1.08"), mp.mpf(2), 9),
+    "ERF_F32": (erf_odd, TINY, mp.mpf("1.001") ** 2, 7),
+    "LOG_ERFC_F32": (lambda t: mp.log(mp.erfc(t + 1)) / (t + 1), mp.mpf("-0.01"), mp.mpf(3), 9),
     "ERFCX_SHORT": (erfcx_of_t, mp.mpf(-1), mp.mpf("0.7"), 16),
     "ERFINV_CENTRE": (lambda t: erfinv_of_w(t + mp.mpf("2.5")), mp.mpf("-2.499"), 2.5, 12),
     "ERFINV_TAIL": (lambda t: erfinv_of_w((t + 3) ** 2), mp.mpf("-0.77"), mp.mpf("1.1"), 12),

@@ -9,7 +9,10 @@ ulp of double.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fxad.backend.llvm import coefficients as table
+from fxad.backend.llvm.divide import divide
 from fxad.backend.llvm.vector import Vec, bits_of, cubic, fma, polynomial
 
 INF = float("inf")
@@ -91,7 +94,7 @@ def log_special(x: Vec, y: Vec, at_zero: float = -INF) -> Vec:
 
 def log1p_fraction(f: Vec, short: bool) -> tuple[Vec, Vec]:
     """(f, c) with log(1 + f) = f - c, |f| below 0.42, double."""
-    s = f / (f + 2.0)
+    s = divide(f, f + 2.0, short)
     z = s * s
     rest = z * polynomial(z, table.LOG_SHORT if short else table.LOG_F64)
     half = f * f * 0.5
@@ -149,8 +152,48 @@ def atan_positive(x: Vec, short: bool) -> Vec:
     middle = x > 0.41421356237309503
     top = big.where(x.like(-1.0), middle.where(x - 1.0, x))
     bottom = big.where(x, middle.where(x + 1.0, 1.0))
-    t = top / bottom
+    t = divide(top, bottom, short)
     base = big.where(x.like(HALF_PI[0]), middle.where(x.like(HALF_PI[0] / 2), 0.0))
     z = t * t
     p = polynomial(z, table.ATAN_SHORT if short else table.ATAN_F64)
     return base + fma(t * z, p, t)
+
+
+def keep_zero(x: Vec, y: Vec, shift: int) -> Vec:
+    """y, but -0 for the sine of -0."""
+    return y if shift else x.equals(0.0).where(x, y)
+
+
+def unless_rare(rare: Vec, usual: Vec, slow: Callable[[], Vec]) -> Vec:
+    """usual, but slow() in the lanes where `rare`; slow code is skipped where no lane needs it."""
+    code = usual.code
+    f = code.function
+    some = rare if rare.width == 1 else code.call(
+        f"llvm.vector.reduce.or.{rare.suffix}", "i1", 1, (rare,)
+    )  # fmt: skip
+    before, inside, after = f.block, f.new_label("rare"), f.new_label("usual")
+    f.branch(some.text, inside, after)
+    f.label(inside)
+    repaired = rare.where(slow(), usual)
+    last = f.block
+    f.jump(after)
+    f.label(after)
+    choices = f"[ {usual.text}, %{before} ], [ {repaired.text}, %{last} ]"
+    return code.op(usual.kind, usual.width, f"phi {usual.type} {choices}")
+
+
+def either(test: Vec, yes: Callable[[], Vec], no: Callable[[], Vec]) -> Vec:
+    """yes() or no(), of which only the one that is taken runs. For scalars."""
+    f = test.code.function
+    inside, outside, after = f.new_label("yes"), f.new_label("no"), f.new_label("either")
+    f.branch(test.text, inside, outside)
+    found = []
+    for label, make in ((inside, yes), (outside, no)):
+        f.label(label)
+        value = make()
+        found.append((value, f.block))
+        f.jump(after)
+    f.label(after)
+    first = found[0][0]
+    choices = ", ".join(f"[ {value.text}, %{block} ]" for value, block in found)
+    return test.code.op(first.kind, 1, f"phi {first.type} {choices}")

@@ -1,22 +1,175 @@
-"""Functions with float32 polynomials of their own, because they must be fast.
+"""Functions in float32 arithmetic: what is worth more speed than double arithmetic gives.
 
     tanh(Vec(code, "float", 16, "%x"))
 
-Measured bounds are in `fxad.backend.llvm.math.ULP`.
+Where one float is too coarse, a value is held as the sum of two (Dekker, 1971). Measured bounds are
+in `fxad.backend.llvm.math.ULP`.
 """
 
 from __future__ import annotations
 
 from fxad.backend.llvm import coefficients as table
-from fxad.backend.llvm.math_core import exp as exp_any
-from fxad.backend.llvm.math_core import exp_parts, scale
-from fxad.backend.llvm.vector import Vec, fma, polynomial
+from fxad.backend.llvm import math_f64
+from fxad.backend.llvm.divide import quotient, rsqrt_estimate
+from fxad.backend.llvm.math_core import (
+    INF,
+    LN2_F32,
+    LOG2_E,
+    clamp_exponent,
+    either,
+    exp_parts,
+    keep_zero,
+    log_parts,
+    log_special,
+    scale,
+    unless_rare,
+)
+from fxad.backend.llvm.vector import Vec, cubic, fma, polynomial
+
+# log2(e) as a sum of two floats.
+LOG2_E_F32 = (1.4426950216293335, 1.925963033500011e-08)
+
+
+def exp2(x: Vec) -> Vec:
+    """2**n 2**r; what underflows to 0 takes another way, as in exp."""
+    vanishes = x < -150.0
+    x = vanishes.where(x.like(0.0), x).at_most(129.0)
+    n = x.rint()
+    r = x - n
+    return vanishes.where(x.like(0.0), scale(fma(polynomial(r, table.EXP2_F32), r, 1.0), n))
+
+
+def expm1(x: Vec) -> Vec:
+    """2**n (1 + r + r*r*q) - 1, at half scale so that nothing overflows too early.
+
+    What rounding takes from r and from the sum of the large terms is kept for the last addition.
+    """
+    x_bounded = clamp_exponent(x).at_least(-30.0)
+    n = (x_bounded * LOG2_E).rint()
+    above = fma(n, -LN2_F32[0], x_bounded)
+    r = fma(n, -LN2_F32[1], above)
+    r_lost = fma(n, -LN2_F32[1], above - r)
+    s = scale(x.like(0.5), n)
+    rest = s - 0.5
+    total = fma(s, r, rest)
+    lost = fma(s, r, rest - total) + ((s - rest) - 0.5)
+    small = fma(r * r, polynomial(r, table.EXPM1_F32), r_lost)
+    y = (total + fma(s, small, lost)) * 2.0
+    return (x.abs() < 1e-8).where(x, y)
+
+
+def _log1p_tail(f: Vec) -> Vec:
+    """log(1 + f) - f, sqrt(1/2) <= 1 + f < sqrt(2)."""
+    square = f * f
+    return fma(square, -0.5, polynomial(f, table.LOG_F32) * (square * f))
+
+
+def log2(x: Vec) -> Vec:
+    """e + log2(1 + f); what rounding takes from e + f log2(e) is kept for the last addition."""
+    e, f = log_parts(x)
+    linear = f * LOG2_E_F32[0]
+    linear_lost = fma(f, LOG2_E_F32[1], fma(f, LOG2_E_F32[0], -linear))
+    total = e + linear
+    rest = fma(_log1p_tail(f), LOG2_E, linear_lost) + (linear - (total - e))
+    return log_special(x, total + rest)
+
+
+def log1p(x: Vec) -> Vec:
+    """log(u), u = 1 + x rounded, and what the rounding lost, times the logarithm's slope 1 / u."""
+    u = x + 1.0
+    back = u - 1.0
+    lost = (1.0 - (u - back)) + (x - back)
+    e, f = log_parts(u)
+    slope = scale(lost * (1.0 - f), -e)
+    exact = e.equals(0.0)  # f is x
+    f = exact.where(x, f)
+    tail = _log1p_tail(f) + (exact | ~(u < INF)).where(slope.like(0.0), slope)
+    y = fma(e, LN2_F32[0], f + fma(e, LN2_F32[1], tail))
+    return (x.abs() < 1e-8).where(x, log_special(u, y))
 
 
 def logistic(x: Vec) -> Vec:
-    """1 / (1 + exp(-x)), from exp(-|x|) so that small results keep their digits."""
-    e = exp_any(-x.abs())
-    return (x < 0.0).where(e, 1.0) / (e + 1.0)
+    """1 / (1 + exp(-x)), from e = exp(-|x|) so that small results keep their digits.
+
+    What rounding takes from e and from 1 + e goes into the quotient's remainder.
+    """
+    n, r, q = exp_parts((-x.abs()).at_least(-104.0))
+    s = scale(x.like(1.0), n)
+    p = fma(r * r, q, r)
+    e = fma(s, p, s)
+    e_lost = fma(s, p, s - e)
+    bottom = e + 1.0
+    lost = (e - (bottom - 1.0)) + e_lost
+    small = x < 0.0
+    return quotient(small.where(e, 1.0), bottom, small.where(e_lost, 0.0), lost)
+
+
+# pi / 2 as a sum of three floats, and the largest argument whose multiple of it they can take away.
+HALF_PI = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)
+MOST_REDUCED = 1e5
+
+
+def _reduced(x: Vec) -> tuple[Vec, Vec, Vec]:
+    """(r, lost, n) with x = n pi/2 + r + lost, |r| <= pi/4 and a little, |x| <= MOST_REDUCED.
+
+    Taking n times the first part away is exact; what rounding loses of the rest is kept.
+    """
+    n = (x * (2.0 / 3.141592653589793)).rint()
+    a = fma(n, -HALF_PI[0], x)
+    p = n * HALF_PI[1]
+    r = a - p
+    back = r - a
+    lost = (a - (r - back)) - (p + back)
+    return r, fma(n, -HALF_PI[2], lost - fma(n, HALF_PI[1], -p)), n
+
+
+def _sine(r: Vec, lost: Vec) -> Vec:
+    """sin(r + lost)."""
+    z = r * r
+    return r + fma(z * r, cubic(z, table.SIN_SHORT), lost)
+
+
+def _cosine(r: Vec, lost: Vec) -> Vec:
+    """cos(r + lost)."""
+    z = r * r
+    half = z * 0.5
+    near = 1.0 - half
+    return near + fma(z * z, cubic(z, table.COS_SHORT), (1.0 - near) - half - r * lost)
+
+
+def _quadrant(x: Vec, shift: int) -> Vec:
+    """sin for shift 0, cos for shift 1."""
+    if x.width > 1:
+        return _any_quadrant(x, shift)
+    # A lone value is as a rule one that the next step of a loop waits for. Near 0, where there is
+    # nothing to reduce, the same result takes half as long.
+    reduced = _cosine if shift else _sine
+    return either(
+        x.abs() < 0.785,
+        lambda: keep_zero(x, reduced(x, x.like(0.0)), shift),
+        lambda: _any_quadrant(x, shift),
+    )
+
+
+def _any_quadrant(x: Vec, shift: int) -> Vec:
+    r, lost, n = _reduced(x)
+    number = (n + 12582912.0).bits() + shift  # 1.5 * 2**23 leaves n in the low bits
+    y = (number & 1).equals(0).where(_sine(r, lost), _cosine(r, lost))
+    y = keep_zero(x, (y.bits() ^ ((number & 2) << 30)).floats(), shift)
+
+    def slow() -> Vec:
+        wide = (math_f64.cos if shift else math_f64.sin)(x.convert("fpext", "double"), short=True)
+        return wide.convert("fptrunc", "float")
+
+    return unless_rare(x.abs() > MOST_REDUCED, y, slow)
+
+
+def sin(x: Vec) -> Vec:
+    return _quadrant(x, 0)
+
+
+def cos(x: Vec) -> Vec:
+    return _quadrant(x, 1)
 
 
 def tanh(x: Vec) -> Vec:
@@ -37,7 +190,18 @@ def erf(x: Vec) -> Vec:
     z = x * x
     near = fma(x, polynomial(z, table.ERF_F32), x)
     bounded = size.at_most(4.0)
-    u = bounded * polynomial(bounded - 2.0, table.LOG_ERFC_F32)
+    slope = polynomial(bounded - 1.0, table.LOG_ERFC_F32)
+    u = bounded * slope
     n, r, q = exp_parts(u)
+    r = r + fma(bounded, slope, -u)
     e = scale(fma(fma(q, r, 1.0), r, 1.0), n)
-    return (size < 0.925).where(near, (1.0 - e).copysign(x))
+    return (size < 1.0).where(near, (1.0 - e).copysign(x))
+
+
+def rsqrt(x: Vec) -> Vec:
+    """An estimate y, then y + y (1 - x y y) / 2 with the rest to twice the digits."""
+    y = rsqrt_estimate(x)
+    product = x * y
+    rest = fma(-fma(x, y, -product), y, fma(-product, y, 1.0))
+    better = fma(y * 0.5, rest, y)
+    return better.is_nan().where(y, better)

@@ -8,9 +8,8 @@ whose results are then rounded once. Rare cases and functions go to the C librar
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from fxad.backend.llvm import coefficients as table
+from fxad.backend.llvm.divide import divide
 from fxad.backend.llvm.math_core import (
     HALF_PI,
     INF,
@@ -20,12 +19,15 @@ from fxad.backend.llvm.math_core import (
     atan_positive,
     clamp_exponent,
     cos_reduced,
+    either,
     exp,
     exp_parts,
+    keep_zero,
     log,
     scale,
     sin_cos_parts,
     sin_reduced,
+    unless_rare,
 )
 from fxad.backend.llvm.vector import Vec, fma, polynomial
 
@@ -39,24 +41,6 @@ def per_lane(name: str, *args: Vec) -> Vec:
     for i in range(width):
         result = result.with_lane(i, code.call(name, "double", 1, [a.lane(i) for a in args]))
     return result
-
-
-def unless_rare(rare: Vec, usual: Vec, slow: Callable[[], Vec]) -> Vec:
-    """usual, but slow() in the lanes where `rare`; slow code is skipped where no lane needs it."""
-    code = usual.code
-    f = code.function
-    some = rare if rare.width == 1 else code.call(
-        f"llvm.vector.reduce.or.{rare.suffix}", "i1", 1, (rare,)
-    )  # fmt: skip
-    before, inside, after = f.block, f.new_label("rare"), f.new_label("usual")
-    f.branch(some.text, inside, after)
-    f.label(inside)
-    repaired = rare.where(slow(), usual)
-    last = f.block
-    f.jump(after)
-    f.label(after)
-    choices = f"[ {usual.text}, %{before} ], [ {repaired.text}, %{last} ]"
-    return code.op(usual.kind, usual.width, f"phi {usual.type} {choices}")
 
 
 def exp2(x: Vec, short: bool = False) -> Vec:
@@ -79,7 +63,7 @@ def expm1(x: Vec, short: bool = False) -> Vec:
 def log1p(x: Vec, short: bool = False) -> Vec:
     """log(u) for u = 1 + x rounded, and what the rounding lost."""
     u = x + 1.0
-    lost = (u - 1.0 - x) / u
+    lost = divide(u - 1.0 - x, u, short)
     y = log(u, short) - (u < INF).where(lost, 0.0)
     y = u.equals(0.0).where(x.like(-INF), y)
     return (x.abs() < 1e-19).where(x, y)
@@ -104,23 +88,6 @@ def log_mantissa(x: Vec) -> tuple[Vec, Vec]:
     return exponent.convert("sitofp", "double") - small.where(x.like(54.0), 0.0), m
 
 
-def _either(test: Vec, yes: Callable[[], Vec], no: Callable[[], Vec]) -> Vec:
-    """yes() or no(), of which only the one that is taken runs. For scalars."""
-    f = test.code.function
-    inside, outside, after = f.new_label("yes"), f.new_label("no"), f.new_label("either")
-    f.branch(test.text, inside, outside)
-    found = []
-    for label, make in ((inside, yes), (outside, no)):
-        f.label(label)
-        value = make()
-        found.append((value, f.block))
-        f.jump(after)
-    f.label(after)
-    first = found[0][0]
-    choices = ", ".join(f"[ {value.text}, %{block} ]" for value, block in found)
-    return test.code.op(first.kind, 1, f"phi {first.type} {choices}")
-
-
 def _quadrant(x: Vec, short: bool, shift: int, name: str) -> Vec:
     """sin for shift 0, cos for shift 1."""
     if x.width > 1:
@@ -128,9 +95,9 @@ def _quadrant(x: Vec, short: bool, shift: int, name: str) -> Vec:
     # A lone value is as a rule one that the next step of a loop waits for. Near 0, where there is
     # nothing to reduce, the same result takes half as long.
     reduced = cos_reduced if shift else sin_reduced
-    return _either(
+    return either(
         x.abs() < 0.785,
-        lambda: _keep_zero(x, reduced(x, short), shift),
+        lambda: keep_zero(x, reduced(x, short), shift),
         lambda: _any_quadrant(x, short, shift, name),
     )
 
@@ -140,14 +107,9 @@ def _any_quadrant(x: Vec, short: bool, shift: int, name: str) -> Vec:
     n = n + shift
     y = (n & 1).equals(0).where(sine, cosine)
     sign = (n & 2) << 62
-    y = _keep_zero(x, (y.bits() ^ sign).floats(), shift)
+    y = keep_zero(x, (y.bits() ^ sign).floats(), shift)
     limit = 2.0**40 if short else 2.0**20
     return unless_rare(x.abs() > limit, y, lambda: per_lane(name, x))
-
-
-def _keep_zero(x: Vec, y: Vec, shift: int) -> Vec:
-    """y, but -0 for the sine of -0."""
-    return y if shift else x.equals(0.0).where(x, y)
 
 
 def sin(x: Vec, short: bool = False) -> Vec:
@@ -161,7 +123,7 @@ def cos(x: Vec, short: bool = False) -> Vec:
 def tan(x: Vec, short: bool = False) -> Vec:
     sine, cosine, n = sin_cos_parts(x, short)
     even = (n & 1).equals(0)
-    y = even.where(sine, -cosine) / even.where(cosine, sine)
+    y = divide(even.where(sine, -cosine), even.where(cosine, sine), short)
     y = x.equals(0.0).where(x, y)
     limit = 2.0**40 if short else 2.0**20
     return unless_rare(x.abs() > limit, y, lambda: per_lane("tan", x))
@@ -173,7 +135,7 @@ def atan(x: Vec, short: bool = False) -> Vec:
 
 def atan2(y: Vec, x: Vec, short: bool = False) -> Vec:
     ay, ax = y.abs(), x.abs()
-    ratio = ay / ax
+    ratio = divide(ay, ax, short)
     ratio = ay.equals(ax).where(ratio.like(1.0), ratio)  # inf / inf
     ratio = ay.equals(0.0).where(ay, ratio)  # 0 / 0
     ratio = (x.is_nan() | y.is_nan()).where(ratio.like(NAN), ratio)
@@ -184,12 +146,12 @@ def atan2(y: Vec, x: Vec, short: bool = False) -> Vec:
 
 def asin(x: Vec, short: bool = False) -> Vec:
     size = x.abs()
-    y = atan_positive(size / ((1.0 - size) * (1.0 + size)).sqrt(), short).copysign(x)
+    y = atan_positive(divide(size, ((1.0 - size) * (1.0 + size)).sqrt(), short), short).copysign(x)
     return y
 
 
 def acos(x: Vec, short: bool = False) -> Vec:
-    y = atan_positive(((1.0 - x).sqrt()) / (1.0 + x).sqrt(), short)
+    y = atan_positive(divide((1.0 - x).sqrt(), (1.0 + x).sqrt(), short), short)
     return y + y
 
 
@@ -202,14 +164,14 @@ def _half_exp(size: Vec, short: bool) -> Vec:
 def sinh(x: Vec, short: bool = False) -> Vec:
     size = x.abs()
     t = expm1(size, short)
-    y = (t + t / (t + 1.0)) * 0.5
+    y = (t + divide(t, t + 1.0, short)) * 0.5
     return (size < 30.0).where(y, _half_exp(size, short)).copysign(x)
 
 
 def cosh(x: Vec, short: bool = False) -> Vec:
     size = x.abs()
     e = exp(size.at_most(40.0), short)
-    return (size < 30.0).where((e + 1.0 / e) * 0.5, _half_exp(size, short))
+    return (size < 30.0).where((e + divide(e.like(1.0), e, short)) * 0.5, _half_exp(size, short))
 
 
 def tanh(x: Vec, short: bool = False) -> Vec:
@@ -220,7 +182,7 @@ def tanh(x: Vec, short: bool = False) -> Vec:
 def asinh(x: Vec, short: bool = False) -> Vec:
     size = x.abs()
     square = size * size
-    near = log1p(size + square / ((square + 1.0).sqrt() + 1.0), short)
+    near = log1p(size + divide(square, (square + 1.0).sqrt() + 1.0, short), short)
     far = log(size, short) + LN2_F64[0]
     return (size < 1e8).where(near, far).copysign(x)
 
@@ -234,7 +196,7 @@ def acosh(x: Vec, short: bool = False) -> Vec:
 
 def atanh(x: Vec, short: bool = False) -> Vec:
     size = x.abs()
-    return (log1p((size + size) / (1.0 - size), short) * 0.5).copysign(x)
+    return (log1p(divide(size + size, 1.0 - size, short), short) * 0.5).copysign(x)
 
 
 def logistic(x: Vec, short: bool = False) -> Vec:
@@ -251,7 +213,7 @@ def erfc(x: Vec, short: bool = False) -> Vec:
     if not short:
         return per_lane("erfc", x)
     size = x.abs().at_most(11.0)
-    p = polynomial((size - 2.0) / (size + 2.0), table.ERFCX_SHORT)
+    p = polynomial(divide(size - 2.0, size + 2.0, short), table.ERFCX_SHORT)
     y = exp(-(size * size), short=True) * p
     return (x < 0.0).where(2.0 - y, y)
 
@@ -294,7 +256,7 @@ def cbrt(x: Vec, short: bool = False) -> Vec:
     y = (scaled.bits().binary("udiv", 3) + 0x2A9F84FE36D22425).floats()
     for _ in range(2 if short else 3):
         cube = y * y * y
-        y = y * ((cube + scaled * 2.0) / (cube * 2.0 + scaled))
+        y = y * divide(cube + scaled * 2.0, cube * 2.0 + scaled, short)
     if not short:
         y = fma((scaled - y * y * y) / (y * y), 1.0 / 3.0, y)
     y = y * small.where(x.like(2.0**-18), large.where(x.like(2.0**18), one))
@@ -307,7 +269,7 @@ def power(x: Vec, y: Vec, short: bool = False) -> Vec:
     if not short:
         return per_lane("pow", x, y)
     size = x.abs()
-    result = exp(y * log(size, short=False), short=False)
+    result = exp(y * log(size, short), short)
     integral = y.equals(y.intrinsic("trunc"))
     half = y * 0.5
     odd = integral & half.compare("une", half.intrinsic("trunc"))
@@ -317,3 +279,7 @@ def power(x: Vec, y: Vec, short: bool = False) -> Vec:
     result = bad.where(result.like(NAN), result)
     one = y.equals(0.0) | x.equals(1.0) | (size.equals(1.0) & y.abs().equals(INF))
     return one.where(result.like(1.0), result)
+
+
+def rsqrt(x: Vec, short: bool = False) -> Vec:
+    return 1.0 / x.sqrt()

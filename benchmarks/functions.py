@@ -1,0 +1,170 @@
+"""Elementary functions in float32: speed beside NumPy's and PyTorch's, and a sweep of errors.
+
+    python -m benchmarks.functions --peers numpy,torch       # nanoseconds per element, one thread
+    python -m benchmarks.functions --sweep exp,tanh          # all 2^32 arguments, errors in ulp
+    python -m benchmarks.functions --sweep all --stride 1021
+
+The sweep compares with float64 functions of NumPy (of SciPy for erf) rounded to nowhere: an error
+of x ulp is x spacings of the float32 nearest to the exact result. Powers have two arguments: their
+sweep takes every base with one exponent, and every exponent with one base.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import fxad
+import fxad.numpy as jnp
+from benchmarks import harness
+from benchmarks.harness import Row
+
+ELEMENTS = 1 << 17  # a megabyte in and out: in the second-level cache
+BLOCK = 1 << 22
+F32, F64 = np.float32, np.float64
+
+
+def _sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def _rsqrt(x: Any) -> Any:
+    return 1 / np.sqrt(x)
+
+
+# name -> (ours, NumPy's, PyTorch's name or None, range of arguments timed)
+Timed = tuple[Callable[..., Any], Callable[..., Any] | None, str | None, tuple[float, float]]
+FUNCTIONS: dict[str, Timed] = {
+    "exp": (jnp.exp, np.exp, "exp", (-20, 20)),
+    "exp2": (jnp.exp2, np.exp2, "exp2", (-20, 20)),
+    "expm1": (jnp.expm1, np.expm1, "expm1", (-5, 5)),
+    "log": (jnp.log, np.log, "log", (0.01, 100)),
+    "log2": (jnp.log2, np.log2, "log2", (0.01, 100)),
+    "log1p": (jnp.log1p, np.log1p, "log1p", (-0.9, 100)),
+    "sin": (jnp.sin, np.sin, "sin", (-100, 100)),
+    "cos": (jnp.cos, np.cos, "cos", (-100, 100)),
+    "tan": (jnp.tan, np.tan, "tan", (-10, 10)),
+    "arcsin": (jnp.arcsin, np.arcsin, "asin", (-1, 1)),
+    "arctan": (jnp.arctan, np.arctan, "atan", (-10, 10)),
+    "sinh": (jnp.sinh, np.sinh, "sinh", (-10, 10)),
+    "cosh": (jnp.cosh, np.cosh, "cosh", (-10, 10)),
+    "tanh": (jnp.tanh, np.tanh, "tanh", (-5, 5)),
+    "erf": (fxad.lax.erf, None, "erf", (-4, 4)),
+    "sigmoid": (fxad.nn.sigmoid, _sigmoid, "sigmoid", (-10, 10)),
+    "sqrt": (jnp.sqrt, np.sqrt, "sqrt", (0, 100)),
+    "rsqrt": (fxad.lax.rsqrt, _rsqrt, "rsqrt", (0.01, 100)),
+    "cbrt": (jnp.cbrt, np.cbrt, None, (-100, 100)),
+    "power": (jnp.power, np.power, "pow", (0.01, 10)),
+    "arctan2": (jnp.arctan2, np.arctan2, "atan2", (-10, 10)),
+}
+BINARY = ("power", "arctan2")
+
+
+def draw(name: str) -> list[np.ndarray]:
+    low, high = FUNCTIONS[name][3]
+    r = np.random.default_rng(0)
+    return [r.uniform(low, high, ELEMENTS).astype(F32) for _ in range(1 + (name in BINARY))]
+
+
+def contenders(name: str, peers: Sequence[str]) -> dict[str, Callable[[], Any]]:
+    ours, numpys, torchs, _ = FUNCTIONS[name]
+    inputs = draw(name)
+    arrays = [jnp.asarray(x) for x in inputs]
+    compiled = fxad.jit(lambda *xs: ours(*xs))
+    made: dict[str, Callable[[], Any]] = {"fxad": lambda: compiled(*arrays)}
+    if "numpy" in peers and numpys is not None:
+        out = np.empty(ELEMENTS, F32)
+        if isinstance(numpys, np.ufunc):
+            made["numpy"] = lambda: numpys(*inputs, out=out)
+        else:
+            made["numpy"] = lambda: numpys(*inputs)
+    if "torch" in peers and torchs is not None:
+        import torch
+
+        torch.set_num_threads(1)
+        tensors = [torch.from_numpy(x) for x in inputs]
+        result = torch.empty(ELEMENTS)
+        function = getattr(torch, torchs)
+        made["torch"] = lambda: function(*tensors, out=result)
+    return made
+
+
+def rows(quick: bool, peers: Sequence[str]) -> list[Row]:
+    """One thread, arrays in the cache; microseconds for 131,072 elements."""
+    threads = fxad.get_num_threads()
+    fxad.set_num_threads(1)
+    names = ["exp", "tanh", "erf", "sin"] if quick else list(FUNCTIONS)
+    found = []
+    for name in names:
+        runs = {who: harness.repeated(run, 5) for who, run in contenders(name, peers).items()}
+        times = harness.alternate(runs, 7 if quick else 25, warmup=2)
+        found.append(harness.row(f"{name}, 131,072 elements", times, "us", 5))
+    fxad.set_num_threads(threads)
+    return found
+
+
+def exact(name: str) -> Callable[..., np.ndarray]:
+    """The function in float64, by a library."""
+    if name == "erf":
+        from scipy.special import erf
+
+        return erf
+    found = FUNCTIONS[name][1]
+    assert found is not None
+    return found
+
+
+def errors(got: np.ndarray, want: np.ndarray) -> np.ndarray:
+    """In ulp; infinity where one is NaN or infinite and the other is not."""
+    with np.errstate(all="ignore"):
+        rounded = want.astype(F32)
+        gap = np.spacing(np.maximum(np.abs(rounded), np.finfo(F32).smallest_subnormal)).astype(F64)
+        wrong = np.abs(got.astype(F64) - want) / gap
+        same = (got == rounded) | (np.isnan(got) & np.isnan(rounded))
+    return np.where(same & ~np.isfinite(wrong), 0.0, np.where(np.isnan(wrong), np.inf, wrong))
+
+
+def sweep(name: str, stride: int) -> tuple[float, float]:
+    """(largest error in ulp, the argument) over every float32, or one of `stride`."""
+    ours, reference = fxad.jit(lambda *xs: FUNCTIONS[name][0](*xs)), exact(name)
+    worst, where = 0.0, 0.0
+    others = ([F32(2.7)], [F32(0.37)]) if name in BINARY else ([], [])
+    for start in range(0, 1 << 32, BLOCK * stride):
+        stop = min(start + BLOCK * stride, 1 << 32)
+        x = np.arange(start, stop, stride, dtype=np.uint64).astype(np.uint32).view(F32)
+        cases = [[x]]
+        if name in BINARY:
+            cases = [[x, np.full_like(x, others[0][0])], [np.full_like(x, others[1][0]), x]]
+        for inputs in cases:
+            with np.errstate(all="ignore"):
+                want = reference(*(v.astype(F64) for v in inputs))
+            found = errors(np.asarray(ours(*inputs)), want)
+            at = int(found.argmax())
+            if found[at] > worst:
+                worst, where = float(found[at]), float(x[at])
+        if sys.stderr.isatty():
+            print(f"\r{name}: {100 * stop / (1 << 32):.0f}%", end="", file=sys.stderr)
+    return worst, where
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--peers", default="numpy", help="comma-separated: numpy, torch")
+    parser.add_argument("--sweep", default="", help="comma-separated functions, or all")
+    parser.add_argument("--stride", type=int, default=1, help="every so many-th argument")
+    args = parser.parse_args()
+    if not args.sweep:
+        peers = harness.installed([p for p in args.peers.split(",") if p])
+        print(harness.table(rows(False, peers)))
+        return
+    for name in FUNCTIONS if args.sweep == "all" else args.sweep.split(","):
+        worst, where = sweep(name, args.stride)
+        print(f"{name:8} {worst:10.3f} ulp at {where!r}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
