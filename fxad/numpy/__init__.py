@@ -31,6 +31,7 @@ from fxad.numpy.composed import (
     radians,
     sinc,
 )
+from fxad.numpy.contracting import einsum, einsum_path
 from fxad.numpy.core import (
     array,
     asarray,
@@ -206,7 +207,6 @@ from fxad.numpy.linear import (
     correlate,
     cross,
     dot,
-    einsum,
     inner,
     kron,
     matmul,

@@ -1,15 +1,14 @@
-"""Products: matmul, dot, tensordot, einsum, inner, outer, kron, cross, convolve."""
+"""Products: matmul, dot, tensordot, inner, outer, kron, cross, convolve."""
 
 from __future__ import annotations
 
 import builtins
-import string
 from typing import Any
 
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
+from fxad.core.errors import BadArgument, ShapeError
 from fxad.ir.program import OPS
 from fxad.numpy.core import (
     axis_index,
@@ -22,7 +21,7 @@ from fxad.numpy.core import (
     value_of,
     within,
 )
-from fxad.numpy.shaping import moveaxis, reshape, transpose
+from fxad.numpy.shaping import moveaxis, reshape
 from fxad.trace.array import Array
 from fxad.trace.tracer import type_of
 
@@ -216,169 +215,3 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Array:
     second = value_of(v)
     second = OPS["conj"](second) if dt.is_complex(second.dtype) else second
     return convolve(a, OPS["reverse"](second, axes=(0,)), mode)
-
-
-# ---------------------------------------------------------------- einsum
-
-
-def einsum(
-    subscripts: Any,
-    /,
-    *operands: Any,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-    **hints: Any,
-) -> Array:
-    """Sum of products over named axes: einsum("bqhd,bkhd->bhqk", q, k).
-
-    Takes "..." and the implicit output form. Pairs of operands are contracted in the order that
-    keeps intermediates small (greedily).
-    """
-    if not isinstance(subscripts, str) and operands:
-        subscripts, spelled = _spelled(subscripts, operands)
-        operands = tuple(spelled)
-    if not isinstance(subscripts, str):
-        raise TypeMismatch("einsum: the first argument must be a subscripts string")
-    values = promoted("einsum", *operands, numbers=False, broadcast=False)
-    if all(type_of(v).dtype == dt.bool_ for v in values):
-        counts = einsum(subscripts, *(cast(v, dt.int32) for v in values))
-        return OPS["ne"](counts, 0)  # any of the products, which are "and"
-    terms, output = _parse(subscripts, values)
-    parts = [
-        _own_sums(v, t, terms, i, output)
-        for i, (v, t) in enumerate(zip(values, terms, strict=True))
-    ]
-    while len(parts) > 1:
-        i, j = _cheapest(parts, output)
-        others = [p for n, p in enumerate(parts) if n not in (i, j)]
-        keep = set(output).union(*(set(t) for _, t in others))
-        parts = [*others, _contract(parts[i], parts[j], keep, preferred_element_type)]
-    value, term = parts[0]
-    summed = tuple(i for i, c in enumerate(term) if c not in output)
-    if summed:
-        value = OPS["sum"](value, axes=summed)
-        term = "".join(c for c in term if c in output)
-    out = transpose(value, [term.index(c) for c in output])
-    if preferred_element_type is not None:
-        out = cast(out, dt.canonicalize(preferred_element_type, explicit=True))
-    return out
-
-
-def _spelled(first: Any, rest: tuple) -> tuple[str, list[Any]]:
-    """einsum(a, [0, 1], b, [1, 2], [0, 2]) in its string form."""
-    given = [first, *rest]
-    output = given.pop() if len(given) % 2 else None
-
-    def letters(axes: Any) -> str:
-        return "".join("..." if a is Ellipsis else chr(97 + a) for a in axes)
-
-    text = ",".join(map(letters, given[1::2]))
-    return text if output is None else f"{text}->{letters(output)}", given[::2]
-
-
-def _parse(subscripts: str, values: list[Any]) -> tuple[list[str], str]:
-    text = subscripts.replace(" ", "")
-    left, arrow, output = text.partition("->")
-    terms = left.split(",")
-    if len(terms) != len(values):
-        raise ShapeError(f"einsum: {subscripts!r} names {len(terms)} operands, got {len(values)}")
-    spare = [c for c in string.ascii_letters if c not in text]
-    widths = [
-        type_of(v).ndim - len(t.replace("...", ""))
-        for t, v in zip(terms, values, strict=True)
-        if "..." in t
-    ]
-    dots = "".join(spare[: builtins.max(widths, default=0)])
-    full = []
-    for term, value in zip(terms, values, strict=True):
-        if "..." in term:
-            width = type_of(value).ndim - len(term.replace("...", ""))
-            term = term.replace("...", dots[len(dots) - width :])
-        if len(term) != type_of(value).ndim:
-            raise ShapeError(
-                f"einsum: {subscripts!r}: term {term!r} has {len(term)} axes, its operand is "
-                f"{type_of(value)}"
-            )
-        full.append(term)
-    if arrow:
-        output = output.replace("...", dots)
-    else:
-        once = [c for c in sorted(set("".join(full)) - set(dots)) if "".join(full).count(c) == 1]
-        output = dots + "".join(once)
-    _check_terms(subscripts, full, output, values)
-    return full, output
-
-
-def _check_terms(subscripts: str, terms: list[str], output: str, values: list[Any]) -> None:
-    sizes: dict[str, int] = {}
-    for term, value in zip(terms, values, strict=True):
-        for name, size in zip(term, type_of(value).shape, strict=True):
-            if sizes.setdefault(name, size) not in (size, 1) and size != 1:
-                raise ShapeError(
-                    f"einsum: {subscripts!r}: axis {name!r} has lengths {sizes[name]} and {size}"
-                )
-            sizes[name] = builtins.max(sizes[name], size)
-    for name in output:
-        if name not in sizes or output.count(name) > 1:
-            raise ShapeError(f"einsum: {subscripts!r}: bad output axis {name!r}")
-
-
-def _own_sums(value: Any, term: str, terms: list[str], number: int, output: str) -> tuple[Any, str]:
-    """Diagonals of repeated names, and sums over names nobody else has."""
-    for name in sorted(set(term)):
-        while term.count(name) > 1:
-            first = term.index(name)
-            second = term.index(name, first + 1)
-            value = _diagonal(value, first, second)
-            term = "".join(c for i, c in enumerate(term) if i != second)
-    others = set(output).union(*(set(t) for i, t in enumerate(terms) if i != number))
-    alone = tuple(i for i, c in enumerate(term) if c not in others)
-    if alone:
-        value = OPS["sum"](value, axes=alone)
-        term = "".join(c for i, c in enumerate(term) if i not in alone)
-    return value, term
-
-
-def _diagonal(value: Any, first: int, second: int) -> Any:
-    shape = type_of(value).shape
-    rows = OPS["iota"](dtype=dt.int32, shape=shape, axis=first)
-    columns = OPS["iota"](dtype=dt.int32, shape=shape, axis=second)
-    kept = OPS["select"](OPS["eq"](rows, columns), value, value * 0)
-    return OPS["sum"](kept, axes=(second,))
-
-
-def _cheapest(parts: list[tuple[Any, str]], output: str) -> tuple[int, int]:
-    if len(parts) == 2:
-        return 0, 1
-    best, choice = None, (0, 1)
-    for i in range(len(parts)):
-        for j in range(i + 1, len(parts)):
-            names: dict[str, int] = {}
-            for value, term in (parts[i], parts[j]):
-                names.update(zip(term, type_of(value).shape, strict=True))
-            keep = set(output).union(*(set(t) for n, (_, t) in enumerate(parts) if n not in (i, j)))
-            size = 1
-            for name, length in names.items():
-                size *= length if name in keep else 1
-            if best is None or size < best:
-                best, choice = size, (i, j)
-    return choice
-
-
-def _contract(left: tuple[Any, str], right: tuple[Any, str], keep: set[str], wide: Any):
-    (x, s), (y, t) = left, right
-    shared = [c for c in s if c in t]
-    batch = [c for c in shared if c in keep]
-    summed = [c for c in shared if c not in keep]
-    # Axes of length 1 in one operand broadcast against the other.
-    sizes: dict[str, int] = {}
-    for value, term in ((x, s), (y, t)):
-        for name, size in zip(term, type_of(value).shape, strict=True):
-            sizes[name] = size if sizes.get(name, 1) == 1 else sizes[name]
-    x = spread_to(x, tuple(sizes[c] for c in s))
-    y = spread_to(y, tuple(sizes[c] for c in t))
-    contract = tuple(s.index(c) for c in summed), tuple(t.index(c) for c in summed)
-    axes = tuple(s.index(c) for c in batch), tuple(t.index(c) for c in batch)
-    out = product(x, y, contract, axes, wide)
-    free = [c for c in s if c not in shared] + [c for c in t if c not in shared]
-    return out, "".join([*batch, *free])
