@@ -52,13 +52,13 @@ from fxad.api.ported import (
 from fxad.api.threads import get_num_threads, set_num_threads
 from fxad.api.vectorise import vmap
 from fxad.core.config import config
-from fxad.core.dtypes import enable_x64
+from fxad.core.dtypes import enable_x64, float0
 from fxad.debug import pure_callback
 from fxad.trace.array import Array
 from fxad.trace.tracer import type_of as typeof
 
 if TYPE_CHECKING:
-    from fxad import flatten_util, scipy
+    from fxad import custom_derivatives, flatten_util, scipy
     from fxad.api.check_grads import check_grads
     from fxad.api.error_estimate import estimate_error
     from fxad.api.precision import suggest_precision
@@ -76,7 +76,7 @@ _LATE = {
     "sparse_jacobian": "fxad.api.sparse",
     "suggest_precision": "fxad.api.precision",
 }
-_LATE_MODULES = ("flatten_util", "scipy")
+_LATE_MODULES = ("custom_derivatives", "flatten_util", "scipy")
 
 
 def __getattr__(name: str) -> Any:
@@ -110,6 +110,7 @@ __all__ = [
     "checkpoint_policies",
     "closure_convert",
     "config",
+    "custom_derivatives",
     "custom_gradient",
     "custom_jvp",
     "custom_vjp",
@@ -124,6 +125,7 @@ __all__ = [
     "estimate_error",
     "eval_shape",
     "flatten_util",
+    "float0",
     "get_num_threads",
     "gnvp",
     "grad",

@@ -20,6 +20,7 @@ from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import BadArgument, GradientError, TypeMismatch
 from fxad.trace.array import Array
+from fxad.trace.convert import to_value
 from fxad.trace.tracer import concrete
 
 MODES = ("fwd", "rev")
@@ -174,7 +175,7 @@ class _Checker:
         leaves, tree = pytree.flatten(direction)
         worst, name = 0.0, ""
         for number, leaf in enumerate(leaves):
-            if not dt.is_differentiable(np.asarray(leaf).dtype):
+            if dt.is_float0(leaf):
                 continue
             alone = [v if i == number else np.zeros_like(v) for i, v in enumerate(leaves)]
             found = error(tree.unflatten(alone))
@@ -188,7 +189,9 @@ class _Checker:
         """A random direction of the arguments, short enough that differences stay differences."""
         self.scale = min(1.0, (_MOVED / max(1, sum(v.size for v in _moving(args)))) ** 0.5)
         drawn = self._draw(args)
-        return pytree.map(lambda d: (d * self.scale).astype(d.dtype), drawn)
+        return pytree.map(
+            lambda d: d if dt.is_float0(d) else (d * self.scale).astype(d.dtype), drawn
+        )
 
     def _draw(self, tree: Any) -> Any:
         """Normal numbers of the tree's shapes and dtypes; zeros for what is not differentiable."""
@@ -197,7 +200,7 @@ class _Checker:
 
     def _draw_leaf(self, leaf: Array) -> np.ndarray:
         if not dt.is_differentiable(leaf.dtype):
-            return np.zeros(leaf.shape, leaf.dtype)
+            return np.zeros(leaf.shape, dt.float0)
         drawn = np.asarray(self.random.standard_normal(leaf.shape))
         if dt.is_complex(leaf.dtype):
             drawn = drawn + 1j * self.random.standard_normal(leaf.shape)
@@ -232,8 +235,8 @@ def _wide(value: np.ndarray) -> np.ndarray:
 
 def _arrays(tree: Any) -> list[np.ndarray]:
     """Leaves as f64 or c128; integers and bools count as zeros, for they carry no derivative."""
-    leaves, _ = flatten_args(tree, "check_grads")
-    arrays = [concrete(v) for v in leaves]
+    leaves = pytree.leaves(tree)
+    arrays = [v if dt.is_float0(v) else concrete(to_value(v)) for v in leaves]
     return [_wide(a) if dt.is_differentiable(a.dtype) else np.zeros(a.shape) for a in arrays]
 
 

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fxad.api.flat import flatten_args
+from fxad.api.linear import zero_tangent
+from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import ShapeError, TreeError, TypeMismatch
 from fxad.core.types import ArrayType
@@ -51,7 +53,7 @@ class Perturbed(NamedTuple):
 def zero_from_primal(value: Any, symbolic_zeros: bool = False) -> Any:
     """The zero tangent of a value: an array of zeros, or a SymbolicZero."""
     type_ = type_of(value)
-    return SymbolicZero(type_) if symbolic_zeros else zeros(type_)
+    return SymbolicZero(type_) if symbolic_zeros else zero_tangent(type_)
 
 
 def primal_values(tree: Any) -> Any:
@@ -111,7 +113,9 @@ def _checked_rule(result: Any, name: str) -> tuple[list[Any], Any]:
     outs, tree = flatten_args(result[0], f"jvp rule of {name}")
     tangents, tangent_tree = pytree.flatten(result[1])
     tangents = [
-        None if isinstance(t, SymbolicZero) else flatten_args(t, f"jvp rule of {name}")[0][0]
+        None
+        if isinstance(t, SymbolicZero) or dt.is_float0(t)
+        else flatten_args(t, f"jvp rule of {name}")[0][0]
         for t in tangents
     ]
     if tree != tangent_tree:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from fxad.api.autodiff import jvp as jvp_function
 from fxad.api.custom import Custom
 from fxad.api.custom_rules import Perturbed, SymbolicZero, instantiated, run_rule
 from fxad.api.flat import FlatFunction, flatten_args, name_of
+from fxad.api.linear import zero_tangent
+from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import LeakedTracerError, ShapeError, TreeError, TypeMismatch
 from fxad.ir.program import OPS, Symbol
@@ -239,13 +239,14 @@ class _Rules:
         def apply(*values: Any) -> list[Any]:
             own, tangents = values[n : len(fixed)], iter(values[len(fixed) :])
             full = [
-                next(tangents) if on else np.zeros(type_of(p).shape, type_of(p).dtype)
+                next(tangents) if on else zero_tangent(type_of(p))
                 for p, on in zip(own, mask, strict=True)
             ]
             if self.owner.rule is not None:
                 return self.pushed(*own, *full)[self.count :]
             pushed = jvp_function(lambda *xs: self.flat(*xs), tuple(own), tuple(full))[1]
-            return list(pushed)
+            pairs = zip(pushed, outs, strict=True)
+            return [zeros(type_of(o)) if dt.is_float0(t) else t for t, o in pairs]
 
         def back(*values: Any) -> list[Any]:
             return select(self.backward(*values[:n], *values[len(fixed) :]), mask)
@@ -268,4 +269,4 @@ class _Rules:
 
 
 def _is_zero(value: Any) -> bool:
-    return value is None or isinstance(value, SymbolicZero)
+    return value is None or isinstance(value, SymbolicZero) or dt.is_float0(value)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from fxad.api.autodiff import jvp, vjp
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.api.vectorise import vmap
@@ -251,6 +253,8 @@ def jacrev(
 
 
 def _split_first(rows: Any, types: list[ArrayType]) -> list[Any]:
+    if dt.is_float0(rows):  # of an integer argument
+        return [np.zeros((*t.shape, *rows.shape), dt.float0) for t in types]
     blocks, start = [], 0
     for t in types:
         block = rows[start : start + t.size]

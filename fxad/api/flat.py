@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import TypeMismatch
+from fxad.core.node_types import register_node
 from fxad.core.pytree import KeyPath, SequenceKey, TreeDef, describe_path
 from fxad.trace.array import Array
 from fxad.trace.convert import is_array_like, to_value
@@ -15,12 +19,34 @@ from fxad.trace.convert import is_array_like, to_value
 def flatten_args(
     args: Any, what: str, place: Callable[[KeyPath], str] = describe_path
 ) -> tuple[list[Array], TreeDef]:
-    """Leaves as Arrays, and the structure. Errors name the leaf's path, as `place` prints it."""
+    """Leaves as Arrays, and the structure. Errors name the leaf's path, as `place` prints it.
+
+    Arrays of `float0` hold nothing: they become part of the structure.
+    """
     leaves, tree = pytree.flatten(args)
+    if any(map(dt.is_float0, leaves)):
+        args = with_float0_nodes(args)
+        leaves, tree = pytree.flatten(args)
     return [
         leaf if isinstance(leaf, Array) else _leaf(leaf, args, i, what, place)
         for i, leaf in enumerate(leaves)
     ], tree
+
+
+class Float0(NamedTuple):
+    """In a structure: an array of `float0`, which unflattening makes again."""
+
+    shape: tuple[int, ...]
+
+
+register_node(
+    Float0, lambda node: ((), node.shape), lambda shape, children: np.zeros(shape, dt.float0)
+)
+
+
+def with_float0_nodes(tree: Any) -> Any:
+    """The tree with arrays of `float0` as nodes without leaves."""
+    return pytree.map(lambda v: Float0(v.shape) if dt.is_float0(v) else v, tree)
 
 
 def call_place(path: KeyPath) -> str:

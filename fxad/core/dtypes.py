@@ -29,6 +29,7 @@ bfloat16 = np.dtype(ml_dtypes.bfloat16)
 float8_e4m3fn = np.dtype(ml_dtypes.float8_e4m3fn)
 float8_e5m2 = np.dtype(ml_dtypes.float8_e5m2)
 complex64, complex128 = map(np.dtype, (np.complex64, np.complex128))
+float0 = np.dtype([("float0", np.void, 0)])  # of tangents of integers and bools: no bytes at all
 
 _SHORT: dict[np.dtype, str] = {
     bool_: "bool",
@@ -59,6 +60,11 @@ _FLOAT = _FLOAT8 | {float16, bfloat16, float32, float64}
 _COMPLEX = frozenset({complex64, complex128})
 _INEXACT = _FLOAT | _COMPLEX
 _NARROW = {int64: int32, uint64: uint32, float64: float32, complex128: complex64}
+
+
+def is_float0(value: Any) -> bool:
+    """Whether a value is a NumPy array of `float0`."""
+    return isinstance(value, np.ndarray) and value.dtype == float0
 
 
 def short_name(dtype: np.dtype) -> str:

@@ -87,6 +87,10 @@ class ShapeError(FxadError, ValueError, TypeError):
     """
 
 
+class TangentError(ShapeError, TypeMismatch):
+    """A tangent or cotangent of another shape or dtype than what it belongs to."""
+
+
 class AxisError(ShapeError, IndexError):
     """An axis number that the array does not have (NumPy's AxisError is an IndexError, too)."""
 
@@ -101,6 +105,10 @@ class NumberOverflow(FxadError, OverflowError):
 
 class BadArgument(FxadError, ValueError):
     """An option or a combination of arguments that means nothing."""
+
+
+class CallError(BadArgument, TypeError):
+    """A call whose arguments are not those that were announced: their number, or what is static."""
 
 
 class TreeError(FxadError, ValueError, TypeError):

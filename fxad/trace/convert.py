@@ -12,12 +12,14 @@ from fxad.core.promotion import is_python_scalar, scalar_entry
 from fxad.core.types import ArrayType
 from fxad.trace.array import Array, Borrowed, Concrete
 
-_ARRAYS = (Array, np.ndarray, np.generic)
+_SCALARS = (Array, np.generic)
 
 
 def is_array_like(value: Any) -> bool:
-    """Whether a leaf counts as an array: Arrays, NumPy arrays and numbers."""
-    return isinstance(value, _ARRAYS) or is_python_scalar(value)
+    """Whether a leaf counts as an array: Arrays, NumPy arrays (not of float0) and numbers."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind != "V" or value.dtype != dt.float0
+    return isinstance(value, _SCALARS) or is_python_scalar(value)
 
 
 def to_value(value: Any, what: str = "argument") -> Array:
