@@ -19,6 +19,7 @@ from fxad.backend.llvm.contract_pairs import emit_pack_a_pairs
 from fxad.backend.llvm.contract_piece import Piece, Sweep
 from fxad.backend.llvm.contract_plan import FLOPS_PER_NS, Problem
 from fxad.backend.llvm.contract_product import Product
+from fxad.backend.llvm.contract_rows import emit_rows, takes_rows
 from fxad.backend.llvm.contract_scalar import emit_scalar_contract
 from fxad.backend.llvm.schedule import Emitted, Target
 from fxad.backend.llvm.text import Function
@@ -40,6 +41,8 @@ def emit_contract(kernel: Kernel, name: str, target: Target) -> Emitted:
     operands = (problem.a.buffer.dtype, problem.b.buffer.dtype)
     if not all(supports(problem.dtype, dtype) for dtype in operands):
         return emit_scalar_contract(problem, name, target)
+    if takes_rows(problem, target):
+        return emit_rows(problem, name, target)
     if takes_tiles(problem, target):
         return emit_tiles(problem, name, target)
     return _Emission(problem, name, target).emit()
