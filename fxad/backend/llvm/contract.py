@@ -41,10 +41,10 @@ def emit_contract(kernel: Kernel, name: str, target: Target) -> Emitted:
     operands = (problem.a.buffer.dtype, problem.b.buffer.dtype)
     if not all(supports(problem.dtype, dtype) for dtype in operands):
         return emit_scalar_contract(problem, name, target)
-    if takes_rows(problem, target):
-        return emit_rows(problem, name, target)
     if takes_tiles(problem, target):
         return emit_tiles(problem, name, target)
+    if takes_rows(problem, target):
+        return emit_rows(problem, name, target)
     return _Emission(problem, name, target).emit()
 
 
