@@ -18,7 +18,7 @@ SLABS = 30  # enough for 2**32 slots
 HEADER = 4  # words before the slabs
 KERNELS = ("put", "get", "span", "mark", "release")
 
-TEXT = """
+_MEMORY = """
 define internal ptr @fx_tape_take(ptr %region, i64 %bytes) #1 {
 entry:
   %size = add i64 %bytes, 16
@@ -154,99 +154,6 @@ none:
   ret ptr null
 }
 
-; region, handles out, handles in, slot numbers, shape, *blocks
-define void @fx_tape_put(ptr %args, i64 %begin, i64 %end, ptr %scratch) #1 {
-entry:
-  %outp = getelementptr i64, ptr %args, i64 1
-  %inp = getelementptr i64, ptr %args, i64 2
-  %numbersp = getelementptr i64, ptr %args, i64 3
-  %shapep = getelementptr i64, ptr %args, i64 4
-  %blocks = getelementptr i64, ptr %args, i64 5
-  %region = load ptr, ptr %args
-  %outs = load ptr, ptr %outp
-  %ins = load ptr, ptr %inp
-  %numbers = load ptr, ptr %numbersp
-  %shape = load ptr, ptr %shapep
-  %stridep = getelementptr i64, ptr %shape, i64 1
-  %countp = getelementptr i64, ptr %shape, i64 2
-  %parts = getelementptr i64, ptr %shape, i64 3
-  %lanes = load i64, ptr %shape
-  %stride = load i64, ptr %stridep
-  %count = load i64, ptr %countp
-  br label %lane
-lane:
-  %l = phi i64 [ 0, %entry ], [ %l1, %next ]
-  %more = icmp slt i64 %l, %lanes
-  br i1 %more, label %one, label %done
-one:
-  %from = getelementptr i64, ptr %ins, i64 %l
-  %to = getelementptr i64, ptr %outs, i64 %l
-  %given = load ptr, ptr %from
-  store ptr %given, ptr %to
-  %numberp = getelementptr i32, ptr %numbers, i64 %l
-  %narrow = load i32, ptr %numberp
-  %number = sext i32 %narrow to i64
-  %before = icmp slt i64 %number, 0
-  br i1 %before, label %next, label %find
-find:
-  %empty = icmp eq ptr %given, null
-  br i1 %empty, label %create, label %owned
-create:
-  %fresh = call ptr @fx_tape_new(ptr %region, i64 %stride)
-  store ptr %fresh, ptr %to
-  %nothing = icmp eq ptr %fresh, null
-  br i1 %nothing, label %next, label %locate
-owned:
-  %owner = load ptr, ptr %given
-  %mine = icmp eq ptr %owner, %region
-  br i1 %mine, label %locate, label %foreign
-foreign: ; another run's tape: it must not hang on this run's memory
-  %failp = getelementptr i64, ptr %region, i64 2
-  store i64 2, ptr %failp
-  br label %next
-locate:
-  %tape = phi ptr [ %fresh, %create ], [ %given, %owned ]
-  %slot = call ptr @fx_tape_slot(ptr %tape, i64 %number, ptr %region)
-  %lost = icmp eq ptr %slot, null
-  br i1 %lost, label %next, label %note
-note:
-  %lowp = getelementptr i64, ptr %tape, i64 2
-  %highp = getelementptr i64, ptr %tape, i64 3
-  %low0 = load i64, ptr %lowp
-  %high0 = load i64, ptr %highp
-  %first = icmp eq i64 %high0, 0
-  %after = add i64 %number, 1
-  %low1 = call i64 @llvm.smin.i64(i64 %low0, i64 %number)
-  %low = select i1 %first, i64 %number, i64 %low1
-  %high = call i64 @llvm.smax.i64(i64 %high0, i64 %after)
-  store i64 %low, ptr %lowp
-  store i64 %high, ptr %highp
-  br label %block
-block:
-  %b = phi i64 [ 0, %note ], [ %b1, %copy ]
-  %some = icmp slt i64 %b, %count
-  br i1 %some, label %copy, label %next
-copy:
-  %two = shl i64 %b, 1
-  %sizep = getelementptr i64, ptr %parts, i64 %two
-  %offsetp = getelementptr i64, ptr %sizep, i64 1
-  %size = load i64, ptr %sizep
-  %offset = load i64, ptr %offsetp
-  %sourcep = getelementptr i64, ptr %blocks, i64 %b
-  %source = load ptr, ptr %sourcep
-  %skip = mul i64 %l, %size
-  %s = getelementptr i8, ptr %source, i64 %skip
-  %t = getelementptr i8, ptr %slot, i64 %offset
-  call void @fx_tape_move(ptr %t, ptr %s, i64 %size)
-  %b1 = add i64 %b, 1
-  br label %block
-next:
-  %l1 = add i64 %l, 1
-  br label %lane
-done:
-  ret void
-}
-
 ; Small blocks are not worth a call.
 define internal void @fx_tape_move(ptr %to, ptr %from, i64 %size) #0 {
 entry:
@@ -264,20 +171,28 @@ any:
   call void @llvm.memmove.p0.p0.i64(ptr %to, ptr %from, i64 %size, i1 false)
   ret void
 }
+"""
 
-; handles, slot numbers, shape, *blocks
-define void @fx_tape_get(ptr %args, i64 %begin, i64 %end, ptr %scratch) #1 {
+_BOUNDS = """
+  %lowp = getelementptr i64, ptr %tape, i64 2
+  %highp = getelementptr i64, ptr %tape, i64 3
+  %low0 = load i64, ptr %lowp
+  %high0 = load i64, ptr %highp
+"""
+
+
+def _kernel(name: str, arguments: tuple[str, ...], before: str, lane: str) -> str:
+    """A kernel that does `lane` for every lane %l; it starts with the lane's tape %tape in the
+    block `one` and ends by going to `next`. `before` says how many %lanes there are."""
+    loads = "".join(
+        f"  %{name}.at = getelementptr i64, ptr %args, i64 {n}\n"
+        f"  %{name} = load ptr, ptr %{name}.at\n"
+        for n, name in enumerate(arguments)
+    )
+    return f"""
+define void @fx_tape_{name}(ptr %args, i64 %begin, i64 %end, ptr %scratch) #1 {{
 entry:
-  %numbersp = getelementptr i64, ptr %args, i64 1
-  %shapep = getelementptr i64, ptr %args, i64 2
-  %blocks = getelementptr i64, ptr %args, i64 3
-  %handles = load ptr, ptr %args
-  %numbers = load ptr, ptr %numbersp
-  %shape = load ptr, ptr %shapep
-  %countp = getelementptr i64, ptr %shape, i64 2
-  %parts = getelementptr i64, ptr %shape, i64 3
-  %lanes = load i64, ptr %shape
-  %count = load i64, ptr %countp
+{loads}{before}
   br label %lane
 lane:
   %l = phi i64 [ 0, %entry ], [ %l1, %next ]
@@ -286,18 +201,107 @@ lane:
 one:
   %handlep = getelementptr i64, ptr %handles, i64 %l
   %tape = load ptr, ptr %handlep
+{lane}
+next:
+  %l1 = add i64 %l, 1
+  br label %lane
+done:
+  ret void
+}}
+"""
+
+
+def _layout(blocks: int) -> str:
+    """What %shape says; the blocks' pointers begin with the argument of number `blocks`."""
+    return f"""
+  %stridep = getelementptr i64, ptr %shape, i64 1
+  %countp = getelementptr i64, ptr %shape, i64 2
+  %parts = getelementptr i64, ptr %shape, i64 3
+  %lanes = load i64, ptr %shape
+  %stride = load i64, ptr %stridep
+  %count = load i64, ptr %countp
+  %blocks = getelementptr i64, ptr %args, i64 {blocks}
+"""
+
+
+def _every_block(entered: str, copy: str) -> str:
+    """For every block of the lane: `copy` between %own, the argument's part for this lane, and
+    the place %offset in the slot. It ends by going to `copied`."""
+    return f"""
+block:
+  %b = phi i64 [ 0, %{entered} ], [ %b1, %copied ]
+  %some = icmp slt i64 %b, %count
+  br i1 %some, label %copy, label %next
+copy:
+  %two = shl i64 %b, 1
+  %sizep = getelementptr i64, ptr %parts, i64 %two
+  %offsetp = getelementptr i64, ptr %sizep, i64 1
+  %size = load i64, ptr %sizep
+  %offset = load i64, ptr %offsetp
+  %ownp = getelementptr i64, ptr %blocks, i64 %b
+  %whole = load ptr, ptr %ownp
+  %skip = mul i64 %l, %size
+  %own = getelementptr i8, ptr %whole, i64 %skip
+{copy}
+copied:
+  %b1 = add i64 %b, 1
+  br label %block
+"""
+
+
+_NUMBER = """
   %numberp = getelementptr i32, ptr %numbers, i64 %l
   %narrow = load i32, ptr %numberp
   %number = sext i32 %narrow to i64
+"""
+
+_PUT = f"""
+  %to = getelementptr i64, ptr %outs, i64 %l
+  store ptr %tape, ptr %to
+{_NUMBER}
+  %before = icmp slt i64 %number, 0
+  br i1 %before, label %next, label %find
+find:
+  %empty = icmp eq ptr %tape, null
+  br i1 %empty, label %create, label %owned
+create:
+  %fresh = call ptr @fx_tape_new(ptr %region, i64 %stride)
+  store ptr %fresh, ptr %to
+  %nothing = icmp eq ptr %fresh, null
+  br i1 %nothing, label %next, label %locate
+owned:
+  %owner = load ptr, ptr %tape
+  %mine = icmp eq ptr %owner, %region
+  br i1 %mine, label %locate, label %foreign
+foreign: ; another run's tape: it must not hang on this run's memory
+  %failp = getelementptr i64, ptr %region, i64 2
+  store i64 2, ptr %failp
+  br label %next
+locate:
+  %own.tape = phi ptr [ %fresh, %create ], [ %tape, %owned ]
+  %slot = call ptr @fx_tape_slot(ptr %own.tape, i64 %number, ptr %region)
+  %lost = icmp eq ptr %slot, null
+  br i1 %lost, label %next, label %note
+note:
+{_BOUNDS.replace("%tape", "%own.tape")}
+  %first = icmp eq i64 %high0, 0
+  %after = add i64 %number, 1
+  %low1 = call i64 @llvm.smin.i64(i64 %low0, i64 %number)
+  %low = select i1 %first, i64 %number, i64 %low1
+  %high = call i64 @llvm.smax.i64(i64 %high0, i64 %after)
+  store i64 %low, ptr %lowp
+  store i64 %high, ptr %highp
+  br label %block
+"""
+
+_GET = f"""
+{_NUMBER}
   %empty = icmp eq ptr %tape, null
   br i1 %empty, label %found, label %bounds
 bounds:
-  %lowp = getelementptr i64, ptr %tape, i64 2
-  %highp = getelementptr i64, ptr %tape, i64 3
-  %low = load i64, ptr %lowp
-  %high = load i64, ptr %highp
-  %above = icmp sge i64 %number, %low
-  %below = icmp slt i64 %number, %high
+{_BOUNDS}
+  %above = icmp sge i64 %number, %low0
+  %below = icmp slt i64 %number, %high0
   %inside = and i1 %above, %below
   br i1 %inside, label %locate, label %found
 locate:
@@ -307,63 +311,13 @@ found:
   %slot = phi ptr [ null, %one ], [ null, %bounds ], [ %slot0, %locate ]
   %blank = icmp eq ptr %slot, null
   br label %block
-block:
-  %b = phi i64 [ 0, %found ], [ %b1, %copied ]
-  %some = icmp slt i64 %b, %count
-  br i1 %some, label %copy, label %next
-copy:
-  %two = shl i64 %b, 1
-  %sizep = getelementptr i64, ptr %parts, i64 %two
-  %offsetp = getelementptr i64, ptr %sizep, i64 1
-  %size = load i64, ptr %sizep
-  %offset = load i64, ptr %offsetp
-  %targetp = getelementptr i64, ptr %blocks, i64 %b
-  %target = load ptr, ptr %targetp
-  %skip = mul i64 %l, %size
-  %t = getelementptr i8, ptr %target, i64 %skip
-  br i1 %blank, label %zero, label %move
-zero:
-  call void @llvm.memset.p0.i64(ptr %t, i8 0, i64 %size, i1 false)
-  br label %copied
-move:
-  %s = getelementptr i8, ptr %slot, i64 %offset
-  call void @fx_tape_move(ptr %t, ptr %s, i64 %size)
-  br label %copied
-copied:
-  %b1 = add i64 %b, 1
-  br label %block
-next:
-  %l1 = add i64 %l, 1
-  br label %lane
-done:
-  ret void
-}
+"""
 
-; handles, lanes (a number), first slots out, ends out
-define void @fx_tape_span(ptr %args, i64 %begin, i64 %end, ptr %scratch) #1 {
-entry:
-  %lanesp = getelementptr i64, ptr %args, i64 1
-  %lowsp = getelementptr i64, ptr %args, i64 2
-  %highsp = getelementptr i64, ptr %args, i64 3
-  %handles = load ptr, ptr %args
-  %lanes = load i64, ptr %lanesp
-  %lows = load ptr, ptr %lowsp
-  %highs = load ptr, ptr %highsp
-  br label %lane
-lane:
-  %l = phi i64 [ 0, %entry ], [ %l1, %store ]
-  %more = icmp slt i64 %l, %lanes
-  br i1 %more, label %one, label %done
-one:
-  %handlep = getelementptr i64, ptr %handles, i64 %l
-  %tape = load ptr, ptr %handlep
+_SPAN = f"""
   %empty = icmp eq ptr %tape, null
   br i1 %empty, label %store, label %read
 read:
-  %lowp = getelementptr i64, ptr %tape, i64 2
-  %highp = getelementptr i64, ptr %tape, i64 3
-  %low0 = load i64, ptr %lowp
-  %high0 = load i64, ptr %highp
+{_BOUNDS}
   br label %store
 store:
   %low = phi i64 [ 0, %one ], [ %low0, %read ]
@@ -374,9 +328,49 @@ store:
   %high32 = trunc i64 %high to i32
   store i32 %low32, ptr %lowto
   store i32 %high32, ptr %highto
-  %l1 = add i64 %l, 1
-  br label %lane
-done:
-  ret void
-}
+  br label %next
 """
+
+_INTO_SLOT = """
+  %t = getelementptr i8, ptr %slot, i64 %offset
+  call void @fx_tape_move(ptr %t, ptr %own, i64 %size)
+  br label %copied
+"""
+
+_FROM_SLOT = """
+  br i1 %blank, label %zero, label %move
+zero:
+  call void @llvm.memset.p0.i64(ptr %own, i8 0, i64 %size, i1 false)
+  br label %copied
+move:
+  %s = getelementptr i8, ptr %slot, i64 %offset
+  call void @fx_tape_move(ptr %own, ptr %s, i64 %size)
+  br label %copied
+"""
+
+TEXT = "\n".join(
+    [
+        _MEMORY,
+        # region, handles out, handles, slot numbers, shape, *blocks
+        _kernel(
+            "put",
+            ("region", "outs", "handles", "numbers", "shape"),
+            _layout(5),
+            _PUT + _every_block("note", _INTO_SLOT),
+        ),
+        # handles, slot numbers, shape, *blocks
+        _kernel(
+            "get",
+            ("handles", "numbers", "shape"),
+            _layout(3),
+            _GET + _every_block("found", _FROM_SLOT),
+        ),
+        # handles, lanes (a number), first slots out, ends out
+        _kernel(
+            "span",
+            ("handles", "number.of.lanes", "lows", "highs"),
+            "  %lanes = ptrtoint ptr %number.of.lanes to i64",
+            _SPAN,
+        ),
+    ]
+)
