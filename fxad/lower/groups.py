@@ -21,6 +21,7 @@ from fxad.lower.nodes import ContractNode, MapNode, Node, ReduceNode, boundaries
 
 FEW_ROWS, LONG_ROWS = 16, 1 << 16  # too little parallelism to pull per-point work into a row kernel
 NODE_LIMIT = 32
+DEPTH_LIMIT = 150  # operations in a row: the compiler's functions call themselves for each
 # An epilogue walks its operands tile by tile. From memory that is slow (a product of 3072 x 768
 # over 256 with AdamW's three arrays: 15.6 ms, apart 6.0 + 1.7 ms); from a cache it costs nothing.
 EPILOGUE_BYTES = 8 << 20
@@ -46,6 +47,11 @@ class Group:
     parts: set[Var] = field(default_factory=set)
     envs: dict[Node, dict[Axis, Index]] = field(default_factory=dict)
     positions: dict[Var, Index] = field(default_factory=dict)
+    depths: dict[Var, int] = field(default_factory=dict)
+
+    def depth_of(self, node: Node) -> int:
+        """Operations in a row from what the kernel loads to the node's value."""
+        return node.depth + max((self.depths.get(v, 0) for v in node.reads), default=0)
 
 
 def group_of(node: Node) -> Group:
@@ -70,6 +76,7 @@ def group_of(node: Node) -> Group:
         case _:
             group = Group("solo", [node])
             group.members.update(dict.fromkeys(node.outputs, "full"))
+    group.depths.update(dict.fromkeys(node.outputs, node.depth))
     return group
 
 
@@ -79,6 +86,15 @@ def join(group: Group, node: Node, alone: bool = False) -> bool:
         return False
     if group.nodes[0].region != node.region:
         return False
+    depth = group.depth_of(node)
+    if depth > DEPTH_LIMIT or not _fits(group, node, alone):
+        return False
+    group.depths.update(dict.fromkeys(node.outputs, depth))
+    return True
+
+
+def _fits(group: Group, node: Node, alone: bool) -> bool:
+    """Whether the group's kind takes the node, which then is in it."""
     match group.kind, node:
         case "map", MapNode():
             return _map_to_map(group, node)

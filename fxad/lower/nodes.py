@@ -33,7 +33,7 @@ class Node:
     """What every node has: the equation, its results, its axes, and the roots of its expressions.
 
     eqn: the Eqn; None for a constant result. reads: for every stored value it reads the indices
-    it is read at. region: see `graph.Def`.
+    it is read at. region: see `graph.Def`. depth: of its expressions (`refine.Body`).
     """
 
     eqn: Any
@@ -42,6 +42,7 @@ class Node:
     reads: dict[Var, list[Index]] = field(default_factory=dict, init=False)
     indices: list[Index] = field(default_factory=list, init=False)
     region: int = field(default=0, init=False)
+    depth: int = field(default=0, init=False)
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -57,6 +58,7 @@ class Node:
         for load in body.loads:
             self.reads.setdefault(storage.values[load.buffer], []).append(load.index)
         self.indices += body.indices
+        self.depth = max(self.depth, body.depth)
 
 
 @dataclass(eq=False, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from fxad.ir.kernel import Axis, Expr, Index, IndexValue, Load, Quot, Rem, at, walk
+from fxad.ir.kernel import Axis, Expr, Index, IndexValue, Load, Quot, Rem, at, children, walk
 from fxad.lower.index import Point
 
 _ROUNDS = 4
@@ -17,12 +17,16 @@ _ROUNDS = 4
 
 @dataclass(eq=False, slots=True)
 class Body:
-    """Expressions over axes; `parts` are the axes each original axis became."""
+    """Expressions over axes; `parts` are the axes each original axis became.
+
+    depth: operations on the longest way from a load to a value.
+    """
 
     parts: tuple[tuple[Axis, ...], ...]
     values: list[Expr]
     loads: list[Load]
     indices: list[Index]
+    depth: int
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -56,13 +60,16 @@ def _joined(part: tuple[Axis, ...]) -> Index:
 def collected(parts: Iterable[tuple[Axis, ...]], values: list[Expr]) -> Body:
     """The body with its loads and indices listed."""
     loads, indices = [], []
+    depths: dict[int, int] = {}
     for expr in walk(*values):
+        below = [depths.get(id(child), 0) for child in children(expr)]
+        depths[id(expr)] = 1 + max(below, default=0)
         if type(expr) is Load:
             loads.append(expr)
             indices.append(expr.index)
         elif type(expr) is IndexValue:
             indices.append(expr.index)
-    return Body(tuple(parts), values, loads, indices)
+    return Body(tuple(parts), values, loads, indices, max(depths.values(), default=0))
 
 
 def _wanted(body: Body) -> dict[Axis, int]:
