@@ -1,0 +1,66 @@
+"""x[i] of known elements by known integers, which is read straight from memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, basic_indices
+
+import fxad
+import fxad.numpy as jnp
+from fxad.core.errors import IndexOutOfRange
+from fxad.numpy.indexing import _from_memory
+
+
+@settings(deadline=None)
+@given(data=st.data(), turned=st.booleans(), dtype=st.sampled_from(["int8", "float32", "bool"]))
+def test_numpys_elements(data, turned, dtype):
+    shape = data.draw(array_shapes(min_dims=1, max_dims=4))
+    index = data.draw(basic_indices(shape, allow_newaxis=True))
+    mine = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    mine = mine.T if turned else mine
+    x = jnp.asarray(np.ascontiguousarray(mine.T)).T if turned else jnp.asarray(mine)
+    try:
+        wanted = mine[index]
+    except IndexError:
+        with pytest.raises(IndexOutOfRange):
+            x[index]
+        return
+    found = x[index]
+    assert found.dtype == wanted.dtype and found.shape == wanted.shape
+    np.testing.assert_array_equal(np.asarray(found), wanted)
+    np.testing.assert_array_equal(np.asarray(fxad.jit(lambda x: x[index])(x)), wanted)
+
+
+def test_which_indices_are_read_from_memory():
+    x = jnp.arange(12.0).reshape(3, 4)
+    one = jnp.asarray(1)
+    for index in [0, (0, 1), (-1, slice(1, None, 2)), (None, 2), (..., 3), one, (one, 2)]:
+        assert _from_memory(x, index) is not None
+    for index in [slice(1), ..., True, (0, True), 7, (0, slice(one)), (0, [1]), (0, np.arange(2))]:
+        assert _from_memory(x, index) is None
+
+
+def test_elements_are_nobody_elses_memory():
+    x = jnp.arange(6.0).reshape(2, 3)
+    row = x[1]
+    assert not np.shares_memory(np.asarray(row), np.asarray(x))
+    fxad.jit(lambda x: x * 2, donate_argnums=0)(x)
+    assert row.tolist() == [3.0, 4.0, 5.0]
+
+
+def test_what_was_donated_is_gone():
+    x = jnp.ones(3)
+    x.take_memory()
+    with pytest.raises(fxad.core.errors.DonatedError):
+        x[0]
+
+
+def test_errors_say_what_was_out_of_range():
+    with pytest.raises(IndexOutOfRange, match=r"index 5 is out of range for axis 1 of f32\[2,3\]"):
+        jnp.ones((2, 3))[0, 5]
+    with pytest.raises(IndexOutOfRange, match="too many indices"):
+        jnp.ones(3)[0, 0]
+    assert float(jnp.arange(3.0).at[7].get(mode="fill", fill_value=9.0)) == 9.0
