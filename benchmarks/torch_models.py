@@ -111,8 +111,13 @@ def model_of(config: Any) -> nn.Module:
     return GPT2(config.vocab, config.context, config.layers, config.heads, config.width)
 
 
-def training_step(model: nn.Module, compiled: bool = False, lr: float = 3e-4) -> Any:
-    """step(tokens, targets) -> loss: forward, backward, fused AdamW; eager or by torch.compile."""
+def training_step(
+    model: nn.Module, compiled: bool = False, narrow: bool = False, lr: float = 3e-4
+) -> Any:
+    """step(tokens, targets) -> loss: forward, backward, fused AdamW; eager or by torch.compile.
+
+    narrow: under autocast to bfloat16.
+    """
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=lr, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, fused=True
     )
@@ -121,7 +126,8 @@ def training_step(model: nn.Module, compiled: bool = False, lr: float = 3e-4) ->
 
     def step(tokens: Any, targets: Any) -> float:
         optimiser.zero_grad(set_to_none=True)
-        loss = run(tokens, targets)
+        with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+            loss = run(tokens, targets)
         loss.backward()
         optimiser.step()
         return loss.item()

@@ -1,7 +1,10 @@
-"""A training step (forward, backward, AdamW, float32) of GPT-2 or Llama against PyTorch and JAX.
+"""A training step (forward, backward, AdamW) of GPT-2 or Llama against PyTorch and JAX.
 
     python -m benchmarks.train_step --peers torch,torch-compile,jax
     python -m benchmarks.train_step --peers torch --preset llama-110m --batch 4 --tokens 256
+    python -m benchmarks.train_step --peers torch,torch-compile --dtype bf16
+
+With bf16 products round their factors, torch's as autocast does; parameters stay float32.
 
 Times alternate in one process with the same number of threads, and so does a loop of multiply-adds
 on registers alone on as many threads, of which `of peak` is the share: 6 flops per parameter of a
@@ -45,7 +48,7 @@ def ours(args: argparse.Namespace) -> Contender:
     optimiser = optim.adamw(optim.constant(3e-4), beta2=0.95, weight_decay=0.1)
     params = spec.init_params(models.family(config).spec(config), fxad.random.key(0))
     state = optimiser.init(params)
-    step = train_step(config, optimiser, clip=None)
+    step = train_step(config, optimiser, clip=None, dtype=args.dtype)
     tokens, targets = batch(args, config.vocab)
     start = time.perf_counter()
     held = list(step(params, state, tokens, targets))
@@ -67,7 +70,7 @@ def in_torch(args: argparse.Namespace, compiled: bool = False) -> Contender:
     if args.threads:
         torch.set_num_threads(args.threads)
     config = models.preset(args.preset)
-    step = training_step(model_of(config), compiled)
+    step = training_step(model_of(config), compiled, args.dtype == "bf16")
     tokens, targets = (torch.from_numpy(a.astype(np.int64)) for a in batch(args, config.vocab))
     start = time.perf_counter()
     step(tokens, targets)
@@ -81,6 +84,8 @@ def torch_compiled(args: argparse.Namespace) -> Contender:
 def in_jax(args: argparse.Namespace) -> Contender:
     from benchmarks.jax_models import training_step
 
+    if args.dtype != "f32":
+        raise SystemExit("the step in JAX is float32 only: leave out --dtype or jax")
     config = models.preset(args.preset)
     step = training_step(config)
     tokens, targets = batch(args, config.vocab)
@@ -103,7 +108,7 @@ def needed_flops(args: argparse.Namespace) -> float:
 def rows(quick: bool, peers: Sequence[str]) -> list[harness.Row]:
     """A training step of GPT-2 124M on 4 x 64 tokens (of nanoGPT's CPU model if quick)."""
     preset, rounds = ("nano", 5) if quick else ("gpt2", 7)
-    args = argparse.Namespace(preset=preset, batch=4, tokens=64, threads=0)
+    args = argparse.Namespace(preset=preset, batch=4, tokens=64, threads=0, dtype="f32")
     names = [name for name in CONTENDERS if name == "fxad" or name in peers]
     times = harness.alternate({name: CONTENDERS[name](args)[0] for name in names}, rounds)
     return [harness.row(f"{preset} training step (4, 64)", times)]
@@ -113,6 +118,7 @@ def memory_of(name: str, args: argparse.Namespace) -> dict[str, float]:
     """Peak resident memory and first-call time of one contender in its own process."""
     command = [sys.executable, "-m", "benchmarks.train_step", "--alone", name]
     command += ["--batch", str(args.batch), "--tokens", str(args.tokens), "--preset", args.preset]
+    command += ["--dtype", args.dtype]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout.strip().splitlines()[-1])
 
@@ -137,7 +143,7 @@ def measured(names: Sequence[str], args: argparse.Namespace) -> list[harness.Row
         rates = [needed_flops(args) / seconds for seconds in times[name]]
         share = statistics.median(rate / peak for rate, peak in zip(rates, peaks, strict=True))
         made: harness.Row = {
-            "step": f"{args.preset} ({args.batch},{args.tokens})",
+            "step": f"{args.preset} ({args.batch},{args.tokens}) {args.dtype}",
             "who": name,
             "ms": figures["median"],
             "min": figures["min"],
@@ -158,6 +164,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--dtype", default="f32", choices=("f32", "bf16"), help="of products")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--json", default=None, help="write the table here")
     parser.add_argument("--no-memory", dest="memory", action="store_false", help="times only")

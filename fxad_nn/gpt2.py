@@ -32,7 +32,10 @@ from fxad_nn.spec import MOST_LAYERS
 
 @dataclass(frozen=True)
 class Config:
-    """The shape of a GPT-2. `position_std` is 0.01 in OpenAI's code, 0.02 in nanoGPT."""
+    """The shape of a GPT-2. `position_std` is 0.01 in OpenAI's code, 0.02 in nanoGPT.
+
+    dtype: of parameters. products: what factors of matrix products are rounded to, if given.
+    """
 
     vocab: int = 50257
     context: int = 1024
@@ -44,6 +47,7 @@ class Config:
     norm_epsilon: float = 1e-5
     position_std: float = 0.01
     dtype: str = "float32"
+    products: str | None = None
 
     def __post_init__(self) -> None:
         sizes = (self.vocab, self.context, self.layers, self.heads, self.width, self.hidden)
@@ -121,13 +125,15 @@ def attention(p: dict[str, Any], x: Any, config: Config, attend: Callable[..., A
     """Self-attention by attend(q, k, v): x [batch, time, width] -> [batch, time, width]."""
     batch, time, _ = x.shape
     heads = (batch, time, config.heads, config.head_dim)
-    q, k, v = (part.reshape(heads) for part in jnp.split(linear(p["qkv"], x), 3, axis=-1))
-    return linear(p["out"], attend(q, k, v))
+    qkv = linear(p["qkv"], x, config.products)
+    q, k, v = (part.reshape(heads) for part in jnp.split(qkv, 3, axis=-1))
+    return linear(p["out"], attend(q, k, v), config.products)
 
 
-def mlp(p: dict[str, Any], x: Any) -> Any:
+def mlp(p: dict[str, Any], x: Any, config: Config) -> Any:
     """Two linear layers with the tanh form of GELU between them."""
-    return linear(p["down"], fxad.nn.gelu(linear(p["up"], x), approximate=True))
+    hidden = fxad.nn.gelu(linear(p["up"], x, config.products), approximate=True)
+    return linear(p["down"], hidden, config.products)
 
 
 def _blocks(params: dict[str, Any], x: Any, config: Config, attend: Callable[..., Any]) -> Any:
@@ -135,7 +141,7 @@ def _blocks(params: dict[str, Any], x: Any, config: Config, attend: Callable[...
     for i, p in enumerate(params["blocks"]):
         normed = layer_norm(p["norm1"], x, config.norm_epsilon)
         x = x + attention(p["attention"], normed, config, partial(attend, i))
-        x = x + mlp(p["mlp"], layer_norm(p["norm2"], x, config.norm_epsilon))
+        x = x + mlp(p["mlp"], layer_norm(p["norm2"], x, config.norm_epsilon), config)
     return layer_norm(params["norm"], x, config.norm_epsilon)
 
 
@@ -175,7 +181,7 @@ def extend(
 
 def head(params: dict[str, Any], x: Any, config: Config) -> Any:
     """features [..., width] -> logits [..., vocab]."""
-    return x @ params["embed"]["token"].T
+    return linear({"weight": params["embed"]["token"].T}, x, config.products)
 
 
 def forward(params: dict[str, Any], tokens: Any, config: Config) -> Any:
@@ -186,6 +192,5 @@ def forward(params: dict[str, Any], tokens: Any, config: Config) -> Any:
 def loss(params: dict[str, Any], batch: tuple[Any, Any], config: Config) -> Any:
     """The mean cross-entropy of (tokens, targets), both [batch, time] int, as a float32 scalar."""
     tokens, targets = batch
-    return fxad.nn.linear_cross_entropy(
-        features(params, tokens, config), params["embed"]["token"], targets, ignore=IGNORE
-    )
+    x, table = features(params, tokens, config), params["embed"]["token"]
+    return fxad.nn.linear_cross_entropy(x, table, targets, ignore=IGNORE, dtype=config.products)

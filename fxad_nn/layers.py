@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,41 @@ def linear_spec(
     return spec
 
 
-def linear(p: dict[str, Any], x: Any) -> Any:
-    """x [..., in] -> [..., out]."""
-    y = x @ p["weight"]
+def linear(p: dict[str, Any], x: Any, products: str | None = None) -> Any:
+    """x [..., in] -> [..., out]; factors are rounded to the dtype `products`, if given."""
+    y = x @ p["weight"] if products is None else product(x, p["weight"], products)
     return y + p["bias"] if "bias" in p else y
+
+
+@partial(fxad.custom_vjp, nondiff_argnums=(2,))
+def product(x: Any, weight: Any, dtype: str) -> Any:
+    """x [..., in] times weight [in, out], both rounded to `dtype`, summed and left in float32.
+
+    Backward, the result's gradient is rounded too; the gradients of x and of weight are not.
+    """
+    return fxad.lax.dot_general(
+        x.astype(dtype),
+        weight.astype(dtype),
+        (((x.ndim - 1,), (0,)), ((), ())),
+        preferred_element_type=jnp.float32,
+    )
+
+
+def _product_forward(x: Any, weight: Any, dtype: str) -> tuple[Any, tuple[Any, Any]]:
+    x = x.astype(dtype)
+    return product(x, weight, dtype), (x, weight)
+
+
+def _product_backward(dtype: str, saved: tuple[Any, Any], d_y: Any) -> tuple[Any, Any]:
+    x, weight = saved
+    d_y = d_y.astype(dtype)
+    lead = tuple(range(x.ndim - 1))
+    dot = partial(fxad.lax.dot_general, preferred_element_type=jnp.float32)
+    d_x = dot(d_y, weight.astype(dtype), (((x.ndim - 1,), (1,)), ((), ())))
+    return d_x, dot(x, d_y, ((lead, lead), ((), ()))).astype(weight.dtype)
+
+
+product.defvjp(_product_forward, _product_backward)
 
 
 def embedding_spec(size: tuple[int, int], axes: tuple[str, str], std: float, dtype: str) -> Leaf:

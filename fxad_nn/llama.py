@@ -33,7 +33,10 @@ from fxad_nn.spec import MOST_LAYERS
 
 @dataclass(frozen=True)
 class Config:
-    """The shape of a Llama. `groups` is the number of key and value heads."""
+    """The shape of a Llama. `groups` is the number of key and value heads.
+
+    dtype: of parameters. products: what factors of matrix products are rounded to, if given.
+    """
 
     vocab: int = 32000
     context: int = 4096
@@ -48,6 +51,7 @@ class Config:
     norm_epsilon: float = 1e-5
     tied: bool = False
     dtype: str = "float32"
+    products: str | None = None
 
     def __post_init__(self) -> None:
         sizes = (self.vocab, self.context, self.layers, self.heads, self.groups, self.width)
@@ -133,15 +137,17 @@ def attention(
     tables: cosines and sines [time, head_dim] of the positions.
     """
     batch, time, _ = x.shape
-    q = linear(p["q"], x).reshape(batch, time, config.heads, config.head_dim)
-    k = linear(p["k"], x).reshape(batch, time, config.groups, config.head_dim)
-    v = linear(p["v"], x).reshape(batch, time, config.groups, config.head_dim)
-    return linear(p["out"], attend(rotary(q, *tables), rotary(k, *tables), v))
+    q = linear(p["q"], x, config.products).reshape(batch, time, config.heads, config.head_dim)
+    k = linear(p["k"], x, config.products).reshape(batch, time, config.groups, config.head_dim)
+    v = linear(p["v"], x, config.products).reshape(batch, time, config.groups, config.head_dim)
+    mixed = attend(rotary(q, *tables), rotary(k, *tables), v)
+    return linear(p["out"], mixed, config.products)
 
 
-def mlp(p: dict[str, Any], x: Any) -> Any:
+def mlp(p: dict[str, Any], x: Any, config: Config) -> Any:
     """SwiGLU: down(silu(gate(x)) * up(x)) (Shazeer, 2020)."""
-    return linear(p["down"], fxad.nn.silu(linear(p["gate"], x)) * linear(p["up"], x))
+    gate, up = (linear(p[name], x, config.products) for name in ("gate", "up"))
+    return linear(p["down"], fxad.nn.silu(gate) * up, config.products)
 
 
 def _blocks(
@@ -155,7 +161,7 @@ def _blocks(
     for i, p in enumerate(params["blocks"]):
         normed = rms_norm(p["norm1"], x, config.norm_epsilon)
         x = x + attention(p["attention"], normed, tables, config, partial(attend, i))
-        x = x + mlp(p["mlp"], rms_norm(p["norm2"], x, config.norm_epsilon))
+        x = x + mlp(p["mlp"], rms_norm(p["norm2"], x, config.norm_epsilon), config)
     return rms_norm(params["norm"], x, config.norm_epsilon)
 
 
@@ -197,7 +203,8 @@ def extend(
 
 def head(params: dict[str, Any], x: Any, config: Config) -> Any:
     """features [..., width] -> logits [..., vocab]."""
-    return x @ params["embed"]["token"].T if config.tied else linear(params["head"], x)
+    p = {"weight": params["embed"]["token"].T} if config.tied else params["head"]
+    return linear(p, x, config.products)
 
 
 def forward(params: dict[str, Any], tokens: Any, config: Config) -> Any:
@@ -210,4 +217,4 @@ def loss(params: dict[str, Any], batch: tuple[Any, Any], config: Config) -> Any:
     tokens, targets = batch
     table = params["embed"]["token"] if config.tied else params["head"]["weight"].T
     x = features(params, tokens, config)
-    return fxad.nn.linear_cross_entropy(x, table, targets, ignore=IGNORE)
+    return fxad.nn.linear_cross_entropy(x, table, targets, ignore=IGNORE, dtype=config.products)

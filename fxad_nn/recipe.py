@@ -15,6 +15,7 @@ from fxad_nn.data import TOKENIZERS
 from fxad_nn.errors import ConfigError
 from fxad_nn.optim import SCHEDULES
 from fxad_nn.options import build, option
+from fxad_nn.step import DTYPES
 
 MOST_THREADS = 1024
 """What `fxad.set_num_threads` takes."""
@@ -37,6 +38,7 @@ class TrainOptions:
     accumulate: int = option(1, "batches per optimizer step, their gradients averaged")
     context: int | None = option(None, "tokens per sequence (default: the preset's context)")
     bias: bool | None = option(None, "biases in linear layers and norms (default: the preset's)")
+    dtype: str = option("float32", "of the factors of matrix products", DTYPES)
     learning_rate: float = option(1e-3, "peak learning rate")
     final_rate: float = option(1e-4, "learning rate at the last step")
     schedule: str = option("cosine", "shape of the learning rate after warm-up", SCHEDULES)

@@ -1,28 +1,47 @@
 """One training step as one compiled function.
 
-step = train_step(config, optimizer, clip=1.0, accumulate=1)
+step = train_step(config, optimizer, clip=1.0, accumulate=1, dtype="bfloat16")
 params, state, loss = step(params, state, tokens, targets)      # params and state are donated
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import fxad
 import fxad.numpy as jnp
 from fxad_nn import models
+from fxad_nn.errors import ConfigError, did_you_mean
 from fxad_nn.optim import Optimizer, clip_by_global_norm
+
+DTYPES = ("float32", "bfloat16", "f32", "bf16")
+_SHORT = {"f32": "float32", "bf16": "bfloat16"}
 
 
 def train_step(
-    config: models.Config, optimizer: Optimizer, clip: float | None, accumulate: int = 1
+    config: models.Config,
+    optimizer: Optimizer,
+    clip: float | None,
+    accumulate: int = 1,
+    dtype: str | None = None,
 ) -> Callable[..., tuple[Any, Any, Any]]:
     """Compiled (params, state, tokens, targets) -> (params, state, mean loss).
 
     tokens and targets are int32 [batch, context], with accumulation [accumulate, batch, context].
     clip=None leaves gradients as they are, which lets every gradient die as soon as it is used.
+    dtype: what the factors of all matrix products, forward and backward, are rounded to: with
+    "bfloat16" parameters, sums, activations between layers, gradients and moments stay float32.
     """
+    if dtype not in (None, *DTYPES):
+        hint = did_you_mean(str(dtype), DTYPES)
+        raise ConfigError(
+            f"train_step: dtype must be one of {', '.join(DTYPES)}, got {dtype}{hint}"
+        )
+    dtype = _SHORT.get(str(dtype), dtype)
+    if dtype not in (None, config.dtype):
+        config = replace(config, products=dtype)
     loss = models.family(config).loss
     loss_and_grads = fxad.value_and_grad(lambda params, batch: loss(params, batch, config))
 

@@ -95,7 +95,7 @@ def _loop(run: Run, evaluate: Evaluate, listener: Listener, stop: threading.Even
     o = run.options
     rate = schedule(o.schedule, o.learning_rate, o.final_rate, o.warmup, o.steps)
     optimizer = adamw(rate, o.beta1, o.beta2, weight_decay=o.weight_decay)
-    step = train_step(run.config, optimizer, o.clip, o.accumulate)
+    step = train_step(run.config, optimizer, o.clip, o.accumulate, o.dtype)
     peak = o.peak * 1e9 if o.peak else measured_peak()
     meter = Meter(run, rate, peak)
     listener.started(run, count_params(models.family(run.config).spec(run.config)), peak)

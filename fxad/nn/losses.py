@@ -9,6 +9,7 @@ logit is computed twice, and logits never exist whole.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from fxad.api.custom_vjp import custom_vjp
@@ -26,11 +27,14 @@ from fxad.trace.array import Array
 CHUNK = 512  # rows: their logits cost less memory traffic than the table's gradient, once a chunk
 
 
-def linear_cross_entropy(x: Any, table: Any, targets: Any, *, ignore: int = -1) -> Array:
+def linear_cross_entropy(
+    x: Any, table: Any, targets: Any, *, ignore: int = -1, dtype: Any = None
+) -> Array:
     """The mean of -log softmax(x @ table.T)[target] over targets that are not `ignore`.
 
     x: [..., D]; table: [V, D] of the same dtype; targets: [...] integers. Softmax and loss are
-    float32. Without any target that counts the loss is 0.
+    float32. Without any target that counts the loss is 0. dtype: what the factors of all products,
+    backward ones too, are rounded to, such as bfloat16; sums and results are not.
 
     Raises ShapeError if the shapes do not go together, TypeMismatch if targets are not integers.
     """
@@ -48,7 +52,8 @@ def linear_cross_entropy(x: Any, table: Any, targets: Any, *, ignore: int = -1) 
     targets = OPS["reshape"](targets, shape=(rows,))
     counted = cast(el.not_equal(targets, ignore), dt.float32)
     weights = counted / el.maximum(total(counted), 1.0)
-    return _weighted(x, table, cast(targets, dt.int32), weights)
+    narrow = x.dtype if dtype is None else dt.canonicalize(dtype, explicit=True)
+    return _weighted(x, table, cast(targets, dt.int32), weights, narrow)
 
 
 def _chunks(rows: int) -> list[slice]:
@@ -58,10 +63,16 @@ def _chunks(rows: int) -> list[slice]:
     return [slice(start, min(start + each, rows)) for start in range(0, rows, max(each, 1))]
 
 
-def _rows(x: Any, table: Any, targets: Any, weights: Any) -> tuple[Any, Any, Any, Any]:
+def _product(a: Any, b: Any, axes: tuple[int, int], narrow: Any, dtype: Any) -> Any:
+    """Sum over one axis of each, of factors rounded to `narrow`."""
+    contract = ((axes[0],), (axes[1],))
+    factors = cast(a, narrow), cast(b, narrow)
+    return OPS["dot"](*factors, contract=contract, batch=((), ()), dtype=dtype)
+
+
+def _rows(x: Any, table: Any, targets: Any, weights: Any, narrow: Any) -> tuple:
     """Logits of some rows, their log-sum-exp, where the targets are, and the weighted loss."""
-    contract = {"contract": ((1,), (1,)), "batch": ((), ()), "dtype": x.dtype}
-    logits = cast(OPS["dot"](x, table, **contract), dt.float32)
+    logits = cast(_product(x, table, (1, 1), narrow, x.dtype), dt.float32)
     lse = logsumexp(logits, axis=1, keepdims=True)
     hot = el.equal(arange(table.shape[0], dtype=dt.int32)[None, :], targets[:, None])
     # A sum over the row instead of a gather: the same pass over the logits that sums exponentials.
@@ -69,32 +80,32 @@ def _rows(x: Any, table: Any, targets: Any, weights: Any) -> tuple[Any, Any, Any
     return logits, lse, hot, total((lse[:, 0] - picked) * weights)
 
 
-@custom_vjp
-def _weighted(x: Any, table: Any, targets: Any, weights: Any) -> Any:
+@partial(custom_vjp, nondiff_argnums=(4,))
+def _weighted(x: Any, table: Any, targets: Any, weights: Any, narrow: Any) -> Any:
     """The sum of the rows' losses times their weights."""
-    parts = [_rows(x[c], table, targets[c], weights[c])[3] for c in _chunks(x.shape[0])]
+    parts = [_rows(x[c], table, targets[c], weights[c], narrow)[3] for c in _chunks(x.shape[0])]
     return sum(parts[1:], parts[0]) if parts else zeros((), dt.float32)
 
 
-def _forward(x: Any, table: Any, targets: Any, weights: Any) -> tuple[Any, tuple[Any, Any]]:
+def _forward(
+    x: Any, table: Any, targets: Any, weights: Any, narrow: Any
+) -> tuple[Any, tuple[Any, Any]]:
     """The loss, and its gradients with respect to x and table."""
     loss, d_table = zeros((), dt.float32), None
     d_rows = []
     for c in _chunks(x.shape[0]):
-        logits, lse, hot, part = _rows(x[c], table, targets[c], weights[c])
+        logits, lse, hot, part = _rows(x[c], table, targets[c], weights[c], narrow)
         d_logits = (el.exp(logits - lse) - cast(hot, dt.float32)) * weights[c][:, None]
-        d_logits = cast(d_logits, x.dtype)
         loss = loss + part
-        d_rows.append(d_logits @ table)
-        contract = {"contract": ((0,), (0,)), "batch": ((), ()), "dtype": table.dtype}
-        d_part = OPS["dot"](d_logits, x[c], **contract)
+        d_rows.append(_product(d_logits, table, (1, 0), narrow, x.dtype))
+        d_part = _product(d_logits, x[c], (0, 0), narrow, table.dtype)
         d_table = d_part if d_table is None else d_table + d_part
     if d_table is None:
         return loss, (zeros_like(x), zeros_like(table))
     return loss, (concatenate(d_rows, axis=0), d_table)
 
 
-def _backward(residuals: tuple[Any, Any], d_loss: Any) -> tuple[Any, ...]:
+def _backward(narrow: Any, residuals: tuple[Any, Any], d_loss: Any) -> tuple[Any, ...]:
     d_x, d_table = residuals
     scaled = [cast(d_loss, d.dtype) * d for d in (d_x, d_table)]
     return (*scaled, None, None)

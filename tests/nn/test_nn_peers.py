@@ -1,5 +1,7 @@
 """The models, their gradients and the optimizer against PyTorch and transformers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -102,17 +104,55 @@ def test_gradients_and_ten_steps_are_those_of_torch(tmp_path):
 
 
 def _assert_same_gradients(grads, theirs, directory):
-    """Save their gradients in place of weights, so that the loader maps names and layouts."""
-    copy = transformers.GPT2LMHeadModel(theirs.config)
-    gradients = {name: p.grad for name, p in theirs.named_parameters()}
-    with torch.no_grad():
-        for name, p in copy.named_parameters():
-            p.copy_(gradients[name])
-    copy.save_pretrained(directory)
-    expected = dict(named_leaves(load_hf(directory)[1]))
+    expected = _named_gradients(theirs, directory)
     squares = [np.square(np.asarray(leaf, np.float64)).sum() for leaf in expected.values()]
     floor = 1e-6 * np.sqrt(sum(squares))
     for name, got in named_leaves(grads):
         wanted = np.asarray(expected[name])
         difference = np.linalg.norm(np.asarray(got) - wanted)
         assert difference <= max(1e-4 * np.linalg.norm(wanted), floor), name
+
+
+def _named_gradients(theirs, directory):
+    """Save their gradients in place of weights, so that the loader maps names and layouts."""
+    copy = type(theirs)(theirs.config)
+    gradients = {name: p.grad for name, p in theirs.named_parameters()}
+    with torch.no_grad():
+        for name, p in copy.named_parameters():
+            p.copy_(gradients[name])
+    copy.save_pretrained(directory)
+    return dict(named_leaves(load_hf(directory)[1]))
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_bf16_products_are_as_good_as_autocast(tmp_path, kind):
+    """Gradients of bf16 products lie no further from those of float32 than torch's own do: the
+    bound is torch's error, of all parameters together, and for a single one twice its error."""
+    theirs = saved(tmp_path, kind)
+    config, params = load_hf(tmp_path)
+    tokens = np.random.default_rng(2).integers(0, 97, (8, 33))
+    x, y = (np.ascontiguousarray(part, np.int64) for part in (tokens[:, :-1], tokens[:, 1:]))
+    found, losses = {}, {}
+    for narrow in (False, True):
+        theirs.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+            logits = theirs(torch.from_numpy(x)).logits
+        wanted = torch.from_numpy(y).flatten()
+        loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), wanted)
+        loss.backward()
+        losses[narrow] = loss.item()
+        found[narrow] = _named_gradients(theirs, tmp_path / str(narrow))
+    config = replace(config, products="bfloat16")
+    loss_of = models.family(config).loss
+    step = fxad.jit(fxad.value_and_grad(lambda p, batch: loss_of(p, batch, config)))
+    loss, grads = step(params, (x.astype(np.int32), y.astype(np.int32)))
+    assert abs(float(loss) - losses[False]) <= 2 * abs(losses[True] - losses[False]) + 2**-8
+    squares = []
+    for name, got in named_leaves(grads):
+        exact, cast = (np.asarray(found[n][name], np.float64) for n in (False, True))
+        size = np.linalg.norm(exact)
+        error, allowed = (np.linalg.norm(a - exact) / size for a in (np.asarray(got), cast))
+        assert error <= 2 * allowed + 1e-6, (name, error, allowed)
+        squares.append((error**2, allowed**2))
+    ours, torchs = np.sqrt(np.mean(squares, axis=0))
+    assert ours <= torchs

@@ -1,0 +1,116 @@
+"""Training with products of bfloat16 factors: gradients, losses, and what stays float32."""
+
+import numpy as np
+import pytest
+
+import fxad
+from fxad_nn import models, optim
+from fxad_nn.errors import ConfigError
+from fxad_nn.layers import linear
+from fxad_nn.spec import init_params, named_leaves
+from fxad_nn.step import train_step
+
+EPS = 2.0**-7  # of bfloat16: rounding a factor moves it by at most half of this
+PRODUCTS = 2 * 4 + 1  # on a path through two blocks, each with four in a row, and the head
+
+
+def small(family, **more):
+    name = {"gpt2": "tiny", "llama": "llama-tiny"}[family]
+    # Wide enough for the smallest products to take the path of large ones.
+    sizes = {"width": 64, "hidden": 128, "context": 32} | more
+    return models.preset(name, **sizes)
+
+
+def started(config, seed=0):
+    params = init_params(models.family(config).spec(config), fxad.random.key(seed))
+    tokens = np.random.default_rng(seed).integers(0, config.vocab, (4, config.context + 1))
+    tokens = tokens.astype(np.int32)
+    return params, np.ascontiguousarray(tokens[:, :-1]), np.ascontiguousarray(tokens[:, 1:])
+
+
+def gradients(config, params, batch):
+    loss = models.family(config).loss
+    return fxad.jit(fxad.value_and_grad(lambda p, b: loss(p, b, config)))(params, batch)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_gradients_are_close_to_those_of_float32(family):
+    """Every product on a path forward and back rounds two factors by EPS / 2 at most, so moves the
+    gradient by at most EPS of its size where nothing amplifies that; and it does move it."""
+    config, wide = small(family, products="bfloat16"), small(family)
+    params, *batch = started(config)
+    (loss, grads), (expected_loss, expected) = (
+        gradients(c, params, tuple(batch)) for c in (config, wide)
+    )
+    assert float(loss) == pytest.approx(float(expected_loss), rel=EPS)
+    wanted = dict(named_leaves(expected))
+    for name, got in named_leaves(grads):
+        assert got.dtype == np.float32
+        exact = np.asarray(wanted[name])
+        error = np.linalg.norm(np.asarray(got) - exact) / np.linalg.norm(exact)
+        assert 1e-5 < error <= 2 * PRODUCTS * EPS, (name, error)
+
+
+def test_a_linear_layer_rounds_its_factors_and_nothing_else():
+    """Forward and backward against float64 products of factors rounded by hand."""
+    rng = np.random.default_rng(0)
+    x, w, d_y = (rng.standard_normal(s).astype(np.float32) for s in ((2, 24, 40), (40, 72), 72))
+    bias = rng.standard_normal(72).astype(np.float32)
+    layer = fxad.jit(lambda p, x: linear(p, x, "bfloat16"))
+    p = {"weight": w, "bias": bias}
+    narrow = [np.asarray(fxad.numpy.asarray(a).astype("bfloat16"), np.float64) for a in (x, w, d_y)]
+    y = np.asarray(layer(p, x))
+    assert y.dtype == np.float32
+    np.testing.assert_allclose(y, narrow[0] @ narrow[1] + bias, rtol=0, atol=40 * 1e-6)
+    grads, d_x = fxad.jit(
+        fxad.grad(lambda p, x: fxad.numpy.sum(linear(p, x, "bfloat16") * d_y), argnums=(0, 1))
+    )(p, x)
+    rows = np.ones((2, 24, 1)) * narrow[2]
+    expected = np.einsum("bti,bto->io", narrow[0], rows)
+    np.testing.assert_allclose(np.asarray(grads["weight"]), expected, rtol=0, atol=48 * 2e-6)
+    np.testing.assert_allclose(np.asarray(d_x), rows @ narrow[1].T, rtol=0, atol=72 * 2e-6)
+    np.testing.assert_allclose(np.asarray(grads["bias"]), 48 * d_y, rtol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_training_reaches_the_loss_of_float32(family):
+    """Sixty steps on one batch: both learn it by heart, at nearly the same pace."""
+    config = small(family)
+    losses = {}
+    for dtype in ("f32", "bf16"):
+        params, *batch = started(config)
+        optimizer = optim.adamw(3e-3)
+        step, state = train_step(config, optimizer, clip=1.0, dtype=dtype), optimizer.init(params)
+        found = []
+        for _ in range(60):
+            params, state, loss = step(params, state, *batch)
+            found.append(float(loss))
+        losses[dtype] = np.array(found)
+        assert {leaf.dtype for _, leaf in named_leaves(params)} == {np.dtype("float32")}
+    assert losses["f32"][-1] < losses["f32"][0] / 2
+    np.testing.assert_allclose(losses["bf16"], losses["f32"], rtol=0.05, atol=0.02)
+
+
+def test_accumulation_and_threads():
+    config = small("gpt2")
+    params, *batch = started(config)
+    optimizer = optim.adamw(1e-3)
+    before, found = fxad.get_num_threads(), []
+    halves = [a.reshape(2, 2, -1) for a in batch]
+    try:
+        for threads in (1, 2):
+            fxad.set_num_threads(threads)
+            params, *_ = started(config)
+            step = train_step(config, optimizer, clip=None, accumulate=2, dtype="bfloat16")
+            new, _, loss = step(params, optimizer.init(params), *halves)
+            found.append([np.asarray(leaf) for _, leaf in named_leaves(new)])
+    finally:
+        fxad.set_num_threads(before)
+    assert np.isfinite(float(loss))
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_an_unknown_dtype_is_named():
+    with pytest.raises(ConfigError, match="did you mean 'bf16'"):
+        train_step(small("gpt2"), optim.adamw(1e-3), clip=None, dtype="bf61")
