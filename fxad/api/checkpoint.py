@@ -10,7 +10,7 @@ with `checkpoint_name`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any
 
 from fxad.api.flat import FlatFunction, flatten_args, name_of
@@ -169,17 +169,22 @@ def checkpoint(
     """
     rows = _rows(policy, offload, compress, budget)
     numbers = {static_argnums} if isinstance(static_argnums, int) else set(static_argnums)
-
-    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            if not tracing():  # nobody will ask for a derivative of this call
-                return function(*args, **kwargs)
-            return _recorded(function, args, kwargs, rows, numbers)
-
-        return wrapped
-
+    wrap = functools.partial(keeping, rows=rows, static=numbers)
     return wrap if function is None else wrap(function)
+
+
+def keeping(
+    function: Callable[..., Any], rows: Rows, static: Set[int] = frozenset()
+) -> Callable[..., Any]:
+    """The function as a checkpoint that keeps what the rows of a policy say."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if not tracing():  # nobody will ask for a derivative of this call
+            return function(*args, **kwargs)
+        return _recorded(function, args, kwargs, rows, static)
+
+    return wrapped
 
 
 def _rows(policy: Any, offload: str | None, compress: str | None, budget: int | str | None) -> Rows:
@@ -195,7 +200,7 @@ def _rows(policy: Any, offload: str | None, compress: str | None, budget: int | 
 
 
 def _recorded(
-    function: Callable[..., Any], args: tuple, kwargs: dict[str, Any], rows: Rows, static: set[int]
+    function: Callable[..., Any], args: tuple, kwargs: dict[str, Any], rows: Rows, static: Set[int]
 ) -> Any:
     """The call as one equation `checkpoint`, or as it is where it looks at values."""
 

@@ -18,7 +18,7 @@ from fxad.ir.cost import cost
 from fxad.ir.kernel import Kernel
 from fxad.ir.plan import Plan, Run, walk
 from fxad.ir.program import Program
-from fxad.passes.offload import staging
+from fxad.passes.aside import staging
 
 
 class Lowered:

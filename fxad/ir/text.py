@@ -116,7 +116,7 @@ def _param(value: Any, indent: str) -> str:
             return _number(value)
         case None:
             return "none"
-        case Symbol() | ArrayType():
+        case Symbol() | ArrayType() | TapeType():
             return str(value)
     raise CheckError(f"a parameter of type {type(value).__name__} cannot be printed: {value!r}")
 
@@ -318,7 +318,7 @@ def _value(tokens: _Tokens) -> Any:
         return complex(real, imag)
     if word.startswith("@"):
         return tokens.fail("a text cannot carry a Python function")
-    if tokens.items[tokens.next + 1][1] == "[":
+    if word == "tape" or tokens.items[tokens.next + 1][1] == "[":
         return _type(tokens)
     return from_short_name(tokens.take())
 

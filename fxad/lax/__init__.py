@@ -123,6 +123,7 @@ from fxad.lax.shapes import (
     transpose,
     unstack,
 )
+from fxad.lax.tapes import tape
 from fxad.lax.windows import padtype_to_pads, reduce, reduce_window
 from fxad.numpy.creation import full, full_like
 from fxad.numpy.division import power as pow
@@ -358,6 +359,7 @@ __all__ = [
     "switch",
     "tan",
     "tanh",
+    "tape",
     "tile",
     "top_k",
     "transpose",

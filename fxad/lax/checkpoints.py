@@ -64,8 +64,11 @@ def check_checkpoints(what: str, value: Any) -> None:
         )
 
 
-def in_blocks(cond_fun: Callable, body_fun: Callable, init: Any, trips: int) -> Any:
-    """A while loop over blocks of `trips` trips, of which only the first state is kept."""
+def in_blocks(
+    cond_fun: Callable, body_fun: Callable, init: Any, trips: int, kept: Callable = checkpoint
+) -> Any:
+    """A while loop over blocks of `trips` trips, of which only the first state is kept, as `kept`
+    (a kind of checkpoint) does."""
 
     def block(state: Any) -> Any:
         def going(counted: tuple[Any, Any]) -> Any:
@@ -76,7 +79,7 @@ def in_blocks(cond_fun: Callable, body_fun: Callable, init: Any, trips: int) -> 
 
         return plain_while(going, step, (0, state))[1]
 
-    return plain_while(cond_fun, checkpoint(block), init)
+    return plain_while(cond_fun, kept(block), init)
 
 
 class BinomialLoop:

@@ -14,6 +14,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fxad.api.checkpoint import checkpoint
 from fxad.api.flat import flatten_args, kind_of, name_of
 from fxad.api.vectorise import vmap
 from fxad.core import dtypes as dt
@@ -38,6 +39,7 @@ from fxad.lax.checkpoints import (
     check_checkpoints,
     in_blocks,
 )
+from fxad.lax.tapes import LoopTape, on_tape
 from fxad.lax.while_loop import in_python, plain_while, staged_while
 from fxad.numpy.core import axis_index, cast, stack_values, value_of
 from fxad.numpy.shaping import slice_axis
@@ -55,18 +57,22 @@ def scan(
     reverse: bool = False,
     unroll: int | bool = 1,
     _split_transpose: bool = False,
+    *,
+    tape: LoopTape | None = None,
 ) -> tuple[Any, Any]:
     """Run `carry, y = f(carry, x)` over the leading axis of xs, stacking the ys.
 
     init, xs, y: pytrees of arrays; xs may be None if `length` is given. The carry keeps its
     structure, shapes and dtypes. Returns (final carry, ys with a new leading axis). `unroll` and
-    `_split_transpose` are accepted for ported code.
+    `_split_transpose` are accepted for ported code. tape: where reverse mode keeps what it reads of
+    every trip, made by `lax.tape` (default: in memory).
 
     Raises TreeError or TypeMismatch naming the leaf if the carry changes, ShapeError if leading
     axes differ.
     """
     check_callable("scan", f=f)
     _check_unroll(unroll, "scan")
+    f = on_tape("scan", f, tape)
     carry, tree = flatten_args(init, "scan: init")
     slices, xs_tree = flatten_args(xs, "scan: xs")
     count = _length(slices, xs, length)
@@ -222,6 +228,7 @@ def while_loop(
     init_val: Any,
     *,
     checkpoints: Checkpoints = None,
+    tape: LoopTape | None = None,
 ) -> Any:
     """Run `val = body_fun(val)` while `cond_fun(val)` is true.
 
@@ -229,15 +236,20 @@ def while_loop(
     checkpoints: what reverse mode keeps. None: every trip's residuals. An integer k: every k-th
     state, other trips are computed again. `binomial(k)`: at most k states however many trips there
     are; trips are computed again as the binomial schedule says (`fxad.lax.checkpoints`).
+    tape: where that is kept, made by `lax.tape` (default: in memory; not with `binomial`).
 
     Raises TreeError or TypeMismatch naming the leaf if the value changes type, BadArgument for
-    other checkpoints.
+    other checkpoints and tapes.
     """
     check_checkpoints("while_loop", checkpoints)
+    kept = on_tape("while_loop", body_fun, tape)
     if checkpoints is None or in_python():
-        return plain_while(cond_fun, body_fun, init_val)
+        return plain_while(cond_fun, kept, init_val)
     if not isinstance(checkpoints, Binomial):
-        return in_blocks(cond_fun, body_fun, init_val, int(checkpoints))
+        wrap = checkpoint if tape is None else tape.block
+        return in_blocks(cond_fun, body_fun, init_val, int(checkpoints), wrap)
+    if tape is not None:
+        raise BadArgument("while_loop: the states of binomial(k) stay in memory; give k or a tape")
     loop = staged_while(cond_fun, body_fun, init_val)
     run = BinomialLoop(loop.cond, loop.body, checkpoints.states)
     return loop.finished(run(loop.cond_captured, loop.captured, loop.state))
@@ -251,15 +263,17 @@ def fori_loop(
     *,
     unroll: int | bool | None = None,
     checkpoints: Checkpoints = None,
+    tape: LoopTape | None = None,
 ) -> Any:
     """Run `val = body_fun(i, val)` for i in range(lower, upper).
 
     Known bounds give a scan, traced bounds or `checkpoints` (see while_loop) a while loop; reverse
     mode works through both. i is weakly typed, an integer unless a bound is a float. `unroll` is
-    accepted for ported code, where the bounds are known.
+    accepted for ported code, where the bounds are known. tape: see while_loop.
     """
     check_callable("fori_loop", body_fun=body_fun)
     check_checkpoints("fori_loop", checkpoints)
+    kept = on_tape("fori_loop", body_fun, tape)
     _check_unroll(0 if unroll is None else unroll, "fori_loop")
     for bound, name in ((lower, "lower"), (upper, "upper")):
         type_ = value_of(bound, f"fori_loop: {name}").type
@@ -268,7 +282,7 @@ def fori_loop(
     dtype = promote(entry_of(lower), entry_of(upper))[0]
     first, last = cast(value_of(lower), dtype), cast(value_of(upper), dtype)
     if checkpoints is not None or dt.is_float(dtype):
-        return _fori_while(first, last, body_fun, init_val, checkpoints)
+        return _fori_while(first, last, body_fun, init_val, checkpoints, tape)
     try:
         count = max(0, int(last) - int(first))
     except ConcretizationError:
@@ -276,11 +290,11 @@ def fori_loop(
             raise BadArgument(
                 "Can only use `unroll` in `fori_loop` if the loop bounds are statically known"
             ) from None
-        return _fori_while(first, last, body_fun, init_val, None)
+        return _fori_while(first, last, body_fun, init_val, None, tape)
 
     def step(state: tuple[Any, Any], _: Any) -> tuple[Any, Any]:
         i, value = state
-        return (OPS["add"](i, 1), body_fun(_weakly(i), value)), ()
+        return (OPS["add"](i, 1), kept(_weakly(i), value)), ()
 
     leaves, tree = flatten_args((first, init_val), "fori_loop: initial value")
     body = Body("fori_loop", body_fun, step, tree)
@@ -294,6 +308,7 @@ def _fori_while(
     body_fun: Callable[[Any, Any], Any],
     init: Any,
     checkpoints: Checkpoints,
+    tape: LoopTape | None,
 ) -> Any:
     def test(state: tuple[Any, Any]) -> Any:
         return OPS["lt"](state[0], last)
@@ -302,7 +317,7 @@ def _fori_while(
         return OPS["add"](state[0], 1), body_fun(_weakly(state[0]), state[1])
 
     step.__name__ = name_of(body_fun)
-    return while_loop(test, step, (first, init), checkpoints=checkpoints)[1]
+    return while_loop(test, step, (first, init), checkpoints=checkpoints, tape=tape)[1]
 
 
 def _weakly(counter: Any) -> Any:

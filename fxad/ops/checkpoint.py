@@ -17,7 +17,16 @@ from fxad.ir.program import OPS, Atom, Eqn, Program, Var
 from fxad.ir.rewrite import dce, inline_into, used_inputs
 from fxad.ops.base import Primitive, type_of
 from fxad.ops.control import call_like, pick, weave
-from fxad.ops.policies import Rows, byte_budget, compressed, decide, input_place, names_of, place
+from fxad.ops.policies import (
+    Rows,
+    byte_budget,
+    compressed,
+    decide,
+    input_how,
+    memory,
+    names_of,
+    place,
+)
 
 
 class Recipe(NamedTuple):
@@ -106,7 +115,7 @@ def _split(t, record, unknown, args, *, program, policy):
     results = list(checkpoint(*given, program=forward, policy=policy))
     inputs, end = pick(given, plan.inputs), count + len(plan.saved)
     values = [*inputs, *results[count:end]]
-    hows = [*[input_place(policy)] * len(inputs), *plan.saved.values()]
+    hows = [*[input_how(policy)] * len(inputs), *plan.saved.values()]
     fixed = [_stored(v, how) for v, how in zip(values, hows, strict=True)]
     spare = [] if budget is None else [*results[end:], *given]
     types = [type_of(v) for v in values]
@@ -147,7 +156,7 @@ def _stored(value: Any, how: str) -> Any:
 def _restored(value: Any, how: str, type_: ArrayType) -> Any:
     """A saved value as the backward half reads it."""
     if place(how) != "keep":
-        value = OPS["offload"](value, place=place(how))
+        value = OPS["offload"](value, place=place(how), memory=memory(how))
     return value if type_of(value) == type_ else OPS["convert"](value, dtype=type_.dtype)
 
 

@@ -1,9 +1,11 @@
 """Values that wait outside the arena between their making and their use.
 
-    y = offload(x; place="disk")     the value itself, marked: a pass makes of it
-    put(x; key, place, memory)       after x was made, and
-    y = take(; key, place, type)     before y is first read
+    y = offload(x; place="disk", memory)     the value itself, marked: a pass makes of it
+    put(x; key, place, memory)               after x was made, and
+    y = take(; key, type)                    before y is first read
 
+place: disk or host. memory: bytes for values on their way to the disk, shared by all that say the
+same; 0: the setting `offload_memory`.
 `offload` is linear and has every derivative; `put` and `take` exist only in programs that are
 about to be lowered.
 """
@@ -11,7 +13,6 @@ about to be lowered.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,15 +26,15 @@ EFFECTS = frozenset(["host"])
 offload = define(
     "offload",
     doc="The operand itself, which may wait on the host or on disk until it is read here.",
-    type=lambda x, *, place: x,
-    numpy=lambda x, *, place: x,
-    jvp=lambda primals, tangents, out, *, place: tangents[0],
-    transpose=lambda ct, args, *, place: [ct],
-    batch=lambda size, batched, args, *, place: offload(args[0], place=place),
-    loops=lambda types, *, place: Alias(),
+    type=lambda x, **params: x,
+    numpy=lambda x, **params: x,
+    jvp=lambda primals, tangents, out, **params: tangents[0],
+    transpose=lambda ct, args, **params: [ct],
+    batch=lambda size, batched, args, **params: offload(args[0], **params),
+    loops=lambda types, **params: Alias(),
     exact=True,
     dtypes="float complex int bool",
-    samples=lambda r: [case(r.x(3), place="disk")],
+    samples=lambda r: [case(r.x(3), place="disk", memory=0)],
 )
 
 
@@ -62,31 +63,36 @@ within = define(
 
 class _Aside:
     """A host function of one key. `borrows`: it keeps no operand, so it may read them where they
-    lie. `around`: what a run of a program that calls it happens in."""
+    lie. `around`: what a run of a program that calls it happens in. (Wrappers pass attributes of
+    the object on, not of the class.)"""
 
-    def __init__(self, key: int, place: str, memory: int = 0) -> None:
+    def __init__(self, key: int) -> None:
         self.key = key
-        self.place = place
         self.borrows = True
-        self.around = partial(session.session, memory)
+        self.around = session.session
 
 
 class _Put(_Aside):
+    def __init__(self, key: int, place: str, memory: int) -> None:
+        super().__init__(key)
+        self.place = place
+        self.memory = memory
+
     def __call__(self, x: np.ndarray) -> tuple[()]:
-        session.put(self.key, self.place, x)
+        session.put(self.key, self.place, self.memory, x)
         return ()
 
 
 class _Take(_Aside):
     def __call__(self) -> tuple[np.ndarray]:
-        return (session.take(self.key, self.place),)
+        return (session.take(self.key),)
 
 
 put = define(
     "put",
     doc="Put a value aside under a key; a key's values form a stack.",
     type=lambda x, *, key, place, memory: (),
-    numpy=lambda x, *, key, place, memory: _Put(key, place)(x),
+    numpy=lambda x, *, key, place, memory: _Put(key, place, memory)(x),
     loops=lambda types, *, key, place, memory: HostCall(_Put(key, place, memory)),
     effects=EFFECTS,
 )
@@ -94,8 +100,8 @@ put = define(
 take = define(
     "take",
     doc="Take back what was last put aside under a key.",
-    type=lambda *, key, place, type: type,
-    numpy=lambda *, key, place, type: _Take(key, place)()[0].copy(),
-    loops=lambda types, *, key, place, type: HostCall(_Take(key, place)),
+    type=lambda *, key, type: type,
+    numpy=lambda *, key, type: _Take(key)()[0].copy(),
+    loops=lambda types, *, key, type: HostCall(_Take(key)),
     effects=EFFECTS,
 )

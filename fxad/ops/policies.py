@@ -4,8 +4,9 @@ A policy is a tuple of rows (how, kind, *names); the first row that matches a va
 
     (("keep", "dots"), ("disk", "names", "attention"))
 
-`how`: keep (in memory), host, disk, or a lossy format (bf16) in front of one of them:
-"bf16", "bf16 disk". What no row matches is recomputed.
+`how`: keep (in memory), host, disk, or a lossy format (bf16) in front of one of them: "bf16",
+"bf16 disk". After disk may stand the bytes of memory for values on their way: "disk 1000000". What
+no row matches is recomputed.
 """
 
 from __future__ import annotations
@@ -80,16 +81,21 @@ def byte_budget(policy: Rows) -> Budget | None:
     return None
 
 
-def input_place(policy: Rows) -> str:
-    """Where inputs wait that the backward half reads. They are never rounded: they may be
+def input_how(policy: Rows) -> str:
+    """How inputs wait that the backward half reads. They are never rounded: they may be
     parameters, which are in memory in full anyway."""
-    return next((place(how) for how, kind, *_ in policy if kind == "inputs"), "keep")
+    return next((how for how, kind, *_ in policy if kind == "inputs"), "keep")
 
 
 def place(how: str) -> str:
     """Where a kept value lies: keep, host or disk."""
+    return next((word for word in how.split() if word in PLACES), "keep")
+
+
+def memory(how: str) -> int:
+    """Bytes for values on their way to the disk; 0: as the settings say."""
     last = how.split()[-1]
-    return last if last in PLACES else "keep"
+    return int(last) if last.isdecimal() else 0
 
 
 def compressed(how: str) -> str:
@@ -106,19 +112,21 @@ def known_ways(offload: str | None, compress: str | None) -> None:
             raise BadArgument(f"checkpoint: {what} must be one of {options}, not {given!r}")
 
 
-def changed(policy: Rows, offload: str | None, compress: str | None) -> Rows:
+def changed(policy: Rows, offload: str | None, compress: str | None, memory: int = 0) -> Rows:
     """The policy with everything it keeps in memory put elsewhere, or stored in fewer bits.
+    memory: bytes for values on their way to the disk (0: as the settings say).
 
     Raises BadArgument for places and formats that do not exist.
     """
     known_ways(offload, compress)
+    away = f"{offload} {memory}" if memory else offload
     rows = []
     for how, *rest in policy:
-        where = offload if offload and place(how) == "keep" else place(how)
+        where = away if away and place(how) == "keep" else place(how)
         form = compress or compressed(how)
         rows.append((f"{form} {where}" if form else where, *rest))
-    if offload:
-        rows.append((offload, "inputs"))
+    if away:
+        rows.append((away, "inputs"))
     return tuple(rows)
 
 

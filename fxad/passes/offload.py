@@ -9,92 +9,55 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from fxad.core.config import config
-from fxad.core.types import ArrayType
-from fxad.ir.program import OPS, Atom, Eqn, Program, Var, subprograms
+from fxad.ir.program import Atom, Eqn, Program, Var, subprograms
 from fxad.ir.rewrite import map_subprograms
+from fxad.passes.aside import keys_of, large, limited, put_of, take_of
 from fxad.passes.offload_loops import linked
+from fxad.passes.offload_tapes import played
 
-SMALLEST = 1 << 12  # bytes; fewer are not worth a call
 _COPIES = ("barrier", "name", "offload")  # results are the operands
 
 
 def offload(program: Program, memory: int = 0) -> Program:
     """Replace the marks `offload`, in all programs inside too. `memory`: bytes that values on
-    their way to the disk may take (0: the setting `offload_memory`).
+    their way to the disk may take where marks do not say (0: the setting `offload_memory`).
 
     Arguments and results are in memory anyway and small values cost more to move than to keep:
     they stay. Memory too small for the largest value is taken as large as that. Runs last:
     equations with effects hold other passes up.
     """
-    keys = itertools.count(1 + max(_keys(program), default=-1))
+    if not _marked(program):
+        return limited(program, memory) if memory else program
+    keys = itertools.count(1 + max(keys_of(program), default=-1))
 
     def visit(inner: Program) -> Program:
-        if sum(eqn.op.name == "scan" for eqn in inner.eqns) > 1:
-            inner = linked(inner, keys.__next__, memory, _large)
+        loops = [eqn.op.name for eqn in inner.eqns if eqn.op.name in ("scan", "while")]
+        if loops.count("scan") > 1:
+            inner = linked(inner, keys.__next__)
+        if loops.count("while") > 1:
+            inner = played(inner, keys.__next__)
         inner = map_subprograms(inner, visit)
         if not any(eqn.op.name == "offload" for eqn in inner.eqns):
             return inner
-        return _placed(inner, keys, memory)
+        return _placed(inner, keys)
 
     placed = visit(program)
-    if not memory:
-        return placed
-    return _limited(placed, max([memory, *(size for size, _ in aside(placed, "disk"))]))
+    return limited(placed, memory) if memory else placed
 
 
-def aside(program: Program, place: str, trips: int = 1) -> Iterator[tuple[int, int]]:
-    """Bytes of each value that a program, placed already, puts in a place, and how often; a value
-    of a while loop counts once."""
-    for eqn in program.eqns:
-        if eqn.op.name == "put" and eqn.params["place"] == place:
-            yield nbytes_of(eqn.inputs[0]), trips
-        for _, inner in subprograms(eqn):
-            yield from aside(inner, place, trips * eqn.params.get("length", 1))
+def _marked(program: Program) -> bool:
+    return any(
+        eqn.op.name == "offload" or any(_marked(inner) for _, inner in subprograms(eqn))
+        for eqn in program.eqns
+    )
 
 
-def staging(program: Program) -> int:
-    """Memory in which values wait on their way to the disk, or on the host."""
-    host = sum(size * times for size, times in aside(program, "host"))
-    disk = sum(size * times for size, times in aside(program, "disk"))
-    return host + min(disk, _memory(program) or config.offload_memory)
-
-
-def _memory(program: Program) -> int:
-    """What the puts of a program say: all of them say the same."""
-    for eqn in program.eqns:
-        if eqn.op.name == "put":
-            return eqn.params["memory"]
-        for _, inner in subprograms(eqn):
-            if found := _memory(inner):
-                return found
-    return 0
-
-
-def _limited(program: Program, memory: int) -> Program:
-    """All puts with this memory for values on their way to the disk."""
-    inner = map_subprograms(program, lambda p: _limited(p, memory))
-    if all(eqn.op.name != "put" for eqn in inner.eqns):
-        return inner
-    eqns = [
-        Eqn(e.op, e.inputs, {**e.params, "memory": memory}, e.outputs, e.where, e.tag)
-        if e.op.name == "put"
-        else e
-        for e in inner.eqns
-    ]
-    return Program(inner.inputs, eqns, inner.outputs, inner.name, inner.consts)
-
-
-def nbytes_of(atom: Atom) -> int:
-    """Bytes of an array; 0 for a tape."""
-    return atom.type.nbytes if isinstance(atom.type, ArrayType) else 0
-
-
-def _placed(program: Program, keys: Iterator[int], memory: int) -> Program:
+def _placed(program: Program, keys: Iterator[int]) -> Program:
     source = _sources(program)
     resident: set[Atom] = {*program.inputs, *program.consts}
+    resident |= {v for eqn in program.eqns if eqn.op.name == "tape_read" for v in eqn.outputs}
     resident |= {source.get(a, a) for a in program.outputs}
-    away: dict[Var, Eqn] = {}  # value -> its take
+    away: dict[Var, tuple[Eqn, Eqn]] = {}  # value -> its put and take
     swap: dict[Atom, Atom] = {}  # copies of it that are read after it has come back
     for eqn in program.eqns:
         if eqn.op.name in _COPIES:
@@ -102,15 +65,17 @@ def _placed(program: Program, keys: Iterator[int], memory: int) -> Program:
                 value = source[made]
                 if given in swap:
                     swap[made] = swap[given]
-                elif eqn.op.name == "offload" and value not in resident and _large(value):
+                elif eqn.op.name == "offload" and value not in resident and large(value):
                     assert isinstance(value, Var)
                     if value not in away:
-                        away[value] = _take(value, eqn, next(keys))
-                    swap[made] = away[value].outputs[0]
+                        key = next(keys)
+                        back = take_of(Var(value.type), key, eqn)
+                        away[value] = put_of(value, key, eqn), back
+                    swap[made] = away[value][1].outputs[0]
                 elif eqn.op.name == "offload":
                     swap[made] = given
     eqns: list[Eqn] = []
-    pending: dict[Atom, Eqn] = {take.outputs[0]: take for take in away.values()}
+    pending: dict[Atom, Eqn] = {take.outputs[0]: take for _, take in away.values()}
     for eqn in program.eqns:
         if eqn.op.name == "offload" or (eqn.op.name in _COPIES and set(eqn.outputs) <= swap.keys()):
             continue
@@ -119,20 +84,11 @@ def _placed(program: Program, keys: Iterator[int], memory: int) -> Program:
             pending.pop(a) for a in dict.fromkeys(inputs) if isinstance(a, Var) and a in pending
         ]
         eqns.append(eqn.with_inputs(inputs))
-        eqns += [_put(v, away[v], memory) for v in eqn.outputs if v in away]
+        eqns += [away[v][0] for v in eqn.outputs if v in away]
     unread = {take.params["key"] for take in pending.values()}
     eqns = [e for e in eqns if e.op.name != "put" or e.params["key"] not in unread]
     outputs = [swap.get(a, a) for a in program.outputs]
     return _narrowed(Program(program.inputs, eqns, outputs, program.name, program.consts))
-
-
-def _keys(program: Program) -> Iterator[int]:
-    """Keys that a program uses already."""
-    for eqn in program.eqns:
-        if eqn.op.name == "put":
-            yield eqn.params["key"]
-        for _, inner in subprograms(eqn):
-            yield from _keys(inner)
 
 
 def _narrowed(program: Program) -> Program:
@@ -158,18 +114,3 @@ def _sources(program: Program) -> dict[Atom, Atom]:
             for given, made in zip(eqn.inputs, eqn.outputs, strict=True):
                 source[made] = source.get(given, given)
     return source
-
-
-def _large(value: Atom) -> bool:
-    type_ = value.type
-    return isinstance(value, Var) and isinstance(type_, ArrayType) and type_.nbytes >= SMALLEST
-
-
-def _take(value: Var, mark: Eqn, key: int) -> Eqn:
-    params = {"key": key, "place": mark.params["place"], "type": value.type}
-    return Eqn(OPS["take"], (), params, (Var(value.type),), mark.where, mark.tag)
-
-
-def _put(value: Var, take: Eqn, memory: int) -> Eqn:
-    params = {"key": take.params["key"], "place": take.params["place"], "memory": memory}
-    return Eqn(OPS["put"], (value,), params, (), take.where, take.tag)

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fxad.ir.program import OPS, Atom, Eqn, Program, Var
+from fxad.ir.program import Atom, Eqn, Program, Var
+from fxad.passes.aside import large, put_of, take_of
 
-Size = Callable[[Atom], bool]
 
-
-def linked(program: Program, key: Callable[[], int], memory: int, large: Size) -> Program:
-    """Replace stacked values that only a loop's marks read; `large` says which are worth it."""
+def linked(program: Program, key: Callable[[], int]) -> Program:
+    """Replace large stacked values that only a loop's marks read."""
     eqns = list(program.eqns)
     made = {v: n for n, eqn in enumerate(eqns) if eqn.op.name == "scan" for v in eqn.outputs}
     readers: dict[Atom, int] = {}
@@ -31,49 +30,45 @@ def linked(program: Program, key: Callable[[], int], memory: int, large: Size) -
             if not isinstance(stacked, Var) or stacked not in made or readers[stacked] != 1:
                 continue
             source = made[stacked]
-            pair = _pair(eqns[source], eqns[number], stacked, key, memory, large)
+            pair = _pair(eqns[source], eqns[number], stacked, key)
             if pair is not None:
                 eqns[source], eqns[number] = pair
     return Program(program.inputs, eqns, program.outputs, program.name, program.consts)
 
 
-def _pair(
-    forth: Eqn, back: Eqn, stacked: Var, key: Callable[[], int], memory: int, large: Size
-) -> tuple[Eqn, Eqn] | None:
+def _pair(forth: Eqn, back: Eqn, stacked: Var, key: Callable[[], int]) -> tuple[Eqn, Eqn] | None:
     """Both loops without the stacked value, or None where it has to stay."""
     position, number = back.inputs.index(stacked), forth.outputs.index(stacked)
     body = back.params["body"]
-    place, copies = _marked(body, body.inputs[position])
+    mark, copies = marked(body, body.inputs[position])
     value = forth.params["body"].outputs[number]
     opposite = forth.params["reverse"] != back.params["reverse"]
-    if place is None or not opposite or number < forth.params["carry"]:
+    if mark is None or not opposite or number < forth.params["carry"]:
         return None
     if not isinstance(value, Var) or not large(value):
         return None
-    common = {"key": key(), "place": place}
-    put = Eqn(OPS["put"], (value,), {**common, "memory": memory}, ())
-    read = Var(value.type)
-    take = Eqn(OPS["take"], (), {**common, "type": value.type}, (read,))
+    aside = key()
+    put, take = put_of(value, aside, mark), take_of(Var(value.type), aside, mark)
     return _putting(forth, number, put), _taking(back, position, take, copies)
 
 
-def _marked(body: Program, slice_: Var) -> tuple[str | None, set[Atom]]:
-    """Where marks say that a slice waits (None if it has other readers), and its copies."""
+def marked(body: Program, slice_: Var) -> tuple[Eqn | None, set[Atom]]:
+    """The mark that says where a slice waits (None if it has other readers), and its copies."""
     copies: set[Atom] = {slice_}
-    place = None
+    mark = None
     bare = slice_ in body.outputs
     for eqn in body.eqns:
         for given in eqn.inputs:
             if given not in copies:
                 continue
             if eqn.op.name == "offload":
-                place = eqn.params["place"]
+                mark = eqn
             elif eqn.op.name == "barrier":
                 copies.add(eqn.outputs[eqn.inputs.index(given)])
             else:
                 bare = True
     bare = bare or not copies.isdisjoint(body.outputs)
-    return (None if bare else place), copies
+    return (None if bare else mark), copies
 
 
 def _putting(forth: Eqn, number: int, put: Eqn) -> Eqn:

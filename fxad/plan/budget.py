@@ -22,7 +22,8 @@ from fxad.ir.cost import cost
 from fxad.ir.plan import Plan
 from fxad.ir.program import Eqn, Program, Var
 from fxad.ir.rewrite import substitute
-from fxad.passes.offload import SMALLEST, nbytes_of, offload, staging
+from fxad.passes.aside import SMALLEST, nbytes_of, staging
+from fxad.passes.offload import offload
 from fxad.plan.planner import plan as make_plan
 from fxad.plan.remat import (
     LONGEST,

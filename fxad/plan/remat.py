@@ -17,7 +17,7 @@ from fxad.ir.program import OPS, Atom, Eqn, Program, Var
 from fxad.ir.rewrite import dce
 from fxad.lower import LowerConfig, lower
 from fxad.lower.steps import writes_of
-from fxad.passes.offload import SMALLEST, nbytes_of
+from fxad.passes.aside import SMALLEST, nbytes_of
 from fxad.plan.planner import plan as make_plan
 
 LONGEST = 500  # equations repeated for one value
@@ -292,7 +292,7 @@ class Rewriter:
         seen.add(var)
         way = self.ways.get(var)
         if way in SPEEDS:
-            mark = Eqn(OPS["offload"], (var,), {"place": way}, (_like(var),))
+            mark = Eqn(OPS["offload"], (var,), {"place": way, "memory": 0}, (_like(var),))
             self.eqns.append(mark)
             self.anew[var] = mark.outputs[0]
             return

@@ -1,10 +1,10 @@
 """What one run of a compiled program has put aside.
 
     with session():
-        put(0, "disk", x)
-        x = take(0, "disk")
+        put(0, "disk", 1 << 20, x)
+        x = take(0)
 
-Keys are numbers given at compile time; what a loop puts under one key is a stack. Memory and file
+Keys are numbers given at compile time; what a loop puts under one key is a stack. Memory and files
 of a run that ended well are used by the next one.
 """
 
@@ -24,19 +24,20 @@ Settings = tuple[int, str | None]
 
 
 class _Run:
-    """Stores by place, made when first needed, and how many values lie under each key."""
+    """Stores by place and memory, made when first needed, and for each key its store and how many
+    values lie there."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.stores: dict[str, Store] = {}
-        self.depths: dict[int, int] = {}
+        self.stores: dict[tuple[str, int], Store] = {}
+        self.stacks: dict[int, tuple[Store, int]] = {}
 
-    def store(self, place: str) -> Store:
-        found = self.stores.get(place)
+    def store(self, place: str, memory: int) -> Store:
+        found = self.stores.get((place, memory))
         if found is None:
             budget, directory = self.settings
-            found = Store(budget, directory) if place == "disk" else Store()
-            self.stores[place] = found
+            found = Store(memory or budget, directory) if place == "disk" else Store()
+            self.stores[place, memory] = found
         return found
 
     def close(self) -> None:
@@ -55,10 +56,9 @@ _lock = threading.Lock()
 
 
 @contextmanager
-def session(memory: int = 0) -> Iterator[None]:
-    """Around one run of a program. However it ends, nothing it put aside stays. `memory`: bytes
-    for values on their way to the disk (0: the setting `offload_memory`)."""
-    settings = (memory or config.offload_memory, config.offload_directory)
+def session() -> Iterator[None]:
+    """Around one run of a program. However it ends, nothing it put aside stays."""
+    settings = (config.offload_memory, config.offload_directory)
     with _lock:
         run = _idle.pop() if _idle else None
     if run is not None and run.settings != settings:
@@ -88,20 +88,24 @@ def release() -> None:
         run.close()
 
 
-def put(key: int, place: str, array: np.ndarray) -> None:
-    """Put a copy of an array on the stack of a key. Raises StorageError."""
+def put(key: int, place: str, memory: int, array: np.ndarray) -> None:
+    """Put a copy of an array on the stack of a key. `memory`: bytes for values on their way to
+    the disk (0: the setting `offload_memory`). Raises StorageError."""
     run = _current()
-    depth = run.depths.get(key, 0)
-    run.store(place).put((key, depth), array)
-    run.depths[key] = depth + 1
+    store, depth = run.stacks.get(key) or (run.store(place, memory), 0)
+    store.put((key, depth), array)
+    run.stacks[key] = store, depth + 1
 
 
-def take(key: int, place: str) -> np.ndarray:
+def take(key: int) -> np.ndarray:
     """Take the top of a key's stack; the memory is lent until the next call."""
     run = _current()
-    depth = run.depths[key] - 1
-    array = run.store(place).take((key, depth))
-    run.depths[key] = depth
+    store, depth = run.stacks[key]
+    array = store.take((key, depth - 1))
+    if depth > 1:
+        run.stacks[key] = store, depth - 1
+    else:
+        del run.stacks[key]
     return array
 
 

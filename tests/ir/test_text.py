@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,18 @@ def test_pass(path: Path) -> None:
     before, _, after = rest.partition("=>\n")
     result = optimise(check(parse(before)), passes)
     assert show(result) == after.strip()
+
+
+def test_round_trip_of_a_gradient_with_tapes() -> None:
+    def loss(x, n):
+        def inner(_, y):
+            return fxad.lax.fori_loop(0, n, lambda i, z: jnp.sin(z), y)
+
+        return fxad.lax.fori_loop(0, n, inner, x).sum()
+
+    text = str(fxad.make_ir(fxad.grad(loss))(np.ones(3, np.float32), 4))
+    assert "tape_new(" in text and "type=tape(" in text
+    assert show(check(parse(text)), where=False) == re.sub(r"  # \S+$", "", text, flags=re.M)
 
 
 def test_round_trip_of_a_gradient_with_a_loop() -> None:
