@@ -5,6 +5,7 @@ total, ys = fxad.lax.scan(step, 0.0, xs)
 
 from fxad.api.custom import stop_gradient
 from fxad.lax import linalg
+from fxad.lax.associative import associative_scan
 from fxad.lax.branches import cond, platform_dependent, switch
 from fxad.lax.checkpoints import binomial
 from fxad.lax.collectives import (
@@ -40,7 +41,7 @@ from fxad.lax.indexed import (
     scatter_mul,
     scatter_sub,
 )
-from fxad.lax.loops import associative_scan, fori_loop, map, scan, while_loop
+from fxad.lax.loops import fori_loop, map, scan, while_loop
 from fxad.lax.operators import (
     RoundingMethod,
     bitcast_convert_type,
