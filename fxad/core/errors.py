@@ -65,6 +65,11 @@ class ConcretizationError(TraceError):
         )
 
 
+class TracedIndexError(ConcretizationError, IndexError):
+    """An index decides the shape of its result, and its values are traced: the bounds of a slice,
+    a boolean mask. (JAX raises an IndexError for these.)"""
+
+
 class LeakedTracerError(TraceError):
     """A traced value was used after the function that was being traced had returned.
 

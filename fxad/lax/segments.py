@@ -52,10 +52,11 @@ def _segments(name: str, method: str, empty: Callable[[np.dtype], Any], doc: str
             raise BadArgument(f"{name}: num_segments is {count}; it must not be negative")
         shape = (count.__index__(), *values.shape[numbers.ndim :])
         start = full_of(empty(values.dtype), ArrayType(values.dtype, shape))
-        # An index below zero must be dropped, not counted from the end.
-        valid = numbers if not dt.is_signed(numbers.dtype) else _past_the_end(numbers, count)
-        return getattr(start.at[valid], method)(
-            values, unique_indices=unique_indices, mode=mode or "drop"
+        return getattr(start.at[numbers], method)(
+            values,
+            unique_indices=unique_indices,
+            mode=mode or "drop",
+            wrap_negative_indices=False,
         )
 
     function.__name__ = function.__qualname__ = name
@@ -66,10 +67,6 @@ def _segments(name: str, method: str, empty: Callable[[np.dtype], Any], doc: str
     known ids (outside jit). Other arguments are accepted for ported code.
     """
     return function
-
-
-def _past_the_end(numbers: Array, count: int) -> Array:
-    return numbers + (numbers < 0) * (count + dt.iinfo(numbers.dtype).max // 2)
 
 
 segment_sum = _segments("segment_sum", "add", lambda dtype: 0, "Sum")

@@ -76,7 +76,7 @@ def einsum_path(
     subscripts, operands = _text_and_operands(subscripts, operands)
     shapes = [np.broadcast_to(np.zeros(()), np.shape(x)) for x in operands]
     if optimize is False:
-        path = [(0, 1)] * (len(shapes) - 1) or [(0,)]
+        path: list[tuple[int, ...]] = [(0, 1)] * (len(shapes) - 1) or [(0,)]
         return path, np.einsum_path(subscripts, *shapes, optimize=["einsum_path", *path])[1]
     names = {True: "optimal", "auto": "optimal", "eager": "greedy"}
     method = names.get(optimize, optimize)

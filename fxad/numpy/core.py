@@ -304,16 +304,18 @@ def value_of(x: Any, name: str = "argument") -> Array:
     return to_value(x, name)
 
 
-def known_values(x: Any, what: str, hint: str) -> np.ndarray:
+def known_values(
+    x: Any, what: str, hint: str, error: type[ConcretizationError] = ConcretizationError
+) -> np.ndarray:
     """The elements of an array whose values decide a shape.
 
-    Inside an eager derivative they are known. Raises ConcretizationError with the hint elsewhere.
+    Inside an eager derivative they are known. Raises the error with the hint elsewhere.
     """
     value = value_of(x, what)
     while isinstance(value, Tracer) and hasattr(value, "primal"):
         value = value.primal
     if isinstance(value, Tracer):
-        raise ConcretizationError(
+        raise error(
             f"{what}: the shape of the result would depend on the values of {value.type}, which "
             f"are traced; {hint}"
         )

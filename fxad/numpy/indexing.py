@@ -14,16 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fxad.core import dtypes as dt
+from fxad.core import pytree
 from fxad.core.errors import (
     BadArgument,
-    ConcretizationError,
     IndexOutOfRange,
+    TracedIndexError,
     TypeMismatch,
 )
 from fxad.core.promotion import is_python_scalar
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import (
+    asarray,
     cast,
     known_values,
     result_shape,
@@ -54,9 +56,10 @@ class Plan(NamedTuple):
 _GAP = object()  # an Ellipsis for no axes: it still separates index arrays
 
 
-def planned(type_: ArrayType, index: Any, strict: bool = True) -> Plan:
+def planned(type_: ArrayType, index: Any, strict: bool = True, wrap: bool = True) -> Plan:
     """The plan of an index. Python integers out of range are an error, or where not `strict`
-    index arrays, which then obey the mode of the gather or scatter."""
+    index arrays, which then obey the mode of the gather or scatter. Without `wrap`, integers
+    below zero are out of range."""
     items = _expanded(type_, index if isinstance(index, tuple) else (index,))
     plan = Plan([0] * type_.ndim, list(type_.shape), [1] * type_.ndim, [], {}, (), [])
     layout: list[tuple[str, int]] = []
@@ -70,13 +73,13 @@ def planned(type_: ArrayType, index: Any, strict: bool = True) -> Plan:
         if isinstance(item, slice):
             _slice_axis(plan, axis, item, size)
             layout.append(("slice", axis))
-        elif _is_int(item) and (strict or -size <= int(item) < size):
-            number = _checked(int(item), size, axis, type_)
+        elif _is_int(item) and (strict or (-size if wrap else 0) <= int(item) < size):
+            number = _checked(int(item), size, axis, type_, wrap)
             plan.starts[axis], plan.stops[axis] = number, number + 1
             layout.append(("drop", axis))
         else:
             position = np.asarray(item, np.int32) if _is_int(item) else item
-            plan.arrays[axis] = index_array(position, size)
+            plan.arrays[axis] = index_array(position, size, wrap)
             places.append(len(layout))
             layout.append(("array", axis))
         axis += 1
@@ -106,7 +109,7 @@ def _expanded(type_: ArrayType, items: tuple) -> list[Any]:
     """Ellipsis and missing axes written out; boolean masks turned into positions."""
     flat: list[Any] = []
     for at, item in enumerate(items):
-        if isinstance(item, list | tuple | bool | np.bool_):
+        if isinstance(item, bool | np.bool_):
             item = np.asarray(item)
         if _is_mask(item):
             _check_mask(item, type_, _axis_of(items, at, type_.ndim))
@@ -119,7 +122,8 @@ def _expanded(type_: ArrayType, items: tuple) -> list[Any]:
         raise IndexOutOfRange("an index can only have one Ellipsis (...)")
     if used > type_.ndim:
         raise IndexOutOfRange(
-            f"too many indices: {used} for an array {type_} with {type_.ndim} axes"
+            f"Too many indices: array is {type_.ndim}-dimensional, but {used} were indexed; it is "
+            f"{type_}"
         )
     fill: list[Any] = [slice(None)] * (type_.ndim - used)
     if not dots:
@@ -150,13 +154,12 @@ def _check_mask(mask: Any, type_: ArrayType, axis: int) -> None:
         m not in (size, 0) for m, size in zip(shape, covered, strict=False)
     ):
         raise IndexOutOfRange(
-            f"a boolean mask of shape {shape} does not fit axes {axis} and up of {type_}"
+            f"boolean index did not match shape: a mask of shape {shape} stands for axes {axis} "
+            f"and up of {type_}"
         )
 
 
 def _is_mask(item: Any) -> bool:
-    if isinstance(item, list):
-        return bool(item) and np.asarray(item).dtype == np.bool_
     if isinstance(item, bool | np.bool_):
         return True
     return isinstance(item, Array | np.ndarray) and item.dtype == np.bool_
@@ -167,6 +170,7 @@ def _mask_positions(mask: Any) -> list[Any]:
         mask,
         "indexing with a boolean mask",
         "use fxad.numpy.where(mask, x, fill) and reductions with where=",
+        TracedIndexError,
     )
     if found.ndim == 0:
         raise IndexOutOfRange("a 0-d boolean mask can only read: use fxad.numpy.where(mask, ...)")
@@ -181,10 +185,10 @@ def _is_int(item: Any) -> bool:
     return isinstance(item, Concrete | np.ndarray) and item.ndim == 0 and item.dtype.kind in "iu"
 
 
-def _checked(number: int, size: int, axis: int, type_: ArrayType) -> int:
-    if not -size <= number < size:
+def _checked(number: int, size: int, axis: int, type_: ArrayType, wrap: bool) -> int:
+    if not (-size if wrap else 0) <= number < size:
         raise IndexOutOfRange(
-            f"index {number} is out of range for axis {axis} of {type_} with length {size}"
+            f"index {number} out of bounds for axis {axis} with size {size} of the array {type_}"
         )
     return number % size
 
@@ -192,7 +196,7 @@ def _checked(number: int, size: int, axis: int, type_: ArrayType) -> int:
 def _slice_axis(plan: Plan, axis: int, item: slice, size: int) -> None:
     for bound in (item.start, item.stop, item.step):
         if isinstance(bound, Tracer):
-            raise ConcretizationError(
+            raise TracedIndexError(
                 "slice bounds are traced, so the result's shape would depend on values; use "
                 "fxad.lax.dynamic_slice, whose size is fixed"
             )
@@ -207,13 +211,18 @@ def _slice_axis(plan: Plan, axis: int, item: slice, size: int) -> None:
     plan.steps[axis] = step
 
 
-def index_array(item: Any, size: int) -> Any:
-    if is_python_scalar(item):
-        raise TypeMismatch(f"an index must be an integer, not {item!r}")
+def index_array(item: Any, size: int, wrap: bool = True) -> Any:
+    """An index as an array of integers; with `wrap`, those below zero count from the end."""
+    if isinstance(item, str):
+        raise TypeMismatch(f"arrays do not support string indexing; got {item!r}")
     value = value_of(item, "index")
-    if not dt.is_integer(value.dtype):
-        raise TypeMismatch(f"an index array must hold integers or bools, not {value.type}")
-    if dt.is_signed(value.dtype):
+    if is_python_scalar(item) or not dt.is_integer(value.dtype):
+        seen = repr(item) if is_python_scalar(item) else str(value.type)
+        raise TypeMismatch(
+            f"Indexer must have integer or boolean type, got indexer with type {seen}; round it "
+            "and convert it with .astype(int)"
+        )
+    if wrap and dt.is_signed(value.dtype):
         if value.dtype.itemsize < 4:
             value = cast(value, dt.int32)
         wrapped = OPS["add"](value, size) if size <= np.iinfo(value.dtype).max else value
@@ -253,19 +262,30 @@ def chosen_mode(known: dict[str | None, str], mode: str | None, what: str) -> st
 
 
 def getitem(
-    x: Any, index: Any, mode: str = "clamp", fill: Any = None, strict: bool = True
+    x: Any,
+    index: Any,
+    mode: str = "clamp",
+    fill: Any = None,
+    strict: bool = True,
+    wrap: bool = True,
 ) -> Array:
-    """x[index]; Python integers out of range are an error where `strict`."""
-    if type(x) is Concrete and (found := _from_memory(x, index)) is not None:
+    """x[index]; Python integers out of range are an error where `strict`. `wrap`: see `planned`."""
+    if wrap and type(x) is Concrete and (found := _from_memory(x, index)) is not None:
         return found
     value, index = masks_as_axes(value_of(x), index)
-    plan = planned(value.type, index, strict)
+    plan = planned(value.type, index, strict, wrap)
     cut = _basic(value, plan)
     if not plan.arrays:
         shape = tuple(type_of(cut).shape[a] if kind == "slice" else 1 for kind, a in plan.layout)
         return cut if shape == type_of(cut).shape else OPS["reshape"](cut, shape=shape)
     axes = tuple(sorted(plan.arrays))
     indices = [spread_to(plan.arrays[a], plan.index_shape) for a in axes]
+    empty = [a for a in axes if not value.shape[a]]
+    if empty and mode == "clamp" and type_of(indices[0]).size:
+        raise IndexOutOfRange(
+            f"index {type_of(indices[0])} out of bounds for axis {empty[0]} with size 0 of the "
+            f"array {value.type}"
+        )
     gathered = OPS["gather"](cut, *indices, axes=axes, batch=0, mode=mode, fill=fill, unique=False)
     return _to_layout(gathered, plan, axes, value.ndim)
 
@@ -293,17 +313,37 @@ def _from_memory(x: Concrete, index: Any) -> Array | None:
 
 
 def masks_as_axes(value: Array, index: Any) -> tuple[Array, Any]:
-    """x[..., True] indexes a new axis of length 1 with as many zeros as the mask holds truths."""
-    items = list(index) if isinstance(index, tuple) else [index]
+    """Sequences as arrays; and x[..., True] indexes a new axis of length 1 with as many zeros as
+    the mask holds truths."""
+    items = [_listed(i) for i in (index if isinstance(index, tuple) else (index,))]
     for at in range(len(items)):
         mask = items[at]
         if not _is_mask(mask) or np.ndim(mask):
             continue
         axis = _axis_of(items, at, value.ndim)
         value = OPS["reshape"](value, shape=(*value.shape[:axis], 1, *value.shape[axis:]))
-        count = int(known_values(mask, "indexing with a boolean mask", "use fxad.numpy.where"))
+        what, hint = "indexing with a boolean mask", "use fxad.numpy.where"
+        count = int(known_values(mask, what, hint, TracedIndexError))
         items[at] = np.zeros(count, np.int32)
     return value, tuple(items)
+
+
+def _listed(item: Any) -> Any:
+    """A list or tuple in an index as an array."""
+    if not isinstance(item, list | tuple):
+        return item
+    if any(isinstance(leaf, Array) for leaf in pytree.leaves(item)):
+        return asarray(item)
+    try:
+        found = np.asarray(item)
+    except ValueError:  # ragged
+        found = np.asarray(None)
+    if found.dtype == object:
+        raise TypeMismatch(
+            "Using a non-tuple sequence for multidimensional indexing is not allowed; use "
+            f"`arr[tuple(seq)]` instead of `arr[seq]`, or arr[array(seq)]; seq is {item!r}"
+        )
+    return found if found.size else found.astype(np.int32)
 
 
 def window_axes(plan: Plan, axes: tuple[int, ...], ndim: int) -> list[int]:

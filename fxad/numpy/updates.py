@@ -67,11 +67,14 @@ class Place:
         unique_indices: bool = False,
         mode: str | None = None,
         fill_value: Any = None,
+        wrap_negative_indices: bool = True,
     ) -> Array:
         """The elements there. Out of range, mode "fill" gives fill_value (None: NaN, or the
-        lowest integer) and "clip" the nearest element."""
+        lowest integer) and "clip" the nearest element. `wrap_negative_indices=False` takes
+        indices below zero as out of range."""
         how = chosen_mode(READS, mode, "at[...].get")
-        return getitem(self.array, self.index, how, fill_value, strict=mode is None)
+        strict, wrap = mode is None, wrap_negative_indices
+        return getitem(self.array, self.index, how, fill_value, strict, wrap)
 
     def set(self, values: Any, **hints: Any) -> Array:
         """With `values` there."""
@@ -113,7 +116,8 @@ class Place:
 
     def apply(self, function: Any, **hints: Any) -> Array:
         """With function(elements) there."""
-        return self.set(function(self.get(mode=hints.get("mode"))), **hints)
+        own = {k: v for k, v in hints.items() if k in ("mode", "wrap_negative_indices")}
+        return self.set(function(self.get(**own)), **hints)
 
 
 def setitem(
@@ -125,23 +129,34 @@ def setitem(
     indices_are_sorted: bool = False,
     unique_indices: bool = False,
     mode: str | None = None,
+    wrap_negative_indices: bool = True,
 ) -> Array:
     """x with `values` combined in at x[index]; values broadcast to the place's shape.
 
     What is out of range is dropped, or with mode "clip" goes to the nearest place. Without a
-    mode, a Python integer out of range is an IndexError.
+    mode, a Python integer out of range is an IndexError. `wrap_negative_indices=False` takes
+    indices below zero as out of range.
     """
     value = value_of(x)
     how = chosen_mode(WRITES, mode, "at[...]")
     update = update_for(values, value.dtype)
+    hints: dict[str, Any] = {
+        "unique_indices": unique_indices,
+        "mode": mode,
+        "wrap_negative_indices": wrap_negative_indices,
+    }
+    if value.dtype == dt.bool_ and monoid != "set":  # or, and: the larger, the smaller byte
+        bytes_, with_ = (cast(v, dt.uint8) for v in (value, update))
+        monoid = "max" if monoid in ("add", "max") else "min"
+        return OPS["ne"](setitem(bytes_, index, with_, monoid, **hints), 0)
     if isinstance(index, Tracer) and index.dtype == np.bool_:
         return _set_where(value, index, update, monoid)
     whole = value.shape
     value, index = masks_as_axes(value, index)
     if value.shape != whole:
-        changed = setitem(value, index, values, monoid, unique_indices=unique_indices, mode=mode)
+        changed = setitem(value, index, values, monoid, **hints)
         return OPS["reshape"](changed, shape=whole)
-    plan = planned(value.type, index, strict=mode is None)
+    plan = planned(value.type, index, mode is None, wrap_negative_indices)
     if not plan.arrays:
         return _set_basic(value, plan, update, monoid)
     axes = tuple(sorted(plan.arrays))
@@ -236,7 +251,7 @@ def _set_basic(value: Array, plan: Plan, update: Array, monoid: str) -> Array:
     zero = full_of(0, ArrayType(value.dtype, ()))
     spread = OPS["pad"](update, zero, low=tuple(plan.starts), high=high, interior=interior)
     if monoid == "add":
-        return OPS["add"](value, spread) if value.dtype != dt.bool_ else OPS["or"](value, spread)
+        return OPS["add"](value, spread)
     marks = full_of(True, ArrayType(dt.bool_, block_shape))
     off = full_of(False, ArrayType(dt.bool_, ()))
     mask = OPS["pad"](marks, off, low=tuple(plan.starts), high=high, interior=interior)

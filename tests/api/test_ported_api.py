@@ -96,7 +96,7 @@ def test_cond_with_an_operand_for_each_branch():
 
 
 def test_lengths_must_be_integers():
-    with pytest.raises(TypeMismatch, match="length must be an int"):
+    with pytest.raises(TypeMismatch, match="`length`.* must be an int"):
         lax.scan(lambda c, x: (c, x), 0.0, None, length=3.5)
 
 
