@@ -38,6 +38,7 @@ from fxad.api.override import override
 from fxad.api.ported import (
     block_until_ready,
     default_backend,
+    default_matmul_precision,
     device_count,
     device_get,
     device_put,
@@ -49,6 +50,7 @@ from fxad.api.ported import (
     process_count,
     process_index,
 )
+from fxad.api.retrace import no_tracing
 from fxad.api.threads import get_num_threads, set_num_threads
 from fxad.api.vectorise import vmap
 from fxad.core.config import config
@@ -116,6 +118,7 @@ __all__ = [
     "custom_vjp",
     "debug",
     "default_backend",
+    "default_matmul_precision",
     "device_count",
     "device_get",
     "device_put",
@@ -147,6 +150,7 @@ __all__ = [
     "named_call",
     "named_scope",
     "nn",
+    "no_tracing",
     "numpy",
     "override",
     "process_count",

@@ -8,29 +8,29 @@ def f(x):
 from __future__ import annotations
 
 import functools
-import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import numpy as np
 
 from fxad.api import compiled, override, retrace
-from fxad.api.arguments import as_tuple, positions, static_arguments
+from fxad.api.arguments import check_function, chosen_arguments
 from fxad.api.axes import in_force
+from fxad.api.donation import example, held, take
 from fxad.api.flat import FlatFunction, call_place, flatten_args, name_of
-from fxad.api.stages import Lowered
+from fxad.api.stages import Arguments, Lowered
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.config import config
-from fxad.core.errors import RetraceError, TreeError, TypeMismatch
+from fxad.core.errors import BadArgument, CallError, RetraceError, TreeError
 from fxad.core.limits import parse_bytes
 from fxad.core.pytree import TreeDef
 from fxad.core.treecode import MOST_LEAVES, builder, flattener
 from fxad.ir.program import OPS, Program
 from fxad.passes.recognise import recognise
-from fxad.trace.array import Array, Borrowed, Concrete, kept
+from fxad.trace.array import Array, Concrete
 from fxad.trace.convert import is_array_like, to_value
 from fxad.trace.tracer import Tracer, concrete, stage, staging
 
@@ -43,7 +43,7 @@ class Trace:
     `ready` is the compiled program once it has run, with the settings it was compiled under.
     """
 
-    __slots__ = ("captured", "donate", "out_tree", "program", "ready", "recent", "types", "weak")
+    __slots__ = ("captured", "donate", "out_tree", "program", "ready", "types", "weak")
 
     def __init__(
         self,
@@ -60,7 +60,6 @@ class Trace:
         self.donate = donate
         self.types = program.out_types
         self.ready: compiled.Ready | None = None
-        self.recent: Recent | None = None
 
     def run(self, operands: list[Any]) -> list[Concrete]:
         """Results for concrete operands. Raises DonatedError for one that was given away."""
@@ -73,7 +72,7 @@ class Trace:
     def finish(self, operands: list[Any], arrays: list[np.ndarray]) -> list[Concrete]:
         """Results for operands whose arrays are at hand."""
         if self.donate:
-            _donate(operands, arrays, self.donate)
+            take(operands, arrays, self.donate)
         ready = self.ready
         if ready is None or not ready.valid:
             ready = self.ready = compiled.Ready(self.program, self.donate)
@@ -142,22 +141,20 @@ class Jit:
     def __init__(
         self,
         function: Callable[..., Any],
-        static_argnums: Sequence[int],
-        static_argnames: Sequence[str],
-        donate_argnums: Sequence[int],
-        donate_argnames: Sequence[str],
+        static: tuple[frozenset[int], frozenset[str]],
+        donate: tuple[frozenset[int], frozenset[str]],
         memory_budget: int | None,
     ) -> None:
         functools.update_wrapper(self, function)
         self._function = function
         self._what = f"jit({name_of(function)})"
-        self._static = static_arguments(function, static_argnums, static_argnames)
-        self._has_statics = any(self._static)
-        self._donate_argnums = positions(function, donate_argnums, "donate_argnums")
+        self._static = static
+        self._has_statics = any(static)
+        self._donate_argnums, self._donate_argnames = donate
         self._memory_budget = memory_budget
-        self._donate_argnames = frozenset(donate_argnames)
         self._traces: OrderedDict[Hashable, Trace] = OrderedDict()
         self._lock = threading.RLock()
+        self._met: dict[Trace, Recent] = {}  # not in the Trace: it would hold itself
         self._recent: Recent | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -198,30 +195,41 @@ class Jit:
         key = _signature(leaves, tree, statics)
         if named := in_force():
             key = (*key, named)
-        try:
-            found = self._traces.get(key)
-        except TreeError:  # static data that cannot be compared, which the message says
-            raise
-        except TypeError as error:
-            raise TypeMismatch(
-                f"jit({name_of(self._function)}): static arguments must be hashable: {error}"
-            ) from None
+        found = self._known(key, statics)
         if found is None:
+            retrace.check_allowed(self._what)
             self._check_limit(key)
             # Not under the lock: the function may wait for another thread that uses it.
             found = self._trace(leaves, tree, statics, args, kwargs)
             if any(isinstance(c, Tracer) for c in found.captured):
                 return leaves, found
         elif tree.num_leaves <= MOST_LEAVES:  # met again: worth code of its own
-            if found.recent is None:
-                found.recent = Recent(tree, leaves, statics, found)
-            self._recent = found.recent
+            if found not in self._met:
+                self._met[found] = Recent(tree, leaves, statics, found)
+            self._recent = self._met[found]
         with self._lock:
             found = self._traces.setdefault(key, found)
             self._traces.move_to_end(key)
             while len(self._traces) > TRACES:
-                self._traces.popitem(last=False)
+                _, forgotten = self._traces.popitem(last=False)
+                self._met.pop(forgotten, None)
         return leaves, found
+
+    def _known(self, key: tuple, statics: tuple) -> Trace | None:
+        try:
+            hash(statics)
+        except TypeError as error:
+            raise CallError(f"{self._what}: static arguments must be hashable: {error}") from None
+        try:
+            return self._traces.get(key)
+        except TreeError:  # static data that cannot be compared, which the message says
+            raise
+        except TypeError as error:
+            raise CallError(f"{self._what}: static data must be hashable: {error}") from None
+        except Exception as error:
+            raise CallError(
+                f"{self._what}: static arguments must be comparable by ==: {error!r}"
+            ) from error
 
     def _check_limit(self, key: tuple) -> None:
         limit = config.max_traces
@@ -276,7 +284,7 @@ class Jit:
         weak = [v.weak for v in leaves]
         program, captured = recognise(*stage(flat, types, name_of(self._function), weak))
         donate = self._donated_leaves(args, kwargs, {k for k in fixed if isinstance(k, int)})
-        captured = [_held(value) for value in captured]
+        captured = [held(value) for value in captured]
         shifted = frozenset(i + len(captured) for i in donate)
         assert flat.tree is not None
         closed = program.closed()
@@ -299,8 +307,11 @@ class Jit:
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Trace and compile for these arguments (arrays or shape structs) without running."""
-        _, trace = self.trace_for(*pytree.map(_example, (args, kwargs)))
-        return Lowered(trace.program, trace.donate, self)
+        args, kwargs = pytree.map(example, (args, kwargs))
+        leaves, trace = self.trace_for(args, kwargs)
+        tree = pytree.structure(self.dynamic_arguments(args, kwargs))
+        signature = Arguments(tree, tuple(v.type for v in leaves), len(trace.captured))
+        return Lowered(trace.program, trace.donate, self, signature)
 
     def on(self, target: str) -> Callable[..., Any]:
         """The same function run from the same Kernels by another backend.
@@ -317,46 +328,15 @@ class Jit:
 
         return call
 
+    def _cache_size(self) -> int:
+        """The number of signatures traced so far (JAX's name)."""
+        return len(self._traces)
+
     def clear_cache(self) -> None:
         """Forget all traces."""
         self._recent = None
+        self._met.clear()
         self._traces.clear()
-
-
-def _example(leaf: Any) -> Any:
-    """A stand-in array for a shape struct: no memory is touched."""
-    if isinstance(leaf, Array | np.ndarray) or not (
-        hasattr(leaf, "shape") and hasattr(leaf, "dtype")
-    ):
-        return leaf
-    return Concrete(np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape))
-
-
-def _held(value: Any) -> Any:
-    """A captured value in memory of its own."""
-    return Concrete(np.array(value)) if isinstance(value, np.ndarray) else kept(value)
-
-
-def _donate(operands: list[Any], arrays: list[np.ndarray], donate: frozenset[int]) -> None:
-    """Take the memory of donated arguments; what others can see is copied first, in `arrays`."""
-    for number in donate:
-        value, data = operands[number], arrays[number]
-        # References: the array's slot, `arrays`, `data`, getrefcount's argument. Views of the
-        # memory would add one; a view itself shares memory with somebody else.
-        exclusive = (
-            not isinstance(value, Borrowed)
-            and not isinstance(data.base, np.ndarray)
-            and data.flags.writeable
-            and data.flags.c_contiguous
-            and sys.getrefcount(data) <= 4
-        )
-        value.take_memory()
-        if not exclusive:
-            arrays[number] = np.array(data, order="C")
-    if len(set(map(id, operands))) < len(operands):
-        for number, value in enumerate(operands):
-            if number not in donate:
-                concrete(value)  # raises if it was also donated
 
 
 def jit(
@@ -367,30 +347,34 @@ def jit(
     donate_argnums: int | Iterable[int] | None = None,
     donate_argnames: str | Iterable[str] | None = None,
     memory_budget: int | str | None = None,
+    **ported: Any,
 ) -> Any:
     """Compile a function of arrays to machine code, one trace per argument signature.
 
     static_argnums / static_argnames: arguments passed as Python values; they must be hashable and
     a new value means a new trace. donate_argnums / donate_argnames: arguments whose memory the
-    results may take over; using them afterwards raises DonatedError. memory_budget: bytes (or a
-    text such as "2GiB") that arguments, results and intermediate values may take together; values
-    that wait for a backward pass are then computed again or put on disk, as costs the least time
-    (same bits). SizeError names the equations that prevent it. Budgets of functions called from
-    another jitted function have no effect.
+    results may take over; using them afterwards raises DonatedError. Of numbers and names one is
+    enough, the other follows. memory_budget: bytes (or a text such as "2GiB") that arguments,
+    results and intermediate values may take together; values that wait for a backward pass are
+    then computed again or put on disk, as costs the least time (same bits). SizeError names the
+    equations that prevent it. Budgets of functions called from another jitted function have no
+    effect. Of JAX's other options inline, keep_unused, device, backend and compiler_options are
+    accepted and change nothing.
     """
-    options = (
-        as_tuple(static_argnums),
-        as_tuple(static_argnames),
-        as_tuple(donate_argnums),
-        as_tuple(donate_argnames),
-        None if memory_budget is None else parse_bytes(memory_budget, "memory_budget"),
-    )
-    if function is None:
-        return lambda f: jit_with(f, options)
-    return jit_with(function, options)
+    if unknown := sorted(set(ported) - _IGNORED):
+        raise TypeError(f"jit() got an unexpected keyword argument {unknown[0]!r}")
+    budget = None if memory_budget is None else parse_bytes(memory_budget, "memory_budget")
+
+    def make(f: Callable[..., Any]) -> Jit:
+        check_function(f)
+        static = chosen_arguments(f, "static", static_argnums, static_argnames)
+        donate = chosen_arguments(f, "donate", donate_argnums, donate_argnames)
+        both = sorted(map(str, static[0] & donate[0] or static[1] & donate[1]))
+        if both:
+            raise BadArgument(f"jit({name_of(f)}): {both} cannot be both static and donated")
+        return Jit(f, static, donate, budget)
+
+    return make if function is None else make(function)
 
 
-def jit_with(function: Callable[..., Any], options: tuple) -> Jit:
-    if not callable(function):
-        raise TypeMismatch(f"jit expects a function, got {type(function).__name__}")
-    return Jit(function, *options)
+_IGNORED = {"inline", "keep_unused", "device", "backend", "compiler_options"}

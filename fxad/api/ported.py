@@ -14,15 +14,28 @@ import numpy as np
 
 from fxad.core import pytree
 from fxad.core.errors import BadArgument
-from fxad.trace.array import Array, kept
+from fxad.trace.array import Array, Concrete, kept
 from fxad.trace.convert import to_value
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def device_put(x: Any, device: Any = None) -> Any:
-    """The tree with its leaves as Arrays (copied from NumPy arrays)."""
-    return pytree.map(lambda leaf: kept(to_value(leaf)), x)
+    """The tree with its leaves as Arrays (copied from NumPy arrays).
+
+    `device` may be what `devices()` gives. Raises BadArgument for the name of one, and
+    DonatedError for an array whose memory was given away.
+    """
+    if isinstance(device, str):
+        raise BadArgument(f"device_put: expected a device, got {device!r}; see fxad.devices()")
+    return pytree.map(_put, x)
+
+
+def _put(leaf: Any) -> Any:
+    value = to_value(leaf)
+    if isinstance(value, Concrete):
+        _ = value.data  # raises if it is gone
+    return kept(value)
 
 
 def device_get(x: Any) -> Any:
@@ -44,6 +57,12 @@ def named_scope(name: str) -> Iterator[None]:
 def named_call(function: F, *, name: str | None = None) -> F:
     """The function itself."""
     return function
+
+
+@contextlib.contextmanager
+def default_matmul_precision(precision: Any) -> Iterator[None]:
+    """Does nothing: products of floats accumulate in 32 bits, or in their own dtype if wider."""
+    yield
 
 
 def default_backend() -> str:

@@ -6,14 +6,47 @@ are weak, static arguments, their Python types, (whether x64 is on, rules of `fx
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fxad.api.flat import call_place
 from fxad.core import pytree
+from fxad.core.errors import RetraceError
 from fxad.core.pytree import TreeDef
 
 Signature = tuple
+
+
+class _State(threading.local):
+    forbidden = False
+
+
+_state = _State()
+
+
+@contextmanager
+def no_tracing() -> Iterator[None]:
+    """Inside this block (of this thread) a jitted function that would have to be traced raises
+    RetraceError: what runs now is what has run before."""
+    before = _state.forbidden
+    _state.forbidden = True
+    try:
+        yield
+    finally:
+        _state.forbidden = before
+
+
+def check_allowed(what: str) -> None:
+    """Raise RetraceError inside `no_tracing`."""
+    if _state.forbidden:
+        raise RetraceError(
+            f"{what} would have to be traced for these arguments, inside no_tracing(); call it "
+            "with arguments like these before"
+        )
+
+
 _SHOWN = 4
 
 

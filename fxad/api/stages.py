@@ -6,34 +6,86 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import resource
 import sys
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from fxad.api import compiled
+from fxad.api.flat import flatten_args
+from fxad.core.errors import TypeMismatch
+from fxad.core.pytree import TreeDef
+from fxad.core.types import ArrayType
 from fxad.ir.cost import cost
 from fxad.ir.kernel import Kernel
 from fxad.ir.plan import Plan, Run, walk
 from fxad.ir.program import Program
 from fxad.passes.aside import staging
+from fxad.trace.tracer import Tracer
+
+
+class Arguments(NamedTuple):
+    """What a function was traced for: the structure of (args, kwargs) without static ones, the
+    leaves' types, and how many captured values stand before them among the program's inputs."""
+
+    tree: TreeDef
+    types: tuple[ArrayType, ...]
+    captured: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ArgInfo:
+    """One argument of a compiled function."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    donated: bool
 
 
 class Lowered:
     """The stages of one traced signature; each is made when first asked for."""
 
     def __init__(
-        self, program: Program, donate: frozenset[int], function: Callable[..., Any]
+        self,
+        program: Program,
+        donate: frozenset[int],
+        function: Any,
+        arguments: Arguments,
     ) -> None:
         self._traced = program
         self._donate = donate
         self._function = function
+        self._arguments = arguments
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result: `jit(f).lower(x).compile()` is called like `jit(f)`."""
         return self._function(*args, **kwargs)
+
+    @property
+    def in_tree(self) -> TreeDef:
+        """The structure of (args, kwargs), static arguments left out."""
+        return self._arguments.tree
+
+    @property
+    def in_avals(self) -> Any:
+        """(args, kwargs) with types instead of arrays."""
+        return self.in_tree.unflatten(self._arguments.types)
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """The leaves of the arguments whose memory results may take over."""
+        return tuple(sorted(n - self._arguments.captured for n in self._donate))
+
+    @property
+    def args_info(self) -> Any:
+        """(args, kwargs) with an ArgInfo instead of each array."""
+        donated = self.donate_argnums
+        types = enumerate(self._arguments.types)
+        return self.in_tree.unflatten([ArgInfo(t.shape, t.dtype, i in donated) for i, t in types])
 
     @property
     def traced(self) -> Program:
@@ -91,11 +143,46 @@ class Lowered:
             "resident_bytes": resident * (1 if sys.platform == "darwin" else 1024),
         }
 
-    def compile(self) -> Lowered:
-        """Compile now (for code ported from JAX); returns itself."""
-        _ = self.executable
-        return self
+    cost_analysis = cost  # JAX's names
+    memory_analysis = memory
+
+    def compile(self, compiler_options: Any = None) -> Compiled:
+        """Compile now; the result takes arguments of exactly these types. compiler_options is
+        accepted for code ported from JAX."""
+        made = Compiled(self._traced, self._donate, self._function, self._arguments)
+        _ = made.executable
+        return made
 
     def as_text(self) -> str:
         """The program's text."""
         return str(self.program)
+
+
+class Compiled(Lowered):
+    """A compiled signature: called like the function, it never traces again."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function's result.
+
+        Raises TypeMismatch for arguments of another structure or type, and inside `jit`, `vmap`
+        or a derivative: what is compiled runs, it is not traced.
+        """
+        dynamic = self._function.dynamic_arguments(args, kwargs)
+        leaves, tree = flatten_args(dynamic, "a compiled function")
+        if tree != self.in_tree:
+            raise TypeMismatch(
+                f"this function was compiled for arguments of structure {self.in_tree}, it is "
+                f"called with {tree}"
+            )
+        for leaf, wanted in zip(leaves, self._arguments.types, strict=True):
+            if isinstance(leaf, Tracer):
+                raise TypeMismatch(
+                    "a compiled function cannot be transformed or traced: call the jitted function "
+                    "that it was lowered from"
+                )
+            if leaf.type != wanted:
+                raise TypeMismatch(
+                    f"this function was compiled for an argument {wanted}, it is called with "
+                    f"{leaf.type}"
+                )
+        return self._function(*args, **kwargs)

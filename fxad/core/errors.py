@@ -112,7 +112,7 @@ class BadArgument(FxadError, ValueError):
     """An option or a combination of arguments that means nothing."""
 
 
-class CallError(BadArgument, TypeError):
+class CallError(BadArgument, TypeMismatch):
     """A call whose arguments are not those that were announced: their number, or what is static."""
 
 

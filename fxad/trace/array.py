@@ -72,6 +72,12 @@ class Array(ArrayMethods):
             "(and .add, .multiply, .min, .max for +=, *= and the like)"
         )
 
+    def __copy__(self) -> Array:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Array:
+        return self
+
     def __len__(self) -> int:
         if not self.type.shape:
             raise TypeError("len() of a 0-d array")
@@ -129,9 +135,17 @@ class Concrete(Array):
         del self._data
         return data
 
-    @property
+    def __deepcopy__(self, memo: Any) -> Concrete:
+        return Concrete.of(self.data.copy(), self.type, self.weak)
+
     def is_deleted(self) -> bool:
+        """Whether the memory has been given away."""
         return not hasattr(self, "_data")
+
+    def delete(self) -> None:
+        """Give the memory back now: any later use raises DonatedError."""
+        if not self.is_deleted():
+            self.take_memory()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         view = self.data.view()
@@ -173,8 +187,8 @@ class Concrete(Array):
         return format(self.data.item(), spec) if spec and not self.type.shape else str(self)
 
     def __repr__(self) -> str:
-        if self.is_deleted:
-            return f"Array(<donated>, {self.type})"
+        if self.is_deleted():
+            return f"Array(<donated or deleted>, {self.type})"
         text = np.array2string(self._data, separator=", ", prefix="Array(")
         return f"Array({text}, dtype={self.type.dtype.name})"
 

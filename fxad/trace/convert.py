@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import NumberOverflow, TypeMismatch
+from fxad.core.errors import BadArgument, NumberOverflow, TypeMismatch
 from fxad.core.promotion import is_python_scalar, scalar_entry
 from fxad.core.types import ArrayType
 from fxad.trace.array import Array, Borrowed, Concrete
@@ -37,6 +37,10 @@ def to_value(value: Any, what: str = "argument") -> Array:
                 "wider dtype, or use fxad.enable_x64()"
             )
         return Concrete(np.asarray(value, dtype), weak)
+    if type(value) is not np.ndarray and isinstance(value, np.ma.MaskedArray):
+        raise BadArgument(
+            f"{what}: masked arrays are not supported; pass its data, and its mask as an array"
+        )
     if isinstance(value, np.ndarray | np.generic):
         return Borrowed(native(np.asarray(value), what))
     if hasattr(value, "__array__"):

@@ -207,7 +207,7 @@ def test_pytrees_keywords_and_defaults():
 
 
 def test_static_arguments():
-    @functools.partial(fxad.jit, static_argnums=(1,), static_argnames="flip")
+    @functools.partial(fxad.jit, static_argnums=(1, 2))
     def f(x, axis, flip=False):
         return jnp.sum(x, axis) * (-1 if flip else 1)
 
@@ -215,6 +215,8 @@ def test_static_arguments():
     np.testing.assert_array_equal(f(X, axis=1), X.sum(1))
     np.testing.assert_array_equal(f(X, 1, True), -X.sum(1))
     np.testing.assert_array_equal(f(X, 1, flip=True), -X.sum(1))
+    both = fxad.jit(lambda x, n: isinstance(n, int), static_argnums=1, static_argnames=())
+    assert bool(both(X, 1)) and not bool(both(X, n=1))  # given both, neither follows the other
     last = fxad.jit(lambda x, n: x[:n], static_argnums=-1)
     assert last(X, 1).shape == (1, 3)
 

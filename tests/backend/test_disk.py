@@ -116,7 +116,7 @@ def test_donation_of_entries(cached, no_planning):
     assert lowered(step, X, X, donate_argnums=0).plan.donated == {0: 0}
     state, x = jnp.asarray(X), jnp.asarray(X)
     np.testing.assert_array_equal(fxad.jit(step, donate_argnums=0)(state, x), X + 2 * X)
-    assert state.is_deleted
+    assert state.is_deleted()
 
 
 def test_addresses_tell_apart_what_matters(cached, monkeypatch):

@@ -1,0 +1,47 @@
+"""Operands of compiled functions: stand-ins for shapes, values kept, memory given away."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from fxad.trace.array import Array, Borrowed, Concrete, kept
+from fxad.trace.tracer import concrete
+
+
+def example(leaf: Any) -> Any:
+    """A stand-in array for a shape struct: no memory is touched."""
+    if isinstance(leaf, Array | np.ndarray) or not (
+        hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+    ):
+        return leaf
+    return Concrete(np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape))
+
+
+def held(value: Any) -> Any:
+    """A captured value in memory of its own."""
+    return Concrete(np.array(value)) if isinstance(value, np.ndarray) else kept(value)
+
+
+def take(operands: list[Any], arrays: list[np.ndarray], donate: frozenset[int]) -> None:
+    """Take the memory of donated arguments; what others can see is copied first, in `arrays`."""
+    for number in donate:
+        value, data = operands[number], arrays[number]
+        # References: the array's slot, `arrays`, `data`, getrefcount's argument. Views of the
+        # memory would add one; a view itself shares memory with somebody else.
+        exclusive = (
+            not isinstance(value, Borrowed)
+            and not isinstance(data.base, np.ndarray)
+            and data.flags.writeable
+            and data.flags.c_contiguous
+            and sys.getrefcount(data) <= 4
+        )
+        value.take_memory()
+        if not exclusive:
+            arrays[number] = np.array(data, order="C")
+    if len(set(map(id, operands))) < len(operands):
+        for number, value in enumerate(operands):
+            if number not in donate:
+                concrete(value)  # raises if it was also donated
