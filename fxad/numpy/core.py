@@ -270,7 +270,7 @@ def axes_tuple(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
     given = (axis,) if not isinstance(axis, tuple | list) else axis
     found = [axis_index(a, ndim, name) for a in given]
     if len(set(found)) != len(found):
-        raise ShapeError(f"{name}: axes {tuple(given)} name one axis twice")
+        raise AxisError(f"{name}: axes {tuple(given)} name one axis twice")
     return tuple(sorted(found))
 
 

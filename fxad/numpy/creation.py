@@ -266,7 +266,7 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     return value[..., index + max(-offset, 0), index + max(offset, 0)]
 
 
-def meshgrid(*xs: Any, sparse: bool = False, indexing: str = "xy") -> list[Array]:
+def meshgrid(*xs: Any, sparse: bool = False, indexing: str = "xy") -> tuple[Array, ...]:
     """Coordinate arrays from coordinate vectors."""
     if indexing not in ("xy", "ij"):
         raise BadArgument(f"meshgrid: indexing must be 'xy' or 'ij', not {indexing!r}")
@@ -285,7 +285,7 @@ def meshgrid(*xs: Any, sparse: bool = False, indexing: str = "xy") -> list[Array
             out.append(OPS["reshape"](value, shape=tuple(shape)))
         else:
             out.append(OPS["broadcast"](value, shape=tuple(sizes), axes=(axis,)))
-    return out
+    return tuple(out)
 
 
 def indices(dimensions: Sequence[int], dtype: Any = None) -> Array:

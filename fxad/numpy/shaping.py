@@ -176,11 +176,11 @@ def broadcast_to(array: Any, shape: Any) -> Array:
     return spread_to(value, sizes)
 
 
-def broadcast_arrays(*args: Any) -> list[Array]:
+def broadcast_arrays(*args: Any) -> tuple[Array, ...]:
     """All arguments in their common shape."""
     values = [value_of(a) for a in args]
     common = result_shape("broadcast_arrays", [v.shape for v in values])
-    return [spread_to(v, common) for v in values]
+    return tuple([spread_to(v, common) for v in values])
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -300,6 +300,8 @@ def repeat(
             spread, (*value.shape[:at], value.shape[at] * int(repeats), *value.shape[at + 1 :])
         )
     counts = np.asarray(repeats)
+    if counts.dtype.kind == "u":
+        counts = counts.astype(np.int64)  # np.repeat takes no uint64
     index = np.repeat(np.arange(value.shape[at]), counts)
     if total_repeat_length is not None:
         index = index[:total_repeat_length]

@@ -83,3 +83,33 @@ def test_tanh_and_tan_at_infinities(how):
     swapped = np.empty_like(z)
     swapped.real, swapped.imag = wanted.imag, wanted.real
     assert parts(how(jnp.tan)(turned)) == parts(swapped)
+
+
+def test_several_arrays_come_as_a_tuple():
+    """As the standard has it since 2025.12."""
+    x, y = np.arange(3.0), np.arange(2)
+    for how in (lambda f: f, fxad.jit):
+        for found, wanted in [
+            (how(jnp.meshgrid)(x, y), np.meshgrid(x, y)),
+            (how(jnp.broadcast_arrays)(x, y[:1]), np.broadcast_arrays(x, y[:1])),
+        ]:
+            assert type(found) is tuple and len(found) == 2
+            for f, w in zip(found, wanted, strict=True):
+                assert np.asarray(f).dtype == w.dtype
+                np.testing.assert_array_equal(np.asarray(f), w)
+    assert jnp.meshgrid() == () == jnp.broadcast_arrays()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint64", "int16"])
+def test_counts_of_repeats_of_any_integers(dtype):
+    x = np.arange(6).reshape(2, 3)
+    for counts in ([2, 0, 1], [3]):
+        found = jnp.repeat(x, jnp.asarray(counts, dtype), axis=1)
+        np.testing.assert_array_equal(np.asarray(found), np.repeat(x, counts, axis=1))
+    assert jnp.repeat(jnp.ones(0), jnp.asarray([], dtype)).shape == (0,)
+
+
+def test_an_axis_named_twice_is_an_index_error():
+    for f in (jnp.expand_dims, jnp.sum, jnp.flip):
+        with pytest.raises(IndexError, match="name one axis twice"):
+            f(jnp.ones((2, 3)), axis=(0, 0))
