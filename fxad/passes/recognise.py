@@ -3,6 +3,9 @@
     before   s = dot(q, k); ... p = div(e, t); o = dot(p, v)
     after    o, lse = attend(q, k, v; ...)
 
+    before   z = dot(x, table); ... l = neg(mean of log-softmax of z at targets)
+    after    l = head_loss(x, table, targets, weights)
+
 Results differ from the plain ops' by rounding. FXAD_RECOGNISE=0 turns it off, FXAD_SHOW=recognise
 prints what it changed.
 """
@@ -22,6 +25,7 @@ from fxad.passes.algebra import algebra
 from fxad.passes.attention_pattern import attention
 from fxad.passes.cse import cse
 from fxad.passes.fold import fold
+from fxad.passes.loss_pattern import loss
 from fxad.passes.patterns import Graph, numbers
 from fxad.passes.pipeline import observe
 from fxad.passes.write_attention import attend_equations
@@ -85,11 +89,13 @@ def _recognised(program: Program, known: Known) -> Program:
 
 def _answer(graph: Graph, eqn: Eqn) -> tuple[list[Eqn], Atom] | None:
     """Equations to put in place of one, and which value is its result."""
-    if eqn.op.name == "dot":
-        for side in (0, 1):
-            found = attention(graph, eqn, side)
-            if found is not None and spend_fuel():
-                return attend_equations(graph, found, eqn)
+    if eqn.op.name != "dot":
+        answer = loss(graph, eqn)
+        return answer if answer is not None and spend_fuel() else None
+    for side in (0, 1):
+        found = attention(graph, eqn, side)
+        if found is not None and spend_fuel():
+            return attend_equations(graph, found, eqn)
     return None
 
 

@@ -1,0 +1,238 @@
+"""Cross-entropy of a linear head as one op, so that the logits of all rows never exist.
+
+    (loss,) = head_loss(x, table, targets, weights, width=1, factors=float32)
+
+x: [R, D]; table: [V, D] (width=0: [D, V]) of x's dtype; targets: i32[R]; weights: [R], of the dtype
+in which softmax and loss are computed; factors: the dtype that the operands of all products are
+rounded to, backward ones too. The result, of that dtype and rank 0, is the sum of
+weights * (logsumexp(logits) - logits[target]); a target outside 0 ... V-1 picks 0.
+
+It is made of plain ops, CHUNK rows at a time. Where a gradient is asked for, a chunk's logits
+become their own cotangent in place, and that the chunk's parts of the gradients, before the next
+chunk begins: no logit is computed twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.types import ArrayType
+from fxad.ir.program import OPS
+from fxad.ops.base import Batched, define, zeros
+from fxad.trace.tracer import stage, type_of
+
+CHUNK = 512  # rows: their logits cost less memory traffic than the table's gradient, once a chunk
+
+
+def _op(name: str, *args: Any, **params: Any) -> Any:
+    return OPS[name](*args, **params)
+
+
+def _type(
+    x: ArrayType,
+    table: ArrayType,
+    targets: ArrayType,
+    weights: ArrayType,
+    *,
+    width: int,
+    factors: np.dtype,
+) -> tuple[ArrayType]:
+    good = x.ndim == table.ndim == 2 and x.shape[1] == table.shape[width]
+    if not good or targets.shape != x.shape[:1] or weights.shape != x.shape[:1]:
+        raise ShapeError(
+            f"head_loss: {x}, {table}, {targets} and {weights} do not go together; expected "
+            "[R, D], [V, D] and twice [R]"
+        )
+    if x.dtype != table.dtype or targets.dtype != dt.int32 or not dt.is_float(weights.dtype):
+        raise TypeMismatch(f"head_loss: {x}, {table}, {targets} and {weights}: expected two of one "
+                           "float dtype, i32, and floats")  # fmt: skip
+    return (ArrayType(weights.dtype, ()),)
+
+
+def _numpy(
+    x: np.ndarray,
+    table: np.ndarray,
+    targets: np.ndarray,
+    weights: np.ndarray,
+    *,
+    width: int,
+    factors: np.dtype,
+) -> tuple[np.ndarray]:
+    with np.errstate(all="ignore"):
+        # Rounded factors and a wider sum, as `dot` computes it.
+        wide = np.float64 if x.dtype == np.float64 else np.float32
+        a, b = (np.asarray(m.astype(factors), wide) for m in (x, table))
+        logits = np.matmul(a, b.T if width == 1 else b)
+        logits = logits.astype(x.dtype).astype(weights.dtype)
+        peak = logits.max(axis=1, keepdims=True, initial=-np.inf)
+        peak[np.isinf(peak)] = 0
+        lse = np.log(np.exp(logits - peak).sum(axis=1)) + peak[:, 0]
+        inside = (targets >= 0) & (targets < logits.shape[1])
+        rows = np.arange(len(targets))[inside]
+        picked = np.zeros(len(targets), weights.dtype)
+        picked[rows] = logits[rows, targets[inside]]
+        return (np.asarray(((lse - picked) * weights).sum(), weights.dtype),)
+
+
+# ---------------------------------------------------------------- rows
+
+
+class _Rows(NamedTuple):
+    """Of some rows: logits, their log-sum-exp, where the targets are, and the losses."""
+
+    x: Any
+    logits: Any
+    lse: Any
+    hot: Any
+    losses: Any
+    weights: Any
+
+
+def _chunks(rows: int) -> list[slice]:
+    """Equal parts of at most CHUNK rows."""
+    count = max(1, -(-rows // CHUNK))
+    each = -(-rows // count)
+    return [slice(start, min(start + each, rows)) for start in range(0, rows, max(each, 1))]
+
+
+def _cut(x: Any, part: slice) -> Any:
+    shape = type_of(x).shape
+    if part == slice(0, shape[0]):
+        return x
+    rest = shape[1:]
+    stop = (part.stop, *rest)
+    return _op("slice", x, start=(part.start, *[0] * len(rest)), stop=stop, step=(1,) * len(stop))
+
+
+def _across(x: Any, like: Any, axis: int = 0) -> Any:
+    return _op("broadcast", x, shape=type_of(like).shape, axes=(axis,))
+
+
+def _cast(x: Any, dtype: np.dtype) -> Any:
+    return x if type_of(x).dtype == dtype else _op("convert", x, dtype=dtype)
+
+
+def _product(a: Any, b: Any, axes: tuple[int, int], factors: np.dtype, dtype: np.dtype) -> Any:
+    """Sum over one axis of each, of numbers rounded to `factors`."""
+    pairs = {"contract": ((axes[0],), (axes[1],)), "batch": ((), ()), "dtype": dtype}
+    return _op("dot", _cast(a, factors), _cast(b, factors), **pairs)
+
+
+def _rows(x: Any, table: Any, targets: Any, weights: Any, width: int, factors: np.dtype) -> _Rows:
+    product = _product(x, table, (1, width), factors, type_of(x).dtype)
+    logits = _cast(product, type_of(weights).dtype)
+    peak = _op("stop_gradient", _op("max_reduce", logits, axes=(1,)))
+    infinite = _op("eq", _op("abs", peak), math.inf)
+    peak = _op("select", infinite, zeros(type_of(peak)), peak)
+    terms = _op("exp", _op("sub", logits, _across(peak, logits)))
+    lse = _op("add", _op("log", _op("sum", terms, axes=(1,))), peak)
+    places = _op("iota", dtype=dt.int32, shape=type_of(logits).shape, axis=1)
+    hot = _op("eq", places, _across(targets, logits))
+    # A sum over the row instead of a gather: the same pass over the logits that sums exponentials.
+    picked = _op("sum", _op("select", hot, logits, zeros(type_of(logits))), axes=(1,))
+    return _Rows(x, logits, lse, hot, _op("sub", lse, picked), weights)
+
+
+def _all_rows(x: Any, table: Any, targets: Any, weights: Any, **params: Any) -> Iterator[_Rows]:
+    """The rows of one chunk after the other; none of no rows."""
+    if type_of(table).size:
+        for part in _chunks(type_of(x).shape[0]):
+            yield _rows(_cut(x, part), table, _cut(targets, part), _cut(weights, part), **params)
+
+
+def _plus(total: Any, part: Any) -> Any:
+    return part if total is None else _op("add", total, part)
+
+
+def _loss(rows: _Rows) -> Any:
+    return _op("sum", _op("mul", rows.losses, rows.weights), axes=(0,))
+
+
+def parts(x: Any, table: Any, targets: Any, weights: Any, **params: Any) -> tuple[Any]:
+    """The loss by plain ops."""
+    loss = None
+    for rows in _all_rows(x, table, targets, weights, **params):
+        loss = _plus(loss, _loss(rows))
+    return (zeros(ArrayType(type_of(weights).dtype, ())) if loss is None else loss,)
+
+
+# ---------------------------------------------------------------- derivatives
+
+
+def _slopes(rows: _Rows, table: Any, width: int, factors: np.dtype) -> tuple[Any, Any]:
+    """The loss's gradients with respect to these rows of x, and their part of the table's."""
+    soft = _op("exp", _op("sub", rows.logits, _across(rows.lse, rows.logits)))
+    hot = _op("convert", rows.hot, dtype=type_of(soft).dtype)
+    d_logits = _op("mul", _op("sub", soft, hot), _across(rows.weights, soft))
+    dtypes = factors, type_of(table).dtype
+    d_x = _product(d_logits, table, (1, 1 - width), *dtypes)
+    ends = (d_logits, rows.x) if width == 1 else (rows.x, d_logits)
+    return d_x, _product(*ends, (0, 0), *dtypes)
+
+
+def _jvp(t: Any, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+    """The gradients are computed with the loss, all of a chunk before the next begins; the tangent
+    is their product with the tangents."""
+    x, table, targets, weights = primals
+    loss, d_table, d_x, losses = None, None, [], []
+    for rows in _all_rows(x, table, targets, weights, **params):
+        loss = _plus(loss, _loss(rows))
+        part_x, part_table = _slopes(rows, table, **params)
+        d_table = _plus(d_table, part_table)
+        d_x.append(part_x)
+        losses.append(rows.losses)
+    type_ = ArrayType(type_of(weights).dtype, ())
+    if loss is None:
+        return [zeros(type_)], [zeros(type_)]
+    slopes = (_joined(d_x), d_table, None, _joined(losses))
+    tangent = None
+    for slope, pushed in zip(slopes, tangents, strict=True):
+        if pushed is not None:
+            tangent = _plus(tangent, _cast(_inner(slope, pushed), type_.dtype))
+    return [loss], [tangent]
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else _op("concatenate", *parts, axis=0)
+
+
+def _inner(a: Any, b: Any) -> Any:
+    return _op("sum", _op("mul", a, b), axes=tuple(range(type_of(a).ndim)))
+
+
+def _batch(t: Any, size: int, batched: Sequence[bool], args: Sequence[Any], **params: Any) -> Any:
+    """One lane after the other, so that never more than a chunk of one lane's logits exist."""
+    order = sorted(range(len(args)), key=lambda i: batched[i])
+    values = [args[i] for i in order]
+    types = [
+        ArrayType(type_of(a).dtype, type_of(a).shape[batched[i] :])
+        for i, a in zip(order, values, strict=True)
+    ]
+
+    def body(*lane: Any) -> list[Any]:
+        return [*head_loss(*(lane[order.index(i)] for i in range(len(args))), **params)]
+
+    program, consts = stage(body, types, "head_loss")
+    assert not consts
+    loop = {"carry": 0, "length": size, "reverse": False}
+    results = _op("scan", *values, body=program, consts=len(args) - sum(batched), **loop)
+    return Batched(tuple(results), (True,))
+
+
+head_loss = define(
+    "head_loss",
+    higher=True,
+    doc="Weighted cross-entropy of x times a table: [R,D] x [V,D], i32[R], [R] -> [].",
+    type=_type,
+    numpy=_numpy,
+    jvp=_jvp,
+    batch=_batch,
+    decompose=parts,
+    dtypes="",
+)
