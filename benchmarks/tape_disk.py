@@ -4,8 +4,8 @@
 
 The tape goes to a file through `checkpoint(layer, offload="disk")`. The disk's bandwidth is
 measured in the same run: a file as large as the tape is written, synced, dropped from the page
-cache and read back. Memory is the largest resident set while a gradient runs, beyond what was
-resident before its first call (resident memory holds no page cache).
+cache and read back. Memory is the most that is resident while a gradient runs, page cache and
+other mapped files left out, beyond what was before its first call.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def bandwidth(nbytes: int) -> float:
 
 def resident() -> int:
     fields = Path("/proc/self/statm").read_text().split()
-    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+    return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
 
 
 class Watch:

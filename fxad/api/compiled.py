@@ -95,8 +95,17 @@ def prepared(program: Program, donate: frozenset[int] = frozenset()) -> tuple[Pr
 def _fitted(
     program: Program, budget: int, donate: frozenset[int], fused: bool
 ) -> tuple[Program, Any]:
-    fit = importlib.import_module("fxad.plan.budget").fit
-    return fit(optimise(program), budget, donate=donate, fusion=fused, disk=True)
+    """Planned, compiled to see what scratch its kernels take, and if need be planned again."""
+    planner = importlib.import_module("fxad.plan.budget")
+    native = importlib.import_module("fxad.backend.llvm.executable")
+    optimised, scratch = optimise(program), 0
+    while True:
+        options = {"donate": donate, "fusion": fused, "disk": True, "scratch": scratch}
+        fitted, plan = planner.fit(optimised, budget, **options)
+        taken = native.Executable(plan).scratch_bytes
+        if taken <= scratch or planner.peak_bytes(plan, fitted) + taken <= budget:
+            return fitted, plan
+        scratch = taken
 
 
 def executable(program: Program, donate: frozenset[int] = frozenset()) -> Any:

@@ -127,18 +127,20 @@ class Lowered:
         return cost(self.plan)
 
     def memory(self) -> dict[str, int]:
-        """Bytes a run needs, known before it: of arguments, results and the arena, of the memory
-        in which values wait on their way to the disk, and all of these together (predicted).
+        """Bytes a run needs, known before it: of arguments, results and the arena, of scratch for
+        all threads, of the memory in which values wait on their way to the disk or on the host,
+        and all of these together (predicted); what loops of unknown length keep is not in it.
         Beside them what this process has seen so far: the most its allocator has had in use for
         arenas and large results (allocated), and its largest resident memory (resident)."""
         budget = importlib.import_module("fxad.plan.budget")
         blocks = importlib.import_module("fxad.backend.llvm.memory").blocks
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        counts = self.cost()
+        counts, scratch = self.cost(), self.executable.scratch_bytes
         return {
             **{n: counts[n] for n in ("argument_bytes", "result_bytes", "arena_bytes")},
+            "scratch_bytes": scratch,
             "waiting_bytes": staging(self.program),
-            "predicted_bytes": budget.peak_bytes(self.plan, self.program),
+            "predicted_bytes": budget.peak_bytes(self.plan, self.program) + scratch,
             "allocated_bytes": blocks.high_water,
             "resident_bytes": resident * (1 if sys.platform == "darwin" else 1024),
         }

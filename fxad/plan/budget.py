@@ -56,23 +56,25 @@ def fit(
     donate: frozenset[int] = frozenset(),
     fusion: bool = True,
     disk: bool = False,
+    scratch: int = 0,
 ) -> tuple[Program, Plan]:
     """The program, rewritten if need be, and its plan of at most `budget` bytes.
 
-    disk: whether values may be put on disk. Raises SizeError, naming what fills the memory, where
-    nothing brings it below the budget.
+    disk: whether values may be put on disk. scratch: bytes of the budget for what the plan does
+    not know of. Raises SizeError, naming what fills the memory, where nothing brings it below the
+    budget.
     """
     best = _planned(regions(program), donate, fusion)
     for _ in range(ROUNDS):
-        if best.peak <= budget:
+        if best.peak + scratch <= budget:
             return best.program, best.plan
-        better = _round(best, budget, donate, fusion, disk)
+        better = _round(best, budget - scratch, donate, fusion, disk)
         if better is None:
             break
         best = better
-    if best.peak <= budget:
+    if best.peak + scratch <= budget:
         return best.program, best.plan
-    raise _cannot(best.program, budget, best.peak, fusion)
+    raise _cannot(best.program, budget, best.peak + scratch, fusion)
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ those made before it are read ahead, newest first, so that a backward sweep find
 
 from __future__ import annotations
 
+import mmap
 import threading
 from typing import Any
 
@@ -21,6 +22,7 @@ from fxad.core.errors import StorageError
 from fxad.core.limits import readable
 from fxad.runtime.disk import Tier
 
+MAPPED = 1 << 16  # bytes; from here on slabs are pages of their own
 IDLE = 1 << 26  # bytes of unused slabs kept for reuse where there is no budget
 
 
@@ -168,7 +170,7 @@ class Shelf:
             self._discard()
         self.held += size
         self.peak = max(self.peak, self.held)
-        return np.empty(size, np.uint8)
+        return _fresh(size)
 
     def _discard(self) -> None:
         """Give one unused slab back to the operating system."""
@@ -282,3 +284,16 @@ class Shelf:
             slab.ticket = ticket
         else:
             slab.buffer = into
+
+
+def _fresh(size: int) -> np.ndarray:
+    """Memory that goes back to the operating system when it is dropped, which what `malloc` gives
+    does only sometimes."""
+    if size < MAPPED:
+        return np.empty(size, np.uint8)
+    private = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
+    try:
+        pages = mmap.mmap(-1, size, **({"flags": private} if private else {}))
+    except (OSError, OverflowError, ValueError) as error:
+        raise MemoryError(f"cannot get {readable(size)} of memory: {error}") from None
+    return np.frombuffer(pages, np.uint8)

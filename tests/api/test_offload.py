@@ -221,6 +221,50 @@ except StorageError as error:
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="looks into Linux's /proc")
+@pytest.mark.parametrize("width", [128, 256])
+def test_resident_memory_stays_within_the_budget(width):
+    """A tape of ten times the memory for it: what the process grows by (without the page cache)
+    is arena, results, scratch and that memory, and a tenth of them at most."""
+    code = """
+import os, sys, threading, numpy as np, fxad, fxad.numpy as jnp
+width = int(sys.argv[1])
+r = np.random.default_rng(0)
+x = r.standard_normal((1024, width)).astype(np.float32)
+ws = [r.standard_normal((width, width)).astype(np.float32) / width for _ in range(60)]
+layer = fxad.checkpoint(lambda x, w: x + jnp.tanh(x @ w) * jnp.sin(x), offload="disk")
+def loss(ws, x):
+    for w in ws:
+        x = layer(x, w)
+    return jnp.mean(x * x)
+step = fxad.jit(fxad.value_and_grad(loss))
+lowered = step.lower(ws, x).compile()
+tape = sum(e.inputs[0].type.nbytes for e in lowered.program.eqns if e.op.name == "put")
+fxad.config.offload_memory = tape // 10
+def grown():
+    fields = open("/proc/self/statm").read().split()
+    return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
+done, seen = threading.Event(), [grown()]
+def look():
+    while not done.wait(0.001):
+        seen.append(grown())
+watch = threading.Thread(target=look)
+watch.start()
+for _ in range(2):
+    step(ws, x)
+done.set()
+watch.join()
+memory = lowered.memory()
+print(max(seen) - seen[0], memory["predicted_bytes"] - memory["argument_bytes"])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(width)], capture_output=True, text=True, timeout=150
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    grown, predicted = map(int, done.stdout.split())
+    assert grown <= 1.1 * predicted
+
+
 def test_settings():
     with config.override(offload_memory="2MiB"):
         assert config.offload_memory == 2 << 20

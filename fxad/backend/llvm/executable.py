@@ -310,8 +310,13 @@ class Executable:
         results = sum(
             kind.nbytes for i, kind in enumerate(self._buffer_types) if i not in self._donated
         )
+        return results + self._scratch_start + self.scratch_bytes
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of scratch of all threads together."""
         threads = pool.get_num_threads() if self._encoded.parallel else 1
-        return results + self._scratch_start + threads * self._encoded.scratch_bytes
+        return threads * self._encoded.scratch_bytes
 
     def stats(self) -> dict[str, int | float]:
         """Counts and sizes for people and for tests."""

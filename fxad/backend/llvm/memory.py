@@ -137,8 +137,8 @@ class BlockPool:
 
 
 def _rounded(nbytes: int) -> int:
-    """Up to a size class: eight per power of two, whole pages."""
-    step = max(mmap.PAGESIZE, 1 << max(nbytes.bit_length() - 4, 0))
+    """Up to a size class: sixteen per power of two, whole pages."""
+    step = max(mmap.PAGESIZE, 1 << max(nbytes.bit_length() - 5, 0))
     return max(-(-nbytes // step) * step, mmap.PAGESIZE)
 
 
