@@ -39,7 +39,7 @@ def vmap(
         leaves, tree = flatten_args((args, kwargs), f"vmap({name})", call_place)
         axes = _leaf_axes(in_axes, args, kwargs, name)
         axes = [
-            None if a is None else _normal(a, type_of(v), f"vmap({name}): in_axes")
+            None if a is None else _mapped_axis(a, type_of(v), name)
             for a, v in zip(axes, leaves, strict=True)
         ]
         size = _size(leaves, axes, axis_size, args, kwargs, name)
@@ -88,9 +88,14 @@ def _leaf_axes(in_axes: Any, args: tuple, kwargs: dict, name: str) -> list[int |
     return [*axes, *([0] * len(pytree.leaves(kwargs)))]
 
 
-def _normal(axis: int, type_: ArrayType, what: str) -> int:
+def _mapped_axis(axis: int, type_: ArrayType, name: str) -> int:
     if not -type_.ndim <= axis < type_.ndim:
-        raise ShapeError(f"{what} is {axis}, but the array {type_} has {type_.ndim} axes")
+        rank = -axis if axis < 0 else axis + 1
+        raise ShapeError(
+            f"vmap was requested to map its argument along axis {axis}, which implies that its "
+            f"rank should be at least {rank}, but is only {type_.ndim} (its shape is "
+            f"{type_.shape}): see in_axes of vmap({name})"
+        )
     return axis % type_.ndim
 
 
@@ -127,7 +132,13 @@ def _place(outs: list, batched: list, out_axes: Any, flat: FlatFunction, size: i
             placed.append(out)
             continue
         lanes = out if is_batched else spread(out, size)
-        place = _normal(axis, type_of(lanes), "out_axes")
+        rank = type_of(lanes).ndim
+        if not -rank <= axis < rank:
+            raise ShapeError(
+                f"vmap({name}): axis {axis} is out of bounds for array of dimension {rank}: see "
+                "out_axes"
+            )
+        place = axis % rank
         assert place is not None
         placed.append(move_axis(lanes, 0, place))
     return placed

@@ -10,6 +10,7 @@ from fxad.lax.branches import cond, platform_dependent, switch
 from fxad.lax.checkpoints import binomial
 from fxad.lax.collectives import (
     all_gather,
+    all_to_all,
     axis_index,
     axis_size,
     pmax,
@@ -19,6 +20,7 @@ from fxad.lax.collectives import (
     pshuffle,
     psum,
     psum_scatter,
+    pswapaxes,
 )
 from fxad.lax.convolution import (
     ConvDimensionNumbers,
@@ -197,6 +199,7 @@ __all__ = [
     "acosh",
     "add",
     "all_gather",
+    "all_to_all",
     "approx_max_k",
     "approx_min_k",
     "argmax",
@@ -310,6 +313,7 @@ __all__ = [
     "pshuffle",
     "psum",
     "psum_scatter",
+    "pswapaxes",
     "real",
     "reciprocal",
     "reduce",

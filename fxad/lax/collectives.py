@@ -93,22 +93,72 @@ pmax = _extreme("pmax", reductions.max)
 pmin = _extreme("pmin", reductions.min)
 
 
-def all_gather(x: Any, axis_name: Hashable, *, axis: int = 0, tiled: bool = False) -> Any:
+def _gathered(value: Any, names: Names, what: str) -> Any:
+    """The values of all lanes along a new leading axis, numbered as `axis_index` does."""
+    out = value
+    for name in reversed(_each(names)):
+        found = named_axis(name, what)
+        out = OPS["all_gather"](out, found.lane, lanes=found.size)
+    return OPS["reshape"](out, shape=(axis_size(names), *value.shape))
+
+
+def _joined(lanes: Any, at: int) -> Any:
+    """The leading axis moved before axis `at` of the rest, and merged with it."""
+    shape = lanes.shape[1:]
+    moved = moveaxis(lanes, 0, at)
+    wide = (*shape[:at], lanes.shape[0] * shape[at], *shape[at + 1 :])
+    return OPS["reshape"](moved, shape=wide)
+
+
+def _chunks(value: Any, at: int, count: int, what: str) -> Any:
+    """Axis `at` cut into `count` parts: (..., count, length / count, ...)."""
+    shape = value.shape
+    if shape[at] % count:
+        raise ShapeError(f"{what}: axis {at} of {value.type} cannot be cut for {count} lanes")
+    parts = (*shape[:at], count, shape[at] // count, *shape[at + 1 :])
+    return OPS["reshape"](value, shape=parts)
+
+
+def all_gather(x: Any, axis_name: Names, *, axis: int = 0, tiled: bool = False) -> Any:
     """The values of all lanes along a new axis, or with `tiled` joined along an axis there is."""
-    found = named_axis(axis_name, "all_gather")
 
     def one(leaf: Any) -> Array:
         value = value_of(leaf, "all_gather")
-        rank = value.ndim if tiled else value.ndim + 1
-        at = place_of(axis, rank, "all_gather")
-        lanes = moveaxis(OPS["all_gather"](value, found.lane, lanes=found.size), 0, at)
-        if not tiled:
-            return lanes
-        shape = value.shape
-        joined = (*shape[:at], found.size * shape[at], *shape[at + 1 :])
-        return OPS["reshape"](lanes, shape=joined)
+        at = place_of(axis, value.ndim if tiled else value.ndim + 1, "all_gather")
+        lanes = _gathered(value, axis_name, "all_gather")
+        return _joined(lanes, at) if tiled else moveaxis(lanes, 0, at)
 
     return pytree.map(one, x)
+
+
+def all_to_all(
+    x: Any, axis_name: Names, split_axis: int, concat_axis: int, *, tiled: bool = False
+) -> Any:
+    """Part i of every lane's value, in lane i: the values are split along one axis and what the
+    lanes send is put together along another.
+
+    The split axis has one entry per lane and vanishes, and a new axis at concat_axis numbers the
+    senders; with `tiled` it is cut into equal parts and these are joined along concat_axis.
+    Raises ShapeError for a split axis that does not go round.
+    """
+    count = axis_size(axis_name)
+
+    def one(leaf: Any) -> Array:
+        value = value_of(leaf, "all_to_all")
+        cut, at = (place_of(a, value.ndim, "all_to_all") for a in (split_axis, concat_axis))
+        if not tiled and value.shape[cut] != count:
+            raise ShapeError(f"all_to_all: axis {cut} of {value.type} for {count} lanes")
+        value = _chunks(value, cut, count, "all_to_all") if tiled else value
+        lanes = _gathered(value, axis_name, "all_to_all")
+        own = take(lanes, axis_index(axis_name), cut + 1, mode="clip")
+        return _joined(own, at) if tiled else moveaxis(own, 0, at)
+
+    return pytree.map(one, x)
+
+
+def pswapaxes(x: Any, axis_name: Names, axis: int) -> Any:
+    """Exchange an axis of x, of one entry per lane, with the axis of the lanes."""
+    return all_to_all(x, axis_name, axis, axis)
 
 
 def ppermute(x: Any, axis_name: Hashable, perm: Sequence[tuple[int, int]]) -> Any:
@@ -136,16 +186,19 @@ def pshuffle(x: Any, axis_name: Hashable, perm: Sequence[int]) -> Any:
     return ppermute(x, axis_name, [(source, at) for at, source in enumerate(perm)])
 
 
-def psum_scatter(x: Any, axis_name: Hashable, *, scatter_dimension: int = 0) -> Any:
+def psum_scatter(
+    x: Any, axis_name: Names, *, scatter_dimension: int = 0, tiled: bool = False
+) -> Any:
     """Row i of the sum over lanes, in lane i. The rows are along scatter_dimension, which must
-    have one entry per lane."""
-    found = named_axis(axis_name, "psum_scatter")
+    have one entry per lane; with `tiled` it is cut into one part per lane."""
+    count = axis_size(axis_name)
 
     def one(leaf: Any) -> Array:
         value = value_of(leaf, "psum_scatter")
         at = place_of(scatter_dimension, value.ndim, "psum_scatter")
-        if value.shape[at] != found.size:
-            raise ShapeError(f"psum_scatter: axis {at} of {value.type} for {found.size} lanes")
-        return take(psum(value, axis_name), found.lane, at, mode="clip")
+        if not tiled and value.shape[at] != count:
+            raise ShapeError(f"psum_scatter: axis {at} of {value.type} for {count} lanes")
+        value = _chunks(value, at, count, "psum_scatter") if tiled else value
+        return take(psum(value, axis_name), axis_index(axis_name), at, mode="clip")
 
     return pytree.map(one, x)

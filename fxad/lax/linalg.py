@@ -9,10 +9,12 @@ from typing import Any
 
 from fxad.core.errors import ShapeError
 from fxad.ir.program import OPS
+from fxad.lax.loops import scan
 from fxad.numpy import linalg
 from fxad.numpy.core import promoted
+from fxad.numpy.creation import zeros_like
 from fxad.numpy.elementwise import conj
-from fxad.numpy.shaping import matrix_transpose
+from fxad.numpy.shaping import matrix_transpose, moveaxis
 from fxad.trace.array import Array
 
 
@@ -73,3 +75,34 @@ def triangular_solve(
     out = OPS["triangular_solve"](matrix, right, lower=lower, unit=unit_diagonal)
     out = out if left_side else matrix_transpose(out)
     return OPS["reshape"](out, shape=shape) if vector else out
+
+
+def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Array:
+    """x with A x = b, for A with the diagonals dl (below), d and du (above), without pivoting.
+
+    dl, d, du: [..., n], with dl[..., 0] and du[..., -1] not used. b, x: [..., n, k]. Raises
+    ShapeError for others.
+    """
+    name = "tridiagonal_solve"
+    values = promoted(name, dl, d, du, b, inexact=True, numbers=False, broadcast=False)
+    *diagonals, right = values
+    if any(v.shape != right.shape[:-1] for v in diagonals) or right.ndim < 2:
+        seen = ", ".join(str(v.type) for v in values)
+        raise ShapeError(f"{name}: expected three arrays [..., n] and one [..., n, k], got {seen}")
+    rows = [moveaxis(v, -1, 0)[..., None] for v in diagonals], moveaxis(right, -2, 0)
+
+    def down(above: tuple, row: tuple) -> tuple:
+        (low, middle, up), r = row
+        ratio, x = above
+        pivot = middle - low * ratio
+        below = up / pivot, (r - low * x) / pivot
+        return below, below
+
+    def back(below: Array, row: tuple) -> tuple:
+        ratio, x = row
+        solved = x - ratio * below
+        return solved, solved
+
+    first = zeros_like(rows[0][0][0]), zeros_like(rows[1][0])
+    out = scan(back, first[1], scan(down, first, rows)[1], reverse=True)[1]
+    return moveaxis(out, 0, -2)

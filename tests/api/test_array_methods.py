@@ -2,9 +2,12 @@
 
 import inspect
 
+import numpy as np
 import pytest
 
 import fxad
+import fxad.numpy as jnp
+from fxad.core.errors import BadArgument
 from fxad.numpy.methods import METHODS, PROPERTIES
 from fxad.trace.array import Concrete
 from fxad.trace.array_methods import ArrayMethods
@@ -38,3 +41,18 @@ def test_declared_parameters_are_the_installed_ones(name):
         (p.name, p.kind, p.default) for p in installed
     ]
     assert DECLARED[name].__doc__
+
+
+@pytest.mark.parametrize(
+    "name", ["sum", "prod", "mean", "var", "std", "max", "min", "any", "all", "argmax", "cumsum"]
+)
+def test_numpys_functions_call_the_methods(name):
+    x = np.array([[1.0, 3.0, 2.0], [0.5, 4.0, 1.5]], np.float32)
+    found = getattr(np, name)(jnp.asarray(x), axis=1)
+    assert isinstance(found, fxad.Array)
+    np.testing.assert_allclose(found, getattr(np, name)(x, axis=1), rtol=1e-6)
+
+
+def test_arrays_are_no_place_for_results():
+    with pytest.raises(BadArgument, match="sum: arrays are immutable, so out= must be None"):
+        jnp.ones(3).sum(out=np.zeros(()))

@@ -135,3 +135,63 @@ def test_errors():
 
     with pytest.raises(TypeMismatch, match="runs alone"):
         fxad.vmap(alone, axis_name="i")(X, np.array([0, 1, 0, 1]))
+
+
+def exchanged(x, split, join, tiled):
+    """all_to_all of lanes x[0], x[1]...: what lane i gets, by NumPy."""
+    count = len(x)
+    parts = [np.split(lane, count, axis=split) for lane in x]
+    if tiled:
+        rows = [
+            np.concatenate([parts[j][i] for j in range(count)], axis=join) for i in range(count)
+        ]
+    else:
+        rows = [
+            np.stack([parts[j][i].squeeze(split) for j in range(count)], axis=join)
+            for i in range(count)
+        ]
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("tiled", [False, True])
+@pytest.mark.parametrize("split", [0, 1])
+@pytest.mark.parametrize("join", [0, 1])
+def test_all_to_all(split, join, tiled):
+    x = np.arange(3 * 6 * 6.0).reshape(3, 6, 6)[:, : 6 if tiled else 3, : 6 if tiled else 3]
+    send = lambda v: lax.all_to_all(v, "i", split, join, tiled=tiled)  # noqa: E731
+    run = fxad.vmap(send, axis_name="i")
+    np.testing.assert_array_equal(run(x), exchanged(x, split, join, tiled))
+    np.testing.assert_array_equal(fxad.jit(run)(x), exchanged(x, split, join, tiled))
+    fxad.check_grads(run, (x,), order=1)
+
+
+def test_exchanges_over_two_names():
+    x = np.arange(2 * 3 * 6.0).reshape(2, 3, 6)
+
+    def over(f):
+        return fxad.vmap(fxad.vmap(f, axis_name="j"), axis_name="i")
+
+    names = ("i", "j")
+    gathered = over(lambda v: lax.all_gather(v, names))(x)
+    np.testing.assert_array_equal(gathered[1, 2], x.reshape(6, 6))
+    swapped = over(lambda v: lax.pswapaxes(v, names, 0))(x)
+    np.testing.assert_array_equal(swapped.reshape(6, 6), x.reshape(6, 6).T)
+    summed = over(lambda v: lax.psum_scatter(v, names))(x)
+    np.testing.assert_array_equal(summed.reshape(6), x.sum((0, 1)))
+
+
+def test_psum_scatter_in_parts():
+    x = np.arange(2 * 4 * 3.0).reshape(2, 4, 3)
+    run = fxad.vmap(lambda v: lax.psum_scatter(v, "i", tiled=True), axis_name="i")
+    np.testing.assert_array_equal(run(x), x.sum(0).reshape(2, 2, 3))
+
+
+def test_axes_that_do_not_go_round():
+    x = np.ones((2, 3))
+    for send in (
+        lambda v: lax.all_to_all(v, "i", 0, 0),
+        lambda v: lax.all_to_all(v, "i", 0, 0, tiled=True),
+        lambda v: lax.psum_scatter(v, "i", tiled=True),
+    ):
+        with pytest.raises(ShapeError, match=r"axis 0 of f32\[3\].* for 2 lanes|cannot be cut"):
+            fxad.vmap(send, axis_name="i")(x)

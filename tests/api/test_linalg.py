@@ -322,3 +322,24 @@ def test_gradients_are_jaxs() -> None:
             mine = fxad.grad(lambda a, f=ours: jnp.sum(jnp.sin(f(a))))(a)
             other = jax.grad(lambda a, f=peer: jax.numpy.sum(jax.numpy.sin(f(a))))(a)
             near(mine, np.asarray(other), 1e-8)
+
+
+def test_tridiagonal_solve():
+    n, rng = 5, np.random.default_rng(4)
+    low, up, b = (
+        rng.standard_normal((2, n)),
+        rng.standard_normal((2, n)),
+        rng.standard_normal((2, n, 3)),
+    )
+    middle = 4.0 + rng.random((2, n))
+    full = np.stack(
+        [np.diag(middle[i]) + np.diag(low[i, 1:], -1) + np.diag(up[i, :-1], 1) for i in range(2)]
+    )
+    solve = fxad.lax.linalg.tridiagonal_solve
+    with fxad.enable_x64():
+        np.testing.assert_allclose(solve(low, middle, up, b), np.linalg.solve(full, b), rtol=1e-12)
+        by_lane = fxad.jit(fxad.vmap(solve))(low, middle, up, b)
+        np.testing.assert_allclose(by_lane, np.linalg.solve(full, b), rtol=1e-12)
+        fxad.check_grads(solve, (low[0], middle[0], up[0], b[0]), order=1)
+    with pytest.raises(ShapeError, match=r"\[..., n, k\], got"):
+        solve(low, middle, up, b[:, :, 0])

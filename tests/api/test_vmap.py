@@ -93,7 +93,7 @@ def test_mistakes_are_explained():
     x = draw(3, 2)
     with pytest.raises(ShapeError, match=r"different sizes.*3.*4.*test_vmap\.py"):
         fxad.vmap(lambda a, b: a)(x, draw(4))
-    with pytest.raises(ShapeError, match="0 axes"):
+    with pytest.raises(ShapeError, match="rank should be at least 1, but is only 0"):
         fxad.vmap(lambda a: a)(np.float32(1))
     with pytest.raises(ValueError, match="in_axes has 1 entries for 2"):
         fxad.vmap(lambda a, b: a, in_axes=(0,))(x, x)
@@ -101,6 +101,10 @@ def test_mistakes_are_explained():
         fxad.vmap(lambda a: a, in_axes=None)(x)
     with pytest.raises(ValueError, match="out_axes is None"):
         fxad.vmap(lambda a: a, out_axes=None)(x)
+    with pytest.raises(ValueError, match="axis -9, .* rank should be at least 9, but is only"):
+        fxad.vmap(lambda a: a, in_axes=-9)(x)
+    with pytest.raises(ValueError, match="axis 7 is out of bounds for array of dimension"):
+        fxad.vmap(lambda a: a, out_axes=7)(x)
 
 
 # ---------------------------------------------------------------- many functions at once
