@@ -113,7 +113,7 @@ def training_step(config: Any) -> Callable[[Any, Any], float]:
 
     config: of fxad_nn's GPT-2 or Llama.
     """
-    llama = hasattr(config, "groups")
+    llama = hasattr(config, "rope_theta")
     features = _llama_features if llama else _gpt2_features
     params = (_llama_params if llama else _gpt2_params)(config)
     zeros = jax.tree.map(jnp.zeros_like, params)

@@ -106,7 +106,7 @@ class Llama(nn.Module):
 
 def model_of(config: Any) -> nn.Module:
     """The peer of a configuration of fxad_nn."""
-    if hasattr(config, "groups"):
+    if hasattr(config, "rope_theta"):
         return Llama(config)
     return GPT2(config.vocab, config.context, config.layers, config.heads, config.width)
 

@@ -91,7 +91,7 @@ def generate(
     size = min(window or config.context, config.context, len(prompt) + count)
     step = next_token(config, min(vocab or config.vocab, config.vocab))
     limits = {"temperature": np.float32(temperature)}
-    limits |= {} if top_k is None else {"top_k": np.float32(top_k)}
+    limits |= {} if top_k is None else {"top_k": np.int32(min(top_k, config.vocab))}
     limits |= {} if top_p is None else {"top_p": np.float32(top_p)}
     key, cache = fxad.random.key(seed), init_cache(config, 1, size)
     tokens, held = [int(token) for token in prompt], 0  # held: positions in the cache

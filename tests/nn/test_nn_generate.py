@@ -48,7 +48,7 @@ def test_a_compiled_step_writes_the_cache_in_place(name, changes):
     config, params = model(name, **changes)
     step = next_token(config, config.vocab)
     cache, key = init_cache(config, 1, 16), fxad.random.key(0)
-    limits = {"temperature": np.float32(1), "top_k": np.float32(5)}
+    limits = {"temperature": np.float32(1), "top_k": np.int32(5)}
     args = (params, cache, np.zeros((1, 1), np.int32), np.int32(3), np.int32(0), key, limits, 8)
     copies = fxad.debug.explain_copies(step)(*args)
     assert all(copy.nbytes <= 4 for copy in copies), copies  # scalars that loops start from

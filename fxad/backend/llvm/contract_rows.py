@@ -19,7 +19,9 @@ from fxad.backend.llvm.contract_turned import Turned
 from fxad.backend.llvm.schedule import Emitted, Target
 
 _MOST = 8  # rows
-_PIECE_BYTES = 512  # of a row of B, at least, that a unit reads
+_PIECE_BYTES = 4096  # of a row of B that a unit reads: prefetchers run on beyond short pieces,
+_SHORT_BYTES = 768  # but two units are worth it from here on
+_GROUP = 4  # rows of B that go by together
 _AHEAD = 8192  # bytes at least between a load and what it prefetches
 
 
@@ -49,8 +51,9 @@ class Across(FewRows):
         self.step = 4 * self.lanes.width
         line = LINE // (self.lanes.width * self.source.itemsize)
         self.vectors = max(self.halves, min(4, line))  # of sums for a line of B
-        self.chunked(self.columns * self.source.itemsize // _PIECE_BYTES)
-        self.group = max(2, min(4, 16 // self.rows))  # rows of B that go by together
+        row = self.columns * self.source.itemsize
+        self.chunked(max(row // _PIECE_BYTES, min(2, row // _SHORT_BYTES)))
+        self.group = max(2, min(_GROUP, 16 // self.rows))  # rows of B that go by together
         self.pitch = problem.b.inner * self.source.itemsize
         near = self.group * self.chunk * self.source.itemsize
         self.ahead = self.group * -(-_AHEAD // near) * self.pitch
