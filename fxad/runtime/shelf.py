@@ -12,17 +12,16 @@ those made before it are read ahead, newest first, so that a backward sweep find
 
 from __future__ import annotations
 
-import mmap
+import os
 import threading
 from typing import Any
 
-import numpy as np
-
 from fxad.core.errors import StorageError
-from fxad.core.limits import readable
-from fxad.runtime.disk import Tier
+from fxad.core.limits import parse_bytes, readable
+from fxad.runtime.disk import Disk, Tier
+from fxad.runtime.space import HOST, Space
 
-MAPPED = 1 << 16  # bytes; from here on slabs are pages of their own
+ALIGN = 64  # bytes; sizes of slabs are multiples
 IDLE = 1 << 26  # bytes of unused slabs kept for reuse where there is no budget
 
 
@@ -32,11 +31,10 @@ class Slab:
 
     __slots__ = ("buffer", "busy", "number", "sealed", "size", "ticket", "used")
 
-    def __init__(self, number: int, buffer: np.ndarray) -> None:
+    def __init__(self, number: int, buffer: Any, size: int) -> None:
         self.number = number
-        self.buffer: np.ndarray | None = buffer
-        self.size = buffer.nbytes
-        self.used = buffer.nbytes
+        self.buffer: Any = buffer
+        self.size = self.used = size
         self.ticket: Any = None
         self.sealed = False
         self.busy = False  # the background thread reads or writes it
@@ -46,19 +44,22 @@ class Shelf:
     """All slabs of one tape or store. Used by one thread; its own background thread does the IO.
 
     budget: bytes of memory for slabs, used and unused together; None: no bound. below: where
-    slabs go when it is reached. Methods raise StorageError once the tier below has failed, and
-    where a slab cannot fit.
+    slabs go when it is reached. space: the memory they are made of. Methods raise StorageError
+    once the tier below has failed, and where a slab cannot fit.
     """
 
-    def __init__(self, budget: int | None = None, below: Tier | None = None) -> None:
+    def __init__(
+        self, budget: int | None = None, below: Tier | None = None, space: Space = HOST
+    ) -> None:
         self.budget = budget
+        self.space = space
         self.held = 0  # bytes of memory of all slabs, idle ones included
         self.peak = 0
         self.waits = 0  # times a caller had to wait for the tier below
         self._below = below
         self._changed = threading.Condition()
         self._slabs: dict[int, Slab] = {}  # by number: in the order they were made
-        self._idle: dict[int, list[np.ndarray]] = {}
+        self._idle: dict[int, list[Any]] = {}
         self._idle_bytes = 0
         self._count = 0
         self._filling = True
@@ -74,7 +75,7 @@ class Shelf:
         """A slab to fill. Waits for memory if there is none; its contents are undefined."""
         with self._changed:
             self._filling, self._wanted = True, -1
-            slab = Slab(self._count, self._room(size))
+            slab = Slab(self._count, self._room(size), size)
             self._count += 1
             self._slabs[slab.number] = slab
             return slab
@@ -133,7 +134,7 @@ class Shelf:
 
     # ------------------------------------------------------------ memory (the lock is held)
 
-    def _room(self, size: int) -> np.ndarray:
+    def _room(self, size: int) -> Any:
         """Memory for a slab: unused, new, a clean slab's, or, after waiting, a written one's."""
         waited = False
         while True:
@@ -160,7 +161,7 @@ class Shelf:
         in_use = self.held - self._idle_bytes
         return self.budget is None or bool(self._idle.get(size)) or in_use + size <= self.budget
 
-    def _room_now(self, size: int) -> np.ndarray | None:
+    def _room_now(self, size: int) -> Any:
         if same := self._idle.get(size):
             self._idle_bytes -= size
             return same.pop()
@@ -170,7 +171,7 @@ class Shelf:
             self._discard()
         self.held += size
         self.peak = max(self.peak, self.held)
-        return _fresh(size)
+        return self.space.fresh(size)
 
     def _discard(self) -> None:
         """Give one unused slab back to the operating system."""
@@ -257,7 +258,7 @@ class Shelf:
             self._working = False
             self._changed.notify_all()
 
-    def _move(self, slab: Slab, into: np.ndarray | None) -> None:
+    def _move(self, slab: Slab, into: Any) -> None:
         """Write a slab out, or read it into memory; the lock is released meanwhile."""
         assert self._below is not None
         slab.busy = True
@@ -266,9 +267,9 @@ class Shelf:
         try:
             if into is None:
                 assert slab.buffer is not None
-                ticket = self._below.write(slab.buffer[: slab.used])
+                ticket = self.space.write(self._below, slab.buffer, slab.used)
             else:
-                self._below.read(slab.ticket, into)
+                self.space.read(self._below, slab.ticket, into, slab.used)
         except StorageError as failed:
             error = failed
         except Exception as failed:  # whatever a tier does, nobody may wait for ever
@@ -286,14 +287,16 @@ class Shelf:
             slab.buffer = into
 
 
-def _fresh(size: int) -> np.ndarray:
-    """Memory that goes back to the operating system when it is dropped, which what `malloc` gives
-    does only sometimes."""
-    if size < MAPPED:
-        return np.empty(size, np.uint8)
-    private = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
-    try:
-        pages = mmap.mmap(-1, size, **({"flags": private} if private else {}))
-    except (OSError, OverflowError, ValueError) as error:
-        raise MemoryError(f"cannot get {readable(size)} of memory: {error}") from None
-    return np.frombuffer(pages, np.uint8)
+def shelf_of(
+    what: str,
+    budget: int | str | None,
+    directory: str | os.PathLike[str] | None,
+    below: Tier | None,
+    space: Space = HOST,
+) -> Shelf:
+    """The shelf that options ask for: with a budget and no tier below there is a file. `what`
+    names the budget in errors."""
+    limit = None if budget is None else parse_bytes(budget, what)
+    if limit is not None and below is None:
+        below = Disk(directory)
+    return Shelf(limit, below, space)

@@ -10,21 +10,23 @@ works.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
 
 from fxad.core.errors import BadArgument
-from fxad.core.limits import parse_bytes
-from fxad.runtime.disk import Disk, Tier
-from fxad.runtime.shelf import Shelf, Slab
-from fxad.runtime.tape import ALIGN
+from fxad.runtime.disk import Tier
+from fxad.runtime.shelf import ALIGN, Slab, shelf_of
+from fxad.runtime.space import HOST, Space
 
 
 class Store:
-    """Arrays by key; see `Tape` for budget, directory and below. Each is written and read whole,
-    so they should be large. Used by one thread at a time."""
+    """Arrays by key; see `Tape` for budget, directory and below. space: the memory they are in
+    while they are above (`fxad.runtime.space`). Each is written and read whole, so they should be
+    large. Used by one thread at a time."""
 
     def __init__(
         self,
@@ -32,30 +34,28 @@ class Store:
         directory: str | os.PathLike[str] | None = None,
         *,
         below: Tier | None = None,
+        space: Space = HOST,
     ) -> None:
-        limit = None if budget is None else parse_bytes(budget, "a store's budget")
-        if limit is not None and below is None:
-            below = Disk(directory)
-        self.shelf = Shelf(limit, below)
+        self.shelf = shelf_of("a store's budget", budget, directory, below, space)
         self._held: dict[Hashable, tuple[Slab, np.dtype, tuple[int, ...]]] = {}
         self._lent: Slab | None = None
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def put(self, key: Hashable, array: np.ndarray) -> None:
+    def put(self, key: Hashable, array: Any) -> None:
         """Keep a copy. Raises BadArgument where the key is taken, StorageError (see Shelf)."""
         self._reclaim()
         if key in self._held:
             raise BadArgument(f"the store holds something under {key!r} already")
-        slab = self.shelf.new(max(-(-array.nbytes // ALIGN), 1) * ALIGN)
-        assert slab.buffer is not None
-        np.ndarray(array.shape, array.dtype, slab.buffer.data)[...] = array
-        slab.used = array.nbytes
+        nbytes = math.prod(array.shape) * array.dtype.itemsize
+        slab, space = self.shelf.new(max(-(-nbytes // ALIGN), 1) * ALIGN), self.shelf.space
+        space.fill(space.view(slab.buffer, array.dtype, array.shape), array)
+        slab.used = nbytes
         self._held[key] = (slab, array.dtype, array.shape)
         self.shelf.seal(slab)
 
-    def take(self, key: Hashable) -> np.ndarray:
+    def take(self, key: Hashable) -> Any:
         """The array put under this key, which is free again. The memory is lent until the next
         call. Raises BadArgument where there is none."""
         self._reclaim()
@@ -65,8 +65,7 @@ class Store:
         self.shelf.want(slab)
         del self._held[key]
         self._lent = slab
-        assert slab.buffer is not None
-        return np.ndarray(shape, dtype, slab.buffer.data)
+        return self.shelf.space.view(slab.buffer, dtype, shape)
 
     def close(self) -> None:
         """Drop everything, and the file. The store cannot be used afterwards."""

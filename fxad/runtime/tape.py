@@ -19,13 +19,11 @@ from typing import Any, Self
 import numpy as np
 
 from fxad.core.errors import BadArgument, IndexOutOfRange
-from fxad.core.limits import parse_bytes
-from fxad.runtime.disk import Disk, Tier
-from fxad.runtime.shelf import Shelf, Slab
+from fxad.runtime.disk import Tier
+from fxad.runtime.shelf import ALIGN, Slab, shelf_of
 
 INLINE = 1 << 12  # the first slab
 LARGEST = 1 << 22  # slabs double until they have this size
-ALIGN = 64
 _EMPTY_ROWS = 1 << 10  # rows of a run of blocks without elements
 
 
@@ -75,10 +73,8 @@ class Tape:
         *,
         below: Tier | None = None,
     ) -> None:
-        limit = None if budget is None else parse_bytes(budget, "a tape's budget")
-        if limit is not None and below is None:
-            below = Disk(directory)
-        self.shelf = Shelf(limit, below)
+        self.shelf = shelf_of("a tape's budget", budget, directory, below)
+        limit = self.shelf.budget
         self._largest = LARGEST if limit is None else max(min(LARGEST, limit // 8), ALIGN)
         self._pages: list[tuple[Slab, list[_Run]]] = []
         self._before = 0  # blocks in all runs but the current one

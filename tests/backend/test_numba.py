@@ -133,12 +133,15 @@ def test_shared_arrays_have_a_line_each():
         assert max(counts) == 1
 
 
-def test_simulated_cuda():
+@pytest.mark.parametrize(
+    ("script", "saying"), [("numba_on_cuda.py", "plans agree"), ("tiers_on_cuda.py", "tiers agree")]
+)
+def test_simulated_cuda(script, saying):
     """In a process of its own: numba reads the switch when it is imported."""
-    pytest.importorskip("numba_cuda")
+    pytest.importorskip("numba_cuda" if script == "numba_on_cuda.py" else "numba.cuda")
     root = HERE.parents[1]
     done = subprocess.run(
-        [sys.executable, str(HERE / "numba_on_cuda.py")],
+        [sys.executable, str(HERE / script)],
         env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(root)},
         capture_output=True,
         text=True,
@@ -146,7 +149,7 @@ def test_simulated_cuda():
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "plans agree" in done.stdout
+    assert saying in done.stdout
 
 
 def test_ptx():

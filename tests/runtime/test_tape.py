@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from fxad.core.errors import BadArgument, IndexOutOfRange, StorageError
 from fxad.core.limits import parse_bytes
-from fxad.runtime import Disk, SharedTape, Store, Tape
+from fxad.runtime import Disk, Host, SharedTape, Store, Tape
 
 DTYPES = [np.float32, np.float64, np.int8, np.bool_, np.complex64, ml_dtypes.bfloat16]
 
@@ -247,6 +247,36 @@ def test_a_tier_that_breaks_is_an_error_too():
         for i in range(50):
             tape.push(block(i))
     tape.close()
+
+
+def test_memory_below_memory_and_a_file_below_that(tmp_path):
+    disk = Disk(tmp_path)
+    host = Host("300kB", below=disk)
+    with Tape("100kB", below=host) as tape:
+        for sweep in range(2):
+            for number in range(100):
+                tape.push(np.full(2500, number + sweep, np.float32))
+            for number in reversed(range(100)):
+                np.testing.assert_array_equal(tape.pop(), np.full(2500, number + sweep))
+        assert tape.shelf.peak <= 100_000
+        assert host.shelf.peak <= 300_000
+        assert 500_000 < disk.peak_bytes < 1_000_000
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(BadArgument, match="a host tier's budget"):
+        Host("much")
+
+
+def test_a_failing_file_two_tiers_below_is_an_error(tmp_path):
+    disk = Disk(tmp_path)
+    store = Store("100kB", below=Host("100kB", below=disk))
+    disk.close()
+    with pytest.raises(StorageError, match="cannot write"):
+        for number in range(100):
+            store.put(number, np.ones(2500, np.float32))
+    with pytest.raises(StorageError):
+        store.take(0)
+    store.close()
+    assert os.listdir(tmp_path) == []
 
 
 def test_without_threads_the_caller_writes(monkeypatch):
