@@ -30,6 +30,7 @@ from fxad.lax.convolution import (
     conv_transpose,
     conv_with_general_padding,
 )
+from fxad.lax.formats import reduce_precision
 from fxad.lax.implicit import custom_linear_solve, custom_root
 from fxad.lax.indexed import (
     GatherDimensionNumbers,
@@ -62,7 +63,6 @@ from fxad.lax.operators import (
     mulhi,
     optimization_barrier,
     population_count,
-    reduce_precision,
     rem,
     round,
     select,
@@ -127,6 +127,7 @@ from fxad.lax.shapes import (
     unstack,
 )
 from fxad.lax.tapes import tape
+from fxad.lax.transforms import FftType, fft
 from fxad.lax.windows import padtype_to_pads, reduce, reduce_window
 from fxad.numpy.creation import full, full_like
 from fxad.numpy.division import power as pow
@@ -189,6 +190,7 @@ from fxad.scipy.special.incomplete import gammaincc as igammac
 
 __all__ = [
     "ConvDimensionNumbers",
+    "FftType",
     "GatherDimensionNumbers",
     "GatherScatterMode",
     "Precision",
@@ -270,6 +272,7 @@ __all__ = [
     "exp2",
     "expand_dims",
     "expm1",
+    "fft",
     "floor",
     "fori_loop",
     "full",

@@ -202,21 +202,3 @@ def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZER
     down = OPS["trunc"](value)
     half = OPS["eq"](OPS["abs"](OPS["sub"](value, down)), 0.5)
     return where(half, OPS["add"](down, OPS["sign"](value)), even)
-
-
-def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Array:
-    """Floats rounded to a format of fewer bits, kept in their own dtype.
-
-    Raises BadArgument for formats other than those of float16, bfloat16, float32 and float64.
-    """
-    value = value_of(operand, "reduce_precision")
-    known = {(5, 10): dt.float16, (8, 7): dt.bfloat16, (8, 23): dt.float32, (11, 52): dt.float64}
-    narrow = known.get((exponent_bits, mantissa_bits))
-    if narrow is None:
-        raise BadArgument(
-            f"reduce_precision: no format of {exponent_bits} exponent and {mantissa_bits} mantissa "
-            f"bits; known are {', '.join(map(str, known))}"
-        )
-    return (
-        value if narrow.itemsize >= value.dtype.itemsize else cast(cast(value, narrow), value.dtype)
-    )

@@ -165,3 +165,24 @@ def test_errors():
         F.fftfreq(0)
     with pytest.raises(IndexError):
         F.fft(X, axis=3)
+
+
+def test_lax_fft():
+    rng = np.random.default_rng(7)
+    x = rng.standard_normal((2, 4, 6)).astype(np.float32)
+    z = (x + 1j * x[::-1]).astype(np.complex64)
+    kinds = fxad.lax.FftType
+    for kind, value, lengths, expected in [
+        (kinds.FFT, z, (4, 6), np.fft.fftn(z, axes=(1, 2))),
+        ("ifft", z, (6,), np.fft.ifft(z)),
+        (2, x, (4, 6), np.fft.rfftn(x, axes=(1, 2))),
+        ("IRFFT", z, (4, 10), np.fft.irfftn(z, (4, 10), axes=(1, 2))),
+        (kinds.FFT, z, (), z),
+    ]:
+        run = lambda v, k=kind, n=lengths: fxad.lax.fft(v, k, n)  # noqa: E731
+        np.testing.assert_allclose(run(value), expected, atol=1e-5)
+        np.testing.assert_allclose(fxad.jit(fxad.vmap(run))(value), expected, atol=1e-5)
+    with pytest.raises(ShapeError, match=r"FFT of lengths \(5,\) needs \(5,\), got c64"):
+        fxad.lax.fft(z, "fft", (5,))
+    with pytest.raises(BadArgument, match="FFT, IFFT, RFFT, IRFFT"):
+        fxad.lax.fft(z, "dct", (6,))

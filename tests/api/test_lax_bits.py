@@ -7,7 +7,7 @@ import pytest
 
 import fxad
 from fxad import lax
-from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 
 X = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
 
@@ -55,3 +55,37 @@ def test_barriers_take_trees():
     assert lax.optimization_barrier(()) == ()
     with pytest.raises(TypeMismatch, match="Python int"):
         lax.integer_pow(X, 1.5)
+
+
+def in_format(x, exponent, mantissa):
+    """Floats rounded to the format by frexp, ldexp and rint: no bits are looked at."""
+    fraction, power = np.frexp(x.astype(np.float64))
+    near = np.ldexp(np.rint(np.ldexp(fraction, mantissa + 1)), power - mantissa - 1)
+    bias = (1 << (exponent - 1)) - 1
+    power = np.frexp(near)[1] - 1
+    near = np.where(power > bias, np.copysign(np.inf, near), near)
+    return np.where((power <= -bias) & np.isfinite(x), np.copysign(0.0, near), near)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, fxad.jit])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_reduced_precision(wrap, dtype):
+    rng = np.random.default_rng(1)
+    x = (rng.standard_normal(500) * 2.0 ** rng.integers(-9, 10, 500)).astype(dtype)
+    x = np.concatenate([x, np.array([0.0, -0.0, np.inf, -np.inf, 1.5, 2.5], dtype)])
+    limits = np.finfo(dtype)
+    for exponent in (2, 4, 5):
+        for mantissa in (0, 2, 7, limits.nmant):
+            if exponent == limits.nexp:
+                continue  # subnormals of the dtype itself are kept
+            got = wrap(lambda x, e=exponent, m=mantissa: lax.reduce_precision(x, e, m))(x)
+            expected = in_format(x, exponent, mantissa)
+            np.testing.assert_array_equal(got, expected)
+            np.testing.assert_array_equal(np.signbit(got), np.signbit(expected))
+    assert np.isnan(lax.reduce_precision(np.float32(np.nan), 4, 3))
+    slope = fxad.vmap(fxad.grad(lambda x: lax.reduce_precision(x, 4, 3)))(X.ravel())
+    assert slope.tolist() == [1.0] * X.size
+    with pytest.raises(TypeMismatch, match="expects floats"):
+        lax.reduce_precision(np.arange(3), 4, 3)
+    with pytest.raises(BadArgument, match="0 exponent"):
+        lax.reduce_precision(X, 0, 3)
