@@ -18,6 +18,7 @@ from fxad.api.linear import (
     Signature,
     along,
     as_weak,
+    as_weak_as,
     linearise,
     tangent_like,
     weakness,
@@ -46,7 +47,7 @@ def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False) -> A
     flat = FlatFunction(function, tree, has_aux)
     outs, linear = linearise(flat, leaves, name_of(function))
     pullback = Pullback(linear.stored(), Signature.of(name_of(function), leaves, flat, outs))
-    result = flat.result(outs)
+    result = flat.result(as_weak_as(outs, flat))
     return (result[0], pullback, result[1]) if has_aux else (result, pullback)
 
 
@@ -89,11 +90,13 @@ def value_and_grad(
         seed = full(1, type_of(outs[0]))
         found = linear.pull([seed, *(zeros(type_of(o)) for o in outs[1:])])
         grads = [
-            zero_tangent(type_of(v)) if g is None else as_weak(g, v)
+            zero_tangent(type_of(v)) if g is None else as_weak(g, v.weak)
             for g, v in zip(found, leaves, strict=True)
         ]
         gradient = tree.unflatten(grads)[0]
-        return flat.result(outs), gradient[0] if isinstance(argnums, int) else gradient
+        return flat.result(as_weak_as(outs, flat)), gradient[0] if isinstance(
+            argnums, int
+        ) else gradient
 
     wrapped.__name__ = f"grad_{name}"
     return wrapped
@@ -192,7 +195,7 @@ def jvp(
     flat = FlatFunction(function, tree, has_aux)
     outs, dual = _push_forward(flat, leaves, given, name)
     dual = [zero_tangent(type_of(o)) if d is None else d for o, d in zip(outs, dual, strict=True)]
-    result = flat.result(outs)
+    result = flat.result(as_weak_as(outs, flat))
     derivative = flat.tree.unflatten(dual[: flat.count])
     return (result[0], derivative, result[1]) if has_aux else (result, derivative)
 
@@ -217,7 +220,7 @@ def linearize(function: Callable[..., Any], *primals: Any, has_aux: bool = False
     flat = FlatFunction(function, tree, has_aux)
     outs, linear = linearise(flat, leaves, name_of(function))
     push = Pushforward(linear.stored(), Signature.of(name_of(function), leaves, flat, outs))
-    result = flat.result(outs)
+    result = flat.result(as_weak_as(outs, flat))
     return (result[0], push, result[1]) if has_aux else (result, push)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.core.errors import BadArgument, ConcretizationError
 from fxad.core.limits import parse_bytes
-from fxad.ir.program import OPS, Program
+from fxad.ir.program import OPS, Program, Symbol
 from fxad.ops.policies import Budget, Rows, changed, known_ways
 from fxad.trace.tracer import bind, stage, staging, tracing, type_of
 
@@ -121,14 +121,17 @@ def _place(given: str) -> str:
 
 
 def _policy(given: Any) -> Policy:
-    """A Policy, or the name of one."""
+    """A Policy, the name of one, or a function (op, *operand types, **params) -> bool."""
     if isinstance(given, Policy):
         return given
+    if callable(given):
+        symbol = Symbol(name_of(given), given)
+        return Policy(symbol.name, (("keep", "asked", symbol),))
     if isinstance(given, str) and given in _KNOWN:
         return _KNOWN[given]
     raise BadArgument(
-        f"checkpoint: unknown policy {given!r}; known: {', '.join(_KNOWN)}, and the functions of "
-        "fxad.checkpoint_policies"
+        f"checkpoint: unknown policy {given!r}; known: {', '.join(_KNOWN)}, the functions of "
+        "fxad.checkpoint_policies, and functions (op, *operand types, **params) -> bool"
     )
 
 
@@ -152,13 +155,14 @@ def checkpoint(
 ) -> Any:
     """Recompute the function's values in the backward pass instead of keeping them.
 
-    policy: what to keep all the same, one of fxad.checkpoint_policies or its name (default:
-    nothing, or everything if one of the following is given). offload: "disk" or "host" puts
-    what is kept aside until the backward pass needs it, in a file written and read ahead in the
-    background (see `config.offload_memory`, `config.offload_directory`) or in memory; this takes
-    effect under `jit`. compress: "bf16" keeps f32 and f64 values rounded to bfloat16. budget:
-    bytes (or "2GiB") of memory that kept values of one call may take under `jit`; of the others
-    each is computed again, or goes where `offload` says (default: "disk"), or is rounded if
+    policy: what to keep all the same, one of fxad.checkpoint_policies, its name, or a function
+    (op, *operand types, **params) -> bool like JAX's, where str(op) is the name that `make_ir`
+    prints (default: nothing, or everything if one of the following is given). offload: "disk" or
+    "host" puts what is kept aside until the backward pass needs it, in a file written and read
+    ahead in the background (see `config.offload_memory`, `config.offload_directory`) or in memory;
+    this takes effect under `jit`. compress: "bf16" keeps f32 and f64 values rounded to bfloat16.
+    budget: bytes (or "2GiB") of memory that kept values of one call may take under `jit`; of the
+    others each is computed again, or goes where `offload` says (default: "disk"), or is rounded if
     `compress` allows it: whichever takes the least time by the planner's cost model. prevent_cse
     is there for code ported from JAX: recomputation is never merged with the forward pass.
     Gradients are the same bits as without checkpoint under `jit`, unless `compress` is given.

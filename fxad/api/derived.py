@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,28 +10,34 @@ import numpy as np
 
 from fxad.api.autodiff import jvp, vjp
 from fxad.api.flat import FlatFunction, flatten_args, name_of
+from fxad.api.linear import as_weak
 from fxad.api.vectorise import vmap
 from fxad.core import dtypes as dt
 from fxad.core import pytree
-from fxad.core.errors import TypeMismatch
+from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.columns import listing
 from fxad.ir.program import OPS, Program
 from fxad.ir.python import to_python
 from fxad.ir.text import show
 from fxad.trace.array import Array
-from fxad.trace.convert import is_array_like, shaped
+from fxad.trace.convert import is_array_like, shaped, to_value
 from fxad.trace.tracer import stage
 
 
 class ShapeDtypeStruct:
     """The shape and dtype of an array that need not exist."""
 
-    __slots__ = ("dtype", "shape")
+    __slots__ = ("dtype", "shape", "weak_type")
 
-    def __init__(self, shape: Sequence[int], dtype: Any) -> None:
+    def __init__(
+        self, shape: Sequence[int], dtype: Any, *, weak_type: bool = False, sharding: Any = None
+    ) -> None:
+        if dtype is None:
+            raise BadArgument("ShapeDtypeStruct: a dtype must be given")
         self.shape = tuple(shape)
         self.dtype = dt.canonicalize(dtype, explicit=True)
+        self.weak_type = weak_type
 
     @property
     def ndim(self) -> int:
@@ -39,6 +46,11 @@ class ShapeDtypeStruct:
     @property
     def size(self) -> int:
         return ArrayType(self.dtype, self.shape).size
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of the shape struct of a scalar")
+        return self.shape[0]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ShapeDtypeStruct) and (self.shape, self.dtype) == (
@@ -69,7 +81,10 @@ def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The result's shapes and dtypes, as ShapeDtypeStructs; nothing is computed."""
     program, flat = _trace(function, args, kwargs)
     assert flat.tree is not None
-    return flat.tree.unflatten([ShapeDtypeStruct(t.shape, t.dtype) for t in program.out_types])
+    pairs = zip(program.out_types, flat.weak, strict=True)
+    return flat.tree.unflatten(
+        [ShapeDtypeStruct(t.shape, t.dtype, weak_type=weak) for t, weak in pairs]
+    )
 
 
 class Printed:
@@ -169,6 +184,7 @@ def jacfwd(
     function.
     """
 
+    @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if not isinstance(argnums, int):
             parts = [jacfwd(function, n, has_aux, holomorphic)(*args, **kwargs) for n in argnums]
@@ -179,18 +195,22 @@ def jacfwd(
         x = args[argnums]
         _check_jacobian("jacfwd", x, holomorphic)
         basis, types = _basis(x)
-        aux: list[Any] = []
+        inputs = [to_value(v) for v in pytree.leaves(x)]
+        weak: list[bool] = []
 
         def push(tangent: Any) -> Any:
-            if has_aux:
-                _, derivative, extra = jvp(part, (x,), (tangent,), has_aux=True)
-                aux.append(extra)
-                return derivative
-            return jvp(part, (x,), (tangent,))[1]
+            out, derivative = jvp(part, (x,), (tangent,), has_aux=has_aux)[:2]
+            weak.extend(getattr(v, "weak", False) for v in pytree.leaves(out))
+            return derivative
 
-        columns = vmap(push, out_axes=-1)(basis)
+        columns, out_tree = pytree.flatten(vmap(push, out_axes=-1)(basis))
         structure = pytree.structure(x)
-        jacobian = pytree.map(lambda c: _split_last(c, types, structure), columns)
+        jacobian = out_tree.unflatten(
+            [
+                _split_last(c, types, structure, inputs if is_weak else ())
+                for c, is_weak in zip(columns, weak, strict=False)
+            ]
+        )
         return (jacobian, part(x)[1]) if has_aux else jacobian
 
     return wrapped
@@ -201,13 +221,18 @@ def _zip_trees(parts: list[Any]) -> Any:
     return pytree.map(lambda *leaves: tuple(leaves), *parts, is_leaf=lambda v: isinstance(v, Array))
 
 
-def _split_last(columns: Any, types: list[ArrayType], structure: Any) -> Any:
-    """The last axis cut into one block per input leaf, each with that leaf's shape."""
+def _split_last(columns: Any, types: list[ArrayType], structure: Any, inputs: Sequence[Any]) -> Any:
+    """The last axis cut into one block per input leaf, each with that leaf's shape. `inputs` are
+    those leaves where the result is weak."""
+    if dt.is_float0(columns):  # of an integer result
+        return structure.unflatten([np.zeros((*columns.shape, *t.shape), dt.float0) for t in types])
     lead, blocks, start = columns.shape[:-1], [], 0
     for t in types:
         block = columns[..., start : start + t.size]
         blocks.append(OPS["reshape"](block, shape=(*lead, *t.shape)))
         start += t.size
+    if inputs:
+        blocks = [as_weak(b, v.weak) for b, v in zip(blocks, inputs, strict=True)]
     return structure.unflatten(blocks)
 
 
@@ -224,6 +249,7 @@ def jacrev(
     function. allow_int: integer arguments have zero derivatives instead of being an error.
     """
 
+    @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
@@ -234,22 +260,37 @@ def jacrev(
             return function(*merged, **kwargs)
 
         chosen = [args[n] for n in numbers]
+        chosen_values = pytree.map(to_value, chosen)
         _check_jacobian("jacrev", chosen, holomorphic, allow_int)
         if has_aux:
             out, pullback, aux = vjp(part, *chosen, has_aux=True)
         else:
             out, pullback = vjp(part, *chosen)
         basis, types = _basis(out)
+        _check_real(out, holomorphic)
         rows = vmap(pullback)(basis)
         rows = rows[0] if isinstance(argnums, int) else rows
         structure = pytree.structure(out)
         leaves, inner = pytree.flatten(rows)
-        split = [_split_first(r, types) for r in leaves]
+        split = [
+            [as_weak(block, x.weak) for block in _split_first(r, types)]
+            for r, x in zip(leaves, pytree.leaves(chosen_values), strict=True)
+        ]
         per_output = [inner.unflatten([s[i] for s in split]) for i in range(len(types))]
         jacobian = structure.unflatten(per_output)
         return (jacobian, aux) if has_aux else jacobian
 
     return wrapped
+
+
+def _check_real(out: Any, holomorphic: bool) -> None:
+    """Raise TypeMismatch for a complex result whose derivative was not said to be holomorphic."""
+    for path, leaf in pytree.leaves_with_path(out):
+        if dt.is_complex(shaped(leaf).dtype) and not holomorphic:
+            raise TypeMismatch(
+                f"jacrev: result{pytree.keystr(path)} is {shaped(leaf)}; of complex results there "
+                "are only holomorphic derivatives: holomorphic=True"
+            )
 
 
 def _split_first(rows: Any, types: list[ArrayType]) -> list[Any]:

@@ -61,7 +61,7 @@ def kind_of(value: Any) -> str:
 
 
 def _leaf(leaf: Any, tree: Any, number: int, what: str, place: Callable[[KeyPath], str]) -> Array:
-    if is_array_like(leaf) or hasattr(leaf, "__array__"):
+    if is_array_like(leaf) or hasattr(leaf, "__array__") or hasattr(leaf, "__jax_array__"):
         return to_value(leaf, what)
     path = pytree.leaves_with_path(tree)[number][0]
     error = pytree.leaf_error(leaf, place(path))

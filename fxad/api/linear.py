@@ -145,14 +145,14 @@ def tangent_like(type_: ArrayType, given: Any, what: str, plain: bool = False) -
 
 def _stands_for(weak: ArrayType, wanted: ArrayType) -> bool:
     """Whether a Python number of the first type may stand for the second."""
-    kinds = "fc" if dt.is_complex(wanted.dtype) else "f"
+    kind = "c" if dt.is_complex(wanted.dtype) else "f"
     same = weak.shape == wanted.shape
-    return same and dt.is_inexact(wanted.dtype) and weak.dtype.kind in kinds
+    return same and dt.is_inexact(wanted.dtype) and weak.dtype.kind == kind
 
 
-def as_weak(value: Any, like: Any) -> Any:
-    """The value, weakly typed if `like` is."""
-    if not getattr(like, "weak", False):
+def as_weak(value: Any, weak: bool) -> Any:
+    """The value, weakly typed if `weak`."""
+    if not weak:
         return value
     if isinstance(value, Concrete):
         return Concrete.of(value.data, value.type, True)
@@ -160,6 +160,11 @@ def as_weak(value: Any, like: Any) -> Any:
         value = StagedTracer(value.level, value.atom, value.where)
         value.weak = True
     return value
+
+
+def as_weak_as(outs: Sequence[Any], flat: FlatFunction) -> list[Any]:
+    """Results of a transformed function, weak where the function's own are."""
+    return [as_weak(o, weak) for o, weak in zip(outs, flat.weak, strict=True)]
 
 
 # ---------------------------------------------------------------- what vjp and linearize return

@@ -10,12 +10,14 @@ from fxad.api.axes import named
 from fxad.api.flat import FlatFunction, call_place, flatten_args, name_of
 from fxad.core import dtypes as dt
 from fxad.core import pytree
-from fxad.core.errors import BadArgument, ShapeError
+from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.ops.base import spread
+from fxad.trace.convert import is_array_like
 from fxad.trace.tracer import stage, type_of
 from fxad.transform.batch import batch_eval
+from fxad.transform.context import merge, select
 
 
 def vmap(
@@ -27,28 +29,30 @@ def vmap(
 ) -> Callable[..., Any]:
     """Map a function over an axis of its arguments, all examples at once.
 
-    in_axes: an int, None (shared by all examples), or a pytree prefix of the arguments with those
-    as leaves; keyword arguments are mapped over axis 0. out_axes: likewise for the results.
-    axis_size is needed only if every in_axes is None. Under its axis_name lanes can talk to each
-    other: fxad.lax.psum and the like.
+    in_axes: an int, None (shared by all examples; such arguments need not be arrays), or a pytree
+    prefix of the arguments with those as leaves; keyword arguments are mapped over axis 0.
+    out_axes: likewise for the results. axis_size is needed only if every in_axes is None. Under
+    its axis_name lanes can talk to each other: fxad.lax.psum and the like.
     """
     name = name_of(function)
+    if not (in_axes is None or isinstance(in_axes, int | tuple | list)):
+        raise TypeMismatch(
+            f"vmap({name}): in_axes must be an int, None, or a tuple with an entry for each "
+            f"positional argument, not {in_axes!r}"
+        )
+    _check_axes(in_axes, f"vmap({name}): in_axes")
+    _check_axes(out_axes, f"vmap({name}): out_axes")
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        leaves, tree = flatten_args((args, kwargs), f"vmap({name})", call_place)
         axes = _leaf_axes(in_axes, args, kwargs, name)
-        axes = [
-            None if a is None else _mapped_axis(a, type_of(v), name)
-            for a, v in zip(axes, leaves, strict=True)
-        ]
+        leaves, axes, flat = _mapped_leaves(function, args, kwargs, axes, name)
         size = _size(leaves, axes, axis_size, args, kwargs, name)
         moved = [v if a is None else move_axis(v, a, 0) for v, a in zip(leaves, axes, strict=True)]
         types = [
             _lane(type_of(v)) if a is not None else type_of(v)
             for v, a in zip(moved, axes, strict=True)
         ]
-        flat = FlatFunction(function, tree)
         weak = [v.weak for v in leaves]
         mapped = [a is not None for a in axes]
         one: Callable[..., Any] = flat
@@ -62,6 +66,46 @@ def vmap(
         return flat.tree.unflatten(_place(outs, batched, out_axes, flat, size, name))
 
     return wrapped
+
+
+def _check_axes(axes: Any, what: str) -> None:
+    for leaf in pytree.leaves(axes):
+        if not isinstance(leaf, int) or isinstance(leaf, bool):
+            raise TypeMismatch(
+                f"{what} must be an int, None, or a pytree of these, but holds {leaf!r}"
+            )
+
+
+def _mapped_leaves(
+    function: Callable[..., Any],
+    args: tuple,
+    kwargs: dict[str, Any],
+    axes: list[int | None],
+    name: str,
+) -> tuple[list[Any], list[int | None], FlatFunction]:
+    """The arrays among the arguments' leaves, their axes counted from the front, and the function
+    of these arrays: what is shared by all lanes need not be an array."""
+    raw, tree = pytree.flatten((args, kwargs))
+    if not any(a is None and not is_array_like(v) for v, a in zip(raw, axes, strict=True)):
+        leaves, tree = flatten_args((args, kwargs), f"vmap({name})", call_place)
+        flat = FlatFunction(function, tree)
+    else:
+        fixed = [a is None and not is_array_like(v) for v, a in zip(raw, axes, strict=True)]
+        inner = FlatFunction(function, tree)
+        shared = select(raw, fixed)
+        leaves, tree = flatten_args((tuple(select(raw, fixed, False)), {}), f"vmap({name})")
+        axes = select(axes, fixed, False)
+
+        def call(*values: Any) -> Any:
+            given, named = inner.in_tree.unflatten(merge(fixed, shared, values))
+            return function(*given, **named)
+
+        flat = FlatFunction(call, tree, what=name)
+    places = [
+        None if a is None else _mapped_axis(a, type_of(v), name)
+        for a, v in zip(axes, leaves, strict=True)
+    ]
+    return leaves, places, flat
 
 
 _LANE = ArrayType(dt.int32, ())
@@ -107,7 +151,8 @@ def _size(leaves: list, axes: list, wanted: int | None, args: Any, kwargs: Any, 
         return sizes.pop()
     if not sizes:
         raise BadArgument(f"vmap({name}): no argument is mapped; give in_axes or axis_size")
-    paths = [call_place(p) for p, _ in pytree.leaves_with_path((args, kwargs))]
+    pairs = pytree.leaves_with_path((args, kwargs))
+    paths = [call_place(p) for p, v in pairs if len(pairs) == len(leaves) or is_array_like(v)]
     seen = ", ".join(
         f"{p}: {type_of(v).shape[a]}"
         for p, v, a in zip(paths, leaves, axes, strict=True)

@@ -126,6 +126,9 @@ class Op:
     def __repr__(self) -> str:
         return f"<op {self.name}>"
 
+    def __str__(self) -> str:
+        return self.name
+
 
 OPS: dict[str, Any] = {}  # name -> Op, callable once `fxad.ops.base.define` has made it
 

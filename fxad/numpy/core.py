@@ -71,6 +71,8 @@ def _as_array(object: Any, dtype: Any) -> Array:
     wanted = None if dtype is None else dt.canonicalize(dtype, explicit=True)
     if isinstance(object, list | tuple):
         value = _sequence(object, wanted)
+    elif hasattr(object, "__jax_array__"):
+        value = to_value(object)
     elif is_array_like(object) or hasattr(object, "__array__"):
         if isinstance(object, np.ndarray | np.generic) and wanted is not None:
             return Borrowed(_cast_numpy(np.asarray(object), wanted))
@@ -156,6 +158,7 @@ def promoted(
     ready = _ready(args, inexact, numbers)
     if ready is not None:
         return ready
+    args = tuple(to_value(a) if hasattr(a, "__jax_array__") else a for a in args)
     for arg in args:
         if not (is_array_like(arg) or isinstance(arg, Lit)):
             _not_an_array(name, arg)
@@ -194,6 +197,8 @@ def _ready(args: Sequence[Any], inexact: bool, numbers: bool) -> list[Any] | Non
 
 
 def _entry(arg: Any) -> tuple:
+    if hasattr(arg, "__jax_array__"):
+        arg = to_value(arg)
     return (arg.type.dtype, False) if isinstance(arg, Lit) else entry_of(arg)
 
 

@@ -12,12 +12,12 @@ no row matches is recomputed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fxad.core.errors import BadArgument
-from fxad.ir.program import Atom, Eqn, Var
+from fxad.ir.program import OPS, Atom, Eqn, Symbol, Var
 
-Row = tuple[str, ...]
+Row = tuple[Any, ...]  # of strings, but for the Symbol of a row that asks a function
 Rows = tuple[Row, ...]
 
 KINDS = {
@@ -26,6 +26,7 @@ KINDS = {
     "plain_dots": "results of matrix products without batch dimensions",
     "names": "values with one of these names",
     "other_names": "values with a name that is none of these",
+    "asked": "what a function (a Symbol) says: f(op, *operand types, **params) -> bool",
     "budget": "no value: the bytes that all kept ones may take, and what may be done with others",
     "inputs": "what the region is given, where its backward half reads it",
     "unless_names": "every value but those with one of these names",
@@ -37,9 +38,21 @@ FORMATS = ("bf16",)
 def decide(policy: Rows, eqn: Eqn, names: frozenset[str]) -> str | None:
     """How to keep a result of `eqn` that has these names; None: recompute it."""
     for how, kind, *listed in policy:
-        if _matches(kind, frozenset(listed), eqn, names):
+        if kind == "asked":
+            if _asked(listed[0], eqn, names):
+                return how
+        elif _matches(kind, frozenset(listed), eqn, names):
             return how
     return None
+
+
+def _asked(symbol: Symbol, eqn: Eqn, names: frozenset[str]) -> bool:
+    """A function's answer for an equation, or for a name that its result has."""
+    types = [a.type for a in eqn.inputs]
+    result = eqn.outputs[0].type
+    return bool(symbol.value(eqn.op, *types, **eqn.params)) or any(
+        symbol.value(OPS["name"], result, name=name) for name in sorted(names)
+    )
 
 
 def _matches(kind: str, listed: frozenset[str], eqn: Eqn, names: frozenset[str]) -> bool:

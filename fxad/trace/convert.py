@@ -43,6 +43,8 @@ def to_value(value: Any, what: str = "argument") -> Array:
         )
     if isinstance(value, np.ndarray | np.generic):
         return Borrowed(native(np.asarray(value), what))
+    if hasattr(value, "__jax_array__"):
+        return to_value(value.__jax_array__(), what)
     if hasattr(value, "__array__"):
         return Borrowed(native(np.asarray(value), what))
     raise TypeMismatch(

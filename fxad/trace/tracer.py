@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from fxad.core.dtypes import x64_enabled
-from fxad.core.errors import ConcretizationError, LeakedTracerError
+from fxad.core.errors import ConcretizationError, LeakedTracerError, ShapeError
 from fxad.core.limits import check_bytes
 from fxad.core.quiet import restore, silence
 from fxad.core.types import ArrayType, TapeType
@@ -83,6 +83,10 @@ class Tracer(Array):
         return ConcretizationError.during(action, str(self.type), location.current())
 
     def __bool__(self) -> bool:
+        if self.type.shape:
+            raise ShapeError(
+                f"the truth value of {self.type} is ambiguous: use fxad.numpy.any or all"
+            )
         raise self._needs_value("bool()")
 
     def __int__(self) -> int:

@@ -1,0 +1,107 @@
+"""What vmap, the Jacobians, checkpoint and shape structs accept and refuse, as JAX does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fxad
+import fxad.numpy as jnp
+from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def test_vmap_shares_what_is_no_array():
+    f = fxad.vmap(lambda g, x, options: g(x) * options["scale"] * len(options["name"]), (None, 0))
+    with pytest.raises(BadArgument, match="in_axes has 2 entries"):
+        f(jnp.sin, X, {})
+    f = fxad.vmap(lambda g, x, o: g(x) * o["scale"] * len(o["name"]), (None, 1, None), out_axes=1)
+    options = {"scale": 2.0, "name": "ab"}
+    np.testing.assert_allclose(f(jnp.sin, X, options), 4 * np.sin(X), rtol=1e-6)
+    with pytest.raises(TypeMismatch, match="is a function"):
+        fxad.vmap(lambda g, x: g(x))(jnp.sin, X)
+    with pytest.raises(ShapeError, match="different sizes"):
+        fxad.vmap(lambda a, b, g: g(a, b), (0, 1, None))(X, X, jnp.add)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"in_axes": {"x": 0}}, {"in_axes": False}, {"in_axes": (X,)}, {"out_axes": (0.5,)}],
+)
+def test_axes_are_ints(options):
+    with pytest.raises(TypeMismatch, match="must be an int, None"):
+        fxad.vmap(lambda x: x, **options)
+
+
+def test_truth_of_a_traced_array():
+    with pytest.raises(ShapeError, match="ambiguous"):
+        fxad.jit(lambda x: 1 if x else 0)(X)
+
+
+def test_jacobians_of_integers_and_complex_results():
+    f = lambda x, n: (x * n, n + 1)  # noqa: E731
+    forward = fxad.jacfwd(f)(X[0], np.arange(3))
+    np.testing.assert_array_equal(forward[0], np.diag(np.arange(3.0)))
+    assert forward[1].dtype == fxad.float0 and forward[1].shape == (3, 3)
+    with pytest.raises(TypeMismatch, match="holomorphic=True"):
+        fxad.jacrev(jnp.sin)(1 + 2j)
+    for jacobian in (fxad.jacfwd, fxad.jacrev):
+        assert jacobian(lambda x: x * 2)(1.0).weak_type
+        assert not jacobian(lambda x: x * 2)(np.float32(1)).weak_type
+        g = fxad.jit(jacobian(lambda x, double: 2 * x if double else x), static_argnames="double")
+        assert float(g(1.0, True)) == 2.0
+
+
+def test_shape_structs():
+    s = fxad.ShapeDtypeStruct((2, 3), np.float32)
+    assert len(s) == 2 and not s.weak_type
+    assert fxad.eval_shape(lambda x: x * 2, 1.0).weak_type
+    with pytest.raises(TypeError, match="scalar"):
+        len(fxad.ShapeDtypeStruct((), np.float32))
+    with pytest.raises(BadArgument, match="dtype"):
+        fxad.ShapeDtypeStruct((), None)
+
+
+def test_objects_that_stand_for_arrays():
+    class Boxed:
+        def __init__(self, value):
+            self.value = value
+
+        def __jax_array__(self):
+            return self.value
+
+    x = Boxed(jnp.asarray(X))
+    for found in (
+        jnp.sin(x),
+        fxad.jit(jnp.sin)(x),
+        jnp.sin(jnp.asarray(x)),
+        fxad.vmap(jnp.sin)(x),
+        fxad.lax.sin(x),
+    ):
+        np.testing.assert_allclose(found, np.sin(X), rtol=1e-6)
+    gradient = fxad.grad(lambda x: jnp.sum(jnp.asarray(x) ** 2))(x)
+    np.testing.assert_array_equal(gradient, 2 * X)
+
+
+def test_checkpoint_asks_a_function():
+    asked = []
+
+    def policy(op, *types, **params):
+        asked.append((str(op), [str(t) for t in types], params.get("name")))
+        return str(op) == "sin" or params.get("name") == "kept"
+
+    def f(x):
+        y = fxad.checkpoint_name(jnp.exp(jnp.sin(x)), "kept")
+        return jnp.sum(jnp.cos(y) * jnp.tanh(y))
+
+    g = fxad.checkpoint(f, policy=policy)
+    np.testing.assert_allclose(fxad.grad(g)(X), fxad.grad(f)(X), rtol=1e-6)
+    np.testing.assert_array_equal(fxad.jit(fxad.grad(g))(X), fxad.jit(fxad.grad(f))(X))
+    assert ("sin", ["f32[2,3]"], None) in asked and any(n == "kept" for *_, n in asked)
+    programs = [
+        fxad.jit(fxad.value_and_grad(h)).lower(X).as_text() for h in (g, fxad.checkpoint(f))
+    ]
+    assert [text.count("= exp(") for text in programs] == [1, 2]
+    kept = fxad.checkpoint_policies.save_from_both_policies(policy, "dots_saveable")
+    np.testing.assert_allclose(fxad.grad(fxad.checkpoint(f, policy=kept))(X), fxad.grad(f)(X), 1e-6)
