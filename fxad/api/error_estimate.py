@@ -18,6 +18,7 @@ import numpy as np
 
 from fxad.api.compiled import run_program
 from fxad.api.flat import FlatFunction, flatten_args, name_of
+from fxad.api.known_trips import known_trips
 from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
 from fxad.ir.program import Program
@@ -105,6 +106,7 @@ def estimate_error(
 
     def wrapped(*args: Any, **kwargs: Any) -> ErrorReport:
         flat, program, operands = traced(function, args, kwargs, name)
+        program = known_trips(program, operands)
         halves = halves_of(program, False)
         outs, table = contributions(program, halves, operands, model)
         errors = [np.zeros(o.shape) for o in outs]

@@ -16,6 +16,7 @@ import numpy as np
 from fxad.api.compiled import run_program
 from fxad.api.error_estimate import contributions, halves_of, traced
 from fxad.api.flat import flatten_args, name_of
+from fxad.api.known_trips import known_trips
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, TreeError
 from fxad.ir.program import Eqn, Program
@@ -81,8 +82,9 @@ def suggest_precision(
     def wrapped(*args: Any, **kwargs: Any) -> Suggestion:
         flat, program, operands = traced(function, args, kwargs, name)
         program = inline(program)
-        halves = halves_of(program, True)
-        outs, table = contributions(program, halves, operands, _Narrow(low))
+        fixed = known_trips(program, operands)  # equations of loops are the same objects
+        halves = halves_of(fixed, True)
+        outs, table = contributions(fixed, halves, operands, _Narrow(low))
         table = np.nan_to_num(table, nan=np.inf) / _limits(outs, halves.active)
         costs: dict[Eqn, np.ndarray] = defaultdict(lambda: np.zeros(table.shape[1]))
         for site, row in zip(halves.sites, table, strict=True):

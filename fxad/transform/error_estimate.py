@@ -5,8 +5,9 @@ perturbed    (x, d1, d2) -> ((exp(x) + d1) * y + d2, |exp(x)|, |exp(x) * y|)
 
 An error d in one equation's result moves the outputs by adjoint * d, so a Program with a d beside
 every rounding, split and transposed with respect to them, gives all adjoints in one backward sweep.
-Bodies of scans and branches are followed (their d are stacked over the trips); a `while` and a
-custom rule count as one equation.
+Bodies of scans and branches are followed (their d are stacked over the trips), and so are loops
+whose trips are known for the operands at hand (`fxad.api.known_trips`); other loops and custom
+rules count as one equation.
 """
 
 from __future__ import annotations

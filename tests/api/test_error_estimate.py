@@ -171,7 +171,49 @@ def test_impossible_requests_are_refused() -> None:
         fxad.suggest_precision(net, 1e-2, dtype="int8")
 
 
-def test_loops_of_unknown_length_and_custom_rules_count_as_one_equation() -> None:
+def newton(a):
+    """The square root of every element: trips until all are near."""
+
+    def far(state):
+        return jnp.max(jnp.abs(state[1] * state[1] - a)) > 1e-4
+
+    def step(state):
+        count, x = state
+        return count + 1, 0.5 * (x + a / x)
+
+    return lax.while_loop(far, step, (0, a * 0.3 + 1))[1]
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, fxad.jit])
+def test_loops_of_unknown_length_are_followed_trip_by_trip(wrap) -> None:
+    report = fxad.estimate_error(wrap(newton))(X)
+    trips = {(e.op, e.trips) for e in report.equations}
+    (count,) = {n for op, n in trips if op == "div"}
+    assert count > 2
+    assert {("add", count), ("add", 1)} <= trips
+    assert "while" not in {op for op, _ in trips}
+    assert all(e.where.startswith("test_error_estimate.py:") for e in report.equations)
+    with fxad.enable_x64():
+        exact = np.asarray(newton(X.astype(np.float64)))
+    assert (np.abs(np.asarray(report.value, np.float64) - exact) <= report.errors).all()
+    # A known number of trips is the same loop.
+    known = fxad.estimate_error(
+        lambda a: lax.fori_loop(0, count, lambda i, x: 0.5 * (x + a / x), a * 0.3 + 1)
+    )(X)
+    np.testing.assert_allclose(report.errors, known.errors, rtol=1e-12)
+
+
+def test_precision_is_suggested_inside_loops_of_unknown_length() -> None:
+    found = fxad.suggest_precision(newton, 2e-2)(X)
+    assert "div" in [op for op, _, _ in found.chosen + found.kept]
+    loops = [e for e in found.program.eqns if e.op.name == "while"]
+    assert len(loops) == 1  # still one, for arguments that need other trips
+    strict = fxad.suggest_precision(newton, 1e-9)(4 * X)
+    assert not strict.chosen
+    np.testing.assert_array_equal(strict.function(X), newton(X))
+
+
+def test_other_loops_and_custom_rules_count_as_one_equation() -> None:
     @fxad.custom_vjp
     def doubled(x):
         return jnp.sin(x) * 3.3
@@ -183,9 +225,20 @@ def test_loops_of_unknown_length_and_custom_rules_count_as_one_equation() -> Non
             count, v = state
             return count + 1, v * 1.7
 
-        return lax.while_loop(lambda s: s[0] < 3, step, (0, doubled(x)))[1]
+        def loop(x):
+            return lax.while_loop(lambda s: s[0] < 3, step, (0, x))[1]
+
+        return lax.cond(x > 0, loop, lambda x: x, doubled(x))
 
     x = np.float32(0.4)
     report = fxad.estimate_error(f)(x)
     assert sorted(e.op for e in report.equations) == ["custom_vjp", "while"]
     np.testing.assert_allclose(report.errors, 2 * 2.0**-23 * np.sin(0.4) * 3.3 * 1.7**3, rtol=1e-5)
+    # No trip, and more trips than there is memory to follow.
+    for end in (0, 10_000_000):
+        grown = fxad.estimate_error(
+            lambda x, end=end: lax.while_loop(
+                lambda s: s[0] < end, lambda s: (s[0] + 1, s[1] * 0.9999999), (0, x)
+            )[1]
+        )(x)
+        assert [e.op for e in grown.equations] == ["while"]
