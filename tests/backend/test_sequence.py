@@ -185,6 +185,32 @@ def test_dtypes(monkeypatch, dtype):
         np.testing.assert_array_equal(got, want)
 
 
+SIZES = [(1, 8, 8), (3, 3, 3), (4, 4, 4), (2, 5, 7), (7, 2, 16), (1, 3, 5), (5, 4, 1), (16, 16, 16)]
+
+
+@pytest.mark.parametrize("dtype", [F32, np.float64])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_products(monkeypatch, size, dtype):
+    """Of any orientation, with an epilogue that functions take part in."""
+    m, k, n = size
+    a, b = R.normal(size=(m, k)).astype(dtype), R.normal(size=(k, n)).astype(dtype)
+
+    def run(a, b, bt):
+        def step(c, _):
+            x = jnp.tanh(c @ b) * 0.5 + 1
+            y = (bt @ c.T).T - x
+            z = jnp.exp(-x) @ b.T + a
+            return jnp.sin(z) * 0.3 + 0.1 * (y @ bt), (x.T, y)
+
+        return lax.scan(step, a, None, length=17)
+
+    with fxad.enable_x64():
+        whole, stepwise, count = both(monkeypatch, run, a, b, np.ascontiguousarray(b.T))
+    assert count == 1
+    for got, want in zip(whole, stepwise, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
 def test_against_numpy():
     A, c = R.normal(size=(4, 4)) * 0.3, R.normal(size=4)
     with fxad.enable_x64():

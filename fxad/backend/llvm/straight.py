@@ -19,13 +19,15 @@ from fxad.backend.llvm.axes import axes_of_stage
 from fxad.backend.llvm.contract_plan import Problem
 from fxad.backend.llvm.contract_scalar import emit_scalar_contract
 from fxad.backend.llvm.emit import PARAMS, emit, emit_scheduled
-from fxad.backend.llvm.schedule import Emitted, Target, choose
+from fxad.backend.llvm.schedule import Emitted, Target, choose, weight_of
+from fxad.backend.llvm.small_product import emit_small_product, is_small
 from fxad.backend.llvm.text import Function, Values
 from fxad.core.record import replace
 from fxad.ir import kernel as ir
 
 POINTS = 16  # inner points of a kernel written out in scalars
-PRODUCTS = 128  # multiplications of a matrix product written out
+INSTRUCTIONS = 1000  # about so many they may take
+PRODUCTS = 128  # multiplications of a matrix product written out in scalars
 _FOLDED: dict[str, Callable[[int, int], int]] = {
     "add": operator.add,
     "sub": operator.sub,
@@ -72,11 +74,13 @@ def emit_inline(kernel: ir.Kernel, name: str, target: Target) -> Emitted:
     stage = kernel.body[0] if kernel.body else None
     if isinstance(stage, ir.Contract):
         problem = Problem.of(kernel)
+        if is_small(problem):
+            return emit_small_product(problem, Straight(name, 1), target)
         size = kernel.points * math.prod(problem.size)
         if 0 < size <= PRODUCTS and _plain(stage):
             units = kernel.points * problem.size[0]
             return emit_scalar_contract(problem, name, target, Straight(name, units))
-    elif 0 < _inner_points(kernel) <= POINTS:
+    elif _few_points(kernel):
         schedule = choose(kernel, target, scalar=True)
         return emit_scheduled(kernel, target, schedule, Straight(name, schedule.units))
     made = emit(kernel, name, target)
@@ -92,6 +96,9 @@ def _plain(stage: ir.Contract) -> bool:
     return dtype in (np.float32, np.float64) and operands == (dtype, dtype)
 
 
-def _inner_points(kernel: ir.Kernel) -> int:
+def _few_points(kernel: ir.Kernel) -> bool:
+    """Whether a kernel is small enough to be written out."""
     each = [math.prod(a.extent for a in axes_of_stage(stage)) for stage in kernel.body]
-    return kernel.points * sum(each)
+    weights = [n * weight_of(stage) for n, stage in zip(each, kernel.body, strict=True)]
+    points, instructions = kernel.points * sum(each), kernel.points * sum(weights)
+    return 0 < points <= POINTS and instructions <= INSTRUCTIONS
