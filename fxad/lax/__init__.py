@@ -39,6 +39,7 @@ from fxad.lax.indexed import (
     gather,
     scatter,
     scatter_add,
+    scatter_apply,
     scatter_max,
     scatter_min,
     scatter_mul,
@@ -48,7 +49,6 @@ from fxad.lax.loops import fori_loop, map, scan, while_loop
 from fxad.lax.operators import (
     RoundingMethod,
     bitcast_convert_type,
-    broadcast_shapes,
     clamp,
     clz,
     complex,
@@ -181,6 +181,7 @@ from fxad.numpy.elementwise import multiply as mul
 from fxad.numpy.elementwise import negative as neg
 from fxad.numpy.elementwise import not_equal as ne
 from fxad.numpy.elementwise import subtract as sub
+from fxad.numpy.shaping import broadcast_shapes
 from fxad.scipy.special.bessel import i0e as bessel_i0e
 from fxad.scipy.special.bessel import i1e as bessel_i1e
 from fxad.scipy.special.gammas import digamma, polygamma, zeta
@@ -337,6 +338,7 @@ __all__ = [
     "scan",
     "scatter",
     "scatter_add",
+    "scatter_apply",
     "scatter_max",
     "scatter_min",
     "scatter_mul",

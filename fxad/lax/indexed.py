@@ -9,15 +9,17 @@ operand starts at start_indices[n], whose last axis has one entry per axis in st
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
+from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
-from fxad.numpy.core import cast, shape_tuple, value_of
+from fxad.numpy.applying import applied
+from fxad.numpy.core import cast, full_of, shape_tuple, value_of
 from fxad.numpy.updates import setitem
 from fxad.trace.array import Array, Concrete
 from fxad.trace.tracer import type_of
@@ -220,6 +222,26 @@ scatter_add = _scatter("scatter_add", "add", "added to it")
 scatter_mul = _scatter("scatter_mul", "mul", "multiplied with it")
 scatter_min = _scatter("scatter_min", "min", "compared to it, the smaller kept")
 scatter_max = _scatter("scatter_max", "max", "compared to it, the larger kept")
+
+
+def scatter_apply(
+    operand: Any,
+    scatter_indices: Any,
+    func: Callable[[Any], Any],
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    update_shape: Sequence[int] = (),
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: GatherScatterMode | str | None = None,
+) -> Array:
+    """The operand with func applied to its elements in windows, elementwise, again for every
+    window that holds an element. update_shape: that of the updates of `scatter`."""
+    value = value_of(operand, "scatter_apply")
+    none = full_of(0, value.type.with_dtype(dt.int32))
+    ones = full_of(1, ArrayType(dt.int32, shape_tuple(update_shape, "scatter_apply")))
+    counts = scatter_add(none, scatter_indices, ones, dimension_numbers, mode=mode)
+    return applied(func, value, counts)
 
 
 def scatter_sub(operand: Any, scatter_indices: Any, updates: Any, *rest: Any, **hints: Any) -> Any:

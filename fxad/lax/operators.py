@@ -21,7 +21,6 @@ from fxad.lax.shapes import index_in_dim
 from fxad.numpy.core import (
     cast,
     promoted,
-    result_shape,
     spread_to,
     stack_values,
     value_of,
@@ -171,11 +170,6 @@ def complex(x: Any, y: Any) -> Array:
     """x + i y of real floats."""
     a, b = promoted("complex", x, y, inexact=True, numbers=False)
     return OPS["complex"](a, b)
-
-
-def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that arrays of these shapes broadcast to."""
-    return result_shape("broadcast_shapes", [tuple(s) for s in shapes])
 
 
 def optimization_barrier(operand: Any) -> Any:

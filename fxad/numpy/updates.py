@@ -16,6 +16,7 @@ from fxad.core.errors import (
 from fxad.core.promotion import is_python_scalar
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
+from fxad.numpy.applying import applied
 from fxad.numpy.core import (
     cast,
     full_of,
@@ -37,6 +38,16 @@ from fxad.numpy.indexing import (
 )
 from fxad.trace.array import Array, Concrete
 from fxad.trace.tracer import Tracer, type_of
+
+
+def may_repeat(index: Any) -> bool:
+    """Whether an index may name a place twice: it holds integers in an array that has axes."""
+    items = index if isinstance(index, tuple) else (index,)
+    return any(
+        isinstance(i, list | tuple)
+        or (isinstance(i, Array | np.ndarray) and i.ndim > 0 and i.dtype != np.bool_)
+        for i in items
+    )
 
 
 class At:
@@ -115,9 +126,14 @@ class Place:
         return setitem(self.array, self.index, values, "max", **hints)
 
     def apply(self, function: Any, **hints: Any) -> Array:
-        """With function(elements) there."""
+        """With function(elements) there, applied again for every time an index is repeated."""
         own = {k: v for k, v in hints.items() if k in ("mode", "wrap_negative_indices")}
-        return self.set(function(self.get(**own)), **hints)
+        found = self.get(**own)
+        if hints.get("unique_indices") or not may_repeat(self.index):
+            return self.set(function(found), **hints)
+        none = full_of(0, self.array.type.with_dtype(dt.int32))
+        counts = Place(setitem(none, self.index, 1, "add", **hints), self.index).get(**own)
+        return self.set(applied(function, found, counts), **hints)
 
 
 def setitem(

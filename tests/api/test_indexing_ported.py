@@ -134,3 +134,49 @@ def test_float0_tangents_of_integers():
     assert float(dy) == 2 * (1 + 9 + 9)
     push = fxad.linearize(f, X, i)[1]
     assert float(push(X, zero)) == 2 * (1 + 9 + 9)
+
+
+def halved(x, index, size):
+    """x after one halving for every time an index names a place."""
+    out = x.copy()
+    for i in np.atleast_1d(index):
+        if -size <= i < size:
+            out[i] /= 2
+    return out
+
+
+@pytest.mark.parametrize("index", [2, np.array([3, 1]), np.array([0, -1, 4, 0, 0]), [1, 1], 7])
+def test_apply_works_once_for_every_index(index):
+    x = jnp.asarray(X)
+    half = lambda x: x / 2  # noqa: E731
+    run = lambda x: x.at[index].apply(half, mode="drop")  # noqa: E731
+    expected = halved(X, index, 5)
+    assert run(x).tolist() == expected.tolist()
+    assert fxad.jit(run)(x).tolist() == expected.tolist()
+    if not isinstance(index, list):
+        traced = fxad.jit(lambda x, i: x.at[i].apply(half, mode="drop"))
+        assert traced(x, index).tolist() == expected.tolist()
+        slopes = fxad.jit(fxad.grad(lambda x, i: jnp.sum(x.at[i].apply(half, mode="drop"))))
+        assert slopes(x, index).tolist() == halved(np.ones(5, np.float32), index, 5).tolist()
+
+
+def test_apply_to_lanes_and_windows():
+    x, index = np.arange(6.0).reshape(2, 3) + 1, np.array([[0, 0], [1, 2]])
+    run = fxad.vmap(lambda x, i: x.at[i].apply(jnp.negative))
+    np.testing.assert_array_equal(run(x, index), x * [[1, 1, 1], [1, -1, -1]])
+    rows = jnp.asarray(x).at[np.array([1, 1])].apply(lambda x: x + 1)
+    np.testing.assert_array_equal(rows, x + [[0], [2]])
+    once = jnp.asarray(x).at[np.array([0, 1])].apply(lambda x: x + 1, unique_indices=True)
+    np.testing.assert_array_equal(once, x + 1)
+    assert jnp.zeros((0, 2)).at[np.zeros(0, int)].apply(jnp.sin).shape == (0, 2)
+
+
+def test_scatter_apply():
+    numbers = lax.ScatterDimensionNumbers((1,), (), (0,))
+    index = np.array([[0], [1], [8]])
+    run = lambda x: lax.scatter_apply(  # noqa: E731
+        x, index, lambda x: x + 10, numbers, update_shape=(3, 2)
+    )
+    expected = X + [10, 20, 10, 0, 0]  # windows at 0 and 1; that at 8 is dropped
+    np.testing.assert_array_equal(run(X), expected)
+    np.testing.assert_array_equal(fxad.jit(run)(X), expected)
