@@ -156,7 +156,8 @@ def contenders(args: argparse.Namespace, peers: Sequence[str]) -> dict[str, Call
     if "jax" in peers:
         made["jax"] = training("jax", args)
     if "own" in peers:
-        made["own"] = train_step.ours(args)[0]
+        own = argparse.Namespace(**vars(args), dtype="f32")
+        made["own"] = train_step.ours(own)[0]
     return made
 
 
