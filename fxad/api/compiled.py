@@ -22,7 +22,7 @@ from fxad.core.config import config
 from fxad.core.limits import check_bytes
 from fxad.core.types import ArrayType
 from fxad.ir.plan import Run, walk
-from fxad.ir.program import Eqn, Op, Program, Symbol, Var, param_key
+from fxad.ir.program import Eqn, Op, Program, Symbol, Var, param_key, subprograms
 from fxad.ir.rewrite import Watch, evaluate, set_watch
 from fxad.passes.pipeline import optimise
 from fxad.runtime.session import session
@@ -86,9 +86,17 @@ def prepared(program: Program, donate: frozenset[int] = frozenset()) -> tuple[Pr
         return _fitted(program, budget, donate, fused)
     planner = importlib.import_module("fxad.plan")
     optimised = optimise(program)
-    if any(eqn.op.name == "within" for eqn in optimised.eqns):
+    if _asks(optimised):
         optimised = importlib.import_module("fxad.plan.budget").regions(optimised)
     return optimised, planner.plan(optimised, donate=donate, fusion=fused)
+
+
+def _asks(program: Program) -> bool:
+    """Whether there is a checkpoint with a budget."""
+    return any(
+        eqn.op.name == "within" or any(_asks(inner) for _, inner in subprograms(eqn))
+        for eqn in program.eqns
+    )
 
 
 @cached

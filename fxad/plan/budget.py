@@ -21,9 +21,10 @@ from fxad.core.limits import readable
 from fxad.ir.cost import cost
 from fxad.ir.plan import Plan
 from fxad.ir.program import Eqn, Program, Var
-from fxad.ir.rewrite import substitute
+from fxad.ir.rewrite import dce, substitute
 from fxad.passes.aside import SMALLEST, nbytes_of, staging
 from fxad.passes.offload import offload
+from fxad.plan.budget_loops import in_scans
 from fxad.plan.planner import plan as make_plan
 from fxad.plan.remat import (
     LONGEST,
@@ -117,19 +118,29 @@ def _round(
 
 
 def regions(program: Program) -> Program:
-    """Give every `within` (a checkpoint with a byte budget) what it asks for."""
-    costs, memory = Costs(), 0
-    while True:
-        found = next((n for n, e in enumerate(program.eqns) if e.op.name == "within"), None)
-        if found is None:
-            break
-        memory += program.eqns[found].params["budget"]
-        program = _region(program, found, costs)
-    return offload(program, min(memory, config.offload_memory)) if memory else program
+    """Give every `within` (a checkpoint with a byte budget) what it asks for, those in scans
+    too. Elsewhere inside other equations they have no effect."""
+    budgets: list[int] = []
+
+    def obey(straight: Program) -> tuple[Program, set[Var]]:
+        costs, small = Costs(), set[Var]()
+        while True:
+            found = next((n for n, e in enumerate(straight.eqns) if e.op.name == "within"), None)
+            if found is None:
+                return straight, small
+            budgets.append(straight.eqns[found].params["budget"])
+            straight, rounded = _region(straight, found, costs)
+            small |= rounded
+
+    program, _ = obey(program)
+    program = in_scans(program, obey)
+    memory = sum(budgets)
+    return offload(dce(program), min(memory, config.offload_memory)) if memory else program
 
 
-def _region(program: Program, number: int, costs: Costs) -> Program:
-    """The program with one `within` gone and its values within their budget. Raises SizeError."""
+def _region(program: Program, number: int, costs: Costs) -> tuple[Program, set[Var]]:
+    """The program with one `within` gone and its values within their budget, and those it has
+    rounded. Raises SizeError."""
     eqn = program.eqns[number]
     free, made = eqn.params["free"], {v for e in program.eqns[:number] for v in e.outputs}
     rest = [e for n, e in enumerate(program.eqns) if n != number]
@@ -147,7 +158,7 @@ def _region(program: Program, number: int, costs: Costs) -> Program:
         left = {v: size for v, size in rewriter.waiting().items() if v not in anchors}
         over = sum(left.values()) - budget
         if over <= 0:
-            return smaller
+            return smaller, set(rewriter.small.values())
         before = ways
         ways = chooser.choose(chooser.freed + over, eqn.params["ways"])
         if ways == before:

@@ -354,6 +354,65 @@ def test_memory_for_values_on_their_way_holds_the_largest():
     np.testing.assert_array_equal(step(x, w), plain(x, w))
 
 
+def scanned(wrap, reverse=False, layer=layer):
+    def f(x, stacked, scale):
+        def trip(x, w):
+            y = layer(x, w) * scale
+            return y, jnp.sum(y * w[0, 0])
+
+        x, sums = lax.scan(wrap(trip), x, stacked, reverse=reverse)
+        return jnp.sum(x * x) + jnp.sum(sums * sums)
+
+    return fxad.jit(fxad.value_and_grad(f, argnums=(0, 1, 2)))
+
+
+STACKED, SCALE = np.stack(WS), np.float32(1.1)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("share", [5, 3, 1, 0.01])
+def test_budgets_of_a_scans_trips(share, reverse):
+    budget = int(share * X.nbytes)
+    step = scanned(lambda f: fxad.checkpoint(f, budget=budget), reverse)
+    plain = scanned(lambda f: f, reverse)
+    for got, want in zip(*(leaves(f(X, STACKED, SCALE)) for f in (step, plain)), strict=True):
+        np.testing.assert_array_equal(got, want)
+    arena, whole = (f.lower(X, STACKED, SCALE).plan.arena_bytes for f in (step, plain))
+    assert "within" not in str(step.lower(X, STACKED, SCALE).program)
+    state = X.nbytes  # what a trip is given is kept in any case
+    assert arena <= len(WS) * (budget + state + 8192) + 13 * X.nbytes
+    assert arena <= whole
+
+
+def test_budgets_of_trips_with_effects_go_elsewhere():
+    def noisy(x, w):
+        noise = fxad.debug.io_callback(np.cos, x, lax.stop_gradient(x))
+        fxad.debug.callback(seen.append, 1)
+        return jnp.sin(jnp.tanh(x @ w) * noise)
+
+    seen: list[int] = []
+    plain = scanned(lambda f: f, layer=noisy)(X, STACKED, SCALE)
+    for options, mark in (
+        ({}, "put("),
+        ({"offload": "host"}, "put("),
+        ({"compress": "bf16"}, "bf16["),
+    ):
+        seen.clear()
+        budget = X.nbytes // 2 + 4096
+        step = scanned(lambda f, o=options: fxad.checkpoint(f, budget=budget, **o), layer=noisy)
+        got = step(X, STACKED, SCALE)
+        assert len(seen) == len(WS)
+        assert mark in str(step.lower(X, STACKED, SCALE).program)
+        for one, two in zip(leaves(got), leaves(plain), strict=True):
+            if "compress" in options:
+                np.testing.assert_allclose(one, two, atol=0.05 * np.abs(two).max())
+            else:
+                np.testing.assert_array_equal(one, two)
+    seen.clear()
+    with pytest.raises(SizeError, match=r"host: f32\[4,64\].*has an effect"):
+        scanned(lambda f: fxad.checkpoint(f, budget=64), layer=noisy)(X[:4], STACKED, SCALE)
+
+
 def test_budgets_of_checkpoints_that_mean_nothing():
     with pytest.raises(BadArgument, match="checkpoint: budget must be a number of bytes"):
         fxad.checkpoint(loss, budget="plenty")
