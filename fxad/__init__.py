@@ -60,7 +60,7 @@ from fxad.trace.array import Array
 from fxad.trace.tracer import type_of as typeof
 
 if TYPE_CHECKING:
-    from fxad import custom_derivatives, flatten_util, scipy
+    from fxad import custom_batching, custom_derivatives, flatten_util, scipy
     from fxad.api.check_grads import check_grads
     from fxad.api.error_estimate import estimate_error
     from fxad.api.precision import suggest_precision
@@ -78,7 +78,7 @@ _LATE = {
     "sparse_jacobian": "fxad.api.sparse",
     "suggest_precision": "fxad.api.precision",
 }
-_LATE_MODULES = ("custom_derivatives", "flatten_util", "scipy")
+_LATE_MODULES = ("custom_batching", "custom_derivatives", "flatten_util", "scipy")
 
 
 def __getattr__(name: str) -> Any:
@@ -112,6 +112,7 @@ __all__ = [
     "checkpoint_policies",
     "closure_convert",
     "config",
+    "custom_batching",
     "custom_derivatives",
     "custom_gradient",
     "custom_jvp",

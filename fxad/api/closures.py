@@ -15,7 +15,7 @@ from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.core import pytree
 from fxad.core.errors import ShapeError, TreeError
 from fxad.core.node_types import Partial
-from fxad.ir.program import OPS
+from fxad.ir.program import OPS, Symbol
 from fxad.ops.captures import staged
 from fxad.trace.tracer import Tracer, stage, type_of
 from fxad.transform.context import merge, run, select
@@ -60,29 +60,37 @@ def linear_call(
     linear: Any,
 ) -> Any:
     """function(residuals, linear), linear in its second argument, with a transpose of its own:
-    transpose(residuals, cotangent of the result) -> cotangent of `linear`.
+    transpose(residuals, cotangent of the result) -> cotangent of `linear`. The transpose of that is
+    the function again.
 
-    Raises TreeError or ShapeError if the transpose gives another structure or other types.
+    Transposing raises TreeError or ShapeError if that gives another structure or other types.
     """
     name = name_of(function)
     fixed, fixed_tree = flatten_args((residuals,), f"linear_call({name})")
     given, tree = flatten_args((linear,), f"linear_call({name})")
-    types, wanted = [type_of(v) for v in fixed], [type_of(v) for v in given]
+    wanted = [type_of(v) for v in given]
     forward = FlatFunction(function, _both(fixed_tree, tree))
-    apply = staged(forward, [*types, *wanted], name)
+    apply = staged(forward, [*(type_of(v) for v in fixed), *wanted], name)
     out_tree = pytree.treedef_tuple([forward.tree])
-    backward = FlatFunction(transpose, _both(fixed_tree, out_tree))
-    back = staged(backward, [*types, *apply.out_types], name_of(transpose))
-    if pytree.treedef_tuple([backward.tree]) != tree:
-        raise TreeError(
-            f"linear_call({name}): the transpose gives {backward.tree}, the argument is {tree}"
-        )
-    if list(back.out_types) != wanted:
-        raise ShapeError(
-            f"linear_call({name}): the transpose gives {list(map(str, back.out_types))} for "
-            f"arguments {list(map(str, wanted))}"
-        )
-    outs = OPS["linear_call"](*fixed, *given, count=len(fixed), apply=apply, transpose=back)
+
+    def back(*values: Any) -> list[Any]:
+        (residual,) = fixed_tree.unflatten(values[: len(fixed)])
+        (cotangent,) = out_tree.unflatten(values[len(fixed) :])
+        found = linear_call(transpose, function, residual, cotangent)
+        leaves, seen = flatten_args((found,), f"the transpose of linear_call({name})")
+        if seen != tree:
+            raise TreeError(
+                f"linear_call({name}): the transpose gives {seen}, the argument is {tree}"
+            )
+        if [type_of(v) for v in leaves] != wanted:
+            raise ShapeError(
+                f"linear_call({name}): the transpose gives {[str(v.type) for v in leaves]} for "
+                f"arguments {list(map(str, wanted))}"
+            )
+        return leaves
+
+    symbol = Symbol(name_of(transpose), back)
+    outs = OPS["linear_call"](*fixed, *given, count=len(fixed), apply=apply, transpose=symbol)
     return forward.tree.unflatten(outs)
 
 

@@ -55,6 +55,12 @@ class Custom:
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
+    def __getattr__(self, name: str) -> Any:
+        """What the function has, if it is itself one with rules: def_vmap of a custom_vjp."""
+        if name == "function" or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.function, name)
+
     @property
     def what(self) -> str:
         return f"{self.kind} {name_of(self.function)}"

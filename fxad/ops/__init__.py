@@ -8,6 +8,7 @@ from fxad.ops import cond as cond
 from fxad.ops import control as control
 from fxad.ops import cumulative as cumulative
 from fxad.ops import custom as custom
+from fxad.ops import custom_vmap as custom_vmap
 from fxad.ops import dynamic as dynamic
 from fxad.ops import eigen as eigen
 from fxad.ops import elementwise as elementwise

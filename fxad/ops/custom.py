@@ -110,7 +110,7 @@ def _custom_jvp_batch(t, size, batched, args, *, program, rule, **params):
     return Batched(tuple(outs), flags)
 
 
-def _inline_transpose(t, cotangents, args, *, program, **rules):
+def inline_transpose(t, cotangents, args, *, program, **rules):
     """The transpose of the program itself. A rule may call its own function on a tangent, in which
     that function must then be linear; the rule says nothing about how to turn it around."""
     linear = tuple(not known(a) for a in args)
@@ -128,7 +128,7 @@ custom_jvp = define(
     type=lambda *types, program, rule, symbolic=False: program.out_types,
     numpy=run_program,
     jvp=_custom_jvp_rule,
-    transpose=_inline_transpose,
+    transpose=inline_transpose,
     batch=_custom_jvp_batch,
     close=_custom_close("rule"),
     effects=subprogram_effects,
@@ -220,7 +220,7 @@ custom_vjp = define(
     type=lambda *types, program, fwd, bwd, rule=None, symbolic=False: program.out_types,
     numpy=run_program,
     jvp=_custom_vjp_jvp,
-    transpose=_inline_transpose,
+    transpose=inline_transpose,
     batch=_custom_vjp_batch,
     close=_custom_close("fwd", "bwd", "rule"),
     effects=subprogram_effects,
@@ -280,15 +280,19 @@ def _linear_batch(t, size, batched, args, *, count, apply, transpose, **params):
         type_of(a).with_shape(type_of(a).shape[1:]) if b else type_of(a)
         for a, b in zip(args, batched, strict=True)
     ]
+    lazy = isinstance(transpose, Symbol) and not isinstance(apply, Symbol)
     apply = _as_program(t, apply, types)
-    transpose = _as_program(t, transpose, [*types[:count], *apply.out_types])
     tangents = [
         a if b else spread(a, size) for a, b in zip(args[count:], batched[count:], strict=True)
     ]
     fixed = tuple(batched[:count])
     all_outs = (True,) * len(apply.outputs)
     lanes, flags = t.batch(apply, size, fixed + (True,) * len(tangents), all_outs)
-    back, _ = t.batch(transpose, size, fixed + all_outs, (True,) * len(tangents))
+    if lazy:  # it may hold a linear_call whose transpose is this one again
+        back = _lanes(t, transpose, size, fixed + all_outs)
+    else:
+        transpose = _as_program(t, transpose, [*types[:count], *apply.out_types])
+        back, _ = t.batch(transpose, size, fixed + all_outs, (True,) * len(tangents))
     results = linear_call(*args[:count], *tangents, count=count, apply=lanes, transpose=back)
     return Batched(tuple(results), flags)
 

@@ -15,6 +15,7 @@ _CALLS = {
     "checkpoint": "program",
     "custom_jvp": "program",
     "custom_vjp": "program",
+    "custom_vmap": "program",
     "linear_call": "apply",
     "linear_solve": "solve",
 }

@@ -189,6 +189,21 @@ def test_linear_call():
     assert float(fxad.grad(own)(1.0)) == 7.0  # the transpose that was given, not the true one
     assert float(fxad.jvp(own, (1.0,), (1.0,))[1]) == 3.0
     with pytest.raises(TreeError, match="the transpose gives"):
-        linear_call(lambda _, x: x, lambda _, ct: (ct, ct), (), X)
+        fxad.grad(lambda x: linear_call(lambda _, x: x, lambda _, ct: (ct, ct), (), x))(1.0)
     with pytest.raises(ShapeError, match="the transpose gives"):
-        linear_call(lambda _, x: x, lambda _, ct: ct.sum(), (), X)
+        fxad.vjp(lambda x: linear_call(lambda _, x: x, lambda _, ct: ct.sum(), (), x), X)[1](X)
+
+
+def test_the_transpose_of_a_transpose_is_the_function():
+    f = lambda x: linear_call(lambda r, x: 3 * r * x, lambda r, ct: 7 * r * ct, 2.0, x)  # noqa: E731
+    turned = lambda g: lambda y: fxad.linear_transpose(g, 1.0)(y)[0]  # noqa: E731
+    g, slopes = f, []
+    for _ in range(4):
+        slopes.append(float(g(1.0)))
+        g = turned(g)
+    assert slopes == [6.0, 14.0, 6.0, 14.0]
+
+    def itself(x):
+        return linear_call(lambda _, x: x, lambda _, ct: itself(ct), None, x)
+
+    assert float(fxad.jit(fxad.grad(itself))(0.1)) == 1.0
