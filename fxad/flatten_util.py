@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fxad.api.flat import flatten_args
+from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.core.promotion import promote
 from fxad.core.pytree import TreeDef
@@ -32,7 +33,7 @@ def ravel_pytree(pytree: Any) -> tuple[Array, Unravel]:
     leaves, tree = flatten_args(pytree, "ravel_pytree")
     types = tuple([leaf.type for leaf in leaves])
     if not leaves:
-        return zeros((0,)), Unravel(tree, types, None)
+        return zeros((0,), dt.float32), Unravel(tree, types, None)
     dtype = promote(*((t.dtype, False) for t in types))[0]
     flat = [OPS["reshape"](cast(v, dtype), shape=(v.size,)) for v in leaves]
     vector = OPS["concatenate"](*flat, axis=0) if len(flat) > 1 else flat[0]

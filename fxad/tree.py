@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -49,8 +50,9 @@ from fxad.core.pytree import (
     treedef_tuple,
     unflatten,
 )
-from fxad.core.treedef import node_type
+from fxad.core.treedef import children_with_keys, node_type
 
+KeyEntry = Any  # one step of a KeyPath: a key of this module, or what a node registers
 PyTreeDef = TreeDef
 register_pytree_node = register_node
 register_pytree_node_class = register_node_class
@@ -77,6 +79,22 @@ def flatten_one_level(tree: Any) -> tuple[list[Any], Any]:
         raise TreeError(f"flatten_one_level: can't tree-flatten type: {type(tree)}, a leaf")
     children, data = node.flatten(tree)
     return list(children), data
+
+
+def flatten_one_level_with_keys(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
+    """([(key, child), ...], static data) of a node. Raises TreeError for a leaf."""
+    node = node_type(type(tree))
+    if node is None:
+        raise TreeError(
+            f"flatten_one_level_with_keys: can't tree-flatten type: {type(tree)}, a leaf"
+        )
+    return children_with_keys(node, tree)
+
+
+def static(**options: Any) -> Any:
+    """`dataclasses.field(**options)` for a field that `register_dataclass` keeps as static data."""
+    metadata = {"static": True, **(options.pop("metadata", None) or {})}
+    return dataclasses.field(metadata=metadata, **options)
 
 
 def is_tree_node(value: Any) -> bool:
@@ -121,6 +139,7 @@ __all__ = [
     "DictKey",
     "FlattenedIndexKey",
     "GetAttrKey",
+    "KeyEntry",
     "KeyPath",
     "Partial",
     "PyTreeDef",
@@ -132,6 +151,7 @@ __all__ = [
     "broadcast_prefix",
     "flatten",
     "flatten_one_level",
+    "flatten_one_level_with_keys",
     "flatten_prefix",
     "flatten_with_path",
     "is_tree_node",
@@ -155,6 +175,7 @@ __all__ = [
     "register_pytree_with_keys_class",
     "register_static",
     "same_structure_or_raise",
+    "static",
     "structure",
     "transpose",
     "tree_all",

@@ -143,6 +143,14 @@ def tangent_like(type_: ArrayType, given: Any, what: str, plain: bool = False) -
     return None if empty else value
 
 
+def _cotangent(type_: ArrayType, given: Any, what: str, plain: bool) -> Any:
+    """`tangent_like`; for a result of integers any array of its shape will do, as in JAX: a
+    result may be handed in as its own cotangent."""
+    if not plain and not differentiable(type_) and getattr(given, "shape", None) == type_.shape:
+        return None
+    return tangent_like(type_, given, what, plain)
+
+
 def _stands_for(weak: ArrayType, wanted: ArrayType) -> bool:
     """Whether a Python number of the first type may stand for the second."""
     kind = "c" if dt.is_complex(wanted.dtype) else "f"
@@ -210,7 +218,7 @@ class Pullback(_Map):
         given = along(s.out_tree, cotangent, "the cotangent", "the result")
         types = s.out_types[: len(given)]
         what = f"the cotangent of {s.name}"
-        checked = [tangent_like(t, c, what, s.plain) for t, c in zip(types, given, strict=True)]
+        checked = [_cotangent(t, c, what, s.plain) for t, c in zip(types, given, strict=True)]
         padded = [*checked, *(zeros(t) for t in s.out_types[len(given) :])]
         found = self.linear.pull(padded)
         zero = zeros if s.plain else zero_tangent

@@ -88,6 +88,13 @@ def test_tangents_must_fit(call):
     assert isinstance(caught.value, ShapeError)  # which is a ValueError and a TypeError
 
 
+def test_a_result_may_be_its_own_cotangent():
+    (y, n), pull = fxad.vjp(lambda x: (x * x, jnp.arange(3)), X)
+    np.testing.assert_allclose(pull((y, n))[0], 2 * np.asarray(X) ** 3, rtol=1e-6)
+    with pytest.raises(TangentError, match="belongs to"):
+        pull((y, n[:2]))
+
+
 def test_structures_must_fit():
     with pytest.raises(TreeError, match="both be tuples or both lists"):
         fxad.jvp(jnp.sin, (X,), [X])

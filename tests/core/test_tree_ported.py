@@ -95,3 +95,23 @@ def test_prefix_errors_name_every_place():
 
 def test_keys_of_different_kinds_hash_apart():
     assert hash(ft.SequenceKey(1)) == hash(ft.SequenceKey(1)) != hash(ft.FlattenedIndexKey(1))
+
+
+def test_static_fields():
+    @ft.register_dataclass
+    @dataclasses.dataclass
+    class Layer2:
+        weight: object
+        kind: str = ft.static(default="dense", metadata={"note": 1})
+
+    assert ft.leaves(Layer2(1)) == [1]
+    assert ft.map(lambda x: 2 * x, Layer2(1, "sparse")) == Layer2(2, "sparse")
+    assert dataclasses.fields(Layer2)[1].metadata == {"static": True, "note": 1}
+
+
+def test_one_level_with_keys():
+    pairs, data = ft.flatten_one_level_with_keys({"b": [1], "a": 2})
+    assert pairs == [(ft.DictKey("a"), 2), (ft.DictKey("b"), [1])]
+    assert data == ("a", "b")
+    with pytest.raises(TreeError, match="can't tree-flatten type"):
+        ft.flatten_one_level_with_keys(3)
