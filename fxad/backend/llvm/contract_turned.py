@@ -20,9 +20,8 @@ class Turned(FewRows):
 
     def __init__(self, problem: Problem, name: str, target: Target) -> None:
         super().__init__(problem, name, target)
-        free = target.registers - self.lanes.width - 4
-        self.groups = max(1, min(2, free // self.rows))  # vectors of columns at once
-        self.step = self.groups * self.lanes.width
+        # Sixteen rows at once; of more the processor's own prefetchers lose track.
+        self.step = self.lanes.width
         self.chunked(MOST_UNITS)
         self.pitch = problem.b.outer * self.source.itemsize
 
@@ -31,10 +30,9 @@ class Turned(FewRows):
 
     def some_columns(self, at: str, count: int) -> None:
         f, width, vector = self.f, self.lanes.width, self.lanes.vector
-        counts = [min(width, count - j) for j in range(0, count, width)]
         column = f.add(self.first, at)
         self.here = f.offset(self.b, f.mul(column, self.pitch))
-        zeros = [(vector, "zeroinitializer")] * (self.rows * len(counts))
+        zeros = [(vector, "zeroinitializer")] * self.rows
 
         def pieces(
             low: str, high: str, step: int, body: Adder, sums: list[str]
@@ -47,14 +45,12 @@ class Turned(FewRows):
         def block(number: str, totals: list[str]) -> list[str]:
             low, high = self.block_ends(number)
             sums, step = ["zeroinitializer"] * len(zeros), width * self.halves
-            at, sums = pieces(low, high, step, lambda k, s: self.square(k, s, counts), sums)
+            at, sums = pieces(low, high, step, lambda k, s: self.square(k, s, count), sums)
             if self.halves == 2:
-                at, sums = pieces(
-                    at, high, width, lambda k, s: self.rest(k, s, counts, width), sums
-                )
+                at, sums = pieces(at, high, width, lambda k, s: self.rest(k, s, count, width), sums)
             if left := self.k % width:
                 now = [(vector, value) for value in sums]
-                sums = f.loop(at, high, width, lambda k, s: self.rest(k, s, counts, left), now)
+                sums = f.loop(at, high, width, lambda k, s: self.rest(k, s, count, left), now)
             if self.blocks == 1:
                 return sums
             is_first = f.op(f"icmp eq i64 {number}, 0")
@@ -65,51 +61,39 @@ class Turned(FewRows):
             ]
 
         totals = f.loop(0, self.blocks, 1, block, zeros, at_least_once=True)
-        for i in range(self.rows):
-            for j in range(len(counts)):
-                place = f.offset(self.totals, f.mul(at, self.size))
-                place = f.offset(place, (i * self.chunk + j * width) * self.size)
-                self.lanes.store(f, totals[i * len(counts) + j], place, width)
+        for i, total in enumerate(totals):
+            place = f.offset(self.totals, f.mul(at, self.size))
+            self.lanes.store(f, total, f.offset(place, i * self.chunk * self.size), width)
         self.finished(at, count)
 
-    def square(self, k: str, sums: list[str], counts: list[int]) -> list[str]:
-        """width (pairs of) elements of k of every column."""
-        for j, count in enumerate(counts):
-            rows = [self.whole_row(self.place(k, j, i)) for i in range(count)]
-            sums = self.add_turned(k, sums, (j, len(counts)), rows, self.lanes.width * self.halves)
-        return sums
+    def square(self, k: str, sums: list[str], count: int) -> list[str]:
+        """As many (pairs of) elements of k as there are lanes, of `count` columns."""
+        rows = [self.whole_row(self.place(k, i)) for i in range(count)]
+        return self.add_turned(k, sums, rows, self.lanes.width * self.halves, self.halves)
 
-    def rest(self, k: str, sums: list[str], counts: list[int], length: int) -> list[str]:
+    def rest(self, k: str, sums: list[str], count: int, length: int) -> list[str]:
         """The elements of k that do not fill a square, one in a lane."""
-        for j, count in enumerate(counts):
-            places = [self.place(k, j, i) for i in range(count)]
-            rows = [self.lanes.load(self.f, p, self.source, length) for p in places]
-            sums = self.add_turned(k, sums, (j, len(counts)), rows, length, 1)
-        return sums
+        places = [self.place(k, i) for i in range(count)]
+        rows = [self.lanes.load(self.f, p, self.source, length) for p in places]
+        return self.add_turned(k, sums, rows, length, 1)
 
-    def place(self, k: str, j: int, i: int) -> str:
-        """Where column i of the j-th vector of columns lies, at k."""
+    def place(self, k: str, i: int) -> str:
+        """Where the i-th column lies, at k."""
         at = self.f.offset(self.here, self.f.mul(k, self.source.itemsize))
-        return self.f.offset(at, (j * self.lanes.width + i) * self.pitch)
+        return self.f.offset(at, i * self.pitch)
 
     def whole_row(self, at: str) -> str:
         """A vector along k, two halves in a lane where elements are halves of one."""
-        self.ask(at, self.step * self.pitch)
+        self.ask(at, self.step * self.pitch, 3)
         if self.halves == 2:
             return self.pairs(at)
         return self.lanes.load(self.f, at, self.source, self.lanes.width)
 
     def add_turned(
-        self,
-        k: str,
-        sums: list[str],
-        part: tuple[int, int],
-        rows: list[str],
-        length: int,
-        halves: int = 0,
+        self, k: str, sums: list[str], rows: list[str], length: int, halves: int
     ) -> list[str]:
-        """Add the products of `length` elements of k; part: vector of columns (number, of all)."""
-        f, halves, sums = self.f, halves or self.halves, list(sums)
+        """Add the products of `length` elements of k, `halves` in a lane of the columns' rows."""
+        f, sums = self.f, list(sums)
         rows = rows + ["zeroinitializer"] * (self.lanes.width - len(rows))
         turned = self.lanes.transpose(f, rows)
         for u in range(length):
@@ -117,6 +101,5 @@ class Turned(FewRows):
             if halves == 2:
                 value = self.half(value, u % 2)
             for i in range(self.rows):
-                at = i * part[1] + part[0]
-                sums[at] = self.lanes.multiply_add(f, self.factor(i, k, u), value, sums[at])
+                sums[i] = self.lanes.multiply_add(f, self.factor(i, k, u), value, sums[i])
         return sums
