@@ -163,9 +163,9 @@ def checkpoint(
     this takes effect under `jit`. compress: "bf16" keeps f32 and f64 values rounded to bfloat16.
     budget: bytes (or "2GiB") of memory that kept values of one call may take under `jit`; of the
     others each is computed again, or goes where `offload` says (default: "disk"), or is rounded if
-    `compress` allows it: whichever takes the least time by the planner's cost model (a scan's body
-    too, trip by trip; inside other loops and branches a budget has no effect). prevent_cse
-    is there for code ported from JAX: recomputation is never merged with the forward pass.
+    `compress` allows it: whichever takes the least time by the planner's cost model (in a loop too,
+    trip by trip; in loops inside loops, and in branches, a budget has no effect). prevent_cse is
+    there for code ported from JAX: recomputation is never merged with the forward pass.
     Gradients are the same bits as without checkpoint under `jit`, unless `compress` is given.
 
     Outside `jit` a function that looks at values (`if x > 0:`) is run as if it had no checkpoint.

@@ -64,7 +64,7 @@ def played(program: Program, key: Callable[[], int]) -> Program:
 
 def _without(program: Program, tape: Var, key: Callable[[], int]) -> Program:
     """The program with the marked blocks of one tape put aside."""
-    link = _link(program, tape)
+    link = link_of(program, tape)
     if link is None:
         return program
     body = link.back.params["body"]
@@ -101,7 +101,7 @@ def _rows(link: Link, marks: Sequence[Eqn | None]) -> int:
 # ---------------------------------------------------------------- which loops
 
 
-def _link(program: Program, tape: Var) -> Link | None:
+def link_of(program: Program, tape: Var) -> Link | None:
     """The loops around a tape, or None if they are not of this kind."""
     made = {v: e for e in program.eqns for v in e.outputs}
     uses = Counter(a for e in program.eqns for a in e.inputs) + Counter(program.outputs)

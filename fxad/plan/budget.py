@@ -25,6 +25,7 @@ from fxad.ir.rewrite import dce, substitute
 from fxad.passes.aside import SMALLEST, nbytes_of, staging
 from fxad.passes.offload import offload
 from fxad.plan.budget_loops import in_scans
+from fxad.plan.budget_whiles import in_whiles
 from fxad.plan.planner import plan as make_plan
 from fxad.plan.remat import (
     LONGEST,
@@ -118,8 +119,8 @@ def _round(
 
 
 def regions(program: Program) -> Program:
-    """Give every `within` (a checkpoint with a byte budget) what it asks for, those in scans
-    too. Elsewhere inside other equations they have no effect."""
+    """Give every `within` (a checkpoint with a byte budget) what it asks for, those in loops
+    too. In loops inside other equations, and in branches, they have no effect."""
     budgets: list[int] = []
 
     def obey(straight: Program) -> tuple[Program, set[Var]]:
@@ -133,7 +134,7 @@ def regions(program: Program) -> Program:
             small |= rounded
 
     program, _ = obey(program)
-    program = in_scans(program, obey)
+    program = in_whiles(in_scans(program, obey), obey)
     memory = sum(budgets)
     return offload(dce(program), min(memory, config.offload_memory)) if memory else program
 

@@ -10,7 +10,7 @@ the second half still reads of the first is stacked afterwards.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from fxad.ir.program import Atom, Eqn, Program, Var
@@ -32,14 +32,15 @@ class Pair(NamedTuple):
 def in_scans(program: Program, obey: Obey) -> Program:
     """Have `obey` replace every `within` in the bodies of scans back over others."""
     for back in program.eqns:
-        if back.op.name == "scan" and _asks(back):
+        if back.op.name == "scan" and asks(back):
             pair = _pair(program, back)
             if pair is not None:
                 program = _replaced(program, pair, obey)
     return program
 
 
-def _asks(eqn: Eqn) -> bool:
+def asks(eqn: Eqn) -> bool:
+    """Whether the body of a loop has a checkpoint with a budget."""
     return any(e.op.name == "within" for e in eqn.params["body"].eqns)
 
 
@@ -65,7 +66,7 @@ def _pair(program: Program, back: Eqn) -> Pair | None:
             known.setdefault((group, operand), var)
     for operand, atom in zip(results, inside.outputs[forth.params["carry"] :], strict=True):
         known["xs", operand] = atom
-    crossing = {
+    crossing: dict[Atom, Atom] = {
         var: known[group, operand]
         for group in ("consts", "xs")
         for operand, var in zip(*_part(back, group), strict=True)
@@ -86,25 +87,43 @@ def _part(loop: Eqn, group: str) -> tuple[Sequence[Atom], Sequence[Var]]:
 def _replaced(program: Program, pair: Pair, obey: Obey) -> Program:
     """The program with the values of both loops as `obey` wants them."""
     ahead, behind = pair.forth.params["body"], pair.back.params["body"]
-    own = [v for v in behind.inputs if v not in pair.crossing]
-    swap = pair.crossing
-    late = [e.with_inputs(tuple([swap.get(a, a) for a in e.inputs])) for e in behind.eqns]
-    results = [swap.get(a, a) for a in behind.outputs]
     # What is stacked for the second loop alone is no result here: it may go.
     pairs = zip(pair.forth.outputs, ahead.outputs, strict=True)
     kept = [atom for var, atom in pairs if var not in pair.stacked]
-    whole = Program([*ahead.inputs, *own], [*ahead.eqns, *late], [*kept, *results], behind.name)
+    line = in_line(ahead, behind, kept, pair.crossing, obey)
+    forth, stacks = _forth(pair, line.early, line.wanted)
+    back = _back(pair, line.late, line.results, line.wanted, stacks)
+    eqns = [forth if e is pair.forth else back if e is pair.back else e for e in program.eqns]
+    return Program(program.inputs, eqns, program.outputs, program.name, program.consts)
+
+
+class Line(NamedTuple):
+    """Both bodies after `obey`: their equations, the second one's results, and what it reads of
+    the first one's values and inputs."""
+
+    early: list[Eqn]
+    late: list[Eqn]
+    results: list[Atom]
+    wanted: list[Var]
+
+
+def in_line(
+    ahead: Program, behind: Program, kept: list[Atom], swap: Mapping[Atom, Atom], obey: Obey
+) -> Line:
+    """Both bodies one behind the other, obeyed. kept: the first one's results that stay. swap: what
+    values of the second one are in the first."""
+    own = [v for v in behind.inputs if v not in swap]
+    late = [e.with_inputs(tuple([swap.get(a, a) for a in e.inputs])) for e in behind.eqns]
+    results = [swap.get(a, a) for a in behind.outputs]
+    eqns = [*ahead.eqns, *late]
+    whole = Program([*ahead.inputs, *own], eqns, [*kept, *results], behind.name)
     obeyed, small = obey(whole)
     cut = _end(obeyed.eqns, ahead.eqns, small)
     early, late = list(obeyed.eqns[:cut]), list(obeyed.eqns[cut:])
     results = list(obeyed.outputs[len(kept) :])
     local = {*own, *(v for e in late for v in e.outputs)}
-    read = dict.fromkeys(a for e in late for a in e.inputs) | dict.fromkeys(results)
-    wanted = [a for a in read if isinstance(a, Var) and a not in local]
-    forth, stacks = _forth(pair, early, wanted)
-    back = _back(pair, late, results, wanted, stacks)
-    eqns = [forth if e is pair.forth else back if e is pair.back else e for e in program.eqns]
-    return Program(program.inputs, eqns, program.outputs, program.name, program.consts)
+    read = dict.fromkeys([*(a for e in late for a in e.inputs), *results])
+    return Line(early, late, results, [a for a in read if isinstance(a, Var) and a not in local])
 
 
 def _end(eqns: Sequence[Eqn], ahead: Sequence[Eqn], small: set[Var]) -> int:
@@ -145,7 +164,7 @@ def _back(
     loop, body = pair.back, pair.back.params["body"]
     fixed = {v: operand for operand, v in zip(*_part(pair.forth, "consts"), strict=True)}
     inside = {v: Var(v.type) for v in wanted}
-    swap: dict[Atom, Atom] = {**inside}
+    swap: dict[Atom, Atom] = dict(inside.items())
     parts: dict[str, list[tuple[Atom, Var]]] = {}
     for group in ("consts", "carry", "xs"):
         pairs = zip(*_part(loop, group), strict=True)

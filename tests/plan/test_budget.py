@@ -384,6 +384,55 @@ def test_budgets_of_a_scans_trips(share, reverse):
     assert arena <= whole
 
 
+def repeated(wrap):
+    def f(x, w, n):
+        trip = wrap(lambda x: layer(x, w) + 0.5 * x)
+        return jnp.sum(lax.fori_loop(0, n, lambda i, x: trip(x), x) ** 2)
+
+    return fxad.jit(fxad.value_and_grad(f, argnums=(0, 1)))
+
+
+@pytest.mark.parametrize("share", [5, 3, 1, 0.01])
+def test_budgets_of_the_trips_of_a_loop_of_unknown_length(share):
+    step = repeated(lambda f: fxad.checkpoint(f, budget=int(share * X.nbytes)))
+    plain = repeated(lambda f: f)
+    for n in (0, 1, 12):
+        for got, want in zip(*(leaves(f(X, WS[0], n)) for f in (step, plain)), strict=True):
+            np.testing.assert_array_equal(got, want)
+    lowered = step.lower(X, WS[0], 12)
+    assert "within" not in str(lowered.program)
+    used, whole = (f.lower(X, WS[0], 12).executable.stats()["tape_bytes"] for f in (step, plain))
+    slots = 4 + 8  # slabs double
+    assert used <= slots * (share + 1) * X.nbytes + slots * 8192
+    assert used <= whole
+
+
+@pytest.mark.parametrize(
+    "options", [{"offload": "host"}, {"offload": "disk"}, {"compress": "bf16"}]
+)
+def test_budgets_of_such_trips_with_effects(options):
+    def noisy(wrap):
+        def trip(x, w):
+            noise = fxad.debug.io_callback(np.cos, x, lax.stop_gradient(x))
+            return jnp.sin(jnp.tanh(x @ w) * noise)
+
+        def f(x, w, n):
+            return jnp.sum(lax.fori_loop(0, n, lambda i, x: wrap(trip)(x, w), x))
+
+        return fxad.jit(fxad.value_and_grad(f, argnums=(0, 1)))
+
+    step = noisy(lambda f: fxad.checkpoint(f, budget=X.nbytes // 2 + 4096, **options))
+    for got, want in zip(
+        *(leaves(f(X, WS[0], 20)) for f in (step, noisy(lambda f: f))), strict=True
+    ):
+        if "compress" in options:
+            np.testing.assert_allclose(got, want, atol=0.05 * np.abs(want).max())
+        else:
+            np.testing.assert_array_equal(got, want)
+    text = str(step.lower(X, WS[0], 3).program)
+    assert ("bf16[" if "compress" in options else "put(") in text
+
+
 def test_budgets_of_trips_with_effects_go_elsewhere():
     def noisy(x, w):
         noise = fxad.debug.io_callback(np.cos, x, lax.stop_gradient(x))
