@@ -28,6 +28,7 @@ POINTS = 1024  # most inner points of a kernel
 PRODUCTS = 4096  # most multiplications of a matrix product
 INNER_TRIPS = 1000  # most trips of loops inside a sequence: nothing can interrupt them
 BLOCK = 2048  # most bytes of a group on the stack
+STACK = 65_536  # and of all groups
 
 Space = tuple[str, int]
 Span = tuple[Space, int, int]  # a piece of memory: from byte, to byte
@@ -160,7 +161,7 @@ class _Memory:
         self.bases = {v.slot: v.base for s in loops if isinstance(s, Loop) for v in s.views}
 
     def layout(self, loop: Loop | While) -> Sequence | None:
-        """None if something that the loop exchanges is too large for the stack."""
+        """None if the groups, or one that the loop exchanges, are too large for the stack."""
         inside = [s for s in walk((loop,)) if isinstance(s, Loop | While)]
         own = {slot for step in inside for pair in step.swaps for slot in pair}
         moved = {v.slot: v.base for s in inside if isinstance(s, Loop) for v in s.views}
@@ -187,7 +188,7 @@ class _Memory:
                         blocks.append(Block(slot, slot.type.nbytes, False))
             else:
                 direct |= dict.fromkeys(still, len(still) == 1)
-        if not own <= placed.keys():
+        if not own <= placed.keys() or sum(block.nbytes for block in blocks) > STACK:
             return None
         return Sequence(loop, tuple(blocks), placed, direct)
 
