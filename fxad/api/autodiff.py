@@ -29,6 +29,7 @@ from fxad.core import pytree
 from fxad.core.errors import CallError, ShapeError, TreeError, TypeMismatch
 from fxad.ops.base import full, zeros
 from fxad.passes.recognise import recognise
+from fxad.trace.array import kept
 from fxad.trace.convert import shaped
 from fxad.trace.tracer import stage, staging, type_of
 from fxad.transform.context import differentiable
@@ -194,7 +195,9 @@ def jvp(
     ]
     flat = FlatFunction(function, tree, has_aux)
     outs, dual = _push_forward(flat, leaves, given, name)
-    dual = [zero_tangent(type_of(o)) if d is None else d for o, d in zip(outs, dual, strict=True)]
+    dual = [
+        zero_tangent(type_of(o)) if d is None else kept(d) for o, d in zip(outs, dual, strict=True)
+    ]
     result = flat.result(as_weak_as(outs, flat))
     derivative = flat.tree.unflatten(dual[: flat.count])
     return (result[0], derivative, result[1]) if has_aux else (result, derivative)

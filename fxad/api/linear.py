@@ -171,8 +171,9 @@ def as_weak(value: Any, weak: bool) -> Any:
 
 
 def as_weak_as(outs: Sequence[Any], flat: FlatFunction) -> list[Any]:
-    """Results of a transformed function, weak where the function's own are."""
-    return [as_weak(o, weak) for o, weak in zip(outs, flat.weak, strict=True)]
+    """Results of a transformed function, weak where the function's own are, and with memory of
+    their own: NumPy's may be written to by others."""
+    return [as_weak(kept(o), weak) for o, weak in zip(outs, flat.weak, strict=True)]
 
 
 # ---------------------------------------------------------------- what vjp and linearize return
@@ -222,7 +223,7 @@ class Pullback(_Map):
         padded = [*checked, *(zeros(t) for t in s.out_types[len(given) :])]
         found = self.linear.pull(padded)
         zero = zeros if s.plain else zero_tangent
-        filled = [zero(t) if c is None else c for c, t in zip(found, s.in_types, strict=True)]
+        filled = [zero(t) if c is None else kept(c) for c, t in zip(found, s.in_types, strict=True)]
         return s.in_tree.unflatten(filled)[0]
 
 
@@ -236,7 +237,7 @@ class Pushforward(_Map):
         checked = [tangent_like(t, v, what) for t, v in zip(s.in_types, given, strict=True)]
         found = self.linear.push(checked, s.out_types)[: s.out_tree.num_leaves]
         filled = [
-            v if differentiable(t) else zero_tangent(t)
+            kept(v) if differentiable(t) else zero_tangent(t)
             for v, t in zip(found, s.out_types, strict=False)
         ]
         return s.out_tree.unflatten(filled)

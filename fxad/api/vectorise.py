@@ -14,6 +14,7 @@ from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.ops.base import spread
+from fxad.trace.array import kept
 from fxad.trace.convert import is_array_like
 from fxad.trace.tracer import stage, type_of
 from fxad.transform.batch import batch_eval
@@ -186,7 +187,7 @@ def _place(outs: list, batched: list, out_axes: Any, flat: FlatFunction, size: i
         place = axis % rank
         assert place is not None
         placed.append(move_axis(lanes, 0, place))
-    return placed
+    return [kept(p) for p in placed]  # memory of NumPy arguments may be written to by others
 
 
 def move_axis(value: Any, source: int, target: int) -> Any:

@@ -24,6 +24,7 @@ from fxad.ir.rewrite import literal
 from fxad.lax.carry import check_callable, described, marked
 from fxad.lax.loops import in_python
 from fxad.numpy.core import value_of
+from fxad.trace.array import kept
 from fxad.trace.tracer import stage, type_of
 
 _MISSING = object()
@@ -136,7 +137,7 @@ def _bound(
         if left or any(b.effects for b in branches)
         else ()
     )
-    return [next(found) if place is None else operands[place] for place in handed]
+    return [next(found) if place is None else kept(operands[place]) for place in handed]
 
 
 def _handed_on(branches: Sequence[Program], number: int) -> int | None:

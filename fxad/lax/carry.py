@@ -18,7 +18,7 @@ from fxad.core.pytree import TreeDef
 from fxad.core.types import ArrayType
 from fxad.ir.program import Program
 from fxad.numpy.core import cast
-from fxad.trace.array import Array
+from fxad.trace.array import Array, kept
 from fxad.trace.tracer import stage, type_of
 
 
@@ -139,8 +139,8 @@ def with_forwarded(
 ) -> list[Any]:
     """A loop's results, where the body only hands a part of the carry on that part as it came in:
     what does not change needs no trip through the loop, and is not batched because others are."""
-    kept = zip(program.inputs[consts:], program.outputs, carry, outs, strict=False)
-    return [c if before is after else out for before, after, c, out in kept]
+    parts = zip(program.inputs[consts:], program.outputs, carry, outs, strict=False)
+    return [kept(c) if before is after else out for before, after, c, out in parts]
 
 
 def _settled(type_: ArrayType, weak: bool, out: ArrayType, out_weak: bool) -> tuple:

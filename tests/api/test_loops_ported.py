@@ -152,3 +152,23 @@ def test_lengths_and_unroll():
     with pytest.raises(BadArgument, match="Can only use `unroll`"):
         fxad.jit(lambda n: lax.fori_loop(0, n, lambda i, c: c, 0, unroll=2))(3)
     assert float(lax.fori_loop(0, 4, lambda i, c: c + i, 0, unroll=2)) == 6
+
+
+HANDED_ON = {
+    "scan": lambda x: lax.scan(lambda c, _: (c, None), x, None, length=2)[0],
+    "while": lambda x: lax.while_loop(lambda c: c[1] < 2, lambda c: (c[0], c[1] + 1), (x, 0))[0],
+    "cond": lambda x: lax.cond(True, lambda x: x, lambda x: x, x),
+    "vmap": lambda x: fxad.vmap(lambda x: x)(x),
+    "vjp": lambda x: fxad.vjp(lambda x: x, x)[0],
+    "pullback": lambda x: fxad.vjp(lambda x: x, np.zeros(3, np.float32))[1](x)[0],
+    "jvp": lambda x: fxad.jvp(lambda x: x, (np.zeros(3, np.float32),), (x,))[1],
+    "pushforward": lambda x: fxad.linearize(lambda x: x, np.zeros(3, np.float32))[1](x),
+}
+
+
+@pytest.mark.parametrize("name", HANDED_ON)
+def test_results_do_not_change_with_numpys_memory(name):
+    x = np.ones(3, np.float32)
+    out = HANDED_ON[name](x)
+    x[:] = 5.0
+    assert out.tolist() == [1.0, 1.0, 1.0]
