@@ -59,8 +59,8 @@ def test_what_was_donated_is_gone():
 
 
 def test_errors_say_what_was_out_of_range():
-    with pytest.raises(IndexOutOfRange, match=r"index 5 is out of range for axis 1 of f32\[2,3\]"):
+    with pytest.raises(IndexOutOfRange, match=r"index 5 out of bounds for axis 1 with size 3"):
         jnp.ones((2, 3))[0, 5]
-    with pytest.raises(IndexOutOfRange, match="too many indices"):
+    with pytest.raises(IndexOutOfRange, match="Too many indices"):
         jnp.ones(3)[0, 0]
     assert float(jnp.arange(3.0).at[7].get(mode="fill", fill_value=9.0)) == 9.0
