@@ -1,6 +1,6 @@
 """Products of few rows: B is read once, where it lies, as fast as memory gives it.
 
-    takes_rows(problem, target)            # up to 8 rows and a B beyond the first-level cache
+    takes_rows(problem, target)            # up to 8 rows and a B of a megabyte or more
     emit_rows(problem, "matmul0", target)
 
 With a use or two for every element of B nothing is packed. Where columns are neighbours in memory,
@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fxad.backend.llvm.contract_few import LEAST_BYTES, LINE, FewRows
+from fxad.backend.llvm.contract_few import LINE, FewRows
 from fxad.backend.llvm.contract_plan import Problem
 from fxad.backend.llvm.contract_turned import Turned
 from fxad.backend.llvm.schedule import Emitted, Target
 
 _MOST = 8  # rows
+_FAR_BYTES = 1 << 20  # of a B that a second-level cache hardly keeps; for others packing pays
 _PIECE_BYTES = 4096  # of a row of B that a unit reads: prefetchers run on beyond short pieces,
 _SHORT_BYTES = 768  # but two units are worth it from here on
 _GROUP = 4  # rows of B that go by together
@@ -32,7 +33,7 @@ def takes_rows(problem: Problem, target: Target) -> bool:
     return (
         rows <= _MOST
         and problem.dtype.name in ("float32", "float64")
-        and columns * k * b.buffer.dtype.itemsize >= LEAST_BYTES
+        and columns * k * b.buffer.dtype.itemsize >= _FAR_BYTES
         and ((b.outer == 1 and columns >= lanes) or (b.inner == 1 and k >= lanes))
     )
 
