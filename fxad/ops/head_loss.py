@@ -7,9 +7,9 @@ in which softmax and loss are computed; factors: the dtype that the operands of 
 rounded to, backward ones too. The result, of that dtype and rank 0, is the sum of
 weights * (logsumexp(logits) - logits[target]); a target outside 0 ... V-1 picks 0.
 
-It is made of plain ops, CHUNK rows at a time. Where a gradient is asked for, a chunk's logits
-become their own cotangent in place, and that the chunk's parts of the gradients, before the next
-chunk begins: no logit is computed twice.
+It is made of plain ops, CHUNK rows at a time (more where rows are short). Where a gradient is asked
+for, a chunk's logits become their own cotangent in place, and that the chunk's parts of the
+gradients, before the next chunk begins: no logit is computed twice.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from fxad.ops.base import Batched, define, zeros
 from fxad.trace.tracer import stage, type_of
 
 CHUNK = 512  # rows: their logits cost less memory traffic than the table's gradient, once a chunk
+SHORT = 1 << 21  # logits: a chunk of short rows has as many, so that chunks are few
 
 
 def _op(name: str, *args: Any, **params: Any) -> Any:
@@ -94,9 +95,9 @@ class _Rows(NamedTuple):
     weights: Any
 
 
-def _chunks(rows: int) -> list[slice]:
-    """Equal parts of at most CHUNK rows."""
-    count = max(1, -(-rows // CHUNK))
+def _chunks(rows: int, classes: int) -> list[slice]:
+    """Equal parts of at most CHUNK rows, or SHORT logits if those are more."""
+    count = max(1, -(-rows // max(CHUNK, SHORT // classes)))
     each = -(-rows // count)
     return [slice(start, min(start + each, rows)) for start in range(0, rows, max(each, 1))]
 
@@ -142,7 +143,7 @@ def _rows(x: Any, table: Any, targets: Any, weights: Any, width: int, factors: n
 def _all_rows(x: Any, table: Any, targets: Any, weights: Any, **params: Any) -> Iterator[_Rows]:
     """The rows of one chunk after the other; none of no rows."""
     if type_of(table).size:
-        for part in _chunks(type_of(x).shape[0]):
+        for part in _chunks(type_of(x).shape[0], type_of(table).shape[1 - params["width"]]):
             yield _rows(_cut(x, part), table, _cut(targets, part), _cut(weights, part), **params)
 
 

@@ -44,7 +44,7 @@ def _scale(graph: Graph, factors: Sequence[Factor]) -> tuple[float, list[Factor]
     scale, rest = 1.0, []
     for factor in factors:
         value = graph.number(factor.number)
-        if value is None or (factor.divides and value == 0):
+        if not value or not math.isfinite(value):  # unknown, or no scale to speak of
             rest.append(factor)
         else:
             scale = scale / value if factor.divides else scale * value

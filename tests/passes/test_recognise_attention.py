@@ -439,6 +439,20 @@ def test_a_bias_of_minus_infinity_everywhere_gives_nan():
 # ---------------------------------------------------------------- inside transformations
 
 
+def test_it_is_found_across_jitted_functions():
+    scores = fxad.jit(lambda q, k: jnp.einsum("bqhd,bkhd->bhqk", q, k) * 0.5)
+    normal = fxad.jit(lambda x: fxad.jit(nn.softmax)(x))
+
+    def run(q, k, v):
+        return mixed(normal(scores(q, k)), v)
+
+    q, k, v = (a.astype(np.float32) for a in (Q, K, V))
+    assert attends(run, q, k, v)
+    step = fxad.jit(fxad.grad(lambda *a: jnp.sum(run(*a) ** 2)))
+    assert attends(step, q, k, v)
+    np.testing.assert_allclose(fxad.jit(run)(q, k, v), run(q, k, v), rtol=1e-5, atol=1e-6)
+
+
 def test_it_is_found_in_loops_calls_and_batches():
     q, k, v = (a.astype(np.float32) for a in (Q, K, V))
     tril = jnp.tril(jnp.ones((T, S)))

@@ -19,6 +19,11 @@ TARGETS = R.integers(0, V, (B, T)).astype(np.int32)
 WEIGHTS = R.random((B, T))
 
 
+@pytest.fixture(autouse=True)
+def _chunks_of_short_rows(monkeypatch):
+    monkeypatch.setattr("fxad.ops.head_loss.SHORT", 0)
+
+
 def log_softmax(np, z):
     z = z - np.max(z, axis=-1, keepdims=True)
     return z - np.log(np.sum(np.exp(z), axis=-1, keepdims=True))
@@ -245,6 +250,14 @@ def test_logits_of_all_rows_never_exist():
 
     step = fxad.jit(fxad.grad(loss, argnums=(0, 1)))
     assert step.lower(x, table, targets).plan.arena_bytes < 1.2 * CHUNK * 5000 * 4
+
+
+def test_short_rows_are_few_chunks(monkeypatch):
+    monkeypatch.setattr("fxad.ops.head_loss.SHORT", 1 << 21)
+    x, w, t = np.ones((100_000, 4), np.float32), np.ones((3, 4), np.float32), np.ones(100_000, int)
+    step = fxad.jit(fxad.grad(lambda x, w, t: -jnp.mean(plain(x, w, t)), argnums=1))
+    ops = [e.op.name for e in step.lower(x, w, t.astype(np.int32)).program.eqns]
+    assert ops.count("dot") == 2
 
 
 def test_operands_that_do_not_go_together_are_errors():
