@@ -45,7 +45,7 @@ def register_node(
 
     `flatten(x) -> (children, data)`; `unflatten(data, children) -> x`, which must accept any
     objects as children; `flatten_with_keys(x) -> (((key, child), ...), data)`. `data` must be
-    hashable and comparable by ==. Raises ValueError if the class already is a node.
+    comparable by == and should be hashable. Raises ValueError if the class already is a node.
     """
     if not isinstance(cls, type):
         raise TypeError(f"register_node needs a class, got {cls!r}")
@@ -137,7 +137,7 @@ def register_dataclass(
 
 def register_static(cls: T) -> T:
     """Make instances of a class nodes without children: constants of the tree's structure, which
-    must be hashable and comparable by ==. Returns `cls`."""
+    must be comparable by == and should be hashable. Returns `cls`."""
     return register_node(cls, lambda x: ((), x), lambda data, children: data)
 
 
