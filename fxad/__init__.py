@@ -57,6 +57,7 @@ from fxad.core.config import config
 from fxad.core.dtypes import enable_x64, float0
 from fxad.debug import pure_callback
 from fxad.trace.array import Array
+from fxad.trace.leaks import checking_leaks
 from fxad.trace.tracer import type_of as typeof
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ __all__ = [
     "SymbolicZero",
     "block_until_ready",
     "check_grads",
+    "checking_leaks",
     "checkpoint",
     "checkpoint_name",
     "checkpoint_policies",

@@ -212,13 +212,14 @@ class custom_jvp(Custom):
 
         operands = [*traced, *leaves]
         program, captured = stage(call, [type_of(v) for v in operands], name)
-        closed = program.closed()
-        count, skip = len(captured) + len(operands), len(captured) + len(traced)
+        closed, out_tree = program.closed(), flat.tree
+        start, skip = len(captured), len(captured) + len(traced)
+        count = len(captured) + len(operands)
 
         def rule(*values: Any) -> list[Any]:
-            lifted, own = values[len(captured) : skip], values[skip:count]
+            lifted, own = values[start:skip], values[skip:count]
             bound = partial(self.rule, *fixed(lifted))
-            expected = (flat.tree, closed.out_types)
+            expected = (out_tree, closed.out_types)
             given = [*own, *values[count + skip :]]
             results, _ = run_rule(bound, tree, given, name, expected)
             return results if self.symbolic else instantiated(results)
@@ -226,7 +227,7 @@ class custom_jvp(Custom):
         symbol = Symbol(f"{name}_jvp", rule)
         more = {"symbolic": True} if self.symbolic else {}
         outs = OPS["custom_jvp"](*captured, *operands, program=closed, rule=symbol, **more)
-        return flat.tree.unflatten(outs)
+        return out_tree.unflatten(outs)
 
 
 def _traced(static: tuple) -> tuple[list[Tracer], Callable[[Sequence[Any]], tuple]]:
@@ -234,6 +235,9 @@ def _traced(static: tuple) -> tuple[list[Tracer], Callable[[Sequence[Any]], tupl
     their place."""
     leaves, tree = pytree.flatten(static)
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tracer)]
+    found = [leaves[i] for i in places]
+    for place in places:
+        leaves[place] = None  # so that rules hold no tracer
 
     def fixed(values: Sequence[Any]) -> tuple:
         merged = list(leaves)
@@ -241,7 +245,7 @@ def _traced(static: tuple) -> tuple[list[Tracer], Callable[[Sequence[Any]], tupl
             merged[place] = value
         return tree.unflatten(merged)
 
-    return [leaves[i] for i in places], fixed if places else lambda _: static
+    return found, fixed if places else lambda _: static
 
 
 def stop_gradient(tree: Any) -> Any:

@@ -92,6 +92,7 @@ class _Rules:
         self.static = static
         self.tree = tree
         self.leaves = leaves
+        self.types = [type_of(v) for v in leaves]
         self.name = name
         self.flat = FlatFunction(owner.primal(static), tree, what=name)
         self.out_tree: Any = None
@@ -140,7 +141,7 @@ class _Rules:
         ]
         cotangent = self.out_tree.unflatten(given)
         result = self.owner.bwd(*self.static, residuals, cotangent)
-        args = self.tree.unflatten(self.leaves)[0]
+        args = self.tree.unflatten(self.types)[0]
         if not isinstance(result, tuple | list) or len(result) != len(args):
             raise TreeError(
                 f"{self.name}: bwd must return a tuple with one cotangent per differentiable "
@@ -165,7 +166,7 @@ class _Rules:
                 f"{pytree.structure(arg)}"
             ) from None
         for given, subtree in pairs:
-            types = [type_of(leaf) for leaf in pytree.leaves(subtree)]
+            types = pytree.leaves(subtree)
             if isinstance(given, SymbolicZero):
                 self._check_shape(given.type, types, what)
             if _is_zero(given):
@@ -190,8 +191,7 @@ class _Rules:
             )
 
     def staged(self) -> Any:
-        types = [type_of(v) for v in self.leaves]
-        program, captured = stage(self.flat, types, self.name)
+        program, captured = stage(self.flat, self.types, self.name)
         self.expected = list(program.out_types)
         skip = len(captured)
         shared = [type_of(c) for c in captured]
@@ -218,6 +218,7 @@ class _Rules:
             bwd=Symbol(f"{self.name}_bwd", back),
             **more,
         )
+        self.leaves = []  # the rules hold no tracer
         return self.flat.tree.unflatten(outs)
 
     def eager(self, level: Any) -> Any:

@@ -21,7 +21,7 @@ from fxad.core.quiet import restore, silence
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.program import Atom, Eqn, Lit, Op, Program, Var
 from fxad.ir.rewrite import dce, literal
-from fxad.trace import location
+from fxad.trace import leaks, location
 from fxad.trace.array import Array, Borrowed, Concrete
 
 
@@ -84,9 +84,7 @@ class Tracer(Array):
 
     def __bool__(self) -> bool:
         if self.type.shape:
-            raise ShapeError(
-                f"the truth value of {self.type} is ambiguous: use fxad.numpy.any or all"
-            )
+            raise ShapeError(f"the truth value of {self.type} is ambiguous: use any or all")
         raise self._needs_value("bool()")
 
     def __int__(self) -> int:
@@ -146,8 +144,10 @@ class Staging(Level):
         self.eqns: list[Eqn] = []
         self._captured: dict[int, tuple[Var, Any]] = {}
 
-    def input(self, type: ArrayType) -> StagedTracer:
-        return StagedTracer(self, Var(type), location.current())
+    def input(self, type: ArrayType, weak: bool = False) -> StagedTracer:
+        made = StagedTracer(self, Var(type), location.current())
+        made.weak = weak
+        return made
 
     def atom(self, value: Any) -> Atom:
         """The atom standing for a value in this program, capturing it if it is foreign."""
@@ -208,13 +208,15 @@ def stage(
 
     Returns the Program and the values of its consts: arrays, or tracers of outer levels.
     """
+    flags = weak or [False] * len(types)
     with Staging() as level:
-        tracers = [level.input(t) for t in types]
-        if weak is not None:
-            for tracer, is_weak in zip(tracers, weak, strict=True):
-                tracer.weak = is_weak
+        tracers = [level.input(t, w) for t, w in zip(types, flags, strict=True)]
         outputs = function(*tracers)
-        return level.finish(tracers, outputs, name)
+        made = level.finish(tracers, outputs, name)
+    if leaks.watched():
+        del tracers, outputs
+        leaks.check_released(level, StagedTracer, name)
+    return made
 
 
 def check_alive(tracer: Tracer) -> None:
@@ -258,8 +260,7 @@ def bind(op: Op, *args: Any, **params: Any) -> Any:
         if isinstance(arg, Tracer):
             check_alive(arg)
             if arg.level.depth > depth:
-                level = arg.level
-                depth = level.depth
+                level, depth = arg.level, arg.level.depth
     if level is None:
         return _executor(op, args, params)
     return level.process(op, args, params)
@@ -361,11 +362,8 @@ def _own(result: Any, borrowed: np.ndarray) -> Any:
 
 def wrap(result: Any) -> Any:
     """A concrete Array of a reference result (tapes stay as they are)."""
-    return (
-        result
-        if isinstance(getattr(result, "type", None), TapeType)
-        else Concrete(np.asarray(result))
-    )
+    is_tape = isinstance(getattr(result, "type", None), TapeType)
+    return result if is_tape else Concrete(np.asarray(result))
 
 
 _executor: Callable[[Op, Sequence[Any], dict[str, Any]], Any] = execute
