@@ -47,7 +47,7 @@ def watched() -> bool:
 def check_released(level: Any, kind: type, name: str) -> None:
     """Raise LeakedTracerError if a tracer (an instance of `kind`) of a finished level exists."""
     gc.collect()
-    left = [v for v in gc.get_objects() if isinstance(v, kind) and v.level is level]
+    left: list[Any] = [v for v in gc.get_objects() if isinstance(v, kind) and v.level is level]
     if left:
         holders = [h for h in gc.get_referrers(left[0]) if not isinstance(h, FrameType)]
         kinds = sorted({type(h).__name__ for h in holders if h is not left})
