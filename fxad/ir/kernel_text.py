@@ -107,7 +107,9 @@ class _Printer:
                 return f"{cells} = sort along({self._bind((stage.axis,))}) keys {stage.keys}"
             case k.Contract():
                 axes = f"m {self._bind((stage.m,))}, n {self._bind((stage.n,))}"
-                return f"{self._cell(stage.cell)} = contract({axes}, k {self._bind((stage.k,))})"
+                axes += f", k {self._bind((stage.k,))}"
+                few = " few" if stage.few else ""
+                return f"{self._cell(stage.cell)} = contract({axes}){few}"
             case k.Attend():
                 return self._attend(stage)
             case k.AttendGrad():

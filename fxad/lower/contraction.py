@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
+from fxad.core import dtypes as dt
 from fxad.core.record import record
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import Axis, Cell, Index, at
@@ -22,6 +23,7 @@ from fxad.lower.index import axes_for, flat, is_affine, unflat
 from fxad.lower.nodes import ContractNode
 from fxad.lower.reduction import accumulator
 
+FEW = 8  # rows or columns of a product whose time is that of reading the other operand
 SOFT = (Pointwise, View, Generate, Indexed)
 
 
@@ -119,6 +121,8 @@ def contract_node(definition: Def, record: Contraction, a: Address, b: Address) 
     out = definition.outputs[0]
     result = axes_for(out.type.shape, "o")
     batch, rows, columns = _dims(record, a, b, out.type.shape)
+    sides = (math.prod(d.extent for d in side) for side in (rows, columns))
+    few = a.base.type.dtype == dt.bfloat16 and min(sides) <= FEW
     inner = _merged(
         [
             Dim(a.axes[i].extent, a.stride(i), b.stride(j), 0)
@@ -149,21 +153,22 @@ def contract_node(definition: Def, record: Contraction, a: Address, b: Address) 
             total = total + at(axis) * getattr(dim, side)
         return total
 
-    sides = ("b", "a") if swap else ("a", "b")
+    names = ("b", "a") if swap else ("a", "b")
     node = ContractNode(
         definition.eqn,
         (out,),
         result,
         a.base,
         b.base,
-        index(a, sides[0]),
-        index(b, sides[1]),
+        index(a, names[0]),
+        index(b, names[1]),
         tuple(axes[:-2]),
         axes[-2],
         axes[-1],
         k,
         _place(result, dims, axes),
         cell,
+        few,
     )
     for var, where in ((a.base, node.a_index), (b.base, node.b_index)):
         node.reads.setdefault(var, []).append(where)

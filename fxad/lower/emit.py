@@ -276,7 +276,7 @@ def _emit_contract(group: Group, storage: Storage, wanted: set[Var]) -> Launch:
     a, b = operands
     if _strides(stores, m).count(1) > _strides(stores, n).count(1):
         a, b, m, n = b, a, n, m  # the transposed problem stores along rows
-    stage = Contract(m, n, k, a, b, cell, tuple(stores))
+    stage = Contract(m, n, k, a, b, cell, tuple(stores), node.few)
     return builder.launch(grid, [stage], [x.eqn for x in group.nodes])
 
 

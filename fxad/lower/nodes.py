@@ -97,7 +97,7 @@ class ReduceNode(Node):
 class ContractNode(Node):
     """A matrix product. axes: those of the result in row-major order.
 
-    place: the result's axes in terms of the kernel's grid, m and n.
+    place: the result's axes in terms of the kernel's grid, m and n. few: see ir.kernel.Contract.
     """
 
     a: Var
@@ -110,6 +110,7 @@ class ContractNode(Node):
     k: Axis
     place: dict[Axis, Index]
     cell: Cell
+    few: bool
 
 
 @dataclass(eq=False, slots=True)

@@ -28,15 +28,16 @@ _UNIT_NS = 8_000.0
 
 
 def takes_tiles(problem: Problem, target: Target) -> bool:
-    """Whether AMX computes it. Depends on types, K and the amount of work alone: views that move
-    axes between rows and the grid must not change the order of sums."""
+    """Whether AMX computes it. Depends on what `Contract` says, on types, K and the amount of work
+    alone: views that move axes between rows and the grid must not change the order of sums. With
+    few rows packing the other operand takes longer than reading it in place."""
     rows, columns, k = problem.size
     return (
         "amx_bf16" in target.features
         and problem.dtype == np.float32
         and all(m.buffer.dtype.name == "bfloat16" for m in (problem.a, problem.b))
         and k >= _LEAST_K
-        and min(rows, columns) > 1
+        and not problem.stage.few
         and problem.kernel.points * rows * columns * k >= _LEAST_WORK
     )
 
