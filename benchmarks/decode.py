@@ -74,7 +74,7 @@ def theirs(params: Any, config: models.Config, start: int, length: int) -> Calla
     decoder, held = Decoder(params, config, length), [0, start]
 
     def run() -> int:
-        held[:] = decoder.step(*held, TEMPERATURE, TOP_K), held[1] + 1
+        held[:] = decoder.step(held[0], held[1], TEMPERATURE, TOP_K), held[1] + 1
         return held[0]
 
     return run

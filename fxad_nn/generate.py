@@ -90,7 +90,7 @@ def generate(
         raise ConfigError(f"the window must hold at least one token, got {window}")
     size = min(window or config.context, config.context, len(prompt) + count)
     step = next_token(config, min(vocab or config.vocab, config.vocab))
-    limits = {"temperature": np.float32(temperature)}
+    limits: dict[str, np.generic] = {"temperature": np.float32(temperature)}
     limits |= {} if top_k is None else {"top_k": np.int32(min(top_k, config.vocab))}
     limits |= {} if top_p is None else {"top_p": np.float32(top_p)}
     key, cache = fxad.random.key(seed), init_cache(config, 1, size)
