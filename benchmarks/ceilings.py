@@ -60,23 +60,26 @@ def fma(threads: int = 1) -> Ceiling:
     return _together(module, "peak", calls, (one, outs)), 2.0 * lanes * chains * turns * threads
 
 
-def streams(reads: int, writes: int, elements: int, threads: int = 1) -> Ceiling:
+def streams(
+    reads: int, writes: int, elements: int, threads: int = 1, in_place: bool = False
+) -> Ceiling:
     """Sum `reads` float32 arrays into each of `writes` others; the bytes of both.
 
     Arrays are read and written once, in order, each thread its own part; a written line is also
     read by the processor first, which is not counted. With no writes the sum stays in registers.
+    in_place: what is written are the first of the arrays that are read.
     """
     target = host_target()
     lanes = target.lanes(F32)
     vector = f"<{lanes} x float>"
     unrolled = 4 if writes == 0 else 1
-    arrays = [aligned(elements) for _ in range(reads + writes)]
+    arrays = [aligned(elements) for _ in range(reads + (0 if in_place else writes))]
     for array in arrays:
-        array[:] = 1.0
+        array[:] = 0.0
     params = (("ptr", "table"), ("i64", "begin"), ("i64", "end"), ("ptr", "out"))
     f = Function("stream", "void", params)
     bases = [
-        f.op(f"load ptr, ptr {f.offset('%table', 8 * i)}, align 8") for i in range(reads + writes)
+        f.op(f"load ptr, ptr {f.offset('%table', 8 * i)}, align 8") for i in range(len(arrays))
     ]
 
     def load(base: str, index: str) -> str:
@@ -89,7 +92,7 @@ def streams(reads: int, writes: int, elements: int, threads: int = 1) -> Ceiling
             at = f.op(f"add i64 {index}, {part * lanes}")
             for base in bases[:reads]:
                 total = f.op(f"fadd {vector} {total}, {load(base, at)}")
-            for base in bases[reads:]:
+            for base in bases[:writes] if in_place else bases[reads:]:
                 pointer = f.op(f"getelementptr float, ptr {base}, i64 {at}")
                 f.line(f"store {vector} {total}, ptr {pointer}, align 4")
             after.append("zeroinitializer" if writes else total)
@@ -108,7 +111,7 @@ def streams(reads: int, writes: int, elements: int, threads: int = 1) -> Ceiling
         (ctypes.addressof(table), i * step, (i + 1) * step, place(out))
         for i, out in enumerate(outs)
     ]
-    size = 4.0 * step * threads * len(arrays)
+    size = 4.0 * step * threads * (reads + writes)
     return _together(module, "stream", calls, (arrays, table, outs)), size
 
 

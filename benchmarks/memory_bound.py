@@ -1,0 +1,122 @@
+"""Kernels that memory rules, beside a generated loop with as many streams of reads and writes.
+
+    python -m benchmarks.memory_bound
+
+Arrays of 2^24 float32 elements, far beyond the caches. `of streams` is the share of the speed of a
+loop that only reads and writes as many arrays, all threads, measured in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import fxad
+import fxad.numpy as jnp
+from benchmarks import ceilings, harness
+from benchmarks.harness import Row
+
+ROWS, WIDTH = 1 << 14, 1 << 10
+
+
+def layer_norm(x: Any, scale: Any, bias: Any) -> Any:
+    centred = x - x.mean(-1, keepdims=True)
+    variance = (centred * centred).mean(-1, keepdims=True)
+    return centred * fxad.lax.rsqrt(variance + 1e-5) * scale + bias
+
+
+def rms_norm(x: Any, scale: Any) -> Any:
+    return x * fxad.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-5) * scale
+
+
+def gelu(x: Any) -> Any:
+    return fxad.nn.gelu(x, approximate=True)
+
+
+def swiglu(gate: Any, up: Any) -> Any:
+    return fxad.nn.silu(gate) * up
+
+
+def adamw(p: Any, g: Any, m: Any, v: Any) -> Any:
+    m = 0.9 * m + 0.1 * g
+    v = 0.95 * v + 0.05 * g * g
+    return p - 3e-4 * (m / (jnp.sqrt(v) + 1e-8) + 0.1 * p), m, v
+
+
+def softmax(x: Any) -> Any:
+    return fxad.nn.softmax(x, -1)
+
+
+def back(f: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """The gradient of f in its first `count` arguments, and the cotangent as its last argument."""
+
+    def run(*xs: Any) -> Any:
+        *inputs, d = xs
+        others = inputs[count:]
+        return fxad.vjp(lambda *some: f(*some, *others), *inputs[:count])[1](d)
+
+    return run
+
+
+# what, function, arrays in, small vectors in between, arrays read and written, donated arguments
+CASES: list[tuple[str, Callable[..., Any], int, int, tuple[int, int], tuple[int, ...]]] = [
+    ("layer norm", layer_norm, 1, 2, (1, 1), ()),
+    ("layer norm, backward in x", back(layer_norm, 1), 2, 2, (2, 1), ()),
+    ("RMS norm", rms_norm, 1, 1, (1, 1), ()),
+    ("RMS norm, backward in x", back(rms_norm, 1), 2, 1, (2, 1), ()),
+    ("softmax", softmax, 1, 0, (1, 1), ()),
+    ("softmax, backward", back(softmax, 1), 2, 0, (2, 1), ()),
+    ("GELU", gelu, 1, 0, (1, 1), ()),
+    ("GELU, backward", back(gelu, 1), 2, 0, (2, 1), ()),
+    ("SwiGLU", swiglu, 2, 0, (2, 1), ()),
+    ("SwiGLU, backward", back(swiglu, 2), 3, 0, (3, 2), ()),
+    ("AdamW", adamw, 4, 0, (4, 3), (0, 2, 3)),
+]
+
+
+def ours(case: tuple) -> Callable[[], Any]:
+    _, function, arrays, vectors, _, donated = case
+    rng = np.random.default_rng(0)
+    big = [
+        jnp.asarray(rng.uniform(0.5, 1.5, (ROWS, WIDTH)).astype(np.float32)) for _ in range(arrays)
+    ]
+    small = [jnp.ones(WIDTH, jnp.float32) for _ in range(vectors)]
+    inputs = [big[0], *small, *big[1:]]
+    compiled = fxad.jit(function, donate_argnums=donated)
+
+    def run() -> None:
+        results = compiled(*inputs)
+        for place, result in zip(donated, results if donated else (), strict=True):
+            inputs[place] = result
+
+    return run
+
+
+def rows(quick: bool, peers: Sequence[str]) -> list[Row]:
+    """Every kernel and its streams, in turns."""
+    found = []
+    threads = fxad.get_num_threads()
+    for case in CASES[:1] if quick else CASES:
+        loop, _ = ceilings.streams(*case[4], ROWS * WIDTH, threads, in_place=bool(case[5]))
+        times = harness.alternate({"fxad": ours(case), "streams": loop}, 5 if quick else 9)
+        pairs = zip(times["streams"], times["fxad"], strict=True)
+        share = statistics.median(stream / own for stream, own in pairs)
+        made = harness.row(f"{case[0]}, {ROWS} x {WIDTH}", times) | {"of streams": f"{share:.2f}"}
+        made.pop("ahead", None)
+        found.append(made)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--peers", default="", help="none: the loop is the peer")
+    parser.parse_args()
+    print(harness.table(rows(False, [])))
+
+
+if __name__ == "__main__":
+    main()
