@@ -26,6 +26,7 @@ from fxad.passes.aside import SMALLEST, nbytes_of, staging
 from fxad.passes.offload import offload
 from fxad.plan.budget_loops import in_scans
 from fxad.plan.budget_whiles import in_whiles
+from fxad.plan.order import as_run
 from fxad.plan.planner import plan as make_plan
 from fxad.plan.remat import (
     LONGEST,
@@ -97,17 +98,18 @@ def _round(
     """The first way that fits, smaller and smaller pieces recomputed at a time; else the one that
     comes closest, or None where nothing helps."""
     best, costs = start, Costs()
-    waiting = waiting_at_peak(start.program, fusion)
+    program = as_run(start.program, donate, fusion)
+    waiting = waiting_at_peak(program, fusion)
     ways = ("disk",) if disk else ()
     for parts in PARTS:
-        anchors = waiting.anchors(start.program, parts)
-        chooser = Chooser(start.program, waiting, anchors, costs)
+        anchors = waiting.anchors(program, parts)
+        chooser = Chooser(program, waiting, anchors, costs)
         wanted, before = start.peak - budget, Ways()
         for _ in range(RETRIES):
             choice = chooser.choose(wanted, ways)
             if choice == before:  # everything there is has been chosen
                 break
-            smaller = Rewriter(start.program, waiting, anchors, choice).rewritten()
+            smaller = Rewriter(program, waiting, anchors, choice).rewritten()
             tried = _planned(offload(smaller, budget // STAGING), donate, fusion)
             if tried.peak < best.peak:
                 best = tried

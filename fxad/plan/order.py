@@ -8,10 +8,38 @@ other reader of the donated weight, so that w' may be written over w.
 
 from __future__ import annotations
 
-from fxad.ir.program import Var
+from fxad.ir.program import Eqn, Program, Var
+from fxad.lower import LowerConfig, lower
 from fxad.lower.steps import Block, Launch, reads_of, writes_of
 
 LARGE = 1 << 20  # bytes; smaller results do not decide how much memory a program needs
+
+
+def ordered(block: Block, donate: frozenset[int]) -> Block:
+    """The block in the order in which it runs."""
+    return products_late(updates_early(block, donate))
+
+
+def as_run(program: Program, donate: frozenset[int], fusion: bool) -> Program:
+    """The same program with its equations in the order in which a plan runs them.
+
+    One whose effects would change places stays as it is.
+    """
+    steps = ordered(lower(program, LowerConfig(fusion)), donate).steps
+    stored = {v: number for number, step in enumerate(steps) for v in writes_of(step)}
+    first: dict[Var, int] = {}  # the step that needs a value first
+    keys: dict[Eqn, int] = {}
+    for eqn in reversed(program.eqns):
+        places = [first.get(v, len(steps)) for v in eqn.outputs]
+        places += [stored[v] for v in eqn.outputs if v in stored]
+        keys[eqn] = min(places, default=len(steps))
+        for atom in eqn.inputs:
+            if isinstance(atom, Var):
+                first[atom] = min(first.get(atom, len(steps)), keys[eqn])
+    eqns = sorted(program.eqns, key=keys.__getitem__)
+    if [e for e in eqns if e.effects] != [e for e in program.eqns if e.effects]:
+        return program
+    return Program(program.inputs, eqns, program.outputs, program.name, program.consts)
 
 
 def products_late(block: Block) -> Block:

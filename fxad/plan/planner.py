@@ -32,7 +32,7 @@ from fxad.lower import (
 from fxad.lower.steps import LoweredStep, reads_of, writes_of
 from fxad.plan import control
 from fxad.plan.donate import donations, first_writes, last_uses, may_take_over
-from fxad.plan.order import products_late, updates_early
+from fxad.plan.order import ordered
 from fxad.plan.overlap import Accesses, merged
 from fxad.plan.places import Place
 
@@ -56,8 +56,7 @@ def plan_block(
     donate: frozenset[int] = frozenset(),
 ) -> Plan:
     """Plan a lowered program with the given argument and result types."""
-    block = products_late(updates_early(block, donate))
-    return Planner().plan(block, in_types, out_types, donate)
+    return Planner().plan(ordered(block, donate), in_types, out_types, donate)
 
 
 @dataclass(eq=False, slots=True)

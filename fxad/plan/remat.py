@@ -83,6 +83,8 @@ def waiting_at_peak(program: Program, fusion: bool) -> Waiting:
     count = len(program.eqns)
     made, last = _lifetimes(program.eqns, program.outputs, stored)
     change = [0] * (count + 2)
+    for result in program.outputs:  # their memory is set aside from the start
+        made.pop(result, None)
     for var, number in made.items():
         change[number] += nbytes_of(var)
         change[last.get(var, number) + 1] -= nbytes_of(var)
@@ -92,8 +94,7 @@ def waiting_at_peak(program: Program, fusion: bool) -> Waiting:
         if total > fullest:
             fullest, where = total, number
     live = {v: nbytes_of(v) for v, n in made.items() if n <= where <= last.get(v, n)}
-    outputs = set(program.outputs)
-    kept = {v: size for v, size in live.items() if made[v] < where and v not in outputs}
+    kept = {v: size for v, size in live.items() if made[v] < where}
     return Waiting(where, kept, live, stored)
 
 
