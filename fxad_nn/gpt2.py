@@ -131,9 +131,12 @@ def attention(p: dict[str, Any], x: Any, config: Config, attend: Callable[..., A
 
 
 def mlp(p: dict[str, Any], x: Any, config: Config) -> Any:
-    """Two linear layers with the tanh form of GELU between them."""
-    hidden = fxad.nn.gelu(linear(p["up"], x, config.products), approximate=True)
-    return linear(p["down"], hidden, config.products)
+    """Two linear layers with the tanh form of GELU between them.
+
+    The gradient computes the tanh again: cheaper than to keep it, as large as the layer itself.
+    """
+    gelu = fxad.checkpoint(partial(fxad.nn.gelu, approximate=True))
+    return linear(p["down"], gelu(linear(p["up"], x, config.products)), config.products)
 
 
 def _blocks(params: dict[str, Any], x: Any, config: Config, attend: Callable[..., Any]) -> Any:

@@ -109,7 +109,7 @@ def copied(
     copy = Var(ArrayType(atom.type.dtype, tuple(shape[a] for a in order)))
     places = {axis: i for i, axis in enumerate(order)}
     view = View(lambda point: tuple([point[order.index(a)] for a in range(len(shape))]))
-    added = Def((copy,), view, (atom,), definition.eqn, definition.region)
+    added = Def((copy,), view, (atom,), definition.eqn, definition.passed)
     graph.insert(added, definition)
     axes = axes_for(shape)
     point = tuple([at(axes[a]) for a in sorted(places, key=places.__getitem__)])

@@ -20,11 +20,11 @@ Record = Loops | Partial
 class Def:
     """One or several values defined by one loop record over operands.
 
-    region: number of the last barrier that the operands have passed, 0 if none. Work is not
-    moved across a barrier: what recomputes a value must not join what computed it.
+    passed: a bit for every barrier that the operands have passed. Work is not moved across a
+    barrier: what recomputes a value must not join what computed it (see `Graph.awaited`).
     """
 
-    __slots__ = ("eqn", "operands", "outputs", "record", "region")
+    __slots__ = ("eqn", "operands", "outputs", "passed", "record")
 
     def __init__(
         self,
@@ -32,17 +32,20 @@ class Def:
         record: Record,
         operands: tuple[Atom, ...],
         eqn: Eqn,
-        region: int = 0,
+        passed: int = 0,
     ) -> None:
         self.outputs = outputs
         self.record = record
         self.operands = operands
         self.eqn = eqn
-        self.region = region
+        self.passed = passed
 
 
 class Graph:
-    """Definitions in program order, with aliases resolved; `uses` counts reading definitions."""
+    """Definitions in program order, with aliases resolved; `uses` counts reading definitions.
+
+    awaited: a bit for every barrier that stands between a value and one of its readers.
+    """
 
     def __init__(self, program: Program) -> None:
         self.inputs: tuple[Var, ...] = (*program.consts, *program.inputs)
@@ -50,10 +53,13 @@ class Graph:
         self.def_of: dict[Atom, Def] = {}
         self.uses: dict[Atom, int] = {}
         self._same: dict[Var, Atom] = {}
-        self._regions: dict[Atom, int] = {}
+        self._passed: dict[Atom, int] = {}
         self._barriers = 0
         for eqn in program.eqns:
             self._enter(eqn)
+        self.awaited: dict[Atom, int] = {}
+        if self._barriers:
+            self._look_back(program.eqns)
         self.outputs: tuple[Atom, ...] = tuple([self.resolve(a) for a in program.outputs])
         for atom in self.outputs:
             if isinstance(atom, Var):
@@ -66,12 +72,14 @@ class Graph:
         types = [a.type for a in eqn.inputs]
         records = eqn.op.loops(types, **eqn.params)
         operands = tuple([self.resolve(a) for a in eqn.inputs])
-        region = max([self._regions.get(a, 0) for a in eqn.inputs], default=0)
+        passed = 0
+        for atom in eqn.inputs:
+            passed |= self._passed.get(atom, 0)
         if eqn.op.name == "barrier":
+            passed |= 1 << self._barriers
             self._barriers += 1
-            region = self._barriers
-        if region:
-            self._regions.update(dict.fromkeys(eqn.outputs, region))
+        if passed:
+            self._passed.update(dict.fromkeys(eqn.outputs, passed))
         if not isinstance(records, Sequence):
             records = (records,)
         if len(records) == len(eqn.outputs) and not isinstance(records[0], Structured):
@@ -80,9 +88,9 @@ class Graph:
                     number = record.operand if len(records) == 1 else i
                     self._same[var] = operands[number]
                 else:
-                    self._define((var,), record, operands, eqn, region)
+                    self._define((var,), record, operands, eqn, passed)
         else:
-            self._define(eqn.outputs, records[0], operands, eqn, region)
+            self._define(eqn.outputs, records[0], operands, eqn, passed)
 
     def _define(
         self,
@@ -90,7 +98,7 @@ class Graph:
         record: Record,
         operands: tuple[Atom, ...],
         eqn: Eqn,
-        region: int,
+        passed: int,
     ) -> None:
         if isinstance(record, Scattering) and self._is_constant(operands[0]):
             record = selected(record, operands, outputs[0].type.shape) or record
@@ -98,11 +106,31 @@ class Graph:
             cut = chunking(operands[0].type, record)
             while cut is not None:
                 partial = Var(ArrayType(cut.dtype, cut.shape))
-                self._append(Def((partial,), cut, operands, eqn, region))
+                self._append(Def((partial,), cut, operands, eqn, passed))
                 operands = (partial,)
                 record = cut.rest
                 cut = chunking(partial.type, record)
-        self._append(Def(outputs, record, operands, eqn, region))
+        self._append(Def(outputs, record, operands, eqn, passed))
+
+    def _look_back(self, eqns: Sequence[Eqn]) -> None:
+        number = self._barriers
+        for eqn in reversed(eqns):
+            bits = 0
+            for var in eqn.outputs:
+                bits |= self.awaited.get(var, 0)
+            if eqn.op.name == "barrier":
+                number -= 1
+                bits |= 1 << number
+            if bits:
+                for atom in eqn.inputs:
+                    self.awaited[atom] = self.awaited.get(atom, 0) | bits
+
+    def awaited_by(self, eqn: Eqn) -> int:
+        """The barriers that wait for one of an equation's results."""
+        bits = 0
+        for var in eqn.outputs:
+            bits |= self.awaited.get(var, 0)
+        return bits
 
     def _is_constant(self, atom: Atom) -> bool:
         """A number, or one repeated."""

@@ -84,13 +84,19 @@ def join(group: Group, node: Node, alone: bool = False) -> bool:
     """Add the node to the group if it fits. alone: no other node reads what the group computes."""
     if len(group.nodes) >= NODE_LIMIT or not group.parts.isdisjoint(node.reads):
         return False
-    if group.nodes[0].region != node.region:
+    if not all(_same_side(member, node) for member in group.nodes):
         return False
     depth = group.depth_of(node)
     if depth > DEPTH_LIMIT or not _fits(group, node, alone):
         return False
     group.depths.update(dict.fromkeys(node.outputs, depth))
     return True
+
+
+def _same_side(member: Node, node: Node) -> bool:
+    """Whether no barrier parts the two: none that the node has passed waits for the member."""
+    more = node.passed & ~member.passed
+    return not member.passed & ~node.passed and not more & member.awaited
 
 
 def _fits(group: Group, node: Node, alone: bool) -> bool:

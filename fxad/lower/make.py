@@ -53,7 +53,8 @@ class Maker:
             if needed or definition.eqn.effects:
                 made = self._make(definition)
                 for node in made:
-                    node.region = definition.region
+                    node.passed = definition.passed
+                    node.awaited = self.graph.awaited_by(definition.eqn)
                 self.nodes += made
         return self.nodes
 

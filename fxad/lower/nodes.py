@@ -33,7 +33,7 @@ class Node:
     """What every node has: the equation, its results, its axes, and the roots of its expressions.
 
     eqn: the Eqn; None for a constant result. reads: for every stored value it reads the indices
-    it is read at. region: see `graph.Def`. depth: of its expressions (`refine.Body`).
+    it is read at. passed, awaited: see `graph.Graph`. depth: of its expressions (`refine.Body`).
     """
 
     eqn: Any
@@ -41,7 +41,8 @@ class Node:
     axes: tuple[Axis, ...]
     reads: dict[Var, list[Index]] = field(default_factory=dict, init=False)
     indices: list[Index] = field(default_factory=list, init=False)
-    region: int = field(default=0, init=False)
+    passed: int = field(default=0, init=False)
+    awaited: int = field(default=0, init=False)
     depth: int = field(default=0, init=False)
 
     @property
