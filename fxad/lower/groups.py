@@ -84,7 +84,7 @@ def join(group: Group, node: Node, alone: bool = False) -> bool:
     """Add the node to the group if it fits. alone: no other node reads what the group computes."""
     if len(group.nodes) >= NODE_LIMIT or not group.parts.isdisjoint(node.reads):
         return False
-    if not all(_same_side(member, node) for member in group.nodes):
+    if not _same_side(group, node):
         return False
     depth = group.depth_of(node)
     if depth > DEPTH_LIMIT or not _fits(group, node, alone):
@@ -93,10 +93,17 @@ def join(group: Group, node: Node, alone: bool = False) -> bool:
     return True
 
 
-def _same_side(member: Node, node: Node) -> bool:
-    """Whether no barrier parts the two: none that the node has passed waits for the member."""
-    more = node.passed & ~member.passed
-    return not member.passed & ~node.passed and not more & member.awaited
+def _same_side(group: Group, node: Node) -> bool:
+    """Whether no barrier parts the two: both have passed the same ones, or the node reads what the
+    group computes, and nothing in the group is what a barrier passed by the node waits for."""
+    if all(member.passed == node.passed for member in group.nodes):
+        return True
+    if group.members.keys().isdisjoint(node.reads):
+        return False
+    return all(
+        not member.passed & ~node.passed and not node.passed & ~member.passed & member.awaited
+        for member in group.nodes
+    )
 
 
 def _fits(group: Group, node: Node, alone: bool) -> bool:

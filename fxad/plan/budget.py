@@ -95,16 +95,35 @@ def _planned(program: Program, donate: frozenset[int], fusion: bool) -> _Tried:
 def _round(
     start: _Tried, budget: int, donate: frozenset[int], fusion: bool, disk: bool
 ) -> _Tried | None:
-    """The first way that fits, smaller and smaller pieces recomputed at a time; else the one that
-    comes closest, or None where nothing helps."""
+    """The first way that fits, or the one that comes closest, or None where nothing helps.
+
+    Memory is looked at in the order in which the plan runs the equations, then in the program's.
+    """
     best, costs = start, Costs()
-    program = as_run(start.program, donate, fusion)
+    for program in (as_run(start.program, donate, fusion), start.program):
+        best = _relieved(program, best, budget, donate, fusion, disk, costs)
+        if best.peak <= budget:
+            break
+    return best if best.peak < start.peak else None
+
+
+def _relieved(
+    program: Program,
+    best: _Tried,
+    budget: int,
+    donate: frozenset[int],
+    fusion: bool,
+    disk: bool,
+    costs: Costs,
+) -> _Tried:
+    """The first that fits, smaller and smaller pieces recomputed at a time; else the smallest."""
     waiting = waiting_at_peak(program, fusion)
     ways = ("disk",) if disk else ()
+    whole = best.peak
     for parts in PARTS:
         anchors = waiting.anchors(program, parts)
         chooser = Chooser(program, waiting, anchors, costs)
-        wanted, before = start.peak - budget, Ways()
+        wanted, before = whole - budget, Ways()
         for _ in range(RETRIES):
             choice = chooser.choose(wanted, ways)
             if choice == before:  # everything there is has been chosen
@@ -117,7 +136,7 @@ def _round(
                 return best
             wanted = max(chooser.freed + tried.peak - budget, wanted * 3 // 2)
             before = choice
-    return best if best.peak < start.peak else None
+    return best
 
 
 def regions(program: Program) -> Program:
