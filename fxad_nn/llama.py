@@ -145,9 +145,15 @@ def attention(
 
 
 def mlp(p: dict[str, Any], x: Any, config: Config) -> Any:
-    """SwiGLU: down(silu(gate(x)) * up(x)) (Shazeer, 2020)."""
-    gate, up = (linear(p[name], x, config.products) for name in ("gate", "up"))
-    return linear(p["down"], fxad.nn.silu(gate) * up, config.products)
+    """SwiGLU: down(silu(gate(x)) * up(x)) (Shazeer, 2020).
+
+    The gradient computes the product of the two again: cheaper than to keep it.
+    """
+
+    def down(gate: Any, up: Any) -> Any:
+        return linear(p["down"], fxad.nn.silu(gate) * up, config.products)
+
+    return fxad.checkpoint(down)(*(linear(p[name], x, config.products) for name in ("gate", "up")))
 
 
 def _blocks(

@@ -84,7 +84,8 @@ def waiting_at_peak(program: Program, fusion: bool) -> Waiting:
     made, last = _lifetimes(program.eqns, program.outputs, stored)
     change = [0] * (count + 2)
     for result in program.outputs:  # their memory is set aside from the start
-        made.pop(result, None)
+        if isinstance(result, Var):
+            made.pop(result, None)
     for var, number in made.items():
         change[number] += nbytes_of(var)
         change[last.get(var, number) + 1] -= nbytes_of(var)
