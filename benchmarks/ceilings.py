@@ -34,10 +34,11 @@ def place(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 
-def fma(threads: int = 1) -> Ceiling:
-    """Multiply-adds on registers alone, about a millisecond on every thread; how many flops."""
+def fma(threads: int = 1, turns: int = 100_000) -> Ceiling:
+    """Multiply-adds on registers alone; how many flops. 100,000 turns take about a millisecond:
+    several threads want more of them, since starting one takes a tenth of that."""
     target = host_target()
-    lanes, chains, turns = target.lanes(F32), 12, 100_000
+    lanes, chains = target.lanes(F32), 12
     vector, name = f"<{lanes} x float>", f"llvm.fma.v{lanes}f32"
     params = (("ptr", "x"), ("i64", "begin"), ("i64", "end"), ("ptr", "out"))
     f = Function("peak", "void", params)

@@ -21,7 +21,7 @@ from benchmarks import ceilings, harness
 from benchmarks.harness import Row
 from fxad_nn import flops, gpt2, models, spec
 
-PEAK_CALLS = 20
+PEAK_TURNS = 2_000_000
 # layers, width, tokens; heads of 64, a vocabulary of 8,192
 CASES = [
     (12, 768, 64),
@@ -61,17 +61,13 @@ def runs(case: tuple[int, int, int]) -> dict[str, Callable[[], Any]]:
 
 def measured(case: tuple[int, int, int], rounds: int) -> Row:
     """Shares and ratios as medians over rounds."""
-    loop, amount = ceilings.fma(fxad.get_num_threads())
-    times = harness.alternate(
-        {**runs(case), "peak": harness.repeated(loop, PEAK_CALLS)}, rounds, warmup=2
-    )
+    loop, amount = ceilings.fma(fxad.get_num_threads(), PEAK_TURNS)
+    times = harness.alternate({**runs(case), "peak": loop}, rounds, warmup=2)
     config, tokens = config_of(*case), case[2]
     products = flops.training_flops_per_token(config, 0)
     needed = tokens * (products + flops.training_flops_per_token(config, tokens)) / 2
     turns = list(zip(times["forward"], times["both"], times["peak"], strict=True))
-    share = statistics.median(
-        needed / both / (PEAK_CALLS * amount / peak) for _, both, peak in turns
-    )
+    share = statistics.median(needed / both / (amount / peak) for _, both, peak in turns)
     ratio = statistics.median((both - forward) / forward for forward, both, _ in turns)
     layers, width, _ = case
     return harness.row(f"{layers} layers of {width}, {tokens} tokens", {"fxad": times["both"]}) | {

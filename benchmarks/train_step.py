@@ -29,7 +29,7 @@ from benchmarks import ceilings, harness
 from fxad_nn import flops, models
 
 PEAK_STEPS = 3
-PEAK_CALLS = 100  # of about a millisecond each: long enough for the clock speed to settle
+PEAK_TURNS = 10_000_000  # about a tenth of a second: long enough for the clock speed to settle
 Contender = tuple[Callable[[], float], float]  # a step, and seconds that its first call took
 
 
@@ -133,10 +133,10 @@ def alone(args: argparse.Namespace) -> None:
 def measured(names: Sequence[str], args: argparse.Namespace) -> list[harness.Row]:
     """A row for every contender."""
     memory = {name: memory_of(name, args) for name in names} if args.memory else {}
-    loop, amount = ceilings.fma(args.threads or harness.machine()["cores"])
+    loop, amount = ceilings.fma(args.threads or harness.machine()["cores"], PEAK_TURNS)
     runs: dict[str, Callable[[], Any]] = {name: CONTENDERS[name](args)[0] for name in names}
-    times = harness.alternate({**runs, "peak": harness.repeated(loop, PEAK_CALLS)}, args.rounds)
-    peaks = [PEAK_CALLS * amount / seconds for seconds in times["peak"]]
+    times = harness.alternate({**runs, "peak": loop}, args.rounds)
+    peaks = [amount / seconds for seconds in times["peak"]]
     found = []
     for name in names:
         figures = harness.summary(times[name])
