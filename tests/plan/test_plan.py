@@ -118,3 +118,24 @@ def test_fusion_does_not_undo_a_barrier() -> None:
     made = plan(program_of(f, (32, 32), (32, 32)))
     computing = [s for s in made.steps if isinstance(s, Run) and "exp" in s.kernel.name]
     assert len(computing) == 2
+
+
+def test_work_behind_a_barrier_joins_what_it_reads() -> None:
+    def f(x, w):
+        hidden = jnp.tanh(x)
+        product = hidden @ w  # does not feed the barrier
+        return product, product * jnp.tanh(OPS["barrier"](x)[0])
+
+    made = plan(program_of(f, (32, 32), (32, 32)))
+    names = [s.kernel.name for s in made.steps if isinstance(s, Run)]
+    assert names == ["tanh", "dot_mul"]
+
+
+def test_what_feeds_a_barrier_is_not_joined_by_what_is_behind_it() -> None:
+    def f(x, w):
+        product = x @ w
+        return product, product * jnp.tanh(OPS["barrier"](product)[0])
+
+    made = plan(program_of(f, (32, 32), (32, 32)))
+    names = [s.kernel.name for s in made.steps if isinstance(s, Run)]
+    assert names == ["dot", "mul"]
