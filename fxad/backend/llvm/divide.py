@@ -2,8 +2,8 @@
 
     quotient(Vec(code, "float", 16, "%a"), Vec(code, "float", 16, "%b"))
 
-AVX-512 divides 16 floats in as many cycles as it multiplies 500, but gives 14 bits of a reciprocal
-or an inverse root at once. Elsewhere these are the division itself.
+AVX-512 gives 14 bits of a reciprocal or an inverse root in an instruction of its own. Elsewhere
+these are the division itself.
 """
 
 from __future__ import annotations
