@@ -25,25 +25,12 @@ from fxad.backend.llvm.contract_epilogue import Finish
 from fxad.backend.llvm.contract_grid import address, arguments, go_to
 from fxad.backend.llvm.contract_lanes import Lanes
 from fxad.backend.llvm.contract_pack import Source
-from fxad.backend.llvm.contract_plan import Matrix, Problem
+from fxad.backend.llvm.contract_plan import COLLIDING, Matrix, Problem
 from fxad.backend.llvm.contract_touch import lines_of, touch_of, touched
 from fxad.backend.llvm.schedule import Emitted, Target
 from fxad.backend.llvm.text import Function
 
 ABI = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
-_COLLIDING = 4096  # bytes; lines so far apart share a place in first-level caches
-_COLLIDING = 4096  # bytes; lines so far apart share a place in first-level caches
-MICRO = (
-    ("i64", "steps"),
-    ("ptr", "a"),
-    ("ptr", "b"),
-    ("ptr", "from"),  # sums that wait from the piece before; null: 0
-    ("ptr", "to"),
-    ("i64", "stride"),  # bytes between rows of `to`
-    ("ptr", "next"),  # of B's next panel, what this block of rows fetches
-    ("i64", "last"),  # all ones in the last piece of K, else 0
-    ("i64", "ends"),
-)
 _DECLARATIONS = {
     "declare void @llvm.x86.ldtilecfg(ptr)",
     "declare void @llvm.x86.tilerelease()",
@@ -67,7 +54,7 @@ def reads_in_place(a: Matrix, size: tuple[int, int, int]) -> bool:
         a.buffer.dtype.name == "bfloat16"
         and a.inner == 1
         and row % LINE_BYTES == 0
-        and row % _COLLIDING != 0
+        and row % COLLIDING != 0
         and k % DEPTH == 0
         and (rows % (2 * LINES) == 0 or rows == LINES)
     )

@@ -27,9 +27,7 @@ _PACKED_A_BYTES = 512 * 1024
 _FAR_BYTES = 1 << 20  # of A that no second-level cache keeps from one panel to the next
 _SHARING = 4  # panels that read a piece of such an A
 _NEAR_BYTES = 48 * 1024  # of B that stay in the first-level cache while the rows go by
-
-
-_COLLIDING = 4096  # bytes; lines so far apart share a place in first-level caches
+COLLIDING = 4096  # bytes; lines so far apart share a place in first-level caches
 
 
 def k_block(size: int) -> int:
@@ -148,7 +146,7 @@ def collides(problem: Problem) -> bool:
     while its lines hold the next tile's rows too: such an A is packed."""
     a, (rows, _, k) = problem.a, problem.size
     apart = a.inner * a.buffer.dtype.itemsize
-    return a.outer == 1 and k >= 64 and rows >= 64 and apart % _COLLIDING == 0 and apart > 0
+    return a.outer == 1 and k >= 64 and rows >= 64 and apart % COLLIDING == 0 and apart > 0
 
 
 @valued
