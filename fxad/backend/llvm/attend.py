@@ -63,7 +63,7 @@ class _Forward(Tiles):
         self.out = self.place(stage.out, stage.rows, stage.width)
         self.lse = self.place(stage.lse, stage.rows)
         first = f.mul(chunk, self.chunk * self.rows)
-        end = self.least(f.add(first, self.chunk * self.rows), self.queries)
+        end = self.f.least(f.add(first, self.chunk * self.rows), self.queries)
         low, high = self.span(first, f.op(f"sub i64 {end}, {first}"))
         keys = self.place(stage.k, stage.keys, stage.depth)
         self.pack(keys, self.depth, self.packed, low, high)
@@ -74,7 +74,7 @@ class _Forward(Tiles):
         """One block of query rows."""
         f = self.f
         self.memory.scopes.append({})
-        count = self.least(f.op(f"sub i64 {self.queries}, {first}"), self.rows)
+        count = self.f.least(f.op(f"sub i64 {self.queries}, {first}"), self.rows)
         span = self.span(first, count)
         q = Place(self.at(self.q, first), self.q.row)
         out = Place(self.at(self.out, first), self.out.row)
@@ -90,7 +90,7 @@ class _Forward(Tiles):
             values = Place(self.at(self.v, start), self.v.row)
             self.product(rows, Place(weights, self.pitch), values, out, self.width, length, more)
 
-        self.key_blocks(span[0], self.least(span[1], self.keys), keys)
+        self.key_blocks(span[0], self.f.least(span[1], self.keys), keys)
         f.loop(0, count, 1, lambda i, _: self.divide(i, out), at_least_once=True)
         self.memory.scopes.pop()
 

@@ -78,7 +78,7 @@ class _Backward(Tiles):
         self.packed_v = f.offset(self.packed[1], f.mul(skip, self.width))
         self.p, self.ds = f.offset(self.work[0], skip), f.offset(self.work[1], skip)
         padded = -(-self.keys // self.panel) * self.panel
-        self.keys_here = start, self.least(f.add(start, self.chunk), padded)
+        self.keys_here = start, self.f.least(f.add(start, self.chunk), padded)
         self.pack(self.k, self.depth, self.packed_k, *self.keys_here)
         self.pack(self.v, self.width, self.packed_v, *self.keys_here)
         f.loop(0, self.grad.group.extent, 1, self.head)
@@ -111,11 +111,11 @@ class _Backward(Tiles):
         """One block of query rows, if it sees any key of the chunk."""
         f = self.f
         self.memory.scopes.append({})
-        count = self.least(f.op(f"sub i64 {self.queries}, {first}"), self.rows)
+        count = self.f.least(f.op(f"sub i64 {self.queries}, {first}"), self.rows)
         low, high = self.span(first, count)
-        span = self.most(low, self.keys_here[0]), self.least(high, self.keys_here[1])
+        span = self.f.most(low, self.keys_here[0]), self.f.least(high, self.keys_here[1])
         some = f.op(f"icmp slt i64 {span[0]}, {span[1]}")
-        self.when(some, lambda: self.products(first, count, span))
+        self.f.when(some, lambda: self.products(first, count, span))
         self.memory.scopes.pop()
 
     def products(self, first: str, count: str, span: tuple[str, str]) -> None:
@@ -127,7 +127,7 @@ class _Backward(Tiles):
         self.scores(q, self.depth, self.packed_k, self.p, count, *span)
         self.scores(d_out, self.width, self.packed_v, self.ds, count, *span)
         f.loop(0, count, 1, lambda i, _: self.row(i, first, span), at_least_once=True)
-        keys = f.op(f"sub i64 {self.least(high, self.keys)}, {low}")
+        keys = f.op(f"sub i64 {self.f.least(high, self.keys)}, {low}")
         skip = f.mul(low, self.size)
         weights = Place(f.offset(self.ds, skip), self.pitch)
         key_rows = Place(self.at(self.k, low), self.k.row)

@@ -100,24 +100,14 @@ class Tiles:
         step = f.mul(row, place.row * self.size)
         return f.offset(place.pointer, f.add(step, column * self.size))
 
-    def least(self, a: str | int, b: str | int) -> str:
-        return self._pick("slt", a, b)
-
-    def most(self, a: str | int, b: str | int) -> str:
-        return self._pick("sgt", a, b)
-
-    def _pick(self, order: str, a: str | int, b: str | int) -> str:
-        test = self.f.op(f"icmp {order} i64 {a}, {b}")
-        return self.f.op(f"select i1 {test}, i64 {a}, i64 {b}")
-
     def seen(self, row: str) -> tuple[str, str]:
         """The keys low <= j < high that a query sees, within 0 ... keys."""
         self.memory.scopes.append({})
         self.memory.env[self.stage.rows] = row
         low, high = (self.memory.scalar_index(i) for i in (self.stage.lower, self.stage.upper))
         self.memory.scopes.pop()
-        low = self.least(self.most(low, 0), self.keys)
-        return low, self.most(self.least(high, self.keys), low)
+        low = self.f.least(self.f.most(low, 0), self.keys)
+        return low, self.f.most(self.f.least(high, self.keys), low)
 
     def span(self, first: str, count: str) -> tuple[str, str]:
         """The keys that rows first ... first + count - 1 see, in whole panels."""
@@ -154,18 +144,9 @@ class Tiles:
         whole, rest = divmod(self.keys, self.panel)
         first = f.op(f"udiv i64 {low}, {self.panel}")
         last = f.op(f"udiv i64 {high}, {self.panel}")
-        f.loop(first, self.least(last, whole), 1, lambda p, _: body(p, self.panel))
+        f.loop(first, self.f.least(last, whole), 1, lambda p, _: body(p, self.panel))
         if rest:
-            self.when(f.op(f"icmp sgt i64 {last}, {whole}"), lambda: body(str(whole), rest))
-
-    def when(self, condition: str, body: Callable[[], None]) -> None:
-        """Run the body where the condition holds."""
-        yes, done = self.f.new_label("yes"), self.f.new_label("done")
-        self.f.branch(condition, yes, done)
-        self.f.label(yes)
-        body()
-        self.f.jump(done)
-        self.f.label(done)
+            self.f.when(f.op(f"icmp sgt i64 {last}, {whole}"), lambda: body(str(whole), rest))
 
     def scores(
         self, a: Place, depth: int, packed: str, to: str, count: str, low: str, high: str
@@ -221,7 +202,7 @@ class Tiles:
         f.loop(0, full, 1, lambda i, _: body(self.height, f.mul(i, self.height)))
         if left:
             whole = f.mul(full, self.height)
-            self.when(f.op(f"icmp slt i64 {whole}, {rows}"), lambda: body(left, whole))
+            self.f.when(f.op(f"icmp slt i64 {whole}, {rows}"), lambda: body(left, whole))
 
     def tile(
         self, height: int, columns: int, a: tuple[int, int], b: int, c: int, packed: bool
@@ -266,7 +247,7 @@ class Tiles:
 
         def block(start: str, _: list[str]) -> None:
             more = f.op(f"zext i1 {f.op(f'icmp ne i64 {start}, {low}')} to i64")
-            body(start, self.least(f.op(f"sub i64 {high}, {start}"), K_BLOCK), more)
+            body(start, self.f.least(f.op(f"sub i64 {high}, {start}"), K_BLOCK), more)
 
         f.loop(low, high, K_BLOCK, block, at_least_once=True)
 

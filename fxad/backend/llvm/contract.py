@@ -113,7 +113,7 @@ class _Emission(Product):
         first, end = self.unit_panels
         piece = Piece(self, number)
         if cut.panels:
-            last = self.least(end, cut.panels) if cut.tail else end
+            last = self.f.least(end, cut.panels) if cut.tail else end
             f.loop(first, last, 1, lambda p, _: Sweep(piece, p, cut.width).emit())
         if cut.tail:
             with_tail, done = f.new_label("tail"), f.new_label("done")

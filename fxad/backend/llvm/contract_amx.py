@@ -148,7 +148,7 @@ class _Emission:
         self.later = self.is_last = ""
         if cut.pieces > 1:
             left = f.op(f"sub i64 {self.depth}, {self.at}")
-            self.depth = self.least(left, cut.piece * DEPTH)
+            self.depth = self.f.least(left, cut.piece * DEPTH)
             self.steps = f.op(f"udiv i64 {f.add(self.depth, DEPTH - 1)}, {DEPTH}")
             self.later = f.op(f"icmp ne i64 {number}, 0")
             self.is_last = f.op(f"icmp eq i64 {number}, {cut.pieces - 1}")
@@ -156,7 +156,7 @@ class _Emission:
             self.pack("a", self.problem.a, self.a, self.rows, cut.block_rows)
         first, end = self.columns
         tail = self.problem.size[1] % cut.block_columns
-        whole = self.least(end, cut.column_blocks - 1) if tail else end
+        whole = self.f.least(end, cut.column_blocks - 1) if tail else end
         f.loop(first, whole, 1, lambda n, _: self.sweep(n, cut.block_columns))
         if tail:
             f.loop(whole, end, 1, lambda n, _: self.sweep(n, tail))
@@ -171,7 +171,7 @@ class _Emission:
             self.helpers[name] = packer.emit()
             self.declarations |= packer.declarations
         low = f.mul(span[0], block)
-        high = self.least(f.mul(span[1], block), self.problem.size[side == "b"])
+        high = self.f.least(f.mul(span[1], block), self.problem.size[side == "b"])
         count = f.op(f"sub i64 {high}, {low}")
         at = f.add(f.mul(low, m.outer * size), f.mul(self.at, m.inner * size))
         source_at, to = f.offset(start, at), self.scratch[side]
@@ -234,7 +234,9 @@ class _Emission:
         listed = ", ".join(f"{t} {x}" for t, x in zip(types, given, strict=True))
         f.line(f"call void @{self.micro.name}({listed})")
         if self.finish:
-            height = self.least(f.op(f"sub i64 {self.problem.size[0]}, {row}"), str(cut.block_rows))
+            height = self.f.least(
+                f.op(f"sub i64 {self.problem.size[0]}, {row}"), str(cut.block_rows)
+            )
             self.epilogue(self.finish.call(self.batch, to, row, column, height, columns))
 
     def sums(self, inside: str, row: str, column: str) -> tuple[str, str, str]:
@@ -259,12 +261,7 @@ class _Emission:
         if not self.is_last:
             f.line(call)
             return
-        finish, done = f.new_label("finish"), f.new_label("done")
-        f.branch(self.is_last, finish, done)
-        f.label(finish)
-        f.line(call)
-        f.jump(done)
-        f.label(done)
+        f.when(self.is_last, lambda: f.line(call))
 
     @property
     def coming(self) -> Coming:
@@ -298,10 +295,7 @@ class _Emission:
     def span(self, part: str, size: int, total: int) -> tuple[str, str]:
         """[part * size, min((part + 1) * size, total))."""
         low = self.f.mul(part, size)
-        return low, self.least(self.f.add(low, size), total)
-
-    def least(self, a: str, b: str | int) -> str:
-        return self.f.op(f"select i1 {self.f.op(f'icmp slt i64 {a}, {b}')}, i64 {a}, i64 {b}")
+        return low, self.f.least(self.f.add(low, size), total)
 
 
 def _shapes() -> str:

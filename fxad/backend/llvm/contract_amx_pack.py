@@ -65,14 +65,14 @@ class TilePacker:
         else:
             whole = "0"
 
-        def tile(k: str, step: str) -> tuple[str, str]:
+        def tile(k: str) -> tuple[str, str]:
             here = f.offset(at, f.mul(k, self.source.k * self.size))
             return here, f.offset(to, f.mul(f.op(f"udiv i64 {k}, {DEPTH}"), TILE_BYTES))
 
-        f.loop(0, whole, DEPTH, lambda k, _: self.whole_tile(*tile(k, "")))
+        f.loop(0, whole, DEPTH, lambda k, _: self.whole_tile(*tile(k)))
 
         def ragged(k: str, _: list[str]) -> None:
-            self.ragged_tile(*tile(k, ""), count, f.op(f"sub i64 %depth, {k}"))
+            self.ragged_tile(*tile(k), count, f.op(f"sub i64 %depth, {k}"))
 
         f.loop(whole, "%depth", DEPTH, ragged)
 
@@ -124,8 +124,7 @@ class TilePacker:
         f = self.f
         for i in range(LINES):
             self.lanes.store(f, "zeroinitializer", f.offset(to, i * LINE_BYTES), LINES, LINE_BYTES)
-        some = f.op(f"icmp slt i64 {depth}, {DEPTH}")
-        depth = f.op(f"select i1 {some}, i64 {depth}, i64 {DEPTH}")
+        depth = f.least(depth, DEPTH)
 
         def line(i: str, _: list[str]) -> None:
             here = f.offset(at, f.mul(i, self.source.outer * self.size))

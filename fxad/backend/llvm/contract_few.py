@@ -95,7 +95,7 @@ class FewRows:
             self.pack_a()
         self.first, self.count = first, str(min(self.chunk, self.columns))
         if self.columns % self.chunk and self.chunks > 1:
-            self.count = self.least(f.op(f"sub i64 {self.columns}, {first}"), self.chunk)
+            self.count = self.f.least(f.op(f"sub i64 {self.columns}, {first}"), self.chunk)
         self.compute()
 
     def compute(self) -> None:
@@ -115,17 +115,6 @@ class FewRows:
 
     # ------------------------------------------------------------ pieces of code
 
-    def least(self, a: str, b: str | int) -> str:
-        return self.f.op(f"select i1 {self.f.op(f'icmp slt i64 {a}, {b}')}, i64 {a}, i64 {b}")
-
-    def when(self, condition: str, body: Callable[[], None]) -> None:
-        yes, done = self.f.new_label("yes"), self.f.new_label("done")
-        self.f.branch(condition, yes, done)
-        self.f.label(yes)
-        body()
-        self.f.jump(done)
-        self.f.label(done)
-
     def each_step(self, body: Callable[[str, int], None]) -> None:
         """body(column within the chunk, how many) for whole steps, then for what is left."""
         f, left = self.f, self.columns % self.step
@@ -135,14 +124,14 @@ class FewRows:
         f.loop(0, whole, self.step, lambda at, _: body(at, self.step))
         if left:
             more = f.op(f"icmp slt i64 {whole}, {self.count}")
-            self.when(more, lambda: body(whole, left))
+            self.f.when(more, lambda: body(whole, left))
 
     def block_ends(self, block: str) -> tuple[str, str]:
         """The k at which a block of K begins and ends."""
         if self.blocks == 1:
             return "0", str(self.k)
         low = self.f.mul(block, self.block)
-        return low, self.least(self.f.add(low, self.block), self.k)
+        return low, self.f.least(self.f.add(low, self.block), self.k)
 
     def factor(self, row: int, k: str, more: int = 0) -> str:
         """A[row, k + more] in all lanes."""

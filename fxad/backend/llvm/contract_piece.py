@@ -55,7 +55,7 @@ class Piece:
             left = self.pick(in_last, "i64", pieces.last_block, pieces.block)
             later = f.op(f"icmp ne i64 {block}, 0")
         left = f.op(f"sub i64 {left}, {skipped}")
-        self.depth = self.p.least(left, pieces.piece)
+        self.depth = self.p.f.least(left, pieces.piece)
         self.mode = self.pick(later, "i64", int(Mode.ADDS), int(Mode.FRESH))
         if self.p.splits:
             self.ends = f.op(f"icmp sle i64 {left}, {pieces.piece}")
@@ -128,10 +128,10 @@ class Sweep:
             self.block(low, max(cut.heights), packs=True, direct=True)
             low = f.add(low, 1)
         if cut.long_blocks:
-            end = high if cut.long_blocks == cut.blocks else p.least(high, cut.long_blocks)
+            end = high if cut.long_blocks == cut.blocks else p.f.least(high, cut.long_blocks)
             f.loop(low, end, 1, lambda i, _: self.block(i, cut.height + 1, False, direct))
         if cut.long_blocks < cut.blocks:
-            start = p.most(low, cut.long_blocks) if cut.long_blocks else low
+            start = p.f.most(low, cut.long_blocks) if cut.long_blocks else low
             f.loop(start, high, 1, lambda i, _: self.block(i, cut.height, False, direct))
 
     def block(self, number: str, height: int, packs: bool, direct: bool) -> None:

@@ -109,17 +109,11 @@ class Product:
         if size >= total:
             return "0", str(total)
         low = self.f.mul(part, size)
-        return low, self.least(self.f.add(low, size), total)
-
-    def least(self, a: str, b: str | int) -> str:
-        return self.f.op(f"select i1 {self.f.op(f'icmp slt i64 {a}, {b}')}, i64 {a}, i64 {b}")
-
-    def most(self, a: str, b: str | int) -> str:
-        return self.f.op(f"select i1 {self.f.op(f'icmp sgt i64 {a}, {b}')}, i64 {a}, i64 {b}")
+        return low, self.f.least(self.f.add(low, size), total)
 
     def row(self, block: str) -> str:
         """First row of a block."""
-        long = self.least(block, self.cut.long_blocks) if self.cut.long_blocks else "0"
+        long = self.f.least(block, self.cut.long_blocks) if self.cut.long_blocks else "0"
         return self.f.add(self.f.mul(block, self.cut.height), long)
 
 

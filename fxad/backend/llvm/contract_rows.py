@@ -107,7 +107,7 @@ class Across(FewRows):
         f.loop(whole, high, 1, lambda k, _: self.add_rows(into, k, 1))
         if self.blocks > 1:
             later = f.op(f"icmp ne i64 {block}, 0")
-            self.when(later, lambda: self.each_vector(self.add_sums))
+            self.f.when(later, lambda: self.each_vector(self.add_sums))
 
     def each_vector(self, body: Callable[[str], None]) -> None:
         """body(offset in bytes) for every vector of the sums, unused columns too."""
@@ -146,7 +146,7 @@ class Across(FewRows):
         if left:
             counts = [min(width, left - at) for at in range(0, left, width)]
             more = f.op(f"icmp slt i64 {whole}, {self.count}")
-            self.when(more, lambda: columns(whole, counts))
+            self.f.when(more, lambda: columns(whole, counts))
 
     def add_line(self, places: list[str], sums: str, factors: list[list[str]]) -> None:
         """A line of every row of B; of two halves in a lane each becomes a vector."""

@@ -103,6 +103,27 @@ class Function:
             return str(a)
         return self.op(f"mul i64 {a}, {b}")
 
+    def least(self, a: str | int, b: str | int) -> str:
+        """The smaller of two signed 64-bit numbers."""
+        return self._pick("slt", a, b)
+
+    def most(self, a: str | int, b: str | int) -> str:
+        """The larger of two signed 64-bit numbers."""
+        return self._pick("sgt", a, b)
+
+    def _pick(self, order: str, a: str | int, b: str | int) -> str:
+        test = self.op(f"icmp {order} i64 {a}, {b}")
+        return self.op(f"select i1 {test}, i64 {a}, i64 {b}")
+
+    def when(self, condition: str, body: Callable[[], None]) -> None:
+        """Run the body's code where the condition holds; no values leave it."""
+        yes, done = self.new_label("yes"), self.new_label("done")
+        self.branch(condition, yes, done)
+        self.label(yes)
+        body()
+        self.jump(done)
+        self.label(done)
+
     def loop(
         self,
         low: str | int,
