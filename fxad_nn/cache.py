@@ -68,22 +68,22 @@ def check_fits(cache: list[dict[str, Any]], time: int, position: Any, seen: int 
 
 
 def cached_attention(
-    layer: dict[str, Any], q: Any, k: Any, v: Any, position: Any, seen: int
-) -> tuple[Any, dict[str, Any]]:
+    cache: list[dict[str, Any]], position: Any, seen: int, number: int, q: Any, k: Any, v: Any
+) -> Any:
     """Causal attention of new tokens to themselves and to those in the cache before `position`.
 
     q [batch, time, heads, dim]; k, v [batch, time, groups, dim]. Returns [batch, time, heads * dim]
-    and the layer's cache with k and v at position ... position + time - 1. Reads the first `seen`
-    positions of the cache. Scores and softmax are float32.
+    and replaces layer `number` of `cache` by one with k and v at position ... position + time - 1.
+    Reads the first `seen` positions of the cache. Scores and softmax are float32.
     """
     at = (0, 0, position, 0)
     new = {"keys": k, "values": v}
-    layer = {
-        name: fxad.lax.dynamic_update_slice(layer[name], new[name].swapaxes(1, 2), at)
-        for name in layer
+    layer = cache[number] = {
+        name: fxad.lax.dynamic_update_slice(held, new[name].swapaxes(1, 2), at)
+        for name, held in cache[number].items()
     }
     if isinstance(position, int) and position == 0:
-        return causal_attention(q, k, v), layer
+        return causal_attention(q, k, v)
     batch, time, heads, dim = q.shape
     keys, values = layer["keys"][:, :, :seen], layer["values"][:, :, :seen]
     groups = keys.shape[1]
@@ -96,4 +96,4 @@ def cached_attention(
     weights = fxad.nn.softmax(scores).astype(values.dtype)
     out = jnp.einsum("bgrs,bgsd->bgrd", weights, values)
     out = out.reshape(batch, groups, time, -1).swapaxes(1, 2)
-    return out.reshape(batch, time, heads * dim), layer
+    return out.reshape(batch, time, heads * dim)

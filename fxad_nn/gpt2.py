@@ -177,12 +177,8 @@ def extend(
     time = tokens.shape[1]
     seen, cache, embed = check_fits(cache, time, position, seen), list(cache), params["embed"]
     places = fxad.lax.dynamic_slice_in_dim(embed["position"], position, time)
-
-    def attend(i: int, q: Any, k: Any, v: Any) -> Any:
-        out, cache[i] = cached_attention(cache[i], q, k, v, position, seen)
-        return out
-
-    return _blocks(params, embedding(embed["token"], tokens) + places, config, attend), cache
+    x = embedding(embed["token"], tokens) + places
+    return _blocks(params, x, config, partial(cached_attention, cache, position, seen)), cache
 
 
 def head(params: dict[str, Any], x: Any, config: Config) -> Any:

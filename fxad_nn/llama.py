@@ -198,11 +198,7 @@ def extend(
     seen, cache = check_fits(cache, time, position, seen), list(cache)
     whole = rotary_tables(seen, config.head_dim, config.rope_theta, config.rope_scaling)
     cosines, sines = (fxad.lax.dynamic_slice_in_dim(table, position, time) for table in whole)
-
-    def attend(i: int, q: Any, k: Any, v: Any) -> Any:
-        out, cache[i] = cached_attention(cache[i], q, k, v, position, seen)
-        return out
-
+    attend = partial(cached_attention, cache, position, seen)
     x = embedding(params["embed"]["token"], tokens)
     return _blocks(params, x, (cosines, sines), config, attend), cache
 
