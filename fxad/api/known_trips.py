@@ -15,7 +15,7 @@ from fxad.api.compiled import run_program
 from fxad.core import dtypes as dt
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS, Eqn, Lit, Program, Var, subprograms
-from fxad.ops.checkpoint import flattened
+from fxad.ir.rewrite import flattened
 from fxad.trace.tracer import concrete
 
 LARGEST = 1 << 22  # numbers that a loop's equations make together; beyond it stays one equation

@@ -160,6 +160,24 @@ def inline_into(
     return eqns, tuple(map(read, program.outputs))
 
 
+def flattened(program: Program) -> Program:
+    """The program with its calls replaced by what they compute; programs inside stay."""
+    if all(eqn.op.name != "call" for eqn in program.eqns):
+        return program
+    env: dict[Atom, Atom] = {}
+    eqns: list[Eqn] = []
+    for eqn in program.eqns:
+        inputs = replaced(eqn.inputs, env)
+        if eqn.op.name == "call":
+            body, outs = inline_into(flattened(eqn.params["program"]), inputs, eqn.where)
+            eqns += body
+            env.update(zip(eqn.outputs, outs, strict=True))
+        else:
+            eqns.append(eqn.with_inputs(inputs))
+    outputs = replaced(program.outputs, env)
+    return Program(program.inputs, eqns, outputs, program.name, program.consts)
+
+
 def literal(value: Any, dtype: np.dtype) -> Lit:
     """A Lit whose value is a plain Python number of the dtype's kind."""
     kind = dtype.kind

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from fxad.core import dtypes as dt
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS, Atom, Eqn, Program, Var
-from fxad.ir.rewrite import dce, inline_into, used_inputs
+from fxad.ir.rewrite import dce, flattened, used_inputs
 from fxad.ops.base import Primitive, type_of
 from fxad.ops.control import call_like, pick, weave
 from fxad.ops.policies import (
@@ -79,27 +79,6 @@ def recipe(program: Program, residuals: Sequence[Atom], policy: Rows) -> Recipe:
 
 def _rooted(atom: Atom, root: dict[Var, Atom]) -> Atom:
     return root.get(atom, atom) if isinstance(atom, Var) else atom
-
-
-def flattened(program: Program) -> Program:
-    """The program with its calls replaced by what they compute, so that policies see into them."""
-    if all(eqn.op.name != "call" for eqn in program.eqns):
-        return program
-    env: dict[Atom, Atom] = {}
-    eqns: list[Eqn] = []
-
-    def read(atom: Atom) -> Atom:
-        return env.get(atom, atom)
-
-    for eqn in program.eqns:
-        inputs = tuple(map(read, eqn.inputs))
-        if eqn.op.name == "call":
-            body, outs = inline_into(flattened(eqn.params["program"]), inputs, eqn.where)
-            eqns += body
-            env.update(zip(eqn.outputs, outs, strict=True))
-        else:
-            eqns.append(eqn.with_inputs(inputs))
-    return Program(program.inputs, eqns, map(read, program.outputs), program.name)
 
 
 def _split(t, record, unknown, args, *, program, policy):

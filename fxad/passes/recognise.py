@@ -20,7 +20,7 @@ import numpy as np
 
 from fxad.core.config import config, spend_fuel
 from fxad.ir.program import Atom, Eqn, Program, Var
-from fxad.ir.rewrite import dce, holds_programs, inline_into, map_subprograms, replaced
+from fxad.ir.rewrite import dce, flattened, holds_programs, map_subprograms, replaced
 from fxad.passes.algebra import algebra
 from fxad.passes.attention_pattern import attention
 from fxad.passes.cse import cse
@@ -65,7 +65,7 @@ def _promising(program: Program) -> bool:
 
 
 def _recognised(program: Program, known: Known) -> Program:
-    flat = _without_calls(program)
+    flat = flattened(program)  # a pattern may cross calls
     inner = _inside(flat, known)
     unchanged = program if inner is flat else inner
     if not {"exp", "dot"} <= {e.op.name for e in inner.eqns}:
@@ -99,24 +99,6 @@ def _answer(graph: Graph, eqn: Eqn) -> tuple[list[Eqn], Atom] | None:
         if found is not None and spend_fuel():
             return attend_equations(graph, found, eqn)
     return None
-
-
-def _without_calls(program: Program) -> Program:
-    """The program with jitted functions that it calls written out: a pattern may cross them."""
-    if not any(e.op.name == "call" for e in program.eqns):
-        return program
-    env: dict[Atom, Atom] = {}
-    eqns: list[Eqn] = []
-    for eqn in program.eqns:
-        inputs = replaced(eqn.inputs, env)
-        if eqn.op.name == "call":
-            body, outs = inline_into(_without_calls(eqn.params["program"]), inputs, eqn.where)
-            eqns += body
-            env.update(zip(eqn.outputs, outs, strict=True))
-        else:
-            eqns.append(eqn.with_inputs(inputs))
-    outputs = replaced(program.outputs, env)
-    return Program(program.inputs, eqns, outputs, program.name, program.consts)
 
 
 def _inside(program: Program, known: Known) -> Program:
