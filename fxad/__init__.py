@@ -20,7 +20,6 @@ from fxad.api.autodiff import grad, jvp, linear_transpose, linearize, value_and_
 from fxad.api.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
 from fxad.api.closures import closure_convert, custom_gradient
 from fxad.api.compiled import disable_jit
-from fxad.api.curvature import gnvp, hessian_diag, hvp
 from fxad.api.custom import custom_jvp, stop_gradient
 from fxad.api.custom_rules import Perturbed, SymbolicZero
 from fxad.api.custom_vjp import custom_vjp
@@ -63,6 +62,7 @@ from fxad.trace.tracer import type_of as typeof
 if TYPE_CHECKING:
     from fxad import custom_batching, custom_derivatives, flatten_util, scipy
     from fxad.api.check_grads import check_grads
+    from fxad.api.curvature import gnvp, hessian_diag, hvp
     from fxad.api.error_estimate import estimate_error
     from fxad.api.precision import suggest_precision
     from fxad.api.profile import profile
@@ -74,6 +74,9 @@ _LATE = {
     "Sparsity": "fxad.api.sparse",
     "check_grads": "fxad.api.check_grads",
     "estimate_error": "fxad.api.error_estimate",
+    "gnvp": "fxad.api.curvature",
+    "hessian_diag": "fxad.api.curvature",
+    "hvp": "fxad.api.curvature",
     "profile": "fxad.api.profile",
     "sparse_hessian": "fxad.api.sparse",
     "sparse_jacobian": "fxad.api.sparse",

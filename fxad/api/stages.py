@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import importlib
 import resource
@@ -19,6 +18,7 @@ from fxad.api import compiled
 from fxad.api.flat import flatten_args
 from fxad.core.errors import TypeMismatch
 from fxad.core.pytree import TreeDef
+from fxad.core.record import valued
 from fxad.core.types import ArrayType
 from fxad.ir.cost import cost
 from fxad.ir.kernel import Kernel
@@ -37,7 +37,7 @@ class Arguments(NamedTuple):
     captured: int
 
 
-@dataclasses.dataclass(frozen=True)
+@valued
 class ArgInfo:
     """One argument of a compiled function."""
 

@@ -3,6 +3,9 @@
 total, ys = fxad.lax.scan(step, 0.0, xs)
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from fxad.api.custom import stop_gradient
 from fxad.lax import linalg
 from fxad.lax.associative import associative_scan
@@ -182,12 +185,38 @@ from fxad.numpy.elementwise import negative as neg
 from fxad.numpy.elementwise import not_equal as ne
 from fxad.numpy.elementwise import subtract as sub
 from fxad.numpy.shaping import broadcast_shapes
-from fxad.scipy.special.bessel import i0e as bessel_i0e
-from fxad.scipy.special.bessel import i1e as bessel_i1e
-from fxad.scipy.special.gammas import digamma, polygamma, zeta
-from fxad.scipy.special.incomplete import betainc
-from fxad.scipy.special.incomplete import gammainc as igamma
-from fxad.scipy.special.incomplete import gammaincc as igammac
+
+if TYPE_CHECKING:
+    from fxad.scipy.special.bessel import i0e as bessel_i0e
+    from fxad.scipy.special.bessel import i1e as bessel_i1e
+    from fxad.scipy.special.gammas import digamma, polygamma, zeta
+    from fxad.scipy.special.incomplete import betainc
+    from fxad.scipy.special.incomplete import gammainc as igamma
+    from fxad.scipy.special.incomplete import gammaincc as igammac
+
+# `fxad.scipy` is loaded when one of its functions is first asked for: name -> its name there.
+_LATE = {
+    "bessel_i0e": "i0e",
+    "bessel_i1e": "i1e",
+    "betainc": "betainc",
+    "digamma": "digamma",
+    "igamma": "gammainc",
+    "igammac": "gammaincc",
+    "polygamma": "polygamma",
+    "zeta": "zeta",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module 'fxad.lax' has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module("fxad.scipy.special"), _LATE[name])
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATE})
+
 
 __all__ = [
     "ConvDimensionNumbers",
