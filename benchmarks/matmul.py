@@ -1,209 +1,281 @@
-"""Matrix products on one thread, beside NumPy's BLAS, as GFLOP/s and share of the FMA peak.
+"""Matrix products beside OpenBLAS and MKL: GFLOP/s, share of the multiply-add peak, threads.
 
-    OPENBLAS_CORETYPE=SKYLAKEX python -m benchmarks.matmul [seconds per case]
+    python -m benchmarks.matmul --peers numpy,torch                # one thread, then all cores
+    python -m benchmarks.matmul --threads 1 --quick
+    python -m benchmarks.matmul --only head --dtype bfloat16 --peers torch
 
-The peak is measured in turns with each case, by multiply-adds on registers alone. NumPy's OpenBLAS
-picks its kernels by CPU model and falls back to 256-bit ones on models it does not know, which
-halves its speed; the variable above makes it use AVX-512, and is the fair comparison.
+Every contender and a loop of multiply-adds on registers alone run in turns; figures are of each
+one's fastest turn. OpenBLAS picks kernels by CPU model and falls back to 256-bit ones on models it
+does not know: OPENBLAS_CORETYPE=SKYLAKEX makes it use AVX-512. bfloat16 products give float32 here
+and bfloat16 in PyTorch (oneDNN).
 """
 
 from __future__ import annotations
 
+import argparse
 import ctypes
-import glob
 import math
-import os
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from benchmarks import ceilings
-from benchmarks.harness import Row, row
+import fxad
+from benchmarks import ceilings, harness
+from benchmarks.blas import Blas, libraries
+from benchmarks.harness import Row
 from fxad.backend.llvm.contract import emit_contract
 from fxad.backend.llvm.engine import compile_module, host_target
-from fxad.ir.kernel import (
-    Axis,
-    Buffer,
-    Cell,
-    Contract,
-    Expr,
-    Get,
-    Index,
-    Kernel,
-    Load,
-    Operand,
-    Prim,
-    Store,
-    at,
-)  # fmt: skip
+from fxad.backend.llvm.executable import Executable
+from fxad.core.types import ArrayType
+from fxad.ir.kernel import Axis, Buffer, Cell, Contract, Get, Index, Kernel, Operand, Store, at
+from fxad.ir.plan import Plan, Run, Slot
 
 F32 = np.dtype("float32")
+Case = tuple[str, int, int, int, str]  # what, m, n, k, layouts of a and b: N or T
+Runs = dict[str, Callable[[], Any]]
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p])
-# (what, batch, m, n, k, strides of a and b as "row" or "transposed", epilogue)
-CASES = [
-    ("forward", 1, 256, 2304, 768, "NN", False),
-    ("forward, bias, tanh", 1, 256, 3072, 768, "NN", True),
-    ("d input", 1, 256, 768, 2304, "NT", False),
-    ("d weight", 1, 768, 2304, 256, "TN", False),
-    ("head", 1, 256, 50257, 768, "NN", False),
-    ("long rows", 1, 1024, 768, 3072, "NN", False),
-    ("4 rows", 1, 4, 2304, 768, "NN", False),
-    ("12 rows", 1, 12, 2304, 768, "NN", False),
-    ("64 rows", 1, 64, 2304, 768, "NN", False),
-    ("nano", 1, 768, 128, 128, "NN", False),
-    ("nano, wide", 1, 768, 512, 128, "NN", False),
-    ("scores", 48, 64, 64, 64, "NT", False),
-    ("weighted values", 48, 64, 64, 64, "NN", False),
+_TURN = 0.008  # seconds that a contender's turn takes at least
+_REST = 0.04  # seconds before it on several threads: those of the last contender still spin
+_LAYERS = {"qkv": (768, 2304), "projection": (768, 768), "up": (768, 3072), "down": (3072, 768)}
+
+
+def gpt2(tokens: int) -> list[Case]:
+    """The products of a GPT-2 124M layer and head: y = x w, dx = dy wT, dw = xT dy."""
+    found: list[Case] = []
+    for name, (inner, outer) in _LAYERS.items():
+        found += [
+            (f"{name} forward", tokens, outer, inner, "NN"),
+            (f"{name} dX", tokens, inner, outer, "NT"),
+            (f"{name} dW", inner, outer, tokens, "TN"),
+        ]
+    head = [
+        ("head forward", tokens, 50257, 768, "NT"),
+        ("head dX", tokens, 768, 50257, "NN"),
+        ("head dW", 50257, 768, tokens, "TN"),
+    ]
+    return found + head
+
+
+ODD: list[Case] = [
+    ("odd", 257, 1000, 771, "NN"),
+    ("odd dX", 257, 771, 1000, "NT"),
+    ("odd dW", 771, 1000, 257, "TN"),
+    ("small odd", 33, 65, 129, "NN"),
+    ("square", 1000, 1000, 1000, "NN"),
+    ("square, power of 2", 1024, 1024, 1024, "NN"),
+    ("tall", 20000, 64, 64, "NN"),
+    ("wide", 64, 20000, 64, "NN"),
+    ("deep", 64, 64, 20000, "TN"),
+    ("4 rows", 4, 2304, 768, "NN"),
+    ("12 rows", 12, 2304, 768, "NN"),
+    ("64 rows", 64, 2304, 768, "NN"),
+    ("nano", 768, 128, 128, "NN"),
 ]
+CASES = gpt2(256) + gpt2(1024) + ODD
+QUICK = [*gpt2(256)[:6], *ODD[:4]]
 
 
-def product(batch: int, m: int, n: int, k: int, layout: str, epilogue: bool) -> Kernel:
-    """c[g, m, n] = a @ b (+ bias, tanh) of contiguous, possibly transposed, operands."""
-    g = Axis("g", batch)
+def product(m: int, n: int, k: int, layout: str, dtype: np.dtype = F32) -> Kernel:
+    """c[m, n] = a @ b of contiguous, possibly transposed, operands; c is float32."""
     rows, columns, depth = Axis("m", m), Axis("n", n), Axis("k", k)
-    sizes = {"a": m * k, "b": k * n, "c": m * n}
-    a, b, c = (
-        Buffer(name, F32, batch * size, "out" if name == "c" else "in")
-        for name, size in sizes.items()
-    )
-    bias = Buffer("bias", F32, n, "in")
+    a, b = Buffer("a", dtype, m * k, "in"), Buffer("b", dtype, k * n, "in")
+    c = Buffer("c", F32, m * n, "out")
     a_index = _matrix(rows, depth) if layout[0] == "N" else _matrix(depth, rows)
     b_index = _matrix(depth, columns) if layout[1] == "N" else _matrix(columns, depth)
     cell = Cell("sum", F32)
-    value: Expr = Get(cell)
-    if epilogue:
-        value = Prim("tanh", (Prim("add", (value, Load(bias, at(columns))), F32),), F32)
-    stage = Contract(
-        rows,
-        columns,
-        depth,
-        Operand(a, at(g) * sizes["a"] + a_index),
-        Operand(b, at(g) * sizes["b"] + b_index),
-        cell,
-        (Store(c, at(g) * sizes["c"] + _matrix(rows, columns), value),),
-    )
-    return Kernel("product", (a, b, c, bias), (), (g,), (stage,))
+    stores = (Store(c, _matrix(rows, columns), Get(cell)),)
+    stage = Contract(rows, columns, depth, Operand(a, a_index), Operand(b, b_index), cell, stores)
+    return Kernel("product", (a, b, c), (), (), (stage,))
 
 
 def _matrix(outer: Axis, inner: Axis) -> Index:
     return at(outer) * inner.extent + at(inner)
 
 
-def compiled(kernel: Kernel, arrays: list[np.ndarray]) -> tuple[Callable[[], None], float]:
-    """(run all units on this thread, milliseconds to emit and compile)."""
+def alone(kernel: Kernel, arrays: list[np.ndarray]) -> Callable[[], None]:
+    """Runs all units on the calling thread."""
     target = host_target()
-    start = time.perf_counter()
     emitted = emit_contract(kernel, "product", target)
     module = compile_module([emitted.text], emitted.declarations, target)
-    elapsed = 1e3 * (time.perf_counter() - start)
     entry = _ENTRY(module.address("product"))
-    addresses = (ctypes.c_void_p * len(arrays))(
-        *(array.__array_interface__["data"][0] for array in arrays)
-    )
+    addresses = (ctypes.c_void_p * len(arrays))(*map(ceilings.place, arrays))
     scratch = ceilings.aligned(max(emitted.scratch_bytes, 64), dtype=np.dtype(np.uint8))
-    words, place = ctypes.addressof(addresses), scratch.__array_interface__["data"][0]
-    alive = (module, arrays, addresses, scratch)
+    words, place = ctypes.addressof(addresses), ceilings.place(scratch)
 
-    def run(_: object = alive) -> None:
+    def run(_: object = (module, arrays, addresses, scratch)) -> None:
         entry(words, 0, emitted.units, place)
 
-    return run, elapsed
+    return run
 
 
-def single_threaded_blas() -> str:
-    """Limit NumPy's bundled OpenBLAS to one thread; says which kernels it chose."""
-    folder = os.path.join(os.path.dirname(np.__file__), os.pardir, "numpy.libs")
-    for path in glob.glob(os.path.join(folder, "*openblas*")):
-        try:
-            library = ctypes.CDLL(path)
-            library.scipy_openblas_set_num_threads64_(1)
-            name = library.scipy_openblas_get_corename64_
-        except (OSError, AttributeError):
-            continue
-        name.restype = ctypes.c_char_p
-        return f"OpenBLAS with {name().decode()} kernels"
-    return "an unknown BLAS, on as many threads as it likes"
+def pooled(kernel: Kernel, arrays: list[np.ndarray]) -> Callable[[], None]:
+    """Runs on all threads of the pool, into the last array."""
+    types = [ArrayType(b.dtype, (b.size,)) for b in kernel.buffers]
+    a, b = (Slot(i, types[i], "argument", i) for i in range(2))
+    c = Slot(2, types[2], "result", 0)
+    plan = Plan((a, b, c), (Run(kernel, (a, b, c)),), (), (c,), 0, {0: 2})
+    executable = Executable(plan)
+    flat = [x.reshape(-1) for x in arrays]
+
+    def run() -> None:
+        executable.run(flat)
+
+    return run
 
 
-def alternate(candidates: dict[str, Callable[[], None]], seconds: float) -> dict[str, float]:
-    """Median seconds of CPU time of each, taken in turns."""
-    repeats, times = {}, {name: [] for name in candidates}
-    for name, run in candidates.items():
-        run()
-        start = time.perf_counter()
-        run()
-        repeats[name] = max(1, int(0.01 / (time.perf_counter() - start + 1e-7)))
-    stop = time.perf_counter() + seconds
-    while len(times["fxad"]) < 3 or time.perf_counter() < stop:
-        for name, run in candidates.items():
-            start = time.thread_time()
-            for _ in range(repeats[name]):
-                run()
-            times[name].append((time.thread_time() - start) / repeats[name])
-    return {name: statistics.median(found) for name, found in times.items()}
-
-
-def timed(case: tuple, seconds: float) -> tuple[dict[str, float], float, float]:
-    """(median seconds of numpy, fxad and the loop at peak; that loop's flops; build ms)."""
-    batch, m, n, k, layout, epilogue = case[1:]
+def contenders(case: Case, threads: int, dtype: np.dtype, peers: Sequence[str]) -> Runs:
+    """fxad and its peers on arrays of their own results, which are compared."""
+    _, m, n, k, layout = case
     rng = np.random.default_rng(0)
-    a = ceilings.aligned(batch, *((m, k) if layout[0] == "N" else (k, m)))
-    b = ceilings.aligned(batch, *((k, n) if layout[1] == "N" else (n, k)))
-    c, mine = ceilings.aligned(batch, m, n), ceilings.aligned(batch, m, n)
-    bias = ceilings.aligned(n)
-    for array in (a, b, bias):
-        array[:] = rng.standard_normal(array.shape, dtype=F32)
-    left = a if layout[0] == "N" else a.transpose(0, 2, 1)
-    right = b if layout[1] == "N" else b.transpose(0, 2, 1)
-    run, compile_ms = compiled(product(*case[1:]), [a, b, mine, bias])
-
-    def numpy() -> None:
-        np.matmul(left, right, out=c)
-        if epilogue:
-            np.tanh(np.add(c, bias, out=c), out=c)
-
-    multiply_adds, flops = ceilings.fma()
-    found = alternate({"numpy": numpy, "fxad": run, "peak": multiply_adds}, seconds)
-    np.testing.assert_allclose(mine, c, rtol=0, atol=1e-5 * k)
-    return found, flops, compile_ms
+    a = _drawn(rng, (m, k) if layout[0] == "N" else (k, m), dtype)
+    b = _drawn(rng, (k, n) if layout[1] == "N" else (n, k), dtype)
+    left, right = a if layout[0] == "N" else a.T, b if layout[1] == "N" else b.T
+    mine, theirs = ceilings.aligned(m, n), ceilings.aligned(m, n)
+    made = (alone if threads == 1 else pooled)(product(m, n, k, layout, dtype), [a, b, mine])
+    runs: Runs = {"fxad": made}
+    if dtype == F32:
+        for name, blas in _limited(peers, threads).items():
+            runs[name] = blas.product(left, right, theirs)
+    elif "torch" in peers:
+        runs["oneDNN"] = _one_dnn(left, right, threads)
+    for run in runs.values():
+        run()
+    if dtype == F32 and len(runs) > 1:
+        np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-5 * k)
+    return runs
 
 
-def measure(case: tuple, seconds: float) -> str:
-    what, batch, m, n, k, layout, _ = case
-    found, flops, compile_ms = timed(case, seconds)
-    peak = 1e-9 * flops / found["peak"]
-    rate = {name: 2e-9 * batch * m * n * k / t for name, t in found.items()}
-    size = f"{batch}x{m}x{n}x{k} {layout}"
-    share = 100 * rate["fxad"] / peak
-    return (
-        f"{what:20} {size:22} {rate['numpy']:8.1f} {rate['fxad']:8.1f} {peak:8.1f} {share:7.1f} "
-        f"{rate['fxad'] / rate['numpy']:7.2f} {compile_ms:8.1f}"
-    )
+def _drawn(rng: np.random.Generator, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
+    array = ceilings.aligned(*shape, dtype=dtype)
+    array[:] = rng.standard_normal(shape, dtype=F32)
+    return array
 
 
-def rows(quick: bool, peers: Sequence[str]) -> list[Row]:
-    """One thread, beside NumPy's BLAS."""
-    single_threaded_blas()
-    found = []
-    for case in CASES[:4] if quick else CASES:
-        times, flops, _ = timed(case, 0.1 if quick else 0.3)
-        of = {name: [times[name]] for name in ("fxad", "numpy")}
-        share = flops / times["peak"]
-        rate = 2 * math.prod(case[1:5]) / times["fxad"]
-        found.append(row(f"product, {case[0]}", of) | {"of peak": rate / share})
+def _limited(peers: Sequence[str], threads: int) -> dict[str, Blas]:
+    found = libraries(peers)
+    for blas in found.values():
+        blas.limit(threads)
     return found
 
 
+def _one_dnn(left: np.ndarray, right: np.ndarray, threads: int) -> Callable[[], Any]:
+    import torch
+
+    torch.set_num_threads(threads)
+    a, b = (torch.from_numpy(x.view(np.int16)).view(torch.bfloat16) for x in (left, right))
+    out = torch.empty(left.shape[0], right.shape[1], dtype=torch.bfloat16)
+    return lambda: torch.matmul(a, b, out=out)
+
+
+def turns(runs: Runs, seconds: float, threads: int) -> dict[str, list[float]]:
+    """Seconds per call of each, in turns of several calls; at least three turns."""
+    repeats = {}
+    for name, run in runs.items():
+        start = time.perf_counter()
+        run()
+        repeats[name] = max(1, math.ceil(_TURN / (time.perf_counter() - start + 1e-7)))
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    stop = time.perf_counter() + seconds
+    while len(times["fxad"]) < 3 or time.perf_counter() < stop:
+        for name, run in runs.items():
+            if threads > 1:
+                time.sleep(_REST)
+                run()
+            start = time.perf_counter()
+            for _ in range(repeats[name]):
+                run()
+            times[name].append((time.perf_counter() - start) / repeats[name])
+    return times
+
+
+def measured(
+    case: Case, threads: int, seconds: float, dtype: np.dtype, peers: Sequence[str]
+) -> Row:
+    """GFLOP/s of all, the share of the peak, and how far ahead of each peer."""
+    what, m, n, k, layout = case
+    fxad.set_num_threads(threads)
+    runs = contenders(case, threads, dtype, peers)
+    peak, flops = ceilings.fma(threads, 400_000 if threads > 1 else 100_000)
+    best = {
+        name: min(times) for name, times in turns(runs | {"peak": peak}, seconds, threads).items()
+    }
+    rates = {name: 2e-9 * m * n * k / best[name] for name in runs}
+    row: Row = {"what": what, "size": f"{m}x{n}x{k} {layout}", "threads": threads}
+    row |= rates | {"peak": 1e-9 * flops / best["peak"]}
+    row["% of peak"] = 100 * rates["fxad"] / row["peak"]
+    peers_best = [rate for name, rate in rates.items() if name != "fxad"]
+    if peers_best:
+        row["ahead"] = rates["fxad"] / max(peers_best)
+    return row
+
+
+def rows(quick: bool, peers: Sequence[str]) -> list[Row]:
+    """One thread."""
+    return [measured(c, 1, 0.2, F32, peers) for c in (QUICK if quick else CASES)]
+
+
+def summaries(found: list[Row]) -> list[str]:
+    """Geometric means over the cases; two threads against one, of what was measured with both."""
+    lines = []
+    counts = sorted({row["threads"] for row in found})
+    for threads in counts:
+        of = [row for row in found if row["threads"] == threads]
+        names = [n for n in of[0] if n not in ("what", "size", "threads", "% of peak", "ahead")]
+        means = {
+            name: statistics.geometric_mean(row["fxad"] / row[name] for row in of) for name in names
+        }
+        shown = ", ".join(f"{v:.3f} of {n}" for n, v in means.items() if n != "fxad")
+        worst = min(of, key=lambda row: row.get("ahead", 1.0))
+        lines.append(
+            f"{threads} threads: {shown}; worst {worst.get('ahead', 1.0):.2f}, {worst['what']}"
+        )
+    if len(counts) > 1:
+        pairs = [[row for row in found if row["threads"] == count] for count in counts[:2]]
+        gains = [two["fxad"] / one["fxad"] for one, two in zip(*pairs, strict=True)]
+        lines.append(f"{counts[1]} threads / 1: {statistics.geometric_mean(gains):.2f}")
+    return lines
+
+
 def main() -> None:
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 0.3
-    print(f"{host_target().isa}, one thread, GFLOP/s; NumPy uses {single_threaded_blas()}")
-    names = f"{'numpy':>8} {'fxad':>8} {'peak':>8} {'% peak':>7} {'ratio':>7} {'build ms':>8}"
-    print(f"{'':20} {'size':22} {names}")
-    for case in CASES:
-        print(measure(case, seconds), flush=True)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--peers", default="numpy,torch", help="numpy: OpenBLAS; torch: MKL, oneDNN"
+    )
+    parser.add_argument("--threads", default="", help="comma-separated; default: 1 and all cores")
+    parser.add_argument("--only", default="", help="comma-separated beginnings of the cases' names")
+    parser.add_argument("--seconds", type=float, default=0.4, help="per case")
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
+    parser.add_argument("--quick", action="store_true", help="ten cases")
+    args = parser.parse_args()
+    peers = harness.installed([p for p in args.peers.split(",") if p])
+    dtype = F32 if args.dtype == "float32" else np.dtype(ml_dtypes.bfloat16)
+    listed = args.threads or ",".join(map(str, sorted({1, harness.machine()["cores"]})))
+    beginnings = tuple(args.only.split(","))
+    found: list[Row] = []
+    for threads in map(int, listed.split(",")):
+        for case in QUICK if args.quick else CASES:
+            if not case[0].startswith(beginnings):
+                continue
+            row = measured(case, threads, args.seconds, dtype, peers)
+            if not found:
+                print(f"{host_target().isa}, GFLOP/s\n" + _header(row))
+            print(_line(row), flush=True)
+            found.append(row)
+    print("\n".join(summaries(found)))
+
+
+def _header(row: Row) -> str:
+    return _line({name: name for name in row})
+
+
+def _line(row: Row) -> str:
+    what, size, threads, *rest = row.values()
+    cells = [f"{x:>19}" if isinstance(x, str) else f"{x:19.{0 if x > 9 else 2}f}" for x in rest]
+    return f"{what:19} {size:19} {threads:>7} " + " ".join(cells)
 
 
 if __name__ == "__main__":
