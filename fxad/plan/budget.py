@@ -23,9 +23,9 @@ from fxad.ir.plan import Plan
 from fxad.ir.program import Eqn, Program, Var
 from fxad.ir.rewrite import dce, substitute
 from fxad.passes.aside import SMALLEST, nbytes_of, staging
+from fxad.passes.halves import Changed
+from fxad.passes.lines import Straight, lines
 from fxad.passes.offload import offload
-from fxad.plan.budget_loops import in_scans
-from fxad.plan.budget_whiles import in_whiles
 from fxad.plan.order import as_run
 from fxad.plan.planner import plan as make_plan
 from fxad.plan.remat import (
@@ -140,24 +140,26 @@ def _relieved(
 
 
 def regions(program: Program) -> Program:
-    """Give every `within` (a checkpoint with a byte budget) what it asks for, those in loops
-    too. In loops inside other equations, and in branches, they have no effect."""
-    budgets: list[int] = []
-
-    def obey(straight: Program) -> tuple[Program, set[Var]]:
-        costs, small = Costs(), set[Var]()
-        while True:
-            found = next((n for n, e in enumerate(straight.eqns) if e.op.name == "within"), None)
-            if found is None:
-                return straight, small
-            budgets.append(straight.eqns[found].params["budget"])
-            straight, rounded = _region(straight, found, costs)
-            small |= rounded
-
-    program, _ = obey(program)
-    program = in_whiles(in_scans(program, obey), obey)
-    memory = sum(budgets)
+    """Give every `within` (a checkpoint with a byte budget) what it asks for, those in loops and
+    branches too, where a trip's values wait for the same trip of the loop back."""
+    memory, costs = 0, Costs()
+    while (line := next(filter(_asks, lines(program)), None)) is not None:
+        straight, rounded = line.program, set[Var]()
+        while (found := _asking(straight)) is not None:
+            memory += straight.eqns[found].params["budget"]
+            straight, small = _region(straight, found, costs)
+            rounded |= small
+        program = line.around(Changed(straight, rounded)).program
     return offload(dce(program), min(memory, config.offload_memory)) if memory else program
+
+
+def _asks(line: Straight) -> bool:
+    """Whether there is a checkpoint with a budget on a line."""
+    return _asking(line.program) is not None
+
+
+def _asking(program: Program) -> int | None:
+    return next((n for n, e in enumerate(program.eqns) if e.op.name == "within"), None)
 
 
 def _region(program: Program, number: int, costs: Costs) -> tuple[Program, set[Var]]:

@@ -1,0 +1,114 @@
+"""Two programs one behind the other as a straight line, and the line cut in two again.
+
+    ahead    (c, x) -> (c', y, z)              trips of a loop
+    behind   (d, y, z) -> (d')                 the same trips of the loop back over it
+    line     (c, x, d) -> (c', d')             y and z are values in between
+
+A pass that works on straight lines can so decide what the second half reads of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from fxad.ir.program import Atom, Eqn, Program, Var
+from fxad.ir.rewrite import inline_into
+
+
+class Line(NamedTuple):
+    """Both halves. kept: how many results are the first one's. own: what the second one's inputs
+    are here where they do not come from the first one."""
+
+    program: Program
+    ahead: Program
+    kept: int
+    own: dict[Var, Var]
+
+
+class Halves(NamedTuple):
+    """A line cut in two: equations, results of either, and what the second one reads of the first
+    one's values and inputs."""
+
+    early: list[Eqn]
+    kept: list[Atom]
+    late: list[Eqn]
+    results: list[Atom]
+    wanted: list[Var]
+
+
+class Changed(NamedTuple):
+    """A program that a pass has changed. early: what it has added to what was made early on."""
+
+    program: Program
+    early: set[Var]
+
+
+class Pair(Protocol):
+    """An equation that holds programs and one that reads what it kept for it."""
+
+    @property
+    def lines(self) -> Sequence[Line]: ...
+    @property
+    def length(self) -> int:
+        """How many of each value that crosses wait at a time, as far as is known."""
+
+    def changed(self, number: int, line: Changed) -> Changed:
+        """The program around both, with one of the lines changed."""
+
+
+def joined(
+    ahead: Program, behind: Program, kept: Sequence[Atom], crossing: Mapping[Var, Atom]
+) -> Line:
+    """One behind the other. kept: the first one's results that stay. crossing: what inputs of the
+    second one are in the first."""
+    own = {v: Var(v.type) for v in behind.inputs if v not in crossing}
+    given = [own[v] if v in own else crossing[v] for v in behind.inputs]
+    late, results = inline_into(behind, given)
+    inputs, eqns = [*ahead.inputs, *own.values()], [*ahead.eqns, *late]
+    return Line(
+        Program(inputs, eqns, [*kept, *results], behind.name or ahead.name), ahead, len(kept), own
+    )
+
+
+def halved(line: Line, changed: Changed) -> Halves:
+    """The line cut where the first half, and what was added to it, ends."""
+    program = changed.program
+    end = _end(program.eqns, line.ahead.eqns, changed.early)
+    early, late = list(program.eqns[:end]), list(program.eqns[end:])
+    kept, results = list(program.outputs[: line.kept]), list(program.outputs[line.kept :])
+    local = {*line.own.values(), *(v for e in late for v in e.outputs)}
+    read = dict.fromkeys([*(a for e in late for a in e.inputs), *results])
+    wanted = [a for a in read if isinstance(a, Var) and a not in local]
+    return Halves(early, kept, late, results, wanted)
+
+
+def _end(eqns: Sequence[Eqn], ahead: Sequence[Eqn], added: set[Var]) -> int:
+    made = {v for e in ahead for v in e.outputs} | added
+    silent = sum(not e.outputs for e in ahead)  # effects alone: in their order, and never dropped
+    end = 0
+    for number, eqn in enumerate(eqns):
+        if not made.isdisjoint(eqn.outputs) or (not eqn.outputs and silent > 0):
+            end = number + 1
+            silent -= not eqn.outputs
+    return end
+
+
+def exchanged(
+    program: Program, answer: Callable[[Eqn], Sequence[Eqn] | None], added: set[Var]
+) -> Changed:
+    """The program with equations replaced where `answer` is not None."""
+    eqns: list[Eqn] = []
+    for eqn in program.eqns:
+        found = answer(eqn)
+        eqns += [eqn] if found is None else found
+    whole = Program(program.inputs, eqns, program.outputs, program.name, program.consts)
+    return Changed(whole, added)
+
+
+def inputs_renamed(
+    eqns: Sequence[Eqn], outputs: Sequence[Atom], swap: Mapping[Atom, Atom]
+) -> tuple[list[Eqn], list[Atom]]:
+    """Equations and results that read other values."""
+    renamed = [e.with_inputs(tuple([swap.get(a, a) for a in e.inputs])) for e in eqns]
+    return renamed, [swap.get(a, a) for a in outputs]

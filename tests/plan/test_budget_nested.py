@@ -1,0 +1,153 @@
+"""Budgets in loops inside loops and in branches: the same bits, less memory, errors by name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fxad
+import fxad.numpy as jnp
+from fxad import lax
+from fxad.core.errors import SizeError
+
+R = np.random.default_rng(3)
+X = R.standard_normal((128, 64)).astype(np.float32)
+W = (R.standard_normal((64, 64)) / 8).astype(np.float32)
+INNER, OUTER = 5, 4
+KEPT = 4  # arrays of X's size that a step keeps, beside what it is given
+
+
+def step(x, w):
+    return jnp.tanh(x @ w) * jnp.sin(x) + 0.5 * jnp.cos(x)
+
+
+def scan_in_scan(wrap, x, w, n):
+    def inner(x, _):
+        return wrap(step)(x, w), None
+
+    def outer(x, scale):
+        return lax.scan(inner, x * scale, None, length=INNER)[0], None
+
+    return lax.scan(outer, x, jnp.linspace(0.9, 1.1, OUTER, dtype=x.dtype))[0]
+
+
+def scan_in_while(wrap, x, w, n):
+    def outer(i, x):
+        return lax.scan(lambda x, _: (wrap(step)(x, w), None), x, None, length=INNER)[0]
+
+    return lax.fori_loop(0, n, outer, x)
+
+
+def while_in_scan(wrap, x, w, n):
+    def outer(x, scale):
+        return lax.fori_loop(0, n, lambda i, x: wrap(step)(x * scale, w), x), None
+
+    return lax.scan(outer, x, jnp.linspace(0.9, 1.1, OUTER, dtype=x.dtype))[0]
+
+
+def while_in_while(wrap, x, w, n):
+    def outer(i, x):
+        return lax.fori_loop(0, n + i, lambda i, x: wrap(step)(x, w), x)
+
+    return lax.fori_loop(0, n, outer, x)
+
+
+def branch_in_scan(wrap, x, w, n):
+    def outer(x, i):
+        some = wrap(step)
+        ways = (lambda x: some(x, w), lambda x: x * 0.5, lambda x: some(jnp.exp(-x * x), w))
+        return lax.switch((i + n) % 3, ways, x), None
+
+    return lax.scan(outer, x, jnp.arange(2 * OUTER))[0]
+
+
+def branch_in_while(wrap, x, w, n):
+    def outer(i, x):
+        return lax.cond((i + n) % 2 == 0, lambda x: wrap(step)(x, w), lambda x: x * 0.5, x)
+
+    return lax.fori_loop(0, 2 * n, outer, x)
+
+
+def loop_in_branch(wrap, x, w, n):
+    def inner(x, _):
+        return wrap(step)(x, w), None
+
+    return lax.cond(n > 2, lambda x: lax.scan(inner, x, None, length=9)[0], jnp.sin, x)
+
+
+def bare_branch(wrap, x, w, n):
+    def some(x):
+        for _ in range(5):
+            x = step(x, w)
+        return x
+
+    return lax.cond(n > 2, wrap(some), jnp.sin, x)
+
+
+FORMS = (
+    scan_in_scan,
+    scan_in_while,
+    while_in_scan,
+    while_in_while,
+    branch_in_scan,
+    branch_in_while,
+    loop_in_branch,
+    bare_branch,
+)
+
+
+def gradient(form, wrap):
+    return fxad.jit(
+        fxad.value_and_grad(lambda x, w, n: jnp.sum(form(wrap, x, w, n) ** 2), argnums=(0, 1))
+    )
+
+
+def leaves(tree):
+    return [np.asarray(v) for v in fxad.tree.leaves(tree)]
+
+
+def memory(step, *args):
+    step(*args)
+    lowered = step.lower(*args)
+    return lowered.plan.arena_bytes + lowered.executable.stats()["tape_bytes"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("share", [KEPT, 1, 0.01])
+def test_budgets_in_nested_loops_and_branches(form, share):
+    limited = gradient(form, lambda f: fxad.checkpoint(f, budget=int(share * X.nbytes)))
+    plain = gradient(form, lambda f: f)
+    assert "within" not in str(limited.lower(X, W, 3).program)
+    for n in (0, 1, 3):
+        for got, want in zip(leaves(limited(X, W, n)), leaves(plain(X, W, n)), strict=True):
+            np.testing.assert_array_equal(got, want)
+    used, whole = (memory(f, X, W, 6) for f in (limited, plain))
+    assert used <= whole * {KEPT: 0.87, 1: 0.55, 0.01: 0.61}[share]
+
+
+def test_gradients_are_those_of_differences():
+    with fxad.enable_x64():
+        x, w = X[:3].astype(np.float64), W.astype(np.float64)
+        for form in FORMS:
+            limited = gradient(form, lambda f: fxad.checkpoint(f, budget=x.nbytes))
+            d = R.standard_normal(x.shape)
+            ends = [limited(x + h * d, w, 3)[0] for h in (1e-6, -1e-6)]
+            found = np.sum(np.asarray(limited(x, w, 3)[1][0]) * d)
+            np.testing.assert_allclose(found, (ends[0] - ends[1]) / 2e-6, rtol=1e-6)
+
+
+def noisy(x, w):
+    noise = fxad.debug.io_callback(np.cos, x, lax.stop_gradient(x))
+    return jnp.sin(jnp.tanh(x @ w) * noise)
+
+
+def test_what_does_not_fit_is_named_in_inner_loops():
+    def inner(x, _):
+        return fxad.checkpoint(noisy, budget=64)(x, W), None
+
+    def f(x):
+        outer = lambda x, _: (lax.scan(inner, x, None, length=3)[0], None)  # noqa: E731
+        return jnp.sum(lax.scan(outer, x, None, length=2)[0])
+
+    with pytest.raises(SizeError, match=r"host: f32\[4,64\].*test_budget_nested.*has an effect"):
+        fxad.jit(fxad.grad(f))(X[:4])
