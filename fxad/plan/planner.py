@@ -81,7 +81,7 @@ class Planner:
         self._taken: dict[int, int] = {}  # result number -> argument number
         self.arena = Arena()
         self.slots: list[Slot] = []
-        self._slot_of: dict[tuple[Place, ArrayType], Slot] = {}
+        self._slot_of: dict[tuple[Place, ArrayType | None], Slot] = {}
         self._accesses: dict[Kernel, Accesses] = {}
 
     def plan(
@@ -127,9 +127,12 @@ class Planner:
     # ------------------------------------------------------------ slots and places
 
     def slot(self, place: Place, type_: ArrayType) -> Slot:
-        found = self._slot_of.get((place, type_))
+        """The slot of a place and a type; a moving place has one, the one that its loop moves,
+        whatever shape its bytes are seen under."""
+        key = place, None if place.moving else type_
+        found = self._slot_of.get(key)
         if found is None:
-            found = self._slot_of[place, type_] = self.fresh(place, type_)
+            found = self._slot_of[key] = self.fresh(place, type_)
         return found
 
     def fresh(self, place: Place, type_: ArrayType) -> Slot:
@@ -241,9 +244,7 @@ class Planner:
             case Transfer():
                 return [Copy(self.slot_of(frame, step.dst), self.slot_of(frame, step.src))]
             case HostStep():
-                inputs = tuple([self.slot_of(frame, v) for v in step.operands])
-                outputs = tuple([self.slot_of(frame, v) for v in step.results])
-                return [Host(step.function, inputs, outputs, step.name)]
+                return self._host(frame, step)
             case TapeStep():
                 inputs = tuple([self.slot_of(frame, v) for v in step.operands])
                 outputs = tuple([self.slot_of(frame, v) for v in step.results])
@@ -255,6 +256,24 @@ class Planner:
             case Whiling():
                 return control.while_loop(self, frame, step)
         raise TypeError(f"not a lowered step: {step!r}")
+
+    def _host(self, frame: Frame, step: HostStep) -> list[Step]:
+        """A call whose results get their own shapes, also where a loop moves another's slot."""
+        inputs = tuple([self.slot_of(frame, v) for v in step.operands])
+        targets = [self.slot_of(frame, v) for v in step.results]
+        spare = {
+            target: self.take(var.type.nbytes)
+            for var, target in zip(step.results, targets, strict=True)
+            if target.type != var.type
+        }
+        outputs = [
+            self.slot(spare[target], var.type) if target in spare else target
+            for var, target in zip(step.results, targets, strict=True)
+        ]
+        for place in spare.values():
+            self.release(place)
+        copies = [Copy(t, o) for t, o in zip(targets, outputs, strict=True) if t is not o]
+        return [Host(step.function, inputs, tuple(outputs), step.name), *copies]
 
     def _launch(self, frame: Frame, step: Launch) -> list[Step]:
         steps: list[Step] = []

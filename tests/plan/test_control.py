@@ -9,6 +9,7 @@ from plan_walker import run_plan
 import fxad
 import fxad.numpy as jnp
 from fxad import lax
+from fxad.backend.llvm.plan_check import check_plan
 from fxad.core.types import ArrayType
 from fxad.ir.plan import Copy, Loop, Taping, While, walk
 from fxad.ir.program import Program
@@ -108,6 +109,53 @@ def test_branches_that_answer_their_operands() -> None:
 
     for i in (-3, 0, 1, 2, 9):
         check(f, np.int32(i).reshape(()), X[0], X[1])
+
+
+def twice(p, y):
+    """A value under two shapes, from whichever branch."""
+    return lax.cond(p, lambda y: (y + 1, (y + 1)[None]), lambda y: (y * 2, (y * 2)[None]), y)
+
+
+def called(a):
+    """What Python gives, in a shape of its own, and the same bytes in another."""
+    doubled = ArrayType(np.dtype(np.float32), (1, *a.shape))
+    y = fxad.pure_callback(lambda v: np.asarray(v)[None] * 2, doubled, a)
+    return y, y[0]
+
+
+@pytest.mark.parametrize("length", [3, 4])
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda s, p: ((s[1][0], s[0][None]), s[0][None]),
+        lambda s, p: ((s[0] * 2 + s[1][0], s[0][None]), twice(p, s[0])),
+        lambda s, p: (twice(p, s[0] + s[1][0]), (s[0][None], s[1][0])),
+        lambda s, p: (called(s[0])[::-1], called(s[1][0])),
+        lambda s, p: (lax.cond(p, lambda: (s[1][0], s[1]), lambda: (s[0], s[0][None])), s[0] + 1),
+        lambda s, p: lax.scan(lambda s, _: ((s[1][0], s[0][None]), twice(p, s[0])), s, None, 3),
+    ],
+)
+def test_one_value_in_two_shapes(body, length: int) -> None:
+    """States and slices that a loop moves may be other values' bytes in another shape."""
+
+    def scanned(p, a, b):
+        return fxad.tree.leaves(lax.scan(lambda s, _: body(s, p), (a, b), None, length=length))
+
+    def repeated(p, a, b):
+        def step(s):
+            return s[0] + 1, *body(s[1:], p)[0]
+
+        return lax.while_loop(lambda s: s[0] < length, step, (jnp.int32(0), a, b))
+
+    for p in (False, True):
+        arguments = np.bool_(p).reshape(()), X[0], X[1:2]
+        for f in (scanned, repeated):
+            made = check(f, *arguments)
+            check_plan(made)
+            with fxad.disable_jit():
+                wanted = f(*arguments)
+            for got, want in zip(fxad.jit(f)(*arguments), wanted, strict=True):
+                np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
 def test_gradient_of_a_scan() -> None:

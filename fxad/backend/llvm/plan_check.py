@@ -17,6 +17,10 @@ def check_plan(plan: Plan) -> None:
     for slot in plan.slots:
         _check_slot(slot, plan)
     listed = set(plan.slots)
+    placed = {view.slot for s in walk(plan.steps) if isinstance(s, Loop) for view in s.views}
+    for slot in plan.slots:
+        if slot.place == "view" and slot not in placed:
+            raise CheckError(f"slot {slot.id} ({slot.type}) is a view that no loop moves")
     for step in walk(plan.steps):
         _check_step(step)
         for slot in slots_of(step):
