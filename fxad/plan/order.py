@@ -8,9 +8,15 @@ other reader of the donated weight, so that w' may be written over w.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
+from typing import TypeGuard
+
 from fxad.ir.program import Eqn, Program, Var
 from fxad.lower import LowerConfig, lower
-from fxad.lower.steps import Block, Launch, reads_of, writes_of
+from fxad.lower.steps import Block, Launch, LoweredStep, reads_of, writes_of
+from fxad.plan.donate import AccessesOf, may_take_over
+from fxad.plan.overlap import Accesses
 
 LARGE = 1 << 20  # bytes; smaller results do not decide how much memory a program needs
 
@@ -43,27 +49,94 @@ def as_run(program: Program, donate: frozenset[int], fusion: bool) -> Program:
 
 
 def products_late(block: Block) -> Block:
-    """Move products whose result is larger than what they read to their first reader.
+    """Move products whose result is larger than what they read to their first reader, one after
+    the other, where the block's fullest step gets no fuller.
 
         table' = dy x;  ...;  sum = table' + other      becomes     ...;  table' = dy x;  sum = ...
 
     They read no inputs, so that no update of a donated one waits for them.
     """
-    inputs = set(block.inputs)
-    first: dict[Var, int] = {}
-    for number, step in enumerate(block.steps):
-        for var in reads_of(step):
-            first.setdefault(var, number)
-    keys = [(number, 1) for number in range(len(block.steps))]
-    for number, step in enumerate(block.steps):
-        if not isinstance(step, Launch) or step.kernel.kind != "contract" or len(step.writes) > 1:
-            continue
-        (result,), operands = step.writes, set(reads_of(step))
-        kept = sum(v.type.nbytes for v in operands)
-        if result.type.nbytes > max(kept, LARGE) and operands.isdisjoint(inputs):
-            keys[number] = (first.get(result, number), 0)
-    order = sorted(range(len(keys)), key=keys.__getitem__)
-    return Block(block.inputs, tuple([block.steps[n] for n in order]), block.outputs)
+    order = _Order(block)
+    for product in [s for s in block.steps if _is_large_product(s, block)]:
+        order.delay(product)
+    return Block(block.inputs, tuple(order.steps), block.outputs)
+
+
+def _is_large_product(step: LoweredStep, block: Block) -> TypeGuard[Launch]:
+    """Whether it is a product that takes more memory than what it is made of, no inputs."""
+    if not isinstance(step, Launch) or step.kernel.kind != "contract" or len(step.writes) > 1:
+        return False
+    operands = set(reads_of(step))
+    kept = sum(v.type.nbytes for v in operands)
+    return step.writes[0].type.nbytes > max(kept, LARGE) and operands.isdisjoint(block.inputs)
+
+
+class _Order:
+    """Steps of a block in some order, and the bytes of the values between them.
+
+    during, after: while and after each step runs; inputs and outputs do not count.
+    """
+
+    def __init__(self, block: Block) -> None:
+        self.steps = list(block.steps)
+        self.last = {v: s for s in self.steps for v in (*reads_of(s), *writes_of(s))}
+        self.elsewhere = {*block.inputs, *block.outputs}
+        self.during: list[int] = []
+        self.after: list[int] = []
+        self._measure()
+
+    def _measure(self) -> None:
+        accesses = functools.cache(Accesses)
+        live: set[Var] = set()
+        size = 0
+        for step in self.steps:
+            writes = dict.fromkeys(writes_of(step))
+            made = [v for v in writes if v not in live and v not in self.elsewhere]
+            live.update(made)
+            dead = self.dying(step)
+            size += sum(v.type.nbytes for v in made)
+            self.during.append(size - _taken_over(step, made, dead, accesses))
+            dead += [v for v in made if self.last[v] is step]
+            live.difference_update(dead)
+            size -= sum(v.type.nbytes for v in dead)
+            self.after.append(size)
+
+    def dying(self, step: LoweredStep) -> list[Var]:
+        """Values that this step is the last to read."""
+        reads = dict.fromkeys(reads_of(step))
+        return [v for v in reads if self.last[v] is step and v not in self.elsewhere]
+
+    def delay(self, product: Launch) -> None:
+        """Move a product to where its result is needed, if that makes no step the fullest."""
+        (result,) = product.writes
+        start = next(n for n, s in enumerate(self.steps) if s is product)
+        end = next((n for n, s in enumerate(self.steps) if result in reads_of(s)), start) - 1
+        if end <= start:
+            return
+        kept = sum(v.type.nbytes for v in self.dying(product))
+        change, moved = kept - result.type.nbytes, slice(start + 1, end + 1)
+        during = [*(size + change for size in self.during[moved]), self.after[end] + kept]
+        if max(during) > max(self.during):
+            return
+        after = [*(size + change for size in self.after[moved]), self.after[end]]
+        here = slice(start, end + 1)
+        self.steps[here] = [*self.steps[moved], product]
+        self.during[here], self.after[here] = during, after
+        passed = {id(s) for s in self.steps[start:end]}
+        self.last.update({v: product for v in reads_of(product) if id(self.last[v]) in passed})
+
+
+def _taken_over(
+    step: LoweredStep, made: Sequence[Var], dead: Sequence[Var], accesses: AccessesOf
+) -> int:
+    """Bytes of the values made that may lie where others die."""
+    left, total = list(dead), 0
+    for result in made:
+        operand = next((v for v in left if may_take_over(step, result, v, accesses)), None)
+        if operand is not None:
+            left.remove(operand)
+            total += result.type.nbytes
+    return total
 
 
 def updates_early(block: Block, donate: frozenset[int]) -> Block:

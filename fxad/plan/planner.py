@@ -32,9 +32,12 @@ from fxad.lower import (
 from fxad.lower.steps import LoweredStep, reads_of, writes_of
 from fxad.plan import control
 from fxad.plan.donate import donations, first_writes, last_uses, may_take_over
+from fxad.plan.layout import Fixed, Recording, packed
 from fxad.plan.order import ordered
 from fxad.plan.overlap import Accesses, merged
 from fxad.plan.places import Place
+
+HOLES = 1 << 20  # bytes of the arena that nothing ever needs: worth a second plan
 
 
 def plan(
@@ -56,7 +59,13 @@ def plan_block(
     donate: frozenset[int] = frozenset(),
 ) -> Plan:
     """Plan a lowered program with the given argument and result types."""
-    return Planner().plan(ordered(block, donate), in_types, out_types, donate)
+    arena, block = Recording(), ordered(block, donate)
+    made = Planner(arena).plan(block, in_types, out_types, donate)
+    if arena.peak - arena.fullest > HOLES:
+        other = packed(arena.stays)
+        if other.peak < arena.peak:
+            return Planner(other).plan(block, in_types, out_types, donate)
+    return made
 
 
 @dataclass(eq=False, slots=True)
@@ -76,10 +85,10 @@ class Frame:
 class Planner:
     """Gives every value its place while walking the blocks in execution order."""
 
-    def __init__(self) -> None:
+    def __init__(self, arena: Arena | Fixed) -> None:
         self.depth = 0  # loops around the step being planned
+        self.arena = arena
         self._taken: dict[int, int] = {}  # result number -> argument number
-        self.arena = Arena()
         self.slots: list[Slot] = []
         self._slot_of: dict[tuple[Place, ArrayType | None], Slot] = {}
         self._accesses: dict[Kernel, Accesses] = {}
