@@ -7,14 +7,13 @@ loss = lambda w, x, y: jnp.mean((x @ w - y) ** 2)
 step = fxad.jit(lambda w, x, y: w - 0.1 * fxad.grad(loss)(w, x, y))
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fxad import ops as _ops  # noqa: F401 - fills the table of ops
 from fxad.transform import rules as _rules  # noqa: F401 - hands ops the transforms
 
 # isort: split
-from fxad import debug, lax, nn, numpy, random, tree
+from fxad import debug, numpy, tree
 from fxad import tree as tree_util
 from fxad.api.autodiff import grad, jvp, linear_transpose, linearize, value_and_grad, vjp
 from fxad.api.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
@@ -54,13 +53,14 @@ from fxad.api.threads import get_num_threads, set_num_threads
 from fxad.api.vectorise import vmap
 from fxad.core.config import config
 from fxad.core.dtypes import enable_x64, float0
+from fxad.core.late import late as _late
 from fxad.debug import pure_callback
 from fxad.trace.array import Array
 from fxad.trace.leaks import checking_leaks
 from fxad.trace.tracer import type_of as typeof
 
 if TYPE_CHECKING:
-    from fxad import custom_batching, custom_derivatives, flatten_util, scipy
+    from fxad import custom_batching, custom_derivatives, flatten_util, lax, nn, random, scipy
     from fxad.api.check_grads import check_grads
     from fxad.api.curvature import gnvp, hessian_diag, hvp
     from fxad.api.error_estimate import estimate_error
@@ -68,35 +68,32 @@ if TYPE_CHECKING:
     from fxad.api.profile import profile
     from fxad.api.sparse import SparseMatrix, Sparsity, sparse_hessian, sparse_jacobian
 
-# What few programs use is loaded when it is first asked for: name -> module that has it.
-_LATE = {
-    "SparseMatrix": "fxad.api.sparse",
-    "Sparsity": "fxad.api.sparse",
-    "check_grads": "fxad.api.check_grads",
-    "estimate_error": "fxad.api.error_estimate",
-    "gnvp": "fxad.api.curvature",
-    "hessian_diag": "fxad.api.curvature",
-    "hvp": "fxad.api.curvature",
-    "profile": "fxad.api.profile",
-    "sparse_hessian": "fxad.api.sparse",
-    "sparse_jacobian": "fxad.api.sparse",
-    "suggest_precision": "fxad.api.precision",
-}
-_LATE_MODULES = ("custom_batching", "custom_derivatives", "flatten_util", "scipy")
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LATE_MODULES:
-        return importlib.import_module(f"fxad.{name}")  # which also sets the attribute
-    if name not in _LATE:
-        raise AttributeError(f"module 'fxad' has no attribute {name!r}")
-    found = globals()[name] = getattr(importlib.import_module(_LATE[name]), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATE, *_LATE_MODULES})
-
+# What not every program uses is loaded when it is first asked for.
+__getattr__, __dir__ = _late(
+    globals(),
+    {
+        "SparseMatrix": "fxad.api.sparse",
+        "Sparsity": "fxad.api.sparse",
+        "check_grads": "fxad.api.check_grads",
+        "estimate_error": "fxad.api.error_estimate",
+        "gnvp": "fxad.api.curvature",
+        "hessian_diag": "fxad.api.curvature",
+        "hvp": "fxad.api.curvature",
+        "profile": "fxad.api.profile",
+        "sparse_hessian": "fxad.api.sparse",
+        "sparse_jacobian": "fxad.api.sparse",
+        "suggest_precision": "fxad.api.precision",
+    },
+    modules=(
+        "custom_batching",
+        "custom_derivatives",
+        "flatten_util",
+        "lax",
+        "nn",
+        "random",
+        "scipy",
+    ),
+)
 
 make_jaxpr = make_ir
 remat = checkpoint

@@ -6,12 +6,14 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Hashable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from fxad.core.errors import BadArgument
+from fxad.core.record import valued
 
 
-class Axis(NamedTuple):
+@valued
+class Axis:
     """A vmap's name, its number of lanes, the traced number of the lane, and the vmap's own
     number among all calls of vmaps with names."""
 

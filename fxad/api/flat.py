@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from fxad.core import pytree
 from fxad.core.errors import TypeMismatch
 from fxad.core.node_types import register_node
 from fxad.core.pytree import KeyPath, SequenceKey, TreeDef, describe_path
+from fxad.core.record import valued
 from fxad.trace.array import Array
 from fxad.trace.convert import is_array_like, to_value
 
@@ -33,7 +34,8 @@ def flatten_args(
     ], tree
 
 
-class Float0(NamedTuple):
+@valued
+class Float0:
     """In a structure: an array of `float0`, which unflattening makes again."""
 
     shape: tuple[int, ...]

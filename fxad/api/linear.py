@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from fxad.core import pytree
 from fxad.core.errors import TangentError, TreeError
 from fxad.core.node_types import register_node
 from fxad.core.pytree import TreeDef
+from fxad.core.record import replace, valued
 from fxad.core.types import ArrayType
 from fxad.ir.program import Program
 from fxad.ops.base import zeros
@@ -31,7 +32,8 @@ from fxad.transform.split import Deferred, split
 from fxad.transform.transpose import transpose, transpose_eval
 
 
-class Linear(NamedTuple):
+@valued
+class Linear:
     """The derivative at a point: `program`(fixed values, tangents of active inputs) -> tangents
     of active outputs."""
 
@@ -42,7 +44,7 @@ class Linear(NamedTuple):
 
     def stored(self) -> Linear:
         """The same, fit to outlive the call: memory of NumPy arguments is copied."""
-        return self._replace(fixed=[kept(v) for v in self.fixed])
+        return replace(self, fixed=[kept(v) for v in self.fixed])
 
     def push(self, tangents: Sequence[Any], types: Sequence[ArrayType]) -> list[Any]:
         """Tangents of all outputs (zeros where there is no dependence)."""
@@ -179,7 +181,8 @@ def as_weak_as(outs: Sequence[Any], flat: FlatFunction) -> list[Any]:
 # ---------------------------------------------------------------- what vjp and linearize return
 
 
-class Signature(NamedTuple):
+@valued
+class Signature:
     """What a derivative is of: the structure of (arguments, {}) and their types, the structure
     of the result and its types (with those of aux behind)."""
 
@@ -255,11 +258,11 @@ def along(tree: TreeDef, given: Any, what: str, whose: str) -> list[Any]:
 
 def _parts(map_: _Map) -> tuple[Any, Any]:
     linear = map_.linear
-    return tuple(linear.fixed), (linear._replace(fixed=()), map_.signature)
+    return tuple(linear.fixed), (replace(linear, fixed=()), map_.signature)
 
 
 def _joined(cls: type[_Map], data: Any, fixed: Sequence[Any]) -> _Map:
-    return cls(data[0]._replace(fixed=fixed), data[1])
+    return cls(replace(data[0], fixed=fixed), data[1])
 
 
 register_node(Pullback, _parts, partial(_joined, Pullback))

@@ -10,7 +10,7 @@ import functools
 import importlib
 import resource
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +28,8 @@ from fxad.passes.aside import staging
 from fxad.trace.tracer import Tracer
 
 
-class Arguments(NamedTuple):
+@valued
+class Arguments:
     """What a function was traced for: the structure of (args, kwargs) without static ones, the
     leaves' types, and how many captured values stand before them among the program's inputs."""
 

@@ -20,7 +20,7 @@ def at(where: str) -> str:
 
 
 _locate: Callable[[], str] = str
-_LOCATED = re.compile(r"(\.py|>):\d+|\(\S+:\d+\)")
+_LOCATED = r"(\.py|>):\d+|\(\S+:\d+\)"
 
 
 def set_locator(locate: Callable[[], str]) -> None:
@@ -36,7 +36,7 @@ class FxadError(Exception):
     """
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(message if _LOCATED.search(message) else message + at(_locate()))
+        super().__init__(message if re.search(_LOCATED, message) else message + at(_locate()))
 
 
 class TraceError(FxadError, TypeError):

@@ -48,7 +48,7 @@ def readable(nbytes: float) -> str:
 _UNITS = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _UNITS |= {f"{u}b": n for u, n in tuple(_UNITS.items()) if u not in ("", "b")}
 _UNITS |= {f"{u}ib": 1 << 10 * i for i, u in enumerate("kmgt", 1)}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+_SIZE = r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*"
 
 
 def parse_bytes(size: int | str, what: str = "size") -> int:
@@ -58,7 +58,7 @@ def parse_bytes(size: int | str, what: str = "size") -> int:
     """
     if isinstance(size, int) and not isinstance(size, bool) and size > 0:
         return size
-    found = _SIZE.fullmatch(size) if isinstance(size, str) else None
+    found = re.fullmatch(_SIZE, size) if isinstance(size, str) else None
     if found and found[2].lower() in _UNITS:
         count = int(float(found[1]) * _UNITS[found[2].lower()])
         if count > 0:

@@ -59,6 +59,7 @@ _ABOVE: dict[_Node, tuple[_Node, ...]] = {
 }
 
 
+@functools.cache
 def _reachable(node: _Node) -> frozenset[_Node]:
     return frozenset({node}.union(*map(_reachable, _ABOVE[node])))
 

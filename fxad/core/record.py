@@ -12,7 +12,9 @@ and makes tens of thousands.
 
 from __future__ import annotations
 
+import functools
 import inspect
+from types import CodeType, FunctionType
 from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
@@ -43,6 +45,8 @@ def replace(instance: T, **changes: Any) -> T:
 def _made(cls: type[T], by_value: bool) -> type[T]:
     names = tuple(inspect.get_annotations(cls))
     defaults = {name: cls.__dict__[name] for name in names if name in cls.__dict__}
+    if tuple(defaults) != names[len(names) - len(defaults) :]:
+        raise TypeError(f"{cls.__qualname__}: a field without a default follows one with")
     body = {
         key: held
         for key, held in cls.__dict__.items()
@@ -50,22 +54,32 @@ def _made(cls: type[T], by_value: bool) -> type[T]:
     }
     body |= {"__slots__": names, "__match_args__": names, "__qualname__": cls.__qualname__}
     body.setdefault("__repr__", _repr)
-    methods: dict[str, Any] = {}
-    exec(_source(names, defaults, by_value), defaults | {"__name__": cls.__module__}, methods)
+    scope = {"__name__": cls.__module__}
+    for name, template in _methods(len(names), by_value).items():
+        code = template.replace(
+            co_varnames=_renamed(template.co_varnames, names),
+            co_names=_renamed(template.co_names, names),
+        )
+        method = FunctionType(code, scope, name)
+        method.__qualname__ = f"{cls.__qualname__}.{name}"
+        body[name] = method
+    body["__init__"].__defaults__ = tuple(defaults.values())
     metaclass: Any = type(cls)
-    made = metaclass(cls.__name__, cls.__bases__, body | methods)
-    for method in methods.values():
-        method.__qualname__ = f"{cls.__qualname__}.{method.__name__}"
-    return made
+    return metaclass(cls.__name__, cls.__bases__, body)
 
 
-def _source(names: tuple[str, ...], defaults: dict[str, Any], by_value: bool) -> str:
-    """Text of the methods that are worth writing out for speed."""
-    parameters = "".join(f", {n}={n}" if n in defaults else f", {n}" for n in names)
-    sets = "".join(f"\n    self.{n} = {n}" for n in names) or "\n    pass"
-    text = f"def __init__(self{parameters}):{sets}\n"
+@functools.cache
+def _methods(count: int, by_value: bool) -> dict[str, CodeType]:
+    """Methods that are worth writing out for speed, for `count` fields called _0, _1, ...
+
+    Compiling them for each class would be most of what a class costs: classes put their own
+    names into the code of all with as many fields.
+    """
+    parameters = "".join(f", _{i}" for i in range(count))
+    sets = "; ".join(f"self._{i} = _{i}" for i in range(count)) or "pass"
+    text = f"def __init__(self{parameters}): {sets}\n"
     if by_value:
-        own, others = ("".join(f"{who}.{n}, " for n in names) for who in ("self", "other"))
+        own, others = ("".join(f"{who}._{i}, " for i in range(count)) for who in ("self", "other"))
         text += (
             "def __eq__(self, other):\n"
             "    if self is other:\n        return True\n"
@@ -73,7 +87,13 @@ def _source(names: tuple[str, ...], defaults: dict[str, Any], by_value: bool) ->
             f"    return ({own}) == ({others})\n"
             f"def __hash__(self):\n    return hash((self.__class__, {own}))\n"
         )
-    return text
+    made: dict[str, FunctionType] = {}
+    exec(text, {}, made)
+    return {name: method.__code__ for name, method in made.items()}
+
+
+def _renamed(held: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(names[int(name[1:])] if name[1:].isdigit() else name for name in held)
 
 
 def _repr(self: Any) -> str:

@@ -16,6 +16,7 @@ import functools
 import inspect
 import keyword
 import math
+import sys
 import textwrap
 import types
 from collections.abc import Sequence
@@ -66,14 +67,14 @@ _IMPORTS = {
     "collections": "import collections",
     "ml_dtypes": "import ml_dtypes",
 }
-_LIBRARIES = (
-    (np, "np"),
-    (np.linalg, "np.linalg"),
-    (np.fft, "np.fft"),
-    (math, "math"),
-    (functools, "functools"),
-    (builtins, ""),
-)
+_LIBRARIES = {  # modules whose functions are called by name, where loaded
+    "numpy": "np",
+    "numpy.linalg": "np.linalg",
+    "numpy.fft": "np.fft",
+    "math": "math",
+    "functools": "functools",
+    "builtins": "",
+}
 RESERVED = frozenset(dir(builtins)) | frozenset(keyword.kwlist) | set(_IMPORTS)
 
 
@@ -132,8 +133,8 @@ class Definitions:
         if isinstance(value, types.ModuleType) and value in _MODULES:
             return self._use(_MODULES[value])
         found = getattr(value, "__name__", "")
-        for module, path in _LIBRARIES:
-            if found and vars(module).get(found) is value:
+        for module, path in _LIBRARIES.items():
+            if found and getattr(sys.modules.get(module), found, None) is value:
                 self._use(path.split(".")[0])
                 return f"{path}.{found}" if path else found
         return None

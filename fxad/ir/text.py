@@ -126,15 +126,12 @@ set_printer(show)
 
 # ---------------------------------------------------------------- parsing
 
-_TOKEN = re.compile(
-    r"""\s*(?:\#[^\n]*\s*)*(?:
+_TOKEN = r"""\s*(?:\#[^\n]*\s*)*(?:
     (?P<string>"(?:[^"\\]|\\.)*")
   | (?P<number>-?(?:0x[0-9a-fA-F.]+p[+-]?\d+|inf\b|\d+\.\d*(?:e[+-]?\d+)?|\d+))
   | (?P<word>@?[A-Za-z_?][A-Za-z_0-9]*)
   | (?P<mark>[()\[\]{}:;,=])
-    )""",
-    re.VERBOSE,
-)
+    )"""
 
 
 class _Tokens:
@@ -143,9 +140,9 @@ class _Tokens:
     def __init__(self, text: str) -> None:
         self.text = text
         self.items: list[tuple[str, str, int]] = []
-        position = 0
+        position, token = 0, re.compile(_TOKEN, re.VERBOSE)
         while position < len(text):
-            match = _TOKEN.match(text, position)
+            match = token.match(text, position)
             if match is None:
                 if not re.sub(r"#[^\n]*", "", text[position:]).strip():
                     break

@@ -3,10 +3,10 @@
 total, ys = fxad.lax.scan(step, 0.0, xs)
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fxad.api.custom import stop_gradient
+from fxad.core.late import late as _late
 from fxad.lax import linalg
 from fxad.lax.associative import associative_scan
 from fxad.lax.branches import cond, platform_dependent, switch
@@ -194,29 +194,20 @@ if TYPE_CHECKING:
     from fxad.scipy.special.incomplete import gammainc as igamma
     from fxad.scipy.special.incomplete import gammaincc as igammac
 
-# `fxad.scipy` is loaded when one of its functions is first asked for: name -> its name there.
-_LATE = {
-    "bessel_i0e": "i0e",
-    "bessel_i1e": "i1e",
-    "betainc": "betainc",
-    "digamma": "digamma",
-    "igamma": "gammainc",
-    "igammac": "gammaincc",
-    "polygamma": "polygamma",
-    "zeta": "zeta",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LATE:
-        raise AttributeError(f"module 'fxad.lax' has no attribute {name!r}")
-    found = globals()[name] = getattr(importlib.import_module("fxad.scipy.special"), _LATE[name])
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATE})
-
+# `fxad.scipy` is loaded when one of its functions is first asked for.
+__getattr__, __dir__ = _late(
+    globals(),
+    {
+        "bessel_i0e": "fxad.scipy.special:i0e",
+        "bessel_i1e": "fxad.scipy.special:i1e",
+        "betainc": "fxad.scipy.special",
+        "digamma": "fxad.scipy.special",
+        "igamma": "fxad.scipy.special:gammainc",
+        "igammac": "fxad.scipy.special:gammaincc",
+        "polygamma": "fxad.scipy.special",
+        "zeta": "fxad.scipy.special",
+    },
+)
 
 __all__ = [
     "ConvDimensionNumbers",

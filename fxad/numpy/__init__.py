@@ -7,11 +7,12 @@ jnp.einsum("ij,jk->ik", a, b)
 # ruff: noqa: F401 - the names are the module's public face
 
 import math as _math
+import typing as _typing
 
 import numpy as _np
 
+from fxad.core.late import late as _late
 from fxad.core.promotion import promote_types, result_type
-from fxad.numpy import fft, linalg
 from fxad.numpy import methods as _methods
 from fxad.numpy.comparing import allclose, array_equal, array_equiv, isclose
 from fxad.numpy.complexes import iscomplex, iscomplexobj, isreal, isrealobj, real_if_close
@@ -377,6 +378,11 @@ from fxad.numpy.statistics import (
 )
 from fxad.trace.array import Array as ndarray
 
+if _typing.TYPE_CHECKING:
+    from fxad.numpy import fft, linalg
+
+__getattr__, __dir__ = _late(globals(), modules=("fft", "linalg"))
+
 pi, e, inf, nan, newaxis = _math.pi, _math.e, _math.inf, _math.nan, None
 euler_gamma = float(_np.euler_gamma)
 dtype = _np.dtype
@@ -397,3 +403,5 @@ unsignedinteger, number, generic, complexfloating = (
     _np.complexfloating,
 )
 bool = bool_
+
+__all__ = [name for name in __dir__() if not name.startswith("_")]  # `import *` takes late ones too

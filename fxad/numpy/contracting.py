@@ -6,7 +6,6 @@ einsum("ij,jk,kl->il", a, b, c)
 from __future__ import annotations
 
 import builtins
-import string
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +20,8 @@ from fxad.numpy.linear import product
 from fxad.numpy.shaping import transpose
 from fxad.trace.array import Array
 from fxad.trace.tracer import type_of
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def einsum(
@@ -129,7 +130,7 @@ def _parse(subscripts: str, values: list[Any]) -> tuple[list[str], str]:
     terms = left.split(",")
     if len(terms) != len(values):
         raise ShapeError(f"einsum: {subscripts!r} names {len(terms)} operands, got {len(values)}")
-    spare = [c for c in string.ascii_letters if c not in text]
+    spare = [c for c in _LETTERS if c not in text]
     widths = [
         type_of(v).ndim - len(t.replace("...", ""))
         for t, v in zip(terms, values, strict=True)

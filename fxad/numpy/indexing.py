@@ -9,7 +9,7 @@ reads clamp (or fill, by mode). Writes are in `fxad.numpy.updates`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from fxad.core.errors import (
     TypeMismatch,
 )
 from fxad.core.promotion import is_python_scalar
+from fxad.core.record import replace, valued
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import (
@@ -36,7 +37,8 @@ from fxad.trace.array import Array, Concrete
 from fxad.trace.tracer import Tracer, type_of
 
 
-class Plan(NamedTuple):
+@valued
+class Plan:
     """An index taken apart: basic slices first, then one gather.
 
     starts, stops, steps: a slice per axis of x (negative steps through `reversed_axes`). arrays:
@@ -90,7 +92,7 @@ def _arranged(plan: Plan, layout: list, places: list[int], type_: ArrayType) -> 
     """NumPy's rule: index axes stand where the index arrays stood if those were adjacent, else
     first. Integers beside arrays count as arrays."""
     if not places:
-        return plan._replace(layout=[e for e in layout if e[0] not in ("drop", "gap")])
+        return replace(plan, layout=[e for e in layout if e[0] not in ("drop", "gap")])
     advanced = [i for i, (kind, _) in enumerate(layout) if kind in ("array", "drop")]
     together = advanced == list(range(advanced[0], advanced[-1] + 1))
     shapes = [type_of(a).shape for a in plan.arrays.values()]
@@ -102,7 +104,7 @@ def _arranged(plan: Plan, layout: list, places: list[int], type_: ArrayType) -> 
             kept += entries
         if kind in ("slice", "new"):
             kept.append((kind, axis))
-    return plan._replace(index_shape=shape, layout=kept)
+    return replace(plan, index_shape=shape, layout=kept)
 
 
 def _expanded(type_: ArrayType, items: tuple) -> list[Any]:

@@ -9,9 +9,10 @@ else is computed again there, behind a barrier that no pass looks through.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from fxad.core import dtypes as dt
+from fxad.core.record import valued
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS, Atom, Eqn, Program, Var
 from fxad.ir.rewrite import dce, flattened, used_inputs
@@ -29,7 +30,8 @@ from fxad.ops.policies import (
 )
 
 
-class Recipe(NamedTuple):
+@valued
+class Recipe:
     """How the backward half gets its residuals: `again`(kept inputs, saved values) -> residuals.
 
     `inputs`: which inputs of the forward half it reads. `saved`: values of the forward half, each

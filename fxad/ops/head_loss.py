@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.record import valued
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.ops.base import Batched, define, zeros
@@ -84,7 +85,8 @@ def _numpy(
 # ---------------------------------------------------------------- rows
 
 
-class _Rows(NamedTuple):
+@valued
+class _Rows:
     """Of some rows: logits, their log-sum-exp, where the targets are, and the losses."""
 
     x: Any

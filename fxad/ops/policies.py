@@ -12,9 +12,10 @@ no row matches is recomputed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from fxad.core.errors import BadArgument
+from fxad.core.record import valued
 from fxad.ir.program import OPS, Atom, Eqn, Symbol, Var
 
 Row = tuple[Any, ...]  # of strings, but for the Symbol of a row that asks a function
@@ -74,7 +75,8 @@ def _matches(kind: str, listed: frozenset[str], eqn: Eqn, names: frozenset[str])
     raise BadArgument(f"checkpoint: unknown kind {kind!r} in a policy; known: {', '.join(KINDS)}")
 
 
-class Budget(NamedTuple):
+@valued
+class Budget:
     """Bytes of memory that what is kept may take. `ways`: where else values may go ("disk",
     "host"), or in which lossy format ("bf16"); they may always be computed again."""
 

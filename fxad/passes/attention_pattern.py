@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from fxad.core import dtypes as dt
+from fxad.core.record import replace, valued
 from fxad.ir.program import Atom, Eqn, Lit
 from fxad.passes.patterns import Graph, band, completed
 from fxad.passes.scores_pattern import EXCLUDES, Extra, Factor, Scores, logits
@@ -26,14 +26,16 @@ DEPTH, WIDTH = -1, -2
 Place = dict[int, int | None]  # role -> axis of a source; None: stretched, or of length 1
 
 
-class Operand(NamedTuple):
+@valued
+class Operand:
     """A product's operand as moved and stretched from `source`."""
 
     source: Atom
     place: Place
 
 
-class Attention(NamedTuple):
+@valued
+class Attention:
     """`attend` and how to read its operands; `sizes` of all roles."""
 
     q: Operand
@@ -210,18 +212,19 @@ def _seen(graph: Graph, made: Attention, scores: Scores, empty: float) -> Attent
         window = band(np.logical_and.reduce(allowed)) if allowed else (-1, -1)
         if window is not None:
             kept = [extra for extra, a in extras if a is None]
-            made = made._replace(
+            made = replace(
+                made,
                 window=window,
                 masks=tuple(m for m in scores.masks if m in kept),
                 biases=tuple(b for b in scores.biases if b in kept),
             )
         else:
-            made = made._replace(masks=scores.masks, biases=scores.biases)
+            made = replace(made, masks=scores.masks, biases=scores.biases)
     else:
-        made = made._replace(masks=scores.masks, biases=scores.biases)
+        made = replace(made, masks=scores.masks, biases=scores.biases)
     lonely = any(m.fill == -np.inf for m in made.masks)
     lonely = lonely or not all(_finite(graph, b.source) for b in made.biases)
-    return made._replace(empty=empty if lonely else None)
+    return replace(made, empty=empty if lonely else None)
 
 
 def _by_position(graph: Graph, made: Attention, extra: Extra) -> np.ndarray | None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fxad.core import dtypes as dt
+from fxad.core.record import replace, valued
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS, Atom, Eqn
 from fxad.ir.rewrite import inline_into
@@ -26,7 +27,8 @@ from fxad.trace.tracer import stage, type_of
 STEPS = 12  # ops between the end of a loss and its rows, at most
 
 
-class Picked(NamedTuple):
+@valued
+class Picked:
     """values[..., target]: outside of the range `beyond` says what: "fill" NaN, "clamp" the
     nearest, "zero" 0."""
 
@@ -35,7 +37,8 @@ class Picked(NamedTuple):
     beyond: str
 
 
-class Rows(NamedTuple):
+@valued
+class Rows:
     """sign * (log-sum-exp of logits - logits at targets), row by row."""
 
     logits: Atom
@@ -44,7 +47,8 @@ class Rows(NamedTuple):
     normalised: bool  # values were log-probabilities: a row with no target adds nothing
 
 
-class Loss(NamedTuple):
+@valued
+class Loss:
     """factor * sum(rows * weights): `weights` multiply, or choose where bool."""
 
     rows: Rows
@@ -99,10 +103,10 @@ def _summed(
             return _summed(graph, graph.same_order(x), weights, summed, steps - 1)
         case "neg":
             found = _summed(graph, eqn.inputs[0], weights, summed, steps - 1)
-            return None if found is None else found._replace(factor=-found.factor)
+            return None if found is None else replace(found, factor=-found.factor)
         case "div" if number := graph.number(eqn.inputs[1]):
             found = _summed(graph, eqn.inputs[0], weights, summed, steps - 1)
-            return None if found is None else found._replace(factor=found.factor / number)
+            return None if found is None else replace(found, factor=found.factor / number)
         case "mul":
             return _weighted(graph, eqn, weights, summed, steps - 1)
         case "select" if summed and _zero(graph, eqn.inputs[2]) and eqn.inputs[0].type.shape:
@@ -120,7 +124,7 @@ def _weighted(
         more = weights if number is not None else (*weights, factor)
         found = _summed(graph, inner, more, summed, steps)
         if found is not None:
-            return found._replace(factor=found.factor * (1.0 if number is None else number))
+            return replace(found, factor=found.factor * (1.0 if number is None else number))
     return None
 
 

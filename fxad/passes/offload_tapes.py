@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from fxad.core import dtypes as dt
+from fxad.core.record import valued
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.program import OPS, Atom, Eqn, Lit, Program, Var
 from fxad.ir.rewrite import dce, literal
@@ -28,7 +29,8 @@ CHUNK = 1 << 20  # bytes that are put aside at once
 STAGING = 8  # the memory for values on their way holds at least so many chunks
 
 
-class Link(NamedTuple):
+@valued
+class Link:
     """A loop that writes a tape, once a trip in order, and the loop that reads it backwards.
 
     place, counter: which of the first loop's state the tape and its slot number are. position:
@@ -43,7 +45,8 @@ class Link(NamedTuple):
     read: Eqn
 
 
-class Kept(NamedTuple):
+@valued
+class Kept:
     """A block of the tape that is put aside: its mark, and the key it goes by."""
 
     block: int

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from fxad.core.record import valued
 from fxad.core.types import ArrayType
 from fxad.ir.program import Atom, Eqn, Lit, Program, Var
 from fxad.ir.rewrite import holds_programs
@@ -23,7 +24,8 @@ MOST_CONSTANT = 1 << 24  # elements: constants that are larger are not evaluated
 Axes = tuple[int | None, ...]
 
 
-class View(NamedTuple):
+@valued
+class View:
     """Axis i of a value is axis axes[i] of its source; None: stretched, or of length 1."""
 
     source: Atom

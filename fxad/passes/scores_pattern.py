@@ -9,10 +9,10 @@ of length 1 and a row's maximum taken off may come between.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
+from fxad.core.record import replace, valued
 from fxad.ir.program import Atom, Eqn
 from fxad.passes.patterns import Graph, completed
 from fxad.passes.softmax_pattern import Softmax, unshifted
@@ -22,7 +22,8 @@ EXCLUDES = -1e9  # a logit of this, or less, in place of a score, or added to on
 STEPS = 12  # ops between a softmax and its product of queries and keys, at most
 
 
-class Extra(NamedTuple):
+@valued
+class Extra:
     """A mask or bias over scores: axis i of p is axis `axes[i]` of the source, None: all alike."""
 
     source: Atom
@@ -31,14 +32,16 @@ class Extra(NamedTuple):
     fill: float  # what a mask puts in place of a score
 
 
-class Factor(NamedTuple):
+@valued
+class Factor:
     """A number that scores are multiplied with, or divided by."""
 
     number: Atom
     divides: bool
 
 
-class Scores(NamedTuple):
+@valued
+class Scores:
     """How logits are made of one product: `axes[i]` is the product's axis that axis i of p is."""
 
     product: Eqn
@@ -92,7 +95,7 @@ def _scaled(graph: Graph, eqn: Eqn, axes: Sequence[int], key: int, steps: int) -
             continue
         if found.biases or found.masks:  # what is scaled already holds more than scores
             return None
-        return found._replace(factors=(*found.factors, Factor(number, divides)))
+        return replace(found, factors=(*found.factors, Factor(number, divides)))
     return None
 
 
@@ -109,7 +112,7 @@ def _biased(graph: Graph, eqn: Eqn, axes: Sequence[int], key: int, steps: int) -
         found = logits(graph, inner, axes, key, steps)
         if found is not None and all(m.fill == -np.inf for m in found.masks):
             extra = _extra(graph, bias, axes, negated, 0.0)
-            return found._replace(biases=(*found.biases, extra))
+            return replace(found, biases=(*found.biases, extra))
     return None
 
 
@@ -122,5 +125,5 @@ def _masked(graph: Graph, eqn: Eqn, axes: Sequence[int], key: int, steps: int) -
         found = logits(graph, inner, axes, key, steps)
         if found is None or any(m.fill != fill for m in found.masks):
             return None
-        return found._replace(masks=(*found.masks, _extra(graph, mask, axes, negated, fill)))
+        return replace(found, masks=(*found.masks, _extra(graph, mask, axes, negated, fill)))
     return None

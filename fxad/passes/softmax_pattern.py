@@ -9,15 +9,15 @@ does not depend on it. Sums of an empty row (all terms 0) may be replaced by 1.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from fxad.core.record import replace, valued
 from fxad.ir.program import Atom, Eqn, Lit
 from fxad.passes.patterns import Graph
 
 INF = float("inf")
 
 
-class Softmax(NamedTuple):
+@valued
+class Softmax:
     """p = softmax(logits); a row of minus infinities gives 0 if `zero`, else NaN."""
 
     logits: Atom
@@ -82,7 +82,8 @@ def unshifted(graph: Graph, found: Softmax, axis: int) -> Softmax:
     return found
 
 
-class _Terms(NamedTuple):
+@valued
+class _Terms:
     """A row-valued atom is the sum of terms = exp(x); guarded: 1 where that sum is 0."""
 
     x: Atom
@@ -90,7 +91,8 @@ class _Terms(NamedTuple):
     guarded: bool
 
 
-class _Shift(NamedTuple):
+@valued
+class _Shift:
     """x less the maximum of each row; safe: rows without a finite maximum are left alone."""
 
     x: Atom
@@ -137,7 +139,7 @@ def _terms(graph: Graph, total: Atom, axis: int) -> _Terms | None:
         good = found is not None and not found.guarded and _is(graph, guard.inputs[1], 1)
         if found is None or not good or not _is_empty(graph, guard, found, axis):
             return None
-        return found._replace(guarded=True)
+        return replace(found, guarded=True)
     eqn = graph.op(total, "sum")
     if eqn is None or eqn.params["axes"] != (axis,):
         return None

@@ -14,13 +14,14 @@ import os
 import tempfile
 import threading
 import weakref
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from fxad.core.arena import Arena
 from fxad.core.errors import StorageError
 from fxad.core.limits import readable
+from fxad.core.record import valued
 
 
 class Tier(Protocol):
@@ -39,7 +40,8 @@ class Tier(Protocol):
         """Free everything."""
 
 
-class Extent(NamedTuple):
+@valued
+class Extent:
     """A place in the file."""
 
     offset: int

@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
+from fxad.core.record import valued
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.program import Atom, Program, Var
 from fxad.ir.rewrite import last_uses
@@ -23,7 +24,8 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-class Split(NamedTuple):
+@valued
+class Split:
     """known(known inputs) -> known outputs + residuals; rest(residuals + unknown inputs) ->
     unknown outputs. `unknown` says which of the original outputs `rest` computes."""
 

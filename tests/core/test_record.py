@@ -66,3 +66,17 @@ def test_patterns_copies_and_pickles():
     assert replace(Point(1, (5,)), x=2) == Point(2, (5,))
     assert copy.deepcopy(Point(1)) == Point(1)
     assert pickle.loads(pickle.dumps(Point(1))) == Point(1)
+
+
+def test_a_field_without_a_default_after_one_with_is_an_error():
+    with pytest.raises(TypeError, match="without a default follows one with"):
+
+        @record
+        class Wrong:
+            width: int = 1
+            name: str
+
+
+def test_classes_with_as_many_fields_keep_their_own_names():
+    assert (Point(1).x, Wire("a").name) == (1, "a")
+    assert Point.__init__.__code__.co_varnames == ("self", "x", "y")
