@@ -62,13 +62,19 @@ def fma(threads: int = 1, turns: int = 100_000) -> Ceiling:
 
 
 def streams(
-    reads: int, writes: int, elements: int, threads: int = 1, in_place: bool = False
+    reads: int,
+    writes: int,
+    elements: int,
+    threads: int = 1,
+    in_place: bool = False,
+    past: bool = False,
 ) -> Ceiling:
     """Sum `reads` float32 arrays into each of `writes` others; the bytes of both.
 
-    Arrays are read and written once, in order, each thread its own part; a written line is also
-    read by the processor first, which is not counted. With no writes the sum stays in registers.
-    in_place: what is written are the first of the arrays that are read.
+    Arrays are read and written once, in order, each thread its own part. With no writes the sum
+    stays in registers. in_place: what is written are the first of the arrays that are read.
+    past: stores go past the caches; otherwise the processor reads a written line first, which is
+    not counted.
     """
     target = host_target()
     lanes = target.lanes(F32)
@@ -95,10 +101,11 @@ def streams(
                 total = f.op(f"fadd {vector} {total}, {load(base, at)}")
             for base in bases[:writes] if in_place else bases[reads:]:
                 pointer = f.op(f"getelementptr float, ptr {base}, i64 {at}")
-                f.line(f"store {vector} {total}, ptr {pointer}, align 4")
+                f.line(f"store {vector} {total}, ptr {pointer}, {stored}")
             after.append("zeroinitializer" if writes else total)
         return after
 
+    stored = "align 64, !nontemporal !{i32 1}" if past else "align 4"
     start = [(vector, "zeroinitializer")] * unrolled
     sums = f.loop("%begin", "%end", lanes * unrolled, body, start, True)
     for i, value in enumerate(sums):

@@ -53,15 +53,18 @@ def compile_cases(cases, target):
     return emitted, compile_module([e.text for e in emitted], declarations, target)
 
 
-def check(cases, target=None, parts=2):
-    """Compare every case with the reference; guard bytes round arrays must stay untouched."""
+def check(cases, target=None, parts=2, lines=False):
+    """Compare every case with the reference; guard bytes round arrays must stay untouched.
+
+    lines: every array begins at a cache line. Answers what was emitted for each.
+    """
     target = target or host_target()
     emitted, module = compile_cases(cases, target)
     for case, e in zip(cases, emitted, strict=True):
         expected = [a.copy() for a in case.arrays]
         with np.errstate(all="ignore"):
             run_kernel(case.kernel, expected, case.scalars)
-        padded = [pad(a) for a in case.arrays]
+        padded = [pad(a, lines) for a in case.arrays]
         call(module, e, case.kernel, [a for a, _ in padded], case.scalars, parts)
         for (got, whole), want, buffer in zip(padded, expected, case.kernel.buffers, strict=True):
             message = f"{case.label or case.kernel.name}: buffer {buffer.name}"
@@ -69,11 +72,14 @@ def check(cases, target=None, parts=2):
             size = got.nbytes
             assert (whole[:64] == 0xA5).all(), message
             assert (whole[64 + size :] == 0xA5).all(), message
+    return emitted
 
 
-def pad(array):
-    """A copy with 64 marked bytes before and after."""
-    whole = np.full(array.nbytes + 128, 0xA5, np.uint8)
+def pad(array, lines=False):
+    """A copy with 64 marked bytes before and after; at a cache line or wherever it happens."""
+    whole = np.full(array.nbytes + 192, 0xA5, np.uint8)
+    start = -whole.ctypes.data % 64 if lines else 0
+    whole = whole[start : start + array.nbytes + 128]
     inside = whole[64 : 64 + array.nbytes].view(array.dtype)
     inside[:] = array
     return inside, whole

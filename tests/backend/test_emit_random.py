@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from native_kernels import Case, check
 
-from fxad.backend.llvm import schedule
+from fxad.backend.llvm import schedule, traffic
 from fxad.backend.llvm.engine import host_target
 from fxad.ir.kernel import (
     Axis,
@@ -177,6 +177,15 @@ def test_random_kernels(block, monkeypatch):
         case.label = f"seed {1000 * block + n}"
         cases.append(case)
     check(cases, parts=3)
+
+
+@pytest.mark.parametrize("lines", [True, False])
+def test_random_kernels_past_the_caches(lines, monkeypatch):
+    for limit in ("STREAMED", "AHEAD"):
+        monkeypatch.setattr(traffic, limit, 0)
+    emitted = check([Maker(n).kernel() for n in range(5000, 5060)], parts=3, lines=lines)
+    if host_target().isa in ("avx512", "avx2"):
+        assert sum("nontemporal" in e.text for e in emitted) >= 10
 
 
 def test_random_kernels_on_a_lower_instruction_set():

@@ -12,6 +12,7 @@ import numpy as np
 
 from fxad.backend.llvm.axes import stride_along
 from fxad.backend.llvm.formats import Pair, Value, from_memory, memory_kind, to_memory
+from fxad.backend.llvm.traffic import Place, vector_bytes
 from fxad.backend.llvm.values import Atom, Need, Values
 from fxad.backend.llvm.vector import Code, Vec, type_of
 from fxad.core import dtypes
@@ -25,6 +26,9 @@ class Memory(Values):
         super().__init__(code)
         self.pointers = pointers
         self.safe = safe  # an address that may always be read, for guarded scalar loads
+        self.asking: ir.Stage | None = None  # the stage that asks for `asked`
+        self.asked: tuple[Place, ...] = ()
+        self.streamed: frozenset[ir.Buffer] = frozenset()  # written past the caches
 
     # ------------------------------------------------------------ addresses
 
@@ -97,6 +101,20 @@ class Memory(Values):
             return mask
         guard = self.splat(guard, self.width)
         return guard if mask is None else guard & mask
+
+    def hoist_asked(self, stage: ir.Stage, blocked: frozenset[Need]) -> None:
+        """Compute here what is known already of the addresses that a stage asks for."""
+        if stage is self.asking:
+            for buffer, index in self.asked:
+                self.hoist_index(buffer, index, blocked)
+
+    def ask(self, stage: ir.Stage) -> None:
+        """Ask for the lines that later points need, at the current vector of the stage's axis."""
+        if stage is self.asking and self.copy.mask is None:
+            self.code.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+            for buffer, index in self.asked:
+                pointer, _ = self._address(buffer, index)
+                self.f.line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 3, i32 1)")
 
     # ------------------------------------------------------------ loads
 
@@ -199,7 +217,11 @@ class Memory(Values):
         value = self.splat(value, self.width)
         mask = self._mask(guard)
         if self._is_contiguous(buffer, index):
-            self._store_run(self._address(buffer, index)[0], value, dtype, mask)
+            pointer, _ = self._address(buffer, index)
+            size = 0
+            if buffer in self.streamed:
+                size = vector_bytes(index, self.lane_axis, dtype.itemsize, self.width)
+            self._store_run(pointer, value, dtype, mask, size)
             return
         pointer, offsets = self._lane_pointers(buffer, index)
         kind = memory_kind(dtype)
@@ -229,7 +251,10 @@ class Memory(Values):
             f.jump(done)
             f.label(done)
 
-    def _store_run(self, pointer: str, value: Value, dtype: np.dtype, mask: Vec | None) -> None:
+    def _store_run(
+        self, pointer: str, value: Value, dtype: np.dtype, mask: Vec | None, whole: int
+    ) -> None:
+        """whole: where not 0, go past the caches: `pointer` is a multiple of that many bytes."""
         if isinstance(value, Pair):
             lanes = [i // 2 + self.width * (i % 2) for i in range(2 * self.width)]
             stored = value.re.shuffle(lanes, value.im)
@@ -238,7 +263,9 @@ class Memory(Values):
             stored = to_memory(value, dtype)
         align = _align(stored.kind)
         if mask is None:
-            self.f.line(f"store {stored.type} {stored.text}, ptr {pointer}, align {align}")
+            past = ", !nontemporal !{i32 1}" if whole else ""
+            line = f"store {stored.type} {stored.text}, ptr {pointer}, align {whole or align}"
+            self.f.line(line + past)
             return
         name = f"llvm.masked.store.{stored.suffix}.p0"
         self.code.declarations.add(f"declare void @{name}({stored.type}, ptr, i32, {mask.type})")

@@ -25,6 +25,7 @@ from fxad.backend.llvm.schedule import (
 )
 from fxad.backend.llvm.sort import Sorting
 from fxad.backend.llvm.text import Function
+from fxad.backend.llvm.traffic import asked_by, may_stream, streamed
 from fxad.backend.llvm.vector import Code
 from fxad.core.record import replace
 from fxad.ir import kernel as ir
@@ -93,6 +94,7 @@ class _Emitter:
     def _emit_units(self) -> None:
         self.stages = Sorting(self.code, self._pointers(), self._safe(), self.schedule)
         self.stages.scratch_bytes = self.scratch_bytes
+        self.stages.asking, self.stages.asked = asked_by(self.body, self.schedule)
         self.roots = [
             root
             for s in self.body
@@ -106,8 +108,24 @@ class _Emitter:
         inner = self._inner_needs()
         self.stages.hoist(self.roots, inner | frozenset(self.kernel.grid))
         self._hoist_stores(inner | frozenset(self.kernel.grid))
-        self.function.loop("%begin", "%end", 1, self._unit)
+        self._units()
         self.scratch_bytes = self.stages.scratch_bytes
+
+    def _units(self) -> None:
+        """The loop over units; where results may go past the caches, one that does so too."""
+        f, stages = self.function, self.stages
+        large = streamed(self.kernel, self.schedule.target)
+        if large:
+            past, through = f.new_label("past"), f.new_label("through")
+            f.branch(may_stream(f, stages.pointers, large), past, through)
+            f.label(past)
+            stages.streamed, before = large, stages.scratch_bytes
+            f.loop("%begin", "%end", 1, self._unit)
+            self.code.call_void("llvm.x86.sse.sfence", (), ())  # before others are told of it
+            f.ret()
+            f.label(through)
+            stages.streamed, stages.scratch_bytes = frozenset(), before
+        f.loop("%begin", "%end", 1, self._unit)
 
     def _pointers(self) -> dict[ir.Buffer, str]:
         pointers: dict[ir.Buffer, str] = {}

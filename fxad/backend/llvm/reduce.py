@@ -176,6 +176,7 @@ class Reductions(Loops):
         whole = extent // PARTIALS * PARTIALS
         types = [v.type for start in starts for v in monoids.flatten(start)]
         self.hoist(stage.values, self.blocked_by(stage) | {inner}, width)
+        self.hoist_asked(stage, self.blocked_by(stage) | {inner})
 
         def turn(high: int | None) -> Callable[[str, Texts], Texts]:
             return lambda index, old: self._lane_turn(stage, inner, width, starts, index, old, high)
@@ -213,6 +214,7 @@ class Reductions(Loops):
                 mask = self.code.consts("i1", [lane < left for lane in range(width)])
             self.copy = Copy(n, index, first, mask)
             self.copies = [self.copy]
+            self.ask(stage)
             old = monoids.unflatten(self.code, start, texts[n * each : (n + 1) * each])
             new = monoids.keep(mask, self.step(stage, old), old)
             following[n * each : (n + 1) * each] = [v.text for v in monoids.flatten(new)]

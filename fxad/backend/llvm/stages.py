@@ -65,10 +65,14 @@ class Stages(Reductions, Tiles):
             self.hoist_stores(stage.stores, blocked | {inner})
             if width == 1:
                 return self.loops([inner], roots, blocked, point, [])
-            self.lane_extent_loop(
-                inner, width, unroll, roots, blocked, lambda: self.map_point(stage.stores)
-            )
+            self.hoist_asked(stage, blocked | {inner})
+            self.lane_extent_loop(inner, width, unroll, roots, blocked, vectors)
             return values
+
+        def vectors() -> None:
+            for _ in self.each_copy():
+                self.ask(stage)
+            self.map_point(stage.stores)
 
         outer = axes[:-1]
         self.hoist_stores(stage.stores, blocked | frozenset(axes))

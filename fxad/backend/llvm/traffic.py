@@ -1,0 +1,122 @@
+"""Traffic with memory: results that go past the caches, rows asked for before they are read.
+
+    streamed(kernel, target)        # buffers of at least STREAMED bytes that are only written
+    asked_by(stages, schedule)      # the stage that asks for the next row, and where
+
+Neither changes a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fxad.backend.llvm.axes import axes_of_stage
+from fxad.backend.llvm.schedule import Schedule, Target, weight_of
+from fxad.backend.llvm.text import Function
+from fxad.ir import kernel as ir
+
+LINE = 64
+# Written, then read by the next kernel (an Emerald Rapids core with 2 MB of its own): the same time
+# at 8 and 16 MB, 0.84 of it at 32 MB and 0.81 at 64.
+STREAMED = 1 << 25
+AHEAD = 1 << 22  # bytes of an array that no core's own cache holds
+ROWS_AHEAD = 1 << 19  # bytes of next rows that find room there beside the present ones
+
+Place = tuple[ir.Buffer, ir.Index]
+
+
+# ---------------------------------------------------------------- writing past the caches
+
+
+def streamed(kernel: ir.Kernel, target: Target) -> frozenset[ir.Buffer]:
+    """Buffers whose lines may be stored past the caches.
+
+    An ordinary store reads its line first; a streaming store does not, a third of a copy's
+    traffic. It leaves nothing in the caches: only for what would not stay there until it is read.
+    """
+    if target.isa not in ("avx512", "avx2"):
+        return frozenset()
+    large = {b for b in kernel.buffers if b.role == "out" and b.dtype.kind != "c"}
+    large = {b for b in large if _bytes(b) >= STREAMED}
+    for stage in kernel.body:
+        large -= {e.buffer for e in ir.walk(*ir.exprs_of(stage)) if isinstance(e, ir.Load)}
+        if not isinstance(stage, ir.Map):
+            large -= {s.buffer for s in ir.stores_of(stage)}
+    return frozenset(large)
+
+
+def may_stream(
+    f: Function, pointers: Mapping[ir.Buffer, str], buffers: frozenset[ir.Buffer]
+) -> str:
+    """The condition that all `buffers` begin at a line and none is an operand's memory.
+
+    Over a donated operand, whose line has been read already, streaming takes twice as long.
+    """
+    sources = [p for b, p in pointers.items() if b.role == "in"]
+    low_bits, same = "0", "false"
+    for buffer in sorted(buffers, key=lambda b: b.name):
+        pointer = pointers[buffer]
+        low_bits = f.op(f"or i64 {low_bits}, {f.op(f'ptrtoint ptr {pointer} to i64')}")
+        for source in sources:
+            same = f.op(f"or i1 {same}, {f.op(f'icmp eq ptr {source}, {pointer}')}")
+    aligned = f.op(f"icmp eq i64 {f.op(f'and i64 {low_bits}, {LINE - 1}')}, 0")
+    return f.op(f"select i1 {same}, i1 false, i1 {aligned}")
+
+
+def vector_bytes(index: ir.Index, lanes: ir.Axis | None, itemsize: int, width: int) -> int:
+    """Bytes of `width` elements along `lanes` if they always lie at a multiple of that, else 0.
+
+    itemsize: of the elements; the buffer begins at a line, the lanes at a multiple of `width`.
+    """
+    size = width * itemsize
+    if size not in (16, 32, 64) or not all(isinstance(atom, ir.Axis) for atom, _ in index.terms):
+        return 0
+    steps = [c for atom, c in index.terms if atom is not lanes]
+    return size if all(c * itemsize % size == 0 for c in (index.const, *steps)) else 0
+
+
+# ---------------------------------------------------------------- reading ahead
+
+
+def asked_by(
+    stages: Sequence[ir.Stage], schedule: Schedule
+) -> tuple[ir.Stage | None, tuple[Place, ...]]:
+    """The stage that asks for what the next grid point reads, and the places at its own point.
+
+    A row that is passed over several times comes from memory in the first pass only: unless it is
+    asked for before, memory idles in the later passes. The heaviest one has the most time for it.
+    """
+    passes = [(s, axis) for s in stages if (axis := _own_axis(s, schedule)) is not None]
+    extents = {schedule.extent(axis) for _, axis in passes}
+    if schedule.lane_axis is not None or not schedule.outer or len(passes) < 2 or len(extents) > 1:
+        return None, ()
+    heaviest, along = max(passes, key=lambda one: weight_of(one[0]))
+    found: dict[Place, int] = {}
+    for stage, axis in passes:
+        for e in ir.walk(*ir.exprs_of(stage)):
+            if isinstance(e, ir.Load) and _comes_from_memory(e, axis):
+                step = e.index.coefficient(schedule.outer[-1]) or 0
+                terms = tuple([(along if a is axis else a, c) for a, c in e.index.terms])
+                place = (e.buffer, ir.Index(e.index.const + step, terms))
+                if step:
+                    found[place] = step * e.buffer.dtype.itemsize
+    return (heaviest, tuple(found)) if sum(found.values()) <= ROWS_AHEAD else (None, ())
+
+
+def _comes_from_memory(load: ir.Load, axis: ir.Axis) -> bool:
+    return (
+        load.buffer.role == "in"
+        and _bytes(load.buffer) >= AHEAD
+        and load.index.coefficient(axis) == 1
+    )
+
+
+def _own_axis(stage: ir.Stage, schedule: Schedule) -> ir.Axis | None:
+    """The only axis of a stage, along which it goes in vectors."""
+    axes = [a for a in axes_of_stage(stage) if schedule.extent(a) != 1]
+    lanes = isinstance(stage, ir.Map) or (isinstance(stage, ir.Reduce) and stage.order == "lanes")
+    return axes[0] if lanes and len(axes) == 1 else None
+
+
+def _bytes(buffer: ir.Buffer) -> int:
+    return buffer.size * buffer.dtype.itemsize

@@ -1,0 +1,68 @@
+"""Results stored past the caches, rows asked for ahead: where, and that no result changes."""
+
+import numpy as np
+import pytest
+
+import fxad
+import fxad.numpy as jnp
+from fxad.backend.llvm import traffic
+from fxad.backend.llvm.engine import host_target
+
+LARGE = (traffic.STREAMED // 4 // 1024, 1024)
+
+streams = pytest.mark.skipif(
+    host_target().isa not in ("avx512", "avx2"), reason="no streaming stores on this machine"
+)
+
+
+def norm(x):
+    return x - x.mean(-1, keepdims=True)
+
+
+def norm_of(x):
+    return x - x.mean(-1, keepdims=True, dtype=np.float64).astype(np.float32)
+
+
+@streams
+@pytest.mark.parametrize(("rows", "past"), [(LARGE[0], True), (LARGE[0] // 2, False)])
+def test_large_results_go_past_the_caches(rows, past):
+    x = np.random.default_rng(0).uniform(-1, 1, (rows, 1024)).astype(np.float32)
+    lowered = fxad.jit(norm).lower(x)
+    assert ("movnt" in lowered.asm) == past
+    assert ("sfence" in lowered.asm) == past
+    np.testing.assert_allclose(fxad.jit(norm)(x), norm_of(x), rtol=0, atol=1e-6)
+
+
+@streams
+def test_over_its_operand_a_result_goes_through_the_caches():
+    """Many large rows; a donated argument and a fresh result have the same bits."""
+    x = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, LARGE).astype(np.float32))
+    fresh = np.array(fxad.jit(norm)(x))
+    place = np.asarray(x).ctypes.data
+    moved = fxad.jit(norm, donate_argnums=0)(x)
+    assert np.asarray(moved).ctypes.data == place
+    assert np.array_equal(fresh, moved)
+
+
+def test_columns_that_end_inside_a_line():
+    x = np.random.default_rng(0).uniform(-1, 1, (8500, 1027)).astype(np.float32)
+    assert x.nbytes >= traffic.STREAMED
+    np.testing.assert_allclose(fxad.jit(norm)(x), norm_of(x), rtol=0, atol=1e-6)
+
+
+def test_next_rows_are_asked_for_where_arrays_are_large():
+    for rows, asked in ((LARGE[0], True), (512, False)):
+        text = fxad.jit(norm).lower(np.zeros((rows, 1024), np.float32)).asm
+        assert ("prefetch" in text or "prfm" in text) == asked
+
+
+def test_threads_do_not_change_what_is_streamed():
+    x = np.random.default_rng(0).uniform(-1, 1, LARGE).astype(np.float32)
+    found, before = [], fxad.get_num_threads()
+    try:
+        for threads in (1, 2, 3):
+            fxad.set_num_threads(threads)
+            found.append(np.array(fxad.jit(norm)(x)))
+    finally:
+        fxad.set_num_threads(before)
+    assert np.array_equal(found[0], found[1]) and np.array_equal(found[0], found[2])
