@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fxad.core.types import TapeType
-from fxad.ir.program import OPS, Atom, Eqn, Program, Var
+from fxad.ir.program import OPS, Atom, Eqn, Lit, Program, Var
 from fxad.ir.rewrite import literal
 from fxad.passes.halves import (
     Changed,
@@ -56,10 +56,16 @@ def cond_pairs(program: Program) -> Iterator[CondPair]:
     uses = Counter(a for e in program.eqns for a in e.inputs) + Counter(program.outputs)
     for number, back in enumerate(conds):
         for forth in conds[:number]:
-            same = forth.inputs[0] is back.inputs[0] and isinstance(back.inputs[0], Var)
+            same = _same(forth.inputs[0], back.inputs[0])
             sized = len(forth.params["branches"]) == len(back.params["branches"])
             if same and sized and not set(forth.outputs).isdisjoint(back.inputs[1:]):
                 yield _pair(program, forth, back, uses)
+
+
+def _same(index: Atom, other: Atom) -> bool:
+    if isinstance(index, Lit) and isinstance(other, Lit):
+        return index.key() == other.key()
+    return index is other
 
 
 def _pair(program: Program, forth: Eqn, back: Eqn, uses: Counter[Atom]) -> CondPair:

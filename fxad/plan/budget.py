@@ -13,6 +13,7 @@ written down here.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 from fxad.core.config import config
@@ -38,7 +39,8 @@ from fxad.plan.remat import (
     waiting_at_peak,
 )
 
-ROUNDS = 4  # places relieved one after another
+ROUNDS = 8  # places relieved one after another
+PLACES = 6  # in loops and branches, looked at in each round
 PARTS = (1, 2, 4, 8, 16, 32)  # pieces of the program, each recomputed from what enters it
 STAGING = 8  # a budget over this: memory of values on their way to the disk
 RETRIES = 4  # for each of them, wanting more
@@ -97,46 +99,83 @@ def _round(
 ) -> _Tried | None:
     """The first way that fits, or the one that comes closest, or None where nothing helps.
 
-    Memory is looked at in the order in which the plan runs the equations, then in the program's.
+    Memory is looked at in the order in which the plan runs the equations, then in the program's,
+    then in loops and branches, where most waits first.
     """
-    best, costs = start, Costs()
+    search = _Search(budget, donate, fusion, disk, Costs())
+    best = start
     for program in (as_run(start.program, donate, fusion), start.program):
-        best = _relieved(program, best, budget, donate, fusion, disk, costs)
+        waiting = waiting_at_peak(program, fusion)
+        best = search.relieved(Straight(program, lambda changed: changed), waiting, best)
         if best.peak <= budget:
-            break
+            return best
+    for line, waiting in _inside(best.program, fusion)[:PLACES]:
+        tried = search.relieved(line, waiting, best)
+        if tried.peak < best.peak:  # the other lines are of the program as it was
+            return tried
     return best if best.peak < start.peak else None
 
 
-def _relieved(
-    program: Program,
-    best: _Tried,
-    budget: int,
-    donate: frozenset[int],
-    fusion: bool,
-    disk: bool,
-    costs: Costs,
-) -> _Tried:
-    """The first that fits, smaller and smaller pieces recomputed at a time; else the smallest."""
-    waiting = waiting_at_peak(program, fusion)
-    ways = ("disk",) if disk else ()
-    whole = best.peak
-    for parts in PARTS:
-        anchors = waiting.anchors(program, parts)
-        chooser = Chooser(program, waiting, anchors, costs)
-        wanted, before = whole - budget, Ways()
-        for _ in range(RETRIES):
-            choice = chooser.choose(wanted, ways)
-            if choice == before:  # everything there is has been chosen
-                break
-            smaller = Rewriter(program, waiting, anchors, choice).rewritten()
-            tried = _planned(offload(smaller, budget // STAGING), donate, fusion)
-            if tried.peak < best.peak:
-                best = tried
-            if best.peak <= budget:
-                return best
-            wanted = max(chooser.freed + tried.peak - budget, wanted * 3 // 2)
-            before = choice
-    return best
+def _inside(program: Program, fusion: bool) -> list[tuple[Straight, Waiting]]:
+    """Lines inside a program and what waits on them, those with most bytes first."""
+    found: list[tuple[int, Straight, Waiting]] = []
+    for line in itertools.islice(lines(program), 1, None):
+        waiting = _crossing(line) or waiting_at_peak(line.program, fusion)
+        if waiting.kept:
+            found.append((sum(waiting.kept.values()) * line.times, line, waiting))
+    return [(line, waiting) for _, line, waiting in sorted(found, key=lambda f: -f[0])]
+
+
+def _crossing(line: Straight) -> Waiting | None:
+    """What the second of two programs reads of the first one's values, if a line is of two."""
+    if line.cut is None:
+        return None
+    made = {v for e in line.program.eqns[: line.cut] for v in e.outputs}
+    late = line.program.eqns[line.cut :]
+    read = dict.fromkeys(a for e in late for a in e.inputs if isinstance(a, Var) and a in made)
+    kept = {v: nbytes_of(v) for v in read if v not in line.program.outputs and nbytes_of(v)}
+    return Waiting(line.cut, kept, kept, made)
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """What all attempts to bring a program within a budget have in common."""
+
+    budget: int
+    donate: frozenset[int]
+    fusion: bool
+    disk: bool
+    costs: Costs
+
+    def relieved(self, line: Straight, waiting: Waiting, best: _Tried) -> _Tried:
+        """The first that fits, smaller and smaller pieces recomputed at a time; else the
+        smallest."""
+        budget, program = self.budget, line.program
+        ways = ("disk",) if self.disk else ()
+        whole, seen = best.peak, list[set[Var]]()
+        for parts in PARTS:
+            anchors = waiting.anchors(program, parts)
+            if anchors in seen:
+                continue
+            seen.append(anchors)
+            chooser = Chooser(program, waiting, anchors, self.costs)
+            wanted, before = (whole - budget) // line.times, Ways()
+            for _ in range(RETRIES):
+                choice = chooser.choose(wanted, ways)
+                if choice == before:  # everything there is has been chosen
+                    break
+                rewriter = Rewriter(program, waiting, anchors, choice)
+                changed = Changed(rewriter.rewritten(), set(rewriter.small.values()))
+                smaller = offload(dce(line.around(changed).program), budget // STAGING)
+                tried = _planned(smaller, self.donate, self.fusion)
+                if tried.peak < best.peak:
+                    best = tried
+                if best.peak <= budget:
+                    return best
+                over = (tried.peak - budget) // line.times
+                wanted = max(chooser.freed + over, wanted * 3 // 2)
+                before = choice
+        return best
 
 
 def regions(program: Program) -> Program:
@@ -210,13 +249,24 @@ def _unmet(program: Program, chooser: Chooser, eqn: Eqn, left: dict[Var, int]) -
 
 def _cannot(program: Program, budget: int, peak: int, fusion: bool) -> SizeError:
     """The error that says what is in memory where it is fullest."""
-    waiting = waiting_at_peak(program, fusion)
-    makers = {v: e for e in program.eqns for v in e.outputs}
-    largest = sorted(waiting.live, key=waiting.live.__getitem__, reverse=True)[:5]
-    named = [f"{makers[v].op.name}: {v.type}{at(makers[v].where)}" for v in largest]
+    inside = _inside(program, fusion)
+    filling = [_named(program, v, n) for v, n in waiting_at_peak(program, fusion).live.items()]
+    for line, waiting in inside:
+        filling += [_named(line.program, v, n, line.times) for v, n in waiting.kept.items()]
+    largest = sorted([f for f in filling if f], key=lambda f: -f[0])
+    named = list(dict.fromkeys(text for _, text in largest))[:5]
     held = sum(map(nbytes_of, program.inputs)) + sum(map(nbytes_of, program.outputs))
     return SizeError(
         f"{program.name} does not fit a memory budget of {readable(budget)}: the least found is "
         f"{readable(peak)}, of which arguments and results take {readable(held)}; in memory at the "
         f"fullest point are {'; '.join(named) or 'they alone'}"
     )
+
+
+def _named(program: Program, var: Var, nbytes: int, times: int = 1) -> tuple[int, str] | None:
+    """The bytes of a value, and what it is; None for what loops hand on, which stands inside."""
+    maker = next(e for e in program.eqns if var in e.outputs)
+    if maker.op.name in ("scan", "cond"):
+        return None
+    trips = f", in {times} trips" if times > 1 else ""
+    return nbytes * times, f"{maker.op.name}: {var.type}{at(maker.where)}{trips}"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import gc
-
 import numpy as np
 import pytest
+from high_water import measured
 
 import fxad
 import fxad.numpy as jnp
 from fxad import lax
-from fxad.backend.llvm.memory import blocks
 from fxad.core.errors import BadArgument, SizeError
 from fxad.passes.pipeline import optimise
 from fxad.plan import plan
@@ -96,20 +94,6 @@ def set_threads():
     before = fxad.get_num_threads()
     yield fxad.set_num_threads
     fxad.set_num_threads(before)
-
-
-def measured(step, *args) -> int:
-    """Bytes of arguments, of what the allocator gave for the step, and of values put aside."""
-    gc.collect()
-    blocks.trim(blocks.idle_bytes)  # counts what has been given back
-    before = blocks.high_water = blocks.in_use
-    result = step(*args)
-    seen = blocks.high_water - before
-    waited = sum(s.shelf.peak for run in session._idle for s in run.stores.values())
-    assert waited <= step.lower(*args).memory()["waiting_bytes"]
-    del result
-    gc.collect()
-    return seen + waited + sum(np.asarray(a).nbytes for a in fxad.tree.leaves(args))
 
 
 def attention(q, k, v):

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from high_water import measured
 
 import fxad
 import fxad.numpy as jnp
 from fxad import lax
 from fxad.core.errors import SizeError
+from fxad.runtime import session
 
 R = np.random.default_rng(3)
 X = R.standard_normal((128, 64)).astype(np.float32)
 W = (R.standard_normal((64, 64)) / 8).astype(np.float32)
 INNER, OUTER = 5, 4
 KEPT = 4  # arrays of X's size that a step keeps, beside what it is given
+
+
+@pytest.fixture(autouse=True)
+def _no_idle_session():
+    yield
+    session.release()
 
 
 def step(x, w):
@@ -151,3 +159,77 @@ def test_what_does_not_fit_is_named_in_inner_loops():
 
     with pytest.raises(SizeError, match=r"host: f32\[4,64\].*test_budget_nested.*has an effect"):
         fxad.jit(fxad.grad(f))(X[:4])
+
+
+# ---------------------------------------------------------------- jit's budget
+
+
+def long_scan(wrap, x, w, n):
+    return lax.scan(lambda x, _: (wrap(step)(x, w), None), x, None, length=30)[0]
+
+
+def of_known_length(form, **options):
+    """Trips are known: what a tape takes only the run knows, and no budget of a jit counts it."""
+
+    def f(x, w):
+        return jnp.sum(form(lambda f: f, x, w, 3) ** 2)
+
+    return fxad.jit(fxad.value_and_grad(f, argnums=(0, 1)), **options)
+
+
+def learning(**options):
+    """A loop whose trips hold forward and backward: what is full is the body."""
+
+    def trip(w, x):
+        def loss(w):
+            y = x
+            for _ in range(6):
+                y = step(y, w)
+            return jnp.sum(y * y)
+
+        return w - 1e-4 * fxad.grad(loss)(w), None
+
+    return fxad.jit(lambda x, w: lax.scan(trip, w, jnp.stack([x] * 4))[0], **options)
+
+
+STEPS = {
+    "a scan": lambda **o: of_known_length(long_scan, **o),
+    "scan in scan": lambda **o: of_known_length(scan_in_scan, **o),
+    "branch in scan": lambda **o: of_known_length(branch_in_scan, **o),
+    "scan in branch": lambda **o: of_known_length(loop_in_branch, **o),
+    "branch": lambda **o: of_known_length(bare_branch, **o),
+    "gradients in a scan": learning,
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("share", [0.7, 0.5])
+def test_memory_budgets_reach_loops_and_branches(name, share):
+    plain = STEPS[name]()
+    whole = plain.lower(X, W).memory()["predicted_bytes"]
+    limited = STEPS[name](memory_budget=int(share * whole))
+    found = limited.lower(X, W).memory()["predicted_bytes"]
+    assert found <= share * whole
+    assert measured(limited, X, W) == pytest.approx(found, rel=0.1)
+    for got, want in zip(leaves(limited(X, W)), leaves(plain(X, W)), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_memory_budgets_put_aside_what_no_trip_can_compute_again():
+    def f(x, w):
+        return jnp.sum(lax.scan(lambda x, _: (noisy(x, w), None), x, None, length=20)[0])
+
+    plain = fxad.jit(fxad.grad(f, (0, 1)))
+    whole = plain.lower(X, W).memory()["predicted_bytes"]
+    limited = fxad.jit(fxad.grad(f, (0, 1)), memory_budget=int(0.4 * whole))
+    assert "put(" in str(limited.lower(X, W).program)
+    assert measured(limited, X, W) <= 0.44 * whole
+    for got, want in zip(leaves(limited(X, W)), leaves(plain(X, W)), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_a_memory_budget_that_cannot_be_met_names_what_trips_keep():
+    with pytest.raises(
+        SizeError, match=r"does not fit .*: f32\[128,64\] \(test_budget_nested.py:\d+"
+    ):
+        of_known_length(long_scan, memory_budget=300_000).lower(X, W).memory()
