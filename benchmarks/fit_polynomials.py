@@ -75,6 +75,7 @@ ENTRIES: dict[str, tuple[Callable[[Real], Real], Real, Real, int]] = {
     "EXP_F32": (exp_rest, -HALF_LN2, HALF_LN2, 4),
     "EXPM1_F32": (exp_rest, -HALF_LN2, HALF_LN2, 5),
     "EXP2_F32": (exp2_rest, mp.mpf("-0.5003"), mp.mpf("0.5003"), 5),
+    "EXP2_WEIGHT": (exp2_rest, mp.mpf("-0.508"), mp.mpf("0.493"), 4),
     "EXP_SHORT": (exp_rest, -HALF_LN2, HALF_LN2, 6),
     "EXP_F64": (exp_rest, -HALF_LN2, HALF_LN2, 10),
     "LOG_F32": (log_rest, LOG_LOW, LOG_HIGH, 8),

@@ -226,9 +226,10 @@ class Attend:
         out[i, e]   = sum over seen j of exp(x[i, j] - lse[i]) * v[j, e]
 
     A row that sees no key has out 0 and lse -inf. `lower` and `upper` grow with `rows` by 0 or 1
-    per row. Sums over c and over j are in order, those over j in blocks of 768 keys; unseen keys
-    beside seen ones may add exact zeros. Operands are affine; q, k, v, out are contiguous along
-    depth or width. All buffers have the score's dtype, f32 or f64.
+    per row. Sums over c and over j are in order, in blocks that depend on the sizes only; the sums
+    over j are relative to the largest x so far. Unseen keys beside seen ones may add exact zeros.
+    Operands are affine; q, k, v, out are contiguous along depth or width. All buffers have the
+    score's dtype, f32 or f64.
     """
 
     rows: Axis

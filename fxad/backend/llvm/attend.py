@@ -2,22 +2,28 @@
 
     emitted = emit_attend(kernel, "attend0", target)
 
-A unit is a chunk of query blocks of one head. Its keys are packed once; then for every block of
-rows: scores of the keys seen into scratch, the exponentials and their sum in two passes over each
-row (so the maximum is exact, and nothing is rescaled), the product with the values straight into
-the result, and a division of each row by its sum.
+A unit is a chunk of query blocks of one head. Its keys and values are copied once to where they are
+read fast; then every block of rows goes through its keys in blocks whose scores stay in cache:
+scores, each row's maximum so far, exponentials and their sum, the product with the values. Where a
+row's maximum grows, what it has so far is scaled down (Milakov and Gimelshein, 2018); as a rule
+that ends after a few blocks. Last each row is divided by its sum.
 """
 
 from __future__ import annotations
 
-from fxad.backend.llvm.attend_tiles import ABI, Place, Tiles
+from collections.abc import Callable
+
+from fxad.backend.llvm.attend_rows import Rows
+from fxad.backend.llvm.attend_tiles import ABI, ROWS, Place, round_up
 from fxad.backend.llvm.contract_plan import FLOPS_PER_NS
 from fxad.backend.llvm.schedule import Emitted, Target
 from fxad.backend.llvm.text import Function
-from fxad.backend.llvm.vector import Vec
+from fxad.backend.llvm.vector import Vec, fma
 from fxad.ir.kernel import Attend, Kernel
 
 _UNITS = 16  # pieces of work wanted, where one head has several blocks of rows
+_BLOCK_PANELS = 8  # panels of keys whose scores are in cache together
+_VALUES = 96  # rows of values that all rows of a block meet before the next
 
 
 def emit_attend(kernel: Kernel, name: str, target: Target) -> Emitted:
@@ -31,18 +37,25 @@ def emit_attend(kernel: Kernel, name: str, target: Target) -> Emitted:
     return _Forward(kernel, stage, name, target).emit()
 
 
-class _Forward(Tiles):
+class _Forward(Rows):
     def __init__(self, kernel: Kernel, stage: Attend, name: str, target: Target) -> None:
         super().__init__(kernel, stage, name, target)
+        self.blocks = -(-self.queries // ROWS)
         wanted = max(1, min(self.blocks, -(-_UNITS // kernel.points)))
         self.chunk = -(-self.blocks // wanted)  # blocks of rows in a unit
         self.chunks = -(-self.blocks // self.chunk)
+        self.block_keys = min(self.all_keys, _BLOCK_PANELS * self.panel)
+        self.pitch = self.block_keys
 
     def emit(self) -> Emitted:
-        self.packed = self.scratch(self.pitch * self.depth)
-        self.block_scores = self.scratch(self.rows * self.pitch)
-        self.tops = self.scratch(self.rows + self.lanes.width)
-        self.sums = self.scratch(self.rows + self.lanes.width)
+        rows, line = ROWS + self.lanes.width, round_up(self.width, self.lanes.width)
+        self.packed_k = self.scratch(self.all_keys * self.depth)
+        self.packed_v = self.packed_scratch(self.keys, self.columns(self.width))
+        self.queries_copy = self.scratch(ROWS * self.depth)
+        self.block_scores = self.scratch(ROWS * self.pitch)
+        self.sum = Place(self.scratch(ROWS * line), line)
+        self.tops, self.inverses = self.scratch(rows), self.scratch(rows)
+        self.totals = Place(self.scratch(rows * self.lanes.width), self.lanes.width)
         self.f.loop("%begin", "%end", 1, self.unit)
         self.f.ret()
         flops = 2.0 * self.queries * self.keys * (self.depth + self.width) * self.kernel.points
@@ -51,105 +64,161 @@ class _Forward(Tiles):
         return Emitted(self.name, self.text, self.declarations, units, self.scratch_bytes, cost)
 
     def unit(self, unit: str, _: list[str]) -> None:
+        """Last chunks first: where queries see what is before them, these take longest."""
         f, stage = self.f, self.stage
         self.memory.scopes.append({})
-        chunk, point = "0", unit
-        if self.chunks > 1:
-            chunk = f.op(f"urem i64 {unit}, {self.chunks}")
-            point = f.op(f"udiv i64 {unit}, {self.chunks}")
-        self.go_to(point)
+        points = self.kernel.points
+        number = f.op(f"sub i64 {self.chunks - 1}, {f.op(f'udiv i64 {unit}, {points}')}")
+        self.go_to(f.op(f"urem i64 {unit}, {points}"))
         self.q = self.place(stage.q, stage.rows, stage.depth)
-        self.v = self.place(stage.v, stage.keys, stage.width)
         self.out = self.place(stage.out, stage.rows, stage.width)
         self.lse = self.place(stage.lse, stage.rows)
-        first = f.mul(chunk, self.chunk * self.rows)
-        end = self.f.least(f.add(first, self.chunk * self.rows), self.queries)
+        first = f.mul(number, self.chunk * ROWS)
+        end = self.f.least(f.add(first, self.chunk * ROWS), self.queries)
         low, high = self.span(first, f.op(f"sub i64 {end}, {first}"))
-        keys = self.place(stage.k, stage.keys, stage.depth)
-        self.pack(keys, self.depth, self.packed, low, high)
-        f.loop(first, end, self.rows, self.block, at_least_once=True)
+        self.pack(
+            self.place(stage.k, stage.keys, stage.depth), self.depth, self.packed_k, low, high
+        )
+        values = self.place(stage.v, stage.keys, stage.width)
+        count = f.most(f.op(f"sub i64 {f.least(high, self.keys)}, {low}"), 0)
+        self.copy_columns(values, self.packed_v, low, count)
+        f.loop(first, end, ROWS, self.block, at_least_once=True)
         self.memory.scopes.pop()
 
     def block(self, first: str, _: list[str]) -> None:
         """One block of query rows."""
         f = self.f
         self.memory.scopes.append({})
-        count = self.f.least(f.op(f"sub i64 {self.queries}, {first}"), self.rows)
+        count = f.least(f.op(f"sub i64 {self.queries}, {first}"), ROWS)
         span = self.span(first, count)
         q = Place(self.at(self.q, first), self.q.row)
-        out = Place(self.at(self.out, first), self.out.row)
-        self.scores(q, self.depth, self.packed, self.block_scores, count, *span)
-        f.loop(0, count, 1, lambda i, _: self.highest(i, first, span), at_least_once=True)
-        f.loop(0, count, 1, lambda i, _: self.exponentials(i, first, span), at_least_once=True)
+        q = self.copy_rows(q, self.depth, self.queries_copy, count)
+
+        def keys(start: str, _: list[str]) -> None:
+            here = start, f.least(f.add(start, self.block_keys), span[1])
+            self.keys_of_block(first, count, q, here, f.op(f"icmp ne i64 {start}, {span[0]}"))
+
+        f.loop(*span, self.block_keys, keys, at_least_once=True)
+        f.loop(0, count, 1, lambda i, _: self.add_up(i), at_least_once=True)
         f.loop(0, count, self.lanes.width, lambda i, _: self.finish(i), at_least_once=True)
-        f.loop(0, count, 1, lambda i, _: self.store_lse(i, first), at_least_once=True)
-        rows = (count, self.queries % self.height)
-
-        def keys(start: str, length: str, more: str) -> None:
-            weights = f.offset(self.block_scores, f.mul(start, self.size))
-            values = Place(self.at(self.v, start), self.v.row)
-            self.product(rows, Place(weights, self.pitch), values, out, self.width, length, more)
-
-        self.key_blocks(span[0], self.f.least(span[1], self.keys), keys)
-        f.loop(0, count, 1, lambda i, _: self.divide(i, out), at_least_once=True)
+        f.loop(0, count, 1, lambda i, _: self.result(i, first), at_least_once=True)
         self.memory.scopes.pop()
 
-    def highest(self, i: str, first: str, span: tuple[str, str]) -> None:
-        """Logits in place of a row's scores, and their maximum (0 where nothing is seen)."""
+    def keys_of_block(
+        self, first: str, count: str, q: Place, here: tuple[str, str], later: str
+    ) -> None:
+        """What one block of keys adds to a block of rows; later: it is not the rows' first."""
         f = self.f
+        # Where the row of scores would have key 0.
+        scores = f.offset(self.block_scores, f.op(f"sub i64 0, {f.mul(here[0], self.size)}"))
+        self.scores(q, self.depth, self.packed_k, scores, count, *here)
 
-        def logits(n: int, mask: Vec, at: list[str]) -> Vec:
-            x = mask.where(self.logit(n, self.load(at[0])), self.lowest())
-            self.store(x, at[0])
+        def each(body: Callable[[str], None]) -> None:
+            f.loop(0, count, 1, lambda i, _: body(i), at_least_once=True)
+
+        def row(i: str) -> str:
+            return f.offset(scores, f.mul(i, self.pitch * self.size))
+
+        each(lambda i: self.highest(i, f.add(first, i), row(i), here, later))
+        each(lambda i: self.exponentials(i, f.add(first, i), row(i), here, later))
+        self.values(first, count, scores, here, later)
+
+    def values(
+        self, first: str, count: str, weights: str, here: tuple[str, str], later: str
+    ) -> None:
+        """Add the weights' product with the values, some rows of values at a time."""
+        f = self.f
+        end = f.least(here[1], self.keys)
+
+        def some(start: str, _: list[str]) -> None:
+            stop = f.least(f.add(start, _VALUES), end)
+
+            def bounds(i: str, height: int) -> tuple[str, str]:
+                low, high = self.seen_by(f.add(first, i), height)
+                low = f.least(f.most(low, start), stop)
+                return low, f.most(f.op(f"sub i64 {f.least(high, stop)}, {low}"), 0)
+
+            more = f.op(f"or i1 {later}, {f.op(f'icmp ne i64 {start}, {here[0]}')}")
+            more = f.op(f"zext i1 {more} to i64")
+            a, rows = Place(weights, self.pitch), (count, self.queries)
+            self.product(rows, a, self.packed_v, self.sum, bounds, more, padded=True)
+
+        f.loop(here[0], end, _VALUES, some, at_least_once=True)
+
+    def highest(self, i: str, row: str, at: str, here: tuple[str, str], later: str) -> None:
+        """A row's maximum so far. Logits in place of scores, unless a factor makes them that."""
+        f, plain = self.f, self.scale is not None
+
+        def logits(n: int, mask: Vec | None, at: list[str]) -> Vec:
+            x = self.load(at[0]) if plain else self.logit(n, self.load(at[0]))
+            x = mask.where(x, self.lowest()) if mask is not None else x
+            if not plain:
+                self.store(x, at[0])
             return x
 
-        row = f.add(first, i)
-        top = self.over_row(row, span, self.seen(row), [self.score_row(i)], logits, "max")
-        assert top is not None
-        top = top.equals(-float("inf")).where(top.like(0), top)
-        self.store_scalar(top, f.offset(self.tops, f.mul(i, self.size)))
+        found = self.over_row(row, here, self.seen(row), [at], logits, "max")
+        assert found is not None
+        found = self.across("max", found)
+        place = f.offset(self.tops, f.mul(i, self.size))
+        known = Vec(self.code, "i1", 1, later).where(self.load_scalar(place), -float("inf"))
+        grown = f.op(f"and i1 {later}, {(found > known).text}")
+        f.when(grown, lambda: self.rescale(i, known - found))
+        self.store_scalar(found.at_least(known), place)
 
-    def exponentials(self, i: str, first: str, span: tuple[str, str]) -> None:
-        """exp(logit - maximum) in place of a row's logits, and their sum.
+    def rescale(self, i: str, change: Vec) -> None:
+        """Scale down what a row has so far: its maximum has grown."""
+        factor = self.weight(None, change.splat(self.lanes.width), self.scale or 1.0)
+        places = [self.at(self.totals, i)]
+        places += [self.at(self.sum, i, c) for c in range(0, self.sum.row, self.lanes.width)]
+        for place in places:
+            self.store(self.load(place) * factor, place)
+
+    def exponentials(self, i: str, row: str, at: str, here: tuple[str, str], later: str) -> None:
+        """exp(logit - maximum) in place of a row's scores, and their sum, lane by lane.
 
         A loop of its own, so that one row's maximum does not wait for the row before.
         """
-        f, here = self.f, self.f.mul(i, self.size)
-        top = self.load_scalar(f.offset(self.tops, here)).splat(self.lanes.width)
+        f = self.f
+        top = self.top(self.load_scalar(f.offset(self.tops, f.mul(i, self.size))))
+        top = top.splat(self.lanes.width)
 
-        def weights(n: int, mask: Vec, at: list[str]) -> Vec:
-            weight = self.weight(mask, self.load(at[0]) - top)
+        def weights(n: int, mask: Vec | None, at: list[str]) -> Vec:
+            weight = self.weight(mask, self.load(at[0]) - top, self.scale or 1.0)
             self.store(weight, at[0])
             return weight
 
-        row = f.add(first, i)
-        total = self.over_row(row, span, self.seen(row), [self.score_row(i)], weights, "add")
+        total = self.over_row(row, here, self.seen(row), [at], weights, "add")
         assert total is not None
-        self.store_scalar(total, f.offset(self.sums, here))
+        place = self.at(self.totals, i)
+        before = Vec(self.code, "i1", 1, later).where(self.load(place), self.zero())
+        self.store(total + before, place)
 
-    def score_row(self, i: str) -> str:
-        return self.f.offset(self.block_scores, self.f.mul(i, self.pitch * self.size))
+    @staticmethod
+    def top(highest: Vec) -> Vec:
+        """What is taken off logits: 0 where nothing is seen."""
+        return highest.equals(-float("inf")).where(highest.like(0), highest)
+
+    def add_up(self, i: str) -> None:
+        total = self.across("add", self.load(self.at(self.totals, i)))
+        self.store_scalar(total, self.f.offset(self.inverses, self.f.mul(i, self.size)))
 
     def finish(self, i: str) -> None:
         """Maxima to log-sum-exps and sums to what rows are scaled by, a vector of rows at once."""
         f = self.f
-        tops, sums = (f.offset(p, f.mul(i, self.size)) for p in (self.tops, self.sums))
-        total = self.load(sums)
-        self.store(self.load(tops) + self.apply("log", total), tops)
+        tops, sums = (f.offset(p, f.mul(i, self.size)) for p in (self.tops, self.inverses))
+        total, scale = self.load(sums), self.scale or 1.0
+        self.store(fma(self.top(self.load(tops)), scale, self.apply("log", total)), tops)
         self.store(total.equals(0).where(total.like(0), total.like(1) / total), sums)
 
-    def store_lse(self, i: str, first: str) -> None:
-        f = self.f
-        lse = self.load_scalar(f.offset(self.tops, f.mul(i, self.size)))
-        self.store_scalar(lse, self.at(self.lse, f.add(first, i)))
-
-    def divide(self, i: str, out: Place) -> None:
-        """Scale a finished row by one over its sum; rows that see nothing become 0."""
+    def result(self, i: str, first: str) -> None:
+        """A finished row over its sum; rows that see nothing become 0."""
         f, width = self.f, self.lanes.width
-        inverse = self.load_scalar(f.offset(self.sums, f.mul(i, self.size)))
+        here, row = f.mul(i, self.size), f.add(first, i)
+        self.store_scalar(self.load_scalar(f.offset(self.tops, here)), self.at(self.lse, row))
+        inverse = self.load_scalar(f.offset(self.inverses, here))
         wide, none = inverse.splat(width), inverse.equals(0).splat(width)
         for start in range(0, self.width, width):
-            at, count = self.at(out, i, start), min(width, self.width - start)
-            value = self.vec(self.lanes.load(f, at, self.dtype, count))
+            value = self.load(self.at(self.sum, i, start))
             scaled = none.where(value.like(0), value * wide)
-            self.lanes.store(f, scaled.text, at, count)
+            count = min(width, self.width - start)
+            self.lanes.store(f, scaled.text, self.at(self.out, row, start), count)

@@ -10,14 +10,18 @@ d_out v^T, ds; then additions to dq, dk and dv, all while p and ds are in cache.
 
 from __future__ import annotations
 
-from fxad.backend.llvm.attend_tiles import ABI, Place, Tiles
+import math
+from collections.abc import Callable
+
+from fxad.backend.llvm.attend_rows import Rows
+from fxad.backend.llvm.attend_tiles import ABI, ROWS, Packed, Place, round_up
 from fxad.backend.llvm.contract_plan import FLOPS_PER_NS
 from fxad.backend.llvm.schedule import Emitted, Target
 from fxad.backend.llvm.text import Function
-from fxad.backend.llvm.vector import Vec
+from fxad.backend.llvm.vector import Vec, fma
 from fxad.ir.kernel import AttendGrad, Kernel
 
-_CHUNK_PANELS = 10  # panels of keys worked on at a time
+_CHUNK = 480  # keys worked on at a time
 
 
 def emit_attend_grad(kernel: Kernel, name: str, target: Target) -> Emitted:
@@ -31,17 +35,22 @@ def emit_attend_grad(kernel: Kernel, name: str, target: Target) -> Emitted:
     return _Backward(kernel, stage, name, target).emit()
 
 
-class _Backward(Tiles):
+class _Backward(Rows):
     def __init__(self, kernel: Kernel, stage: AttendGrad, name: str, target: Target) -> None:
         super().__init__(kernel, stage.attend, name, target)
         self.grad = stage
-        self.chunk = min(self.pitch, _CHUNK_PANELS * self.panel)
-        self.rows = 48 if self.chunk == self.pitch else 96
-        self.pitch = self.chunk
+        self.chunk = self.pitch = min(self.all_keys, round_up(_CHUNK, self.panel))
 
     def emit(self) -> Emitted:
+        lines = tuple(round_up(n, self.lanes.width) for n in (self.depth, self.width))
+        unit = math.gcd(ROWS, self.panel)
         self.packed = self.scratch(self.chunk * self.depth), self.scratch(self.chunk * self.width)
-        self.work = self.scratch(self.rows * self.pitch), self.scratch(self.rows * self.pitch)
+        self.key_rows = self.packed_scratch(self.chunk, self.columns(self.depth))
+        self.q_rows = self.packed_scratch(ROWS, self.columns(self.depth, unit))
+        self.d_out_rows = self.packed_scratch(ROWS, self.columns(self.width, unit))
+        self.copies = self.scratch(ROWS * self.depth), self.scratch(ROWS * self.width)
+        self.work = self.scratch(ROWS * self.pitch), self.scratch(ROWS * self.pitch)
+        self.sums = tuple(Place(self.scratch(self.chunk * n), n) for n in lines)
         self.f.loop("%begin", "%end", 1, self.unit)
         self.f.ret()
         pairs = 1.0 * self.queries * self.keys * self.grad.group.extent * self.kernel.points
@@ -57,42 +66,52 @@ class _Backward(Tiles):
         self.v = self.place(stage.v, stage.keys, stage.width)
         self.dk = self.place(grad.dk, stage.keys, stage.depth)
         self.dv = self.place(grad.dv, stage.keys, stage.width)
-        self.clear(self.dk, self.keys, self.depth)
-        self.clear(self.dv, self.keys, self.width)
         f.loop(0, grad.group.extent, 1, self.clear_head)
         f.loop(0, self.keys, self.chunk, self.key_chunk)
         self.memory.scopes.pop()
 
     def clear_head(self, head: str, _: list[str]) -> None:
-        stage, grad = self.stage, self.grad
         self.memory.scopes.append({})
-        self.memory.env[grad.group] = head
-        self.clear(self.place(grad.dq, stage.rows, stage.depth), self.queries, self.depth)
+        self.memory.env[self.grad.group] = head
+        dq = self.place(self.grad.dq, self.stage.rows, self.stage.depth)
+        self.each_vector(dq, self.queries, self.depth, lambda *_: self.zero())
         self.memory.scopes.pop()
 
-    def key_chunk(self, start: str, _: list[str]) -> None:
-        """What a chunk of keys gives and gets; addresses are those that key 0 would have."""
-        f = self.f
-        skip = f.op(f"sub i64 0, {f.mul(start, self.size)}")
-        self.packed_k = f.offset(self.packed[0], f.mul(skip, self.depth))
-        self.packed_v = f.offset(self.packed[1], f.mul(skip, self.width))
-        self.p, self.ds = f.offset(self.work[0], skip), f.offset(self.work[1], skip)
-        padded = -(-self.keys // self.panel) * self.panel
-        self.keys_here = start, self.f.least(f.add(start, self.chunk), padded)
-        self.pack(self.k, self.depth, self.packed_k, *self.keys_here)
-        self.pack(self.v, self.width, self.packed_v, *self.keys_here)
-        f.loop(0, self.grad.group.extent, 1, self.head)
-
-    def clear(self, place: Place, rows: int, columns: int) -> None:
-        """Zeros in all rows of a cotangent."""
+    def each_vector(
+        self, to: Place, rows: str | int, columns: int, value: Callable[[str, int], Vec]
+    ) -> None:
+        """to[row, c ...] = value(row, c) for all rows and every vector of columns."""
         width = self.lanes.width
 
         def row(j: str, _: list[str]) -> None:
             for start in range(0, columns, width):
                 count = min(width, columns - start)
-                self.lanes.store(self.f, self.zero().text, self.at(place, j, start), count)
+                self.lanes.store(self.f, value(j, start).text, self.at(to, j, start), count)
 
         self.f.loop(0, rows, 1, row)
+
+    def key_chunk(self, start: str, _: list[str]) -> None:
+        """One chunk of keys; addresses are moved so that key 0 would lie where it does in place."""
+        f = self.f
+        skip = f.op(f"sub i64 0, {f.mul(start, self.size)}")
+        self.packed_k = f.offset(self.packed[0], f.mul(skip, self.depth))
+        self.packed_v = f.offset(self.packed[1], f.mul(skip, self.width))
+        self.p, self.ds = f.offset(self.work[0], skip), f.offset(self.work[1], skip)
+        self.start = start
+        self.keys_here = start, f.least(f.add(start, self.chunk), self.all_keys)
+        self.pack(self.k, self.depth, self.packed_k, *self.keys_here)
+        self.pack(self.v, self.width, self.packed_v, *self.keys_here)
+        count = f.op(f"sub i64 {f.least(self.keys_here[1], self.keys)}, {start}")
+        k = Place(self.at(self.k, start), self.k.row)
+        self.copy_columns(k, self.key_rows, "0", count)
+        for sums in self.sums:
+            self.each_vector(sums, count, sums.row, lambda *_: self.zero())
+        f.loop(0, self.grad.group.extent, 1, self.head)
+        self.finish(self.sums[0], Place(self.at(self.dk, start), self.dk.row), count, self.depth)
+        self.finish(self.sums[1], Place(self.at(self.dv, start), self.dv.row), count, self.width)
+
+    def finish(self, sums: Place, to: Place, count: str, columns: int) -> None:
+        self.each_vector(to, count, columns, lambda j, c: self.load(self.at(sums, j, c)))
 
     def head(self, head: str, _: list[str]) -> None:
         """All rows of one query head."""
@@ -104,14 +123,14 @@ class _Backward(Tiles):
         self.dq = self.place(grad.dq, stage.rows, stage.depth)
         self.lse = self.place(stage.lse, stage.rows)
         self.delta = self.place(grad.delta, stage.rows)
-        self.f.loop(0, self.queries, self.rows, self.block)
+        self.f.loop(0, self.queries, ROWS, self.block)
         self.memory.scopes.pop()
 
     def block(self, first: str, _: list[str]) -> None:
         """One block of query rows, if it sees any key of the chunk."""
         f = self.f
         self.memory.scopes.append({})
-        count = self.f.least(f.op(f"sub i64 {self.queries}, {first}"), self.rows)
+        count = self.f.least(f.op(f"sub i64 {self.queries}, {first}"), ROWS)
         low, high = self.span(first, count)
         span = self.f.most(low, self.keys_here[0]), self.f.least(high, self.keys_here[1])
         some = f.op(f"icmp slt i64 {span[0]}, {span[1]}")
@@ -120,44 +139,66 @@ class _Backward(Tiles):
 
     def products(self, first: str, count: str, span: tuple[str, str]) -> None:
         f = self.f
-        low, high = span
-        q, d_out, dq = (
-            Place(self.at(place, first), place.row) for place in (self.q, self.d_out, self.dq)
-        )
+        q, d_out = (Place(self.at(p, first), p.row) for p in (self.q, self.d_out))
+        self.copy_columns(q, self.q_rows, "0", count)
+        self.copy_columns(d_out, self.d_out_rows, "0", count)
+        q = self.rows_of(q, self.q_rows, self.copies[0], count)
+        d_out = self.rows_of(d_out, self.d_out_rows, self.copies[1], count)
         self.scores(q, self.depth, self.packed_k, self.p, count, *span)
         self.scores(d_out, self.width, self.packed_v, self.ds, count, *span)
         f.loop(0, count, 1, lambda i, _: self.row(i, first, span), at_least_once=True)
-        keys = f.op(f"sub i64 {self.f.least(high, self.keys)}, {low}")
-        skip = f.mul(low, self.size)
-        weights = Place(f.offset(self.ds, skip), self.pitch)
-        key_rows = Place(self.at(self.k, low), self.k.row)
-        rows = (count, self.queries % self.height)
-        self.product(rows, weights, key_rows, dq, self.depth, keys, "1")
-        # Whole panels are whole tiles of keys, so only the last keys of all can be left over.
-        for block, others, columns, into in (
-            (self.p, d_out, self.width, self.dv),
-            (self.ds, q, self.depth, self.dk),
+        self.add_to_dq(first, count, span)
+        low = f.op(f"sub i64 {span[0]}, {self.start}")
+        keys = f.op(f"sub i64 {f.least(span[1], self.keys)}, {span[0]}")
+        for block, others, into in (
+            (self.work[1], self.q_rows, self.sums[0]),
+            (self.work[0], self.d_out_rows, self.sums[1]),
         ):
-            turned = Place(f.offset(block, skip), 1, self.pitch)
+            turned = Place(f.offset(block, f.mul(low, self.size)), 1, self.pitch)
             into = Place(self.at(into, low), into.row)
-            self.product((keys, self.keys % self.height), turned, others, into, columns, count, "1")
+            # The last of whole panels are whole tiles: only the last keys of all can be left over.
+            rows = keys, self.keys
+            self.product(rows, turned, others, into, lambda *_: ("0", count), "1", padded=True)
+
+    def rows_of(self, source: Place, copied: Packed, to: str, count: str) -> Place:
+        """Whole rows side by side: the copy of the only group of columns, or another one."""
+        ((_, wide, here), *others) = copied.columns.groups
+        if not others and wide == here:
+            return Place(copied.pointer, wide)
+        return self.copy_rows(source, copied.columns.count, to, count)
+
+    def add_to_dq(self, first: str, count: str, span: tuple[str, str]) -> None:
+        f = self.f
+        end = f.least(span[1], self.keys)
+
+        def bounds(i: str, height: int) -> tuple[str, str]:
+            low, high = self.seen_by(f.add(first, i), height)
+            low, high = f.least(f.most(low, span[0]), end), f.least(high, end)
+            return f.op(f"sub i64 {low}, {self.start}"), f.most(f.op(f"sub i64 {high}, {low}"), 0)
+
+        dq = Place(self.at(self.dq, first), self.dq.row)
+        weights = Place(self.work[1], self.pitch)
+        self.product((count, self.queries), weights, self.key_rows, dq, bounds, "1")
 
     def row(self, i: str, first: str, span: tuple[str, str]) -> None:
         """p in place of a row of scores, ds in place of a row of d_out v^T."""
         f, width = self.f, self.lanes.width
         row = f.add(first, i)
-        seen = self.seen(row)
         skip = f.mul(i, self.pitch * self.size)
         pointers = [f.offset(self.p, skip), f.offset(self.ds, skip)]
         lse = self.load_scalar(self.at(self.lse, row)).splat(width)
         delta = self.load_scalar(self.at(self.delta, row)).splat(width)
 
-        def weights(n: int, mask: Vec, at: list[str]) -> None:
-            p = self.weight(mask, self.logit(n, self.load(at[0])) - lse)
+        def weights(n: int, mask: Vec | None, at: list[str]) -> None:
+            score = self.load(at[0])
+            if self.scale is None:
+                p = self.weight(mask, self.logit(n, score) - lse)
+            else:
+                p = self.weight(mask, fma(score, self.scale, -lse))
             slope = self.memory.value(self.grad.slope)
             assert isinstance(slope, Vec)
             ds = p * (self.load(at[1]) - delta) * slope.splat(width)
             self.store(p, at[0])
-            self.store(mask.where(ds, self.zero()), at[1])
+            self.store(mask.where(ds, self.zero()) if mask is not None else ds, at[1])
 
-        self.over_row(row, span, seen, pointers, weights)
+        self.over_row(row, span, self.seen(row), pointers, weights)

@@ -1,8 +1,10 @@
-"""What attention's two kernels share: packed keys, small matrix products, passes over score rows.
+"""What attention's two kernels share: packed operands and small matrix products.
 
 A grid point works through blocks of query rows. A block's scores lie in this thread's scratch,
-one row of `pitch` elements per query, the column being the key's number; they never reach memory
-that other cores see. Products use the micro-kernels of matrix multiplication.
+one row of `pitch` elements per query; they never reach memory that other cores see. Operands are
+copied to scratch before they are read many times: rows of a head lie far apart in memory, often by
+a multiple of 4 KiB, where a first-level cache holds only a few of them. Products use the
+micro-kernels of matrix multiplication.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ from collections.abc import Callable
 import numpy as np
 
 from fxad.backend.llvm import contract_pack as packing
-from fxad.backend.llvm import prims
 from fxad.backend.llvm.contract_grid import address, arguments, go_to
 from fxad.backend.llvm.contract_lanes import Lanes
 from fxad.backend.llvm.contract_micro import PARAMS, Tile, emit_micro
@@ -20,19 +21,18 @@ from fxad.backend.llvm.contract_plan import matrix
 from fxad.backend.llvm.formats import kind_of
 from fxad.backend.llvm.schedule import Target
 from fxad.backend.llvm.text import Function
-from fxad.backend.llvm.values import Copy
-from fxad.backend.llvm.vector import Vec
 from fxad.core.errors import CheckError
 from fxad.core.record import valued
 from fxad.ir.kernel import Attend, Axis, Kernel, Operand
 
 ABI = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
-K_BLOCK = 768
+ROWS = 48  # queries in a block; every tile's height divides it
 _UNROLL = 4
 _LINE = 64
-# (rows, vectors) of the register tile; every height divides both numbers of rows in a block.
-_TILES = {"avx512": (8, 3), "avx2": (6, 2), "neon": (8, 3), "generic": (4, 2)}
-_LONG = 4096  # keys from which a block has fewer rows, so that its scores stay in the L2 cache
+# (rows, vectors) of the register tile of scores, vectors of that of other products.
+_TILES = {"avx512": (8, 3, 4), "avx2": (6, 2, 2), "neon": (8, 3, 4), "generic": (4, 2, 2)}
+_HIGHEST = 12  # more rows to a tile wait for broadcasts
+_DEPTH = 128  # of a score's products summed at a time: so much of a panel stays in the L1 cache
 
 
 @valued
@@ -44,7 +44,28 @@ class Place:
     column: int = 1
 
 
-def _round_up(size: int, to: int) -> int:
+@valued
+class Columns:
+    """The columns of a right operand in groups, each with a dense copy of its own.
+
+    groups: (first column, elements of a row of the copy, columns). height: rows of a tile.
+    """
+
+    count: int
+    groups: tuple[tuple[int, int, int], ...]
+    height: int
+
+
+@valued
+class Packed:
+    """Groups of columns of a matrix of so many rows in scratch, one group after the other."""
+
+    pointer: str
+    rows: int
+    columns: Columns
+
+
+def round_up(size: int, to: int) -> int:
     return -(-size // to) * to
 
 
@@ -56,13 +77,12 @@ class Tiles:
         self.dtype: np.dtype = stage.score.dtype
         self.kind, self.size = kind_of(self.dtype), self.dtype.itemsize
         self.lanes = Lanes(self.dtype, target.lanes(self.dtype))
-        self.height, self.vectors = _TILES[target.isa]
+        self.height, self.vectors, self.most_vectors = _TILES[target.isa]
         self.panel = self.vectors * self.lanes.width  # keys computed side by side
         self.queries, self.keys = stage.rows.extent, stage.keys.extent
         self.depth, self.width = stage.depth.extent, stage.width.extent
-        self.rows = 48 if self.keys <= _LONG else 24  # queries in a block
-        self.blocks = -(-self.queries // self.rows)
-        self.pitch = _round_up(self.keys, self.panel)
+        self.all_keys = round_up(self.keys, self.panel)
+        self.pitch = self.all_keys
         self.helpers: dict[str, str] = {}
         self.micros: dict[Tile, str] = {}
         self.scratch_bytes = 0
@@ -81,8 +101,28 @@ class Tiles:
     def scratch(self, elements: int) -> str:
         """The address of so many elements of this thread's scratch."""
         pointer = self.f.offset("%scratch", self.scratch_bytes)
-        self.scratch_bytes += _round_up(elements * self.size, _LINE)
+        self.scratch_bytes += round_up(elements * self.size, _LINE)
         return pointer
+
+    def columns(self, count: int, rows: int = ROWS) -> Columns:
+        """`count` columns in as few groups as registers allow, all about as wide.
+
+        rows: a tile's height divides it.
+        """
+        vectors = -(-count // self.lanes.width)
+        each = -(-vectors // -(-vectors // self.most_vectors))
+        most = min(self.height * self.vectors // each, _HIGHEST)
+        height = max(h for h in range(1, most + 1) if rows % h == 0)
+        wide, found = each * self.lanes.width, []
+        for start in range(0, count, wide):
+            here = min(wide, count - start)
+            found.append((start, round_up(here, self.lanes.width), here))
+        return Columns(count, tuple(found), height)
+
+    def packed_scratch(self, rows: int, columns: Columns) -> Packed:
+        """Room for columns of a matrix of at most so many rows."""
+        room = self.scratch(rows * round_up(columns.count, self.lanes.width))
+        return Packed(room, rows, columns)
 
     # ------------------------------------------------------------ addresses and numbers
 
@@ -118,10 +158,15 @@ class Tiles:
         panels = f.op(f"udiv i64 {f.add(high, self.panel - 1)}, {self.panel}")
         return low, f.mul(panels, self.panel)
 
+    def seen_by(self, row: str, height: int) -> tuple[str, str]:
+        """The keys that any of so many rows see."""
+        last = self.f.least(self.f.add(row, height - 1), self.queries - 1)
+        return self.seen(row)[0], self.seen(last)[1]
+
     def go_to(self, point: str) -> None:
         go_to(self.memory, self.kernel, point)
 
-    # ------------------------------------------------------------ products
+    # ------------------------------------------------------------ copies
 
     def pack(self, source: Place, depth: int, packed: str, low: str, high: str) -> None:
         """Rows low ... high - 1 of a matrix [keys, depth] into panels of `panel` rows, turned."""
@@ -138,6 +183,32 @@ class Tiles:
 
         self.each_panel(low, high, one)
 
+    def copy_columns(self, source: Place, to: Packed, low: str, count: str) -> None:
+        """`count` rows of a matrix, from `low` on, into the copies of its groups of columns."""
+        f = self.f
+        for start, wide, here in to.columns.groups:
+            name = f"{self.name}.copy{here}_{source.row}"
+            if name not in self.helpers:
+                layout = packing.Source(1, source.row, self.dtype)
+                self.helpers[name] = packing.emit_pack_b(name, layout, here, self.lanes)
+            at, into = self.at(source, low, start), self.group_at(to, start, wide, low)
+            f.line(f"call void @{name}(ptr {at}, ptr {into}, i64 {count})")
+
+    def group_at(self, packed: Packed, start: int, wide: int, row: str) -> str:
+        """Where a row of the group of columns that begins with `start` lies."""
+        f = self.f
+        group = f.offset(packed.pointer, start * packed.rows * self.size)
+        return f.offset(group, f.mul(row, wide * self.size))
+
+    def copy_rows(self, source: Place, depth: int, to: str, count: str) -> Place:
+        """`count` rows of a matrix [rows, depth], copied side by side."""
+        name = f"{self.name}.rows{depth}_{source.row}"
+        if name not in self.helpers:
+            layout = packing.Source(source.row, 1, self.dtype)
+            self.helpers[name] = packing.emit_pack_a(name, layout, depth, depth, self.lanes)
+        self.f.line(f"call void @{name}(ptr {source.pointer}, ptr {to}, i64 {count})")
+        return Place(to, depth)
+
     def each_panel(self, low: str, high: str, body: Callable[[str, int], None]) -> None:
         """body(number, keys in it) for panels of the keys low ... high; the last may be short."""
         f = self.f
@@ -148,23 +219,30 @@ class Tiles:
         if rest:
             self.f.when(f.op(f"icmp sgt i64 {last}, {whole}"), lambda: body(str(whole), rest))
 
+    # ------------------------------------------------------------ products
+
     def scores(
         self, a: Place, depth: int, packed: str, to: str, count: str, low: str, high: str
     ) -> None:
         """to[i, j] = sum over c of a[i, c] * packed[j, c] for `count` rows, keys low ... high."""
         f = self.f
+        piece = -(-depth // -(-depth // _DEPTH))
 
         def panel(number: str, columns: int) -> None:
-            columns = _round_up(columns, self.lanes.width)
+            columns = round_up(columns, self.lanes.width)
             b = f.offset(packed, f.mul(number, self.panel * depth * self.size))
             c = f.offset(to, f.mul(number, self.panel * self.size))
+            for start in range(0, depth, piece):
+                here = f.offset(b, start * columns * self.size)
 
-            def block(height: int, row: str) -> None:
-                tile = self.tile(height, columns, (a.row, 1), columns, self.pitch, True)
-                c_at = f.offset(c, f.mul(row, self.pitch * self.size))
-                self.micro(tile, str(depth), self.at(a, row), b, c_at, "0")
+                def block(height: int, row: str, start: int = start, here: str = here) -> None:
+                    tile = self.tile(height, columns, (a.row, 1), columns, self.pitch)
+                    c_at = f.offset(c, f.mul(row, self.pitch * self.size))
+                    some = str(min(piece, depth - start))
+                    more = str(int(start > 0))
+                    self.micro(tile, some, self.at(a, row, start), here, c_at, more)
 
-            self.each_block(count, self.queries % self.height, block)
+                self.each_block(count, self.queries % self.height, self.height, block)
 
         self.each_panel(low, high, panel)
 
@@ -172,41 +250,45 @@ class Tiles:
         self,
         rows: tuple[str, int],
         a: Place,
-        b: Place,
+        b: Packed,
         c: Place,
-        columns: int,
-        depth: str,
+        bounds: Callable[[str, int], tuple[str, str]],
         more: str,
+        padded: bool = False,
     ) -> None:
         """c = a b (c += a b where `more` is 1): rows x depth times depth x columns.
 
-        rows: (their number, what may be left over of it after whole tiles).
+        rows: (their number, the number of all such rows there are). bounds(first row, rows of the
+        tile): the steps (from, how many) beyond which all of a is 0. padded: c has room for whole
+        vectors.
         """
-        f, lanes = self.f, self.lanes
-        vectors = -(-columns // lanes.width)
-        wide = -(-vectors // -(-vectors // self.vectors)) * lanes.width
-        for start in range(0, columns, wide):
-            count = min(wide, columns - start)
+        f = self.f
+        for start, wide, here in b.columns.groups:
 
-            def block(height: int, row: str, start: int = start, count: int = count) -> None:
-                tile = self.tile(height, count, (a.row, a.column), b.row, c.row, False)
-                b_at, c_at = f.offset(b.pointer, start * self.size), self.at(c, row, start)
-                self.micro(tile, depth, self.at(a, row), b_at, c_at, more)
+            def block(
+                height: int, row: str, start: int = start, wide: int = wide, here: int = here
+            ) -> None:
+                low, depth = bounds(row, height)
+                stored = wide if padded else here
+                tile = self.tile(height, stored, (a.row, a.column), wide, c.row)
+                a_at = f.offset(self.at(a, row), f.mul(low, a.column * self.size))
+                b_at = self.group_at(b, start, wide, low)
+                self.micro(tile, depth, a_at, b_at, self.at(c, row, start), more)
 
-            self.each_block(*rows, block)
+            self.each_block(rows[0], rows[1] % b.columns.height, b.columns.height, block)
 
-    def each_block(self, rows: str, left: int, body: Callable[[int, str], None]) -> None:
+    def each_block(
+        self, rows: str, left: int, height: int, body: Callable[[int, str], None]
+    ) -> None:
         """body(height, first row) for whole tiles of rows, then for the `left` ones, if any."""
         f = self.f
-        full = f.op(f"udiv i64 {rows}, {self.height}")
-        f.loop(0, full, 1, lambda i, _: body(self.height, f.mul(i, self.height)))
+        full = f.op(f"udiv i64 {rows}, {height}")
+        f.loop(0, full, 1, lambda i, _: body(height, f.mul(i, height)))
         if left:
-            whole = f.mul(full, self.height)
+            whole = f.mul(full, height)
             self.f.when(f.op(f"icmp slt i64 {whole}, {rows}"), lambda: body(left, whole))
 
-    def tile(
-        self, height: int, columns: int, a: tuple[int, int], b: int, c: int, packed: bool
-    ) -> Tile:
+    def tile(self, height: int, columns: int, a: tuple[int, int], b: int, c: int) -> Tile:
         return Tile(
             height=height,
             columns=columns,
@@ -215,8 +297,8 @@ class Tiles:
             b_stride=b,
             c_stride=c,
             b_dtype=self.dtype,
-            unroll=_UNROLL if height == self.height else 1,
-            aligned=packed,
+            unroll=_UNROLL,
+            aligned=True,
             packs=False,
             some_rest=True,
             no_steps=True,
@@ -237,122 +319,3 @@ class Tiles:
         unused = {"ptr": "null", "i64": "0"}
         listed = ", ".join(f"{t} {values.get(n, unused[t])}" for t, n in PARAMS)
         f.line(f"call void @{name}({listed})")
-
-    def key_blocks(self, low: str, high: str, body: Callable[[str, str, str], None]) -> None:
-        """body(first key, number of keys, 1 but for the first) for blocks of K_BLOCK keys.
-
-        Without keys there is one block of none, so that the result is set.
-        """
-        f = self.f
-
-        def block(start: str, _: list[str]) -> None:
-            more = f.op(f"zext i1 {f.op(f'icmp ne i64 {start}, {low}')} to i64")
-            body(start, self.f.least(f.op(f"sub i64 {high}, {start}"), K_BLOCK), more)
-
-        f.loop(low, high, K_BLOCK, block, at_least_once=True)
-
-    # ------------------------------------------------------------ rows of scores
-
-    def vec(self, text: str) -> Vec:
-        return Vec(self.code, self.kind, self.lanes.width, text)
-
-    def scalar(self, text: str) -> Vec:
-        return Vec(self.code, self.kind, 1, text)
-
-    def load(self, pointer: str) -> Vec:
-        return self.vec(self.lanes.load(self.f, pointer, self.dtype, self.lanes.width))
-
-    def store(self, value: Vec, pointer: str) -> None:
-        self.lanes.store(self.f, value.text, pointer, self.lanes.width)
-
-    def load_scalar(self, pointer: str) -> Vec:
-        return self.scalar(self.f.op(f"load {self.kind}, ptr {pointer}, align {self.size}"))
-
-    def store_scalar(self, value: Vec, pointer: str) -> None:
-        self.f.line(f"store {self.kind} {value.text}, ptr {pointer}, align {self.size}")
-
-    def apply(self, name: str, value: Vec) -> Vec:
-        found = prims.apply(name, [value], self.dtype, self.dtype)
-        assert isinstance(found, Vec)
-        return found
-
-    def over_row(
-        self,
-        row: str,
-        span: tuple[str, str],
-        seen: tuple[str, str],
-        pointers: list[str],
-        body: Callable[[int, Vec, list[str]], Vec | None],
-        combine: str = "",
-    ) -> Vec | None:
-        """Walk the columns of a score row, a panel at a time.
-
-        pointers: rows of scores; body(vector number, lanes of seen keys, where the vector lies in
-        each row). What it returns is combined ("add" or "max") over the whole row.
-        """
-        f, memory, width = self.f, self.memory, self.lanes.width
-        seen_count = self.f.op(f"sub i64 {seen[1]}, {seen[0]}")
-        limit = Vec(self.code, "i64", 1, seen_count).convert("trunc", "i32").splat(width)
-        start = {"": [], "add": [self.zero()], "max": [self.lowest()]}[combine] * self.vectors
-
-        def panel(j: str, values: list[str]) -> list[str]:
-            memory.scopes.append({})
-            memory.env[self.stage.rows], memory.env[self.stage.keys] = row, j
-            memory.lanes_along(self.stage.keys, width)
-            memory.varying_cells.add(self.stage.score)
-            offset = Vec(self.code, "i64", 1, f.op(f"sub i64 {j}, {seen[0]}"))
-            base = offset.convert("trunc", "i32").splat(width)
-            at = [f.offset(p, f.mul(j, self.size)) for p in pointers]
-            copies, masks = [], []
-            for u in range(self.vectors):
-                lanes = self.code.iota("i32", width, u * width)
-                masks.append((base + lanes).compare("ult", limit))
-                copies.append(Copy(u, j, u * width, masks[-1]))
-            memory.copies = copies
-            memory.cells[self.stage.score] = {}
-            following: list[str] = []
-            for u, _copy in enumerate(memory.each_copy()):
-                found = body(u, masks[u], [f.offset(p, u * width * self.size) for p in at])
-                if found is not None:
-                    following.append(self._combined(combine, self.vec(values[u]), found).text)
-            memory.lanes_along(None, 1)
-            memory.scopes.pop()
-            return following
-
-        totals = f.loop(*span, self.panel, panel, [(v.type, v.text) for v in start])
-        if not combine:
-            return None
-        total = self.vec(totals[0])
-        for text in totals[1:]:
-            total = self._combined(combine, total, self.vec(text))
-        while total.width > 1:
-            half = total.width // 2
-            low, high = total.shuffle(range(half)), total.shuffle(range(half, 2 * half))
-            total = self._combined(combine, low, high)
-        return total
-
-    @staticmethod
-    def _combined(combine: str, a: Vec, b: Vec) -> Vec:
-        return a + b if combine == "add" else a.at_least(b)
-
-    def logit(self, number: int, score: Vec) -> Vec:
-        """The logit of the current vector's scores."""
-        self.memory.cells[self.stage.score][number] = score
-        found = self.memory.value(self.stage.logit)
-        assert isinstance(found, Vec)
-        return found.splat(self.lanes.width)
-
-    def weight(self, mask: Vec, x: Vec) -> Vec:
-        """exp(x) in the lanes of the mask, 0 in others and where it is no normal number.
-
-        Without numbers that underflow: computing with them takes processors a hundred cycles.
-        """
-        lowest = -87.0 if self.size == 4 else -708.0
-        kept = mask & ~(x < lowest)
-        return kept.where(self.apply("exp", kept.where(x, self.zero())), self.zero())
-
-    def zero(self) -> Vec:
-        return self.code.const(self.kind, 0, self.lanes.width)
-
-    def lowest(self) -> Vec:
-        return self.code.const(self.kind, -float("inf"), self.lanes.width)

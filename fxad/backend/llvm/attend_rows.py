@@ -1,0 +1,191 @@
+"""Passes over rows of attention's scores: which keys a row sees, maxima, weights.
+
+A row is walked a panel of keys at a time. Panels whose keys are all seen take a loop without masks;
+those at either end of what a row sees are masked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fxad.backend.llvm import math_core, prims
+from fxad.backend.llvm.attend_tiles import Tiles
+from fxad.backend.llvm.coefficients import EXP2_WEIGHT
+from fxad.backend.llvm.math_core import LOG2_E
+from fxad.backend.llvm.values import Copy
+from fxad.backend.llvm.vector import Vec, fma
+from fxad.ir.kernel import Const, Get, Prim
+
+_ROUNDS = 12582912.0  # 1.5 * 2**23: added to a float32, leaves its nearest integer in the low bits
+# What exp takes to a normal number, with a margin for the rounding of its argument.
+_LOWEST = {4: -87.0, 8: -708.0}
+
+# body(number of the vector, lanes of seen keys or None for all, where it lies in each row)
+Body = Callable[[int, Vec | None, list[str]], Vec | None]
+
+
+class Rows(Tiles):
+    """A function under construction that also works on rows of scores."""
+
+    @property
+    def scale(self) -> float | None:
+        """The positive number that a score times is the logit, if that is all a logit is."""
+        match self.stage.logit:
+            case Prim("mul", (Get(cell), Const(float(value))), _) if cell is self.stage.score:
+                return value if value > 0 else None
+        return None
+
+    # ------------------------------------------------------------ values
+
+    def vec(self, text: str) -> Vec:
+        return Vec(self.code, self.kind, self.lanes.width, text)
+
+    def scalar(self, text: str) -> Vec:
+        return Vec(self.code, self.kind, 1, text)
+
+    def load(self, pointer: str) -> Vec:
+        return self.vec(self.lanes.load(self.f, pointer, self.dtype, self.lanes.width))
+
+    def store(self, value: Vec, pointer: str) -> None:
+        self.lanes.store(self.f, value.text, pointer, self.lanes.width)
+
+    def load_scalar(self, pointer: str) -> Vec:
+        return self.scalar(self.f.op(f"load {self.kind}, ptr {pointer}, align {self.size}"))
+
+    def store_scalar(self, value: Vec, pointer: str) -> None:
+        self.f.line(f"store {self.kind} {value.text}, ptr {pointer}, align {self.size}")
+
+    def zero(self) -> Vec:
+        return self.code.const(self.kind, 0, self.lanes.width)
+
+    def lowest(self) -> Vec:
+        return self.code.const(self.kind, -float("inf"), self.lanes.width)
+
+    def apply(self, name: str, value: Vec) -> Vec:
+        found = prims.apply(name, [value], self.dtype, self.dtype)
+        assert isinstance(found, Vec)
+        return found
+
+    # ------------------------------------------------------------ rows
+
+    def over_row(
+        self,
+        row: str,
+        span: tuple[str, str],
+        seen: tuple[str, str],
+        pointers: list[str],
+        body: Body,
+        combine: str = "",
+    ) -> Vec | None:
+        """Walk the keys `span` (whole panels) of a row that sees the keys `seen`.
+
+        pointers: where rows of scores have key 0. What the body returns is combined ("add" or
+        "max") lane by lane.
+        """
+        f = self.f
+        up = f.mul(f.op(f"udiv i64 {f.add(seen[0], self.panel - 1)}, {self.panel}"), self.panel)
+        down = f.mul(f.op(f"udiv i64 {seen[1]}, {self.panel}"), self.panel)
+        first = f.least(f.most(up, span[0]), span[1])
+        last = f.least(f.most(down, first), span[1])
+        start = {"": [], "add": [self.zero()], "max": [self.lowest()]}[combine] * self.vectors
+        values = [v.text for v in start]
+        segments = [(first, last, None), (last, span[1], self._limits(seen))]
+        if self.stage.lower.terms:
+            segments.insert(0, (span[0], first, segments[-1][2]))
+        else:
+            segments[0] = (span[0], last, None)
+        for low, high, limits in segments:
+            carried = [(self.lanes.vector, v) for v in values]
+
+            def panel(j: str, now: list[str], limits: tuple | None = limits) -> list[str]:
+                return self._panel(row, j, pointers, limits, body, combine, now)
+
+            values = f.loop(low, high, self.panel, panel, carried)
+        if not combine:
+            return None
+        total = self.vec(values[0])
+        for text in values[1:]:
+            total = self.combined(combine, total, self.vec(text))
+        return total
+
+    def _limits(self, seen: tuple[str, str]) -> tuple[str, Vec]:
+        """(first key seen, how many are, in every lane)."""
+        count = Vec(self.code, "i64", 1, self.f.op(f"sub i64 {seen[1]}, {seen[0]}"))
+        return seen[0], count.convert("trunc", "i32").splat(self.lanes.width)
+
+    def _panel(
+        self,
+        row: str,
+        j: str,
+        pointers: list[str],
+        limits: tuple[str, Vec] | None,
+        body: Body,
+        combine: str,
+        values: Sequence[str],
+    ) -> list[str]:
+        f, memory, width = self.f, self.memory, self.lanes.width
+        memory.scopes.append({})
+        memory.env[self.stage.rows], memory.env[self.stage.keys] = row, j
+        memory.lanes_along(self.stage.keys, width)
+        memory.varying_cells.add(self.stage.score)
+        masks = self._masks(j, *limits) if limits else [None] * self.vectors
+        at = [f.offset(p, f.mul(j, self.size)) for p in pointers]
+        memory.copies = [Copy(u, j, u * width, m) for u, m in enumerate(masks)]
+        memory.cells[self.stage.score] = {}
+        following: list[str] = []
+        for u, _ in enumerate(memory.each_copy()):
+            found = body(u, masks[u], [f.offset(p, u * width * self.size) for p in at])
+            if found is not None:
+                following.append(self.combined(combine, self.vec(values[u]), found).text)
+        memory.lanes_along(None, 1)
+        memory.scopes.pop()
+        return following
+
+    def _masks(self, j: str, low: str, count: Vec) -> list[Vec]:
+        """The lanes of seen keys, for every vector of the panel at key j."""
+        offset = Vec(self.code, "i64", 1, self.f.op(f"sub i64 {j}, {low}"))
+        width = self.lanes.width
+        base = offset.convert("trunc", "i32").splat(width)
+        starts = range(0, self.panel, width)
+        return [(base + self.code.iota("i32", width, s)).compare("ult", count) for s in starts]
+
+    @staticmethod
+    def combined(combine: str, a: Vec, b: Vec) -> Vec:
+        return a + b if combine == "add" else a.at_least(b)
+
+    def across(self, combine: str, total: Vec) -> Vec:
+        """The lanes of a vector combined, halves first."""
+        while total.width > 1:
+            half = total.width // 2
+            low, high = total.shuffle(range(half)), total.shuffle(range(half, 2 * half))
+            total = self.combined(combine, low, high)
+        return total
+
+    def logit(self, number: int, score: Vec) -> Vec:
+        """The logit of the current vector's scores."""
+        self.memory.cells[self.stage.score][number] = score
+        found = self.memory.value(self.stage.logit)
+        assert isinstance(found, Vec)
+        return found.splat(self.lanes.width)
+
+    def weight(self, mask: Vec | None, x: Vec, scale: float = 1.0) -> Vec:
+        """exp(x * scale) in the lanes of the mask, 0 in others and where it is no normal number.
+
+        Without numbers that underflow: computing with them takes processors a hundred cycles. In
+        float32 as 2**n 2**r with a polynomial good to 1.5e-7; x * scale is at most about 0.
+        """
+        kept = ~(x < _LOWEST[self.size] / scale)
+        if mask is not None:
+            kept = mask & kept
+        if self.size == 8:
+            x = kept.where(x * scale, self.zero())
+            return kept.where(self.apply("exp", x), self.zero())
+        rounded = fma(x, scale * LOG2_E, _ROUNDS)
+        n = rounded - _ROUNDS
+        r = fma(x, scale * LOG2_E, -n)
+        value = r.like(EXP2_WEIGHT[-1])
+        for c in (*reversed(EXP2_WEIGHT[:-1]), 1.0):
+            value = fma(value, r, c)
+        if self.target.isa == "avx512":
+            return kept.where(math_core.scale(value, n), self.zero())
+        return kept.where(value * ((rounded.bits() + 127) << 23).floats(), self.zero())

@@ -1,0 +1,173 @@
+"""Attention's kernels against softmax written out in NumPy, double precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fxad
+from fxad.backend.llvm.engine import host_target
+from fxad.core.config import config
+from fxad.ops.attention import attend, attend_grad
+
+PLAIN = {"left": -1, "right": -1, "bias": False, "mask": False}
+LOWER = ["generic"] if host_target().isa in ("generic", "neon") else ["avx2", "generic"]
+
+# queries, keys, heads, key heads, depth, width, parameters
+SIZES = [
+    (49, 49, 2, 2, 32, 32, {"right": 0}),
+    (97, 1000, 2, 1, 96, 96, {"right": 850}),
+    (433, 433, 2, 2, 128, 128, {"right": 0}),
+    (61, 1201, 4, 2, 256, 256, {"right": 1140}),
+    (50, 450, 2, 2, 160, 40, {"mask": True}),
+    (1100, 1100, 1, 1, 16, 24, {"left": 200, "right": 0}),
+    (400, 500, 2, 2, 17, 33, {"left": 150, "right": 450, "mask": True}),
+    (150, 900, 2, 1, 72, 80, {"bias": True, "mask": True}),
+]
+IDS = [str(s[:6]) for s in SIZES]
+
+
+def _draw(case, dtype, seed=0):
+    queries, keys, heads, groups, depth, width, more = case
+    r = np.random.default_rng(seed)
+    shapes = [(2, queries, heads, depth), (2, keys, groups, depth), (2, keys, groups, width)]
+    qkv = [r.standard_normal(s).astype(dtype) for s in shapes]
+    extras = []
+    if more.get("bias"):
+        extras.append(r.standard_normal((1, heads, queries, keys)).astype(dtype))
+    if more.get("mask"):
+        extras.append(np.arange(keys) < np.array([keys - 3, keys // 2])[:, None, None, None])
+    d_out = r.standard_normal((2, queries, heads, width)).astype(dtype)
+    return qkv, extras, d_out, {"scale": depth**-0.5, **PLAIN, **more}
+
+
+def softmax_attention(qkv, extras, scale, left, right, bias, mask):
+    """Weights [B, N, T, S], log-sum-exps and the result, in float64; keys repeated over groups."""
+    q, k, v = (x.astype(np.float64) for x in qkv)
+    k, v = (np.repeat(x, q.shape[2] // x.shape[2], axis=2) for x in (k, v))
+    x = np.einsum("btnh,bsnh->bnts", q, k) * scale
+    if bias:
+        x = x + extras[0]
+    i, j = np.ogrid[: q.shape[1], : k.shape[1]]
+    seen = (left < 0 or j >= i - left) & (right < 0 or j <= i + right)
+    x = np.where(seen & (extras[-1] if mask else True), x, -np.inf)
+    with np.errstate(all="ignore"):
+        lse = np.logaddexp.reduce(x, axis=-1)
+        weights = np.where(np.isneginf(x), 0, np.exp(x - lse[..., None]))
+    return q, k, v, weights, lse, np.einsum("bnts,bsne->btne", weights, v)
+
+
+def _check(case, dtype, tolerance):
+    (qkv, extras, d_out, params) = _draw(case, dtype)
+    q, k, v, weights, wanted_lse, wanted = softmax_attention(qkv, extras, **params)
+    out, lse = fxad.jit(lambda *a: attend(*a, **params))(*qkv, *extras)
+    np.testing.assert_allclose(out, wanted, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(lse, wanted_lse, rtol=tolerance, atol=tolerance)
+    delta = np.einsum("btne,btne->bnt", wanted, d_out)
+    args = (*qkv, wanted_lse.astype(dtype), delta.astype(dtype), d_out, *extras)
+    found = fxad.jit(lambda *a: attend_grad(*a, **params))(*args)
+    d_scores = np.einsum("btne,bsne->bnts", d_out.astype(np.float64), v) - delta[..., None]
+    d_scores *= weights * params["scale"]
+    groups = (*qkv[1].shape[:3], q.shape[2] // qkv[1].shape[2])
+    cotangents = (
+        np.einsum("bnts,bsnh->btnh", d_scores, k),
+        np.einsum("bnts,btnh->bsnh", d_scores, q).reshape(*groups, -1).sum(3),
+        np.einsum("bnts,btne->bsne", weights, d_out).reshape(*groups, -1).sum(3),
+    )
+    for a, b in zip(found, cotangents, strict=True):
+        np.testing.assert_allclose(a, b, rtol=3 * tolerance, atol=3 * tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("case", SIZES, ids=IDS)
+def test_both_passes_equal_numpy_in_double_precision(case, dtype):
+    with fxad.enable_x64():
+        _check(case, dtype, 5e-6 if dtype == "float32" else 1e-13)
+
+
+@pytest.mark.parametrize("isa", LOWER)
+@pytest.mark.parametrize("case", [SIZES[i] for i in (0, 1, 6)], ids=[IDS[i] for i in (0, 1, 6)])
+def test_other_instruction_sets_compute_the_same(case, isa):
+    with config.override(isa=isa):
+        _check(case, "float32", 5e-6)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("steep", [1e-3, 0.3, 40.0])
+def test_maxima_that_grow_from_block_to_block(steep, bias):
+    """Keys whose scores rise (or fall) by `steep` each: every block scales down what was before."""
+    r = np.random.default_rng(0)
+    q = np.ones((1, 60, 2, 1), np.float32) * np.array([[1.0], [-1.0]], np.float32)
+    k = np.linspace(-600, 600, 1201, dtype=np.float32)[None, :, None, None] * np.float32(steep)
+    v = r.standard_normal((1, 1201, 1, 8)).astype(np.float32)
+    params = {**PLAIN, "scale": 1.0, "bias": bias}
+    extras = [np.zeros((1, 1, 1, 1201), np.float32)] * bias
+    _, _, _, _, wanted_lse, wanted = softmax_attention((q, k, v), extras, **params)
+    out, lse = fxad.jit(lambda *a: attend(*a, **params))(q, k, v, *extras)
+    np.testing.assert_allclose(out, wanted, rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(lse, wanted_lse, rtol=2e-6)
+
+
+def test_scores_beyond_the_exponentials_range_and_infinite_biases():
+    r = np.random.default_rng(1)
+    q, k, v = (r.standard_normal((1, 500, 1, 16)).astype(np.float32) for _ in range(3))
+    params = {**PLAIN, "scale": 1e6, "right": 0}
+    _, _, _, _, _, wanted = softmax_attention((q, k, v), [], **params)
+    out, _ = fxad.jit(lambda *a: attend(*a, **params))(q, k, v)
+    same = np.abs(np.asarray(out) - wanted).max(axis=(0, 2, 3)) < 1e-5
+    assert same.mean() > 0.99  # others have two keys within rounding of each other
+    assert np.isfinite(out).all()
+    bias = np.where(np.arange(500) < 400, -np.inf, 0.0).astype(np.float32)[None, None, None]
+    params = {**PLAIN, "scale": 0.25, "bias": True}
+    _, _, _, _, wanted_lse, wanted = softmax_attention((q, k, v), [bias], **params)
+    out, lse = fxad.jit(lambda *a: attend(*a, **params))(q, k, v, bias)
+    np.testing.assert_allclose(out, wanted, rtol=3e-6, atol=3e-6)
+    np.testing.assert_allclose(lse, wanted_lse, rtol=3e-6)
+
+
+@pytest.mark.parametrize("number", [0x7FC00000, 0x7FC00001, 0xFFFFFFFF], ids=hex)
+def test_a_nan_reaches_the_rows_that_see_it_and_no_others(number):
+    r = np.random.default_rng(2)
+    q, k, v = (r.standard_normal((1, 600, 1, 16)).astype(np.float32) for _ in range(3))
+    nan = np.array(number, np.uint32).view(np.float32)
+    k[0, 450, 0, 3] = nan
+    out, lse = fxad.jit(lambda *a: attend(*a, **{**PLAIN, "scale": 0.25, "right": 0}))(q, k, v)
+    assert np.isnan(np.asarray(out)[0, 450:]).all() and np.isnan(np.asarray(lse)[0, 0, 450:]).all()
+    assert np.isfinite(np.asarray(out)[0, :450]).all()
+    assert np.isfinite(np.asarray(lse)[0, 0, :450]).all()
+
+
+def test_keys_behind_a_mask_have_no_weight_and_no_gradient():
+    r = np.random.default_rng(3)
+    q, k, v = (r.standard_normal((1, 500, 2, 32)).astype(np.float32) for _ in range(3))
+    mask = (np.arange(500) < 333)[None, None, None]
+    v[:, 333:] = 1e30
+
+    def loss(q, k, v):
+        out = fxad.nn.dot_product_attention(q, k, v, mask=mask)
+        return fxad.numpy.sum(out**2)
+
+    value, grads = fxad.jit(fxad.value_and_grad(loss, argnums=(0, 1, 2)))(q, k, v)
+    assert np.isfinite(value)
+    assert not np.asarray(grads[1])[:, 333:].any()
+    assert not np.asarray(grads[2])[:, 333:].any()
+
+
+def test_bits_do_not_depend_on_threads_with_several_blocks_of_keys():
+    r = np.random.default_rng(4)
+    q = r.standard_normal((1, 1300, 4, 24)).astype(np.float32)
+    k, v = (r.standard_normal((1, 1300, 2, 24)).astype(np.float32) for _ in "kv")
+
+    def both(q, k, v):
+        out, back = fxad.vjp(lambda *a: fxad.nn.dot_product_attention(*a, is_causal=True), q, k, v)
+        return out, back(out)
+
+    step, before, results = fxad.jit(both), fxad.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            fxad.set_num_threads(threads)
+            found, cotangents = step(q, k, v)
+            results.append([np.asarray(x).tobytes() for x in (found, *cotangents)])
+    finally:
+        fxad.set_num_threads(before)
+    assert results[0] == results[1] == results[2]
