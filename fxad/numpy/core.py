@@ -196,6 +196,26 @@ def _ready(args: Sequence[Any], inexact: bool, numbers: bool) -> list[Any] | Non
     return [a if isinstance(a, Array) else Lit(float(a), like.dtype) for a in args]
 
 
+def matched(x: Any, y: Any, kinds: str = "fiu") -> tuple[Any, Any] | None:
+    """The frequent case of `promoted` with two operands of dtypes of these kinds: strong arrays of
+    one type, or one beside a number that its float dtype takes in. What comes of them is strong.
+    None where more is to be done."""
+    if isinstance(x, Array):
+        if x.weak:
+            return None
+        like = x.type
+        if isinstance(y, Array):
+            return (x, y) if y.type is like and not y.weak and like.dtype.kind in kinds else None
+        if type(y) in _NUMBERS and like.dtype.kind == "f":
+            return x, Lit(float(y), like.dtype)
+    elif type(x) in _NUMBERS and isinstance(y, Array) and not y.weak and y.type.dtype.kind == "f":
+        return Lit(float(x), y.type.dtype), y
+    return None
+
+
+_NUMBERS = (int, float)
+
+
 def _entry(arg: Any) -> tuple:
     if hasattr(arg, "__jax_array__"):
         arg = to_value(arg)

@@ -15,6 +15,7 @@ from fxad.numpy.core import (
     cast,
     full_of,
     known_values,
+    matched,
     promoted,
     result_shape,
     spread_to,
@@ -22,33 +23,45 @@ from fxad.numpy.core import (
     weak_result,
 )
 from fxad.trace.array import Array, Concrete
-from fxad.trace.tracer import type_of
+from fxad.trace.tracer import bind, type_of
 
 
 def finish(out: Any, weak: bool) -> Array:
-    if weak:
+    """A result, marked weak (which bools never are)."""
+    if weak and out.type.dtype != dt.bool_:
         out.weak = True
     return out
 
 
 def _unary(op: str, doc: str, inexact: bool = False) -> Callable[..., Array]:
+    rule = OPS[op]
+
     def function(x: Any, /) -> Array:
+        if isinstance(x, Array) and not x.weak and (not inexact or x.type.dtype.kind == "f"):
+            return bind(rule, x)
         (value,) = promoted(op, x, inexact=inexact, numbers=False)
-        out = OPS[op](value)
-        return finish(out, weak_result(x) and type_of(out).dtype != dt.bool_)
+        return finish(rule(value), weak_result(x))
 
     function.__name__ = function.__qualname__ = op
     function.__doc__ = doc
     return function
 
 
-def _binary(op: str, doc: str, inexact: bool = False, name: str = "") -> Callable[..., Array]:
+def _binary(
+    op: str, doc: str, inexact: bool = False, name: str = "", logic: str = ""
+) -> Callable[..., Array]:
+    """`logic`: the op for two bools."""
+    rule, kinds = OPS[op], "f" if inexact else "fiu"
+
     def function(x: Any, y: Any, /) -> Array:
+        ready = matched(x, y, kinds)
+        if ready is not None:
+            return bind(rule, *ready)
+        chosen = OPS[logic] if logic and _is_bool(x) and _is_bool(y) else rule
         values = promoted(name or op, x, y, inexact=inexact)
         if isinstance(values[0], Lit) and isinstance(values[1], Lit):
             values = promoted(name or op, x, y, inexact=inexact, numbers=False)
-        out = OPS[op](*values)
-        return finish(out, weak_result(x, y) and type_of(out).dtype != dt.bool_)
+        return finish(chosen(*values), weak_result(x, y))
 
     function.__name__ = function.__qualname__ = name or op
     function.__doc__ = doc
@@ -81,12 +94,12 @@ bitwise_not = invert = bitwise_invert = _unary("not", "Bits flipped; `not` for b
 bitwise_count = _unary("popcount", "Number of set bits.")
 rsqrt = _unary("rsqrt", "1 / sqrt(x).", inexact=True)
 
-add = _binary("add", "x + y (logical or for bools).")
+add = _binary("add", "x + y (logical or for bools).", logic="or")
 subtract = _binary("sub", "x - y.", name="subtract")
-multiply = _binary("mul", "x * y (logical and for bools).", name="multiply")
+multiply = _binary("mul", "x * y (logical and for bools).", name="multiply", logic="and")
 arctan2 = atan2 = _binary("atan2", "Angle of the point (y, x).", inexact=True)
-maximum = _binary("max", "The larger element; NaN wins.", name="maximum")
-minimum = _binary("min", "The smaller element; NaN wins.", name="minimum")
+maximum = _binary("max", "The larger element; NaN wins.", name="maximum", logic="or")
+minimum = _binary("min", "The smaller element; NaN wins.", name="minimum", logic="and")
 nextafter = _binary("nextafter", "The next float after x towards y.", inexact=True)
 equal = _binary("eq", "x == y.", name="equal")
 not_equal = _binary("ne", "x != y.", name="not_equal")
@@ -97,13 +110,18 @@ left_shift = bitwise_left_shift = _binary("shl", "Bits moved up; 0 past the widt
 
 
 def _ordered(op: str, name: str) -> Callable[..., Array]:
+    rule = OPS[op]
+
     def function(x: Any, y: Any, /) -> Array:
+        ready = matched(x, y)
+        if ready is not None:
+            return bind(rule, *ready)
         values = promoted(name, x, y)
         if type_of(values[0]).dtype == dt.bool_:
             values = [cast(v, dt.int32) for v in values]
         if all(isinstance(v, Lit) for v in values):
             values = promoted(name, x, y, numbers=False)
-        return OPS[op](*values)
+        return rule(*values)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"Elementwise {name.replace('_', ' ')}."
@@ -116,25 +134,8 @@ greater = _ordered("gt", "greater")
 greater_equal = _ordered("ge", "greater_equal")
 
 
-def _bool_aware(arith: Callable[..., Array], logic: Callable[..., Array]) -> Callable[..., Array]:
-    def function(x: Any, y: Any, /) -> Array:
-        if _is_bool(x) and _is_bool(y):
-            return logic(x, y)
-        return arith(x, y)
-
-    function.__name__ = function.__qualname__ = arith.__name__
-    function.__doc__ = arith.__doc__
-    return function
-
-
 def _is_bool(x: Any) -> bool:
     return isinstance(x, bool) or getattr(x, "dtype", None) == dt.bool_
-
-
-add = _bool_aware(add, bitwise_or)
-multiply = _bool_aware(multiply, bitwise_and)
-maximum = _bool_aware(maximum, bitwise_or)
-minimum = _bool_aware(minimum, bitwise_and)
 
 
 def _logical(x: Any) -> Array:
@@ -174,6 +175,9 @@ bitwise_right_shift = right_shift
 
 def divide(x: Any, y: Any, /) -> Array:
     """x / y as floats."""
+    ready = matched(x, y, "f")
+    if ready is not None:
+        return bind(OPS["div"], *ready)
     values = promoted("divide", x, y, inexact=True)
     if all(isinstance(v, Lit) for v in values):
         values = promoted("divide", x, y, inexact=True, numbers=False)

@@ -308,8 +308,8 @@ def numpy_elementwise(function: Callable[..., Any]) -> Callable[..., np.ndarray]
         if dtype.itemsize < 4 and dt.is_float(dtype):
             wide = function(*[a.astype(F32) for a in arrays], **params)
             return narrow(wide, dtype) if wide.dtype == F32 else wide
-        result = np.asarray(function(*arrays, **params))
-        return result
+        result = function(*arrays, **params)
+        return result if type(result) is np.ndarray else np.asarray(result)
 
     return rule
 

@@ -17,9 +17,11 @@ _SCALARS = (Array, np.generic)
 
 def is_array_like(value: Any) -> bool:
     """Whether a leaf counts as an array: Arrays, NumPy arrays (not of float0) and numbers."""
+    if isinstance(value, _SCALARS):
+        return True
     if isinstance(value, np.ndarray):
         return value.dtype.kind != "V" or value.dtype != dt.float0
-    return isinstance(value, _SCALARS) or is_python_scalar(value)
+    return is_python_scalar(value)
 
 
 def to_value(value: Any, what: str = "argument") -> Array:

@@ -279,20 +279,23 @@ def set_intercept(intercept: Intercept | None) -> None:
 
 def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     """Run an op now, on the NumPy reference. Results are concrete Arrays."""
-    types = _result_types(op, args, params)
+    arrays, given, lent = [], [], False
+    for arg in args:
+        if type(arg) is Concrete:
+            given.append(arg.type)
+            arrays.append(arg.data)
+        else:
+            given.append(type_of(arg))
+            arrays.append(concrete(arg))
+            lent = lent or type(arg) is not Lit
+    types = _result_types(op, given, params)
     before = silence()
     try:
-        try:
-            arrays = [a._data if type(a) is Concrete else concrete(a) for a in args]
-        except AttributeError:
-            arrays = [concrete(a) for a in args]  # raises for what was donated
         results = op.numpy(*arrays, **params)
     finally:
         restore(before)
-    for arg in args:
-        if type(arg) is not Concrete and type(arg) is not Lit:
-            results = _owned(results, args, arrays)
-            break
+    if lent:
+        results = _owned(results, args, arrays)
     if type(types) is tuple:
         return tuple([_result(r, t) for r, t in zip(results, types, strict=True)])
     return _result(results, types)
@@ -304,16 +307,15 @@ _types: dict[tuple, Any] = {}  # result types of ops on plain parameters
 _MOST_TYPES = 1 << 13
 
 
-def _result_types(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+def _result_types(op: Op, given: Sequence[Any], params: dict[str, Any]) -> Any:
     """The type rule's answer, checked for size, and remembered."""
-    given = [a.type if type(a) is Concrete else type_of(a) for a in args]
     key: tuple | None = None
     if not op.higher:
         for value in params.values():
             if not isinstance(value, _PLAIN):
                 break
         else:
-            key = (op, x64_enabled(), *given, *params.items())
+            key = (op, x64_enabled(), *given, *params, *params.values())
     try:
         found = None if key is None else _types.get(key)
     except TypeError:  # a tuple may hold what has no hash
@@ -337,8 +339,12 @@ def _checked_types(op: Op, given: Sequence[Any], params: dict[str, Any]) -> Any:
 
 def _result(value: Any, type_: Any) -> Any:
     """What an op's reference returned, as a concrete Array."""
-    plain = type(value) is np.ndarray and type(type_) is ArrayType
-    if plain and value.dtype is type_.dtype and value.shape == type_.shape:
+    if (
+        type(value) is np.ndarray
+        and type(type_) is ArrayType
+        and value.dtype is type_.dtype
+        and value.shape == type_.shape
+    ):
         return Concrete.of(value, type_, False)
     return wrap(value)
 
