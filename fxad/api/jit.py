@@ -159,7 +159,7 @@ class Jit:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if compiled.interpreting():
-            return self._function(*args, **kwargs)
+            return self._interpreted(*self._take_statics(args, kwargs))
         statics: tuple = ()
         if self._has_statics:
             args, kwargs, statics = self._take_statics(args, kwargs)
@@ -176,6 +176,14 @@ class Jit:
         for out, weak in zip(outs, trace.weak, strict=True):
             out.weak = weak
         return trace.out_tree.unflatten(outs)
+
+    def _interpreted(self, args: tuple, kwargs: dict[str, Any], statics: tuple) -> Any:
+        """The function called by Python, with Arrays where compiled code would have them: NumPy's
+        arithmetic would be neither fxad's nor seen by `debug.nans`."""
+        leaves, tree = flatten_args((args, kwargs), self._what, self._place)
+        args, kwargs = tree.unflatten(leaves)
+        results = self._with(statics)(*args, **kwargs)
+        return pytree.map(lambda v: v if dt.is_float0(v) else to_value(v, self._what), results)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -267,23 +275,27 @@ class Jit:
         rest = {k: v for k, v in kwargs.items() if k not in names}
         return dynamic, rest, tuple(statics)
 
-    def _trace(
-        self, leaves: list[Array], tree: TreeDef, statics: tuple, args: tuple, kwargs: dict
-    ) -> Trace:
-        fixed = dict(statics)
+    def _with(self, statics: tuple) -> Callable[..., Any]:
+        """The function of its other arguments."""
+        placed = [(k, v) for k, v in statics if isinstance(k, int)]
+        named = {k: v for k, v in statics if isinstance(k, str)}
 
         def call(*dynamic: Any, **rest: Any) -> Any:
             merged = list(dynamic)
-            for number in sorted(k for k in fixed if isinstance(k, int)):
-                merged.insert(number, fixed[number])
-            named = {k: v for k, v in fixed.items() if isinstance(k, str)}
+            for number, value in placed:
+                merged.insert(number, value)
             return self._function(*merged, **named, **rest)
 
-        flat = FlatFunction(call, tree, what=name_of(self._function))
+        return call
+
+    def _trace(
+        self, leaves: list[Array], tree: TreeDef, statics: tuple, args: tuple, kwargs: dict
+    ) -> Trace:
+        flat = FlatFunction(self._with(statics), tree, what=name_of(self._function))
         types = [v.type for v in leaves]
         weak = [v.weak for v in leaves]
         program, captured = recognise(*stage(flat, types, name_of(self._function), weak))
-        donate = self._donated_leaves(args, kwargs, {k for k in fixed if isinstance(k, int)})
+        donate = self._donated_leaves(args, kwargs, {k for k, _ in statics if isinstance(k, int)})
         captured = [held(value) for value in captured]
         shifted = frozenset(i + len(captured) for i in donate)
         assert flat.tree is not None

@@ -8,8 +8,8 @@ The binomial schedule (Griewank and Walther, "Algorithm 799: revolve", 2000) run
 kept state to the trip that is reversed next and keeps states on the way where that saves most. It
 wants to know the trips beforehand; here the forward sweep keeps every `stride`-th state and
 doubles the stride when it runs out of places. With K states and n trips no more than (r + 1) n
-trips are computed forward, where r is the least with binomial(K + r, r) >= n: one sweep more than
-a schedule that knows n needs at most.
+trips are computed again, where each is reversed included and r is the least with
+binomial(K + r, r) >= n: what a schedule that knows n needs at most in all.
 """
 
 from __future__ import annotations

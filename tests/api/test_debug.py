@@ -140,9 +140,9 @@ def _program(length: int, faulty: int, fault: str):
 @pytest.mark.parametrize("wrap", [lambda f: f, fxad.jit, fxad.grad], ids=["eager", "jit", "grad"])
 def test_faults_are_found_where_they_are(wrap) -> None:
     with debug.nans():
-        wrap(_program(60, 0, ""))(X)
-    for line in range(1, 61):
-        function = wrap(_program(60, line, "x = jnp.log(x - 100.0)"))
+        wrap(_program(200, 0, ""))(X)
+    for line in range(1, 201):
+        function = wrap(_program(200, line, "x = jnp.log(x - 100.0)"))
         with debug.nans(), pytest.raises(NumericsError, match=rf"log made .*model.py:{line + 1}\)"):
             function(X)
         # sqrt(0) is finite, its derivative is not.
@@ -150,12 +150,26 @@ def test_faults_are_found_where_they_are(wrap) -> None:
 
 
 def test_faults_of_the_backward_pass() -> None:
-    for line in range(1, 61, 7):
-        function = _program(60, line, "x = jnp.sqrt(x * 0.0)")
+    for line in range(1, 201, 3):
+        function = _program(200, line, "x = jnp.sqrt(x * 0.0)")
         with debug.nans():
             function(X)
             with pytest.raises(NumericsError, match=rf"model.py:{line + 1}\)"):
                 fxad.jit(fxad.grad(function))(X)
+
+
+def test_numbers_and_numpy_arrays_compute_as_arrays() -> None:
+    """Compiled code makes Arrays of its arguments, and so does the check of what it computes."""
+    quotient = fxad.jit(lambda x, y, k: (x / (y - y), k, y), static_argnums=2)
+    for x, y in ((X, np.float32(1)), (np.float32(1), X), (1.0, 2.0)):
+        with debug.nans(), pytest.raises(NumericsError, match="div made"):
+            quotient(x, y, "static")
+    with fxad.disable_jit():
+        results = fxad.jit(lambda x: {"x": x, "n": 2, "none": None})(X)
+    assert isinstance(results["x"], fxad.Array) and isinstance(results["n"], fxad.Array)
+    with fxad.disable_jit():
+        zero = fxad.jit(fxad.grad(lambda n: n * 2.0, allow_int=True))(np.int32(3))
+    assert zero.dtype == fxad.float0
 
 
 def test_inside_loops_and_their_gradients() -> None:
