@@ -2,9 +2,10 @@
 
     python benchmarks/fit_polynomials.py
 
-Each entry interpolates a function at Chebyshev nodes in 60-digit arithmetic. The function is
-chosen so that what is left out is small (`log1p(f) = f - f*f/2 + f**3 * P(f)`), which makes the
-polynomial's absolute error the relative error of the result. Needs mpmath.
+An entry of ENTRIES interpolates a function at Chebyshev nodes in 60-digit arithmetic. The function
+is chosen so that what is left out is small (`log1p(f) = f - f*f/2 + f**3 * P(f)`), which makes the
+polynomial's absolute error the relative error of the result. One of SINGLE has coefficients that
+are floats, and nearly the least largest error that such can have. Needs mpmath.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import pathlib
 from collections.abc import Callable
 
 import mpmath as mp
+import numpy as np
 
 mp.mp.dps = 60
 OUTPUT = pathlib.Path(__file__).parent.parent / "fxad" / "backend" / "llvm" / "coefficients.py"
@@ -32,6 +34,43 @@ def fit(f: Callable[[Real], Real], low: Real, high: Real, degree: int) -> list[f
     return [float(c) for c in solution]
 
 
+def minimax(
+    f: Callable[[Real], Real], low: Real, high: Real, degree: int, weight: Callable[[Real], Real]
+) -> list[float]:
+    """float32 coefficients with nearly the least largest weight(x) |f(x) - P(x)|.
+
+    Lawson's reweighted least squares on Chebyshev nodes; each coefficient is rounded before those
+    after it are fitted to what is left.
+    """
+    nodes = [mp.cos(mp.pi * (2 * k + 1) / 800) for k in range(400)]
+    points = [(low + high) / 2 + (high - low) / 2 * t for t in nodes]
+    x = np.array([float(v) for v in points])
+    rest = np.array([float(f(v)) for v in points])
+    weights = np.array([float(weight(v)) for v in points])
+    scale, found = np.abs(x).max(), []
+    for first in range(degree + 1):
+        powers = np.stack([(x / scale) ** k for k in range(first, degree + 1)], 1)
+        solution = _lawson(powers, rest, weights)
+        found.append(float(np.float32(solution[0] / scale**first)))
+        rest = rest - found[-1] * x**first
+    return found
+
+
+def _lawson(powers: np.ndarray, wanted: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Factors of the columns of `powers` with nearly the least largest weighted error."""
+    share = np.full(len(wanted), 1 / len(wanted))
+    best: tuple[float, np.ndarray] = (np.inf, wanted)
+    for _ in range(60):
+        by = np.sqrt(share) * weights
+        solution = np.linalg.lstsq(powers * by[:, None], wanted * by, rcond=None)[0]
+        error = np.abs(powers @ solution - wanted) * weights
+        if error.max() < best[0]:
+            best = float(error.max()), solution
+        share *= error / error.max() + 1e-3
+        share /= share.sum()
+    return best[1]
+
+
 def series(f: Callable[[Real], Real]) -> Callable[[Real], Real]:
     """f, computed with enough digits to survive the cancellation near 0."""
 
@@ -42,6 +81,10 @@ def series(f: Callable[[Real], Real]) -> Callable[[Real], Real]:
     return careful
 
 
+sinh_rest = series(lambda z: (mp.sinh(mp.sqrt(z)) - mp.sqrt(z)) / mp.sqrt(z) ** 3)
+cosh_rest = series(lambda z: (mp.cosh(mp.sqrt(z)) - 1) / z)
+cos_less = series(lambda z: (mp.cos(mp.sqrt(z)) - 1) / z)
+asin_rest = series(lambda z: (mp.asin(mp.sqrt(z)) - mp.sqrt(z)) / mp.sqrt(z) ** 3)
 exp_rest = series(lambda r: (mp.expm1(r) - r) / r**2)
 exp2_rest = series(lambda r: mp.expm1(r * mp.log(2)) / r)
 log_rest = series(lambda f: (mp.log1p(f) - f + f**2 / 2) / f**3)
@@ -96,6 +139,43 @@ ENTRIES: dict[str, tuple[Callable[[Real], Real], Real, Real, int]] = {
 }
 
 
+STEP = (mp.pi / 32 * mp.mpf("1.001")) ** 2
+HALF_STEP = HALF_LN2**2
+
+
+def of_result(f: Callable[[Real], Real]) -> Callable[[Real], Real]:
+    """Errors of the rest of an odd function, relative to its value at the root of z."""
+    return lambda z: z * mp.sqrt(z) / f(mp.sqrt(z))
+
+
+Weighted = tuple[Callable[[Real], Real], Real, int, Callable[[Real], Real]]
+SINGLE: dict[str, Weighted] = {  # each from TINY on
+    "SIN_F32": (sin_rest, STEP, 1, lambda z: z),
+    "COS_F32": (cos_less, STEP, 1, lambda z: z),
+    "ATAN_F32": (atan_rest, mp.mpf(1), 8, of_result(mp.atan)),
+    "ASIN_F32": (asin_rest, mp.mpf("0.25"), 4, of_result(mp.asin)),
+    "SINH_F32": (sinh_rest, HALF_STEP, 2, lambda z: z),
+    "COSH_F32": (cosh_rest, HALF_STEP, 2, lambda z: z),
+}
+
+
+def split(values: list[Real]) -> tuple[list[float], list[float]]:
+    """Numbers as sums of two floats."""
+    high = [float(np.float32(float(v))) for v in values]
+    rest = [float(np.float32(float(v - h))) for v, h in zip(values, high, strict=True)]
+    return high, rest
+
+
+def sines() -> list[Real]:
+    """sin(n pi / 16) for n from 0 to 31."""
+    return [mp.sin(n * mp.pi / 16) if n % 16 else mp.mpf(0) for n in range(32)]
+
+
+def tables() -> dict[str, list[float]]:
+    high, low = split(sines())
+    return {"SINE_HIGH": high, "SINE_LOW": low}
+
+
 def main() -> None:
     lines = [
         '"""Polynomial coefficients, constant first; written by benchmarks/fit_polynomials.py."""',
@@ -103,8 +183,13 @@ def main() -> None:
         "from __future__ import annotations",
         "",
     ]
-    for name, (f, low, high, degree) in ENTRIES.items():
-        values = fit(f, mp.mpf(low), mp.mpf(high), degree)
+    found = {
+        name: fit(f, mp.mpf(low), mp.mpf(high), degree)
+        for name, (f, low, high, degree) in ENTRIES.items()
+    }
+    for name, (f, high, degree, weight) in SINGLE.items():
+        found[name] = minimax(f, TINY, high, degree, weight)
+    for name, values in (found | tables()).items():
         lines.append(f"{name} = (")
         lines += [f"    {c!r}," for c in values]
         lines.append(")")

@@ -19,10 +19,9 @@ def quotient(a: Vec, b: Vec, a_lost: Vec | None = None, b_lost: Vec | None = Non
     """
     wide = max(a.width, b.width)
     a, b = a.splat(wide), b.splat(wide)
-    y = _estimate("rcp14", b)
-    if y is None and a_lost is None and b_lost is None:
+    if a_lost is None and b_lost is None and b.code.target.isa != "avx512":
         return a / b
-    y = 1.0 / b if y is None else _newton(b, _newton(b, y))
+    y = reciprocal(b)
     q = a * y
     remainder = fma(-b, q, a)
     if a_lost is not None:
@@ -30,6 +29,20 @@ def quotient(a: Vec, b: Vec, a_lost: Vec | None = None, b_lost: Vec | None = Non
     if b_lost is not None:
         remainder = fma(-b_lost, q, remainder)
     return fma(remainder, y, q)
+
+
+def quotient_parts(a: Vec, b: Vec) -> tuple[Vec, Vec]:
+    """(q, lost) with a / b = q + lost."""
+    y = reciprocal(b)
+    q = a * y
+    q = fma(fma(-b, q, a), y, q)
+    return q, fma(-b, q, a) * y
+
+
+def reciprocal(b: Vec) -> Vec:
+    """1 / b rounded as a division rounds it, b neither denormal nor above 2**126."""
+    y = _estimate("rcp14", b)
+    return 1.0 / b if y is None else _newton(b, _newton(b, y))
 
 
 def _newton(b: Vec, y: Vec) -> Vec:

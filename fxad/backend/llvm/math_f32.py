@@ -16,15 +16,16 @@ from fxad.backend.llvm.math_core import (
     LN2_F32,
     LOG2_E,
     clamp_exponent,
-    either,
     exp_parts,
-    keep_zero,
     log_parts,
     log_special,
     scale,
     unless_rare,
 )
-from fxad.backend.llvm.vector import Vec, cubic, fma, polynomial
+from fxad.backend.llvm.vector import Vec, fma, polynomial
+
+WHOLE = 12582912.0  # 1.5 * 2**23: adding it leaves an integer in the low bits
+CBRT = (1 / 3, 2 / 9, 14 / 81)
 
 # log2(e) as a sum of two floats.
 LOG2_E_F32 = (1.4426950216293335, 1.925963033500011e-08)
@@ -104,72 +105,58 @@ def logistic(x: Vec) -> Vec:
     return quotient(small.where(e, 1.0), bottom, small.where(e_lost, 0.0), lost)
 
 
-# pi / 2 as a sum of three floats, and the largest argument whose multiple of it they can take away.
-HALF_PI = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)
-MOST_REDUCED = 1e5
+def _hyperbolic(size: Vec) -> tuple[tuple[Vec, Vec], tuple[Vec, Vec], Vec, Vec, Vec]:
+    """(S, C, r, sinh r - r, cosh r - 1), size = n ln 2 + r, up to 87.
 
-
-def _reduced(x: Vec) -> tuple[Vec, Vec, Vec]:
-    """(r, lost, n) with x = n pi/2 + r + lost, |r| <= pi/4 and a little, |x| <= MOST_REDUCED.
-
-    Taking n times the first part away is exact; what rounding loses of the rest is kept.
+    S and C, sinh and cosh of n ln 2, are 2**n / 2 -+ 2**-n / 2, each with what rounding lost.
     """
-    n = (x * (2.0 / 3.141592653589793)).rint()
-    a = fma(n, -HALF_PI[0], x)
-    p = n * HALF_PI[1]
-    r = a - p
-    back = r - a
-    lost = (a - (r - back)) - (p + back)
-    return r, fma(n, -HALF_PI[2], lost - fma(n, HALF_PI[1], -p)), n
-
-
-def _sine(r: Vec, lost: Vec) -> Vec:
-    """sin(r + lost)."""
+    shifted = fma(size, LOG2_E, WHOLE)
+    n = shifted - WHOLE
+    above = fma(n, -LN2_F32[0], size)
+    r = fma(n, -LN2_F32[1], above)
+    lost = fma(n, -LN2_F32[1], above - r)
+    bits = (shifted.bits() << 23) + (126 << 23)
+    up, down = bits.floats(), (bits.like(252 << 23) - bits).floats()
+    s, c = up - down, up + down
     z = r * r
-    return r + fma(z * r, cubic(z, table.SIN_SHORT), lost)
+    odd = fma(r * z, polynomial(z, table.SINH_F32), lost)
+    return (s, (up - s) - down), (c, (up - c) + down), r, odd, z * polynomial(z, table.COSH_F32)
 
 
-def _cosine(r: Vec, lost: Vec) -> Vec:
-    """cos(r + lost)."""
-    z = r * r
-    half = z * 0.5
-    near = 1.0 - half
-    return near + fma(z * z, cubic(z, table.COS_SHORT), (1.0 - near) - half - r * lost)
+def _sum_of_angles(s: tuple[Vec, Vec], c: tuple[Vec, Vec], r: Vec, odd: Vec, even: Vec) -> Vec:
+    """S cosh r + C sinh r, small terms first."""
+    rest = fma(c[1], r, fma(c[0], odd, fma(s[0], even, s[1])))
+    return s[0] + fma(c[0], r, rest)
 
 
-def _quadrant(x: Vec, shift: int) -> Vec:
-    """sin for shift 0, cos for shift 1."""
-    if x.width > 1:
-        return _any_quadrant(x, shift)
-    # A lone value is as a rule one that the next step of a loop waits for. Near 0, where there is
-    # nothing to reduce, the same result takes half as long.
-    reduced = _cosine if shift else _sine
-    return either(
-        x.abs() < 0.785,
-        lambda: keep_zero(x, reduced(x, x.like(0.0)), shift),
-        lambda: _any_quadrant(x, shift),
-    )
+def sinh(x: Vec) -> Vec:
+    size = x.abs()
+    s, c, r, odd, even = _hyperbolic(size)
+    y = _sum_of_angles(s, c, r, odd, even).copysign(x)
+    return unless_rare(size > 87.0, y, lambda: math_f64.in_double(math_f64.sinh, x))
 
 
-def _any_quadrant(x: Vec, shift: int) -> Vec:
-    r, lost, n = _reduced(x)
-    number = (n + 12582912.0).bits() + shift  # 1.5 * 2**23 leaves n in the low bits
-    y = (number & 1).equals(0).where(_sine(r, lost), _cosine(r, lost))
-    y = keep_zero(x, (y.bits() ^ ((number & 2) << 30)).floats(), shift)
-
-    def slow() -> Vec:
-        wide = (math_f64.cos if shift else math_f64.sin)(x.convert("fpext", "double"), short=True)
-        return wide.convert("fptrunc", "float")
-
-    return unless_rare(x.abs() > MOST_REDUCED, y, slow)
+def cosh(x: Vec) -> Vec:
+    size = x.abs()
+    s, c, r, odd, even = _hyperbolic(size)
+    y = _sum_of_angles(c, s, r, odd, even)
+    return unless_rare(size > 87.0, y, lambda: math_f64.in_double(math_f64.cosh, x))
 
 
-def sin(x: Vec) -> Vec:
-    return _quadrant(x, 0)
-
-
-def cos(x: Vec) -> Vec:
-    return _quadrant(x, 1)
+def cbrt(x: Vec) -> Vec:
+    """x r**2, r near x**(-1/3): a guess from the exponent, three terms of the binomial series, and
+    Newton's step for the result."""
+    size = x.abs()
+    bits = size.bits().convert("sitofp", "float")
+    r = fma(bits, -1.0 / 3.0, 1419900000.0).convert("fptosi", "i32").floats()
+    e = fma(-(r * r), size * r, 1.0)
+    r = fma(r * e, fma(fma(e, CBRT[2], CBRT[1]), e, CBRT[0]), r)
+    square = r * r
+    y = size * square
+    y = fma(fma(-(y * y), y, size) * square, 1.0 / 3.0, y).copysign(x)
+    unusual = (size.bits() - 1).compare("uge", 0x7F7FFFFF) | (size < 1.2e-38)
+    unusual = unusual & x.compare("une", 0.0)
+    return unless_rare(unusual, y, lambda: math_f64.in_double(math_f64.cbrt, x))
 
 
 def tanh(x: Vec) -> Vec:

@@ -8,6 +8,10 @@ whose results are then rounded once. Rare cases and functions go to the C librar
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
+
 from fxad.backend.llvm import coefficients as table
 from fxad.backend.llvm.divide import divide
 from fxad.backend.llvm.math_core import (
@@ -41,6 +45,20 @@ def per_lane(name: str, *args: Vec) -> Vec:
     for i in range(width):
         result = result.with_lane(i, code.call(name, "double", 1, [a.lane(i) for a in args]))
     return result
+
+
+def in_double(f: Callable[..., Vec], *args: Vec) -> Vec:
+    """f of floats in double arithmetic, rounded once; a register's worth of doubles at a time."""
+    first = args[0]
+    most = first.code.target.lanes(np.dtype("float64"))
+    if first.width <= most or first.width % 2:
+        return f(*[a.convert("fpext", "double") for a in args]).convert("fptrunc", "float")
+    lanes = range(first.width)
+    middle = first.width // 2
+    low, high = (
+        in_double(f, *[a.shuffle(part) for a in args]) for part in (lanes[:middle], lanes[middle:])
+    )
+    return low.shuffle(lanes, high)
 
 
 def exp2(x: Vec, short: bool = False) -> Vec:

@@ -1,0 +1,172 @@
+"""Circular functions and their inverses in float32 arithmetic, below one ulp.
+
+    sin(Vec(code, "float", 16, "%x"))
+
+What rounding loses where it would show is carried along as a second float (Dekker, 1971).
+Arguments that a reduction in floats cannot serve take a slower way in double, skipped where no lane
+has one.
+"""
+
+from __future__ import annotations
+
+from fxad.backend.llvm import coefficients as table
+from fxad.backend.llvm import math_f64
+from fxad.backend.llvm.divide import quotient, quotient_parts, reciprocal
+from fxad.backend.llvm.lookup import lookup
+from fxad.backend.llvm.math_core import unless_rare
+from fxad.backend.llvm.math_f64 import in_double
+from fxad.backend.llvm.vector import Vec, fma, polynomial
+
+SIGN = 1 << 31
+# pi / 2 as a sum of three floats, and the largest argument whose multiple of it they can take away.
+HALF_PI = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)
+MOST_REDUCED = 1e5
+WHOLE = 12582912.0  # 1.5 * 2**23: adding it leaves an integer in the low bits
+STEP = [part / 8 for part in HALF_PI]
+
+
+def _steps(size: Vec, careful: bool = False) -> tuple[Vec, Vec, Vec, Vec]:
+    """(n, r, sin r - r, cos r - 1) with size = n pi / 16 + r, |r| <= pi / 32; n an integer.
+
+    The first difference is exact. What rounding takes from the second, and what is below it, goes
+    into sin r - r; of an r below 2**-9, whose difference to the first is not exact, what rounding
+    takes is known only if `careful`.
+    """
+    shifted = fma(size, 1 / STEP[0], WHOLE)
+    n = shifted - WHOLE
+    above = fma(n, -STEP[0], size)
+    if careful:
+        second = n * STEP[1]
+        r = above - second
+        back = above - r
+        lost = (above - (r + back)) + (back - second) - fma(n, STEP[1], -second)
+    else:
+        r = fma(n, -STEP[1], above)
+        lost = (r.abs() > 2.0**-9).where(fma(n, -STEP[1], above - r), 0.0)
+    z = r * r
+    odd = fma(z * r, polynomial(z, table.SIN_F32), fma(n, -STEP[2], lost))
+    return shifted.bits(), r, odd, z * polynomial(z, table.COS_F32)
+
+
+def _sine(ahead: int, n: Vec, r: Vec, odd: Vec, even: Vec) -> tuple[Vec, Vec, Vec, Vec]:
+    """(S, C, r, rest): sin(size + ahead pi / 16) is S + C r + rest.
+
+    S + C sin r + S (cos r - 1), S and C the sine and the cosine of the multiple of pi / 16.
+    """
+    s, low, c = (
+        lookup(n, values[turn % 32 :] + values[: turn % 32])
+        for values, turn in (
+            (table.SINE_HIGH, ahead), (table.SINE_LOW, ahead), (table.SINE_HIGH, ahead + 8)
+        )
+    )  # fmt: skip
+    return s, c, r, fma(c, odd, fma(s, even, low))
+
+
+def sin(x: Vec) -> Vec:
+    size = x.abs()
+    s, c, r, rest = _sine(0, *_steps(size))
+    y = ((s + fma(c, r, rest)).bits() ^ (x.bits() & SIGN)).floats()
+    return unless_rare(size > MOST_REDUCED, y, lambda: in_double(math_f64.sin, x))
+
+
+def cos(x: Vec) -> Vec:
+    size = x.abs()
+    s, c, r, rest = _sine(8, *_steps(size))
+    y = s + fma(c, r, rest)
+    return unless_rare(size > MOST_REDUCED, y, lambda: in_double(math_f64.cos, x))
+
+
+def tan(x: Vec) -> Vec:
+    """The sine over the cosine, both as sums of two floats."""
+    size = x.abs()
+    steps = _steps(size, careful=True)
+    s, c, r, rest = _sine(0, *steps)
+    sine = s + c * r
+    sine_rest = fma(c, r, s - sine) + rest
+    s, c, r, rest = _sine(8, *steps)
+    most = s + c * r
+    rest = fma(c, r, s - most) + rest
+    cosine = most + rest
+    y = quotient(sine, cosine, sine_rest, (most - cosine) + rest)
+    y = (y.bits() ^ (x.bits() & SIGN)).floats()
+    return unless_rare(size > MOST_REDUCED, y, lambda: in_double(math_f64.tan, x))
+
+
+def _plus(high: Vec, low: Vec, t: Vec, a: Vec, b: Vec) -> Vec:
+    """high + low + t + a b, high 0 or above |t|, low and a b smaller than t."""
+    total = high + t
+    return total + fma(a, b, (high - total) + t + low)
+
+
+def _atan_beyond(high: Vec, low: Vec, t: Vec, lost: Vec) -> Vec:
+    """high + low + atan(t + lost), |t| <= 1.
+
+    1 - z / 2 is near the slope 1 / (1 + z). What the square loses is felt where the result is near
+    1; -0.15 is its factor there.
+    """
+    z = t * t
+    low = fma(lost, fma(z, -0.5, 1.0), low)
+    low = fma(fma(t, t, -z), t * -0.15, low)
+    return _plus(high, low, t, t * z, polynomial(z, table.ATAN_F32))
+
+
+def atan(x: Vec) -> Vec:
+    """atan(|x|) or, above 1, pi / 2 - atan(1 / |x|)."""
+    size = x.abs().at_most(1e30)
+    inverse = reciprocal(size)
+    big = size > 1.0
+    zero = size.like(0.0)
+    high, low = (big.where(size.like(part), zero) for part in HALF_PI[:2])
+    lost = big.where(fma(size, inverse, -1.0) * inverse, zero)
+    return _atan_beyond(high, low, big.where(-inverse, size), lost).copysign(x)
+
+
+def atan2(y: Vec, x: Vec) -> Vec:
+    """atan of the smaller over the larger, turned into its octant."""
+    across, along = y.abs(), x.abs()
+    steep = across > along
+    least, most = steep.where(along, across), steep.where(across, along)
+    t, lost = quotient_parts(least, most)
+    left = x.bits() < 0
+    turned = (steep.convert("sext", "i32") ^ left.convert("sext", "i32")) & SIGN
+    t, lost = ((part.bits() ^ turned).floats() for part in (t, lost))
+    high, low = (
+        steep.where(t.like(half), left.where(t.like(2 * half), 0.0)) for half in HALF_PI[:2]
+    )
+    angle = _atan_beyond(high, low, t, lost).copysign(y)
+    tiny = (least.bits() - 1).compare("ult", least.like(2.0**-90).bits())
+    usual = (most > 2.0**-60) & (most < 2.0**60) & ~tiny
+    return unless_rare(~usual, angle, lambda: in_double(math_f64.atan2, y, x))
+
+
+def _asin_parts(size: Vec) -> tuple[Vec, Vec, Vec]:
+    """(big, s, rest): asin(size) is s + rest or, where big, pi / 2 - 2 (s + rest).
+
+    Then s is the root of (1 - size) / 2. What it loses is its remainder over 2 s, for which a
+    reciprocal from the bits, good to an eighth, is enough.
+    """
+    big = size > 0.5
+    half = fma(size, -0.5, 0.5)
+    z = big.where(half, size * size)
+    root = half.sqrt()
+    lost = fma(-root, root, half) * (0x7E730000 - root.bits()).floats()
+    s = big.where(root, size)
+    return big, s, fma(s * z, polynomial(z, table.ASIN_F32), big.where(lost, 0.0))
+
+
+def asin(x: Vec) -> Vec:
+    size = x.abs()
+    big, s, rest = _asin_parts(size)
+    zero = s.like(0.0)
+    high, low = (big.where(s.like(part), zero) for part in HALF_PI[:2])
+    times = big.where(s.like(-2.0), 1.0)
+    return _plus(high, low, s * times, rest, times).copysign(x)
+
+
+def acos(x: Vec) -> Vec:
+    """pi / 2 - asin(x), which is 2 (s + rest) or pi - 2 (s + rest) beyond a half."""
+    big, s, rest = _asin_parts(x.abs())
+    left = x.bits() < 0
+    high, low = (big.where(left.where(s.like(2 * part), 0.0), s.like(part)) for part in HALF_PI[:2])
+    times = big.where(left.where(s.like(-2.0), 2.0), left.where(s.like(1.0), -1.0))
+    return _plus(high, low, s * times, rest, times)
