@@ -40,7 +40,15 @@ def softmax(x: Any, axis: Any = -1, where: Any = None, initial: Any = -math.inf)
     total = sum(terms, axis, keepdims=True)
     if where is not None:
         total = choose(total == 0, 1.0, total)
+    if _is_lowest(initial) and terms.dtype.itemsize >= 4:
+        # The maximum's own term makes the total at least 1. A product takes a thirtieth of a
+        # quotient's time; in a narrow float its second rounding would show.
+        return terms * (1.0 / total)
     return terms / total
+
+
+def _is_lowest(initial: Any) -> bool:
+    return isinstance(initial, float) and initial == -math.inf
 
 
 def log_softmax(x: Any, axis: Any = -1, where: Any = None, initial: Any = -math.inf) -> Array:

@@ -117,6 +117,16 @@ def test_softmax_is_stable_and_masks():
     check(nn.logsumexp(x, axis=1), [1001.3132617, math.log(3)])
 
 
+def test_softmax_is_near_its_value_in_double_and_bears_any_shift():
+    x = np.random.default_rng(3).integers(-200, 200, (50, 77)).astype(np.float32) / 8
+    terms = np.exp(x - x.max(-1, keepdims=True, initial=-np.inf).astype(np.float64))
+    want = terms / terms.sum(-1, keepdims=True)
+    np.testing.assert_allclose(fxad.jit(fxad.nn.softmax)(x), want, rtol=4e-7, atol=1e-44)
+    # Shifted by far more than the maximum, the terms and their sum are hardly above 0.
+    small = fxad.nn.softmax(np.zeros((2, 4), np.float32), initial=100.0)
+    np.testing.assert_allclose(small, np.full((2, 4), 0.25), rtol=0.02)
+
+
 def test_softmax_gradient_is_its_jacobian():
     x, ct = X[2:6], np.array([1.0, -2.0, 0.5, 3.0])
     p = np.exp(x.astype(np.float64))
