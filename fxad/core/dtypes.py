@@ -10,6 +10,7 @@ dtype('float32')
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
@@ -127,6 +128,7 @@ def finfo(dtype: np.dtype) -> Any:
     return ml_dtypes.finfo(real_of(dtype))
 
 
+@functools.cache
 def iinfo(dtype: np.dtype) -> Any:
     """Range of an integer dtype (`min`, `max`, `bits`)."""
     if dtype not in _INTEGER:

@@ -75,6 +75,7 @@ _LIBRARIES = {  # modules whose functions are called by name, where loaded
     "functools": "functools",
     "builtins": "",
 }
+_CACHED = type(functools.cache(len))
 RESERVED = frozenset(dir(builtins)) | frozenset(keyword.kwlist) | set(_IMPORTS)
 
 
@@ -107,6 +108,8 @@ class Definitions:
 
         Raises TypeMismatch for a value that has no source.
         """
+        if isinstance(value, _CACHED):
+            value = value.__wrapped__
         simple = self._simple(value)
         if simple is not None:
             return simple

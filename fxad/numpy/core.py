@@ -5,6 +5,7 @@ x, y = promoted("add", a, b)      # one dtype, one shape; numbers stay numbers
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -155,17 +156,9 @@ def promoted(
     broadcast. `inexact` moves integers and bools to a float dtype. Raises ShapeError naming the
     shapes, OverflowError for a Python int that does not fit.
     """
-    ready = _ready(args, inexact, numbers)
-    if ready is not None:
-        return ready
-    args = tuple(to_value(a) if hasattr(a, "__jax_array__") else a for a in args)
-    for arg in args:
-        if not (is_array_like(arg) or isinstance(arg, Lit)):
-            _not_an_array(name, arg)
-    dtype, _ = promote(*[_entry(a) for a in args])
-    if inexact:
-        dtype = dt.inexact_for(dtype)
-    values = [_converted(a, dtype, numbers) for a in args]
+    values = _ready(args, inexact, numbers)
+    if values is None:
+        values = _in_one_dtype(name, args, inexact, numbers)
     if not broadcast:
         return values
     shapes = [type_of(v).shape for v in values if not isinstance(v, Lit)]
@@ -173,27 +166,38 @@ def promoted(
     return [v if isinstance(v, Lit) else spread_to(v, shape) for v in values]
 
 
+def _in_one_dtype(name: str, args: Sequence[Any], inexact: bool, numbers: bool) -> list[Any]:
+    args = tuple(to_value(a) if hasattr(a, "__jax_array__") else a for a in args)
+    for arg in args:
+        if not (is_array_like(arg) or isinstance(arg, Lit)):
+            _not_an_array(name, arg)
+    dtype, _ = promote(*[_entry(a) for a in args])
+    if inexact:
+        dtype = dt.inexact_for(dtype)
+    return [_converted(a, dtype, numbers) for a in args]
+
+
 def _ready(args: Sequence[Any], inexact: bool, numbers: bool) -> list[Any] | None:
-    """The frequent case of `promoted`: arrays of one type, beside strong ones perhaps numbers
-    that their dtype takes in. None where more is to be done."""
-    like: ArrayType | None = None
+    """The frequent case of `promoted`: arrays of one dtype, beside strong ones perhaps numbers
+    that it takes in. None where there is something to convert."""
+    like: np.dtype | None = None
     plain = weak = False
     for arg in args:
         if isinstance(arg, Array):
-            if like is not None and arg.type is not like:
+            if like is not None and arg.type.dtype is not like:
                 return None
-            like, weak = arg.type, weak or arg.weak
+            like, weak = arg.type.dtype, weak or arg.weak
         elif type(arg) in (int, float):
             plain = True
         else:
             return None
-    if like is None or (inexact and like.dtype.kind != "f"):
+    if like is None or (inexact and like.kind != "f"):
         return None
     if not plain:
         return list(args)
-    if weak or not numbers or like.dtype.kind != "f":
+    if weak or not numbers or like.kind != "f":
         return None
-    return [a if isinstance(a, Array) else Lit(float(a), like.dtype) for a in args]
+    return [a if isinstance(a, Array) else Lit(float(a), like) for a in args]
 
 
 def matched(x: Any, y: Any, kinds: str = "fiu") -> tuple[Any, Any] | None:
@@ -208,6 +212,8 @@ def matched(x: Any, y: Any, kinds: str = "fiu") -> tuple[Any, Any] | None:
             return (x, y) if y.type is like and not y.weak and like.dtype.kind in kinds else None
         if type(y) in _NUMBERS and like.dtype.kind == "f":
             return x, Lit(float(y), like.dtype)
+        if type(y) is int and 0 <= y < 128 and like.dtype.kind in kinds:  # fits every integer
+            return x, Lit(y, like.dtype)
     elif type(x) in _NUMBERS and isinstance(y, Array) and not y.weak and y.type.dtype.kind == "f":
         return Lit(float(x), y.type.dtype), y
     return None
@@ -256,13 +262,16 @@ def result_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...
     if all(s == first for s in shapes):
         return first
     try:
-        return np.broadcast_shapes(*shapes)
+        return _broadcast_shapes(*shapes)
     except ValueError:
         seen = ", ".join(map(str, shapes))
         raise ShapeError(
             f"{name}: shapes {seen} do not broadcast: sizes must be equal or 1, axes lined up "
             "from the last"
         ) from None
+
+
+_broadcast_shapes = functools.lru_cache(maxsize=4096)(np.broadcast_shapes)
 
 
 def spread_to(value: Any, shape: tuple[int, ...]) -> Any:
@@ -303,10 +312,10 @@ def shape_tuple(shape: Any, name: str) -> tuple[int, ...]:
     """A static shape from an int or a sequence of ints."""
     items = tuple(shape) if isinstance(shape, tuple | list | np.ndarray) else (shape,)
     try:
-        sizes = tuple(s.__index__() for s in items)
+        sizes = tuple([s.__index__() for s in items])
     except AttributeError:
         raise TypeMismatch(f"{name}: a shape must be ints, not {shape!r}") from None
-    if any(s < 0 for s in sizes):
+    if sizes and min(sizes) < 0:
         raise ShapeError(f"{name}: negative size in shape {sizes}")
     if math.prod(sizes) >= 2**48:
         raise ShapeError(
@@ -351,6 +360,8 @@ def sum_dtype(dtype: np.dtype, wanted: Any) -> np.dtype:
     """Bools and integers narrower than the default one add up in that."""
     if wanted is not None:
         return dt.canonicalize(wanted, explicit=True)
+    if dtype.kind == "f":
+        return dtype
     if dt.is_bool(dtype):
         return dt.default_int()
     if dt.is_integer(dtype) and dtype.itemsize < dt.default_int().itemsize:

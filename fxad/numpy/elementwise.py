@@ -336,8 +336,9 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     if x is None or y is None:
         raise TypeMismatch("where: give both x and y, or neither")
     flag = _logical(condition)
-    weak = weak_result(x, y)
-    x, y = promoted("where", x, y, broadcast=False)
+    ready = matched(x, y)
+    weak = ready is None and weak_result(x, y)
+    x, y = ready or promoted("where", x, y, broadcast=False)
     shape = result_shape("where", [type_of(v).shape for v in (flag, x, y)])
     out = OPS["select"](*[_spread(v, shape) for v in (flag, x, y)])
     out.weak = weak

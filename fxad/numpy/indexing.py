@@ -33,8 +33,8 @@ from fxad.numpy.core import (
     spread_to,
     value_of,
 )
-from fxad.trace.array import Array, Concrete
-from fxad.trace.tracer import Tracer, type_of
+from fxad.trace.array import Array, Concrete, as_numpy
+from fxad.trace.tracer import Tracer, staging, type_of
 
 
 @valued
@@ -292,17 +292,21 @@ def getitem(
     return _to_layout(gathered, plan, axes, value.ndim)
 
 
-_PLAIN = frozenset((int, slice, type(None), type(Ellipsis)))
+_PLAIN = frozenset((int, slice, type(None), type(Ellipsis), np.ndarray))
+_ARRAYS = (Array, np.ndarray)
 _BOUNDS = frozenset((int, type(None)))
 
 
 def _from_memory(x: Concrete, index: Any) -> Array | None:
-    """x[index] as NumPy reads it, twenty times cheaper than by ops: for integers (with slices,
-    None and Ellipsis beside them) that are known. None for others and those out of range."""
+    """x[index] as NumPy reads it, many times cheaper than by ops: for integers, slices, None,
+    Ellipsis and index arrays that are known. None for others and those out of range.
+
+    While a program is recorded only for integers: what others read may be large, and would be a
+    constant of the program beside x."""
     items = index if type(index) is tuple else (index,)
-    items = tuple([int(i.data) if type(i) is Concrete and _is_int(i) else i for i in items])
+    items = tuple([_known(i) if isinstance(i, _ARRAYS) else i for i in items])
     kinds = {type(i) for i in items}
-    if int not in kinds or not kinds <= _PLAIN:
+    if not kinds <= _PLAIN or (staging() and (int not in kinds or np.ndarray in kinds)):
         return None
     if slice in kinds:
         bounds = {type(b) for i in items if type(i) is slice for b in (i.start, i.stop, i.step)}
@@ -312,6 +316,13 @@ def _from_memory(x: Concrete, index: Any) -> Array | None:
         return Concrete(np.array(x.data[items], order="C"))
     except (IndexError, ValueError):
         return None
+
+
+def _known(item: Any) -> Any:
+    """The positions that an index array names, if they are known."""
+    if not isinstance(item, Concrete | np.ndarray) or item.dtype.kind not in "iu":
+        return item
+    return as_numpy(item) if item.ndim else int(as_numpy(item))
 
 
 def masks_as_axes(value: Array, index: Any) -> tuple[Array, Any]:

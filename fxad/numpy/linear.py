@@ -42,10 +42,10 @@ def matmul(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any
     """Matrix product over the last two axes; leading axes broadcast, vectors are rows or
     columns."""
     x, y = promoted("matmul", a, b, numbers=False, broadcast=False)
-    nx, ny = type_of(x).ndim, type_of(y).ndim
+    left, right = type_of(x).shape, type_of(y).shape
+    nx, ny = len(left), len(right)
     if nx == 0 or ny == 0:
         raise ShapeError("matmul: operands must have at least one axis; use multiply for scalars")
-    left, right = type_of(x).shape, type_of(y).shape
     if left[-1] != right[-2 if ny > 1 else 0]:
         raise ShapeError(
             f"matmul: {type_of(x)} @ {type_of(y)}: the last axis of the first ({left[-1]}) must "

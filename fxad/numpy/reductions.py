@@ -36,6 +36,7 @@ from fxad.numpy.elementwise import (
 )
 from fxad.numpy.shaping import reshape
 from fxad.trace.array import Array
+from fxad.trace.tracer import bind
 
 _choose = where  # for functions with a parameter `where`
 
@@ -61,11 +62,16 @@ def sum(
 ) -> Array:
     """Sum over axes (all by default)."""
     value = value_of(a, "sum")
-    value = cast(value, sum_dtype(value.dtype, dtype))
-    axes = axes_tuple(axis, value.ndim, "sum")
-    value = _masked(value, where, 0)
-    out = _keep(OPS["sum"](value, axes=axes) if axes else value, axes, value.type, keepdims)
+    own = value.type.dtype
+    wide = sum_dtype(own, dtype)
+    value = value if wide is own else cast(value, wide)
+    axes = axes_tuple(axis, len(value.type.shape), "sum")
+    out = _added(_masked(value, where, 0), axes, keepdims)
     return out if initial is None else out + initial
+
+
+def _added(value: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    return _keep(bind(OPS["sum"], value, axes=axes) if axes else value, axes, value.type, keepdims)
 
 
 def prod(
@@ -181,7 +187,7 @@ def mean(
     wide = cast(value, dt.float32) if dt.is_float(own) and own.itemsize < 4 else value
     if where is None:
         count = _count(value.type, axes)
-        return cast(sum(wide, axes, keepdims=keepdims) / (count if count else math.nan), own)
+        return cast(_added(wide, axes, keepdims) / (count if count else math.nan), own)
     number = sum(spread_to(_logical(where), value.shape), axes, keepdims=keepdims)
     return cast(sum(wide, axes, keepdims=keepdims, where=where) / cast(number, wide.dtype), own)
 

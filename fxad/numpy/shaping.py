@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -69,22 +70,24 @@ def _reshape_fortran(value: Array, given: Any) -> Array:
 
 def _completed(type_: ArrayType, given: Any) -> tuple[int, ...]:
     items = list(given) if isinstance(given, tuple | list | np.ndarray) else [given]
-    unknown = [i for i, s in enumerate(items) if isinstance(s, int | np.integer) and s == -1]
+    unknown = [i for i, s in enumerate(items) if isinstance(s, _INTEGERS) and s == -1]
     if len(unknown) > 1:
         raise ShapeError(f"reshape: only one size may be -1, got {tuple(items)}")
     if unknown:
         items[unknown[0]] = 1
-        known = int(np.prod([int(s) for s in items]))
+        known = math.prod([int(s) for s in items])
         if known == 0 or type_.size % known:
             raise ShapeError(f"reshape: cannot fit {type_} into {tuple(given)}")
         items[unknown[0]] = type_.size // known
     sizes = shape_tuple(items, "reshape")
-    if int(np.prod(sizes, dtype=object)) != type_.size:
+    if math.prod(sizes) != type_.size:
         raise ShapeError(
-            f"reshape: {type_} has {type_.size} elements, shape {sizes} has "
-            f"{int(np.prod(sizes, dtype=object))}"
+            f"reshape: {type_} has {type_.size} elements, shape {sizes} has {math.prod(sizes)}"
         )
     return sizes
+
+
+_INTEGERS = (int, np.integer)
 
 
 def ravel(a: Any, order: str = "C") -> Array:

@@ -56,7 +56,10 @@ def _convert_reference(x: np.ndarray, *, dtype: np.dtype) -> np.ndarray:
 def _saturate(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Towards 0, clamped into the integer's range; NaN gives 0."""
     limits = dt.iinfo(dtype)
-    wide = np.trunc(x.astype(dt.float64))
+    wide = x.astype(dt.float64)
+    if ((wide >= limits.min) & (wide < limits.max)).all():
+        return wide.astype(dtype)
+    wide = np.trunc(wide)
     low, high = wide <= limits.min, wide >= limits.max
     inside = np.where(low | high | np.isnan(wide), 0, wide).astype(dtype)
     return np.where(high, limits.max, np.where(low, limits.min, inside)).astype(dtype)

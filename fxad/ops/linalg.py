@@ -7,6 +7,7 @@ The result's axes are the batch axes, then the free axes of a, then those of b, 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -70,18 +71,28 @@ def _dot_type(
 def _dot_numpy(
     a: np.ndarray, b: np.ndarray, *, contract: Pair, batch: Pair, dtype: np.dtype
 ) -> np.ndarray:
-    left = free_axes(a.ndim, contract[0], batch[0])
-    right = free_axes(b.ndim, contract[1], batch[1])
-    batch_shape = tuple(a.shape[i] for i in batch[0])
-    left_shape = tuple(a.shape[i] for i in left)
-    right_shape = tuple(b.shape[i] for i in right)
-    lanes, rows, columns = map(math.prod, (batch_shape, left_shape, right_shape))
-    depth = math.prod(a.shape[i] for i in contract[0])
+    (a_order, a_shape), (b_order, b_shape), shape = _as_matrices(a.shape, b.shape, contract, batch)
     wide = accumulator(a.dtype, dtype)
-    a = a.transpose(*batch[0], *left, *contract[0]).reshape(lanes, rows, depth)
-    b = b.transpose(*batch[1], *contract[1], *right).reshape(lanes, depth, columns)
+    a = a.transpose(a_order).reshape(a_shape)
+    b = b.transpose(b_order).reshape(b_shape)
     product = np.matmul(a.astype(wide, copy=False), b.astype(wide, copy=False))
-    return product.astype(dtype, copy=False).reshape(batch_shape + left_shape + right_shape)
+    return product.astype(dtype, copy=False).reshape(shape)
+
+
+@functools.lru_cache(maxsize=4096)
+def _as_matrices(a: Axes, b: Axes, contract: Pair, batch: Pair) -> tuple[Pair, Pair, Axes]:
+    """Of operands of these shapes: (order of axes, shape [lanes, rows, columns]) that makes
+    matrices of each, and the shape of their product."""
+    left = free_axes(len(a), contract[0], batch[0])
+    right = free_axes(len(b), contract[1], batch[1])
+    lanes, rows, depth = (tuple([a[i] for i in axes]) for axes in (batch[0], left, contract[0]))
+    columns = tuple([b[i] for i in right])
+    sizes = tuple(map(math.prod, (lanes, rows, depth, columns)))
+    return (
+        ((*batch[0], *left, *contract[0]), sizes[:3]),
+        ((*batch[1], *contract[1], *right), (sizes[0], *sizes[2:])),
+        lanes + rows + columns,
+    )
 
 
 def _dot_jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any, **params: Any) -> Any:

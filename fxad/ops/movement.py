@@ -63,7 +63,9 @@ def _broadcast_numpy(x: np.ndarray, *, shape: Shape, axes: Shape) -> np.ndarray:
     aligned = [1] * len(shape)
     for axis, size in zip(axes, x.shape, strict=True):
         aligned[axis] = size
-    return own(np.broadcast_to(x.reshape(aligned), shape))
+    repeated = np.empty(shape, x.dtype)
+    repeated[...] = x.reshape(aligned)
+    return repeated
 
 
 def _broadcast_transpose(ct: Any, args: Sequence[Any], *, shape: Shape, axes: Shape) -> list[Any]:

@@ -99,9 +99,9 @@ def _reduction(
 
 def _sum_reference(x: np.ndarray, *, axes: Axes) -> np.ndarray:
     if dt.is_integer(x.dtype):
-        return np.asarray(x.sum(axes, dtype=x.dtype))
+        return np.asarray(np.add.reduce(x, axes, x.dtype))
     wide = dt.complex128 if dt.is_complex(x.dtype) else dt.float64
-    return narrow(x.sum(axes, dtype=wide), x.dtype)
+    return narrow(np.add.reduce(x, axes, wide), x.dtype)
 
 
 def _sum_transpose(ct: Any, args: Sequence[Any], *, axes: Axes) -> list[Any]:
