@@ -137,7 +137,7 @@ class Definitions:
             return self._use(_MODULES[value])
         found = getattr(value, "__name__", "")
         for module, path in _LIBRARIES.items():
-            if found and getattr(sys.modules.get(module), found, None) is value:
+            if found and module in sys.modules and vars(sys.modules[module]).get(found) is value:
                 self._use(path.split(".")[0])
                 return f"{path}.{found}" if path else found
         return None
