@@ -50,9 +50,10 @@ def test_columns_that_end_inside_a_line():
     np.testing.assert_allclose(fxad.jit(norm)(x), norm_of(x), rtol=0, atol=1e-6)
 
 
-def test_next_rows_are_asked_for_where_arrays_are_large():
+@pytest.mark.parametrize("function", [norm, lambda x: x * x + 1])
+def test_what_comes_next_is_asked_for_where_arrays_are_large(function):
     for rows, asked in ((LARGE[0], True), (512, False)):
-        text = fxad.jit(norm).lower(np.zeros((rows, 1024), np.float32)).asm
+        text = fxad.jit(function).lower(np.zeros((rows, 1024), np.float32)).asm
         assert ("prefetch" in text or "prfm" in text) == asked
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from fxad.backend.llvm.axes import stride_along
 from fxad.backend.llvm.formats import Pair, Value, from_memory, memory_kind, to_memory
-from fxad.backend.llvm.traffic import Place, vector_bytes
+from fxad.backend.llvm.traffic import DISTANCE, LINE, Place, vector_bytes
 from fxad.backend.llvm.values import Atom, Need, Values
 from fxad.backend.llvm.vector import Code, Vec, type_of
 from fxad.core import dtypes
@@ -26,6 +26,7 @@ class Memory(Values):
         super().__init__(code)
         self.pointers = pointers
         self.safe = safe  # an address that may always be read, for guarded scalar loads
+        self.read_on: frozenset[ir.Buffer] = frozenset()  # asked for ahead where they are read
         self.asking: ir.Stage | None = None  # the stage that asks for `asked`
         self.asked: tuple[Place, ...] = ()
         self.streamed: frozenset[ir.Buffer] = frozenset()  # written past the caches
@@ -111,10 +112,12 @@ class Memory(Values):
     def ask(self, stage: ir.Stage) -> None:
         """Ask for the lines that later points need, at the current vector of the stage's axis."""
         if stage is self.asking and self.copy.mask is None:
-            self.code.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
             for buffer, index in self.asked:
-                pointer, _ = self._address(buffer, index)
-                self.f.line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 3, i32 1)")
+                self._ask_for(self._address(buffer, index)[0])
+
+    def _ask_for(self, pointer: str) -> None:
+        self.code.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.f.line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 3, i32 1)")
 
     # ------------------------------------------------------------ loads
 
@@ -135,6 +138,8 @@ class Memory(Values):
         mask = self._mask(guard)
         if self._is_contiguous(buffer, index):
             pointer, _ = self._address(buffer, index)
+            if buffer in self.read_on and self.copy.offset * dtype.itemsize % LINE == 0:
+                self._ask_for(self.f.offset(pointer, DISTANCE))
             value = self._load_run(pointer, dtype, mask)
         else:
             pointer, offsets = self._lane_pointers(buffer, index)

@@ -25,7 +25,7 @@ from fxad.backend.llvm.schedule import (
 )
 from fxad.backend.llvm.sort import Sorting
 from fxad.backend.llvm.text import Function
-from fxad.backend.llvm.traffic import asked_by, may_stream, streamed
+from fxad.backend.llvm.traffic import asked_by, may_stream, read_on, streamed
 from fxad.backend.llvm.vector import Code
 from fxad.core.record import replace
 from fxad.ir import kernel as ir
@@ -94,6 +94,7 @@ class _Emitter:
     def _emit_units(self) -> None:
         self.stages = Sorting(self.code, self._pointers(), self._safe(), self.schedule)
         self.stages.scratch_bytes = self.scratch_bytes
+        self.stages.read_on = read_on(self.body, self.schedule)
         self.stages.asking, self.stages.asked = asked_by(self.body, self.schedule)
         self.roots = [
             root
