@@ -3,9 +3,10 @@
     emitted = emit_contract(kernel, "matmul0", target)
     emitted.units                          # independent pieces: panels of columns x chunks of rows
 
-For every panel of columns and piece of K: bring the panel of B into the first-level cache (packed
-side by side unless one block of rows reads it only once), then sweep the rows with the
-micro-kernel, which reads A where it lies. The epilogue runs on a tile as soon as its sums are done.
+For every block of K, panel of columns and piece of the block: bring that part of B into the
+first-level cache (packed side by side unless one block of rows reads it only once), then sweep the
+rows with the micro-kernel, which reads A where it lies, or a copy of it in blocks of a tile's rows.
+The epilogue runs on a tile as soon as its sums are done.
 """
 
 from __future__ import annotations
@@ -99,29 +100,40 @@ class _Emission(Product):
         result = self.result
         self.c = address(self.memory, result.buffer, result.base) if result else ""
         self.first_row = self.row(blocks[0])
-        if self.packs_a:
+        if self.packs_a and not self.in_blocks:
             self.pack_a()
         self.unit_panels = first, end
-        if self.pieces.count == 1:
-            self.piece("0", [])
+        if self.pieces.blocks == 1:
+            self.depth_block("0", [])
         else:
-            self.f.loop(0, self.pieces.count, 1, self.piece, at_least_once=True)
+            self.f.loop(0, self.pieces.blocks, 1, self.depth_block, at_least_once=True)
 
-    def piece(self, number: str, _: list[str]) -> None:
-        """All panels of a unit, for one piece of K: its part of A is read by every one of them."""
+    def depth_block(self, number: str, _: list[str]) -> None:
+        """All panels of a unit, for one block of K: its part of A is read by every one of them."""
         f, cut = self.f, self.cut
+        if self.in_blocks:
+            self.pack_blocks(number)
         first, end = self.unit_panels
-        piece = Piece(self, number)
         if cut.panels:
             last = self.f.least(end, cut.panels) if cut.tail else end
-            f.loop(first, last, 1, lambda p, _: Sweep(piece, p, cut.width).emit())
+            f.loop(first, last, 1, lambda p, _: self.panel(number, p, cut.width))
         if cut.tail:
-            with_tail, done = f.new_label("tail"), f.new_label("done")
-            f.branch(f.op(f"icmp sgt i64 {end}, {cut.panels}"), with_tail, done)
-            f.label(with_tail)
-            Sweep(piece, str(cut.panels), cut.tail).emit()
-            f.jump(done)
-            f.label(done)
+            with_tail = f.op(f"icmp sgt i64 {end}, {cut.panels}")
+            f.when(with_tail, lambda: self.panel(number, str(cut.panels), cut.tail))
+
+    def panel(self, block: str, panel: str, columns: int) -> None:
+        """One panel, piece by piece of a block of K."""
+        f, pieces = self.f, self.pieces
+        if pieces.in_block == 1:
+            Sweep(Piece(self, block), panel, columns).emit()
+            return
+        first = f.mul(block, pieces.in_block)
+        end = f.least(f.add(first, pieces.in_block), pieces.count)
+
+        def piece(number: str, _: list[str]) -> None:
+            Sweep(Piece(self, number), panel, columns).emit()
+
+        f.loop(first, end, 1, piece, at_least_once=True)
 
     def pack_a(self) -> None:
         f, a = self.f, self.problem.a
@@ -136,3 +148,26 @@ class _Emission(Product):
         at = f.offset(self.a, f.mul(self.first_row, a.outer * a.buffer.dtype.itemsize))
         rows = f.op(f"sub i64 {self.row(self.blocks[1])}, {self.first_row}")
         f.line(f"call void @{name}(ptr {at}, ptr {self.packed_a}, i64 {rows})")
+
+    def pack_blocks(self, number: str) -> None:
+        """A's rows of this unit, for one block of K."""
+        f, a, pieces, heights = self.f, self.a_source, self.pieces, self.cut.heights
+        name, size = f"{self.name}.pack_a", a.dtype.itemsize
+        ends = heights[0], heights[-1]
+        self.helpers[name] = packing.emit_pack_blocks(name, a, ends, self.block_bytes, self.lanes)
+        at = f.add(f.mul(self.first_row, a.outer), f.mul(number, pieces.block * a.k))
+        depth = str(pieces.size)
+        if pieces.blocks > 1:
+            depth = f.op(f"sub i64 {depth}, {f.mul(number, pieces.block)}")
+            depth = f.least(depth, pieces.block)
+        given = f"ptr {f.offset(self.a, f.mul(at, size))}, ptr {self.packed_a}, i64 {depth}"
+        tall, others = self.kinds_of_blocks()
+        f.line(f"call void @{name}({given}, i64 {tall}, i64 {others})")
+
+    def kinds_of_blocks(self) -> tuple[str, str]:
+        """How many blocks of the unit have the greater height, and how many the other."""
+        f, cut, (low, high) = self.f, self.cut, self.blocks
+        if len(cut.heights) == 1:
+            return f.op(f"sub i64 {high}, {low}"), "0"
+        border = f.least(f.most(low, cut.long_blocks), high)
+        return f.op(f"sub i64 {border}, {low}"), f.op(f"sub i64 {high}, {border}")

@@ -3,14 +3,15 @@
     emit_pack_b("@name.pack48", Source(stride_n=1, stride_k=2304, dtype=f32), 48, lanes)
 
 A packed panel of B holds, for every k, its columns side by side, padded with zeros to whole
-vectors. A packed A is a dense copy in the accumulator's dtype.
+vectors. A packed A is a dense copy in the accumulator's dtype, or one in blocks of the rows of a
+tile.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from fxad.backend.llvm.contract_lanes import Lanes
+from fxad.backend.llvm.contract_lanes import Lanes, prefetch
 from fxad.backend.llvm.text import Function
 from fxad.core.record import valued
 
@@ -18,6 +19,8 @@ from fxad.core.record import valued
 _MOST_TRANSPOSED = 16
 PARAMS_B = (("ptr", "source"), ("ptr", "panel"), ("i64", "depth"))
 PARAMS_A = (("ptr", "source"), ("ptr", "copy"), ("i64", "rows"))
+PARAMS_BLOCKS = (*PARAMS_A[:2], ("i64", "depth"), ("i64", "tall"), ("i64", "others"))
+_AHEAD = 4  # steps of k between what is copied and what is asked for
 
 
 @valued
@@ -158,5 +161,42 @@ def emit_pack_a(name: str, source: Source, depth: int, stride: int, lanes: Lanes
         f.loop(whole, length, 1, element)
 
     f.loop(0, lines, 1, line)
+    f.ret()
+    return str(f)
+
+
+def emit_pack_blocks(
+    name: str, source: Source, heights: tuple[int, int], block: int, lanes: Lanes
+) -> str:
+    """Internal function copying `depth` steps of k of a turned A: first `tall` blocks of heights[0]
+    rows, then `others` of heights[1].
+
+    A block has its rows side by side for every k, as the micro-kernel reads them; `block` is the
+    bytes from one to the next.
+    """
+    f = Function(name, "void", PARAMS_BLOCKS, "internal", "#1")
+    size, step = source.dtype.itemsize, heights[0] * lanes.bytes
+
+    def blocks(count: str, height: int, at: str, to: str) -> None:
+        some = Lanes(lanes.dtype, height)
+
+        def one(_: str, places: list[str]) -> list[str]:
+            ahead = f.offset(places[0], _AHEAD * source.k * size)
+            prefetch(f, lanes.declarations, ahead, write=False, level=3)
+            some.store(f, some.load(f, places[0], source.dtype, height), places[1], height)
+            return [f.offset(places[0], height * size), f.offset(places[1], block)]
+
+        f.loop(0, count, 1, one, [("ptr", at), ("ptr", to)])
+
+    def line(k: str, _: list[str]) -> None:
+        at = f.offset("%source", f.mul(k, source.k * size))
+        to = f.offset("%copy", f.mul(k, step))
+        blocks("%tall", heights[0], at, to)
+        if heights[1] != heights[0]:
+            at = f.offset(at, f.mul("%tall", heights[0] * size))
+            to = f.offset(to, f.mul("%tall", block))
+            blocks("%others", heights[1], at, to)
+
+    f.loop(0, "%depth", 1, line)
     f.ret()
     return str(f)

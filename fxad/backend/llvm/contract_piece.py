@@ -31,6 +31,7 @@ class Piece:
     def __init__(self, product: Product, number: str) -> None:
         self.p, self.f, pieces = product, product.f, product.pieces
         self.is_last, self.ends, self.at, self.mode = "", "", "0", str(int(Mode.FRESH))
+        self.skipped = "0"  # steps of its block before it
         if pieces.count > 1:
             self._place(number)
             self.steps = self.f.op(f"udiv i64 {self.depth}, {_UNROLL}")
@@ -46,9 +47,9 @@ class Piece:
             inside, block = number, "0"
         elif self.p.splits:
             inside, block = self.p.split(number, pieces.in_block)
-        skipped = f.mul(inside, pieces.piece)
+        self.skipped = skipped = f.mul(inside, pieces.piece)
         self.at = f.add(f.mul(block, pieces.block), skipped)
-        self.is_last = self.ends = f.op(f"icmp eq i64 {number}, {pieces.count - 1}")
+        self.is_last = f.op(f"icmp eq i64 {number}, {pieces.count - 1}")
         left, later = str(pieces.last_block), "false"
         if pieces.blocks > 1:
             in_last = f.op(f"icmp eq i64 {block}, {pieces.blocks - 1}")
@@ -72,29 +73,34 @@ class Sweep:
 
     def __init__(self, piece: Piece, panel: str, columns: int) -> None:
         self.piece, self.p, self.f, self.cut = piece, piece.p, piece.f, piece.p.cut
-        self.lanes, self.columns = piece.p.lanes, columns
+        self.lanes, self.columns, self.panel = piece.p.lanes, columns, panel
         f, p, b = self.f, self.p, self.p.problem.b
-        first, end = p.unit_panels
+        first, _ = p.unit_panels
         self.column = f.mul(panel, self.cut.width)
         self.b_bytes = b.buffer.dtype.itemsize
         across, down = b.outer * self.b_bytes, b.inner * self.b_bytes * p.k_step
-        at = f.offset(p.b, f.mul(self.column, across))
-        self.source = f.offset(at, f.mul(piece.at, down))
-        # What comes next: the panel beside it, but after the last one the first of the next piece.
-        beside = self.cut.width * across
-        self.following = f.offset(self.source, beside)
-        if piece.is_last:
-            back = f.mul(f.op(f"sub i64 {first}, {panel}"), beside)
-            turn = f.offset(self.source, f.add(f.mul(piece.depth, down), back))
-            turn = piece.pick(piece.is_last, "ptr", f.offset(at, beside), turn)
-            ends = f.op(f"icmp eq i64 {f.add(panel, 1)}, {end}")
-            self.following = piece.pick(ends, "ptr", turn, self.following)
+        self.source = f.offset(p.b, f.add(f.mul(self.column, across), f.mul(piece.at, down)))
+        self.following = self.what_follows(f.mul(piece.depth, down), f.mul(piece.skipped, down))
+        self.waiting = p.waiting if p.splits else "null"
         inside = f.mul(f.op(f"sub i64 {panel}, {first}"), self.cut.chunk_rows * p.panel_row)
-        self.waiting = f.offset(p.waiting, inside) if p.splits else "null"
         if p.result:
             self.result = f.offset(p.c, f.mul(self.column, p.size))
         else:
             self.result = f.offset(p.sums, inside) if p.pieces.blocks > 1 else p.sums
+
+    def what_follows(self, length: str, skipped: str) -> str:
+        """Where the next part of B lies: the next piece of the panel, after the last one of a block
+        the panel beside it, after the last panel the first one in the next block."""
+        f, p, piece = self.f, self.p, self.piece
+        first, end = p.unit_panels
+        beside = self.cut.width * p.problem.b.outer * self.b_bytes
+        further = f.offset(self.source, length)
+        found = f.offset(self.source, f.op(f"sub i64 {beside}, {skipped}"))
+        if piece.is_last and p.pieces.blocks > 1:
+            back = f.mul(f.op(f"sub i64 {first}, {self.panel}"), beside)
+            turns = f.op(f"icmp eq i64 {f.add(self.panel, 1)}, {end}")
+            found = piece.pick(turns, "ptr", f.offset(further, back), found)
+        return piece.pick(piece.ends, "ptr", found, further) if piece.ends else found
 
     def emit(self) -> None:
         cut, b, direct = self.cut, self.p.problem.b, self.p.direct
@@ -158,7 +164,7 @@ class Sweep:
         arguments = [
             self.piece.steps if unroll > 1 else self.piece.depth,
             self.piece.rest if unroll > 1 else "0",
-            self.a_address(row, inside),
+            self.a_address(row, inside, number),
             self.source if direct else p.packed_panel,
             sums,
             f.offset(self.waiting, f.mul(inside, p.panel_row)) if p.splits else "null",
@@ -189,7 +195,7 @@ class Sweep:
             at = f.add(f.mul(row, matrix.outer * size), f.mul(self.column, size))
             found.append(f.offset(start, at))
         if p.reads_ahead:
-            found.append(self.a_address(f.add(row, height), f.add(inside, height)))
+            found.append(self.a_address(f.add(row, height), f.add(inside, height), ""))
         return found
 
     def epilogue(self, call: str) -> None:
@@ -205,11 +211,16 @@ class Sweep:
         f.jump(done)
         f.label(done)
 
-    def a_address(self, row: str, inside: str) -> str:
+    def a_address(self, row: str, inside: str, block: str) -> str:
+        """Where a tile's part of A lies; block: its number, if A is packed in blocks."""
         f, p = self.f, self.p
         by_row, by_k = p.a_strides
-        start, row = (p.packed_a, inside) if p.packs_a else (p.a, row)
+        if p.in_blocks:
+            number = f.op(f"sub i64 {block}, {p.blocks[0]}")
+            skip = f.mul(self.piece.skipped, by_k * p.size)
+            return f.offset(p.packed_a, f.add(f.mul(number, p.block_bytes), skip))
         skip = f.mul(self.piece.at, by_k * p.size)
+        start, row = (p.packed_a, inside) if p.packs_a else (p.a, row)
         return f.offset(start, f.add(f.mul(row, by_row * p.size), skip))
 
     def prefetched(self, block: str) -> tuple[str, str]:

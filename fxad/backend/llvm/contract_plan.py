@@ -22,11 +22,14 @@ from fxad.ir.kernel import Axis, Buffer, Contract, Index, Kernel, Load, Store, e
 K_BLOCK = 768
 FLOPS_PER_NS = 100.0
 _UNIT_NS = 8_000.0  # below this, handing work to a thread costs more than it brings
-_CHUNK_ROWS = 1024  # rows per unit: a packed panel serves them all, and their A stays in cache
-_PACKED_A_BYTES = 512 * 1024
+_CHUNK_ROWS = 192  # rows per unit: a packed panel serves them all, and their A stays in cache
+_PACKED_A_BYTES = 1 << 20
+_UNITS = 16  # give a few threads enough to do where every unit packs its rows of A,
+_PACKED_PANELS = 16  # which should serve so many panels;
+_LEAST_COLUMNS = 384  # for fewer columns rows that lie side by side are read in place
 _FAR_BYTES = 1 << 20  # of A that no second-level cache keeps from one panel to the next
-_SHARING = 4  # panels that read a piece of such an A
-_NEAR_BYTES = 48 * 1024  # of B that stay in the first-level cache while the rows go by
+_SHARING = 8  # panels that read a piece of such an A
+_NEAR_BYTES = 24 * 1024  # of B that stay in the first-level cache while the rows go by
 COLLIDING = 4096  # bytes; lines so far apart share a place in first-level caches
 
 
@@ -141,12 +144,13 @@ class Problem:
         return getattr(store.value, "cell", None) is self.stage.cell
 
 
-def collides(problem: Problem) -> bool:
-    """Whether a tile walks A in steps of k that all fall into one place of the first-level cache,
-    while its lines hold the next tile's rows too: such an A is packed."""
-    a, (rows, _, k) = problem.a, problem.size
-    apart = a.inner * a.buffer.dtype.itemsize
-    return a.outer == 1 and k >= 64 and rows >= 64 and apart % COLLIDING == 0 and apart > 0
+def a_goes_into_blocks(problem: Problem) -> bool:
+    """Whether rows of A lie side by side, and enough panels of columns share a packed copy of them.
+
+    In place every step of k is another line, and often another page, of which a tile takes a part.
+    """
+    a, (rows, columns, k) = problem.a, problem.size
+    return a.outer == 1 and a.inner != 1 and min(rows, k) >= 64 and columns >= _LEAST_COLUMNS
 
 
 @valued
@@ -175,7 +179,8 @@ class Cut:
     far: bool = False
 
     @staticmethod
-    def of(problem: Problem, target: Target, pack_a: bool = False) -> Cut:
+    def of(problem: Problem, target: Target, packed: int = 0) -> Cut:
+        """packed: steps of k of A that are packed at once; 0: it is read in place."""
         rows, columns, k = problem.size
         lanes = target.lanes(problem.dtype)
         vectors, blocks = _tile(rows, columns, lanes, target.registers)
@@ -183,14 +188,13 @@ class Cut:
         height, long_blocks = divmod(rows, blocks)
         batch = problem.kernel.points
         chunk = _CHUNK_ROWS
-        if pack_a:
-            chunk = max(_PACKED_A_BYTES // max(k * problem.dtype.itemsize, 1), height + 1)
-        far = not pack_a and rows * k * problem.a.buffer.dtype.itemsize > _FAR_BYTES
+        if packed:
+            near = _PACKED_A_BYTES // (packed * problem.dtype.itemsize)
+            chunk = max(min(near, chunk), height + 1)
+        far = not packed and min(rows, chunk) * k * problem.a.buffer.dtype.itemsize > _FAR_BYTES
         count = panels + (tail > 0)
-        # Rows along k are read ahead instead: sums that wait for more panels cost more than A.
-        shares = far and problem.a.inner != 1
-        sharing = max(1, min(_SHARING, count // 4)) if shares else 1
-        per_unit = _units(problem.flops, batch, rows, blocks, count, chunk, pack_a, sharing)
+        sharing = max(1, min(_SHARING, count // 2)) if far else 1
+        per_unit = _units(problem.flops, batch, rows, blocks, count, chunk, packed > 0, sharing)
         return Cut(lanes, vectors, panels, tail, height, blocks, long_blocks, *per_unit, batch, far)
 
     @property
@@ -342,12 +346,11 @@ def _units(
         while groups * chunks < 16 and rows / (chunks + 1) >= (96 if groups * chunks < 8 else 192):
             chunks += 1
     unit_blocks = -(-blocks // chunks)
-    panel_time = time * unit_blocks / max(blocks, 1) / max(panels, 1)
-    wanted = _UNIT_NS
     if pack_a:  # once per unit
-        wanted = math.inf if batch * chunks >= 16 else 4 * _UNIT_NS
-    return (
-        1,
-        unit_blocks,
-        max(1, min(panels, max(sharing, int(min(wanted / max(panel_time, 1.0), panels))))),
-    )
+        groups = min(_quotient(_UNITS, batch * chunks), max(panels // _PACKED_PANELS, 1))
+        if batch * chunks * groups < _UNITS and batch * chunks % 2:
+            groups = _quotient(groups, 2) * 2
+        return 1, unit_blocks, _quotient(max(panels, 1), groups)
+    panel_time = time * unit_blocks / max(blocks, 1) / max(panels, 1)
+    wanted = max(sharing, int(min(_UNIT_NS / max(panel_time, 1.0), panels)))
+    return 1, unit_blocks, max(1, min(panels, wanted))

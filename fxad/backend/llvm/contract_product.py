@@ -11,7 +11,7 @@ from fxad.backend.llvm.access import Memory
 from fxad.backend.llvm.contract_epilogue import Finish
 from fxad.backend.llvm.contract_lanes import Lanes
 from fxad.backend.llvm.contract_pairs import PairLanes, takes_pairs
-from fxad.backend.llvm.contract_plan import Cut, Pieces, Problem, collides
+from fxad.backend.llvm.contract_plan import Cut, Pieces, Problem, a_goes_into_blocks, k_block
 from fxad.backend.llvm.contract_touch import LINE, touched
 from fxad.backend.llvm.schedule import Target
 from fxad.backend.llvm.text import Function
@@ -36,8 +36,10 @@ class Product:
 
     def __init__(self, problem: Problem, name: str, target: Target) -> None:
         self.problem, self.name, self.target = problem, name, target
-        self.packs_a = problem.a.buffer.dtype != problem.dtype or collides(problem)
-        self.cut = cut = Cut.of(problem, target, self.packs_a)
+        self.in_blocks = problem.a.buffer.dtype == problem.dtype and a_goes_into_blocks(problem)
+        self.packs_a = problem.a.buffer.dtype != problem.dtype or self.in_blocks
+        depth = problem.size[2] if self.packs_a else 0
+        self.cut = cut = Cut.of(problem, target, k_block(depth) if self.in_blocks else depth)
         self.pairs = PairLanes(problem.dtype, cut.lanes) if takes_pairs(problem, target) else None
         self.lanes = self.pairs or Lanes(problem.dtype, cut.lanes)
         self.k_step = 2 if self.pairs else 1  # of k in one step of the micro-kernel
@@ -59,11 +61,16 @@ class Product:
         a, self.a_bytes = problem.a, 0
         self.a_source = packing.Source(a.outer, a.inner, a.buffer.dtype)
         self.a_strides = a.outer, a.inner
-        if self.packs_a:
+        if self.in_blocks:
+            # An odd number of lines from one block to the next, so that all of them find a place.
+            tall = cut.heights[0]
+            self.block_bytes = _round_up(self.pieces.block * tall * self.size) | LINE
+            self.a_strides = 1, tall
+            self.a_bytes = cut.unit_blocks * self.block_bytes
+        elif self.packs_a:
             turned = packing.a_is_turned(self.a_source)
             depth = self.pieces.size
-            # An odd number of lines from one k to the next, so that all of them find a place.
-            pitch = _round_up(cut.chunk_rows * self.size) | 64
+            pitch = _round_up(cut.chunk_rows * self.size) | LINE
             self.a_strides = (1, pitch // self.size) if turned else (depth, 1)
             self.a_bytes = max(self.a_strides) * (depth if turned else cut.chunk_rows) * self.size
             self.a_bytes = _round_up(self.a_bytes)
@@ -73,7 +80,7 @@ class Product:
             rows = cut.chunk_rows * cut.unit_panels if kept else max(cut.heights)
             self.sums_bytes = _round_up(rows * self.panel_row)
         # Sums of tiles between two pieces of a block.
-        rows = cut.chunk_rows * cut.unit_panels if self.splits else 0
+        rows = cut.chunk_rows if self.splits else 0
         self.waiting_bytes = _round_up(rows * self.panel_row)
 
     @property
