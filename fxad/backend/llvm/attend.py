@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fxad.backend.llvm.attend_rows import Rows
-from fxad.backend.llvm.attend_tiles import ABI, ROWS, Place, round_up
+from fxad.backend.llvm.attend_tiles import ABI, Place, round_up
 from fxad.backend.llvm.contract_plan import FLOPS_PER_NS
 from fxad.backend.llvm.schedule import Emitted, Target
 from fxad.backend.llvm.text import Function
@@ -22,6 +22,7 @@ from fxad.backend.llvm.vector import Vec, fma
 from fxad.ir.kernel import Attend, Kernel
 
 _UNITS = 16  # pieces of work wanted, where one head has several blocks of rows
+_ROWS = 48  # queries in a block
 _BLOCK_PANELS = 8  # panels of keys whose scores are in cache together
 _VALUES = 96  # rows of values that all rows of a block meet before the next
 
@@ -40,7 +41,8 @@ def emit_attend(kernel: Kernel, name: str, target: Target) -> Emitted:
 class _Forward(Rows):
     def __init__(self, kernel: Kernel, stage: Attend, name: str, target: Target) -> None:
         super().__init__(kernel, stage, name, target)
-        self.blocks = -(-self.queries // ROWS)
+        self.rows = _ROWS
+        self.blocks = -(-self.queries // self.rows)
         wanted = max(1, min(self.blocks, -(-_UNITS // kernel.points)))
         self.chunk = -(-self.blocks // wanted)  # blocks of rows in a unit
         self.chunks = -(-self.blocks // self.chunk)
@@ -48,12 +50,12 @@ class _Forward(Rows):
         self.pitch = self.block_keys
 
     def emit(self) -> Emitted:
-        rows, line = ROWS + self.lanes.width, round_up(self.width, self.lanes.width)
+        rows, line = self.rows + self.lanes.width, round_up(self.width, self.lanes.width)
         self.packed_k = self.scratch(self.all_keys * self.depth)
         self.packed_v = self.packed_scratch(self.keys, self.columns(self.width))
-        self.queries_copy = self.scratch(ROWS * self.depth)
-        self.block_scores = self.scratch(ROWS * self.pitch)
-        self.sum = Place(self.scratch(ROWS * line), line)
+        self.queries_copy = self.scratch(self.rows * self.depth)
+        self.block_scores = self.scratch(self.rows * self.pitch)
+        self.sum = Place(self.scratch(self.rows * line), line)
         self.tops, self.inverses = self.scratch(rows), self.scratch(rows)
         self.totals = Place(self.scratch(rows * self.lanes.width), self.lanes.width)
         self.f.loop("%begin", "%end", 1, self.unit)
@@ -73,8 +75,8 @@ class _Forward(Rows):
         self.q = self.place(stage.q, stage.rows, stage.depth)
         self.out = self.place(stage.out, stage.rows, stage.width)
         self.lse = self.place(stage.lse, stage.rows)
-        first = f.mul(number, self.chunk * ROWS)
-        end = self.f.least(f.add(first, self.chunk * ROWS), self.queries)
+        first = f.mul(number, self.chunk * self.rows)
+        end = self.f.least(f.add(first, self.chunk * self.rows), self.queries)
         low, high = self.span(first, f.op(f"sub i64 {end}, {first}"))
         self.pack(
             self.place(stage.k, stage.keys, stage.depth), self.depth, self.packed_k, low, high
@@ -82,14 +84,14 @@ class _Forward(Rows):
         values = self.place(stage.v, stage.keys, stage.width)
         count = f.most(f.op(f"sub i64 {f.least(high, self.keys)}, {low}"), 0)
         self.copy_columns(values, self.packed_v, low, count)
-        f.loop(first, end, ROWS, self.block, at_least_once=True)
+        f.loop(first, end, self.rows, self.block, at_least_once=True)
         self.memory.scopes.pop()
 
     def block(self, first: str, _: list[str]) -> None:
         """One block of query rows."""
         f = self.f
         self.memory.scopes.append({})
-        count = f.least(f.op(f"sub i64 {self.queries}, {first}"), ROWS)
+        count = f.least(f.op(f"sub i64 {self.queries}, {first}"), self.rows)
         span = self.span(first, count)
         q = Place(self.at(self.q, first), self.q.row)
         q = self.copy_rows(q, self.depth, self.queries_copy, count)
@@ -111,7 +113,7 @@ class _Forward(Rows):
         f = self.f
         # Where the row of scores would have key 0.
         scores = f.offset(self.block_scores, f.op(f"sub i64 0, {f.mul(here[0], self.size)}"))
-        self.scores(q, self.depth, self.packed_k, scores, count, *here)
+        self.scores(q, self.depth, self.packed_k, scores, (first, count), *here)
 
         def each(body: Callable[[str], None]) -> None:
             f.loop(0, count, 1, lambda i, _: body(i), at_least_once=True)

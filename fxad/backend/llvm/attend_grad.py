@@ -21,7 +21,9 @@ from fxad.backend.llvm.text import Function
 from fxad.backend.llvm.vector import Vec, fma
 from fxad.ir.kernel import AttendGrad, Kernel
 
-_CHUNK = 480  # keys worked on at a time
+_CACHED = 1.25e6  # bytes of copies of keys and values, and of sums of their cotangents
+_ROWS = 96  # queries in a block
+_BLOCK_PANELS = 8  # panels of keys whose scores are in cache together
 
 
 def emit_attend_grad(kernel: Kernel, name: str, target: Target) -> Emitted:
@@ -39,17 +41,20 @@ class _Backward(Rows):
     def __init__(self, kernel: Kernel, stage: AttendGrad, name: str, target: Target) -> None:
         super().__init__(kernel, stage.attend, name, target)
         self.grad = stage
-        self.chunk = self.pitch = min(self.all_keys, round_up(_CHUNK, self.panel))
+        most = int(_CACHED / (3 * self.depth + 2 * self.width) / self.size)
+        self.chunk = min(self.all_keys, round_up(max(most, 1), math.lcm(ROWS, self.panel)))
+        self.pitch = min(self.chunk, _BLOCK_PANELS * self.panel)
+        self.rows = _ROWS
 
     def emit(self) -> Emitted:
         lines = tuple(round_up(n, self.lanes.width) for n in (self.depth, self.width))
         unit = math.gcd(ROWS, self.panel)
         self.packed = self.scratch(self.chunk * self.depth), self.scratch(self.chunk * self.width)
         self.key_rows = self.packed_scratch(self.chunk, self.columns(self.depth))
-        self.q_rows = self.packed_scratch(ROWS, self.columns(self.depth, unit))
-        self.d_out_rows = self.packed_scratch(ROWS, self.columns(self.width, unit))
-        self.copies = self.scratch(ROWS * self.depth), self.scratch(ROWS * self.width)
-        self.work = self.scratch(ROWS * self.pitch), self.scratch(ROWS * self.pitch)
+        self.q_rows = self.packed_scratch(self.rows, self.columns(self.depth, unit))
+        self.d_out_rows = self.packed_scratch(self.rows, self.columns(self.width, unit))
+        self.copies = self.scratch(self.rows * self.depth), self.scratch(self.rows * self.width)
+        self.work = self.scratch(self.rows * self.pitch), self.scratch(self.rows * self.pitch)
         self.sums = tuple(Place(self.scratch(self.chunk * n), n) for n in lines)
         self.f.loop("%begin", "%end", 1, self.unit)
         self.f.ret()
@@ -96,7 +101,6 @@ class _Backward(Rows):
         skip = f.op(f"sub i64 0, {f.mul(start, self.size)}")
         self.packed_k = f.offset(self.packed[0], f.mul(skip, self.depth))
         self.packed_v = f.offset(self.packed[1], f.mul(skip, self.width))
-        self.p, self.ds = f.offset(self.work[0], skip), f.offset(self.work[1], skip)
         self.start = start
         self.keys_here = start, f.least(f.add(start, self.chunk), self.all_keys)
         self.pack(self.k, self.depth, self.packed_k, *self.keys_here)
@@ -123,42 +127,59 @@ class _Backward(Rows):
         self.dq = self.place(grad.dq, stage.rows, stage.depth)
         self.lse = self.place(stage.lse, stage.rows)
         self.delta = self.place(grad.delta, stage.rows)
-        self.f.loop(0, self.queries, ROWS, self.block)
+        self.f.loop(0, self.queries, self.rows, self.block)
         self.memory.scopes.pop()
 
     def block(self, first: str, _: list[str]) -> None:
         """One block of query rows, if it sees any key of the chunk."""
         f = self.f
         self.memory.scopes.append({})
-        count = self.f.least(f.op(f"sub i64 {self.queries}, {first}"), ROWS)
+        count = self.f.least(f.op(f"sub i64 {self.queries}, {first}"), self.rows)
         low, high = self.span(first, count)
         span = self.f.most(low, self.keys_here[0]), self.f.least(high, self.keys_here[1])
         some = f.op(f"icmp slt i64 {span[0]}, {span[1]}")
-        self.f.when(some, lambda: self.products(first, count, span))
+        self.f.when(some, lambda: self.all_products(first, count, span))
         self.memory.scopes.pop()
 
-    def products(self, first: str, count: str, span: tuple[str, str]) -> None:
+    def all_products(self, first: str, count: str, span: tuple[str, str]) -> None:
         f = self.f
         q, d_out = (Place(self.at(p, first), p.row) for p in (self.q, self.d_out))
         self.copy_columns(q, self.q_rows, "0", count)
         self.copy_columns(d_out, self.d_out_rows, "0", count)
         q = self.rows_of(q, self.q_rows, self.copies[0], count)
         d_out = self.rows_of(d_out, self.d_out_rows, self.copies[1], count)
-        self.scores(q, self.depth, self.packed_k, self.p, count, *span)
-        self.scores(d_out, self.width, self.packed_v, self.ds, count, *span)
-        f.loop(0, count, 1, lambda i, _: self.row(i, first, span), at_least_once=True)
-        self.add_to_dq(first, count, span)
+
+        def keys(start: str, _: list[str]) -> None:
+            here = start, f.least(f.add(start, self.pitch), span[1])
+            self.products((first, count), here, q, d_out)
+
+        f.loop(*span, self.pitch, keys, at_least_once=True)
+
+    def products(
+        self, rows: tuple[str, str], span: tuple[str, str], q: Place, d_out: Place
+    ) -> None:
+        """A block of rows and one of keys; rows: (the first, their number)."""
+        f = self.f
+        skip = f.op(f"sub i64 0, {f.mul(span[0], self.size)}")
+        self.p, self.ds = f.offset(self.work[0], skip), f.offset(self.work[1], skip)
+        self.scores(q, self.depth, self.packed_k, self.p, rows, *span)
+        self.scores(d_out, self.width, self.packed_v, self.ds, rows, *span)
+        f.loop(0, rows[1], 1, lambda i, _: self.row(i, rows[0], span), at_least_once=True)
+        self.add_to_dq(*rows, span)
         low = f.op(f"sub i64 {span[0]}, {self.start}")
         keys = f.op(f"sub i64 {f.least(span[1], self.keys)}, {span[0]}")
+
+        def bounds(key: str, height: int) -> tuple[str, str]:
+            low, high = self.seeing(f.add(span[0], key), height, *rows)
+            return low, f.op(f"sub i64 {high}, {low}")
+
         for block, others, into in (
             (self.work[1], self.q_rows, self.sums[0]),
             (self.work[0], self.d_out_rows, self.sums[1]),
         ):
-            turned = Place(f.offset(block, f.mul(low, self.size)), 1, self.pitch)
-            into = Place(self.at(into, low), into.row)
+            turned, into = Place(block, 1, self.pitch), Place(self.at(into, low), into.row)
             # The last of whole panels are whole tiles: only the last keys of all can be left over.
-            rows = keys, self.keys
-            self.product(rows, turned, others, into, lambda *_: ("0", count), "1", padded=True)
+            self.product((keys, self.keys), turned, others, into, bounds, "1", padded=True)
 
     def rows_of(self, source: Place, copied: Packed, to: str, count: str) -> Place:
         """Whole rows side by side: the copy of the only group of columns, or another one."""
@@ -177,7 +198,9 @@ class _Backward(Rows):
             return f.op(f"sub i64 {low}, {self.start}"), f.most(f.op(f"sub i64 {high}, {low}"), 0)
 
         dq = Place(self.at(self.dq, first), self.dq.row)
-        weights = Place(self.work[1], self.pitch)
+        # Where the row would have the chunk's first key.
+        back = f.op(f"sub i64 {self.start}, {span[0]}")
+        weights = Place(f.offset(self.work[1], f.mul(back, self.size)), self.pitch)
         self.product((count, self.queries), weights, self.key_rows, dq, bounds, "1")
 
     def row(self, i: str, first: str, span: tuple[str, str]) -> None:

@@ -23,10 +23,10 @@ from fxad.backend.llvm.schedule import Target
 from fxad.backend.llvm.text import Function
 from fxad.core.errors import CheckError
 from fxad.core.record import valued
-from fxad.ir.kernel import Attend, Axis, Kernel, Operand
+from fxad.ir.kernel import Attend, Axis, Index, Kernel, Operand
 
 ABI = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
-ROWS = 48  # queries in a block; every tile's height divides it
+ROWS = 48  # every tile's height divides it
 _UNROLL = 4
 _LINE = 64
 # (rows, vectors) of the register tile of scores, vectors of that of other products.
@@ -82,7 +82,7 @@ class Tiles:
         self.queries, self.keys = stage.rows.extent, stage.keys.extent
         self.depth, self.width = stage.depth.extent, stage.width.extent
         self.all_keys = round_up(self.keys, self.panel)
-        self.pitch = self.all_keys
+        self.rows, self.pitch = ROWS, self.all_keys  # queries in a block, keys in a row of scores
         self.helpers: dict[str, str] = {}
         self.micros: dict[Tile, str] = {}
         self.scratch_bytes = 0
@@ -163,6 +163,27 @@ class Tiles:
         last = self.f.least(self.f.add(row, height - 1), self.queries - 1)
         return self.seen(row)[0], self.seen(last)[1]
 
+    def seeing(self, key: str, count: int, first: str, rows: str) -> tuple[str, str]:
+        """Those of `rows` rows, counted from `first`, that see any of so many keys: low, high."""
+        f, axis = self.f, self.stage.rows
+        low, high = "0", rows
+        if self.stage.upper.coefficient(axis):
+            ahead = self.bound(self.stage.upper)
+            low = f.most(f.op(f"sub i64 {f.add(key, 1)}, {f.add(first, ahead)}"), 0)
+        if self.stage.lower.coefficient(axis):
+            behind = self.bound(self.stage.lower)
+            end = f.op(f"sub i64 {f.add(key, count)}, {f.add(first, behind)}")
+            high = f.least(f.most(end, 0), rows)
+        return f.least(low, high), high
+
+    def bound(self, index: Index) -> str:
+        """A bound of the keys that row 0 sees."""
+        self.memory.scopes.append({})
+        self.memory.env[self.stage.rows] = "0"
+        found = self.memory.scalar_index(index)
+        self.memory.scopes.pop()
+        return found
+
     def go_to(self, point: str) -> None:
         go_to(self.memory, self.kernel, point)
 
@@ -222,27 +243,33 @@ class Tiles:
     # ------------------------------------------------------------ products
 
     def scores(
-        self, a: Place, depth: int, packed: str, to: str, count: str, low: str, high: str
+        self, a: Place, depth: int, packed: str, to: str, rows: tuple[str, str], low: str, high: str
     ) -> None:
-        """to[i, j] = sum over c of a[i, c] * packed[j, c] for `count` rows, keys low ... high."""
+        """to[i, j] = sum over c of a[i, c] * packed[j, c] for keys low ... high, where a tile has
+        pairs that are seen.
+
+        rows: (the first, their number).
+        """
         f = self.f
         piece = -(-depth // -(-depth // _DEPTH))
 
         def panel(number: str, columns: int) -> None:
             columns = round_up(columns, self.lanes.width)
             b = f.offset(packed, f.mul(number, self.panel * depth * self.size))
-            c = f.offset(to, f.mul(number, self.panel * self.size))
+            key = f.mul(number, self.panel)
+            c = f.offset(to, f.mul(key, self.size))
+            some = self.seeing(key, self.panel, *rows)
             for start in range(0, depth, piece):
                 here = f.offset(b, start * columns * self.size)
 
                 def block(height: int, row: str, start: int = start, here: str = here) -> None:
                     tile = self.tile(height, columns, (a.row, 1), columns, self.pitch)
                     c_at = f.offset(c, f.mul(row, self.pitch * self.size))
-                    some = str(min(piece, depth - start))
-                    more = str(int(start > 0))
-                    self.micro(tile, some, self.at(a, row, start), here, c_at, more)
+                    steps, more = str(min(piece, depth - start)), str(int(start > 0))
+                    self.micro(tile, steps, self.at(a, row, start), here, c_at, more)
 
-                self.each_block(count, self.queries % self.height, self.height, block)
+                left = self.queries % self.height
+                self.each_block((*some, rows[1]), left, self.height, block)
 
         self.each_panel(low, high, panel)
 
@@ -275,18 +302,25 @@ class Tiles:
                 b_at = self.group_at(b, start, wide, low)
                 self.micro(tile, depth, a_at, b_at, self.at(c, row, start), more)
 
-            self.each_block(rows[0], rows[1] % b.columns.height, b.columns.height, block)
+            left = rows[1] % b.columns.height
+            self.each_block(("0", rows[0], rows[0]), left, b.columns.height, block)
 
     def each_block(
-        self, rows: str, left: int, height: int, body: Callable[[int, str], None]
+        self, rows: tuple[str, str, str], left: int, height: int, body: Callable[[int, str], None]
     ) -> None:
-        """body(height, first row) for whole tiles of rows, then for the `left` ones, if any."""
+        """body(height, first row) for whole tiles of rows, then for the `left` ones, if any.
+
+        rows: (low, high, number of rows): tiles with rows low ... high - 1 of all.
+        """
         f = self.f
-        full = f.op(f"udiv i64 {rows}, {height}")
-        f.loop(0, full, 1, lambda i, _: body(height, f.mul(i, height)))
+        low, high, count = rows
+        whole = f.mul(f.op(f"udiv i64 {count}, {height}"), height)
+        first = f.mul(f.op(f"udiv i64 {low}, {height}"), height)
+        f.loop(first, f.least(high, whole), height, lambda row, _: body(height, row))
         if left:
-            whole = f.mul(full, height)
-            self.f.when(f.op(f"icmp slt i64 {whole}, {rows}"), lambda: body(left, whole))
+            rest = f.op(f"and i1 {f.op(f'icmp slt i64 {whole}, {count}')}, "
+                        f"{f.op(f'icmp slt i64 {whole}, {high}')}")  # fmt: skip
+            f.when(rest, lambda: body(left, whole))
 
     def tile(self, height: int, columns: int, a: tuple[int, int], b: int, c: int) -> Tile:
         return Tile(
