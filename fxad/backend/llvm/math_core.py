@@ -32,17 +32,26 @@ def power_of_two(n: Vec, kind: str) -> Vec:
     return ((n + bias) << mantissa).floats()
 
 
-def scale(p: Vec, n: Vec) -> Vec:
-    """p * 2**n with one rounding, n an integral float, also where the result is not normal."""
+def _scales(p: Vec) -> bool:
+    """Whether the processor has an instruction for `scale`."""
+    return p.code.target.isa == "avx512" and bits_of(p.kind) * p.width == 512
+
+
+def scale(p: Vec, n: Vec, kept: Vec | None = None) -> Vec:
+    """p * 2**n with one rounding, n an integral float, also where the result is not normal.
+
+    kept: lanes where it is false give 0, whatever p and n are there (only where `_scales`).
+    """
     code = p.code
-    bits = bits_of(p.kind) * p.width
-    if code.target.isa == "avx512" and bits == 512:
+    if _scales(p):
         suffix, mask = ("ps", "i16") if p.kind == "float" else ("pd", "i8")
         name = f"llvm.x86.avx512.mask.scalef.{suffix}.512"
         zero = p.like(0.0)
-        full = code.const(mask, -1)
+        lanes = code.const(mask, -1)
+        if kept is not None:
+            lanes = code.op(mask, 1, f"bitcast {kept.type} {kept.text} to {mask}")
         current = code.const("i32", 4)  # round in the current mode
-        return code.call(name, p.kind, p.width, (p, n, zero, full, current))
+        return code.call(name, p.kind, p.width, (p, n, zero, lanes, current))
     integer = n.convert("fptosi", "i32")
     half = integer.binary("ashr", 1)
     return p * power_of_two(half, p.kind) * power_of_two(integer - half, p.kind)
@@ -51,7 +60,8 @@ def scale(p: Vec, n: Vec) -> Vec:
 def exp_parts(x: Vec, short: bool = False) -> tuple[Vec, Vec, Vec]:
     """(n, r, q) with x = n ln 2 + r and exp(r) = 1 + r + r*r*q; x must be clamped."""
     high, low = LN2_F32 if x.kind == "float" else LN2_F64
-    n = (x * LOG2_E).rint()
+    turn = 1.5 * 2.0 ** (23 if x.kind == "float" else 52)  # leaves no digits behind the point
+    n = fma(x, LOG2_E, turn) - turn
     r = fma(n, -low, fma(n, -high, x))
     wanted = table.EXP_F32 if x.kind == "float" else table.EXP_F64
     return n, r, polynomial(r, table.EXP_SHORT if short else wanted)
@@ -66,7 +76,11 @@ def clamp_exponent(x: Vec) -> Vec:
 def exp(x: Vec, short: bool = False) -> Vec:
     """exp(x). What underflows to 0 takes another way: computed, it would cost ten times as much
     (a microcode assist), and masked logits are full of it."""
-    vanishes = x < (-104.0 if x.kind == "float" else -746.0)
+    lowest, highest = (-104.0, 89.0) if x.kind == "float" else (-746.0, 710.0)
+    if _scales(x):
+        n, r, q = exp_parts(x.at_most(highest), short)
+        return scale(fma(fma(q, r, 1.0), r, 1.0), n, x.compare("uge", lowest))
+    vanishes = x < lowest
     n, r, q = exp_parts(clamp_exponent(vanishes.where(x.like(0), x)), short)
     return vanishes.where(x.like(0), scale(fma(fma(q, r, 1.0), r, 1.0), n))
 
