@@ -1,4 +1,4 @@
-"""Fit the polynomials of fxad/backend/llvm/coefficients.py and rewrite that file.
+"""Fit the polynomials of fxad/backend/llvm, and rewrite coefficients.py and tables.py there.
 
     python benchmarks/fit_polynomials.py
 
@@ -17,7 +17,7 @@ import mpmath as mp
 import numpy as np
 
 mp.mp.dps = 60
-OUTPUT = pathlib.Path(__file__).parent.parent / "fxad" / "backend" / "llvm" / "coefficients.py"
+OUTPUT = pathlib.Path(__file__).parent.parent / "fxad" / "backend" / "llvm"
 Real = mp.mpf
 
 
@@ -82,6 +82,7 @@ def series(f: Callable[[Real], Real]) -> Callable[[Real], Real]:
 
 
 sinh_rest = series(lambda z: (mp.sinh(mp.sqrt(z)) - mp.sqrt(z)) / mp.sqrt(z) ** 3)
+log1p_squared = series(lambda f: (mp.log1p(f) - f) / f**2)
 cosh_rest = series(lambda z: (mp.cosh(mp.sqrt(z)) - 1) / z)
 cos_less = series(lambda z: (mp.cos(mp.sqrt(z)) - 1) / z)
 asin_rest = series(lambda z: (mp.asin(mp.sqrt(z)) - mp.sqrt(z)) / mp.sqrt(z) ** 3)
@@ -109,7 +110,7 @@ def erfcx_of_t(t: Real) -> Real:
 
 
 HALF_LN2 = mp.log(2) / 2 * mp.mpf("1.0005")
-LOG_LOW, LOG_HIGH = mp.sqrt(mp.mpf(1) / 2) - 1, mp.sqrt(mp.mpf(2)) - 1
+LOG_HIGH = mp.sqrt(mp.mpf(2)) - 1
 ATANH_HIGH = (LOG_HIGH / (2 + LOG_HIGH)) ** 2 * mp.mpf("1.001")
 QUARTER = (mp.pi / 4 * mp.mpf("1.001")) ** 2
 TINY = mp.mpf(10) ** -12
@@ -121,7 +122,6 @@ ENTRIES: dict[str, tuple[Callable[[Real], Real], Real, Real, int]] = {
     "EXP2_WEIGHT": (exp2_rest, mp.mpf("-0.508"), mp.mpf("0.493"), 4),
     "EXP_SHORT": (exp_rest, -HALF_LN2, HALF_LN2, 6),
     "EXP_F64": (exp_rest, -HALF_LN2, HALF_LN2, 10),
-    "LOG_F32": (log_rest, LOG_LOW, LOG_HIGH, 8),
     "LOG_SHORT": (atanh_rest, TINY, ATANH_HIGH, 4),
     "LOG_F64": (atanh_rest, TINY, ATANH_HIGH, 7),
     "SIN_SHORT": (sin_rest, TINY, QUARTER, 3),
@@ -157,23 +157,107 @@ SINGLE: dict[str, Weighted] = {  # each from TINY on
     "SINH_F32": (sinh_rest, HALF_STEP, 2, lambda z: z),
     "COSH_F32": (cosh_rest, HALF_STEP, 2, lambda z: z),
 }
+AROUND: dict[str, Weighted] = {  # each as far below 0 as above
+    "LOG_F32": (log1p_squared, mp.mpf("0.0335"), 3, lambda r: abs(r)),
+    "LOG_CUBE_F32": (log_rest, mp.mpf("0.0335"), 3, lambda r: r * r),
+}
 
 
-def split(values: list[Real]) -> tuple[list[float], list[float]]:
-    """Numbers as sums of two floats."""
-    high = [float(np.float32(float(v))) for v in values]
-    rest = [float(np.float32(float(v - h))) for v, h in zip(values, high, strict=True)]
-    return high, rest
+LOG2_E = 1 / mp.log(2)
+Row = list[float]
 
 
-def sines() -> list[Real]:
+def single(value: Real) -> float:
+    return float(np.float32(float(value)))
+
+
+def split(value: Real, bits: int = 24) -> Row:
+    """A number as the sum of two floats, the first a multiple of 2**-bits."""
+    high = single(mp.nint(value * 2**bits) / mp.mpf(2) ** bits)
+    return [high, single(value - high)]
+
+
+def sines() -> list[Row]:
     """sin(n pi / 16) for n from 0 to 31."""
-    return [mp.sin(n * mp.pi / 16) if n % 16 else mp.mpf(0) for n in range(32)]
+    return [split(mp.sin(n * mp.pi / 16) if n % 16 else mp.mpf(0)) for n in range(32)]
 
 
-def tables() -> dict[str, list[float]]:
-    high, low = split(sines())
-    return {"SINE_HIGH": high, "SINE_LOW": low}
+def logarithms(unit: Real, bits: int) -> list[Row]:
+    """By the five bits after the leading one of m, 3/4 <= m < 3/2: c near 1 / m, -log(c) unit.
+
+    c is a multiple of 1/32, so that m c - 1 is a float; the logarithm's first part is a multiple of
+    2**-bits, so that adding a float multiple of an integer to it is exact.
+    """
+    rows = []
+    for part in range(32):
+        low = mp.mpf(32 + part) / (64 if part >= 16 else 32)
+        c = mp.nint(32 / (low * (1 + mp.mpf(1) / (64 + 2 * part)))) / 32
+        rows.append([single(c), *split(-mp.log(c) * unit, bits)])
+    return rows
+
+
+FIRST_PART = 495  # exponent and two bits of mantissa of floats just below 1/8
+
+
+def pieces(f: Callable[[Real], Real], top: float) -> list[Row]:
+    """By the exponent and two bits of mantissa of x < top: c, f(c), a polynomial in x - c.
+
+    It is (f(x) - f(c)) / (x - c), c near the middle with f(c) nearly a float; below 1/8
+    (f(x) - x) / x.
+    """
+    rows = [[0.0] * 7 for _ in range(32)]
+    rest = series(lambda x: f(x) / x - 1)
+    slopes = minimax(rest, TINY, mp.mpf("0.125"), 4, lambda x: x / f(x))
+    rows[FIRST_PART % 32] = [0.0, 0.0, *slopes]
+    for part in range(FIRST_PART + 1, FIRST_PART + 33):
+        low, high = (float(np.uint32(k << 21).view(np.float32)) for k in (part, part + 1))
+        if low > top:
+            break
+        high = min(high, top)
+        c, value = _nearly_float(f, low, high)
+        slopes = minimax(
+            lambda r, c=c, value=value: (f(c + r) - value) / r, low - c, high - c, 4,
+            lambda r, c=c: abs(r) / f(c + r),
+        )  # fmt: skip
+        rows[part % 32] = [single(c), single(value), *slopes]
+    return rows
+
+
+def _nearly_float(f: Callable[[Real], Real], low: float, high: float) -> tuple[Real, Real]:
+    """(c, f(c)) with c a float within a twentieth of the middle and f(c) rounded by little."""
+    best = (np.inf, mp.mpf(0), mp.mpf(0))
+    for step in range(1500):
+        c = mp.mpf(single((low + high) / 2 + (high - low) / 20 * (step / 750 - 1)))
+        value = mp.mpf(single(f(c)))
+        best = min(best, (float(abs(f(c) - value) / np.spacing(np.float32(value))), c, value))
+        if best[0] < 1 / 512:
+            break
+    return best[1:]
+
+
+TABLES: dict[str, Callable[[], list[Row]]] = {
+    "SINES": sines,
+    "LOGS": lambda: logarithms(mp.mpf(1), 17),
+    "LOGS2": lambda: logarithms(LOG2_E, 16),
+    "TANH": lambda: pieces(mp.tanh, 9.02),
+    "ERF": lambda: pieces(mp.erf, 3.95),
+}
+
+
+def tables_text() -> str:
+    lines = [
+        '"""Tables of floats for lookup.py; written by benchmarks/fit_polynomials.py."""',
+        "",
+        "from __future__ import annotations",
+        "",
+        "# fmt: off",
+        "# ruff: noqa: E501",
+    ]
+    for name, make in TABLES.items():
+        lines.append(f"{name} = (")
+        lines += [f"    ({', '.join(str(np.float32(v)) for v in row)})," for row in make()]
+        lines.append(")")
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
@@ -189,11 +273,14 @@ def main() -> None:
     }
     for name, (f, high, degree, weight) in SINGLE.items():
         found[name] = minimax(f, TINY, high, degree, weight)
-    for name, values in (found | tables()).items():
+    for name, (f, high, degree, weight) in AROUND.items():
+        found[name] = minimax(f, -high, high, degree, weight)
+    for name, values in found.items():
         lines.append(f"{name} = (")
         lines += [f"    {c!r}," for c in values]
         lines.append(")")
-    OUTPUT.write_text("\n".join(lines) + "\n")
+    (OUTPUT / "tables.py").write_text(tables_text())
+    (OUTPUT / "coefficients.py").write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

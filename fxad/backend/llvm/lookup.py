@@ -1,6 +1,6 @@
-"""Small tables of floats, read at a position of each lane's own.
+"""Small tables of floats, read at a row of each lane's own.
 
-    lookup(index, TABLE)    # TABLE[index % 32], index any i32
+    centre, value = lookup(index, ROWS)    # the columns of ROWS[index % 32], index any i32
 
 AVX-512 holds 32 floats in two registers and reads them with one permutation. Elsewhere they are
 gathered from memory, or loaded by a lone lane.
@@ -14,17 +14,18 @@ from collections.abc import Sequence
 from fxad.backend.llvm.vector import Code, Vec, literal, type_of
 
 
-def lookup(index: Vec, values: Sequence[float]) -> Vec:
-    """values[index modulo their number], a power of two; 16 or 32 are fast."""
-    code, width, count = index.code, index.width, len(values)
-    if code.target.isa == "avx512" and width == 16 and count in (16, 32):
-        halves = [code.consts("float", values[at : at + 16]) for at in range(0, count, 16)]
-        if count == 16:
-            name, args = "permvar.sf", (halves[0], index)
-        else:
-            name, args = "vpermi2var.ps", (halves[0], index, halves[1])
-        return code.call(f"llvm.x86.avx512.{name}.512", "float", 16, args)
-    return _from_memory(index & (count - 1), _global(code, values))
+def lookup(index: Vec, rows: Sequence[Sequence[float]]) -> list[Vec]:
+    """The columns of rows[index modulo 32] (of 32 rows)."""
+    code, columns = index.code, [list(column) for column in zip(*rows, strict=True)]
+    if code.target.isa == "avx512" and index.width == 16:
+        return [_permuted(index, column) for column in columns]
+    index = index & (len(rows) - 1)
+    return [_from_memory(index, _global(code, column)) for column in columns]
+
+
+def _permuted(index: Vec, column: Sequence[float]) -> Vec:
+    low, high = (index.code.consts("float", half) for half in (column[:16], column[16:]))
+    return index.code.call("llvm.x86.avx512.vpermi2var.ps.512", "float", 16, (low, index, high))
 
 
 def _from_memory(index: Vec, table: str) -> Vec:

@@ -8,27 +8,27 @@ in `fxad.backend.llvm.math.ULP`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fxad.backend.llvm import coefficients as table
 from fxad.backend.llvm import math_f64
 from fxad.backend.llvm.divide import quotient, rsqrt_estimate
+from fxad.backend.llvm.lookup import lookup
 from fxad.backend.llvm.math_core import (
-    INF,
     LN2_F32,
     LOG2_E,
     clamp_exponent,
     exp_parts,
-    log_parts,
-    log_special,
     scale,
     unless_rare,
 )
+from fxad.backend.llvm.tables import ERF, TANH
 from fxad.backend.llvm.vector import Vec, fma, polynomial
 
 WHOLE = 12582912.0  # 1.5 * 2**23: adding it leaves an integer in the low bits
 CBRT = (1 / 3, 2 / 9, 14 / 81)
 
-# log2(e) as a sum of two floats.
-LOG2_E_F32 = (1.4426950216293335, 1.925963033500011e-08)
+BELOW_EIGHTH = 495  # exponent and two bits of mantissa of the floats just below 1/8
 
 
 def exp2(x: Vec) -> Vec:
@@ -57,36 +57,6 @@ def expm1(x: Vec) -> Vec:
     small = fma(r * r, polynomial(r, table.EXPM1_F32), r_lost)
     y = (total + fma(s, small, lost)) * 2.0
     return (x.abs() < 1e-8).where(x, y)
-
-
-def _log1p_tail(f: Vec) -> Vec:
-    """log(1 + f) - f, sqrt(1/2) <= 1 + f < sqrt(2)."""
-    square = f * f
-    return fma(square, -0.5, polynomial(f, table.LOG_F32) * (square * f))
-
-
-def log2(x: Vec) -> Vec:
-    """e + log2(1 + f); what rounding takes from e + f log2(e) is kept for the last addition."""
-    e, f = log_parts(x)
-    linear = f * LOG2_E_F32[0]
-    linear_lost = fma(f, LOG2_E_F32[1], fma(f, LOG2_E_F32[0], -linear))
-    total = e + linear
-    rest = fma(_log1p_tail(f), LOG2_E, linear_lost) + (linear - (total - e))
-    return log_special(x, total + rest)
-
-
-def log1p(x: Vec) -> Vec:
-    """log(u), u = 1 + x rounded, and what the rounding lost, times the logarithm's slope 1 / u."""
-    u = x + 1.0
-    back = u - 1.0
-    lost = (1.0 - (u - back)) + (x - back)
-    e, f = log_parts(u)
-    slope = scale(lost * (1.0 - f), -e)
-    exact = e.equals(0.0)  # f is x
-    f = exact.where(x, f)
-    tail = _log1p_tail(f) + (exact | ~(u < INF)).where(slope.like(0.0), slope)
-    y = fma(e, LN2_F32[0], f + fma(e, LN2_F32[1], tail))
-    return (x.abs() < 1e-8).where(x, log_special(u, y))
 
 
 def logistic(x: Vec) -> Vec:
@@ -159,30 +129,26 @@ def cbrt(x: Vec) -> Vec:
     return unless_rare(unusual, y, lambda: math_f64.in_double(math_f64.cbrt, x))
 
 
+def _piecewise(x: Vec, most: float, rows: Sequence[Sequence[float]]) -> Vec:
+    """An odd function that is constant from `most` on: a polynomial for each quarter of an octave.
+
+    Below 1/8 it is x and a polynomial that is small.
+    """
+    size = x.abs().at_most(most)
+    bits = size.bits()
+    part = x.code.intrinsic("smax", bits.binary("lshr", 21), bits.like(BELOW_EIGHTH))
+    centre, value, *slopes = lookup(part, rows)
+    r = size - centre
+    base = part.equals(BELOW_EIGHTH).where(r, value)
+    return fma(r, polynomial(r, slopes), base).copysign(x)
+
+
 def tanh(x: Vec) -> Vec:
-    """x + x**3 P(x*x) near 0, else 1 - 2 / (exp(2|x|) + 1)."""
-    size = x.abs()
-    z = x * x
-    near = fma(x * z, polynomial(z, table.TANH_F32), x)
-    # From 9.02 on the result is 1; at_most keeps NaN.
-    n, r, q = exp_parts((size + size).at_most(20.0))
-    e = scale(fma(fma(q, r, 1.0), r, 1.0), n)
-    far = 1.0 - 2.0 / (e + 1.0)
-    return (size < 0.625).where(near, far).copysign(x)
+    return _piecewise(x, 9.02, TANH)
 
 
 def erf(x: Vec) -> Vec:
-    """x + x P(x*x) near 0, else 1 - exp(|x| Q(|x|)); 1 from 3.92 on."""
-    size = x.abs()
-    z = x * x
-    near = fma(x, polynomial(z, table.ERF_F32), x)
-    bounded = size.at_most(4.0)
-    slope = polynomial(bounded - 1.0, table.LOG_ERFC_F32)
-    u = bounded * slope
-    n, r, q = exp_parts(u)
-    r = r + fma(bounded, slope, -u)
-    e = scale(fma(fma(q, r, 1.0), r, 1.0), n)
-    return (size < 1.0).where(near, (1.0 - e).copysign(x))
+    return _piecewise(x, 3.95, ERF)
 
 
 def rsqrt(x: Vec) -> Vec:

@@ -305,9 +305,10 @@ def fma(a: Vec, b: Vec | Number, c: Vec | Number) -> Vec:
     return a.code.intrinsic("fma", a, b, c)
 
 
-def polynomial(x: Vec, coefficients: Sequence[float]) -> Vec:
+def polynomial(x: Vec, coefficients: Sequence[Vec | float]) -> Vec:
     """sum of coefficients[k] * x**k by Horner's rule with FMA."""
-    result = x.like(coefficients[-1])
+    last = coefficients[-1]
+    result = last if isinstance(last, Vec) else x.like(last)
     for c in reversed(coefficients[:-1]):
         result = fma(result, x, c)
     return result
