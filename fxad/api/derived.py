@@ -20,7 +20,7 @@ from fxad.ir.columns import listing
 from fxad.ir.program import OPS, Program
 from fxad.ir.python import to_python
 from fxad.ir.text import show
-from fxad.trace.array import Array
+from fxad.trace.array import Array, Concrete
 from fxad.trace.convert import is_array_like, shaped, to_value
 from fxad.trace.tracer import stage
 
@@ -66,20 +66,20 @@ class ShapeDtypeStruct:
 
 
 def _trace(function: Callable[..., Any], args: tuple, kwargs: dict[str, Any]):
-    """(program, FlatFunction) of a function for example arguments."""
+    """(program, captured values, FlatFunction) of a function for example arguments."""
     leaves, tree = pytree.flatten((args, kwargs))
     for leaf in leaves:
         if not (is_array_like(leaf) or hasattr(leaf, "shape")):
             raise TypeMismatch(f"expected arrays or shape structs, got {type(leaf).__name__}")
     flat = FlatFunction(function, tree)
     weak = [bool(getattr(v, "weak", False)) or isinstance(v, int | float | complex) for v in leaves]
-    program, _ = stage(flat, [shaped(v) for v in leaves], name_of(function), weak)
-    return program, flat
+    program, captured = stage(flat, [shaped(v) for v in leaves], name_of(function), weak)
+    return program, captured, flat
 
 
 def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The result's shapes and dtypes, as ShapeDtypeStructs; nothing is computed."""
-    program, flat = _trace(function, args, kwargs)
+    program, _, flat = _trace(function, args, kwargs)
     assert flat.tree is not None
     pairs = zip(program.out_types, flat.weak, strict=True)
     return flat.tree.unflatten(
@@ -88,10 +88,12 @@ def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 class Printed:
-    """A Program with a readable text; `.program` is the object itself."""
+    """A Program with a readable text; `.program` is the object itself. `.captured`: the arrays it
+    captures, in the order of its `consts`."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, captured: Sequence[Any] = ()) -> None:
         self.program = program
+        self.captured = tuple(captured)
 
     @property
     def eqns(self) -> tuple:
@@ -104,8 +106,10 @@ class Printed:
         return listing(self.program, columns) if columns else show(self.program)
 
     def to_python(self) -> str:
-        """Runnable NumPy source of the Program; captured values are keyword arguments."""
-        return to_python(self.program)
+        """Runnable NumPy source of the Program. Captured arrays are keyword arguments, whose
+        defaults are these values where they are known and have up to 1,000 elements."""
+        known = [v.data if isinstance(v, Concrete) else None for v in self.captured]
+        return to_python(self.program, known)
 
     def __str__(self) -> str:
         return show(self.program)
@@ -128,7 +132,7 @@ def make_ir(
 
         call.__name__ = name_of(function)
         dynamic = tuple(a for i, a in enumerate(args) if i not in static)
-        return Printed(_trace(call, dynamic, kwargs)[0])
+        return Printed(*_trace(call, dynamic, kwargs)[:2])
 
     return wrapped
 

@@ -179,14 +179,17 @@ class Definitions:
             parts += [f"{k}={self.name(v, k)}" for k, v in value.keywords.items()]
             return f"functools.partial({', '.join(parts)})"
         if isinstance(value, np.ndarray | np.generic):
-            array = np.asarray(value)
-            listed = array.tolist()
-            if array.dtype not in dt.all_dtypes or array.dtype.kind not in "biufc":
-                listed = array.astype(np.float64).tolist()
-            return f"np.array({listed!r}, {self.name(array.dtype, '')})".replace(
-                "inf", "np.inf"
-            ).replace("nan", "np.nan")
+            return self.array(np.asarray(value))
         raise TypeMismatch(f"to_python: {type(value).__name__} {value!r:.60} has no source")
+
+    def array(self, value: np.ndarray) -> str:
+        """An expression of exactly this array."""
+        if value.dtype.kind not in "biufc":
+            wide = value.astype(np.float64)
+            return f"{self.array(wide)}.astype({self.name(value.dtype, '')})"
+        numbers = ", ".join(map(number, value.reshape(-1).tolist()))
+        text = f"np.array([{numbers}], {self.name(value.dtype, '')})"
+        return text if value.ndim == 1 else f"{text}.reshape({value.shape})"
 
     def _assigned(self, hint: str, expression: str) -> str:
         name = self.fresh(hint)
@@ -351,8 +354,10 @@ def _definition(function: types.FunctionType) -> Any:
     raise TypeMismatch(f"to_python: the lambda at {code.co_filename}:{code.co_firstlineno} is lost")
 
 
-def number(value: float | complex) -> str:
-    """A Python expression of exactly this number."""
+def number(value: complex) -> str:
+    """A Python expression of exactly this number (or bool)."""
+    if isinstance(value, int):
+        return repr(value)
     if isinstance(value, complex):
         return f"complex({number(value.real)}, {number(value.imag)})"
     if math.isfinite(value):

@@ -11,7 +11,7 @@ for narrow floats) and nothing else, and gives the interpreter's results bit for
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,15 +38,19 @@ _MARK = """def program(*out_types):
     return mark"""
 
 
-def to_python(program: Program) -> str:
+WRITTEN = 1000  # elements of a captured array that the source holds
+
+
+def to_python(program: Program, captured: Sequence[np.ndarray | None] = ()) -> str:
     """Source of a module whose function `program.name` computes the Program with NumPy (with an
     underscore after it if that is a name of Python's own).
 
     It takes the inputs by position and captured values, also the Python functions that callbacks
-    call, by keyword; it returns one array, or a tuple if there are several results. Raises
-    TypeMismatch if the source of an op's reference is not available.
+    call, by keyword; it returns one array, or a tuple if there are several results. captured: the
+    captured values (None: unknown), which become defaults where they have up to 1,000 elements.
+    Raises TypeMismatch if the source of an op's reference is not available.
     """
-    writer = _Writer(program)
+    writer = _Writer(program, captured)
     body = writer.function(program, "", top=True)
     defs = writer.defs
     head = f'"""{program.name}: {len(program.eqns)} equations."""'
@@ -72,7 +76,7 @@ def _grouped(texts: list[str]) -> Iterator[str]:
 class _Writer:
     """Names of the definitions first, then the function's variables, so that none collide."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, captured: Sequence[np.ndarray | None]) -> None:
         self.defs = Definitions()
         self.literals: dict[np.dtype, str] = {}
         self.functions: dict[int, str] = {}  # Python functions called back
@@ -81,6 +85,11 @@ class _Writer:
         for inner in _all(program):
             for eqn in inner.eqns:
                 self._define(eqn)
+        self.defaults = {
+            var: self.defs.array(value)
+            for var, value in zip(program.consts, captured, strict=bool(captured))
+            if value is not None and value.size <= WRITTEN
+        }
         self.count = 0
 
     def _define(self, eqn: Eqn) -> None:
@@ -133,7 +142,11 @@ class _Writer:
             names[var] = self._variable()
         args = [names[v] for v in program.inputs]
         if top:
-            extra = [*(names[v] for v in program.consts), *self.functions.values()]
+            given = [
+                f"{names[v]}={self.defaults[v]}" if v in self.defaults else names[v]
+                for v in program.consts
+            ]
+            extra = [*given, *self.functions.values()]
             args += ["*", *extra] if extra else []
             lines = ['@np.errstate(all="ignore")', f"def {self.name}({', '.join(args)}):"]
         else:

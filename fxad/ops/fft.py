@@ -86,7 +86,7 @@ def _rfft_type(x: ArrayType, *, axis: int) -> ArrayType:
 
 
 def _rfft(x: np.ndarray, *, axis: int) -> np.ndarray:
-    wanted = _rfft_type(type_of(x), axis=axis)
+    wanted = _rfft_type(ArrayType(x.dtype, x.shape), axis=axis)
     if not x.size:
         return np.zeros(wanted.shape, wanted.dtype)
     return np.fft.rfft(x, axis=axis).astype(wanted.dtype, copy=False)
@@ -135,7 +135,7 @@ def _irfft_type(y: ArrayType, *, axis: int, n: int) -> ArrayType:
 
 
 def _irfft(y: np.ndarray, *, axis: int, n: int) -> np.ndarray:
-    wanted = _irfft_type(type_of(y), axis=axis, n=n)
+    wanted = _irfft_type(ArrayType(y.dtype, y.shape), axis=axis, n=n)
     if not y.size:
         return np.zeros(wanted.shape, wanted.dtype)
     return np.fft.irfft(y, n, axis, norm="forward").astype(wanted.dtype, copy=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -141,6 +142,31 @@ def test_the_module_runs_where_fxad_is_not_installed(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(evaluate(printed.program, [X])[0].tolist())
+
+
+def test_captured_arrays_are_defaults() -> None:
+    known = [
+        np.array([[1.5, np.nan], [-0.0, np.inf]], np.float32),
+        np.array([1 + 2j, complex(np.inf, -0.0)], np.complex64),
+        np.array([True, False]),
+        np.asarray(jnp.asarray([0.1, 3.0], "bfloat16")),
+        np.arange(1001.0, dtype=np.float32),
+    ]
+
+    def f(x: Any) -> Any:
+        return [x[0] + jnp.asarray(v) for v in known]
+
+    printed = fxad.make_ir(f)(X)
+    namespace: dict[str, Any] = {}
+    exec(printed.to_python(), namespace)
+    large = [v for v in printed.captured if v.size > 1000]
+    function = namespace["f"]
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.name != "a"]
+    (name,) = [p.name for p in parameters if p.default is p.empty]
+    assert len(parameters) == len(known)
+    got = function(X, **{name: np.asarray(large[0])})
+    for g, w in zip(got, evaluate(printed.program, [X], list(printed.captured)), strict=True):
+        assert np.asarray(g).tobytes() == np.asarray(w).tobytes()
 
 
 def test_a_value_without_source_is_an_error_that_says_so() -> None:
