@@ -37,7 +37,7 @@ class CondPair:
 
     def changed(self, number: int, line: Changed) -> Changed:
         halves = [
-            halved(own, line if n == number else Changed(own.program, set()))
+            halved(own, line if n == number else Changed(own.program))
             for n, own in enumerate(self.lines)
         ]
         shared = _shared(self, halves)

@@ -9,7 +9,7 @@ A pass that works on straight lines can so decide what the second half reads of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from fxad.ir.program import Atom, Eqn, Program, Var
@@ -18,12 +18,14 @@ from fxad.ir.rewrite import inline_into
 
 class Line(NamedTuple):
     """Both halves. kept: how many results are the first one's. own: what the second one's inputs
-    are here where they do not come from the first one."""
+    are here where they do not come from the first one. state: inputs of the first one that are
+    others in each trip, and must be kept for the second one like what the first one makes."""
 
     program: Program
     ahead: Program
     kept: int
     own: dict[Var, Var]
+    state: frozenset[Var]
 
 
 class Halves(NamedTuple):
@@ -38,10 +40,12 @@ class Halves(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """A program that a pass has changed. early: what it has added to what was made early on."""
+    """A program that a pass has changed. early, silent: what it has made early on beside what was
+    made there, and how many equations without results it has put there."""
 
     program: Program
-    early: set[Var]
+    early: frozenset[Var] = frozenset()
+    silent: int = 0
 
 
 class Pair(Protocol):
@@ -58,23 +62,29 @@ class Pair(Protocol):
 
 
 def joined(
-    ahead: Program, behind: Program, kept: Sequence[Atom], crossing: Mapping[Var, Atom]
+    ahead: Program,
+    behind: Program,
+    kept: Sequence[Atom],
+    crossing: Mapping[Var, Atom],
+    state: Sequence[Var] = (),
 ) -> Line:
     """One behind the other. kept: the first one's results that stay. crossing: what inputs of the
-    second one are in the first."""
+    second one are in the first. state: the first one's."""
     own = {v: Var(v.type) for v in behind.inputs if v not in crossing}
     given = [own[v] if v in own else crossing[v] for v in behind.inputs]
     late, results = inline_into(behind, given)
     inputs, eqns = [*ahead.inputs, *own.values()], [*ahead.eqns, *late]
-    return Line(
-        Program(inputs, eqns, [*kept, *results], behind.name or ahead.name), ahead, len(kept), own
-    )
+    program = Program(inputs, eqns, [*kept, *results], behind.name or ahead.name)
+    return Line(program, ahead, len(kept), own, frozenset(state))
 
 
 def halved(line: Line, changed: Changed) -> Halves:
     """The line cut where the first half, and what was added to it, ends."""
     program = changed.program
-    end = _end(program.eqns, line.ahead.eqns, changed.early)
+    ahead = line.ahead.eqns
+    made = {v for e in ahead for v in e.outputs} | changed.early
+    # Effects alone stay in their order, and are never dropped.
+    end = _end(program.eqns, made, changed.silent + sum(not e.outputs for e in ahead))
     early, late = list(program.eqns[:end]), list(program.eqns[end:])
     kept, results = list(program.outputs[: line.kept]), list(program.outputs[line.kept :])
     local = {*line.own.values(), *(v for e in late for v in e.outputs)}
@@ -83,9 +93,8 @@ def halved(line: Line, changed: Changed) -> Halves:
     return Halves(early, kept, late, results, wanted)
 
 
-def _end(eqns: Sequence[Eqn], ahead: Sequence[Eqn], added: set[Var]) -> int:
-    made = {v for e in ahead for v in e.outputs} | added
-    silent = sum(not e.outputs for e in ahead)  # effects alone: in their order, and never dropped
+def _end(eqns: Sequence[Eqn], made: set[Var], silent: int) -> int:
+    """After the last equation that makes one of these values, or is one of the silent ones."""
     end = 0
     for number, eqn in enumerate(eqns):
         if not made.isdisjoint(eqn.outputs) or (not eqn.outputs and silent > 0):
@@ -95,7 +104,7 @@ def _end(eqns: Sequence[Eqn], ahead: Sequence[Eqn], added: set[Var]) -> int:
 
 
 def exchanged(
-    program: Program, answer: Callable[[Eqn], Sequence[Eqn] | None], added: set[Var]
+    program: Program, answer: Callable[[Eqn], Sequence[Eqn] | None], added: Iterable[Var]
 ) -> Changed:
     """The program with equations replaced where `answer` is not None."""
     eqns: list[Eqn] = []
@@ -103,7 +112,7 @@ def exchanged(
         found = answer(eqn)
         eqns += [eqn] if found is None else found
     whole = Program(program.inputs, eqns, program.outputs, program.name, program.consts)
-    return Changed(whole, added)
+    return Changed(whole, frozenset(added))
 
 
 def inputs_renamed(

@@ -2,7 +2,7 @@
 other, those of a loop and the loop back over it, or of a branch and the one back over that.
 
     for line in lines(program):
-        program = line.around(Changed(better(line.program), set())).program
+        program = line.around(Changed(better(line.program))).program
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fxad.ir.program import Eqn, Program, subprograms
+from fxad.ir.program import Eqn, Program, Var, subprograms
 from fxad.passes.cond_pairs import cond_pairs
 from fxad.passes.halves import Changed, Pair, exchanged
 from fxad.passes.scan_pairs import scan_pairs
@@ -20,13 +20,14 @@ from fxad.passes.while_pairs import while_pairs
 
 @dataclass(frozen=True, slots=True)
 class Straight:
-    """One line. cut: for two programs one behind the other, how many equations are the first one's.
-    times: how many of each value that crosses the cut wait at a time. around: the whole program
-    with this line changed."""
+    """One line. around: the whole program with this line changed. cut: for two programs one behind
+    the other, how many equations are the first one's. state: that one's inputs which are others in
+    each trip. times: how many of each value that crosses the cut wait at a time."""
 
     program: Program
     around: Callable[[Changed], Changed]
     cut: int | None = None
+    state: frozenset[Var] = frozenset()
     times: int = 1
 
 
@@ -51,7 +52,7 @@ def _of_pairs(program: Program, times: int) -> Iterator[Straight]:
     for pair in pairs(program):
         for number, own in enumerate(pair.lines):
             count, cut = times * pair.length, len(own.ahead.eqns)
-            line = Straight(own.program, lambda changed: changed, cut, count)
+            line = Straight(own.program, lambda changed: changed, cut, own.state, count)
             for inner in (line, *_of_pairs(own.program, count)):
                 yield _inside(inner, _Joined(pair, number))
 
@@ -60,7 +61,7 @@ def _inside(line: Straight, outer: Callable[[Changed], Changed]) -> Straight:
     def around(changed: Changed) -> Changed:
         return outer(line.around(changed))
 
-    return Straight(line.program, around, line.cut, line.times)
+    return Straight(line.program, around, line.cut, line.state, line.times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class _Put:
         }
         eqn = self.eqn
         new = Eqn(eqn.op, eqn.inputs, params, eqn.outputs, eqn.where, eqn.tag)
-        return exchanged(self.program, {eqn: [new]}.get, set())
+        return exchanged(self.program, {eqn: [new]}.get, ())
 
     def _param(self, value: Any, count: Iterator[int], changed: Changed) -> Any:
         if isinstance(value, Program):

@@ -7,12 +7,13 @@ after    b = f(a); put(b; key=0); ...; c = take(; key=0); d = g(c)
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fxad.ir.program import Atom, Eqn, Program, Var, subprograms
 from fxad.ir.rewrite import map_subprograms
 from fxad.passes.aside import keys_of, large, limited, put_of, take_of
-from fxad.passes.offload_loops import linked
+from fxad.passes.halves import Changed
+from fxad.passes.lines import lines
 from fxad.passes.offload_tapes import played
 
 _COPIES = ("barrier", "name", "offload")  # results are the operands
@@ -30,19 +31,38 @@ def offload(program: Program, memory: int = 0) -> Program:
         return limited(program, memory) if memory else program
     keys = itertools.count(1 + max(keys_of(program), default=-1))
 
+    while (changed := next(_across(program, keys), None)) is not None:
+        program = changed
+
     def visit(inner: Program) -> Program:
-        loops = [eqn.op.name for eqn in inner.eqns if eqn.op.name in ("scan", "while")]
-        if loops.count("scan") > 1:
-            inner = linked(inner, keys.__next__)
-        if loops.count("while") > 1:
-            inner = played(inner, keys.__next__)
         inner = map_subprograms(inner, visit)
-        if not any(eqn.op.name == "offload" for eqn in inner.eqns):
-            return inner
-        return _placed(inner, keys)
+        return _placed(inner, keys) if _marks(inner.eqns) else inner
 
     placed = visit(program)
     return limited(placed, memory) if memory else placed
+
+
+def _across(program: Program, keys: Iterator[int]) -> Iterator[Program]:
+    """The program with values put aside in loops (or branches) and taken in those back over them.
+
+    What one key holds is a stack, so a loop that runs in the opposite direction finds what it
+    needs on top, and stacked values never exist.
+    """
+    for line in lines(program):
+        early = {v for e in line.program.eqns[: line.cut or 0] for v in e.outputs}
+        if any(_marked(inner) for eqn in line.program.eqns for _, inner in subprograms(eqn)):
+            straight = played(line.program, keys.__next__, early)
+            if straight is not line.program:
+                yield line.around(Changed(straight)).program
+        if line.cut is not None and _marks(line.program.eqns[line.cut :]):
+            placed = _placed(line.program, keys, line.cut, line.state)
+            early |= line.state
+            puts = [e for e in placed.eqns if e.op.name == "put" and e.inputs[0] in early]
+            yield line.around(Changed(placed, silent=len(puts))).program
+
+
+def _marks(eqns: Sequence[Eqn]) -> bool:
+    return any(eqn.op.name == "offload" for eqn in eqns)
 
 
 def _marked(program: Program) -> bool:
@@ -52,9 +72,20 @@ def _marked(program: Program) -> bool:
     )
 
 
-def _placed(program: Program, keys: Iterator[int]) -> Program:
+def _placed(
+    program: Program,
+    keys: Iterator[int],
+    cut: int | None = None,
+    state: frozenset[Var] = frozenset(),
+) -> Program:
+    """The program without marks. cut: equations after that many are of another program, where
+    what one reads without a mark is in memory anyway. state: inputs that are not."""
     source = _sources(program)
-    resident: set[Atom] = {*program.inputs, *program.consts}
+    resident: set[Atom] = {*program.inputs, *program.consts} - state
+    if cut is not None:
+        marked = _behind_marks(program)
+        readers = [e for e in program.eqns[cut:] if e.op.name not in _COPIES]
+        resident |= {source.get(a, a) for e in readers for a in e.inputs if a not in marked}
     resident |= {v for eqn in program.eqns if eqn.op.name == "tape_read" for v in eqn.outputs}
     resident |= {source.get(a, a) for a in program.outputs}
     away: dict[Var, tuple[Eqn, Eqn]] = {}  # value -> its put and take
@@ -74,7 +105,7 @@ def _placed(program: Program, keys: Iterator[int]) -> Program:
                     swap[made] = away[value][1].outputs[0]
                 elif eqn.op.name == "offload":
                     swap[made] = given
-    eqns: list[Eqn] = []
+    eqns: list[Eqn] = [away[v][0] for v in program.inputs if v in away]
     pending: dict[Atom, Eqn] = {take.outputs[0]: take for _, take in away.values()}
     for eqn in program.eqns:
         if eqn.op.name == "offload" or (eqn.op.name in _COPIES and set(eqn.outputs) <= swap.keys()):
@@ -89,6 +120,17 @@ def _placed(program: Program, keys: Iterator[int]) -> Program:
     eqns = [e for e in eqns if e.op.name != "put" or e.params["key"] not in unread]
     outputs = [swap.get(a, a) for a in program.outputs]
     return _narrowed(Program(program.inputs, eqns, outputs, program.name, program.consts))
+
+
+def _behind_marks(program: Program) -> set[Atom]:
+    """Copies that a mark, or a copy of one, made."""
+    marked: set[Atom] = set()
+    for eqn in program.eqns:
+        if eqn.op.name in _COPIES:
+            for given, made in zip(eqn.inputs, eqn.outputs, strict=True):
+                if eqn.op.name == "offload" or given in marked:
+                    marked.add(made)
+    return marked
 
 
 def _narrowed(program: Program) -> Program:

@@ -12,7 +12,7 @@ are large enough go without rows in between.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 from fxad.core import dtypes as dt
@@ -22,7 +22,6 @@ from fxad.ir.program import OPS, Atom, Eqn, Lit, Program, Var
 from fxad.ir.rewrite import dce, literal
 from fxad.passes.aside import SMALLEST, nbytes_of, put_of, take_of
 from fxad.passes.inline import inline
-from fxad.passes.offload_loops import marked
 from fxad.trace.tracer import stage
 
 CHUNK = 1 << 20  # bytes that are put aside at once
@@ -54,25 +53,30 @@ class Kept:
     key: int
 
 
-def played(program: Program, key: Callable[[], int]) -> Program:
-    """Put aside, instead of on tapes, what only marks of the loops back over them read."""
+def played(program: Program, key: Callable[[], int], early: Set[Var]) -> Program:
+    """Put aside, instead of on tapes, what only marks of the loops back over them read.
+
+    early: values of a first program, if this is two one behind the other. Of loops in both nothing
+    but single values is put aside: rows not yet full would wait in every trip around them.
+    """
     before = program
     for back in program.eqns:
         if back.op.name == "while":
             for atom in back.inputs:
                 if isinstance(atom, Var) and isinstance(atom.type, TapeType):
-                    program = _without(program, atom, key)
+                    program = _without(program, atom, key, early)
     return program if program is before else inline(dce(program))
 
 
-def _without(program: Program, tape: Var, key: Callable[[], int]) -> Program:
+def _without(program: Program, tape: Var, key: Callable[[], int], early: Set[Var]) -> Program:
     """The program with the marked blocks of one tape put aside."""
     link = link_of(program, tape)
     if link is None:
         return program
     body = link.back.params["body"]
     marks = [marked(body, v)[0] for v in link.read.outputs]
-    rows = _rows(link, marks)
+    apart = (tape in early) and link.back.outputs[0] not in early
+    rows = 1 if apart else _rows(link, marks)
     kept = [
         Kept(block, mark, key())
         for block, mark in enumerate(marks)
@@ -89,6 +93,25 @@ def _without(program: Program, tape: Var, key: Callable[[], int]) -> Program:
         else:
             eqns.append(back if eqn is link.back else eqn)
     return Program(program.inputs, eqns, program.outputs, program.name, program.consts)
+
+
+def marked(body: Program, slice_: Var) -> tuple[Eqn | None, set[Atom]]:
+    """The mark that says where a slice waits (None if it has other readers), and its copies."""
+    copies: set[Atom] = {slice_}
+    mark = None
+    bare = slice_ in body.outputs
+    for eqn in body.eqns:
+        for given in eqn.inputs:
+            if given not in copies:
+                continue
+            if eqn.op.name == "offload":
+                mark = eqn
+            elif eqn.op.name == "barrier":
+                copies.add(eqn.outputs[eqn.inputs.index(given)])
+            else:
+                bare = True
+    bare = bare or not copies.isdisjoint(body.outputs)
+    return (None if bare else mark), copies
 
 
 def _rows(link: Link, marks: Sequence[Eqn | None]) -> int:

@@ -90,7 +90,7 @@ def _pair(program: Program, forth: Eqn, back: Eqn, uses: Counter[Atom]) -> ScanP
     # What is stacked for the second loop alone is no result here: it may go.
     pairs = zip(forth.outputs, ahead.outputs, strict=True)
     kept = [atom for var, atom in pairs if var not in stacked]
-    line = joined(ahead, back.params["body"], kept, crossing)
+    line = joined(ahead, back.params["body"], kept, crossing, _part(forth, "carry")[1])
     return ScanPair(program, forth, back, stacked, (line,))
 
 

@@ -68,7 +68,8 @@ def _pair(program: Program, link: Link) -> WhilePair:
     eqns = [e for e in behind.eqns if e is not link.read]
     inputs = [*behind.inputs, *link.read.outputs]
     second = Program(inputs, eqns, behind.outputs, behind.name)
-    return WhilePair(program, link, (joined(first, second, kept, crossing),))
+    state = ahead.inputs[link.forth.params["body_consts"] :]
+    return WhilePair(program, link, (joined(first, second, kept, crossing, state),))
 
 
 def _forth(link: Link, halves: Halves, blocks: Sequence[Var]) -> tuple[Eqn, Eqn, Var]:

@@ -130,7 +130,7 @@ def _crossing(line: Straight) -> Waiting | None:
     """What the second of two programs reads of the first one's values, if a line is of two."""
     if line.cut is None:
         return None
-    made = {v for e in line.program.eqns[: line.cut] for v in e.outputs}
+    made = {*line.state, *(v for e in line.program.eqns[: line.cut] for v in e.outputs)}
     late = line.program.eqns[line.cut :]
     read = dict.fromkeys(a for e in late for a in e.inputs if isinstance(a, Var) and a in made)
     kept = {v: nbytes_of(v) for v in read if v not in line.program.outputs and nbytes_of(v)}
@@ -165,7 +165,7 @@ class _Search:
                 if choice == before:  # everything there is has been chosen
                     break
                 rewriter = Rewriter(program, waiting, anchors, choice)
-                changed = Changed(rewriter.rewritten(), set(rewriter.small.values()))
+                changed = Changed(rewriter.rewritten(), frozenset(rewriter.small.values()))
                 smaller = offload(dce(line.around(changed).program), budget // STAGING)
                 tried = _planned(smaller, self.donate, self.fusion)
                 if tried.peak < best.peak:
@@ -188,7 +188,7 @@ def regions(program: Program) -> Program:
             memory += straight.eqns[found].params["budget"]
             straight, small = _region(straight, found, costs)
             rounded |= small
-        program = line.around(Changed(straight, rounded)).program
+        program = line.around(Changed(straight, frozenset(rounded))).program
     return offload(dce(program), min(memory, config.offload_memory)) if memory else program
 
 

@@ -178,6 +178,8 @@ class Chooser:
         """Seconds to compute a value from what is there later, or is computed again anyway."""
         seconds, open_ = 0.0, [var]
         seen: set[Eqn] = set()
+        if var not in self.early:  # the state of a loop
+            return FOREVER
         while open_:
             eqn = self.early[open_.pop()]
             if eqn not in seen:

@@ -233,3 +233,20 @@ def test_a_memory_budget_that_cannot_be_met_names_what_trips_keep():
         SizeError, match=r"does not fit .*: f32\[128,64\] \(test_budget_nested.py:\d+"
     ):
         of_known_length(long_scan, memory_budget=300_000).lower(X, W).memory()
+
+
+# ---------------------------------------------------------------- put aside
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_offloaded_values_of_nested_loops_and_branches_leave_memory(form):
+    keep = fxad.checkpoint_policies.dots_saveable
+    away = gradient(form, lambda f: fxad.checkpoint(f, policy=keep, offload="disk"))
+    kept = gradient(form, lambda f: fxad.checkpoint(f, policy=keep))
+    text = str(away.lower(X, W, 3).program)
+    assert text.count("put(") >= 1 <= text.count("take(")
+    for n in (0, 1, 3):
+        for got, want in zip(leaves(away(X, W, n)), leaves(kept(X, W, n)), strict=True):
+            np.testing.assert_array_equal(got, want)
+    small, large = (memory(f, X, W, 6) for f in (away, kept))
+    assert small <= large * (0.81 if form in (bare_branch, branch_in_scan) else 0.6)
