@@ -81,7 +81,7 @@ def _placed(
     """The program without marks. cut: equations after that many are of another program, where
     what one reads without a mark is in memory anyway. state: inputs that are not."""
     source = _sources(program)
-    resident: set[Atom] = {*program.inputs, *program.consts} - state
+    resident: set[Atom] = {v for v in (*program.inputs, *program.consts) if v not in state}
     if cut is not None:
         marked = _behind_marks(program)
         readers = [e for e in program.eqns[cut:] if e.op.name not in _COPIES]
