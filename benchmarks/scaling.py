@@ -78,13 +78,20 @@ def measured(case: tuple[int, int, int], rounds: int) -> Row:
 
 
 def rows(quick: bool, peers: Sequence[str]) -> list[Row]:
-    """Every case; a small one if quick."""
+    """A small case if quick, or every case."""
     return [measured(case, 3 if quick else 7) for case in (CASES[3:4] if quick else CASES)]
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
-    print(harness.table(rows(False, [])))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=7, help="alternating turns of a case")
+    parser.add_argument("--case", type=int, nargs="*", help=f"numbers from 0 to {len(CASES) - 1}")
+    given = parser.parse_args()
+    found = []
+    for case in [CASES[n] for n in given.case] if given.case else CASES:
+        found.append(measured(case, given.rounds))
+        print("; ".join(f"{k} {v}" for k, v in found[-1].items()), flush=True)
+    print(harness.table(found))
 
 
 if __name__ == "__main__":
