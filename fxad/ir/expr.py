@@ -319,8 +319,13 @@ def axes_of(item: Index | Axis | Quot | Rem | Data | Expr) -> frozenset[Axis]:
             return axes_of(item.index)
         case Data():
             return axes_of(item.value)
-        case Load() | IndexValue():
-            below = (axes_of(e) for e in children(item))
-            return axes_of(item.index).union(*below)
         case _:
-            return frozenset().union(*(axes_of(e) for e in children(item)))
+            read = (e.index for e in walk(item) if isinstance(e, Load | IndexValue))
+            return frozenset().union(*(_own_axes(index) for index in read))
+
+
+def _own_axes(index: Index) -> frozenset[Axis]:
+    """The axes of an index, without those of expressions inside it."""
+    atoms = [a for a, _ in index.terms if not isinstance(a, Data)]
+    each = ((a,) if isinstance(a, Axis) else _own_axes(a.index) for a in atoms)
+    return frozenset().union(*each)

@@ -173,6 +173,15 @@ def test_sorting_and_searching():
     same(jnp.isin(i, [1, 2]), np.isin(i, [1, 2]))
 
 
+@pytest.mark.parametrize("length", [0, 1, 7, 1000])
+def test_a_compiled_binary_search(length):
+    """Every step indexes by the step before: an expression that is shared, not a tree."""
+    keys, x = np.sort(draw(length)), draw(300)
+    for side in ("left", "right"):
+        found = fxad.jit(lambda v, side=side: jnp.searchsorted(keys, v, side))(x)
+        same(found, np.searchsorted(keys, x, side))
+
+
 def test_cumulative():
     x, i = draw(3, 5), draw(3, 5, dtype="int32")
     for axis in (0, 1, None):
