@@ -11,6 +11,7 @@ from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import axis_index, cast, full_of, known_values, promoted, value_of
+from fxad.numpy.creation import linspace
 from fxad.numpy.elementwise import isnan, where
 from fxad.numpy.indexing import getitem
 from fxad.numpy.shaping import flip, reshape
@@ -122,13 +123,16 @@ def histogram(
 
 
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None) -> Array:
-    """Edges of equal bins over the data's range."""
+    """Edges of equal bins over the data's range (0 ... 1 of no data; at least 1 wide if it is one
+    value). The outer edges are the range's ends exactly."""
     if not isinstance(bins, int):
         return value_of(bins)
     value = cast(value_of(a), dt.default_float())
-    low, high = (value.min(), value.max()) if range is None else range
-    steps = Concrete(np.linspace(0, 1, bins + 1, dtype=dt.default_float()))
-    return low + steps * (high - low)
+    if range is None:
+        range = (value.min(), value.max()) if value.size else (0.0, 1.0)
+    low, high = (cast(value_of(end), value.dtype) for end in range)
+    flat = low == high
+    return linspace(where(flat, low - 0.5, low), where(flat, high + 0.5, high), bins + 1)
 
 
 def flatnonzero(a: Any) -> Array:

@@ -173,6 +173,21 @@ def test_sorting_and_searching():
     same(jnp.isin(i, [1, 2]), np.isin(i, [1, 2]))
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_histograms_count_every_element(seed):
+    x = np.random.default_rng(seed).standard_normal(24).astype("float32")
+    for bins in (1, 5, 7):
+        same(jnp.histogram(x, bins), np.histogram(x, bins))
+
+
+def test_histograms_of_one_value_and_of_none():
+    for x in (np.full(5, 3, "float32"), np.zeros(0, "float32"), np.arange(6)):
+        same(jnp.histogram(x, 4), np.histogram(x, 4))
+    x = draw(50)
+    same(jnp.histogram(x, 4, (-1, 1)), np.histogram(x, 4, (-1, 1)))
+    same(jnp.histogram(x, 4, density=True), np.histogram(x, 4, density=True))
+
+
 @pytest.mark.parametrize("length", [0, 1, 7, 1000])
 def test_a_compiled_binary_search(length):
     """Every step indexes by the step before: an expression that is shared, not a tree."""
