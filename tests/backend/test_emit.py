@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from native_kernels import Case, check
 
+import fxad
 from fxad.backend.llvm.engine import host_target
 from fxad.ir.kernel import (
     Axis,
@@ -448,3 +449,36 @@ def test_lower_instruction_sets_give_the_same_bits(isa):
     cases += [reduction(rng, s, o, "add", "lanes", F32) for s, o in SHAPES]
     cases += [elementwise(rng, 100, prim("add"), [d, d], d) for d in (F32, BF16, F64, I32)]
     check(cases, target)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64, BF16], ids=str)
+def test_extremes_see_every_nan(dtype):
+    """A NaN of either sign at each position in turn; rows with infinities; numbers alone."""
+    rng = np.random.default_rng(0)
+    cases = []
+    for extent in (64, 100, 128, 1027):
+        x = rng.standard_normal((extent + 4, extent)).astype(dtype)
+        nan = np.copysign(np.float64("nan"), rng.standard_normal(extent)).astype(dtype)
+        np.fill_diagonal(x, nan)
+        x[-3, extent // 2], x[-4, -1] = np.inf, -np.inf
+        i, j = Axis("i", extent + 4), Axis("j", extent)
+        read, out = Buffer("x", dtype, x.size, "in"), Buffer("y", dtype, extent + 4, "out")
+        for monoid in ("max", "min"):
+            cell = Cell("c", dtype)
+            value = Load(read, at(i) * extent + at(j))
+            stages = (
+                Reduce((j,), monoid, (value,), (cell,), "lanes"),
+                Map((), (Store(out, at(i), Get(cell)),)),
+            )
+            kernel = Kernel("extreme", (read, out), (), (i,), stages)
+            found = np.zeros(extent + 4, dtype)
+            cases.append(Case(kernel, [x.reshape(-1), found], label=f"{monoid} of {extent}"))
+    check(cases)
+
+
+@pytest.mark.parametrize("extent", [3, 64, 100, 256])
+def test_extremes_order_zeros(extent):
+    x = np.zeros((extent, extent), np.float32)
+    np.fill_diagonal(x, -0.0)
+    assert not np.signbit(fxad.jit(lambda x: x.max(-1))(x)).any()
+    assert np.signbit(fxad.jit(lambda x: x.min(-1))(x)).all()

@@ -8,7 +8,9 @@ The order of combination is kernel.py's, whatever the width of a vector.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +26,10 @@ PARTIALS = 64
 
 class Reductions(Loops):
     """Stages of kind Reduce."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.seen: list[Vec] | None = None  # values combined without regard to NaN
 
     def reduce(self, stage: ir.Reduce) -> None:
         """In lanes of its own axis, or in sequence at the current point or vector of points."""
@@ -62,6 +68,9 @@ class Reductions(Loops):
             for v, c in zip(stage.values, stage.cells, strict=False)
         ]
         new = [self.splat(v, o.width) for v, o in zip(new, old, strict=False)]
+        if self.seen is not None:
+            self.seen += new
+            return [monoids.extreme(stage.monoid, o, v) for o, v in zip(old, new, strict=True)]
         if stage.monoid not in monoids.ARGS:
             return [
                 monoids.combine(stage.monoid, o, v, c.dtype)
@@ -183,10 +192,36 @@ class Reductions(Loops):
 
         if whole:
             carried = list(zip(types, texts, strict=True))
-            texts = self.f.loop(0, whole, PARTIALS, turn(None), carried, at_least_once=True)
+            if len(stage.values) == 1 and monoids.has_extreme(stage.monoid, starts[0][0]):
+                texts = self._extreme_loop(whole, turn(None), carried, starts[0][0])
+            else:
+                texts = self.f.loop(0, whole, PARTIALS, turn(None), carried, at_least_once=True)
         if whole < extent:
             texts = turn(extent)(str(whole), texts)
         return texts
+
+    def _extreme_loop(
+        self, whole: int, turn: Callable[[str, Texts], Texts], carried: list, like: Vec
+    ) -> Texts:
+        """A loop of a maximum or minimum by one instruction instead of six, which takes no notice
+        of NaN: whether there was one is noted aside, for two vectors at a time."""
+
+        def vectors(texts: Sequence[str]) -> list[Vec]:
+            return [Vec(self.code, like.kind, like.width, text) for text in texts]
+
+        def noting(index: str, texts: Texts) -> Texts:
+            self.seen = []
+            following = turn(index, texts[:-1])
+            nan = Vec(self.code, "i1", like.width, texts[-1]) | _any_nan(self.seen)
+            self.seen = None
+            return [*following, nan.text]
+
+        nan = _any_nan(vectors([text for _, text in carried]))
+        carried = [*carried, (nan.type, nan.text)]
+        *texts, last = self.f.loop(0, whole, PARTIALS, noting, carried, at_least_once=True)
+        first = vectors(texts)[0]
+        found = Vec(self.code, "i1", like.width, last).where(first.like(float("nan")), first)
+        return [found.text, *texts[1:]]
 
     def _lane_turn(
         self,
@@ -253,6 +288,13 @@ class Reductions(Loops):
 
 def _pieces(texts: Texts, size: int) -> Iterator[Texts]:
     return (texts[at : at + size] for at in range(0, len(texts), size))
+
+
+def _any_nan(vectors: Sequence[Vec]) -> Vec:
+    """Lanes in which any of the vectors has a NaN."""
+    found = [a.compare("uno", b) for a, b in zip(vectors[::2], vectors[1::2], strict=False)]
+    found += [v.is_nan() for v in vectors[len(vectors) // 2 * 2 :]]
+    return functools.reduce(lambda a, b: a | b, found)
 
 
 def rounded_value(value: Value, dtype: np.dtype) -> Value:
