@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fxad.backend.llvm.contract_lanes import Lanes
+from fxad.backend.llvm.contract_lanes import Lanes, prefetch
 from fxad.backend.llvm.contract_pack import Source
 from fxad.backend.llvm.text import Function
 
@@ -47,32 +47,77 @@ class TilePacker:
 
     def emit(self) -> str:
         f = self.f
-        f.loop(0, "%outer", LINES, self.lines_from, at_least_once=True)
+        whole = f.op(f"and i64 %depth, {-DEPTH}")
+        if self.source.outer == 1:
+            self.strips(whole)
+        f.loop(0, "%outer", LINES, lambda first, _: self.lines_from(first, whole))
         f.ret()
         return str(f)
 
-    def lines_from(self, first: str, _: list[str]) -> None:
-        """All tiles of 16 rows or columns."""
+    def strips(self, depth: str) -> None:
+        """Whole tiles of an operand whose rows or columns lie side by side: all of 32 steps of k,
+        then of the next 32, so that lines and pages are gone through once."""
         f = self.f
-        at = f.offset("%source", f.mul(first, self.source.outer * self.size))
-        to = f.offset("%tiles", f.mul(f.op(f"udiv i64 {first}, {LINES}"), self.pitch))
+        outer = f.op(f"and i64 %outer, {-LINES}")
+
+        twice = f.op(f"and i64 %outer, {-2 * LINES}") if self.right else "0"
+
+        def strip(k: str, _: list[str]) -> None:
+            f.loop(0, twice, 2 * LINES, lambda first, _: self.two_tiles(*self.tile(first, k)))
+            f.loop(twice, outer, LINES, lambda first, _: self.whole_tile(*self.tile(first, k)))
+
+        f.loop(0, depth, DEPTH, strip)
+
+    def two_tiles(self, at: str, to: str) -> None:
+        """Tiles of B beside each other: whole lines of memory, asked for 32 steps of k before."""
+        f, step = self.f, self.source.k * self.size
+        for pair in range(LINES):
+            low = f.offset(at, 2 * pair * step)
+            for row in (low, f.offset(low, step)):
+                ahead = f.offset(row, DEPTH * step)
+                prefetch(f, self.declarations, ahead, write=False, level=3)
+            for half, line in enumerate(self.two_lines(low, step)):
+                place = f.offset(to, half * self.pitch + pair * LINE_BYTES)
+                self.lanes.store(f, line, place, LINES, LINE_BYTES)
+
+    def two_lines(self, low: str, step: int) -> list[str]:
+        """Two steps of k for 32 columns that lie side by side."""
+        f = self.f
+        if self.wide:
+            return [self.pairs_across(f.offset(low, half), 0) for half in (0, LINE_BYTES)]
+        rows = [f.op(f"load <32 x i16>, ptr {x}, align 2") for x in (low, f.offset(low, step))]
+        found = []
+        for half in range(2):
+            listed = ", ".join(f"i32 {half * 16 + i // 2 + 32 * (i % 2)}" for i in range(32))
+            both = f.op(
+                f"shufflevector <32 x i16> {rows[0]}, <32 x i16> {rows[1]}, <32 x i32> <{listed}>"
+            )
+            found.append(f.op(f"bitcast <32 x i16> {both} to {_PAIRS}"))
+        return found
+
+    def tile(self, first: str, k: str) -> tuple[str, str]:
+        """Where a tile's first element lies, and where the tile goes."""
+        f, source = self.f, self.source
+        at = f.add(f.mul(first, source.outer * self.size), f.mul(k, source.k * self.size))
+        to = f.mul(f.op(f"udiv i64 {first}, {LINES}"), self.pitch)
+        to = f.add(to, f.mul(f.op(f"udiv i64 {k}, {DEPTH}"), TILE_BYTES))
+        return f.offset("%source", at), f.offset("%tiles", to)
+
+    def lines_from(self, first: str, depth: str) -> None:
+        """All tiles of 16 rows or columns, or what `strips` has left of them; depth: in whole
+        tiles."""
+        f = self.f
         count = f.op(f"sub i64 %outer, {first}")
         some = f.op(f"icmp slt i64 {count}, {LINES}")
         count = f.op(f"select i1 {some}, i64 {count}, i64 {LINES}")
-        whole = f.op(f"and i64 %depth, {-DEPTH}")
+        whole = "0"
         if 1 in (self.source.outer, self.source.k):
-            whole = f.op(f"select i1 {some}, i64 0, i64 {whole}")
-        else:
-            whole = "0"
-
-        def tile(k: str) -> tuple[str, str]:
-            here = f.offset(at, f.mul(k, self.source.k * self.size))
-            return here, f.offset(to, f.mul(f.op(f"udiv i64 {k}, {DEPTH}"), TILE_BYTES))
-
-        f.loop(0, whole, DEPTH, lambda k, _: self.whole_tile(*tile(k)))
+            whole = f.op(f"select i1 {some}, i64 0, i64 {depth}")
+        if self.source.outer != 1:
+            f.loop(0, whole, DEPTH, lambda k, _: self.whole_tile(*self.tile(first, k)))
 
         def ragged(k: str, _: list[str]) -> None:
-            self.ragged_tile(*tile(k), count, f.op(f"sub i64 %depth, {k}"))
+            self.ragged_tile(*self.tile(first, k), count, f.op(f"sub i64 %depth, {k}"))
 
         f.loop(whole, "%depth", DEPTH, ragged)
 
