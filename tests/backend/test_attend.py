@@ -171,3 +171,14 @@ def test_bits_do_not_depend_on_threads_with_several_blocks_of_keys():
     finally:
         fxad.set_num_threads(before)
     assert results[0] == results[1] == results[2]
+
+
+def test_without_keys_results_and_cotangents_are_zero():
+    q, k = np.ones((1, 150, 2, 8), np.float32), np.ones((1, 0, 2, 8), np.float32)
+    params = {**PLAIN, "scale": 1.0}
+    for _ in range(3):
+        out, lse = fxad.jit(lambda *a: attend(*a, **params))(q, k, k)
+        assert not np.asarray(out).any() and np.isneginf(lse).all()
+        args = (q, k, k, np.asarray(lse), np.zeros_like(lse), q)
+        dq, dk, dv = fxad.jit(lambda *a: attend_grad(*a, **params))(*args)
+        assert not np.asarray(dq).any() and dk.shape == dv.shape == k.shape

@@ -21,10 +21,12 @@ from fxad.backend.llvm.text import Function
 from fxad.backend.llvm.vector import Vec, fma
 from fxad.ir.kernel import Attend, Kernel
 
-_UNITS = 16  # pieces of work wanted, where one head has several blocks of rows
+# Pieces of work wanted, where one head has several blocks of rows: each copies its keys and values.
+_FEWEST_UNITS, _UNITS = 4, 16
+_CHUNK = 768  # queries that one copy should serve
 _ROWS = 48  # queries in a block
-_BLOCK_PANELS = 8  # panels of keys whose scores are in cache together
-_VALUES = 96  # rows of values that all rows of a block meet before the next
+_BLOCK_PANELS = 24  # panels of keys whose scores are in cache together
+_VALUES = 192  # rows of values that all rows of a block meet before the next
 
 
 def emit_attend(kernel: Kernel, name: str, target: Target) -> Emitted:
@@ -43,20 +45,23 @@ class _Forward(Rows):
         super().__init__(kernel, stage, name, target)
         self.rows = _ROWS
         self.blocks = -(-self.queries // self.rows)
-        wanted = max(1, min(self.blocks, -(-_UNITS // kernel.points)))
+        fewest, most = (max(1, -(-n // kernel.points)) for n in (_FEWEST_UNITS, _UNITS))
+        wanted = min(most, max(fewest, self.queries // _CHUNK))
         self.chunk = -(-self.blocks // wanted)  # blocks of rows in a unit
         self.chunks = -(-self.blocks // self.chunk)
         self.block_keys = min(self.all_keys, _BLOCK_PANELS * self.panel)
         self.pitch = self.block_keys
 
     def emit(self) -> Emitted:
-        rows, line = self.rows + self.lanes.width, round_up(self.width, self.lanes.width)
+        rows, line = self.rows, round_up(self.width, self.lanes.width)
         self.packed_k = self.scratch(self.all_keys * self.depth)
         self.packed_v = self.packed_scratch(self.keys, self.columns(self.width))
-        self.queries_copy = self.scratch(self.rows * self.depth)
-        self.block_scores = self.scratch(self.rows * self.pitch)
-        self.sum = Place(self.scratch(self.rows * line), line)
+        self.queries_copy = self.scratch(rows * self.depth)
+        self.block_scores = self.scratch(rows * self.pitch)
+        self.sum = Place(self.scratch(rows * line), line)
         self.tops, self.inverses = self.scratch(rows), self.scratch(rows)
+        self.factors = self.scratch(self.lanes.width)
+        self.maxima = Place(self.scratch(rows * self.lanes.width), self.lanes.width)
         self.totals = Place(self.scratch(rows * self.lanes.width), self.lanes.width)
         self.f.loop("%begin", "%end", 1, self.unit)
         self.f.ret()
@@ -101,7 +106,6 @@ class _Forward(Rows):
             self.keys_of_block(first, count, q, here, f.op(f"icmp ne i64 {start}, {span[0]}"))
 
         f.loop(*span, self.block_keys, keys, at_least_once=True)
-        f.loop(0, count, 1, lambda i, _: self.add_up(i), at_least_once=True)
         f.loop(0, count, self.lanes.width, lambda i, _: self.finish(i), at_least_once=True)
         f.loop(0, count, 1, lambda i, _: self.result(i, first), at_least_once=True)
         self.memory.scopes.pop()
@@ -121,7 +125,8 @@ class _Forward(Rows):
         def row(i: str) -> str:
             return f.offset(scores, f.mul(i, self.pitch * self.size))
 
-        each(lambda i: self.highest(i, f.add(first, i), row(i), here, later))
+        each(lambda i: self.highest(i, f.add(first, i), row(i), here))
+        f.loop(0, count, self.lanes.width, lambda i, _: self.raise_tops(i, later))
         each(lambda i: self.exponentials(i, f.add(first, i), row(i), here, later))
         self.values(first, count, scores, here, later)
 
@@ -147,9 +152,10 @@ class _Forward(Rows):
 
         f.loop(here[0], end, _VALUES, some, at_least_once=True)
 
-    def highest(self, i: str, row: str, at: str, here: tuple[str, str], later: str) -> None:
-        """A row's maximum so far. Logits in place of scores, unless a factor makes them that."""
-        f, plain = self.f, self.scale is not None
+    def highest(self, i: str, row: str, at: str, here: tuple[str, str]) -> None:
+        """A row's maximum, lane by lane. Logits in place of scores, unless a factor makes them
+        that."""
+        plain = self.scale is not None
 
         def logits(n: int, mask: Vec | None, at: list[str]) -> Vec:
             x = self.load(at[0]) if plain else self.logit(n, self.load(at[0]))
@@ -160,20 +166,38 @@ class _Forward(Rows):
 
         found = self.over_row(row, here, self.seen(row), [at], logits, "max")
         assert found is not None
-        found = self.across("max", found)
-        place = f.offset(self.tops, f.mul(i, self.size))
-        known = Vec(self.code, "i1", 1, later).where(self.load_scalar(place), -float("inf"))
-        grown = f.op(f"and i1 {later}, {(found > known).text}")
-        f.when(grown, lambda: self.rescale(i, known - found))
-        self.store_scalar(found.at_least(known), place)
+        self.store(found, self.at(self.maxima, i))
 
-    def rescale(self, i: str, change: Vec) -> None:
-        """Scale down what a row has so far: its maximum has grown."""
-        factor = self.weight(None, change.splat(self.lanes.width), self.scale or 1.0)
+    def raise_tops(self, i: str, later: str) -> None:
+        """Maxima so far of a vector of rows from i on, and what rows have so far scaled to them."""
+        f = self.f
+        found = self.across_rows("max", self.maxima, i)
+        place = f.offset(self.tops, f.mul(i, self.size))
+        known = Vec(self.code, "i1", 1, later).where(self.load(place), self.lowest())
+        self.store(found.at_least(known), place)
+        grown = found > known
+        bits = f.op(f"bitcast {grown.type} {grown.text} to i{grown.width}")
+        some = f.op(f"icmp ne i{grown.width} {bits}, 0")
+
+        def rescale() -> None:
+            factors = self.weight(grown, known - found, self.scale or 1.0)
+            self.store(grown.where(factors, 1.0), self.factors)
+            f.loop(0, self.lanes.width, 1, lambda n, _: self.rescale(f.add(i, n), n))
+
+        f.when(f.op(f"and i1 {later}, {some}"), rescale)
+
+    def rescale(self, i: str, n: str) -> None:
+        """Scale what row i has so far by factor n."""
+        f = self.f
+        factor = self.load_scalar(f.offset(self.factors, f.mul(n, self.size)))
         places = [self.at(self.totals, i)]
         places += [self.at(self.sum, i, c) for c in range(0, self.sum.row, self.lanes.width)]
-        for place in places:
-            self.store(self.load(place) * factor, place)
+
+        def scale() -> None:
+            for place in places:
+                self.store(self.load(place) * factor, place)
+
+        f.when(factor.compare("une", 1.0).text, scale)
 
     def exponentials(self, i: str, row: str, at: str, here: tuple[str, str], later: str) -> None:
         """exp(logit - maximum) in place of a row's scores, and their sum, lane by lane.
@@ -200,15 +224,11 @@ class _Forward(Rows):
         """What is taken off logits: 0 where nothing is seen."""
         return highest.equals(-float("inf")).where(highest.like(0), highest)
 
-    def add_up(self, i: str) -> None:
-        total = self.across("add", self.load(self.at(self.totals, i)))
-        self.store_scalar(total, self.f.offset(self.inverses, self.f.mul(i, self.size)))
-
     def finish(self, i: str) -> None:
         """Maxima to log-sum-exps and sums to what rows are scaled by, a vector of rows at once."""
         f = self.f
         tops, sums = (f.offset(p, f.mul(i, self.size)) for p in (self.tops, self.inverses))
-        total, scale = self.load(sums), self.scale or 1.0
+        total, scale = self.across_rows("add", self.totals, i), self.scale or 1.0
         self.store(fma(self.top(self.load(tops)), scale, self.apply("log", total)), tops)
         self.store(total.equals(0).where(total.like(0), total.like(1) / total), sums)
 

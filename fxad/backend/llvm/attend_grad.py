@@ -71,15 +71,9 @@ class _Backward(Rows):
         self.v = self.place(stage.v, stage.keys, stage.width)
         self.dk = self.place(grad.dk, stage.keys, stage.depth)
         self.dv = self.place(grad.dv, stage.keys, stage.width)
-        f.loop(0, grad.group.extent, 1, self.clear_head)
-        f.loop(0, self.keys, self.chunk, self.key_chunk)
-        self.memory.scopes.pop()
-
-    def clear_head(self, head: str, _: list[str]) -> None:
-        self.memory.scopes.append({})
-        self.memory.env[self.grad.group] = head
-        dq = self.place(self.grad.dq, self.stage.rows, self.stage.depth)
-        self.each_vector(dq, self.queries, self.depth, lambda *_: self.zero())
+        f.loop(
+            0, max(self.keys, 1), max(self.chunk, 1), self.key_chunk
+        )  # dq is set without keys, too
         self.memory.scopes.pop()
 
     def each_vector(
@@ -131,12 +125,21 @@ class _Backward(Rows):
         self.memory.scopes.pop()
 
     def block(self, first: str, _: list[str]) -> None:
-        """One block of query rows, if it sees any key of the chunk."""
+        """One block of query rows, if it sees any key of the chunk.
+
+        The first chunk sets dq to 0, while it is about to be used.
+        """
         f = self.f
         self.memory.scopes.append({})
         count = self.f.least(f.op(f"sub i64 {self.queries}, {first}"), self.rows)
         low, high = self.span(first, count)
         span = self.f.most(low, self.keys_here[0]), self.f.least(high, self.keys_here[1])
+        dq = Place(self.at(self.dq, first), self.dq.row)
+
+        def clear() -> None:
+            self.each_vector(dq, count, self.depth, lambda *_: self.zero())
+
+        f.when(f.op(f"icmp eq i64 {self.start}, 0"), clear)
         some = f.op(f"icmp slt i64 {span[0]}, {span[1]}")
         self.f.when(some, lambda: self.all_products(first, count, span))
         self.memory.scopes.pop()

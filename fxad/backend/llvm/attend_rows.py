@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fxad.backend.llvm import math_core, prims
-from fxad.backend.llvm.attend_tiles import Tiles
+from fxad.backend.llvm.attend_tiles import Place, Tiles
 from fxad.backend.llvm.coefficients import EXP2_WEIGHT
 from fxad.backend.llvm.math_core import LOG2_E
 from fxad.backend.llvm.values import Copy
@@ -153,13 +153,18 @@ class Rows(Tiles):
     def combined(combine: str, a: Vec, b: Vec) -> Vec:
         return a + b if combine == "add" else a.at_least(b)
 
-    def across(self, combine: str, total: Vec) -> Vec:
-        """The lanes of a vector combined, halves first."""
-        while total.width > 1:
-            half = total.width // 2
-            low, high = total.shuffle(range(half)), total.shuffle(range(half, 2 * half))
-            total = self.combined(combine, low, high)
-        return total
+    def across_rows(self, combine: str, rows: Place, first: str) -> Vec:
+        """The lanes of as many rows as there are lanes, combined: row first + n in lane n."""
+        width, f = self.lanes.width, self.f
+        found = [self.load(self.at(rows, f.add(first, n))) for n in range(width)]
+        for bit in (1 << n for n in range(width.bit_length() - 1)):
+            low = [n if not n & bit else (n ^ bit) + width for n in range(width)]
+            high = [n | bit if not n & bit else n + width for n in range(width)]
+            pairs = zip(found[::2], found[1::2], strict=True)
+            found = [
+                self.combined(combine, a.shuffle(low, b), a.shuffle(high, b)) for a, b in pairs
+            ]
+        return found[0]
 
     def logit(self, number: int, score: Vec) -> Vec:
         """The logit of the current vector's scores."""
