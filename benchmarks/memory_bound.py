@@ -2,9 +2,9 @@
 
     python -m benchmarks.memory_bound
 
-Arrays of 2^24 float32 elements, far beyond the caches. `of streams` is the share of the speed of a
-loop that only reads and writes as many arrays, all threads, measured in turns: of the faster of
-two, one of which stores past the caches (not where arguments are overwritten).
+Arrays of 2^24 float32 elements and more, far beyond the caches. `of streams` is the share of the
+speed of a loop that only reads and writes as many arrays, all threads, measured in turns: of the
+faster of two, one of which stores past the caches (not where arguments are overwritten).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import fxad.numpy as jnp
 from benchmarks import ceilings, harness
 from benchmarks.harness import Row
 
-ROWS, WIDTH = 1 << 14, 1 << 10
+SHAPE = (1 << 14, 1 << 10)
+LOGITS = (1 << 10, 50_257)  # GPT-2's vocabulary
 
 
 def layer_norm(x: Any, scale: Any, bias: Any) -> Any:
@@ -52,6 +53,12 @@ def softmax(x: Any) -> Any:
     return fxad.nn.softmax(x, -1)
 
 
+def cross_entropy(logits: Any) -> Any:
+    """The mean over rows of -log softmax, at a different label in each row."""
+    labels = jnp.arange(len(logits)) * 49
+    return -jnp.take_along_axis(fxad.nn.log_softmax(logits), labels[:, None], -1).mean()
+
+
 def back(f: Callable[..., Any], count: int) -> Callable[..., Any]:
     """The gradient of f in its first `count` arguments, and the cotangent as its last argument."""
 
@@ -63,8 +70,9 @@ def back(f: Callable[..., Any], count: int) -> Callable[..., Any]:
     return run
 
 
-# what, function, arrays in, small vectors in between, arrays read and written, donated arguments
-CASES: list[tuple[str, Callable[..., Any], int, int, tuple[int, int], tuple[int, ...]]] = [
+# what, function, arrays in, small vectors in between, arrays read and written, donated arguments,
+# shape of the arrays if not SHAPE
+CASES: list[tuple] = [
     ("layer norm", layer_norm, 1, 2, (1, 1), ()),
     ("layer norm, backward in x", back(layer_norm, 1), 2, 2, (2, 1), ()),
     ("RMS norm", rms_norm, 1, 1, (1, 1), ()),
@@ -76,16 +84,19 @@ CASES: list[tuple[str, Callable[..., Any], int, int, tuple[int, int], tuple[int,
     ("SwiGLU", swiglu, 2, 0, (2, 1), ()),
     ("SwiGLU, backward", back(swiglu, 2), 3, 0, (3, 2), ()),
     ("AdamW", adamw, 4, 0, (4, 3), (0, 2, 3)),
+    ("cross-entropy", cross_entropy, 1, 0, (1, 0), (), LOGITS),
+    ("cross-entropy, backward", fxad.grad(cross_entropy), 1, 0, (1, 1), (), LOGITS),
 ]
 
 
 def ours(case: tuple) -> Callable[[], Any]:
-    _, function, arrays, vectors, _, donated = case
+    _, function, arrays, vectors, _, donated, *shape = case
     rng = np.random.default_rng(0)
     big = [
-        jnp.asarray(rng.uniform(0.5, 1.5, (ROWS, WIDTH)).astype(np.float32)) for _ in range(arrays)
+        jnp.asarray(rng.uniform(0.5, 1.5, shape[0] if shape else SHAPE).astype(np.float32))
+        for _ in range(arrays)
     ]
-    small = [jnp.ones(WIDTH, jnp.float32) for _ in range(vectors)]
+    small = [jnp.ones(SHAPE[-1], jnp.float32) for _ in range(vectors)]
     inputs = [big[0], *small, *big[1:]]
     compiled = fxad.jit(function, donate_argnums=donated)
 
@@ -102,17 +113,18 @@ def rows(quick: bool, peers: Sequence[str]) -> list[Row]:
     found = []
     threads = fxad.get_num_threads()
     for case in CASES[:1] if quick else CASES:
-        in_place = bool(case[5])
+        what, (read, written), donated = case[0], case[4], case[5]
+        high, wide = case[6] if len(case) > 6 else SHAPE
         loops = {
-            name: ceilings.streams(*case[4], ROWS * WIDTH, threads, in_place, past)[0]
+            name: ceilings.streams(read, written, high * wide, threads, bool(donated), past)[0]
             for name, past in {"streams": False, "past caches": True}.items()
-            if not (past and in_place)
+            if not past or (written and not donated)
         }
         times = harness.alternate({"fxad": ours(case), **loops}, 5 if quick else 9)
         best = map(min, zip(*(times[name] for name in loops), strict=True))
         pairs = zip(best, times["fxad"], strict=True)
         share = statistics.median(stream / own for stream, own in pairs)
-        made = harness.row(f"{case[0]}, {ROWS} x {WIDTH}", times) | {"of streams": f"{share:.2f}"}
+        made = harness.row(f"{what}, {high} x {wide}", times) | {"of streams": f"{share:.2f}"}
         made.pop("ahead", None)
         found.append(made)
     return found
