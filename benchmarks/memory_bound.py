@@ -55,8 +55,8 @@ def softmax(x: Any) -> Any:
 
 def cross_entropy(logits: Any) -> Any:
     """The mean over rows of -log softmax, at a different label in each row."""
-    labels = jnp.arange(len(logits)) * 49
-    return -jnp.take_along_axis(fxad.nn.log_softmax(logits), labels[:, None], -1).mean()
+    labels = np.arange(len(logits), dtype=np.int32)[:, None] * 49
+    return -jnp.take_along_axis(fxad.nn.log_softmax(logits), labels, -1).mean()
 
 
 def back(f: Callable[..., Any], count: int) -> Callable[..., Any]:

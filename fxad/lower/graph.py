@@ -12,7 +12,7 @@ from fxad.core.types import ArrayType
 from fxad.ir.loops import Alias, Loops, Reduction, Scattering, Structured, View
 from fxad.ir.program import Atom, Eqn, Lit, Program, Var
 from fxad.lower.reduction import Partial, chunking
-from fxad.lower.scatter import selected
+from fxad.lower.scatter import selected, summed
 
 Record = Loops | Partial
 
@@ -53,6 +53,7 @@ class Graph:
         self.def_of: dict[Atom, Def] = {}
         self.uses: dict[Atom, int] = {}
         self._same: dict[Var, Atom] = {}
+        self._scattered: dict[Atom, tuple[Scattering, tuple[Atom, ...]]] = {}  # into zeros
         self._passed: dict[Atom, int] = {}
         self._barriers = 0
         for eqn in program.eqns:
@@ -100,8 +101,12 @@ class Graph:
         eqn: Eqn,
         passed: int,
     ) -> None:
-        if isinstance(record, Scattering) and self._is_constant(operands[0]):
+        if isinstance(record, Scattering) and (constant := self._constant(operands[0])):
+            if constant.value == 0:
+                self._scattered[outputs[0]] = (record, operands)
             record = selected(record, operands, outputs[0].type.shape) or record
+        if isinstance(record, Reduction):
+            record, operands = self._picked(record, operands) or (record, operands)
         if isinstance(record, Reduction):
             cut = chunking(operands[0].type, record)
             while cut is not None:
@@ -132,12 +137,27 @@ class Graph:
             bits |= self.awaited.get(var, 0)
         return bits
 
-    def _is_constant(self, atom: Atom) -> bool:
-        """A number, or one repeated."""
+    def _constant(self, atom: Atom) -> Lit | None:
+        """The number that an atom is, or repeats."""
         definition = self.def_of.get(atom) if isinstance(atom, Var) else None
-        if definition is None or not isinstance(definition.record, View):
-            return isinstance(atom, Lit)
-        return all(isinstance(a, Lit) for a in definition.operands)
+        if definition is not None and isinstance(definition.record, View):
+            (atom, *others) = definition.operands
+            return None if others else self._constant(atom)
+        return atom if isinstance(atom, Lit) else None
+
+    def _picked(
+        self, record: Reduction, operands: tuple[Atom, ...]
+    ) -> tuple[Record, tuple[Atom, ...]] | None:
+        """A sum over the one element in each row that a scatter into zeros wrote."""
+        (atom,) = operands
+        definition = self.def_of.get(atom)
+        negative = definition is not None and definition.eqn.op.name == "neg"
+        source = definition.operands[0] if definition is not None and negative else atom
+        scattered = self._scattered.get(source)
+        if record.monoid != "add" or scattered is None:
+            return None
+        picked = summed(*scattered, atom.type.shape, record.axes, negative)
+        return None if picked is None else (picked, scattered[1])
 
     def insert(self, definition: Def, before: Def) -> None:
         """Enter a definition that `before` needs."""

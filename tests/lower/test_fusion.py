@@ -9,7 +9,7 @@ from plan_walker import run_plan
 import fxad
 import fxad.numpy as jnp
 from fxad.core.types import ArrayType
-from fxad.ir.kernel import Kernel
+from fxad.ir.kernel import Kernel, Reduce
 from fxad.ir.kernel_text import kernel_key
 from fxad.ir.plan import Plan, Run, walk
 from fxad.ir.rewrite import evaluate
@@ -204,6 +204,47 @@ def test_softmax_gradient_is_one_kernel() -> None:
         return y, back(ct)[0]
 
     assert kinds(check(f, draw(17, 70), draw(17, 70))) == ["row"]
+
+
+def test_cross_entropys_gradient_is_one_kernel_without_a_sum_over_what_is_zero() -> None:
+    """The sum over a scatter of one element per row is that element."""
+    labels = np.array([3, 69, -1, 70, -71, *range(12)], np.int32)  # two of them out of range
+
+    def f(x, labels):
+        def loss(x):
+            logp = fxad.nn.log_softmax(x)
+            return -jnp.take_along_axis(logp, labels[:, None], -1, mode="fill", fill_value=0).mean()
+
+        return (fxad.grad(loss)(x),)
+
+    made = check(f, draw(17, 70), labels)
+    large = [k for k in kernels_of(made) if k.points > 1]
+    assert [k.kind for k in large] == ["row"]
+    assert sum(isinstance(stage, Reduce) for stage in large[0].body) == 2
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("scale", [2.5, 0.0, -0.0, np.inf])
+def test_sums_over_scatters_have_the_bits_of_the_sum(sign, scale) -> None:
+    places = np.array([[0], [4], [6], [-1], [7]], np.int32)
+    updates = np.full((5, 1), scale, np.float32)
+
+    def f(updates, places):
+        def pick(x):
+            return jnp.take_along_axis(x, places, -1, mode="fill", fill_value=0)
+
+        (spread,) = fxad.vjp(pick, jnp.zeros((5, 7), jnp.float32))[1](updates)
+        return ((spread if sign > 0 else -spread).sum(1),)
+
+    (kernel,) = fxad.jit(f).lower(updates, places).kernels
+    assert not any(isinstance(stage, Reduce) for stage in kernel.body)
+    want = np.zeros((5, 7), np.float32)
+    for row, place in enumerate(places[:, 0]):
+        if place < 7:
+            want[row, place] += updates[row, 0]
+    got = np.asarray(fxad.jit(f)(updates, places)[0])
+    assert (got == (sign * want).sum(1)).all()
+    assert not np.signbit(got[got == 0]).any()
 
 
 def test_large_sums_are_cut_in_pieces_of_fixed_size() -> None:
