@@ -84,7 +84,7 @@ def series(f: Callable[[Real], Real]) -> Callable[[Real], Real]:
 sinh_rest = series(lambda z: (mp.sinh(mp.sqrt(z)) - mp.sqrt(z)) / mp.sqrt(z) ** 3)
 log1p_squared = series(lambda f: (mp.log1p(f) - f) / f**2)
 cosh_rest = series(lambda z: (mp.cosh(mp.sqrt(z)) - 1) / z)
-cos_less = series(lambda z: (mp.cos(mp.sqrt(z)) - 1) / z)
+cosine_rest = series(lambda z: (mp.cos(mp.sqrt(z)) - 1) / z)
 asin_rest = series(lambda z: (mp.asin(mp.sqrt(z)) - mp.sqrt(z)) / mp.sqrt(z) ** 3)
 exp_rest = series(lambda r: (mp.expm1(r) - r) / r**2)
 exp2_rest = series(lambda r: mp.expm1(r * mp.log(2)) / r)
@@ -93,8 +93,6 @@ atanh_rest = series(lambda z: (2 * mp.atanh(mp.sqrt(z)) - 2 * mp.sqrt(z)) / mp.s
 sin_rest = series(lambda z: (mp.sin(mp.sqrt(z)) - mp.sqrt(z)) / mp.sqrt(z) ** 3)
 cos_rest = series(lambda z: (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2)
 atan_rest = series(lambda z: (mp.atan(mp.sqrt(z)) - mp.sqrt(z)) / mp.sqrt(z) ** 3)
-tanh_rest = series(lambda z: (mp.tanh(mp.sqrt(z)) - mp.sqrt(z)) / mp.sqrt(z) ** 3)
-erf_odd = series(lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1)
 
 
 def erfinv_of_w(w: Real) -> Real:
@@ -120,20 +118,12 @@ ENTRIES: dict[str, tuple[Callable[[Real], Real], Real, Real, int]] = {
     "EXPM1_F32": (exp_rest, -HALF_LN2, HALF_LN2, 5),
     "EXP2_F32": (exp2_rest, mp.mpf("-0.5003"), mp.mpf("0.5003"), 5),
     "EXP2_WEIGHT": (exp2_rest, mp.mpf("-0.508"), mp.mpf("0.493"), 4),
-    "EXP_SHORT": (exp_rest, -HALF_LN2, HALF_LN2, 6),
     "EXP_F64": (exp_rest, -HALF_LN2, HALF_LN2, 10),
-    "LOG_SHORT": (atanh_rest, TINY, ATANH_HIGH, 4),
     "LOG_F64": (atanh_rest, TINY, ATANH_HIGH, 7),
-    "SIN_SHORT": (sin_rest, TINY, QUARTER, 3),
     "SIN_F64": (sin_rest, TINY, QUARTER, 6),
-    "COS_SHORT": (cos_rest, TINY, QUARTER, 3),
     "COS_F64": (cos_rest, TINY, QUARTER, 6),
-    "ATAN_SHORT": (atan_rest, TINY, LOG_HIGH**2, 7),
     "ATAN_F64": (atan_rest, TINY, LOG_HIGH**2, 13),
-    "TANH_F32": (tanh_rest, TINY, mp.mpf("0.626") ** 2, 5),
-    "ERF_F32": (erf_odd, TINY, mp.mpf("1.001") ** 2, 7),
-    "LOG_ERFC_F32": (lambda t: mp.log(mp.erfc(t + 1)) / (t + 1), mp.mpf("-0.01"), mp.mpf(3), 9),
-    "ERFCX_SHORT": (erfcx_of_t, mp.mpf(-1), mp.mpf("0.7"), 16),
+    "ERFCX": (erfcx_of_t, mp.mpf(-1), mp.mpf("0.7"), 16),
     "ERFINV_CENTRE": (lambda t: erfinv_of_w(t + mp.mpf("2.5")), mp.mpf("-2.499"), 2.5, 12),
     "ERFINV_TAIL": (lambda t: erfinv_of_w((t + 3) ** 2), mp.mpf("-0.77"), mp.mpf("1.1"), 12),
 }
@@ -151,7 +141,7 @@ def of_result(f: Callable[[Real], Real]) -> Callable[[Real], Real]:
 Weighted = tuple[Callable[[Real], Real], Real, int, Callable[[Real], Real]]
 SINGLE: dict[str, Weighted] = {  # each from TINY on
     "SIN_F32": (sin_rest, STEP, 1, lambda z: z),
-    "COS_F32": (cos_less, STEP, 1, lambda z: z),
+    "COS_F32": (cosine_rest, STEP, 1, lambda z: z),
     "ATAN_F32": (atan_rest, mp.mpf(1), 8, of_result(mp.atan)),
     "ASIN_F32": (asin_rest, mp.mpf("0.25"), 4, of_result(mp.asin)),
     "SINH_F32": (sinh_rest, HALF_STEP, 2, lambda z: z),

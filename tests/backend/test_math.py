@@ -181,6 +181,22 @@ def test_lane_counts_give_the_same_bits(dtype):
             np.testing.assert_array_equal(case.arrays[1][0], long[n], case.kernel.name)
 
 
+def test_square_roots_are_rounded_correctly():
+    """All mantissas with an even and with an odd exponent, and the ends of what is iterated."""
+    x = np.arange(1 << 24, dtype=np.uint32) + np.float32(1).view(np.uint32)
+    ends = np.array([2.0**-100, 2.0**100, 1e-45, 1e38, 0.0, 3.0], F32).view(np.uint32)
+    around = (ends[:, None] + np.arange(-4, 5)).astype(np.uint32).ravel()
+    x = np.concatenate([x, around]).view(F32)
+    i = Axis("i", len(x))
+    source, out = (Buffer(n, F32, len(x), r) for n, r in (("x", "in"), ("out", "out")))
+    stage = Map((), (Store(out, at(i), Prim("sqrt", (Load(source, at(i)),), F32)),))
+    case = Case(Kernel("sqrt", (source, out), (), (i,), (stage,)), [x, np.zeros(len(x), F32)])
+    (emitted,), module = compile_cases([case], host_target())
+    call(module, emitted, case.kernel, case.arrays, [])
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(case.arrays[1], np.sqrt(x))
+
+
 @pytest.mark.parametrize("isa", ["avx2", "generic"])
 def test_instruction_sets_give_the_same_bits(isa):
     """All but rsqrt, which starts from the processor's own estimate where there is one."""

@@ -8,6 +8,7 @@ these are the division itself.
 
 from __future__ import annotations
 
+from fxad.backend.llvm.math_core import unless_rare
 from fxad.backend.llvm.vector import Vec, bits_of, fma
 
 
@@ -50,24 +51,29 @@ def _newton(b: Vec, y: Vec) -> Vec:
     return fma(fma(-b, y, 1.0), y, y)
 
 
-def divide(a: Vec, b: Vec, short: bool) -> Vec:
-    """a / b; if `short`, to a few units in the last place of double, sooner.
-
-    0, inf and NaN come out as they do of a division.
-    """
-    estimate = _estimate("rcp14", b) if short else None
-    if estimate is None:
-        return a / b
-    y = _newton(b, estimate)
-    q = a * y
-    better = fma(fma(-b, q, a), y, q)
-    return better.is_nan().where(a * estimate, better)
-
-
 def rsqrt_estimate(x: Vec) -> Vec:
     """1 / sqrt(x), to 14 bits or better; 0, inf and NaN as they should be."""
     found = _estimate("rsqrt14", x)
     return 1.0 / x.sqrt() if found is None else found
+
+
+def root(x: Vec) -> Vec:
+    """The square root; of floats by Goldschmidt's iteration where the processor is slow at it.
+
+    From 14 bits it ends rounded as the instruction rounds (tests/backend/test_math.py goes through
+    all mantissas). The instruction does the lanes where a remainder might be denormal.
+    """
+    if x.kind != "float" or x.width == 1:
+        return x.sqrt()
+    y = _estimate("rsqrt14", x)
+    if y is None:
+        return x.sqrt()
+    g, h = x * y, y * 0.5
+    r = fma(-g, h, 0.5)
+    g, h = fma(g, r, g), fma(h, r, h)
+    least, most = (x.like(2.0**k).bits() for k in (-100, 100))
+    outside = (x.bits() - least).compare("uge", most - least)
+    return unless_rare(outside, fma(fma(-g, g, x), h, g), x.sqrt)
 
 
 def _estimate(name: str, x: Vec) -> Vec | None:

@@ -8,10 +8,10 @@ whatever the lane count.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 from fxad.backend.llvm import math_core, math_f32, math_f32_log, math_f32_trig, math_f64
+from fxad.backend.llvm.divide import root
 from fxad.backend.llvm.vector import Vec
 
 # Worst error in units in the last place; tests/backend/test_math.py measures it.
@@ -32,9 +32,9 @@ ULP: dict[str, dict[str, float]] = {
     "sinh": {"float32": 0.96, "float64": 4.0},
     "cosh": {"float32": 0.96, "float64": 4.0},
     "tanh": {"float32": 0.76, "float64": 4.0},
-    "asinh": {"float32": 0.51, "float64": 4.0},
-    "acosh": {"float32": 0.51, "float64": 4.0},
-    "atanh": {"float32": 0.51, "float64": 4.0},
+    "asinh": {"float32": 0.8, "float64": 4.0},
+    "acosh": {"float32": 0.8, "float64": 4.0},
+    "atanh": {"float32": 0.8, "float64": 4.0},
     "erf": {"float32": 0.97, "float64": 1.0},
     "erfc": {"float32": 0.51, "float64": 5.0},
     "erfinv": {"float32": 0.51, "float64": 5.0},
@@ -46,7 +46,7 @@ ULP: dict[str, dict[str, float]] = {
     "rsqrt": {"float32": 0.58, "float64": 1.5},
 }
 
-_FAST: dict[str, Callable[..., Vec]] = {
+_FLOAT: dict[str, Callable[..., Vec]] = {
     "exp": math_core.exp,
     "exp2": math_f32.exp2,
     "expm1": math_f32.expm1,
@@ -54,6 +54,9 @@ _FAST: dict[str, Callable[..., Vec]] = {
     "log2": math_f32_log.log2,
     "log1p": math_f32_log.log1p,
     "pow": math_f32_log.power,
+    "asinh": math_f32_log.asinh,
+    "acosh": math_f32_log.acosh,
+    "atanh": math_f32_log.atanh,
     "sin": math_f32_trig.sin,
     "cos": math_f32_trig.cos,
     "tan": math_f32_trig.tan,
@@ -67,10 +70,15 @@ _FAST: dict[str, Callable[..., Vec]] = {
     "logistic": math_f32.logistic,
     "tanh": math_f32.tanh,
     "erf": math_f32.erf,
+    "sqrt": root,
     "rsqrt": math_f32.rsqrt,
+    "erfc": math_f32.erfc,
+    "erfinv": math_f32.erfinv,
+    "lgamma": math_f32.lgamma,
 }
 
 _DOUBLE: dict[str, Callable[..., Vec]] = {
+    "sqrt": Vec.sqrt,
     "exp": math_core.exp,
     "log": math_core.log,
     "pow": math_f64.power,
@@ -100,18 +108,11 @@ _DOUBLE: dict[str, Callable[..., Vec]] = {
     "lgamma": math_f64.lgamma,
 }
 
-NAMES = frozenset(_DOUBLE) | {"sqrt"}
+NAMES = frozenset(_DOUBLE)
 
 
 def function(name: str, *args: Vec) -> Vec:
     """Apply a function of NAMES to floats or doubles."""
-    first = args[0]
-    if name == "sqrt":
-        return first.sqrt()
-    if first.kind == "double":
-        return _DOUBLE[name](*args)
     wide = max(a.width for a in args)
-    if name in _FAST:
-        return _FAST[name](*[a.splat(wide) for a in args])
-    short = functools.partial(_DOUBLE[name], short=True)
-    return math_f64.in_double(short, *[a.splat(wide) for a in args])
+    known = _DOUBLE if args[0].kind == "double" else _FLOAT
+    return known[name](*[a.splat(wide) for a in args])

@@ -1,10 +1,8 @@
-"""exp, log, sin, cos and atan by range reduction and polynomials: what all functions build on.
+"""exp of floats and doubles; log, sin, cos and atan of doubles: what all functions build on.
 
-    exp_f32(x)                 # a fast float32 exp, below 1 ulp
-    exp_f64(x, short=True)     # double arithmetic, good to about 1e-10: enough to round to float
+    exp(Vec(code, "float", 16, "%x"))
 
-`short` picks polynomials for float32 results computed in double; without it the bound is a few
-ulp of double.
+By range reduction and polynomials, within an ulp or a few.
 """
 
 from __future__ import annotations
@@ -12,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fxad.backend.llvm import coefficients as table
-from fxad.backend.llvm.divide import divide
-from fxad.backend.llvm.vector import Vec, bits_of, cubic, fma, polynomial
+from fxad.backend.llvm.vector import Vec, bits_of, fma, polynomial
 
 INF = float("inf")
 NAN = float("nan")
@@ -57,14 +54,14 @@ def scale(p: Vec, n: Vec, kept: Vec | None = None) -> Vec:
     return p * power_of_two(half, p.kind) * power_of_two(integer - half, p.kind)
 
 
-def exp_parts(x: Vec, short: bool = False) -> tuple[Vec, Vec, Vec]:
+def exp_parts(x: Vec) -> tuple[Vec, Vec, Vec]:
     """(n, r, q) with x = n ln 2 + r and exp(r) = 1 + r + r*r*q; x must be clamped."""
     high, low = LN2_F32 if x.kind == "float" else LN2_F64
     turn = 1.5 * 2.0 ** (23 if x.kind == "float" else 52)  # leaves no digits behind the point
     n = fma(x, LOG2_E, turn) - turn
     r = fma(n, -low, fma(n, -high, x))
     wanted = table.EXP_F32 if x.kind == "float" else table.EXP_F64
-    return n, r, polynomial(r, table.EXP_SHORT if short else wanted)
+    return n, r, polynomial(r, wanted)
 
 
 def clamp_exponent(x: Vec) -> Vec:
@@ -73,103 +70,85 @@ def clamp_exponent(x: Vec) -> Vec:
     return x.at_least(low).at_most(high)
 
 
-def exp(x: Vec, short: bool = False) -> Vec:
+def exp(x: Vec) -> Vec:
     """exp(x). What underflows to 0 takes another way: computed, it would cost ten times as much
     (a microcode assist), and masked logits are full of it."""
     lowest, highest = (-104.0, 89.0) if x.kind == "float" else (-746.0, 710.0)
     if _scales(x):
-        n, r, q = exp_parts(x.at_most(highest), short)
+        n, r, q = exp_parts(x.at_most(highest))
         return scale(fma(fma(q, r, 1.0), r, 1.0), n, x.compare("uge", lowest))
     vanishes = x < lowest
-    n, r, q = exp_parts(clamp_exponent(vanishes.where(x.like(0), x)), short)
+    n, r, q = exp_parts(clamp_exponent(vanishes.where(x.like(0), x)))
     return vanishes.where(x.like(0), scale(fma(fma(q, r, 1.0), r, 1.0), n))
 
 
 def log_parts(x: Vec) -> tuple[Vec, Vec]:
-    """(e, f) with |x| = 2**e (1 + f), sqrt(1/2) <= 1 + f < sqrt(2); x not 0, inf or NaN."""
-    single = x.kind == "float"
-    mantissa, tiny = (23, 1.1754943508222875e-38) if single else (52, 2.2250738585072014e-308)
-    shift = 25.0 if single else 54.0
-    small = x < tiny
-    x = small.where(x * 2.0**shift, x)
-    start = 0x3F3504F3 if single else 0x3FE6A09E667F3BCD  # the bits of sqrt(1/2)
-    exponent = (x.bits() - start).binary("ashr", mantissa)
-    fraction = (x.bits() - (exponent << mantissa)).floats()
-    e = exponent.convert("sitofp", x.kind) - small.where(x.like(shift), 0.0)
+    """(e, f) with |x| = 2**e (1 + f), sqrt(1/2) <= 1 + f < sqrt(2); x double, not 0, inf or NaN."""
+    small = x < 2.2250738585072014e-308
+    x = small.where(x * 2.0**54, x)
+    exponent = (x.bits() - 0x3FE6A09E667F3BCD).binary("ashr", 52)  # less the bits of sqrt(1/2)
+    fraction = (x.bits() - (exponent << 52)).floats()
+    e = exponent.convert("sitofp", "double") - small.where(x.like(54.0), 0.0)
     return e, fraction - 1.0
 
 
-def log_special(x: Vec, y: Vec, at_zero: float = -INF) -> Vec:
+def log_special(x: Vec, y: Vec) -> Vec:
     """y, but the exact answers where x is 0, inf, negative or NaN."""
     y = (x < INF).where(y, x)
     y = x.compare("oge", 0.0).where(y, NAN)
-    return x.equals(0.0).where(y.like(at_zero), y)
+    return x.equals(0.0).where(y.like(-INF), y)
 
 
-def log1p_fraction(f: Vec, short: bool) -> tuple[Vec, Vec]:
-    """(f, c) with log(1 + f) = f - c, |f| below 0.42, double."""
-    s = divide(f, f + 2.0, short)
+def log_fraction(f: Vec) -> Vec:
+    """c with log(1 + f) = f - c, |f| below 0.42, double."""
+    s = f / (f + 2.0)
     z = s * s
-    rest = z * polynomial(z, table.LOG_SHORT if short else table.LOG_F64)
     half = f * f * 0.5
-    return f, half - s * (half + rest)
+    return half - s * (half + z * polynomial(z, table.LOG_F64))
 
 
-def log_f32(x: Vec) -> Vec:
+def log(x: Vec) -> Vec:
     e, f = log_parts(x)
-    square = f * f
-    p = polynomial(f, table.LOG_F32) * (square * f)
-    tail = fma(e, LN2_F32[1], fma(square, -0.5, p))
-    return log_special(x, fma(e, LN2_F32[0], f + tail))
-
-
-def log_f64(x: Vec, short: bool = False) -> Vec:
-    e, f = log_parts(x)
-    f, c = log1p_fraction(f, short)
+    c = log_fraction(f)
     return log_special(x, fma(e, LN2_F64[0], f - fma(e, -LN2_F64[1], c)))
 
 
-def log(x: Vec, short: bool = False) -> Vec:
-    return log_f32(x) if x.kind == "float" else log_f64(x, short)
-
-
-def sin_cos_parts(x: Vec, short: bool) -> tuple[Vec, Vec, Vec]:
+def sin_cos_parts(x: Vec) -> tuple[Vec, Vec, Vec]:
     """(sin r, cos r, i64 whose low bits are n) with x = n pi/2 + r, double, for moderate x."""
     n = (x * (2.0 / 3.141592653589793)).rint()
     r = fma(n, -HALF_PI[1], fma(n, -HALF_PI[0], x))
-    if not short:
-        r = fma(n, -HALF_PI[2], r)
+    r = fma(n, -HALF_PI[2], r)
     # Adding 1.5 * 2**52 leaves n in the low bits of the mantissa.
     whole = (n + 6755399441055744.0).bits()
-    return sin_reduced(r, short), cos_reduced(r, short), whole
+    return sin_reduced(r), cos_reduced(r), whole
 
 
-def sin_reduced(r: Vec, short: bool) -> Vec:
+def sin_reduced(r: Vec) -> Vec:
     """sin of |r| <= pi/4, double."""
     z = r * r
-    odd = cubic(z, table.SIN_SHORT) if short else polynomial(z, table.SIN_F64)
+    odd = polynomial(z, table.SIN_F64)
     return fma(r * z, odd, r)
 
 
-def cos_reduced(r: Vec, short: bool) -> Vec:
+def cos_reduced(r: Vec) -> Vec:
     """cos of |r| <= pi/4, double."""
     z = r * r
-    even = cubic(z, table.COS_SHORT) if short else polynomial(z, table.COS_F64)
+    even = polynomial(z, table.COS_F64)
     half = z * 0.5
     near = 1.0 - half
     return near + fma(z * z, even, (1.0 - near) - half)
 
 
-def atan_positive(x: Vec, short: bool) -> Vec:
+def atan_positive(x: Vec) -> Vec:
     """atan of x >= 0 (inf included), double."""
     big = x > 2.414213562373095
     middle = x > 0.41421356237309503
     top = big.where(x.like(-1.0), middle.where(x - 1.0, x))
     bottom = big.where(x, middle.where(x + 1.0, 1.0))
-    t = divide(top, bottom, short)
+    t = top / bottom
     base = big.where(x.like(HALF_PI[0]), middle.where(x.like(HALF_PI[0] / 2), 0.0))
     z = t * t
-    p = polynomial(z, table.ATAN_SHORT if short else table.ATAN_F64)
+    p = polynomial(z, table.ATAN_F64)
     return base + fma(t * z, p, t)
 
 

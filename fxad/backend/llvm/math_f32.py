@@ -18,6 +18,7 @@ from fxad.backend.llvm.math_core import (
     LN2_F32,
     LOG2_E,
     clamp_exponent,
+    exp,
     exp_parts,
     scale,
     unless_rare,
@@ -149,6 +150,26 @@ def tanh(x: Vec) -> Vec:
 
 def erf(x: Vec) -> Vec:
     return _piecewise(x, 3.95, ERF)
+
+
+def erfc(x: Vec) -> Vec:
+    """exp(-x*x) P((x - 2) / (x + 2)) in double, mirrored for negative x."""
+
+    def wide(x: Vec) -> Vec:
+        size = x.abs().at_most(11.0)
+        p = polynomial((size - 2.0) / (size + 2.0), table.ERFCX)
+        y = exp(-(size * size)) * p
+        return (x < 0.0).where(2.0 - y, y)
+
+    return math_f64.in_double(wide, x)
+
+
+def erfinv(x: Vec) -> Vec:
+    return math_f64.in_double(math_f64.erfinv_to_float, x)
+
+
+def lgamma(x: Vec) -> Vec:
+    return math_f64.in_double(math_f64.lgamma, x)
 
 
 def rsqrt(x: Vec) -> Vec:

@@ -8,12 +8,11 @@ not a positive normal number takes a slower way in double, skipped where no lane
 
 from __future__ import annotations
 
-import functools
-
 from fxad.backend.llvm import coefficients as table
 from fxad.backend.llvm import math_f64
+from fxad.backend.llvm.divide import reciprocal
 from fxad.backend.llvm.lookup import lookup
-from fxad.backend.llvm.math_core import LN2_F32, unless_rare
+from fxad.backend.llvm.math_core import INF, LN2_F32, NAN, exp, unless_rare
 from fxad.backend.llvm.math_f64 import in_double
 from fxad.backend.llvm.tables import LOGS, LOGS2
 from fxad.backend.llvm.vector import Vec, fma, polynomial
@@ -57,20 +56,68 @@ def log2(x: Vec) -> Vec:
     return unless_rare(_unusual(x), y, lambda: in_double(math_f64.log2, x))
 
 
-def log1p(x: Vec) -> Vec:
-    """log(u + lost), u = 1 + x rounded."""
-    large = x > 1.0
-    most, least = large.where(x, 1.0), large.where(x.like(1.0), x)
-    u = most + least
-    lost = least - (u - most)
+def _log_of_sum(u: Vec, lost: Vec) -> Vec:
+    """log(u + lost), u positive, normal and below 2**126, lost below its last place."""
     exponent, c, high, low, r = _parts(u, LOGS)
     e = exponent.convert("sitofp", "float")
     below = lost * (exponent.like(ONE) - exponent).floats() * c
     about = r + below
     rest = fma(e, LN2_F32[1] * UNIT, low) + below
     rest = fma(about * about, polynomial(about, table.LOG_F32), rest)
-    y = (fma(e, LN2_F32[0] * UNIT, high) + (r + rest)).copysign(x)
+    return fma(e, LN2_F32[0] * UNIT, high) + (r + rest)
+
+
+def log1p(x: Vec) -> Vec:
+    """log(u + lost), u = 1 + x rounded."""
+    large = x > 1.0
+    most, least = large.where(x, 1.0), large.where(x.like(1.0), x)
+    u = most + least
+    y = _log_of_sum(u, least - (u - most)).copysign(x)
     return unless_rare(_unusual(u, 126), y, lambda: in_double(math_f64.log1p, x))
+
+
+def _root_of_sum(high: Vec, low: Vec) -> tuple[Vec, Vec]:
+    """The root of high + low as the sum of two floats."""
+    root = high.sqrt()
+    return root, (fma(-root, root, high) + low) * (reciprocal(root) * 0.5)
+
+
+def asinh(x: Vec) -> Vec:
+    """log(|x| + sqrt(x x + 1)); x where its cube does not count."""
+    size = x.abs()
+    square = fma(size, size, 1.0)
+    big = size > 1.0
+    rest = big.where(fma(size, size, -square) + 1.0, fma(size, size, 1.0 - square))
+    root, lost = _root_of_sum(square, rest)
+    u = root + size
+    y = _log_of_sum(u, (root - u) + size + lost)
+    y = (size < 2.0**-12).where(x, y.copysign(x))
+    return unless_rare(~(size < 2.0**60), y, lambda: in_double(math_f64.asinh, x))
+
+
+def acosh(x: Vec) -> Vec:
+    """log(x + sqrt(x x - 1)), x x - 1 = a a + 2 a with a = x - 1."""
+    a = x - 1.0
+    twice = a + a
+    square = fma(a, a, twice)
+    root, lost = _root_of_sum(square, fma(a, a, twice - square))
+    u = x + root
+    y = _log_of_sum(u, (x - u) + root + lost)
+    return unless_rare(~((x > 1.0) & (x < 2.0**60)), y, lambda: in_double(math_f64.acosh, x))
+
+
+def atanh(x: Vec) -> Vec:
+    """log((1 + |x|) / (1 - |x|)) / 2; x where its cube does not count."""
+    size = x.abs()
+    above, below = size + 1.0, 1.0 - size
+    above_lost, below_lost = size - (above - 1.0), (1.0 - below) - size
+    inverse = reciprocal(below)
+    about = above * inverse
+    rest = fma(-below_lost, about, fma(-below, about, above) + above_lost) * inverse
+    q = about + rest
+    y = _log_of_sum(q, (about - q) + rest) * 0.5
+    y = (size < 2.0**-12).where(x, y.copysign(x))
+    return unless_rare(~(size < 1.0), y, lambda: in_double(math_f64.atanh, x))
 
 
 def power(x: Vec, y: Vec) -> Vec:
@@ -94,5 +141,19 @@ def power(x: Vec, y: Vec) -> Vec:
     p = fma(polynomial(f, table.EXP2_F32), f, 1.0)
     result = (p.bits() + (shifted.bits() << 23)).floats()
     unusual = _unusual(x) | ~(product.abs() < 125.0)
-    slow = functools.partial(math_f64.power, short=True)
-    return unless_rare(unusual, result, lambda: in_double(slow, x, y))
+    return unless_rare(unusual, result, lambda: in_double(_power_in_double, x, y))
+
+
+def _power_in_double(x: Vec, y: Vec) -> Vec:
+    """The cases of pow, and powers good enough to be rounded to floats."""
+    size = x.abs()
+    result = exp(y * math_f64.log(size))
+    integral = y.equals(y.intrinsic("trunc"))
+    half = y * 0.5
+    odd = integral & half.compare("une", half.intrinsic("trunc"))
+    negative = x.bits() < 0
+    result = (negative & odd).where(-result, result)
+    bad = (x < 0.0) & ~integral & (size < INF)
+    result = bad.where(result.like(NAN), result)
+    one = y.equals(0.0) | x.equals(1.0) | (size.equals(1.0) & y.abs().equals(INF))
+    return one.where(result.like(1.0), result)

@@ -1,9 +1,6 @@
-"""Functions in double arithmetic.
+"""Functions in double arithmetic; rare cases and functions go to the C library lane by lane.
 
-With `short` they are good to about 1e-9 at a lower price: the way to most float32 functions,
-whose results are then rounded once. Rare cases and functions go to the C library lane by lane.
-
-    sin(Vec(code, "double", 8, "%x"))
+sin(Vec(code, "double", 8, "%x"))
 """
 
 from __future__ import annotations
@@ -13,7 +10,6 @@ from collections.abc import Callable
 import numpy as np
 
 from fxad.backend.llvm import coefficients as table
-from fxad.backend.llvm.divide import divide
 from fxad.backend.llvm.math_core import (
     HALF_PI,
     INF,
@@ -28,12 +24,17 @@ from fxad.backend.llvm.math_core import (
     exp_parts,
     keep_zero,
     log,
+    log_fraction,
+    log_parts,
+    log_special,
     scale,
     sin_cos_parts,
     sin_reduced,
     unless_rare,
 )
 from fxad.backend.llvm.vector import Vec, fma, polynomial
+
+MOST_REDUCED = 2.0**20  # what is left of larger arguments has too few digits
 
 
 def per_lane(name: str, *args: Vec) -> Vec:
@@ -61,191 +62,180 @@ def in_double(f: Callable[..., Vec], *args: Vec) -> Vec:
     return low.shuffle(lanes, high)
 
 
-def exp2(x: Vec, short: bool = False) -> Vec:
+def exp2(x: Vec) -> Vec:
     x = x.at_least(-1080.0).at_most(1030.0)
     n = x.rint()
     y = (x - n) * LN2_F64[0]
-    q = polynomial(y, table.EXP_SHORT if short else table.EXP_F64)
+    q = polynomial(y, table.EXP_F64)
     return scale(fma(fma(q, y, 1.0), y, 1.0), n)
 
 
-def expm1(x: Vec, short: bool = False) -> Vec:
+def expm1(x: Vec) -> Vec:
     """2**n (1 + p) - 1, taken together at half scale so that nothing overflows too early."""
-    n, r, q = exp_parts(clamp_exponent(x).at_least(-40.0), short)
+    n, r, q = exp_parts(clamp_exponent(x).at_least(-40.0))
     p = fma(r * r, q, r)
     s = scale(x.like(0.5), n)
     y = fma(p, s, s - 0.5) * 2.0
     return (x.abs() < 1e-19).where(x, y)
 
 
-def log1p(x: Vec, short: bool = False) -> Vec:
+def log1p(x: Vec) -> Vec:
     """log(u) for u = 1 + x rounded, and what the rounding lost."""
     u = x + 1.0
-    lost = divide(u - 1.0 - x, u, short)
-    y = log(u, short) - (u < INF).where(lost, 0.0)
+    lost = (u - 1.0 - x) / u
+    y = log(u) - (u < INF).where(lost, 0.0)
     y = u.equals(0.0).where(x.like(-INF), y)
     return (x.abs() < 1e-19).where(x, y)
 
 
-def log2(x: Vec, short: bool = False) -> Vec:
+def log2(x: Vec) -> Vec:
     """exponent + log2(mantissa), so that powers of two are exact."""
-    from_one = log_mantissa(x)
-    fraction = log(from_one[1], short) * LOG2_E
-    y = fraction + from_one[0]
-    y = (x < INF).where(y, x)
-    y = x.compare("oge", 0.0).where(y, NAN)
-    return x.equals(0.0).where(y.like(-INF), y)
+    e, f = log_parts(x)
+    return log_special(x, (f - log_fraction(f)) * LOG2_E + e)
 
 
-def log_mantissa(x: Vec) -> tuple[Vec, Vec]:
-    """(e, m) with x = 2**e m, m within sqrt(2) of 1."""
-    small = x < 2.2250738585072014e-308
-    scaled = small.where(x * 2.0**54, x)
-    exponent = (scaled.bits() - 0x3FE6A09E667F3BCD).binary("ashr", 52)
-    m = (scaled.bits() - (exponent << 52)).floats()
-    return exponent.convert("sitofp", "double") - small.where(x.like(54.0), 0.0), m
-
-
-def _quadrant(x: Vec, short: bool, shift: int, name: str) -> Vec:
+def _quadrant(x: Vec, shift: int, name: str) -> Vec:
     """sin for shift 0, cos for shift 1."""
     if x.width > 1:
-        return _any_quadrant(x, short, shift, name)
+        return _any_quadrant(x, shift, name)
     # A lone value is as a rule one that the next step of a loop waits for. Near 0, where there is
     # nothing to reduce, the same result takes half as long.
     reduced = cos_reduced if shift else sin_reduced
     return either(
         x.abs() < 0.785,
-        lambda: keep_zero(x, reduced(x, short), shift),
-        lambda: _any_quadrant(x, short, shift, name),
+        lambda: keep_zero(x, reduced(x), shift),
+        lambda: _any_quadrant(x, shift, name),
     )
 
 
-def _any_quadrant(x: Vec, short: bool, shift: int, name: str) -> Vec:
-    sine, cosine, n = sin_cos_parts(x, short)
+def _any_quadrant(x: Vec, shift: int, name: str) -> Vec:
+    sine, cosine, n = sin_cos_parts(x)
     n = n + shift
     y = (n & 1).equals(0).where(sine, cosine)
     sign = (n & 2) << 62
     y = keep_zero(x, (y.bits() ^ sign).floats(), shift)
-    limit = 2.0**40 if short else 2.0**20
-    return unless_rare(x.abs() > limit, y, lambda: per_lane(name, x))
+    return unless_rare(x.abs() > MOST_REDUCED, y, lambda: per_lane(name, x))
 
 
-def sin(x: Vec, short: bool = False) -> Vec:
-    return _quadrant(x, short, 0, "sin")
+def sin(x: Vec) -> Vec:
+    return _quadrant(x, 0, "sin")
 
 
-def cos(x: Vec, short: bool = False) -> Vec:
-    return _quadrant(x, short, 1, "cos")
+def cos(x: Vec) -> Vec:
+    return _quadrant(x, 1, "cos")
 
 
-def tan(x: Vec, short: bool = False) -> Vec:
-    sine, cosine, n = sin_cos_parts(x, short)
+def tan(x: Vec) -> Vec:
+    sine, cosine, n = sin_cos_parts(x)
     even = (n & 1).equals(0)
-    y = divide(even.where(sine, -cosine), even.where(cosine, sine), short)
+    y = even.where(sine, -cosine) / even.where(cosine, sine)
     y = x.equals(0.0).where(x, y)
-    limit = 2.0**40 if short else 2.0**20
-    return unless_rare(x.abs() > limit, y, lambda: per_lane("tan", x))
+    return unless_rare(x.abs() > MOST_REDUCED, y, lambda: per_lane("tan", x))
 
 
-def atan(x: Vec, short: bool = False) -> Vec:
-    return atan_positive(x.abs(), short).copysign(x)
+def atan(x: Vec) -> Vec:
+    return atan_positive(x.abs()).copysign(x)
 
 
-def atan2(y: Vec, x: Vec, short: bool = False) -> Vec:
+def atan2(y: Vec, x: Vec) -> Vec:
     ay, ax = y.abs(), x.abs()
-    ratio = divide(ay, ax, short)
+    ratio = ay / ax
     ratio = ay.equals(ax).where(ratio.like(1.0), ratio)  # inf / inf
     ratio = ay.equals(0.0).where(ay, ratio)  # 0 / 0
     ratio = (x.is_nan() | y.is_nan()).where(ratio.like(NAN), ratio)
-    angle = atan_positive(ratio, short)
+    angle = atan_positive(ratio)
     left = (x.bits() < 0).where(HALF_PI[0] * 2.0 - (angle - 2.0 * HALF_PI[1]), angle)
     return left.copysign(y)
 
 
-def asin(x: Vec, short: bool = False) -> Vec:
+def asin(x: Vec) -> Vec:
     size = x.abs()
-    y = atan_positive(divide(size, ((1.0 - size) * (1.0 + size)).sqrt(), short), short).copysign(x)
-    return y
+    return atan_positive(size / ((1.0 - size) * (1.0 + size)).sqrt()).copysign(x)
 
 
-def acos(x: Vec, short: bool = False) -> Vec:
-    y = atan_positive(divide((1.0 - x).sqrt(), (1.0 + x).sqrt(), short), short)
+def acos(x: Vec) -> Vec:
+    y = atan_positive((1.0 - x).sqrt() / (1.0 + x).sqrt())
     return y + y
 
 
-def _half_exp(size: Vec, short: bool) -> Vec:
+def _half_exp(size: Vec) -> Vec:
     """exp(size) / 2 without early overflow."""
-    e = exp(size * 0.5, short)
+    e = exp(size * 0.5)
     return e * 0.5 * e
 
 
-def sinh(x: Vec, short: bool = False) -> Vec:
+def sinh(x: Vec) -> Vec:
     size = x.abs()
-    t = expm1(size, short)
-    y = (t + divide(t, t + 1.0, short)) * 0.5
-    return (size < 30.0).where(y, _half_exp(size, short)).copysign(x)
+    t = expm1(size)
+    y = (t + t / (t + 1.0)) * 0.5
+    return (size < 30.0).where(y, _half_exp(size)).copysign(x)
 
 
-def cosh(x: Vec, short: bool = False) -> Vec:
+def cosh(x: Vec) -> Vec:
     size = x.abs()
-    e = exp(size.at_most(40.0), short)
-    return (size < 30.0).where((e + divide(e.like(1.0), e, short)) * 0.5, _half_exp(size, short))
+    e = exp(size.at_most(40.0))
+    return (size < 30.0).where((e + 1.0 / e) * 0.5, _half_exp(size))
 
 
-def tanh(x: Vec, short: bool = False) -> Vec:
-    t = expm1((x.abs() * 2.0).at_most(60.0), short)
+def tanh(x: Vec) -> Vec:
+    t = expm1((x.abs() * 2.0).at_most(60.0))
     return (t / (t + 2.0)).copysign(x)
 
 
-def asinh(x: Vec, short: bool = False) -> Vec:
+def asinh(x: Vec) -> Vec:
     size = x.abs()
     square = size * size
-    near = log1p(size + divide(square, (square + 1.0).sqrt() + 1.0, short), short)
-    far = log(size, short) + LN2_F64[0]
+    near = log1p(size + square / ((square + 1.0).sqrt() + 1.0))
+    far = log(size) + LN2_F64[0]
     return (size < 1e8).where(near, far).copysign(x)
 
 
-def acosh(x: Vec, short: bool = False) -> Vec:
+def acosh(x: Vec) -> Vec:
     t = x - 1.0
-    near = log1p(t + (t * 2.0 + t * t).sqrt(), short)
-    far = log(x, short) + LN2_F64[0]
+    near = log1p(t + (t * 2.0 + t * t).sqrt())
+    far = log(x) + LN2_F64[0]
     return (x < 1.0).where(x.like(NAN), (x > 1e8).where(far, near))
 
 
-def atanh(x: Vec, short: bool = False) -> Vec:
+def atanh(x: Vec) -> Vec:
     size = x.abs()
-    return (log1p(divide(size + size, 1.0 - size, short), short) * 0.5).copysign(x)
+    return (log1p((size + size) / (1.0 - size)) * 0.5).copysign(x)
 
 
-def logistic(x: Vec, short: bool = False) -> Vec:
-    e = exp(-x.abs(), short)
+def logistic(x: Vec) -> Vec:
+    e = exp(-x.abs())
     return (x < 0.0).where(e, 1.0) / (e + 1.0)
 
 
-def erf(x: Vec, short: bool = False) -> Vec:
+def erf(x: Vec) -> Vec:
     return per_lane("erf", x)
 
 
-def erfc(x: Vec, short: bool = False) -> Vec:
-    """exp(-x*x) P((x - 2) / (x + 2)) for float32 results, mirrored for negative x."""
-    if not short:
-        return per_lane("erfc", x)
-    size = x.abs().at_most(11.0)
-    p = polynomial(divide(size - 2.0, size + 2.0, short), table.ERFCX_SHORT)
-    y = exp(-(size * size), short=True) * p
-    return (x < 0.0).where(2.0 - y, y)
+def erfc(x: Vec) -> Vec:
+    return per_lane("erfc", x)
 
 
-def erfinv(x: Vec, short: bool = False) -> Vec:
-    """x P(w), w = -log(1 - x*x); two Halley steps sharpen it to double."""
-    square = x * x
-    w = -log(1.0 - square, short)
+def erfinv(x: Vec) -> Vec:
+    y = _erfinv_about(x)
+    for _ in range(3):
+        y = _erfinv_step(x, y)
+    return _erfinv_ends(x, y)
+
+
+def erfinv_to_float(x: Vec) -> Vec:
+    """Good enough to be rounded to float."""
+    return _erfinv_ends(x, _erfinv_about(x))
+
+
+def _erfinv_about(x: Vec) -> Vec:
+    """x P(w), w = -log(1 - x*x)."""
+    w = -log(1.0 - x * x)
     centre = polynomial(w - 2.5, table.ERFINV_CENTRE)
     tail = polynomial(w.sqrt().at_most(6.5) - 3.0, table.ERFINV_TAIL)
-    y = x * (w < 5.0).where(centre, tail)
-    if not short:
-        for _ in range(3):
-            y = _erfinv_step(x, y)
+    return x * (w < 5.0).where(centre, tail)
+
+
+def _erfinv_ends(x: Vec, y: Vec) -> Vec:
     size = x.abs()
     y = (size < 1.0).where(y, NAN)
     y = size.equals(1.0).where((x * INF), y)
@@ -261,43 +251,29 @@ def _erfinv_step(x: Vec, y: Vec) -> Vec:
     return (size - step / (fma(size, step, 1.0))).copysign(x)
 
 
-def lgamma(x: Vec, short: bool = False) -> Vec:
+def lgamma(x: Vec) -> Vec:
     return per_lane("lgamma", x)
 
 
-def cbrt(x: Vec, short: bool = False) -> Vec:
+def cbrt(x: Vec) -> Vec:
     """A guess from the exponent, then Halley's iteration."""
     size = x.abs()
     small, large = size < 2.2250738585072014e-308, size > 2.0**1000
     one = x.like(1.0)
     scaled = size * small.where(x.like(2.0**54), large.where(x.like(2.0**-54), one))
     y = (scaled.bits().binary("udiv", 3) + 0x2A9F84FE36D22425).floats()
-    for _ in range(2 if short else 3):
+    for _ in range(3):
         cube = y * y * y
-        y = y * divide(cube + scaled * 2.0, cube * 2.0 + scaled, short)
-    if not short:
-        y = fma((scaled - y * y * y) / (y * y), 1.0 / 3.0, y)
+        y = y * ((cube + scaled * 2.0) / (cube * 2.0 + scaled))
+    y = fma((scaled - y * y * y) / (y * y), 1.0 / 3.0, y)
     y = y * small.where(x.like(2.0**-18), large.where(x.like(2.0**18), one))
     y = y.copysign(x)
     return ((size < INF) & (size > 0.0)).where(y, x)
 
 
-def power(x: Vec, y: Vec, short: bool = False) -> Vec:
-    """x ** y: by exp and log for float32 results, by the C library for double."""
-    if not short:
-        return per_lane("pow", x, y)
-    size = x.abs()
-    result = exp(y * log(size, short), short)
-    integral = y.equals(y.intrinsic("trunc"))
-    half = y * 0.5
-    odd = integral & half.compare("une", half.intrinsic("trunc"))
-    negative = x.bits() < 0
-    result = (negative & odd).where(-result, result)
-    bad = (x < 0.0) & ~integral & (size < INF)
-    result = bad.where(result.like(NAN), result)
-    one = y.equals(0.0) | x.equals(1.0) | (size.equals(1.0) & y.abs().equals(INF))
-    return one.where(result.like(1.0), result)
+def power(x: Vec, y: Vec) -> Vec:
+    return per_lane("pow", x, y)
 
 
-def rsqrt(x: Vec, short: bool = False) -> Vec:
+def rsqrt(x: Vec) -> Vec:
     return 1.0 / x.sqrt()

@@ -312,9 +312,3 @@ def polynomial(x: Vec, coefficients: Sequence[Vec | float]) -> Vec:
     for c in reversed(coefficients[:-1]):
         result = fma(result, x, c)
     return result
-
-
-def cubic(x: Vec, coefficients: Sequence[float]) -> Vec:
-    """A polynomial of four coefficients in two steps, one less to wait for than Horner's rule."""
-    a, b, c, d = coefficients
-    return fma(x * x, fma(x, d, c), fma(x, b, a))
