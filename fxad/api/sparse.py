@@ -115,9 +115,10 @@ def sparse_jacobian(
     Rows count the elements of the result's leaves, columns those of the argument's, in order. The
     pattern is found anew at each call outside jit; `sparse_jacobian(f).pattern(*args)` is that
     alone, to be given as `sparsity` where it never changes. Structural zeros come from constants
-    and indices that do not depend on arguments; where indices are computed from arguments, or in
-    a `while_loop`, everything is taken to depend on everything. Raises TypeMismatch if a leaf is
-    not a float (or complex), ShapeError if `sparsity` is of another shape.
+    and indices that do not depend on arguments; where indices are computed from arguments,
+    everything is taken to depend on everything. Loops are followed trip by trip; where the number
+    of trips depends on arguments, the pattern is that of any number of them. Raises TypeMismatch
+    if a leaf is not a float (or complex), ShapeError if `sparsity` is of another shape.
     """
     return _sparse(function, argnums, sparsity, symmetric=False)
 

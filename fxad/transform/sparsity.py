@@ -6,6 +6,7 @@ What an op does to dependences follows from its loop body (`fxad.ir.loops`): an 
 them, a view renames them (its NumPy reference is run on positions to see how), a reduction or
 product unites them. Values that are known, like the indices of a gather or a constant matrix, are
 computed, and zeros in them cut dependences. Whatever is not understood depends on everything.
+Loops and branches are in `fxad.transform.sparsity_loops`.
 
 Programs are meant to be linear in the inputs followed: the tangents of a `jvp`.
 """
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,58 +25,11 @@ from fxad.ir.program import Atom, Eqn, Program, Var
 from fxad.ir.rewrite import evaluate
 from fxad.ops.base import Unknown
 from fxad.trace.tracer import concrete, stage, type_of
+from fxad.transform.pattern import Known, Pattern, union
+from fxad.transform.sparsity_loops import FOLLOWED, everything
+from fxad.transform.sparsity_tapes import TAPES
 
 _KNOWN = 1 << 24  # elements: larger constants are not computed
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Pattern:
-    """Dependences of a value's elements (flat, C order): element rows[k] on input cols[k].
-
-    Sorted by row, then column, each pair once. `width` counts the inputs' elements."""
-
-    rows: np.ndarray
-    cols: np.ndarray
-    size: int
-    width: int
-
-    @classmethod
-    def of(cls, rows: np.ndarray, cols: np.ndarray, size: int, width: int) -> Pattern:
-        keys = np.unique(rows.astype(np.int64) * max(width, 1) + cols)
-        return cls(keys // max(width, 1), keys % max(width, 1), size, width)
-
-    def through(self, outs: np.ndarray, ins: np.ndarray, size: int) -> Pattern:
-        """The pattern of a value whose element outs[k] depends on element ins[k] of this one."""
-        starts = np.searchsorted(self.rows, np.arange(self.size + 1))
-        counts = (starts[1:] - starts[:-1])[ins]
-        total = int(counts.sum())
-        first = np.repeat(starts[ins] - (np.cumsum(counts) - counts), counts)
-        return Pattern.of(
-            np.repeat(outs, counts), self.cols[first + np.arange(total)], size, self.width
-        )
-
-    def everywhere(self, size: int) -> Pattern:
-        """Every element of a value of this size depends on all that any element here does."""
-        cols = np.unique(self.cols)
-        return Pattern.of(
-            np.repeat(np.arange(size), len(cols)), np.tile(cols, size), size, self.width
-        )
-
-
-def union(patterns: Sequence[Pattern | None], size: int) -> Pattern | None:
-    found = [p for p in patterns if p is not None and len(p.rows)]
-    if len(found) < 2:
-        return found[0] if found else None
-    rows = np.concatenate([p.rows for p in found])
-    return Pattern.of(rows, np.concatenate([p.cols for p in found]), size, found[0].width)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Known:
-    """What is known of a value: its dependences (None: on nothing), and the value itself."""
-
-    pattern: Pattern | None = None
-    value: Any = None
 
 
 def sparsity(program: Program, inputs: Sequence[Known]) -> list[Known]:
@@ -93,14 +46,19 @@ def sparsity(program: Program, inputs: Sequence[Known]) -> list[Known]:
 
 
 def _equation(eqn: Eqn, args: list[Known]) -> list[Known]:
-    rule = _NESTED.get(eqn.op.name)
+    rule = FOLLOWED.get(eqn.op.name)
     if rule is not None:
-        return rule(eqn, args)
+        return rule(sparsity, eqn, args)
+    if eqn.op.name in TAPES:
+        return TAPES[eqn.op.name](eqn, args)
     if all(a.pattern is None for a in args):
         return _constant(eqn, args)
     types = [a.type for a in eqn.inputs]
     if eqn.op.loops is not None and all(isinstance(t, ArrayType) for t in types):
         body = eqn.op.loops(types, **eqn.params)
+        copies = body if isinstance(body, tuple) else (body,)
+        if all(isinstance(c, loops.Alias) for c in copies):
+            return [args[c.operand] for c in copies]
         found = _RULES.get(type(body), _dense)(eqn, args)
     else:
         found = _dense(eqn, args)
@@ -125,12 +83,7 @@ Found = list[Pattern | None]
 
 
 def _dense(eqn: Eqn, args: list[Known]) -> Found:
-    """Not understood: every element depends on all that the operands do."""
-    found: Found = []
-    for var in eqn.outputs:
-        size = var.type.size if isinstance(var.type, ArrayType) else 1
-        found.append(union([a.pattern.everywhere(size) if a.pattern else None for a in args], size))
-    return found
+    return [k.pattern for k in everything(eqn, args)]
 
 
 def _pointwise(eqn: Eqn, args: list[Known]) -> Found:
@@ -292,10 +245,6 @@ def _sorted(eqn: Eqn, args: list[Known]) -> Found:
     return [union(parts, size)] * len(eqn.outputs)
 
 
-def _alias(eqn: Eqn, args: list[Known]) -> Found:
-    return [a.pattern for a in args[: len(eqn.outputs)]]
-
-
 _RULES: dict[type, Callable[[Eqn, list[Known]], Found]] = {
     loops.Pointwise: _pointwise,
     loops.View: _moved,
@@ -305,72 +254,4 @@ _RULES: dict[type, Callable[[Eqn, list[Known]], Found]] = {
     loops.Cumulative: _cumulated,
     loops.Sorting: _sorted,
     loops.Scattering: _scattered,
-    loops.Alias: _alias,
-}
-
-# ---------------------------------------------------------------- ops that hold programs
-
-
-def _scan(eqn: Eqn, args: list[Known]) -> list[Known]:
-    """Trip by trip."""
-    params = eqn.params
-    count, carry, length = params["consts"], params["carry"], params["length"]
-    consts, state, xs = args[:count], args[count : count + carry], args[count + carry :]
-    types = [a.type for a in eqn.inputs[count + carry :]]
-    ys: list[list[Known]] = []
-    order = range(length)
-    for trip in reversed(order) if params["reverse"] else order:
-        slices = [_slice(x, t, trip) for x, t in zip(xs, types, strict=True)]
-        outs = sparsity(params["body"], [*consts, *state, *slices])
-        state = outs[:carry]
-        ys.append(outs[carry:])
-    if params["reverse"]:
-        ys.reverse()
-    stacked = [
-        Known(_stack([y[i].pattern for y in ys], var.type))
-        for i, var in enumerate(eqn.outputs[carry:])
-    ]
-    return [*state, *stacked]
-
-
-def _slice(known: Known, type: ArrayType, trip: int) -> Known:
-    size = math.prod(type.shape[1:])
-    value = None if known.value is None else known.value[trip]
-    if known.pattern is None:
-        return Known(value=value)
-    outs = np.arange(size)
-    return Known(known.pattern.through(outs, outs + trip * size, size), value)
-
-
-def _stack(patterns: list[Pattern | None], type: ArrayType) -> Pattern | None:
-    size = math.prod(type.shape[1:])
-    outs = np.arange(size)
-    moved = [
-        p.through(outs + trip * size, outs, type.size) if p else None
-        for trip, p in enumerate(patterns)
-    ]
-    return union(moved, type.size)
-
-
-def _cond(eqn: Eqn, args: list[Known]) -> list[Known]:
-    branches = eqn.params["branches"]
-    index = args[0].value
-    if index is not None:
-        return sparsity(branches[min(max(int(index), 0), len(branches) - 1)], args[1:])
-    every = [sparsity(b, args[1:]) for b in branches]
-    return [
-        Known(union([outs[i].pattern for outs in every], var.type.size))
-        for i, var in enumerate(eqn.outputs)
-    ]
-
-
-def _everything(eqn: Eqn, args: list[Known]) -> list[Known]:
-    return [Known(p) for p in _dense(eqn, args)]
-
-
-_NESTED: dict[str, Callable[[Eqn, list[Known]], list[Known]]] = {
-    "scan": _scan,
-    "cond": _cond,
-    "while": _everything,
-    "while_linear": _everything,
 }
