@@ -31,7 +31,19 @@ from fxad.backend.llvm.contract import emit_contract
 from fxad.backend.llvm.engine import compile_module, host_target
 from fxad.backend.llvm.executable import Executable
 from fxad.core.types import ArrayType
-from fxad.ir.kernel import Axis, Buffer, Cell, Contract, Get, Index, Kernel, Operand, Store, at
+from fxad.ir.kernel import (
+    Axis,
+    Buffer,
+    Cast,
+    Cell,
+    Contract,
+    Get,
+    Index,
+    Kernel,
+    Operand,
+    Store,
+    at,
+)
 from fxad.ir.plan import Plan, Run, Slot
 
 F32 = np.dtype("float32")
@@ -80,14 +92,15 @@ QUICK = [*gpt2(256)[:6], *ODD[:4]]
 
 
 def product(m: int, n: int, k: int, layout: str, dtype: np.dtype = F32) -> Kernel:
-    """c[m, n] = a @ b of contiguous, possibly transposed, operands; c is float32."""
+    """c[m, n] = a @ b of contiguous, possibly transposed, operands; sums are float32."""
     rows, columns, depth = Axis("m", m), Axis("n", n), Axis("k", k)
     a, b = Buffer("a", dtype, m * k, "in"), Buffer("b", dtype, k * n, "in")
-    c = Buffer("c", F32, m * n, "out")
+    c = Buffer("c", dtype, m * n, "out")
     a_index = _matrix(rows, depth) if layout[0] == "N" else _matrix(depth, rows)
     b_index = _matrix(depth, columns) if layout[1] == "N" else _matrix(columns, depth)
     cell = Cell("sum", F32)
-    stores = (Store(c, _matrix(rows, columns), Get(cell)),)
+    value = Get(cell) if dtype == F32 else Cast(Get(cell), dtype)
+    stores = (Store(c, _matrix(rows, columns), value),)
     stage = Contract(rows, columns, depth, Operand(a, a_index), Operand(b, b_index), cell, stores)
     return Kernel("product", (a, b, c), (), (), (stage,))
 
@@ -134,7 +147,7 @@ def contenders(case: Case, threads: int, dtype: np.dtype, peers: Sequence[str]) 
     a = _drawn(rng, (m, k) if layout[0] == "N" else (k, m), dtype)
     b = _drawn(rng, (k, n) if layout[1] == "N" else (n, k), dtype)
     left, right = a if layout[0] == "N" else a.T, b if layout[1] == "N" else b.T
-    mine, theirs = ceilings.aligned(m, n), ceilings.aligned(m, n)
+    mine, theirs = ceilings.aligned(m, n, dtype=dtype), ceilings.aligned(m, n)
     made = (alone if threads == 1 else pooled)(product(m, n, k, layout, dtype), [a, b, mine])
     runs: Runs = {"fxad": made}
     if dtype == F32:

@@ -12,6 +12,9 @@ from contracts import Sketch
 import fxad
 import fxad.numpy as jnp
 from fxad.backend.llvm.contract import emit_contract
+from fxad.backend.llvm.contract_amx import woven_pairs
+from fxad.backend.llvm.contract_amx_plan import TileCut
+from fxad.backend.llvm.contract_plan import Problem
 from fxad.backend.llvm.engine import host_target
 from fxad.backend.llvm.schedule import Target
 from fxad.ir.kernel import Cast, Get, Load, Prim, at
@@ -61,6 +64,8 @@ def in_order(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 SIZES = [
     (32, 32, 64), (48, 64, 96), (16, 200, 33), (33, 50, 100), (2, 900, 65), (130, 7, 320),
     (100, 257, 1601), (256, 96, 768), (70, 64, 2048),
+    (160, 96, 1600), (224, 64, 832),  # the next panel packed by the products of this one
+    (544, 130, 832), (1070, 96, 64),  # many rows: all panels of a unit packed
 ]  # fmt: skip
 
 
@@ -88,7 +93,16 @@ def test_strides_and_batches():
     np.testing.assert_array_equal(product((odd_a, wide), (odd_b, wide)), in_order(odd_a, odd_b))
 
 
-@pytest.mark.parametrize("size", [(64, 64, 64), (45, 75, 1100)], ids=str)
+def test_ways_of_packing():
+    """Few rows pack the next panel as they go, more rows keep all panels of a unit."""
+    for size, keeps in [((256, 96, 768), False), ((544, 130, 832), True)]:
+        m, n, k = size
+        problem = Problem.of(Sketch(random(m, k), random(k, n), np.empty((m, n), F32)).kernel())
+        cut = TileCut.of(problem, packs_a=False)
+        assert (cut.keeps, woven_pairs(problem, cut) > 0) == (keeps, not keeps)
+
+
+@pytest.mark.parametrize("size", [(64, 64, 64), (45, 75, 1100), (520, 80, 64)], ids=str)
 def test_epilogue(size):
     """A bias and a residual on the sums, results in float32 and bf16."""
     m, n, k = size

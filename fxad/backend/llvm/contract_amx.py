@@ -4,7 +4,9 @@
 
 Both operands are packed into tiles; A is read in place where its rows lie along k and are whole. A
 unit takes one piece of K after the other: it packs the piece of its rows, then sweeps them with one
-panel of packed columns after the other; sums wait in scratch memory between pieces.
+panel of packed columns after the other, the next of which is packed, where it can be, as the
+products run. Many rows go by a packed piece of all the unit's columns instead. Sums wait in scratch
+memory between pieces.
 
 `tdpbf16ps` adds up 16 products of even k and 16 of odd k, each by FMA from 0, then adds both to the
 sum; what is denormal counts as 0. So the order over k is one of steps of 32, whatever pieces K is
@@ -15,10 +17,11 @@ tiles. Errors are no larger: no product passes through more than 16 + K / 32 rou
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import numpy as np
 
-from fxad.backend.llvm.contract_amx_micro import Coming, Tiled, TileMicro
+from fxad.backend.llvm.contract_amx_micro import Coming, Tiled, TileMicro, Woven
 from fxad.backend.llvm.contract_amx_pack import DEPTH, LINE_BYTES, LINES, TILE_BYTES, TilePacker
 from fxad.backend.llvm.contract_amx_plan import TileCut, quotient
 from fxad.backend.llvm.contract_epilogue import Finish
@@ -31,6 +34,7 @@ from fxad.backend.llvm.schedule import Emitted, Target
 from fxad.backend.llvm.text import Function
 
 ABI = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
+_LEAST_WEAVING = 4  # blocks of rows; fewer would hold up their products
 _DECLARATIONS = {
     "declare void @llvm.x86.ldtilecfg(ptr)",
     "declare void @llvm.x86.tilerelease()",
@@ -60,6 +64,18 @@ def reads_in_place(a: Matrix, size: tuple[int, int, int]) -> bool:
     )
 
 
+def woven_pairs(problem: Problem, cut: TileCut) -> int:
+    """Pairs of steps of k of the next panel that a step packs while its products run; 0 where
+    panels are packed before: at edges, or where columns do not lie side by side."""
+    b, (_, columns, k) = problem.b, problem.size
+    if cut.keeps:
+        return 0
+    last = cut.row_blocks - (cut.chunks - 1) * cut.unit_rows  # blocks of rows of the least unit
+    if b.outer != 1 or b.inner <= 0 or columns % (2 * LINES) or k % DEPTH or last < _LEAST_WEAVING:
+        return 0
+    return next(pairs for pairs in (1, 2, 4) if pairs * last >= LINES)
+
+
 class _Emission:
     f: Function
 
@@ -69,6 +85,7 @@ class _Emission:
         self.cut = cut = TileCut.of(problem, self.packs_a)
         self.pitch = cut.piece * TILE_BYTES  # from one packed row (or column) of tiles to the next
         self.block = cut.high * cut.wide * TILE_BYTES  # of sums
+        self.woven = woven_pairs(problem, cut)
         rows, columns, _ = problem.size
         whole = rows % cut.block_rows == 0 and columns % cut.block_columns == 0
         stores, result = problem.stage.stores, problem.plain_result()
@@ -86,8 +103,9 @@ class _Emission:
     def _places(self) -> dict[str, tuple[int, int]]:
         """(start, bytes) in scratch of the packed operands and of sums."""
         cut = self.cut
+        panels = cut.unit_columns if cut.keeps else 2 if self.woven else 1
         sizes = {
-            "b": cut.wide * self.pitch,
+            "b": panels * cut.wide * self.pitch,
             "a": cut.unit_rows * cut.high * self.pitch if self.packs_a else 0,
             "waiting": cut.unit_rows * cut.unit_columns * self.block if cut.pieces > 1 else 0,
             "sums": self.block if self.finish else 0,
@@ -153,15 +171,40 @@ class _Emission:
             self.later = f.op(f"icmp ne i64 {number}, 0")
             self.is_last = f.op(f"icmp eq i64 {number}, {cut.pieces - 1}")
         if self.packs_a:
-            self.pack("a", self.problem.a, self.a, self.rows, cut.block_rows)
+            self.pack("a", self.problem.a, self.a, self.rows, cut.block_rows, self.scratch["a"])
         first, end = self.columns
         tail = self.problem.size[1] % cut.block_columns
         whole = self.f.least(end, cut.column_blocks - 1) if tail else end
-        f.loop(first, whole, 1, lambda n, _: self.sweep(n, cut.block_columns))
-        if tail:
-            f.loop(whole, end, 1, lambda n, _: self.sweep(n, tail))
 
-    def pack(self, side: str, m: Matrix, start: str, span: tuple[str, str], block: int) -> None:
+        def panels(sweep: Callable[[str, int], None]) -> None:
+            f.loop(first, whole, 1, lambda n, _: sweep(n, cut.block_columns))
+            if tail:
+                f.loop(whole, end, 1, lambda n, _: sweep(n, tail))
+
+        if cut.keeps:
+            self.pack_b(first, end)
+            f.loop(*self.rows, 1, lambda i, _: panels(lambda n, c: self.product(i, n, c)))
+            return
+        if self.woven:
+            self.pack_b(first, f.add(first, 1))
+        panels(self.sweep)
+
+    def pack_b(self, first: str, end: str) -> None:
+        """Pack some panels of columns."""
+        width = self.cut.block_columns
+        self.pack("b", self.problem.b, self.b, (first, end), width, self.panel(first))
+
+    def panel(self, number: str) -> str:
+        """Where a packed panel of columns lies: all of a unit, if they are kept; two take turns, if
+        one is packed as the other is read."""
+        f, start, size = self.f, self.scratch["b"], self.cut.wide * self.pitch
+        if self.cut.keeps:
+            return f.offset(start, f.mul(f.op(f"sub i64 {number}, {self.columns[0]}"), size))
+        return f.offset(start, f.mul(f.op(f"and i64 {number}, 1"), size)) if self.woven else start
+
+    def pack(
+        self, side: str, m: Matrix, start: str, span: tuple[str, str], block: int, to: str
+    ) -> None:
         """Pack the piece of some blocks of rows or columns."""
         f = self.f
         name, size = f"{self.name}.pack_{side}", m.buffer.dtype.itemsize
@@ -174,24 +217,27 @@ class _Emission:
         high = self.f.least(f.mul(span[1], block), self.problem.size[side == "b"])
         count = f.op(f"sub i64 {high}, {low}")
         at = f.add(f.mul(low, m.outer * size), f.mul(self.at, m.inner * size))
-        source_at, to = f.offset(start, at), self.scratch[side]
-        f.line(f"call void @{name}(ptr {source_at}, ptr {to}, i64 {count}, i64 {self.depth})")
+        given = f"ptr {f.offset(start, at)}, ptr {to}, i64 {count}, i64 {self.depth}"
+        f.line(f"call void @{name}({given})")
 
     # ------------------------------------------------------------ a panel of columns
 
     def sweep(self, number: str, columns: int) -> None:
         """One block of columns: packed, then multiplied by all rows of the unit."""
-        f = self.f
-        self.number = number
-        after = f.add(number, 1)
+        f, after = self.f, self.f.add(number, 1)
         self.following = self.beside(after)
-        self.pack("b", self.problem.b, self.b, (number, after), self.cut.block_columns)
-        f.loop(*self.rows, 1, lambda i, _: self.product(i, columns), at_least_once=True)
+        if not self.woven:
+            self.pack_b(number, after)
+        f.loop(*self.rows, 1, lambda i, _: self.product(i, number, columns), at_least_once=True)
 
     def beside(self, after: str) -> str:
         """Where the panel to come starts in memory: the next one, after the last one of a unit the
-        first one of the next piece."""
+        first one of the next piece, or itself where what comes is read and not only asked for."""
         f, b = self.f, self.problem.b
+        if self.woven:
+            after = f.least(after, f.op(f"sub i64 {self.columns[1]}, 1"))
+            place = f.mul(after, self.cut.block_columns * 2)
+            return f.offset(self.b, f.add(place, f.mul(self.at, b.inner * 2)))
         size = b.buffer.dtype.itemsize
         turns = f.op(f"icmp sge i64 {after}, {self.columns[1]}")
         panel = f.op(f"select i1 {turns}, i64 {self.columns[0]}, i64 {after}")
@@ -199,11 +245,19 @@ class _Emission:
         place = f.mul(panel, self.cut.block_columns * b.outer * size)
         return f.offset(self.b, f.add(place, f.mul(f.add(self.at, step), b.inner * size)))
 
-    def fetched(self, inside: str) -> str:
-        """What the block of rows number `inside` of the unit fetches of the panel to come."""
+    def fetched(self, inside: str, number: str) -> tuple[str, str]:
+        """What the block of rows number `inside` of the unit fetches or packs of the panel to come,
+        and where it packs that."""
         f, coming = self.f, self.coming
-        number = f.op(f"urem i64 {inside}, {quotient(DEPTH, coming.rows)}")
-        return f.offset(self.following, f.mul(number, coming.rows * coming.row_bytes))
+        if coming is None:
+            return "null", "null"
+        if isinstance(coming, Woven):
+            first = f.mul(f.op(f"urem i64 {inside}, {LINES // coming.pairs}"), self.steps)
+            first = f.mul(first, coming.pairs)
+            to = f.offset(self.panel(f.add(number, 1)), f.mul(first, LINE_BYTES))
+            return f.offset(self.following, f.mul(first, 2 * coming.row_bytes)), to
+        part = f.op(f"urem i64 {inside}, {quotient(DEPTH, coming.rows)}")
+        return f.offset(self.following, f.mul(part, coming.rows * coming.row_bytes)), "null"
 
     def corners(self, row: str, column: str) -> list[str]:
         """Where the block starts in everything that it touches."""
@@ -215,18 +269,19 @@ class _Emission:
             found.append(f.offset(start, at))
         return found
 
-    def product(self, i: str, columns: int) -> None:
-        """The micro-kernel on one block of rows, then the epilogue."""
+    def product(self, i: str, number: str, columns: int) -> None:
+        """The micro-kernel on one block of rows and panel of columns, then the epilogue."""
         f, cut, a = self.f, self.cut, self.problem.a
         inside = f.op(f"sub i64 {i}, {self.rows[0]}")
-        row, column = f.mul(i, cut.block_rows), f.mul(self.number, cut.block_columns)
+        row, column = f.mul(i, cut.block_rows), f.mul(number, cut.block_columns)
         if self.packs_a:
             at = f.offset(self.scratch["a"], f.mul(inside, cut.high * self.pitch))
         else:
             at = f.offset(self.a, f.mul(f.add(f.mul(row, a.outer), self.at), 2))
-        begin, to, stride = self.sums(inside, row, column)
+        begin, to, stride = self.sums(inside, number, row, column)
         last = f.op(f"sext i1 {self.is_last} to i64") if self.is_last else "-1"
-        given = [self.steps, at, self.scratch["b"], begin, to, stride, self.fetched(inside)]
+        fetched = self.fetched(inside, number)
+        given = [self.steps, at, self.panel(number), begin, to, stride, *fetched]
         given += [last, last, *self.corners(row, column)]
         if self.micro.name not in self.helpers:
             self.helpers[self.micro.name] = self.micro.emit(self.lanes)
@@ -239,7 +294,7 @@ class _Emission:
             )
             self.epilogue(self.finish.call(self.batch, to, row, column, height, columns))
 
-    def sums(self, inside: str, row: str, column: str) -> tuple[str, str, str]:
+    def sums(self, inside: str, number: str, row: str, column: str) -> tuple[str, str, str]:
         """(where a block's sums wait or null, where they go, bytes between their rows there)."""
         f, cut = self.f, self.cut
         kept = str(cut.wide * LINE_BYTES)
@@ -249,7 +304,7 @@ class _Emission:
             to = f.offset(self.c, f.add(f.mul(row, stride), f.mul(column, 4)))
         if cut.pieces == 1:
             return "null", to, stride
-        panel = f.mul(f.op(f"sub i64 {self.number}, {self.columns[0]}"), cut.unit_rows)
+        panel = f.mul(f.op(f"sub i64 {number}, {self.columns[0]}"), cut.unit_rows)
         waiting = f.offset(self.scratch["waiting"], f.mul(f.add(panel, inside), self.block))
         begin = f.op(f"select i1 {self.later}, ptr {waiting}, ptr null")
         to = f.op(f"select i1 {self.is_last}, ptr {to}, ptr {waiting}")
@@ -264,9 +319,13 @@ class _Emission:
         f.when(self.is_last, lambda: f.line(call))
 
     @property
-    def coming(self) -> Coming:
+    def coming(self) -> Coming | Woven | None:
         """What a block of rows fetches of B in a step: it takes 32 rows, along k or along columns,
         to make the tiles of a step."""
+        if self.cut.keeps:
+            return None
+        if self.woven:
+            return Woven(self.woven, self.problem.b.inner * 2, self.pitch)
         b, each = self.problem.b, quotient(DEPTH, self.cut.unit_rows)
         size = b.buffer.dtype.itemsize
         row = max(abs(b.outer), abs(b.inner)) * size

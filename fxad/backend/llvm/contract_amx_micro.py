@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fxad.backend.llvm.contract_amx_pack import LINE_BYTES, LINES, TILE_BYTES
+from fxad.backend.llvm.contract_amx_pack import LINE_BYTES, LINES, PAIRS, TILE_BYTES, interleaved
 from fxad.backend.llvm.contract_lanes import Lanes, prefetch
 from fxad.backend.llvm.contract_touch import Touch, Toucher
 from fxad.backend.llvm.text import Function
@@ -24,7 +24,8 @@ PARAMS = (
     ("ptr", "from"),  # sums that wait from the piece before; null: 0
     ("ptr", "to"),
     ("i64", "stride"),  # bytes between rows of `to`
-    ("ptr", "next"),  # the part of B's next panel that this call fetches
+    ("ptr", "next"),  # the part of B's next panel that this call fetches or packs
+    ("ptr", "pack"),  # where it packs that
     ("i64", "last"),  # all ones in the last piece of K, else 0
     ("i64", "ends"),
 )
@@ -52,6 +53,16 @@ class Coming:
 
 
 @valued
+class Woven:
+    """What a step packs of the panel to come, while the products run: `pairs` of steps of k, whose
+    columns lie side by side, `row_bytes` apart. The panel's second tile is `pitch` behind."""
+
+    pairs: int
+    row_bytes: int
+    pitch: int
+
+
+@valued
 class TileMicro:
     """high x wide tiles. waits: whether sums may go on from `from`. most: steps of a call."""
 
@@ -62,7 +73,7 @@ class TileMicro:
     b_pitch: int
     waits: bool
     most: int
-    coming: Coming
+    coming: Coming | Woven | None
     touches: Sequence[Touch]
 
     @property
@@ -76,14 +87,17 @@ class TileMicro:
         self.begin(f)
 
         def step(turn: str, pointers: list[str]) -> list[str]:
-            a, b, following = pointers
+            a, b, following, pack = pointers
             toucher.step(turn, lanes)
-            self.fetch(f, following, lanes)
+            if isinstance(self.coming, Coming):
+                self.fetch(f, self.coming, following, lanes)
+                following = f.offset(following, self.coming.step)
+            elif self.coming:
+                following, pack = self.weave(f, self.coming, following, pack, lanes)
             self.multiply(f, a, b)
-            steps = (a, self.a.step), (b, TILE_BYTES), (following, self.coming.step)
-            return [f.offset(at, by) for at, by in steps]
+            return [f.offset(a, self.a.step), f.offset(b, TILE_BYTES), following, pack]
 
-        pointers = [("ptr", "%a"), ("ptr", "%b"), ("ptr", "%next")]
+        pointers = [("ptr", f"%{name}") for name in ("a", "b", "next", "pack")]
         f.loop(0, "%steps", 1, step, pointers, at_least_once=True)
         self.sums(f, "tilestored64", "%to", "%stride")
         f.ret()
@@ -116,12 +130,25 @@ class TileMicro:
                 number = i * self.wide + j
                 f.line(f"call void @llvm.x86.{call}(i8 {number}, ptr {at}, i64 {stride})")
 
-    def fetch(self, f: Function, pointer: str, lanes: Lanes) -> None:
-        coming = self.coming
+    def fetch(self, f: Function, coming: Coming, pointer: str, lanes: Lanes) -> None:
         for i in range(coming.rows):
             for line in range(coming.lines):
                 at = f.offset(pointer, i * coming.row_bytes + line * LINE_BYTES)
                 prefetch(f, lanes.declarations, at, write=False, level=2)
+
+    def weave(
+        self, f: Function, woven: Woven, pointer: str, pack: str, lanes: Lanes
+    ) -> tuple[str, str]:
+        """Pack some pairs of rows, and ask for the panel after the one to come; where to go on."""
+        for _ in range(woven.pairs):
+            rows = pointer, f.offset(pointer, woven.row_bytes)
+            for row in rows:
+                beyond = f.offset(row, LINE_BYTES)
+                prefetch(f, lanes.declarations, beyond, write=False, level=2)
+            for half, line in enumerate(interleaved(f, *rows)):
+                f.line(f"store {PAIRS} {line}, ptr {f.offset(pack, half * woven.pitch)}, align 64")
+            pointer, pack = f.offset(rows[1], woven.row_bytes), f.offset(pack, LINE_BYTES)
+        return pointer, pack
 
     def multiply(self, f: Function, a: str, b: str) -> None:
         """One step of 32; tiles are loaded as they are first needed."""

@@ -21,10 +21,21 @@ LINE_BYTES = 64
 TILE_BYTES = LINES * LINE_BYTES
 PARAMS = (("ptr", "source"), ("ptr", "tiles"), ("i64", "outer"), ("i64", "depth"))
 
-_PAIRS = "<16 x i32>"
+PAIRS = "<16 x i32>"
 _ROUND = "llvm.x86.avx512bf16.cvtneps2bf16.512"
 _ROUND_TWO = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
 _INTERLEAVED = [i // 2 + 16 * (i % 2) for i in range(32)]
+
+
+def interleaved(f: Function, low: str, high: str) -> list[str]:
+    """Two rows of 32 bf16 as two vectors of 16 pairs."""
+    rows = [f.op(f"load <32 x i16>, ptr {x}, align 2") for x in (low, high)]
+    found = []
+    for half in range(2):
+        listed = ", ".join(f"i32 {half * 16 + i // 2 + 32 * (i % 2)}" for i in range(32))
+        both = f"shufflevector <32 x i16> {rows[0]}, <32 x i16> {rows[1]}, <32 x i32> <{listed}>"
+        found.append(f.op(f"bitcast <32 x i16> {f.op(both)} to {PAIRS}"))
+    return found
 
 
 class TilePacker:
@@ -85,15 +96,7 @@ class TilePacker:
         f = self.f
         if self.wide:
             return [self.pairs_across(f.offset(low, half), 0) for half in (0, LINE_BYTES)]
-        rows = [f.op(f"load <32 x i16>, ptr {x}, align 2") for x in (low, f.offset(low, step))]
-        found = []
-        for half in range(2):
-            listed = ", ".join(f"i32 {half * 16 + i // 2 + 32 * (i % 2)}" for i in range(32))
-            both = f.op(
-                f"shufflevector <32 x i16> {rows[0]}, <32 x i16> {rows[1]}, <32 x i32> <{listed}>"
-            )
-            found.append(f.op(f"bitcast <32 x i16> {both} to {_PAIRS}"))
-        return found
+        return interleaved(f, low, f.offset(low, step))
 
     def tile(self, first: str, k: str) -> tuple[str, str]:
         """Where a tile's first element lies, and where the tile goes."""
@@ -137,7 +140,7 @@ class TilePacker:
         f = self.f
         at = f.offset(at, line * self.source.outer * self.size)
         if not self.wide:
-            return f.op(f"load {_PAIRS}, ptr {at}, align 2")
+            return f.op(f"load {PAIRS}, ptr {at}, align 2")
         return self.rounded(at, f.offset(at, LINE_BYTES), "")
 
     def pairs_across(self, at: str, pair: int) -> str:
@@ -149,9 +152,9 @@ class TilePacker:
             listed = ", ".join(f"i32 {i}" for i in _INTERLEAVED)
             return self.rounded(low, high, f"<32 x i32> <{listed}>")
         values = [f.op(f"load <16 x i16>, ptr {x}, align 2") for x in (low, high)]
-        values = [f.op(f"zext <16 x i16> {x} to {_PAIRS}") for x in values]
-        above = f.op(f"shl {_PAIRS} {values[1]}, splat (i32 16)")
-        return f.op(f"or {_PAIRS} {values[0]}, {above}")
+        values = [f.op(f"zext <16 x i16> {x} to {PAIRS}") for x in values]
+        above = f.op(f"shl {PAIRS} {values[1]}, splat (i32 16)")
+        return f.op(f"or {PAIRS} {values[0]}, {above}")
 
     def rounded(self, low: str, high: str, picked: str) -> str:
         """Two vectors of float32 as bf16, in the order `picked` if any."""
@@ -162,7 +165,7 @@ class TilePacker:
         )
         if picked:
             both = f.op(f"shufflevector <32 x bfloat> {both}, <32 x bfloat> poison, {picked}")
-        return f.op(f"bitcast <32 x bfloat> {both} to {_PAIRS}")
+        return f.op(f"bitcast <32 x bfloat> {both} to {PAIRS}")
 
     def ragged_tile(self, at: str, to: str, outer: str, depth: str) -> None:
         """A tile at an edge, element by element."""

@@ -25,6 +25,10 @@ _PIECE = 24  # tiles of K in a piece: 48 KiB of a panel of B
 _NEAR_BYTES = 1 << 20  # of A and of sums that wait, in the second-level cache
 _UNITS = 8  # wanted, so that several threads find work
 _UNIT_NS = 8_000.0
+_MANY = 16  # blocks of rows, from which on a unit keeps its columns packed:
+_KEPT_BYTES = 900 * 1024  # up to so much of them,
+_ROWS = 32  # for up to so many blocks of rows
+_FEW_UNITS = 4  # wanted of these
 
 
 def takes_tiles(problem: Problem, target: Target) -> bool:
@@ -47,10 +51,24 @@ def quotient(a: int, b: int) -> int:
     return -(-a // b)
 
 
+def _keeping(blocks: tuple[int, int], kept: int, wanted: int, packs_a: bool) -> tuple[int, int]:
+    """(rows, columns) of a unit, in blocks: up to `kept` columns; what is packed, and in part what
+    is read again, is least."""
+    found = []
+    for chunks in range(quotient(blocks[0], _ROWS), 2 * quotient(blocks[0], _ROWS) + 1):
+        groups = max(quotient(blocks[1], kept), quotient(wanted, chunks))
+        groups = min(groups, blocks[1])
+        again = groups * blocks[0] * (1.0 if packs_a else 0.5)
+        unit = quotient(blocks[0], chunks), quotient(blocks[1], groups)
+        found.append((chunks * blocks[1] + again, unit))
+    return min(found)[1]
+
+
 @valued
 class TileCut:
     """Blocks of high x wide tiles, pieces of `piece` tiles of K, units of `unit_rows` blocks x
     `unit_columns` blocks. Units number the groups of columns fastest, then rows, then the batch.
+    keeps: whether a unit keeps all its columns packed, and takes its rows one after the other.
     """
 
     size: tuple[int, int, int]
@@ -60,6 +78,7 @@ class TileCut:
     piece: int
     unit_rows: int
     unit_columns: int
+    keeps: bool
 
     @staticmethod
     def of(problem: Problem, packs_a: bool) -> TileCut:
@@ -70,6 +89,10 @@ class TileCut:
         piece = quotient(tiles, quotient(tiles, _PIECE))
         blocks = quotient(rows, LINES * high), quotient(columns, LINES * wide)
         worth = int(problem.flops * batch / FLOPS_PER_NS / _UNIT_NS)
+        if blocks[0] >= _MANY:
+            kept = max(1, _KEPT_BYTES // (wide * piece * TILE_BYTES))
+            unit = _keeping(blocks, kept, quotient(max(1, min(_FEW_UNITS, worth)), batch), packs_a)
+            return TileCut(problem.size, batch, high, wide, piece, *unit, True)
         wanted = quotient(max(1, min(_UNITS, worth)), batch)
 
         def cost(unit: tuple[int, int]) -> float:
@@ -87,7 +110,7 @@ class TileCut:
             groups = min(blocks[1], quotient(wanted, quotient(blocks[0], unit_rows)))
             found.append((unit_rows, quotient(blocks[1], groups)))
         unit_rows, unit_columns = min(found, key=cost)
-        return TileCut(problem.size, batch, high, wide, piece, unit_rows, unit_columns)
+        return TileCut(problem.size, batch, high, wide, piece, unit_rows, unit_columns, False)
 
     @property
     def block_rows(self) -> int:
