@@ -1,8 +1,8 @@
-"""Stable sorting of the values along one axis, by merging.
+"""Stable sorting of the values along one axis.
 
-The operands are evaluated once into scratch; positions are merged bottom up through two arrays
-(runs of 1, 2, 4 ...), comparing keys where they lie; then every store reads its operand at the
-sorted position. n log2 n comparisons without a branch that depends on data.
+The operands are evaluated once into scratch; positions are sorted by the keys' digits
+(`sort_radix`), or, where they are few, merged bottom up through two arrays (runs of 1, 2, 4 ...),
+comparing keys where they lie; then every store reads its operand at the sorted position.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import numpy as np
 
 from fxad.backend.llvm.formats import Value
 from fxad.backend.llvm.loops import Texts
+from fxad.backend.llvm.sort_radix import LEAST, Radix
 from fxad.backend.llvm.stages import Stages
 from fxad.backend.llvm.values import roots_with_guards
 from fxad.backend.llvm.vector import Vec
@@ -48,7 +49,10 @@ class Sorting(Stages):
         super().run(ir.Map((stage.axis,), tuple(fill)))
         first, second = self.pointers[order], self.pointers[other]
         passes = max(extent - 1, 0).bit_length()
-        if passes:
+        if extent >= LEAST:
+            keys = [(self.pointers[b], b.dtype) for b in copies[: stage.keys]]
+            first = Radix(self.f, extent, self.scratch).sort(keys, first, second)
+        elif passes:
             start = [("ptr", first), ("ptr", second)]
             first = self.f.loop(0, passes, 1, self._pass(stage, copies), start, True)[0]
         self._write(stage, copies, first)
