@@ -3,7 +3,8 @@
     complex_asin(z)    # an expression for a complex expression
 
 The inverse functions are those of Kahan 1987, "Branch cuts for complex elementary functions":
-square roots of 1 - z and 1 + z keep signed zeros apart, so every side of a cut is right.
+square roots of 1 - z and 1 + z keep signed zeros apart, so every side of a cut is right. Far from 0
+they are logarithms; infinities and NaNs follow C99's appendix G.
 """
 
 from __future__ import annotations
@@ -61,36 +62,82 @@ def _roots(z: Expr) -> tuple[Expr, tuple[Expr, Expr], tuple[Expr, Expr]]:
     return x, _root(_real("sub", 1.0, x), _real("neg", y)), _root(_real("add", 1.0, x), y)
 
 
+def _select(test: Expr, yes: Expr | float, no: Expr) -> Expr:
+    return Prim(
+        "select", (test, Const(yes, no.dtype) if isinstance(yes, float) else yes, no), no.dtype
+    )
+
+
+def _test(name: str, *args: Expr | float) -> Expr:
+    return Prim(name, _real(name, *args).args, dt.bool_)
+
+
+def _far(z: Expr) -> tuple[Expr, Expr]:
+    """Whether 1 is nothing beside z, infinities included, and log(2 |z|)."""
+    parts = _parts(z)
+    bound = 1e5 if parts[0].dtype == dt.float32 else 1e10
+    tests = [_test("gt", _real("abs", part), bound) for part in parts]
+    quarter = _join(*[_real("mul", part, 0.25) for part in parts])
+    size = _real("log", Prim("abs", (quarter,), parts[0].dtype))
+    return Prim("or", tuple(tests), dt.bool_), _real("add", size, math.log(8))
+
+
+def _lost(z: Expr) -> Expr:
+    """Whether z is 0 + NaN i, where the real part still decides an angle."""
+    x, y = _parts(z)
+    return Prim("and", (_test("eq", x, 0.0), _test("is_nan", y)), dt.bool_)
+
+
 def complex_asin(z: Expr) -> Expr:
-    x, minus, plus = _roots(z)
+    (x, minus, plus), y = _roots(z), _parts(z)[1]
+    far, size = _far(z)
     bottom = _real("sub", _real("mul", minus[0], plus[0]), _real("mul", minus[1], plus[1]))
-    return _join(_real("atan2", x, bottom), _real("asinh", _cross(minus, plus)))
+    angle = _real("atan2", x, _select(far, _real("abs", y), bottom))
+    grown = _select(far, _real("copysign", size, y), _real("asinh", _cross(minus, plus)))
+    return _join(_select(_test("eq", x, 0.0), x, angle), grown)
 
 
 def complex_acos(z: Expr) -> Expr:
-    _, minus, plus = _roots(z)
-    angle = _real("mul", 2.0, _real("atan2", minus[0], plus[0]))
-    return _join(angle, _real("asinh", _cross(plus, minus)))
+    (x, minus, plus), y = _roots(z), _parts(z)[1]
+    far, size = _far(z)
+    near = _real("mul", 2.0, _real("atan2", minus[0], plus[0]))
+    angle = _select(far, _real("atan2", _real("abs", y), x), near)
+    turned = _real("neg", _real("copysign", size, y))
+    grown = _select(far, turned, _real("asinh", _cross(plus, minus)))
+    return _join(_select(_lost(z), math.pi / 2, angle), grown)
 
 
 def complex_acosh(z: Expr) -> Expr:
     x, y = _parts(z)
+    far, size = _far(z)
     minus, plus = _root(_real("sub", x, 1.0), y), _root(_real("add", x, 1.0), y)
-    size = _real("add", _real("mul", minus[0], plus[0]), _real("mul", minus[1], plus[1]))
-    angle = _real("mul", 2.0, _real("atan2", minus[1], plus[0]))
-    return _join(_real("asinh", size), angle)
+    near = _real("add", _real("mul", minus[0], plus[0]), _real("mul", minus[1], plus[1]))
+    turned = _real("mul", 2.0, _real("atan2", minus[1], plus[0]))
+    angle = _select(far, _real("atan2", y, x), turned)
+    return _join(_select(far, size, _real("asinh", near)), _select(_lost(z), math.pi / 2, angle))
 
 
 def complex_atanh(z: Expr) -> Expr:
     """Real part from |x|: log1p of numbers near -1 would lose what is left of them."""
     x, y = _parts(z)
-    size = _real("abs", x)
+    far, _ = _far(z)
+    size, whole = _real("abs", x), Prim("abs", (z,), x.dtype)
     left, right = _real("sub", 1.0, size), _real("add", 1.0, size)
     square = _real("mul", y, y)
     near = _real("add", _real("mul", left, left), square)
-    grown = _real("log1p", _real("div", _real("mul", 4.0, size), near))
+    grown = _real("mul", 0.25, _real("log1p", _real("div", _real("mul", 4.0, size), near)))
+    pole = Prim("and", (_test("eq", left, 0.0), _test("lt", square, 1e-4)), dt.bool_)
+    beside = _real("sub", math.log(2) / 2, _real("mul", 0.5, _real("log", _real("abs", y))))
+    grown = _select(pole, beside, grown)
+    small = _real("div", _real("div", size, whole), whole)
+    grown = _select(far, _select(_test("eq", whole, math.inf), 0.0, small), grown)
     turned = _real("atan2", _real("mul", 2.0, y), _real("sub", _real("mul", left, right), square))
-    return _join(_real("copysign", _real("mul", 0.25, grown), x), _real("mul", 0.5, turned))
+    quarter = _real("copysign", Const(math.pi / 2, y.dtype), y)
+    lost = Prim("and", (_test("is_nan", x), _test("is_finite", y)), dt.bool_)
+    quarter = _select(lost, x, quarter)
+    quarter = _select(_test("is_nan", y), y, quarter)
+    angle = _select(far, quarter, _real("mul", 0.5, turned))
+    return _join(_select(_test("eq", x, 0.0), x, _real("copysign", grown, x)), angle)
 
 
 def _rotated(formula: Formula) -> Formula:
