@@ -44,9 +44,11 @@ def test_over_its_operand_a_result_goes_through_the_caches():
     assert np.array_equal(fresh, moved)
 
 
-def test_columns_that_end_inside_a_line():
+@streams
+def test_rows_that_begin_inside_a_line():
     x = np.random.default_rng(0).uniform(-1, 1, (8500, 1027)).astype(np.float32)
     assert x.nbytes >= traffic.STREAMED
+    assert "movnt" in fxad.jit(norm).lower(x).asm
     np.testing.assert_allclose(fxad.jit(norm)(x), norm_of(x), rtol=0, atol=1e-6)
 
 

@@ -30,6 +30,7 @@ class Memory(Values):
         self.asking: ir.Stage | None = None  # the stage that asks for `asked`
         self.asked: tuple[Place, ...] = ()
         self.streamed: frozenset[ir.Buffer] = frozenset()  # written past the caches
+        self.on_lines = False  # the loop's vectors are whole lines of its one result
 
     # ------------------------------------------------------------ addresses
 
@@ -226,6 +227,7 @@ class Memory(Values):
             size = 0
             if buffer in self.streamed:
                 size = vector_bytes(index, self.lane_axis, dtype.itemsize, self.width)
+                size = LINE if self.on_lines else size
             self._store_run(pointer, value, dtype, mask, size)
             return
         pointer, offsets = self._lane_pointers(buffer, index)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fxad.backend.llvm.access import Memory
 from fxad.backend.llvm.formats import Value
 from fxad.backend.llvm.schedule import Schedule
+from fxad.backend.llvm.traffic import LINE, vector_bytes
 from fxad.backend.llvm.values import Copy, Need
 from fxad.backend.llvm.vector import Code, Vec
 from fxad.ir import kernel as ir
@@ -162,6 +163,42 @@ class Loops(Memory):
             inside = self._vectors(axis, width, 1, high, body)
             self.f.loop(whole, extent, width, inside, at_least_once=True)
         self.lanes_along(None, 1)
+
+    def before_line(self, stage: ir.Map, axis: ir.Axis, width: int) -> str | None:
+        """Points of a row before the first whole line of the stage's result, if that goes past the
+        caches and rows begin anywhere in a line."""
+        if len(stage.stores) != 1:
+            return None
+        (store,) = stage.stores
+        buffer, index, size = store.buffer, store.index, store.buffer.dtype.itemsize
+        if buffer not in self.streamed or store.guard is not None or index.coefficient(axis) != 1:
+            return None
+        if width * size != LINE or vector_bytes(index, axis, size, width):
+            return None
+        self.scopes.append({})
+        self.env[axis] = "0"
+        address = self.f.op(f"ptrtoint ptr {self._address(buffer, index)[0]} to i64")
+        self.scopes.pop()
+        missing = self.f.op(f"and i64 {self.f.op(f'sub i64 0, {address}')}, {LINE - 1}")
+        return self.f.least(self.f.op(f"udiv i64 {missing}, {size}"), self.extent(axis))
+
+    def line_loop(
+        self,
+        axis: ir.Axis,
+        start: str,
+        width: int,
+        unroll: int,
+        roots: Sequence[ir.Expr],
+        blocked: frozenset[Need],
+        body: Callable[[], None],
+    ) -> None:
+        """The lane loop over all of an axis, whose whole lines begin at `start`."""
+        self.hoist(roots, blocked | {axis}, width)
+        self.f.loop(0, start, width, self._vectors(axis, width, 1, start, body))
+        self.lanes_along(None, 1)
+        self.on_lines = True
+        self.lane_loop(axis, start, self.extent(axis), width, unroll, roots, blocked, body, True)
+        self.on_lines = False
 
     # ------------------------------------------------------------ points
 

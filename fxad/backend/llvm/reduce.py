@@ -126,7 +126,7 @@ class Reductions(Loops):
             return
         inner, outer = stage.over[-1], stage.over[:-1]
         extent = self.extent(inner)
-        width = self.schedule.reduce_width(stage, extent)
+        width = self.schedule.reduce_width(stage, inner)
         used = min(PARTIALS, extent + width - 1) // width
         starts = [self._lane_start(stage, width, n) for n in range(used)]
         flat = [v for start in starts for v in monoids.flatten(start)]

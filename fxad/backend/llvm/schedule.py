@@ -134,13 +134,15 @@ class Schedule:
     def outer_points(self) -> int:
         return math.prod(self.extent(a) for a in self.outer) * self.inner_blocks
 
-    def lanes_of(self, stage: ir.Stage, extent: int) -> tuple[int, int]:
+    def lanes_of(self, stage: ir.Stage, axis: ir.Axis) -> tuple[int, int]:
         """(lanes, vectors per turn) of a stage's own inner axis."""
-        return lanes_for(stage_size((stage,)), weight_of(stage), extent, self.target)
+        size = stage_size((stage,), axis)
+        return lanes_for(size, weight_of(stage), self.extent(axis), self.target)
 
-    def reduce_width(self, stage: ir.Reduce, extent: int) -> int:
-        """Lanes of a vector of partials: a power of two up to 64."""
-        width = max(2, self.target.vector_bytes // stage_size((stage,)))
+    def reduce_width(self, stage: ir.Reduce, axis: ir.Axis) -> int:
+        """Lanes of a vector of partials along an axis: a power of two up to 64."""
+        extent = self.extent(axis)
+        width = max(2, self.target.vector_bytes // stage_size((stage,), axis))
         return min(width, 64, power_of_two_at_least(extent))
 
 
@@ -153,18 +155,28 @@ def lanes_for(size: int, weight: int, extent: int, target: Target) -> tuple[int,
     return width, unroll
 
 
-def stage_size(stages: Iterable[ir.Stage]) -> int:
-    """Bytes of the widest element that the stages compute with."""
+def stage_size(stages: Iterable[ir.Stage], lanes: ir.Axis | None = None) -> int:
+    """Bytes of the widest element that the stages compute with; lanes: in vectors along it."""
     size = 1
     for stage in stages:
+        varying: set[int] = set()
         for e in ir.walk(*ir.exprs_of(stage)):
-            if not isinstance(e, ir.IndexValue | ir.Const):
-                size = max(size, register_size(e.dtype))
+            if lanes is None or _varies(e, lanes, varying):
+                varying.add(id(e))
+                if not isinstance(e, ir.IndexValue | ir.Const):
+                    size = max(size, register_size(e.dtype))
         for store in ir.stores_of(stage):
             size = max(size, register_size(store.buffer.dtype))
         if isinstance(stage, ir.Reduce):
             size = max(size, *(register_size(v.dtype) for v in stage.values))
     return size
+
+
+def _varies(e: ir.Expr, lanes: ir.Axis, varying: set[int]) -> bool:
+    """Whether lanes may differ, given which expressions below do so."""
+    if isinstance(e, ir.Get) or any(id(child) in varying for child in ir.children(e)):
+        return True
+    return isinstance(e, ir.Load | ir.IndexValue) and e.index.coefficient(lanes) != 0
 
 
 def weight_of(stage: ir.Stage) -> int:
@@ -271,7 +283,7 @@ def choose(kernel: ir.Kernel, target: Target, scalar: bool = False) -> Schedule:
             schedule.lane_axis = axis
             schedule.inner = _inner_axis(kernel, axis, grid)
             schedule.outer = tuple(a for a in grid if a not in (axis, schedule.inner))
-            size, weight = stage_size(kernel.body), sum(weight_of(s) for s in kernel.body)
+            size, weight = stage_size(kernel.body, axis), sum(weight_of(s) for s in kernel.body)
             extent = schedule.extent(axis)
             schedule.width, schedule.unroll = lanes_for(size, weight, extent, target)
             if _has_tiles(kernel, schedule):

@@ -59,14 +59,18 @@ class Stages(Reductions, Tiles):
             )  # fmt: skip
             return
         inner = axes[-1]
-        width, unroll = self.schedule.lanes_of(stage, self.extent(inner))
+        width, unroll = self.schedule.lanes_of(stage, inner)
 
         def row(values: Texts) -> Texts:
             self.hoist_stores(stage.stores, blocked | {inner})
             if width == 1:
                 return self.loops([inner], roots, blocked, point, [])
             self.hoist_asked(stage, blocked | {inner})
-            self.lane_extent_loop(inner, width, unroll, roots, blocked, vectors)
+            start = self.before_line(stage, inner, width)
+            if start is None:
+                self.lane_extent_loop(inner, width, unroll, roots, blocked, vectors)
+            else:
+                self.line_loop(inner, start, width, unroll, roots, blocked, vectors)
             return values
 
         def vectors() -> None:
@@ -117,7 +121,7 @@ class Stages(Reductions, Tiles):
         blocked = self.blocked_by(stage)
         axes = [a for a in stage.over if not self.is_single(a)]
         if self.lane_axis is None and axes and self._is_scatter_of_rows(stage, axes[-1]):
-            width, unroll = self.schedule.lanes_of(stage, self.extent(axes[-1]))
+            width, unroll = self.schedule.lanes_of(stage, axes[-1])
 
             def row(values: Texts) -> Texts:
                 self.lane_extent_loop(

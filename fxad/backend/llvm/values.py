@@ -23,6 +23,7 @@ from fxad.ir import kernel as ir
 
 I32 = np.dtype("int32")
 I64 = np.dtype("int64")
+_COMPARISONS = frozenset(["eq", "ne", "lt", "le", "gt", "ge"])
 Atom = ir.Axis | ir.Quot | ir.Rem | ir.Data
 Need = ir.Axis | ir.Cell | ir.Buffer
 
@@ -205,13 +206,19 @@ class Values:
             case ir.Get():
                 return self.cells[e.cell][self.copy.number if e.cell in self.varying_cells else 0]
             case ir.IndexValue():
-                return self._index_value(e)
+                return self._index_value(e.index, e.dtype)
             case ir.Load():
                 guard = None if e.guard is None else self.value(e.guard)
                 fill = None if e.fill is None else self.value(e.fill)
                 return self.load(e.buffer, e.index, guard, fill, self.varies(e))
             case ir.Cast():
                 return cast(self.value(e.arg), e.arg.dtype, e.dtype)
+            case ir.Prim(name, (ir.IndexValue() as a, ir.IndexValue() as b)) if (
+                name in _COMPARISONS and self._is_short(a) and self._is_short(b)
+            ):
+                args = [self._index_value(x.index, I32) for x in (a, b)]
+                wide = max(x.width for x in args)
+                return prims.apply(name, [self.splat(x, wide) for x in args], I32, e.dtype)
             case ir.Prim():
                 args = [self.value(a) for a in e.args]
                 wide = max(a.width for a in args)
@@ -240,12 +247,15 @@ class Values:
 
     # ------------------------------------------------------------ indices
 
-    def _index_value(self, e: ir.IndexValue) -> Value:
-        if not self.varies(e):
-            text = self.scalar_index(e.index)
-            return cast(Vec(self.code, "i64", 1, text), I64, e.dtype)
-        dtype = self._index_dtype(e.index)
-        return cast(self.lane_index(e.index, kind_of(dtype)), dtype, e.dtype)
+    def _index_value(self, index: ir.Index, dtype: np.dtype) -> Value:
+        if not self._is_varying(self.index_needs(index)):
+            return cast(Vec(self.code, "i64", 1, self.scalar_index(index)), I64, dtype)
+        own = self._index_dtype(index)
+        return cast(self.lane_index(index, kind_of(own)), own, dtype)
+
+    def _is_short(self, e: ir.IndexValue) -> bool:
+        """Whether an integer has the same value in 32 bits."""
+        return e.dtype in (I32, I64) and self._index_dtype(e.index) == I32
 
     def _index_dtype(self, index: ir.Index) -> np.dtype:
         low, high = index.bounds()
