@@ -15,7 +15,7 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.loops import Structured
-from fxad.ir.program import OPS, Atom, Eqn, Program, Var
+from fxad.ir.program import OPS, Atom, Eqn, Lit, Program, Var
 from fxad.ir.rewrite import dce, evaluate, used_inputs
 from fxad.ops.base import Batched, define, full, spread, tangent_type, type_of, zeros
 from fxad.ops.captures import closing
@@ -176,6 +176,11 @@ def _while_batch(t, size, batched, args, *, cond, body, cond_consts, body_consts
         spread(v, size) if now and not before else v
         for v, now, before in zip(k, carry_b, k_b, strict=True)
     ]
+    number = _counts_down(cond, body, cond_consts, body_consts) if test_b else None
+    if number is not None:
+        flags = (*bc_b, *(n != number for n in range(len(k))))
+        lanes, _ = t.batch(body, size, flags, flags[body_consts:])
+        return Batched(tuple(_together(t, size, number, lanes, bc, k)), carry_b)
     if test_b:
         test, lanes, bc = _masked(t, test, lanes, cc, bc, k)
     results = while_(
@@ -200,6 +205,58 @@ def _masked(t, test: Program, lanes: Program, cc: list, bc: list, k: list) -> tu
     test_any = t.stage(any_lane, types, test.name)
     body = t.stage(step, [type_of(v) for v in (*cc, *bc, *k)], lanes.name)
     return test_any, body, [*cc, *bc]
+
+
+def _counts_down(cond: Program, body: Program, first: int, second: int) -> int | None:
+    """Which of the state a loop runs on while it is >= 0, each trip taking 1 off it, if any."""
+    for eqn in cond.eqns:
+        test = eqn.outputs[0] is cond.outputs[0] and eqn.op.name == "ge"
+        if test and eqn.inputs[0] in cond.inputs[first:] and _is(eqn.inputs[1], 0):
+            number = cond.inputs.index(eqn.inputs[0]) - first
+            makers = [e for e in body.eqns if e.outputs == (body.outputs[number],)]
+            takes = [e.op.name == "sub" and _is(e.inputs[1], 1) for e in makers]
+            if takes == [True] and makers[0].inputs[0] is body.inputs[second + number]:
+                return number
+    return None
+
+
+def _is(atom: Atom, value: int) -> bool:
+    return isinstance(atom, Lit) and atom.value == value
+
+
+def _together(t, size: int, number: int, lanes: Program, bc: list, k: list) -> list[Any]:
+    """Lanes of a loop that counts down, all at the same number: each joins where its own starts.
+
+    So every trip reads the same slot of all tapes, and what trips keep may lie in rows."""
+    starts = k[number]
+    others = [v for n, v in enumerate(k) if n != number]
+
+    def test(now: Any, *state: Any) -> list[Any]:
+        return [OPS["ge"](now, 0)]
+
+    def step(*args: Any) -> list[Any]:
+        (first,), own, (now,), state = cut(args, 1, len(bc), 1)
+        alive = OPS["le"](spread(now, size), first)
+        outs = t.run(lanes, [*own, *state[:number], now, *state[number:]])
+        following = zip([*outs[:number], *outs[number + 1 :]], state, strict=True)
+        return [outs[number], *(choose(alive, new, old) for new, old in following)]
+
+    top = OPS["max_reduce"](starts, axes=(0,))
+    types = [type_of(v) for v in (top, *others)]
+    test_program = t.stage(test, types, "any_lane_left")
+    step_types = [type_of(v) for v in (starts, *bc)] + types
+    _, *results = while_(
+        starts,
+        *bc,
+        top,
+        *others,
+        cond=test_program,
+        body=t.stage(step, step_types, lanes.name),
+        cond_consts=0,
+        body_consts=1 + len(bc),
+    )
+    ended = OPS["min"](starts, -1)
+    return [*results[:number], ended, *results[number:]]
 
 
 def choose(alive: Any, new: Any, old: Any) -> Any:

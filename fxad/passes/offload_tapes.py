@@ -32,8 +32,9 @@ STAGING = 8  # the memory for values on their way holds at least so many chunks
 class Link:
     """A loop that writes a tape, once a trip in order, and the loop that reads it backwards.
 
-    place, counter: which of the first loop's state the tape and its slot number are. position:
-    the tape among the second one's operands; number: its slot number's place in the state.
+    place: which of the first loop's state the tape is. position: the tape among the second one's
+    operands. number: the slot's, in the second one. written: that in the first one, or None where
+    lanes have their own: they write until their own trips end, and are read together.
     """
 
     forth: Eqn
@@ -42,6 +43,8 @@ class Link:
     position: int
     write: Eqn
     read: Eqn
+    written: Atom | None
+    number: Atom
 
 
 @valued
@@ -133,7 +136,7 @@ def link_of(program: Program, tape: Var) -> Link | None:
     uses = Counter(a for e in program.eqns for a in e.inputs) + Counter(program.outputs)
     forth = made.get(tape)
     readers = [e for e in program.eqns if tape in e.inputs]
-    if forth is None or forth.op.name != "while" or uses[tape] != 1 or tape.type.lanes:
+    if forth is None or forth.op.name != "while" or uses[tape] != 1:
         return None
     place, (back,) = forth.outputs.index(tape), readers
     first = forth.params["body_consts"]
@@ -151,8 +154,21 @@ def link_of(program: Program, tape: Var) -> Link | None:
         return None
     if write.outputs[0] is not forth.params["body"].outputs[place]:
         return None
-    link = Link(forth, back, place, position, write, read)
-    return link if _in_order(link, made) else None
+    written = _spread_from(forth.params["body"], write.inputs[1])
+    number = _spread_from(back.params["body"], read.inputs[1])
+    if number.type.shape:
+        return None
+    together = None if written.type.shape else written
+    link = Link(forth, back, place, position, write, read, together, number)
+    return link if _in_order(link, written, made) else None
+
+
+def _spread_from(program: Program, atom: Atom) -> Atom:
+    """What a value is the same as in all lanes."""
+    for eqn in reversed(program.eqns):
+        if atom in eqn.outputs and eqn.op.name == "broadcast":
+            atom = eqn.inputs[0]
+    return atom
 
 
 def _only_reader(body: Program, var: Var) -> Eqn | None:
@@ -161,13 +177,13 @@ def _only_reader(body: Program, var: Var) -> Eqn | None:
     return readers[0] if len(readers) == 1 and var not in body.outputs else None
 
 
-def _in_order(link: Link, made: dict[Var, Eqn]) -> bool:
+def _in_order(link: Link, written: Atom, made: dict[Var, Eqn]) -> bool:
     """Whether slots are written 0, 1, 2, ... and read from the last one down to 0."""
-    up = _counter(link.forth, link.write.inputs[1], "add")
-    down = _counter(link.back, link.read.inputs[1], "sub")
-    if up is None or down is None or not _is(_started(link.forth, up), 0):
+    up = _counter(link.forth, written, "add")
+    down = _counter(link.back, link.number, "sub")
+    if up is None or down is None or not _is(_from(_started(link.forth, up), "broadcast", made), 0):
         return False
-    last = _started(link.back, down)
+    last = _from(_started(link.back, down), "max_reduce", made)
     origin = made.get(last) if isinstance(last, Var) else None
     if origin is None or origin.op.name != "sub" or not _is(origin.inputs[1], 1):
         return False
@@ -178,17 +194,29 @@ def _in_order(link: Link, made: dict[Var, Eqn]) -> bool:
     return origin.inputs[0] is link.forth.outputs[up] and whole and _is(ends[0].inputs[1], 0)
 
 
+def _from(atom: Atom, op: str, made: dict[Var, Eqn]) -> Atom:
+    """What `op`, once or again, has made a value of."""
+    while isinstance(atom, Var) and atom in made and made[atom].op.name == op:
+        atom = made[atom].inputs[0]
+    return atom
+
+
 def _counter(loop: Eqn, number: Atom, op: str) -> int | None:
-    """Which of the state of a loop `number` is, if every trip adds 1 to it (or subtracts it)."""
+    """Which of the state of a loop `number` is, if every trip adds 1 to it (or subtracts it), in
+    those lanes that have not ended."""
     body, first = loop.params["body"], loop.params["body_consts"]
     state = body.inputs[first:]
     if number not in state:
         return None
     place = state.index(number)
-    for eqn in body.eqns:
-        if body.outputs[place] in eqn.outputs:
+    after = body.outputs[place]
+    for eqn in reversed(body.eqns):
+        if after not in eqn.outputs:
+            continue
+        if eqn.op.name != "select" or eqn.inputs[2] is not number:
             steps = eqn.op.name == op and eqn.inputs[0] is number and _is(eqn.inputs[1], 1)
             return place if steps else None
+        after = eqn.inputs[1]
     return None
 
 
@@ -207,18 +235,26 @@ def _forth(link: Link, kept: Sequence[Kept], rows: int) -> tuple[list[Eqn], Eqn,
     """What comes before the first loop, the loop, and its results: the tape of the other blocks,
     and rows that were not put aside."""
     loop, body = link.forth, link.forth.params["body"]
-    gone = {k.block for k in kept}
+    gone, type_ = {k.block for k in kept}, link.write.inputs[0].type
+    assert isinstance(type_, TapeType)
     blocks = [b for n, b in enumerate(link.write.inputs[2:]) if n not in gone]
-    type_ = TapeType(tuple([b.type for b in blocks]))
+    stay = [t for n, t in enumerate(type_.blocks) if n not in gone]
+    type_ = TapeType(tuple(stay), type_.lanes)
     given, made = Var(type_), Var(type_)
     write = Eqn(link.write.op, (given, link.write.inputs[1], *blocks), {}, (made,))
     values = [link.write.inputs[2 + k.block] for k in kept]
     held = [ArrayType(v.type.dtype, (rows, *v.type.shape)) for v in values] if rows > 1 else []
     olds, news = [*map(Var, held)], [*map(Var, held)]
+    count: list[Eqn] = []
     if rows > 1:
         fill = _filling(tuple([v.type for v in values]), rows, kept)
-        inputs = (link.write.inputs[1], *values, *olds)
-        away = [Eqn(OPS["call"], inputs, {"program": fill}, tuple(news))]
+        number = link.written
+        if number is None:  # the trip's, beside the lanes'
+            number, following = Var(_NUMBER), Var(_NUMBER)
+            count = [Eqn(OPS["add"], (number, Lit(1, dt.int32)), {}, (following,))]
+            held, olds, news = [_NUMBER, *held], [number, *olds], [following, *news]
+        inputs = (number, *values, *olds[-len(values) :])
+        away = [Eqn(OPS["call"], inputs, {"program": fill}, tuple(news[-len(values) :])), *count]
     else:
         away = [put_of(v, k.key, k.mark) for v, k in zip(values, kept, strict=True)]
     eqns = []
@@ -240,7 +276,7 @@ def _forth(link: Link, kept: Sequence[Kept], rows: int) -> tuple[list[Eqn], Eqn,
     outputs = tuple([rest if n == link.place else v for n, v in enumerate(loop.outputs)])
     params = {**loop.params, "cond": test, "body": step}
     made_loop = Eqn(loop.op, (*inputs, *blank), params, (*outputs, *left), loop.where, loop.tag)
-    return before, made_loop, rest, left
+    return before, made_loop, rest, left[-len(values) :]
 
 
 def _back(link: Link, kept: Sequence[Kept], rows: int, rest: Var, buffers: Sequence[Var]) -> Eqn:
@@ -254,7 +290,7 @@ def _back(link: Link, kept: Sequence[Kept], rows: int, rest: Var, buffers: Seque
     olds, news = [Var(b.type) for b in buffers], [Var(b.type) for b in buffers]
     if rows > 1:
         found = _finding(tuple([v.type for v in values]), rows, kept)
-        inputs, made = (link.read.inputs[1], *olds), (*news, *values)
+        inputs, made = (link.number, *olds), (*news, *values)
         back = [Eqn(OPS["call"], inputs, {"program": found}, made)]
     else:
         back = [take_of(v, k.key, k.mark) for v, k in zip(values, kept, strict=True)]

@@ -45,7 +45,7 @@ def while_pairs(program: Program) -> Iterator[WhilePair]:
         if back.op.name == "while":
             tapes = [a for a in back.inputs if isinstance(a.type, TapeType)]
             link = link_of(program, tapes[0]) if len(tapes) == 1 else None
-            if link is not None:
+            if link is not None and not link.write.inputs[0].type.shape:
                 yield _pair(program, link)
 
 

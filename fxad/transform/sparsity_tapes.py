@@ -51,6 +51,7 @@ def _read(eqn: Eqn, args: list[Known]) -> list[Known]:
     if slot is not None and tape.slots is not None and slot in tape.slots:
         return list(tape.slots[slot])
     found = []
+    assert isinstance(eqn.inputs[0].type, TapeType)
     for places in _places(eqn.inputs[0].type):
         pattern = tape.pattern
         if pattern is not None:
@@ -66,6 +67,7 @@ def _add(eqn: Eqn, args: list[Known]) -> list[Known]:
 def _rearranged(eqn: Eqn, args: list[Known]) -> list[Known]:
     """An array of tapes with more lanes, or in another order."""
     type_ = eqn.inputs[0].type
+    assert isinstance(type_, TapeType)
     places = np.arange(size_of(type_)).reshape(*type_.lanes, width_of(type_))
     if eqn.op.name == "tape_transpose":
         moved = places.transpose(*eqn.params["permutation"], len(type_.lanes))

@@ -257,3 +257,72 @@ print(step(x, 2).shape)
     )
     assert done.stdout.split() == ["StorageError", "True", "(1000,)"], done.stderr[-2000:]
     assert os.listdir(tmp_path) == []
+
+
+# ---------------------------------------------------------------- lanes that stop apart
+
+LANES = R.standard_normal((6, 600)).astype(np.float32)
+TRIPS = np.array([3, 0, 40, 7, 1, 12], np.int32)
+
+
+def until(tape):
+    """Lanes stop when their own values say so."""
+
+    def loss(x, n):
+        def body(s):
+            return s[0] + 1, jnp.sin(s[1]) * 1.1
+
+        return jnp.sum(lax.while_loop(lambda s: s[0] < n, body, (0, x), tape=tape)[1])
+
+    return loss
+
+
+def ways(tape):
+    one = until(tape)
+
+    def inside(x, n):
+        return jnp.sum(fxad.vmap(one)(x, n))
+
+    lanes = fxad.vmap(fxad.grad(one))
+    return {
+        "lanes of gradients": lanes,
+        "gradients of lanes": fxad.grad(inside),
+        "the same trips": lambda x, n: fxad.vmap(fxad.grad(one), (0, None))(x, n[2]),
+        "lanes of lanes": lambda x, n: fxad.vmap(lanes)(
+            x.reshape(2, 3, -1), n.reshape(2, 3)
+        ).reshape(x.shape),
+        "in a scan": lambda x, n: lax.scan(lambda c, k: (lanes(c * 0.9, n + k), None), x, n)[0],
+    }
+
+
+@pytest.mark.parametrize("name", ways(None))
+@pytest.mark.parametrize("width", [40, 600])
+def test_tapes_of_lanes_that_stop_apart_leave_memory(name, width):
+    tape = lax.tape("disk", memory="100kB")
+    away, kept = (fxad.jit(ways(t)[name]) for t in (tape, None))
+    x = LANES[:, :width]
+    same(away, kept, x, TRIPS)
+    assert "put(" in str(away.lower(x, TRIPS).program)
+    used, whole = (f.lower(x, TRIPS).executable.stats()["tape_bytes"] for f in (away, kept))
+    assert used <= whole * 0.45
+    for trips in (TRIPS * 0, TRIPS + 1):
+        same(away, kept, x, trips)
+
+
+def test_gradients_of_lanes_are_those_of_each_alone():
+    together = fxad.jit(fxad.vmap(fxad.grad(until(TAPE))))(LANES, TRIPS)
+    alone = [fxad.grad(until(None))(x, n) for x, n in zip(LANES, TRIPS, strict=True)]
+    np.testing.assert_allclose(together, np.stack(alone), rtol=2e-6)
+
+
+def test_lanes_of_loops_that_count_down():
+    def down(n, x):
+        body = lambda s: (s[0] - 1, s[1] * x + s[0])  # noqa: E731
+        return lax.while_loop(lambda s: s[0] >= 0, body, (n, x))
+
+    starts, x = np.array([4, -3, 0, -1, 7], np.int32), LANES[:5, 0]
+    for form in (fxad.vmap(down), fxad.jit(fxad.vmap(down))):
+        found = form(starts, x)
+        for lane in range(5):
+            n, value = down(starts[lane], x[lane])
+            assert (int(found[0][lane]), float(found[1][lane])) == (int(n), pytest.approx(value))
