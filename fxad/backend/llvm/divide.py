@@ -73,7 +73,7 @@ def root(x: Vec) -> Vec:
     g, h = fma(g, r, g), fma(h, r, h)
     least, most = (x.like(2.0**k).bits() for k in (-100, 100))
     outside = (x.bits() - least).compare("uge", most - least)
-    return unless_rare(outside, fma(fma(-g, g, x), h, g), x.sqrt)
+    return unless_rare(outside, fma(fma(-g, g, x), h, g), Vec.sqrt, x)
 
 
 def _estimate(name: str, x: Vec) -> Vec | None:

@@ -7,13 +7,16 @@ By range reduction and polynomials, within an ulp or a few.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Sequence
 
 from fxad.backend.llvm import coefficients as table
-from fxad.backend.llvm.vector import Vec, bits_of, fma, polynomial
+from fxad.backend.llvm.text import Function
+from fxad.backend.llvm.vector import Code, Vec, bits_of, fma, polynomial
 
 INF = float("inf")
 NAN = float("nan")
+_QUIET = "internal preserve_allcc"
 LOG2_E = 1.4426950408889634
 # ln 2 and pi / 2 as sums whose products with small integers are exact, or nearly so, in FMA.
 LN2_F32 = (0.693145751953125, 1.42860682030941723212e-6)
@@ -29,7 +32,7 @@ def power_of_two(n: Vec, kind: str) -> Vec:
     return ((n + bias) << mantissa).floats()
 
 
-def _scales(p: Vec) -> bool:
+def scales(p: Vec) -> bool:
     """Whether the processor has an instruction for `scale`."""
     return p.code.target.isa == "avx512" and bits_of(p.kind) * p.width == 512
 
@@ -37,10 +40,10 @@ def _scales(p: Vec) -> bool:
 def scale(p: Vec, n: Vec, kept: Vec | None = None) -> Vec:
     """p * 2**n with one rounding, n an integral float, also where the result is not normal.
 
-    kept: lanes where it is false give 0, whatever p and n are there (only where `_scales`).
+    kept: lanes where it is false give 0, whatever p and n are there (only where `scales`).
     """
     code = p.code
-    if _scales(p):
+    if scales(p):
         suffix, mask = ("ps", "i16") if p.kind == "float" else ("pd", "i8")
         name = f"llvm.x86.avx512.mask.scalef.{suffix}.512"
         zero = p.like(0.0)
@@ -74,7 +77,7 @@ def exp(x: Vec) -> Vec:
     """exp(x). What underflows to 0 takes another way: computed, it would cost ten times as much
     (a microcode assist), and masked logits are full of it."""
     lowest, highest = (-104.0, 89.0) if x.kind == "float" else (-746.0, 710.0)
-    if _scales(x):
+    if scales(x):
         n, r, q = exp_parts(x.at_most(highest))
         return scale(fma(fma(q, r, 1.0), r, 1.0), n, x.compare("uge", lowest))
     vanishes = x < lowest
@@ -157,8 +160,8 @@ def keep_zero(x: Vec, y: Vec, shift: int) -> Vec:
     return y if shift else x.equals(0.0).where(x, y)
 
 
-def unless_rare(rare: Vec, usual: Vec, slow: Callable[[], Vec]) -> Vec:
-    """usual, but slow() in the lanes where `rare`; slow code is skipped where no lane needs it."""
+def unless_rare(rare: Vec, usual: Vec, slow: Callable[..., Vec], *args: Vec) -> Vec:
+    """usual, but slow(*args) in the lanes where `rare`; it is not run where no lane needs it."""
     code = usual.code
     f = code.function
     some = rare if rare.width == 1 else code.call(
@@ -167,12 +170,32 @@ def unless_rare(rare: Vec, usual: Vec, slow: Callable[[], Vec]) -> Vec:
     before, inside, after = f.block, f.new_label("rare"), f.new_label("usual")
     f.branch(some.text, inside, after)
     f.label(inside)
-    repaired = rare.where(slow(), usual)
+    repaired = rare.where(_out_of_line(slow, args), usual)
     last = f.block
     f.jump(after)
     f.label(after)
     choices = f"[ {usual.text}, %{before} ], [ {repaired.text}, %{last} ]"
     return code.op(usual.kind, usual.width, f"phi {usual.type} {choices}")
+
+
+def _out_of_line(slow: Callable[..., Vec], args: Sequence[Vec]) -> Vec:
+    """slow(*args) as a call of a function of its own, which leaves all registers as they are.
+
+    Code round the call keeps its constants in registers, which any other call would empty.
+    """
+    code = args[0].code
+    params = [(a.type, f"x{n}") for n, a in enumerate(args)]
+    function = Function("NAME", "RESULT", params, _QUIET, "noinline cold #0")
+    inner = Code(function, code.target)
+    result = slow(*[Vec(inner, a.kind, a.width, f"%x{n}") for n, a in enumerate(args)])
+    function.ret(result.type, result.text)
+    text = str(function).replace(f"{_QUIET} RESULT", f"{_QUIET} {result.type}", 1)
+    name = f"rare.{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    code.declarations |= inner.declarations
+    code.declarations.add(text.replace("@NAME", f"@{name}", 1))
+    listed = ", ".join(f"{a.type} {a.text}" for a in args)
+    call = f"call preserve_allcc {result.type} @{name}({listed})"
+    return code.op(result.kind, result.width, call)
 
 
 def either(test: Vec, yes: Callable[[], Vec], no: Callable[[], Vec]) -> Vec:

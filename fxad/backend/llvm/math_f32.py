@@ -9,6 +9,7 @@ in `fxad.backend.llvm.math.ULP`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from fxad.backend.llvm import coefficients as table
 from fxad.backend.llvm import math_f64
@@ -17,12 +18,13 @@ from fxad.backend.llvm.lookup import lookup
 from fxad.backend.llvm.math_core import (
     LN2_F32,
     LOG2_E,
-    clamp_exponent,
     exp,
     exp_parts,
     scale,
+    scales,
     unless_rare,
 )
+from fxad.backend.llvm.math_f64 import in_double
 from fxad.backend.llvm.tables import ERF, TANH
 from fxad.backend.llvm.vector import Vec, fma, polynomial
 
@@ -34,30 +36,34 @@ BELOW_EIGHTH = 495  # exponent and two bits of mantissa of the floats just below
 
 def exp2(x: Vec) -> Vec:
     """2**n 2**r; what underflows to 0 takes another way, as in exp."""
+
+    def power(x: Vec, kept: Vec | None = None) -> Vec:
+        n = x.rint()
+        r = x - n
+        return scale(fma(polynomial(r, table.EXP2_F32), r, 1.0), n, kept)
+
+    if scales(x):
+        return power(x.at_most(129.0), x.compare("uge", -150.0))
     vanishes = x < -150.0
-    x = vanishes.where(x.like(0.0), x).at_most(129.0)
-    n = x.rint()
-    r = x - n
-    return vanishes.where(x.like(0.0), scale(fma(polynomial(r, table.EXP2_F32), r, 1.0), n))
+    zero = x.like(0.0)
+    return vanishes.where(zero, power(vanishes.where(zero, x).at_most(129.0)))
 
 
 def expm1(x: Vec) -> Vec:
-    """2**n (1 + r + r*r*q) - 1, at half scale so that nothing overflows too early.
-
-    What rounding takes from r and from the sum of the large terms is kept for the last addition.
-    """
-    x_bounded = clamp_exponent(x).at_least(-30.0)
-    n = (x_bounded * LOG2_E).rint()
-    above = fma(n, -LN2_F32[0], x_bounded)
+    """2**n (1 + r + r*r*q) - 1, with what rounding takes from r and from the large terms."""
+    bounded = x.at_least(-30.0)
+    shifted = fma(bounded, LOG2_E, WHOLE)
+    n = shifted - WHOLE
+    above = fma(n, -LN2_F32[0], bounded)
     r = fma(n, -LN2_F32[1], above)
     r_lost = fma(n, -LN2_F32[1], above - r)
-    s = scale(x.like(0.5), n)
-    rest = s - 0.5
+    s = ((shifted.bits() << 23) + (127 << 23)).floats()
+    rest = s - 1.0
     total = fma(s, r, rest)
-    lost = fma(s, r, rest - total) + ((s - rest) - 0.5)
+    lost = fma(s, r, rest - total) + ((s - rest) - 1.0)
     small = fma(r * r, polynomial(r, table.EXPM1_F32), r_lost)
-    y = (total + fma(s, small, lost)) * 2.0
-    return (x.abs() < 1e-8).where(x, y)
+    y = (total + fma(s, small, lost)).copysign(x)
+    return unless_rare(x > 87.0, y, partial(in_double, math_f64.expm1), x)
 
 
 def logistic(x: Vec) -> Vec:
@@ -104,14 +110,14 @@ def sinh(x: Vec) -> Vec:
     size = x.abs()
     s, c, r, odd, even = _hyperbolic(size)
     y = _sum_of_angles(s, c, r, odd, even).copysign(x)
-    return unless_rare(size > 87.0, y, lambda: math_f64.in_double(math_f64.sinh, x))
+    return unless_rare(size > 87.0, y, partial(in_double, math_f64.sinh), x)
 
 
 def cosh(x: Vec) -> Vec:
     size = x.abs()
     s, c, r, odd, even = _hyperbolic(size)
     y = _sum_of_angles(c, s, r, odd, even)
-    return unless_rare(size > 87.0, y, lambda: math_f64.in_double(math_f64.cosh, x))
+    return unless_rare(size > 87.0, y, partial(in_double, math_f64.cosh), x)
 
 
 def cbrt(x: Vec) -> Vec:
@@ -127,7 +133,7 @@ def cbrt(x: Vec) -> Vec:
     y = fma(fma(-(y * y), y, size) * square, 1.0 / 3.0, y).copysign(x)
     unusual = (size.bits() - 1).compare("uge", 0x7F7FFFFF) | (size < 1.2e-38)
     unusual = unusual & x.compare("une", 0.0)
-    return unless_rare(unusual, y, lambda: math_f64.in_double(math_f64.cbrt, x))
+    return unless_rare(unusual, y, partial(in_double, math_f64.cbrt), x)
 
 
 def _piecewise(x: Vec, most: float, rows: Sequence[Sequence[float]]) -> Vec:
@@ -161,15 +167,15 @@ def erfc(x: Vec) -> Vec:
         y = exp(-(size * size)) * p
         return (x < 0.0).where(2.0 - y, y)
 
-    return math_f64.in_double(wide, x)
+    return in_double(wide, x)
 
 
 def erfinv(x: Vec) -> Vec:
-    return math_f64.in_double(math_f64.erfinv_to_float, x)
+    return in_double(math_f64.erfinv_to_float, x)
 
 
 def lgamma(x: Vec) -> Vec:
-    return math_f64.in_double(math_f64.lgamma, x)
+    return in_double(math_f64.lgamma, x)
 
 
 def rsqrt(x: Vec) -> Vec:

@@ -8,6 +8,8 @@ not a positive normal number takes a slower way in double, skipped where no lane
 
 from __future__ import annotations
 
+from functools import partial
+
 from fxad.backend.llvm import coefficients as table
 from fxad.backend.llvm import math_f64
 from fxad.backend.llvm.divide import reciprocal
@@ -45,15 +47,15 @@ def log(x: Vec) -> Vec:
     e = exponent.convert("sitofp", "float")
     rest = fma(r * r, polynomial(r, table.LOG_F32), fma(e, LN2_F32[1] * UNIT, low))
     y = fma(e, LN2_F32[0] * UNIT, high) + (r + rest)
-    return unless_rare(_unusual(x), y, lambda: in_double(math_f64.log, x))
+    return unless_rare(_unusual(x), y, partial(in_double, math_f64.log), x)
 
 
 def log2(x: Vec) -> Vec:
     exponent, _, high, low, r = _parts(x, LOGS2)
     whole = fma(exponent.convert("sitofp", "float"), UNIT, high)
-    curved = r * r * polynomial(r, [c * sum(LOG2_E) for c in table.LOG_F32])
-    y = whole + fma(r, LOG2_E[0], fma(r, LOG2_E[1], curved + low))
-    return unless_rare(_unusual(x), y, lambda: in_double(math_f64.log2, x))
+    rest = fma(r * r, polynomial(r, [c * sum(LOG2_E) for c in table.LOG_F32]), low)
+    y = whole + fma(r, LOG2_E[0], fma(r, LOG2_E[1], rest))
+    return unless_rare(_unusual(x), y, partial(in_double, math_f64.log2), x)
 
 
 def _log_of_sum(u: Vec, lost: Vec) -> Vec:
@@ -73,7 +75,7 @@ def log1p(x: Vec) -> Vec:
     most, least = large.where(x, 1.0), large.where(x.like(1.0), x)
     u = most + least
     y = _log_of_sum(u, least - (u - most)).copysign(x)
-    return unless_rare(_unusual(u, 126), y, lambda: in_double(math_f64.log1p, x))
+    return unless_rare(_unusual(u, 126), y, partial(in_double, math_f64.log1p), x)
 
 
 def _root_of_sum(high: Vec, low: Vec) -> tuple[Vec, Vec]:
@@ -92,7 +94,7 @@ def asinh(x: Vec) -> Vec:
     u = root + size
     y = _log_of_sum(u, (root - u) + size + lost)
     y = (size < 2.0**-12).where(x, y.copysign(x))
-    return unless_rare(~(size < 2.0**60), y, lambda: in_double(math_f64.asinh, x))
+    return unless_rare(~(size < 2.0**60), y, partial(in_double, math_f64.asinh), x)
 
 
 def acosh(x: Vec) -> Vec:
@@ -103,7 +105,7 @@ def acosh(x: Vec) -> Vec:
     root, lost = _root_of_sum(square, fma(a, a, twice - square))
     u = x + root
     y = _log_of_sum(u, (x - u) + root + lost)
-    return unless_rare(~((x > 1.0) & (x < 2.0**60)), y, lambda: in_double(math_f64.acosh, x))
+    return unless_rare(~((x > 1.0) & (x < 2.0**60)), y, partial(in_double, math_f64.acosh), x)
 
 
 def atanh(x: Vec) -> Vec:
@@ -117,7 +119,7 @@ def atanh(x: Vec) -> Vec:
     q = about + rest
     y = _log_of_sum(q, (about - q) + rest) * 0.5
     y = (size < 2.0**-12).where(x, y.copysign(x))
-    return unless_rare(~(size < 1.0), y, lambda: in_double(math_f64.atanh, x))
+    return unless_rare(~(size < 1.0), y, partial(in_double, math_f64.atanh), x)
 
 
 def power(x: Vec, y: Vec) -> Vec:
@@ -141,7 +143,7 @@ def power(x: Vec, y: Vec) -> Vec:
     p = fma(polynomial(f, table.EXP2_F32), f, 1.0)
     result = (p.bits() + (shifted.bits() << 23)).floats()
     unusual = _unusual(x) | ~(product.abs() < 125.0)
-    return unless_rare(unusual, result, lambda: in_double(_power_in_double, x, y))
+    return unless_rare(unusual, result, partial(in_double, _power_in_double), x, y)
 
 
 def _power_in_double(x: Vec, y: Vec) -> Vec:

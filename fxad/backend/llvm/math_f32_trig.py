@@ -9,6 +9,8 @@ has one.
 
 from __future__ import annotations
 
+from functools import partial
+
 from fxad.backend.llvm import coefficients as table
 from fxad.backend.llvm import math_f64
 from fxad.backend.llvm.divide import quotient, quotient_parts, reciprocal
@@ -77,7 +79,7 @@ def sin(x: Vec) -> Vec:
 
     def far() -> Vec:
         y = _sine_of(size, 0)
-        return unless_rare(size > MOST_REDUCED, y, lambda: in_double(math_f64.sin, size))
+        return unless_rare(size > MOST_REDUCED, y, partial(in_double, math_f64.sin), size)
 
     def near() -> Vec:
         z = size * size
@@ -92,7 +94,7 @@ def sin(x: Vec) -> Vec:
 def cos(x: Vec) -> Vec:
     size = x.abs()
     y = _sine_of(size, 8)
-    return unless_rare(size > MOST_REDUCED, y, lambda: in_double(math_f64.cos, x))
+    return unless_rare(size > MOST_REDUCED, y, partial(in_double, math_f64.cos), x)
 
 
 def tan(x: Vec) -> Vec:
@@ -109,7 +111,7 @@ def tan(x: Vec) -> Vec:
     cosine = most + rest
     y = quotient(sine, cosine, sine_rest, (most - cosine) + rest)
     y = (y.bits() ^ (x.bits() & SIGN)).floats()
-    return unless_rare(size > MOST_REDUCED, y, lambda: in_double(math_f64.tan, x))
+    return unless_rare(size > MOST_REDUCED, y, partial(in_double, math_f64.tan), x)
 
 
 def _plus(high: Vec, low: Vec, t: Vec, a: Vec, b: Vec) -> Vec:
@@ -156,7 +158,7 @@ def atan2(y: Vec, x: Vec) -> Vec:
     angle = _atan_beyond(high, low, t, lost).copysign(y)
     tiny = (least.bits() - 1).compare("ult", least.like(2.0**-90).bits())
     usual = (most > 2.0**-60) & (most < 2.0**60) & ~tiny
-    return unless_rare(~usual, angle, lambda: in_double(math_f64.atan2, y, x))
+    return unless_rare(~usual, angle, partial(in_double, math_f64.atan2), y, x)
 
 
 def _asin_parts(size: Vec) -> tuple[Vec, Vec, Vec]:

@@ -6,6 +6,7 @@ sin(Vec(code, "double", 8, "%x"))
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -114,7 +115,7 @@ def _any_quadrant(x: Vec, shift: int, name: str) -> Vec:
     y = (n & 1).equals(0).where(sine, cosine)
     sign = (n & 2) << 62
     y = keep_zero(x, (y.bits() ^ sign).floats(), shift)
-    return unless_rare(x.abs() > MOST_REDUCED, y, lambda: per_lane(name, x))
+    return unless_rare(x.abs() > MOST_REDUCED, y, partial(per_lane, name), x)
 
 
 def sin(x: Vec) -> Vec:
@@ -130,7 +131,7 @@ def tan(x: Vec) -> Vec:
     even = (n & 1).equals(0)
     y = even.where(sine, -cosine) / even.where(cosine, sine)
     y = x.equals(0.0).where(x, y)
-    return unless_rare(x.abs() > MOST_REDUCED, y, lambda: per_lane("tan", x))
+    return unless_rare(x.abs() > MOST_REDUCED, y, partial(per_lane, "tan"), x)
 
 
 def atan(x: Vec) -> Vec:
