@@ -181,6 +181,26 @@ def test_lane_counts_give_the_same_bits(dtype):
             np.testing.assert_array_equal(case.arrays[1][0], long[n], case.kernel.name)
 
 
+def test_where_reductions_lose_digits():
+    """Floats next to multiples of pi / 32, and to where a function changes its way."""
+    multiples = np.arange(1, 1 << 16) * (np.pi / 32)
+    far = np.pi / 2 * np.arange(1, 40_000, 7)
+    ends = [0.125, 0.5, 0.75, 1.0, 1.5, 2.0, 87.0, 88.72, 89.4, 1e5, 2.0**-12, 2.0**60, 3.95, 9.02]
+    bits = np.concatenate([multiples, far, ends]).astype(F32).view(np.uint32)
+    x = (bits[:, None] + np.arange(-2, 3)).astype(np.uint32).ravel().view(F32)
+    x = np.concatenate([x, -x])
+    single = [n for n in NAMES if n not in (*BINARY, "erf", "erfc", "erfinv", "lgamma")]
+    few = {n: [x[:8]] for n in NAMES} | {n: [x[:8], x[:8]] for n in BINARY}
+    results = evaluate(F32, few | {n: [x] for n in single})
+    worst = {}
+    with np.errstate(all="ignore"):
+        for name in single:
+            exact = np.asarray(reference(name, [x], np.longdouble), np.longdouble)
+            worst[name] = error(results[name], exact, F32)
+    over = {n: w for n, w in worst.items() if w > ULP[n]["float32"]}
+    assert not over, f"beyond the documented bounds: {over}"
+
+
 def test_square_roots_are_rounded_correctly():
     """All mantissas with an even and with an odd exponent, and the ends of what is iterated."""
     x = np.arange(1 << 24, dtype=np.uint32) + np.float32(1).view(np.uint32)
