@@ -51,6 +51,8 @@ def _turn_back(v: Any, turn: Any) -> Any:
     """Im(turn) / v of every column, where v is largest and so real (over rows)."""
     rank = type_of(v).ndim
     size = op("abs", v)
+    if not type_of(v).size:
+        return size
     peak = op("max_reduce", size, axes=(rank - 2,))
     chosen = op("eq", size, over_rows(peak, type_of(size)))
     # The first of equals, as LAPACK takes.

@@ -8,6 +8,7 @@ NumPy has neither; both are written in its terms.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,7 +34,7 @@ def _lu_type(a: ArrayType) -> tuple[ArrayType, ...]:
 def _lu(a: np.ndarray) -> tuple[np.ndarray, ...]:
     """Column by column, all matrices of a batch at once (Golub and Van Loan, 3.4.1)."""
     size = a.shape[-1]
-    work = a.reshape(-1, size, size).copy()
+    work = a.reshape(math.prod(a.shape[:-2]), size, size).copy()
     perm = np.tile(np.arange(size, dtype=np.int32), (len(work), 1))
     pivots = np.zeros_like(perm)
     lanes = np.arange(len(work))

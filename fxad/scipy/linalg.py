@@ -246,7 +246,7 @@ def expm(a: Any, *, max_squarings: int = 16) -> Array:
     Norms up to 5.4 * 2**max_squarings; NaN beyond.
     """
     value = _matrix("expm", a)
-    size = max(sum(abs(value), -2), -1)
+    size = max(sum(abs(value), -2), -1, initial=0.0)
     steps = ceil(log2(where(size > _PADE_NORM, size / _PADE_NORM, 1.0)))
     steps = OPS["stop_gradient"](steps)[..., None, None]
     start = _pade(value * (0.5**steps).astype(value.dtype))

@@ -158,3 +158,24 @@ def test_like_scipy() -> None:
             near(got, wanted)
     near(linalg.toeplitz(A[0]), peer.toeplitz(A[0]))
     near(linalg.solve_sylvester(A, B, Q), peer.solve_sylvester(A, B, Q), 1e-9)
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (2, 0, 0), (0, 2, 2), (1, 1)])
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+def test_matrices_without_elements(shape: tuple[int, ...], dtype: type) -> None:
+    a = np.ones(shape, dtype)
+    functions = (linalg.lu, linalg.expm, jnp.linalg.eig, jnp.linalg.eigvals, jnp.linalg.inv)
+
+    def loss(a: Any, function: Callable[..., Any]) -> Any:
+        return sum(jnp.sum(jnp.abs(leaf)) for leaf in fxad.tree.leaves(function(a)))
+
+    for function in functions:
+        for value, slope in (
+            (function(a), fxad.grad(loss)(a, function)),
+            (
+                fxad.jit(function)(a),
+                fxad.jit(fxad.grad(loss), static_argnums=1)(a, function),
+            ),
+        ):
+            assert fxad.tree.leaves(value)[-1].shape[: len(shape) - 2] == shape[:-2]
+            assert slope.shape == shape
