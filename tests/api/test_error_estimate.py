@@ -213,7 +213,77 @@ def test_precision_is_suggested_inside_loops_of_unknown_length() -> None:
     np.testing.assert_array_equal(strict.function(X), newton(X))
 
 
-def test_other_loops_and_custom_rules_count_as_one_equation() -> None:
+def newton_one(v):
+    def step(x):
+        return 0.5 * (x + v / x)
+
+    return lax.while_loop(lambda x: jnp.abs(x * x - v) > 1e-4 * v, step, v * 0.3 + 1)
+
+
+def newton_each(a):
+    """A loop of its own for every element: other numbers of trips."""
+    return lax.scan(lambda c, v: (c, newton_one(v)), 0, a)[1]
+
+
+def newton_nested(a):
+    """Twice the square root, in loops inside a loop and inside branches."""
+
+    def again(state):
+        count, x = state
+        return count + 1, lax.cond(count >= 0, newton, lambda x: x * 3, x)
+
+    return lax.while_loop(lambda s: s[0] < 2, again, (0, a))[1]
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, fxad.jit, fxad.checkpoint])
+@pytest.mark.parametrize("f", [newton_each, newton_nested])
+def test_loops_inside_loops_and_branches_are_followed(f, wrap) -> None:
+    report = fxad.estimate_error(wrap(f))(X)
+    ops = {e.op for e in report.equations}
+    assert "div" in ops
+    assert not ops & {"while", "scan", "cond"}
+    with fxad.enable_x64():
+        exact = np.asarray(f(X.astype(np.float64)))
+    assert (np.abs(np.asarray(report.value, np.float64) - exact) <= report.errors).all()
+    np.testing.assert_array_equal(report.value, f(X))
+
+
+def test_each_trip_of_an_inner_loop_errs_as_it_would_alone() -> None:
+    alone = [fxad.estimate_error(newton_one)(x).errors for x in X]
+    together = fxad.estimate_error(newton_each)(X).errors
+    np.testing.assert_allclose(together, np.stack(alone), rtol=1e-6)
+
+
+def test_trips_that_are_not_made_add_nothing() -> None:
+    def counted(counts):
+        def each(c, n):
+            return lax.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, s[1] * 1.7), (0, c))[
+                1
+            ], n
+
+        return lambda x: lax.scan(each, x, np.asarray(counts, np.int32))[0]
+
+    x = np.float32(0.4)
+    one, split = (fxad.estimate_error(counted(c))(x) for c in ([6], [5, 0, 1]))
+    np.testing.assert_array_equal(one.value, split.value)
+    np.testing.assert_allclose(split.errors, one.errors, rtol=1e-6)
+
+
+def test_precision_is_suggested_inside_nested_loops() -> None:
+    def f(x, n):
+        def inner(c, v):
+            return c, lax.fori_loop(0, n, lambda i, x: 0.5 * (x + v / x), v * 0.3 + 1)
+
+        return lax.scan(inner, 0, x)[1]
+
+    found = fxad.suggest_precision(f, 2e-2)(X, 4)
+    assert "div" in [op for op, _, _ in found.chosen]
+    assert "while" in str(found.program)
+    assert "bf16" in str(found.program)
+    np.testing.assert_allclose(found.function(X, 4), f(X, 4), rtol=2e-2)
+
+
+def test_custom_rules_count_as_one_equation() -> None:
     @fxad.custom_vjp
     def doubled(x):
         return jnp.sin(x) * 3.3
@@ -232,8 +302,9 @@ def test_other_loops_and_custom_rules_count_as_one_equation() -> None:
 
     x = np.float32(0.4)
     report = fxad.estimate_error(f)(x)
-    assert sorted(e.op for e in report.equations) == ["custom_vjp", "while"]
-    np.testing.assert_allclose(report.errors, 2 * 2.0**-23 * np.sin(0.4) * 3.3 * 1.7**3, rtol=1e-5)
+    assert sorted(e.op for e in report.equations) == ["custom_vjp", "mul"]
+    # The rule once, the product in each of three trips.
+    np.testing.assert_allclose(report.errors, 4 * 2.0**-23 * np.sin(0.4) * 3.3 * 1.7**3, rtol=1e-5)
     # No trip, and more trips than there is memory to follow.
     for end in (0, 10_000_000):
         grown = fxad.estimate_error(
