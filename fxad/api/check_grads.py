@@ -207,9 +207,13 @@ class _Checker:
         return drawn.astype(leaf.dtype)
 
     def _difference(self, function: Callable[..., Any], args: tuple, direction: Any) -> list:
-        """(f(x + h t) - f(x - h t)) / 2h of every result leaf, as wide arrays."""
+        """(f(x + h t) - f(x - h t)) / 2h of every result leaf, as wide arrays; an infinity that
+        stays has not moved."""
         high, low = (_arrays(function(*self._moved(args, direction, s))) for s in (1, -1))
-        return [(a - b) / (2 * self.eps) for a, b in zip(high, low, strict=True)]
+        return [
+            np.subtract(a, b, out=np.zeros_like(a), where=a != b) / (2 * self.eps)
+            for a, b in zip(high, low, strict=True)
+        ]
 
     def _moved(self, args: tuple, direction: Any, sign: int) -> tuple:
         leaves, structure = flatten_args(args, "check_grads")

@@ -172,11 +172,12 @@ def _whole_power(x: Expr, y: Expr) -> Expr:
 
 
 def _pow_dx(d: Any, x: Any, y: Any, out: Any) -> Any:
-    """y * x**(y - 1), and 0 at y = 0 even for x = 0."""
+    """y * x**(y - 1), and 0 at x = y = 0. Elsewhere y = 0 is no exception: its slope in y counts."""
     if isinstance(y, Lit):
         return None if y.value == 0 else mul(d, mul(y, pow(x, _lit(y.value - 1, y))))
-    exponent = select(eq(y, _lit(0, y)), _lit(1, y), sub(y, _lit(1, y)))
-    return mul(d, mul(y, pow(x, exponent)))
+    less = sub(y, _lit(1, y))
+    at_zero = select(eq(y, _lit(0, y)), _lit(1, y), less)
+    return mul(d, mul(y, pow(x, select(eq(x, _lit(0, x)), at_zero, less))))
 
 
 def _pow_dy(d: Any, x: Any, y: Any, out: Any) -> Any:

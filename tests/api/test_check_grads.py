@@ -131,3 +131,24 @@ def test_many_elements_move_a_little_each() -> None:
     wrong.defvjp(lambda w: (f(w), w), lambda w, ct: (ct * 1.1 * fxad.grad(f)(w),))
     with pytest.raises(GradientError, match="vjp"):
         fxad.check_grads(wrong, (w,), modes="rev")
+
+
+def test_infinities_that_stay_have_no_slope() -> None:
+    """A maximum over nothing is -inf wherever the rest moves."""
+    x = np.array([1.0, 3.0, 2.0])
+    with fxad.enable_x64():
+        fxad.check_grads(lambda x: jnp.stack([jnp.max(x), -jnp.inf + 0 * x[0]]), (x,), order=2)
+
+
+def test_mixed_derivatives_of_pow_at_exponent_zero() -> None:
+    """d/dy (y x**(y - 1)) is 1/x at y = 0, and the one after that 2 log(x) / x."""
+    with fxad.enable_x64():
+        x, y = 4.0, 0.0
+        want = np.array([[0, 1 / x], [1 / x, np.log(x) ** 2]])
+        for one in (fxad.jacfwd, fxad.jacrev):
+            for two in (fxad.jacfwd, fxad.jacrev):
+                found = fxad.jit(one(two(jnp.power, (0, 1)), (0, 1)))(x, y)
+                np.testing.assert_allclose(np.array(found), want, rtol=1e-12)
+        mixed = fxad.grad(fxad.grad(fxad.grad(jnp.power, 0), 1), 1)
+        np.testing.assert_allclose(mixed(x, y), 2 * np.log(x) / x, rtol=1e-12)
+        assert fxad.grad(jnp.power)(0.0, 0.0) == 0
