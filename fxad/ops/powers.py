@@ -172,7 +172,7 @@ def _whole_power(x: Expr, y: Expr) -> Expr:
 
 
 def _pow_dx(d: Any, x: Any, y: Any, out: Any) -> Any:
-    """y * x**(y - 1), and 0 at x = y = 0. Elsewhere y = 0 is no exception: its slope in y counts."""
+    """y * x**(y - 1), and 0 at x = y = 0: only there, since at y = 0 its slope in y counts."""
     if isinstance(y, Lit):
         return None if y.value == 0 else mul(d, mul(y, pow(x, _lit(y.value - 1, y))))
     less = sub(y, _lit(1, y))
