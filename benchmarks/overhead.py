@@ -95,6 +95,10 @@ EAGER: dict[str, Callable[[Any, Any], Any]] = {
     "eager x * 2.0": lambda x, lib: x * 2.0,
     "eager sin(x)": lambda x, lib: lib.sin(x),
     "eager x.sum()": lambda x, lib: x.sum(),
+    "eager x.mean()": lambda x, lib: x.mean(),
+    "eager x @ x": lambda x, lib: x @ x,
+    "eager x.reshape(2, 4)": lambda x, lib: x.reshape(2, 4),
+    "eager x[1:3]": lambda x, lib: x[1:3],
 }
 
 

@@ -31,6 +31,9 @@ class Pair:
     def __init__(self, left, right, tag=None):
         self.left, self.right, self.tag = left, right, tag
 
+    def __repr__(self):
+        return f"Pair({self.left!r}, {self.right!r}, {self.tag!r})"
+
     def tree_flatten(self):
         return (self.left, self.right), self.tag
 

@@ -17,12 +17,10 @@ Values = Sequence[str]
 
 def float_literal(value: float, dtype: np.dtype) -> str:
     """An exact LLVM constant for a float of type f16, f32 or f64 (bf16 has its own spelling)."""
-    kind = dtype.name
-    if kind == "bfloat16":
-        return f"0xR{int(np.asarray(value, dtype).view(np.uint16)):04X}"
-    if kind == "float16":
-        return f"0xH{int(np.asarray(value, dtype).view(np.uint16)):04X}"
-    if kind == "float32":
+    if dtype.itemsize == 2:
+        mark = "R" if dtype.name == "bfloat16" else "H"
+        return f"0x{mark}{int(np.asarray(value, dtype).view(np.uint16)):04X}"
+    if dtype.itemsize == 4:
         value = float(np.float32(value))
     return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
 
