@@ -93,6 +93,8 @@ def _as_array(object: Any, dtype: Any) -> Array:
 def _cast_numpy(data: np.ndarray, wanted: np.dtype) -> np.ndarray:
     if data.dtype.kind in "OUSMm":
         return native(data)
+    if data.dtype.kind == "f" and wanted.kind in "iu":  # saturates, which NumPy leaves open
+        return OPS["convert"].numpy(data, dtype=wanted)
     with np.errstate(all="ignore"):
         return data.astype(wanted) if data.dtype != wanted else data
 

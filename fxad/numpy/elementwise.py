@@ -91,7 +91,6 @@ arcsinh = asinh = _unary("asinh", "Inverse hyperbolic sine.", inexact=True)
 arccosh = acosh = _unary("acosh", "Inverse hyperbolic cosine.", inexact=True)
 arctanh = atanh = _unary("atanh", "Inverse hyperbolic tangent.", inexact=True)
 bitwise_not = invert = bitwise_invert = _unary("not", "Bits flipped; `not` for bools.")
-bitwise_count = _unary("popcount", "Number of set bits.")
 rsqrt = _unary("rsqrt", "1 / sqrt(x).", inexact=True)
 
 add = _binary("add", "x + y (logical or for bools).", logic="or")
@@ -196,6 +195,11 @@ def abs(x: Any, /) -> Array:
 
 
 absolute = fabs = abs
+
+
+def bitwise_count(x: Any, /) -> Array:
+    """Number of set bits of the absolute value, as in NumPy (lax.population_count: of the bits)."""
+    return finish(OPS["popcount"](abs(x)), weak=False)
 
 
 def square(x: Any, /) -> Array:

@@ -99,8 +99,10 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
 
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
     """Whether every value of a dtype (or of an array's) can be held by another (NumPy's table)."""
-    own = getattr(from_, "dtype", from_)
-    source, target = (dt.canonicalize(getattr(d, "dtype", d), explicit=True) for d in (own, to))
+    source, target = (
+        dt.canonicalize(d if isinstance(d, type) else getattr(d, "dtype", d), explicit=True)
+        for d in (from_, to)
+    )
     kind: Any = casting
     return bool(np.can_cast(source, target, kind))
 

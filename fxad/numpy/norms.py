@@ -19,12 +19,6 @@ from fxad.numpy.shaping import moveaxis, reshape
 from fxad.trace.array import Array
 
 
-def _root(square: Array) -> Array:
-    """sqrt whose gradient at 0 is 0."""
-    zero = square == 0
-    return e.where(zero, 0.0, e.sqrt(e.where(zero, 1.0, square)))
-
-
 def squares(x: Array) -> Array:
     """|x|^2, real."""
     if dt.is_complex(x.dtype):
@@ -36,7 +30,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: flo
     """Norm of order `ord` over axes. The gradient of the 2-norm at 0 is 0."""
     (value,) = promoted("norm", x, inexact=True, numbers=False)
     if ord == 2:
-        return _root(reductions.sum(squares(value), axis, keepdims=keepdims))
+        return reductions.safe_sqrt(reductions.sum(squares(value), axis, keepdims=keepdims))
     size = e.abs(value)
     if ord == math.inf:
         return _largest(size, axis, keepdims)
@@ -58,11 +52,11 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     """Vector norm, or a matrix norm ("fro", "nuc", 1, 2, inf or negated) over two axes."""
     (value,) = promoted("norm", x, inexact=True, numbers=False)
     if axis is None and ord is None:
-        out = _root(reductions.sum(squares(value)))
+        out = reductions.safe_sqrt(reductions.sum(squares(value)))
         return reshape(out, (1,) * value.ndim) if keepdims else out
     axes = axes_tuple(axis, value.ndim, "norm")
     if ord == "fro" or (ord is None and len(axes) == 2):
-        return _root(reductions.sum(squares(value), axes, keepdims=keepdims))
+        return reductions.safe_sqrt(reductions.sum(squares(value), axes, keepdims=keepdims))
     if len(axes) == 1:
         return vector_norm(value, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)
     if len(axes) == 2 and ord in (2, -2, "nuc"):

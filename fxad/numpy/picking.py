@@ -18,9 +18,11 @@ from fxad.core.errors import (
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import (
+    asarray,
     axis_index,
     cast,
     full_of,
+    known_values,
     promoted,
     result_shape,
     spread_to,
@@ -32,6 +34,8 @@ from fxad.numpy.shaping import moveaxis, reshape
 from fxad.numpy.updates import setitem, update_for
 from fxad.trace.array import Array
 from fxad.trace.tracer import type_of
+
+_KNOWN = "use where, or nonzero with its size="
 
 
 def take(
@@ -110,7 +114,7 @@ def compress(condition: Any, a: Any, axis: int | None = None) -> Array:
     value = value_of(a)
     if axis is None:
         value, axis = reshape(value, (-1,)), 0
-    kept = np.nonzero(np.asarray(condition))[0].astype(np.int32)
+    kept = np.nonzero(known_values(asarray(condition), "compress", _KNOWN))[0].astype(np.int32)
     return getitem(value, (slice(None),) * axis_index(axis, value.ndim, "compress") + (kept,))
 
 

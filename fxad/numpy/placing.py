@@ -15,7 +15,7 @@ from fxad.core.errors import BadArgument, ShapeError
 from fxad.ir.program import OPS
 from fxad.numpy.core import cast, known_values, spread_to, value_of
 from fxad.numpy.elementwise import clip, where
-from fxad.numpy.picking import take
+from fxad.numpy.picking import nonzero, take
 from fxad.numpy.running import cumsum
 from fxad.trace.array import Array
 
@@ -125,8 +125,15 @@ def triu_indices_from(arr: Any, k: int = 0) -> tuple[Array, ...]:
     return _indices(~np.tri(rows, columns, k - 1, bool))
 
 
-def mask_indices(n: int, mask_func: Callable[..., Any], k: Any = 0) -> tuple[Array, ...]:
-    """Rows and columns where mask_func(ones of (n, n), k) is not zero."""
+def mask_indices(
+    n: int, mask_func: Callable[..., Any], k: Any = 0, *, size: int | None = None
+) -> tuple[Array, ...]:
+    """Rows and columns where mask_func(ones of (n, n), k) is not zero.
+
+    size: how many there are; needed under jit.
+    """
     kept = mask_func(value_of(np.ones((n, n), np.float32)), k)
-    hint = "mask_func must not depend on traced values"
+    if size is not None:
+        return nonzero(kept, size=size)
+    hint = "pass size="
     return _indices(known_values(kept, "mask_indices", hint) != 0)

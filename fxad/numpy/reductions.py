@@ -253,10 +253,10 @@ def std(
     correction: float | None = None,
 ) -> Array:
     """Standard deviation; its gradient at 0 is 0."""
-    return _safe_sqrt(var(a, axis, dtype, ddof, keepdims, where=where, correction=correction))
+    return safe_sqrt(var(a, axis, dtype, ddof, keepdims, where=where, correction=correction))
 
 
-def _safe_sqrt(value: Array) -> Array:
+def safe_sqrt(value: Array) -> Array:
     """sqrt whose gradient at 0 is 0."""
     zero = value == 0
     return where(zero, 0.0, sqrt(where(zero, 1.0, value)))

@@ -20,7 +20,7 @@ from fxad.numpy.creation import arange, zeros
 from fxad.numpy.elementwise import cos, isnan, multiply, sqrt, where
 from fxad.numpy.joining import concatenate
 from fxad.numpy.linear import convolve, outer
-from fxad.numpy.reductions import argmax, argmin, mean, nanmean, sum
+from fxad.numpy.reductions import argmax, argmin, mean, nanmean, safe_sqrt, sum
 from fxad.numpy.running import cumprod, cumsum
 from fxad.numpy.shaping import reshape, slice_axis
 from fxad.numpy.sorting import sort
@@ -37,14 +37,13 @@ def nanvar(a: Any, axis: Any = None, *, ddof: int = 0, keepdims: bool = False) -
     """Variance of the elements that are not NaN."""
     value = value_of(a)
     axes = axes_tuple(axis, value.ndim, "nanvar")
-    centred = value - nanmean(value, axes, keepdims=True)
-    squares = where(isnan(value), 0.0, centred * centred)
-    return sum(squares, axes, keepdims=keepdims) / (_count(value, axes, keepdims) - ddof)
+    centred = where(isnan(value), 0.0, value - nanmean(value, axes, keepdims=True))
+    return sum(centred * centred, axes, keepdims=keepdims) / (_count(value, axes, keepdims) - ddof)
 
 
 def nanstd(a: Any, axis: Any = None, *, ddof: int = 0, keepdims: bool = False) -> Array:
     """Standard deviation of the elements that are not NaN."""
-    return sqrt(nanvar(a, axis, ddof=ddof, keepdims=keepdims))
+    return safe_sqrt(nanvar(a, axis, ddof=ddof, keepdims=keepdims))
 
 
 def nancumsum(a: Any, axis: int | None = None) -> Array:

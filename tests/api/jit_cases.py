@@ -1,7 +1,6 @@
 """One small call of every public function, by module: what test_under_jit.py sweeps.
 
-cases, refused = CASES["fxad.nn"]
-cases["relu"]        # [Case(the function applied, the arrays to trace)]
+CASES["fxad.nn"].calls["relu"]    # [Case(the function applied, the arrays to trace)]
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from fxad.tree import flatten, unflatten
 
 
 class Case(NamedTuple):
-    """`apply(*arrays)` calls the function; `numpy` is the same call of NumPy's namesake, if direct."""
+    """`apply(*arrays)` calls the function; `numpy` does the same with NumPy's, if there is one."""
 
     apply: Callable[..., Any]
     arrays: tuple[Any, ...]
@@ -37,10 +36,10 @@ class Cases:
     def __init__(self, module: ModuleType, peer: Any = None) -> None:
         self.module, self.peer = module, peer
         self.calls: dict[str, list[Case]] = {}
-        self.refused: dict[str, str] = {}
+        self.refused: dict[str, Case] = {}
 
     def call(self, names: str, *args: Any, **static: Any) -> None:
-        """Each named function of `args`: arrays in them (also in lists) are traced, the rest is static."""
+        """Each named function of `args`: arrays in them are traced, the rest is static."""
         leaves, tree = flatten(args)
         traced = [isinstance(leaf, np.ndarray) for leaf in leaves]
         arrays = tuple(leaf for leaf, is_traced in zip(leaves, traced, strict=True) if is_traced)
@@ -62,9 +61,10 @@ class Cases:
         """A call of `name` that its arguments alone do not describe."""
         self.calls.setdefault(name, []).append(Case(apply, arrays))
 
-    def refuse(self, names: str, message: str) -> None:
-        """Functions that cannot be traced: their results' shapes or types depend on values."""
-        self.refused |= dict.fromkeys(names.split(), message)
+    def refuse(self, names: str, *arrays: Any) -> None:
+        """Functions whose results' shapes depend on values: not to be traced like this."""
+        for name in names.split():
+            self.refused[name] = Case(getattr(self.module, name), arrays)
 
 
 R = np.random.default_rng(5)

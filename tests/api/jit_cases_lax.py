@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-
-import fxad
-from fxad import lax as l
 from jit_cases import (
     ABOVE,
     BOOL,
     COUNT,
     CUBE,
     INT,
-    ORDERED,
     PLACES,
     POSITIVE,
     SQUARE,
@@ -24,10 +20,15 @@ from jit_cases import (
     lax,
 )
 
+import fxad
+from fxad import lax as l
+from fxad.numpy.linalg import solve
+
 # Elementwise
 lax.call(
-    "abs asinh atan bessel_i0e bessel_i1e cbrt ceil cos cosh erf erfc exp exp2 expm1 floor is_finite "
-    "logistic neg reciprocal round sign sin sinh square tan tanh stop_gradient optimization_barrier",
+    "abs asinh atan bessel_i0e bessel_i1e cbrt ceil cos cosh erf erfc exp exp2 expm1 floor "
+    "is_finite logistic neg reciprocal round sign sin sinh square tan tanh stop_gradient "
+    "optimization_barrier",
     X,
 )
 lax.call("acos asin atanh erf_inv", UNIT)
@@ -142,16 +143,20 @@ lax.call("fft", Z, "FFT", (4,))
 lax.use("cond", lambda x: l.cond(x[0, 0] > 0, l.sin, l.cos, x), X)
 lax.use("switch", lambda i, x: l.switch(i, [l.sin, l.cos, l.neg], x), PLACES[0, ...], X)
 lax.use("fori_loop", lambda x: l.fori_loop(0, 3, lambda i, v: l.sin(v) + i, x), X)
-lax.use("while_loop", lambda x: l.while_loop(lambda v: v < 50, lambda v: v * 2, x), ABOVE[0, 0, ...])
+lax.use(
+    "while_loop", lambda x: l.while_loop(lambda v: v < 50, lambda v: v * 2, x), ABOVE[0, 0, ...]
+)
 lax.use("scan", lambda x: l.scan(lambda c, v: (c + v, c * v), x[0], x), X)
 lax.use("map", lambda x: l.map(l.sin, x), X)
 lax.use("platform_dependent", lambda x: l.platform_dependent(x, cpu=l.sin, default=l.cos), X)
-lax.use("binomial", lambda x: l.fori_loop(0, 6, lambda i, v: l.sin(v), x, checkpoints=l.binomial(2)), X)
+lax.use(
+    "binomial", lambda x: l.fori_loop(0, 6, lambda i, v: l.sin(v), x, checkpoints=l.binomial(2)), X
+)
 lax.use("tape", lambda x: l.scan(lambda c, v: (l.sin(c) * v, c), x[0], x, tape=l.tape())[0], X)
 lax.use(
     "custom_linear_solve",
     lambda a, b: l.custom_linear_solve(
-        lambda v: a @ v, b, lambda _, v: fxad.numpy.linalg.solve(a, v), lambda _, v: a.T @ v
+        lambda v: a @ v, b, lambda _, v: solve(a, v), lambda _, v: solve(a.T, v)
     ),
     SQUARE,
     V[:4],
@@ -167,7 +172,9 @@ lax.use(
 
 def over_rows(name: str, *args: object, **static: object) -> None:
     function = getattr(l, name)
-    lax.use(name, fxad.vmap(lambda x: function(x, "rows", *args, **static), axis_name="rows"), SQUARE)
+    lax.use(
+        name, fxad.vmap(lambda x: function(x, "rows", *args, **static), axis_name="rows"), SQUARE
+    )
 
 
 for name in ("psum", "pmean", "pmax", "pmin", "all_gather", "psum_scatter"):

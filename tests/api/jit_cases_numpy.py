@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-
-import fxad.numpy as jnp
 from jit_cases import (
     ABOVE,
     BOOL,
@@ -27,12 +25,14 @@ from jit_cases import (
     numpy,
 )
 
+import fxad.numpy as jnp
+
 # Elementwise
 numpy.call(
-    "abs absolute arcsinh arctan asinh atan cbrt ceil cos cosh deg2rad degrees exp exp2 expm1 fabs "
-    "fix floor isfinite isinf isnan isneginf isposinf logical_not negative positive rad2deg "
-    "radians reciprocal rint round around sign signbit sin sinc sinh square tan tanh trunc modf "
-    "nan_to_num",
+    "abs absolute arcsinh arctan asinh atan cbrt ceil cos cosh deg2rad degrees exp exp2 expm1 "
+    "fabs fix floor isfinite isinf isnan isneginf isposinf logical_not negative positive "
+    "rad2deg radians reciprocal rint round around sign signbit sin sinc sinh square tan tanh "
+    "trunc modf nan_to_num",
     X,
 )
 numpy.call("arccos acos arcsin asin arctanh atanh", UNIT)
@@ -41,18 +41,18 @@ numpy.call("log log10 log1p log2 rsqrt sqrt", POSITIVE)
 numpy.call("angle conj conjugate imag real iscomplex isreal iscomplexobj isrealobj", Z)
 numpy.call("angle conj real imag iscomplex isreal iscomplexobj isrealobj", X)
 numpy.call(
-    "add arctan2 atan2 copysign divide divmod equal float_power floor_divide fmax fmin fmod greater "
-    "greater_equal heaviside hypot isclose less less_equal logaddexp logaddexp2 maximum minimum mod "
-    "multiply nextafter not_equal remainder subtract true_divide allclose array_equal array_equiv "
-    "vecdot",
+    "add arctan2 atan2 copysign divide divmod equal float_power floor_divide fmax fmin fmod "
+    "greater greater_equal heaviside hypot isclose less less_equal logaddexp logaddexp2 "
+    "maximum minimum mod multiply nextafter not_equal remainder subtract true_divide allclose "
+    "array_equal array_equiv vecdot",
     POSITIVE,
     ABOVE,
 )
 numpy.call("pow power", POSITIVE, X)
 numpy.call(
-    "bitwise_and bitwise_or bitwise_xor gcd lcm logical_and logical_or logical_xor add subtract "
-    "multiply floor_divide remainder maximum less bitwise_left_shift bitwise_right_shift left_shift "
-    "right_shift power pow fmod divmod",
+    "bitwise_and bitwise_or bitwise_xor gcd lcm logical_and logical_or logical_xor add "
+    "subtract multiply floor_divide remainder maximum less bitwise_left_shift "
+    "bitwise_right_shift left_shift right_shift power pow fmod divmod",
     INT,
     COUNT,
 )
@@ -101,7 +101,7 @@ numpy.call("digitize", X, ORDERED)
 numpy.call("isin", INT, COUNT)
 numpy.use("nonzero", lambda x: jnp.nonzero(x, size=8), INT)
 numpy.use("argwhere", lambda x: jnp.argwhere(x, size=8), INT)
-numpy.call("bincount", COUNT.ravel(), length=7)
+numpy.use("bincount", lambda x: jnp.bincount(x, length=7), COUNT.ravel())
 numpy.call("histogram histogram_bin_edges", X, 4, (-2.0, 2.0))
 
 # Shapes
@@ -181,11 +181,12 @@ numpy.call("indices", (2, 3))
 numpy.call("diag_indices tril_indices triu_indices", 3)
 numpy.use("fromfunction", lambda: jnp.fromfunction(lambda i, j: i * 2 + j, (2, 3)))
 numpy.use("frombuffer", lambda: jnp.frombuffer(b"\1\2\3\4", np.uint8))
-numpy.use("mask_indices", lambda: jnp.mask_indices(3, jnp.triu))
+numpy.use("mask_indices", lambda: jnp.mask_indices(3, jnp.triu, size=6))
 numpy.use("isscalar", lambda x: jnp.isscalar(2.0), X)
 numpy.use("result_type", lambda x: jnp.zeros(2, jnp.result_type(x, np.int8)), X)
-for name in ("can_cast", "promote_types", "issubdtype"):
-    numpy.use(name, lambda name=name: str(getattr(jnp, name)(np.int8, np.float32)))
+numpy.use("can_cast", lambda: jnp.can_cast(np.int8, np.float32))
+numpy.use("issubdtype", lambda: jnp.issubdtype(np.int8, np.integer))
+numpy.use("promote_types", lambda x: jnp.zeros(2, jnp.promote_types(x.dtype, np.int8)), X)
 
 # fxad.numpy.linalg
 linalg.call("cholesky", SPD)
@@ -212,11 +213,21 @@ fft.call("fftfreq rfftfreq", 6, 0.5)
 
 # What cannot be traced, and what takes no arrays
 SCALARS = (
-    "bool bool_ float16 float32 float64 float_ double single bfloat16 float8_e4m3fn float8_e5m2 int8 "
-    "int16 int32 int64 int_ uint8 uint16 uint32 uint64 uint cdouble complex128 complex64 complex_ csingle"
+    "bool bool_ float16 float32 float64 float_ double single bfloat16 float8_e4m3fn "
+    "float8_e5m2 int8 int16 int32 int64 int_ cdouble complex128 complex64 complex_ csingle"
 )
+UNSIGNED = "uint8 uint16 uint32 uint64 uint"
 numpy.call(SCALARS, V)
+numpy.call(UNSIGNED, POSITIVE)
+for name in UNSIGNED.split():  # saturating, where NumPy's result is left open
+    numpy.use(name, getattr(jnp, name), V)
 numpy.use("broadcast_shapes", lambda: jnp.broadcast_shapes((2, 1), (3,)))
 numpy.use("isdtype", lambda x: jnp.isdtype(x.dtype, "real floating"), X)
 numpy.use("finfo", lambda x: float(jnp.finfo(x.dtype).eps), X)
 numpy.use("iinfo", lambda x: int(jnp.iinfo(x.dtype).max), INT)
+
+numpy.refuse("flatnonzero nonzero argwhere unique unique_all unique_counts unique_inverse", INT)
+numpy.refuse("unique_values real_if_close", Z)
+numpy.refuse("compress extract", BOOL[0], V[:4])
+numpy.refuse("union1d", V, V)
+numpy.call("from_dlpack", X)

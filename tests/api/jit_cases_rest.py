@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
+from functools import partial
 
-import fxad
-import fxad.nn.initializers as init
+import numpy as np
 from jit_cases import (
     ABOVE,
-    BOOL,
     COUNT,
     CUBE,
-    POSITIVE,
     PLACES,
+    POSITIVE,
     SPD,
     UNIT,
     V,
     X,
-    Y,
     Z,
     initializers,
     nn,
@@ -25,10 +22,13 @@ from jit_cases import (
     special,
 )
 
+import fxad
+import fxad.nn.initializers as init
+
 nn.call(
-    "celu elu gelu glu hard_sigmoid hard_silu hard_swish hard_tanh identity leaky_relu log_sigmoid "
-    "log_softmax logmeanexp logsumexp mish relu relu6 selu sigmoid silu soft_sign softmax softplus "
-    "sparse_plus sparse_sigmoid squareplus standardize swish tanh",
+    "celu elu gelu glu hard_sigmoid hard_silu hard_swish hard_tanh identity leaky_relu "
+    "log_sigmoid log_softmax logmeanexp logsumexp mish relu relu6 selu sigmoid silu soft_sign "
+    "softmax softplus sparse_plus sparse_sigmoid squareplus standardize swish tanh",
     X,
 )
 nn.call("log1mexp", POSITIVE)
@@ -42,25 +42,30 @@ SHAPE = (4, 3)
 
 
 def from_key(cases: object, name: str, function: object, *arrays: object) -> None:
-    cases.use(name, lambda bits, *rest: function(fxad.random.wrap_key_data(bits), *rest), KEY, *arrays)
+    cases.use(
+        name, lambda bits, *rest: function(fxad.random.wrap_key_data(bits), *rest), KEY, *arrays
+    )
 
 
 for name in (
-    "glorot_normal glorot_uniform he_normal he_uniform kaiming_normal kaiming_uniform lecun_normal "
-    "lecun_uniform normal orthogonal truncated_normal uniform xavier_normal xavier_uniform"
+    "glorot_normal glorot_uniform he_normal he_uniform kaiming_normal kaiming_uniform "
+    "lecun_normal lecun_uniform normal orthogonal truncated_normal uniform xavier_normal "
+    "xavier_uniform"
 ).split():
-    from_key(initializers, name, lambda key, make=getattr(init, name)(): make(key, SHAPE))
+    from_key(initializers, name, partial(getattr(init, name)(), shape=SHAPE))
 from_key(initializers, "delta_orthogonal", lambda k: init.delta_orthogonal()(k, (3, 2, 4)))
 from_key(initializers, "constant", lambda k: init.constant(2.0)(k, SHAPE))
 from_key(initializers, "ones", lambda k: init.ones(k, SHAPE))
 from_key(initializers, "zeros", lambda k: init.zeros(k, SHAPE))
 from_key(
-    initializers, "variance_scaling", lambda k: init.variance_scaling(1, "fan_in", "normal")(k, SHAPE)
+    initializers,
+    "variance_scaling",
+    lambda k: init.variance_scaling(1, "fan_in", "normal")(k, SHAPE),
 )
 
 special.call(
-    "erf erfc expit gammasgn i0 i0e i1 i1e j0 j1 log_expit log_ndtr log_softmax logsumexp ndtr "
-    "rgamma softmax",
+    "erf erfc expit gammasgn i0 i0e i1 i1e j0 j1 log_expit log_ndtr log_softmax logsumexp "
+    "ndtr rgamma softmax",
     X,
 )
 special.call("digamma entr exp1 expi gamma gammaln psi y0 y1 factorial", POSITIVE)
@@ -78,7 +83,7 @@ special.call("zeta", ABOVE, POSITIVE)
 for name in (
     "bits cauchy exponential gumbel laplace logistic lognormal maxwell normal rademacher uniform"
 ).split():
-    from_key(random, name, lambda key, draw=getattr(fxad.random, name): draw(key, shape=SHAPE))
+    from_key(random, name, partial(getattr(fxad.random, name), shape=SHAPE))
 r = fxad.random
 from_key(random, "ball", lambda k: r.ball(k, 3, shape=(2,)))
 from_key(random, "bernoulli", r.bernoulli, UNIT)
@@ -88,6 +93,7 @@ from_key(random, "categorical", r.categorical, X)
 from_key(random, "choice", lambda k, x: r.choice(k, x, (2,), replace=False), V)
 from_key(random, "clone", lambda k: r.key_data(r.clone(k)))
 from_key(random, "key_data", r.key_data)
+from_key(random, "key_impl", lambda k: r.key_impl(k) == "threefry2x32")
 from_key(random, "wrap_key_data", r.bits)
 from_key(random, "fold_in", lambda k: r.key_data(r.fold_in(k, 3)))
 from_key(random, "split", lambda k: r.key_data(r.split(k, 3)))
