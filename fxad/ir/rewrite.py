@@ -178,6 +178,11 @@ def flattened(program: Program) -> Program:
     return Program(program.inputs, eqns, outputs, program.name, program.consts)
 
 
+def is_literal(atom: Atom, value: Any) -> bool:
+    """Whether an atom is this number itself."""
+    return isinstance(atom, Lit) and atom.value == value
+
+
 def literal(value: Any, dtype: np.dtype) -> Lit:
     """A Lit whose value is a plain Python number of the dtype's kind."""
     kind = dtype.kind

@@ -15,8 +15,8 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.loops import Structured
-from fxad.ir.program import OPS, Atom, Eqn, Lit, Program, Var
-from fxad.ir.rewrite import dce, evaluate, used_inputs
+from fxad.ir.program import OPS, Atom, Eqn, Program, Var
+from fxad.ir.rewrite import dce, evaluate, is_literal, used_inputs
 from fxad.ops.base import Batched, define, full, spread, tangent_type, type_of, zeros
 from fxad.ops.captures import closing
 from fxad.ops.control import (
@@ -211,17 +211,13 @@ def _counts_down(cond: Program, body: Program, first: int, second: int) -> int |
     """Which of the state a loop runs on while it is >= 0, each trip taking 1 off it, if any."""
     for eqn in cond.eqns:
         test = eqn.outputs[0] is cond.outputs[0] and eqn.op.name == "ge"
-        if test and eqn.inputs[0] in cond.inputs[first:] and _is(eqn.inputs[1], 0):
+        if test and eqn.inputs[0] in cond.inputs[first:] and is_literal(eqn.inputs[1], 0):
             number = cond.inputs.index(eqn.inputs[0]) - first
             makers = [e for e in body.eqns if e.outputs == (body.outputs[number],)]
-            takes = [e.op.name == "sub" and _is(e.inputs[1], 1) for e in makers]
+            takes = [e.op.name == "sub" and is_literal(e.inputs[1], 1) for e in makers]
             if takes == [True] and makers[0].inputs[0] is body.inputs[second + number]:
                 return number
     return None
-
-
-def _is(atom: Atom, value: int) -> bool:
-    return isinstance(atom, Lit) and atom.value == value
 
 
 def _together(t, size: int, number: int, lanes: Program, bc: list, k: list) -> list[Any]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from fxad.core.record import record
 from fxad.core.types import TapeType
 from fxad.ir.program import OPS, Atom, Eqn, Lit, Program, Var
 from fxad.ir.rewrite import literal
@@ -24,7 +24,7 @@ from fxad.passes.halves import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CondPair:
     """stays: which of the first one's results others read too."""
 

@@ -10,13 +10,15 @@ A pass that works on straight lines can so decide what the second half reads of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from fxad.core.record import record
 from fxad.ir.program import Atom, Eqn, Program, Var
 from fxad.ir.rewrite import inline_into
 
 
-class Line(NamedTuple):
+@record
+class Line:
     """Both halves. kept: how many results are the first one's. own: what the second one's inputs
     are here where they do not come from the first one. state: inputs of the first one that are
     others in each trip, and must be kept for the second one like what the first one makes."""
@@ -28,7 +30,8 @@ class Line(NamedTuple):
     state: frozenset[Var]
 
 
-class Halves(NamedTuple):
+@record
+class Halves:
     """A line cut in two: equations, results of either, and what the second one reads of the first
     one's values and inputs."""
 
@@ -39,7 +42,8 @@ class Halves(NamedTuple):
     wanted: list[Var]
 
 
-class Changed(NamedTuple):
+@record
+class Changed:
     """A program that a pass has changed. early, silent: what it has made early on beside what was
     made there, and how many equations without results it has put there."""
 

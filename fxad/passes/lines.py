@@ -8,9 +8,9 @@ other, those of a loop and the loop back over it, or of a branch and the one bac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from fxad.core.record import record
 from fxad.ir.program import Eqn, Program, Var, subprograms
 from fxad.passes.cond_pairs import cond_pairs
 from fxad.passes.halves import Changed, Pair, exchanged
@@ -18,7 +18,7 @@ from fxad.passes.scan_pairs import scan_pairs
 from fxad.passes.while_pairs import while_pairs
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Straight:
     """One line. around: the whole program with this line changed. cut: for two programs one behind
     the other, how many equations are the first one's. state: that one's inputs which are others in
@@ -64,7 +64,7 @@ def _inside(line: Straight, outer: Callable[[Changed], Changed]) -> Straight:
     return Straight(line.program, around, line.cut, line.state, line.times)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Joined:
     """Puts a changed line of a pair back."""
 
@@ -75,7 +75,7 @@ class _Joined:
         return self.pair.changed(self.number, changed)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Put:
     """Puts a changed program back among an equation's parameters."""
 

@@ -19,7 +19,7 @@ from fxad.core import dtypes as dt
 from fxad.core.record import valued
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.program import OPS, Atom, Eqn, Lit, Program, Var
-from fxad.ir.rewrite import dce, literal
+from fxad.ir.rewrite import dce, is_literal, literal
 from fxad.passes.aside import SMALLEST, nbytes_of, put_of, take_of
 from fxad.passes.inline import inline
 from fxad.trace.tracer import stage
@@ -181,17 +181,21 @@ def _in_order(link: Link, written: Atom, made: dict[Var, Eqn]) -> bool:
     """Whether slots are written 0, 1, 2, ... and read from the last one down to 0."""
     up = _counter(link.forth, written, "add")
     down = _counter(link.back, link.number, "sub")
-    if up is None or down is None or not _is(_from(_started(link.forth, up), "broadcast", made), 0):
+    if (
+        up is None
+        or down is None
+        or not is_literal(_from(_started(link.forth, up), "broadcast", made), 0)
+    ):
         return False
     last = _from(_started(link.back, down), "max_reduce", made)
     origin = made.get(last) if isinstance(last, Var) else None
-    if origin is None or origin.op.name != "sub" or not _is(origin.inputs[1], 1):
+    if origin is None or origin.op.name != "sub" or not is_literal(origin.inputs[1], 1):
         return False
     test = link.back.params["cond"]
     number = test.inputs[link.back.params["cond_consts"] + down]
     ends = [e for e in test.eqns if e.outputs[0] is test.outputs[0]]
     whole = len(ends) == 1 and ends[0].op.name == "ge" and ends[0].inputs[0] is number
-    return origin.inputs[0] is link.forth.outputs[up] and whole and _is(ends[0].inputs[1], 0)
+    return origin.inputs[0] is link.forth.outputs[up] and whole and is_literal(ends[0].inputs[1], 0)
 
 
 def _from(atom: Atom, op: str, made: dict[Var, Eqn]) -> Atom:
@@ -214,7 +218,7 @@ def _counter(loop: Eqn, number: Atom, op: str) -> int | None:
         if after not in eqn.outputs:
             continue
         if eqn.op.name != "select" or eqn.inputs[2] is not number:
-            steps = eqn.op.name == op and eqn.inputs[0] is number and _is(eqn.inputs[1], 1)
+            steps = eqn.op.name == op and eqn.inputs[0] is number and is_literal(eqn.inputs[1], 1)
             return place if steps else None
         after = eqn.inputs[1]
     return None
@@ -222,10 +226,6 @@ def _counter(loop: Eqn, number: Atom, op: str) -> int | None:
 
 def _started(loop: Eqn, place: int) -> Atom:
     return loop.inputs[loop.params["cond_consts"] + loop.params["body_consts"] + place]
-
-
-def _is(atom: Atom, value: int) -> bool:
-    return isinstance(atom, Lit) and atom.value == value
 
 
 # ---------------------------------------------------------------- the loops rewritten

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from fxad.core.record import record
 from fxad.ir.program import Atom, Eqn, Program, Var
 from fxad.passes.halves import (
     Changed,
@@ -22,7 +22,7 @@ from fxad.passes.halves import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScanPair:
     """stacked: which of the first loop's results only the second one reads."""
 

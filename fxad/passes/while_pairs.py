@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from fxad.core.record import record
 from fxad.core.types import TapeType
 from fxad.ir.program import OPS, Atom, Eqn, Program, Var
 from fxad.passes.halves import (
@@ -19,7 +19,7 @@ from fxad.passes.halves import (
 from fxad.passes.offload_tapes import Link, link_of
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WhilePair:
     """Two loops around a tape."""
 

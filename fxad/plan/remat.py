@@ -296,7 +296,9 @@ class Rewriter:
         seen.add(var)
         way = self.ways.get(var)
         if way in SPEEDS:
-            mark = Eqn(OPS["offload"], (var,), {"place": way, "memory": 0}, (_like(var),))
+            maker, params = self.early.get(var), {"place": way, "memory": 0}
+            where = maker.where if maker is not None else ""
+            mark = Eqn(OPS["offload"], (var,), params, (_like(var),), where)
             self.eqns.append(mark)
             self.anew[var] = mark.outputs[0]
             return
