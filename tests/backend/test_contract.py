@@ -280,6 +280,21 @@ def test_an_operand_must_be_affine():
         emit_contract(s.kernel(), "product", host_target())
 
 
+@pytest.mark.parametrize("target", targets(), ids=lambda t: t.isa)
+@pytest.mark.parametrize("size", [(403, 400, 830), (197, 385, 64), (64, 1000, 1601)], ids=str)
+def test_rows_that_lie_side_by_side_are_packed_in_blocks(size, target):
+    """Two heights, several blocks of K, chunks and panels: the bits of an A read in place."""
+    m, n, k = size
+    a, b = random(m, k), random(k, n, seed=1)
+    turned = np.ascontiguousarray(a.T)
+    plain, packed = np.full((m, n), np.nan, F32), np.full((m, n), np.nan, F32)
+    Sketch(a, b, plain).run(target=target)
+    emitted = Sketch((turned.T, turned), b, packed).run(target=target, cuts=(1, 2, 3))
+    assert "pack_a" in emitted.text and "pack_a" not in Sketch(a, b, plain).run(target=target).text
+    np.testing.assert_array_equal(packed, plain)
+    assert_product(packed, a, b)
+
+
 @pytest.mark.parametrize("size", [(1024, 70, 300), (2048, 48, 65)])
 def test_an_a_whose_rows_of_k_are_pages_apart_gives_the_bits_of_any_other(size) -> None:
     rows, columns, depth = size

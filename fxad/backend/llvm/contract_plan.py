@@ -145,12 +145,15 @@ class Problem:
 
 
 def a_goes_into_blocks(problem: Problem) -> bool:
-    """Whether rows of A lie side by side, and enough panels of columns share a packed copy of them.
+    """Whether rows of A lie side by side and a copy pays: where enough panels of columns share it,
+    or where steps of k all fall into one place of the first-level cache.
 
     In place every step of k is another line, and often another page, of which a tile takes a part.
     """
     a, (rows, columns, k) = problem.a, problem.size
-    return a.outer == 1 and a.inner != 1 and min(rows, k) >= 64 and columns >= _LEAST_COLUMNS
+    apart = a.inner * a.buffer.dtype.itemsize
+    pays = columns >= _LEAST_COLUMNS or (apart % COLLIDING == 0 and apart > 0)
+    return a.outer == 1 and a.inner != 1 and min(rows, k) >= 64 and pays
 
 
 @valued
