@@ -3,7 +3,7 @@
     centre, value = lookup(index, ROWS)    # the columns of ROWS[index % 32], index any i32
 
 AVX-512 holds 32 floats in two registers and reads them with one permutation. Elsewhere they are
-gathered from memory, or loaded by a lone lane.
+gathered from memory, or loaded by a lone lane. The bits are the same.
 """
 
 from __future__ import annotations
@@ -30,16 +30,29 @@ def _permuted(index: Vec, column: Sequence[float]) -> Vec:
 
 def _from_memory(index: Vec, table: str) -> Vec:
     code, width = index.code, index.width
+    if width in (4, 8) and code.target.isa in ("avx2", "avx512"):
+        return _gathered(index, table)
     at = index.convert("zext", "i64")
-    pointers = type_of("ptr", width)
     where = code.function.op(f"getelementptr float, ptr {table}, {at.type} {at.text}")
     if width == 1:
         return code.op("float", 1, f"load float, ptr {where}, align 4")
     type, mask = type_of("float", width), code.const("i1", True, width)
+    pointers = type_of("ptr", width)
     name = f"llvm.masked.gather.v{width}f32.v{width}p0"
     code.declarations.add(f"declare {type} @{name}({pointers}, i32, {mask.type}, {type})")
     call = f"call {type} @{name}({pointers} {where}, i32 4, {mask.type} {mask.text}, {type} poison)"
     return code.op("float", width, call)
+
+
+def _gathered(index: Vec, table: str) -> Vec:
+    """The processor's own gather, which LLVM avoids for the sake of those where it is slow."""
+    code, width = index.code, index.width
+    type = type_of("float", width)
+    name = "llvm.x86.avx2.gather.d.ps" + (".256" if width == 8 else "")
+    code.declarations.add(f"declare {type} @{name}({type}, ptr, {index.type}, {type}, i8)")
+    every = index.like(-1).floats()
+    args = f"{type} zeroinitializer, ptr {table}, {index.type} {index.text}, {type} {every.text}"
+    return code.op("float", width, f"call {type} @{name}({args}, i8 4)")
 
 
 def _global(code: Code, values: Sequence[float]) -> str:
