@@ -69,13 +69,14 @@ def expm1(x: Vec) -> Vec:
 def logistic(x: Vec) -> Vec:
     """1 / (1 + exp(-x)), from e = exp(-|x|) so that small results keep their digits.
 
-    What rounding takes from e and from 1 + e goes into the quotient's remainder.
+    What rounding takes from exp(r) - 1, from e and from 1 + e goes into the quotient's remainder.
     """
     n, r, q = exp_parts((-x.abs()).at_least(-104.0))
     s = scale(x.like(1.0), n)
-    p = fma(r * r, q, r)
+    square = r * r
+    p = fma(square, q, r)
     e = fma(s, p, s)
-    e_lost = fma(s, p, s - e)
+    e_lost = fma(s, fma(square, q, r - p), fma(s, p, s - e))
     bottom = e + 1.0
     lost = (e - (bottom - 1.0)) + e_lost
     small = x < 0.0
