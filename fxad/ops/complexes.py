@@ -31,7 +31,7 @@ def by_kind(name: str, formula: Formula) -> Callable[..., Pointwise]:
     return loops
 
 
-def _real(name: str, *args: Expr | float) -> Expr:
+def _real(name: str, *args: Expr | float) -> Prim:
     """A primitive of real numbers; Python numbers take the expressions' dtype."""
     dtype = next(a.dtype for a in args if not isinstance(a, float))
     return Prim(name, tuple(Const(a, dtype) if isinstance(a, float) else a for a in args), dtype)

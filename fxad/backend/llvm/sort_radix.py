@@ -76,7 +76,7 @@ class _Digits:
         self.store(key, keys, place)
         for number in range(self.digits):
             digit = self.digit_of(key, str(number * self.digit))
-            f.line(f"store i32 {f.op(f'add i32 {digit.count}, 1')}, ptr {digit.counter}, align 4")
+            f.line(f"store i32 {f.op(f'add i32 {digit.held}, 1')}, ptr {digit.counter}, align 4")
 
     def move(self, number: str, arrays: list[str]) -> list[str]:
         """Sort by one digit, from the first arrays into the second; both change places then."""
@@ -85,7 +85,7 @@ class _Digits:
         shift = shift if self.bits == 64 else f.op(f"trunc i64 {shift} to {self.type}")
         begin = f.offset(self.counters, f.mul(number, 4 << self.digit))
         first = self.digit_of(self.load(keys, "0"), shift, begin)
-        mixed = f.op(f"icmp ne i32 {first.count}, {self.extent}")
+        mixed = f.op(f"icmp ne i32 {first.held}, {self.extent}")
 
         def sums(value: str, before: list[str]) -> list[str]:
             counter = f.offset(begin, f.mul(value, 4))
@@ -96,8 +96,8 @@ class _Digits:
         def one(place: str, _: list[str]) -> None:
             key = self.load(keys, place)
             digit = self.digit_of(key, shift, begin)
-            f.line(f"store i32 {f.op(f'add i32 {digit.count}, 1')}, ptr {digit.counter}, align 4")
-            to = f.op(f"zext i32 {digit.count} to i64")
+            f.line(f"store i32 {f.op(f'add i32 {digit.held}, 1')}, ptr {digit.counter}, align 4")
+            to = f.op(f"zext i32 {digit.held} to i64")
             self.store(key, keys_to, to)
             moved = f.op(f"load i32, ptr {f.offset(order, f.mul(place, 4))}, align 4")
             f.line(f"store i32 {moved}, ptr {f.offset(order_to, f.mul(to, 4))}, align 4")
@@ -154,7 +154,7 @@ class _Digit(NamedTuple):
     """Where a digit's counter is, and what it holds."""
 
     counter: str
-    count: str
+    held: str
 
 
 def _digit(extent: int, dtype: np.dtype) -> int:
