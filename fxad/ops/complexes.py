@@ -31,10 +31,16 @@ def by_kind(name: str, formula: Formula) -> Callable[..., Pointwise]:
     return loops
 
 
-def _real(name: str, *args: Expr | float) -> Prim:
-    """A primitive of real numbers; Python numbers take the expressions' dtype."""
+def _numbers(args: tuple[Expr | float, ...]) -> tuple[Expr, ...]:
+    """Python numbers take the expressions' dtype."""
     dtype = next(a.dtype for a in args if not isinstance(a, float))
-    return Prim(name, tuple(Const(a, dtype) if isinstance(a, float) else a for a in args), dtype)
+    return tuple([Const(a, dtype) if isinstance(a, float) else a for a in args])
+
+
+def _real(name: str, *args: Expr | float) -> Expr:
+    """A primitive of real numbers, of their dtype."""
+    operands = _numbers(args)
+    return Prim(name, operands, operands[0].dtype)
 
 
 def _parts(z: Expr) -> tuple[Expr, Expr]:
@@ -69,7 +75,7 @@ def _select(test: Expr, yes: Expr | float, no: Expr) -> Expr:
 
 
 def _test(name: str, *args: Expr | float) -> Expr:
-    return Prim(name, _real(name, *args).args, dt.bool_)
+    return Prim(name, _numbers(args), dt.bool_)
 
 
 def _far(z: Expr) -> tuple[Expr, Expr]:
