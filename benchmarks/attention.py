@@ -1,89 +1,191 @@
-"""Causal attention, forward and forward with backward, against PyTorch's fused attention.
+"""Attention, forward and forward with backward, against PyTorch's fused attention.
 
     python -m benchmarks.attention --peers torch --rounds 7
+    python -m benchmarks.attention --peers torch --only window --cpu    # on a busy machine
 
 Times alternate in one process with the same number of threads; the backward pass gives all three
-cotangents.
+cotangents. Where PyTorch runs too, results are compared first.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from benchmarks import harness
 from benchmarks.harness import Row
+from fxad.core.record import valued
 
-# batch, time, heads, width
-CASES = [(4, 64, 12, 64), (4, 256, 12, 64), (1, 1024, 12, 64), (1, 1024, 8, 128), (1, 4096, 4, 64)]
+Calls = dict[str, Callable[[], Any]]
+PASSES = ("forward", "with backward")
 
 
-def draw(case: tuple[int, int, int, int]) -> list[np.ndarray]:
-    """q, k, v and the cotangent of the result, [batch, time, heads, width]."""
+@valued
+class Case:
+    """q [batch, time, heads, width]; k and v with `groups` heads.
+
+    window: keys before a query that it sees (0: all). padded: sequences end early, the first after
+    half its length.
+    """
+
+    batch: int
+    time: int
+    heads: int
+    groups: int
+    width: int
+    causal: bool = True
+    window: int = 0
+    padded: bool = False
+
+    @property
+    def name(self) -> str:
+        heads = f"{self.heads}/{self.groups}" if self.groups != self.heads else f"{self.heads}"
+        kind = "causal" if self.causal else "padding" if self.padded else "full"
+        kind = f"window {self.window}" if self.window else kind
+        return f"{self.batch} x {self.time}, {heads} heads of {self.width}, {kind}"
+
+    @property
+    def pairs(self) -> float:
+        """Pairs of a query and a key, masked ones included."""
+        return float(self.batch * self.heads * self.time**2)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.linspace(self.time // 2, self.time, self.batch).astype(np.int32)
+
+
+CASES = [
+    Case(4, 64, 12, 12, 64),
+    Case(4, 256, 12, 12, 64),
+    Case(1, 1024, 12, 12, 64),
+    Case(1, 1024, 8, 8, 32),
+    Case(1, 1024, 8, 8, 128),
+    Case(1, 1024, 4, 4, 256),
+    Case(2, 256, 8, 2, 64),
+    Case(1, 2048, 8, 2, 128),
+    Case(1, 4096, 4, 4, 64, window=512),
+    Case(4, 512, 8, 8, 64, causal=False, padded=True),
+    Case(4, 512, 8, 8, 64, causal=False),
+    Case(1, 4096, 4, 4, 64),
+    Case(1, 8192, 2, 1, 64),
+]
+
+
+def draw(case: Case) -> list[np.ndarray]:
+    """q, k, v and the cotangent of the result."""
     r = np.random.default_rng(0)
-    return [r.standard_normal(case).astype(np.float32) for _ in range(4)]
+    heads = (case.heads, case.groups, case.groups, case.heads)
+    shapes = [(case.batch, case.time, h, case.width) for h in heads]
+    return [r.standard_normal(shape).astype(np.float32) for shape in shapes]
 
 
-def ours(case: tuple[int, int, int, int]) -> dict[str, Callable[[], Any]]:
+def ours(case: Case) -> Calls:
     """Closures: forward alone, and with the backward pass."""
     import fxad
     import fxad.numpy as jnp
 
     q, k, v, d_out = (jnp.asarray(x) for x in draw(case))
+    options: dict[str, Any] = {"is_causal": case.causal}
+    if case.window:
+        options["local_window_size"] = (case.window, 0)
+    if case.padded:
+        options["key_value_seq_lengths"] = case.lengths
 
     def attention(q: Any, k: Any, v: Any) -> Any:
-        return fxad.nn.dot_product_attention(q, k, v, is_causal=True)
+        return fxad.nn.dot_product_attention(q, k, v, **options)
 
     def both(q: Any, k: Any, v: Any, d_out: Any) -> Any:
         out, back = fxad.vjp(attention, q, k, v)
         return out, back(d_out)
 
     forward, step = fxad.jit(attention), fxad.jit(both)
-    return {"forward": lambda: forward(q, k, v), "with backward": lambda: step(q, k, v, d_out)}
+    return dict(zip(PASSES, (lambda: forward(q, k, v), lambda: step(q, k, v, d_out)), strict=True))
 
 
-def theirs(case: tuple[int, int, int, int]) -> dict[str, Callable[[], Any]]:
+def theirs(case: Case) -> Calls:
     import torch
 
     q, k, v, d_out = (torch.from_numpy(x).transpose(1, 2) for x in draw(case))
     leaves = [x.requires_grad_(True) for x in (q, k, v)]
+    options: dict[str, Any] = {"enable_gqa": case.groups != case.heads}
+    if case.window:
+        i, j = np.ogrid[: case.time, : case.time]
+        options["attn_mask"] = torch.from_numpy((j <= i) & (j >= i - case.window))
+    elif case.padded:
+        mask = np.arange(case.time) < case.lengths[:, None, None, None]
+        options["attn_mask"] = torch.from_numpy(mask)
+    else:
+        options["is_causal"] = case.causal
 
     def attention() -> Any:
-        return torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=True)
+        query, key, value = leaves
+        return torch.nn.functional.scaled_dot_product_attention(query, key, value, **options)
 
-    def forward() -> None:
+    def forward() -> Any:
         with torch.no_grad():
-            attention()
+            return attention().transpose(1, 2)
 
-    return {
-        "forward": forward,
-        "with backward": lambda: torch.autograd.grad(attention(), leaves, d_out),
-    }
+    return dict(
+        zip(PASSES, (forward, lambda: torch.autograd.grad(attention(), leaves, d_out)), strict=True)
+    )
+
+
+def measured(
+    cases: Sequence[Case],
+    peers: Sequence[str],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Iterator[Row]:
+    """Both passes of every case, as soon as they are known."""
+    for case in cases:
+        made = {"fxad": ours(case)} | ({"torch": theirs(case)} if "torch" in peers else {})
+        results = [np.asarray(of["forward"]()) for of in made.values()]
+        for result in results[1:]:
+            np.testing.assert_allclose(results[0], result, rtol=1e-4, atol=1e-5)
+        calls = max(1, int(2e9 / (case.pairs * case.width)))
+        for kind in PASSES:
+            runs = {who: harness.repeated(of[kind], calls) for who, of in made.items()}
+            times = harness.alternate(runs, rounds, clock=clock)
+            yield harness.row(f"{case.name}, {kind}", times, calls=calls)
 
 
 def rows(quick: bool, peers: Sequence[str], rounds: int = 7) -> list[Row]:
     """Both passes of every case."""
-    found = []
-    for case in CASES[:3] if quick else CASES:
-        made = {"fxad": ours(case)} | ({"torch": theirs(case)} if "torch" in peers else {})
-        calls = max(1, int(2e9 / (case[0] * case[1] ** 2 * case[2] * case[3])))
-        for kind in ("forward", "with backward"):
-            runs = {who: harness.repeated(of[kind], calls) for who, of in made.items()}
-            times = harness.alternate(runs, rounds)
-            found.append(harness.row(f"attention {case}, {kind}", times, calls=calls))
-    return found
+    return list(measured(CASES[:3] if quick else CASES, peers, rounds))
+
+
+def one_thread(peers: Sequence[str]) -> None:
+    import fxad
+
+    fxad.set_num_threads(1)
+    if "torch" in peers:
+        import torch
+
+        torch.set_num_threads(1)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peers", default="")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--only", default="", help="part of the names of the cases to run")
+    parser.add_argument("--cpu", action="store_true", help="one thread, the processor's time")
     args = parser.parse_args()
     peers = harness.installed([p for p in args.peers.split(",") if p])
-    print(harness.table(rows(False, peers, args.rounds)))
+    if args.cpu:
+        one_thread(peers)
+    cases = [case for case in CASES if args.only in case.name]
+    clock = time.process_time if args.cpu else time.perf_counter
+    found = []
+    for row in measured(cases, peers, args.rounds, clock):
+        found.append(row)
+        print(
+            *harness.table([row]).splitlines()[0 if len(found) == 1 else 2 :], sep="\n", flush=True
+        )
 
 
 if __name__ == "__main__":

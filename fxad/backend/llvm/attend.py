@@ -2,11 +2,11 @@
 
     emitted = emit_attend(kernel, "attend0", target)
 
-A unit is a chunk of query blocks of one head. Its keys and values are copied once to where they are
-read fast; then every block of rows goes through its keys in blocks whose scores stay in cache:
-scores, each row's maximum so far, exponentials and their sum, the product with the values. Where a
-row's maximum grows, what it has so far is scaled down (Milakov and Gimelshein, 2018); as a rule
-that ends after a few blocks. Last each row is divided by its sum.
+A unit is a chunk of query blocks of the heads that share their keys and values. These are copied
+once to where they are read fast; then every block of rows goes through its keys in blocks whose
+scores stay in cache: scores, each row's maximum so far, exponentials and their sum, the product
+with the values. Where a row's maximum grows, what it has so far is scaled down (Milakov and
+Gimelshein, 2018); as a rule that ends after a few blocks. Last each row is divided by its sum.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fxad.backend.llvm.vector import Vec, fma
 from fxad.ir.kernel import Attend, Kernel
 
 # Pieces of work wanted, where one head has several blocks of rows: each copies its keys and values.
-_FEWEST_UNITS, _UNITS = 4, 16
+_FEWEST_UNITS, _UNITS = 8, 16
 _CHUNK = 768  # queries that one copy should serve
 _ROWS = 48  # queries in a block
 _BLOCK_PANELS = 24  # panels of keys whose scores are in cache together
@@ -45,8 +45,13 @@ class _Forward(Rows):
         super().__init__(kernel, stage, name, target)
         self.rows = _ROWS
         self.blocks = -(-self.queries // self.rows)
-        fewest, most = (max(1, -(-n // kernel.points)) for n in (_FEWEST_UNITS, _UNITS))
-        wanted = min(most, max(fewest, self.queries // _CHUNK))
+        self.sharing = 1  # query heads that one copy serves
+        for group in kernel.grid[-1:]:
+            if all(o.index.coefficient(group) == 0 for o in (stage.k, stage.v)):
+                self.sharing = group.extent
+        self.heads = kernel.points // self.sharing
+        fewest, most = (max(1, -(-n // self.heads)) for n in (_FEWEST_UNITS, _UNITS))
+        wanted = min(most, max(fewest, self.queries * self.sharing // _CHUNK))
         self.chunk = -(-self.blocks // wanted)  # blocks of rows in a unit
         self.chunks = -(-self.blocks // self.chunk)
         self.block_keys = min(self.all_keys, _BLOCK_PANELS * self.panel)
@@ -66,7 +71,7 @@ class _Forward(Rows):
         self.f.loop("%begin", "%end", 1, self.unit)
         self.f.ret()
         flops = 2.0 * self.queries * self.keys * (self.depth + self.width) * self.kernel.points
-        units = self.kernel.points * self.chunks
+        units = self.heads * self.chunks
         cost = max(flops / FLOPS_PER_NS, 100.0)
         return Emitted(self.name, self.text, self.declarations, units, self.scratch_bytes, cost)
 
@@ -74,12 +79,9 @@ class _Forward(Rows):
         """Last chunks first: where queries see what is before them, these take longest."""
         f, stage = self.f, self.stage
         self.memory.scopes.append({})
-        points = self.kernel.points
-        number = f.op(f"sub i64 {self.chunks - 1}, {f.op(f'udiv i64 {unit}, {points}')}")
-        self.go_to(f.op(f"urem i64 {unit}, {points}"))
-        self.q = self.place(stage.q, stage.rows, stage.depth)
-        self.out = self.place(stage.out, stage.rows, stage.width)
-        self.lse = self.place(stage.lse, stage.rows)
+        number = f.op(f"sub i64 {self.chunks - 1}, {f.op(f'udiv i64 {unit}, {self.heads}')}")
+        point = f.mul(f.op(f"urem i64 {unit}, {self.heads}"), self.sharing)
+        self.go_to(point)
         first = f.mul(number, self.chunk * self.rows)
         end = self.f.least(f.add(first, self.chunk * self.rows), self.queries)
         low, high = self.span(first, f.op(f"sub i64 {end}, {first}"))
@@ -89,7 +91,18 @@ class _Forward(Rows):
         values = self.place(stage.v, stage.keys, stage.width)
         count = f.most(f.op(f"sub i64 {f.least(high, self.keys)}, {low}"), 0)
         self.copy_columns(values, self.packed_v, low, count)
-        f.loop(first, end, self.rows, self.block, at_least_once=True)
+        f.loop(0, self.sharing, 1, lambda g, _: self.head(f.add(point, g), first, end))
+        self.memory.scopes.pop()
+
+    def head(self, point: str, first: str, end: str) -> None:
+        """A chunk of rows of one query head."""
+        stage = self.stage
+        self.memory.scopes.append({})
+        self.go_to(point)
+        self.q = self.place(stage.q, stage.rows, stage.depth)
+        self.out = self.place(stage.out, stage.rows, stage.width)
+        self.lse = self.place(stage.lse, stage.rows)
+        self.f.loop(first, end, self.rows, self.block, at_least_once=True)
         self.memory.scopes.pop()
 
     def block(self, first: str, _: list[str]) -> None:
