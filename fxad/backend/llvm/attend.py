@@ -215,9 +215,12 @@ class _Forward(Rows):
     def exponentials(self, i: str, row: str, at: str, here: tuple[str, str], later: str) -> None:
         """exp(logit - maximum) in place of a row's scores, and their sum, lane by lane.
 
-        A loop of its own, so that one row's maximum does not wait for the row before.
+        A loop of its own, so that one row's maximum does not wait for the row before. Beside it,
+        memory has time to bring rows that are needed next.
         """
         f = self.f
+        self.fetch(self.q, f.add(row, self.rows), self.depth)
+        self.fetch(self.out, row, self.width, write=True)
         top = self.top(self.load_scalar(f.offset(self.tops, f.mul(i, self.size))))
         top = top.splat(self.lanes.width)
 

@@ -210,6 +210,8 @@ class _Backward(Rows):
         """p in place of a row of scores, ds in place of a row of d_out v^T."""
         f, width = self.f, self.lanes.width
         row = f.add(first, i)
+        for place, columns in ((self.q, self.depth), (self.d_out, self.width)):
+            self.fetch(place, f.add(row, self.rows), columns)
         skip = f.mul(i, self.pitch * self.size)
         pointers = [f.offset(self.p, skip), f.offset(self.ds, skip)]
         lse = self.load_scalar(self.at(self.lse, row)).splat(width)

@@ -15,7 +15,7 @@ import numpy as np
 
 from fxad.backend.llvm import contract_pack as packing
 from fxad.backend.llvm.contract_grid import address, arguments, go_to
-from fxad.backend.llvm.contract_lanes import Lanes
+from fxad.backend.llvm.contract_lanes import Lanes, prefetch
 from fxad.backend.llvm.contract_micro import PARAMS, Tile, emit_micro
 from fxad.backend.llvm.contract_plan import matrix
 from fxad.backend.llvm.formats import kind_of
@@ -229,6 +229,12 @@ class Tiles:
             self.helpers[name] = packing.emit_pack_a(name, layout, depth, depth, self.lanes)
         self.f.line(f"call void @{name}(ptr {source.pointer}, ptr {to}, i64 {count})")
         return Place(to, depth)
+
+    def fetch(self, place: Place, row: str, columns: int, write: bool = False) -> None:
+        """Ask for a row that is needed soon."""
+        for start in range(0, columns * self.size, _LINE):
+            at = self.f.offset(self.at(place, row), start)
+            prefetch(self.f, self.lanes.declarations, at, write, level=2)
 
     def each_panel(self, low: str, high: str, body: Callable[[str, int], None]) -> None:
         """body(number, keys in it) for panels of the keys low ... high; the last may be short."""
