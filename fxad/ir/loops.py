@@ -16,9 +16,13 @@ Point = tuple[Index, ...]  # one index per axis
 
 @record
 class Pointwise:
-    """out[i] = value(x0[i], x1[i], ...): operands have the output's shape or rank 0."""
+    """out[i] = value(x0[i], x1[i], ...): operands have the output's shape or rank 0.
+
+    known: code is better for knowing the numbers among the operands; others are its arguments.
+    """
 
     value: Callable[..., Expr]
+    known: bool = False
 
 
 @record

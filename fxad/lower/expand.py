@@ -90,7 +90,12 @@ class Expander:
             case Pointwise():
                 at = self.at
                 return record.value(
-                    *[at(x, point if x.type.shape else (), guard) for x in operands]
+                    *[
+                        Const(x.value, x.type.dtype)
+                        if record.known and isinstance(x, Lit)
+                        else at(x, point if x.type.shape else (), guard)
+                        for x in operands
+                    ]
                 )
             case View():
                 if record.guard is None or (inside := record.guard(point)) is None:

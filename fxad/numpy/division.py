@@ -9,7 +9,8 @@ from typing import Any
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
-from fxad.ir.program import OPS
+from fxad.core.promotion import is_python_scalar
+from fxad.ir.program import OPS, Lit
 from fxad.numpy.core import cast, full_of, promoted, value_of
 from fxad.numpy.elementwise import abs, finish, where
 from fxad.trace.array import Array
@@ -21,7 +22,7 @@ def floor_divide(x: Any, y: Any, /) -> Array:
 
     Where a float operand is zero or infinite: the floor of x / y (array API). Its derivative is 0.
     """
-    a, b = promoted("floor_divide", x, y, numbers=False)
+    a, b = _operands("floor_divide", x, y)
     dtype = type_of(a).dtype
     if dt.is_float(dtype):
         return _float_floor_divide(OPS["stop_gradient"](a), OPS["stop_gradient"](b))
@@ -32,6 +33,15 @@ def floor_divide(x: Any, y: Any, /) -> Array:
         return quotient
     inexact = OPS["and"](OPS["ne"](OPS["rem"](a, b), 0), OPS["lt"](OPS["xor"](a, b), 0))
     return OPS["sub"](quotient, OPS["convert"](inexact, dtype=dtype))
+
+
+def _operands(name: str, x: Any, y: Any) -> list[Any]:
+    """x and y of one type. An integer that divides integers stays a literal: compiled code
+    multiplies instead of dividing by what it knows."""
+    a, b = promoted(name, x, y, numbers=is_python_scalar(y))
+    if isinstance(a, Lit) or not dt.is_integer(type_of(a).dtype):
+        return promoted(name, x, y, numbers=False)
+    return [a, b]
 
 
 def _float_floor_divide(a: Any, b: Any) -> Any:
@@ -46,11 +56,15 @@ def _float_floor_divide(a: Any, b: Any) -> Any:
 
 def remainder(x: Any, y: Any, /) -> Array:
     """Remainder with the sign of y (zeros included); integer x % 0 is 0."""
-    a, b = promoted("remainder", x, y, numbers=False)
+    a, b = _operands("remainder", x, y)
     dtype = type_of(a).dtype
     rest = OPS["rem"](a, b)
     if dt.is_integer(dtype) and not dt.is_signed(dtype):
         return rest
+    if isinstance(b, Lit):
+        divisor: Any = b.value
+        shifted = OPS["gt" if divisor < 0 else "lt"](rest, 0)
+        return OPS["select"](shifted, OPS["add"](rest, b), rest)
     differs = OPS["ne"](OPS["lt"](rest, 0), OPS["lt"](b, 0))
     shifted = OPS["and"](OPS["ne"](rest, 0), differs)
     out = OPS["select"](shifted, OPS["add"](rest, b), rest)

@@ -115,8 +115,19 @@ def _remainder(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.where(y == 0, y.dtype.type(0), x - _truncated_quotient(x, y) * y)
 
 
+def _division(name: str) -> Callable[..., Pointwise]:
+    """Integers are divided by a number that is known with multiplications and shifts."""
+
+    def loops(types: Sequence[ArrayType], **params: Any) -> Pointwise:
+        known = dt.is_integer(types[0].dtype)
+        return Pointwise(lambda *xs: Prim(name, xs, xs[0].dtype), known)
+
+    return loops
+
+
 div = binary(
     "div",
+    loops=_division("div"),
     doc="x / y; integers round towards 0, and x / 0 is 0.",
     numpy=_quotient,
     jvp=(lambda d, x, y, out: div(d, y), lambda d, x, y, out: neg(mul(div(out, y), d))),
@@ -131,6 +142,7 @@ div = binary(
 )
 rem = binary(
     "rem",
+    loops=_division("rem"),
     doc="x - y * trunc(x / y), exactly, with the sign of x; integers: x rem 0 is 0.",
     numpy=_remainder,
     dtypes="float int",

@@ -211,15 +211,31 @@ def _cast(x: Vec, source: np.dtype, target: np.dtype) -> Vec:
     if from_float and to_float:
         return _float_to_float(x, target)
     if from_float:
-        name = "fptoui" if is_unsigned(target) else "fptosi"
-        whole = f"v{x.width}{to}" if x.width > 1 else to
-        return x.code.call(f"llvm.{name}.sat.{whole}.{x.suffix}", to, x.width, (x,))
+        return _saturated(x, target)
     if to_float:
         y = x.convert("uitofp" if is_unsigned(source) else "sitofp", to)
         return rounded(y, target)
     if bits_of(to) < bits_of(x.kind):
         return x.convert("trunc", to)
     return x.convert("zext" if is_unsigned(source) else "sext", to)
+
+
+def _saturated(x: Vec, target: np.dtype) -> Vec:
+    """The integer towards 0, or the nearest one there is; of NaN 0.
+
+    Vectors say so themselves: of `llvm.fptosi.sat` x86 makes scalars, one after the other.
+    """
+    to, name = kind_of(target), "fptoui" if is_unsigned(target) else "fptosi"
+    if x.width == 1:
+        return x.code.call(f"llvm.{name}.sat.{to}.{x.suffix}", to, 1, (x,))
+    limits = np.iinfo(target)
+    low, high = int(limits.min), int(limits.max)
+    kind = np.float32 if x.kind == "float" else np.float64
+    top = kind(high) if int(kind(high)) == high else np.nextafter(kind(high), kind(0))
+    below, above = x < float(low), x > float(top)
+    inside = (x >= float(low)) & (x <= float(top))
+    whole = inside.where(x, 0.0).convert(name, to)
+    return below.where(whole.like(low), above.where(whole.like(high), whole))
 
 
 def _float_to_float(x: Vec, target: np.dtype) -> Vec:
