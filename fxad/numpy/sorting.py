@@ -14,6 +14,7 @@ from fxad.numpy.core import axis_index, cast, full_of, known_values, promoted, v
 from fxad.numpy.creation import linspace
 from fxad.numpy.elementwise import isnan, where
 from fxad.numpy.indexing import getitem
+from fxad.numpy.picking import nonzero
 from fxad.numpy.shaping import flip, reshape
 from fxad.numpy.updates import setitem
 from fxad.trace.array import Array, Concrete
@@ -135,9 +136,11 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None) -> Array:
     return linspace(where(flat, low - 0.5, low), where(flat, high + 0.5, high), bins + 1)
 
 
-def flatnonzero(a: Any) -> Array:
-    """Flat positions of non-zero elements of a concrete array."""
-    values = known_values(a, "flatnonzero", "use fxad.numpy.nonzero with size=")
+def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
+    """Positions of non-zero elements, counted in C order; traced input needs a fixed `size`."""
+    if size is not None:
+        return nonzero(reshape(value_of(a), (-1,)), size=size, fill_value=fill_value)[0]
+    values = known_values(a, "flatnonzero", "pass size=")
     return Concrete(np.flatnonzero(values).astype(dt.default_int()))
 
 

@@ -100,6 +100,7 @@ numpy.use("searchsorted", lambda x: jnp.searchsorted(np.linspace(-2, 2, 50), x),
 numpy.call("digitize", X, ORDERED)
 numpy.call("isin", INT, COUNT)
 numpy.use("nonzero", lambda x: jnp.nonzero(x, size=8), INT)
+numpy.use("flatnonzero", lambda x: jnp.flatnonzero(x, size=14, fill_value=-1), INT)
 numpy.use("argwhere", lambda x: jnp.argwhere(x, size=8), INT)
 numpy.use("bincount", lambda x: jnp.bincount(x, length=7), COUNT.ravel())
 numpy.call("histogram histogram_bin_edges", X, 4, (-2.0, 2.0))
