@@ -297,7 +297,10 @@ from fxad.numpy.scalars import (
     uint64,
 )
 from fxad.numpy.sets import (
+    intersect1d,
     isin,
+    setdiff1d,
+    setxor1d,
     union1d,
     unique,
     unique_all,

@@ -1,23 +1,32 @@
-"""Arrays as sets: distinct elements, membership, unions.
+"""Arrays as sets: distinct elements, membership, unions, differences.
 
-unique(x)      unique_counts(x).counts      isin(x, table)
+unique(x)      unique_counts(x).counts      isin(x, table)      unique(x, size=10, fill_value=0)
 
-The number of distinct elements is a shape, so these functions need known values, except `isin`.
+The number of distinct elements is a shape, so these functions need known values, except `isin` and
+those told the result's `size`: what is more is left out, what is missing has the fill value.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.numpy.core import asarray, known_values, promoted, value_of
+from fxad.core.errors import BadArgument
+from fxad.numpy.core import asarray, axis_index, cast, known_values, promoted, value_of
+from fxad.numpy.creation import arange, full, zeros
+from fxad.numpy.elementwise import isnan, where
+from fxad.numpy.indexing import getitem
 from fxad.numpy.joining import concatenate
-from fxad.numpy.shaping import reshape
+from fxad.numpy.picking import nonzero
+from fxad.numpy.shaping import moveaxis, reshape
+from fxad.numpy.sorting import argsort, lexsort, searchsorted, sort
 from fxad.trace.array import Array, Concrete
 
-_HINT = "sort it and compare neighbours instead"
+_HINT = "pass size=, or sort it and compare neighbours"
+_PAIRS = 32  # elements of a table; a longer one is sorted and searched
 
 
 def unique(
@@ -26,14 +35,78 @@ def unique(
     return_inverse: bool = False,
     return_counts: bool = False,
     axis: int | None = None,
+    *,
+    equal_nan: bool = True,
+    size: int | None = None,
+    fill_value: Any = None,
 ) -> Any:
-    """Sorted distinct elements of a concrete array."""
+    """Sorted distinct elements, or distinct slices along an axis.
+
+    Then, as asked for: where each occurs first, which one each element is, how often each occurs.
+    size: how many results (needed under `jit`); fill_value: the smallest element unless given.
+    """
+    if size is not None:
+        found = _distinct(value_of(ar, "unique"), axis, equal_nan, size, fill_value)
+        flags = (True, return_index, return_inverse, return_counts)
+        results = tuple(r for r, flag in zip(found[:4], flags, strict=True) if flag)
+        return results if len(results) > 1 else results[0]
     values = known_values(ar, "unique", _HINT)
     wanted: Any = (return_index, return_inverse, return_counts, axis)
-    data: Any = np.unique(values, *wanted)
+    data: Any = np.unique(values, *wanted, equal_nan=equal_nan)
     if not isinstance(data, tuple):
         return Concrete(data)
     return tuple(Concrete(d if i == 0 else d.astype(dt.default_int())) for i, d in enumerate(data))
+
+
+class _Distinct(NamedTuple):
+    """valid: whether each of `values` was found, rather than filled in."""
+
+    values: Array
+    index: Array
+    inverse: Array
+    counts: Array
+    valid: Array
+
+
+def _distinct(
+    value: Array, axis: int | None, equal_nan: bool, size: int, fill_value: Any = None
+) -> _Distinct:
+    """A given number of distinct slices, by sorting and comparing neighbours."""
+    shape: tuple[int, ...] = value.shape
+    if axis is None:
+        value, at_axis = reshape(value, (-1,)), 0
+    else:
+        at_axis = axis_index(axis, value.ndim, "unique")
+        shape = (value.shape[at_axis],)
+    rows = moveaxis(value, at_axis, 0)
+    count = rows.shape[0]
+    if count == 0:
+        if fill_value is None and size:
+            raise BadArgument(f"unique: of no elements, size={size} needs a fill_value")
+        rows = full((1, *rows.shape[1:]), 0 if fill_value is None else fill_value, rows.dtype)
+    width = math.prod(rows.shape[1:])
+    columns = reshape(rows, (rows.shape[0], width))
+    order = lexsort(columns.T[::-1]) if width else arange(rows.shape[0])
+    ranked = getitem(rows, order)
+    a, b = getitem(ranked, slice(1, None)), getitem(ranked, slice(None, -1))
+    differ = a != b
+    if equal_nan and dt.is_inexact(rows.dtype):
+        differ = differ & ~(isnan(a) & isnan(b))
+    first = concatenate([full((1,), count > 0, bool), reshape(differ, (a.shape[0], width)).any(1)])
+    (places,) = nonzero(first, size=size)
+    values, valid = getitem(ranked, places), arange(size) < first.sum()
+    if fill_value is not None:
+        beside = reshape(valid, (size, *[1] * (rows.ndim - 1)))
+        values = where(beside, values, cast(value_of(fill_value), rows.dtype))
+    inverse = zeros(len(order), dt.default_int()).at[order].set(first.cumsum() - 1)
+    (ends,) = nonzero(first, size=size + 1, fill_value=count)
+    return _Distinct(
+        moveaxis(values, 0, at_axis),
+        order[places],
+        reshape(inverse[:count], shape),
+        ends[1:] - ends[:-1],
+        valid,
+    )
 
 
 def isin(element: Any, test_elements: Any, invert: bool = False) -> Array:
@@ -41,14 +114,106 @@ def isin(element: Any, test_elements: Any, invert: bool = False) -> Array:
     x, table = promoted(
         "isin", asarray(element), asarray(test_elements), numbers=False, broadcast=False
     )
-    hits = reshape(x, (*x.shape, 1)) == reshape(table, (-1,))
-    out = hits.any(-1)
+    table = reshape(table, (-1,))
+    if table.size <= _PAIRS or dt.is_complex(table.dtype):
+        out = (reshape(x, (*x.shape, 1)) == table).any(-1)
+    else:
+        table = sort(table)
+        place = searchsorted(table, x)
+        out = getitem(table, where(place < table.size, place, 0)) == x
     return ~out if invert else out
 
 
-def union1d(ar1: Any, ar2: Any) -> Array:
+def union1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
     """Sorted distinct elements of both."""
-    return unique(concatenate([reshape(value_of(ar1), (-1,)), reshape(value_of(ar2), (-1,))]))
+    both = concatenate([reshape(value_of(ar), (-1,)) for ar in (ar1, ar2)])
+    return unique(both, size=size, fill_value=fill_value)
+
+
+def intersect1d(
+    ar1: Any,
+    ar2: Any,
+    assume_unique: bool = False,
+    return_indices: bool = False,
+    *,
+    size: int | None = None,
+    fill_value: Any = None,
+) -> Any:
+    """Sorted distinct elements that both have; then where each occurs first in either."""
+    if size is None:
+        known: list[Any] = [known_values(ar, "intersect1d", _HINT) for ar in (ar1, ar2)]
+        data: Any = np.intersect1d(*known, assume_unique, return_indices)
+        return (Concrete(data[0]), *map(_positions, data[1:])) if return_indices else Concrete(data)
+    a, b = _flat("intersect1d", ar1, ar2)
+    found = _distinct(a, None, True, a.size, 0)
+    values, at = _kept(found.values, found.valid & isin(found.values, b), size, fill_value)
+    if not return_indices:
+        return values
+    order = argsort(b)
+    place = searchsorted(getitem(b, order), found.values).clip(0, max(b.size - 1, 0))
+    return values, _at(found.index, at, a.size), _at(_at(order, place, b.size), at, b.size)
+
+
+def _at(values: Array, places: Array, beyond: int) -> Array:
+    """values[places], and `beyond` where a place is past the end."""
+    if values.size == 0:
+        return full(places.shape, beyond, values.dtype)
+    inside = getitem(values, places.clip(0, values.size - 1))
+    return where(places < values.size, inside, beyond)
+
+
+def setdiff1d(
+    ar1: Any,
+    ar2: Any,
+    assume_unique: bool = False,
+    *,
+    size: int | None = None,
+    fill_value: Any = None,
+) -> Array:
+    """Sorted distinct elements of the first that the second lacks (`assume_unique`: in order)."""
+    if size is None:
+        known: list[Any] = [known_values(ar, "setdiff1d", _HINT) for ar in (ar1, ar2)]
+        return Concrete(np.setdiff1d(*known, assume_unique))
+    a, b = _flat("setdiff1d", ar1, ar2)
+    fill_value = 0 if fill_value is None else fill_value
+    if assume_unique:
+        return _kept(a, ~isin(a, b), size, fill_value)[0]
+    found = _distinct(a, None, True, a.size, 0)
+    return _kept(found.values, found.valid & ~isin(found.values, b), size, fill_value)[0]
+
+
+def setxor1d(
+    ar1: Any,
+    ar2: Any,
+    assume_unique: bool = False,
+    *,
+    size: int | None = None,
+    fill_value: Any = None,
+) -> Array:
+    """Sorted distinct elements that only one of both has."""
+    if size is None:
+        known: list[Any] = [known_values(ar, "setxor1d", _HINT) for ar in (ar1, ar2)]
+        return Concrete(np.setxor1d(*known, assume_unique))
+    a, b = _flat("setxor1d", ar1, ar2)
+    found = _distinct(concatenate([a, b]), None, True, a.size + b.size, 0)
+    once = isin(found.values, a) ^ isin(found.values, b)
+    return _kept(found.values, found.valid & once, size, fill_value)[0]
+
+
+def _flat(name: str, *arrays: Any) -> list[Array]:
+    """Vectors of one dtype."""
+    values = promoted(name, *map(asarray, arrays), numbers=False, broadcast=False)
+    return [reshape(v, (-1,)) for v in values]
+
+
+def _kept(values: Array, keep: Array, size: int, fill_value: Any) -> tuple[Array, Array]:
+    """The first `size` of the values to keep, and where they are (past the end where filled).
+    Filled with the first of them (0 if there is none) unless a value is given."""
+    (at,) = nonzero(keep, size=size, fill_value=values.size)
+    if fill_value is None:
+        fill_value = where(keep.any(), getitem(values, keep.argmax()), 0) if values.size else 0
+    fill = cast(value_of(fill_value), values.dtype)
+    return where(at < values.size, _at(values, at, 0), fill), at
 
 
 class UniqueAll(NamedTuple):
