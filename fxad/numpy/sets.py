@@ -62,7 +62,7 @@ class _Distinct(NamedTuple):
     """valid: whether each of `values` was found, rather than filled in."""
 
     values: Array
-    index: Array
+    first: Array
     inverse: Array
     counts: Array
     valid: Array
@@ -141,9 +141,11 @@ def intersect1d(
 ) -> Any:
     """Sorted distinct elements that both have; then where each occurs first in either."""
     if size is None:
-        known: list[Any] = [known_values(ar, "intersect1d", _HINT) for ar in (ar1, ar2)]
-        data: Any = np.intersect1d(*known, assume_unique, return_indices)
-        return (Concrete(data[0]), *map(_positions, data[1:])) if return_indices else Concrete(data)
+        x, y = _known("intersect1d", ar1, ar2)
+        if not return_indices:
+            return Concrete(np.intersect1d(x, y, assume_unique))
+        values, *places = np.intersect1d(x, y, assume_unique, return_indices=True)
+        return (Concrete(values), *map(_positions, places))
     a, b = _flat("intersect1d", ar1, ar2)
     found = _distinct(a, None, True, a.size, 0)
     values, at = _kept(found.values, found.valid & isin(found.values, b), size, fill_value)
@@ -151,7 +153,7 @@ def intersect1d(
         return values
     order = argsort(b)
     place = searchsorted(getitem(b, order), found.values).clip(0, max(b.size - 1, 0))
-    return values, _at(found.index, at, a.size), _at(_at(order, place, b.size), at, b.size)
+    return values, _at(found.first, at, a.size), _at(_at(order, place, b.size), at, b.size)
 
 
 def _at(values: Array, places: Array, beyond: int) -> Array:
@@ -172,8 +174,8 @@ def setdiff1d(
 ) -> Array:
     """Sorted distinct elements of the first that the second lacks (`assume_unique`: in order)."""
     if size is None:
-        known: list[Any] = [known_values(ar, "setdiff1d", _HINT) for ar in (ar1, ar2)]
-        return Concrete(np.setdiff1d(*known, assume_unique))
+        x, y = _known("setdiff1d", ar1, ar2)
+        return Concrete(np.setdiff1d(x, y, assume_unique))
     a, b = _flat("setdiff1d", ar1, ar2)
     fill_value = 0 if fill_value is None else fill_value
     if assume_unique:
@@ -192,12 +194,16 @@ def setxor1d(
 ) -> Array:
     """Sorted distinct elements that only one of both has."""
     if size is None:
-        known: list[Any] = [known_values(ar, "setxor1d", _HINT) for ar in (ar1, ar2)]
-        return Concrete(np.setxor1d(*known, assume_unique))
+        x, y = _known("setxor1d", ar1, ar2)
+        return Concrete(np.setxor1d(x, y, assume_unique))
     a, b = _flat("setxor1d", ar1, ar2)
     found = _distinct(concatenate([a, b]), None, True, a.size + b.size, 0)
     once = isin(found.values, a) ^ isin(found.values, b)
     return _kept(found.values, found.valid & once, size, fill_value)[0]
+
+
+def _known(name: str, ar1: Any, ar2: Any) -> tuple[Any, Any]:
+    return known_values(ar1, name, _HINT), known_values(ar2, name, _HINT)
 
 
 def _flat(name: str, *arrays: Any) -> list[Array]:
