@@ -144,8 +144,8 @@ def intersect1d(
         x, y = _known("intersect1d", ar1, ar2)
         if not return_indices:
             return Concrete(np.intersect1d(x, y, assume_unique))
-        values, *places = np.intersect1d(x, y, assume_unique, return_indices=True)
-        return (Concrete(values), *map(_positions, places))
+        common, *places = np.intersect1d(x, y, assume_unique, return_indices=True)
+        return (Concrete(common), *map(_positions, places))
     a, b = _flat("intersect1d", ar1, ar2)
     found = _distinct(a, None, True, a.size, 0)
     values, at = _kept(found.values, found.valid & isin(found.values, b), size, fill_value)
