@@ -25,7 +25,8 @@ from fxad.numpy.shaping import moveaxis, reshape
 from fxad.numpy.sorting import argsort, lexsort, searchsorted, sort
 from fxad.trace.array import Array, Concrete
 
-_HINT = "pass size=, or sort it and compare neighbours"
+_HINT = "pass size="
+_FIXED = "use unique with size="
 _PAIRS = 32  # elements of a table; a longer one is sorted and searched
 
 
@@ -242,25 +243,25 @@ class UniqueInverse(NamedTuple):
 def unique_all(x: Any, /) -> UniqueAll:
     """Sorted distinct elements, where each occurs first, which one each element of x is (in x's
     shape), and how often each occurs. Every NaN is distinct (array API)."""
-    found = np.unique_all(known_values(x, "unique_all", _HINT))
+    found = np.unique_all(known_values(x, "unique_all", _FIXED))
     return UniqueAll(Concrete(found.values), *map(_positions, found[1:]))
 
 
 def unique_counts(x: Any, /) -> UniqueCounts:
     """Sorted distinct elements, and how often each occurs."""
-    found = np.unique_counts(known_values(x, "unique_counts", _HINT))
+    found = np.unique_counts(known_values(x, "unique_counts", _FIXED))
     return UniqueCounts(Concrete(found.values), _positions(found.counts))
 
 
 def unique_inverse(x: Any, /) -> UniqueInverse:
     """Sorted distinct elements, and which one each element of x is, in x's shape."""
-    found = np.unique_inverse(known_values(x, "unique_inverse", _HINT))
+    found = np.unique_inverse(known_values(x, "unique_inverse", _FIXED))
     return UniqueInverse(Concrete(found.values), _positions(found.inverse_indices))
 
 
 def unique_values(x: Any, /) -> Array:
     """Sorted distinct elements."""
-    return Concrete(np.unique(known_values(x, "unique_values", _HINT), equal_nan=False))
+    return Concrete(np.unique(known_values(x, "unique_values", _FIXED), equal_nan=False))
 
 
 def _positions(found: np.ndarray) -> Array:
