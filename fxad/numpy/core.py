@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
+from fxad.core.aligned import copied
 from fxad.core.errors import AxisError, BadArgument, ConcretizationError, ShapeError, TypeMismatch
 from fxad.core.promotion import check_int_fits, entry_of, is_python_scalar, promote
 from fxad.core.types import ArrayType
@@ -44,7 +45,7 @@ def array(
     """
     value = _as_array(object, dtype)
     if copy and isinstance(object, np.ndarray | Concrete) and isinstance(value, Concrete):
-        value = Concrete(np.array(value.data), value.weak)
+        value = Concrete(copied(value.data), value.weak)
     elif copy is None:
         value = kept(value)
     if value.ndim < ndmin:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fxad.core.aligned import copied
 from fxad.core.errors import DonatedError, TypeMismatch
 from fxad.core.types import ArrayType
 
@@ -211,8 +212,8 @@ class Borrowed(Concrete):
 def kept(value: Any) -> Any:
     """A value that may be stored: borrowed memory is copied."""
     if isinstance(value, Borrowed):
-        return Concrete(value.data.copy(), value.weak)
-    return np.array(value) if isinstance(value, np.ndarray) else value
+        return Concrete(copied(value.data), value.weak)
+    return copied(value) if isinstance(value, np.ndarray) else value
 
 
 def _rebuild(data: np.ndarray, weak: bool) -> Concrete:

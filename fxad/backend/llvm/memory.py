@@ -27,10 +27,10 @@ from typing import Any
 
 import numpy as np
 
+from fxad.core import aligned
+from fxad.core.aligned import SMALL
 from fxad.core.types import ArrayType
 
-ALIGNMENT = 64
-SMALL = 1 << 11
 RECYCLED = 1 << 16  # results above this many bytes come from recycled blocks
 _HUGE = 1 << 22  # from here on ask for huge pages
 _STALE = 1.0  # seconds; fresh pages for a use as rare as this cost little
@@ -181,7 +181,7 @@ def result_array(type: ArrayType) -> Callable[[], np.ndarray]:
     if nbytes <= SMALL:
         return functools.partial(np.empty, shape, dtype)
     if nbytes <= RECYCLED:
-        return _aligned_maker(shape, dtype, nbytes)
+        return aligned.maker(shape, dtype, nbytes)
     exact = _lease_class(nbytes)
 
     def large() -> np.ndarray:
@@ -197,16 +197,3 @@ def result_array(type: ArrayType) -> Callable[[], np.ndarray]:
 def _lease_class(nbytes: int) -> Any:
     """A ctypes array class of this size whose instances can hold a Block."""
     return type(f"Lease{nbytes}", (_Lease, ctypes.c_char * nbytes), {})
-
-
-def _aligned_maker(
-    shape: tuple[int, ...], dtype: np.dtype, nbytes: int
-) -> Callable[[], np.ndarray]:
-    empty, uint8, padded = np.empty, np.dtype(np.uint8), nbytes + ALIGNMENT
-
-    def aligned() -> np.ndarray:
-        raw = empty(padded, uint8)
-        offset = -ctypes.c_size_t.from_address(id(raw) + object.__basicsize__).value % ALIGNMENT
-        return np.ndarray(shape, dtype, raw, offset)
-
-    return aligned

@@ -18,6 +18,7 @@ import numpy as np
 from fxad.backend.llvm import memory
 from fxad.backend.llvm.executable import Executable
 from fxad.backend.tapes import Tapes
+from fxad.core import aligned
 from fxad.core.errors import TypeMismatch
 from fxad.core.record import record
 from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Slot, Step, Taping, While
@@ -79,8 +80,8 @@ class _Run:
             )
             for i, a in enumerate(args)
         ]
-        whole = np.empty(plan.arena_bytes + memory.ALIGNMENT, np.uint8)
-        self.arena = whole[-whole.ctypes.data % memory.ALIGNMENT :]
+        arena_bytes = plan.arena_bytes
+        self.arena = aligned.maker((arena_bytes,), np.dtype(np.uint8), arena_bytes)()
         self.buffers: dict[int, np.ndarray] = {}
         self.memory = {s: self._place(s) for s in plan.slots if s.place != "view"}
         self.tapes = Tapes()

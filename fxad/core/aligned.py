@@ -1,0 +1,37 @@
+"""NumPy memory that begins at a cache line, so that vectors of it never cross one.
+
+    copied(array).ctypes.data % 64 == 0
+
+NumPy's own large arrays begin 16 bytes into a line; kernels read them a tenth to a third slower.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import numpy as np
+
+ALIGNMENT = 64
+SMALL = 1 << 11  # up to so many bytes NumPy's allocator is as good, and twice as fast
+
+
+def maker(shape: tuple[int, ...], dtype: np.dtype, nbytes: int) -> Callable[[], np.ndarray]:
+    """Makes uninitialised arrays of this type, which has `nbytes`: contiguous, on a line."""
+    empty, uint8, padded = np.empty, np.dtype(np.uint8), nbytes + ALIGNMENT
+
+    def aligned() -> np.ndarray:
+        raw = empty(padded, uint8)
+        offset = -ctypes.c_size_t.from_address(id(raw) + object.__basicsize__).value % ALIGNMENT
+        return np.ndarray(shape, dtype, raw, offset)
+
+    return aligned
+
+
+def copied(array: np.ndarray) -> np.ndarray:
+    """A copy of an array: contiguous, on a line above SMALL bytes."""
+    if array.nbytes <= SMALL or array.dtype.hasobject:
+        return np.array(array, order="C")
+    copy = maker(array.shape, array.dtype, array.nbytes)()
+    copy[...] = array
+    return copy

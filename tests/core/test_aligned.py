@@ -1,0 +1,32 @@
+"""Copies that begin at a cache line."""
+
+import numpy as np
+import pytest
+
+import fxad
+import fxad.numpy as jnp
+from fxad.core import aligned
+
+ARRAYS = [
+    np.arange(3, dtype=np.float32),
+    np.arange(40_000, dtype=np.int32),
+    np.arange(40_000, dtype=np.float32).reshape(200, 200).T,
+    np.zeros((0, 5), np.float32),
+    np.float32(3.0).reshape(()),
+]
+
+
+@pytest.mark.parametrize("array", ARRAYS, ids=str)
+def test_copies_are_contiguous_on_a_line_and_their_own(array):
+    copy = aligned.copied(array)
+    assert copy.dtype == array.dtype and copy.flags.c_contiguous and copy.flags.writeable
+    np.testing.assert_array_equal(copy, array)
+    assert not np.shares_memory(copy, array)
+    assert copy.nbytes <= aligned.SMALL or copy.ctypes.data % 64 == 0
+
+
+@pytest.mark.parametrize("make", [jnp.array, jnp.asarray, fxad.device_put])
+def test_arrays_made_of_numpy_arrays_begin_at_a_line(make):
+    whole = np.zeros(1 << 20, np.float32)
+    for start in (0, 1, 4):  # wherever NumPy's memory begins, one of these is not on a line
+        assert np.asarray(make(whole[start:])).ctypes.data % 64 == 0
