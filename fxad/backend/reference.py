@@ -225,8 +225,14 @@ class _Run:
             return
         operands = [np.broadcast_to(self.value(v), shape) for v in stage.operands]
         keys = [accumulated(k, k.dtype) for k in operands[: stage.keys]]
-        order = np.lexsort(tuple(reversed(keys)), axis=-1)
-        for operand, cell in zip(operands, stage.cells, strict=True):
+        if stage.largest is None:
+            order = np.lexsort(tuple(reversed(keys)), axis=-1)
+        else:  # ascending order of the reversed rows, reversed: of equals the first comes first
+            order = np.lexsort((np.flip(keys[0], -1),), axis=-1)
+            order = stage.axis.extent - 1 - np.flip(order, -1)[..., : stage.largest.extent]
+            self.cells[stage.cells[-1]] = order.astype(np.int32)
+            shape = self.enter((stage.largest,))
+        for operand, cell in zip(operands, stage.cells, strict=False):
             self.cells[cell] = np.take_along_axis(operand, order, axis=-1)
         self.store(shape, stage.stores)
 

@@ -173,6 +173,9 @@ class Sort:
 
     Operands are read at axis = j; store r writes the r-th operand of sorted position j through
     Get(cells[r]).
+
+    largest: the one operand is sorted from its largest element down, still stable, and stored for
+    the positions of this (shorter) axis; a second cell holds where along `axis` an element was.
     """
 
     axis: Axis
@@ -180,6 +183,12 @@ class Sort:
     operands: tuple[Expr, ...]
     cells: tuple[Cell, ...]
     stores: tuple[Store, ...]
+    largest: Axis | None = None
+
+    @property
+    def stored(self) -> Axis:
+        """The axis that the stores run over."""
+        return self.axis if self.largest is None else self.largest
 
 
 @record

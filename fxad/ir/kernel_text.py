@@ -104,7 +104,10 @@ class _Printer:
                 return f"scatter {stage.monoid} over({self._bind(stage.over)})"
             case k.Sort():
                 cells = ", ".join(map(self._cell, stage.cells))
-                return f"{cells} = sort along({self._bind((stage.axis,))}) keys {stage.keys}"
+                text = f"{cells} = sort along({self._bind((stage.axis,))}) keys {stage.keys}"
+                if stage.largest is None:
+                    return text
+                return f"{text} largest({self._bind((stage.largest,))})"
             case k.Contract():
                 axes = f"m {self._bind((stage.m,))}, n {self._bind((stage.n,))}"
                 axes += f", k {self._bind((stage.k,))}"

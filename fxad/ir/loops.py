@@ -99,10 +99,15 @@ class Cumulative:
 
 @record
 class Sorting:
-    """Stable sort of all operands along `axis` by the first `keys` of them."""
+    """Stable sort of all operands along `axis` by the first `keys` of them.
+
+    largest: of one operand only so many, from the largest down, and (a second result) where they
+    were; of equals the first comes first.
+    """
 
     axis: int
     keys: int
+    largest: int | None = None
 
 
 @record

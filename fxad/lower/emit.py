@@ -329,10 +329,13 @@ def _emit_sort(node: SortNode, storage: Storage) -> Launch:
     scope = Scope(builder, storage, grid)
     move = scope.substitution(env)
     operands = tuple([move(x) for x in node.operands])
-    index = move.index(flat(tuple([at(a) for a in node.axes]), node.extents))
-    cells = [builder.cell(v, (x.dtype,))[0] for v, x in zip(written, operands, strict=True)]
+    largest = None if node.largest is None else builder.axis(node.largest)
+    stored = new if largest is None else {**new, node.axis: largest}
+    axes = [stored[a] for a in node.axes]
+    index = flat(tuple(map(at, axes)), [a.extent for a in axes])
+    cells = [builder.cell(v, (v.type.dtype,))[0] for v in written]
     stores = _stores(builder, index, zip(written, map(Get, cells), strict=True))
-    stage = Sort(new[node.axis], node.keys, operands, tuple(cells), stores)
+    stage = Sort(new[node.axis], node.keys, operands, tuple(cells), stores, largest)
     return builder.launch(grid, [stage], [node.eqn])
 
 

@@ -255,7 +255,13 @@ class Maker:
         body = refined(axes, build, record.axis)
         ((axis,),) = [body.parts[record.axis]]
         node = SortNode(
-            definition.eqn, definition.outputs, body.axes, axis, record.keys, tuple(body.values)
+            definition.eqn,
+            definition.outputs,
+            body.axes,
+            axis,
+            record.keys,
+            tuple(body.values),
+            record.largest,
         )
         node.collect(self.storage, body)
         return node

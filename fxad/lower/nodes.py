@@ -143,11 +143,12 @@ class ScanNode(Node):
 
 @dataclass(eq=False, slots=True)
 class SortNode(Node):
-    """Sort operands along `axis`; result r is operand r."""
+    """Sort operands along `axis`; result r is operand r. largest: see ir.loops.Sorting."""
 
     axis: Axis
     keys: int
     operands: tuple[Expr, ...]
+    largest: int | None
 
 
 @dataclass(eq=False, slots=True)

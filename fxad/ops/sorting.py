@@ -19,8 +19,8 @@ from fxad.core.types import ArrayType
 from fxad.ir.loops import Sorting
 from fxad.ops.base import case, check_kind, define, fails, spread
 from fxad.ops.gather import gather
-from fxad.ops.movement import iota, reverse, transpose
-from fxad.ops.reduce import cut, widened
+from fxad.ops.movement import iota, transpose
+from fxad.ops.reduce import widened
 from fxad.ops.slicing import check_axes
 from fxad.trace.tracer import type_of
 
@@ -114,16 +114,6 @@ def _top_k_reference(x: np.ndarray, *, k: int) -> tuple[np.ndarray, np.ndarray]:
     return np.take_along_axis(x, places.astype(np.int64), -1), places
 
 
-def _top_k_parts(x: Any, *, k: int) -> tuple[Any, Any]:
-    type_ = type_of(x)
-    axis = type_.ndim - 1
-    places = iota(dtype=dt.int32, shape=type_.shape, axis=axis)
-    turned = [reverse(v, axes=(axis,)) for v in (x, places)]
-    ordered = [reverse(v, axes=(axis,)) for v in sort(*turned, axis=axis, keys=1)]
-    values, found = (cut(v, 0, k) for v in ordered)
-    return values, found
-
-
 def _top_k_jvp(
     primals: Sequence[Any], tangents: Sequence[Any], outs: Any, *, k: int
 ) -> tuple[Any, None]:
@@ -138,7 +128,7 @@ top_k = define(
     numpy=_top_k_reference,
     jvp=_top_k_jvp,
     batch=lambda size, batched, args, *, k: top_k(args[0], k=k),
-    decompose=_top_k_parts,
+    loops=lambda types, *, k: Sorting(types[0].ndim - 1, keys=1, largest=k),
     exact=True,
     dtypes="bool int float",
     samples=lambda r: [
@@ -146,6 +136,8 @@ top_k = define(
         case(r.x(3, 4), k=4),
         case(r.x(2, 40, low=0, high=3), k=7),
         case(r.x(3, 4), k=0),
+        case(r.x(2, 700), k=2),
+        case(r.x(900, low=0, high=3), k=20),
         fails(r.x(3), k=4, saying="k=4 does not fit"),
         fails(r.x(), k=0, saying="does not fit the last axis"),
     ],

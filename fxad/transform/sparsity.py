@@ -219,11 +219,14 @@ def _contracted(eqn: Eqn, args: list[Known]) -> Found:
 
 def _lines(shape: tuple[int, ...], axis: int, related: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(out, in) pairs of elements on one line along `axis`, `related`[out place, in place]."""
-    size = math.prod(shape)
-    places = np.moveaxis(np.arange(size).reshape(shape), axis, -1)
-    places = places.reshape(size // max(shape[axis], 1), shape[axis])
+
+    def places(extent: int) -> np.ndarray:
+        there = (*shape[:axis], extent, *shape[axis + 1 :])
+        numbered = np.moveaxis(np.arange(math.prod(there)).reshape(there), axis, -1)
+        return numbered.reshape(-1, extent) if extent else numbered.reshape(0, 0)
+
     outs, ins = np.nonzero(related)
-    return places[:, outs].ravel(), places[:, ins].ravel()
+    return places(related.shape[0])[:, outs].ravel(), places(related.shape[1])[:, ins].ravel()
 
 
 def _cumulated(eqn: Eqn, args: list[Known]) -> Found:
@@ -239,10 +242,10 @@ def _cumulated(eqn: Eqn, args: list[Known]) -> Found:
 def _sorted(eqn: Eqn, args: list[Known]) -> Found:
     shape = eqn.inputs[0].type.shape
     axis = eqn.op.loops([a.type for a in eqn.inputs], **eqn.params).axis
-    pairs = _lines(shape, axis, np.ones((shape[axis], shape[axis]), bool))
-    size = math.prod(shape)
-    parts = [a.pattern.through(*pairs, size) if a.pattern else None for a in args]
-    return [union(parts, size)] * len(eqn.outputs)
+    out = eqn.outputs[0].type
+    pairs = _lines(shape, axis, np.ones((out.shape[axis], shape[axis]), bool))
+    parts = [a.pattern.through(*pairs, out.size) if a.pattern else None for a in args]
+    return [union(parts, out.size)] * len(eqn.outputs)
 
 
 _RULES: dict[type, Callable[[Eqn, list[Known]], Found]] = {

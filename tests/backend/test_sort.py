@@ -74,3 +74,35 @@ def test_the_second_key_decides_between_equal_first_ones() -> None:
     order = np.lexsort((second, first))
     for x, y in zip(found, (first, second, payload), strict=True):
         np.testing.assert_array_equal(np.asarray(x), y[order])
+
+
+# few by insertion, many as candidates, most by sorting all; rows of no, some and many vectors
+WANTED = [(5, 2), (33, 3), (300, 16), (700, 20), (5000, 1), (5000, 100), (600, 300), (40, 40)]
+
+
+def expected_largest(x: np.ndarray, count: int) -> np.ndarray:
+    """Of equals the first comes first: a stable sort of the negated ranks."""
+    wide = x if x.dtype.kind in "biu" else x.astype(np.float64)
+    ranks = np.stack([np.unique(row, return_inverse=True)[1].reshape(-1) for row in wide])
+    return np.argsort(-ranks, axis=-1, kind="stable")[:, :count]
+
+
+@pytest.mark.parametrize("extent, count", WANTED)
+@pytest.mark.parametrize("name", DTYPES)
+def test_the_largest_are_those_of_a_stable_sort(name: str, extent: int, count: int) -> None:
+    dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+    with fxad.enable_x64(True), np.errstate(invalid="ignore"):
+        x = keys(dtype, (2, extent))
+        values, places = fxad.jit(lambda v: fxad.lax.top_k(v, count))(x)
+        order = expected_largest(x, count)
+        np.testing.assert_array_equal(np.asarray(places), order)
+        assert np.asarray(values).tobytes() == np.take_along_axis(x, order, -1).tobytes()
+
+
+@pytest.mark.parametrize("count", [4, 50])
+@pytest.mark.parametrize("name", list(SHARING))
+def test_the_largest_of_ordered_and_equal_elements(name: str, count: int) -> None:
+    """Rising rows put every element before the bar, equal ones none."""
+    x = np.ascontiguousarray(SHARING[name], np.int32)[None]
+    _, places = fxad.jit(lambda v: fxad.lax.top_k(v, count))(x)
+    np.testing.assert_array_equal(np.asarray(places), expected_largest(x, count))

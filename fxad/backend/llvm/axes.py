@@ -16,7 +16,9 @@ def axes_of_stage(stage: ir.Stage) -> tuple[ir.Axis, ...]:
             return stage.axes
         case ir.Reduce() | ir.Scatter():
             return stage.over
-        case ir.Scan() | ir.Sort():
+        case ir.Sort():
+            return (stage.axis,) if stage.largest is None else (stage.axis, stage.largest)
+        case ir.Scan():
             return (stage.axis,)
         case _:
             return ()

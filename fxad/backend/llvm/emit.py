@@ -23,7 +23,7 @@ from fxad.backend.llvm.schedule import (
     Target,
     choose,
 )
-from fxad.backend.llvm.sort import Sorting
+from fxad.backend.llvm.sort_largest import Largest
 from fxad.backend.llvm.text import Function
 from fxad.backend.llvm.traffic import asked_by, may_stream, read_on, streamed
 from fxad.backend.llvm.vector import Code
@@ -92,7 +92,7 @@ class _Emitter:
         )
 
     def _emit_units(self) -> None:
-        self.stages = Sorting(self.code, self._pointers(), self._safe(), self.schedule)
+        self.stages = Largest(self.code, self._pointers(), self._safe(), self.schedule)
         self.stages.scratch_bytes = self.scratch_bytes
         self.stages.read_on = read_on(self.body, self.schedule)
         self.stages.asking, self.stages.asked = asked_by(self.body, self.schedule)

@@ -28,8 +28,14 @@ class Sorting(Stages):
         if not isinstance(stage, ir.Sort):
             super().run(stage)
             return
+        if self.is_empty([stage.stored]):
+            return
         self.scopes.append({})
-        self._sort(stage)
+        here = ir.Index(0, ((stage.axis, 1),))
+        copies = [self._temporary("operand", v.dtype, stage.axis.extent) for v in stage.operands]
+        fill = [ir.Store(b, here, v) for b, v in zip(copies, stage.operands, strict=True)]
+        super().run(ir.Map((stage.axis,), tuple(fill)))
+        self._write(stage, copies, self._order(stage, copies))
         self.scopes.pop()
 
     def _temporary(self, name: str, dtype: np.dtype, size: int) -> ir.Buffer:
@@ -38,24 +44,30 @@ class Sorting(Stages):
         self.pointers[buffer] = self.scratch(size * dtype.itemsize)
         return buffer
 
-    def _sort(self, stage: ir.Sort) -> None:
+    def _numbered(self, buffer: ir.Buffer, count: int) -> str:
+        """Fill the beginning of a buffer with 0, 1, ...; gives its address."""
+        axis = ir.Axis("number", count)
+        here = ir.Index(0, ((axis, 1),))
+        super().run(ir.Map((axis,), (ir.Store(buffer, here, ir.IndexValue(here, POSITION)),)))
+        return self.pointers[buffer]
+
+    def _order(self, stage: ir.Sort, copies: list[ir.Buffer]) -> str:
+        """The array of the positions in order; only what is stored of it counts."""
         extent = stage.axis.extent
-        here = ir.Index(0, ((stage.axis, 1),))
-        copies = [self._temporary("operand", v.dtype, extent) for v in stage.operands]
-        order = self._temporary("order", POSITION, extent)
-        other = self._temporary("other", POSITION, extent)
-        fill = [ir.Store(b, here, v) for b, v in zip(copies, stage.operands, strict=True)]
-        fill.append(ir.Store(order, here, ir.IndexValue(here, POSITION)))
-        super().run(ir.Map((stage.axis,), tuple(fill)))
-        first, second = self.pointers[order], self.pointers[other]
-        passes = max(extent - 1, 0).bit_length()
+        first = self._numbered(self._temporary("order", POSITION, extent), extent)
+        second = self.pointers[self._temporary("other", POSITION, extent)]
         if extent >= LEAST:
-            keys = [(self.pointers[b], b.dtype) for b in copies[: stage.keys]]
-            first = Radix(self.f, extent, self.scratch).sort(keys, first, second)
-        elif passes:
-            start = [("ptr", first), ("ptr", second)]
-            first = self.f.loop(0, passes, 1, self._pass(stage, copies), start, True)[0]
-        self._write(stage, copies, first)
+            return self._by_digits(stage, copies, extent).sort(first, second)
+        passes = (extent - 1).bit_length()
+        if not passes:
+            return first
+        start = [("ptr", first), ("ptr", second)]
+        return self.f.loop(0, passes, 1, self._pass(stage, copies), start, True)[0]
+
+    def _by_digits(self, stage: ir.Sort, copies: list[ir.Buffer], most: int) -> Radix:
+        """Sorts up to so many positions."""
+        keys = [(self.pointers[b], b.dtype) for b in copies[: stage.keys]]
+        return Radix(self.f, keys, most, self.scratch, stage.largest is not None)
 
     def _pass(self, stage: ir.Sort, copies: list[ir.Buffer]):
         """Merge neighbouring runs of 2**number positions from one array into the other."""
@@ -120,11 +132,12 @@ class Sorting(Stages):
         return self.load(buffer, ir.Index(0, ((axis, 1),)), None, None, False)
 
     def _less(self, stage: ir.Sort, copies: list[ir.Buffer], x: str, y: str) -> Vec:
-        """Lexicographic key[x] < key[y], NaN after everything."""
+        """Lexicographic key[x] < key[y] (for the largest, >); NaN is after everything."""
+        x, y = (x, y) if stage.largest is None else (y, x)
         result: Vec | None = None
         for buffer in reversed(copies[: stage.keys]):
             a, b = self._read(buffer, x), self._read(buffer, y)
-            less, same = _compare(a, b, buffer.dtype)
+            less, same = compare(a, b, buffer.dtype)
             result = less if result is None else less | (same & result)
         assert result is not None  # there is at least one key
         return result
@@ -133,16 +146,19 @@ class Sorting(Stages):
         roots = roots_with_guards(stage.stores)
 
         def point(values: Texts) -> Texts:
-            place = self._entry(order, self.env[stage.axis])
-            for buffer, cell in zip(copies, stage.cells, strict=True):
+            place = self._entry(order, self.env[stage.stored])
+            for buffer, cell in zip(copies, stage.cells, strict=False):
                 self.set_cell(cell, self._read(buffer, place))
+            if stage.largest is not None:
+                narrow = Vec(self.code, "i64", 1, place).convert("trunc", "i32")
+                self.set_cell(stage.cells[-1], narrow)
             self.map_point(stage.stores)
             return values
 
-        self.loops([stage.axis], roots, self.blocked_by(stage), point)
+        self.loops([stage.stored], roots, self.blocked_by(stage), point)
 
 
-def _compare(a: Vec, b: Vec, dtype: np.dtype) -> tuple[Vec, Vec]:
+def compare(a: Vec, b: Vec, dtype: np.dtype) -> tuple[Vec, Vec]:
     """(a before b, a level with b)."""
     if dtypes.is_float(dtype):
         before = (a < b) | (b.is_nan() & a.compare("ord", a))

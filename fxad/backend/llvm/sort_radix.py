@@ -23,36 +23,43 @@ COUNTERS = 16  # set to zero at once
 
 
 class Radix:
-    """The code that sorts positions 0 ... extent - 1, kept as i32 in `order`.
+    """The code that sorts up to `most` positions, kept as i32.
 
-    take: gives the address of so many bytes of scratch.
+    columns: address and dtype of every key, the most important first. take: gives the address of
+    so many bytes of scratch. down: the largest first; of equals the first stays the first.
     """
 
-    def __init__(self, f: Function, extent: int, take: Callable[[int], str]) -> None:
-        self.f, self.extent, self.take = f, extent, take
-
-    def sort(self, columns: Sequence[tuple[str, np.dtype]], order: str, other: str) -> str:
-        """The array of sorted positions, which is one of the two given; the first holds 0, 1, ...
-
-        columns: address and dtype of every key, the most important first.
-        """
+    def __init__(
+        self,
+        f: Function,
+        columns: Sequence[tuple[str, np.dtype]],
+        most: int,
+        take: Callable[[int], str],
+        down: bool = False,
+    ) -> None:
+        self.f, self.columns, self.most, self.down = f, columns, most, down
         widest = max(dtype.itemsize for _, dtype in columns)
-        keys = self.take(self.extent * widest), self.take(self.extent * widest)
-        counters = self.take(max(4 * _counters(self.extent, dtype) for _, dtype in columns))
-        for at, dtype in reversed(columns):
-            made = _Digits(self.f, self.extent, dtype, counters)
-            order, other = made.sort(at, keys, (order, other))
+        self.keys = take(most * widest), take(most * widest)
+        self.counters = take(max(4 * _counters(most, dtype) for _, dtype in columns))
+
+    def sort(self, order: str, other: str, count: str | int | None = None) -> str:
+        """Sort the positions in `order` (its first `count`, at least one); the array they are then
+        in is one of the two given."""
+        for at, dtype in reversed(self.columns):
+            made = _Digits(self, self.most if count is None else count, dtype)
+            order, other = made.sort(at, self.keys, (order, other))
         return order
 
 
 class _Digits:
     """One key of every element."""
 
-    def __init__(self, f: Function, extent: int, dtype: np.dtype, counters: str) -> None:
-        self.f, self.extent, self.dtype, self.counters = f, extent, dtype, counters
+    def __init__(self, radix: Radix, extent: str | int, dtype: np.dtype) -> None:
+        self.f, self.counters, self.down = radix.f, radix.counters, radix.down
+        self.extent, self.dtype = extent, dtype
         self.bits = 8 * dtype.itemsize
         self.type, self.size = f"i{self.bits}", dtype.itemsize
-        self.digit = _digit(extent, dtype)
+        self.digit = _digit(radix.most, dtype)
         self.digits = -(-self.bits // self.digit)
 
     def sort(self, at: str, keys: tuple[str, str], order: tuple[str, str]) -> tuple[str, str]:
@@ -73,6 +80,7 @@ class _Digits:
         """Write the key of the element at a place; count its digits."""
         f = self.f
         key = self.ordered(self.load(at, self.position(order, place)))
+        key = f.op(f"xor {self.type} {key}, -1") if self.down else key
         self.store(key, keys, place)
         for number in range(self.digits):
             digit = self.digit_of(key, str(number * self.digit))
@@ -85,7 +93,8 @@ class _Digits:
         shift = shift if self.bits == 64 else f.op(f"trunc i64 {shift} to {self.type}")
         begin = f.offset(self.counters, f.mul(number, 4 << self.digit))
         first = self.digit_of(self.load(keys, "0"), shift, begin)
-        mixed = f.op(f"icmp ne i32 {first.held}, {self.extent}")
+        held = f.op(f"zext i32 {first.held} to i64")
+        mixed = f.op(f"icmp ne i64 {held}, {self.extent}")
 
         def sums(value: str, before: list[str]) -> list[str]:
             counter = f.offset(begin, f.mul(value, 4))

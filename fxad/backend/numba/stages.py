@@ -210,10 +210,12 @@ class Stages(Code):
         with self.block(f"while {width} < {extent}:"):
             self.merge_pass(stage, operands, order, spare, width)
             self.line(f"{width} = {width} * 2")
-        with self.loops((stage.axis,)):
-            source = self.define(order.format(self.names[stage.axis]))
-            for cell, array in zip(stage.cells, operands, strict=True):
+        with self.loops((stage.stored,)):
+            source = self.define(order.format(self.names[stage.stored]))
+            for cell, array in zip(stage.cells, operands, strict=False):
                 self.names[cell] = self.define(array.format(source), "c")
+            if stage.largest is not None:
+                self.names[stage.cells[-1]] = self.define(f"np.int32({source})", "c")
             self.store_all(stage.stores)
 
     def merge_pass(
@@ -231,6 +233,8 @@ class Stages(Code):
                 with self.block(f"if {take} and {left} < {middle}:"):
                     a, b = self.define(order.format(right)), self.define(order.format(left))
                     keys = zip(operands[: stage.keys], stage.operands, strict=False)
+                    if stage.largest is not None:
+                        a, b = b, a
                     pairs = [(o.format(a), o.format(b), e.dtype) for o, e in keys]
                     self.line(f"{take} = {_precedes(pairs)}")
                 with self.block(f"if {take}:"):
