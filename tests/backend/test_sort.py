@@ -87,7 +87,7 @@ def expected_largest(x: np.ndarray, count: int) -> np.ndarray:
     return np.argsort(-ranks, axis=-1, kind="stable")[:, :count]
 
 
-@pytest.mark.parametrize("extent, count", WANTED)
+@pytest.mark.parametrize(("extent", "count"), WANTED)
 @pytest.mark.parametrize("name", DTYPES)
 def test_the_largest_are_those_of_a_stable_sort(name: str, extent: int, count: int) -> None:
     dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
