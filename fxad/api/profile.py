@@ -3,6 +3,7 @@
 report = fxad.profile(step, w, x)
 print(report)                     # a table, the dearest kernel first
 report.to_chrome("trace.json")    # for chrome://tracing or Perfetto
+report.to_roofline("roof.svg")    # speed over operations per byte
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument
 from fxad.core.record import valued
 from fxad.ir.cost import cost
+from fxad.ir.kernel_text import kernel_key
 from fxad.ir.plan import Host, Plan, Run, Step, walk
 from fxad.ir.program import OPS
 from fxad.trace.array import Concrete
@@ -33,8 +35,10 @@ from fxad.trace.tracer import Tracer, concrete, staging
 class KernelProfile:
     """What one kernel (or all copies, or one Python function) cost in one run of the program.
 
-    seconds: of all its calls together, the median of the runs. roofline: the larger of its shares
-    of the measured arithmetic and memory ceilings; data in a cache can go beyond 1.
+    Kernels of the same machine code are one: the twelve layers of a model have one row. seconds: of
+    all its calls together, the median of the runs; flops, bytes: likewise of all calls. roofline:
+    the larger of its shares of the measured arithmetic and memory ceilings; data in a cache can go
+    beyond 1. where: equations and lines of all its calls, each once.
     """
 
     name: str
@@ -94,6 +98,13 @@ class Profile:
         ]
         json = importlib.import_module("json")  # not worth its time in every `import fxad`
         Path(path).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}))
+
+    def to_roofline(self, path: str | Path) -> None:
+        """Draw the kernels beneath the machine's ceilings, as .svg, .png or .pdf (matplotlib).
+
+        Raises BadArgument for another ending, or without matplotlib (`pip install 'fxad[plots]'`).
+        """
+        importlib.import_module("fxad.api.roofline").draw(self.kernels, self.ceilings, Path(path))
 
 
 def _row(kernel: KernelProfile) -> tuple[str, ...]:
@@ -159,12 +170,16 @@ def _name(step: Step) -> str:
 def _kernels(
     runs: Sequence[Sequence[tuple[Step, float, float]]], ceilings: tuple[float, float]
 ) -> tuple[KernelProfile, ...]:
-    """Events of several runs by kernel; copies count as one kernel."""
-    steps: dict[object, list[Step]] = {}
-    times: dict[object, list[float]] = {}
+    """Events of several runs by machine code; copies count as one kernel."""
+    steps: dict[str, list[Step]] = {}
+    times: dict[str, list[float]] = {}
+    keys: dict[Step, str] = {}
     for number, events in enumerate(runs):
         for step, _, took in events:
-            key: object = step.kernel if isinstance(step, Run) else _name(step)
+            if step not in keys:
+                code = kernel_key(step.kernel) if isinstance(step, Run) else ""
+                keys[step] = f"{_name(step)} {code}"
+            key = keys[step]
             times.setdefault(key, [0.0] * len(runs))[number] += took
             if number == 0:
                 steps.setdefault(key, []).append(step)
@@ -184,10 +199,15 @@ def _kernels(
                 flops=work["flops"],
                 bytes=work["bytes"],
                 roofline=max(rate / top for rate, top in zip(rates, ceilings, strict=True)),
-                where=calls[0].kernel.where if isinstance(calls[0], Run) else (),
+                where=_where(calls),
             )
         )
     return tuple(sorted(found, key=lambda k: -k.seconds))
+
+
+def _where(calls: Sequence[Step]) -> tuple[str, ...]:
+    lines = [line for step in calls if isinstance(step, Run) for line in step.kernel.where]
+    return tuple(dict.fromkeys(lines))
 
 
 def _rate(amount: float, seconds: float) -> float:

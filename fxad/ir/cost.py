@@ -6,20 +6,25 @@ cost(plan)["flops"]     # a product of n x n matrices counts 2 n^3
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from fxad.core import dtypes as dt
 from fxad.ir.kernel import (
     Attend,
     AttendGrad,
+    Buffer,
     Contract,
     Kernel,
+    Load,
+    Map,
     Prim,
     Reduce,
     Scan,
     Sort,
     Stage,
     exprs_of,
+    stores_of,
     walk,
 )
 from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Step, Taping, While
@@ -27,7 +32,8 @@ from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Step, Taping, Whil
 
 def cost(plan: Plan) -> dict[str, int]:
     """flops: floating-point operations (a call of exp counts one). bytes: read and written by
-    kernels and copies, every buffer of a kernel once. arena_bytes, argument_bytes, result_bytes:
+    kernels and copies, every element of a kernel once: of a gather's table, as many as it takes.
+    arena_bytes, argument_bytes, result_bytes:
     memory. kernels: kernel runs.
 
     The body of a while loop counts once, since nobody knows how often it runs; of a branch the
@@ -71,11 +77,42 @@ def _step(step: Step) -> tuple[int, int, int]:
 
 
 def _kernel_bytes(kernel: Kernel) -> int:
+    accesses = _accesses(kernel)
     return sum(
-        b.size * b.dtype.itemsize * (2 if b.role == "inout" else 1)
+        min(b.size, accesses.get(b, b.size)) * b.dtype.itemsize * (2 if b.role == "inout" else 1)
         for b in kernel.buffers
         if b.role != "scratch"
     )
+
+
+def _accesses(kernel: Kernel) -> Counter[Buffer]:
+    """How often a kernel's expressions read, or its stores write, each buffer: the more of both.
+
+    Operands of products and attention, which are no expressions, are not among them.
+    """
+    reads: Counter[Buffer] = Counter()
+    writes: Counter[Buffer] = Counter()
+    for stage in kernel.body:
+        points = kernel.points * _points(stage)
+        reads.update({e.buffer: points for e in walk(*exprs_of(stage)) if isinstance(e, Load)})
+        writes.update({s.buffer: points for s in stores_of(stage)})
+    return reads | writes
+
+
+def _points(stage: Stage) -> int:
+    """How often a stage evaluates its expressions at one point of the grid."""
+    match stage:
+        case Contract():
+            return stage.m.extent * stage.n.extent
+        case Attend():
+            return stage.rows.extent * stage.keys.extent
+        case AttendGrad():
+            return stage.group.extent * stage.attend.rows.extent * stage.attend.keys.extent
+        case Scan() | Sort():
+            return stage.axis.extent
+        case Map():
+            return math.prod(a.extent for a in stage.axes)
+    return math.prod(a.extent for a in stage.over)
 
 
 def _kernel_flops(kernel: Kernel) -> int:
@@ -88,18 +125,15 @@ def _stage_flops(stage: Stage) -> int:
         for e in walk(*exprs_of(stage))
     )
     match stage:
-        case Contract():
-            outer = stage.m.extent * stage.n.extent
-            return outer * (2 * stage.k.extent + scalar)
-        case Reduce():
-            return math.prod(a.extent for a in stage.over) * (scalar + len(stage.values))
         case Attend() | AttendGrad():
             return _attend_flops(stage)
+        case Contract():
+            scalar += 2 * stage.k.extent
+        case Reduce():
+            scalar += len(stage.values)
         case Scan() | Sort():
-            return stage.axis.extent * (scalar + 1)
-        case _:
-            axes = stage.axes if hasattr(stage, "axes") else stage.over
-            return math.prod(a.extent for a in axes) * scalar
+            scalar += 1
+    return _points(stage) * scalar
 
 
 def _attend_flops(stage: Attend | AttendGrad) -> int:

@@ -96,3 +96,34 @@ def test_wrong_uses() -> None:
         fxad.jit(lambda x: fxad.profile(jnp.sin, x).result)(_draw(3))
     with pytest.raises(BadArgument, match="repeats"):
         fxad.profile(jnp.sin, _draw(3), repeats=0)
+
+
+def test_layers_of_the_same_code_are_one_row() -> None:
+    w = [_draw(48, 48) for _ in range(6)]
+
+    def f(w, x):
+        for each in w:
+            x = jnp.tanh(x @ each)
+        return x
+
+    report = _check(fxad.jit(f), w, _draw(32, 48))
+    (row,) = [k for k in report.kernels if "dot" in k.name]
+    assert (row.calls, row.flops >= 6 * 2 * 32 * 48 * 48) == (6, True)
+    assert len(row.where) == len(set(row.where))
+
+
+def test_the_roofline(tmp_path, monkeypatch) -> None:
+    pytest.importorskip("matplotlib")
+    report = _check(fxad.jit(lambda x, y: jnp.tanh(x @ y).sum()), _draw(64, 64), _draw(64, 64))
+    for name in ("roof.svg", "roof.png"):
+        report.to_roofline(tmp_path / name)
+    drawn = (tmp_path / "roof.svg").read_text()
+    seen = [k for k in report.kernels if k.flops and k.share >= 1e-3]
+    assert len(seen) >= 1
+    assert drawn.count('id="PathCollection_') >= len(seen)
+    assert (tmp_path / "roof.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(BadArgument, match=r"'roof.bmp' should end in .pdf, .png, .svg"):
+        report.to_roofline(tmp_path / "roof.bmp")
+    monkeypatch.setattr("fxad.api.roofline.Figure", None)
+    with pytest.raises(BadArgument, match=r"pip install 'fxad\[plots\]'"):
+        report.to_roofline(tmp_path / "roof.svg")

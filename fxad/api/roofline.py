@@ -1,0 +1,71 @@
+"""The roofline plot of a profile: speed over operations per byte, beneath what the machine can do.
+
+draw(report.kernels, report.ceilings, Path("roofline.svg"))
+
+After Williams, Waterman and Patterson, "Roofline" (CACM 52(4), 2009).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fxad.core.errors import BadArgument
+
+if TYPE_CHECKING:
+    from fxad.api.profile import KernelProfile
+
+try:
+    from matplotlib.figure import Figure
+except ImportError:
+    Figure = None  # type: ignore[assignment, misc]
+
+LABELLED = 8  # kernels that the legend names
+SEEN_FROM = 1e-3  # share of the time below which a kernel is left out
+LARGEST = 600.0  # area in points^2 of a kernel that takes all the time
+SUFFIXES = (".pdf", ".png", ".svg")
+
+
+def draw(kernels: Sequence[KernelProfile], ceilings: tuple[float, float], path: Path) -> None:
+    """One dot per kernel that computes for a thousandth of the time or more, its area the share.
+
+    ceilings: GFLOP/s and GB/s. Raises BadArgument without matplotlib, or for a path that ends in
+    none of SUFFIXES.
+    """
+    if Figure is None:
+        raise BadArgument("the roofline plot needs matplotlib: pip install 'fxad[plots]'")
+    if path.suffix not in SUFFIXES:
+        raise BadArgument(f"to_roofline: {path.name!r} should end in {', '.join(SUFFIXES)}")
+    shown = [k for k in kernels if k.flops and k.bytes and k.share >= SEEN_FROM]
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.add_subplot()
+    for number, kernel in enumerate(shown):
+        named = number < LABELLED
+        axes.scatter(
+            kernel.flops / kernel.bytes,
+            kernel.gflops,
+            12 + LARGEST * kernel.share,
+            color=f"C{number}" if named else "lightgray",
+            alpha=0.7,
+            label=f"{kernel.share:.0%} {_name(kernel)}" if named else None,
+        )
+    compute, transfer = ceilings
+    ridge = compute / transfer
+    at = [k.flops / k.bytes for k in shown]
+    low, high = min([ridge / 8, *at]) / 2, max([ridge * 8, *at]) * 2
+    axes.plot([low, ridge, high], [low * transfer, compute, compute], color="black", linewidth=1)
+    axes.annotate(f"{compute:.0f} GFLOP/s", (high, compute), (-4, 4), ha="right", **_LABEL)
+    axes.annotate(f"{transfer:.1f} GB/s", (low, low * transfer), (4, 8), **_LABEL)
+    axes.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="GFLOP/s")
+    axes.grid(alpha=0.3)
+    if shown:
+        axes.legend(fontsize=7, loc="lower right", markerscale=0.5)
+    figure.savefig(path)
+
+
+def _name(kernel: KernelProfile) -> str:
+    return f"{kernel.name}, {kernel.where[0]}" if kernel.where else kernel.name
+
+
+_LABEL = {"textcoords": "offset points", "fontsize": 8}
