@@ -1,6 +1,7 @@
 """Every benchmark in one table.
 
     python -m benchmarks --quick --peers torch,jax,numpy
+    python -m benchmarks --peers torch --plots pictures
     python -m benchmarks --only train_step --peer-cmd "./train_gpt2 | tail -1"
 
 A benchmark is a module of this folder with `rows(quick, peers) -> list of harness.row(...)`; each
@@ -20,7 +21,7 @@ import sys
 from pathlib import Path
 
 import benchmarks
-from benchmarks import harness
+from benchmarks import harness, plots
 from benchmarks.harness import Row
 
 STEP = "train_step"  # what --peer-cmd is compared with
@@ -59,6 +60,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="comma-separated modules")
     parser.add_argument("--peer-cmd", default="", help="prints milliseconds per training step")
     parser.add_argument("--json", default=None, help="write the table here")
+    parser.add_argument("--plots", default="", help="folder for a picture per benchmark (PNG)")
     parser.add_argument("--module", default="", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.module:
@@ -78,6 +80,8 @@ def main() -> None:
             rows[0]["command"] = min(harness.command_ms(args.peer_cmd) for _ in range(3))
         found += [{"benchmark": name} | row for row in rows]
     harness.report("__main__", found, args.json)
+    if args.plots:
+        plots.draw(found, Path(args.plots))
 
 
 if __name__ == "__main__":

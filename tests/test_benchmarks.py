@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import harness, overhead
+from benchmarks import harness, overhead, plots
 from benchmarks.__main__ import names
 
 ROOT = Path(__file__).parent.parent
@@ -40,7 +40,7 @@ def test_what_is_not_installed_is_left_out():
 
 def test_modules_take_part():
     assert {"train_step", "matmul", "overhead"} <= set(names())
-    assert not {"harness", "__main__"} & set(names())
+    assert not {"harness", "__main__", "plots"} & set(names())
 
 
 def test_overheads_are_measured():
@@ -63,3 +63,18 @@ def test_the_command_line(tmp_path):
     )
     assert good.returncode == 0, good.stderr
     assert json.loads(path.read_text())["rows"][0]["benchmark"] == "tape"
+
+
+def test_pictures(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    rows = [
+        {"benchmark": "matmul", "what": "qkv", "size": "64x64x64", "ahead": 1.25},
+        {"benchmark": "matmul", "what": "head", "size": "64x64x9", "ahead": 0.5},
+        {"benchmark": "tape", "what": "push"},
+    ]
+    (written,) = plots.draw(rows, tmp_path / "new")
+    assert written == tmp_path / "new" / "matmul.png"
+    assert written.read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setattr(plots, "Figure", None)
+    with pytest.raises(SystemExit, match="pip install"):
+        plots.draw(rows, tmp_path)
