@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fxad.core.aligned import copied
 from fxad.trace.array import Array, Borrowed, Concrete, kept
 from fxad.trace.tracer import concrete
 
@@ -22,7 +23,7 @@ def example(leaf: Any) -> Any:
 
 def held(value: Any) -> Any:
     """A captured value in memory of its own."""
-    return Concrete(np.array(value)) if isinstance(value, np.ndarray) else kept(value)
+    return Concrete(copied(value)) if isinstance(value, np.ndarray) else kept(value)
 
 
 def take(operands: list[Any], arrays: list[np.ndarray], donate: frozenset[int]) -> None:
@@ -40,7 +41,7 @@ def take(operands: list[Any], arrays: list[np.ndarray], donate: frozenset[int]) 
         )
         value.take_memory()
         if not exclusive:
-            arrays[number] = np.array(data, order="C")
+            arrays[number] = copied(data)
     if len(set(map(id, operands))) < len(operands):
         for number, value in enumerate(operands):
             if number not in donate:

@@ -30,3 +30,11 @@ def test_arrays_made_of_numpy_arrays_begin_at_a_line(make):
     whole = np.zeros(1 << 20, np.float32)
     for start in (0, 1, 4):  # wherever NumPy's memory begins, one of these is not on a line
         assert np.asarray(make(whole[start:])).ctypes.data % 64 == 0
+
+
+def test_a_copy_can_be_given_away():
+    following = fxad.jit(lambda x: x + 1, donate_argnums=0)
+    for size in (1 << 10, 1 << 14, 1 << 20):
+        x = jnp.asarray(np.ones(size, np.float32))
+        place = np.asarray(x).ctypes.data
+        assert np.asarray(following(x)).ctypes.data == place

@@ -239,20 +239,21 @@ class Reductions(Loops):
         self.env[inner] = index
         each = len(texts) // len(starts)
         following = list(texts)
-        for n, start in enumerate(starts):
-            first = n * width
-            left = width if high is None else high - int(index) - first
+        self.copies = []
+        for n in range(len(starts)):
+            left = width if high is None else high - int(index) - n * width
             if left <= 0:
                 break
             mask = None
             if left < width:
                 mask = self.code.consts("i1", [lane < left for lane in range(width)])
-            self.copy = Copy(n, index, first, mask)
-            self.copies = [self.copy]
+            self.copies.append(Copy(n, index, n * width, mask))
+        for copy in self.each_copy():
             self.ask(stage)
-            old = monoids.unflatten(self.code, start, texts[n * each : (n + 1) * each])
-            new = monoids.keep(mask, self.step(stage, old), old)
-            following[n * each : (n + 1) * each] = [v.text for v in monoids.flatten(new)]
+            mine = slice(copy.number * each, (copy.number + 1) * each)
+            old = monoids.unflatten(self.code, starts[copy.number], texts[mine])
+            new = monoids.keep(copy.mask, self.step(stage, old), old)
+            following[mine] = [v.text for v in monoids.flatten(new)]
         self.lanes_along(None, 1)
         self.scopes.pop()
         return following

@@ -73,6 +73,7 @@ class Emitted:
 UNIT_ELEMENTS = 16384
 INNER_BLOCK = 64
 TINY = 4  # positions of a reduction that are done one by one at a vector of grid points
+ONE_FUNCTION = 60  # weight of a body with one slow function in it, or two
 TILE_WIDTH = 16  # squares of elements turned in registers are at most this wide
 _SLOW = frozenset(
     """cbrt exp exp2 expm1 log log2 log1p sin cos tan asin acos atan
@@ -147,10 +148,16 @@ class Schedule:
 
 
 def lanes_for(size: int, weight: int, extent: int, target: Target) -> tuple[int, int]:
-    """Lanes for elements of `size` bytes over an axis, and how far to unroll light bodies."""
+    """Lanes for elements of `size` bytes over an axis, and how many vectors are done at a time.
+
+    Of light bodies four, so that the loop itself costs little. Of one with a function in it as many
+    as registers allow: mixed (`Function.take_turns`), they wait less for each other.
+    """
     width = min(max(2, target.vector_bytes // size), power_of_two_at_least(extent))
-    unroll = 4 if weight <= 8 else 2 if weight <= 24 else 1
-    while unroll > 1 and width * unroll > extent:
+    unroll, turns = 4, 1
+    if weight > 8:
+        unroll, turns = (target.registers // 8 if weight <= ONE_FUNCTION else 1), 4
+    while unroll > 1 and width * unroll * turns > extent:
         unroll //= 2
     return width, unroll
 

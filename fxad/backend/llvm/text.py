@@ -7,12 +7,14 @@ str(f)
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 Values = Sequence[str]
+_NAME = re.compile(r"%[\w.]+")
 
 
 def float_literal(value: float, dtype: np.dtype) -> str:
@@ -163,6 +165,37 @@ class Function:
         self.jump(head)
         self.label(done)
         return values
+
+    def take_turns(self, starts: Sequence[int]) -> None:
+        """Let the pieces of code that begin at these lines, the last of which ends here, do an
+        instruction each in turn.
+
+        A processor looks ahead over about two hundred instructions: one after the other, long
+        pieces leave it little to do while each waits for itself. Pieces may read what earlier ones
+        compute, but not what they store. Pieces with branches stay as they are.
+        """
+        if len(starts) < 2:
+            return
+        lines = self.lines[starts[0] :]
+        if any(line.endswith(":") for line in lines):
+            return
+        ends = [end - starts[0] for end in (*starts[1:], len(self.lines))]
+        names = [_NAME.findall(line) for line in lines]
+        computes = [
+            line.startswith(f"  {n[0]} =") if n else False
+            for line, n in zip(lines, names, strict=True)
+        ]
+        waiting = {n[0] for n, new in zip(names, computes, strict=True) if new}
+        places = [0, *ends[:-1]]
+        order: list[int] = []
+        while len(order) < len(lines):
+            for piece, at in enumerate(places):
+                if at < ends[piece] and waiting.isdisjoint(names[at][computes[at] :]):
+                    order.append(at)
+                    places[piece] += 1
+                    if computes[at]:
+                        waiting.discard(names[at][0])
+        self.lines[starts[0] :] = [lines[at] for at in order]
 
     def __str__(self) -> str:
         return "\n".join([*self.lines, "}"])

@@ -129,10 +129,13 @@ class Values:
         self.copies, self.copy = [ONLY], ONLY
 
     def each_copy(self) -> Iterator[Copy]:
-        """Make each vector of the unrolled loop the current one in turn."""
+        """Make each vector of the unrolled loop the current one in turn; their code is mixed."""
+        starts = []
         for copy in self.copies:
             self.copy = copy
+            starts.append(len(self.f.lines))
             yield copy
+        self.f.take_turns(starts)
 
     def hoist(self, roots: Iterable[ir.Expr], blocked: frozenset[Need], width: int = 1) -> None:
         """Compute here what does not depend on `blocked`; spread it over `width` lanes."""
