@@ -25,6 +25,7 @@ DEPTH_LIMIT = 150  # operations in a row: the compiler's functions call themselv
 # An epilogue walks its operands tile by tile. From memory that is slow (a product of 3072 x 768
 # over 256 with AdamW's three arrays: 15.6 ms, apart 6.0 + 1.7 ms); from a cache it costs nothing.
 EPILOGUE_BYTES = 8 << 20
+SWEPT_FROM = 384  # rows and columns of a product whose epilogue goes by whole rows
 
 
 @dataclass(eq=False, slots=True)
@@ -274,7 +275,7 @@ def _map_to_contract(group: Group, node: MapNode, alone: bool) -> bool:
     mine = [v for v in node.reads if v in group.members]
     # What is added to a product that nobody else reads: apart, it would be written and read again.
     limit = EPILOGUE_BYTES + (group.nodes[0].outputs[0].type.nbytes if alone else 0)
-    if not mine or _epilogue_bytes(group, node) > limit:
+    if not mine or (_epilogue_bytes(group, node) > limit and not _is_swept(group)):
         return False
     env = _matched(node, node.reads[mine[0]][0], group.positions[mine[0]], group.size)
     if env is None:
@@ -297,6 +298,15 @@ def _map_to_contract(group: Group, node: MapNode, alone: bool) -> bool:
     if node.target is None:
         group.positions[node.outputs[0]] = position
     return True
+
+
+def _is_swept(group: Group) -> bool:
+    """Whether a large epilogue runs over whole rows of the product, so that it costs no more than
+    in a kernel of its own and the product itself never goes to memory."""
+    product = group.nodes[0]
+    assert isinstance(product, ContractNode)
+    wide = all(v.type.dtype.itemsize >= 4 for v in product.reads)
+    return wide and min(product.m.extent, product.n.extent) >= SWEPT_FROM
 
 
 def _epilogue_bytes(group: Group, node: MapNode) -> int:

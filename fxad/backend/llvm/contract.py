@@ -14,6 +14,7 @@ from __future__ import annotations
 from fxad.backend.llvm import contract_pack as packing
 from fxad.backend.llvm.contract_amx import emit_tiles
 from fxad.backend.llvm.contract_amx_plan import takes_tiles
+from fxad.backend.llvm.contract_epilogue import Finish
 from fxad.backend.llvm.contract_grid import address, arguments, go_to
 from fxad.backend.llvm.contract_lanes import supports
 from fxad.backend.llvm.contract_pairs import emit_pack_a_pairs
@@ -107,6 +108,17 @@ class _Emission(Product):
             self.depth_block("0", [])
         else:
             self.f.loop(0, self.pieces.blocks, 1, self.depth_block, at_least_once=True)
+        if self.finish and self.swept:
+            self.sweep(self.finish)
+
+    def sweep(self, finish: Finish) -> None:
+        """The epilogue of a unit's rows."""
+        f, (first, end), width = self.f, self.unit_panels, self.cut.width
+        rows = f.op(f"sub i64 {self.row(self.blocks[1])}, {self.first_row}")
+        column = f.mul(first, width)
+        last = f.least(f.mul(end, width), self.problem.size[1])
+        columns = f.op(f"sub i64 {last}, {column}")
+        f.line(finish.call_unit(self.batch, self.sums, self.first_row, rows, column, columns))
 
     def depth_block(self, number: str, _: list[str]) -> None:
         """All panels of a unit, for one block of K: its part of A is read by every one of them."""

@@ -82,11 +82,11 @@ class Sweep:
         self.source = f.offset(p.b, f.add(f.mul(self.column, across), f.mul(piece.at, down)))
         self.following = self.what_follows(f.mul(piece.depth, down), f.mul(piece.skipped, down))
         self.waiting = p.waiting if p.splits else "null"
-        inside = f.mul(f.op(f"sub i64 {panel}, {first}"), self.cut.chunk_rows * p.panel_row)
         if p.result:
             self.result = f.offset(p.c, f.mul(self.column, p.size))
         else:
-            self.result = f.offset(p.sums, inside) if p.pieces.blocks > 1 else p.sums
+            beside = f.mul(f.op(f"sub i64 {panel}, {first}"), p.panel_row)
+            self.result = f.offset(p.sums, beside) if p.keeps_sums else p.sums
 
     def what_follows(self, length: str, skipped: str) -> str:
         """Where the next part of B lies: the next piece of the panel, after the last one of a block
@@ -148,10 +148,10 @@ class Sweep:
         if height == cut.height:
             row = f.add(row, cut.long_blocks)
         inside = row
-        if p.packs_a or p.splits or (p.result is None and p.pieces.blocks > 1):
+        if p.packs_a or p.splits or p.keeps_sums:
             inside = f.op(f"sub i64 {row}, {p.first_row}")
         sums = self.result
-        if p.result is not None or p.pieces.blocks > 1:
+        if p.result is not None or p.keeps_sums:
             sums = f.offset(sums, f.mul(inside if not p.result else row, p.sum_stride * p.size))
         # Only the tile that does most of the work is worth the size of an unrolled loop.
         unroll = _UNROLL if height == cut.main_height and whole and not packs else 1
@@ -181,7 +181,7 @@ class Sweep:
         types = [type for type, _ in params_of(tile)]
         listed = ", ".join(f"{t} {a}" for t, a in zip(types, arguments, strict=True))
         f.line(f"call void @{name}({listed})")
-        if p.finish:
+        if p.finish and not p.swept:
             self.epilogue(p.finish.call(p.batch, sums, row, self.column, height, self.columns))
 
     def corners(self, row: str, inside: str, height: int) -> list[str]:

@@ -24,6 +24,8 @@ FLOPS_PER_NS = 100.0
 _UNIT_NS = 8_000.0  # below this, handing work to a thread costs more than it brings
 _CHUNK_ROWS = 192  # rows per unit: a packed panel serves them all, and their A stays in cache
 _PACKED_A_BYTES = 1 << 20
+_SWEPT_ROWS = 96  # rows per unit whose epilogue runs over all of them at the end
+_SWEPT_BYTES = 768 << 10  # of sums that wait for it in the second-level cache
 _UNITS = 16  # give a few threads enough to do where every unit packs its rows of A,
 _PACKED_PANELS = 16  # which should serve so many panels;
 _LEAST_COLUMNS = 384  # for fewer columns rows that lie side by side are read in place
@@ -182,8 +184,9 @@ class Cut:
     far: bool = False
 
     @staticmethod
-    def of(problem: Problem, target: Target, packed: int = 0) -> Cut:
-        """packed: steps of k of A that are packed at once; 0: it is read in place."""
+    def of(problem: Problem, target: Target, packed: int = 0, swept: bool = False) -> Cut:
+        """packed: steps of k of A that are packed at once; 0: it is read in place. swept: the
+        epilogue follows a whole unit."""
         rows, columns, k = problem.size
         lanes = target.lanes(problem.dtype)
         vectors, blocks = _tile(rows, columns, lanes, target.registers)
@@ -194,11 +197,18 @@ class Cut:
         if packed:
             near = _PACKED_A_BYTES // (packed * problem.dtype.itemsize)
             chunk = max(min(near, chunk), height + 1)
+        if swept:
+            chunk = max(min(chunk, _SWEPT_ROWS), height + 1)
         far = not packed and min(rows, chunk) * k * problem.a.buffer.dtype.itemsize > _FAR_BYTES
         count = panels + (tail > 0)
         sharing = max(1, min(_SHARING, count // 2)) if far else 1
-        per_unit = _units(problem.flops, batch, rows, blocks, count, chunk, packed > 0, sharing)
-        return Cut(lanes, vectors, panels, tail, height, blocks, long_blocks, *per_unit, batch, far)
+        wide = packed > 0 or swept
+        per_unit = _units(problem.flops, batch, rows, blocks, count, chunk, wide, sharing)
+        cut = Cut(lanes, vectors, panels, tail, height, blocks, long_blocks, *per_unit, batch, far)
+        if swept:
+            fit = _SWEPT_BYTES // (cut.chunk_rows * cut.width * problem.dtype.itemsize)
+            cut = replace(cut, unit_panels=min(cut.unit_panels, max(fit, 1)))
+        return cut
 
     @property
     def width(self) -> int:

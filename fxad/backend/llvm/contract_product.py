@@ -12,7 +12,7 @@ from fxad.backend.llvm.contract_epilogue import Finish
 from fxad.backend.llvm.contract_lanes import Lanes
 from fxad.backend.llvm.contract_pairs import PairLanes, takes_pairs
 from fxad.backend.llvm.contract_plan import Cut, Pieces, Problem, a_goes_into_blocks, k_block
-from fxad.backend.llvm.contract_touch import LINE, touched
+from fxad.backend.llvm.contract_touch import LINE, is_swept, touched
 from fxad.backend.llvm.schedule import Target
 from fxad.backend.llvm.text import Function
 
@@ -39,7 +39,9 @@ class Product:
         self.in_blocks = problem.a.buffer.dtype == problem.dtype and a_goes_into_blocks(problem)
         self.packs_a = problem.a.buffer.dtype != problem.dtype or self.in_blocks
         depth = problem.size[2] if self.packs_a else 0
-        self.cut = cut = Cut.of(problem, target, k_block(depth) if self.in_blocks else depth)
+        self.swept = is_swept(problem)
+        packed = k_block(depth) if self.in_blocks else depth
+        self.cut = cut = Cut.of(problem, target, packed, self.swept)
         self.pairs = PairLanes(problem.dtype, cut.lanes) if takes_pairs(problem, target) else None
         self.lanes = self.pairs or Lanes(problem.dtype, cut.lanes)
         self.k_step = 2 if self.pairs else 1  # of k in one step of the micro-kernel
@@ -49,13 +51,13 @@ class Product:
         row = cut.width * self.size
         self.pieces = Pieces.of(problem.size[2], row, self.direct, self.k_step)
         self.splits = self.pieces.in_block > 1
-        self.result = problem.plain_result()
-        self.touched = touched(problem)
+        self.result = None if self.swept else problem.plain_result()
+        self.touched = [] if self.swept else touched(problem)
         self.helpers: dict[str, str] = {}
         stores = problem.stage.stores
         plain = self.result is not None and len(stores) == 1 and problem.is_identity(stores[0])
-        self.finish = None if plain else Finish(problem, name, target, self.lanes, self.sum_stride)
         self.panel_row = cut.width * self.size
+        self.finish = None if plain else Finish(problem, name, target, self.lanes, self.sum_stride)
         self.panel_bytes = _round_up(self.pieces.piece * cut.width * self.size)
         # Where the micro-kernels read A, as strides (row, k): in place, or in a packed copy.
         a, self.a_bytes = problem.a, 0
@@ -76,9 +78,8 @@ class Product:
             self.a_bytes = _round_up(self.a_bytes)
         self.sums_bytes = 0
         if self.result is None:
-            kept = self.pieces.blocks > 1
-            rows = cut.chunk_rows * cut.unit_panels if kept else max(cut.heights)
-            self.sums_bytes = _round_up(rows * self.panel_row)
+            rows = cut.chunk_rows if self.keeps_sums else max(cut.heights)
+            self.sums_bytes = _round_up(rows * self.sum_stride * self.size)
         # Sums of tiles between two pieces of a block.
         rows = cut.chunk_rows if self.splits else 0
         self.waiting_bytes = _round_up(rows * self.panel_row)
@@ -89,9 +90,19 @@ class Product:
         return self.cut.far and self.a_strides[1] == 1
 
     @property
+    def keeps_sums(self) -> bool:
+        """Whether the sums of a whole unit lie in scratch."""
+        return self.result is None and (self.swept or self.pieces.blocks > 1)
+
+    @property
     def sum_stride(self) -> int:
         """Elements between rows of the place where sums are gathered."""
-        return self.cut.width if self.result is None else self.result.outer
+        if self.result is not None:
+            return self.result.outer
+        if not self.keeps_sums:
+            return self.cut.width
+        # An odd number of lines, so that all rows of a tile find a place.
+        return (self.cut.unit_panels * self.panel_row | LINE) // self.size
 
     def start(self, f: Function, memory: Memory) -> None:
         """Say where in scratch everything lies; `f` is the kernel's function."""

@@ -14,10 +14,13 @@ from collections.abc import Sequence
 from fxad.backend.llvm.contract_lanes import Lanes, prefetch
 from fxad.backend.llvm.contract_plan import Matrix, Problem, matrix
 from fxad.backend.llvm.text import Function
+from fxad.backend.llvm.traffic import Place
 from fxad.core.record import valued
 from fxad.ir.kernel import Axis, Index, Load, exprs_of, walk
 
 LINE = 64  # bytes of a cache line
+SWEPT_FROM = 1 << 22  # bytes read by an epilogue that no core's own cache holds
+_LEAST_SWEPT = 64, 384  # rows and columns of a product that has such units
 _MOST = 8  # lines asked for in a step; more would hold up the products
 
 
@@ -37,6 +40,25 @@ class Touch:
     @property
     def count(self) -> int:
         return self.rows * self.lines
+
+
+def next_rows(problem: Problem) -> list[Place]:
+    """Where the epilogue's operands with an element for every one of the product lie, a row on."""
+    found: dict[Place, None] = {}
+    for load in (e for root in exprs_of(problem.stage) for e in walk(root) if type(e) is Load):
+        m = matrix(load.buffer, load.index, problem.rows, problem.columns)
+        if m is not None and m.inner == 1 and m.outer >= problem.size[1] and _is_plain(m.base):
+            found[load.buffer, Index(load.index.const + m.outer, load.index.terms)] = None
+    return list(found)
+
+
+def is_swept(problem: Problem) -> bool:
+    """Whether the epilogue runs over all rows of a unit at its end: it reads so much that it comes
+    from memory, where a tile's few lines in each of its rows are the slowest way to go."""
+    rows, columns, _ = problem.size
+    points = rows * columns * problem.kernel.points
+    nbytes = sum(points * buffer.dtype.itemsize for buffer, _ in next_rows(problem))
+    return rows >= _LEAST_SWEPT[0] and columns >= _LEAST_SWEPT[1] and nbytes >= SWEPT_FROM
 
 
 def touched(problem: Problem) -> list[tuple[Matrix, bool]]:
