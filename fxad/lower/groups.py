@@ -22,10 +22,12 @@ from fxad.lower.nodes import ContractNode, MapNode, Node, ReduceNode, boundaries
 FEW_ROWS, LONG_ROWS = 16, 1 << 16  # too little parallelism to pull per-point work into a row kernel
 NODE_LIMIT = 32
 DEPTH_LIMIT = 150  # operations in a row: the compiler's functions call themselves for each
-# An epilogue walks its operands tile by tile. From memory that is slow (a product of 3072 x 768
-# over 256 with AdamW's three arrays: 15.6 ms, apart 6.0 + 1.7 ms); from a cache it costs nothing.
+# An epilogue that walks its operands tile by tile is slow where they come from memory (a product of
+# 3072 x 768 over 256 with AdamW's three arrays: 15.6 ms, apart 6.0 + 1.7 ms); from a cache it costs
+# nothing. One that reads more than that goes over whole rows of many tiles, where there are so many
+# rows and columns, as fast as a kernel of its own.
 EPILOGUE_BYTES = 8 << 20
-SWEPT_FROM = 384  # rows and columns of a product whose epilogue goes by whole rows
+SWEPT_FROM = 384
 
 
 @dataclass(eq=False, slots=True)

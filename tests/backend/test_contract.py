@@ -13,6 +13,7 @@ from contracts import Sketch
 
 import fxad
 import fxad.numpy
+from fxad.backend.llvm import contract_touch
 from fxad.backend.llvm.contract import emit_contract
 from fxad.backend.llvm.engine import compile_module, host_target
 from fxad.backend.llvm.schedule import Target
@@ -180,6 +181,37 @@ def test_epilogue(target):
         np.testing.assert_allclose(out, wanted, rtol=0, atol=(k + 8) * 1.2e-7 * 30)
         np.testing.assert_array_equal(half, out.astype(np.float16))
         np.testing.assert_array_equal(column, out[:, 0])
+
+
+@pytest.mark.parametrize("target", targets(), ids=lambda t: t.isa)
+@pytest.mark.parametrize("size", [(70, 401, 37), (131, 1603, 64), (200, 96, 900)], ids=str)
+def test_an_epilogue_over_the_rows_of_a_unit(monkeypatch, target, size):
+    """It gives the bits of the epilogue tile by tile, over rows of any length and in place."""
+    m, n, k = size
+    a, b, moment, bias = random(k, m), random(k, n), random(m, n), random(n)
+
+    def run(swept_from: int) -> tuple[np.ndarray, np.ndarray, int]:
+        monkeypatch.setattr(contract_touch, "SWEPT_FROM", swept_from)
+        monkeypatch.setattr(contract_touch, "_LEAST_SWEPT", (1, 1))
+        out, kept = np.full((m, n), np.nan, F32), moment.copy()
+        s = Sketch((a.T, a), b, out)
+        inout = s.buffer(kept, "inout")
+        square = Prim("mul", (Get(s.cell), Get(s.cell)), F32)
+        grown = Prim("add", (Load(inout, s.out_index), square), F32)
+        root = Prim("add", (Prim("sqrt", (grown,), F32), Load(s.buffer(bias), at(s.n))), F32)
+        divided = Prim("div", (Get(s.cell), root), F32)
+        emitted = s.run(
+            [s.store(divided), Store(inout, s.out_index, grown)], target, cuts=(1, 2, 5)
+        )
+        return out, kept, emitted.scratch_bytes
+
+    *tiles, tile_bytes = run(1 << 60)
+    *rows, row_bytes = run(0)
+    assert row_bytes > tile_bytes
+    for one, other in zip(rows, tiles, strict=True):
+        np.testing.assert_array_equal(one, other)
+    exact = a.T.astype(np.float64) @ b
+    np.testing.assert_allclose(rows[1], moment + exact**2, rtol=1e-4, atol=1e-3)
 
 
 def _only_column(s: Sketch, also) -> Prim:
