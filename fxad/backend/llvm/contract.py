@@ -6,8 +6,8 @@
 For every block of K, panel of columns and piece of the block: bring that part of B into the
 first-level cache (packed side by side unless one block of rows reads it only once), then sweep the
 rows with the micro-kernel, which reads A where it lies, or a copy of it in blocks of a tile's rows.
-The epilogue runs on a tile as soon as its sums are done; one that reads much from memory (an update of
-Adam's moments) runs over the rows of a whole unit, whose sums wait in scratch memory.
+The epilogue runs on a tile as soon as its sums are done; one that reads much from memory (an
+update of Adam's moments) runs over the rows of a whole unit, whose sums wait in scratch memory.
 """
 
 from __future__ import annotations
