@@ -344,15 +344,9 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     weak = ready is None and weak_result(x, y)
     x, y = ready or promoted("where", x, y, broadcast=False)
     shape = result_shape("where", [type_of(v).shape for v in (flag, x, y)])
-    out = OPS["select"](*[_spread(v, shape) for v in (flag, x, y)])
+    out = OPS["select"](*[v if isinstance(v, Lit) else spread_to(v, shape) for v in (flag, x, y)])
     out.weak = weak
     return out
-
-
-def _spread(value: Any, shape: tuple[int, ...]) -> Any:
-    if isinstance(value, Lit):
-        return full_of(value.value, value.type.with_shape(shape))
-    return spread_to(value, shape)
 
 
 def clip(

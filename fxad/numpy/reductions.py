@@ -10,6 +10,7 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
+from fxad.ir.rewrite import literal
 from fxad.numpy.complexes import lexicographic
 from fxad.numpy.core import (
     axes_tuple,
@@ -185,9 +186,11 @@ def mean(
     axes = axes_tuple(axis, value.ndim, "mean")
     own = value.dtype
     wide = cast(value, dt.float32) if dt.is_float(own) and own.itemsize < 4 else value
+    if where is None and not axes:
+        return value
     if where is None:
-        count = _count(value.type, axes)
-        return cast(_added(wide, axes, keepdims) / (count if count else math.nan), own)
+        count = literal(_count(value.type, axes) or math.nan, wide.dtype)
+        return cast(bind(OPS["div"], _added(wide, axes, keepdims), count), own)
     number = sum(spread_to(_logical(where), value.shape), axes, keepdims=keepdims)
     return cast(sum(wide, axes, keepdims=keepdims, where=where) / cast(number, wide.dtype), own)
 

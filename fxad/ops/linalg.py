@@ -71,8 +71,10 @@ def _dot_type(
 def _dot_numpy(
     a: np.ndarray, b: np.ndarray, *, contract: Pair, batch: Pair, dtype: np.dtype
 ) -> np.ndarray:
-    (a_order, a_shape), (b_order, b_shape), shape = _as_matrices(a.shape, b.shape, contract, batch)
     wide = accumulator(a.dtype, dtype)
+    if a.dtype is wide is dtype and a.ndim == b.ndim == 2 and contract == ((1,), (0,)):
+        return np.matmul(a, b)
+    (a_order, a_shape), (b_order, b_shape), shape = _as_matrices(a.shape, b.shape, contract, batch)
     a = a.transpose(a_order).reshape(a_shape)
     b = b.transpose(b_order).reshape(b_shape)
     product = np.matmul(a.astype(wide, copy=False), b.astype(wide, copy=False))
