@@ -85,6 +85,8 @@ sinh_rest = series(lambda z: (mp.sinh(mp.sqrt(z)) - mp.sqrt(z)) / mp.sqrt(z) ** 
 log1p_squared = series(lambda f: (mp.log1p(f) - f) / f**2)
 cosh_rest = series(lambda z: (mp.cosh(mp.sqrt(z)) - 1) / z)
 cosine_rest = series(lambda z: (mp.cos(mp.sqrt(z)) - 1) / z)
+tan_rest = series(lambda z: (mp.tan(mp.sqrt(z)) - mp.sqrt(z)) / mp.sqrt(z) ** 3)
+half_atanh_rest = series(lambda z: (mp.atanh(mp.sqrt(z)) - mp.sqrt(z)) / mp.sqrt(z) ** 3)
 asin_rest = series(lambda z: (mp.asin(mp.sqrt(z)) - mp.sqrt(z)) / mp.sqrt(z) ** 3)
 exp_rest = series(lambda r: (mp.expm1(r) - r) / r**2)
 exp2_rest = series(lambda r: mp.expm1(r * mp.log(2)) / r)
@@ -142,13 +144,16 @@ Weighted = tuple[Callable[[Real], Real], Real, int, Callable[[Real], Real]]
 SINGLE: dict[str, Weighted] = {  # each from TINY on
     "SIN_F32": (sin_rest, STEP, 1, lambda z: z),
     "COS_F32": (cosine_rest, STEP, 1, lambda z: z),
-    "ATAN_F32": (atan_rest, mp.mpf(1), 8, of_result(mp.atan)),
+    "TAN_F32": (tan_rest, QUARTER, 6, of_result(mp.tan)),
+    "ATAN_F32": (atan_rest, mp.mpf("0.137") ** 2, 2, lambda z: z),
+    "ATANH_F32": (half_atanh_rest, mp.mpf("0.251") ** 2, 3, lambda z: z),
     "ASIN_F32": (asin_rest, mp.mpf("0.25"), 4, of_result(mp.asin)),
     "SINH_F32": (sinh_rest, HALF_STEP, 2, lambda z: z),
     "COSH_F32": (cosh_rest, HALF_STEP, 2, lambda z: z),
 }
 AROUND: dict[str, Weighted] = {  # each as far below 0 as above
     "LOG_F32": (log1p_squared, mp.mpf("0.0335"), 3, lambda r: abs(r)),
+    "EXP_STEP_F32": (exp_rest, mp.log(2) / 64 * mp.mpf("1.001"), 2, lambda r: abs(r)),
     "LOG_CUBE_F32": (log_rest, mp.mpf("0.0335"), 3, lambda r: r * r),
 }
 
@@ -173,16 +178,60 @@ def sines() -> list[Row]:
 
 
 def logarithms(unit: Real, bits: int) -> list[Row]:
-    """By the five bits after the leading one of m, 3/4 <= m < 3/2: c near 1 / m, -log(c) unit.
+    """By the five bits after the leading one of m, 1 <= m < 2: c near 1 / m, -log(c) unit.
 
-    c is a multiple of 1/32, so that m c - 1 is a float; the logarithm's first part is a multiple of
-    2**-bits, so that adding a float multiple of an integer to it is exact.
+    c is 1 in the first row and 1/2 in the last, and such that m c - 1 is a float; the logarithm's
+    first part is a multiple of 2**-bits, so that adding a float multiple of an integer to it is
+    exact.
     """
     rows = []
     for part in range(32):
-        low = mp.mpf(32 + part) / (64 if part >= 16 else 32)
-        c = mp.nint(32 / (low * (1 + mp.mpf(1) / (64 + 2 * part)))) / 32
+        octave = 2 if part >= 16 else 1
+        low = mp.mpf(32 + part) / (32 * octave)
+        c = mp.nint(32 / (low * (1 + mp.mpf(1) / (64 + 2 * part)))) / (32 * octave)
         rows.append([single(c), *split(-mp.log(c) * unit, bits)])
+    return rows
+
+
+def powers() -> list[Row]:
+    """2**(k / 32): a float of 16 bits, and what is left as a multiple of it.
+
+    Bits for k are taken from the exponent: those of the whole multiple of 1 / 32 are added to it.
+    """
+    rows = []
+    for part in range(32):
+        exact = mp.mpf(2) ** (mp.mpf(part) / 32)
+        high = split(exact, 15)[0]
+        bits = np.float32(high).view(np.int32) - np.int32(part << 18)
+        rows.append([float(bits.view(np.float32)), single(exact / high - 1)])
+    return rows
+
+
+def angles() -> list[Row]:
+    """By the exponent and two bits of mantissa of a ratio from 1/8 to 8: c, atan(c).
+
+    Multiples of 2**-22, so that the difference to pi is exact.
+    """
+    rows = [[0.0] * 2 for _ in range(32)]
+    for part in range(FIRST_PART + 1, FIRST_PART + 26):
+        low, high = (mp.mpf(float(np.uint32(k << 21).view(np.float32))) for k in (part, part + 1))
+        middle = mp.mpf(40) if low == 8 else mp.tan((mp.atan(low) + mp.atan(high)) / 2)
+        c, value = _nearly(mp.atan, middle, (high - low) / 20, 2.0**-22)
+        rows[part % 32] = [single(c), single(value)]
+    return rows
+
+
+def half_logarithms() -> list[Row]:
+    """By how many halves of an octave 1 - x is below 1: c, atanh(c)."""
+    rows = [[0.0] * 2]
+    for part in range(1, 32):
+        bits = [0x3F800000 - (k << 22) for k in (part, part + 1)]
+        low, high = (1 - mp.mpf(float(np.int32(k).view(np.float32))) for k in bits)
+        middle, reach = mp.tanh((mp.atanh(low) + mp.atanh(high)) / 2), (high - low) / 20
+        if part == 1:  # nearer to where errors count most
+            middle, reach = mp.mpf("0.361"), mp.mpf("0.002")
+        c, value = _nearly(mp.atanh, middle, reach, _ulp(mp.atanh(middle)))
+        rows.append([single(c), single(value)])
     return rows
 
 
@@ -204,7 +253,8 @@ def pieces(f: Callable[[Real], Real], top: float) -> list[Row]:
         if low > top:
             break
         high = min(high, top)
-        c, value = _nearly_float(f, low, high)
+        middle = mp.mpf(low + high) / 2
+        c, value = _nearly(f, middle, mp.mpf(high - low) / 20, _ulp(f(middle)))
         slopes = minimax(
             lambda r, c=c, value=value: (f(c + r) - value) / r, low - c, high - c, 4,
             lambda r, c=c: abs(r) / f(c + r),
@@ -213,22 +263,29 @@ def pieces(f: Callable[[Real], Real], top: float) -> list[Row]:
     return rows
 
 
-def _nearly_float(f: Callable[[Real], Real], low: float, high: float) -> tuple[Real, Real]:
-    """(c, f(c)) with c a float within a twentieth of the middle and f(c) rounded by little."""
+def _nearly(f: Callable[[Real], Real], middle: Real, reach: Real, unit: float) -> tuple[Real, Real]:
+    """(c, f(c)) with c a float near the middle and f(c) a multiple of the unit but for little."""
     best = (np.inf, mp.mpf(0), mp.mpf(0))
     for step in range(1500):
-        c = mp.mpf(single((low + high) / 2 + (high - low) / 20 * (step / 750 - 1)))
-        value = mp.mpf(single(f(c)))
-        best = min(best, (float(abs(f(c) - value) / np.spacing(np.float32(value))), c, value))
+        c = mp.mpf(single(middle + reach * (mp.mpf(step) / 750 - 1)))
+        value = mp.nint(f(c) / unit) * unit
+        best = min(best, (float(abs(f(c) - value) / unit), c, value))
         if best[0] < 1 / 512:
             break
     return best[1:]
+
+
+def _ulp(value: Real) -> float:
+    return float(np.spacing(np.float32(float(value))))
 
 
 TABLES: dict[str, Callable[[], list[Row]]] = {
     "SINES": sines,
     "LOGS": lambda: logarithms(mp.mpf(1), 17),
     "LOGS2": lambda: logarithms(LOG2_E, 16),
+    "POWERS": powers,
+    "ATANS": angles,
+    "ATANHS": half_logarithms,
     "TANH": lambda: pieces(mp.tanh, 9.02),
     "ERF": lambda: pieces(mp.erf, 3.95),
 }

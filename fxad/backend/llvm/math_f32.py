@@ -13,22 +13,22 @@ from functools import partial
 
 from fxad.backend.llvm import coefficients as table
 from fxad.backend.llvm import math_f64
-from fxad.backend.llvm.divide import quotient, rsqrt_estimate
+from fxad.backend.llvm.divide import rsqrt_estimate
 from fxad.backend.llvm.lookup import lookup
 from fxad.backend.llvm.math_core import (
     LN2_F32,
     LOG2_E,
     exp,
-    exp_parts,
     scale,
     scales,
     unless_rare,
 )
 from fxad.backend.llvm.math_f64 import in_double
-from fxad.backend.llvm.tables import ERF, TANH
+from fxad.backend.llvm.tables import ERF, POWERS, TANH
 from fxad.backend.llvm.vector import Vec, fma, polynomial
 
 WHOLE = 12582912.0  # 1.5 * 2**23: adding it leaves an integer in the low bits
+STEP = (0.021660849452018738, -5.952044412893542e-11)  # ln 2 / 32, a float and what is left
 CBRT = (1 / 3, 2 / 9, 14 / 81)
 
 BELOW_EIGHTH = 495  # exponent and two bits of mantissa of the floats just below 1/8
@@ -49,38 +49,45 @@ def exp2(x: Vec) -> Vec:
     return vanishes.where(zero, power(vanishes.where(zero, x).at_most(129.0)))
 
 
+def _exp_parts(x: Vec, octaves: int = 0) -> tuple[Vec, Vec]:
+    """(s, w): exp(x) 2**octaves is s + w, s of 16 bits and |w| below 0.012 s; x from -60 to 87.
+
+    By 32nds of an octave. The first difference is exact, and so is s - 1 for moderate s.
+    """
+    shifted = fma(x, 32 * LOG2_E, WHOLE + 32 * octaves)
+    n = shifted - (WHOLE + 32 * octaves)
+    r = fma(n, -STEP[0], x)
+    s, low = lookup(shifted.bits(), POWERS)
+    s = (s.bits() + (shifted.bits() << 18)).floats()
+    small = fma(r * r, polynomial(r, table.EXP_STEP_F32), fma(n, -STEP[1], low))
+    return s, fma(s, r, s * fma(low, r, small))
+
+
 def expm1(x: Vec) -> Vec:
-    """2**n (1 + r + r*r*q) - 1, with what rounding takes from r and from the large terms."""
+    """2**n (1 + r + r*r*q) - 1, with what rounding takes from the large terms; r is exact."""
     bounded = x.at_least(-30.0)
     shifted = fma(bounded, LOG2_E, WHOLE)
     n = shifted - WHOLE
-    above = fma(n, -LN2_F32[0], bounded)
-    r = fma(n, -LN2_F32[1], above)
-    r_lost = fma(n, -LN2_F32[1], above - r)
+    r = fma(n, -32 * STEP[0], bounded)
+    below = n * (-32 * STEP[1])
     s = ((shifted.bits() << 23) + (127 << 23)).floats()
     rest = s - 1.0
     total = fma(s, r, rest)
-    lost = fma(s, r, rest - total) + ((s - rest) - 1.0)
-    small = fma(r * r, polynomial(r, table.EXPM1_F32), r_lost)
+    lost = fma(s, r, rest - total)
+    lost = rest.equals(s).where(lost - 1.0, lost)
+    small = fma(r * r, polynomial(r, table.EXPM1_F32), fma(below, r, below))
     y = (total + fma(s, small, lost)).copysign(x)
     return unless_rare(x > 87.0, y, partial(in_double, math_f64.expm1), x)
 
 
 def logistic(x: Vec) -> Vec:
-    """1 / (1 + exp(-x)), from e = exp(-|x|) so that small results keep their digits.
-
-    What rounding takes from exp(r) - 1, from e and from 1 + e goes into the quotient's remainder.
-    """
-    n, r, q = exp_parts((-x.abs()).at_least(-104.0))
-    s = scale(x.like(1.0), n)
-    square = r * r
-    p = fma(square, q, r)
-    e = fma(s, p, s)
-    e_lost = fma(s, fma(square, q, r - p), fma(s, p, s - e))
-    bottom = e + 1.0
-    lost = (e - (bottom - 1.0)) + e_lost
-    small = x < 0.0
-    return quotient(small.where(e, 1.0), bottom, small.where(e_lost, 0.0), lost)
+    """1 / (1 + exp(-x)), and a step of Newton's with all of exp(-x); exp(x) where that is all."""
+    s, rest = _exp_parts(-x.at_most(40.0))
+    total = s + 1.0
+    rest = rest + (s.at_most(1.0) - (total - s.at_least(1.0)))
+    y = 1.0 / (total + rest)
+    wrong = fma(-rest, y, fma(-total, y, 1.0))
+    return unless_rare(x < -87.0, fma(wrong, y, y), exp, x)
 
 
 def _hyperbolic(size: Vec) -> tuple[tuple[Vec, Vec], tuple[Vec, Vec], Vec, Vec, Vec]:
@@ -115,9 +122,10 @@ def sinh(x: Vec) -> Vec:
 
 
 def cosh(x: Vec) -> Vec:
+    """e + 1 / (4 e) with e = exp(|x|) / 2."""
     size = x.abs()
-    s, c, r, odd, even = _hyperbolic(size)
-    y = _sum_of_angles(c, s, r, odd, even)
+    s, rest = _exp_parts(size, -1)
+    y = s + (rest + 0.25 / (s + rest))
     return unless_rare(size > 87.0, y, partial(in_double, math_f64.cosh), x)
 
 

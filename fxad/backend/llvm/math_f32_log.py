@@ -2,38 +2,50 @@
 
     log(Vec(code, "float", 16, "%x"))
 
-x = 2**e m, 3/4 <= m < 3/2, and m = (1 + r) / c with c from a table, such that r is exact. What is
-not a positive normal number takes a slower way in double, skipped where no lane needs it.
+x = 2**e m, 1 <= m < 2, and m = (1 + r) / c with c from a table, such that r is exact, c = 1 next to
+1 and c = 1/2 next to 2. AVX-512 takes any number apart. Otherwise what is not a positive normal
+number takes a slower way, skipped where no lane needs it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from fxad.backend.llvm import coefficients as table
 from fxad.backend.llvm import math_f64
 from fxad.backend.llvm.divide import reciprocal
 from fxad.backend.llvm.lookup import lookup
-from fxad.backend.llvm.math_core import INF, LN2_F32, NAN, exp, unless_rare
+from fxad.backend.llvm.math_core import INF, LN2_F32, NAN, exp, log_special, scales, unless_rare
 from fxad.backend.llvm.math_f64 import in_double
-from fxad.backend.llvm.tables import LOGS, LOGS2
+from fxad.backend.llvm.tables import ATANHS, LOGS, LOGS2
 from fxad.backend.llvm.vector import Vec, fma, polynomial
 
-THREE_QUARTERS = 0x3F400000
 ONE = 0x3F800000
-EXPONENT = -(1 << 23)  # a mask of sign and exponent; and the unit of an exponent in place
-UNIT = 2.0**-23
+EXPONENT = 0x7F800000
 WHOLE = 12582912.0  # 1.5 * 2**23: adding it leaves an integer in the low bits
 LOG2_E = (1.4426950216293335, 1.925963033500011e-08)
+Logs = tuple[tuple[float, ...], ...]
 
 
-def _parts(x: Vec, logs: tuple[tuple[float, ...], ...]) -> tuple[Vec, Vec, Vec, Vec, Vec]:
-    """(e in place, c, -log c, what that lost, r)."""
-    bits = x.bits()
-    exponent = (bits - THREE_QUARTERS) & EXPONENT
-    m = bits - exponent
-    c, high, low = lookup(m.binary("lshr", 18), logs)
-    return exponent, c, high, low, fma(m.floats(), c, -1.0)
+def _parts(x: Vec, logs: Logs) -> tuple[Vec, Vec, Vec, Vec, Vec]:
+    """(e, c, -log c, what that lost, r), x positive and normal; any x where `scales`."""
+    if scales(x):
+        e, m = _exponent_and_mantissa(x)
+    else:
+        e = ((x.bits() & EXPONENT) - ONE).convert("sitofp", "float") * 2.0**-23
+        m = ((x.bits() & ~EXPONENT) | ONE).floats()
+    c, high, low = lookup(m.bits().binary("lshr", 18), logs)
+    return e, c, high, low, fma(m, c, -1.0)
+
+
+def _exponent_and_mantissa(x: Vec) -> tuple[Vec, Vec]:
+    """The processor's own, with denormals; of 0 and inf -inf and inf, of negative numbers NaN."""
+    code, name = x.code, "llvm.x86.avx512.mask.get{}.ps.512"
+    lanes, current = code.const("i16", -1), code.const("i32", 4)
+    e = code.call(name.format("exp"), "float", 16, (x, x, lanes, current))
+    kind = code.const("i32", 8)  # from 1 to 2, NaN for negative numbers
+    return e, code.call(name.format("mant"), "float", 16, (x, kind, x, lanes, current))
 
 
 def _unusual(x: Vec, high: int = 128) -> Vec:
@@ -41,32 +53,49 @@ def _unusual(x: Vec, high: int = 128) -> Vec:
     return (x.bits() - (1 << 23)).compare("uge", high + 126 << 23)
 
 
+def _any(x: Vec, logarithm: Callable[[Vec, float], Vec]) -> Vec:
+    """logarithm(x, 0) of any x; logarithm(x, n) is log(x) - n log 2 for positive normal x."""
+    y = logarithm(x, 0.0)
+    if scales(x):
+        return y
+
+    def slow(x: Vec) -> Vec:
+        small = x < 2.0**-126
+        y = small.where(logarithm(x * 2.0**24, 24.0), logarithm(x, 0.0))
+        return log_special(x, y)
+
+    return unless_rare(_unusual(x), y, slow, x)
+
+
 def log(x: Vec) -> Vec:
     """e ln 2 - log c, exact, and what is below it, log(1 + r) in it."""
-    exponent, _, high, low, r = _parts(x, LOGS)
-    e = exponent.convert("sitofp", "float")
-    rest = fma(r * r, polynomial(r, table.LOG_F32), fma(e, LN2_F32[1] * UNIT, low))
-    y = fma(e, LN2_F32[0] * UNIT, high) + (r + rest)
-    return unless_rare(_unusual(x), y, partial(in_double, math_f64.log), x)
+
+    def usual(x: Vec, less: float) -> Vec:
+        e, _, high, low, r = _parts(x, LOGS)
+        e = e - less
+        rest = fma(r * r, polynomial(r, table.LOG_F32), fma(e, LN2_F32[1], low))
+        return fma(e, LN2_F32[0], high) + (r + rest)
+
+    return _any(x, usual)
 
 
 def log2(x: Vec) -> Vec:
-    exponent, _, high, low, r = _parts(x, LOGS2)
-    whole = fma(exponent.convert("sitofp", "float"), UNIT, high)
-    rest = fma(r * r, polynomial(r, [c * sum(LOG2_E) for c in table.LOG_F32]), low)
-    y = whole + fma(r, LOG2_E[0], fma(r, LOG2_E[1], rest))
-    return unless_rare(_unusual(x), y, partial(in_double, math_f64.log2), x)
+    def usual(x: Vec, less: float) -> Vec:
+        e, _, high, low, r = _parts(x, LOGS2)
+        rest = fma(r * r, polynomial(r, [c * sum(LOG2_E) for c in table.LOG_F32]), low)
+        return ((e - less) + high) + fma(r, LOG2_E[0], fma(r, LOG2_E[1], rest))
+
+    return _any(x, usual)
 
 
 def _log_of_sum(u: Vec, lost: Vec) -> Vec:
     """log(u + lost), u positive, normal and below 2**126, lost below its last place."""
-    exponent, c, high, low, r = _parts(u, LOGS)
-    e = exponent.convert("sitofp", "float")
-    below = lost * (exponent.like(ONE) - exponent).floats() * c
+    e, c, high, low, r = _parts(u, LOGS)
+    below = lost * (2 * ONE - (u.bits() & EXPONENT)).floats() * c
     about = r + below
-    rest = fma(e, LN2_F32[1] * UNIT, low) + below
+    rest = fma(e, LN2_F32[1], low) + below
     rest = fma(about * about, polynomial(about, table.LOG_F32), rest)
-    return fma(e, LN2_F32[0] * UNIT, high) + (r + rest)
+    return fma(e, LN2_F32[0], high) + (r + rest)
 
 
 def log1p(x: Vec) -> Vec:
@@ -109,17 +138,14 @@ def acosh(x: Vec) -> Vec:
 
 
 def atanh(x: Vec) -> Vec:
-    """log((1 + |x|) / (1 - |x|)) / 2; x where its cube does not count."""
+    """atanh(c), c by halves of octaves of 1 - |x|, and the rest by the addition theorem."""
     size = x.abs()
-    above, below = size + 1.0, 1.0 - size
-    above_lost, below_lost = size - (above - 1.0), (1.0 - below) - size
-    inverse = reciprocal(below)
-    about = above * inverse
-    rest = fma(-below_lost, about, fma(-below, about, above) + above_lost) * inverse
-    q = about + rest
-    y = _log_of_sum(q, (about - q) + rest) * 0.5
-    y = (size < 2.0**-12).where(x, y.copysign(x))
-    return unless_rare(~(size < 1.0), y, partial(in_double, math_f64.atanh), x)
+    part = (size.like(1.0).bits() - (1.0 - size).bits()).binary("lshr", 22)
+    c, base = lookup(part, ATANHS)
+    t = (size - c) / fma(-c, size, 1.0)
+    z = t * t
+    y = (base + fma(t * z, polynomial(z, table.ATANH_F32), t)).copysign(x)
+    return unless_rare(~(size < 1 - 2.0**-16), y, partial(in_double, math_f64.atanh), x)
 
 
 def power(x: Vec, y: Vec) -> Vec:
@@ -127,13 +153,13 @@ def power(x: Vec, y: Vec) -> Vec:
 
     log2(1 + r) is log2(e) times r - r**2 / 2, itself a sum of two, and what is below.
     """
-    exponent, _, high, low, r = _parts(x, LOGS2)
+    e, _, high, low, r = _parts(x, LOGS2)
     half = r * -0.5
     near = fma(half, r, r)
     rest = fma(r * r * r, polynomial(r, table.LOG_CUBE_F32), fma(half, r, r - near))
     top = near * LOG2_E[0]
     rest = fma(rest, LOG2_E[0], fma(near, LOG2_E[1], fma(near, LOG2_E[0], -top)))
-    whole = fma(exponent.convert("sitofp", "float"), UNIT, high)
+    whole = e + high
     total = whole + top
     rest = (whole - total) + top + (rest + low)
     product = y * total

@@ -9,21 +9,25 @@ has one.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 from fxad.backend.llvm import coefficients as table
 from fxad.backend.llvm import math_f64
-from fxad.backend.llvm.divide import quotient, quotient_parts, reciprocal
 from fxad.backend.llvm.lookup import lookup
 from fxad.backend.llvm.math_core import either, unless_rare
 from fxad.backend.llvm.math_f64 import in_double
-from fxad.backend.llvm.tables import SINES
+from fxad.backend.llvm.tables import ATANS, SINES
 from fxad.backend.llvm.vector import Vec, fma, polynomial
 
 SIGN = 1 << 31
 # pi / 2 as a sum of three floats, and the largest argument whose multiple of it they can take away.
 HALF_PI = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)
 MOST_REDUCED = 1e5
+HALF_PI_SHORT = (1.5707963705062866, -3004 * 2.0**-36, 2.5633440682570896e-12)
+MOST_OF_TAN = 2000.0
+ONE = 0x3F800000
+FIRST_SECTOR = 495  # exponent and two bits of mantissa of the floats just below 1/8
 WHOLE = 12582912.0  # 1.5 * 2**23: adding it leaves an integer in the low bits
 STEP = [part / 8 for part in HALF_PI]
 
@@ -38,15 +42,6 @@ def _minus_steps(size: Vec, n: Vec) -> tuple[Vec, Vec, Vec]:
     r = fma(n, -STEP[1], above)
     lost = fma(n, -STEP[1], above - r)
     return r, (r * r > 2.0**-18).where(lost, 0.0), n * -STEP[2]
-
-
-def _minus_steps_exactly(size: Vec, n: Vec) -> tuple[Vec, Vec, Vec]:
-    """_minus_steps with what rounding takes from any r."""
-    above, second = fma(n, -STEP[0], size), n * STEP[1]
-    r = above - second
-    back = above - r
-    lost = (above - (r + back)) + (back - second)
-    return r, lost - fma(n, STEP[1], -second), n * -STEP[2]
 
 
 def _sine(ahead: int, shifted: Vec, r: Vec, lost: Vec, below: Vec) -> tuple[Vec, Vec, Vec]:
@@ -98,67 +93,74 @@ def cos(x: Vec) -> Vec:
 
 
 def tan(x: Vec) -> Vec:
-    """The sine over the cosine, both as sums of two floats."""
+    """tan(r) or -1 / tan(r), r what is left of multiples of pi / 2; tan(r) as a sum of two floats.
+
+    pi / 2 is a float, 12 bits and a rest. So either r or the difference that it loses is exact.
+    """
     size = x.abs()
-    shifted = _shifted(size)
-    r, lost, below = _minus_steps_exactly(size, shifted - WHOLE)
-    s, c, rest = _sine(0, shifted, r, lost, below)
-    sine = s + c * r
-    sine_rest = fma(c, r, s - sine) + rest
-    s, c, rest = _sine(8, shifted, r, lost, below)
-    most = s + c * r
-    rest = fma(c, r, s - most) + rest
-    cosine = most + rest
-    y = quotient(sine, cosine, sine_rest, (most - cosine) + rest)
+    shifted = fma(size, 2 / math.pi, WHOLE)
+    n = shifted - WHOLE
+    above = fma(n, -HALF_PI_SHORT[0], size)
+    r = fma(n, -HALF_PI_SHORT[1], above)
+    lost = fma(n, -HALF_PI_SHORT[2], fma(n, -HALF_PI_SHORT[1], above - r))
+    z = r * r
+    small = fma(fma(r, r, -z), r * 0.66, lost * fma(z, 1.6, 1.0))  # slopes where r is large
+    rest = fma(r * z, polynomial(z, table.TAN_F32), small)
+    t = r + rest
+    rest = (r - t) + rest
+    inverse = -1.0 / t
+    inverse = fma(fma(inverse, rest, fma(inverse, t, 1.0)), inverse, inverse)
+    y = (shifted.bits() & 1).equals(0).where(t, inverse)
     y = (y.bits() ^ (x.bits() & SIGN)).floats()
-    return unless_rare(size > MOST_REDUCED, y, partial(in_double, math_f64.tan), x)
+    return unless_rare(size > MOST_OF_TAN, y, partial(in_double, math_f64.tan), x)
+
+
+def _sector(part: Vec) -> tuple[Vec, Vec]:
+    """(c, the angle of (1, c)), c near a ratio with exponent and two bits of mantissa `part`."""
+    intrinsic = part.code.intrinsic
+    part = intrinsic("smax", part, part.like(FIRST_SECTOR))
+    c, angle = lookup(intrinsic("smin", part, part.like(FIRST_SECTOR + 25)), ATANS)
+    return c, angle
+
+
+def atan(x: Vec) -> Vec:
+    """The angle of (1, c), and what the addition theorem says of the rest."""
+    size = x.abs().at_most(1e30)
+    c, angle = _sector(size.bits().binary("lshr", 21))
+    t = (size - c) / fma(c, size, 1.0)
+    z = t * t
+    return (angle + fma(t * z, polynomial(z, table.ATAN_F32), t)).copysign(x)
+
+
+def atan2(y: Vec, x: Vec) -> Vec:
+    """The angle in the first quarter, as in atan, or pi less that where x is negative.
+
+    The sector comes from the difference of the bits, nearly the logarithm of the ratio.
+    """
+    across, along = y.abs(), x.abs()
+    part = (across.bits() - along.bits()).binary("ashr", 21) + (ONE >> 21)
+    c, angle = _sector(part)
+    top, bottom = fma(-c, along, across), fma(c, across, along)
+    inverse = 1.0 / bottom
+    t = top * inverse
+    z = t * t
+    rest = t + fma(t * z, polynomial(z, table.ATAN_F32), fma(-t, bottom, top) * inverse)
+    sign, left = x.bits() & SIGN, x.bits() < 0
+    angle, rest = ((v.bits() ^ sign).floats() for v in (angle, rest))
+    high, low = (left.where(rest.like(2 * half), 0.0) for half in HALF_PI[:2])
+    whole = ((high + angle) + (rest + low)).copysign(y)
+    sizes = across.bits(), along.bits()
+    least = x.code.intrinsic("umin", *[v - 1 for v in sizes])  # 0 comes last
+    most = x.code.intrinsic("umax", *sizes) - 1
+    unusual = least.compare("ult", x.like(2.0**-60).bits())
+    unusual = unusual | most.compare("uge", x.like(2.0**60).bits())
+    return unless_rare(unusual, whole, partial(in_double, math_f64.atan2), y, x)
 
 
 def _plus(high: Vec, low: Vec, t: Vec, a: Vec, b: Vec) -> Vec:
     """high + low + t + a b, high 0 or above |t|, low and a b smaller than t."""
     total = high + t
     return total + fma(a, b, (high - total) + t + low)
-
-
-def _atan_beyond(high: Vec, low: Vec, t: Vec, lost: Vec) -> Vec:
-    """high + low + atan(t + lost), |t| <= 1.
-
-    1 - z / 2 is near the slope 1 / (1 + z). What the square loses is felt where the result is near
-    1; -0.15 is its factor there.
-    """
-    z = t * t
-    low = fma(lost, fma(z, -0.5, 1.0), low)
-    low = fma(fma(t, t, -z), t * -0.15, low)
-    return _plus(high, low, t, t * z, polynomial(z, table.ATAN_F32))
-
-
-def atan(x: Vec) -> Vec:
-    """atan(|x|) or, above 1, pi / 2 - atan(1 / |x|)."""
-    size = x.abs().at_most(1e30)
-    inverse = reciprocal(size)
-    big = size > 1.0
-    zero = size.like(0.0)
-    high, low = (big.where(size.like(part), zero) for part in HALF_PI[:2])
-    lost = big.where(fma(size, inverse, -1.0) * inverse, zero)
-    return _atan_beyond(high, low, big.where(-inverse, size), lost).copysign(x)
-
-
-def atan2(y: Vec, x: Vec) -> Vec:
-    """atan of the smaller over the larger, turned into its octant."""
-    across, along = y.abs(), x.abs()
-    steep = across > along
-    least, most = steep.where(along, across), steep.where(across, along)
-    t, lost = quotient_parts(least, most)
-    left = x.bits() < 0
-    turned = (steep.convert("sext", "i32") ^ left.convert("sext", "i32")) & SIGN
-    t, lost = ((part.bits() ^ turned).floats() for part in (t, lost))
-    high, low = (
-        steep.where(t.like(half), left.where(t.like(2 * half), 0.0)) for half in HALF_PI[:2]
-    )
-    angle = _atan_beyond(high, low, t, lost).copysign(y)
-    tiny = (least.bits() - 1).compare("ult", least.like(2.0**-90).bits())
-    usual = (most > 2.0**-60) & (most < 2.0**60) & ~tiny
-    return unless_rare(~usual, angle, partial(in_double, math_f64.atan2), y, x)
 
 
 def _asin_parts(size: Vec) -> tuple[Vec, Vec, Vec]:
