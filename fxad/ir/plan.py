@@ -121,12 +121,15 @@ class Host:
     """Call a Python function: function(*input arrays) -> sequence of output arrays.
 
     Inputs are read-only NumPy views of the slots; outputs are checked and copied into theirs.
+    lends: the function is given the one output's own storage as an array and answers other memory
+    that holds the value, or is to hold it, from now on, or None: the storage itself does.
     """
 
     function: Callable[..., object]
     inputs: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
     name: str = "host"
+    lends: bool = False
 
 
 Step = Run | Copy | Loop | While | Branch | Host | Taping

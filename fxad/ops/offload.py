@@ -13,6 +13,7 @@ about to be lowered.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -63,8 +64,9 @@ within = define(
 
 class _Aside:
     """A host function of one key. `borrows`: it keeps no operand, so it may read them where they
-    lie. `around`: what a run of a program that calls it happens in. (Wrappers pass attributes of
-    the object on, not of the class.)"""
+    lie. `around`: what a run of a program that calls it happens in. `lend`: two functions
+    that save its copy, see `fxad.plan.lending`. (Wrappers pass attributes of the object
+    on, not of the class.)"""
 
     def __init__(self, key: int) -> None:
         self.key = key
@@ -77,6 +79,7 @@ class _Put(_Aside):
         super().__init__(key)
         self.place = place
         self.memory = memory
+        self.lend = partial(session.room, key, place, memory), self
 
     def __call__(self, x: np.ndarray) -> tuple[()]:
         session.put(self.key, self.place, self.memory, x)
@@ -84,6 +87,10 @@ class _Put(_Aside):
 
 
 class _Take(_Aside):
+    def __init__(self, key: int) -> None:
+        super().__init__(key)
+        self.lend = partial(session.lend, key), partial(session.give_back, key)
+
     def __call__(self) -> tuple[np.ndarray]:
         return (session.take(self.key),)
 

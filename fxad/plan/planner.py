@@ -33,6 +33,7 @@ from fxad.lower.steps import LoweredStep, reads_of, writes_of
 from fxad.plan import control
 from fxad.plan.donate import donations, first_writes, last_uses, may_take_over
 from fxad.plan.layout import Fixed, Recording, packed
+from fxad.plan.lending import Lending, lendings
 from fxad.plan.order import ordered
 from fxad.plan.overlap import Accesses, merged
 from fxad.plan.places import Place
@@ -72,7 +73,8 @@ def plan_block(
 class Frame:
     """One block being planned: where its values are, when they die, where its outputs must be.
 
-    borrowed: values whose places belong to whoever planned the block.
+    borrowed: values whose places belong to whoever planned the block. lent: values whose memory
+    is that in which they wait when they are put aside.
     """
 
     places: dict[Var, Place]
@@ -80,6 +82,7 @@ class Frame:
     required: dict[Var, Place]
     first: dict[Var, int]
     last: dict[Var, int]
+    lent: dict[Var, Lending]
 
 
 class Planner:
@@ -170,35 +173,55 @@ class Planner:
         self, block: Block, inputs: dict[Var, Place], outputs: dict[Var, Place]
     ) -> list[Step]:
         """Steps of a block whose inputs lie in `inputs`; it writes `outputs` where they say."""
-        frame = Frame(
-            dict(inputs), frozenset(inputs), outputs, first_writes(block), last_uses(block)
-        )
+        first, last = first_writes(block), last_uses(block)
+        lent = {v: how for v, how in lendings(block, first, last).items() if v not in outputs}
+        frame = Frame(dict(inputs), frozenset(inputs), outputs, first, last, lent)
+        instead = {how.instead for how in lent.values()}
         steps: list[Step] = []
         for number, step in enumerate(block.steps):
             touched = dict.fromkeys((*reads_of(step), *writes_of(step)))
-            self._place_results(frame, step, number)
-            steps += self._step(frame, step)
+            steps += self._place_results(frame, step, number)
+            steps += [] if step in instead else self._step(frame, step)
             for var in touched:
                 if frame.last[var] == number and var not in frame.borrowed:
+                    steps += self._returned(frame, var)
                     self.release(frame.places[var])
         return steps
 
-    def _place_results(self, frame: Frame, step: LoweredStep, number: int) -> None:
+    def _place_results(self, frame: Frame, step: LoweredStep, number: int) -> list[Step]:
+        """Give places to the values that a step is the first to write; steps that lend memory."""
+        steps: list[Step] = []
         for var in writes_of(step):
             if var in frame.places:
                 continue
             place = frame.required.get(var)
             if place is not None:
                 place.users += 1
+            elif var in frame.lent:
+                place = self.take(var.type.nbytes)
+                place.moving = True  # to what is lent
+                lending = frame.lent[var]
+                steps.append(
+                    Host(lending.begin, (), (self.slot(place, var.type),), "lend", lends=True)
+                )
             else:
                 place = self._inherited(frame, step, var, number) or self.take(var.type.nbytes)
             frame.places[var] = place
+        return steps
+
+    def _returned(self, frame: Frame, var: Var) -> list[Step]:
+        """The step after the last use of a value whose memory is lent."""
+        if var not in frame.lent:
+            return []
+        lending = frame.lent[var]
+        inputs = (self.slot_of(frame, var),) if lending.puts else ()
+        return [Host(lending.end, inputs, (), "put" if lending.puts else "give_back")]
 
     def _inherited(self, frame: Frame, step: LoweredStep, result: Var, number: int) -> Place | None:
         """The place of an operand that dies here and may be overwritten."""
         for operand in dict.fromkeys(reads_of(step)):
             place = frame.places.get(operand)
-            if place is None or place.kind != "arena" or place.users != 1:
+            if place is None or place.kind != "arena" or place.users != 1 or place.moving:
                 continue
             if operand in frame.borrowed or frame.last[operand] != number:
                 continue

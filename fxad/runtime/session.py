@@ -10,6 +10,7 @@ of a run that ended well are used by the next one.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,11 +73,23 @@ def session() -> Iterator[None]:
         with _lock:
             kept = not _idle and not any(map(len, run.stores.values()))
             if kept:
+                run.stacks.clear()
                 _idle.append(run)
     finally:
         _thread.runs.pop()
         if not kept:
             run.close()
+
+
+def _forked() -> None:
+    """In a new process: what waits for the next run is the parent's, its file above all."""
+    global _lock
+    _lock = threading.Lock()  # nobody here holds it
+    _idle.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def release() -> None:
@@ -102,11 +115,32 @@ def take(key: int) -> np.ndarray:
     run = _current()
     store, depth = run.stacks[key]
     array = store.take((key, depth - 1))
-    if depth > 1:
-        run.stacks[key] = store, depth - 1
-    else:
-        del run.stacks[key]
+    run.stacks[key] = store, depth - 1
     return array
+
+
+def room(key: int, place: str, memory: int, own: np.ndarray) -> np.ndarray | None:
+    """Memory like `own` in which to make what is then put on a key's stack, so that `put` need
+    not copy; None where there is none to spare. Raises StorageError."""
+    run = _current()
+    store, depth = run.stacks.get(key) or (run.store(place, memory), 0)
+    return store.room((key, depth), own)
+
+
+def lend(key: int, own: np.ndarray) -> np.ndarray | None:
+    """Take the top of a key's stack where it lies, until `give_back`. Where memory is too short
+    for that it is copied to `own`: None. Raises StorageError."""
+    run = _current()
+    store, depth = run.stacks[key]
+    run.stacks[key] = store, depth - 1
+    return store.lend((key, depth - 1), own)
+
+
+def give_back(key: int) -> tuple[()]:
+    """What was lent of this key is not needed any more."""
+    store, depth = _current().stacks[key]
+    store.give_back((key, depth))
+    return ()
 
 
 def _current() -> _Run:

@@ -22,6 +22,7 @@ from fxad.runtime.disk import Disk, Tier
 from fxad.runtime.space import HOST, Space
 
 ALIGN = 64  # bytes; sizes of slabs are multiples
+LINGER = 0.05  # seconds the background thread waits for more to do: to start one takes 0.1 ms
 IDLE = 1 << 26  # bytes of unused slabs kept for reuse where there is no budget
 
 
@@ -124,6 +125,7 @@ class Shelf:
         """Free all memory and what lies below. May be called twice."""
         with self._changed:
             self._closed = True
+            self._changed.notify_all()
             while self._working:
                 self._changed.wait()
             self._slabs.clear()
@@ -234,7 +236,8 @@ class Shelf:
         try:
             threading.Thread(target=self._work, name="fxad-shelf", daemon=True).start()
         except RuntimeError:  # no thread to be had: here, then
-            self._work()
+            self._work_now()
+            self._working = False
 
     def _job(self) -> Slab | None:
         """A slab to write (it is in memory) or to read (it is not)."""
@@ -251,12 +254,20 @@ class Shelf:
         return None
 
     def _work(self) -> None:
-        """The background thread: one job after another until there is none."""
+        """The background thread: one job after another until there has been none for a while."""
         with self._changed:
-            while (slab := self._job()) is not None:
-                self._move(slab, None if slab.buffer is not None else self._room_now(slab.size))
+            while self._work_now() or (not self._closed and self._changed.wait(LINGER)):
+                pass
             self._working = False
             self._changed.notify_all()
+
+    def _work_now(self) -> bool:
+        """Do all there is to do; whether there was anything."""
+        found = False
+        while (slab := self._job()) is not None:
+            self._move(slab, None if slab.buffer is not None else self._room_now(slab.size))
+            found = True
+        return found
 
     def _move(self, slab: Slab, into: Any) -> None:
         """Write a slab out, or read it into memory; the lock is released meanwhile."""

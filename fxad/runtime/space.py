@@ -10,6 +10,7 @@ import numpy as np
 from fxad.core.limits import readable
 from fxad.runtime.disk import Tier
 
+ALIGN = 64  # bytes; where buffers begin
 MAPPED = 1 << 16  # bytes; from here on slabs are pages of their own
 
 
@@ -38,7 +39,9 @@ class HostSpace:
 
     def fresh(self, size: int) -> np.ndarray:
         if size < MAPPED:
-            return np.empty(size, np.uint8)
+            raw = np.empty(size + ALIGN, np.uint8)
+            start = -raw.ctypes.data % ALIGN
+            return raw[start : start + size]
         private = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
         try:
             pages = mmap.mmap(-1, size, **({"flags": private} if private else {}))

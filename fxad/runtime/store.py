@@ -39,21 +39,40 @@ class Store:
         self.shelf = shelf_of("a store's budget", budget, directory, below, space)
         self._held: dict[Hashable, tuple[Slab, np.dtype, tuple[int, ...]]] = {}
         self._lent: Slab | None = None
+        self._open: dict[Hashable, tuple[Slab, Any]] = {}  # room for what is put next, and a view
+        self._out: dict[Hashable, Slab] = {}  # lent until they are given back
+        self._away = 0  # bytes of both
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._held) + len(self._open) + len(self._out)
 
     def put(self, key: Hashable, array: Any) -> None:
-        """Keep a copy. Raises BadArgument where the key is taken, StorageError (see Shelf)."""
+        """Keep a copy, or the array itself if it is the `room` for this key. Raises BadArgument
+        where the key is taken, StorageError (see Shelf)."""
         self._reclaim()
         if key in self._held:
             raise BadArgument(f"the store holds something under {key!r} already")
-        nbytes = math.prod(array.shape) * array.dtype.itemsize
-        slab, space = self.shelf.new(max(-(-nbytes // ALIGN), 1) * ALIGN), self.shelf.space
-        space.fill(space.view(slab.buffer, array.dtype, array.shape), array)
+        nbytes, space = _nbytes(array), self.shelf.space
+        slab, view = self._open.pop(key, None) or (self._new(nbytes), None)
+        if view is None or not _same_memory(view, array):
+            space.fill(space.view(slab.buffer, array.dtype, array.shape), array)
+        if view is not None:
+            self._away -= slab.size
         slab.used = nbytes
         self._held[key] = (slab, array.dtype, array.shape)
         self.shelf.seal(slab)
+
+    def room(self, key: Hashable, like: np.ndarray) -> Any:
+        """An array like this one whose contents are to be put under the key next; None where that
+        would leave less than half of the budget for what waits."""
+        self._reclaim()
+        if not self._spare(_nbytes(like)):
+            return None
+        slab = self._new(_nbytes(like))
+        view = self.shelf.space.view(slab.buffer, like.dtype, like.shape)
+        self._open[key] = slab, view
+        self._away += slab.size
+        return view
 
     def take(self, key: Hashable) -> Any:
         """The array put under this key, which is free again. The memory is lent until the next
@@ -67,13 +86,54 @@ class Store:
         self._lent = slab
         return self.shelf.space.view(slab.buffer, dtype, shape)
 
+    def lend(self, key: Hashable, own: np.ndarray) -> Any:
+        """As `take`, but the memory is lent until `give_back`; None where that would leave less
+        than half of the budget for what waits: then `own` holds the array."""
+        array = self.take(key)
+        slab, self._lent = self._lent, None
+        assert slab is not None
+        if not self._spare(slab.size):
+            own[...] = array.reshape(own.shape)
+            self.shelf.drop(slab)
+            return None
+        self.shelf.open(slab)
+        self._out[key] = slab
+        self._away += slab.size
+        return array
+
+    def give_back(self, key: Hashable) -> None:
+        """What was lent under this key, if anything, is not needed any more."""
+        self._reclaim()
+        slab = self._out.pop(key, None)
+        if slab is not None:
+            self._away -= slab.size
+            self.shelf.drop(slab)
+
     def close(self) -> None:
         """Drop everything, and the file. The store cannot be used afterwards."""
         self._held.clear()
+        self._open.clear()
+        self._out.clear()
         self._lent = None
         self.shelf.close()
+
+    def _new(self, nbytes: int) -> Slab:
+        return self.shelf.new(max(-(-nbytes // ALIGN), 1) * ALIGN)
+
+    def _spare(self, nbytes: int) -> bool:
+        """Whether so many bytes more may be neither written nor read over."""
+        budget = self.shelf.budget
+        return budget is None or self._away + nbytes <= budget // 2
 
     def _reclaim(self) -> None:
         if self._lent is not None:
             self.shelf.drop(self._lent)
             self._lent = None
+
+
+def _nbytes(array: Any) -> int:
+    return math.prod(array.shape) * array.dtype.itemsize
+
+
+def _same_memory(view: np.ndarray, array: np.ndarray) -> bool:
+    return view.ctypes.data == array.ctypes.data

@@ -12,9 +12,14 @@ import pytest
 
 import fxad
 import fxad.numpy as jnp
+from fxad.backend.llvm.executable import Executable
 from fxad.core.config import ConfigError, config
 from fxad.core.errors import StorageError
-from fxad.runtime import session
+from fxad.core.types import ArrayType
+from fxad.ir.plan import Host, walk
+from fxad.ir.program import OPS, Eqn, Program, Var
+from fxad.plan import plan
+from fxad.runtime import Store, session
 
 R = np.random.default_rng(0)
 X = R.standard_normal((128, 96)).astype(np.float32)
@@ -270,3 +275,76 @@ def test_settings():
         assert config.offload_memory == 2 << 20
     with pytest.raises(ConfigError, match="a number of bytes"):
         config.offload_memory = "lots"
+
+
+WIDE = R.standard_normal((128, 160)).astype(np.float32)  # 82 kB: worth lending
+SQUARE = [(R.standard_normal((160, 160)) / 12).astype(np.float32) for _ in range(6)]
+
+
+def test_values_lie_where_they_wait():
+    """Nothing is copied: kernels write into the store's memory and read it there."""
+    step = loss(offload="disk")
+    steps = [s for s in walk(step.lower(WIDE, SQUARE).plan.steps) if isinstance(s, Host)]
+    names = [s.name for s in steps]
+    count = sum(e.op.name == "put" for e in step.lower(WIDE, SQUARE).program.eqns)
+    assert names.count("put") == names.count("give_back") == count
+    assert names.count("take") == 0
+    assert names.count("lend") >= 1.9 * count  # not the few that the last layer reads to the end
+
+
+@pytest.mark.parametrize("memory", [90_000, 170_000, 400_000, 20_000_000])
+def test_memory_too_small_to_lend_is_copied_to_and_from(memory, monkeypatch):
+    """With room for one value, two, four or all."""
+    answers = []
+    for name in ("room", "lend"):
+        plain = getattr(Store, name)
+
+        def noting(self, key, own, plain=plain):
+            answers.append(plain(self, key, own))
+            return answers[-1]
+
+        monkeypatch.setattr(Store, name, noting)
+    with config.override(offload_memory=memory):
+        got, want = (loss(**o)(WIDE, SQUARE) for o in ({"offload": "disk"}, {}))
+    for a, b in zip(fxad.tree.leaves(got), fxad.tree.leaves(want), strict=True):
+        np.testing.assert_array_equal(a, b)
+    lent = [a is not None for a in answers]
+    assert any(lent) == (memory >= 170_000) and all(lent) == (memory > 400_000)
+
+
+def test_a_value_read_again_after_it_came_back_is_copied():
+    """Its memory cannot be both what the forward pass reads and what waits."""
+    x, y, t, z = (Var(ArrayType(np.dtype(np.float32), WIDE.shape)) for _ in range(4))
+    eqns = [
+        Eqn(OPS["sin"], (x,), {}, (y,)),
+        Eqn(OPS["put"], (y,), {"key": 0, "place": "disk", "memory": 0}, ()),
+        Eqn(OPS["take"], (), {"key": 0, "type": t.type}, (t,)),
+        Eqn(OPS["add"], (t, y), {}, (z,)),
+    ]
+    made = plan(Program([x], eqns, [z]))
+    names = [s.name for s in made.steps if isinstance(s, Host)]
+    assert names == ["put", "lend", "give_back"]
+    np.testing.assert_allclose(Executable(made).run([WIDE])[0], 2 * np.sin(WIDE), rtol=1e-6)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_process_has_files_of_its_own():
+    """The parent's idle memory and file must not be the child's too."""
+    code = """
+import os, sys, threading
+import numpy as np, fxad, fxad.numpy as jnp
+fxad.config.offload_memory = 400_000
+def f(x):
+    for _ in range(8):
+        x = fxad.checkpoint(lambda x: jnp.sin(x) * x, offload="disk")(x)
+    return jnp.sum(x)
+step, x = fxad.jit(fxad.grad(f)), np.linspace(0, 1, 30_000, dtype=np.float32)
+want = np.asarray(step(x))
+child = os.fork()
+good = all(np.array_equal(step(x * 1.0 if child else x), want) for _ in range(30))
+if not child:
+    os._exit(0 if good else 1)
+print(good, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["True", "0"], done.stderr

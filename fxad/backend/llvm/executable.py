@@ -258,6 +258,8 @@ class Executable:
 
     def _call_host(self, frame: Frame, step: Host) -> None:
         words = self._encoded.words
+        if step.lends:
+            return self._lend(frame, step)
         inputs = []
         for slot in step.inputs:
             address = frame.words[words[slot]]
@@ -283,6 +285,20 @@ class Executable:
                     f"{array.dtype}{list(array.shape)}"
                 )
             ctypes.memmove(frame.words[words[slot]], array.ctypes.data, array.nbytes)
+
+    def _lend(self, frame: Frame, step: Host) -> None:
+        """Let a slot point at the memory it is lent, or at its own."""
+        (slot,) = step.outputs
+        address = frame.words[Word.ARENA] + slot.offset
+        own = np.ndarray(
+            slot.type.shape,
+            slot.type.dtype,
+            (ctypes.c_char * slot.type.nbytes).from_address(address),  # type: ignore[arg-type]
+        )
+        lent: Any = step.function(own)
+        if lent is not None:
+            address = _address(lent)
+        frame.words[self._encoded.words[slot]] = address
 
     def _collect(self, frame: Frame, buffers: list[np.ndarray]) -> list[np.ndarray]:
         """The results where they are not just the buffers."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -148,7 +149,12 @@ class _Run:
         for array in inputs:
             array.flags.writeable = False
         begin = time.perf_counter()
-        returned = step.function(*inputs)
+        if step.lends:  # every slot stays where it is: a copy
+            own = self.array(step.outputs[0])
+            lent: Any = step.function(own)
+            returned: object = (own if lent is None else lent,)
+        else:
+            returned = step.function(*inputs)
         self._note(step, begin)
         values = tuple(returned) if isinstance(returned, Sequence) else ()
         for slot, value in zip(step.outputs, values, strict=True):

@@ -158,7 +158,12 @@ class _Executor:
         inputs = [self.host(slot).copy() for slot in step.inputs]
         for array in inputs:
             array.flags.writeable = False
-        outputs: Any = step.function(*inputs)
+        if step.lends:  # every slot stays where it is: a copy
+            own = np.empty(step.outputs[0].type.shape, step.outputs[0].type.dtype)
+            lent: Any = step.function(own)
+            outputs: Any = (own if lent is None else lent,)
+        else:
+            outputs = step.function(*inputs)
         if len(outputs) != len(step.outputs):
             raise ValueError(
                 f"host function {step.name} returned {len(outputs)} arrays, "
