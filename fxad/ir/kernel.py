@@ -258,7 +258,8 @@ class Attend:
 
 @record
 class AttendGrad:
-    """The cotangents of `Attend` for one grid point (a batch element and a key head).
+    """The cotangents of `Attend` for one grid point (a batch element and a key head, or a part of
+    its queries: then dk and dv are that part's).
 
     For every query head of `group`, with d_out the cotangent of out and delta[i] the sum over e
     of d_out[i, e] * out[i, e]:

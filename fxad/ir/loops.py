@@ -79,6 +79,9 @@ class Attention:
 
     Query t sees keys t - left ... t + right; -1: all on that side. logit(score, (b, n, t, s), read)
     and its derivative by the score, slope((b, n, t, s), read).
+
+    parts: in how many parts the query heads that share a key head are taken, and the queries, when
+    the cotangents of k and v are sums over parts: [parts, B, S, K, H]. The lowering sets it.
     """
 
     backward: bool
@@ -86,6 +89,7 @@ class Attention:
     right: int
     logit: Callable[[Expr, Point, Callable[..., Expr]], Expr]
     slope: Callable[[Point, Callable[..., Expr]], Expr]
+    parts: tuple[int, int] = (1, 1)
 
 
 @record

@@ -2,7 +2,7 @@
 
 The head n of a query is (kv, g): the key head it shares and its number among those that share it.
 Forward, a grid point is a batch element and a query head; backward a batch element and a key head,
-whose cotangents are sums over g.
+whose cotangents are sums over g. Where these are few, it is one of several parts of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fxad.lower.nodes import AttendNode
 from fxad.lower.refine import collected
 from fxad.lower.steps import Launch
 
-AXES = ("batch", "kv", "group", "rows", "keys", "depth", "width")
+AXES = ("later", "some", "batch", "kv", "group", "rows", "keys", "depth", "width")
 Q, K, V, LSE, DELTA, D_OUT = range(6)
 
 
@@ -61,10 +61,13 @@ def attend_node(
 ) -> AttendNode:
     """The node; others: where lse and delta lie; `read` reads any operand at a point."""
     query, key, value = (definition.operands[i].type.shape for i in (Q, K, V))
-    extents = (query[0], key[2], query[2] // key[2], query[1], key[1], query[3], value[3])
+    some, later = record.parts
+    each = (query[2] // key[2] // some, query[1] // later)
+    extents = (later, some, query[0], key[2], *each, key[1], query[3], value[3])
     axes = {n: Axis(n, e) for n, e in zip(AXES, extents, strict=True)}
     i = {n: at(a) for n, a in axes.items()}
-    head = i["kv"] * extents[2] + i["group"]
+    i["rows"] = _query(axes["later"], axes["rows"])
+    head = (i["kv"] * some + i["some"]) * each[0] + i["group"]
     point = (i["batch"], head, i["rows"], i["keys"])
     score = Cell("score", definition.operands[Q].type.dtype)
     logit = record.logit(Get(score), point, read)
@@ -85,6 +88,11 @@ def attend_node(
         node.reads.setdefault(var, []).append(index)
     node.collect(storage, body)
     return node
+
+
+def _query(later: Axis, rows: Axis) -> Index:
+    """The number of a query. The last parts come first: as a rule they see most keys."""
+    return (at(later) * -1 + (later.extent - 1)) * rows.extent + at(rows)
 
 
 def _operands(
@@ -114,9 +122,9 @@ def _operands(
 def emit_attention(node: AttendNode, storage: Storage) -> Launch:
     """The kernel of one attention."""
     builder = Builder(storage, node.outputs)
-    batch, kv, group, rows, keys, depth, width = node.axes
+    later, some, batch, kv, group, rows, keys, depth, width = node.axes
     backward = node.slope is not None
-    grid = [batch, kv] if backward else [batch, kv, group]
+    grid = [later, some, batch, kv] if backward else [batch, kv, group]
     scope = Scope(builder, storage, grid)
     move = scope.substitution({a: at(a) for a in node.axes})
 
@@ -127,14 +135,16 @@ def emit_attention(node: AttendNode, storage: Storage) -> Launch:
         var = node.outputs[number]
         return operand(var, flat(point, var.type.shape))
 
-    head = at(kv) * group.extent + at(group)
-    by_query = (at(batch), at(rows), head)
-    by_key = (at(batch), at(keys), at(kv))
+    query = _query(later, rows)
+    head = (at(kv) * some.extent + at(some)) * group.extent + at(group)
+    by_query = (at(batch), query, head)
+    part = (at(later) * some.extent + at(some),) if later.extent * some.extent > 1 else ()
+    by_key = (*part, at(batch), at(keys), at(kv))
     q, k, v, *rest = [operand(var, index) for var, index in node.operands]
     if backward:
         d_out, lse, delta = rest
     else:
-        d_out, lse = result(0, (*by_query, at(width))), result(1, (at(batch), head, at(rows)))
+        d_out, lse = result(0, (*by_query, at(width))), result(1, (at(batch), head, query))
     stage = Attend(
         rows,
         keys,
@@ -145,8 +155,8 @@ def emit_attention(node: AttendNode, storage: Storage) -> Launch:
         v,
         node.score,
         move(node.logit),
-        at(rows) + -node.left if node.left >= 0 else Index(),
-        at(rows) + (node.right + 1) if node.right >= 0 else Index(keys.extent),
+        query + -node.left if node.left >= 0 else Index(),
+        query + (node.right + 1) if node.right >= 0 else Index(keys.extent),
         d_out,
         lse,
     )

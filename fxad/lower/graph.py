@@ -1,17 +1,19 @@
 """The Program as the lowering sees it: who defines each value, by which loop record, who reads it.
 
-Large reductions are cut in two here (see `chunking`), because how they are cut is part of their
-result's bits and must not depend on fusion.
+Large reductions are cut in two here (see `chunking`), and so is the gradient of attention with few
+key heads (see `attention_parts`), because how they are cut is part of their result's bits and
+must not depend on fusion.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fxad.core.record import replace
 from fxad.core.types import ArrayType
-from fxad.ir.loops import Alias, Loops, Reduction, Scattering, Structured, View
+from fxad.ir.loops import Alias, Attention, Loops, Reduction, Scattering, Structured, View
 from fxad.ir.program import Atom, Eqn, Lit, Program, Var
-from fxad.lower.reduction import Partial, chunking
+from fxad.lower.reduction import Partial, attention_parts, chunking
 from fxad.lower.scatter import selected, summed
 
 Record = Loops | Partial
@@ -115,7 +117,31 @@ class Graph:
                 operands = (partial,)
                 record = cut.rest
                 cut = chunking(partial.type, record)
+        if isinstance(record, Attention) and record.backward:
+            self._attend_grad(outputs, record, operands, eqn, passed)
+            return
         self._append(Def(outputs, record, operands, eqn, passed))
+
+    def _attend_grad(
+        self,
+        outputs: tuple[Var, ...],
+        record: Attention,
+        operands: tuple[Atom, ...],
+        eqn: Eqn,
+        passed: int,
+    ) -> None:
+        """In parts where key heads are few: each has cotangents of k and v, which are added."""
+        parts = attention_parts(operands[0].type, operands[1].type)
+        count = parts[0] * parts[1]
+        if count == 1:
+            self._append(Def(outputs, record, operands, eqn, passed))
+            return
+        types = [ArrayType(v.type.dtype, (count, *v.type.shape)) for v in outputs[1:]]
+        partials = [Var(t) for t in types]
+        made = (outputs[0], *partials)
+        self._append(Def(made, replace(record, parts=parts), operands, eqn, passed))
+        for var, partial in zip(outputs[1:], partials, strict=True):
+            self._append(Def((var,), Reduction("add", (0,)), (partial,), eqn, passed))
 
     def _look_back(self, eqns: Sequence[Eqn]) -> None:
         number = self._barriers

@@ -118,7 +118,8 @@ class ContractNode(Node):
 class AttendNode(Node):
     """Attention; slope: None forward, of the logit by the score backward.
 
-    axes: batch, key head, query head among those that share it, query, key, depth, width.
+    axes: part of the queries (the last first), part of the query heads that share a key head,
+    batch, key head, query head and query within their parts, key, depth, width.
     operands: q, k, v (then d_out, lse, delta) with the indices they are read at.
     """
 

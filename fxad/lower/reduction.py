@@ -23,6 +23,8 @@ from fxad.lower.index import Point
 
 LANES_FROM, LANES_PIECE, LANES_ROWS = 1 << 15, 8192, 8
 SERIAL_FROM, SERIAL_PIECE = 1024, 256
+# Pieces of work wanted of attention's gradient, and queries for which a copy of all keys is little.
+ATTENTION_UNITS, ATTENTION_QUERIES = 4, 1024
 
 
 @record
@@ -112,6 +114,22 @@ def chunking(operand: ArrayType, record: Reduction) -> Partial | None:
     combine = Reduction(record.monoid, tuple(range(first, first + len(outer))))
     dtype = accumulator(operand.dtype, record.monoid)
     return Partial(record.monoid, axes, tuple(leading), axis, step, pieces, result, dtype, combine)
+
+
+def attention_parts(query: ArrayType, key: ArrayType) -> tuple[int, int]:
+    """In how many parts the gradient takes query heads that share a key head, and queries.
+
+    query: [B, T, N, H], key: [B, S, K, H].
+
+    [1, 8192, 2, 64], [1, 8192, 1, 64]  ->  2, 2
+    """
+    batch, time, heads, _ = query.shape
+    group = heads // key.shape[2]
+    wanted = -(-ATTENTION_UNITS // max(1, batch * key.shape[2]))
+    wanted = min(wanted, group * time // ATTENTION_QUERIES)
+    some = max(n for n in range(1, max(1, wanted) + 1) if group % n == 0)
+    later = max(n for n in range(1, max(1, wanted // some) + 1) if time % n == 0)
+    return some, later
 
 
 @record

@@ -8,6 +8,7 @@ import pytest
 import fxad
 from fxad.backend.llvm.engine import host_target
 from fxad.core.config import config
+from fxad.ir.kernel import AttendGrad
 from fxad.ops.attention import attend, attend_grad
 
 PLAIN = {"left": -1, "right": -1, "bias": False, "mask": False}
@@ -23,6 +24,10 @@ SIZES = [
     (1100, 1100, 1, 1, 16, 24, {"left": 200, "right": 0}),
     (400, 500, 2, 2, 17, 33, {"left": 150, "right": 450, "mask": True}),
     (150, 900, 2, 1, 72, 80, {"bias": True, "mask": True}),
+    # The gradient in parts: of the queries, of the heads that share keys, of both.
+    (2050, 2050, 1, 1, 8, 16, {"right": 0}),
+    (1500, 1200, 6, 1, 16, 8, {"left": 700, "right": 40}),
+    (2049, 130, 2, 1, 8, 8, {"right": 0, "bias": True, "mask": True}),
 ]
 IDS = [str(s[:6]) for s in SIZES]
 
@@ -168,6 +173,46 @@ def test_bits_do_not_depend_on_threads_with_several_blocks_of_keys():
             fxad.set_num_threads(threads)
             found, cotangents = step(q, k, v)
             results.append([np.asarray(x).tobytes() for x in (found, *cotangents)])
+    finally:
+        fxad.set_num_threads(before)
+    assert results[0] == results[1] == results[2]
+
+
+@pytest.mark.parametrize(
+    ("shape", "groups", "parts"),
+    [
+        ((1, 8192, 2, 64), 1, (2, 2)),
+        ((1, 2048, 8, 128), 2, (2, 1)),
+        ((1, 4096, 3, 64), 3, (1, 2)),
+        ((1, 4095, 1, 64), 1, (1, 3)),
+        ((1, 4096, 4, 64), 4, (1, 1)),
+        ((1, 1024, 1, 64), 1, (1, 1)),
+        ((1, 4093, 1, 64), 1, (1, 1)),
+    ],
+)
+def test_few_key_heads_make_several_pieces_of_work(shape, groups, parts):
+    """Units of the gradient's kernel; parts of (query heads that share keys, queries)."""
+    q, k = (fxad.ShapeDtypeStruct((*shape[:2], n, shape[3]), "float32") for n in (shape[2], groups))
+    lse = fxad.ShapeDtypeStruct((1, shape[2], shape[1]), "float32")
+    function = fxad.jit(lambda *a: attend_grad(*a, **PLAIN, scale=1.0))
+    steps = function.lower(q, k, k, lse, lse, q).plan.steps
+    (kernel,) = [s.kernel for s in steps if isinstance(s.kernel.body[0], AttendGrad)]
+    assert kernel.points == groups * parts[0] * parts[1]
+    assert kernel.body[0].group.extent * parts[0] * groups == shape[2]
+
+
+def test_bits_of_a_gradient_in_parts_do_not_depend_on_threads():
+    r = np.random.default_rng(5)
+    q = r.standard_normal((1, 2050, 2, 16)).astype(np.float32)
+    k = r.standard_normal((1, 2050, 1, 16)).astype(np.float32)
+    lse = np.full((1, 2, 2050), 4.0, np.float32)
+    function = fxad.jit(lambda *a: attend_grad(*a, **{**PLAIN, "scale": 0.25, "right": 0}))
+    before, results = fxad.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            fxad.set_num_threads(threads)
+            found = function(q, k, k, lse, lse, q)
+            results.append([np.asarray(x).tobytes() for x in found])
     finally:
         fxad.set_num_threads(before)
     assert results[0] == results[1] == results[2]

@@ -2,7 +2,8 @@
 
     emitted = emit_attend_grad(kernel, "attend_grad0", target)
 
-A unit is one key head of one batch element: no two units write the same cotangent. It goes through
+A unit is one key head of one batch element, or a part of its queries with cotangents of its own: no
+two units write the same. It goes through
 its keys in chunks that the L2 cache holds, packed once; then for every query head of its group and
 every block of rows that sees the chunk: scores again, the weights p from the saved log-sum-exp,
 d_out v^T, ds; then additions to dq, dk and dv, all while p and ds are in cache.
@@ -97,16 +98,24 @@ class _Backward(Rows):
         self.packed_v = f.offset(self.packed[1], f.mul(skip, self.width))
         self.start = start
         self.keys_here = start, f.least(f.add(start, self.chunk), self.all_keys)
-        self.pack(self.k, self.depth, self.packed_k, *self.keys_here)
-        self.pack(self.v, self.width, self.packed_v, *self.keys_here)
         count = f.op(f"sub i64 {f.least(self.keys_here[1], self.keys)}, {start}")
-        k = Place(self.at(self.k, start), self.k.row)
-        self.copy_columns(k, self.key_rows, "0", count)
         for sums in self.sums:
             self.each_vector(sums, count, sums.row, lambda *_: self.zero())
-        f.loop(0, self.grad.group.extent, 1, self.head)
+        low, high = self.span("0", str(self.queries))
+        before = f.op(f"icmp slt i64 {start}, {high}")
+        seen = f.op(f"and i1 {before}, {f.op(f'icmp slt i64 {low}, {self.keys_here[1]}')}")
+        first = f.op(f"icmp eq i64 {start}, 0")  # then dq is set, too
+        f.when(f.op(f"or i1 {first}, {seen}"), lambda: self.heads(start, count))
         self.finish(self.sums[0], Place(self.at(self.dk, start), self.dk.row), count, self.depth)
         self.finish(self.sums[1], Place(self.at(self.dv, start), self.dv.row), count, self.width)
+
+    def heads(self, start: str, count: str) -> None:
+        """All queries of the unit and one chunk of keys."""
+        self.pack(self.k, self.depth, self.packed_k, *self.keys_here)
+        self.pack(self.v, self.width, self.packed_v, *self.keys_here)
+        k = Place(self.at(self.k, start), self.k.row)
+        self.copy_columns(k, self.key_rows, "0", count)
+        self.f.loop(0, self.grad.group.extent, 1, self.head)
 
     def finish(self, sums: Place, to: Place, count: str, columns: int) -> None:
         self.each_vector(to, count, columns, lambda j, c: self.load(self.at(sums, j, c)))
