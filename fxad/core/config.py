@@ -10,7 +10,7 @@
 | `check`       | `FXAD_CHECK`       | re-derive every type after each transform and pass   |
 | `show`        | `FXAD_SHOW`        | stages to print, comma-separated                     |
 | `fuel`        | `FXAD_FUEL`        | stop rewriting after this many rewrites (bisecting)  |
-| `num_threads` | `FXAD_NUM_THREADS` | threads of compiled code; none: all this process may |
+| `num_threads` | `FXAD_NUM_THREADS` | threads of compiled code; none: one for each core      |
 | `isa`         | `FXAD_ISA`         | amx, avx512, avx2, neon, generic; none: the best here  |
 | `max_traces`  | `FXAD_MAX_TRACES`  | RetraceError at more signatures per jitted function  |
 | `recognise`   | `FXAD_RECOGNISE`   | what is traced from now on: find attention, ...      |

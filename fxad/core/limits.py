@@ -11,12 +11,11 @@ from __future__ import annotations
 import functools
 import os
 import re
-from pathlib import Path
 
+from fxad.core.cgroup import memory_limits
 from fxad.core.errors import BadArgument, SizeError
 
 _SMALL = 1 << 26  # below this nothing is asked: the check must not cost small ops anything
-_GROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 @functools.cache
@@ -26,14 +25,7 @@ def memory_bytes() -> int:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # not every system says
         total = 1 << 46
-    for path in _GROUP_LIMITS:
-        try:
-            text = Path(path).read_text().strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            total = min(total, int(text))
-    return total
+    return min([total, *memory_limits()])
 
 
 def readable(nbytes: float) -> str:

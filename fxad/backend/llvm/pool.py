@@ -11,41 +11,15 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
 import os
 import signal
 import threading
-from pathlib import Path
 
+from fxad.backend.llvm import cores
 from fxad.backend.llvm.native import PoolByte, runtime
 from fxad.core.config import config
 
 SPIN = 3000  # looks at the generation counter (about 50 us) before a worker sleeps
-
-
-def available_cores() -> int:
-    """Cores this process may use: CPU affinity and the cgroup's quota, at least 1."""
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # not on this operating system
-        cores = os.cpu_count() or 1
-    return max(1, min(cores, _cgroup_quota() or cores))
-
-
-def _cgroup_quota() -> int | None:
-    """Whole cores of the CPU quota of this container, rounded up; None if there is no quota."""
-    root = Path("/sys/fs/cgroup")
-    try:
-        quota, period = (root / "cpu.max").read_text().split()
-    except (OSError, ValueError):
-        try:
-            quota = (root / "cpu/cpu.cfs_quota_us").read_text().strip()
-            period = (root / "cpu/cpu.cfs_period_us").read_text().strip()
-        except OSError:
-            return None
-    if not quota.isdigit() or not int(period):  # "max" or -1: unlimited
-        return None
-    return max(1, math.ceil(int(quota) / int(period)))
 
 
 @functools.cache
@@ -71,7 +45,7 @@ class Pool:
             raise MemoryError("no memory for the thread pool")
         self.address = -(-start // 64) * 64
         ctypes.memset(self.address, 0, PoolByte.SIZE)
-        self._word(PoolByte.SPIN).value = SPIN if threads <= available_cores() else 10
+        self._word(PoolByte.SPIN).value = SPIN if threads <= cores.logical_cores() else 10
         self._word(PoolByte.THREADS).value = threads
         self._handles = [self._start(number) for number in range(1, threads)]
 
@@ -109,13 +83,13 @@ _threads: int | None = None
 
 
 def get_num_threads() -> int:
-    """Threads that compiled code runs on (default: FXAD_NUM_THREADS, or all available cores)."""
+    """Threads that compiled code runs on (default: FXAD_NUM_THREADS, or one per core).."""
     return _threads or config.num_threads or _default_threads()
 
 
 @functools.cache
 def _default_threads() -> int:
-    return available_cores()
+    return cores.default_threads()
 
 
 def set_num_threads(count: int) -> None:
