@@ -17,7 +17,7 @@ from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.core.errors import BadArgument, ConcretizationError
 from fxad.core.limits import parse_bytes
 from fxad.ir.program import OPS, Program, Symbol
-from fxad.ops.policies import Budget, Rows, changed, known_ways
+from fxad.ops.policies import Budget, Rows, changed, ways_within
 from fxad.trace.tracer import bind, stage, staging, tracing, type_of
 
 
@@ -162,10 +162,10 @@ def checkpoint(
     ahead in the background (see `config.offload_memory`, `config.offload_directory`) or in memory;
     this takes effect under `jit`. compress: "bf16" keeps f32 and f64 values rounded to bfloat16.
     budget: bytes (or "2GiB") of memory that kept values of one call may take under `jit`; of the
-    others each is computed again, or goes where `offload` says (default: "disk"), or is rounded if
-    `compress` allows it: whichever takes the least time by the planner's cost model (in a loop too,
-    trip by trip; in loops inside loops, and in branches, a budget has no effect). prevent_cse is
-    there for code ported from JAX: recomputation is never merged with the forward pass.
+    others each is computed again, or goes where `offload` says (default: "disk"; "none" for
+    nowhere), or is rounded if `compress` allows it: whichever takes the least time by the planner's
+    cost model (in loops and branches too, trip by trip). prevent_cse is there for code ported from
+    JAX: recomputation is never merged with the forward pass.
     Gradients are the same bits as without checkpoint under `jit`, unless `compress` is given.
 
     Outside `jit` a function that looks at values (`if x > 0:`) is run as if it had no checkpoint.
@@ -199,8 +199,7 @@ def _rows(policy: Any, offload: str | None, compress: str | None, budget: int | 
     rows = _policy(default if policy is None else policy).rows
     if budget is None:
         return changed(rows, offload, compress)
-    known_ways(offload, compress)
-    ways = (offload or "disk", *([compress] if compress else []))
+    ways = ways_within("checkpoint", offload, compress)
     return (*rows, Budget(parse_bytes(budget, "checkpoint: budget"), ways).row)
 
 

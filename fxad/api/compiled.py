@@ -19,11 +19,13 @@ import numpy as np
 
 from fxad.core.collecting import without_collection
 from fxad.core.config import config
-from fxad.core.limits import check_bytes
+from fxad.core.errors import BadArgument
+from fxad.core.limits import check_bytes, parse_bytes
 from fxad.core.types import ArrayType
 from fxad.ir.plan import Run, walk
 from fxad.ir.program import Eqn, Op, Program, Symbol, Var, param_key, subprograms
 from fxad.ir.rewrite import Watch, evaluate, set_watch
+from fxad.ops.policies import Budget, ways_within
 from fxad.passes.pipeline import optimise
 from fxad.runtime.session import session
 from fxad.trace import location
@@ -71,11 +73,30 @@ def interpreting() -> bool:
     return _state.interpret
 
 
-_budgets: weakref.WeakKeyDictionary[Program, int] = weakref.WeakKeyDictionary()
+_budgets: weakref.WeakKeyDictionary[Program, Budget] = weakref.WeakKeyDictionary()
 
 
-def limit_memory(program: Program, budget: int) -> None:
-    """Have this program (the object, not ones like it) planned to run in `budget` bytes."""
+def memory_budget(
+    nbytes: int | str | None, compress: str | None, offload: str | None
+) -> Budget | None:
+    """What jit's options say of memory. Raises BadArgument."""
+    if nbytes is None:
+        if compress is not None or offload is not None:
+            raise BadArgument(
+                "jit: compress= and offload= say what memory_budget= may do: give a budget, or "
+                "use fxad.checkpoint(..., compress=, offload=)"
+            )
+        return None
+    if offload == "host":
+        raise BadArgument(
+            "jit: memory_budget counts the host's memory, where values would wait: offload is "
+            "'disk' or 'none'"
+        )
+    return Budget(parse_bytes(nbytes, "memory_budget"), ways_within("jit", offload, compress))
+
+
+def limit_memory(program: Program, budget: Budget) -> None:
+    """Have this program (the object, not ones like it) planned to run in so many bytes."""
     _budgets[program] = budget
 
 
@@ -101,17 +122,17 @@ def _asks(program: Program) -> bool:
 
 @cached
 def _fitted(
-    program: Program, budget: int, donate: frozenset[int], fused: bool
+    program: Program, budget: Budget, donate: frozenset[int], fused: bool
 ) -> tuple[Program, Any]:
     """Planned, compiled to see what scratch its kernels take, and if need be planned again."""
     planner = importlib.import_module("fxad.plan.budget")
     native = importlib.import_module("fxad.backend.llvm.executable")
     optimised, scratch = optimise(program), 0
     while True:
-        options = {"donate": donate, "fusion": fused, "disk": True, "scratch": scratch}
-        fitted, plan = planner.fit(optimised, budget, **options)
+        options = {"donate": donate, "fusion": fused, "ways": budget.ways, "scratch": scratch}
+        fitted, plan = planner.fit(optimised, budget.nbytes, **options)
         taken = native.Executable(plan).scratch_bytes
-        if taken <= scratch or planner.peak_bytes(plan, fitted) + taken <= budget:
+        if taken <= scratch or planner.peak_bytes(plan, fitted) + taken <= budget.nbytes:
             return fitted, plan
         scratch = taken
 

@@ -25,10 +25,10 @@ from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.config import config
 from fxad.core.errors import BadArgument, CallError, RetraceError, TreeError
-from fxad.core.limits import parse_bytes
 from fxad.core.pytree import TreeDef
 from fxad.core.treecode import MOST_LEAVES, builder, flattener
 from fxad.ir.program import OPS, Program
+from fxad.ops.policies import Budget
 from fxad.passes.recognise import recognise
 from fxad.trace.array import Array, Concrete
 from fxad.trace.convert import is_array_like, to_value
@@ -143,7 +143,7 @@ class Jit:
         function: Callable[..., Any],
         static: tuple[frozenset[int], frozenset[str]],
         donate: tuple[frozenset[int], frozenset[str]],
-        memory_budget: int | None,
+        memory_budget: Budget | None,
     ) -> None:
         functools.update_wrapper(self, function)
         self._function = function
@@ -359,6 +359,8 @@ def jit(
     donate_argnums: int | Iterable[int] | None = None,
     donate_argnames: str | Iterable[str] | None = None,
     memory_budget: int | str | None = None,
+    compress: str | None = None,
+    offload: str | None = None,
     **ported: Any,
 ) -> Any:
     """Compile a function of arrays to machine code, one trace per argument signature.
@@ -368,14 +370,16 @@ def jit(
     results may take over; using them afterwards raises DonatedError. Of numbers and names one is
     enough, the other follows. memory_budget: bytes (or a text such as "2GiB") that arguments,
     results and intermediate values may take together; values that wait for a backward pass are
-    then computed again or put on disk, as costs the least time (same bits). SizeError names the
-    equations that prevent it. Budgets of functions called from another jitted function have no
-    effect. Of JAX's other options inline, keep_unused, device, backend and compiler_options are
-    accepted and change nothing.
+    then computed again or put on disk, as costs the least time (same bits). compress: "bf16"
+    allows a budget to round f32 and f64 values that only a backward pass reads, where that is
+    cheaper or nothing else fits: gradients change, results do not. offload: "disk" (default) or
+    "none", which keeps a budget off the disk. SizeError names the equations that prevent it.
+    Budgets of functions called from another jitted function have no effect. Of JAX's other options
+    inline, keep_unused, device, backend and compiler_options are accepted and change nothing.
     """
     if unknown := sorted(set(ported) - _IGNORED):
         raise TypeError(f"jit() got an unexpected keyword argument {unknown[0]!r}")
-    budget = None if memory_budget is None else parse_bytes(memory_budget, "memory_budget")
+    budget = compiled.memory_budget(memory_budget, compress, offload)
 
     def make(f: Callable[..., Any]) -> Jit:
         check_function(f)

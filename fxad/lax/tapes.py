@@ -13,7 +13,7 @@ from fxad.api.checkpoint import keeping
 from fxad.core.errors import BadArgument
 from fxad.core.limits import parse_bytes
 from fxad.core.record import valued
-from fxad.ops.policies import changed, known_ways
+from fxad.ops.policies import changed, ways_within
 
 PLACES = ("memory", "host", "disk")
 
@@ -57,7 +57,7 @@ def tape(
         raise BadArgument(f"tape: place must be one of {options}, not {place!r}")
     if memory is not None and place != "disk":
         raise BadArgument(f"tape: memory= is for values on their way to the disk, not {place!r}")
-    known_ways(None, compress)
+    ways_within("tape", None, compress)
     return LoopTape(
         place, parse_bytes(memory, "tape: memory") if memory is not None else 0, compress
     )

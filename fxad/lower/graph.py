@@ -46,7 +46,8 @@ class Def:
 class Graph:
     """Definitions in program order, with aliases resolved; `uses` counts reading definitions.
 
-    awaited: a bit for every barrier that stands between a value and one of its readers.
+    awaited: a bit for every barrier that stands between a value and one of its readers. barred:
+    values that a barrier is given.
     """
 
     def __init__(self, program: Program) -> None:
@@ -58,6 +59,7 @@ class Graph:
         self._scattered: dict[Atom, tuple[Scattering, tuple[Atom, ...]]] = {}  # into zeros
         self._passed: dict[Atom, int] = {}
         self._barriers = 0
+        self.barred: set[Atom] = set()
         for eqn in program.eqns:
             self._enter(eqn)
         self.awaited: dict[Atom, int] = {}
@@ -81,6 +83,7 @@ class Graph:
         if eqn.op.name == "barrier":
             passed |= 1 << self._barriers
             self._barriers += 1
+            self.barred.update(operands)
         if passed:
             self._passed.update(dict.fromkeys(eqn.outputs, passed))
         if not isinstance(records, Sequence):

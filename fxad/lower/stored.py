@@ -93,6 +93,7 @@ def choose(graph: Graph, fusion: bool) -> Choice:
             _turned_product(graph, definition, bases)
             or _growing_product(graph, definition)
             or _grown_product(graph, definition, choice, bases)
+            or _narrowed(graph, definition)
             or cost.size > SIZE_LIMIT
             or (not cheap and again * cost.total > STORE_AND_LOAD)
         ):
@@ -205,6 +206,14 @@ def _growing_product(graph: Graph, definition: Def) -> bool:
         if source and isinstance(source.record, Contraction) and graph.uses[atom] == 1:
             return True
     return False
+
+
+def _narrowed(graph: Graph, definition: Def) -> bool:
+    """A value rounded to fewer bytes in front of a barrier: those are what waits behind it."""
+    var = definition.outputs[0]
+    if definition.eqn.op.name != "convert" or var not in graph.barred:
+        return False
+    return var.type.nbytes < definition.operands[0].type.nbytes
 
 
 def _cost(definition: Def, choice: Choice, costs: dict[Var, Cost]) -> Cost:

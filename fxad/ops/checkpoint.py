@@ -108,7 +108,8 @@ def _split(t, record, unknown, args, *, program, policy):
             limits = {"budget": budget.nbytes, "ways": budget.ways, "free": len(free)}
             whole = OPS["within"](*free, *rest, *others[: len(dear)], **limits)
             held = (*held[: len(inputs)], *whole[len(free) : len(free) + len(rest)])
-        elif held and plan.again.eqns:  # what is recomputed must not join the forward half
+        elif held and (plan.again.eqns or any(map(compressed, hows))):
+            # What is recomputed must not join the forward half, what is rounded not its readers.
             held = OPS["barrier"](*held)
         read = [_restored(v, how, type_) for v, how, type_ in zip(held, hows, types, strict=True)]
         return t.run(s.rest, [*t.run(plan.again, read), *operands[len(fixed) + len(spare) :]])

@@ -119,12 +119,19 @@ def compressed(how: str) -> str:
     return first if first in FORMATS else ""
 
 
-def known_ways(offload: str | None, compress: str | None) -> None:
+def ways_within(what: str, offload: str | None, compress: str | None) -> tuple[str, ...]:
+    """The ways that a budget may take, as its options say (`what`: whose); "none": no place."""
+    _known(what, "offload", offload, (*PLACES[1:], "none"))
+    _known(what, "compress", compress, FORMATS)
+    places = () if offload == "none" else (offload or "disk",)
+    return (*places, *([compress] if compress else []))
+
+
+def _known(what: str, option: str, given: str | None, known: Sequence[str]) -> None:
     """Raise BadArgument for places and formats that do not exist."""
-    for given, known, what in ((offload, PLACES[1:], "offload"), (compress, FORMATS, "compress")):
-        if given is not None and given not in known:
-            options = ", ".join(map(repr, known))
-            raise BadArgument(f"checkpoint: {what} must be one of {options}, not {given!r}")
+    if given is not None and given not in known:
+        options = ", ".join(map(repr, known))
+        raise BadArgument(f"{what}: {option} must be one of {options}, not {given!r}")
 
 
 def changed(policy: Rows, offload: str | None, compress: str | None, memory: int = 0) -> Rows:
@@ -133,7 +140,8 @@ def changed(policy: Rows, offload: str | None, compress: str | None, memory: int
 
     Raises BadArgument for places and formats that do not exist.
     """
-    known_ways(offload, compress)
+    _known("checkpoint", "offload", offload, PLACES[1:])
+    _known("checkpoint", "compress", compress, FORMATS)
     away = f"{offload} {memory}" if memory else offload
     rows = []
     for how, *rest in policy:

@@ -36,12 +36,15 @@ from fxad.plan.remat import (
     Rewriter,
     Waiting,
     Ways,
+    exact_values,
+    read_forward,
     waiting_at_peak,
 )
 
 ROUNDS = 8  # places relieved one after another
 PLACES = 6  # in loops and branches, looked at in each round
 PARTS = (1, 2, 4, 8, 16, 32)  # pieces of the program, each recomputed from what enters it
+TIGHTER = 0.8  # of a budget that was not met: what is then tried for, which takes other ways
 STAGING = 8  # a budget over this: memory of values on their way to the disk
 RETRIES = 4  # for each of them, wanting more
 
@@ -60,26 +63,35 @@ def fit(
     *,
     donate: frozenset[int] = frozenset(),
     fusion: bool = True,
-    disk: bool = False,
+    ways: tuple[str, ...] = (),
     scratch: int = 0,
 ) -> tuple[Program, Plan]:
     """The program, rewritten if need be, and its plan of at most `budget` bytes.
 
-    disk: whether values may be put on disk. scratch: bytes of the budget for what the plan does
-    not know of. Raises SizeError, naming what fills the memory, where nothing brings it below the
-    budget.
+    ways: what may be done with values beside computing them again: "disk", "bf16" (only what
+    nothing but backward passes read is rounded). scratch: bytes of the budget for what the plan
+    does not know of. Raises SizeError, naming what fills the memory, where nothing brings it below
+    the budget.
     """
-    best = _planned(regions(program), donate, fusion)
-    for _ in range(ROUNDS):
-        if best.peak + scratch <= budget:
-            return best.program, best.plan
-        better = _round(best, budget - scratch, donate, fusion, disk)
-        if better is None:
-            break
-        best = better
-    if best.peak + scratch <= budget:
-        return best.program, best.plan
-    raise _cannot(best.program, budget, best.peak + scratch, fusion)
+    start = _planned(regions(program), donate, fusion)
+    room, costs, found = budget - scratch, Costs(), []
+    for target, allowed in itertools.product((room, int(TIGHTER * room)), _orders(ways)):
+        search = _Search(target, donate, fusion, allowed, costs)
+        best: _Tried | None = start
+        for _ in range(ROUNDS):
+            if best is None:
+                break
+            found.append(best)
+            if best.peak <= room:
+                return best.program, best.plan
+            best = _round(best, search)
+    raise _cannot(min(found, key=lambda f: f.peak), budget, scratch, fusion, ways)
+
+
+def _orders(ways: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """All ways at first; then without rounding, which keeps some values from being computed
+    again."""
+    return list(dict.fromkeys((ways, tuple([w for w in ways if w != "bf16"]))))
 
 
 @dataclass(slots=True)
@@ -94,17 +106,14 @@ def _planned(program: Program, donate: frozenset[int], fusion: bool) -> _Tried:
     return _Tried(program, plan, peak_bytes(plan, program))
 
 
-def _round(
-    start: _Tried, budget: int, donate: frozenset[int], fusion: bool, disk: bool
-) -> _Tried | None:
+def _round(start: _Tried, search: _Search) -> _Tried | None:
     """The first way that fits, or the one that comes closest, or None where nothing helps.
 
     Memory is looked at in the order in which the plan runs the equations, then in the program's,
     then in loops and branches, where most waits first.
     """
-    search = _Search(budget, donate, fusion, disk, Costs())
-    best = start
-    for program in (as_run(start.program, donate, fusion), start.program):
+    best, fusion, budget = start, search.fusion, search.budget
+    for program in (as_run(start.program, search.donate, fusion), start.program):
         waiting = waiting_at_peak(program, fusion)
         best = search.relieved(Straight(program, lambda changed: changed), waiting, best)
         if best.peak <= budget:
@@ -134,7 +143,7 @@ def _crossing(line: Straight) -> Waiting | None:
     late = line.program.eqns[line.cut :]
     read = dict.fromkeys(a for e in late for a in e.inputs if isinstance(a, Var) and a in made)
     kept = {v: nbytes_of(v) for v in read if v not in line.program.outputs and nbytes_of(v)}
-    return Waiting(line.cut, kept, kept, made)
+    return Waiting(line.cut, kept, kept, made, exact_values(line.program, line.cut, made))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +153,13 @@ class _Search:
     budget: int
     donate: frozenset[int]
     fusion: bool
-    disk: bool
+    ways: tuple[str, ...]
     costs: Costs
 
     def relieved(self, line: Straight, waiting: Waiting, best: _Tried) -> _Tried:
         """The first that fits, smaller and smaller pieces recomputed at a time; else the
         smallest."""
         budget, program = self.budget, line.program
-        ways = ("disk",) if self.disk else ()
         whole, seen = best.peak, list[set[Var]]()
         for parts in PARTS:
             anchors = waiting.anchors(program, parts)
@@ -161,7 +169,7 @@ class _Search:
             chooser = Chooser(program, waiting, anchors, self.costs)
             wanted, before = (whole - budget) // line.times, Ways()
             for _ in range(RETRIES):
-                choice = chooser.choose(wanted, ways)
+                choice = chooser.choose(wanted, self.ways)
                 if choice == before:  # everything there is has been chosen
                     break
                 rewriter = Rewriter(program, waiting, anchors, choice)
@@ -211,7 +219,7 @@ def _region(program: Program, number: int, costs: Costs) -> tuple[Program, set[V
     bare = substitute(bare, dict(zip(eqn.outputs, eqn.inputs, strict=True)))
     waits = {v: nbytes_of(v) for v in eqn.inputs[free:] if isinstance(v, Var) and v in made}
     waits = {v: size for v, size in waits.items() if v not in program.outputs}
-    waiting = Waiting(number, waits, {}, made)
+    waiting = Waiting(number, waits, {}, made, read_forward(bare, number, made))
     anchors = {v for v in eqn.inputs[:free] if isinstance(v, Var)}
     chooser, budget = Chooser(bare, waiting, anchors, costs), eqn.params["budget"]
     ways = Ways()
@@ -247,8 +255,11 @@ def _unmet(program: Program, chooser: Chooser, eqn: Eqn, left: dict[Var, int]) -
     )
 
 
-def _cannot(program: Program, budget: int, peak: int, fusion: bool) -> SizeError:
-    """The error that says what is in memory where it is fullest."""
+def _cannot(
+    best: _Tried, budget: int, scratch: int, fusion: bool, ways: tuple[str, ...]
+) -> SizeError:
+    """The error that says what is in memory where it is fullest, and what was not allowed."""
+    program = best.program
     inside = _inside(program, fusion)
     filling = [_named(program, v, n) for v, n in waiting_at_peak(program, fusion).live.items()]
     for line, waiting in inside:
@@ -256,17 +267,21 @@ def _cannot(program: Program, budget: int, peak: int, fusion: bool) -> SizeError
     largest = sorted([f for f in filling if f], key=lambda f: -f[0])
     named = list(dict.fromkeys(text for _, text in largest))[:5]
     held = sum(map(nbytes_of, program.inputs)) + sum(map(nbytes_of, program.outputs))
+    allow = {"disk": 'offload="disk"', "bf16": 'compress="bf16"'}
+    untried = [option for way, option in allow.items() if way not in ways]
+    more = f"; not allowed so far: {' and '.join(untried)}" if untried else ""
     return SizeError(
         f"{program.name} does not fit a memory budget of {readable(budget)}: the least found is "
-        f"{readable(peak)}, of which arguments and results take {readable(held)}; in memory at the "
-        f"fullest point are {'; '.join(named) or 'they alone'}"
+        f"{readable(best.peak + scratch)}, of which arguments and results take {readable(held)}; "
+        f"in memory at the fullest point are {'; '.join(named) or 'they alone'}{more}"
     )
 
 
 def _named(program: Program, var: Var, nbytes: int, times: int = 1) -> tuple[int, str] | None:
     """The bytes of a value, and what it is; None for what loops hand on, which stands inside."""
-    maker = next(e for e in program.eqns if var in e.outputs)
-    if maker.op.name in ("scan", "cond"):
+    maker = next((e for e in program.eqns if var in e.outputs), None)
+    if maker is not None and maker.op.name in ("scan", "cond"):
         return None
+    what = f"{maker.op.name}: {var.type}{at(maker.where)}" if maker else f"a state: {var.type}"
     trips = f", in {times} trips" if times > 1 else ""
-    return nbytes * times, f"{maker.op.name}: {var.type}{at(maker.where)}{trips}"
+    return nbytes * times, f"{what}{trips}"

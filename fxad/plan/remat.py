@@ -31,13 +31,15 @@ class Waiting:
     """The equation at which memory is fullest, and the values that wait there.
 
     live: stored values in memory there. kept: those of them made before `number` and read later.
-    stored: all values with memory of their own.
+    stored: all values with memory of their own. exact: those that must keep their bits, whatever
+    may be rounded.
     """
 
     number: int
     kept: dict[Var, int]
     live: dict[Var, int]
     stored: set[Var]
+    exact: set[Var]
 
     def anchors(self, program: Program, parts: int) -> set[Var]:
         """What must be kept so that each of `parts` pieces of the early equations can be computed
@@ -96,7 +98,31 @@ def waiting_at_peak(program: Program, fusion: bool) -> Waiting:
             fullest, where = total, number
     live = {v: nbytes_of(v) for v, n in made.items() if n <= where <= last.get(v, n)}
     kept = {v: size for v, size in live.items() if made[v] < where}
-    return Waiting(where, kept, live, stored)
+    return Waiting(where, kept, live, stored, exact_values(program, where, stored))
+
+
+def exact_values(program: Program, number: int, stored: set[Var]) -> set[Var]:
+    """What is not kept for backward passes alone, at one place of a program: what later equations
+    outside of them read, and what they have made."""
+    made = {v for e in program.eqns[:number] if e.tag is not None for v in e.outputs}
+    return made | read_forward(program, number, stored)
+
+
+def read_forward(program: Program, number: int, stored: set[Var]) -> set[Var]:
+    """Early values that later equations outside of backward passes read."""
+    early = {v: e for e in program.eqns[:number] for v in e.outputs}
+    found: set[Atom] = set(program.outputs)
+    for eqn in reversed(program.eqns[number:]):
+        # What is made for a backward pass alone is part of it, what is computed again is not.
+        if eqn.tag in (None, "recomputed") and (eqn.effects or not found.isdisjoint(eqn.outputs)):
+            found.update(eqn.inputs)
+    open_ = list(found)
+    while open_:
+        atom = open_.pop()
+        if atom in early and atom not in stored:  # read as part of others
+            open_ += [a for a in early[atom].inputs if a not in found]
+            found.update(early[atom].inputs)
+    return {v for v in found if isinstance(v, Var)}
 
 
 def _stored(program: Program, fusion: bool) -> set[Var]:
@@ -131,6 +157,7 @@ class Chooser:
     def __init__(self, program: Program, waiting: Waiting, anchors: set[Var], costs: Costs) -> None:
         self.costs = costs
         self.kept = waiting.kept
+        self.exact = waiting.exact
         self.anchors = anchors
         self.early = {v: e for e in program.eqns[: waiting.number] for v in e.outputs}
         self.freed = 0  # bytes, by the last choice
@@ -159,12 +186,14 @@ class Chooser:
     def _moves_of(self, var: Var, ways: tuple[str, ...]) -> list[Move]:
         """Cheapest first: rounding where that pays, then what frees all of the value."""
         size = self.kept[var]
-        whole = [("again", FOREVER if var in self.anchors else self.again(var))]
+        # Where others are rounded, what must keep its bits is not made from them.
+        fixed = var in self.anchors or ("bf16" in ways and var in self.exact)
+        whole = [("again", FOREVER if fixed else self.again(var))]
         if size >= SMALLEST:
             whole += [(w, 2 * size / SPEEDS[w]) for w in ways if w in SPEEDS]
         way, seconds = min(whole, key=lambda w: w[1])
         moves = [] if seconds == FOREVER else [Move(var, way, seconds, size)]
-        if "bf16" in ways and size >= SMALLEST and _roundable(var):
+        if "bf16" in ways and size >= SMALLEST and _roundable(var) and var not in self.exact:
             small = size // var.type.dtype.itemsize * 2
             half = Move(var, "bf16", 2 * (size + small) / MOVED, size - small)
             if not moves:
@@ -227,6 +256,7 @@ class Rewriter:
         self.ways = ways
         self.early = {v: e for e in program.eqns[: self.number] for v in e.outputs}
         self.stored = waiting.stored
+        self.exact = waiting.exact
         self.small = {v: Var(_rounded(v.type)) for v, way in ways.items() if way == "bf16"}
         self.anew: dict[Atom, Atom] = {}  # early value -> what late equations read instead
         self.eqns: list[Eqn] = []
@@ -234,6 +264,8 @@ class Rewriter:
 
     def rewritten(self) -> Program:
         program = self.program
+        given = [v for v in self.small if v not in self.early]  # the state of a loop
+        self.eqns += [_converted(v, self.small[v]) for v in given]
         for eqn in program.eqns[: self.number]:
             self.eqns.append(eqn)
             self.eqns += [_converted(v, self.small[v]) for v in eqn.outputs if v in self.small]
@@ -278,14 +310,15 @@ class Rewriter:
         order: list[Eqn] = []
         fixed: dict[Atom, Atom] = {}
         self._collect(var, order, fixed, set())
+        tag = None if var in self.exact else "recomputed"
         if fixed:
-            barrier = Eqn(OPS["barrier"], tuple(fixed), {}, tuple(map(_like, fixed)))
+            barrier = Eqn(OPS["barrier"], tuple(fixed), {}, tuple(map(_like, fixed)), tag=tag)
             self.eqns.append(barrier)
             fixed = dict(zip(fixed, barrier.outputs, strict=True))
         for eqn in order:
             inputs = tuple([self.anew.get(a, fixed.get(a, a)) for a in eqn.inputs])
             outputs = tuple(map(_like, eqn.outputs))
-            self.eqns.append(Eqn(eqn.op, inputs, eqn.params, outputs, eqn.where, eqn.tag))
+            self.eqns.append(Eqn(eqn.op, inputs, eqn.params, outputs, eqn.where, eqn.tag or tag))
             for old, new in zip(eqn.outputs, outputs, strict=True):
                 self.anew.setdefault(old, new)
 

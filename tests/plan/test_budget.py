@@ -68,7 +68,7 @@ def test_recomputing_alone_and_with_the_disk():
     whole = peak_bytes(plan(program), program)
     budget = int(HELD + (whole - HELD) * 0.4)
     computed, _ = fit(program, budget)
-    stored, _ = fit(program, budget, disk=True)
+    stored, _ = fit(program, budget, ways=("disk",))
     assert not any(e.op.name == "put" for e in computed.eqns)
     assert peak_bytes(plan(stored), stored) <= budget
 
@@ -83,7 +83,7 @@ def test_recomputing_alone_and_with_the_disk():
     budget = int(peak_bytes(plan(traced), traced) * 0.65)
     with pytest.raises(SizeError):
         fit(traced, budget)
-    fitted, _ = fit(traced, budget, disk=True)
+    fitted, _ = fit(traced, budget, ways=("disk",))
     assert any(e.op.name == "put" for e in fitted.eqns)
     got = fxad.jit(fxad.grad(opaque), memory_budget=budget)(X, WS[0])
     np.testing.assert_array_equal(got, fxad.jit(fxad.grad(opaque))(X, WS[0]))
