@@ -19,9 +19,9 @@ import numpy as np
 from fxad.backend.llvm import memory
 from fxad.backend.llvm.executable import Executable
 from fxad.backend.tapes import Tapes
-from fxad.core import aligned
 from fxad.core.errors import TypeMismatch
 from fxad.core.record import record
+from fxad.core.types import ArrayType
 from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Slot, Step, Taping, While
 
 Timed = Run | Copy | Host
@@ -38,10 +38,13 @@ class Timings:
 
 
 class Profiler:
-    """Runs one Executable's plan; keeps the single-step programs between runs."""
+    """Runs one Executable's plan; keeps the single-step programs and the arena between runs: the
+    first use of a fresh page takes longer than many a kernel."""
 
     def __init__(self, executable: Executable) -> None:
         self.plan: Plan = executable.plan
+        arena = ArrayType(np.dtype(np.uint8), (executable.plan.arena_bytes,))
+        self.arena = memory.result_array(arena)()
         self._single: dict[Run | Copy, tuple[Executable, tuple[Slot, ...]]] = {}
 
     def run(self, args: Sequence[np.ndarray]) -> Timings:
@@ -81,8 +84,7 @@ class _Run:
             )
             for i, a in enumerate(args)
         ]
-        arena_bytes = plan.arena_bytes
-        self.arena = aligned.maker((arena_bytes,), np.dtype(np.uint8), arena_bytes)()
+        self.arena = profiler.arena
         self.buffers: dict[int, np.ndarray] = {}
         self.memory = {s: self._place(s) for s in plan.slots if s.place != "view"}
         self.tapes = Tapes()
