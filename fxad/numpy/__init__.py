@@ -239,7 +239,14 @@ from fxad.numpy.placing import (
     tril_indices_from,
     triu_indices_from,
 )
-from fxad.numpy.quantiles import median, percentile, quantile
+from fxad.numpy.quantiles import (
+    median,
+    nanmedian,
+    nanpercentile,
+    nanquantile,
+    percentile,
+    quantile,
+)
 from fxad.numpy.reductions import (
     all,
     amax,
@@ -253,11 +260,6 @@ from fxad.numpy.reductions import (
     max,
     mean,
     min,
-    nanmax,
-    nanmean,
-    nanmin,
-    nanprod,
-    nansum,
     prod,
     ptp,
     std,
@@ -361,15 +363,6 @@ from fxad.numpy.statistics import (
     hanning,
     matvec,
     modf,
-    nanargmax,
-    nanargmin,
-    nancumprod,
-    nancumsum,
-    nanmedian,
-    nanpercentile,
-    nanquantile,
-    nanstd,
-    nanvar,
     polyadd,
     polyder,
     polyint,
@@ -378,6 +371,19 @@ from fxad.numpy.statistics import (
     polyval,
     unwrap,
     vecmat,
+)
+from fxad.numpy.without_nan import (
+    nanargmax,
+    nanargmin,
+    nancumprod,
+    nancumsum,
+    nanmax,
+    nanmean,
+    nanmin,
+    nanprod,
+    nanstd,
+    nansum,
+    nanvar,
 )
 from fxad.trace.array import Array as ndarray
 

@@ -35,9 +35,17 @@ def floor_divide(x: Any, y: Any, /) -> Array:
     return OPS["sub"](quotient, OPS["convert"](inexact, dtype=dtype))
 
 
+def _numbers(x: Any, y: Any) -> tuple[Any, Any]:
+    """Two bools as integers."""
+    if all(isinstance(v, bool) or getattr(v, "dtype", None) == dt.bool_ for v in (x, y)):
+        return cast(value_of(x), dt.default_int()), cast(value_of(y), dt.default_int())
+    return x, y
+
+
 def _operands(name: str, x: Any, y: Any) -> list[Any]:
     """x and y of one type. An integer that divides integers stays a literal: compiled code
     multiplies instead of dividing by what it knows."""
+    x, y = _numbers(x, y)
     a, b = promoted(name, x, y, numbers=is_python_scalar(y))
     if isinstance(a, Lit) or not dt.is_integer(type_of(a).dtype):
         return promoted(name, x, y, numbers=False)
@@ -82,7 +90,7 @@ mod = remainder
 
 def fmod(x: Any, y: Any, /) -> Array:
     """Remainder with the sign of x."""
-    return OPS["rem"](*promoted("fmod", x, y))
+    return OPS["rem"](*promoted("fmod", *_numbers(x, y)))
 
 
 def divmod(x: Any, y: Any, /) -> tuple[Array, Array]:

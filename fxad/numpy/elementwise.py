@@ -97,8 +97,6 @@ add = _binary("add", "x + y (logical or for bools).", logic="or")
 subtract = _binary("sub", "x - y.", name="subtract")
 multiply = _binary("mul", "x * y (logical and for bools).", name="multiply", logic="and")
 arctan2 = atan2 = _binary("atan2", "Angle of the point (y, x).", inexact=True)
-maximum = _binary("max", "The larger element; NaN wins.", name="maximum", logic="or")
-minimum = _binary("min", "The smaller element; NaN wins.", name="minimum", logic="and")
 nextafter = _binary("nextafter", "The next float after x towards y.", inexact=True)
 equal = _binary("eq", "x == y.", name="equal")
 not_equal = _binary("ne", "x != y.", name="not_equal")
@@ -120,6 +118,8 @@ def _ordered(op: str, name: str) -> Callable[..., Array]:
             values = [cast(v, dt.int32) for v in values]
         if all(isinstance(v, Lit) for v in values):
             values = promoted(name, x, y, numbers=False)
+        if dt.is_complex(type_of(values[0]).dtype):
+            return _complex_ordered(op, *promoted(name, x, y, numbers=False))
         return rule(*values)
 
     function.__name__ = function.__qualname__ = name
@@ -127,10 +127,40 @@ def _ordered(op: str, name: str) -> Callable[..., Array]:
     return function
 
 
+def _complex_ordered(op: str, x: Any, y: Any) -> Array:
+    """By real part; where those are equal, by imaginary part."""
+    (a, b), (c, d) = (real(x), real(y)), (imag(x), imag(y))
+    same = OPS["eq"](a, b)
+    return OPS["select"](same, OPS[op](c, d), OPS[op](a, b))
+
+
 less = _ordered("lt", "less")
 less_equal = _ordered("le", "less_equal")
 greater = _ordered("gt", "greater")
 greater_equal = _ordered("ge", "greater_equal")
+
+
+def _extreme(op: str, order: str, logic: str, name: str, doc: str) -> Callable[..., Array]:
+    ordinary = _binary(op, doc, name=name, logic=logic)
+
+    def function(x: Any, y: Any, /) -> Array:
+        if not (_is_complex(x) or _is_complex(y)):
+            return ordinary(x, y)
+        a, b = promoted(name, x, y, numbers=False)
+        first = OPS["or"](_complex_ordered(order, a, b), isnan(a))
+        return finish(OPS["select"](first, a, b), weak_result(x, y))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{doc} Complex numbers compare by real part first."
+    return function
+
+
+maximum = _extreme("max", "ge", "or", "maximum", "The larger element; NaN wins.")
+minimum = _extreme("min", "le", "and", "minimum", "The smaller element; NaN wins.")
+
+
+def _is_complex(x: Any) -> bool:
+    return isinstance(x, complex) or dt.is_complex(getattr(x, "dtype", dt.bool_))
 
 
 def _is_bool(x: Any) -> bool:
@@ -194,17 +224,28 @@ def abs(x: Any, /) -> Array:
     return finish(OPS["abs"](value), value.weak)
 
 
-absolute = fabs = abs
+absolute = abs
+
+
+def fabs(x: Any, /) -> Array:
+    """Absolute value as a float."""
+    (value,) = promoted("fabs", x, inexact=True, numbers=False)
+    return finish(OPS["abs"](value), weak_result(x))
+
+
+def _number(value: Array) -> Array:
+    """Bools as integers."""
+    return cast(value, dt.default_int()) if value.dtype == dt.bool_ else value
 
 
 def bitwise_count(x: Any, /) -> Array:
     """Number of set bits of the absolute value, as in NumPy (lax.population_count: of the bits)."""
-    return finish(OPS["popcount"](abs(x)), weak=False)
+    return cast(OPS["popcount"](_number(abs(x))), dt.uint8)
 
 
 def square(x: Any, /) -> Array:
     """x * x."""
-    value = value_of(x)
+    value = _number(value_of(x))
     return finish(OPS["square"](value), value.weak)
 
 
@@ -238,17 +279,19 @@ fix = trunc
 
 
 def rint(x: Any, /) -> Array:
-    """The nearest integer, halves to even; of complex numbers, both parts."""
-    value = value_of(x)
+    """The nearest integer as a float, halves to even; of complex numbers, both parts."""
+    (value,) = promoted("rint", x, inexact=True, numbers=False)
     if dt.is_complex(value.dtype):
         return OPS["complex"](OPS["round"](real(value)), OPS["round"](imag(value)))
-    return OPS["round"](value) if dt.is_float(value.dtype) else value
+    return finish(OPS["round"](value), weak_result(x))
 
 
 def round(x: Any, decimals: int = 0) -> Array:
     """Round half to even, to a number of decimals."""
     value = value_of(x)
-    if decimals == 0 or not dt.is_inexact(value.dtype):
+    if not dt.is_inexact(value.dtype):
+        return value
+    if decimals == 0:
         return rint(value)
     scale = 10.0**decimals
     return rint(value * scale) / scale

@@ -144,6 +144,9 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = 0) -> tuple[Ar
 
 def argwhere(a: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
     """Positions of non-zero elements as rows."""
+    value = value_of(a)
+    if value.ndim == 0:  # one row or none, without a column
+        return argwhere(reshape(value, (1,)), size=size, fill_value=fill_value)[:, :0]
     columns = nonzero(a, size=size, fill_value=fill_value)
     return OPS["concatenate"](*[reshape(c, (-1, 1)) for c in columns], axis=1)
 

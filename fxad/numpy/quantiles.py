@@ -6,14 +6,18 @@ quantile(x, [0.25, 0.75], axis=0)      median(x)
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, TypeMismatch
-from fxad.core.promotion import is_python_scalar
 from fxad.ir.program import OPS
-from fxad.numpy.core import axes_tuple, cast, promoted, spread_to, value_of
-from fxad.numpy.elementwise import isnan, where
+from fxad.numpy.core import asarray, axes_tuple, cast, promoted, spread_to
+from fxad.numpy.elementwise import isnan, maximum, where
+from fxad.numpy.picking import take_along_axis
+from fxad.numpy.reductions import sum
 from fxad.numpy.shaping import moveaxis, reshape
 from fxad.trace.array import Array
 from fxad.trace.tracer import type_of
@@ -28,29 +32,11 @@ def quantile(
     a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False
 ) -> Array:
     """Quantile by linear interpolation; q is a number or a vector in [0, 1]."""
-    if method not in ("linear", "lower", "higher", "nearest", "midpoint"):
-        raise BadArgument(f"quantile: unknown method {method!r}")
     (value,) = promoted("quantile", a, inexact=True, numbers=False)
     axes = axes_tuple(axis, value.ndim, "quantile")
-    rest = [i for i in range(value.ndim) if i not in axes]
-    flat = OPS["transpose"](value, permutation=(*rest, *axes))
-    flat = reshape(flat, (*(value.shape[i] for i in rest), -1))
-    (ordered,) = OPS["sort"](flat, axis=flat.ndim - 1, keys=1)
-    count = ordered.shape[-1]
-    if not is_python_scalar(q) and value_of(q).ndim > 1:
-        raise TypeMismatch("quantile: q must be a number or a vector")
-    position = cast(value_of(q), value.dtype) * (count - 1)
-    low, high = OPS["floor"](position), OPS["ceil"](position)
-    share = position - low
-    share = {
-        "linear": share,
-        "lower": share * 0,
-        "higher": high - low,
-        "midpoint": (high - low) * 0.5,
-        "nearest": OPS["round"](share),
-    }[method]
-    below, above = (ordered[..., cast(p, dt.int32)] for p in (low, high))
-    out = below * (1 - share) + above * share
+    ordered = _ordered(value, axes)
+    position = _fractions("quantile", q, value.dtype) * (ordered.shape[-1] - 1)
+    out = _between("quantile", position, method, lambda place: ordered[..., place])
     out = where(
         spread_to(
             isnan(ordered[..., -1:]) if out.ndim == ordered.ndim else isnan(ordered[..., -1]),
@@ -67,8 +53,70 @@ def quantile(
     return out
 
 
+def _ordered(value: Array, axes: tuple[int, ...]) -> Array:
+    """[the other axes, sorted elements of the given ones]; NaN last."""
+    rest = [i for i in range(value.ndim) if i not in axes]
+    flat = OPS["transpose"](value, permutation=(*rest, *axes))
+    size = math.prod(value.shape[i] for i in axes)
+    flat = reshape(flat, (*(value.shape[i] for i in rest), size))
+    return OPS["sort"](flat, axis=flat.ndim - 1, keys=1)[0]
+
+
+def _fractions(name: str, q: Any, dtype: np.dtype) -> Array:
+    fractions = asarray(q)
+    if fractions.ndim > 1:
+        raise TypeMismatch(f"{name}: q must be a number or a vector, not {fractions.type}")
+    return cast(fractions, dtype)
+
+
+def _between(name: str, position: Array, method: str, at: Callable[[Array], Array]) -> Array:
+    """What lies at a position between two elements, which `at` reads."""
+    low, high = OPS["floor"](position), OPS["ceil"](position)
+    share = position - low
+    shares = {
+        "linear": share,
+        "lower": share * 0,
+        "higher": high - low,
+        "midpoint": (high - low) * 0.5,
+        "nearest": OPS["round"](share),
+    }
+    if method not in shares:
+        raise BadArgument(f"{name}: unknown method {method!r}, not one of {', '.join(shares)}")
+    below, above = (at(cast(p, dt.int32)) for p in (low, high))
+    return below * (1 - shares[method]) + above * shares[method]
+
+
+def nanquantile(
+    a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False
+) -> Array:
+    """Quantile of the elements that are not NaN (NaN if all are)."""
+    (value,) = promoted("nanquantile", a, inexact=True, numbers=False)
+    axes = axes_tuple(axis, value.ndim, "nanquantile")
+    ordered = _ordered(value, axes)
+    fractions = _fractions("nanquantile", q, value.dtype)
+    last = sum(cast(~isnan(ordered), value.dtype), -1, keepdims=True) - 1
+    position = maximum(last, 0) * reshape(fractions, (-1,))
+    out = _between("nanquantile", position, method, lambda i: take_along_axis(ordered, i, -1))
+    out = moveaxis(where(last < 0, math.nan, out), -1, 0)  # [q, the other axes]
+    kept = tuple(1 if i in axes else s for i, s in enumerate(value.shape))
+    rest = kept if keepdims else out.shape[1:]
+    return reshape(out, (*fractions.shape, *rest))
+
+
+def nanpercentile(
+    a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False
+) -> Array:
+    """nanquantile with q in percent."""
+    return nanquantile(a, asarray(q) / 100, axis, method, keepdims)
+
+
+def nanmedian(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """Median of the elements that are not NaN."""
+    return nanquantile(a, 0.5, axis, keepdims=keepdims)
+
+
 def percentile(
     a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False
 ) -> Array:
     """Quantile with q in percent."""
-    return quantile(a, value_of(q) / 100, axis, method, keepdims)
+    return quantile(a, asarray(q) / 100, axis, method, keepdims)

@@ -25,11 +25,11 @@ from fxad.numpy.core import (
 )
 from fxad.numpy.elementwise import (
     abs,
+    equal,
     exp,
     isinf,
     isnan,
     log,
-    logical_not,
     not_equal,
     real,
     sqrt,
@@ -68,7 +68,7 @@ def sum(
     value = value if wide is own else cast(value, wide)
     axes = axes_tuple(axis, len(value.type.shape), "sum")
     out = _added(_masked(value, where, 0), axes, keepdims)
-    return out if initial is None else out + initial
+    return out if initial is None else out + cast(value_of(initial), out.dtype)
 
 
 def _added(value: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
@@ -89,7 +89,7 @@ def prod(
     axes = axes_tuple(axis, value.ndim, "prod")
     value = _masked(value, where, 1)
     out = _keep(OPS["prod"](value, axes=axes) if axes else value, axes, value.type, keepdims)
-    return out if initial is None else out * initial
+    return out if initial is None else out * cast(value_of(initial), out.dtype)
 
 
 def _extreme(
@@ -100,13 +100,15 @@ def _extreme(
     axes = axes_tuple(axis, value.ndim, name)
     if initial is None and mask is not None:
         raise BadArgument(f"{name}: where= needs initial=")
+    if initial is not None:
+        initial = cast(value_of(initial), value.dtype)
     if mask is not None:
         value = where(mask, value, initial)
     if initial is None and 0 in [value.shape[i] for i in axes]:
         raise ShapeError(f"{name}: no elements along axes {axes} of {value.type}; give initial=")
     if initial is not None and 0 in [value.shape[i] for i in axes]:
         shape = tuple(s for i, s in enumerate(value.shape) if i not in axes)
-        out = spread_to(cast(value_of(initial), value.dtype), shape)
+        out = spread_to(initial, shape)
         return _keep(out, axes, value.type, keepdims)
     if value.dtype == dt.bool_:
         out = OPS["any" if op == "max_reduce" else "all"](value, axes=axes)
@@ -195,6 +197,9 @@ def mean(
     return cast(sum(wide, axes, keepdims=keepdims, where=where) / cast(number, wide.dtype), own)
 
 
+_mean = mean  # for functions with a parameter `mean`
+
+
 def average(
     a: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False
 ) -> Any:
@@ -225,15 +230,19 @@ def var(
     *,
     where: Any = None,
     correction: float | None = None,
+    mean: Any = None,
 ) -> Array:
-    """Variance; the divisor is the count minus ddof."""
+    """Variance; the divisor is the count minus ddof.
+
+    mean: the means, with the axes kept, where they are known already.
+    """
     (value,) = promoted("var", a, inexact=True, numbers=False)
     if dtype is not None:
         value = cast(value, dt.canonicalize(dtype, explicit=True))
     own = value.dtype
     wide = cast(value, dt.float32) if dt.is_float(own) and own.itemsize < 4 else value
     axes = axes_tuple(axis, value.ndim, "var")
-    gap = wide - mean(wide, axes, keepdims=True, where=where)
+    gap = wide - (_mean(wide, axes, keepdims=True, where=where) if mean is None else mean)
     squared = real(gap * gap.conj()) if dt.is_complex(wide.dtype) else OPS["square"](gap)
     less = ddof if correction is None else correction
     total = sum(squared, axes, keepdims=keepdims, where=where)
@@ -254,49 +263,17 @@ def std(
     *,
     where: Any = None,
     correction: float | None = None,
+    mean: Any = None,
 ) -> Array:
     """Standard deviation; its gradient at 0 is 0."""
-    return safe_sqrt(var(a, axis, dtype, ddof, keepdims, where=where, correction=correction))
+    more: dict[str, Any] = {"where": where, "correction": correction, "mean": mean}
+    return safe_sqrt(var(a, axis, dtype, ddof, keepdims, **more))
 
 
 def safe_sqrt(value: Array) -> Array:
     """sqrt whose gradient at 0 is 0."""
     zero = value == 0
     return where(zero, 0.0, sqrt(where(zero, 1.0, value)))
-
-
-def _nan_filled(a: Any, filler: Any) -> tuple[Array, Array]:
-    value = value_of(a)
-    bad = isnan(value)
-    return where(bad, filler, value), bad
-
-
-def nansum(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
-    """Sum, taking NaN as 0."""
-    return sum(_nan_filled(a, 0)[0], axis, keepdims=keepdims)
-
-
-def nanprod(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
-    """Product, taking NaN as 1."""
-    return prod(_nan_filled(a, 1)[0], axis, keepdims=keepdims)
-
-
-def nanmean(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
-    """Mean of what is not NaN."""
-    value, bad = _nan_filled(a, 0)
-    return sum(value, axis, keepdims=keepdims) / sum(logical_not(bad), axis, keepdims=keepdims)
-
-
-def nanmax(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
-    """Largest of what is not NaN."""
-    value, bad = _nan_filled(a, -math.inf)
-    return where(all(bad, axis, keepdims), math.nan, max(value, axis, keepdims))
-
-
-def nanmin(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
-    """Smallest of what is not NaN."""
-    value, bad = _nan_filled(a, math.inf)
-    return where(all(bad, axis, keepdims), math.nan, min(value, axis, keepdims))
 
 
 def _arg(op: str, a: Any, axis: Any, keepdims: bool) -> Array:
@@ -307,6 +284,9 @@ def _arg(op: str, a: Any, axis: Any, keepdims: bool) -> Array:
     at = axis_index(axis, value.ndim, op)
     if value.shape[at] == 0:
         raise ShapeError(f"{op}: no elements along axis {at} of {value.type}")
+    if dt.is_complex(value.dtype):  # the first that is the extreme one
+        peak = _extreme(f"{op[3:]}_reduce", value, at, True, None, None, None)
+        value, op = equal(value, peak) | isnan(value), "argmax"
     if value.dtype == dt.bool_:
         value = cast(value, dt.int8)
     return _keep(OPS[op](value, axis=at, dtype=dt.default_int()), (at,), value.type, keepdims)

@@ -12,7 +12,7 @@ from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import axis_index, cast, full_of, known_values, promoted, value_of
 from fxad.numpy.creation import linspace
-from fxad.numpy.elementwise import isnan, where
+from fxad.numpy.elementwise import imag, isnan, real, where
 from fxad.numpy.indexing import getitem
 from fxad.numpy.picking import nonzero
 from fxad.numpy.shaping import flip, reshape
@@ -21,13 +21,19 @@ from fxad.trace.array import Array, Concrete
 
 
 def sort(a: Any, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Array:
-    """Ascending order along an axis, NaN last."""
+    """Ascending order along an axis, NaN last; complex numbers by real part first."""
     value = value_of(a, "sort")
     if axis is None:
         value, axis = reshape(value, (-1,)), 0
     at = axis_index(axis, value.ndim, "sort")
-    (out,) = OPS["sort"](value, axis=at, keys=1)
+    keys = _keys(value)
+    ordered = OPS["sort"](*keys, axis=at, keys=len(keys))
+    out = OPS["complex"](*ordered) if len(keys) == 2 else ordered[0]
     return flip(out, at) if descending else out
+
+
+def _keys(value: Array) -> list[Array]:
+    return [real(value), imag(value)] if dt.is_complex(value.dtype) else [value]
 
 
 def argsort(
@@ -39,10 +45,11 @@ def argsort(
         value, axis = reshape(value, (-1,)), 0
     at = axis_index(axis, value.ndim, "argsort")
     positions = OPS["iota"](dtype=dt.default_int(), shape=value.shape, axis=at)
+    operands = [*_keys(value), positions]
     if descending:
-        flipped = OPS["sort"](flip(value, at), flip(positions, at), axis=at, keys=1)
-        return flip(flipped[1], at)
-    return OPS["sort"](value, positions, axis=at, keys=1)[1]
+        operands = [flip(x, at) for x in operands]
+    ordered = OPS["sort"](*operands, axis=at, keys=len(operands) - 1)[-1]
+    return flip(ordered, at) if descending else ordered
 
 
 def lexsort(keys: Any, axis: int = -1) -> Array:

@@ -1,6 +1,6 @@
-"""Statistics that skip NaN, covariances, finite differences, polynomials, windows.
+"""Covariances, finite differences, polynomials, windows.
 
-nanstd(x, axis=0)        cov(x)        gradient(y, dx)        polyval([1, 0, 2], x)
+cov(x)        gradient(y, dx)        polyval([1, 0, 2], x)
 """
 
 from __future__ import annotations
@@ -15,105 +15,15 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.ir.program import OPS
-from fxad.numpy.core import asarray, axes_tuple, axis_index, cast, value_of
+from fxad.numpy.core import asarray, axis_index, cast, value_of
 from fxad.numpy.creation import arange, zeros
-from fxad.numpy.elementwise import cos, isnan, multiply, sqrt, where
+from fxad.numpy.elementwise import cos, multiply, sqrt, where
 from fxad.numpy.joining import concatenate
 from fxad.numpy.linear import convolve, outer
-from fxad.numpy.reductions import argmax, argmin, mean, nanmean, safe_sqrt, sum
-from fxad.numpy.running import cumprod, cumsum
+from fxad.numpy.reductions import mean
+from fxad.numpy.running import cumsum
 from fxad.numpy.shaping import reshape, slice_axis
-from fxad.numpy.sorting import sort
 from fxad.trace.array import Array
-
-# ---------------------------------------------------------------- without NaN
-
-
-def _count(value: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    return sum(cast(~isnan(value), value.dtype), axes, keepdims=keepdims)
-
-
-def nanvar(a: Any, axis: Any = None, *, ddof: int = 0, keepdims: bool = False) -> Array:
-    """Variance of the elements that are not NaN."""
-    value = value_of(a)
-    axes = axes_tuple(axis, value.ndim, "nanvar")
-    centred = where(isnan(value), 0.0, value - nanmean(value, axes, keepdims=True))
-    return sum(centred * centred, axes, keepdims=keepdims) / (_count(value, axes, keepdims) - ddof)
-
-
-def nanstd(a: Any, axis: Any = None, *, ddof: int = 0, keepdims: bool = False) -> Array:
-    """Standard deviation of the elements that are not NaN."""
-    return safe_sqrt(nanvar(a, axis, ddof=ddof, keepdims=keepdims))
-
-
-def nancumsum(a: Any, axis: int | None = None) -> Array:
-    """Running sum; NaN counts as 0."""
-    value = value_of(a)
-    return cumsum(where(isnan(value), 0.0, value), axis)
-
-
-def nancumprod(a: Any, axis: int | None = None) -> Array:
-    """Running product; NaN counts as 1."""
-    value = value_of(a)
-    return cumprod(where(isnan(value), 1.0, value), axis)
-
-
-def nanargmax(a: Any, axis: int | None = None, keepdims: bool = False) -> Array:
-    """Position of the largest element that is not NaN."""
-    value = value_of(a)
-    return argmax(where(isnan(value), -math.inf, value), axis, keepdims=keepdims)
-
-
-def nanargmin(a: Any, axis: int | None = None, keepdims: bool = False) -> Array:
-    """Position of the smallest element that is not NaN."""
-    value = value_of(a)
-    return argmin(where(isnan(value), math.inf, value), axis, keepdims=keepdims)
-
-
-def nanquantile(a: Any, q: Any, axis: int | None = None, keepdims: bool = False) -> Array:
-    """Linear-interpolated quantile of the elements that are not NaN (NaN if all are)."""
-    value = value_of(a)
-    original = value.ndim
-    if axis is None:
-        value, at = reshape(value, (-1,)), 0
-    else:
-        at = axis_index(axis, value.ndim, "nanquantile")
-    rank = sort(value, at)  # NaN last
-    last = sum(cast(~isnan(value), value.dtype), at, keepdims=True) - 1
-    places = cast(arange(value.shape[at]), value.dtype)
-    places = reshape(places, tuple(-1 if i == at else 1 for i in range(value.ndim)))
-
-    def one(fraction: Any) -> Array:
-        target = last * fraction
-        low = OPS["floor"](target)
-        weight = target - low
-
-        def pick(place: Any) -> Array:
-            return sum(where(places == place, rank, 0.0), at, keepdims=True)
-
-        high = where(low < last, low + 1, low)
-        out = pick(low) * (1 - weight) + pick(high) * weight
-        out = where(last < 0, math.nan, out)
-        if not keepdims:
-            return slice_axis(out, at, 0, 1).squeeze(at)
-        return out if axis is not None else reshape(out, (1,) * original)
-
-    fractions = asarray(q)
-    if fractions.ndim == 0:
-        return one(fractions)
-    rows = [one(fractions[i]) for i in range(fractions.shape[0])]
-    return concatenate([reshape(r, (1, *r.shape)) for r in rows])
-
-
-def nanpercentile(a: Any, q: Any, axis: int | None = None, keepdims: bool = False) -> Array:
-    """nanquantile with q from 0 to 100."""
-    return nanquantile(a, asarray(q) / 100, axis, keepdims)
-
-
-def nanmedian(a: Any, axis: int | None = None, keepdims: bool = False) -> Array:
-    """Median of the elements that are not NaN."""
-    return nanquantile(a, 0.5, axis, keepdims)
-
 
 # ---------------------------------------------------------------- covariance, differences
 
