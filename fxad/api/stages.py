@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import functools
 import importlib
+import numbers
 import resource
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fxad.api import compiled
 from fxad.api.flat import flatten_args
-from fxad.core.errors import TypeMismatch
+from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.core.pytree import TreeDef
 from fxad.core.record import valued
 from fxad.core.types import ArrayType
@@ -127,24 +129,46 @@ class Lowered:
         """Floating-point operations, bytes moved, bytes of the arena (see `fxad.ir.cost`)."""
         return cost(self.plan)
 
-    def memory(self) -> dict[str, int]:
+    def memory(self, trips: int | Sequence[int] | None = None) -> dict[str, int]:
         """Bytes a run needs, known before it: of arguments, results and the arena, of scratch for
-        all threads, of the memory in which values wait on their way to the disk or on the host,
-        and all of these together (predicted); what loops of unknown length keep is not in it.
+        all threads, of the memory in which values wait on their way to the disk or on the host, of
+        tapes, and all of these together (predicted).
+
+        Tapes are what loops of unknown length keep. trips: how many each of them makes at most,
+        or a sequence: those outermost, those in their trips, and so on. Without it `tape_bytes` is
+        the most that a run has taken so far, 0 before the first. `trip_bytes` is what a single
+        trip of each keeps (tapes grow in slabs that double).
+
         Beside them what this process has seen so far: the most its allocator has had in use for
-        arenas and large results (allocated), and its largest resident memory (resident)."""
+        arenas and large results (allocated), and its largest resident memory (resident). Raises
+        BadArgument for trips that are no numbers.
+        """
         budget = importlib.import_module("fxad.plan.budget")
         blocks = importlib.import_module("fxad.backend.llvm.memory").blocks
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         counts, scratch = self.cost(), self.executable.scratch_bytes
+        tapes = self.executable.tape_bytes if trips is None else self._tapes(trips)
         return {
             **{n: counts[n] for n in ("argument_bytes", "result_bytes", "arena_bytes")},
             "scratch_bytes": scratch,
             "waiting_bytes": staging(self.program),
-            "predicted_bytes": budget.peak_bytes(self.plan, self.program) + scratch,
+            "tape_bytes": tapes,
+            "trip_bytes": self._layout.trip_bytes(self.plan),
+            "predicted_bytes": budget.peak_bytes(self.plan, self.program) + scratch + tapes,
             "allocated_bytes": blocks.high_water,
             "resident_bytes": resident * (1 if sys.platform == "darwin" else 1024),
         }
+
+    @property
+    def _layout(self) -> Any:
+        return importlib.import_module("fxad.backend.llvm.tape_bytes")
+
+    def _tapes(self, trips: int | Sequence[int]) -> int:
+        listed = trips if isinstance(trips, Sequence) else (trips,)
+        whole = [t for t in listed if isinstance(t, numbers.Integral) and t >= 0]
+        if not listed or len(whole) < len(listed):
+            raise BadArgument(f"memory: trips is a number, or one for each depth, not {trips!r}")
+        return int(self._layout.tape_bytes(self.plan, tuple(map(int, listed))))
 
     cost_analysis = cost  # JAX's names
     memory_analysis = memory
