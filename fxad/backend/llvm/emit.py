@@ -15,6 +15,7 @@ from fxad.backend.llvm.attend import emit_attend
 from fxad.backend.llvm.attend_grad import emit_attend_grad
 from fxad.backend.llvm.axes import axes_of_stage, data_values
 from fxad.backend.llvm.contract import emit_contract
+from fxad.backend.llvm.fed import fed_by
 from fxad.backend.llvm.formats import Pair, Value, from_memory, memory_kind
 from fxad.backend.llvm.schedule import (
     INNER_BLOCK,
@@ -236,8 +237,12 @@ class _Emitter:
         self.stages.lane_extent_loop(s.lanes, s.width, s.unroll, self.roots, inner, self._point)
 
     def _point(self) -> None:
-        for stage in self.body:
-            self.stages.run(stage)
+        first: ir.Stage | None = None  # to be done in the loop of the stage after it
+        for stage, following in zip(self.body, [*self.body[1:], None], strict=True):
+            self.stages.fed = None if first is None else fed_by(first, stage, self.schedule)
+            first = stage if following and fed_by(stage, following, self.schedule) else None
+            if first is None:
+                self.stages.run(stage)
 
 
 def _roots(stage: ir.Stage) -> list[ir.Expr]:

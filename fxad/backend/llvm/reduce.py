@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fxad.backend.llvm import monoids
+from fxad.backend.llvm.fed import Fed
 from fxad.backend.llvm.formats import Value, cast, rounded
 from fxad.backend.llvm.loops import Loops, Texts
 from fxad.backend.llvm.values import Copy
@@ -29,6 +30,7 @@ class Reductions(Loops):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
+        self.fed: Fed | None = None  # done in the loop of the reduction that it feeds
         self.seen: list[Vec] | None = None  # values combined without regard to NaN
 
     def reduce(self, stage: ir.Reduce) -> None:
@@ -186,6 +188,8 @@ class Reductions(Loops):
         types = [v.type for start in starts for v in monoids.flatten(start)]
         self.hoist(stage.values, self.blocked_by(stage) | {inner}, width)
         self.hoist_asked(stage, self.blocked_by(stage) | {inner})
+        if self.fed is not None:
+            self._hoist_fed(self.fed, width)
 
         def turn(high: int | None) -> Callable[[str, Texts], Texts]:
             return lambda index, old: self._lane_turn(stage, inner, width, starts, index, old, high)
@@ -237,6 +241,8 @@ class Reductions(Loops):
         self.scopes.append({})
         self.lanes_along(inner if width > 1 else None, width)
         self.env[inner] = index
+        if self.fed is not None:
+            self.env[self.fed.axis] = index
         each = len(texts) // len(starts)
         following = list(texts)
         self.copies = []
@@ -249,6 +255,8 @@ class Reductions(Loops):
                 mask = self.code.consts("i1", [lane < left for lane in range(width)])
             self.copies.append(Copy(n, index, n * width, mask))
         for copy in self.each_copy():
+            if self.fed is not None:
+                self._feed(self.fed, inner)
             self.ask(stage)
             mine = slice(copy.number * each, (copy.number + 1) * each)
             old = monoids.unflatten(self.code, starts[copy.number], texts[mine])
@@ -257,6 +265,25 @@ class Reductions(Loops):
         self.lanes_along(None, 1)
         self.scopes.pop()
         return following
+
+    def _hoist_fed(self, fed: Fed, width: int) -> None:
+        stores, blocked = fed.stage.stores, self.blocked_by(fed.stage) | {fed.axis}
+        for axis in fed.stage.axes:
+            self.is_single(axis)
+        self.hoist([s.value for s in stores], blocked, width)
+        self.hoist_stores(stores, blocked)
+        self.hoist_asked(fed.stage, blocked)
+
+    def _feed(self, fed: Fed, inner: ir.Axis) -> None:
+        """The current vector of the Map: store its results, and remember them for the reduction."""
+        self.lane_axis = fed.axis
+        self.ask(fed.stage)
+        values = [self.splat(self.value(s.value), self.width) for s in fed.stage.stores]
+        for store, value in zip(fed.stage.stores, values, strict=True):
+            self.put(store, value, None)
+        self.lane_axis = inner
+        for value, loads in zip(values, fed.loads, strict=True):
+            self.scopes[-1].update({self._key(load): value for load in loads})
 
     def _join(self, stage: ir.Reduce, a: list[Value], b: list[Value]) -> list[Value]:
         if stage.monoid in monoids.ARGS:

@@ -135,6 +135,13 @@ class Schedule:
     def outer_points(self) -> int:
         return math.prod(self.extent(a) for a in self.outer) * self.inner_blocks
 
+    def own_axis(self, stage: ir.Stage) -> ir.Axis | None:
+        """The only axis of a stage, along which it goes in vectors."""
+        axes = [a for a in axes_of_stage(stage) if self.extent(a) != 1]
+        return (
+            axes[0] if len(axes) == 1 and (isinstance(stage, ir.Map) or in_lanes(stage)) else None
+        )
+
     def lanes_of(self, stage: ir.Stage, axis: ir.Axis) -> tuple[int, int]:
         """(lanes, vectors per turn) of a stage's own inner axis."""
         size = stage_size((stage,), axis)

@@ -110,7 +110,7 @@ def asked_by(
     A row that is passed over several times comes from memory in the first pass only: unless it is
     asked for before, memory idles in the later passes. The heaviest one has the most time for it.
     """
-    passes = [(s, axis) for s in stages if (axis := _own_axis(s, schedule)) is not None]
+    passes = [(s, axis) for s in stages if (axis := schedule.own_axis(s)) is not None]
     extents = {schedule.extent(axis) for _, axis in passes}
     if schedule.lane_axis is not None or not schedule.outer or len(passes) < 2 or len(extents) > 1:
         return None, ()
@@ -134,13 +134,6 @@ def _comes_from_memory(load: ir.Load, axis: ir.Axis) -> bool:
         and _bytes(load.buffer) >= AHEAD
         and load.index.coefficient(axis) == 1
     )
-
-
-def _own_axis(stage: ir.Stage, schedule: Schedule) -> ir.Axis | None:
-    """The only axis of a stage, along which it goes in vectors."""
-    axes = [a for a in axes_of_stage(stage) if schedule.extent(a) != 1]
-    lanes = isinstance(stage, ir.Map) or (isinstance(stage, ir.Reduce) and stage.order == "lanes")
-    return axes[0] if lanes and len(axes) == 1 else None
 
 
 def _bytes(buffer: ir.Buffer) -> int:
