@@ -39,7 +39,7 @@ _STALE = 1.0  # seconds; fresh pages for a use as rare as this cost little
 class Block:
     """Memory of this process: `size` bytes at `address`, a multiple of 64."""
 
-    __slots__ = ("_map", "address", "idle_since", "size", "taken", "turn")
+    __slots__ = ("_map", "address", "idle_since", "size", "taken")
 
     def __init__(self, size: int) -> None:
         try:
@@ -56,19 +56,19 @@ class Block:
                 self._map.madvise(mmap.MADV_HUGEPAGE)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         self.size = size
-        self.turn = self.taken = 0
+        self.taken = 0
         self.idle_since = 0.0
 
 
 class BlockPool:
-    """Idle blocks, best fit first, at most `bound` bytes of them."""
+    """Idle blocks, best fit first and the warmest of them, at most `bound` bytes."""
 
     def __init__(self, bound: int) -> None:
         self.bound = bound
         self.lock = threading.Lock()
-        self._idle: list[tuple[int, int, Block]] = []  # (size, turn, block), sorted
+        self._idle: dict[int, list[Block]] = {}  # by size; who came last goes first
+        self._sizes: list[int] = []  # all there have been, sorted
         self._idle_bytes = 0
-        self._turn = 0
         self.in_use = 0  # bytes asked for (in whole size classes) and not given back
         self.high_water = 0  # the most that has been
         # Finalizers may run at any moment, even while this thread holds the lock.
@@ -79,19 +79,29 @@ class BlockPool:
         size = _rounded(nbytes)
         with self.lock:
             self._collect()
-            at = bisect.bisect_left(self._idle, (size,))
-            if at < len(self._idle) and self._idle[at][0] <= 2 * size:
-                block = self._idle.pop(at)[2]
+            fitting = self._idle.get(size) or self._larger(size)
+            if fitting:
+                block = fitting.pop()
                 self._idle_bytes -= block.size
                 return self._count(block, size)
             stale = time.monotonic() - _STALE
-            self._drop([e for e in self._idle if e[2].idle_since < stale])
+            self._drop([block for block in self._blocks() if block.idle_since < stale])
         return self._count(Block(size), size)
+
+    def _larger(self, size: int) -> list[Block] | None:
+        """The blocks of the least size from here on that has any."""
+        for known in self._sizes[bisect.bisect_left(self._sizes, size) :]:
+            if known > 2 * size:
+                return None
+            if self._idle[known]:
+                return self._idle[known]
+        return None
 
     def _count(self, block: Block, size: int) -> Block:
         block.taken = size
         self.in_use += size
-        self.high_water = max(self.high_water, self.in_use)
+        if self.in_use > self.high_water:
+            self.high_water = self.in_use
         return block
 
     def give(self, block: Block) -> None:
@@ -117,25 +127,34 @@ class BlockPool:
         while self._returned:
             block = self._returned.popleft()
             self.in_use -= block.taken
-            self._turn += 1
-            block.turn, block.idle_since = self._turn, time.monotonic()
-            bisect.insort(self._idle, (block.size, block.turn, block))
+            block.idle_since = time.monotonic()
+            same = self._idle.get(block.size)
+            if same is None:
+                same = self._idle[block.size] = []
+                bisect.insort(self._sizes, block.size)
+            same.append(block)
             self._idle_bytes += block.size
         if self._idle_bytes > self.bound:
             self._shrink(self.bound)
 
+    def _blocks(self) -> list[Block]:
+        """All idle blocks, oldest first."""
+        every = [block for blocks in self._idle.values() for block in blocks]
+        return sorted(every, key=lambda block: block.idle_since)
+
     def _shrink(self, bound: int) -> None:
-        for entry in sorted(self._idle, key=lambda e: e[1]):
+        for block in self._blocks():
             if self._idle_bytes <= bound:
                 return
-            self._drop([entry])
+            self._drop([block])
 
-    def _drop(self, entries: list[tuple[int, int, Block]]) -> None:
-        for entry in entries:
-            self._idle.remove(entry)
-            self._idle_bytes -= entry[0]
+    def _drop(self, blocks: list[Block]) -> None:
+        for block in blocks:
+            self._idle[block.size].remove(block)
+            self._idle_bytes -= block.size
 
 
+@functools.lru_cache(maxsize=4096)
 def _rounded(nbytes: int) -> int:
     """Up to a size class: sixteen per power of two, whole pages."""
     step = max(mmap.PAGESIZE, 1 << max(nbytes.bit_length() - 5, 0))
