@@ -153,7 +153,7 @@ SINGLE: dict[str, Weighted] = {  # each from TINY on
 }
 AROUND: dict[str, Weighted] = {  # each as far below 0 as above
     "LOG_F32": (log1p_squared, mp.mpf("0.0335"), 3, lambda r: abs(r)),
-    "EXP_STEP_F32": (exp_rest, mp.log(2) / 64 * mp.mpf("1.001"), 2, lambda r: abs(r)),
+    "EXP_STEP_F32": (exp_rest, mp.mpf("0.0112"), 1, lambda r: r * r),
     "LOG_CUBE_F32": (log_rest, mp.mpf("0.0335"), 3, lambda r: r * r),
 }
 
@@ -194,16 +194,16 @@ def logarithms(unit: Real, bits: int) -> list[Row]:
 
 
 def powers() -> list[Row]:
-    """2**(k / 32): a float of 16 bits, and what is left as a multiple of it.
+    """2**(k / 32) as s exp(l): s a float of 12 bits, and l.
 
-    Bits for k are taken from the exponent: those of the whole multiple of 1 / 32 are added to it.
+    Bits for k are taken from the exponent of s: those of the whole multiple of 1 / 32 are added.
     """
     rows = []
     for part in range(32):
         exact = mp.mpf(2) ** (mp.mpf(part) / 32)
-        high = split(exact, 15)[0]
+        high = split(exact, 11)[0]
         bits = np.float32(high).view(np.int32) - np.int32(part << 18)
-        rows.append([float(bits.view(np.float32)), single(exact / high - 1)])
+        rows.append([float(bits.view(np.float32)), single(mp.log(exact / high))])
     return rows
 
 
