@@ -9,7 +9,7 @@ import fxad
 from fxad.backend.llvm.engine import host_target
 from fxad.core.config import config
 from fxad.ir.kernel import AttendGrad
-from fxad.ops.attention import attend, attend_grad
+from fxad.ops.attention import attend, attend_grad, grad_parts, parts
 
 PLAIN = {"left": -1, "right": -1, "bias": False, "mask": False}
 LOWER = ["generic"] if host_target().isa in ("generic", "neon") else ["avx2", "generic"]
@@ -156,6 +156,57 @@ def test_keys_behind_a_mask_have_no_weight_and_no_gradient():
     assert np.isfinite(value)
     assert not np.asarray(grads[1])[:, 333:].any()
     assert not np.asarray(grads[2])[:, 333:].any()
+
+
+KEYS = np.arange(333)
+KEY_MASKS = {  # [2 or 1, 4 or 1, 1, 333]
+    "the end": np.array([17, 300])[:, None, None, None] > KEYS,
+    "the beginning": np.array([17, 300])[:, None, None, None] <= KEYS,
+    "all of the first": np.array([0, 200])[:, None, None, None] > KEYS,
+    "a gap": (KEYS < 40)[None, None, None] | (KEYS > 217),
+    "other keys for each head": np.array([5, 48, 97, 333])[None, :, None, None] > KEYS,
+    "nothing": np.ones((1, 1, 1, 1), bool),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("band", [{}, {"right": 243}, {"left": 30, "right": 260}], ids=str)
+@pytest.mark.parametrize("excluded", KEY_MASKS)
+def test_masks_of_keys(excluded, band, dtype):
+    """Against the ops that attention is made of, whose masked scores are a very low number."""
+    r, mask = np.random.default_rng(6), KEY_MASKS[excluded]
+    params = {**PLAIN, "scale": 0.3, "mask": True, **band}
+    with fxad.enable_x64():
+        q, d_out = (r.standard_normal((2, 90, 4, 8)).astype(dtype) for _ in "qo")
+        k, v = (r.standard_normal((2, 333, 2, 8)).astype(dtype) for _ in "kv")
+        out, lse = wanted = [np.asarray(x) for x in parts(q, k, v, mask, **params)]
+        delta = np.einsum("btne,btne->bnt", out, d_out)
+        args = (q, k, v, lse, delta, d_out, mask)
+        found = fxad.jit(lambda *a: attend(*a, **params))(q, k, v, mask)
+        found = (*found, *fxad.jit(lambda *a: attend_grad(*a, **params))(*args))
+        tolerance = 2e-5 if dtype == "float32" else 1e-13
+        for a, b in zip(found, (*wanted, *grad_parts(*args, **params)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_padded_keys_are_not_read(causal):
+    r = np.random.default_rng(7)
+    q, k, v = (r.standard_normal((2, 300, 2, 16)).astype(np.float32) for _ in range(3))
+    lengths = np.array([50, 211], np.int32)
+    padded = np.arange(300) >= lengths[:, None]
+
+    def both(q, k, v, lengths):
+        options = {"is_causal": causal, "key_value_seq_lengths": lengths}
+        out, back = fxad.vjp(lambda *a: fxad.nn.dot_product_attention(*a, **options), q, k, v)
+        return out, *back(out)
+
+    step = fxad.jit(both)
+    wanted = step(q, k, v, lengths)
+    for x in (k, v):
+        x[padded] = np.nan
+    for a, b in zip(step(q, k, v, lengths), wanted, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_bits_do_not_depend_on_threads_with_several_blocks_of_keys():

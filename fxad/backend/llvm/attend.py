@@ -102,7 +102,11 @@ class _Forward(Rows):
         self.q = self.place(stage.q, stage.rows, stage.depth)
         self.out = self.place(stage.out, stage.rows, stage.width)
         self.lse = self.place(stage.lse, stage.rows)
-        self.f.loop(first, end, self.rows, self.block, at_least_once=True)
+
+        def blocks() -> None:
+            self.f.loop(first, end, self.rows, self.block, at_least_once=True)
+
+        self.through_mask(first, end, blocks)
         self.memory.scopes.pop()
 
     def block(self, first: str, _: list[str]) -> None:

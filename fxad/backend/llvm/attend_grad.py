@@ -24,6 +24,7 @@ from fxad.ir.kernel import AttendGrad, Kernel
 
 _CACHED = 1.25e6  # bytes of copies of keys and values, and of sums of their cotangents
 _ROWS = 96  # queries in a block
+_AHEAD = 8  # rows of a result that are asked for before they are written
 _BLOCK_PANELS = 8  # panels of keys whose scores are in cache together
 
 
@@ -111,14 +112,27 @@ class _Backward(Rows):
 
     def heads(self, start: str, count: str) -> None:
         """All queries of the unit and one chunk of keys."""
-        self.pack(self.k, self.depth, self.packed_k, *self.keys_here)
-        self.pack(self.v, self.width, self.packed_v, *self.keys_here)
+        f = self.f
+
+        def panel(start: str, _: list[str]) -> None:
+            end = f.add(start, self.panel)
+            self.fetch_rows(self.k, end, self.panel, self.depth)
+            self.fetch_rows(self.v, end, self.panel, self.width)
+            self.pack(self.k, self.depth, self.packed_k, start, end)
+            self.pack(self.v, self.width, self.packed_v, start, end)
+
+        f.loop(*self.keys_here, self.panel, panel)
         k = Place(self.at(self.k, start), self.k.row)
         self.copy_columns(k, self.key_rows, "0", count)
         self.f.loop(0, self.grad.group.extent, 1, self.head)
 
     def finish(self, sums: Place, to: Place, count: str, columns: int) -> None:
-        self.each_vector(to, count, columns, lambda j, c: self.load(self.at(sums, j, c)))
+        def value(row: str, column: int) -> Vec:
+            if not column:
+                self.fetch(to, self.f.add(row, _AHEAD), columns, write=True)
+            return self.load(self.at(sums, row, column))
+
+        self.each_vector(to, count, columns, value)
 
     def head(self, head: str, _: list[str]) -> None:
         """All rows of one query head."""
@@ -130,7 +144,11 @@ class _Backward(Rows):
         self.dq = self.place(grad.dq, stage.rows, stage.depth)
         self.lse = self.place(stage.lse, stage.rows)
         self.delta = self.place(grad.delta, stage.rows)
-        self.f.loop(0, self.queries, self.rows, self.block)
+
+        def blocks() -> None:
+            self.f.loop(0, self.queries, self.rows, self.block)
+
+        self.through_mask("0", str(self.queries), blocks)
         self.memory.scopes.pop()
 
     def block(self, first: str, _: list[str]) -> None:
@@ -221,6 +239,7 @@ class _Backward(Rows):
         row = f.add(first, i)
         for place, columns in ((self.q, self.depth), (self.d_out, self.width)):
             self.fetch(place, f.add(row, self.rows), columns)
+        self.fetch(self.dq, f.add(row, self.rows), self.depth, write=True)
         skip = f.mul(i, self.pitch * self.size)
         pointers = [f.offset(self.p, skip), f.offset(self.ds, skip)]
         lse = self.load_scalar(self.at(self.lse, row)).splat(width)
@@ -232,9 +251,9 @@ class _Backward(Rows):
                 p = self.weight(mask, self.logit(n, score) - lse)
             else:
                 p = self.weight(mask, fma(score, self.scale, -lse))
-            slope = self.memory.value(self.grad.slope)
-            assert isinstance(slope, Vec)
-            ds = p * (self.load(at[1]) - delta) * slope.splat(width)
+            slope = self.scale or self.memory.value(self.grad.slope)
+            ds = p * (self.load(at[1]) - delta)
+            ds = ds * (slope.splat(width) if isinstance(slope, Vec) else slope)
             self.store(p, at[0])
             self.store(mask.where(ds, self.zero()) if mask is not None else ds, at[1])
 

@@ -1,12 +1,15 @@
 """Passes over rows of attention's scores: which keys a row sees, maxima, weights.
 
 A row is walked a panel of keys at a time. Panels whose keys are all seen take a loop without masks;
-those at either end of what a row sees are masked.
+those at either end of what a row sees are masked. Where a mask of keys, the same for all rows, lets
+one run of them through (padding), the others are not seen: there are two versions of the code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from fxad.backend.llvm import math_core, prims
 from fxad.backend.llvm.attend_tiles import Place, Tiles
@@ -14,7 +17,7 @@ from fxad.backend.llvm.coefficients import EXP2_WEIGHT
 from fxad.backend.llvm.math_core import LOG2_E
 from fxad.backend.llvm.values import Copy
 from fxad.backend.llvm.vector import Vec, fma
-from fxad.ir.kernel import Const, Get, Prim
+from fxad.ir.kernel import Const, Expr, Get, Prim
 
 _ROUNDS = 12582912.0  # 1.5 * 2**23: added to a float32, leaves its nearest integer in the low bits
 # What exp takes to a normal number, with a margin for the rounding of its argument.
@@ -30,10 +33,90 @@ class Rows(Tiles):
     @property
     def scale(self) -> float | None:
         """The positive number that a score times is the logit, if that is all a logit is."""
-        match self.stage.logit:
+        masked = self.key_mask if self.limits else None
+        return self._scale_of(masked[1] if masked else self.stage.logit)
+
+    def _scale_of(self, logit: Expr) -> float | None:
+        match logit:
             case Prim("mul", (Get(cell), Const(float(value))), _) if cell is self.stage.score:
                 return value if value > 0 else None
         return None
+
+    # ------------------------------------------------------------ masks of keys
+
+    @property
+    def key_mask(self) -> tuple[Expr, Expr] | None:
+        """(mask, scaled score), if these are the logit and the mask is the same for all rows."""
+        excluded = 0.5 * float(np.finfo(self.dtype).min)
+        match self.stage.logit:
+            case Prim("select", (mask, logit, Const(float(value))), _) if value < excluded:
+                alike = self.memory.needs(mask).isdisjoint((self.stage.rows, self.stage.score))
+                return (mask, logit) if alike and self._scale_of(logit) else None
+        return None
+
+    def through_mask(self, first: str, end: str, body: Callable[[], None]) -> None:
+        """body(), for rows first ... end - 1.
+
+        Where the mask lets one run of keys through and every row sees the first of them, another
+        version of it sees no other keys.
+        """
+        f, found = self.f, self.key_mask
+        if found is None:
+            body()
+            return
+        low, past, count = self._let_through(found[0])
+        last = self.seen(f.op(f"sub i64 {end}, 1"))
+        conditions = (
+            f"eq i64 {f.op(f'sub i64 {past}, {low}')}, {count}",
+            f"sle i64 {last[0]}, {low}",
+            f"slt i64 {low}, {self.seen(first)[1]}",
+        )
+        some, *others = (f.op(f"icmp {c}") for c in conditions)
+        for other in others:
+            some = f.op(f"and i1 {some}, {other}")
+
+        def version(limits: tuple[str, str] | None) -> None:
+            self.limits = limits
+            self.memory.scopes.append({})
+            body()
+            self.memory.scopes.pop()
+            self.limits = None
+
+        f.when(some, lambda: version((low, past)))
+        f.when(f.op(f"xor i1 {some}, true"), lambda: version(None))
+
+    def _let_through(self, mask: Expr) -> list[str]:
+        """The first key that a mask lets through, one past the last, and how many (keys, 0, 0 if it
+        lets none through)."""
+        f, memory, width = self.f, self.memory, self.lanes.width
+        for name in ("cttz.i64(i64, i1", "ctlz.i64(i64, i1", "ctpop.i64(i64"):
+            self.code.declarations.add(f"declare i64 @llvm.{name})")
+
+        def vector(j: str, values: list[str]) -> list[str]:
+            memory.scopes.append({})
+            memory.env[self.stage.keys] = j
+            memory.lanes_along(self.stage.keys, width)
+            left = Vec(self.code, "i64", 1, f.op(f"sub i64 {self.keys}, {j}"))
+            inside = self.code.iota("i32", width, 0) < left.convert("trunc", "i32").splat(width)
+            memory.copies = [Copy(0, j, 0, inside)]
+            for _ in memory.each_copy():
+                value = memory.value(mask)
+                assert isinstance(value, Vec)
+                through = inside & value.splat(width)
+            memory.lanes_along(None, 1)
+            memory.scopes.pop()
+            bits = f.op(f"bitcast {through.type} {through.text} to i{width}")
+            bits = f.op(f"zext i{width} {bits} to i64")
+            low = f.add(j, f.op(f"call i64 @llvm.cttz.i64(i64 {bits}, i1 false)"))
+            after = f.op(f"call i64 @llvm.ctlz.i64(i64 {bits}, i1 false)")
+            past = f.op(f"sub i64 {f.add(j, 64)}, {after}")
+            some = f.op(f"icmp ne i64 {bits}, 0")
+            low = f.op(f"select i1 {some}, i64 {f.least(low, values[0])}, i64 {values[0]}")
+            past = f.op(f"select i1 {some}, i64 {past}, i64 {values[1]}")
+            return [low, past, f.add(values[2], f.op(f"call i64 @llvm.ctpop.i64(i64 {bits})"))]
+
+        start = [("i64", str(self.keys)), ("i64", "0"), ("i64", "0")]
+        return f.loop(0, self.keys, width, vector, start)
 
     # ------------------------------------------------------------ values
 
@@ -90,7 +173,7 @@ class Rows(Tiles):
         start = {"": [], "add": [self.zero()], "max": [self.lowest()]}[combine] * self.vectors
         values = [v.text for v in start]
         segments = [(first, last, None), (last, span[1], self._limits(seen))]
-        if self.stage.lower.terms:
+        if self.stage.lower.terms or self.limits:
             segments.insert(0, (span[0], first, segments[-1][2]))
         else:
             segments[0] = (span[0], last, None)

@@ -83,6 +83,7 @@ class Tiles:
         self.depth, self.width = stage.depth.extent, stage.width.extent
         self.all_keys = round_up(self.keys, self.panel)
         self.rows, self.pitch = ROWS, self.all_keys  # queries in a block, keys in a row of scores
+        self.limits: tuple[str, str] | None = None  # keys beyond which a mask excludes all
         self.helpers: dict[str, str] = {}
         self.micros: dict[Tile, str] = {}
         self.scratch_bytes = 0
@@ -141,13 +142,14 @@ class Tiles:
         return f.offset(place.pointer, f.add(step, column * self.size))
 
     def seen(self, row: str) -> tuple[str, str]:
-        """The keys low <= j < high that a query sees, within 0 ... keys."""
+        """The keys low <= j < high that a query sees, within 0 ... keys or what is limited to."""
         self.memory.scopes.append({})
         self.memory.env[self.stage.rows] = row
         low, high = (self.memory.scalar_index(i) for i in (self.stage.lower, self.stage.upper))
         self.memory.scopes.pop()
-        low = self.f.least(self.f.most(low, 0), self.keys)
-        return low, self.f.most(self.f.least(high, self.keys), low)
+        first, end = self.limits or (0, self.keys)
+        low = self.f.least(self.f.most(low, first), end)
+        return low, self.f.most(self.f.least(high, end), low)
 
     def span(self, first: str, count: str) -> tuple[str, str]:
         """The keys that rows first ... first + count - 1 see, in whole panels."""
@@ -235,6 +237,12 @@ class Tiles:
         for start in range(0, columns * self.size, _LINE):
             at = self.f.offset(self.at(place, row), start)
             prefetch(self.f, self.lanes.declarations, at, write, level=2)
+
+    def fetch_rows(self, place: Place, first: str, count: int, columns: int) -> None:
+        """Ask for `count` rows from `first` on, or as many as there are keys."""
+        f = self.f
+        end = f.least(f.add(first, count), self.keys)
+        f.loop(first, end, 1, lambda j, _: self.fetch(place, j, columns))
 
     def each_panel(self, low: str, high: str, body: Callable[[str, int], None]) -> None:
         """body(number, keys in it) for panels of the keys low ... high; the last may be short."""
