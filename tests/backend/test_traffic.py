@@ -7,6 +7,7 @@ import fxad
 import fxad.numpy as jnp
 from fxad.backend.llvm import traffic
 from fxad.backend.llvm.engine import host_target
+from fxad.backend.llvm.schedule import choose
 
 LARGE = (traffic.STREAMED // 4 // 1024, 1024)
 
@@ -57,6 +58,18 @@ def test_what_comes_next_is_asked_for_where_arrays_are_large(function):
     for rows, asked in ((LARGE[0], True), (512, False)):
         text = fxad.jit(function).lower(np.zeros((rows, 1024), np.float32)).asm
         assert ("prefetch" in text or "prfm" in text) == asked
+
+
+def test_a_pass_that_stores_results_does_not_ask():
+    """Layer norm's heaviest pass writes the result; the one before it is asked in instead."""
+
+    def layer_norm(x):
+        centred = x - x.mean(-1, keepdims=True)
+        return centred * fxad.lax.rsqrt((centred * centred).mean(-1, keepdims=True) + 1e-5)
+
+    (kernel,) = fxad.jit(layer_norm).lower(np.zeros(LARGE, np.float32)).kernels
+    stage, places = traffic.asked_by(kernel.body, choose(kernel, host_target()))
+    assert stage is kernel.body[1] and [b.role for b, _ in places] == ["in"]
 
 
 def test_threads_do_not_change_what_is_streamed():

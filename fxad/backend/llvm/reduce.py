@@ -294,8 +294,25 @@ class Reductions(Loops):
             for x, y, c in zip(a, b, stage.cells, strict=True)
         ]
 
+    def _extreme_of(self, monoid: str, vectors: list[Vec]) -> Vec:
+        """The extreme of all lanes by one instruction a step; that none is NaN is seen aside. An
+        extreme is exact, so that any order is the right one."""
+        wrong = _any_nan(vectors)
+        wrong = self.code.call(f"llvm.vector.reduce.or.{wrong.suffix}", "i1", 1, (wrong,))
+        best = functools.reduce(functools.partial(monoids.extreme, monoid), vectors)
+        half = best.width // 2
+        while half:
+            best = monoids.extreme(
+                monoid, best, best.shuffle([n ^ half for n in range(best.width)])
+            )
+            half //= 2
+        return wrong.where(self.code.const(best.kind, float("nan")), best.lane(0))
+
     def _halve(self, stage: ir.Reduce, partials: list[list[Value]], width: int) -> list[Value]:
         """p[l] = p[l] + p[l + h] for h = 32, 16 ... 1; partials never touched are identities."""
+        whole = width > 1 and len(stage.values) == 1
+        if whole and monoids.has_extreme(stage.monoid, partials[0][0]):
+            return [self._extreme_of(stage.monoid, [p for (p,) in partials])]
         half = PARTIALS // 2
         while half >= width:
             count = half // width

@@ -108,13 +108,16 @@ def asked_by(
     """The stage that asks for what the next grid point reads, and the places at its own point.
 
     A row that is passed over several times comes from memory in the first pass only: unless it is
-    asked for before, memory idles in the later passes. The heaviest one has the most time for it.
+    asked for before, memory idles in the later passes. The heaviest one has the most time for it,
+    but not one that stores past the caches: both wait for the same buffers (layer norm, share of a
+    loop's speed: 0.84 asked for there, 0.98 in the reduction before).
     """
     passes = [(s, axis) for s in stages if (axis := schedule.own_axis(s)) is not None]
     extents = {schedule.extent(axis) for _, axis in passes}
     if schedule.lane_axis is not None or not schedule.outer or len(passes) < 2 or len(extents) > 1:
         return None, ()
-    heaviest, along = max(passes, key=lambda one: weight_of(one[0]))
+    inner = [one for one in passes if not any(s.buffer.role == "out" for s in ir.stores_of(one[0]))]
+    heaviest, along = max(inner or passes, key=lambda one: weight_of(one[0]))
     found: dict[Place, int] = {}
     for stage, axis in passes:
         for e in ir.walk(*ir.exprs_of(stage)):
