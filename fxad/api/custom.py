@@ -59,6 +59,11 @@ class Custom:
         """What the function has, if it is itself one with rules: def_vmap of a custom_vjp."""
         if name == "function" or name.startswith("__"):
             raise AttributeError(name)
+        if name == "defvjp" and not hasattr(self.function, name):
+            raise AttributeError(
+                f"{self.what} has a rule for tangents alone: for rules of both modes decorate with "
+                "custom_vjp, which has defvjp(fwd, bwd) and defjvp(rule)"
+            )
         return getattr(self.function, name)
 
     @property

@@ -14,7 +14,7 @@ def widen_late(program: Program) -> Program:
     """Move conversions of what comes out of a barrier, to more bytes, to their first readers, in
     all programs inside too."""
     program = map_subprograms(program, widen_late)
-    held = {v for e in program.eqns if e.op.name == "barrier" for v in e.outputs}
+    held: set[Atom] = {v for e in program.eqns if e.op.name == "barrier" for v in e.outputs}
     pending: dict[Atom, Eqn] = {e.outputs[0]: e for e in program.eqns if _widens(e, held)}
     if not pending:
         return program

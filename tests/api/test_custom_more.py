@@ -241,3 +241,13 @@ def test_bwd_sees_which_results_matter(way) -> None:
     assert (True, False) in seen
     both = way(fxad.grad(lambda x: f(x)["used"] + f(x)["unused"].sum()))(jnp.asarray(X))
     np.testing.assert_allclose(both, 2 * np.cos(X) + 3, rtol=1e-12)
+
+
+def test_a_backward_rule_for_custom_jvp_says_how_to_give_both():
+    @fxad.custom_jvp
+    def f(x):
+        return x * x
+
+    with pytest.raises(AttributeError, match=r"both modes decorate with custom_vjp.*defjvp"):
+        f.defvjp(lambda x: (f(x), x), lambda x, ct: (ct,))
+    assert not hasattr(f, "defvjp")
