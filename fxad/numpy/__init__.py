@@ -15,7 +15,7 @@ from fxad.core.late import late as _late
 from fxad.core.promotion import promote_types, result_type
 from fxad.numpy import methods as _methods
 from fxad.numpy.comparing import allclose, array_equal, array_equiv, isclose
-from fxad.numpy.complexes import iscomplex, iscomplexobj, isreal, isrealobj, real_if_close
+from fxad.numpy.complexes import angle, iscomplex, iscomplexobj, isreal, isrealobj, real_if_close
 from fxad.numpy.composed import (
     copysign,
     deg2rad,
@@ -82,7 +82,6 @@ from fxad.numpy.elementwise import (
     acos,
     acosh,
     add,
-    angle,
     arccos,
     arccosh,
     arcsin,
@@ -218,6 +217,7 @@ from fxad.numpy.linear import (
     vecdot,
 )
 from fxad.numpy.mapping import apply_along_axis, vectorize
+from fxad.numpy.padding import pad
 from fxad.numpy.picking import (
     argwhere,
     choose,
@@ -324,7 +324,6 @@ from fxad.numpy.shaping import (
     matrix_transpose,
     moveaxis,
     ndim,
-    pad,
     permute_dims,
     ravel,
     repeat,

@@ -14,10 +14,16 @@ import numpy as np
 from fxad.api.custom import custom_jvp
 from fxad.core import dtypes as dt
 from fxad.ir.program import OPS
-from fxad.numpy.core import known_values, spread_to, value_of
+from fxad.numpy.core import known_values, promoted, spread_to, value_of
 from fxad.numpy.creation import full
-from fxad.numpy.elementwise import imag, isnan, logical_not, real, where
+from fxad.numpy.elementwise import arctan2, imag, isnan, logical_not, real, where
 from fxad.trace.array import Array
+
+
+def angle(x: Any, /) -> Array:
+    """Argument of a complex number."""
+    (value,) = promoted("angle", x, inexact=True, numbers=False)
+    return arctan2(imag(value), real(value))
 
 
 def iscomplex(x: Any) -> Array:

@@ -186,11 +186,12 @@ def logspace(
     endpoint: bool = True,
     base: float = 10.0,
     dtype: Any = None,
+    axis: int = 0,
 ) -> Array:
     """base ** linspace(start, stop)."""
     low, high = ends("logspace", start, stop, dtype)
-    points = promoted("logspace", base, linspace(low, high, num, endpoint), numbers=False)
-    out = OPS["pow"](*points)
+    points = linspace(low, high, num, endpoint, axis=axis)
+    out = OPS["pow"](*promoted("logspace", base, points, numbers=False))
     return out if dtype is None else cast(out, _dtype(dtype, out.dtype))
 
 
@@ -288,10 +289,14 @@ def meshgrid(*xs: Any, sparse: bool = False, indexing: str = "xy") -> tuple[Arra
     return tuple(out)
 
 
-def indices(dimensions: Sequence[int], dtype: Any = None) -> Array:
-    """Index grids stacked along a new first axis."""
+def indices(dimensions: Sequence[int], dtype: Any = None, sparse: bool = False) -> Any:
+    """Index grids stacked along a new first axis; sparse: a tuple of them, each with its own axis
+    only."""
     shape = shape_tuple(dimensions, "indices")
     wanted = _dtype(dtype, dt.default_int())
+    if sparse:
+        open_ = [tuple(n if j == i else 1 for j in range(len(shape))) for i, n in enumerate(shape)]
+        return tuple(iota(wanted, own, i) for i, own in enumerate(open_))
     grids = [iota(wanted, shape, i) for i in range(len(shape))]
     return OPS["concatenate"](*[OPS["reshape"](g, shape=(1, *shape)) for g in grids], axis=0)
 

@@ -366,12 +366,6 @@ def conj(x: Any, /) -> Array:
 conjugate = conj
 
 
-def angle(x: Any, /) -> Array:
-    """Argument of a complex number."""
-    (value,) = promoted("angle", x, inexact=True, numbers=False)
-    return arctan2(imag(value), real(value))
-
-
 def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     """x where condition holds, else y. With one argument: the indices of non-zero elements,
     whose number must not depend on traced values (`nonzero` takes a size)."""

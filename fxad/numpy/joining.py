@@ -15,7 +15,16 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.ir.program import OPS
-from fxad.numpy.core import axis_index, promoted, shape_tuple, stack_values, value_of
+from fxad.numpy.core import (
+    asarray,
+    axis_index,
+    cast,
+    known_values,
+    promoted,
+    shape_tuple,
+    stack_values,
+    value_of,
+)
 from fxad.numpy.shaping import (
     atleast_1d,
     atleast_2d,
@@ -64,29 +73,30 @@ def _sequence(arrays: Any, name: str) -> list[Array]:
     return values
 
 
-def stack(arrays: Sequence[Any], axis: int = 0) -> Array:
+def stack(arrays: Sequence[Any], axis: int = 0, dtype: Any = None) -> Array:
     """Arrays of one shape joined along a new axis."""
     values = _sequence(arrays, "stack")
     if any(v.shape != values[0].shape for v in values):
         seen = ", ".join(str(v.type) for v in values)
         raise ShapeError(f"stack: all arrays must have one shape: {seen}")
-    return stack_values(values, axis)
+    out = stack_values(values, axis)
+    return out if dtype is None else cast(out, dt.canonicalize(dtype, explicit=True))
 
 
-def vstack(tup: Sequence[Any]) -> Array:
+def vstack(tup: Sequence[Any], dtype: Any = None) -> Array:
     """Arrays joined as rows."""
-    return concatenate([atleast_2d(v) for v in _sequence(tup, "vstack")], 0)
+    return concatenate([atleast_2d(v) for v in _sequence(tup, "vstack")], 0, dtype)
 
 
-def hstack(tup: Sequence[Any]) -> Array:
+def hstack(tup: Sequence[Any], dtype: Any = None) -> Array:
     """Arrays joined as columns."""
     values = [atleast_1d(v) for v in _sequence(tup, "hstack")]
-    return concatenate(values, 0 if values[0].ndim == 1 else 1)
+    return concatenate(values, 0 if values[0].ndim == 1 else 1, dtype)
 
 
-def dstack(tup: Sequence[Any]) -> Array:
+def dstack(tup: Sequence[Any], dtype: Any = None) -> Array:
     """Arrays joined along a third axis."""
-    return concatenate([atleast_3d(v) for v in _sequence(tup, "dstack")], 2)
+    return concatenate([atleast_3d(v) for v in _sequence(tup, "dstack")], 2, dtype)
 
 
 def column_stack(tup: Sequence[Any]) -> Array:
@@ -174,15 +184,30 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
     return value[(slice(None),) * at + (kept.astype(np.int32),)]
 
 
-def insert(arr: Any, obj: int, values: Any, axis: int | None = None) -> Array:
-    """Values put in before a position."""
+def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
+    """Values put in before a position, or one value before each of several."""
     value = value_of(arr)
     if axis is None:
         value, axis = ravel(value), 0
     at = axis_index(axis, value.ndim, "insert")
-    position = axis_index(obj, value.shape[at] + 1, "insert")
+    if not isinstance(obj, int | np.integer):
+        return _insert_many(value, obj, value_of(values), at)
+    position = axis_index(int(obj), value.shape[at] + 1, "insert")
     head, tail = _cut(value, [position], at)
     shape = list(value.shape)
     shape[at] = 1
     middle = broadcast_to(values, shape) if value_of(values).ndim < value.ndim else value_of(values)
     return concatenate([head, middle, tail], at)
+
+
+def _insert_many(value: Array, obj: Any, values: Array, at: int) -> Array:
+    """The places of old and new elements, found by NumPy."""
+    length = value.shape[at]
+    if isinstance(obj, slice):
+        obj = np.arange(*obj.indices(length))
+    places = known_values(asarray(obj), "insert", "give positions that are not traced")
+    count = places.size
+    merged = np.insert(np.arange(length), places, np.arange(length, length + count))
+    shape = (*value.shape[:at], count, *value.shape[at + 1 :])
+    joined = concatenate([value, cast(broadcast_to(values, shape), value.dtype)], at)
+    return joined[(slice(None),) * at + (merged.astype(np.int32),)]

@@ -109,16 +109,36 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: int, inplace: bool
     return moveaxis(out, -1, at)
 
 
-def compress(condition: Any, a: Any, axis: int | None = None) -> Array:
-    """Elements where a concrete condition holds."""
-    value = value_of(a)
+def compress(
+    condition: Any,
+    a: Any,
+    axis: int | None = None,
+    *,
+    size: int | None = None,
+    fill_value: Any = 0,
+) -> Array:
+    """Elements (slices along an axis) where a vector of bools holds. A traced condition needs
+    `size`: so many elements, the last ones `fill_value` where fewer hold."""
+    flags, value = asarray(condition), value_of(a)
+    if flags.ndim != 1:
+        raise ShapeError(f"compress: the condition must be a vector, not {flags.type}")
     if axis is None:
         value, axis = reshape(value, (-1,)), 0
-    kept = np.nonzero(known_values(asarray(condition), "compress", _KNOWN))[0].astype(np.int32)
-    return getitem(value, (slice(None),) * axis_index(axis, value.ndim, "compress") + (kept,))
+    at = axis_index(axis, value.ndim, "compress")
+    if size is None:
+        kept = np.nonzero(known_values(flags, "compress", _KNOWN))[0].astype(np.int32)
+        return getitem(value, (slice(None),) * at + (kept,))
+    length = value.shape[at]
+    (places,) = nonzero(flags[:length], size=size, fill_value=length)
+    found = getitem(value, (slice(None),) * at + (places,), strict=False)
+    shape = tuple(-1 if i == at else 1 for i in range(value.ndim))
+    return where(reshape(places, shape) < length, found, fill_value)
 
 
-extract = compress
+def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
+    """Elements where a condition of the array's shape holds, as a vector; see `compress`."""
+    flags, value = asarray(condition), value_of(arr)
+    return compress(reshape(flags, (-1,)), reshape(value, (-1,)), size=size, fill_value=fill_value)
 
 
 def nonzero(a: Any, *, size: int | None = None, fill_value: Any = 0) -> tuple[Array, ...]:
@@ -162,9 +182,16 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Array:
     return out
 
 
-def choose(a: Any, choices: Any) -> Array:
-    """choices[a] element by element."""
-    index = value_of(a)
+def choose(a: Any, choices: Any, mode: str = "clip") -> Array:
+    """choices[a] element by element; numbers outside go to the nearest ("clip") or count round
+    ("wrap")."""
+    if mode not in ("raise", "clip", "wrap"):
+        raise BadArgument(f"choose: mode must be 'clip' or 'wrap', not {mode!r}")
+    index = value_of(a) % len(choices) if mode == "wrap" else value_of(a)
+    if mode == "raise":
+        known = known_values(index, "choose with mode='raise'", "pass mode='clip' or 'wrap'")
+        if known.size and not 0 <= known.min() <= known.max() < len(choices):
+            raise BadArgument(f"choose: {known.tolist()} goes beyond the {len(choices)} choices")
     rows = promoted("choose", *choices, numbers=False)
     shape = result_shape("choose", [index.shape, type_of(rows[0]).shape])
     out = spread_to(rows[-1], shape)

@@ -13,7 +13,6 @@ from fxad.ir.program import OPS
 from fxad.numpy.core import (
     axes_tuple,
     axis_index,
-    full_of,
     result_shape,
     shape_tuple,
     spread_to,
@@ -312,41 +311,3 @@ def repeat(
         index = np.concatenate([index, np.repeat(last, total_repeat_length - len(index))])
     selector = (slice(None),) * at + (index.astype(np.int32),)
     return value[selector]
-
-
-def pad(array: Any, pad_width: Any, mode: Any = "constant", constant_values: Any = 0) -> Array:
-    """Elements added around the edges: constant, edge, reflect, symmetric, wrap or empty."""
-    value = value_of(array)
-    widths = np.broadcast_to(np.asarray(pad_width, int), (value.ndim, 2))
-    if (widths < 0).any():
-        raise ShapeError(f"pad: widths must not be negative, got {widths.tolist()}")
-    if mode in ("constant", "empty"):
-        return _pad_constant(value, widths, constant_values)
-    for axis, (low, high) in enumerate(widths):
-        if low or high:
-            length = value.shape[axis]
-            positions = np.pad(np.arange(length), (int(low), int(high)), mode=mode)
-            value = value[(slice(None),) * axis + (positions.astype(np.int32),)]
-    return value
-
-
-def _pad_constant(value: Array, widths: np.ndarray, constants: Any) -> Array:
-    fills: Any = (
-        np.broadcast_to(np.asarray(constants), (value.ndim, 2))
-        if not isinstance(constants, Array)
-        else None
-    )
-    if fills is not None and (fills == fills.flat[0]).all() if value.ndim else False:
-        constants = fills.flat[0].item()
-        fills = None
-    if fills is None:
-        zero = ArrayType(value.dtype, ())
-        fill = constants if isinstance(constants, Array) else full_of(constants, zero)
-        low, high = tuple(int(w[0]) for w in widths), tuple(int(w[1]) for w in widths)
-        return OPS["pad"](value, fill, low=low, high=high, interior=(0,) * value.ndim)
-    for axis in range(value.ndim):
-        for side in (0, 1):
-            one = np.zeros((value.ndim, 2), int)
-            one[axis, side] = widths[axis, side]
-            value = _pad_constant(value, one, fills[axis, side].item())
-    return value

@@ -70,8 +70,10 @@ def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
     return argsort(a, axis)
 
 
-def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Array:
-    """Where elements of v would go in the sorted vector a."""
+def searchsorted(
+    a: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan"
+) -> Array:
+    """Where elements of v would go in the sorted vector a. (method: accepted for ported code.)"""
     if side not in ("left", "right"):
         raise BadArgument(f"searchsorted: side must be 'left' or 'right', not {side!r}")
     table, query = promoted("searchsorted", a, v, numbers=False, broadcast=False)
@@ -92,8 +94,13 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Arra
 
 
 def digitize(x: Any, bins: Any, right: bool = False) -> Array:
-    """Which bin each element falls into (bins ascending)."""
-    return searchsorted(bins, x, "left" if right else "right")
+    """Which bin each element falls into; bins may fall as well as rise."""
+    edges, side = value_of(bins), "left" if right else "right"
+    rising = searchsorted(edges, x, side)
+    if edges.ndim != 1 or edges.shape[0] < 2:
+        return rising
+    falling = edges.shape[0] - searchsorted(flip(edges), x, side)
+    return where(edges[-1] >= edges[0], rising, falling)
 
 
 def bincount(
@@ -151,9 +158,18 @@ def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = 0) -> Arra
     return Concrete(np.flatnonzero(values).astype(dt.default_int()))
 
 
-def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Array:
-    """Piecewise linear interpolation."""
+def interp(
+    x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
+) -> Array:
+    """Piecewise linear interpolation; `left` and `right` are the values outside. period: xp (in
+    any order) repeats after so much."""
     x, xp, fp = promoted("interp", x, xp, fp, inexact=True, numbers=False, broadcast=False)
+    if period is not None:
+        x, xp = x % period, xp % period
+        order = argsort(xp)
+        xp, fp = xp[order], fp[order]
+        parts = [[xp[-1:] - period, xp, xp[:1] + period], [fp[-1:], fp, fp[:1]]]
+        xp, fp = (OPS["concatenate"](*p, axis=0) for p in parts)
     at = searchsorted(xp, x, "right").clip(1, xp.shape[0] - 1)
     x0, x1, y0, y1 = xp[at - 1], xp[at], fp[at - 1], fp[at]
     gap = where(x1 == x0, 1.0, x1 - x0)

@@ -20,18 +20,27 @@ from fxad.numpy.creation import arange, zeros
 from fxad.numpy.elementwise import cos, multiply, sqrt, where
 from fxad.numpy.joining import concatenate
 from fxad.numpy.linear import convolve, outer
-from fxad.numpy.reductions import mean
+from fxad.numpy.reductions import mean, sum
 from fxad.numpy.running import cumsum
-from fxad.numpy.shaping import reshape, slice_axis
+from fxad.numpy.shaping import broadcast_to, reshape, slice_axis
 from fxad.trace.array import Array
 
 # ---------------------------------------------------------------- covariance, differences
 
 
 def cov(
-    m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None
+    m: Any,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+    fweights: Any = None,
+    aweights: Any = None,
 ) -> Array:
-    """Covariance matrix of the variables in the rows (columns if not rowvar)."""
+    """Covariance matrix of the variables in the rows (columns if not rowvar).
+
+    fweights: how often each observation counts (integers); aweights: how much (floats).
+    """
     value = value_of(m)
     if value.ndim > 2:
         raise ShapeError(f"cov: needs one or two axes, not {value.type}")
@@ -41,10 +50,26 @@ def cov(
         other = value_of(y)
         more = reshape(other, (1, -1)) if other.ndim < 2 else other if rowvar else other.T
         rows = concatenate([rows, more])
-    centred = rows - mean(rows, 1, keepdims=True)
-    freedom = rows.shape[1] - ((0 if bias else 1) if ddof is None else ddof)
-    out = (centred @ centred.conj().T) / freedom
+    less = (0 if bias else 1) if ddof is None else ddof
+    if fweights is None and aweights is None:
+        centred = rows - mean(rows, 1, keepdims=True)
+        out = (centred @ centred.conj().T) / (rows.shape[1] - less)
+    else:
+        out = _weighted_covariance(rows, fweights, aweights, less)
     return out[0, 0] if out.shape == (1, 1) else out
+
+
+def _weighted_covariance(rows: Array, fweights: Any, aweights: Any, less: Any) -> Array:
+    """NumPy's: the weights' sum, lessened by `less` times their mean share of reliability."""
+    given = [cast(asarray(w), rows.dtype) for w in (fweights, aweights) if w is not None]
+    for weights in given:
+        if weights.shape != rows.shape[1:]:
+            raise ShapeError(f"cov: weights {weights.type} for {rows.shape[1]} observations")
+    weights = given[0] * given[1] if len(given) == 2 else given[0]
+    total = sum(weights)
+    lost = less if aweights is None else less * sum(weights * given[-1]) / total
+    centred = rows - sum(rows * weights, 1, keepdims=True) / total
+    return ((centred * weights) @ centred.conj().T) / (total - lost)
 
 
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Array:
@@ -59,7 +84,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Array:
 def gradient(f: Any, *varargs: Any, axis: int | Sequence[int] | None = None) -> Any:
     """Central differences along every axis (or the given ones); one-sided at the ends.
 
-    varargs: one spacing for all axes, or one number per axis.
+    varargs: one spacing for all axes, or one per axis: a number, or the points' coordinates.
     """
     value = value_of(f)
     value = cast(value, dt.inexact_for(value.dtype))
@@ -85,16 +110,35 @@ def _gradient(value: Array, axis: int, step: Any) -> Array:
     def cut(start: int, stop: int) -> Array:
         return slice_axis(value, axis, start, stop)
 
+    if np.ndim(step) if not isinstance(step, Array) else step.ndim:
+        return _gradient_at(cut, size, cast(asarray(step), value.dtype), value, axis)
     first = (cut(1, 2) - cut(0, 1)) / step
     last = (cut(size - 1, size) - cut(size - 2, size - 1)) / step
     middle = (cut(2, size) - cut(0, size - 2)) / (2 * step) if size > 2 else cut(0, 0)
     return concatenate([first, middle, last], axis)
 
 
-def ediff1d(ary: Any) -> Array:
-    """Differences of neighbours of the flattened array."""
+def _gradient_at(cut: Any, size: int, places: Array, value: Array, axis: int) -> Array:
+    """Second-order differences at uneven places (Fornberg), one-sided at the ends."""
+    if places.shape != (size,):
+        raise ShapeError(f"gradient: coordinates {places.type} for axis {axis} of {value.type}")
+    along = tuple(-1 if i == axis else 1 for i in range(value.ndim))
+    gaps = reshape(places[1:] - places[:-1], along)
+    back, ahead = slice_axis(gaps, axis, 0, size - 2), slice_axis(gaps, axis, 1, size - 1)
+    slopes = (cut(1, size) - cut(0, size - 1)) / gaps
+    before, after = slice_axis(slopes, axis, 0, size - 2), slice_axis(slopes, axis, 1, size - 1)
+    middle = (before * ahead + after * back) / (back + ahead)
+    ends = slice_axis(slopes, axis, 0, 1), slice_axis(slopes, axis, size - 2, size - 1)
+    return concatenate([ends[0], middle, ends[1]], axis)
+
+
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
+    """Differences of neighbours of the flattened array, with elements before and after them."""
     flat = reshape(value_of(ary), (-1,))
-    return flat[1:] - flat[:-1]
+    parts = [None if v is None else reshape(asarray(v), (-1,)) for v in (to_begin, to_end)]
+    before, after = (None if p is None else cast(p, flat.dtype) for p in parts)
+    found = [p for p in (before, flat[1:] - flat[:-1], after) if p is not None]
+    return concatenate(found)
 
 
 # ---------------------------------------------------------------- polynomials
@@ -139,13 +183,16 @@ def polyder(p: Any, m: int = 1) -> Array:
     return value
 
 
-def polyint(p: Any, m: int = 1) -> Array:
-    """m-th antiderivative of a polynomial (constant 0), highest power first."""
+def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
+    """m-th antiderivative of a polynomial, highest power first; k: the constants (0), one for all
+    or one per integration."""
     value = asarray(p)
     value = cast(value, dt.inexact_for(value.dtype))
-    for _ in range(m):
+    constants = zeros(m, value.dtype) if k is None else cast(asarray(k), value.dtype)
+    constants = broadcast_to(constants, (m,))
+    for i in range(m):
         powers = cast(arange(value.shape[0], 0, -1), value.dtype)
-        value = concatenate([value / powers, zeros(1, value.dtype)])
+        value = concatenate([value / powers, constants[i : i + 1]])
     return value
 
 

@@ -246,3 +246,12 @@ def test_like_scipy() -> None:
         np.testing.assert_allclose(
             getattr(special, name)(at), getattr(peer, name)(at), 1e-12, 1e-14, err_msg=name
         )
+
+
+def test_softmax_goes_over_all_axes_by_default() -> None:
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    for axis, options in [(None, {}), (1, {"axis": 1}), ((0, 1), {"axis": (0, 1)})]:
+        terms = np.exp(x)
+        wanted = terms / terms.sum(axis, keepdims=True)
+        for found in (special.softmax(x, **options), np.exp(special.log_softmax(x, **options))):
+            np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-5)

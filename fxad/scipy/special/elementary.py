@@ -10,12 +10,26 @@ from collections.abc import Callable
 from typing import Any
 
 from fxad.ir.program import OPS
-from fxad.nn.softmax import log_softmax as log_softmax
-from fxad.nn.softmax import softmax as softmax
-from fxad.numpy import log, log1p, where, zeros_like
+from fxad.nn.softmax import log_softmax as log_softmax_over
+from fxad.nn.softmax import softmax as softmax_over
+from fxad.numpy import asarray, log, log1p, where, zeros_like
 from fxad.numpy import logsumexp as logsumexp
 from fxad.scipy.special.support import special
 from fxad.trace.array import Array
+
+
+def softmax(x: Any, axis: Any = None) -> Array:
+    """exp(x) / sum(exp(x)) over all elements or over the given axes."""
+    return softmax_over(x, _axes(x, axis))
+
+
+def log_softmax(x: Any, axis: Any = None) -> Array:
+    """log(softmax(x)), accurate for small probabilities."""
+    return log_softmax_over(x, _axes(x, axis))
+
+
+def _axes(x: Any, axis: Any) -> Any:
+    return tuple(range(asarray(x).ndim)) if axis is None else axis
 
 
 @special

@@ -1,0 +1,176 @@
+"""Elements added around the edges of an array.
+
+pad([1, 2, 3], 2, mode="reflect")                   # 3 2 1 2 3 2 1
+pad([1, 2, 3], (1, 2), mode="linear_ramp")          # 0 1 2 3 1.5 0, in floats
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import BadArgument, ShapeError
+from fxad.core.types import ArrayType
+from fxad.ir.program import OPS
+from fxad.numpy.core import axis_index, cast, full_of, spread_to, value_of
+from fxad.numpy.elementwise import floor, rint
+from fxad.numpy.quantiles import median
+from fxad.numpy.reductions import max, mean, min
+from fxad.numpy.shaping import flip, slice_axis
+from fxad.trace.array import Array
+
+_COPIES = ("edge", "reflect", "symmetric", "wrap")
+_STATISTICS: dict[str, Callable[..., Array]] = {
+    "maximum": max,
+    "mean": mean,
+    "median": median,
+    "minimum": min,
+}
+
+
+def pad(
+    array: Any,
+    pad_width: Any,
+    mode: str = "constant",
+    constant_values: Any = 0,
+    *,
+    end_values: Any = 0,
+    stat_length: Any = None,
+    reflect_type: str = "even",
+) -> Array:
+    """Elements added around the edges.
+
+    pad_width: a number, (before, after), one such pair per axis, or a dict {axis: pair}.
+    mode: "constant" (constant_values), "empty", "edge", "reflect" and "symmetric" (reflect_type
+    "odd": twice the edge minus the reflection), "wrap", "linear_ramp" (towards end_values), or
+    "maximum", "mean", "median", "minimum" of the stat_length elements at that edge (of all).
+    """
+    value = value_of(array)
+    widths = _widths(pad_width, value)
+    if mode in ("constant", "empty"):
+        return _pad_constant(value, widths, constant_values)
+    if mode not in (*_COPIES, *_STATISTICS, "linear_ramp"):
+        known = ", ".join(("constant", "empty", *_COPIES, *_STATISTICS, "linear_ramp"))
+        raise BadArgument(f"pad: unknown mode {mode!r}, not one of {known}")
+    if reflect_type not in ("even", "odd"):
+        raise BadArgument(f"pad: reflect_type must be 'even' or 'odd', not {reflect_type!r}")
+    for axis, (low, high) in enumerate(widths.tolist()):
+        if not low and not high:
+            continue
+        if not value.shape[axis]:
+            raise ShapeError(f"pad: axis {axis} of {value.type} has no element to go on from")
+        if mode == "linear_ramp":
+            value = _ramps(value, axis, low, high, _pair(end_values, value.ndim, axis))
+        elif mode in _STATISTICS:
+            lengths = _pair(stat_length, value.ndim, axis)
+            value = _statistics(value, axis, low, high, lengths, _STATISTICS[mode])
+        elif mode in ("reflect", "symmetric") and reflect_type == "odd":
+            value = _odd(value, axis, low, high, 1 if mode == "reflect" else 0)
+        else:
+            positions = np.pad(np.arange(value.shape[axis]), (low, high), mode=mode)  # type: ignore[call-overload]
+            value = value[(slice(None),) * axis + (positions.astype(np.int32),)]
+    return value
+
+
+def _widths(pad_width: Any, value: Array) -> np.ndarray:
+    """[axes, (before, after)]."""
+    if isinstance(pad_width, dict):
+        widths = np.zeros((value.ndim, 2), int)
+        for axis, pair in pad_width.items():
+            widths[axis_index(axis, value.ndim, "pad")] = pair
+    else:
+        widths = np.broadcast_to(np.asarray(pad_width, int), (value.ndim, 2))
+    if (widths < 0).any():
+        raise ShapeError(f"pad: widths must not be negative, got {widths.tolist()}")
+    return widths
+
+
+def _pair(given: Any, ndim: int, axis: int) -> list[Any]:
+    """An option's values before and after one axis."""
+    return list(np.broadcast_to(np.asarray(given), (ndim, 2))[axis])
+
+
+def _end(value: Array, axis: int, side: int, length: int) -> Array:
+    """So many elements at one end of an axis."""
+    start = 0 if side == 0 else value.shape[axis] - length
+    return slice_axis(value, axis, start, start + length)
+
+
+def _joined(before: Array, value: Array, after: Array, axis: int) -> Array:
+    parts = [cast(p, value.dtype) for p in (before, value, after)]
+    return OPS["concatenate"](*[p for p in parts if p.shape[axis]], axis=axis)
+
+
+def _statistics(
+    value: Array, axis: int, low: int, high: int, lengths: list[Any], reduce: Callable[..., Array]
+) -> Array:
+    size = value.shape[axis]
+    sides = []
+    for side, (width, length) in enumerate(zip((low, high), lengths, strict=True)):
+        if length is not None and length < 1:
+            raise BadArgument(f"pad: stat_length must be at least 1, got {length}")
+        seen = size if length is None else int(np.minimum(length, size))
+        one = reduce(_end(value, axis, side, seen), axis=axis, keepdims=True)
+        one = rint(one) if not dt.is_inexact(value.dtype) else one
+        sides.append(_repeated(one, axis, width))
+    return _joined(sides[0], value, sides[1], axis)
+
+
+def _repeated(one: Array, axis: int, width: int) -> Array:
+    return spread_to(one, (*one.shape[:axis], width, *one.shape[axis + 1 :]))
+
+
+def _ramps(value: Array, axis: int, low: int, high: int, ends: list[Any]) -> Array:
+    """Steps from an end value up to, not including, the edge."""
+    sides = []
+    for side, (width, end) in enumerate(zip((low, high), ends, strict=True)):
+        wide = cast(_end(value, axis, side, 1), dt.inexact_for(value.dtype))
+        steps = np.arange(width) / np.maximum(width, 1)
+        shape = tuple(width if i == axis else 1 for i in range(value.ndim))
+        steps = steps[::-1] if side else steps
+        shares = cast(value_of(steps.astype(np.float32).reshape(shape)), wide.dtype)
+        ramp = shares * (wide - float(end)) + float(end)
+        sides.append(ramp if dt.is_inexact(value.dtype) else floor(ramp))
+    return _joined(sides[0], value, sides[1], axis)
+
+
+def _odd(value: Array, axis: int, low: int, high: int, skip: int) -> Array:
+    """Twice the edge minus the reflection, as often as it takes."""
+    if value.shape[axis] == 1:
+        return _joined(_repeated(value, axis, low), value, _repeated(value, axis, high), axis)
+    while low or high:
+        size = value.shape[axis]
+        sides = []
+        for side, width in enumerate((low, high)):
+            width = int(np.minimum(width, size - skip))
+            start = skip if side == 0 else size - skip - width
+            mirrored = flip(slice_axis(value, axis, start, start + width), axis)
+            sides.append(_end(value, axis, side, 1) * 2 - mirrored)
+        value = _joined(sides[0], value, sides[1], axis)
+        low, high = low - sides[0].shape[axis], high - sides[1].shape[axis]
+    return value
+
+
+def _pad_constant(value: Array, widths: np.ndarray, constants: Any) -> Array:
+    fills: Any = (
+        np.broadcast_to(np.asarray(constants), (value.ndim, 2))
+        if not isinstance(constants, Array)
+        else None
+    )
+    if fills is not None and (fills == fills.flat[0]).all() if value.ndim else False:
+        constants = fills.flat[0].item()
+        fills = None
+    if fills is None:
+        zero = ArrayType(value.dtype, ())
+        fill = constants if isinstance(constants, Array) else full_of(constants, zero)
+        low, high = tuple(int(w[0]) for w in widths), tuple(int(w[1]) for w in widths)
+        return OPS["pad"](value, fill, low=low, high=high, interior=(0,) * value.ndim)
+    for axis in range(value.ndim):
+        for side in (0, 1):
+            one = np.zeros((value.ndim, 2), int)
+            one[axis, side] = widths[axis, side]
+            value = _pad_constant(value, one, fills[axis, side].item())
+    return value

@@ -1,0 +1,153 @@
+"""Padding in every mode, and functions around it that pick, put in and measure, beside NumPy's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fxad
+import fxad.numpy as jnp
+
+X = np.array([[1.5, -2, 0.25, 7], [0, 3, -1, 2], [5, -4, 8, 6]], np.float32)
+INT = np.array([[7, -2, 5], [1, 9, -3]], np.int32)
+MODES = [
+    "constant", "edge", "reflect", "symmetric", "wrap", "linear_ramp", "maximum", "mean", "median",
+    "minimum",
+]  # fmt: skip
+
+
+def check_pad(x: np.ndarray, width: object, **options: object) -> None:
+    wanted = np.pad(x, width, **options)
+    for found in (
+        jnp.pad(x, width, **options),
+        fxad.jit(lambda v: jnp.pad(v, width, **options))(x),
+    ):
+        assert found.dtype == x.dtype
+        np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_modes(mode: str) -> None:
+    check_pad(X, ((1, 2), (3, 0)), mode=mode)
+    check_pad(X[0], 2, mode=mode)
+    check_pad(INT, ((0, 1), (2, 2)), mode=mode)
+
+
+@pytest.mark.parametrize("mode", ["reflect", "symmetric"])
+@pytest.mark.parametrize("width", [1, 3, (0, 2)])
+def test_odd_reflections(mode: str, width: object) -> None:
+    check_pad(X[0], width, mode=mode, reflect_type="odd")
+    check_pad(X, ((1, 1), (0, 2)), mode=mode, reflect_type="odd")
+    check_pad(X[:, :1], ((0, 0), (2, 1)), mode=mode, reflect_type="odd")
+
+
+def test_odd_reflections_go_on_past_the_first() -> None:
+    check_pad(X[0], 7, mode="reflect", reflect_type="odd")
+
+
+def test_options_of_the_modes() -> None:
+    check_pad(X, ((1, 2), (2, 1)), mode="linear_ramp", end_values=((1, 2), (3, 4)))
+    check_pad(INT, 3, mode="linear_ramp", end_values=20)
+    for mode in ["maximum", "mean", "median", "minimum"]:
+        check_pad(X, 2, mode=mode, stat_length=2)
+        check_pad(X, 1, mode=mode, stat_length=((1, 3), (9, 2)))
+    wanted = np.pad(X, ((0, 0), (1, 2)))
+    np.testing.assert_array_equal(np.asarray(jnp.pad(X, {-1: (1, 2)})), wanted)
+
+
+def test_what_padding_refuses() -> None:
+    with pytest.raises(ValueError, match="unknown mode 'mirror', not one of constant"):
+        jnp.pad(X, 1, mode="mirror")
+    with pytest.raises(ValueError, match="'even' or 'odd', not 'strange'"):
+        jnp.pad(X, 1, mode="reflect", reflect_type="strange")
+    with pytest.raises(ValueError, match="no element to go on from"):
+        jnp.pad(X[:0], 1, mode="edge")
+    with pytest.raises(ValueError, match="stat_length must be at least 1"):
+        jnp.pad(X, 1, mode="mean", stat_length=0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gradients(mode: str) -> None:
+    with fxad.enable_x64():
+        x = X.astype(np.float64) + np.arange(12).reshape(3, 4) / 64
+        fxad.check_grads(lambda v: jnp.pad(v, ((1, 2), (2, 1)), mode=mode) ** 2, (x,), order=1)
+
+
+def test_extract_and_compress() -> None:
+    np.testing.assert_array_equal(np.asarray(jnp.extract(X > 0, X)), np.extract(X > 0, X))
+    found = fxad.jit(lambda x: jnp.extract(x > 0, x, size=10, fill_value=-1))(X)
+    wanted = np.extract(X > 0, X)
+    np.testing.assert_array_equal(np.asarray(found), [*wanted, *[-1] * (10 - wanted.size)])
+    rows = np.array([True, False, True])
+    found = fxad.jit(lambda m, x: jnp.compress(m, x, axis=0, size=2))(rows, X)
+    np.testing.assert_array_equal(np.asarray(found), X[rows])
+    with pytest.raises(ValueError, match="must be a vector"):
+        jnp.compress(X > 0, X)
+
+
+@pytest.mark.parametrize("mode", ["clip", "wrap"])
+def test_choose_numbers_outside(mode: str) -> None:
+    choices = [X[0], X[1], X[2]]
+    numbers = np.array([-4, 1, 5, 2])
+    np.testing.assert_array_equal(
+        np.asarray(jnp.choose(numbers, choices, mode=mode)), np.choose(numbers, choices, mode=mode)
+    )
+    with pytest.raises(ValueError, match="beyond the 3 choices"):
+        jnp.choose(numbers, choices, mode="raise")
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_bins_may_fall(right: bool) -> None:
+    for bins in (np.float32([-2, 0, 1.5, 3]), np.float32([3, 1.5, 0, -2])):
+        found = fxad.jit(lambda x, bins=bins: jnp.digitize(x, bins, right))(X)
+        np.testing.assert_array_equal(np.asarray(found), np.digitize(X, bins, right))
+
+
+def test_many_values_are_put_in() -> None:
+    for places in ([0, 2], np.array([3, 1, 1]), slice(0, 4, 2)):
+        np.testing.assert_array_equal(
+            np.asarray(jnp.insert(X[0], places, 9.0)), np.insert(X[0], places, 9.0)
+        )
+    found = jnp.insert(X, [1, 3], X[:, :2], axis=1)
+    np.testing.assert_array_equal(np.asarray(found), np.insert(X, [1, 3], X[:, :2], axis=1))
+
+
+def test_slopes_between_uneven_places() -> None:
+    places = np.array([0, 1, 3, 3.5])
+    for axis_places, axis in [(places, 1), (places[:3], 0)]:
+        found = jnp.gradient(X, axis_places.astype(np.float32), axis=axis)
+        np.testing.assert_allclose(
+            np.asarray(found), np.gradient(X, axis_places, axis=axis), rtol=1e-5
+        )
+    with pytest.raises(ValueError, match="coordinates"):
+        jnp.gradient(X, np.float32([1, 2]), axis=1)
+
+
+def test_weighted_covariances() -> None:
+    counts, weights = np.array([1, 2, 3, 1]), np.float32([0.5, 1, 2, 0.25])
+    for options in (
+        {"fweights": counts},
+        {"aweights": weights},
+        {"fweights": counts, "aweights": weights, "ddof": 0},
+    ):
+        np.testing.assert_allclose(
+            np.asarray(jnp.cov(X, **options)), np.cov(X, **options), rtol=1e-5
+        )
+
+
+def test_smaller_options() -> None:
+    def check(name: str, *args: object, **options: object) -> None:
+        found, wanted = getattr(jnp, name)(*args, **options), getattr(np, name)(*args, **options)
+        np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-5, atol=1e-6)
+
+    check("interp", X[0], np.float32([0, 1, 2]), np.float32([3, 4, 1]), period=3.0)
+    check("logspace", X[1], X[2], 4, axis=1)
+    check("ediff1d", X[0], to_begin=3.0, to_end=[1.0, 2.0])
+    check("polyint", X[0], 2, k=[1.0, 2.0])
+    for name in ["vstack", "hstack", "stack"]:
+        check(name, [X, X], dtype=np.float16)
+    assert jnp.dstack([X, X], dtype=np.float16).dtype == np.float16
+    for found, wanted in zip(
+        jnp.indices((2, 3), sparse=True), np.indices((2, 3), sparse=True), strict=True
+    ):
+        np.testing.assert_array_equal(np.asarray(found), wanted)
