@@ -2,9 +2,8 @@
 
     centre, value = lookup(index, ROWS)    # the columns of ROWS[index % 32], index any i32
 
-AVX-512 holds 32 floats in two registers and reads them with one permutation; AVX2 in four, with
-four permutations and three selections, which beats its gathers. Elsewhere they are gathered from
-memory, or loaded by a lone lane. The bits are the same.
+AVX-512 holds 32 floats in two registers and reads them with one permutation. Elsewhere they are
+gathered from memory, or loaded by a lone lane. The bits are the same.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ def lookup(index: Vec, rows: Sequence[Sequence[float]]) -> list[Vec]:
     code, columns = index.code, [list(column) for column in zip(*rows, strict=True)]
     if code.target.isa == "avx512" and index.width == 16:
         return [_permuted(index, column) for column in columns]
-    if code.target.isa in ("avx2", "avx512") and index.width == 8:
-        return [_selected(index, column) for column in columns]
     index = index & (len(rows) - 1)
     return [_from_memory(index, _global(code, column)) for column in columns]
 
@@ -31,20 +28,9 @@ def _permuted(index: Vec, column: Sequence[float]) -> Vec:
     return index.code.call("llvm.x86.avx512.vpermi2var.ps.512", "float", 16, (low, index, high))
 
 
-def _selected(index: Vec, column: Sequence[float]) -> Vec:
-    """Three bits of the index pick from each quarter of the column, two more the quarter."""
-    code = index.code
-    quarters = [code.consts("float", column[at : at + 8]) for at in (0, 8, 16, 24)]
-    first, second, third, fourth = (
-        code.call("llvm.x86.avx2.permps", "float", 8, (quarter, index)) for quarter in quarters
-    )
-    odd, upper = (index << 28) < 0, (index << 27) < 0
-    return upper.where(odd.where(fourth, third), odd.where(second, first))
-
-
 def _from_memory(index: Vec, table: str) -> Vec:
     code, width = index.code, index.width
-    if width == 4 and code.target.isa in ("avx2", "avx512"):
+    if width in (4, 8) and code.target.isa in ("avx2", "avx512"):
         return _gathered(index, table)
     at = index.convert("zext", "i64")
     where = code.function.op(f"getelementptr float, ptr {table}, {at.type} {at.text}")
@@ -62,7 +48,7 @@ def _gathered(index: Vec, table: str) -> Vec:
     """The processor's own gather, which LLVM avoids for the sake of those where it is slow."""
     code, width = index.code, index.width
     type = type_of("float", width)
-    name = "llvm.x86.avx2.gather.d.ps"
+    name = "llvm.x86.avx2.gather.d.ps" + (".256" if width == 8 else "")
     code.declarations.add(f"declare {type} @{name}({type}, ptr, {index.type}, {type}, i8)")
     every = index.like(-1).floats()
     args = f"{type} zeroinitializer, ptr {table}, {index.type} {index.text}, {type} {every.text}"

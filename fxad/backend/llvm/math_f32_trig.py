@@ -52,9 +52,8 @@ def _sine(ahead: int, shifted: Vec, r: Vec, lost: Vec, below: Vec) -> tuple[Vec,
     rows = [(*SINES[(k + ahead) % 32], SINES[(k + ahead + 8) % 32][0]) for k in range(32)]
     s, low, c = lookup(shifted.bits(), rows)
     z = r * r
-    odd = fma(z * r, polynomial(z, table.SIN_F32), below)
-    rest = fma(c, odd, fma(s, z * polynomial(z, table.COS_F32), low))
-    return s, c, fma(c, lost, rest)
+    odd = fma(z * r, polynomial(z, table.SIN_F32), lost + below)
+    return s, c, fma(c, odd, fma(s, z * polynomial(z, table.COS_F32), low))
 
 
 def _shifted(size: Vec) -> Vec:
