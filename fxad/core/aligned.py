@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -32,9 +33,9 @@ def copied(array: np.ndarray) -> np.ndarray:
     """A copy of an array: contiguous, on a line above SMALL bytes."""
     if array.nbytes <= SMALL or array.dtype.hasobject:
         return np.array(array, order="C")
-    raw = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    raw: Any = np.empty(array.nbytes + ALIGNMENT, np.uint8)
     # Not a view of an array, which somebody else might hold: a copy may be donated.
-    owner = (ctypes.c_char * raw.size).from_buffer(raw)
+    owner: Any = (ctypes.c_char * raw.size).from_buffer(raw)
     copy = np.ndarray(array.shape, array.dtype, owner, -raw.ctypes.data % ALIGNMENT)
     copy[...] = array
     return copy
