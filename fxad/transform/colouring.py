@@ -10,16 +10,17 @@ def colour(rows: np.ndarray, cols: np.ndarray, count: int) -> np.ndarray:
 
     Greedy, columns with the most entries first.
     """
-    by_row = _groups(rows, cols, int(rows.max(initial=-1)) + 1)
-    by_col = _groups(cols, rows, count)
+    by_col = [group.tolist() for group in _groups(cols, rows, count)]
+    taken = [0] * (int(rows.max(initial=-1)) + 1)  # a bit for every colour in a row
     colours = np.full(count, -1)
-    for column in np.argsort([-len(g) for g in by_col], kind="stable"):
-        near = [by_row[row] for row in by_col[column]]
-        used = set(colours[np.concatenate(near)].tolist()) if near else set()
-        choice = 0
-        while choice in used:
-            choice += 1
-        colours[column] = choice
+    for column in sorted(range(count), key=lambda c: -len(by_col[c])):
+        used = 0
+        for row in by_col[column]:
+            used |= taken[row]
+        free = ~used & (used + 1)  # the lowest bit that is not set
+        colours[column] = free.bit_length() - 1
+        for row in by_col[column]:
+            taken[row] |= free
     return colours
 
 

@@ -25,7 +25,8 @@ class Pattern:
 
     @classmethod
     def of(cls, rows: np.ndarray, cols: np.ndarray, size: int, width: int) -> Pattern:
-        keys = np.unique(rows.astype(np.int64) * max(width, 1) + cols)
+        keys = np.sort(rows.astype(np.int64) * max(width, 1) + cols)
+        keys = keys[np.diff(keys, prepend=-1) != 0]  # np.unique hashes, which is slow
         return cls(keys // max(width, 1), keys % max(width, 1), size, width)
 
     def through(self, outs: np.ndarray, ins: np.ndarray, size: int) -> Pattern:

@@ -9,6 +9,7 @@ import fxad
 import fxad.numpy as jnp
 from fxad import lax
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
+from fxad.transform.colouring import colour
 
 X = np.random.default_rng(2).uniform(0.5, 2.0, 12)
 
@@ -184,3 +185,16 @@ def test_arrows_take_two_passes_forward_and_mirrored() -> None:
     np.testing.assert_allclose(found.todense(), fxad.hessian(arrow)(X), rtol=1e-12)
     assert (found.pattern.passes, found.pattern.mode) == (2, "symmetric")
     assert len(found.rows) == 12 + 2 * 11
+
+
+@pytest.mark.parametrize("density", [0.0, 0.02, 0.2, 1.0])
+def test_colours_are_the_first_that_no_row_has_yet(density: float) -> None:
+    random = np.random.default_rng(int(100 * density))
+    rows, cols = np.nonzero(random.random((40, 70)) < density)
+    found = colour(rows, cols, 70)
+    members = [set(rows[cols == c].tolist()) for c in range(70)]
+    want: dict[int, int] = {}
+    for column in sorted(range(70), key=lambda c: -len(members[c])):
+        met = {want[other] for other in want if members[other] & members[column]}
+        want[column] = next(n for n in range(71) if n not in met)
+    assert found.tolist() == [want[c] for c in range(70)]
