@@ -22,6 +22,7 @@ from fxad.core.record import valued
 
 Calls = dict[str, Callable[[], Any]]
 PASSES = ("forward", "with backward")
+PAUSE = 0.02  # seconds between two libraries' runs
 
 
 @valued
@@ -149,7 +150,7 @@ def measured(
         calls = max(1, int(2e9 / (case.pairs * case.width)))
         for kind in PASSES:
             runs = {who: harness.repeated(of[kind], calls) for who, of in made.items()}
-            times = harness.alternate(runs, rounds, clock=clock)
+            times = harness.alternate(runs, rounds, clock=clock, pause=PAUSE)
             yield harness.row(f"{case.name}, {kind}", times, calls=calls)
 
 

@@ -30,14 +30,21 @@ def alternate(
     rounds: int,
     warmup: int = 1,
     clock: Callable[[], float] = time.perf_counter,
+    pause: float = 0.0,
 ) -> dict[str, list[float]]:
     """Seconds per call of every contender, `rounds` times each, in turn.
 
     clock: time.process_time counts the processor's time, which other programs do not take from.
+    pause: seconds before each call, in which the threads of the contender before fall asleep
+    (OpenMP's spin for milliseconds after their work, on cores that the next one needs), and after
+    which a call that is not counted wakes those of this one.
     """
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(warmup + rounds):
         for name, run in contenders.items():
+            if pause:
+                time.sleep(pause)
+                run()
             start = clock()
             run()
             if number >= warmup:

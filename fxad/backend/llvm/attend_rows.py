@@ -274,6 +274,6 @@ class Rows(Tiles):
         value = r.like(EXP2_WEIGHT[-1])
         for c in (*reversed(EXP2_WEIGHT[:-1]), 1.0):
             value = fma(value, r, c)
-        if self.target.isa == "avx512":
-            return kept.where(math_core.scale(value, n), self.zero())
+        if math_core.scales(value):
+            return math_core.scale(value, n, kept)
         return kept.where(value * ((rounded.bits() + 127) << 23).floats(), self.zero())
