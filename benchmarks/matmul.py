@@ -3,21 +3,26 @@
     python -m benchmarks.matmul --peers numpy,torch                # one thread, then all cores
     python -m benchmarks.matmul --threads 1 --quick
     python -m benchmarks.matmul --only head --dtype bfloat16 --peers torch
+    python -m benchmarks.matmul --cold --tokens 64               # weights from memory, as in a step
 
 Every contender and a loop of multiply-adds on registers alone run in turns; figures are of each
 one's fastest turn. OpenBLAS picks kernels by CPU model and falls back to 256-bit ones on models it
 does not know: OPENBLAS_CORETYPE=SKYLAKEX makes it use AVX-512. bfloat16 products give float32 here
 and bfloat16 in PyTorch (oneDNN).
+
+A product called again and again finds its weight in cache; a training step with many layers does
+not. --cold goes round copies of the weight (in products for dW, of the result) that no cache holds.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -51,6 +56,7 @@ Case = tuple[str, int, int, int, str]  # what, m, n, k, layouts of a and b: N or
 Runs = dict[str, Callable[[], Any]]
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p])
 _TURN = 0.008  # seconds that a contender's turn takes at least
+_COLD_BYTES = 340 << 20  # of copies of a weight: what GPT-2's twelve layers take
 _REST = 0.04  # seconds before it on several threads: those of the last contender still spin
 _LAYERS = {"qkv": (768, 2304), "projection": (768, 768), "up": (768, 3072), "down": (3072, 768)}
 
@@ -109,57 +115,93 @@ def _matrix(outer: Axis, inner: Axis) -> Index:
     return at(outer) * inner.extent + at(inner)
 
 
-def alone(kernel: Kernel, arrays: list[np.ndarray]) -> Callable[[], None]:
-    """Runs all units on the calling thread."""
+def alone(kernel: Kernel, sets: list[list[np.ndarray]]) -> list[Callable[[], None]]:
+    """Each runs all units on the calling thread, on one of the sets of arrays."""
     target = host_target()
     emitted = emit_contract(kernel, "product", target)
     module = compile_module([emitted.text], emitted.declarations, target)
     entry = _ENTRY(module.address("product"))
-    addresses = (ctypes.c_void_p * len(arrays))(*map(ceilings.place, arrays))
     scratch = ceilings.aligned(max(emitted.scratch_bytes, 64), dtype=np.dtype(np.uint8))
-    words, place = ctypes.addressof(addresses), ceilings.place(scratch)
 
-    def run(_: object = (module, arrays, addresses, scratch)) -> None:
-        entry(words, 0, emitted.units, place)
+    def bound(arrays: list[np.ndarray]) -> Callable[[], None]:
+        addresses = (ctypes.c_void_p * len(arrays))(*map(ceilings.place, arrays))
+        words, place = ctypes.addressof(addresses), ceilings.place(scratch)
 
-    return run
+        def run(_: object = (module, arrays, addresses, scratch)) -> None:
+            entry(words, 0, emitted.units, place)
+
+        return run
+
+    return [bound(arrays) for arrays in sets]
 
 
-def pooled(kernel: Kernel, arrays: list[np.ndarray]) -> Callable[[], None]:
-    """Runs on all threads of the pool, into the last array."""
+def pooled(kernel: Kernel, sets: list[list[np.ndarray]]) -> list[Callable[[], None]]:
+    """Each runs on all threads of the pool, into the last array of one of the sets."""
     types = [ArrayType(b.dtype, (b.size,)) for b in kernel.buffers]
     a, b = (Slot(i, types[i], "argument", i) for i in range(2))
     c = Slot(2, types[2], "result", 0)
     plan = Plan((a, b, c), (Run(kernel, (a, b, c)),), (), (c,), 0, {0: 2})
     executable = Executable(plan)
-    flat = [x.reshape(-1) for x in arrays]
 
-    def run() -> None:
-        executable.run(flat)
+    def bound(arrays: list[np.ndarray]) -> Callable[[], None]:
+        flat = [x.reshape(-1) for x in arrays]
+        return lambda: executable.run(flat)
 
-    return run
+    return [bound(arrays) for arrays in sets]
 
 
-def contenders(case: Case, threads: int, dtype: np.dtype, peers: Sequence[str]) -> Runs:
+def contenders(
+    case: Case, threads: int, dtype: np.dtype, peers: Sequence[str], cold: bool = False
+) -> Runs:
     """fxad and its peers on arrays of their own results, which are compared."""
     _, m, n, k, layout = case
     rng = np.random.default_rng(0)
     a = _drawn(rng, (m, k) if layout[0] == "N" else (k, m), dtype)
     b = _drawn(rng, (k, n) if layout[1] == "N" else (n, k), dtype)
-    left, right = a if layout[0] == "N" else a.T, b if layout[1] == "N" else b.T
     mine, theirs = ceilings.aligned(m, n, dtype=dtype), ceilings.aligned(m, n)
-    made = (alone if threads == 1 else pooled)(product(m, n, k, layout, dtype), [a, b, mine])
-    runs: Runs = {"fxad": made}
+    rights, mines, others = [b], [mine], [theirs]
+    if cold and layout == "TN":
+        mines, others = _copies(mine), _copies(theirs)
+    elif cold:
+        rights = _copies(b)
+    sets = [[a, *both] for both in itertools.product(rights, mines)]
+    turn = itertools.cycle(range(len(sets)))  # one for all, or one would warm what the next reads
+    make = alone if threads == 1 else pooled
+    runs: Runs = {"fxad": _in_turn(make(product(m, n, k, layout, dtype), sets), turn)}
+    pairs = list(itertools.product(rights, others))
+
+    def seen(x: np.ndarray, letter: str) -> np.ndarray:
+        return x if letter == "N" else x.T
+
+    left = seen(a, layout[0])
     if dtype == F32:
         for name, blas in _limited(peers, threads).items():
-            runs[name] = blas.product(left, right, theirs)
+            calls = [blas.product(left, seen(r, layout[1]), out) for r, out in pairs]
+            runs[name] = _in_turn(calls, turn)
     elif "torch" in peers:
-        runs["oneDNN"] = _one_dnn(left, right, threads)
+        calls = [_one_dnn(left, seen(r, layout[1]), threads) for r in rights]
+        runs["oneDNN"] = _in_turn(calls, turn)
     for run in runs.values():
-        run()
+        for _ in sets:
+            run()
     if dtype == F32 and len(runs) > 1:
-        np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-5 * k)
+        np.testing.assert_allclose(mines[-1], others[-1], rtol=0, atol=1e-5 * k)
     return runs
+
+
+def _copies(array: np.ndarray) -> list[np.ndarray]:
+    """The array and as many copies as no cache holds together."""
+    found = [array]
+    for _ in range(math.ceil(_COLD_BYTES / array.nbytes) - 1):
+        found.append(ceilings.aligned(*array.shape, dtype=array.dtype))
+        found[-1][:] = array
+    return found
+
+
+def _in_turn(calls: Sequence[Callable[[], Any]], turn: Iterator[int]) -> Callable[[], Any]:
+    if len(calls) == 1:
+        return calls[0]
+    return lambda: calls[next(turn)]()
 
 
 def _drawn(rng: np.random.Generator, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
@@ -210,12 +252,17 @@ def turns(runs: Runs, seconds: float, threads: int) -> dict[str, list[float]]:
 
 
 def measured(
-    case: Case, threads: int, seconds: float, dtype: np.dtype, peers: Sequence[str]
+    case: Case,
+    threads: int,
+    seconds: float,
+    dtype: np.dtype,
+    peers: Sequence[str],
+    cold: bool = False,
 ) -> Row:
     """GFLOP/s of all, the share of the peak, and how far ahead of each peer."""
     what, m, n, k, layout = case
     fxad.set_num_threads(threads)
-    runs = contenders(case, threads, dtype, peers)
+    runs = contenders(case, threads, dtype, peers, cold)
     peak, flops = ceilings.fma(threads, 400_000 if threads > 1 else 100_000)
     best = {
         name: min(times) for name, times in turns(runs | {"peak": peak}, seconds, threads).items()
@@ -267,17 +314,20 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.4, help="per case")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--quick", action="store_true", help="ten cases")
+    parser.add_argument("--cold", action="store_true", help="weights from memory")
+    parser.add_argument("--tokens", type=int, help="only GPT-2's products, for so many")
     args = parser.parse_args()
     peers = harness.installed([p for p in args.peers.split(",") if p])
     dtype = F32 if args.dtype == "float32" else np.dtype(ml_dtypes.bfloat16)
     listed = args.threads or ",".join(map(str, sorted({1, harness.machine()["cores"]})))
     beginnings = tuple(args.only.split(","))
+    cases = gpt2(args.tokens) if args.tokens else QUICK if args.quick else CASES
     found: list[Row] = []
     for threads in map(int, listed.split(",")):
-        for case in QUICK if args.quick else CASES:
+        for case in cases:
             if not case[0].startswith(beginnings):
                 continue
-            row = measured(case, threads, args.seconds, dtype, peers)
+            row = measured(case, threads, args.seconds, dtype, peers, args.cold)
             if not found:
                 print(f"{host_target().isa}, GFLOP/s\n" + _header(row))
             print(_line(row), flush=True)
