@@ -13,6 +13,7 @@ from enum import IntFlag
 
 import numpy as np
 
+from fxad.backend.llvm.contract_ahead import Ahead
 from fxad.backend.llvm.contract_lanes import Lanes, prefetch
 from fxad.backend.llvm.contract_touch import LINE, Touch, Toucher, lines_of
 from fxad.backend.llvm.text import Function
@@ -28,7 +29,7 @@ PARAMS = (
     ("i64", "mode"),  # a Mode
     ("ptr", "pack"),  # where a packing kernel writes its copy of B
     ("ptr", "next"),  # where to prefetch, some lines per group of `unroll`
-    ("i64", "stride"),  # bytes from one prefetched row to the next
+    ("i64", "line"),  # number of the first one
 )
 
 
@@ -55,8 +56,8 @@ class Tile:
 
     b_stride: from one k to the next. aligned: B is a packed panel. packs: also copy B, as it is
     read, into a packed panel. some_rest: pieces of K may leave k % unroll steps over; no_steps:
-    they may have no whole group at all. waits: blocks of K come in several pieces. prefetches: rows
-    of `next` per turn of the loop, and lines of each. touches: what is prefetched for the tile, in
+    they may have no whole group at all. waits: blocks of K come in several pieces. coming: what
+    is prefetched of the part of B at `next`. touches: what is prefetched for the tile, in
     `turns` turns of the loop. ahead: how many steps of k ahead a tile that reads B in place
     prefetches it; after the last it goes on with `next`.
     """
@@ -74,7 +75,7 @@ class Tile:
     some_rest: bool
     no_steps: bool
     waits: bool = False
-    prefetches: tuple[int, int] = (0, 0)
+    coming: Ahead | None = None
     touches: tuple[Touch, ...] = ()
     turns: int = 0
     ahead: int = 0
@@ -129,13 +130,8 @@ class _Micro:
                 now = f.op(f"icmp eq i64 {turn}, {turned}")
                 following = f.offset(following, step)
                 following = f.op(f"select i1 {now}, ptr %next, ptr {following}")
-            elif main and tile.prefetches[0]:
-                rows, lines = tile.prefetches
-                for _ in range(rows):
-                    for line in range(lines):
-                        at = f.offset(following, line * LINE)
-                        prefetch(f, lanes.declarations, at, write=False, level=2)
-                    following = f.offset(following, "%stride")
+            elif main and tile.coming:
+                tile.coming.step(f, following, "%line", turn, lanes)
             if main and self.toucher:
                 self.toucher.step(turn, lanes)
             for u in range(unroll):

@@ -10,14 +10,14 @@ that wait for the next piece or, at the end of a block of K, that are added to t
 from __future__ import annotations
 
 from fxad.backend.llvm import contract_pack as packing
+from fxad.backend.llvm.contract_ahead import Ahead
 from fxad.backend.llvm.contract_grid import address
 from fxad.backend.llvm.contract_micro import Mode, Tile, emit_micro, params_of
 from fxad.backend.llvm.contract_pairs import emit_pack_b_pairs
+from fxad.backend.llvm.contract_plan import UNROLL
 from fxad.backend.llvm.contract_product import Product
 from fxad.backend.llvm.contract_touch import LINE, Touch, lines_of, touch_of
 
-_UNROLL = 4
-_MOST = 4  # rows of the next panel per turn of a loop, and lines of each
 _AHEAD = 16  # steps of k; 12 x 32 from memory: 8 and 16 are twice as fast as none, 32 is slower
 
 
@@ -31,14 +31,14 @@ class Piece:
     def __init__(self, product: Product, number: str) -> None:
         self.p, self.f, pieces = product, product.f, product.pieces
         self.is_last, self.ends, self.at, self.mode = "", "", "0", str(int(Mode.FRESH))
-        self.skipped = "0"  # steps of its block before it
+        self.inside = self.skipped = "0"  # pieces of its block before it, and their steps
         if pieces.count > 1:
             self._place(number)
-            self.steps = self.f.op(f"udiv i64 {self.depth}, {_UNROLL}")
-            self.rest = self.f.op(f"urem i64 {self.depth}, {_UNROLL}")
+            self.steps = self.f.op(f"udiv i64 {self.depth}, {UNROLL}")
+            self.rest = self.f.op(f"urem i64 {self.depth}, {UNROLL}")
         else:
             self.depth = str(pieces.size)
-            self.steps, self.rest = str(pieces.size // _UNROLL), str(pieces.size % _UNROLL)
+            self.steps, self.rest = str(pieces.size // UNROLL), str(pieces.size % UNROLL)
 
     def _place(self, number: str) -> None:
         f, pieces = self.f, self.p.pieces
@@ -47,6 +47,7 @@ class Piece:
             inside, block = number, "0"
         elif self.p.splits:
             inside, block = self.p.split(number, pieces.in_block)
+        self.inside = inside
         self.skipped = skipped = f.mul(inside, pieces.piece)
         self.at = f.add(f.mul(block, pieces.block), skipped)
         self.is_last = f.op(f"icmp eq i64 {number}, {pieces.count - 1}")
@@ -80,7 +81,8 @@ class Sweep:
         self.b_bytes = b.buffer.dtype.itemsize
         across, down = b.outer * self.b_bytes, b.inner * self.b_bytes * p.k_step
         self.source = f.offset(p.b, f.add(f.mul(self.column, across), f.mul(piece.at, down)))
-        self.following = self.what_follows(f.mul(piece.depth, down), f.mul(piece.skipped, down))
+        self.in_group, _ = p.split(f.op(f"sub i64 {panel}, {first}"), p.group)
+        self.following = self.what_follows(across, down)
         self.waiting = p.waiting if p.splits else "null"
         if p.result:
             self.result = f.offset(p.c, f.mul(self.column, p.size))
@@ -88,29 +90,31 @@ class Sweep:
             beside = f.mul(f.op(f"sub i64 {panel}, {first}"), p.panel_row)
             self.result = f.offset(p.sums, beside) if p.keeps_sums else p.sums
 
-    def what_follows(self, length: str, skipped: str) -> str:
-        """Where the next part of B lies: the next piece of the panel, after the last one of a block
-        the panel beside it, after the last panel the first one in the next block."""
+    def what_follows(self, across: int, down: int) -> str:
+        """Where the next part of B begins: the next group of panels, beside this one or in the next
+        block of K; or the next piece of the panel."""
         f, p, piece = self.f, self.p, self.piece
         first, end = p.unit_panels
-        beside = self.cut.width * p.problem.b.outer * self.b_bytes
-        further = f.offset(self.source, length)
-        found = f.offset(self.source, f.op(f"sub i64 {beside}, {skipped}"))
-        if piece.is_last and p.pieces.blocks > 1:
-            back = f.mul(f.op(f"sub i64 {first}, {self.panel}"), beside)
-            turns = f.op(f"icmp eq i64 {f.add(self.panel, 1)}, {end}")
-            found = piece.pick(turns, "ptr", f.offset(further, back), found)
-        return piece.pick(piece.ends, "ptr", found, further) if piece.ends else found
+        after = f.add(f.op(f"sub i64 {self.panel}, {self.in_group}"), p.group)
+        k = f.op(f"sub i64 {piece.at}, {piece.skipped}")
+        if p.pieces.blocks > 1:
+            below = f.add(k, p.pieces.block)
+            more = f.op(f"icmp slt i64 {below}, {p.pieces.size}")
+            turns = f.op(f"icmp sge i64 {after}, {end}")
+            # After the last block the next unit begins with the first one.
+            k = piece.pick(turns, "i64", piece.pick(more, "i64", below, 0), k)
+            turns = f.op(f"and i1 {turns}, {more}")
+            after = piece.pick(turns, "i64", first, after)
+        if p.ahead and not p.ahead.whole and piece.ends:
+            k = piece.pick(piece.ends, "i64", k, f.add(piece.at, piece.depth))
+            after = piece.pick(piece.ends, "i64", after, self.panel)
+        return f.offset(p.b, f.add(f.mul(after, self.cut.width * across), f.mul(k, down)))
 
     def emit(self) -> None:
-        cut, b, direct = self.cut, self.p.problem.b, self.p.direct
-        one_first = cut.long_blocks == 0 or cut.chunks == 1
-        same = b.buffer.dtype == self.p.problem.dtype
-        whole = self.columns == cut.width
-        fuses = b.outer == 1 and not direct and same and one_first and whole
-        if not direct and not fuses:
+        fuses = self.p.fuses and self.columns == self.cut.width
+        if not self.p.direct and not fuses:
             self.pack()
-        self.sweep(direct, fuses)
+        self.sweep(self.p.direct, fuses)
 
     def pack(self) -> None:
         b = self.p.problem.b
@@ -154,13 +158,13 @@ class Sweep:
         if p.result is not None or p.keeps_sums:
             sums = f.offset(sums, f.mul(inside if not p.result else row, p.sum_stride * p.size))
         # Only the tile that does most of the work is worth the size of an unrolled loop.
-        unroll = _UNROLL if height == cut.main_height and whole and not packs else 1
+        unroll = UNROLL if height == cut.main_height and whole and not packs else 1
         tile = self.tile(height, packs, direct, unroll)
-        following, stride = "null", "0"
+        following, line = "null", "0"
         if tile.ahead:
             following = self.following
-        elif unroll > 1:
-            following, stride = self.prefetched(number)
+        elif tile.coming:
+            following, line = self.following, self.first_line(tile.coming, number)
         arguments = [
             self.piece.steps if unroll > 1 else self.piece.depth,
             self.piece.rest if unroll > 1 else "0",
@@ -171,7 +175,7 @@ class Sweep:
             self.piece.mode,
             p.packed_panel,
             following,
-            stride,
+            line,
         ]
         if tile.touches:
             arguments += self.corners(row, inside, height)
@@ -223,50 +227,16 @@ class Sweep:
         start, row = (p.packed_a, inside) if p.packs_a else (p.a, row)
         return f.offset(start, f.add(f.mul(row, by_row * p.size), skip))
 
-    def prefetched(self, block: str) -> tuple[str, str]:
-        """(first line, stride) that this row block prefetches of the panel to come.
-
-        Consecutive blocks take consecutive lines of a row, then the next rows.
-        """
-        rows_each, lines_each = self.prefetches
-        if not rows_each:
-            return "null", "0"
-        f, piece, (_, row, lines) = self.f, self.piece, self.coming
-        rows = str(self.columns)
-        if self.p.problem.b.outer == 1:
-            rows = f.mul(piece.depth, self.p.k_step)
-        number = f.op(f"sub i64 {block}, {self.p.blocks[0]}")
-        group, turn = self.p.split(number, -(-lines // lines_each))
-        first = f.mul(turn, f.mul(piece.steps, rows_each))
-        inside = f.op(f"icmp slt i64 {first}, {rows}")
-        at = f.offset(self.following, f.add(f.mul(first, row), f.mul(group, lines_each * LINE)))
-        return piece.pick(inside, "ptr", at, self.source), piece.pick(inside, "i64", row, 0)
-
-    @property
-    def coming(self) -> tuple[int, int, int]:
-        """(rows, bytes from one to the next, lines in each) of a panel in memory, the longest one.
-
-        Its rows go along k or, where k has neighbours in memory, along its columns.
-        """
-        b, depth = self.p.problem.b, self.p.pieces.piece * self.p.k_step
-        rows, row, length = depth, b.inner * self.b_bytes, self.columns
-        if b.outer != 1:
-            rows, row, length = length, b.outer * self.b_bytes, rows
-        return rows, row, lines_of(length * self.b_bytes, row)
-
-    @property
-    def prefetches(self) -> tuple[int, int]:
-        """(rows, lines of each) of the panel to come that a turn of a micro-kernel's loop fetches,
-        so that the blocks of rows together fetch all of it."""
-        cut, b = self.cut, self.p.problem.b
-        if 1 not in (b.outer, b.inner) or cut.unit_blocks == 1 or self.columns != cut.width:
-            return 0, 0
-        rows, _, lines = self.coming
-        lines_each = min(lines, _MOST) if b.outer == 1 else 1
-        # The first block does not fetch where it packs.
-        blocks = max((cut.unit_blocks - 1) // -(-lines // lines_each), 1)
-        turns = blocks * max(self.p.pieces.piece // _UNROLL, 1)
-        return min(-(-rows // turns), _MOST), lines_each
+    def first_line(self, ahead: Ahead, block: str) -> str:
+        """Number of the first line that a call asks for of the part of B to come."""
+        f, p = self.f, self.p
+        call = f.op(f"sub i64 {block}, {p.blocks[0]}")
+        if p.fuses:
+            call = f.op(f"sub i64 {call}, 1")
+        if ahead.whole:
+            sweeps = f.add(f.mul(self.in_group, p.pieces.in_block), self.piece.inside)
+            call = f.add(f.mul(sweeps, self.cut.unit_blocks - p.fuses), call)
+        return f.mul(call, ahead.each)
 
     def touches(self, height: int) -> tuple[Touch, ...]:
         p, size = self.p, (height, self.columns)
@@ -294,7 +264,7 @@ class Sweep:
             unroll=unroll,
             aligned=not direct,
             packs=packs,
-            prefetches=self.prefetches if unroll > 1 else (0, 0),
+            coming=p.ahead if unroll > 1 else None,
             some_rest=any(depth % unroll for depth in p.pieces.depths),
             no_steps=min(p.pieces.depths) < unroll,
             waits=p.splits,

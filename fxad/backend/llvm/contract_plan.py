@@ -33,6 +33,9 @@ _LEAST_COLUMNS = 384  # for fewer columns rows that lie side by side are read in
 _FAR_BYTES = 1 << 20  # of A that no second-level cache keeps from one panel to the next
 _SHARING = 8  # panels that read a piece of such an A
 _NEAR_BYTES = 24 * 1024  # of B that stay in the first-level cache while the rows go by
+_GROUP_BYTES = 320 * 1024  # of B, side by side in memory, that are asked for together,
+_MOST_GROUP = 4  # and panels
+UNROLL = 4  # steps of k in a turn of a micro-kernel's loop
 COLLIDING = 4096  # bytes; lines so far apart share a place in first-level caches
 
 
@@ -164,6 +167,7 @@ class Cut:
     """Tiles, blocks and units of one problem.
 
     far: A is too large for a second-level cache, so that several panels should share a piece of it.
+    group: panels of B that are brought into that cache together, as long rows.
 
     Rows come in `blocks`: the first `long_blocks` of `height + 1` rows, the others of `height`.
     Columns come in `panels` of `vectors` registers, then a narrower one of `tail` columns (0:
@@ -183,6 +187,7 @@ class Cut:
     unit_panels: int
     batch: int
     far: bool = False
+    group: int = 1
 
     @staticmethod
     def of(problem: Problem, target: Target, packed: int = 0, swept: bool = False) -> Cut:
@@ -203,10 +208,12 @@ class Cut:
             chunk = max(min(chunk, most[0]), height + 1)
         far = not packed and min(rows, chunk) * k * problem.a.buffer.dtype.itemsize > _FAR_BYTES
         count = panels + (tail > 0)
-        sharing = max(1, min(_SHARING, count // 2)) if far else 1
+        group = _group(problem, vectors * lanes, count) if blocks > 1 else 1
+        sharing = max(group, min(_SHARING, count // 2)) if far else group
         wide = packed > 0 or swept
         per_unit = _units(problem.flops, batch, rows, blocks, count, chunk, wide, sharing)
-        cut = Cut(lanes, vectors, panels, tail, height, blocks, long_blocks, *per_unit, batch, far)
+        tile = lanes, vectors, panels, tail, height, blocks, long_blocks
+        cut = Cut(*tile, *per_unit, batch, far, group)
         if swept:
             groups = _quotient(cut.unit_panels * cut.width, most[1])
             cut = replace(cut, unit_panels=_quotient(cut.unit_panels, groups))
@@ -302,6 +309,14 @@ class Pieces:
         return frozenset(found)
 
 
+def _group(problem: Problem, width: int, panels: int) -> int:
+    """How many panels of B are asked for together: those that lie side by side, a few of many."""
+    if problem.b.outer != 1:
+        return 1
+    panel = k_block(problem.size[2]) * width * problem.b.buffer.dtype.itemsize
+    return max(1, min(_GROUP_BYTES // max(panel, 1), _MOST_GROUP, panels // 4))
+
+
 def _tile(rows: int, columns: int, lanes: int, registers: int) -> tuple[int, int]:
     """(vectors per panel, row blocks): the cheapest tile whose accumulators stay in registers.
 
@@ -365,7 +380,11 @@ def _units(
         groups = min(_quotient(_UNITS, batch * chunks), max(panels // _PACKED_PANELS, 1))
         if batch * chunks * groups < _UNITS and batch * chunks % 2:
             groups = _quotient(groups, 2) * 2
-        return 1, unit_blocks, _quotient(max(panels, 1), groups)
+        return 1, unit_blocks, _multiple(_quotient(max(panels, 1), groups), sharing)
     panel_time = time * unit_blocks / max(blocks, 1) / max(panels, 1)
     wanted = max(sharing, int(min(_UNIT_NS / max(panel_time, 1.0), panels)))
-    return 1, unit_blocks, max(1, min(panels, wanted))
+    return 1, unit_blocks, max(1, min(panels, _multiple(wanted, sharing)))
+
+
+def _multiple(count: int, of: int) -> int:
+    return _quotient(count, of) * of

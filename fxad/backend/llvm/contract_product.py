@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from fxad.backend.llvm import contract_pack as packing
 from fxad.backend.llvm.access import Memory
+from fxad.backend.llvm.contract_ahead import Ahead
 from fxad.backend.llvm.contract_epilogue import Finish
 from fxad.backend.llvm.contract_lanes import Lanes
 from fxad.backend.llvm.contract_pairs import PairLanes, takes_pairs
@@ -51,6 +52,10 @@ class Product:
         row = cut.width * self.size
         self.pieces = Pieces.of(problem.size[2], row, self.direct, self.k_step)
         self.splits = self.pieces.in_block > 1
+        self.ahead: Ahead | None = None
+        if not self.direct:
+            self.ahead = Ahead.of(problem.b, cut, self.pieces, self.k_step, self.fuses)
+        self.group = cut.group if self.ahead else 1
         self.result = None if self.swept else problem.plain_result()
         self.touched = [] if self.swept else touched(problem)
         self.helpers: dict[str, str] = {}
@@ -83,6 +88,14 @@ class Product:
         # Sums of tiles between two pieces of a block.
         rows = cut.chunk_rows if self.splits else 0
         self.waiting_bytes = _round_up(rows * self.panel_row)
+
+    @property
+    def fuses(self) -> bool:
+        """Whether the first block of rows copies a panel of B while it reads it."""
+        cut, b = self.cut, self.problem.b
+        one_first = cut.long_blocks == 0 or cut.chunks == 1
+        same = b.buffer.dtype == self.problem.dtype
+        return b.outer == 1 and not self.direct and same and one_first
 
     @property
     def reads_ahead(self) -> bool:

@@ -1,0 +1,79 @@
+"""The part of B that comes next: which of its lines a micro-kernel asks for while it works.
+
+    ahead = Ahead.of(b, cut, pieces, k_step=1, packs=True)   # None where B has no neighbours in memory
+    ahead.step(f, "%next", "%line", turn, lanes)             # in each turn of the loop
+
+A core can wait for 16 lines of its own asking, too few to read a weight from memory as fast as it is
+used, and what else misses the first level then waits as well. The processor's prefetcher has three
+times as many, but follows only what goes along a row. So panels come in groups, and during one
+group the next is asked for row by row, each from its first line to its last.
+"""
+
+from __future__ import annotations
+
+from fxad.backend.llvm.contract_lanes import Lanes, prefetch
+from fxad.backend.llvm.contract_plan import UNROLL, Cut, Matrix, Pieces
+from fxad.backend.llvm.contract_touch import LINE, lines_of
+from fxad.backend.llvm.text import Function
+from fxad.core.record import valued
+
+
+@valued
+class Ahead:
+    """`rows` in memory, `row_bytes` apart, of `lines`, asked for by `calls` of the micro-kernel.
+
+    Each call asks for `pace` lines in each of `turns` turns of its loop. whole: they are a block of
+    K of the next group of panels; otherwise the next piece of one panel.
+    """
+
+    whole: bool
+    rows: int
+    row_bytes: int
+    lines: int
+    calls: int
+    turns: int
+
+    @staticmethod
+    def of(b: Matrix, cut: Cut, pieces: Pieces, k_step: int, packs: bool) -> Ahead | None:
+        """packs: whether the first call of a sweep has a copy to write and asks for nothing."""
+        turns, size = pieces.piece // UNROLL, b.buffer.dtype.itemsize
+        calls = cut.unit_blocks - packs
+        if 1 not in (b.outer, b.inner) or not (turns and calls > 0 and cut.panels):
+            return None
+        # Of rows along k that go on in another block, the rest would come along too early.
+        whole = b.outer == 1 or pieces.blocks == 1
+        across, along, row = cut.group * cut.width, pieces.piece * k_step, b.inner
+        if whole:
+            along, calls = pieces.block * k_step, calls * pieces.in_block * cut.group
+        rows, length = along, across
+        if b.outer != 1:
+            rows, length, row = across, along, b.outer
+        lines = lines_of(length * size, row * size)
+        return Ahead(whole, rows, row * size, lines, calls, turns)
+
+    @property
+    def pace(self) -> int:
+        """Lines per turn."""
+        return -(-self.rows * self.lines // (self.calls * self.turns))
+
+    @property
+    def each(self) -> int:
+        """Lines per call."""
+        return self.pace * self.turns
+
+    def step(self, f: Function, start: str, first: str, turn: str, lanes: Lanes) -> None:
+        """Ask for the lines of one turn; `first`: the call's first line, of the group at `start`."""
+        number = f.add(first, f.mul(turn, self.pace))
+        at = f.offset(start, self._place(f, number))
+        for i in range(self.pace):
+            if i and self.lines % self.pace:
+                at = f.offset(start, self._place(f, f.add(number, i)))
+            elif i:
+                at = f.offset(at, LINE)
+            prefetch(f, lanes.declarations, at, write=False, level=2)
+
+    def _place(self, f: Function, number: str) -> str:
+        """Bytes from the start to a line; rounding asks for some beyond the last, which is harmless."""
+        row = f.op(f"udiv i64 {number}, {self.lines}")
+        line = f.op(f"urem i64 {number}, {self.lines}")
+        return f.add(f.mul(row, self.row_bytes), f.mul(line, LINE))
