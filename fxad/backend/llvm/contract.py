@@ -20,7 +20,7 @@ from fxad.backend.llvm.contract_grid import address, arguments, go_to
 from fxad.backend.llvm.contract_lanes import supports
 from fxad.backend.llvm.contract_pairs import emit_pack_a_pairs
 from fxad.backend.llvm.contract_piece import Piece, Sweep
-from fxad.backend.llvm.contract_plan import FLOPS_PER_NS, Problem
+from fxad.backend.llvm.contract_plan import FAR_BYTES, FLOPS_PER_NS, Problem
 from fxad.backend.llvm.contract_product import Product
 from fxad.backend.llvm.contract_rows import emit_rows, takes_rows
 from fxad.backend.llvm.contract_scalar import emit_scalar_contract
@@ -78,6 +78,7 @@ class _Emission(Product):
 
     def unit(self, unit: str, _: list[str]) -> None:
         cut = self.cut
+        self.is_first = self.f.op(f"icmp eq i64 {unit}, %begin")
         group, rest = self.split(unit, cut.panel_groups)
         chunk, batch_group = self.split(rest, cut.chunks)
         first_panel, end_panel = self.span(group, cut.unit_panels, cut.all_panels)
@@ -105,12 +106,21 @@ class _Emission(Product):
         if self.packs_a and not self.in_blocks:
             self.pack_a()
         self.unit_panels = first, end
+        if self.ahead and problem.b_bytes >= FAR_BYTES:
+            self.f.when(self.is_first, lambda: self.ask_for_first(first))
         if self.pieces.blocks == 1:
             self.depth_block("0", [])
         else:
             self.f.loop(0, self.pieces.blocks, 1, self.depth_block, at_least_once=True)
         if self.finish and self.swept:
             self.sweep(self.finish)
+
+    def ask_for_first(self, panel: str) -> None:
+        """Ask for the first part of B: no unit of this call came before and did so."""
+        b = self.problem.b
+        apart = self.cut.width * b.outer * b.buffer.dtype.itemsize
+        if self.ahead:
+            self.ahead.all(self.f, self.f.offset(self.b, self.f.mul(panel, apart)), self.lanes)
 
     def sweep(self, finish: Finish) -> None:
         """The epilogue of a unit's rows."""
@@ -129,24 +139,28 @@ class _Emission(Product):
         first, end = self.unit_panels
         if cut.panels:
             last = self.f.least(end, cut.panels) if cut.tail else end
-            f.loop(first, last, 1, lambda p, _: self.panel(number, p, cut.width))
+            f.loop(first, last, self.group, lambda p, _: self.panels(number, p, last))
         if cut.tail:
             with_tail = f.op(f"icmp sgt i64 {end}, {cut.panels}")
-            f.when(with_tail, lambda: self.panel(number, str(cut.panels), cut.tail))
+            f.when(with_tail, lambda: self.panels(number, str(cut.panels), "", cut.tail))
 
-    def panel(self, block: str, panel: str, columns: int) -> None:
-        """One panel, piece by piece of a block of K."""
-        f, pieces = self.f, self.pieces
-        if pieces.in_block == 1:
-            Sweep(Piece(self, block), panel, columns).emit()
-            return
-        first = f.mul(block, pieces.in_block)
-        end = f.least(f.add(first, pieces.in_block), pieces.count)
+    def panels(self, block: str, first: str, most: str, tail: int = 0) -> None:
+        """A group of panels from `first` on, piece by piece of a block of K; or the narrow one."""
+        f, pieces, columns = self.f, self.pieces, tail or self.cut.width
+        end = "" if tail or self.group == 1 else f.least(f.add(first, self.group), most)
 
         def piece(number: str, _: list[str]) -> None:
-            Sweep(Piece(self, number), panel, columns).emit()
+            now = Piece(self, number)
+            if end:
+                f.loop(first, end, 1, lambda p, _: Sweep(now, first, p, columns).emit(), (), True)
+            else:
+                Sweep(now, first, first, columns).emit()
 
-        f.loop(first, end, 1, piece, at_least_once=True)
+        if pieces.in_block == 1:
+            return piece(block, [])
+        number = f.mul(block, pieces.in_block)
+        last = f.least(f.add(number, pieces.in_block), pieces.count)
+        f.loop(number, last, 1, piece, at_least_once=True)
 
     def pack_a(self) -> None:
         f, a = self.f, self.problem.a

@@ -1,12 +1,12 @@
 """The part of B that comes next: which of its lines a micro-kernel asks for while it works.
 
-    ahead = Ahead.of(b, cut, pieces, k_step=1, packs=True)   # None where B has no neighbours in memory
+    ahead = Ahead.of(b, cut, pieces, k_step=1, packs=True)   # None if nothing in B has neighbours
     ahead.step(f, "%next", "%line", turn, lanes)             # in each turn of the loop
 
-A core can wait for 16 lines of its own asking, too few to read a weight from memory as fast as it is
-used, and what else misses the first level then waits as well. The processor's prefetcher has three
-times as many, but follows only what goes along a row. So panels come in groups, and during one
-group the next is asked for row by row, each from its first line to its last.
+A core waits for 16 lines of its own asking at most, too few to read a weight from memory as fast as
+it is used, and then what else misses the first level waits as well. The processor's prefetcher can
+wait for three times as many, but goes only along rows. So panels that lie side by side come in
+groups, and during a piece of one the next is asked for row by row, from the first line to the last.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from fxad.core.record import valued
 class Ahead:
     """`rows` in memory, `row_bytes` apart, of `lines`, asked for by `calls` of the micro-kernel.
 
-    Each call asks for `pace` lines in each of `turns` turns of its loop. whole: they are a block of
-    K of the next group of panels; otherwise the next piece of one panel.
+    Each call asks for `pace` lines in each of `turns` turns of its loop. They are the next piece of
+    a group of panels or, if `whole`, all of the next panel.
     """
 
     whole: bool
@@ -40,11 +40,12 @@ class Ahead:
         calls = cut.unit_blocks - packs
         if 1 not in (b.outer, b.inner) or not (turns and calls > 0 and cut.panels):
             return None
-        # Of rows along k that go on in another block, the rest would come along too early.
-        whole = b.outer == 1 or pieces.blocks == 1
+        # Panels whose rows go on along k, in another block, would bring that along too early.
+        whole = b.outer != 1 and pieces.blocks == 1
         across, along, row = cut.group * cut.width, pieces.piece * k_step, b.inner
+        calls *= pieces.in_block if whole else cut.group
         if whole:
-            along, calls = pieces.block * k_step, calls * pieces.in_block * cut.group
+            along = pieces.block * k_step
         rows, length = along, across
         if b.outer != 1:
             rows, length, row = across, along, b.outer
@@ -62,7 +63,7 @@ class Ahead:
         return self.pace * self.turns
 
     def step(self, f: Function, start: str, first: str, turn: str, lanes: Lanes) -> None:
-        """Ask for the lines of one turn; `first`: the call's first line, of the group at `start`."""
+        """Ask for the lines of one turn; first: number of the call's first line after `start`."""
         number = f.add(first, f.mul(turn, self.pace))
         at = f.offset(start, self._place(f, number))
         for i in range(self.pace):
@@ -72,8 +73,18 @@ class Ahead:
                 at = f.offset(at, LINE)
             prefetch(f, lanes.declarations, at, write=False, level=2)
 
+    def all(self, f: Function, start: str, lanes: Lanes) -> None:
+        """Ask for all lines at once, where nothing was there to do it before."""
+
+        def row(_: str, at: list[str]) -> list[str]:
+            for line in range(self.lines):
+                prefetch(f, lanes.declarations, f.offset(at[0], line * LINE), False, level=2)
+            return [f.offset(at[0], self.row_bytes)]
+
+        f.loop(0, self.rows, 1, row, [("ptr", start)], at_least_once=True)
+
     def _place(self, f: Function, number: str) -> str:
-        """Bytes from the start to a line; rounding asks for some beyond the last, which is harmless."""
+        """Bytes from the start to a line; some that rounding asks for lie beyond, without harm."""
         row = f.op(f"udiv i64 {number}, {self.lines}")
         line = f.op(f"urem i64 {number}, {self.lines}")
         return f.add(f.mul(row, self.row_bytes), f.mul(line, LINE))

@@ -1,7 +1,7 @@
 """One panel of B over one piece of K: brought into cache, then swept by all rows of a unit.
 
     piece = Piece(product, number)
-    Sweep(piece, panel, 48).emit()
+    Sweep(piece, first_panel_of_group, panel, 48).emit()
 
 A piece begins with sums of 0 or with those that wait from the piece before it, and ends with sums
 that wait for the next piece or, at the end of a block of K, that are added to the result.
@@ -16,7 +16,7 @@ from fxad.backend.llvm.contract_micro import Mode, Tile, emit_micro, params_of
 from fxad.backend.llvm.contract_pairs import emit_pack_b_pairs
 from fxad.backend.llvm.contract_plan import UNROLL
 from fxad.backend.llvm.contract_product import Product
-from fxad.backend.llvm.contract_touch import LINE, Touch, lines_of, touch_of
+from fxad.backend.llvm.contract_touch import Touch, lines_of, touch_of
 
 _AHEAD = 16  # steps of k; 12 x 32 from memory: 8 and 16 are twice as fast as none, 32 is slower
 
@@ -72,7 +72,7 @@ class Piece:
 class Sweep:
     """One panel of `columns` columns within a piece, for all rows of a unit."""
 
-    def __init__(self, piece: Piece, panel: str, columns: int) -> None:
+    def __init__(self, piece: Piece, group: str, panel: str, columns: int) -> None:
         self.piece, self.p, self.f, self.cut = piece, piece.p, piece.f, piece.p.cut
         self.lanes, self.columns, self.panel = piece.p.lanes, columns, panel
         f, p, b = self.f, self.p, self.p.problem.b
@@ -81,9 +81,13 @@ class Sweep:
         self.b_bytes = b.buffer.dtype.itemsize
         across, down = b.outer * self.b_bytes, b.inner * self.b_bytes * p.k_step
         self.source = f.offset(p.b, f.add(f.mul(self.column, across), f.mul(piece.at, down)))
-        self.in_group, _ = p.split(f.op(f"sub i64 {panel}, {first}"), p.group)
+        self.group = group
+        self.in_group = "0" if panel == group else f.op(f"sub i64 {panel}, {group}")
         self.following = self.what_follows(across, down)
-        self.waiting = p.waiting if p.splits else "null"
+        self.waiting = "null"
+        if p.splits:
+            place = f.mul(self.in_group, self.cut.chunk_rows * p.panel_row)
+            self.waiting = f.offset(p.waiting, place)
         if p.result:
             self.result = f.offset(p.c, f.mul(self.column, p.size))
         else:
@@ -91,11 +95,11 @@ class Sweep:
             self.result = f.offset(p.sums, beside) if p.keeps_sums else p.sums
 
     def what_follows(self, across: int, down: int) -> str:
-        """Where the next part of B begins: the next group of panels, beside this one or in the next
-        block of K; or the next piece of the panel."""
+        """Where the next part of B begins: the next piece of these panels; after a block of K the
+        panels beside them, after the last ones the first ones again, in the next block."""
         f, p, piece = self.f, self.p, self.piece
         first, end = p.unit_panels
-        after = f.add(f.op(f"sub i64 {self.panel}, {self.in_group}"), p.group)
+        after = f.add(self.group, p.group)
         k = f.op(f"sub i64 {piece.at}, {piece.skipped}")
         if p.pieces.blocks > 1:
             below = f.add(k, p.pieces.block)
@@ -107,7 +111,7 @@ class Sweep:
             after = piece.pick(turns, "i64", first, after)
         if p.ahead and not p.ahead.whole and piece.ends:
             k = piece.pick(piece.ends, "i64", k, f.add(piece.at, piece.depth))
-            after = piece.pick(piece.ends, "i64", after, self.panel)
+            after = piece.pick(piece.ends, "i64", after, self.group)
         return f.offset(p.b, f.add(f.mul(after, self.cut.width * across), f.mul(k, down)))
 
     def emit(self) -> None:
@@ -233,9 +237,8 @@ class Sweep:
         call = f.op(f"sub i64 {block}, {p.blocks[0]}")
         if p.fuses:
             call = f.op(f"sub i64 {call}, 1")
-        if ahead.whole:
-            sweeps = f.add(f.mul(self.in_group, p.pieces.in_block), self.piece.inside)
-            call = f.add(f.mul(sweeps, self.cut.unit_blocks - p.fuses), call)
+        sweeps = self.piece.inside if ahead.whole else self.in_group
+        call = f.add(f.mul(sweeps, self.cut.unit_blocks - p.fuses), call)
         return f.mul(call, ahead.each)
 
     def touches(self, height: int) -> tuple[Touch, ...]:

@@ -30,11 +30,10 @@ _SWEPT, _SWEPT_DEEP, _DEEP = (48, 1536), (192, 768), 192
 _UNITS = 16  # give a few threads enough to do where every unit packs its rows of A,
 _PACKED_PANELS = 16  # which should serve so many panels;
 _LEAST_COLUMNS = 384  # for fewer columns rows that lie side by side are read in place
-_FAR_BYTES = 1 << 20  # of A that no second-level cache keeps from one panel to the next
+FAR_BYTES = 1 << 20  # of A that no second-level cache keeps from one panel to the next
 _SHARING = 8  # panels that read a piece of such an A
 _NEAR_BYTES = 24 * 1024  # of B that stay in the first-level cache while the rows go by
-_GROUP_BYTES = 320 * 1024  # of B, side by side in memory, that are asked for together,
-_MOST_GROUP = 4  # and panels
+_MOST_GROUP = 8  # panels that are asked for together: 24 lines in a row of B
 UNROLL = 4  # steps of k in a turn of a micro-kernel's loop
 COLLIDING = 4096  # bytes; lines so far apart share a place in first-level caches
 
@@ -123,6 +122,11 @@ class Problem:
         """Of one batch element."""
         return 2.0 * math.prod(self.size)
 
+    @property
+    def b_bytes(self) -> int:
+        """Of one batch element of B."""
+        return self.size[1] * self.size[2] * self.b.buffer.dtype.itemsize
+
     def plain_result(self) -> Matrix | None:
         """The first store's matrix, if partial sums can live in it.
 
@@ -167,7 +171,7 @@ class Cut:
     """Tiles, blocks and units of one problem.
 
     far: A is too large for a second-level cache, so that several panels should share a piece of it.
-    group: panels of B that are brought into that cache together, as long rows.
+    group: panels of B that are brought into that cache together, piece by piece.
 
     Rows come in `blocks`: the first `long_blocks` of `height + 1` rows, the others of `height`.
     Columns come in `panels` of `vectors` registers, then a narrower one of `tail` columns (0:
@@ -206,9 +210,11 @@ class Cut:
         most = _SWEPT_DEEP if k >= _DEEP else _SWEPT
         if swept:
             chunk = max(min(chunk, most[0]), height + 1)
-        far = not packed and min(rows, chunk) * k * problem.a.buffer.dtype.itemsize > _FAR_BYTES
+        far = not packed and min(rows, chunk) * k * problem.a.buffer.dtype.itemsize > FAR_BYTES
         count = panels + (tail > 0)
-        group = _group(problem, vectors * lanes, count) if blocks > 1 else 1
+        group = 1
+        if problem.b.outer == 1 and blocks > 1:
+            group = max(1, min(_MOST_GROUP, panels // 4))
         sharing = max(group, min(_SHARING, count // 2)) if far else group
         wide = packed > 0 or swept
         per_unit = _units(problem.flops, batch, rows, blocks, count, chunk, wide, sharing)
@@ -307,14 +313,6 @@ class Pieces:
                 block - (max(block, 1) - 1) // self.piece * self.piece,
             }
         return frozenset(found)
-
-
-def _group(problem: Problem, width: int, panels: int) -> int:
-    """How many panels of B are asked for together: those that lie side by side, a few of many."""
-    if problem.b.outer != 1:
-        return 1
-    panel = k_block(problem.size[2]) * width * problem.b.buffer.dtype.itemsize
-    return max(1, min(_GROUP_BYTES // max(panel, 1), _MOST_GROUP, panels // 4))
 
 
 def _tile(rows: int, columns: int, lanes: int, registers: int) -> tuple[int, int]:

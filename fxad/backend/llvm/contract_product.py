@@ -22,7 +22,8 @@ class Product:
     """State of emitting one kernel.
 
     While a unit of one batch element is emitted: its `batch` number, its `blocks` of rows, the
-    first_row, the panels `unit_panels` = (first, end), and the addresses of a, b and c.
+    first_row, is_first: whether it is the first of the call, the panels `unit_panels` =
+    (first, end), and the addresses of a, b and c.
     """
 
     f: Function
@@ -31,6 +32,7 @@ class Product:
     blocks: tuple[str, str]
     first_row: str
     unit_panels: tuple[str, str]
+    is_first: str
     a: str
     b: str
     c: str
@@ -87,7 +89,7 @@ class Product:
             self.sums_bytes = _round_up(rows * self.sum_stride * self.size)
         # Sums of tiles between two pieces of a block.
         rows = cut.chunk_rows if self.splits else 0
-        self.waiting_bytes = _round_up(rows * self.panel_row)
+        self.waiting_bytes = _round_up(rows * self.panel_row * self.group)
 
     @property
     def fuses(self) -> bool:
