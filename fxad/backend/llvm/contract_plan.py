@@ -33,7 +33,7 @@ _LEAST_COLUMNS = 384  # for fewer columns rows that lie side by side are read in
 FAR_BYTES = 1 << 20  # of A that no second-level cache keeps from one panel to the next
 _SHARING = 8  # panels that read a piece of such an A
 _NEAR_BYTES = 24 * 1024  # of B that stay in the first-level cache while the rows go by
-_MOST_GROUP = 8  # panels that are asked for together: 24 lines in a row of B
+_MOST_GROUP = 4  # panels that are asked for together: 12 lines in a row of B
 UNROLL = 4  # steps of k in a turn of a micro-kernel's loop
 COLLIDING = 4096  # bytes; lines so far apart share a place in first-level caches
 

@@ -105,6 +105,7 @@ class PoolByte(IntEnum):
     CHUNK = 216
     SCRATCH = 224
     STRIDE = 232
+    LEAST = 240
     NEXT = 256
     BUSY = 320
     SPIN = 384

@@ -1,38 +1,71 @@
 """LLVM IR of the thread pool, the clock and the copy kernel. `native.py` fills in the `$NAMES`.
 
 A parallel kernel is a *job*: the caller opens it, threads claim runs of units from one counter,
-and the caller closes it. A worker that wakes up late finds the job closed and does not join, so
-the caller never waits for a thread that does no work.
+and the caller closes it. A run is a share of the units that are left, so that a thread stays in
+one place of memory for long at first, and all end together. A worker that wakes up late finds the
+job closed and does not join, so the caller never waits for a thread that does no work.
 
     fx_parallel(frame, function, units, chunk, cost) -> first unit not done (units: all done)
 """
 
 TEXT = """
+define internal { i64, i64 } @fx_take(ptr %pool) #1 {
+entry:
+  %up = getelementptr i8, ptr %pool, i64 $POOL_UNITS
+  %cp = getelementptr i8, ptr %pool, i64 $POOL_CHUNK
+  %lp = getelementptr i8, ptr %pool, i64 $POOL_LEAST
+  %tp = getelementptr i8, ptr %pool, i64 $POOL_THREADS
+  %next = getelementptr i8, ptr %pool, i64 $POOL_NEXT
+  %units = load i64, ptr %up
+  %most = load i64, ptr %cp
+  %least = load i64, ptr %lp
+  %threads = load i64, ptr %tp
+  %parts = shl i64 %threads, 1
+  %now = load atomic i64, ptr %next monotonic, align 8
+  br label %try
+try:
+  %begin = phi i64 [ %now, %entry ], [ %seen, %take ]
+  %left = sub i64 %units, %begin
+  %some = icmp sgt i64 %left, 0
+  br i1 %some, label %take, label %none
+take:
+  %share = udiv i64 %left, %parts
+  %enough = call i64 @llvm.smax.i64(i64 %share, i64 %least)
+  %size = call i64 @llvm.smin.i64(i64 %enough, i64 %most)
+  %far = add i64 %begin, %size
+  %end = call i64 @llvm.smin.i64(i64 %far, i64 %units)
+  %swap = cmpxchg ptr %next, i64 %begin, i64 %end monotonic monotonic
+  %seen = extractvalue { i64, i1 } %swap, 0
+  %mine = extractvalue { i64, i1 } %swap, 1
+  br i1 %mine, label %done, label %try
+done:
+  %first = insertvalue { i64, i64 } undef, i64 %begin, 0
+  %run = insertvalue { i64, i64 } %first, i64 %end, 1
+  ret { i64, i64 } %run
+none:
+  ret { i64, i64 } zeroinitializer
+}
+
 define internal void @fx_claim(ptr %pool, i64 %thread) #1 {
 entry:
   %fp = getelementptr i8, ptr %pool, i64 $POOL_FUNCTION
   %ap = getelementptr i8, ptr %pool, i64 $POOL_ARGUMENTS
-  %up = getelementptr i8, ptr %pool, i64 $POOL_UNITS
-  %cp = getelementptr i8, ptr %pool, i64 $POOL_CHUNK
   %sp = getelementptr i8, ptr %pool, i64 $POOL_SCRATCH
   %tp = getelementptr i8, ptr %pool, i64 $POOL_STRIDE
-  %next = getelementptr i8, ptr %pool, i64 $POOL_NEXT
   %function = load ptr, ptr %fp
   %args = load ptr, ptr %ap
-  %units = load i64, ptr %up
-  %chunk = load i64, ptr %cp
   %all = load ptr, ptr %sp
   %stride = load i64, ptr %tp
   %offset = mul i64 %stride, %thread
   %scratch = getelementptr i8, ptr %all, i64 %offset
   br label %claim
 claim:
-  %begin = atomicrmw add ptr %next, i64 %chunk monotonic
-  %some = icmp slt i64 %begin, %units
+  %run = call { i64, i64 } @fx_take(ptr %pool)
+  %begin = extractvalue { i64, i64 } %run, 0
+  %end = extractvalue { i64, i64 } %run, 1
+  %some = icmp slt i64 %begin, %end
   br i1 %some, label %work, label %done
 work:
-  %far = add i64 %begin, %chunk
-  %end = call i64 @llvm.smin.i64(i64 %far, i64 %units)
   call void %function(ptr %args, i64 %begin, i64 %end, ptr %scratch)
   br label %claim
 done:
@@ -133,6 +166,7 @@ open:
   %cp = getelementptr i8, ptr %pool, i64 $POOL_CHUNK
   %sp = getelementptr i8, ptr %pool, i64 $POOL_SCRATCH
   %tp = getelementptr i8, ptr %pool, i64 $POOL_STRIDE
+  %lp = getelementptr i8, ptr %pool, i64 $POOL_LEAST
   %next = getelementptr i8, ptr %pool, i64 $POOL_NEXT
   %threadsp = getelementptr i8, ptr %pool, i64 $POOL_THREADS
   %argsp = getelementptr i64, ptr %frame, i64 $ARGS
@@ -145,14 +179,14 @@ open:
   %first = load i64, ptr %firstp
   %threads = load i64, ptr %threadsp
   %left = sub i64 %units, %first
-  %parts = shl i64 %threads, 3
-  %share = udiv i64 %left, %parts
-  %least = call i64 @llvm.smax.i64(i64 %share, i64 1)
-  %size = call i64 @llvm.smin.i64(i64 %least, i64 %chunk)
+  %parts = shl i64 %threads, 5
+  %part = udiv i64 %left, %parts
+  %least = call i64 @llvm.smax.i64(i64 %part, i64 1)
   store ptr %function, ptr %fp
   store ptr %args, ptr %ap
   store i64 %units, ptr %up
-  store i64 %size, ptr %cp
+  store i64 %chunk, ptr %cp
+  store i64 %least, ptr %lp
   store ptr %scratch, ptr %sp
   store i64 %stride, ptr %tp
   store atomic i64 %first, ptr %next monotonic, align 8
@@ -168,12 +202,12 @@ wake:
   call void @fx_wake(ptr %pool, i32 %few)
   br label %claim
 claim:
-  %begin = atomicrmw add ptr %next, i64 %size monotonic
-  %some = icmp slt i64 %begin, %units
+  %run = call { i64, i64 } @fx_take(ptr %pool)
+  %begin = extractvalue { i64, i64 } %run, 0
+  %end = extractvalue { i64, i64 } %run, 1
+  %some = icmp slt i64 %begin, %end
   br i1 %some, label %work, label %close
 work:
-  %far = add i64 %begin, %size
-  %end = call i64 @llvm.smin.i64(i64 %far, i64 %units)
   call void %function(ptr %args, i64 %begin, i64 %end, ptr %scratch)
   %late = call i1 @fx_poll(ptr %frame, i64 %cost)
   br i1 %late, label %stop, label %claim
