@@ -136,7 +136,12 @@ def alone(kernel: Kernel, sets: list[list[np.ndarray]]) -> list[Callable[[], Non
 
 
 def pooled(kernel: Kernel, sets: list[list[np.ndarray]]) -> list[Callable[[], None]]:
-    """Each runs on all threads of the pool, into the last array of one of the sets."""
+    """Each runs on all threads of the pool, into the last array of one of the sets.
+
+    A product too small to be cut runs on the calling thread, where only the way to it would differ.
+    """
+    if emit_contract(kernel, "product", host_target()).units == 1:
+        return alone(kernel, sets)
     types = [ArrayType(b.dtype, (b.size,)) for b in kernel.buffers]
     a, b = (Slot(i, types[i], "argument", i) for i in range(2))
     c = Slot(2, types[2], "result", 0)
