@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fxad.core.errors import BadArgument
 
@@ -68,4 +68,4 @@ def _name(kernel: KernelProfile) -> str:
     return f"{kernel.name}, {kernel.where[0]}" if kernel.where else kernel.name
 
 
-_LABEL = {"textcoords": "offset points", "fontsize": 8}
+_LABEL: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8}
