@@ -70,20 +70,22 @@ FUNCTIONS: dict[str, Timed] = {
 BINARY = ("power", "arctan2")
 
 
-def draw(name: str) -> list[np.ndarray]:
+def draw(name: str, elements: int) -> list[np.ndarray]:
     low, high = FUNCTIONS[name][3]
     r = np.random.default_rng(0)
-    return [r.uniform(low, high, ELEMENTS).astype(F32) for _ in range(1 + (name in BINARY))]
+    return [r.uniform(low, high, elements).astype(F32) for _ in range(1 + (name in BINARY))]
 
 
-def contenders(name: str, peers: Sequence[str]) -> dict[str, Callable[[], Any]]:
+def contenders(
+    name: str, peers: Sequence[str], elements: int = ELEMENTS
+) -> dict[str, Callable[[], Any]]:
     ours, numpys, torchs, _ = FUNCTIONS[name]
-    inputs = draw(name)
+    inputs = draw(name, elements)
     arrays = [jnp.asarray(x) for x in inputs]
     compiled = fxad.jit(lambda *xs: ours(*xs))
     made: dict[str, Callable[[], Any]] = {"fxad": lambda: compiled(*arrays)}
     if "numpy" in peers and numpys is not None:
-        out = np.empty(ELEMENTS, F32)
+        out = np.empty(elements, F32)
         if isinstance(numpys, np.ufunc):
             made["numpy"] = lambda: numpys(*inputs, out=out)
         else:
@@ -93,22 +95,25 @@ def contenders(name: str, peers: Sequence[str]) -> dict[str, Callable[[], Any]]:
 
         torch.set_num_threads(1)
         tensors = [torch.from_numpy(x) for x in inputs]
-        result = torch.empty(ELEMENTS)
+        result = torch.empty(elements)
         function = getattr(torch, torchs)
         made["torch"] = lambda: function(*tensors, out=result)
     return made
 
 
-def rows(quick: bool, peers: Sequence[str]) -> list[Row]:
-    """One thread, arrays in the cache; microseconds for 131,072 elements."""
+def rows(quick: bool, peers: Sequence[str], elements: int = ELEMENTS) -> list[Row]:
+    """One thread; microseconds for so many elements (by default as many as the cache holds)."""
     threads = fxad.get_num_threads()
     fxad.set_num_threads(1)
     names = ["exp", "tanh", "erf", "sin"] if quick else list(FUNCTIONS)
     found = []
     for name in names:
-        runs = {who: harness.repeated(run, CALLS) for who, run in contenders(name, peers).items()}
+        runs = {
+            who: harness.repeated(run, CALLS)
+            for who, run in contenders(name, peers, elements).items()
+        }
         times = harness.alternate(runs, 7 if quick else 25, warmup=2)
-        found.append(harness.row(f"{name}, 131,072 elements", times, "us", CALLS))
+        found.append(harness.row(f"{name}, {elements:,} elements", times, "us", CALLS))
     fxad.set_num_threads(threads)
     return found
 
@@ -171,12 +176,13 @@ def sweep(name: str, stride: int) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peers", default="numpy", help="comma-separated: numpy, torch")
+    parser.add_argument("--elements", type=int, default=ELEMENTS, help="of each array")
     parser.add_argument("--sweep", default="", help="comma-separated functions, or all")
     parser.add_argument("--stride", type=int, default=1, help="every so many-th argument")
     args = parser.parse_args()
     if not args.sweep:
         peers = harness.installed([p for p in args.peers.split(",") if p])
-        print(harness.table(rows(False, peers)))
+        print(harness.table(rows(False, peers, args.elements)))
         return
     for name in FUNCTIONS if args.sweep == "all" else args.sweep.split(","):
         worst, where = sweep(name, args.stride)

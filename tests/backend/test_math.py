@@ -186,6 +186,7 @@ def test_where_reductions_lose_digits():
     multiples = np.arange(1, 1 << 16) * (np.pi / 32)
     far = np.pi / 2 * np.arange(1, 40_000, 7)
     ends = [0.125, 0.5, 0.75, 1.0, 1.5, 2.0, 87.0, 88.72, 89.4, 1e5, 2.0**-12, 2.0**60, 3.95, 9.02]
+    ends += [0.2574, 0.3477, 0.4587, 0.7112, 0.7769, 5.507, 55.76877]  # where errors were largest
     bits = np.concatenate([multiples, far, ends]).astype(F32).view(np.uint32)
     x = (bits[:, None] + np.arange(-2, 3)).astype(np.uint32).ravel().view(F32)
     x = np.concatenate([x, -x])
