@@ -353,6 +353,7 @@ from fxad.numpy.sorting import (
     sort,
 )
 from fxad.numpy.statistics import (
+    bartlett,
     blackman,
     corrcoef,
     cov,
@@ -360,6 +361,7 @@ from fxad.numpy.statistics import (
     gradient,
     hamming,
     hanning,
+    kaiser,
     matvec,
     modf,
     polyadd,

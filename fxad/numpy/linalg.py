@@ -9,6 +9,7 @@ exist where the result is differentiable; docstrings say where a rule is missing
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -99,6 +100,28 @@ def inv(a: Any) -> Array:
     """The inverse; NaN where a is singular."""
     value = _square("inv", a)
     return solve(value, eye(value.shape[-1], dtype=value.dtype))
+
+
+def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Array:
+    """x with tensordot(a, x, x.ndim) == b; `axes` of a go to the end first."""
+    left, right = value_of(a), value_of(b)
+    if axes is not None:
+        moved = [axis_index(i, left.ndim, "tensorsolve") for i in axes]
+        order = (*(i for i in range(left.ndim) if i not in moved), *moved)
+        left = OPS["transpose"](left, permutation=order)
+    shape = left.shape[right.ndim :]
+    if math.prod(shape) != right.size:
+        raise ShapeError(f"tensorsolve: {left.type} and {right.type} make no square system")
+    return reshape(solve(reshape(left, (right.size, -1)), reshape(right, (-1,))), shape)
+
+
+def tensorinv(a: Any, ind: int = 2) -> Array:
+    """The inverse of tensordot(a, x, x.ndim), whose results have the first `ind` axes of a."""
+    value = value_of(a)
+    rows, columns = value.shape[:ind], value.shape[ind:]
+    if ind < 1 or math.prod(rows) != math.prod(columns):
+        raise ShapeError(f"tensorinv: {value.type} is not square after {ind} axes")
+    return reshape(inv(reshape(value, (math.prod(rows), -1))), (*columns, *rows))
 
 
 class SlogdetResult(NamedTuple):

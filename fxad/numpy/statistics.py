@@ -219,6 +219,16 @@ hamming = _cosines("hamming", 0.54, -0.46)
 blackman = _cosines("blackman", 0.42, -0.5, 0.08)
 
 
+def bartlett(M: int) -> Array:
+    """The triangular window of M points, 0 at both ends."""
+    return asarray(np.bartlett(M).astype(dt.default_float()))
+
+
+def kaiser(M: int, beta: float) -> Array:
+    """The Kaiser window of M points: I0(beta sqrt(1 - t^2)) / I0(beta) for t from -1 to 1."""
+    return asarray(np.kaiser(M, beta).astype(dt.default_float()))
+
+
 def matvec(x1: Any, x2: Any, /) -> Array:
     """Matrices times vectors over leading axes."""
     x, y = value_of(x1), value_of(x2)

@@ -343,3 +343,18 @@ def test_tridiagonal_solve():
         fxad.check_grads(solve, (low[0], middle[0], up[0], b[0]), order=1)
     with pytest.raises(ShapeError, match=r"\[..., n, k\], got"):
         solve(low, middle, up, b[:, :, 0])
+
+
+def test_tensors_as_matrices() -> None:
+    a = np.random.default_rng(3).standard_normal((2, 3, 6)).astype(np.float32)
+    b = np.random.default_rng(4).standard_normal((2, 3)).astype(np.float32)
+    turned = np.moveaxis(a, -1, 0)
+    found = [jnp.linalg.tensorsolve(a, b), jnp.linalg.tensorsolve(turned, b, axes=(0,))]
+    for x, wanted in zip(found, [np.linalg.tensorsolve(a, b)] * 2, strict=True):
+        np.testing.assert_allclose(np.asarray(x), wanted, rtol=2e-3, atol=1e-4)
+    inverse = np.asarray(jnp.linalg.tensorinv(a, 2))
+    np.testing.assert_allclose(inverse, np.linalg.tensorinv(a, 2), rtol=2e-3, atol=1e-4)
+    with pytest.raises(ValueError, match="no square system"):
+        jnp.linalg.tensorsolve(a[..., :5], b)
+    with pytest.raises(ValueError, match="not square after 1 axes"):
+        jnp.linalg.tensorinv(a, 1)

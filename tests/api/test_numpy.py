@@ -578,6 +578,8 @@ def test_statistics():
     same(jnp.polyint(p), np.polyint(p).astype("float32"))
     for name in ("hanning", "hamming", "blackman"):
         same(getattr(jnp, name)(9), getattr(np, name)(9), name, rtol=1e-5)
+    same(jnp.bartlett(8), np.bartlett(8).astype("float32"))
+    same(jnp.kaiser(8, 3.5), np.kaiser(8, 3.5).astype("float32"))
     same(jnp.modf(x), np.modf(x), rtol=1e-5)
     same(jnp.unwrap(np.cumsum(x * 3, 1)), np.unwrap(np.cumsum(x * 3, 1)), rtol=1e-5)
     same(jnp.matvec(x[None], x[0]), np.matvec(x[None], x[0]), rtol=1e-5)
