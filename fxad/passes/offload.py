@@ -7,11 +7,12 @@ after    b = f(a); put(b; key=0); ...; c = take(; key=0); d = g(c)
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from fxad.ir.program import Atom, Eqn, Program, Var, subprograms
 from fxad.ir.rewrite import map_subprograms
 from fxad.passes.aside import keys_of, large, limited, put_of, take_of
+from fxad.passes.derived import copied, derived
 from fxad.passes.halves import Changed
 from fxad.passes.lines import lines
 from fxad.passes.offload_tapes import played
@@ -106,20 +107,46 @@ def _placed(
                 elif eqn.op.name == "offload":
                     swap[made] = given
     eqns: list[Eqn] = [away[v][0] for v in program.inputs if v in away]
-    pending: dict[Atom, Eqn] = {take.outputs[0]: take for _, take in away.values()}
+    pending: dict[Atom, list[Eqn]] = {take.outputs[0]: [take] for _, take in away.values()}
+    there = {*program.inputs, *program.consts} if cut is None else set()
+    again = _again(program, away, swap, there)
+    for value, steps in again.items():
+        pending[away[value][1].outputs[0]] = steps
+
+    def bring(value: Atom) -> None:
+        for eqn in pending.pop(value, ()):
+            for atom in eqn.inputs:
+                bring(atom)
+            eqns.append(eqn)
+
     for eqn in program.eqns:
         if eqn.op.name == "offload" or (eqn.op.name in _COPIES and set(eqn.outputs) <= swap.keys()):
             continue
         inputs = tuple([swap.get(a, a) for a in eqn.inputs])
-        eqns += [
-            pending.pop(a) for a in dict.fromkeys(inputs) if isinstance(a, Var) and a in pending
-        ]
+        for atom in inputs:
+            bring(atom)
         eqns.append(eqn.with_inputs(inputs))
-        eqns += [away[v][0] for v in eqn.outputs if v in away]
-    unread = {take.params["key"] for take in pending.values()}
+        eqns += [away[v][0] for v in eqn.outputs if v in away and v not in again]
+    unread = {away[v][1].params["key"] for v in away if away[v][1].outputs[0] in pending}
     eqns = [e for e in eqns if e.op.name != "put" or e.params["key"] not in unread]
     outputs = [swap.get(a, a) for a in program.outputs]
     return _narrowed(Program(program.inputs, eqns, outputs, program.name, program.consts))
+
+
+def _again(
+    program: Program,
+    away: dict[Var, tuple[Eqn, Eqn]],
+    swap: dict[Atom, Atom],
+    there: Set[Atom],
+) -> dict[Var, list[Eqn]]:
+    """For values that would go to disk, but need not, the equations that make what is read."""
+    named: dict[Atom, set[Atom]] = {}
+    for atom, taken in swap.items():
+        named.setdefault(taken, set()).add(atom)
+    back = {v: take.outputs[0] for v, (_, take) in away.items()}
+    disk = {v for v, (put, _) in away.items() if put.params["place"] == "disk"}
+    found = derived(program, disk, there - away.keys(), lambda v: named.get(back[v], set()))
+    return {v: copied(steps, back, back[v]) for v, steps in found.items()}
 
 
 def _behind_marks(program: Program) -> set[Atom]:

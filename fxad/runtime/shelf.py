@@ -27,8 +27,8 @@ IDLE = 1 << 26  # bytes of unused slabs kept for reuse where there is no budget
 
 
 class Slab:
-    """`size` bytes, of which `used` matter. `buffer` is None while they are only in the tier
-    below; `ticket` is what that tier knows them by."""
+    """`size` bytes, of which `used` matter. `buffer`, which may be larger, is None while they are
+    only in the tier below; `ticket` is what that tier knows them by."""
 
     __slots__ = ("buffer", "busy", "number", "sealed", "size", "ticket", "used")
 
@@ -161,12 +161,13 @@ class Shelf:
     def _fits(self, size: int) -> bool:
         """Whether memory is there without taking a slab's."""
         in_use = self.held - self._idle_bytes
-        return self.budget is None or bool(self._idle.get(size)) or in_use + size <= self.budget
+        found = self._unused(size)
+        return self.budget is None or found is not None or in_use + size <= self.budget
 
     def _room_now(self, size: int) -> Any:
-        if same := self._idle.get(size):
-            self._idle_bytes -= size
-            return same.pop()
+        if (found := self._unused(size)) is not None:
+            self._idle_bytes -= found
+            return self._idle[found].pop()
         while self.budget is not None and self.held + size > self.budget:
             if not self._idle_bytes:
                 return None
@@ -174,6 +175,17 @@ class Shelf:
         self.held += size
         self.peak = max(self.peak, self.held)
         return self.space.fresh(size)
+
+    def _unused(self, size: int) -> int | None:
+        """The size of an unused buffer for so many bytes: rather one up to twice as large than
+        fresh pages, which cost as much as copying what will be in them."""
+        if self._idle.get(size):
+            return size
+        if self.budget is None or self.held + size <= self.budget:
+            return None
+        return min(
+            (s for s, idle in self._idle.items() if idle and size < s <= 2 * size), default=None
+        )
 
     def _discard(self) -> None:
         """Give one unused slab back to the operating system."""
@@ -185,8 +197,9 @@ class Shelf:
     def _retire(self, slab: Slab) -> None:
         """Take the slab's memory for others."""
         assert slab.buffer is not None
-        self._idle.setdefault(slab.size, []).append(slab.buffer)
-        self._idle_bytes += slab.size
+        size = slab.buffer.nbytes
+        self._idle.setdefault(size, []).append(slab.buffer)
+        self._idle_bytes += size
         slab.buffer = None
         while self.budget is None and self._idle_bytes > IDLE:
             self._discard()

@@ -172,9 +172,9 @@ class Tape:
 
     def _enter(self, run: _Run) -> None:
         """Make a run the current one."""
-        buffer = self._pages[-1][0].buffer
-        assert buffer is not None
-        self._rows = run.rows(buffer)
+        slab = self._pages[-1][0]
+        assert slab.buffer is not None
+        self._rows = run.rows(slab.buffer[: slab.size])
         self._dtype, self._shape = run.dtype, run.shape
         self._row = run.count
         self._before -= run.count

@@ -18,6 +18,7 @@ from fxad.core.errors import StorageError
 from fxad.core.types import ArrayType
 from fxad.ir.plan import Host, walk
 from fxad.ir.program import OPS, Eqn, Program, Var
+from fxad.passes.offload import offload
 from fxad.plan import plan
 from fxad.runtime import Store, session
 
@@ -325,6 +326,53 @@ def test_a_value_read_again_after_it_came_back_is_copied():
     names = [s.name for s in made.steps if isinstance(s, Host)]
     assert names == ["put", "lend", "give_back"]
     np.testing.assert_allclose(Executable(made).run([WIDE])[0], 2 * np.sin(WIDE), rtol=1e-6)
+
+
+def test_what_is_quickly_computed_from_others_is_not_put_aside():
+    """Of y = tanh(x w) the backward pass reads y and 1 - y * y, of w its transpose."""
+
+    def total(**options):
+        def f(x, ws):
+            for w in ws:
+                x = fxad.checkpoint(lambda x, w: x + jnp.tanh(x @ w) @ w.T, **options)(x, w)
+            return jnp.sum(x * x)
+
+        return fxad.jit(fxad.value_and_grad(f, argnums=(0, 1)))
+
+    step, plain = total(offload="disk"), total(policy="everything_saveable")
+    for got, want in zip(*(fxad.tree.leaves(f(X, WS)) for f in (step, plain)), strict=True):
+        np.testing.assert_array_equal(got, want)
+    assert puts(step) == 2 * len(WS) - 1  # y and x of every layer; the first x is an argument
+    assert puts(total(offload="host")) == 4 * len(WS) - 1  # there, copies cost no more than that
+
+
+def test_a_value_is_put_aside_if_what_makes_it_would_wait_for_it():
+    """z = 2 y is read at once in the backward pass, y only after everything else."""
+    kind = ArrayType(np.dtype(np.float32), WS[0].shape)
+    product = {"batch": ((), ()), "contract": ((1,), (0,)), "dtype": kind.dtype}
+
+    def puts_of(between: int) -> int:
+        x, y, z, y2, z2, first, out = (Var(kind) for _ in range(7))
+        mark = {"place": "disk", "memory": 0}
+        eqns = [
+            Eqn(OPS["dot"], (x, x), product, (y,)),
+            Eqn(OPS["add"], (y, y), {}, (z,)),
+            Eqn(OPS["offload"], (z,), mark, (z2,)),
+            Eqn(OPS["offload"], (y,), mark, (y2,)),
+            Eqn(OPS["cos"], (z2,), {}, (first,)),
+        ]
+        for _ in range(between):
+            eqns.append(Eqn(OPS["cos"], (first,), {}, ((first := Var(kind)),)))
+        eqns.append(Eqn(OPS["mul"], (y2, first), {}, (out,)))
+        placed = offload(Program([x], eqns, [out]))
+        np.testing.assert_array_equal(
+            Executable(plan(placed)).run([WS[0]])[0],
+            Executable(plan(Program([x], eqns, [out]))).run([WS[0]])[0],
+        )
+        return sum(e.op.name == "put" for e in placed.eqns)
+
+    assert puts_of(3) == 1
+    assert puts_of(30) == 2
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from fxad.core.errors import BadArgument, IndexOutOfRange, StorageError
 from fxad.core.limits import parse_bytes
 from fxad.runtime import Disk, Host, SharedTape, Store, Tape
+from fxad.runtime.space import HostSpace
 
 DTYPES = [np.float32, np.float64, np.int8, np.bool_, np.complex64, ml_dtypes.bfloat16]
 
@@ -180,6 +181,52 @@ def test_a_store_gives_back_in_any_order(order, budget):
     np.testing.assert_array_equal(store.take(0), block(1))
     if budget is not None:
         assert store.shelf.peak <= budget
+    store.close()
+
+
+def test_values_of_two_sizes_use_one_memory(monkeypatch):
+    """A smaller value takes a larger one's pages: fresh ones cost as much as writing to them."""
+    fresh = []
+    plain = HostSpace.fresh
+
+    def counting(self, size):
+        fresh.append(size)
+        return plain(self, size)
+
+    monkeypatch.setattr(HostSpace, "fresh", counting)
+    store = Store(2_000_000)
+    for _ in range(3):
+        for i in range(100):
+            store.put(i, block(i, (100, 200 if i % 2 else 150)))
+        for i in reversed(range(100)):
+            np.testing.assert_array_equal(store.take(i), block(i, (100, 200 if i % 2 else 150)))
+    assert store.shelf.peak <= 2_000_000
+    assert sum(fresh) <= 8_000_000  # of 84 MB put
+    store.close()
+
+
+@pytest.mark.parametrize("place", ["room", "lend"])
+def test_a_store_lends_at_most_half_of_its_budget(place):
+    store, own = Store(400_000), block(0)
+    for i in range(6):
+        lent = store.room(i, own)
+        assert (lent is not None) == ((place == "room" and i < 2) or place == "lend")
+        if lent is not None:
+            lent[...] = block(i)
+        if place == "lend":
+            store.put(i, lent)
+    if place == "room":
+        for i in range(6):
+            array = block(i)  # not the memory that was lent: copied into it
+            store.put(i, array)
+    answers = [store.lend(i, own) for i in reversed(range(6))]
+    assert [a is not None for a in answers] == [True, True, False, False, False, False]
+    for i, answer in zip(reversed(range(4, 6)), answers, strict=False):
+        np.testing.assert_array_equal(answer, block(i))
+    np.testing.assert_array_equal(own, block(0))
+    for i in range(6):
+        store.give_back(i)
+    assert len(store) == 0 and store.shelf.peak <= 400_000
     store.close()
 
 
