@@ -134,7 +134,7 @@ def _read_before(graph: Graph, update: Def) -> list[Var]:
 
     A kernel that writes an array cannot read it elsewhere as well: an update computed from the
     array it changes is stored. What reads an older state of the array is stored too, so that it is
-    read before the next state takes its place.
+    read before the next state takes its place. So is what was held at a barrier.
     """
     base, *others = update.operands
     older: set[Atom] = set()
@@ -143,7 +143,7 @@ def _read_before(graph: Graph, update: Def) -> list[Var]:
         older.add(before.operands[0])
         before = graph.def_of.get(before.operands[0])
     small = [a for a in others if isinstance(a, Var) and 4 * a.type.size <= base.type.size]
-    found: list[Var] = [a for a in small if base in _computed_from(graph, a)]
+    found: list[Var] = [a for a in small if a in graph.barred or base in _computed_from(graph, a)]
     if older and small:
         readers = [d for d in graph.defs if not older.isdisjoint(d.operands)]
         fused = [v for d in readers if isinstance(d.record, View | Indexed) for v in d.outputs]

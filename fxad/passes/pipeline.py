@@ -19,6 +19,7 @@ from fxad.passes.cse import cse
 from fxad.passes.fold import fold
 from fxad.passes.inline import inline
 from fxad.passes.offload import offload
+from fxad.passes.rows_apart import rows_apart
 from fxad.passes.widen_late import widen_late
 
 Pass = Callable[[Program], Program]
@@ -39,6 +40,7 @@ def optimise(program: Program, passes: Sequence[str] = DEFAULT) -> Program:
     for name in passes:
         program = everywhere(PASSES[name], program)
         observe(name, program)
+    program = rows_apart(program)
     placed = offload(widen_late(program))
     if placed is not program:
         observe("offload", placed)

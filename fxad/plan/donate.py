@@ -75,6 +75,24 @@ def _is_state(
     return inputs.count(operand) == 1 and (operand, result) in list(pairs)
 
 
+def updated(block: Block, result: Var) -> list[Var]:
+    """Values that become `result` as updates of a few of their elements go on, the last one first:
+    each dies in the next update, so all of them can lie where the result does."""
+    last, first = last_uses(block), first_writes(block)
+    outside = {*block.inputs, *block.outputs}
+    found: list[Var] = []
+    while result in first:
+        step = block.steps[first[result]]
+        before = dict(step.replaces).get(result) if isinstance(step, Launch) else None
+        if before is None or before in outside or before not in first:
+            break
+        if last[before] != first[result] or before.type.nbytes != result.type.nbytes:
+            break
+        found.append(before)
+        result = before
+    return found
+
+
 def donations(
     block: Block, results: Iterable[Var], donate: frozenset[int], accesses: AccessesOf
 ) -> dict[Var, int]:
@@ -85,13 +103,15 @@ def donations(
     for result in results:
         if not result.type.nbytes or result not in first:
             continue
-        write = first[result]
+        begun = updated(block, result)[-1:]
+        begin = begun[0] if begun else result
+        write = first[begin]
         for number, operand in free.items():
             if operand.type != result.type:
                 continue
             end = last.get(operand, -1)
             step = block.steps[write]
-            if end < write or (end == write and may_take_over(step, result, operand, accesses)):
+            if end < write or (end == write and may_take_over(step, begin, operand, accesses)):
                 found[result] = number
                 del free[number]
                 break

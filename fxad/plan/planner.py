@@ -31,7 +31,7 @@ from fxad.lower import (
 )
 from fxad.lower.steps import LoweredStep, reads_of, writes_of
 from fxad.plan import control
-from fxad.plan.donate import donations, first_writes, last_uses, may_take_over
+from fxad.plan.donate import donations, first_writes, last_uses, may_take_over, updated
 from fxad.plan.layout import Fixed, Recording, packed
 from fxad.plan.lending import Lending, lendings
 from fxad.plan.order import ordered
@@ -119,6 +119,8 @@ class Planner:
                 self.slot(outputs[var], type_)
         donated = donations(block, outputs, donate, self.accesses)
         self._taken = {outputs[var].number: argument for var, argument in donated.items()}
+        for result, place in list(outputs.items()):
+            outputs.update(dict.fromkeys(updated(block, result), place))
         steps = self.block(block, inputs, outputs)
         for argument in donated.values():  # executors find the storage through its slot
             var = block.inputs[argument]

@@ -1,0 +1,172 @@
+"""Updates of a whole table whose gradient is a product plus a few rows: the rows are done apart.
+
+before   g = dot(a, b); h = scatter(g, rows, places); p' = f(h, p)
+after    few = f(dot(a[places], b) + rows, p[places]); g = dot(a, b); p' = f(g, p)
+         p'[places] = few
+
+A tied table's gradient is of this kind: its head's product, to which the lookup adds a row for
+every token. The product's elements are then read by elementwise equations alone, so that lowering
+makes the update its epilogue and the gradient is never stored. The bits are the same: a row that is
+done apart is the same product, summed in the same order, and rows of one place are added to it in
+their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fxad.core.config import spend_fuel
+from fxad.core.types import ArrayType
+from fxad.ir.loops import Pointwise
+from fxad.ir.program import OPS, Atom, Eqn, Program, Var
+from fxad.ir.rewrite import inline_into, replaced
+from fxad.ops.base import zeros
+from fxad.trace.tracer import stage, type_of
+
+LARGE = 1 << 25  # bytes of a table for which this pays
+FEW = 16  # the rows of a table are so many times those done apart, at least
+SHORT = 384  # columns; see lower.groups.SWEPT_FROM
+
+
+def rows_apart(program: Program) -> Program:
+    """The program with such updates taken apart; the same one if there are none."""
+    for eqn in program.eqns:
+        if eqn.op.name == "scatter" and _is_few_rows(eqn):
+            update = _Update.of(program, eqn)
+            if update is not None and spend_fuel():
+                program = update.apart()
+    return program
+
+
+def _is_few_rows(eqn: Eqn) -> bool:
+    """Whether it adds rows to a large float32 matrix, by one index for each."""
+    table, rows, *places = eqn.inputs
+    kept = {"axes": (0,), "batch": 0, "mode": "clamp", "monoid": "add"}
+    return (
+        len(places) == 1
+        and all(eqn.params[key] == value for key, value in kept.items())
+        and table.type.dtype == np.float32
+        and len(table.type.shape) == 2
+        and table.type.nbytes >= LARGE
+        and table.type.shape[1] >= SHORT
+        and 0 < rows.type.size * FEW <= table.type.size
+    )
+
+
+class _Update:
+    """The equations between a scatter and the program's results, all elementwise."""
+
+    def __init__(self, program: Program, product: Eqn, scatter: Eqn, eqns: Sequence[Eqn]) -> None:
+        self.program, self.product, self.scatter, self.eqns = program, product, scatter, eqns
+        made = {scatter.outputs[0], *(e.outputs[0] for e in eqns)}
+        self.results = [v for v in dict.fromkeys(program.outputs) if v in made]
+        shape = scatter.outputs[0].type.shape
+        read = dict.fromkeys(a for e in eqns for a in e.inputs if isinstance(a, Var))
+        self.beside = [v for v in read if v not in made and v.type.shape == shape]
+
+    @staticmethod
+    def of(program: Program, scatter: Eqn) -> _Update | None:
+        """None unless the scatter's base is a product that nobody else reads, and what depends on
+        the sum is elementwise and not read by anything else."""
+        (total,), base = scatter.outputs, scatter.inputs[0]
+        product = next((e for e in program.eqns if base in e.outputs), None)
+        readers = [e for e in program.eqns if base in e.inputs]
+        if product is None or not _is_matrix_product(product) or base in program.outputs:
+            return None
+        if readers != [scatter] or total in program.outputs:
+            return None
+        if sum(a.type.nbytes for a in product.inputs) > base.type.nbytes:
+            return None  # they are kept until the rows are known
+        made: set[Atom] = {total}
+        eqns: list[Eqn] = []
+        for eqn in program.eqns:
+            if made.isdisjoint(eqn.inputs):
+                continue
+            if len(eqn.outputs) != 1 or eqn.outputs[0].type.shape != total.type.shape:
+                return None
+            if eqn.effects or not _is_elementwise(eqn):
+                return None
+            made.add(eqn.outputs[0])
+            eqns.append(eqn)
+        return _Update(program, product, scatter, eqns)
+
+    def apart(self) -> Program:
+        program, where = self.program, self.scatter.where
+        (base, rows, places), (total,) = self.scatter.inputs, self.scatter.outputs
+        atoms = (*self.product.inputs, rows, places, *self.beside)
+        first, (sums, *beside) = _inlined(self._few, atoms, where)
+        few: dict[Atom, Atom] = dict(zip((total, *self.beside), (sums, *beside), strict=True))
+        each = []
+        for eqn in self.eqns:
+            (result,) = eqn.outputs
+            small = Var(ArrayType(result.type.dtype, sums.type.shape))
+            each.append(
+                Eqn(eqn.op, replaced(eqn.inputs, few), eqn.params, (small,), eqn.where, eqn.tag)
+            )
+            few[result] = small
+        # Stored before the whole table is updated, which then may happen in place.
+        kept_few, done = _inlined(OPS["barrier"], [few[v] for v in self.results], where)
+        whole = [e.with_inputs(replaced(e.inputs, {total: base})) for e in self.eqns]
+        last, new = _inlined(_put, (places, *self.results, *done), where)
+        moved = {self.product, self.scatter, *self.eqns}
+        kept = [e for e in program.eqns if e not in moved]
+        outputs = replaced(program.outputs, dict(zip(self.results, new, strict=True)))
+        eqns = [*kept, *first, *each, *kept_few, self.product, *whole, *last]
+        return Program(program.inputs, eqns, outputs, program.name, program.consts)
+
+    def _few(self, a: Any, b: Any, rows: Any, places: Any, *beside: Any) -> list[Any]:
+        """The sums at the places, [places, columns], and the rows there of what is beside them."""
+        (left,), right = self.product.params["contract"]
+        params = {**self.product.params, "contract": ((1,), right)}
+        sums = OPS["dot"](_taken(a, places, 1 - left), b, **params)
+        rows = OPS["reshape"](rows, shape=type_of(sums).shape)
+        places = OPS["reshape"](places, shape=type_of(sums).shape[:1])
+        # All rows of one place are added to the sum at one of them, which all then read.
+        count = OPS["iota"](shape=type_of(places).shape, dtype=np.dtype("int32"), axis=0)
+        slots = zeros(ArrayType(np.dtype("int32"), self.scatter.inputs[0].type.shape[:1]))
+        first = _taken(_scattered(slots, count, places, "set"), places, 0)
+        total = _taken(_scattered(sums, rows, first, "add"), first, 0)
+        return [total, *(_taken(x, places, 0) for x in beside)]
+
+
+def _put(places: Any, *values: Any) -> list[Any]:
+    """Tables, then as many few rows of theirs -> tables with their rows put in."""
+    half = len(values) // 2
+    places = OPS["reshape"](places, shape=type_of(values[-1]).shape[:1])
+    pairs = zip(values[:half], values[half:], strict=True)
+    return [_scattered(whole, few, places, "set") for whole, few in pairs]
+
+
+def _taken(x: Any, places: Any, axis: int) -> Any:
+    """Parts of a matrix or vector across `axis`, [places, other axis]."""
+    places = OPS["reshape"](places, shape=(type_of(places).size,))
+    return OPS["gather"](x, places, axes=(axis,), mode="clamp")
+
+
+def _scattered(x: Any, rows: Any, places: Any, monoid: str) -> Any:
+    return OPS["scatter"](x, rows, places, axes=(0,), mode="clamp", monoid=monoid)
+
+
+def _inlined(function: Any, atoms: Sequence[Atom], where: str) -> tuple[list[Eqn], Sequence[Atom]]:
+    """The equations of a function at some atoms, and its results."""
+    program, consts = stage(lambda *xs: list(function(*xs)), [a.type for a in atoms], "rows_apart")
+    assert not consts
+    eqns, results = inline_into(program, atoms, where)
+    return [Eqn(e.op, e.inputs, e.params, e.outputs, where, e.tag) for e in eqns], results
+
+
+def _is_elementwise(eqn: Eqn) -> bool:
+    types = [a.type for a in eqn.inputs]
+    return eqn.op.loops is not None and isinstance(eqn.op.loops(types, **eqn.params), Pointwise)
+
+
+def _is_matrix_product(eqn: Eqn) -> bool:
+    """Whether it is a product of two float32 matrices."""
+    return (
+        eqn.op.name == "dot"
+        and all(a.type.dtype == np.float32 and len(a.type.shape) == 2 for a in eqn.inputs)
+        and all(len(axes) == 1 for axes in eqn.params["contract"])
+    )
