@@ -6,6 +6,8 @@ import builtins
 import math
 from typing import Any
 
+import numpy as np
+
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.core.types import ArrayType
@@ -53,6 +55,13 @@ def _masked(value: Array, condition: Any, filler: Any) -> Array:
     return value if condition is None else where(condition, value, filler)
 
 
+def _start(initial: Any, dtype: np.dtype) -> Any:
+    """`initial=` in a dtype: a number of its kind stays a number, which programs show."""
+    if dt.is_float(dtype) and isinstance(initial, int | float):
+        return float(initial)
+    return cast(value_of(initial), dtype)
+
+
 def sum(
     a: Any,
     axis: Any = None,
@@ -68,7 +77,7 @@ def sum(
     value = value if wide is own else cast(value, wide)
     axes = axes_tuple(axis, len(value.type.shape), "sum")
     out = _added(_masked(value, where, 0), axes, keepdims)
-    return out if initial is None else out + cast(value_of(initial), out.dtype)
+    return out if initial is None else out + _start(initial, out.dtype)
 
 
 def _added(value: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
@@ -89,7 +98,7 @@ def prod(
     axes = axes_tuple(axis, value.ndim, "prod")
     value = _masked(value, where, 1)
     out = _keep(OPS["prod"](value, axes=axes) if axes else value, axes, value.type, keepdims)
-    return out if initial is None else out * cast(value_of(initial), out.dtype)
+    return out if initial is None else out * _start(initial, out.dtype)
 
 
 def _extreme(
@@ -101,14 +110,14 @@ def _extreme(
     if initial is None and mask is not None:
         raise BadArgument(f"{name}: where= needs initial=")
     if initial is not None:
-        initial = cast(value_of(initial), value.dtype)
+        initial = _start(initial, value.dtype)
     if mask is not None:
         value = where(mask, value, initial)
     if initial is None and 0 in [value.shape[i] for i in axes]:
         raise ShapeError(f"{name}: no elements along axes {axes} of {value.type}; give initial=")
     if initial is not None and 0 in [value.shape[i] for i in axes]:
         shape = tuple(s for i, s in enumerate(value.shape) if i not in axes)
-        out = spread_to(initial, shape)
+        out = spread_to(cast(value_of(initial), value.dtype), shape)
         return _keep(out, axes, value.type, keepdims)
     if value.dtype == dt.bool_:
         out = OPS["any" if op == "max_reduce" else "all"](value, axes=axes)
