@@ -77,7 +77,7 @@ def _is_cheap(eqn: Eqn) -> bool:
 
 def copied(steps: Sequence[Eqn], given: Mapping[Var, Var], result: Var) -> list[Eqn]:
     """The equations once more, reading what is `given` for some values, to make `result`."""
-    now: dict[Atom, Atom] = dict(given)
+    now: dict[Atom, Atom] = dict(given.items())
     made: list[Eqn] = []
     for eqn in steps:
         (old,) = eqn.outputs

@@ -54,7 +54,7 @@ class _Search:
         """Does the element at a place go before the bar?"""
         return compare(bar, self.stages._read(self.keys, place), self.keys.dtype)[0]
 
-    def vector(self, start: str, bar: Vec, found: Callable[[], None]) -> None:
+    def vector(self, start: str, bar: Vec, found: Callable[[], object]) -> None:
         """Where any of the elements from `start` may be beyond the bar, what `found` emits."""
         f, stages = self.f, self.stages
         stages.scopes.append({})

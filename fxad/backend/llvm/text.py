@@ -115,7 +115,7 @@ class Function:
         test = self.op(f"icmp {order} i64 {a}, {b}")
         return self.op(f"select i1 {test}, i64 {a}, i64 {b}")
 
-    def when(self, condition: str, body: Callable[[], None]) -> None:
+    def when(self, condition: str, body: Callable[[], object]) -> None:
         """Run the body's code where the condition holds; no values leave it."""
         yes, done = self.new_label("yes"), self.new_label("done")
         self.branch(condition, yes, done)
