@@ -32,6 +32,7 @@ PASSES: dict[str, Pass] = {
     "cse": cse,
 }
 DEFAULT = ("inline", "fold", "algebra", "cse", "algebra", "dce")
+LATE: tuple[Pass, ...] = (rows_apart, widen_late, offload)  # once, when all else is done
 
 
 def optimise(program: Program, passes: Sequence[str] = DEFAULT) -> Program:
@@ -40,11 +41,12 @@ def optimise(program: Program, passes: Sequence[str] = DEFAULT) -> Program:
     for name in passes:
         program = everywhere(PASSES[name], program)
         observe(name, program)
-    program = rows_apart(program)
-    placed = offload(widen_late(program))
-    if placed is not program:
-        observe("offload", placed)
-    return placed
+    for late in LATE:
+        rewritten = late(program)
+        if rewritten is not program:
+            observe(late.__name__, rewritten)
+        program = rewritten
+    return program
 
 
 def everywhere(rewrite: Pass, program: Program) -> Program:

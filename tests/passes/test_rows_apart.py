@@ -7,6 +7,7 @@ import pytest
 
 import fxad
 import fxad.numpy as jnp
+from fxad.core.config import config
 from fxad.core.types import ArrayType
 from fxad.ir.check import check
 from fxad.ir.rewrite import evaluate
@@ -72,6 +73,13 @@ def test_it_is_the_same_function(monkeypatch) -> None:
     args = [*map(np.asarray, consts), *args]
     for one, two in zip(evaluate(program, args), evaluate(other, args), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
+
+
+def test_it_is_checked_and_shown_as_other_passes_are(monkeypatch, capsys) -> None:
+    with config.override(show=("rows_apart", "widen_late"), check=True):
+        lowered(monkeypatch, 0)[1].program  # noqa: B018
+    shown = capsys.readouterr().err
+    assert "barrier" in shown.split("--- rows_apart")[1] and "widen_late" not in shown
 
 
 def test_the_gradient_has_no_memory_and_the_table_is_updated_in_place(monkeypatch) -> None:
