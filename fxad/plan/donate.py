@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from fxad.ir.kernel import Kernel
 from fxad.ir.program import Var
@@ -75,16 +75,19 @@ def _is_state(
     return inputs.count(operand) == 1 and (operand, result) in list(pairs)
 
 
-def updated(block: Block, result: Var) -> list[Var]:
+def updated(
+    block: Block, result: Var, first: Mapping[Var, int], last: Mapping[Var, int]
+) -> list[Var]:
     """Values that become `result` as updates of a few of their elements go on, the last one first:
-    each dies in the next update, so all of them can lie where the result does."""
-    last, first = last_uses(block), first_writes(block)
-    outside = {*block.inputs, *block.outputs}
+    each dies in the next update, so all of them can lie where the result does.
+
+    first, last: what `first_writes` and `last_uses` say of the block.
+    """
     found: list[Var] = []
     while result in first:
         step = block.steps[first[result]]
         before = dict(step.replaces).get(result) if isinstance(step, Launch) else None
-        if before is None or before in outside or before not in first:
+        if before is None or before in block.inputs or before not in first:
             break
         if last[before] != first[result] or before.type.nbytes != result.type.nbytes:
             break
@@ -103,8 +106,7 @@ def donations(
     for result in results:
         if not result.type.nbytes or result not in first:
             continue
-        begun = updated(block, result)[-1:]
-        begin = begun[0] if begun else result
+        *_, begin = (result, *updated(block, result, first, last))
         write = first[begin]
         for number, operand in free.items():
             if operand.type != result.type:

@@ -119,24 +119,34 @@ class Planner:
                 self.slot(outputs[var], type_)
         donated = donations(block, outputs, donate, self.accesses)
         self._taken = {outputs[var].number: argument for var, argument in donated.items()}
+        first, last = first_writes(block), last_uses(block)
         for result, place in list(outputs.items()):
-            outputs.update(dict.fromkeys(updated(block, result), place))
+            outputs.update(dict.fromkeys(updated(block, result, first, last), place))
         steps = self.block(block, inputs, outputs)
         for argument in donated.values():  # executors find the storage through its slot
             var = block.inputs[argument]
             self.slot(inputs[var], var.type)
+        results, copies = self._results(block, out_types, inputs | outputs)
+        steps += copies
+        return Plan(
+            tuple(self.slots), tuple(steps), (), tuple(results), self.arena.peak, self._taken
+        )
+
+    def _results(
+        self, block: Block, out_types: Sequence[ArrayType], places: dict[Var, Place]
+    ) -> tuple[list[Slot], list[Step]]:
+        """Slots of the results, and copies of those that lie elsewhere under another type."""
         results: list[Slot] = []
+        copies: list[Step] = []
         for number, (var, type_) in enumerate(zip(block.outputs, out_types, strict=True)):
-            place = inputs.get(var) or outputs[var]
+            place = places[var]
             own = place.kind == "result" and place.number == number
             if own or var.type == type_:
                 results.append(self.slot(place, type_))
             else:
                 results.append(self.slot(Place("result", type_.nbytes, number), type_))
-                steps.append(Copy(results[-1], self.slot(place, var.type)))
-        return Plan(
-            tuple(self.slots), tuple(steps), (), tuple(results), self.arena.peak, self._taken
-        )
+                copies.append(Copy(results[-1], self.slot(place, var.type)))
+        return results, copies
 
     # ------------------------------------------------------------ slots and places
 
