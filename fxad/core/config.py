@@ -10,12 +10,12 @@
 | `check`       | `FXAD_CHECK`       | re-derive every type after each transform and pass   |
 | `show`        | `FXAD_SHOW`        | stages to print, comma-separated                     |
 | `fuel`        | `FXAD_FUEL`        | stop rewriting after this many rewrites (bisecting)  |
-| `num_threads` | `FXAD_NUM_THREADS` | threads of compiled code; none: one for each core      |
-| `isa`         | `FXAD_ISA`         | amx, avx512, avx2, neon, generic; none: the best here  |
+| `num_threads` | `FXAD_NUM_THREADS` | threads of compiled code; none: one for each core    |
+| `isa`         | `FXAD_ISA`         | amx, avx512, avx2, neon, generic; none: best here      |
 | `max_traces`  | `FXAD_MAX_TRACES`  | RetraceError at more signatures per jitted function  |
 | `recognise`   | `FXAD_RECOGNISE`   | what is traced from now on: find attention, ...      |
-| `cache`       | `FXAD_CACHE`       | keep compiled programs on disk                         |
-| `cache_dir`   | `FXAD_CACHE_DIR`   | where; none: the user's directory for caches           |
+| `cache`       | `FXAD_CACHE`       | keep compiled programs on disk                       |
+| `cache_dir`   | `FXAD_CACHE_DIR`   | where; none: the user's directory for caches         |
 
 and, for values that `checkpoint` puts on disk, `offload_memory` (`FXAD_OFFLOAD_MEMORY`): bytes of
 memory that the newest of them may take, "256MiB" by default, and `offload_directory`
