@@ -114,7 +114,7 @@ def _statistics(
             raise BadArgument(f"pad: stat_length must be at least 1, got {length}")
         seen = size if length is None else int(np.minimum(length, size))
         one = reduce(_end(value, axis, side, seen), axis=axis, keepdims=True)
-        one = rint(one) if not dt.is_inexact(value.dtype) else one
+        one = one if one.dtype == value.dtype else rint(one)  # a mean of integers
         sides.append(_repeated(one, axis, width))
     return _joined(sides[0], value, sides[1], axis)
 
@@ -131,8 +131,8 @@ def _ramps(value: Array, axis: int, low: int, high: int, ends: list[Any]) -> Arr
         steps = np.arange(width) / np.maximum(width, 1)
         shape = tuple(width if i == axis else 1 for i in range(value.ndim))
         steps = steps[::-1] if side else steps
-        shares = cast(value_of(steps.astype(np.float32).reshape(shape)), wide.dtype)
-        ramp = shares * (wide - float(end)) + float(end)
+        shares = cast(value_of(steps.reshape(shape)), wide.dtype)
+        ramp = shares * (wide - end.item()) + end.item()
         sides.append(ramp if dt.is_inexact(value.dtype) else floor(ramp))
     return _joined(sides[0], value, sides[1], axis)
 
@@ -155,22 +155,20 @@ def _odd(value: Array, axis: int, low: int, high: int, skip: int) -> Array:
 
 
 def _pad_constant(value: Array, widths: np.ndarray, constants: Any) -> Array:
-    fills: Any = (
-        np.broadcast_to(np.asarray(constants), (value.ndim, 2))
-        if not isinstance(constants, Array)
-        else None
-    )
-    if fills is not None and (fills == fills.flat[0]).all() if value.ndim else False:
-        constants = fills.flat[0].item()
-        fills = None
-    if fills is None:
-        zero = ArrayType(value.dtype, ())
-        fill = constants if isinstance(constants, Array) else full_of(constants, zero)
-        low, high = tuple(int(w[0]) for w in widths), tuple(int(w[1]) for w in widths)
-        return OPS["pad"](value, fill, low=low, high=high, interior=(0,) * value.ndim)
-    for axis in range(value.ndim):
-        for side in (0, 1):
-            one = np.zeros((value.ndim, 2), int)
-            one[axis, side] = widths[axis, side]
-            value = _pad_constant(value, one, fills[axis, side].item())
+    """With one number all around, or with a number per side (or pair of sides), axis after axis."""
+    if isinstance(constants, Array):
+        return _surrounded(value, widths, constants)
+    fills = np.broadcast_to(np.asarray(constants), (value.ndim, 2))
+    alone = ArrayType(value.dtype, ())
+    if np.unique(fills).size == 1:  # NaN counts as equal to NaN
+        return _surrounded(value, widths, full_of(fills.flat[0].item(), alone))
+    for side, fill in np.ndenumerate(fills):
+        one = np.zeros_like(widths)
+        one[side] = widths[side]
+        value = _surrounded(value, one, full_of(fill.item(), alone))
     return value
+
+
+def _surrounded(value: Array, widths: np.ndarray, fill: Array) -> Array:
+    low, high = (tuple(side.tolist()) for side in widths.T)
+    return OPS["pad"](value, fill, low=low, high=high, interior=(0,) * value.ndim)

@@ -16,14 +16,14 @@ MODES = [
 ]  # fmt: skip
 
 
-def check_pad(x: np.ndarray, width: object, **options: object) -> None:
+def check_pad(x: np.ndarray, width: object, *, rtol: float = 1e-6, **options: object) -> None:
     wanted = np.pad(x, width, **options)
     for found in (
         jnp.pad(x, width, **options),
         fxad.jit(lambda v: jnp.pad(v, width, **options))(x),
     ):
         assert found.dtype == x.dtype
-        np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-6)
+        np.testing.assert_allclose(np.asarray(found), wanted, rtol=rtol)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -53,6 +53,19 @@ def test_options_of_the_modes() -> None:
         check_pad(X, 1, mode=mode, stat_length=((1, 3), (9, 2)))
     wanted = np.pad(X, ((0, 0), (1, 2)))
     np.testing.assert_array_equal(np.asarray(jnp.pad(X, {-1: (1, 2)})), wanted)
+
+
+def test_a_constant_may_be_nan() -> None:
+    check_pad(X, 1, constant_values=np.nan)
+    check_pad(X, ((0, 2), (1, 1)), constant_values=((1, np.nan), (3, 4)))
+
+
+def test_padding_is_as_exact_as_the_dtype() -> None:
+    for mode in ["maximum", "minimum"]:
+        check_pad(np.array([2**24 + 1, 2**24 + 3], np.int32), 1, mode=mode, rtol=0)
+    check_pad(X.astype(np.complex64), 2, mode="linear_ramp", end_values=1 + 2j)
+    with fxad.enable_x64():
+        check_pad(5.0 + X.astype(np.float64), 7, mode="linear_ramp", end_values=1 / 3, rtol=1e-14)
 
 
 def test_what_padding_refuses() -> None:
