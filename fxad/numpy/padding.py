@@ -29,6 +29,7 @@ _STATISTICS: dict[str, Callable[..., Array]] = {
     "median": median,
     "minimum": min,
 }
+_MODES = ("constant", "empty", *_COPIES, *_STATISTICS, "linear_ramp")
 
 
 def pad(
@@ -50,11 +51,10 @@ def pad(
     """
     value = value_of(array)
     widths = _widths(pad_width, value)
+    if mode not in _MODES:
+        raise BadArgument(f"pad: unknown mode {mode!r}, not one of {', '.join(_MODES)}")
     if mode in ("constant", "empty"):
         return _pad_constant(value, widths, constant_values)
-    if mode not in (*_COPIES, *_STATISTICS, "linear_ramp"):
-        known = ", ".join(("constant", "empty", *_COPIES, *_STATISTICS, "linear_ramp"))
-        raise BadArgument(f"pad: unknown mode {mode!r}, not one of {known}")
     if reflect_type not in ("even", "odd"):
         raise BadArgument(f"pad: reflect_type must be 'even' or 'odd', not {reflect_type!r}")
     for axis, (low, high) in enumerate(widths.tolist()):

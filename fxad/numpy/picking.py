@@ -183,10 +183,10 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Array:
 
 
 def choose(a: Any, choices: Any, mode: str = "clip") -> Array:
-    """choices[a] element by element; numbers outside go to the nearest ("clip") or count round
-    ("wrap")."""
+    """choices[a] element by element; numbers outside go to the nearest ("clip"), count round
+    ("wrap") or raise BadArgument ("raise", where a is not traced)."""
     if mode not in ("raise", "clip", "wrap"):
-        raise BadArgument(f"choose: mode must be 'clip' or 'wrap', not {mode!r}")
+        raise BadArgument(f"choose: mode must be 'clip', 'wrap' or 'raise', not {mode!r}")
     index = value_of(a) % len(choices) if mode == "wrap" else value_of(a)
     if mode == "raise":
         known = known_values(index, "choose with mode='raise'", "pass mode='clip' or 'wrap'")

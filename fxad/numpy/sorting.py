@@ -95,7 +95,7 @@ def searchsorted(
 
 def digitize(x: Any, bins: Any, right: bool = False) -> Array:
     """Which bin each element falls into; bins may fall as well as rise."""
-    edges, side = value_of(bins), "left" if right else "right"
+    edges, side = value_of(bins, "digitize"), "left" if right else "right"
     rising = searchsorted(edges, x, side)
     if edges.ndim != 1 or edges.shape[0] < 2:
         return rising

@@ -110,7 +110,7 @@ def _gradient(value: Array, axis: int, step: Any) -> Array:
     def cut(start: int, stop: int) -> Array:
         return slice_axis(value, axis, start, stop)
 
-    if np.ndim(step) if not isinstance(step, Array) else step.ndim:
+    if np.ndim(step):
         return _gradient_at(cut, size, cast(asarray(step), value.dtype), value, axis)
     first = (cut(1, 2) - cut(0, 1)) / step
     last = (cut(size - 1, size) - cut(size - 2, size - 1)) / step

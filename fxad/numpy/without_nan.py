@@ -14,14 +14,7 @@ from typing import Any
 
 from fxad.core import dtypes as dt
 from fxad.ir.program import OPS
-from fxad.numpy.core import (
-    axes_tuple,
-    cast,
-    promoted,
-    result_shape,
-    spread_to,
-    value_of,
-)
+from fxad.numpy.core import axes_tuple, cast, promoted, spread_to, value_of
 from fxad.numpy.elementwise import isnan, logical_not, real
 from fxad.numpy.elementwise import where as choose
 from fxad.numpy.reductions import all, argmax, argmin, max, mean, min, prod, safe_sqrt, sum
@@ -94,7 +87,7 @@ def _kept(value: Array, where: Any) -> Array:
     kept = logical_not(isnan(value))
     if where is None:
         return kept
-    return spread_to(kept & value_of(where), result_shape("where", [value.shape]))
+    return spread_to(kept & value_of(where), value.shape)
 
 
 def nanmean(
@@ -174,7 +167,7 @@ def nanargmin(a: Any, axis: int | None = None, keepdims: bool = False) -> Array:
 def _position(
     find: Callable[..., Array], worst: float, a: Any, axis: int | None, keepdims: bool
 ) -> Array:
-    value = value_of(a)
+    value = value_of(a, f"nan{find.__name__}")
     out = find(_filled(find.__name__, value, worst), axis, keepdims)
     if not dt.is_inexact(value.dtype):
         return out
