@@ -11,7 +11,7 @@
 | `show`        | `FXAD_SHOW`        | stages to print, comma-separated                     |
 | `fuel`        | `FXAD_FUEL`        | stop rewriting after this many rewrites (bisecting)  |
 | `num_threads` | `FXAD_NUM_THREADS` | threads of compiled code; none: one for each core    |
-| `isa`         | `FXAD_ISA`         | amx, avx512, avx2, neon, generic; none: best here      |
+| `isa`         | `FXAD_ISA`         | amx, avx512, avx2, neon, generic; none: best here    |
 | `max_traces`  | `FXAD_MAX_TRACES`  | RetraceError at more signatures per jitted function  |
 | `recognise`   | `FXAD_RECOGNISE`   | what is traced from now on: find attention, ...      |
 | `cache`       | `FXAD_CACHE`       | keep compiled programs on disk                       |
