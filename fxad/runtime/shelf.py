@@ -172,9 +172,10 @@ class Shelf:
             if not self._idle_bytes:
                 return None
             self._discard()
+        buffer = self.space.fresh(size)
         self.held += size
         self.peak = max(self.peak, self.held)
-        return self.space.fresh(size)
+        return buffer
 
     def _unused(self, size: int) -> int | None:
         """The size of an unused buffer for so many bytes: rather one up to twice as large than
@@ -278,7 +279,11 @@ class Shelf:
         """Do all there is to do; whether there was anything."""
         found = False
         while (slab := self._job()) is not None:
-            self._move(slab, None if slab.buffer is not None else self._room_now(slab.size))
+            try:
+                into = None if slab.buffer is not None else self._room_now(slab.size)
+            except MemoryError:  # said to whoever wants the slab, if it is still so then
+                break
+            self._move(slab, into)
             found = True
         return found
 

@@ -326,6 +326,32 @@ def test_a_failing_file_two_tiers_below_is_an_error(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_a_thread_that_gets_no_memory_reads_nothing_ahead(monkeypatch):
+    refused = threading.Event()
+    plain = HostSpace.fresh
+
+    def fresh(self, size):
+        if threading.current_thread().name == "fxad-shelf":
+            refused.set()
+            raise MemoryError
+        return plain(self, size)
+
+    monkeypatch.setattr(HostSpace, "fresh", fresh)
+    store = Store(400_000)
+    sizes = [(50, 25)] * 20 + [(100, 50)] * 20  # the small ones cannot be read into large slabs
+    for i, shape in enumerate(sizes):
+        store.put(i, block(i, shape))
+    for i, shape in reversed(list(enumerate(sizes))):
+        np.testing.assert_array_equal(store.take(i), block(i, shape))
+        if i == 20:
+            assert refused.wait(10)
+    assert store.shelf.held <= store.shelf.peak <= 400_000
+    closing = threading.Thread(target=store.close, daemon=True)
+    closing.start()
+    closing.join(10)
+    assert not closing.is_alive()
+
+
 def test_without_threads_the_caller_writes(monkeypatch):
     def start(self):
         raise RuntimeError("can't start new thread")
