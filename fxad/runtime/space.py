@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fxad.core import aligned
 from fxad.core.limits import readable
 from fxad.runtime.disk import Tier
 
-ALIGN = 64  # bytes; where buffers begin
 MAPPED = 1 << 16  # bytes; from here on slabs are pages of their own
 
 
@@ -39,9 +39,7 @@ class HostSpace:
 
     def fresh(self, size: int) -> np.ndarray:
         if size < MAPPED:
-            raw = np.empty(size + ALIGN, np.uint8)
-            start = -raw.ctypes.data % ALIGN
-            return raw[start : start + size]
+            return aligned.maker((size,), np.dtype(np.uint8), size)()
         private = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
         try:
             pages = mmap.mmap(-1, size, **({"flags": private} if private else {}))
