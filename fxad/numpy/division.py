@@ -12,7 +12,7 @@ from fxad.core.errors import TypeMismatch
 from fxad.core.promotion import is_python_scalar
 from fxad.ir.program import OPS, Lit
 from fxad.numpy.core import cast, full_of, promoted, value_of
-from fxad.numpy.elementwise import abs, finish, where
+from fxad.numpy.elementwise import abs, finish, is_bool, where
 from fxad.trace.array import Array
 from fxad.trace.tracer import type_of
 
@@ -37,7 +37,7 @@ def floor_divide(x: Any, y: Any, /) -> Array:
 
 def _numbers(x: Any, y: Any) -> tuple[Any, Any]:
     """Two bools as integers."""
-    if all(isinstance(v, bool) or getattr(v, "dtype", None) == dt.bool_ for v in (x, y)):
+    if is_bool(x) and is_bool(y):
         return cast(value_of(x), dt.default_int()), cast(value_of(y), dt.default_int())
     return x, y
 

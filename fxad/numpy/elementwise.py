@@ -57,7 +57,7 @@ def _binary(
         ready = matched(x, y, kinds)
         if ready is not None:
             return bind(rule, *ready)
-        chosen = OPS[logic] if logic and _is_bool(x) and _is_bool(y) else rule
+        chosen = OPS[logic] if logic and is_bool(x) and is_bool(y) else rule
         values = promoted(name or op, x, y, inexact=inexact)
         if isinstance(values[0], Lit) and isinstance(values[1], Lit):
             values = promoted(name or op, x, y, inexact=inexact, numbers=False)
@@ -163,7 +163,7 @@ def _is_complex(x: Any) -> bool:
     return isinstance(x, complex) or dt.is_complex(getattr(x, "dtype", dt.bool_))
 
 
-def _is_bool(x: Any) -> bool:
+def is_bool(x: Any) -> bool:
     return isinstance(x, bool) or getattr(x, "dtype", None) == dt.bool_
 
 

@@ -70,9 +70,14 @@ def pad(
         elif mode in ("reflect", "symmetric") and reflect_type == "odd":
             value = _odd(value, axis, low, high, 1 if mode == "reflect" else 0)
         else:
-            positions = np.pad(np.arange(value.shape[axis]), (low, high), mode=mode)  # type: ignore[call-overload]
-            value = value[(slice(None),) * axis + (positions.astype(np.int32),)]
+            value = _copied(value, axis, low, high, mode)
     return value
+
+
+def _copied(value: Array, axis: int, low: int, high: int, mode: Any) -> Array:
+    """Elements of the array again, in an order that NumPy gives."""
+    positions = np.pad(np.arange(value.shape[axis]), (low, high), mode=mode)
+    return value[(slice(None),) * axis + (positions.astype(np.int32),)]
 
 
 def _widths(pad_width: Any, value: Array) -> np.ndarray:

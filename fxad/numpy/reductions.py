@@ -187,6 +187,12 @@ def _count(type_: ArrayType, axes: tuple[int, ...]) -> int:
     return math.prod(type_.shape[i] for i in axes)
 
 
+def widened(value: Array) -> Array:
+    """Half-width floats as float32, in which their moments are computed."""
+    narrow = dt.is_float(value.dtype) and value.dtype.itemsize < 4
+    return cast(value, dt.float32) if narrow else value
+
+
 def mean(
     a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, where: Any = None
 ) -> Array:
@@ -196,7 +202,7 @@ def mean(
         value = cast(value, dt.canonicalize(dtype, explicit=True))
     axes = axes_tuple(axis, value.ndim, "mean")
     own = value.dtype
-    wide = cast(value, dt.float32) if dt.is_float(own) and own.itemsize < 4 else value
+    wide = widened(value)
     if where is None and not axes:
         return value
     if where is None:
@@ -249,7 +255,7 @@ def var(
     if dtype is not None:
         value = cast(value, dt.canonicalize(dtype, explicit=True))
     own = value.dtype
-    wide = cast(value, dt.float32) if dt.is_float(own) and own.itemsize < 4 else value
+    wide = widened(value)
     axes = axes_tuple(axis, value.ndim, "var")
     gap = wide - (_mean(wide, axes, keepdims=True, where=where) if mean is None else mean)
     squared = real(gap * gap.conj()) if dt.is_complex(wide.dtype) else OPS["square"](gap)

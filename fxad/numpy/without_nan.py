@@ -17,7 +17,18 @@ from fxad.ir.program import OPS
 from fxad.numpy.core import axes_tuple, cast, promoted, spread_to, value_of
 from fxad.numpy.elementwise import isnan, logical_not, real
 from fxad.numpy.elementwise import where as choose
-from fxad.numpy.reductions import all, argmax, argmin, max, mean, min, prod, safe_sqrt, sum
+from fxad.numpy.reductions import (
+    all,
+    argmax,
+    argmin,
+    max,
+    mean,
+    min,
+    prod,
+    safe_sqrt,
+    sum,
+    widened,
+)
 from fxad.numpy.running import cumprod, cumsum
 from fxad.trace.array import Array
 
@@ -118,7 +129,7 @@ def nanvar(
     if dtype is not None:
         value = cast(value, dt.canonicalize(dtype, explicit=True))
     own = value.dtype
-    wide = cast(value, dt.float32) if dt.is_float(own) and own.itemsize < 4 else value
+    wide = widened(value)
     axes = axes_tuple(axis, value.ndim, "nanvar")
     kept = _kept(value, where)
     centre = nanmean(wide, axes, keepdims=True, where=where) if mean is None else value_of(mean)
