@@ -18,11 +18,11 @@ from fxad.core import dtypes as dt
 from fxad.core.record import replace, valued
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS, Atom, Eqn
-from fxad.ir.rewrite import inline_into
 from fxad.ops.base import full, zeros
+from fxad.passes.inserted import inserted
 from fxad.passes.patterns import Graph
 from fxad.passes.softmax_pattern import log_softmax, log_sum_exp, unshifted
-from fxad.trace.tracer import stage, type_of
+from fxad.trace.tracer import type_of
 
 STEPS = 12  # ops between the end of a loss and its rows, at most
 
@@ -263,10 +263,8 @@ def _written(found: Loss, last: Eqn, x: Atom, table: Atom, width: int) -> tuple[
     def compute(x: Any, table: Any, targets: Any, *weights: Any) -> list[Any]:
         return [_loss(found, last.outputs[0].type.dtype, x, table, width, targets, weights)]
 
-    program, consts = stage(compute, [a.type for a in atoms], "loss")
-    assert not consts
-    eqns, (result,) = inline_into(program, atoms, last.where)
-    return [Eqn(e.op, e.inputs, e.params, e.outputs, last.where, last.tag) for e in eqns], result
+    eqns, (result,) = inserted(compute, atoms, last.where, last.tag)
+    return eqns, result
 
 
 def _loss(

@@ -22,9 +22,10 @@ from fxad.core.config import spend_fuel
 from fxad.core.types import ArrayType
 from fxad.ir.loops import Pointwise
 from fxad.ir.program import OPS, Atom, Eqn, Program, Var
-from fxad.ir.rewrite import inline_into, replaced
+from fxad.ir.rewrite import replaced
 from fxad.ops.base import zeros
-from fxad.trace.tracer import stage, type_of
+from fxad.passes.inserted import inserted
+from fxad.trace.tracer import type_of
 
 LARGE = 1 << 25  # bytes of a table for which this pays
 FEW = 16  # the rows of a table are so many times those done apart, at least
@@ -97,7 +98,7 @@ class _Update:
         program, where = self.program, self.scatter.where
         (base, rows, places), (total,) = self.scatter.inputs, self.scatter.outputs
         atoms = (*self.product.inputs, rows, places, *self.beside)
-        first, (sums, *beside) = _inlined(self._few, atoms, where)
+        first, (sums, *beside) = inserted(self._few, atoms, where)
         few: dict[Atom, Atom] = dict(zip((total, *self.beside), (sums, *beside), strict=True))
         each = []
         for eqn in self.eqns:
@@ -108,9 +109,9 @@ class _Update:
             )
             few[result] = small
         # Stored before the whole table is updated, which then may happen in place.
-        kept_few, done = _inlined(OPS["barrier"], [few[v] for v in self.results], where)
+        kept_few, done = inserted(OPS["barrier"], [few[v] for v in self.results], where)
         whole = [e.with_inputs(replaced(e.inputs, {total: base})) for e in self.eqns]
-        last, new = _inlined(_put, (places, *self.results, *done), where)
+        last, new = inserted(_put, (places, *self.results, *done), where)
         moved = {self.product, self.scatter, *self.eqns}
         kept = [e for e in program.eqns if e not in moved]
         outputs = replaced(program.outputs, dict(zip(self.results, new, strict=True)))
@@ -148,14 +149,6 @@ def _taken(x: Any, places: Any, axis: int) -> Any:
 
 def _scattered(x: Any, rows: Any, places: Any, monoid: str) -> Any:
     return OPS["scatter"](x, rows, places, axes=(0,), mode="clamp", monoid=monoid)
-
-
-def _inlined(function: Any, atoms: Sequence[Atom], where: str) -> tuple[list[Eqn], Sequence[Atom]]:
-    """The equations of a function at some atoms, and its results."""
-    program, consts = stage(lambda *xs: list(function(*xs)), [a.type for a in atoms], "rows_apart")
-    assert not consts
-    eqns, results = inline_into(program, atoms, where)
-    return [Eqn(e.op, e.inputs, e.params, e.outputs, where, e.tag) for e in eqns], results
 
 
 def _is_elementwise(eqn: Eqn) -> bool:

@@ -10,13 +10,14 @@ import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.ir.program import OPS, Atom, Eqn
-from fxad.ir.rewrite import inline_into, literal
+from fxad.ir.rewrite import literal
 from fxad.ops.attention_parts import LOWEST
 from fxad.ops.base import full
 from fxad.passes.attention_pattern import DEPTH, WIDTH, Attention
+from fxad.passes.inserted import inserted
 from fxad.passes.patterns import Graph
 from fxad.passes.scores_pattern import Extra, Factor
-from fxad.trace.tracer import stage, type_of
+from fxad.trace.tracer import type_of
 
 Groups = Sequence[Sequence[int]]  # roles that become one axis each
 
@@ -31,12 +32,8 @@ def attend_equations(graph: Graph, found: Attention, second: Eqn) -> tuple[list[
     def compute(*values: Any) -> list[Any]:
         return [_attention(found, scale, factors, values, second)]
 
-    program, consts = stage(compute, [a.type for a in atoms], "attention")
-    assert not consts
-    eqns, (result,) = inline_into(program, atoms, second.where)
-    return [
-        Eqn(e.op, e.inputs, e.params, e.outputs, second.where, second.tag) for e in eqns
-    ], result
+    eqns, (result,) = inserted(compute, atoms, second.where, second.tag)
+    return eqns, result
 
 
 def _scale(graph: Graph, factors: Sequence[Factor]) -> tuple[float, list[Factor]]:
