@@ -7,7 +7,7 @@ after    b = f(a); put(b; key=0); ...; c = take(; key=0); d = g(c)
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from fxad.ir.program import Atom, Eqn, Program, Var, subprograms
 from fxad.ir.rewrite import map_subprograms
@@ -18,6 +18,9 @@ from fxad.passes.lines import lines
 from fxad.passes.offload_tapes import played
 
 _COPIES = ("barrier", "name", "offload")  # results are the operands
+
+Away = dict[Var, tuple[Eqn, Eqn]]  # value -> its put and take
+Swap = dict[Atom, Atom]  # copies of it that are read after it has come back
 
 
 def offload(program: Program, memory: int = 0) -> Program:
@@ -82,36 +85,13 @@ def _placed(
     """The program without marks. cut: equations after that many are of another program, where
     what one reads without a mark is in memory anyway. state: inputs that are not."""
     source = _sources(program)
-    resident: set[Atom] = {v for v in (*program.inputs, *program.consts) if v not in state}
-    if cut is not None:
-        marked = _behind_marks(program)
-        readers = [e for e in program.eqns[cut:] if e.op.name not in _COPIES]
-        resident |= {source.get(a, a) for e in readers for a in e.inputs if a not in marked}
-    resident |= {v for eqn in program.eqns if eqn.op.name == "tape_read" for v in eqn.outputs}
-    resident |= {source.get(a, a) for a in program.outputs}
-    away: dict[Var, tuple[Eqn, Eqn]] = {}  # value -> its put and take
-    swap: dict[Atom, Atom] = {}  # copies of it that are read after it has come back
-    for eqn in program.eqns:
-        if eqn.op.name in _COPIES:
-            for given, made in zip(eqn.inputs, eqn.outputs, strict=True):
-                value = source[made]
-                if given in swap:
-                    swap[made] = swap[given]
-                elif eqn.op.name == "offload" and value not in resident and large(value):
-                    assert isinstance(value, Var)
-                    if value not in away:
-                        key = next(keys)
-                        back = take_of(Var(value.type), key, eqn)
-                        away[value] = put_of(value, key, eqn), back
-                    swap[made] = away[value][1].outputs[0]
-                elif eqn.op.name == "offload":
-                    swap[made] = given
-    eqns: list[Eqn] = [away[v][0] for v in program.inputs if v in away]
-    pending: dict[Atom, list[Eqn]] = {take.outputs[0]: [take] for _, take in away.values()}
+    away, swap = _going(program, source, keys, _resident(program, source, cut, state))
     there = {*program.inputs, *program.consts} if cut is None else set()
     again = _again(program, away, swap, there)
-    for value, steps in again.items():
-        pending[away[value][1].outputs[0]] = steps
+    pending: dict[Atom, list[Eqn]] = {
+        take.outputs[0]: again.get(v, [take]) for v, (_, take) in away.items()
+    }
+    eqns: list[Eqn] = [away[v][0] for v in program.inputs if v in away]
 
     def bring(value: Atom) -> None:
         for eqn in pending.pop(value, ()):
@@ -127,18 +107,51 @@ def _placed(
             bring(atom)
         eqns.append(eqn.with_inputs(inputs))
         eqns += [away[v][0] for v in eqn.outputs if v in away and v not in again]
-    unread = {away[v][1].params["key"] for v in away if away[v][1].outputs[0] in pending}
+    unread = {take.params["key"] for _, take in away.values() if take.outputs[0] in pending}
     eqns = [e for e in eqns if e.op.name != "put" or e.params["key"] not in unread]
     outputs = [swap.get(a, a) for a in program.outputs]
     return _narrowed(Program(program.inputs, eqns, outputs, program.name, program.consts))
 
 
-def _again(
-    program: Program,
-    away: dict[Var, tuple[Eqn, Eqn]],
-    swap: dict[Atom, Atom],
-    there: Set[Atom],
-) -> dict[Var, list[Eqn]]:
+def _resident(
+    program: Program, source: Mapping[Atom, Atom], cut: int | None, state: frozenset[Var]
+) -> set[Atom]:
+    """Values that are in memory anyway; for cut and state see `_placed`."""
+    resident: set[Atom] = {v for v in (*program.inputs, *program.consts) if v not in state}
+    if cut is not None:
+        marked = _behind_marks(program)
+        readers = [e for e in program.eqns[cut:] if e.op.name not in _COPIES]
+        resident |= {source.get(a, a) for e in readers for a in e.inputs if a not in marked}
+    resident |= {v for eqn in program.eqns if eqn.op.name == "tape_read" for v in eqn.outputs}
+    return resident | {source.get(a, a) for a in program.outputs}
+
+
+def _going(
+    program: Program, source: Mapping[Atom, Atom], keys: Iterator[int], resident: Set[Atom]
+) -> tuple[Away, Swap]:
+    """The marked values that leave memory, and what is read instead of copies of them."""
+    away: Away = {}
+    swap: Swap = {}
+    for eqn in program.eqns:
+        if eqn.op.name not in _COPIES:
+            continue
+        for given, made in zip(eqn.inputs, eqn.outputs, strict=True):
+            value = source[made]
+            if given in swap:
+                swap[made] = swap[given]
+            elif eqn.op.name == "offload" and value not in resident and large(value):
+                assert isinstance(value, Var)
+                if value not in away:
+                    key = next(keys)
+                    back = take_of(Var(value.type), key, eqn)
+                    away[value] = put_of(value, key, eqn), back
+                swap[made] = away[value][1].outputs[0]
+            elif eqn.op.name == "offload":
+                swap[made] = given
+    return away, swap
+
+
+def _again(program: Program, away: Away, swap: Swap, there: Set[Atom]) -> dict[Var, list[Eqn]]:
     """For values that would go to disk, but need not, the equations that make what is read."""
     named: dict[Atom, set[Atom]] = {}
     for atom, taken in swap.items():
