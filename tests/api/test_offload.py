@@ -201,6 +201,34 @@ def test_a_run_that_fails_leaves_nothing(tmp_path):
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
+def test_ctrl_c_stops_a_gradient_on_disk_and_leaves_nothing(tmp_path):
+    code = """
+import os, signal, sys, threading, time, numpy as np, fxad, fxad.numpy as jnp
+from fxad import lax
+fxad.config.offload_memory, fxad.config.offload_directory = "1MB", sys.argv[1]
+body = fxad.checkpoint(lambda c: jnp.sin(c) * c, offload="disk")
+f = fxad.jit(fxad.grad(lambda x, n: lax.fori_loop(0, n, lambda i, c: body(c), x).sum()))
+x = np.linspace(0.1, 1, 2048, dtype=np.float32)
+want = f(x, 2000)
+
+def kill():
+    time.sleep(0.5)
+    global sent
+    sent = time.monotonic()
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=kill).start()
+try:
+    f(x, 10_000_000)
+except KeyboardInterrupt:
+    assert time.monotonic() - sent < 5
+    print(os.listdir(sys.argv[1]), np.isfinite(want).all(), np.array_equal(f(x, 2000), want))
+"""
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.stdout == "[] True True\n", done.stderr[-2000:]
+
+
 def test_a_full_disk_is_an_error_not_a_gradient(tmp_path):
     code = """
 import resource, sys, numpy as np, fxad, fxad.numpy as jnp
