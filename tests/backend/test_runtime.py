@@ -486,7 +486,8 @@ def test_work_goes_on_after_each_tick(monkeypatch: pytest.MonkeyPatch):
                 Executable, "_attend", lambda *given: (ticks.append(1), attend(*given))[1]
             )
             results = executable.run(inputs)
-        assert len(ticks) > 3
+        # Only the calling thread looks; on a busy machine the other one may do nearly all.
+        assert len(ticks) > (3 if threads == 1 else 0)
         for result, want in zip(results, reference, strict=True):
             np.testing.assert_array_equal(result, want)
 
