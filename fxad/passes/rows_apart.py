@@ -45,10 +45,11 @@ def rows_apart(program: Program) -> Program:
 def _is_few_rows(eqn: Eqn) -> bool:
     """Whether it adds rows to a large float32 matrix, by one index for each."""
     table, rows, *places = eqn.inputs
-    kept = {"axes": (0,), "batch": 0, "mode": "clamp", "monoid": "add"}
+    wanted = {"axes": (0,), "batch": 0, "mode": "clamp", "monoid": "add"}
+    params = {"batch": 0} | eqn.params
     return (
         len(places) == 1
-        and all(eqn.params[key] == value for key, value in kept.items())
+        and all(params.get(key) == value for key, value in wanted.items())
         and table.type.dtype == np.float32
         and len(table.type.shape) == 2
         and table.type.nbytes >= LARGE

@@ -169,7 +169,9 @@ class ArrayMethods:
     ) -> Array:
         """Positions that sort along an axis; equal elements keep their order."""
 
-    def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Array:
+    def searchsorted(
+        self, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan"
+    ) -> Array:
         """Where elements of v would go in this sorted vector."""
 
     # ------------------------------------------------------------ reductions
@@ -208,6 +210,7 @@ class ArrayMethods:
         *,
         where: Any = None,
         correction: float | None = None,
+        mean: Any = None,
     ) -> Array:
         """Variance; the divisor is the count minus ddof."""
 
@@ -220,6 +223,7 @@ class ArrayMethods:
         *,
         where: Any = None,
         correction: float | None = None,
+        mean: Any = None,
     ) -> Array:
         """Standard deviation; its gradient at 0 is 0."""
 
