@@ -104,14 +104,6 @@ def command_ms(command: str) -> float:
     return float(numbers[-1])
 
 
-def matmul_ceiling(size: int = 1024, rounds: int = 5) -> float:
-    """GFLOP/s of NumPy's float32 matrix product: a floor of the machine's peak, same threads."""
-    a = np.random.default_rng(0).standard_normal((size, size), np.float32)
-    out = np.empty_like(a)
-    times = alternate({"product": lambda: np.matmul(a, a, out=out)}, rounds)["product"]
-    return 2 * size**3 / min(times) / 1e9
-
-
 def triad_ceiling(elements: int = 1 << 24, rounds: int = 5) -> float:
     """GB/s of a += b over arrays much larger than the caches (24 bytes moved per 2 elements)."""
     a, b = np.zeros(elements, np.float32), np.ones(elements, np.float32)

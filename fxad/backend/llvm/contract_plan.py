@@ -231,10 +231,6 @@ class Cut:
         return self.vectors * self.lanes
 
     @property
-    def tail_vectors(self) -> int:
-        return -(-self.tail // self.lanes)
-
-    @property
     def all_panels(self) -> int:
         return self.panels + (self.tail > 0)
 

@@ -1,6 +1,6 @@
-"""Quotients and inverse roots by Newton's iteration, where the processor divides slowly.
+"""Reciprocals and inverse roots by Newton's iteration, where the processor divides slowly.
 
-    quotient(Vec(code, "float", 16, "%a"), Vec(code, "float", 16, "%b"))
+    reciprocal(Vec(code, "float", 16, "%b"))
 
 AVX-512 gives 14 bits of a reciprocal or an inverse root in an instruction of its own. Elsewhere
 these are the division itself.
@@ -12,36 +12,9 @@ from fxad.backend.llvm.math_core import unless_rare
 from fxad.backend.llvm.vector import Vec, bits_of, fma
 
 
-def quotient(a: Vec, b: Vec, a_lost: Vec | None = None, b_lost: Vec | None = None) -> Vec:
-    """(a + a_lost) / (b + b_lost), both lost parts below an ulp, with the rounding of a division.
-
-    1 / b is refined until it is rounded as a division rounds it; then so is the quotient
-    (Markstein, 1990), as long as neither it, b nor the remainder is denormal.
-    """
-    wide = max(a.width, b.width)
-    a, b = a.splat(wide), b.splat(wide)
-    if a_lost is None and b_lost is None and b.code.target.isa != "avx512":
-        return a / b
-    y = reciprocal(b)
-    q = a * y
-    remainder = fma(-b, q, a)
-    if a_lost is not None:
-        remainder = remainder + a_lost
-    if b_lost is not None:
-        remainder = fma(-b_lost, q, remainder)
-    return fma(remainder, y, q)
-
-
-def quotient_parts(a: Vec, b: Vec) -> tuple[Vec, Vec]:
-    """(q, lost) with a / b = q + lost."""
-    y = reciprocal(b)
-    q = a * y
-    q = fma(fma(-b, q, a), y, q)
-    return q, fma(-b, q, a) * y
-
-
 def reciprocal(b: Vec) -> Vec:
-    """1 / b rounded as a division rounds it, b neither denormal nor above 2**126."""
+    """1 / b rounded as a division rounds it (Markstein, 1990), b neither denormal nor above
+    2**126."""
     y = _estimate("rcp14", b)
     return 1.0 / b if y is None else _newton(b, _newton(b, y))
 

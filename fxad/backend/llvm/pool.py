@@ -83,7 +83,7 @@ _threads: int | None = None
 
 
 def get_num_threads() -> int:
-    """Threads that compiled code runs on (default: FXAD_NUM_THREADS, or one per core).."""
+    """Threads that compiled code runs on (default: FXAD_NUM_THREADS, or one per core)."""
     return _threads or config.num_threads or _default_threads()
 
 

@@ -15,17 +15,13 @@ import numpy as np
 
 from fxad.core import dtypes
 
+# Kept as bits in memory and as float32 in registers.
 _NARROW: dict[np.dtype, np.dtype] = {
     dtypes.float16: np.dtype("uint16"),
     dtypes.bfloat16: np.dtype("uint16"),
     dtypes.float8_e4m3fn: np.dtype("uint8"),
     dtypes.float8_e5m2: np.dtype("uint8"),
 }
-
-
-def is_narrow(dtype: np.dtype) -> bool:
-    """Kept as bits in memory and as float32 in registers."""
-    return dtype in _NARROW
 
 
 def storage(dtype: np.dtype) -> np.dtype:
