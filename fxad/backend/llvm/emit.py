@@ -237,12 +237,11 @@ class _Emitter:
         self.stages.lane_extent_loop(s.lanes, s.width, s.unroll, self.roots, inner, self._point)
 
     def _point(self) -> None:
-        first: ir.Stage | None = None  # to be done in the loop of the stage after it
         for stage, following in zip(self.body, [*self.body[1:], None], strict=True):
-            self.stages.fed = None if first is None else fed_by(first, stage, self.schedule)
-            first = stage if following and fed_by(stage, following, self.schedule) else None
-            if first is None:
+            feeds = fed_by(stage, following, self.schedule) if following else None
+            if feeds is None:
                 self.stages.run(stage)
+            self.stages.fed = feeds  # done in the loop of the stage that comes next
 
 
 def _roots(stage: ir.Stage) -> list[ir.Expr]:
