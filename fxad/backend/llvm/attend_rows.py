@@ -96,8 +96,7 @@ class Rows(Tiles):
             memory.scopes.append({})
             memory.env[self.stage.keys] = j
             memory.lanes_along(self.stage.keys, width)
-            left = Vec(self.code, "i64", 1, f.op(f"sub i64 {self.keys}, {j}"))
-            inside = self.code.iota("i32", width, 0) < left.convert("trunc", "i32").splat(width)
+            inside = self.code.first_lanes(width, f.op(f"sub i64 {self.keys}, {j}"))
             memory.copies = [Copy(0, j, 0, inside)]
             for _ in memory.each_copy():
                 value = memory.value(mask)

@@ -108,7 +108,7 @@ class Finish:
         def vector(at: str, sums: str, left: str) -> None:
             memory.scopes.append({})
             memory.env[problem.columns] = at
-            mask = self._below(memory, left) if left else None
+            mask = memory.code.first_lanes(width, left) if left else None
             memory.copies = [Copy(0, at, 0, mask)]
             memory.copy = memory.copies[0]
             if not left:
@@ -160,11 +160,6 @@ class Finish:
             memory.cells[cell][copy.number] = Vec(memory.code, kind, lanes.width, value)
         for _ in memory.each_copy():
             run_stores(memory, self.problem.stage.stores)
-
-    def _below(self, memory: Memory, count: str) -> Vec:
-        """A mask of the first `count` lanes."""
-        some = Vec(memory.code, "i64", 1, count).convert("trunc", "i32").splat(self.lanes.width)
-        return memory.code.iota("i32", self.lanes.width).compare("ult", some)
 
     def _finished(self, f: Function, memory: Memory) -> str:
         f.ret()

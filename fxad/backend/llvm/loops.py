@@ -137,9 +137,7 @@ class Loops(Memory):
 
     def _below(self, index: str, high: str | int, width: int) -> Vec:
         """Lanes whose position is below `high`."""
-        left = Vec(self.code, "i64", 1, self.f.op(f"sub i64 {high}, {index}"))
-        kind = "i32"
-        return self.code.iota(kind, width).compare("ult", left.convert("trunc", kind).splat(width))
+        return self.code.first_lanes(width, self.f.op(f"sub i64 {high}, {index}"))
 
     def lane_extent_loop(
         self,

@@ -69,6 +69,11 @@ class Code:
     def iota(self, kind: str, width: int, start: int = 0, step: int = 1) -> Vec:
         return self.consts(kind, [start + step * i for i in range(width)])
 
+    def first_lanes(self, width: int, count: str) -> Vec:
+        """A mask of the first lanes, `count` (an i64 from 0 on) of them or all."""
+        some = Vec(self, "i64", 1, count).convert("trunc", "i32").splat(width)
+        return self.iota("i32", width).compare("ult", some)
+
     def call(self, name: str, kind: str, width: int, args: Sequence[Vec]) -> Vec:
         """Call a function or intrinsic by its full name, declaring it."""
         types = ", ".join(a.type for a in args)
