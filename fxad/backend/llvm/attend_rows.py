@@ -14,12 +14,11 @@ import numpy as np
 from fxad.backend.llvm import math_core, prims
 from fxad.backend.llvm.attend_tiles import Place, Tiles
 from fxad.backend.llvm.coefficients import EXP2_WEIGHT
-from fxad.backend.llvm.math_core import LOG2_E
+from fxad.backend.llvm.math_core import LOG2_E, WHOLE
 from fxad.backend.llvm.values import Copy
 from fxad.backend.llvm.vector import Vec, fma
 from fxad.ir.kernel import Const, Expr, Get, Prim
 
-_ROUNDS = 12582912.0  # 1.5 * 2**23: added to a float32, leaves its nearest integer in the low bits
 # What exp takes to a normal number, with a margin for the rounding of its argument.
 _LOWEST = {4: -87.0, 8: -708.0}
 
@@ -267,8 +266,8 @@ class Rows(Tiles):
         if self.size == 8:
             x = kept.where(x * scale, self.zero())
             return kept.where(self.apply("exp", x), self.zero())
-        rounded = fma(x, scale * LOG2_E, _ROUNDS)
-        n = rounded - _ROUNDS
+        rounded = fma(x, scale * LOG2_E, WHOLE)
+        n = rounded - WHOLE
         r = fma(x, scale * LOG2_E, -n)
         value = r.like(EXP2_WEIGHT[-1])
         for c in (*reversed(EXP2_WEIGHT[:-1]), 1.0):

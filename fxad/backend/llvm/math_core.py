@@ -17,6 +17,8 @@ from fxad.backend.llvm.vector import Code, Vec, bits_of, fma, polynomial
 INF = float("inf")
 NAN = float("nan")
 _QUIET = "internal preserve_allcc"
+WHOLE = 12582912.0  # 1.5 * 2**23: adding it to a float leaves an integer in the low bits
+BELOW_EIGHTH = 495  # exponent and two bits of mantissa of the floats just below 1/8
 LOG2_E = 1.4426950408889634
 # ln 2 and pi / 2 as sums whose products with small integers are exact, or nearly so, in FMA.
 LN2_F32 = (0.693145751953125, 1.42860682030941723212e-6)

@@ -16,8 +16,10 @@ from fxad.backend.llvm import math_f64
 from fxad.backend.llvm.divide import rsqrt_estimate
 from fxad.backend.llvm.lookup import lookup
 from fxad.backend.llvm.math_core import (
+    BELOW_EIGHTH,
     LN2_F32,
     LOG2_E,
+    WHOLE,
     exp,
     scale,
     scales,
@@ -27,11 +29,8 @@ from fxad.backend.llvm.math_f64 import in_double
 from fxad.backend.llvm.tables import ERF, POWERS, TANH
 from fxad.backend.llvm.vector import Vec, fma, polynomial
 
-WHOLE = 12582912.0  # 1.5 * 2**23: adding it leaves an integer in the low bits
 STEP = (0.021660849452018738, -5.952044412893542e-11)  # ln 2 / 32, a float and what is left
 CBRT = (1 / 3, 2 / 9, 14 / 81)
-
-BELOW_EIGHTH = 495  # exponent and two bits of mantissa of the floats just below 1/8
 
 
 def exp2(x: Vec) -> Vec:

@@ -16,14 +16,22 @@ from fxad.backend.llvm import coefficients as table
 from fxad.backend.llvm import math_f64
 from fxad.backend.llvm.divide import reciprocal
 from fxad.backend.llvm.lookup import lookup
-from fxad.backend.llvm.math_core import INF, LN2_F32, NAN, exp, log_special, scales, unless_rare
+from fxad.backend.llvm.math_core import (
+    INF,
+    LN2_F32,
+    NAN,
+    WHOLE,
+    exp,
+    log_special,
+    scales,
+    unless_rare,
+)
 from fxad.backend.llvm.math_f64 import in_double
 from fxad.backend.llvm.tables import ATANHS, LOGS, LOGS2
 from fxad.backend.llvm.vector import Vec, fma, polynomial
 
 ONE = 0x3F800000
 EXPONENT = 0x7F800000
-WHOLE = 12582912.0  # 1.5 * 2**23: adding it leaves an integer in the low bits
 LOG2_E = (1.4426950216293335, 1.925963033500011e-08)
 Logs = tuple[tuple[float, ...], ...]
 

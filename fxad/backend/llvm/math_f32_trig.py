@@ -15,7 +15,7 @@ from functools import partial
 from fxad.backend.llvm import coefficients as table
 from fxad.backend.llvm import math_f64
 from fxad.backend.llvm.lookup import lookup
-from fxad.backend.llvm.math_core import either, unless_rare
+from fxad.backend.llvm.math_core import BELOW_EIGHTH, WHOLE, either, unless_rare
 from fxad.backend.llvm.math_f64 import in_double
 from fxad.backend.llvm.tables import ATANS, SINES
 from fxad.backend.llvm.vector import Vec, fma, polynomial
@@ -27,8 +27,6 @@ MOST_REDUCED = 1e5
 HALF_PI_SHORT = (1.5707963705062866, -3004 * 2.0**-36, 2.5633440682570896e-12)
 MOST_OF_TAN = 2000.0
 ONE = 0x3F800000
-FIRST_SECTOR = 495  # exponent and two bits of mantissa of the floats just below 1/8
-WHOLE = 12582912.0  # 1.5 * 2**23: adding it leaves an integer in the low bits
 STEP = [part / 8 for part in HALF_PI]
 
 
@@ -117,8 +115,8 @@ def tan(x: Vec) -> Vec:
 def _sector(part: Vec) -> tuple[Vec, Vec]:
     """(c, the angle of (1, c)), c near a ratio with exponent and two bits of mantissa `part`."""
     intrinsic = part.code.intrinsic
-    part = intrinsic("smax", part, part.like(FIRST_SECTOR))
-    c, angle = lookup(intrinsic("smin", part, part.like(FIRST_SECTOR + 25)), ATANS)
+    part = intrinsic("smax", part, part.like(BELOW_EIGHTH))
+    c, angle = lookup(intrinsic("smin", part, part.like(BELOW_EIGHTH + 25)), ATANS)
     return c, angle
 
 
