@@ -86,17 +86,16 @@ class _Few(_Search):
         f, extent, wanted = self.f, self.extent, self.wanted
         start = wanted + (extent - wanted) % self.width  # the rest are whole vectors
         f.loop(0, wanted, 1, lambda at, _: self._insert(at, at), at_least_once=True)
-        f.loop(wanted, start, 1, lambda at, _: self._check(at))
+        f.loop(wanted, start, 1, self._check)
 
         def vector(at: str, _: Texts) -> None:
             high = f.add(at, self.width)
-            each = lambda: f.loop(at, high, 1, lambda p, _: self._check(p), (), True)  # noqa: E731
-            self.vector(at, self.bar(), each)
+            self.vector(at, self.bar(), lambda: f.loop(at, high, 1, self._check, (), True))
 
         f.loop(start, extent, self.width, vector)
         return self.order
 
-    def _check(self, place: str) -> None:
+    def _check(self, place: str, _: Texts) -> None:
         test = self.beyond(self.bar(), place)
         self.f.when(test.text, lambda: self._insert(place, str(self.wanted)))
 
@@ -151,7 +150,10 @@ class _Candidates(_Search):
     def _cut(self, count: str) -> None:
         f = self.f
         found = self.radix.sort(self.order, self.other, count)
-        move = lambda at, _: self.put(self.stages._entry(found, at), at)  # noqa: E731
+
+        def move(at: str, _: Texts) -> None:
+            self.put(self.stages._entry(found, at), at)
+
         f.loop(0, self.wanted, 1, move, at_least_once=True)
         f.line(f"store i64 {self.wanted}, ptr {self.count}, align 8")
 
