@@ -8,7 +8,6 @@ As `native_tape.py` lays tapes out: a header, then slabs of 4, 8, 16, ... slots.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from fxad.backend.llvm.native_tape import HEADER, SLABS
@@ -67,6 +66,7 @@ def _tape(type_: TapeType, count: int) -> int:
     """Bytes of a tape with that many slots in every lane."""
     if not count:
         return 0
-    slots = 4 * ((1 << math.ceil(math.log2((count + 4) / 4))) - 1)
+    slabs = (count + 3).bit_length() - 2
+    slots = 4 * ((1 << slabs) - 1)
     stride = tape_layout(type_)[1]
     return type_.size * (8 * (HEADER + SLABS) + slots * stride)

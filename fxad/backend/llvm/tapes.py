@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fxad.backend.llvm.native import runtime
-from fxad.backend.llvm.native_tape import HEADER
+from fxad.backend.llvm.native_tape import HEADER, SLABS
 from fxad.core.errors import CheckError
 from fxad.core.types import TapeType
 from fxad.ops.tape import Slots, TapeValue
@@ -100,7 +100,7 @@ class NativeTape(TapeValue):
     def _slots(self, handle: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
         if not handle:
             return
-        words = (ctypes.c_int64 * (HEADER + 32)).from_address(handle)
+        words = (ctypes.c_int64 * (HEADER + SLABS)).from_address(handle)
         _, stride, _, *parts = tape_layout(self.type)
         for number in range(words[2], words[3]):
             slab = (number + 4).bit_length() - 3
