@@ -264,8 +264,7 @@ class Executable:
         for slot in step.inputs:
             address = frame.words[words[slot]]
             if getattr(step.function, "borrows", False):  # it promises not to keep it
-                raw: Any = (ctypes.c_char * slot.type.nbytes).from_address(address)
-                array = np.ndarray(slot.type.shape, slot.type.dtype, raw)
+                array = _at(address, slot.type)
             else:  # a copy, since the arena is used again
                 array = np.empty(slot.type.shape, slot.type.dtype)
                 ctypes.memmove(array.ctypes.data, address, array.nbytes)
@@ -290,12 +289,7 @@ class Executable:
         """Let a slot point at the memory it is lent, or at its own."""
         (slot,) = step.outputs
         address = frame.words[Word.ARENA] + slot.offset
-        own = np.ndarray(
-            slot.type.shape,
-            slot.type.dtype,
-            (ctypes.c_char * slot.type.nbytes).from_address(address),  # type: ignore[arg-type]
-        )
-        lent: Any = step.function(own)
+        lent: Any = step.function(_at(address, slot.type))
         if lent is not None:
             address = _address(lent)
         frame.words[self._encoded.words[slot]] = address
@@ -365,6 +359,12 @@ class Executable:
 
 def _address(array: np.ndarray) -> int:
     return ctypes.c_size_t.from_address(id(array) + _DATA).value
+
+
+def _at(address: int, kind: ArrayType) -> np.ndarray:
+    """The memory at an address as an array."""
+    raw: Any = (ctypes.c_char * kind.nbytes).from_address(address)
+    return np.ndarray(kind.shape, kind.dtype, raw)
 
 
 def _has_type(array: np.ndarray, kind: ArrayType) -> bool:
