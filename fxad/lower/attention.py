@@ -67,7 +67,7 @@ def attend_node(
     axes = {n: Axis(n, e) for n, e in zip(AXES, extents, strict=True)}
     i = {n: at(a) for n, a in axes.items()}
     i["rows"] = _query(axes["later"], axes["rows"])
-    head = (i["kv"] * some + i["some"]) * each[0] + i["group"]
+    head = _head(axes["kv"], axes["some"], axes["group"])
     point = (i["batch"], head, i["rows"], i["keys"])
     score = Cell("score", definition.operands[Q].type.dtype)
     logit = record.logit(Get(score), point, read)
@@ -93,6 +93,11 @@ def attend_node(
 def _query(later: Axis, rows: Axis) -> Index:
     """The number of a query. The last parts come first: as a rule they see most keys."""
     return (at(later) * -1 + (later.extent - 1)) * rows.extent + at(rows)
+
+
+def _head(kv: Axis, some: Axis, group: Axis) -> Index:
+    """The number of a query head: those that share a key head lie side by side."""
+    return (at(kv) * some.extent + at(some)) * group.extent + at(group)
 
 
 def _operands(
@@ -136,7 +141,7 @@ def emit_attention(node: AttendNode, storage: Storage) -> Launch:
         return operand(var, flat(point, var.type.shape))
 
     query = _query(later, rows)
-    head = (at(kv) * some.extent + at(some)) * group.extent + at(group)
+    head = _head(kv, some, group)
     by_query = (at(batch), query, head)
     part = (at(later) * some.extent + at(some),) if later.extent * some.extent > 1 else ()
     by_key = (*part, at(batch), at(keys), at(kv))

@@ -51,8 +51,8 @@ class Product:
         self.size = problem.dtype.itemsize
         # An only block of rows reads B once, where it lies: nothing of it is kept.
         self.direct = problem.b.outer == 1 and cut.unit_blocks == 1 and not self.pairs
-        row = cut.width * self.size
-        self.pieces = Pieces.of(problem.size[2], row, self.direct, self.k_step)
+        self.panel_row = cut.width * self.size
+        self.pieces = Pieces.of(problem.size[2], self.panel_row, self.direct, self.k_step)
         self.splits = self.pieces.in_block > 1
         self.ahead: Ahead | None = None
         if not self.direct:
@@ -63,11 +63,14 @@ class Product:
         self.helpers: dict[str, str] = {}
         stores = problem.stage.stores
         plain = self.result is not None and len(stores) == 1 and problem.is_identity(stores[0])
-        self.panel_row = cut.width * self.size
         self.finish = None if plain else Finish(problem, name, target, self.lanes, self.sum_stride)
-        self.panel_bytes = _round_up(self.pieces.piece * cut.width * self.size)
-        # Where the micro-kernels read A, as strides (row, k): in place, or in a packed copy.
-        a, self.a_bytes = problem.a, 0
+        self.panel_bytes = _round_up(self.pieces.piece * self.panel_row)
+        self._place_a()
+        self._place_sums()
+
+    def _place_a(self) -> None:
+        """Where the micro-kernels read A, as strides (row, k): in place, or in a packed copy."""
+        a, cut, self.a_bytes = self.problem.a, self.cut, 0
         self.a_source = packing.Source(a.outer, a.inner, a.buffer.dtype)
         self.a_strides = a.outer, a.inner
         if self.in_blocks:
@@ -83,11 +86,13 @@ class Product:
             self.a_strides = (1, pitch // self.size) if turned else (depth, 1)
             self.a_bytes = max(self.a_strides) * (depth if turned else cut.chunk_rows) * self.size
             self.a_bytes = _round_up(self.a_bytes)
-        self.sums_bytes = 0
+
+    def _place_sums(self) -> None:
+        """Bytes of sums that no result holds, and of those between two pieces of a block."""
+        cut, self.sums_bytes = self.cut, 0
         if self.result is None:
             rows = cut.chunk_rows if self.keeps_sums else max(cut.heights)
             self.sums_bytes = _round_up(rows * self.sum_stride * self.size)
-        # Sums of tiles between two pieces of a block.
         rows = cut.chunk_rows if self.splits else 0
         self.waiting_bytes = _round_up(rows * self.panel_row * self.group)
 
