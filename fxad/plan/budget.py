@@ -14,6 +14,7 @@ written down here.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fxad.core.config import config
@@ -73,19 +74,25 @@ def fit(
     does not know of. Raises SizeError, naming what fills the memory, where nothing brings it below
     the budget.
     """
-    start = _planned(regions(program), donate, fusion)
-    room, costs, found = budget - scratch, Costs(), []
+    start = least = _planned(regions(program), donate, fusion)
+    room, costs = budget - scratch, Costs()
     for target, allowed in itertools.product((room, int(TIGHTER * room)), _orders(ways)):
-        search = _Search(target, donate, fusion, allowed, costs)
-        best: _Tried | None = start
-        for _ in range(ROUNDS):
-            if best is None:
-                break
-            found.append(best)
-            if best.peak <= room:
-                return best.program, best.plan
-            best = _round(best, search)
-    raise _cannot(min(found, key=lambda f: f.peak), budget, scratch, fusion, ways)
+        for tried in _rounds(start, _Search(target, donate, fusion, allowed, costs)):
+            if tried.peak <= room:
+                return tried.program, tried.plan
+            least = min(least, tried, key=lambda t: t.peak)
+    raise _cannot(least, budget, scratch, fusion, ways)
+
+
+def _rounds(start: _Tried, search: _Search) -> Iterator[_Tried]:
+    """The program as it is, then after each round, as long as they help."""
+    yield start
+    for _ in range(ROUNDS):
+        better = _round(start, search)
+        if better is None:
+            return
+        yield better
+        start = better
 
 
 def _orders(ways: tuple[str, ...]) -> list[tuple[str, ...]]:
