@@ -69,21 +69,22 @@ def _fractions(name: str, q: Any, dtype: np.dtype) -> Array:
     return cast(fractions, dtype)
 
 
+_PICKS = {"lower": "floor", "higher": "ceil", "nearest": "round"}  # methods that read one element
+_MIXES = ("linear", "midpoint")
+
+
 def _between(name: str, position: Array, method: str, at: Callable[[Array], Array]) -> Array:
     """What lies at a position between two elements, which `at` reads."""
+    if method in _PICKS:
+        return at(cast(OPS[_PICKS[method]](position), dt.int32))
+    if method not in _MIXES:
+        known = ", ".join((*_MIXES, *_PICKS))
+        raise BadArgument(f"{name}: unknown method {method!r}, not one of {known}")
     low, high = OPS["floor"](position), OPS["ceil"](position)
-    share = position - low
-    shares = {
-        "linear": share,
-        "lower": share * 0,
-        "higher": high - low,
-        "midpoint": (high - low) * 0.5,
-        "nearest": OPS["round"](share),
-    }
-    if method not in shares:
-        raise BadArgument(f"{name}: unknown method {method!r}, not one of {', '.join(shares)}")
+    share = position - low if method == "linear" else (high - low) * 0.5
     below, above = (at(cast(p, dt.int32)) for p in (low, high))
-    return below * (1 - shares[method]) + above * shares[method]
+    mixed = below * (1 - share) + above * share
+    return where(share == 0, below, mixed)  # infinity times 0 is NaN
 
 
 def nanquantile(

@@ -79,6 +79,19 @@ def test_quantiles_of_what_is_there(method: str) -> None:
         jnp.nanquantile(X, 0.5, method="cubic")
 
 
+@pytest.mark.parametrize("method", ["lower", "higher", "nearest"])
+def test_quantiles_that_are_elements(method: str) -> None:
+    x = np.float32([3, -np.inf, 1, np.inf, 2])
+    for name in ["quantile", "nanquantile"]:
+        both(name, x, np.float32([0, 0.1, 0.375, 0.5, 0.6, 0.625, 1]), method=method)
+
+
+def test_medians_beside_infinities() -> None:
+    for x in ([1, np.inf, np.inf], [-np.inf, -np.inf, 2], [1, 3, np.inf]):
+        both("median", np.float32(x))
+        both("nanmedian", np.float32([*x, np.nan]))
+
+
 def test_gradients_skip_nan_too() -> None:
     grad = fxad.grad(lambda x: jnp.nanstd(x[::2], axis=1).sum() + jnp.nanquantile(x[::2], 0.3))(X)
     found = np.asarray(grad)
