@@ -54,11 +54,12 @@ def lendings(block: Block, first: dict[Var, int], last: dict[Var, int]) -> dict[
         puts = bool(step.operands)
         if puts:
             maker = block.steps[first[value]] if value in first else None
-            between = block.steps[number + 1 : last[value] + 1]
+            after = block.steps[number + 1 : last[value] + 1]
+            beside = (*block.steps[first.get(value, 0) + 1 : number], *after)
             key = step.function.key  # type: ignore[attr-defined]
-            if not isinstance(maker, Launch | Transfer) or key in _taken(between):
+            if not isinstance(maker, Launch | Transfer) or key in _taken(beside):
                 continue
-            if any(_puts(s) and value in reads_of(s) for s in between):
+            if any(_puts(s) and value in reads_of(s) for s in after):
                 continue
         begin, end = lend
         found[value] = Lending(begin, step.function if puts else end, step, puts)
