@@ -46,7 +46,7 @@ def _is_few_rows(eqn: Eqn) -> bool:
     """Whether it adds rows to a large float32 matrix, by one index for each."""
     table, rows, *places = eqn.inputs
     wanted = {"axes": (0,), "batch": 0, "mode": "clamp", "monoid": "add"}
-    params = {"batch": 0} | eqn.params
+    params = {"batch": 0, **eqn.params}
     return (
         len(places) == 1
         and all(params.get(key) == value for key, value in wanted.items())
