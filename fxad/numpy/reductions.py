@@ -197,9 +197,7 @@ def mean(
     a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, where: Any = None
 ) -> Array:
     """Arithmetic mean; integers give floats, half-width floats accumulate in float32."""
-    (value,) = promoted("mean", a, inexact=True, numbers=False)
-    if dtype is not None:
-        value = cast(value, dt.canonicalize(dtype, explicit=True))
+    value = in_dtype("mean", a, dtype)
     axes = axes_tuple(axis, value.ndim, "mean")
     own = value.dtype
     wide = widened(value)
@@ -236,6 +234,17 @@ def average(
     return (out, total) if returned else out
 
 
+def in_dtype(name: str, a: Any, dtype: Any) -> Array:
+    """What a mean or variance is of: floats or complex numbers, of a dtype if one is asked for."""
+    (value,) = promoted(name, a, inexact=True, numbers=False)
+    return value if dtype is None else cast(value, dt.canonicalize(dtype, explicit=True))
+
+
+def squared_size(value: Array) -> Array:
+    """The square of each element, of a complex one that of its absolute value."""
+    return real(value * value.conj()) if dt.is_complex(value.dtype) else OPS["square"](value)
+
+
 def var(
     a: Any,
     axis: Any = None,
@@ -251,14 +260,12 @@ def var(
 
     mean: the means, with the axes kept, where they are known already.
     """
-    (value,) = promoted("var", a, inexact=True, numbers=False)
-    if dtype is not None:
-        value = cast(value, dt.canonicalize(dtype, explicit=True))
+    value = in_dtype("var", a, dtype)
     own = value.dtype
     wide = widened(value)
     axes = axes_tuple(axis, value.ndim, "var")
     gap = wide - (_mean(wide, axes, keepdims=True, where=where) if mean is None else mean)
-    squared = real(gap * gap.conj()) if dt.is_complex(wide.dtype) else OPS["square"](gap)
+    squared = squared_size(gap)
     less = ddof if correction is None else correction
     total = sum(squared, axes, keepdims=keepdims, where=where)
     if where is None:

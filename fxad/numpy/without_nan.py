@@ -13,19 +13,20 @@ from collections.abc import Callable
 from typing import Any
 
 from fxad.core import dtypes as dt
-from fxad.ir.program import OPS
-from fxad.numpy.core import axes_tuple, cast, promoted, spread_to, value_of
-from fxad.numpy.elementwise import isnan, logical_not, real
+from fxad.numpy.core import axes_tuple, cast, spread_to, value_of
+from fxad.numpy.elementwise import isnan, logical_not
 from fxad.numpy.elementwise import where as choose
 from fxad.numpy.reductions import (
     all,
     argmax,
     argmin,
+    in_dtype,
     max,
     mean,
     min,
     prod,
     safe_sqrt,
+    squared_size,
     sum,
     widened,
 )
@@ -125,16 +126,14 @@ def nanvar(
 
     mean: the means, with the axes kept, where they are known already.
     """
-    (value,) = promoted("nanvar", a, inexact=True, numbers=False)
-    if dtype is not None:
-        value = cast(value, dt.canonicalize(dtype, explicit=True))
+    value = in_dtype("nanvar", a, dtype)
     own = value.dtype
     wide = widened(value)
     axes = axes_tuple(axis, value.ndim, "nanvar")
     kept = _kept(value, where)
     centre = nanmean(wide, axes, keepdims=True, where=where) if mean is None else value_of(mean)
     gap = choose(kept, wide - centre, 0)
-    squared = real(gap * gap.conj()) if dt.is_complex(own) else OPS["square"](gap)
+    squared = squared_size(gap)
     free = sum(cast(kept, squared.dtype), axes, keepdims=keepdims) - ddof
     total = sum(squared, axes, keepdims=keepdims)
     out = choose(free > 0, total / choose(free > 0, free, 1), math.nan)
