@@ -106,6 +106,23 @@ def test_same_bits_on_every_path():
     np.testing.assert_array_equal(turned.T, whole)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_units_that_are_taken_together_give_the_bits_of_each_alone(turned):
+    """Runs that begin and end anywhere, within a chunk of rows and beyond it, over two elements."""
+    a, b = random(2, 389, 790), random(2, 790, 500)
+    if turned:
+        whole = np.ascontiguousarray(b.transpose(0, 2, 1))
+        b = whole.transpose(0, 2, 1), whole
+    alone, out = np.empty((2, 389, 500), F32), np.empty((2, 389, 500), F32)
+    units = Sketch(a, b, alone).run(cuts=range(1000)).units
+    assert units > 8
+    for step in (3, 5, units):
+        out[:] = np.nan
+        Sketch(a, b, out).run(cuts=range(0, units, step))
+        np.testing.assert_array_equal(out, alone)
+    assert_product(out[1], a[1], (b[0] if turned else b)[1])
+
+
 def test_k_order_is_the_specified_one():
     """Blocks of K from 0 by FMA, added in order: emulated in float64, exact for f32 products."""
     k = 1000  # two blocks: 512 and 488

@@ -59,7 +59,10 @@ class _Emission(Product):
     def emit(self) -> Emitted:
         f = Function(self.name, "void", ABI)
         self.start(f, arguments(self.problem.kernel, f, self.target))
-        f.loop("%begin", "%end", 1, self.unit)
+        if self.cut.joins:
+            self.joined_units()
+        else:
+            f.loop("%begin", "%end", 1, self.unit)
         f.ret()
         texts = [*self.helpers.values()]
         declarations = self.lanes.declarations | self.memory.code.declarations
@@ -80,8 +83,28 @@ class _Emission(Product):
         cut = self.cut
         self.is_first = self.f.op(f"icmp eq i64 {unit}, %begin")
         group, rest = self.split(unit, cut.panel_groups)
+        self.panels_of(rest, *self.span(group, cut.unit_panels, cut.all_panels))
+
+    def joined_units(self) -> None:
+        """Units side by side as one, so that all their panels share what is in cache of A."""
+        f, cut, groups = self.f, self.cut, self.cut.panel_groups
+        low = f.op(f"udiv i64 %begin, {groups}")
+        high = f.op(f"udiv i64 {f.add('%end', groups - 1)}, {groups}")
+
+        def row(rest: str, _: list[str]) -> None:
+            self.is_first = f.op(f"icmp eq i64 {rest}, {low}")
+            start = f.mul(rest, groups)
+            first = f.most(f.op(f"sub i64 %begin, {start}"), 0)
+            last = f.least(f.op(f"sub i64 %end, {start}"), groups)
+            end = f.least(f.mul(last, cut.unit_panels), cut.all_panels)
+            self.panels_of(rest, f.mul(first, cut.unit_panels), end)
+
+        f.loop(low, high, 1, row)
+
+    def panels_of(self, rest: str, first_panel: str, end_panel: str) -> None:
+        """Some panels of one chunk of rows and one batch group."""
+        cut = self.cut
         chunk, batch_group = self.split(rest, cut.chunks)
-        first_panel, end_panel = self.span(group, cut.unit_panels, cut.all_panels)
         blocks = self.span(chunk, cut.unit_blocks, cut.blocks)
         first_batch, end_batch = self.span(batch_group, cut.unit_batch, cut.batch)
 

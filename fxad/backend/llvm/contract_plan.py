@@ -172,6 +172,8 @@ class Cut:
 
     far: A is too large for a second-level cache, so that several panels should share a piece of it.
     group: panels of B that are brought into that cache together, piece by piece.
+    joins: units side by side that a thread takes at once are done as one: no sums wait in scratch
+    for all their columns. So units may be narrow, and threads that differ in speed end together.
 
     Rows come in `blocks`: the first `long_blocks` of `height + 1` rows, the others of `height`.
     Columns come in `panels` of `vectors` registers, then a narrower one of `tail` columns (0:
@@ -192,6 +194,7 @@ class Cut:
     batch: int
     far: bool = False
     group: int = 1
+    joins: bool = False
 
     @staticmethod
     def of(problem: Problem, target: Target, packed: int = 0, swept: bool = False) -> Cut:
@@ -215,11 +218,12 @@ class Cut:
         group = 1
         if problem.b.outer == 1 and blocks > 1:
             group = max(1, min(_MOST_GROUP, panels // 4))
-        sharing = max(group, min(_SHARING, count // 2)) if far else group
+        joins = not swept and problem.plain_result() is not None
+        sharing = max(group, min(_SHARING, count // 2)) if far and not joins else group
         wide = packed > 0 or swept
         per_unit = _units(problem.flops, batch, rows, blocks, count, chunk, wide, sharing)
         tile = lanes, vectors, panels, tail, height, blocks, long_blocks
-        cut = Cut(*tile, *per_unit, batch, far, group)
+        cut = Cut(*tile, *per_unit, batch, far, group, joins)
         if swept:
             groups = _quotient(cut.unit_panels * cut.width, most[1])
             cut = replace(cut, unit_panels=_quotient(cut.unit_panels, groups))
