@@ -104,17 +104,9 @@ COLUMNS: dict[str, Callable[[_Facts, Eqn], str]] = {
 _NUMBERS = ("flops", "bytes")
 
 
-def _body(eqn: Eqn) -> Any:
-    """The op's loop body, or None where it has no simple one."""
-    types = [a.type for a in eqn.inputs]
-    if eqn.op.loops is None or not all(isinstance(t, ArrayType) for t in types):
-        return None
-    return eqn.op.loops(types, **eqn.params)
-
-
 def moved(eqn: Eqn) -> int:
     """Bytes an equation reads and writes if it runs alone; views move nothing."""
-    if isinstance(_body(eqn), _FREE):
+    if isinstance(loops.loops_of(eqn), _FREE):
         return 0
     atoms = {a for a in (*eqn.inputs, *eqn.outputs) if isinstance(a, Var)}
     return sum(a.type.nbytes for a in atoms if isinstance(a.type, ArrayType))
@@ -133,7 +125,7 @@ def flops(eqn: Eqn) -> int:
         return 0
     size = eqn.outputs[0].type.size
     operand = eqn.inputs[0].type if eqn.inputs else eqn.outputs[0].type
-    match _body(eqn):
+    match loops.loops_of(eqn):
         case loops.Pointwise(value):
             return size * _prims(value(*[Const(0, a.type.dtype) for a in eqn.inputs]))
         case loops.Contraction(contract, _):

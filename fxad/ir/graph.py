@@ -12,9 +12,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
-from fxad.core.types import ArrayType
 from fxad.ir import loops
 from fxad.ir.program import Atom, Eqn, Program, Var, subprograms
 from fxad.ir.text import equation, letters
@@ -137,10 +135,7 @@ def _link(above: _Node | None, below: _Node) -> None:
 def _kind(eqn: Eqn) -> str:
     if any(subprograms(eqn)):
         return "program"
-    types: list[Any] = [a.type for a in eqn.inputs]
-    if eqn.op.loops is None or not all(isinstance(t, ArrayType) for t in types):
-        return "other"
-    match eqn.op.loops(types, **eqn.params):
+    match loops.loops_of(eqn):
         case loops.Contraction():
             return "product"
         case loops.Reduction() | loops.Cumulative():

@@ -7,9 +7,12 @@ records; `fxad.lower` turns them into Kernels. Operands are numbered from 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from fxad.core.record import record
+from fxad.core.types import ArrayType
 from fxad.ir.kernel import Expr, Index
+from fxad.ir.program import Eqn
 
 Point = tuple[Index, ...]  # one index per axis
 
@@ -168,3 +171,12 @@ Loops = (
 )
 
 Rule = Callable[..., Loops | Sequence[Loops]]
+
+
+def loops_of(eqn: Eqn) -> Any:
+    """What an equation's op says about its loops: a record, or one for each result; None where it
+    has no rule or an operand is no array (a tape)."""
+    types = [a.type for a in eqn.inputs]
+    if eqn.op.loops is None or not all(isinstance(t, ArrayType) for t in types):
+        return None
+    return eqn.op.loops(types, **eqn.params)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 
-from fxad.ir.loops import Pointwise, View
+from fxad.ir.loops import Pointwise, View, loops_of
 from fxad.ir.program import Atom, Eqn, Program, Var
 
 STEPS = 4  # equations computed again for one value
@@ -69,10 +69,9 @@ def _collect(
 
 
 def _is_cheap(eqn: Eqn) -> bool:
-    if eqn.effects or eqn.op.loops is None or len(eqn.outputs) != 1:
+    if eqn.effects or len(eqn.outputs) != 1:
         return False
-    record = eqn.op.loops([a.type for a in eqn.inputs], **eqn.params)
-    return isinstance(record, Pointwise | View)
+    return isinstance(loops_of(eqn), Pointwise | View)
 
 
 def copied(steps: Sequence[Eqn], given: Mapping[Var, Var], result: Var) -> list[Eqn]:

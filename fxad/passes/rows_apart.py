@@ -20,7 +20,7 @@ import numpy as np
 
 from fxad.core.config import spend_fuel
 from fxad.core.types import ArrayType
-from fxad.ir.loops import Pointwise
+from fxad.ir.loops import Pointwise, loops_of
 from fxad.ir.program import OPS, Atom, Eqn, Program, Var
 from fxad.ir.rewrite import replaced
 from fxad.ops.base import zeros
@@ -153,8 +153,7 @@ def _scattered(x: Any, rows: Any, places: Any, monoid: str) -> Any:
 
 
 def _is_elementwise(eqn: Eqn) -> bool:
-    types = [a.type for a in eqn.inputs]
-    return eqn.op.loops is not None and isinstance(eqn.op.loops(types, **eqn.params), Pointwise)
+    return isinstance(loops_of(eqn), Pointwise)
 
 
 def _is_matrix_product(eqn: Eqn) -> bool:

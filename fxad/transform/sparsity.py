@@ -53,15 +53,11 @@ def _equation(eqn: Eqn, args: list[Known]) -> list[Known]:
         return TAPES[eqn.op.name](eqn, args)
     if all(a.pattern is None for a in args):
         return _constant(eqn, args)
-    types = [a.type for a in eqn.inputs]
-    if eqn.op.loops is not None and all(isinstance(t, ArrayType) for t in types):
-        body = eqn.op.loops(types, **eqn.params)
-        copies = body if isinstance(body, tuple) else (body,)
-        if all(isinstance(c, loops.Alias) for c in copies):
-            return [args[c.operand] for c in copies]
-        found = _RULES.get(type(body), _dense)(eqn, args)
-    else:
-        found = _dense(eqn, args)
+    body = loops.loops_of(eqn)
+    copies = body if isinstance(body, tuple) else (body,)
+    if all(isinstance(c, loops.Alias) for c in copies):
+        return [args[c.operand] for c in copies]
+    found = _RULES.get(type(body), _dense)(eqn, args)
     return [Known(p) for p in found]
 
 
@@ -176,7 +172,7 @@ def _transposed(
 
 
 def _reduced(eqn: Eqn, args: list[Known]) -> Found:
-    axes = eqn.op.loops([a.type for a in eqn.inputs], **eqn.params).axes
+    axes = loops.loops_of(eqn).axes
     shape = eqn.inputs[0].type.shape
     kept = tuple(1 if i in axes else n for i, n in enumerate(shape))
     size = math.prod(kept)
@@ -231,7 +227,7 @@ def _lines(shape: tuple[int, ...], axis: int, related: np.ndarray) -> tuple[np.n
 
 def _cumulated(eqn: Eqn, args: list[Known]) -> Found:
     shape = eqn.inputs[0].type.shape
-    body = eqn.op.loops([a.type for a in eqn.inputs], **eqn.params)
+    body = loops.loops_of(eqn)
     count = shape[body.axis]
     before = np.tri(count, dtype=bool)
     pairs = _lines(shape, body.axis, before.T if body.reverse else before)
@@ -241,7 +237,7 @@ def _cumulated(eqn: Eqn, args: list[Known]) -> Found:
 
 def _sorted(eqn: Eqn, args: list[Known]) -> Found:
     shape = eqn.inputs[0].type.shape
-    axis = eqn.op.loops([a.type for a in eqn.inputs], **eqn.params).axis
+    axis = loops.loops_of(eqn).axis
     out = eqn.outputs[0].type
     pairs = _lines(shape, axis, np.ones((out.shape[axis], shape[axis]), bool))
     parts = [a.pattern.through(*pairs, out.size) if a.pattern else None for a in args]
