@@ -30,7 +30,8 @@ def train_step(
     """Compiled (params, state, tokens, targets) -> (params, state, mean loss).
 
     tokens and targets are int32 [batch, context], with accumulation [accumulate, batch, context].
-    clip=None leaves gradients as they are, which lets every gradient die as soon as it is used.
+    clip=None leaves gradients as they are, which lets every gradient die as soon as it is used:
+    updates are then done as the gradients' products are computed (`fxad.profile` says if not).
     dtype: what the factors of all matrix products, forward and backward, are rounded to: with
     "bfloat16" parameters, sums, activations between layers, gradients and moments stay float32.
     """

@@ -2,7 +2,7 @@
 
 report = fxad.profile(step, w, x)
 print(report)                     # a table, the dearest kernel first
-report.to_chrome("trace.json")    # for chrome://tracing or Perfetto
+report.to_chrome("trace.json")    # for chrome://tracing or Perfetto, with the table's columns
 report.to_roofline("roof.svg")    # speed over operations per byte
 """
 
@@ -27,6 +27,8 @@ from fxad.ir.cost import cost
 from fxad.ir.kernel_text import kernel_key
 from fxad.ir.plan import Host, Plan, Run, Step, walk
 from fxad.ir.program import OPS
+from fxad.passes.pipeline import optimise
+from fxad.passes.waiting import Wait, waits
 from fxad.trace.array import Concrete
 from fxad.trace.tracer import Tracer, concrete, staging
 
@@ -62,17 +64,32 @@ class KernelProfile:
 
 
 @valued
+class Event:
+    """One call in the last run: when it began, in seconds from the run's beginning, how long it
+    took, its operations and bytes, and the equations and lines it came from."""
+
+    name: str
+    start: float
+    seconds: float
+    flops: int
+    bytes: int
+    where: tuple[str, ...]
+
+
+@valued
 class Profile:
     """kernels, the dearest first; result: what the function returned; seconds: all kernels
     together; run_seconds: the program run as one native call; ceilings: measured f32 GFLOP/s of a
-    matrix product and GB/s of a large copy with the present number of threads."""
+    matrix product and GB/s of a large copy with the present number of threads; events: of the
+    last run; notes: what keeps the program from running faster, as far as is known."""
 
     kernels: tuple[KernelProfile, ...]
     result: Any
     seconds: float
     run_seconds: float
     ceilings: tuple[float, float]
-    events: tuple[tuple[str, float, float], ...]
+    events: tuple[Event, ...]
+    notes: tuple[str, ...]
 
     def __str__(self) -> str:
         head = ("time ms", "share", "calls", "GFLOP/s", "GB/s", "roofline", "kernel", "from")
@@ -88,16 +105,27 @@ class Profile:
             f"native call {self.run_seconds * 1e3:.3f} ms; ceilings {compute:.0f} GFLOP/s, "
             f"{transfer:.1f} GB/s"
         )
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
     def to_chrome(self, path: str | Path) -> None:
-        """Write the last run's events as a Chrome trace (JSON, times in microseconds)."""
+        """Write the last run's events as a Chrome trace (JSON, times in microseconds); a click on
+        one shows its GFLOP/s, GB/s, share of the roofline, equations and lines."""
         events = [
-            {"name": name, "ph": "X", "ts": at * 1e6, "dur": took * 1e6, "pid": 0, "tid": 0}
-            for name, at, took in self.events
+            {"name": e.name, "ph": "X", "ts": e.start * 1e6, "dur": e.seconds * 1e6}
+            | {"pid": 0, "tid": 0, "args": self._shown(e)}
+            for e in self.events
         ]
         json = importlib.import_module("json")  # not worth its time in every `import fxad`
         Path(path).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}))
+
+    def _shown(self, event: Event) -> dict[str, Any]:
+        flops, moved = _rate(event.flops, event.seconds), _rate(event.bytes, event.seconds)
+        return {
+            "GFLOP/s": round(flops, 1),
+            "GB/s": round(moved, 1),
+            "roofline": f"{_share(flops, moved, self.ceilings):.0%}",
+            "from": list(event.where),
+        }
 
     def to_roofline(self, path: str | Path) -> None:
         """Draw the kernels beneath the machine's ceilings, as .svg, .png or .pdf (matplotlib).
@@ -154,7 +182,16 @@ def profile(function: Callable[..., Any], *args: Any, repeats: int = 5, **kwargs
         seconds=sum(k.seconds for k in kernels),
         run_seconds=whole,
         ceilings=ceilings,
-        events=tuple([(_name(step), at, took) for step, at, took in runs[-1].events]),
+        events=_events(runs[-1].events),
+        notes=tuple(map(_note, waits(optimise(trace.program)))),
+    )
+
+
+def _note(wait: Wait) -> str:
+    return (
+        f"{wait.count} gradients ({wait.nbytes / 1e6:,.1f} MB) are stored before their updates, "
+        f"which {wait.why} keeps from being done as the products are computed: it reads all of "
+        "them first, as clipping by a global norm does"
     )
 
 
@@ -187,18 +224,17 @@ def _kernels(
     total = sum(seconds.values()) or 1.0
     found = []
     for key, calls in steps.items():
-        work = cost(Plan((), tuple(calls), (), (), 0, {}))
+        flops, moved = _work(*calls)
         took = seconds[key]
-        rates = _rate(work["flops"], took), _rate(work["bytes"], took)
         found.append(
             KernelProfile(
                 name=_name(calls[0]),
                 calls=len(calls),
                 seconds=took,
                 share=took / total,
-                flops=work["flops"],
-                bytes=work["bytes"],
-                roofline=max(rate / top for rate, top in zip(rates, ceilings, strict=True)),
+                flops=flops,
+                bytes=moved,
+                roofline=_share(_rate(flops, took), _rate(moved, took), ceilings),
                 where=_where(calls),
             )
         )
@@ -208,6 +244,22 @@ def _kernels(
 def _where(calls: Sequence[Step]) -> tuple[str, ...]:
     lines = [line for step in calls if isinstance(step, Run) for line in step.kernel.where]
     return tuple(dict.fromkeys(lines))
+
+
+def _events(timed: Sequence[tuple[Step, float, float]]) -> tuple[Event, ...]:
+    work = {step: _work(step) for step, _, _ in timed}
+    return tuple([Event(_name(s), at, took, *work[s], _where([s])) for s, at, took in timed])
+
+
+def _work(*steps: Step) -> tuple[int, int]:
+    """Operations and bytes of some steps."""
+    found = cost(Plan((), steps, (), (), 0, {}))
+    return found["flops"], found["bytes"]
+
+
+def _share(flops: float, moved: float, ceilings: tuple[float, float]) -> float:
+    """Of the roofline: the larger of two shares of what the machine does in a second."""
+    return max(flops / ceilings[0], moved / ceilings[1])
 
 
 def _rate(amount: float, seconds: float) -> float:

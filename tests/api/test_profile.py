@@ -25,10 +25,10 @@ def _check(function, *args):
     assert report.seconds == pytest.approx(sum(k.seconds for k in report.kernels))
     assert sum(k.share for k in report.kernels) == pytest.approx(1)
     assert len(report.events) == sum(k.calls for k in report.kernels)
-    ends = [at + took for _, at, took in report.events]
-    starts = [at for _, at, _ in report.events]
+    ends = [event.start + event.seconds for event in report.events]
+    starts = [event.start for event in report.events]
     assert all(a <= b for a, b in zip(ends, starts[1:], strict=False))
-    assert str(report).count("\n") == len(report.kernels) + 1
+    assert str(report).count("\n") == len(report.kernels) + 1 + len(report.notes)
     return report
 
 
@@ -84,11 +84,56 @@ def test_effects_happen_once() -> None:
 
 
 def test_chrome_trace(tmp_path) -> None:
-    report = fxad.profile(jnp.sin, _draw(100))
+    def f(w, x):
+        return jnp.sin(x @ w) + 1
+
+    report = fxad.profile(f, _draw(50, 50), _draw(40, 50))
     report.to_chrome(tmp_path / "trace.json")
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    assert [e["name"] for e in events] == [name for name, _, _ in report.events]
+    assert [e["name"] for e in events] == [event.name for event in report.events]
     assert all(e["ph"] == "X" and e["dur"] > 0 for e in events)
+    (shown,) = [e["args"] for e in events if "dot" in e["name"]]
+    assert set(shown) == {"GFLOP/s", "GB/s", "roofline", "from"}
+    assert shown["GFLOP/s"] >= 0 and shown["roofline"].endswith("%")
+    assert any(line.startswith("dot @ test_profile.py:") for line in shown["from"])
+
+
+@pytest.mark.parametrize("clip", [None, 1.0])
+def test_what_keeps_updates_out_of_products_is_said(clip) -> None:
+    """A global norm needs all gradients before the first update."""
+
+    def loss(w, x):
+        for each in w:
+            x = jnp.tanh(x @ each)
+        return x.sum()
+
+    def step(w, m, x):
+        grads = fxad.grad(loss)(w, x)
+        if clip is not None:
+            norm = jnp.sqrt(sum(jnp.sum(g * g) for g in grads))
+            grads = [g * (clip / jnp.maximum(norm, clip)) for g in grads]
+        m = [0.9 * a + g for a, g in zip(m, grads, strict=True)]
+        return [a - 0.1 * b for a, b in zip(w, m, strict=True)], m
+
+    w, m = [_draw(48, 48)] * 3, [np.zeros((48, 48), np.float32)] * 3
+    report = _check(fxad.jit(step), w, m, _draw(32, 48))
+    if clip is None:
+        assert report.notes == ()
+        return
+    (note,) = report.notes
+    assert note.startswith(
+        "3 gradients (0.0 MB) are stored before their updates, which sum @ test_"
+    )
+    assert str(report).endswith(f"note: {note}")
+
+
+def test_numbers_that_do_not_depend_on_the_gradient_are_no_reason() -> None:
+    def step(w, x, m):
+        rate = 0.1 / (1 + jnp.sum(m * m))
+        loss, g = fxad.value_and_grad(_loss)(w, x)
+        return w - rate * g, loss, jnp.sum(g)  # the sum is a result, not the update's operand
+
+    assert _check(fxad.jit(step), _draw(48, 48), _draw(32, 48), _draw(9)).notes == ()
 
 
 def test_wrong_uses() -> None:
