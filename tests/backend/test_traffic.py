@@ -69,7 +69,18 @@ def test_a_pass_that_stores_results_does_not_ask():
 
     (kernel,) = fxad.jit(layer_norm).lower(np.zeros(LARGE, np.float32)).kernels
     stage, places = traffic.asked_by(kernel.body, choose(kernel, host_target()))
-    assert stage is kernel.body[1] and [b.role for b, _ in places] == ["in"]
+    assert stage is kernel.body[1] and [asked.buffer.role for asked in places] == ["in"]
+
+
+@streams
+def test_a_long_row_is_asked_for_in_pieces():
+    """A quarter of the row apart, so that several pages are under way."""
+    for width, apart in ((traffic.PIECES // 4, traffic.PIECES // 4), (1024, 64)):
+        x = np.zeros((2 * traffic.AHEAD // 4 // width, width), np.float32)
+        text = fxad.jit(lambda x: jnp.exp(x - x.mean(-1, keepdims=True)).sum(-1)).lower(x).asm
+        lines = [line for line in text.splitlines() if "prefetch" in line]
+        found = [int(line.split("\t")[-1].split("(")[0] or 0) for line in lines[:4]]
+        assert np.diff(found).tolist() == [apart] * 3
 
 
 def test_threads_do_not_change_what_is_streamed():

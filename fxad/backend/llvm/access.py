@@ -12,7 +12,7 @@ import numpy as np
 
 from fxad.backend.llvm.axes import stride_along
 from fxad.backend.llvm.formats import Pair, Value, from_memory, memory_kind, to_memory
-from fxad.backend.llvm.traffic import DISTANCE, LINE, Place, vector_bytes
+from fxad.backend.llvm.traffic import DISTANCE, LINE, PIECES, Asked, vector_bytes
 from fxad.backend.llvm.values import Atom, Need, Values
 from fxad.backend.llvm.vector import Code, Vec, type_of
 from fxad.core import dtypes
@@ -28,7 +28,7 @@ class Memory(Values):
         self.safe = safe  # an address that may always be read, for guarded scalar loads
         self.read_on: frozenset[ir.Buffer] = frozenset()  # asked for ahead where they are read
         self.asking: ir.Stage | None = None  # the stage that asks for `asked`
-        self.asked: tuple[Place, ...] = ()
+        self.asked: tuple[Asked, ...] = ()
         self.streamed: frozenset[ir.Buffer] = frozenset()  # written past the caches
         self.on_lines = False  # the loop's vectors are whole lines of its one result
 
@@ -107,14 +107,21 @@ class Memory(Values):
     def hoist_asked(self, stage: ir.Stage, blocked: frozenset[Need]) -> None:
         """Compute here what is known already of the addresses that a stage asks for."""
         if stage is self.asking:
-            for buffer, index in self.asked:
-                self.hoist_index(buffer, index, blocked)
+            for asked in self.asked:
+                self.hoist_index(asked.buffer, asked.row, blocked)
 
     def ask(self, stage: ir.Stage) -> None:
         """Ask for the lines that later points need, at the current vector of the stage's axis."""
-        if stage is self.asking and self.copy.mask is None:
-            for buffer, index in self.asked:
-                self._ask_for(self._address(buffer, index)[0])
+        if stage is not self.asking or self.copy.mask is not None:
+            return
+        for asked in self.asked:
+            extent, size = asked.extent, asked.buffer.dtype.itemsize
+            at, first = self.env[asked.axis], self.copy.offset
+            if extent * size >= PIECES and len(self.copies) > 1:
+                at = self.f.op(f"udiv i64 {at}, {len(self.copies)}")
+                first = self.copy.number * (extent // len(self.copies))
+            row, _ = self._address(asked.buffer, asked.row)
+            self._ask_for(self.f.offset(row, self.f.add(self.f.mul(at, size), first * size)))
 
     def _ask_for(self, pointer: str) -> None:
         self.code.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
