@@ -307,7 +307,7 @@ def watching(watch: Watch) -> Iterator[None]:
     with _lock:
         _watching.append(watch)
         set_watch(_watch_evaluation)
-        set_executor(_execute_watched)
+        set_executor(_execute_watched, observed=True)
     _state.watch = watch
     try:
         with disable_jit():

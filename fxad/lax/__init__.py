@@ -149,14 +149,12 @@ from fxad.numpy.elementwise import (
     bitwise_or,
     bitwise_xor,
     cbrt,
-    ceil,
     conj,
     cos,
     cosh,
     exp,
     exp2,
     expm1,
-    floor,
     imag,
     log,
     log1p,
@@ -184,6 +182,7 @@ from fxad.numpy.elementwise import multiply as mul
 from fxad.numpy.elementwise import negative as neg
 from fxad.numpy.elementwise import not_equal as ne
 from fxad.numpy.elementwise import subtract as sub
+from fxad.numpy.rounding import ceil, floor
 from fxad.numpy.shaping import broadcast_shapes
 
 if TYPE_CHECKING:

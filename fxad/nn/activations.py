@@ -17,6 +17,7 @@ from fxad.numpy.core import axis_index, promoted, value_of
 from fxad.numpy.elementwise import abs, exp, expm1, log, log1p, maximum, sqrt, tanh, where
 from fxad.numpy.shaping import slice_axis
 from fxad.trace.array import Array
+from fxad.trace.replay import replayed
 
 
 def _float(name: str, x: Any) -> Array:
@@ -29,34 +30,40 @@ def identity(x: Any) -> Array:
     return value_of(x, "identity")
 
 
+@replayed
 def relu(x: Any) -> Array:
     """max(x, 0); gradient 0 at 0."""
     value = value_of(x, "relu")
     return where(value <= 0, 0, value)
 
 
+@replayed
 def relu6(x: Any) -> Array:
     """min(max(x, 0), 6); gradient 0 at both kinks."""
     value = _float("relu6", x)
     return where(value <= 0, 0, where(value >= 6, 6, value))
 
 
+@replayed
 def sigmoid(x: Any) -> Array:
     """1 / (1 + exp(-x))."""
     return OPS["logistic"](_float("sigmoid", x))
 
 
+@replayed
 def softplus(x: Any) -> Array:
     """log(1 + exp(x)) without overflow."""
     value = _float("softplus", x)
     return maximum(value, 0) + log1p(exp(-abs(value)))
 
 
+@replayed
 def log_sigmoid(x: Any) -> Array:
     """log(sigmoid(x)) without underflow."""
     return -softplus(-_float("log_sigmoid", x))
 
 
+@replayed
 def silu(x: Any) -> Array:
     """x * sigmoid(x)."""
     value = _float("silu", x)
@@ -66,6 +73,7 @@ def silu(x: Any) -> Array:
 swish = silu
 
 
+@replayed
 def gelu(x: Any, approximate: bool = True) -> Array:
     """x times the normal distribution function of x; by the tanh formula if `approximate`.
 
@@ -83,18 +91,21 @@ def _below(value: Array) -> Array:
     return where(value > 0, 0, value)
 
 
+@replayed
 def elu(x: Any, alpha: Any = 1.0) -> Array:
     """x above 0, alpha * (exp(x) - 1) below."""
     value = _float("elu", x)
     return where(value > 0, value, alpha * expm1(_below(value)))
 
 
+@replayed
 def celu(x: Any, alpha: Any = 1.0) -> Array:
     """x above 0, alpha * (exp(x / alpha) - 1) below."""
     value = _float("celu", x)
     return where(value > 0, value, alpha * expm1(_below(value) / alpha))
 
 
+@replayed
 def selu(x: Any) -> Array:
     """elu scaled so that activations normalise themselves.
 
@@ -103,42 +114,49 @@ def selu(x: Any) -> Array:
     return 1.0507009873554805 * elu(x, 1.6732632423543772)
 
 
+@replayed
 def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Array:
     """x from 0 up, negative_slope * x below."""
     value = _float("leaky_relu", x)
     return where(value >= 0, value, negative_slope * value)
 
 
+@replayed
 def mish(x: Any) -> Array:
     """x * tanh(softplus(x))."""
     value = _float("mish", x)
     return value * tanh(softplus(value))
 
 
+@replayed
 def soft_sign(x: Any) -> Array:
     """x / (1 + |x|)."""
     value = _float("soft_sign", x)
     return value / (1 + abs(value))
 
 
+@replayed
 def squareplus(x: Any, b: Any = 4.0) -> Array:
     """(x + sqrt(x^2 + b)) / 2."""
     value = _float("squareplus", x)
     return 0.5 * (value + sqrt(value * value + b))
 
 
+@replayed
 def sparse_plus(x: Any) -> Array:
     """0 up to -1, x from 1 on, and (x + 1)^2 / 4 between them."""
     value = _float("sparse_plus", x)
     return where(value <= -1, 0, where(value >= 1, value, (value + 1) ** 2 / 4))
 
 
+@replayed
 def sparse_sigmoid(x: Any) -> Array:
     """The derivative of sparse_plus: (x + 1) / 2 limited to [0, 1]."""
     value = _float("sparse_sigmoid", x)
     return where(value <= -1, 0, where(value >= 1, 1, (value + 1) / 2))
 
 
+@replayed
 def log1mexp(x: Any) -> Array:
     """log(1 - exp(-x)) for x > 0, accurate at both ends (M. Mächler, 2012)."""
     value = _float("log1mexp", x)
@@ -148,17 +166,20 @@ def log1mexp(x: Any) -> Array:
     return where(small, near, log1p(-exp(-where(small, 1.0, value))))
 
 
+@replayed
 def hard_tanh(x: Any) -> Array:
     """x limited to [-1, 1]; gradient 0 at the bounds."""
     value = value_of(x, "hard_tanh")
     return where(value >= 1, 1, where(value <= -1, -1, value))
 
 
+@replayed
 def hard_sigmoid(x: Any) -> Array:
     """relu6(x + 3) / 6."""
     return relu6(_float("hard_sigmoid", x) + 3) / 6
 
 
+@replayed
 def hard_silu(x: Any) -> Array:
     """x * hard_sigmoid(x)."""
     value = _float("hard_silu", x)
@@ -168,6 +189,7 @@ def hard_silu(x: Any) -> Array:
 hard_swish = hard_silu
 
 
+@replayed
 def glu(x: Any, axis: int = -1) -> Array:
     """First half along an axis, gated by the sigmoid of the second.
 

@@ -17,6 +17,7 @@ from fxad.numpy.elementwise import where as choose
 from fxad.numpy.reductions import logsumexp, max, mean, sum
 from fxad.numpy.reductions import var as variance_of
 from fxad.trace.array import Array
+from fxad.trace.replay import replayed
 
 
 def _shifted(name: str, x: Any, axis: Any, where: Any, initial: Any) -> Array:
@@ -30,6 +31,7 @@ def _shifted(name: str, x: Any, axis: Any, where: Any, initial: Any) -> Array:
     return value - peak
 
 
+@replayed
 def softmax(x: Any, axis: Any = -1, where: Any = None, initial: Any = -math.inf) -> Array:
     """exp(x) / sum(exp(x)) over an axis (or several).
 
@@ -51,6 +53,7 @@ def _is_lowest(initial: Any) -> bool:
     return isinstance(initial, float) and initial == -math.inf
 
 
+@replayed
 def log_softmax(x: Any, axis: Any = -1, where: Any = None, initial: Any = -math.inf) -> Array:
     """log(softmax(x)), accurate for small probabilities. Masked elements give -inf."""
     shifted = _shifted("log_softmax", x, axis, where, initial)
@@ -60,6 +63,7 @@ def log_softmax(x: Any, axis: Any = -1, where: Any = None, initial: Any = -math.
     return shifted - log(total)
 
 
+@replayed
 def standardize(
     x: Any,
     axis: Any = -1,
@@ -81,6 +85,7 @@ def _mean(value: Array, axis: Any, where: Any) -> Array:
     return mean(value, axis, keepdims=True, where=where)
 
 
+@replayed
 def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> Array:
     """A new axis of length num_classes, 1 at position x and 0 elsewhere (all 0 out of range)."""
     labels = value_of(x, "one_hot")
@@ -92,6 +97,7 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> A
     return cast(equal(OPS["reshape"](labels, shape=column), classes), wanted)
 
 
+@replayed
 def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Array:
     """log(mean(exp(x))) over axes without overflow; where: bools, which elements count."""
     (value,) = promoted("logmeanexp", x, inexact=True, numbers=False)

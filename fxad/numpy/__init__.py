@@ -89,7 +89,6 @@ from fxad.numpy.elementwise import (
     arctan,
     arctan2,
     arctanh,
-    around,
     asin,
     asinh,
     atan,
@@ -104,7 +103,6 @@ from fxad.numpy.elementwise import (
     bitwise_right_shift,
     bitwise_xor,
     cbrt,
-    ceil,
     clip,
     conj,
     conjugate,
@@ -116,8 +114,6 @@ from fxad.numpy.elementwise import (
     exp2,
     expm1,
     fabs,
-    fix,
-    floor,
     greater,
     greater_equal,
     imag,
@@ -147,8 +143,6 @@ from fxad.numpy.elementwise import (
     real,
     reciprocal,
     right_shift,
-    rint,
-    round,
     rsqrt,
     sign,
     signbit,
@@ -160,7 +154,6 @@ from fxad.numpy.elementwise import (
     tan,
     tanh,
     true_divide,
-    trunc,
     where,
 )
 from fxad.numpy.grids import (
@@ -266,6 +259,7 @@ from fxad.numpy.reductions import (
     sum,
     var,
 )
+from fxad.numpy.rounding import around, ceil, fix, floor, rint, round, trunc
 from fxad.numpy.running import (
     cumprod,
     cumsum,

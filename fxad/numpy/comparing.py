@@ -21,8 +21,10 @@ from fxad.numpy.elementwise import (
 )
 from fxad.numpy.reductions import all
 from fxad.trace.array import Array
+from fxad.trace.replay import replayed
 
 
+@replayed
 def isclose(
     a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Array:
@@ -34,6 +36,7 @@ def isclose(
     return out | (isnan(x) & isnan(y)) if equal_nan else out
 
 
+@replayed
 def allclose(
     a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Array:
@@ -41,6 +44,7 @@ def allclose(
     return all(isclose(a, b, rtol, atol, equal_nan))
 
 
+@replayed
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
     """Same shape and elements."""
     x, y = asarray(a1), asarray(a2)
@@ -52,6 +56,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
     return all(same)
 
 
+@replayed
 def array_equiv(a1: Any, a2: Any) -> Array:
     """Whether two arrays are equal after broadcasting."""
     x, y = asarray(a1), asarray(a2)

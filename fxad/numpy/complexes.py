@@ -18,20 +18,24 @@ from fxad.numpy.core import known_values, promoted, spread_to, value_of
 from fxad.numpy.creation import full
 from fxad.numpy.elementwise import arctan2, imag, isnan, logical_not, real, where
 from fxad.trace.array import Array
+from fxad.trace.replay import replayed
 
 
+@replayed
 def angle(x: Any, /) -> Array:
     """Argument of a complex number."""
     (value,) = promoted("angle", x, inexact=True, numbers=False)
     return arctan2(imag(value), real(value))
 
 
+@replayed
 def iscomplex(x: Any) -> Array:
     """Elementwise: whether the imaginary part is not 0."""
     value = value_of(x, "iscomplex")
     return imag(value) != 0 if dt.is_complex(value.dtype) else full(value.shape, False)
 
 
+@replayed
 def isreal(x: Any) -> Array:
     """Elementwise: whether the imaginary part is 0."""
     return logical_not(iscomplex(x))

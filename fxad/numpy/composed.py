@@ -31,9 +31,11 @@ from fxad.numpy.elementwise import (
     where,
 )
 from fxad.trace.array import Array
+from fxad.trace.replay import replayed
 from fxad.trace.tracer import type_of
 
 
+@replayed
 def copysign(x: Any, y: Any, /) -> Array:
     """|x| with the sign of y."""
     a, b = promoted("copysign", x, y, inexact=True, numbers=False)
@@ -41,6 +43,7 @@ def copysign(x: Any, y: Any, /) -> Array:
     return OPS["select"](signbit(b), OPS["neg"](size), size)
 
 
+@replayed
 def heaviside(x: Any, y: Any, /) -> Array:
     """0 below zero, y at zero, 1 above."""
     a, b = promoted("heaviside", x, y, inexact=True, numbers=False)
@@ -63,6 +66,7 @@ def _hypot_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     return out, da * (a / size) + db * (b / size)
 
 
+@replayed
 def hypot(x: Any, y: Any, /) -> Array:
     """sqrt(x*x + y*y) without overflow; its gradient at 0, 0 is 0."""
     return _hypot(*promoted("hypot", x, y, inexact=True, numbers=False))
@@ -82,16 +86,19 @@ def _logaddexp_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     return _logaddexp(a, b), da * share + db * (1 - share)
 
 
+@replayed
 def logaddexp(x: Any, y: Any, /) -> Array:
     """log(exp(x) + exp(y)) without overflow; two equal infinities share the gradient."""
     return _logaddexp(*promoted("logaddexp", x, y, inexact=True, numbers=False))
 
 
+@replayed
 def logaddexp2(x: Any, y: Any, /) -> Array:
     """log2(2**x + 2**y)."""
     return logaddexp(multiply(x, math.log(2)), multiply(y, math.log(2))) / math.log(2)
 
 
+@replayed
 def log10(x: Any, /) -> Array:
     """Base-10 logarithm."""
     out = log(x)
@@ -100,6 +107,7 @@ def log10(x: Any, /) -> Array:
     return OPS["complex"](*[part / math.log(10) for part in (real(out), imag(out))])
 
 
+@replayed
 def sinc(x: Any, /) -> Array:
     """sin(pi x) / (pi x), 1 at 0."""
     (value,) = promoted("sinc", x, inexact=True, numbers=False)
@@ -108,11 +116,13 @@ def sinc(x: Any, /) -> Array:
     return where(angle == 0, 1.0, sin(safe) / safe)
 
 
+@replayed
 def deg2rad(x: Any, /) -> Array:
     """Degrees to radians."""
     return multiply(x, math.pi / 180)
 
 
+@replayed
 def rad2deg(x: Any, /) -> Array:
     """Radians to degrees."""
     return multiply(x, 180 / math.pi)
@@ -121,18 +131,21 @@ def rad2deg(x: Any, /) -> Array:
 radians, degrees = deg2rad, rad2deg
 
 
+@replayed
 def fmax(x: Any, y: Any, /) -> Array:
     """The larger element; NaN only if both are."""
     a, b = promoted("fmax", x, y, numbers=False)
     return where(isnan(a), b, where(isnan(b), a, maximum(a, b)))
 
 
+@replayed
 def fmin(x: Any, y: Any, /) -> Array:
     """The smaller element; NaN only if both are."""
     a, b = promoted("fmin", x, y, numbers=False)
     return where(isnan(a), b, where(isnan(b), a, minimum(a, b)))
 
 
+@replayed
 def nan_to_num(
     x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Array:

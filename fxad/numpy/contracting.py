@@ -19,11 +19,13 @@ from fxad.numpy.creation import diagonal
 from fxad.numpy.linear import product
 from fxad.numpy.shaping import transpose
 from fxad.trace.array import Array
+from fxad.trace.replay import replayed
 from fxad.trace.tracer import type_of
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
+@replayed
 def einsum(
     subscripts: Any,
     /,

@@ -27,12 +27,14 @@ from fxad.numpy.core import (
 )
 from fxad.trace.array import Array, Concrete
 from fxad.trace.convert import shaped
+from fxad.trace.replay import replayed
 
 
 def _dtype(dtype: Any, default: np.dtype) -> np.dtype:
     return default if dtype is None else dt.canonicalize(dtype, explicit=True)
 
 
+@replayed
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
     """An array of zeros (float32 unless dtype says otherwise)."""
     check_device(device, "zeros")
@@ -40,6 +42,7 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
     return full_of(0, type_)
 
 
+@replayed
 def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
     """An array of ones."""
     check_device(device, "ones")
@@ -50,6 +53,7 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
 empty = zeros
 
 
+@replayed
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Array:
     """An array of one value, which may itself be an array that broadcasts to the shape."""
     check_device(device, "full")
@@ -66,12 +70,14 @@ def _like(x: Any, dtype: Any, shape: Any) -> ArrayType:
     return ArrayType(_dtype(dtype, type_.dtype), sizes)
 
 
+@replayed
 def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
     """Zeros with a's shape and dtype."""
     check_device(device, "zeros_like")
     return full_of(0, _like(a, dtype, shape))
 
 
+@replayed
 def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
     """Ones with a's shape and dtype."""
     check_device(device, "ones_like")
@@ -81,6 +87,7 @@ def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = Non
 empty_like = zeros_like
 
 
+@replayed
 def full_like(
     a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None
 ) -> Array:
@@ -98,6 +105,7 @@ def iota(dtype: Any, shape: Sequence[int], axis: int) -> Array:
     )
 
 
+@replayed
 def arange(
     start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None
 ) -> Array:
@@ -134,6 +142,7 @@ def cast_number(value: Any, dtype: np.dtype) -> Any:
     return float(value) if dt.is_float(dtype) else value if dt.is_complex(dtype) else int(value)
 
 
+@replayed
 def linspace(
     start: Any,
     stop: Any,
@@ -179,6 +188,7 @@ def ends(name: str, start: Any, stop: Any, dtype: Any) -> list[Array]:
     return promoted(name, start, stop, inexact=True, numbers=False)
 
 
+@replayed
 def logspace(
     start: Any,
     stop: Any,
@@ -195,6 +205,7 @@ def logspace(
     return out if dtype is None else cast(out, _dtype(dtype, out.dtype))
 
 
+@replayed
 def eye(
     N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None
 ) -> Array:
@@ -205,11 +216,13 @@ def eye(
     return cast(OPS["eq"](rows + within(k, *shape), columns), _dtype(dtype, dt.default_float()))
 
 
+@replayed
 def identity(n: int, dtype: Any = None) -> Array:
     """The n by n identity matrix."""
     return eye(n, dtype=dtype)
 
 
+@replayed
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
     """Ones at and below the k-th diagonal."""
     shape = shape_tuple((N, N if M is None else M), "tri")
@@ -226,16 +239,19 @@ def _triangle(m: Any, k: int, upper: bool) -> Array:
     return OPS["select"](mask, value, full_of(0, value.type))
 
 
+@replayed
 def tril(m: Any, k: int = 0) -> Array:
     """The lower triangle; zeros elsewhere."""
     return _triangle(m, k, False)
 
 
+@replayed
 def triu(m: Any, k: int = 0) -> Array:
     """The upper triangle; zeros elsewhere."""
     return _triangle(m, k, True)
 
 
+@replayed
 def diag(v: Any, k: int = 0) -> Array:
     """A matrix with v on its k-th diagonal, or a matrix's k-th diagonal."""
     value = value_of(v)
@@ -254,6 +270,7 @@ def diag(v: Any, k: int = 0) -> Array:
     return diagonal(value, k)
 
 
+@replayed
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """The diagonal of two axes, as a new last axis."""
     value = value_of(a)
@@ -267,6 +284,7 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     return value[..., index + max(-offset, 0), index + max(offset, 0)]
 
 
+@replayed
 def meshgrid(*xs: Any, sparse: bool = False, indexing: str = "xy") -> tuple[Array, ...]:
     """Coordinate arrays from coordinate vectors."""
     if indexing not in ("xy", "ij"):
@@ -289,6 +307,7 @@ def meshgrid(*xs: Any, sparse: bool = False, indexing: str = "xy") -> tuple[Arra
     return tuple(out)
 
 
+@replayed
 def indices(dimensions: Sequence[int], dtype: Any = None, sparse: bool = False) -> Any:
     """Index grids stacked along a new first axis; sparse: a tuple of them, each with its own axis
     only."""
@@ -301,16 +320,19 @@ def indices(dimensions: Sequence[int], dtype: Any = None, sparse: bool = False) 
     return OPS["concatenate"](*[OPS["reshape"](g, shape=(1, *shape)) for g in grids], axis=0)
 
 
+@replayed
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, ...]:
     """Row and column numbers of the lower triangle."""
     return tuple(Concrete(i.astype(dt.default_int())) for i in np.tril_indices(n, k, m))
 
 
+@replayed
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, ...]:
     """Row and column numbers of the upper triangle."""
     return tuple(Concrete(i.astype(dt.default_int())) for i in np.triu_indices(n, k, m))
 
 
+@replayed
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
     """Powers of x as columns."""
     value = value_of(x)

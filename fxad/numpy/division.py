@@ -14,9 +14,11 @@ from fxad.ir.program import OPS, Lit
 from fxad.numpy.core import cast, full_of, promoted, value_of
 from fxad.numpy.elementwise import abs, finish, is_bool, where
 from fxad.trace.array import Array
+from fxad.trace.replay import replayed
 from fxad.trace.tracer import type_of
 
 
+@replayed
 def floor_divide(x: Any, y: Any, /) -> Array:
     """Division rounded towards minus infinity; integer x // 0 is 0.
 
@@ -62,6 +64,7 @@ def _float_floor_divide(a: Any, b: Any) -> Any:
     return OPS["select"](OPS["and"](plain, OPS["ne"](a, 0)), nearest, OPS["floor"](quotient))
 
 
+@replayed
 def remainder(x: Any, y: Any, /) -> Array:
     """Remainder with the sign of y (zeros included); integer x % 0 is 0."""
     a, b = _operands("remainder", x, y)
@@ -88,16 +91,19 @@ def remainder(x: Any, y: Any, /) -> Array:
 mod = remainder
 
 
+@replayed
 def fmod(x: Any, y: Any, /) -> Array:
     """Remainder with the sign of x."""
     return OPS["rem"](*promoted("fmod", *_numbers(x, y)))
 
 
+@replayed
 def divmod(x: Any, y: Any, /) -> tuple[Array, Array]:
     """(floor_divide, remainder)."""
     return floor_divide(x, y), remainder(x, y)
 
 
+@replayed
 def power(x: Any, y: Any, /) -> Array:
     """x to the y. Integer powers of integers stay integers; a negative Python int exponent of an
     integer is an error."""
@@ -147,11 +153,13 @@ def _array_integer_power(base: Any, exponent: Any) -> Array:
     return result
 
 
+@replayed
 def float_power(x: Any, y: Any, /) -> Array:
     """x to the y as floats."""
     return OPS["pow"](*promoted("float_power", x, y, inexact=True, numbers=False))
 
 
+@replayed
 def gcd(x: Any, y: Any, /) -> Array:
     """Greatest common divisor (a fixed number of Euclid's steps)."""
     a, b = promoted("gcd", x, y, numbers=False)
@@ -161,6 +169,7 @@ def gcd(x: Any, y: Any, /) -> Array:
     return a
 
 
+@replayed
 def lcm(x: Any, y: Any, /) -> Array:
     """Least common multiple."""
     a, b = promoted("lcm", x, y, numbers=False)

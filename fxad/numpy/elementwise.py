@@ -23,6 +23,7 @@ from fxad.numpy.core import (
     weak_result,
 )
 from fxad.trace.array import Array, Concrete
+from fxad.trace.replay import replayed
 from fxad.trace.tracer import bind, type_of
 
 
@@ -44,7 +45,7 @@ def _unary(op: str, doc: str, inexact: bool = False) -> Callable[..., Array]:
 
     function.__name__ = function.__qualname__ = op
     function.__doc__ = doc
-    return function
+    return replayed(function)
 
 
 def _binary(
@@ -65,7 +66,7 @@ def _binary(
 
     function.__name__ = function.__qualname__ = name or op
     function.__doc__ = doc
-    return function
+    return replayed(numbers=True)(function)
 
 
 negative = _unary("neg", "-x.")
@@ -124,7 +125,7 @@ def _ordered(op: str, name: str) -> Callable[..., Array]:
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"Elementwise {name.replace('_', ' ')}."
-    return function
+    return replayed(numbers=True)(function)
 
 
 def _complex_ordered(op: str, x: Any, y: Any) -> Array:
@@ -152,7 +153,7 @@ def _extreme(op: str, order: str, logic: str, name: str, doc: str) -> Callable[.
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{doc} Complex numbers compare by real part first."
-    return function
+    return replayed(numbers=True)(function)
 
 
 maximum = _extreme("max", "ge", "or", "maximum", "The larger element; NaN wins.")
@@ -172,26 +173,31 @@ def _logical(x: Any) -> Array:
     return value if value.dtype == dt.bool_ else not_equal(value, 0)
 
 
+@replayed
 def logical_not(x: Any, /) -> Array:
     """Whether x is zero."""
     return OPS["not"](_logical(x))
 
 
+@replayed
 def logical_and(x: Any, y: Any, /) -> Array:
     """Whether both are non-zero."""
     return bitwise_and(_logical(x), _logical(y))
 
 
+@replayed
 def logical_or(x: Any, y: Any, /) -> Array:
     """Whether either is non-zero."""
     return bitwise_or(_logical(x), _logical(y))
 
 
+@replayed
 def logical_xor(x: Any, y: Any, /) -> Array:
     """Whether exactly one is non-zero."""
     return bitwise_xor(_logical(x), _logical(y))
 
 
+@replayed
 def right_shift(x: Any, y: Any, /) -> Array:
     """Bits moved down, keeping the sign of signed integers."""
     values = promoted("right_shift", x, y)
@@ -202,6 +208,7 @@ def right_shift(x: Any, y: Any, /) -> Array:
 bitwise_right_shift = right_shift
 
 
+@replayed(numbers=True)
 def divide(x: Any, y: Any, /) -> Array:
     """x / y as floats."""
     ready = matched(x, y, "f")
@@ -216,6 +223,7 @@ def divide(x: Any, y: Any, /) -> Array:
 true_divide = divide
 
 
+@replayed
 def abs(x: Any, /) -> Array:
     """Absolute value (a float for complex input)."""
     value = value_of(x)
@@ -227,6 +235,7 @@ def abs(x: Any, /) -> Array:
 absolute = abs
 
 
+@replayed
 def fabs(x: Any, /) -> Array:
     """Absolute value as a float."""
     (value,) = promoted("fabs", x, inexact=True, numbers=False)
@@ -238,17 +247,20 @@ def _number(value: Array) -> Array:
     return cast(value, dt.default_int()) if value.dtype == dt.bool_ else value
 
 
+@replayed
 def bitwise_count(x: Any, /) -> Array:
     """Number of set bits of the absolute value, as in NumPy (lax.population_count: of the bits)."""
     return cast(OPS["popcount"](_number(abs(x))), dt.uint8)
 
 
+@replayed
 def square(x: Any, /) -> Array:
     """x * x."""
     value = _number(value_of(x))
     return finish(OPS["square"](value), value.weak)
 
 
+@replayed
 def reciprocal(x: Any, /) -> Array:
     """1 / x."""
     (value,) = promoted("reciprocal", x, inexact=True, numbers=False)
@@ -260,46 +272,7 @@ def positive(x: Any, /) -> Array:
     return value_of(x)
 
 
-def _rounding(op: str, name: str) -> Callable[..., Array]:
-    def function(x: Any, /) -> Array:
-        value = value_of(x)
-        if dt.is_complex(value.dtype):
-            raise TypeMismatch(f"{name}: complex numbers have no order, got {value.type}")
-        return OPS[op](value) if dt.is_float(value.dtype) else value
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{name} of x; integers stay as they are."
-    return function
-
-
-floor = _rounding("floor", "floor")
-ceil = _rounding("ceil", "ceil")
-trunc = _rounding("trunc", "trunc")
-fix = trunc
-
-
-def rint(x: Any, /) -> Array:
-    """The nearest integer as a float, halves to even; of complex numbers, both parts."""
-    (value,) = promoted("rint", x, inexact=True, numbers=False)
-    if dt.is_complex(value.dtype):
-        return OPS["complex"](OPS["round"](real(value)), OPS["round"](imag(value)))
-    return finish(OPS["round"](value), weak_result(x))
-
-
-def round(x: Any, decimals: int = 0) -> Array:
-    """Round half to even, to a number of decimals."""
-    value = value_of(x)
-    if not dt.is_inexact(value.dtype):
-        return value
-    if decimals == 0:
-        return rint(value)
-    scale = 10.0**decimals
-    return rint(value * scale) / scale
-
-
-around = round
-
-
+@replayed
 def isfinite(x: Any, /) -> Array:
     """Neither infinite nor NaN."""
     value = value_of(x)
@@ -310,12 +283,14 @@ def isfinite(x: Any, /) -> Array:
     return OPS["is_finite"](value)
 
 
+@replayed
 def isnan(x: Any, /) -> Array:
     """Not a number."""
     value = value_of(x)
     return OPS["ne"](value, value)
 
 
+@replayed
 def isinf(x: Any, /) -> Array:
     """Infinite."""
     value = value_of(x)
@@ -326,16 +301,19 @@ def isinf(x: Any, /) -> Array:
     return OPS["eq"](OPS["abs"](value), math.inf)
 
 
+@replayed
 def isposinf(x: Any, /) -> Array:
     """Plus infinity."""
     return equal(x, math.inf)
 
 
+@replayed
 def isneginf(x: Any, /) -> Array:
     """Minus infinity."""
     return equal(x, -math.inf)
 
 
+@replayed
 def signbit(x: Any, /) -> Array:
     """Whether the sign bit is set (true for -0.0)."""
     value = value_of(x)
@@ -345,18 +323,21 @@ def signbit(x: Any, /) -> Array:
     return less(value, 0)
 
 
+@replayed
 def real(x: Any, /) -> Array:
     """Real part."""
     value = value_of(x)
     return OPS["real"](value) if dt.is_complex(value.dtype) else value
 
 
+@replayed
 def imag(x: Any, /) -> Array:
     """Imaginary part."""
     value = value_of(x)
     return OPS["imag"](value) if dt.is_complex(value.dtype) else full_of(0, value.type)
 
 
+@replayed
 def conj(x: Any, /) -> Array:
     """Complex conjugate."""
     value = value_of(x)
@@ -366,6 +347,7 @@ def conj(x: Any, /) -> Array:
 conjugate = conj
 
 
+@replayed(numbers=True)
 def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     """x where condition holds, else y. With one argument: the indices of non-zero elements,
     whose number must not depend on traced values (`nonzero` takes a size)."""
@@ -386,6 +368,7 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     return out
 
 
+@replayed(numbers=True)
 def clip(
     a: Any, min: Any = None, max: Any = None, *, a_min: Any = None, a_max: Any = None
 ) -> Array:

@@ -21,6 +21,7 @@ from fxad.numpy.joining import concatenate
 from fxad.numpy.shaping import moveaxis, ravel, reshape
 from fxad.numpy.updates import At
 from fxad.trace.array import Array
+from fxad.trace.replay import replayed
 
 s_, index_exp = np.s_, np.index_exp
 
@@ -103,6 +104,7 @@ def diag_indices_from(arr: Any) -> tuple[Array, ...]:
     return diag_indices(value.shape[0], value.ndim)
 
 
+@replayed
 def diagflat(v: Any, k: int = 0) -> Array:
     """A matrix with the flattened input on its k-th diagonal."""
     return diag(ravel(asarray(v)), k)
@@ -117,6 +119,7 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = False
     return At(value)[(arange(count),) * value.ndim].set(val)
 
 
+@replayed
 def geomspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
 ) -> Array:
@@ -141,6 +144,7 @@ def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0
     return asarray(np.frombuffer(buffer, dt.canonicalize(dtype, explicit=True), count, offset))
 
 
+@replayed
 def block(arrays: Any) -> Array:
     """An array from nested lists of blocks, the innermost joined along the last axis."""
 

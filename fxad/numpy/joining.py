@@ -37,9 +37,11 @@ from fxad.numpy.shaping import (
     tile,
 )
 from fxad.trace.array import Array
+from fxad.trace.replay import replayed
 from fxad.trace.tracer import type_of
 
 
+@replayed
 def concatenate(arrays: Sequence[Any], axis: int | None = 0, dtype: Any = None) -> Array:
     """Arrays joined along an existing axis (flattened first if axis is None)."""
     values = _sequence(arrays, "concatenate")
@@ -73,6 +75,7 @@ def _sequence(arrays: Any, name: str) -> list[Array]:
     return values
 
 
+@replayed
 def stack(arrays: Sequence[Any], axis: int = 0, dtype: Any = None) -> Array:
     """Arrays of one shape joined along a new axis."""
     values = _sequence(arrays, "stack")
@@ -83,28 +86,33 @@ def stack(arrays: Sequence[Any], axis: int = 0, dtype: Any = None) -> Array:
     return out if dtype is None else cast(out, dt.canonicalize(dtype, explicit=True))
 
 
+@replayed
 def vstack(tup: Sequence[Any], dtype: Any = None) -> Array:
     """Arrays joined as rows."""
     return concatenate([atleast_2d(v) for v in _sequence(tup, "vstack")], 0, dtype)
 
 
+@replayed
 def hstack(tup: Sequence[Any], dtype: Any = None) -> Array:
     """Arrays joined as columns."""
     values = [atleast_1d(v) for v in _sequence(tup, "hstack")]
     return concatenate(values, 0 if values[0].ndim == 1 else 1, dtype)
 
 
+@replayed
 def dstack(tup: Sequence[Any], dtype: Any = None) -> Array:
     """Arrays joined along a third axis."""
     return concatenate([atleast_3d(v) for v in _sequence(tup, "dstack")], 2, dtype)
 
 
+@replayed
 def column_stack(tup: Sequence[Any]) -> Array:
     """Vectors (and numbers) as columns of a matrix, beside the columns of matrices."""
     values = _sequence(tup, "column_stack")
     return concatenate([reshape(v, (v.size, 1)) if v.ndim < 2 else v for v in values], 1)
 
 
+@replayed
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """Cut into equal parts, or at given positions."""
     value = value_of(ary)
@@ -120,6 +128,7 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     return _cut(value, cuts, at)
 
 
+@replayed
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """Like `split`; the first parts are one longer where it does not divide."""
     value = value_of(ary)
@@ -138,32 +147,38 @@ def _cut(value: Array, cuts: list[int], axis: int) -> list[Array]:
     return [slice_axis(value, axis, low, max(low, high)) for low, high in pairwise(bounds)]
 
 
+@replayed
 def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
     """Split along the second axis (the first of a vector)."""
     return split(ary, indices_or_sections, 0 if value_of(ary).ndim == 1 else 1)
 
 
+@replayed
 def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
     """Split along the first axis."""
     return split(ary, indices_or_sections, 0)
 
 
+@replayed
 def dsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
     """Cut along axis 2."""
     return split(ary, indices_or_sections, 2)
 
 
+@replayed
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
     """The slices along an axis, without it."""
     value = moveaxis(x, axis, 0)
     return tuple(value[i] for i in range(value.shape[0]))
 
 
+@replayed
 def append(arr: Any, values: Any, axis: int | None = None) -> Array:
     """Values joined at the end."""
     return concatenate([value_of(arr), value_of(values)], axis)
 
 
+@replayed
 def resize(a: Any, new_shape: Any) -> Array:
     """Elements repeated as needed to fill a shape."""
     sizes = shape_tuple(new_shape, "resize")

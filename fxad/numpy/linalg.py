@@ -27,6 +27,7 @@ from fxad.numpy.norms import vector_norm as vector_norm
 from fxad.numpy.shaping import matrix_transpose as matrix_transpose
 from fxad.numpy.shaping import reshape
 from fxad.trace.array import Array
+from fxad.trace.replay import replayed
 
 matmul, outer, tensordot, vecdot = (
     linear.matmul,
@@ -75,6 +76,7 @@ def _from_triangle(a: Array, lower: bool) -> Array:
 # ---------------------------------------------------------------- systems
 
 
+@replayed
 def solve(a: Any, b: Any) -> Array:
     """x with a @ x = b. A one-dimensional b is one vector; other b are matrices of columns.
 
@@ -96,12 +98,14 @@ def solve(a: Any, b: Any) -> Array:
     return reshape(out, out.shape[:-1]) if vector else out
 
 
+@replayed
 def inv(a: Any) -> Array:
     """The inverse; NaN where a is singular."""
     value = _square("inv", a)
     return solve(value, eye(value.shape[-1], dtype=value.dtype))
 
 
+@replayed
 def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Array:
     """x with tensordot(a, x, x.ndim) == b; `axes` of a go to the end first."""
     left, right = value_of(a), value_of(b)
@@ -115,6 +119,7 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Array:
     return reshape(solve(reshape(left, (right.size, -1)), reshape(right, (-1,))), shape)
 
 
+@replayed
 def tensorinv(a: Any, ind: int = 2) -> Array:
     """The inverse of tensordot(a, x, x.ndim), whose results have the first `ind` axes of a."""
     value = value_of(a)
@@ -129,11 +134,13 @@ class SlogdetResult(NamedTuple):
     logabsdet: Array
 
 
+@replayed
 def slogdet(a: Any) -> SlogdetResult:
     """Sign (a phase if complex) of the determinant, and the log of its absolute value."""
     return SlogdetResult(*OPS["slogdet"](_square("slogdet", a)))
 
 
+@replayed
 def det(a: Any) -> Array:
     """The determinant. Its derivative at a singular matrix is NaN."""
     sign, size = slogdet(a)
@@ -157,6 +164,7 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> tuple[Array, Array, Arr
     return x, residuals, _rank(left, values, rcond), values
 
 
+@replayed
 def pinv(a: Any, rtol: Any = None, hermitian: bool = False) -> Array:
     """The Moore-Penrose inverse; singular values up to rtol (a number, or one for each matrix)
     times the largest count as 0.
@@ -192,12 +200,14 @@ def _rank(value: Array, values: Array, rtol: Any) -> Array:
     return reductions.sum(values > limit * values[..., :1], -1)
 
 
+@replayed
 def matrix_rank(a: Any, rtol: Any = None) -> Array:
     """Number of singular values above rtol (a number, or one for each matrix) times the largest."""
     value = _matrices("matrix_rank", a)
     return _rank(value, svdvals(value), rtol)
 
 
+@replayed
 def cond(x: Any, p: Any = None) -> Array:
     """Condition number in the norm p (2 by default)."""
     value = _matrices("cond", x)
@@ -211,6 +221,7 @@ def cond(x: Any, p: Any = None) -> Array:
 # ---------------------------------------------------------------- factorisations
 
 
+@replayed
 def cholesky(a: Any, /, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
     """Lower L with L @ L^H = a, or its adjoint with `upper`; NaN if a is not positive definite.
 
@@ -245,6 +256,7 @@ class EighResult(NamedTuple):
     eigenvectors: Array
 
 
+@replayed
 def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
     """Ascending eigenvalues of a Hermitian matrix and its eigenvectors, in columns.
 
@@ -258,6 +270,7 @@ def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> Eigh
     return EighResult(*OPS["eigh"](value))
 
 
+@replayed
 def eigvalsh(a: Any, UPLO: str | None = None) -> Array:
     """Ascending eigenvalues of a Hermitian matrix."""
     return eigh(a, UPLO).eigenvalues
@@ -279,6 +292,7 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
     return SVDResult(*OPS["svd"](_matrices("svd", a), full=bool(full_matrices)))
 
 
+@replayed
 def svdvals(a: Any) -> Array:
     """Descending singular values."""
     return OPS["svd"](_matrices("svd", a), full=False)[1]
@@ -303,6 +317,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
 # ---------------------------------------------------------------- products
 
 
+@replayed
 def matrix_power(a: Any, n: int) -> Array:
     """a @ a @ ... (n times), by squaring; negative n takes the inverse."""
     value = _square("matrix_power", a) if n < 0 else a
@@ -319,6 +334,7 @@ def matrix_power(a: Any, n: int) -> Array:
     return spread_to(eye(value.shape[-1], dtype=value.dtype), value.shape) if out is None else out
 
 
+@replayed
 def multi_dot(arrays: Sequence[Any]) -> Array:
     """Product of several matrices (vectors at the ends allowed) in the cheapest order."""
     if len(arrays) < 2:

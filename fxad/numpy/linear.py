@@ -23,6 +23,7 @@ from fxad.numpy.core import (
 )
 from fxad.numpy.shaping import moveaxis, reshape
 from fxad.trace.array import Array
+from fxad.trace.replay import replayed
 from fxad.trace.tracer import type_of
 
 
@@ -38,6 +39,7 @@ def product(a: Any, b: Any, contract: tuple, batch: tuple = ((), ()), wide: Any 
     return OPS["dot"](a, b, contract=contract, batch=batch, dtype=wanted)
 
 
+@replayed
 def matmul(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """Matrix product over the last two axes; leading axes broadcast, vectors are rows or
     columns."""
@@ -66,6 +68,7 @@ def matmul(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any
     return product(x, y, ((rank + 1,), (rank,)), (axes, axes), preferred_element_type)
 
 
+@replayed
 def dot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """NumPy's dot: sum over the last axis of a and the second to last of b."""
     x, y = promoted("dot", a, b, numbers=False, broadcast=False)
@@ -84,6 +87,7 @@ def _check_sizes(name: str, x: Any, y: Any, left: tuple, right: tuple) -> None:
             )
 
 
+@replayed
 def vdot(a: Any, b: Any) -> Array:
     """Sum of conj(a) * b over all elements."""
     x, y = promoted("vdot", a, b, numbers=False, broadcast=False)
@@ -94,6 +98,7 @@ def vdot(a: Any, b: Any) -> Array:
     return product(x, y, ((0,), (0,)))
 
 
+@replayed
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     """Sum of conj(x1) * x2 along an axis; the other axes broadcast."""
     x, y = promoted("vecdot", x1, x2, numbers=False, broadcast=False)
@@ -108,6 +113,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     return product(x, y, ((rank,), (rank,)), (lead, lead))
 
 
+@replayed
 def inner(a: Any, b: Any) -> Array:
     """Sum over the last axes of both."""
     x, y = promoted("inner", a, b, numbers=False, broadcast=False)
@@ -118,6 +124,7 @@ def inner(a: Any, b: Any) -> Array:
     return product(x, y, (left, right))
 
 
+@replayed
 def outer(a: Any, b: Any) -> Array:
     """Products of all pairs of elements."""
     x, y = promoted("outer", a, b, numbers=False, broadcast=False)
@@ -125,6 +132,7 @@ def outer(a: Any, b: Any) -> Array:
     return OPS["mul"](*promoted("outer", x, y))
 
 
+@replayed
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
     """Sum over pairs of axes: a count of last/first axes, or two lists."""
     x, y = promoted("tensordot", a, b, numbers=False, broadcast=False)
@@ -141,6 +149,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
     return product(x, y, (left, right))
 
 
+@replayed
 def kron(a: Any, b: Any) -> Array:
     """Kronecker product."""
     x, y = promoted("kron", a, b, numbers=False, broadcast=False)
@@ -153,6 +162,7 @@ def kron(a: Any, b: Any) -> Array:
     return reshape(out, tuple(p * q for p, q in zip(left, right, strict=True)))
 
 
+@replayed
 def cross(
     a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
 ) -> Array:
@@ -175,6 +185,7 @@ def cross(
     return moveaxis(out, -1, axisc)
 
 
+@replayed
 def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Array:
     """Sum of the diagonal; small integers add up in the default integer."""
     value = value_of(a)
@@ -187,6 +198,7 @@ def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
     return OPS["sum"](kept, axes=tuple(sorted((first, second))))
 
 
+@replayed
 def convolve(a: Any, v: Any, mode: str = "full") -> Array:
     """Discrete convolution of two vectors."""
     x, y = promoted("convolve", a, v, numbers=False, broadcast=False)
@@ -210,6 +222,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Array:
     raise BadArgument(f"convolve: mode must be full, same or valid, not {mode!r}")
 
 
+@replayed
 def correlate(a: Any, v: Any, mode: str = "valid") -> Array:
     """Cross-correlation of two vectors."""
     second = value_of(v)

@@ -16,6 +16,7 @@ from fxad.numpy import (
     linear,
     picking,
     reductions,
+    rounding,
     running,
     shaping,
     sorting,
@@ -110,7 +111,7 @@ def _hash(self: Array) -> int:
 
 def round_(self: Array, decimals: int = 0) -> Array:
     """Rounded half to even."""
-    return e.round(self, decimals)
+    return rounding.round(self, decimals)
 
 
 def copy(self: Array) -> Array:

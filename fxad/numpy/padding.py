@@ -16,11 +16,12 @@ from fxad.core.errors import BadArgument, ShapeError
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import axis_index, cast, full_of, spread_to, value_of
-from fxad.numpy.elementwise import floor, rint
 from fxad.numpy.quantiles import median
 from fxad.numpy.reductions import max, mean, min
+from fxad.numpy.rounding import floor, rint
 from fxad.numpy.shaping import flip, slice_axis
 from fxad.trace.array import Array
+from fxad.trace.replay import replayed
 
 _COPIES = ("edge", "reflect", "symmetric", "wrap")
 _STATISTICS: dict[str, Callable[..., Array]] = {
@@ -32,6 +33,7 @@ _STATISTICS: dict[str, Callable[..., Array]] = {
 _MODES = ("constant", "empty", *_COPIES, *_STATISTICS, "linear_ramp")
 
 
+@replayed
 def pad(
     array: Any,
     pad_width: Any,

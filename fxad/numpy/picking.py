@@ -33,6 +33,7 @@ from fxad.numpy.indexing import READS, chosen_mode, getitem, index_array
 from fxad.numpy.shaping import moveaxis, reshape
 from fxad.numpy.updates import setitem, update_for
 from fxad.trace.array import Array
+from fxad.trace.replay import replayed
 from fxad.trace.tracer import type_of
 
 _KNOWN = "use where, or nonzero with its size="
@@ -60,6 +61,7 @@ def _read_mode(mode: str | None, what: str) -> str:
     return chosen_mode(READS, "fill" if mode is None else mode, what)
 
 
+@replayed
 def take_along_axis(
     arr: Any, indices: Any, axis: int | None = -1, mode: str | None = None, fill_value: Any = None
 ) -> Array:
@@ -89,6 +91,7 @@ def take_along_axis(
     return moveaxis(out, -1, at)
 
 
+@replayed
 def put_along_axis(arr: Any, indices: Any, values: Any, axis: int, inplace: bool = True) -> Array:
     """arr with `values` at each lane's own indices; returns the new array."""
     value, index = value_of(arr), value_of(indices, "put_along_axis")
@@ -171,6 +174,7 @@ def argwhere(a: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
     return OPS["concatenate"](*[reshape(c, (-1, 1)) for c in columns], axis=1)
 
 
+@replayed
 def select(condlist: Any, choicelist: Any, default: Any = 0) -> Array:
     """For each element the first choice whose condition holds."""
     if len(condlist) != len(choicelist):
@@ -182,6 +186,7 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Array:
     return out
 
 
+@replayed
 def choose(a: Any, choices: Any, mode: str = "clip") -> Array:
     """choices[a] element by element; numbers outside go to the nearest ("clip"), count round
     ("wrap") or raise BadArgument ("raise", where a is not traced)."""
@@ -200,6 +205,7 @@ def choose(a: Any, choices: Any, mode: str = "clip") -> Array:
     return out
 
 
+@replayed
 def unravel_index(indices: Any, shape: tuple[int, ...]) -> tuple[Array, ...]:
     """Positions along each axis of flat positions."""
     index, out = value_of(indices), []
@@ -209,6 +215,7 @@ def unravel_index(indices: Any, shape: tuple[int, ...]) -> tuple[Array, ...]:
     return tuple(reversed(out))
 
 
+@replayed
 def ravel_multi_index(multi_index: Any, dims: tuple[int, ...]) -> Array:
     """Flat positions of positions along each axis."""
     out: Any = 0

@@ -20,14 +20,17 @@ from fxad.numpy.picking import take_along_axis
 from fxad.numpy.reductions import sum
 from fxad.numpy.shaping import moveaxis, reshape
 from fxad.trace.array import Array
+from fxad.trace.replay import replayed
 from fxad.trace.tracer import type_of
 
 
+@replayed
 def median(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
     """Middle of the sorted elements."""
     return quantile(a, 0.5, axis, keepdims=keepdims)
 
 
+@replayed
 def quantile(
     a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False
 ) -> Array:
@@ -87,6 +90,7 @@ def _between(name: str, position: Array, method: str, at: Callable[[Array], Arra
     return where(share == 0, below, mixed)  # infinity times 0 is NaN
 
 
+@replayed
 def nanquantile(
     a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False
 ) -> Array:
@@ -104,6 +108,7 @@ def nanquantile(
     return reshape(out, (*fractions.shape, *rest))
 
 
+@replayed
 def nanpercentile(
     a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False
 ) -> Array:
@@ -111,11 +116,13 @@ def nanpercentile(
     return nanquantile(a, asarray(q) / 100, axis, method, keepdims)
 
 
+@replayed
 def nanmedian(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
     """Median of the elements that are not NaN."""
     return nanquantile(a, 0.5, axis, keepdims=keepdims)
 
 
+@replayed
 def percentile(
     a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False
 ) -> Array:

@@ -39,6 +39,7 @@ from fxad.numpy.elementwise import (
 )
 from fxad.numpy.shaping import reshape
 from fxad.trace.array import Array
+from fxad.trace.replay import replayed
 from fxad.trace.tracer import bind
 
 _choose = where  # for functions with a parameter `where`
@@ -62,6 +63,7 @@ def _start(initial: Any, dtype: np.dtype) -> Any:
     return cast(value_of(initial), dtype)
 
 
+@replayed
 def sum(
     a: Any,
     axis: Any = None,
@@ -84,6 +86,7 @@ def _added(value: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     return _keep(bind(OPS["sum"], value, axes=axes) if axes else value, axes, value.type, keepdims)
 
 
+@replayed
 def prod(
     a: Any,
     axis: Any = None,
@@ -129,6 +132,7 @@ def _extreme(
     return out if initial is None else pick(out, initial)
 
 
+@replayed
 def max(
     a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
@@ -140,6 +144,7 @@ def max(
     return _extreme("max_reduce", a, axis, keepdims, initial, where, from_pair)
 
 
+@replayed
 def min(
     a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
@@ -154,6 +159,7 @@ def min(
 amax, amin = max, min
 
 
+@replayed
 def ptp(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
     """max - min."""
     return max(a, axis, keepdims) - min(a, axis, keepdims)
@@ -164,6 +170,7 @@ def _logical(a: Any) -> Array:
     return value if value.dtype == dt.bool_ else not_equal(value, 0)
 
 
+@replayed
 def all(a: Any, axis: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
     """Whether every element is non-zero."""
     value = _masked(_logical(a), where, True)
@@ -171,6 +178,7 @@ def all(a: Any, axis: Any = None, keepdims: bool = False, *, where: Any = None) 
     return _keep(OPS["all"](value, axes=axes) if axes else value, axes, value.type, keepdims)
 
 
+@replayed
 def any(a: Any, axis: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
     """Whether some element is non-zero."""
     value = _masked(_logical(a), where, False)
@@ -178,6 +186,7 @@ def any(a: Any, axis: Any = None, keepdims: bool = False, *, where: Any = None) 
     return _keep(OPS["any"](value, axes=axes) if axes else value, axes, value.type, keepdims)
 
 
+@replayed
 def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
     """Number of non-zero elements."""
     return sum(_logical(a), axis, keepdims=keepdims)
@@ -193,6 +202,7 @@ def widened(value: Array) -> Array:
     return cast(value, dt.float32) if narrow else value
 
 
+@replayed
 def mean(
     a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, where: Any = None
 ) -> Array:
@@ -213,6 +223,7 @@ def mean(
 _mean = mean  # for functions with a parameter `mean`
 
 
+@replayed
 def average(
     a: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False
 ) -> Any:
@@ -245,6 +256,7 @@ def squared_size(value: Array) -> Array:
     return real(value * value.conj()) if dt.is_complex(value.dtype) else OPS["square"](value)
 
 
+@replayed
 def var(
     a: Any,
     axis: Any = None,
@@ -276,6 +288,7 @@ def var(
     return cast(out, dt.real_of(own) if dt.is_complex(own) else own)
 
 
+@replayed
 def std(
     a: Any,
     axis: Any = None,
@@ -314,16 +327,19 @@ def _arg(op: str, a: Any, axis: Any, keepdims: bool) -> Array:
     return _keep(OPS[op](value, axis=at, dtype=dt.default_int()), (at,), value.type, keepdims)
 
 
+@replayed
 def argmax(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
     """Position of the first largest element (of the first NaN, if any)."""
     return _arg("argmax", a, axis, keepdims)
 
 
+@replayed
 def argmin(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
     """Position of the first smallest element (of the first NaN, if any)."""
     return _arg("argmin", a, axis, keepdims)
 
 
+@replayed
 def logsumexp(
     a: Any,
     axis: Any = None,

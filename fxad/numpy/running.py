@@ -14,6 +14,7 @@ from fxad.numpy.core import axis_index, cast, full_of, promoted, spread_to, sum_
 from fxad.numpy.reductions import sum
 from fxad.numpy.shaping import moveaxis, reshape, slice_axis
 from fxad.trace.array import Array
+from fxad.trace.replay import replayed
 
 
 def _cumulative(op: str, a: Any, axis: Any, dtype: Any) -> Array:
@@ -25,11 +26,13 @@ def _cumulative(op: str, a: Any, axis: Any, dtype: Any) -> Array:
     return OPS[op](value, axis=axis_index(axis, value.ndim, op), reverse=False)
 
 
+@replayed
 def cumsum(a: Any, axis: Any = None, dtype: Any = None) -> Array:
     """Running sum."""
     return _cumulative("cumsum", a, axis, dtype)
 
 
+@replayed
 def cumprod(a: Any, axis: Any = None, dtype: Any = None) -> Array:
     """Running product."""
     return _cumulative("cumprod", a, axis, dtype)
@@ -63,6 +66,7 @@ cumulative_sum = _running("cumulative_sum", cumsum, 0)
 cumulative_prod = _running("cumulative_prod", cumprod, 1)
 
 
+@replayed
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
     """Differences of neighbours, n times. `prepend` and `append` lengthen the axis first; numbers
     count as one element of it."""
@@ -97,6 +101,7 @@ def _edge(edge: Any, value: Array, axis: int) -> Array | None:
     return spread_to(given, shape)
 
 
+@replayed
 def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Array:
     """Integral by the trapezoidal rule."""
     value = moveaxis(promoted("trapezoid", y, inexact=True, numbers=False)[0], axis, -1)

@@ -14,8 +14,10 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.numpy.core import asarray
 from fxad.trace.array import Array
+from fxad.trace.replay import by_value
 
 
+@by_value
 class ScalarType:
     """A dtype that makes arrays when called. NumPy and fxad take it wherever they take a dtype.
 

@@ -24,6 +24,7 @@ from fxad.numpy.picking import nonzero
 from fxad.numpy.shaping import moveaxis, reshape
 from fxad.numpy.sorting import argsort, lexsort, searchsorted, sort
 from fxad.trace.array import Array, Concrete
+from fxad.trace.replay import replayed
 
 _HINT = "pass size="
 _FIXED = "use unique with size="
@@ -110,6 +111,7 @@ def _distinct(
     )
 
 
+@replayed
 def isin(element: Any, test_elements: Any, invert: bool = False) -> Array:
     """Whether each element occurs in the test elements."""
     x, table = promoted(

@@ -20,6 +20,7 @@ from fxad.numpy.core import (
 )
 from fxad.trace.array import Array
 from fxad.trace.convert import shaped
+from fxad.trace.replay import replayed
 from fxad.trace.tracer import type_of
 
 
@@ -39,6 +40,7 @@ def size(a: Any, axis: int | None = None) -> int:
     return type_.size if axis is None else type_.shape[axis_index(axis, type_.ndim, "size")]
 
 
+@replayed
 def reshape(
     a: Any,
     shape: Any = None,
@@ -89,11 +91,13 @@ def _completed(type_: ArrayType, given: Any) -> tuple[int, ...]:
 _INTEGERS = (int, np.integer)
 
 
+@replayed
 def ravel(a: Any, order: str = "C") -> Array:
     """One axis with all elements."""
     return reshape(a, (-1,) if value_of(a).size else (0,), order=order)
 
 
+@replayed
 def transpose(a: Any, axes: Any = None) -> Array:
     """Axes permuted (reversed by default)."""
     value = value_of(a, "transpose")
@@ -109,11 +113,13 @@ def transpose(a: Any, axes: Any = None) -> Array:
 permute_dims = transpose
 
 
+@replayed
 def matrix_transpose(x: Any, /) -> Array:
     """The last two axes exchanged."""
     return swapaxes(x, -1, -2)
 
 
+@replayed
 def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
     """Two axes exchanged."""
     value = value_of(a)
@@ -123,6 +129,7 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
     return transpose(value, order)
 
 
+@replayed
 def moveaxis(a: Any, source: Any, destination: Any) -> Array:
     """Axes moved to new positions, the others keeping their order."""
     value = value_of(a)
@@ -136,6 +143,7 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Array:
     return transpose(value, order)
 
 
+@replayed
 def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
     """One axis moved before another."""
     axis = axis_index(axis, value_of(a).ndim, "rollaxis")
@@ -146,6 +154,7 @@ def _listed(value: Any) -> list[int]:
     return list(value) if isinstance(value, tuple | list) else [value]
 
 
+@replayed
 def expand_dims(a: Any, axis: Any) -> Array:
     """New axes of length 1."""
     value = value_of(a)
@@ -155,6 +164,7 @@ def expand_dims(a: Any, axis: Any) -> Array:
     return reshape(value, tuple(1 if i in at else next(sizes) for i in range(count)))
 
 
+@replayed
 def squeeze(a: Any, axis: Any = None) -> Array:
     """Axes of length 1 removed."""
     value = value_of(a)
@@ -169,6 +179,7 @@ def squeeze(a: Any, axis: Any = None) -> Array:
     return reshape(value, tuple(s for i, s in enumerate(value.shape) if i not in at))
 
 
+@replayed
 def broadcast_to(array: Any, shape: Any) -> Array:
     """NumPy broadcasting to a given shape."""
     value = value_of(array)
@@ -178,6 +189,7 @@ def broadcast_to(array: Any, shape: Any) -> Array:
     return spread_to(value, sizes)
 
 
+@replayed
 def broadcast_arrays(*args: Any) -> tuple[Array, ...]:
     """All arguments in their common shape."""
     values = [value_of(a) for a in args]
@@ -190,12 +202,14 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     return result_shape("broadcast_shapes", [shape_tuple(s, "broadcast_shapes") for s in shapes])
 
 
+@replayed
 def atleast_1d(*arys: Any) -> Any:
     """Arrays with at least one axis."""
     out = [v if v.ndim >= 1 else reshape(v, (1,)) for v in map(value_of, arys)]
     return out[0] if len(out) == 1 else out
 
 
+@replayed
 def atleast_2d(*arys: Any) -> Any:
     """Arrays with at least two axes."""
     out = [
@@ -204,6 +218,7 @@ def atleast_2d(*arys: Any) -> Any:
     return out[0] if len(out) == 1 else out
 
 
+@replayed
 def atleast_3d(*arys: Any) -> Any:
     """Arrays with at least three axes."""
     out = []
@@ -222,22 +237,26 @@ def slice_axis(value: Any, axis: int, start: int, stop: int, step: int = 1) -> A
     return OPS["slice"](value, start=starts, stop=stops, step=steps)
 
 
+@replayed
 def flip(m: Any, axis: Any = None) -> Array:
     """Elements in reverse order along axes (all by default)."""
     value = value_of(m)
     return OPS["reverse"](value, axes=axes_tuple(axis, value.ndim, "flip"))
 
 
+@replayed
 def fliplr(m: Any) -> Array:
     """Columns reversed."""
     return flip(m, 1)
 
 
+@replayed
 def flipud(m: Any) -> Array:
     """Rows reversed."""
     return flip(m, 0)
 
 
+@replayed
 def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     """Rotated by k quarter turns."""
     first, second = axes
@@ -251,6 +270,7 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     return flip(swapaxes(m, first, second), second)
 
 
+@replayed
 def roll(a: Any, shift: Any, axis: Any = None) -> Array:
     """Elements moved along axes, coming back in at the other end."""
     value = value_of(a)
@@ -271,6 +291,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
     return value
 
 
+@replayed
 def tile(A: Any, reps: Any) -> Array:
     """The array repeated as a block."""
     value = value_of(A)
@@ -286,6 +307,7 @@ def tile(A: Any, reps: Any) -> Array:
     return reshape(value, tuple(c * s for c, s in zip(counts, sizes, strict=True)))
 
 
+@replayed
 def repeat(
     a: Any, repeats: Any, axis: int | None = None, total_repeat_length: int | None = None
 ) -> Array:

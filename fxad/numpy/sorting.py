@@ -18,8 +18,10 @@ from fxad.numpy.picking import nonzero
 from fxad.numpy.shaping import flip, reshape
 from fxad.numpy.updates import setitem
 from fxad.trace.array import Array, Concrete
+from fxad.trace.replay import replayed
 
 
+@replayed
 def sort(a: Any, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Array:
     """Ascending order along an axis, NaN last; complex numbers by real part first."""
     value = value_of(a, "sort")
@@ -36,6 +38,7 @@ def _keys(value: Array) -> list[Array]:
     return [real(value), imag(value)] if dt.is_complex(value.dtype) else [value]
 
 
+@replayed
 def argsort(
     a: Any, axis: int | None = -1, *, descending: bool = False, stable: bool = True
 ) -> Array:
@@ -52,6 +55,7 @@ def argsort(
     return flip(ordered, at) if descending else ordered
 
 
+@replayed
 def lexsort(keys: Any, axis: int = -1) -> Array:
     """Positions that sort by the last key, then the one before, ..."""
     values = [value_of(k) for k in reversed(list(keys))]
@@ -60,16 +64,19 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     return OPS["sort"](*values, positions, axis=at, keys=len(values))[-1]
 
 
+@replayed
 def partition(a: Any, kth: int, axis: int = -1) -> Array:
     """A sorted array is a partition."""
     return sort(a, axis)
 
 
+@replayed
 def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
     """Positions of a partition."""
     return argsort(a, axis)
 
 
+@replayed
 def searchsorted(
     a: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan"
 ) -> Array:
@@ -93,6 +100,7 @@ def searchsorted(
     return low
 
 
+@replayed
 def digitize(x: Any, bins: Any, right: bool = False) -> Array:
     """Which bin each element falls into; bins may fall as well as rise."""
     edges, side = value_of(bins, "digitize"), "left" if right else "right"
@@ -158,6 +166,7 @@ def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = 0) -> Arra
     return Concrete(np.flatnonzero(values).astype(dt.default_int()))
 
 
+@replayed
 def interp(
     x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
 ) -> Array:

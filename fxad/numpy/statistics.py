@@ -24,10 +24,12 @@ from fxad.numpy.reductions import mean, sum
 from fxad.numpy.running import cumsum
 from fxad.numpy.shaping import broadcast_to, reshape, slice_axis
 from fxad.trace.array import Array
+from fxad.trace.replay import replayed
 
 # ---------------------------------------------------------------- covariance, differences
 
 
+@replayed
 def cov(
     m: Any,
     y: Any = None,
@@ -72,6 +74,7 @@ def _weighted_covariance(rows: Array, fweights: Any, aweights: Any, less: Any) -
     return ((centred * weights) @ centred.conj().T) / (total - lost)
 
 
+@replayed
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Array:
     """Correlation coefficients of the variables in the rows."""
     matrix = cov(x, y, rowvar)
@@ -81,6 +84,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Array:
     return matrix / outer(spread, spread)
 
 
+@replayed
 def gradient(f: Any, *varargs: Any, axis: int | Sequence[int] | None = None) -> Any:
     """Central differences along every axis (or the given ones); one-sided at the ends.
 
@@ -132,6 +136,7 @@ def _gradient_at(cut: Any, size: int, places: Array, value: Array, axis: int) ->
     return concatenate([ends[0], middle, ends[1]], axis)
 
 
+@replayed
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
     """Differences of neighbours of the flattened array, with elements before and after them."""
     flat = reshape(value_of(ary), (-1,))
@@ -144,6 +149,7 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
 # ---------------------------------------------------------------- polynomials
 
 
+@replayed
 def polyval(p: Any, x: Any) -> Array:
     """The polynomial p[0] x^n + ... + p[n] by Horner's rule."""
     coefficients, value = asarray(p), value_of(x)
@@ -153,6 +159,7 @@ def polyval(p: Any, x: Any) -> Array:
     return total
 
 
+@replayed
 def polyadd(a1: Any, a2: Any) -> Array:
     """Sum of two polynomials, highest power first."""
     x, y = asarray(a1), asarray(a2)
@@ -160,6 +167,7 @@ def polyadd(a1: Any, a2: Any) -> Array:
     return _padded(x, size) + _padded(y, size)
 
 
+@replayed
 def polysub(a1: Any, a2: Any) -> Array:
     """Difference of two polynomials, highest power first."""
     return polyadd(a1, -asarray(a2))
@@ -169,11 +177,13 @@ def _padded(value: Array, size: int) -> Array:
     return concatenate([zeros(size - value.shape[0], value.dtype), value])
 
 
+@replayed
 def polymul(a1: Any, a2: Any) -> Array:
     """Product of two polynomials, highest power first."""
     return convolve(asarray(a1), asarray(a2))
 
 
+@replayed
 def polyder(p: Any, m: int = 1) -> Array:
     """m-th derivative of a polynomial, highest power first."""
     value = asarray(p)
@@ -183,6 +193,7 @@ def polyder(p: Any, m: int = 1) -> Array:
     return value
 
 
+@replayed
 def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
     """m-th antiderivative of a polynomial, highest power first; k: the constants (0), one for all
     or one per integration."""
@@ -229,18 +240,21 @@ def kaiser(M: int, beta: float) -> Array:
     return asarray(np.kaiser(M, beta).astype(dt.default_float()))
 
 
+@replayed
 def matvec(x1: Any, x2: Any, /) -> Array:
     """Matrices times vectors over leading axes."""
     x, y = value_of(x1), value_of(x2)
     return (x @ reshape(y, (*y.shape, 1)))[..., 0]
 
 
+@replayed
 def vecmat(x1: Any, x2: Any, /) -> Array:
     """Vectors times matrices over leading axes."""
     x, y = value_of(x1), value_of(x2)
     return (reshape(x.conj(), (*x.shape[:-1], 1, x.shape[-1])) @ y)[..., 0, :]
 
 
+@replayed
 def modf(x: Any) -> tuple[Array, Array]:
     """Fractional and whole part, both with the sign of x."""
     value = value_of(x)
@@ -248,6 +262,7 @@ def modf(x: Any) -> tuple[Array, Array]:
     return where(value == whole, multiply(value, 0.0), value - whole), whole
 
 
+@replayed
 def unwrap(p: Any, discont: float | None = None, axis: int = -1, period: float = 2 * math.pi):
     """Jumps of more than half a period along an axis made small by whole periods."""
     value = value_of(p)

@@ -32,6 +32,7 @@ from fxad.numpy.reductions import (
 )
 from fxad.numpy.running import cumprod, cumsum
 from fxad.trace.array import Array
+from fxad.trace.replay import replayed
 
 
 def _filled(name: str, a: Any, filler: Any) -> Array:
@@ -39,6 +40,7 @@ def _filled(name: str, a: Any, filler: Any) -> Array:
     return choose(isnan(value), filler, value) if dt.is_inexact(value.dtype) else value
 
 
+@replayed
 def nansum(
     a: Any,
     axis: Any = None,
@@ -51,6 +53,7 @@ def nansum(
     return sum(_filled("nansum", a, 0), axis, dtype, keepdims, initial, where)
 
 
+@replayed
 def nanprod(
     a: Any,
     axis: Any = None,
@@ -63,6 +66,7 @@ def nanprod(
     return prod(_filled("nanprod", a, 1), axis, dtype, keepdims, initial, where)
 
 
+@replayed
 def nanmax(
     a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
@@ -70,6 +74,7 @@ def nanmax(
     return _extreme("nanmax", max, -math.inf, a, axis, keepdims, initial, where)
 
 
+@replayed
 def nanmin(
     a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
@@ -102,6 +107,7 @@ def _kept(value: Array, where: Any) -> Array:
     return spread_to(kept & value_of(where), value.shape)
 
 
+@replayed
 def nanmean(
     a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, where: Any = None
 ) -> Array:
@@ -112,6 +118,7 @@ def nanmean(
     return mean(_filled("nanmean", value, 0), axis, dtype, keepdims, where=_kept(value, where))
 
 
+@replayed
 def nanvar(
     a: Any,
     axis: Any = None,
@@ -140,6 +147,7 @@ def nanvar(
     return cast(out, dt.real_of(own) if dt.is_complex(own) else own)
 
 
+@replayed
 def nanstd(
     a: Any,
     axis: Any = None,
@@ -154,21 +162,25 @@ def nanstd(
     return safe_sqrt(nanvar(a, axis, dtype, ddof, keepdims, where=where, mean=mean))
 
 
+@replayed
 def nancumsum(a: Any, axis: int | None = None, dtype: Any = None) -> Array:
     """Running sum; NaN counts as 0."""
     return cumsum(_filled("nancumsum", a, 0), axis, dtype)
 
 
+@replayed
 def nancumprod(a: Any, axis: int | None = None, dtype: Any = None) -> Array:
     """Running product; NaN counts as 1."""
     return cumprod(_filled("nancumprod", a, 1), axis, dtype)
 
 
+@replayed
 def nanargmax(a: Any, axis: int | None = None, keepdims: bool = False) -> Array:
     """Position of the largest element that is not NaN; -1 if all are."""
     return _position(argmax, -math.inf, a, axis, keepdims)
 
 
+@replayed
 def nanargmin(a: Any, axis: int | None = None, keepdims: bool = False) -> Array:
     """Position of the smallest element that is not NaN; -1 if all are."""
     return _position(argmin, math.inf, a, axis, keepdims)

@@ -22,9 +22,7 @@ from fxad.numpy.core import cast, promoted, shape_tuple, spread_to, value_of
 from fxad.numpy.creation import full, zeros
 from fxad.numpy.elementwise import (
     abs,
-    ceil,
     clip,
-    floor,
     isinf,
     isnan,
     log,
@@ -37,6 +35,7 @@ from fxad.numpy.elementwise import (
 )
 from fxad.numpy.picking import take
 from fxad.numpy.reductions import any
+from fxad.numpy.rounding import ceil, floor
 from fxad.numpy.shaping import moveaxis
 from fxad.random.bits import float_dtype, int_dtype, shape_for, uniform
 from fxad.random.keys import checked, split

@@ -268,29 +268,32 @@ def bind(op: Op, *args: Any, **params: Any) -> Any:
 
 Intercept = Callable[[Op, Sequence[Any], dict[str, Any]], Any]
 _intercept: Intercept | None = None
+_observed = False
+ordinary = True  # whether outside every trace nobody asks for single ops
 
 
 def set_intercept(intercept: Intercept | None) -> None:
     """Have `bind` ask first; an answer other than NotImplemented is the result (for the api's
     scoped derivative rules)."""
-    global _intercept
+    global _intercept, ordinary
     _intercept = intercept
+    ordinary = intercept is None and not _observed
 
 
 def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     """Run an op now, on the NumPy reference. Results are concrete Arrays."""
     arrays, given, lent = [], [], False
-    for arg in args:
-        if type(arg) is Concrete:
-            given.append(arg.type)
-            arrays.append(arg.data)
-        else:
-            given.append(type_of(arg))
-            arrays.append(concrete(arg))
-            lent = lent or type(arg) is not Lit
-    types = _result_types(op, given, params)
     before = silence()
     try:
+        for arg in args:
+            if type(arg) is Concrete:
+                given.append(arg.type)
+                arrays.append(arg.data)
+            else:
+                given.append(type_of(arg))
+                arrays.append(concrete(arg))
+                lent = lent or type(arg) is not Lit
+        types = _result_types(op, given, params)
         results = op.numpy(*arrays, **params)
     finally:
         restore(before)
@@ -378,10 +381,14 @@ def wrap(result: Any) -> Any:
 _executor: Callable[[Op, Sequence[Any], dict[str, Any]], Any] = execute
 
 
-def set_executor(executor: Callable[[Op, Sequence[Any], dict[str, Any]], Any]) -> None:
-    """Install what runs an op outside every trace (the api compiles calls and loops)."""
-    global _executor
-    _executor = executor
+def set_executor(
+    executor: Callable[[Op, Sequence[Any], dict[str, Any]], Any], observed: bool = False
+) -> None:
+    """Install what runs an op outside every trace (the api compiles calls and loops). `observed`:
+    somebody wants to see every op."""
+    global _executor, _observed, ordinary
+    _executor, _observed = executor, observed
+    ordinary = _intercept is None and not observed
 
 
 _TYPED = (Array, Lit)

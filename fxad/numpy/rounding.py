@@ -1,0 +1,59 @@
+"""Rounding to whole numbers and to decimals.
+
+round(jnp.array([0.125, 2.5]), 2)      # 0.12, 2.5: halves to even
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import TypeMismatch
+from fxad.ir.program import OPS
+from fxad.numpy.core import promoted, value_of, weak_result
+from fxad.numpy.elementwise import finish, imag, real
+from fxad.trace.array import Array
+from fxad.trace.replay import replayed
+
+
+def _rounding(op: str, name: str) -> Callable[..., Array]:
+    def function(x: Any, /) -> Array:
+        value = value_of(x)
+        if dt.is_complex(value.dtype):
+            raise TypeMismatch(f"{name}: complex numbers have no order, got {value.type}")
+        return OPS[op](value) if dt.is_float(value.dtype) else value
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{name} of x; integers stay as they are."
+    return replayed(function)
+
+
+floor = _rounding("floor", "floor")
+ceil = _rounding("ceil", "ceil")
+trunc = _rounding("trunc", "trunc")
+fix = trunc
+
+
+@replayed
+def rint(x: Any, /) -> Array:
+    """The nearest integer as a float, halves to even; of complex numbers, both parts."""
+    (value,) = promoted("rint", x, inexact=True, numbers=False)
+    if dt.is_complex(value.dtype):
+        return OPS["complex"](OPS["round"](real(value)), OPS["round"](imag(value)))
+    return finish(OPS["round"](value), weak_result(x))
+
+
+@replayed
+def round(x: Any, decimals: int = 0) -> Array:
+    """Round half to even, to a number of decimals."""
+    value = value_of(x)
+    if not dt.is_inexact(value.dtype):
+        return value
+    if decimals == 0:
+        return rint(value)
+    scale = 10.0**decimals
+    return rint(value * scale) / scale
+
+
+around = round

@@ -1,0 +1,330 @@
+"""Functions of several ops that, called again like before, run as one line of NumPy calls.
+
+    @replayed
+    def var(a, axis=None):
+        ...
+
+Outside every trace an op runs at once on its NumPy reference, and what surrounds that (promotion,
+type rules, checks, wrapping) costs microseconds, for every op anew. A replayed function is traced
+when it is called for the third time with arrays of the same types and other arguments of the same
+values. What the trace says is written as a Python function that calls the references one after the
+other; everything else was settled by the types. So the bits are those of the ops bound one by one.
+Inside traces, under derivatives and for arguments that are not plain nothing changes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from types import CodeType
+from typing import Any, TypeVar, overload
+
+import numpy as np
+
+from fxad.core.dtypes import x64_enabled
+from fxad.core.errors import FxadError
+from fxad.core.quiet import restore, silence
+from fxad.core.types import ArrayType
+from fxad.ir.program import Atom, Eqn, Lit, Op, Program, Symbol
+from fxad.trace import tracer
+from fxad.trace.array import Array, Concrete
+from fxad.trace.tracer import Tracer, stage
+
+Function = Callable[..., Any]
+F = TypeVar("F", bound=Function)
+C = TypeVar("C", bound=type)
+
+REPEATS = 3  # calls of a signature before it is worth a trace, which costs as much as many calls
+MOST = 1 << 10  # signatures remembered of a function; then it starts anew
+_NEVER = -1
+_stack = tracer._stack
+
+
+class _Odd(Exception):
+    """An argument that no signature can hold, or a result that no replay can give."""
+
+
+@overload
+def replayed(function: F) -> F: ...
+@overload
+def replayed(*, numbers: bool) -> Callable[[F], F]: ...
+def replayed(function: Any = None, *, numbers: bool = False) -> Any:
+    """The function, remembering what it does by the types of arrays and the values of the rest.
+
+    For functions of arrays whose results depend on nothing else, and on the elements of arrays
+    through ops only. numbers: Python floats given by position may have any value too, since the
+    function does nothing but promote them.
+    """
+    if function is None:
+        return functools.partial(replayed, numbers=numbers)
+    runs: dict[tuple, Function] = {}
+    met: dict[tuple, int] = {}
+    number = float if numbers else None
+
+    @functools.wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        if _stack.levels or not tracer.ordinary:
+            return function(*args, **named)
+        given: list[Any] = []
+        parts: list[Any] = [x64_enabled()]
+        try:
+            for arg in args:
+                kind = type(arg)
+                if kind is Concrete and not arg.weak:
+                    parts.append(arg.type)
+                    given.append(arg._data)
+                elif kind is number:
+                    parts.append(number)
+                    given.append(arg)
+                else:
+                    _describe(arg, parts, given)
+            for name, arg in named.items():
+                parts.append(name)
+                _describe(arg, parts, given)
+            key = tuple(parts)
+            run = runs.get(key)
+        except (_Odd, AttributeError, TypeError):  # given away; without a hash
+            return function(*args, **named)
+        if run is not None:
+            return run(*given)
+        count = met.get(key, 0)
+        if 0 <= count < REPEATS - 1:
+            if len(met) >= MOST:
+                met.clear()
+            met[key] = count + 1
+        elif count != _NEVER:
+            run = _recorded(function, args, named, number)
+            if run is not None:
+                if len(runs) >= MOST:
+                    runs.clear()
+                runs[key] = run
+                return run(*given)
+            met[key] = _NEVER
+        return function(*args, **named)
+
+    return call
+
+
+_PLAIN = frozenset((int, bool, str, type(None), type(Ellipsis)))
+_BY_VALUE: set[type] = set()
+
+
+def by_value(cls: C) -> C:
+    """Mark a class of immutable objects that are what they equal (a decorator)."""
+    _BY_VALUE.add(cls)
+    return cls
+
+
+def _describe(arg: Any, parts: list[Any], given: list[Any]) -> None:
+    """Add to `parts` all of an argument but the elements of arrays, which go to `given`.
+
+    No two arguments add the same: every description begins with an ArrayType, a class, a float or
+    a float's name. Raises _Odd for what cannot be described.
+    """
+    kind = type(arg)
+    if kind in _PLAIN:
+        parts.append(kind)
+        parts.append(arg)
+    elif kind is Concrete:
+        parts.append(arg.type)
+        if arg.weak:
+            parts.append(Concrete)
+        given.append(arg._data)
+    elif kind is float:
+        parts.append(arg or repr(arg))  # 0.0 and -0.0 are equal
+    elif kind is tuple or kind is list:
+        parts.append(kind)
+        parts.append(len(arg))
+        for item in arg:
+            _describe(item, parts, given)
+    elif kind is slice:
+        parts.append(kind)
+        for item in (arg.start, arg.stop, arg.step):
+            _describe(item, parts, given)
+    elif kind in _BY_VALUE or isinstance(arg, type | np.dtype):
+        parts.append(type)
+        parts.append(arg)
+    else:
+        raise _Odd
+
+
+# ---------------------------------------------------------------- recording
+
+
+def _recorded(
+    function: Function, args: tuple, named: dict[str, Any], number: type | None
+) -> Function | None:
+    """What a call does, as a function of the arrays and numbers that `_describe` sets aside.
+
+    None if that is not a fixed sequence of ops that make all results.
+    """
+    args = tuple([_stand_in(i) if type(a) is number else a for i, a in enumerate(args)])
+    operands = [v for arg in (*args, *named.values()) for v in _operands(arg, number)]
+    arrays = [v for v in operands if type(v) is Concrete]
+    made: list[Any] = []  # the class of the result, and which parts of it are weak
+
+    def flat(*tracers: Any) -> Sequence[Any]:
+        values = iter(tracers)
+        filled = [_filled(a, values) for a in args]
+        result = function(*filled, **{k: _filled(a, values) for k, a in named.items()})
+        results = result if isinstance(result, tuple | list) else (result,)
+        if not all(isinstance(r, Tracer) for r in results):
+            raise _Odd
+        made.extend((type(result), [r.weak for r in results]))
+        return results
+
+    try:
+        program, captured = stage(
+            flat, [a.type for a in arrays], "replay", [a.weak for a in arrays]
+        )
+        writer = _Writer(program, [tracer.concrete(c) for c in captured], operands)
+        return writer.function(*made)
+    except (_Odd, FxadError, TypeError, ValueError):  # it looks at values, which a trace has not
+        return None
+
+
+def _stand_in(position: int) -> float:
+    """A number that stands for any, found again in the trace: no function has such a constant."""
+    return 0.7310585786 + 2.0**-30 * position
+
+
+def _operands(arg: Any, number: type | None) -> Iterator[Any]:
+    """The arrays in an argument in the order of `_describe`, or the number it is."""
+    if type(arg) is Concrete or type(arg) is number:
+        yield arg
+    elif type(arg) in (tuple, list):
+        for item in arg:
+            yield from _operands(item, None)
+    elif type(arg) is slice:
+        yield from _operands((arg.start, arg.stop, arg.step), None)
+
+
+def _filled(arg: Any, values: Iterator[Any]) -> Any:
+    """The argument with other values in the places of its arrays."""
+    if type(arg) is Concrete:
+        return next(values)
+    if type(arg) in (tuple, list):
+        return type(arg)([_filled(item, values) for item in arg])
+    if type(arg) is slice:
+        return slice(*[_filled(item, values) for item in (arg.start, arg.stop, arg.step)])
+    return arg
+
+
+_INLINE = frozenset(("custom_jvp", "custom_vjp"))  # outside traces their functions are just called
+
+
+class _Writer:
+    """Writes a Program as a Python function of NumPy arrays (and floats) that returns Arrays."""
+
+    def __init__(
+        self, program: Program, captured: Sequence[np.ndarray], operands: Sequence[Any]
+    ) -> None:
+        self.program = program
+        self.lines: list[str] = []
+        self.names: dict[Atom, str] = {}
+        self.count = 0
+        self.constants: dict[str, Any] = dict(_FIXED)
+        self.parameters = [f"a{i}" for i in range(len(operands))]
+        self.numbers: dict[Any, str] = {}
+        variables = iter(program.inputs)
+        for operand, name in zip(operands, self.parameters, strict=True):
+            if type(operand) is float:
+                self.numbers[operand] = name
+            else:
+                self.names[next(variables)] = name
+        for var, value in zip(program.consts, captured, strict=True):
+            self.names[var] = self.constant(value)
+
+    def function(self, cls: type, weak: Sequence[bool]) -> Function:
+        """The function; `cls` is what holds the results. Raises _Odd if there is none."""
+        outputs, unread = self.program.outputs, set(self.numbers)
+        own = {var for eqn in self.program.eqns for var in eqn.outputs}
+        if self.program.effects or len(set(outputs)) < len(outputs) or not own.issuperset(outputs):
+            raise _Odd  # a result that is an argument is that very object
+        for eqn in self.program.eqns:
+            unread -= {a.value for a in eqn.inputs if isinstance(a, Lit)}
+            self.write(eqn)
+        if unread:
+            raise _Odd
+        made = [self.result(var, w) for var, w in zip(outputs, weak, strict=True)]
+        body = [f"  {line}" for line in self.lines]
+        listed = ", ".join(made)
+        if issubclass(cls, Array):
+            result = listed
+        elif cls in (list, tuple):
+            result = f"[{listed}]" if cls is list else f"({listed},)"
+        else:  # a named tuple
+            result = f"{self.constant(cls)}({listed})"
+        head = f"def run({', '.join(self.parameters)}):"
+        lines = [head, " before = silence()", " try:", *body, " finally:", "  restore(before)"]
+        exec(_compiled("\n".join([*lines, f" return {result}"])), self.constants)
+        return self.constants["run"]
+
+    def result(self, var: Atom, weak: bool) -> str:
+        """What makes an Array of a variable, which is of its type but in rare cases."""
+        name, type_ = self.names[var], var.type
+        dtype, whole = self.constant(type_.dtype), self.constant(type_)
+        self.lines.append(f"if {name}.dtype is not {dtype}: {name} = asarray({name}, {dtype})")
+        return f"made({name}, {whole}, {weak})"
+
+    def write(self, eqn: Eqn) -> None:
+        if eqn.op.name in _INLINE:
+            inner = eqn.params["program"]
+            values = [self.read(a) for a in eqn.inputs]
+            self.names.update(zip(inner.inputs, values, strict=True))
+            for step in inner.eqns:
+                self.write(step)
+            self.names.update(zip(eqn.outputs, map(self.read, inner.outputs), strict=True))
+            return
+        operands = [self.read(a) for a in eqn.inputs]
+        names = []
+        for var in eqn.outputs:
+            self.count += 1
+            self.names[var] = f"v{self.count}"
+            names.append(self.names[var])
+        if eqn.op.higher or any(isinstance(v, Symbol) for v in eqn.params.values()):
+            call = self.constant(functools.partial(_executed, eqn.op, dict(eqn.params)))
+            self.lines.append(f"{', '.join(names)}, = {call}({', '.join(operands)})")
+            return
+        operands += [f"{name}={self.constant(value)}" for name, value in eqn.params.items()]
+        call = f"{self.constant(eqn.op.numpy)}({', '.join(operands)})"
+        several = isinstance(eqn.op.type(*[a.type for a in eqn.inputs], **eqn.params), tuple)
+        if not several and eqn.outputs[0].type.shape == ():
+            call = f"asarray({call})"  # references may give NumPy's scalars
+        self.lines.append(f"{', '.join(names)}{',' if several else ''} = {call}")
+
+    def read(self, atom: Atom) -> str:
+        if not isinstance(atom, Lit):
+            return self.names[atom]
+        number = self.numbers.get(atom.value)
+        if number is not None:
+            return f"asarray({number}, {self.constant(atom.type.dtype)})"
+        return self.constant(np.asarray(atom.value, atom.type.dtype))
+
+    def constant(self, value: Any) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants[name] = value
+        return name
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def _compiled(text: str) -> CodeType:
+    return compile(text, "<replay>", "exec")
+
+
+def _executed(op: Op, params: dict[str, Any], *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+    """An op that holds programs, as `bind` runs it outside traces."""
+    results = tracer.bind(op, *map(Concrete, arrays), **params)
+    return tuple([tracer.concrete(r) for r in results])
+
+
+_new = object.__new__
+
+
+def _made(data: np.ndarray, type_: ArrayType, weak: bool) -> Array:
+    made = _new(Concrete)  # `Concrete.of`, written out
+    made._data, made.type, made.weak = data, type_, weak
+    return made
+
+
+_FIXED = {"silence": silence, "restore": restore, "asarray": np.asarray, "made": _made}
