@@ -13,7 +13,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fxad.backend.llvm import cache, memory, native, pool
+from fxad.backend.llvm import cache, engine, memory, native, pool
+from fxad.backend.llvm.emit import emit
 from fxad.backend.llvm.engine import compile_module, host_target
 from fxad.backend.llvm.executable import Executable
 from fxad.core.config import config
@@ -582,6 +583,37 @@ def test_broken_code_is_refused():
         lower = Executable(_sum_plan())
     assert {code.module.target.isa for code in lower.codes.values()} == {"generic"}
     assert lower.run([arange(8)])[0][3] == 6
+
+
+@pytest.mark.parametrize("locked", [False, True])
+def test_modules_compiled_side_by_side_are_those_compiled_alone(monkeypatch, locked):
+    if locked:  # an llvmlite without the function that needs no lock
+        monkeypatch.setattr(engine, "_emit_unlocked", lambda: None)
+    target = host_target()
+    emitted = [emit(_scaled(n), f"k{n}", target) for n in range(1, 9)]
+    texts = [engine.compose([one.text], one.declarations, target) for one in emitted]
+    modules = engine.compile_modules(iter(texts), target)
+    alone = [compile_module([one.text], one.declarations, target) for one in emitted]
+    assert [m.image for m in modules] == [m.image for m in alone]
+    assert all(m.address(one.name) for m, one in zip(modules, emitted, strict=True))
+    wrong = "define void @f() #0 {\n  %x = add i32 1, %nothing\n  ret void\n}"
+    with pytest.raises(CheckError, match=r">\s+\d+   %x = add i32 1, %nothing"):
+        engine.compile_modules([*texts, wrong, *texts], target)
+    assert engine.compile_modules([], target) == []
+
+
+def test_modules_are_compiled_where_no_thread_can_be_started(monkeypatch):
+    def refuse(self):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(engine._Compiling, "start", refuse)
+    one = emit(_scaled(3), "k", host_target())
+    text = engine.compose([one.text], one.declarations, host_target())
+    assert engine.compile_modules([text], host_target())[0].address("k")
+
+
+def _scaled(factor: int) -> k.Kernel:
+    return elementwise(lambda x: prim("mul", x, k.Const(float(factor), F32)), [F32], F32, 64)
 
 
 def _sum_plan() -> Plan:

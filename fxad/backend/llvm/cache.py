@@ -11,10 +11,10 @@ from __future__ import annotations
 import functools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from fxad.backend.llvm.emit import emit
-from fxad.backend.llvm.engine import Module, compile_module, compose, lock
+from fxad.backend.llvm.engine import Module, compile_modules, compose, lock
 from fxad.backend.llvm.schedule import Emitted, Target
 from fxad.core.record import record
 from fxad.ir.kernel import Kernel
@@ -23,7 +23,7 @@ from fxad.ir.kernel_text import kernel_key
 Emitter = Callable[[Kernel, str, Target], Emitted]
 
 BOUND = 4096  # compiled kernels kept beyond the ones in use
-_PER_MODULE = 48  # large modules cost less per kernel, small ones can be freed sooner
+_MODULE = 200_000  # characters of a module's text: several are compiled at once, freed one by one
 
 
 @record
@@ -66,13 +66,31 @@ class Code:
         return self.module.assembly(self.llvm)
 
 
+Key = tuple[str, Target]
+Codes = dict[Key, Code]
+
+
+def _batches(
+    todo: Sequence[tuple[Key, Kernel]], target: Target, emitter: Emitter
+) -> Iterator[list[tuple[Key, Kernel, Emitted]]]:
+    """The kernels emitted, in modules of about equal size."""
+    batch: list[tuple[Key, Kernel, Emitted]] = []
+    for key, kernel in todo:
+        batch.append((key, kernel, emitter(kernel, f"{kernel.kind}_{key[0][:16]}", target)))
+        if sum(len(one.text) for _, _, one in batch) > _MODULE:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
 class KernelCache:
     """Compiled kernels by structure and target, least recently used forgotten first."""
 
     def __init__(self, bound: int = BOUND) -> None:
         self.bound = bound
         self.compiled = 0  # kernels compiled so far
-        self._codes: OrderedDict[tuple[str, Target], Code] = OrderedDict()
+        self._codes: OrderedDict[Key, Code] = OrderedDict()
         self._guard = threading.Lock()
 
     def compile(
@@ -84,11 +102,11 @@ class KernelCache:
             ready = self._find(keys)
             wanted = dict(zip(keys, kernels, strict=True))
             todo = [(key, kernel) for key, kernel in wanted.items() if key not in ready]
-            for first in range(0, len(todo), _PER_MODULE):
-                ready |= self._build(todo[first : first + _PER_MODULE], target, emitter)
+            if todo:
+                ready |= self._build(todo, target, emitter)
         return [ready[key] for key in keys]
 
-    def _find(self, keys: Sequence[tuple[str, Target]]) -> dict[tuple[str, Target], Code]:
+    def _find(self, keys: Sequence[Key]) -> Codes:
         found = {}
         with self._guard:
             for key in keys:
@@ -98,24 +116,26 @@ class KernelCache:
                     found[key] = code
         return found
 
-    def _build(
-        self, todo: list[tuple[tuple[str, Target], Kernel]], target: Target, emitter: Emitter
-    ) -> dict[tuple[str, Target], Code]:
-        emitted = {
-            key: emitter(kernel, f"{kernel.kind}_{key[0][:16]}", target) for key, kernel in todo
-        }
-        declarations = {line for one in emitted.values() for line in one.declarations}
-        module = compile_module([one.text for one in emitted.values()], declarations, target)
-        kernels = dict(todo)
+    def _build(self, todo: list[tuple[Key, Kernel]], target: Target, emitter: Emitter) -> Codes:
+        batches: list[list[tuple[Key, Kernel, Emitted]]] = []
+
+        def texts() -> Iterator[str]:
+            for batch in _batches(todo, target, emitter):
+                batches.append(batch)
+                declarations = {line for _, _, one in batch for line in one.declarations}
+                yield compose([one.text for _, _, one in batch], declarations, target)
+
+        modules = compile_modules(texts(), target)
         built = {
-            key: Code(one, module, module.address(one.name), kernels[key])
-            for key, one in emitted.items()
+            key: Code(one, module, module.address(one.name), kernel)
+            for batch, module in zip(batches, modules, strict=True)
+            for key, kernel, one in batch
         }
         self.compiled += len(built)
         self.adopt(built)
         return built
 
-    def adopt(self, codes: Mapping[tuple[str, Target], Code]) -> None:
+    def adopt(self, codes: Mapping[Key, Code]) -> None:
         """Take in kernels that are compiled already."""
         with self._guard:
             self._codes.update(codes)

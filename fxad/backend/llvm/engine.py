@@ -16,9 +16,12 @@ import struct
 import sys
 import threading
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import llvmlite.binding as llvm
+from llvmlite.binding import ffi
 
+from fxad.backend.llvm.cores import logical_cores
 from fxad.backend.llvm.schedule import Target
 from fxad.core.errors import CheckError
 
@@ -196,10 +199,93 @@ def compile_module(
         return Module(text, target, _machine(target).emit_object(parsed))
 
 
-def _parse(text: str) -> llvm.ModuleRef:
+def compile_modules(texts: Iterable[str], target: Target) -> list[Module]:
+    """Compile modules, given as whole texts (`compose`), several at once.
+
+    The texts may be made while earlier ones are compiled. Raises what `compile_module` raises.
+    """
+    turns = threading.Semaphore(logical_cores())
+    started: list[_Compiling] = []
+    with lock:
+        _initialize()
+        try:
+            for text in texts:
+                started.append(_Compiling(text, target, turns))
+                started[-1].begin()
+        finally:  # nothing runs on when the lock is given back
+            for one in started:
+                one.join()
+        return [one.module() for one in started]
+
+
+class _Compiling(threading.Thread):
+    """The text of a module on its way to machine code, in an LLVM context of its own."""
+
+    def __init__(self, text: str, target: Target, turns: threading.Semaphore) -> None:
+        super().__init__(name="fxad compiling", daemon=True)
+        self._text, self._target, self._turns = text, target, turns
+        self._image = b""
+        self._error: Exception | None = None
+
+    def begin(self) -> None:
+        """Start, in this thread if there can be no other, as when the interpreter exits."""
+        try:
+            self.start()
+        except RuntimeError:
+            self.run()
+
+    def join(self, timeout: float | None = None) -> None:
+        if self.ident is not None:
+            super().join(timeout)
+
+    def run(self) -> None:
+        with self._turns:
+            try:
+                parsed = _parse(self._text, llvm.create_context())
+                self._image = _object(parsed, _machine(self._target))
+            except Exception as error:
+                self._error = error
+
+    def module(self) -> Module:
+        """The module, or the error that there was."""
+        if self._error is not None:
+            raise self._error
+        return Module(self._text, self._target, self._image)
+
+
+def _object(parsed: llvm.ModuleRef, machine: llvm.TargetMachine) -> bytes:
+    """What `machine.emit_object(parsed)` returns, without keeping other threads from compiling."""
+    emit = _emit_unlocked()
+    if emit is None:
+        return machine.emit_object(parsed)
+    with ffi.OutputString() as said:
+        buffer = emit(machine, parsed, 1, said)
+        if not buffer:
+            raise CheckError(f"LLVM cannot compile the generated code: {said}")
+    try:
+        start, size = ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer)
+        return ctypes.string_at(start, size)
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+@functools.cache
+def _emit_unlocked() -> Any:
+    """llvmlite's code generation without the lock that it takes round every call. LLVM needs none
+    where modules have contexts of their own. None if llvmlite has the function elsewhere."""
+    name = "LLVMPY_TargetMachineEmitToMemory"
+    try:
+        emit, locked = getattr(ctypes.CDLL(ffi.lib._name), name), getattr(ffi.lib, name)
+        emit.argtypes, emit.restype = locked.argtypes, locked.restype
+    except (OSError, AttributeError):
+        return None
+    return emit
+
+
+def _parse(text: str, context: Any = None) -> llvm.ModuleRef:
     _initialize()
     try:
-        parsed = llvm.parse_assembly(text)
+        parsed = llvm.parse_assembly(text, context)
         parsed.verify()
     except RuntimeError as error:
         raise CheckError(
