@@ -15,7 +15,7 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad.api import compiled
-from fxad.backend.llvm import cache, disk
+from fxad.backend.llvm import cache, disk, entries, native
 from fxad.core.config import config
 from fxad.core.errors import CacheWarning
 from fxad.ir import wire
@@ -30,8 +30,9 @@ X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 @pytest.fixture(autouse=True)
 def cached(tmp_path, monkeypatch):
     """A cache of its own, for programs of any size."""
+    native.runtime()  # has an entry of its own
     monkeypatch.setattr(disk, "WORTH_SECONDS", 0.0)
-    monkeypatch.setattr(disk, "_warned", set())
+    monkeypatch.setattr(entries, "_warned", set())
     with config.override(check=False, cache=True, cache_dir=tmp_path / "cache"):
         yield tmp_path / "cache"
 
@@ -43,7 +44,7 @@ def lowered(function, *args, **options):
     return fxad.jit(function, **options).lower(*args)
 
 
-def entries(where):
+def files(where):
     return sorted(where.iterdir())
 
 
@@ -95,7 +96,7 @@ def test_an_entry_gives_the_same_bits_and_texts(cached, no_planning, name, funct
     before = first.executable
     wanted = before.run(list(args))
     texts = first.llvm, first.asm, len(first.kernels), str(first.plan)
-    assert len(entries(cached)) == 1
+    assert len(files(cached)) == 1
     no_planning()
     second = lowered(function, *args)
     after = second.executable
@@ -174,7 +175,7 @@ def test_what_only_this_process_knows_is_not_kept(cached):
         lowered(mlp, X.T, X).compile()
     with config.override(check=True):
         lowered(mlp, X.T, X).compile()
-    assert not cached.exists() or not entries(cached)
+    assert not cached.exists() or not files(cached)
 
 
 def test_quick_programs_are_not_kept(cached, monkeypatch):
@@ -196,7 +197,7 @@ def test_quick_programs_are_not_kept(cached, monkeypatch):
 )
 def test_damaged_entries_are_ignored_with_one_warning(cached, damage):
     want = lowered(mlp, X.T, X).executable.run([X.T, X])
-    (entry,) = entries(cached)
+    (entry,) = files(cached)
     entry.write_bytes(damage(entry.read_bytes()))
     with pytest.warns(CacheWarning, match="ignoring the damaged cache entry"):
         got = lowered(mlp, X.T, X).executable.run([X.T, X])
@@ -210,9 +211,9 @@ def test_damaged_entries_are_ignored_with_one_warning(cached, damage):
 
 def test_an_entry_with_a_right_digest_but_wrong_content_is_ignored(cached):
     lowered(mlp, X.T, X).compile()
-    (entry,) = entries(cached)
+    (entry,) = files(cached)
     body = b"\x02" + bytes(7) + b"{}"
-    entry.write_bytes(disk._MAGIC + disk.hashlib.sha256(body).digest() + body)
+    entry.write_bytes(entries.MAGIC + disk.hashlib.sha256(body).digest() + body)
     with pytest.warns(CacheWarning, match="damaged"):
         lowered(mlp, X.T, X).compile()
 
@@ -223,12 +224,12 @@ def test_a_directory_that_others_may_write_to_is_not_used(cached):
     cached.chmod(0o777)
     with pytest.warns(CacheWarning, match="others"):
         lowered(mlp, X.T, X).compile()
-    assert not entries(cached)
+    assert not files(cached)
     cached.chmod(0o700)
     lowered(mlp, X.T, X).compile()
-    assert len(entries(cached)) == 1
+    assert len(files(cached)) == 1
     cached.chmod(0o777)
-    disk._warned.clear()
+    entries._warned.clear()
     with pytest.warns(CacheWarning, match="others"):
         lowered(mlp, X.T, X).compile()
 
@@ -236,7 +237,7 @@ def test_a_directory_that_others_may_write_to_is_not_used(cached):
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="POSIX permissions")
 def test_entries_are_private(cached):
     lowered(mlp, X.T, X).compile()
-    (entry,) = entries(cached)
+    (entry,) = files(cached)
     assert cached.stat().st_mode & 0o777 == 0o700
     assert entry.stat().st_mode & 0o077 == 0
 
@@ -252,20 +253,20 @@ def test_a_directory_that_cannot_be_written(tmp_path):
 def test_the_least_recently_used_entries_go_first(cached, monkeypatch):
     functions = [lambda x, n=n: x * n for n in (2.0, 3.0, 4.0)]
     for age, function in zip((100, 300, 200), functions, strict=True):
-        before = set(entries(cached)) if cached.exists() else set()
+        before = set(files(cached)) if cached.exists() else set()
         lowered(function, X).compile()
-        (made,) = set(entries(cached)) - before
+        (made,) = set(files(cached)) - before
         os.utime(made, (time.time() - age,) * 2)
     lowered(functions[1], X).compile()  # used again
     stale = cached / "left.tmp"
     stale.write_bytes(b"")
     os.utime(stale, (time.time() - 7200,) * 2)
-    sizes = [e.stat().st_size for e in entries(cached) if e.suffix != ".tmp"]
-    monkeypatch.setattr(disk, "BOUND", sum(sizes) + max(sizes) // 2)
+    sizes = [e.stat().st_size for e in files(cached) if e.suffix != ".tmp"]
+    monkeypatch.setattr(entries, "BOUND", sum(sizes) + max(sizes) // 2)
     lowered(lambda x: x * 5.0, X).compile()
-    assert len(entries(cached)) == 3
+    assert len(files(cached)) == 3
     names = {disk.address(fxad.jit(f).lower(X).traced, frozenset(), True) for f in functions[:2]}
-    assert names <= {e.name for e in entries(cached)}
+    assert names <= {e.name for e in files(cached)}
 
 
 _CHILD = """
@@ -290,11 +291,11 @@ def test_processes_share_entries(cached):
         return [child.communicate(timeout=120)[0] for child in children]
 
     together = run(3)
-    (entry,) = entries(cached)
-    before = entry.stat().st_ino
+    before = [entry.stat().st_ino for entry in files(cached)]
+    assert len(before) == 2  # the program, and the native runtime
     assert len(set(together + run(1))) == 1
     assert len(together[0]) > 20
-    assert entry.stat().st_ino == before  # read, not written anew
+    assert [entry.stat().st_ino for entry in files(cached)] == before  # not written anew
 
 
 # ---------------------------------------------------------------- plans as text
@@ -334,3 +335,17 @@ def test_numbers_come_back_bit_for_bit():
 def test_other_texts_are_refused(text):
     with pytest.raises((KeyError, TypeError, ValueError, IndexError)):
         wire.loads(text)
+
+
+def test_the_native_runtime_is_read_from_disk(cached, monkeypatch):
+    fresh = native.runtime.__wrapped__
+    first = fresh()
+    (entry,) = files(cached)
+    with monkeypatch.context() as patch:
+        patch.setattr(native, "compile_modules", lambda *_: pytest.fail("compiled again"))
+        assert fresh().worker != first.worker
+        with config.override(cache=False), pytest.raises(pytest.fail.Exception):
+            fresh()
+    entry.write_bytes(b"damaged")
+    with pytest.warns(CacheWarning, match="damaged"):
+        fresh()

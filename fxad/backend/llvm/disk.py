@@ -5,37 +5,29 @@
     disk.keep(address, executable, seconds)
 
 An entry is a plan as JSON (`ir/wire.py`) and machine code; its address is a hash of the program,
-of this package's sources, and of the compiler, processor and settings it was made for. Entries are
-machine code, so they are read only from a directory that nobody else may write to. `FXAD_CACHE=0`
-turns all this off, `FXAD_CACHE_DIR` says where it is.
+of this package's sources, and of the compiler, processor and settings it was made for.
+`FXAD_CACHE=0` turns all this off.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import json
-import os
 import platform
 import struct
-import sys
-import tempfile
-import time
-import warnings
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 
-from fxad.backend.llvm import cache, engine
+from fxad.backend.llvm import cache, engine, entries
 from fxad.backend.llvm.cache import Code
 from fxad.backend.llvm.executable import Executable
 from fxad.backend.llvm.schedule import Emitted
 from fxad.backend.llvm.sequence import sequences as sequences_of
 from fxad.backend.llvm.sequence_emit import SequenceCode
 from fxad.core.config import config
-from fxad.core.errors import CacheWarning
 from fxad.ir import wire
 from fxad.ir.digest import digest
 from fxad.ir.kernel import Kernel
@@ -43,21 +35,9 @@ from fxad.ir.kernel_text import kernel_key
 from fxad.ir.program import Program
 from fxad.ops import OWN
 
-BOUND = 1 << 29  # bytes of entries kept, the least recently used go first
 WORTH_SECONDS = 0.1  # programs that compile faster than this are not kept
-_MAGIC = b"fxad compiled 1\n"
 _PACKAGE = Path(__file__).parent.parent.parent
 _DECIDING = ("core", "ir", "ops", "passes", "lower", "plan", "backend/llvm")  # what code depends on
-
-
-def directory() -> Path:
-    """Where entries are."""
-    if config.cache_dir:
-        return Path(config.cache_dir)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "fxad"
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "fxad"
 
 
 def address(program: Program, donate: frozenset[int], fusion: bool) -> str | None:
@@ -93,24 +73,14 @@ def _sources() -> str:
 
 def recall(name: str) -> Executable | None:
     """The program of an entry, if there is a whole and private one."""
-    path = directory() / name
-    try:
-        raw = path.read_bytes()
-    except OSError:
-        return None
-    if not _private(path.parent):
+    body = entries.read(name)
+    if body is None:
         return None
     try:
-        body = raw[len(_MAGIC) + 32 :]
-        if not raw.startswith(_MAGIC + hashlib.sha256(body).digest()):
-            raise ValueError("the digest does not match")
-        made = _unpacked(body)
+        return _unpacked(body)
     except Exception as error:  # whatever is in there, we can still compile
-        _warn_once(f"ignoring the damaged cache entry {path}: {error}")
+        entries.damaged(name, error)
         return None
-    with contextlib.suppress(OSError):
-        os.utime(path)
-    return made
 
 
 def keep(name: str, executable: Executable, seconds: float) -> None:
@@ -121,23 +91,7 @@ def keep(name: str, executable: Executable, seconds: float) -> None:
         body = _packed(executable)
     except wire.NotPlain:
         return
-    where = directory()
-    try:
-        where.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _private(where):
-            return
-        handle, temporary = tempfile.mkstemp(dir=where, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(_MAGIC + hashlib.sha256(body).digest() + body)
-            os.replace(temporary, where / name)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-        _trim(where)
-    except OSError as error:
-        if config.cache_dir:
-            _warn_once(f"cannot write to the cache directory {where}: {error}")
+    entries.write(name, body)
 
 
 def _packed(executable: Executable) -> bytes:
@@ -193,50 +147,3 @@ def _unpacked(body: bytes) -> Executable:
         for sequence, (module, cost) in zip(found, head["sequences"], strict=True)
     ]
     return Executable(contents.plan, codes=codes, sequences=sequences)
-
-
-# ---------------------------------------------------------------- the directory
-
-
-def _private(where: Path) -> bool:
-    """Whether nobody but this user can have written what is in a directory."""
-    if not hasattr(os, "getuid"):
-        return True
-    try:
-        found = where.stat()
-    except OSError:
-        return False
-    if found.st_uid == os.getuid() and not found.st_mode & 0o022:
-        return True
-    _warn_once(f"the cache directory {where} belongs to others or they may write to it; not used")
-    return False
-
-
-def _trim(where: Path) -> None:
-    """Delete entries beyond BOUND, and what killed processes left behind."""
-    entries = []
-    for path in where.iterdir():
-        with contextlib.suppress(OSError):  # another process deletes too
-            facts = path.stat()
-            if path.suffix == ".tmp":
-                if time.time() - facts.st_mtime > 3600:
-                    path.unlink()
-            elif len(path.name) == 64:
-                entries.append((facts.st_mtime, facts.st_size, path))
-    total = sum(size for _, size, _ in entries)
-    for _, size, path in sorted(entries):
-        if total <= BOUND:
-            return
-        with contextlib.suppress(OSError):
-            path.unlink()
-        total -= size
-
-
-_warned: set[str] = set()
-
-
-def _warn_once(message: str) -> None:
-    kind = message.split(":")[0].split("/")[0]
-    if kind not in _warned:
-        _warned.add(kind)
-        warnings.warn(message, CacheWarning, stacklevel=2)

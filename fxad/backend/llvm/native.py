@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import platform
 import sys
 from collections.abc import Callable, Mapping
@@ -19,8 +20,15 @@ from string import Template
 
 import numpy as np
 
-from fxad.backend.llvm import native_pool, native_tape, native_walk
-from fxad.backend.llvm.engine import compile_module, host_target
+from fxad.backend.llvm import entries, native_pool, native_tape, native_walk
+from fxad.backend.llvm.engine import (
+    Module,
+    compile_modules,
+    compose,
+    host_identity,
+    host_target,
+)
+from fxad.core.config import config
 from fxad.core.errors import CheckError
 from fxad.core.record import valued
 
@@ -42,7 +50,8 @@ class Op(IntEnum):
     """Instructions; their words follow. Slots, counters and objects are word indices in the frame.
 
     END     the plan is done
-    BIND    count, then per object: table, number, slot, dtype address, ndim, *shape; a table is
+    BIND    count, address of NumPy's class of arrays, then per object: table, number, slot, dtype
+            address, ndim, *shape; a table is
             the frame word ARGUMENTS or RESULTS, which points at the objects' addresses
     PLACE   count, then per slot: slot, offset in the arena
     RUN     function, parallel, units, chunk, cost of a chunk (ns), count, *argument words
@@ -262,7 +271,6 @@ def _names() -> dict[str, int]:
         "COPY_BLOCK": COPY_BLOCK,
         "CLOCK": 1 if sys.platform == "linux" else 6,  # CLOCK_MONOTONIC
         "FUTEX": _FUTEX.get(machine, 0),
-        "NDARRAY": id(np.ndarray),
         "CLASS_AT": _HEAD - 8,
         "DATA_AT": _HEAD,
         "NDIM_AT": _HEAD + 8,
@@ -312,15 +320,27 @@ class Runtime:
     clear: Callable[[int], None]
 
 
+def _module(text: str) -> Module:
+    if not config.cache:
+        return compile_modules([text], host_target())[0]
+    name = hashlib.sha256(f"{text} {host_identity()}".encode()).hexdigest()
+    image = entries.read(name)
+    if image is not None:
+        return Module(text, host_target(), image)
+    module = compile_modules([text], host_target())[0]
+    entries.write(name, module.image)
+    return module
+
+
 @functools.cache
 def runtime() -> Runtime:
-    """Compile the native runtime (once per process, about 20 ms)."""
+    """The native runtime, compiled or read from the cache on disk (once per process)."""
     _check_layouts()
     functions, declarations = _texts()
     names = _names()
     texts = [Template(text).substitute(names) for text in functions]
     # Worker threads may be inside this code while the interpreter exits, so it is never freed.
-    module = compile_module(texts, declarations, host_target()).immortal()
+    module = _module(compose(texts, declarations, host_target())).immortal()
     execute = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(module.address("fx_execute"))
     stop = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(module.address("fx_stop"))
     clear = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(module.address("fx_tape_clear"))

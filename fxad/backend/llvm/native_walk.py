@@ -62,10 +62,11 @@ finish:
 
 bind:
   %b.count = load i64, ptr %w1p
+  %b.arrays = load i64, ptr %w2p
   br label %bind.next
 bind.next:
   %b.i = phi i64 [ 0, %bind ], [ %b.i1, %bind.good ]
-  %b.at = phi ptr [ %w2p, %bind ], [ %b.following, %bind.good ]
+  %b.at = phi ptr [ %w3p, %bind ], [ %b.following, %bind.good ]
   %b.more = icmp slt i64 %b.i, %b.count
   br i1 %b.more, label %bind.one, label %bind.done
 bind.one:
@@ -85,7 +86,7 @@ bind.one:
   %b.object = load ptr, ptr %b.objectp
   %b.classp = getelementptr i8, ptr %b.object, i64 $CLASS_AT
   %b.class = load i64, ptr %b.classp
-  %b.isarray = icmp eq i64 %b.class, $NDARRAY
+  %b.isarray = icmp eq i64 %b.class, %b.arrays
   br i1 %b.isarray, label %bind.array, label %bind.bad
 bind.array:
   %b.datap = getelementptr i8, ptr %b.object, i64 $DATA_AT

@@ -112,7 +112,7 @@ class _Encoder:
         self.template = [0] * Word.FIRST
         for slot in slots:
             self.words[slot] = self._new_word(self._constant(slot))
-        self._emit(Op.BIND, len(arguments) + len(results))
+        self._emit(Op.BIND, len(arguments) + len(results), id(np.ndarray))
         own: dict[tuple[str, int], ArrayType] = {}  # the first slot of an object has its type
         for slot in (*arguments, *results):
             kind = own.setdefault((slot.place, slot.number), slot.type)

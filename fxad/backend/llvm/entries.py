@@ -1,0 +1,123 @@
+"""Files in the directory of compiled code: named by a hash, checked when they are read.
+
+    entries.write(name, body)     # name: 64 hexadecimal digits
+    entries.read(name)            # the body, or None
+
+They are machine code, so they are read only from a directory that nobody else may write to.
+`FXAD_CACHE_DIR` says where it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+from fxad.core.config import config
+from fxad.core.errors import CacheWarning
+
+BOUND = 1 << 29  # bytes of entries kept, the least recently used go first
+MAGIC = b"fxad compiled 1\n"
+
+
+def directory() -> Path:
+    """Where entries are."""
+    if config.cache_dir:
+        return Path(config.cache_dir)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "fxad"
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "fxad"
+
+
+def read(name: str) -> bytes | None:
+    """The body of an entry, if there is a whole and private one."""
+    path = directory() / name
+    try:
+        raw = path.read_bytes()
+    except OSError:
+        return None
+    if not _private(path.parent):
+        return None
+    body = raw[len(MAGIC) + 32 :]
+    if not raw.startswith(MAGIC + hashlib.sha256(body).digest()):
+        damaged(name, "the digest does not match")
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(path)
+    return body
+
+
+def damaged(name: str, why: object) -> None:
+    """Warn that an entry is of no use."""
+    warn_once(f"ignoring the damaged cache entry {directory() / name}: {why}")
+
+
+def write(name: str, body: bytes) -> None:
+    """Write an entry. Never raises for a disk that does not take it."""
+    where = directory()
+    try:
+        where.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _private(where):
+            return
+        handle, temporary = tempfile.mkstemp(dir=where, suffix=".tmp")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(MAGIC + hashlib.sha256(body).digest() + body)
+            os.replace(temporary, where / name)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        _trim(where)
+    except OSError as error:
+        if config.cache_dir:
+            warn_once(f"cannot write to the cache directory {where}: {error}")
+
+
+def _private(where: Path) -> bool:
+    """Whether nobody but this user can have written what is in a directory."""
+    if not hasattr(os, "getuid"):
+        return True
+    try:
+        found = where.stat()
+    except OSError:
+        return False
+    if found.st_uid == os.getuid() and not found.st_mode & 0o022:
+        return True
+    warn_once(f"the cache directory {where} belongs to others or they may write to it; not used")
+    return False
+
+
+def _trim(where: Path) -> None:
+    """Delete entries beyond BOUND, and what killed processes left behind."""
+    entries = []
+    for path in where.iterdir():
+        with contextlib.suppress(OSError):  # another process deletes too
+            facts = path.stat()
+            if path.suffix == ".tmp":
+                if time.time() - facts.st_mtime > 3600:
+                    path.unlink()
+            elif len(path.name) == 64:
+                entries.append((facts.st_mtime, facts.st_size, path))
+    total = sum(size for _, size, _ in entries)
+    for _, size, path in sorted(entries):
+        if total <= BOUND:
+            return
+        with contextlib.suppress(OSError):
+            path.unlink()
+        total -= size
+
+
+_warned: set[str] = set()
+
+
+def warn_once(message: str) -> None:
+    kind = message.split(":")[0].split("/")[0]
+    if kind not in _warned:
+        _warned.add(kind)
+        warnings.warn(message, CacheWarning, stacklevel=2)
