@@ -9,7 +9,7 @@ first-level cache. What does not change from row to row (a bias) is loaded befor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from fxad.backend.llvm.access import Memory
 from fxad.backend.llvm.contract_grid import arguments, go_to, run_stores
@@ -19,8 +19,10 @@ from fxad.backend.llvm.contract_touch import next_rows
 from fxad.backend.llvm.formats import kind_of
 from fxad.backend.llvm.schedule import Target
 from fxad.backend.llvm.text import Function
+from fxad.backend.llvm.traffic import Asked
 from fxad.backend.llvm.values import Copy, Need, roots_with_guards
 from fxad.backend.llvm.vector import Vec
+from fxad.ir.kernel import Index
 
 PARAMS = (
     ("ptr", "args"),
@@ -94,13 +96,20 @@ class Finish:
         f.loop(0, "%rows", 1, one_row, [("ptr", "%sums")], at_least_once=True)
         return self._finished(f, memory)
 
+    def _asked(self) -> Iterator[Asked]:
+        """The next rows of what the epilogue reads."""
+        along, extent = self.problem.columns, self.problem.size[1]
+        for buffer, index in next_rows(self.problem):
+            row = Index(index.const, tuple([(a, c) for a, c in index.terms if a is not along]))
+            yield Asked(buffer, row, along, extent)
+
     def _emit_unit(self) -> str:
         """The function for the rows of a unit: each from end to end, as a loop of its own would
         go, while the next one is asked for."""
         f = Function(f"{self.name}.finish", "void", (*PARAMS, ("i64", "columns")), "internal", "#1")
         problem, lanes, memory = self.problem, self.lanes, self._memory(f)
         width = lanes.width
-        memory.asking, memory.asked = problem.stage, tuple(next_rows(problem))
+        memory.asking, memory.asked = problem.stage, tuple(self._asked())
         end = f.add("%column", "%columns")
         whole = f.op(f"sub i64 {end}, {f.op(f'urem i64 %columns, {width}')}")
         self._hoist(memory, {problem.rows, problem.columns})
