@@ -320,6 +320,23 @@ def test_idle_memory_is_bounded():
         blocks.take(1 << 60)
 
 
+def test_what_was_handed_back_last_is_taken_first_and_counted():
+    blocks = memory.BlockPool(bound=1 << 30)
+    first = blocks.take(100_000)
+    one = blocks.in_use
+    blocks.give(first)
+    assert blocks.idle_bytes == first.size
+    assert blocks.take(100_000) is first
+    assert blocks.in_use == blocks.high_water == one
+    blocks.give(first)
+    other = blocks.take(300_000)  # counts what was handed back
+    assert blocks.in_use == blocks.high_water == other.taken
+    several = [blocks.take(100_000) for _ in range(100)]
+    for block in several:
+        blocks.give(block)
+    assert {id(blocks.take(100_000)) for _ in several} == {id(block) for block in several}
+
+
 def test_memory_nobody_wants_for_a_while_is_returned(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(memory.time, "monotonic", lambda: now[0])

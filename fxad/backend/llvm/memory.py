@@ -33,6 +33,7 @@ from fxad.core.types import ArrayType
 
 RECYCLED = 1 << 16  # results above this many bytes come from recycled blocks
 _HUGE = 1 << 22  # from here on ask for huge pages
+_WAITING = 16  # blocks handed back, below that size, that may wait to be counted as idle
 _STALE = 1.0  # seconds; fresh pages for a use as rare as this cost little
 
 
@@ -71,12 +72,16 @@ class BlockPool:
         self._idle_bytes = 0
         self.in_use = 0  # bytes asked for (in whole size classes) and not given back
         self.high_water = 0  # the most that has been
-        # Finalizers may run at any moment, even while this thread holds the lock.
+        # Handed back and not yet idle: finalizers may run at any moment, even while this thread
+        # holds the lock, and a few blocks wait here for being wanted again at once.
         self._returned: deque[Block] = deque()
 
     def take(self, nbytes: int) -> Block:
         """A block of at least `nbytes`; an idle one if it is not more than twice as large."""
         size = _rounded(nbytes)
+        block = self._last(size)
+        if block is not None:
+            return block
         with self.lock:
             self._collect()
             fitting = self._idle.get(size) or self._larger(size)
@@ -87,6 +92,20 @@ class BlockPool:
             stale = time.monotonic() - _STALE
             self._drop([block for block in self._blocks() if block.idle_since < stale])
         return self._count(Block(size), size)
+
+    def _last(self, size: int) -> Block | None:
+        """What was handed back last, still counted as in use, if it was taken for this size."""
+        returned = self._returned
+        if not returned:
+            return None
+        try:
+            block = returned.pop()
+        except IndexError:  # another thread was first
+            return None
+        if block.taken == size:
+            return block
+        returned.append(block)
+        return None
 
     def _larger(self, size: int) -> list[Block] | None:
         """The blocks of the least size from here on that has any."""
@@ -106,7 +125,13 @@ class BlockPool:
 
     def give(self, block: Block) -> None:
         """Hand a block back. Safe in finalizers."""
-        self._returned.append(block)
+        block.idle_since = time.monotonic()
+        returned = self._returned
+        returned.append(block)
+        waiting = len(returned)
+        few = block.size < _HUGE and waiting <= _WAITING
+        if few and self._idle_bytes + waiting * _HUGE <= self.bound:
+            return
         if self.lock.acquire(blocking=False):
             try:
                 self._collect()
@@ -127,7 +152,6 @@ class BlockPool:
         while self._returned:
             block = self._returned.popleft()
             self.in_use -= block.taken
-            block.idle_since = time.monotonic()
             same = self._idle.get(block.size)
             if same is None:
                 same = self._idle[block.size] = []
@@ -183,6 +207,7 @@ if hasattr(os, "register_at_fork"):
 class _Lease:
     """Keeps a block out of the pool for as long as it lives; the base of result arrays."""
 
+    __slots__ = ()
     _block: Block
 
     def __del__(self, give: Callable[[Block], None] = give) -> None:
@@ -215,4 +240,5 @@ def result_array(type: ArrayType) -> Callable[[], np.ndarray]:
 @functools.lru_cache(maxsize=4096)
 def _lease_class(nbytes: int) -> Any:
     """A ctypes array class of this size whose instances can hold a Block."""
-    return type(f"Lease{nbytes}", (_Lease, ctypes.c_char * nbytes), {})
+    held = {"__slots__": ("_block",)}
+    return type(f"Lease{nbytes}", (_Lease, ctypes.c_char * nbytes), held)
