@@ -9,55 +9,58 @@ step = fxad.jit(lambda w, x, y: w - 0.1 * fxad.grad(loss)(w, x, y))
 
 from typing import TYPE_CHECKING
 
-from fxad import ops as _ops  # noqa: F401 - fills the table of ops
-from fxad.transform import rules as _rules  # noqa: F401 - hands ops the transforms
+from fxad.core.collecting import while_importing as _while_importing
 
-# isort: split
-from fxad import debug, numpy, tree
-from fxad import tree as tree_util
-from fxad.api.autodiff import grad, jvp, linear_transpose, linearize, value_and_grad, vjp
-from fxad.api.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
-from fxad.api.closures import closure_convert, custom_gradient
-from fxad.api.compiled import disable_jit
-from fxad.api.custom import custom_jvp, stop_gradient
-from fxad.api.custom_rules import Perturbed, SymbolicZero
-from fxad.api.custom_vjp import custom_vjp
-from fxad.api.derived import (
-    ShapeDtypeStruct,
-    eval_shape,
-    hessian,
-    jacfwd,
-    jacobian,
-    jacrev,
-    make_ir,
-)
-from fxad.api.jit import jit
-from fxad.api.override import override
-from fxad.api.ported import (
-    block_until_ready,
-    default_backend,
-    default_matmul_precision,
-    device_count,
-    device_get,
-    device_put,
-    devices,
-    local_device_count,
-    local_devices,
-    named_call,
-    named_scope,
-    process_count,
-    process_index,
-)
-from fxad.api.retrace import no_tracing
-from fxad.api.threads import get_num_threads, set_num_threads
-from fxad.api.vectorise import vmap
-from fxad.core.config import config
-from fxad.core.dtypes import enable_x64, float0
-from fxad.core.late import late as _late
-from fxad.debug import pure_callback
-from fxad.trace.array import Array
-from fxad.trace.leaks import checking_leaks
-from fxad.trace.tracer import type_of as typeof
+with _while_importing():
+    from fxad import ops as _ops  # noqa: F401 - fills the table of ops
+    from fxad.transform import rules as _rules  # noqa: F401 - hands ops the transforms
+
+    # isort: split
+    from fxad import debug, numpy, tree
+    from fxad import tree as tree_util
+    from fxad.api.autodiff import grad, jvp, linear_transpose, linearize, value_and_grad, vjp
+    from fxad.api.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
+    from fxad.api.closures import closure_convert, custom_gradient
+    from fxad.api.compiled import disable_jit
+    from fxad.api.custom import custom_jvp, stop_gradient
+    from fxad.api.custom_rules import Perturbed, SymbolicZero
+    from fxad.api.custom_vjp import custom_vjp
+    from fxad.api.derived import (
+        ShapeDtypeStruct,
+        eval_shape,
+        hessian,
+        jacfwd,
+        jacobian,
+        jacrev,
+        make_ir,
+    )
+    from fxad.api.jit import jit
+    from fxad.api.override import override
+    from fxad.api.ported import (
+        block_until_ready,
+        default_backend,
+        default_matmul_precision,
+        device_count,
+        device_get,
+        device_put,
+        devices,
+        local_device_count,
+        local_devices,
+        named_call,
+        named_scope,
+        process_count,
+        process_index,
+    )
+    from fxad.api.retrace import no_tracing
+    from fxad.api.threads import get_num_threads, set_num_threads
+    from fxad.api.vectorise import vmap
+    from fxad.core.config import config
+    from fxad.core.dtypes import enable_x64, float0
+    from fxad.core.late import late as _late
+    from fxad.debug import pure_callback
+    from fxad.trace.array import Array
+    from fxad.trace.leaks import checking_leaks
+    from fxad.trace.tracer import type_of as typeof
 
 if TYPE_CHECKING:
     from fxad import custom_batching, custom_derivatives, flatten_util, lax, nn, random, scipy

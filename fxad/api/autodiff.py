@@ -24,11 +24,11 @@ from fxad.api.linear import (
     weakness,
     zero_tangent,
 )
+from fxad.api.passes import recognise
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import CallError, ShapeError, TreeError, TypeMismatch
 from fxad.ops.base import full, zeros
-from fxad.passes.recognise import recognise
 from fxad.trace.array import kept
 from fxad.trace.convert import shaped
 from fxad.trace.tracer import stage, staging, type_of

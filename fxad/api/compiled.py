@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from fxad.api.passes import optimise
 from fxad.core.collecting import without_collection
 from fxad.core.config import config
 from fxad.core.errors import BadArgument
@@ -26,7 +27,6 @@ from fxad.ir.plan import Run, walk
 from fxad.ir.program import Eqn, Op, Program, Symbol, Var, param_key, subprograms
 from fxad.ir.rewrite import Watch, evaluate, set_watch
 from fxad.ops.policies import Budget, ways_within
-from fxad.passes.pipeline import optimise
 from fxad.runtime.session import session
 from fxad.trace import location
 from fxad.trace.array import Concrete

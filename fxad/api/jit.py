@@ -20,6 +20,7 @@ from fxad.api.arguments import check_function, chosen_arguments
 from fxad.api.axes import in_force
 from fxad.api.donation import example, held, take
 from fxad.api.flat import FlatFunction, call_place, flatten_args, name_of
+from fxad.api.passes import recognise
 from fxad.api.stages import Arguments, Lowered
 from fxad.core import dtypes as dt
 from fxad.core import pytree
@@ -29,7 +30,6 @@ from fxad.core.pytree import TreeDef
 from fxad.core.treecode import MOST_LEAVES, builder, flattener
 from fxad.ir.program import OPS, Program
 from fxad.ops.policies import Budget
-from fxad.passes.recognise import recognise
 from fxad.trace.array import Array, Concrete
 from fxad.trace.convert import is_array_like, to_value
 from fxad.trace.tracer import Tracer, concrete, stage, staging

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fxad.api.flat import FlatFunction, Float0, flatten_args, with_float0_nodes
+from fxad.api.passes import recognise
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import TangentError, TreeError
@@ -22,7 +23,6 @@ from fxad.core.record import replace, valued
 from fxad.core.types import ArrayType
 from fxad.ir.program import Program
 from fxad.ops.base import zeros
-from fxad.passes.recognise import recognise
 from fxad.trace.array import Concrete, kept
 from fxad.trace.tracer import StagedTracer, stage, staging, type_of
 from fxad.transform.context import differentiable, merge, run, select

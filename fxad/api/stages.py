@@ -18,6 +18,7 @@ import numpy as np
 
 from fxad.api import compiled
 from fxad.api.flat import flatten_args
+from fxad.api.passes import staging
 from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.core.pytree import TreeDef
 from fxad.core.record import valued
@@ -26,7 +27,6 @@ from fxad.ir.cost import cost
 from fxad.ir.kernel import Kernel
 from fxad.ir.plan import Plan, Run, walk
 from fxad.ir.program import Program
-from fxad.passes.aside import staging
 from fxad.trace.tracer import Tracer
 
 

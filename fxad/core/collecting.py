@@ -1,4 +1,4 @@
-"""Garbage collection put off while a compiler works.
+"""Garbage collection put off while a compiler works, or modules are loaded.
 
 A compilation makes hundreds of thousands of objects that stay, and Python's collector walks over
 them again and again: a quarter of the time for a deep model. Reference counts free what is dropped.
@@ -32,3 +32,13 @@ def without_collection() -> Iterator[None]:
             _inside -= 1
             if _inside == 0 and _was_on:
                 gc.enable()
+
+
+@contextmanager
+def while_importing() -> Iterator[None]:
+    """No automatic garbage collection inside this block, nor soon of what it made: modules stay."""
+    with without_collection():
+        yield
+        if not gc.get_freeze_count():  # what was frozen before should stay so
+            gc.freeze()
+            gc.unfreeze()  # into the oldest generation, which is looked at last

@@ -1,4 +1,4 @@
-"""Names of a namespace that are loaded when they are first asked for.
+"""Names of a namespace that are loaded when they are first asked for, functions when first called.
 
     __getattr__, __dir__ = late(globals(), {"hvp": "fxad.api.curvature"}, modules=("scipy",))
 
@@ -13,6 +13,15 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
+
+
+def called_late(home: str, name: str) -> Callable[..., Any]:
+    """A function of the module `home`, which is loaded when the function is first called."""
+
+    def call(*args: Any, **named: Any) -> Any:
+        return getattr(importlib.import_module(home), name)(*args, **named)
+
+    return call
 
 
 def late(

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from fxad.core.collecting import without_collection
+from fxad.core.collecting import while_importing, without_collection
 
 
 def test_off_inside_and_back_after_errors():
@@ -47,3 +47,25 @@ def test_blocks_of_threads_overlap():
     leave.set()
     thread.join()
     assert gc.isenabled()
+
+
+def test_what_an_import_made_is_old() -> None:
+    gc.collect()
+    with while_importing():
+        made = [[] for _ in range(5000)]
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
+    young = {id(v) for generation in (0, 1) for v in gc.get_objects(generation)}
+    assert young.isdisjoint(map(id, made))
+
+
+def test_what_was_frozen_stays_so() -> None:
+    gc.freeze()
+    try:
+        count = gc.get_freeze_count()
+        with while_importing():
+            pass
+        assert gc.get_freeze_count() == count
+    finally:
+        gc.unfreeze()
