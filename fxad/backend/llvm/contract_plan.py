@@ -24,9 +24,7 @@ FLOPS_PER_NS = 100.0
 _UNIT_NS = 8_000.0  # below this, handing work to a thread costs more than it brings
 _CHUNK_ROWS = 192  # rows per unit: a packed panel serves them all, and their A stays in cache
 _PACKED_A_BYTES = 1 << 20
-# Rows and columns of a unit whose sums wait for their epilogue in the second-level cache: a longer
-# K reads so much of B for every unit that it wants more rows.
-_SWEPT, _SWEPT_DEEP, _DEEP = (48, 1536), (192, 768), 192
+_SWEPT = 48, 1536  # rows and columns of a unit whose sums wait for their epilogue in a near cache
 _UNITS = 16  # give a few threads enough to do where every unit packs its rows of A,
 _PACKED_PANELS = 16  # which should serve so many panels;
 _LEAST_COLUMNS = 384  # for fewer columns rows that lie side by side are read in place
@@ -210,9 +208,8 @@ class Cut:
         if packed:
             near = _PACKED_A_BYTES // (packed * problem.dtype.itemsize)
             chunk = max(min(near, chunk), height + 1)
-        most = _SWEPT_DEEP if k >= _DEEP else _SWEPT
         if swept:
-            chunk = max(min(chunk, most[0]), height + 1)
+            chunk = max(min(chunk, _SWEPT[0]), height + 1)
         far = not packed and min(rows, chunk) * k * problem.a.buffer.dtype.itemsize > FAR_BYTES
         count = panels + (tail > 0)
         group = 1
@@ -225,7 +222,7 @@ class Cut:
         tile = lanes, vectors, panels, tail, height, blocks, long_blocks
         cut = Cut(*tile, *per_unit, batch, far, group, joins)
         if swept:
-            groups = _quotient(cut.unit_panels * cut.width, most[1])
+            groups = _quotient(cut.unit_panels * cut.width, _SWEPT[1])
             cut = replace(cut, unit_panels=_quotient(cut.unit_panels, groups))
         return cut
 
