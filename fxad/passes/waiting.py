@@ -48,7 +48,7 @@ class _Graph:
 
     def __init__(self, program: Program) -> None:
         self.inputs, self.outputs = set(program.inputs), set(program.outputs)
-        self.maker = {v: eqn for eqn in program.eqns for v in eqn.outputs}
+        self.maker: dict[Atom, Eqn] = {v: eqn for eqn in program.eqns for v in eqn.outputs}
         self.readers: dict[Atom, list[Eqn]] = {}
         for eqn in program.eqns:
             for atom in dict.fromkeys(eqn.inputs):
