@@ -12,6 +12,7 @@ import os
 import platform
 import re
 import resource
+import shlex
 import statistics
 import subprocess
 import sys
@@ -77,6 +78,14 @@ def row(what: str, seconds: dict[str, list[float]], unit: str = "ms", calls: int
     return made
 
 
+def beside(made: Row, name: str, time: float) -> Row:
+    """A row with one more contender's fastest time, in the row's unit."""
+    if "fxad" not in made:  # a benchmark that failed
+        return made
+    ahead = min(time / made["fxad"], made.get("ahead", float("inf")))
+    return made | {name: time, "ahead": ahead}
+
+
 def repeated(function: Callable[[], Any], calls: int) -> Callable[[], None]:
     """A run of several calls, for what is too short for the clock."""
 
@@ -88,16 +97,20 @@ def repeated(function: Callable[[], Any], calls: int) -> Callable[[], None]:
 
 
 def installed(peers: Sequence[str]) -> list[str]:
-    """Those of the named packages that this Python has."""
-    return [name for name in peers if importlib.util.find_spec(name) is not None]
+    """Those of the named packages (`torch-compile` is one of torch's ways) that this Python has."""
+    packages = {name: name.partition("-")[0] for name in peers}
+    return [name for name in peers if importlib.util.find_spec(packages[name]) is not None]
 
 
 def command_ms(command: str) -> float:
     """Milliseconds per step that a command says: the last number it prints.
 
-    Raises ValueError if it prints none, CalledProcessError if it fails.
+    Raises ValueError, with the end of what it said, if it fails or prints none.
     """
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    if done.returncode:
+        said = done.stderr.strip() or done.stdout.strip() or "nothing printed"
+        raise ValueError(f"{command!r} ended with status {done.returncode}: {said[-200:]}")
     numbers = re.findall(r"[-+]?\d+\.?\d*(?:[eE][-+]?\d+)?", done.stdout)
     if not numbers:
         raise ValueError(f"{command!r} printed no number: {done.stdout[-200:]!r}")
@@ -149,10 +162,12 @@ def _shown(value: Any) -> str:
 
 
 def report(name: str, rows: list[dict[str, Any]], path: str | None = None) -> None:
-    """Print the table with machine and command; write JSON where asked."""
+    """Print the table with machine and command; write JSON where asked. name: the benchmark's
+    module, "" for all of them."""
     about = machine()
-    print(f"\n{name} - {about['processor']}, {about['cores']} cores, {about['date']}")
-    print("command: python " + " ".join(["-m", f"benchmarks.{name}", *sys.argv[1:]]))
+    module = f"benchmarks.{name}" if name else "benchmarks"
+    print(f"\n{module} - {about['processor']}, {about['cores']} cores, {about['date']}")
+    print("command: python " + shlex.join(["-m", module, *sys.argv[1:]]))
     print(table(rows))
     if path:
         Path(path).write_text(json.dumps({"machine": about, "rows": rows}, indent=1))

@@ -105,13 +105,43 @@ def needed_flops(args: argparse.Namespace) -> float:
     return args.batch * args.tokens * (products + full) / 2
 
 
+# preset, batch, tokens, dtype of products, rounds
+CASES = [
+    ("gpt2", 4, 64, "f32", 7),
+    ("gpt2", 1, 16, "f32", 7),
+    ("gpt2", 1, 64, "f32", 7),
+    ("gpt2", 1, 128, "f32", 7),
+    ("gpt2", 4, 256, "f32", 3),
+    ("gpt2", 1, 1024, "f32", 3),
+    ("gpt2", 8, 512, "f32", 2),
+    ("gpt2", 4, 64, "bf16", 7),
+    ("gpt2", 4, 256, "bf16", 3),
+    ("llama-110m", 1, 64, "f32", 7),
+    ("llama-110m", 4, 64, "f32", 5),
+]
+
+
 def rows(quick: bool, peers: Sequence[str]) -> list[harness.Row]:
-    """A training step of GPT-2 124M on 4 x 64 tokens (of nanoGPT's CPU model if quick)."""
-    preset, rounds = ("nano", 5) if quick else ("gpt2", 7)
-    args = argparse.Namespace(preset=preset, batch=4, tokens=64, threads=0, dtype="f32")
-    names = [name for name in CONTENDERS if name == "fxad" or name in peers]
+    """Steps of GPT-2 124M and a Llama of 110M, and what memory they take; if quick a step of
+    nanoGPT's CPU model on 4 x 64 tokens."""
+    if quick:
+        return [_summary(("nano", 4, 64, "f32", 5), peers, memory=False)]
+    return [_summary(case, peers, memory=True) for case in CASES]
+
+
+def _summary(case: tuple, peers: Sequence[str], memory: bool) -> harness.Row:
+    preset, batch, tokens, dtype, rounds = case
+    args = argparse.Namespace(preset=preset, batch=batch, tokens=tokens, threads=0, dtype=dtype)
+    left_out = {"jax"} if dtype != "f32" else set()
+    names = ["fxad", *(name for name in CONTENDERS if name in peers and name not in left_out)]
+    taken = {name: memory_of(name, args)["peak MB"] for name in names} if memory else {}
     times = harness.alternate({name: CONTENDERS[name](args)[0] for name in names}, rounds)
-    return [harness.row(f"{preset} training step (4, 64)", times)]
+    made = harness.row(f"{preset} training step ({batch}, {tokens}) {dtype}", times)
+    if taken:
+        made["peak MB"] = taken.pop("fxad")
+    if taken:
+        made["memory / least peer's"] = made["peak MB"] / min(taken.values())
+    return made
 
 
 def memory_of(name: str, args: argparse.Namespace) -> dict[str, float]:
@@ -174,6 +204,8 @@ def main() -> None:
         alone(args)
         return
     names = ["fxad", *(p for p in args.peers.split(",") if p)]
+    if unknown := [name for name in names if name not in CONTENDERS]:
+        parser.error(f"no peer named {', '.join(unknown)}; there are {', '.join(CONTENDERS)}")
     harness.report("train_step", measured(names, args), args.json)
     triad = harness.triad_ceiling()
     print(f"NumPy's add on one thread: {triad:.0f} GB/s")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import __main__ as main
 from benchmarks import harness, overhead, plots
 from benchmarks.__main__ import names
 
@@ -30,12 +31,19 @@ def test_commands_say_milliseconds_last():
     assert harness.command_ms("echo step 3: 12.5 ms") == 12.5
     with pytest.raises(ValueError, match="printed no number"):
         harness.command_ms("echo nothing")
-    with pytest.raises(subprocess.CalledProcessError):
-        harness.command_ms("exit 3")
+    with pytest.raises(ValueError, match="'echo no data >&2; exit 3' ended with status 3: no data"):
+        harness.command_ms("echo no data >&2; exit 3")
+
+
+def test_a_commands_time_counts_among_the_peers():
+    row = {"what": "x", "unit": "ms", "fxad": 10.0, "torch": 30.0, "ahead": 3.0}
+    assert harness.beside(row, "command", 20.0) == row | {"command": 20.0, "ahead": 2.0}
+    assert harness.beside({"what": "x failed: why"}, "command", 20.0) == {"what": "x failed: why"}
 
 
 def test_what_is_not_installed_is_left_out():
-    assert harness.installed(["numpy", "no_such_package"]) == ["numpy"]
+    given = ["numpy", "numpy-compile", "no_such_package"]
+    assert harness.installed(given) == ["numpy", "numpy-compile"]
 
 
 def test_modules_take_part():
@@ -49,20 +57,47 @@ def test_overheads_are_measured():
     assert all(row["fxad"] > 0 for row in rows)
 
 
-def test_the_command_line(tmp_path):
-    command = [sys.executable, "-m", "benchmarks"]
-    bad = subprocess.run([*command, "--only", "none"], capture_output=True, text=True, cwd=ROOT)
+def _run(*options: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "benchmarks", *options]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--only", "none"], "no benchmark named none; there are attention"),
+        (["--peers", "torch,tensorflow"], "no peer named tensorflow; there are torch, torch-"),
+        (["--peer-cmd", "exit 3"], "--peer-cmd: 'exit 3' ended with status 3: nothing printed"),
+        (["--peer-cmd", "echo ready"], "--peer-cmd: 'echo ready' printed no number: 'ready"),
+        (["--only", "tape", "--peer-cmd", "echo 1"], "train_step, which --only leaves out"),
+    ],
+)
+def test_mistakes_are_said_before_anything_is_measured(options, said):
+    bad = _run("--quick", *options)
     assert bad.returncode == 2
-    assert "there are" in bad.stderr
+    assert said in bad.stderr
+    assert "..." not in bad.stderr
+
+
+def test_the_command_line(tmp_path):
     path = tmp_path / "rows.json"
-    good = subprocess.run(
-        [*command, "--quick", "--only", "tape", "--json", str(path)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
+    good = _run("--quick", "--only", "tape", "--json", str(path))
     assert good.returncode == 0, good.stderr
     assert json.loads(path.read_text())["rows"][0]["benchmark"] == "tape"
+    assert f"command: python -m benchmarks --quick --only tape --json {path}" in good.stdout
+
+
+def test_a_command_stands_beside_the_training_step(monkeypatch, capsys):
+    monkeypatch.setattr(main, "measured", lambda name, args: [{"what": name, "fxad": 10.0}])
+    monkeypatch.setattr(sys, "argv", ["", "--only", "tape,train_step", "--peer-cmd", "echo 25 ms"])
+    main.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-4:] == [
+        "| benchmark | what | fxad | command | ahead |",
+        "|---|---|---|---|---|",
+        "| tape | tape | 10.0 |  |  |",
+        "| train_step | train_step | 10.0 | 25.0 | 2.50 |",
+    ]
 
 
 def test_pictures(tmp_path, monkeypatch):
