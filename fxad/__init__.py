@@ -16,8 +16,7 @@ with _while_importing():
     from fxad.transform import rules as _rules  # noqa: F401 - hands ops the transforms
 
     # isort: split
-    from fxad import debug, numpy, tree
-    from fxad import tree as tree_util
+    from fxad import debug, numpy, tree, tree_util
     from fxad.api.autodiff import grad, jvp, linear_transpose, linearize, value_and_grad, vjp
     from fxad.api.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
     from fxad.api.closures import closure_convert, custom_gradient

@@ -29,6 +29,7 @@ LEVELS = {
     "fxad.flatten_util": 9,
     "fxad.linalg": 9,
     "fxad.tree": 9,
+    "fxad.tree_util": 9,
     "fxad.custom_batching": 9,
     "fxad.custom_derivatives": 9,
     "fxad.show": 9,

@@ -345,3 +345,12 @@ def test_partials_of_partials_keep_their_own_arguments():
     doubled = ft.map(lambda x: 2 * x, outer)
     assert doubled(5) == ((1, 6, 5), {"a": 2, "b": 8})
     assert ft.Partial(ft.Partial(f, 1), 2).args == (2,)
+
+
+def test_the_names_of_tree_util_can_be_imported():
+    from fxad import tree, tree_util
+    from fxad.tree_util import Partial, tree_map
+
+    assert tree_map is tree.map
+    assert Partial is tree.Partial
+    assert all(hasattr(tree_util, name) for name in tree.__all__)
