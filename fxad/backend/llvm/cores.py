@@ -8,9 +8,9 @@ True
 - CPUs that share a core (SMT) share its multiply-add units: one thread for each core is as fast
   in what computes, and two of them would halve each other's caches.
 
-All NUMA nodes count. Memory lies on the node of the thread that touches it first; where a program
-is larger than one node's caches and the nodes are far apart, one process per node
-(`numactl --cpunodebind=0 --membind=0`) or `numactl --interleave=all` serves better.
+All NUMA nodes count, and large blocks of memory lie on all of them in turn (`nodes.py`). Threads
+are not pinned: whoever is free claims the next piece, and another program may need a core. Where
+nodes are far apart, one process per node (`numactl --cpunodebind=0 --membind=0`) serves better.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ _ROOT = Path("/")
 
 def logical_cores(root: Path = _ROOT) -> int:
     """CPUs this process may run on at once: affinity and quota, at least 1."""
-    return max(1, min([len(_allowed()), *cgroup.core_quotas(root)]))
+    return max(1, min([len(allowed_cpus()), *cgroup.core_quotas(root)]))
 
 
 def default_threads(root: Path = _ROOT) -> int:
     """Threads to compute with: physical cores among the allowed CPUs, within the quota."""
-    allowed = _allowed()
+    allowed = allowed_cpus()
     cores = {_siblings(cpu, root) & allowed for cpu in allowed}
     return max(1, min([len(cores), *cgroup.core_quotas(root)]))
 
 
-def _allowed() -> frozenset[int]:
+def allowed_cpus() -> frozenset[int]:
+    """The CPUs of this process's affinity mask."""
     try:
         return frozenset(os.sched_getaffinity(0))
     except AttributeError:  # not on this operating system
@@ -45,11 +46,11 @@ def _allowed() -> frozenset[int]:
 def _siblings(cpu: int, root: Path) -> frozenset[int]:
     """The CPUs of a CPU's core; itself alone where the system does not say."""
     folder = root / "sys/devices/system/cpu" / f"cpu{cpu}" / "topology"
-    return _numbers(cgroup.text(folder / "thread_siblings_list")) | {cpu}
+    return numbers(cgroup.text(folder / "thread_siblings_list")) | {cpu}
 
 
-def _numbers(text: str) -> frozenset[int]:
-    """CPU numbers of a list in the kernel's spelling: "0,4-7"."""
+def numbers(text: str) -> frozenset[int]:
+    """What a list in the kernel's spelling names: "0,4-7"."""
     found: set[int] = set()
     for part in text.split(","):
         low, _, high = part.partition("-")

@@ -27,12 +27,13 @@ from typing import Any
 
 import numpy as np
 
+from fxad.backend.llvm import nodes
 from fxad.core import aligned
 from fxad.core.aligned import SMALL
 from fxad.core.types import ArrayType
 
 RECYCLED = 1 << 16  # results above this many bytes come from recycled blocks
-_HUGE = 1 << 22  # from here on ask for huge pages
+_HUGE = 1 << 22  # from here on ask for huge pages, on all NUMA nodes in turn
 _WAITING = 16  # blocks handed back, below that size, that may wait to be counted as idle
 _STALE = 1.0  # seconds; fresh pages for a use as rare as this cost little
 
@@ -56,6 +57,8 @@ class Block:
             with contextlib.suppress(OSError):  # a kernel without huge pages
                 self._map.madvise(mmap.MADV_HUGEPAGE)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        if size >= _HUGE:
+            nodes.interleave(self.address, size)
         self.size = size
         self.taken = 0
         self.idle_since = 0.0
