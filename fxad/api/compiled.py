@@ -139,7 +139,7 @@ def _fitted(
 
 def executable(program: Program, donate: frozenset[int] = frozenset()) -> Any:
     """The compiled form of a closed Program, from the cache where possible."""
-    key = (program.key(), donate, _options["fusion"], _budgets.get(program))
+    key = (program.key(), donate, _options["fusion"], config.isa, _budgets.get(program))
     with _lock:
         found = _executables.get(key)
         if found is not None:

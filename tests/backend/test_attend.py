@@ -24,6 +24,11 @@ SIZES = [
     (1100, 1100, 1, 1, 16, 24, {"left": 200, "right": 0}),
     (400, 500, 2, 2, 17, 33, {"left": 150, "right": 450, "mask": True}),
     (150, 900, 2, 1, 72, 80, {"bias": True, "mask": True}),
+    # Numbers in parts, on tiles: rests of rows, keys, depth and width; several blocks of keys.
+    (130, 135, 2, 1, 64, 64, {"right": 5}),
+    (225, 1089, 1, 1, 100, 41, {"bias": True, "right": 860}),
+    (700, 700, 2, 2, 33, 80, {"left": 90, "right": 0}),
+    (128, 600, 1, 1, 256, 256, {}),
     # The gradient in parts: of the queries, of the heads that share keys, of both.
     (2050, 2050, 1, 1, 8, 16, {"right": 0}),
     (1500, 1200, 6, 1, 16, 8, {"left": 700, "right": 40}),
@@ -97,6 +102,25 @@ def test_other_instruction_sets_compute_the_same(case, isa):
         _check(case, "float32", 5e-6)
 
 
+@pytest.mark.skipif("amx_bf16" not in host_target().features, reason="needs AMX")
+@pytest.mark.parametrize("steep", [0.1, 1.0, 5.0])
+def test_products_of_parts_are_no_less_exact_than_those_of_vectors(steep):
+    """Root mean squares of errors, of what is far from 0 and of what is near."""
+    r = np.random.default_rng(8)
+    q, k, v = (r.standard_normal((1, 300, 2, 64)).astype(np.float32) for _ in range(3))
+    q *= np.float32(steep)
+    params = {**PLAIN, "scale": 0.125, "right": 0}
+    _, _, _, _, lse, wanted = softmax_attention((q, k, v), [], **params)
+    errors = []
+    for isa in ("amx", "avx512"):
+        with config.override(isa=isa):
+            found = fxad.jit(lambda *a: attend(*a, **params))(q, k, v)
+        differences = (np.float64(a) - b for a, b in zip(found, (wanted, lse), strict=True))
+        errors.append([np.sqrt(np.mean(d**2)) for d in differences])
+    assert errors[0] != errors[1]
+    assert errors[0][0] <= errors[1][0] and errors[0][1] <= 1.2 * errors[1][1]
+
+
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("steep", [1e-3, 0.3, 40.0])
 def test_maxima_that_grow_from_block_to_block(steep, bias):
@@ -131,9 +155,10 @@ def test_scores_beyond_the_exponentials_range_and_infinite_biases():
 
 
 @pytest.mark.parametrize("number", [0x7FC00000, 0x7FC00001, 0xFFFFFFFF], ids=hex)
-def test_a_nan_reaches_the_rows_that_see_it_and_no_others(number):
+@pytest.mark.parametrize("width", [16, 64])
+def test_a_nan_reaches_the_rows_that_see_it_and_no_others(number, width):
     r = np.random.default_rng(2)
-    q, k, v = (r.standard_normal((1, 600, 1, 16)).astype(np.float32) for _ in range(3))
+    q, k, v = (r.standard_normal((1, 600, 1, width)).astype(np.float32) for _ in range(3))
     nan = np.array(number, np.uint32).view(np.float32)
     k[0, 450, 0, 3] = nan
     out, lse = fxad.jit(lambda *a: attend(*a, **{**PLAIN, "scale": 0.25, "right": 0}))(q, k, v)

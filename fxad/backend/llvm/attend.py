@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fxad.backend.llvm.attend_parts import PartTiles, takes_parts
 from fxad.backend.llvm.attend_rows import Rows
 from fxad.backend.llvm.attend_tiles import ABI, Place, round_up
 from fxad.backend.llvm.contract_plan import FLOPS_PER_NS
@@ -37,13 +38,16 @@ def emit_attend(kernel: Kernel, name: str, target: Target) -> Emitted:
         f = Function(name, "void", ABI)
         f.ret()
         return Emitted(name, str(f), frozenset(), 0, 0, 0.0)
-    return _Forward(kernel, stage, name, target).emit()
+    form = _ForwardInParts if takes_parts(stage, target) else _Forward
+    return form(kernel, stage, name, target).emit()
 
 
 class _Forward(Rows):
+    rows_of_block, panels_of_block = _ROWS, _BLOCK_PANELS
+
     def __init__(self, kernel: Kernel, stage: Attend, name: str, target: Target) -> None:
         super().__init__(kernel, stage, name, target)
-        self.rows = _ROWS
+        self.rows = self.rows_of_block
         self.blocks = -(-self.queries // self.rows)
         self.sharing = 1  # query heads that one copy serves
         for group in kernel.grid[-1:]:
@@ -54,21 +58,22 @@ class _Forward(Rows):
         wanted = min(most, max(fewest, self.queries * self.sharing // _CHUNK))
         self.chunk = -(-self.blocks // wanted)  # blocks of rows in a unit
         self.chunks = -(-self.blocks // self.chunk)
-        self.block_keys = min(self.all_keys, _BLOCK_PANELS * self.panel)
-        self.pitch = self.block_keys
+        self.block_keys = min(self.all_keys, self.panels_of_block * self.panel)
+        self.pitch = self.pitch_of(self.block_keys)
 
     def emit(self) -> Emitted:
         rows, line = self.rows, round_up(self.width, self.lanes.width)
-        self.packed_k = self.scratch(self.all_keys * self.depth)
+        self.packed_k = self.turned_scratch(self.all_keys, self.depth)
         self.packed_v = self.packed_scratch(self.keys, self.columns(self.width))
-        self.queries_copy = self.scratch(rows * self.depth)
+        self.queries_copy = self.rows_scratch(rows, self.depth)
         self.block_scores = self.scratch(rows * self.pitch)
+        self.block_weights = self.weights_scratch(self.block_scores)
         self.sum = Place(self.scratch(rows * line), line)
         self.tops, self.inverses = self.scratch(rows), self.scratch(rows)
         self.factors = self.scratch(self.lanes.width)
         self.maxima = Place(self.scratch(rows * self.lanes.width), self.lanes.width)
         self.totals = Place(self.scratch(rows * self.lanes.width), self.lanes.width)
-        self.f.loop("%begin", "%end", 1, self.unit)
+        self.with_tiles(lambda: self.f.loop("%begin", "%end", 1, self.unit))
         self.f.ret()
         flops = 2.0 * self.queries * self.keys * (self.depth + self.width) * self.kernel.points
         units = self.heads * self.chunks
@@ -96,10 +101,13 @@ class _Forward(Rows):
 
     def head(self, point: str, first: str, end: str) -> None:
         """A chunk of rows of one query head."""
-        stage = self.stage
+        f, stage = self.f, self.stage
         self.memory.scopes.append({})
         self.go_to(point)
         self.q = self.place(stage.q, stage.rows, stage.depth)
+        if self.blocks == 1:
+            self.coming = self.operands_of(f.least(f.add(point, 1), self.kernel.points - 1))
+            self.go_to(point)
         self.out = self.place(stage.out, stage.rows, stage.width)
         self.lse = self.place(stage.lse, stage.rows)
 
@@ -108,6 +116,26 @@ class _Forward(Rows):
 
         self.through_mask(first, end, blocks)
         self.memory.scopes.pop()
+
+    def operands_of(self, point: str) -> list[tuple[Place, int]]:
+        """The matrices that a head reads, and their columns."""
+        stage = self.stage
+        self.go_to(point)
+        return [
+            (self.place(stage.q, stage.rows, stage.depth), self.depth),
+            (self.place(stage.k, stage.keys, stage.depth), self.depth),
+            (self.place(stage.v, stage.keys, stage.width), self.width),
+        ]
+
+    def fetch_beside(self, row: str) -> None:
+        """Ask for what is needed soon: the row's result, and queries of the next block, or what the
+        next head reads, if all rows are one block."""
+        self.fetch(self.out, row, self.width, write=True)
+        if self.blocks > 1:
+            self.fetch(self.q, self.f.add(row, self.rows), self.depth)
+            return
+        for place, columns in self.coming:
+            self.fetch(place, row, columns)
 
     def block(self, first: str, _: list[str]) -> None:
         """One block of query rows."""
@@ -144,8 +172,9 @@ class _Forward(Rows):
 
         each(lambda i: self.highest(i, f.add(first, i), row(i), here))
         f.loop(0, count, self.lanes.width, lambda i, _: self.raise_tops(i, later))
-        each(lambda i: self.exponentials(i, f.add(first, i), row(i), here, later))
-        self.values(first, count, scores, here, later)
+        weights = self.where_weights(self.block_weights, here[0])
+        each(lambda i: self.exponentials(i, f.add(first, i), row(i), weights, here, later))
+        self.values(first, count, weights, here, later)
 
     def values(
         self, first: str, count: str, weights: str, here: tuple[str, str], later: str
@@ -181,7 +210,7 @@ class _Forward(Rows):
                 self.store(x, at[0])
             return x
 
-        found = self.over_row(row, here, self.seen(row), [at], logits, "max")
+        found = self.over_row(row, here, self.seen(row), [(at, self.size)], logits, "max")
         assert found is not None
         self.store(found, self.at(self.maxima, i))
 
@@ -216,24 +245,26 @@ class _Forward(Rows):
 
         f.when(factor.compare("une", 1.0).text, scale)
 
-    def exponentials(self, i: str, row: str, at: str, here: tuple[str, str], later: str) -> None:
-        """exp(logit - maximum) in place of a row's scores, and their sum, lane by lane.
+    def exponentials(
+        self, i: str, row: str, at: str, to: str, here: tuple[str, str], later: str
+    ) -> None:
+        """exp(logit - maximum) of a row's scores, and their sum, lane by lane.
 
         A loop of its own, so that one row's maximum does not wait for the row before. Beside it,
         memory has time to bring rows that are needed next.
         """
         f = self.f
-        self.fetch(self.q, f.add(row, self.rows), self.depth)
-        self.fetch(self.out, row, self.width, write=True)
+        self.fetch_beside(row)
         top = self.top(self.load_scalar(f.offset(self.tops, f.mul(i, self.size))))
         top = top.splat(self.lanes.width)
 
         def weights(n: int, mask: Vec | None, at: list[str]) -> Vec:
             weight = self.weight(mask, self.load(at[0]) - top, self.scale or 1.0)
-            self.store(weight, at[0])
+            self.put_weight(n, weight, at)
             return weight
 
-        total = self.over_row(row, here, self.seen(row), [at], weights, "add")
+        places = [(at, self.size), *self.weights_of_row(to, i)]
+        total = self.over_row(row, here, self.seen(row), places, weights, "add")
         assert total is not None
         place = self.at(self.totals, i)
         before = Vec(self.code, "i1", 1, later).where(self.load(place), self.zero())
@@ -264,3 +295,9 @@ class _Forward(Rows):
             scaled = none.where(value.like(0), value * wide)
             count = min(width, self.width - start)
             self.lanes.store(f, scaled.text, self.at(self.out, row, start), count)
+
+
+class _ForwardInParts(PartTiles, _Forward):
+    """On tiles, with numbers in parts: weights are put aside in parts."""
+
+    rows_of_block, panels_of_block = 64, 16

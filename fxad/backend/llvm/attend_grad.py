@@ -241,7 +241,7 @@ class _Backward(Rows):
             self.fetch(place, f.add(row, self.rows), columns)
         self.fetch(self.dq, f.add(row, self.rows), self.depth, write=True)
         skip = f.mul(i, self.pitch * self.size)
-        pointers = [f.offset(self.p, skip), f.offset(self.ds, skip)]
+        pointers = [(f.offset(p, skip), self.size) for p in (self.p, self.ds)]
         lse = self.load_scalar(self.at(self.lse, row)).splat(width)
         delta = self.load_scalar(self.at(self.delta, row)).splat(width)
 

@@ -147,6 +147,24 @@ class Rows(Tiles):
         assert isinstance(found, Vec)
         return found
 
+    # ------------------------------------------------------------ weights
+
+    def weights_scratch(self, scores: str) -> str:
+        """Where weights lie, which the product with the values reads."""
+        return scores
+
+    def where_weights(self, weights: str, key: str) -> str:
+        """Where weights have key 0, if what is kept of them begins with `key`."""
+        return self.f.offset(weights, self.f.op(f"sub i64 0, {self.f.mul(key, self.size)}"))
+
+    def weights_of_row(self, weights: str, i: str) -> list[tuple[str, int]]:
+        """Places beside its scores where a row's weights go."""
+        return []
+
+    def put_weight(self, number: int, weight: Vec, at: list[str]) -> None:
+        """A vector of weights into places `at`: of scores, and those of `weights_of_row`."""
+        self.store(weight, at[0])
+
     # ------------------------------------------------------------ rows
 
     def over_row(
@@ -154,14 +172,14 @@ class Rows(Tiles):
         row: str,
         span: tuple[str, str],
         seen: tuple[str, str],
-        pointers: list[str],
+        pointers: list[tuple[str, int]],
         body: Body,
         combine: str = "",
     ) -> Vec | None:
         """Walk the keys `span` (whole panels) of a row that sees the keys `seen`.
 
-        pointers: where rows of scores have key 0. What the body returns is combined ("add" or
-        "max") lane by lane.
+        pointers: where rows of scores have key 0, and the bytes of a key there. What the body
+        returns is combined ("add" or "max") lane by lane.
         """
         f = self.f
         up = f.mul(f.op(f"udiv i64 {f.add(seen[0], self.panel - 1)}, {self.panel}"), self.panel)
@@ -198,7 +216,7 @@ class Rows(Tiles):
         self,
         row: str,
         j: str,
-        pointers: list[str],
+        pointers: list[tuple[str, int]],
         limits: tuple[str, Vec] | None,
         body: Body,
         combine: str,
@@ -210,12 +228,12 @@ class Rows(Tiles):
         memory.lanes_along(self.stage.keys, width)
         memory.varying_cells.add(self.stage.score)
         masks = self._masks(j, *limits) if limits else [None] * self.vectors
-        at = [f.offset(p, f.mul(j, self.size)) for p in pointers]
+        at = [(f.offset(p, f.mul(j, size)), size) for p, size in pointers]
         memory.copies = [Copy(u, j, u * width, m) for u, m in enumerate(masks)]
         memory.cells[self.stage.score] = {}
         following: list[str] = []
         for u, _ in enumerate(memory.each_copy()):
-            found = body(u, masks[u], [f.offset(p, u * width * self.size) for p in at])
+            found = body(u, masks[u], [f.offset(p, u * width * size) for p, size in at])
             if found is not None:
                 following.append(self.combined(combine, self.vec(values[u]), found).text)
         memory.lanes_along(None, 1)

@@ -29,7 +29,6 @@ ABI = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
 ROWS = 48  # every tile's height divides it
 _UNROLL = 4
 _LINE = 64
-# (rows, vectors) of the register tile of scores, vectors of that of other products.
 _TILES = {"avx512": (8, 3, 4), "avx2": (6, 2, 2), "neon": (8, 3, 4), "generic": (4, 2, 2)}
 _HIGHEST = 12  # more rows to a tile wait for broadcasts
 _DEPTH = 128  # of a score's products summed at a time: so much of a panel stays in the L1 cache
@@ -77,7 +76,7 @@ class Tiles:
         self.dtype: np.dtype = stage.score.dtype
         self.kind, self.size = kind_of(self.dtype), self.dtype.itemsize
         self.lanes = Lanes(self.dtype, target.lanes(self.dtype))
-        self.height, self.vectors, self.most_vectors = _TILES[target.isa]
+        self.height, self.vectors, self.most_vectors = self.shape_of_tiles(target)
         self.panel = self.vectors * self.lanes.width  # keys computed side by side
         self.queries, self.keys = stage.rows.extent, stage.keys.extent
         self.depth, self.width = stage.depth.extent, stage.width.extent
@@ -90,6 +89,10 @@ class Tiles:
         self.f = Function(name, "void", ABI)
         self.memory = arguments(kernel, self.f, target, scalars=True)
         self.code = self.memory.code
+
+    def shape_of_tiles(self, target: Target) -> tuple[int, int, int]:
+        """(rows, vectors) of the register tile of scores, vectors of that of other products."""
+        return _TILES[target.isa]
 
     @property
     def declarations(self) -> frozenset[str]:
@@ -105,6 +108,14 @@ class Tiles:
         self.scratch_bytes += round_up(elements * self.size, _LINE)
         return pointer
 
+    def pitch_of(self, keys: int) -> int:
+        """Elements from one row of so many scores to the next."""
+        return keys
+
+    def with_tiles(self, body: Callable[[], object]) -> None:
+        """body(), with what the processor has for products set up."""
+        body()
+
     def columns(self, count: int, rows: int = ROWS) -> Columns:
         """`count` columns in as few groups as registers allow, all about as wide.
 
@@ -119,6 +130,14 @@ class Tiles:
             here = min(wide, count - start)
             found.append((start, round_up(here, self.lanes.width), here))
         return Columns(count, tuple(found), height)
+
+    def turned_scratch(self, keys: int, depth: int) -> str:
+        """Room for what `pack` makes of so many rows."""
+        return self.scratch(keys * depth)
+
+    def rows_scratch(self, rows: int, depth: int) -> str:
+        """Room for what `copy_rows` makes of so many rows."""
+        return self.scratch(rows * depth)
 
     def packed_scratch(self, rows: int, columns: Columns) -> Packed:
         """Room for columns of a matrix of at most so many rows."""

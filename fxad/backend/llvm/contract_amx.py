@@ -35,7 +35,7 @@ from fxad.backend.llvm.text import Function
 
 ABI = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
 _LEAST_WEAVING = 4  # blocks of rows; fewer would hold up their products
-_DECLARATIONS = {
+DECLARATIONS = {
     "declare void @llvm.x86.ldtilecfg(ptr)",
     "declare void @llvm.x86.tilerelease()",
     "declare void @llvm.x86.tilezero(i8)",
@@ -97,7 +97,7 @@ class _Emission:
             self.finish = Finish(problem, name, target, lanes, cut.block_columns)
         self.touched = touched(problem)
         self.helpers: dict[str, str] = {}
-        self.declarations = set(_DECLARATIONS)
+        self.declarations = set(DECLARATIONS)
         self.places = self._places()
 
     def _places(self) -> dict[str, tuple[int, int]]:
@@ -120,7 +120,7 @@ class _Emission:
         f = self.f = Function(self.name, "void", ABI)
         self.memory = arguments(self.problem.kernel, f, self.target)
         shapes = f.op("alloca [64 x i8], align 64")
-        f.line(f"store <64 x i8> {_shapes()}, ptr {shapes}, align 64")
+        f.line(f"store <64 x i8> {shapes_of_tiles()}, ptr {shapes}, align 64")
         f.line(f"call void @llvm.x86.ldtilecfg(ptr {shapes})")
         self.scratch = {k: f.offset("%scratch", at) for k, (at, _) in self.places.items()}
         f.loop("%begin", "%end", 1, self.unit)
@@ -357,7 +357,7 @@ class _Emission:
         return low, self.f.least(self.f.add(low, size), total)
 
 
-def _shapes() -> str:
+def shapes_of_tiles() -> str:
     """The operand of ldtilecfg: eight tiles of 16 lines of 64 bytes."""
     block = np.zeros(64, np.uint8)
     block[0] = 1

@@ -1,0 +1,418 @@
+"""Attention's products of float32 on AMX: a number is three of bf16, a product six of theirs.
+
+    x = x1 + x2 + x3        # the first, the next and the last 8 of a float32's 24 bits: exact
+    x y ~ x1 y1 + x1 y2 + x2 y1 + x2 y2 + x1 y3 + x3 y1
+
+What is left out is below 2**-21 of a product, 2**-24 as a rule: the size of float32's own rounding,
+which sums of tiles do in float32 as every path does. A tile multiplies so fast that six of its
+products take less than half the time of one multiply-add of vectors. Parts below 2**-126 count as
+0, so numbers keep their last bits above 2**-110; an infinite operand gives NaN.
+
+A left operand lies in tiles of 16 rows of 32 steps, a right one in tiles of 16 pairs of steps for
+16 columns (see contract_amx_pack). Steps n and n + 16 of 32 make a pair: two vectors are paired
+without a shuffle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fxad.backend.llvm.attend_rows import Rows
+from fxad.backend.llvm.attend_tiles import Columns, Packed, Place, round_up
+from fxad.backend.llvm.contract_amx import DECLARATIONS, shapes_of_tiles
+from fxad.backend.llvm.contract_amx_pack import DEPTH, LINE_BYTES, LINES, PAIRS, TILE_BYTES
+from fxad.backend.llvm.contract_lanes import Lanes
+from fxad.backend.llvm.schedule import Target
+from fxad.backend.llvm.text import Function
+from fxad.backend.llvm.vector import Code, Vec
+from fxad.core.record import valued
+from fxad.ir.kernel import Attend, Prim
+
+PARTS = 3
+_HIGH = 2  # tiles of rows of one call of a micro-kernel, and most tiles of columns
+_ROWS = _HIGH * LINES
+_STEP = PARTS * TILE_BYTES  # a tile's parts
+_A, _B = 4, 6  # numbers of the tiles of operands; sums are 0 to 3
+# (part of A, part of B), small products first: four pairs of tiles are loaded, rather than six.
+_ORDER = ((2, 0), (0, 0), (0, 2), (0, 1), (1, 1), (1, 0))
+_PARAMS = (("i64", "steps"), ("ptr", "a"), ("ptr", "b"), ("ptr", "c"), ("i64", "more"))
+_LEAST_ROWS, _LEAST_COLUMNS = 128, 96  # of queries and keys; of keys and values together
+_HALF = -65536  # the upper 16 bits
+
+
+@valued
+class Left:
+    """Where tiles of a left operand lie: bytes between lines, parts, steps of K and 16 rows."""
+
+    line: int
+    part: int
+    step: int
+    tile: int
+
+
+def takes_parts(stage: Attend, target: Target) -> bool:
+    """Whether products go in parts: float32, where there are tiles and enough work that operands
+    are packed for; and no mask decides which keys count (a NaN behind a weight of 0 would)."""
+    return (
+        "amx_bf16" in target.features
+        and stage.score.dtype == np.float32
+        and min(stage.rows.extent, stage.keys.extent) >= _LEAST_ROWS
+        and stage.depth.extent + stage.width.extent >= _LEAST_COLUMNS
+        and not (isinstance(stage.logit, Prim) and stage.logit.name == "select")
+    )
+
+
+def parts_of(x: Vec) -> list[Vec]:
+    """The bits of three numbers, in the upper half of each lane, whose sum is x. The lower halves
+    mean nothing."""
+    first = x.bits() & _HALF
+    rest = x - first.floats()
+    second = rest.bits() & _HALF
+    return [first, second, (rest - second.floats()).bits()]
+
+
+def paired(low: Vec, high: Vec) -> Vec:
+    """The upper halves of two vectors' lanes as pairs."""
+    return low.binary("lshr", 16) | (high & _HALF)
+
+
+class _Packer:
+    """A function that makes tiles: of (source, tiles, count), `count` rows of a matrix."""
+
+    def __init__(self, name: str, target: Target, row: int) -> None:
+        self.f = f = Function(
+            name, "void", (("ptr", "source"), ("ptr", "tiles"), ("i64", "count")), "internal", "#1"
+        )
+        self.row = row * 4  # bytes between rows of the source
+        self.code = Code(f, target)
+        self.lanes = Lanes(np.dtype(np.float32), LINES)
+        self.declarations: set[str] = set()
+
+    def finished(self) -> str:
+        self.f.ret()
+        self.declarations = self.code.declarations | self.lanes.declarations
+        return str(self.f)
+
+    def load(self, at: str, columns: int) -> Vec:
+        """A vector of a row's columns, 0 beyond so many."""
+        if columns <= 0:
+            return self.code.const("float", 0, LINES)
+        text = self.lanes.load(self.f, at, self.lanes.dtype, min(LINES, columns))
+        return Vec(self.code, "float", LINES, text)
+
+    def put(self, low: Vec, high: Vec, to: str, part: int) -> None:
+        """Parts of numbers that are multiplied together; part: bytes from one to the next."""
+        for n, (a, b) in enumerate(zip(parts_of(low), parts_of(high), strict=True)):
+            line = paired(a, b)
+            self.f.line(
+                f"store {PAIRS} {line.text}, ptr {self.f.offset(to, n * part)}, align {LINE_BYTES}"
+            )
+
+    def place(self, line: str, block: int) -> str:
+        """Where a line of the tiles lies; block: bytes from 16 lines to the next."""
+        f = self.f
+        tile = f.mul(f.op(f"lshr i64 {line}, 4"), block)
+        return f.offset("%tiles", f.add(tile, f.mul(f.op(f"and i64 {line}, 15"), LINE_BYTES)))
+
+    def rows(self, depth: int) -> str:
+        """Tiles of a left operand: its rows."""
+        f, steps = self.f, -(-depth // DEPTH)
+
+        def line(row: str, _: list[str]) -> None:
+            at, to = f.offset("%source", f.mul(row, self.row)), self.place(row, steps * _STEP)
+            for step in range(steps):
+                left = depth - step * DEPTH
+                here = f.offset(at, step * DEPTH * 4)
+                low, high = self.load(here, left), self.load(f.offset(here, 64), left - LINES)
+                self.put(low, high, f.offset(to, step * _STEP), TILE_BYTES)
+
+        f.loop(0, "%count", 1, line)
+        return self.finished()
+
+    def square(self, rows: list[str], columns: int) -> list[Vec]:
+        """16 columns of rows, or so many and 0, turned: a vector of rows for each column."""
+        found = self.lanes.transpose(self.f, [self.load(row, columns).text for row in rows])
+        return [Vec(self.code, "float", LINES, text) for text in found]
+
+    def turned(self, depth: int) -> str:
+        """Tiles of a right operand with its 32 columns in rows; missing ones repeat the last."""
+        f, steps = self.f, -(-depth // DEPTH)
+        last = f.op("sub i64 %count, 1")
+
+        def tile(first: str, _: list[str]) -> None:
+            rows = [f.least(f.add(first, i), last) for i in range(LINES)]
+            rows = [f.offset("%source", f.mul(row, self.row)) for row in rows]
+            to = f.offset("%tiles", f.mul(first, LINE_BYTES))
+
+            def step(number: str, left: int) -> None:
+                skip = f.mul(number, DEPTH * 4)
+                here = [f.offset(row, skip) for row in rows]
+                low = self.square(here, left)
+                high = self.square([f.offset(row, 64) for row in here], left - LINES)
+                at = f.offset(to, f.mul(number, _HIGH * _STEP))
+                for i, (a, b) in enumerate(zip(low, high, strict=True)):
+                    self.put(a, b, f.offset(at, i * LINE_BYTES), _HIGH * TILE_BYTES)
+
+            f.loop(0, depth // DEPTH, 1, lambda n, _: step(n, DEPTH))
+            if depth % DEPTH:
+                step(str(steps - 1), depth % DEPTH)
+
+        f.loop(0, _ROWS, LINES, tile)
+        return self.finished()
+
+    def pairs(self, columns: int) -> str:
+        """Tiles of a right operand: pairs of its rows, up to a multiple of 32 of them."""
+        f, tiles = self.f, -(-columns // LINES)
+
+        def block(first: str, present: str | None) -> None:
+            at = f.offset("%source", f.mul(first, self.row))
+            to = f.offset("%tiles", f.mul(f.op(f"lshr i64 {first}, 5"), tiles * _STEP))
+
+            def pair(i: str, _: list[str]) -> None:
+                for tile in range(tiles):
+                    low, high = (
+                        self.row_or_zero(at, f.add(i, n), tile, columns, present)
+                        for n in (0, LINES)
+                    )
+                    here = f.offset(to, f.mul(i, LINE_BYTES))
+                    self.put(low, high, f.offset(here, tile * TILE_BYTES), tiles * TILE_BYTES)
+
+            f.loop(0, LINES, 1, pair, at_least_once=True)
+
+        whole = f.op(f"and i64 %count, {-DEPTH}")
+        f.loop(0, whole, DEPTH, lambda first, _: block(first, None))
+        left = f.op(f"sub i64 %count, {whole}")
+        f.when(f.op(f"icmp sgt i64 {left}, 0"), lambda: block(whole, left))
+        return self.finished()
+
+    def row_or_zero(self, at: str, row: str, tile: int, columns: int, present: str | None) -> Vec:
+        """A tile's columns of a row; 0 of a row that is not among the first `present`."""
+        f, there = self.f, ""
+        if present:
+            there = f.op(f"icmp slt i64 {row}, {present}")
+            row = f.op(f"select i1 {there}, i64 {row}, i64 0")
+        start = f.offset(f.offset(at, f.mul(row, self.row)), tile * LINE_BYTES)
+        found = self.load(start, columns - tile * LINES)
+        return Vec(self.code, "i1", 1, there).where(found, 0.0) if present else found
+
+
+class PartTiles(Rows):
+    """Tiles with products of parts. Blocks have a multiple of 32 rows; steps that bounds name are
+    rounded to 32, where operands must be 0."""
+
+    def shape_of_tiles(self, target: Target) -> tuple[int, int, int]:
+        return _ROWS, _HIGH, _HIGH
+
+    def columns(self, count: int, rows: int = 0) -> Columns:
+        wide = _HIGH * LINES
+        found = [
+            (start, round_up(min(wide, count - start), LINES), min(wide, count - start))
+            for start in range(0, count, wide)
+        ]
+        return Columns(count, tuple(found), _ROWS)
+
+    def turned_scratch(self, keys: int, depth: int) -> str:
+        return self.bytes_of_scratch(round_up(keys, _ROWS) * self.row_bytes(depth))
+
+    def rows_scratch(self, rows: int, depth: int) -> str:
+        return self.bytes_of_scratch(round_up(rows, _ROWS) * self.row_bytes(depth))
+
+    def packed_scratch(self, rows: int, columns: Columns) -> Packed:
+        rows = round_up(rows, DEPTH)
+        room = self.bytes_of_scratch(rows * round_up(columns.count, LINES) * 2 * PARTS)
+        return Packed(room, rows, columns)
+
+    def bytes_of_scratch(self, size: int) -> str:
+        return self.scratch(size // self.size)
+
+    @staticmethod
+    def row_bytes(depth: int) -> int:
+        """Bytes of a row's parts."""
+        return round_up(depth, DEPTH) * 2 * PARTS
+
+    # ------------------------------------------------------------ copies
+
+    def _packing(self, kind: str, row: int, size: int) -> str:
+        """The name of a function that packs rows `row` elements apart."""
+        name = f"{self.name}.{kind}{size}_{row}"
+        if name not in self.helpers:
+            packer = _Packer(name, self.target, row)
+            self.helpers[name] = getattr(packer, kind)(size)
+            self.code.declarations |= packer.declarations
+        return name
+
+    def pack(self, source: Place, depth: int, packed: str, low: str, high: str) -> None:
+        f, name = self.f, self._packing("turned", source.row, depth)
+
+        def panel(key: str, _: list[str]) -> None:
+            count = f.least(f.op(f"sub i64 {self.keys}, {key}"), self.panel)
+            to = f.offset(packed, f.mul(key, self.row_bytes(depth)))
+            f.line(f"call void @{name}(ptr {self.at(source, key)}, ptr {to}, i64 {count})")
+
+        f.loop(low, f.least(high, self.keys), self.panel, panel)
+
+    def copy_columns(self, source: Place, to: Packed, low: str, count: str) -> None:
+        f = self.f
+        for start, wide, here in to.columns.groups:
+            name = self._packing("pairs", source.row, here)
+            at, into = self.at(source, low, start), self.group_at(to, start, wide, low)
+            f.line(f"call void @{name}(ptr {at}, ptr {into}, i64 {count})")
+
+    def group_at(self, packed: Packed, start: int, wide: int, row: str) -> str:
+        f = self.f
+        group = f.offset(packed.pointer, start * packed.rows * 2 * PARTS)
+        return f.offset(group, f.mul(row, wide * 2 * PARTS))
+
+    def copy_rows(self, source: Place, depth: int, to: str, count: str) -> Place:
+        name = self._packing("rows", source.row, depth)
+        self.f.line(f"call void @{name}(ptr {source.pointer}, ptr {to}, i64 {count})")
+        return Place(to, depth)
+
+    # ------------------------------------------------------------ products
+
+    def scores(
+        self, a: Place, depth: int, packed: str, to: str, rows: tuple[str, str], low: str, high: str
+    ) -> None:
+        f, steps = self.f, -(-depth // DEPTH)
+        left = Left(LINE_BYTES, TILE_BYTES, _STEP, steps * _STEP)
+        name = self.product_of_parts(left, _HIGH, self.pitch)
+
+        def panel(key: str, _: list[str]) -> None:
+            b = f.offset(packed, f.mul(key, self.row_bytes(depth)))
+            c = f.offset(to, f.mul(key, self.size))
+            some = self.seeing(key, self.panel, *rows)
+
+            def block(row: str, _: list[str]) -> None:
+                at = f.offset(a.pointer, f.mul(row, self.row_bytes(depth)))
+                c_at = f.offset(c, f.mul(row, self.pitch * self.size))
+                f.line(f"call void @{name}(i64 {steps}, ptr {at}, ptr {b}, ptr {c_at}, i64 0)")
+
+            f.loop(f.op(f"and i64 {some[0]}, {-_ROWS}"), some[1], _ROWS, block)
+
+        f.loop(low, high, self.panel, panel)
+
+    def product(
+        self,
+        rows: tuple[str, int],
+        a: Place,
+        b: Packed,
+        c: Place,
+        bounds: Callable[[str, int], tuple[str, str]],
+        more: str,
+        padded: bool = False,
+    ) -> None:
+        """a: parts of weights, one matrix after the other (see `weights_part`)."""
+        f = self.f
+        left = Left(a.row * 2, self.weights_part, LINE_BYTES, LINES * a.row * 2)
+        for start, wide, _ in b.columns.groups:
+            name = self.product_of_parts(left, wide // LINES, c.row)
+
+            def block(
+                row: str, _: list[str], name: str = name, start: int = start, wide: int = wide
+            ) -> None:
+                low, count = bounds(row, _ROWS)
+                high = f.add(low, count)
+                low = f.op(f"and i64 {low}, {-DEPTH}")
+                steps = f.op(f"sub i64 {f.add(high, DEPTH - 1)}, {low}")
+                steps = f.op(f"ashr i64 {steps}, 5")
+                a_at = f.offset(a.pointer, f.add(f.mul(row, a.row * 2), f.mul(low, 2)))
+                b_at = self.group_at(b, start, wide, low)
+                c_at = self.at(c, row, start)
+                f.line(
+                    f"call void @{name}(i64 {steps}, ptr {a_at}, ptr {b_at}, ptr {c_at}, "
+                    f"i64 {more})"
+                )
+
+            f.loop(0, rows[0], _ROWS, block)
+
+    # ------------------------------------------------------------ weights
+
+    def pitch_of(self, keys: int) -> int:
+        """Rows that are not a multiple of a large power of 2 apart."""
+        return keys + _ROWS
+
+    def weights_scratch(self, scores: str) -> str:
+        return self.bytes_of_scratch(PARTS * self.weights_part)
+
+    def where_weights(self, weights: str, key: str) -> str:
+        return self.f.offset(weights, self.f.op(f"sub i64 0, {self.f.mul(key, 2)}"))
+
+    def weights_of_row(self, weights: str, i: str) -> list[tuple[str, int]]:
+        row = self.f.offset(weights, self.f.mul(i, self.pitch * 2))
+        return [(self.f.offset(row, part * self.weights_part), 2) for part in range(PARTS)]
+
+    def put_weight(self, number: int, weight: Vec, at: list[str]) -> None:
+        """A panel's first vector waits for its second."""
+        if number == 0:
+            self.waiting = parts_of(weight), at[1:]
+            return
+        for low, high, to in zip(self.waiting[0], parts_of(weight), self.waiting[1], strict=True):
+            both = paired(low, high)
+            self.f.line(f"store {both.type} {both.text}, ptr {to}, align {LINE_BYTES}")
+
+    @property
+    def weights_part(self) -> int:
+        """Bytes from one part of weights to the next."""
+        return self.rows * self.pitch * 2
+
+    def product_of_parts(self, a: Left, wide: int, c_row: int) -> str:
+        """The name of a micro-kernel: 32 rows and `wide` tiles of columns of c = a b or c + a b."""
+        name = f"{self.name}.{wide}x{a.line}_{a.tile}_{c_row}"
+        if name not in self.helpers:
+            self.code.declarations |= DECLARATIONS
+            self.helpers[name] = _product(name, a, wide, c_row * self.size)
+        return name
+
+    def with_tiles(self, body: Callable[[], object]) -> None:
+        """body() with AMX's tiles in use."""
+        f = self.f
+        shapes = f.op("alloca [64 x i8], align 64")
+        f.line(f"store <64 x i8> {shapes_of_tiles()}, ptr {shapes}, align 64")
+        f.line(f"call void @llvm.x86.ldtilecfg(ptr {shapes})")
+        body()
+        f.line("call void @llvm.x86.tilerelease()")
+
+
+def _product(name: str, a: Left, wide: int, c_row: int) -> str:
+    f = Function(name, "void", _PARAMS, "internal", "#1")
+
+    def sums(call: str) -> None:
+        for i in range(_HIGH):
+            for j in range(wide):
+                at = f.offset("%c", i * LINES * c_row + j * LINE_BYTES)
+                f.line(f"call void @llvm.x86.{call}(i8 {i * wide + j}, ptr {at}, i64 {c_row})")
+
+    def load(tile: int, at: str, stride: int) -> None:
+        f.line(f"call void @llvm.x86.tileloadd64(i8 {tile}, ptr {at}, i64 {stride})")
+
+    def step(_: str, pointers: list[str]) -> list[str]:
+        at, to = pointers
+        held: tuple[int | None, int | None] = None, None
+        for pair in _ORDER:
+            for i in range(_HIGH if pair[0] != held[0] else 0):
+                load(_A + i, f.offset(at, i * a.tile + pair[0] * a.part), a.line)
+            for j in range(wide if pair[1] != held[1] else 0):
+                load(_B + j, f.offset(to, (pair[1] * wide + j) * TILE_BYTES), LINE_BYTES)
+            held = pair
+            for i in range(_HIGH):
+                for j in range(wide):
+                    tiles = f"i8 {i * wide + j}, i8 {_A + i}, i8 {_B + j}"
+                    f.line(f"call void @llvm.x86.tdpbf16ps({tiles})")
+        return [f.offset(at, a.step), f.offset(to, wide * _STEP)]
+
+    fresh, resume, start = (f.new_label(x) for x in ("fresh", "resume", "start"))
+    f.branch(f.op("icmp eq i64 %more, 0"), fresh, resume)
+    f.label(fresh)
+    for number in range(_HIGH * wide):
+        f.line(f"call void @llvm.x86.tilezero(i8 {number})")
+    f.jump(start)
+    f.label(resume)
+    sums("tileloadd64")
+    f.jump(start)
+    f.label(start)
+    f.loop(0, "%steps", 1, step, [("ptr", "%a"), ("ptr", "%b")])
+    sums("tilestored64")
+    f.ret()
+    return str(f)
