@@ -8,11 +8,13 @@ Memory is touched only where the guard and the loop's mask hold.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from fxad.backend.llvm.axes import stride_along
 from fxad.backend.llvm.formats import Pair, Value, from_memory, memory_kind, to_memory
-from fxad.backend.llvm.traffic import DISTANCE, LINE, PIECES, Asked, vector_bytes
+from fxad.backend.llvm.traffic import DISTANCE, FIRST, LINE, PIECES, Asked, vector_bytes
 from fxad.backend.llvm.values import Atom, Need, Values
 from fxad.backend.llvm.vector import Code, Vec, type_of
 from fxad.core import dtypes
@@ -27,8 +29,7 @@ class Memory(Values):
         self.pointers = pointers
         self.safe = safe  # an address that may always be read, for guarded scalar loads
         self.read_on: frozenset[ir.Buffer] = frozenset()  # asked for ahead where they are read
-        self.asking: ir.Stage | None = None  # the stage that asks for `asked`
-        self.asked: tuple[Asked, ...] = ()
+        self.asked: Mapping[int, Sequence[Asked]] = {}  # by the identity of the stage that asks
         self.streamed: frozenset[ir.Buffer] = frozenset()  # written past the caches
         self.on_lines = False  # the loop's vectors are whole lines of its one result
 
@@ -106,26 +107,26 @@ class Memory(Values):
 
     def hoist_asked(self, stage: ir.Stage, blocked: frozenset[Need]) -> None:
         """Compute here what is known already of the addresses that a stage asks for."""
-        if stage is self.asking:
-            for asked in self.asked:
-                self.hoist_index(asked.buffer, asked.row, blocked)
+        for asked in self.asked.get(id(stage), ()):
+            self.hoist_index(asked.buffer, asked.row, blocked)
 
     def ask(self, stage: ir.Stage) -> None:
         """Ask for the lines that later points need, at the current vector of the stage's axis."""
-        if stage is not self.asking or self.copy.mask is not None:
+        if self.copy.mask is not None:
             return
-        for asked in self.asked:
+        for asked in self.asked.get(id(stage), ()):
             extent, size = asked.extent, asked.buffer.dtype.itemsize
-            at, first = self.env[asked.axis], self.copy.offset
+            at, first, level = self.env[asked.axis], self.copy.offset, asked.level
             if extent * size >= PIECES and len(self.copies) > 1:
                 at = self.f.op(f"udiv i64 {at}, {len(self.copies)}")
-                first = self.copy.number * (extent // len(self.copies))
+                first, level = self.copy.number * (extent // len(self.copies)), FIRST
             row, _ = self._address(asked.buffer, asked.row)
-            self._ask_for(self.f.offset(row, self.f.add(self.f.mul(at, size), first * size)))
+            place = self.f.add(self.f.mul(at, size), first * size)
+            self._ask_for(self.f.offset(row, place), level)
 
-    def _ask_for(self, pointer: str) -> None:
+    def _ask_for(self, pointer: str, level: int = FIRST) -> None:
         self.code.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        self.f.line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 3, i32 1)")
+        self.f.line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 {level}, i32 1)")
 
     # ------------------------------------------------------------ loads
 

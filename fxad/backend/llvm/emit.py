@@ -17,6 +17,8 @@ from fxad.backend.llvm.axes import axes_of_stage, data_values
 from fxad.backend.llvm.contract import emit_contract
 from fxad.backend.llvm.fed import fed_by
 from fxad.backend.llvm.formats import Pair, Value, from_memory, memory_kind
+from fxad.backend.llvm.passes import Pass, passes_of
+from fxad.backend.llvm.pipeline import Pipeline
 from fxad.backend.llvm.schedule import (
     INNER_BLOCK,
     Emitted,
@@ -96,7 +98,8 @@ class _Emitter:
         self.stages = Largest(self.code, self._pointers(), self._safe(), self.schedule)
         self.stages.scratch_bytes = self.scratch_bytes
         self.stages.read_on = read_on(self.body, self.schedule)
-        self.stages.asking, self.stages.asked = asked_by(self.body, self.schedule)
+        stage, rows = asked_by(self.body, self.schedule)
+        self.stages.asked = {id(stage): rows}
         self.roots = [
             root
             for s in self.body
@@ -111,23 +114,37 @@ class _Emitter:
         self.stages.hoist(self.roots, inner | frozenset(self.kernel.grid))
         self._hoist_stores(inner | frozenset(self.kernel.grid))
         self._units()
-        self.scratch_bytes = self.stages.scratch_bytes
+        self.scratch_bytes = max(self.scratch_bytes, self.stages.scratch_bytes)
 
     def _units(self) -> None:
         """The loop over units; where results may go past the caches, one that does so too."""
         f, stages = self.function, self.stages
         large = streamed(self.kernel, self.schedule.target)
+        passes = passes_of(self.body, self.schedule)
         if large:
             past, through = f.new_label("past"), f.new_label("through")
             f.branch(may_stream(f, stages.pointers, large), past, through)
             f.label(past)
             stages.streamed, before = large, stages.scratch_bytes
-            f.loop("%begin", "%end", 1, self._unit)
+            self._rows(passes)
             self.code.call_void("llvm.x86.sse.sfence", (), ())  # before others are told of it
             f.ret()
             f.label(through)
-            stages.streamed, stages.scratch_bytes = frozenset(), before
-        f.loop("%begin", "%end", 1, self._unit)
+            self.scratch_bytes = stages.scratch_bytes
+            stages.streamed, stages.scratch_bytes, passes = frozenset(), before, []
+        self._rows(passes)
+
+    def _rows(self, passes: list[Pass]) -> None:
+        """All units: their rows in a pipeline of passes, if there are any, or one by one."""
+        f, s = self.function, self.schedule
+        if not passes:
+            f.loop("%begin", "%end", 1, self._unit)
+            return
+        before = self.stages.asked
+        self.stages.asked = {id(p.stage): p.asked for p in passes}
+        end = f.least(f.mul("%end", s.rows), s.outer_points)
+        Pipeline(self.stages, passes, self._place).run(f.mul("%begin", s.rows), end)
+        self.stages.asked = before
 
     def _pointers(self) -> dict[ir.Buffer, str]:
         pointers: dict[ir.Buffer, str] = {}

@@ -110,12 +110,12 @@ class Loops(Memory):
             whole = self.f.op(f"sub i64 {high}, {low}")
             whole = self.f.op(f"urem i64 {whole}, {step}")
             stop = self.f.op(f"sub i64 {high}, {whole}")
-        self.f.loop(low, stop, step, self._vectors(axis, width, unroll, None, body))
+        self.f.loop(low, stop, step, self.vectors(axis, width, unroll, None, body))
         if partial:
-            self.f.loop(stop, high, width, self._vectors(axis, width, 1, high, body))
+            self.f.loop(stop, high, width, self.vectors(axis, width, 1, high, body))
         self.lanes_along(None, 1)
 
-    def _vectors(
+    def vectors(
         self,
         axis: ir.Axis,
         width: int,
@@ -123,6 +123,8 @@ class Loops(Memory):
         high: str | int | None,
         body: Callable[[], None],
     ) -> Callable[[str, Texts], None]:
+        """A turn of a loop: `unroll` vectors along an axis, those below `high` if one is given."""
+
         def inside(index: str, _: Texts) -> None:
             self.scopes.append({})
             self.lanes_along(axis, width)
@@ -154,11 +156,11 @@ class Loops(Memory):
         self.hoist(roots, blocked | {axis}, width)
         whole = extent // step * step
         if whole:
-            inside = self._vectors(axis, width, unroll, None, body)
+            inside = self.vectors(axis, width, unroll, None, body)
             self.f.loop(0, whole, step, inside, at_least_once=True)
         if whole < extent:
             high = extent if extent % width else None
-            inside = self._vectors(axis, width, 1, high, body)
+            inside = self.vectors(axis, width, 1, high, body)
             self.f.loop(whole, extent, width, inside, at_least_once=True)
         self.lanes_along(None, 1)
 
@@ -192,7 +194,7 @@ class Loops(Memory):
     ) -> None:
         """The lane loop over all of an axis, whose whole lines begin at `start`."""
         self.hoist(roots, blocked | {axis}, width)
-        self.f.loop(0, start, width, self._vectors(axis, width, 1, start, body))
+        self.f.loop(0, start, width, self.vectors(axis, width, 1, start, body))
         self.lanes_along(None, 1)
         self.on_lines = True
         self.lane_loop(axis, start, self.extent(axis), width, unroll, roots, blocked, body, True)

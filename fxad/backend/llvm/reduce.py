@@ -127,10 +127,8 @@ class Reductions(Loops):
             self.finish(stage, self._start(stage, 1))
             return
         inner, outer = stage.over[-1], stage.over[:-1]
-        extent = self.extent(inner)
         width = self.schedule.reduce_width(stage, inner)
-        used = min(PARTIALS, extent + width - 1) // width
-        starts = [self._lane_start(stage, width, n) for n in range(used)]
+        starts = self._lane_starts(stage, width)
         flat = [v for start in starts for v in monoids.flatten(start)]
         blocked = self.blocked_by(stage)
 
@@ -139,10 +137,12 @@ class Reductions(Loops):
 
         carried = [(v.type, v.text) for v in flat]
         texts = self.loops(outer, stage.values, blocked | {inner}, row, carried)
-        each = len(texts) // used
+        self._finish_lanes(stage, width, starts, texts)
+
+    def _finish_lanes(self, stage: ir.Reduce, width: int, starts: list, texts: Texts) -> None:
+        pieces = _pieces(texts, len(texts) // len(starts))
         partials = [
-            monoids.unflatten(self.code, starts[n], texts[n * each : (n + 1) * each])
-            for n in range(used)
+            monoids.unflatten(self.code, start, t) for start, t in zip(starts, pieces, strict=True)
         ]
         self.lanes_along(None, 1)
         self.finish(stage, self._halve(stage, partials, width))
@@ -173,6 +173,11 @@ class Reductions(Loops):
         for n, _ in enumerate(self.each_copy()):
             self.finish(stage, self._halve(stage, made[n :: len(self.copies)], 1))
 
+    def _lane_starts(self, stage: ir.Reduce, width: int) -> list[list[Value]]:
+        """What the partials start at, a vector of them at a time."""
+        used = min(PARTIALS, self.extent(stage.over[-1]) + width - 1) // width
+        return [self._lane_start(stage, width, n) for n in range(used)]
+
     def _lane_start(self, stage: ir.Reduce, width: int, number: int) -> list[Value]:
         start = self._start(stage, width)
         if stage.monoid in monoids.ARGS:
@@ -186,17 +191,14 @@ class Reductions(Loops):
         extent = self.extent(inner)
         whole = extent // PARTIALS * PARTIALS
         types = [v.type for start in starts for v in monoids.flatten(start)]
-        self.hoist(stage.values, self.blocked_by(stage) | {inner}, width)
-        self.hoist_asked(stage, self.blocked_by(stage) | {inner})
-        if self.fed is not None:
-            self._hoist_fed(self.fed, width)
+        self._hoist_lanes(stage, inner, width)
 
         def turn(high: int | None) -> Callable[[str, Texts], Texts]:
             return lambda index, old: self._lane_turn(stage, inner, width, starts, index, old, high)
 
         if whole:
             carried = list(zip(types, texts, strict=True))
-            if len(stage.values) == 1 and monoids.has_extreme(stage.monoid, starts[0][0]):
+            if self._notes(stage, starts):
                 texts = self._extreme_loop(whole, turn(None), carried, starts[0][0])
             else:
                 texts = self.f.loop(0, whole, PARTIALS, turn(None), carried, at_least_once=True)
@@ -204,15 +206,58 @@ class Reductions(Loops):
             texts = turn(extent)(str(whole), texts)
         return texts
 
+    # What a reduction does in a loop that it shares with other passes: see pipeline.py.
+
+    def lanes_begin(self, stage: ir.Reduce, width: int) -> list[tuple[str, str]]:
+        """Compute what the loop needs; the partials that it carries, (type, start)."""
+        inner, starts = stage.over[-1], self._lane_starts(stage, width)
+        for axis in stage.over:
+            self.is_single(axis)
+        self._hoist_lanes(stage, inner, width)
+        carried = [(v.type, v.text) for start in starts for v in monoids.flatten(start)]
+        return self._noted_from(carried, starts[0][0]) if self._notes(stage, starts) else carried
+
+    def lanes_turn(self, stage: ir.Reduce, width: int, index: str, texts: Texts) -> Texts:
+        """64 positions from `index`."""
+        inner, starts = stage.over[-1], self._lane_starts(stage, width)
+
+        def turn(index: str, old: Texts) -> Texts:
+            return self._lane_turn(stage, inner, width, starts, index, old, None)
+
+        noted = self._notes(stage, starts)
+        return (self._noting(turn, starts[0][0]) if noted else turn)(index, texts)
+
+    def lanes_end(self, stage: ir.Reduce, width: int, done: int, texts: Texts) -> None:
+        """The positions from `done` on, and the cells."""
+        inner, starts = stage.over[-1], self._lane_starts(stage, width)
+        if self._notes(stage, starts):
+            texts = self._noted(texts, starts[0][0])
+        extent = self.extent(inner)
+        for low in range(done, extent, PARTIALS):
+            high = extent if low + PARTIALS > extent else None
+            texts = self._lane_turn(stage, inner, width, starts, str(low), texts, high)
+        self._finish_lanes(stage, width, starts, texts)
+
+    def _notes(self, stage: ir.Reduce, starts: list) -> bool:
+        return len(stage.values) == 1 and monoids.has_extreme(stage.monoid, starts[0][0])
+
     def _extreme_loop(
         self, whole: int, turn: Callable[[str, Texts], Texts], carried: list, like: Vec
     ) -> Texts:
         """A loop of a maximum or minimum by one instruction instead of six, which takes no notice
         of NaN: whether there was one is noted aside, for two vectors at a time."""
+        carried, noting = self._noted_from(carried, like), self._noting(turn, like)
+        return self._noted(
+            self.f.loop(0, whole, PARTIALS, noting, carried, at_least_once=True), like
+        )
 
-        def vectors(texts: Sequence[str]) -> list[Vec]:
-            return [Vec(self.code, like.kind, like.width, text) for text in texts]
+    def _noted_from(self, carried: list, like: Vec) -> list:
+        nan = _any_nan([Vec(self.code, like.kind, like.width, text) for _, text in carried])
+        return [*carried, (nan.type, nan.text)]
 
+    def _noting(
+        self, turn: Callable[[str, Texts], Texts], like: Vec
+    ) -> Callable[[str, Texts], Texts]:
         def noting(index: str, texts: Texts) -> Texts:
             self.seen = []
             following = turn(index, texts[:-1])
@@ -220,10 +265,11 @@ class Reductions(Loops):
             self.seen = None
             return [*following, nan.text]
 
-        nan = _any_nan(vectors([text for _, text in carried]))
-        carried = [*carried, (nan.type, nan.text)]
-        *texts, last = self.f.loop(0, whole, PARTIALS, noting, carried, at_least_once=True)
-        first = vectors(texts)[0]
+        return noting
+
+    def _noted(self, texts: Texts, like: Vec) -> Texts:
+        *texts, last = texts
+        first = Vec(self.code, like.kind, like.width, texts[0])
         found = Vec(self.code, "i1", like.width, last).where(first.like(float("nan")), first)
         return [found.text, *texts[1:]]
 
@@ -265,6 +311,12 @@ class Reductions(Loops):
         self.lanes_along(None, 1)
         self.scopes.pop()
         return following
+
+    def _hoist_lanes(self, stage: ir.Reduce, inner: ir.Axis, width: int) -> None:
+        self.hoist(stage.values, self.blocked_by(stage) | {inner}, width)
+        self.hoist_asked(stage, self.blocked_by(stage) | {inner})
+        if self.fed is not None:
+            self._hoist_fed(self.fed, width)
 
     def _hoist_fed(self, fed: Fed, width: int) -> None:
         stores, blocked = fed.stage.stores, self.blocked_by(fed.stage) | {fed.axis}

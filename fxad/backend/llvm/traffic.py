@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from fxad.backend.llvm.axes import axes_of_stage
 from fxad.backend.llvm.schedule import Schedule, Target, weight_of
 from fxad.backend.llvm.text import Function
-from fxad.core.record import valued
+from fxad.core.record import replace, valued
 from fxad.ir import kernel as ir
 
 LINE = 64
@@ -31,18 +31,23 @@ ROWS_AHEAD = 1 << 19  # bytes of next rows that find room there beside the prese
 # core that computes has too few requests under way on one page (exp of 128 MB: 8.8 ms with one
 # place, 8.0 with two, 7.6 with four, the plain loop 8.1).
 PIECES = 1 << 14
+FIRST, SECOND = 3, 2  # where to: the first-level cache, the second
 
 Place = tuple[ir.Buffer, ir.Index]
 
 
 @valued
 class Asked:
-    """The row of `buffer` that begins at `row`: `extent` elements, to be asked for along `axis`."""
+    """The row of `buffer` that begins at `row`: `extent` elements, to be asked for along `axis`.
+
+    level: of the cache it goes to, unless it is asked for in pieces.
+    """
 
     buffer: ir.Buffer
     row: ir.Index
     axis: ir.Axis
     extent: int
+    level: int = FIRST
 
 
 # ---------------------------------------------------------------- writing past the caches
@@ -132,18 +137,39 @@ def asked_by(
     if schedule.lane_axis is not None or not schedule.outer or len(passes) < 2 or len(extents) > 1:
         return None, ()
     inner = [one for one in passes if not any(s.buffer.role == "out" for s in ir.stores_of(one[0]))]
-    (width,) = extents
     heaviest, along = max(inner or passes, key=lambda one: weight_of(one[0]))
-    found: dict[Asked, int] = {}
-    for stage, axis in passes:
-        for e in ir.walk(*ir.exprs_of(stage)):
-            if isinstance(e, ir.Load) and _comes_from_memory(e, axis):
-                step = e.index.coefficient(schedule.outer[-1]) or 0
-                terms = tuple([(a, c) for a, c in e.index.terms if a is not axis])
-                if step:
-                    asked = Asked(e.buffer, ir.Index(e.index.const + step, terms), along, width)
-                    found[asked] = step * e.buffer.dtype.itemsize
-    return (heaviest, tuple(found)) if sum(found.values()) <= ROWS_AHEAD else (None, ())
+    rows = [
+        asked for found in next_rows([([s], a) for s, a in passes], schedule) for asked in found
+    ]
+    found = [replace(asked, axis=along) for asked in rows]
+    return (heaviest, tuple(found)) if found else (None, ())
+
+
+def next_rows(
+    passes: Sequence[tuple[Sequence[ir.Stage], ir.Axis]], schedule: Schedule
+) -> list[tuple[Asked, ...]]:
+    """The next rows of what each pass, stages along an axis, is the first to read from memory; none
+    where there are none or the caches have no room for them."""
+    found: dict[tuple[ir.Buffer, ir.Index], tuple[int, Asked]] = {}
+    total = 0
+    for number, (stages, along) in enumerate(passes):
+        loads = (e for s in stages for e in ir.walk(*ir.exprs_of(s)) if isinstance(e, ir.Load))
+        for e in loads:
+            axis = next(
+                (a for s in stages if (a := schedule.own_axis(s)) and e.index.coefficient(a)), along
+            )
+            step = e.index.coefficient(schedule.outer[-1])
+            if not step or not _comes_from_memory(e, axis):
+                continue
+            terms = tuple([(a, c) for a, c in e.index.terms if a is not axis])
+            row = ir.Index(e.index.const + step, terms)
+            if (e.buffer, row) not in found:
+                total += step * e.buffer.dtype.itemsize
+                asked = Asked(e.buffer, row, along, schedule.extent(along))
+                found[e.buffer, row] = number, asked
+    if not found or total > ROWS_AHEAD:
+        return []
+    return [tuple([a for n, a in found.values() if n == at]) for at in range(len(passes))]
 
 
 def _comes_from_memory(load: ir.Load, axis: ir.Axis) -> bool:

@@ -1,0 +1,184 @@
+"""Kernels that go over their rows in a pipeline: which do, and that no bit changes."""
+
+import numpy as np
+import pytest
+
+import fxad
+import fxad.numpy as jnp
+from fxad.backend.llvm import emit, traffic
+from fxad.backend.llvm.cache import KernelCache
+from fxad.backend.llvm.engine import host_target
+from fxad.backend.llvm.passes import passes_of
+from fxad.backend.llvm.schedule import choose
+
+pytestmark = pytest.mark.skipif(
+    host_target().isa != "avx512", reason="fewer registers, fewer pipelines"
+)
+
+
+def layer_norm(x):
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / jnp.sqrt((centred * centred).mean(-1, keepdims=True) + 1e-5)
+
+
+def layer_norm_of(x):
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred * centred).mean(-1, keepdims=True) + 1e-5)
+
+
+def softmax(x):
+    size = jnp.exp(x - x.max(-1, keepdims=True))
+    return size / size.sum(-1, keepdims=True)
+
+
+def softmax_of(x):
+    size = np.exp(x - x.max(-1, keepdims=True))
+    return size / size.sum(-1, keepdims=True)
+
+
+def spread(x):
+    """Reductions alone, whose results are one number a row."""
+    low, high = x.min(-1, keepdims=True), x.max(-1, keepdims=True)
+    return ((x - low) / (high - low)).sum(-1), low
+
+
+def spread_of(x):
+    low, high = x.min(-1, keepdims=True), x.max(-1, keepdims=True)
+    return ((x - low) / (high - low)).sum(-1), low
+
+
+def gradient(x):
+    """Layer norm's, of a cotangent x^2."""
+    return fxad.vjp(layer_norm, x)[1](x * x)[0]
+
+
+def gradient_of(x):
+    y, d = layer_norm_of(x), x * x
+    size = np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    return (d - d.mean(-1, keepdims=True) - y * (d * y).mean(-1, keepdims=True)) / size
+
+
+def values(rows, width, dtype=np.float32):
+    return np.random.default_rng(0).normal(0, 2, (rows, width)).astype(dtype)
+
+
+def passes(function, *args):
+    """How many passes each kernel makes in a pipeline."""
+    kernels = fxad.jit(function).lower(*args).kernels
+    return [len(passes_of(k.body, choose(k, host_target()))) for k in kernels]
+
+
+def leaves(found):
+    return [np.array(a) for a in (found if isinstance(found, tuple) else (found,))]
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """Runs a function whose kernels go pass after pass."""
+
+    def run(function, *args):
+        from fxad.api import compiled
+
+        with monkeypatch.context() as patch:
+            patch.setattr(emit, "passes_of", lambda stages, schedule: [])
+            patch.setattr(compiled, "_executables", type(compiled._executables)())
+            patch.setattr("fxad.backend.llvm.cache.kernels._codes", type(KernelCache()._codes)())
+            patch.setenv("FXAD_CACHE", "0")
+            return leaves(fxad.jit(lambda *xs: function(*xs))(*args))
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("function", "reference", "count"),
+    [
+        (layer_norm, layer_norm_of, 3),
+        (softmax, softmax_of, 3),
+        (spread, spread_of, 3),
+        (gradient, gradient_of, 5),
+    ],
+)
+@pytest.mark.parametrize("shape", [(1100, 1024), (1030, 2051), (4099, 301), (30, 50_257)])
+def test_as_exact_as_pass_after_pass(function, reference, count, shape, without):
+    x = values(*shape)
+    assert x.nbytes >= traffic.AHEAD and max(passes(function, x)) == count
+    found = leaves(fxad.jit(function)(x))
+    expected = reference(x.astype(np.float64))
+    for a, b in zip(found, leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
+    for a, b in zip(found, without(function, x), strict=True):
+        assert np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("shape", [(8200, 1024), (8200, 1031)])
+def test_results_that_go_past_the_caches(shape, without):
+    x = values(*shape)
+    assert x.nbytes >= traffic.STREAMED and passes(layer_norm, x) == [3]
+    (found,) = leaves(fxad.jit(layer_norm)(x))
+    np.testing.assert_allclose(found, layer_norm_of(x.astype(np.float64)), rtol=1e-4, atol=1e-5)
+    assert np.array_equal(found, without(layer_norm, x)[0])
+
+
+def test_any_number_of_threads_and_rows():
+    """Threads begin and end a pipeline wherever their rows do."""
+    before = fxad.get_num_threads()
+    x = values(9, 120_000)
+    assert passes(softmax, x) == [3]
+    try:
+        found = []
+        for threads in (1, 2, 3, 5, 9):
+            fxad.set_num_threads(threads)
+            found.append(np.array(fxad.jit(softmax)(x)))
+    finally:
+        fxad.set_num_threads(before)
+    assert all(np.array_equal(found[0], other) for other in found)
+    np.testing.assert_allclose(found[0], softmax_of(x.astype(np.float64)), rtol=2e-5)
+
+
+def test_over_a_donated_operand():
+    x = jnp.asarray(values(2000, 1024))
+    expected = np.array(fxad.jit(layer_norm)(x))
+    assert np.array_equal(expected, fxad.jit(layer_norm, donate_argnums=0)(x))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
+def test_other_floats(dtype, without):
+    x = jnp.asarray(values(3000, 1024)).astype(dtype)
+    found = leaves(fxad.jit(softmax)(x))
+    for a, b in zip(found, without(softmax, x), strict=True):
+        assert np.array_equal(a, b)
+    expected = softmax_of(np.asarray(x).astype(np.float64))
+    # x less the greatest, up to 20, is rounded to 8 or 11 bits, then its exponential.
+    tolerance = {"float64": 1e-13, "bfloat16": 6e-2, "float16": 8e-3}[dtype]
+    np.testing.assert_allclose(found[0].astype(np.float64), expected, rtol=tolerance, atol=1e-6)
+
+
+def test_nan_and_infinity_stay_in_their_rows():
+    x = values(1100, 1024)
+    x[3, 1000], x[5, 0], x[1099, 17] = np.nan, np.inf, -np.inf
+    with np.errstate(invalid="ignore"):
+        expected = softmax_of(x.astype(np.float64))
+    np.testing.assert_allclose(fxad.jit(softmax)(x), expected, rtol=2e-5, atol=1e-7)
+
+
+def test_small_arrays_go_pass_after_pass():
+    assert passes(layer_norm, values(100, 1024)) == [0]
+
+
+def test_a_row_that_is_needed_for_longer_is_not_in_a_pipeline():
+    """What the first pass leaves is read by the third: the row behind it would have lost it."""
+
+    def function(x):
+        waves = jnp.exp(x - x.mean(-1, keepdims=True))
+        centred = waves - waves.mean(-1, keepdims=True)
+        return centred / (centred * centred).sum(-1, keepdims=True)
+
+    def reference(x):
+        waves = np.exp(x - x.mean(-1, keepdims=True))
+        centred = waves - waves.mean(-1, keepdims=True)
+        return centred / (centred * centred).sum(-1, keepdims=True)
+
+    x = values(1100, 1024) / 4
+    np.testing.assert_allclose(
+        fxad.jit(function)(x), reference(x.astype(np.float64)), rtol=2e-4, atol=1e-8
+    )
