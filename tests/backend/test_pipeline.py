@@ -5,6 +5,7 @@ import pytest
 
 import fxad
 import fxad.numpy as jnp
+from fxad.api import compiled
 from fxad.backend.llvm import emit, traffic
 from fxad.backend.llvm.cache import KernelCache
 from fxad.backend.llvm.engine import host_target
@@ -77,8 +78,6 @@ def without(monkeypatch):
     """Runs a function whose kernels go pass after pass."""
 
     def run(function, *args):
-        from fxad.api import compiled
-
         with monkeypatch.context() as patch:
             patch.setattr(emit, "passes_of", lambda stages, schedule: [])
             patch.setattr(compiled, "_executables", type(compiled._executables)())

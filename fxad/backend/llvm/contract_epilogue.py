@@ -109,7 +109,7 @@ class Finish:
         f = Function(f"{self.name}.finish", "void", (*PARAMS, ("i64", "columns")), "internal", "#1")
         problem, lanes, memory = self.problem, self.lanes, self._memory(f)
         width = lanes.width
-        memory.asking, memory.asked = problem.stage, tuple(self._asked())
+        memory.asked = {id(problem.stage): tuple(self._asked())}
         end = f.add("%column", "%columns")
         whole = f.op(f"sub i64 {end}, {f.op(f'urem i64 %columns, {width}')}")
         self._hoist(memory, {problem.rows, problem.columns})
