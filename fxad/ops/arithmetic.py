@@ -260,15 +260,17 @@ def _lit(value: Any, like: Any) -> Any:
 
 def _maximum(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """-0 < +0, which np.maximum leaves open."""
-    if not dt.is_float(x.dtype):
-        return np.maximum(x, y)
-    return np.where((x == 0) & (y == 0), x + y, np.maximum(x, y)).astype(x.dtype)
+    found = np.maximum(x, y)
+    if not dt.is_float(x.dtype) or np.count_nonzero(found) == found.size:
+        return found
+    return np.where((x == 0) & (y == 0), x + y, found).astype(x.dtype, copy=False)
 
 
 def _minimum(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    if not dt.is_float(x.dtype):
-        return np.minimum(x, y)
-    return np.where((x == 0) & (y == 0), -(-x + -y), np.minimum(x, y)).astype(x.dtype)
+    found = np.minimum(x, y)
+    if not dt.is_float(x.dtype) or np.count_nonzero(found) == found.size:
+        return found
+    return np.where((x == 0) & (y == 0), -(-x + -y), found).astype(x.dtype, copy=False)
 
 
 max = binary(

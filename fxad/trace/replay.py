@@ -16,18 +16,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from types import CodeType
 from typing import Any, TypeVar, overload
 
 import numpy as np
 
 from fxad.core.dtypes import x64_enabled
 from fxad.core.errors import FxadError
-from fxad.core.quiet import restore, silence
-from fxad.core.types import ArrayType
-from fxad.ir.program import Atom, Eqn, Lit, Op, Program, Symbol
 from fxad.trace import tracer
-from fxad.trace.array import Array, Concrete
+from fxad.trace.array import Concrete
+from fxad.trace.replay_code import Unwritable, Writer
 from fxad.trace.tracer import Tracer, stage
 
 Function = Callable[..., Any]
@@ -177,9 +174,15 @@ def _recorded(
         program, captured = stage(
             flat, [a.type for a in arrays], "replay", [a.weak for a in arrays]
         )
-        writer = _Writer(program, [tracer.concrete(c) for c in captured], operands)
+        writer = Writer(program, [tracer.concrete(c) for c in captured], operands)
         return writer.function(*made)
-    except (_Odd, FxadError, TypeError, ValueError):  # it looks at values, which a trace has not
+    except (
+        _Odd,
+        Unwritable,
+        FxadError,
+        TypeError,
+        ValueError,
+    ):  # it looks at values, which a trace has not
         return None
 
 
@@ -208,123 +211,3 @@ def _filled(arg: Any, values: Iterator[Any]) -> Any:
     if type(arg) is slice:
         return slice(*[_filled(item, values) for item in (arg.start, arg.stop, arg.step)])
     return arg
-
-
-_INLINE = frozenset(("custom_jvp", "custom_vjp"))  # outside traces their functions are just called
-
-
-class _Writer:
-    """Writes a Program as a Python function of NumPy arrays (and floats) that returns Arrays."""
-
-    def __init__(
-        self, program: Program, captured: Sequence[np.ndarray], operands: Sequence[Any]
-    ) -> None:
-        self.program = program
-        self.lines: list[str] = []
-        self.names: dict[Atom, str] = {}
-        self.count = 0
-        self.constants: dict[str, Any] = dict(_FIXED)
-        self.parameters = [f"a{i}" for i in range(len(operands))]
-        self.numbers: dict[Any, str] = {}
-        variables = iter(program.inputs)
-        for operand, name in zip(operands, self.parameters, strict=True):
-            if type(operand) is float:
-                self.numbers[operand] = name
-            else:
-                self.names[next(variables)] = name
-        for var, value in zip(program.consts, captured, strict=True):
-            self.names[var] = self.constant(value)
-
-    def function(self, cls: type, weak: Sequence[bool]) -> Function:
-        """The function; `cls` is what holds the results. Raises _Odd if there is none."""
-        outputs, unread = self.program.outputs, set(self.numbers)
-        own = {var for eqn in self.program.eqns for var in eqn.outputs}
-        if self.program.effects or len(set(outputs)) < len(outputs) or not own.issuperset(outputs):
-            raise _Odd  # a result that is an argument is that very object
-        for eqn in self.program.eqns:
-            unread -= {a.value for a in eqn.inputs if isinstance(a, Lit)}
-            self.write(eqn)
-        if unread:
-            raise _Odd
-        made = [self.result(var, w) for var, w in zip(outputs, weak, strict=True)]
-        body = [f"  {line}" for line in self.lines]
-        listed = ", ".join(made)
-        if issubclass(cls, Array):
-            result = listed
-        elif cls in (list, tuple):
-            result = f"[{listed}]" if cls is list else f"({listed},)"
-        else:  # a named tuple
-            result = f"{self.constant(cls)}({listed})"
-        head = f"def run({', '.join(self.parameters)}):"
-        lines = [head, " before = silence()", " try:", *body, " finally:", "  restore(before)"]
-        exec(_compiled("\n".join([*lines, f" return {result}"])), self.constants)
-        return self.constants["run"]
-
-    def result(self, var: Atom, weak: bool) -> str:
-        """What makes an Array of a variable, which is of its type but in rare cases."""
-        name, type_ = self.names[var], var.type
-        dtype, whole = self.constant(type_.dtype), self.constant(type_)
-        self.lines.append(f"if {name}.dtype is not {dtype}: {name} = asarray({name}, {dtype})")
-        return f"made({name}, {whole}, {weak})"
-
-    def write(self, eqn: Eqn) -> None:
-        if eqn.op.name in _INLINE:
-            inner = eqn.params["program"]
-            values = [self.read(a) for a in eqn.inputs]
-            self.names.update(zip(inner.inputs, values, strict=True))
-            for step in inner.eqns:
-                self.write(step)
-            self.names.update(zip(eqn.outputs, map(self.read, inner.outputs), strict=True))
-            return
-        operands = [self.read(a) for a in eqn.inputs]
-        names = []
-        for var in eqn.outputs:
-            self.count += 1
-            self.names[var] = f"v{self.count}"
-            names.append(self.names[var])
-        if eqn.op.higher or any(isinstance(v, Symbol) for v in eqn.params.values()):
-            call = self.constant(functools.partial(_executed, eqn.op, dict(eqn.params)))
-            self.lines.append(f"{', '.join(names)}, = {call}({', '.join(operands)})")
-            return
-        operands += [f"{name}={self.constant(value)}" for name, value in eqn.params.items()]
-        call = f"{self.constant(eqn.op.numpy)}({', '.join(operands)})"
-        several = isinstance(eqn.op.type(*[a.type for a in eqn.inputs], **eqn.params), tuple)
-        if not several and eqn.outputs[0].type.shape == ():
-            call = f"asarray({call})"  # references may give NumPy's scalars
-        self.lines.append(f"{', '.join(names)}{',' if several else ''} = {call}")
-
-    def read(self, atom: Atom) -> str:
-        if not isinstance(atom, Lit):
-            return self.names[atom]
-        number = self.numbers.get(atom.value)
-        if number is not None:
-            return f"asarray({number}, {self.constant(atom.type.dtype)})"
-        return self.constant(np.asarray(atom.value, atom.type.dtype))
-
-    def constant(self, value: Any) -> str:
-        name = f"c{len(self.constants)}"
-        self.constants[name] = value
-        return name
-
-
-@functools.lru_cache(maxsize=1 << 10)
-def _compiled(text: str) -> CodeType:
-    return compile(text, "<replay>", "exec")
-
-
-def _executed(op: Op, params: dict[str, Any], *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-    """An op that holds programs, as `bind` runs it outside traces."""
-    results = tracer.bind(op, *map(Concrete, arrays), **params)
-    return tuple([tracer.concrete(r) for r in results])
-
-
-_new = object.__new__
-
-
-def _made(data: np.ndarray, type_: ArrayType, weak: bool) -> Array:
-    made = _new(Concrete)  # `Concrete.of`, written out
-    made._data, made.type, made.weak = data, type_, weak
-    return made
-
-
-_FIXED = {"silence": silence, "restore": restore, "asarray": np.asarray, "made": _made}

@@ -238,3 +238,29 @@ def test_signatures_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> No
         for _ in range(5):
             assert bits(f(jnp.asarray(X), number)) == bits(jnp.asarray(X) + number)
     assert len(calls) == 20 * REPEATS
+
+
+def test_what_is_constant_or_only_reshaped_is_still_a_result_of_its_own() -> None:
+    x = jnp.asarray(X)
+    functions = [
+        lambda x: jnp.eye(3),
+        lambda x: (jnp.reshape(x, 6), jnp.reshape(x, (3, 2))),
+        lambda x: fxad.lax.stop_gradient(jnp.reshape(x, 6)),
+        lambda x: jnp.broadcast_to(x[0], (4, 3)),
+        lambda x: x + jnp.reshape(x[:, 0], (2, 1)),
+        lambda x: jnp.reshape(x[0], (1, 3)) * jnp.reshape(x[1], (3, 1)),
+        lambda x: jnp.where(x[:, :1] > 0, x, x[:1]),
+        lambda x: jnp.broadcast_to(jnp.sum(x), (2, 2)) + jnp.broadcast_to(jnp.max(x), (2, 2)),
+    ]
+    for plain in functions:
+        f = replayed(plain)
+        wanted = bits(op_by_op(plain, x))
+        for _ in range(REPEATS + 2):
+            found = f(x)
+            assert bits(found) == wanted
+            for result in leaves(found):
+                data = result.data
+                assert data.flags.c_contiguous
+                assert not np.may_share_memory(data, x.data)
+                fxad.jit(lambda v: v * 0 - 1, donate_argnums=0)(result)
+    assert bits(x) == bits(jnp.asarray(X))
