@@ -155,6 +155,17 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def tables(rows: list[Row]) -> str:
+    """A table for the rows of each benchmark: their columns differ."""
+    parts: dict[str, list[Row]] = {}
+    for each in rows:
+        rest = {name: value for name, value in each.items() if name != "benchmark"}
+        parts.setdefault(each.get("benchmark", ""), []).append(rest)
+    return "\n".join(
+        (f"\n{name}\n\n" if name else "") + table(part) for name, part in parts.items()
+    )
+
+
 def _shown(value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
@@ -168,6 +179,6 @@ def report(name: str, rows: list[dict[str, Any]], path: str | None = None) -> No
     module = f"benchmarks.{name}" if name else "benchmarks"
     print(f"\n{module} - {about['processor']}, {about['cores']} cores, {about['date']}")
     print("command: python " + shlex.join(["-m", module, *sys.argv[1:]]))
-    print(table(rows))
+    print(tables(rows))
     if path:
         Path(path).write_text(json.dumps({"machine": about, "rows": rows}, indent=1))
