@@ -35,6 +35,7 @@ with _while_importing():
     )
     from fxad.api.jit import jit
     from fxad.api.override import override
+    from fxad.api.ported import NOT_HERE as _NOT_HERE
     from fxad.api.ported import (
         block_until_ready,
         default_backend,
@@ -62,7 +63,17 @@ with _while_importing():
     from fxad.trace.tracer import type_of as typeof
 
 if TYPE_CHECKING:
-    from fxad import custom_batching, custom_derivatives, flatten_util, lax, nn, random, scipy
+    from fxad import (
+        custom_batching,
+        custom_derivatives,
+        errors,
+        flatten_util,
+        lax,
+        nn,
+        random,
+        scipy,
+        typing,
+    )
     from fxad.api.check_grads import check_grads
     from fxad.api.curvature import gnvp, hessian_diag, hvp
     from fxad.api.error_estimate import estimate_error
@@ -89,12 +100,15 @@ __getattr__, __dir__ = _late(
     modules=(
         "custom_batching",
         "custom_derivatives",
+        "errors",
         "flatten_util",
         "lax",
         "nn",
         "random",
         "scipy",
+        "typing",
     ),
+    missing=_NOT_HERE,
 )
 
 make_jaxpr = make_ir
@@ -130,6 +144,7 @@ __all__ = [
     "devices",
     "disable_jit",
     "enable_x64",
+    "errors",
     "estimate_error",
     "eval_shape",
     "flatten_util",
@@ -173,6 +188,7 @@ __all__ = [
     "tree",
     "tree_util",
     "typeof",
+    "typing",
     "value_and_grad",
     "vjp",
     "vmap",

@@ -17,6 +17,22 @@ from fxad.core.errors import BadArgument
 from fxad.trace.array import Array, Concrete, kept
 from fxad.trace.convert import to_value
 
+_ONE = "there is one device, the CPU, and `fxad.vmap` for lanes"
+_LIST = "docs/from-jax.md lists what is missing"
+NOT_HERE = {  # names of `jax`, and what to do without them
+    "clear_caches": "`f.clear_cache()` forgets the traces of a jitted f",
+    "default_device": _ONE,
+    "dtypes": "dtypes, `finfo` and `result_type` are in fxad.numpy",
+    "experimental": _LIST,
+    "export": _LIST,
+    "image": _LIST,
+    "log_compiles": "`fxad.debug.explain_retrace(f)(*args)` says why f is traced again",
+    "pmap": _ONE,
+    "profiler": "`fxad.profile(f, *args)` times the kernels of f",
+    "shard_map": _ONE,
+    "sharding": _ONE,
+}
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 

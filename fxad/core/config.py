@@ -165,6 +165,8 @@ class Config:
         """Set by name, as code for JAX does; "jax_enable_x64" is `fxad.enable_x64(value)`."""
         if name in ("jax_enable_x64", "enable_x64"):
             enable_x64(value)
+        elif name in ("jax_debug_nans", "jax_debug_infs"):
+            raise ConfigError(f"config.update: {name} is `with fxad.debug.nans():` here")
         else:
             setattr(self, name, value)
 

@@ -29,11 +29,13 @@ def late(
     homes: Mapping[str, str] = MappingProxyType({}),
     *,
     modules: Sequence[str] = (),
+    missing: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` (PEP 562) of the module whose `globals()` are `namespace`.
 
     `homes` says which module a name is in: "module", or "module:other" where it is called
-    otherwise there. `modules` are submodules. A name that is in neither: AttributeError.
+    otherwise there. `modules` are submodules. A name that is in neither: AttributeError, which says
+    for those of `missing` what to do instead.
     """
     own = namespace["__name__"]
 
@@ -44,7 +46,8 @@ def late(
             home, _, other = homes[name].partition(":")
             found = getattr(importlib.import_module(home), other or name)
         else:
-            raise AttributeError(f"module {own!r} has no attribute {name!r}")
+            instead = f": {missing[name]}" if name in missing else ""
+            raise AttributeError(f"module {own!r} has no attribute {name!r}{instead}")
         namespace[name] = found
         return found
 

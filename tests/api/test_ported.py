@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pytest
 
@@ -44,3 +46,32 @@ def test_config_update():
         assert jnp.ones(1).dtype == jnp.float64
         fxad.config.update("jax_enable_x64", False)
         assert jnp.ones(1).dtype == jnp.float32
+
+
+def test_errors_have_one_home_and_the_names_of_jax() -> None:
+    core = importlib.import_module("fxad.core.errors")
+    own = {name for name, value in vars(core).items() if isinstance(value, type)}
+    assert own <= set(fxad.errors.__all__)
+    with pytest.raises(fxad.errors.TracerBoolConversionError, match="bool()"):
+        fxad.jit(lambda x: 1 if x > 0 else 2)(1.0)
+    with pytest.raises(fxad.errors.TracerArrayConversionError, match="fxad.numpy"):
+        fxad.jit(np.sin)(np.ones(2, np.float32))
+    with pytest.raises(fxad.errors.ConfigError, match="fxad.debug.nans"):
+        fxad.config.update("jax_debug_nans", True)
+
+
+def test_types_for_annotations() -> None:
+    from fxad.typing import Array, ArrayLike
+
+    for value in (fxad.numpy.ones(2), np.ones(2), np.float32(1), 1, 2.0, 3j, True):
+        assert isinstance(value, ArrayLike)
+    assert not isinstance("1", ArrayLike)
+    assert Array is fxad.Array
+
+
+def test_what_is_not_here_says_what_to_do() -> None:
+    with pytest.raises(AttributeError, match=r"'pmap': there is one device.*fxad\.vmap"):
+        fxad.pmap  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'$"):
+        fxad.nonsense  # noqa: B018
+    assert not hasattr(fxad, "profiler")
