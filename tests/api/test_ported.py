@@ -50,7 +50,9 @@ def test_config_update():
 
 def test_errors_have_one_home_and_the_names_of_jax() -> None:
     core = importlib.import_module("fxad.core.errors")
-    own = {name for name, value in vars(core).items() if isinstance(value, type)}
+    own = {
+        n for n, v in vars(core).items() if isinstance(v, type) and v.__module__ == core.__name__
+    }
     assert own <= set(fxad.errors.__all__)
     with pytest.raises(fxad.errors.TracerBoolConversionError, match="bool()"):
         fxad.jit(lambda x: 1 if x > 0 else 2)(1.0)
