@@ -72,15 +72,29 @@ def test_a_pass_that_stores_results_does_not_ask():
     assert stage is kernel.body[1] and [asked.buffer.role for asked in places] == ["in"]
 
 
+def asked_at(function, *args):
+    """Offsets of the first four places that are asked for."""
+    lines = [
+        line for line in fxad.jit(function).lower(*args).asm.splitlines() if "prefetch" in line
+    ]
+    return sorted(int(line.split("\t")[-1].split("(")[0] or 0) for line in lines[:4])
+
+
 @streams
 def test_a_long_row_is_asked_for_in_pieces():
     """A quarter of the row apart, so that several pages are under way."""
     for width, apart in ((traffic.PIECES // 4, traffic.PIECES // 4), (1024, 64)):
         x = np.zeros((2 * traffic.AHEAD // 4 // width, width), np.float32)
-        text = fxad.jit(lambda x: jnp.exp(x - x.mean(-1, keepdims=True)).sum(-1)).lower(x).asm
-        lines = [line for line in text.splitlines() if "prefetch" in line]
-        found = [int(line.split("\t")[-1].split("(")[0] or 0) for line in lines[:4]]
+        found = asked_at(lambda x: jnp.exp(x - x.mean(-1, keepdims=True)).sum(-1), x)
         assert np.diff(found).tolist() == [apart] * 3
+
+
+@streams
+def test_a_loop_over_one_array_asks_for_several_pages():
+    """One for each vector; where there are two arrays, the next lines of each."""
+    x, lanes = np.zeros(2 * traffic.AHEAD // 4, np.float32), host_target().vector_bytes
+    assert np.diff(asked_at(lambda x: x * x + 1, x)).tolist() == [traffic.PAGE] * 3
+    assert np.diff(asked_at(lambda x, y: x * y, x, x)).tolist() == [lanes] * 3
 
 
 def test_threads_do_not_change_what_is_streamed():

@@ -14,7 +14,7 @@ import numpy as np
 
 from fxad.backend.llvm.axes import stride_along
 from fxad.backend.llvm.formats import Pair, Value, from_memory, memory_kind, to_memory
-from fxad.backend.llvm.traffic import DISTANCE, FIRST, LINE, PIECES, Asked, vector_bytes
+from fxad.backend.llvm.traffic import DISTANCE, FIRST, LINE, PAGE, PIECES, Asked, vector_bytes
 from fxad.backend.llvm.values import Atom, Need, Values
 from fxad.backend.llvm.vector import Code, Vec, type_of
 from fxad.core import dtypes
@@ -124,6 +124,25 @@ class Memory(Values):
             place = self.f.add(self.f.mul(at, size), first * size)
             self._ask_for(self.f.offset(row, place), level)
 
+    def _ask_on(self, pointer: str, size: int) -> None:
+        """Ask for what a loop over elements reads some way behind its current vector.
+
+        Where it reads one array only, as many pages in turn as it does vectors at a time: a page of
+        each for every vector, as `PIECES` says of rows.
+        """
+        turns, lanes = len(self.copies), self.lane_axis
+        if turns == 1 or len(self.read_on) > 1 or self.copy.mask is not None or lanes is None:
+            self._ask_for(self.f.offset(pointer, DISTANCE))
+            return
+        block, key = turns * PAGE // size, ("back", lanes)
+        back = self.find(key)
+        if back is None:  # from here to where the present turn's first line is in its page
+            at = self.f.op(f"and i64 {self.env[lanes]}, {block - 1}")
+            back = self.f.op(f"sub i64 {self.f.op(f'udiv i64 {at}, {turns}')}, {at}")
+            back = self.scopes[-1][key] = self.f.mul(back, size)
+        page = (turns + self.copy.number) * PAGE - self.copy.offset * size
+        self._ask_for(self.f.offset(self.f.offset(pointer, back), page))
+
     def _ask_for(self, pointer: str, level: int = FIRST) -> None:
         self.code.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         self.f.line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 {level}, i32 1)")
@@ -148,7 +167,7 @@ class Memory(Values):
         if self._is_contiguous(buffer, index):
             pointer, _ = self._address(buffer, index)
             if buffer in self.read_on and self.copy.offset * dtype.itemsize % LINE == 0:
-                self._ask_for(self.f.offset(pointer, DISTANCE))
+                self._ask_on(pointer, dtype.itemsize)
             value = self._load_run(pointer, dtype, mask)
         else:
             pointer, offsets = self._lane_pointers(buffer, index)

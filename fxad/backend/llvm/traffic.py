@@ -17,7 +17,7 @@ from fxad.backend.llvm.text import Function
 from fxad.core.record import replace, valued
 from fxad.ir import kernel as ir
 
-LINE = 64
+LINE, PAGE = 64, 4096
 # Written, then read by the next kernel (an Emerald Rapids core with 2 MB of its own): the same time
 # at 8 and 16 MB, 0.84 of it at 32 MB and 0.81 at 64.
 STREAMED = 1 << 25
