@@ -127,20 +127,21 @@ class Memory(Values):
     def _ask_on(self, pointer: str, size: int) -> None:
         """Ask for what a loop over elements reads some way behind its current vector.
 
-        Where it reads one array only, as many pages in turn as it does vectors at a time: a page of
-        each for every vector, as `PIECES` says of rows.
+        Where it reads one array only, in as many pages in turn as it reads lines at a time, for the
+        reason that rows are asked for in pieces (`PIECES`).
         """
-        turns, lanes = len(self.copies), self.lane_axis
-        if turns == 1 or len(self.read_on) > 1 or self.copy.mask is not None or lanes is None:
+        lines, lanes = len(self.copies) * self.width * size // LINE, self.lane_axis
+        if lines < 2 or len(self.read_on) > 1 or self.copy.mask is not None or lanes is None:
             self._ask_for(self.f.offset(pointer, DISTANCE))
             return
-        block, key = turns * PAGE // size, ("back", lanes)
+        block, key = lines * PAGE // size, ("back", lanes)
         back = self.find(key)
-        if back is None:  # from here to where the present turn's first line is in its page
+        if back is None:  # from the present turn to its place in the block's first page
             at = self.f.op(f"and i64 {self.env[lanes]}, {block - 1}")
-            back = self.f.op(f"sub i64 {self.f.op(f'udiv i64 {at}, {turns}')}, {at}")
+            back = self.f.op(f"sub i64 {self.f.op(f'udiv i64 {at}, {lines}')}, {at}")
             back = self.scopes[-1][key] = self.f.mul(back, size)
-        page = (turns + self.copy.number) * PAGE - self.copy.offset * size
+        offset = self.copy.offset * size
+        page = (lines + offset // LINE) * PAGE - offset
         self._ask_for(self.f.offset(self.f.offset(pointer, back), page))
 
     def _ask_for(self, pointer: str, level: int = FIRST) -> None:
