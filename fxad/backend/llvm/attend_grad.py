@@ -1,6 +1,6 @@
 """Attention, backward: an AttendGrad kernel -> LLVM IR.
 
-    emitted = emit_attend_grad(kernel, "attend_grad0", target)
+    emitted = Backward(kernel, stage, "attend_grad0", target).emit()
 
 A unit is one key head of one batch element, or a part of its queries with cotangents of its own: no
 two units write the same. It goes through
@@ -15,10 +15,9 @@ import math
 from collections.abc import Callable
 
 from fxad.backend.llvm.attend_rows import Rows
-from fxad.backend.llvm.attend_tiles import ABI, ROWS, Packed, Place, round_up
+from fxad.backend.llvm.attend_tiles import ROWS, Packed, Place, round_up
 from fxad.backend.llvm.contract_plan import FLOPS_PER_NS
 from fxad.backend.llvm.schedule import Emitted, Target
-from fxad.backend.llvm.text import Function
 from fxad.backend.llvm.vector import Vec, fma
 from fxad.ir.kernel import AttendGrad, Kernel
 
@@ -28,42 +27,47 @@ _AHEAD = 8  # rows of a result that are asked for before they are written
 _BLOCK_PANELS = 8  # panels of keys whose scores are in cache together
 
 
-def emit_attend_grad(kernel: Kernel, name: str, target: Target) -> Emitted:
-    """LLVM IR of a kernel whose body is one AttendGrad stage."""
-    (stage,) = kernel.body
-    assert isinstance(stage, AttendGrad)
-    if not kernel.points:
-        f = Function(name, "void", ABI)
-        f.ret()
-        return Emitted(name, str(f), frozenset(), 0, 0, 0.0)
-    return _Backward(kernel, stage, name, target).emit()
+class Backward(Rows):
+    """The function under construction."""
 
+    rows_of_block = _ROWS
 
-class _Backward(Rows):
     def __init__(self, kernel: Kernel, stage: AttendGrad, name: str, target: Target) -> None:
         super().__init__(kernel, stage.attend, name, target)
         self.grad = stage
-        most = int(_CACHED / (3 * self.depth + 2 * self.width) / self.size)
+        most = int(_CACHED / self.bytes_of_key)
         self.chunk = min(self.all_keys, round_up(max(most, 1), math.lcm(ROWS, self.panel)))
-        self.pitch = min(self.chunk, _BLOCK_PANELS * self.panel)
-        self.rows = _ROWS
+        self.block_keys = min(self.chunk, _BLOCK_PANELS * self.panel)
+        self.pitch = self.pitch_of(self.block_keys)
+        self.rows = self.rows_of_block
+
+    @property
+    def bytes_of_key(self) -> int:
+        """Of a key in a chunk: what is copied and summed."""
+        return (3 * self.depth + 2 * self.width) * self.size
 
     def emit(self) -> Emitted:
-        lines = tuple(round_up(n, self.lanes.width) for n in (self.depth, self.width))
-        unit = math.gcd(ROWS, self.panel)
-        self.packed = self.scratch(self.chunk * self.depth), self.scratch(self.chunk * self.width)
+        sizes = self.depth, self.width
+        self.packed = tuple(self.turned_scratch(self.chunk, n) for n in sizes)
         self.key_rows = self.packed_scratch(self.chunk, self.columns(self.depth))
-        self.q_rows = self.packed_scratch(self.rows, self.columns(self.depth, unit))
-        self.d_out_rows = self.packed_scratch(self.rows, self.columns(self.width, unit))
-        self.copies = self.scratch(self.rows * self.depth), self.scratch(self.rows * self.width)
+        self.copies = tuple(self.rows_scratch(self.rows, n) for n in sizes)
         self.work = self.scratch(self.rows * self.pitch), self.scratch(self.rows * self.pitch)
-        self.sums = tuple(Place(self.scratch(self.chunk * n), n) for n in lines)
-        self.f.loop("%begin", "%end", 1, self.unit)
+        self.block_weights = self.weights_scratch(self.work[1])
+        self.room_for_sums()
+        self.with_tiles(lambda: self.f.loop("%begin", "%end", 1, self.unit))
         self.f.ret()
         pairs = 1.0 * self.queries * self.keys * self.grad.group.extent * self.kernel.points
         cost = max(2 * pairs * (3 * self.depth + 2 * self.width) / FLOPS_PER_NS, 100.0)
         units, scratch = self.kernel.points, self.scratch_bytes
         return Emitted(self.name, self.text, self.declarations, units, scratch, cost)
+
+    def room_for_sums(self) -> None:
+        """Scratch for dk and dv, and for what is multiplied to have them."""
+        unit = math.gcd(ROWS, self.panel)
+        lines = tuple(round_up(n, self.lanes.width) for n in (self.depth, self.width))
+        self.q_rows = self.packed_scratch(self.rows, self.columns(self.depth, unit))
+        self.d_out_rows = self.packed_scratch(self.rows, self.columns(self.width, unit))
+        self.sums = tuple(Place(self.scratch(self.chunk * n), n) for n in lines)
 
     def unit(self, unit: str, _: list[str]) -> None:
         f, stage, grad = self.f, self.stage, self.grad
@@ -94,14 +98,15 @@ class _Backward(Rows):
     def key_chunk(self, start: str, _: list[str]) -> None:
         """One chunk of keys; addresses are moved so that key 0 would lie where it does in place."""
         f = self.f
-        skip = f.op(f"sub i64 0, {f.mul(start, self.size)}")
-        self.packed_k = f.offset(self.packed[0], f.mul(skip, self.depth))
-        self.packed_v = f.offset(self.packed[1], f.mul(skip, self.width))
+        skip = f.op(f"sub i64 0, {start}")
+        sizes = (self.row_bytes(n) for n in (self.depth, self.width))
+        self.packed_k, self.packed_v = (
+            f.offset(p, f.mul(skip, size)) for p, size in zip(self.packed, sizes, strict=True)
+        )
         self.start = start
         self.keys_here = start, f.least(f.add(start, self.chunk), self.all_keys)
         count = f.op(f"sub i64 {f.least(self.keys_here[1], self.keys)}, {start}")
-        for sums in self.sums:
-            self.each_vector(sums, count, sums.row, lambda *_: self.zero())
+        self.clear_sums(count)
         low, high = self.span("0", str(self.queries))
         before = f.op(f"icmp slt i64 {start}, {high}")
         seen = f.op(f"and i1 {before}, {f.op(f'icmp slt i64 {low}, {self.keys_here[1]}')}")
@@ -109,6 +114,10 @@ class _Backward(Rows):
         f.when(f.op(f"or i1 {first}, {seen}"), lambda: self.heads(start, count))
         self.finish(self.sums[0], Place(self.at(self.dk, start), self.dk.row), count, self.depth)
         self.finish(self.sums[1], Place(self.at(self.dv, start), self.dv.row), count, self.width)
+
+    def clear_sums(self, count: str) -> None:
+        for sums in self.sums:
+            self.each_vector(sums, count, sums.row, lambda *_: self.zero())
 
     def heads(self, start: str, count: str) -> None:
         """All queries of the unit and one chunk of keys."""
@@ -174,16 +183,20 @@ class _Backward(Rows):
     def all_products(self, first: str, count: str, span: tuple[str, str]) -> None:
         f = self.f
         q, d_out = (Place(self.at(p, first), p.row) for p in (self.q, self.d_out))
+        q, d_out = self.operands(q, d_out, count)
+
+        def keys(start: str, _: list[str]) -> None:
+            here = start, f.least(f.add(start, self.block_keys), span[1])
+            self.products((first, count), here, q, d_out)
+
+        f.loop(*span, self.block_keys, keys, at_least_once=True)
+
+    def operands(self, q: Place, d_out: Place, count: str) -> tuple[Place, Place]:
+        """Copies of `count` rows for both kinds of products; q and d_out as left operands."""
         self.copy_columns(q, self.q_rows, "0", count)
         self.copy_columns(d_out, self.d_out_rows, "0", count)
         q = self.rows_of(q, self.q_rows, self.copies[0], count)
-        d_out = self.rows_of(d_out, self.d_out_rows, self.copies[1], count)
-
-        def keys(start: str, _: list[str]) -> None:
-            here = start, f.least(f.add(start, self.pitch), span[1])
-            self.products((first, count), here, q, d_out)
-
-        f.loop(*span, self.pitch, keys, at_least_once=True)
+        return q, self.rows_of(d_out, self.d_out_rows, self.copies[1], count)
 
     def products(
         self, rows: tuple[str, str], span: tuple[str, str], q: Place, d_out: Place
@@ -192,10 +205,15 @@ class _Backward(Rows):
         f = self.f
         skip = f.op(f"sub i64 0, {f.mul(span[0], self.size)}")
         self.p, self.ds = f.offset(self.work[0], skip), f.offset(self.work[1], skip)
+        self.ds_copy = self.where_weights(self.block_weights, span[0])
         self.scores(q, self.depth, self.packed_k, self.p, rows, *span)
         self.scores(d_out, self.width, self.packed_v, self.ds, rows, *span)
         f.loop(0, rows[1], 1, lambda i, _: self.row(i, rows[0], span), at_least_once=True)
         self.add_to_dq(*rows, span)
+        self.add_to_dk_and_dv(rows, span)
+
+    def add_to_dk_and_dv(self, rows: tuple[str, str], span: tuple[str, str]) -> None:
+        f = self.f
         low = f.op(f"sub i64 {span[0]}, {self.start}")
         keys = f.op(f"sub i64 {f.least(span[1], self.keys)}, {span[0]}")
 
@@ -219,6 +237,12 @@ class _Backward(Rows):
         return self.copy_rows(source, copied.columns.count, to, count)
 
     def add_to_dq(self, first: str, count: str, span: tuple[str, str]) -> None:
+        dq = Place(self.at(self.dq, first), self.dq.row)
+        self.product_for_dq(first, count, span, dq, "1")
+
+    def product_for_dq(
+        self, first: str, count: str, span: tuple[str, str], to: Place, more: str
+    ) -> None:
         f = self.f
         end = f.least(span[1], self.keys)
 
@@ -227,11 +251,10 @@ class _Backward(Rows):
             low, high = f.least(f.most(low, span[0]), end), f.least(high, end)
             return f.op(f"sub i64 {low}, {self.start}"), f.most(f.op(f"sub i64 {high}, {low}"), 0)
 
-        dq = Place(self.at(self.dq, first), self.dq.row)
         # Where the row would have the chunk's first key.
-        back = f.op(f"sub i64 {self.start}, {span[0]}")
-        weights = Place(f.offset(self.work[1], f.mul(back, self.size)), self.pitch)
-        self.product((count, self.queries), weights, self.key_rows, dq, bounds, "1")
+        back = f.op(f"sub i64 {span[0]}, {self.start}")
+        weights = Place(self.where_weights(self.block_weights, back), self.pitch)
+        self.product((count, self.queries), weights, self.key_rows, to, bounds, more)
 
     def row(self, i: str, first: str, span: tuple[str, str]) -> None:
         """p in place of a row of scores, ds in place of a row of d_out v^T."""
@@ -242,6 +265,7 @@ class _Backward(Rows):
         self.fetch(self.dq, f.add(row, self.rows), self.depth, write=True)
         skip = f.mul(i, self.pitch * self.size)
         pointers = [(f.offset(p, skip), self.size) for p in (self.p, self.ds)]
+        pointers += self.weights_of_row(self.ds_copy, i)
         lse = self.load_scalar(self.at(self.lse, row)).splat(width)
         delta = self.load_scalar(self.at(self.delta, row)).splat(width)
 
@@ -255,6 +279,9 @@ class _Backward(Rows):
             ds = p * (self.load(at[1]) - delta)
             ds = ds * (slope.splat(width) if isinstance(slope, Vec) else slope)
             self.store(p, at[0])
-            self.store(mask.where(ds, self.zero()) if mask is not None else ds, at[1])
+            ds = mask.where(ds, self.zero()) if mask is not None else ds
+            self.store(ds, at[1])
+            if at[2:]:
+                self.put_weight(n, ds, at[1:])
 
         self.over_row(row, span, self.seen(row), pointers, weights)

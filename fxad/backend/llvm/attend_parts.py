@@ -31,14 +31,16 @@ from fxad.core.record import valued
 from fxad.ir.kernel import Attend, Prim
 
 PARTS = 3
-_HIGH = 2  # tiles of rows of one call of a micro-kernel, and most tiles of columns
-_ROWS = _HIGH * LINES
-_STEP = PARTS * TILE_BYTES  # a tile's parts
+HIGH = 2  # tiles of rows of one call of a micro-kernel, and most tiles of columns
+ROWS = HIGH * LINES
+STEP = PARTS * TILE_BYTES  # a tile's parts
 _A, _B = 4, 6  # numbers of the tiles of operands; sums are 0 to 3
 # (part of A, part of B), small products first: four pairs of tiles are loaded, rather than six.
 _ORDER = ((2, 0), (0, 0), (0, 2), (0, 1), (1, 1), (1, 0))
 _PARAMS = (("i64", "steps"), ("ptr", "a"), ("ptr", "b"), ("ptr", "c"), ("i64", "more"))
-_LEAST_ROWS, _LEAST_COLUMNS = 128, 96  # of queries and keys; of keys and values together
+_LEAST_ROWS, _LEAST_KEYS = 128, 1 << 16  # queries; elements of keys and values of a head
+# Pairs of rows loaded before any is stored: a load waits for stores to the same place of a page.
+_AT_ONCE = 4
 _HALF = -65536  # the upper 16 bits
 
 
@@ -53,13 +55,13 @@ class Left:
 
 
 def takes_parts(stage: Attend, target: Target) -> bool:
-    """Whether products go in parts: float32, where there are tiles and enough work that operands
-    are packed for; and no mask decides which keys count (a NaN behind a weight of 0 would)."""
+    """Whether products go in parts: float32, where there are tiles, enough work that operands are
+    packed for, and no mask that decides which keys count (a NaN behind a weight of 0 would)."""
     return (
         "amx_bf16" in target.features
         and stage.score.dtype == np.float32
-        and min(stage.rows.extent, stage.keys.extent) >= _LEAST_ROWS
-        and stage.depth.extent + stage.width.extent >= _LEAST_COLUMNS
+        and stage.rows.extent >= _LEAST_ROWS
+        and stage.keys.extent * (stage.depth.extent + stage.width.extent) >= _LEAST_KEYS
         and not (isinstance(stage.logit, Prim) and stage.logit.name == "select")
     )
 
@@ -121,19 +123,19 @@ class _Packer:
         f, steps = self.f, -(-depth // DEPTH)
 
         def line(row: str, _: list[str]) -> None:
-            at, to = f.offset("%source", f.mul(row, self.row)), self.place(row, steps * _STEP)
+            at, to = f.offset("%source", f.mul(row, self.row)), self.place(row, steps * STEP)
+            starts = range(0, steps * DEPTH, LINES)
+            found = [self.load(f.offset(at, n * 4), depth - n) for n in starts]
             for step in range(steps):
-                left = depth - step * DEPTH
-                here = f.offset(at, step * DEPTH * 4)
-                low, high = self.load(here, left), self.load(f.offset(here, 64), left - LINES)
-                self.put(low, high, f.offset(to, step * _STEP), TILE_BYTES)
+                pair = found[2 * step : 2 * step + 2]
+                self.put(*pair, f.offset(to, step * STEP), TILE_BYTES)
 
         f.loop(0, "%count", 1, line)
         return self.finished()
 
-    def square(self, rows: list[str], columns: int) -> list[Vec]:
-        """16 columns of rows, or so many and 0, turned: a vector of rows for each column."""
-        found = self.lanes.transpose(self.f, [self.load(row, columns).text for row in rows])
+    def square(self, rows: list[Vec]) -> list[Vec]:
+        """16 vectors turned."""
+        found = self.lanes.transpose(self.f, [row.text for row in rows])
         return [Vec(self.code, "float", LINES, text) for text in found]
 
     def turned(self, depth: int) -> str:
@@ -149,17 +151,53 @@ class _Packer:
             def step(number: str, left: int) -> None:
                 skip = f.mul(number, DEPTH * 4)
                 here = [f.offset(row, skip) for row in rows]
-                low = self.square(here, left)
-                high = self.square([f.offset(row, 64) for row in here], left - LINES)
-                at = f.offset(to, f.mul(number, _HIGH * _STEP))
+                low = self.square([self.load(row, left) for row in here])
+                beside = [f.offset(row, LINE_BYTES) for row in here]
+                high = self.square([self.load(row, left - LINES) for row in beside])
+                at = f.offset(to, f.mul(number, HIGH * STEP))
                 for i, (a, b) in enumerate(zip(low, high, strict=True)):
-                    self.put(a, b, f.offset(at, i * LINE_BYTES), _HIGH * TILE_BYTES)
+                    self.put(a, b, f.offset(at, i * LINE_BYTES), HIGH * TILE_BYTES)
 
             f.loop(0, depth // DEPTH, 1, lambda n, _: step(n, DEPTH))
             if depth % DEPTH:
                 step(str(steps - 1), depth % DEPTH)
 
-        f.loop(0, _ROWS, LINES, tile)
+        f.loop(0, ROWS, LINES, tile)
+        return self.finished()
+
+    def blocks(self, block: Callable[[str, str | None], None]) -> None:
+        """block(first row, how many there are if not all) for 32 rows at a time."""
+        f = self.f
+        whole = f.op(f"and i64 %count, {-DEPTH}")
+        f.loop(0, whole, DEPTH, lambda first, _: block(first, None))
+        left = f.op(f"sub i64 %count, {whole}")
+        f.when(f.op(f"icmp sgt i64 {left}, 0"), lambda: block(whole, left))
+
+    def turned_left(self, columns: int, most: int) -> str:
+        """Tiles of a left operand whose rows are the source's columns; most: rows there are."""
+        f, steps = self.f, -(-most // DEPTH)
+
+        def block(first: str, present: str | None) -> None:
+            at = f.offset("%source", f.mul(first, self.row))
+            to = f.offset("%tiles", f.mul(f.op(f"lshr i64 {first}, 5"), STEP))
+
+            def tile(number: str, columns: int) -> None:
+                start = f.offset(at, f.mul(number, LINE_BYTES))
+                low, high = (
+                    self.square([self.row_or_zero(start, str(i + n), 0, columns, present)
+                                 for i in range(LINES)])
+                    for n in (0, LINES)
+                )  # fmt: skip
+                here = f.offset(to, f.mul(number, steps * STEP))
+                for i, (a, b) in enumerate(zip(low, high, strict=True)):
+                    self.put(a, b, f.offset(here, i * LINE_BYTES), TILE_BYTES)
+
+            whole, left = divmod(columns, LINES)
+            f.loop(0, whole, 1, lambda n, _: tile(n, LINES))
+            if left:
+                tile(str(whole), left)
+
+        self.blocks(block)
         return self.finished()
 
     def pairs(self, columns: int) -> str:
@@ -168,23 +206,21 @@ class _Packer:
 
         def block(first: str, present: str | None) -> None:
             at = f.offset("%source", f.mul(first, self.row))
-            to = f.offset("%tiles", f.mul(f.op(f"lshr i64 {first}, 5"), tiles * _STEP))
+            to = f.offset("%tiles", f.mul(f.op(f"lshr i64 {first}, 5"), tiles * STEP))
 
-            def pair(i: str, _: list[str]) -> None:
-                for tile in range(tiles):
-                    low, high = (
-                        self.row_or_zero(at, f.add(i, n), tile, columns, present)
-                        for n in (0, LINES)
-                    )
-                    here = f.offset(to, f.mul(i, LINE_BYTES))
-                    self.put(low, high, f.offset(here, tile * TILE_BYTES), tiles * TILE_BYTES)
+            def some(first: str, _: list[str]) -> None:
+                rows = [(f.add(first, i), tile) for i in range(_AT_ONCE) for tile in range(tiles)]
+                found = [
+                    [self.row_or_zero(at, f.add(i, n), tile, columns, present) for n in (0, LINES)]
+                    for i, tile in rows
+                ]
+                for (i, tile), pair in zip(rows, found, strict=True):
+                    here = f.offset(f.offset(to, f.mul(i, LINE_BYTES)), tile * TILE_BYTES)
+                    self.put(*pair, here, tiles * TILE_BYTES)
 
-            f.loop(0, LINES, 1, pair, at_least_once=True)
+            f.loop(0, LINES, _AT_ONCE, some, at_least_once=True)
 
-        whole = f.op(f"and i64 %count, {-DEPTH}")
-        f.loop(0, whole, DEPTH, lambda first, _: block(first, None))
-        left = f.op(f"sub i64 %count, {whole}")
-        f.when(f.op(f"icmp sgt i64 {left}, 0"), lambda: block(whole, left))
+        self.blocks(block)
         return self.finished()
 
     def row_or_zero(self, at: str, row: str, tile: int, columns: int, present: str | None) -> Vec:
@@ -203,21 +239,21 @@ class PartTiles(Rows):
     rounded to 32, where operands must be 0."""
 
     def shape_of_tiles(self, target: Target) -> tuple[int, int, int]:
-        return _ROWS, _HIGH, _HIGH
+        return ROWS, HIGH, HIGH
 
     def columns(self, count: int, rows: int = 0) -> Columns:
-        wide = _HIGH * LINES
+        wide = HIGH * LINES
         found = [
             (start, round_up(min(wide, count - start), LINES), min(wide, count - start))
             for start in range(0, count, wide)
         ]
-        return Columns(count, tuple(found), _ROWS)
+        return Columns(count, tuple(found), ROWS)
 
     def turned_scratch(self, keys: int, depth: int) -> str:
-        return self.bytes_of_scratch(round_up(keys, _ROWS) * self.row_bytes(depth))
+        return self.bytes_of_scratch(round_up(keys, ROWS) * self.row_bytes(depth))
 
     def rows_scratch(self, rows: int, depth: int) -> str:
-        return self.bytes_of_scratch(round_up(rows, _ROWS) * self.row_bytes(depth))
+        return self.bytes_of_scratch(round_up(rows, ROWS) * self.row_bytes(depth))
 
     def packed_scratch(self, rows: int, columns: Columns) -> Packed:
         rows = round_up(rows, DEPTH)
@@ -227,24 +263,22 @@ class PartTiles(Rows):
     def bytes_of_scratch(self, size: int) -> str:
         return self.scratch(size // self.size)
 
-    @staticmethod
-    def row_bytes(depth: int) -> int:
-        """Bytes of a row's parts."""
+    def row_bytes(self, depth: int) -> int:
         return round_up(depth, DEPTH) * 2 * PARTS
 
     # ------------------------------------------------------------ copies
 
-    def _packing(self, kind: str, row: int, size: int) -> str:
+    def packing(self, kind: str, row: int, *sizes: int) -> str:
         """The name of a function that packs rows `row` elements apart."""
-        name = f"{self.name}.{kind}{size}_{row}"
+        name = "_".join(str(x) for x in (f"{self.name}.{kind}", row, *sizes))
         if name not in self.helpers:
             packer = _Packer(name, self.target, row)
-            self.helpers[name] = getattr(packer, kind)(size)
+            self.helpers[name] = getattr(packer, kind)(*sizes)
             self.code.declarations |= packer.declarations
         return name
 
     def pack(self, source: Place, depth: int, packed: str, low: str, high: str) -> None:
-        f, name = self.f, self._packing("turned", source.row, depth)
+        f, name = self.f, self.packing("turned", source.row, depth)
 
         def panel(key: str, _: list[str]) -> None:
             count = f.least(f.op(f"sub i64 {self.keys}, {key}"), self.panel)
@@ -256,7 +290,7 @@ class PartTiles(Rows):
     def copy_columns(self, source: Place, to: Packed, low: str, count: str) -> None:
         f = self.f
         for start, wide, here in to.columns.groups:
-            name = self._packing("pairs", source.row, here)
+            name = self.packing("pairs", source.row, here)
             at, into = self.at(source, low, start), self.group_at(to, start, wide, low)
             f.line(f"call void @{name}(ptr {at}, ptr {into}, i64 {count})")
 
@@ -266,7 +300,7 @@ class PartTiles(Rows):
         return f.offset(group, f.mul(row, wide * 2 * PARTS))
 
     def copy_rows(self, source: Place, depth: int, to: str, count: str) -> Place:
-        name = self._packing("rows", source.row, depth)
+        name = self.packing("rows", source.row, depth)
         self.f.line(f"call void @{name}(ptr {source.pointer}, ptr {to}, i64 {count})")
         return Place(to, depth)
 
@@ -276,8 +310,8 @@ class PartTiles(Rows):
         self, a: Place, depth: int, packed: str, to: str, rows: tuple[str, str], low: str, high: str
     ) -> None:
         f, steps = self.f, -(-depth // DEPTH)
-        left = Left(LINE_BYTES, TILE_BYTES, _STEP, steps * _STEP)
-        name = self.product_of_parts(left, _HIGH, self.pitch)
+        left = Left(LINE_BYTES, TILE_BYTES, STEP, steps * STEP)
+        name = self.product_of_parts(left, HIGH, self.pitch)
 
         def panel(key: str, _: list[str]) -> None:
             b = f.offset(packed, f.mul(key, self.row_bytes(depth)))
@@ -289,7 +323,7 @@ class PartTiles(Rows):
                 c_at = f.offset(c, f.mul(row, self.pitch * self.size))
                 f.line(f"call void @{name}(i64 {steps}, ptr {at}, ptr {b}, ptr {c_at}, i64 0)")
 
-            f.loop(f.op(f"and i64 {some[0]}, {-_ROWS}"), some[1], _ROWS, block)
+            f.loop(f.op(f"and i64 {some[0]}, {-ROWS}"), some[1], ROWS, block)
 
         f.loop(low, high, self.panel, panel)
 
@@ -312,11 +346,8 @@ class PartTiles(Rows):
             def block(
                 row: str, _: list[str], name: str = name, start: int = start, wide: int = wide
             ) -> None:
-                low, count = bounds(row, _ROWS)
-                high = f.add(low, count)
-                low = f.op(f"and i64 {low}, {-DEPTH}")
-                steps = f.op(f"sub i64 {f.add(high, DEPTH - 1)}, {low}")
-                steps = f.op(f"ashr i64 {steps}, 5")
+                low, count = bounds(row, ROWS)
+                low, steps = self.whole_steps(low, f.add(low, count))
                 a_at = f.offset(a.pointer, f.add(f.mul(row, a.row * 2), f.mul(low, 2)))
                 b_at = self.group_at(b, start, wide, low)
                 c_at = self.at(c, row, start)
@@ -325,13 +356,19 @@ class PartTiles(Rows):
                     f"i64 {more})"
                 )
 
-            f.loop(0, rows[0], _ROWS, block)
+            f.loop(0, rows[0], ROWS, block)
+
+    def whole_steps(self, low: str, high: str) -> tuple[str, str]:
+        """A multiple of 32 and steps of 32 from there: all of low ... high - 1."""
+        f = self.f
+        low = f.op(f"and i64 {low}, {-DEPTH}")
+        return low, f.op(f"ashr i64 {f.op(f'sub i64 {f.add(high, DEPTH - 1)}, {low}')}, 5")
 
     # ------------------------------------------------------------ weights
 
     def pitch_of(self, keys: int) -> int:
         """Rows that are not a multiple of a large power of 2 apart."""
-        return keys + _ROWS
+        return keys + ROWS
 
     def weights_scratch(self, scores: str) -> str:
         return self.bytes_of_scratch(PARTS * self.weights_part)
@@ -379,7 +416,7 @@ def _product(name: str, a: Left, wide: int, c_row: int) -> str:
     f = Function(name, "void", _PARAMS, "internal", "#1")
 
     def sums(call: str) -> None:
-        for i in range(_HIGH):
+        for i in range(HIGH):
             for j in range(wide):
                 at = f.offset("%c", i * LINES * c_row + j * LINE_BYTES)
                 f.line(f"call void @llvm.x86.{call}(i8 {i * wide + j}, ptr {at}, i64 {c_row})")
@@ -391,21 +428,21 @@ def _product(name: str, a: Left, wide: int, c_row: int) -> str:
         at, to = pointers
         held: tuple[int | None, int | None] = None, None
         for pair in _ORDER:
-            for i in range(_HIGH if pair[0] != held[0] else 0):
+            for i in range(HIGH if pair[0] != held[0] else 0):
                 load(_A + i, f.offset(at, i * a.tile + pair[0] * a.part), a.line)
             for j in range(wide if pair[1] != held[1] else 0):
                 load(_B + j, f.offset(to, (pair[1] * wide + j) * TILE_BYTES), LINE_BYTES)
             held = pair
-            for i in range(_HIGH):
+            for i in range(HIGH):
                 for j in range(wide):
                     tiles = f"i8 {i * wide + j}, i8 {_A + i}, i8 {_B + j}"
                     f.line(f"call void @llvm.x86.tdpbf16ps({tiles})")
-        return [f.offset(at, a.step), f.offset(to, wide * _STEP)]
+        return [f.offset(at, a.step), f.offset(to, wide * STEP)]
 
     fresh, resume, start = (f.new_label(x) for x in ("fresh", "resume", "start"))
     f.branch(f.op("icmp eq i64 %more, 0"), fresh, resume)
     f.label(fresh)
-    for number in range(_HIGH * wide):
+    for number in range(HIGH * wide):
         f.line(f"call void @llvm.x86.tilezero(i8 {number})")
     f.jump(start)
     f.label(resume)

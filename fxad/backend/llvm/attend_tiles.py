@@ -108,6 +108,10 @@ class Tiles:
         self.scratch_bytes += round_up(elements * self.size, _LINE)
         return pointer
 
+    def row_bytes(self, depth: int) -> int:
+        """Bytes of a row in packed copies."""
+        return depth * self.size
+
     def pitch_of(self, keys: int) -> int:
         """Elements from one row of so many scores to the next."""
         return keys

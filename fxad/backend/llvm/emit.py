@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from fxad.backend.llvm.attend import emit_attend
-from fxad.backend.llvm.attend_grad import emit_attend_grad
+from fxad.backend.llvm.attend_grad_parts import emit_attend_grad
 from fxad.backend.llvm.axes import axes_of_stage, data_values
 from fxad.backend.llvm.contract import emit_contract
 from fxad.backend.llvm.fed import fed_by
