@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from fxad.api.precision import suggest_precision
     from fxad.api.profile import profile
     from fxad.api.sparse import SparseMatrix, Sparsity, sparse_hessian, sparse_jacobian
+    from fxad.api.tune import tune
 
 # What not every program uses is loaded when it is first asked for.
 __getattr__, __dir__ = _late(
@@ -96,6 +97,7 @@ __getattr__, __dir__ = _late(
         "sparse_hessian": "fxad.api.sparse",
         "sparse_jacobian": "fxad.api.sparse",
         "suggest_precision": "fxad.api.precision",
+        "tune": "fxad.api.tune",
     },
     modules=(
         "custom_batching",
@@ -187,6 +189,7 @@ __all__ = [
     "suggest_precision",
     "tree",
     "tree_util",
+    "tune",
     "typeof",
     "typing",
     "value_and_grad",

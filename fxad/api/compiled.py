@@ -152,6 +152,12 @@ def executable(program: Program, donate: frozenset[int] = frozenset()) -> Any:
         return made
 
 
+def forget() -> None:
+    """Compile anew, or take from disk, whatever is asked for from now on."""
+    with _lock:
+        _executables.clear()
+
+
 def _recalled_or_made(program: Program, donate: frozenset[int]) -> Any:
     """The compiled form from the cache on disk, else made now."""
     disk = importlib.import_module("fxad.backend.llvm.disk")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import llvmlite.binding as llvm
 import ml_dtypes
@@ -20,6 +20,9 @@ import fxad
 import fxad.nn
 import fxad.numpy as jnp
 from fxad.backend.llvm import engine
+from fxad.backend.llvm.choices import TABLES, Choice, Choices
+from fxad.backend.llvm.contract_choice import class_of
+from fxad.backend.llvm.contract_plan import Problem
 from fxad.backend.llvm.emit import emit
 from fxad.backend.llvm.schedule import Target
 from fxad.ir.kernel import Kernel
@@ -144,6 +147,18 @@ def test_products_stay_in_registers(case: str, name: str) -> None:
     assert count == multiply_adds, block
     assert count >= for_a_load * len(seen(processor.load, block)) > 0, block
     assert not seen(processor.stack, block), block
+
+
+@pytest.mark.parametrize("name", ["avx512", "avx2", "neon"])
+def test_every_tile_that_may_be_chosen_stays_in_registers(name: str) -> None:
+    processor = PROCESSORS[name]
+    (kernel,) = kernels(PRODUCTS["a @ b"], ones(2520, 768), ones(768, 384))
+    key = class_of(Problem.of(kernel), processor.target)
+    for height, vectors in TABLES[name].tiles:
+        choices = Choices({key: Choice(height, vectors)})
+        block = hottest(kernel, replace(processor, target=Target(name, frozenset(), choices)))
+        assert len(seen(processor.fma, block)) == 4 * height * vectors, block
+        assert not seen(processor.stack, block), block
 
 
 def test_products_of_bfloat16_stay_in_tiles() -> None:

@@ -12,6 +12,8 @@ update of Adam's moments) runs over the rows of a whole unit, whose sums wait in
 
 from __future__ import annotations
 
+import math
+
 from fxad.backend.llvm import contract_pack as packing
 from fxad.backend.llvm.contract_amx import emit_tiles
 from fxad.backend.llvm.contract_amx_plan import takes_tiles
@@ -49,6 +51,16 @@ def emit_contract(kernel: Kernel, name: str, target: Target) -> Emitted:
     if takes_rows(problem, target):
         return emit_rows(problem, name, target)
     return _Emission(problem, name, target).emit()
+
+
+def has_choices(problem: Problem, target: Target) -> bool:
+    """Whether how the product is cut is a matter of `choices`."""
+    operands = (problem.a.buffer.dtype, problem.b.buffer.dtype)
+    if not (problem.kernel.points and math.prod(problem.size)):
+        return False
+    if not all(supports(problem.dtype, dtype) for dtype in operands):
+        return False
+    return takes_tiles(problem, target) or not takes_rows(problem, target)
 
 
 class _Emission(Product):

@@ -24,6 +24,7 @@ import numpy as np
 from fxad.backend.llvm.contract_amx_micro import Coming, Tiled, TileMicro, Woven
 from fxad.backend.llvm.contract_amx_pack import DEPTH, LINE_BYTES, LINES, TILE_BYTES, TilePacker
 from fxad.backend.llvm.contract_amx_plan import TileCut, quotient
+from fxad.backend.llvm.contract_choice import choice_of
 from fxad.backend.llvm.contract_epilogue import Finish
 from fxad.backend.llvm.contract_grid import address, arguments, go_to
 from fxad.backend.llvm.contract_lanes import Lanes
@@ -82,7 +83,7 @@ class _Emission:
     def __init__(self, problem: Problem, name: str, target: Target) -> None:
         self.problem, self.name, self.target = problem, name, target
         self.packs_a = not reads_in_place(problem.a, problem.size)
-        self.cut = cut = TileCut.of(problem, self.packs_a)
+        self.cut = cut = TileCut.of(problem, self.packs_a, choice_of(problem, target).near)
         self.pitch = cut.piece * TILE_BYTES  # from one packed row (or column) of tiles to the next
         self.block = cut.high * cut.wide * TILE_BYTES  # of sums
         self.woven = woven_pairs(problem, cut)

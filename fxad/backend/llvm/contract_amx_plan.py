@@ -81,12 +81,14 @@ class TileCut:
     keeps: bool
 
     @staticmethod
-    def of(problem: Problem, packs_a: bool) -> TileCut:
+    def of(problem: Problem, packs_a: bool, near: int = 0) -> TileCut:
+        """near: bytes of a panel of B in a piece; 0: the model's."""
         rows, columns, k = problem.size
         batch = problem.kernel.points
         high, wide = min(2, quotient(rows, LINES)), min(2, quotient(columns, LINES))
         tiles = quotient(k, DEPTH)
-        piece = quotient(tiles, quotient(tiles, _PIECE))
+        most = near // (2 * TILE_BYTES) or _PIECE
+        piece = quotient(tiles, quotient(tiles, most))
         blocks = quotient(rows, LINES * high), quotient(columns, LINES * wide)
         worth = int(problem.flops * batch / FLOPS_PER_NS / _UNIT_NS)
         if blocks[0] >= _MANY:

@@ -14,6 +14,7 @@ import math
 
 import numpy as np
 
+from fxad.backend.llvm.choices import MODEL, Choice
 from fxad.backend.llvm.schedule import Target
 from fxad.core.errors import CheckError
 from fxad.core.record import replace, valued
@@ -195,16 +196,25 @@ class Cut:
     joins: bool = False
 
     @staticmethod
-    def of(problem: Problem, target: Target, packed: int = 0, swept: bool = False) -> Cut:
+    def of(
+        problem: Problem,
+        target: Target,
+        packed: int = 0,
+        swept: bool = False,
+        choice: Choice = MODEL,
+    ) -> Cut:
         """packed: steps of k of A that are packed at once; 0: it is read in place. swept: the
-        epilogue follows a whole unit."""
+        epilogue follows a whole unit. choice: what was measured."""
         rows, columns, k = problem.size
         lanes = target.lanes(problem.dtype)
         vectors, blocks = _tile(rows, columns, lanes, target.registers)
+        if choice.vectors:
+            vectors = min(choice.vectors, max(1, _quotient(columns, lanes)))
+            blocks = max(1, _quotient(rows, choice.height))
         panels, tail = divmod(columns, vectors * lanes)
         height, long_blocks = divmod(rows, blocks)
         batch = problem.kernel.points
-        chunk = _CHUNK_ROWS
+        chunk = choice.rows or _CHUNK_ROWS
         if packed:
             near = _PACKED_A_BYTES // (packed * problem.dtype.itemsize)
             chunk = max(min(near, chunk), height + 1)
@@ -275,11 +285,11 @@ class Pieces:
     piece: int
 
     @staticmethod
-    def of(size: int, row_bytes: int, whole: bool, step: int = 1) -> Pieces:
+    def of(size: int, row_bytes: int, whole: bool, step: int = 1, near: int = 0) -> Pieces:
         """row_bytes: of a panel of B; whole: K blocks are not cut. All lengths are in steps: of
-        one k, or of two that one instruction takes."""
+        one k, or of two that one instruction takes. near: bytes of B in a piece; 0: the model's."""
         size, block = size // step, k_block(size) // step
-        count = 1 if whole else max(1, _quotient(block * row_bytes, _NEAR_BYTES))
+        count = 1 if whole else max(1, _quotient(block * row_bytes, near or _NEAR_BYTES))
         return Pieces(size, block, max(_quotient(_quotient(block, count), 16) * 16, 1))
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 from fxad.backend.llvm import contract_pack as packing
 from fxad.backend.llvm.access import Memory
 from fxad.backend.llvm.contract_ahead import Ahead
+from fxad.backend.llvm.contract_choice import choice_of
 from fxad.backend.llvm.contract_epilogue import Finish
 from fxad.backend.llvm.contract_lanes import Lanes
 from fxad.backend.llvm.contract_pairs import PairLanes, takes_pairs
@@ -44,7 +45,8 @@ class Product:
         depth = problem.size[2] if self.packs_a else 0
         self.swept = is_swept(problem)
         packed = k_block(depth) if self.in_blocks else depth
-        self.cut = cut = Cut.of(problem, target, packed, self.swept)
+        choice = choice_of(problem, target)
+        self.cut = cut = Cut.of(problem, target, packed, self.swept, choice)
         self.pairs = PairLanes(problem.dtype, cut.lanes) if takes_pairs(problem, target) else None
         self.lanes = self.pairs or Lanes(problem.dtype, cut.lanes)
         self.k_step = 2 if self.pairs else 1  # of k in one step of the micro-kernel
@@ -52,7 +54,8 @@ class Product:
         # An only block of rows reads B once, where it lies: nothing of it is kept.
         self.direct = problem.b.outer == 1 and cut.unit_blocks == 1 and not self.pairs
         self.panel_row = cut.width * self.size
-        self.pieces = Pieces.of(problem.size[2], self.panel_row, self.direct, self.k_step)
+        whole, depth = self.direct, problem.size[2]
+        self.pieces = Pieces.of(depth, self.panel_row, whole, self.k_step, choice.near)
         self.splits = self.pieces.in_block > 1
         self.ahead: Ahead | None = None
         if not self.direct:

@@ -24,6 +24,7 @@ import numpy as np
 from fxad.backend.llvm import cache, engine, entries
 from fxad.backend.llvm.cache import Code
 from fxad.backend.llvm.executable import Executable
+from fxad.backend.llvm.measured import target_of
 from fxad.backend.llvm.schedule import Emitted
 from fxad.backend.llvm.sequence import sequences as sequences_of
 from fxad.backend.llvm.sequence_emit import SequenceCode
@@ -48,7 +49,8 @@ def address(program: Program, donate: frozenset[int], fusion: bool) -> str | Non
     own = digest(program, OWN)
     if own is None:
         return None
-    text = f"{own} {sorted(donate)} {fusion} {config.isa} {_surroundings()}"
+    measured = target_of(config.isa).choices.digest
+    text = f"{own} {sorted(donate)} {fusion} {config.isa} {_surroundings()} {measured}"
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -123,7 +125,7 @@ def _unpacked(body: bytes) -> Executable:
     (length,) = struct.unpack_from("<Q", body)
     head = json.loads(body[8 : 8 + length])
     contents = wire.loads(head["plan"])
-    target = engine.host_target(config.isa)
+    target = target_of(config.isa)
     modules, at = [], 8 + length
     for size in head["images"]:
         modules.append(engine.Module("", target, body[at : at + size]))

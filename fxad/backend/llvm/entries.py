@@ -42,7 +42,7 @@ def read(name: str) -> bytes | None:
         raw = path.read_bytes()
     except OSError:
         return None
-    if not _private(path.parent):
+    if not is_private(path.parent):
         return None
     body = raw[len(MAGIC) + 32 :]
     if not raw.startswith(MAGIC + hashlib.sha256(body).digest()):
@@ -60,26 +60,33 @@ def damaged(name: str, why: object) -> None:
 
 def write(name: str, body: bytes) -> None:
     """Write an entry. Never raises for a disk that does not take it."""
+    put(name, MAGIC + hashlib.sha256(body).digest() + body)
+
+
+def put(name: str, content: bytes) -> bool:
+    """Write a file of the directory, whole or not at all; says whether it is there now."""
     where = directory()
     try:
         where.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _private(where):
-            return
+        if not is_private(where):
+            return False
         handle, temporary = tempfile.mkstemp(dir=where, suffix=".tmp")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(MAGIC + hashlib.sha256(body).digest() + body)
+                file.write(content)
             os.replace(temporary, where / name)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
         _trim(where)
+        return True
     except OSError as error:
         if config.cache_dir:
             warn_once(f"cannot write to the cache directory {where}: {error}")
+        return False
 
 
-def _private(where: Path) -> bool:
+def is_private(where: Path) -> bool:
     """Whether nobody but this user can have written what is in a directory."""
     if not hasattr(os, "getuid"):
         return True

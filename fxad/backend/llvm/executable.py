@@ -19,7 +19,7 @@ import numpy as np
 from fxad.backend.llvm import memory, pool
 from fxad.backend.llvm.cache import Code, Emitter, compile_kernels
 from fxad.backend.llvm.emit import emit
-from fxad.backend.llvm.engine import host_target
+from fxad.backend.llvm.measured import target_of
 from fxad.backend.llvm.native import Status, Word, runtime
 from fxad.backend.llvm.plan_check import check_plan
 from fxad.backend.llvm.runner import Encoded, Frame, encode
@@ -63,7 +63,7 @@ class Executable:
         self.plan = plan
         check_plan(plan)
         if codes is None:
-            target = target or host_target(config.isa)
+            target = target or target_of(config.isa)
             if emitter is emit:
                 sequences = [compile_sequence(s, target) for s in sequences_of(plan)]
             loops = {code.sequence.loop for code in sequences}

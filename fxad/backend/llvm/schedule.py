@@ -20,6 +20,7 @@ from fxad.backend.llvm.axes import (
     in_lanes,
     merged_extents,
 )
+from fxad.backend.llvm.choices import NONE, Choices
 from fxad.core.record import valued
 from fxad.ir import kernel as ir
 
@@ -29,10 +30,12 @@ _REGISTERS = {"avx512": 32, "avx2": 16, "neon": 32, "generic": 16}
 
 @valued
 class Target:
-    """An instruction set (avx512, avx2, neon or generic) and extras such as bf16_pairs."""
+    """An instruction set (avx512, avx2, neon or generic), extras such as bf16_pairs, and what was
+    measured of matrix products."""
 
     isa: str
     features: frozenset[str] = frozenset()
+    choices: Choices = NONE
 
     @property
     def vector_bytes(self) -> int:

@@ -1,0 +1,86 @@
+"""`tune`: which tiles the matrix products of a function run best with, measured on this machine.
+
+print(fxad.tune(step, w, x))      # a table; what is compiled from now on uses it
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from fxad.api import compiled
+from fxad.api.jit import Jit, jit
+from fxad.core.config import config
+from fxad.core.errors import BadArgument
+from fxad.core.record import valued
+from fxad.ir.plan import Run, walk
+from fxad.trace.tracer import Tracer, staging
+
+
+@valued
+class Tuning:
+    """products: a `backend.llvm.tuning.Tuned` for each class of products that was measured now;
+    known: how many classes had been measured before; path: the file, None if none was written."""
+
+    products: tuple[Any, ...]
+    known: int
+    path: Any
+
+    def __str__(self) -> str:
+        rows = [("GFLOP/s before", "after", "rows x columns x k", "kind", "choice")]
+        rows += [
+            (
+                f"{one.before:.1f}",
+                f"{one.after:.1f}",
+                "x".join(map(str, one.size)),
+                one.key,
+                str(one.choice),
+            )
+            for one in self.products
+        ]
+        widths = [max(len(row[i]) for row in rows) for i in range(4)]
+        lines = []
+        for row in rows:
+            left, right = row[:2], row[2:4]
+            cells = [cell.rjust(w) for cell, w in zip(left, widths[:2], strict=True)]
+            cells += [cell.ljust(w) for cell, w in zip(right, widths[2:], strict=True)]
+            lines.append("  ".join([*cells, row[4]]))
+        lines.append(f"{self.known} kinds of products were measured before; kept in {self.path}")
+        return "\n".join(lines)
+
+
+def tune(
+    function: Callable[..., Any],
+    *args: Any,
+    seconds: float = 0.3,
+    again: bool = False,
+    **kwargs: Any,
+) -> Tuning:
+    """Measure how the matrix products of `function(*args, **kwargs)` are best cut, and remember it.
+
+    The function is compiled, not run. Products of about the same size and layout are one kind. Each
+    kind is measured once, on one thread, about so many seconds for each of four questions; with
+    `again` also if it was measured before. What is compiled later, in this process or another one
+    on such a processor, uses the answers (`FXAD_CACHE=0`: in this process only). No result changes
+    by a bit.
+    Raises BadArgument inside another transformation.
+    """
+    if not seconds > 0:
+        raise BadArgument(f"tune: seconds must be above 0, not {seconds}")
+    jitted = function if isinstance(function, Jit) else jit(function)
+    leaves, trace = jitted.trace_for(args, kwargs)
+    if staging() or any(isinstance(v, Tracer) for v in [*trace.captured, *leaves]):
+        raise BadArgument("tune measures, so it cannot be used inside jit, grad or vmap")
+    _, plan = compiled.prepared(trace.program, trace.donate)
+    kernels = [step.kernel for step in walk(plan.steps) if isinstance(step, Run)]
+    tuning = importlib.import_module("fxad.backend.llvm.tuning")
+    measured = importlib.import_module("fxad.backend.llvm.measured")
+    target = measured.target_of(config.isa)
+    wanted = tuning.products(kernels, target)
+    todo = [p.kernel for key, p in wanted.items() if again or key not in target.choices]
+    found = tuple(tuning.tune(todo, target, seconds))
+    path = measured.adopt({one.key: one.choice for one in found})
+    compiled.forget()
+    jitted.clear_cache()
+    return Tuning(found, len(wanted) - len(todo), path)

@@ -1,0 +1,84 @@
+"""Measured choices on disk, and the target that compiles with them.
+
+    target = target_of(config.isa)       # of this machine, with what was measured on it
+    adopt(choices)                       # from now on, and in later processes
+
+A file holds the choices of one processor, compiler and set of features; a damaged one is
+ignored with a warning. With `FXAD_CACHE=0` nothing is read or written.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from fxad.backend.llvm import engine
+from fxad.backend.llvm.choices import NONE, Choice, Choices
+from fxad.backend.llvm.entries import directory, is_private, put, warn_once
+from fxad.backend.llvm.schedule import Target
+from fxad.core.config import config
+from fxad.core.record import replace
+
+_own: dict[Path | None, Choices] = {}  # by file; None: without one
+
+
+def target_of(isa: str | None) -> Target:
+    """`engine.host_target` with the choices measured on this machine."""
+    plain = engine.host_target(isa)
+    found = current()
+    return _with(plain, found) if found.digest else plain
+
+
+@functools.lru_cache(maxsize=16)
+def _with(target: Target, choices: Choices) -> Target:
+    return replace(target, choices=choices)
+
+
+def current() -> Choices:
+    """What was measured on this machine, as far as this process knows."""
+    path = file()
+    if path not in _own:
+        _own[path] = NONE if path is None else _read(path)
+    return _own[path]
+
+
+def adopt(choices: Mapping[str, Choice]) -> Path | None:
+    """Compile with these choices too from now on, and keep them on disk beside those that are
+    there; returns the file, None where nothing is kept."""
+    path = file()
+    before = current() if path is None else _read(path)
+    _own[path] = both = before.with_(choices)
+    written = path is not None and put(path.name, both.text().encode())
+    return path if written else None
+
+
+def file() -> Path | None:
+    """Where this processor's choices are; None if nothing is kept on disk."""
+    return directory() / f"tiles-{_processor()}.json" if config.cache else None
+
+
+@functools.cache
+def _processor() -> str:
+    return hashlib.sha256(engine.host_identity().encode()).hexdigest()[:16]
+
+
+def _read(path: Path) -> Choices:
+    try:
+        text = path.read_text()
+    except OSError:
+        return NONE
+    except ValueError as error:
+        return _ignored(path, error)
+    if not is_private(path.parent):
+        return NONE
+    try:
+        return Choices.parse(text)
+    except ValueError as error:
+        return _ignored(path, error)
+
+
+def _ignored(path: Path, error: ValueError) -> Choices:
+    warn_once(f"ignoring the damaged table of tiles {path} (fxad.tune makes a new one): {error}")
+    return NONE
