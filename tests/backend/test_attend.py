@@ -24,17 +24,21 @@ SIZES = [
     (1100, 1100, 1, 1, 16, 24, {"left": 200, "right": 0}),
     (400, 500, 2, 2, 17, 33, {"left": 150, "right": 450, "mask": True}),
     (150, 900, 2, 1, 72, 80, {"bias": True, "mask": True}),
-    # Numbers in parts, on tiles: rests of rows, keys, depth and width; several blocks of keys.
-    (130, 600, 2, 1, 64, 64, {"right": 470}),
-    (225, 1089, 1, 1, 100, 41, {"bias": True, "right": 860}),
-    (700, 700, 2, 2, 33, 80, {"left": 90, "right": 0}),
-    (128, 600, 1, 1, 256, 256, {}),
     # The gradient in parts: of the queries, of the heads that share keys, of both.
     (2050, 2050, 1, 1, 8, 16, {"right": 0}),
     (1500, 1200, 6, 1, 16, 8, {"left": 700, "right": 40}),
     (2049, 130, 2, 1, 8, 8, {"right": 0, "bias": True, "mask": True}),
 ]
 IDS = [str(s[:6]) for s in SIZES]
+# Numbers in parts: rests of rows, keys, depth and width; several blocks of keys.
+IN_PARTS = [
+    (433, 433, 2, 2, 128, 128, {"right": 0}),
+    (130, 600, 2, 1, 64, 64, {"right": 470}),
+    (225, 1089, 1, 1, 100, 41, {"bias": True, "right": 860}),
+    (700, 700, 2, 2, 33, 80, {"left": 90, "right": 0}),
+    (128, 600, 1, 1, 256, 256, {}),
+]
+TILES = ["amx"] if "amx_bf16" in host_target().features else []
 
 
 def _draw(case, dtype, seed=0):
@@ -102,9 +106,16 @@ def test_other_instruction_sets_compute_the_same(case, isa):
         _check(case, "float32", 5e-6)
 
 
-@pytest.mark.skipif("amx_bf16" not in host_target().features, reason="needs AMX")
+@pytest.mark.parametrize("isa", TILES)
+@pytest.mark.parametrize("case", IN_PARTS, ids=[str(s[:6]) for s in IN_PARTS])
+def test_products_of_parts_equal_numpy_in_double_precision(case, isa):
+    with config.override(isa=isa):
+        _check(case, "float32", 5e-6)
+
+
+@pytest.mark.parametrize("isa", TILES)
 @pytest.mark.parametrize("steep", [0.1, 1.0, 5.0])
-def test_products_of_parts_are_no_less_exact_than_those_of_vectors(steep):
+def test_products_of_parts_are_no_less_exact_than_those_of_vectors(steep, isa):
     """Root mean squares of errors, of what is far from 0 and of what is near."""
     r = np.random.default_rng(8)
     q, k, v = (r.standard_normal((1, 600, 2, 64)).astype(np.float32) for _ in range(3))
@@ -112,8 +123,8 @@ def test_products_of_parts_are_no_less_exact_than_those_of_vectors(steep):
     params = {**PLAIN, "scale": 0.125, "right": 0}
     _, _, _, _, lse, wanted = softmax_attention((q, k, v), [], **params)
     errors = []
-    for isa in ("amx", "avx512"):
-        with config.override(isa=isa):
+    for one in (isa, "avx512"):
+        with config.override(isa=one):
             found = fxad.jit(lambda *a: attend(*a, **params))(q, k, v)
         differences = (np.float64(a) - b for a, b in zip(found, (wanted, lse), strict=True))
         errors.append([np.sqrt(np.mean(d**2)) for d in differences])
@@ -155,13 +166,14 @@ def test_scores_beyond_the_exponentials_range_and_infinite_biases():
 
 
 @pytest.mark.parametrize("number", [0x7FC00000, 0x7FC00001, 0xFFFFFFFF], ids=hex)
-@pytest.mark.parametrize("width", [16, 64])
-def test_a_nan_reaches_the_rows_that_see_it_and_no_others(number, width):
+@pytest.mark.parametrize("isa", [None, *TILES])
+def test_a_nan_reaches_the_rows_that_see_it_and_no_others(number, isa):
     r = np.random.default_rng(2)
-    q, k, v = (r.standard_normal((1, 600, 1, width)).astype(np.float32) for _ in range(3))
+    q, k, v = (r.standard_normal((1, 600, 1, 64)).astype(np.float32) for _ in range(3))
     nan = np.array(number, np.uint32).view(np.float32)
     k[0, 450, 0, 3] = nan
-    out, lse = fxad.jit(lambda *a: attend(*a, **{**PLAIN, "scale": 0.25, "right": 0}))(q, k, v)
+    with config.override(isa=isa):
+        out, lse = fxad.jit(lambda *a: attend(*a, **{**PLAIN, "scale": 0.25, "right": 0}))(q, k, v)
     assert np.isnan(np.asarray(out)[0, 450:]).all() and np.isnan(np.asarray(lse)[0, 0, 450:]).all()
     assert np.isfinite(np.asarray(out)[0, :450]).all()
     assert np.isfinite(np.asarray(lse)[0, 0, :450]).all()
@@ -234,11 +246,11 @@ def test_padded_keys_are_not_read(causal):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("width", [24, 40])
-def test_bits_do_not_depend_on_threads_with_several_blocks_of_keys(width):
+@pytest.mark.parametrize("isa", [None, *TILES])
+def test_bits_do_not_depend_on_threads_with_several_blocks_of_keys(isa):
     r = np.random.default_rng(4)
-    q = r.standard_normal((1, 1300, 4, width)).astype(np.float32)
-    k, v = (r.standard_normal((1, 1300, 2, width)).astype(np.float32) for _ in "kv")
+    q = r.standard_normal((1, 1300, 4, 40)).astype(np.float32)
+    k, v = (r.standard_normal((1, 1300, 2, 40)).astype(np.float32) for _ in "kv")
 
     def both(q, k, v):
         out, back = fxad.vjp(lambda *a: fxad.nn.dot_product_attention(*a, is_causal=True), q, k, v)
@@ -248,7 +260,8 @@ def test_bits_do_not_depend_on_threads_with_several_blocks_of_keys(width):
     try:
         for threads in (1, 2, 3):
             fxad.set_num_threads(threads)
-            found, cotangents = step(q, k, v)
+            with config.override(isa=isa):
+                found, cotangents = step(q, k, v)
             results.append([np.asarray(x).tobytes() for x in (found, *cotangents)])
     finally:
         fxad.set_num_threads(before)

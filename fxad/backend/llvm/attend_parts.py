@@ -8,6 +8,9 @@ which sums of tiles do in float32 as every path does. A tile multiplies so fast 
 products take less than half the time of one multiply-add of vectors. Parts below 2**-126 count as
 0, so numbers keep their last bits above 2**-110; an infinite operand gives NaN.
 
+Only where it is asked for (FXAD_ISA=amx): a virtual machine whose neighbour shares the core's tiles
+has half their rate, and vectors are faster.
+
 A left operand lies in tiles of 16 rows of 32 steps, a right one in tiles of 16 pairs of steps for
 16 columns (see contract_amx_pack). Steps n and n + 16 of 32 make a pair: two vectors are paired
 without a shuffle.
@@ -55,10 +58,10 @@ class Left:
 
 
 def takes_parts(stage: Attend, target: Target) -> bool:
-    """Whether products go in parts: float32, where there are tiles, enough work that operands are
-    packed for, and no mask that decides which keys count (a NaN behind a weight of 0 would)."""
+    """Whether products go in parts: float32, where tiles are asked for, enough work that operands
+    are packed for, and no mask that decides which keys count (a NaN behind a weight of 0 would)."""
     return (
-        "amx_bf16" in target.features
+        "amx_float32" in target.features
         and stage.score.dtype == np.float32
         and stage.rows.extent >= _LEAST_ROWS
         and stage.keys.extent * (stage.depth.extent + stage.width.extent) >= _LEAST_KEYS

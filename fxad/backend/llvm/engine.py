@@ -36,6 +36,7 @@ if hasattr(os, "register_at_fork"):
 # x86-64 levels to generate code for when the instruction set is lower than the host's.
 _LEVELS = {"avx512": "x86-64-v4", "avx2": "x86-64-v3", "generic": "x86-64"}
 TILES = "amx_bf16"
+PARTS = "amx_float32"  # asked for: products of float32 on tiles, in parts
 _WIDTHS = {"avx512": 512, "avx2": 256}
 
 
@@ -77,8 +78,8 @@ def host_isa() -> str:
 def host_target(isa: str | None = None) -> Target:
     """The Target of this machine, or of a lower instruction set that it also runs.
 
-    "amx" is avx512 with tiles for products of bf16. Raises CheckError if this machine cannot run
-    `isa`.
+    "amx" is avx512 with tiles for products of bf16, which the best has too, and for attention's of
+    float32. Raises CheckError if this machine cannot run `isa`.
     """
     best = host_isa()
     order = ["generic", "avx2", "avx512"] if best in _LEVELS else ["generic", best]
@@ -90,7 +91,7 @@ def host_target(isa: str | None = None) -> Target:
         return Target(best, extras)
     if isa not in order:
         raise CheckError(f"this machine runs {', '.join(order)}; got {isa!r}")
-    return Target(best, extras) if isa == "amx" else Target(isa, extras - {TILES})
+    return Target(best, extras | {PARTS}) if isa == "amx" else Target(isa, extras - {TILES})
 
 
 def _extras() -> frozenset[str]:
