@@ -28,6 +28,7 @@ from fxad.passes.fold import fold
 from fxad.passes.loss_pattern import loss
 from fxad.passes.patterns import Graph, numbers
 from fxad.passes.pipeline import observe
+from fxad.passes.softmax_part import around_softmax
 from fxad.passes.write_attention import attend_equations
 
 Known = Mapping[Var, np.ndarray]
@@ -68,9 +69,11 @@ def _recognised(program: Program, known: Known) -> Program:
     flat = flattened(program)  # a pattern may cross calls
     inner = _inside(flat, known)
     unchanged = program if inner is flat else inner
-    if not {"exp", "dot"} <= {e.op.name for e in inner.eqns}:
+    part = around_softmax(inner)
+    few = 2 * len(part.eqns) < len(inner.eqns)
+    if not part.eqns or (few and not _holds_any(_normal(part), known)):
         return unchanged
-    plain = dce(cse(algebra(cse(algebra(fold(inner))))))
+    plain = _normal(inner)
     graph = Graph(plain, known)
     env: dict[Atom, Atom] = {}
     eqns: list[Eqn] = []
@@ -87,6 +90,21 @@ def _recognised(program: Program, known: Known) -> Program:
         return unchanged
     outputs = replaced(plain.outputs, env)
     return dce(Program(plain.inputs, eqns, outputs, plain.name, plain.consts))
+
+
+def _normal(program: Program) -> Program:
+    """The program as patterns are written for."""
+    return dce(cse(algebra(cse(algebra(fold(program))))))
+
+
+def _holds_any(program: Program, known: Known) -> bool:
+    graph = Graph(program, known)
+    return any(
+        loss(graph, eqn) is not None
+        if eqn.op.name != "dot"
+        else any(attention(graph, eqn, side) is not None for side in (0, 1))
+        for eqn in program.eqns
+    )
 
 
 def _answer(graph: Graph, eqn: Eqn) -> tuple[list[Eqn], Atom] | None:

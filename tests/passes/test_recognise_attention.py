@@ -247,6 +247,26 @@ def test_attention_in_many_forms_is_found_and_is_what_numpy_computes(name):
         np.testing.assert_allclose(out, function(np, *args), rtol=1e-12, atol=1e-12)
 
 
+def deep(x, w):
+    """Many equations with products that no attention is made of."""
+    for _ in range(30):
+        x = jnp.tanh(jnp.sin(x @ w) * 2.0 + jnp.sqrt(x * x + 1.0)) - 0.5
+    return x
+
+
+@pytest.mark.parametrize("name", sorted(FOUND))
+def test_attention_is_found_in_a_large_program(name):
+    function, args, _ = FOUND[name]
+    w = draw(5, 5)
+
+    def large(w, *values):
+        values = [v + deep(w, w)[0, 0] if i in floats(args) else v for i, v in enumerate(values)]
+        return deep(w * jnp.sum(function(jnp, *values)), w)
+
+    with fxad.enable_x64():
+        assert len(attends(large, w, *args)) == 1
+
+
 @pytest.mark.parametrize("name", sorted(FOUND))
 def test_gradients_of_what_was_found_are_finite_differences(name):
     function, args, _ = FOUND[name]

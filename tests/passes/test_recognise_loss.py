@@ -105,6 +105,17 @@ def test_losses_in_many_forms_are_found_and_are_what_numpy_computes(name):
         assert abs(slope - fine) < 1e-8 * (1 + abs(fine))
 
 
+@pytest.mark.parametrize("name", sorted(FOUND))
+def test_a_loss_is_found_at_the_end_of_a_large_program(name):
+    def large(x, w, t, u):
+        for _ in range(30):
+            x = jnp.tanh(jnp.sin(x @ (w.T @ w)) * 2.0 + jnp.sqrt(x * x + 1.0)) - 0.5
+        return FOUND[name](jnp, x, w, t, u)
+
+    with fxad.enable_x64():
+        assert names(large, X, TABLE, TARGETS, WEIGHTS).count("head_loss") == 1
+
+
 def test_nn_functions_and_half_width_logits():
     x, w = X.astype(np.float32), TABLE.astype(np.float32)
 

@@ -1,0 +1,37 @@
+"""The part of a program that recognisers look at: from ends of softmaxes back to the products."""
+
+import numpy as np
+
+import fxad
+import fxad.numpy as jnp
+from fxad.passes.softmax_part import around_softmax
+
+A = np.ones((3, 3), np.float32)
+
+
+def part(function, *args):
+    return [e.op.name for e in around_softmax(fxad.jit(function).lower(*args).traced).eqns]
+
+
+def test_it_goes_back_to_the_product_before_the_last():
+    def attention(a):
+        before = jnp.tanh(jnp.sin(a) @ a)
+        return jnp.cos(jnp.exp(before @ a) @ jnp.sqrt(a))
+
+    assert part(attention, A) == ["tanh", "dot", "exp", "sqrt", "dot"]
+    around = around_softmax(fxad.jit(attention).lower(A).traced)
+    assert [v.type.shape for v in around.inputs] == [(3, 3)] * 2
+    assert len(around.outputs) == 1
+
+
+def test_a_number_made_of_exponentials_is_an_end():
+    def loss(a):
+        return jnp.sum(jnp.log(jnp.sum(jnp.exp(a @ a), axis=-1)))
+
+    assert part(loss, A) == ["dot", "exp", "sum", "log", "sum"]
+
+
+def test_there_is_none_without_an_exponential_of_a_product():
+    assert part(lambda a: jnp.exp(a) @ a, A) == []
+    assert part(lambda a: jnp.tanh(a @ a) @ a, A) == []
+    assert part(lambda a: jnp.sin(jnp.exp(a @ a)), A) == []
