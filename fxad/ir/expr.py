@@ -266,26 +266,27 @@ PRIMS: dict[str, int] = {
 
 def children(expr: Expr) -> tuple[Expr, ...]:
     """Direct sub-expressions, those inside indices included."""
-    match expr:
-        case Prim():
-            return expr.args
-        case Cast():
-            return (expr.arg,)
-        case Load():
-            extra = tuple(e for e in (expr.guard, expr.fill) if e is not None)
-            return (*_index_exprs(expr.index), *extra)
-        case IndexValue():
-            return _index_exprs(expr.index)
-        case _:
-            return ()
+    kind = type(expr)  # this is asked of every expression many times
+    if kind is Prim:
+        return expr.args
+    if kind is Cast:
+        return (expr.arg,)
+    if kind is Load:
+        inside = _index_exprs(expr.index)
+        if expr.guard is None and expr.fill is None:
+            return inside
+        return (*inside, *(e for e in (expr.guard, expr.fill) if e is not None))
+    if kind is IndexValue:
+        return _index_exprs(expr.index)
+    return ()
 
 
 def _index_exprs(index: Index) -> tuple[Expr, ...]:
     found: list[Expr] = []
     for atom, _ in index.terms:
-        if isinstance(atom, Axis):
+        if type(atom) is Axis:
             continue
-        if isinstance(atom, Data):
+        if type(atom) is Data:
             found.append(atom.value)
         else:
             found += _index_exprs(atom.index)
@@ -304,8 +305,13 @@ def walk(*roots: Expr) -> Iterator[Expr]:
             done.add(id(expr))
             yield expr
             continue
+        below = children(expr)
+        if not below:
+            done.add(id(expr))
+            yield expr
+            continue
         stack.append((expr, True))
-        stack += [(c, False) for c in reversed(children(expr))]
+        stack += [(c, False) for c in reversed(below)]
 
 
 def axes_of(item: Index | Axis | Quot | Rem | Data | Expr) -> frozenset[Axis]:

@@ -216,6 +216,8 @@ def map_subprograms(program: Program, rewrite: Callable[[Program], Program]) -> 
 
 def holds_programs(eqn: Eqn) -> bool:
     """Whether a parameter is a program or a tuple with one."""
+    if not eqn.op.higher:
+        return False
     for value in eqn.params.values():
         if isinstance(value, Program):
             return True

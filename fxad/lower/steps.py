@@ -119,9 +119,8 @@ def reads_of(step: LoweredStep) -> tuple[Var, ...]:
     """Values whose bytes a step reads (or, for a kernel that updates in place, starts from)."""
     match step:
         case Launch():
-            written = set(step.writes)
-            replaced = tuple(operand for _, operand in step.replaces)
-            return tuple(v for v in step.args if v not in written) + replaced
+            replaced = [operand for _, operand in step.replaces]
+            return (*[v for v in step.args if v not in step.writes], *replaced)
         case Transfer():
             return (step.src,)
         case Looping() | Whiling():

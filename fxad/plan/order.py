@@ -21,9 +21,9 @@ from fxad.plan.overlap import Accesses
 LARGE = 1 << 20  # bytes; smaller results do not decide how much memory a program needs
 
 
-def ordered(block: Block, donate: frozenset[int]) -> Block:
+def ordered(block: Block, donate: frozenset[int], accesses: AccessesOf) -> Block:
     """The block in the order in which it runs."""
-    return products_late(updates_early(block, donate))
+    return products_late(updates_early(block, donate), accesses)
 
 
 def as_run(program: Program, donate: frozenset[int], fusion: bool) -> Program:
@@ -31,7 +31,8 @@ def as_run(program: Program, donate: frozenset[int], fusion: bool) -> Program:
 
     One whose effects would change places stays as it is.
     """
-    steps = ordered(lower(program, LowerConfig(fusion)), donate).steps
+    block = lower(program, LowerConfig(fusion))
+    steps = ordered(block, donate, functools.cache(Accesses)).steps
     stored = {v: number for number, step in enumerate(steps) for v in writes_of(step)}
     first: dict[Var, int] = {}  # the step that needs a value first
     keys: dict[Eqn, int] = {}
@@ -48,7 +49,7 @@ def as_run(program: Program, donate: frozenset[int], fusion: bool) -> Program:
     return Program(program.inputs, eqns, program.outputs, program.name, program.consts)
 
 
-def products_late(block: Block) -> Block:
+def products_late(block: Block, accesses: AccessesOf) -> Block:
     """Move products whose result is larger than what they read to their first reader, one after
     the other, where the block's fullest step gets no fuller.
 
@@ -56,7 +57,7 @@ def products_late(block: Block) -> Block:
 
     They read no inputs, so that no update of a donated one waits for them.
     """
-    order = _Order(block)
+    order = _Order(block, accesses)
     for product in [s for s in block.steps if _is_large_product(s, block)]:
         order.delay(product)
     return Block(block.inputs, tuple(order.steps), block.outputs)
@@ -77,16 +78,15 @@ class _Order:
     during, after: while and after each step runs; inputs and outputs do not count.
     """
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: Block, accesses: AccessesOf) -> None:
         self.steps = list(block.steps)
         self.last = {v: s for s in self.steps for v in (*reads_of(s), *writes_of(s))}
         self.elsewhere = {*block.inputs, *block.outputs}
         self.during: list[int] = []
         self.after: list[int] = []
-        self._measure()
+        self._measure(accesses)
 
-    def _measure(self) -> None:
-        accesses = functools.cache(Accesses)
+    def _measure(self, accesses: AccessesOf) -> None:
         live: set[Var] = set()
         size = 0
         for step in self.steps:

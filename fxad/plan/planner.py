@@ -9,12 +9,12 @@ operand dies may write into the operand's storage where `overlap` allows it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fxad.core.arena import Arena
 from fxad.core.types import ArrayType
-from fxad.ir.kernel import Kernel
 from fxad.ir.plan import Copy, Host, Plan, Run, Slot, Step, Taping
 from fxad.ir.program import Program, Var
 from fxad.lower import (
@@ -31,7 +31,7 @@ from fxad.lower import (
 )
 from fxad.lower.steps import LoweredStep, reads_of, writes_of
 from fxad.plan import control
-from fxad.plan.donate import donations, first_writes, last_uses, may_take_over, updated
+from fxad.plan.donate import AccessesOf, donations, first_writes, last_uses, may_take_over, updated
 from fxad.plan.layout import Fixed, Recording, packed
 from fxad.plan.lending import Lending, lendings
 from fxad.plan.order import ordered
@@ -60,12 +60,13 @@ def plan_block(
     donate: frozenset[int] = frozenset(),
 ) -> Plan:
     """Plan a lowered program with the given argument and result types."""
-    arena, block = Recording(), ordered(block, donate)
-    made = Planner(arena).plan(block, in_types, out_types, donate)
+    accesses = functools.cache(Accesses)
+    arena, block = Recording(), ordered(block, donate, accesses)
+    made = Planner(arena, accesses).plan(block, in_types, out_types, donate)
     if arena.peak - arena.fullest > HOLES:
         other = packed(arena.stays)
         if other.peak < arena.peak:
-            return Planner(other).plan(block, in_types, out_types, donate)
+            return Planner(other, accesses).plan(block, in_types, out_types, donate)
     return made
 
 
@@ -88,13 +89,13 @@ class Frame:
 class Planner:
     """Gives every value its place while walking the blocks in execution order."""
 
-    def __init__(self, arena: Arena | Fixed) -> None:
+    def __init__(self, arena: Arena | Fixed, accesses: AccessesOf) -> None:
         self.depth = 0  # loops around the step being planned
         self.arena = arena
         self._taken: dict[int, int] = {}  # result number -> argument number
         self.slots: list[Slot] = []
         self._slot_of: dict[tuple[Place, ArrayType | None], Slot] = {}
-        self._accesses: dict[Kernel, Accesses] = {}
+        self.accesses = accesses
 
     def plan(
         self,
@@ -172,12 +173,6 @@ class Planner:
         place.users -= 1
         if place.kind == "arena" and place.users == 0:
             self.arena.give(place.offset)
-
-    def accesses(self, kernel: Kernel) -> Accesses:
-        found = self._accesses.get(kernel)
-        if found is None:
-            found = self._accesses[kernel] = Accesses(kernel)
-        return found
 
     # ------------------------------------------------------------ blocks
 
