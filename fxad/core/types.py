@@ -21,9 +21,11 @@ class ArrayType:
     """Element dtype and static shape of an array. Immutable; equal types are one object, so that
     comparing and hashing them costs nothing."""
 
-    __slots__ = ("dtype", "shape")
+    __slots__ = ("dtype", "nbytes", "shape", "size")
     dtype: np.dtype
     shape: tuple[int, ...]
+    size: int  # elements
+    nbytes: int
     _known: ClassVar[dict[tuple[np.dtype, tuple[int, ...]], ArrayType]] = {}
 
     def __new__(cls, dtype: np.dtype, shape: tuple[int, ...]) -> ArrayType:
@@ -33,6 +35,8 @@ class ArrayType:
             made = super().__new__(cls)
             made.dtype = _ONE.get(dtype, dtype)
             made.shape = tuple(map(int, shape))
+            made.size = math.prod(made.shape)
+            made.nbytes = made.size * made.dtype.itemsize
             found = cls._known.setdefault((made.dtype, made.shape), made)
         return found
 
@@ -42,14 +46,6 @@ class ArrayType:
     @property
     def ndim(self) -> int:
         return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
 
     def with_shape(self, shape: tuple[int, ...]) -> ArrayType:
         return ArrayType(self.dtype, shape)

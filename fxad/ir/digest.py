@@ -20,11 +20,27 @@ def digest(program: Program, known: Container[str]) -> str | None:
     """
     parts: list[str] = []
     try:
-        _write(program.key(), parts)
+        _write_rows(program.key(), parts)
         _places(program, known, parts)
     except TypeError:
         return None
     return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
+
+
+def _write_rows(key: tuple, parts: list[str]) -> None:
+    """`_write(key, parts)`; what equations of equal layers have in common is written once."""
+    known: dict[tuple, str] = {}
+    inputs, *eqns, outputs = key
+    _write((inputs, outputs), parts)
+    for name, operands, params, types in eqns:
+        _write((name, operands), parts)
+        for common in (params, types):
+            text = known.get(common)
+            if text is None:
+                written: list[str] = []
+                _write(common, written)
+                text = known[common] = "\x1f".join(written)
+            parts.append(text)
 
 
 def _write(value: Any, parts: list[str]) -> None:

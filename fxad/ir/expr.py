@@ -266,17 +266,16 @@ PRIMS: dict[str, int] = {
 
 def children(expr: Expr) -> tuple[Expr, ...]:
     """Direct sub-expressions, those inside indices included."""
-    kind = type(expr)  # this is asked of every expression many times
-    if kind is Prim:
+    if isinstance(expr, Prim):  # not `match`: this is asked of every expression many times
         return expr.args
-    if kind is Cast:
+    if isinstance(expr, Cast):
         return (expr.arg,)
-    if kind is Load:
+    if isinstance(expr, Load):
         inside = _index_exprs(expr.index)
         if expr.guard is None and expr.fill is None:
             return inside
         return (*inside, *(e for e in (expr.guard, expr.fill) if e is not None))
-    if kind is IndexValue:
+    if isinstance(expr, IndexValue):
         return _index_exprs(expr.index)
     return ()
 
@@ -284,9 +283,9 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 def _index_exprs(index: Index) -> tuple[Expr, ...]:
     found: list[Expr] = []
     for atom, _ in index.terms:
-        if type(atom) is Axis:
+        if isinstance(atom, Axis):
             continue
-        if type(atom) is Data:
+        if isinstance(atom, Data):
             found.append(atom.value)
         else:
             found += _index_exprs(atom.index)

@@ -11,7 +11,6 @@ they came from) print alike and have the same key. A value used twice is printed
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
@@ -43,6 +42,7 @@ class _Printer:
         self.kernel = kernel
         self.axes: dict[k.Axis, str] = {}
         self.buffers: dict[k.Buffer, str] = {}
+        self.roles: dict[str, int] = {}  # number of the last buffer of each
         self.scalars = {scalar: f"s{i}" for i, scalar in enumerate(kernel.scalars)}
         self.cells: dict[k.Cell, str] = {}
         self.values: dict[int, str] = {}  # expressions already printed on a line of their own
@@ -62,7 +62,7 @@ class _Printer:
 
     def _declare(self, buffer: k.Buffer) -> str:
         prefix = "t" if buffer.role == "scratch" else buffer.role
-        number = sum(1 for other in self.buffers if other.role == buffer.role)
+        number = self.roles[buffer.role] = self.roles.get(buffer.role, -1) + 1
         self.buffers[buffer] = f"{prefix}{number}"
         return f"{prefix}{number}: {short_name(buffer.dtype)}[{buffer.size}]"
 
@@ -167,9 +167,10 @@ class _Printer:
         Deeply nested values get lines of their own too: lines stay short and recursion shallow.
         """
         order = [(expr, [id(child) for child in k.children(expr)]) for expr in k.walk(*roots)]
-        uses = Counter(map(id, roots))
-        for _, inner in order:
-            uses.update(inner)
+        uses: dict[int, int] = {}  # a Counter takes several times as long
+        for inner in ([id(root) for root in roots], *[inner for _, inner in order]):
+            for child in inner:
+                uses[child] = uses.get(child, 0) + 1
         depth: dict[int, int] = {}
         for expr, inner in order:
             depth[id(expr)] = 1 + max([depth[child] for child in inner], default=0)

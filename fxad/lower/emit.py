@@ -226,7 +226,8 @@ class Rows:
             if var in self.kept:
                 strides = node.strides[: len(node.grid)]
                 move = scope.substitution(env_over(node.grid, strides, self.targets))
-                index = flat(tuple([at(a) for a in node.grid]), [a.extent for a in node.grid])
+                extents = node.extents[: len(node.grid)]
+                index = flat(tuple([at(a) for a in node.grid]), extents)
                 buffer, index = self.builder.place(var, move.index(index), self.grid)
                 stores.append(Store(buffer, index, self.builder.cells[var]))
         return [*stages, Map((), tuple(stores))] if stores else stages
@@ -332,7 +333,7 @@ def _emit_sort(node: SortNode, storage: Storage) -> Launch:
     largest = None if node.largest is None else builder.axis(node.largest)
     stored = new if largest is None else {**new, node.axis: largest}
     axes = [stored[a] for a in node.axes]
-    index = flat(tuple(map(at, axes)), [a.extent for a in axes])
+    index = flat(tuple(map(at, axes)), tuple([a.extent for a in axes]))
     cells = [builder.cell(v, (v.type.dtype,))[0] for v in written]
     stores = _stores(builder, index, zip(written, map(Get, cells), strict=True))
     stage = Sort(new[node.axis], node.keys, operands, tuple(cells), stores, largest)

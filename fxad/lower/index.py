@@ -6,6 +6,7 @@ unflat(4 i + j, (3, 4)) == (i, j)
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from fxad.ir.kernel import (
@@ -28,7 +29,8 @@ Point = tuple[Index, ...]
 ZERO = Index()
 
 
-def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
+@functools.lru_cache(1 << 12)
+def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Row-major strides in elements."""
     strides = [1] * len(shape)
     for i in range(len(shape) - 2, -1, -1):
@@ -36,7 +38,7 @@ def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def flat(point: Point, shape: Sequence[int]) -> Index:
+def flat(point: Point, shape: tuple[int, ...]) -> Index:
     """Row-major position of a point; quotients and remainders of one index are put together."""
     const = 0
     terms: dict = {}

@@ -180,7 +180,7 @@ class Maker:
 
         body = refined(old, build, last_axis(old) if order == "lanes" else None)
         count = sum(len(part) for part in body.parts[: len(loops.grid)])
-        strides = strides_of([a.extent for a in old])
+        strides = strides_of(tuple([a.extent for a in old]))
         natural = loops.guard is None and flat_identity(flat(loops.point, shape), old, strides)
         node = ReduceNode(
             definition.eqn,

@@ -48,7 +48,7 @@ class Node:
     @property
     def strides(self) -> tuple[int, ...]:
         """Row-major strides of the axes in the node's own space."""
-        return strides_of([a.extent for a in self.axes])
+        return strides_of(self.extents)
 
     @property
     def extents(self) -> tuple[int, ...]:
