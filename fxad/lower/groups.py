@@ -27,6 +27,7 @@ DEPTH_LIMIT = 150  # operations in a row: the compiler's functions call themselv
 # nothing. One that reads more than that goes over whole rows of many tiles, where there are so many
 # rows and columns, as fast as a kernel of its own.
 EPILOGUE_BYTES = 8 << 20
+NARROW_EPILOGUE_BYTES = 2 << 20  # products of bf16 take so little time themselves
 SWEPT_FROM = 384
 
 
@@ -276,7 +277,8 @@ def _map_to_contract(group: Group, node: MapNode, alone: bool) -> bool:
         return False
     mine = [v for v in node.reads if v in group.members]
     # What is added to a product that nobody else reads: apart, it would be written and read again.
-    limit = EPILOGUE_BYTES + (group.nodes[0].outputs[0].type.nbytes if alone else 0)
+    limit = EPILOGUE_BYTES if _is_wide(group) else NARROW_EPILOGUE_BYTES
+    limit += group.nodes[0].outputs[0].type.nbytes if alone else 0
     if not mine or (_epilogue_bytes(group, node) > limit and not _is_swept(group)):
         return False
     env = _matched(node, node.reads[mine[0]][0], group.positions[mine[0]], group.size)
@@ -307,8 +309,12 @@ def _is_swept(group: Group) -> bool:
     in a kernel of its own and the product itself never goes to memory."""
     product = group.nodes[0]
     assert isinstance(product, ContractNode)
-    wide = all(v.type.dtype.itemsize >= 4 for v in product.reads)
-    return wide and min(product.m.extent, product.n.extent) >= SWEPT_FROM
+    return _is_wide(group) and min(product.m.extent, product.n.extent) >= SWEPT_FROM
+
+
+def _is_wide(group: Group) -> bool:
+    """Whether the product's factors are float32 or wider."""
+    return all(v.type.dtype.itemsize >= 4 for v in group.nodes[0].reads)
 
 
 def _epilogue_bytes(group: Group, node: MapNode) -> int:
