@@ -121,11 +121,11 @@ def eager(rounds: int, peers: Sequence[str]) -> list[Row]:
             for name, (value, lib) in libraries.items()
         }
         times = harness.alternate(runs, rounds)
-        found.append(_over_numpy(harness.row(what, times, "us", count)))
+        found.append(over_numpy(harness.row(what, times, "us", count)))
     return found
 
 
-def _over_numpy(row: Row) -> Row:
+def over_numpy(row: Row) -> Row:
     """What ours costs beyond NumPy's, which does the work in both."""
     row.pop("ahead", None)
     return row | {"over numpy": row["fxad"] - row["numpy"]}
@@ -151,7 +151,7 @@ def imports(rounds: int, peers: Sequence[str]) -> list[Row]:
             run(name)  # writes byte code
         turns = [{name: run(name) for name in names} for _ in range(rounds)]
     times = {name: [turn[name] for turn in turns] for name in names}
-    return [_over_numpy(harness.row("import (CPU)", times))]
+    return [over_numpy(harness.row("import (CPU)", times))]
 
 
 def compilations(preset: str, rounds: int) -> list[Row]:

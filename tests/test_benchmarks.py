@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as main
-from benchmarks import harness, overhead, plots
+from benchmarks import eager, harness, overhead, plots
 from benchmarks.__main__ import names
 
 ROOT = Path(__file__).parent.parent
@@ -49,6 +49,15 @@ def test_what_is_not_installed_is_left_out():
 def test_modules_take_part():
     assert {"train_step", "matmul", "overhead"} <= set(names())
     assert not {"harness", "__main__", "plots"} & set(names())
+
+
+def test_eager_functions_are_measured(monkeypatch):
+    some = {text: eager.CALLS[text] for text in ("x + x", "lib.var(x)", "m @ m")}
+    monkeypatch.setattr(eager, "CALLS", some)
+    *found, last = eager.rows(True, [])
+    assert {row["what"] for row in found} >= {f"eager {text}" for text in some}
+    over = [row["over numpy"] for row in found]
+    assert over == sorted(over, reverse=True) and "of 5" in last["what"]
 
 
 def test_overheads_are_measured():

@@ -16,6 +16,7 @@ from fxad.core import dtypes as dt
 from fxad.core.aligned import copied
 from fxad.core.errors import AxisError, BadArgument, ConcretizationError, ShapeError, TypeMismatch
 from fxad.core.promotion import check_int_fits, entry_of, is_python_scalar, promote
+from fxad.core.quiet import restore, silence
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS, Lit
 from fxad.ir.rewrite import literal
@@ -96,8 +97,11 @@ def _cast_numpy(data: np.ndarray, wanted: np.dtype) -> np.ndarray:
         return native(data)
     if data.dtype.kind == "f" and wanted.kind in "iu":  # saturates, which NumPy leaves open
         return OPS["convert"].numpy(data, dtype=wanted)
-    with np.errstate(all="ignore"):
+    before = silence()
+    try:
         return data.astype(wanted) if data.dtype != wanted else data
+    finally:
+        restore(before)
 
 
 def _sequence(object: Sequence[Any], wanted: np.dtype | None) -> Array:

@@ -303,19 +303,28 @@ def _from_memory(x: Concrete, index: Any) -> Array | None:
 
     While a program is recorded only for integers: what others read may be large, and would be a
     constant of the program beside x."""
+    items = plain_items(index)
+    if items is None or (staging() and {type(i) for i in items} & {int, np.ndarray} != {int}):
+        return None
+    try:
+        return Concrete(np.array(x.data[items], order="C"))
+    except (IndexError, ValueError):
+        return None
+
+
+def plain_items(index: Any) -> tuple[Any, ...] | None:
+    """The parts of an index in a form that NumPy takes for what we do: integers, slices, None,
+    Ellipsis and index arrays that are known. None if there are others."""
     items = index if type(index) is tuple else (index,)
     items = tuple([_known(i) if isinstance(i, _ARRAYS) else i for i in items])
     kinds = {type(i) for i in items}
-    if not kinds <= _PLAIN or (staging() and (int not in kinds or np.ndarray in kinds)):
+    if not kinds <= _PLAIN:
         return None
     if slice in kinds:
         bounds = {type(b) for i in items if type(i) is slice for b in (i.start, i.stop, i.step)}
         if not bounds <= _BOUNDS:
             return None
-    try:
-        return Concrete(np.array(x.data[items], order="C"))
-    except (IndexError, ValueError):
-        return None
+    return items
 
 
 def _known(item: Any) -> Any:

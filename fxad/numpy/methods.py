@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument
 from fxad.numpy import (
@@ -26,6 +28,7 @@ from fxad.numpy import elementwise as e
 from fxad.numpy.core import cast
 from fxad.trace.array import Array
 from fxad.trace.convert import is_array_like
+from fxad.trace.replay import replayed
 
 _BINARY: dict[str, Callable[..., Any]] = {
     "add": e.add,
@@ -82,9 +85,15 @@ def transpose(self: Array, *axes: Any) -> Array:
     return shaping.transpose(self, order)
 
 
+@replayed
+def _converted(self: Array, dtype: np.dtype) -> Array:
+    return cast(self, dtype)
+
+
 def astype(self: Array, dtype: Any, copy: bool = False) -> Array:
     """Converted to a dtype."""
-    return cast(self, dt.canonicalize(dtype, explicit=True))
+    wanted = dt.canonicalize(dtype, explicit=True)
+    return self if wanted is self.type.dtype else _converted(self, wanted)
 
 
 def view(self: Array, dtype: Any) -> Array:

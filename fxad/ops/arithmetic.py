@@ -263,14 +263,16 @@ def _maximum(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     found = np.maximum(x, y)
     if not dt.is_float(x.dtype) or np.count_nonzero(found) == found.size:
         return found
-    return np.where((x == 0) & (y == 0), x + y, found).astype(x.dtype, copy=False)
+    zeros = (x == 0) & (y == 0)
+    return np.where(zeros, x + y, found) if np.count_nonzero(zeros) else found
 
 
 def _minimum(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     found = np.minimum(x, y)
     if not dt.is_float(x.dtype) or np.count_nonzero(found) == found.size:
         return found
-    return np.where((x == 0) & (y == 0), -(-x + -y), found).astype(x.dtype, copy=False)
+    zeros = (x == 0) & (y == 0)
+    return np.where(zeros, -(-x + -y), found) if np.count_nonzero(zeros) else found
 
 
 max = binary(

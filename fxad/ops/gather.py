@@ -149,6 +149,11 @@ def _gather_numpy(
     fill: Number | None = None,
     unique: bool = False,
 ) -> np.ndarray:
+    if batch == 0 and axes == tuple(range(len(axes))) and 0 not in x.shape:
+        wide = [i.astype(np.int64, copy=False) for i in indices]
+        near = [np.minimum(np.maximum(i, 0), n - 1) for i, n in zip(wide, x.shape, strict=False)]
+        if mode == "clamp" or all(np.array_equal(i, j) for i, j in zip(wide, near, strict=True)):
+            return own(x[tuple(near)])
     position, valid, order = flat_positions(x, indices, axes, batch, mode == "clamp")
     count = batch + len(axes)
     rows = as_rows(x, order, count)

@@ -40,8 +40,10 @@ def _sort_type(*types: ArrayType, axis: int, keys: int) -> tuple[ArrayType, ...]
 
 
 def _sort_reference(*arrays: np.ndarray, axis: int, keys: int) -> tuple[np.ndarray, ...]:
-    order = np.lexsort(tuple(widened(a) for a in reversed(arrays[:keys])), axis=axis)
-    return tuple(np.take_along_axis(a, order, axis) for a in arrays)
+    order = np.lexsort(tuple([widened(a) for a in reversed(arrays[:keys])]), axis=axis)
+    if arrays[0].ndim == 1:
+        return tuple([a[order] for a in arrays])
+    return tuple([np.take_along_axis(a, order, axis) for a in arrays])
 
 
 def take_along(x: Any, order: Any, axis: int) -> Any:

@@ -10,8 +10,9 @@ from hypothesis.extra.numpy import array_shapes, basic_indices, integer_array_in
 
 import fxad
 import fxad.numpy as jnp
-from fxad.core.errors import IndexOutOfRange
+from fxad.core.errors import BadArgument, IndexOutOfRange, ShapeError
 from fxad.numpy.indexing import _from_memory
+from fxad.numpy.updates import _in_memory
 
 
 @settings(deadline=None)
@@ -94,3 +95,66 @@ def test_errors_say_what_was_out_of_range():
     with pytest.raises(IndexOutOfRange, match="Too many indices"):
         jnp.ones(3)[0, 0]
     assert float(jnp.arange(3.0).at[7].get(mode="fill", fill_value=9.0)) == 9.0
+
+
+def by_ops(x, index, values, monoid, **hints):
+    """The update as it is recorded: by ops, one after the other."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fxad.numpy.updates._in_memory", lambda *_: None)
+        return getattr(x.at[index], monoid)(values, **hints)
+
+
+@settings(deadline=None)
+@given(data=st.data())
+def test_updates_are_those_of_ops(data):
+    shape = data.draw(array_shapes(min_dims=1, max_dims=3))
+    blocks = basic_indices(shape, allow_newaxis=True)
+    index = data.draw(st.one_of(blocks, integer_array_indices(shape)))
+    dtype = data.draw(st.sampled_from(["int8", "float32", "bool", "float16"]))
+    monoid = data.draw(st.sampled_from(["set", "add", "multiply", "min", "max"]))
+    mine = (np.arange(np.prod(shape)).reshape(shape) - 2).astype(dtype)
+    x, place = jnp.asarray(mine), np.shape(mine[index])
+    shapes = st.sampled_from([(), place, place[1:], (1, *place), (1,) * len(place)])
+    values = np.asarray(data.draw(st.sampled_from([3, -0.0])) + np.zeros(data.draw(shapes)))
+    for given_ in (jnp.asarray(values.astype(dtype)), jnp.asarray(values.astype(np.float32)), 1):
+        try:
+            wanted = by_ops(x, index, given_, monoid)
+        except ShapeError:
+            with pytest.raises(ShapeError):
+                getattr(x.at[index], monoid)(given_)
+            continue
+        found = getattr(x.at[index], monoid)(given_)
+        assert found.type is wanted.type and found.weak == wanted.weak
+        assert np.asarray(found).tobytes() == np.asarray(wanted).tobytes()
+    assert np.asarray(x).tobytes() == mine.tobytes()
+
+
+def test_which_updates_are_made_in_memory():
+    x = jnp.arange(12.0).reshape(3, 4)
+    for index in [0, (0, 1), (slice(1), 2), ..., None, jnp.asarray([0, 0]), (np.arange(2), 1)]:
+        assert _in_memory(x, index, 1.5, "set") is not None
+        assert _in_memory(x, index, jnp.asarray(2), "set") is not None
+    assert _in_memory(x, jnp.asarray([0, 0]), 2.0, "add") is not None
+    assert _in_memory(x, 0, 2.0, "add") is None  # -0.0 elsewhere would stay so
+    for index in [7, jnp.asarray([0, 7]), True, x > 1, [0, 1]]:  # the last is an array only later
+        assert _in_memory(x, index, 2.0, "set") is None
+    assert _in_memory(x, 0, jnp.ones((1, 4)), "set") is None
+    assert _in_memory(jnp.asarray([1, 2]), 0, 2**40, "set") is None
+
+
+def test_updates_out_of_range_or_of_other_modes_are_as_before():
+    x = jnp.arange(4.0)
+    with pytest.raises(IndexOutOfRange):
+        x.at[7].set(1.0)
+    places = jnp.asarray([0, 7, -1])
+    for hints in ({}, {"mode": "clip"}, {"mode": "drop"}, {"wrap_negative_indices": False}):
+        for monoid in ("set", "add"):
+            found = getattr(x.at[places], monoid)(5.0, **hints)
+            wanted = by_ops(x, places, 5.0, monoid, **hints)
+            assert np.asarray(found).tobytes() == np.asarray(wanted).tobytes()
+    with pytest.raises(BadArgument):
+        x.at[0].set(1.0, mode="nowhere")
+    grads = fxad.grad(lambda v: jnp.sum(x.at[1].set(v) ** 2))(jnp.asarray(3.0))
+    assert float(grads) == 6.0
+    assert "dynamic_update" in str(fxad.make_ir(lambda v: x.at[1].set(v))(jnp.asarray(3.0)))
+    assert "dynamic_update" in str(fxad.make_ir(lambda v: v + x.at[1].set(9.0))(x))
