@@ -166,7 +166,7 @@ def test_threads_do_not_change_the_bits():
 
 
 def test_tiles_are_an_instruction_set_of_their_own():
-    assert host_target("amx") == HOST
+    assert host_target("amx").features == HOST.features | {"amx_float32"}
     assert "amx_bf16" not in host_target("avx512").features
     with fxad.config.override(isa="avx512"):
         a = random(64, 64)

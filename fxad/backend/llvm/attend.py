@@ -101,13 +101,10 @@ class _Forward(Rows):
 
     def head(self, point: str, first: str, end: str) -> None:
         """A chunk of rows of one query head."""
-        f, stage = self.f, self.stage
+        stage = self.stage
         self.memory.scopes.append({})
         self.go_to(point)
         self.q = self.place(stage.q, stage.rows, stage.depth)
-        if self.blocks == 1:
-            self.coming = self.operands_of(f.least(f.add(point, 1), self.kernel.points - 1))
-            self.go_to(point)
         self.out = self.place(stage.out, stage.rows, stage.width)
         self.lse = self.place(stage.lse, stage.rows)
 
@@ -116,26 +113,6 @@ class _Forward(Rows):
 
         self.through_mask(first, end, blocks)
         self.memory.scopes.pop()
-
-    def operands_of(self, point: str) -> list[tuple[Place, int]]:
-        """The matrices that a head reads, and their columns."""
-        stage = self.stage
-        self.go_to(point)
-        return [
-            (self.place(stage.q, stage.rows, stage.depth), self.depth),
-            (self.place(stage.k, stage.keys, stage.depth), self.depth),
-            (self.place(stage.v, stage.keys, stage.width), self.width),
-        ]
-
-    def fetch_beside(self, row: str) -> None:
-        """Ask for what is needed soon: the row's result, and queries of the next block, or what the
-        next head reads, if all rows are one block."""
-        self.fetch(self.out, row, self.width, write=True)
-        if self.blocks > 1:
-            self.fetch(self.q, self.f.add(row, self.rows), self.depth)
-            return
-        for place, columns in self.coming:
-            self.fetch(place, row, columns)
 
     def block(self, first: str, _: list[str]) -> None:
         """One block of query rows."""
@@ -254,7 +231,8 @@ class _Forward(Rows):
         memory has time to bring rows that are needed next.
         """
         f = self.f
-        self.fetch_beside(row)
+        self.fetch(self.q, f.add(row, self.rows), self.depth)
+        self.fetch(self.out, row, self.width, write=True)
         top = self.top(self.load_scalar(f.offset(self.tops, f.mul(i, self.size))))
         top = top.splat(self.lanes.width)
 
