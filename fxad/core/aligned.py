@@ -13,17 +13,22 @@ from typing import Any
 
 import numpy as np
 
-ALIGNMENT = 64
+LINE = 64  # bytes of a cache line
 SMALL = 1 << 11  # up to so many bytes NumPy's allocator is as good, and twice as fast
+
+
+def in_lines(nbytes: int) -> int:
+    """So many bytes, up to whole cache lines: at least one."""
+    return max(-(-nbytes // LINE), 1) * LINE
 
 
 def maker(shape: tuple[int, ...], dtype: np.dtype, nbytes: int) -> Callable[[], np.ndarray]:
     """Makes uninitialised arrays of this type, which has `nbytes`: contiguous, on a line."""
-    empty, uint8, padded = np.empty, np.dtype(np.uint8), nbytes + ALIGNMENT
+    empty, uint8, padded = np.empty, np.dtype(np.uint8), nbytes + LINE
 
     def aligned() -> np.ndarray:
         raw = empty(padded, uint8)
-        offset = -ctypes.c_size_t.from_address(id(raw) + object.__basicsize__).value % ALIGNMENT
+        offset = -ctypes.c_size_t.from_address(id(raw) + object.__basicsize__).value % LINE
         return np.ndarray(shape, dtype, raw, offset)
 
     return aligned
@@ -33,9 +38,9 @@ def copied(array: np.ndarray) -> np.ndarray:
     """A copy of an array: contiguous, on a line above SMALL bytes."""
     if array.nbytes <= SMALL or array.dtype.hasobject:
         return np.array(array, order="C")
-    raw: Any = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    raw: Any = np.empty(array.nbytes + LINE, np.uint8)
     # Not a view of an array, which somebody else might hold: a copy may be donated.
     owner: Any = (ctypes.c_char * raw.size).from_buffer(raw)
-    copy = np.ndarray(array.shape, array.dtype, owner, -raw.ctypes.data % ALIGNMENT)
+    copy = np.ndarray(array.shape, array.dtype, owner, -raw.ctypes.data % LINE)
     copy[...] = array
     return copy

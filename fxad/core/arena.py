@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-ALIGN = 64
+from fxad.core.aligned import in_lines
 
 
 class Arena:
@@ -25,7 +25,7 @@ class Arena:
 
     def take(self, nbytes: int) -> int:
         """Offset (a multiple of 64) of `nbytes` unused bytes."""
-        size = max(-(-nbytes // ALIGN), 1) * ALIGN
+        size = in_lines(nbytes)
         best = min((g for g in self._gaps if g[1] >= size), key=lambda g: g[1], default=None)
         if best is not None:
             self._gaps.remove(best)

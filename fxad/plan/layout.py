@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fxad.core.arena import ALIGN, Arena
+from fxad.core.aligned import in_lines
+from fxad.core.arena import Arena
 
 
 @dataclass(slots=True)
@@ -39,7 +40,7 @@ class Recording(Arena):
     def take(self, nbytes: int) -> int:
         offset = super().take(nbytes)
         self._now += 1
-        stay = self._open[offset] = Stay(max(-(-nbytes // ALIGN), 1) * ALIGN, self._now)
+        stay = self._open[offset] = Stay(in_lines(nbytes), self._now)
         self.stays.append(stay)
         return offset
 

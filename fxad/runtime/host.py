@@ -9,8 +9,9 @@ import threading
 
 import numpy as np
 
+from fxad.core.aligned import in_lines
 from fxad.runtime.disk import Tier
-from fxad.runtime.shelf import ALIGN, Slab, shelf_of
+from fxad.runtime.shelf import Slab, shelf_of
 
 
 class Host:
@@ -24,7 +25,7 @@ class Host:
     def write(self, data: np.ndarray) -> Slab:
         """Keep a copy of an array of bytes."""
         with self._lock:
-            slab = self.shelf.new(max(-(-data.nbytes // ALIGN), 1) * ALIGN)
+            slab = self.shelf.new(in_lines(data.nbytes))
             slab.buffer[: data.nbytes] = data
             slab.used = data.nbytes
             self.shelf.seal(slab)

@@ -21,7 +21,6 @@ from fxad.core.limits import parse_bytes, readable
 from fxad.runtime.disk import Disk, Tier
 from fxad.runtime.space import HOST, Space
 
-ALIGN = 64  # bytes; sizes of slabs are multiples
 LINGER = 0.05  # seconds the background thread waits for more to do: to start one takes 0.1 ms
 IDLE = 1 << 26  # bytes of unused slabs kept for reuse where there is no budget
 

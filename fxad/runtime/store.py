@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from fxad.core.aligned import in_lines
 from fxad.core.errors import BadArgument
 from fxad.runtime.disk import Tier
-from fxad.runtime.shelf import ALIGN, Slab, shelf_of
+from fxad.runtime.shelf import Slab, shelf_of
 from fxad.runtime.space import HOST, Space
 
 
@@ -118,7 +119,7 @@ class Store:
         self.shelf.close()
 
     def _new(self, nbytes: int) -> Slab:
-        return self.shelf.new(max(-(-nbytes // ALIGN), 1) * ALIGN)
+        return self.shelf.new(in_lines(nbytes))
 
     def _spare(self, nbytes: int) -> bool:
         """Whether so many bytes more may be neither written nor read over."""

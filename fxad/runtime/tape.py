@@ -18,9 +18,10 @@ from typing import Any, Self
 
 import numpy as np
 
+from fxad.core.aligned import LINE
 from fxad.core.errors import BadArgument, IndexOutOfRange
 from fxad.runtime.disk import Tier
-from fxad.runtime.shelf import ALIGN, Slab, shelf_of
+from fxad.runtime.shelf import Slab, shelf_of
 
 INLINE = 1 << 12  # the first slab
 LARGEST = 1 << 22  # slabs double until they have this size
@@ -75,7 +76,7 @@ class Tape:
     ) -> None:
         self.shelf = shelf_of("a tape's budget", budget, directory, below)
         limit = self.shelf.budget
-        self._largest = LARGEST if limit is None else max(min(LARGEST, limit // 8), ALIGN)
+        self._largest = LARGEST if limit is None else max(min(LARGEST, limit // 8), LINE)
         self._pages: list[tuple[Slab, list[_Run]]] = []
         self._before = 0  # blocks in all runs but the current one
         self._row = 0  # blocks in the current run
@@ -145,13 +146,13 @@ class Tape:
     def _begin(self, array: np.ndarray) -> None:
         """Start a run of blocks like this one: in this slab if it has room, else in a new one."""
         end = self._finish()
-        run = _Run(-(-end // ALIGN) * ALIGN, array.dtype, array.shape)
+        run = _Run(-(-end // LINE) * LINE, array.dtype, array.shape)
         if not self._pages or run.start + array.nbytes > self._pages[-1][0].size:
             size = INLINE
             if self._pages:
                 self.shelf.seal(self._pages[-1][0])
                 size = max(2 * self._pages[-1][0].size, INLINE)
-            fitted = -(-array.nbytes // ALIGN) * ALIGN
+            fitted = -(-array.nbytes // LINE) * LINE
             slab = self.shelf.new(max(min(size, self._largest), fitted))
             self._pages.append((slab, []))
             run.start = 0

@@ -337,6 +337,18 @@ def test_what_was_handed_back_last_is_taken_first_and_counted():
     assert {id(blocks.take(100_000)) for _ in several} == {id(block) for block in several}
 
 
+def test_sizes_of_freed_blocks_are_forgotten():
+    """A search for the next larger size would pass all of them."""
+    blocks = memory.BlockPool(bound=1 << 20)
+    for pages in range(1, 200):
+        blocks.give(blocks.take(4096 * pages))
+    blocks.trim()
+    assert blocks._sizes == [] and blocks._idle == {} and blocks.idle_bytes == 0
+    kept = blocks.take(8192)
+    blocks.give(kept)
+    assert blocks._sizes == [8192] and blocks.take(5000) is kept
+
+
 def test_memory_nobody_wants_for_a_while_is_returned(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(memory.time, "monotonic", lambda: now[0])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from plan_walker import run_plan
 
-from fxad.core.arena import ALIGN
+from fxad.core.aligned import LINE
 from fxad.core.types import ArrayType
 from fxad.ir.plan import Run
 from fxad.ir.program import OPS
@@ -29,15 +29,15 @@ def test_values_that_live_together_never_overlap(seed: int) -> None:
             held.append(arena.take(int(random.integers(0, 5000))))
     found = packed(arena.stays)
     offsets = [found.take(s.nbytes) for s in arena.stays]
-    live = np.zeros(found.peak // ALIGN, int)
+    live = np.zeros(found.peak // LINE, int)
     fullest = 0
     changes = [(s.start, 1, s, o) for s, o in zip(arena.stays, offsets, strict=True)]
     changes += [(s.end, -1, s, o) for _, _, s, o in changes if s.end is not None]
     for _, change, stay, offset in sorted(changes, key=lambda c: c[0]):
-        assert offset % ALIGN == 0 and offset + stay.nbytes <= found.peak
-        live[offset // ALIGN : (offset + stay.nbytes) // ALIGN] += change
+        assert offset % LINE == 0 and offset + stay.nbytes <= found.peak
+        live[offset // LINE : (offset + stay.nbytes) // LINE] += change
         assert live.max() <= 1
-        fullest = max(fullest, int(live.sum()) * ALIGN)
+        fullest = max(fullest, int(live.sum()) * LINE)
     assert arena.fullest == fullest <= found.peak
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from fxad.backend import hosts
 from fxad.backend.llvm import memory, pool
 from fxad.backend.llvm.cache import Code, Emitter, compile_kernels
 from fxad.backend.llvm.emit import emit
@@ -270,19 +271,8 @@ class Executable:
                 ctypes.memmove(array.ctypes.data, address, array.nbytes)
             array.flags.writeable = False
             inputs.append(array)
-        returned: Any = step.function(*inputs)
-        outputs = () if returned is None and not step.outputs else tuple(returned)
-        if len(outputs) != len(step.outputs):
-            raise TypeMismatch(
-                f"{step.name} returned {len(outputs)} arrays, {len(step.outputs)} expected"
-            )
-        for number, (value, slot) in enumerate(zip(outputs, step.outputs, strict=True)):
-            array = np.require(np.asarray(value), requirements=("C", "A"))
-            if array.shape != slot.type.shape or array.dtype != slot.type.dtype:
-                raise TypeMismatch(
-                    f"{step.name}: output {number} must be {slot.type}, got "
-                    f"{array.dtype}{list(array.shape)}"
-                )
+        arrays = hosts.checked(step, step.function(*inputs))
+        for array, slot in zip(arrays, step.outputs, strict=True):
             ctypes.memmove(frame.words[words[slot]], array.ctypes.data, array.nbytes)
 
     def _lend(self, frame: Frame, step: Host) -> None:

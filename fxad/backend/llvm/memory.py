@@ -71,7 +71,7 @@ class BlockPool:
         self.bound = bound
         self.lock = threading.Lock()
         self._idle: dict[int, list[Block]] = {}  # by size; who came last goes first
-        self._sizes: list[int] = []  # all there have been, sorted
+        self._sizes: list[int] = []  # its keys, sorted
         self._idle_bytes = 0
         self.in_use = 0  # bytes asked for (in whole size classes) and not given back
         self.high_water = 0  # the most that has been
@@ -179,6 +179,10 @@ class BlockPool:
         for block in blocks:
             self._idle[block.size].remove(block)
             self._idle_bytes -= block.size
+        for size in {block.size for block in blocks}:
+            if not self._idle[size]:  # or every search would pass it from now on
+                del self._idle[size]
+                self._sizes.remove(size)
 
 
 @functools.lru_cache(maxsize=4096)

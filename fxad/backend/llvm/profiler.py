@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from fxad.backend import hosts
 from fxad.backend.llvm import memory
 from fxad.backend.llvm.executable import Executable
 from fxad.backend.tapes import Tapes
@@ -147,18 +147,9 @@ class _Run:
         self.events.append((step, begin - self.start, time.perf_counter() - begin))
 
     def _host(self, step: Host) -> None:
-        inputs = [self.array(s).copy() for s in step.inputs]
-        for array in inputs:
-            array.flags.writeable = False
         begin = time.perf_counter()
-        if step.lends:  # every slot stays where it is: a copy
-            own = self.array(step.outputs[0])
-            lent: Any = step.function(own)
-            returned: object = (own if lent is None else lent,)
-        else:
-            returned = step.function(*inputs)
+        values = hosts.called(step, self.array)
         self._note(step, begin)
-        values = tuple(returned) if isinstance(returned, Sequence) else ()
         for slot, value in zip(step.outputs, values, strict=True):
             self.array(slot)[...] = value
 

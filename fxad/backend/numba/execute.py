@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fxad.backend import hosts
 from fxad.backend.numba.compile import compile_kernel, restored, stored
 from fxad.backend.numba.formats import storage
 from fxad.backend.tapes import Tapes
@@ -155,27 +156,7 @@ class _Executor:
             self.at[a], self.at[b] = self.at[b], self.at[a]
 
     def _host_call(self, step: Host) -> None:
-        inputs = [self.host(slot).copy() for slot in step.inputs]
-        for array in inputs:
-            array.flags.writeable = False
-        if step.lends:  # every slot stays where it is: a copy
-            own = np.empty(step.outputs[0].type.shape, step.outputs[0].type.dtype)
-            lent: Any = step.function(own)
-            outputs: Any = (own if lent is None else lent,)
-        else:
-            outputs = step.function(*inputs)
-        if len(outputs) != len(step.outputs):
-            raise ValueError(
-                f"host function {step.name} returned {len(outputs)} arrays, "
-                f"expected {len(step.outputs)}"
-            )
-        for slot, output in zip(step.outputs, outputs, strict=True):
-            array = np.asarray(output)
-            if array.shape != slot.type.shape or array.dtype != slot.type.dtype:
-                raise ValueError(
-                    f"host function {step.name} returned {array.dtype}{list(array.shape)}, "
-                    f"expected {slot.type}"
-                )
+        for slot, array in zip(step.outputs, hosts.called(step, self.host), strict=True):
             self.memory.copy(self.at[slot], self.memory.put(stored(array)))
 
 

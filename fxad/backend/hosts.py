@@ -1,0 +1,45 @@
+"""Calls of Python functions in the middle of a plan, for all executors.
+
+for slot, array in zip(step.outputs, called(step, read), strict=True): ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fxad.core.errors import TypeMismatch
+from fxad.ir.plan import Host, Slot
+
+
+def called(step: Host, read: Callable[[Slot], np.ndarray]) -> list[np.ndarray]:
+    """The outputs of a host step; `read` gives what a slot holds. For executors whose slots stay
+    where they are: memory that the function lends instead is to be copied like any output."""
+    if step.lends:
+        own = read(step.outputs[0])
+        lent: Any = step.function(own)
+        return [own if lent is None else lent]
+    inputs = [read(slot).copy() for slot in step.inputs]
+    for array in inputs:
+        array.flags.writeable = False
+    return checked(step, step.function(*inputs))
+
+
+def checked(step: Host, returned: Any) -> list[np.ndarray]:
+    """What a host step's function returned, as contiguous arrays. Raises TypeMismatch unless they
+    are as many, and of the types, as the step promises."""
+    outputs = () if returned is None and not step.outputs else tuple(returned)
+    if len(outputs) != len(step.outputs):
+        raise TypeMismatch(
+            f"{step.name} returned {len(outputs)} arrays, {len(step.outputs)} expected"
+        )
+    arrays = [np.require(np.asarray(value), requirements=("C", "A")) for value in outputs]
+    for number, (array, slot) in enumerate(zip(arrays, step.outputs, strict=True)):
+        if array.shape != slot.type.shape or array.dtype != slot.type.dtype:
+            raise TypeMismatch(
+                f"{step.name}: output {number} must be {slot.type}, got "
+                f"{array.dtype}{list(array.shape)}"
+            )
+    return arrays
