@@ -14,6 +14,7 @@ from fxad.backend.numba.compile import compile_kernel, stored
 from fxad.backend.numba.emit import cuda_style, emit
 from fxad.backend.numba.execute import execute_plan
 from fxad.backend.numba.ptx import compile_to_ptx, toolkit_problem
+from fxad.core.errors import TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import Prim
 from fxad.ir.plan import Host, Plan, Slot
@@ -95,9 +96,10 @@ def test_wrong_arrays_are_refused():
 
 def test_a_host_function_must_return_what_was_declared():
     out = Slot(0, ArrayType(F32, (2,)), "result", 0)
-    for returned, message in (([np.zeros(3, F32)], "expected f32"), ([], "returned 0 arrays")):
+    cases = (([np.zeros(3, F32)], r"output 0 must be f32\[2\]"), ([], "returned 0 arrays"))
+    for returned, message in cases:
         step = Host(lambda r=returned: r, (), (out,), "broken")
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(TypeMismatch, match=message):
             execute_plan(Plan((out,), (step,), (), (out,), 0, {}), [], "python")
 
 
