@@ -238,15 +238,16 @@ def half_logarithms() -> list[Row]:
 FIRST_PART = 495  # exponent and two bits of mantissa of floats just below 1/8
 
 
-def pieces(f: Callable[[Real], Real], top: float) -> list[Row]:
+def pieces(f: Callable[[Real], Real], top: float, apart: bool) -> list[Row]:
     """By the exponent and two bits of mantissa of x < top: c, f(c), a polynomial in x - c.
 
     It is (f(x) - f(c)) / (x - c), c near the middle with f(c) nearly a float; below 1/8
-    (f(x) - x) / x.
+    (f(x) - x) / x where `apart`, else f(x) / x, whose constant must be 1.
     """
     rows = [[0.0] * 7 for _ in range(32)]
     rest = series(lambda x: f(x) / x - 1)
     slopes = minimax(rest, TINY, mp.mpf("0.125"), 4, lambda x: x / f(x))
+    slopes[0] = slopes[0] if apart else single(1 + slopes[0])
     rows[FIRST_PART % 32] = [0.0, 0.0, *slopes]
     for part in range(FIRST_PART + 1, FIRST_PART + 33):
         low, high = (float(np.uint32(k << 21).view(np.float32)) for k in (part, part + 1))
@@ -286,8 +287,8 @@ TABLES: dict[str, Callable[[], list[Row]]] = {
     "POWERS": powers,
     "ATANS": angles,
     "ATANHS": half_logarithms,
-    "TANH": lambda: pieces(mp.tanh, 9.02),
-    "ERF": lambda: pieces(mp.erf, 3.95),
+    "TANH": lambda: pieces(mp.tanh, 9.02, apart=False),
+    "ERF": lambda: pieces(mp.erf, 3.95, apart=True),
 }
 
 

@@ -5,9 +5,10 @@
     python -m benchmarks.functions --sweep all --stride 1021
 
 The sweep compares with float64 functions of NumPy (of SciPy for erf) rounded to nowhere: an error
-of x ulp is x spacings of the float32 nearest to the exact result. Powers have two arguments: their
-sweep takes every base with one exponent, and every exponent with one base. A sweep of one function
-takes two to six minutes.
+of x ulp is x spacings of the float32 nearest to the exact result. Of odd and even functions it
+takes positive arguments, and looks whether negative ones give the same bits but for the sign.
+Powers have two arguments: their sweep takes every base with one exponent, and every exponent with
+one base. A sweep of one function takes one to four minutes.
 """
 
 from __future__ import annotations
@@ -68,6 +69,11 @@ FUNCTIONS: dict[str, Timed] = {
     "arctan2": (jnp.arctan2, np.arctan2, "atan2", (-10, 10)),
 }
 BINARY = ("power", "arctan2")
+EVEN = ("cos", "cosh")
+ODD = (
+    "sin", "tan", "arcsin", "arctan", "sinh", "arcsinh", "arctanh", "tanh", "erf", "cbrt",
+)  # fmt: skip
+SIGN = np.uint32(1 << 31)
 
 
 def draw(name: str, elements: int) -> list[np.ndarray]:
@@ -154,12 +160,22 @@ def worst_of(ours: Any, reference: Any, inputs: list[np.ndarray]) -> tuple[float
     return float(found[at]), int(suspects[at])
 
 
+def asymmetry(ours: Any, x: np.ndarray, odd: bool) -> np.ndarray:
+    """Where negative arguments do not give what positive ones do."""
+    ahead, behind = np.asarray(ours(x)), np.asarray(ours(-x))
+    mirrored = ahead.view(np.uint32) ^ (SIGN if odd else np.uint32(0))
+    both_nan = np.isnan(ahead) & np.isnan(behind)
+    return np.flatnonzero((behind.view(np.uint32) != mirrored) & ~both_nan)
+
+
 def sweep(name: str, stride: int) -> tuple[float, float]:
     """(largest error in ulp, the argument), at least 0.5; of every or each `stride`-th float32."""
     ours, reference = fxad.jit(lambda *xs: FUNCTIONS[name][0](*xs)), exact(name)
     worst, where = 0.5, 0.0
-    for start in range(0, 1 << 32, BLOCK * stride):
-        stop = min(start + BLOCK * stride, 1 << 32)
+    mirrored = name in EVEN or name in ODD
+    end = 1 << (31 if mirrored else 32)
+    for start in range(0, end, BLOCK * stride):
+        stop = min(start + BLOCK * stride, end)
         x = np.arange(start, stop, stride, dtype=np.uint64).astype(np.uint32).view(F32)
         cases = [[x]]
         if name in BINARY:
@@ -168,8 +184,10 @@ def sweep(name: str, stride: int) -> tuple[float, float]:
             found, at = worst_of(ours, reference, inputs)
             if found > worst:
                 worst, where = found, float(x[at])
+        if mirrored and len(bad := asymmetry(ours, x, name in ODD)):
+            worst, where = float("inf"), float(-x[bad[0]])
         if sys.stderr.isatty():
-            print(f"\r{name}: {100 * stop / (1 << 32):.0f}%", end="", file=sys.stderr)
+            print(f"\r{name}: {100 * stop / end:.0f}%", end="", file=sys.stderr)
     return worst, where
 
 

@@ -30,6 +30,14 @@ def rsqrt_estimate(x: Vec) -> Vec:
     return 1.0 / x.sqrt() if found is None else found
 
 
+def inverse_of_root(root: Vec) -> Vec:
+    """1 / (2 root) from the bits, good to an eighth and exact for powers of two.
+
+    Enough for what a rounded root lacks.
+    """
+    return (0x7E800000 - root.bits()).floats()
+
+
 def root(x: Vec) -> Vec:
     """The square root; of floats by Goldschmidt's iteration where the processor is slow at it.
 

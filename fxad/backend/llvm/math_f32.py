@@ -138,31 +138,31 @@ def cbrt(x: Vec) -> Vec:
     square = r * r
     y = size * square
     y = fma(fma(-(y * y), y, size) * square, 1.0 / 3.0, y).copysign(x)
-    unusual = (size.bits() - 1).compare("uge", 0x7F7FFFFF) | (size < 1.2e-38)
-    unusual = unusual & x.compare("une", 0.0)
-    return unless_rare(unusual, y, partial(in_double, math_f64.cbrt), x)
+    return unless_rare(x.is_denormal_or_infinite(), y, partial(in_double, math_f64.cbrt), x)
 
 
-def _piecewise(x: Vec, most: float, rows: Sequence[Sequence[float]]) -> Vec:
+def _piecewise(x: Vec, most: float, rows: Sequence[Sequence[float]], apart: bool) -> Vec:
     """An odd function that is constant from `most` on: a polynomial for each quarter of an octave.
 
-    Below 1/8 it is x and a polynomial that is small.
+    apart: below 1/8 it is x and a polynomial that is small, else all of it is the polynomial.
     """
     size = x.abs().at_most(most)
     bits = size.bits()
     part = x.code.intrinsic("smax", bits.binary("lshr", 21), bits.like(BELOW_EIGHTH))
     centre, value, *slopes = lookup(part, rows)
     r = size - centre
-    base = part.equals(BELOW_EIGHTH).where(r, value)
-    return fma(r, polynomial(r, slopes), base).copysign(x)
+    if apart:
+        value = part.equals(BELOW_EIGHTH).where(r, value)
+    return fma(r, polynomial(r, slopes), value).copysign(x)
 
 
 def tanh(x: Vec) -> Vec:
-    return _piecewise(x, 9.02, TANH)
+    """Within 1.01 ulp; apart below 1/8, two instructions more, within 0.73."""
+    return _piecewise(x, 9.02, TANH, apart=False)
 
 
 def erf(x: Vec) -> Vec:
-    return _piecewise(x, 3.95, ERF)
+    return _piecewise(x, 3.95, ERF, apart=True)
 
 
 def erfc(x: Vec) -> Vec:
@@ -190,5 +190,4 @@ def rsqrt(x: Vec) -> Vec:
     y = rsqrt_estimate(x)
     product = x * y
     rest = fma(-fma(x, y, -product), y, fma(-product, y, 1.0))
-    better = fma(y * 0.5, rest, y)
-    return better.is_nan().where(y, better)
+    return product.compare("ord", product).where(fma(y * 0.5, rest, y), y)

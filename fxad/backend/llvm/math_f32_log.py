@@ -14,7 +14,7 @@ from functools import partial
 
 from fxad.backend.llvm import coefficients as table
 from fxad.backend.llvm import math_f64
-from fxad.backend.llvm.divide import reciprocal
+from fxad.backend.llvm.divide import inverse_of_root
 from fxad.backend.llvm.lookup import lookup
 from fxad.backend.llvm.math_core import (
     INF,
@@ -96,10 +96,14 @@ def log2(x: Vec) -> Vec:
     return _any(x, usual)
 
 
-def _log_of_sum(u: Vec, lost: Vec) -> Vec:
-    """log(u + lost), u positive, normal and below 2**126, lost below its last place."""
+def _log_of_sum(u: Vec, lost: Vec, kept: Vec | None = None) -> Vec:
+    """log(u + lost), u positive, normal and below 2**126, lost below its last place.
+
+    kept: u is of any kind; where it is infinite, this says that lost does not count.
+    """
     e, c, high, low, r = _parts(u, LOGS)
     below = lost * (2 * ONE - (u.bits() & EXPONENT)).floats() * c
+    below = below if kept is None else kept.where(below, 0.0)
     about = r + below
     rest = fma(e, LN2_F32[1], low) + below
     rest = fma(about * about, polynomial(about, table.LOG_F32), rest)
@@ -111,14 +115,17 @@ def log1p(x: Vec) -> Vec:
     large = x > 1.0
     most, least = large.where(x, 1.0), large.where(x.like(1.0), x)
     u = most + least
-    y = _log_of_sum(u, least - (u - most)).copysign(x)
+    lost = least - (u - most)
+    if scales(x):
+        return _log_of_sum(u, lost, x < INF).copysign(x)
+    y = _log_of_sum(u, lost).copysign(x)
     return unless_rare(_unusual(u, 126), y, partial(in_double, math_f64.log1p), x)
 
 
 def _root_of_sum(high: Vec, low: Vec) -> tuple[Vec, Vec]:
-    """The root of high + low as the sum of two floats."""
+    """The root of high + low, and what it lacks times 2 root."""
     root = high.sqrt()
-    return root, (fma(-root, root, high) + low) * (reciprocal(root) * 0.5)
+    return root, fma(-root, root, high) + low
 
 
 def asinh(x: Vec) -> Vec:
@@ -127,9 +134,9 @@ def asinh(x: Vec) -> Vec:
     square = fma(size, size, 1.0)
     big = size > 1.0
     rest = big.where(fma(size, size, -square) + 1.0, fma(size, size, 1.0 - square))
-    root, lost = _root_of_sum(square, rest)
+    root, left = _root_of_sum(square, rest)
     u = root + size
-    y = _log_of_sum(u, (root - u) + size + lost)
+    y = _log_of_sum(u, fma(left, inverse_of_root(root), (root - u) + size))
     y = (size < 2.0**-12).where(x, y.copysign(x))
     return unless_rare(~(size < 2.0**60), y, partial(in_double, math_f64.asinh), x)
 
@@ -139,10 +146,12 @@ def acosh(x: Vec) -> Vec:
     a = x - 1.0
     twice = a + a
     square = fma(a, a, twice)
-    root, lost = _root_of_sum(square, fma(a, a, twice - square))
+    root, left = _root_of_sum(square, fma(a, a, twice - square))
     u = x + root
-    y = _log_of_sum(u, (x - u) + root + lost)
-    return unless_rare(~((x > 1.0) & (x < 2.0**60)), y, partial(in_double, math_f64.acosh), x)
+    y = _log_of_sum(u, fma(left, inverse_of_root(root), (x - u) + root))
+    least, most = (x.like(value).bits() for value in (1.0, 2.0**60))
+    unusual = (x.bits() - (least + 1)).compare("uge", most - least)
+    return unless_rare(unusual, y, partial(in_double, math_f64.acosh), x)
 
 
 def atanh(x: Vec) -> Vec:
@@ -176,7 +185,8 @@ def power(x: Vec, y: Vec) -> Vec:
     f = (product - (shifted - WHOLE)) + below
     p = fma(polynomial(f, table.EXP2_F32), f, 1.0)
     result = (p.bits() + (shifted.bits() << 23)).floats()
-    unusual = _unusual(x) | ~(product.abs() < 125.0)
+    unusual = ~(product.abs() < 125.0)  # also where the logarithm is not finite
+    unusual = unusual if scales(x) else unusual | _unusual(x)
     return unless_rare(unusual, result, partial(in_double, _power_in_double), x, y)
 
 

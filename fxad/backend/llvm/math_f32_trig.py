@@ -14,6 +14,7 @@ from functools import partial
 
 from fxad.backend.llvm import coefficients as table
 from fxad.backend.llvm import math_f64
+from fxad.backend.llvm.divide import inverse_of_root
 from fxad.backend.llvm.lookup import lookup
 from fxad.backend.llvm.math_core import BELOW_EIGHTH, WHOLE, either, unless_rare
 from fxad.backend.llvm.math_f64 import in_double
@@ -30,19 +31,19 @@ ONE = 0x3F800000
 STEP = [part / 8 for part in HALF_PI]
 
 
-def _minus_steps(size: Vec, n: Vec) -> tuple[Vec, Vec, Vec]:
-    """(r, lost, below): size - n pi / 16 is r + lost + below.
+def _minus_steps(size: Vec, n: Vec) -> tuple[Vec, Vec]:
+    """(r, lost): size - n pi / 16 is r + lost.
 
     The first difference is exact. What rounding takes from the second is lost; of an r below 2**-9,
     whose difference to the first is not exact, it is not known.
     """
     above = fma(n, -STEP[0], size)
     r = fma(n, -STEP[1], above)
-    lost = fma(n, -STEP[1], above - r)
-    return r, (r * r > 2.0**-18).where(lost, 0.0), n * -STEP[2]
+    lost = (r * r > 2.0**-18).where(fma(n, -STEP[1], above - r), 0.0)
+    return r, fma(n, -STEP[2], lost)
 
 
-def _sine(ahead: int, shifted: Vec, r: Vec, lost: Vec, below: Vec) -> tuple[Vec, Vec, Vec]:
+def _sine(ahead: int, shifted: Vec, r: Vec, lost: Vec) -> tuple[Vec, Vec, Vec]:
     """(S, C, rest): the sine of n pi / 16 + r, and of `ahead` more of them, is S + C r + rest.
 
     S + C sin r + S (cos r - 1), S and C the sine and the cosine of the multiple of pi / 16.
@@ -50,7 +51,7 @@ def _sine(ahead: int, shifted: Vec, r: Vec, lost: Vec, below: Vec) -> tuple[Vec,
     rows = [(*SINES[(k + ahead) % 32], SINES[(k + ahead + 8) % 32][0]) for k in range(32)]
     s, low, c = lookup(shifted.bits(), rows)
     z = r * r
-    odd = fma(z * r, polynomial(z, table.SIN_F32), lost + below)
+    odd = fma(z * r, polynomial(z, table.SIN_F32), lost)
     return s, c, fma(c, odd, fma(s, z * polynomial(z, table.COS_F32), low))
 
 
@@ -61,8 +62,8 @@ def _shifted(size: Vec) -> Vec:
 
 def _sine_of(size: Vec, ahead: int) -> Vec:
     shifted = _shifted(size)
-    r, lost, below = _minus_steps(size, shifted - WHOLE)
-    s, c, rest = _sine(ahead, shifted, r, lost, below)
+    r, lost = _minus_steps(size, shifted - WHOLE)
+    s, c, rest = _sine(ahead, shifted, r, lost)
     return s + fma(c, r, rest)
 
 
@@ -142,52 +143,43 @@ def atan2(y: Vec, x: Vec) -> Vec:
     t = top * inverse
     z = t * t
     rest = t + fma(t * z, polynomial(z, table.ATAN_F32), fma(-t, bottom, top) * inverse)
-    sign, left = x.bits() & SIGN, x.bits() < 0
-    angle, rest = ((v.bits() ^ sign).floats() for v in (angle, rest))
-    high, low = (left.where(rest.like(2 * half), 0.0) for half in HALF_PI[:2])
-    whole = ((high + angle) + (rest + low)).copysign(y)
-    sizes = across.bits(), along.bits()
-    least = x.code.intrinsic("umin", *[v - 1 for v in sizes])  # 0 comes last
-    most = x.code.intrinsic("umax", *sizes) - 1
-    unusual = least.compare("ult", x.like(2.0**-60).bits())
-    unusual = unusual | most.compare("uge", x.like(2.0**60).bits())
+    left = x.bits() < 0
+    angle = left.where(2 * HALF_PI[0] - angle, angle)
+    whole = (angle + left.where(2 * HALF_PI[1] - rest, rest)).copysign(y)
+    least, most = (x.like(2.0**k).bits() for k in (-60, 60))
+    unusual = (bottom.bits() - least).compare("uge", most - least)
+    unusual = unusual | (across.bits() - 1).compare("ult", least - 1)  # but for 0
     return unless_rare(unusual, whole, partial(in_double, math_f64.atan2), y, x)
 
 
-def _plus(high: Vec, low: Vec, t: Vec, a: Vec, b: Vec) -> Vec:
-    """high + low + t + a b, high 0 or above |t|, low and a b smaller than t."""
-    total = high + t
-    return total + fma(a, b, (high - total) + t + low)
+def _asin_parts(size: Vec) -> tuple[Vec, Vec, Vec, Vec]:
+    """(big, z, root, left): asin(size) is t + t z P(z), t = size, or pi / 2 less that where big.
 
-
-def _asin_parts(size: Vec) -> tuple[Vec, Vec, Vec]:
-    """(big, s, rest): asin(size) is s + rest or, where big, pi / 2 - 2 (s + rest).
-
-    Then s is the root of (1 - size) / 2. What it loses is its remainder over 2 s, for which a
-    reciprocal from the bits, good to an eighth, is enough.
+    Then z is (1 - size) / 2, t is twice its root, and left what the root's square lacks of z.
     """
     big = size > 0.5
     half = fma(size, -0.5, 0.5)
-    z = big.where(half, size * size)
     root = half.sqrt()
-    lost = fma(-root, root, half) * (0x7E730000 - root.bits()).floats()
-    s = big.where(root, size)
-    return big, s, fma(s * z, polynomial(z, table.ASIN_F32), big.where(lost, 0.0))
+    return big, big.where(half, size * size), root, fma(-root, root, half)
 
 
 def asin(x: Vec) -> Vec:
     size = x.abs()
-    big, s, rest = _asin_parts(size)
-    zero = s.like(0.0)
-    high, low = (big.where(s.like(part), zero) for part in HALF_PI[:2])
-    times = big.where(s.like(-2.0), 1.0)
-    return _plus(high, low, s * times, rest, times).copysign(x)
+    big, z, root, left = _asin_parts(size)
+    t = big.where(root * -2.0, size)
+    total = big.where(t + HALF_PI[0], t)
+    lost = (HALF_PI[0] - total) + t + HALF_PI[1]
+    lost = big.where(fma(left * -2.0, inverse_of_root(root), lost), 0.0)
+    return (total + fma(t * z, polynomial(z, table.ASIN_F32), lost)).copysign(x)
 
 
 def acos(x: Vec) -> Vec:
-    """pi / 2 - asin(x), which is 2 (s + rest) or pi - 2 (s + rest) beyond a half."""
-    big, s, rest = _asin_parts(x.abs())
-    left = x.bits() < 0
-    high, low = (big.where(left.where(s.like(2 * part), 0.0), s.like(part)) for part in HALF_PI[:2])
-    times = big.where(left.where(s.like(-2.0), 2.0), left.where(s.like(1.0), -1.0))
-    return _plus(high, low, s * times, rest, times)
+    """pi / 2 - asin(x), which beyond a half is t + t z P(z), or pi less that."""
+    big, z, root, left = _asin_parts(x.abs())
+    side = x.like(2.0).copysign(x)
+    t = big.where(root * side, -x)
+    base = big.where(fma(side, -HALF_PI[0] / 2, HALF_PI[0]), HALF_PI[0])
+    total = base + t
+    lost = fma(base, HALF_PI[1] / HALF_PI[0], (base - total) + t)
+    lost = big.where(fma(left * side, inverse_of_root(root), lost), lost)
+    return total + fma(t * z, polynomial(z, table.ASIN_F32), lost)
