@@ -130,8 +130,8 @@ class _Packer:
             starts = range(0, steps * DEPTH, LINES)
             found = [self.load(f.offset(at, n * 4), depth - n) for n in starts]
             for step in range(steps):
-                pair = found[2 * step : 2 * step + 2]
-                self.put(*pair, f.offset(to, step * STEP), TILE_BYTES)
+                low, high = found[2 * step : 2 * step + 2]
+                self.put(low, high, f.offset(to, step * STEP), TILE_BYTES)
 
         f.loop(0, "%count", 1, line)
         return self.finished()
@@ -217,9 +217,9 @@ class _Packer:
                     [self.row_or_zero(at, f.add(i, n), tile, columns, present) for n in (0, LINES)]
                     for i, tile in rows
                 ]
-                for (i, tile), pair in zip(rows, found, strict=True):
+                for (i, tile), (low, high) in zip(rows, found, strict=True):
                     here = f.offset(f.offset(to, f.mul(i, LINE_BYTES)), tile * TILE_BYTES)
-                    self.put(*pair, here, tiles * TILE_BYTES)
+                    self.put(low, high, here, tiles * TILE_BYTES)
 
             f.loop(0, LINES, _AT_ONCE, some, at_least_once=True)
 
