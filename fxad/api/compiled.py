@@ -27,7 +27,6 @@ from fxad.ir.plan import Run, walk
 from fxad.ir.program import Eqn, Op, Program, Symbol, Var, param_key, subprograms
 from fxad.ir.rewrite import Watch, evaluate, set_watch
 from fxad.ops.policies import Budget, ways_within
-from fxad.runtime.session import session
 from fxad.trace import location
 from fxad.trace.array import Concrete
 from fxad.trace.tracer import concrete, execute, set_executor, type_of, wrap
@@ -201,10 +200,8 @@ def _show(plan: Any) -> None:
 def run_on(target: str, program: Program, args: Sequence[Any]) -> list[Concrete]:
     """Run a closed Program on another backend: "python", "cpu" (both numba's source) or "cuda"."""
     backend = importlib.import_module("fxad.backend.numba.execute")
-    with session():  # for what the program puts aside
-        results = backend.execute_plan(
-            plan_of(program, tiles=False), [concrete(a) for a in args], target
-        )
+    plan = plan_of(program, tiles=False)
+    results = backend.execute_plan(plan, [concrete(a) for a in args], target)
     return [Concrete(np.asarray(r)) for r in results]
 
 

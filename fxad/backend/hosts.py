@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from fxad.core.errors import TypeMismatch
-from fxad.ir.plan import Host, Slot
+from fxad.ir.plan import Host, Plan, Slot, walk
+
+
+def around(plan: Plan) -> Callable[[], Any] | None:
+    """What makes the context manager that every run of the plan happens in: the attribute `around`
+    of its host functions. None where none has one."""
+    functions = [step.function for step in walk(plan.steps) if isinstance(step, Host)]
+    return next((f.around for f in functions if hasattr(f, "around")), None)
 
 
 def called(step: Host, read: Callable[[Slot], np.ndarray]) -> list[np.ndarray]:

@@ -84,6 +84,27 @@ def test_effects_happen_once() -> None:
     assert any(k.name.startswith("python") for k in report.kernels)
 
 
+@pytest.mark.parametrize("options", [{"offload": "disk"}, {"offload": "host"}])
+def test_values_that_wait_outside_the_arena(options) -> None:
+    def loss(ws, x):
+        for w in ws:
+            x = fxad.checkpoint(lambda x, w: jnp.tanh(x @ w) * jnp.sin(x), **options)(x, w)
+        return jnp.sum(x * x)
+
+    weights, x = [_draw(96, 96)] * 3, _draw(256, 96)
+    with fxad.config.override(offload_memory=400_000):  # most values really go to the file
+        report = _check(fxad.jit(fxad.value_and_grad(loss)), weights, x)
+    assert any(k.name.startswith("python") for k in report.kernels)
+
+
+def test_a_loop_whose_tape_is_on_disk() -> None:
+    def f(x):
+        body = fxad.checkpoint(lambda c: jnp.sin(c) * c * 0.5, offload="disk")
+        return lax.while_loop(lambda c: jnp.sum(c) > 1, body, x).sum()
+
+    _check(fxad.jit(fxad.grad(f)), np.abs(_draw(100)))
+
+
 def test_chrome_trace(tmp_path) -> None:
     def f(w, x):
         return jnp.sin(x @ w) + 1

@@ -84,8 +84,7 @@ class Executable:
         self.tape_bytes = 0  # most bytes that the tapes of one run have taken so far
         self._tapes = self._encoded.tapes or any(isinstance(s.type, TapeType) for s in plan.slots)
         self._outputs = self._output_plan()
-        hosts = [s.function for s in walk(plan.steps) if isinstance(s, Host)]
-        around = next((f.around for f in hosts if hasattr(f, "around")), None)
+        around = hosts.around(plan)
         if around is not None:
             self.run = around()(self.run)  # type: ignore[method-assign]
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import numpy as np
 
@@ -108,7 +109,8 @@ class _Run:
 
     def run(self) -> Timings:
         self.start = time.perf_counter()
-        self.steps(self.plan.steps)
+        with (hosts.around(self.plan) or nullcontext)():
+            self.steps(self.plan.steps)
         seconds = time.perf_counter() - self.start
         results = [self.array(s).copy() for s in self.plan.results]
         return Timings(results, self.events, seconds)

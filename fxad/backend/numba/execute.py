@@ -9,6 +9,7 @@ nothing has written yet filled with ones (NaN), so that a plan that reads it sho
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,8 @@ def execute_plan(plan: Plan, arrays: Sequence[Any], target: str = "cpu") -> list
     """
     memory = _Memory(target)
     executor = _Executor(plan, arrays, memory)
-    executor.run(plan.steps)
+    with (hosts.around(plan) or nullcontext)():
+        executor.run(plan.steps)
     return [executor.result(slot) for slot in plan.results]
 
 
