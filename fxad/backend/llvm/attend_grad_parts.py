@@ -10,7 +10,8 @@ summed in scratch for a block of keys, since tiles have whole rows of 16.
 from __future__ import annotations
 
 from fxad.backend.llvm.attend_grad import Backward
-from fxad.backend.llvm.attend_parts import HIGH, PARTS, ROWS, STEP, Left, PartTiles, takes_parts
+from fxad.backend.llvm.attend_parts import Left, PartTiles, takes_parts
+from fxad.backend.llvm.attend_parts_pack import HIGH, PARTS, ROWS, STEP
 from fxad.backend.llvm.attend_tiles import ABI, Place, round_up
 from fxad.backend.llvm.contract_amx_pack import DEPTH, LINE_BYTES, LINES, TILE_BYTES
 from fxad.backend.llvm.schedule import Emitted, Target
