@@ -46,7 +46,7 @@ class Pipeline:
         self.f, self.schedule = stages.f, stages.schedule
         self.extent = self.schedule.extent(passes[0].axis)
         self.width = self.schedule.lanes_of(passes[0].stage, passes[0].axis)[0]
-        self.read = [_cells_read(p) for p in passes]
+        self.read = _cells_read(passes)
         self.slots = self._slots()
 
     # ------------------------------------------------------------ rows
@@ -97,7 +97,7 @@ class Pipeline:
         self.place(row)
         for cell, age in self.read[at].items():
             kind = kind_of(cell.dtype)
-            text = self.f.op(f"load {kind}, ptr {self._slot(cell, age)}, align {CELL_BYTES}")
+            text = self.f.op(f"load {kind}, ptr {self.slots[cell][age]}, align {CELL_BYTES}")
             self.stages.cells[cell] = {0: Vec(self.stages.code, kind, 1, text)}
         yield self.stages.scopes[-1]
         self.stages.scopes.pop()
@@ -109,7 +109,7 @@ class Pipeline:
         for cell in _cells_set(p):
             if cell in self.slots:
                 value = self.stages.cells[cell][0]
-                slot = self._slot(cell, 0)
+                slot = self.slots[cell][0]
                 self.f.line(f"store {value.type} {value.text}, ptr {slot}, align {CELL_BYTES}")
 
     # ------------------------------------------------------------ cells
@@ -117,24 +117,13 @@ class Pipeline:
     def _slots(self) -> dict[ir.Cell, list[str]]:
         """Memory for each cell that a later pass reads, of as many rows as lie between."""
         ages: dict[ir.Cell, int] = {}
-        for at, p in enumerate(self.passes):
-            for cell in _cells_set(p):
-                behind = [n - at for n, read in enumerate(self.read) if n > at and cell in read]
-                if behind:
-                    ages[cell] = max(behind)
-                    for n, read in enumerate(self.read):
-                        if cell in read:
-                            read[cell] = n - at
         for read in self.read:
-            for cell in [c for c, age in read.items() if age == 0]:
-                del read[cell]  # set by the pass itself
+            for cell, age in read.items():
+                ages[cell] = max(age, ages.get(cell, 0))
         return {
             cell: [self.stages.scratch(CELL_BYTES) for _ in range(age + 1)]
             for cell, age in ages.items()
         }
-
-    def _slot(self, cell: ir.Cell, age: int) -> str:
-        return self.slots[cell][age]
 
     def _grow_older(self) -> None:
         for cell, slots in self.slots.items():
@@ -249,7 +238,12 @@ def _cells_set(p: Pass) -> tuple[ir.Cell, ...]:
     return p.stage.cells if isinstance(p.stage, ir.Reduce) else ()
 
 
-def _cells_read(p: Pass) -> dict[ir.Cell, int]:
-    """Cells that a pass reads, each with how many passes ago it was set (filled in later)."""
-    exprs = [e for stage in p.stages for e in ir.exprs_of(stage)]
-    return {e.cell: 0 for e in ir.walk(*exprs) if isinstance(e, ir.Get)}
+def _cells_read(passes: Sequence[Pass]) -> list[dict[ir.Cell, int]]:
+    """Cells of earlier passes that each pass reads, and how many passes ago they were set."""
+    set_at = {cell: at for at, p in enumerate(passes) for cell in _cells_set(p)}
+    found = []
+    for at, p in enumerate(passes):
+        exprs = [e for stage in p.stages for e in ir.exprs_of(stage)]
+        cells = [e.cell for e in ir.walk(*exprs) if isinstance(e, ir.Get)]
+        found.append({cell: at - set_at[cell] for cell in cells if set_at[cell] < at})
+    return found
