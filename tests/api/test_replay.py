@@ -15,7 +15,13 @@ from jit_cases import CASES, Case
 
 import fxad
 import fxad.numpy as jnp
-from fxad.core.errors import DonatedError, NumberOverflow, NumericsError, ShapeError
+from fxad.core.errors import (
+    DonatedError,
+    IndexOutOfRange,
+    NumberOverflow,
+    NumericsError,
+    ShapeError,
+)
 from fxad.trace import replay, tracer
 from fxad.trace.array import Array
 from fxad.trace.replay import MOST, REPEATS, replayed
@@ -174,6 +180,17 @@ def test_errors_are_those_of_the_function() -> None:
             x + y
         with pytest.raises(NumberOverflow):
             jnp.ones(3, jnp.int8) + 1000
+
+
+def test_numbers_beyond_one_are_no_quantiles() -> None:
+    x = jnp.ones(6)
+    again(jnp.quantile, x, jnp.asarray(0.5))
+    for _ in range(6):
+        for q in (1.5, jnp.asarray(1.5)):
+            with pytest.raises(IndexOutOfRange, match="index 7"):
+                jnp.quantile(x, q)
+            with pytest.raises(IndexOutOfRange, match="index 7"):
+                jnp.percentile(x, q * 100)
 
 
 def test_a_donated_array_is_not_read() -> None:
