@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from fxad.core.limits import check_bytes
 from fxad.core.quiet import restore, silence
 from fxad.core.types import ArrayType
 from fxad.ir.program import Atom, Eqn, Lit, Op, Program, Symbol, Var
@@ -67,7 +68,10 @@ class Writer:
             self.names[var] = self.constant(value)
 
     def function(self, cls: type, weak: Sequence[bool]) -> Function:
-        """The function; `cls` is what holds the results. Raises Unwritable if there is none."""
+        """The function; `cls` is what holds the results.
+
+        Raises Unwritable if there is none, SizeError if a value is larger than memory.
+        """
         outputs, unread = self.program.outputs, set(self.numbers)
         own = {var for eqn in self.program.eqns for var in eqn.outputs}
         if self.program.effects or len(set(outputs)) < len(outputs) or not own.issuperset(outputs):
@@ -102,6 +106,9 @@ class Writer:
 
     def write(self, eqn: Eqn) -> None:
         op, params = eqn.op, eqn.params
+        for var in eqn.outputs:  # what is too large stays the error that ops bound one by one raise
+            if isinstance(var.type, ArrayType):
+                check_bytes(op.name, var.type.nbytes)
         if op.name in _INLINE:
             inner = params["program"]
             values = [self.read(a) for a in eqn.inputs]

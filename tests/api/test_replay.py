@@ -21,6 +21,7 @@ from fxad.core.errors import (
     NumberOverflow,
     NumericsError,
     ShapeError,
+    SizeError,
 )
 from fxad.trace import replay, tracer
 from fxad.trace.array import Array
@@ -191,6 +192,15 @@ def test_numbers_beyond_one_are_no_quantiles() -> None:
                 jnp.quantile(x, q)
             with pytest.raises(IndexOutOfRange, match="index 7"):
                 jnp.percentile(x, q * 100)
+
+
+def test_results_larger_than_memory_stay_an_error() -> None:
+    long = jnp.ones(2**21)
+    for _ in range(6):
+        with pytest.raises(SizeError):
+            jnp.ones(2**45)
+        with pytest.raises(SizeError):
+            jnp.outer(long, long)
 
 
 def test_a_donated_array_is_not_read() -> None:
