@@ -97,12 +97,15 @@ def test_values_that_wait_outside_the_arena(options) -> None:
     assert any(k.name.startswith("python") for k in report.kernels)
 
 
-def test_a_loop_whose_tape_is_on_disk() -> None:
-    def f(x):
-        body = fxad.checkpoint(lambda c: jnp.sin(c) * c * 0.5, offload="disk")
-        return lax.while_loop(lambda c: jnp.sum(c) > 1, body, x).sum()
+def test_a_loop_whose_values_wait_on_disk() -> None:
+    body = fxad.checkpoint(lambda c: jnp.sin(c) * c, offload="disk")
 
-    _check(fxad.jit(fxad.grad(f)), np.abs(_draw(100)))
+    def f(x, n):
+        return lax.fori_loop(0, n, lambda i, c: body(c), x).sum()
+
+    with fxad.config.override(offload_memory=1_000_000):
+        report = _check(fxad.jit(fxad.grad(f)), np.abs(_draw(16384)), 40)
+    assert any(e.name.startswith("python") for e in report.events)
 
 
 def test_chrome_trace(tmp_path) -> None:
