@@ -46,7 +46,8 @@ class Tuning:
             cells = [cell.rjust(w) for cell, w in zip(left, widths[:2], strict=True)]
             cells += [cell.ljust(w) for cell, w in zip(right, widths[2:], strict=True)]
             lines.append("  ".join([*cells, row[4]]))
-        lines.append(f"{self.known} kinds of products were measured before; kept in {self.path}")
+        kept = f"kept in {self.path}" if self.path else "nothing is kept after this process"
+        lines.append(f"{self.known} kinds of products were measured before; {kept}")
         return "\n".join(lines)
 
 

@@ -198,7 +198,9 @@ def test_a_damaged_table_is_ignored(cached, content):
 
 def test_without_a_cache_nothing_is_written(cached):
     with config.override(cache=False):
-        assert fxad.tune(step, W, X, seconds=0.002).path is None
+        report = fxad.tune(step, W, X, seconds=0.002)
+        assert report.path is None
+        assert str(report).endswith("measured before; nothing is kept after this process")
         assert len(measured.current().items()) == 2
     assert not cached.exists()
     assert measured.current() == Choices()
