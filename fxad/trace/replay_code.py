@@ -74,7 +74,9 @@ class Writer:
         """
         outputs, unread = self.program.outputs, set(self.numbers)
         own = {var for eqn in self.program.eqns for var in eqn.outputs}
-        if self.program.effects or len(set(outputs)) < len(outputs) or not own.issuperset(outputs):
+        if self.program.effects or not outputs:
+            raise Unwritable
+        if len(set(outputs)) < len(outputs) or not own.issuperset(outputs):
             raise Unwritable  # a result that is an argument is that very object
         for eqn in self.program.eqns:
             unread -= {a.value for a in eqn.inputs if isinstance(a, Lit)}

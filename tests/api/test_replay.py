@@ -173,6 +173,12 @@ def test_arguments_come_back_as_they_are() -> None:
         assert jnp.real(x) is x
 
 
+def test_functions_may_have_no_results() -> None:
+    for _ in range(6):
+        assert jnp.unstack(jnp.ones((0, 3))) == ()
+        assert jnp.gradient(jnp.ones(6), axis=()) == []
+
+
 def test_errors_are_those_of_the_function() -> None:
     x, y = jnp.ones((2, 3)), jnp.ones(4)
     again(jnp.matmul, x, x.T)
