@@ -206,6 +206,16 @@ def test_without_a_cache_nothing_is_written(cached):
     assert measured.current() == Choices()
 
 
+def test_choices_add_up_where_nothing_can_be_written(cached, tmp_path):
+    (tmp_path / "file").write_text("")
+    first, second = "avx2 float32 k n 8.8.8", "avx2 float32 k n 9.9.9"
+    with config.override(cache_dir=tmp_path / "file" / "cache"):
+        with pytest.warns(CacheWarning, match="cannot write"):
+            assert measured.adopt({first: Choice(6, 2)}) is None
+        assert measured.adopt({second: Choice(3, 3)}) is None
+        assert measured.current() == Choices({first: Choice(6, 2), second: Choice(3, 3)})
+
+
 def test_a_table_that_others_may_write_is_not_read(cached):
     fxad.tune(step, W, X, seconds=0.002)
     measured._own.clear()

@@ -48,8 +48,8 @@ def adopt(choices: Mapping[str, Choice]) -> Path | None:
     """Compile with these choices too from now on, and keep them on disk beside those that are
     there; returns the file, None where nothing is kept."""
     path = file()
-    before = current() if path is None else _read(path)
-    _own[path] = both = before.with_(choices)
+    of_others = {} if path is None else dict(_read(path).items())
+    _own[path] = both = current().with_(of_others).with_(choices)
     written = path is not None and put(path.name, both.text().encode())
     return path if written else None
 
