@@ -40,6 +40,7 @@ from fxad.numpy.indexing import (
     window_axes,
 )
 from fxad.ops.indexing import AT
+from fxad.trace import tracer
 from fxad.trace.array import Array, Concrete, as_numpy
 from fxad.trace.tracer import Tracer, staging, type_of
 
@@ -159,7 +160,8 @@ def setitem(
     """
     value = value_of(x)
     how = chosen_mode(WRITES, mode, "at[...]")
-    if wrap_negative_indices and type(value) is Concrete and not staging():
+    plain = type(value) is Concrete and not staging() and tracer.ordinary
+    if wrap_negative_indices and plain:
         found = _in_memory(value, index, values, monoid)
         if found is not None:
             return found

@@ -261,6 +261,9 @@ def test_scoped_rules_and_watchers_see_every_op() -> None:
     again(jnp.log, x)
     with fxad.debug.nans(), pytest.raises(NumericsError):
         jnp.log(x)
+    large = jnp.full(2, 3e38)
+    with fxad.debug.nans(), pytest.raises(NumericsError, match="scatter made 1 infinite"):
+        large.at[jnp.asarray([0])].add(3e38)
 
 
 def test_signatures_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
