@@ -12,7 +12,7 @@ update of Adam's moments) runs over the rows of a whole unit, whose sums wait in
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 
 from fxad.backend.llvm import contract_pack as packing
 from fxad.backend.llvm.contract_amx import emit_tiles
@@ -39,28 +39,34 @@ def emit_contract(kernel: Kernel, name: str, target: Target) -> Emitted:
     Raises CheckError where an operand is not affine in the stage's axes.
     """
     problem = Problem.of(kernel)
-    if not (kernel.points and problem.size[0] and problem.size[1]):
-        f = Function(name, "void", ABI)
-        f.ret()
-        return Emitted(name, str(f), frozenset(), 0, 0, 0.0)
-    operands = (problem.a.buffer.dtype, problem.b.buffer.dtype)
-    if not all(supports(problem.dtype, dtype) for dtype in operands):
-        return emit_scalar_contract(problem, name, target)
-    if takes_tiles(problem, target):
-        return emit_tiles(problem, name, target)
-    if takes_rows(problem, target):
-        return emit_rows(problem, name, target)
-    return _Emission(problem, name, target).emit()
+    return _form(problem, target)(problem, name, target)
 
 
 def has_choices(problem: Problem, target: Target) -> bool:
     """Whether how the product is cut is a matter of `choices`."""
+    return problem.size[2] > 0 and _form(problem, target) in (emit_tiles, _emit_blocks)
+
+
+def _form(problem: Problem, target: Target) -> Callable[[Problem, str, Target], Emitted]:
+    """What emits the product."""
+    if not (problem.kernel.points and problem.size[0] and problem.size[1]):
+        return _emit_nothing
     operands = (problem.a.buffer.dtype, problem.b.buffer.dtype)
-    if not (problem.kernel.points and math.prod(problem.size)):
-        return False
     if not all(supports(problem.dtype, dtype) for dtype in operands):
-        return False
-    return takes_tiles(problem, target) or not takes_rows(problem, target)
+        return emit_scalar_contract
+    if takes_tiles(problem, target):
+        return emit_tiles
+    return emit_rows if takes_rows(problem, target) else _emit_blocks
+
+
+def _emit_nothing(problem: Problem, name: str, target: Target) -> Emitted:
+    f = Function(name, "void", ABI)
+    f.ret()
+    return Emitted(name, str(f), frozenset(), 0, 0, 0.0)
+
+
+def _emit_blocks(problem: Problem, name: str, target: Target) -> Emitted:
+    return _Emission(problem, name, target).emit()
 
 
 class _Emission(Product):
