@@ -29,7 +29,7 @@ from fxad.backend.llvm.attend_parts_pack import (
 )
 from fxad.backend.llvm.attend_rows import Rows
 from fxad.backend.llvm.attend_tiles import Columns, Packed, Place, round_up
-from fxad.backend.llvm.contract_amx import DECLARATIONS, shapes_of_tiles
+from fxad.backend.llvm.contract_amx import DECLARATIONS, set_up_tiles
 from fxad.backend.llvm.contract_amx_pack import DEPTH, LINE_BYTES, LINES, TILE_BYTES
 from fxad.backend.llvm.schedule import Target
 from fxad.backend.llvm.text import Function
@@ -237,9 +237,7 @@ class PartTiles(Rows):
     def with_tiles(self, body: Callable[[], object]) -> None:
         """body() with AMX's tiles in use."""
         f = self.f
-        shapes = f.op("alloca [64 x i8], align 64")
-        f.line(f"store <64 x i8> {shapes_of_tiles()}, ptr {shapes}, align 64")
-        f.line(f"call void @llvm.x86.ldtilecfg(ptr {shapes})")
+        set_up_tiles(f)
         body()
         f.line("call void @llvm.x86.tilerelease()")
 

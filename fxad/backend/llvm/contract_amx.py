@@ -120,9 +120,7 @@ class _Emission:
     def emit(self) -> Emitted:
         f = self.f = Function(self.name, "void", ABI)
         self.memory = arguments(self.problem.kernel, f, self.target)
-        shapes = f.op("alloca [64 x i8], align 64")
-        f.line(f"store <64 x i8> {shapes_of_tiles()}, ptr {shapes}, align 64")
-        f.line(f"call void @llvm.x86.ldtilecfg(ptr {shapes})")
+        set_up_tiles(f)
         self.scratch = {k: f.offset("%scratch", at) for k, (at, _) in self.places.items()}
         f.loop("%begin", "%end", 1, self.unit)
         f.line("call void @llvm.x86.tilerelease()")
@@ -358,10 +356,12 @@ class _Emission:
         return low, self.f.least(self.f.add(low, size), total)
 
 
-def shapes_of_tiles() -> str:
-    """The operand of ldtilecfg: eight tiles of 16 lines of 64 bytes."""
+def set_up_tiles(f: Function) -> None:
+    """Eight tiles of 16 lines of 64 bytes, until tilerelease."""
     block = np.zeros(64, np.uint8)
     block[0] = 1
     block[16:32].view(np.uint16)[:] = LINE_BYTES
     block[48:56] = LINES
-    return "<" + ", ".join(f"i8 {x}" for x in block) + ">"
+    shapes, numbers = f.op("alloca [64 x i8], align 64"), ", ".join(f"i8 {x}" for x in block)
+    f.line(f"store <64 x i8> <{numbers}>, ptr {shapes}, align 64")
+    f.line(f"call void @llvm.x86.ldtilecfg(ptr {shapes})")
