@@ -160,8 +160,8 @@ def setitem(
     """
     value = value_of(x)
     how = chosen_mode(WRITES, mode, "at[...]")
-    plain = type(value) is Concrete and not staging() and tracer.ordinary
-    if wrap_negative_indices and plain:
+    at_once = wrap_negative_indices and not staging() and tracer.ordinary
+    if at_once and type(value) is Concrete:
         found = _in_memory(value, index, values, monoid)
         if found is not None:
             return found
