@@ -214,12 +214,13 @@ def _in_memory(x: Concrete, index: Any, values: Any, monoid: str) -> Array | Non
             new = as_numpy(cast(values, dtype))
         else:
             return None
-        if new.ndim and new.ndim > result[items].ndim:  # NumPy would drop axes of length 1
+        place = result[items].shape if new.ndim else ()
+        if new.ndim > len(place):  # NumPy would drop axes of length 1
             return None
         if monoid == "set":
             result[items] = new
-        else:
-            AT[monoid].at(result, items, new)
+        else:  # of the place's shape: `at` reads beyond the end of fewer values
+            AT[monoid].at(result, items, np.broadcast_to(new, place).copy() if new.ndim else new)
     except (IndexError, ValueError, TypeError, OverflowError):  # said better by what follows
         return None
     finally:

@@ -129,6 +129,13 @@ def test_updates_are_those_of_ops(data):
     assert np.asarray(x).tobytes() == mine.tobytes()
 
 
+def test_fewer_values_than_places_are_repeated():
+    """NumPy's `add.at` reads beyond the end of such values (2.4)."""
+    x, index = jnp.asarray(np.full(100, 100, np.int8)), np.zeros((2, 2), int)
+    added = x.at[index].add(jnp.asarray(np.array([3, 4], np.int8)))
+    assert added[0] == 114 and int(added[1]) == 100
+
+
 def test_which_updates_are_made_in_memory():
     x = jnp.arange(12.0).reshape(3, 4)
     for index in [0, (0, 1), (slice(1), 2), ..., None, jnp.asarray([0, 0]), (np.arange(2), 1)]:
