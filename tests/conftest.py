@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 
 os.environ["FXAD_CACHE"] = "0"
 
 import pytest
 
 from fxad.core.config import config
+
+
+def pytest_configure() -> None:
+    """Ctrl-C is what tests send, here and in processes they start; a shell's background jobs
+    ignore it, which would let such a test wait for ever."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
