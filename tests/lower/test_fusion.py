@@ -384,6 +384,7 @@ def test_an_update_is_the_epilogue_of_its_gradient(monkeypatch) -> None:
 @pytest.mark.parametrize("reason", ["too few rows", "bf16", "clipped"])
 def test_an_update_stays_apart_where_that_is_faster_or_needed(monkeypatch, reason) -> None:
     monkeypatch.setattr(groups, "EPILOGUE_BYTES", 0)
+    monkeypatch.setattr(groups, "NARROW_EPILOGUE_BYTES", 0)
     monkeypatch.setattr(groups, "SWEPT_FROM", 33 if reason == "too few rows" else 32)
     x, dy = draw(8, 32), draw(8, 48)
 
