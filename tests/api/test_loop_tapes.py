@@ -24,6 +24,7 @@ TAPE = lax.tape("disk", memory="1MB")
 
 @pytest.fixture(autouse=True)
 def _no_idle_session():
+    session.release()  # of a test of another module
     yield
     session.release()
 

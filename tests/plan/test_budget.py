@@ -22,6 +22,7 @@ WS = [(R.standard_normal((64, 64)) / 8).astype(np.float32) for _ in range(8)]
 
 @pytest.fixture(autouse=True)
 def _no_idle_session():
+    session.release()  # of a test of another module
     yield
     session.release()
 

@@ -21,6 +21,7 @@ KEPT = 4  # arrays of X's size that a step keeps, beside what it is given
 
 @pytest.fixture(autouse=True)
 def _no_idle_session():
+    session.release()  # of a test of another module
     yield
     session.release()
 

@@ -20,6 +20,7 @@ W = (R.standard_normal((64, 64)) / 8).astype(np.float32)
 
 @pytest.fixture(autouse=True)
 def _no_idle_session():
+    session.release()  # of a test of another module
     yield
     session.release()
 
