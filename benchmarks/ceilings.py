@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fxad.backend.llvm.engine import Module, compile_module, host_target
-from fxad.backend.llvm.text import Function
+from fxad.backend.llvm.base.text import Function
+from fxad.backend.llvm.native.engine import Module, compile_module, host_target
 
 F32 = np.dtype("float32")
 Ceiling = tuple[Callable[[], None], float]

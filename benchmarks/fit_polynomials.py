@@ -1,4 +1,4 @@
-"""Fit the polynomials of fxad/backend/llvm, and rewrite coefficients.py and tables.py there.
+"""Fit the polynomials of fxad/backend/llvm/math, and rewrite coefficients.py and tables.py there.
 
     python benchmarks/fit_polynomials.py
 
@@ -17,7 +17,7 @@ import mpmath as mp
 import numpy as np
 
 mp.mp.dps = 60
-OUTPUT = pathlib.Path(__file__).parent.parent / "fxad" / "backend" / "llvm"
+OUTPUT = pathlib.Path(__file__).parent.parent / "fxad" / "backend" / "llvm" / "math"
 Real = mp.mpf
 
 

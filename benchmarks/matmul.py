@@ -32,9 +32,9 @@ import fxad
 from benchmarks import ceilings, harness
 from benchmarks.blas import Blas, libraries
 from benchmarks.harness import Row
-from fxad.backend.llvm.contract import emit_contract
-from fxad.backend.llvm.engine import compile_module, host_target
+from fxad.backend.llvm.contract.kernel import emit_contract
 from fxad.backend.llvm.executable import Executable
+from fxad.backend.llvm.native.engine import compile_module, host_target
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import (
     Axis,

@@ -7,7 +7,7 @@ import gc
 import numpy as np
 
 import fxad
-from fxad.backend.llvm.memory import blocks
+from fxad.backend.llvm.native.memory import blocks
 from fxad.runtime import session
 
 

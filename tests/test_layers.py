@@ -20,6 +20,17 @@ LEVELS = {
     "fxad.lower": 5,
     "fxad.plan": 6,
     "fxad.backend": 7,
+    "fxad.backend.numba": 7.1,
+    "fxad.backend.llvm.base": 7.1,
+    "fxad.backend.llvm.math": 7.2,
+    "fxad.backend.llvm.native": 7.2,
+    "fxad.backend.llvm.elements": 7.3,
+    "fxad.backend.llvm.loops": 7.4,
+    "fxad.backend.llvm.contract": 7.4,
+    "fxad.backend.llvm.attend": 7.5,
+    "fxad.backend.llvm.emit": 7.6,
+    "fxad.backend.llvm.sequence": 7.7,
+    "fxad.backend.llvm": 7.8,
     "fxad.api": 8,
     "fxad.numpy": 9,
     "fxad.lax": 9,
@@ -49,7 +60,7 @@ ONLY_IN = {
 
 def _package(module: str) -> str:
     parts = module.split(".")
-    for count in (2, 1):
+    for count in (4, 3, 2, 1):
         name = ".".join(parts[:count])
         if name in LEVELS:
             return name

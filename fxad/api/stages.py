@@ -144,7 +144,7 @@ class Lowered:
         BadArgument for trips that are no numbers.
         """
         budget = importlib.import_module("fxad.plan.budget")
-        blocks = importlib.import_module("fxad.backend.llvm.memory").blocks
+        blocks = importlib.import_module("fxad.backend.llvm.native.memory").blocks
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         counts, scratch = self.cost(), self.executable.scratch_bytes
         tapes = self.executable.tape_bytes if trips is None else self._tapes(trips)
@@ -161,7 +161,7 @@ class Lowered:
 
     @property
     def _layout(self) -> Any:
-        return importlib.import_module("fxad.backend.llvm.tape_bytes")
+        return importlib.import_module("fxad.backend.llvm.native.tape_bytes")
 
     def _tapes(self, trips: int | Sequence[int]) -> int:
         listed = trips if isinstance(trips, Sequence) else (trips,)

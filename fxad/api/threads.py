@@ -7,9 +7,9 @@ import importlib
 
 def set_num_threads(count: int) -> None:
     """Use `count` threads in compiled functions of this process (at least 1)."""
-    importlib.import_module("fxad.backend.llvm.pool").set_num_threads(count)
+    importlib.import_module("fxad.backend.llvm.native.pool").set_num_threads(count)
 
 
 def get_num_threads() -> int:
     """Threads that compiled functions use: by default the cores this process may run on."""
-    return int(importlib.import_module("fxad.backend.llvm.pool").get_num_threads())
+    return int(importlib.import_module("fxad.backend.llvm.native.pool").get_num_threads())

@@ -208,7 +208,7 @@ class Contract:
     the accumulator's dtype. Order over k: K is cut into equal blocks of at most 768 (rounded up
     to a multiple of 16, the last one shorter); each block is summed in order of k by FMA from 0,
     and the blocks are added in order. A target with tiles sums bf16 products in steps of 32
-    instead (backend/llvm/contract_amx.py says how), unless it has `few` rows or columns (of bf16
+    instead (backend/llvm/contract/amx.py says how), unless it has `few` rows or columns (of bf16
     products: 8, counted before any went to the grid). The epilogue reads Get(cell) and may Load
     anything affine in grid, m and n.
     """

@@ -11,7 +11,7 @@ import fxad
 import fxad.numpy as jnp
 from fxad import lax
 from fxad.backend.llvm import executable
-from fxad.backend.llvm.tapes import Region
+from fxad.backend.llvm.native.tapes import Region
 from fxad.core.errors import BadArgument
 
 WAYS = [1, 3, 1000, lax.binomial(2), lax.binomial(4), lax.binomial(9)]

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fxad.backend.llvm.contract import emit_contract
-from fxad.backend.llvm.engine import compile_module, host_target
-from fxad.backend.llvm.schedule import Emitted, Target
+from fxad.backend.llvm.base.schedule import Emitted, Target
+from fxad.backend.llvm.contract.kernel import emit_contract
+from fxad.backend.llvm.native.engine import compile_module, host_target
 from fxad.ir.kernel import (
     Axis,
     Buffer,

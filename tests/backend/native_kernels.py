@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fxad.backend.llvm.emit import emit
-from fxad.backend.llvm.engine import compile_module, host_target
+from fxad.backend.llvm.native.engine import compile_module, host_target
 from fxad.backend.reference import run_kernel
 from fxad.ir.kernel import Kernel
 

@@ -19,12 +19,12 @@ import pytest
 import fxad
 import fxad.nn
 import fxad.numpy as jnp
-from fxad.backend.llvm import engine
-from fxad.backend.llvm.choices import TABLES, Choice, Choices
-from fxad.backend.llvm.contract_choice import class_of
-from fxad.backend.llvm.contract_plan import Problem
+from fxad.backend.llvm.base.choices import TABLES, Choice, Choices
+from fxad.backend.llvm.base.schedule import Target
+from fxad.backend.llvm.contract.choice import class_of
+from fxad.backend.llvm.contract.plan import Problem
 from fxad.backend.llvm.emit import emit
-from fxad.backend.llvm.schedule import Target
+from fxad.backend.llvm.native import engine
 from fxad.ir.kernel import Kernel
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fxad
-from fxad.backend.llvm.engine import host_target
+from fxad.backend.llvm.native.engine import host_target
 from fxad.core.config import config
 from fxad.ir.kernel import AttendGrad
 from fxad.ops.attention import attend, attend_grad, grad_parts, parts

@@ -12,13 +12,14 @@ from contracts import Sketch
 import fxad
 import fxad.numpy as jnp
 from fxad.api import compiled
-from fxad.backend.llvm import entries, measured
-from fxad.backend.llvm.choices import MODEL, TABLES, Choice, Choices
-from fxad.backend.llvm.contract import emit_contract
-from fxad.backend.llvm.contract_choice import class_of, table_of
-from fxad.backend.llvm.contract_plan import Problem
-from fxad.backend.llvm.engine import host_target
-from fxad.backend.llvm.schedule import Target
+from fxad.backend.llvm import measured
+from fxad.backend.llvm.base.choices import MODEL, TABLES, Choice, Choices
+from fxad.backend.llvm.base.schedule import Target
+from fxad.backend.llvm.contract.choice import class_of, table_of
+from fxad.backend.llvm.contract.kernel import emit_contract
+from fxad.backend.llvm.contract.plan import Problem
+from fxad.backend.llvm.native import entries
+from fxad.backend.llvm.native.engine import host_target
 from fxad.core.config import config
 from fxad.core.errors import BadArgument, CacheWarning
 from fxad.core.record import replace

@@ -13,10 +13,10 @@ from contracts import Sketch
 
 import fxad
 import fxad.numpy
-from fxad.backend.llvm import contract_touch
-from fxad.backend.llvm.contract import emit_contract
-from fxad.backend.llvm.engine import compile_module, host_target
-from fxad.backend.llvm.schedule import Target
+from fxad.backend.llvm.base.schedule import Target
+from fxad.backend.llvm.contract import touch as contract_touch
+from fxad.backend.llvm.contract.kernel import emit_contract
+from fxad.backend.llvm.native.engine import compile_module, host_target
 from fxad.core.errors import CheckError
 from fxad.ir.kernel import (
     Axis,

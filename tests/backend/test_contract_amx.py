@@ -11,12 +11,12 @@ from contracts import Sketch
 
 import fxad
 import fxad.numpy as jnp
-from fxad.backend.llvm.contract import emit_contract
-from fxad.backend.llvm.contract_amx import woven_pairs
-from fxad.backend.llvm.contract_amx_plan import TileCut
-from fxad.backend.llvm.contract_plan import Problem
-from fxad.backend.llvm.engine import host_target
-from fxad.backend.llvm.schedule import Target
+from fxad.backend.llvm.base.schedule import Target
+from fxad.backend.llvm.contract.amx import woven_pairs
+from fxad.backend.llvm.contract.amx_plan import TileCut
+from fxad.backend.llvm.contract.kernel import emit_contract
+from fxad.backend.llvm.contract.plan import Problem
+from fxad.backend.llvm.native.engine import host_target
 from fxad.ir.kernel import Cast, Get, Load, Prim, at
 
 BF16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype("float32")

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from contracts import Sketch
 
-from fxad.backend.llvm import contract, contract_rows
-from fxad.backend.llvm.contract_plan import Problem
-from fxad.backend.llvm.contract_rows import takes_rows
-from fxad.backend.llvm.engine import host_target
+from fxad.backend.llvm.contract import kernel as contract
+from fxad.backend.llvm.contract import rows as contract_rows
+from fxad.backend.llvm.contract.plan import Problem
+from fxad.backend.llvm.contract.rows import takes_rows
+from fxad.backend.llvm.native.engine import host_target
 from fxad.ir.kernel import Cast, Get, Load, Prim, Store, at
 
 F32, F64 = np.dtype("float32"), np.dtype("float64")

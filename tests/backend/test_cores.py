@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fxad.backend.llvm import cores, pool
+from fxad.backend.llvm.native import cores, pool
 from fxad.core import cgroup
 
 

@@ -15,7 +15,9 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad.api import compiled
-from fxad.backend.llvm import cache, disk, entries, native
+from fxad.backend.llvm import cache, disk
+from fxad.backend.llvm.native import entries
+from fxad.backend.llvm.native import library as native
 from fxad.core.config import config
 from fxad.core.errors import CacheWarning
 from fxad.ir import wire

@@ -6,7 +6,7 @@ import pytest
 from native_kernels import Case, check
 
 import fxad
-from fxad.backend.llvm.engine import host_target
+from fxad.backend.llvm.native.engine import host_target
 from fxad.ir.kernel import (
     Axis,
     Buffer,

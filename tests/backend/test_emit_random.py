@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from native_kernels import Case, check
 
-from fxad.backend.llvm import schedule, traffic
-from fxad.backend.llvm.engine import host_target
+from fxad.backend.llvm.base import schedule, traffic
+from fxad.backend.llvm.native.engine import host_target
 from fxad.ir.kernel import (
     Axis,
     Buffer,

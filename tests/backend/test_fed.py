@@ -7,7 +7,7 @@ from native_kernels import Case, call, compile_cases
 import fxad
 import fxad.numpy as jnp
 from fxad.backend.llvm import emit
-from fxad.backend.llvm.engine import host_target
+from fxad.backend.llvm.native.engine import host_target
 
 
 def softmax(x):

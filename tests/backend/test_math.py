@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from native_kernels import Case, call, compile_cases
 
-from fxad.backend.llvm.engine import host_target
-from fxad.backend.llvm.math import ULP
+from fxad.backend.llvm.math.functions import ULP
+from fxad.backend.llvm.native.engine import host_target
 from fxad.backend.reference_prims import _FLOAT as NUMPY
 from fxad.core.errors import CheckError
 from fxad.ir.kernel import Axis, Buffer, Kernel, Load, Map, Prim, Store, at

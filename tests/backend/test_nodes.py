@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fxad.backend.llvm import cores, memory, nodes
+from fxad.backend.llvm.native import cores, memory, nodes
 
 SIZE = 1 << 23
 

@@ -6,11 +6,12 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad.api import compiled
-from fxad.backend.llvm import emit, traffic
+from fxad.backend.llvm import emit
+from fxad.backend.llvm.base import traffic
+from fxad.backend.llvm.base.schedule import choose
 from fxad.backend.llvm.cache import KernelCache
-from fxad.backend.llvm.engine import host_target
-from fxad.backend.llvm.passes import passes_of
-from fxad.backend.llvm.schedule import choose
+from fxad.backend.llvm.loops.passes import passes_of
+from fxad.backend.llvm.native.engine import host_target
 
 pytestmark = pytest.mark.skipif(
     host_target().isa != "avx512", reason="fewer registers, fewer pipelines"

@@ -13,10 +13,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fxad.backend.llvm import cache, engine, memory, native, pool
+from fxad.backend.llvm import cache
 from fxad.backend.llvm.emit import emit
-from fxad.backend.llvm.engine import compile_module, host_target
 from fxad.backend.llvm.executable import Executable
+from fxad.backend.llvm.native import engine, memory, pool
+from fxad.backend.llvm.native import library as native
+from fxad.backend.llvm.native.engine import compile_module, host_target
 from fxad.core.config import config
 from fxad.core.errors import CheckError, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType

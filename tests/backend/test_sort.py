@@ -8,7 +8,7 @@ import pytest
 
 import fxad
 import fxad.numpy as jnp
-from fxad.backend.llvm import sort_radix
+from fxad.backend.llvm.loops import sort_radix
 
 LENGTHS = [
     sort_radix.LEAST - 1,

@@ -12,7 +12,7 @@ import fxad
 import fxad.numpy as jnp
 from fxad import lax
 from fxad.backend.llvm import executable
-from fxad.backend.llvm.tapes import NativeTape, Region, handles_of
+from fxad.backend.llvm.native.tapes import NativeTape, Region, handles_of
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.program import OPS
 from fxad.ops.tape import TapeValue

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from native_kernels import Case, check
 
-from fxad.backend.llvm.engine import host_target
-from fxad.backend.llvm.schedule import choose
+from fxad.backend.llvm.base.schedule import choose
+from fxad.backend.llvm.native.engine import host_target
 from fxad.ir.kernel import Axis, Buffer, Cell, Get, Kernel, Load, Map, Prim, Scan, Store, at
 
 F32 = np.dtype("float32")

@@ -5,9 +5,9 @@ import pytest
 
 import fxad
 import fxad.numpy as jnp
-from fxad.backend.llvm import traffic
-from fxad.backend.llvm.engine import host_target
-from fxad.backend.llvm.schedule import choose
+from fxad.backend.llvm.base import traffic
+from fxad.backend.llvm.base.schedule import choose
+from fxad.backend.llvm.native.engine import host_target
 
 LARGE = (traffic.STREAMED // 4 // 1024, 1024)
 

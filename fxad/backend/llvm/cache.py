@@ -13,9 +13,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from fxad.backend.llvm.base.schedule import Emitted, Target
 from fxad.backend.llvm.emit import emit
-from fxad.backend.llvm.engine import Module, compile_modules, compose, lock
-from fxad.backend.llvm.schedule import Emitted, Target
+from fxad.backend.llvm.native.engine import Module, compile_modules, compose, lock
 from fxad.core.record import record
 from fxad.ir.kernel import Kernel
 from fxad.ir.kernel_text import kernel_key

@@ -21,13 +21,14 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from fxad.backend.llvm import cache, engine, entries
+from fxad.backend.llvm import cache
+from fxad.backend.llvm.base.schedule import Emitted
 from fxad.backend.llvm.cache import Code
 from fxad.backend.llvm.executable import Executable
 from fxad.backend.llvm.measured import target_of
-from fxad.backend.llvm.schedule import Emitted
-from fxad.backend.llvm.sequence import sequences as sequences_of
-from fxad.backend.llvm.sequence_emit import SequenceCode
+from fxad.backend.llvm.native import engine, entries
+from fxad.backend.llvm.sequence.choose import sequences as sequences_of
+from fxad.backend.llvm.sequence.emit import SequenceCode
 from fxad.core.config import config
 from fxad.ir import wire
 from fxad.ir.digest import digest
@@ -64,8 +65,8 @@ def _surroundings() -> str:
 def _sources() -> str:
     found = hashlib.sha256()
     for part in _DECIDING:
-        for path in sorted((_PACKAGE / part).glob("*.py")):
-            found.update(f"{part}/{path.name}\n".encode())
+        for path in sorted((_PACKAGE / part).rglob("*.py")):
+            found.update(f"{path.relative_to(_PACKAGE).as_posix()}\n".encode())
             found.update(path.read_bytes())
     return found.hexdigest()
 

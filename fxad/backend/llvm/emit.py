@@ -3,33 +3,33 @@
     emitted = emit(kernel, "k0", Target("avx512"))
     emitted.text        # define void @k0(ptr %args, i64 %begin, i64 %end, ptr %scratch) ...
 
-Any kind of kernel; matrix products are emitted by contract.py. See kernel.py for the meaning and
-schedule.py for the layout.
+Any kind of kernel; matrix products are emitted by contract/kernel.py. See ir/kernel.py for the
+meaning and base/schedule.py for the layout.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from fxad.backend.llvm.attend import emit_attend
-from fxad.backend.llvm.attend_grad_parts import emit_attend_grad
-from fxad.backend.llvm.axes import axes_of_stage, data_values
-from fxad.backend.llvm.contract import emit_contract
-from fxad.backend.llvm.fed import fed_by
-from fxad.backend.llvm.formats import Pair, Value, from_memory, memory_kind
-from fxad.backend.llvm.passes import Pass, passes_of
-from fxad.backend.llvm.pipeline import Pipeline
-from fxad.backend.llvm.schedule import (
+from fxad.backend.llvm.attend.forward import emit_attend
+from fxad.backend.llvm.attend.grad_parts import emit_attend_grad
+from fxad.backend.llvm.base.axes import axes_of_stage, data_values
+from fxad.backend.llvm.base.formats import Pair, Value, from_memory, memory_kind
+from fxad.backend.llvm.base.schedule import (
     INNER_BLOCK,
     Emitted,
     Schedule,
     Target,
     choose,
 )
-from fxad.backend.llvm.sort_largest import Largest
-from fxad.backend.llvm.text import Function
-from fxad.backend.llvm.traffic import asked_by, may_stream, read_on, streamed
-from fxad.backend.llvm.vector import Code
+from fxad.backend.llvm.base.text import Function
+from fxad.backend.llvm.base.traffic import asked_by, may_stream, read_on, streamed
+from fxad.backend.llvm.base.vector import Code
+from fxad.backend.llvm.contract.kernel import emit_contract
+from fxad.backend.llvm.loops.fed import fed_by
+from fxad.backend.llvm.loops.passes import Pass, passes_of
+from fxad.backend.llvm.loops.pipeline import Pipeline
+from fxad.backend.llvm.loops.sort_largest import Largest
 from fxad.core.record import replace
 from fxad.ir import kernel as ir
 

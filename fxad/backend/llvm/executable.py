@@ -17,18 +17,17 @@ from typing import Any
 import numpy as np
 
 from fxad.backend import hosts
-from fxad.backend.llvm import memory, pool
+from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.cache import Code, Emitter, compile_kernels
 from fxad.backend.llvm.emit import emit
 from fxad.backend.llvm.measured import target_of
-from fxad.backend.llvm.native import Status, Word, runtime
-from fxad.backend.llvm.plan_check import check_plan
+from fxad.backend.llvm.native import memory, pool
+from fxad.backend.llvm.native.library import Status, Word, runtime
+from fxad.backend.llvm.native.tapes import NativeTape, Region, handles_of
 from fxad.backend.llvm.runner import Encoded, Frame, encode
-from fxad.backend.llvm.schedule import Target
-from fxad.backend.llvm.sequence import sequences as sequences_of
-from fxad.backend.llvm.sequence import walk_outside
-from fxad.backend.llvm.sequence_emit import SequenceCode, compile_sequence
-from fxad.backend.llvm.tapes import NativeTape, Region, handles_of
+from fxad.backend.llvm.sequence.choose import sequences as sequences_of
+from fxad.backend.llvm.sequence.choose import walk_outside
+from fxad.backend.llvm.sequence.emit import SequenceCode, compile_sequence
 from fxad.core.config import config
 from fxad.core.errors import CheckError, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType, TapeType
@@ -36,10 +35,11 @@ from fxad.ir.kernel import Kernel
 from fxad.ir.kernel_text import kernel_key
 from fxad.ir.plan import Host, Plan, Run, Slot, walk
 from fxad.ops.tape import TapeValue
+from fxad.plan.check import check_plan
 
 TICK_NS = 200_000_000  # native code lets Python handle signals at least this often
 _KEPT = 1 << 17  # a frame keeps an arena up to this size instead of leasing one for each run
-_DATA = object.__basicsize__  # a NumPy array's data pointer, see native.py
+_DATA = object.__basicsize__  # a NumPy array's data pointer, see native/library.py
 _ITEMS = tuple.__basicsize__  # a tuple's items: the tables of objects that native code binds
 _PC = 8 * int(Word.PC)  # plain numbers: enum members are slow
 _PACK = struct.Struct(f"={Word.FIRST - Word.PC}q").pack_into

@@ -14,10 +14,10 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from fxad.backend.llvm import engine
-from fxad.backend.llvm.choices import NONE, Choice, Choices
-from fxad.backend.llvm.entries import directory, is_private, put, warn_once
-from fxad.backend.llvm.schedule import Target
+from fxad.backend.llvm.base.choices import NONE, Choice, Choices
+from fxad.backend.llvm.base.schedule import Target
+from fxad.backend.llvm.native import engine
+from fxad.backend.llvm.native.entries import directory, is_private, put, warn_once
 from fxad.core.config import config
 from fxad.core.record import replace
 

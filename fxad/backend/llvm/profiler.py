@@ -17,8 +17,8 @@ from contextlib import nullcontext
 import numpy as np
 
 from fxad.backend import hosts
-from fxad.backend.llvm import memory
 from fxad.backend.llvm.executable import Executable
+from fxad.backend.llvm.native import memory
 from fxad.backend.tapes import Tapes
 from fxad.core.errors import TypeMismatch
 from fxad.core.record import record

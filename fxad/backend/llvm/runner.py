@@ -1,11 +1,11 @@
-"""Plan -> code words and a frame layout for the native interpreter (`native.Op`).
+"""Plan -> code words and a frame layout for the native interpreter (`native.library.Op`).
 
     encoded = encode(plan, codes)  # codes: cache.Code of every distinct Kernel of the plan
     frame = encoded.new_frame()
 
 The code is shared and never changes; a frame belongs to one run at a time. Frame words: the head
-(`native.Word`), one pointer per slot, scalars, loop counters, and the argument words of the kernel
-that is running.
+(`native.library.Word`), one pointer per slot, scalars, loop counters, and the argument words of the
+kernel that is running.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fxad.backend.llvm.cache import Code
-from fxad.backend.llvm.native import COPY_BLOCK, Op, Word, runtime
-from fxad.backend.llvm.native_tape import KERNELS
-from fxad.backend.llvm.sequence import written_slots
-from fxad.backend.llvm.sequence_emit import SequenceCode, trips_at_once
-from fxad.backend.llvm.tapes import tape_layout
+from fxad.backend.llvm.native.library import COPY_BLOCK, Op, Word, runtime
+from fxad.backend.llvm.native.tape_code import KERNELS
+from fxad.backend.llvm.native.tapes import tape_layout
+from fxad.backend.llvm.sequence.choose import written_slots
+from fxad.backend.llvm.sequence.emit import SequenceCode, trips_at_once
 from fxad.core import dtypes
 from fxad.core.errors import CheckError
 from fxad.core.record import record

@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from fxad.backend.llvm import engine
-from fxad.backend.llvm.choices import MODEL, TABLES, Choice, Choices
-from fxad.backend.llvm.contract import emit_contract, has_choices
-from fxad.backend.llvm.contract_choice import class_of, table_of
-from fxad.backend.llvm.contract_plan import Problem
-from fxad.backend.llvm.schedule import Emitted, Target
+from fxad.backend.llvm.base.choices import MODEL, TABLES, Choice, Choices
+from fxad.backend.llvm.base.schedule import Emitted, Target
+from fxad.backend.llvm.contract.choice import class_of, table_of
+from fxad.backend.llvm.contract.kernel import emit_contract, has_choices
+from fxad.backend.llvm.contract.plan import Problem
+from fxad.backend.llvm.native import engine
 from fxad.core.errors import CheckError
 from fxad.core.record import replace, valued
 from fxad.ir.kernel import Contract, Kernel

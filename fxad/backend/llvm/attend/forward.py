@@ -1,0 +1,281 @@
+"""Attention, forward: an Attend kernel -> LLVM IR.
+
+    emitted = emit_attend(kernel, "attend0", target)
+
+A unit is a chunk of query blocks of the heads that share their keys and values. These are copied
+once to where they are read fast; then every block of rows goes through its keys in blocks whose
+scores stay in cache: scores, each row's maximum so far, exponentials and their sum, the product
+with the values. Where a row's maximum grows, what it has so far is scaled down (Milakov and
+Gimelshein, 2018); as a rule that ends after a few blocks. Last each row is divided by its sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fxad.backend.llvm.attend.parts import PartTiles, takes_parts
+from fxad.backend.llvm.attend.rows import Rows
+from fxad.backend.llvm.attend.tiles import ABI, Place, round_up
+from fxad.backend.llvm.base.schedule import Emitted, Target
+from fxad.backend.llvm.base.text import Function
+from fxad.backend.llvm.base.vector import Vec, fma
+from fxad.backend.llvm.contract.plan import FLOPS_PER_NS
+from fxad.ir.kernel import Attend, Kernel
+
+# Pieces of work wanted, where one head has several blocks of rows: each copies its keys and values.
+_FEWEST_UNITS, _UNITS = 8, 16
+_CHUNK = 768  # queries that one copy should serve
+_ROWS = 48  # queries in a block
+_BLOCK_PANELS = 24  # panels of keys whose scores are in cache together
+_VALUES = 192  # rows of values that all rows of a block meet before the next
+
+
+def emit_attend(kernel: Kernel, name: str, target: Target) -> Emitted:
+    """LLVM IR of a kernel whose body is one Attend stage."""
+    (stage,) = kernel.body
+    assert isinstance(stage, Attend)
+    if not (kernel.points and stage.rows.extent):
+        f = Function(name, "void", ABI)
+        f.ret()
+        return Emitted(name, str(f), frozenset(), 0, 0, 0.0)
+    form = _ForwardInParts if takes_parts(stage, target) else _Forward
+    return form(kernel, stage, name, target).emit()
+
+
+class _Forward(Rows):
+    rows_of_block, panels_of_block = _ROWS, _BLOCK_PANELS
+
+    def __init__(self, kernel: Kernel, stage: Attend, name: str, target: Target) -> None:
+        super().__init__(kernel, stage, name, target)
+        self.rows = self.rows_of_block
+        self.blocks = -(-self.queries // self.rows)
+        self.sharing = 1  # query heads that one copy serves
+        for group in kernel.grid[-1:]:
+            if all(o.index.coefficient(group) == 0 for o in (stage.k, stage.v)):
+                self.sharing = group.extent
+        self.heads = kernel.points // self.sharing
+        fewest, most = (max(1, -(-n // self.heads)) for n in (_FEWEST_UNITS, _UNITS))
+        wanted = min(most, max(fewest, self.queries * self.sharing // _CHUNK))
+        self.chunk = -(-self.blocks // wanted)  # blocks of rows in a unit
+        self.chunks = -(-self.blocks // self.chunk)
+        self.block_keys = min(self.all_keys, self.panels_of_block * self.panel)
+        self.pitch = self.pitch_of(self.block_keys)
+
+    def emit(self) -> Emitted:
+        rows, line = self.rows, round_up(self.width, self.lanes.width)
+        self.packed_k = self.turned_scratch(self.all_keys, self.depth)
+        self.packed_v = self.packed_scratch(self.keys, self.columns(self.width))
+        self.queries_copy = self.rows_scratch(rows, self.depth)
+        self.block_scores = self.scratch(rows * self.pitch)
+        self.block_weights = self.weights_scratch(self.block_scores)
+        self.sum = Place(self.scratch(rows * line), line)
+        self.tops, self.inverses = self.scratch(rows), self.scratch(rows)
+        self.factors = self.scratch(self.lanes.width)
+        self.maxima = Place(self.scratch(rows * self.lanes.width), self.lanes.width)
+        self.totals = Place(self.scratch(rows * self.lanes.width), self.lanes.width)
+        self.with_tiles(lambda: self.f.loop("%begin", "%end", 1, self.unit))
+        self.f.ret()
+        flops = 2.0 * self.queries * self.keys * (self.depth + self.width) * self.kernel.points
+        units = self.heads * self.chunks
+        cost = max(flops / FLOPS_PER_NS, 100.0)
+        return Emitted(self.name, self.text, self.declarations, units, self.scratch_bytes, cost)
+
+    def unit(self, unit: str, _: list[str]) -> None:
+        """Last chunks first: where queries see what is before them, these take longest."""
+        f, stage = self.f, self.stage
+        self.memory.scopes.append({})
+        number = f.op(f"sub i64 {self.chunks - 1}, {f.op(f'udiv i64 {unit}, {self.heads}')}")
+        point = f.mul(f.op(f"urem i64 {unit}, {self.heads}"), self.sharing)
+        self.go_to(point)
+        first = f.mul(number, self.chunk * self.rows)
+        end = self.f.least(f.add(first, self.chunk * self.rows), self.queries)
+        low, high = self.span(first, f.op(f"sub i64 {end}, {first}"))
+        self.pack(
+            self.place(stage.k, stage.keys, stage.depth), self.depth, self.packed_k, low, high
+        )
+        values = self.place(stage.v, stage.keys, stage.width)
+        count = f.most(f.op(f"sub i64 {f.least(high, self.keys)}, {low}"), 0)
+        self.copy_columns(values, self.packed_v, low, count)
+        f.loop(0, self.sharing, 1, lambda g, _: self.head(f.add(point, g), first, end))
+        self.memory.scopes.pop()
+
+    def head(self, point: str, first: str, end: str) -> None:
+        """A chunk of rows of one query head."""
+        stage = self.stage
+        self.memory.scopes.append({})
+        self.go_to(point)
+        self.q = self.place(stage.q, stage.rows, stage.depth)
+        self.out = self.place(stage.out, stage.rows, stage.width)
+        self.lse = self.place(stage.lse, stage.rows)
+
+        def blocks() -> None:
+            self.f.loop(first, end, self.rows, self.block, at_least_once=True)
+
+        self.through_mask(first, end, blocks)
+        self.memory.scopes.pop()
+
+    def block(self, first: str, _: list[str]) -> None:
+        """One block of query rows."""
+        f = self.f
+        self.memory.scopes.append({})
+        count = f.least(f.op(f"sub i64 {self.queries}, {first}"), self.rows)
+        span = self.span(first, count)
+        q = Place(self.at(self.q, first), self.q.row)
+        q = self.copy_rows(q, self.depth, self.queries_copy, count)
+
+        def keys(start: str, _: list[str]) -> None:
+            here = start, f.least(f.add(start, self.block_keys), span[1])
+            self.keys_of_block(first, count, q, here, f.op(f"icmp ne i64 {start}, {span[0]}"))
+
+        f.loop(*span, self.block_keys, keys, at_least_once=True)
+        f.loop(0, count, self.lanes.width, lambda i, _: self.finish(i), at_least_once=True)
+        f.loop(0, count, 1, lambda i, _: self.result(i, first), at_least_once=True)
+        self.memory.scopes.pop()
+
+    def keys_of_block(
+        self, first: str, count: str, q: Place, here: tuple[str, str], later: str
+    ) -> None:
+        """What one block of keys adds to a block of rows; later: it is not the rows' first."""
+        f = self.f
+        # Where the row of scores would have key 0.
+        scores = f.offset(self.block_scores, f.op(f"sub i64 0, {f.mul(here[0], self.size)}"))
+        self.scores(q, self.depth, self.packed_k, scores, (first, count), *here)
+
+        def each(body: Callable[[str], None]) -> None:
+            f.loop(0, count, 1, lambda i, _: body(i), at_least_once=True)
+
+        def row(i: str) -> str:
+            return f.offset(scores, f.mul(i, self.pitch * self.size))
+
+        each(lambda i: self.highest(i, f.add(first, i), row(i), here))
+        f.loop(0, count, self.lanes.width, lambda i, _: self.raise_tops(i, later))
+        weights = self.where_weights(self.block_weights, here[0])
+        each(lambda i: self.exponentials(i, f.add(first, i), row(i), weights, here, later))
+        self.values(first, count, weights, here, later)
+
+    def values(
+        self, first: str, count: str, weights: str, here: tuple[str, str], later: str
+    ) -> None:
+        """Add the weights' product with the values, some rows of values at a time."""
+        f = self.f
+        end = f.least(here[1], self.keys)
+
+        def some(start: str, _: list[str]) -> None:
+            stop = f.least(f.add(start, _VALUES), end)
+
+            def bounds(i: str, height: int) -> tuple[str, str]:
+                low, high = self.seen_by(f.add(first, i), height)
+                low = f.least(f.most(low, start), stop)
+                return low, f.most(f.op(f"sub i64 {f.least(high, stop)}, {low}"), 0)
+
+            more = f.op(f"or i1 {later}, {f.op(f'icmp ne i64 {start}, {here[0]}')}")
+            more = f.op(f"zext i1 {more} to i64")
+            a, rows = Place(weights, self.pitch), (count, self.queries)
+            self.product(rows, a, self.packed_v, self.sum, bounds, more, padded=True)
+
+        f.loop(here[0], end, _VALUES, some, at_least_once=True)
+
+    def highest(self, i: str, row: str, at: str, here: tuple[str, str]) -> None:
+        """A row's maximum, lane by lane. Logits in place of scores, unless a factor makes them
+        that."""
+        plain = self.scale is not None
+
+        def logits(n: int, mask: Vec | None, at: list[str]) -> Vec:
+            x = self.load(at[0]) if plain else self.logit(n, self.load(at[0]))
+            x = mask.where(x, self.lowest()) if mask is not None else x
+            if not plain:
+                self.store(x, at[0])
+            return x
+
+        found = self.over_row(row, here, self.seen(row), [(at, self.size)], logits, "max")
+        assert found is not None
+        self.store(found, self.at(self.maxima, i))
+
+    def raise_tops(self, i: str, later: str) -> None:
+        """Maxima so far of a vector of rows from i on, and what rows have so far scaled to them."""
+        f = self.f
+        found = self.across_rows("max", self.maxima, i)
+        place = f.offset(self.tops, f.mul(i, self.size))
+        known = Vec(self.code, "i1", 1, later).where(self.load(place), self.lowest())
+        self.store(found.at_least(known), place)
+        grown = found > known
+        bits = f.op(f"bitcast {grown.type} {grown.text} to i{grown.width}")
+        some = f.op(f"icmp ne i{grown.width} {bits}, 0")
+
+        def rescale() -> None:
+            factors = self.weight(grown, known - found, self.scale or 1.0)
+            self.store(grown.where(factors, 1.0), self.factors)
+            f.loop(0, self.lanes.width, 1, lambda n, _: self.rescale(f.add(i, n), n))
+
+        f.when(f.op(f"and i1 {later}, {some}"), rescale)
+
+    def rescale(self, i: str, n: str) -> None:
+        """Scale what row i has so far by factor n."""
+        f = self.f
+        factor = self.load_scalar(f.offset(self.factors, f.mul(n, self.size)))
+        places = [self.at(self.totals, i)]
+        places += [self.at(self.sum, i, c) for c in range(0, self.sum.row, self.lanes.width)]
+
+        def scale() -> None:
+            for place in places:
+                self.store(self.load(place) * factor, place)
+
+        f.when(factor.compare("une", 1.0).text, scale)
+
+    def exponentials(
+        self, i: str, row: str, at: str, to: str, here: tuple[str, str], later: str
+    ) -> None:
+        """exp(logit - maximum) of a row's scores, and their sum, lane by lane.
+
+        A loop of its own, so that one row's maximum does not wait for the row before. Beside it,
+        memory has time to bring rows that are needed next.
+        """
+        f = self.f
+        self.fetch(self.q, f.add(row, self.rows), self.depth)
+        self.fetch(self.out, row, self.width, write=True)
+        top = self.top(self.load_scalar(f.offset(self.tops, f.mul(i, self.size))))
+        top = top.splat(self.lanes.width)
+
+        def weights(n: int, mask: Vec | None, at: list[str]) -> Vec:
+            weight = self.weight(mask, self.load(at[0]) - top, self.scale or 1.0)
+            self.put_weight(n, weight, at)
+            return weight
+
+        places = [(at, self.size), *self.weights_of_row(to, i)]
+        total = self.over_row(row, here, self.seen(row), places, weights, "add")
+        assert total is not None
+        place = self.at(self.totals, i)
+        before = Vec(self.code, "i1", 1, later).where(self.load(place), self.zero())
+        self.store(total + before, place)
+
+    @staticmethod
+    def top(highest: Vec) -> Vec:
+        """What is taken off logits: 0 where nothing is seen."""
+        return highest.equals(-float("inf")).where(highest.like(0), highest)
+
+    def finish(self, i: str) -> None:
+        """Maxima to log-sum-exps and sums to what rows are scaled by, a vector of rows at once."""
+        f = self.f
+        tops, sums = (f.offset(p, f.mul(i, self.size)) for p in (self.tops, self.inverses))
+        total, scale = self.across_rows("add", self.totals, i), self.scale or 1.0
+        self.store(fma(self.top(self.load(tops)), scale, self.apply("log", total)), tops)
+        self.store(total.equals(0).where(total.like(0), total.like(1) / total), sums)
+
+    def result(self, i: str, first: str) -> None:
+        """A finished row over its sum; rows that see nothing become 0."""
+        f, width = self.f, self.lanes.width
+        here, row = f.mul(i, self.size), f.add(first, i)
+        self.store_scalar(self.load_scalar(f.offset(self.tops, here)), self.at(self.lse, row))
+        inverse = self.load_scalar(f.offset(self.inverses, here))
+        wide, none = inverse.splat(width), inverse.equals(0).splat(width)
+        for start in range(0, self.width, width):
+            value = self.load(self.at(self.sum, i, start))
+            scaled = none.where(value.like(0), value * wide)
+            count = min(width, self.width - start)
+            self.lanes.store(f, scaled.text, self.at(self.out, row, start), count)
+
+
+class _ForwardInParts(PartTiles, _Forward):
+    """On tiles, with numbers in parts: weights are put aside in parts."""
+
+    rows_of_block, panels_of_block = 64, 16

@@ -1,0 +1,1 @@
+"""What every writer of kernels shares: LLVM text, vectors, formats, schedules, traffic."""

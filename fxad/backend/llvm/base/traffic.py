@@ -1,0 +1,185 @@
+"""Traffic with memory: results that go past the caches, rows asked for before they are read.
+
+    streamed(kernel, target)        # buffers of at least STREAMED bytes that are only written
+    read_on(stages, schedule)       # buffers that are read on and on, line after line
+    asked_by(stages, schedule)      # the stage that asks for the next row, and where
+
+None of it changes a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fxad.backend.llvm.base.axes import axes_of_stage
+from fxad.backend.llvm.base.schedule import Schedule, Target, weight_of
+from fxad.backend.llvm.base.text import Function
+from fxad.core.record import replace, valued
+from fxad.ir import kernel as ir
+
+LINE, PAGE = 64, 4096
+# Written, then read by the next kernel (an Emerald Rapids core with 2 MB of its own): the same time
+# at 8 and 16 MB, 0.84 of it at 32 MB and 0.81 at 64.
+STREAMED = 1 << 25
+AHEAD = 1 << 22  # bytes of an array that no core's own cache holds
+# Bytes from what is read to what is asked for. The processor sees by itself which lines follow, but
+# not beyond a page of 4096 bytes. SwiGLU's gradient, share of a loop's speed: 0.49 without, 0.71 at
+# 512, 0.84 at 2048, 0.75 at 4096, 0.57 at 8192.
+DISTANCE = 2048
+ROWS_AHEAD = 1 << 19  # bytes of next rows that find room there beside the present ones
+# From this many bytes on a row is asked for at as many places in turn as a loop does vectors. A
+# core that computes has too few requests under way on one page (exp of 128 MB: 8.8 ms with one
+# place, 8.0 with two, 7.6 with four, the plain loop 8.1).
+PIECES = 1 << 14
+FIRST, SECOND = 3, 2  # where to: the first-level cache, the second
+
+Place = tuple[ir.Buffer, ir.Index]
+
+
+@valued
+class Asked:
+    """The row of `buffer` that begins at `row`: `extent` elements, to be asked for along `axis`.
+
+    level: of the cache it goes to, unless it is asked for in pieces.
+    """
+
+    buffer: ir.Buffer
+    row: ir.Index
+    axis: ir.Axis
+    extent: int
+    level: int = FIRST
+
+
+# ---------------------------------------------------------------- writing past the caches
+
+
+def streamed(kernel: ir.Kernel, target: Target) -> frozenset[ir.Buffer]:
+    """Buffers whose lines may be stored past the caches.
+
+    An ordinary store reads its line first; a streaming store does not, a third of a copy's
+    traffic. It leaves nothing in the caches: only for what would not stay there until it is read.
+    """
+    if target.isa not in ("avx512", "avx2"):
+        return frozenset()
+    large = {b for b in kernel.buffers if b.role == "out" and b.dtype.kind != "c"}
+    large = {b for b in large if _bytes(b) >= STREAMED}
+    for stage in kernel.body:
+        large -= {e.buffer for e in ir.walk(*ir.exprs_of(stage)) if isinstance(e, ir.Load)}
+        if not isinstance(stage, ir.Map):
+            large -= {s.buffer for s in ir.stores_of(stage)}
+    return frozenset(large)
+
+
+def may_stream(
+    f: Function, pointers: Mapping[ir.Buffer, str], buffers: frozenset[ir.Buffer]
+) -> str:
+    """The condition that all `buffers` begin at a line and none is an operand's memory.
+
+    Over a donated operand, whose line has been read already, streaming takes twice as long.
+    """
+    sources = [p for b, p in pointers.items() if b.role == "in"]
+    low_bits, same = "0", "false"
+    for buffer in sorted(buffers, key=lambda b: b.name):
+        pointer = pointers[buffer]
+        low_bits = f.op(f"or i64 {low_bits}, {f.op(f'ptrtoint ptr {pointer} to i64')}")
+        for source in sources:
+            same = f.op(f"or i1 {same}, {f.op(f'icmp eq ptr {source}, {pointer}')}")
+    aligned = f.op(f"icmp eq i64 {f.op(f'and i64 {low_bits}, {LINE - 1}')}, 0")
+    return f.op(f"select i1 {same}, i1 false, i1 {aligned}")
+
+
+def vector_bytes(index: ir.Index, lanes: ir.Axis | None, itemsize: int, width: int) -> int:
+    """Bytes of `width` elements along `lanes` if they always lie at a multiple of that, else 0.
+
+    itemsize: of the elements; the buffer begins at a line, the lanes at a multiple of `width`.
+    """
+    size = width * itemsize
+    if size not in (16, 32, 64) or not all(isinstance(atom, ir.Axis) for atom, _ in index.terms):
+        return 0
+    steps = [c for atom, c in index.terms if atom is not lanes]
+    return size if all(c * itemsize % size == 0 for c in (index.const, *steps)) else 0
+
+
+# ---------------------------------------------------------------- reading ahead
+
+
+def read_on(stages: Sequence[ir.Stage], schedule: Schedule) -> frozenset[ir.Buffer]:
+    """Buffers that a loop over vectors of grid points reads line after line."""
+    lanes = schedule.lane_axis
+    if lanes is None or any(schedule.extent(a) != 1 for s in stages for a in axes_of_stage(s)):
+        return frozenset()
+    loads = (e for s in stages for e in ir.walk(*ir.exprs_of(s)) if isinstance(e, ir.Load))
+    return frozenset(
+        e.buffer for e in loads if _comes_from_memory(e, lanes) and _goes_on(e, lanes, schedule)
+    )
+
+
+def _goes_on(load: ir.Load, lanes: ir.Axis, schedule: Schedule) -> bool:
+    """Whether the next row of points begins where the present one ends, or that is far."""
+    extent = schedule.extent(lanes)
+    if extent * load.buffer.dtype.itemsize >= 8 * DISTANCE:
+        return True
+    return bool(schedule.outer) and load.index.coefficient(schedule.outer[-1]) == extent
+
+
+def asked_by(
+    stages: Sequence[ir.Stage], schedule: Schedule
+) -> tuple[ir.Stage | None, tuple[Asked, ...]]:
+    """The stage that asks for what the next grid point reads, and the rows it asks for.
+
+    A row that is passed over several times comes from memory in the first pass only: unless it is
+    asked for before, memory idles in the later passes. The heaviest one has the most time for it,
+    but not one that stores past the caches: both wait for the same buffers (layer norm, share of a
+    loop's speed: 0.84 asked for there, 0.98 in the reduction before).
+    """
+    passes = [(s, axis) for s in stages if (axis := schedule.own_axis(s)) is not None]
+    extents = {schedule.extent(axis) for _, axis in passes}
+    if schedule.lane_axis is not None or not schedule.outer or len(passes) < 2 or len(extents) > 1:
+        return None, ()
+    inner = [one for one in passes if not any(s.buffer.role == "out" for s in ir.stores_of(one[0]))]
+    heaviest, along = max(inner or passes, key=lambda one: weight_of(one[0]))
+    rows = [
+        asked for found in next_rows([([s], a) for s, a in passes], schedule) for asked in found
+    ]
+    found = [replace(asked, axis=along) for asked in rows]
+    return (heaviest, tuple(found)) if found else (None, ())
+
+
+def next_rows(
+    passes: Sequence[tuple[Sequence[ir.Stage], ir.Axis]], schedule: Schedule
+) -> list[tuple[Asked, ...]]:
+    """The next rows of what each pass, stages along an axis, is the first to read from memory; none
+    where there are none or the caches have no room for them."""
+    found: dict[tuple[ir.Buffer, ir.Index], tuple[int, Asked]] = {}
+    total = 0
+    for number, (stages, along) in enumerate(passes):
+        loads = (e for s in stages for e in ir.walk(*ir.exprs_of(s)) if isinstance(e, ir.Load))
+        for e in loads:
+            axis = next(
+                (a for s in stages if (a := schedule.own_axis(s)) and e.index.coefficient(a)), along
+            )
+            step = e.index.coefficient(schedule.outer[-1])
+            if not step or not _comes_from_memory(e, axis):
+                continue
+            terms = tuple([(a, c) for a, c in e.index.terms if a is not axis])
+            row = ir.Index(e.index.const + step, terms)
+            if (e.buffer, row) not in found:
+                total += step * e.buffer.dtype.itemsize
+                asked = Asked(e.buffer, row, along, schedule.extent(along))
+                found[e.buffer, row] = number, asked
+    if not found or total > ROWS_AHEAD:
+        return []
+    return [tuple([a for n, a in found.values() if n == at]) for at in range(len(passes))]
+
+
+def _comes_from_memory(load: ir.Load, axis: ir.Axis) -> bool:
+    return (
+        load.buffer.role == "in"
+        and load.guard is None
+        and _bytes(load.buffer) >= AHEAD
+        and load.index.coefficient(axis) == 1
+    )
+
+
+def _bytes(buffer: ir.Buffer) -> int:
+    return buffer.size * buffer.dtype.itemsize

@@ -1,0 +1,1 @@
+"""Matrix products: plans, packing, micro-kernels for vectors and for AMX, epilogues."""

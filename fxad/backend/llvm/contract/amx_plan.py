@@ -1,0 +1,157 @@
+"""How a bf16 product is cut for AMX: pieces of K, and units of rows x columns.
+
+    takes_tiles(problem, target)      # bf16 x bf16 -> f32, large enough, on a machine with AMX
+    cut = TileCut.of(problem)
+    cut.units
+
+Nothing here changes a result: an element sums its K in steps of 32 whichever unit it falls into.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fxad.backend.llvm.base.schedule import Target
+from fxad.backend.llvm.contract.amx_pack import DEPTH, LINES, TILE_BYTES
+from fxad.backend.llvm.contract.plan import Problem
+from fxad.core.record import valued
+
+FLOPS_PER_NS = 1000.0
+_LEAST_K = DEPTH
+_LEAST_WORK = 1 << 16  # multiply-adds; below, loading the tiles' shapes is felt
+_PIECE = 24  # tiles of K in a piece: 48 KiB of a panel of B
+_NEAR_BYTES = 1 << 20  # of A and of sums that wait, in the second-level cache
+_UNITS = 8  # wanted, so that several threads find work
+_UNIT_NS = 8_000.0
+_MANY = 16  # blocks of rows, from which on a unit keeps its columns packed:
+_KEPT_BYTES = 900 * 1024  # up to so much of them,
+_ROWS = 32  # for up to so many blocks of rows
+_FEW_UNITS = 4  # wanted of these
+
+
+def takes_tiles(problem: Problem, target: Target) -> bool:
+    """Whether AMX computes it. Depends on what `Contract` says, on types, K and the amount of work
+    alone: views that move axes between rows and the grid must not change the order of sums. With
+    few rows packing the other operand takes longer than reading it in place."""
+    rows, columns, k = problem.size
+    return (
+        "amx_bf16" in target.features
+        and problem.dtype == np.float32
+        and all(m.buffer.dtype.name == "bfloat16" for m in (problem.a, problem.b))
+        and k >= _LEAST_K
+        and not problem.stage.few
+        and problem.kernel.points * rows * columns * k >= _LEAST_WORK
+    )
+
+
+def quotient(a: int, b: int) -> int:
+    """a / b rounded up."""
+    return -(-a // b)
+
+
+def _keeping(blocks: tuple[int, int], kept: int, wanted: int, packs_a: bool) -> tuple[int, int]:
+    """(rows, columns) of a unit, in blocks: up to `kept` columns; what is packed, and in part what
+    is read again, is least."""
+    found = []
+    for chunks in range(quotient(blocks[0], _ROWS), 2 * quotient(blocks[0], _ROWS) + 1):
+        groups = max(quotient(blocks[1], kept), quotient(wanted, chunks))
+        groups = min(groups, blocks[1])
+        again = groups * blocks[0] * (1.0 if packs_a else 0.5)
+        unit = quotient(blocks[0], chunks), quotient(blocks[1], groups)
+        found.append((chunks * blocks[1] + again, unit))
+    return min(found)[1]
+
+
+@valued
+class TileCut:
+    """Blocks of high x wide tiles, pieces of `piece` tiles of K, units of `unit_rows` blocks x
+    `unit_columns` blocks. Units number the groups of columns fastest, then rows, then the batch.
+    keeps: whether a unit keeps all its columns packed, and takes its rows one after the other.
+    """
+
+    size: tuple[int, int, int]
+    batch: int
+    high: int
+    wide: int
+    piece: int
+    unit_rows: int
+    unit_columns: int
+    keeps: bool
+
+    @staticmethod
+    def of(problem: Problem, packs_a: bool, near: int = 0) -> TileCut:
+        """near: bytes of a panel of B in a piece; 0: the model's."""
+        rows, columns, k = problem.size
+        batch = problem.kernel.points
+        high, wide = min(2, quotient(rows, LINES)), min(2, quotient(columns, LINES))
+        tiles = quotient(k, DEPTH)
+        most = near // (2 * TILE_BYTES) or _PIECE
+        piece = quotient(tiles, quotient(tiles, most))
+        blocks = quotient(rows, LINES * high), quotient(columns, LINES * wide)
+        worth = int(problem.flops * batch / FLOPS_PER_NS / _UNIT_NS)
+        if blocks[0] >= _MANY:
+            kept = max(1, _KEPT_BYTES // (wide * piece * TILE_BYTES))
+            unit = _keeping(blocks, kept, quotient(max(1, min(_FEW_UNITS, worth)), batch), packs_a)
+            return TileCut(problem.size, batch, high, wide, piece, *unit, True)
+        wanted = quotient(max(1, min(_UNITS, worth)), batch)
+
+        def cost(unit: tuple[int, int]) -> float:
+            """What is packed, more where it crowds the cache, or where threads find no work."""
+            chunks, groups = (quotient(b, u) for b, u in zip(blocks, unit, strict=True))
+            near = unit[0] * high * piece * TILE_BYTES
+            if piece < tiles:
+                near = max(near, unit[0] * unit[1] * high * wide * TILE_BYTES)
+            packed = chunks * columns + (groups * rows if packs_a else 0)
+            idle = 2 if chunks * groups < wanted else 1
+            return packed * idle * max(1.0, near / _NEAR_BYTES) ** 2
+
+        found = []
+        for unit_rows in sorted({quotient(blocks[0], n) for n in range(1, blocks[0] + 1)}):
+            groups = min(blocks[1], quotient(wanted, quotient(blocks[0], unit_rows)))
+            found.append((unit_rows, quotient(blocks[1], groups)))
+        unit_rows, unit_columns = min(found, key=cost)
+        return TileCut(problem.size, batch, high, wide, piece, unit_rows, unit_columns, False)
+
+    @property
+    def block_rows(self) -> int:
+        return self.high * LINES
+
+    @property
+    def block_columns(self) -> int:
+        return self.wide * LINES
+
+    @property
+    def tiles(self) -> int:
+        """Of K."""
+        return quotient(self.size[2], DEPTH)
+
+    @property
+    def pieces(self) -> int:
+        return quotient(self.tiles, self.piece)
+
+    @property
+    def row_blocks(self) -> int:
+        return quotient(self.size[0], self.block_rows)
+
+    @property
+    def column_blocks(self) -> int:
+        return quotient(self.size[1], self.block_columns)
+
+    @property
+    def chunks(self) -> int:
+        return quotient(self.row_blocks, self.unit_rows)
+
+    @property
+    def groups(self) -> int:
+        return quotient(self.column_blocks, self.unit_columns)
+
+    @property
+    def units(self) -> int:
+        return self.batch * self.chunks * self.groups
+
+    @property
+    def cost(self) -> float:
+        """Rough nanoseconds."""
+        return max(2.0 * math.prod(self.size) * self.batch / FLOPS_PER_NS, 100.0)

@@ -1,0 +1,162 @@
+"""What the functions of one matrix product share: sizes, places in scratch, index arithmetic.
+
+product = Product(problem, "matmul0", target)
+product.pieces.count      # pieces of K that a panel of B is brought into cache in
+"""
+
+from __future__ import annotations
+
+from fxad.backend.llvm.base.schedule import Target
+from fxad.backend.llvm.base.text import Function
+from fxad.backend.llvm.contract import pack as packing
+from fxad.backend.llvm.contract.ahead import Ahead
+from fxad.backend.llvm.contract.choice import choice_of
+from fxad.backend.llvm.contract.epilogue import Finish
+from fxad.backend.llvm.contract.lanes import Lanes
+from fxad.backend.llvm.contract.pairs import PairLanes, takes_pairs
+from fxad.backend.llvm.contract.plan import Cut, Pieces, Problem, a_goes_into_blocks, k_block
+from fxad.backend.llvm.contract.touch import LINE, is_swept, touched
+from fxad.backend.llvm.elements.access import Memory
+
+
+class Product:
+    """State of emitting one kernel.
+
+    While a unit of one batch element is emitted: its `batch` number, its `blocks` of rows, the
+    first_row, is_first: whether it is the first of the call, the panels `unit_panels` =
+    (first, end), and the addresses of a, b and c.
+    """
+
+    f: Function
+    memory: Memory
+    batch: str
+    blocks: tuple[str, str]
+    first_row: str
+    unit_panels: tuple[str, str]
+    is_first: str
+    a: str
+    b: str
+    c: str
+
+    def __init__(self, problem: Problem, name: str, target: Target) -> None:
+        self.problem, self.name, self.target = problem, name, target
+        self.in_blocks = problem.a.buffer.dtype == problem.dtype and a_goes_into_blocks(problem)
+        self.packs_a = problem.a.buffer.dtype != problem.dtype or self.in_blocks
+        depth = problem.size[2] if self.packs_a else 0
+        self.swept = is_swept(problem)
+        packed = k_block(depth) if self.in_blocks else depth
+        choice = choice_of(problem, target)
+        self.cut = cut = Cut.of(problem, target, packed, self.swept, choice)
+        self.pairs = PairLanes(problem.dtype, cut.lanes) if takes_pairs(problem, target) else None
+        self.lanes = self.pairs or Lanes(problem.dtype, cut.lanes)
+        self.k_step = 2 if self.pairs else 1  # of k in one step of the micro-kernel
+        self.size = problem.dtype.itemsize
+        # An only block of rows reads B once, where it lies: nothing of it is kept.
+        self.direct = problem.b.outer == 1 and cut.unit_blocks == 1 and not self.pairs
+        self.panel_row = cut.width * self.size
+        whole, depth = self.direct, problem.size[2]
+        self.pieces = Pieces.of(depth, self.panel_row, whole, self.k_step, choice.near)
+        self.splits = self.pieces.in_block > 1
+        self.ahead: Ahead | None = None
+        if not self.direct:
+            self.ahead = Ahead.of(problem.b, cut, self.pieces, self.k_step, self.fuses)
+        self.group = cut.group if self.ahead else 1
+        self.result = None if self.swept else problem.plain_result()
+        self.touched = [] if self.swept else touched(problem)
+        self.helpers: dict[str, str] = {}
+        stores = problem.stage.stores
+        plain = self.result is not None and len(stores) == 1 and problem.is_identity(stores[0])
+        self.finish = None if plain else Finish(problem, name, target, self.lanes, self.sum_stride)
+        self.panel_bytes = _round_up(self.pieces.piece * self.panel_row)
+        self._place_a()
+        self._place_sums()
+
+    def _place_a(self) -> None:
+        """Where the micro-kernels read A, as strides (row, k): in place, or in a packed copy."""
+        a, cut, self.a_bytes = self.problem.a, self.cut, 0
+        self.a_source = packing.Source(a.outer, a.inner, a.buffer.dtype)
+        self.a_strides = a.outer, a.inner
+        if self.in_blocks:
+            # An odd number of lines from one block to the next, so that all of them find a place.
+            tall = cut.heights[0]
+            self.block_bytes = _round_up(self.pieces.block * tall * self.size) | LINE
+            self.a_strides = 1, tall
+            self.a_bytes = cut.unit_blocks * self.block_bytes
+        elif self.packs_a:
+            turned = packing.a_is_turned(self.a_source)
+            depth = self.pieces.size
+            pitch = _round_up(cut.chunk_rows * self.size) | LINE
+            self.a_strides = (1, pitch // self.size) if turned else (depth, 1)
+            self.a_bytes = max(self.a_strides) * (depth if turned else cut.chunk_rows) * self.size
+            self.a_bytes = _round_up(self.a_bytes)
+
+    def _place_sums(self) -> None:
+        """Bytes of sums that no result holds, and of those between two pieces of a block."""
+        cut, self.sums_bytes = self.cut, 0
+        if self.result is None:
+            rows = cut.chunk_rows if self.keeps_sums else max(cut.heights)
+            self.sums_bytes = _round_up(rows * self.sum_stride * self.size)
+        rows = cut.chunk_rows if self.splits else 0
+        self.waiting_bytes = _round_up(rows * self.panel_row * self.group)
+
+    @property
+    def fuses(self) -> bool:
+        """Whether the first block of rows copies a panel of B while it reads it."""
+        cut, b = self.cut, self.problem.b
+        one_first = cut.long_blocks == 0 or cut.chunks == 1
+        same = b.buffer.dtype == self.problem.dtype
+        return b.outer == 1 and not self.direct and same and one_first
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether a tile prefetches the next tile's part of A: it is too large to stay in cache."""
+        return self.cut.far and self.a_strides[1] == 1
+
+    @property
+    def keeps_sums(self) -> bool:
+        """Whether the sums of a whole unit lie in scratch."""
+        return self.result is None and (self.swept or self.pieces.blocks > 1)
+
+    @property
+    def sum_stride(self) -> int:
+        """Elements between rows of the place where sums are gathered."""
+        if self.result is not None:
+            return self.result.outer
+        if not self.keeps_sums:
+            return self.cut.width
+        # An odd number of lines, so that all rows of a tile find a place.
+        return (self.cut.unit_panels * self.panel_row | LINE) // self.size
+
+    def start(self, f: Function, memory: Memory) -> None:
+        """Say where in scratch everything lies; `f` is the kernel's function."""
+        self.f, self.memory = f, memory
+        self.packed_panel = "%scratch"
+        self.packed_a = f.offset("%scratch", self.panel_bytes)
+        self.sums = f.offset("%scratch", self.panel_bytes + self.a_bytes)
+        self.waiting = f.offset("%scratch", self.panel_bytes + self.a_bytes + self.sums_bytes)
+
+    @property
+    def scratch_bytes(self) -> int:
+        return self.panel_bytes + self.a_bytes + self.sums_bytes + self.waiting_bytes
+
+    def split(self, number: str, count: int) -> tuple[str, str]:
+        """(number mod count, number div count)."""
+        if count == 1:
+            return "0", number
+        return self.f.op(f"urem i64 {number}, {count}"), self.f.op(f"udiv i64 {number}, {count}")
+
+    def span(self, part: str, size: int, total: int) -> tuple[str, str]:
+        """[part * size, min((part + 1) * size, total))."""
+        if size >= total:
+            return "0", str(total)
+        low = self.f.mul(part, size)
+        return low, self.f.least(self.f.add(low, size), total)
+
+    def row(self, block: str) -> str:
+        """First row of a block."""
+        long = self.f.least(block, self.cut.long_blocks) if self.cut.long_blocks else "0"
+        return self.f.add(self.f.mul(block, self.cut.height), long)
+
+
+def _round_up(size: int) -> int:
+    return -(-size // LINE) * LINE

@@ -1,0 +1,105 @@
+"""Products of few rows by a B whose columns are apart: k is side by side in memory.
+
+Squares of B, `lanes` columns by as many elements of k, are turned in registers, so that a lane is a
+column and every sum goes over k in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fxad.backend.llvm.base.schedule import Target
+from fxad.backend.llvm.contract.few import MOST_UNITS, FewRows
+from fxad.backend.llvm.contract.plan import Problem
+
+Adder = Callable[[str, list[str]], list[str]]
+
+
+class Turned(FewRows):
+    """Columns apart, k side by side in memory: squares of B, turned in registers."""
+
+    def __init__(self, problem: Problem, name: str, target: Target) -> None:
+        super().__init__(problem, name, target)
+        # Sixteen rows at once; of more the processor's own prefetchers lose track.
+        self.step = self.lanes.width
+        self.chunked(MOST_UNITS)
+        self.pitch = problem.b.outer * self.source.itemsize
+
+    def compute(self) -> None:
+        self.each_step(self.some_columns)
+
+    def some_columns(self, at: str, count: int) -> None:
+        f, width, vector = self.f, self.lanes.width, self.lanes.vector
+        column = f.add(self.first, at)
+        self.here = f.offset(self.b, f.mul(column, self.pitch))
+        zeros = [(vector, "zeroinitializer")] * self.rows
+
+        def pieces(
+            low: str, high: str, step: int, body: Adder, sums: list[str]
+        ) -> tuple[str, list]:
+            """Whole steps of k; returns the k where they end, and the sums."""
+            left = f.op(f"urem i64 {f.op(f'sub i64 {high}, {low}')}, {step}")
+            whole, now = f.op(f"sub i64 {high}, {left}"), [(vector, value) for value in sums]
+            return whole, f.loop(low, whole, step, body, now)
+
+        def block(number: str, totals: list[str]) -> list[str]:
+            low, high = self.block_ends(number)
+            sums, step = ["zeroinitializer"] * len(zeros), width * self.halves
+            at, sums = pieces(low, high, step, lambda k, s: self.square(k, s, count), sums)
+            if self.halves == 2:
+                at, sums = pieces(at, high, width, lambda k, s: self.rest(k, s, count, width), sums)
+            if left := self.k % width:
+                now = [(vector, value) for value in sums]
+                sums = f.loop(at, high, width, lambda k, s: self.rest(k, s, count, left), now)
+            if self.blocks == 1:
+                return sums
+            is_first = f.op(f"icmp eq i64 {number}, 0")
+            both = [self.lanes.add(f, old, new) for old, new in zip(totals, sums, strict=True)]
+            return [
+                f.op(f"select i1 {is_first}, {vector} {new}, {vector} {added}")
+                for new, added in zip(sums, both, strict=True)
+            ]
+
+        totals = f.loop(0, self.blocks, 1, block, zeros, at_least_once=True)
+        for i, total in enumerate(totals):
+            place = f.offset(self.totals, f.mul(at, self.size))
+            self.lanes.store(f, total, f.offset(place, i * self.chunk * self.size), width)
+        self.finished(at, count)
+
+    def square(self, k: str, sums: list[str], count: int) -> list[str]:
+        """As many (pairs of) elements of k as there are lanes, of `count` columns."""
+        rows = [self.whole_row(self.place(k, i)) for i in range(count)]
+        return self.add_turned(k, sums, rows, self.lanes.width * self.halves, self.halves)
+
+    def rest(self, k: str, sums: list[str], count: int, length: int) -> list[str]:
+        """The elements of k that do not fill a square, one in a lane."""
+        places = [self.place(k, i) for i in range(count)]
+        rows = [self.lanes.load(self.f, p, self.source, length) for p in places]
+        return self.add_turned(k, sums, rows, length, 1)
+
+    def place(self, k: str, i: int) -> str:
+        """Where the i-th column lies, at k."""
+        at = self.f.offset(self.here, self.f.mul(k, self.source.itemsize))
+        return self.f.offset(at, i * self.pitch)
+
+    def whole_row(self, at: str) -> str:
+        """A vector along k, two halves in a lane where elements are halves of one."""
+        self.ask(at, self.step * self.pitch, 3)
+        if self.halves == 2:
+            return self.pairs(at)
+        return self.lanes.load(self.f, at, self.source, self.lanes.width)
+
+    def add_turned(
+        self, k: str, sums: list[str], rows: list[str], length: int, halves: int
+    ) -> list[str]:
+        """Add the products of `length` elements of k, `halves` in a lane of the columns' rows."""
+        f, sums = self.f, list(sums)
+        rows = rows + ["zeroinitializer"] * (self.lanes.width - len(rows))
+        turned = self.lanes.transpose(f, rows)
+        for u in range(length):
+            value = turned[u // halves]
+            if halves == 2:
+                value = self.half(value, u % 2)
+            for i in range(self.rows):
+                sums[i] = self.lanes.multiply_add(f, self.factor(i, k, u), value, sums[i])
+        return sums

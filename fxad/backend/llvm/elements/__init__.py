@@ -1,0 +1,1 @@
+"""Elements of arrays as LLVM values: primitives, complex numbers, loads, stores, monoids."""

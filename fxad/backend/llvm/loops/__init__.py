@@ -1,0 +1,1 @@
+"""Loops over elements: maps, reductions, pipelines of passes, tiles, sorting."""

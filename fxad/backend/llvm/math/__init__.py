@@ -1,0 +1,1 @@
+"""Elementary functions as vector arithmetic: float32, float64, integer division."""

@@ -1,0 +1,76 @@
+"""Reciprocals and inverse roots by Newton's iteration, where the processor divides slowly.
+
+    reciprocal(Vec(code, "float", 16, "%b"))
+
+AVX-512 gives 14 bits of a reciprocal or an inverse root in an instruction of its own. Elsewhere
+these are the division itself.
+"""
+
+from __future__ import annotations
+
+from fxad.backend.llvm.base.vector import Vec, bits_of, fma
+from fxad.backend.llvm.math.core import unless_rare
+
+
+def reciprocal(b: Vec) -> Vec:
+    """1 / b rounded as a division rounds it (Markstein, 1990), b neither denormal nor above
+    2**126."""
+    y = _estimate("rcp14", b)
+    return 1.0 / b if y is None else _newton(b, _newton(b, y))
+
+
+def _newton(b: Vec, y: Vec) -> Vec:
+    """An estimate of 1 / b with twice the digits."""
+    return fma(fma(-b, y, 1.0), y, y)
+
+
+def rsqrt_estimate(x: Vec) -> Vec:
+    """1 / sqrt(x), to 14 bits or better; 0, inf and NaN as they should be."""
+    found = _estimate("rsqrt14", x)
+    return 1.0 / x.sqrt() if found is None else found
+
+
+def inverse_of_root(root: Vec) -> Vec:
+    """1 / (2 root) from the bits, good to an eighth and exact for powers of two.
+
+    Enough for what a rounded root lacks.
+    """
+    return (0x7E800000 - root.bits()).floats()
+
+
+def root(x: Vec) -> Vec:
+    """The square root; of floats by Goldschmidt's iteration where the processor is slow at it.
+
+    From 14 bits it ends rounded as the instruction rounds (tests/backend/test_math.py goes through
+    all mantissas). The instruction does the lanes where a remainder might be denormal.
+    """
+    if x.kind != "float" or x.width == 1:
+        return x.sqrt()
+    y = _estimate("rsqrt14", x)
+    if y is None:
+        return x.sqrt()
+    g, h = x * y, y * 0.5
+    r = fma(-g, h, 0.5)
+    g, h = fma(g, r, g), fma(h, r, h)
+    least, most = (x.like(2.0**k).bits() for k in (-100, 100))
+    outside = (x.bits() - least).compare("uge", most - least)
+    return unless_rare(outside, fma(fma(-g, g, x), h, g), Vec.sqrt, x)
+
+
+def _estimate(name: str, x: Vec) -> Vec | None:
+    """The processor's 14 bits of a reciprocal (rcp14) or of an inverse root (rsqrt14)."""
+    code = x.code
+    if code.target.isa != "avx512":
+        return None
+    lanes = x.width
+    least = 128 // bits_of(x.kind)
+    wide = x if lanes >= least else x.splat(least) if lanes == 1 else None
+    if wide is None or wide.width * bits_of(x.kind) > 512:
+        return None
+    suffix = "ps" if x.kind == "float" else "pd"
+    width = wide.width * bits_of(x.kind)
+    mask = code.const("i16" if wide.width == 16 else "i8", -1)
+    found = code.call(
+        f"llvm.x86.avx512.{name}.{suffix}.{width}", x.kind, wide.width, (wide, wide, mask)
+    )
+    return found.lane(0) if lanes == 1 else found

@@ -1,0 +1,280 @@
+"""Functions in double arithmetic; rare cases and functions go to the C library lane by lane.
+
+sin(Vec(code, "double", 8, "%x"))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from fxad.backend.llvm.base.vector import Vec, fma, polynomial
+from fxad.backend.llvm.math import coefficients as table
+from fxad.backend.llvm.math.core import (
+    HALF_PI,
+    INF,
+    LN2_F64,
+    LOG2_E,
+    NAN,
+    atan_positive,
+    clamp_exponent,
+    cos_reduced,
+    either,
+    exp,
+    exp_parts,
+    keep_zero,
+    log,
+    log_fraction,
+    log_parts,
+    log_special,
+    scale,
+    sin_cos_parts,
+    sin_reduced,
+    unless_rare,
+)
+
+MOST_REDUCED = 2.0**20  # what is left of larger arguments has too few digits
+
+
+def per_lane(name: str, *args: Vec) -> Vec:
+    """A C library function of double(s) applied to each lane."""
+    code = args[0].code
+    width = max(a.width for a in args)
+    args = tuple(a.splat(width) for a in args)
+    result = args[0].like(0.0)
+    for i in range(width):
+        result = result.with_lane(i, code.call(name, "double", 1, [a.lane(i) for a in args]))
+    return result
+
+
+def in_double(f: Callable[..., Vec], *args: Vec) -> Vec:
+    """f of floats in double arithmetic, rounded once; a register's worth of doubles at a time."""
+    first = args[0]
+    most = first.code.target.lanes(np.dtype("float64"))
+    if first.width <= most or first.width % 2:
+        return f(*[a.convert("fpext", "double") for a in args]).convert("fptrunc", "float")
+    lanes = range(first.width)
+    middle = first.width // 2
+    low, high = (
+        in_double(f, *[a.shuffle(part) for a in args]) for part in (lanes[:middle], lanes[middle:])
+    )
+    return low.shuffle(lanes, high)
+
+
+def exp2(x: Vec) -> Vec:
+    x = x.at_least(-1080.0).at_most(1030.0)
+    n = x.rint()
+    y = (x - n) * LN2_F64[0]
+    q = polynomial(y, table.EXP_F64)
+    return scale(fma(fma(q, y, 1.0), y, 1.0), n)
+
+
+def expm1(x: Vec) -> Vec:
+    """2**n (1 + p) - 1, taken together at half scale so that nothing overflows too early."""
+    n, r, q = exp_parts(clamp_exponent(x).at_least(-40.0))
+    p = fma(r * r, q, r)
+    s = scale(x.like(0.5), n)
+    y = fma(p, s, s - 0.5) * 2.0
+    return (x.abs() < 1e-19).where(x, y)
+
+
+def log1p(x: Vec) -> Vec:
+    """log(u) for u = 1 + x rounded, and what the rounding lost."""
+    u = x + 1.0
+    lost = (u - 1.0 - x) / u
+    y = log(u) - (u < INF).where(lost, 0.0)
+    y = u.equals(0.0).where(x.like(-INF), y)
+    return (x.abs() < 1e-19).where(x, y)
+
+
+def log2(x: Vec) -> Vec:
+    """exponent + log2(mantissa), so that powers of two are exact."""
+    e, f = log_parts(x)
+    return log_special(x, (f - log_fraction(f)) * LOG2_E + e)
+
+
+def _quadrant(x: Vec, shift: int, name: str) -> Vec:
+    """sin for shift 0, cos for shift 1."""
+    if x.width > 1:
+        return _any_quadrant(x, shift, name)
+    # A lone value is as a rule one that the next step of a loop waits for. Near 0, where there is
+    # nothing to reduce, the same result takes half as long.
+    reduced = cos_reduced if shift else sin_reduced
+    return either(
+        x.abs() < 0.785,
+        lambda: keep_zero(x, reduced(x), shift),
+        lambda: _any_quadrant(x, shift, name),
+    )
+
+
+def _any_quadrant(x: Vec, shift: int, name: str) -> Vec:
+    sine, cosine, n = sin_cos_parts(x)
+    n = n + shift
+    y = (n & 1).equals(0).where(sine, cosine)
+    sign = (n & 2) << 62
+    y = keep_zero(x, (y.bits() ^ sign).floats(), shift)
+    return unless_rare(x.abs() > MOST_REDUCED, y, partial(per_lane, name), x)
+
+
+def sin(x: Vec) -> Vec:
+    return _quadrant(x, 0, "sin")
+
+
+def cos(x: Vec) -> Vec:
+    return _quadrant(x, 1, "cos")
+
+
+def tan(x: Vec) -> Vec:
+    sine, cosine, n = sin_cos_parts(x)
+    even = (n & 1).equals(0)
+    y = even.where(sine, -cosine) / even.where(cosine, sine)
+    y = x.equals(0.0).where(x, y)
+    return unless_rare(x.abs() > MOST_REDUCED, y, partial(per_lane, "tan"), x)
+
+
+def atan(x: Vec) -> Vec:
+    return atan_positive(x.abs()).copysign(x)
+
+
+def atan2(y: Vec, x: Vec) -> Vec:
+    ay, ax = y.abs(), x.abs()
+    ratio = ay / ax
+    ratio = ay.equals(ax).where(ratio.like(1.0), ratio)  # inf / inf
+    ratio = ay.equals(0.0).where(ay, ratio)  # 0 / 0
+    ratio = (x.is_nan() | y.is_nan()).where(ratio.like(NAN), ratio)
+    angle = atan_positive(ratio)
+    left = (x.bits() < 0).where(HALF_PI[0] * 2.0 - (angle - 2.0 * HALF_PI[1]), angle)
+    return left.copysign(y)
+
+
+def asin(x: Vec) -> Vec:
+    size = x.abs()
+    return atan_positive(size / ((1.0 - size) * (1.0 + size)).sqrt()).copysign(x)
+
+
+def acos(x: Vec) -> Vec:
+    y = atan_positive((1.0 - x).sqrt() / (1.0 + x).sqrt())
+    return y + y
+
+
+def _half_exp(size: Vec) -> Vec:
+    """exp(size) / 2 without early overflow."""
+    e = exp(size * 0.5)
+    return e * 0.5 * e
+
+
+def sinh(x: Vec) -> Vec:
+    size = x.abs()
+    t = expm1(size)
+    y = (t + t / (t + 1.0)) * 0.5
+    return (size < 30.0).where(y, _half_exp(size)).copysign(x)
+
+
+def cosh(x: Vec) -> Vec:
+    size = x.abs()
+    e = exp(size.at_most(40.0))
+    return (size < 30.0).where((e + 1.0 / e) * 0.5, _half_exp(size))
+
+
+def tanh(x: Vec) -> Vec:
+    t = expm1((x.abs() * 2.0).at_most(60.0))
+    return (t / (t + 2.0)).copysign(x)
+
+
+def asinh(x: Vec) -> Vec:
+    size = x.abs()
+    square = size * size
+    near = log1p(size + square / ((square + 1.0).sqrt() + 1.0))
+    far = log(size) + LN2_F64[0]
+    return (size < 1e8).where(near, far).copysign(x)
+
+
+def acosh(x: Vec) -> Vec:
+    t = x - 1.0
+    near = log1p(t + (t * 2.0 + t * t).sqrt())
+    far = log(x) + LN2_F64[0]
+    return (x < 1.0).where(x.like(NAN), (x > 1e8).where(far, near))
+
+
+def atanh(x: Vec) -> Vec:
+    size = x.abs()
+    return (log1p((size + size) / (1.0 - size)) * 0.5).copysign(x)
+
+
+def logistic(x: Vec) -> Vec:
+    e = exp(-x.abs())
+    return (x < 0.0).where(e, 1.0) / (e + 1.0)
+
+
+def erf(x: Vec) -> Vec:
+    return per_lane("erf", x)
+
+
+def erfc(x: Vec) -> Vec:
+    return per_lane("erfc", x)
+
+
+def erfinv(x: Vec) -> Vec:
+    y = _erfinv_about(x)
+    for _ in range(3):
+        y = _erfinv_step(x, y)
+    return _erfinv_ends(x, y)
+
+
+def erfinv_to_float(x: Vec) -> Vec:
+    """Good enough to be rounded to float."""
+    return _erfinv_ends(x, _erfinv_about(x))
+
+
+def _erfinv_about(x: Vec) -> Vec:
+    """x P(w), w = -log(1 - x*x)."""
+    w = -log(1.0 - x * x)
+    centre = polynomial(w - 2.5, table.ERFINV_CENTRE)
+    tail = polynomial(w.sqrt().at_most(6.5) - 3.0, table.ERFINV_TAIL)
+    return x * (w < 5.0).where(centre, tail)
+
+
+def _erfinv_ends(x: Vec, y: Vec) -> Vec:
+    size = x.abs()
+    y = (size < 1.0).where(y, NAN)
+    y = size.equals(1.0).where((x * INF), y)
+    return x.equals(0.0).where(x, y)
+
+
+def _erfinv_step(x: Vec, y: Vec) -> Vec:
+    """Halley on erfc(|y|) = 1 - |x|, which keeps its digits near 1."""
+    size, target = y.abs(), 1.0 - x.abs()
+    error = target - per_lane("erfc", size)
+    error = (x.abs() < 0.5).where(per_lane("erf", size) - x.abs(), error)
+    step = error / (exp(-(size * size)) * 1.1283791670955126)
+    return (size - step / (fma(size, step, 1.0))).copysign(x)
+
+
+def lgamma(x: Vec) -> Vec:
+    return per_lane("lgamma", x)
+
+
+def cbrt(x: Vec) -> Vec:
+    """A guess from the exponent, then Halley's iteration."""
+    size = x.abs()
+    small, large = size < 2.2250738585072014e-308, size > 2.0**1000
+    one = x.like(1.0)
+    scaled = size * small.where(x.like(2.0**54), large.where(x.like(2.0**-54), one))
+    y = (scaled.bits().binary("udiv", 3) + 0x2A9F84FE36D22425).floats()
+    for _ in range(3):
+        cube = y * y * y
+        y = y * ((cube + scaled * 2.0) / (cube * 2.0 + scaled))
+    y = fma((scaled - y * y * y) / (y * y), 1.0 / 3.0, y)
+    y = y * small.where(x.like(2.0**-18), large.where(x.like(2.0**18), one))
+    y = y.copysign(x)
+    return ((size < INF) & (size > 0.0)).where(y, x)
+
+
+def power(x: Vec, y: Vec) -> Vec:
+    return per_lane("pow", x, y)
+
+
+def rsqrt(x: Vec) -> Vec:
+    return 1.0 / x.sqrt()

@@ -1,0 +1,80 @@
+"""Large blocks of memory lie on all NUMA nodes that compute, page by page in turn.
+
+    interleave(address, size)    # before any page is touched
+
+Linux puts a page on the node of the thread that touches it first, while kernels are claimed piece
+by piece by whichever thread is free: the next reader is often on another node, and what one thread
+wrote (parameters, a batch) would be served by one node's memory alone. In turn over the nodes, all
+of them serve all threads. Nothing is done where there is one node, or where the process was given
+a memory policy of its own (`numactl`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import platform
+import sys
+from pathlib import Path
+
+from fxad.backend.llvm.native import cores
+from fxad.core import cgroup
+
+_ROOT = Path("/")
+_SYSCALLS = {"x86_64": (237, 239), "aarch64": (235, 236)}  # mbind, get_mempolicy
+_DEFAULT, _INTERLEAVE = 0, 3  # memory policies of linux/mempolicy.h
+_MOST = 1024  # nodes that a Linux kernel can be built for
+
+
+def memory_nodes(root: Path = _ROOT) -> frozenset[int]:
+    """Nodes with CPUs and memory for this process: none where the system does not say."""
+    folder = root / "sys/devices/system/node"
+    allowed = cores.allowed_cpus()
+    near = {
+        node
+        for node in cores.numbers(cgroup.text(folder / "online"))
+        if allowed & cores.numbers(cgroup.text(folder / f"node{node}" / "cpulist"))
+    }
+    status = cgroup.text(root / "proc/self/status").splitlines()
+    memory = [line.partition(":")[2] for line in status if line.startswith("Mems_allowed_list:")]
+    return frozenset(near & cores.numbers(memory[0].strip()) if memory else near)
+
+
+def interleave(address: int, size: int) -> bool:
+    """Put the pages that are touched from now on in turn on `memory_nodes()`; whether that was
+    done. address: of a page."""
+    nodes = _nodes()
+    return bool(nodes) and _bind(address, size, nodes)
+
+
+@functools.cache
+def _nodes() -> frozenset[int]:
+    """The nodes to lie on; none where pages had better stay where they are."""
+    nodes = memory_nodes()
+    return nodes if len(nodes) > 1 and _has_no_policy() else frozenset()
+
+
+def _system_calls() -> tuple[int, int] | None:
+    machine = platform.machine().lower()
+    return _SYSCALLS.get(machine) if sys.platform == "linux" else None
+
+
+def _has_no_policy() -> bool:
+    mode, calls, none = ctypes.c_int(-1), _system_calls(), ctypes.c_ulong(0)
+    if calls is None:
+        return False
+    failed = ctypes.CDLL(None).syscall(calls[1], ctypes.byref(mode), None, none, None, none)
+    return not failed and mode.value == _DEFAULT
+
+
+def _bind(address: int, size: int, nodes: frozenset[int]) -> bool:
+    """Containers may forbid it, which costs nothing but speed."""
+    calls = _system_calls()
+    if calls is None:
+        return False
+    words = (ctypes.c_uint64 * (_MOST // 64))()
+    for node in nodes:
+        words[node // 64] |= 1 << node % 64
+    start, length = ctypes.c_void_p(address), ctypes.c_ulong(size)
+    call = ctypes.CDLL(None).syscall
+    return not call(calls[0], start, length, _INTERLEAVE, words, ctypes.c_ulong(_MOST), 0)

@@ -1,0 +1,135 @@
+"""The thread pool: how many threads, and the memory the native pool code works on.
+
+>>> set_num_threads(2)
+>>> get_num_threads()
+2
+
+The threads are native and start at the first parallel kernel. A child made by fork starts its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import signal
+import threading
+
+from fxad.backend.llvm.native import cores
+from fxad.backend.llvm.native.library import PoolByte, runtime
+from fxad.core.config import config
+
+SPIN = 3000  # looks at the generation counter (about 50 us) before a worker sleeps
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    libc.malloc.argtypes = [ctypes.c_size_t]
+    libc.pthread_create.argtypes = [ctypes.c_void_p] * 4
+    libc.pthread_join.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    return libc
+
+
+class Pool:
+    """`threads - 1` native workers beside whichever thread calls.
+
+    Its memory is never freed: workers may look at it until the process is gone.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        start = _libc().malloc(PoolByte.SIZE + 64 + 16 * threads)
+        if not start:
+            raise MemoryError("no memory for the thread pool")
+        self.address = -(-start // 64) * 64
+        ctypes.memset(self.address, 0, PoolByte.SIZE)
+        self._word(PoolByte.SPIN).value = SPIN if threads <= cores.logical_cores() else 10
+        self._word(PoolByte.THREADS).value = threads
+        self._handles = [self._start(number) for number in range(1, threads)]
+
+    def _word(self, offset: int) -> ctypes.c_int64:
+        return ctypes.c_int64.from_address(self.address + offset)
+
+    def _start(self, number: int) -> int:
+        record = self.address + PoolByte.SIZE + 16 * (number - 1)
+        ctypes.c_int64.from_address(record).value = self.address
+        ctypes.c_int64.from_address(record + 8).value = number
+        handle = ctypes.c_uint64(0)
+        # Signals must go to Python's threads, or a blocking call there would not be interrupted.
+        before = signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+        try:
+            error = _libc().pthread_create(ctypes.byref(handle), None, runtime().worker, record)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if error:
+            raise RuntimeError(
+                f"cannot start thread {number + 1} of {self.threads}: {os.strerror(error)}; "
+                "try fewer with set_num_threads or FXAD_NUM_THREADS"
+            )
+        return handle.value
+
+    def stop(self) -> None:
+        """End the workers once no kernel is running on them. The pool is useless afterwards."""
+        runtime().stop(self.address)
+        for handle in self._handles:
+            _libc().pthread_join(handle, None)
+
+
+_lock = threading.Lock()
+_pool: Pool | None = None
+_threads: int | None = None
+
+
+def get_num_threads() -> int:
+    """Threads that compiled code runs on (default: FXAD_NUM_THREADS, or one per core)."""
+    return _threads or config.num_threads or _default_threads()
+
+
+@functools.cache
+def _default_threads() -> int:
+    return cores.default_threads()
+
+
+def set_num_threads(count: int) -> None:
+    """Run compiled code on `count` threads from now on. Results do not depend on it.
+
+    Raises ValueError unless 1 <= count <= 1024, TypeError unless it is an int.
+    """
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise TypeError(f"set_num_threads expects an int, got {type(count).__name__}")
+    if not 1 <= count <= 1024:
+        raise ValueError(f"set_num_threads expects 1 <= count <= 1024, got {count}")
+    global _threads
+    _threads = count
+
+
+def current_pool() -> Pool:
+    """The pool with get_num_threads() threads, started or restarted if need be."""
+    pool = _pool
+    if pool is not None and pool.threads == get_num_threads():
+        return pool
+    return _restart()
+
+
+def _restart() -> Pool:
+    global _pool
+    with _lock:
+        threads = get_num_threads()
+        if _pool is None or _pool.threads != threads:
+            old, _pool = _pool, Pool(threads)
+            if old is not None:
+                old.stop()
+        return _pool
+
+
+def _forget() -> None:
+    """In a forked child: the workers stayed behind in the parent, so start afresh when needed."""
+    global _pool, _lock
+    _pool, _lock = None, threading.Lock()
+    _default_threads.cache_clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,1 @@
+"""Loops with small bodies as one native function each."""
