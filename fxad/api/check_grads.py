@@ -21,7 +21,7 @@ from fxad.core import pytree
 from fxad.core.errors import BadArgument, GradientError, TypeMismatch
 from fxad.trace.array import Array
 from fxad.trace.convert import to_value
-from fxad.trace.tracer import concrete
+from fxad.trace.execute import concrete
 
 MODES = ("fwd", "rev")
 # Central differences of step h err by h^2 (truncation) and eps/h (rounding): h = eps^(1/3).

@@ -29,7 +29,8 @@ from fxad.ir.rewrite import Watch, evaluate, set_watch
 from fxad.ops.policies import Budget, ways_within
 from fxad.trace import location
 from fxad.trace.array import Concrete
-from fxad.trace.tracer import concrete, execute, set_executor, type_of, wrap
+from fxad.trace.execute import concrete, execute, wrap
+from fxad.trace.tracer import set_executor, type_of
 from fxad.transform.context import cached
 
 LIMIT = 512  # executables kept; the least recently used goes first

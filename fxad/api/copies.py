@@ -13,7 +13,7 @@ from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.ir.plan import Branch, Copy, Loop, Plan, Step, While
 from fxad.trace.array import Array, Borrowed
-from fxad.trace.tracer import concrete
+from fxad.trace.execute import concrete
 
 
 class ArrayCopy(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 
 from fxad.core.aligned import copied
 from fxad.trace.array import Array, Borrowed, Concrete, kept
-from fxad.trace.tracer import concrete
+from fxad.trace.execute import concrete
 
 
 def example(leaf: Any) -> Any:

@@ -23,7 +23,8 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
 from fxad.ir.program import Program
 from fxad.trace.array import Array
-from fxad.trace.tracer import Tracer, concrete, stage
+from fxad.trace.execute import concrete
+from fxad.trace.tracer import Tracer, stage
 from fxad.transform.batch import batch
 from fxad.transform.context import cached
 from fxad.transform.error_estimate import Sensitivity, Site, sensitivity

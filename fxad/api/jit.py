@@ -32,7 +32,8 @@ from fxad.ir.program import OPS, Program
 from fxad.ops.policies import Budget
 from fxad.trace.array import Array, Concrete
 from fxad.trace.convert import is_array_like, to_value
-from fxad.trace.tracer import Tracer, concrete, stage, staging
+from fxad.trace.execute import concrete
+from fxad.trace.tracer import Tracer, stage, staging
 
 TRACES = 256  # traces kept per jitted function
 

@@ -18,7 +18,7 @@ from fxad.core import dtypes as dt
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS, Atom, Eqn, Lit, Program, Var, subprograms
 from fxad.ir.rewrite import inline_into, map_subprograms, replaced
-from fxad.trace.tracer import concrete
+from fxad.trace.execute import concrete
 
 LARGEST = 1 << 22  # numbers that a loop's equations make together; beyond it stays one equation
 _NUMBER = ArrayType(dt.int32, ())

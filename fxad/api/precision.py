@@ -21,7 +21,7 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, TreeError
 from fxad.ir.program import Eqn, Program
 from fxad.passes.inline import inline
-from fxad.trace.tracer import concrete
+from fxad.trace.execute import concrete
 from fxad.transform.error_estimate import Site, narrowed, runs_in
 
 

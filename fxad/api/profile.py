@@ -30,7 +30,8 @@ from fxad.ir.program import OPS
 from fxad.passes.pipeline import optimise
 from fxad.passes.waiting import Wait, waits
 from fxad.trace.array import Concrete
-from fxad.trace.tracer import Tracer, concrete, staging
+from fxad.trace.execute import concrete
+from fxad.trace.tracer import Tracer, staging
 
 
 @valued

@@ -22,7 +22,8 @@ from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.ir.program import OPS, Program
 from fxad.passes.inline import inline
 from fxad.trace.array import Array, Concrete
-from fxad.trace.tracer import Tracer, concrete, stage
+from fxad.trace.execute import concrete
+from fxad.trace.tracer import Tracer, stage
 from fxad.transform.colouring import colour, colour_symmetric
 from fxad.transform.jvp import jvp as jvp_program
 from fxad.transform.sparsity import Known, Pattern, sparsity

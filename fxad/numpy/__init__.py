@@ -33,10 +33,7 @@ from fxad.numpy.composed import (
     sinc,
 )
 from fxad.numpy.contracting import einsum, einsum_path
-from fxad.numpy.core import (
-    array,
-    asarray,
-)
+from fxad.numpy.core import array, asarray
 from fxad.numpy.creation import (
     arange,
     astype,
@@ -232,14 +229,7 @@ from fxad.numpy.placing import (
     tril_indices_from,
     triu_indices_from,
 )
-from fxad.numpy.quantiles import (
-    median,
-    nanmedian,
-    nanpercentile,
-    nanquantile,
-    percentile,
-    quantile,
-)
+from fxad.numpy.quantiles import median, nanmedian, nanpercentile, nanquantile, percentile, quantile
 from fxad.numpy.reductions import (
     all,
     amax,
@@ -260,14 +250,7 @@ from fxad.numpy.reductions import (
     var,
 )
 from fxad.numpy.rounding import around, ceil, fix, floor, rint, round, trunc
-from fxad.numpy.running import (
-    cumprod,
-    cumsum,
-    cumulative_prod,
-    cumulative_sum,
-    diff,
-    trapezoid,
-)
+from fxad.numpy.running import cumprod, cumsum, cumulative_prod, cumulative_sum, diff, trapezoid
 from fxad.numpy.scalars import (
     bfloat16,
     bool_,

@@ -18,22 +18,17 @@ from fxad.ir.kernel import Prim
 from fxad.ir.loops import Pointwise
 from fxad.ir.program import OPS
 from fxad.ir.rewrite import literal
-from fxad.ops.base import (
+from fxad.ops.base import Primitive, case, define, fails, known, narrow
+from fxad.ops.compare import eq, gt, lt, select
+from fxad.ops.pointwise import (
     Elementwise,
-    Primitive,
     binary,
-    case,
-    define,
     elementwise_batch,
-    fails,
     fit,
-    known,
-    narrow,
     numpy_elementwise,
     same_type,
     unary,
 )
-from fxad.ops.compare import eq, gt, lt, select
 from fxad.trace.tracer import type_of
 
 NUMBERS = "float complex int"

@@ -18,7 +18,8 @@ from fxad.core.types import ArrayType
 from fxad.ir.loops import Structured
 from fxad.ir.program import Eqn, Program, Symbol, Var
 from fxad.ops.base import define
-from fxad.trace.tracer import concrete, stage, type_of
+from fxad.trace.execute import concrete
+from fxad.trace.tracer import stage, type_of
 
 captured = define(
     "captured",

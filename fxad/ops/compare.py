@@ -20,18 +20,14 @@ from fxad.core.types import ArrayType
 from fxad.ir.kernel import Prim
 from fxad.ir.loops import Pointwise
 from fxad.ir.rewrite import literal
-from fxad.ops.base import (
+from fxad.ops.base import Primitive, case, define, fails, known
+from fxad.ops.pointwise import (
     Elementwise,
-    Primitive,
     binary,
-    case,
     common_shape,
     compare_prim,
-    define,
     elementwise_batch,
-    fails,
     fit,
-    known,
     same_type,
     unary,
 )

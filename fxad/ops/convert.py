@@ -17,18 +17,13 @@ from fxad.core.types import ArrayType
 from fxad.ir.kernel import Prim
 from fxad.ir.loops import Pointwise
 from fxad.ops.arithmetic import neg
-from fxad.ops.base import (
+from fxad.ops.base import case, check_kind, define, fails, known, narrow
+from fxad.ops.pointwise import (
     Elementwise,
-    case,
-    check_kind,
     common_shape,
     convert_loops,
-    define,
     elementwise_batch,
-    fails,
     fit,
-    known,
-    narrow,
     same_type,
     unary,
 )

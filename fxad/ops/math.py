@@ -15,7 +15,7 @@ import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.ops.arithmetic import add, div, mul, neg, sub
-from fxad.ops.base import binary, case, unary
+from fxad.ops.base import case
 from fxad.ops.complexes import (
     by_kind,
     complex_acos,
@@ -27,6 +27,7 @@ from fxad.ops.complexes import (
     complex_exp2,
     complex_log2,
 )
+from fxad.ops.pointwise import binary, unary
 from fxad.ops.powers import square
 
 # Compiled code and NumPy both come within a unit or two of the exact value; half-width floats

@@ -19,8 +19,9 @@ from fxad.ir.loops import Pointwise
 from fxad.ir.program import OPS, Lit
 from fxad.ir.rewrite import literal
 from fxad.ops.arithmetic import NUMBERS, ROUNDED, mul, neg, sub
-from fxad.ops.base import binary, case, check_kind, fails, unary
+from fxad.ops.base import case, check_kind, fails
 from fxad.ops.compare import eq, select
+from fxad.ops.pointwise import binary, unary
 from fxad.trace.tracer import type_of
 
 F32 = dt.float32

@@ -16,9 +16,10 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.ir.program import OPS
 from fxad.ops.arithmetic import add, div, mul, neg, round, sub
-from fxad.ops.base import case, unary
+from fxad.ops.base import case
 from fxad.ops.compare import and_, eq, lt, select
 from fxad.ops.math import CLOSE, FAIR, exp, inner, log, positive, tan
+from fxad.ops.pointwise import unary
 from fxad.ops.powers import reciprocal, square
 from fxad.trace.tracer import type_of
 

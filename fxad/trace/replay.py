@@ -24,6 +24,7 @@ from fxad.core.dtypes import x64_enabled
 from fxad.core.errors import FxadError
 from fxad.trace import tracer
 from fxad.trace.array import Concrete
+from fxad.trace.execute import concrete
 from fxad.trace.replay_code import Unwritable, Writer
 from fxad.trace.tracer import Tracer, stage
 
@@ -174,7 +175,7 @@ def _recorded(
         program, captured = stage(
             flat, [a.type for a in arrays], "replay", [a.weak for a in arrays]
         )
-        writer = Writer(program, [tracer.concrete(c) for c in captured], operands)
+        writer = Writer(program, [concrete(c) for c in captured], operands)
         return writer.function(*made)
     except (
         _Odd,

@@ -28,6 +28,7 @@ from fxad.core.types import ArrayType
 from fxad.ir.program import Atom, Eqn, Lit, Op, Program, Symbol, Var
 from fxad.trace import tracer
 from fxad.trace.array import Array, Concrete
+from fxad.trace.execute import concrete
 
 Function = Callable[..., Any]
 
@@ -230,7 +231,7 @@ def _compiled(text: str) -> CodeType:
 def _executed(op: Op, params: dict[str, Any], *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
     """An op that holds programs, as `bind` runs it outside traces."""
     results = tracer.bind(op, *map(Concrete, arrays), **params)
-    return tuple([tracer.concrete(r) for r in results])
+    return tuple([concrete(r) for r in results])
 
 
 _new = object.__new__

@@ -14,15 +14,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from fxad.core.dtypes import x64_enabled
 from fxad.core.errors import ConcretizationError, LeakedTracerError, ShapeError
-from fxad.core.limits import check_bytes
-from fxad.core.quiet import restore, silence
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.program import Atom, Eqn, Lit, Op, Program, Var
 from fxad.ir.rewrite import dce, literal
 from fxad.trace import leaks, location
-from fxad.trace.array import Array, Borrowed, Concrete
+from fxad.trace.array import Array, Concrete
+from fxad.trace.execute import execute, type_of
 
 
 class _Stack(threading.local):
@@ -280,104 +278,6 @@ def set_intercept(intercept: Intercept | None) -> None:
     ordinary = intercept is None and not _observed
 
 
-def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    """Run an op now, on the NumPy reference. Results are concrete Arrays."""
-    arrays, given, lent = [], [], False
-    before = silence()
-    try:
-        for arg in args:
-            if type(arg) is Concrete:
-                given.append(arg.type)
-                arrays.append(arg.data)
-            else:
-                given.append(type_of(arg))
-                arrays.append(concrete(arg))
-                lent = lent or type(arg) is not Lit
-        types = _result_types(op, given, params)
-        results = op.numpy(*arrays, **params)
-    finally:
-        restore(before)
-    if lent:
-        results = _owned(results, args, arrays)
-    if type(types) is tuple:
-        return tuple([_result(r, t) for r, t in zip(results, types, strict=True)])
-    return _result(results, types)
-
-
-_new = object.__new__
-_LENT = (Borrowed, np.ndarray)  # memory that its caller may write to later
-_PLAIN = (int, str, tuple, np.dtype, type(None))  # parameters that say all by their value
-_types: dict[tuple, Any] = {}  # result types of ops on plain parameters
-_MOST_TYPES = 1 << 13
-
-
-def _result_types(op: Op, given: Sequence[Any], params: dict[str, Any]) -> Any:
-    """The type rule's answer, checked for size, and remembered."""
-    key: tuple | None = None
-    if not op.higher:
-        for value in params.values():
-            if not isinstance(value, _PLAIN):
-                break
-        else:
-            key = (op, x64_enabled(), *given, *params, *params.values())
-    try:
-        found = None if key is None else _types.get(key)
-    except TypeError:  # a tuple may hold what has no hash
-        found, key = None, None
-    if found is None:
-        found = _checked_types(op, given, params)
-        if len(_types) >= _MOST_TYPES:
-            _types.clear()
-        if key is not None:
-            _types[key] = found
-    return found
-
-
-def _checked_types(op: Op, given: Sequence[Any], params: dict[str, Any]) -> Any:
-    types = op.type(*given, **params)
-    for type_ in types if isinstance(types, tuple) else (types,):
-        if isinstance(type_, ArrayType):
-            check_bytes(f"{op.name}: a result {type_}", type_.nbytes)
-    return types
-
-
-def _result(value: Any, type_: Any) -> Any:
-    """What an op's reference returned, as a concrete Array."""
-    if (
-        type(value) is np.ndarray
-        and type(type_) is ArrayType
-        and value.dtype is type_.dtype
-        and value.shape == type_.shape
-    ):
-        made = _new(Concrete)  # `Concrete.of`, written out: this is every eager op's last step
-        made._data, made.type, made.weak = value, type_, False
-        return made
-    return wrap(value)
-
-
-def _owned(results: Any, args: Sequence[Any], arrays: Sequence[np.ndarray]) -> Any:
-    """Results that lie in nobody else's memory."""
-    for arg, array in zip(args, arrays, strict=True):
-        if isinstance(arg, _LENT):
-            results = _own(results, array)
-    return results
-
-
-def _own(result: Any, borrowed: np.ndarray) -> Any:
-    """A result, copied if it lies in memory its caller may write to later."""
-    if isinstance(result, tuple):
-        return tuple([_own(r, borrowed) for r in result])
-    if isinstance(result, np.ndarray) and np.may_share_memory(result, borrowed):
-        return result.copy()
-    return result
-
-
-def wrap(result: Any) -> Any:
-    """A concrete Array of a reference result (tapes stay as they are)."""
-    is_tape = isinstance(getattr(result, "type", None), TapeType)
-    return result if is_tape else Concrete(np.asarray(result))
-
-
 _executor: Callable[[Op, Sequence[Any], dict[str, Any]], Any] = execute
 
 
@@ -389,27 +289,3 @@ def set_executor(
     global _executor, _observed, ordinary
     _executor, _observed = executor, observed
     ordinary = _intercept is None and not observed
-
-
-_TYPED = (Array, Lit)
-
-
-def concrete(value: Any) -> np.ndarray:
-    """The NumPy value of a concrete argument of `bind`."""
-    if isinstance(value, Concrete):
-        return value.data
-    if isinstance(value, Lit):
-        return np.asarray(value.value, value.type.dtype)
-    if isinstance(getattr(value, "type", None), TapeType):
-        return value
-    return np.asarray(value)
-
-
-def type_of(value: Any) -> Any:
-    """The type of anything `bind` takes: an ArrayType, of a tape its TapeType."""
-    if isinstance(value, _TYPED):
-        return value.type
-    if isinstance(getattr(value, "type", None), TapeType):
-        return value.type
-    array = np.asarray(value)
-    return ArrayType(array.dtype, array.shape)

@@ -24,7 +24,8 @@ from fxad.ir import loops
 from fxad.ir.program import Atom, Eqn, Program, Var
 from fxad.ir.rewrite import evaluate
 from fxad.ops.base import Unknown
-from fxad.trace.tracer import concrete, stage, type_of
+from fxad.trace.execute import concrete
+from fxad.trace.tracer import stage, type_of
 from fxad.transform.pattern import Known, Pattern, union
 from fxad.transform.sparsity_loops import FOLLOWED, everything
 from fxad.transform.sparsity_tapes import TAPES

@@ -23,7 +23,7 @@ from fxad.core.errors import CacheWarning
 from fxad.ir import wire
 from fxad.ir.plan import Host, Plan
 from fxad.ir.program import OPS
-from fxad.ops.base import unary
+from fxad.ops.pointwise import unary
 
 ROOT = Path(__file__).parent.parent.parent
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)

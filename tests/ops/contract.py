@@ -21,7 +21,8 @@ from fxad.core import dtypes as dt
 from fxad.ir.program import OPS, Lit, Op
 from fxad.ir.rewrite import literal
 from fxad.ops.base import Sample
-from fxad.trace.tracer import bind, concrete, type_of
+from fxad.trace.execute import concrete
+from fxad.trace.tracer import bind, type_of
 
 KINDS: dict[str, tuple[np.dtype, ...]] = {
     "bool": (dt.bool_,),

@@ -16,8 +16,10 @@ from contract import KINDS, contracts, exact, listed, reference, samples
 import fxad
 from fxad.core import dtypes as dt
 from fxad.ir.program import OPS, Lit, Op
-from fxad.ops.base import Elementwise, Sample
-from fxad.trace.tracer import concrete, type_of
+from fxad.ops.base import Sample
+from fxad.ops.pointwise import Elementwise
+from fxad.trace.execute import concrete
+from fxad.trace.tracer import type_of
 
 GROUP = 16  # ops compiled together
 TYPED = ("nextafter", "bitcast", "convert")  # mean something else on wider operands

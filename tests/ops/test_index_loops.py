@@ -31,7 +31,8 @@ from fxad.ir.loops import Alias, Generate, Indexed, Pointwise, Scattering, View
 from fxad.ir.program import OPS, Lit
 from fxad.ir.rewrite import literal
 from fxad.ops.movement import reshape_source
-from fxad.trace.tracer import concrete, type_of
+from fxad.trace.execute import concrete
+from fxad.trace.tracer import type_of
 
 MOVES = "broadcast reshape transpose reverse slice pad concatenate iota copy barrier name"
 NAMES = [*MOVES.split(), "dynamic_slice", "dynamic_update", "gather", "scatter"]

@@ -30,8 +30,10 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.ir.program import OPS, Lit, Op
 from fxad.ir.rewrite import evaluate
-from fxad.ops.base import Elementwise, Sample, Unknown
-from fxad.trace.tracer import bind, concrete, stage, type_of
+from fxad.ops.base import Sample, Unknown
+from fxad.ops.pointwise import Elementwise
+from fxad.trace.execute import concrete
+from fxad.trace.tracer import bind, stage, type_of
 from fxad.transform import rules  # noqa: F401 - hands ops the transforms
 from fxad.transform.jvp import jvp as jvp_of
 from fxad.transform.transpose import transpose as transpose_of

@@ -19,7 +19,8 @@ from fxad.core.errors import TypeMismatch
 from fxad.ir.functions import Definitions
 from fxad.ir.program import OPS, Eqn, Lit, Program, Var
 from fxad.ir.rewrite import evaluate
-from fxad.trace.tracer import concrete, type_of
+from fxad.trace.execute import concrete
+from fxad.trace.tracer import type_of
 
 X = np.array([0.3, -1.2, 2.0], np.float32)
 

@@ -9,7 +9,8 @@ from contract import contracts, differentiable, listed, smooth
 import fxad
 from fxad.core import dtypes as dt
 from fxad.ir.program import OPS
-from fxad.trace.tracer import bind, concrete, type_of
+from fxad.trace.execute import concrete
+from fxad.trace.tracer import bind, type_of
 
 # Elements of a result that depend on far fewer elements of the operand than all.
 SPARSE = ("add", "mul", "sin", "select", "slice", "pad", "concatenate", "transpose", "gather")

@@ -1,0 +1,231 @@
+"""Elementwise ops: what `unary` and `binary` fill in of an op's record.
+
+sin = unary("sin", numpy=np.sin, jvp=lambda dx, x, y: mul(dx, cos(x)), dtypes="float complex")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.types import ArrayType
+from fxad.ir.kernel import Cast, Prim
+from fxad.ir.loops import Pointwise
+from fxad.ir.program import OPS, Lit
+from fxad.ir.rewrite import literal
+from fxad.ops.base import Primitive, case, check_kind, define, narrow, spread
+from fxad.trace.array import Array
+from fxad.trace.tracer import bind, type_of
+
+F32 = dt.float32
+
+
+class Elementwise(Primitive):
+    """Operands of one shape; Python numbers become Lits of the first array operand's dtype, and
+    rank-0 arrays are broadcast."""
+
+    __slots__ = ()
+
+    def __call__(self, *args: Any, **params: Any) -> Any:
+        return bind(self, *_align(args), **params)
+
+
+def _aligned_already(args: Sequence[Any]) -> bool:
+    """Whether all are Arrays of one type, or Lits."""
+    like: ArrayType | None = None
+    for arg in args:
+        if type(arg) is Lit:
+            continue
+        if not isinstance(arg, Array) or (like is not None and arg.type is not like):
+            return False
+        like = arg.type
+    return True
+
+
+def _align(args: Sequence[Any]) -> Sequence[Any]:
+    if _aligned_already(args):
+        return args
+    like: ArrayType | None = None
+    shape: tuple[int, ...] = ()
+    mixed = False
+    for arg in args:
+        if type(arg) in (int, float, bool, complex):
+            mixed = True
+            continue
+        type_ = type_of(arg)
+        if like is None and not isinstance(arg, Lit):
+            like = type_
+        if type_.shape and not shape:
+            shape = type_.shape
+        elif type_.shape != shape:
+            mixed = True
+    if not mixed:
+        return list(args)
+    aligned = []
+    for arg in args:
+        if type(arg) in (int, float, bool, complex):
+            dtype = like.dtype if like is not None else np.asarray(arg).dtype
+            if type(arg) is bool:
+                dtype = dt.bool_
+            aligned.append(literal(arg, dtype))
+        elif shape and not isinstance(arg, Lit) and type_of(arg).shape == ():
+            aligned.append(bind(OPS["broadcast"], arg, shape=shape, axes=()))
+        else:
+            aligned.append(arg)
+    return aligned
+
+
+def same_type(name: str, allowed: str) -> Callable[..., ArrayType]:
+    """Type rule: all operands of one dtype of the allowed kinds, one shape (or rank 0)."""
+
+    def rule(*types: ArrayType, **params: Any) -> ArrayType:
+        first = types[0]
+        for t in types:
+            if t.dtype != first.dtype:
+                seen = ", ".join(map(str, types))
+                raise TypeMismatch(f"{name}: operands differ in dtype: {seen}; convert one side")
+        check_kind(name, first, allowed)
+        return ArrayType(first.dtype, common_shape(name, types))
+
+    return rule
+
+
+def common_shape(name: str, types: Sequence[ArrayType]) -> tuple[int, ...]:
+    shape: tuple[int, ...] = ()
+    for t in types:
+        if t.shape and shape and t.shape != shape:
+            seen = ", ".join(map(str, types))
+            raise ShapeError(f"{name}: operands differ in shape: {seen}")
+        shape = t.shape or shape
+    return shape
+
+
+def elementwise_batch(op_name: str) -> Callable[..., Any]:
+    """Batch rule of an elementwise op: unbatched operands are broadcast along the new axis."""
+
+    def rule(size: int, batched: Sequence[bool], args: Sequence[Any], **params: Any) -> Any:
+        full_args = [
+            a if b or isinstance(a, Lit) else spread(a, size)
+            for a, b in zip(args, batched, strict=True)
+        ]
+        return bind(OPS[op_name], *full_args, **params)
+
+    return rule
+
+
+def fit(cotangent: Any, arg: Any) -> Any:
+    """Cotangent for an operand that may have been a rank-0 one: sum over what it was spread."""
+    if cotangent is None or type_of(cotangent).shape == arg.shape:
+        return cotangent
+    axes = tuple(range(type_of(cotangent).ndim))
+    return bind(OPS["sum"], cotangent, axes=axes)
+
+
+def numpy_elementwise(function: Callable[..., Any]) -> Callable[..., np.ndarray]:
+    """Reference of an elementwise op: f16 and bf16 compute in f32 and round once."""
+
+    def rule(*arrays: np.ndarray, **params: Any) -> np.ndarray:
+        dtype = arrays[0].dtype
+        if dtype.itemsize < 4 and dt.is_float(dtype):
+            wide = function(*[a.astype(F32) for a in arrays], **params)
+            return narrow(wide, dtype) if wide.dtype == F32 else wide
+        result = function(*arrays, **params)
+        return result if type(result) is np.ndarray else np.asarray(result)
+
+    return rule
+
+
+def prim(name: str) -> Callable[..., Pointwise]:
+    """Loop body of an elementwise op that is a scalar primitive of the same dtype."""
+
+    def loops(types: Sequence[ArrayType], **params: Any) -> Pointwise:
+        return Pointwise(lambda *xs: Prim(name, xs, xs[0].dtype))
+
+    return loops
+
+
+def compare_prim(name: str) -> Callable[..., Pointwise]:
+    def loops(types: Sequence[ArrayType], **params: Any) -> Pointwise:
+        return Pointwise(lambda *xs: Prim(name, xs, dt.bool_))
+
+    return loops
+
+
+def convert_loops(types: Sequence[ArrayType], *, dtype: np.dtype) -> Pointwise:
+    return Pointwise(lambda x: Cast(x, dtype))
+
+
+def unary(
+    name: str,
+    *,
+    numpy: Callable[..., Any],
+    dtypes: str = "float complex",
+    jvp: Callable[..., Any] | str | None = None,
+    scalar: str = "",
+    samples: Callable[..., Any] | None = None,
+    **rules: Any,
+) -> Primitive:
+    """An elementwise function of one operand; jvp(dx, x, y)."""
+    return define(
+        name,
+        kind=Elementwise,
+        type=rules.pop("type", None) or same_type(name, dtypes),
+        numpy=rules.pop("reference", None) or numpy_elementwise(numpy),
+        jvp=jvp if jvp is None or isinstance(jvp, str) else _unary_jvp(jvp),
+        batch=elementwise_batch(name),
+        loops=rules.pop("loops", None) or prim(scalar or name),
+        dtypes=dtypes,
+        samples=samples or (lambda r: [case(r.x(3, 4)), case(r.x()), case(r.x(0, 2))]),
+        **rules,
+    )
+
+
+def _unary_jvp(rule: Any) -> Callable[..., Any]:
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any, **params: Any) -> Any:
+        return rule(tangents[0], primals[0], out, **params)
+
+    return jvp
+
+
+def binary(
+    name: str,
+    *,
+    numpy: Callable[..., Any],
+    dtypes: str = "float complex int",
+    jvp: Sequence[Callable[..., Any] | None] | str | None = None,
+    scalar: str = "",
+    samples: Callable[..., Any] | None = None,
+    **rules: Any,
+) -> Primitive:
+    """An elementwise function of two operands; jvp = (rule of dx, rule of dy), each
+    rule(d, x, y, out); their sum is the tangent."""
+    return define(
+        name,
+        kind=Elementwise,
+        type=rules.pop("type", None) or same_type(name, dtypes),
+        numpy=rules.pop("reference", None) or numpy_elementwise(numpy),
+        jvp=jvp if jvp is None or isinstance(jvp, str) else _binary_jvp(jvp),
+        batch=elementwise_batch(name),
+        loops=rules.pop("loops", None) or prim(scalar or name),
+        dtypes=dtypes,
+        samples=samples
+        or (lambda r: [case(r.x(3, 4), r.x(3, 4)), case(r.x(), r.x()), case(r.x(5), r.lit(2))]),
+        **rules,
+    )
+
+
+def _binary_jvp(rules: Sequence[Callable[..., Any] | None]) -> Callable[..., Any]:
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any, **params: Any) -> Any:
+        total = None
+        for rule, tangent in zip(rules, tangents, strict=True):
+            if tangent is None or rule is None:
+                continue
+            term = rule(tangent, *primals, out)
+            total = term if total is None else bind(OPS["add"], total, term)
+        return total
+
+    return jvp
