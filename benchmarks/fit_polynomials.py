@@ -117,7 +117,6 @@ TINY = mp.mpf(10) ** -12
 
 ENTRIES: dict[str, tuple[Callable[[Real], Real], Real, Real, int]] = {
     "EXP_F32": (exp_rest, -HALF_LN2, HALF_LN2, 4),
-    "EXPM1_F32": (exp_rest, -HALF_LN2, HALF_LN2, 5),
     "EXP2_F32": (exp2_rest, mp.mpf("-0.5003"), mp.mpf("0.5003"), 5),
     "EXP2_WEIGHT": (exp2_rest, mp.mpf("-0.508"), mp.mpf("0.493"), 4),
     "EXP_F64": (exp_rest, -HALF_LN2, HALF_LN2, 10),
@@ -153,6 +152,7 @@ SINGLE: dict[str, Weighted] = {  # each from TINY on
 }
 AROUND: dict[str, Weighted] = {  # each as far below 0 as above
     "LOG_F32": (log1p_squared, mp.mpf("0.0335"), 3, lambda r: abs(r)),
+    "EXPM1_F32": (exp_rest, HALF_LN2, 4, lambda r: r * r * (2 if r < 0 else 1)),
     "EXP_STEP_F32": (exp_rest, mp.mpf("0.0112"), 1, lambda r: r * r),
     "LOG_CUBE_F32": (log_rest, mp.mpf("0.0335"), 3, lambda r: r * r),
 }
