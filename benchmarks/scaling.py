@@ -38,7 +38,13 @@ CASES = [
 
 def config_of(layers: int, width: int, tokens: int) -> Any:
     return models.preset(
-        "gpt2", vocab=8192, context=tokens, layers=layers, heads=width // 64, width=width
+        "gpt2",
+        vocab=8192,
+        context=tokens,
+        layers=layers,
+        heads=width // 64,
+        width=width,
+        hidden=4 * width,
     )
 
 

@@ -210,7 +210,8 @@ class Contract:
     and the blocks are added in order. A target with tiles sums bf16 products in steps of 32
     instead (backend/llvm/contract/amx.py says how), unless it has `few` rows or columns (of bf16
     products: 8, counted before any went to the grid). The epilogue reads Get(cell) and may Load
-    anything affine in grid, m and n.
+    anything affine in grid, m and n. past: nothing reads the results soon, so that they may be
+    stored past the caches.
     """
 
     m: Axis
@@ -221,6 +222,7 @@ class Contract:
     cell: Cell
     stores: tuple[Store, ...]
     few: bool = False
+    past: bool = False
 
 
 @record

@@ -111,8 +111,8 @@ class _Printer:
             case k.Contract():
                 axes = f"m {self._bind((stage.m,))}, n {self._bind((stage.n,))}"
                 axes += f", k {self._bind((stage.k,))}"
-                few = " few" if stage.few else ""
-                return f"{self._cell(stage.cell)} = contract({axes}){few}"
+                marks = " few" * stage.few + " past" * stage.past
+                return f"{self._cell(stage.cell)} = contract({axes}){marks}"
             case k.Attend():
                 return self._attend(stage)
             case k.AttendGrad():

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fxad.core.arena import Arena
+from fxad.core.record import replace
 from fxad.core.types import ArrayType
 from fxad.ir.plan import Copy, Host, Plan, Run, Slot, Step, Taping
 from fxad.ir.program import Program, Var
@@ -32,6 +33,7 @@ from fxad.lower import (
 from fxad.lower.steps import LoweredStep, reads_of, writes_of
 from fxad.plan import control
 from fxad.plan.donate import AccessesOf, donations, first_writes, last_uses, may_take_over, updated
+from fxad.plan.late import late
 from fxad.plan.layout import Fixed, Recording, packed
 from fxad.plan.lending import Lending, lendings
 from fxad.plan.order import ordered
@@ -75,7 +77,7 @@ class Frame:
     """One block being planned: where its values are, when they die, where its outputs must be.
 
     borrowed: values whose places belong to whoever planned the block. lent: values whose memory
-    is that in which they wait when they are put aside.
+    is that in which they wait when they are put aside. late: those that are read late.
     """
 
     places: dict[Var, Place]
@@ -84,6 +86,7 @@ class Frame:
     first: dict[Var, int]
     last: dict[Var, int]
     lent: dict[Var, Lending]
+    late: set[Var]
 
 
 class Planner:
@@ -182,7 +185,7 @@ class Planner:
         """Steps of a block whose inputs lie in `inputs`; it writes `outputs` where they say."""
         first, last = first_writes(block), last_uses(block)
         lent = {v: how for v, how in lendings(block, first, last).items() if v not in outputs}
-        frame = Frame(dict(inputs), frozenset(inputs), outputs, first, last, lent)
+        frame = Frame(dict(inputs), frozenset(inputs), outputs, first, last, lent, late(block))
         instead = {how.instead for how in lent.values()}
         steps: list[Step] = []
         for number, step in enumerate(block.steps):
@@ -325,6 +328,9 @@ class Planner:
             args = tuple([v for v in args if v not in pairs])
             of = dict(zip(step.args, kernel.buffers, strict=True))
             kernel = merged(kernel, {of[x]: of[y] for x, y in pairs.items()})
+        elif kernel.kind == "contract" and frame.late.issuperset(step.writes):
+            (stage,) = kernel.body
+            kernel = replace(kernel, body=(replace(stage, past=True),))
         slots = tuple([self.slot_of(frame, v) for v in args])
         return [*steps, Run(kernel, slots, step.scalars)]
 

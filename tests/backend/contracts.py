@@ -46,7 +46,8 @@ class Sketch:
     Each argument is a pair (view, the whole contiguous array it is a view of) or an array.
     """
 
-    def __init__(self, a, b, out, accumulator: np.dtype | None = None) -> None:
+    def __init__(self, a, b, out, accumulator: np.dtype | None = None, past: bool = False) -> None:
+        self.past = past
         (a, a_base), (b, b_base), (out, out_base) = (
             x if isinstance(x, tuple) else (x, x) for x in (a, b, out)
         )
@@ -79,9 +80,9 @@ class Sketch:
         return Store(self.out, self.out_index, value or Get(self.cell))
 
     def kernel(self, stores: Sequence[Store] = ()) -> Kernel:
-        stage = Contract(
-            self.m, self.n, self.k, self.a, self.b, self.cell, tuple(stores) or (self.store(),)
-        )
+        stores = tuple(stores) or (self.store(),)
+        sides = self.m, self.n, self.k, self.a, self.b
+        stage = Contract(*sides, self.cell, stores, past=self.past)
         return Kernel("product", tuple(self.buffers), tuple(self.scalars), self.grid, (stage,))
 
     def run(self, stores: Sequence[Store] = (), target: Target | None = None, cuts=()) -> Emitted:

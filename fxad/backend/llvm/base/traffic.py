@@ -18,6 +18,7 @@ from fxad.core.record import replace, valued
 from fxad.ir import kernel as ir
 
 LINE, PAGE = 64, 4096
+STREAMING = ("avx512", "avx2")  # what can store past the caches
 # Written, then read by the next kernel (an Emerald Rapids core with 2 MB of its own): the same time
 # at 8 and 16 MB, 0.84 of it at 32 MB and 0.81 at 64.
 STREAMED = 1 << 25
@@ -59,7 +60,7 @@ def streamed(kernel: ir.Kernel, target: Target) -> frozenset[ir.Buffer]:
     An ordinary store reads its line first; a streaming store does not, a third of a copy's
     traffic. It leaves nothing in the caches: only for what would not stay there until it is read.
     """
-    if target.isa not in ("avx512", "avx2"):
+    if target.isa not in STREAMING:
         return frozenset()
     large = {b for b in kernel.buffers if b.role == "out" and b.dtype.kind != "c"}
     large = {b for b in large if _bytes(b) >= STREAMED}

@@ -22,12 +22,14 @@ from fxad.backend.llvm.contract.amx_plan import takes_tiles
 from fxad.backend.llvm.contract.epilogue import Finish
 from fxad.backend.llvm.contract.grid import address, arguments, go_to
 from fxad.backend.llvm.contract.lanes import supports
+from fxad.backend.llvm.contract.micro import Mode
 from fxad.backend.llvm.contract.pairs import emit_pack_a_pairs
 from fxad.backend.llvm.contract.piece import Piece, Sweep
 from fxad.backend.llvm.contract.plan import FAR_BYTES, FLOPS_PER_NS, Problem
 from fxad.backend.llvm.contract.product import Product
 from fxad.backend.llvm.contract.rows import emit_rows, takes_rows
 from fxad.backend.llvm.contract.scalar import emit_scalar_contract
+from fxad.backend.llvm.contract.touch import LINE
 from fxad.ir.kernel import Kernel
 
 ABI = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
@@ -81,6 +83,9 @@ class _Emission(Product):
             self.joined_units()
         else:
             f.loop("%begin", "%end", 1, self.unit)
+        if self.past:  # before others are told of it
+            self.lanes.declarations.add("declare void @llvm.x86.sse.sfence()")
+            f.line("call void @llvm.x86.sse.sfence()")
         f.ret()
         texts = [*self.helpers.values()]
         declarations = self.lanes.declarations | self.memory.code.declarations
@@ -143,6 +148,7 @@ class _Emission(Product):
         self.b = address(self.memory, problem.b.buffer, problem.b.base)
         result = self.result
         self.c = address(self.memory, result.buffer, result.base) if result else ""
+        self.fresh = self.fresh_mode()
         self.first_row = self.row(blocks[0])
         if self.packs_a and not self.in_blocks:
             self.pack_a()
@@ -155,6 +161,15 @@ class _Emission(Product):
             self.f.loop(0, self.pieces.blocks, 1, self.depth_block, at_least_once=True)
         if self.finish and self.swept:
             self.sweep(self.finish)
+
+    def fresh_mode(self) -> str:
+        """FRESH, or PAST where that may be and the result begins at a line."""
+        f = self.f
+        if not self.past:
+            return str(int(Mode.FRESH))
+        inside = f.op(f"and i64 {f.op(f'ptrtoint ptr {self.c} to i64')}, {LINE - 1}")
+        begins = f.op(f"icmp eq i64 {inside}, 0")
+        return f.op(f"select i1 {begins}, i64 {int(Mode.PAST)}, i64 {int(Mode.FRESH)}")
 
     def ask_for_first(self, panel: str) -> None:
         """Ask for the first part of B: no unit of this call came before and did so."""

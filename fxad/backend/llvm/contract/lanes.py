@@ -82,9 +82,16 @@ class Lanes:
         high = f.op(f"shl {wrap('i32')} {wide}, {'16' if width == 1 else 'splat (i32 16)'}")
         return f.op(f"bitcast {wrap('i32')} {high} to {wrap('float')}")
 
-    def store(self, f: Function, value: str, pointer: str, count: int, align: int = 0) -> None:
-        """Store the first `count` lanes."""
+    def store(
+        self, f: Function, value: str, pointer: str, count: int, align: int = 0, past: bool = False
+    ) -> None:
+        """Store the first `count` lanes; past: past the caches if they are all, and then
+        `pointer` is a multiple of the bytes of all lanes."""
         align = align or self.bytes
+        if count == self.width and past:
+            align, how = self.width * self.bytes, ", !nontemporal !{i32 1}"
+            f.line(f"store {self.vector} {value}, ptr {pointer}, align {align}{how}")
+            return
         if count == self.width:
             f.line(f"store {self.vector} {value}, ptr {pointer}, align {align}")
             return

@@ -40,6 +40,7 @@ class Mode(IntFlag):
     ADDS = 1  # c = c + sum
     WAITS = 2  # waiting = sum
     GOES_ON = 4  # begin with what is waiting
+    PAST = 8  # c = sum, past the caches: c begins at a line
 
 
 def params_of(tile: Tile) -> tuple[tuple[str, str], ...]:
@@ -59,7 +60,7 @@ class Tile:
     they may have no whole group at all. waits: blocks of K come in several pieces. coming: what
     is prefetched of the part of B at `next`. touches: what is prefetched for the tile, in
     `turns` turns of the loop. ahead: how many steps of k ahead a tile that reads B in place
-    prefetches it; after the last it goes on with `next`.
+    prefetches it; after the last it goes on with `next`. past: sums may go past the caches.
     """
 
     height: int
@@ -79,6 +80,7 @@ class Tile:
     touches: tuple[Touch, ...] = ()
     turns: int = 0
     ahead: int = 0
+    past: bool = False
 
 
 class _Micro:
@@ -198,29 +200,31 @@ class _Micro:
                 lanes.store(f, value, at, lanes.width, align)
             f.ret()
             f.label(done)
-        again, first = f.new_label("again"), f.new_label("first")
-        f.branch(self.in_mode(Mode.ADDS), again, first)
-        for label, adds in ((again, True), (first, False)):
+        # What goes past the caches is the whole sum: blocks of K do not add up in it.
+        other = Mode.PAST if self.tile.past else Mode.ADDS
+        yes, no = f.new_label("yes"), f.new_label("no")
+        f.branch(self.in_mode(other), yes, no)
+        for label, mode in ((yes, other), (no, Mode.FRESH)):
             f.label(label)
-            self.store(sums, adds)
+            self.store(sums, mode)
             f.ret()
 
-    def store(self, sums: list[str], more: bool) -> None:
+    def store(self, sums: list[str], mode: Mode) -> None:
         f, tile, lanes = self.f, self.tile, self.lanes
         for i in range(tile.height):
             for j, count in enumerate(self.counts):
                 at = f.offset("%c", (i * tile.c_stride + j * lanes.width) * lanes.bytes)
                 value = sums[i * len(self.counts) + j]
-                if more:
+                if mode == Mode.ADDS:
                     value = lanes.add(f, lanes.load(f, at, lanes.dtype, count), value)
-                lanes.store(f, value, at, count)
+                lanes.store(f, value, at, count, past=mode == Mode.PAST)
 
 
 def emit_micro(name: str, tile: Tile, lanes: Lanes) -> str:
     """The text of the internal function `name` (see `params_of`)."""
     f = Function(name, "void", params_of(tile), "internal", "#1")
     micro = _Micro(f, tile, lanes)
-    for i in range(0 if tile.touches else tile.height):
+    for i in range(0 if tile.touches or tile.past else tile.height):
         at = f.offset("%c", i * tile.c_stride * lanes.bytes)
         prefetch(f, lanes.declarations, at, write=True, level=3)
     values = ["%a", "%b", "%pack", "%next", *micro.begin()]

@@ -30,7 +30,7 @@ class Piece:
 
     def __init__(self, product: Product, number: str) -> None:
         self.p, self.f, pieces = product, product.f, product.pieces
-        self.is_last, self.ends, self.at, self.mode = "", "", "0", str(int(Mode.FRESH))
+        self.is_last, self.ends, self.at, self.mode = "", "", "0", product.fresh
         self.inside = self.skipped = "0"  # pieces of its block before it, and their steps
         if pieces.count > 1:
             self._place(number)
@@ -58,7 +58,7 @@ class Piece:
             later = f.op(f"icmp ne i64 {block}, 0")
         left = f.op(f"sub i64 {left}, {skipped}")
         self.depth = self.p.f.least(left, pieces.piece)
-        self.mode = self.pick(later, "i64", int(Mode.ADDS), int(Mode.FRESH))
+        self.mode = self.pick(later, "i64", int(Mode.ADDS), self.p.fresh)
         if self.p.splits:
             self.ends = f.op(f"icmp sle i64 {left}, {pieces.piece}")
             mode = self.pick(self.ends, "i64", self.mode, int(Mode.WAITS))
@@ -273,5 +273,6 @@ class Sweep:
             waits=p.splits,
             touches=self.touches(height) if unroll > 1 else (),
             turns=max(p.pieces.depths) // unroll,
+            past=p.past,
             ahead=_AHEAD if direct and p.pieces.piece > 2 * _AHEAD else 0,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.base.text import Function
+from fxad.backend.llvm.base.traffic import STREAMING
 from fxad.backend.llvm.contract import pack as packing
 from fxad.backend.llvm.contract.ahead import Ahead
 from fxad.backend.llvm.contract.choice import choice_of
@@ -24,7 +25,7 @@ class Product:
 
     While a unit of one batch element is emitted: its `batch` number, its `blocks` of rows, the
     first_row, is_first: whether it is the first of the call, the panels `unit_panels` =
-    (first, end), and the addresses of a, b and c.
+    (first, end), the addresses of a, b and c, and `fresh`: the Mode of the first piece of K.
     """
 
     f: Function
@@ -37,6 +38,7 @@ class Product:
     a: str
     b: str
     c: str
+    fresh: str
 
     def __init__(self, problem: Problem, name: str, target: Target) -> None:
         self.problem, self.name, self.target = problem, name, target
@@ -62,14 +64,22 @@ class Product:
             self.ahead = Ahead.of(problem.b, cut, self.pieces, self.k_step, self.fuses)
         self.group = cut.group if self.ahead else 1
         self.result = None if self.swept else problem.plain_result()
-        self.touched = [] if self.swept else touched(problem)
         self.helpers: dict[str, str] = {}
         stores = problem.stage.stores
         plain = self.result is not None and len(stores) == 1 and problem.is_identity(stores[0])
+        self.past = plain and problem.stage.past and self._may_go_past(target)
+        self.touched = [] if self.swept or self.past else touched(problem)
         self.finish = None if plain else Finish(problem, name, target, self.lanes, self.sum_stride)
         self.panel_bytes = _round_up(self.pieces.piece * self.panel_row)
         self._place_a()
         self._place_sums()
+
+    def _may_go_past(self, target: Target) -> bool:
+        """Whether every sum is stored once, in lines that one tile writes whole."""
+        assert self.result is not None
+        across = self.result.outer * self.size, self.cut.width * self.size
+        whole = all(length % LINE == 0 for length in across)
+        return whole and self.pieces.blocks == 1 and target.isa in STREAMING
 
     def _place_a(self) -> None:
         """Where the micro-kernels read A, as strides (row, k): in place, or in a packed copy."""
