@@ -17,9 +17,14 @@ LINE = 64  # bytes of a cache line
 SMALL = 1 << 11  # up to so many bytes NumPy's allocator is as good, and twice as fast
 
 
+def to_line(at: int) -> int:
+    """An address or a size, up to the next beginning of a cache line."""
+    return -(-at // LINE) * LINE
+
+
 def in_lines(nbytes: int) -> int:
     """So many bytes, up to whole cache lines: at least one."""
-    return max(-(-nbytes // LINE), 1) * LINE
+    return max(to_line(nbytes), LINE)
 
 
 def maker(shape: tuple[int, ...], dtype: np.dtype, nbytes: int) -> Callable[[], np.ndarray]:

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from fxad.core.aligned import LINE
+from fxad.core.aligned import LINE, to_line
 from fxad.core.errors import BadArgument, IndexOutOfRange
 from fxad.runtime.disk import Tier
 from fxad.runtime.shelf import Slab, shelf_of
@@ -146,13 +146,13 @@ class Tape:
     def _begin(self, array: np.ndarray) -> None:
         """Start a run of blocks like this one: in this slab if it has room, else in a new one."""
         end = self._finish()
-        run = _Run(-(-end // LINE) * LINE, array.dtype, array.shape)
+        run = _Run(to_line(end), array.dtype, array.shape)
         if not self._pages or run.start + array.nbytes > self._pages[-1][0].size:
             size = INLINE
             if self._pages:
                 self.shelf.seal(self._pages[-1][0])
                 size = max(2 * self._pages[-1][0].size, INLINE)
-            fitted = -(-array.nbytes // LINE) * LINE
+            fitted = to_line(array.nbytes)
             slab = self.shelf.new(max(min(size, self._largest), fitted))
             self._pages.append((slab, []))
             run.start = 0

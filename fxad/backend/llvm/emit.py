@@ -30,6 +30,7 @@ from fxad.backend.llvm.loops.fed import fed_by
 from fxad.backend.llvm.loops.passes import Pass, passes_of
 from fxad.backend.llvm.loops.pipeline import Pipeline
 from fxad.backend.llvm.loops.sort_largest import Largest
+from fxad.core.aligned import to_line
 from fxad.core.record import replace
 from fxad.ir import kernel as ir
 
@@ -153,7 +154,7 @@ class _Emitter:
             pointers[buffer] = f.op(f"load ptr, ptr {f.offset('%args', 8 * n)}, align 8")
         for buffer in self.kernel.scratch:
             pointers[buffer] = f.offset("%scratch", self.scratch_bytes)
-            self.scratch_bytes += -(-buffer.size * buffer.dtype.itemsize // 64) * 64
+            self.scratch_bytes += to_line(buffer.size * buffer.dtype.itemsize)
         return pointers
 
     def _safe(self) -> str:

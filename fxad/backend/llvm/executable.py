@@ -28,6 +28,7 @@ from fxad.backend.llvm.runner import Encoded, Frame, encode
 from fxad.backend.llvm.sequence.choose import sequences as sequences_of
 from fxad.backend.llvm.sequence.choose import walk_outside
 from fxad.backend.llvm.sequence.emit import SequenceCode, compile_sequence
+from fxad.core.aligned import to_line
 from fxad.core.config import config
 from fxad.core.errors import CheckError, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType, TapeType
@@ -77,7 +78,7 @@ class Executable:
         self.seconds = time.perf_counter() - start
         self._execute = runtime().execute
         self._frames: list[Frame] = []
-        self._scratch_start = -(-plan.arena_bytes // 64) * 64
+        self._scratch_start = to_line(plan.arena_bytes)
         self._prepare_binding()
         kinds: list[ArrayType | TapeType] = [slot.type for slot in plan.results]
         self._tape_results = {n: k for n, k in enumerate(kinds) if isinstance(k, TapeType)}

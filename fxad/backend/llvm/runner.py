@@ -23,6 +23,7 @@ from fxad.backend.llvm.native.tapes import tape_layout
 from fxad.backend.llvm.sequence.choose import written_slots
 from fxad.backend.llvm.sequence.emit import SequenceCode, trips_at_once
 from fxad.core import dtypes
+from fxad.core.aligned import LINE, to_line
 from fxad.core.errors import CheckError
 from fxad.core.record import record
 from fxad.core.types import ArrayType
@@ -48,8 +49,8 @@ class Frame:
 
     def keep_arena(self, size: int) -> None:
         """Have memory of at least `size` bytes, kept from run to run."""
-        self.held_arena = np.empty(size + 64, np.uint8)
-        self.arena_address = -(-self.held_arena.ctypes.data // 64) * 64
+        self.held_arena = np.empty(size + LINE, np.uint8)
+        self.arena_address = to_line(self.held_arena.ctypes.data)
         self.arena_bytes = size
 
 
@@ -336,7 +337,7 @@ class _Encoder:
             arguments=count,
             results=tuple(numbers),
             hosts=tuple(self.hosts),
-            scratch_bytes=-(-self.scratch_bytes // 64) * 64,
+            scratch_bytes=to_line(self.scratch_bytes),
             parallel=self.parallel,
             tapes=self.tapes,
             keep=(self.plan, *self.codes.values(), *self.sequences.values(), *self.keep),

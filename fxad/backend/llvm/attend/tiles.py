@@ -21,6 +21,7 @@ from fxad.backend.llvm.contract.grid import address, arguments, go_to
 from fxad.backend.llvm.contract.lanes import Lanes, prefetch
 from fxad.backend.llvm.contract.micro import PARAMS, Tile, emit_micro
 from fxad.backend.llvm.contract.plan import matrix
+from fxad.core.aligned import LINE, to_line
 from fxad.core.errors import CheckError
 from fxad.core.record import valued
 from fxad.ir.kernel import Attend, Axis, Index, Kernel, Operand
@@ -28,7 +29,6 @@ from fxad.ir.kernel import Attend, Axis, Index, Kernel, Operand
 ABI = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
 ROWS = 48  # every tile's height divides it
 _UNROLL = 4
-_LINE = 64
 _TILES = {"avx512": (8, 3, 4), "avx2": (6, 2, 2), "neon": (8, 3, 4), "generic": (4, 2, 2)}
 _HIGHEST = 12  # more rows to a tile wait for broadcasts
 _DEPTH = 128  # of a score's products summed at a time: so much of a panel stays in the L1 cache
@@ -105,7 +105,7 @@ class Tiles:
     def scratch(self, elements: int) -> str:
         """The address of so many elements of this thread's scratch."""
         pointer = self.f.offset("%scratch", self.scratch_bytes)
-        self.scratch_bytes += round_up(elements * self.size, _LINE)
+        self.scratch_bytes += to_line(elements * self.size)
         return pointer
 
     def row_bytes(self, depth: int) -> int:
@@ -257,7 +257,7 @@ class Tiles:
 
     def fetch(self, place: Place, row: str, columns: int, write: bool = False) -> None:
         """Ask for a row that is needed soon."""
-        for start in range(0, columns * self.size, _LINE):
+        for start in range(0, columns * self.size, LINE):
             at = self.f.offset(self.at(place, row), start)
             prefetch(self.f, self.lanes.declarations, at, write, level=2)
 

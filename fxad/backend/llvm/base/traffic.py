@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from fxad.backend.llvm.base.axes import axes_of_stage
 from fxad.backend.llvm.base.schedule import Schedule, Target, weight_of
 from fxad.backend.llvm.base.text import Function
+from fxad.core.aligned import LINE
 from fxad.core.record import replace, valued
 from fxad.ir import kernel as ir
 
-LINE, PAGE = 64, 4096
+PAGE = 4096
 STREAMING = ("avx512", "avx2")  # what can store past the caches
 # Written, then read by the next kernel (an Emerald Rapids core with 2 MB of its own): the same time
 # at 8 and 16 MB, 0.84 of it at 32 MB and 0.81 at 64.

@@ -14,7 +14,8 @@ from __future__ import annotations
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.contract.lanes import Lanes, prefetch
 from fxad.backend.llvm.contract.plan import UNROLL, Cut, Matrix, Pieces
-from fxad.backend.llvm.contract.touch import LINE, lines_of
+from fxad.backend.llvm.contract.touch import lines_of
+from fxad.core.aligned import LINE
 from fxad.core.record import valued
 
 

@@ -15,9 +15,9 @@ from fxad.backend.llvm.contract.epilogue import Finish
 from fxad.backend.llvm.contract.grid import address, arguments, go_to
 from fxad.backend.llvm.contract.lanes import Lanes, prefetch
 from fxad.backend.llvm.contract.plan import FLOPS_PER_NS, Problem, k_block
+from fxad.core.aligned import to_line
 
 ABI = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
-LINE = 64
 LEAST_BYTES = 1 << 16  # of B, and of a unit's part of it
 MOST_UNITS = 32  # of one batch element
 _BYTES_PER_NS = 10.0
@@ -79,7 +79,7 @@ class FewRows:
     def scratch(self, elements: int) -> str:
         """The address of so many elements of this thread's scratch."""
         pointer = self.f.offset("%scratch", self.scratch_bytes)
-        self.scratch_bytes += -(-elements * self.size // LINE) * LINE
+        self.scratch_bytes += to_line(elements * self.size)
         return pointer
 
     def unit(self, unit: str, _: list[str]) -> None:

@@ -29,7 +29,7 @@ from fxad.backend.llvm.contract.plan import FAR_BYTES, FLOPS_PER_NS, Problem
 from fxad.backend.llvm.contract.product import Product
 from fxad.backend.llvm.contract.rows import emit_rows, takes_rows
 from fxad.backend.llvm.contract.scalar import emit_scalar_contract
-from fxad.backend.llvm.contract.touch import LINE
+from fxad.core.aligned import LINE
 from fxad.ir.kernel import Kernel
 
 ABI = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))

@@ -16,7 +16,8 @@ import numpy as np
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.contract.ahead import Ahead
 from fxad.backend.llvm.contract.lanes import Lanes, prefetch
-from fxad.backend.llvm.contract.touch import LINE, Touch, Toucher, lines_of
+from fxad.backend.llvm.contract.touch import Touch, Toucher, lines_of
+from fxad.core.aligned import LINE
 from fxad.core.record import valued
 
 PARAMS = (

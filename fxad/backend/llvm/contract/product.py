@@ -16,8 +16,9 @@ from fxad.backend.llvm.contract.epilogue import Finish
 from fxad.backend.llvm.contract.lanes import Lanes
 from fxad.backend.llvm.contract.pairs import PairLanes, takes_pairs
 from fxad.backend.llvm.contract.plan import Cut, Pieces, Problem, a_goes_into_blocks, k_block
-from fxad.backend.llvm.contract.touch import LINE, is_swept, touched
+from fxad.backend.llvm.contract.touch import is_swept, touched
 from fxad.backend.llvm.elements.access import Memory
+from fxad.core.aligned import LINE, to_line
 
 
 class Product:
@@ -70,7 +71,7 @@ class Product:
         self.past = plain and problem.stage.past and self._may_go_past(target)
         self.touched = [] if self.swept or self.past else touched(problem)
         self.finish = None if plain else Finish(problem, name, target, self.lanes, self.sum_stride)
-        self.panel_bytes = _round_up(self.pieces.piece * self.panel_row)
+        self.panel_bytes = to_line(self.pieces.piece * self.panel_row)
         self._place_a()
         self._place_sums()
 
@@ -89,25 +90,25 @@ class Product:
         if self.in_blocks:
             # An odd number of lines from one block to the next, so that all of them find a place.
             tall = cut.heights[0]
-            self.block_bytes = _round_up(self.pieces.block * tall * self.size) | LINE
+            self.block_bytes = to_line(self.pieces.block * tall * self.size) | LINE
             self.a_strides = 1, tall
             self.a_bytes = cut.unit_blocks * self.block_bytes
         elif self.packs_a:
             turned = packing.a_is_turned(self.a_source)
             depth = self.pieces.size
-            pitch = _round_up(cut.chunk_rows * self.size) | LINE
+            pitch = to_line(cut.chunk_rows * self.size) | LINE
             self.a_strides = (1, pitch // self.size) if turned else (depth, 1)
             self.a_bytes = max(self.a_strides) * (depth if turned else cut.chunk_rows) * self.size
-            self.a_bytes = _round_up(self.a_bytes)
+            self.a_bytes = to_line(self.a_bytes)
 
     def _place_sums(self) -> None:
         """Bytes of sums that no result holds, and of those between two pieces of a block."""
         cut, self.sums_bytes = self.cut, 0
         if self.result is None:
             rows = cut.chunk_rows if self.keeps_sums else max(cut.heights)
-            self.sums_bytes = _round_up(rows * self.sum_stride * self.size)
+            self.sums_bytes = to_line(rows * self.sum_stride * self.size)
         rows = cut.chunk_rows if self.splits else 0
-        self.waiting_bytes = _round_up(rows * self.panel_row * self.group)
+        self.waiting_bytes = to_line(rows * self.panel_row * self.group)
 
     @property
     def fuses(self) -> bool:
@@ -166,7 +167,3 @@ class Product:
         """First row of a block."""
         long = self.f.least(block, self.cut.long_blocks) if self.cut.long_blocks else "0"
         return self.f.add(self.f.mul(block, self.cut.height), long)
-
-
-def _round_up(size: int) -> int:
-    return -(-size // LINE) * LINE

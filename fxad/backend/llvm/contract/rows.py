@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fxad.backend.llvm.base.schedule import Emitted, Target
-from fxad.backend.llvm.contract.few import LINE, FewRows
+from fxad.backend.llvm.contract.few import FewRows
 from fxad.backend.llvm.contract.plan import Problem
 from fxad.backend.llvm.contract.turned import Turned
+from fxad.core.aligned import LINE
 
 _MOST = 8  # rows
 _FAR_BYTES = 1 << 20  # of a B that a second-level cache hardly keeps; for others packing pays

@@ -15,10 +15,10 @@ from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.base.traffic import Place
 from fxad.backend.llvm.contract.lanes import Lanes, prefetch
 from fxad.backend.llvm.contract.plan import Matrix, Problem, matrix
+from fxad.core.aligned import LINE
 from fxad.core.record import valued
 from fxad.ir.kernel import Axis, Index, Load, exprs_of, walk
 
-LINE = 64  # bytes of a cache line
 SWEPT_FROM = 1 << 22  # bytes read by an epilogue that no core's own cache holds
 _LEAST_SWEPT = 64, 384  # rows and columns of a product that has such units
 _MOST = 8  # lines asked for in a step; more would hold up the products

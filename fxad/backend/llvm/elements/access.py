@@ -14,10 +14,11 @@ import numpy as np
 
 from fxad.backend.llvm.base.axes import stride_along
 from fxad.backend.llvm.base.formats import Pair, Value, from_memory, memory_kind, to_memory
-from fxad.backend.llvm.base.traffic import DISTANCE, FIRST, LINE, PAGE, PIECES, Asked, vector_bytes
+from fxad.backend.llvm.base.traffic import DISTANCE, FIRST, PAGE, PIECES, Asked, vector_bytes
 from fxad.backend.llvm.base.vector import Code, Vec, type_of
 from fxad.backend.llvm.elements.values import Atom, Need, Values
 from fxad.core import dtypes
+from fxad.core.aligned import LINE
 from fxad.ir import kernel as ir
 
 

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from fxad.backend.llvm.base.formats import Value
 from fxad.backend.llvm.base.schedule import Schedule
-from fxad.backend.llvm.base.traffic import LINE, vector_bytes
+from fxad.backend.llvm.base.traffic import vector_bytes
 from fxad.backend.llvm.base.vector import Code, Vec
 from fxad.backend.llvm.elements.access import Memory
 from fxad.backend.llvm.elements.values import Copy, Need
+from fxad.core.aligned import LINE, to_line
 from fxad.ir import kernel as ir
 
 Texts = list[str]
@@ -34,7 +35,7 @@ class Loops(Memory):
     def scratch(self, nbytes: int) -> str:
         """The address of `nbytes` of this thread's scratch, at a place of their own."""
         pointer = self.f.offset("%scratch", self.scratch_bytes)
-        self.scratch_bytes += -(-nbytes // 64) * 64
+        self.scratch_bytes += to_line(nbytes)
         return pointer
 
     def extent(self, axis: ir.Axis) -> int:

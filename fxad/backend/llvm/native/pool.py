@@ -17,6 +17,7 @@ import threading
 
 from fxad.backend.llvm.native import cores
 from fxad.backend.llvm.native.library import PoolByte, runtime
+from fxad.core.aligned import LINE, to_line
 from fxad.core.config import config
 
 SPIN = 3000  # looks at the generation counter (about 50 us) before a worker sleeps
@@ -40,10 +41,10 @@ class Pool:
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        start = _libc().malloc(PoolByte.SIZE + 64 + 16 * threads)
+        start = _libc().malloc(PoolByte.SIZE + LINE + 16 * threads)
         if not start:
             raise MemoryError("no memory for the thread pool")
-        self.address = -(-start // 64) * 64
+        self.address = to_line(start)
         ctypes.memset(self.address, 0, PoolByte.SIZE)
         self._word(PoolByte.SPIN).value = SPIN if threads <= cores.logical_cores() else 10
         self._word(PoolByte.THREADS).value = threads
