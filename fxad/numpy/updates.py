@@ -205,6 +205,8 @@ def _in_memory(x: Concrete, index: Any, values: Any, monoid: str) -> Array | Non
         monoid != "set" and (dtype == dt.bool_ or np.ndarray not in map(type, items))
     ):
         return None  # what is combined with a block is combined with zeros elsewhere
+    if dtype.kind == "c" and monoid in ("min", "max"):
+        return None  # an error, which `scatter` raises
     result = np.array(x.data, order="C")
     before = silence()
     try:

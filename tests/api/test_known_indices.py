@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import array_shapes, basic_indices, integer_array_in
 
 import fxad
 import fxad.numpy as jnp
-from fxad.core.errors import BadArgument, IndexOutOfRange, ShapeError
+from fxad.core.errors import BadArgument, IndexOutOfRange, ShapeError, TypeMismatch
 from fxad.numpy.indexing import _from_memory
 from fxad.numpy.updates import _in_memory
 
@@ -147,6 +147,14 @@ def test_which_updates_are_made_in_memory():
         assert _in_memory(x, index, 2.0, "set") is None
     assert _in_memory(x, 0, jnp.ones((1, 4)), "set") is None
     assert _in_memory(jnp.asarray([1, 2]), 0, 2**40, "set") is None
+
+
+def test_complex_numbers_have_no_larger_one():
+    x = jnp.ones(3, np.complex64)
+    for update in (lambda x: x.at[jnp.asarray([0])].max(2.0), lambda x: x.at[:, None].min(2.0)):
+        for run in (update, fxad.jit(update)):
+            with pytest.raises(TypeMismatch):
+                run(x)
 
 
 def test_updates_out_of_range_or_of_other_modes_are_as_before():
