@@ -24,6 +24,10 @@ SIZES = [
     (1100, 1100, 1, 1, 16, 24, {"left": 200, "right": 0}),
     (400, 500, 2, 2, 17, 33, {"left": 150, "right": 450, "mask": True}),
     (150, 900, 2, 1, 72, 80, {"bias": True, "mask": True}),
+    # One block of queries, which sets cotangents of k and v at once; of keys that nobody sees, too.
+    (64, 64, 3, 3, 64, 64, {"right": 0}),
+    (96, 700, 2, 2, 80, 20, {"right": 5}),
+    (5, 90, 2, 2, 24, 40, {"left": 2, "right": 60}),
     # The gradient in parts: of the queries, of the heads that share keys, of both.
     (2050, 2050, 1, 1, 8, 16, {"right": 0}),
     (1500, 1200, 6, 1, 16, 8, {"left": 700, "right": 40}),

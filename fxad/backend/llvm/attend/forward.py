@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fxad.backend.llvm.attend.operands import ABI, Place, round_up
 from fxad.backend.llvm.attend.parts import PartTiles, takes_parts
 from fxad.backend.llvm.attend.rows import Rows
-from fxad.backend.llvm.attend.tiles import ABI, Place, round_up
 from fxad.backend.llvm.base.schedule import Emitted, Target
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.base.vector import Vec, fma

@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from fxad.backend.llvm.attend.operands import ROWS, Packed, Place, round_up
 from fxad.backend.llvm.attend.rows import Rows
-from fxad.backend.llvm.attend.tiles import ROWS, Packed, Place, round_up
 from fxad.backend.llvm.base.schedule import Emitted, Target
 from fxad.backend.llvm.base.vector import Vec, fma
 from fxad.backend.llvm.contract.plan import FLOPS_PER_NS
@@ -40,6 +40,12 @@ class Backward(Rows):
         self.block_keys = min(self.chunk, _BLOCK_PANELS * self.panel)
         self.pitch = self.pitch_of(self.block_keys)
         self.rows = self.rows_of_block
+
+    @property
+    def at_once(self) -> bool:
+        """Whether dk and dv are what one block of rows gives them: then they are not summed."""
+        alone = 1 <= self.queries <= self.rows and self.grad.group.extent == 1
+        return alone and self.key_mask is None
 
     @property
     def bytes_of_key(self) -> int:
@@ -67,7 +73,8 @@ class Backward(Rows):
         lines = tuple(round_up(n, self.lanes.width) for n in (self.depth, self.width))
         self.q_rows = self.packed_scratch(self.rows, self.columns(self.depth, unit))
         self.d_out_rows = self.packed_scratch(self.rows, self.columns(self.width, unit))
-        self.sums = tuple(Place(self.scratch(self.chunk * n), n) for n in lines)
+        kept = 0 if self.at_once else self.chunk
+        self.sums = tuple(Place(self.scratch(kept * n), n) for n in lines)
 
     def unit(self, unit: str, _: list[str]) -> None:
         f, stage, grad = self.f, self.stage, self.grad
@@ -106,18 +113,28 @@ class Backward(Rows):
         self.start = start
         self.keys_here = start, f.least(f.add(start, self.chunk), self.all_keys)
         count = f.op(f"sub i64 {f.least(self.keys_here[1], self.keys)}, {start}")
-        self.clear_sums(count)
         low, high = self.span("0", str(self.queries))
+        into = tuple(Place(self.at(p, start), p.row) for p in (self.dk, self.dv))
+        if self.at_once:
+            self.sums = into
+            past = f.op(f"icmp slt i64 {high}, {f.add(start, count)}")
+            some = f.op(f"or i1 {f.op(f'icmp sgt i64 {low}, {start}')}, {past}")
+            f.when(some, lambda: self.clear_sums(count))
+        else:
+            self.clear_sums(count)
         before = f.op(f"icmp slt i64 {start}, {high}")
         seen = f.op(f"and i1 {before}, {f.op(f'icmp slt i64 {low}, {self.keys_here[1]}')}")
         first = f.op(f"icmp eq i64 {start}, 0")  # then dq is set, too
         f.when(f.op(f"or i1 {first}, {seen}"), lambda: self.heads(start, count))
-        self.finish(self.sums[0], Place(self.at(self.dk, start), self.dk.row), count, self.depth)
-        self.finish(self.sums[1], Place(self.at(self.dv, start), self.dv.row), count, self.width)
+        if not self.at_once:
+            self.finish(self.sums[0], into[0], count, self.depth)
+            self.finish(self.sums[1], into[1], count, self.width)
 
     def clear_sums(self, count: str) -> None:
-        for sums in self.sums:
-            self.each_vector(sums, count, sums.row, lambda *_: self.zero())
+        for sums, columns in zip(self.sums, (self.depth, self.width), strict=True):
+            self.each_vector(
+                sums, count, columns if self.at_once else sums.row, lambda *_: self.zero()
+            )
 
     def heads(self, start: str, count: str) -> None:
         """All queries of the unit and one chunk of keys."""
@@ -163,7 +180,7 @@ class Backward(Rows):
     def block(self, first: str, _: list[str]) -> None:
         """One block of query rows, if it sees any key of the chunk.
 
-        The first chunk sets dq to 0, while it is about to be used.
+        The first chunk sets dq to 0 where it sees none.
         """
         f = self.f
         self.memory.scopes.append({})
@@ -175,9 +192,10 @@ class Backward(Rows):
         def clear() -> None:
             self.each_vector(dq, count, self.depth, lambda *_: self.zero())
 
-        f.when(f.op(f"icmp eq i64 {self.start}, 0"), clear)
         some = f.op(f"icmp slt i64 {span[0]}, {span[1]}")
-        self.f.when(some, lambda: self.all_products(first, count, span))
+        fresh = f.op(f"icmp eq i64 {self.start}, 0")
+        f.when(f.op(f"and i1 {fresh}, {f.op(f'xor i1 {some}, true')}"), clear)
+        f.when(some, lambda: self.all_products(first, count, span))
         self.memory.scopes.pop()
 
     def all_products(self, first: str, count: str, span: tuple[str, str]) -> None:
@@ -187,7 +205,9 @@ class Backward(Rows):
 
         def keys(start: str, _: list[str]) -> None:
             here = start, f.least(f.add(start, self.block_keys), span[1])
-            self.products((first, count), here, q, d_out)
+            later = f.op(f"icmp ne i64 {start}, {span[0]}")
+            later = f.op(f"or i1 {later}, {f.op(f'icmp ne i64 {self.start}, 0')}")
+            self.products((first, count), here, q, d_out, later)
 
         f.loop(*span, self.block_keys, keys, at_least_once=True)
 
@@ -199,9 +219,10 @@ class Backward(Rows):
         return q, self.rows_of(d_out, self.d_out_rows, self.copies[1], count)
 
     def products(
-        self, rows: tuple[str, str], span: tuple[str, str], q: Place, d_out: Place
+        self, rows: tuple[str, str], span: tuple[str, str], q: Place, d_out: Place, later: str
     ) -> None:
-        """A block of rows and one of keys; rows: (the first, their number)."""
+        """A block of rows and one of keys; rows: (the first, their number). later: these keys are
+        not the first for dq."""
         f = self.f
         skip = f.op(f"sub i64 0, {f.mul(span[0], self.size)}")
         self.p, self.ds = f.offset(self.work[0], skip), f.offset(self.work[1], skip)
@@ -209,7 +230,7 @@ class Backward(Rows):
         self.scores(q, self.depth, self.packed_k, self.p, rows, *span)
         self.scores(d_out, self.width, self.packed_v, self.ds, rows, *span)
         f.loop(0, rows[1], 1, lambda i, _: self.row(i, rows[0], span), at_least_once=True)
-        self.add_to_dq(*rows, span)
+        self.add_to_dq(*rows, span, later)
         self.add_to_dk_and_dv(rows, span)
 
     def add_to_dk_and_dv(self, rows: tuple[str, str], span: tuple[str, str]) -> None:
@@ -227,7 +248,8 @@ class Backward(Rows):
         ):
             turned, into = Place(block, 1, self.pitch), Place(self.at(into, low), into.row)
             # The last of whole panels are whole tiles: only the last keys of all can be left over.
-            self.product((keys, self.keys), turned, others, into, bounds, "1", padded=True)
+            more, padded = str(int(not self.at_once)), not self.at_once
+            self.product((keys, self.keys), turned, others, into, bounds, more, padded)
 
     def rows_of(self, source: Place, copied: Packed, to: str, count: str) -> Place:
         """Whole rows side by side: the copy of the only group of columns, or another one."""
@@ -236,9 +258,10 @@ class Backward(Rows):
             return Place(copied.pointer, wide)
         return self.copy_rows(source, copied.columns.count, to, count)
 
-    def add_to_dq(self, first: str, count: str, span: tuple[str, str]) -> None:
+    def add_to_dq(self, first: str, count: str, span: tuple[str, str], later: str) -> None:
         dq = Place(self.at(self.dq, first), self.dq.row)
-        self.product_for_dq(first, count, span, dq, "1")
+        more = self.f.op(f"zext i1 {later} to i64")
+        self.product_for_dq(first, count, span, dq, more)
 
     def product_for_dq(
         self, first: str, count: str, span: tuple[str, str], to: Place, more: str
@@ -263,6 +286,9 @@ class Backward(Rows):
         for place, columns in ((self.q, self.depth), (self.d_out, self.width)):
             self.fetch(place, f.add(row, self.rows), columns)
         self.fetch(self.dq, f.add(row, self.rows), self.depth, write=True)
+        if self.at_once:
+            for sums, columns in zip(self.sums, (self.depth, self.width), strict=True):
+                self.fetch(sums, i, columns, write=True)
         skip = f.mul(i, self.pitch * self.size)
         pointers = [(f.offset(p, skip), self.size) for p in (self.p, self.ds)]
         pointers += self.weights_of_row(self.ds_copy, i)

@@ -10,9 +10,9 @@ summed in scratch for a block of keys, since tiles have whole rows of 16.
 from __future__ import annotations
 
 from fxad.backend.llvm.attend.grad import Backward
+from fxad.backend.llvm.attend.operands import ABI, Place, round_up
 from fxad.backend.llvm.attend.parts import Left, PartTiles, takes_parts
 from fxad.backend.llvm.attend.parts_pack import HIGH, PARTS, ROWS, STEP
-from fxad.backend.llvm.attend.tiles import ABI, Place, round_up
 from fxad.backend.llvm.base.schedule import Emitted, Target
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.base.vector import Vec
@@ -109,7 +109,7 @@ class BackwardInParts(PartTiles, Backward):
 
         f.loop(*span, self.panel, panel)
 
-    def add_to_dq(self, first: str, count: str, span: tuple[str, str]) -> None:
+    def add_to_dq(self, first: str, count: str, span: tuple[str, str], later: str) -> None:
         """Sums of this block of keys, then added to what chunks before have left."""
         self.product_for_dq(first, count, span, self.dq_sums, "0")
         dq = Place(self.at(self.dq, first), self.dq.row)
@@ -117,6 +117,7 @@ class BackwardInParts(PartTiles, Backward):
         def value(i: str, c: int) -> Vec:
             wanted = min(self.lanes.width, self.depth - c)
             before = self.lanes.load(self.f, self.at(dq, i, c), self.dtype, wanted)
-            return self.vec(before) + self.load(self.at(self.dq_sums, i, c))
+            known = Vec(self.code, "i1", 1, later).where(self.vec(before), self.zero())
+            return known + self.load(self.at(self.dq_sums, i, c))
 
         self.each_vector(dq, count, self.depth, value)

@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from fxad.backend.llvm.attend.operands import Columns, Packed, Place, round_up
 from fxad.backend.llvm.attend.parts_pack import (
     HIGH,
     PARTS,
@@ -28,7 +29,6 @@ from fxad.backend.llvm.attend.parts_pack import (
     parts_of,
 )
 from fxad.backend.llvm.attend.rows import Rows
-from fxad.backend.llvm.attend.tiles import Columns, Packed, Place, round_up
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.base.vector import Vec
@@ -69,6 +69,8 @@ def takes_parts(stage: Attend, target: Target) -> bool:
 class PartTiles(Rows):
     """Tiles with products of parts. Blocks have a multiple of 32 rows; steps that bounds name are
     rounded to 32, where operands must be 0."""
+
+    masked_vectors = HIGH  # a pair of vectors is put aside at once
 
     def shape_of_tiles(self, target: Target) -> tuple[int, int, int]:
         return ROWS, HIGH, HIGH

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fxad.backend.llvm.attend.tiles import Place, Tiles
+from fxad.backend.llvm.attend.operands import HIGHEST, Place
+from fxad.backend.llvm.attend.tiles import Tiles
 from fxad.backend.llvm.base.vector import Vec, fma
 from fxad.backend.llvm.elements import prims
 from fxad.backend.llvm.elements.values import Copy
@@ -22,6 +23,7 @@ from fxad.ir.kernel import Const, Expr, Get, Prim
 
 # What exp takes to a normal number, with a margin for the rounding of its argument.
 _LOWEST = {4: -87.0, 8: -708.0}
+_BEYOND = HIGHEST - 1  # keys after those that a row sees, which tiles of rows below it read as 0
 
 # body(number of the vector, lanes of seen keys or None for all, where it lies in each row)
 Body = Callable[[int, Vec | None, list[str]], Vec | None]
@@ -29,6 +31,8 @@ Body = Callable[[int, Vec | None, list[str]], Vec | None]
 
 class Rows(Tiles):
     """A function under construction that also works on rows of scores."""
+
+    masked_vectors = 1  # of a row that go together where some keys are not seen
 
     @property
     def scale(self) -> float | None:
@@ -189,18 +193,22 @@ class Rows(Tiles):
         last = f.least(f.most(down, first), span[1])
         start = {"": [], "add": [self.zero()], "max": [self.lowest()]}[combine] * self.vectors
         values = [v.text for v in start]
-        segments = [(first, last, None), (last, span[1], self._limits(seen))]
+        end = span[1]
+        if self.masked_vectors == 1 and not self.limits:
+            end = f.least(f.add(seen[1], _BEYOND), end)
+        segments = [(first, last, None), (last, end, self._limits(seen))]
         if self.stage.lower.terms or self.limits:
             segments.insert(0, (span[0], first, segments[-1][2]))
         else:
             segments[0] = (span[0], last, None)
         for low, high, limits in segments:
-            carried = [(self.lanes.vector, v) for v in values]
+            vectors = self.masked_vectors if limits else self.vectors
+            carried = [(self.lanes.vector, v) for v in values[:vectors]]
 
             def panel(j: str, now: list[str], limits: tuple | None = limits) -> list[str]:
                 return self._panel(row, j, pointers, limits, body, combine, now)
 
-            values = f.loop(low, high, self.panel, panel, carried)
+            values[:vectors] = f.loop(low, high, vectors * self.lanes.width, panel, carried)
         if not combine:
             return None
         total = self.vec(values[0])
@@ -246,7 +254,7 @@ class Rows(Tiles):
         offset = Vec(self.code, "i64", 1, self.f.op(f"sub i64 {j}, {low}"))
         width = self.lanes.width
         base = offset.convert("trunc", "i32").splat(width)
-        starts = range(0, self.panel, width)
+        starts = range(0, self.masked_vectors * width, width)
         return [(base + self.code.iota("i32", width, s)).compare("ult", count) for s in starts]
 
     @staticmethod
