@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from fxad.api.custom import custom_jvp
 from fxad.core import dtypes as dt
 from fxad.ir.program import OPS
@@ -31,7 +33,7 @@ from fxad.numpy.elementwise import (
     where,
 )
 from fxad.trace.array import Array
-from fxad.trace.replay import replayed
+from fxad.trace.replay import by_numpy, replayed
 from fxad.trace.tracer import type_of
 
 
@@ -66,10 +68,26 @@ def _hypot_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     return out, da * (a / size) + db * (b / size)
 
 
+_LEAST = {d: np.nextafter(d.type(0), d.type(1)) for d in (dt.float32, dt.float64)}
+
+
+def _hypot_numpy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    a, b = np.abs(a), np.abs(b)
+    big, one = np.maximum(a, b), a.dtype.type(1)
+    ratio = np.minimum(a, b) / np.maximum(big, _LEAST[a.dtype])
+    larger = np.fmax(a, b)  # infinite even beside NaN
+    return np.where(larger == np.inf, larger, big * np.sqrt(one + ratio * ratio))
+
+
+@by_numpy(type=lambda a, b: a, numpy=_hypot_numpy)
+def _length(a: Array, b: Array) -> Array:
+    return _hypot(a, b)
+
+
 @replayed
 def hypot(x: Any, y: Any, /) -> Array:
     """sqrt(x*x + y*y) without overflow; its gradient at 0, 0 is 0."""
-    return _hypot(*promoted("hypot", x, y, inexact=True, numbers=False))
+    return _length(*promoted("hypot", x, y, inexact=True, numbers=False))
 
 
 @custom_jvp
@@ -86,10 +104,21 @@ def _logaddexp_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     return _logaddexp(a, b), da * share + db * (1 - share)
 
 
+def _logaddexp_numpy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """There is no gap where both are the same infinity, or one is NaN."""
+    gap, larger = a - b, np.maximum(a, b)
+    return np.where(gap == gap, larger + np.log1p(np.exp(-np.abs(gap))), larger)
+
+
+@by_numpy(type=lambda a, b: a, numpy=_logaddexp_numpy)
+def _log_of_sum(a: Array, b: Array) -> Array:
+    return _logaddexp(a, b)
+
+
 @replayed
 def logaddexp(x: Any, y: Any, /) -> Array:
     """log(exp(x) + exp(y)) without overflow; two equal infinities share the gradient."""
-    return _logaddexp(*promoted("logaddexp", x, y, inexact=True, numbers=False))
+    return _log_of_sum(*promoted("logaddexp", x, y, inexact=True, numbers=False))
 
 
 @replayed

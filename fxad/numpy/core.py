@@ -118,6 +118,8 @@ def _sequence(object: Sequence[Any], wanted: np.dtype | None) -> Array:
             )
         if wanted is not None:
             return Concrete(_cast_numpy(plain, wanted))
+        if set(map(type, leaves)) == {float}:
+            return Concrete(_cast_numpy(plain, dt.default_float()))
         if leaves and all(is_python_scalar(v) for v in leaves):
             entry, _ = promote(*map(entry_of, leaves))
             return Concrete(_cast_numpy(plain, entry))

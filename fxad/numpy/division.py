@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
 from fxad.core.promotion import is_python_scalar
@@ -14,7 +16,7 @@ from fxad.ir.program import OPS, Lit
 from fxad.numpy.core import cast, full_of, promoted, value_of
 from fxad.numpy.elementwise import abs, finish, is_bool, where
 from fxad.trace.array import Array
-from fxad.trace.replay import replayed
+from fxad.trace.replay import by_numpy, replayed
 from fxad.trace.tracer import type_of
 
 
@@ -54,6 +56,14 @@ def _operands(name: str, x: Any, y: Any) -> list[Any]:
     return [a, b]
 
 
+def _floor_divide_numpy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    quotient = a / b
+    nearest = np.rint((a - np.remainder(a, b)) / b) + b.dtype.type(0)
+    plain = np.isfinite(quotient) & np.isfinite(b) & (a != 0)
+    return np.where(plain, nearest, np.floor(quotient))
+
+
+@by_numpy(type=lambda a, b: a, numpy=_floor_divide_numpy)
 def _float_floor_divide(a: Any, b: Any) -> Any:
     """(a - remainder) / b is an integer up to its rounding error; the floor of a / b may be one
     too large, where the quotient was rounded up."""
@@ -68,6 +78,11 @@ def _float_floor_divide(a: Any, b: Any) -> Any:
 def remainder(x: Any, y: Any, /) -> Array:
     """Remainder with the sign of y (zeros included); integer x % 0 is 0."""
     a, b = _operands("remainder", x, y)
+    return _remainder(a, b)
+
+
+@by_numpy(type=lambda a, b: a, numpy=np.remainder)
+def _remainder(a: Any, b: Any) -> Any:
     dtype = type_of(a).dtype
     rest = OPS["rem"](a, b)
     if dt.is_integer(dtype) and not dt.is_signed(dtype):

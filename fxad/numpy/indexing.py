@@ -316,15 +316,18 @@ def plain_items(index: Any) -> tuple[Any, ...] | None:
     """The parts of an index in a form that NumPy takes for what we do: integers, slices, None,
     Ellipsis and index arrays that are known. None if there are others."""
     items = index if type(index) is tuple else (index,)
-    items = tuple([_known(i) if isinstance(i, _ARRAYS) else i for i in items])
-    kinds = {type(i) for i in items}
-    if not kinds <= _PLAIN:
-        return None
-    if slice in kinds:
-        bounds = {type(b) for i in items if type(i) is slice for b in (i.start, i.stop, i.step)}
-        if not bounds <= _BOUNDS:
+    plain = []
+    for item in items:
+        if isinstance(item, _ARRAYS):
+            item = _known(item)
+        if type(item) is slice:
+            bounds = (type(item.start), type(item.stop), type(item.step))
+            if not _BOUNDS.issuperset(bounds):
+                return None
+        elif type(item) not in _PLAIN:
             return None
-    return items
+        plain.append(item)
+    return tuple(plain)
 
 
 def _known(item: Any) -> Any:

@@ -17,6 +17,7 @@ from fxad.numpy import reductions
 from fxad.numpy.core import axes_tuple, promoted
 from fxad.numpy.shaping import moveaxis, reshape
 from fxad.trace.array import Array
+from fxad.trace.replay import replayed
 
 
 def squares(x: Array) -> Array:
@@ -26,6 +27,7 @@ def squares(x: Array) -> Array:
     return e.square(x)
 
 
+@replayed
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Array:
     """Norm of order `ord` over axes. The gradient of the 2-norm at 0 is 0."""
     (value,) = promoted("norm", x, inexact=True, numbers=False)
@@ -48,6 +50,7 @@ def _largest(size: Array, axis: Any, keepdims: bool = False) -> Array:
     return reductions.max(size, axis, keepdims, initial=None if size.size else 0)
 
 
+@replayed
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:
     """Vector norm, or a matrix norm ("fro", "nuc", 1, 2, inf or negated) over two axes."""
     (value,) = promoted("norm", x, inexact=True, numbers=False)
@@ -73,6 +76,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     return reshape(out, tuple(s for i, s in enumerate(value.shape) if i not in axes))
 
 
+@replayed
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
     """Norm of the matrices in the last two axes."""
     return norm(x, ord, (-2, -1), keepdims)

@@ -47,7 +47,7 @@ def take(
     from the start."""
     value = value_of(a)
     if axis is None:
-        value, axis = reshape(value, (-1,)), 0
+        value, axis = value if value.ndim == 1 else reshape(value, (-1,)), 0
     at = axis_index(axis, value.ndim, "take")
     index = value_of(indices, "take")
     if mode == "wrap":

@@ -35,8 +35,13 @@ def quantile(
 ) -> Array:
     """Quantile by linear interpolation; q is a number or a vector in [0, 1].
 
-    Not replayed: a number q beyond 1 is an IndexOutOfRange, which a trace would not see.
+    Arrays q are not replayed: beyond 1 they are an IndexOutOfRange, which a trace would not see.
     """
+    known = type(q) in (int, float) and 0 <= q <= 1
+    return (_replayed_quantile if known else _quantile)(a, q, axis, method, keepdims)
+
+
+def _quantile(a: Any, q: Any, axis: Any, method: str, keepdims: bool) -> Array:
     (value,) = promoted("quantile", a, inexact=True, numbers=False)
     axes = axes_tuple(axis, value.ndim, "quantile")
     ordered = _ordered(value, axes)
@@ -56,6 +61,9 @@ def quantile(
         kept = tuple(1 if i in axes else s for i, s in enumerate(value.shape))
         out = reshape(out, (*type_of(position).shape, *kept))
     return out
+
+
+_replayed_quantile = replayed(_quantile)
 
 
 def _ordered(value: Array, axes: tuple[int, ...]) -> Array:
@@ -128,4 +136,12 @@ def percentile(
     a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False
 ) -> Array:
     """Quantile with q in percent."""
-    return quantile(a, asarray(q) / 100, axis, method, keepdims)
+    known = type(q) in (int, float) and 0 <= q <= 100
+    return (_replayed_percentile if known else _percentile)(a, q, axis, method, keepdims)
+
+
+def _percentile(a: Any, q: Any, axis: Any, method: str, keepdims: bool) -> Array:
+    return _quantile(a, asarray(q) / 100, axis, method, keepdims)
+
+
+_replayed_percentile = replayed(_percentile)

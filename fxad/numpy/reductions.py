@@ -39,7 +39,7 @@ from fxad.numpy.elementwise import (
 )
 from fxad.numpy.shaping import reshape
 from fxad.trace.array import Array
-from fxad.trace.replay import replayed
+from fxad.trace.replay import by_numpy, replayed
 from fxad.trace.tracer import bind
 
 _choose = where  # for functions with a parameter `where`
@@ -305,6 +305,11 @@ def std(
     return safe_sqrt(var(a, axis, dtype, ddof, keepdims, **more))
 
 
+def _sqrt_numpy(value: np.ndarray) -> np.ndarray:
+    return np.sqrt(value + value.dtype.type(0))  # no -0
+
+
+@by_numpy(type=lambda value: value, numpy=_sqrt_numpy)
 def safe_sqrt(value: Array) -> Array:
     """sqrt whose gradient at 0 is 0."""
     zero = value == 0

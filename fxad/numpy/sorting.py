@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import BadArgument, TypeMismatch
+from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import axis_index, cast, full_of, known_values, promoted, value_of
@@ -18,7 +18,7 @@ from fxad.numpy.picking import nonzero
 from fxad.numpy.shaping import flip, reshape
 from fxad.numpy.updates import setitem
 from fxad.trace.array import Array, Concrete
-from fxad.trace.replay import replayed
+from fxad.trace.replay import by_numpy, replayed
 
 
 @replayed
@@ -88,13 +88,29 @@ def searchsorted(
         table = table[value_of(sorter)]
     if table.ndim != 1:
         raise TypeMismatch(f"searchsorted: the sorted array must be a vector, not {table.type}")
+    return _searchsorted(table, query, side=side)
+
+
+def _search_type(table: ArrayType, query: ArrayType, *, side: str) -> ArrayType:
+    return ArrayType(dt.default_int(), query.shape)
+
+
+def _search_numpy(table: np.ndarray, query: np.ndarray, *, side: Any) -> np.ndarray:
+    return np.asarray(table.searchsorted(query, side)).astype(dt.default_int())
+
+
+@by_numpy(type=_search_type, numpy=_search_numpy)
+def _searchsorted(table: Array, query: Array, *, side: str) -> Array:
+    """Halves what is left of the table until nothing is. NaN is above all numbers."""
     low = full_of(0, ArrayType(dt.default_int(), query.shape))
     high = low + table.shape[0]
     for _ in range(max(1, table.shape[0].bit_length())):
         middle = (low + high) // 2
         here = getitem(table, middle, strict=False) if table.shape[0] else query
         right = (here < query) if side == "left" else (here <= query)
-        right = right | isnan(query) & ~isnan(here) if dt.is_float(table.dtype) else right
+        if dt.is_float(table.dtype):
+            above = isnan(query)
+            right = right | (above & ~isnan(here) if side == "left" else above)
         go = right & (low < high)
         low, high = where(go, middle + 1, low), where(go, high, middle)
     return low
@@ -179,9 +195,29 @@ def interp(
         xp, fp = xp[order], fp[order]
         parts = [[xp[-1:] - period, xp, xp[:1] + period], [fp[-1:], fp, fp[:1]]]
         xp, fp = (OPS["concatenate"](*p, axis=0) for p in parts)
-    at = searchsorted(xp, x, "right").clip(1, xp.shape[0] - 1)
+    if xp.ndim != 1 or fp.shape != xp.shape or not xp.size:
+        raise ShapeError(
+            f"interp: xp and fp must be vectors of as many elements (at least one), not "
+            f"{xp.type} and {fp.type}"
+        )
+    out = _interpolated(x, xp, fp)
+    out = out if left is None else where(x < xp[0], left, out)
+    return out if right is None else where(x > xp[-1], right, out)
+
+
+def _interp_numpy(x: np.ndarray, xp: np.ndarray, fp: np.ndarray) -> np.ndarray:
+    below = xp[1:-1].searchsorted(x, "right")
+    above = below + (len(xp) > 1)
+    x0, x1, y0 = xp[below], xp[above], fp[below]
+    out = y0 + (x - x0) / np.where(x1 == x0, x.dtype.type(1), x1 - x0) * (fp[above] - y0)
+    return np.where(x > xp[-1], fp[-1], np.where(x < xp[0], fp[0], out))
+
+
+@by_numpy(type=lambda x, xp, fp: x, numpy=_interp_numpy)
+def _interpolated(x: Array, xp: Array, fp: Array) -> Array:
+    """On the line between the two xp round x; outside of them all, the outermost fp."""
+    at = _searchsorted(xp, x, side="right").clip(1, xp.shape[0] - 1)
     x0, x1, y0, y1 = xp[at - 1], xp[at], fp[at - 1], fp[at]
     gap = where(x1 == x0, 1.0, x1 - x0)
-    out = y0 + (x - x0) / gap * (y1 - y0)
-    out = where(x < xp[0], fp[0] if left is None else left, out)
-    return where(x > xp[-1], fp[-1] if right is None else right, out)
+    out = where(x < xp[0], fp[0], y0 + (x - x0) / gap * (y1 - y0))
+    return where(x > xp[-1], fp[-1], out)

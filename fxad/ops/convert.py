@@ -6,6 +6,7 @@ complex(re, im)                      # f32[3], f32[3] -> c64[3]
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,11 +49,18 @@ def _convert_reference(x: np.ndarray, *, dtype: np.dtype) -> np.ndarray:
     return narrow(x, dtype) if dt.is_inexact(x.dtype) else np.array(x).astype(dtype)
 
 
+_limits = functools.cache(dt.iinfo)
+
+
 def _saturate(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Towards 0, clamped into the integer's range; NaN gives 0."""
-    limits = dt.iinfo(dtype)
+    limits = _limits(dtype)
     wide = x.astype(dt.float64)
-    if ((wide >= limits.min) & (wide < limits.max)).all():
+    least, most = (
+        np.minimum.reduce(wide, None, initial=0.0),
+        np.maximum.reduce(wide, None, initial=0.0),
+    )
+    if limits.min <= least and most < limits.max:  # so there is no NaN
         return wide.astype(dtype)
     wide = np.trunc(wide)
     low, high = wide <= limits.min, wide >= limits.max

@@ -140,6 +140,19 @@ def _gather_type(
     return sized("gather", x.dtype, shape)
 
 
+def _from_zero(index: np.ndarray) -> np.ndarray:
+    """An index that NumPy finds out of range where it is negative. Raises IndexError."""
+    kind = index.dtype
+    if kind.kind == "i" and kind.itemsize < 8:
+        return index.view(_UNSIGNED[kind])
+    if kind.kind == "i" and index.size and index.min() < 0:  # as unsigned they are negative again
+        raise IndexError
+    return index
+
+
+_UNSIGNED = {dt.int8: dt.uint8, dt.int16: dt.uint16, dt.int32: dt.uint32}
+
+
 def _gather_numpy(
     x: np.ndarray,
     *indices: np.ndarray,
@@ -150,6 +163,10 @@ def _gather_numpy(
     unique: bool = False,
 ) -> np.ndarray:
     if batch == 0 and axes == tuple(range(len(axes))) and 0 not in x.shape:
+        try:
+            return own(x[tuple([_from_zero(i) for i in indices])])
+        except IndexError:
+            pass
         wide = [i.astype(np.int64, copy=False) for i in indices]
         near = [np.minimum(np.maximum(i, 0), n - 1) for i, n in zip(wide, x.shape, strict=False)]
         if mode == "clamp" or all(np.array_equal(i, j) for i, j in zip(wide, near, strict=True)):

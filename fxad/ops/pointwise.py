@@ -136,6 +136,7 @@ def numpy_elementwise(function: Callable[..., Any]) -> Callable[..., np.ndarray]
         result = function(*arrays, **params)
         return result if type(result) is np.ndarray else np.asarray(result)
 
+    rule.direct = function  # type: ignore[attr-defined]  # what it is for other dtypes
     return rule
 
 

@@ -183,9 +183,9 @@ def _extremum_jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any, *, 
     return div(total, sum(convert(reaches, dtype=dtype), axes=axes))
 
 
-def _plain(function: Callable[..., Any]) -> Callable[..., np.ndarray]:
+def _plain(function: np.ufunc) -> Callable[..., np.ndarray]:
     def rule(x: np.ndarray, *, axes: Axes) -> np.ndarray:
-        return np.asarray(function(widened(x), axis=axes)).astype(x.dtype)
+        return np.asarray(function.reduce(widened(x), axes)).astype(x.dtype, copy=False)
 
     return rule
 
@@ -196,7 +196,7 @@ max_reduce = _reduction(
     "bool int float",
     empty=False,
     doc="Largest element over axes; NaN if there is one. Ties share the gradient evenly.",
-    numpy=_plain(np.max),
+    numpy=_plain(np.maximum),
     jvp=_extremum_jvp,
     exact=True,
 )
@@ -206,7 +206,7 @@ min_reduce = _reduction(
     "bool int float",
     empty=False,
     doc="Smallest element over axes; NaN if there is one. Ties share the gradient evenly.",
-    numpy=_plain(np.min),
+    numpy=_plain(np.minimum),
     jvp=_extremum_jvp,
     exact=True,
 )
@@ -215,7 +215,7 @@ all = _reduction(
     "and",
     "bool",
     doc="Whether all are true; true of none.",
-    numpy=_plain(np.all),
+    numpy=_plain(np.logical_and),
     exact=True,
 )
 any = _reduction(
@@ -223,7 +223,7 @@ any = _reduction(
     "or",
     "bool",
     doc="Whether any is true; false of none.",
-    numpy=_plain(np.any),
+    numpy=_plain(np.logical_or),
     exact=True,
 )
 

@@ -10,6 +10,12 @@ when it is called for the third time with arrays of the same types and other arg
 values. What the trace says is written as a Python function that calls the references one after the
 other; everything else was settled by the types. So the bits are those of the ops bound one by one.
 Inside traces, under derivatives and for arguments that are not plain nothing changes.
+
+    @by_numpy(type=lambda a, b: a, numpy=np.remainder)
+    def _remainder(a, b):
+        ...
+
+A part of such functions for which NumPy has a function that gives the same bits is one call of it.
 """
 
 from __future__ import annotations
@@ -22,11 +28,14 @@ import numpy as np
 
 from fxad.core.dtypes import x64_enabled
 from fxad.core.errors import FxadError
+from fxad.core.types import ArrayType
+from fxad.ir.program import Op
 from fxad.trace import tracer
-from fxad.trace.array import Concrete
-from fxad.trace.execute import concrete
+from fxad.trace.array import Borrowed, Concrete
+from fxad.trace.convert import native
+from fxad.trace.execute import concrete, type_of
 from fxad.trace.replay_code import Unwritable, Writer
-from fxad.trace.tracer import Tracer, stage
+from fxad.trace.tracer import Staging, Tracer, bind, stage
 
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
@@ -103,6 +112,35 @@ def replayed(function: Any = None, *, numbers: bool = False) -> Any:
     return call
 
 
+class _Recording(Staging):
+    """The level of what is traced to be replayed."""
+
+
+def by_numpy(*, type: Callable[..., ArrayType], numpy: Function) -> Callable[[F], F]:
+    """A function of float arrays or numbers of one dtype of 32 or 64 bits (and named parameters)
+    that, outside traces and in replays, is a call of `numpy`, as if it were one op.
+
+    type: the result's type by those of the arrays, and the parameters. numpy: of NumPy's arrays
+    and the parameters; it must give the bits that the function's ops do, whatever the elements.
+    """
+
+    def decorate(function: F) -> F:
+        op = Op(function.__name__.strip("_"), type=type, numpy=numpy)
+
+        @functools.wraps(function)
+        def call(*values: Any, **params: Any) -> Any:
+            levels = _stack.levels
+            if tracer.ordinary and (not levels or isinstance(levels[-1], _Recording)):
+                dtype = type_of(values[0]).dtype
+                if dtype.kind == "f" and dtype.itemsize >= 4:
+                    return bind(op, *values, **params)
+            return function(*values, **params)
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
 _PLAIN = frozenset((int, bool, str, type(None), type(Ellipsis)))
 _BY_VALUE: set[type] = set()
 
@@ -128,6 +166,11 @@ def _describe(arg: Any, parts: list[Any], given: list[Any]) -> None:
         if arg.weak:
             parts.append(Concrete)
         given.append(arg._data)
+    elif _is_numpys(arg):
+        array = native(np.asarray(arg))
+        parts.append(kind)
+        parts.append(ArrayType(array.dtype, array.shape))
+        given.append(array)
     elif kind is float:
         parts.append(arg or repr(arg))  # 0.0 and -0.0 are equal
     elif kind is tuple or kind is list:
@@ -146,6 +189,11 @@ def _describe(arg: Any, parts: list[Any], given: list[Any]) -> None:
         raise _Odd
 
 
+def _is_numpys(arg: Any) -> bool:
+    """Whether an argument is an array or a scalar of NumPy's own."""
+    return type(arg) is np.ndarray or isinstance(arg, np.generic)
+
+
 # ---------------------------------------------------------------- recording
 
 
@@ -158,7 +206,7 @@ def _recorded(
     """
     args = tuple([_stand_in(i) if type(a) is number else a for i, a in enumerate(args)])
     operands = [v for arg in (*args, *named.values()) for v in _operands(arg, number)]
-    arrays = [v for v in operands if type(v) is Concrete]
+    arrays = [v for v in operands if isinstance(v, Concrete)]
     made: list[Any] = []  # the class of the result, and which parts of it are weak
 
     def flat(*tracers: Any) -> Sequence[Any]:
@@ -173,7 +221,7 @@ def _recorded(
 
     try:
         program, captured = stage(
-            flat, [a.type for a in arrays], "replay", [a.weak for a in arrays]
+            flat, [a.type for a in arrays], "replay", [a.weak for a in arrays], _Recording
         )
         writer = Writer(program, [concrete(c) for c in captured], operands)
         return writer.function(*made)
@@ -196,6 +244,8 @@ def _operands(arg: Any, number: type | None) -> Iterator[Any]:
     """The arrays in an argument in the order of `_describe`, or the number it is."""
     if type(arg) is Concrete or type(arg) is number:
         yield arg
+    elif _is_numpys(arg):
+        yield Borrowed(native(np.asarray(arg)))
     elif type(arg) in (tuple, list):
         for item in arg:
             yield from _operands(item, None)
@@ -205,7 +255,7 @@ def _operands(arg: Any, number: type | None) -> Iterator[Any]:
 
 def _filled(arg: Any, values: Iterator[Any]) -> Any:
     """The argument with other values in the places of its arrays."""
-    if type(arg) is Concrete:
+    if type(arg) is Concrete or _is_numpys(arg):
         return next(values)
     if type(arg) in (tuple, list):
         return type(arg)([_filled(item, values) for item in arg])

@@ -27,7 +27,7 @@ from fxad.core.quiet import restore, silence
 from fxad.core.types import ArrayType
 from fxad.ir.program import Atom, Eqn, Lit, Op, Program, Symbol, Var
 from fxad.trace import tracer
-from fxad.trace.array import Array, Concrete
+from fxad.trace.array import Array, Borrowed, Concrete
 from fxad.trace.execute import concrete
 
 Function = Callable[..., Any]
@@ -54,10 +54,13 @@ class Writer:
         self.names: dict[Atom, str] = {}
         self.owned: set[str] = set()  # names of what shares no memory
         self.thin: dict[Atom, str] = {}  # what NumPy repeats to a shape, before it is repeated,
+        self.aligned: dict[Atom, tuple[int, ...]] = {}  # its shape then,
         self.repeated: dict[Atom, Eqn] = {}  # and what repeats it
         self.count = 0
         self.constants: dict[str, Any] = dict(_FIXED)
         self.parameters = [f"a{i}" for i in range(len(operands))]
+        pairs = zip(operands, self.parameters, strict=True)
+        self.lent = [name for operand, name in pairs if isinstance(operand, Borrowed)]
         self.numbers: dict[Any, str] = {}
         variables = iter(program.inputs)
         for operand, name in zip(operands, self.parameters, strict=True):
@@ -104,6 +107,8 @@ class Writer:
         dtype, whole = self.constant(type_.dtype), self.constant(type_)
         if name not in self.owned:
             name = self.line(f"own({name})")
+        for lent in self.lent:  # some ops give parts of their operands, which are Arrays' mostly
+            self.lines.append(f"if share({name}, {lent}): {name} = own({name})")
         self.lines.append(f"if {name}.dtype is not {dtype}: {name} = asarray({name}, {dtype})")
         return f"made({name}, {whole}, {weak})"
 
@@ -137,14 +142,15 @@ class Writer:
     def called(self, eqn: Eqn) -> str:
         """The call of an op's reference."""
         op, shape = eqn.op, eqn.outputs[0].type.shape
-        repeats = op.name in _BROADCASTING or isinstance(op.numpy, np.ufunc)
-        whole = [a for a in eqn.inputs if isinstance(a, Var) and a not in self.thin]
-        if repeats and any(a.type.shape == shape for a in whole):
+        function = _direct(op, eqn)
+        repeats = op.name in _BROADCASTING or isinstance(function, np.ufunc)
+        shapes = [self.aligned.get(a, a.type.shape) for a in eqn.inputs]
+        if repeats and np.broadcast_shapes(*shapes) == shape:
             operands = [self.thin[a] if a in self.thin else self.read(a) for a in eqn.inputs]
         else:
             operands = [self.read(a) for a in eqn.inputs]
         operands += [f"{name}={self.constant(value)}" for name, value in eqn.params.items()]
-        return f"{self.constant(eqn.op.numpy)}({', '.join(operands)})"
+        return f"{self.constant(function)}({', '.join(operands)})"
 
     def several(self, eqn: Eqn, call: str) -> None:
         """A line for an op with a tuple of results."""
@@ -185,6 +191,7 @@ class Writer:
             for axis, size in zip(eqn.params["axes"], source.type.shape, strict=True):
                 aligned[axis] = size
             shape = self.constant(tuple(aligned))
+            self.aligned[var] = tuple(aligned)
             self.thin[var] = f"contiguous({name}).reshape({shape})" if source.type.shape else name
             self.repeated[var] = eqn
         elif eqn.op.name == "stop_gradient":
@@ -223,6 +230,14 @@ class Writer:
         return name
 
 
+def _direct(op: Op, eqn: Eqn) -> Function:
+    """An op's reference, or what that calls for all but half-width floats."""
+    dtype = eqn.inputs[0].type.dtype if eqn.inputs else None
+    if dtype is None or (dtype.itemsize < 4 and dtype.kind not in "biu"):
+        return op.numpy
+    return getattr(op.numpy, "direct", op.numpy)
+
+
 @functools.lru_cache(maxsize=1 << 10)
 def _compiled(text: str) -> CodeType:
     return compile(text, "<replay>", "exec")
@@ -249,5 +264,6 @@ _FIXED: dict[str, Any] = {
     "asarray": np.asarray,
     "contiguous": np.ascontiguousarray,
     "own": functools.partial(np.array, order="C"),
+    "share": np.may_share_memory,
     "made": _made,
 }

@@ -201,13 +201,14 @@ def stage(
     types: Sequence[ArrayType],
     name: str = "f",
     weak: Sequence[bool] | None = None,
+    kind: Callable[[], Staging] = Staging,
 ) -> tuple[Program, list[Any]]:
-    """Trace `function` (flat values to a sequence of values) into a Program.
+    """Trace `function` (flat values to a sequence of values) into a Program, on a level of `kind`.
 
     Returns the Program and the values of its consts: arrays, or tracers of outer levels.
     """
     flags = weak or [False] * len(types)
-    with Staging() as level:
+    with kind() as level:
         tracers = [level.input(t, w) for t, w in zip(types, flags, strict=True)]
         outputs = function(*tracers)
         made = level.finish(tracers, outputs, name)

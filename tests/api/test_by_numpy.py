@@ -1,0 +1,161 @@
+"""Parts of functions that are one call of NumPy's outside traces: the bits of their ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad
+import fxad.numpy as jnp
+from fxad.core.errors import NumericsError, ShapeError
+from fxad.trace import tracer
+from fxad.trace.replay import REPEATS, replayed
+from fxad.tree import leaves
+
+INF, NAN = np.inf, np.nan
+SPECIAL = [0.0, -0.0, 1.0, -1.0, 2.0, 2.5, -7.0, 0.1, 1e-45, -1e-40, 3e38, -1e30, INF, -INF, NAN]
+TABLE = [-INF, -2.0, -0.0, 0.0, 1.0, 1.0, 2.5, 1e30, INF, NAN, NAN]
+
+
+def op_by_op(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tracer, "ordinary", False)
+        return function(*args, **named)
+
+
+def same(found: Any, wanted: Any) -> None:
+    """The same bits, whichever NaN."""
+    for one, other in zip(leaves(found), leaves(wanted), strict=True):
+        a, b = np.asarray(one), np.asarray(other)
+        assert a.dtype == b.dtype
+        assert a.shape == b.shape
+        assert np.array_equal(np.isnan(a), np.isnan(b))
+        assert np.where(np.isnan(a), 0, a).tobytes() == np.where(np.isnan(b), 0, b).tobytes()
+
+
+def check(function: Callable[..., Any], *args: Any, **named: Any) -> None:
+    """The first calls and replayed ones give what ops do, and what compiled code does."""
+    wanted = op_by_op(function, *args, **named)
+    for _ in range(REPEATS + 2):
+        same(function(*args, **named), wanted)
+    compiled = fxad.jit(lambda *a: function(*a, **named))(*args)
+    for one, other in zip(leaves(compiled), leaves(wanted), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "function",
+    [jnp.remainder, jnp.floor_divide, jnp.hypot, jnp.logaddexp, jnp.divmod],
+    ids=lambda f: f.__name__,
+)
+def test_elementwise(function: Callable[..., Any], dtype: str) -> None:
+    r = np.random.default_rng(0)
+    with fxad.enable_x64(dtype == "float64"), np.errstate(all="ignore"):
+        a, b = (np.array(v, dtype if dtype != "bfloat16" else jnp.bfloat16) for v in (SPECIAL,) * 2)
+        a, b = (jnp.asarray(v.ravel()) for v in np.meshgrid(a, b))
+        wanted = op_by_op(function, a, b)
+        for _ in range(REPEATS + 2):
+            same(function(a, b), wanted)
+        a, b = (jnp.asarray(10 * r.normal(size=2000)).astype(dtype) for _ in range(2))
+        wanted = op_by_op(function, a, b)
+        for _ in range(REPEATS + 2):
+            same(function(a, b), wanted)
+        for number in (2.0, -0.3, 0.0, -INF):
+            wanted = op_by_op(function, a, number)
+            for _ in range(REPEATS + 2):
+                same(function(a, number), wanted)
+
+
+@pytest.mark.parametrize("function", [jnp.remainder, jnp.floor_divide], ids=lambda f: f.__name__)
+def test_integers_divide_as_before(function: Callable[..., Any]) -> None:
+    a, b = np.meshgrid(*[np.array([-(2**31), -7, -1, 0, 1, 3, 2**31 - 1], np.int32)] * 2)
+    check(function, jnp.asarray(a), jnp.asarray(b))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("table", [TABLE, TABLE[:1], TABLE[-1:], [], TABLE[2:7]], ids=len)
+def test_searchsorted(side: str, table: list[float]) -> None:
+    edges, queries = np.array(table, np.float32), np.array([SPECIAL + TABLE[::2]], np.float32)
+    wanted = np.searchsorted(edges, queries, side).astype(np.int32)
+    check(jnp.searchsorted, jnp.asarray(edges), jnp.asarray(queries), side=side)
+    np.testing.assert_array_equal(jnp.searchsorted(edges, queries, side), wanted)
+    np.testing.assert_array_equal(
+        fxad.jit(jnp.searchsorted, static_argnames="side")(edges, queries, side=side), wanted
+    )
+
+
+@pytest.mark.parametrize("outside", [{}, {"left": -1.0}, {"right": jnp.float32(9)}], ids=str)
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+def test_interp(outside: dict[str, Any], count: int) -> None:
+    r = np.random.default_rng(count)
+    xp = np.sort(r.normal(size=count)).astype(np.float32)
+    if count > 3:
+        xp[3] = xp[2]
+    fp = r.normal(size=count).astype(np.float32)
+    x = np.concatenate([r.normal(size=50), xp, [INF, -INF, NAN, 0.0]]).astype(np.float32)
+    check(jnp.interp, *map(jnp.asarray, (x, xp, fp)), **outside)
+    plain = np.isfinite(x) & ~np.isin(x, xp[2:4])
+    wanted = np.interp(x[plain], xp, fp, **{k: float(v) for k, v in outside.items()})
+    np.testing.assert_allclose(jnp.interp(x[plain], xp, fp, **outside), wanted, rtol=1e-4)
+
+
+def test_interp_wants_as_many_places_as_values() -> None:
+    for xp, fp in ((np.ones(3), np.ones(4)), (np.ones(0), np.ones(0)), (np.eye(2), np.eye(2))):
+        with pytest.raises(ShapeError, match="xp and fp must be vectors of as many elements"):
+            jnp.interp(np.ones(2), xp, fp)
+
+
+def test_derivatives_and_batches_go_through_the_ops() -> None:
+    x, y = jnp.asarray([0.5, -2.0, 0.0]), jnp.asarray([1.5, 1.0, 0.0])
+    for function in (jnp.hypot, jnp.logaddexp, jnp.remainder):
+        slope = fxad.grad(lambda a, f=function: jnp.sum(f(a, y)))
+        same(slope(x), op_by_op(slope, x))
+        same(fxad.vmap(function)(x, y), op_by_op(function, x, y))
+    assert "= searchsorted" not in str(fxad.make_ir(jnp.searchsorted)(x, y))
+    assert "= length" not in str(fxad.make_ir(jnp.hypot)(x, y))
+
+
+def test_watchers_see_the_ops() -> None:
+    with fxad.debug.nans(), pytest.raises(NumericsError, match="rem made"):
+        jnp.remainder(jnp.ones(3), jnp.zeros(3))
+
+
+@pytest.mark.parametrize("mode", ["fill", "clip", "wrap"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64", "uint64"])
+def test_indices_of_every_width_and_sign(dtype: str, mode: str) -> None:
+    x = np.arange(12, dtype=np.float32).reshape(6, 2)
+    places = [0, 5, 3, 6, 100] if dtype[0] == "u" else [0, 5, -1, -6, -7, 6, 100]
+    with fxad.enable_x64(dtype.endswith("64")):
+        for chosen in (places[:3], places):
+            index = np.array(chosen, dtype)
+            found = fxad.jit(lambda x, i: jnp.take(x, i, 0, mode=mode))(x, index)
+            check(jnp.take, jnp.asarray(x), jnp.asarray(index), axis=0, mode=mode)
+            same(jnp.take(x, index, 0, mode=mode), found)
+
+
+def test_numpys_own_arrays_are_replayed() -> None:
+    data = np.linspace(-1, 1, 6, dtype=np.float64).reshape(2, 3)
+    x, calls = jnp.asarray(data), []
+    f = replayed(lambda a, b: (calls.append(0), a * b + 1)[1])
+    for other in (data, np.asfortranarray(data), data.astype(">f4"), np.float32(2), data[:, ::-1]):
+        wanted = op_by_op(f, x, other)
+        del calls[:]
+        for _ in range(REPEATS + 3):
+            same(f(x, other), wanted)
+        assert len(calls) <= REPEATS
+    assert jnp.add(x, data).dtype == np.float32
+
+
+def test_results_lie_in_nobody_elses_memory() -> None:
+    data = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+    waves = (data + 1j * data).astype(np.complex64)
+    for given in (data, waves):
+        for function in (jnp.transpose, jnp.ravel, jnp.atleast_3d, jnp.flip):
+            for _ in range(REPEATS + 2):
+                assert not np.may_share_memory(np.asarray(function(given)), given)
+    for _ in range(REPEATS + 2):
+        assert not np.may_share_memory(np.asarray(jnp.real(waves)), waves)
