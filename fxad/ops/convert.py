@@ -6,7 +6,6 @@ complex(re, im)                      # f32[3], f32[3] -> c64[3]
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,12 +48,9 @@ def _convert_reference(x: np.ndarray, *, dtype: np.dtype) -> np.ndarray:
     return narrow(x, dtype) if dt.is_inexact(x.dtype) else np.array(x).astype(dtype)
 
 
-_limits = functools.cache(dt.iinfo)
-
-
 def _saturate(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Towards 0, clamped into the integer's range; NaN gives 0."""
-    limits = _limits(dtype)
+    limits = dt.iinfo(dtype)
     wide = x.astype(dt.float64)
     least, most = (
         np.minimum.reduce(wide, None, initial=0.0),
