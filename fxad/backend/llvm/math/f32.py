@@ -28,7 +28,7 @@ from fxad.backend.llvm.math.f64 import in_double
 from fxad.backend.llvm.math.lookup import lookup
 from fxad.backend.llvm.math.tables import ERF, POWERS, TANH
 
-LN2 = (0.6931471824645996, -1.904654212733166e-09)  # a float and what is left
+LN2 = (0.6931471824645996, -1.904654323148236e-09)  # a float and what is left
 STEP = tuple(part / 32 for part in LN2)
 CBRT = (1 / 3, 2 / 9, 14 / 81)
 

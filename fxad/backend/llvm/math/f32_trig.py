@@ -10,6 +10,7 @@ has one.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 
 from fxad.backend.llvm.base.vector import Vec, fma, polynomial
@@ -25,7 +26,7 @@ SIGN = 1 << 31
 # pi / 2 as a sum of three floats, and the largest argument whose multiple of it they can take away.
 HALF_PI = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)
 MOST_REDUCED = 1e5
-HALF_PI_SHORT = (1.5707963705062866, -3004 * 2.0**-36, 2.5633440682570896e-12)
+HALF_PI_SHORT = (1.570796251296997, 2594 * 2.0**-35, 2.5633440682570896e-12)
 MOST_OF_TAN = 2000.0
 ONE = 0x3F800000
 STEP = [part / 8 for part in HALF_PI]
@@ -94,23 +95,30 @@ def tan(x: Vec) -> Vec:
     """tan(r) or -1 / tan(r), r what is left of multiples of pi / 2; tan(r) as a sum of two floats.
 
     pi / 2 is a float, 12 bits and a rest. So either r or the difference that it loses is exact.
+    Signs are such that -0 gives -0.
     """
-    size = x.abs()
-    shifted = fma(size, 2 / math.pi, WHOLE)
+    shifted = fma(x, 2 / math.pi, WHOLE)
     n = shifted - WHOLE
-    above = fma(n, -HALF_PI_SHORT[0], size)
+    above = fma(n, -HALF_PI_SHORT[0], x)
     r = fma(n, -HALF_PI_SHORT[1], above)
     lost = fma(n, -HALF_PI_SHORT[2], fma(n, -HALF_PI_SHORT[1], above - r))
     z = r * r
     small = fma(fma(r, r, -z), r * 0.66, lost * fma(z, 1.6, 1.0))  # slopes where r is large
-    rest = fma(r * z, polynomial(z, table.TAN_F32), small)
-    t = r + rest
-    rest = (r - t) + rest
+    less = fma(-(r * z), _in_pairs(z, table.TAN_F32), -small)
+    t = r - less
+    less = (t - r) + less
     inverse = -1.0 / t
-    inverse = fma(fma(inverse, rest, fma(inverse, t, 1.0)), inverse, inverse)
+    inverse = fma(fma(inverse, -less, fma(inverse, t, 1.0)), inverse, inverse)
     y = (shifted.bits() & 1).equals(0).where(t, inverse)
-    y = (y.bits() ^ (x.bits() & SIGN)).floats()
-    return unless_rare(size > MOST_OF_TAN, y, partial(in_double, f64.tan), x)
+    return unless_rare(x.abs() > MOST_OF_TAN, y, partial(in_double, f64.tan), x)
+
+
+def _in_pairs(z: Vec, c: Sequence[float]) -> Vec:
+    """A polynomial of seven coefficients in z: all but the first by Estrin's rule, which takes an
+    instruction more than Horner's and half of its time."""
+    square = z * z
+    rest = fma(square, fma(z, c[6], c[5]), fma(z, c[4], c[3]))
+    return fma(z, fma(square, rest, fma(z, c[2], c[1])), c[0])
 
 
 def _sector(part: Vec) -> tuple[Vec, Vec]:
