@@ -14,6 +14,7 @@ from contracts import Sketch
 import fxad
 import fxad.numpy
 from fxad.backend.llvm.base.schedule import Target
+from fxad.backend.llvm.contract import places
 from fxad.backend.llvm.contract import touch as contract_touch
 from fxad.backend.llvm.contract.kernel import emit_contract
 from fxad.backend.llvm.native.engine import compile_module, host_target
@@ -72,8 +73,10 @@ def layouts(m: int, n: int, k: int, seed: int):
 
 
 @pytest.mark.parametrize("target", targets(), ids=lambda t: t.isa)
+@pytest.mark.parametrize("nearest", [places._NEAREST_BYTES, 0], ids=["in place", "packed"])
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_sizes_and_transposes(size, target):
+def test_sizes_and_transposes(monkeypatch, size, nearest, target):
+    monkeypatch.setattr(places, "_NEAREST_BYTES", nearest)
     m, n, k = size
     for a, b in layouts(m, n, k, seed=1):
         out = np.full((m, n), np.nan, F32)
@@ -342,6 +345,27 @@ def test_rows_that_lie_side_by_side_are_packed_in_blocks(size, target):
     assert "pack_a" in emitted.text and "pack_a" not in Sketch(a, b, plain).run(target=target).text
     np.testing.assert_array_equal(packed, plain)
     assert_product(packed, a, b)
+
+
+@pytest.mark.parametrize("target", targets(), ids=lambda t: t.isa)
+@pytest.mark.parametrize("size", [(131, 1030, 1024), (97, 1024, 803)], ids=str)
+def test_rows_that_share_one_place_of_a_cache_are_packed_in_blocks(size, target):
+    """Two heights, whole squares and a rest, one or several blocks of K; a negative stride, too."""
+    m, n, k = size
+    a, b = random(m, k), random(k, n, seed=1)
+    plain = np.full((m, n), np.nan, F32)
+    apart = np.zeros((m, k + 16), F32)
+    apart[:, :k] = a
+    assert "pack_a" not in Sketch((apart[:, :k], apart), b, plain).run(target=target).text
+    for step in (1, -1):
+        pages = np.zeros((m, 2048), F32)
+        pages[::step, 7 : k + 7] = a
+        packed = np.full((m, n), np.nan, F32)
+        rows = pages[::step, 7 : k + 7]
+        emitted = Sketch((rows, pages), b, packed).run(target=target, cuts=(1, 2, 3))
+        assert ("pack_a" in emitted.text) == (step == 1)
+        np.testing.assert_array_equal(packed, plain)
+    assert_product(plain, a, b)
 
 
 @pytest.mark.parametrize("size", [(1024, 70, 300), (2048, 48, 65)])

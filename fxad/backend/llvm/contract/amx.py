@@ -31,7 +31,8 @@ from fxad.backend.llvm.contract.epilogue import Finish
 from fxad.backend.llvm.contract.grid import address, arguments, go_to
 from fxad.backend.llvm.contract.lanes import Lanes
 from fxad.backend.llvm.contract.pack import Source
-from fxad.backend.llvm.contract.plan import COLLIDING, Matrix, Problem
+from fxad.backend.llvm.contract.places import COLLIDING
+from fxad.backend.llvm.contract.plan import Matrix, Problem
 from fxad.backend.llvm.contract.touch import lines_of, touch_of, touched
 
 ABI = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))

@@ -9,7 +9,8 @@ from fxad.backend.llvm.base.choices import Choice
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.contract.amx_plan import takes_tiles
 from fxad.backend.llvm.contract.pairs import takes_pairs
-from fxad.backend.llvm.contract.plan import COLLIDING, Matrix, Problem
+from fxad.backend.llvm.contract.places import COLLIDING
+from fxad.backend.llvm.contract.plan import Matrix, Problem
 
 
 def table_of(problem: Problem, target: Target) -> str:

@@ -102,6 +102,17 @@ class Lanes:
             f"<{self.width} x i1> {self._mask(count)})"
         )
 
+    def store_first(self, f: Function, value: str, pointer: str, count: int) -> None:
+        """Store the first `count` lanes as a vector of their own: some instructions, no mask."""
+        if count < self.width:
+            listed = ", ".join(f"i32 {i}" for i in range(count))
+            value = f.op(
+                f"shufflevector {self.vector} {value}, {self.vector} poison, "
+                f"<{count} x i32> <{listed}>"
+            )
+        type = f"<{count} x {self.scalar}>"
+        f.line(f"store {type} {value}, ptr {pointer}, align {self.bytes}")
+
     def element(self, f: Function, pointer: str, source: np.dtype) -> str:
         """One element, converted to the accumulator's type."""
         value = f.op(f"load {memory_type(source)}, ptr {pointer}, align {source.itemsize}")

@@ -168,13 +168,64 @@ def emit_pack_a(name: str, source: Source, depth: int, stride: int, lanes: Lanes
 def emit_pack_blocks(
     name: str, source: Source, heights: tuple[int, int], block: int, lanes: Lanes
 ) -> str:
-    """Internal function copying `depth` steps of k of a turned A: first `tall` blocks of heights[0]
-    rows, then `others` of heights[1].
+    """Internal function copying `depth` steps of k of A: first `tall` blocks of heights[0] rows,
+    then `others` of heights[1].
 
     A block has its rows side by side for every k, as the micro-kernel reads them; `block` is the
     bytes from one to the next.
     """
     f = Function(name, "void", PARAMS_BLOCKS, "internal", "#1")
+    pack = _pack_lines if source.outer == 1 else _pack_squares
+    pack(f, source, heights, block, lanes)
+    f.ret()
+    return str(f)
+
+
+def _pack_squares(
+    f: Function, source: Source, heights: tuple[int, int], block: int, lanes: Lanes
+) -> None:
+    """Blocks of rows that have k side by side: one after the other, turned in registers."""
+    size, step = source.dtype.itemsize, heights[0] * lanes.bytes
+    whole = f.op(f"and i64 %depth, {-lanes.width}")
+
+    def some(count: str, height: int, at: str, to: str) -> None:
+        def square(k: str, at: str, to: str) -> None:
+            at, to = f.offset(at, f.mul(k, size)), f.offset(to, f.mul(k, step))
+            for first in range(0, height, lanes.width):
+                rows = range(first, min(first + lanes.width, height))
+                loads = [
+                    lanes.load(f, f.offset(at, i * source.outer * size), source.dtype, lanes.width)
+                    for i in rows
+                ]
+                loads += ["poison"] * (lanes.width - len(rows))
+                for i, value in enumerate(lanes.transpose(f, loads)):
+                    place = f.offset(to, i * step + first * lanes.bytes)
+                    lanes.store_first(f, value, place, len(rows))
+
+        def line(k: str, at: str, to: str) -> None:
+            at, to = f.offset(at, f.mul(k, size)), f.offset(to, f.mul(k, step))
+            for i in range(height):
+                value = lanes.element(f, f.offset(at, i * source.outer * size), source.dtype)
+                f.line(f"store {lanes.scalar} {value}, ptr {f.offset(to, i * lanes.bytes)}")
+
+        def one(_: str, places: list[str]) -> list[str]:
+            at, to = places
+            f.loop(0, whole, lanes.width, lambda k, _: square(k, at, to))
+            f.loop(whole, "%depth", 1, lambda k, _: line(k, at, to))
+            return [f.offset(at, height * source.outer * size), f.offset(to, block)]
+
+        f.loop(0, count, 1, one, [("ptr", at), ("ptr", to)])
+
+    some("%tall", heights[0], "%source", "%copy")
+    if heights[1] != heights[0]:
+        at = f.offset("%source", f.mul("%tall", heights[0] * source.outer * size))
+        some("%others", heights[1], at, f.offset("%copy", f.mul("%tall", block)))
+
+
+def _pack_lines(
+    f: Function, source: Source, heights: tuple[int, int], block: int, lanes: Lanes
+) -> None:
+    """Rows that lie side by side: for each k all of them, in order."""
     size, step = source.dtype.itemsize, heights[0] * lanes.bytes
 
     def blocks(count: str, height: int, at: str, to: str) -> None:
@@ -198,5 +249,3 @@ def emit_pack_blocks(
             blocks("%others", heights[1], at, to)
 
     f.loop(0, "%depth", 1, line)
-    f.ret()
-    return str(f)

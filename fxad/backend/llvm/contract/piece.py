@@ -256,6 +256,7 @@ class Sweep:
     def tile(self, height: int, packs: bool, direct: bool, unroll: int) -> Tile:
         p, b = self.p, self.p.problem.b
         panel = -(-self.columns // self.lanes.width) * self.lanes.width
+        once = direct and p.cut.unit_blocks == 1
         return Tile(
             height=height,
             columns=self.columns,
@@ -274,5 +275,5 @@ class Sweep:
             touches=self.touches(height) if unroll > 1 else (),
             turns=max(p.pieces.depths) // unroll,
             past=p.past,
-            ahead=_AHEAD if direct and p.pieces.piece > 2 * _AHEAD else 0,
+            ahead=_AHEAD if once and p.pieces.piece > 2 * _AHEAD else 0,
         )

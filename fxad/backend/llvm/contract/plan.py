@@ -23,18 +23,17 @@ from fxad.ir.kernel import Axis, Buffer, Contract, Index, Kernel, Load, Store, e
 K_BLOCK = 768
 FLOPS_PER_NS = 100.0
 _UNIT_NS = 8_000.0  # below this, handing work to a thread costs more than it brings
-_CHUNK_ROWS = 192  # rows per unit: a packed panel serves them all, and their A stays in cache
+_CHUNK_ROWS = 192  # rows per unit: a packed panel serves them all, and their A stays in cache;
+_TURNING_ROWS = 256  # more where packing turns B, which takes longer than copying it
 _PACKED_A_BYTES = 1 << 20
 _SWEPT = 48, 1536  # rows and columns of a unit whose sums wait for their epilogue in a near cache
 _UNITS = 16  # give a few threads enough to do where every unit packs its rows of A,
-_PACKED_PANELS = 16  # which should serve so many panels;
-_LEAST_COLUMNS = 384  # for fewer columns rows that lie side by side are read in place
+_PACKED_PANELS = 16  # which should serve so many panels
 FAR_BYTES = 1 << 20  # of A that no second-level cache keeps from one panel to the next
 _SHARING = 8  # panels that read a piece of such an A
 _NEAR_BYTES = 24 * 1024  # of B that stay in the first-level cache while the rows go by
 _MOST_GROUP = 4  # panels that are asked for together: 12 lines in a row of B
 UNROLL = 4  # steps of k in a turn of a micro-kernel's loop
-COLLIDING = 4096  # bytes; lines so far apart share a place in first-level caches
 
 
 def k_block(size: int) -> int:
@@ -153,18 +152,6 @@ class Problem:
         return getattr(store.value, "cell", None) is self.stage.cell
 
 
-def a_goes_into_blocks(problem: Problem) -> bool:
-    """Whether rows of A lie side by side and a copy pays: where enough panels of columns share it,
-    or where steps of k all fall into one place of the first-level cache.
-
-    In place every step of k is another line, and often another page, of which a tile takes a part.
-    """
-    a, (rows, columns, k) = problem.a, problem.size
-    apart = a.inner * a.buffer.dtype.itemsize
-    pays = columns >= _LEAST_COLUMNS or (apart % COLLIDING == 0 and apart > 0)
-    return a.outer == 1 and a.inner != 1 and min(rows, k) >= 64 and pays
-
-
 @valued
 class Cut:
     """Tiles, blocks and units of one problem.
@@ -214,7 +201,8 @@ class Cut:
         panels, tail = divmod(columns, vectors * lanes)
         height, long_blocks = divmod(rows, blocks)
         batch = problem.kernel.points
-        chunk = choice.rows or _CHUNK_ROWS
+        turns = problem.b.outer != 1
+        chunk = choice.rows or (_TURNING_ROWS if turns else _CHUNK_ROWS)
         if packed:
             near = _PACKED_A_BYTES // (packed * problem.dtype.itemsize)
             chunk = max(min(near, chunk), height + 1)

@@ -15,7 +15,8 @@ from fxad.backend.llvm.contract.choice import choice_of
 from fxad.backend.llvm.contract.epilogue import Finish
 from fxad.backend.llvm.contract.lanes import Lanes
 from fxad.backend.llvm.contract.pairs import PairLanes, takes_pairs
-from fxad.backend.llvm.contract.plan import Cut, Pieces, Problem, a_goes_into_blocks, k_block
+from fxad.backend.llvm.contract.places import a_goes_into_blocks, b_is_near
+from fxad.backend.llvm.contract.plan import Cut, Pieces, Problem, k_block
 from fxad.backend.llvm.contract.touch import is_swept, touched
 from fxad.backend.llvm.elements.access import Memory
 from fxad.core.aligned import LINE, to_line
@@ -54,8 +55,10 @@ class Product:
         self.lanes = self.pairs or Lanes(problem.dtype, cut.lanes)
         self.k_step = 2 if self.pairs else 1  # of k in one step of the micro-kernel
         self.size = problem.dtype.itemsize
-        # An only block of rows reads B once, where it lies: nothing of it is kept.
-        self.direct = problem.b.outer == 1 and cut.unit_blocks == 1 and not self.pairs
+        # An only block of rows reads B once, where it lies: nothing of it is kept. A small B is in
+        # the first-level cache where it lies.
+        once = problem.b.outer == 1 and cut.unit_blocks == 1
+        self.direct = (once or b_is_near(problem)) and not self.pairs
         self.panel_row = cut.width * self.size
         whole, depth = self.direct, problem.size[2]
         self.pieces = Pieces.of(depth, self.panel_row, whole, self.k_step, choice.near)

@@ -1,0 +1,41 @@
+"""Where the micro-kernels read a product's operands: where they lie, or from packed copies.
+
+a_goes_into_blocks(problem)     # a copy of A, a tile's rows side by side for every k
+b_is_near(problem)              # no copy of B
+"""
+
+from __future__ import annotations
+
+from fxad.backend.llvm.contract.plan import Problem
+
+_LEAST_COLUMNS = 384  # for fewer columns rows of A that lie side by side are read in place,
+_LEAST_TURNED = 1024  # and rows that have k side by side, which must be turned
+_NEAREST_BYTES = (
+    36 * 1024
+)  # of a whole B that stays in the first-level cache, beside the rows of a tile
+COLLIDING = 4096  # bytes; lines so far apart share a place in first-level caches
+
+
+def a_goes_into_blocks(problem: Problem) -> bool:
+    """Whether a copy of A in blocks of a tile's rows pays.
+
+    Rows that lie side by side: in place every step of k is another line, and often another page, of
+    which a tile takes a part; the copy pays where enough panels of columns share it, or where steps
+    of k all fall into one place of the first-level cache. Rows that have k side by side: where more
+    share it and the rows of a tile all fall into one place.
+    """
+    a, (rows, columns, k) = problem.a, problem.size
+    apart = max(a.inner, a.outer) * a.buffer.dtype.itemsize
+    collides = apart % COLLIDING == 0 and apart > 0
+    if min(rows, k) < 64:
+        return False
+    if a.inner == 1:
+        return a.outer > 1 and collides and columns >= _LEAST_TURNED
+    return a.outer == 1 and (collides or columns >= _LEAST_COLUMNS)
+
+
+def b_is_near(problem: Problem) -> bool:
+    """Whether all of B, of one batch element, stays in the first-level cache where it lies."""
+    b, k = problem.b, problem.size[2]
+    same = b.buffer.dtype == problem.dtype
+    return same and b.outer == 1 and 0 < b.inner * k * problem.dtype.itemsize <= _NEAREST_BYTES
