@@ -56,7 +56,7 @@ class Backward(Rows):
         sizes = self.depth, self.width
         self.packed = tuple(self.turned_scratch(self.chunk, n) for n in sizes)
         self.key_rows = self.packed_scratch(self.chunk, self.columns(self.depth))
-        self.copies = tuple(self.rows_scratch(self.rows, n) for n in sizes)
+        self.copies = tuple(self.rows_scratch(self.rows, n) for n in sizes)  # of q and d_out
         self.work = self.scratch(self.rows * self.pitch), self.scratch(self.rows * self.pitch)
         self.block_weights = self.weights_scratch(self.work[1])
         self.room_for_sums()
@@ -71,8 +71,10 @@ class Backward(Rows):
         """Scratch for dk and dv, and for what is multiplied to have them."""
         unit = math.gcd(ROWS, self.panel)
         lines = tuple(round_up(n, self.lanes.width) for n in (self.depth, self.width))
-        self.q_rows = self.packed_scratch(self.rows, self.columns(self.depth, unit))
-        self.d_out_rows = self.packed_scratch(self.rows, self.columns(self.width, unit))
+        self.q_rows, self.d_out_rows = (
+            Packed(copy, self.rows, self.columns(n, unit), self.row_pitch(n))
+            for copy, n in zip(self.copies, (self.depth, self.width), strict=True)
+        )
         kept = 0 if self.at_once else self.chunk
         self.sums = tuple(Place(self.scratch(kept * n), n) for n in lines)
 
@@ -213,10 +215,8 @@ class Backward(Rows):
 
     def operands(self, q: Place, d_out: Place, count: str) -> tuple[Place, Place]:
         """Copies of `count` rows for both kinds of products; q and d_out as left operands."""
-        self.copy_columns(q, self.q_rows, "0", count)
-        self.copy_columns(d_out, self.d_out_rows, "0", count)
-        q = self.rows_of(q, self.q_rows, self.copies[0], count)
-        return q, self.rows_of(d_out, self.d_out_rows, self.copies[1], count)
+        q = self.copy_rows(q, self.depth, self.copies[0], count)
+        return q, self.copy_rows(d_out, self.width, self.copies[1], count)
 
     def products(
         self, rows: tuple[str, str], span: tuple[str, str], q: Place, d_out: Place, later: str
@@ -250,13 +250,6 @@ class Backward(Rows):
             # The last of whole panels are whole tiles: only the last keys of all can be left over.
             more, padded = str(int(not self.at_once)), not self.at_once
             self.product((keys, self.keys), turned, others, into, bounds, more, padded)
-
-    def rows_of(self, source: Place, copied: Packed, to: str, count: str) -> Place:
-        """Whole rows side by side: the copy of the only group of columns, or another one."""
-        ((_, wide, here), *others) = copied.columns.groups
-        if not others and wide == here:
-            return Place(copied.pointer, wide)
-        return self.copy_rows(source, copied.columns.count, to, count)
 
     def add_to_dq(self, first: str, count: str, span: tuple[str, str], later: str) -> None:
         dq = Place(self.at(self.dq, first), self.dq.row)

@@ -25,6 +25,8 @@ from fxad.ir.kernel import Attend, Axis, Index, Kernel, Operand
 ABI = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
 ROWS = 48  # every tile's height divides it
 HIGHEST = 12  # more rows to a tile wait for broadcasts
+_AT_ONCE = 8  # vectors loaded before any is stored: loads wait for stores to like places of pages
+_FEW_SETS = 512  # rows so many bytes apart, or a multiple, share an eighth of a cache's sets
 _TILES = {"avx512": (8, 3, 4), "avx2": (6, 2, 2), "neon": (8, 3, 4), "generic": (4, 2, 2)}
 
 
@@ -51,11 +53,15 @@ class Columns:
 
 @valued
 class Packed:
-    """Groups of columns of a matrix of so many rows in scratch, one group after the other."""
+    """Groups of columns of a matrix of so many rows in scratch, one group after the other.
+
+    pitch: elements between rows, if they are whole instead: a row's groups side by side.
+    """
 
     pointer: str
     rows: int
     columns: Columns
+    pitch: int = 0
 
 
 def round_up(size: int, to: int) -> int:
@@ -134,7 +140,13 @@ class Operands:
 
     def rows_scratch(self, rows: int, depth: int) -> str:
         """Room for what `copy_rows` makes of so many rows."""
-        return self.scratch(rows * depth)
+        return self.scratch(rows * self.row_pitch(depth))
+
+    def row_pitch(self, depth: int) -> int:
+        """Elements between rows of copies: rows as far apart as a power of 2 would share few sets
+        of a cache."""
+        whole = round_up(depth, self.lanes.width)
+        return whole + self.lanes.width if whole * self.size % _FEW_SETS == 0 else whole
 
     def packed_scratch(self, rows: int, columns: Columns) -> Packed:
         """Room for columns of a matrix of at most so many rows."""
@@ -236,17 +248,40 @@ class Operands:
     def group_at(self, packed: Packed, start: int, wide: int, row: str) -> str:
         """Where a row of the group of columns that begins with `start` lies."""
         f = self.f
+        if packed.pitch:
+            return self.at(Place(packed.pointer, packed.pitch), row, start)
         group = f.offset(packed.pointer, start * packed.rows * self.size)
         return f.offset(group, f.mul(row, wide * self.size))
 
     def copy_rows(self, source: Place, depth: int, to: str, count: str) -> Place:
-        """`count` rows of a matrix [rows, depth], copied side by side."""
-        name = f"{self.name}.rows{depth}_{source.row}"
+        """`count` rows of a matrix [rows, depth], copied side by side, whole vectors of each."""
+        name, pitch = f"{self.name}.rows{depth}_{source.row}", self.row_pitch(depth)
         if name not in self.helpers:
-            layout = packing.Source(source.row, 1, self.dtype)
-            self.helpers[name] = packing.emit_pack_a(name, layout, depth, depth, self.lanes)
+            self.helpers[name] = self.copier(name, source.row, depth, pitch)
         self.f.line(f"call void @{name}(ptr {source.pointer}, ptr {to}, i64 {count})")
-        return Place(to, depth)
+        return Place(to, pitch)
+
+    def copier(self, name: str, row: int, depth: int, pitch: int) -> str:
+        """A function of (source, copy, rows) that copies rows `row` elements apart."""
+        f = Function(name, "void", packing.PARAMS_A, "internal", "#1")
+        lanes, starts = self.lanes, range(0, depth, self.lanes.width)
+
+        def line(_: str, places: list[str]) -> list[str]:
+            at, to = places
+            for some in (starts[n : n + _AT_ONCE] for n in range(0, len(starts), _AT_ONCE)):
+                found = [
+                    lanes.load(
+                        f, f.offset(at, c * self.size), self.dtype, min(lanes.width, depth - c)
+                    )
+                    for c in some
+                ]
+                for c, value in zip(some, found, strict=True):
+                    lanes.store(f, value, f.offset(to, c * self.size), lanes.width)
+            return [f.offset(at, row * self.size), f.offset(to, pitch * self.size)]
+
+        f.loop(0, "%rows", 1, line, [("ptr", "%source"), ("ptr", "%copy")])
+        f.ret()
+        return str(f)
 
     def fetch(self, place: Place, row: str, columns: int, write: bool = False) -> None:
         """Ask for a row that is needed soon."""

@@ -106,7 +106,7 @@ class Tiles(Operands):
             ) -> None:
                 low, depth = bounds(row, height)
                 stored = wide if padded else here
-                tile = self.tile(height, stored, (a.row, a.column), wide, c.row)
+                tile = self.tile(height, stored, (a.row, a.column), b.pitch or wide, c.row)
                 a_at = f.offset(self.at(a, row), f.mul(low, a.column * self.size))
                 b_at = self.group_at(b, start, wide, low)
                 self.micro(tile, depth, a_at, b_at, self.at(c, row, start), more)
