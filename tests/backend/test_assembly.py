@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import llvmlite.binding as llvm
@@ -21,6 +22,7 @@ import fxad.nn
 import fxad.numpy as jnp
 from fxad.backend.llvm.base.choices import TABLES, Choice, Choices
 from fxad.backend.llvm.base.schedule import Target
+from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.contract.choice import class_of
 from fxad.backend.llvm.contract.plan import Problem
 from fxad.backend.llvm.emit import emit
@@ -90,13 +92,17 @@ def _machine(triple: str, cpu: str) -> llvm.TargetMachine:
 def hottest(kernel: Kernel, processor: Processor) -> str:
     """The basic block with the most multiply-adds."""
     emitted = emit(kernel, "kernel", processor.target)
-    text = engine.compose([emitted.text], emitted.declarations, processor.target)
+    assembly = assembled([emitted.text], emitted.declarations, processor)
+    blocks = re.split(rf"\n(?=[.\w$]+:)|(?<=\n)(?:{_JUMP})", assembly)
+    return max(blocks, key=lambda block: len(seen(processor.fma, block)))
+
+
+def assembled(texts: list[str], declarations: Iterable[str], processor: Processor) -> str:
+    text = engine.compose(texts, declarations, processor.target)
     with engine.lock:
         module = llvm.parse_assembly(text)
         module.triple = processor.triple
-        assembly = _machine(processor.triple, processor.cpu).emit_assembly(module)
-    blocks = re.split(rf"\n(?=[.\w$]+:)|(?<=\n)(?:{_JUMP})", assembly)
-    return max(blocks, key=lambda block: len(seen(processor.fma, block)))
+        return _machine(processor.triple, processor.cpu).emit_assembly(module)
 
 
 def seen(pattern: str, block: str) -> list[str]:
@@ -195,6 +201,22 @@ def test_loops_with_a_function_stay_in_registers(case: str) -> None:
     block = hottest(kernels(function, *args)[0], processor)
     assert seen(processor.fma, block), block
     assert not seen(processor.stack, block), block
+
+
+@pytest.mark.parametrize("reduce", [False, True])
+def test_addresses_are_computed_from_the_counter_unless_they_are_to_be_reduced(
+    reduce: bool,
+) -> None:
+    f = Function("rows", "void", [("ptr", "x"), ("i64", "rows")])
+
+    def row(number: str, _: list[str]) -> None:
+        at = f.offset("%x", f.mul(number, 7 * 512))
+        f.line(f"store float 0.0, ptr {at}")
+
+    f.loop(0, "%rows", 1, row, reduce=reduce)
+    f.ret()
+    steps = re.findall(r"\badd\w*\s+\$3584,", assembled([str(f)], [], PROCESSORS["avx512"]))
+    assert bool(steps) == reduce
 
 
 def test_a_spill_would_be_seen() -> None:

@@ -98,7 +98,7 @@ class TileMicro:
             return [f.offset(a, self.a.step), f.offset(b, TILE_BYTES), following, pack]
 
         pointers = [("ptr", f"%{name}") for name in ("a", "b", "next", "pack")]
-        f.loop(0, "%steps", 1, step, pointers, at_least_once=True)
+        f.loop(0, "%steps", 1, step, pointers, at_least_once=True, reduce=True)
         self.sums(f, "tilestored64", "%to", "%stride")
         f.ret()
         return str(f)

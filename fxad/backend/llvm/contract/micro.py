@@ -146,7 +146,8 @@ class _Micro:
 
         types = ["ptr"] * 4 + [lanes.vector] * (len(values) - 4)
         carried = list(zip(types, values, strict=True))
-        return f.loop(0, count, 1, body, carried, main and not tile.no_steps)
+        some = main and not tile.no_steps
+        return f.loop(0, count, 1, body, carried, at_least_once=some, reduce=main)
 
     def fetch(self, pointer: str, rows: int) -> None:
         """Prefetch some rows of a B that is read in place."""

@@ -59,10 +59,11 @@ class Straight(Function):
         body: Callable[[str, list[str]], Values | None],
         carried: Sequence[tuple[str, str]] = (),
         at_least_once: bool = False,
+        reduce: bool = False,
     ) -> list[str]:
         low, high = (0, self.units) if low == "%begin" else (low, high)
         if not (str(low).isdigit() and str(high).isdigit()):
-            return super().loop(low, high, step, body, carried, at_least_once)
+            return super().loop(low, high, step, body, carried, at_least_once, reduce)
         values = [value for _, value in carried]
         for index in range(int(low), int(high), step):
             values = list(body(str(index), values) or ())
