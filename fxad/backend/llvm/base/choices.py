@@ -61,7 +61,7 @@ class Table:
 
 _NEAR, _ROWS = (16384, 24576, 32768, 40960), (96, 192, 384, 512)
 # A tile of h x v needs h * v registers for sums, v for B and one for A, and those of what else the
-# loop holds: tests/backend/test_assembly.py compiles all of them and finds no spill.
+# loop holds: tests/backend/llvm/test_assembly.py compiles all of them and finds no spill.
 _WIDE = (8, 3), (7, 3), (6, 4), (14, 2), (12, 2)
 _NEON = (8, 3), (7, 3), (6, 4), (12, 2)
 _NARROW = (6, 2), (5, 2), (3, 3), (2, 4)

@@ -4,7 +4,7 @@
 
 Products and quotients are the textbook formulas in the parts' dtype (Smith's method for the
 quotient, which does not overflow early). Infinities, NaNs and zeros follow C99's appendix G, as
-NumPy's functions do (`tests/backend/test_complexes.py`).
+NumPy's functions do (`tests/backend/llvm/test_complexes.py`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from fxad.backend.llvm.base.vector import Vec
 from fxad.backend.llvm.math import core, f32, f32_log, f32_trig, f64
 from fxad.backend.llvm.math.divide import root
 
-# Worst error in units in the last place; tests/backend/test_math.py measures it.
+# Worst error in units in the last place; tests/backend/llvm/test_math.py measures it.
 ULP: dict[str, dict[str, float]] = {
     "exp": {"float32": 0.87, "float64": 1.0},
     "exp2": {"float32": 0.84, "float64": 1.0},

@@ -1,6 +1,6 @@
 """Check the numba backend's kernels and plans on CUDA; run by test_numba.py under the simulator.
 
-With a GPU:  python tests/backend/numba_on_cuda.py
+With a GPU:  python tests/backend/numba/numba_on_cuda.py
 """
 
 import warnings

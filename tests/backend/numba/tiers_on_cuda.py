@@ -1,7 +1,7 @@
 """Check that device arrays spill to the host, then to disk, and come back; run by test_numba.py
 under the simulator.
 
-With a GPU:  python tests/backend/tiers_on_cuda.py
+With a GPU:  python tests/backend/numba/tiers_on_cuda.py
 """
 
 import os

@@ -25,7 +25,7 @@ from fxad.ir.plan import Host, Plan
 from fxad.ir.program import OPS
 from fxad.ops.pointwise import unary
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 
 

@@ -141,7 +141,7 @@ def test_shared_arrays_have_a_line_each():
 def test_simulated_cuda(script, saying):
     """In a process of its own: numba reads the switch when it is imported."""
     pytest.importorskip("numba_cuda" if script == "numba_on_cuda.py" else "numba.cuda")
-    root = HERE.parents[1]
+    root = HERE.parents[2]
     done = subprocess.run(
         [sys.executable, str(HERE / script)],
         env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(root)},
