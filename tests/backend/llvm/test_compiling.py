@@ -1,0 +1,122 @@
+"""Compiling kernels: once each, side by side, refused where broken."""
+
+import time
+
+import numpy as np
+import pytest
+from plans_by_hand import F32, F64, Slots, add, arange, elementwise, less, prim, scale
+
+from fxad.backend.llvm import cache
+from fxad.backend.llvm.emit import emit
+from fxad.backend.llvm.executable import Executable
+from fxad.backend.llvm.native import engine
+from fxad.backend.llvm.native import library as native
+from fxad.backend.llvm.native.engine import compile_module, host_target
+from fxad.core.config import config
+from fxad.core.errors import CheckError
+from fxad.ir import kernel as k
+from fxad.ir.kernel_text import kernel_key, kernel_text
+from fxad.ir.plan import Plan, Run
+
+
+def test_equal_kernels_are_compiled_once():
+    before = cache.kernels.compiled
+    s = Slots()
+    x, t, y = s.argument(37), s.temporary(37), s.result(37)
+    steps = [Run(scale(37), (x, t), (2.0, 1.0)), Run(scale(37), (t, y), (3.0, -1.0))]
+    executable = Executable(s.plan(steps, [y]))
+    np.testing.assert_array_equal(executable.run([arange(37)])[0], (arange(37) * 2 + 1) * 3 - 1)
+    assert cache.kernels.compiled == before + 1
+    stats = executable.stats()
+    assert (stats["runs"], stats["kernels"]) == (2, 1)
+    assert executable.llvm.count("define ") == 1
+    assert ".globl" in executable.asm or ".type" in executable.asm
+    small = cache.KernelCache(bound=2)
+    codes = small.compile([add(n) for n in (3, 5, 7)], host_target())
+    assert len(small) == 2
+    assert len({code.address for code in codes}) == 3
+
+
+def test_kernel_text_and_key():
+    assert kernel_text(scale(8)) == (
+        "kernel(in0: f32[8], out0: f32[8]; s0: f32, s1: f32) grid(i: 8)\n"
+        "  map()\n"
+        "    out0[i] = add(mul(in0[i], s0), s1)\n"
+    )
+    assert kernel_key(scale(8)) == kernel_key(scale(8))
+    kernels = [scale(8), scale(9), scale(8, F64), add(8), less()]
+    kernels += [
+        elementwise(lambda x, v=v: prim("mul", x, k.Const(v, F32)), [F32], F32, 8)
+        for v in (0.0, -0.0, 1.0, float("nan"))
+    ]
+    assert len({kernel_key(kernel) for kernel in kernels}) == len(kernels)
+    deep = elementwise(lambda x: _chain(x, 3000), [F32], F32, 8)
+    assert kernel_text(deep).count("mul(") == 3000
+
+
+def _chain(x: k.Expr, length: int) -> k.Expr:
+    for _ in range(length):
+        x = prim("mul", x, k.Const(1.5, F32))
+    return x
+
+
+def test_broken_code_is_refused():
+    target = host_target()
+    wrong = "define void @f() #0 {\n  %x = add i32 1, %nothing\n  ret void\n}"
+    with pytest.raises(CheckError, match=r">\s+\d+   %x = add i32 1, %nothing"):
+        compile_module([wrong], [], target)
+    unknown = "define void @f() #0 {\n  call void @fx_no_such_function()\n  ret void\n}"
+    with pytest.raises(CheckError, match="calls fx_no_such_function"):
+        compile_module([unknown], ["declare void @fx_no_such_function()"], target)
+    with pytest.raises(CheckError, match="defines no function"):
+        compile_module([], [], target).address("f")
+    with pytest.raises(CheckError, match="this machine runs"):
+        host_target("avx1024")
+    with config.override(isa="generic"):
+        lower = Executable(_sum_plan())
+    assert {code.module.target.isa for code in lower.codes.values()} == {"generic"}
+    assert lower.run([arange(8)])[0][3] == 6
+
+
+@pytest.mark.parametrize("locked", [False, True])
+def test_modules_compiled_side_by_side_are_those_compiled_alone(monkeypatch, locked):
+    if locked:  # an llvmlite without the function that needs no lock
+        monkeypatch.setattr(engine, "_emit_unlocked", lambda: None)
+    target = host_target()
+    emitted = [emit(_scaled(n), f"k{n}", target) for n in range(1, 9)]
+    texts = [engine.compose([one.text], one.declarations, target) for one in emitted]
+    modules = engine.compile_modules(iter(texts), target)
+    alone = [compile_module([one.text], one.declarations, target) for one in emitted]
+    assert [m.image for m in modules] == [m.image for m in alone]
+    assert all(m.address(one.name) for m, one in zip(modules, emitted, strict=True))
+    wrong = "define void @f() #0 {\n  %x = add i32 1, %nothing\n  ret void\n}"
+    with pytest.raises(CheckError, match=r">\s+\d+   %x = add i32 1, %nothing"):
+        engine.compile_modules([*texts, wrong, *texts], target)
+    assert engine.compile_modules([], target) == []
+
+
+def test_modules_are_compiled_where_no_thread_can_be_started(monkeypatch):
+    def refuse(self):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(engine._Compiling, "start", refuse)
+    one = emit(_scaled(3), "k", host_target())
+    text = engine.compose([one.text], one.declarations, host_target())
+    assert engine.compile_modules([text], host_target())[0].address("k")
+
+
+def _scaled(factor: int) -> k.Kernel:
+    return elementwise(lambda x: prim("mul", x, k.Const(float(factor), F32)), [F32], F32, 64)
+
+
+def _sum_plan() -> Plan:
+    s = Slots()
+    x, y = s.argument(8), s.result(8)
+    return s.plan([Run(add(), (x, x, y))], [y])
+
+
+def test_runtime_is_compiled_once():
+    assert native.runtime() is native.runtime()
+    start = time.perf_counter()
+    Executable(_sum_plan())
+    assert time.perf_counter() - start < 2  # a cached kernel needs no compiler
