@@ -41,7 +41,8 @@ def inverse_of_root(root: Vec) -> Vec:
 def root(x: Vec) -> Vec:
     """The square root; of floats by Goldschmidt's iteration where the processor is slow at it.
 
-    From 14 bits it ends rounded as the instruction rounds (all mantissas: tests/backend/llvm/test_math.py). The instruction does the lanes where a remainder might be denormal.
+    From 14 bits it ends rounded as the instruction rounds (tests/backend/llvm/test_math.py goes
+    through all mantissas). The instruction does the lanes where a remainder might be denormal.
     """
     if x.kind != "float" or x.width == 1:
         return x.sqrt()
