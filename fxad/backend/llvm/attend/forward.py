@@ -3,17 +3,18 @@
     emitted = emit_attend(kernel, "attend0", target)
 
 A unit is a chunk of query blocks of the heads that share their keys and values. These are copied
-once to where they are read fast; then every block of rows goes through its keys in blocks whose
-scores stay in cache: scores, each row's maximum so far, exponentials and their sum, the product
-with the values. Where a row's maximum grows, what it has so far is scaled down (Milakov and
-Gimelshein, 2018); as a rule that ends after a few blocks. Last each row is divided by its sum.
+once to where they are read fast (a few values are read in place); then every block of rows goes
+through its keys in blocks whose scores stay in cache: scores, each row's maximum so far,
+exponentials and their sum, the product with the values. Where a row's maximum grows, what it has so
+far is scaled down (Milakov and Gimelshein, 2018); as a rule that ends after a few blocks. Last each
+row is divided by its sum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from fxad.backend.llvm.attend.operands import ABI, Place, round_up
+from fxad.backend.llvm.attend.operands import ABI, Packed, Place, round_up
 from fxad.backend.llvm.attend.parts import PartTiles, takes_parts
 from fxad.backend.llvm.attend.rows import Rows
 from fxad.backend.llvm.base.schedule import Emitted, Target
@@ -28,6 +29,7 @@ _CHUNK = 768  # queries that one copy should serve
 _ROWS = 48  # queries in a block
 _BLOCK_PANELS = 24  # panels of keys whose scores are in cache together
 _VALUES = 192  # rows of values that all rows of a block meet before the next
+_FEW_KEYS = 128  # so few rows of values are read too seldom for a copy to pay
 
 
 def emit_attend(kernel: Kernel, name: str, target: Target) -> Emitted:
@@ -43,7 +45,7 @@ def emit_attend(kernel: Kernel, name: str, target: Target) -> Emitted:
 
 
 class _Forward(Rows):
-    rows_of_block, panels_of_block = _ROWS, _BLOCK_PANELS
+    rows_of_block, panels_of_block, few_keys = _ROWS, _BLOCK_PANELS, _FEW_KEYS
 
     def __init__(self, kernel: Kernel, stage: Attend, name: str, target: Target) -> None:
         super().__init__(kernel, stage, name, target)
@@ -60,12 +62,14 @@ class _Forward(Rows):
         self.chunks = -(-self.blocks // self.chunk)
         self.block_keys = min(self.all_keys, self.panels_of_block * self.panel)
         self.pitch = self.pitch_of(self.block_keys)
+        alone = self.sharing == 1 and self.width % self.lanes.width == 0
+        self.copies_values = not (alone and self.keys <= self.few_keys)
 
     def emit(self) -> Emitted:
         rows, line = self.rows, round_up(self.width, self.lanes.width)
         self.packed_k = self.turned_scratch(self.all_keys, self.depth)
-        self.packed_v = self.packed_scratch(self.keys, self.columns(self.width))
-        self.queries_copy = self.rows_scratch(rows, self.depth)
+        if self.copies_values:
+            self.packed_v = self.packed_scratch(self.keys, self.columns(self.width))
         self.block_scores = self.scratch(rows * self.pitch)
         self.block_weights = self.weights_scratch(self.block_scores)
         self.sum = Place(self.scratch(rows * line), line)
@@ -94,8 +98,12 @@ class _Forward(Rows):
             self.place(stage.k, stage.keys, stage.depth), self.depth, self.packed_k, low, high
         )
         values = self.place(stage.v, stage.keys, stage.width)
-        count = f.most(f.op(f"sub i64 {f.least(high, self.keys)}, {low}"), 0)
-        self.copy_columns(values, self.packed_v, low, count)
+        if self.copies_values:
+            count = f.most(f.op(f"sub i64 {f.least(high, self.keys)}, {low}"), 0)
+            self.copy_columns(values, self.packed_v, low, count)
+        else:
+            columns = self.columns(self.width)
+            self.packed_v = Packed(values.pointer, self.keys, columns, values.row)
         f.loop(0, self.sharing, 1, lambda g, _: self.head(f.add(point, g), first, end))
         self.memory.scopes.pop()
 
@@ -120,8 +128,7 @@ class _Forward(Rows):
         self.memory.scopes.append({})
         count = f.least(f.op(f"sub i64 {self.queries}, {first}"), self.rows)
         span = self.span(first, count)
-        q = Place(self.at(self.q, first), self.q.row)
-        q = self.copy_rows(q, self.depth, self.queries_copy, count)
+        q = self.left(Place(self.at(self.q, first), self.q.row), count)
 
         def keys(start: str, _: list[str]) -> None:
             here = start, f.least(f.add(start, self.block_keys), span[1])
@@ -131,6 +138,10 @@ class _Forward(Rows):
         f.loop(0, count, self.lanes.width, lambda i, _: self.finish(i), at_least_once=True)
         f.loop(0, count, 1, lambda i, _: self.result(i, first), at_least_once=True)
         self.memory.scopes.pop()
+
+    def left(self, q: Place, count: str) -> Place:
+        """A block of queries as left operand of scores: a tile reads a few rows of it in place."""
+        return q
 
     def keys_of_block(
         self, first: str, count: str, q: Place, here: tuple[str, str], later: str
@@ -278,4 +289,11 @@ class _Forward(Rows):
 class _ForwardInParts(PartTiles, _Forward):
     """On tiles, with numbers in parts: weights are put aside in parts."""
 
-    rows_of_block, panels_of_block = 64, 16
+    rows_of_block, panels_of_block, few_keys = 64, 16, 0
+
+    def emit(self) -> Emitted:
+        self.queries_copy = self.rows_scratch(self.rows, self.depth)
+        return super().emit()
+
+    def left(self, q: Place, count: str) -> Place:
+        return self.copy_rows(q, self.depth, self.queries_copy, count)

@@ -55,7 +55,7 @@ class Columns:
 class Packed:
     """Groups of columns of a matrix of so many rows in scratch, one group after the other.
 
-    pitch: elements between rows, if they are whole instead: a row's groups side by side.
+    pitch: elements between rows, if they are whole instead: in place, or a copy of whole rows.
     """
 
     pointer: str

@@ -106,7 +106,9 @@ class Tiles(Operands):
             ) -> None:
                 low, depth = bounds(row, height)
                 stored = wide if padded else here
-                tile = self.tile(height, stored, (a.row, a.column), b.pitch or wide, c.row)
+                tile = self.tile(
+                    height, stored, (a.row, a.column), b.pitch or wide, c.row, not b.pitch
+                )
                 a_at = f.offset(self.at(a, row), f.mul(low, a.column * self.size))
                 b_at = self.group_at(b, start, wide, low)
                 self.micro(tile, depth, a_at, b_at, self.at(c, row, start), more)
@@ -131,7 +133,15 @@ class Tiles(Operands):
                         f"{f.op(f'icmp slt i64 {whole}, {high}')}")  # fmt: skip
             f.when(rest, lambda: body(left, whole))
 
-    def tile(self, height: int, columns: int, a: tuple[int, int], b: int, c: int) -> Tile:
+    def tile(
+        self,
+        height: int,
+        columns: int,
+        a: tuple[int, int],
+        b: int,
+        c: int,
+        aligned: bool = True,
+    ) -> Tile:
         return Tile(
             height=height,
             columns=columns,
@@ -141,7 +151,7 @@ class Tiles(Operands):
             c_stride=c,
             b_dtype=self.dtype,
             unroll=_UNROLL,
-            aligned=True,
+            aligned=aligned,
             packs=False,
             some_rest=True,
             no_steps=True,
