@@ -4,7 +4,11 @@
 
 Loss and gradients, without an optimiser. `of peak` is the share of what multiply-adds on registers
 alone reach on all threads, measured in turns: 6 flops per parameter of a product and token, and the
-causal half of attention. `backward / forward` compares the gradients alone with the loss alone.
+causal half of attention. `of stream`: the share of the time in which a loop would read the weights
+twice and write their gradients; where both are high, products and memory must be busy at once.
+`backward / forward` compares the gradients alone with the loss alone; a row of its own does so for
+GPT-2 124M with logits as a value of their own, so that nothing of the backward pass happens in the
+forward one.
 """
 
 from __future__ import annotations
@@ -17,11 +21,14 @@ from typing import Any
 import numpy as np
 
 import fxad
+import fxad.lax as lax
 from benchmarks import ceilings, harness
 from benchmarks.harness import Row
 from fxad_nn import flops, gpt2, models, spec
+from fxad_nn.loss import cross_entropy
 
 PEAK_TURNS = 2_000_000
+STREAM = 1 << 23  # numbers in each array of the loop that only reads and writes
 # layers, width, tokens; heads of 64, a vocabulary of 8,192
 CASES = [
     (12, 768, 64),
@@ -48,54 +55,87 @@ def config_of(layers: int, width: int, tokens: int) -> Any:
     )
 
 
-def runs(case: tuple[int, int, int]) -> dict[str, Callable[[], Any]]:
-    """The loss alone, and with its gradients, of one row of tokens."""
-    config = config_of(*case)
+Loss = Callable[[Any, Any, Any], Any]
+
+
+def loss_of_logits(params: Any, batch: Any, config: Any) -> Any:
+    """The loss of logits that are stored, which keeps head and loss from being one."""
+    logits = lax.optimization_barrier(gpt2.forward(params, batch[0], config))
+    return cross_entropy(logits, batch[1])
+
+
+def runs(config: Any, shape: tuple[int, int], loss: Loss) -> dict[str, Callable[[], Any]]:
+    """The loss alone, and with its gradients, of (rows, tokens)."""
     params = spec.init_params(gpt2.spec(config), fxad.random.key(0))
-    rows = np.random.default_rng(0).integers(0, config.vocab, (1, case[2] + 1)).astype(np.int32)
+    count, tokens = shape
+    rows = np.random.default_rng(0).integers(0, config.vocab, (count, tokens + 1)).astype(np.int32)
     batch = (np.ascontiguousarray(rows[:, :-1]), np.ascontiguousarray(rows[:, 1:]))
 
-    def loss(params: Any, batch: Any) -> Any:
-        return gpt2.loss(params, batch, config)
+    def of(params: Any, batch: Any) -> Any:
+        return loss(params, batch, config)
 
-    forward, both = fxad.jit(loss), fxad.jit(fxad.value_and_grad(loss))
+    forward, both = fxad.jit(of), fxad.jit(fxad.value_and_grad(of))
     return {
         "forward": lambda: forward(params, batch),
         "both": lambda: both(params, batch),
     }
 
 
-def measured(case: tuple[int, int, int], rounds: int) -> Row:
+def measured(
+    what: str, config: Any, shape: tuple[int, int], rounds: int, loss: Loss = gpt2.loss
+) -> Row:
     """Shares and ratios as medians over rounds."""
-    loop, amount = ceilings.fma(fxad.get_num_threads(), PEAK_TURNS)
-    times = harness.alternate({**runs(case), "peak": loop}, rounds, warmup=2)
-    config, tokens = config_of(*case), case[2]
+    threads = fxad.get_num_threads()
+    loop, amount = ceilings.fma(threads, PEAK_TURNS)
+    stream, size = ceilings.streams(2, 1, STREAM, threads, past=True)
+    contenders = {**runs(config, shape, loss), "peak": loop, "stream": stream}
+    times = harness.alternate(contenders, rounds, warmup=2)
+    count, tokens = shape
     products = flops.training_flops_per_token(config, 0)
-    needed = tokens * (products + flops.training_flops_per_token(config, tokens)) / 2
-    turns = list(zip(times["forward"], times["both"], times["peak"], strict=True))
-    share = statistics.median(needed / both / (amount / peak) for _, both, peak in turns)
-    ratio = statistics.median((both - forward) / forward for forward, both, _ in turns)
-    layers, width, _ = case
-    return harness.row(f"{layers} layers of {width}, {tokens} tokens", {"fxad": times["both"]}) | {
+    needed = count * tokens * (products + flops.training_flops_per_token(config, tokens)) / 2
+    moved = 3 * 4 * flops.product_params(config)
+    turns = list(zip(*(times[n] for n in ("forward", "both", "peak", "stream")), strict=True))
+    computing = [needed / amount * peak / both for _, both, peak, _ in turns]
+    moving = [moved / size * stream / both for _, both, _, stream in turns]
+    return harness.row(what, {"fxad": times["both"]}) | {
         "GFLOP": needed / 1e9,
-        "of peak": f"{100 * share:.0f}%",
-        "backward / forward": ratio,
+        "of peak": f"{100 * statistics.median(computing):.0f}%",
+        "of stream": f"{100 * statistics.median(moving):.0f}%",
+        "backward / forward": statistics.median((b - f) / f for f, b, *_ in turns),
     }
+
+
+def scaled(case: tuple[int, int, int], rounds: int) -> Row:
+    """One row of tokens through so many layers."""
+    layers, width, tokens = case
+    what = f"{layers} layers of {width}, {tokens} tokens"
+    return measured(what, config_of(*case), (1, tokens), rounds)
+
+
+def unfused(rounds: int) -> Row:
+    """GPT-2 124M with its loss apart from its head."""
+    config = models.preset("gpt2", context=64)
+    return measured(
+        "GPT-2 124M, 4 x 64 tokens, head apart", config, (4, 64), rounds, loss_of_logits
+    )
 
 
 def rows(quick: bool, peers: Sequence[str]) -> list[Row]:
     """A small case if quick, or every case."""
-    return [measured(case, 3 if quick else 7) for case in (CASES[3:4] if quick else CASES)]
+    if quick:
+        return [scaled(CASES[3], 3)]
+    return [*(scaled(case, 7) for case in CASES), unfused(7)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7, help="alternating turns of a case")
-    parser.add_argument("--case", type=int, nargs="*", help=f"numbers from 0 to {len(CASES) - 1}")
+    parser.add_argument("--case", type=int, nargs="*", help=f"numbers from 0 to {len(CASES)}")
     given = parser.parse_args()
     found = []
-    for case in [CASES[n] for n in given.case] if given.case else CASES:
-        found.append(measured(case, given.rounds))
+    for number in given.case or range(len(CASES) + 1):
+        whole = number < len(CASES)
+        found.append(scaled(CASES[number], given.rounds) if whole else unfused(given.rounds))
         print("; ".join(f"{k} {v}" for k, v in found[-1].items()), flush=True)
     print(harness.table(found))
 
