@@ -21,7 +21,7 @@ from fxad.trace.tracer import Tracer, staging
 @valued
 class Tuning:
     """products: a `backend.llvm.tuning.Tuned` for each class of products that was measured now;
-    known: how many classes had been measured before; path: the file, None if none was written."""
+    known: how many classes were measured before; path: the file that keeps them, if one does."""
 
     products: tuple[Any, ...]
     known: int
@@ -81,7 +81,9 @@ def tune(
     wanted = tuning.products(kernels, target)
     todo = [p.kernel for key, p in wanted.items() if again or key not in target.choices]
     found = tuple(tuning.tune(todo, target, seconds))
-    path = measured.adopt({one.key: one.choice for one in found})
-    compiled.forget()
-    jitted.clear_cache()
+    path = measured.file()
+    if found:
+        path = measured.adopt({one.key: one.choice for one in found})
+        compiled.forget()
+        jitted.clear_cache()
     return Tuning(found, len(wanted) - len(todo), path)

@@ -99,8 +99,7 @@ class _Emitter:
         self.stages = Largest(self.code, self._pointers(), self._safe(), self.schedule)
         self.stages.scratch_bytes = self.scratch_bytes
         self.stages.read_on = read_on(self.body, self.schedule)
-        stage, rows = asked_by(self.body, self.schedule)
-        self.stages.asked = {id(stage): rows}
+        self.stages.asked = asked_by(self.body, self.schedule)
         self.roots = [
             root
             for s in self.body

@@ -17,7 +17,7 @@ from pathlib import Path
 from fxad.backend.llvm.base.choices import NONE, Choice, Choices
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.native import engine
-from fxad.backend.llvm.native.entries import directory, is_private, put, warn_once
+from fxad.backend.llvm.native.entries import directory, is_private, locked, put, warn_once
 from fxad.core.config import config
 from fxad.core.record import replace
 
@@ -48,9 +48,13 @@ def adopt(choices: Mapping[str, Choice]) -> Path | None:
     """Compile with these choices too from now on, and keep them on disk beside those that are
     there; returns the file, None where nothing is kept."""
     path = file()
-    of_others = {} if path is None else dict(_read(path).items())
-    _own[path] = both = current().with_(of_others).with_(choices)
-    written = path is not None and put(path.name, both.text().encode())
+    if path is None:
+        _own[path] = current().with_(choices)
+        return None
+    with locked(path.name):  # what another process measures meanwhile is not lost
+        both = current().with_(dict(_read(path).items())).with_(choices)
+        written = put(path.name, both.text().encode())
+    _own[path] = both
     return path if written else None
 
 

@@ -24,6 +24,7 @@ from fxad.backend.llvm.contract.choice import class_of, table_of
 from fxad.backend.llvm.contract.kernel import emit_contract, has_choices
 from fxad.backend.llvm.contract.plan import Problem
 from fxad.backend.llvm.native import engine
+from fxad.core.aligned import maker
 from fxad.core.errors import CheckError
 from fxad.core.record import replace, valued
 from fxad.ir.kernel import Contract, Kernel
@@ -162,11 +163,11 @@ class _Arguments:
         self.words = np.array(words, np.uint64)
 
     def array(self, size: int, dtype: np.dtype) -> np.ndarray:
-        """Zeros at a multiple of 64 bytes."""
-        raw = np.zeros(size * dtype.itemsize + 64, np.uint8)
-        self.kept.append(raw)
-        start = -_place(raw) % 64
-        return raw[start : start + size * dtype.itemsize].view(dtype)
+        """Zeros that begin at a cache line."""
+        found = maker((size,), dtype, size * dtype.itemsize)()
+        found[:] = 0
+        self.kept.append(found)
+        return found
 
     def bound(self, emitted: Emitted, target: Target) -> Call:
         module = engine.compile_module([emitted.text], emitted.declarations, target)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -145,8 +148,12 @@ def test_tune_measures_once_and_later_processes_find_it(cached):
     assert report.path == table(cached)
     assert str(report).count("160x160x160") == 2
     assert all(one.before > 0 and one.after > 0 for one in report.products)
+    written = report.path.stat().st_mtime_ns
+    kept = compiled.executable(fxad.jit(step).trace_for((W, X), {})[1].program)
     again = fxad.tune(step, W, X, seconds=0.002)
-    assert not again.products and again.known == 2
+    assert not again.products and again.known == 2 and again.path == report.path
+    assert report.path.stat().st_mtime_ns == written
+    assert compiled.executable(fxad.jit(step).trace_for((W, X), {})[1].program) is kept
     found = measured.current()
     measured._own.clear()  # as a new process
     assert measured.current() == found and len(found.items()) == 2
@@ -169,6 +176,25 @@ def test_what_was_measured_is_compiled(cached):
     assert emit_contract(kernel, "k", target).text != emit_contract(kernel, "k", plain).text
     executable = compiled.executable(jitted.trace_for((W, X), {})[1].program)
     assert [code.module.target for code in executable.codes.values()] == [target]
+
+
+ADOPTS = """
+from fxad.backend.llvm import measured
+from fxad.backend.llvm.base.choices import Choice
+for i in range(20):
+    measured.adopt({f"avx2 float32 k n {i}.PART.8": Choice(6, 2)})
+    measured._own.clear()
+"""
+
+
+def test_processes_that_measure_at_once_lose_nothing(cached):
+    environment = {**os.environ, "FXAD_CACHE": "1", "FXAD_CACHE_DIR": str(cached)}
+    parts = [
+        subprocess.Popen([sys.executable, "-c", ADOPTS.replace("PART", part)], env=environment)
+        for part in "123"
+    ]
+    assert [part.wait(timeout=120) for part in parts] == [0, 0, 0]
+    assert len(measured.current().items()) == 60
 
 
 @pytest.mark.parametrize(

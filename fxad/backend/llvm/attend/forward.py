@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fxad.backend.llvm.attend.operands import ABI, Packed, Place, round_up
+from fxad.backend.llvm.attend.operands import Packed, Place, round_up
 from fxad.backend.llvm.attend.parts import PartTiles, takes_parts
 from fxad.backend.llvm.attend.rows import Rows
-from fxad.backend.llvm.base.schedule import Emitted, Target
-from fxad.backend.llvm.base.text import Function
+from fxad.backend.llvm.base.schedule import Emitted, Target, emit_nothing
 from fxad.backend.llvm.base.vector import Vec, fma
 from fxad.backend.llvm.contract.plan import FLOPS_PER_NS
 from fxad.ir.kernel import Attend, Kernel
@@ -37,9 +36,7 @@ def emit_attend(kernel: Kernel, name: str, target: Target) -> Emitted:
     (stage,) = kernel.body
     assert isinstance(stage, Attend)
     if not (kernel.points and stage.rows.extent):
-        f = Function(name, "void", ABI)
-        f.ret()
-        return Emitted(name, str(f), frozenset(), 0, 0, 0.0)
+        return emit_nothing(name)
     form = _ForwardInParts if takes_parts(stage, target) else _Forward
     return form(kernel, stage, name, target).emit()
 

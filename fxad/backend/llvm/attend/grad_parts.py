@@ -10,11 +10,10 @@ summed in scratch for a block of keys, since tiles have whole rows of 16.
 from __future__ import annotations
 
 from fxad.backend.llvm.attend.grad import Backward
-from fxad.backend.llvm.attend.operands import ABI, Place, round_up
+from fxad.backend.llvm.attend.operands import Place, round_up
 from fxad.backend.llvm.attend.parts import Left, PartTiles, takes_parts
 from fxad.backend.llvm.attend.parts_pack import HIGH, PARTS, ROWS, STEP
-from fxad.backend.llvm.base.schedule import Emitted, Target
-from fxad.backend.llvm.base.text import Function
+from fxad.backend.llvm.base.schedule import Emitted, Target, emit_nothing
 from fxad.backend.llvm.base.vector import Vec
 from fxad.backend.llvm.contract.amx_pack import DEPTH, LINE_BYTES, LINES, TILE_BYTES
 from fxad.ir.kernel import AttendGrad, Kernel
@@ -25,9 +24,7 @@ def emit_attend_grad(kernel: Kernel, name: str, target: Target) -> Emitted:
     (stage,) = kernel.body
     assert isinstance(stage, AttendGrad)
     if not kernel.points:
-        f = Function(name, "void", ABI)
-        f.ret()
-        return Emitted(name, str(f), frozenset(), 0, 0, 0.0)
+        return emit_nothing(name)
     form = BackwardInParts if takes_parts(stage.attend, target) else Backward
     return form(kernel, stage, name, target).emit()
 

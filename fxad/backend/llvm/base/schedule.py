@@ -21,9 +21,11 @@ from fxad.backend.llvm.base.axes import (
     merged_extents,
 )
 from fxad.backend.llvm.base.choices import NONE, Choices
+from fxad.backend.llvm.base.text import Function
 from fxad.core.record import valued
 from fxad.ir import kernel as ir
 
+ABI = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
 _BYTES = {"avx512": 64, "avx2": 32, "neon": 16, "generic": 16}
 _REGISTERS = {"avx512": 32, "avx2": 16, "neon": 32, "generic": 16}
 
@@ -55,7 +57,7 @@ class Target:
 
 @valued
 class Emitted:
-    """LLVM IR of one kernel, ABI `void (ptr args, i64 begin, i64 end, ptr scratch)`.
+    """LLVM IR of one kernel, `void (ptr args, i64 begin, i64 end, ptr scratch)`: `ABI`.
 
     text: the function and its private helpers (named `<name>.*`), no declarations, no attribute
     groups. declarations: the `declare` lines it needs. units: independent pieces of work that a
@@ -69,6 +71,13 @@ class Emitted:
     units: int
     scratch_bytes: int
     cost: float
+
+
+def emit_nothing(name: str) -> Emitted:
+    """A kernel that has no points or no results: no units of work."""
+    function = Function(name, "void", ABI)
+    function.ret()
+    return Emitted(name, str(function), frozenset(), 0, 0, 0.0)
 
 
 # ---------------------------------------------------------------- choice

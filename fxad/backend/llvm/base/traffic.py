@@ -2,7 +2,7 @@
 
     streamed(kernel, target)        # buffers of at least STREAMED bytes that are only written
     read_on(stages, schedule)       # buffers that are read on and on, line after line
-    asked_by(stages, schedule)      # the stage that asks for the next row, and where
+    asked_by(stages, schedule)      # which stage asks for which next rows
 
 None of it changes a result.
 """
@@ -124,10 +124,8 @@ def _goes_on(load: ir.Load, lanes: ir.Axis, schedule: Schedule) -> bool:
     return bool(schedule.outer) and load.index.coefficient(schedule.outer[-1]) == extent
 
 
-def asked_by(
-    stages: Sequence[ir.Stage], schedule: Schedule
-) -> tuple[ir.Stage | None, tuple[Asked, ...]]:
-    """The stage that asks for what the next grid point reads, and the rows it asks for.
+def asked_by(stages: Sequence[ir.Stage], schedule: Schedule) -> dict[int, tuple[Asked, ...]]:
+    """The rows that the next grid point reads, by the identity of the stage that asks for them.
 
     A row that is passed over several times comes from memory in the first pass only: unless it is
     asked for before, memory idles in the later passes. The heaviest one has the most time for it,
@@ -137,14 +135,14 @@ def asked_by(
     passes = [(s, axis) for s in stages if (axis := schedule.own_axis(s)) is not None]
     extents = {schedule.extent(axis) for _, axis in passes}
     if schedule.lane_axis is not None or not schedule.outer or len(passes) < 2 or len(extents) > 1:
-        return None, ()
+        return {}
     inner = [one for one in passes if not any(s.buffer.role == "out" for s in ir.stores_of(one[0]))]
     heaviest, along = max(inner or passes, key=lambda one: weight_of(one[0]))
     rows = [
         asked for found in next_rows([([s], a) for s, a in passes], schedule) for asked in found
     ]
     found = [replace(asked, axis=along) for asked in rows]
-    return (heaviest, tuple(found)) if found else (None, ())
+    return {id(heaviest): tuple(found)} if found else {}
 
 
 def next_rows(

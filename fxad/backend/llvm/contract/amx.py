@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fxad.backend.llvm.base.schedule import Emitted, Target
+from fxad.backend.llvm.base.schedule import ABI, Emitted, Target
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.contract.amx_micro import Coming, Tiled, TileMicro, Woven
 from fxad.backend.llvm.contract.amx_pack import DEPTH, LINE_BYTES, LINES, TILE_BYTES, TilePacker
@@ -35,7 +35,6 @@ from fxad.backend.llvm.contract.places import COLLIDING
 from fxad.backend.llvm.contract.plan import Matrix, Problem
 from fxad.backend.llvm.contract.touch import lines_of, touch_of, touched
 
-ABI = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
 _LEAST_WEAVING = 4  # blocks of rows; fewer would hold up their products
 DECLARATIONS = {
     "declare void @llvm.x86.ldtilecfg(ptr)",

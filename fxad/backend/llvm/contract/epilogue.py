@@ -19,7 +19,7 @@ from fxad.backend.llvm.base.vector import Vec
 from fxad.backend.llvm.contract.grid import arguments, go_to, run_stores
 from fxad.backend.llvm.contract.lanes import Lanes
 from fxad.backend.llvm.contract.plan import Problem
-from fxad.backend.llvm.contract.touch import next_rows
+from fxad.backend.llvm.contract.touch import operands_below
 from fxad.backend.llvm.elements.access import Memory
 from fxad.backend.llvm.elements.values import Copy, Need, roots_with_guards
 from fxad.ir.kernel import Index
@@ -99,7 +99,7 @@ class Finish:
     def _asked(self) -> Iterator[Asked]:
         """The next rows of what the epilogue reads."""
         along, extent = self.problem.columns, self.problem.size[1]
-        for buffer, index in next_rows(self.problem):
+        for buffer, index in operands_below(self.problem):
             row = Index(index.const, tuple([(a, c) for a, c in index.terms if a is not along]))
             yield Asked(buffer, row, along, extent)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fxad.backend.llvm.base.schedule import Emitted, Target
+from fxad.backend.llvm.base.schedule import ABI, Emitted, Target
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.contract import pack as packing
 from fxad.backend.llvm.contract.epilogue import Finish
@@ -17,7 +17,6 @@ from fxad.backend.llvm.contract.lanes import Lanes, prefetch
 from fxad.backend.llvm.contract.plan import FLOPS_PER_NS, Problem, k_block
 from fxad.core.aligned import to_line
 
-ABI = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
 LEAST_BYTES = 1 << 16  # of B, and of a unit's part of it
 MOST_UNITS = 32  # of one batch element
 _BYTES_PER_NS = 10.0

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fxad.backend.llvm.base.schedule import Emitted, Target
+from fxad.backend.llvm.base.schedule import ABI, Emitted, Target, emit_nothing
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.contract import pack as packing
 from fxad.backend.llvm.contract.amx import emit_tiles
@@ -31,8 +31,6 @@ from fxad.backend.llvm.contract.rows import emit_rows, takes_rows
 from fxad.backend.llvm.contract.scalar import emit_scalar_contract
 from fxad.core.aligned import LINE
 from fxad.ir.kernel import Kernel
-
-ABI = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
 
 
 def emit_contract(kernel: Kernel, name: str, target: Target) -> Emitted:
@@ -62,9 +60,7 @@ def _form(problem: Problem, target: Target) -> Callable[[Problem, str, Target], 
 
 
 def _emit_nothing(problem: Problem, name: str, target: Target) -> Emitted:
-    f = Function(name, "void", ABI)
-    f.ret()
-    return Emitted(name, str(f), frozenset(), 0, 0, 0.0)
+    return emit_nothing(name)
 
 
 def _emit_blocks(problem: Problem, name: str, target: Target) -> Emitted:

@@ -8,7 +8,7 @@ bool sums are `or`.
 from __future__ import annotations
 
 from fxad.backend.llvm.base.formats import Pair, Value, cast
-from fxad.backend.llvm.base.schedule import Emitted, Target
+from fxad.backend.llvm.base.schedule import ABI, Emitted, Target
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.base.vector import Vec, fma
 from fxad.backend.llvm.contract.grid import address, arguments, go_to, run_stores
@@ -17,7 +17,6 @@ from fxad.backend.llvm.elements.monoids import flatten, unflatten
 from fxad.ir.kernel import Index
 
 _NS_PER_PRODUCT = 1.5
-ABI = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
 
 
 def emit_scalar_contract(

@@ -42,7 +42,7 @@ class Touch:
         return self.rows * self.lines
 
 
-def next_rows(problem: Problem) -> list[Place]:
+def operands_below(problem: Problem) -> list[Place]:
     """Where the epilogue's operands with an element for every one of the product lie, a row on."""
     found: dict[Place, None] = {}
     for load in (e for root in exprs_of(problem.stage) for e in walk(root) if type(e) is Load):
@@ -57,7 +57,7 @@ def is_swept(problem: Problem) -> bool:
     from memory, where a tile's few lines in each of its rows are the slowest way to go."""
     rows, columns, _ = problem.size
     points = rows * columns * problem.kernel.points
-    nbytes = sum(points * buffer.dtype.itemsize for buffer, _ in next_rows(problem))
+    nbytes = sum(points * buffer.dtype.itemsize for buffer, _ in operands_below(problem))
     return rows >= _LEAST_SWEPT[0] and columns >= _LEAST_SWEPT[1] and nbytes >= SWEPT_FROM
 
 

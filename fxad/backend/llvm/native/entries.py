@@ -16,10 +16,16 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 from fxad.core.config import config
 from fxad.core.errors import CacheWarning
+
+try:
+    import fcntl
+except ImportError:  # Windows: no locks between processes
+    fcntl = None  # type: ignore[assignment]
 
 BOUND = 1 << 29  # bytes of entries kept, the least recently used go first
 MAGIC = b"fxad compiled 1\n"
@@ -84,6 +90,19 @@ def put(name: str, content: bytes) -> bool:
         if config.cache_dir:
             warn_once(f"cannot write to the cache directory {where}: {error}")
         return False
+
+
+@contextlib.contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Only one process at a time is inside, where the directory takes a file to lock."""
+    where = directory()
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            where.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if fcntl is not None and is_private(where):
+                file = stack.enter_context((where / f"{name}.lock").open("a"))
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def is_private(where: Path) -> bool:
