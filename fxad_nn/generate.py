@@ -82,17 +82,11 @@ def generate(
         raise ConfigError("generation needs a prompt of at least one token")
     if count < 0:
         raise ConfigError(f"cannot add {count} tokens")
-    if temperature < 0 or (top_k is not None and top_k < 1):
-        raise ConfigError(f"need temperature >= 0, top_k >= 1; got {temperature} and {top_k}")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ConfigError(f"need 0 < top_p <= 1, got {top_p}")
     if window is not None and window < 1:
         raise ConfigError(f"the window must hold at least one token, got {window}")
+    limits = _limits(config, temperature, top_k, top_p)
     size = min(window or config.context, config.context, len(prompt) + count)
     step = next_token(config, min(vocab or config.vocab, config.vocab))
-    limits: dict[str, np.generic] = {"temperature": np.float32(temperature)}
-    limits |= {} if top_k is None else {"top_k": np.int32(min(top_k, config.vocab))}
-    limits |= {} if top_p is None else {"top_p": np.float32(top_p)}
     key, cache = fxad.random.key(seed), init_cache(config, 1, size)
     tokens, held = [int(token) for token in prompt], 0  # held: positions in the cache
     for index in range(count):
@@ -111,6 +105,20 @@ def generate(
         token, cache = step(params, cache, new, position, last, drawn, limits, seen=seen)
         tokens.append(int(token))
         yield tokens[-1]
+
+
+def _limits(
+    config: models.Config, temperature: float, top_k: int | None, top_p: float | None
+) -> dict[str, np.generic]:
+    """What a draw is limited to, as operands of the compiled step; raises ConfigError."""
+    if temperature < 0 or (top_k is not None and top_k < 1):
+        raise ConfigError(f"need temperature >= 0, top_k >= 1; got {temperature} and {top_k}")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ConfigError(f"need 0 < top_p <= 1, got {top_p}")
+    limits: dict[str, np.generic] = {"temperature": np.float32(temperature)}
+    limits |= {} if top_k is None else {"top_k": np.int32(min(top_k, config.vocab))}
+    limits |= {} if top_p is None else {"top_p": np.float32(top_p)}
+    return limits
 
 
 def _padded(count: int, most: int, least: int) -> int:

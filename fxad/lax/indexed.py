@@ -83,19 +83,10 @@ def _places(
     sizes: tuple[int, ...],
     clip: bool,
 ) -> _Places:
-    offset, collapsed, starts_of, own_batch, index_batch = map(tuple, numbers)
-    if not indices.ndim or indices.shape[-1] != len(starts_of) or not dt.is_integer(indices.dtype):
-        raise ShapeError(
-            f"{name}: index vectors of {len(starts_of)} integers expected, got {indices.type}"
-        )
-    fits = len(sizes) == len(shape) and all(n <= s for n, s in zip(sizes, shape, strict=True))
-    left_out = {*collapsed, *own_batch}
-    window = [a for a in range(len(shape)) if a not in left_out]
-    if not fits or len(offset) != len(window) or any(sizes[a] != 1 for a in left_out):
-        raise ShapeError(f"{name}: windows of {sizes} and {numbers} do not fit shape {shape}")
-    lead = indices.shape[:-1]
+    offset, _, starts_of, own_batch, index_batch = map(tuple, numbers)
+    window = _window(name, shape, indices, numbers, sizes)
+    lead, index_axes = indices.shape[:-1], tuple(range(indices.ndim - 1))
     full = (*lead, *(sizes[a] for a in window))
-    index_axes = tuple(range(len(lead)))
     if not dt.is_signed(indices.dtype) or indices.dtype.itemsize < 4:
         indices = cast(indices, dt.int32)
     found, inside = [], None
@@ -124,6 +115,27 @@ def _places(
     rest = iter(range(len(lead)))
     order = [len(lead) + offset.index(a) if a in offset else next(rest) for a in range(len(full))]
     return _Places(found, inside, order)
+
+
+def _window(
+    name: str,
+    shape: tuple[int, ...],
+    indices: Array,
+    numbers: GatherDimensionNumbers,
+    sizes: tuple[int, ...],
+) -> list[int]:
+    """The operand's axes that windows have; raises ShapeError where something does not fit."""
+    offset, collapsed, starts_of, own_batch, _ = map(tuple, numbers)
+    if not indices.ndim or indices.shape[-1] != len(starts_of) or not dt.is_integer(indices.dtype):
+        raise ShapeError(
+            f"{name}: index vectors of {len(starts_of)} integers expected, got {indices.type}"
+        )
+    fits = len(sizes) == len(shape) and all(n <= s for n, s in zip(sizes, shape, strict=True))
+    left_out = {*collapsed, *own_batch}
+    window = [a for a in range(len(shape)) if a not in left_out]
+    if not fits or len(offset) != len(window) or any(sizes[a] != 1 for a in left_out):
+        raise ShapeError(f"{name}: windows of {sizes} and {numbers} do not fit shape {shape}")
+    return window
 
 
 def _column(indices: Array, number: int) -> Any:

@@ -185,6 +185,13 @@ def setitem(
     plan = planned(value.type, index, mode is None, wrap_negative_indices)
     if not plan.arrays:
         return _set_basic(value, plan, update, monoid)
+    return _set_planned(value, plan, update, monoid, unique_indices, how)
+
+
+def _set_planned(
+    value: Any, plan: Any, update: Any, monoid: str, unique_indices: bool, how: Any
+) -> Array:
+    """Updates of places that arrays of indices name."""
     axes = tuple(sorted(plan.arrays))
     full = _positions_for_slices(value.type, plan, axes)
     target = _layout_shape(value.type, plan)

@@ -96,11 +96,10 @@ def _scan_jvp(t, primals, tangents, *, body, consts, carry, length, reverse):
         if grown == carry_on:
             break
         carry_on = grown
-    n = len(body.inputs)
+    n, m = len(body.inputs), len(body.outputs)
     p_in, t_in = derived.inputs[:n], derived.inputs[n:]
     pc, pk, px = cut(p_in, consts, carry)
     tc, tk, tx = cut(t_in, sum(const_on), sum(carry_on))
-    m = len(body.outputs)
     po, to = derived.outputs[:m], derived.outputs[m:]
     outs = [*po[:carry], *to[: sum(carry_on)], *po[carry:], *to[sum(carry_on) :]]
     program = Program([*pc, *tc, *pk, *tk, *px, *tx], derived.eqns, outs, body.name)
@@ -132,16 +131,20 @@ def _off(body: Program, carry: int) -> Mask:
     return (False,) * (len(body.outputs) - carry)
 
 
-def _scan_split(t, record, unknown, args, *, body, consts, carry, length, reverse):
-    const_un, carry_un, xs_un = map(tuple, cut(unknown, consts, carry))
+def _split_body(t, body: Program, const_un: Mask, carry_un: Mask, xs_un: Mask) -> tuple[Any, Mask]:
+    """The body's split, and which of the carry is unknown: also what becomes so in a trip."""
     while True:
         mask = (*const_un, *carry_un, *xs_un)
-        s = t.split(body, mask, (*carry_un, *_off(body, carry)))
-        grown = tuple(a or b for a, b in zip(carry_un, s.unknown[:carry], strict=True))
+        s = t.split(body, mask, (*carry_un, *_off(body, len(carry_un))))
+        grown = tuple(a or b for a, b in zip(carry_un, s.unknown, strict=False))
         if grown == carry_un:
-            break
+            return s, carry_un
         carry_un = grown
-    mask = (*const_un, *carry_un, *xs_un)
+
+
+def _scan_split(t, record, unknown, args, *, body, consts, carry, length, reverse):
+    const_un, carry_un, xs_un = map(tuple, cut(unknown, consts, carry))
+    s, carry_un = _split_body(t, body, const_un, carry_un, xs_un)
     c, k, x = cut(args, consts, carry)
     known_consts = pick(c, const_un, False)
     body_known, known_consts = hoist(t, s, known_consts)
@@ -166,15 +169,15 @@ def _scan_split(t, record, unknown, args, *, body, consts, carry, length, revers
         reverse=reverse,
     )
     outs, saved = list(results[:n_out]), iter(results[n_out:])
-    fixed, slices = [], []
-    fixed_in, slice_in = [], []
-    for var, (kind, number) in zip(s.rest.inputs[: s.residuals], plan, strict=True):
-        if kind == "const":
-            fixed.append(known_consts[number])
-            fixed_in.append(var)
-        else:
-            slices.append(next(saved) if kind == "stack" else xs_known[number])
-            slice_in.append(var)
+    of_all = [kind == "const" for kind, _ in plan]
+    fixed_in = pick(s.rest.inputs[: s.residuals], of_all)
+    slice_in = pick(s.rest.inputs[: s.residuals], of_all, False)
+    fixed = [known_consts[number] for kind, number in plan if kind == "const"]
+    slices = [
+        next(saved) if kind == "stack" else xs_known[number]
+        for kind, number in plan
+        if kind != "const"
+    ]
     uc, uk, ux = cut(s.rest.inputs[s.residuals :], sum(const_un), sum(carry_un))
     rest_body = Program(
         [*fixed_in, *uc, *uk, *slice_in, *ux], s.rest.eqns, s.rest.outputs, body.name
