@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import json
 import os
 import resource
@@ -36,7 +37,7 @@ def rows(quick: bool, peers: Sequence[str]) -> list[Row]:
     """Calls, eager ops, imports and the compilation of GPT-2's training step (nano if quick)."""
     rounds = 60 if quick else 300
     found = [*calls(rounds, peers), *eager(rounds, peers), *imports(5 if quick else 15, peers)]
-    found += compilations("nano" if quick else "gpt2", 1 if quick else 3)
+    found += compilations("nano" if quick else "gpt2", 1 if quick else 3, peers)
     return found
 
 
@@ -154,10 +155,11 @@ def imports(rounds: int, peers: Sequence[str]) -> list[Row]:
     return [over_numpy(harness.row("import (CPU)", times))]
 
 
-def compilations(preset: str, rounds: int) -> list[Row]:
+def compilations(preset: str, rounds: int, peers: Sequence[str] = ()) -> list[Row]:
     """Trace, transform and compile a training step: cold, deeper, and from the disk.
 
-    "CPU" is the processor time of the same work, which a busy machine does not stretch.
+    "CPU" is the processor time of the same work, which a busy machine does not stretch. Peers
+    (JAX with its layers scanned, torch.compile) are measured once: they take up to a minute.
     """
     layers, further = _config(preset).layers, 12
     cold, deep, warm = [], [], []
@@ -166,19 +168,34 @@ def compilations(preset: str, rounds: int) -> list[Row]:
             cold.append(_alone(preset, layers, folder))
             warm.append(_alone(preset, layers, folder))
             deep.append(_alone(preset, layers + further, folder))
+    others = {peer: _cold_and_warm(preset, layers, peer) for peer in peers if peer in _PEERS}
     found = []
     for what, runs in (("", cold), (", from the disk", warm), ("", deep)):
         best = min(runs, key=lambda run: run["cpu"])
         name = f"compile {preset} step, {best['layers']} layers, {best['kernels']} kernels{what}"
-        row = harness.row(name, {"fxad": [run["seconds"] for run in runs]})
-        found.append(row | {"CPU": 1e3 * best["cpu"]})
+        times = {"fxad": [run["seconds"] for run in runs]}
+        if runs is not deep:
+            times |= {_PEERS[p]: [took[runs is warm]] for p, took in others.items()}
+        found.append(harness.row(name, times) | {"CPU": 1e3 * best["cpu"]})
     more = (found[2]["CPU"] - found[0]["CPU"]) / further
     return [*found, {"what": "each further layer", "unit": "ms", "CPU": more}]
 
 
-def _alone(preset: str, layers: int, folder: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.overhead", "--compile", preset, str(layers)]
-    environment = os.environ | {"FXAD_CACHE": "1", "FXAD_CACHE_DIR": folder}
+_PEERS = {"jax": "jax", "torch": "torch-compile"}
+_CACHES = ("FXAD_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+
+
+def _cold_and_warm(preset: str, layers: int, peer: str) -> tuple[float, float]:
+    """Seconds without and with what a process before has left on disk."""
+    with tempfile.TemporaryDirectory() as folder:
+        first, second = (_alone(preset, layers, folder, peer) for _ in range(2))
+    return first["seconds"], second["seconds"]
+
+
+def _alone(preset: str, layers: int, folder: str, who: str = "fxad") -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.overhead", "--compile", preset, str(layers), who]
+    environment = os.environ | {"FXAD_CACHE": "1"} | dict.fromkeys(_CACHES, folder)
+    environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     return json.loads(done.stdout.strip().splitlines()[-1])
 
@@ -209,15 +226,43 @@ def compile_step(preset: str, layers: int) -> dict[str, Any]:
     return {"seconds": seconds, "cpu": cpu, "kernels": kernels, "layers": layers}
 
 
+def compile_peer(peer: str, preset: str, layers: int) -> dict[str, Any]:
+    """Seconds of the first step, in a process that has none behind it, beyond those of a later
+    one: peers trace and compile as they first run."""
+    config = _config(preset, layers)
+    tokens: Any = np.zeros((4, 64), np.int32)
+    step: Callable[[Any, Any], float]
+    if peer == "jax":
+        from benchmarks.jax_models import training_step
+
+        step = training_step(config)
+    else:
+        import torch
+
+        from benchmarks import torch_models
+
+        step = torch_models.training_step(torch_models.model_of(config), compiled=True)
+        tokens = torch.zeros((4, 64), dtype=torch.int64)
+    runs = []
+    for _ in range(4):
+        start, started = time.perf_counter(), time.process_time()
+        step(tokens, tokens)
+        runs.append((time.perf_counter() - start, time.process_time() - started))
+    seconds, cpu = (first - min(later) for first, *later in zip(*runs, strict=True))
+    return {"seconds": seconds, "cpu": cpu, "layers": layers}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peers", default="", help="comma-separated: jax, torch")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, a small model")
     parser.add_argument("--json", default=None, help="write the table here")
-    parser.add_argument("--compile", nargs=2, default=None, help=argparse.SUPPRESS)
+    parser.add_argument("--compile", nargs="+", default=None, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.compile:
-        print(json.dumps(compile_step(args.compile[0], int(args.compile[1]))))
+        preset, layers, peer = (*args.compile, "fxad")[:3]
+        measure = compile_step if peer == "fxad" else functools.partial(compile_peer, peer)
+        print(json.dumps(measure(preset, int(layers))))
         return
     peers = harness.installed([p for p in args.peers.split(",") if p])
     harness.report("overhead", rows(args.quick, peers), args.json)
