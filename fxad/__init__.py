@@ -16,7 +16,7 @@ with _while_importing():
     from fxad.transform import rules as _rules  # noqa: F401 - hands ops the transforms
 
     # isort: split
-    from fxad import debug, numpy, tree, tree_util
+    from fxad import numpy, tree, tree_util
     from fxad.api.autodiff import grad, jvp, linear_transpose, linearize, value_and_grad, vjp
     from fxad.api.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
     from fxad.api.closures import closure_convert, custom_gradient
@@ -57,7 +57,6 @@ with _while_importing():
     from fxad.core.config import config
     from fxad.core.dtypes import enable_x64, float0
     from fxad.core.late import late as _late
-    from fxad.debug import pure_callback
     from fxad.trace.array import Array
     from fxad.trace.leaks import checking_leaks
     from fxad.trace.tracer import type_of as typeof
@@ -66,6 +65,7 @@ if TYPE_CHECKING:
     from fxad import (
         custom_batching,
         custom_derivatives,
+        debug,
         errors,
         flatten_util,
         lax,
@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from fxad.api.profile import profile
     from fxad.api.sparse import SparseMatrix, Sparsity, sparse_hessian, sparse_jacobian
     from fxad.api.tune import tune
+    from fxad.debug import pure_callback
 
 # What not every program uses is loaded when it is first asked for.
 __getattr__, __dir__ = _late(
@@ -94,6 +95,7 @@ __getattr__, __dir__ = _late(
         "hessian_diag": "fxad.api.curvature",
         "hvp": "fxad.api.curvature",
         "profile": "fxad.api.profile",
+        "pure_callback": "fxad.debug",
         "sparse_hessian": "fxad.api.sparse",
         "sparse_jacobian": "fxad.api.sparse",
         "suggest_precision": "fxad.api.precision",
@@ -102,6 +104,7 @@ __getattr__, __dir__ = _late(
     modules=(
         "custom_batching",
         "custom_derivatives",
+        "debug",
         "errors",
         "flatten_util",
         "lax",

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -94,7 +94,7 @@ def flatten_one_level_with_keys(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
 def static(**options: Any) -> Any:
     """`dataclasses.field(**options)` for a field that `register_dataclass` keeps as static data."""
     metadata = {"static": True, **(options.pop("metadata", None) or {})}
-    return dataclasses.field(metadata=metadata, **options)
+    return importlib.import_module("dataclasses").field(metadata=metadata, **options)
 
 
 def is_tree_node(value: Any) -> bool:

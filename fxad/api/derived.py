@@ -15,14 +15,17 @@ from fxad.api.vectorise import vmap
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import BadArgument, TypeMismatch
+from fxad.core.late import called_late
 from fxad.core.types import ArrayType
 from fxad.ir.columns import listing
-from fxad.ir.program import OPS, Program
-from fxad.ir.python import to_python
+from fxad.ir.program import OPS, Program, set_source_printer
 from fxad.ir.text import show
 from fxad.trace.array import Array, Concrete
 from fxad.trace.convert import is_array_like, shaped, to_value
 from fxad.trace.tracer import stage
+
+to_python = called_late("fxad.ir.python", "to_python")
+set_source_printer(to_python)
 
 
 class ShapeDtypeStruct:

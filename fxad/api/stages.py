@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import importlib
 import numbers
-import resource
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -145,6 +144,7 @@ class Lowered:
         """
         budget = importlib.import_module("fxad.plan.budget")
         blocks = importlib.import_module("fxad.backend.llvm.native.memory").blocks
+        resource = importlib.import_module("resource")
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         counts, scratch = self.cost(), self.executable.scratch_bytes
         tapes = self.executable.tape_bytes if trips is None else self._tapes(trips)

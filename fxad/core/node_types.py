@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -20,6 +19,7 @@ from typing import Any, TypeVar
 from fxad.core.containers import Flatten, NodeType, index_keys, show_custom
 from fxad.core.errors import TreeError
 from fxad.core.keypath import GetAttrKey
+from fxad.core.late import called_late
 from fxad.core.treedef import add_node_type
 
 __all__ = [
@@ -33,6 +33,8 @@ __all__ = [
 ]
 
 T = TypeVar("T", bound=type)
+is_dataclass = called_late("dataclasses", "is_dataclass")
+fields_of = called_late("dataclasses", "fields")
 
 
 def register_node(
@@ -126,7 +128,7 @@ def register_dataclass(
             meta_fields=meta_fields,
             drop_fields=drop_fields,
         )
-    if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
+    if not (isinstance(cls, type) and is_dataclass(cls)):
         _check_plain(cls, data_fields, meta_fields)
         add_node_type(_dataclass_type(cls, tuple(data_fields or ()), tuple(meta_fields or ())))
         return cls
@@ -163,7 +165,7 @@ def _split_fields(
     meta_fields: Sequence[str] | None,
     drop_fields: Sequence[str],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    fields = [f for f in dataclasses.fields(cls) if f.init and f.name not in drop_fields]
+    fields = [f for f in fields_of(cls) if f.init and f.name not in drop_fields]
     names = [f.name for f in fields]
     if meta_fields is None:
         if data_fields is None:

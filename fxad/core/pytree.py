@@ -13,7 +13,6 @@ is meant to be used by its name (`pytree.map`), since some functions share names
 from __future__ import annotations
 
 import builtins
-import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -29,7 +28,7 @@ from fxad.core.keypath import (
     describe_path,
     keystr,
 )
-from fxad.core.node_types import Partial, register_dataclass, register_node
+from fxad.core.node_types import Partial, is_dataclass, register_dataclass, register_node
 from fxad.core.treedef import (
     LEAF,
     IsLeaf,
@@ -308,7 +307,7 @@ def leaf_error(
     text = f"{where} is {_article(name)}, expected {expected}"
     if isinstance(leaf, type):
         fix = f"this is the class {leaf.__name__} itself; pass an instance"
-    elif dataclasses.is_dataclass(leaf):
+    elif is_dataclass(leaf):
         fix = (
             f"if its fields hold arrays, put @fxad.tree.register_dataclass above class {name} "
             f"(mark constant fields with field(metadata={{'static': True}}))"

@@ -16,6 +16,7 @@ from fxad.ops import factor as factor
 from fxad.ops import fft as fft
 from fxad.ops import gather as gather
 from fxad.ops import head_loss as head_loss
+from fxad.ops import host as host
 from fxad.ops import indexing as indexing
 from fxad.ops import linalg as linalg
 from fxad.ops import linear_solve as linear_solve

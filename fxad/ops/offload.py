@@ -12,6 +12,7 @@ about to be lowered.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -20,9 +21,14 @@ import numpy as np
 
 from fxad.ir.loops import Alias, HostCall
 from fxad.ops.base import Batched, case, define
-from fxad.runtime import session
 
 EFFECTS = frozenset(["host"])
+
+
+def _session() -> Any:
+    """Where values wait: loaded by the first program that puts some aside."""
+    return importlib.import_module("fxad.runtime.session")
+
 
 offload = define(
     "offload",
@@ -71,7 +77,7 @@ class _Aside:
     def __init__(self, key: int) -> None:
         self.key = key
         self.borrows = True
-        self.around = session.session
+        self.around = _session().session
 
 
 class _Put(_Aside):
@@ -79,20 +85,20 @@ class _Put(_Aside):
         super().__init__(key)
         self.place = place
         self.memory = memory
-        self.lend = partial(session.room, key, place, memory), self
+        self.lend = partial(_session().room, key, place, memory), self
 
     def __call__(self, x: np.ndarray) -> tuple[()]:
-        session.put(self.key, self.place, self.memory, x)
+        _session().put(self.key, self.place, self.memory, x)
         return ()
 
 
 class _Take(_Aside):
     def __init__(self, key: int) -> None:
         super().__init__(key)
-        self.lend = partial(session.lend, key), partial(session.give_back, key)
+        self.lend = partial(_session().lend, key), partial(_session().give_back, key)
 
     def __call__(self) -> tuple[np.ndarray]:
-        return (session.take(self.key),)
+        return (_session().take(self.key),)
 
 
 put = define(
