@@ -10,6 +10,7 @@ are floats, and nearly the least largest error that such can have. Needs mpmath.
 
 from __future__ import annotations
 
+import argparse
 import pathlib
 from collections.abc import Callable
 
@@ -309,6 +310,7 @@ def tables_text() -> str:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     lines = [
         '"""Polynomial coefficients, constant first; written by benchmarks/fit_polynomials.py."""',
         "",

@@ -257,7 +257,7 @@ def main() -> None:
     parser.add_argument("--peers", default="", help="comma-separated: jax, torch")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, a small model")
     parser.add_argument("--json", default=None, help="write the table here")
-    parser.add_argument("--compile", nargs="+", default=None, help=argparse.SUPPRESS)
+    parser.add_argument("--compile", nargs="+", help="only this: PRESET LAYERS [jax|torch]")
     args = parser.parse_args()
     if args.compile:
         preset, layers, peer = (*args.compile, "fxad")[:3]

@@ -9,9 +9,9 @@ training loop; figures are the fastest round's, per block.
 
 from __future__ import annotations
 
+import argparse
 import collections
 import functools
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -84,7 +84,9 @@ def rows(quick: bool, peers: Sequence[str]) -> list[Row]:
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 7
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("rounds", type=int, nargs="?", default=7)
+    rounds = parser.parse_args().rounds
     found = []
     for nbytes, count in SIZES.items():
         x = np.ones(nbytes // 8)

@@ -10,8 +10,8 @@ other mapped files left out, beyond what was before its first call.
 
 from __future__ import annotations
 
+import argparse
 import os
-import sys
 import tempfile
 import threading
 import time
@@ -89,8 +89,11 @@ class Watch:
 
 
 def main() -> None:
-    numbers = [int(a) for a in sys.argv[1:]]
-    rounds, layers, width = (*numbers, *(3, 40, 512)[len(numbers) :])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name, usual in (("rounds", 3), ("layers", 40), ("width", 512)):
+        parser.add_argument(name, type=int, nargs="?", default=usual)
+    args = parser.parse_args()
+    rounds, layers, width = args.rounds, args.layers, args.width
     r = np.random.default_rng(0)
     x = r.standard_normal((ROWS, width), np.float32)
     ws = [
