@@ -68,6 +68,30 @@ def test_links_in_the_readme_exist() -> None:
         assert (ROOT / target).exists(), target
 
 
+def _sources() -> list[Path]:
+    folders = ("fxad", "fxad_nn", "tests", "benchmarks", "examples")
+    return [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+
+
+def test_files_that_are_named_exist() -> None:
+    """In pages (but the log, which is of all times), docstrings and comments. Ends will do."""
+    pages = [page for page in PAGES if page.name != "log.md"]
+    there = [f"/{path.relative_to(ROOT)}" for path in [*PAGES, *_sources()]]
+    for path in [*pages, *_sources()]:
+        for name in re.findall(r"(?<![\w./-])\w+(?:/[\w-]+)+\.(?:py|md)\b", path.read_text()):
+            assert any(known.endswith(f"/{name}") for known in there), (path, name)
+
+
+def test_commands_have_the_options_that_are_shown() -> None:
+    for path in [*PAGES, *(ROOT / "benchmarks").glob("*.py")]:
+        text = path.read_text()
+        for module, rest in re.findall(r"python -m (benchmarks[.\w]*)([^#`|\n]*)", text):
+            file = ROOT / module.rstrip(".").replace(".", "/")
+            code = (file / "__main__.py" if file.is_dir() else file.with_suffix(".py")).read_text()
+            for option in re.findall(r"--[\w-]+", rest):
+                assert f'"{option}"' in code, (path, module, option)
+
+
 def update() -> None:
     """Rewrite the shown output of every page with what the code prints now."""
     for page in PAGES:

@@ -3,7 +3,7 @@
     stage = Reduce((j,), "add", (Load(x, at(j)),), (cell,), "lanes")
     reductions.reduce(stage)          # sets the cell
 
-The order of combination is kernel.py's, whatever the width of a vector.
+The order of combination is what fxad/ir/kernel.py says, whatever the width of a vector.
 """
 
 from __future__ import annotations
