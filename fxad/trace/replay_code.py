@@ -191,7 +191,7 @@ class Writer:
             for axis, size in zip(eqn.params["axes"], source.type.shape, strict=True):
                 aligned[axis] = size
             shape = self.constant(tuple(aligned))
-            self.aligned[var] = tuple(aligned)
+            self.aligned[var] = tuple(aligned) if source.type.shape else ()
             self.thin[var] = f"contiguous({name}).reshape({shape})" if source.type.shape else name
             self.repeated[var] = eqn
         elif eqn.op.name == "stop_gradient":

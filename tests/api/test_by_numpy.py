@@ -150,6 +150,12 @@ def test_numpys_own_arrays_are_replayed() -> None:
     assert jnp.add(x, data).dtype == np.float32
 
 
+def test_numbers_repeated_to_shapes_of_one_element() -> None:
+    f = replayed(lambda a, b: jnp.broadcast_to(a, (1, 1)) * jnp.broadcast_to(b, (1, 1)))
+    for _ in range(REPEATS + 2):
+        same(f(jnp.float32(2), jnp.float32(3)), np.full((1, 1), 6, np.float32))
+
+
 def test_results_lie_in_nobody_elses_memory() -> None:
     data = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
     waves = (data + 1j * data).astype(np.complex64)
