@@ -29,6 +29,7 @@ from fxad.numpy.elementwise import (
     abs,
     equal,
     exp,
+    finish,
     isinf,
     isnan,
     log,
@@ -309,9 +310,13 @@ def _sqrt_numpy(value: np.ndarray) -> np.ndarray:
     return np.sqrt(value + value.dtype.type(0))  # no -0
 
 
-@by_numpy(type=lambda value: value, numpy=_sqrt_numpy)
 def safe_sqrt(value: Array) -> Array:
     """sqrt whose gradient at 0 is 0."""
+    return finish(_root(value), value.weak)
+
+
+@by_numpy(type=lambda value: value, numpy=_sqrt_numpy)
+def _root(value: Array) -> Array:
     zero = value == 0
     return where(zero, 0.0, sqrt(where(zero, 1.0, value)))
 

@@ -156,6 +156,15 @@ def test_numbers_repeated_to_shapes_of_one_element() -> None:
         same(f(jnp.float32(2), jnp.float32(3)), np.full((1, 1), 6, np.float32))
 
 
+@pytest.mark.parametrize("number", [0.0, 3.0, -2.5])
+def test_roots_of_weak_numbers_stay_weak(number: float) -> None:
+    x = jnp.asarray(number)
+    for _ in range(REPEATS + 2):
+        assert jnp.linalg.norm(x).weak
+        assert not jnp.linalg.norm(jnp.float32(number)).weak
+    assert fxad.jit(jnp.linalg.norm)(x).weak
+
+
 def test_results_lie_in_nobody_elses_memory() -> None:
     data = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
     waves = (data + 1j * data).astype(np.complex64)
