@@ -70,6 +70,7 @@ def shaped(value: Any) -> ArrayType:
     if isinstance(value, Array):
         return value.type
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        dtype = dt.canonicalize(value.dtype, explicit=not isinstance(value, np.ndarray))
+        of_numpy = isinstance(value, np.ndarray | np.generic)
+        dtype = dt.canonicalize(value.dtype, explicit=not of_numpy)
         return ArrayType(dtype, tuple(value.shape))
     return to_value(value).type

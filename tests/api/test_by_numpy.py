@@ -165,6 +165,12 @@ def test_roots_of_weak_numbers_stay_weak(number: float) -> None:
     assert fxad.jit(jnp.linalg.norm)(x).weak
 
 
+def test_numbers_of_numpys_narrow_like_its_arrays() -> None:
+    for _ in range(REPEATS + 2):
+        assert jnp.zeros_like(np.float64(0.5)).dtype == np.float32
+        assert jnp.ones_like(np.int64(2)).dtype == np.int32
+
+
 def test_results_lie_in_nobody_elses_memory() -> None:
     data = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
     waves = (data + 1j * data).astype(np.complex64)
