@@ -68,8 +68,9 @@ concat = concatenate
 
 def _sequence(arrays: Any, name: str) -> list[Array]:
     if isinstance(arrays, Array):
-        return [arrays[i] for i in range(len(arrays))]
-    values = [value_of(a, name) for a in arrays]
+        values = [arrays[i] for i in range(len(arrays))]
+    else:
+        values = [value_of(a, name) for a in arrays]
     if not values:
         raise BadArgument(f"{name}: needs at least one array")
     return values

@@ -231,6 +231,7 @@ def _recorded(
         FxadError,
         TypeError,
         ValueError,
+        IndexError,
     ):  # it looks at values, which a trace has not
         return None
 

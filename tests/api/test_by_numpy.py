@@ -10,7 +10,7 @@ import pytest
 
 import fxad
 import fxad.numpy as jnp
-from fxad.core.errors import NumericsError, ShapeError
+from fxad.core.errors import BadArgument, NumericsError, ShapeError
 from fxad.trace import tracer
 from fxad.trace.replay import REPEATS, replayed
 from fxad.tree import leaves
@@ -163,6 +163,13 @@ def test_roots_of_weak_numbers_stay_weak(number: float) -> None:
         assert jnp.linalg.norm(x).weak
         assert not jnp.linalg.norm(jnp.float32(number)).weak
     assert fxad.jit(jnp.linalg.norm)(x).weak
+
+
+def test_what_fails_fails_alike_when_called_again() -> None:
+    for empty in (np.zeros((0, 3), np.float32), jnp.zeros((0, 3))):
+        for _ in range(REPEATS + 2):
+            with pytest.raises(BadArgument, match="hstack: needs at least one array"):
+                jnp.hstack(empty)
 
 
 def test_numbers_of_numpys_narrow_like_its_arrays() -> None:
