@@ -31,7 +31,7 @@ from fxad.core.errors import FxadError
 from fxad.core.types import ArrayType
 from fxad.ir.program import Op
 from fxad.trace import tracer
-from fxad.trace.array import Borrowed, Concrete
+from fxad.trace.array import Borrowed, Concrete, kept
 from fxad.trace.convert import native
 from fxad.trace.execute import concrete, type_of
 from fxad.trace.replay_code import Unwritable, Writer
@@ -71,7 +71,7 @@ def replayed(function: Any = None, *, numbers: bool = False) -> Any:
     @functools.wraps(function)
     def call(*args: Any, **named: Any) -> Any:
         if _stack.levels or not tracer.ordinary:
-            return function(*args, **named)
+            return _apart(function(*args, **named))
         given: list[Any] = []
         parts: list[Any] = [x64_enabled()]
         try:
@@ -91,7 +91,7 @@ def replayed(function: Any = None, *, numbers: bool = False) -> Any:
             key = tuple(parts)
             run = runs.get(key)
         except (_Odd, AttributeError, TypeError):  # given away; without a hash
-            return function(*args, **named)
+            return _apart(function(*args, **named))
         if run is not None:
             return run(*given)
         count = met.get(key, 0)
@@ -107,9 +107,18 @@ def replayed(function: Any = None, *, numbers: bool = False) -> Any:
                 runs[key] = run
                 return run(*given)
             met[key] = _NEVER
-        return function(*args, **named)
+        return _apart(function(*args, **named))
 
     return call
+
+
+def _apart(result: Any) -> Any:
+    """What a function returned, copied where that is memory of its caller: an argument itself."""
+    if isinstance(result, Borrowed):
+        return result if _stack.levels else kept(result)
+    if type(result) in (tuple, list):
+        return type(result)([_apart(r) for r in result])
+    return result
 
 
 class _Recording(Staging):

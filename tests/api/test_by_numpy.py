@@ -178,6 +178,20 @@ def test_numbers_of_numpys_narrow_like_its_arrays() -> None:
         assert jnp.ones_like(np.int64(2)).dtype == np.int32
 
 
+@pytest.mark.parametrize(
+    "function",
+    [jnp.real, jnp.ravel, jnp.abs, jnp.squeeze, jnp.floor, jnp.broadcast_arrays, jnp.concatenate],
+    ids=lambda f: f.__name__,
+)
+def test_arrays_that_are_written_to_later_change_no_result(function: Callable[..., Any]) -> None:
+    for _ in range(REPEATS + 2):
+        given = np.arange(3, dtype=np.uint8)
+        lent = given[None] if function is jnp.concatenate else given
+        (found,) = leaves(function(lent))
+        given[:] = 9
+        same(found, np.arange(3, dtype=np.uint8))
+
+
 def test_results_lie_in_nobody_elses_memory() -> None:
     data = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
     waves = (data + 1j * data).astype(np.complex64)
