@@ -152,15 +152,15 @@ def errors(got: np.ndarray, want: np.ndarray) -> np.ndarray:
 def worst_of(got: np.ndarray, want: np.ndarray, known: float = 0.5) -> tuple[float, int]:
     """The largest error and where; `known` and 0 where none is larger than `known`.
 
-    Few passes over all results leave suspects: those further from the exact result than `known`
-    spacings of its octave, or not finite, or zero. Only they are looked at closely.
+    Few passes over all results leave suspects: those `known` spacings of its octave from the exact
+    result, or further, or not finite, or zero. Only they are looked at closely.
     """
     with np.errstate(all="ignore"):
         gap = (want.view(np.uint64) & OCTAVE).view(F64)
         gap *= known * 2.0**-23
         np.maximum(gap, known * 2.0**-149, out=gap)
         away = np.subtract(got, want, dtype=F64)
-        near = np.less_equal(np.abs(away, out=away), gap)
+        near = np.less(np.abs(away, out=away), gap)  # not where both are infinite
         near &= want != 0
         if near.all():
             return known, 0

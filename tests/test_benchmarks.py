@@ -7,10 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks import __main__ as main
-from benchmarks import eager, harness, overhead, plots
+from benchmarks import eager, functions, harness, overhead, plots
 from benchmarks.__main__ import names
 
 ROOT = Path(__file__).parent.parent
@@ -49,6 +50,27 @@ def test_what_is_not_installed_is_left_out():
 def test_modules_take_part():
     assert {"train_step", "matmul", "overhead"} <= set(names())
     assert not {"harness", "__main__", "plots"} & set(names())
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "error"),
+    [
+        (1.0, 1.0, 0.5),
+        (1.0 + 2**-23, 1.0, 1.0),
+        (1.0, 1.0 + 2**-24, 0.5),
+        (0.0, 2.0**-149, 1.0),
+        (np.inf, 1e39, 0.5),
+        (3e38, np.inf, np.inf),
+        (np.inf, 3e38, np.inf),
+        (np.inf, -np.inf, np.inf),
+        (np.nan, np.nan, 0.5),
+        (1.0, np.nan, np.inf),
+        (0.0, -0.0, np.inf),
+    ],
+)
+def test_sweeps_see_every_wrong_result(got, want, error):
+    found = np.array([2.0, got], np.float32), np.array([2.0, want])
+    assert functions.worst_of(*found) == (error, int(error > 0.5))
 
 
 def test_eager_functions_are_measured(monkeypatch):
