@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType
 
 from fxad.core.errors import set_locator
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_OURS = (_PACKAGE, "<frozen", contextlib.__file__)  # the last: of decorators in the package
 _internal: dict[str, bool] = {}
 
 
@@ -32,14 +33,14 @@ def current() -> str:
         name = frame.f_code.co_filename
         inside = _internal.get(name)
         if inside is None:
-            inside = _internal[name] = name.startswith(_PACKAGE) or name.startswith("<frozen")
+            inside = _internal[name] = name.startswith(_OURS)
         if not inside:
             return f"{os.path.basename(name)}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
 
 
-@contextmanager
+@contextlib.contextmanager
 def using(where: str) -> Iterator[None]:
     """Give every equation recorded inside this location instead of the Python frame's."""
     before = _state.where
