@@ -140,12 +140,12 @@ def _gather_type(
     return sized("gather", x.dtype, shape)
 
 
-def _from_zero(index: np.ndarray) -> np.ndarray:
+def _from_zero(index: np.ndarray, size: int) -> np.ndarray:
     """An index that NumPy finds out of range where it is negative. Raises IndexError."""
-    kind = index.dtype
-    if kind.kind == "i" and kind.itemsize < 8:
-        return index.view(_UNSIGNED[kind])
-    if kind.kind == "i" and index.size and index.min() < 0:  # as unsigned they are negative again
+    unsigned = _UNSIGNED.get(index.dtype)
+    if unsigned is not None and size <= 1 << (8 * unsigned.itemsize - 1):
+        return index.view(unsigned)
+    if index.dtype.kind == "i" and index.size and index.min() < 0:  # unsigned, it may be in range
         raise IndexError
     return index
 
@@ -164,7 +164,7 @@ def _gather_numpy(
 ) -> np.ndarray:
     if batch == 0 and axes == tuple(range(len(axes))) and 0 not in x.shape:
         try:
-            return own(x[tuple([_from_zero(i) for i in indices])])
+            return own(x[tuple([_from_zero(i, n) for i, n in zip(indices, x.shape, strict=False)])])
         except IndexError:
             pass
         wide = [i.astype(np.int64, copy=False) for i in indices]

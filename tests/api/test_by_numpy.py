@@ -137,6 +137,17 @@ def test_indices_of_every_width_and_sign(dtype: str, mode: str) -> None:
             same(jnp.take(x, index, 0, mode=mode), found)
 
 
+@pytest.mark.parametrize("mode", ["fill", "clip"])
+@pytest.mark.parametrize(("dtype", "size"), [("int8", 128), ("int8", 300), ("int16", 70000)])
+def test_indices_below_zero_of_arrays_longer_than_their_range(
+    dtype: str, size: int, mode: str
+) -> None:
+    x, index = jnp.arange(float(size)), np.array([-1, -128, 2, 127], dtype)
+    found = x.at[index].get(mode=mode, wrap_negative_indices=False)
+    low = np.nan if mode == "fill" else 0
+    same(found, np.array([low, low, 2, 127], np.float32))
+
+
 def test_numpys_own_arrays_are_replayed() -> None:
     data = np.linspace(-1, 1, 6, dtype=np.float64).reshape(2, 3)
     x, calls = jnp.asarray(data), []
