@@ -51,7 +51,8 @@ def take(
     at = axis_index(axis, value.ndim, "take")
     index = value_of(indices, "take")
     if mode == "wrap":
-        index = index % value.shape[at]
+        narrow = dt.is_integer(index.dtype) and index.dtype.itemsize < 4  # than lengths may be
+        index = (cast(index, dt.int32) if narrow else index) % value.shape[at]
     how = "clamp" if mode == "wrap" else _read_mode(mode, "take")
     return getitem(value, (slice(None),) * at + (index,), how, fill_value, strict=False)
 

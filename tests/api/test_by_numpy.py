@@ -148,6 +148,15 @@ def test_indices_below_zero_of_arrays_longer_than_their_range(
     same(found, np.array([low, low, 2, 127], np.float32))
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "uint32"])
+def test_indices_of_few_bits_wrap_round_many_elements(dtype: str) -> None:
+    x, index = np.arange(70000.0, dtype=np.float32), np.array([5, 120], dtype)
+    index = np.append(index, index.dtype.type(np.iinfo(dtype).max))
+    wanted = np.take(x, index, mode="wrap")
+    check(lambda x, i: jnp.take(x, i, mode="wrap"), x, index)
+    same(jnp.take(x, index, mode="wrap"), wanted)
+
+
 def test_numpys_own_arrays_are_replayed() -> None:
     data = np.linspace(-1, 1, 6, dtype=np.float64).reshape(2, 3)
     x, calls = jnp.asarray(data), []
