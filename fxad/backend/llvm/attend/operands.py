@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fxad.backend.llvm.base.formats import kind_of
-from fxad.backend.llvm.base.schedule import Target
+from fxad.backend.llvm.base.schedule import ABI, Target
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.contract import pack as packing
 from fxad.backend.llvm.contract.grid import address, arguments, go_to
@@ -22,7 +22,6 @@ from fxad.core.errors import CheckError
 from fxad.core.record import valued
 from fxad.ir.kernel import Attend, Axis, Index, Kernel, Operand
 
-ABI = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
 ROWS = 48  # every tile's height divides it
 HIGHEST = 12  # more rows to a tile wait for broadcasts
 _AT_ONCE = 8  # vectors loaded before any is stored: loads wait for stores to like places of pages
