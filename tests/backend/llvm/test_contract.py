@@ -368,6 +368,21 @@ def test_rows_that_share_one_place_of_a_cache_are_packed_in_blocks(size, target)
     assert_product(plain, a, b)
 
 
+@pytest.mark.parametrize("target", targets(), ids=lambda t: t.isa)
+@pytest.mark.parametrize(
+    ("dtype", "result"), [("float32", ml_dtypes.bfloat16), ("int32", "int8"), ("int64", "int32")]
+)
+@pytest.mark.parametrize("columns", [9, 17, 65])
+def test_a_last_column_of_a_narrower_type_ends_where_it_does(columns, dtype, result, target):
+    """One lane of a vector that was truncated: nothing beside it is written."""
+    a, b = (np.rint(3 * random(*shape)).astype(dtype) for shape in ((7, 20), (20, columns)))
+    base = np.full((7, columns + 5), 77, result)
+    sketch = Sketch(a, b, (base[:, :columns], base), accumulator=np.dtype(dtype))
+    sketch.run([sketch.store(Cast(Get(sketch.cell), np.dtype(result)))], target=target)
+    np.testing.assert_array_equal(base[:, :columns], (a @ b).astype(result))
+    assert np.all(base[:, columns:] == np.array(77, result))
+
+
 @pytest.mark.parametrize("size", [(1024, 70, 300), (2048, 48, 65)])
 def test_an_a_whose_rows_of_k_are_pages_apart_gives_the_bits_of_any_other(size) -> None:
     rows, columns, depth = size

@@ -74,6 +74,11 @@ class Code:
         some = Vec(self, "i64", 1, count).convert("trunc", "i32").splat(width)
         return self.iota("i32", width).compare("ult", some)
 
+    def concealed(self, mask: Vec) -> Vec:
+        """The same mask, but one that LLVM cannot know while it compiles."""
+        one = Vec(self, "i64", 1, self.function.op('call i64 asm "", "=r,0"(i64 1)'))
+        return mask & one.convert("trunc", "i1").splat(mask.width)
+
     def call(self, name: str, kind: str, width: int, args: Sequence[Vec]) -> Vec:
         """Call a function or intrinsic by its full name, declaring it."""
         types = ", ".join(a.type for a in args)
