@@ -52,9 +52,8 @@ def adopt(choices: Mapping[str, Choice]) -> Path | None:
         _own[path] = current().with_(choices)
         return None
     with locked(path.name):  # what another process measures meanwhile is not lost
-        both = current().with_(dict(_read(path).items())).with_(choices)
+        _own[path] = both = current().with_(dict(_read(path).items())).with_(choices)
         written = put(path.name, both.text().encode())
-    _own[path] = both
     return path if written else None
 
 
