@@ -28,6 +28,8 @@ SIZES = [
     (64, 64, 3, 3, 64, 64, {"right": 0}),
     (96, 700, 2, 2, 80, 20, {"right": 5}),
     (5, 90, 2, 2, 24, 40, {"left": 2, "right": 60}),
+    # One query, whose bounds are constants.
+    (1, 50, 2, 1, 8, 40, {"left": 1, "right": 5}),
     # The gradient in parts: of the queries, of the heads that share keys, of both.
     (2050, 2050, 1, 1, 8, 16, {"right": 0}),
     (1500, 1200, 6, 1, 16, 8, {"left": 700, "right": 40}),

@@ -194,7 +194,8 @@ class Rows(Tiles):
         start = {"": [], "add": [self.zero()], "max": [self.lowest()]}[combine] * self.vectors
         values = [v.text for v in start]
         end = span[1]
-        if self.masked_vectors == 1 and not self.limits:
+        grows = self.stage.upper.coefficient(self.stage.rows)  # or `seeing` says all rows
+        if self.masked_vectors == 1 and grows and not self.limits:
             end = f.least(f.add(seen[1], _BEYOND), end)
         segments = [(first, last, None), (last, end, self._limits(seen))]
         if self.stage.lower.terms or self.limits:
