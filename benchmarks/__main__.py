@@ -27,7 +27,7 @@ from benchmarks import harness, plots
 from benchmarks.harness import Row
 
 STEP = "train_step"  # what --peer-cmd is compared with
-PEERS = ("torch", "torch-compile", "jax", "numpy")
+PEERS = ("torch", "torch-compile", "jax", "jax-loop", "numpy")
 
 
 def names() -> list[str]:

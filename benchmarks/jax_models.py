@@ -1,12 +1,13 @@
-"""GPT-2 and Llama training in JAX, as its users write it: layers stacked and scanned, one jitted
-step, each layer checkpointed.
+"""GPT-2 and Llama training in JAX, as its users write it: one jitted step, layers stacked, scanned
+and checkpointed, or one after the other with all kept.
 
-step = training_step(models.preset("gpt2"))
+step = training_step(models.preset("gpt2"))       # scanned; scanned=False: a loop in Python
 loss = step(tokens, targets)         # int32 [batch, time] each; keeps its own parameters
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -77,8 +78,7 @@ def _gpt2_features(c: Any, params: Any, tokens: Any) -> Any:
         hidden = jax.nn.gelu(_layer_norm(x, p["norm2"]) @ p["up"][0] + p["up"][1])
         return x + hidden @ p["down"][0] + p["down"][1], None
 
-    x, _ = jax.lax.scan(jax.checkpoint(block), x, params["blocks"])
-    return _layer_norm(x, params["norm"])
+    return _layer_norm(_through(block, x, params["blocks"]), params["norm"])
 
 
 def _llama_features(c: Any, params: Any, tokens: Any) -> Any:
@@ -104,11 +104,19 @@ def _llama_features(c: Any, params: Any, tokens: Any) -> Any:
         gate, up = jnp.split(_rms_norm(x, p["norm2"]) @ p["gate_up"], 2, -1)
         return x + (jax.nn.silu(gate) * up) @ p["down"], None
 
-    x, _ = jax.lax.scan(jax.checkpoint(block), x, params["blocks"])
-    return _rms_norm(x, params["norm"])
+    return _rms_norm(_through(block, x, params["blocks"]), params["norm"])
 
 
-def training_step(config: Any) -> Callable[[Any, Any], float]:
+def _through(block: Callable[..., Any], x: Any, blocks: Any) -> Any:
+    """x after all layers: a tree of stacked parameters is scanned, a list gone through."""
+    if isinstance(blocks, list):
+        for p in blocks:
+            x, _ = block(x, p)
+        return x
+    return jax.lax.scan(jax.checkpoint(block), x, blocks)[0]
+
+
+def training_step(config: Any, scanned: bool = True) -> Callable[[Any, Any], float]:
     """A closure that runs one step: forward, backward, AdamW, parameters and moments donated.
 
     config: of fxad_nn's GPT-2 or Llama.
@@ -116,6 +124,11 @@ def training_step(config: Any) -> Callable[[Any, Any], float]:
     llama = hasattr(config, "rope_theta")
     features = _llama_features if llama else _gpt2_features
     params = (_llama_params if llama else _gpt2_params)(config)
+    if not scanned:
+        stacked = params["blocks"]
+        params["blocks"] = [
+            jax.tree.map(operator.itemgetter(i), stacked) for i in range(config.layers)
+        ]
     zeros = jax.tree.map(jnp.zeros_like, params)
     state = [params, zeros, jax.tree.map(jnp.zeros_like, params), jnp.zeros((), jnp.int32)]
 

@@ -81,20 +81,30 @@ def torch_compiled(args: argparse.Namespace) -> Contender:
     return in_torch(args, compiled=True)
 
 
-def in_jax(args: argparse.Namespace) -> Contender:
+def in_jax(args: argparse.Namespace, scanned: bool = True) -> Contender:
     from benchmarks.jax_models import training_step
 
     if args.dtype != "f32":
         raise SystemExit("the step in JAX is float32 only: leave out --dtype or jax")
     config = models.preset(args.preset)
-    step = training_step(config)
+    step = training_step(config, scanned)
     tokens, targets = batch(args, config.vocab)
     start = time.perf_counter()
     step(tokens, targets)
     return lambda: step(tokens, targets), time.perf_counter() - start
 
 
-CONTENDERS = {"fxad": ours, "torch": in_torch, "torch-compile": torch_compiled, "jax": in_jax}
+def jax_unrolled(args: argparse.Namespace) -> Contender:
+    return in_jax(args, scanned=False)
+
+
+CONTENDERS = {
+    "fxad": ours,
+    "torch": in_torch,
+    "torch-compile": torch_compiled,
+    "jax": in_jax,
+    "jax-loop": jax_unrolled,
+}
 
 
 def needed_flops(args: argparse.Namespace) -> float:
@@ -132,7 +142,7 @@ def rows(quick: bool, peers: Sequence[str]) -> list[harness.Row]:
 def _summary(case: tuple, peers: Sequence[str], memory: bool) -> harness.Row:
     preset, batch, tokens, dtype, rounds = case
     args = argparse.Namespace(preset=preset, batch=batch, tokens=tokens, threads=0, dtype=dtype)
-    left_out = {"jax"} if dtype != "f32" else set()
+    left_out = {"jax", "jax-loop"} if dtype != "f32" else set()
     names = ["fxad", *(name for name in CONTENDERS if name in peers and name not in left_out)]
     taken = {name: memory_of(name, args)["peak MB"] for name in names} if memory else {}
     times = harness.alternate({name: CONTENDERS[name](args)[0] for name in names}, rounds)
@@ -189,7 +199,7 @@ def measured(names: Sequence[str], args: argparse.Namespace) -> list[harness.Row
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--peers", default="", help="comma-separated: torch, torch-compile, jax")
+    parser.add_argument("--peers", default="", help=f"comma-separated: {', '.join(CONTENDERS)}")
     parser.add_argument("--preset", default="gpt2")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=64)
