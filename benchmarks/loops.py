@@ -1,11 +1,11 @@
 """Loops with small bodies, forward and backward, beside JAX and the same loop in C.
 
-    python -m benchmarks.loops [--quick] [--peers jax] [--json out.json]
+    python -m benchmarks.loops [--quick] [--peers jax] [--cpu] [--json out.json]
 
 scan: 1,000,000 steps of a few flops; ode: Runge-Kutta 4 of the Lorenz system, 100,000 steps;
 kalman: a filter of 4 states and 2 observations, 10,000 steps; nbody: 16 bodies, 2,000 leapfrog
 steps; while: a loop whose trips are known at run time, 100,000 of them. C is compiled by
-`gcc -O3 -march=native` and runs forward only. All are float32. Times are the processor's.
+`gcc -O3 -march=native` and runs forward only. All are float32.
 """
 
 from __future__ import annotations
