@@ -89,7 +89,7 @@ def _as_array(object: Any, dtype: Any) -> Array:
             f"cannot make an array of {type(object).__name__}: expected numbers, arrays or "
             "sequences of them"
         )
-    return value if wanted is None else cast(value, wanted)
+    return value if wanted is None else converted(value, wanted)
 
 
 def _cast_numpy(data: np.ndarray, wanted: np.dtype) -> np.ndarray:
@@ -152,6 +152,13 @@ def stack_values(values: Sequence[Any], axis: int = 0) -> Array:
 def cast(value: Any, dtype: np.dtype) -> Array:
     """Convert to a dtype (nothing happens if it has it already)."""
     if type_of(value).dtype == dtype:
+        return value
+    return OPS["convert"](value, dtype=dtype)
+
+
+def converted(value: Array, dtype: np.dtype) -> Array:
+    """In the dtype that a user asked for, which makes it strong: no later promotion changes it."""
+    if value.type.dtype == dtype and not value.weak:
         return value
     return OPS["convert"](value, dtype=dtype)
 

@@ -18,6 +18,7 @@ from fxad.numpy.core import (
     axis_index,
     cast,
     check_device,
+    converted,
     full_of,
     promoted,
     shape_tuple,
@@ -350,4 +351,4 @@ def copy(a: Any) -> Array:
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
     """Converted to a dtype."""
     check_device(device, "astype")
-    return cast(value_of(x), dt.canonicalize(dtype, explicit=True))
+    return converted(value_of(x), dt.canonicalize(dtype, explicit=True))

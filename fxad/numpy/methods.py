@@ -25,7 +25,7 @@ from fxad.numpy import (
     updates,
 )
 from fxad.numpy import elementwise as e
-from fxad.numpy.core import cast
+from fxad.numpy.core import converted
 from fxad.trace.array import Array
 from fxad.trace.convert import is_array_like
 from fxad.trace.replay import replayed
@@ -87,13 +87,13 @@ def transpose(self: Array, *axes: Any) -> Array:
 
 @replayed
 def _converted(self: Array, dtype: np.dtype) -> Array:
-    return cast(self, dtype)
+    return converted(self, dtype)
 
 
 def astype(self: Array, dtype: Any, copy: bool = False) -> Array:
     """Converted to a dtype."""
     wanted = dt.canonicalize(dtype, explicit=True)
-    return self if wanted is self.type.dtype else _converted(self, wanted)
+    return self if wanted is self.type.dtype and not self.weak else _converted(self, wanted)
 
 
 def view(self: Array, dtype: Any) -> Array:

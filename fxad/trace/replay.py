@@ -130,7 +130,8 @@ def by_numpy(*, type: Callable[..., ArrayType], numpy: Function) -> Callable[[F]
     that, outside traces and in replays, is a call of `numpy`, as if it were one op.
 
     type: the result's type by those of the arrays, and the parameters. numpy: of NumPy's arrays
-    and the parameters; it must give the bits that the function's ops do, whatever the elements.
+    and the parameters; it must give the bits that the function's ops do, whatever the elements (but
+    for arguments that the function leaves open, as a table that is not sorted).
     """
 
     def decorate(function: F) -> F:

@@ -43,6 +43,24 @@ def test_hypot_and_logaddexp_at_their_limits() -> None:
     assert float(jnp.hypot(big, big)) == pytest.approx(math.sqrt(2) * big)
 
 
+@pytest.mark.parametrize("way", ["method", "astype", "asarray"])
+def test_a_dtype_that_is_asked_for_is_strong(way: str) -> None:
+    """As in JAX: what was asked for stays so beside float16, eagerly, replayed and compiled."""
+    wide = jnp.asarray(2.0).dtype
+
+    def beside(number: Any) -> Any:
+        if way == "method":
+            asked = jnp.asarray(number).astype(wide)
+        else:
+            asked = getattr(jnp, way)(jnp.asarray(number), wide)
+        return asked * jnp.ones(2, jnp.float16)
+
+    for _ in range(4):
+        assert beside(2.0).dtype == wide
+    assert fxad.jit(beside)(2.0).dtype == wide
+    assert (jnp.asarray(2.0) * jnp.ones(2, jnp.float16)).dtype == jnp.float16
+
+
 def test_where_of_two_numbers_is_weakly_typed() -> None:
     x = np.ones(2, np.float32)
     assert (jnp.where(x > 0, 1.0, 2.0) * x).dtype == np.float32
