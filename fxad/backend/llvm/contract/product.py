@@ -21,6 +21,10 @@ from fxad.backend.llvm.contract.touch import is_swept, touched
 from fxad.backend.llvm.elements.access import Memory
 from fxad.core.aligned import LINE, to_line
 
+# Steps of k up to which the results' way to memory is what a product waits for. Beyond, going past
+# the caches gains nothing, and who reads them finds them farther away.
+_FEW_STEPS = 256
+
 
 class Product:
     """State of emitting one kernel.
@@ -79,11 +83,12 @@ class Product:
         self._place_sums()
 
     def _may_go_past(self, target: Target) -> bool:
-        """Whether every sum is stored once, in lines that one tile writes whole."""
+        """Whether stores are much of the work, each sum's is one, and tiles write whole lines."""
         assert self.result is not None
         across = self.result.outer * self.size, self.cut.width * self.size
         whole = all(length % LINE == 0 for length in across)
-        return whole and self.pieces.blocks == 1 and target.isa in STREAMING
+        few = self.problem.size[2] <= _FEW_STEPS
+        return whole and few and self.pieces.blocks == 1 and target.isa in STREAMING
 
     def _place_a(self) -> None:
         """Where the micro-kernels read A, as strides (row, k): in place, or in a packed copy."""
