@@ -18,14 +18,13 @@ from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.core.late import called_late
 from fxad.core.types import ArrayType
 from fxad.ir.columns import listing
-from fxad.ir.program import OPS, Program, set_source_printer
+from fxad.ir.program import OPS, Program
 from fxad.ir.text import show
 from fxad.trace.array import Array, Concrete
 from fxad.trace.convert import is_array_like, shaped, to_value
 from fxad.trace.tracer import stage
 
 to_python = called_late("fxad.ir.python", "to_python")
-set_source_printer(to_python)
 
 
 class ShapeDtypeStruct:

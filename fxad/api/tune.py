@@ -81,7 +81,7 @@ def tune(
     wanted = tuning.products(kernels, target)
     todo = [p.kernel for key, p in wanted.items() if again or key not in target.choices]
     found = tuple(tuning.tune(todo, target, seconds))
-    path = measured.file()
+    path = measured.kept()
     if found:
         path = measured.adopt({one.key: one.choice for one in found})
         compiled.forget()

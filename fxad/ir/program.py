@@ -16,7 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from fxad.core.late import called_late
 from fxad.core.types import ArrayType
+
+_show = called_late("fxad.ir.text", "show")
+_to_python = called_late("fxad.ir.python", "to_python")
 
 Type = Any  # ArrayType, or TapeType for the few values that are tapes
 
@@ -246,34 +250,12 @@ class Program:
 
     def to_python(self) -> str:
         """Runnable NumPy source, bit-equal to the interpreter (see `fxad.ir.python`)."""
-        return _source_printer(self)
+        return _to_python(self)
 
     def __str__(self) -> str:
-        return _printer(self)
+        return _show(self)
 
     __repr__ = __str__
-
-
-def _unprintable(program: Program) -> str:
-    return f"<program {program.name}: {len(program.eqns)} equations>"
-
-
-_printer: Callable[[Program], str] = _unprintable
-
-
-def set_printer(printer: Callable[[Program], str]) -> None:
-    """Install what `str(program)` does (done once, by `fxad.ir.text`)."""
-    global _printer
-    _printer = printer
-
-
-_source_printer: Callable[[Program], str] = _unprintable
-
-
-def set_source_printer(printer: Callable[[Program], str]) -> None:
-    """Install what `Program.to_python` does (done once, by `fxad.ir.python`)."""
-    global _source_printer
-    _source_printer = printer
 
 
 def param_key(value: Any) -> object:

@@ -20,7 +20,7 @@ from fxad.core.dtypes import short_name
 from fxad.core.errors import CheckError
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.functions import RESERVED, Definitions, number
-from fxad.ir.program import Atom, Eqn, Op, Program, Symbol, Var, set_source_printer, subprograms
+from fxad.ir.program import Atom, Eqn, Op, Program, Symbol, Var, subprograms
 from fxad.ir.text import letters
 
 # Ops whose references keep arrays in places of fxad's own.
@@ -230,6 +230,3 @@ def _all(program: Program) -> Iterator[Program]:
     for eqn in program.eqns:
         for _, inner in subprograms(eqn):
             yield from _all(inner)
-
-
-set_source_printer(to_python)

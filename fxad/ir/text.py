@@ -22,7 +22,7 @@ import numpy as np
 from fxad.core.dtypes import from_short_name, short_name
 from fxad.core.errors import CheckError
 from fxad.core.types import ArrayType, TapeType
-from fxad.ir.program import OPS, Atom, Eqn, Lit, Program, Symbol, Type, Var, set_printer
+from fxad.ir.program import OPS, Atom, Eqn, Lit, Program, Symbol, Type, Var
 
 # ---------------------------------------------------------------- printing
 
@@ -119,9 +119,6 @@ def _param(value: Any, indent: str) -> str:
         case Symbol() | ArrayType() | TapeType():
             return str(value)
     raise CheckError(f"a parameter of type {type(value).__name__} cannot be printed: {value!r}")
-
-
-set_printer(show)
 
 
 # ---------------------------------------------------------------- parsing

@@ -144,11 +144,8 @@ def _map_to_map(group: Group, node: MapNode) -> bool:
     for var in node.reads:
         if var in group.members and not _all_identity(node, var):
             return False
-    chain = group.chain | boundaries(node)
-    if not is_chain(chain):
+    if not _joined(group, node, group.chain | boundaries(node)):
         return False
-    group.chain = chain
-    group.nodes.append(node)
     _enter(group, node, "full")
     return True
 
@@ -163,11 +160,9 @@ def _reduce_to_map(group: Group, node: ReduceNode) -> bool:
     for var, indices in node.reads.items():
         if var in group.members and not all(_in_row(i, node, inner) for i in indices):
             return False
-    chain = group.chain | _outer_chain(node, inner)
-    if not is_chain(chain):
+    if not _joined(group, node, group.chain | _outer_chain(node, inner)):
         return False
-    group.kind, group.inner, group.space, group.chain = "rows", inner, node.space, chain
-    group.nodes.append(node)
+    group.kind, group.inner, group.space = "rows", inner, node.space
     group.members[node.outputs[0]] = "cell"
     return True
 
@@ -175,11 +170,8 @@ def _reduce_to_map(group: Group, node: ReduceNode) -> bool:
 def _full_to_rows(group: Group, node: MapNode) -> bool:
     if not any(v in group.members for v in node.reads) or not _reads_fit(group, node):
         return False
-    chain = group.chain | boundaries(node)
-    if not is_chain(chain):
+    if not _joined(group, node, group.chain | boundaries(node)):
         return False
-    group.chain = chain
-    group.nodes.append(node)
     group.members[node.outputs[0]] = "full"
     return True
 
@@ -193,11 +185,8 @@ def _outer_to_rows(group: Group, node: MapNode) -> bool:
     for var in mine:
         if group.members[var] == "full" or not _all_identity(node, var):
             return False
-    chain = group.chain | {b * group.inner for b in boundaries(node)}
-    if not is_chain(chain):
+    if not _joined(group, node, group.chain | {b * group.inner for b in boundaries(node)}):
         return False
-    group.chain = chain
-    group.nodes.append(node)
     group.members[node.outputs[0]] = "outer"
     return True
 
@@ -209,12 +198,18 @@ def _reduce_to_rows(group: Group, node: ReduceNode) -> bool:
     alike = node.natural if group.natural else node.space == group.space
     if not alike or not _reads_fit(group, node):
         return False
-    chain = group.chain | _outer_chain(node, inner)
+    if not _joined(group, node, group.chain | _outer_chain(node, inner)):
+        return False
+    group.members[node.outputs[0]] = "cell"
+    return True
+
+
+def _joined(group: Group, node: Node, chain: frozenset[int]) -> bool:
+    """Add the node if the strides at which axes would then have to end form a chain."""
     if not is_chain(chain):
         return False
     group.chain = chain
     group.nodes.append(node)
-    group.members[node.outputs[0]] = "cell"
     return True
 
 

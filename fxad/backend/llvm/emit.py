@@ -16,6 +16,7 @@ from fxad.backend.llvm.attend.grad_parts import emit_attend_grad
 from fxad.backend.llvm.base.axes import axes_of_stage, data_values
 from fxad.backend.llvm.base.formats import Pair, Value, from_memory, memory_kind
 from fxad.backend.llvm.base.schedule import (
+    ABI,
     INNER_BLOCK,
     Emitted,
     Schedule,
@@ -34,8 +35,6 @@ from fxad.core.aligned import to_line
 from fxad.core.record import replace
 from fxad.ir import kernel as ir
 
-PARAMS = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
-
 
 def emit(kernel: ir.Kernel, name: str, target: Target) -> Emitted:
     """The native function of a kernel, called `name`."""
@@ -46,7 +45,7 @@ def emit(kernel: ir.Kernel, name: str, target: Target) -> Emitted:
             return emit_attend(kernel, name, target)
         case ir.AttendGrad():
             return emit_attend_grad(kernel, name, target)
-    return emit_scheduled(kernel, target, choose(kernel, target), Function(name, "void", PARAMS))
+    return emit_scheduled(kernel, target, choose(kernel, target), Function(name, "void", ABI))
 
 
 def emit_scheduled(

@@ -62,6 +62,12 @@ def file() -> Path | None:
     return directory() / f"tiles-{_processor()}.json" if config.cache else None
 
 
+def kept() -> Path | None:
+    """The file of this processor's choices, if there is one."""
+    path = file()
+    return path if path is not None and path.is_file() else None
+
+
 @functools.cache
 def _processor() -> str:
     return hashlib.sha256(engine.host_identity().encode()).hexdigest()[:16]

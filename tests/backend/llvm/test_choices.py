@@ -162,6 +162,11 @@ def test_tune_measures_once_and_later_processes_find_it(cached):
         np.testing.assert_array_equal(old, new)
 
 
+def test_a_file_that_does_not_exist_is_not_named(cached):
+    report = fxad.tune(jnp.tanh, X, seconds=0.002)  # no products in it
+    assert not report.products and report.path is None and "nothing is kept" in str(report)
+
+
 def test_what_was_measured_is_compiled(cached):
     jitted = fxad.jit(lambda w, x: x @ w)
     (kernel,) = jitted.lower(W, X).kernels

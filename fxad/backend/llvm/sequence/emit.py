@@ -17,7 +17,7 @@ from collections.abc import Sequence as Several
 
 import numpy as np
 
-from fxad.backend.llvm.base.schedule import Emitted, Target
+from fxad.backend.llvm.base.schedule import ABI, Emitted, Target
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.native.engine import Module, compile_module, lock
 from fxad.backend.llvm.sequence.choose import Sequence
@@ -31,7 +31,6 @@ from fxad.ir.plan import Branch, Copy, Loop, Run, Slot, Step, Taping, While, wal
 
 WHILE_NS = 20_000  # about what a call of a While takes at most
 PASSES = 2
-PARAMS = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
 _KEPT = 256  # modules that are found again by their text
 
 
@@ -126,7 +125,7 @@ class Emission:
 
     def _entry(self) -> str:
         """The function that the interpreter calls."""
-        f = Function(_NAME, "void", PARAMS)
+        f = Function(_NAME, "void", ABI)
         given = []
         for n, (kind, _) in enumerate(self.params[:-2]):
             kind, word = kind.split()[0], f.offset("%args", 8 * n)

@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fxad.backend.llvm.base.axes import axes_of_stage
-from fxad.backend.llvm.base.schedule import Emitted, Target, choose, weight_of
+from fxad.backend.llvm.base.schedule import ABI, Emitted, Target, choose, weight_of
 from fxad.backend.llvm.base.text import Function, Values
 from fxad.backend.llvm.contract.plan import Problem
 from fxad.backend.llvm.contract.scalar import emit_scalar_contract
 from fxad.backend.llvm.contract.small import emit_small_product, is_small
-from fxad.backend.llvm.emit import PARAMS, emit, emit_scheduled
+from fxad.backend.llvm.emit import emit, emit_scheduled
 from fxad.core.record import replace
 from fxad.ir import kernel as ir
 
@@ -42,7 +42,7 @@ class Straight(Function):
     """A function whose loops of known length are written out."""
 
     def __init__(self, name: str, units: int) -> None:
-        super().__init__(name, "void", PARAMS, "internal", "alwaysinline #0")
+        super().__init__(name, "void", ABI, "internal", "alwaysinline #0")
         self.units = units
 
     def op(self, text: str) -> str:
