@@ -29,7 +29,7 @@ from fxad.core import pytree
 from fxad.core.errors import NumericsError, TypeMismatch, at
 from fxad.core.types import ArrayType
 from fxad.ir.program import Op
-from fxad.ops.host import call_host
+from fxad.ops.programs.host import call_host
 from fxad.trace.convert import is_array_like, shaped, to_value
 
 __all__ = [

@@ -17,12 +17,12 @@ from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.core.errors import BadArgument, ConcretizationError
 from fxad.core.limits import parse_bytes
 from fxad.ir.program import OPS, Program, Symbol
-from fxad.ops.policies import Budget, Rows, changed, ways_within
+from fxad.ops.programs.policies import Budget, Rows, changed, ways_within
 from fxad.trace.tracer import bind, stage, staging, tracing, type_of
 
 
 class Policy:
-    """What a checkpoint keeps of its values, as rows (see `fxad.ops.policies`)."""
+    """What a checkpoint keeps of its values, as rows (see `fxad.ops.programs.policies`)."""
 
     def __init__(self, name: str, rows: Rows) -> None:
         self.name = name

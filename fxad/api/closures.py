@@ -16,7 +16,7 @@ from fxad.core import pytree
 from fxad.core.errors import ShapeError, TreeError
 from fxad.core.node_types import Partial
 from fxad.ir.program import OPS, Symbol
-from fxad.ops.captures import staged
+from fxad.ops.programs.captures import staged
 from fxad.trace.tracer import Tracer, stage, type_of
 from fxad.transform.context import merge, run, select
 

@@ -26,7 +26,7 @@ from fxad.core.types import ArrayType
 from fxad.ir.plan import Run, walk
 from fxad.ir.program import Eqn, Op, Program, Symbol, Var, param_key, subprograms
 from fxad.ir.rewrite import Watch, evaluate, set_watch
-from fxad.ops.policies import Budget, ways_within
+from fxad.ops.programs.policies import Budget, ways_within
 from fxad.trace import location
 from fxad.trace.array import Concrete
 from fxad.trace.execute import concrete, execute, wrap

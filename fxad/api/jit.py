@@ -29,7 +29,7 @@ from fxad.core.errors import BadArgument, CallError, RetraceError, TreeError
 from fxad.core.pytree import TreeDef
 from fxad.core.treecode import MOST_LEAVES, builder, flattener
 from fxad.ir.program import OPS, Program
-from fxad.ops.policies import Budget
+from fxad.ops.programs.policies import Budget
 from fxad.trace.array import Array, Concrete
 from fxad.trace.convert import is_array_like, to_value
 from fxad.trace.execute import concrete

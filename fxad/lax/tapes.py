@@ -13,7 +13,7 @@ from fxad.api.checkpoint import keeping
 from fxad.core.errors import BadArgument
 from fxad.core.limits import parse_bytes
 from fxad.core.record import valued
-from fxad.ops.policies import changed, ways_within
+from fxad.ops.programs.policies import changed, ways_within
 
 PLACES = ("memory", "host", "disk")
 

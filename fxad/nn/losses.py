@@ -2,7 +2,7 @@
 
     loss = linear_cross_entropy(x, table, targets)     # [..., D], [V, D], [...] ints -> scalar
 
-The op `head_loss` (fxad/ops/head_loss.py) takes `CHUNK` rows at a time.
+The op `head_loss` (fxad/ops/fused/head_loss.py) takes `CHUNK` rows at a time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fxad.ir.program import OPS
 from fxad.numpy import elementwise as el
 from fxad.numpy.core import cast, value_of
 from fxad.numpy.reductions import sum as total
-from fxad.ops.head_loss import CHUNK
+from fxad.ops.fused.head_loss import CHUNK
 from fxad.trace.array import Array
 
 __all__ = ["CHUNK", "linear_cross_entropy"]

@@ -39,7 +39,7 @@ from fxad.numpy.indexing import (
     planned,
     window_axes,
 )
-from fxad.ops.indexing import AT
+from fxad.ops.arrays.indexing import AT
 from fxad.trace import tracer
 from fxad.trace.array import Array, Concrete, as_numpy
 from fxad.trace.tracer import Tracer, staging, type_of

@@ -2,7 +2,7 @@
 
     transpose = define("transpose", type=..., numpy=np.transpose, jvp="linear", transpose=..., ...)
 
-`unary` and `binary` (`fxad/ops/pointwise.py`) fill in most of it for elementwise ops.
+`unary` and `binary` (`fxad/ops/elements/pointwise.py`) fill in most of it for elementwise ops.
 
 The rules of an op
     type(*types, **params)          result type, or a tuple of types for several results;
@@ -30,9 +30,9 @@ The rules of an op
                                     for ops that hold programs: bind the known half, put the other
                                     half into the deferred program with record(op, ...)
     close(args, params)             for ops that hold programs: operands and parameters without
-                                    captured values inside the programs (see `fxad.ops.captures`)
+                                    captured values inside the programs (see `programs/captures.py`)
     dce(eqn, live)                  the equation without the results not marked live
-    effects                         see Program and `fxad.ops.control`
+    effects                         see Program and `fxad.ops.programs.control`
     decompose(*args, **params)      the same results by other ops, where there is no loop body
 
 Ops that hold sub-programs are `higher`: their rules take the transforms `t` first (see

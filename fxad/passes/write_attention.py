@@ -11,8 +11,8 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.ir.program import OPS, Atom, Eqn
 from fxad.ir.rewrite import literal
-from fxad.ops.attention_parts import LOWEST
 from fxad.ops.base import full
+from fxad.ops.fused.attention_parts import LOWEST
 from fxad.passes.attention_pattern import DEPTH, WIDTH, Attention
 from fxad.passes.inserted import inserted
 from fxad.passes.patterns import Graph

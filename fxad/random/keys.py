@@ -18,7 +18,7 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.ir.program import OPS
 from fxad.numpy.core import cast, shape_tuple, value_of
-from fxad.ops.random import seed_words
+from fxad.ops.arrays.random import seed_words
 from fxad.trace.array import Array, Concrete
 
 

@@ -9,7 +9,7 @@ from fxad.core.errors import TypeMismatch, at
 from fxad.core.types import ArrayType
 from fxad.ir.program import Eqn, Program
 from fxad.ops.base import Batched, spread
-from fxad.ops.captures import staged
+from fxad.ops.programs.captures import staged
 from fxad.trace import location
 from fxad.trace.tracer import bind
 from fxad.transform.context import Environment, Mask, cached

@@ -12,7 +12,7 @@ from typing import Any
 from fxad.core.errors import TypeMismatch
 from fxad.ir.program import Eqn, Op, Program
 from fxad.ops.base import tangent_type, zeros
-from fxad.ops.captures import staged
+from fxad.ops.programs.captures import staged
 from fxad.trace import location
 from fxad.trace.tracer import Level, Tracer, bind, type_of
 from fxad.transform.context import Environment, Mask, cached, differentiable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fxad.ops.base import zeros
-from fxad.ops.captures import staged
+from fxad.ops.programs.captures import staged
 from fxad.transform.batch import batch
 from fxad.transform.context import run
 from fxad.transform.jvp import TRANSFORMS, jvp

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fxad.ir.program import Op, Program
-from fxad.ops.captures import embed
+from fxad.ops.programs.captures import embed
 from fxad.trace.tracer import StagedTracer, Staging
 from fxad.transform.context import Mask, Split, cached, merge, run, select
 from fxad.transform.jvp import TRANSFORMS

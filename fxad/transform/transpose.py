@@ -12,7 +12,7 @@ from typing import Any
 from fxad.core.errors import TypeMismatch, at
 from fxad.ir.program import Atom, Eqn, Program, Var
 from fxad.ops.base import Unknown, plus
-from fxad.ops.captures import staged
+from fxad.ops.programs.captures import staged
 from fxad.trace import location
 from fxad.trace.tracer import bind
 from fxad.transform.context import Environment, Mask, cached, merge, select

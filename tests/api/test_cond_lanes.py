@@ -9,7 +9,7 @@ import fxad
 import fxad.numpy as jnp
 from fxad import lax
 from fxad.core.types import ArrayType
-from fxad.ops.host import call_host
+from fxad.ops.programs.host import call_host
 
 P, X = np.array([True, False, True]), np.array([0.5, 1.5, 2.5], np.float32)
 

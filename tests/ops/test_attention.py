@@ -12,7 +12,7 @@ import fxad.numpy as jnp
 from fxad.backend.reference import run_kernel
 from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.ir.plan import Run
-from fxad.ops.attention import attend, attend_grad, grad_parts, parts
+from fxad.ops.fused.attention import attend, attend_grad, grad_parts, parts
 
 PLAIN = {"left": -1, "right": -1, "bias": False, "mask": False}
 

@@ -17,7 +17,7 @@ import fxad
 from fxad.core import dtypes as dt
 from fxad.ir.program import OPS, Lit, Op
 from fxad.ops.base import Sample
-from fxad.ops.pointwise import Elementwise
+from fxad.ops.elements.pointwise import Elementwise
 from fxad.trace.execute import concrete
 from fxad.trace.tracer import type_of
 

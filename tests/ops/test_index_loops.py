@@ -30,7 +30,7 @@ from fxad.ir.kernel import (
 from fxad.ir.loops import Alias, Generate, Indexed, Pointwise, Scattering, View
 from fxad.ir.program import OPS, Lit
 from fxad.ir.rewrite import literal
-from fxad.ops.movement import reshape_source
+from fxad.ops.arrays.movement import reshape_source
 from fxad.trace.execute import concrete
 from fxad.trace.tracer import type_of
 

@@ -10,9 +10,9 @@ import pytest
 
 from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
-from fxad.ops.indexing import dynamic_slice, dynamic_update, gather, scatter
-from fxad.ops.linalg import dot
-from fxad.ops.movement import broadcast, iota, pad, reshape
+from fxad.ops.arrays.indexing import dynamic_slice, dynamic_update, gather, scatter
+from fxad.ops.arrays.movement import broadcast, iota, pad, reshape
+from fxad.ops.matrices.product import dot
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 RANDOM = np.random.default_rng(0)

@@ -31,7 +31,7 @@ from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.ir.program import OPS, Lit, Op
 from fxad.ir.rewrite import evaluate
 from fxad.ops.base import Sample, Unknown
-from fxad.ops.pointwise import Elementwise
+from fxad.ops.elements.pointwise import Elementwise
 from fxad.trace.execute import concrete
 from fxad.trace.tracer import bind, stage, type_of
 from fxad.transform import rules  # noqa: F401 - hands ops the transforms

@@ -12,10 +12,10 @@ import fxad
 from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.ir.program import Lit
-from fxad.ops import elementwise as el
-from fxad.ops.cumulative import cumlogsumexp, cummax, cumprod, cumsum
-from fxad.ops.reduce import argmax, argmin, max_reduce, min_reduce, prod, sum
-from fxad.ops.sorting import sort, top_k
+from fxad.ops import elements as el
+from fxad.ops.arrays.cumulative import cumlogsumexp, cummax, cumprod, cumsum
+from fxad.ops.arrays.reduce import argmax, argmin, max_reduce, min_reduce, prod, sum
+from fxad.ops.arrays.sorting import sort, top_k
 
 INTS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
 NAN, INF = math.nan, math.inf

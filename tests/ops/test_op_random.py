@@ -9,7 +9,7 @@ import pytest
 
 import fxad
 from fxad.core.errors import TypeMismatch
-from fxad.ops.random import random_bits, random_fold, random_split, seed_words, threefry
+from fxad.ops.arrays.random import random_bits, random_fold, random_split, seed_words, threefry
 
 UFUNCS: dict[str, Any] = {
     "add": np.add,

@@ -10,7 +10,7 @@ import fxad.numpy as jnp
 from fxad import lax, nn
 from fxad.core.dtypes import float64 as F
 from fxad.core.errors import ShapeError, TypeMismatch
-from fxad.ops.head_loss import CHUNK, head_loss
+from fxad.ops.fused.head_loss import CHUNK, head_loss
 
 R = np.random.default_rng(0)
 B, T, D, V = 2, 5, 6, 11
@@ -21,7 +21,7 @@ WEIGHTS = R.random((B, T))
 
 @pytest.fixture(autouse=True)
 def _chunks_of_short_rows(monkeypatch):
-    monkeypatch.setattr("fxad.ops.head_loss.SHORT", 0)
+    monkeypatch.setattr("fxad.ops.fused.head_loss.SHORT", 0)
 
 
 def log_softmax(np, z):
@@ -264,7 +264,7 @@ def test_logits_of_all_rows_never_exist():
 
 
 def test_short_rows_are_few_chunks(monkeypatch):
-    monkeypatch.setattr("fxad.ops.head_loss.SHORT", 1 << 21)
+    monkeypatch.setattr("fxad.ops.fused.head_loss.SHORT", 1 << 21)
     x, w, t = np.ones((100_000, 4), np.float32), np.ones((3, 4), np.float32), np.ones(100_000, int)
     step = fxad.jit(fxad.grad(lambda x, w, t: -jnp.mean(plain(x, w, t)), argnums=1))
     ops = [e.op.name for e in step.lower(x, w, t.astype(np.int32)).program.eqns]

@@ -35,7 +35,7 @@ from fxad.core.types import ArrayType, TapeType
 from fxad.ir.kernel import Kernel
 from fxad.ir.kernel_text import kernel_key
 from fxad.ir.plan import Host, Plan, Run, Slot, walk
-from fxad.ops.tape import TapeValue
+from fxad.ops.programs.tape import TapeValue
 from fxad.plan.check import check_plan
 
 TICK_NS = 200_000_000  # native code lets Python handle signals at least this often

@@ -26,7 +26,7 @@ from fxad.numpy import (
 )
 from fxad.numpy import power as pow
 from fxad.numpy import round as rounded
-from fxad.ops.special import digamma as _digamma
+from fxad.ops.elements.special import digamma as _digamma
 from fxad.scipy.special.support import chebyshev, polynomial, special
 from fxad.scipy.special.tables import GAMMA
 from fxad.trace.array import Array

@@ -9,7 +9,7 @@ import fxad
 from fxad.backend.llvm.native.engine import host_target
 from fxad.core.config import config
 from fxad.ir.kernel import AttendGrad
-from fxad.ops.attention import attend, attend_grad, grad_parts, parts
+from fxad.ops.fused.attention import attend, attend_grad, grad_parts, parts
 
 PLAIN = {"left": -1, "right": -1, "bias": False, "mask": False}
 LOWER = ["generic"] if host_target().isa in ("generic", "neon") else ["avx2", "generic"]

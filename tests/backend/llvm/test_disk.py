@@ -23,7 +23,7 @@ from fxad.core.errors import CacheWarning
 from fxad.ir import wire
 from fxad.ir.plan import Host, Plan
 from fxad.ir.program import OPS
-from fxad.ops.pointwise import unary
+from fxad.ops.elements.pointwise import unary
 
 ROOT = Path(__file__).parents[3]
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)

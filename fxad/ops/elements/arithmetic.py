@@ -1,0 +1,320 @@
+"""Arithmetic ops: sums, products, quotients, signs, rounding, extrema.
+
+    add(x, y)          # x, y: f32[3] -> f32[3]
+
+Operands have one dtype and one shape, or are numbers. Integers wrap; x / 0 and x rem 0 are 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.core.types import ArrayType
+from fxad.ir.kernel import Prim
+from fxad.ir.loops import Pointwise
+from fxad.ir.program import OPS
+from fxad.ir.rewrite import literal
+from fxad.ops.base import Primitive, case, define, fails, known, narrow
+from fxad.ops.elements.compare import eq, gt, lt, select
+from fxad.ops.elements.pointwise import (
+    Elementwise,
+    binary,
+    elementwise_batch,
+    fit,
+    numpy_elementwise,
+    same_type,
+    unary,
+)
+from fxad.trace.tracer import type_of
+
+NUMBERS = "float complex int"
+ROUNDED = {"f16": 0, "bf16": 0, "f32": 0, "f64": 0, "c64": 2, "c128": 2}
+# ---------------------------------------------------------------- add, sub, mul, div, rem
+
+
+def _same(d: Any, x: Any, y: Any, out: Any) -> Any:
+    return d
+
+
+def _add_transpose(ct: Any, args: Sequence[Any]) -> list[Any]:
+    return [None if known(a) else fit(ct, a) for a in args]
+
+
+def _sub_transpose(ct: Any, args: Sequence[Any]) -> list[Any]:
+    x, y = args
+    return [None if known(x) else fit(ct, x), None if known(y) else neg(fit(ct, y))]
+
+
+def _mul_transpose(ct: Any, args: Sequence[Any]) -> list[Any]:
+    x, y = args
+    if not known(x):
+        return [fit(mul(ct, y), x), None]
+    return [None, fit(mul(x, ct), y)]
+
+
+add = binary(
+    "add",
+    doc="x + y.",
+    numpy=np.add,
+    jvp=(_same, _same),
+    transpose=_add_transpose,
+    exact=True,
+    samples=lambda r: [
+        case(r.x(3, 4), r.x(3, 4)),
+        case(r.x(5), r.lit(2)),
+        case(r.lit(2), r.x(5)),
+        case(r.x(), r.x()),
+        case(r.x(0, 3), r.x(0, 3)),
+        fails(r.x(3), r.x(4), saying="add: operands differ in shape"),
+        fails(r.x(3), r.bool(3), saying="add: operands differ in dtype"),
+    ],
+)
+sub = binary(
+    "sub",
+    doc="x - y.",
+    numpy=np.subtract,
+    jvp=(_same, lambda d, x, y, out: neg(d)),
+    transpose=_sub_transpose,
+    exact=True,
+)
+mul = binary(
+    "mul",
+    doc="x * y.",
+    numpy=np.multiply,
+    jvp=(lambda d, x, y, out: mul(d, y), lambda d, x, y, out: mul(x, d)),
+    transpose=_mul_transpose,
+    ulp=ROUNDED,
+)
+
+
+def _truncated_quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    one = y.dtype.type(1)
+    divisor = np.where(y == 0, one, y)
+    floor_ = x // divisor
+    inexact = (floor_ * divisor != x) & ((x < 0) != (y < 0))
+    quotient = np.where(inexact, floor_ + one, floor_)
+    return np.where(y == 0, y.dtype.type(0), quotient).astype(x.dtype)
+
+
+def _quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return _truncated_quotient(x, y) if dt.is_integer(x.dtype) else np.divide(x, y)
+
+
+def _remainder(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    if not dt.is_integer(x.dtype):
+        return np.fmod(x, y)
+    return np.where(y == 0, y.dtype.type(0), x - _truncated_quotient(x, y) * y)
+
+
+def _division(name: str) -> Callable[..., Pointwise]:
+    """Integers are divided by a number that is known with multiplications and shifts."""
+
+    def loops(types: Sequence[ArrayType], **params: Any) -> Pointwise:
+        known = dt.is_integer(types[0].dtype)
+        return Pointwise(lambda *xs: Prim(name, xs, xs[0].dtype), known)
+
+    return loops
+
+
+div = binary(
+    "div",
+    loops=_division("div"),
+    doc="x / y; integers round towards 0, and x / 0 is 0.",
+    numpy=_quotient,
+    jvp=(lambda d, x, y, out: div(d, y), lambda d, x, y, out: neg(mul(div(out, y), d))),
+    transpose=lambda ct, args: [fit(div(ct, args[1]), args[0]), None],
+    ulp={**ROUNDED, "c64": 4, "c128": 4},
+    samples=lambda r: [
+        case(r.x(3, 4), r.x(3, 4)),
+        case(r.x(5), r.lit(3)),
+        case(r.lit(3), r.x(5)),
+        case(r.x(4), r.lit(0)) if dt.is_integer(r.dtype) else case(r.x(), r.x()),
+    ],
+)
+rem = binary(
+    "rem",
+    loops=_division("rem"),
+    doc="x - y * trunc(x / y), exactly, with the sign of x; integers: x rem 0 is 0.",
+    numpy=_remainder,
+    dtypes="float int",
+    jvp=(_same, lambda d, x, y, out: neg(mul(trunc(div(x, y)), d))),
+    exact=True,
+    samples=lambda r: [
+        case(r.x(3, 4), r.x(3, 4)),
+        case(r.x(5), r.lit(3)),
+        case(r.x(4), r.lit(0)) if dt.is_integer(r.dtype) else case(r.x(), r.x()),
+    ],
+)
+
+# ---------------------------------------------------------------- neg, abs, sign, rounding
+
+neg = unary(
+    "neg",
+    doc="-x; integers wrap.",
+    numpy=np.negative,
+    dtypes=NUMBERS,
+    jvp="linear",
+    transpose=lambda ct, args: [neg(ct)],
+    exact=True,
+)
+
+
+def _abs_jvp(dx: Any, x: Any, y: Any) -> Any:
+    if dt.is_complex(type_of(x).dtype):
+        return OPS["real"](mul(OPS["conj"](sign(x)), dx))
+    return mul(dx, sign(x))
+
+
+def _sign_jvp(dx: Any, x: Any, y: Any) -> Any:
+    """Only the direction of a complex number changes: across its own direction, over |x|."""
+    if not dt.is_complex(type_of(x).dtype):
+        return None
+    size = abs(x)
+    across = div(OPS["imag"](mul(OPS["conj"](y), dx)), select(eq(size, 0), 1, size))
+    return mul(y, OPS["complex"](0.0, across))
+
+
+def _real_type(name: str, allowed: str) -> Callable[..., ArrayType]:
+    check = same_type(name, allowed)
+
+    def rule(x: ArrayType) -> ArrayType:
+        return check(x).with_dtype(dt.real_of(x.dtype))
+
+    return rule
+
+
+def _sign_reference(x: np.ndarray) -> np.ndarray:
+    if dt.is_complex(x.dtype):
+        size = np.abs(x)
+        return np.where(size == 0, x.dtype.type(0), x / np.where(size == 0, 1, size)).astype(
+            x.dtype
+        )
+    return np.sign(x)
+
+
+abs = unary(
+    "abs",
+    doc="|x|, real for complex x; the most negative integer stays itself.",
+    numpy=np.abs,
+    dtypes=NUMBERS,
+    type=_real_type("abs", NUMBERS),
+    jvp=_abs_jvp,
+    loops=lambda types: Pointwise(lambda x: Prim("abs", (x,), dt.real_of(x.dtype))),
+    ulp={**ROUNDED, "c64": 2, "c128": 2},
+)
+sign = unary(
+    "sign",
+    doc="-1, 0 or 1; NaN stays; x / |x| for complex x, and 0 at 0.",
+    numpy=_sign_reference,
+    dtypes=NUMBERS,
+    jvp=_sign_jvp,
+    ulp={**ROUNDED, "c64": 4, "c128": 4},
+)
+
+
+def _rounding(name: str, function: Callable[..., Any], doc: str) -> Primitive:
+    return unary(name, doc=doc, numpy=function, dtypes="float", exact=True)
+
+
+floor = _rounding("floor", np.floor, "The largest integer <= x.")
+ceil = _rounding("ceil", np.ceil, "The smallest integer >= x.")
+trunc = _rounding("trunc", np.trunc, "x without its fraction.")
+round = _rounding("round", np.rint, "The nearest integer; halves go to the even one.")
+nextafter = binary(
+    "nextafter",
+    doc="The next representable number from x in the direction of y.",
+    numpy=np.nextafter,
+    reference=lambda x, y: narrow(np.nextafter(x, y), x.dtype),
+    dtypes="float",
+    exact=True,
+)
+
+# ---------------------------------------------------------------- max, min, clamp
+
+
+def _share(above: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Tangent rules of an extremum: all to the operand that wins, half each at a tie."""
+
+    def weight(mine: Any, other: Any) -> Any:
+        tie = select(eq(mine, other), _lit(0.5, mine), _lit(0, mine))
+        return select(above(mine, other), _lit(1, mine), tie)
+
+    return (
+        lambda d, x, y, out: mul(d, weight(x, y)),
+        lambda d, x, y, out: mul(d, weight(y, x)),
+    )
+
+
+def _lit(value: Any, like: Any) -> Any:
+    return literal(value, type_of(like).dtype)
+
+
+def _maximum(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """-0 < +0, which np.maximum leaves open."""
+    found = np.maximum(x, y)
+    if not dt.is_float(x.dtype) or np.count_nonzero(found) == found.size:
+        return found
+    zeros = (x == 0) & (y == 0)
+    return np.where(zeros, x + y, found) if np.count_nonzero(zeros) else found
+
+
+def _minimum(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    found = np.minimum(x, y)
+    if not dt.is_float(x.dtype) or np.count_nonzero(found) == found.size:
+        return found
+    zeros = (x == 0) & (y == 0)
+    return np.where(zeros, -(-x + -y), found) if np.count_nonzero(zeros) else found
+
+
+max = binary(
+    "max",
+    doc="The larger one; NaN if either is NaN; -0 < +0.",
+    numpy=_maximum,
+    dtypes="bool int float",
+    jvp=_share(gt),
+    exact=True,
+)
+min = binary(
+    "min",
+    doc="The smaller one; NaN if either is NaN; -0 < +0.",
+    numpy=_minimum,
+    dtypes="bool int float",
+    jvp=_share(lt),
+    exact=True,
+)
+
+
+def _clamp_jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any) -> Any:
+    low, x, high = primals
+    d_low, d_x, d_high = tangents
+    raised = max(x, low)
+    d_raised = None
+    if d_x is not None or d_low is not None:
+        d_raised = max.jvp((x, low), (d_x, d_low), raised)
+    return min.jvp((raised, high), (d_raised, d_high), out)
+
+
+clamp = define(
+    "clamp",
+    kind=Elementwise,
+    doc="clamp(low, x, high) = min(max(x, low), high); half of x' gradient passes at a bound.",
+    type=same_type("clamp", "int float"),
+    numpy=numpy_elementwise(lambda low, x, high: _minimum(_maximum(x, low), high)),
+    jvp=_clamp_jvp,
+    batch=elementwise_batch("clamp"),
+    loops=lambda types: Pointwise(
+        lambda low, x, high: Prim("min", (Prim("max", (x, low), x.dtype), high), x.dtype)
+    ),
+    exact=True,
+    dtypes="int float",
+    samples=lambda r: [
+        case(r.lit(0), r.x(3, 4), r.lit(1)),
+        case(r.x(5, low=0, high=1), r.x(5), r.x(5, low=1, high=3)),
+        case(r.lit(0), r.x(), r.lit(1)),
+        fails(r.x(3), r.x(4), r.x(3), saying="clamp: operands differ in shape"),
+    ],
+)

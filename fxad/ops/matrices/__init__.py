@@ -1,0 +1,12 @@
+"""The matrix product, factorisations, eigenvalues and Fourier transforms."""
+
+from fxad.ops.matrices import (
+    eigen,
+    factor,
+    fft,
+    lu,
+    product,
+    spectral,
+)
+
+__all__ = ["eigen", "factor", "fft", "lu", "product", "spectral"]

@@ -1,0 +1,240 @@
+"""cond: one of several Programs, chosen by an index.
+
+    y = cond(index, *operands, branches=(program, program))   # index is clamped
+
+Rules take the transforms `t` first, as all of `fxad.ops.programs.control` do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.types import ArrayType
+from fxad.ir.loops import Structured
+from fxad.ir.program import OPS, Eqn, Program, Var, subprograms
+from fxad.ir.rewrite import dce, evaluate, used_inputs
+from fxad.ops.base import Batched, define, known, type_of, zeros
+from fxad.ops.programs.captures import closing
+from fxad.ops.programs.control import (
+    Mask,
+    along_lanes,
+    check_operands,
+    filled,
+    pick,
+    present,
+    subprogram_effects,
+    weave,
+)
+
+
+def _cond_type(index: ArrayType, *types: ArrayType, branches: tuple[Program, ...]) -> tuple:
+    if index.shape or dt.is_inexact(index.dtype):
+        raise ShapeError(f"cond: the index must be one int32 or bool, not {index}")
+    for branch in branches:
+        check_operands("cond", branch, types)
+        if branch.out_types != branches[0].out_types:
+            raise TypeMismatch(
+                f"cond: branches give different types: {branches[0].out_types} and "
+                f"{branch.out_types}"
+            )
+    return branches[0].out_types
+
+
+def _cond_numpy(index: np.ndarray, *arrays: np.ndarray, branches: tuple[Program, ...]) -> tuple:
+    chosen = min(max(int(index), 0), len(branches) - 1)
+    return tuple(evaluate(branches[chosen], arrays))
+
+
+def _cond_jvp(t, primals, tangents, *, branches):
+    active = present(tangents[1:])
+    flags = [t.jvp(b, active)[1] for b in branches]
+    union = tuple(any(column) for column in zip(*flags, strict=True))
+    derived = tuple(t.jvp(b, active, union)[0] for b in branches)
+    results = cond(*primals, *pick(tangents[1:], active), branches=derived)
+    count = len(branches[0].outputs)
+    return results[:count], filled(union, results[count:])
+
+
+def _cond_split(t, record, unknown, args, *, branches):
+    index, operands, mask = args[0], args[1:], tuple(unknown[1:])
+    if unknown[0]:
+        raise TypeMismatch("cond: the index cannot depend on a tangent")
+    flags = [t.split(b, mask).unknown for b in branches]
+    union = tuple(any(column) for column in zip(*flags, strict=True))
+    parts = [t.split(b, mask, union) for b in branches]
+    slots, places = _coalesce(parts)
+    count = len(union) - sum(union)
+    known_branches = tuple(
+        _pad_outputs(t, p.known, count, slots, place)
+        for p, place in zip(parts, places, strict=True)
+    )
+    results = cond(index, *pick(operands, mask, False), branches=known_branches)
+    rest_branches = tuple(
+        _pick_inputs(p.rest, slots, place, p.residuals)
+        for p, place in zip(parts, places, strict=True)
+    )
+    rest = record(cond, index, *results[count:], *pick(operands, mask), branches=rest_branches)
+    return weave(union, rest, results[:count])
+
+
+def _coalesce(parts: Sequence[Any]) -> tuple[list[ArrayType], list[list[int]]]:
+    """Residual slots shared by the branches: one branch's residuals of a type reuse another's."""
+    slots: list[ArrayType] = []
+    places: list[list[int]] = []
+    for part in parts:
+        free = dict(enumerate(slots))
+        mine = []
+        for residual in part.rest.in_types[: part.residuals]:
+            found = next((i for i, s in free.items() if s == residual), None)
+            if found is None:
+                found = len(slots)
+                slots.append(residual)
+            else:
+                del free[found]
+            mine.append(found)
+        places.append(mine)
+    return slots, places
+
+
+def _pad_outputs(t, program: Program, count: int, slots: Sequence[ArrayType], place: Sequence[int]):
+    def padded(*args: Any) -> list[Any]:
+        outs = t.run(program, args)
+        mine = dict(zip(place, outs[count:], strict=True))
+        extra = [mine[i] if i in mine else zeros(s) for i, s in enumerate(slots)]
+        return [*outs[:count], *extra]
+
+    return t.stage(padded, program.in_types, program.name)
+
+
+def _pick_inputs(rest: Program, slots: Sequence[ArrayType], place: Sequence[int], residuals: int):
+    inputs = [Var(s) for s in slots]
+    for i, var in zip(place, rest.inputs[:residuals], strict=True):
+        inputs[i] = var
+    return Program([*inputs, *rest.inputs[residuals:]], rest.eqns, rest.outputs, rest.name)
+
+
+def _cond_transpose(t, cotangents, args, *, branches):
+    linear = tuple(not known(a) for a in args[1:])
+    active = present(cotangents)
+    wanted = pick([a.type for a in args[1:] if not known(a)], [True] * sum(linear))
+    derived = tuple(_dense_transpose(t, b, linear, active, wanted) for b in branches)
+    operands = [*pick(args[1:], linear, False), *pick(cotangents, active)]
+    results = cond(args[0], *operands, branches=derived)
+    return [None, *weave(linear, results, [None] * (len(linear) - sum(linear)))]
+
+
+def _dense_transpose(t, program: Program, linear: Mask, active: Mask, wanted: Sequence[ArrayType]):
+    """The transpose of a Program with zeros for cotangents that are missing."""
+    derived, flags = t.transpose(program, linear, active)
+
+    def dense(*args: Any) -> list[Any]:
+        results = filled(flags, t.run(derived, args))
+        return [zeros(w) if r is None else r for r, w in zip(results, wanted, strict=True)]
+
+    return t.stage(dense, derived.in_types, program.name)
+
+
+def _cond_batch(t, size, batched, args, *, branches):
+    mask = tuple(batched[1:])
+    if not batched[0]:
+        flags = [t.batch(b, size, mask)[1] for b in branches]
+        union = tuple(any(column) for column in zip(*flags, strict=True))
+        derived = tuple(t.batch(b, size, mask, union)[0] for b in branches)
+        return Batched(tuple(cond(*args, branches=derived)), union)
+    if any(map(_must_not_run_in_vain, branches)):
+        return _cond_lane_by_lane(t, size, batched, args, branches)
+    return _cond_select(t, size, batched, args, branches)
+
+
+def _cond_select(t, size, batched, args, branches):
+    """Every branch on all lanes, and a select. It stays a call until it is compiled, so that a
+    printed Program says what became of the cond."""
+    mask = tuple(batched[1:])
+    everything = (True,) * len(branches[0].outputs)
+    lanes = [t.batch(b, size, mask, everything)[0] for b in branches]
+
+    def chosen(index: Any, *operands: Any) -> list[Any]:
+        if dt.is_bool(type_of(index).dtype):
+            index = OPS["convert"](index, dtype=dt.int32)
+        last = len(lanes) - 1
+        results = t.run(lanes[-1], _only_where(OPS["ge"](index, last), operands, mask))
+        for number in reversed(range(last)):
+            own = OPS["eq"](index, number) if number else OPS["le"](index, 0)
+            new = t.run(lanes[number], _only_where(own, operands, mask))
+            here = OPS["le"](index, number)
+            results = [
+                OPS["select"](along_lanes(here, type_of(r)), n, r)
+                for n, r in zip(new, results, strict=True)
+            ]
+        return results
+
+    program = t.stage(chosen, [type_of(a) for a in args], "cond_by_select")
+    return list(OPS["call"](*args, program=program))
+
+
+def _only_where(own: Any, operands: Sequence[Any], batched: Mask) -> list[Any]:
+    """The operands, without derivatives in lanes that take another branch: there they may be
+    infinite or NaN, and 0 times that would spoil the gradient."""
+    return [
+        OPS["select"](along_lanes(own, type_of(x)), x, OPS["stop_gradient"](x))
+        if b and dt.is_differentiable(type_of(x).dtype)
+        else x
+        for x, b in zip(operands, batched, strict=True)
+    ]
+
+
+def _must_not_run_in_vain(program: Program) -> bool:
+    """Whether running a branch that was not chosen may be costly, endless or visible."""
+    return bool(program.effects) or any(
+        eqn.op.name in ("scan", "while", "while_linear", "host")
+        or any(_must_not_run_in_vain(inner) for _, inner in subprograms(eqn))
+        for eqn in program.eqns
+    )
+
+
+def _cond_lane_by_lane(t, size, batched, args, branches):
+    """A loop over lanes, each running its own branch alone."""
+    shared, lanes = pick(args, batched, False), pick(args, batched)
+
+    def one(*values: Any) -> list[Any]:
+        fixed, own = values[: len(shared)], values[len(shared) :]
+        return list(cond(*weave(batched, own, fixed), branches=branches))
+
+    types = [type_of(v).with_shape(type_of(v).shape[1:]) for v in lanes]
+    body = t.stage(one, [*map(type_of, shared), *types], "cond_lane_by_lane")
+    return OPS["scan"](
+        *shared, *lanes, body=body, consts=len(shared), carry=0, length=size, reverse=False
+    )
+
+
+def _cond_dce(eqn: Eqn, live: Mask) -> Eqn:
+    """Drop results nobody reads and operands no branch reads."""
+    branches = [dce(b, live) for b in eqn.params["branches"]]
+    keep = tuple(map(any, zip(*map(used_inputs, branches), strict=True)))
+    smaller = tuple(Program(pick(b.inputs, keep), b.eqns, b.outputs, b.name) for b in branches)
+    inputs = (eqn.inputs[0], *pick(eqn.inputs[1:], keep))
+    outputs = tuple(pick(eqn.outputs, live))
+    return Eqn(eqn.op, inputs, {"branches": smaller}, outputs, eqn.where, eqn.tag)
+
+
+cond = define(
+    "cond",
+    higher=True,
+    doc="Run one of several branches, chosen by an int32 (clamped) or a bool.",
+    type=_cond_type,
+    numpy=_cond_numpy,
+    jvp=_cond_jvp,
+    split=_cond_split,
+    transpose=_cond_transpose,
+    batch=_cond_batch,
+    close=closing(["branches"], 1),
+    dce=_cond_dce,
+    effects=subprogram_effects,
+    loops=lambda types, **params: Structured("cond"),
+    dtypes="",
+)

@@ -1,0 +1,137 @@
+"""Ops that hold Programs: what they share, and call.
+
+Branches are in `cond`, custom derivatives in `custom`, recomputation in `checkpoint`, loops in
+`scan` and `while_loop`. Sub-programs are closed: what they capture is passed as operands.
+Every rule takes the transforms `t` first (see `fxad.transform.context`); results are tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fxad.core.errors import TypeMismatch
+from fxad.core.types import ArrayType
+from fxad.ir.loops import Structured
+from fxad.ir.program import OPS, Program
+from fxad.ir.rewrite import evaluate
+from fxad.ops.base import Batched, Primitive, define, known, tangent_type, type_of, zeros
+from fxad.ops.programs.captures import closing
+
+Mask = tuple[bool, ...]
+
+
+def check_operands(name: str, program: Program, types: Sequence[ArrayType]) -> None:
+    """Operands must have exactly the sub-program's input types."""
+    if tuple(types) != program.in_types:
+        seen = ", ".join(map(str, types))
+        wanted = ", ".join(map(str, program.in_types))
+        raise TypeMismatch(f"{name}: its program takes ({wanted}) but was given ({seen})")
+
+
+def pick(items: Sequence[Any], mask: Sequence[bool], wanted: bool = True) -> list[Any]:
+    """The items whose mask entry equals `wanted`."""
+    return [item for item, m in zip(items, mask, strict=True) if bool(m) is wanted]
+
+
+def weave(mask: Sequence[bool], if_true: Sequence[Any], if_false: Sequence[Any]) -> list[Any]:
+    """The inverse of picking by a mask and by its opposite."""
+    yes, no = iter(if_true), iter(if_false)
+    return [next(yes) if m else next(no) for m in mask]
+
+
+def present(values: Sequence[Any]) -> Mask:
+    return tuple(v is not None for v in values)
+
+
+def filled(mask: Sequence[bool], values: Sequence[Any]) -> list[Any]:
+    """`values` at the marked places, None elsewhere."""
+    return weave(mask, values, [None] * (len(mask) - sum(mask)))
+
+
+def instantiate(primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+    """Tangents with zeros for the missing ones."""
+    return [
+        zeros(tangent_type(type_of(p))) if t is None else t
+        for p, t in zip(primals, tangents, strict=True)
+    ]
+
+
+def subprogram_effects(**params: Any) -> frozenset[str]:
+    found: frozenset[str] = frozenset()
+    for value in params.values():
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, Program):
+                found |= item.effects
+    return found
+
+
+def along_lanes(flag: Any, type: ArrayType) -> Any:
+    """A flag per lane, repeated over the other axes of `type`."""
+    return OPS["broadcast"](flag, shape=type.shape, axes=(0,)) if type.ndim > 1 else flag
+
+
+# ---------------------------------------------------------------- call
+
+
+def _call_type(*types: ArrayType, program: Program, **params: Any) -> tuple:
+    check_operands("call", program, types)
+    return program.out_types
+
+
+def run_program(*arrays: np.ndarray, program: Program, **params: Any) -> tuple:
+    return tuple(evaluate(program, arrays))
+
+
+def call_like(name: str, split: Any = None, back: Any = None) -> Primitive:
+    """`call`, or `checkpoint`, which has its own way to be split and transposed."""
+
+    def rebind(args: Sequence[Any], program: Program, params: dict[str, Any]) -> list[Any]:
+        return list(OPS[name](*args, program=program, **params))
+
+    def jvp(t, primals, tangents, *, program, **params):
+        active = present(tangents)
+        derived, out_active = t.jvp(program, active)
+        results = rebind([*primals, *pick(tangents, active)], derived, params)
+        count = len(program.outputs)
+        return results[:count], filled(out_active, results[count:])
+
+    def default_split(t, record, unknown, args, *, program, **params):
+        s = t.split(program, unknown)
+        outs = rebind(pick(args, unknown, False), s.known, params)
+        count = len(outs) - s.residuals
+        operands = [*outs[count:], *pick(args, unknown)]
+        rest = record(OPS[name], *operands, program=s.rest, **params)
+        return weave(s.unknown, rest, outs[:count])
+
+    def transpose(t, cotangents, args, *, program, **params):
+        linear = tuple(not known(a) for a in args)
+        active = present(cotangents)
+        derived, flags = t.transpose(program, linear, active)
+        operands = [*pick(args, linear, False), *pick(cotangents, active)]
+        results = rebind(operands, derived, params)
+        return weave(linear, filled(flags, results), [None] * (len(args) - sum(linear)))
+
+    def batch(t, size, batched, args, *, program, **params):
+        derived, flags = t.batch(program, size, tuple(batched))
+        return Batched(tuple(rebind(args, derived, params)), flags)
+
+    return define(
+        name,
+        higher=True,
+        type=_call_type,
+        numpy=run_program,
+        jvp=jvp,
+        split=split or default_split,
+        transpose=back or transpose,
+        batch=batch,
+        close=closing(["program"], 0),
+        effects=subprogram_effects,
+        loops=lambda types, **params: Structured(name),
+        dtypes="",
+    )
+
+
+call = call_like("call")

@@ -1,0 +1,346 @@
+"""scan: a loop over slices, holding its body as a Program.
+
+scan(consts..., carry..., xs...; body, consts, carry, length, reverse)
+    body(consts..., carry..., slices of xs...) -> (carry..., slices of ys...)
+    results: (final carry..., ys...) with `length` as the leading axis of xs and ys
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.types import TapeType
+from fxad.ir.loops import Structured
+from fxad.ir.program import OPS, Eqn, Program, Var
+from fxad.ir.rewrite import dce, evaluate, used_inputs
+from fxad.ops.base import Batched, define, known, plus, spread, tangent_type, type_of, zeros
+from fxad.ops.programs.captures import closing
+from fxad.ops.programs.control import (
+    Mask,
+    check_operands,
+    filled,
+    pick,
+    present,
+    subprogram_effects,
+    weave,
+)
+
+
+def _slice_type(type: Any) -> Any:
+    return type.with_shape(type.shape[1:])
+
+
+def cut(items: Sequence[Any], *counts: int) -> list[list[Any]]:
+    """Consecutive groups of the given sizes and the rest."""
+    groups, start = [], 0
+    for count in counts:
+        groups.append(list(items[start : start + count]))
+        start += count
+    groups.append(list(items[start:]))
+    return groups
+
+
+# ---------------------------------------------------------------- scan
+
+
+def _scan_type(*types, body, consts, carry, length, reverse):
+    c, k, xs = cut(types, consts, carry)
+    for x in xs:
+        if not x.shape or x.shape[0] != length:
+            raise ShapeError(f"scan: every xs needs a leading axis of length {length}, not {x}")
+    check_operands("scan", body, [*c, *k, *map(_slice_type, xs)])
+    outs = body.out_types
+    if list(outs[:carry]) != k:
+        raise TypeMismatch(
+            f"scan: the carry goes in as {names(k)} and comes out as {names(outs[:carry])}; "
+            "make the body return what it was given"
+        )
+    return (*outs[:carry], *(t.with_shape((length, *t.shape)) for t in outs[carry:]))
+
+
+def names(types: Sequence[Any]) -> str:
+    return "(" + ", ".join(map(str, types)) + ")"
+
+
+def _scan_numpy(*arrays, body, consts, carry, length, reverse):
+    c, state, xs = cut(arrays, consts, carry)
+    types = body.out_types[carry:]
+    ys = [_blank(t.with_shape((length, *t.shape))) for t in types]
+    order = range(length)
+    for i in reversed(order) if reverse else order:
+        outs = evaluate(body, [*c, *state, *(x[i] for x in xs)])
+        state = outs[:carry]
+        for y, value in zip(ys, outs[carry:], strict=True):
+            y[i] = value
+    return (*state, *ys)
+
+
+def _blank(type: Any) -> Any:
+    if isinstance(type, TapeType):
+        return OPS["tape_new"].numpy(type=type)
+    return np.zeros(type.shape, type.dtype)
+
+
+def _scan_jvp(t, primals, tangents, *, body, consts, carry, length, reverse):
+    active = present(tangents)
+    const_on, carry_on, xs_on = map(tuple, cut(active, consts, carry))
+    while True:
+        derived, out_on = t.jvp(
+            body, (*const_on, *carry_on, *xs_on), (*carry_on, *_off(body, carry))
+        )
+        grown = tuple(a or b for a, b in zip(carry_on, out_on[:carry], strict=True))
+        if grown == carry_on:
+            break
+        carry_on = grown
+    n, m = len(body.inputs), len(body.outputs)
+    p_in, t_in = derived.inputs[:n], derived.inputs[n:]
+    pc, pk, px = cut(p_in, consts, carry)
+    tc, tk, tx = cut(t_in, sum(const_on), sum(carry_on))
+    po, to = derived.outputs[:m], derived.outputs[m:]
+    outs = [*po[:carry], *to[: sum(carry_on)], *po[carry:], *to[sum(carry_on) :]]
+    program = Program([*pc, *tc, *pk, *tk, *px, *tx], derived.eqns, outs, body.name)
+    c, k, x = cut(primals, consts, carry)
+    dc, dk, dx = cut(tangents, consts, carry)
+    dk = [
+        d if d is not None or not on else zeros(tangent_type(type_of(p)))
+        for p, d, on in zip(k, dk, carry_on, strict=True)
+    ]
+    results = scan(
+        *c,
+        *pick(dc, const_on),
+        *k,
+        *pick(dk, carry_on),
+        *x,
+        *pick(dx, xs_on),
+        body=program,
+        consts=consts + sum(const_on),
+        carry=carry + sum(carry_on),
+        length=length,
+        reverse=reverse,
+    )
+    ko, tko, ys, tys = cut(results, carry, sum(carry_on), m - carry)
+    tangents_out = [*filled(carry_on, tko), *filled(out_on[carry:], tys)]
+    return [*ko, *ys], tangents_out
+
+
+def _off(body: Program, carry: int) -> Mask:
+    return (False,) * (len(body.outputs) - carry)
+
+
+def _split_body(t, body: Program, const_un: Mask, carry_un: Mask, xs_un: Mask) -> tuple[Any, Mask]:
+    """The body's split, and which of the carry is unknown: also what becomes so in a trip."""
+    while True:
+        mask = (*const_un, *carry_un, *xs_un)
+        s = t.split(body, mask, (*carry_un, *_off(body, len(carry_un))))
+        grown = tuple(a or b for a, b in zip(carry_un, s.unknown, strict=False))
+        if grown == carry_un:
+            return s, carry_un
+        carry_un = grown
+
+
+def _scan_split(t, record, unknown, args, *, body, consts, carry, length, reverse):
+    const_un, carry_un, xs_un = map(tuple, cut(unknown, consts, carry))
+    s, carry_un = _split_body(t, body, const_un, carry_un, xs_un)
+    c, k, x = cut(args, consts, carry)
+    known_consts = pick(c, const_un, False)
+    body_known, known_consts = hoist(t, s, known_consts)
+    n_const, n_carry = len(known_consts), carry - sum(carry_un)
+    n_out = len(s.unknown) - sum(s.unknown)
+    residuals = body_known.outputs[n_out:]
+    inputs = body_known.inputs
+    plan = [_residual_kind(r, inputs, n_const, n_carry) for r in residuals]
+    stacked = [r for r, (kind, _) in zip(residuals, plan, strict=True) if kind == "stack"]
+    program = dce(
+        Program(inputs, body_known.eqns, [*body_known.outputs[:n_out], *stacked], body.name)
+    )
+    xs_known = pick(x, xs_un, False)
+    results = scan(
+        *known_consts,
+        *pick(k, carry_un, False),
+        *xs_known,
+        body=program,
+        consts=n_const,
+        carry=n_carry,
+        length=length,
+        reverse=reverse,
+    )
+    outs, saved = list(results[:n_out]), iter(results[n_out:])
+    of_all = [kind == "const" for kind, _ in plan]
+    fixed_in = pick(s.rest.inputs[: s.residuals], of_all)
+    slice_in = pick(s.rest.inputs[: s.residuals], of_all, False)
+    fixed = [known_consts[number] for kind, number in plan if kind == "const"]
+    slices = [
+        next(saved) if kind == "stack" else xs_known[number]
+        for kind, number in plan
+        if kind != "const"
+    ]
+    uc, uk, ux = cut(s.rest.inputs[s.residuals :], sum(const_un), sum(carry_un))
+    rest_body = Program(
+        [*fixed_in, *uc, *uk, *slice_in, *ux], s.rest.eqns, s.rest.outputs, body.name
+    )
+    rest = record(
+        scan,
+        *fixed,
+        *pick(c, const_un),
+        *pick(k, carry_un),
+        *slices,
+        *pick(x, xs_un),
+        body=rest_body,
+        consts=len(fixed) + sum(const_un),
+        carry=sum(carry_un),
+        length=length,
+        reverse=reverse,
+    )
+    return weave(s.unknown, rest, outs)
+
+
+def hoist(t, s, known_consts: list[Any]) -> tuple[Program, list[Any]]:
+    """Compute before the loop what the known half derives from constants alone, if any of it is
+    a residual, and hand it in as further constants."""
+    program = s.known
+    count = len(known_consts)
+    varying = tuple(i >= count for i in range(len(program.inputs)))
+    moving = set(pick(program.inputs, varying))
+    for eqn in program.eqns:
+        if not moving.isdisjoint(eqn.inputs) or eqn.effects:
+            moving.update(eqn.outputs)
+    start = len(program.outputs) - s.residuals
+    hoistable = {
+        r for r in program.outputs[start:] if isinstance(r, Var) and r not in moving
+    } - set(program.inputs)
+    if not hoistable:
+        return program, known_consts
+    before = [e for e in program.eqns if moving.isdisjoint(e.outputs)]
+    extra = sorted(hoistable, key=list(program.outputs).index)
+    early = dce(Program(program.inputs[:count], before, extra, program.name))
+    values = t.run(early, known_consts)
+    inputs = [*program.inputs[:count], *extra, *program.inputs[count:]]
+    kept = [e for e in program.eqns if not hoistable & set(e.outputs)]
+    return Program(inputs, kept, program.outputs, program.name), [*known_consts, *values]
+
+
+def _residual_kind(atom: Any, inputs: Sequence[Var], consts: int, carry: int) -> tuple[str, int]:
+    """A residual that is a constant is passed on, one that is a slice of xs is read again."""
+    for i, var in enumerate(inputs):
+        if var is atom:
+            if i < consts:
+                return "const", i
+            if i >= consts + carry:
+                return "slice", i - consts - carry
+    return "stack", 0
+
+
+def _scan_transpose(t, cotangents, args, *, body, consts, carry, length, reverse):
+    linear = tuple(not known(a) for a in args)
+    const_l, carry_l, xs_l = map(tuple, cut(linear, consts, carry))
+    c, k, x = cut(args, consts, carry)
+    # A carry that starts from a known value (a zero tangent) still carries linear values on.
+    k_types = [a.type if not known(a) else type_of(a) for a in k]
+    n_lin, n_fix = sum(const_l), consts - sum(const_l)
+    ct_carry = [
+        zeros(type_) if ct is None else ct
+        for ct, type_ in zip(cotangents[:carry], k_types, strict=True)
+    ]
+    ys_on = present(cotangents[carry:])
+    body_linear = (*const_l, *([True] * carry), *xs_l)
+    derived, flags = t.transpose(body, body_linear, (*([True] * carry), *ys_on))
+    want = [*k_types, *(_slice_type(a.type) for a in pick(x, xs_l))]
+
+    def back(*values: Any) -> list[Any]:
+        fixed, sums, state, ys, xs = cut(values, n_fix, n_lin, carry, sum(ys_on))
+        results = filled(flags, t.run(derived, [*fixed, *xs, *state, *ys]))
+        d_const, rest = cut(results, n_lin)
+        d_const = [s if d is None else plus(s, d) for s, d in zip(sums, d_const, strict=True)]
+        return [*d_const, *(zeros(w) if d is None else d for d, w in zip(rest, want, strict=True))]
+
+    sums = [zeros(a.type) for a in pick(c, const_l)]
+    loop = [*pick(c, const_l, False), *sums, *ct_carry]
+    slices = [*pick(cotangents[carry:], ys_on), *pick(x, xs_l, False)]
+    types = [*map(type_of, loop), *(_slice_type(type_of(s)) for s in slices)]
+    program = t.stage(back, types, body.name)
+    results = scan(
+        *loop,
+        *slices,
+        body=program,
+        consts=n_fix,
+        carry=n_lin + carry,
+        length=length,
+        reverse=not reverse,
+    )
+    d_const, d_carry, d_xs = cut(results, n_lin, carry)
+    found = [*d_const, *pick(d_carry, carry_l), *d_xs]
+    return weave(linear, found, [None] * (len(args) - sum(linear)))
+
+
+def _scan_batch(t, size, batched, args, *, body, consts, carry, length, reverse):
+    const_b, carry_b, xs_b = map(tuple, cut(batched, consts, carry))
+    while True:
+        lanes, out_b = t.batch(
+            body, size, (*const_b, *carry_b, *xs_b), (*carry_b, *_off(body, carry))
+        )
+        grown = tuple(a or b for a, b in zip(carry_b, out_b[:carry], strict=True))
+        if grown == carry_b:
+            break
+        carry_b = grown
+    c, k, x = cut(args, consts, carry)
+    was = tuple(batched[consts : consts + carry])
+    k = [
+        spread(v, size) if now and not before else v
+        for v, now, before in zip(k, carry_b, was, strict=True)
+    ]
+    x = [_swap_leading(v) if b else v for v, b in zip(x, xs_b, strict=True)]
+    results = scan(
+        *c, *k, *x, body=lanes, consts=consts, carry=carry, length=length, reverse=reverse
+    )
+    ys = [_swap_leading(y) if b else y for y, b in zip(results[carry:], out_b[carry:], strict=True)]
+    return Batched((*results[:carry], *ys), (*carry_b, *out_b[carry:]))
+
+
+def _swap_leading(value: Any) -> Any:
+    type_ = type_of(value)
+    name = "tape_transpose" if isinstance(type_, TapeType) else "transpose"
+    return OPS[name](value, permutation=(1, 0, *range(2, type_.ndim)))
+
+
+def _scan_dce(eqn: Eqn, live: Mask) -> Eqn:
+    """Drop ys nobody reads, carries that only feed themselves, and inputs read by neither."""
+    consts, carry = eqn.params["consts"], eqn.params["carry"]
+    carry_on, ys_on = live[:carry], live[carry:]
+    while True:
+        body = dce(eqn.params["body"], (*carry_on, *ys_on))
+        used = used_inputs(body)
+        own = used[consts : consts + carry]
+        grown = tuple(a or b for a, b in zip(carry_on, own, strict=True))
+        if grown == carry_on:
+            break
+        carry_on = grown
+    wanted = (*carry_on, *ys_on)
+    if all(wanted):
+        return eqn
+    keep = (*used[:consts], *carry_on, *used[consts + carry :])
+    program = Program(pick(body.inputs, keep), body.eqns, body.outputs, body.name)
+    params = {**eqn.params, "body": program, "consts": sum(used[:consts]), "carry": sum(carry_on)}
+    outputs = tuple(pick(eqn.outputs, wanted))
+    return Eqn(eqn.op, tuple(pick(eqn.inputs, keep)), params, outputs, eqn.where, eqn.tag)
+
+
+scan = define(
+    "scan",
+    higher=True,
+    doc="Run a body `length` times over slices of xs, carrying state and stacking ys.",
+    type=_scan_type,
+    numpy=_scan_numpy,
+    jvp=_scan_jvp,
+    split=_scan_split,
+    transpose=_scan_transpose,
+    batch=_scan_batch,
+    close=closing(["body"], 0, "consts"),
+    dce=_scan_dce,
+    effects=subprogram_effects,
+    loops=lambda types, **params: Structured("scan"),
+    dtypes="",
+)
