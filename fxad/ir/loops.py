@@ -68,11 +68,14 @@ class Reduction:
 class Contraction:
     """Matrix product of operands 0 and 1: out axes = batch, then free axes of each.
 
-    contract and batch: ((axes of operand 0), (axes of operand 1)).
+    contract and batch: ((axes of operand 0), (axes of operand 1)). parts: more than 1 where the
+    contracted axes are cut into so many equal parts, which become the result's first axis. The
+    lowering sets it.
     """
 
     contract: tuple[tuple[int, ...], tuple[int, ...]]
     batch: tuple[tuple[int, ...], tuple[int, ...]]
+    parts: int = 1
 
 
 @record

@@ -120,15 +120,11 @@ def contract_node(definition: Def, record: Contraction, a: Address, b: Address) 
     """Axes merged and given roles."""
     out = definition.outputs[0]
     result = axes_for(out.type.shape, "o")
-    batch, rows, columns = _dims(record, a, b, out.type.shape)
+    batch, rows, columns = _dims(record, a, b, out.type.shape[record.parts > 1 :])
     sides = (math.prod(d.extent for d in side) for side in (rows, columns))
     few = a.base.type.dtype == dt.bfloat16 and min(sides) <= FEW
-    inner = _merged(
-        [
-            Dim(a.axes[i].extent, a.stride(i), b.stride(j), 0)
-            for i, j in zip(*record.contract, strict=True)
-        ]
-    )
+    k_dim, parts = _summed(record, a, b, out.type.size)
+    batch = parts + batch
     # A batch axis one operand does not have is a row (or column) axis of the other.
     rows = [d for d in batch if not d.b and d.extent > 1] + rows
     columns = [d for d in batch if d.b and not d.a and d.extent > 1] + columns
@@ -143,7 +139,6 @@ def contract_node(definition: Def, record: Contraction, a: Address, b: Address) 
         swap = False
     dims = [*grid_dims, m_dim, n_dim]
     axes = [Axis("", d.extent) for d in dims]
-    k_dim = inner[0] if inner else Dim(1, 0, 0, 0)
     k = Axis("k", k_dim.extent)
     cell = Cell("", accumulator(out.type.dtype, "add"))
 
@@ -173,6 +168,19 @@ def contract_node(definition: Def, record: Contraction, a: Address, b: Address) 
     for var, where in ((a.base, node.a_index), (b.base, node.b_index)):
         node.reads.setdefault(var, []).append(where)
     return node
+
+
+def _summed(record: Contraction, a: Address, b: Address, size: int) -> tuple[Dim, list[Dim]]:
+    """The contracted axes, which act as one, and the axis of parts if they are cut into parts;
+    size: of the result, whose first axis that is."""
+    pairs = zip(*record.contract, strict=True)
+    merged = _merged([Dim(a.axes[i].extent, a.stride(i), b.stride(j), 0) for i, j in pairs])
+    whole = merged[0] if merged else Dim(1, 0, 0, 0)
+    if record.parts == 1:
+        return whole, []
+    step = whole.extent // record.parts
+    parts = Dim(record.parts, step * whole.a, step * whole.b, size // record.parts)
+    return Dim(step, whole.a, whole.b, 0), [parts]
 
 
 def _dims(

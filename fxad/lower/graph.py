@@ -1,8 +1,8 @@
 """The Program as the lowering sees it: who defines each value, by which loop record, who reads it.
 
-Large reductions are cut in two here (see `chunking`), and so is the gradient of attention with few
-key heads (see `attention_parts`), because how they are cut is part of their result's bits and
-must not depend on fusion.
+Large reductions are cut in two here (see `chunking`), and so are the gradient of attention with few
+key heads (see `attention_parts`) and small products of long sums (`contraction_parts`), because how
+they are cut is part of their result's bits and must not depend on fusion.
 """
 
 from __future__ import annotations
@@ -11,9 +11,24 @@ from collections.abc import Sequence
 
 from fxad.core.record import replace
 from fxad.core.types import ArrayType
-from fxad.ir.loops import Alias, Attention, Loops, Reduction, Scattering, Structured, View
+from fxad.ir.loops import (
+    Alias,
+    Attention,
+    Contraction,
+    Loops,
+    Reduction,
+    Scattering,
+    Structured,
+    View,
+)
 from fxad.ir.program import Atom, Eqn, Lit, Program, Var
-from fxad.lower.reduction import Partial, attention_parts, chunking
+from fxad.lower.reduction import (
+    Partial,
+    accumulator,
+    attention_parts,
+    chunking,
+    contraction_parts,
+)
 from fxad.lower.scatter import selected, summed
 
 Record = Loops | Partial
@@ -123,7 +138,22 @@ class Graph:
         if isinstance(record, Attention) and record.backward:
             self._attend_grad(outputs, record, operands, eqn, passed)
             return
+        if isinstance(record, Contraction):
+            found = self._product_in_parts(record, operands, eqn, passed)
+            record, operands = found or (record, operands)
         self._append(Def(outputs, record, operands, eqn, passed))
+
+    def _product_in_parts(
+        self, record: Contraction, operands: tuple[Atom, ...], eqn: Eqn, passed: int
+    ) -> tuple[Record, tuple[Atom, ...]] | None:
+        """Parts of a product's sums; what is left to do is to add them."""
+        out = eqn.outputs[0].type
+        parts = contraction_parts(operands[0].type, operands[1].type, out, record)
+        if parts == 1:
+            return None
+        partial = Var(ArrayType(accumulator(out.dtype, "add"), (parts, *out.shape)))
+        self._append(Def((partial,), replace(record, parts=parts), operands, eqn, passed))
+        return Reduction("add", (0,)), (partial,)
 
     def _attend_grad(
         self,

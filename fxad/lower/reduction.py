@@ -18,13 +18,18 @@ from fxad.core import dtypes as dt
 from fxad.core.record import record
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import INDEX, Axis, Const, Expr, Index, IndexValue, Prim, at
-from fxad.ir.loops import Reduction
+from fxad.ir.loops import Contraction, Reduction
 from fxad.lower.index import Point
 
 LANES_FROM, LANES_PIECE, LANES_ROWS = 1 << 15, 8192, 8
 SERIAL_FROM, SERIAL_PIECE = 1024, 256
 # Pieces of work wanted of attention's gradient, and queries for which a copy of all keys is little.
 ATTENTION_UNITS, ATTENTION_QUERIES = 4, 1024
+# Products in parts: least length of a sum, most batch elements and elements of the result; least
+# multiply-adds or bytes of operands, about what takes a thread 0.1 ms; numbers of parts.
+PRODUCT_FROM, PRODUCT_BATCH, PRODUCT_SIZE = 4096, 4, 128 * 128
+PRODUCT_WORK, PRODUCT_BYTES = 1 << 23, 1 << 22
+PRODUCT_PARTS = range(16, 3, -1)
 
 
 @record
@@ -130,6 +135,22 @@ def attention_parts(query: ArrayType, key: ArrayType) -> tuple[int, int]:
     some = max(n for n in range(1, max(1, wanted) + 1) if group % n == 0)
     later = max(n for n in range(1, max(1, wanted // some) + 1) if time % n == 0)
     return some, later
+
+
+def contraction_parts(a: ArrayType, b: ArrayType, out: ArrayType, record: Contraction) -> int:
+    """In how many equal parts a product's sums are taken, and then added: where the result is too
+    small to be cut into work for several threads.
+
+    f32[64, 20000] times f32[20000, 64]  ->  16
+    """
+    length = math.prod(a.shape[axis] for axis in record.contract[0])
+    batch = math.prod(a.shape[axis] for axis in record.batch[0])
+    work = out.size * length
+    if length < PRODUCT_FROM or batch > PRODUCT_BATCH or out.size > PRODUCT_SIZE:
+        return 1
+    if work < PRODUCT_WORK and a.nbytes + b.nbytes < PRODUCT_BYTES:
+        return 1
+    return next((n for n in PRODUCT_PARTS if length % n == 0), 1)
 
 
 @record
