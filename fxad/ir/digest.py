@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Container
 from typing import Any
@@ -28,19 +29,19 @@ def digest(program: Program, known: Container[str]) -> str | None:
 
 
 def _write_rows(key: tuple, parts: list[str]) -> None:
-    """`_write(key, parts)`; what equations of equal layers have in common is written once."""
-    known: dict[tuple, str] = {}
+    """One line for each equation; what equations of equal layers have in common is written once."""
     inputs, *eqns, outputs = key
     _write((inputs, outputs), parts)
+    text = functools.cache(_text)
     for name, operands, params, types in eqns:
-        _write((name, operands), parts)
-        for common in (params, types):
-            text = known.get(common)
-            if text is None:
-                written: list[str] = []
-                _write(common, written)
-                text = known[common] = "\x1f".join(written)
-            parts.append(text)
+        places = [a if type(a) is int else text(a) for a in operands]  # of variables, or numbers
+        parts += (f"{name}{places}", text(params), text(types))
+
+
+def _text(value: tuple) -> str:
+    parts: list[str] = []
+    _write(value, parts)
+    return "\x1f".join(parts)
 
 
 def _write(value: Any, parts: list[str]) -> None:

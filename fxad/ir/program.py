@@ -234,17 +234,16 @@ class Program:
             for v in (*self.consts, *self.inputs):
                 number[v] = len(number)
 
-            def ref(a: Atom) -> object:
-                return number[a] if isinstance(a, Var) else a.key()
+            def refs(atoms: tuple[Atom, ...]) -> tuple:
+                return tuple([a.key() if type(a) is Lit else number[a] for a in atoms])
 
-            rows: list[tuple] = [(len(self.consts), tuple(v.type for v in number))]
+            rows: list[tuple] = [(len(self.consts), tuple([v.type for v in number]))]
             for e in self.eqns:
-                ins = tuple(ref(a) for a in e.inputs)
-                params = tuple((k, param_key(e.params[k])) for k in sorted(e.params))
-                rows.append((e.op.name, ins, params, tuple(v.type for v in e.outputs)))
+                types = tuple([v.type for v in e.outputs])
+                rows.append((e.op.name, refs(e.inputs), params_key(e.params), types))
                 for v in e.outputs:
                     number[v] = len(number)
-            rows.append(tuple(ref(a) for a in self.outputs))
+            rows.append(refs(self.outputs))
             self._key = tuple(rows)
         return self._key
 
@@ -258,12 +257,17 @@ class Program:
     __repr__ = __str__
 
 
+def params_key(params: Mapping[str, Any]) -> tuple:
+    """Hashable identity of an equation's parameters."""
+    return tuple([(name, param_key(params[name])) for name in sorted(params)]) if params else ()
+
+
 def param_key(value: Any) -> object:
     """Hashable identity of an equation's parameter."""
     if isinstance(value, Program):
         return value.key()
     if isinstance(value, tuple):
-        return tuple(param_key(v) for v in value)
+        return tuple([v if type(v) is int else param_key(v) for v in value])
     if isinstance(value, float):
         return ("float", value.hex())
     if isinstance(value, bool):

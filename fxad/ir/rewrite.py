@@ -26,7 +26,7 @@ def dce(program: Program, keep: Sequence[bool] | None = None) -> Program:
     kept: list[Eqn] = []
     changed = len(outputs) != len(program.outputs)
     for eqn in reversed(program.eqns):
-        if not eqn.effects and live.isdisjoint(eqn.outputs):
+        if live.isdisjoint(eqn.outputs) and not eqn.effects:
             changed = True
             continue
         if eqn.op.dce is not None and not live.issuperset(eqn.outputs):

@@ -41,6 +41,7 @@ Ops that hold sub-programs are `higher`: their rules take the transforms `t` fir
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -169,6 +170,7 @@ def full(value: Any, type: ArrayType) -> Any:
     return bind(OPS["broadcast"], literal(value, type.dtype), shape=type.shape, axes=())
 
 
+@functools.cache
 def kind_of(dtype: np.dtype) -> str:
     """bool, int, float or complex."""
     if dt.is_bool(dtype):
@@ -179,8 +181,7 @@ def kind_of(dtype: np.dtype) -> str:
 
 
 def check_kind(name: str, type: ArrayType, allowed: str) -> None:
-    kind = kind_of(type.dtype)
-    if kind not in allowed.split():
+    if kind_of(type.dtype) not in allowed:  # no kind's name is part of another's
         raise TypeMismatch(f"{name}: does not take {type}; it takes {allowed.replace(' ', ', ')}")
 
 

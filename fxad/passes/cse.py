@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad.core.config import spend_fuel
-from fxad.ir.program import Atom, Eqn, Program, Var, param_key
+from fxad.ir.program import Atom, Eqn, Lit, Program, Var, params_key
 from fxad.ir.rewrite import rebuild
 
 
@@ -22,8 +22,8 @@ def cse(program: Program) -> Program:
             return None
         key = (
             eqn.op.name,
-            tuple(a if isinstance(a, Var) else a.key() for a in inputs),
-            tuple((k, param_key(eqn.params[k])) for k in sorted(eqn.params)),
+            tuple([a.key() if type(a) is Lit else a for a in inputs]),
+            params_key(eqn.params),
         )
         known = seen.setdefault(key, eqn.outputs)
         if known is eqn.outputs or not spend_fuel():

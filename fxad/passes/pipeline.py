@@ -6,18 +6,15 @@ after it, FXAD_FUEL=n stops rewriting after n rewrites.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 
-from fxad.core.config import config
-from fxad.ir.check import check
 from fxad.ir.program import Program
 from fxad.ir.rewrite import dce, map_subprograms
-from fxad.ir.text import show
 from fxad.passes.algebra import algebra
 from fxad.passes.cse import cse
 from fxad.passes.fold import fold
 from fxad.passes.inline import inline
+from fxad.passes.observe import observe
 from fxad.passes.offload import offload
 from fxad.passes.rows_apart import rows_apart
 from fxad.passes.widen_late import widen_late
@@ -59,11 +56,3 @@ def everywhere(rewrite: Pass, program: Program) -> Program:
         return done[inner]
 
     return visit(program)
-
-
-def observe(stage: str, program: Program) -> None:
-    """Check and print a program as the settings ask."""
-    if config.check:
-        check(program, stage)
-    if stage in config.show:
-        print(f"--- {stage}\n{show(program)}", file=sys.stderr)

@@ -26,8 +26,8 @@ from fxad.passes.attention_pattern import attention
 from fxad.passes.cse import cse
 from fxad.passes.fold import fold
 from fxad.passes.loss_pattern import loss
+from fxad.passes.observe import observe
 from fxad.passes.patterns import Graph, numbers
-from fxad.passes.pipeline import observe
 from fxad.passes.softmax_part import around_softmax
 from fxad.passes.write_attention import attend_equations
 

@@ -13,7 +13,7 @@ from fxad.core.errors import set_locator
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _OURS = (_PACKAGE, "<frozen", contextlib.__file__)  # the last: of decorators in the package
-_internal: dict[str, bool] = {}
+_names: dict[str, str] = {}  # file -> its name without folders, empty for our own
 
 
 class _State(threading.local):
@@ -30,12 +30,12 @@ def current() -> str:
         return _state.where
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        name = frame.f_code.co_filename
-        inside = _internal.get(name)
-        if inside is None:
-            inside = _internal[name] = name.startswith(_OURS)
-        if not inside:
-            return f"{os.path.basename(name)}:{frame.f_lineno}"
+        file = frame.f_code.co_filename
+        name = _names.get(file)
+        if name is None:
+            name = _names[file] = "" if file.startswith(_OURS) else os.path.basename(file)
+        if name:
+            return f"{name}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
 

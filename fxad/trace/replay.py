@@ -70,7 +70,9 @@ def replayed(function: Any = None, *, numbers: bool = False) -> Any:
 
     @functools.wraps(function)
     def call(*args: Any, **named: Any) -> Any:
-        if _stack.levels or not tracer.ordinary:
+        if _stack.levels:
+            return function(*args, **named)
+        if not tracer.ordinary:
             return _apart(function(*args, **named))
         given: list[Any] = []
         parts: list[Any] = [x64_enabled()]

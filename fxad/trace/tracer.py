@@ -127,7 +127,10 @@ class StagedTracer(Tracer):
     __slots__ = ("atom",)
 
     def __init__(self, level: Level, atom: Var, where: str = "") -> None:
-        super().__init__(level, atom.type, where)
+        self.level = level
+        self.type = atom.type
+        self.weak = False
+        self.where = where
         self.atom = atom
 
 
@@ -170,7 +173,9 @@ class Staging(Level):
         return var
 
     def process(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        atoms = tuple([self.atom(a) for a in args])
+        atoms = tuple(
+            [a.atom if type(a) is StagedTracer and a.level is self else self.atom(a) for a in args]
+        )
         types = op.type(*[a.type for a in atoms], **params)
         where = location.current()
         single = isinstance(types, ArrayType) or not isinstance(types, tuple)
@@ -256,7 +261,7 @@ def bind(op: Op, *args: Any, **params: Any) -> Any:
     level = _stack.floor
     depth = level.depth if level is not None else -1
     for arg in args:
-        if isinstance(arg, Tracer):
+        if isinstance(arg, Tracer) and arg.level is not level:  # this one is active
             check_alive(arg)
             if arg.level.depth > depth:
                 level, depth = arg.level, arg.level.depth

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from fxad.core.record import valued
 from fxad.core.types import ArrayType, TapeType
-from fxad.ir.program import Atom, Program, Var
+from fxad.ir.program import Atom, Lit, Program, Var
 from fxad.ir.rewrite import last_uses
 from fxad.ops import base
 from fxad.trace import location
@@ -68,15 +68,16 @@ class Environment:
 def run(program: Program, args: Sequence[Any]) -> list[Any]:
     """Bind every equation of a Program (consts first in `args`) in the current context."""
     env = Environment(program, args)
-    last = last_uses(program)
+    values, last = env.values, last_uses(program)
     before, phase = location.follow(""), location.phase()
     try:
         for eqn in program.eqns:
             location.follow(eqn.where)
             location.enter(eqn.tag or phase)
-            env.write(eqn.outputs, bind(eqn.op, *map(env.read, eqn.inputs), **eqn.params))
+            operands = [a if type(a) is Lit else values[a] for a in eqn.inputs]
+            env.write(eqn.outputs, bind(eqn.op, *operands, **eqn.params))
             for var in last.get(eqn, ()):
-                del env.values[var]
+                del values[var]
     finally:
         location.restore(before)
         location.enter(phase)

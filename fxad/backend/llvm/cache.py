@@ -14,13 +14,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from fxad.backend.llvm.base.schedule import Emitted, Target
-from fxad.backend.llvm.emit import emit
 from fxad.backend.llvm.native.engine import Module, compile_modules, compose, lock
+from fxad.core.late import called_late
 from fxad.core.record import record
 from fxad.ir.kernel import Kernel
 from fxad.ir.kernel_text import kernel_key
 
-Emitter = Callable[[Kernel, str, Target], Emitted]
+# Loaded when the first kernel is compiled: a program read from disk needs no emitter.
+emit: Callable[[Kernel, str, Target], Emitted] = called_late("fxad.backend.llvm.emit", "emit")
 
 BOUND = 4096  # compiled kernels kept beyond the ones in use
 _MODULE = 200_000  # characters of a module's text: several are compiled at once, freed one by one
@@ -71,12 +72,12 @@ Codes = dict[Key, Code]
 
 
 def _batches(
-    todo: Sequence[tuple[Key, Kernel]], target: Target, emitter: Emitter
+    todo: Sequence[tuple[Key, Kernel]], target: Target
 ) -> Iterator[list[tuple[Key, Kernel, Emitted]]]:
     """The kernels emitted, in modules of about equal size."""
     batch: list[tuple[Key, Kernel, Emitted]] = []
     for key, kernel in todo:
-        batch.append((key, kernel, emitter(kernel, f"{kernel.kind}_{key[0][:16]}", target)))
+        batch.append((key, kernel, emit(kernel, f"{kernel.kind}_{key[0][:16]}", target)))
         if sum(len(one.text) for _, _, one in batch) > _MODULE:
             yield batch
             batch = []
@@ -93,9 +94,7 @@ class KernelCache:
         self._codes: OrderedDict[Key, Code] = OrderedDict()
         self._guard = threading.Lock()
 
-    def compile(
-        self, kernels: Sequence[Kernel], target: Target, emitter: Emitter = emit
-    ) -> list[Code]:
+    def compile(self, kernels: Sequence[Kernel], target: Target) -> list[Code]:
         """Code for every kernel, in order. Raises CheckError if the emitted code is not valid."""
         keys = [(kernel_key(kernel), target) for kernel in kernels]
         with lock:  # two threads that want the same kernel compile it once
@@ -103,7 +102,7 @@ class KernelCache:
             wanted = dict(zip(keys, kernels, strict=True))
             todo = [(key, kernel) for key, kernel in wanted.items() if key not in ready]
             if todo:
-                ready |= self._build(todo, target, emitter)
+                ready |= self._build(todo, target)
         return [ready[key] for key in keys]
 
     def _find(self, keys: Sequence[Key]) -> Codes:
@@ -116,11 +115,11 @@ class KernelCache:
                     found[key] = code
         return found
 
-    def _build(self, todo: list[tuple[Key, Kernel]], target: Target, emitter: Emitter) -> Codes:
+    def _build(self, todo: list[tuple[Key, Kernel]], target: Target) -> Codes:
         batches: list[list[tuple[Key, Kernel, Emitted]]] = []
 
         def texts() -> Iterator[str]:
-            for batch in _batches(todo, target, emitter):
+            for batch in _batches(todo, target):
                 batches.append(batch)
                 declarations = {line for _, _, one in batch for line in one.declarations}
                 yield compose([one.text for _, _, one in batch], declarations, target)

@@ -18,8 +18,7 @@ import numpy as np
 
 from fxad.backend import hosts
 from fxad.backend.llvm.base.schedule import Target
-from fxad.backend.llvm.cache import Code, Emitter, compile_kernels
-from fxad.backend.llvm.emit import emit
+from fxad.backend.llvm.cache import Code, compile_kernels
 from fxad.backend.llvm.measured import target_of
 from fxad.backend.llvm.native import memory, pool
 from fxad.backend.llvm.native.library import Status, Word, runtime
@@ -56,7 +55,6 @@ class Executable:
         self,
         plan: Plan,
         target: Target | None = None,
-        emitter: Emitter = emit,
         codes: dict[Kernel, Code] | None = None,
         sequences: Sequence[SequenceCode] = (),
     ) -> None:
@@ -66,12 +64,11 @@ class Executable:
         check_plan(plan)
         if codes is None:
             target = target or target_of(config.isa)
-            if emitter is emit:
-                sequences = [compile_sequence(s, target) for s in sequences_of(plan)]
+            sequences = [compile_sequence(s, target) for s in sequences_of(plan)]
             loops = {code.sequence.loop for code in sequences}
             runs = [s for s in walk_outside(plan.steps, loops) if isinstance(s, Run)]
             distinct = list(dict.fromkeys(run.kernel for run in runs))
-            codes = dict(zip(distinct, compile_kernels(distinct, target, emitter), strict=True))
+            codes = dict(zip(distinct, compile_kernels(distinct, target), strict=True))
         self.codes: dict[Kernel, Code] = codes
         self.sequences = tuple(sequences)
         self._encoded: Encoded = encode(plan, self.codes, self.sequences)

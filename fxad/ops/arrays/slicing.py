@@ -29,7 +29,7 @@ Shape = tuple[int, ...]
 
 def sized(op: str, dtype: np.dtype, shape: Shape) -> ArrayType:
     """The type of a result, after checking that its lengths are valid and its bytes countable."""
-    if any(n < 0 for n in shape):
+    if shape and min(shape) < 0:
         raise ShapeError(f"{op}: shape {shape} has a negative length")
     result = ArrayType(dtype, shape)
     if result.nbytes >= 2**63:

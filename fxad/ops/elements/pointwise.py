@@ -84,6 +84,9 @@ def same_type(name: str, allowed: str) -> Callable[..., ArrayType]:
 
     def rule(*types: ArrayType, **params: Any) -> ArrayType:
         first = types[0]
+        if types.count(first) == len(types):
+            check_kind(name, first, allowed)
+            return first
         for t in types:
             if t.dtype != first.dtype:
                 seen = ", ".join(map(str, types))

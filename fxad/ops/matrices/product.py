@@ -31,7 +31,7 @@ KINDS = "int float complex"
 
 def free_axes(ndim: int, contract: Axes, batch: Axes) -> Axes:
     """Axes that are neither contracted nor batch axes, in order."""
-    return tuple(i for i in range(ndim) if i not in contract and i not in batch)
+    return tuple([i for i in range(ndim) if i not in contract and i not in batch])
 
 
 def accumulator(operand: np.dtype, result: np.dtype) -> np.dtype:

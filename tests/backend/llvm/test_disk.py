@@ -21,8 +21,10 @@ from fxad.backend.llvm.native import library as native
 from fxad.core.config import config
 from fxad.core.errors import CacheWarning
 from fxad.ir import wire
+from fxad.ir.digest import digest
 from fxad.ir.plan import Host, Plan
-from fxad.ir.program import OPS
+from fxad.ir.program import OPS, subprograms
+from fxad.ops import OWN
 from fxad.ops.elements.pointwise import unary
 
 ROOT = Path(__file__).parents[3]
@@ -146,6 +148,39 @@ def test_addresses_tell_apart_what_matters(cached, monkeypatch):
     assert len(found) == 10
     assert None not in found
     assert address(twice, X) == address(twice, X)
+
+
+def _nowhere(program):
+    """The program without lines, which are part of digests."""
+    for eqn in program.eqns:
+        eqn.where = ""
+        for _, inner in subprograms(eqn):
+            _nowhere(inner)
+    return program
+
+
+def test_digests_tell_apart_what_keys_do():
+    a, b = jnp.asarray(X), jnp.asarray(X + 1)
+    functions = [
+        lambda x, y: (x + y, x),
+        lambda x, y: (y + x, x),
+        lambda x, y: (x + y, y),
+        lambda x, y: (x + 1, x),
+        lambda x, y: (x + 2, x),
+        lambda x, y: (x - 1, x),
+        lambda x, y: (jnp.sum(x, 0), x),
+        lambda x, y: (jnp.sum(x, 1), x),
+        lambda x, y: (jnp.sum(x, (0, 1)), x),
+        lambda x, y: (jnp.sum(x > 0, 1), x),
+        lambda x, y: (fxad.checkpoint(jnp.sin)(x), x),
+        lambda x, y: (fxad.checkpoint(jnp.cos)(x), x),
+        lambda x, y: (jnp.sin(x), x),
+    ]
+    programs = [_nowhere(fxad.jit(function).lower(a, b).traced) for function in functions]
+    again = [_nowhere(fxad.jit(function).lower(a, b).traced) for function in functions]
+    assert len({program.key() for program in programs}) == len(functions)
+    assert len({digest(program, OWN) for program in programs}) == len(functions)
+    assert [digest(p, OWN) for p in programs] == [digest(p, OWN) for p in again]
 
 
 def test_a_change_of_our_sources_is_a_miss(tmp_path, monkeypatch):
@@ -298,6 +333,20 @@ def test_processes_share_entries(cached):
     assert len(set(together + run(1))) == 1
     assert len(together[0]) > 20
     assert [entry.stat().st_ino for entry in files(cached)] == before  # not written anew
+
+
+def test_what_is_read_needs_no_compiler(cached):
+    environment = os.environ | {"FXAD_CACHE_DIR": str(cached), "FXAD_CACHE": "1"}
+    asked = "import sys; print(*[m for m in sys.modules if m.startswith('fxad.')])"
+    command = [sys.executable, "-c", _CHILD + asked]
+
+    def loaded():
+        run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+        return {*run.stdout.splitlines()[-1].split()}
+
+    compiler = {"fxad.passes.pipeline", "fxad.lower", "fxad.plan.planner", "fxad.backend.llvm.emit"}
+    assert compiler <= loaded()
+    assert compiler.isdisjoint(loaded())
 
 
 # ---------------------------------------------------------------- plans as text

@@ -21,13 +21,16 @@ from fxad.backend.llvm.base.schedule import ABI, Emitted, Target
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.native.engine import Module, compile_module, lock
 from fxad.backend.llvm.sequence.choose import Sequence
-from fxad.backend.llvm.sequence.straight import emit_inline
 from fxad.backend.llvm.sequence.tapes import Taper
 from fxad.core import dtypes
+from fxad.core.late import called_late
 from fxad.core.record import record
 from fxad.ir.kernel import Kernel
 from fxad.ir.kernel_text import kernel_key
 from fxad.ir.plan import Branch, Copy, Loop, Run, Slot, Step, Taping, While, walk
+
+# Loaded when the first sequence is compiled, as kernels' emitters are.
+emit_inline = called_late("fxad.backend.llvm.sequence.straight", "emit_inline")
 
 WHILE_NS = 20_000  # about what a call of a While takes at most
 PASSES = 2
