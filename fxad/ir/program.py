@@ -235,7 +235,7 @@ class Program:
                 number[v] = len(number)
 
             def refs(atoms: tuple[Atom, ...]) -> tuple:
-                return tuple([a.key() if type(a) is Lit else number[a] for a in atoms])
+                return tuple([number[a] if isinstance(a, Var) else a.key() for a in atoms])
 
             rows: list[tuple] = [(len(self.consts), tuple([v.type for v in number]))]
             for e in self.eqns:

@@ -1,6 +1,6 @@
 """Plans as JSON and back, for the cache on disk.
 
->>> text = dumps(plan)
+>>> text, numbers = dumps(plan, {})
 >>> loads(text).plan
 
 The form is a list of nodes, children before parents, each `[class, *fields]`; a field is a number,
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -41,11 +41,14 @@ class Contents:
     kernels: tuple[tuple[Kernel, int], ...]
 
 
-def dumps(plan: Plan) -> tuple[str, dict[Kernel, int]]:
-    """The text of a plan, and the number of every kernel's content. Raises NotPlain."""
-    writer = _PlanWriter()
+def dumps(plan: Plan, codes: Mapping[Kernel, Hashable]) -> tuple[str, dict[Kernel, int]]:
+    """The text of a plan, and the number of every kernel's content. Raises NotPlain.
+
+    codes: kernels with one code are known to be equal but for names and the lines they came from.
+    """
+    writer = _PlanWriter(codes)
     writer.ref(plan)
-    text = json.dumps({"contents": list(writer.contents), "plan": writer.nodes})
+    text = json.dumps({"contents": writer.contents, "plan": writer.nodes})
     return text, writer.numbers
 
 
@@ -117,17 +120,23 @@ class _Writer:
 class _PlanWriter(_Writer):
     """Kernels become numbers of contents."""
 
-    def __init__(self) -> None:
+    def __init__(self, codes: Mapping[Kernel, Hashable]) -> None:
         super().__init__()
-        self.contents: dict[str, int] = {}
+        self.contents: list[str] = []
         self.numbers: dict[Kernel, int] = {}
+        self._codes = codes
+        self._equal: dict[Hashable, int] = {}
 
     def node(self, value: Any) -> list[Any]:
         if not isinstance(value, Kernel):
             return super().node(value)
-        inner = _Writer()
-        inner.ref(value)
-        number = self.contents.setdefault(json.dumps(inner.nodes), len(self.contents))
+        content = (self._codes.get(value, value), value.name, value.where)
+        number = self._equal.get(content)
+        if number is None:
+            inner = _Writer()
+            inner.ref(value)
+            number = self._equal[content] = len(self.contents)
+            self.contents.append(json.dumps(inner.nodes))
         self.numbers[value] = number
         return ["Kernel", number]
 

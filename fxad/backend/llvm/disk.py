@@ -98,7 +98,7 @@ def keep(name: str, executable: Executable, seconds: float) -> None:
 
 
 def _packed(executable: Executable) -> bytes:
-    text, numbers = wire.dumps(executable.plan)
+    text, numbers = wire.dumps(executable.plan, executable.codes)
     modules: dict[int, int] = {}
     images: list[bytes] = []
     codes: dict[int, list] = {}

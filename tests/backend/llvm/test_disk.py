@@ -355,13 +355,13 @@ def test_what_is_read_needs_no_compiler(cached):
 def test_functions_cannot_be_written():
     plan = Plan((), (Host(print, (), ()),), (), (), 0, {})
     with pytest.raises(wire.NotPlain, match="builtin_function"):
-        wire.dumps(plan)
+        wire.dumps(plan, {})
 
 
 def test_numbers_come_back_bit_for_bit():
     values = (0.1, -0.0, float("inf"), 1e-320, 2 + 0.1j, 3, True, None, "é\n", (1, (2,)))
     arrays = (np.arange(6.0).reshape(2, 3), np.float16([0.1]), np.array(True))
-    text, _ = wire.dumps(Plan((), (), (values, *arrays), (), 0, {1: 2}))
+    text, _ = wire.dumps(Plan((), (), (values, *arrays), (), 0, {1: 2}), {})
     plan = wire.loads(text).plan
     assert repr(plan.constants[0]) == repr(values)
     for got, want in zip(plan.constants[1:], arrays, strict=True):
