@@ -209,11 +209,13 @@ def run_on(target: str, program: Program, args: Sequence[Any]) -> list[Concrete]
 class Ready:
     """A program looked up once, so that further calls go straight to its code."""
 
-    __slots__ = ("_fusion", "run")
+    __slots__ = ("_fusion", "direct", "run")
 
     def __init__(self, program: Program, donate: frozenset[int] = frozenset()) -> None:
         self._fusion = _options["fusion"]
-        self.run: Callable[[list[Any]], list[Any]] = _runner(program, donate)
+        made = _checked(program, donate)
+        self.run: Callable[[list[Any]], list[Any]] = made.run
+        self.direct = made.direct  # see Executable.direct
 
     @property
     def valid(self) -> bool:
@@ -221,11 +223,11 @@ class Ready:
         return self._fusion == _options["fusion"]
 
 
-def _runner(program: Program, donate: frozenset[int]) -> Callable[[list[Any]], list[Any]]:
+def _checked(program: Program, donate: frozenset[int]) -> Any:
     for type_ in program.out_types:
         if isinstance(type_, ArrayType):
             check_bytes(f"{program.name}: a result {type_}", type_.nbytes)
-    return executable(program, donate).run
+    return executable(program, donate)
 
 
 @cached

@@ -13,127 +13,35 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
-import numpy as np
-
 from fxad.api import compiled, override, retrace
 from fxad.api.arguments import check_function, chosen_arguments
 from fxad.api.axes import in_force
-from fxad.api.donation import example, held, take
+from fxad.api.calling import MISS
+from fxad.api.donation import example, held
 from fxad.api.flat import FlatFunction, call_place, flatten_args, name_of
 from fxad.api.passes import recognise
+from fxad.api.recent import Recent, Trace, kinds_of
 from fxad.api.stages import Arguments, Lowered
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.config import config
 from fxad.core.errors import BadArgument, CallError, RetraceError, TreeError
 from fxad.core.pytree import TreeDef
-from fxad.core.treecode import MOST_LEAVES, builder, flattener
-from fxad.ir.program import OPS, Program
+from fxad.core.treecode import MOST_LEAVES
+from fxad.ir.program import OPS
 from fxad.ops.programs.policies import Budget
-from fxad.trace.array import Array, Concrete
-from fxad.trace.convert import is_array_like, to_value
-from fxad.trace.execute import concrete
+from fxad.trace import tracer
+from fxad.trace.array import Array
+from fxad.trace.convert import to_value
 from fxad.trace.tracer import Tracer, stage, staging
 
 TRACES = 256  # traces kept per jitted function
 
 
-class Trace:
-    """One traced signature: a closed program whose leading operands are `captured`.
-
-    `ready` is the compiled program once it has run, with the settings it was compiled under.
-    """
-
-    __slots__ = ("captured", "donate", "out_tree", "program", "ready", "types", "weak")
-
-    def __init__(
-        self,
-        program: Program,
-        captured: list[Any],
-        out_tree: TreeDef,
-        weak: tuple[bool, ...],
-        donate: frozenset[int],
-    ) -> None:
-        self.program = program
-        self.captured = captured
-        self.out_tree = out_tree
-        self.weak = weak
-        self.donate = donate
-        self.types = program.out_types
-        self.ready: compiled.Ready | None = None
-
-    def run(self, operands: list[Any]) -> list[Concrete]:
-        """Results for concrete operands. Raises DonatedError for one that was given away."""
-        try:
-            arrays = [v._data for v in operands]
-        except AttributeError:
-            arrays = [concrete(v) for v in operands]
-        return self.finish(operands, arrays)
-
-    def finish(self, operands: list[Any], arrays: list[np.ndarray]) -> list[Concrete]:
-        """Results for operands whose arrays are at hand."""
-        if self.donate:
-            take(operands, arrays, self.donate)
-        ready = self.ready
-        if ready is None or not ready.valid:
-            ready = self.ready = compiled.Ready(self.program, self.donate)
-        return Concrete.of_all(ready.run(arrays), self.types, self.weak)
-
-
-class Recent:
-    """The signature of a jitted function's last call, so that a call like it does little more
-    than run: the arguments are taken apart by code written for their structure, and types are
-    compared, not looked up."""
-
-    __slots__ = ("_build", "_flatten", "_statics", "_trace", "_types", "_weak", "_x64")
-    MISS = object()
-
-    def __init__(self, tree: TreeDef, leaves: list[Array], statics: tuple, trace: Trace) -> None:
-        self._trace = trace
-        self._flatten = flattener(tree)
-        self._build = builder(trace.out_tree)
-        self._types = [v.type for v in leaves]
-        self._weak = [v.weak for v in leaves]
-        self._statics = {(statics, _kinds(statics))}
-        self._x64 = dt.x64_enabled()
-
-    def call(self, args: tuple, kwargs: dict[str, Any], statics: tuple) -> Any:
-        """The result, or MISS if these are no existing arrays of this signature."""
-        leaves = self._flatten((args, kwargs))
-        if leaves is None or self._x64 != dt.x64_enabled() or staging():
-            return Recent.MISS
-        try:
-            if statics and (statics, _kinds(statics)) not in self._statics:
-                return Recent.MISS
-        except TypeError:  # not hashable
-            return Recent.MISS
-        try:
-            types = [v.type for v in leaves]
-        except AttributeError:
-            if not all(map(is_array_like, leaves)):
-                return Recent.MISS
-            leaves = [to_value(v) for v in leaves]
-            types = [v.type for v in leaves]
-        if types != self._types or [v.weak for v in leaves] != self._weak:
-            return Recent.MISS
-        trace = self._trace
-        operands = [*trace.captured, *leaves] if trace.captured else leaves
-        try:
-            arrays = [v._data for v in operands]
-        except AttributeError:  # traced, or given away
-            return Recent.MISS
-        return self._build(trace.finish(operands, arrays))
-
-
-def _kinds(statics: tuple) -> tuple[type, ...]:
-    """1, 1.0 and True are equal, but a function may tell them apart."""
-    return tuple([type(value) for _, value in statics])
-
-
 def _signature(leaves: list[Array], tree: TreeDef, statics: tuple) -> tuple:
     """What a trace is looked up by; `fxad.api.retrace` explains how two differ."""
     types, weak = tuple([v.type for v in leaves]), tuple([v.weak for v in leaves])
-    return tree, types, weak, statics, _kinds(statics), (dt.x64_enabled(), override.active())
+    return tree, types, weak, statics, kinds_of(statics), (dt.x64_enabled(), override.active())
 
 
 class Jit:
@@ -157,8 +65,13 @@ class Jit:
         self._lock = threading.RLock()
         self._met: dict[Trace, Recent] = {}  # not in the Trace: it would hold itself
         self._recent: Recent | None = None
+        self._direct: Callable[[tuple, dict[str, Any]], Any] | None = None  # of `_recent`
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._direct is not None:
+            result = self._direct(args, kwargs)
+            if result is not MISS:
+                return result
         if compiled.interpreting():
             return self._interpreted(*self._take_statics(args, kwargs))
         statics: tuple = ()
@@ -167,7 +80,9 @@ class Jit:
         recent = self._recent
         if recent is not None:
             result = recent.call(args, kwargs, statics)
-            if result is not Recent.MISS:
+            if result is not MISS:
+                if not self._has_statics:
+                    self._direct = recent.direct
                 return result
         leaves, trace = self._trace_for(args, kwargs, statics)
         operands = [*trace.captured, *leaves] if trace.captured else leaves
@@ -212,10 +127,10 @@ class Jit:
             found = self._trace(leaves, tree, statics, args, kwargs)
             if any(isinstance(c, Tracer) for c in found.captured):
                 return leaves, found
-        elif tree.num_leaves <= MOST_LEAVES:  # met again: worth code of its own
-            if found not in self._met:
+        elif tree.num_leaves <= MOST_LEAVES and not named and tracer.ordinary:
+            if found not in self._met:  # met again: worth code of its own
                 self._met[found] = Recent(tree, leaves, statics, found)
-            self._recent = self._met[found]
+            self._recent, self._direct = self._met[found], None
         with self._lock:
             found = self._traces.setdefault(key, found)
             self._traces.move_to_end(key)
@@ -347,7 +262,7 @@ class Jit:
 
     def clear_cache(self) -> None:
         """Forget all traces."""
-        self._recent = None
+        self._recent = self._direct = None
         self._met.clear()
         self._traces.clear()
 

@@ -29,7 +29,7 @@ def flattener(treedef: TreeDef) -> Callable[[Any], list[Any] | None]:
 
     Leaves are not looked at: what stands where a leaf should be may be a node itself.
     """
-    code = _Code()
+    code = Code()
     code.line("try:")
     leaves: list[str] = []
     code.take(treedef, "tree", leaves)
@@ -42,7 +42,7 @@ def flattener(treedef: TreeDef) -> Callable[[Any], list[Any] | None]:
 @functools.lru_cache(maxsize=512)
 def builder(treedef: TreeDef) -> Callable[[Sequence[Any]], Any]:
     """A function from exactly `num_leaves` leaves to the tree."""
-    code = _Code()
+    code = Code()
     leaves = [f"l{i}" for i in range(treedef.num_leaves)]
     if leaves:
         code.line(f"{', '.join(leaves)}, = leaves")
@@ -50,10 +50,12 @@ def builder(treedef: TreeDef) -> Callable[[Sequence[Any]], Any]:
     return code.function("build", "leaves")
 
 
-class _Code:
+class Code:
     """Lines of one function, and the objects its constants stand for."""
 
-    def __init__(self) -> None:
+    def __init__(self, failed: str = "None") -> None:
+        """failed: what the function returns for a tree of another structure."""
+        self.failed = failed
         self.lines: list[str] = []
         self.names: dict[str, Any] = {}
         self.count = 0
@@ -72,8 +74,8 @@ class _Code:
         self.count += 1
         return f"t{self.count}"
 
-    def function(self, name: str, parameter: str) -> Any:
-        text = "\n".join([f"def {name}({parameter}):", *self.lines])
+    def function(self, name: str, parameters: str) -> Any:
+        text = "\n".join([f"def {name}({parameters}):", *self.lines])
         exec(compile(text, f"<{name} a pytree>", "exec"), self.names)
         return self.names[name]
 
@@ -83,21 +85,21 @@ class _Code:
         if node is None:
             leaves.append(tree)
             return
-        parts = [self.fresh() for _ in children]
+        parts, failed = [self.fresh() for _ in children], f"return {self.failed}"
         cls = self.constant(node.cls)
         if node.cls is dict:
-            self.line(f" if type({tree}) is not {cls} or len({tree}) != {len(parts)}: return None")
+            self.line(f" if type({tree}) is not {cls} or len({tree}) != {len(parts)}: {failed}")
             for part, key in zip(parts, treedef.data, strict=True):
                 self.line(f" {part} = {tree}[{self.constant(key)}]")
         elif node.cls is type(None):
-            self.line(f" if {tree} is not None: return None")
+            self.line(f" if {tree} is not None: {failed}")
         else:
-            self.line(f" if type({tree}) is not {cls}: return None")
+            self.line(f" if type({tree}) is not {cls}: {failed}")
             if node.cls not in (list, tuple):
                 static = self.fresh()
                 self.line(f" {tree}, {static} = {self.constant(node.flatten)}({tree})")
                 if treedef.data is not None:
-                    self.line(f" if {static} != {self.constant(treedef.data)}: return None")
+                    self.line(f" if {static} != {self.constant(treedef.data)}: {failed}")
             self.line(f" [{', '.join(parts)}] = {tree}")
         for part, child in zip(parts, children, strict=True):
             self.take(child, part, leaves)

@@ -20,7 +20,7 @@ from string import Template
 
 import numpy as np
 
-from fxad.backend.llvm.native import entries, pool_code, tape_code, walk_code
+from fxad.backend.llvm.native import direct_code, entries, pool_code, tape_code, walk_code
 from fxad.backend.llvm.native.engine import (
     Module,
     compile_modules,
@@ -210,12 +210,14 @@ define internal void @fx_leave_fp(i64 %before) #1 {
 
 _DECLARATIONS = (
     "declare ptr @calloc(i64, i64)",
+    "declare ptr @malloc(i64)",
     "declare void @free(ptr)",
     "declare i64 @llvm.ctlz.i64(i64, i1)",
     "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
     "declare i64 @llvm.smin.i64(i64, i64)",
     "declare i64 @llvm.smax.i64(i64, i64)",
     "declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)",
+    "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
     "declare i32 @clock_gettime(i32, ptr)",
     "declare i32 @sched_yield()",
 )
@@ -234,7 +236,7 @@ _ARM_DECLARATIONS = (
 def _texts() -> tuple[list[str], list[str]]:
     """Functions and declarations for this operating system and processor."""
     machine = platform.machine().lower()
-    functions = [pool_code.TEXT, walk_code.TEXT, tape_code.TEXT]
+    functions = [pool_code.TEXT, walk_code.TEXT, tape_code.TEXT, direct_code.TEXT]
     declarations = list(_DECLARATIONS)
     if machine in ("x86_64", "amd64"):
         functions.append(_X86)
@@ -309,6 +311,7 @@ class Runtime:
     """execute(frame address) -> Status and stop(pool address), both without the GIL.
 
     worker, copy: addresses of a pool thread's function and of the kernel that copies bytes.
+    call: address of the C function that Python calls a program by, see `direct.py`.
     tapes: addresses of the kernels of tape_code.py by name. clear(region address) frees tapes.
     """
 
@@ -316,6 +319,7 @@ class Runtime:
     stop: Callable[[int], None]
     worker: int
     copy: int
+    call: int
     tapes: Mapping[str, int]
     clear: Callable[[int], None]
 
@@ -346,4 +350,4 @@ def runtime() -> Runtime:
     clear = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(module.address("fx_tape_clear"))
     tapes = {name: module.address(f"fx_tape_{name}") for name in tape_code.KERNELS}
     worker, copy = module.address("fx_worker"), module.address("fx_copy")
-    return Runtime(execute, stop, worker, copy, tapes, clear)
+    return Runtime(execute, stop, worker, copy, module.address("fx_call"), tapes, clear)

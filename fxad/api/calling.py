@@ -1,0 +1,114 @@
+"""Python written for calls of one signature: `caller`.
+
+For `f(x)` with one array in and out it is
+
+    def call(args, kwargs):
+        if stack.levels or state.interpret or not tracer.ordinary or ...: return MISS
+        (x,) = args  # with checks, for the structure that was traced
+        r0 = make0()
+        if native(x, r0): ...  # not of the types that were traced
+        c0 = new(Concrete); c0._data = r0; c0.type = type0; c0.weak = False
+        return c0
+
+The native function compares the arguments' types itself (`fxad.backend.llvm.direct`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fxad.api import compiled
+from fxad.core import dtypes as dt
+from fxad.core.pytree import TreeDef
+from fxad.core.treecode import Code
+from fxad.core.types import ArrayType
+from fxad.trace import tracer
+from fxad.trace.array import Array, Concrete
+from fxad.trace.convert import is_array_like, to_value
+
+_SETTINGS = {
+    "stack": tracer._stack,
+    "tracer": tracer,
+    "state": compiled._state,
+    "options": compiled._options,
+    "x64": dt._x64,
+}
+MISS: Any = object()  # returned by a call that is for others
+_WRITTEN_OUT = 32  # results: each with lines of its own up to so many, in a loop beyond
+
+
+def caller(
+    trees: tuple[TreeDef, TreeDef],
+    direct: Any,
+    captured: Sequence[Array],
+    results: tuple[Sequence[ArrayType], Sequence[bool]],
+) -> Callable[[tuple, dict[str, Any]], Any]:
+    """A function of (args, kwargs) to the result, or to MISS.
+
+    trees: of (args, kwargs) and of the result. direct: `fxad.backend.llvm.direct.Direct`.
+    captured: operands before the arguments. results: their types and weakness. It runs only
+    outside of traces, and under the settings of now.
+    """
+    code, fusion = Code(failed="MISS"), compiled._options["fusion"]
+    code.names |= {**_SETTINGS, "MISS": MISS, "converted": _converted}
+    code.names |= {"direct": direct, "native": direct.call}
+    code.line("if stack.levels or state.interpret or not tracer.ordinary: return MISS")
+    code.line(f"if x64.on is not {dt.x64_enabled()}: return MISS")
+    code.line(f"if options['fusion'] is not {fusion}: return MISS")
+    leaves: list[str] = []
+    code.line("try:")
+    for tree, name in zip(trees[0].children(), ("args", "kwargs"), strict=True):
+        code.take(tree, name, leaves)
+    code.line("except (KeyError, TypeError, ValueError): return MISS")
+    if direct.parallel:
+        code.line("direct.renew()")
+    first = [f"*{code.constant(tuple(captured))}"] if captured else []
+    writing = _WrittenOut if len(direct.makers) <= _WRITTEN_OUT else _Looped
+    made = writing(code, direct.makers, *results)
+    code.line(f"if native({', '.join([*first, *leaves, *made.buffers])}):")
+    code.line(f" given = converted([{', '.join(leaves)}])")
+    again = ", ".join([*first, "*given", *made.buffers])
+    code.line(f" if given is None or native({again}): return MISS")
+    code.line(f"return {code.put(trees[1], iter(made.wrapped()))}")
+    return code.function("call", "args, kwargs")
+
+
+def _converted(leaves: list[Any]) -> list[Array] | None:
+    """NumPy's arrays and Python's numbers as Arrays; None if there are other things."""
+    return [to_value(v) for v in leaves] if all(map(is_array_like, leaves)) else None
+
+
+class _WrittenOut:
+    """Lines that make the results' memory, and Arrays of it."""
+
+    def __init__(self, code: Code, makers: Sequence[Any], types: Any, weak: Any) -> None:
+        self._code, self._types, self._weak = code, types, weak
+        self.buffers = [code.fresh() for _ in makers]
+        for buffer, make in zip(self.buffers, makers, strict=True):
+            code.line(f"{buffer} = {code.constant(make)}()")
+
+    def wrapped(self) -> list[str]:
+        code, names = self._code, []
+        new, cls = code.constant(object.__new__), code.constant(Concrete)
+        for buffer, type, weak in zip(self.buffers, self._types, self._weak, strict=True):
+            names.append(name := code.fresh())
+            code.line(f"{name} = {new}({cls}); {name}._data = {buffer}")
+            code.line(f"{name}.type = {code.constant(type)}; {name}.weak = {weak}")
+        return names
+
+
+class _Looped:
+    """The same for many results."""
+
+    def __init__(self, code: Code, makers: Sequence[Any], types: Any, weak: Any) -> None:
+        self._code, self._types, self._weak = code, types, weak
+        code.line(f"made = [make() for make in {code.constant(makers)}]")
+        self.buffers = ["*made"]
+
+    def wrapped(self) -> list[str]:
+        code = self._code
+        names = [code.fresh() for _ in self._types]
+        of_all, types, weak = map(code.constant, (Concrete.of_all, self._types, self._weak))
+        code.line(f"[{', '.join(names)}] = {of_all}(made, {types}, {weak})")
+        return names

@@ -1,0 +1,143 @@
+"""What a jitted function knows of one signature: its program, and the short way to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fxad.api import compiled
+from fxad.api.calling import MISS, caller
+from fxad.api.donation import take
+from fxad.core import dtypes as dt
+from fxad.core.pytree import TreeDef
+from fxad.core.treecode import builder, flattener
+from fxad.ir.program import Program
+from fxad.trace import tracer
+from fxad.trace.array import Array, Concrete
+from fxad.trace.convert import is_array_like, to_value
+from fxad.trace.execute import concrete
+from fxad.trace.tracer import tracing
+
+
+class Trace:
+    """One traced signature: a closed program whose leading operands are `captured`.
+
+    `ready` is the compiled program once it has run, with the settings it was compiled under.
+    """
+
+    __slots__ = ("captured", "donate", "out_tree", "program", "ready", "types", "weak")
+
+    def __init__(
+        self,
+        program: Program,
+        captured: list[Any],
+        out_tree: TreeDef,
+        weak: tuple[bool, ...],
+        donate: frozenset[int],
+    ) -> None:
+        self.program = program
+        self.captured = captured
+        self.out_tree = out_tree
+        self.weak = weak
+        self.donate = donate
+        self.types = program.out_types
+        self.ready: compiled.Ready | None = None
+
+    def run(self, operands: list[Any]) -> list[Concrete]:
+        """Results for concrete operands. Raises DonatedError for one that was given away."""
+        try:
+            arrays = [v._data for v in operands]
+        except AttributeError:
+            arrays = [concrete(v) for v in operands]
+        return self.finish(operands, arrays)
+
+    def finish(self, operands: list[Any], arrays: list[np.ndarray]) -> list[Concrete]:
+        """Results for operands whose arrays are at hand."""
+        if self.donate:
+            take(operands, arrays, self.donate)
+        ready = self.ready
+        if ready is None or not ready.valid:
+            ready = self.ready = compiled.Ready(self.program, self.donate)
+        return Concrete.of_all(ready.run(arrays), self.types, self.weak)
+
+
+class Recent:
+    """The signature of a jitted function's last call, so that a call like it does little more
+    than run: the arguments are taken apart by code written for their structure, and types are
+    compared, not looked up. Once the program has run, `direct` does all of it but for static
+    arguments, or answers MISS; it is None where there cannot be such a function."""
+
+    __slots__ = (
+        "_build", "_flatten", "_statics", "_trace", "_tree", "_types", "_weak", "_x64", "direct",
+    )  # fmt: skip
+
+    def __init__(self, tree: TreeDef, leaves: list[Array], statics: tuple, trace: Trace) -> None:
+        self._trace = trace
+        self._tree = tree
+        self._flatten = flattener(tree)
+        self._build = builder(trace.out_tree)
+        self._types = [v.type for v in leaves]
+        self._weak = [v.weak for v in leaves]
+        self._statics = {(statics, kinds_of(statics))}
+        self._x64 = dt.x64_enabled()
+        self.direct: Callable[[tuple, dict[str, Any]], Any] | None = _unknown
+        if trace.ready is not None:
+            self.direct = self._written()
+
+    def call(self, args: tuple, kwargs: dict[str, Any], statics: tuple) -> Any:
+        """The result, or MISS if these are no existing arrays of this signature."""
+        try:
+            if statics and (statics, kinds_of(statics)) not in self._statics:
+                return MISS
+        except TypeError:  # not hashable
+            return MISS
+        if statics and self.direct is not None:
+            result = self.direct(args, kwargs)
+            if result is not MISS:
+                return result
+        leaves = self._flatten((args, kwargs))
+        if leaves is None or self._x64 != dt.x64_enabled() or tracing() or not tracer.ordinary:
+            return MISS
+        try:
+            types = [v.type for v in leaves]
+        except AttributeError:
+            if not all(map(is_array_like, leaves)):
+                return MISS
+            leaves = [to_value(v) for v in leaves]
+            types = [v.type for v in leaves]
+        if types != self._types or [v.weak for v in leaves] != self._weak:
+            return MISS
+        trace = self._trace
+        operands = [*trace.captured, *leaves] if trace.captured else leaves
+        try:
+            arrays = [v._data for v in operands]
+        except AttributeError:  # traced, or given away
+            return MISS
+        result = self._build(trace.finish(operands, arrays))
+        if self.direct is _unknown:
+            self.direct = self._written()
+        return result
+
+    def _written(self) -> Callable[[tuple, dict[str, Any]], Any] | None:
+        """`direct`, now that the program is compiled."""
+        trace = self._trace
+        assert trace.ready is not None
+        types = [v.type for v in trace.captured] + self._types
+        weak = [v.weak for v in trace.captured] + self._weak
+        direct = None if trace.donate else trace.ready.direct(types, weak)
+        if direct is None:
+            return None
+        trees, results = (self._tree, trace.out_tree), (trace.types, trace.weak)
+        return caller(trees, direct, trace.captured, results)
+
+
+def _unknown(args: tuple, kwargs: dict[str, Any]) -> Any:
+    """`Recent.direct` before the first run."""
+    return MISS
+
+
+def kinds_of(statics: tuple) -> tuple[type, ...]:
+    """1, 1.0 and True are equal, but a function may tell them apart."""
+    return tuple([type(value) for _, value in statics])
