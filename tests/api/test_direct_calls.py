@@ -1,4 +1,4 @@
-"""Calls that go straight to native code: for whom, with what results, and what they leave behind."""
+"""Calls that go straight to native code: whose, with what results, and what they leave behind."""
 
 from __future__ import annotations
 
