@@ -7,8 +7,8 @@ Every rule takes the transforms `t` first (see `fxad.transform.context`); result
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,10 +17,11 @@ from fxad.core.types import ArrayType
 from fxad.ir.loops import Structured
 from fxad.ir.program import OPS, Program
 from fxad.ir.rewrite import evaluate
-from fxad.ops.base import Batched, Primitive, define, known, tangent_type, type_of, zeros
+from fxad.ops.base import Batched, Primitive, define, known, spread, tangent_type, type_of, zeros
 from fxad.ops.programs.captures import closing
 
 Mask = tuple[bool, ...]
+Result = TypeVar("Result")
 
 
 def check_operands(name: str, program: Program, types: Sequence[ArrayType]) -> None:
@@ -51,11 +52,37 @@ def filled(mask: Sequence[bool], values: Sequence[Any]) -> list[Any]:
     return weave(mask, values, [None] * (len(mask) - sum(mask)))
 
 
-def instantiate(primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-    """Tangents with zeros for the missing ones."""
+def instantiate(
+    primals: Sequence[Any], tangents: Sequence[Any], wanted: Sequence[bool] | None = None
+) -> list[Any]:
+    """Tangents with zeros for the missing ones (for those of them that are wanted)."""
+    wanted = (True,) * len(primals) if wanted is None else wanted
     return [
-        zeros(tangent_type(type_of(p))) if t is None else t
-        for p, t in zip(primals, tangents, strict=True)
+        zeros(tangent_type(type_of(p))) if t is None and on else t
+        for p, t, on in zip(primals, tangents, wanted, strict=True)
+    ]
+
+
+def settled(
+    state: Mask, trip: Callable[[Mask], tuple[Result, Sequence[bool]]]
+) -> tuple[Result, Mask, Mask]:
+    """The marks a loop's state has on every trip: (what `trip` made of them, what it gave, they).
+
+    `trip(marks)` follows one trip: what it makes of the marks, and those that come out, of the
+    state first. Marks that come out go in as well the next time, until there are no new ones.
+    """
+    while True:
+        result, after = trip(state)
+        grown = tuple(a or b for a, b in zip(state, after[: len(state)], strict=True))
+        if grown == state:
+            return result, tuple(after), state
+        state = grown
+
+
+def spread_new(values: Sequence[Any], size: int, before: Mask, now: Mask) -> list[Any]:
+    """Values with an axis of lanes where one is wanted now and there was none before."""
+    return [
+        spread(v, size) if b and not a else v for v, a, b in zip(values, before, now, strict=True)
     ]
 
 

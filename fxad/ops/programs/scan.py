@@ -17,14 +17,17 @@ from fxad.core.types import TapeType
 from fxad.ir.loops import Structured
 from fxad.ir.program import OPS, Eqn, Program, Var
 from fxad.ir.rewrite import dce, evaluate, used_inputs
-from fxad.ops.base import Batched, define, known, plus, spread, tangent_type, type_of, zeros
+from fxad.ops.base import Batched, define, known, plus, type_of, zeros
 from fxad.ops.programs.captures import closing
 from fxad.ops.programs.control import (
     Mask,
     check_operands,
     filled,
+    instantiate,
     pick,
     present,
+    settled,
+    spread_new,
     subprogram_effects,
     weave,
 )
@@ -88,14 +91,9 @@ def _blank(type: Any) -> Any:
 def _scan_jvp(t, primals, tangents, *, body, consts, carry, length, reverse):
     active = present(tangents)
     const_on, carry_on, xs_on = map(tuple, cut(active, consts, carry))
-    while True:
-        derived, out_on = t.jvp(
-            body, (*const_on, *carry_on, *xs_on), (*carry_on, *_off(body, carry))
-        )
-        grown = tuple(a or b for a, b in zip(carry_on, out_on[:carry], strict=True))
-        if grown == carry_on:
-            break
-        carry_on = grown
+    derived, out_on, carry_on = settled(
+        carry_on, lambda on: t.jvp(body, (*const_on, *on, *xs_on), (*on, *_off(body, carry)))
+    )
     n, m = len(body.inputs), len(body.outputs)
     p_in, t_in = derived.inputs[:n], derived.inputs[n:]
     pc, pk, px = cut(p_in, consts, carry)
@@ -105,10 +103,7 @@ def _scan_jvp(t, primals, tangents, *, body, consts, carry, length, reverse):
     program = Program([*pc, *tc, *pk, *tk, *px, *tx], derived.eqns, outs, body.name)
     c, k, x = cut(primals, consts, carry)
     dc, dk, dx = cut(tangents, consts, carry)
-    dk = [
-        d if d is not None or not on else zeros(tangent_type(type_of(p)))
-        for p, d, on in zip(k, dk, carry_on, strict=True)
-    ]
+    dk = instantiate(k, dk, carry_on)
     results = scan(
         *c,
         *pick(dc, const_on),
@@ -131,20 +126,14 @@ def _off(body: Program, carry: int) -> Mask:
     return (False,) * (len(body.outputs) - carry)
 
 
-def _split_body(t, body: Program, const_un: Mask, carry_un: Mask, xs_un: Mask) -> tuple[Any, Mask]:
-    """The body's split, and which of the carry is unknown: also what becomes so in a trip."""
-    while True:
-        mask = (*const_un, *carry_un, *xs_un)
-        s = t.split(body, mask, (*carry_un, *_off(body, len(carry_un))))
-        grown = tuple(a or b for a, b in zip(carry_un, s.unknown, strict=False))
-        if grown == carry_un:
-            return s, carry_un
-        carry_un = grown
-
-
 def _scan_split(t, record, unknown, args, *, body, consts, carry, length, reverse):
     const_un, carry_un, xs_un = map(tuple, cut(unknown, consts, carry))
-    s, carry_un = _split_body(t, body, const_un, carry_un, xs_un)
+
+    def trip(un: Mask) -> tuple[Any, Mask]:
+        s = t.split(body, (*const_un, *un, *xs_un), (*un, *_off(body, carry)))
+        return s, s.unknown
+
+    s, _, carry_un = settled(carry_un, trip)
     c, k, x = cut(args, consts, carry)
     known_consts = pick(c, const_un, False)
     body_known, known_consts = hoist(t, s, known_consts)
@@ -169,19 +158,13 @@ def _scan_split(t, record, unknown, args, *, body, consts, carry, length, revers
         reverse=reverse,
     )
     outs, saved = list(results[:n_out]), iter(results[n_out:])
-    of_all = [kind == "const" for kind, _ in plan]
-    fixed_in = pick(s.rest.inputs[: s.residuals], of_all)
-    slice_in = pick(s.rest.inputs[: s.residuals], of_all, False)
     fixed = [known_consts[number] for kind, number in plan if kind == "const"]
     slices = [
         next(saved) if kind == "stack" else xs_known[number]
         for kind, number in plan
         if kind != "const"
     ]
-    uc, uk, ux = cut(s.rest.inputs[s.residuals :], sum(const_un), sum(carry_un))
-    rest_body = Program(
-        [*fixed_in, *uc, *uk, *slice_in, *ux], s.rest.eqns, s.rest.outputs, body.name
-    )
+    of_all = [kind == "const" for kind, _ in plan]
     rest = record(
         scan,
         *fixed,
@@ -189,13 +172,21 @@ def _scan_split(t, record, unknown, args, *, body, consts, carry, length, revers
         *pick(k, carry_un),
         *slices,
         *pick(x, xs_un),
-        body=rest_body,
+        body=_deferred(s, of_all, sum(const_un), sum(carry_un), body.name),
         consts=len(fixed) + sum(const_un),
         carry=sum(carry_un),
         length=length,
         reverse=reverse,
     )
     return weave(s.unknown, rest, outs)
+
+
+def _deferred(s: Any, of_all: Sequence[bool], consts: int, carry: int, name: str) -> Program:
+    """The unknown half as a body: residuals of all trips are its constants, the others slices."""
+    saved, given = cut(s.rest.inputs, s.residuals)
+    c, k, x = cut(given, consts, carry)
+    inputs = [*pick(saved, of_all), *c, *k, *pick(saved, of_all, False), *x]
+    return Program(inputs, s.rest.eqns, s.rest.outputs, name)
 
 
 def hoist(t, s, known_consts: list[Any]) -> tuple[Program, list[Any]]:
@@ -278,20 +269,12 @@ def _scan_transpose(t, cotangents, args, *, body, consts, carry, length, reverse
 
 def _scan_batch(t, size, batched, args, *, body, consts, carry, length, reverse):
     const_b, carry_b, xs_b = map(tuple, cut(batched, consts, carry))
-    while True:
-        lanes, out_b = t.batch(
-            body, size, (*const_b, *carry_b, *xs_b), (*carry_b, *_off(body, carry))
-        )
-        grown = tuple(a or b for a, b in zip(carry_b, out_b[:carry], strict=True))
-        if grown == carry_b:
-            break
-        carry_b = grown
+    was = carry_b
+    lanes, out_b, carry_b = settled(
+        was, lambda b: t.batch(body, size, (*const_b, *b, *xs_b), (*b, *_off(body, carry)))
+    )
     c, k, x = cut(args, consts, carry)
-    was = tuple(batched[consts : consts + carry])
-    k = [
-        spread(v, size) if now and not before else v
-        for v, now, before in zip(k, carry_b, was, strict=True)
-    ]
+    k = spread_new(k, size, was, carry_b)
     x = [_swap_leading(v) if b else v for v, b in zip(x, xs_b, strict=True)]
     results = scan(
         *c, *k, *x, body=lanes, consts=consts, carry=carry, length=length, reverse=reverse
@@ -309,15 +292,14 @@ def _swap_leading(value: Any) -> Any:
 def _scan_dce(eqn: Eqn, live: Mask) -> Eqn:
     """Drop ys nobody reads, carries that only feed themselves, and inputs read by neither."""
     consts, carry = eqn.params["consts"], eqn.params["carry"]
-    carry_on, ys_on = live[:carry], live[carry:]
-    while True:
-        body = dce(eqn.params["body"], (*carry_on, *ys_on))
+    ys_on = live[carry:]
+
+    def trip(on: Mask) -> tuple[tuple[Program, Mask], Mask]:
+        body = dce(eqn.params["body"], (*on, *ys_on))
         used = used_inputs(body)
-        own = used[consts : consts + carry]
-        grown = tuple(a or b for a, b in zip(carry_on, own, strict=True))
-        if grown == carry_on:
-            break
-        carry_on = grown
+        return (body, used), used[consts:]
+
+    (body, used), _, carry_on = settled(live[:carry], trip)
     wanted = (*carry_on, *ys_on)
     if all(wanted):
         return eqn

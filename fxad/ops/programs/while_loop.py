@@ -17,14 +17,18 @@ from fxad.core.types import ArrayType, TapeType
 from fxad.ir.loops import Structured
 from fxad.ir.program import OPS, Atom, Eqn, Program, Var
 from fxad.ir.rewrite import dce, evaluate, is_literal, used_inputs
-from fxad.ops.base import Batched, define, full, spread, tangent_type, type_of, zeros
+from fxad.ops.base import Batched, define, full, spread, type_of, zeros
 from fxad.ops.programs.captures import closing
 from fxad.ops.programs.control import (
+    Mask,
     along_lanes,
     check_operands,
     filled,
+    instantiate,
     pick,
     present,
+    settled,
+    spread_new,
     subprogram_effects,
     weave,
 )
@@ -57,23 +61,15 @@ def _while_numpy(*arrays, cond, body, cond_consts, body_consts):
 def _while_jvp(t, primals, tangents, *, cond, body, cond_consts, body_consts):
     cc, bc, k = cut(primals, cond_consts, body_consts)
     _, dbc, dk = cut(tangents, cond_consts, body_consts)
-    const_on, carry_on = present(dbc), present(dk)
-    while True:
-        derived, out_on = t.jvp(body, (*const_on, *carry_on), carry_on)
-        grown = tuple(a or b for a, b in zip(carry_on, out_on, strict=True))
-        if grown == carry_on:
-            break
-        carry_on = grown
+    const_on = present(dbc)
+    derived, _, carry_on = settled(present(dk), lambda on: t.jvp(body, (*const_on, *on), on))
     n = len(body.inputs)
     pb, pk = cut(derived.inputs[:n], body_consts)
     tb, tk = cut(derived.inputs[n:], sum(const_on))
     program = Program([*pb, *tb, *pk, *tk], derived.eqns, derived.outputs, body.name)
     ignored = [Var(v.type) for v in tk]
     test = Program([*cond.inputs, *ignored], cond.eqns, cond.outputs, cond.name)
-    dk = [
-        d if d is not None or not on else zeros(tangent_type(type_of(p)))
-        for p, d, on in zip(k, dk, carry_on, strict=True)
-    ]
+    dk = instantiate(k, dk, carry_on)
     results = while_(
         *cc,
         *bc,
@@ -94,12 +90,12 @@ def _while_split(t, record, unknown, args, *, cond, body, cond_consts, body_cons
     if any(unknown[:cond_consts]):
         raise TypeMismatch("while_loop: the condition cannot depend on a tangent")
     _, const_un, carry_un = map(tuple, cut(unknown, cond_consts, body_consts))
-    while True:
-        s = t.split(body, (*const_un, *carry_un), carry_un)
-        grown = tuple(a or b for a, b in zip(carry_un, s.unknown, strict=True))
-        if grown == carry_un:
-            break
-        carry_un = grown
+
+    def trip(un: Mask) -> tuple[Any, Mask]:
+        s = t.split(body, (*const_un, *un), un)
+        return s, s.unknown
+
+    s, _, carry_un = settled(carry_un, trip)
     cc, bc, k = cut(args, cond_consts, body_consts)
     body_known, fixed = hoist(t, s, pick(bc, const_un, False))
     state = pick(k, carry_un, False)
@@ -163,19 +159,15 @@ def _ties(cond_operands: Sequence[Any], state: Sequence[Any]) -> list[Any]:
 def _while_batch(t, size, batched, args, *, cond, body, cond_consts, body_consts):
     cc_b, bc_b, k_b = map(tuple, cut(batched, cond_consts, body_consts))
     cc, bc, k = cut(args, cond_consts, body_consts)
-    carry_b = k_b
-    while True:
-        test, (test_b,) = t.batch(cond, size, (*cc_b, *carry_b))
-        force = (True,) * len(k) if test_b else carry_b
-        lanes, out_b = t.batch(body, size, (*bc_b, *carry_b), force)
-        grown = tuple(a or b for a, b in zip(carry_b, out_b, strict=True))
-        if grown == carry_b:
-            break
-        carry_b = grown
-    k = [
-        spread(v, size) if now and not before else v
-        for v, now, before in zip(k, carry_b, k_b, strict=True)
-    ]
+
+    def trip(state_b: Mask) -> tuple[tuple[Program, bool, Program], Mask]:
+        test, (test_b,) = t.batch(cond, size, (*cc_b, *state_b))
+        force = (True,) * len(k) if test_b else state_b
+        lanes, out_b = t.batch(body, size, (*bc_b, *state_b), force)
+        return (test, test_b, lanes), out_b
+
+    (test, test_b, lanes), _, carry_b = settled(k_b, trip)
+    k = spread_new(k, size, k_b, carry_b)
     number = _counts_down(cond, body, cond_consts, body_consts) if test_b else None
     if number is not None:
         flags = (*bc_b, *(n != number for n in range(len(k))))
@@ -266,13 +258,13 @@ def _while_dce(eqn: Eqn, live: tuple[bool, ...]) -> Eqn:
     n, m = eqn.params["cond_consts"], eqn.params["body_consts"]
     cond = eqn.params["cond"]
     state_on = tuple(a or b for a, b in zip(live, used_inputs(cond)[n:], strict=True))
-    while True:
-        body = dce(eqn.params["body"], state_on)
+
+    def trip(on: Mask) -> tuple[tuple[Program, Mask], Mask]:
+        body = dce(eqn.params["body"], on)
         used = used_inputs(body)
-        grown = tuple(a or b for a, b in zip(state_on, used[m:], strict=True))
-        if grown == state_on:
-            break
-        state_on = grown
+        return (body, used), used[m:]
+
+    (body, used), _, state_on = settled(state_on, trip)
     if all(state_on):
         return eqn
     test = Program([*cond.inputs[:n], *pick(cond.inputs[n:], state_on)], cond.eqns, cond.outputs)
