@@ -68,6 +68,22 @@ def replayed(function: Any = None, *, numbers: bool = False) -> Any:
     met: dict[tuple, int] = {}
     number = float if numbers else None
 
+    def seldom(key: tuple, given: list[Any], args: tuple, named: dict[str, Any]) -> Any:
+        count = met.get(key, 0)
+        if 0 <= count < REPEATS - 1:
+            if len(met) >= MOST:
+                met.clear()
+            met[key] = count + 1
+        elif count != _NEVER:
+            run = _recorded(function, args, named, number)
+            if run is not None:
+                if len(runs) >= MOST:
+                    runs.clear()
+                runs[key] = run
+                return run(*given)
+            met[key] = _NEVER
+        return _apart(function(*args, **named))
+
     @functools.wraps(function)
     def call(*args: Any, **named: Any) -> Any:
         if _stack.levels:
@@ -94,22 +110,7 @@ def replayed(function: Any = None, *, numbers: bool = False) -> Any:
             run = runs.get(key)
         except (_Odd, AttributeError, TypeError):  # given away; without a hash
             return _apart(function(*args, **named))
-        if run is not None:
-            return run(*given)
-        count = met.get(key, 0)
-        if 0 <= count < REPEATS - 1:
-            if len(met) >= MOST:
-                met.clear()
-            met[key] = count + 1
-        elif count != _NEVER:
-            run = _recorded(function, args, named, number)
-            if run is not None:
-                if len(runs) >= MOST:
-                    runs.clear()
-                runs[key] = run
-                return run(*given)
-            met[key] = _NEVER
-        return _apart(function(*args, **named))
+        return run(*given) if run is not None else seldom(key, given, args, named)
 
     return call
 
