@@ -204,7 +204,9 @@ def test_epilogue(target):
 
 
 @pytest.mark.parametrize("target", targets(), ids=lambda t: t.isa)
-@pytest.mark.parametrize("size", [(70, 401, 37), (131, 1603, 64), (200, 96, 900)], ids=str)
+@pytest.mark.parametrize(
+    "size", [(70, 401, 37), (131, 1603, 64), (200, 96, 900), (250, 800, 300)], ids=str
+)
 def test_an_epilogue_over_the_rows_of_a_unit(monkeypatch, target, size):
     """It gives the bits of the epilogue tile by tile, over rows of any length and in place."""
     m, n, k = size

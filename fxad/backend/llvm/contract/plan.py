@@ -27,6 +27,8 @@ _CHUNK_ROWS = 192  # rows per unit: a packed panel serves them all, and their A 
 _TURNING_ROWS = 256  # more where packing turns B, which takes longer than copying it
 _PACKED_A_BYTES = 1 << 20
 _SWEPT = 48, 1536  # rows and columns of a unit whose sums wait for their epilogue in a near cache
+_DEEP = 256  # steps of k, beyond which it matters more how often B is read and packed:
+_SWEPT_DEEP = 192, 768  # once per so many rows
 _UNITS = 16  # give a few threads enough to do where every unit packs its rows of A,
 _PACKED_PANELS = 16  # which should serve so many panels
 FAR_BYTES = 1 << 20  # of A that no second-level cache keeps from one panel to the next
@@ -206,8 +208,9 @@ class Cut:
         if packed:
             near = _PACKED_A_BYTES // (packed * problem.dtype.itemsize)
             chunk = max(min(near, chunk), height + 1)
+        most = _SWEPT_DEEP if k > _DEEP else _SWEPT
         if swept:
-            chunk = max(min(chunk, _SWEPT[0]), height + 1)
+            chunk = max(min(chunk, most[0]), height + 1)
         far = not packed and min(rows, chunk) * k * problem.a.buffer.dtype.itemsize > FAR_BYTES
         count = panels + (tail > 0)
         group = 1
@@ -220,7 +223,7 @@ class Cut:
         tile = lanes, vectors, panels, tail, height, blocks, long_blocks
         cut = Cut(*tile, *per_unit, batch, far, group, joins)
         if swept:
-            groups = _quotient(cut.unit_panels * cut.width, _SWEPT[1])
+            groups = _quotient(cut.unit_panels * cut.width, most[1])
             cut = replace(cut, unit_panels=_quotient(cut.unit_panels, groups))
         return cut
 
