@@ -30,7 +30,7 @@ class Case:
     """q [batch, time, heads, width]; k and v with `groups` heads.
 
     window: keys before a query that it sees (0: all). padded: sequences end early, the first after
-    half its length.
+    half its length. new: only the last so many positions are queries (0: all); forward only.
     """
 
     batch: int
@@ -41,18 +41,24 @@ class Case:
     causal: bool = True
     window: int = 0
     padded: bool = False
+    new: int = 0
+
+    @property
+    def queries(self) -> int:
+        return self.new or self.time
 
     @property
     def name(self) -> str:
         heads = f"{self.heads}/{self.groups}" if self.groups != self.heads else f"{self.heads}"
         kind = "causal" if self.causal else "padding" if self.padded else "full"
         kind = f"window {self.window}" if self.window else kind
-        return f"{self.batch} x {self.time}, {heads} heads of {self.width}, {kind}"
+        time = f"last {self.new} of {self.time}" if self.new else str(self.time)
+        return f"{self.batch} x {time}, {heads} heads of {self.width}, {kind}"
 
     @property
     def pairs(self) -> float:
         """Pairs of a query and a key, masked ones included."""
-        return float(self.batch * self.heads * self.time**2)
+        return float(self.batch * self.heads * self.queries * self.time)
 
     @property
     def lengths(self) -> np.ndarray:
@@ -73,6 +79,12 @@ CASES = [
     Case(4, 512, 8, 8, 64, causal=False),
     Case(1, 4096, 4, 4, 64),
     Case(1, 8192, 2, 1, 64),
+    Case(1, 256, 12, 12, 64, new=1),
+    Case(1, 4096, 12, 12, 64, new=1),
+    Case(8, 1024, 12, 12, 64, new=1),
+    Case(1, 4096, 32, 8, 128, new=1),
+    Case(1, 4096, 32, 8, 128, new=4),
+    Case(1, 4096, 12, 12, 64, new=128),
 ]
 
 
@@ -80,7 +92,8 @@ def draw(case: Case) -> list[np.ndarray]:
     """q, k, v and the cotangent of the result."""
     r = np.random.default_rng(0)
     heads = (case.heads, case.groups, case.groups, case.heads)
-    shapes = [(case.batch, case.time, h, case.width) for h in heads]
+    times = (case.queries, case.time, case.time, case.queries)
+    shapes = [(case.batch, t, h, case.width) for t, h in zip(times, heads, strict=True)]
     return [r.standard_normal(shape).astype(np.float32) for shape in shapes]
 
 
@@ -93,6 +106,8 @@ def ours(case: Case) -> Calls:
     options: dict[str, Any] = {"is_causal": case.causal}
     if case.window:
         options["local_window_size"] = (case.window, 0)
+    if case.new:
+        options = {"local_window_size": (case.time, case.time - case.new)}
     if case.padded:
         options["key_value_seq_lengths"] = case.lengths
 
@@ -119,7 +134,10 @@ def theirs(case: Case) -> Calls:
     elif case.padded:
         mask = np.arange(case.time) < case.lengths[:, None, None, None]
         options["attn_mask"] = torch.from_numpy(mask)
-    else:
+    elif case.new > 1:
+        i, j = np.ogrid[: case.new, : case.time]
+        options["attn_mask"] = torch.from_numpy(j <= i + case.time - case.new)
+    elif not case.new:
         options["is_causal"] = case.causal
 
     def attention() -> Any:
@@ -147,8 +165,9 @@ def measured(
         results = [np.asarray(of["forward"]()) for of in made.values()]
         for result in results[1:]:
             np.testing.assert_allclose(results[0], result, rtol=1e-4, atol=1e-5)
-        calls = max(1, int(2e9 / (case.pairs * case.width)))
-        for kind in PASSES:
+        work = case.pairs * case.width + 16.0 * case.batch * case.time * case.groups * case.width
+        calls = max(1, int(2e9 / work))
+        for kind in PASSES[:1] if case.new else PASSES:
             runs = {who: harness.repeated(of[kind], calls) for who, of in made.items()}
             times = harness.alternate(runs, rounds, clock=clock, pause=PAUSE)
             yield harness.row(f"{case.name}, {kind}", times, calls=calls)

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fxad.backend.llvm.attend.forward import emit_attend
-from fxad.backend.llvm.attend.grad_parts import emit_attend_grad
+from fxad.backend.llvm.attend.emit import emit_attend, emit_attend_grad
 from fxad.backend.llvm.base.axes import axes_of_stage, data_values
 from fxad.backend.llvm.base.formats import Pair, Value, from_memory, memory_kind
 from fxad.backend.llvm.base.schedule import (

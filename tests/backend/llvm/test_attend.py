@@ -30,6 +30,11 @@ SIZES = [
     (5, 90, 2, 2, 24, 40, {"left": 2, "right": 60}),
     # One query, whose bounds are constants.
     (1, 50, 2, 1, 8, 40, {"left": 1, "right": 5}),
+    # Few queries: keys are read in place, once for all heads that share them; several blocks.
+    (1, 2000, 8, 1, 128, 128, {"mask": True}),
+    (4, 1001, 6, 2, 80, 33, {"right": 900}),
+    (12, 700, 2, 2, 256, 256, {"left": 300, "right": 690}),
+    (8, 300, 3, 1, 40, 16, {"bias": True, "mask": True, "right": 200}),
     # The gradient in parts: of the queries, of the heads that share keys, of both.
     (2050, 2050, 1, 1, 8, 16, {"right": 0}),
     (1500, 1200, 6, 1, 16, 8, {"left": 700, "right": 40}),
@@ -106,7 +111,9 @@ def test_both_passes_equal_numpy_in_double_precision(case, dtype):
 
 
 @pytest.mark.parametrize("isa", LOWER)
-@pytest.mark.parametrize("case", [SIZES[i] for i in (0, 1, 6)], ids=[IDS[i] for i in (0, 1, 6)])
+@pytest.mark.parametrize(
+    "case", [SIZES[i] for i in (0, 1, 6, 13)], ids=[IDS[i] for i in (0, 1, 6, 13)]
+)
 def test_other_instruction_sets_compute_the_same(case, isa):
     with config.override(isa=isa):
         _check(case, "float32", 5e-6)
@@ -136,6 +143,37 @@ def test_products_of_parts_are_no_less_exact_than_those_of_vectors(steep, isa):
         errors.append([np.sqrt(np.mean(d**2)) for d in differences])
     assert errors[0] != errors[1]
     assert errors[0][0] <= errors[1][0] and errors[0][1] <= 1.2 * errors[1][1]
+
+
+@pytest.mark.parametrize("queries", [1, 3, 30])
+def test_a_mask_that_lets_other_keys_through_for_each_head(queries):
+    """Heads that share keys see runs of them that begin and end elsewhere; the last sees none."""
+    r = np.random.default_rng(0)
+    q = r.standard_normal((1, queries, 4, 32)).astype(np.float32)
+    k, v = (r.standard_normal((1, 500, 2, 32)).astype(np.float32) for _ in range(2))
+    begin, end = np.array([[0, 100, 37, 9], [500, 300, 401, 9]])[..., None]
+    mask = (np.arange(500) >= begin) & (np.arange(500) < end)
+    params = {**PLAIN, "scale": 0.2, "mask": True}
+    out, _ = fxad.jit(lambda *a: attend(*a, **params))(q, k, v, mask[None, :, None])
+    *_, wanted = softmax_attention((q, k, v), [mask[None, :, None]], **params)
+    np.testing.assert_allclose(out[:, :, :3], wanted[:, :, :3], rtol=5e-6, atol=5e-6)
+    mean = np.broadcast_to(v[:, :, 1].mean(1, dtype=np.float64), (1, queries, 32))
+    np.testing.assert_allclose(out[:, :, 3], mean, rtol=5e-6, atol=5e-6)
+
+
+@pytest.mark.parametrize("queries", [1, 13])
+def test_heads_of_no_elements(queries):
+    """Without a depth all keys weigh the same; without a width there is nothing but lse."""
+    r = np.random.default_rng(0)
+    sizes = (2, 0), (1, 0), (1, 3)
+    q, k, v = (r.standard_normal((1, 5 if n == 1 else queries, n, w)) for n, w in sizes)
+    run = fxad.jit(lambda *a: attend(*a, **PLAIN, scale=1.0))
+    out, lse = run(*(x.astype(np.float32) for x in (q, k, v)))
+    np.testing.assert_allclose(out, np.broadcast_to(v.mean(1)[:, None], out.shape), rtol=1e-6)
+    np.testing.assert_allclose(lse, np.log(5), rtol=1e-6)
+    out, lse = run(*(np.ones((1, t, 1, w), np.float32) for t, w in ((queries, 4), (5, 4), (5, 0))))
+    assert out.shape == (1, queries, 1, 0)
+    np.testing.assert_allclose(lse, 4 + np.log(5), rtol=1e-6)
 
 
 @pytest.mark.parametrize("bias", [False, True])

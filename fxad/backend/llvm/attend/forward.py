@@ -1,6 +1,6 @@
 """Attention, forward: an Attend kernel -> LLVM IR.
 
-    emitted = emit_attend(kernel, "attend0", target)
+    emitted = Forward(kernel, stage, "attend0", target).emit()
 
 A unit is a chunk of query blocks of the heads that share their keys and values. These are copied
 once to where they are read fast (a few values are read in place); then every block of rows goes
@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fxad.backend.llvm.attend.operands import Packed, Place, round_up
-from fxad.backend.llvm.attend.parts import PartTiles, takes_parts
+from fxad.backend.llvm.attend.parts import PartTiles
 from fxad.backend.llvm.attend.rows import Rows
-from fxad.backend.llvm.base.schedule import Emitted, Target, emit_nothing
+from fxad.backend.llvm.base.schedule import Emitted, Target
 from fxad.backend.llvm.base.vector import Vec, fma
 from fxad.backend.llvm.contract.plan import FLOPS_PER_NS
 from fxad.ir.kernel import Attend, Kernel
@@ -31,27 +31,24 @@ _VALUES = 192  # rows of values that all rows of a block meet before the next
 _FEW_KEYS = 128  # so few rows of values are read too seldom for a copy to pay
 
 
-def emit_attend(kernel: Kernel, name: str, target: Target) -> Emitted:
-    """LLVM IR of a kernel whose body is one Attend stage."""
-    (stage,) = kernel.body
-    assert isinstance(stage, Attend)
-    if not (kernel.points and stage.rows.extent):
-        return emit_nothing(name)
-    form = _ForwardInParts if takes_parts(stage, target) else _Forward
-    return form(kernel, stage, name, target).emit()
+def heads_sharing(kernel: Kernel, stage: Attend) -> int:
+    """Query heads that read the same keys and values: neighbours among the grid's points."""
+    for group in kernel.grid[-1:]:
+        if all(o.index.coefficient(group) == 0 for o in (stage.k, stage.v)):
+            return group.extent
+    return 1
 
 
-class _Forward(Rows):
+class Forward(Rows):
+    """The function under construction."""
+
     rows_of_block, panels_of_block, few_keys = _ROWS, _BLOCK_PANELS, _FEW_KEYS
 
     def __init__(self, kernel: Kernel, stage: Attend, name: str, target: Target) -> None:
         super().__init__(kernel, stage, name, target)
         self.rows = self.rows_of_block
         self.blocks = -(-self.queries // self.rows)
-        self.sharing = 1  # query heads that one copy serves
-        for group in kernel.grid[-1:]:
-            if all(o.index.coefficient(group) == 0 for o in (stage.k, stage.v)):
-                self.sharing = group.extent
+        self.sharing = heads_sharing(kernel, stage)  # query heads that one copy serves
         self.heads = kernel.points // self.sharing
         fewest, most = (max(1, -(-n // self.heads)) for n in (_FEWEST_UNITS, _UNITS))
         wanted = min(most, max(fewest, self.queries * self.sharing // _CHUNK))
@@ -63,23 +60,30 @@ class _Forward(Rows):
         self.copies_values = not (alone and self.keys <= self.few_keys)
 
     def emit(self) -> Emitted:
-        rows, line = self.rows, round_up(self.width, self.lanes.width)
+        rows = self.rows
         self.packed_k = self.turned_scratch(self.all_keys, self.depth)
         if self.copies_values:
             self.packed_v = self.packed_scratch(self.keys, self.columns(self.width))
         self.block_scores = self.scratch(rows * self.pitch)
         self.block_weights = self.weights_scratch(self.block_scores)
-        self.sum = Place(self.scratch(rows * line), line)
-        self.tops, self.inverses = self.scratch(rows), self.scratch(rows)
-        self.factors = self.scratch(self.lanes.width)
-        self.maxima = Place(self.scratch(rows * self.lanes.width), self.lanes.width)
-        self.totals = Place(self.scratch(rows * self.lanes.width), self.lanes.width)
+        self.room_for_rows(rows)
         self.with_tiles(lambda: self.f.loop("%begin", "%end", 1, self.unit))
         self.f.ret()
         flops = 2.0 * self.queries * self.keys * (self.depth + self.width) * self.kernel.points
-        units = self.heads * self.chunks
-        cost = max(flops / FLOPS_PER_NS, 100.0)
-        return Emitted(self.name, self.text, self.declarations, units, self.scratch_bytes, cost)
+        return self.emitted(self.heads * self.chunks, flops / FLOPS_PER_NS)
+
+    def room_for_rows(self, rows: int) -> None:
+        """Scratch for what is known of so many rows: sums, maxima, totals."""
+        width, line = self.lanes.width, round_up(self.width, self.lanes.width)
+        self.sum = Place(self.scratch(rows * line), line)
+        self.tops, self.inverses = self.scratch(rows), self.scratch(rows)
+        self.factors = self.scratch(width)
+        self.maxima = Place(self.scratch(rows * width), width)
+        self.totals = Place(self.scratch(rows * width), width)
+
+    def emitted(self, units: int, cost: float) -> Emitted:
+        scratch, cost = self.scratch_bytes, max(cost, 100.0)
+        return Emitted(self.name, self.text, self.declarations, units, scratch, cost)
 
     def unit(self, unit: str, _: list[str]) -> None:
         """Last chunks first: where queries see what is before them, these take longest."""
@@ -132,9 +136,14 @@ class _Forward(Rows):
             self.keys_of_block(first, count, q, here, f.op(f"icmp ne i64 {start}, {span[0]}"))
 
         f.loop(*span, self.block_keys, keys, at_least_once=True)
-        f.loop(0, count, self.lanes.width, lambda i, _: self.finish(i), at_least_once=True)
-        f.loop(0, count, 1, lambda i, _: self.result(i, first), at_least_once=True)
+        self.results(first, count)
         self.memory.scopes.pop()
+
+    def results(self, first: str, count: str) -> None:
+        """Of a block of rows whose keys have all been met."""
+        f = self.f
+        f.loop(0, count, self.lanes.width, lambda i, _: self.finish(i), at_least_once=True)
+        f.loop(0, count, 1, lambda i, _: self.result(i, f.add(first, i)), at_least_once=True)
 
     def left(self, q: Place, count: str) -> Place:
         """A block of queries as left operand of scores: a tile reads a few rows of it in place."""
@@ -239,8 +248,7 @@ class _Forward(Rows):
         memory has time to bring rows that are needed next.
         """
         f = self.f
-        self.fetch(self.q, f.add(row, self.rows), self.depth)
-        self.fetch(self.out, row, self.width, write=True)
+        self.ask_for_rows(row)
         top = self.top(self.load_scalar(f.offset(self.tops, f.mul(i, self.size))))
         top = top.splat(self.lanes.width)
 
@@ -256,6 +264,11 @@ class _Forward(Rows):
         before = Vec(self.code, "i1", 1, later).where(self.load(place), self.zero())
         self.store(total + before, place)
 
+    def ask_for_rows(self, row: str) -> None:
+        """A row of the next block of queries, and one of this block's results."""
+        self.fetch(self.q, self.f.add(row, self.rows), self.depth)
+        self.fetch(self.out, row, self.width, write=True)
+
     @staticmethod
     def top(highest: Vec) -> Vec:
         """What is taken off logits: 0 where nothing is seen."""
@@ -269,10 +282,10 @@ class _Forward(Rows):
         self.store(fma(self.top(self.load(tops)), scale, self.apply("log", total)), tops)
         self.store(total.equals(0).where(total.like(0), total.like(1) / total), sums)
 
-    def result(self, i: str, first: str) -> None:
-        """A finished row over its sum; rows that see nothing become 0."""
+    def result(self, i: str, row: str) -> None:
+        """A finished row, the i-th of its block, over its sum; rows that see nothing become 0."""
         f, width = self.f, self.lanes.width
-        here, row = f.mul(i, self.size), f.add(first, i)
+        here = f.mul(i, self.size)
         self.store_scalar(self.load_scalar(f.offset(self.tops, here)), self.at(self.lse, row))
         inverse = self.load_scalar(f.offset(self.inverses, here))
         wide, none = inverse.splat(width), inverse.equals(0).splat(width)
@@ -283,7 +296,7 @@ class _Forward(Rows):
             self.lanes.store(f, scaled.text, self.at(self.out, row, start), count)
 
 
-class _ForwardInParts(PartTiles, _Forward):
+class ForwardInParts(PartTiles, Forward):
     """On tiles, with numbers in parts: weights are put aside in parts."""
 
     rows_of_block, panels_of_block, few_keys = 64, 16, 0

@@ -4,29 +4,17 @@ dk and dv are summed turned, dk^T = q^T ds and dv^T = d_out^T p: then p and ds a
 whose rows are paired without a shuffle, and what is turned is q and d_out, once for all keys. dq is
 summed in scratch for a block of keys, since tiles have whole rows of 16.
 
-    emitted = emit_attend_grad(kernel, "attend_grad0", target)      # in parts or with vectors
+    emitted = BackwardInParts(kernel, stage, "attend_grad0", target).emit()
 """
 
 from __future__ import annotations
 
 from fxad.backend.llvm.attend.grad import Backward
 from fxad.backend.llvm.attend.operands import Place, round_up
-from fxad.backend.llvm.attend.parts import Left, PartTiles, takes_parts
+from fxad.backend.llvm.attend.parts import Left, PartTiles
 from fxad.backend.llvm.attend.parts_pack import HIGH, PARTS, ROWS, STEP
-from fxad.backend.llvm.base.schedule import Emitted, Target, emit_nothing
 from fxad.backend.llvm.base.vector import Vec
 from fxad.backend.llvm.contract.amx_pack import DEPTH, LINE_BYTES, LINES, TILE_BYTES
-from fxad.ir.kernel import AttendGrad, Kernel
-
-
-def emit_attend_grad(kernel: Kernel, name: str, target: Target) -> Emitted:
-    """LLVM IR of a kernel whose body is one AttendGrad stage."""
-    (stage,) = kernel.body
-    assert isinstance(stage, AttendGrad)
-    if not kernel.points:
-        return emit_nothing(name)
-    form = BackwardInParts if takes_parts(stage.attend, target) else Backward
-    return form(kernel, stage, name, target).emit()
 
 
 class BackwardInParts(PartTiles, Backward):

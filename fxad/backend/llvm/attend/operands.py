@@ -123,7 +123,7 @@ class Operands:
 
         rows: a tile's height divides it.
         """
-        vectors = -(-count // self.lanes.width)
+        vectors = max(1, -(-count // self.lanes.width))
         each = -(-vectors // -(-vectors // self.most_vectors))
         most = min(self.height * self.vectors // each, HIGHEST)
         height = max(h for h in range(1, most + 1) if rows % h == 0)

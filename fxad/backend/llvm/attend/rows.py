@@ -264,16 +264,22 @@ class Rows(Tiles):
 
     def across_rows(self, combine: str, rows: Place, first: str) -> Vec:
         """The lanes of as many rows as there are lanes, combined: row first + n in lane n."""
-        width, f = self.lanes.width, self.f
-        found = [self.load(self.at(rows, f.add(first, n))) for n in range(width)]
-        for bit in (1 << n for n in range(width.bit_length() - 1)):
+        return self.merged(combine, lambda n: self.load(self.at(rows, self.f.add(first, n))))
+
+    def merged(self, combine: str, vector: Callable[[int], Vec]) -> Vec:
+        """The lanes of vector(n) combined, in lane n."""
+        width = self.lanes.width
+
+        def some(first: int, count: int) -> Vec:
+            if count == 1:
+                return vector(first)
+            bit = count // 2
+            a, b = some(first, bit), some(first + bit, bit)
             low = [n if not n & bit else (n ^ bit) + width for n in range(width)]
             high = [n | bit if not n & bit else n + width for n in range(width)]
-            pairs = zip(found[::2], found[1::2], strict=True)
-            found = [
-                self.combined(combine, a.shuffle(low, b), a.shuffle(high, b)) for a, b in pairs
-            ]
-        return found[0]
+            return self.combined(combine, a.shuffle(low, b), a.shuffle(high, b))
+
+        return some(0, width)
 
     def logit(self, number: int, score: Vec) -> Vec:
         """The logit of the current vector's scores."""

@@ -24,6 +24,7 @@ class Tiles(Operands):
     def __init__(self, kernel: Kernel, stage: Attend, name: str, target: Target) -> None:
         super().__init__(kernel, stage, name, target)
         self.micros: dict[Tile, str] = {}
+        self.following = "null"  # what is read after a right operand that is read in place
 
     def scores(
         self, a: Place, depth: int, packed: str, to: str, rows: tuple[str, str], low: str, high: str
@@ -34,7 +35,7 @@ class Tiles(Operands):
         rows: (the first, their number).
         """
         f = self.f
-        piece = -(-depth // -(-depth // _DEPTH))
+        piece = -(-depth // max(1, -(-depth // _DEPTH)))
 
         def panel(number: str, columns: int) -> None:
             columns = round_up(columns, self.lanes.width)
@@ -42,7 +43,7 @@ class Tiles(Operands):
             key = f.mul(number, self.panel)
             c = f.offset(to, f.mul(key, self.size))
             parts = self.parts_of_panel(key, columns, *rows)
-            for start in range(0, depth, piece):
+            for start in range(0, max(1, depth), max(1, piece)):
                 here = f.offset(b, start * columns * self.size)
                 for seen, low, high in parts:
 
@@ -169,6 +170,7 @@ class Tiles(Operands):
             steps = f.op(f"udiv i64 {depth}, {tile.unroll}")
             rest = f.op(f"urem i64 {depth}, {tile.unroll}")
         values = {"steps": steps, "rest": rest, "a": a, "b": b, "c": c, "mode": more}
+        values["next"] = self.following
         unused = {"ptr": "null", "i64": "0"}
         listed = ", ".join(f"{t} {values.get(n, unused[t])}" for t, n in PARAMS)
         f.line(f"call void @{name}({listed})")
