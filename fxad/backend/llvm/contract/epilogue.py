@@ -38,13 +38,24 @@ UNIT = 0  # stands for the columns of a whole unit
 
 
 class Finish:
-    """The epilogue functions of one kernel; sums lie `stride` elements apart from row to row."""
+    """The epilogue functions of one kernel; sums lie `stride` elements apart from row to row.
+
+    in_place: they lie in the first store's buffer, where what is just the sum need not be stored.
+    """
 
     def __init__(
-        self, problem: Problem, name: str, target: Target, lanes: Lanes, stride: int
+        self,
+        problem: Problem,
+        name: str,
+        target: Target,
+        lanes: Lanes,
+        stride: int,
+        in_place: bool = False,
     ) -> None:
         self.problem, self.name, self.target = problem, name, target
         self.lanes, self.stride = lanes, stride
+        first, *others = problem.stage.stores
+        self.stores = others if in_place and problem.is_identity(first) else [first, *others]
         self.declarations: set[str] = set()
         self._texts: dict[int, str] = {}
 
@@ -168,7 +179,7 @@ class Finish:
             value = lanes.load(memory.f, at, lanes.dtype, count)
             memory.cells[cell][copy.number] = Vec(memory.code, kind, lanes.width, value)
         for _ in memory.each_copy():
-            run_stores(memory, self.problem.stage.stores)
+            run_stores(memory, self.stores)
 
     def _finished(self, f: Function, memory: Memory) -> str:
         f.ret()

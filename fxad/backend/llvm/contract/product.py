@@ -77,7 +77,10 @@ class Product:
         plain = self.result is not None and len(stores) == 1 and problem.is_identity(stores[0])
         self.past = plain and problem.stage.past and self._may_go_past(target)
         self.touched = [] if self.swept or self.past else touched(problem)
-        self.finish = None if plain else Finish(problem, name, target, self.lanes, self.sum_stride)
+        self.finish: Finish | None = None
+        if not plain:
+            in_place = self.result is not None
+            self.finish = Finish(problem, name, target, self.lanes, self.sum_stride, in_place)
         self.panel_bytes = to_line(self.pieces.piece * self.panel_row)
         self._place_a()
         self._place_sums()
