@@ -34,3 +34,43 @@ def test_infinities():
     x[1, 7] = 5.0
     np.testing.assert_array_equal(HIGHEST(x), np.float32([-np.inf, 5]))
     np.testing.assert_array_equal(LOWEST(-x), np.float32([np.inf, -5]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("shape", [(5, 64), (33, 200), (70, 17)], ids=str)
+def test_columns_and_pairs_keep_nan_and_the_sign_of_zero(shape, dtype):
+    """Down the columns, a vector of them at a time, and element by element of two arrays."""
+    rng = np.random.default_rng(0)
+    special = np.array([np.nan, 0.0, -0.0, np.inf, -np.inf, 1.5, -2.0, 1e-30])
+    x = rng.choice(special, (2, *shape), p=[0.02, 0.2, 0.2, 0.02, 0.02, 0.2, 0.2, 0.14])
+    with fxad.enable_x64():
+        a, b = (jnp.asarray(part, dtype) for part in x)
+        wide, other = (np.asarray(part).astype(np.float64) for part in (a, b))
+        for name, zero in (("max", False), ("min", True)):
+            found = np.asarray(fxad.jit(lambda v, n=name: getattr(jnp, n)(v, 0))(a))
+            wanted = getattr(np, name)(wide, 0)
+            np.testing.assert_array_equal(found.astype(np.float64), wanted)
+            mixed = (np.signbit(wide) != np.signbit(wide[0])).any(0) & (wanted == 0)
+            assert (np.signbit(found[mixed]) == zero).all()
+            pair = fxad.jit(lambda v, w, n=name: getattr(jnp, n + "imum")(v, w))(a, b)
+            wanted = getattr(np, name + "imum")(wide, other)
+            np.testing.assert_array_equal(np.asarray(pair).astype(np.float64), wanted)
+            zeros = (wide == 0) & (other == 0) & (np.signbit(wide) != np.signbit(other))
+            assert (np.signbit(np.asarray(pair)[zeros]) == zero).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bool"])
+@pytest.mark.parametrize("shape", [(100, 10), (3, 5, 7), (2, 64, 3), (70, 1, 13)], ids=str)
+def test_what_may_go_in_any_order_goes_over_several_axes_as_one(shape, dtype):
+    rng = np.random.default_rng(1)
+    x = rng.integers(-50, 50, shape)
+    x = (x > 0) if dtype == "bool" else x.astype(dtype)
+    functions = ["max", "min", "argmax", "argmin"] + ["sum", "prod"] * (dtype == "int32")
+    for name in functions:
+        compiled = fxad.jit(lambda v, n=name: getattr(jnp, n)(v))
+        wanted = getattr(np, name)(x)
+        if name in ("sum", "prod"):
+            wanted = wanted.astype(np.int32)
+        assert np.asarray(compiled(x)) == wanted
+        crossed = fxad.jit(lambda v, n=name: getattr(jnp, n)(v.T))  # no two axes lie as one
+        assert np.asarray(crossed(x)) == getattr(np, name)(x.T).astype(np.asarray(wanted).dtype)

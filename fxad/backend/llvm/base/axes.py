@@ -59,7 +59,7 @@ class _Merger:
         self.nests = [kernel.grid, *(axes_of_stage(s) for s in kernel.body)]
         self.indices = [i for s in kernel.body for i in indices_of(s)]
         reductions = [s for s in kernel.body if isinstance(s, ir.Reduce) and in_lanes(s)]
-        self.aligned = {s.over[-1] for s in reductions if s.over}
+        self.aligned = {s.over[-1] for s in reductions if s.over and not in_any_order(s)}
         self.extents: dict[ir.Axis, int] = {}
 
     def run(self) -> dict[ir.Axis, int]:
@@ -100,6 +100,11 @@ class _Merger:
 def in_lanes(stage: ir.Stage) -> bool:
     """Is it a reduction with 64 partial results?"""
     return isinstance(stage, ir.Reduce) and stage.order == "lanes"
+
+
+def in_any_order(stage: ir.Reduce) -> bool:
+    """Whether the order of combination changes nothing: all but sums and products of floats."""
+    return stage.monoid not in ("add", "mul") or all(c.dtype.kind in "iub" for c in stage.cells)
 
 
 def merged_extents(kernel: ir.Kernel) -> dict[ir.Axis, int]:

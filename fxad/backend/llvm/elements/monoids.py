@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from fxad.backend.llvm.base.formats import Pair, Value, kind_of
-from fxad.backend.llvm.base.vector import Code, Vec, bits_of
+from fxad.backend.llvm.base.vector import Code, Vec
 from fxad.backend.llvm.elements import complexes, prims
 from fxad.backend.llvm.elements.access import choose
 from fxad.core import dtypes
@@ -53,22 +53,6 @@ def combine(monoid: str, a: Value, b: Value, dtype: np.dtype) -> Value:
                 return prims.maximum(a, b)
         raise NotImplementedError(f"monoid {monoid!r} has no meaning for {dtype}")
     return prims.apply(monoid, [a, b], dtype, dtype)
-
-
-def has_extreme(monoid: str, like: Value) -> bool:
-    """Whether the processor has an instruction for `extreme`."""
-    whole = isinstance(like, Vec) and like.kind in ("float", "double")
-    whole = whole and like.width * bits_of(like.kind) == 512
-    return whole and monoid in ("min", "max") and like.code.target.isa == "avx512"
-
-
-def extreme(monoid: str, a: Vec, b: Vec) -> Vec:
-    """The lesser or greater, -0 below +0, by one instruction; anything where either is NaN."""
-    suffix, mask = ("ps", "i16") if a.kind == "float" else ("pd", "i8")
-    how = a.code.const("i32", 5 if monoid == "max" else 4)  # the result has its own sign
-    current = a.code.const("i32", 4)  # report no exceptions otherwise than usual
-    name = f"llvm.x86.avx512.mask.range.{suffix}.512"
-    return a.code.call(name, a.kind, a.width, (a, b, how, a, a.code.const(mask, -1), current))
 
 
 def better(monoid: str, new: Vec, old: Vec, dtype: np.dtype) -> Vec:

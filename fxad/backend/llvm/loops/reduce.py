@@ -16,7 +16,7 @@ import numpy as np
 
 from fxad.backend.llvm.base.formats import Value, cast, rounded
 from fxad.backend.llvm.base.vector import Vec
-from fxad.backend.llvm.elements import monoids
+from fxad.backend.llvm.elements import monoids, prims
 from fxad.backend.llvm.elements.values import Copy
 from fxad.backend.llvm.loops.fed import Fed
 from fxad.backend.llvm.loops.nest import Loops, Texts
@@ -72,7 +72,7 @@ class Reductions(Loops):
         new = [self.splat(v, o.width) for v, o in zip(new, old, strict=False)]
         if self.seen is not None:
             self.seen += new
-            return [monoids.extreme(stage.monoid, o, v) for o, v in zip(old, new, strict=True)]
+            return [prims.extreme(stage.monoid, o, v) for o, v in zip(old, new, strict=True)]
         if stage.monoid not in monoids.ARGS:
             return [
                 monoids.combine(stage.monoid, o, v, c.dtype)
@@ -239,7 +239,7 @@ class Reductions(Loops):
         self._finish_lanes(stage, width, starts, texts)
 
     def _notes(self, stage: ir.Reduce, starts: list) -> bool:
-        return len(stage.values) == 1 and monoids.has_extreme(stage.monoid, starts[0][0])
+        return _is_extreme(stage) and prims.has_extreme(starts[0][0])
 
     def _extreme_loop(
         self, whole: int, turn: Callable[[str, Texts], Texts], carried: list, like: Vec
@@ -351,19 +351,16 @@ class Reductions(Loops):
         extreme is exact, so that any order is the right one."""
         wrong = _any_nan(vectors)
         wrong = self.code.call(f"llvm.vector.reduce.or.{wrong.suffix}", "i1", 1, (wrong,))
-        best = functools.reduce(functools.partial(monoids.extreme, monoid), vectors)
+        best = functools.reduce(functools.partial(prims.extreme, monoid), vectors)
         half = best.width // 2
         while half:
-            best = monoids.extreme(
-                monoid, best, best.shuffle([n ^ half for n in range(best.width)])
-            )
+            best = prims.extreme(monoid, best, best.shuffle([n ^ half for n in range(best.width)]))
             half //= 2
         return wrong.where(self.code.const(best.kind, float("nan")), best.lane(0))
 
     def _halve(self, stage: ir.Reduce, partials: list[list[Value]], width: int) -> list[Value]:
         """p[l] = p[l] + p[l + h] for h = 32, 16 ... 1; partials never touched are identities."""
-        whole = width > 1 and len(stage.values) == 1
-        if whole and monoids.has_extreme(stage.monoid, partials[0][0]):
+        if width > 1 and _is_extreme(stage) and prims.has_extreme(partials[0][0]):
             return [self._extreme_of(stage.monoid, [p for (p,) in partials])]
         half = PARTIALS // 2
         while half >= width:
@@ -381,6 +378,10 @@ class Reductions(Loops):
             result = self._join(stage, low, high)
             half //= 2
         return result
+
+
+def _is_extreme(stage: ir.Reduce) -> bool:
+    return stage.monoid in ("min", "max") and len(stage.values) == 1
 
 
 def _pieces(texts: Texts, size: int) -> Iterator[Texts]:
