@@ -14,7 +14,7 @@ from typing import Any
 from fxad.core.errors import ShapeError
 from fxad.ir.program import OPS
 from fxad.numpy.core import axis_index, promoted, value_of
-from fxad.numpy.elementwise import abs, exp, expm1, log, log1p, maximum, sqrt, tanh, where
+from fxad.numpy.elementwise import abs, exp, expm1, log, log1p, maximum, sqrt, square, tanh, where
 from fxad.numpy.shaping import slice_axis
 from fxad.trace.array import Array
 from fxad.trace.replay import replayed
@@ -82,7 +82,8 @@ def gelu(x: Any, approximate: bool = True) -> Array:
     value = _float("gelu", x)
     if not approximate:
         return value * 0.5 * OPS["erfc"](value * -math.sqrt(0.5))
-    inner = math.sqrt(2 / math.pi) * (value + 0.044715 * (value * value * value))
+    slope = math.sqrt(2 / math.pi)
+    inner = value * (slope + 0.044715 * slope * square(value))
     return value * 0.5 * (1 + tanh(inner))
 
 
