@@ -18,21 +18,10 @@ with _while_importing():
     # isort: split
     from fxad import numpy, tree, tree_util
     from fxad.api.autodiff import grad, jvp, linear_transpose, linearize, value_and_grad, vjp
-    from fxad.api.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
-    from fxad.api.closures import closure_convert, custom_gradient
     from fxad.api.compiled import disable_jit
     from fxad.api.custom import custom_jvp, stop_gradient
     from fxad.api.custom_rules import Perturbed, SymbolicZero
     from fxad.api.custom_vjp import custom_vjp
-    from fxad.api.derived import (
-        ShapeDtypeStruct,
-        eval_shape,
-        hessian,
-        jacfwd,
-        jacobian,
-        jacrev,
-        make_ir,
-    )
     from fxad.api.jit import jit
     from fxad.api.override import override
     from fxad.api.ported import NOT_HERE as _NOT_HERE
@@ -75,7 +64,20 @@ if TYPE_CHECKING:
         typing,
     )
     from fxad.api.check_grads import check_grads
+    from fxad.api.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
+    from fxad.api.checkpoint import checkpoint as remat
+    from fxad.api.closures import closure_convert, custom_gradient
     from fxad.api.curvature import gnvp, hessian_diag, hvp
+    from fxad.api.derived import (
+        ShapeDtypeStruct,
+        eval_shape,
+        hessian,
+        jacfwd,
+        jacobian,
+        jacrev,
+        make_ir,
+    )
+    from fxad.api.derived import make_ir as make_jaxpr
     from fxad.api.error_estimate import estimate_error
     from fxad.api.precision import suggest_precision
     from fxad.api.profile import profile
@@ -87,15 +89,29 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = _late(
     globals(),
     {
+        "ShapeDtypeStruct": "fxad.api.derived",
         "SparseMatrix": "fxad.api.sparse",
         "Sparsity": "fxad.api.sparse",
         "check_grads": "fxad.api.check_grads",
+        "checkpoint": "fxad.api.checkpoint",
+        "checkpoint_name": "fxad.api.checkpoint",
+        "checkpoint_policies": "fxad.api.checkpoint",
+        "closure_convert": "fxad.api.closures",
+        "custom_gradient": "fxad.api.closures",
         "estimate_error": "fxad.api.error_estimate",
+        "eval_shape": "fxad.api.derived",
         "gnvp": "fxad.api.curvature",
+        "hessian": "fxad.api.derived",
         "hessian_diag": "fxad.api.curvature",
         "hvp": "fxad.api.curvature",
+        "jacfwd": "fxad.api.derived",
+        "jacobian": "fxad.api.derived",
+        "jacrev": "fxad.api.derived",
+        "make_ir": "fxad.api.derived",
+        "make_jaxpr": "fxad.api.derived:make_ir",
         "profile": "fxad.api.profile",
         "pure_callback": "fxad.debug",
+        "remat": "fxad.api.checkpoint:checkpoint",
         "sparse_hessian": "fxad.api.sparse",
         "sparse_jacobian": "fxad.api.sparse",
         "suggest_precision": "fxad.api.precision",
@@ -116,8 +132,6 @@ __getattr__, __dir__ = _late(
     missing=_NOT_HERE,
 )
 
-make_jaxpr = make_ir
-remat = checkpoint
 __version__ = "0.1.0"
 
 __all__ = [

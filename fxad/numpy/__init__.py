@@ -4,7 +4,7 @@ import fxad.numpy as jnp
 jnp.einsum("ij,jk->ik", a, b)
 """
 
-# ruff: noqa: F401 - the names are the module's public face
+# ruff: noqa: F401, F403 - the names are the module's public face; those of late modules in `_LATE`
 
 import math as _math
 import typing as _typing
@@ -153,23 +153,6 @@ from fxad.numpy.elementwise import (
     true_divide,
     where,
 )
-from fxad.numpy.grids import (
-    block,
-    c_,
-    diag_indices,
-    diag_indices_from,
-    diagflat,
-    fill_diagonal,
-    frombuffer,
-    fromfunction,
-    geomspace,
-    index_exp,
-    ix_,
-    mgrid,
-    ogrid,
-    r_,
-    s_,
-)
 from fxad.numpy.interchange import VERSION as __array_api_version__
 from fxad.numpy.interchange import can_cast, from_dlpack
 from fxad.numpy.interchange import namespace_info as __array_namespace_info__
@@ -206,8 +189,6 @@ from fxad.numpy.linear import (
     vdot,
     vecdot,
 )
-from fxad.numpy.mapping import apply_along_axis, vectorize
-from fxad.numpy.padding import pad
 from fxad.numpy.picking import (
     argwhere,
     choose,
@@ -221,15 +202,6 @@ from fxad.numpy.picking import (
     take_along_axis,
     unravel_index,
 )
-from fxad.numpy.placing import (
-    mask_indices,
-    piecewise,
-    place,
-    put,
-    tril_indices_from,
-    triu_indices_from,
-)
-from fxad.numpy.quantiles import median, nanmedian, nanpercentile, nanquantile, percentile, quantile
 from fxad.numpy.reductions import (
     all,
     amax,
@@ -275,18 +247,6 @@ from fxad.numpy.scalars import (
     uint32,
     uint64,
 )
-from fxad.numpy.sets import (
-    intersect1d,
-    isin,
-    setdiff1d,
-    setxor1d,
-    union1d,
-    unique,
-    unique_all,
-    unique_counts,
-    unique_inverse,
-    unique_values,
-)
 from fxad.numpy.shaping import (
     atleast_1d,
     atleast_2d,
@@ -329,46 +289,59 @@ from fxad.numpy.sorting import (
     searchsorted,
     sort,
 )
-from fxad.numpy.statistics import (
-    bartlett,
-    blackman,
-    corrcoef,
-    cov,
-    ediff1d,
-    gradient,
-    hamming,
-    hanning,
-    kaiser,
-    matvec,
-    modf,
-    polyadd,
-    polyder,
-    polyint,
-    polymul,
-    polysub,
-    polyval,
-    unwrap,
-    vecmat,
-)
-from fxad.numpy.without_nan import (
-    nanargmax,
-    nanargmin,
-    nancumprod,
-    nancumsum,
-    nanmax,
-    nanmean,
-    nanmin,
-    nanprod,
-    nanstd,
-    nansum,
-    nanvar,
-)
 from fxad.trace.array import Array as ndarray
 
 if _typing.TYPE_CHECKING:
     from fxad.numpy import fft, linalg
+    from fxad.numpy.grids import *
+    from fxad.numpy.mapping import *
+    from fxad.numpy.padding import *
+    from fxad.numpy.placing import *
+    from fxad.numpy.quantiles import *
+    from fxad.numpy.sets import *
+    from fxad.numpy.statistics import *
+    from fxad.numpy.without_nan import (
+        nanargmax,
+        nanargmin,
+        nancumprod,
+        nancumsum,
+        nanmax,
+        nanmean,
+        nanmin,
+        nanprod,
+        nanstd,
+        nansum,
+        nanvar,
+    )
 
-__getattr__, __dir__ = _late(globals(), modules=("fft", "linalg"))
+# What few programs use is loaded when it is first asked for.
+_LATE = {
+    "grids": (
+        "block c_ diag_indices diag_indices_from diagflat fill_diagonal frombuffer "
+        "fromfunction geomspace index_exp ix_ mgrid ogrid r_ s_"
+    ),
+    "mapping": "apply_along_axis vectorize",
+    "padding": "pad",
+    "placing": "mask_indices piecewise place put tril_indices_from triu_indices_from",
+    "quantiles": "median nanmedian nanpercentile nanquantile percentile quantile",
+    "sets": (
+        "intersect1d isin setdiff1d setxor1d union1d unique unique_all unique_counts "
+        "unique_inverse unique_values"
+    ),
+    "statistics": (
+        "bartlett blackman corrcoef cov ediff1d gradient hamming hanning kaiser matvec modf "
+        "polyadd polyder polyint polymul polysub polyval unwrap vecmat"
+    ),
+    "without_nan": (
+        "nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmin nanprod nanstd nansum "
+        "nanvar"
+    ),
+}
+__getattr__, __dir__ = _late(
+    globals(),
+    {name: f"fxad.numpy.{home}" for home, names in _LATE.items() for name in names.split()},
+    modules=("fft", "linalg"),
+)
 
 pi, e, inf, nan, newaxis = _math.pi, _math.e, _math.inf, _math.nan, None
 euler_gamma = float(_np.euler_gamma)
