@@ -248,6 +248,10 @@ def canonicalize(dtype_like: Any, *, explicit: bool) -> np.dtype:
 def _numpy_dtype(dtype_like: Any) -> np.dtype:
     if dtype_like is None:  # NumPy reads None as float64: a default nobody asked for
         raise TypeMismatch("expected a dtype, got None")
+    if hasattr(dtype_like, "__array_priority__") and not isinstance(dtype_like, type | np.generic):
+        raise TypeMismatch(  # NumPy would take the dtype of ours, though not of its own
+            f"expected a dtype, got an array of {dtype_like.dtype}: give its dtype, `x.dtype`"
+        )
     try:
         return np.dtype(dtype_like)
     except TypeError as error:

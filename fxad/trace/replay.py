@@ -26,7 +26,7 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from fxad.core.dtypes import x64_enabled
+from fxad.core.dtypes import canonicalize, x64_enabled
 from fxad.core.errors import FxadError
 from fxad.core.types import ArrayType
 from fxad.ir.program import Op
@@ -154,6 +154,7 @@ def by_numpy(*, type: Callable[..., ArrayType], numpy: Function) -> Callable[[F]
     return decorate
 
 
+_CONVERTED_ONCE = 1 << 14  # bytes of an array from where on a conversion costs more than ops do
 _PLAIN = frozenset((int, bool, str, type(None), type(Ellipsis)))
 _BY_VALUE: set[type] = set()
 
@@ -180,6 +181,8 @@ def _describe(arg: Any, parts: list[Any], given: list[Any]) -> None:
             parts.append(Concrete)
         given.append(arg._data)
     elif _is_numpys(arg):
+        if arg.nbytes > _CONVERTED_ONCE and canonicalize(arg.dtype, explicit=False) != arg.dtype:
+            raise _Odd
         array = native(np.asarray(arg))
         parts.append(kind)
         parts.append(ArrayType(array.dtype, array.shape))

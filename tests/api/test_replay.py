@@ -22,6 +22,7 @@ from fxad.core.errors import (
     NumericsError,
     ShapeError,
     SizeError,
+    TypeMismatch,
 )
 from fxad.trace import replay, tracer
 from fxad.trace.array import Array
@@ -300,3 +301,26 @@ def test_what_is_constant_or_only_reshaped_is_still_a_result_of_its_own() -> Non
                 assert not np.may_share_memory(data, x.data)
                 fxad.jit(lambda v: v * 0 - 1, donate_argnums=0)(result)
     assert bits(x) == bits(jnp.asarray(X))
+
+
+@pytest.mark.parametrize("given", [X, np.arange(2), jnp.asarray(X)])
+def test_an_array_as_a_dtype_is_refused_however_often(given):
+    for call in (lambda: jnp.zeros(2, given), lambda: jnp.sum(X, dtype=given)):
+        for _ in range(REPEATS + 2):
+            with pytest.raises(TypeMismatch, match="an array"):
+                call()
+    for _ in range(REPEATS + 2):
+        assert jnp.sum(jnp.asarray(X), dtype=np.float64(1)).dtype == np.float64
+
+
+def test_large_arrays_of_64_bits_are_converted_once(monkeypatch):
+    seen: list[int] = []
+    native = replay.native
+    monkeypatch.setattr(replay, "native", lambda a: seen.append(a.nbytes) or native(a))
+    large, small = np.linspace(0, 1, 1 << 12), np.linspace(0, 1, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for x in (large, small):
+            results = [np.asarray(jnp.mean(x)) for _ in range(REPEATS + 2)]
+            assert {r.tobytes() for r in results} == {np.asarray(jnp.mean(np.float32(x))).tobytes()}
+    assert large.nbytes not in seen and small.nbytes in seen

@@ -9,8 +9,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import fxad.numpy as jnp
 from fxad.core import dtypes as dt
-from fxad.core.errors import ConcretizationError, FxadError, NarrowingWarning, ShapeError, at
+from fxad.core.errors import (
+    ConcretizationError,
+    FxadError,
+    NarrowingWarning,
+    ShapeError,
+    TypeMismatch,
+    at,
+)
 
 
 def test_short_names_are_a_bijection():
@@ -68,6 +76,14 @@ def test_explicit_dtypes_win():
     for bad in (object, "U3", np.longdouble, "datetime64[s]", [("a", "f4")], None, "flaot32", 3):
         with pytest.raises(TypeError):
             dt.canonicalize(bad, explicit=True)
+
+
+@pytest.mark.parametrize("array", [np.arange(2, dtype=np.int16), np.zeros((), np.float64)])
+def test_an_array_is_no_dtype(array):
+    for given in (array, jnp.asarray(array)):
+        with pytest.raises(TypeMismatch, match=r"an array of .*`x.dtype`"):
+            dt.canonicalize(given, explicit=True)
+    assert dt.canonicalize(array.dtype.type(1), explicit=True) == array.dtype
 
 
 def test_implicit_narrowing_warns_once(monkeypatch):
