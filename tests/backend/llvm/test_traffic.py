@@ -72,12 +72,12 @@ def test_a_pass_that_stores_results_does_not_ask():
     assert stage == id(kernel.body[1]) and [asked.buffer.role for asked in places] == ["in"]
 
 
-def asked_at(function, *args):
-    """Offsets of the first four places that are asked for."""
+def asked_at(function, *args, first=4):
+    """Offsets of the first places that are asked for."""
     lines = [
         line for line in fxad.jit(function).lower(*args).asm.splitlines() if "prefetch" in line
     ]
-    return sorted(int(line.split("\t")[-1].split("(")[0] or 0) for line in lines[:4])
+    return sorted(int(line.split("\t")[-1].split("(")[0] or 0) for line in lines[:first])
 
 
 @streams
@@ -91,11 +91,15 @@ def test_a_long_row_is_asked_for_in_pieces():
 
 @streams
 def test_a_loop_over_one_array_asks_for_several_pages():
-    """One for each vector; where there are two arrays, the next lines of each."""
+    """One for each vector; where there are two arrays, lines of each that are near and far."""
     x, lines = np.zeros(2 * traffic.AHEAD // 4, np.float32), host_target().vector_bytes // 16
     pages = asked_at(lambda x: x * x + 1, x)[:lines]
     assert np.diff(pages).tolist() == [traffic.PAGE] * (lines - 1)
-    assert max(asked_at(lambda x, y: x * y, x, x)) < traffic.PAGE
+    found = asked_at(lambda x, y: x * y, x, x, first=8)
+    places = [
+        start + n * traffic.LINE for start in (traffic.DISTANCE, traffic.FAR) for n in range(4)
+    ]
+    assert {at in places for at in found} == {True} and found[0] < traffic.PAGE < found[-1]
 
 
 def test_threads_do_not_change_what_is_streamed():

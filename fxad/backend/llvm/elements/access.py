@@ -14,7 +14,16 @@ import numpy as np
 
 from fxad.backend.llvm.base.axes import stride_along
 from fxad.backend.llvm.base.formats import Pair, Value, from_memory, memory_kind, to_memory
-from fxad.backend.llvm.base.traffic import DISTANCE, FIRST, PAGE, PIECES, Asked, vector_bytes
+from fxad.backend.llvm.base.traffic import (
+    DISTANCE,
+    FAR,
+    FIRST,
+    PAGE,
+    PIECES,
+    SECOND,
+    Asked,
+    vector_bytes,
+)
 from fxad.backend.llvm.base.vector import Code, Vec, type_of
 from fxad.backend.llvm.elements.values import Atom, Need, Values
 from fxad.core import dtypes
@@ -134,6 +143,8 @@ class Memory(Values):
         lines, lanes = len(self.copies) * self.width * size // LINE, self.lane_axis
         if lines < 2 or len(self.read_on) > 1 or self.copy.mask is not None or lanes is None:
             self._ask_for(self.f.offset(pointer, DISTANCE))
+            if len(self.read_on) > 1:
+                self._ask_for(self.f.offset(pointer, FAR), SECOND)
             return
         block, key = lines * PAGE // size, ("back", lanes)
         back = self.find(key)
