@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from fxad.core.config import config, spend_fuel
-from fxad.ir.program import Atom, Eqn, Program, Var
-from fxad.ir.rewrite import dce, flattened, holds_programs, map_subprograms, replaced
+from fxad.ir.program import Atom, Eqn, Program, Var, subprograms
+from fxad.ir.rewrite import dce, flattened, map_subprograms, replaced
 from fxad.passes.algebra import algebra
 from fxad.passes.attention_pattern import attention
 from fxad.passes.cse import cse
@@ -121,10 +121,13 @@ def _answer(graph: Graph, eqn: Eqn) -> tuple[list[Eqn], Atom] | None:
 
 def _inside(program: Program, known: Known) -> Program:
     """The program with the programs in its equations rewritten, constants handed down to them."""
+    worth = {e for e in program.eqns if any(_promising(inner) for _, inner in subprograms(e))}
+    if not worth:
+        return program
     graph = Graph(program, known)
     eqns = []
     for eqn in program.eqns:
-        if not holds_programs(eqn):
+        if eqn not in worth:
             eqns.append(eqn)
             continue
         rewrite = partial(_with_operands, given=_given(graph, eqn))

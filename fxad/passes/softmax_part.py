@@ -22,10 +22,8 @@ def around_softmax(program: Program) -> Program:
     needed: dict[Atom, int] = {}  # value -> products between it and an end
     kept: list[Eqn] = []
     for eqn in reversed(program.eqns):
-        crossed = min((needed[v] for v in eqn.outputs if v in needed), default=2)
-        if eqn in ends:
-            crossed = 0
-        elif eqn.op.name == "dot":
+        crossed = 0 if eqn in ends else min([needed.get(v, 2) for v in eqn.outputs], default=2)
+        if eqn.op.name == "dot" and eqn not in ends:
             crossed += 1
         if crossed < 2:
             kept.append(eqn)

@@ -40,6 +40,12 @@ def current() -> str:
     return ""
 
 
+def here() -> tuple[str, str | None]:
+    """`current()` and `phase()`."""
+    where, phase = _state.where, _state.phase
+    return where or current(), phase
+
+
 @contextlib.contextmanager
 def using(where: str) -> Iterator[None]:
     """Give every equation recorded inside this location instead of the Python frame's."""

@@ -145,8 +145,8 @@ class Staging(Level):
         self.eqns: list[Eqn] = []
         self._captured: dict[int, tuple[Var, Any]] = {}
 
-    def input(self, type: ArrayType, weak: bool = False) -> StagedTracer:
-        made = StagedTracer(self, Var(type), location.current())
+    def input(self, type: ArrayType, weak: bool = False, where: str = "") -> StagedTracer:
+        made = StagedTracer(self, Var(type), where or location.current())
         made.weak = weak
         return made
 
@@ -177,10 +177,10 @@ class Staging(Level):
             [a.atom if type(a) is StagedTracer and a.level is self else self.atom(a) for a in args]
         )
         types = op.type(*[a.type for a in atoms], **params)
-        where = location.current()
+        where, phase = location.here()
         single = isinstance(types, ArrayType) or not isinstance(types, tuple)
         outputs = (Var(types),) if single else tuple([Var(t) for t in types])
-        self.eqns.append(Eqn(op, atoms, params, outputs, where, location.phase()))
+        self.eqns.append(Eqn(op, atoms, params, outputs, where, phase))
         if single:
             return StagedTracer(self, outputs[0], where)
         return tuple([StagedTracer(self, v, where) for v in outputs])
@@ -214,7 +214,8 @@ def stage(
     """
     flags = weak or [False] * len(types)
     with kind() as level:
-        tracers = [level.input(t, w) for t, w in zip(types, flags, strict=True)]
+        where = location.current()
+        tracers = [level.input(t, w, where) for t, w in zip(types, flags, strict=True)]
         outputs = function(*tracers)
         made = level.finish(tracers, outputs, name)
     if leaks.watched():
@@ -243,6 +244,14 @@ def staging() -> bool:
 def tracing() -> bool:
     """Whether any level is active: what is computed now may be differentiated or recorded."""
     return bool(_stack.levels)
+
+
+def recorder() -> Staging | None:
+    """The level that records whatever is bound now, if there is none above it and nobody else is
+    asked first."""
+    floor = _stack.floor
+    alone = floor is not None and _stack.levels[-1] is floor and _intercept is None
+    return floor if alone and type(floor) is Staging else None
 
 
 def bind(op: Op, *args: Any, **params: Any) -> Any:

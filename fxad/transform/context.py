@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 from fxad.core.record import valued
 from fxad.core.types import ArrayType, TapeType
-from fxad.ir.program import Atom, Lit, Program, Var
+from fxad.ir.program import Atom, Eqn, Lit, Program, Var
 from fxad.ir.rewrite import last_uses
 from fxad.ops import base
 from fxad.trace import location
-from fxad.trace.tracer import bind, type_of
+from fxad.trace.tracer import StagedTracer, Staging, bind, recorder, type_of
 
 Mask = tuple[bool, ...]
 R = TypeVar("R")
@@ -60,13 +60,18 @@ class Environment:
         return self.values[atom] if isinstance(atom, Var) else atom
 
     def write(self, variables: Sequence[Var], results: Any) -> None:
-        if not isinstance(results, tuple | list):
-            results = (results,)
-        self.values.update(zip(variables, results, strict=True))
+        if type(results) is tuple or type(results) is list:
+            self.values.update(zip(variables, results, strict=True))
+        else:
+            (variable,) = variables
+            self.values[variable] = results
 
 
 def run(program: Program, args: Sequence[Any]) -> list[Any]:
     """Bind every equation of a Program (consts first in `args`) in the current context."""
+    level = recorder()
+    if level is not None and _fit(program, args):
+        return _Copy(level, program, args).outputs()
     env = Environment(program, args)
     values, last = env.values, last_uses(program)
     before, phase = location.follow(""), location.phase()
@@ -82,6 +87,60 @@ def run(program: Program, args: Sequence[Any]) -> list[Any]:
         location.restore(before)
         location.enter(phase)
     return [env.read(a) for a in program.outputs]
+
+
+def _fit(program: Program, args: Sequence[Any]) -> bool:
+    """Whether the arguments have the types that the program was made for."""
+    variables = (*program.consts, *program.inputs)
+    return all(type_of(a) == v.type for a, v in zip(args, variables, strict=True))
+
+
+class _Copy:
+    """What binding a Program's equations records where there is one level to record them: the
+    same equations between other variables. Nothing is typed again.
+
+    env: values of arguments and of what was bound after all. atoms: of what the level has met, in
+    the order in which binding would have met it.
+    """
+
+    def __init__(self, level: Staging, program: Program, args: Sequence[Any]) -> None:
+        self.level = level
+        self.program = program
+        self.env = Environment(program, args)
+        self.atoms: dict[Atom, Atom] = {}
+        self.where = location.current()
+
+    def outputs(self) -> list[Any]:
+        before, phase, atoms = location.follow(""), location.phase(), self.atoms
+        where = self.where
+        try:
+            for eqn in self.program.eqns:
+                where, tag = eqn.where or where, eqn.tag or phase
+                if not eqn.inputs or eqn.op.close is not None:  # it may hold values from outside
+                    location.follow(where)
+                    location.enter(tag)
+                    self._bind(eqn)
+                    continue
+                inputs = tuple([atoms[a] if a in atoms else self._atom(a) for a in eqn.inputs])
+                made = tuple([Var(v.type) for v in eqn.outputs])
+                self.level.eqns.append(Eqn(eqn.op, inputs, eqn.params, made, where, tag))
+                atoms.update(zip(eqn.outputs, made, strict=True))
+        finally:
+            location.restore(before)
+            location.enter(phase)
+        return [self._value(a) for a in self.program.outputs]
+
+    def _atom(self, atom: Atom) -> Atom:
+        found = self.atoms[atom] = self.level.atom(self.env.read(atom))
+        return found
+
+    def _value(self, atom: Atom) -> Any:
+        if isinstance(atom, Lit) or atom in self.env.values:
+            return self.env.read(atom)
+        return StagedTracer(self.level, self.atoms[atom], self.where)
+
+    def _bind(self, eqn: Eqn) -> None:
+        self.env.write(eqn.outputs, bind(eqn.op, *map(self._value, eqn.inputs), **eqn.params))
 
 
 def differentiable(value: Any) -> bool:
