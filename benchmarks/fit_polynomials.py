@@ -51,13 +51,13 @@ def minimax(
     scale, found = np.abs(x).max(), []
     for first in range(degree + 1):
         powers = np.stack([(x / scale) ** k for k in range(first, degree + 1)], 1)
-        solution = _lawson(powers, rest, weights)
+        solution = lawson(powers, rest, weights)
         found.append(float(np.float32(solution[0] / scale**first)))
         rest = rest - found[-1] * x**first
     return found
 
 
-def _lawson(powers: np.ndarray, wanted: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def lawson(powers: np.ndarray, wanted: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Factors of the columns of `powers` with nearly the least largest weighted error."""
     share = np.full(len(wanted), 1 / len(wanted))
     best: tuple[float, np.ndarray] = (np.inf, wanted)
@@ -121,7 +121,6 @@ ENTRIES: dict[str, tuple[Callable[[Real], Real], Real, Real, int]] = {
     "EXP2_F32": (exp2_rest, mp.mpf("-0.5003"), mp.mpf("0.5003"), 5),
     "EXP2_WEIGHT": (exp2_rest, mp.mpf("-0.508"), mp.mpf("0.493"), 4),
     "EXP_F64": (exp_rest, -HALF_LN2, HALF_LN2, 10),
-    "LOG_F64": (atanh_rest, TINY, ATANH_HIGH, 7),
     "SIN_F64": (sin_rest, TINY, QUARTER, 6),
     "COS_F64": (cos_rest, TINY, QUARTER, 6),
     "ATAN_F64": (atan_rest, TINY, LOG_HIGH**2, 13),

@@ -218,6 +218,53 @@ def test_square_roots_are_rounded_correctly():
         np.testing.assert_array_equal(case.arrays[1], np.sqrt(x))
 
 
+def roots_next_to_the_middle():
+    """Doubles x whose roots are as near to the middle of two doubles as any: m**2 is x 2**54 or
+    x 2**55 but for a small odd d, which m finds bit by bit."""
+    found = set()
+    for bits in (54, 55):
+        for d in range(-511, 512, 8):  # a square of an odd number is 1 modulo 8
+            r = 1
+            for k in range(3, bits):
+                r += (1 << k - 1) if (r * r - d) >> k & 1 else 0
+            for s in (r, -r, r + (1 << bits - 1), (1 << bits - 1) - r):
+                m = s % (1 << bits)
+                x = m * m - d >> bits
+                if 1 << 53 <= m < 1 << 54 and float(x) == x:
+                    found.add(float(x))
+    return np.array(sorted(found))
+
+
+def test_square_roots_of_doubles_are_rounded_correctly():
+    hard = roots_next_to_the_middle()
+    assert len(hard) > 250
+    ends = np.array([2.0**-900, 2.0**1000, 5e-324, 1e308, 0.0])
+    around = (ends.view(np.int64)[:, None] + np.arange(5)).ravel().view(np.float64)
+    some = np.random.default_rng(2).uniform(0.25, 1, 100_000)
+    squares = some * some
+    parts = (hard, hard / 2, hard * 4, around, some, squares, np.nextafter(squares, 0))
+    arguments = np.concatenate(parts)
+    few = {n: [arguments[:8]] * (2 if n in BINARY else 1) for n in NAMES}
+    got = evaluate(F64, few | {"sqrt": [arguments]})["sqrt"]
+    np.testing.assert_array_equal(got, np.sqrt(arguments))
+
+
+def test_powers_of_doubles_near_one():
+    """Large exponents, which need the logarithm's digits far beyond a double's."""
+    rng = np.random.default_rng(4)
+    x = 1 + rng.uniform(-0.06, 0.06, 3000)
+    y = rng.uniform(-1, 1, 3000) * 700 / np.maximum(np.abs(np.log(x)), 1e-6)
+    few = {n: [x[:8]] * (2 if n in BINARY else 1) for n in NAMES}
+    got = evaluate(F64, few | {"pow": [x, y]})["pow"]
+    with mpmath.workdps(40):
+        exact = [mpmath.mpf(float(a)) ** mpmath.mpf(float(b)) for a, b in zip(x, y, strict=True)]
+        worst = max(
+            float(abs(mpmath.mpf(float(v)) - e) / np.spacing(float(e)))
+            for v, e in zip(got, exact, strict=True)
+        )
+    assert worst < ULP["pow"]["float64"]
+
+
 @pytest.mark.parametrize("isa", ["avx2", "generic"])
 def test_instruction_sets_give_the_same_bits(isa):
     """All but rsqrt, which starts from the processor's own estimate where there is one."""

@@ -1,4 +1,4 @@
-"""exp of floats and doubles; log, sin, cos and atan of doubles: what all functions build on.
+"""exp of floats and doubles; sin, cos and atan of doubles: what all functions build on.
 
     exp(Vec(code, "float", 16, "%x"))
 
@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.base.vector import Code, Vec, bits_of, fma, polynomial
 from fxad.backend.llvm.math import coefficients as table
+from fxad.backend.llvm.math import tables_f64
+from fxad.backend.llvm.math.lookup import lookup
 
 INF = float("inf")
 NAN = float("nan")
@@ -75,26 +77,50 @@ def clamp_exponent(x: Vec) -> Vec:
     return x.at_least(low).at_most(high)
 
 
+def exp_sixteenths(x: Vec, below: Vec | None = None) -> tuple[Vec, Vec]:
+    """(v, n): exp(x + below) is v 2**floor(n), double, x clamped, below small and left out if None.
+
+    n is a multiple of 1/16, of which a table has the powers.
+    """
+    sixteenths = 1.5 * 2.0**48
+    shifted = fma(x, LOG2_E, sixteenths)
+    n = shifted - sixteenths
+    s, tail = lookup(shifted.bits(), tables_f64.POWERS)
+    r = fma(n, -LN2_F64[0], x)
+    r = fma(n, -LN2_F64[1], r if below is None else r + below)
+    p = fma(r * r, polynomial(r, tables_f64.EXP), tail) + r
+    return fma(s, p, s), n if scales(x) else n.intrinsic("floor")
+
+
 def exp(x: Vec) -> Vec:
     """exp(x). What underflows to 0 takes another way: computed, it would cost ten times as much
     (a microcode assist), and masked logits are full of it."""
     lowest, highest = (-104.0, 89.0) if x.kind == "float" else (-746.0, 710.0)
+
+    def bounded(x: Vec) -> tuple[Vec, Vec]:
+        if x.kind == "double":
+            return exp_sixteenths(x)
+        n, r, q = exp_parts(x)
+        return fma(fma(q, r, 1.0), r, 1.0), n
+
     if scales(x):
-        n, r, q = exp_parts(x.at_most(highest))
-        return scale(fma(fma(q, r, 1.0), r, 1.0), n, x.compare("uge", lowest))
+        return scale(*bounded(x.at_most(highest)), x.compare("uge", lowest))
     vanishes = x < lowest
-    n, r, q = exp_parts(clamp_exponent(vanishes.where(x.like(0), x)))
-    return vanishes.where(x.like(0), scale(fma(fma(q, r, 1.0), r, 1.0), n))
+    return vanishes.where(x.like(0), scale(*bounded(clamp_exponent(vanishes.where(x.like(0), x)))))
 
 
-def log_parts(x: Vec) -> tuple[Vec, Vec]:
-    """(e, f) with |x| = 2**e (1 + f), sqrt(1/2) <= 1 + f < sqrt(2); x double, not 0, inf or NaN."""
-    small = x < 2.2250738585072014e-308
-    x = small.where(x * 2.0**54, x)
-    exponent = (x.bits() - 0x3FE6A09E667F3BCD).binary("ashr", 52)  # less the bits of sqrt(1/2)
-    fraction = (x.bits() - (exponent << 52)).floats()
-    e = exponent.convert("sitofp", "double") - small.where(x.like(54.0), 0.0)
-    return e, fraction - 1.0
+def exponent_and_mantissa(x: Vec) -> tuple[Vec, Vec]:
+    """The processor's own (where `scales`), with denormals: (e, m), x = 2**e m, 1 <= m < 2.
+
+    Of 0 and inf e is -inf and inf, of negative numbers m is NaN.
+    """
+    code = x.code
+    suffix, mask = ("ps", "i16") if x.kind == "float" else ("pd", "i8")
+    lanes, current = code.const(mask, -1), code.const("i32", 4)
+    name = f"llvm.x86.avx512.mask.get{{}}.{suffix}.512"
+    e = code.call(name.format("exp"), x.kind, x.width, (x, x, lanes, current))
+    kind = code.const("i32", 8)  # from 1 to 2, NaN for negative numbers
+    return e, code.call(name.format("mant"), x.kind, x.width, (x, kind, x, lanes, current))
 
 
 def log_special(x: Vec, y: Vec) -> Vec:
@@ -102,20 +128,6 @@ def log_special(x: Vec, y: Vec) -> Vec:
     y = (x < INF).where(y, x)
     y = x.compare("oge", 0.0).where(y, NAN)
     return x.equals(0.0).where(y.like(-INF), y)
-
-
-def log_fraction(f: Vec) -> Vec:
-    """c with log(1 + f) = f - c, |f| below 0.42, double."""
-    s = f / (f + 2.0)
-    z = s * s
-    half = f * f * 0.5
-    return half - s * (half + z * polynomial(z, table.LOG_F64))
-
-
-def log(x: Vec) -> Vec:
-    e, f = log_parts(x)
-    c = log_fraction(f)
-    return log_special(x, fma(e, LN2_F64[0], f - fma(e, -LN2_F64[1], c)))
 
 
 def sin_cos_parts(x: Vec) -> tuple[Vec, Vec, Vec]:
@@ -160,6 +172,17 @@ def atan_positive(x: Vec) -> Vec:
 def keep_zero(x: Vec, y: Vec, shift: int) -> Vec:
     """y, but -0 for the sine of -0."""
     return y if shift else x.equals(0.0).where(x, y)
+
+
+def per_lane(name: str, *args: Vec) -> Vec:
+    """A C library function of double(s) applied to each lane."""
+    code = args[0].code
+    width = max(a.width for a in args)
+    args = tuple(a.splat(width) for a in args)
+    result = args[0].like(0.0)
+    for i in range(width):
+        result = result.with_lane(i, code.call(name, "double", 1, [a.lane(i) for a in args]))
+    return result
 
 
 def unless_rare(rare: Vec, usual: Vec, slow: Callable[..., Vec], *args: Vec) -> Vec:

@@ -39,20 +39,21 @@ def inverse_of_root(root: Vec) -> Vec:
 
 
 def root(x: Vec) -> Vec:
-    """The square root; of floats by Goldschmidt's iteration where the processor is slow at it.
+    """The square root by Goldschmidt's iteration where the processor is slow at it.
 
     From 14 bits it ends rounded as the instruction rounds (tests/backend/llvm/test_math.py goes
-    through all mantissas). The instruction does the lanes where a remainder might be denormal.
+    through all mantissas of floats, and through the doubles whose roots are next to the middle of
+    two). The instruction does the lanes where a remainder might be denormal.
     """
-    if x.kind != "float" or x.width == 1:
-        return x.sqrt()
-    y = _estimate("rsqrt14", x)
+    y = None if x.width == 1 else _estimate("rsqrt14", x)
     if y is None:
         return x.sqrt()
     g, h = x * y, y * 0.5
-    r = fma(-g, h, 0.5)
-    g, h = fma(g, r, g), fma(h, r, h)
-    least, most = (x.like(2.0**k).bits() for k in (-100, 100))
+    for _ in range(1 if x.kind == "float" else 2):
+        r = fma(-g, h, 0.5)
+        g, h = fma(g, r, g), fma(h, r, h)
+    exponents = (-100, 100) if x.kind == "float" else (-900, 1000)
+    least, most = (x.like(2.0**k).bits() for k in exponents)
     outside = (x.bits() - least).compare("uge", most - least)
     return unless_rare(outside, fma(fma(-g, g, x), h, g), Vec.sqrt, x)
 

@@ -14,13 +14,14 @@ from functools import partial
 
 from fxad.backend.llvm.base.vector import Vec, fma, polynomial
 from fxad.backend.llvm.math import coefficients as table
-from fxad.backend.llvm.math import f64
+from fxad.backend.llvm.math import f64, f64_log
 from fxad.backend.llvm.math.core import (
     INF,
     LN2_F32,
     NAN,
     WHOLE,
     exp,
+    exponent_and_mantissa,
     log_special,
     scales,
     unless_rare,
@@ -39,21 +40,12 @@ Logs = tuple[tuple[float, ...], ...]
 def _parts(x: Vec, logs: Logs) -> tuple[Vec, Vec, Vec, Vec, Vec]:
     """(e, c, -log c, what that lost, r), x positive and normal; any x where `scales`."""
     if scales(x):
-        e, m = _exponent_and_mantissa(x)
+        e, m = exponent_and_mantissa(x)
     else:
         e = ((x.bits() & EXPONENT) - ONE).convert("sitofp", "float") * 2.0**-23
         m = ((x.bits() & ~EXPONENT) | ONE).floats()
     c, high, low = lookup(m.bits().binary("lshr", 18), logs)
     return e, c, high, low, fma(m, c, -1.0)
-
-
-def _exponent_and_mantissa(x: Vec) -> tuple[Vec, Vec]:
-    """The processor's own, with denormals; of 0 and inf -inf and inf, of negative numbers NaN."""
-    code, name = x.code, "llvm.x86.avx512.mask.get{}.ps.512"
-    lanes, current = code.const("i16", -1), code.const("i32", 4)
-    e = code.call(name.format("exp"), "float", 16, (x, x, lanes, current))
-    kind = code.const("i32", 8)  # from 1 to 2, NaN for negative numbers
-    return e, code.call(name.format("mant"), "float", 16, (x, kind, x, lanes, current))
 
 
 def _unusual(x: Vec, high: int = 128) -> Vec:
@@ -119,7 +111,7 @@ def log1p(x: Vec) -> Vec:
     if scales(x):
         return _log_of_sum(u, lost, x < INF).copysign(x)
     y = _log_of_sum(u, lost).copysign(x)
-    return unless_rare(_unusual(u, 126), y, partial(in_double, f64.log1p), x)
+    return unless_rare(_unusual(u, 126), y, partial(in_double, f64_log.log1p), x)
 
 
 def _root_of_sum(high: Vec, low: Vec) -> tuple[Vec, Vec]:
@@ -193,7 +185,7 @@ def power(x: Vec, y: Vec) -> Vec:
 def _power_in_double(x: Vec, y: Vec) -> Vec:
     """The cases of pow, and powers good enough to be rounded to floats."""
     size = x.abs()
-    result = exp(y * f64.log(size))
+    result = exp(y * f64_log.log(size))
     integral = y.equals(y.intrinsic("trunc"))
     half = y * 0.5
     odd = integral & half.compare("une", half.intrinsic("trunc"))

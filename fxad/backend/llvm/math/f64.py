@@ -16,7 +16,6 @@ from fxad.backend.llvm.math.core import (
     HALF_PI,
     INF,
     LN2_F64,
-    LOG2_E,
     NAN,
     atan_positive,
     clamp_exponent,
@@ -25,28 +24,18 @@ from fxad.backend.llvm.math.core import (
     exp,
     exp_parts,
     keep_zero,
-    log,
-    log_fraction,
-    log_parts,
-    log_special,
+    per_lane,
     scale,
     sin_cos_parts,
     sin_reduced,
     unless_rare,
 )
+from fxad.backend.llvm.math.divide import rsqrt_estimate
+from fxad.backend.llvm.math.f64_log import log, log1p
+from fxad.backend.llvm.math.lookup import lookup
+from fxad.backend.llvm.math.tables_f64 import ERF
 
 MOST_REDUCED = 2.0**20  # what is left of larger arguments has too few digits
-
-
-def per_lane(name: str, *args: Vec) -> Vec:
-    """A C library function of double(s) applied to each lane."""
-    code = args[0].code
-    width = max(a.width for a in args)
-    args = tuple(a.splat(width) for a in args)
-    result = args[0].like(0.0)
-    for i in range(width):
-        result = result.with_lane(i, code.call(name, "double", 1, [a.lane(i) for a in args]))
-    return result
 
 
 def in_double(f: Callable[..., Vec], *args: Vec) -> Vec:
@@ -78,21 +67,6 @@ def expm1(x: Vec) -> Vec:
     s = scale(x.like(0.5), n)
     y = fma(p, s, s - 0.5) * 2.0
     return (x.abs() < 1e-19).where(x, y)
-
-
-def log1p(x: Vec) -> Vec:
-    """log(u) for u = 1 + x rounded, and what the rounding lost."""
-    u = x + 1.0
-    lost = (u - 1.0 - x) / u
-    y = log(u) - (u < INF).where(lost, 0.0)
-    y = u.equals(0.0).where(x.like(-INF), y)
-    return (x.abs() < 1e-19).where(x, y)
-
-
-def log2(x: Vec) -> Vec:
-    """exponent + log2(mantissa), so that powers of two are exact."""
-    e, f = log_parts(x)
-    return log_special(x, (f - log_fraction(f)) * LOG2_E + e)
 
 
 def _quadrant(x: Vec, shift: int, name: str) -> Vec:
@@ -204,12 +178,27 @@ def atanh(x: Vec) -> Vec:
 
 
 def logistic(x: Vec) -> Vec:
+    """1 / (1 + e) or e / (1 + e), e = exp(-|x|), and what rounding takes from both steps."""
     e = exp(-x.abs())
-    return (x < 0.0).where(e, 1.0) / (e + 1.0)
+    total = e + 1.0
+    lost = e - (total - 1.0)
+    top = (x < 0.0).where(e, 1.0)
+    inverse = 1.0 / total
+    y = top * inverse
+    return fma(fma(-lost, y, fma(-total, y, top)), inverse, y)
 
 
 def erf(x: Vec) -> Vec:
-    return per_lane("erf", x)
+    """A polynomial for each interval of a table; below 1/4 it is x and a polynomial that is small.
+
+    The row is what the exponent and three bits of mantissa of |x| + 2 say.
+    """
+    size = x.abs().at_most(5.99)
+    part = (size + 2.0).bits().binary("lshr", 49)
+    centre, value, *slopes = lookup(part, ERF)
+    value = centre.equals(0.0).where(size, value)
+    r = size - centre
+    return fma(r, polynomial(r, slopes), value).copysign(x)
 
 
 def erfc(x: Vec) -> Vec:
@@ -272,9 +261,12 @@ def cbrt(x: Vec) -> Vec:
     return ((size < INF) & (size > 0.0)).where(y, x)
 
 
-def power(x: Vec, y: Vec) -> Vec:
-    return per_lane("pow", x, y)
-
-
 def rsqrt(x: Vec) -> Vec:
-    return 1.0 / x.sqrt()
+    """An estimate y with three times its digits, then y + y (1 - x y y) / 2 with twice those."""
+    about = rsqrt_estimate(x)
+    product = x * about
+    rest = fma(-product, about, 1.0)
+    y = fma(about * rest, fma(rest, 0.375, 0.5), about)
+    again = x * y
+    rest = fma(-fma(x, y, -again), y, fma(-again, y, 1.0))
+    return product.compare("ord", product).where(fma(y * 0.5, rest, y), about)
