@@ -13,6 +13,7 @@ from fxad.core.types import ArrayType
 from fxad.trace.array import Array, Borrowed, Concrete
 
 _SCALARS = (Array, np.generic)
+_AS_THEY_ARE = frozenset(d for d in dt.all_dtypes if d.itemsize < 8 or d == dt.complex64)
 
 
 def is_array_like(value: Any) -> bool:
@@ -31,6 +32,8 @@ def to_value(value: Any, what: str = "argument") -> Array:
     """
     if isinstance(value, Array):
         return value
+    if type(value) is np.ndarray:
+        return Borrowed(native(value, what))
     if is_python_scalar(value):
         dtype, weak = scalar_entry(value)
         if type(value) is int and not dt.iinfo(dtype).min <= value <= dt.iinfo(dtype).max:
@@ -39,7 +42,7 @@ def to_value(value: Any, what: str = "argument") -> Array:
                 "wider dtype, or use fxad.enable_x64()"
             )
         return Concrete(np.asarray(value, dtype), weak)
-    if type(value) is not np.ndarray and isinstance(value, np.ma.MaskedArray):
+    if isinstance(value, np.ma.MaskedArray):
         raise BadArgument(
             f"{what}: masked arrays are not supported; pass its data, and its mask as an array"
         )
@@ -57,6 +60,8 @@ def to_value(value: Any, what: str = "argument") -> Array:
 def native(array: np.ndarray, what: str = "array") -> np.ndarray:
     """The array in a dtype fxad computes with (64-bit inputs narrow unless x64 is on)."""
     dtype = array.dtype
+    if dtype in _AS_THEY_ARE:
+        return array
     if dtype.kind in "OUSMmV" and dtype not in dt.all_dtypes:
         raise TypeMismatch(f"{what}: arrays of dtype {dtype} are not supported")
     wanted = dt.canonicalize(dtype, explicit=False)
