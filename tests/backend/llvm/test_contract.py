@@ -236,6 +236,29 @@ def test_an_epilogue_over_the_rows_of_a_unit(monkeypatch, target, size):
     np.testing.assert_allclose(rows[1], moment + exact**2, rtol=1e-4, atol=1e-3)
 
 
+def test_an_update_of_three_arrays_goes_over_rows_early(monkeypatch):
+    """From fewer bytes on than what else an epilogue reads; the bits are those of tiles."""
+    m, n, k = 130, 170, 300
+    a, b, arrays = random(m, k), random(k, n), [random(m, n) for _ in range(3)]
+
+    def run(least: int) -> tuple[list[np.ndarray], int]:
+        monkeypatch.setattr(contract_touch, "_UPDATES_FROM", least)
+        held = [x.copy() for x in arrays]
+        s = Sketch(_pair(a), _pair(b), held[0])
+        buffers = [s.buffer(x, "inout") for x in held]
+        olds = [Load(buffer, s.out_index) for buffer in buffers]
+        news = [Prim("add", (Prim("mul", (x, x), F32), Get(s.cell)), F32) for x in olds]
+        pairs = zip(buffers, news, strict=True)
+        emitted = s.run([Store(buffer, s.out_index, new) for buffer, new in pairs], cuts=(1, 2))
+        return held, emitted.scratch_bytes
+
+    (rows, more), (tiles, less) = run(1 << 18), run(1 << 30)
+    assert more > less  # the sums of a unit
+    for one, other, old in zip(rows, tiles, arrays, strict=True):
+        np.testing.assert_array_equal(one, other)
+        np.testing.assert_allclose(one, old**2 + a.astype(np.float64) @ b, rtol=0, atol=1e-3)
+
+
 def _only_column(s: Sketch, also) -> Prim:
     """True in column 0 (and where `also` holds, which is everywhere)."""
     i32 = np.dtype("int32")

@@ -21,6 +21,9 @@ from fxad.ir.kernel import Axis, Index, Load, exprs_of, walk
 
 SWEPT_FROM = 1 << 22  # bytes read by an epilogue that no core's own cache holds
 _LEAST_SWEPT = 64, 384  # rows and columns of a product that has such units
+_UPDATE = 3  # operands, as Adam's, whose lines are so many that far fewer bytes
+_UPDATES_FROM = 1 << 18  # in narrower products suffice
+_LEAST_UPDATED = 64  # rows and columns
 _MOST = 8  # lines asked for in a step; more would hold up the products
 
 
@@ -57,8 +60,11 @@ def is_swept(problem: Problem) -> bool:
     from memory, where a tile's few lines in each of its rows are the slowest way to go."""
     rows, columns, _ = problem.size
     points = rows * columns * problem.kernel.points
-    nbytes = sum(points * buffer.dtype.itemsize for buffer, _ in operands_below(problem))
-    return rows >= _LEAST_SWEPT[0] and columns >= _LEAST_SWEPT[1] and nbytes >= SWEPT_FROM
+    sizes = [points * buffer.dtype.itemsize for buffer, _ in operands_below(problem)]
+    if len(sizes) >= _UPDATE:
+        return min(rows, columns) >= _LEAST_UPDATED and sum(sizes) >= _UPDATES_FROM
+    least = rows >= _LEAST_SWEPT[0] and columns >= _LEAST_SWEPT[1]
+    return least and sum(sizes) >= SWEPT_FROM
 
 
 def touched(problem: Problem) -> list[tuple[Matrix, bool]]:
