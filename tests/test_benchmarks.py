@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as main
-from benchmarks import eager, functions, harness, overhead, plots
+from benchmarks import eager, functions, harness, models, overhead, plots
 from benchmarks.__main__ import names
 
 ROOT = Path(__file__).parent.parent
@@ -80,6 +80,21 @@ def test_eager_functions_are_measured(monkeypatch):
     assert {row["what"] for row in found} >= {f"eager {text}" for text in some}
     over = [row["over numpy"] for row in found]
     assert over == sorted(over, reverse=True) and "of 5" in last["what"]
+
+
+def test_small_models_train():
+    run = models.training_step(models.MINE, "mlp")
+    losses = [run() for _ in range(5)]
+    assert losses == sorted(losses, reverse=True) and losses[-1] < 0.7 * losses[0]
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name", ["mlp", "gru"])
+def test_small_models_are_those_of_jax(name):
+    pytest.importorskip("jax")
+    runs = [models.training_step(o, name) for o in (models.MINE, models.in_jax())]
+    ours, theirs = ([run() for _ in range(3)] for run in runs)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4)
 
 
 def test_overheads_are_measured():
