@@ -143,7 +143,10 @@ class Jit:
         try:
             hash(statics)
         except TypeError as error:
-            raise CallError(f"{self._what}: static arguments must be hashable: {error}") from None
+            advice = "" if ";" in str(error) else "; pass a tuple or a frozen dataclass"
+            raise CallError(
+                f"{self._what}: static arguments must be hashable: {error}{advice}"
+            ) from None
         try:
             return self._traces.get(key)
         except TreeError:  # static data that cannot be compared, which the message says

@@ -255,7 +255,9 @@ def _numpy_dtype(dtype_like: Any) -> np.dtype:
     try:
         return np.dtype(dtype_like)
     except TypeError as error:
-        raise TypeMismatch(f"{dtype_like!r} is not a dtype; try a name like 'float32'") from error
+        number = isinstance(dtype_like, int)  # ones(2, 3)
+        advice = "a shape goes in one tuple" if number else "try a name like 'float32'"
+        raise TypeMismatch(f"{dtype_like!r} is not a dtype; {advice}") from error
 
 
 def _unsupported(dtype: Any) -> TypeMismatch:

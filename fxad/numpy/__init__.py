@@ -189,6 +189,7 @@ from fxad.numpy.linear import (
     vdot,
     vecdot,
 )
+from fxad.numpy.missing import NOT_HERE as _NOT_HERE
 from fxad.numpy.picking import (
     argwhere,
     choose,
@@ -341,6 +342,7 @@ __getattr__, __dir__ = _late(
     globals(),
     {name: f"fxad.numpy.{home}" for home, names in _LATE.items() for name in names.split()},
     modules=("fft", "linalg"),
+    missing=_NOT_HERE,
 )
 
 pi, e, inf, nan, newaxis = _math.pi, _math.e, _math.inf, _math.nan, None

@@ -44,7 +44,7 @@ from fxad.trace.tracer import type_of
 @replayed
 def concatenate(arrays: Sequence[Any], axis: int | None = 0, dtype: Any = None) -> Array:
     """Arrays joined along an existing axis (flattened first if axis is None)."""
-    values = _sequence(arrays, "concatenate")
+    values = _sequence(arrays, "concatenate", axis)
     if axis is None:
         values, axis = [ravel(v) for v in values], 0
     values = promoted("concatenate", *values, numbers=False, broadcast=False)
@@ -66,7 +66,9 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, dtype: Any = None) 
 concat = concatenate
 
 
-def _sequence(arrays: Any, name: str) -> list[Array]:
+def _sequence(arrays: Any, name: str, axis: Any = None) -> list[Array]:
+    if np.ndim(axis) > 0:
+        raise BadArgument(f"{name}: the arrays go in one list, {name}([a, b]); the axis is an int")
     if isinstance(arrays, Array):
         values = [arrays[i] for i in range(len(arrays))]
     else:
@@ -79,7 +81,7 @@ def _sequence(arrays: Any, name: str) -> list[Array]:
 @replayed
 def stack(arrays: Sequence[Any], axis: int = 0, dtype: Any = None) -> Array:
     """Arrays of one shape joined along a new axis."""
-    values = _sequence(arrays, "stack")
+    values = _sequence(arrays, "stack", axis)
     if any(v.shape != values[0].shape for v in values):
         seen = ", ".join(str(v.type) for v in values)
         raise ShapeError(f"stack: all arrays must have one shape: {seen}")
