@@ -156,3 +156,21 @@ def test_arrays_and_captured_weights() -> None:
     for n in (0, 1, 3):
         for seen, wanted in zip(fxad.jit(g)(w, x, n), unrolled(g, w, x, n), strict=True):
             close(seen, wanted)
+
+
+@pytest.mark.parametrize("loop", ["scan", "while"])
+def test_an_op_of_several_results_leaves_a_loop_whole(loop):
+    """Of `top_k` of a constant the rest needs the values, the loop itself the places."""
+    weights = jnp.array([3.0, 1.0, 2.0])
+
+    def step(c):
+        top, at = lax.top_k(jnp.sin(weights), 2)
+        return jnp.tanh(c * top) + 0.1 * at
+
+    def loss(c):
+        if loop == "scan":
+            return lax.scan(lambda c, _: (step(c), None), c, None, length=3)[0].sum()
+        return lax.while_loop(lambda t: t[1] < 3, lambda t: (step(t[0]), t[1] + 1), (c, 0))[0].sum()
+
+    fxad.check_grads(loss, (np.array([0.5, -0.3]),), order=1)
+    fxad.check_grads(fxad.jit(loss), (np.array([0.5, -0.3]),), order=1)

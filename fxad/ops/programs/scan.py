@@ -206,7 +206,11 @@ def hoist(t, s, known_consts: list[Any]) -> tuple[Program, list[Any]]:
     if not hoistable:
         return program, known_consts
     before = [e for e in program.eqns if moving.isdisjoint(e.outputs)]
-    extra = sorted(hoistable, key=list(program.outputs).index)
+    read = {*program.outputs, *(a for e in program.eqns for a in e.inputs)}
+    for eqn in before:  # leaves the loop with all of its results
+        if not hoistable.isdisjoint(eqn.outputs):
+            hoistable.update(read.intersection(eqn.outputs))
+    extra = [v for e in before for v in e.outputs if v in hoistable]
     early = dce(Program(program.inputs[:count], before, extra, program.name))
     values = t.run(early, known_consts)
     inputs = [*program.inputs[:count], *extra, *program.inputs[count:]]
