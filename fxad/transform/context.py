@@ -137,7 +137,9 @@ class _Copy:
     def _value(self, atom: Atom) -> Any:
         if isinstance(atom, Lit) or atom in self.env.values:
             return self.env.read(atom)
-        return StagedTracer(self.level, self.atoms[atom], self.where)
+        made = self.atoms[atom]
+        assert isinstance(made, Var)  # what copies define
+        return StagedTracer(self.level, made, self.where)
 
     def _bind(self, eqn: Eqn) -> None:
         self.env.write(eqn.outputs, bind(eqn.op, *map(self._value, eqn.inputs), **eqn.params))
