@@ -18,6 +18,7 @@ import numpy as np
 from benchmarks.fit_polynomials import (
     OUTPUT,
     Real,
+    asin_rest,
     exp_rest,
     fit,
     lawson,
@@ -120,6 +121,7 @@ POLYNOMIALS: dict[str, Callable[[], list[float]]] = {
     "LN2": lambda: split(mp.log(2)),
     "LOG": lambda: closest(log1p_squared, mp.mpf("-0.0315"), SIXTEENTH, 8, 1),
     "LOG_CUBE": lambda: closest(log_rest, mp.mpf("-0.021"), THIRTY_SECOND, 8, 2),
+    "ASIN": lambda: closest(asin_rest, mp.mpf(10) ** -12, mp.mpf("0.25"), 12, 1),
     "EXP": lambda: closest(exp_rest, -STEP, STEP, 4, 2),
 }
 

@@ -256,8 +256,9 @@ class Vec:
 
     def is_denormal_or_infinite(self) -> Vec:
         """One instruction where AVX-512 has it."""
-        if self.code.target.isa == "avx512" and self.kind == "float" and self.width == 16:
-            name, classes = "llvm.x86.avx512.fpclass.ps.512", 0x38
+        if self.code.target.isa == "avx512" and bits_of(self.kind) * self.width == 512:
+            short = "ps" if self.kind == "float" else "pd"
+            name, classes = f"llvm.x86.avx512.fpclass.{short}.512", 0x38
         else:
             name, classes = f"llvm.is.fpclass.{self.suffix}", 0x294
         return self.code.call(name, "i1", self.width, (self, self.code.const("i32", classes)))

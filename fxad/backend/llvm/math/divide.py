@@ -35,7 +35,9 @@ def inverse_of_root(root: Vec) -> Vec:
 
     Enough for what a rounded root lacks.
     """
-    return (0x7E800000 - root.bits()).floats()
+    one = 0x3F800000 if root.kind == "float" else 0x3FF << 52
+    half = 1 << (23 if root.kind == "float" else 52)
+    return (2 * one - half - root.bits()).floats()
 
 
 def root(x: Vec) -> Vec:

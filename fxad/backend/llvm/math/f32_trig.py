@@ -17,7 +17,6 @@ from fxad.backend.llvm.base.vector import Vec, fma, polynomial
 from fxad.backend.llvm.math import coefficients as table
 from fxad.backend.llvm.math import f64
 from fxad.backend.llvm.math.core import BELOW_EIGHTH, WHOLE, either, unless_rare
-from fxad.backend.llvm.math.divide import inverse_of_root
 from fxad.backend.llvm.math.f64 import in_double
 from fxad.backend.llvm.math.lookup import lookup
 from fxad.backend.llvm.math.tables import ATANS, SINES
@@ -158,36 +157,3 @@ def atan2(y: Vec, x: Vec) -> Vec:
     unusual = (bottom.bits() - least).compare("uge", most - least)
     unusual = unusual | (across.bits() - 1).compare("ult", least - 1)  # but for 0
     return unless_rare(unusual, whole, partial(in_double, f64.atan2), y, x)
-
-
-def _asin_parts(size: Vec) -> tuple[Vec, Vec, Vec, Vec]:
-    """(big, z, root, left): asin(size) is t + t z P(z), t = size, or pi / 2 less that where big.
-
-    Then z is (1 - size) / 2, t is twice its root, and left what the root's square lacks of z.
-    """
-    big = size > 0.5
-    half = fma(size, -0.5, 0.5)
-    root = half.sqrt()
-    return big, big.where(half, size * size), root, fma(-root, root, half)
-
-
-def asin(x: Vec) -> Vec:
-    size = x.abs()
-    big, z, root, left = _asin_parts(size)
-    t = big.where(root * -2.0, size)
-    total = big.where(t + HALF_PI[0], t)
-    lost = (HALF_PI[0] - total) + t + HALF_PI[1]
-    lost = big.where(fma(left * -2.0, inverse_of_root(root), lost), 0.0)
-    return (total + fma(t * z, polynomial(z, table.ASIN_F32), lost)).copysign(x)
-
-
-def acos(x: Vec) -> Vec:
-    """pi / 2 - asin(x), which beyond a half is t + t z P(z), or pi less that."""
-    big, z, root, left = _asin_parts(x.abs())
-    side = x.like(2.0).copysign(x)
-    t = big.where(root * side, -x)
-    base = big.where(fma(side, -HALF_PI[0] / 2, HALF_PI[0]), HALF_PI[0])
-    total = base + t
-    lost = fma(base, HALF_PI[1] / HALF_PI[0], (base - total) + t)
-    lost = big.where(fma(left * side, inverse_of_root(root), lost), lost)
-    return total + fma(t * z, polynomial(z, table.ASIN_F32), lost)

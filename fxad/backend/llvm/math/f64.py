@@ -23,6 +23,7 @@ from fxad.backend.llvm.math.core import (
     either,
     exp,
     exp_parts,
+    exp_sixteenths,
     keep_zero,
     per_lane,
     scale,
@@ -35,6 +36,7 @@ from fxad.backend.llvm.math.f64_log import log, log1p
 from fxad.backend.llvm.math.lookup import lookup
 from fxad.backend.llvm.math.tables_f64 import ERF
 
+CBRT_GUESS = (1023 * 4 / 3 - 0.0681) * 2.0**52
 MOST_REDUCED = 2.0**20  # what is left of larger arguments has too few digits
 
 
@@ -123,20 +125,10 @@ def atan2(y: Vec, x: Vec) -> Vec:
     return left.copysign(y)
 
 
-def asin(x: Vec) -> Vec:
-    size = x.abs()
-    return atan_positive(size / ((1.0 - size) * (1.0 + size)).sqrt()).copysign(x)
-
-
-def acos(x: Vec) -> Vec:
-    y = atan_positive((1.0 - x).sqrt() / (1.0 + x).sqrt())
-    return y + y
-
-
 def _half_exp(size: Vec) -> Vec:
-    """exp(size) / 2 without early overflow."""
-    e = exp(size * 0.5)
-    return e * 0.5 * e
+    """exp(size) / 2 of size >= 0, without early overflow."""
+    power, n = exp_sixteenths(size.at_most(712.0))
+    return scale(power * 0.5, n)
 
 
 def sinh(x: Vec) -> Vec:
@@ -147,9 +139,9 @@ def sinh(x: Vec) -> Vec:
 
 
 def cosh(x: Vec) -> Vec:
-    size = x.abs()
-    e = exp(size.at_most(40.0))
-    return (size < 30.0).where((e + 1.0 / e) * 0.5, _half_exp(size))
+    """e + 1 / (4 e) with e = exp(|x|) / 2."""
+    e = _half_exp(x.abs())
+    return e + 0.25 / e
 
 
 def tanh(x: Vec) -> Vec:
@@ -246,19 +238,24 @@ def lgamma(x: Vec) -> Vec:
 
 
 def cbrt(x: Vec) -> Vec:
-    """A guess from the exponent, then Halley's iteration."""
+    def slow(x: Vec) -> Vec:
+        return (x.abs() < 1.0).where(_normal_cbrt(x * 2.0**54) * 2.0**-18, x)
+
+    return unless_rare(x.is_denormal_or_infinite(), _normal_cbrt(x), slow, x)
+
+
+def _normal_cbrt(x: Vec) -> Vec:
+    """x r**2, r near x**(-1/3): a guess from the exponent, three terms of the binomial series and
+    then one, and Newton's step for the result."""
     size = x.abs()
-    small, large = size < 2.2250738585072014e-308, size > 2.0**1000
-    one = x.like(1.0)
-    scaled = size * small.where(x.like(2.0**54), large.where(x.like(2.0**-54), one))
-    y = (scaled.bits().binary("udiv", 3) + 0x2A9F84FE36D22425).floats()
-    for _ in range(3):
-        cube = y * y * y
-        y = y * ((cube + scaled * 2.0) / (cube * 2.0 + scaled))
-    y = fma((scaled - y * y * y) / (y * y), 1.0 / 3.0, y)
-    y = y * small.where(x.like(2.0**-18), large.where(x.like(2.0**18), one))
-    y = y.copysign(x)
-    return ((size < INF) & (size > 0.0)).where(y, x)
+    bits = size.bits().convert("sitofp", "double")
+    r = fma(bits, -1.0 / 3.0, CBRT_GUESS).convert("fptosi", "i64").floats()
+    e = fma(-(r * r), size * r, 1.0)
+    r = fma(r * e, fma(fma(e, 14 / 81, 2 / 9), e, 1 / 3), r)
+    r = fma(r * fma(-(r * r), size * r, 1.0), 1 / 3, r)
+    square = r * r
+    y = size * square
+    return fma(fma(-(y * y), y, size) * square, 1 / 3, y).copysign(x)
 
 
 def rsqrt(x: Vec) -> Vec:
