@@ -1,6 +1,7 @@
-"""Elementary functions in float32: speed beside NumPy's and PyTorch's, and a sweep of errors.
+"""Elementary functions: speed beside NumPy's and PyTorch's, and a sweep of float32's errors.
 
-    python -m benchmarks.functions --peers numpy,torch       # nanoseconds per element, one thread
+    python -m benchmarks.functions --peers numpy,torch       # microseconds, one thread
+    python -m benchmarks.functions --peers numpy,torch --dtype float64
     python -m benchmarks.functions --sweep exp,tanh          # all 2^32 arguments, errors in ulp
     python -m benchmarks.functions --sweep all --stride 1021
 
@@ -78,22 +79,22 @@ SIGN = np.uint32(1 << 31)
 OCTAVE = np.uint64(0x7FF << 52)  # the exponent of a double
 
 
-def draw(name: str, elements: int) -> list[np.ndarray]:
+def draw(name: str, elements: int, dtype: str = "float32") -> list[np.ndarray]:
     low, high = FUNCTIONS[name][3]
     r = np.random.default_rng(0)
-    return [r.uniform(low, high, elements).astype(F32) for _ in range(1 + (name in BINARY))]
+    return [r.uniform(low, high, elements).astype(dtype) for _ in range(1 + (name in BINARY))]
 
 
 def contenders(
-    name: str, peers: Sequence[str], elements: int = ELEMENTS
+    name: str, peers: Sequence[str], elements: int = ELEMENTS, dtype: str = "float32"
 ) -> dict[str, Callable[[], Any]]:
     ours, numpys, torchs, _ = FUNCTIONS[name]
-    inputs = draw(name, elements)
-    arrays = [jnp.asarray(x) for x in inputs]
+    inputs = draw(name, elements, dtype)
+    arrays = [jnp.asarray(x, dtype=dtype) for x in inputs]
     compiled = fxad.jit(lambda *xs: ours(*xs))
     made: dict[str, Callable[[], Any]] = {"fxad": lambda: compiled(*arrays)}
     if "numpy" in peers and numpys is not None:
-        out = np.empty(elements, F32)
+        out = np.empty(elements, dtype)
         if isinstance(numpys, np.ufunc):
             made["numpy"] = lambda: numpys(*inputs, out=out)
         else:
@@ -103,13 +104,15 @@ def contenders(
 
         torch.set_num_threads(1)
         tensors = [torch.from_numpy(x) for x in inputs]
-        result = torch.empty(elements)
+        result = torch.empty(elements, dtype=tensors[0].dtype)
         function = getattr(torch, torchs)
         made["torch"] = lambda: function(*tensors, out=result)
     return made
 
 
-def rows(quick: bool, peers: Sequence[str], elements: int = ELEMENTS) -> list[Row]:
+def rows(
+    quick: bool, peers: Sequence[str], elements: int = ELEMENTS, dtype: str = "float32"
+) -> list[Row]:
     """One thread; microseconds for so many elements (by default as many as the cache holds)."""
     threads = fxad.get_num_threads()
     fxad.set_num_threads(1)
@@ -118,7 +121,7 @@ def rows(quick: bool, peers: Sequence[str], elements: int = ELEMENTS) -> list[Ro
     for name in names:
         runs = {
             who: harness.repeated(run, CALLS)
-            for who, run in contenders(name, peers, elements).items()
+            for who, run in contenders(name, peers, elements, dtype).items()
         }
         times = harness.alternate(runs, 7 if quick else 25, warmup=2)
         found.append(harness.row(f"{name}, {elements:,} elements", times, "us", CALLS))
@@ -223,12 +226,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peers", default="numpy", help="comma-separated: numpy, torch")
     parser.add_argument("--elements", type=int, default=ELEMENTS, help="of each array")
+    parser.add_argument("--dtype", default="float32", choices=["float32", "float64"])
     parser.add_argument("--sweep", default="", help="comma-separated functions, or all")
     parser.add_argument("--stride", type=int, default=1, help="every so many-th argument")
     args = parser.parse_args()
     if not args.sweep:
         peers = harness.installed([p for p in args.peers.split(",") if p])
-        print(harness.table(rows(False, peers, args.elements)))
+        print(harness.table(rows(False, peers, args.elements, args.dtype)))
         return
     for name in FUNCTIONS if args.sweep == "all" else args.sweep.split(","):
         worst, where = sweep(name, args.stride)
