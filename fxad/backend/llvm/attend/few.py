@@ -16,9 +16,7 @@ from fxad.backend.llvm.attend.operands import HIGHEST, Packed, Place, round_up
 from fxad.backend.llvm.base.schedule import Emitted, Target
 from fxad.backend.llvm.base.vector import Vec, fma
 from fxad.backend.llvm.contract.lanes import prefetch
-from fxad.backend.llvm.contract.micro import Tile
 from fxad.core.aligned import LINE
-from fxad.core.record import replace
 from fxad.ir.kernel import Attend, Expr, Kernel
 
 _ROWS = 24  # queries of all heads that share keys: for more of them keys are worth turning
@@ -40,6 +38,8 @@ def takes_few(kernel: Kernel, stage: Attend) -> bool:
 
 class FewQueries(Forward):
     """The function under construction. Row i is query i % queries of head i / queries."""
+
+    ahead = _AHEAD
 
     def __init__(self, kernel: Kernel, stage: Attend, name: str, target: Target) -> None:
         super().__init__(kernel, stage, name, target)
@@ -164,7 +164,7 @@ class FewQueries(Forward):
         keys = Place(self.at(self.k, key), self.k.row)
         for n in range(count):
             for start in range(0, self.depth * self.size, LINE):
-                at = self.f.offset(self.at(keys, n + _AHEAD), start)
+                at = self.f.offset(self.at(keys, n + self.ahead), start)
                 prefetch(self.f, self.lanes.declarations, at, write=False, level=3)
         if self.count == 1:
             return keys
@@ -191,14 +191,3 @@ class FewQueries(Forward):
         rows, a = (count, self.count), Place(weights, self.pitch)
         more, whole = f.op(f"zext i1 {later} to i64"), self.width % self.lanes.width == 0
         self.product(rows, a, self.packed_v, self.sum, lambda *_: bounds, more, padded=whole)
-
-    def tile(
-        self,
-        height: int,
-        columns: int,
-        a: tuple[int, int],
-        b: int,
-        c: int,
-        aligned: bool = True,
-    ) -> Tile:
-        return replace(super().tile(height, columns, a, b, c, aligned), ahead=_AHEAD)

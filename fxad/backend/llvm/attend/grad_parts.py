@@ -23,6 +23,11 @@ class BackwardInParts(PartTiles, Backward):
     rows_of_block = 64
 
     @property
+    def at_once(self) -> bool:
+        """Never: sums are turned, whatever the number of queries."""
+        return False
+
+    @property
     def bytes_of_key(self) -> int:
         both = self.depth + self.width
         return (both + self.depth) * 2 * PARTS + both * self.size

@@ -21,6 +21,8 @@ _DEPTH = 128  # of a score's products summed at a time: so much of a panel stays
 class Tiles(Operands):
     """A function under construction that multiplies matrices."""
 
+    ahead = 0  # rows of a right operand in place that are asked for before they are read
+
     def __init__(self, kernel: Kernel, stage: Attend, name: str, target: Target) -> None:
         super().__init__(kernel, stage, name, target)
         self.micros: dict[Tile, str] = {}
@@ -156,6 +158,7 @@ class Tiles(Operands):
             packs=False,
             some_rest=True,
             no_steps=True,
+            ahead=0 if aligned else self.ahead,
         )
 
     def micro(self, tile: Tile, depth: str, a: str, b: str, c: str, more: str) -> None:
