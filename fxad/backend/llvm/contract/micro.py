@@ -137,6 +137,8 @@ class _Micro:
                 tile.coming.step(f, following, "%line", turn, lanes)
             if main and self.toucher:
                 self.toucher.step(turn, lanes)
+            if main and tile.waits:
+                self.fetch_waiting(turn)
             for u in range(unroll):
                 self.step(a, b, pack, u, sums)
             b = f.offset(b, unroll * tile.b_stride * tile.b_dtype.itemsize)
@@ -157,6 +159,13 @@ class _Micro:
             for line in range(lines_of(size, row)):
                 at = f.offset(pointer, u * row + line * LINE)
                 prefetch(f, lanes.declarations, at, write=False, level=3)
+
+    def fetch_waiting(self, turn: str) -> None:
+        """Prefetch a line of the sums that wait for the next tile, which lie behind this one's."""
+        f, lanes = self.f, self.lanes
+        behind = self.tile.height * self.panel * lanes.bytes
+        at = f.offset("%waiting", f.add(f.mul(turn, LINE), behind))
+        prefetch(f, lanes.declarations, at, write=False, level=3)
 
     def begin(self) -> list[str]:
         """Sums to begin with: 0, or those that wait."""
