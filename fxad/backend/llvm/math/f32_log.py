@@ -178,7 +178,9 @@ def power(x: Vec, y: Vec) -> Vec:
     p = fma(polynomial(f, table.EXP2_F32), f, 1.0)
     result = (p.bits() + (shifted.bits() << 23)).floats()
     unusual = ~(product.abs() < 125.0)  # also where the logarithm is not finite
-    unusual = unusual if scales(x) else unusual | _unusual(x)
+    # Bases below the normal floats go the slow way in every lane: scaled ones would do, but one
+    # lane alone does not scale, and a value must not depend on its place.
+    unusual |= (x < 2.0**-126) if scales(x) else _unusual(x)
     return unless_rare(unusual, result, partial(in_double, _power_in_double), x, y)
 
 
