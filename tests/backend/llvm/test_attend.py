@@ -35,6 +35,7 @@ SIZES = [
     (4, 1001, 6, 2, 80, 33, {"right": 900}),
     (12, 700, 2, 2, 256, 256, {"left": 300, "right": 690}),
     (8, 300, 3, 1, 40, 16, {"bias": True, "mask": True, "right": 200}),
+    (4, 1, 6, 3, 3, 5, {"bias": True}),
     # The gradient in parts: of the queries, of the heads that share keys, of both.
     (2050, 2050, 1, 1, 8, 16, {"right": 0}),
     (1500, 1200, 6, 1, 16, 8, {"left": 700, "right": 40}),

@@ -73,8 +73,8 @@ class FewQueries(Forward):
         f.loop(0, self.sharing, 1, self.copy_queries)
         self.go_to(self.point)
         self.k = self.place(stage.k, stage.keys, stage.depth)
-        v = self.place(stage.v, stage.keys, stage.width)
-        self.packed_k = v.pointer
+        self.v = v = self.place(stage.v, stage.keys, stage.width)
+        self.packed_k = self.k.pointer
         self.packed_v = Packed(v.pointer, self.keys, self.columns(self.width), v.row)
         self.through_mask("0", str(self.queries), self.all_rows)
         self.memory.scopes.pop()
@@ -187,7 +187,7 @@ class FewQueries(Forward):
         low, high = self.seen_by("0", self.queries)
         low, high = (f.least(f.most(x, here[0]), here[1]) for x in (low, high))
         bounds = low, f.most(f.op(f"sub i64 {high}, {low}"), 0)
-        self.following = self.at(Place(self.packed_v.pointer, self.packed_v.pitch), high)
+        self.following = self.at(self.v, high)
         rows, a = (count, self.count), Place(weights, self.pitch)
         more, whole = f.op(f"zext i1 {later} to i64"), self.width % self.lanes.width == 0
         self.product(rows, a, self.packed_v, self.sum, lambda *_: bounds, more, padded=whole)

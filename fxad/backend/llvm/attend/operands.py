@@ -54,13 +54,14 @@ class Columns:
 class Packed:
     """Groups of columns of a matrix of so many rows in scratch, one group after the other.
 
-    pitch: elements between rows, if they are whole instead: in place, or a copy of whole rows.
+    pitch: elements between rows, if they are whole instead: in place (an only row may have 0), or a
+    copy of whole rows.
     """
 
     pointer: str
     rows: int
     columns: Columns
-    pitch: int = 0
+    pitch: int | None = None
 
 
 def round_up(size: int, to: int) -> int:
@@ -247,7 +248,7 @@ class Operands:
     def group_at(self, packed: Packed, start: int, wide: int, row: str) -> str:
         """Where a row of the group of columns that begins with `start` lies."""
         f = self.f
-        if packed.pitch:
+        if packed.pitch is not None:
             return self.at(Place(packed.pointer, packed.pitch), row, start)
         group = f.offset(packed.pointer, start * packed.rows * self.size)
         return f.offset(group, f.mul(row, wide * self.size))

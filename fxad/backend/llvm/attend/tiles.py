@@ -109,9 +109,9 @@ class Tiles(Operands):
             ) -> None:
                 low, depth = bounds(row, height)
                 stored = wide if padded else here
-                tile = self.tile(
-                    height, stored, (a.row, a.column), b.pitch or wide, c.row, not b.pitch
-                )
+                copied = b.pitch is None
+                stride = wide if b.pitch is None else b.pitch
+                tile = self.tile(height, stored, (a.row, a.column), stride, c.row, copied)
                 a_at = f.offset(self.at(a, row), f.mul(low, a.column * self.size))
                 b_at = self.group_at(b, start, wide, low)
                 self.micro(tile, depth, a_at, b_at, self.at(c, row, start), more)
