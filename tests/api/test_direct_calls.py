@@ -170,10 +170,10 @@ def test_a_signal_ends_a_long_program():
         raise Enough
 
     @fxad.jit
-    def f(n):  # a pipeline of unknown length
-        return fxad.lax.while_loop(lambda s: s < n, lambda s: s + 1, jnp.int32(0))
+    def f(n):  # a pipeline of unknown length; sums of ones end at 2**24
+        return fxad.lax.while_loop(lambda s: s < n, lambda s: s + 1, jnp.float32(0))
 
-    few, endless = jnp.asarray(np.int32(3)), jnp.asarray(np.int32(2**31 - 1))
+    few, endless = jnp.asarray(np.float32(3)), jnp.asarray(np.float32(2**30))
     _direct(f, few)
     before = signal.signal(signal.SIGALRM, enough)
     try:
@@ -181,7 +181,7 @@ def test_a_signal_ends_a_long_program():
             signal.setitimer(signal.ITIMER_REAL, 0.3)
             with pytest.raises(Enough):
                 f(endless)
-            signal.setitimer(signal.ITIMER_REAL, 0)
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert int(f(few)) == 3
