@@ -244,7 +244,7 @@ class Reductions(Loops):
     def _extreme_loop(
         self, whole: int, turn: Callable[[str, Texts], Texts], carried: list, like: Vec
     ) -> Texts:
-        """A loop of a maximum or minimum by one instruction instead of six, which takes no notice
+        """A loop of a maximum or minimum by one instruction instead of three, which takes no notice
         of NaN: whether there was one is noted aside, for two vectors at a time."""
         carried, noting = self._noted_from(carried, like), self._noting(turn, like)
         return self._noted(
