@@ -83,7 +83,7 @@ class Recent:
         self._statics = {(statics, kinds_of(statics))}
         self._x64 = dt.x64_enabled()
         self.direct: Callable[[tuple, dict[str, Any]], Any] | None = _unknown
-        if trace.ready is not None:
+        if trace.ready is not None and trace.ready.valid:
             self.direct = self._written()
 
     def call(self, args: tuple, kwargs: dict[str, Any], statics: tuple) -> Any:

@@ -12,6 +12,7 @@ import pytest
 
 import fxad
 import fxad.numpy as jnp
+from fxad.api.compiled import fusion
 from fxad.core.errors import DonatedError
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
@@ -103,6 +104,15 @@ def test_a_scoped_derivative_is_not_missed_and_not_kept():
     with fxad.override("sin", jvp=lambda p, t: (jnp.sin(p[0]), 7.0 * t[0])):
         assert [float(g(0.0)) for _ in range(4)] == [7.0] * 4
     assert [float(g(0.0)) for _ in range(4)] == [1.0] * 4
+
+
+def test_other_settings_are_not_taken_for_the_first_ones():
+    f = fxad.jit(lambda x: jnp.sin(x) * 2 + jnp.cos(x))
+    f(X)
+    with fusion(False):
+        native = _direct(f, X).__globals__["direct"]
+        ready = f._recent._trace.ready
+        assert native._keep[0] is ready.run.__self__._encoded  # the kernels that run the other way
 
 
 def test_an_axis_with_a_name_is_not_missed_and_not_kept():
