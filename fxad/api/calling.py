@@ -62,7 +62,7 @@ def caller(
         code.take(tree, name, leaves)
     code.line("except (KeyError, TypeError, ValueError): return MISS")
     if direct.parallel:
-        code.line("direct.renew()")
+        code.line("if not direct.renew(): return MISS")
     first = [f"*{code.constant(tuple(captured))}"] if captured else []
     writing = _WrittenOut if len(direct.makers) <= _WRITTEN_OUT else _Looped
     made = writing(code, direct.makers, *results)

@@ -13,6 +13,8 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad.api.compiled import fusion
+from fxad.backend.llvm.direct import MOST_BYTES
+from fxad.backend.llvm.native.direct_code import CallWord
 from fxad.core.errors import DonatedError
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
@@ -151,6 +153,45 @@ def test_parallel_kernels_on_the_threads_of_now(threads):
     finally:
         fxad.set_num_threads(before)
     np.testing.assert_allclose(first, np.tanh(np.asarray(x) @ np.asarray(w)), atol=1e-4)
+
+
+def test_programs_that_need_much_memory_take_no_results_in_vain():
+    f = fxad.jit(lambda x: jnp.tanh(x @ x) @ (x @ x + 1))
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((200, 200)).astype(np.float32))
+    for _ in range(4):
+        got = f(x)
+    assert f._direct is None
+    plain = np.asarray(x, np.float64)
+    want = np.tanh(plain @ plain) @ (plain @ plain + 1)
+    np.testing.assert_allclose(got, want, atol=1e-2)
+
+
+def test_scratch_is_made_for_the_threads_that_use_it():
+    f = fxad.jit(lambda x, w: jnp.tanh(x @ w))
+    r = np.random.default_rng(0)
+    x, w = (jnp.asarray(r.standard_normal((96, 96)).astype(np.float32)) for _ in range(2))
+    native = _direct(f, x, w).__globals__["direct"]
+    assert native.parallel
+    first, wrong, before = np.asarray(f(x, w)), [], fxad.get_num_threads()
+
+    def work():
+        wrong.extend(1 for _ in range(100) if not np.array_equal(f(x, w), first))
+
+    workers = [threading.Thread(target=work) for _ in range(2)]
+    try:
+        for worker in workers:
+            worker.start()
+        for threads in [1, 4, 2, 200, 3] * 4:
+            fxad.set_num_threads(threads)
+            np.testing.assert_array_equal(f(x, w), first)
+    finally:
+        for worker in workers:
+            worker.join()
+        fxad.set_num_threads(200)
+        fits = native.renew()
+        fxad.set_num_threads(before)
+    assert not wrong
+    assert fits == (native._record[CallWord.BYTES] <= MOST_BYTES) and not fits
 
 
 def test_many_python_threads_at_once():

@@ -21,11 +21,11 @@ class Direct:
     """`refused = direct.call(*operands, *[make() for make in direct.makers])`.
 
     Operands are Arrays of the types and weakness given here. Where anything else comes, or an
-    array that must be copied first, nothing is done and True returned. `renew` is to be called
-    before each call of a program that runs on several threads (`parallel`).
+    array that must be copied first, nothing is done and True returned. A program that runs on
+    several threads (`parallel`) is to be called only where `renew` has just returned True.
     """
 
-    __slots__ = ("_keep", "_pool", "_record", "_scratch", "call", "makers", "parallel")
+    __slots__ = ("_fits", "_keep", "_pool", "_record", "_scratch", "call", "makers", "parallel")
 
     def __init__(
         self,
@@ -43,6 +43,7 @@ class Direct:
             CallWord.TEMPLATE: frame.address,
             CallWord.WORDS: len(frame.words),
             CallWord.ARGS_WORD: (frame.words[Word.ARGS] - frame.address) // 8,
+            CallWord.COUNT: len(kinds) + len(makers),
             CallWord.OPERANDS: len(kinds),
             CallWord.KINDS: kinds.ctypes.data,
             CallWord.ARENA_BYTES: arena_bytes,
@@ -57,16 +58,19 @@ class Direct:
         self._share(1, 0)
         self.call = function_of(record)
 
-    def renew(self) -> None:
-        """Run on the threads that there are now."""
+    def renew(self) -> bool:
+        """Run on the threads that there are now; False if they need more than MOST_BYTES."""
         workers = pool.current_pool()
         if workers is not self._pool:
             self._share(workers.threads, workers.address)
             self._pool = workers
+        return self._fits
 
     def _share(self, threads: int, address: int) -> None:
         arena, stride = self._scratch
         size = arena + threads * stride
-        record, count = self._record, len(self.makers) + len(self._keep[2])
-        record[CallWord.COUNT] = count if size <= MOST_BYTES else -1
-        record[CallWord.BYTES], record[CallWord.POOL] = size, address
+        self._fits = size <= MOST_BYTES
+        changed = self._record.copy()
+        changed[CallWord.BYTES], changed[CallWord.POOL] = size, address
+        # At once: between two words another thread could call, for many workers in little scratch.
+        self._record[:] = changed

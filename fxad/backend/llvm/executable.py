@@ -19,7 +19,7 @@ import numpy as np
 from fxad.backend import hosts
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.cache import Code, compile_kernels
-from fxad.backend.llvm.direct import Direct
+from fxad.backend.llvm.direct import MOST_BYTES, Direct
 from fxad.backend.llvm.measured import target_of
 from fxad.backend.llvm.native import memory, pool
 from fxad.backend.llvm.native.library import Status, Word, runtime
@@ -187,9 +187,11 @@ class Executable:
 
     def direct(self, types: Sequence[ArrayType], weak: Sequence[bool]) -> Direct | None:
         """This program as a native function of Arrays of these types, if it calls no Python, keeps
-        no memory, overwrites no argument, and its results are memory of their own."""
+        no memory, takes little, overwrites no argument, and its results are memory of their own."""
         encoded = self._encoded
         if self._outputs is not None or self._donated or self._tapes or encoded.hosts:
+            return None
+        if self._scratch_start + encoded.scratch_bytes > MOST_BYTES:
             return None
         return Direct(encoded, self._makers, self._scratch_start, TICK_NS, (types, weak))
 

@@ -18,7 +18,7 @@ class CallWord(IntEnum):
     TEMPLATE = 0  # address of the frame's first words, `WORDS` of them
     WORDS = 1
     ARGS_WORD = 2  # where the frame's argument area begins
-    COUNT = 3  # operands and results; -1 refuses every call
+    COUNT = 3  # operands and results
     OPERANDS = 4
     KINDS = 5  # address of what each operand must be: its type's and weakness's addresses
     BYTES = 6  # arena and scratch
