@@ -14,6 +14,7 @@ import fxad
 import fxad.numpy as jnp
 from fxad.api.compiled import fusion
 from fxad.backend.llvm.direct import MOST_BYTES
+from fxad.backend.llvm.native.direct import fixed_words
 from fxad.backend.llvm.native.direct_code import CallWord
 from fxad.core.errors import DonatedError
 
@@ -192,6 +193,24 @@ def test_scratch_is_made_for_the_threads_that_use_it():
         fxad.set_num_threads(before)
     assert not wrong
     assert fits == (native._record[CallWord.BYTES] <= MOST_BYTES) and not fits
+
+
+def test_a_python_without_its_lock_runs_programs_the_other_way(monkeypatch):
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    fixed_words.cache_clear()
+    try:
+        f = fxad.jit(lambda x: x * 5)
+        for _ in range(4):
+            np.testing.assert_array_equal(f(X), X * 5)
+        assert f._direct is None
+    finally:
+        fixed_words.cache_clear()
+
+
+def test_a_function_keeps_its_definition():
+    f = fxad.jit(lambda x: x * 6)
+    native = _direct(f, jnp.asarray(X)).__globals__["native"]
+    assert {type(held).__name__ for held in gc.get_referents(native)} == {"_Definition", "ndarray"}
 
 
 def test_many_python_threads_at_once():

@@ -22,6 +22,7 @@ from fxad.backend.llvm.cache import Code, compile_kernels
 from fxad.backend.llvm.direct import MOST_BYTES, Direct
 from fxad.backend.llvm.measured import target_of
 from fxad.backend.llvm.native import memory, pool
+from fxad.backend.llvm.native.direct import fixed_words
 from fxad.backend.llvm.native.library import Status, Word, runtime
 from fxad.backend.llvm.native.tapes import NativeTape, Region, handles_of
 from fxad.backend.llvm.runner import Encoded, Frame, encode
@@ -187,11 +188,12 @@ class Executable:
 
     def direct(self, types: Sequence[ArrayType], weak: Sequence[bool]) -> Direct | None:
         """This program as a native function of Arrays of these types, if it calls no Python, keeps
-        no memory, takes little, overwrites no argument, and its results are memory of their own."""
+        no memory, takes little, overwrites no argument, and its results are memory of their own.
+        None too where Python is built otherwise (`fixed_words`)."""
         encoded = self._encoded
         if self._outputs is not None or self._donated or self._tapes or encoded.hosts:
             return None
-        if self._scratch_start + encoded.scratch_bytes > MOST_BYTES:
+        if self._scratch_start + encoded.scratch_bytes > MOST_BYTES or not fixed_words():
             return None
         return Direct(encoded, self._makers, self._scratch_start, TICK_NS, (types, weak))
 

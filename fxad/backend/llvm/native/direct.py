@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +17,6 @@ import numpy as np
 
 from fxad.backend.llvm.native.direct_code import CallWord
 from fxad.backend.llvm.native.library import runtime
-from fxad.core.errors import CheckError
 from fxad.core.types import ArrayType
 from fxad.trace.array import Borrowed, Concrete
 
@@ -41,9 +41,10 @@ def _definition() -> _Definition:
 
 def function_of(record: np.ndarray) -> Callable[..., bool]:
     """The function whose record (words of int64, see `CallWord`) this is; it keeps it alive."""
-    new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-    make = new(("PyCFunction_NewEx", ctypes.pythonapi))
-    return make(ctypes.addressof(_definition()), record, None)
+    new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
+    make, definition = new(("PyCFunction_NewEx", ctypes.pythonapi)), _definition()
+    # As its module: it reads the definition when it is freed, at exit after this cache.
+    return make(ctypes.addressof(definition), record, definition)
 
 
 def kinds_of(types: Sequence[ArrayType], weak: Sequence[bool]) -> np.ndarray:
@@ -53,13 +54,16 @@ def kinds_of(types: Sequence[ArrayType], weak: Sequence[bool]) -> np.ndarray:
 
 @functools.cache
 def fixed_words() -> dict[CallWord, int]:
-    """The words of a record that are the same for all programs."""
+    """The words of a record that are the same for all programs; none where this Python has no lock
+    that keeps others from an Array while it is read, or has its attributes elsewhere."""
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return {}
     type, data = ArrayType(np.dtype(np.float32), ()), np.zeros((), np.float32)
     array = Concrete.of(data, type, True)
     words = (ctypes.c_int64 * (Concrete.__basicsize__ // 8)).from_address(id(array))
     at = {id_: 8 * number for number, id_ in enumerate(words)}
     if not {id(type), id(data), id(True)} <= at.keys():
-        raise CheckError("this Python keeps __slots__ in an unknown layout; use CPython")
+        return {}
     found = {
         CallWord.CLASS: id(Concrete),
         CallWord.BORROWED: id(Borrowed),
