@@ -164,7 +164,7 @@ def test_programs_that_need_much_memory_take_no_results_in_vain():
     assert f._direct is None
     plain = np.asarray(x, np.float64)
     want = np.tanh(plain @ plain) @ (plain @ plain + 1)
-    np.testing.assert_allclose(got, want, atol=1e-2)
+    np.testing.assert_allclose(got, want, rtol=0, atol=2e-3)
 
 
 def test_scratch_is_made_for_the_threads_that_use_it():
