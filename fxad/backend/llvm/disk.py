@@ -39,7 +39,8 @@ from fxad.ops import OWN
 
 WORTH_SECONDS = 0.1  # programs that compile faster than this are not kept
 _PACKAGE = Path(__file__).parent.parent.parent
-_DECIDING = ("core", "ir", "ops", "passes", "lower", "plan", "backend/llvm")  # what code depends on
+# What code depends on; `trace` because passes record programs with it.
+_DECIDING = ("core", "ir", "trace", "ops", "passes", "lower", "plan", "backend/llvm")
 
 
 def address(program: Program, donate: frozenset[int], fusion: bool) -> str | None:
