@@ -74,3 +74,14 @@ def test_what_may_go_in_any_order_goes_over_several_axes_as_one(shape, dtype):
         assert np.asarray(compiled(x)) == wanted
         crossed = fxad.jit(lambda v, n=name: getattr(jnp, n)(v.T))  # no two axes lie as one
         assert np.asarray(crossed(x)) == getattr(np, name)(x.T).astype(np.asarray(wanted).dtype)
+
+
+def test_an_axis_of_few_positions_that_is_one_with_others_is_a_loop():
+    """Not code for each of all their positions, which took LLVM minutes."""
+    x = np.random.default_rng(1).integers(-1000, 1000, (20, 40, 3)).astype(np.int32)
+    compiled, flat = (fxad.jit(lambda v, a=axes: jnp.max(v, a)) for axes in ((1, 2), 1))
+    np.testing.assert_array_equal(compiled(x), x.max((1, 2)))
+    lines, wanted = (
+        len(f.lower(v).asm.splitlines()) for f, v in ((compiled, x), (flat, x.reshape(20, 120)))
+    )
+    assert lines < 1.5 * wanted

@@ -225,11 +225,11 @@ def crosses(access: ir.Load | ir.Store, lanes: ir.Axis | None, axis: ir.Axis | N
     return access.index.coefficient(lanes) not in (None, 0, 1)
 
 
-def _sums_few(kernel: ir.Kernel) -> bool:
+def _sums_few(kernel: ir.Kernel, schedule: Schedule) -> bool:
     """Whether all that a kernel does over axes of its own is to reduce a few positions."""
     return all(
         bool(stage.over)
-        and 0 < stage.over[-1].extent <= TINY
+        and 0 < schedule.extent(stage.over[-1]) <= TINY
         and stage.monoid not in ("argmin", "argmax")
         and stage.cells[0].dtype.kind != "c"
         if isinstance(stage, ir.Reduce)
@@ -301,7 +301,7 @@ def choose(kernel: ir.Kernel, target: Target, scalar: bool = False) -> Schedule:
     if scalar:
         schedule.rows, schedule.units, schedule.cost = schedule.outer_points, 1, 20.0
         return schedule
-    sums = any(map(in_lanes, kernel.body)) and not _sums_few(kernel)
+    sums = any(map(in_lanes, kernel.body)) and not _sums_few(kernel, schedule)
     single = kernel.scratch or sums or any(isinstance(s, ir.Sort) for s in kernel.body)
     if grid and not single:
         axis, score = _grid_axis(kernel, grid, extents)
