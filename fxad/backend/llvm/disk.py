@@ -52,7 +52,9 @@ def address(program: Program, donate: frozenset[int], fusion: bool) -> str | Non
     if own is None:
         return None
     measured = target_of(config.isa).choices.digest
-    text = f"{own} {sorted(donate)} {fusion} {config.isa} {_surroundings()} {measured}"
+    # What checkpoints with a budget put on disk has a limit in the plan, at most `offload_memory`.
+    settings = f"{config.isa} {config.offload_memory}"
+    text = f"{own} {sorted(donate)} {fusion} {settings} {_surroundings()} {measured}"
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -142,9 +142,11 @@ def test_addresses_tell_apart_what_matters(cached, monkeypatch):
     }
     with config.override(isa="generic"):
         found.add(address(twice, X))
+    with config.override(offload_memory=12345):
+        found.add(address(twice, X))
     monkeypatch.setattr(disk, "_surroundings", lambda: "other sources")
     found.add(address(twice, X))
-    assert len(found) == 10
+    assert len(found) == 11
     assert None not in found
     assert address(twice, X) == address(twice, X)
 
