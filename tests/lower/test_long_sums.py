@@ -36,6 +36,14 @@ CASES = {
         lambda a, b: jnp.einsum("bkm,bkn->bmn", a, b),
         (drawn(3, 4500, 31), drawn(3, 4500, 32)),
     ),
+    "lanes of one operand": (
+        lambda a, b: fxad.vmap(lambda lane: lane.T @ b)(a),
+        (drawn(3, 9000, 20), drawn(9000, 33)),
+    ),
+    "axes in another order": (
+        lambda a, b: jnp.einsum("xijm,jxin->xmn", a, b),
+        (drawn(2, 100, 64, 30), drawn(64, 2, 100, 40)),
+    ),
     "one number": (lambda a, b: jnp.vdot(a, b), (drawn(600_000), drawn(600_000))),
     "an operand that is one number": (
         lambda a, b: a.T @ jnp.broadcast_to(b, (20000, 32)),
