@@ -139,7 +139,8 @@ def _fitted(
 
 def executable(program: Program, donate: frozenset[int] = frozenset()) -> Any:
     """The compiled form of a closed Program, from the cache where possible."""
-    key = (program.key(), donate, _options["fusion"], config.isa, _budgets.get(program))
+    settings = (_options["fusion"], config.isa, config.offload_memory)  # plans hold the last too
+    key = (program.key(), donate, settings, _budgets.get(program))
     with _lock:
         found = _executables.get(key)
         if found is not None:
