@@ -62,7 +62,7 @@ def disable_jit(disable: bool = True) -> Iterator[None]:
 def fusion(enabled: bool) -> Iterator[None]:
     """Compile with kernel fusion on or off inside this block (for tests and measurements)."""
     before = _options["fusion"]
-    _options["fusion"] = enabled
+    _options["fusion"] = bool(enabled)
     try:
         yield
     finally:
