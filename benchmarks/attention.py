@@ -22,7 +22,6 @@ from fxad.core.record import valued
 
 Calls = dict[str, Callable[[], Any]]
 PASSES = ("forward", "with backward")
-PAUSE = 0.02  # seconds between two libraries' runs
 
 
 @valued
@@ -169,7 +168,7 @@ def measured(
         calls = max(1, int(2e9 / work))
         for kind in PASSES[:1] if case.new else PASSES:
             runs = {who: harness.repeated(of[kind], calls) for who, of in made.items()}
-            times = harness.alternate(runs, rounds, clock=clock, pause=PAUSE)
+            times = harness.alternate(runs, rounds, clock=clock, pause=harness.REST)
             yield harness.row(f"{case.name}, {kind}", times, calls=calls)
 
 

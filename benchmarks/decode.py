@@ -85,14 +85,14 @@ def measured(
 ) -> Row:
     """One model's row."""
     config = models.preset(preset, dtype=dtype)
-    length = start + rounds + 2
+    length = start + 2 * (rounds + 1)  # a call to wake threads before each
     length = -(-length // 128) * 128
     params = parameters(config)
     runs: dict[str, Callable[[], Any]] = {"fxad": ours(params, config, start, length)}
     if "torch" in peers:
         runs["torch"] = theirs(params, config, start, length)
     read, size = ceilings.streams(1, 0, READ, threads)
-    times = harness.alternate({**runs, "read": read}, rounds)
+    times = harness.alternate({**runs, "read": read}, rounds, pause=harness.REST)
     reading = times.pop("read")
     row = harness.row(f"decode {preset} {dtype}, {start} tokens before", times)
     weights = read_bytes(config)

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 Row = dict[str, Any]
+REST = 0.1  # seconds between contenders with several threads: see `alternate`
 
 
 def alternate(
@@ -32,20 +33,22 @@ def alternate(
     warmup: int = 1,
     clock: Callable[[], float] = time.perf_counter,
     pause: float = 0.0,
+    woken: bool = True,
 ) -> dict[str, list[float]]:
     """Seconds per call of every contender, `rounds` times each, in turn.
 
     clock: time.process_time counts the processor's time, which other programs do not take from.
-    pause: seconds before each call, in which the threads of the contender before fall asleep
-    (OpenMP's spin for milliseconds after their work, on cores that the next one needs), and after
-    which a call that is not counted wakes those of this one.
+    pause: seconds before each call, in which the threads of the contender before fall asleep:
+    OpenMP's and JAX's spin for up to 30 ms after their work, on cores that the next one needs.
+    woken: after a pause, a call that is not counted wakes this one's own.
     """
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(warmup + rounds):
         for name, run in contenders.items():
             if pause:
                 time.sleep(pause)
-                run()
+                if woken:
+                    run()
             start = clock()
             run()
             if number >= warmup:

@@ -197,7 +197,7 @@ def contenders(name: str, peers: Sequence[str]) -> dict[str, Run]:
 
 
 def measured(name: str, peers: Sequence[str], rounds: int) -> Row:
-    times = harness.alternate(contenders(name, peers), rounds, warmup=3, pause=0.02)
+    times = harness.alternate(contenders(name, peers), rounds, warmup=3, pause=harness.REST)
     return harness.row(f"{name} training step", times)
 
 

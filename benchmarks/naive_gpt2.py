@@ -167,7 +167,7 @@ def rows(quick: bool, peers: Sequence[str], rounds: int = 7) -> list[harness.Row
     for layers in ("loop", "scan"):
         preset = "nano" if quick else "gpt2"
         args = argparse.Namespace(preset=preset, batch=4, tokens=64, threads=0, layers=layers)
-        times = harness.alternate(contenders(args, peers), rounds)
+        times = train_step.in_turns(contenders(args, peers), rounds)
         found.append(harness.row(f"naive {preset} (4, 64), layers by {layers}", times))
     return found
 
@@ -181,7 +181,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--layers", default="loop", choices=("loop", "scan"))
     args = parser.parse_args()
-    times = harness.alternate(contenders(args, args.peers.split(",")), args.rounds)
+    times = train_step.in_turns(contenders(args, args.peers.split(",")), args.rounds)
     what = f"naive {args.preset} ({args.batch}, {args.tokens}), layers by {args.layers}"
     print(harness.table([harness.row(what, times)]))
 

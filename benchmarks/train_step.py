@@ -145,13 +145,18 @@ def _summary(case: tuple, peers: Sequence[str], memory: bool) -> harness.Row:
     left_out = {"jax", "jax-loop"} if dtype != "f32" else set()
     names = ["fxad", *(name for name in CONTENDERS if name in peers and name not in left_out)]
     taken = {name: memory_of(name, args)["peak MB"] for name in names} if memory else {}
-    times = harness.alternate({name: CONTENDERS[name](args)[0] for name in names}, rounds)
+    times = in_turns({name: CONTENDERS[name](args)[0] for name in names}, rounds)
     made = harness.row(f"{preset} training step ({batch}, {tokens}) {dtype}", times)
     if taken:
         made["peak MB"] = taken.pop("fxad")
     if taken:
         made["memory / least peer's"] = made["peak MB"] / min(taken.values())
     return made
+
+
+def in_turns(contenders: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    """Seconds per step; a step is long enough not to be run twice for its threads' waking."""
+    return harness.alternate(contenders, rounds, pause=harness.REST, woken=False)
 
 
 def memory_of(name: str, args: argparse.Namespace) -> dict[str, float]:
@@ -175,7 +180,7 @@ def measured(names: Sequence[str], args: argparse.Namespace) -> list[harness.Row
     memory = {name: memory_of(name, args) for name in names} if args.memory else {}
     loop, amount = ceilings.fma(args.threads or harness.machine()["cores"], PEAK_TURNS)
     runs: dict[str, Callable[[], Any]] = {name: CONTENDERS[name](args)[0] for name in names}
-    times = harness.alternate({**runs, "peak": loop}, args.rounds)
+    times = in_turns({**runs, "peak": loop}, args.rounds)
     peaks = [amount / seconds for seconds in times["peak"]]
     found = []
     for name in names:
