@@ -140,17 +140,17 @@ def _fitted(
 def executable(program: Program, donate: frozenset[int] = frozenset()) -> Any:
     """The compiled form of a closed Program, from the cache where possible."""
     settings = (_options["fusion"], config.isa, config.offload_memory)  # plans hold the last too
-    key = (program.key(), donate, settings, _budgets.get(program))
-    with _lock:
-        found = _executables.get(key)
-        if found is not None:
-            _executables.move_to_end(key)
-            return found
-        with without_collection():
+    with without_collection():
+        key = (program.key(), donate, settings, _budgets.get(program))
+        with _lock:
+            found = _executables.get(key)
+            if found is not None:
+                _executables.move_to_end(key)
+                return found
             made = _executables[key] = _recalled_or_made(program, donate)
-        while len(_executables) > LIMIT:
-            _executables.popitem(last=False)
-        return made
+            while len(_executables) > LIMIT:
+                _executables.popitem(last=False)
+            return made
 
 
 def forget() -> None:

@@ -24,6 +24,7 @@ from fxad.api.recent import Recent, Trace, kinds_of
 from fxad.api.stages import Arguments, Lowered
 from fxad.core import dtypes as dt
 from fxad.core import pytree
+from fxad.core.collecting import without_collection
 from fxad.core.config import config
 from fxad.core.errors import BadArgument, CallError, RetraceError, TreeError
 from fxad.core.pytree import TreeDef
@@ -124,7 +125,8 @@ class Jit:
             retrace.check_allowed(self._what)
             self._check_limit(key)
             # Not under the lock: the function may wait for another thread that uses it.
-            found = self._trace(leaves, tree, statics, args, kwargs)
+            with without_collection():
+                found = self._trace(leaves, tree, statics, args, kwargs)
             if any(isinstance(c, Tracer) for c in found.captured):
                 return leaves, found
         elif tree.num_leaves <= MOST_LEAVES and not named and tracer.ordinary:

@@ -1,4 +1,4 @@
-"""Garbage collection put off while a compiler works, or modules are loaded.
+"""Garbage collection put off while functions are traced and compiled, or modules are loaded.
 
 A compilation makes hundreds of thousands of objects that stay, and Python's collector walks over
 them again and again: a quarter of the time for a deep model. Reference counts free what is dropped.

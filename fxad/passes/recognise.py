@@ -55,14 +55,18 @@ def recognise(program: Program, captured: Sequence[Any]) -> tuple[Program, list[
 
 def _promising(program: Program) -> bool:
     """Whether there is an exponential and a product at all: most programs have not both."""
-    names: set[str] = set()
+    return {"exp", "dot"} <= _names(program)
 
-    def visit(inner: Program) -> Program:
-        names.update(e.op.name for e in inner.eqns)
-        return map_subprograms(inner, visit)
 
-    visit(program)
-    return {"exp", "dot"} <= names
+def _names(program: Program) -> set[str]:
+    """Of all ops in a program and the programs inside it."""
+    found = {e.op.name for e in program.eqns}
+    return found.union(*[_names(inner) for e in _holders(program) for _, inner in subprograms(e)])
+
+
+def _holders(program: Program) -> list[Eqn]:
+    """The equations that may hold programs."""
+    return [e for e in program.eqns if e.op.higher]
 
 
 def _recognised(program: Program, known: Known) -> Program:
@@ -121,7 +125,8 @@ def _answer(graph: Graph, eqn: Eqn) -> tuple[list[Eqn], Atom] | None:
 
 def _inside(program: Program, known: Known) -> Program:
     """The program with the programs in its equations rewritten, constants handed down to them."""
-    worth = {e for e in program.eqns if any(_promising(inner) for _, inner in subprograms(e))}
+    holders = _holders(program)
+    worth = {e for e in holders if any(_promising(inner) for _, inner in subprograms(e))}
     if not worth:
         return program
     graph = Graph(program, known)

@@ -1,8 +1,9 @@
 """The part of a program in which attention and losses are looked for.
 
 Of a training step's thousands of equations few have to do with a softmax. What is looked for ends
-in a product, or in a number, made of an exponential of a product; it reads the operands of that
-product and what they are views and multiples of.
+in a product, or in a number, made of an exponential of a product. What the operands of that product
+are made of decides only how what was found is written, unless there are several such products,
+which may be one after all.
 """
 
 from __future__ import annotations
@@ -12,46 +13,54 @@ from fxad.ir.program import Atom, Eqn, Program, Var
 
 
 def around_softmax(program: Program) -> Program:
-    """The equations from such ends back through one product to the products before it, as a
-    program of all that they read from elsewhere.
+    """The equations from such ends back to the products they are made of (and, where there are
+    several, from there to the products before), as a program of all that they read from elsewhere.
 
     before   d = dot(a, b); e = dot(d, c); f = exp(e); g = sum(f); h = tanh(d)
     after    e = dot(d, c); f = exp(e); g = sum(f)
     """
-    ends = _ends(program)
-    needed: dict[Atom, int] = {}  # value -> products between it and an end
-    kept: list[Eqn] = []
-    for eqn in reversed(program.eqns):
-        crossed = 0 if eqn in ends else min([needed.get(v, 2) for v in eqn.outputs], default=2)
-        if eqn.op.name == "dot" and eqn not in ends:
-            crossed += 1
-        if crossed < 2:
-            kept.append(eqn)
-            for atom in eqn.inputs:
-                needed[atom] = min(crossed, needed.get(atom, 2))
-    kept.reverse()
-    made = {v for eqn in kept for v in eqn.outputs}
-    read = dict.fromkeys(a for eqn in kept for a in eqn.inputs if isinstance(a, Var))
+    after_exp, ends = _ends(program)
+    near: set[Atom] = set()  # what ends are made of
+    beyond: set[Atom] = set()  # what operands of products among that are made of
+    products = 0
+    kept: list[tuple[Eqn, bool]] = []  # and whether it is beyond a product
+    for eqn in reversed(program.eqns) if ends else ():
+        is_near = not near.isdisjoint(eqn.outputs)
+        product = eqn.op.name == "dot"
+        products += is_near and product
+        if eqn in ends:
+            kept.append((eqn, False))
+            near.update(after_exp.intersection(eqn.inputs) if product else eqn.inputs)
+        elif is_near:
+            kept.append((eqn, False))
+            (beyond if product else near).update(eqn.inputs)
+        elif not product and not beyond.isdisjoint(eqn.outputs):
+            kept.append((eqn, True))
+            beyond.update(eqn.inputs)
+    eqns = [eqn for eqn, further in reversed(kept) if products > 1 or not further]
+    if not products:
+        eqns = []
+    made = {v for eqn in eqns for v in eqn.outputs}
+    read = dict.fromkeys(a for eqn in eqns for a in eqn.inputs if isinstance(a, Var))
     inputs = [v for v in read if v not in made]
-    return Program(inputs, kept, [v for e in kept if e in ends for v in e.outputs], program.name)
+    return Program(inputs, eqns, [v for e in eqns if e in ends for v in e.outputs], program.name)
 
 
-def _ends(program: Program) -> set[Eqn]:
-    """Products and numbers made of an exponential of a product, with no product between."""
-    of_product: set[Atom] = set()
-    of_softmax: set[Atom] = set()
+def _ends(program: Program) -> tuple[set[Atom], set[Eqn]]:
+    """Values made of an exponential with no product between, and the products and numbers made of
+    such values."""
+    after_exp: set[Atom] = set()
     ends: set[Eqn] = set()
     for eqn in program.eqns:
-        after = not of_softmax.isdisjoint(eqn.inputs)
-        if after and (eqn.op.name == "dot" or any(_is_number(v) for v in eqn.outputs)):
-            ends.add(eqn)
-        if eqn.op.name == "dot":
-            of_product.update(eqn.outputs)
-        elif after or not of_product.isdisjoint(eqn.inputs):
-            of_product.update(eqn.outputs)
-            if after or eqn.op.name == "exp":
-                of_softmax.update(eqn.outputs)
-    return ends
+        name = eqn.op.name
+        if after_exp and not after_exp.isdisjoint(eqn.inputs):
+            if name == "dot" or any(map(_is_number, eqn.outputs)):
+                ends.add(eqn)
+            if name != "dot":
+                after_exp.update(eqn.outputs)
+        elif name == "exp":
+            after_exp.update(eqn.outputs)
+    return after_exp, ends
 
 
 def _is_number(atom: Atom) -> bool:

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+import fxad
 from fxad.core.collecting import while_importing, without_collection
 
 
@@ -69,3 +70,22 @@ def test_what_was_frozen_stays_so() -> None:
         assert gc.get_freeze_count() == count
     finally:
         gc.unfreeze()
+
+
+def test_tracing_is_without_collection_and_leaves_the_setting_as_it_was():
+    seen = []
+
+    @fxad.jit
+    def fails(x):
+        seen.append(gc.isenabled())
+        raise KeyError(x.shape)
+
+    with pytest.raises(KeyError):
+        fails(1.0)
+    assert seen == [False] and gc.isenabled()
+    gc.disable()
+    try:
+        assert float(fxad.jit(lambda x: x + 1)(1.0)) == 2.0
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
