@@ -25,7 +25,7 @@ from fxad.core.errors import BadArgument
 from fxad.core.record import valued
 from fxad.ir.cost import cost
 from fxad.ir.kernel_text import kernel_key
-from fxad.ir.plan import Host, Plan, Run, Step, walk
+from fxad.ir.plan import Host, Plan, Run, Step
 from fxad.ir.program import OPS
 from fxad.passes.pipeline import optimise
 from fxad.passes.waiting import Wait, waits
@@ -169,7 +169,7 @@ def profile(function: Callable[..., Any], *args: Any, repeats: int = 5, **kwargs
     executable = compiled.executable(trace.program, trace.donate)
     module = importlib.import_module("fxad.backend.llvm.profiler")
     profiler = module.Profiler(executable)
-    once = any(isinstance(s, Host) for s in walk(executable.plan.steps))
+    once = bool(executable.hosts)
     if not once:
         profiler.run(arrays)  # compiles the single steps and touches the memory
     runs = [profiler.run(arrays) for _ in range(1 if once else repeats)]
@@ -201,7 +201,8 @@ def _name(step: Step) -> str:
         case Run():
             return step.kernel.name
         case Host():
-            return f"python {step.name}"
+            by_python = not hasattr(step.function, "factoring")
+            return f"python {step.name}" if by_python else step.name
     return "copy"
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from fxad.core.record import record
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import Expr, Index
@@ -148,6 +150,24 @@ class HostCall:
     """Computed by a Python function on NumPy arrays in the middle of the plan."""
 
     function: Callable[..., object]
+
+
+@record
+class Factoring:
+    """What a HostCall computes, for executors with code of their own for it: its function has this
+    as the attribute `factoring`. Operands and results are `lanes` matrices of numbers of `dtype`.
+
+    cholesky: rows x rows -> its lower factor. triangular_solve: rows x rows, rows x columns -> x,
+    with the `lower` or upper triangle, `unit` with ones on its diagonal.
+    """
+
+    kind: str
+    dtype: np.dtype
+    lanes: int
+    rows: int
+    columns: int
+    lower: bool = True
+    unit: bool = False
 
 
 @record

@@ -64,8 +64,8 @@ class Executable:
         start = time.perf_counter()
         self.plan = plan
         check_plan(plan)
+        target = target or target_of(config.isa)
         if codes is None:
-            target = target or target_of(config.isa)
             sequences = [compile_sequence(s, target) for s in sequences_of(plan)]
             loops = {code.sequence.loop for code in sequences}
             runs = [s for s in walk_outside(plan.steps, loops) if isinstance(s, Run)]
@@ -73,7 +73,7 @@ class Executable:
             codes = dict(zip(distinct, compile_kernels(distinct, target), strict=True))
         self.codes: dict[Kernel, Code] = codes
         self.sequences = tuple(sequences)
-        self._encoded: Encoded = encode(plan, self.codes, self.sequences)
+        self._encoded: Encoded = encode(plan, self.codes, self.sequences, target)
         self.seconds = time.perf_counter() - start
         self._execute = runtime().execute
         self._frames: list[Frame] = []
@@ -313,6 +313,11 @@ class Executable:
         return results
 
     # ------------------------------------------------------------ looking inside
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        """The steps that call Python; other Host steps have code of their own."""
+        return self._encoded.hosts
 
     @property
     def peak_bytes(self) -> int:

@@ -44,29 +44,46 @@ class Profiler:
 
     def __init__(self, executable: Executable) -> None:
         self.plan: Plan = executable.plan
+        self.hosts = executable.hosts
         arena = ArrayType(np.dtype(np.uint8), (executable.plan.arena_bytes,))
         self.arena = memory.result_array(arena)()
-        self._single: dict[Run | Copy, tuple[Executable, tuple[Slot, ...]]] = {}
+        self._single: dict[Timed, tuple[Executable, tuple[Slot, ...]]] = {}
 
     def run(self, args: Sequence[np.ndarray]) -> Timings:
         """Run once. Donated arguments are copied first: the caller's arrays stay as they are.
         Raises TypeMismatch if there are too few arguments."""
         return _Run(self, args).run()
 
-    def single(self, step: Run | Copy) -> tuple[Executable, tuple[Slot, ...]]:
+    def single(self, step: Timed) -> tuple[Executable, tuple[Slot, ...]]:
         """The step as a program of its own that works in place on its arguments: the slots."""
         found = self._single.get(step)
         if found is None:
-            slots = step.slots if isinstance(step, Run) else (step.dst, step.src)
+            slots = _slots(step)
             own = tuple([Slot(i, s.type, "argument", i) for i, s in enumerate(slots)])
-            alone: Step = Copy(*own) if isinstance(step, Copy) else _on(step, own)
+            alone = _on(step, own)
             found = Executable(Plan(own, (alone,), (), (), 0, {})), slots
             self._single[step] = found
         return found
 
 
-def _on(step: Run, slots: tuple[Slot, ...]) -> Run:
-    return Run(step.kernel, slots, step.scalars)
+def _slots(step: Timed) -> tuple[Slot, ...]:
+    match step:
+        case Run():
+            return step.slots
+        case Copy():
+            return (step.dst, step.src)
+    return (*step.inputs, *step.outputs)
+
+
+def _on(step: Timed, slots: tuple[Slot, ...]) -> Timed:
+    """The step on other slots."""
+    match step:
+        case Run():
+            return Run(step.kernel, slots, step.scalars)
+        case Copy():
+            return Copy(*slots)
+    count = len(step.inputs)
+    return Host(step.function, slots[:count], slots[count:], step.name)
 
 
 class _Run:
@@ -121,14 +138,14 @@ class _Run:
     def steps(self, steps: Sequence[Step]) -> None:
         for step in steps:
             match step:
-                case Run() | Copy():
+                case Host() if step in self.profiler.hosts:
+                    self._host(step)
+                case Run() | Copy() | Host():
                     executable, slots = self.profiler.single(step)
                     arrays = [self.array(s) for s in slots]
                     begin = time.perf_counter()
                     executable.run(arrays)
                     self._note(step, begin)
-                case Host():
-                    self._host(step)
                 case Taping():
                     outputs = self.tapes.act(step, [self.array(s).copy() for s in step.inputs])
                     for slot, value in zip(step.outputs, outputs, strict=True):

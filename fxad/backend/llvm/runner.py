@@ -16,7 +16,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.cache import Code
+from fxad.backend.llvm.factors import native_call
+from fxad.backend.llvm.native.engine import host_target
 from fxad.backend.llvm.native.library import COPY_BLOCK, Op, Word, runtime
 from fxad.backend.llvm.native.tape_code import KERNELS
 from fxad.backend.llvm.native.tapes import tape_layout
@@ -75,10 +78,15 @@ class Encoded:
 
 
 def encode(
-    plan: Plan, codes: Mapping[Kernel, Code], sequences: Iterable[SequenceCode] = ()
+    plan: Plan,
+    codes: Mapping[Kernel, Code],
+    sequences: Iterable[SequenceCode] = (),
+    target: Target | None = None,
 ) -> Encoded:
-    """codes: of all kernels outside the sequences. The plan must have passed `check_plan`."""
-    encoder = _Encoder(plan, codes, {code.sequence.loop: code for code in sequences})
+    """codes: of all kernels outside the sequences. target: this machine's where not given. The plan
+    must have passed `check_plan`."""
+    by_loop = {code.sequence.loop: code for code in sequences}
+    encoder = _Encoder(plan, codes, by_loop, target or host_target())
     encoder.prologue()
     encoder.body()
     return encoder.finish()
@@ -89,6 +97,7 @@ class _Encoder:
     plan: Plan
     codes: Mapping[Kernel, Code]
     sequences: Mapping[Loop | While, SequenceCode]
+    target: Target
     code: list[int] = field(default_factory=list)
     template: list[int] = field(default_factory=list)
     words: dict[Slot, int] = field(default_factory=dict)
@@ -206,6 +215,10 @@ class _Encoder:
                 self._branch(step)
             case Taping():
                 self._tape(step)
+            case Host() if (call := native_call(step, self.target)) is not None:
+                numbers = [self._scalar(number, dtypes.int64) for number in call.numbers]
+                args = [*self._words((*step.inputs, *step.outputs)), *numbers]
+                self._call(call.address, call.units, call.cost, args)
             case Host():
                 self._emit(Op.HOST, len(self.hosts))
                 self.hosts.append(step)

@@ -16,7 +16,7 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError
 from fxad.core.types import ArrayType
-from fxad.ir.loops import HostCall
+from fxad.ir.loops import Factoring, HostCall
 from fxad.ir.program import OPS
 from fxad.ops.arrays.movement import broadcast, iota, transpose
 from fxad.ops.base import Primitive, check_kind, define, narrow, spread, zeros
@@ -155,12 +155,25 @@ def _guarded(function: Callable[..., Any], rule: Callable[..., Any]) -> Callable
 
 
 def host_op(
-    name: str, function: Callable[..., Any], type: Callable[..., Any], **rules: Any
+    name: str,
+    function: Callable[..., Any],
+    type: Callable[..., Any],
+    factoring: Callable[..., Factoring] | None = None,
+    **rules: Any,
 ) -> Primitive:
-    """Define an op that NumPy computes over leading axes, in the middle of a plan."""
+    """Define an op that NumPy computes over leading axes, in the middle of a plan.
+
+    factoring(types, **params): what it computes, for executors that have code for it.
+    """
 
     def runner(params: dict[str, Any]) -> Callable[..., Any]:
         return _guarded(partial(function, **params), partial(type, **params))
+
+    def loops(types: Sequence[ArrayType], **params: Any) -> HostCall:
+        run: Any = runner(params)
+        if factoring is not None:
+            run.factoring = factoring(*types, **params)
+        return HostCall(run)
 
     def reference(*arrays: np.ndarray, **params: Any) -> Any:
         results = runner(params)(*arrays)
@@ -175,7 +188,7 @@ def host_op(
         type=type,
         numpy=reference,
         batch=batch,
-        loops=lambda types, **params: HostCall(runner(params)),
+        loops=loops,
         ulp=ULP,
         dtypes=rules.pop("dtypes", KINDS),
         **rules,

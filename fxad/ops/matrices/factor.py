@@ -1,4 +1,5 @@
-"""Linear systems, determinants and Cholesky factors, by LAPACK through NumPy.
+"""Linear systems, determinants and Cholesky factors, by LAPACK through NumPy where executors have
+no code of their own (backend/llvm/factors.py).
 
     x = solve(a, b)                       # f32[..., n, n], f32[..., n, k] -> f32[..., n, k]
     x = triangular_solve(a, b, lower=True, unit=False)
@@ -13,6 +14,7 @@ of the Cholesky decomposition" (2016).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,6 +23,7 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
+from fxad.ir.loops import Factoring
 from fxad.ops.base import case, fails, zeros
 from fxad.ops.matrices.base import (
     adjoint,
@@ -101,6 +104,9 @@ triangular_solve = host_op(
     "triangular_solve",
     _triangular_solve,
     _system_type("triangular_solve"),
+    lambda a, b, **params: Factoring(
+        "triangular_solve", a.dtype, math.prod(a.shape[:-2]), *b.shape[-2:], **params
+    ),
     doc="x with T @ x = b, T one triangle of a; `unit`: with ones on its diagonal.",
     jvp=_system_jvp(
         lambda a, b, **params: triangular_solve(a, b, **params),
@@ -166,6 +172,7 @@ cholesky = host_op(
     "cholesky",
     _cholesky,
     square_type("cholesky"),
+    lambda a: Factoring("cholesky", a.dtype, math.prod(a.shape[:-2]), *a.shape[-2:]),
     doc="Lower L with L @ L^H = (a + a^H) / 2; NaN where that is not positive definite.",
     jvp=_cholesky_jvp,
     samples=lambda r: [

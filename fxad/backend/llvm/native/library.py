@@ -20,6 +20,7 @@ from string import Template
 
 import numpy as np
 
+from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.native import direct_code, entries, pool_code, tape_code, walk_code
 from fxad.backend.llvm.native.engine import (
     Module,
@@ -324,14 +325,15 @@ class Runtime:
     clear: Callable[[int], None]
 
 
-def _module(text: str) -> Module:
+def stored_module(text: str, target: Target) -> Module:
+    """A module of functions every program may call, compiled or read from the cache on disk."""
     if not config.cache:
-        return compile_modules([text], host_target())[0]
+        return compile_modules([text], target)[0]
     name = hashlib.sha256(f"{text} {host_identity()}".encode()).hexdigest()
     image = entries.read(name)
     if image is not None:
-        return Module(text, host_target(), image)
-    module = compile_modules([text], host_target())[0]
+        return Module(text, target, image)
+    module = compile_modules([text], target)[0]
     entries.write(name, module.image)
     return module
 
@@ -344,7 +346,8 @@ def runtime() -> Runtime:
     names = _names()
     texts = [Template(text).substitute(names) for text in functions]
     # Worker threads may be inside this code while the interpreter exits, so it is never freed.
-    module = _module(compose(texts, declarations, host_target())).immortal()
+    target = host_target()
+    module = stored_module(compose(texts, declarations, target), target).immortal()
     execute = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(module.address("fx_execute"))
     stop = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(module.address("fx_stop"))
     clear = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(module.address("fx_tape_clear"))
