@@ -7,10 +7,10 @@ postponed, so that what needs its elements joins it instead of reading them back
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from fxad.ir.program import Var
-from fxad.lower.groups import Group, group_of, join
+from fxad.lower.groups import Group, absorb, group_of, join
 from fxad.lower.nodes import MapNode, Node
 
 SIBLINGS = 4  # how many readers of the same data are tried
@@ -73,6 +73,7 @@ class _Grouping:
         sources = {g: None for v in node.reads for g in self.homes.get(v, ())}
         last = max(sources, key=self.order.__getitem__, default=None)
         if last is not None and join(last, node, self._is_alone(last)):
+            self._absorb(last, node, sources)
             return last
         for group in sources:
             if group.kind == "contract" and self._may_wait(group, node):
@@ -86,6 +87,29 @@ class _Grouping:
             if self.order[group] > least and join(group, node):
                 return group
         return None
+
+    def _absorb(self, product: Group, node: Node, sources: Iterable[Group]) -> None:
+        """Compute in a product's epilogue what `node` in it reads of a map group, where the product
+        can run at that group's place: others may wait for the group's values."""
+        inputs = {v for n in product.nodes for v in n.reads}
+        needed = {g for v in inputs for g in self.homes.get(v, ())} - {product}
+        for group in sources:
+            early = all(g is group or self.order[g] < self.order[group] for g in needed)
+            if early and isinstance(node, MapNode) and absorb(product, group, node):
+                self._replace(group, product)
+                needed.discard(group)
+
+    def _replace(self, group: Group, by: Group) -> None:
+        """Put a group in the place of another, whose nodes it has taken."""
+        self.groups.remove(group)
+        self.order[by] = self.order.pop(group)
+        for var in group.members:
+            self.homes[var] = [by]
+        for readers in self.readers.values():
+            if group in readers:
+                readers[by] = readers.pop(group)
+        if group in self.read:
+            self.read.add(by)
 
     def _is_alone(self, group: Group) -> bool:
         """Whether one node reads what the group computes, and no other."""

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fxad.ir.kernel import Axis, Index
+from fxad.ir.kernel import Axis, Index, at
 from fxad.ir.program import Var
 from fxad.lower.build import is_chain
 from fxad.lower.expand import flat_identity
@@ -279,17 +279,10 @@ def _map_to_contract(group: Group, node: MapNode, alone: bool) -> bool:
     env = _matched(node, node.reads[mine[0]][0], group.positions[mine[0]], group.size)
     if env is None:
         return False
-    move = Substitution(env)
-    for var, indices in node.reads.items():
-        for index in indices:
-            moved = move.index(index)
-            if var in group.members and not _equal(moved, group.positions[var]):
-                return False
-            if not is_affine(moved):
-                return False
-    position = move.index(node.target) if node.target is not None else _position(node, env)
-    others = [move.index(i) for i in node.indices]
-    if not is_affine(position) or not all(map(is_affine, others)):
+    position = _position(node, env)
+    if node.target is not None:
+        position = Substitution(env).index(node.target)
+    if not is_affine(position) or not _lies(node, env, group.positions):
         return False
     group.nodes.append(node)
     group.envs[node] = env
@@ -297,6 +290,62 @@ def _map_to_contract(group: Group, node: MapNode, alone: bool) -> bool:
     if node.target is None:
         group.positions[node.outputs[0]] = position
     return True
+
+
+def absorb(product: Group, group: Group, node: MapNode) -> bool:
+    """Take a map group into the epilogue of a product, where `node` reads its values: element by
+    element they are computed there, instead of being written first and read back."""
+    if product.kind != "contract" or group.kind != "map" or group.parts:
+        return False
+    if group.size != product.size or len(product.nodes) + len(group.nodes) > NODE_LIMIT:
+        return False
+    depths = product.depths | group.depths
+    depth = node.depth + max(depths.get(v, 0) for v in node.reads)
+    if depth > DEPTH_LIMIT or not all(_may_run_at(n, group) for n in product.nodes):
+        return False
+    read = next(v for v in node.reads if v in group.members)
+    position = Substitution(product.envs[node]).index(node.reads[read][0])
+    positions = product.positions | dict.fromkeys(group.members, position)
+    envs = product.envs | {n: _env_at(n, position, group.size) for n in group.nodes}
+    first, *after = product.nodes
+    if not group.members.keys().isdisjoint(first.reads):
+        return False
+    if not all(_lies(n, envs[n], positions) for n in (*after, *group.nodes)):
+        return False
+    product.nodes += group.nodes
+    product.members |= group.members
+    product.envs = envs
+    product.positions = positions
+    product.depths = depths | {node.outputs[0]: depth}
+    return True
+
+
+def _may_run_at(node: Node, group: Group) -> bool:
+    """Whether no barrier keeps a node from running at a group's place: it has passed none (they are
+    numbered in program order) that comes behind the group, and none in front awaits it."""
+    passed = group.nodes[0].passed
+    return node.passed.bit_length() <= passed.bit_length() and not (
+        passed & ~node.passed & node.awaited
+    )
+
+
+def _env_at(node: Node, position: Index, size: int) -> dict[Axis, Index]:
+    """The axes of a node of a map group whose value is wanted at a position of the space."""
+    env = _matched(node, flat(tuple(map(at, node.axes)), node.extents), position, size)
+    assert env is not None  # it has one value for every position
+    return env
+
+
+def _lies(node: Node, env: dict[Axis, Index], positions: dict[Var, Index]) -> bool:
+    """Whether a node in an epilogue reads the product's own values at its point, and all others at
+    affine places."""
+    move = Substitution(env)
+    return all(map(is_affine, map(move.index, node.indices))) and all(
+        _equal(move.index(index), positions[var])
+        for var, indices in node.reads.items()
+        if var in positions
+        for index in indices
+    )
 
 
 def _is_swept(group: Group) -> bool:

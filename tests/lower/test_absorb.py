@@ -1,0 +1,106 @@
+"""What a product's epilogue reads of an elementwise kernel is computed in the epilogue instead."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fxad
+import fxad.lax as lax
+import fxad.numpy as jnp
+from fxad.api.compiled import fusion
+
+R = np.random.default_rng(0)
+
+
+def draw(*shape: int) -> np.ndarray:
+    return (R.standard_normal(shape) * 0.5).astype(np.float32)
+
+
+def kernels_with_tanh(function, *args) -> list[str]:
+    """Kinds of the kernels that compute tanh; fused and unfused have the same bits."""
+    made = fxad.jit(function).lower(*args)
+    fused = fxad.jit(function)(*args)
+    with fusion(False):
+        plain = fxad.jit(lambda *xs: function(*xs))(*args)
+    for one, other in zip(fxad.tree.leaves(fused), fxad.tree.leaves(plain), strict=True):
+        np.testing.assert_array_equal(one, other)
+    return [k.kind for k in made.kernels if "tanh" in str(k)]
+
+
+def gelu(u):
+    return 0.5 * u * (1 + jnp.tanh(0.7978845608 * (u + 0.044715 * u * u * u)))
+
+
+def mlp(up, down, x):
+    hidden = fxad.checkpoint(lambda h: gelu(h) @ down)(x @ up)
+    return jnp.sum(jnp.square(x + hidden))
+
+
+def test_gelu_is_computed_again_where_its_gradient_is() -> None:
+    up, down, x = draw(16, 40), draw(40, 16), draw(24, 16)
+    both = fxad.grad(mlp, argnums=(0, 1, 2))
+    assert kernels_with_tanh(both, up, down, x) == ["contract", "contract"]
+    found = fxad.jit(both)(up, down, x)
+    for number, gradient in enumerate(found):
+        args = [a.astype(np.float64) for a in (up, down, x)]
+        direction = R.standard_normal(args[number].shape)
+        ends = []
+        for step in (1e-5, -1e-5):
+            moved = [*args]
+            moved[number] = args[number] + step * direction
+            u = moved[2] @ moved[0]
+            g = 0.5 * u * (1 + np.tanh(0.7978845608 * (u + 0.044715 * u**3)))
+            ends.append(np.sum((moved[2] + g @ moved[1]) ** 2))
+        slope = (ends[0] - ends[1]) / 2e-5
+        np.testing.assert_allclose(np.vdot(gradient, direction), slope, rtol=1e-4)
+
+
+def test_layers_have_one_such_kernel_whatever_barriers_they_have_passed() -> None:
+    layers, x = [(draw(16, 40), draw(40, 16)) for _ in range(3)], draw(24, 16)
+
+    def loss(layers, x):
+        for up, down in layers:
+            x = x + fxad.checkpoint(lambda h, down=down: gelu(h) @ down)(x @ up)
+        return jnp.sum(x * x)
+
+    kinds = kernels_with_tanh(fxad.grad(loss), layers, x)
+    assert set(kinds) == {"contract"}
+    assert len(kinds) == 6
+
+
+def shifted(x, w):
+    t = jnp.tanh(x)
+    return (x @ w) * t + (x @ w) * jnp.roll(t, 1, axis=0), t @ w
+
+
+def operand(x, w):
+    t = jnp.tanh(x)
+    return (t @ w) * t, t + 1
+
+
+def depends(x, w):
+    t = jnp.tanh(x)
+    return (x @ (w * jnp.sum(t @ w))) * t, t
+
+
+def behind_a_barrier(x, w):
+    t = jnp.tanh(x)
+    y, later = lax.optimization_barrier((x, jnp.sum(t @ w)))
+    return (y @ w) * t, later, t
+
+
+@pytest.mark.parametrize("function", [shifted, operand, depends, behind_a_barrier])
+def test_products_that_must_run_later_or_read_elsewhere_stay_apart(function) -> None:
+    assert "map" in kernels_with_tanh(function, draw(24, 24), draw(24, 24))
+
+
+def test_transposed_and_bf16_values() -> None:
+    def turned(x, w, y):
+        t = jnp.tanh(x)
+        return (y @ w) * t, (t.T @ w), t * 3
+
+    x, w, y = draw(24, 24), draw(24, 24), draw(24, 24)
+    assert kernels_with_tanh(turned, x, w, y) == ["contract"]
+    halves = [a.astype(jnp.bfloat16) for a in (x, w, y)]
+    assert kernels_with_tanh(turned, *halves)
