@@ -117,7 +117,6 @@ TINY = mp.mpf(10) ** -12
 ENTRIES: dict[str, tuple[Callable[[Real], Real], Real, Real, int]] = {
     "EXP_F32": (exp_rest, -HALF_LN2, HALF_LN2, 4),
     "EXP2_F32": (exp2_rest, mp.mpf("-0.5003"), mp.mpf("0.5003"), 5),
-    "EXP2_WEIGHT": (exp2_rest, mp.mpf("-0.508"), mp.mpf("0.493"), 4),
     "EXP_F64": (exp_rest, -HALF_LN2, HALF_LN2, 10),
     "SIN_F64": (sin_rest, TINY, QUARTER, 6),
     "COS_F64": (cos_rest, TINY, QUARTER, 6),
@@ -139,6 +138,7 @@ def of_result(f: Callable[[Real], Real]) -> Callable[[Real], Real]:
 
 Weighted = tuple[Callable[[Real], Real], Real, int, Callable[[Real], Real]]
 SINGLE: dict[str, Weighted] = {  # each from TINY on
+    "EXP2_WEIGHT": (exp2_rest, mp.mpf(1), 4, lambda r: r / 2**r),
     "SIN_F32": (sin_rest, STEP, 1, lambda z: z),
     "COS_F32": (cosine_rest, STEP, 1, lambda z: z),
     "TAN_F32": (tan_rest, QUARTER, 6, of_result(mp.tan)),

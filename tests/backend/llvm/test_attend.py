@@ -120,6 +120,23 @@ def test_other_instruction_sets_compute_the_same(case, isa):
         _check(case, "float32", 5e-6)
 
 
+@pytest.mark.parametrize("isa", [host_target().isa, *LOWER])
+def test_weights_have_the_exactness_of_float32(isa):
+    """Query i sees scores 0 and x[i]: its result is the weight of the second key."""
+    x = -np.concatenate([np.linspace(0, 86, 5000), 2.0 ** np.arange(-20, 6)]).astype(np.float32)
+    x = np.concatenate([x, [np.float32(-200.0), np.float32(-np.inf)]])
+    k, v = (np.array([0, 1], np.float32).reshape(1, 2, 1, 1) for _ in "kv")
+    with config.override(isa=isa):
+        run = fxad.jit(lambda q, k, v: fxad.nn.dot_product_attention(q, k, v, scale=1.0))
+        found = np.asarray(run(x.reshape(1, -1, 1, 1), k, v)).ravel()
+    wide = x.astype(np.float64)
+    wanted = np.exp(wide) / (1 + np.exp(wide))
+    # The exponent of 2, x log2(e), is rounded: small weights have larger errors.
+    bound = (5 + 1.25 * np.abs(wide[:-2])) * 2.0**-24
+    assert np.all(np.abs(found[:-2] / wanted[:-2] - 1) < bound)
+    np.testing.assert_array_equal(found[-2:], [0.0, np.nan])
+
+
 @pytest.mark.parametrize("isa", TILES)
 @pytest.mark.parametrize("case", IN_PARTS, ids=[str(s[:6]) for s in IN_PARTS])
 def test_products_of_parts_equal_numpy_in_double_precision(case, isa):

@@ -61,6 +61,16 @@ def scale(p: Vec, n: Vec, kept: Vec | None = None) -> Vec:
     return p * power_of_two(half, p.kind) * power_of_two(integer - half, p.kind)
 
 
+def above_whole(x: Vec) -> Vec:
+    """x - floor(x), one instruction (only where `scales`, which rounds down what it multiplies
+    by)."""
+    code, down = x.code, x.code.const("i32", 1)
+    suffix, mask = ("ps", "i16") if x.kind == "float" else ("pd", "i8")
+    lanes, current = code.const(mask, -1), code.const("i32", 4)
+    name = f"llvm.x86.avx512.mask.reduce.{suffix}.512"
+    return code.call(name, x.kind, x.width, (x, down, x.like(0.0), lanes, current))
+
+
 def exp_parts(x: Vec) -> tuple[Vec, Vec, Vec]:
     """(n, r, q) with x = n ln 2 + r and exp(r) = 1 + r + r*r*q; x must be clamped."""
     high, low = LN2_F32 if x.kind == "float" else LN2_F64
