@@ -86,7 +86,7 @@ def attend_node(
     )
     for var, index in node.operands:
         node.reads.setdefault(var, []).append(index)
-    node.collect(storage, body)
+    node.collect(storage.values, body)
     return node
 
 
@@ -130,8 +130,8 @@ def emit_attention(node: AttendNode, storage: Storage) -> Launch:
     later, some, batch, kv, group, rows, keys, depth, width = node.axes
     backward = node.slope is not None
     grid = [later, some, batch, kv] if backward else [batch, kv, group]
-    scope = Scope(builder, storage, grid)
-    move = scope.substitution({a: at(a) for a in node.axes})
+    scope = Scope(builder, grid)
+    move = scope.substitution(node, {a: at(a) for a in node.axes})
 
     def operand(var: Var, index: Index) -> Operand:
         return Operand(*builder.place(var, move.index(index), ()))

@@ -6,6 +6,7 @@ targets({12, 4}, 1, 48) -> axes of 4, 3, 4 with strides 12, 4, 1
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from fxad.ir.kernel import (
 from fxad.ir.program import Eqn, Var
 from fxad.lower.expand import Storage, zero
 from fxad.lower.index import Substitution
+from fxad.lower.nodes import Node
 from fxad.lower.steps import Launch
 
 Target = tuple[Axis, int]  # an axis of the kernel and its stride in the space
@@ -165,16 +167,17 @@ class Scope:
     functions that give their expression.
     """
 
-    def __init__(self, builder: Builder, storage: Storage, grid: Sequence[Axis]) -> None:
+    def __init__(self, builder: Builder, grid: Sequence[Axis]) -> None:
         self.builder = builder
         self.grid = tuple(grid)
         self.local: dict[Var, Callable[[], Expr]] = {}
-        self._values = storage.values
         self._known: dict[Var, Expr] = {}
         self._pool: dict[tuple, Expr] = {}
 
-    def substitution(self, env: Mapping[Axis, Index]) -> Substitution:
-        return Substitution(env, self._load, self.builder.leaf, self._pool)
+    def substitution(self, node: Node, env: Mapping[Axis, Index]) -> Substitution:
+        """Puts the kernel's axes, buffers and numbers into a node's expressions."""
+        load = partial(self._load, node.sources)
+        return Substitution(env, load, self.builder.leaf, self._pool)
 
     def value(self, var: Var) -> Expr:
         """The value of a local, built once."""
@@ -183,8 +186,15 @@ class Scope:
             found = self._known[var] = self.local[var]()
         return found
 
-    def _load(self, old: Load, index: Index, guard: Expr | None, fill: Expr | None) -> Expr:
-        var = self._values[old.buffer]
+    def _load(
+        self,
+        sources: Mapping[Buffer, Var],
+        old: Load,
+        index: Index,
+        guard: Expr | None,
+        fill: Expr | None,
+    ) -> Expr:
+        var = sources[old.buffer]
         value = self.builder.cells.get(var)
         if value is None and var in self.local:
             value = self.value(var)

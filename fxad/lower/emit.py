@@ -74,11 +74,11 @@ def _written(group: Group, wanted: set[Var]) -> list[Var]:
 
 def _local(scope: Scope, node: MapNode, env: dict[Axis, Index]) -> None:
     """Make a node's value available to the other expressions of a stage."""
-    scope.local[node.outputs[0]] = lambda: scope.substitution(env)(node.value)
+    scope.local[node.outputs[0]] = lambda: scope.substitution(node, env)(node.value)
 
 
 def _store(scope: Scope, node: MapNode, env: dict[Axis, Index]) -> Store:
-    move = scope.substitution(env)
+    move = scope.substitution(node, env)
     var = node.outputs[0]
     index = node.target
     if index is None:
@@ -95,7 +95,7 @@ def _emit_map(group: Group, storage: Storage, wanted: set[Var]) -> Launch:
     builder = Builder(storage, written)
     targets = builder.targets(group.chain, 1, group.size)
     grid = [a for a, _ in targets]
-    scope = Scope(builder, storage, grid)
+    scope = Scope(builder, grid)
     nodes = [n for n in group.nodes if isinstance(n, MapNode)]
     envs = {n: env_over(n.axes, n.strides, targets) for n in nodes}
     for node in nodes:
@@ -118,7 +118,6 @@ class Rows:
 
     def __init__(self, group: Group, storage: Storage, wanted: set[Var]) -> None:
         self.group = group
-        self.storage = storage
         self.levels: dict[Node, int] = {}
         self._of = {n.outputs[0]: n for n in group.nodes}
         read_back = self._find_levels()
@@ -177,7 +176,7 @@ class Rows:
 
     def _scope(self) -> Scope:
         """A stage's scope; unstored per-row values are computed where they are needed."""
-        scope = Scope(self.builder, self.storage, self.grid)
+        scope = Scope(self.builder, self.grid)
         for node in self.group.nodes:
             if self._is_outer(node):
                 strides = [s * self.group.inner for s in node.strides]
@@ -225,7 +224,7 @@ class Rows:
             var = node.outputs[0]
             if var in self.kept:
                 strides = node.strides[: len(node.grid)]
-                move = scope.substitution(env_over(node.grid, strides, self.targets))
+                move = scope.substitution(node, env_over(node.grid, strides, self.targets))
                 extents = node.extents[: len(node.grid)]
                 index = flat(tuple([at(a) for a in node.grid]), extents)
                 buffer, index = self.builder.place(var, move.index(index), self.grid)
@@ -241,7 +240,8 @@ class Rows:
         over = self.builder.targets(chain, 1, self.group.inner)
         targets = [*self.targets, *over]
         scope = self._scope()
-        values = [scope.substitution(env_over(n.axes, n.strides, targets))(n.value) for n in nodes]
+        envs = [env_over(n.axes, n.strides, targets) for n in nodes]
+        values = [scope.substitution(n, env)(n.value) for n, env in zip(nodes, envs, strict=True)]
         cells = [c for n in nodes for c in self.builder.cell(n.outputs[0], n.cell_dtypes)]
         first = nodes[0]
         axes = tuple([a for a, _ in over])
@@ -260,8 +260,8 @@ def _emit_contract(group: Group, storage: Storage, wanted: set[Var]) -> Launch:
     grid = [builder.axis(a.extent) for a in node.grid]
     m, n, k = (Axis(x, a.extent) for x, a in zip("mnk", (node.m, node.n, node.k), strict=True))
     named = dict(zip((*node.grid, node.m, node.n, node.k), map(at, (*grid, m, n, k)), strict=True))
-    scope = Scope(builder, storage, grid)
-    move = scope.substitution(named)
+    scope = Scope(builder, grid)
+    move = scope.substitution(node, named)
     operands = []
     for var, index in ((node.a, node.a_index), (node.b, node.b_index)):
         buffer, place = builder.place(var, move.index(index), ())
@@ -283,7 +283,9 @@ def _emit_contract(group: Group, storage: Storage, wanted: set[Var]) -> Launch:
 
 def _store_product(scope: Scope, node: ContractNode, env: dict[Axis, Index]) -> Store:
     var = node.outputs[0]
-    index = scope.substitution(env).index(flat(tuple([at(a) for a in node.axes]), node.extents))
+    index = scope.substitution(node, env).index(
+        flat(tuple([at(a) for a in node.axes]), node.extents)
+    )
     buffer, index = scope.builder.place(var, index, ())
     return Store(buffer, index, scope.builder.cells[var])
 
@@ -312,8 +314,8 @@ def _emit_scan(node: ScanNode, storage: Storage) -> Launch:
     builder = Builder(storage, node.outputs)
     env, new = _renamed(builder, node.axes)
     grid = [new[a] for a in node.axes if a is not node.axis]
-    scope = Scope(builder, storage, grid)
-    move = scope.substitution(env)
+    scope = Scope(builder, grid)
+    move = scope.substitution(node, env)
     value = move(node.value)
     index = move.index(flat(tuple([at(a) for a in node.axes]), node.extents))
     (cell,) = builder.cell(node.outputs[0], (node.cell_dtype,))
@@ -327,8 +329,8 @@ def _emit_sort(node: SortNode, storage: Storage) -> Launch:
     builder = Builder(storage, written)
     env, new = _renamed(builder, node.axes)
     grid = [new[a] for a in node.axes if a is not node.axis]
-    scope = Scope(builder, storage, grid)
-    move = scope.substitution(env)
+    scope = Scope(builder, grid)
+    move = scope.substitution(node, env)
     operands = tuple([move(x) for x in node.operands])
     largest = None if node.largest is None else builder.axis(node.largest)
     stored = new if largest is None else {**new, node.axis: largest}
@@ -346,8 +348,8 @@ def _emit_scatter(node: ScatterNode, storage: Storage) -> Launch:
     env, new = _renamed(builder, node.axes)
     over = tuple([new[a] for a in node.over])
     grid = [a for a in new.values() if a not in over]
-    scope = Scope(builder, storage, grid)
-    move = scope.substitution(env)
+    scope = Scope(builder, grid)
+    move = scope.substitution(node, env)
     value = move(node.value)
     guard = None if node.guard is None else move(node.guard)
     buffer, index = builder.place(var, move.index(node.target), ())

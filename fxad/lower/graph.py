@@ -21,7 +21,8 @@ from fxad.ir.loops import (
     Structured,
     View,
 )
-from fxad.ir.program import Atom, Eqn, Lit, Program, Var
+from fxad.ir.program import Atom, Eqn, Lit, Program, Var, params_key
+from fxad.ir.rewrite import holds_programs
 from fxad.lower.reduction import (
     Partial,
     accumulator,
@@ -71,6 +72,7 @@ class Graph:
         self.def_of: dict[Atom, Def] = {}
         self.uses: dict[Atom, int] = {}
         self._same: dict[Var, Atom] = {}
+        self._records: dict[tuple | None, Sequence[Record]] = {}
         self._scattered: dict[Atom, tuple[Scattering, tuple[Atom, ...]]] = {}  # into zeros
         self._passed: dict[Atom, int] = {}
         self._barriers = 0
@@ -89,8 +91,7 @@ class Graph:
         return self._same.get(atom, atom) if isinstance(atom, Var) else atom
 
     def _enter(self, eqn: Eqn) -> None:
-        types = [a.type for a in eqn.inputs]
-        records = eqn.op.loops(types, **eqn.params)
+        records = self._records_of(eqn)
         operands = tuple([self.resolve(a) for a in eqn.inputs])
         passed = 0
         for atom in eqn.inputs:
@@ -101,8 +102,6 @@ class Graph:
             self.barred.update(operands)
         if passed:
             self._passed.update(dict.fromkeys(eqn.outputs, passed))
-        if not isinstance(records, Sequence):
-            records = (records,)
         if len(records) == len(eqn.outputs) and not isinstance(records[0], Structured):
             for i, (var, record) in enumerate(zip(eqn.outputs, records, strict=True)):
                 if isinstance(record, Alias):
@@ -112,6 +111,18 @@ class Graph:
                     self._define((var,), record, operands, eqn, passed)
         else:
             self._define(eqn.outputs, records[0], operands, eqn, passed)
+
+    def _records_of(self, eqn: Eqn) -> Sequence[Record]:
+        """What an equation's op says about its loops: the same objects for equal equations."""
+        types = [a.type for a in eqn.inputs]
+        key = None if holds_programs(eqn) else (eqn.op.name, *types, params_key(eqn.params))
+        known = self._records.get(key)
+        if known is None:
+            found = eqn.op.loops(types, **eqn.params)
+            known = found if isinstance(found, Sequence) else (found,)
+            if key is not None:
+                self._records[key] = known
+        return known
 
     def _define(
         self,

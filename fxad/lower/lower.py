@@ -17,8 +17,8 @@ from fxad.core.types import ArrayType
 from fxad.ir.loops import HostCall
 from fxad.ir.program import Program, Var
 from fxad.lower.control import lower_structured
-from fxad.lower.emit import emit
 from fxad.lower.expand import Storage
+from fxad.lower.forms import Kernels
 from fxad.lower.fusion import grouped
 from fxad.lower.graph import Graph
 from fxad.lower.groups import Group
@@ -55,8 +55,8 @@ def _lower_flat(program: Program, config: LowerConfig) -> Block:
     eqn = program.eqns[-1] if program.eqns else None
     outputs = tuple([maker.bytes_of(a, eqn) for a in graph.outputs])
     groups = grouped(nodes, config.fusion)
-    wanted = _wanted(groups, outputs)
-    steps = tuple([_step(g, storage, wanted, config) for g in groups])
+    kernels = Kernels(storage, _wanted(groups, outputs))
+    steps = tuple([_step(g, kernels, config) for g in groups])
     return Block(graph.inputs, reads_first(steps), outputs)
 
 
@@ -69,10 +69,10 @@ def _wanted(groups: Sequence[Group], outputs: Sequence[Var]) -> set[Var]:
     return wanted
 
 
-def _step(group: Group, storage: Storage, wanted: set[Var], config: LowerConfig) -> LoweredStep:
+def _step(group: Group, kernels: Kernels, config: LowerConfig) -> LoweredStep:
     node = group.nodes[0]
     if not isinstance(node, OpaqueNode):
-        return emit(group, storage, wanted)
+        return kernels.launch(group)
     record = node.record
     if isinstance(record, HostCall):
         function = _shaped(record.function, [a.type for a in node.eqn.inputs])

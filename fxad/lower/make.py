@@ -17,6 +17,7 @@ from fxad.ir.program import Atom, Eqn, Var
 from fxad.lower import attention
 from fxad.lower.contraction import Address, contract_node
 from fxad.lower.expand import Expander, Storage, flat_identity, zero
+from fxad.lower.forms import Form, Nodes
 from fxad.lower.graph import Def, Graph
 from fxad.lower.index import Point, Substitution, axes_for, flat, strides_of
 from fxad.lower.nodes import (
@@ -44,6 +45,7 @@ class Maker:
         self.storage = storage
         self.nodes: list[Node] = []
         self._literals: dict[tuple, Var] = {}
+        self._nodes = Nodes()
 
     def make(self) -> list[Node]:
         """Nodes of all stored values, and of what has effects, in program order. Values that are
@@ -71,6 +73,9 @@ class Maker:
 
     def _expander(self) -> Expander:
         return Expander(self.graph, self.stored, self.storage)
+
+    def _form(self) -> Form:
+        return Form(self.graph.def_of, self.stored, self.storage.alias)
 
     def _make(self, definition: Def) -> list[Node]:
         match definition.record:
@@ -110,19 +115,23 @@ class Maker:
         def build(point: Point) -> list[Expr]:
             return [self._expander().define(definition, point)]
 
-        body = refined(axes_for(var.type.shape), build)
-        node = MapNode(definition.eqn, (var,), body.axes, body.values[0])
-        if self._is_alias(node, node.value):
-            return []
-        node.collect(self.storage, body)
-        return [node]
+        def make() -> MapNode:
+            body = refined(axes_for(var.type.shape), build)
+            node = MapNode(definition.eqn, (var,), body.axes, body.values[0])
+            node.collect(self.storage.values, body)
+            return node
+
+        form = self._form()
+        form.define(definition)
+        node = self._nodes.node(definition, form, make)
+        return [] if self._is_alias(node, node.value) else [node]
 
     def _is_alias(self, node: MapNode, value: Expr) -> bool:
         """Whether the value is another one's bytes; then no kernel is needed."""
         var = node.outputs[0]
         if type(value) is not Load or value.guard is not None:
             return False
-        source = self.storage.values[value.buffer]
+        source = node.sources[value.buffer]
         same = source.type.size == var.type.size and source.type.dtype == var.type.dtype
         if not same or not flat_identity(value.index, node.axes, node.strides):
             return False
@@ -138,12 +147,18 @@ class Maker:
             position = IndexValue(flat(place, var.type.shape), INDEX)
             return [part.wrap(self._expander().at(part.operand, point)), position]
 
-        body = refined(axes_for(part.operand.type.shape), build)
-        value, target = body.values
-        assert isinstance(target, IndexValue)
-        node = MapNode(definition.eqn, (var,), body.axes, value, target.index)
-        node.collect(self.storage, body)
-        return node
+        def make() -> MapNode:
+            body = refined(axes_for(part.operand.type.shape), build)
+            value, target = body.values
+            assert isinstance(target, IndexValue)
+            node = MapNode(definition.eqn, (var,), body.axes, value, target.index)
+            node.collect(self.storage.values, body)
+            return node
+
+        form = self._form()
+        form.define(definition)
+        form.part(part)
+        return self._nodes.node(definition, form, make)
 
     # ------------------------------------------------------------ reductions and products
 
@@ -152,13 +167,20 @@ class Maker:
             Address(self.bytes_of(x.base, definition.eqn), x.index, x.axes)
             for x in self.addresses[definition]
         )
-        node = contract_node(definition, record, a, b)
-        if node.k.extent == 0:
+        if 0 in [a.axes[i].extent for i in record.contract[0]]:
             var = definition.outputs[0]
             return self._filled(var, zero(var.type.dtype), definition.eqn)
-        return node
+        form = self._form()
+        form.address(record, a)
+        form.address(record, b)
+        return self._nodes.node(definition, form, lambda: contract_node(definition, record, a, b))
 
     def _reduce(self, definition: Def, record: Reduction | Partial) -> Node:
+        form = self._form()
+        form.define(definition)
+        return self._nodes.node(definition, form, lambda: self._reduced(definition, record))
+
+    def _reduced(self, definition: Def, record: Reduction | Partial) -> Node:
         operand = definition.operands[0]
         var, shape = definition.outputs[0], operand.type.shape
         dtype = accumulator(operand.type.dtype, record.monoid)
@@ -194,7 +216,7 @@ class Maker:
             natural,
             (shape, tuple(record.axes), type(record)),
         )
-        node.collect(self.storage, body)
+        node.collect(self.storage.values, body)
         return node
 
     def _nothing_to_reduce(self, definition: Def, record: Reduction | Partial) -> Node:
@@ -209,7 +231,7 @@ class Maker:
 
         body = refined(axes_for(var.type.shape), build)
         node = MapNode(definition.eqn, (var,), body.axes, body.values[0])
-        node.collect(self.storage, body)
+        node.collect(self.storage.values, body)
         return node
 
     def _attend(self, definition: Def, record: Attention) -> Node:
@@ -219,8 +241,18 @@ class Maker:
         ]
         rows = definition.operands[attention.LSE : attention.D_OUT] if record.backward else ()
         others = [self.bytes_of(x, eqn) for x in rows]
-        read = self._expander().reader(definition.operands)
-        return attention.attend_node(definition, record, found, others, read, self.storage)
+
+        def make() -> Node:
+            read = self._expander().reader(definition.operands)
+            return attention.attend_node(definition, record, found, others, read, self.storage)
+
+        form = self._form()
+        form.define(definition)
+        for address in found:
+            form.address(record, address)
+        for other in others:
+            form.value(other)
+        return self._nodes.node(definition, form, make)
 
     # ------------------------------------------------------------ scans, sorts, scatters
 
@@ -242,7 +274,7 @@ class Maker:
             record.reverse,
             dtype,
         )
-        node.collect(self.storage, body)
+        node.collect(self.storage.values, body)
         return node
 
     def _sort(self, definition: Def, record: Sorting) -> Node:
@@ -263,7 +295,7 @@ class Maker:
             tuple(body.values),
             record.largest,
         )
-        node.collect(self.storage, body)
+        node.collect(self.storage.values, body)
         return node
 
     def _scatter(self, definition: Def, record: Scattering) -> Node:
@@ -291,6 +323,6 @@ class Maker:
             value,
             guard,
         )
-        node.collect(self.storage, body)
+        node.collect(self.storage.values, body)
         node.reads.setdefault(base, [])
         return node

@@ -6,14 +6,17 @@ axes. Axes come in the row-major order of the space the node runs over.
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from fxad.ir.kernel import (
     Axis,
+    Buffer,
     Cell,
     Data,
     Expr,
@@ -23,7 +26,6 @@ from fxad.ir.kernel import (
 )
 from fxad.ir.loops import HostCall, Structured
 from fxad.ir.program import Var
-from fxad.lower.expand import Storage
 from fxad.lower.index import strides_of
 from fxad.lower.refine import Body
 
@@ -33,7 +35,9 @@ class Node:
     """What every node has: the equation, its results, its axes, and the roots of its expressions.
 
     eqn: the Eqn; None for a constant result. reads: for every stored value it reads the indices
-    it is read at. passed, awaited: see `graph.Graph`. depth: of its expressions (`refine.Body`).
+    it is read at; sources: what its expressions' stand-in buffers stand for. passed, awaited: see
+    `graph.Graph`. depth: of its expressions (`refine.Body`). first, values: the first node of the
+    same form, and the values the form is about, if it has one (see `forms`).
     """
 
     eqn: Any
@@ -44,6 +48,9 @@ class Node:
     passed: int = field(default=0, init=False)
     awaited: int = field(default=0, init=False)
     depth: int = field(default=0, init=False)
+    sources: Mapping[Buffer, Var] = field(default_factory=dict, init=False)
+    first: Node | None = field(default=None, init=False)
+    values: tuple[Var, ...] = field(default=(), init=False)
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -54,12 +61,26 @@ class Node:
     def extents(self) -> tuple[int, ...]:
         return tuple([a.extent for a in self.axes])
 
-    def collect(self, storage: Storage, body: Body) -> None:
-        """Fill `reads` and `indices` from the loads of a body."""
+    def collect(self, sources: Mapping[Buffer, Var], body: Body) -> None:
+        """Fill `sources`, `reads` and `indices` from the loads of a body."""
+        self.sources = {load.buffer: sources[load.buffer] for load in body.loads}
         for load in body.loads:
-            self.reads.setdefault(storage.values[load.buffer], []).append(load.index)
+            self.reads.setdefault(sources[load.buffer], []).append(load.index)
         self.indices += body.indices
         self.depth = max(self.depth, body.depth)
+
+    def again(self, eqn: Any, outputs: tuple[Var, ...], values: tuple[Var, ...]) -> Self:
+        """The same computation for another equation, on other values."""
+        made = copy.copy(self)
+        now = dict(zip(self.values, values, strict=True))
+        made.eqn, made.outputs, made.values = eqn, outputs, values
+        made.reads = {now[v]: indices for v, indices in self.reads.items()}
+        made.sources = {buffer: now[v] for buffer, v in self.sources.items()}
+        made.operate_on(now)
+        return made
+
+    def operate_on(self, now: Mapping[Var, Var]) -> None:
+        """Replace the values that fields of this kind of node name."""
 
 
 @dataclass(eq=False, slots=True)
@@ -113,6 +134,9 @@ class ContractNode(Node):
     cell: Cell
     few: bool
 
+    def operate_on(self, now: Mapping[Var, Var]) -> None:
+        self.a, self.b = now[self.a], now[self.b]
+
 
 @dataclass(eq=False, slots=True)
 class AttendNode(Node):
@@ -129,6 +153,9 @@ class AttendNode(Node):
     logit: Expr
     slope: Expr | None
     operands: list[tuple[Var, Index]]
+
+    def operate_on(self, now: Mapping[Var, Var]) -> None:
+        self.operands = [(now[v], index) for v, index in self.operands]
 
 
 @dataclass(eq=False, slots=True)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from fxad.core.arena import Arena
 from fxad.core.record import replace
 from fxad.core.types import ArrayType
+from fxad.ir.kernel import Buffer, Kernel
 from fxad.ir.plan import Copy, Host, Plan, Run, Slot, Step, Taping
 from fxad.ir.program import Program, Var
 from fxad.lower import (
@@ -98,6 +99,7 @@ class Planner:
         self._taken: dict[int, int] = {}  # result number -> argument number
         self.slots: list[Slot] = []
         self._slot_of: dict[tuple[Place, ArrayType | None], Slot] = {}
+        self._kernels: dict[tuple, Kernel] = {}
         self.accesses = accesses
 
     def plan(
@@ -327,12 +329,21 @@ class Planner:
         if pairs:
             args = tuple([v for v in args if v not in pairs])
             of = dict(zip(step.args, kernel.buffers, strict=True))
-            kernel = merged(kernel, {of[x]: of[y] for x, y in pairs.items()})
+            kernel = self._changed(kernel, {of[x]: of[y] for x, y in pairs.items()})
         elif kernel.kind == "contract" and frame.late.issuperset(step.writes):
-            (stage,) = kernel.body
-            kernel = replace(kernel, body=(replace(stage, past=True),))
+            kernel = self._changed(kernel, {})
         slots = tuple([self.slot_of(frame, v) for v in args])
         return [*steps, Run(kernel, slots, step.scalars)]
+
+    def _changed(self, kernel: Kernel, pairs: dict[Buffer, Buffer]) -> Kernel:
+        """A product's kernel working in place (see `merged`), or without pairs one that stores past
+        the caches. The same object for launches of one kernel."""
+        key = (kernel, *pairs.items())
+        if key not in self._kernels:
+            (stage,) = kernel.body
+            past = replace(kernel, body=(replace(stage, past=True),))
+            self._kernels[key] = merged(kernel, pairs) if pairs else past
+        return self._kernels[key]
 
     def _shared_pairs(self, frame: Frame, step: Launch) -> dict[Var, Var]:
         """Operand -> result where both have one place."""
