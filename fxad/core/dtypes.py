@@ -246,6 +246,8 @@ def canonicalize(dtype_like: Any, *, explicit: bool) -> np.dtype:
 
 
 def _numpy_dtype(dtype_like: Any) -> np.dtype:
+    if getattr(type(dtype_like), "stands_for_dtype", False):  # ours: NumPy looks for long
+        return dtype_like.dtype
     if dtype_like is None:  # NumPy reads None as float64: a default nobody asked for
         raise TypeMismatch("expected a dtype, got None")
     if hasattr(dtype_like, "__array_priority__") and not isinstance(dtype_like, type | np.generic):

@@ -69,14 +69,19 @@ def _hypot_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
 
 
 _LEAST = {d: np.nextafter(d.type(0), d.type(1)) for d in (dt.float32, dt.float64)}
+_ONE, _INF = ({d: np.asarray(x, d) for d in (dt.float32, dt.float64)} for x in (1, math.inf))
 
 
 def _hypot_numpy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    a, b = np.abs(a), np.abs(b)
-    big, one = np.maximum(a, b), a.dtype.type(1)
-    ratio = np.minimum(a, b) / np.maximum(big, _LEAST[a.dtype])
+    dtype, a, b = a.dtype, np.abs(a), np.abs(b)
+    big, small = np.maximum(a, b), np.minimum(a, b)
+    ratio = small / big  # NaN for zeros and infinities
+    out = big * np.sqrt(_ONE[dtype] + ratio * ratio)
+    if np.count_nonzero(out < _INF[dtype]) == out.size:
+        return out
+    ratio = small / np.maximum(big, _LEAST[dtype])
     larger = np.fmax(a, b)  # infinite even beside NaN
-    return np.where(larger == np.inf, larger, big * np.sqrt(one + ratio * ratio))
+    return np.where(larger == np.inf, larger, big * np.sqrt(_ONE[dtype] + ratio * ratio))
 
 
 @by_numpy(type=lambda a, b: a, numpy=_hypot_numpy)
@@ -107,7 +112,8 @@ def _logaddexp_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
 def _logaddexp_numpy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """There is no gap where both are the same infinity, or one is NaN."""
     gap, larger = a - b, np.maximum(a, b)
-    return np.where(gap == gap, larger + np.log1p(np.exp(-np.abs(gap))), larger)
+    out = larger + np.log1p(np.exp(-np.abs(gap)))
+    return out if np.count_nonzero(gap == gap) == gap.size else np.where(gap == gap, out, larger)
 
 
 @by_numpy(type=lambda a, b: a, numpy=_logaddexp_numpy)

@@ -28,7 +28,7 @@ from fxad.numpy.core import (
 )
 from fxad.trace.array import Array, Concrete
 from fxad.trace.convert import shaped
-from fxad.trace.replay import replayed
+from fxad.trace.replay import by_numpy, replayed
 
 
 def _dtype(dtype: Any, default: np.dtype) -> np.dtype:
@@ -276,6 +276,20 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """The diagonal of two axes, as a new last axis."""
     value = value_of(a)
     first, second = (axis_index(x, value.ndim, "diagonal") for x in (axis1, axis2))
+    return _diagonal(value, offset=offset, first=first, second=second)
+
+
+def _diagonal_numpy(a: np.ndarray, *, offset: int, first: int, second: int) -> np.ndarray:
+    return a.diagonal(offset, first, second).copy()
+
+
+def _diagonal_type(a: ArrayType, **axes: int) -> ArrayType:
+    shaped = np.broadcast_to(np.zeros((), a.dtype), a.shape)  # without memory of that size
+    return ArrayType(a.dtype, _diagonal_numpy(shaped, **axes).shape)
+
+
+@by_numpy(type=_diagonal_type, numpy=_diagonal_numpy)
+def _diagonal(value: Array, *, offset: int, first: int, second: int) -> Array:
     order = [i for i in range(value.ndim) if i not in (first, second)] + [first, second]
     value = OPS["transpose"](value, permutation=tuple(order))
     rows, columns = value.shape[-2:]

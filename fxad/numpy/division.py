@@ -56,9 +56,16 @@ def _operands(name: str, x: Any, y: Any) -> list[Any]:
     return [a, b]
 
 
+_ZERO = {d: np.zeros((), d) for d in (dt.float32, dt.float64)}
+
+
 def _floor_divide_numpy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """NaN is what `nearest` is where the quotient is of use, but for zeros divided, whose sign it
+    lacks. (Where that and the quotient may both be taken they are equal.)"""
+    nearest = np.rint((a - np.remainder(a, b)) / b) + _ZERO[b.dtype]
+    if np.count_nonzero(nearest == nearest) == nearest.size == np.count_nonzero(a):
+        return nearest
     quotient = a / b
-    nearest = np.rint((a - np.remainder(a, b)) / b) + b.dtype.type(0)
     plain = np.isfinite(quotient) & np.isfinite(b) & (a != 0)
     return np.where(plain, nearest, np.floor(quotient))
 

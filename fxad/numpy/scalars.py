@@ -25,6 +25,7 @@ class ScalarType:
     """
 
     __slots__ = ("__name__", "dtype")
+    stands_for_dtype = True  # see `core.dtypes.canonicalize`
 
     def __init__(self, dtype: np.dtype) -> None:
         self.dtype = dtype

@@ -207,10 +207,17 @@ def interp(
 
 def _interp_numpy(x: np.ndarray, xp: np.ndarray, fp: np.ndarray) -> np.ndarray:
     below = xp[1:-1].searchsorted(x, "right")
-    above = below + (len(xp) > 1)
-    x0, x1, y0 = xp[below], xp[above], fp[below]
-    out = y0 + (x - x0) / np.where(x1 == x0, x.dtype.type(1), x1 - x0) * (fp[above] - y0)
-    return np.where(x > xp[-1], fp[-1], np.where(x < xp[0], fp[0], out))
+    more = int(len(xp) > 1)
+    x0, x1, y0 = xp[below], xp[more:][below], fp[below]
+    gap = _chosen(x1 == x0, x.dtype.type(1), x1 - x0)
+    out = y0 + (x - x0) / gap * (fp[more:][below] - y0)
+    out = _chosen(x < xp[0, ...], fp[0], out)
+    return _chosen(x > xp[-1, ...], fp[-1], out)
+
+
+def _chosen(mask: np.ndarray, yes: Any, no: np.ndarray) -> np.ndarray:
+    """np.where, fast where the mask is empty."""
+    return np.where(mask, yes, no) if np.count_nonzero(mask) else no
 
 
 @by_numpy(type=lambda x, xp, fp: x, numpy=_interp_numpy)

@@ -56,6 +56,7 @@ class Writer:
         self.thin: dict[Atom, str] = {}  # what NumPy repeats to a shape, before it is repeated,
         self.aligned: dict[Atom, tuple[int, ...]] = {}  # its shape then,
         self.repeated: dict[Atom, Eqn] = {}  # and what repeats it
+        self.reshaped: dict[Atom, Atom] = {}  # what is only reshaped, if it is read at all
         self.count = 0
         self.constants: dict[str, Any] = dict(_FIXED)
         self.parameters = [f"a{i}" for i in range(len(operands))]
@@ -185,22 +186,37 @@ class Writer:
         if eqn.op.name not in ("reshape", "broadcast", "transpose", "stop_gradient"):
             return False
         (source,), (var,) = eqn.inputs, eqn.outputs
-        name, type_ = self.read(source), var.type
+        type_ = var.type
+        if eqn.op.name == "reshape" and isinstance(source, Var):
+            self.reshaped[var] = self.reshaped.get(source, source)
+            return True
         if eqn.op.name == "broadcast" and type_.shape:
-            aligned = [1] * type_.ndim
-            for axis, size in zip(eqn.params["axes"], source.type.shape, strict=True):
-                aligned[axis] = size
-            shape = self.constant(tuple(aligned))
-            self.aligned[var] = tuple(aligned) if source.type.shape else ()
-            self.thin[var] = f"contiguous({name}).reshape({shape})" if source.type.shape else name
-            self.repeated[var] = eqn
-        elif eqn.op.name == "stop_gradient":
+            self.thinned(eqn)
+            return True
+        name = self.read(source)
+        if eqn.op.name == "stop_gradient":
             self.names[var] = name
         elif eqn.op.name == "reshape" or eqn.params.get("permutation") == tuple(range(type_.ndim)):
             self.names[var] = self.line(f"contiguous({name}).reshape({self.constant(type_.shape)})")
         else:
             return False
         return True
+
+    def thinned(self, eqn: Eqn) -> None:
+        """What a broadcast repeats, in a shape that NumPy repeats by itself."""
+        (source,), (var,) = eqn.inputs, eqn.outputs
+        aligned = [1] * var.type.ndim
+        for axis, size in zip(eqn.params["axes"], source.type.shape, strict=True):
+            aligned[axis] = size
+        shape, before = tuple(aligned), self.reshaped.get(source, source)
+        self.aligned[var] = shape if source.type.shape else ()
+        self.repeated[var] = eqn
+        if not source.type.shape:
+            self.thin[var] = self.read(source)
+        elif before.type.shape == shape:  # the axes of one element are where they were
+            self.thin[var] = f"contiguous({self.read(before)})"
+        else:
+            self.thin[var] = f"contiguous({self.read(source)}).reshape({self.constant(shape)})"
 
     def line(self, value: str) -> str:
         """A variable of this value."""
@@ -218,6 +234,9 @@ class Writer:
             if number is not None:
                 return f"asarray({number}, {self.constant(atom.type.dtype)})"
             return self.constant(np.asarray(atom.value, atom.type.dtype))
+        if atom in self.reshaped and atom not in self.names:
+            name, shape = self.read(self.reshaped[atom]), self.constant(atom.type.shape)
+            self.names[atom] = self.line(f"contiguous({name}).reshape({shape})")
         if atom not in self.names:  # what was left to be repeated where it is read
             eqn = self.repeated[atom]
             self.names[atom] = self.line(self.called(eqn))

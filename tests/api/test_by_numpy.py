@@ -70,6 +70,51 @@ def test_elementwise(function: Callable[..., Any], dtype: str) -> None:
                 same(function(a, number), wanted)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "function", [jnp.floor_divide, jnp.hypot, jnp.logaddexp], ids=lambda f: f.__name__
+)
+def test_elementwise_without_special_values(function: Callable[..., Any], dtype: str) -> None:
+    """One special pair among plain ones, and none: shorter ways are taken where there is none."""
+    with fxad.enable_x64(dtype == "float64"):
+        big = float(np.finfo(dtype).max)
+        values = [v for v in SPECIAL if v and np.isfinite(v)] + [big, -big, big / 3, 1e-30]
+        pairs = np.stack(np.meshgrid(values, values)).reshape(2, -1).astype(dtype)
+        plain = pairs[:, (pairs != 0).all(0)]
+        a, b = map(jnp.asarray, plain)
+        wanted = op_by_op(function, a, b)
+        for _ in range(REPEATS + 2):
+            same(function(a, b), wanted)
+        for x in SPECIAL:
+            for y in SPECIAL:
+                a, b = (jnp.asarray(np.array([v, 1.5], dtype)) for v in (x, y))
+                same(function(a, b), op_by_op(function, a, b))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_diagonals(dtype: str) -> None:
+    x = np.arange(60).reshape(3, 4, 5).astype(dtype)
+    for offset in (0, 1, -2, 4, -3, 9):
+        for axes in ((0, 1), (2, 0), (-1, 1)):
+            for _ in range(REPEATS + 1):
+                found = jnp.diagonal(jnp.asarray(x), offset, *axes)
+                same(found, jnp.asarray(np.diagonal(x, offset, *axes)))
+    m = jnp.asarray(x[0])
+    same(fxad.grad(lambda m: jnp.diag(m).sum())(m.astype("float32")), jnp.eye(4, 5))
+
+
+@pytest.mark.parametrize("to", ["int8", "uint8", "int32", "uint32"])
+def test_floats_saturate(to: str) -> None:
+    limits = np.iinfo(to)
+    edges = [limits.min, limits.max, limits.min - 1.0, limits.max + 1.0, 0.5, -0.5, NAN, INF, -INF]
+    for value in [*edges, -1.0, -0.999, -0.0, 7.9]:
+        x = np.array([value, 3.0], np.float32)
+        wide = np.trunc(np.nan_to_num(x.astype(np.float64), posinf=1e300, neginf=-1e300))
+        expected = np.clip(wide, limits.min, limits.max).astype(to)
+        for _ in range(REPEATS + 1):
+            assert np.array_equal(jnp.asarray(x).astype(to), expected), value
+
+
 @pytest.mark.parametrize("function", [jnp.remainder, jnp.floor_divide], ids=lambda f: f.__name__)
 def test_integers_divide_as_before(function: Callable[..., Any]) -> None:
     a, b = np.meshgrid(*[np.array([-(2**31), -7, -1, 0, 1, 3, 2**31 - 1], np.int32)] * 2)

@@ -36,6 +36,10 @@ TARGETS = (*INTEGERS, *FLOATS)
 # ---------------------------------------------------------------- convert
 
 
+# Floats of a smaller size are in an integer's range (if they are not negative, where none is).
+_BELOW = {d: np.array(float(dt.iinfo(d).max)) for d in dt.all_dtypes if dt.is_integer(d)}
+
+
 def _convert_reference(x: np.ndarray, *, dtype: np.dtype) -> np.ndarray:
     if dt.is_complex(x.dtype) and not dt.is_complex(dtype):
         if dt.is_bool(dtype):
@@ -50,14 +54,11 @@ def _convert_reference(x: np.ndarray, *, dtype: np.dtype) -> np.ndarray:
 
 def _saturate(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Towards 0, clamped into the integer's range; NaN gives 0."""
-    limits = dt.iinfo(dtype)
     wide = x.astype(dt.float64)
-    least, most = (
-        np.minimum.reduce(wide, None, initial=0.0),
-        np.maximum.reduce(wide, None, initial=0.0),
-    )
-    if limits.min <= least and most < limits.max:  # so there is no NaN
+    inside = np.count_nonzero(np.abs(wide) < _BELOW[dtype]) == wide.size  # so there is no NaN
+    if inside and (dtype.kind == "i" or not np.count_nonzero(wide < 0)):
         return wide.astype(dtype)
+    limits = dt.iinfo(dtype)
     wide = np.trunc(wide)
     low, high = wide <= limits.min, wide >= limits.max
     inside = np.where(low | high | np.isnan(wide), 0, wide).astype(dtype)
