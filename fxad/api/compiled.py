@@ -220,7 +220,9 @@ class Ready:
 
     @property
     def valid(self) -> bool:
-        """Whether the settings it was compiled under still hold."""
+        """Whether the settings it was compiled under still hold. `config.isa` is not asked for: the
+        code is as right as another instruction set's, and every call would pay for the question.
+        """
         return self._fusion == _options["fusion"]
 
 

@@ -74,6 +74,7 @@ from fxad.lax.operators import (
     shift_right_arithmetic,
     shift_right_logical,
 )
+from fxad.lax.ragged import ragged_dot
 from fxad.lax.reductions import (
     Precision,
     approx_max_k,
@@ -337,6 +338,7 @@ __all__ = [
     "psum",
     "psum_scatter",
     "pswapaxes",
+    "ragged_dot",
     "real",
     "reciprocal",
     "reduce",

@@ -32,7 +32,7 @@ def identity(x: Any) -> Array:
 
 @replayed
 def relu(x: Any) -> Array:
-    """max(x, 0); gradient 0 at 0."""
+    """max(x, 0); gradient 0 at 0, and 1 at NaN, as PyTorch's (JAX: 0)."""
     value = value_of(x, "relu")
     return where(value <= 0, 0, value)
 

@@ -1,0 +1,85 @@
+"""Products of groups of rows against a loop of NumPy's products."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fxad
+import fxad.numpy as jnp
+from fxad import lax
+from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
+
+SIZES = [[3, 0, 4], [0, 0, 0], [7, 0, 2], [2, 3, 1]]
+
+
+def by_loop(x: np.ndarray, w: np.ndarray, sizes: list[int]) -> np.ndarray:
+    out, start = np.zeros((len(x), w.shape[2]), x.dtype), 0
+    for matrix, size in zip(w, sizes, strict=True):
+        out[start : start + size] = x[start : start + size] @ matrix
+        start += size
+    return out
+
+
+def operands(dtype: str = "float32") -> tuple[np.ndarray, np.ndarray]:
+    r = np.random.default_rng(0)
+    return r.normal(size=(9, 5)).astype(dtype), r.normal(size=(3, 5, 4)).astype(dtype)
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_values(sizes):
+    x, w = operands()
+    for run in (lax.ragged_dot, fxad.jit(lax.ragged_dot)):
+        found = run(x, w, np.array(sizes, np.int32))
+        np.testing.assert_allclose(found, by_loop(x, w, sizes), rtol=1e-5, atol=1e-6)
+
+
+def test_groups_do_not_see_each_other():
+    x, w = operands()
+    w[1] = np.inf
+    found = np.asarray(fxad.jit(lax.ragged_dot)(x, w, np.array([3, 2, 4], np.int32)))
+    assert np.isfinite(found[[0, 1, 2, 5, 6, 7, 8]]).all()
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_gradients(sizes):
+    with fxad.enable_x64(True):
+        x, w = operands("float64")
+        ct, counts = np.random.default_rng(1).normal(size=(9, 4)), np.array(sizes)
+
+        def loss(x, w):
+            return jnp.sum(lax.ragged_dot(x, w, counts) * ct)
+
+        dx, dw = fxad.jit(fxad.grad(loss, (0, 1)))(x, w)
+    turned = by_loop(ct, w.swapaxes(1, 2), sizes)
+    np.testing.assert_allclose(dx, turned, rtol=1e-12, atol=1e-12)
+    ends = np.cumsum(sizes)
+    for matrix, end, size in zip(np.asarray(dw), ends, sizes, strict=True):
+        rows = slice(end - size, end)
+        np.testing.assert_allclose(matrix, x[rows].T @ ct[rows], rtol=1e-12, atol=1e-12)
+
+
+def test_vmap_over_sizes():
+    x, w = operands()
+    counts = np.array(SIZES, np.int32)
+    found = fxad.vmap(lambda s: lax.ragged_dot(x, w, s))(counts)
+    wanted = [by_loop(x, w, s) for s in SIZES]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_wider_results():
+    x, w = (v.astype(np.float16) for v in operands())
+    found = lax.ragged_dot(x, w, np.array([4, 4, 1], np.int32), preferred_element_type=jnp.float32)
+    assert found.dtype == np.float32
+    wide = by_loop(x.astype(np.float32), w.astype(np.float32), [4, 4, 1])
+    np.testing.assert_allclose(found, wide, rtol=1e-5, atol=1e-6)
+
+
+def test_bad_operands():
+    x, w = operands()
+    with pytest.raises(ShapeError, match=r"takes \[m, k\]"):
+        lax.ragged_dot(x, w, np.array([1, 2]))
+    with pytest.raises(TypeMismatch, match="integers"):
+        lax.ragged_dot(x, w, np.ones(3, np.float32))
+    with pytest.raises(BadArgument, match="group_offset"):
+        lax.ragged_dot(x, w, np.array([1, 2, 3]), group_offset=1)
