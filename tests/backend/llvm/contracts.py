@@ -7,10 +7,12 @@ import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from guarded import guarded
 
 from fxad.backend.llvm.base.schedule import Emitted, Target
 from fxad.backend.llvm.contract.kernel import emit_contract
 from fxad.backend.llvm.native.engine import compile_module, host_target
+from fxad.core.aligned import to_line
 from fxad.ir.kernel import (
     Axis,
     Buffer,
@@ -86,23 +88,36 @@ class Sketch:
         return Kernel("product", tuple(self.buffers), tuple(self.scalars), self.grid, (stage,))
 
     def run(self, stores: Sequence[Store] = (), target: Target | None = None, cuts=()) -> Emitted:
-        """Compile, then run the units as one range, or as ranges ending at `cuts` backwards."""
+        """Compile, then run the units as one range, or as ranges ending at `cuts` backwards.
+
+        On copies before pages that nobody may touch; results begin in a line as given.
+        """
         target = target or host_target()
         emitted = emit_contract(self.kernel(stores), "product", target)
         module = compile_module([emitted.text], emitted.declarations, target)
         entry = _ENTRY(module.address("product"))
         words = (ctypes.c_uint64 * (len(self.arrays) + len(self.values)))()
-        for i, array in enumerate(self.arrays):
-            words[i] = array.__array_interface__["data"][0]
+        copies = [self._guarded(*each) for each in zip(self.arrays, self.buffers, strict=True)]
+        for i, array in enumerate(copies):
+            words[i] = _address(array)
         for i, (value, scalar) in enumerate(zip(self.values, self.scalars, strict=True)):
             raw = np.zeros(8, np.uint8)
             raw[: scalar.dtype.itemsize] = np.array([value], scalar.dtype).view(np.uint8)
             words[len(self.arrays) + i] = int(raw.view(np.uint64)[0])
         # Filled with NaN: nothing may depend on what scratch memory held before.
-        scratch = np.full(emitted.scratch_bytes + 64, 0xFF, np.uint8)
-        start = scratch.__array_interface__["data"][0]
-        start += -start % 64
+        scratch = guarded(np.full(to_line(emitted.scratch_bytes), 0xFF, np.uint8))
         ends = sorted({0, emitted.units, *(min(c, emitted.units) for c in cuts)})
         for begin, end in reversed(list(itertools.pairwise(ends))):
-            entry(ctypes.addressof(words), begin, end, start)
+            entry(ctypes.addressof(words), begin, end, _address(scratch))
+        for array, copy, buffer in zip(self.arrays, copies, self.buffers, strict=True):
+            if buffer.role != "in":
+                array[...] = copy
         return emitted
+
+    @staticmethod
+    def _guarded(array: np.ndarray, buffer: Buffer) -> np.ndarray:
+        return guarded(array, _address(array) % 64 if buffer.role != "in" else None)
+
+
+def _address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]

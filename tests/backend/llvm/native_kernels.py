@@ -8,10 +8,12 @@ import itertools
 from dataclasses import dataclass, field
 
 import numpy as np
+from guarded import MARK, around, guarded
 
 from fxad.backend.llvm.emit import emit
 from fxad.backend.llvm.native.engine import compile_module, host_target
 from fxad.backend.reference import run_kernel
+from fxad.core.aligned import to_line
 from fxad.ir.kernel import Kernel
 
 
@@ -38,13 +40,12 @@ def call(module, emitted, kernel, arrays, scalars, parts=1):
     words = [a.ctypes.data for a in arrays]
     words += [word(v, s.dtype, keep) for s, v in zip(kernel.scalars, scalars, strict=True)]
     args = (ctypes.c_int64 * max(1, len(words)))(*words)
-    scratch = np.zeros(emitted.scratch_bytes + 64, np.uint8)
-    start = scratch.ctypes.data + -scratch.ctypes.data % 64
+    scratch = guarded(np.zeros(to_line(emitted.scratch_bytes), np.uint8))
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
     function = kind(module.address(emitted.name))
     bounds = [emitted.units * i // parts for i in range(parts + 1)]
     for low, high in itertools.pairwise(bounds):
-        function(ctypes.addressof(args), low, high, start)
+        function(ctypes.addressof(args), low, high, scratch.ctypes.data)
 
 
 def compile_cases(cases, target):
@@ -54,7 +55,7 @@ def compile_cases(cases, target):
 
 
 def check(cases, target=None, parts=2, lines=False):
-    """Compare every case with the reference; guard bytes round arrays must stay untouched.
+    """Compare every case with the reference; nothing round arrays may be read or written.
 
     lines: every array begins at a cache line. Answers what was emitted for each.
     """
@@ -64,25 +65,13 @@ def check(cases, target=None, parts=2, lines=False):
         expected = [a.copy() for a in case.arrays]
         with np.errstate(all="ignore"):
             run_kernel(case.kernel, expected, case.scalars)
-        padded = [pad(a, lines) for a in case.arrays]
-        call(module, e, case.kernel, [a for a, _ in padded], case.scalars, parts)
-        for (got, whole), want, buffer in zip(padded, expected, case.kernel.buffers, strict=True):
+        arrays = [guarded(a, 0 if lines else None) for a in case.arrays]
+        call(module, e, case.kernel, arrays, case.scalars, parts)
+        for got, want, buffer in zip(arrays, expected, case.kernel.buffers, strict=True):
             message = f"{case.label or case.kernel.name}: buffer {buffer.name}"
             assert_same(got, want, case.ulp, message)
-            size = got.nbytes
-            assert (whole[:64] == 0xA5).all(), message
-            assert (whole[64 + size :] == 0xA5).all(), message
+            assert all((bytes_ == MARK).all() for bytes_ in around(got)), message
     return emitted
-
-
-def pad(array, lines=False):
-    """A copy with 64 marked bytes before and after; at a cache line or wherever it happens."""
-    whole = np.full(array.nbytes + 192, 0xA5, np.uint8)
-    start = -whole.ctypes.data % 64 if lines else 0
-    whole = whole[start : start + array.nbytes + 128]
-    inside = whole[64 : 64 + array.nbytes].view(array.dtype)
-    inside[:] = array
-    return inside, whole
 
 
 def assert_same(got, want, ulp, message):

@@ -293,7 +293,7 @@ def test_bf16_pairs_add_in_the_same_order(size):
     target = Target(host.isa, frozenset({"bf16_pairs"}))
     for left, right in layouts(*size, seed=8):
         a, b = (tuple(x.astype(ml_dtypes.bfloat16) for x in pair) for pair in (left, right))
-        a, b = ((x if x.flags.c_contiguous else y.T, y) for x, y in (a, b))
+        a, b = (_pair(x if x.flags.c_contiguous else y.T) for x, y in (a, b))
         out, wide = (np.full((size[0], size[1]), np.nan, F32) for _ in range(2))
         Sketch(a, b, out).run(target=target, cuts=(1, 2, 3))
         Sketch(a, b, wide).run(target=Target(host.isa))
