@@ -184,7 +184,7 @@ def _times_hot(graph: Graph, x: Atom) -> Picked | None:
 
 def _gathered(graph: Graph, eqn: Eqn) -> Picked | None:
     values, *places = eqn.inputs
-    last, p = values.type.ndim - 1, eqn.params
+    last, p = values.type.ndim - 1, {"batch": 0, "mode": "clamp", "fill": None, **eqn.params}
     if p["mode"] not in ("fill", "clamp") or (p["mode"] == "fill" and p["fill"] is not None):
         return None
     if p["axes"] == (last,) and p["batch"] == last:

@@ -278,3 +278,21 @@ def test_operands_that_do_not_go_together_are_errors():
         head_loss(x, w, t, u, width=0, factors=np.dtype("float32"))
     with pytest.raises(TypeMismatch, match="expected two of one float dtype"):
         head_loss(x, w, u, u, width=1, factors=np.dtype("float32"))
+
+
+@pytest.mark.parametrize("name", ["sort", "top_k"])
+def test_derivatives_of_sorted_probabilities_are_no_loss(name):
+    """They sum what is taken from rows, but at places that a sort has found."""
+    x, w = np.random.default_rng(1).standard_normal((2, 5, 5))
+    pick = {"sort": lambda p: jnp.sort(p, -1)[:, 2:], "top_k": lambda p: lax.top_k(p, 3)[0]}[name]
+
+    def slope(x, w):
+        return fxad.jvp(lambda x, w: jnp.sum(pick(nn.softmax(x @ w))), (x, w), (w, x))[1]
+
+    def sums(step):
+        e = np.exp((x + step * w) @ (w + step * x))
+        return np.sum(np.sort(e / e.sum(-1, keepdims=True), -1)[:, 2:])
+
+    with fxad.enable_x64():
+        found = fxad.jit(slope)(jnp.asarray(x), jnp.asarray(w))
+    np.testing.assert_allclose(found, (sums(1e-6) - sums(-1e-6)) / 2e-6, rtol=1e-7)
