@@ -2,6 +2,7 @@
 
 import itertools
 
+import ml_dtypes
 import mpmath
 import numpy as np
 import pytest
@@ -11,9 +12,10 @@ from fxad.backend.llvm.math.functions import ULP
 from fxad.backend.llvm.native.engine import host_target
 from fxad.backend.reference_prims import _FLOAT as NUMPY
 from fxad.core.errors import CheckError
-from fxad.ir.kernel import Axis, Buffer, Kernel, Load, Map, Prim, Store, at
+from fxad.ir.kernel import Axis, Buffer, Cast, Kernel, Load, Map, Prim, Store, at
 
 F32, F64 = np.dtype("float32"), np.dtype("float64")
+BF16 = np.dtype(ml_dtypes.bfloat16)
 NAMES = sorted(ULP)
 BINARY = ("pow", "atan2")
 # Beyond NumPy's own extended functions: mpmath, on few points.
@@ -255,6 +257,30 @@ def test_square_roots_of_doubles_are_rounded_correctly():
     few = {n: [arguments[:8]] * (2 if n in BINARY else 1) for n in NAMES}
     got = evaluate(F64, few | {"sqrt": [arguments]})["sqrt"]
     np.testing.assert_array_equal(got, np.sqrt(arguments))
+
+
+@pytest.mark.parametrize("isa", [None, "avx2", "generic"])
+def test_rounding_to_bfloat16(isa):
+    """By the processor's instruction where it has one: to even, denormals to zeros, NaNs quiet."""
+    try:
+        target = host_target(isa)
+    except CheckError:
+        pytest.skip(f"this machine cannot run {isa}")
+    bits = np.random.default_rng(4).integers(0, 1 << 32, 100_000, dtype=np.uint32)
+    high = np.arange(1 << 16, dtype=np.uint32) << 16
+    low = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
+    x = np.concatenate([bits, (high[:, None] + low).ravel()]).view(F32)
+    i = Axis("i", len(x))
+    source, out = Buffer("x", F32, len(x), "in"), Buffer("out", BF16, len(x), "out")
+    stage = Map((), (Store(out, at(i), Cast(Load(source, at(i)), BF16)),))
+    case = Case(Kernel("to_bf16", (source, out), (), (i,), (stage,)), [x, np.zeros(len(x), BF16)])
+    (emitted,), module = compile_cases([case], target)
+    call(module, emitted, case.kernel, case.arrays, [])
+    normal = np.where(np.abs(x) < np.finfo(F32).tiny, np.copysign(F32(0), x), x)
+    want = normal.astype(BF16).view(np.uint16)
+    nan = np.isnan(x)
+    want[nan] = (x.view(np.uint32)[nan] >> 16) | 0x40
+    np.testing.assert_array_equal(case.arrays[1].view(np.uint16), want)
 
 
 def test_powers_of_doubles_near_one():

@@ -8,6 +8,7 @@ Arithmetic is exactly one IEEE or wrapping instruction; `fma` is the only contra
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -54,6 +55,12 @@ class Code:
         self.function = function
         self.target = target
         self.declarations: set[str] = set()
+        self._turns: Counter[str] = Counter()
+
+    def turn(self, name: str) -> int:
+        """How often this was asked before: for what is to differ from one vector to the next."""
+        self._turns[name] += 1
+        return self._turns[name] - 1
 
     def const(self, kind: str, value: Number, width: int = 1) -> Vec:
         text = literal(kind, value)

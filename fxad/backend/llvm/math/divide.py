@@ -45,19 +45,20 @@ def root(x: Vec) -> Vec:
 
     From 14 bits it ends rounded as the instruction rounds (tests/backend/llvm/test_math.py goes
     through all mantissas of floats, and through the doubles whose roots are next to the middle of
-    two). The instruction does the lanes where a remainder might be denormal.
+    two). The instruction does the lanes where a remainder might be denormal, and every fourth
+    vector of floats, as its unit has nothing else to do meanwhile.
     """
-    y = None if x.width == 1 else _estimate("rsqrt14", x)
+    direct = x.width == 1 or (x.kind == "float" and x.code.turn("root") % 4 == 1)
+    y = None if direct else _estimate("rsqrt14", x)
     if y is None:
         return x.sqrt()
     g, h = x * y, y * 0.5
     for _ in range(1 if x.kind == "float" else 2):
         r = fma(-g, h, 0.5)
         g, h = fma(g, r, g), fma(h, r, h)
-    exponents = (-100, 100) if x.kind == "float" else (-900, 1000)
-    least, most = (x.like(2.0**k).bits() for k in exponents)
-    outside = (x.bits() - least).compare("uge", most - least)
-    return unless_rare(outside, fma(fma(-g, g, x), h, g), Vec.sqrt, x)
+    found = fma(fma(-g, g, x), h, g)
+    least = 2.0 ** (-50 if x.kind == "float" else -450)
+    return unless_rare(~found.compare("oge", least), found, Vec.sqrt, x)
 
 
 def _estimate(name: str, x: Vec) -> Vec | None:
