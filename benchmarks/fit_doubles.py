@@ -19,12 +19,16 @@ from benchmarks.fit_polynomials import (
     OUTPUT,
     Real,
     asin_rest,
+    atan_rest,
+    cosine_rest,
     exp_rest,
     fit,
     lawson,
     log1p_squared,
     log_rest,
     series,
+    sin_rest,
+    tan_rest,
 )
 
 Row = list[float]
@@ -76,6 +80,41 @@ def powers() -> list[Row]:
     return [[float(s), float(mp.log(s / mp.mpf(float(s))))] for s in exact]
 
 
+def sines() -> list[Row]:
+    """The sine of k pi / 16 as the sum of two, and the cosine."""
+    angles = [mp.pi * k / 16 for k in range(16)]
+    return [[*_sum_of_two(mp.sin(a)), _sum_of_two(mp.cos(a))[0]] for a in angles]
+
+
+def _sum_of_two(value: Real) -> Row:
+    """What is nothing but the last digits computed with is zero."""
+    high = mp.mpf(float(value)) if abs(value) > mp.mpf(10) ** -25 else value * 0
+    low = value - high
+    return [float(high), float(low) if abs(low) > mp.mpf(10) ** -25 else 0.0]
+
+
+def tangents() -> list[Row]:
+    """p and q, each as the sum of two: p / q is the tangent of k pi / 16, and the larger is 1."""
+    rows = []
+    for k in range(16):
+        steep = 4 < k < 12
+        small = _sum_of_two((mp.cot if steep else mp.tan)(mp.pi * k / 16))
+        rows.append([1.0, 0.0, *small] if steep else [*small, 1.0, 0.0])
+    return rows
+
+
+def sectors() -> list[Row]:
+    """By exponent and a bit of mantissa of x, modulo 16, from 1/8 to 16: (p, q) and the angle of
+    (p, q) as a sum of two, q / p near the middle; below 1/8 q is 0, from 16 on p is."""
+    first = (1023 - 3) * 2 - 1
+    edges = [mp.mpf(2) ** (k // 2 - 3) * (1 + mp.mpf(k % 2) / 2) for k in range(15)]
+    centres = [(low + high) / 2 for low, high in itertools.pairwise(edges)]
+    rows = [[1.0, 0.0, 0.0, 0.0]]
+    rows += [[1.0, float(c), *split(mp.atan(c), 51)] for c in centres]
+    rows += [[0.0, 1.0, *split(mp.pi / 2, 51)]]
+    return [rows[(k - first) % 16] for k in range(16)]
+
+
 def pieces(f: Callable[[Real], Real], edges: Sequence[float], degree: int) -> list[Row]:
     """By intervals of x: c, f(c), and a polynomial in x - c for (f(x) - f(c)) / (x - c).
 
@@ -108,6 +147,7 @@ def _nearly(f: Callable[[Real], Real], middle: Real, reach: Real) -> tuple[Real,
 # Of x + 2 the exponent and three bits of mantissa are the row.
 ERF_EDGES = [k / 4 for k in range(8)] + [2 + k / 2 for k in range(9)]
 SIXTEENTH, THIRTY_SECOND = mp.mpf("0.0626"), mp.mpf("0.0315")
+SLICE = (mp.pi / 32) ** 2 * mp.mpf("1.01")
 STEP = mp.log(2) / 32 * mp.mpf("1.001")
 
 TABLES: dict[str, Callable[[], list[Row]]] = {
@@ -115,6 +155,9 @@ TABLES: dict[str, Callable[[], list[Row]]] = {
     "LOGS2": lambda: logarithms(16, 128, mp.mpf(2)),
     "FINE_LOGS": lambda: logarithms(32, 64),
     "POWERS": powers,
+    "SINES": sines,
+    "TANGENTS": tangents,
+    "SECTORS": sectors,
     "ERF": lambda: pieces(mp.erf, ERF_EDGES, 11),
 }
 POLYNOMIALS: dict[str, Callable[[], list[float]]] = {
@@ -122,7 +165,12 @@ POLYNOMIALS: dict[str, Callable[[], list[float]]] = {
     "LOG": lambda: closest(log1p_squared, mp.mpf("-0.0315"), SIXTEENTH, 8, 1),
     "LOG_CUBE": lambda: closest(log_rest, mp.mpf("-0.021"), THIRTY_SECOND, 8, 2),
     "ASIN": lambda: closest(asin_rest, mp.mpf(10) ** -12, mp.mpf("0.25"), 12, 1),
+    "ATAN": lambda: closest(atan_rest, mp.mpf(10) ** -12, mp.mpf("0.0205"), 7, 1),
+    "SIN": lambda: closest(sin_rest, mp.mpf(10) ** -12, SLICE, 3, 1),
+    "COS": lambda: closest(cosine_rest, mp.mpf(10) ** -12, SLICE, 4, 1),
+    "TAN": lambda: closest(tan_rest, mp.mpf(10) ** -12, SLICE, 5, 1),
     "EXP": lambda: closest(exp_rest, -STEP, STEP, 4, 2),
+    "EXPM1": lambda: closest(exp_rest, -STEP, STEP, 5, 1),
 }
 
 

@@ -276,7 +276,7 @@ def test_rounding_to_bfloat16(isa):
     case = Case(Kernel("to_bf16", (source, out), (), (i,), (stage,)), [x, np.zeros(len(x), BF16)])
     (emitted,), module = compile_cases([case], target)
     call(module, emitted, case.kernel, case.arrays, [])
-    normal = np.where(np.abs(x) < np.finfo(F32).tiny, np.copysign(F32(0), x), x)
+    normal = np.where(np.abs(x) < np.finfo(F32).tiny, np.copysign(np.float32(0), x), x)
     want = normal.astype(BF16).view(np.uint16)
     nan = np.isnan(x)
     want[nan] = (x.view(np.uint32)[nan] >> 16) | 0x40

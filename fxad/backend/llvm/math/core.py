@@ -1,4 +1,4 @@
-"""exp of floats and doubles; sin, cos and atan of doubles: what all functions build on.
+"""exp of floats and doubles, and what all functions build on.
 
     exp(Vec(code, "float", 16, "%x"))
 
@@ -87,16 +87,24 @@ def clamp_exponent(x: Vec) -> Vec:
     return x.at_least(low).at_most(high)
 
 
+def sixteenths(x: Vec) -> tuple[Vec, Vec, Vec, Vec]:
+    """(n, s, tail, r) with x = n ln 2 + r but for the low part of ln 2, double, x clamped.
+
+    n is a multiple of 1/16, and 2**n is 2**floor(n) s exp(tail), from a table. r is exact.
+    """
+    whole = 1.5 * 2.0**48
+    shifted = fma(x, LOG2_E, whole)
+    n = shifted - whole
+    s, tail = lookup(shifted.bits(), tables_f64.POWERS)
+    return n, s, tail, fma(n, -LN2_F64[0], x)
+
+
 def exp_sixteenths(x: Vec, below: Vec | None = None) -> tuple[Vec, Vec]:
     """(v, n): exp(x + below) is v 2**floor(n), double, x clamped, below small and left out if None.
 
-    n is a multiple of 1/16, of which a table has the powers.
+    n is a multiple of 1/16.
     """
-    sixteenths = 1.5 * 2.0**48
-    shifted = fma(x, LOG2_E, sixteenths)
-    n = shifted - sixteenths
-    s, tail = lookup(shifted.bits(), tables_f64.POWERS)
-    r = fma(n, -LN2_F64[0], x)
+    n, s, tail, r = sixteenths(x)
     r = fma(n, -LN2_F64[1], r if below is None else r + below)
     p = fma(r * r, polynomial(r, tables_f64.EXP), tail) + r
     return fma(s, p, s), n if scales(x) else n.intrinsic("floor")
@@ -138,50 +146,6 @@ def log_special(x: Vec, y: Vec) -> Vec:
     y = (x < INF).where(y, x)
     y = x.compare("oge", 0.0).where(y, NAN)
     return x.equals(0.0).where(y.like(-INF), y)
-
-
-def sin_cos_parts(x: Vec) -> tuple[Vec, Vec, Vec]:
-    """(sin r, cos r, i64 whose low bits are n) with x = n pi/2 + r, double, for moderate x."""
-    n = (x * (2.0 / 3.141592653589793)).rint()
-    r = fma(n, -HALF_PI[1], fma(n, -HALF_PI[0], x))
-    r = fma(n, -HALF_PI[2], r)
-    # Adding 1.5 * 2**52 leaves n in the low bits of the mantissa.
-    whole = (n + 6755399441055744.0).bits()
-    return sin_reduced(r), cos_reduced(r), whole
-
-
-def sin_reduced(r: Vec) -> Vec:
-    """sin of |r| <= pi/4, double."""
-    z = r * r
-    odd = polynomial(z, table.SIN_F64)
-    return fma(r * z, odd, r)
-
-
-def cos_reduced(r: Vec) -> Vec:
-    """cos of |r| <= pi/4, double."""
-    z = r * r
-    even = polynomial(z, table.COS_F64)
-    half = z * 0.5
-    near = 1.0 - half
-    return near + fma(z * z, even, (1.0 - near) - half)
-
-
-def atan_positive(x: Vec) -> Vec:
-    """atan of x >= 0 (inf included), double."""
-    big = x > 2.414213562373095
-    middle = x > 0.41421356237309503
-    top = big.where(x.like(-1.0), middle.where(x - 1.0, x))
-    bottom = big.where(x, middle.where(x + 1.0, 1.0))
-    t = top / bottom
-    base = big.where(x.like(HALF_PI[0]), middle.where(x.like(HALF_PI[0] / 2), 0.0))
-    z = t * t
-    p = polynomial(z, table.ATAN_F64)
-    return base + fma(t * z, p, t)
-
-
-def keep_zero(x: Vec, y: Vec, shift: int) -> Vec:
-    """y, but -0 for the sine of -0."""
-    return y if shift else x.equals(0.0).where(x, y)
 
 
 def per_lane(name: str, *args: Vec) -> Vec:

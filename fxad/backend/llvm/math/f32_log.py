@@ -14,7 +14,7 @@ from functools import partial
 
 from fxad.backend.llvm.base.vector import Vec, fma, polynomial
 from fxad.backend.llvm.math import coefficients as table
-from fxad.backend.llvm.math import f64, f64_log
+from fxad.backend.llvm.math import f64_log
 from fxad.backend.llvm.math.core import (
     INF,
     LN2_F32,
@@ -130,7 +130,7 @@ def asinh(x: Vec) -> Vec:
     u = root + size
     y = _log_of_sum(u, fma(left, inverse_of_root(root), (root - u) + size))
     y = (size < 2.0**-12).where(x, y.copysign(x))
-    return unless_rare(~(size < 2.0**60), y, partial(in_double, f64.asinh), x)
+    return unless_rare(~(size < 2.0**60), y, partial(in_double, f64_log.asinh), x)
 
 
 def acosh(x: Vec) -> Vec:
@@ -143,7 +143,7 @@ def acosh(x: Vec) -> Vec:
     y = _log_of_sum(u, fma(left, inverse_of_root(root), (x - u) + root))
     least, most = (x.like(value).bits() for value in (1.0, 2.0**60))
     unusual = (x.bits() - (least + 1)).compare("uge", most - least)
-    return unless_rare(unusual, y, partial(in_double, f64.acosh), x)
+    return unless_rare(unusual, y, partial(in_double, f64_log.acosh), x)
 
 
 def atanh(x: Vec) -> Vec:
@@ -154,7 +154,7 @@ def atanh(x: Vec) -> Vec:
     t = (size - c) / fma(-c, size, 1.0)
     z = t * t
     y = (base + fma(t * z, polynomial(z, table.ATANH_F32), t)).copysign(x)
-    return unless_rare(~(size < 1 - 2.0**-16), y, partial(in_double, f64.atanh), x)
+    return unless_rare(~(size < 1 - 2.0**-16), y, partial(in_double, f64_log.atanh), x)
 
 
 def power(x: Vec, y: Vec) -> Vec:

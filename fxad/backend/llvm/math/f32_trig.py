@@ -15,7 +15,7 @@ from functools import partial
 
 from fxad.backend.llvm.base.vector import Vec, fma, polynomial
 from fxad.backend.llvm.math import coefficients as table
-from fxad.backend.llvm.math import f64
+from fxad.backend.llvm.math import f64_trig
 from fxad.backend.llvm.math.core import BELOW_EIGHTH, WHOLE, either, unless_rare
 from fxad.backend.llvm.math.f64 import in_double
 from fxad.backend.llvm.math.lookup import lookup
@@ -72,7 +72,7 @@ def sin(x: Vec) -> Vec:
 
     def far() -> Vec:
         y = _sine_of(size, 0)
-        return unless_rare(size > MOST_REDUCED, y, partial(in_double, f64.sin), size)
+        return unless_rare(size > MOST_REDUCED, y, partial(in_double, f64_trig.sin), size)
 
     def near() -> Vec:
         z = size * size
@@ -87,7 +87,7 @@ def sin(x: Vec) -> Vec:
 def cos(x: Vec) -> Vec:
     size = x.abs()
     y = _sine_of(size, 8)
-    return unless_rare(size > MOST_REDUCED, y, partial(in_double, f64.cos), x)
+    return unless_rare(size > MOST_REDUCED, y, partial(in_double, f64_trig.cos), x)
 
 
 def tan(x: Vec) -> Vec:
@@ -109,7 +109,7 @@ def tan(x: Vec) -> Vec:
     inverse = -1.0 / t
     inverse = fma(fma(inverse, -less, fma(inverse, t, 1.0)), inverse, inverse)
     y = (shifted.bits() & 1).equals(0).where(t, inverse)
-    return unless_rare(x.abs() > MOST_OF_TAN, y, partial(in_double, f64.tan), x)
+    return unless_rare(x.abs() > MOST_OF_TAN, y, partial(in_double, f64_trig.tan), x)
 
 
 def _in_pairs(z: Vec, c: Sequence[float]) -> Vec:
@@ -156,4 +156,4 @@ def atan2(y: Vec, x: Vec) -> Vec:
     least, most = (x.like(2.0**k).bits() for k in (-60, 60))
     unusual = (bottom.bits() - least).compare("uge", most - least)
     unusual = unusual | (across.bits() - 1).compare("ult", least - 1)  # but for 0
-    return unless_rare(unusual, whole, partial(in_double, f64.atan2), y, x)
+    return unless_rare(unusual, whole, partial(in_double, f64_trig.atan2), y, x)

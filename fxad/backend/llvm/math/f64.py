@@ -6,38 +6,29 @@ sin(Vec(code, "double", 8, "%x"))
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
 from fxad.backend.llvm.base.vector import Vec, fma, polynomial
 from fxad.backend.llvm.math import coefficients as table
 from fxad.backend.llvm.math.core import (
-    HALF_PI,
     INF,
     LN2_F64,
     NAN,
-    atan_positive,
-    clamp_exponent,
-    cos_reduced,
-    either,
     exp,
-    exp_parts,
     exp_sixteenths,
-    keep_zero,
     per_lane,
     scale,
-    sin_cos_parts,
-    sin_reduced,
+    scales,
+    sixteenths,
     unless_rare,
 )
 from fxad.backend.llvm.math.divide import rsqrt_estimate
-from fxad.backend.llvm.math.f64_log import log, log1p
+from fxad.backend.llvm.math.f64_log import log
 from fxad.backend.llvm.math.lookup import lookup
-from fxad.backend.llvm.math.tables_f64 import ERF
+from fxad.backend.llvm.math.tables_f64 import ERF, EXPM1
 
 CBRT_GUESS = (1023 * 4 / 3 - 0.0681) * 2.0**52
-MOST_REDUCED = 2.0**20  # what is left of larger arguments has too few digits
 
 
 def in_double(f: Callable[..., Vec], *args: Vec) -> Vec:
@@ -62,67 +53,22 @@ def exp2(x: Vec) -> Vec:
     return scale(fma(fma(q, y, 1.0), y, 1.0), n)
 
 
+def _expm1_parts(x: Vec) -> tuple[Vec, Vec]:
+    """exp(x) - 1 as a sum of two, x from -40 to 709: S - 1, S r and what is below, S = 2**n."""
+    n, s, tail, r = sixteenths(x)
+    below = fma(n, -LN2_F64[1], tail)
+    s = scale(s, n if scales(x) else n.intrinsic("floor"))
+    one = (n < 53.0).where(x.like(1.0), 0.0)
+    rest = s - one
+    total = fma(s, r, rest)
+    lost = fma(s, r, rest - total) + (s - (rest + one)) + (one - 1.0)
+    small = fma(r * r, polynomial(r, EXPM1), fma(below, r, below))
+    return total, fma(s, small, lost)
+
+
 def expm1(x: Vec) -> Vec:
-    """2**n (1 + p) - 1, taken together at half scale so that nothing overflows too early."""
-    n, r, q = exp_parts(clamp_exponent(x).at_least(-40.0))
-    p = fma(r * r, q, r)
-    s = scale(x.like(0.5), n)
-    y = fma(p, s, s - 0.5) * 2.0
-    return (x.abs() < 1e-19).where(x, y)
-
-
-def _quadrant(x: Vec, shift: int, name: str) -> Vec:
-    """sin for shift 0, cos for shift 1."""
-    if x.width > 1:
-        return _any_quadrant(x, shift, name)
-    # A lone value is as a rule one that the next step of a loop waits for. Near 0, where there is
-    # nothing to reduce, the same result takes half as long.
-    reduced = cos_reduced if shift else sin_reduced
-    return either(
-        x.abs() < 0.785,
-        lambda: keep_zero(x, reduced(x), shift),
-        lambda: _any_quadrant(x, shift, name),
-    )
-
-
-def _any_quadrant(x: Vec, shift: int, name: str) -> Vec:
-    sine, cosine, n = sin_cos_parts(x)
-    n = n + shift
-    y = (n & 1).equals(0).where(sine, cosine)
-    sign = (n & 2) << 62
-    y = keep_zero(x, (y.bits() ^ sign).floats(), shift)
-    return unless_rare(x.abs() > MOST_REDUCED, y, partial(per_lane, name), x)
-
-
-def sin(x: Vec) -> Vec:
-    return _quadrant(x, 0, "sin")
-
-
-def cos(x: Vec) -> Vec:
-    return _quadrant(x, 1, "cos")
-
-
-def tan(x: Vec) -> Vec:
-    sine, cosine, n = sin_cos_parts(x)
-    even = (n & 1).equals(0)
-    y = even.where(sine, -cosine) / even.where(cosine, sine)
-    y = x.equals(0.0).where(x, y)
-    return unless_rare(x.abs() > MOST_REDUCED, y, partial(per_lane, "tan"), x)
-
-
-def atan(x: Vec) -> Vec:
-    return atan_positive(x.abs()).copysign(x)
-
-
-def atan2(y: Vec, x: Vec) -> Vec:
-    ay, ax = y.abs(), x.abs()
-    ratio = ay / ax
-    ratio = ay.equals(ax).where(ratio.like(1.0), ratio)  # inf / inf
-    ratio = ay.equals(0.0).where(ay, ratio)  # 0 / 0
-    ratio = (x.is_nan() | y.is_nan()).where(ratio.like(NAN), ratio)
-    angle = atan_positive(ratio)
-    left = (x.bits() < 0).where(HALF_PI[0] * 2.0 - (angle - 2.0 * HALF_PI[1]), angle)
-    return left.copysign(y)
+    total, rest = _expm1_parts(x.at_least(-40.0))
+    return unless_rare(x > 709.0, (total + rest).copysign(x), exp, x)
 
 
 def _half_exp(size: Vec) -> Vec:
@@ -132,10 +78,27 @@ def _half_exp(size: Vec) -> Vec:
 
 
 def sinh(x: Vec) -> Vec:
+    """(t + t / (t + 1)) / 2, t = exp(|x|) - 1, the quotient with what rounding takes from it."""
     size = x.abs()
-    t = expm1(size)
-    y = (t + t / (t + 1.0)) * 0.5
-    return (size < 30.0).where(y, _half_exp(size)).copysign(x)
+    total, rest = _expm1_parts(size)
+    t = total + rest
+    lost = (total - t) + rest
+    q, wrong, inverse = _over_sum(t, 1.0)
+    y = (t + (q + fma(wrong + lost, inverse, lost))) * 0.5
+    return unless_rare(size > 709.0, y.copysign(x), _large_sinh, x)
+
+
+def _over_sum(t: Vec, other: float) -> tuple[Vec, Vec, Vec]:
+    """(q, wrong, inverse): t / (t + other) is q + wrong * inverse, t >= 0."""
+    bottom = t + other
+    lost = (other - bottom) + t  # exact where it counts
+    inverse = 1.0 / bottom
+    q = t * inverse
+    return q, fma(-q, lost, fma(-q, bottom, t)), inverse
+
+
+def _large_sinh(x: Vec) -> Vec:
+    return _half_exp(x.abs()).copysign(x)
 
 
 def cosh(x: Vec) -> Vec:
@@ -145,28 +108,9 @@ def cosh(x: Vec) -> Vec:
 
 
 def tanh(x: Vec) -> Vec:
-    t = expm1((x.abs() * 2.0).at_most(60.0))
-    return (t / (t + 2.0)).copysign(x)
-
-
-def asinh(x: Vec) -> Vec:
-    size = x.abs()
-    square = size * size
-    near = log1p(size + square / ((square + 1.0).sqrt() + 1.0))
-    far = log(size) + LN2_F64[0]
-    return (size < 1e8).where(near, far).copysign(x)
-
-
-def acosh(x: Vec) -> Vec:
-    t = x - 1.0
-    near = log1p(t + (t * 2.0 + t * t).sqrt())
-    far = log(x) + LN2_F64[0]
-    return (x < 1.0).where(x.like(NAN), (x > 1e8).where(far, near))
-
-
-def atanh(x: Vec) -> Vec:
-    size = x.abs()
-    return (log1p((size + size) / (1.0 - size)) * 0.5).copysign(x)
+    total, rest = _expm1_parts((x.abs() * 2.0).at_most(60.0))
+    y, wrong, inverse = _over_sum(total + rest, 2.0)
+    return fma(wrong, inverse, y).copysign(x)
 
 
 def logistic(x: Vec) -> Vec:

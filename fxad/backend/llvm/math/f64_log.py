@@ -22,6 +22,7 @@ from fxad.backend.llvm.math.core import (
     scales,
     unless_rare,
 )
+from fxad.backend.llvm.math.divide import inverse_of_root, root
 from fxad.backend.llvm.math.lookup import lookup
 
 ONE = 0x3FF << 52
@@ -60,19 +61,66 @@ def log2(x: Vec) -> Vec:
     return y if scales(x) else log_special(x, y)
 
 
-def log1p(x: Vec) -> Vec:
-    """log(u + lost), u = 1 + x rounded."""
-    large = x > 1.0
-    most, least = large.where(x, 1.0), large.where(x.like(1.0), x)
-    u = most + least
+def _log_of_sum(u: Vec, lost: Vec) -> Vec:
+    """log(u + lost), u positive or not finite, lost below its last place; of infinity NaN."""
     e, c, high, low, r = _parts(u, table.LOGS)
-    below = (least - (u - most)) * (2 * ONE - (u.bits() & EXPONENT)).floats() * c
-    below = (x < INF).where(below, 0.0)
+    below = lost * (2 * ONE - (u.bits() & EXPONENT)).floats() * c
     about = r + below
     rest = fma(e, table.LN2[1], low) + below
     rest = fma(about * about, polynomial(about, table.LOG), rest)
-    y = fma(e, table.LN2[0], high) + (r + rest)
+    return fma(e, table.LN2[0], high) + (r + rest)
+
+
+def log1p(x: Vec) -> Vec:
+    """log(u + lost), u = 1 + x rounded. u - 1 is exact where what is lost counts."""
+    u = x + 1.0
+    y = _log_of_sum(u, (x < INF).where(x - (u - 1.0), 0.0))
     return (y if scales(x) else log_special(u, y)).copysign(x)
+
+
+def _root_of_sum(high: Vec, low: Vec) -> tuple[Vec, Vec]:
+    """The root of high + low, and what it lacks times 2 root."""
+    found = root(high)
+    return found, fma(-found, found, high) + low
+
+
+def asinh(x: Vec) -> Vec:
+    """log(|x| + sqrt(x x + 1)); x where its cube does not count."""
+    size = x.abs()
+    square = fma(size, size, 1.0)
+    big = size > 1.0
+    rest = big.where(fma(size, size, -square) + 1.0, fma(size, size, 1.0 - square))
+    found, left = _root_of_sum(square, rest)
+    u = found + size
+    y = _log_of_sum(u, fma(left, inverse_of_root(found), (found - u) + size))
+    y = (size < 2.0**-27).where(x, y.copysign(x))
+    return unless_rare(~(size < 2.0**400), y, partial(per_lane, "asinh"), x)
+
+
+def acosh(x: Vec) -> Vec:
+    """log(x + sqrt(x x - 1)), x x - 1 = a a + 2 a with a = x - 1."""
+    a = x - 1.0
+    twice = a + a
+    square = fma(a, a, twice)
+    found, left = _root_of_sum(square, fma(a, a, twice - square))
+    u = x + found
+    y = _log_of_sum(u, fma(left, inverse_of_root(found), (x - u) + found))
+    least, most = (x.like(value).bits() for value in (1.0, 2.0**400))
+    unusual = (x.bits() - (least + 1)).compare("uge", most - least)
+    return unless_rare(unusual, y, partial(per_lane, "acosh"), x)
+
+
+def atanh(x: Vec) -> Vec:
+    """Half of log(1 + q), q = 2 |x| / (1 - |x|) as a sum of two."""
+    size = x.abs()
+    bottom = 1.0 - size
+    inverse = 1.0 / bottom
+    top = size + size
+    q = top * inverse
+    less = fma(-q, (1.0 - bottom) - size, fma(-q, bottom, top)) * inverse
+    u = q + 1.0
+    y = _log_of_sum(u, (q - (u - 1.0)) + less) * 0.5
+    return unless_rare(~(size < 1.0), y.copysign(x), partial(per_lane, "atanh"), x)
 
 
 def power(x: Vec, y: Vec) -> Vec:
