@@ -93,7 +93,6 @@ exp_rest = series(lambda r: (mp.expm1(r) - r) / r**2)
 exp2_rest = series(lambda r: mp.expm1(r * mp.log(2)) / r)
 log_rest = series(lambda f: (mp.log1p(f) - f + f**2 / 2) / f**3)
 sin_rest = series(lambda z: (mp.sin(mp.sqrt(z)) - mp.sqrt(z)) / mp.sqrt(z) ** 3)
-cos_rest = series(lambda z: (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2)
 atan_rest = series(lambda z: (mp.atan(mp.sqrt(z)) - mp.sqrt(z)) / mp.sqrt(z) ** 3)
 
 
@@ -110,7 +109,6 @@ def erfcx_of_t(t: Real) -> Real:
 
 
 HALF_LN2 = mp.log(2) / 2 * mp.mpf("1.0005")
-LOG_HIGH = mp.sqrt(mp.mpf(2)) - 1
 QUARTER = (mp.pi / 4 * mp.mpf("1.001")) ** 2
 TINY = mp.mpf(10) ** -12
 

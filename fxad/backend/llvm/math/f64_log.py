@@ -61,10 +61,14 @@ def log2(x: Vec) -> Vec:
     return y if scales(x) else log_special(x, y)
 
 
-def _log_of_sum(u: Vec, lost: Vec) -> Vec:
-    """log(u + lost), u positive or not finite, lost below its last place; of infinity NaN."""
+def _log_of_sum(u: Vec, lost: Vec, kept: Vec | None = None) -> Vec:
+    """log(u + lost), u positive, lost below its last place.
+
+    kept: where u is infinite, this says that lost does not count.
+    """
     e, c, high, low, r = _parts(u, table.LOGS)
     below = lost * (2 * ONE - (u.bits() & EXPONENT)).floats() * c
+    below = below if kept is None else kept.where(below, 0.0)
     about = r + below
     rest = fma(e, table.LN2[1], low) + below
     rest = fma(about * about, polynomial(about, table.LOG), rest)
@@ -74,7 +78,7 @@ def _log_of_sum(u: Vec, lost: Vec) -> Vec:
 def log1p(x: Vec) -> Vec:
     """log(u + lost), u = 1 + x rounded. u - 1 is exact where what is lost counts."""
     u = x + 1.0
-    y = _log_of_sum(u, (x < INF).where(x - (u - 1.0), 0.0))
+    y = _log_of_sum(u, x - (u - 1.0), x < INF)
     return (y if scales(x) else log_special(u, y)).copysign(x)
 
 

@@ -100,7 +100,7 @@ def _sector(part: Vec) -> list[Vec]:
 
 def atan(x: Vec) -> Vec:
     """The angle of (p, q), and what the addition theorem says of the rest."""
-    size = x.abs()
+    size = x.abs().at_most(2.0**1000)
     p, q, angle, low = _sector(size.bits().binary("lshr", SECTOR))
     t = fma(p, size, -q) / fma(q, size, p)
     return (angle + _rest(t, low)).copysign(x)
