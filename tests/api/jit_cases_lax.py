@@ -125,6 +125,8 @@ lax.use(
 lax.call("dot", X, SQUARE)
 lax.call("batch_matmul", CUBE, CUBE.transpose(0, 2, 1))
 lax.call("dot_general", X, Y, (((1,), (1,)), ((), ())))
+SIZES = np.array([1, X.shape[0] - 2], np.int32)
+lax.call("ragged_dot", X, np.stack([X.T, Y.T]), SIZES)
 IMAGE, FILTER = CUBE[None], CUBE[:1, None, :2, :2].repeat(2, 1)
 lax.call("conv conv_general_dilated conv_with_general_padding", IMAGE, FILTER, (1, 1), "SAME")
 lax.use(
