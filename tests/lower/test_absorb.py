@@ -19,7 +19,7 @@ def draw(*shape: int) -> np.ndarray:
 
 
 def kernels_with_tanh(function, *args) -> list[str]:
-    """Kinds of the kernels that compute tanh, launch by launch; fused and unfused have the same bits."""
+    """Kinds of the kernels that compute tanh, by launch; fused and unfused have the same bits."""
     made = fxad.jit(function).lower(*args)
     fused = fxad.jit(function)(*args)
     with fusion(False):
