@@ -2,7 +2,8 @@
 
 The head n of a query is (kv, g): the key head it shares and its number among those that share it.
 Forward, a grid point is a batch element and a query head; backward a batch element and a key head,
-whose cotangents are sums over g. Where these are few, it is one of several parts of them.
+whose cotangents are sums over g. Where these are few, it is one of several parts of them. Few
+queries of many keys take these in parts, too, whose results the graph joins.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from fxad.lower.nodes import AttendNode
 from fxad.lower.refine import collected
 from fxad.lower.steps import Launch
 
-AXES = ("later", "some", "batch", "kv", "group", "rows", "keys", "depth", "width")
+AXES = ("later", "some", "part", "batch", "kv", "group", "rows", "keys", "depth", "width")
 Q, K, V, LSE, DELTA, D_OUT = range(6)
 
 
@@ -63,10 +64,13 @@ def attend_node(
     query, key, value = (definition.operands[i].type.shape for i in (Q, K, V))
     some, later = record.parts
     each = (query[2] // key[2] // some, query[1] // later)
-    extents = (later, some, query[0], key[2], *each, key[1], query[3], value[3])
+    keys = key[1] // record.key_parts
+    outer = (later, some, record.key_parts, query[0], key[2])
+    extents = (*outer, *each, keys, query[3], value[3])
     axes = {n: Axis(n, e) for n, e in zip(AXES, extents, strict=True)}
     i = {n: at(a) for n, a in axes.items()}
     i["rows"] = _query(axes["later"], axes["rows"])
+    i["keys"] = i["part"] * keys + i["keys"]
     head = _head(axes["kv"], axes["some"], axes["group"])
     point = (i["batch"], head, i["rows"], i["keys"])
     score = Cell("score", definition.operands[Q].type.dtype)
@@ -124,12 +128,19 @@ def _operands(
     return found
 
 
+def _seen(node: AttendNode, query: Index, keys: Axis) -> tuple[Index, Index]:
+    """The keys low <= j < high that a query sees, which counts from the same key as they."""
+    low = query + -node.left if node.left >= 0 else Index()
+    return low, query + (node.right + 1) if node.right >= 0 else Index(keys.extent)
+
+
 def emit_attention(node: AttendNode, storage: Storage) -> Launch:
     """The kernel of one attention."""
     builder = Builder(storage, node.outputs)
-    later, some, batch, kv, group, rows, keys, depth, width = node.axes
+    later, some, piece, batch, kv, group, rows, keys, depth, width = node.axes
     backward = node.slope is not None
-    grid = [later, some, batch, kv] if backward else [batch, kv, group]
+    grid = [later, some, batch, kv] if backward else [piece, batch, kv, group]
+    grid = [a for a in grid if a is not piece or a.extent > 1]
     scope = Scope(builder, grid)
     move = scope.substitution(node, {a: at(a) for a in node.axes})
 
@@ -149,22 +160,12 @@ def emit_attention(node: AttendNode, storage: Storage) -> Launch:
     if backward:
         d_out, lse, delta = rest
     else:
-        d_out, lse = result(0, (*by_query, at(width))), result(1, (at(batch), head, query))
-    stage = Attend(
-        rows,
-        keys,
-        depth,
-        width,
-        q,
-        k,
-        v,
-        node.score,
-        move(node.logit),
-        query + -node.left if node.left >= 0 else Index(),
-        query + (node.right + 1) if node.right >= 0 else Index(keys.extent),
-        d_out,
-        lse,
-    )
+        of = (at(piece),) if piece.extent > 1 else ()
+        d_out = result(0, (*of, *by_query, at(width)))
+        lse = result(1, (*of, at(batch), head, query))
+    axes, logit = (rows, keys, depth, width), move(node.logit)
+    seen = _seen(node, query + at(piece) * -keys.extent, keys)
+    stage = Attend(*axes, q, k, v, node.score, logit, *seen, d_out, lse)
     if node.slope is None:
         return builder.launch(grid, [stage], [node.eqn])
     into = (

@@ -1,8 +1,9 @@
 """The Program as the lowering sees it: who defines each value, by which loop record, who reads it.
 
 Large reductions are cut in two here (see `chunking`), and so are the gradient of attention with few
-key heads (see `attention_parts`) and small products of long sums (`contraction_parts`), because how
-they are cut is part of their result's bits and must not depend on fusion.
+key heads (see `attention_parts`), attention of few queries (see `key_parts`) and small products of
+long sums (`contraction_parts`), because how they are cut is part of their result's bits and must
+not depend on fusion.
 """
 
 from __future__ import annotations
@@ -22,15 +23,18 @@ from fxad.ir.loops import (
     View,
 )
 from fxad.ir.program import Atom, Eqn, Lit, Program, Var, params_key
-from fxad.ir.rewrite import holds_programs
+from fxad.ir.rewrite import holds_programs, inline_into
 from fxad.lower.reduction import (
     Partial,
     accumulator,
     attention_parts,
     chunking,
     contraction_parts,
+    key_parts,
 )
 from fxad.lower.scatter import selected, summed
+from fxad.ops.fused.attention_parts import joined_parts
+from fxad.trace.tracer import stage
 
 Record = Loops | Partial
 
@@ -75,6 +79,7 @@ class Graph:
         self._records: dict[tuple | None, Sequence[Record]] = {}
         self._scattered: dict[Atom, tuple[Scattering, tuple[Atom, ...]]] = {}  # into zeros
         self._passed: dict[Atom, int] = {}
+        self._inserted: dict[Eqn, list[Eqn]] = {}  # what an equation's results are made by, last
         self._barriers = 0
         self.barred: set[Atom] = set()
         for eqn in program.eqns:
@@ -149,6 +154,9 @@ class Graph:
         if isinstance(record, Attention) and record.backward:
             self._attend_grad(outputs, record, operands, eqn, passed)
             return
+        if isinstance(record, Attention) and (count := key_parts(record, operands)) > 1:
+            self._attend_parts(count, outputs, record, operands, eqn, passed)
+            return
         if isinstance(record, Contraction):
             found = self._product_in_parts(record, operands, eqn, passed)
             record, operands = found or (record, operands)
@@ -187,6 +195,30 @@ class Graph:
         for var, partial in zip(outputs[1:], partials, strict=True):
             self._append(Def((var,), Reduction("add", (0,)), (partial,), eqn, passed))
 
+    def _attend_parts(
+        self,
+        count: int,
+        outputs: tuple[Var, ...],
+        record: Attention,
+        operands: tuple[Atom, ...],
+        eqn: Eqn,
+        passed: int,
+    ) -> None:
+        """Results of `count` parts of the keys, then those of all."""
+        types = [ArrayType(v.type.dtype, (count, *v.type.shape)) for v in outputs]
+        made = tuple([Var(t) for t in types])
+        self._append(Def(made, replace(record, key_parts=count), operands, eqn, passed))
+        if passed:
+            self._passed.update(dict.fromkeys(made, passed))
+        program, _ = stage(joined_parts, types)
+        eqns, results = inline_into(program, made)
+        eqns = [Eqn(e.op, e.inputs, e.params, e.outputs, eqn.where, eqn.tag) for e in eqns]
+        self._inserted[eqn] = eqns
+        for each in eqns:
+            self._enter(each)
+        for var, result in zip(outputs, results, strict=True):
+            self._same[var] = self.resolve(result)
+
     def _look_back(self, eqns: Sequence[Eqn]) -> None:
         number = self._barriers
         for eqn in reversed(eqns):
@@ -197,7 +229,8 @@ class Graph:
                 number -= 1
                 bits |= 1 << number
             if bits:
-                for atom in eqn.inputs:
+                made = [v for e in self._inserted.get(eqn, ()) for v in e.outputs]
+                for atom in (*eqn.inputs, *made):
                     self.awaited[atom] = self.awaited.get(atom, 0) | bits
 
     def awaited_by(self, eqn: Eqn) -> int:

@@ -18,13 +18,17 @@ from fxad.core import dtypes as dt
 from fxad.core.record import record
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import INDEX, Axis, Const, Expr, Index, IndexValue, Prim, at
-from fxad.ir.loops import Contraction, Reduction
+from fxad.ir.loops import Attention, Contraction, Reduction
+from fxad.ir.program import Atom
 from fxad.lower.index import Point
 
 LANES_FROM, LANES_PIECE, LANES_ROWS = 1 << 15, 8192, 8
 SERIAL_FROM, SERIAL_PIECE = 1024, 256
 # Pieces of work wanted of attention's gradient, and queries for which a copy of all keys is little.
 ATTENTION_UNITS, ATTENTION_QUERIES = 4, 1024
+# Keys in parts: pieces of work wanted, least keys in one, which are a multiple of so many; most
+# queries, and rows of the heads that share keys.
+KEYS_UNITS, KEYS_FROM, KEYS_STEP, KEYS_QUERIES, KEYS_ROWS = 8, 512, 16, 12, 24
 # Products in parts: least length of a sum, most batch elements and elements of the result; least
 # multiply-adds or bytes of operands, about what takes a thread 0.1 ms; numbers of parts.
 PRODUCT_FROM, PRODUCT_BATCH, PRODUCT_SIZE = 4096, 4, 128 * 128
@@ -135,6 +139,21 @@ def attention_parts(query: ArrayType, key: ArrayType) -> tuple[int, int]:
     some = max(n for n in range(1, max(1, wanted) + 1) if group % n == 0)
     later = max(n for n in range(1, max(1, wanted // some) + 1) if time % n == 0)
     return some, later
+
+
+def key_parts(record: Attention, operands: Sequence[Atom]) -> int:
+    """In how many equal parts attention takes the keys: where so few queries meet many that memory
+    decides, and heads are too few to keep several threads busy.
+
+    q [1, 1, 2, 64], k [1, 8192, 1, 64]  ->  8
+    """
+    (batch, time, heads, _), (_, keys, groups, _) = (x.type.shape for x in operands[:2])
+    if record.backward or 0 <= record.left < time - 1 or len(operands) > 3:
+        return 1
+    if time > KEYS_QUERIES or time * heads > KEYS_ROWS * groups:
+        return 1
+    wanted = min(-(-KEYS_UNITS // max(1, batch * groups)), keys // KEYS_FROM)
+    return max(n for n in range(1, max(1, wanted) + 1) if keys % (n * KEYS_STEP) == 0 or n == 1)
 
 
 def contraction_parts(a: ArrayType, b: ArrayType, out: ArrayType, record: Contraction) -> int:

@@ -126,6 +126,20 @@ def parts(q: Any, k: Any, v: Any, *extras: Any, **params: Any) -> tuple[Any, Any
     return _mixed(weights, v), op("reshape", lse, shape=(batch, groups * each, time))
 
 
+def joined_parts(out: Any, lse: Any) -> list[Any]:
+    """Results of parts of the keys, [parts, B, T, N, H] and [parts, B, N, T], as those of all."""
+    top = op("max_reduce", lse, axes=(0,))
+    unseen = op("eq", top, -float("inf"))
+    top = op("select", unseen, zeros(type_of(top)), top)
+    weights = op("exp", op("sub", lse, stretched(top, lse, (1, 2, 3))))
+    total = op("sum", weights, axes=(0,))
+    divisor = op("select", unseen, full(1.0, type_of(total)), total)
+    weights = op("div", weights, stretched(divisor, lse, (1, 2, 3)))
+    weights = op("transpose", weights, permutation=(0, 1, 3, 2))
+    out = op("sum", op("mul", out, stretched(weights, out, (0, 1, 2, 3))), axes=(0,))
+    return [out, op("add", top, op("log", total))]
+
+
 def grad_parts(
     q: Any, k: Any, v: Any, lse: Any, delta: Any, d_out: Any, *extras: Any, **params: Any
 ) -> tuple[Any, Any, Any]:

@@ -8,7 +8,7 @@ import pytest
 import fxad
 from fxad.backend.llvm.native.engine import host_target
 from fxad.core.config import config
-from fxad.ir.kernel import AttendGrad
+from fxad.ir.kernel import Attend, AttendGrad
 from fxad.ops.fused.attention import attend, attend_grad, grad_parts, parts
 
 PLAIN = {"left": -1, "right": -1, "bias": False, "mask": False}
@@ -30,12 +30,15 @@ SIZES = [
     (5, 90, 2, 2, 24, 40, {"left": 2, "right": 60}),
     # One query, whose bounds are constants.
     (1, 50, 2, 1, 8, 40, {"left": 1, "right": 5}),
-    # Few queries: keys are read in place, once for all heads that share them; several blocks.
+    # Few queries: keys are read in place, for all heads that share them; several blocks, parts.
     (1, 2000, 8, 1, 128, 128, {"mask": True}),
     (4, 1001, 6, 2, 80, 33, {"right": 900}),
     (12, 700, 2, 2, 256, 256, {"left": 300, "right": 690}),
     (8, 300, 3, 1, 40, 16, {"bias": True, "mask": True, "right": 200}),
     (4, 1, 6, 3, 3, 5, {"bias": True}),
+    (1, 2048, 4, 1, 32, 24, {}),
+    (3, 1536, 2, 2, 16, 40, {"right": 1000}),
+    (2, 1024, 6, 2, 24, 8, {"right": 100}),
     # The gradient in parts: of the queries, of the heads that share keys, of both.
     (2050, 2050, 1, 1, 8, 16, {"right": 0}),
     (1500, 1200, 6, 1, 16, 8, {"left": 700, "right": 40}),
@@ -120,20 +123,36 @@ def test_other_instruction_sets_compute_the_same(case, isa):
         _check(case, "float32", 5e-6)
 
 
+def test_keys_of_few_queries_are_taken_in_parts_that_no_number_of_threads_decides():
+    r = np.random.default_rng(5)
+    q = r.standard_normal((1, 1, 2, 16)).astype(np.float32)
+    k, v = (r.standard_normal((1, 4096, 1, 16)).astype(np.float32) for _ in "kv")
+    run = fxad.jit(lambda *qkv: attend(*qkv, scale=0.25, **PLAIN))
+    kernels = run.lower(q, k, v).kernels
+    assert [x.points for x in kernels if isinstance(x.body[0], Attend)] == [8 * 2]
+    before, found = fxad.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            fxad.set_num_threads(threads)
+            found.append(np.append(*map(np.ravel, run(q, k, v))))
+    finally:
+        fxad.set_num_threads(before)
+    np.testing.assert_array_equal(found[1:], found[:1] * 2)
+
+
 @pytest.mark.parametrize("isa", [host_target().isa, *LOWER])
 def test_weights_have_the_exactness_of_float32(isa):
     """Query i sees scores 0 and x[i]: its result is the weight of the second key."""
     x = -np.concatenate([np.linspace(0, 86, 5000), 2.0 ** np.arange(-20, 6)]).astype(np.float32)
-    x = np.concatenate([x, [np.float32(-200.0), np.float32(-np.inf)]])
+    x = np.append(x, np.array([-200.0, -np.inf], np.float32))
     k, v = (np.array([0, 1], np.float32).reshape(1, 2, 1, 1) for _ in "kv")
     with config.override(isa=isa):
         run = fxad.jit(lambda q, k, v: fxad.nn.dot_product_attention(q, k, v, scale=1.0))
         found = np.asarray(run(x.reshape(1, -1, 1, 1), k, v)).ravel()
-    wide = x.astype(np.float64)
-    wanted = np.exp(wide) / (1 + np.exp(wide))
+    wide = np.exp(x.astype(np.float64))
     # The exponent of 2, x log2(e), is rounded: small weights have larger errors.
-    bound = (5 + 1.25 * np.abs(wide[:-2])) * 2.0**-24
-    assert np.all(np.abs(found[:-2] / wanted[:-2] - 1) < bound)
+    bound = (5 + 1.25 * np.abs(x[:-2])) * 2.0**-24
+    assert np.all(np.abs(found[:-2] / (wide / (1 + wide))[:-2] - 1) < bound)
     np.testing.assert_array_equal(found[-2:], [0.0, np.nan])
 
 
