@@ -5,6 +5,8 @@ import pytest
 
 import fxad
 import fxad.numpy as jnp
+from fxad.backend.llvm import cache
+from fxad.backend.llvm.base import schedule
 
 HIGHEST = fxad.jit(lambda x: jnp.max(x, -1))
 LOWEST = fxad.jit(lambda x: jnp.min(x, -1))
@@ -85,3 +87,30 @@ def test_an_axis_of_few_positions_that_is_one_with_others_is_a_loop():
         len(f.lower(v).asm.splitlines()) for f, v in ((compiled, x), (flat, x.reshape(20, 120)))
     )
     assert lines < 1.5 * wanted
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int8"])
+@pytest.mark.parametrize("shape", [(70, 5), (33, 10), (40, 15), (40, 16), (50, 5, 3)], ids=str)
+def test_rows_shorter_than_a_vector(monkeypatch, shape, dtype):
+    """Alone and as many at once as a vector has lanes: NumPy's extremes, the same bits of sums."""
+    rng = np.random.default_rng(2)
+    x = rng.integers(-100, 100, shape).astype(dtype)
+    if x.dtype.kind == "f":
+        x = x * rng.standard_normal(shape).astype(dtype)
+        x[3, 2], x[5], x[7] = np.nan, -0.0, -np.inf
+    axes = tuple(range(1, x.ndim))
+
+    def rows(x):
+        small = jnp.exp(-jnp.abs(x.astype(jnp.float32)))
+        return jnp.max(x, axes), jnp.min(x, axes), jnp.sum(small, axes), jnp.sum(x, axes)
+
+    with fxad.enable_x64():
+        found = [np.asarray(r) for r in fxad.jit(rows)(x)]
+        monkeypatch.setattr(schedule, "_few", lambda *_: 0)
+        monkeypatch.setattr(cache.kernels, "_codes", type(cache.kernels._codes)())
+        alone = [np.asarray(r) for r in fxad.jit(lambda y: (*rows(y), y + y))(x)]
+    np.testing.assert_array_equal(found[0], x.max(axes))
+    np.testing.assert_array_equal(found[1], x.min(axes))
+    np.testing.assert_allclose(found[3], x.sum(axes, dtype=found[3].dtype), rtol=1e-4, atol=1e-4)
+    for one, other in zip(found, alone, strict=False):
+        np.testing.assert_array_equal(one, other)

@@ -84,7 +84,7 @@ def emit_nothing(name: str) -> Emitted:
 
 UNIT_ELEMENTS = 16384
 INNER_BLOCK = 64
-TINY = 4  # positions of a reduction that are done one by one at a vector of grid points
+TINY = 4  # positions of a reduction of any elements that are done one by one, see `_few`
 ONE_FUNCTION = 60  # weight of a body with one slow function in it, or two
 TILE_WIDTH = 16  # squares of elements turned in registers are at most this wide
 _SLOW = frozenset(
@@ -225,11 +225,19 @@ def crosses(access: ir.Load | ir.Store, lanes: ir.Axis | None, axis: ir.Axis | N
     return access.index.coefficient(lanes) not in (None, 0, 1)
 
 
-def _sums_few(kernel: ir.Kernel, schedule: Schedule) -> bool:
+def _few(stage: ir.Reduce, target: Target) -> int:
+    """Positions that are done one by one at a vector of grid points: where rows of them do not
+    fill a vector, unless gathers cannot fetch such elements."""
+    loads = [e for e in ir.walk(*ir.exprs_of(stage)) if isinstance(e, ir.Load)]
+    narrow = any(load.buffer.dtype.itemsize < 4 for load in loads)
+    return TINY if narrow else max(TINY, target.lanes(stage.cells[0].dtype) - 1)
+
+
+def _sums_few(kernel: ir.Kernel, schedule: Schedule, target: Target) -> bool:
     """Whether all that a kernel does over axes of its own is to reduce a few positions."""
     return all(
         bool(stage.over)
-        and 0 < schedule.extent(stage.over[-1]) <= TINY
+        and 0 < schedule.extent(stage.over[-1]) <= _few(stage, target)
         and stage.monoid not in ("argmin", "argmax")
         and stage.cells[0].dtype.kind != "c"
         if isinstance(stage, ir.Reduce)
@@ -301,7 +309,7 @@ def choose(kernel: ir.Kernel, target: Target, scalar: bool = False) -> Schedule:
     if scalar:
         schedule.rows, schedule.units, schedule.cost = schedule.outer_points, 1, 20.0
         return schedule
-    sums = any(map(in_lanes, kernel.body)) and not _sums_few(kernel, schedule)
+    sums = any(map(in_lanes, kernel.body)) and not _sums_few(kernel, schedule, target)
     single = kernel.scratch or sums or any(isinstance(s, ir.Sort) for s in kernel.body)
     if grid and not single:
         axis, score = _grid_axis(kernel, grid, extents)
