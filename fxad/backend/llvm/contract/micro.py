@@ -30,7 +30,7 @@ PARAMS = (
     ("i64", "mode"),  # a Mode
     ("ptr", "pack"),  # where a packing kernel writes its copy of B
     ("ptr", "next"),  # where to prefetch, some lines per group of `unroll`
-    ("i64", "line"),  # number of the first one
+    ("i64", "turn"),  # number of the first group among those that do so
 )
 
 
@@ -134,7 +134,7 @@ class _Micro:
                 following = f.offset(following, step)
                 following = f.op(f"select i1 {now}, ptr %next, ptr {following}")
             elif main and tile.coming:
-                tile.coming.step(f, following, "%line", turn, lanes)
+                tile.coming.step(f, following, "%turn", turn, lanes)
             if main and self.toucher:
                 self.toucher.step(turn, lanes)
             if main and tile.waits:

@@ -16,7 +16,7 @@ from fxad.backend.llvm.contract.lanes import Lanes, prefetch
 from fxad.core.record import valued
 
 # Transposing more lanes than this in registers spills.
-_MOST_TRANSPOSED = 16
+MOST_TRANSPOSED = 16
 PARAMS_B = (("ptr", "source"), ("ptr", "panel"), ("i64", "depth"))
 PARAMS_A = (("ptr", "source"), ("ptr", "copy"), ("i64", "rows"))
 PARAMS_BLOCKS = (*PARAMS_A[:2], ("i64", "depth"), ("i64", "tall"), ("i64", "others"))
@@ -39,7 +39,7 @@ def emit_pack_b(name: str, source: Source, columns: int, lanes: Lanes) -> str:
     counts = [min(lanes.width, columns - start) for start in starts]
     if source.outer == 1:
         _pack_rows(f, source, counts, lanes)
-    elif source.k == 1 and lanes.width <= _MOST_TRANSPOSED:
+    elif source.k == 1 and lanes.width <= MOST_TRANSPOSED:
         _pack_transposed(f, source, columns, lanes)
     else:
         _pack_elements(f, source, columns, len(counts), lanes, "0")

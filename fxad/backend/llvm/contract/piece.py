@@ -164,11 +164,11 @@ class Sweep:
         # Only the tile that does most of the work is worth the size of an unrolled loop.
         unroll = UNROLL if height == cut.main_height and whole and not packs else 1
         tile = self.tile(height, packs, direct, unroll)
-        following, line = "null", "0"
+        following, turn = "null", "0"
         if tile.ahead:
             following = self.following
         elif tile.coming:
-            following, line = self.following, self.first_line(tile.coming, number)
+            following, turn = self.following, self.first_turn(tile.coming, number)
         arguments = [
             self.piece.steps if unroll > 1 else self.piece.depth,
             self.piece.rest if unroll > 1 else "0",
@@ -179,7 +179,7 @@ class Sweep:
             self.piece.mode,
             p.packed_panel,
             following,
-            line,
+            turn,
         ]
         if tile.touches:
             arguments += self.corners(row, inside, height)
@@ -231,15 +231,15 @@ class Sweep:
         start, row = (p.packed_a, inside) if p.packs_a else (p.a, row)
         return f.offset(start, f.add(f.mul(row, by_row * p.size), skip))
 
-    def first_line(self, ahead: Ahead, block: str) -> str:
-        """Number of the first line that a call asks for of the part of B to come."""
+    def first_turn(self, ahead: Ahead, block: str) -> str:
+        """Number of a call's first turn among all that ask for the part of B to come."""
         f, p = self.f, self.p
         call = f.op(f"sub i64 {block}, {p.blocks[0]}")
         if p.fuses:
             call = f.op(f"sub i64 {call}, 1")
         sweeps = self.piece.inside if ahead.whole else self.in_group
         call = f.add(f.mul(sweeps, self.cut.unit_blocks - p.fuses), call)
-        return f.mul(call, ahead.each)
+        return f.mul(call, ahead.turns)
 
     def touches(self, height: int) -> tuple[Touch, ...]:
         p, size = self.p, (height, self.columns)

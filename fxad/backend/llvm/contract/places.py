@@ -1,11 +1,12 @@
 """Where the micro-kernels read a product's operands: where they lie, or from packed copies.
 
-a_goes_into_blocks(problem)     # a copy of A, a tile's rows side by side for every k
+a_goes_into_blocks(problem, 16) # a copy of A, a tile's rows side by side for every k
 b_is_near(problem)              # no copy of B
 """
 
 from __future__ import annotations
 
+from fxad.backend.llvm.contract.pack import MOST_TRANSPOSED
 from fxad.backend.llvm.contract.plan import Problem
 
 _LEAST_COLUMNS = 384  # for fewer columns rows of A that lie side by side are read in place,
@@ -16,13 +17,13 @@ _NEAREST_BYTES = (
 COLLIDING = 4096  # bytes; lines so far apart share a place in first-level caches
 
 
-def a_goes_into_blocks(problem: Problem) -> bool:
+def a_goes_into_blocks(problem: Problem, lanes: int) -> bool:
     """Whether a copy of A in blocks of a tile's rows pays.
 
     Rows that lie side by side: in place every step of k is another line, and often another page, of
     which a tile takes a part; the copy pays where enough panels of columns share it, or where steps
     of k all fall into one place of the first-level cache. Rows that have k side by side: where more
-    share it and the rows of a tile all fall into one place.
+    share it and the rows of a tile all fall into one place, and a square of `lanes` can be turned.
     """
     a, (rows, columns, k) = problem.a, problem.size
     apart = max(a.inner, a.outer) * a.buffer.dtype.itemsize
@@ -30,7 +31,8 @@ def a_goes_into_blocks(problem: Problem) -> bool:
     if min(rows, k) < 64:
         return False
     if a.inner == 1:
-        return a.outer > 1 and collides and columns >= _LEAST_TURNED
+        turns = a.outer > 1 and lanes <= MOST_TRANSPOSED
+        return turns and collides and columns >= _LEAST_TURNED
     return a.outer == 1 and (collides or columns >= _LEAST_COLUMNS)
 
 

@@ -51,7 +51,8 @@ class Product:
 
     def __init__(self, problem: Problem, name: str, target: Target) -> None:
         self.problem, self.name, self.target = problem, name, target
-        self.in_blocks = problem.a.buffer.dtype == problem.dtype and a_goes_into_blocks(problem)
+        blocks = a_goes_into_blocks(problem, target.lanes(problem.dtype))
+        self.in_blocks = problem.a.buffer.dtype == problem.dtype and blocks
         self.packs_a = problem.a.buffer.dtype != problem.dtype or self.in_blocks
         depth = problem.size[2] if self.packs_a else 0
         self.swept = is_swept(problem)
