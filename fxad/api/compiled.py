@@ -5,6 +5,7 @@ The backend is loaded when the first program is compiled, so that `import fxad` 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 import threading
@@ -109,7 +110,14 @@ def prepared(program: Program, donate: frozenset[int] = frozenset()) -> tuple[Pr
     optimised = optimise(program)
     if _asks(optimised):
         optimised = importlib.import_module("fxad.plan.budget").regions(optimised)
-    return optimised, planner.plan(optimised, donate=donate, fusion=fused)
+    return optimised, planner.plan(optimised, donate=donate, fusion=fused, rounds=_rounds())
+
+
+def _rounds() -> Any:
+    """Which products this machine's native code rounds the factors of as it reads them."""
+    measured = importlib.import_module("fxad.backend.llvm.measured")
+    tiles = importlib.import_module("fxad.backend.llvm.contract.amx_plan")
+    return functools.partial(tiles.rounds_factors, target=measured.target_of(config.isa))
 
 
 def _asks(program: Program) -> bool:

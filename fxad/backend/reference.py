@@ -248,7 +248,7 @@ class _Run:
             for k in range(start, min(start + block, stage.k.extent)):
                 self.env[stage.k] = np.asarray(k)
                 a, b = (
-                    cast(self.read(o.buffer, self.index(o.index)), stage.cell.dtype)
+                    cast(cast(self.read(o.buffer, self.index(o.index)), o.dtype), stage.cell.dtype)
                     for o in (stage.a, stage.b)
                 )
                 part = (a.astype(wide) * b + part).astype(stage.cell.dtype)

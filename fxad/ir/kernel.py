@@ -193,10 +193,19 @@ class Sort:
 
 @record
 class Operand:
-    """A matrix operand: buffer elements at an index affine in the contraction's axes."""
+    """A matrix operand: buffer elements at an index affine in the contraction's axes.
+
+    rounded: the dtype that a product rounds them to before it multiplies; None: they stay.
+    """
 
     buffer: Buffer
     index: Index
+    rounded: np.dtype | None = None
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the factors."""
+        return self.rounded or self.buffer.dtype
 
 
 @record

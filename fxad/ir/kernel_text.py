@@ -141,8 +141,7 @@ class _Printer:
             case k.Sort():
                 return [f"of {self._expr(value)}" for value in stage.operands]
             case k.Contract():
-                sides = (stage.a, stage.b)
-                return [f"of {self._place(side.buffer, side.index)}" for side in sides]
+                return [f"of {self._factor(side)}" for side in (stage.a, stage.b)]
             case k.Attend():
                 return self._attend_lines(stage)
             case k.AttendGrad():
@@ -154,6 +153,10 @@ class _Printer:
                 ]
             case _:
                 return []
+
+    def _factor(self, operand: k.Operand) -> str:
+        place = self._place(operand.buffer, operand.index)
+        return place if operand.rounded is None else f"{short_name(operand.rounded)}({place})"
 
     def _store(self, store: k.Store) -> str:
         guard = f"if {self._expr(store.guard)}: " if store.guard is not None else ""

@@ -18,6 +18,7 @@ from fxad.ir.loops import HostCall
 from fxad.ir.program import Program, Var
 from fxad.lower.control import lower_structured
 from fxad.lower.expand import Storage
+from fxad.lower.factors import Rounds, round_in_products
 from fxad.lower.forms import Kernels
 from fxad.lower.fusion import grouped
 from fxad.lower.graph import Graph
@@ -36,10 +37,12 @@ class LowerConfig:
     """fusion: put equations together into kernels; off: one kernel per equation.
 
     tiles: attention as one kernel; off (for a backend without it): as the ops it is made of.
+    rounds: which products round their factors themselves; None: none.
     """
 
     fusion: bool = True
     tiles: bool = True
+    rounds: Rounds | None = None
 
 
 def lower(program: Program, config: LowerConfig = LowerConfig()) -> Block:
@@ -57,7 +60,10 @@ def _lower_flat(program: Program, config: LowerConfig) -> Block:
     groups = grouped(nodes, config.fusion)
     kernels = Kernels(storage, _wanted(groups, outputs))
     steps = tuple([_step(g, kernels, config) for g in groups])
-    return Block(graph.inputs, reads_first(steps), outputs)
+    block = Block(graph.inputs, steps, outputs)
+    if config.fusion and config.rounds:
+        block = round_in_products(block, config.rounds)
+    return Block(graph.inputs, reads_first(block.steps), outputs)
 
 
 def _wanted(groups: Sequence[Group], outputs: Sequence[Var]) -> set[Var]:

@@ -31,6 +31,7 @@ from fxad.lower import (
     Whiling,
     lower,
 )
+from fxad.lower.factors import Rounds
 from fxad.lower.steps import LoweredStep, reads_of, writes_of
 from fxad.plan import control
 from fxad.plan.donate import AccessesOf, donations, first_writes, last_uses, may_take_over, updated
@@ -50,9 +51,11 @@ def plan(
     donate: frozenset[int] = frozenset(),
     fusion: bool = True,
     tiles: bool = True,
+    rounds: Rounds | None = None,
 ) -> Plan:
-    """Plan a closed Program. `donate`: numbers of arguments whose storage may be taken over."""
-    block = lower(program, LowerConfig(fusion, tiles))
+    """Plan a closed Program. `donate`: numbers of arguments whose storage may be taken over;
+    tiles, rounds: see `lower.LowerConfig`."""
+    block = lower(program, LowerConfig(fusion, tiles, rounds))
     return plan_block(block, program.in_types, program.out_types, donate)
 
 

@@ -278,7 +278,8 @@ class Stages(Code):
     def operand(self, operand: Operand, cell: Cell) -> str:
         """An element of a matrix as the accumulator's dtype."""
         value = self.read(operand.buffer, operand.index)
-        return formats.cast(value, operand.buffer.dtype, cell.dtype)
+        value = formats.cast(value, operand.buffer.dtype, operand.dtype)
+        return formats.cast(value, operand.dtype, cell.dtype)
 
     def add_block(self, cell: Cell, total: str, part: str, start: str) -> None:
         """The first block is the total so far: adding it to 0 could lose the sign of a zero."""

@@ -48,7 +48,15 @@ class Sketch:
     Each argument is a pair (view, the whole contiguous array it is a view of) or an array.
     """
 
-    def __init__(self, a, b, out, accumulator: np.dtype | None = None, past: bool = False) -> None:
+    def __init__(
+        self,
+        a,
+        b,
+        out,
+        accumulator: np.dtype | None = None,
+        past: bool = False,
+        rounded: np.dtype | None = None,
+    ) -> None:
         self.past = past
         (a, a_base), (b, b_base), (out, out_base) = (
             x if isinstance(x, tuple) else (x, x) for x in (a, b, out)
@@ -62,8 +70,10 @@ class Sketch:
         self.arrays: list[np.ndarray] = []
         self.scalars: list[Scalar] = []
         self.values: list[float] = []
-        self.a = Operand(self.buffer(a_base), walk_index(a, a_base, (*self.grid, self.m, self.k)))
-        self.b = Operand(self.buffer(b_base), walk_index(b, b_base, (*self.grid, self.k, self.n)))
+        index = walk_index(a, a_base, (*self.grid, self.m, self.k))
+        self.a = Operand(self.buffer(a_base), index, rounded)
+        index = walk_index(b, b_base, (*self.grid, self.k, self.n))
+        self.b = Operand(self.buffer(b_base), index, rounded)
         self.out = self.buffer(out_base, "out")
         self.out_index = walk_index(out, out_base, (*self.grid, self.m, self.n))
 

@@ -17,6 +17,7 @@ from fxad.backend.llvm.contract.amx_plan import TileCut
 from fxad.backend.llvm.contract.kernel import emit_contract
 from fxad.backend.llvm.contract.plan import Problem
 from fxad.backend.llvm.native.engine import host_target
+from fxad.core.errors import CheckError
 from fxad.ir.kernel import Cast, Get, Load, Prim, at
 
 BF16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype("float32")
@@ -78,6 +79,36 @@ def test_order_of_sums(size):
     wide = [x[0].astype(np.float64) for x in (a, b)]
     bound = (size[2] + 2) * np.finfo(F32).eps * (np.abs(wide[0]) @ np.abs(wide[1]))
     assert np.all(np.abs(found - wide[0] @ wide[1]) <= bound)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_factors_are_rounded_as_they_are_packed(size):
+    """Float32 factors, either of them or both: the bits of rounded ones."""
+    m, n, k = size
+    r = np.random.default_rng(0)
+    a, b = (r.standard_normal(shape).astype(F32) for shape in ((m, k), (k, n)))
+    a[0, :3] = 1e-39, -0.0, 1 + 2**-8  # a denormal, and a tie
+    halves = a.astype(BF16), b.astype(BF16)
+    wanted = in_order(flushed(halves[0]), halves[1])
+    for left, right in ((a, b), (halves[0], b), (a, halves[1])):
+        for turned in (False, True):
+            out = np.full((m, n), np.nan, F32)
+            sides = [np.ascontiguousarray(x.T) if turned else x for x in (left, right)]
+            views = [(x.T if turned else x, x) for x in sides]
+            Sketch(*views, out, rounded=BF16).run(target=TARGET, cuts=(1, 2, 3))
+            np.testing.assert_array_equal(out, wanted)
+
+
+def flushed(x: np.ndarray) -> np.ndarray:
+    return np.where(np.abs(x.astype(F32)) < np.finfo(F32).tiny, 0, x).astype(BF16)
+
+
+def test_only_tiles_round_factors():
+    a = np.zeros((64, 64), F32)
+    kernel = Sketch(a, a, np.empty((64, 64), F32), rounded=BF16).kernel()
+    assert "bf16(in0[" in str(kernel)
+    with pytest.raises(CheckError, match="only products on tiles round their factors"):
+        emit_contract(kernel, "product", Target("avx512"))
 
 
 def test_strides_and_batches():

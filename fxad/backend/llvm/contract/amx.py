@@ -233,11 +233,11 @@ class _Emission:
         """Where the panel to come starts in memory: the next one, after the last one of a unit the
         first one of the next piece, or itself where what comes is read and not only asked for."""
         f, b = self.f, self.problem.b
+        size = b.buffer.dtype.itemsize
         if self.woven:
             after = f.least(after, f.op(f"sub i64 {self.columns[1]}, 1"))
-            place = f.mul(after, self.cut.block_columns * 2)
-            return f.offset(self.b, f.add(place, f.mul(self.at, b.inner * 2)))
-        size = b.buffer.dtype.itemsize
+            place = f.mul(after, self.cut.block_columns * size)
+            return f.offset(self.b, f.add(place, f.mul(self.at, b.inner * size)))
         turns = f.op(f"icmp sge i64 {after}, {self.columns[1]}")
         panel = f.op(f"select i1 {turns}, i64 {self.columns[0]}, i64 {after}")
         step = f.op(f"select i1 {turns}, i64 {self.cut.piece * DEPTH}, i64 0")
@@ -323,10 +323,10 @@ class _Emission:
         to make the tiles of a step."""
         if self.cut.keeps:
             return None
-        if self.woven:
-            return Woven(self.woven, self.problem.b.inner * 2, self.pitch)
         b, each = self.problem.b, quotient(DEPTH, self.cut.unit_rows)
         size = b.buffer.dtype.itemsize
+        if self.woven:
+            return Woven(self.woven, b.inner * size, self.pitch, size == 4)
         row = max(abs(b.outer), abs(b.inner)) * size
         return Coming(each, row, lines_of(DEPTH * size, row), DEPTH * b.inner * size)
 

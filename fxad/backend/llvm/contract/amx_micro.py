@@ -55,11 +55,13 @@ class Coming:
 @valued
 class Woven:
     """What a step packs of the panel to come, while the products run: `pairs` of steps of k, whose
-    columns lie side by side, `row_bytes` apart. The panel's second tile is `pitch` behind."""
+    columns lie side by side, `row_bytes` apart. The panel's second tile is `pitch` behind. wide:
+    whether they are float32, to be rounded."""
 
     pairs: int
     row_bytes: int
     pitch: int
+    wide: bool
 
 
 @valued
@@ -143,9 +145,10 @@ class TileMicro:
         for _ in range(woven.pairs):
             rows = pointer, f.offset(pointer, woven.row_bytes)
             for row in rows:
-                beyond = f.offset(row, LINE_BYTES)
-                prefetch(f, lanes.declarations, beyond, write=False, level=2)
-            for half, line in enumerate(interleaved(f, *rows)):
+                for number in range(1 + woven.wide):
+                    beyond = f.offset(row, LINE_BYTES * (1 + woven.wide + number))
+                    prefetch(f, lanes.declarations, beyond, write=False, level=2)
+            for half, line in enumerate(interleaved(f, *rows, woven.wide)):
                 f.line(f"store {PAIRS} {line}, ptr {f.offset(pack, half * woven.pitch)}, align 64")
             pointer, pack = f.offset(rows[1], woven.row_bytes), f.offset(pack, LINE_BYTES)
         return pointer, pack

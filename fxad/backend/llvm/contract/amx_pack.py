@@ -9,6 +9,8 @@ of k for all columns. What lies beyond the operand's edges is 0.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fxad.backend.llvm.base.text import Function
@@ -25,10 +27,17 @@ PAIRS = "<16 x i32>"
 _ROUND = "llvm.x86.avx512bf16.cvtneps2bf16.512"
 _ROUND_TWO = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
 _INTERLEAVED = [i // 2 + 16 * (i % 2) for i in range(32)]
+ROUNDING = {
+    f"declare <32 x bfloat> @{_ROUND_TWO}(<16 x float>, <16 x float>)",
+    f"declare <16 x bfloat> @{_ROUND}(<16 x float>)",
+}
 
 
-def interleaved(f: Function, low: str, high: str) -> list[str]:
-    """Two rows of 32 bf16 as two vectors of 16 pairs."""
+def interleaved(f: Function, low: str, high: str, wide: bool) -> list[str]:
+    """Two rows of 32 bf16, or (wide) of float32 to be rounded, as two vectors of 16 pairs."""
+    if wide:
+        halves = [(f.offset(low, at), f.offset(high, at)) for at in (0, LINE_BYTES)]
+        return [rounded(f, *half, _INTERLEAVED) for half in halves]
     rows = [f.op(f"load <32 x i16>, ptr {x}, align 2") for x in (low, high)]
     found = []
     for half in range(2):
@@ -36,6 +45,18 @@ def interleaved(f: Function, low: str, high: str) -> list[str]:
         both = f"shufflevector <32 x i16> {rows[0]}, <32 x i16> {rows[1]}, <32 x i32> <{listed}>"
         found.append(f.op(f"bitcast <32 x i16> {f.op(both)} to {PAIRS}"))
     return found
+
+
+def rounded(f: Function, low: str, high: str, picked: Sequence[int] = ()) -> str:
+    """Two vectors of float32 in memory as bf16, in the order `picked` if any, as pairs. Needs
+    ROUNDING."""
+    values = [f.op(f"load <16 x float>, ptr {x}, align 4") for x in (high, low)]
+    both = f"<16 x float> {values[0]}, <16 x float> {values[1]}"
+    both = f.op(f"call <32 x bfloat> @{_ROUND_TWO}({both})")
+    if picked:
+        listed = "<32 x i32> <" + ", ".join(f"i32 {i}" for i in picked) + ">"
+        both = f.op(f"shufflevector <32 x bfloat> {both}, <32 x bfloat> poison, {listed}")
+    return f.op(f"bitcast <32 x bfloat> {both} to {PAIRS}")
 
 
 class TilePacker:
@@ -51,10 +72,7 @@ class TilePacker:
         self.size = source.dtype.itemsize
         self.wide = source.dtype == np.float32
         self.lanes = Lanes(np.dtype(np.int32), LINES)
-        self.declarations = {
-            f"declare <32 x bfloat> @{_ROUND_TWO}(<16 x float>, <16 x float>)",
-            f"declare <16 x bfloat> @{_ROUND}(<16 x float>)",
-        }
+        self.declarations = set(ROUNDING)
 
     def emit(self) -> str:
         f = self.f
@@ -85,18 +103,12 @@ class TilePacker:
         for pair in range(LINES):
             low = f.offset(at, 2 * pair * step)
             for row in (low, f.offset(low, step)):
-                ahead = f.offset(row, DEPTH * step)
-                prefetch(f, self.declarations, ahead, write=False, level=3)
-            for half, line in enumerate(self.two_lines(low, step)):
+                for line in range(0, 2 * LINES * self.size, LINE_BYTES):
+                    ahead = f.offset(row, DEPTH * step + line)
+                    prefetch(f, self.declarations, ahead, write=False, level=3)
+            for half, pairs in enumerate(interleaved(f, low, f.offset(low, step), self.wide)):
                 place = f.offset(to, half * self.pitch + pair * LINE_BYTES)
-                self.lanes.store(f, line, place, LINES, LINE_BYTES)
-
-    def two_lines(self, low: str, step: int) -> list[str]:
-        """Two steps of k for 32 columns that lie side by side."""
-        f = self.f
-        if self.wide:
-            return [self.pairs_across(f.offset(low, half), 0) for half in (0, LINE_BYTES)]
-        return interleaved(f, low, f.offset(low, step))
+                self.lanes.store(f, pairs, place, LINES, LINE_BYTES)
 
     def tile(self, first: str, k: str) -> tuple[str, str]:
         """Where a tile's first element lies, and where the tile goes."""
@@ -141,7 +153,7 @@ class TilePacker:
         at = f.offset(at, line * self.source.outer * self.size)
         if not self.wide:
             return f.op(f"load {PAIRS}, ptr {at}, align 2")
-        return self.rounded(at, f.offset(at, LINE_BYTES), "")
+        return rounded(f, at, f.offset(at, LINE_BYTES))
 
     def pairs_across(self, at: str, pair: int) -> str:
         """Two steps of k for 16 rows or columns that lie side by side."""
@@ -149,23 +161,11 @@ class TilePacker:
         low = f.offset(at, 2 * pair * self.source.k * self.size)
         high = f.offset(low, self.source.k * self.size)
         if self.wide:
-            listed = ", ".join(f"i32 {i}" for i in _INTERLEAVED)
-            return self.rounded(low, high, f"<32 x i32> <{listed}>")
+            return rounded(f, low, high, _INTERLEAVED)
         values = [f.op(f"load <16 x i16>, ptr {x}, align 2") for x in (low, high)]
         values = [f.op(f"zext <16 x i16> {x} to {PAIRS}") for x in values]
         above = f.op(f"shl {PAIRS} {values[1]}, splat (i32 16)")
         return f.op(f"or {PAIRS} {values[0]}, {above}")
-
-    def rounded(self, low: str, high: str, picked: str) -> str:
-        """Two vectors of float32 as bf16, in the order `picked` if any."""
-        f = self.f
-        values = [f.op(f"load <16 x float>, ptr {x}, align 4") for x in (high, low)]
-        both = f.op(
-            f"call <32 x bfloat> @{_ROUND_TWO}(<16 x float> {values[0]}, <16 x float> {values[1]})"
-        )
-        if picked:
-            both = f.op(f"shufflevector <32 x bfloat> {both}, <32 x bfloat> poison, {picked}")
-        return f.op(f"bitcast <32 x bfloat> {both} to {PAIRS}")
 
     def ragged_tile(self, at: str, to: str, outer: str, depth: str) -> None:
         """A tile at an edge, element by element."""

@@ -17,6 +17,7 @@ from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.contract.amx_pack import DEPTH, LINES, TILE_BYTES
 from fxad.backend.llvm.contract.plan import Problem
 from fxad.core.record import valued
+from fxad.ir.kernel import Kernel
 
 FLOPS_PER_NS = 1000.0
 _LEAST_K = DEPTH
@@ -35,15 +36,24 @@ def takes_tiles(problem: Problem, target: Target) -> bool:
     """Whether AMX computes it. Depends on what `Contract` says, on types, K and the amount of work
     alone: views that move axes between rows and the grid must not change the order of sums. With
     few rows packing the other operand takes longer than reading it in place."""
-    rows, columns, k = problem.size
+    (rows, columns, k), stage = problem.size, problem.stage
     return (
         "amx_bf16" in target.features
         and problem.dtype == np.float32
-        and all(m.buffer.dtype.name == "bfloat16" for m in (problem.a, problem.b))
+        and all(x.dtype.name == "bfloat16" for x in (stage.a, stage.b))
         and k >= _LEAST_K
-        and not problem.stage.few
+        and not stage.few
         and problem.kernel.points * rows * columns * k >= _LEAST_WORK
     )
+
+
+def rounds_factors(kernel: Kernel, target: Target) -> bool:
+    """Whether one factor of a product may be float32, to be rounded as it is packed into tiles:
+    the one that is packed in any case, once for all rows."""
+    problem = Problem.of(kernel)
+    dtypes = problem.a.buffer.dtype.name, problem.b.buffer.dtype.name
+    once = problem.size[0] <= _ROWS * 2 * LINES
+    return dtypes == ("bfloat16", "float32") and once and takes_tiles(problem, target)
 
 
 def quotient(a: int, b: int) -> int:

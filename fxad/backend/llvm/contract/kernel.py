@@ -30,6 +30,7 @@ from fxad.backend.llvm.contract.product import Product
 from fxad.backend.llvm.contract.rows import emit_rows, takes_rows
 from fxad.backend.llvm.contract.scalar import emit_scalar_contract
 from fxad.core.aligned import LINE
+from fxad.core.errors import CheckError
 from fxad.ir.kernel import Kernel
 
 
@@ -56,6 +57,8 @@ def _form(problem: Problem, target: Target) -> Callable[[Problem, str, Target], 
         return emit_scalar_contract
     if takes_tiles(problem, target):
         return emit_tiles
+    if any(x.rounded for x in (problem.stage.a, problem.stage.b)):
+        raise CheckError(f"{problem.kernel.name}: only products on tiles round their factors")
     return emit_rows if takes_rows(problem, target) else _emit_blocks
 
 
