@@ -7,6 +7,7 @@ postponed, so that what needs its elements joins it instead of reading them back
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 from fxad.ir.program import Var
@@ -45,6 +46,7 @@ class _Grouping:
     def __init__(self) -> None:
         self.groups: list[Group] = []
         self.order: dict[Group, int] = {}
+        self.numbers = itertools.count()  # of the order: the next one is after all given before
         self.homes: dict[Var, list[Group]] = {}
         self.read: set[Group] = set()  # groups whose values another group reads
         self.readers: dict[Var, dict[Group, None]] = {}
@@ -58,7 +60,7 @@ class _Grouping:
             if group is None:
                 group = group_of(node)
                 self.groups.append(group)
-                self.order[group] = len(self.order)
+                self.order[group] = next(self.numbers)
             for var in node.outputs:
                 homes = self.homes.setdefault(var, [])
                 if group not in homes:
@@ -79,8 +81,7 @@ class _Grouping:
             if group.kind == "contract" and self._may_wait(group, node):
                 if not join(group, node, self._is_alone(group)):
                     continue
-                # Every number after the present ones: the group now runs last.
-                self.order[group] = max(self.order.values()) + 1
+                self.order[group] = next(self.numbers)  # the group now runs last
                 return group
         least = -1 if last is None else self.order[last]
         for group in self._siblings(node):
@@ -91,13 +92,12 @@ class _Grouping:
     def _absorb(self, product: Group, node: Node, sources: Iterable[Group]) -> None:
         """Compute in a product's epilogue what `node` in it reads of a map group, where the product
         can run at that group's place: others may wait for the group's values."""
-        inputs = {v for n in product.nodes for v in n.reads}
-        needed = {g for v in inputs for g in self.homes.get(v, ())} - {product}
         for group in sources:
-            early = all(g is group or self.order[g] < self.order[group] for g in needed)
+            inputs = {v for n in product.nodes for v in n.reads}
+            needed = {g for v in inputs for g in self.homes.get(v, ())} - {product, group}
+            early = all(self.order[g] < self.order[group] for g in needed)
             if early and isinstance(node, MapNode) and absorb(product, group, node):
                 self._replace(group, product)
-                needed.discard(group)
 
     def _replace(self, group: Group, by: Group) -> None:
         """Put a group in the place of another, whose nodes it has taken."""
@@ -105,7 +105,8 @@ class _Grouping:
         self.order[by] = self.order.pop(group)
         for var in group.members:
             self.homes[var] = [by]
-        for readers in self.readers.values():
+        for var in {v for node in group.nodes for v in node.reads}:
+            readers = self.readers.get(var, {})
             if group in readers:
                 readers[by] = readers.pop(group)
         if group in self.read:

@@ -10,6 +10,8 @@ import fxad.lax as lax
 import fxad.numpy as jnp
 from fxad.api.compiled import fusion
 from fxad.ir.plan import Run, walk
+from fxad.lower.lower import lower
+from fxad.lower.steps import reads_of, writes_of
 
 R = np.random.default_rng(0)
 
@@ -95,6 +97,39 @@ def behind_a_barrier(x, w):
 @pytest.mark.parametrize("function", [shifted, operand, depends, behind_a_barrier])
 def test_products_that_must_run_later_or_read_elsewhere_stay_apart(function) -> None:
     assert "map" in kernels_with_tanh(function, draw(24, 24), draw(24, 24))
+
+
+def two_values(x, w):
+    t = jnp.tanh(x)
+    s = jnp.sin(jnp.cumsum(t, axis=1))  # cannot run where t does
+    return (x @ w) * s * t, s.T @ w, t.T @ w
+
+
+def numbered(x, w):
+    t, s = jnp.tanh(x), jnp.sin(w)
+    p, q = x @ w, w @ x
+    sums = jnp.cumsum(w, axis=0)
+    one, other = p * t, q * s
+    return one, other, jnp.cumsum(sums, axis=1), t.T @ w, s.T @ w
+
+
+def postponed_twice(x, w):
+    narrow, flat = x[:, :4] * 2, w[:4] * 2
+    p, q = narrow @ flat, (narrow + 1) @ flat  # larger than their operands
+    one, other = jnp.cumsum(w, axis=0), jnp.cumsum(x, axis=0)
+    one, other = q + one, p + other
+    return one, other, jnp.cumsum(other, axis=1), jnp.cumsum(one, axis=1)
+
+
+@pytest.mark.parametrize("function", [two_values, numbered, postponed_twice])
+def test_kernels_run_after_what_they_read(function) -> None:
+    args = draw(24, 24), draw(24, 24)
+    kernels_with_tanh(function, *args)
+    block = lower(fxad.jit(function).lower(*args).traced)
+    ready = set(block.inputs)
+    for step in block.steps:
+        ready.update(writes_of(step))
+        assert ready.issuperset(reads_of(step))
 
 
 def test_transposed_and_bf16_values() -> None:
