@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import importlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +175,8 @@ def profile(function: Callable[..., Any], *args: Any, repeats: int = 5, **kwargs
     runs = [profiler.run(arrays) for _ in range(1 if once else repeats)]
     whole = runs[0].seconds if once else _whole(executable, arrays, trace.donate, repeats)
     ceilings = _ceilings(get_num_threads())
-    kernels = _kernels([run.events for run in runs], ceilings)
+    names = {step: _name(step, executable.hosts) for run in runs for step, _, _ in run.events}
+    kernels = _kernels([run.events for run in runs], names, ceilings)
     values = Concrete.of_all(runs[-1].results, trace.types, trace.weak)
     return Profile(
         kernels=kernels,
@@ -183,7 +184,7 @@ def profile(function: Callable[..., Any], *args: Any, repeats: int = 5, **kwargs
         seconds=sum(k.seconds for k in kernels),
         run_seconds=whole,
         ceilings=ceilings,
-        events=_events(runs[-1].events),
+        events=_events(runs[-1].events, names),
         notes=tuple(map(_note, waits(optimise(trace.program)))),
     )
 
@@ -196,18 +197,19 @@ def _note(wait: Wait) -> str:
     )
 
 
-def _name(step: Step) -> str:
+def _name(step: Step, by_python: Sequence[Host]) -> str:
     match step:
         case Run():
             return step.kernel.name
         case Host():
-            by_python = not hasattr(step.function, "factoring")
-            return f"python {step.name}" if by_python else step.name
+            return f"python {step.name}" if step in by_python else step.name
     return "copy"
 
 
 def _kernels(
-    runs: Sequence[Sequence[tuple[Step, float, float]]], ceilings: tuple[float, float]
+    runs: Sequence[Sequence[tuple[Step, float, float]]],
+    names: Mapping[Step, str],
+    ceilings: tuple[float, float],
 ) -> tuple[KernelProfile, ...]:
     """Events of several runs by machine code; copies count as one kernel."""
     steps: dict[str, list[Step]] = {}
@@ -217,7 +219,7 @@ def _kernels(
         for step, _, took in events:
             if step not in keys:
                 code = kernel_key(step.kernel) if isinstance(step, Run) else ""
-                keys[step] = f"{_name(step)} {code}"
+                keys[step] = f"{names[step]} {code}"
             key = keys[step]
             times.setdefault(key, [0.0] * len(runs))[number] += took
             if number == 0:
@@ -230,7 +232,7 @@ def _kernels(
         took = seconds[key]
         found.append(
             KernelProfile(
-                name=_name(calls[0]),
+                name=names[calls[0]],
                 calls=len(calls),
                 seconds=took,
                 share=took / total,
@@ -248,9 +250,11 @@ def _where(calls: Sequence[Step]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(lines))
 
 
-def _events(timed: Sequence[tuple[Step, float, float]]) -> tuple[Event, ...]:
+def _events(
+    timed: Sequence[tuple[Step, float, float]], names: Mapping[Step, str]
+) -> tuple[Event, ...]:
     work = {step: _work(step) for step, _, _ in timed}
-    return tuple([Event(_name(s), at, took, *work[s], _where([s])) for s, at, took in timed])
+    return tuple([Event(names[s], at, took, *work[s], _where([s])) for s, at, took in timed])
 
 
 def _work(*steps: Step) -> tuple[int, int]:
