@@ -55,7 +55,8 @@ class Form:
         """Enter where what `record` describes reads an operand: an affine index."""
         place: dict[object, int] = {axis: n for n, axis in enumerate(address.axes)}
         terms = tuple([(place[axis], c) for axis, c in address.index.terms])
-        self.rows.append((record, self.value(address.base), address.index.const, terms))
+        base = address.base  # of any size: a product reads parts of larger values where they lie
+        self.rows.append((record, self.value(base), base.type.size, address.index.const, terms))
 
     def part(self, part: Part) -> None:
         """Enter which part of the definition entered last is meant."""

@@ -64,6 +64,10 @@ def test_gradients_of_layers_share_kernels_that_work_in_place():
     assert len({id(k) for k in in_place}) <= 3
 
 
+def doubled(x):
+    return jnp.cumsum(jnp.concatenate([x, x]), axis=1)
+
+
 # Two computations of one program, alike but for one thing.
 PAIRS = {
     "equal": (lambda x, y: jnp.sin(x) @ y, lambda x, y: jnp.sin(x) @ y),
@@ -78,6 +82,7 @@ PAIRS = {
     "a monoid": (lambda x, y: jnp.max(x, axis=1), lambda x, y: jnp.min(x, axis=1)),
     "a permutation": (lambda x, y: jnp.exp(x.T) + y, lambda x, y: jnp.exp(x) + y),
     "where a slice starts": (lambda x, y: x[:32] @ y, lambda x, y: x[32:] @ y),
+    "what a slice is of": (lambda x, y: x[:32] @ y, lambda x, y: doubled(x)[:32] @ y),
     "steps of a slice": (lambda x, y: jnp.exp(x[::2]), lambda x, y: jnp.exp(x[:32])),
     "a shape": (lambda x, y: x @ y[:, :48], lambda x, y: x @ y[:, :40]),
     "a dtype": (
