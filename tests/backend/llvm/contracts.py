@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from guarded import guarded
+from guarded import MARK, around, guarded
 
 from fxad.backend.llvm.base.schedule import Emitted, Target
 from fxad.backend.llvm.contract.kernel import emit_contract
@@ -120,6 +120,7 @@ class Sketch:
         for begin, end in reversed(list(itertools.pairwise(ends))):
             entry(ctypes.addressof(words), begin, end, _address(scratch))
         for array, copy, buffer in zip(self.arrays, copies, self.buffers, strict=True):
+            assert all((bytes_ == MARK).all() for bytes_ in around(copy)), f"around {buffer.name}"
             if buffer.role != "in":
                 array[...] = copy
         return emitted
