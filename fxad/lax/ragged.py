@@ -53,8 +53,7 @@ def ragged_dot(
         made = dot(a, matrix, preferred_element_type=preferred_element_type)
         return where((first <= rows) & (rows < end), made, total), None
 
-    dtype = a.dtype if preferred_element_type is None else dt.canonicalize(
-        preferred_element_type, explicit=True
-    )  # fmt: skip
-    nothing = full_of(0, ArrayType(dtype, (a.shape[0], b.shape[2])))
+    dtype = a.dtype if preferred_element_type is None else preferred_element_type
+    whole = ArrayType(dt.canonicalize(dtype, explicit=True), (a.shape[0], b.shape[2]))
+    nothing = full_of(0, whole)
     return scan(one_group, nothing, (b, ends - sizes, ends))[0]
