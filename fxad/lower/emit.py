@@ -123,8 +123,8 @@ class Rows:
         read_back = self._find_levels()
         written = _written(group, wanted)
         stored = set(written)
-        row_bytes = {v: group.inner * v.type.dtype.itemsize for v in read_back - stored}
-        written += [v for v, size in row_bytes.items() if size > SCRATCH_BYTES]
+        kept = [v for v in self._of if v in read_back and v not in stored]
+        written += [v for v in kept if group.inner * v.type.dtype.itemsize > SCRATCH_BYTES]
         self.builder = Builder(storage, written, read_back)
         for var in self._of:
             if var in read_back and var not in written:
