@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import pytest
+from guarded import MARK, around, guarded
 
 import fxad
 import fxad.numpy as jnp
@@ -62,6 +65,34 @@ def test_triangular_systems_equal_numpys(n, dtype):
                 given = ones + unread + np.eye(n, dtype=dtype) * 5  # what is on it is not read
                 expected = np.linalg.solve(ones.astype(np.float64), b)
                 assert _off(SOLVE(given, b, lower, True), expected) < 16 + 4 * n
+
+
+def called(kind: str, arrays: list[np.ndarray], numbers: tuple[int, ...], units: int) -> None:
+    """A native function on arrays between pages that nobody may touch."""
+    words = [*[a.ctypes.data for a in arrays], *numbers]
+    address = factors.functions(TARGET, arrays[0].dtype)[kind]
+    types = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+    ctypes.CFUNCTYPE(None, *types)(address)((ctypes.c_int64 * len(words))(*words), 0, units, None)
+    for before, after in map(around, arrays):
+        assert (before == MARK).all() and (after == MARK).all()
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("offset", [None, 0])
+def test_nothing_outside_of_the_arrays_is_touched(n, dtype, offset):
+    a = guarded(_positive(n, dtype), offset)
+    made = guarded(np.full_like(a, np.nan), offset)  # what was there before does not count
+    called("cholesky", [a, made], (n,), 2)
+    assert _off(made, np.linalg.cholesky(a.astype(np.float64))) < 4 + n / 16
+    for columns in (1, 3, 16, 64, 70):
+        b = guarded(np.random.default_rng(n).normal(size=(2, n, columns)).astype(dtype), offset)
+        panels = -(-columns // (factors.vectors(TARGET) * TARGET.lanes(b.dtype)))
+        for upper in (0, 1):
+            triangle = guarded(made.swapaxes(1, 2) if upper else made, offset)
+            x = guarded(np.full_like(b, np.nan), offset)
+            called("triangular_solve", [triangle, b, x], (n, columns, upper, 0), 2 * panels)
+            assert _off(x, np.linalg.solve(triangle.astype(np.float64), b)) < 16 + n
 
 
 @pytest.mark.parametrize("isa", LOWER)
