@@ -60,8 +60,8 @@ _ZERO = {d: np.zeros((), d) for d in (dt.float32, dt.float64)}
 
 
 def _floor_divide_numpy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """NaN is what `nearest` is where the quotient is of use, but for zeros divided, whose sign it
-    lacks. (Where that and the quotient may both be taken they are equal.)"""
+    """`nearest` is NaN wherever only the quotient's floor will do, except at a zero dividend, whose
+    sign it lacks; where both will do they are equal."""
     nearest = np.rint((a - np.remainder(a, b)) / b) + _ZERO[b.dtype]
     if np.count_nonzero(nearest == nearest) == nearest.size == np.count_nonzero(a):
         return nearest
