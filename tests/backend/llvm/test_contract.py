@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import math
 import re
@@ -15,10 +14,8 @@ from contracts import Sketch
 import fxad
 import fxad.numpy
 from fxad.backend.llvm.base.schedule import Target
-from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.contract import pack, places
 from fxad.backend.llvm.contract import touch as contract_touch
-from fxad.backend.llvm.contract.ahead import Ahead
 from fxad.backend.llvm.contract.kernel import emit_contract
 from fxad.backend.llvm.native.engine import compile_module, host_target
 from fxad.core.errors import CheckError
@@ -405,26 +402,6 @@ def test_squares_of_more_lanes_than_registers_are_not_turned(dtype):
     emitted = Sketch(a, b, found).run()
     assert ("pack_a" in emitted.text) == (host_target().lanes(a.dtype) <= pack.MOST_TRANSPOSED)
     np.testing.assert_array_equal(found, a @ b)
-
-
-@pytest.mark.parametrize(("rows", "lines"), [(128, 12), (48, 48), (48, 49), (1, 3), (96, 12)])
-@pytest.mark.parametrize(("calls", "turns"), [(92, 32), (192, 32), (15, 32), (3, 7), (1, 1)])
-def test_each_line_of_a_panel_to_come_is_asked_for(rows, lines, calls, turns):
-    """In order, the last ones in the last turn."""
-    ahead = Ahead(False, rows, lines * 64, lines, calls, turns)
-    f = Function("lines", "void", (("ptr", "out"),))
-
-    def body(turn: str, _: list[str]) -> None:
-        f.line(f"store i64 {ahead.line_of(f, turn)}, ptr {f.offset('%out', f.mul(turn, 8))}")
-
-    f.loop(0, calls * turns, 1, body)
-    f.ret()
-    module = compile_module([str(f)], [], host_target())
-    first = np.zeros(calls * turns, np.int64)
-    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(module.address("lines"))(first.ctypes.data)
-    asked = first[:, None] + np.arange(ahead.pace)
-    assert set(range(rows * lines)) <= set(asked.ravel().tolist())
-    assert asked.max() < rows * lines + ahead.pace and np.all(np.diff(first) >= 0)
 
 
 @pytest.mark.parametrize("target", targets(), ids=lambda t: t.isa)

@@ -1,13 +1,17 @@
-"""Products that ask for A before they read it: the bits of those that do not."""
+"""Products that ask for their operands before they read them: what for, and the same bits."""
 
 from __future__ import annotations
+
+import ctypes
 
 import numpy as np
 import pytest
 from contracts import Sketch
 
+from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.contract import product
-from fxad.backend.llvm.native.engine import host_target
+from fxad.backend.llvm.contract.ahead import Ahead
+from fxad.backend.llvm.native.engine import compile_module, host_target
 from fxad.core.errors import CheckError
 
 
@@ -41,3 +45,23 @@ def test_bits_do_not_depend_on_what_is_asked_for(monkeypatch, m, n, k, asking, i
     assert np.array_equal(*results)
     bound = (k + 2) * np.finfo(np.float32).eps * (np.abs(a) @ np.abs(b)) + 1e-30
     assert np.all(np.abs(results[0] - a.astype(float) @ b) <= bound)
+
+
+@pytest.mark.parametrize(("rows", "lines"), [(128, 12), (48, 48), (48, 49), (1, 3), (96, 12)])
+@pytest.mark.parametrize(("calls", "turns"), [(92, 32), (192, 32), (15, 32), (3, 7), (1, 1)])
+def test_each_line_of_a_panel_to_come_is_asked_for(rows, lines, calls, turns):
+    """In order, the last ones in the last turn."""
+    ahead = Ahead(False, rows, lines * 64, lines, calls, turns)
+    f = Function("lines", "void", (("ptr", "out"),))
+
+    def body(turn: str, _: list[str]) -> None:
+        f.line(f"store i64 {ahead.line_of(f, turn)}, ptr {f.offset('%out', f.mul(turn, 8))}")
+
+    f.loop(0, calls * turns, 1, body)
+    f.ret()
+    module = compile_module([str(f)], [], host_target())
+    first = np.zeros(calls * turns, np.int64)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(module.address("lines"))(first.ctypes.data)
+    asked = first[:, None] + np.arange(ahead.pace)
+    assert set(range(rows * lines)) <= set(asked.ravel().tolist())
+    assert asked.max() < rows * lines + ahead.pace and np.all(np.diff(first) >= 0)
