@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import BadArgument, TypeMismatch
+from fxad.core.errors import AxisError, BadArgument, TypeMismatch
 from fxad.core.promotion import entry_of, is_python_scalar, promote
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
@@ -276,6 +276,9 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """The diagonal of two axes, as a new last axis."""
     value = value_of(a)
     first, second = (axis_index(x, value.ndim, "diagonal") for x in (axis1, axis2))
+    if first == second:
+        raise AxisError(f"diagonal: axes {(axis1, axis2)} name one axis twice")
+    offset = within(offset, value.shape[first], value.shape[second])
     return _diagonal(value, offset=offset, first=first, second=second)
 
 
@@ -293,7 +296,6 @@ def _diagonal(value: Array, *, offset: int, first: int, second: int) -> Array:
     order = [i for i in range(value.ndim) if i not in (first, second)] + [first, second]
     value = OPS["transpose"](value, permutation=tuple(order))
     rows, columns = value.shape[-2:]
-    offset = within(offset, rows, columns)
     count = max(0, min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns))
     index = arange(count)
     return value[..., index + max(-offset, 0), index + max(offset, 0)]

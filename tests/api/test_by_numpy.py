@@ -10,7 +10,7 @@ import pytest
 
 import fxad
 import fxad.numpy as jnp
-from fxad.core.errors import BadArgument, NumericsError, ShapeError
+from fxad.core.errors import AxisError, BadArgument, NumericsError, ShapeError
 from fxad.trace import tracer
 from fxad.trace.replay import REPEATS, replayed
 from fxad.tree import leaves
@@ -101,6 +101,10 @@ def test_diagonals(dtype: str) -> None:
                 same(found, jnp.asarray(np.diagonal(x, offset, *axes)))
     m = jnp.asarray(x[0])
     same(fxad.grad(lambda m: jnp.diag(m).sum())(m.astype("float32")), jnp.eye(4, 5))
+    for offset in (2**40, -(2**40)):
+        assert jnp.diagonal(m, offset).shape == (0,)
+    with pytest.raises(AxisError, match=r"axes \(1, -1\) name one axis twice"):
+        jnp.diagonal(m, 0, 1, -1)
 
 
 @pytest.mark.parametrize("to", ["int8", "uint8", "int32", "uint32"])
