@@ -21,9 +21,8 @@ from fxad.lower.steps import Block, Launch, LoweredStep, reads_of
 READERS = 3
 LARGE = 1 << 18  # elements; a smaller copy stays in a cache until it is read
 
-Rounds = Callable[
-    [Kernel], bool
-]  # whether a backend rounds this product's factors as it packs them
+# Whether a backend rounds this product's factors as it packs them.
+Rounds = Callable[[Kernel], bool]
 
 
 def round_in_products(block: Block, rounds: Rounds) -> Block:
