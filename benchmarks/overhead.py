@@ -136,10 +136,14 @@ def over_numpy(row: Row) -> Row:
 
 
 def imports(rounds: int, peers: Sequence[str]) -> list[Row]:
-    """Processor time of whole processes that import a library and end."""
+    """Processor time of whole processes that import a library and end.
+
+    With one thread of BLAS: its others wait spinning while the rest is imported, and that counts.
+    """
     names = ["fxad", "numpy", *[p for p in peers if p != "numpy"]]
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""}
+        environment["OPENBLAS_NUM_THREADS"] = "1"
 
         def run(name: str) -> float:
             before = resource.getrusage(resource.RUSAGE_CHILDREN)

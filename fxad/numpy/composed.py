@@ -12,6 +12,7 @@ import numpy as np
 
 from fxad.api.custom import custom_jvp
 from fxad.core import dtypes as dt
+from fxad.core.counting import count_nonzero
 from fxad.ir.program import OPS
 from fxad.numpy.core import promoted, value_of
 from fxad.numpy.elementwise import (
@@ -77,7 +78,7 @@ def _hypot_numpy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     big, small = np.maximum(a, b), np.minimum(a, b)
     ratio = small / big  # NaN for zeros and infinities
     out = big * np.sqrt(_ONE[dtype] + ratio * ratio)
-    if np.count_nonzero(out < _INF[dtype]) == out.size:
+    if count_nonzero(out < _INF[dtype]) == out.size:
         return out
     ratio = small / np.maximum(big, _LEAST[dtype])
     larger = np.fmax(a, b)  # infinite even beside NaN
@@ -113,7 +114,7 @@ def _logaddexp_numpy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """There is no gap where both are the same infinity, or one is NaN."""
     gap, larger = a - b, np.maximum(a, b)
     out = larger + np.log1p(np.exp(-np.abs(gap)))
-    return out if np.count_nonzero(gap == gap) == gap.size else np.where(gap == gap, out, larger)
+    return out if count_nonzero(gap == gap) == gap.size else np.where(gap == gap, out, larger)
 
 
 @by_numpy(type=lambda a, b: a, numpy=_logaddexp_numpy)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
+from fxad.core.counting import count_nonzero
 from fxad.core.errors import TypeMismatch
 from fxad.core.promotion import is_python_scalar
 from fxad.ir.program import OPS, Lit
@@ -63,7 +64,7 @@ def _floor_divide_numpy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """`nearest` is NaN wherever only the quotient's floor will do, except at a zero dividend, whose
     sign it lacks; where both will do they are equal."""
     nearest = np.rint((a - np.remainder(a, b)) / b) + _ZERO[b.dtype]
-    if np.count_nonzero(nearest == nearest) == nearest.size == np.count_nonzero(a):
+    if count_nonzero(nearest == nearest) == nearest.size == count_nonzero(a):
         return nearest
     quotient = a / b
     plain = np.isfinite(quotient) & np.isfinite(b) & (a != 0)

@@ -292,9 +292,8 @@ def getitem(
     return _to_layout(gathered, plan, axes, value.ndim)
 
 
-_PLAIN = frozenset((int, slice, type(None), type(Ellipsis), np.ndarray))
+_SINGLE = frozenset((int, type(None), type(Ellipsis)))
 _ARRAYS = (Array, np.ndarray)
-_BOUNDS = frozenset((int, type(None)))
 
 
 def _from_memory(x: Concrete, index: Any) -> Array | None:
@@ -307,9 +306,10 @@ def _from_memory(x: Concrete, index: Any) -> Array | None:
     if items is None or (staging() and {type(i) for i in items} & {int, np.ndarray} != {int}):
         return None
     try:
-        return Concrete(np.array(x.data[items], order="C"))
-    except (IndexError, ValueError):
+        found = x._data[items]
+    except (AttributeError, IndexError, ValueError):  # donated; out of range; an odd index
         return None
+    return Concrete(found.copy() if type(found) is np.ndarray else np.array(found))
 
 
 def plain_items(index: Any) -> tuple[Any, ...] | None:
@@ -318,14 +318,15 @@ def plain_items(index: Any) -> tuple[Any, ...] | None:
     items = index if type(index) is tuple else (index,)
     plain = []
     for item in items:
-        if isinstance(item, _ARRAYS):
-            item = _known(item)
-        if type(item) is slice:
-            bounds = (type(item.start), type(item.stop), type(item.step))
-            if not _BOUNDS.issuperset(bounds):
+        kind = type(item)
+        if kind is slice:
+            for bound in (item.start, item.stop, item.step):
+                if bound is not None and type(bound) is not int:
+                    return None
+        elif kind not in _SINGLE:
+            item = _known(item) if isinstance(item, _ARRAYS) else item
+            if type(item) is not int and type(item) is not np.ndarray:
                 return None
-        elif type(item) not in _PLAIN:
-            return None
         plain.append(item)
     return tuple(plain)
 

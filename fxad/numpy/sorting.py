@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
+from fxad.core.counting import count_nonzero
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
@@ -217,7 +218,7 @@ def _interp_numpy(x: np.ndarray, xp: np.ndarray, fp: np.ndarray) -> np.ndarray:
 
 def _chosen(mask: np.ndarray, yes: Any, no: np.ndarray) -> np.ndarray:
     """np.where, fast where the mask is empty."""
-    return np.where(mask, yes, no) if np.count_nonzero(mask) else no
+    return np.where(mask, yes, no) if count_nonzero(mask) else no
 
 
 @by_numpy(type=lambda x, xp, fp: x, numpy=_interp_numpy)
