@@ -7,14 +7,15 @@ str(f)
 
 from __future__ import annotations
 
-import re
+import itertools
 import struct
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from fxad.backend.llvm.base.turns import Aside, Choice, Step, in_turns, text_of
+
 Values = Sequence[str]
-_NAME = re.compile(r"%[\w.]+")
 
 
 def float_literal(value: float, dtype: np.dtype) -> str:
@@ -40,7 +41,10 @@ class Function:
     ) -> None:
         signature = ", ".join(f"{t} %{n}" for t, n in params)
         self.name = name
-        self.lines = [f"define {linkage} {result} @{name}({signature}) {attributes} {{", "entry:"]
+        self.lines: list[Step] = [
+            f"define {linkage} {result} @{name}({signature}) {attributes} {{",
+            "entry:",
+        ]
         self.block = "entry"
         self._count = 0
 
@@ -175,39 +179,40 @@ class Function:
         self.label(done)
         return values
 
+    def aside(self, mask: tuple[str, str], usual: tuple[str, str], body: Callable[[], str]) -> str:
+        """`usual`, but what `body` answers where any lane is true of a mask; its code runs only
+        then. Both as (type, name)."""
+        start = len(self.lines)
+        inside, after = self.new_label("rare"), self.new_label("usual")
+        self.block = inside
+        repaired = body()
+        lines = tuple(self.lines[start:])
+        result = self.fresh()
+        self.lines[start:] = [
+            Aside(*mask, self.fresh(), inside, after, lines, (Choice(result, *usual, repaired),))
+        ]
+        self.block = after
+        return result
+
     def take_turns(self, starts: Sequence[int]) -> None:
         """Let the pieces of code that begin at these lines, the last of which ends here, do an
-        instruction each in turn.
+        instruction each in turn (turns.py).
 
-        A processor looks ahead over about two hundred instructions: one after the other, long
-        pieces leave it little to do while each waits for itself. Pieces may read what earlier ones
-        compute, but not what they store. Pieces with branches stay as they are.
+        Pieces may read what earlier ones compute, but not what they store. Those with branches
+        other than asides stay as they are.
         """
-        if len(starts) < 2:
+        if len(starts) < 2 or any(
+            isinstance(line, str) and line.endswith(":") for line in self.lines[starts[0] :]
+        ):
             return
-        lines = self.lines[starts[0] :]
-        if any(line.endswith(":") for line in lines):
-            return
-        ends = [end - starts[0] for end in (*starts[1:], len(self.lines))]
-        names = [_NAME.findall(line) for line in lines]
-        computes = [
-            line.startswith(f"  {n[0]} =") if n else False
-            for line, n in zip(lines, names, strict=True)
-        ]
-        waiting = {n[0] for n, new in zip(names, computes, strict=True) if new}
-        places = [0, *ends[:-1]]
-        order: list[int] = []
-        while len(order) < len(lines):
-            for piece, at in enumerate(places):
-                if at < ends[piece] and waiting.isdisjoint(names[at][computes[at] :]):
-                    order.append(at)
-                    places[piece] += 1
-                    if computes[at]:
-                        waiting.discard(names[at][0])
-        self.lines[starts[0] :] = [lines[at] for at in order]
+        bounds = itertools.pairwise([*starts, len(self.lines)])
+        steps = in_turns([self.lines[low:high] for low, high in bounds], self.fresh)
+        self.lines[starts[0] :] = steps
+        for step in steps:
+            self.block = step.after if isinstance(step, Aside) else self.block
 
     def __str__(self) -> str:
-        return "\n".join([*self.lines, "}"])
+        return "\n".join([*text_of(self.lines, "")[0], "}"])
 
 
 def _is_number(value: str | int) -> bool:

@@ -162,19 +162,15 @@ def per_lane(name: str, *args: Vec) -> Vec:
 def unless_rare(rare: Vec, usual: Vec, slow: Callable[..., Vec], *args: Vec) -> Vec:
     """usual, but slow(*args) in the lanes where `rare`; it is not run where no lane needs it."""
     code = usual.code
-    f = code.function
-    some = rare if rare.width == 1 else code.call(
-        f"llvm.vector.reduce.or.{rare.suffix}", "i1", 1, (rare,)
-    )  # fmt: skip
-    before, inside, after = f.block, f.new_label("rare"), f.new_label("usual")
-    f.branch(some.text, inside, after)
-    f.label(inside)
-    repaired = rare.where(_out_of_line(slow, args), usual)
-    last = f.block
-    f.jump(after)
-    f.label(after)
-    choices = f"[ {usual.text}, %{before} ], [ {repaired.text}, %{last} ]"
-    return code.op(usual.kind, usual.width, f"phi {usual.type} {choices}")
+    if rare.width > 1:
+        any_lane = f"llvm.vector.reduce.or.{rare.suffix}"
+        code.declarations.add(f"declare i1 @{any_lane}({rare.type})")
+    found = code.function.aside(
+        (rare.type, rare.text),
+        (usual.type, usual.text),
+        lambda: rare.where(_out_of_line(slow, args), usual).text,
+    )
+    return Vec(code, usual.kind, usual.width, found)
 
 
 def _out_of_line(slow: Callable[..., Vec], args: Sequence[Vec]) -> Vec:
