@@ -99,15 +99,21 @@ def sixteenths(x: Vec) -> tuple[Vec, Vec, Vec, Vec]:
     return n, s, tail, fma(n, -LN2_F64[0], x)
 
 
-def exp_sixteenths(x: Vec, below: Vec | None = None) -> tuple[Vec, Vec]:
-    """(v, n): exp(x + below) is v 2**floor(n), double, x clamped, below small and left out if None.
+def exp_terms(x: Vec, below: Vec | None = None) -> tuple[Vec, Vec, Vec]:
+    """(s, p, n): exp(x + below) is (s + s p) 2**floor(n), |p| below 0.022.
 
-    n is a multiple of 1/16.
+    x double and clamped, below small and left out if None; n is a multiple of 1/16.
     """
     n, s, tail, r = sixteenths(x)
     r = fma(n, -LN2_F64[1], r if below is None else r + below)
     p = fma(r * r, polynomial(r, tables_f64.EXP), tail) + r
-    return fma(s, p, s), n if scales(x) else n.intrinsic("floor")
+    return s, p, n if scales(x) else n.intrinsic("floor")
+
+
+def exp_sixteenths(x: Vec, below: Vec | None = None) -> tuple[Vec, Vec]:
+    """(v, n): exp(x + below) is v 2**floor(n), as in `exp_terms`."""
+    s, p, n = exp_terms(x, below)
+    return fma(s, p, s), n
 
 
 def exp(x: Vec) -> Vec:

@@ -46,9 +46,9 @@ def root(x: Vec) -> Vec:
     From 14 bits it ends rounded as the instruction rounds (tests/backend/llvm/test_math.py goes
     through all mantissas of floats, and through the doubles whose roots are next to the middle of
     two). The instruction does the lanes where a remainder might be denormal, and every fourth
-    vector of floats, as its unit has nothing else to do meanwhile.
+    vector of floats and every second of doubles, as its unit has nothing else to do meanwhile.
     """
-    direct = x.width == 1 or (x.kind == "float" and x.code.turn("root") % 4 == 1)
+    direct = x.width == 1 or x.code.turn("root") % (4 if x.kind == "float" else 2) == 1
     y = None if direct else _estimate("rsqrt14", x)
     if y is None:
         return x.sqrt()

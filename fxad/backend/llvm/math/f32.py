@@ -87,13 +87,9 @@ def expm1(x: Vec) -> Vec:
 
 
 def logistic(x: Vec) -> Vec:
-    """1 / (1 + exp(-x)), and a step of Newton's with all of exp(-x); exp(x) where that is all."""
-    s, p = _exp_parts(-x.at_most(40.0))
-    total = s + 1.0
-    rest = fma(s, p, s.at_most(1.0) - (total - s.at_least(1.0)))
-    y = 1.0 / (total + rest)
-    wrong = fma(-rest, y, fma(-total, y, 1.0))
-    return unless_rare(x < -87.0, fma(wrong, y, y), exp, x)
+    """1 / (1 + exp(-x)); exp(x) where that is all."""
+    y = f64.inverse_past_one(*_exp_parts(-x.at_most(40.0)))
+    return unless_rare(x < -87.0, y, exp, x)
 
 
 def sinh(x: Vec) -> Vec:
@@ -116,10 +112,8 @@ def sinh(x: Vec) -> Vec:
 
 
 def cosh(x: Vec) -> Vec:
-    """e + 1 / (4 e) with e = exp(|x|) / 2."""
     size = x.abs()
-    s, p = _exp_parts(size, -1)
-    y = s + fma(s, p, 0.25 / fma(s, p, s))
+    y = f64.half_sum(*_exp_parts(size, -1))
     return unless_rare(size > 87.0, y, partial(in_double, f64.cosh), x)
 
 

@@ -17,6 +17,7 @@ from fxad.backend.llvm.math.core import (
     NAN,
     exp,
     exp_sixteenths,
+    exp_terms,
     per_lane,
     scale,
     scales,
@@ -26,7 +27,7 @@ from fxad.backend.llvm.math.core import (
 from fxad.backend.llvm.math.divide import rsqrt_estimate
 from fxad.backend.llvm.math.f64_log import log
 from fxad.backend.llvm.math.lookup import lookup
-from fxad.backend.llvm.math.tables_f64 import ERF, EXPM1
+from fxad.backend.llvm.math.tables_f64 import ERF, EXP, EXPM1, POWERS
 
 CBRT_GUESS = (1023 * 4 / 3 - 0.0681) * 2.0**52
 
@@ -46,11 +47,14 @@ def in_double(f: Callable[..., Vec], *args: Vec) -> Vec:
 
 
 def exp2(x: Vec) -> Vec:
+    """2**n by sixteenths from a table, and exp of what is left."""
     x = x.at_least(-1080.0).at_most(1030.0)
-    n = x.rint()
-    y = (x - n) * LN2_F64[0]
-    q = polynomial(y, table.EXP_F64)
-    return scale(fma(fma(q, y, 1.0), y, 1.0), n)
+    shifted = x + 1.5 * 2.0**48
+    n = shifted - 1.5 * 2.0**48
+    s, tail = lookup(shifted.bits(), POWERS)
+    r = (x - n) * LN2_F64[0]
+    p = fma(r * r, polynomial(r, EXP), tail) + r
+    return scale(fma(s, p, s), n if scales(x) else n.intrinsic("floor"))
 
 
 def _expm1_parts(x: Vec) -> tuple[Vec, Vec]:
@@ -102,9 +106,18 @@ def _large_sinh(x: Vec) -> Vec:
 
 
 def cosh(x: Vec) -> Vec:
-    """e + 1 / (4 e) with e = exp(|x|) / 2."""
-    e = _half_exp(x.abs())
-    return e + 0.25 / e
+    size = x.abs()
+    s, p, n = exp_terms(size)
+    return unless_rare(size > 709.0, half_sum(scale(s * 0.5, n), p), _large_cosh, x)
+
+
+def half_sum(s: Vec, p: Vec) -> Vec:
+    """e + 1 / (4 e), e = s + s p."""
+    return s + fma(s, p, 0.25 / fma(s, p, s))
+
+
+def _large_cosh(x: Vec) -> Vec:
+    return _half_exp(x.abs())
 
 
 def tanh(x: Vec) -> Vec:
@@ -114,14 +127,17 @@ def tanh(x: Vec) -> Vec:
 
 
 def logistic(x: Vec) -> Vec:
-    """1 / (1 + e) or e / (1 + e), e = exp(-|x|), and what rounding takes from both steps."""
-    e = exp(-x.abs())
-    total = e + 1.0
-    lost = e - (total - 1.0)
-    top = (x < 0.0).where(e, 1.0)
-    inverse = 1.0 / total
-    y = top * inverse
-    return fma(fma(-lost, y, fma(-total, y, top)), inverse, y)
+    s, p, n = exp_terms(-x.at_most(40.0))
+    return unless_rare(x < -708.0, inverse_past_one(scale(s, n), p), exp, x)
+
+
+def inverse_past_one(s: Vec, p: Vec) -> Vec:
+    """1 / (1 + s + s p), p small, and a step of Newton's with all of the sum."""
+    total = s + 1.0
+    rest = fma(s, p, s.at_most(1.0) - (total - s.at_least(1.0)))
+    y = 1.0 / (total + rest)
+    wrong = fma(-rest, y, fma(-total, y, 1.0))
+    return fma(wrong, y, y)
 
 
 def erf(x: Vec) -> Vec:
