@@ -93,6 +93,7 @@ exp_rest = series(lambda r: (mp.expm1(r) - r) / r**2)
 exp2_rest = series(lambda r: mp.expm1(r * mp.log(2)) / r)
 log_rest = series(lambda f: (mp.log1p(f) - f + f**2 / 2) / f**3)
 sin_rest = series(lambda z: (mp.sin(mp.sqrt(z)) - mp.sqrt(z)) / mp.sqrt(z) ** 3)
+cbrt_rest = series(lambda e: ((1 - e) ** (-mp.mpf(2) / 3) - 1) / e)
 atan_rest = series(lambda z: (mp.atan(mp.sqrt(z)) - mp.sqrt(z)) / mp.sqrt(z) ** 3)
 
 
@@ -148,6 +149,7 @@ AROUND: dict[str, Weighted] = {  # each as far below 0 as above
     "EXPM1_F32": (exp_rest, HALF_LN2, 4, lambda r: r * r * (2 if r < 0 else 1)),
     "EXP_STEP_F32": (exp_rest, mp.mpf("0.0112"), 1, lambda r: r * r),
     "LOG_CUBE_F32": (log_rest, mp.mpf("0.0335"), 3, lambda r: r * r),
+    "CBRT_F32": (cbrt_rest, mp.mpf("0.1035"), 5, lambda e: abs(e)),
 }
 
 

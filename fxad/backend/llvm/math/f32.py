@@ -30,7 +30,6 @@ from fxad.backend.llvm.math.tables import ERF, POWERS, TANH
 
 LN2 = (0.6931471824645996, -1.904654323148236e-09)  # a float and what is left
 STEP = tuple(part / 32 for part in LN2)
-CBRT = (1 / 3, 2 / 9, 14 / 81)
 
 
 def exp2(x: Vec) -> Vec:
@@ -118,16 +117,18 @@ def cosh(x: Vec) -> Vec:
 
 
 def cbrt(x: Vec) -> Vec:
-    """x r**2, r near x**(-1/3): a guess from the exponent, three terms of the binomial series, and
-    Newton's step for the result."""
+    """x r**2 (1 - e)**(-2/3), e = 1 - x r**3, r near x**(-1/3): a guess from the exponent.
+
+    r has 12 bits, so that its square is exact, and e with the rounded y = x r**2 in it makes up for
+    two thirds of what that lost.
+    """
     size = x.abs()
     bits = size.bits().convert("sitofp", "float")
-    r = fma(bits, -1.0 / 3.0, 1419900000.0).convert("fptosi", "i32").floats()
-    e = fma(-(r * r), size * r, 1.0)
-    r = fma(r * e, fma(fma(e, CBRT[2], CBRT[1]), e, CBRT[0]), r)
-    square = r * r
-    y = size * square
-    y = fma(fma(-(y * y), y, size) * square, 1.0 / 3.0, y).copysign(x)
+    r = fma(bits, -1.0 / 3.0, 1419900000.0).convert("fptosi", "i32")
+    r = (r & ~0xFFF).floats()
+    y = size * (r * r)
+    e = fma(-y, r, 1.0)
+    y = fma(y * e, polynomial(e, table.CBRT_F32), y).copysign(x)
     return unless_rare(x.is_denormal_or_infinite(), y, partial(in_double, f64.cbrt), x)
 
 

@@ -29,6 +29,7 @@ from fxad.backend.llvm.math.f64_log import log
 from fxad.backend.llvm.math.lookup import lookup
 from fxad.backend.llvm.math.tables_f64 import ERF, EXP, EXPM1, POWERS
 
+CBRT = (2 / 3, 5 / 9, 40 / 81, 110 / 243)  # of ((1 - e)**(-2/3) - 1) / e
 CBRT_GUESS = (1023 * 4 / 3 - 0.0681) * 2.0**52
 
 
@@ -205,17 +206,17 @@ def cbrt(x: Vec) -> Vec:
 
 
 def _normal_cbrt(x: Vec) -> Vec:
-    """x r**2, r near x**(-1/3): a guess from the exponent, three terms of the binomial series and
-    then one, and Newton's step for the result."""
+    """As float32's: a guess from the exponent, three terms of the binomial series for r, then r of
+    26 bits and four terms of another."""
     size = x.abs()
     bits = size.bits().convert("sitofp", "double")
     r = fma(bits, -1.0 / 3.0, CBRT_GUESS).convert("fptosi", "i64").floats()
     e = fma(-(r * r), size * r, 1.0)
     r = fma(r * e, fma(fma(e, 14 / 81, 2 / 9), e, 1 / 3), r)
-    r = fma(r * fma(-(r * r), size * r, 1.0), 1 / 3, r)
-    square = r * r
-    y = size * square
-    return fma(fma(-(y * y), y, size) * square, 1 / 3, y).copysign(x)
+    r = (r.bits() & -(1 << 27)).floats()
+    y = size * (r * r)
+    e = fma(-y, r, 1.0)
+    return fma(y * e, polynomial(e, CBRT), y).copysign(x)
 
 
 def rsqrt(x: Vec) -> Vec:
