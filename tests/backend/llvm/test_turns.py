@@ -83,6 +83,14 @@ def test_pieces_wait_for_what_they_read():
     assert order == [*one, *two]
 
 
+def test_an_aside_waits_for_what_another_sets():
+    one, two = [
+        Aside("i1", test, f"{name}.s", "in", "out", (), (Choice(name, "i64", "%a", "%b"),))
+        for name, test in (("%c", "%t"), ("%d", "%c"))
+    ]
+    assert in_turns([[one], [two]], lambda prefix: f"%{prefix}") == [one, two]
+
+
 def test_pieces_with_loops_stay_as_they_are():
     function = Function("f", "void", [("i64", "a"), ("i64", "b")])
     starts = []

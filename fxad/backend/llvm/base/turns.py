@@ -110,8 +110,9 @@ def in_turns(pieces: Sequence[Sequence[Step]], fresh: Callable[[str], str]) -> l
             if ready(n, aside=False):
                 order.append(take(n))
         if len(order) == before:
-            asides = [take(n) for n in range(len(pieces)) if ready(n, aside=True)]
-            order += _together([a for a in asides if isinstance(a, Aside)], fresh)
+            there = [n for n in range(len(pieces)) if ready(n, aside=True)]
+            asides = [step for step in map(take, there) if isinstance(step, Aside)]
+            order += _together(asides, fresh)
     return order
 
 
