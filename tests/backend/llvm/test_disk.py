@@ -260,12 +260,23 @@ def test_an_entry_with_a_right_digest_but_wrong_content_is_ignored(cached):
     lowered(mlp, X.T, X).compile()
     (entry,) = files(cached)
     body = b"\x02" + bytes(7) + b"{}"
-    entry.write_bytes(entries.MAGIC + disk.hashlib.sha256(body).digest() + body)
+    entry.write_bytes(entries.seal(entry.name, body) + body)
     with pytest.warns(CacheWarning, match="damaged"):
         lowered(mlp, X.T, X).compile()
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="POSIX permissions")
+def test_an_entry_under_the_name_of_another_is_ignored(cached):
+    lowered(lambda x: x.sum(), X).executable.run([X])
+    (wrong,) = files(cached)
+    lowered(jnp.tanh, X).executable.run([X])
+    (right,) = set(files(cached)) - {wrong}
+    right.write_bytes(wrong.read_bytes())
+    with pytest.warns(CacheWarning, match="ignoring the damaged cache entry"):
+        got = lowered(jnp.tanh, X).executable.run([X])[0]
+    np.testing.assert_allclose(got, np.tanh(X), rtol=1e-6)
+
+
 def test_a_directory_that_others_may_write_to_is_not_used(cached):
     cached.mkdir()
     cached.chmod(0o777)

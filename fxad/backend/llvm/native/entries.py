@@ -3,7 +3,9 @@
     entries.write(name, body)     # name: 64 hexadecimal digits
     entries.read(name)            # the body, or None
 
-They are machine code, so they are read only from a directory that nobody else may write to.
+They are machine code, so they are read only from a directory that nobody else may write to, and
+only under the name they were written for: a file that was renamed or restored to a wrong place
+would run another program on buffers of this one's sizes.
 `FXAD_CACHE_DIR` says where it is.
 """
 
@@ -28,7 +30,7 @@ except ImportError:  # Windows: no locks between processes
     fcntl = None  # type: ignore[assignment]
 
 BOUND = 1 << 29  # bytes of entries kept, the least recently used go first
-MAGIC = b"fxad compiled 1\n"
+MAGIC = b"fxad compiled 2\n"
 
 
 def directory() -> Path:
@@ -51,7 +53,7 @@ def read(name: str) -> bytes | None:
     if not is_private(path.parent):
         return None
     body = raw[len(MAGIC) + 32 :]
-    if not raw.startswith(MAGIC + hashlib.sha256(body).digest()):
+    if not raw.startswith(seal(name, body)):
         damaged(name, "the digest does not match")
         return None
     with contextlib.suppress(OSError):
@@ -66,7 +68,14 @@ def damaged(name: str, why: object) -> None:
 
 def write(name: str, body: bytes) -> None:
     """Write an entry. Never raises for a disk that does not take it."""
-    put(name, MAGIC + hashlib.sha256(body).digest() + body)
+    put(name, seal(name, body) + body)
+
+
+def seal(name: str, body: bytes) -> bytes:
+    """What an entry begins with: which layout it has, and the SHA-256 of its name and body."""
+    found = hashlib.sha256(name.encode())
+    found.update(body)
+    return MAGIC + found.digest()
 
 
 def put(name: str, content: bytes) -> bool:

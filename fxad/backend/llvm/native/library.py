@@ -329,7 +329,7 @@ def stored_module(text: str, target: Target) -> Module:
     """A module of functions every program may call, compiled or read from the cache on disk."""
     if not config.cache:
         return compile_modules([text], target)[0]
-    made_for = f"{target.isa} {host_identity()}"
+    made_for = f"{target.isa} {host_identity()} {entries.MAGIC!r}"
     name = hashlib.sha256(f"{text} {made_for}".encode()).hexdigest()
     image = entries.read(name)
     if image is not None:
