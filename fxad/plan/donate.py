@@ -79,15 +79,20 @@ def updated(
     block: Block, result: Var, first: Mapping[Var, int], last: Mapping[Var, int]
 ) -> list[Var]:
     """Values that become `result` as updates of a few of their elements go on, the last one first:
-    each dies in the next update, so all of them can lie where the result does.
+    each dies in the next update, which reads it nowhere else (`t.at[i].add(t[j])` does), so all of
+    them can lie where the result does.
 
     first, last: what `first_writes` and `last_uses` say of the block.
     """
     found: list[Var] = []
     while result in first:
         step = block.steps[first[result]]
-        before = dict(step.replaces).get(result) if isinstance(step, Launch) else None
-        if before is None or before in block.inputs or before not in first:
+        if not isinstance(step, Launch):
+            break
+        before = dict(step.replaces).get(result)
+        if before is None or before in step.args:
+            break
+        if before in block.inputs or before not in first:
             break
         if last[before] != first[result] or before.type.nbytes != result.type.nbytes:
             break
