@@ -110,7 +110,9 @@ def prepared(program: Program, donate: frozenset[int] = frozenset()) -> tuple[Pr
     optimised = optimise(program)
     if _asks(optimised):
         optimised = importlib.import_module("fxad.plan.budget").regions(optimised)
-    return optimised, planner.plan(optimised, donate=donate, fusion=fused, rounds=_rounds())
+    options = {"donate": donate, "fusion": fused, "rounds": _rounds()}
+    plan = planner.plan(optimised, **options)
+    return importlib.import_module("fxad.plan.again").eased(optimised, plan, **options)
 
 
 def _rounds() -> Any:

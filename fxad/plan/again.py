@@ -1,0 +1,110 @@
+"""Computing again, unasked, what is cheap to compute and would wait long for the backward pass.
+
+    n = (x - mean) * rstd * scale;  q = n w;  ...;  dw = nᵀ dq
+
+    becomes   n = ...;  q = n w;  ...;  n' = (x - mean) * rstd * scale;  dw = n'ᵀ dq
+
+where x, mean and rstd wait in any case: then n takes no memory in between. Where memory is
+fullest, those values are made again that one pass over such others makes, and the program is
+planned again. It stays as it was unless its peak falls by WORTH, at less than SHARE more time by
+the cost model. Results keep their bits: the same operations run on the same numbers.
+"""
+
+from __future__ import annotations
+
+from fxad.ir.cost import cost
+from fxad.ir.kernel import Map
+from fxad.ir.plan import Plan, Run
+from fxad.ir.program import Eqn, Program, Var
+from fxad.lower.factors import Rounds
+from fxad.plan.order import as_run
+from fxad.plan.planner import plan as make_plan
+from fxad.plan.remat import FLOPS, MOVED, Rewriter, Waiting, waiting_at_peak
+
+LEAST = 64 << 20  # bytes: with a smaller arena nothing is looked for
+LARGE = 1 << 18  # bytes; smaller values stay
+WORTH = 0.01  # of the memory that a program takes: what must be freed
+SHARE = 0.01  # of the time that a program takes: what it may cost
+
+
+def eased(
+    program: Program, plan: Plan, *, donate: frozenset[int], fusion: bool, rounds: Rounds | None
+) -> tuple[Program, Plan]:
+    """The program, with cheap values made again where that pays, and its plan; `plan` is that of
+    the program as it is, made with the same options."""
+    if not fusion or plan.arena_bytes < LEAST:
+        return program, plan
+    ordered = as_run(program, donate, fusion)
+    waiting = waiting_at_peak(ordered, fusion)
+    chosen = cheap(ordered, waiting)
+    if sum(v.type.nbytes for v in chosen) < _worth(plan):
+        return program, plan
+    changed = Rewriter(ordered, waiting, set(), dict.fromkeys(chosen, "again")).rewritten()
+    other = make_plan(changed, donate=donate, fusion=fusion, rounds=rounds)
+    saved = plan.arena_bytes - other.arena_bytes
+    if saved < _worth(plan) or _seconds(other) > (1 + SHARE) * _seconds(plan):
+        return program, plan
+    return changed, other
+
+
+def cheap(program: Program, waiting: Waiting) -> list[Var]:
+    """Values waiting for later equations that one elementwise pass over other waiting values, or
+    over arguments, makes. Last ones first, and none that another one is made from: a chain of
+    them would be computed again from its far end at once."""
+    early = {v: e for e in program.eqns[: waiting.number] for v in e.outputs}
+    known: dict[tuple, bool] = {}
+    found: list[Var] = []
+    read: set[Var] = set()
+    for var in reversed(early):
+        if waiting.kept.get(var, 0) < LARGE or var in read:
+            continue
+        chain = _chain(var, early, waiting)
+        if chain is None:
+            continue
+        key = chain.key()
+        if key not in known:
+            known[key] = _is_one_pass(chain)
+        if known[key]:
+            found.append(var)
+            read.update(chain.inputs)
+    return found
+
+
+def _chain(var: Var, early: dict[Var, Eqn], waiting: Waiting) -> Program | None:
+    """What makes a value from those that wait too; None where something stored is missing or has an
+    effect."""
+    eqns: dict[Eqn, None] = {}
+    inputs: dict[Var, None] = {}
+
+    def add(eqn: Eqn) -> bool:
+        if eqn in eqns:
+            return True
+        there = all(map(reached, [a for a in eqn.inputs if isinstance(a, Var)]))
+        eqns[eqn] = None
+        return there and not eqn.effects
+
+    def reached(atom: Var) -> bool:
+        if atom in waiting.kept or atom not in early:
+            inputs[atom] = None
+            return True
+        return atom not in waiting.stored and add(early[atom])
+
+    return Program(list(inputs), list(eqns), [var]) if add(early[var]) else None
+
+
+def _is_one_pass(chain: Program) -> bool:
+    """Whether a chain is a single kernel without products, sums or anything else but maps."""
+    steps = make_plan(chain).steps
+    if len(steps) != 1 or not isinstance(steps[0], Run):
+        return False
+    return all(isinstance(stage, Map) for stage in steps[0].kernel.body)
+
+
+def _worth(plan: Plan) -> float:
+    counts = cost(plan)
+    return WORTH * (counts["arena_bytes"] + counts["argument_bytes"])
+
+
+def _seconds(plan: Plan) -> float:
+    counts = cost(plan)
+    return counts["flops"] / FLOPS + counts["bytes"] / MOVED
