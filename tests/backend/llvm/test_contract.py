@@ -284,7 +284,19 @@ def test_half_width_operands(name):
     np.testing.assert_array_equal(rounded, out.astype(dtype))
 
 
-@pytest.mark.parametrize("size", [(1, 48, 2), (9, 16, 30), (70, 101, 64), (261, 83, 1602)], ids=str)
+@pytest.mark.parametrize(
+    "size",
+    [
+        (1, 48, 2),
+        (5, 33, 1),
+        (9, 16, 30),
+        (70, 101, 64),
+        (67, 100, 257),
+        (261, 83, 1602),
+        (8, 50, 1603),
+    ],
+    ids=str,
+)
 def test_bf16_pairs_add_in_the_same_order(size):
     """Two steps of k in one instruction give the bits of the same products widened to float32."""
     host = host_target()

@@ -149,8 +149,6 @@ class _Emission(Product):
         self.c = address(self.memory, result.buffer, result.base) if result else ""
         self.fresh = self.fresh_mode()
         self.first_row = self.row(blocks[0])
-        if self.packs_a and not self.in_blocks:
-            self.pack_a()
         self.unit_panels = first, end
         if self.ahead and problem.b_bytes >= FAR_BYTES:
             self.f.when(self.is_first, lambda: self.ask_for_first(first))
@@ -189,8 +187,8 @@ class _Emission(Product):
     def depth_block(self, number: str, _: list[str]) -> None:
         """All panels of a unit, for one block of K: its part of A is read by every one of them."""
         f, cut = self.f, self.cut
-        if self.in_blocks:
-            self.pack_blocks(number)
+        if self.packs_a:
+            self.pack_a(number)
         first, end = self.unit_panels
         if cut.panels:
             last = self.f.least(end, cut.panels) if cut.tail else end
@@ -217,34 +215,33 @@ class _Emission(Product):
         last = f.least(f.add(number, pieces.in_block), pieces.count)
         f.loop(number, last, 1, piece, at_least_once=True)
 
-    def pack_a(self) -> None:
-        f, a = self.f, self.problem.a
-        name = f"{self.name}.pack_a"
-        source, depth, pairs = self.a_source, self.pieces.size, self.pairs
-        stride = max(self.a_strides)
-        self.helpers[name] = (
-            emit_pack_a_pairs(name, source, depth, stride, pairs)
-            if pairs
-            else packing.emit_pack_a(name, source, depth, stride, self.lanes)
-        )
-        at = f.offset(self.a, f.mul(self.first_row, a.outer * a.buffer.dtype.itemsize))
-        rows = f.op(f"sub i64 {self.row(self.blocks[1])}, {self.first_row}")
-        f.line(f"call void @{name}(ptr {at}, ptr {self.packed_a}, i64 {rows})")
-
-    def pack_blocks(self, number: str) -> None:
+    def pack_a(self, number: str) -> None:
         """A's rows of this unit, for one block of K."""
-        f, a, pieces, heights = self.f, self.a_source, self.pieces, self.cut.heights
-        name, size = f"{self.name}.pack_a", a.dtype.itemsize
-        ends = heights[0], heights[-1]
-        self.helpers[name] = packing.emit_pack_blocks(name, a, ends, self.block_bytes, self.lanes)
-        at = f.add(f.mul(self.first_row, a.outer), f.mul(number, pieces.block * a.k))
-        depth = str(pieces.size)
-        if pieces.blocks > 1:
-            depth = f.op(f"sub i64 {depth}, {f.mul(number, pieces.block)}")
-            depth = f.least(depth, pieces.block)
-        given = f"ptr {f.offset(self.a, f.mul(at, size))}, ptr {self.packed_a}, i64 {depth}"
-        tall, others = self.kinds_of_blocks()
-        f.line(f"call void @{name}({given}, i64 {tall}, i64 {others})")
+        f, a, problem, k_step = self.f, self.a_source, self.problem, self.k_step
+        block, depth = self.pieces.block * k_step, str(problem.size[2])
+        at = f.add(f.mul(self.first_row, a.outer), f.mul(number, block * a.k))
+        if self.pieces.blocks > 1:
+            depth = f.op(f"sub i64 {depth}, {f.mul(number, block)}")
+            depth = f.least(depth, block)
+        given = f"ptr {f.offset(self.a, f.mul(at, a.dtype.itemsize))}, ptr {self.packed_a}"
+        name = f"{self.name}.pack_a"
+        self.helpers[name] = self.a_packer(name)
+        if self.in_blocks:
+            tall, others = self.kinds_of_blocks()
+            rows = f"i64 {tall}, i64 {others}"
+        else:
+            rows = f"i64 {f.op(f'sub i64 {self.row(self.blocks[1])}, {self.first_row}')}"
+        f.line(f"call void @{name}({given}, i64 {depth}, {rows})")
+
+    def a_packer(self, name: str) -> str:
+        """The text of the function that packs A."""
+        source, heights, stride = self.a_source, self.cut.heights, max(self.a_strides)
+        if self.in_blocks:
+            ends = heights[0], heights[-1]
+            return packing.emit_pack_blocks(name, source, ends, self.block_bytes, self.lanes)
+        if self.pairs:
+            return emit_pack_a_pairs(name, source, stride, self.pairs, self.ends_odd)
+        return packing.emit_pack_a(name, source, stride, self.lanes)
 
     def kinds_of_blocks(self) -> tuple[str, str]:
         """How many blocks of the unit have the greater height, and how many the other."""

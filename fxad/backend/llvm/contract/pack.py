@@ -18,8 +18,8 @@ from fxad.core.record import valued
 # Transposing more lanes than this in registers spills.
 MOST_TRANSPOSED = 16
 PARAMS_B = (("ptr", "source"), ("ptr", "panel"), ("i64", "depth"))
-PARAMS_A = (("ptr", "source"), ("ptr", "copy"), ("i64", "rows"))
-PARAMS_BLOCKS = (*PARAMS_A[:2], ("i64", "depth"), ("i64", "tall"), ("i64", "others"))
+PARAMS_A = (("ptr", "source"), ("ptr", "copy"), ("i64", "depth"), ("i64", "rows"))
+PARAMS_BLOCKS = (*PARAMS_A[:3], ("i64", "tall"), ("i64", "others"))
 _AHEAD = 4  # steps of k between what is copied and what is asked for
 
 
@@ -132,7 +132,7 @@ def a_is_turned(source: Source) -> bool:
     return source.outer == 1 and source.k != 1
 
 
-def emit_pack_a(name: str, source: Source, depth: int, stride: int, lanes: Lanes) -> str:
+def emit_pack_a(name: str, source: Source, stride: int, lanes: Lanes) -> str:
     """Internal function copying `rows` rows of `depth` elements of k.
 
     The copy has k contiguous, or m if A is turned; `stride` is its other stride, in elements.
@@ -140,7 +140,7 @@ def emit_pack_a(name: str, source: Source, depth: int, stride: int, lanes: Lanes
     f = Function(name, "void", PARAMS_A, "internal", "#1")
     size = source.dtype.itemsize
     turned = a_is_turned(source)
-    lines, length = (str(depth), "%rows") if turned else ("%rows", str(depth))
+    lines, length = ("%depth", "%rows") if turned else ("%rows", "%depth")
     line_step, step = (source.k, source.outer) if turned else (source.outer, source.k)
     whole = f.op(f"and i64 {length}, {-lanes.width}") if step == 1 else "0"
 

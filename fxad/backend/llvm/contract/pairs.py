@@ -1,14 +1,17 @@
 """bf16 products through `vdpbf16ps`: two steps of k in one instruction.
 
-    takes_pairs(problem, target)      # bf16 x bf16 -> f32, an even K, a machine where it pays
+    takes_pairs(problem, target)      # bf16 x bf16 -> f32, a machine where it pays
 
-Both operands are packed as pairs: 32 bits that hold k in the high half and k + 1 in the low one.
+Both operands are packed as pairs: 32 bits that hold k in the high half and k + 1 in the low one,
+which is 0 for the last k of an odd K: a product of zeros changes no sum.
 The instruction adds the product of the high halves, then that of the low ones, each by an FMA of
 float32, so the order over k, and with it the result, is that of any other path; only sums and
 products that are denormal become 0. To the micro-kernel pairs are float32s of half as large a K.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -28,7 +31,6 @@ def takes_pairs(problem: Problem, target: Target) -> bool:
     return (
         "bf16_pairs" in target.features
         and problem.dtype == np.float32
-        and problem.size[2] % 2 == 0
         and all(m.buffer.dtype.name == "bfloat16" for m in matrices)
         and all(1 in (m.outer, m.inner) for m in matrices)
     )
@@ -54,7 +56,10 @@ class PairLanes(Lanes):
         """Pairs that lie in memory as k, k + 1."""
         return self._turned(f, pointer, f"<{self.width} x i32>", f"v{self.width}i32", self.vector)
 
-    def turned_one(self, f: Function, pointer: str) -> str:
+    def one(self, f: Function, pointer: str, source: np.dtype, lone: bool) -> str:
+        """One pair that lies in memory as k, k + 1; lone: only k does."""
+        if lone:
+            return self.element(f, pointer, source)
         return self._turned(f, pointer, "i32", "i32", self.scalar)
 
     def _turned(self, f: Function, pointer: str, type: str, suffix: str, to: str) -> str:
@@ -65,39 +70,62 @@ class PairLanes(Lanes):
         return f.op(f"bitcast {type} {value} to {to}")
 
 
-def emit_pack_b_pairs(name: str, source: Source, columns: int, lanes: PairLanes) -> str:
-    """Internal function packing `depth` pairs of k of a panel of `columns` columns."""
+def emit_pack_b_pairs(name: str, source: Source, columns: int, lanes: PairLanes, odd: bool) -> str:
+    """Internal function packing `depth` steps of k of a panel of `columns` columns.
+
+    odd: whether depth may be odd.
+    """
     f = Function(name, "void", PARAMS_B, "internal", "#1")
     starts = range(0, columns, lanes.width)
     counts = [min(lanes.width, columns - start) for start in starts]
-    if source.outer == 1:
-        _pack_rows(f, source, counts, lanes)
-    else:
-        _pack_columns(f, source, counts, lanes)
+    pack = _pack_rows if source.outer == 1 else _pack_columns
+    pack(f, source, counts, lanes, odd)
     f.ret()
     return str(f)
 
 
-def _pack_rows(f: Function, source: Source, counts: list[int], lanes: PairLanes) -> None:
+def _if_odd(f: Function, odd: bool, body: Callable[[], None]) -> None:
+    """Emit body for the last of an odd number of steps of k."""
+    if odd:
+        f.when(f.op("trunc i64 %depth to i1"), body)
+
+
+def _above(f: Function, at: str, source: Source, count: int, lanes: PairLanes, lone: bool) -> str:
+    """`count` pairs of k, which lie side by side, and of k + 1 below; lone: only k is there."""
+    high = lanes.load(f, at, source.dtype, count)
+    if lone:
+        return high
+    low = lanes.load(f, f.offset(at, source.k * _HALF), source.dtype, count)
+    return lanes.joined(f, high, low)
+
+
+def _pack_rows(f: Function, source: Source, counts: list[int], lanes: PairLanes, odd: bool) -> None:
     """Two rows of k side by side in memory become one row of pairs."""
     vector = lanes.width * lanes.bytes
 
-    def body(_: str, pointers: list[str]) -> list[str]:
-        at, to = pointers
+    def row(at: str, to: str, lone: bool) -> None:
         for j, count in enumerate(counts):
-            rows = [f.offset(at, i * source.k * _HALF + j * lanes.width * _HALF) for i in range(2)]
-            high, low = (lanes.load(f, row, source.dtype, count) for row in rows)
-            value = lanes.joined(f, high, low)
+            here = f.offset(at, j * lanes.width * _HALF)
+            value = _above(f, here, source, count, lanes, lone)
             lanes.store(f, value, f.offset(to, j * vector), lanes.width, vector)
+
+    def body(_: str, pointers: list[str]) -> list[str]:
+        row(*pointers, lone=False)
+        at, to = pointers
         return [f.offset(at, 2 * source.k * _HALF), f.offset(to, len(counts) * vector)]
 
-    f.loop(0, "%depth", 1, body, [("ptr", "%source"), ("ptr", "%panel")])
+    whole = f.op("lshr i64 %depth, 1")
+    at, to = f.loop(0, whole, 1, body, [("ptr", "%source"), ("ptr", "%panel")])
+    _if_odd(f, odd, lambda: row(at, to, lone=True))
 
 
-def _pack_columns(f: Function, source: Source, counts: list[int], lanes: PairLanes) -> None:
+def _pack_columns(
+    f: Function, source: Source, counts: list[int], lanes: PairLanes, odd: bool
+) -> None:
     """Columns with their pairs side by side: squares through registers, then one by one."""
     width, panel = lanes.width, len(counts) * lanes.width * lanes.bytes
-    whole = f.op(f"and i64 %depth, {-width}")
+    pairs = f.op("lshr i64 %depth, 1")
+    whole = f.op(f"and i64 {pairs}, {-width}")
     for j, count in enumerate(counts):
         start = f.offset("%source", j * width * source.outer * _HALF)
         to = f.offset("%panel", j * width * lanes.bytes)
@@ -110,50 +138,69 @@ def _pack_columns(f: Function, source: Source, counts: list[int], lanes: PairLan
             for i, value in enumerate(lanes.transpose(f, rows)):
                 lanes.store(f, value, f.offset(out, i * panel), width, width * lanes.bytes)
 
-        def one(k: str, _: list[str], start: str = start, to: str = to, n: int = count) -> None:
+        def one(k: str, lone: bool, start: str = start, to: str = to, n: int = count) -> None:
             at, out = f.offset(start, f.mul(k, 2 * _HALF)), f.offset(to, f.mul(k, panel))
             lanes.store(f, "zeroinitializer", out, width)
             for i in range(n):
-                value = lanes.turned_one(f, f.offset(at, i * source.outer * _HALF))
+                value = lanes.one(f, f.offset(at, i * source.outer * _HALF), source.dtype, lone)
                 f.line(f"store {lanes.scalar} {value}, ptr {f.offset(out, i * lanes.bytes)}")
 
         f.loop(0, whole, width, square)
-        f.loop(whole, "%depth", 1, one)
+        f.loop(whole, pairs, 1, lambda k, _, one=one: one(k, lone=False))
+        _if_odd(f, odd, lambda one=one: one(pairs, lone=True))
 
 
-def emit_pack_a_pairs(name: str, source: Source, depth: int, stride: int, lanes: PairLanes) -> str:
-    """Internal function copying `rows` rows of `depth` pairs of k; see `emit_pack_a`."""
+def emit_pack_a_pairs(name: str, source: Source, stride: int, lanes: PairLanes, odd: bool) -> str:
+    """Internal function copying `rows` rows of `depth` steps of k as pairs; see `emit_pack_a`.
+
+    odd: whether depth may be odd.
+    """
     f = Function(name, "void", PARAMS_A, "internal", "#1")
-    turned = a_is_turned(source)
-    lines, length = (str(depth), "%rows") if turned else ("%rows", str(depth))
-    line_step, step = (2 * source.k, 1) if turned else (source.outer, 2)
-    whole = f.op(f"and i64 {length}, {-lanes.width}")
-
-    def line(number: str, _: list[str]) -> None:
-        at = f.offset("%source", f.mul(number, line_step * _HALF))
-        to = f.offset("%copy", f.mul(number, stride * lanes.bytes))
-
-        def value_at(i: str, width: int) -> str:
-            here = f.offset(at, f.mul(i, step * _HALF))
-            if not turned:
-                return lanes.turned(f, here) if width > 1 else lanes.turned_one(f, here)
-            both = (here, f.offset(here, source.k * _HALF))
-            return lanes.joined(f, *(lanes.load(f, x, source.dtype, width) for x in both))
-
-        def vector(i: str, _: list[str]) -> None:
-            value = value_at(i, lanes.width)
-            lanes.store(f, value, f.offset(to, f.mul(i, lanes.bytes)), lanes.width)
-
-        def one(i: str, _: list[str]) -> None:
-            out = f.offset(to, f.mul(i, lanes.bytes))
-            if turned:
-                lanes.store(f, value_at(i, 1), out, 1)
-            else:
-                f.line(f"store {lanes.scalar} {value_at(i, 1)}, ptr {out}")
-
-        f.loop(0, whole, lanes.width, vector)
-        f.loop(whole, length, 1, one)
-
-    f.loop(0, lines, 1, line)
+    pack = _pack_a_turned if a_is_turned(source) else _pack_a_rows
+    pack(f, source, stride * lanes.bytes, lanes, odd)
     f.ret()
     return str(f)
+
+
+def _pack_a_turned(f: Function, source: Source, pitch: int, lanes: PairLanes, odd: bool) -> None:
+    """Rows side by side in memory: for every pair of k a line of them."""
+    pairs = f.op("lshr i64 %depth, 1")
+    whole = f.op(f"and i64 %rows, {-lanes.width}")
+
+    def line(number: str, lone: bool) -> None:
+        at = f.offset("%source", f.mul(number, 2 * source.k * _HALF))
+        to = f.offset("%copy", f.mul(number, pitch))
+
+        def some(i: str, count: int) -> None:
+            value = _above(f, f.offset(at, f.mul(i, _HALF)), source, count, lanes, lone)
+            lanes.store(f, value, f.offset(to, f.mul(i, lanes.bytes)), count)
+
+        f.loop(0, whole, lanes.width, lambda i, _: some(i, lanes.width))
+        f.loop(whole, "%rows", 1, lambda i, _: some(i, 1))
+
+    f.loop(0, pairs, 1, lambda number, _: line(number, lone=False))
+    _if_odd(f, odd, lambda: line(pairs, lone=True))
+
+
+def _pack_a_rows(f: Function, source: Source, pitch: int, lanes: PairLanes, odd: bool) -> None:
+    """Pairs side by side in memory: row by row."""
+    pairs = f.op("lshr i64 %depth, 1")
+    whole = f.op(f"and i64 {pairs}, {-lanes.width}")
+
+    def row(number: str, _: list[str]) -> None:
+        at = f.offset("%source", f.mul(number, source.outer * _HALF))
+        to = f.offset("%copy", f.mul(number, pitch))
+
+        def vector(i: str, _: list[str]) -> None:
+            value = lanes.turned(f, f.offset(at, f.mul(i, 2 * _HALF)))
+            lanes.store(f, value, f.offset(to, f.mul(i, lanes.bytes)), lanes.width)
+
+        def one(i: str, lone: bool) -> None:
+            value = lanes.one(f, f.offset(at, f.mul(i, 2 * _HALF)), source.dtype, lone)
+            f.line(f"store {lanes.scalar} {value}, ptr {f.offset(to, f.mul(i, lanes.bytes))}")
+
+        f.loop(0, whole, lanes.width, vector)
+        f.loop(whole, pairs, 1, lambda i, _: one(i, lone=False))
+        _if_odd(f, odd, lambda: one(pairs, lone=True))
+
+    f.loop(0, "%rows", 1, row)

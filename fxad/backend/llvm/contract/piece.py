@@ -65,6 +65,16 @@ class Piece:
             going = self.pick(f.op(f"icmp ne i64 {inside}, 0"), "i64", int(Mode.GOES_ON), 0)
             self.mode = f.op(f"or i64 {mode}, {going}")
 
+    @property
+    def length(self) -> str:
+        """Its steps of k: one or two of each step of the micro-kernels."""
+        f, p = self.f, self.p
+        found = f.mul(self.depth, p.k_step)
+        if not p.ends_odd:
+            return found
+        lacking = f.op(f"zext i1 {self.is_last} to i64") if self.is_last else "1"
+        return f.op(f"sub i64 {found}, {lacking}")
+
     def pick(self, condition: str, type: str, yes: str | int, no: str | int) -> str:
         return self.f.op(f"select i1 {condition}, {type} {yes}, {type} {no}")
 
@@ -125,13 +135,13 @@ class Sweep:
         name = f"{self.p.name}.pack{self.columns}"
         source = packing.Source(b.outer, b.inner, b.buffer.dtype)
         if name not in self.p.helpers:
-            pairs, columns = self.p.pairs, self.columns
+            p, pairs, columns = self.p, self.p.pairs, self.columns
             self.p.helpers[name] = (
-                emit_pack_b_pairs(name, source, columns, pairs)
+                emit_pack_b_pairs(name, source, columns, pairs, p.ends_odd)
                 if pairs
                 else packing.emit_pack_b(name, source, columns, self.lanes)
             )
-        given = f"ptr {self.source}, ptr {self.p.packed_panel}, i64 {self.piece.depth}"
+        given = f"ptr {self.source}, ptr {self.p.packed_panel}, i64 {self.piece.length}"
         self.f.line(f"call void @{name}({given})")
 
     def sweep(self, direct: bool, fuses: bool) -> None:
@@ -223,13 +233,14 @@ class Sweep:
         """Where a tile's part of A lies; block: its number, if A is packed in blocks."""
         f, p = self.f, self.p
         by_row, by_k = p.a_strides
-        if p.in_blocks:
-            number = f.op(f"sub i64 {block}, {p.blocks[0]}")
-            skip = f.mul(self.piece.skipped, by_k * p.size)
-            return f.offset(p.packed_a, f.add(f.mul(number, p.block_bytes), skip))
-        skip = f.mul(self.piece.at, by_k * p.size)
-        start, row = (p.packed_a, inside) if p.packs_a else (p.a, row)
-        return f.offset(start, f.add(f.mul(row, by_row * p.size), skip))
+        if not p.packs_a:
+            at = f.add(f.mul(row, by_row * p.size), f.mul(self.piece.at, by_k * p.size))
+            return f.offset(p.a, at)
+        skip = f.mul(self.piece.skipped, by_k * p.size)
+        if not p.in_blocks:
+            return f.offset(p.packed_a, f.add(f.mul(inside, by_row * p.size), skip))
+        number = f.op(f"sub i64 {block}, {p.blocks[0]}")
+        return f.offset(p.packed_a, f.add(f.mul(number, p.block_bytes), skip))
 
     def first_turn(self, ahead: Ahead, block: str) -> str:
         """Number of a call's first turn among all that ask for the part of B to come."""

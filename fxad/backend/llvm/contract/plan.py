@@ -278,8 +278,9 @@ class Pieces:
     @staticmethod
     def of(size: int, row_bytes: int, whole: bool, step: int = 1, near: int = 0) -> Pieces:
         """row_bytes: of a panel of B; whole: K blocks are not cut. All lengths are in steps: of
-        one k, or of two that one instruction takes. near: bytes of B in a piece; 0: the model's."""
-        size, block = size // step, k_block(size) // step
+        one k, or of two that one instruction takes (the last perhaps of one). near: bytes of B in
+        a piece; 0: the model's."""
+        size, block = _quotient(size, step), k_block(size) // step
         count = 1 if whole else max(1, _quotient(block * row_bytes, near or _NEAR_BYTES))
         return Pieces(size, block, max(_quotient(_quotient(block, count), 16) * 16, 1))
 

@@ -54,9 +54,8 @@ class Product:
         blocks = a_goes_into_blocks(problem, target.lanes(problem.dtype))
         self.in_blocks = problem.a.buffer.dtype == problem.dtype and blocks
         self.packs_a = problem.a.buffer.dtype != problem.dtype or self.in_blocks
-        depth = problem.size[2] if self.packs_a else 0
         self.swept = is_swept(problem)
-        packed = k_block(depth) if self.in_blocks else depth
+        packed = k_block(problem.size[2]) if self.packs_a else 0
         choice = choice_of(problem, target)
         self.cut = cut = Cut.of(problem, target, packed, self.swept, choice)
         self.pairs = PairLanes(problem.dtype, cut.lanes) if takes_pairs(problem, target) else None
@@ -89,6 +88,11 @@ class Product:
         self._place_a()
         self._place_sums()
 
+    @property
+    def ends_odd(self) -> bool:
+        """Whether the last step of the micro-kernels is one of fewer steps of k."""
+        return self.problem.size[2] % self.k_step > 0
+
     def _may_go_past(self, target: Target) -> bool:
         """Whether stores are much of the work, each sum's is one, and tiles write whole lines."""
         assert self.result is not None
@@ -110,11 +114,13 @@ class Product:
             self.a_bytes = cut.unit_blocks * self.block_bytes
         elif self.packs_a:
             turned = packing.a_is_turned(self.a_source)
-            depth = self.pieces.size
-            pitch = to_line(cut.chunk_rows * self.size) | LINE
-            self.a_strides = (1, pitch // self.size) if turned else (depth, 1)
-            self.a_bytes = max(self.a_strides) * (depth if turned else cut.chunk_rows) * self.size
-            self.a_bytes = to_line(self.a_bytes)
+            length, lines = cut.chunk_rows, self.pieces.block
+            if not turned:
+                length, lines = lines, length
+            pitch = to_line(length * self.size) | LINE
+            apart = pitch // self.size
+            self.a_strides = (1, apart) if turned else (apart, 1)
+            self.a_bytes = lines * pitch
 
     def _place_sums(self) -> None:
         """Bytes of sums that no result holds, and of those between two pieces of a block."""
