@@ -108,8 +108,9 @@ class FewRows:
         name = f"{self.name}.pack_a"
         if not self.helpers:
             stride = self.rows if turned else self.k
-            self.helpers.append(packing.emit_pack_a(name, source, self.k, stride, self.lanes))
-        self.f.line(f"call void @{name}(ptr {self.a}, ptr {self.packed_a}, i64 {self.rows})")
+            self.helpers.append(packing.emit_pack_a(name, source, stride, self.lanes))
+        given = f"ptr {self.a}, ptr {self.packed_a}, i64 {self.k}, i64 {self.rows}"
+        self.f.line(f"call void @{name}({given})")
         self.a, self.a_strides = self.packed_a, (1, self.rows) if turned else (self.k, 1)
 
     # ------------------------------------------------------------ pieces of code

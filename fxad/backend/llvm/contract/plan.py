@@ -191,9 +191,12 @@ class Cut:
         packed: int = 0,
         swept: bool = False,
         choice: Choice = MODEL,
+        k_step: int = 1,
     ) -> Cut:
         """packed: steps of k of A that are packed at once; 0: it is read in place. swept: the
-        epilogue follows a whole unit. choice: what was measured."""
+        epilogue follows a whole unit. choice: what was measured. k_step: steps of k that one
+        instruction takes: of two, a row of A takes half the place, and packing a panel of B twice
+        as long beside its products, so that twice the rows share one."""
         rows, columns, k = problem.size
         lanes = target.lanes(problem.dtype)
         vectors, blocks = _tile(rows, columns, lanes, target.registers)
@@ -204,9 +207,9 @@ class Cut:
         height, long_blocks = divmod(rows, blocks)
         batch = problem.kernel.points
         turns = problem.b.outer != 1
-        chunk = choice.rows or (_TURNING_ROWS if turns else _CHUNK_ROWS)
+        chunk = choice.rows or k_step * (_TURNING_ROWS if turns else _CHUNK_ROWS)
         if packed:
-            near = _PACKED_A_BYTES // (packed * problem.dtype.itemsize)
+            near = _PACKED_A_BYTES * k_step // (packed * problem.dtype.itemsize)
             chunk = max(min(near, chunk), height + 1)
         most = _SWEPT_DEEP if k > _DEEP else _SWEPT
         if swept:
@@ -218,8 +221,8 @@ class Cut:
             group = max(1, min(_MOST_GROUP, panels // 4))
         joins = not swept and problem.plain_result() is not None
         sharing = max(group, min(_SHARING, count // 2)) if far and not joins else group
-        wide = packed > 0 or swept
-        per_unit = _units(problem.flops, batch, rows, blocks, count, chunk, wide, sharing)
+        shared = _PACKED_PANELS // k_step if packed or swept else 0
+        per_unit = _units(problem.flops, batch, rows, blocks, count, chunk, shared, sharing)
         tile = lanes, vectors, panels, tail, height, blocks, long_blocks
         cut = Cut(*tile, *per_unit, batch, far, group, joins)
         if swept:
@@ -359,22 +362,23 @@ def _units(
     blocks: int,
     panels: int,
     chunk_rows: int,
-    pack_a: bool,
+    shared: int,
     sharing: int,
 ) -> tuple[int, int, int]:
-    """(batch elements, row blocks, panels) per unit."""
+    """(batch elements, row blocks, panels) per unit. shared: panels that should share what a unit
+    packs of A; 0: it packs nothing."""
     time = max(flops / FLOPS_PER_NS, 100.0)
     if time <= _UNIT_NS:
         return max(1, min(batch, int(_UNIT_NS / time))), blocks, max(panels, 1)
     chunks = max(1, -(-rows // chunk_rows))
-    if not pack_a:
+    if not shared:
         # Few panels: cut the rows too, while a packed panel still serves enough of them.
         groups = batch * _quotient(panels, sharing)
         while groups * chunks < 16 and rows / (chunks + 1) >= (96 if groups * chunks < 8 else 192):
             chunks += 1
     unit_blocks = -(-blocks // chunks)
-    if pack_a:  # once per unit
-        groups = min(_quotient(_UNITS, batch * chunks), max(panels // _PACKED_PANELS, 1))
+    if shared:
+        groups = min(_quotient(_UNITS, batch * chunks), max(panels // shared, 1))
         if batch * chunks * groups < _UNITS and batch * chunks % 2:
             groups = _quotient(groups, 2) * 2
         return 1, unit_blocks, _multiple(_quotient(max(panels, 1), groups), sharing)

@@ -57,10 +57,11 @@ class Product:
         self.swept = is_swept(problem)
         packed = k_block(problem.size[2]) if self.packs_a else 0
         choice = choice_of(problem, target)
-        self.cut = cut = Cut.of(problem, target, packed, self.swept, choice)
-        self.pairs = PairLanes(problem.dtype, cut.lanes) if takes_pairs(problem, target) else None
+        in_pairs = takes_pairs(problem, target)
+        self.k_step = 2 if in_pairs else 1  # of k in one step of the micro-kernel
+        self.cut = cut = Cut.of(problem, target, packed, self.swept, choice, self.k_step)
+        self.pairs = PairLanes(problem.dtype, cut.lanes) if in_pairs else None
         self.lanes = self.pairs or Lanes(problem.dtype, cut.lanes)
-        self.k_step = 2 if self.pairs else 1  # of k in one step of the micro-kernel
         self.size = problem.dtype.itemsize
         # An only block of rows reads B once, where it lies: nothing of it is kept. A small B is in
         # the first-level cache where it lies.
