@@ -110,8 +110,8 @@ def _pack_rows(f: Function, source: Source, counts: list[int], lanes: PairLanes,
             lanes.store(f, value, f.offset(to, j * vector), lanes.width, vector)
 
     def body(_: str, pointers: list[str]) -> list[str]:
-        row(*pointers, lone=False)
         at, to = pointers
+        row(at, to, lone=False)
         return [f.offset(at, 2 * source.k * _HALF), f.offset(to, len(counts) * vector)]
 
     whole = f.op("lshr i64 %depth, 1")
@@ -122,32 +122,50 @@ def _pack_rows(f: Function, source: Source, counts: list[int], lanes: PairLanes,
 def _pack_columns(
     f: Function, source: Source, counts: list[int], lanes: PairLanes, odd: bool
 ) -> None:
-    """Columns with their pairs side by side: squares through registers, then one by one."""
+    """Columns with their pairs side by side, a vector of them after the other."""
     width, panel = lanes.width, len(counts) * lanes.width * lanes.bytes
-    pairs = f.op("lshr i64 %depth, 1")
-    whole = f.op(f"and i64 {pairs}, {-width}")
     for j, count in enumerate(counts):
         start = f.offset("%source", j * width * source.outer * _HALF)
         to = f.offset("%panel", j * width * lanes.bytes)
+        _pack_some_columns(f, source, (start, to), count, panel, lanes, odd)
 
-        def square(k: str, _: list[str], start: str = start, to: str = to, n: int = count) -> None:
-            at = f.offset(start, f.mul(k, 2 * _HALF))
-            rows = [lanes.turned(f, f.offset(at, i * source.outer * _HALF)) for i in range(n)]
-            rows += ["zeroinitializer"] * (width - n)
-            out = f.offset(to, f.mul(k, panel))
-            for i, value in enumerate(lanes.transpose(f, rows)):
-                lanes.store(f, value, f.offset(out, i * panel), width, width * lanes.bytes)
 
-        def one(k: str, lone: bool, start: str = start, to: str = to, n: int = count) -> None:
-            at, out = f.offset(start, f.mul(k, 2 * _HALF)), f.offset(to, f.mul(k, panel))
-            lanes.store(f, "zeroinitializer", out, width)
-            for i in range(n):
-                value = lanes.one(f, f.offset(at, i * source.outer * _HALF), source.dtype, lone)
-                f.line(f"store {lanes.scalar} {value}, ptr {f.offset(out, i * lanes.bytes)}")
+def _pack_some_columns(
+    f: Function,
+    source: Source,
+    places: tuple[str, str],
+    count: int,
+    panel: int,
+    lanes: PairLanes,
+    odd: bool,
+) -> None:
+    """`count` columns, at most a vector: squares through registers, then pairs one by one."""
+    width = lanes.width
+    pairs = f.op("lshr i64 %depth, 1")
+    whole = f.op(f"and i64 {pairs}, {-width}")
 
-        f.loop(0, whole, width, square)
-        f.loop(whole, pairs, 1, lambda k, _, one=one: one(k, lone=False))
-        _if_odd(f, odd, lambda one=one: one(pairs, lone=True))
+    def at(k: str) -> tuple[str, str]:
+        start, to = places
+        return f.offset(start, f.mul(k, 2 * _HALF)), f.offset(to, f.mul(k, panel))
+
+    def square(k: str, _: list[str]) -> None:
+        start, to = at(k)
+        rows = [lanes.turned(f, f.offset(start, i * source.outer * _HALF)) for i in range(count)]
+        rows += ["zeroinitializer"] * (width - count)
+        for i, value in enumerate(lanes.transpose(f, rows)):
+            lanes.store(f, value, f.offset(to, i * panel), width, width * lanes.bytes)
+
+    def one(k: str, lone: bool) -> None:
+        start, to = at(k)
+        lanes.store(f, "zeroinitializer", to, width)
+        for i in range(count):
+            here = f.offset(start, i * source.outer * _HALF)
+            value = lanes.one(f, here, source.dtype, lone)
+            f.line(f"store {lanes.scalar} {value}, ptr {f.offset(to, i * lanes.bytes)}")
+
+    f.loop(0, whole, width, square)
+    f.loop(whole, pairs, 1, lambda k, _: one(k, lone=False))
+    _if_odd(f, odd, lambda: one(pairs, lone=True))
 
 
 def emit_pack_a_pairs(name: str, source: Source, stride: int, lanes: PairLanes, odd: bool) -> str:
