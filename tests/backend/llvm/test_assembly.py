@@ -155,6 +155,18 @@ def test_products_stay_in_registers(case: str, name: str) -> None:
     assert not seen(processor.stack, block), block
 
 
+@pytest.mark.parametrize("name", ["avx512", "neon"])
+@pytest.mark.parametrize("size", [(771, 1000, 256), (257, 1000, 771)], ids=str)
+def test_odd_sizes_stay_in_registers(size: tuple[int, int, int], name: str) -> None:
+    """Rows of 4,000 bytes begin inside lines, so that a tile asks for more of them."""
+    rows, columns, k = size
+    processor = PROCESSORS[name]
+    (kernel,) = kernels(PRODUCTS["a.T @ b"], ones(k, rows), ones(k, columns))
+    block = hottest(kernel, processor)
+    assert len(seen(processor.fma, block)) == 96, block
+    assert not seen(processor.stack, block), block
+
+
 @pytest.mark.parametrize("name", ["avx512", "avx2", "neon"])
 def test_every_tile_that_may_be_chosen_stays_in_registers(name: str) -> None:
     processor = PROCESSORS[name]

@@ -196,7 +196,8 @@ class Cut:
         """packed: steps of k of A that are packed at once; 0: it is read in place. swept: the
         epilogue follows a whole unit. choice: what was measured. k_step: steps of k that one
         instruction takes: of two, a row of A takes half the place, and packing a panel of B twice
-        as long beside its products, so that twice the rows share one."""
+        as long beside its products, so that twice the rows share one and half as many are a group.
+        """
         rows, columns, k = problem.size
         lanes = target.lanes(problem.dtype)
         vectors, blocks = _tile(rows, columns, lanes, target.registers)
@@ -218,7 +219,7 @@ class Cut:
         count = panels + (tail > 0)
         group = 1
         if problem.b.outer == 1 and blocks > 1:
-            group = max(1, min(_MOST_GROUP, panels // 4))
+            group = max(1, min(_MOST_GROUP // k_step, panels // 4))
         joins = not swept and problem.plain_result() is not None
         sharing = max(group, min(_SHARING, count // 2)) if far and not joins else group
         shared = _PACKED_PANELS // k_step if packed or swept else 0
@@ -320,7 +321,9 @@ class Pieces:
 def _tile(rows: int, columns: int, lanes: int, registers: int) -> tuple[int, int]:
     """(vectors per panel, row blocks): the cheapest tile whose accumulators stay in registers.
 
-    A tile of h rows x v vectors needs h*v accumulators, v registers for B and one for A.
+    A tile of h rows x v vectors needs h*v accumulators, v registers for B and one for A. Where
+    blocks follow each other it also asks for what comes next, and of 32 registers LLVM then wants
+    one more: 9 x 3 spills in some of those.
     """
     best: tuple[float, int, int] | None = None
     needed = max(1, -(-columns // lanes))
@@ -328,6 +331,8 @@ def _tile(rows: int, columns: int, lanes: int, registers: int) -> tuple[int, int
         if vectors > needed and vectors > 1:
             continue
         most = (registers - 2 - vectors) // vectors
+        if rows > most and registers == 32:
+            most = (registers - 3 - vectors) // vectors
         for height in range(min(most, max(rows, 1)), 0, -1):
             if 2 * height * vectors < registers - 2 and height < min(rows, most):
                 break
