@@ -168,6 +168,33 @@ def test_small_arrays_go_pass_after_pass():
     assert passes(layer_norm, values(2000, 1024)) == [0]  # 8 MB in short rows
 
 
+def cotangent(x, d):
+    """Layer norm's gradient: four passes, in which there are three rows of x and two of d."""
+    return fxad.vjp(layer_norm, x)[1](d)[0]
+
+
+def test_rows_that_only_fit_the_nearest_cache_one_by_one_go_pass_after_pass():
+    x, d = values(4096, 2048), values(4096, 2048) + 1
+    assert passes(cotangent, x, d) == [0]
+    assert max(passes(cotangent, values(8192, 1024), values(8192, 1024))) >= 4  # all fit
+    assert max(passes(cotangent, values(2048, 4096), values(2048, 4096))) >= 4  # not one fits
+
+
+def test_the_next_row_waits_farther_away_where_the_nearest_cache_is_crowded(without):
+    """There are as many lines asked for near, in the present row, as far, in the next one."""
+
+    def levels(function, *args):
+        (kernel,) = fxad.jit(function).lower(*args).kernels
+        found = passes_of(kernel.body, choose(kernel, host_target()))
+        return [asked.level for p in found for asked in p.asked]
+
+    x, d = values(8192, 1024), values(8192, 1024) + 1
+    assert levels(layer_norm, x) == [traffic.FIRST]
+    assert levels(cotangent, x, d) == [traffic.FIRST, traffic.SECOND] * 2
+    (found,) = leaves(fxad.jit(cotangent)(x, d))
+    assert np.array_equal(found, without(cotangent, x, d)[0])
+
+
 def test_a_row_that_is_needed_for_longer_is_not_in_a_pipeline():
     """What the first pass leaves is read by the third: the row behind it would have lost it."""
 

@@ -16,7 +16,14 @@ from collections.abc import Sequence
 
 from fxad.backend.llvm.base.axes import axes_of_stage
 from fxad.backend.llvm.base.schedule import ONE_FUNCTION, Schedule, weight_of
-from fxad.backend.llvm.base.traffic import PIECES, SECOND, STREAMED, Asked, next_rows
+from fxad.backend.llvm.base.traffic import (
+    DISTANCE,
+    PIECES,
+    SECOND,
+    STREAMED,
+    Asked,
+    next_rows,
+)
 from fxad.backend.llvm.elements import monoids
 from fxad.backend.llvm.loops.fed import Fed, fed_by
 from fxad.backend.llvm.loops.reduce import PARTIALS
@@ -24,6 +31,15 @@ from fxad.core.record import record, replace
 from fxad.ir import kernel as ir
 
 MOST = 6  # passes: as many rows are in the caches at a time
+# Bytes of the first-level cache. Rows that fit there one by one, but not those of all passes, go
+# pass after pass (layer norm's gradient, 8192 x 2048, one core of a Zen 5: 8.2 ms in a pipeline,
+# 6.1 pass after pass).
+NEAREST = 48 << 10
+# Bytes of rows underway beyond which the next rows crowd that cache. They wait in the second then
+# (layer norm's gradient: 0.97 of its loop so on an Emerald Rapids, 0.93 with them in the first),
+# and come nearer soon before they are read (Zen 5, 6.4 -> 5.5 ms). Below, the first-level cache is
+# the better place (Zen 5, gradient of softmax 4.1 -> 3.7 ms, layer norm 3.5 -> 3.1).
+CROWDED = 32 << 10
 
 
 @record
@@ -54,21 +70,57 @@ def passes_of(stages: Sequence[ir.Stage], schedule: Schedule) -> list[Pass]:
     if not 2 <= len(found) <= MOST or not _fit(found, schedule) or not _in_step(found, schedule):
         return []
     rows = next_rows([(p.stages, p.axis) for p in found], schedule)
-    if not any(_comes_slowly(asked) for found_here in rows for asked in found_here):
+    asked = [one for found_here in rows for one in found_here]
+    if not any(map(_comes_slowly, asked)):
         return []
-    # Rows of a few passes crowd the first-level cache (layer norm's gradient: 0.97 of its loop with
-    # the next rows in the second, 0.93 in the first).
-    return [
-        replace(p, asked=tuple([replace(a, level=SECOND) for a in asked]))
-        for p, asked in zip(found, rows, strict=True)
-    ]
+    together, alone = _row_bytes(found, schedule)
+    longest = max(map(_bytes, asked))
+    if longest < PIECES and alone <= NEAREST < together:
+        return []
+    crowded = longest < PIECES and together + sum(map(_bytes, asked)) > CROWDED
+    if crowded:
+        rows = [tuple([one for a in here for one in _in_two(a, schedule)]) for here in rows]
+    return [replace(p, asked=here) for p, here in zip(found, rows, strict=True)]
+
+
+def _row_bytes(passes: Sequence[Pass], schedule: Schedule) -> tuple[int, int]:
+    """Bytes of the rows that are underway in a pipeline, and of one row's pass after pass.
+
+    Results go past the caches, and a row of scratch makes room for the next one as it is read.
+    """
+    used: dict[ir.Buffer, list[int]] = {}
+    varies: set[ir.Buffer] = set()
+    for number, load in ((n, e) for n, p in enumerate(passes) for s in p.stages for e in _loads(s)):
+        used.setdefault(load.buffer, []).append(number)
+        if load.buffer.role == "in" and load.index.coefficient(schedule.outer[-1]) != 0:
+            varies.add(load.buffer)
+    extent = schedule.extent(passes[0].axis)
+    together = alone = 0
+    for buffer, numbers in used.items():
+        size = min(extent, buffer.size) * buffer.dtype.itemsize
+        alone += size
+        together += size * (max(numbers) - min(numbers) + 1 if buffer in varies else 1)
+    return together, alone
+
+
+def _in_two(asked: Asked, schedule: Schedule) -> tuple[Asked, Asked]:
+    """Of the present row what is read soon, and the next row in the second-level cache."""
+    step = asked.row.coefficient(schedule.outer[-1]) or 0
+    ahead = DISTANCE // asked.buffer.dtype.itemsize
+    soon = ir.Index(asked.row.const - step + ahead, asked.row.terms)
+    return replace(asked, row=soon), replace(asked, level=SECOND)
 
 
 def _comes_slowly(asked: Asked) -> bool:
     """Whether a pipeline gains. Short rows that a cache of the processor's holds come as fast pass
     after pass (8192 x 768: 2.3 ms, in a pipeline 2.6; 64 x 50257: 2.2 and 1.7)."""
-    buffer, size = asked.buffer, asked.buffer.dtype.itemsize
-    return asked.extent * size >= PIECES or buffer.size * size >= STREAMED
+    buffer = asked.buffer
+    return _bytes(asked) >= PIECES or buffer.size * buffer.dtype.itemsize >= STREAMED
+
+
+def _bytes(asked: Asked) -> int:
+    """Of a row."""
+    return asked.extent * asked.buffer.dtype.itemsize
 
 
 def _parted(stages: Sequence[ir.Stage], schedule: Schedule) -> list[Pass]:
