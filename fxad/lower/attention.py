@@ -134,13 +134,19 @@ def _seen(node: AttendNode, query: Index, keys: Axis) -> tuple[Index, Index]:
     return low, query + (node.right + 1) if node.right >= 0 else Index(keys.extent)
 
 
+def _grid(node: AttendNode) -> list[Axis]:
+    """The axes of independent pieces of work."""
+    later, some, piece, batch, kv, group = node.axes[:6]
+    if node.slope is not None:
+        return [later, some, batch, kv]
+    return [*([piece] if piece.extent > 1 else []), batch, kv, group]
+
+
 def emit_attention(node: AttendNode, storage: Storage) -> Launch:
     """The kernel of one attention."""
     builder = Builder(storage, node.outputs)
     later, some, piece, batch, kv, group, rows, keys, depth, width = node.axes
-    backward = node.slope is not None
-    grid = [later, some, batch, kv] if backward else [piece, batch, kv, group]
-    grid = [a for a in grid if a is not piece or a.extent > 1]
+    grid = _grid(node)
     scope = Scope(builder, grid)
     move = scope.substitution(node, {a: at(a) for a in node.axes})
 
@@ -157,7 +163,7 @@ def emit_attention(node: AttendNode, storage: Storage) -> Launch:
     part = (at(later) * some.extent + at(some),) if later.extent * some.extent > 1 else ()
     by_key = (*part, at(batch), at(keys), at(kv))
     q, k, v, *rest = [operand(var, index) for var, index in node.operands]
-    if backward:
+    if node.slope is not None:
         d_out, lse, delta = rest
     else:
         of = (at(piece),) if piece.extent > 1 else ()

@@ -124,30 +124,18 @@ def contract_node(definition: Def, record: Contraction, a: Address, b: Address) 
     sides = (math.prod(d.extent for d in side) for side in (rows, columns))
     few = a.base.type.dtype == dt.bfloat16 and min(sides) <= FEW
     k_dim, parts = _summed(record, a, b, out.type.size)
-    batch = parts + batch
-    # A batch axis one operand does not have is a row (or column) axis of the other.
-    rows = [d for d in batch if not d.b and d.extent > 1] + rows
-    columns = [d for d in batch if d.b and not d.a and d.extent > 1] + columns
-    batch = [d for d in batch if d not in rows and d not in columns]
+    batch, rows, columns = _roles(parts + batch, rows, columns)
     grid_dims, m_dim = _main(_merged(rows))
     more, n_dim = _main(_merged(columns))
     grid_dims = sorted([*_merged(batch), *grid_dims, *more], key=lambda d: -d.out)
-    if n_dim.extent == 1 and m_dim.extent > 1:
+    swap = n_dim.extent == 1 and m_dim.extent > 1
+    if swap:
         a, b, m_dim, n_dim = b, a, n_dim, m_dim
-        swap = True
-    else:
-        swap = False
     dims = [*grid_dims, m_dim, n_dim]
     axes = [Axis("", d.extent) for d in dims]
     k = Axis("k", k_dim.extent)
     cell = Cell("", accumulator(out.type.dtype, "add"))
-
-    def index(of: Address, side: str) -> Index:
-        total = Index(of.index.const)
-        for dim, axis in zip([*dims, k_dim], [*axes, k], strict=True):
-            total = total + at(axis) * getattr(dim, side)
-        return total
-
+    pairs = [*zip(dims, axes, strict=True), (k_dim, k)]
     names = ("b", "a") if swap else ("a", "b")
     node = ContractNode(
         definition.eqn,
@@ -155,8 +143,8 @@ def contract_node(definition: Def, record: Contraction, a: Address, b: Address) 
         result,
         a.base,
         b.base,
-        index(a, names[0]),
-        index(b, names[1]),
+        _index(a, names[0], pairs),
+        _index(b, names[1], pairs),
         tuple(axes[:-2]),
         axes[-2],
         axes[-1],
@@ -168,6 +156,24 @@ def contract_node(definition: Def, record: Contraction, a: Address, b: Address) 
     for var, where in ((a.base, node.a_index), (b.base, node.b_index)):
         node.reads.setdefault(var, []).append(where)
     return node
+
+
+def _roles(
+    batch: list[Dim], rows: list[Dim], columns: list[Dim]
+) -> tuple[list[Dim], list[Dim], list[Dim]]:
+    """Batch, row and column axes: a batch axis one operand does not have is a row (or column) axis
+    of the other."""
+    rows = [d for d in batch if not d.b and d.extent > 1] + rows
+    columns = [d for d in batch if d.b and not d.a and d.extent > 1] + columns
+    return [d for d in batch if d not in rows and d not in columns], rows, columns
+
+
+def _index(of: Address, side: str, pairs: Sequence[tuple[Dim, Axis]]) -> Index:
+    """Where an operand is read, by the axes of the product; side: "a" or "b"."""
+    total = Index(of.index.const)
+    for dim, axis in pairs:
+        total = total + at(axis) * getattr(dim, side)
+    return total
 
 
 def _summed(record: Contraction, a: Address, b: Address, size: int) -> tuple[Dim, list[Dim]]:

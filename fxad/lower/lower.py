@@ -18,7 +18,6 @@ from fxad.ir.loops import HostCall
 from fxad.ir.program import Program, Var
 from fxad.lower.control import lower_structured
 from fxad.lower.expand import Storage
-from fxad.lower.factors import Rounds, round_in_products
 from fxad.lower.forms import Kernels
 from fxad.lower.fusion import grouped
 from fxad.lower.graph import Graph
@@ -26,6 +25,7 @@ from fxad.lower.groups import Group
 from fxad.lower.make import Maker
 from fxad.lower.nodes import OpaqueNode
 from fxad.lower.order import reads_first
+from fxad.lower.rounding import Rounds, round_in_products
 from fxad.lower.steps import Block, HostStep, LoweredStep
 from fxad.lower.stored import choose
 from fxad.passes.inline import inline

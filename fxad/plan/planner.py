@@ -31,7 +31,7 @@ from fxad.lower import (
     Whiling,
     lower,
 )
-from fxad.lower.factors import Rounds
+from fxad.lower.rounding import Rounds
 from fxad.lower.steps import LoweredStep, reads_of, writes_of
 from fxad.plan import control
 from fxad.plan.donate import AccessesOf, donations, first_writes, last_uses, may_take_over, updated
