@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from fxad.backend.llvm.base.choices import NONE
 from fxad.backend.llvm.base.formats import kind_of
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.base.text import Function
@@ -29,7 +30,7 @@ from fxad.backend.llvm.base.vector import Code, Vec, fma, type_of
 from fxad.backend.llvm.native.engine import compose
 from fxad.backend.llvm.native.library import stored_module
 from fxad.core.dtypes import float32, float64
-from fxad.core.record import record
+from fxad.core.record import record, replace
 from fxad.ir.loops import Factoring
 from fxad.ir.plan import Host
 
@@ -80,9 +81,14 @@ def native_call(step: Host, target: Target) -> Call | None:
     return Call(address, lanes * panels, cost, (n, k, int(not what.lower), int(what.unit)))
 
 
-@functools.cache
 def functions(target: Target, dtype: np.dtype) -> dict[str, int]:
-    """Addresses of the functions by kind, compiled or read from the cache on disk."""
+    """Addresses of the functions by kind, whatever was measured of products."""
+    return _compiled(replace(target, choices=NONE), dtype)
+
+
+@functools.cache
+def _compiled(target: Target, dtype: np.dtype) -> dict[str, int]:
+    """The same, compiled or read from the cache on disk."""
     writer = _Writer(dtype, target)
     writer.solve()
     writer.cholesky()
