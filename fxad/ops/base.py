@@ -51,7 +51,7 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
 from fxad.core.record import valued
 from fxad.core.types import ArrayType, TapeType
-from fxad.ir.program import OPS, Op
+from fxad.ir.program import OPS, Eqn, Op
 from fxad.ir.rewrite import literal
 from fxad.trace.tracer import bind, type_of
 
@@ -135,6 +135,11 @@ def _linear_jvp(op: Primitive) -> Callable[..., Any]:
         return op(*values, **params)
 
     return jvp
+
+
+def all_params(eqn: Eqn) -> dict[str, Any]:
+    """The parameters of an equation; those it leaves out are its op's type rule's defaults."""
+    return {**(eqn.op.type.__kwdefaults__ or {}), **eqn.params}
 
 
 def zeros(type: ArrayType | TapeType) -> Any:

@@ -18,7 +18,7 @@ from fxad.core import dtypes as dt
 from fxad.core.record import replace, valued
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS, Atom, Eqn
-from fxad.ops.base import full, zeros
+from fxad.ops.base import all_params, full, zeros
 from fxad.passes.inserted import inserted
 from fxad.passes.patterns import Graph
 from fxad.passes.softmax_pattern import log_softmax, log_sum_exp, unshifted
@@ -184,7 +184,7 @@ def _times_hot(graph: Graph, x: Atom) -> Picked | None:
 
 def _gathered(graph: Graph, eqn: Eqn) -> Picked | None:
     values, *places = eqn.inputs
-    last, p = values.type.ndim - 1, {"batch": 0, "mode": "clamp", "fill": None, **eqn.params}
+    last, p = values.type.ndim - 1, all_params(eqn)
     if p["mode"] not in ("fill", "clamp") or (p["mode"] == "fill" and p["fill"] is not None):
         return None
     if p["axes"] == (last,) and p["batch"] == last:

@@ -23,7 +23,7 @@ from fxad.core.types import ArrayType
 from fxad.ir.loops import Pointwise, loops_of
 from fxad.ir.program import OPS, Atom, Eqn, Program, Var
 from fxad.ir.rewrite import replaced
-from fxad.ops.base import zeros
+from fxad.ops.base import all_params, zeros
 from fxad.passes.inserted import inserted
 from fxad.trace.tracer import type_of
 
@@ -46,10 +46,10 @@ def _is_few_rows(eqn: Eqn) -> bool:
     """Whether it adds rows to a large float32 matrix, by one index for each."""
     table, rows, *places = eqn.inputs
     wanted = {"axes": (0,), "batch": 0, "mode": "clamp", "monoid": "add"}
-    params = {"batch": 0, **eqn.params}
+    params = all_params(eqn)
     return (
         len(places) == 1
-        and all(params.get(key) == value for key, value in wanted.items())
+        and all(params[key] == value for key, value in wanted.items())
         and table.type.dtype == np.float32
         and len(table.type.shape) == 2
         and table.type.nbytes >= LARGE
