@@ -386,8 +386,12 @@ def sum_dtype(dtype: np.dtype, wanted: Any) -> np.dtype:
 
 
 def within(offset: int, rows: int, columns: int) -> int:
-    """A diagonal's number; of one outside a matrix, the nearest one outside."""
-    return max(-rows, min(int(offset), columns))
+    """A diagonal's number, an integer; of one outside a matrix, the nearest one outside."""
+    try:
+        number = offset.__index__()
+    except (AttributeError, TypeError):
+        raise TypeMismatch(f"a diagonal's number must be an int, not {offset!r}") from None
+    return max(-rows, min(number, columns))
 
 
 def full_of(value: Any, type_: ArrayType) -> Array:
