@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from fxad.api.custom import custom_jvp
 from fxad.core.errors import ShapeError
 from fxad.ir.program import OPS
 from fxad.numpy.core import axis_index, promoted, value_of
@@ -50,11 +51,21 @@ def sigmoid(x: Any) -> Array:
     return OPS["logistic"](_float("sigmoid", x))
 
 
+@custom_jvp
+def _softplus(value: Array) -> Array:
+    return maximum(value, 0) + log1p(exp(-abs(value)))
+
+
+@_softplus.defjvp
+def _softplus_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    """Of the formula above an infinite cotangent would become infinity times 0."""
+    return _softplus(*primals), tangents[0] * sigmoid(primals[0])
+
+
 @replayed
 def softplus(x: Any) -> Array:
     """log(1 + exp(x)) without overflow."""
-    value = _float("softplus", x)
-    return maximum(value, 0) + log1p(exp(-abs(value)))
+    return _softplus(_float("softplus", x))
 
 
 @replayed

@@ -87,6 +87,15 @@ def test_slopes_at_kinks_and_far_out():
     check(nn.softplus(far), [0, 1e4, 0, np.inf])
 
 
+def test_infinite_cotangents():
+    """They stay infinite where a slope is small, and finite ones finite at infinity."""
+    x = np.array([30, -30, -np.inf, np.inf], np.float32)
+    ct = np.array([np.inf, np.inf, 3, 3], np.float32)
+    for function, sign in ((nn.softplus, 1), (nn.log_sigmoid, -1)):
+        (found,) = fxad.jit(lambda x, ct, f=function: fxad.vjp(f, x)[1](ct))(sign * x, ct)
+        check(found, [np.inf, np.inf, 0, 3])
+
+
 def test_gelu_exact_glu_and_dtypes():
     exact = [0.5 * v * math.erfc(-v / math.sqrt(2)) for v in X.astype(float)]
     check(nn.gelu(X, approximate=False), exact, rtol=3e-6, atol=1e-6)
