@@ -16,7 +16,6 @@ LONGER = {
     "fxad/backend/llvm/executable.py:run": 41,  # every call runs it: no helpers
     "fxad/backend/numba/prims.py:_complex": 48,  # a table: two lines a primitive
     "fxad/backend/numba/prims.py:_float": 58,  # a table: two lines a primitive
-    "fxad/lower/contraction.py:contract_node": 51,  # fills in one record of many fields
     "fxad/nn/attention.py:dot_product_attention": 43,  # ten parameters, one a line
     "fxad/ops/programs/scan.py:_scan_split": 50,  # one rule: known loop, residuals, unknown loop
     "fxad/ops/programs/while_loop.py:_while_split": 51,  # one rule, as above

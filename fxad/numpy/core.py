@@ -389,7 +389,7 @@ def within(offset: int, rows: int, columns: int) -> int:
     """A diagonal's number, an integer; of one outside a matrix, the nearest one outside."""
     try:
         number = offset.__index__()
-    except (AttributeError, TypeError):
+    except AttributeError:
         raise TypeMismatch(f"a diagonal's number must be an int, not {offset!r}") from None
     return max(-rows, min(number, columns))
 

@@ -229,10 +229,12 @@ def test_axes_out_of_range_are_index_errors_too():
 def test_a_diagonals_number_is_an_integer():
     x = draw("float64", 2, 3)
     for function in (jnp.diagonal, jnp.trace, jnp.tril):
-        for k in (0.5, 1.0, np.float32(1), "1", None, np.array([1])):
+        for k in (0.5, 1.0, "1", None):
             with pytest.raises(TypeMismatch, match="diagonal's number"):
                 function(x, k)
     same(jnp.diagonal(x, np.int64(1)), np.diagonal(x, 1))
+    with pytest.raises(ConcretizationError):
+        fxad.jit(jnp.diagonal)(x, 1)
 
 
 @pytest.mark.parametrize("k", [-1000, -2, 0, 1, 3, 1000])
