@@ -83,3 +83,42 @@ def test_bad_operands():
         lax.ragged_dot(x, w, np.ones(3, np.float32))
     with pytest.raises(BadArgument, match="group_offset"):
         lax.ragged_dot(x, w, np.array([1, 2, 3]), group_offset=1)
+
+
+def test_an_infinite_matrix_reaches_its_own_group_alone():
+    x, w = operands()
+    w[1] = np.inf
+    counts = np.array([3, 2, 4], np.int32)
+    dx, dw = fxad.jit(fxad.grad(lambda x, w: jnp.sum(lax.ragged_dot(x, w, counts)), (0, 1)))(x, w)
+    assert np.isfinite(np.asarray(dx)[[0, 1, 2, 5, 6, 7, 8]]).all()
+    assert np.isfinite(np.asarray(dw)).all()
+
+
+@pytest.mark.parametrize("sizes", [[300, 0, 1, 130], [0, 0, 431, 0], [128, 128, 128, 47]], ids=str)
+def test_groups_of_many_blocks(sizes):
+    r = np.random.default_rng(2)
+    x, w = r.normal(size=(431, 6)), r.normal(size=(4, 6, 5))
+    with fxad.enable_x64(True):
+        f = fxad.jit(lambda x, w: lax.ragged_dot(x, w, np.array(sizes)))
+        np.testing.assert_allclose(f(x, w), by_loop(x, w, sizes), rtol=1e-12, atol=1e-12)
+        fxad.check_grads(f, (x, w), order=2)
+
+
+def test_vmap_of_gradients():
+    x, w = operands()
+    xs, ws, counts = np.stack([x, -x]), np.stack([w, w + 1]), np.array(SIZES[2:], np.int32)
+
+    def slopes(x, w, counts):
+        return fxad.grad(lambda x, w: jnp.sum(lax.ragged_dot(x, w, counts) ** 2), (0, 1))(x, w)
+
+    found = fxad.jit(fxad.vmap(slopes))(xs, ws, counts)
+    for lane in range(2):
+        wanted = slopes(xs[lane], ws[lane], counts[lane])
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one[lane], other, rtol=1e-5, atol=1e-5)
+
+
+def test_integers():
+    x, w = (np.rint(3 * v).astype(np.int32) for v in operands())
+    found = lax.ragged_dot(x, w, np.array(SIZES[3]))
+    np.testing.assert_array_equal(found, by_loop(x, w, SIZES[3]))
