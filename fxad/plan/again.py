@@ -16,7 +16,7 @@ from fxad.ir.cost import cost
 from fxad.ir.kernel import Map
 from fxad.ir.plan import Plan, Run
 from fxad.ir.program import Eqn, Program, Var
-from fxad.lower.factors import Rounds
+from fxad.lower.rounding import Rounds
 from fxad.plan.order import as_run
 from fxad.plan.planner import plan as make_plan
 from fxad.plan.remat import FLOPS, MOVED, Rewriter, Waiting, waiting_at_peak
