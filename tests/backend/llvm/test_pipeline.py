@@ -181,7 +181,11 @@ def test_rows_that_only_fit_the_nearest_cache_one_by_one_go_pass_after_pass():
 
 
 def test_the_next_row_waits_farther_away_where_the_nearest_cache_is_crowded(without):
-    """There are as many lines asked for near, in the present row, as far, in the next one."""
+    """Near what is read soon of the present row, far the next; elsewhere near the next row, and far
+    the one behind it where there is one array to ask for."""
+
+    def scaled(x, d):
+        return (x - x.max(-1, keepdims=True)) * d
 
     def levels(function, *args):
         (kernel,) = fxad.jit(function).lower(*args).kernels
@@ -189,7 +193,8 @@ def test_the_next_row_waits_farther_away_where_the_nearest_cache_is_crowded(with
         return [asked.level for p in found for asked in p.asked]
 
     x, d = values(8192, 1024), values(8192, 1024) + 1
-    assert levels(layer_norm, x) == [traffic.FIRST]
+    assert levels(layer_norm, x) == [traffic.FIRST, traffic.SECOND]  # two rows of one array
+    assert levels(scaled, x, d) == [traffic.FIRST] * 2
     assert levels(cotangent, x, d) == [traffic.FIRST, traffic.SECOND] * 2
     (found,) = leaves(fxad.jit(cotangent)(x, d))
     assert np.array_equal(found, without(cotangent, x, d)[0])
