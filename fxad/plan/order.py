@@ -51,7 +51,7 @@ def as_run(program: Program, donate: frozenset[int], fusion: bool) -> Program:
 
 def products_late(block: Block, accesses: AccessesOf) -> Block:
     """Move products whose result is larger than what they read to their first reader, one after
-    the other, where the block's fullest step gets no fuller.
+    the other, where the block's fullest step gets no fuller; others where it gets less full.
 
         table' = dy x;  ...;  sum = table' + other      becomes     ...;  table' = dy x;  sum = ...
 
@@ -64,12 +64,11 @@ def products_late(block: Block, accesses: AccessesOf) -> Block:
 
 
 def _is_large_product(step: LoweredStep, block: Block) -> TypeGuard[Launch]:
-    """Whether it is a product that takes more memory than what it is made of, no inputs."""
+    """Whether it is a product whose result takes much memory, and that is made of no inputs."""
     if not isinstance(step, Launch) or step.kernel.kind != "contract" or len(step.writes) > 1:
         return False
-    operands = set(reads_of(step))
-    kept = sum(v.type.nbytes for v in operands)
-    return step.writes[0].type.nbytes > max(kept, LARGE) and operands.isdisjoint(block.inputs)
+    large = step.writes[0].type.nbytes > LARGE
+    return large and set(reads_of(step)).isdisjoint(block.inputs)
 
 
 class _Order:
@@ -107,16 +106,22 @@ class _Order:
         return [v for v in reads if self.last[v] is step and v not in self.elsewhere]
 
     def delay(self, product: Launch) -> None:
-        """Move a product to where its result is needed, if that makes no step the fullest."""
+        """Move a product to where its result is needed, if that makes no step the fullest; one
+        that takes no more memory than what it reads, if the fullest step becomes less full."""
         (result,) = product.writes
         start = next(n for n, s in enumerate(self.steps) if s is product)
+        fullest = max(self.during)
+        larger = result.type.nbytes > sum(v.type.nbytes for v in set(reads_of(product)))
+        if not larger and self.during[start] < fullest:
+            return
         end = next((n for n, s in enumerate(self.steps) if result in reads_of(s)), start) - 1
         if end <= start:
             return
         kept = sum(v.type.nbytes for v in self.dying(product))
         change, moved = kept - result.type.nbytes, slice(start + 1, end + 1)
         during = [*(size + change for size in self.during[moved]), self.after[end] + kept]
-        if max(during) > max(self.during):
+        others = max([*self.during[:start], *self.during[end + 1 :]], default=0)
+        if max(*during, others) > fullest - (not larger):
             return
         after = [*(size + change for size in self.after[moved]), self.after[end]]
         here = slice(start, end + 1)

@@ -68,6 +68,27 @@ def test_logits_of_all_rows_never_exist():
     assert step.lower(x, table, targets).plan.arena_bytes < 1.2 * chunk
 
 
+def test_the_tables_gradient_does_not_lie_beside_all_logits():
+    """Of few rows all logits are there at once; the product of their cotangents waits for its
+    reader, the sum with the lookup's gradient, though it reads more than it makes."""
+    width, layers, vocabulary = 256, 12, 5000
+    rows, mix = CHUNK + width, jnp.eye(width)
+    _, table, targets = _draw((rows,), width, vocabulary)
+
+    def loss(table, tokens):
+        x = table[tokens]
+        for _ in range(layers):
+            x = jnp.tanh(x @ mix)
+        return linear_cross_entropy(x, table, targets)
+
+    step = fxad.jit(lambda table, tokens: table - fxad.grad(loss)(table, tokens))
+    lowered = step.lower(table, abs(targets))
+    assert [e.op.name for e in lowered.program.eqns].count("dot") == 3 + 2 * layers
+    logits, waiting = 4 * rows * vocabulary, 4 * rows * width * (layers + 2)
+    assert waiting > table.nbytes
+    assert lowered.plan.arena_bytes < logits + waiting
+
+
 def test_bad_operands_are_named():
     x, table, targets = _draw((4,))
     with pytest.raises(ShapeError, match="do not go together"):

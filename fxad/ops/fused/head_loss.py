@@ -7,9 +7,9 @@ in which softmax and loss are computed; factors: the dtype that the operands of 
 rounded to, backward ones too. The result, of that dtype and rank 0, is the sum of
 weights * (logsumexp(logits) - logits[target]); a target outside 0 ... V-1 picks 0.
 
-It is made of plain ops, CHUNK rows at a time (more where rows are short). Where a gradient is asked
-for, a chunk's logits become their own cotangent in place, and that the chunk's parts of the
-gradients, before the next chunk begins: no logit is computed twice.
+It is made of plain ops, CHUNK rows at a time (more where rows are short, all where they are few).
+Where a gradient is asked for, a chunk's logits become their own cotangent in place, and that the
+chunk's parts of the gradients, before the next chunk begins: no logit is computed twice.
 """
 
 from __future__ import annotations
@@ -97,9 +97,15 @@ class _Rows:
     weights: Any
 
 
-def _chunks(rows: int, classes: int) -> list[slice]:
-    """Equal parts of at most CHUNK rows, or SHORT logits if those are more."""
-    count = max(1, -(-rows // max(CHUNK, SHORT // classes)))
+def _chunks(rows: int, depth: int, classes: int) -> list[slice]:
+    """Equal parts of at most CHUNK rows, or SHORT logits if those are more.
+
+    One part, if all logits together take no more memory than CHUNK rows of them and the table's
+    gradient [depth, classes]: that is then one product, which waits for its reader, while with
+    more parts their sum waits beside the last part's logits.
+    """
+    most = max(CHUNK, SHORT // classes)
+    count = 1 if rows <= most + depth else -(-rows // most)
     each = -(-rows // count)
     return [slice(start, min(start + each, rows)) for start in range(0, rows, max(each, 1))]
 
@@ -144,8 +150,9 @@ def _rows(x: Any, table: Any, targets: Any, weights: Any, width: int, factors: n
 
 def _all_rows(x: Any, table: Any, targets: Any, weights: Any, **params: Any) -> Iterator[_Rows]:
     """The rows of one chunk after the other; none of no rows."""
+    (count, depth), classes = type_of(x).shape, type_of(table).shape[1 - params["width"]]
     if type_of(table).size:
-        for part in _chunks(type_of(x).shape[0], type_of(table).shape[1 - params["width"]]):
+        for part in _chunks(count, depth, classes):
             yield _rows(_cut(x, part), table, _cut(targets, part), _cut(weights, part), **params)
 
 
