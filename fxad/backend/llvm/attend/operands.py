@@ -263,7 +263,8 @@ class Operands:
 
     def copier(self, name: str, row: int, depth: int, pitch: int) -> str:
         """A function of (source, copy, rows) that copies rows `row` elements apart."""
-        f = Function(name, "void", packing.PARAMS_A, "internal", "#1")
+        params = ("ptr", "source"), ("ptr", "copy"), ("i64", "rows")
+        f = Function(name, "void", params, "internal", "#1")
         lanes, starts = self.lanes, range(0, depth, self.lanes.width)
 
         def line(_: str, places: list[str]) -> list[str]:
