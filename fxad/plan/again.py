@@ -21,7 +21,7 @@ from fxad.plan.order import as_run
 from fxad.plan.planner import plan as make_plan
 from fxad.plan.remat import FLOPS, MOVED, Rewriter, Waiting, waiting_at_peak
 
-LEAST = 64 << 20  # bytes: with a smaller arena nothing is looked for
+LEAST = 256 << 20  # bytes: a smaller arena is not worth the second lowering and plan
 LARGE = 1 << 18  # bytes; smaller values stay
 WORTH = 0.01  # of the memory that a program takes: what must be freed
 SHARE = 0.01  # of the time that a program takes: what it may cost

@@ -19,6 +19,11 @@ OPTIONS = {"donate": frozenset(), "fusion": True, "rounds": None}
 DEPTH = 8
 
 
+@pytest.fixture(autouse=True)
+def _arenas_of_moderate_size(monkeypatch):
+    monkeypatch.setattr(again, "LEAST", 64 << 20)
+
+
 def normed(x, scale):
     centred = x - jnp.mean(x, axis=1, keepdims=True)
     variance = jnp.mean(centred * centred, axis=1, keepdims=True)
@@ -73,10 +78,10 @@ def test_small_programs_stay():
 def test_what_takes_too_long_or_frees_too_little_stays(monkeypatch):
     args = drawn(2048, 1024)
     for name, value in (("SHARE", 1e-6), ("WORTH", 0.5)):
-        monkeypatch.setattr(again, name, value)
-        before, after = planned(GRAD, *args)
+        with monkeypatch.context() as patched:
+            patched.setattr(again, name, value)
+            before, after = planned(GRAD, *args)
         assert after == before, name
-        monkeypatch.undo()
 
 
 @pytest.mark.parametrize("layer", [lambda x, w: x @ w, lambda x, w: jnp.cumsum(x * w[0], axis=1)])
