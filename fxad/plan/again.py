@@ -22,6 +22,7 @@ from fxad.plan.planner import plan as make_plan
 from fxad.plan.remat import FLOPS, MOVED, Rewriter, Waiting, waiting_at_peak
 
 LEAST = 256 << 20  # bytes: a smaller arena is not worth the second lowering and plan
+PART = 0.2  # of arena and arguments: neither is an arena that is a smaller part of them
 LARGE = 1 << 18  # bytes; smaller values stay
 WORTH = 0.01  # of the memory that a program takes: what must be freed
 SHARE = 0.01  # of the time that a program takes: what it may cost
@@ -32,7 +33,7 @@ def eased(
 ) -> tuple[Program, Plan]:
     """The program, with cheap values made again where that pays, and its plan; `plan` is that of
     the program as it is, made with the same options."""
-    if not fusion or plan.arena_bytes < LEAST:
+    if not fusion or plan.arena_bytes < max(LEAST, PART * _held(plan)):
         return program, plan
     ordered = as_run(program, donate, fusion)
     waiting = waiting_at_peak(ordered, fusion)
@@ -101,8 +102,13 @@ def _is_one_pass(chain: Program) -> bool:
 
 
 def _worth(plan: Plan) -> float:
+    return WORTH * _held(plan)
+
+
+def _held(plan: Plan) -> float:
+    """Bytes of arena and arguments."""
     counts = cost(plan)
-    return WORTH * (counts["arena_bytes"] + counts["argument_bytes"])
+    return counts["arena_bytes"] + counts["argument_bytes"]
 
 
 def _seconds(plan: Plan) -> float:

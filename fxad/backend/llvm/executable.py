@@ -81,6 +81,7 @@ class Executable:
         self._prepare_binding()
         kinds: list[ArrayType | TapeType] = [slot.type for slot in plan.results]
         self._tape_results = {n: k for n, k in enumerate(kinds) if isinstance(k, TapeType)}
+        self._has_run = False  # with an arena that is taken for a run
         self.tape_bytes = 0  # most bytes that the tapes of one run have taken so far
         self._tapes = self._encoded.tapes or any(isinstance(s.type, TapeType) for s in plan.slots)
         self._outputs = self._output_plan()
@@ -163,8 +164,8 @@ class Executable:
             start, stride = self._scratch_start, encoded.scratch_bytes
             size = start + (workers.threads if workers else 1) * stride
             if size > _KEPT:
-                block = memory.take(size)
-                arena = block.address
+                block = memory.take(size, first=not self._has_run)
+                arena, self._has_run = block.address, True
             else:
                 if size > frame.arena_bytes:
                     frame.keep_arena(size)

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from plans_by_hand import Slots, add, arange
 
+import fxad
+import fxad.numpy as jnp
 from fxad.backend.llvm.executable import Executable
 from fxad.backend.llvm.native import memory
 from fxad.ir.plan import Run
@@ -83,3 +85,34 @@ def test_memory_nobody_wants_for_a_while_is_returned(monkeypatch):
     blocks.give(recent)
     blocks.take(50 << 20)  # fresh memory: what is stale makes room
     assert blocks.idle_bytes == recent.size
+
+
+def test_a_first_use_replaces_as_much_idle_memory_as_it_needs(monkeypatch):
+    monkeypatch.setattr(memory.time, "monotonic", lambda: 100.0)  # nothing is stale
+    blocks = memory.BlockPool(bound=1 << 30)
+    sizes = [8 << 20, 20 << 20, 90 << 20]
+    taken = [blocks.take(size) for size in sizes]
+    sizes = [block.size for block in taken]
+    for block in taken:
+        blocks.give(block)
+    blocks.take(2 << 20)  # not a first use
+    assert blocks.idle_bytes == sum(sizes)
+    blocks.take(3 << 20, first=True)  # all idle blocks are far larger
+    assert blocks.idle_bytes == sum(sizes)
+    assert blocks.take(46 << 20, first=True) is taken[2]  # nothing fresh is needed
+    blocks.give(taken[2])
+    blocks.take(44 << 20, first=True)
+    assert blocks.idle_bytes == sizes[2]
+    blocks.take(200 << 20, first=True)
+    assert blocks.idle_bytes == 0
+
+
+def test_a_programs_first_run_takes_the_place_of_what_set_it_up():
+    memory.blocks.trim()
+    memory.blocks.give(memory.blocks.take(40 << 20))
+    step = fxad.jit(lambda x: jnp.sum(jnp.sin(x @ x) @ x))
+    x = np.ones((3000, 3000), np.float32)
+    float(step(x))
+    arena = step.lower(x).plan.arena_bytes
+    assert arena > 60 << 20
+    assert memory.blocks.idle_bytes < 1.1 * arena

@@ -7,8 +7,8 @@
 Arenas are taken for one run and given back at its end. Large results (`result_array`) are given
 back when their NumPy array, and every view of it, is gone. Idle blocks are kept up to a bound;
 beyond it the ones idle for longest are returned to the operating system. So are, whenever fresh
-memory is needed, blocks that nobody wanted for a while: what set a model up is not needed when
-it is trained.
+memory is needed, blocks that nobody wanted for a while, and about as many bytes of others as are
+fresh where a program runs for the first time: what set a model up is not needed to train it.
 """
 
 from __future__ import annotations
@@ -79,8 +79,12 @@ class BlockPool:
         # holds the lock, and a few blocks wait here for being wanted again at once.
         self._returned: deque[Block] = deque()
 
-    def take(self, nbytes: int) -> Block:
-        """A block of at least `nbytes`; an idle one if it is not more than twice as large."""
+    def take(self, nbytes: int, first: bool = False) -> Block:
+        """A block of at least `nbytes`; an idle one if it is not more than twice as large.
+
+        first: this use is the first of its kind; if it needs fresh memory, about as many bytes of
+        idle blocks, oldest first, make room for it.
+        """
         size = _rounded(nbytes)
         block = self._last(size)
         if block is not None:
@@ -92,8 +96,7 @@ class BlockPool:
                 block = fitting.pop()
                 self._idle_bytes -= block.size
                 return self._count(block, size)
-            stale = time.monotonic() - _STALE
-            self._drop([block for block in self._blocks() if block.idle_since < stale])
+            self._drop(self._leaving(size if first else 0))
         return self._count(Block(size), size)
 
     def _last(self, size: int) -> Block | None:
@@ -168,6 +171,17 @@ class BlockPool:
         """All idle blocks, oldest first."""
         every = [block for blocks in self._idle.values() for block in blocks]
         return sorted(every, key=lambda block: block.idle_since)
+
+    def _leaving(self, wanted: int) -> list[Block]:
+        """Stale blocks and, oldest first, others until `wanted` bytes are free; none of those much
+        larger, for which it costs more to come back than what comes."""
+        stale = time.monotonic() - _STALE
+        leaving, freed = list[Block](), 0
+        for block in self._blocks():
+            if block.idle_since < stale or (freed < wanted and block.size <= 2 * wanted):
+                leaving.append(block)
+                freed += block.size
+        return leaving
 
     def _shrink(self, bound: int) -> None:
         for block in self._blocks():
