@@ -80,7 +80,7 @@ def _product(dtype: Any) -> Callable[[Array, Array, Array], Array]:
 
         def to_rows(fixed: Any, ct: Array) -> Array:
             matrices, sizes = fixed
-            return _product(a.dtype)(ct, matrices.swapaxes(1, 2), sizes)
+            return cast(_product(dtype)(ct, matrices.swapaxes(1, 2), sizes), a.dtype)
 
         def by_rows(fixed: Any, matrices: Array) -> Array:
             x, sizes = fixed
@@ -101,7 +101,8 @@ class _Blocks:
 
     def __init__(self, m: int, sizes: Array) -> None:
         groups = sizes.shape[0]
-        ends = minimum(cumsum(maximum(sizes, 0)), m)
+        sizes = minimum(maximum(sizes, 0), m)  # a sum of larger ones might wrap
+        ends = minimum(cumsum(sizes), m)
         self.rows = min(m, max(LEAST, min(MOST, 1 << (m // groups).bit_length())))
         used = min(groups, m)
         counted = used + (m - used) // self.rows
@@ -143,7 +144,7 @@ def _rows_times(a: Array, b: Array, sizes: Array, dtype: Any) -> Array:
 
 
 def _outer(a: Array, ct: Array, sizes: Array, dtype: Any) -> Array:
-    """For each group the sum of a[i]^T ct[i] over its rows, [g, k, n]."""
+    """For each group the sum of a[i]^T ct[i] over its rows, [g, k, n]; ct is no narrower than a."""
     blocks = _Blocks(a.shape[0], sizes)
     k, n = a.shape[1], ct.shape[1]
 
@@ -159,6 +160,6 @@ def _outer(a: Array, ct: Array, sizes: Array, dtype: Any) -> Array:
         made = dot(x.T, y, preferred_element_type=total.dtype)
         return dynamic_update_slice(total, there + made[None], place), None
 
-    wide = dt.float32 if dtype in (dt.float16, dt.bfloat16) else dtype
+    wide = dt.float32 if ct.dtype in (dt.float16, dt.bfloat16) else ct.dtype
     nothing = full_of(0, ArrayType(wide, (sizes.shape[0], k, n)))
     return cast(scan(one_block, nothing, blocks.each)[0], dtype)

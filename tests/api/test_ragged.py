@@ -122,3 +122,27 @@ def test_integers():
     x, w = (np.rint(3 * v).astype(np.int32) for v in operands())
     found = lax.ragged_dot(x, w, np.array(SIZES[3]))
     np.testing.assert_array_equal(found, by_loop(x, w, SIZES[3]))
+
+
+@pytest.mark.parametrize(("narrow", "wide"), [("bfloat16", "float32"), ("float32", "float64")])
+def test_gradients_where_the_result_is_wider_than_the_operands(narrow, wide):
+    with fxad.enable_x64(True):
+        x, w = (jnp.asarray(v).astype(narrow) for v in operands())
+        sizes = np.array([3, 0, 4], np.int32)
+
+        def loss(x, w):
+            return jnp.sum(lax.ragged_dot(x, w, sizes, preferred_element_type=wide))
+
+        dx, dw = fxad.jit(fxad.grad(loss, (0, 1)))(x, w)
+        assert str(dx.dtype) == str(dw.dtype) == narrow
+        x64, w64 = (v.astype("float64") for v in (x, w))
+        ex, ew = fxad.grad(lambda x, w: jnp.sum(lax.ragged_dot(x, w, sizes)), (0, 1))(x64, w64)
+        tolerance = {"rtol": 2.0**-8, "atol": 0} if narrow == "bfloat16" else {"rtol": 1e-6}
+        np.testing.assert_allclose(dx.astype("float64"), ex, **tolerance)
+        np.testing.assert_allclose(dw.astype("float64"), ew, **tolerance)
+
+
+def test_sizes_whose_sum_is_no_int32():
+    x, w = operands()
+    found = lax.ragged_dot(x, w, np.array([2**31 - 1, 5, 2], np.int32))
+    np.testing.assert_allclose(found, x @ w[0], rtol=1e-5, atol=1e-6)
