@@ -33,7 +33,7 @@ def eased(
 ) -> tuple[Program, Plan]:
     """The program, with cheap values made again where that pays, and its plan; `plan` is that of
     the program as it is, made with the same options."""
-    if not fusion or plan.arena_bytes < max(LEAST, PART * _held(plan)):
+    if not fusion or plan.arena_bytes < LEAST or plan.arena_bytes < PART * _held(plan):
         return program, plan
     ordered = as_run(program, donate, fusion)
     waiting = waiting_at_peak(ordered, fusion)

@@ -119,16 +119,28 @@ class _Order:
             return
         kept = sum(v.type.nbytes for v in self.dying(product))
         change, moved = kept - result.type.nbytes, slice(start + 1, end + 1)
-        during = [*(size + change for size in self.during[moved]), self.after[end] + kept]
+        held = self._held(product, self.steps[moved])
+        during = [size + change + h for size, h in zip(self.during[moved], held, strict=False)]
+        during.append(self.after[end] + kept + held[-1])
         others = max([*self.during[:start], *self.during[end + 1 :]], default=0)
         if max(*during, others) > fullest - (not larger):
             return
-        after = [*(size + change for size in self.after[moved]), self.after[end]]
+        after = [size + change + h for size, h in zip(self.after[moved], held[1:], strict=True)]
+        after.append(self.after[end])
         here = slice(start, end + 1)
         self.steps[here] = [*self.steps[moved], product]
         self.during[here], self.after[here] = during, after
         passed = {id(s) for s in self.steps[start:end]}
         self.last.update({v: product for v in reads_of(product) if id(self.last[v]) in passed})
+
+    def _held(self, product: Launch, passed: Sequence[LoweredStep]) -> list[int]:
+        """Bytes of the product's operands that have died before each of the steps that it is moved
+        past, and before the product, and now wait for it."""
+        operands = [v for v in dict.fromkeys(reads_of(product)) if v not in self.elsewhere]
+        held = [0]
+        for step in passed:
+            held.append(held[-1] + sum(v.type.nbytes for v in operands if self.last[v] is step))
+        return held
 
 
 def _taken_over(
