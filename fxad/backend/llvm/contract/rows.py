@@ -23,7 +23,7 @@ _MOST = 8  # rows
 _FAR_BYTES = 1 << 20  # of a B that a second-level cache hardly keeps; for others packing pays
 _PIECE_BYTES = 4096  # of a row of B that a unit reads: prefetchers run on beyond short pieces,
 _SHORT_BYTES = 768  # but two units are worth it from here on
-_GROUP = 4  # rows of B that go by together
+_GROUP = 8  # rows of B that go by together
 _AHEAD = 8192  # bytes at least between a load and what it prefetches
 
 
