@@ -11,6 +11,7 @@ from collections.abc import Callable
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.contract.few import MOST_UNITS, FewRows
 from fxad.backend.llvm.contract.plan import Problem
+from fxad.core.aligned import LINE
 
 Adder = Callable[[str, list[str]], list[str]]
 
@@ -68,8 +69,22 @@ class Turned(FewRows):
 
     def square(self, k: str, sums: list[str], count: int) -> list[str]:
         """As many (pairs of) elements of k as there are lanes, of `count` columns."""
+        self.ask_ahead(k, count)
         rows = [self.whole_row(self.place(k, i)) for i in range(count)]
         return self.add_turned(k, sums, rows, self.lanes.width * self.halves, self.halves)
+
+    def ask_ahead(self, k: str, count: int) -> None:
+        """Prefetch as much of the next columns as a square has: in the order of memory where they
+        leave no gaps, for prefetchers follow one stream better than sixteen."""
+        ahead = self.step * self.pitch
+        if self.pitch != self.k * self.source.itemsize:
+            for i in range(count):
+                self.ask(self.place(k, i), ahead, 3)
+            return
+        element = self.step * self.source.itemsize  # of k, in all columns
+        done = self.f.offset(self.here, self.f.mul(k, element))
+        for line in range(0, self.lanes.width * self.halves * element, LINE):
+            self.ask(done, ahead + line, 3)
 
     def rest(self, k: str, sums: list[str], count: int, length: int) -> list[str]:
         """The elements of k that do not fill a square, one in a lane."""
@@ -84,7 +99,6 @@ class Turned(FewRows):
 
     def whole_row(self, at: str) -> str:
         """A vector along k, two halves in a lane where elements are halves of one."""
-        self.ask(at, self.step * self.pitch, 3)
         if self.halves == 2:
             return self.pairs(at)
         return self.lanes.load(self.f, at, self.source, self.lanes.width)
