@@ -5,7 +5,7 @@ targets({12, 4}, 1, 48) -> axes of 4, 3, 4 with strides 12, 4, 1
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -29,7 +29,7 @@ from fxad.ir.kernel import (
 from fxad.ir.program import Eqn, Var
 from fxad.lower.expand import Storage, zero
 from fxad.lower.index import Substitution
-from fxad.lower.nodes import Node
+from fxad.lower.nodes import MapNode, Node
 from fxad.lower.steps import Launch
 
 Target = tuple[Axis, int]  # an axis of the kernel and its stride in the space
@@ -163,14 +163,14 @@ class Builder:
 class Scope:
     """Expressions of one stage: every node's value with the kernel's axes put in.
 
-    local: values computed in this very stage (or cheap enough to be computed again in it), as
-    functions that give their expression.
+    local: values computed in this very stage (or cheap enough to be computed again in it): their
+    nodes, and the nodes' axes in terms of the kernel's.
     """
 
     def __init__(self, builder: Builder, grid: Sequence[Axis]) -> None:
         self.builder = builder
         self.grid = tuple(grid)
-        self.local: dict[Var, Callable[[], Expr]] = {}
+        self.local: dict[Var, tuple[MapNode, Mapping[Axis, Index]]] = {}
         self._known: dict[Var, Expr] = {}
         self._pool: dict[tuple, Expr] = {}
 
@@ -183,7 +183,8 @@ class Scope:
         """The value of a local, built once."""
         found = self._known.get(var)
         if found is None:
-            found = self._known[var] = self.local[var]()
+            node, env = self.local[var]
+            found = self._known[var] = self.substitution(node, env)(node.value)
         return found
 
     def _load(

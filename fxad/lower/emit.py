@@ -72,11 +72,6 @@ def _written(group: Group, wanted: set[Var]) -> list[Var]:
     return list(found) or [group.nodes[-1].outputs[0]]
 
 
-def _local(scope: Scope, node: MapNode, env: dict[Axis, Index]) -> None:
-    """Make a node's value available to the other expressions of a stage."""
-    scope.local[node.outputs[0]] = lambda: scope.substitution(node, env)(node.value)
-
-
 def _store(scope: Scope, node: MapNode, env: dict[Axis, Index]) -> Store:
     move = scope.substitution(node, env)
     var = node.outputs[0]
@@ -100,7 +95,7 @@ def _emit_map(group: Group, storage: Storage, wanted: set[Var]) -> Launch:
     envs = {n: env_over(n.axes, n.strides, targets) for n in nodes}
     for node in nodes:
         if node.target is None:
-            _local(scope, node, envs[node])
+            scope.local[node.outputs[0]] = node, envs[node]
     stored = set(written)
     stores = [_store(scope, n, envs[n]) for n in nodes if n.outputs[0] in stored]
     return builder.launch(grid, [Map((), tuple(stores))], [n.eqn for n in nodes])
@@ -180,7 +175,7 @@ class Rows:
         for node in self.group.nodes:
             if self._is_outer(node):
                 strides = [s * self.group.inner for s in node.strides]
-                _local(scope, node, env_over(node.axes, strides, self.targets))
+                scope.local[node.outputs[0]] = node, env_over(node.axes, strides, self.targets)
         return scope
 
     def _points(self, nodes: list[MapNode]) -> list[Stage]:
@@ -192,7 +187,7 @@ class Rows:
         scope = self._scope()
         envs = {n: env_over(n.axes, n.strides, targets) for n in nodes}
         for node in nodes:
-            _local(scope, node, envs[node])
+            scope.local[node.outputs[0]] = node, envs[node]
         stores = [_store(scope, n, envs[n]) for n in stored]
         return [Map(tuple([a for a, _ in inner]), tuple(stores))]
 
@@ -270,7 +265,7 @@ def _emit_contract(group: Group, storage: Storage, wanted: set[Var]) -> Launch:
     envs = {x: {a: move.index(i) for a, i in group.envs[x].items()} for x in group.nodes}
     for member in after:
         if member.target is None:
-            _local(scope, member, envs[member])
+            scope.local[member.outputs[0]] = member, envs[member]
     stores = [_store(scope, x, envs[x]) for x in after if x.outputs[0] in written]
     if node.outputs[0] in written:
         stores.insert(0, _store_product(scope, node, envs[node]))

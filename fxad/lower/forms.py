@@ -90,8 +90,9 @@ class Nodes:
         key, values = tuple(form.rows), tuple(form.values)
         first: Any = self._first.get(key)
         if first is None:
+            number = len(self._first)
             first = self._first[key] = make()
-            first.first, first.values = first, values
+            first.form, first.values = number, values
             return first
         again: N = first.again(definition.eqn, definition.outputs, values)
         return again
@@ -110,14 +111,14 @@ class Kernels:
 
     def launch(self, group: Group) -> Launch:
         """The launch of a group's kernel."""
-        if any(node.first is None for node in group.nodes):
+        if any(node.form is None for node in group.nodes):
             return emit(group, self._storage, self._wanted)
         numbers: dict[Var, int] = {}
         rows = []
         for node in group.nodes:
             places = [numbers.setdefault(v, len(numbers)) for v in (*node.outputs, *node.values)]
             stored = [v in self._wanted for v in node.outputs]
-            rows.append((node.first, *places, *stored, node.eqn.op.name, node.eqn.where))
+            rows.append((node.form, *places, *stored, node.eqn.op.name, node.eqn.where))
         key = (group.kind, group.size, group.inner, group.chain, *group.members.values(), *rows)
         values = tuple(numbers)
         if key not in self._known:

@@ -36,8 +36,8 @@ class Node:
 
     eqn: the Eqn; None for a constant result. reads: for every stored value it reads the indices
     it is read at; sources: what its expressions' stand-in buffers stand for. passed, awaited: see
-    `graph.Graph`. depth: of its expressions (`refine.Body`). first, values: the first node of the
-    same form, and the values the form is about, if it has one (see `forms`).
+    `graph.Graph`. depth: of its expressions (`refine.Body`). form, values: the number of its
+    form, and the values the form is about, if it has one (see `forms`).
     """
 
     eqn: Any
@@ -49,7 +49,7 @@ class Node:
     awaited: int = field(default=0, init=False)
     depth: int = field(default=0, init=False)
     sources: Mapping[Buffer, Var] = field(default_factory=dict, init=False)
-    first: Node | None = field(default=None, init=False)
+    form: int | None = field(default=None, init=False)
     values: tuple[Var, ...] = field(default=(), init=False)
 
     @property

@@ -7,6 +7,7 @@ pad(a) + pad(b), nowhere both        the same; the gradient of splitting q, k an
 from __future__ import annotations
 
 from collections.abc import Callable, Container
+from functools import partial
 
 from fxad.core.record import record
 from fxad.ir.kernel import Const, Expr, Prim
@@ -55,20 +56,8 @@ def _concatenated(definition: Def) -> list[Part]:
 
 def _added(graph: Graph, stored: Container[Var], definition: Def) -> list[Part]:
     """Parts of a sum of arrays padded with zeros along one axis, if they tile the result."""
-    pads: list[Def] = []
-
-    def collect(atom: Atom, root: bool = False) -> bool:
-        inner = graph.def_of.get(atom) if isinstance(atom, Var) else None
-        if inner is None or (not root and (atom in stored or graph.uses[atom] > 1)):
-            return False
-        if inner.eqn.op.name == "add" and len(inner.operands) == 2:
-            return all(collect(a) for a in inner.operands)
-        if not _is_zero_pad(inner):
-            return False
-        pads.append(inner)
-        return True
-
-    if not collect(definition.outputs[0], root=True):
+    pads = _padded(graph, stored, definition.outputs[0], root=True)
+    if not pads:
         return []
     shape = definition.outputs[0].type.shape
     axes = {a for d in pads for a, n in enumerate(d.operands[0].type.shape) if n != shape[a]}
@@ -79,10 +68,22 @@ def _added(graph: Graph, stored: Container[Var], definition: Def) -> list[Part]:
     ends = [low + size for low, size in spans]
     if [low for low, _ in spans] != [0, *ends[:-1]] or ends[-1] != shape[axis]:
         return []
-    return [
-        Part(d.operands[0], axis, d.eqn.params["low"][axis], _sum_with(graph, definition, d))
-        for d in pads
-    ]
+    found: list[Part] = []
+    for pad in pads:
+        wrap = partial(_sum_with, graph, definition, pad)
+        found.append(Part(pad.operands[0], axis, pad.eqn.params["low"][axis], wrap))
+    return found
+
+
+def _padded(graph: Graph, stored: Container[Var], atom: Atom, root: bool = False) -> list[Def]:
+    """The operands, all padded with zeros, that a value is the sum of; none for another value."""
+    inner = graph.def_of.get(atom) if isinstance(atom, Var) else None
+    if inner is None or (not root and (atom in stored or graph.uses[atom] > 1)):
+        return []
+    if inner.eqn.op.name == "add" and len(inner.operands) == 2:
+        left, right = (_padded(graph, stored, a) for a in inner.operands)
+        return [*left, *right] if left and right else []
+    return [inner] if _is_zero_pad(inner) else []
 
 
 def _is_zero_pad(definition: Def) -> bool:
@@ -94,17 +95,13 @@ def _is_zero_pad(definition: Def) -> bool:
     return plain and isinstance(fill, Lit) and fill.key()[0] in ("0.0", "0", "0j")
 
 
-def _sum_with(graph: Graph, root: Def, part: Def) -> Callable[[Expr], Expr]:
-    """The sum at a point of `part`: zeros are added as the program says (-0 + 0 is 0)."""
-
-    def value(definition: Def, x: Expr) -> Expr:
-        if definition is part:
-            return x
-        if definition.eqn.op.name == "pad":
-            return zero(x.dtype)
-        left, right = (value(graph.def_of[a], x) for a in definition.operands)
-        if isinstance(left, Const) and isinstance(right, Const):
-            return left
-        return Prim("add", (left, right), x.dtype)
-
-    return lambda x: value(root, x)
+def _sum_with(graph: Graph, root: Def, part: Def, x: Expr) -> Expr:
+    """The sum where `part` is `x`: zeros are added as the program says (-0 + 0 is 0)."""
+    if root is part:
+        return x
+    if root.eqn.op.name == "pad":
+        return zero(x.dtype)
+    left, right = (_sum_with(graph, graph.def_of[a], part, x) for a in root.operands)
+    if isinstance(left, Const) and isinstance(right, Const):
+        return left
+    return Prim("add", (left, right), x.dtype)

@@ -48,11 +48,12 @@ def optimise(program: Program, passes: Sequence[str] = DEFAULT) -> Program:
 
 def everywhere(rewrite: Pass, program: Program) -> Program:
     """Apply a pass to a program and to all programs inside it, the innermost first."""
-    done: dict[Program, Program] = {}
+    return _visited(program, rewrite, {})
 
-    def visit(inner: Program) -> Program:
-        if inner not in done:
-            done[inner] = rewrite(map_subprograms(inner, visit))
-        return done[inner]
 
-    return visit(program)
+def _visited(program: Program, rewrite: Pass, done: dict[Program, Program]) -> Program:
+    found = done.get(program)
+    if found is None:
+        inside = map_subprograms(program, lambda inner: _visited(inner, rewrite, done))
+        found = done[program] = rewrite(inside)
+    return found
