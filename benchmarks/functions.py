@@ -2,6 +2,7 @@
 
     python -m benchmarks.functions --peers numpy,torch       # microseconds, one thread
     python -m benchmarks.functions --peers numpy,torch --dtype float64
+    python -m benchmarks.functions --peers numpy,torch --threads 2 --elements 1048576
     python -m benchmarks.functions --sweep exp,tanh          # all 2^32 arguments, errors in ulp
     python -m benchmarks.functions --sweep all --stride 1021
 
@@ -29,6 +30,7 @@ from benchmarks.harness import Row
 
 ELEMENTS = 1 << 17  # a megabyte in and out: in the second-level cache
 CALLS = 20  # one after another, so that each finds its own arrays in the cache
+CALLS_OF_THREADS = 200  # a thread that slept takes as long as several calls to come
 BLOCK = 1 << 14  # its arrays stay in the cache
 F32, F64 = np.float32, np.float64
 
@@ -86,8 +88,13 @@ def draw(name: str, elements: int, dtype: str = "float32") -> list[np.ndarray]:
 
 
 def contenders(
-    name: str, peers: Sequence[str], elements: int = ELEMENTS, dtype: str = "float32"
+    name: str,
+    peers: Sequence[str],
+    elements: int = ELEMENTS,
+    dtype: str = "float32",
+    threads: int = 1,
 ) -> dict[str, Callable[[], Any]]:
+    """name -> a call. Ours take as many threads as are set, PyTorch's `threads`, NumPy's one."""
     ours, numpys, torchs, _ = FUNCTIONS[name]
     inputs = draw(name, elements, dtype)
     arrays = [jnp.asarray(x, dtype=dtype) for x in inputs]
@@ -102,7 +109,7 @@ def contenders(
     if "torch" in peers and torchs is not None:
         import torch
 
-        torch.set_num_threads(1)
+        torch.set_num_threads(threads)
         tensors = [torch.from_numpy(x) for x in inputs]
         result = torch.empty(elements, dtype=tensors[0].dtype)
         function = getattr(torch, torchs)
@@ -111,21 +118,28 @@ def contenders(
 
 
 def rows(
-    quick: bool, peers: Sequence[str], elements: int = ELEMENTS, dtype: str = "float32"
+    quick: bool,
+    peers: Sequence[str],
+    elements: int = ELEMENTS,
+    dtype: str = "float32",
+    threads: int = 1,
 ) -> list[Row]:
-    """One thread; microseconds for so many elements (by default as many as the cache holds)."""
-    threads = fxad.get_num_threads()
-    fxad.set_num_threads(1)
+    """Microseconds for so many elements (by default as many as the cache holds)."""
+    before = fxad.get_num_threads()
+    fxad.set_num_threads(threads)
     names = ["exp", "tanh", "erf", "sin"] if quick else list(FUNCTIONS)
+    calls, rounds, pause = CALLS, 7 if quick else 25, 0.0
+    if threads > 1:
+        calls, rounds, pause = CALLS_OF_THREADS, 5, harness.REST
     found = []
     for name in names:
         runs = {
-            who: harness.repeated(run, CALLS)
-            for who, run in contenders(name, peers, elements, dtype).items()
+            who: harness.repeated(run, calls)
+            for who, run in contenders(name, peers, elements, dtype, threads).items()
         }
-        times = harness.alternate(runs, 7 if quick else 25, warmup=2)
-        found.append(harness.row(f"{name}, {elements:,} elements", times, "us", CALLS))
-    fxad.set_num_threads(threads)
+        times = harness.alternate(runs, rounds, warmup=2, pause=pause)
+        found.append(harness.row(f"{name}, {elements:,} elements", times, "us", calls))
+    fxad.set_num_threads(before)
     return found
 
 
@@ -227,12 +241,13 @@ def main() -> None:
     parser.add_argument("--peers", default="numpy", help="comma-separated: numpy, torch")
     parser.add_argument("--elements", type=int, default=ELEMENTS, help="of each array")
     parser.add_argument("--dtype", default="float32", choices=["float32", "float64"])
+    parser.add_argument("--threads", type=int, default=1, help="ours and PyTorch's; NumPy has one")
     parser.add_argument("--sweep", default="", help="comma-separated functions, or all")
     parser.add_argument("--stride", type=int, default=1, help="every so many-th argument")
     args = parser.parse_args()
     if not args.sweep:
         peers = harness.installed([p for p in args.peers.split(",") if p])
-        print(harness.table(rows(False, peers, args.elements, args.dtype)))
+        print(harness.table(rows(False, peers, args.elements, args.dtype, args.threads)))
         return
     for name in FUNCTIONS if args.sweep == "all" else args.sweep.split(","):
         worst, where = sweep(name, args.stride)
