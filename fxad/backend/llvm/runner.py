@@ -34,7 +34,7 @@ from fxad.ir.kernel import Kernel
 from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Slot, Step, Taping, While
 
 PARALLEL_NS = 4_000  # kernels cheaper than this run on the calling thread
-CHUNK_NS = 1_000_000  # estimated work between two chances to stop
+CHUNK_NS = 4_000_000  # estimated work between two chances to stop: a pipeline of rows fills in each
 _COPY_NS = 8_000  # one block of the copy kernel
 
 

@@ -10,7 +10,8 @@ from fxad.backend.llvm import emit
 from fxad.backend.llvm.base import traffic
 from fxad.backend.llvm.base.schedule import choose
 from fxad.backend.llvm.cache import KernelCache
-from fxad.backend.llvm.loops.passes import passes_of
+from fxad.backend.llvm.loops import passes as rules
+from fxad.backend.llvm.loops.passes import FARTHER, NEAR, passes_of
 from fxad.backend.llvm.native.engine import host_target
 
 pytestmark = pytest.mark.skipif(
@@ -101,7 +102,8 @@ def without(monkeypatch):
     ],
 )
 @pytest.mark.parametrize("shape", [(260, 4096), (130, 8205), (28_000, 301), (30, 50_257)])
-def test_as_exact_as_pass_after_pass(function, reference, count, shape, without):
+def test_as_exact_as_pass_after_pass(function, reference, count, shape, without, monkeypatch):
+    monkeypatch.setattr(rules, "AGAIN", 9)
     x = values(*shape)
     assert x.nbytes >= traffic.AHEAD and max(passes(function, x)) == count
     found = leaves(fxad.jit(function)(x))
@@ -177,27 +179,43 @@ def test_rows_that_only_fit_the_nearest_cache_one_by_one_go_pass_after_pass():
     x, d = values(4096, 2048), values(4096, 2048) + 1
     assert passes(cotangent, x, d) == [0]
     assert max(passes(cotangent, values(8192, 1024), values(8192, 1024))) >= 4  # all fit
-    assert max(passes(cotangent, values(2048, 4096), values(2048, 4096))) >= 4  # not one fits
 
 
-def test_the_next_row_waits_farther_away_where_the_nearest_cache_is_crowded(without):
-    """Near what is read soon of the present row, far the next; elsewhere near the next row, and far
-    the one behind it where there is one array to ask for."""
+def test_long_rows_that_come_from_the_second_cache_too_often_go_pass_after_pass():
+    x = values(2048, 4096)
+    vectors = np.ones(4096, np.float32), np.zeros(4096, np.float32)
+
+    def scaled(x, scale, bias):
+        return layer_norm(x) * scale + bias
+
+    assert passes(layer_norm, x) == [3]  # two rows of x again
+    assert passes(scaled, x, *vectors) == [0]  # and the vectors
+    assert passes(scaled, values(8192, 1024), *(v[:1024] for v in vectors)) == [3]  # all fit
+
+
+def test_what_follows_is_asked_for_near_and_where_there_is_room_far(without):
+    """Of one array some way ahead and farther; of several that are crowded the next rows far."""
 
     def scaled(x, d):
         return (x - x.max(-1, keepdims=True)) * d
 
-    def levels(function, *args):
+    def asked(function, *args):
+        """Bytes ahead of the present row, and the level of cache."""
         (kernel,) = fxad.jit(function).lower(*args).kernels
         found = passes_of(kernel.body, choose(kernel, host_target()))
-        return [asked.level for p in found for asked in p.asked]
+        return [(4 * a.row.const, a.level) for p in found for a in p.asked]
 
+    near, far = (NEAR, traffic.FIRST), (FARTHER, traffic.SECOND)
     x, d = values(8192, 1024), values(8192, 1024) + 1
-    assert levels(layer_norm, x) == [traffic.FIRST, traffic.SECOND]  # two rows of one array
-    assert levels(scaled, x, d) == [traffic.FIRST] * 2
-    assert levels(cotangent, x, d) == [traffic.FIRST, traffic.SECOND] * 2
+    long, wide = x.reshape(512, -1), d.reshape(512, -1)
+    assert asked(layer_norm, x) == asked(layer_norm, long) == [near, far]
+    assert asked(scaled, x, d) == asked(scaled, long, wide) == [near] * 2
+    crowded = [(traffic.DISTANCE, traffic.FIRST), (x.strides[0], traffic.SECOND)]
+    assert asked(cotangent, x, d) == crowded * 2
     (found,) = leaves(fxad.jit(cotangent)(x, d))
     assert np.array_equal(found, without(cotangent, x, d)[0])
+    apart = values(8192, 2048)
+    assert asked(lambda x: softmax(x[:, :1024]), apart) == [(apart.strides[0], traffic.FIRST)]
 
 
 def test_a_row_that_is_needed_for_longer_is_not_in_a_pipeline():

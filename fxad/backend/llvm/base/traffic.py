@@ -33,10 +33,6 @@ DISTANCE = 2048
 # -> 1.00, SwiGLU 0.91 -> 0.94, a sum 1.03 -> 1.11, AdamW 1.00 -> 1.05; 4096 and 16384 bytes alike.
 FAR = 8192
 ROWS_AHEAD = 1 << 19  # bytes of next rows that find room there beside the present ones
-# From this many bytes on a row is asked for at as many places in turn as a loop does vectors. A
-# core that computes has too few requests under way on one page (exp of 128 MB: 8.8 ms with one
-# place, 8.0 with two, 7.6 with four, the plain loop 8.1).
-PIECES = 1 << 14
 FIRST, SECOND = 3, 2  # where to: the first-level cache, the second
 
 Place = tuple[ir.Buffer, ir.Index]
@@ -46,7 +42,7 @@ Place = tuple[ir.Buffer, ir.Index]
 class Asked:
     """The row of `buffer` that begins at `row`: `extent` elements, to be asked for along `axis`.
 
-    level: of the cache it goes to, unless it is asked for in pieces.
+    level: of the cache it goes to.
     """
 
     buffer: ir.Buffer

@@ -19,7 +19,6 @@ from fxad.backend.llvm.base.traffic import (
     FAR,
     FIRST,
     PAGE,
-    PIECES,
     SECOND,
     Asked,
     vector_bytes,
@@ -125,20 +124,18 @@ class Memory(Values):
         if self.copy.mask is not None:
             return
         for asked in self.asked.get(id(stage), ()):
-            extent, size = asked.extent, asked.buffer.dtype.itemsize
-            at, first, level = self.env[asked.axis], self.copy.offset, asked.level
-            if extent * size >= PIECES and len(self.copies) > 1:
-                at = self.f.op(f"udiv i64 {at}, {len(self.copies)}")
-                first, level = self.copy.number * (extent // len(self.copies)), FIRST
+            size = asked.buffer.dtype.itemsize
             row, _ = self._address(asked.buffer, asked.row)
-            place = self.f.add(self.f.mul(at, size), first * size)
-            self._ask_for(self.f.offset(row, place), level)
+            place = self.f.mul(self.env[asked.axis], size)
+            place = self.f.add(place, self.copy.offset * size)
+            self._ask_for(self.f.offset(row, place), asked.level)
 
     def _ask_on(self, pointer: str, size: int) -> None:
         """Ask for what a loop over elements reads some way behind its current vector.
 
-        Where it reads one array only, in as many pages in turn as it reads lines at a time, for the
-        reason that rows are asked for in pieces (`PIECES`).
+        Where it reads one array only, in as many pages in turn as it reads lines at a time: a core
+        that computes has too few requests under way on one page (Emerald Rapids, exp of 128 MB: 8.8
+        ms with one page, 8.0 with two, 7.6 with four, the plain loop 8.1).
         """
         lines, lanes = len(self.copies) * self.width * size // LINE, self.lane_axis
         if lines < 2 or len(self.read_on) > 1 or self.copy.mask is not None or lanes is None:

@@ -18,7 +18,7 @@ from fxad.backend.llvm.base.axes import axes_of_stage
 from fxad.backend.llvm.base.schedule import ONE_FUNCTION, Schedule, weight_of
 from fxad.backend.llvm.base.traffic import (
     DISTANCE,
-    PIECES,
+    FIRST,
     SECOND,
     STREAMED,
     Asked,
@@ -31,15 +31,25 @@ from fxad.core.record import record, replace
 from fxad.ir import kernel as ir
 
 MOST = 6  # passes: as many rows are in the caches at a time
-# Bytes of the first-level cache. Rows that fit there one by one, but not those of all passes, go
-# pass after pass (layer norm's gradient, 8192 x 2048, one core of a Zen 5: 8.2 ms in a pipeline,
-# 6.1 pass after pass).
+LONG = 1 << 14  # bytes of a row from which on few such rows find room in the first-level cache
+# Bytes of that cache. Short rows that fit there one by one, but not those of all passes, go pass
+# after pass (layer norm's gradient, 8192 x 2048, one core of a Zen 5: 8.2 ms in a pipeline, 6.1
+# pass after pass).
 NEAREST = 48 << 10
-# Bytes of rows underway beyond which the next rows crowd that cache. They wait in the second then
-# (layer norm's gradient: 0.97 of its loop so on an Emerald Rapids, 0.93 with them in the first),
-# and come nearer soon before they are read (Zen 5, 6.4 -> 5.5 ms). Below, the first-level cache is
-# the better place (Zen 5, gradient of softmax 4.1 -> 3.7 ms, layer norm 3.5 -> 3.1).
+# A pipeline takes so many long rows at most from the second-level cache again (Zen 5, 1024 x 16384:
+# gradient of softmax, three, 6.8 -> 4.9 ms; layer norm, four, 4.3 -> 5.1 in a pipeline).
+AGAIN = 3
+# Bytes of short rows underway beyond which the next rows crowd that cache. They wait in the second
+# then (layer norm's gradient: 0.97 of its loop so on an Emerald Rapids, 0.93 with them in the
+# first), and come nearer soon before they are read (Zen 5, 6.4 -> 5.5 ms).
 CROWDED = 32 << 10
+# Bytes from what is read to what is asked for, into the first-level cache. 2 KB to 6 KB are alike,
+# but a whole long row ahead, lines leave that cache before they are read (Zen 5, gradients of
+# cross-entropy 12.3 -> 9.7 ms with what is FARTHER, of softmax over 16384 7.7 -> 6.3).
+NEAR = 4096
+# The same into the second, for rows of a single array (Zen 5, cross-entropy 7.9 -> 6.5 ms, layer
+# norm 3.3 -> 3.2). Of several arrays that costs (softmax's gradient 4.9 -> 5.6).
+FARTHER = 1 << 14
 
 
 @record
@@ -74,12 +84,13 @@ def passes_of(stages: Sequence[ir.Stage], schedule: Schedule) -> list[Pass]:
     if not any(map(_comes_slowly, asked)):
         return []
     together, alone = _row_bytes(found, schedule)
-    longest = max(map(_bytes, asked))
-    if longest < PIECES and alone <= NEAREST < together:
+    fresh, longest = sum(map(_bytes, asked)), max(map(_bytes, asked))
+    short = longest < LONG
+    wide = alone <= NEAREST if short else together - fresh > AGAIN * longest
+    if wide and together > NEAREST:
         return []
-    if longest < PIECES:  # longer ones are asked for in pieces
-        crowded = together + sum(map(_bytes, asked)) > CROWDED
-        rows = [_in_levels(here, schedule, crowded, len(asked) == 1) for here in rows]
+    crowded = short and together + fresh > CROWDED
+    rows = [_in_levels(here, schedule, crowded, len(asked) == 1) for here in rows]
     return [replace(p, asked=here) for p, here in zip(found, rows, strict=True)]
 
 
@@ -106,30 +117,33 @@ def _row_bytes(passes: Sequence[Pass], schedule: Schedule) -> tuple[int, int]:
 def _in_levels(
     rows: tuple[Asked, ...], schedule: Schedule, crowded: bool, single: bool
 ) -> tuple[Asked, ...]:
-    """The next rows, in the first-level cache if that is not crowded; else of the present ones what
-    is read soon, and the next ones in the second. There waits the row after the next one, too,
-    where rows are of a single array (softmax, 16384 x 1024 on a Zen 5: 2.85 -> 2.6 ms; of two
-    arrays nothing is gained)."""
+    """Lines that follow the present one, in the first-level cache; before that in the second the
+    next rows, if the first is crowded, or what is FARTHER of a single array. Short rows with others
+    between them are asked for one row ahead."""
     found = []
     for asked in rows:
-        step = asked.row.coefficient(schedule.outer[-1]) or 0
+        step = asked.row.coefficient(schedule.outer[-1])
         if crowded:
-            ahead = DISTANCE // asked.buffer.dtype.itemsize
-            found += [_moved(asked, ahead - step), replace(asked, level=SECOND)]
+            found += [_ahead(asked, step, DISTANCE, FIRST), replace(asked, level=SECOND)]
+        elif step != asked.extent and _bytes(asked) < LONG:
+            found += [asked]
         else:
-            found += [asked, *[replace(_moved(asked, step), level=SECOND)] * single]
+            found += [_ahead(asked, step, NEAR, FIRST)]
+            found += [_ahead(asked, step, FARTHER, SECOND)] * single
     return tuple(found)
 
 
-def _moved(asked: Asked, elements: int) -> Asked:
-    return replace(asked, row=ir.Index(asked.row.const + elements, asked.row.terms))
+def _ahead(asked: Asked, step: int, nbytes: int, level: int) -> Asked:
+    """So many bytes on from the present row, which begins `step` elements before the next one."""
+    start = asked.row.const - step + nbytes // asked.buffer.dtype.itemsize
+    return replace(asked, row=ir.Index(start, asked.row.terms), level=level)
 
 
 def _comes_slowly(asked: Asked) -> bool:
     """Whether a pipeline gains. Short rows that a cache of the processor's holds come as fast pass
     after pass (8192 x 768: 2.3 ms, in a pipeline 2.6; 64 x 50257: 2.2 and 1.7)."""
     buffer = asked.buffer
-    return _bytes(asked) >= PIECES or buffer.size * buffer.dtype.itemsize >= STREAMED
+    return _bytes(asked) >= LONG or buffer.size * buffer.dtype.itemsize >= STREAMED
 
 
 def _bytes(asked: Asked) -> int:
