@@ -106,13 +106,14 @@ def prepared(program: Program, donate: frozenset[int] = frozenset()) -> tuple[Pr
     budget, fused = _budgets.get(program), _options["fusion"]
     if budget is not None:
         return _fitted(program, budget, donate, fused)
-    planner = importlib.import_module("fxad.plan")
     optimised = optimise(program)
     if _asks(optimised):
         optimised = importlib.import_module("fxad.plan.budget").regions(optimised)
-    options = {"donate": donate, "fusion": fused, "rounds": _rounds()}
-    plan = planner.plan(optimised, **options)
-    return importlib.import_module("fxad.plan.again").eased(optimised, plan, **options)
+    planner = importlib.import_module("fxad.plan.again")
+    made: tuple[Program, Any] = planner.planned(
+        optimised, donate=donate, fusion=fused, rounds=_rounds()
+    )
+    return made
 
 
 def _rounds() -> Any:

@@ -16,27 +16,31 @@ from fxad.ir.cost import cost
 from fxad.ir.kernel import Map
 from fxad.ir.plan import Plan, Run
 from fxad.ir.program import Eqn, Program, Var
+from fxad.lower import LowerConfig, lower
 from fxad.lower.rounding import Rounds
 from fxad.plan.order import as_run
 from fxad.plan.planner import plan as make_plan
-from fxad.plan.remat import FLOPS, MOVED, Rewriter, Waiting, waiting_at_peak
+from fxad.plan.planner import plan_block
+from fxad.plan.remat import FLOPS, MOVED, Rewriter, Waiting, stored_by, waiting_at_peak
 
-LEAST = 256 << 20  # bytes: a smaller arena is not worth the second lowering and plan
+LEAST = 256 << 20  # bytes: a smaller arena is not worth a second lowering and plan
 PART = 0.2  # of arena and arguments: neither is an arena that is a smaller part of them
 LARGE = 1 << 18  # bytes; smaller values stay
 WORTH = 0.01  # of the memory that a program takes: what must be freed
 SHARE = 0.01  # of the time that a program takes: what it may cost
 
 
-def eased(
-    program: Program, plan: Plan, *, donate: frozenset[int], fusion: bool, rounds: Rounds | None
+def planned(
+    program: Program, *, donate: frozenset[int], fusion: bool, rounds: Rounds | None
 ) -> tuple[Program, Plan]:
-    """The program, with cheap values made again where that pays, and its plan; `plan` is that of
-    the program as it is, made with the same options."""
+    """The program, with cheap values made again where that pays, and its plan (options: see
+    `plan`)."""
+    block = lower(program, LowerConfig(fusion, rounds=rounds))
+    plan = plan_block(block, program.in_types, program.out_types, donate)
     if not fusion or plan.arena_bytes < LEAST or plan.arena_bytes < PART * _held(plan):
         return program, plan
-    ordered = as_run(program, donate, fusion)
-    waiting = waiting_at_peak(ordered, fusion)
+    ordered = as_run(program, block, donate)
+    waiting = waiting_at_peak(ordered, stored_by(block))
     chosen = cheap(ordered, waiting)
     if sum(v.type.nbytes for v in chosen) < _worth(plan):
         return program, plan

@@ -24,6 +24,7 @@ from fxad.ir.cost import cost
 from fxad.ir.plan import Plan
 from fxad.ir.program import Eqn, Program, Var
 from fxad.ir.rewrite import dce, substitute
+from fxad.lower import LowerConfig, lower
 from fxad.passes.aside import SMALLEST, nbytes_of, staging
 from fxad.passes.halves import Changed
 from fxad.passes.lines import Straight, lines
@@ -39,6 +40,7 @@ from fxad.plan.remat import (
     Ways,
     exact_values,
     read_forward,
+    stored_by,
     waiting_at_peak,
 )
 
@@ -120,8 +122,9 @@ def _round(start: _Tried, search: _Search) -> _Tried | None:
     then in loops and branches, where most waits first.
     """
     best, fusion, budget = start, search.fusion, search.budget
-    for program in (as_run(start.program, search.donate, fusion), start.program):
-        waiting = waiting_at_peak(program, fusion)
+    block = lower(start.program, LowerConfig(fusion))
+    for program in (as_run(start.program, block, search.donate), start.program):
+        waiting = waiting_at_peak(program, stored_by(block))
         best = search.relieved(Straight(program, lambda changed: changed), waiting, best)
         if best.peak <= budget:
             return best
@@ -136,10 +139,15 @@ def _inside(program: Program, fusion: bool) -> list[tuple[Straight, Waiting]]:
     """Lines inside a program and what waits on them, those with most bytes first."""
     found: list[tuple[int, Straight, Waiting]] = []
     for line in itertools.islice(lines(program), 1, None):
-        waiting = _crossing(line) or waiting_at_peak(line.program, fusion)
+        waiting = _crossing(line) or _fullest(line.program, fusion)
         if waiting.kept:
             found.append((sum(waiting.kept.values()) * line.times, line, waiting))
     return [(line, waiting) for _, line, waiting in sorted(found, key=lambda f: -f[0])]
+
+
+def _fullest(program: Program, fusion: bool) -> Waiting:
+    """What waits where a program, lowered alone, takes most memory."""
+    return waiting_at_peak(program, stored_by(lower(program, LowerConfig(fusion))))
 
 
 def _crossing(line: Straight) -> Waiting | None:
@@ -268,7 +276,7 @@ def _cannot(
     """The error that says what is in memory where it is fullest, and what was not allowed."""
     program = best.program
     inside = _inside(program, fusion)
-    filling = [_named(program, v, n) for v, n in waiting_at_peak(program, fusion).live.items()]
+    filling = [_named(program, v, n) for v, n in _fullest(program, fusion).live.items()]
     for line, waiting in inside:
         filling += [_named(line.program, v, n, line.times) for v, n in waiting.kept.items()]
     largest = sorted([f for f in filling if f], key=lambda f: -f[0])

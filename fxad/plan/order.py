@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import TypeGuard
 
 from fxad.ir.program import Eqn, Program, Var
-from fxad.lower import LowerConfig, lower
 from fxad.lower.steps import Block, Launch, LoweredStep, reads_of, writes_of
 from fxad.plan.donate import AccessesOf, may_take_over
 from fxad.plan.overlap import Accesses
@@ -26,12 +25,12 @@ def ordered(block: Block, donate: frozenset[int], accesses: AccessesOf) -> Block
     return products_late(updates_early(block, donate), accesses)
 
 
-def as_run(program: Program, donate: frozenset[int], fusion: bool) -> Program:
-    """The same program with its equations in the order in which a plan runs them.
+def as_run(program: Program, block: Block, donate: frozenset[int]) -> Program:
+    """The same program, which `block` is lowered from, with its equations in the order in which a
+    plan runs them.
 
     One whose effects would change places stays as it is.
     """
-    block = lower(program, LowerConfig(fusion))
     steps = ordered(block, donate, functools.cache(Accesses)).steps
     stored = {v: number for number, step in enumerate(steps) for v in writes_of(step)}
     first: dict[Var, int] = {}  # the step that needs a value first

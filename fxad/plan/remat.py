@@ -15,8 +15,7 @@ from fxad.core.types import ArrayType
 from fxad.ir.cost import cost
 from fxad.ir.program import OPS, Atom, Eqn, Program, Var
 from fxad.ir.rewrite import dce
-from fxad.lower import LowerConfig, lower
-from fxad.lower.steps import writes_of
+from fxad.lower.steps import Block, writes_of
 from fxad.passes.aside import SMALLEST, nbytes_of
 from fxad.plan.planner import plan as make_plan
 
@@ -79,9 +78,8 @@ def _lifetimes(eqns: Sequence[Eqn], outputs: Sequence[Atom], stored: set[Var]) -
     return made, last
 
 
-def waiting_at_peak(program: Program, fusion: bool) -> Waiting:
-    """Where the stored values of a program take most memory together."""
-    stored = _stored(program, fusion)
+def waiting_at_peak(program: Program, stored: set[Var]) -> Waiting:
+    """Where the stored values of a program (see `stored_by`) take most memory together."""
     count = len(program.eqns)
     made, last = _lifetimes(program.eqns, program.outputs, stored)
     change = [0] * (count + 2)
@@ -125,9 +123,8 @@ def read_forward(program: Program, number: int, stored: set[Var]) -> set[Var]:
     return {v for v in found if isinstance(v, Var)}
 
 
-def _stored(program: Program, fusion: bool) -> set[Var]:
-    """The values that get memory of their own when the program is lowered."""
-    block = lower(program, LowerConfig(fusion))
+def stored_by(block: Block) -> set[Var]:
+    """The values that have memory of their own in a lowered program."""
     return {v for step in block.steps for v in writes_of(step)}
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fxad.backend.llvm.base.schedule import Emitted, Target
 from fxad.backend.llvm.native.engine import Module, compile_modules, compose, lock
 from fxad.core.late import called_late
-from fxad.core.record import record
+from fxad.core.record import record, replace
 from fxad.ir.kernel import Kernel
 from fxad.ir.kernel_text import kernel_key
 
@@ -31,7 +31,7 @@ _MODULE = 200_000  # characters of a module's text: several are compiled at once
 class Code:
     """One compiled kernel; keeps its machine code alive."""
 
-    emitted: Emitted  # without text if the machine code was read from disk
+    emitted: Emitted  # without its text: megabytes for a large model, and soon made again
     module: Module
     address: int
     kernel: Kernel
@@ -56,10 +56,9 @@ class Code:
     @property
     def llvm(self) -> str:
         """LLVM IR of a module with this kernel alone."""
-        emitted = self.emitted
-        if not emitted.text:
-            emitted = emit(self.kernel, emitted.name, self.module.target)
-        return compose([emitted.text], emitted.declarations, self.module.target)
+        target = self.module.target
+        emitted = emit(self.kernel, self.name, target)
+        return compose([emitted.text], emitted.declarations, target)
 
     @property
     def asm(self) -> str:
@@ -83,6 +82,10 @@ def _batches(
             batch = []
     if batch:
         yield batch
+
+
+def _without_text(emitted: Emitted) -> Emitted:
+    return replace(emitted, text="", declarations=frozenset())
 
 
 class KernelCache:
@@ -120,9 +123,9 @@ class KernelCache:
 
         def texts() -> Iterator[str]:
             for batch in _batches(todo, target):
-                batches.append(batch)
                 declarations = {line for _, _, one in batch for line in one.declarations}
                 yield compose([one.text for _, _, one in batch], declarations, target)
+                batches.append([(key, kernel, _without_text(one)) for key, kernel, one in batch])
 
         modules = compile_modules(texts(), target)
         built = {

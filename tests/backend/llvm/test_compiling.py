@@ -31,6 +31,7 @@ def test_equal_kernels_are_compiled_once():
     assert (stats["runs"], stats["kernels"]) == (2, 1)
     assert executable.llvm.count("define ") == 1
     assert ".globl" in executable.asm or ".type" in executable.asm
+    assert not any(code.emitted.text or code.module.text for code in executable.codes.values())
     small = cache.KernelCache(bound=2)
     codes = small.compile([add(n) for n in (3, 5, 7)], host_target())
     assert len(small) == 2

@@ -142,7 +142,7 @@ class Module:
     """Compiled code, its text and its addresses. Keep it as long as any address is in use."""
 
     def __init__(self, text: str, target: Target, image: bytes) -> None:
-        """text: LLVM IR, empty where the image comes from another process."""
+        """text: LLVM IR, or empty where the machine code alone is kept."""
         self.text = text
         self.target = target
         self.image = image
@@ -201,7 +201,7 @@ def compile_module(
 
 
 def compile_modules(texts: Iterable[str], target: Target) -> list[Module]:
-    """Compile modules, given as whole texts (`compose`), several at once.
+    """Compile modules, given as whole texts (`compose`), several at once; they keep no text.
 
     The texts may be made while earlier ones are compiled. Raises what `compile_module` raises.
     """
@@ -246,12 +246,13 @@ class _Compiling(threading.Thread):
                 self._image = _object(parsed, _machine(self._target))
             except Exception as error:
                 self._error = error
+        self._text = ""
 
     def module(self) -> Module:
         """The module, or the error that there was."""
         if self._error is not None:
             raise self._error
-        return Module(self._text, self._target, self._image)
+        return Module("", self._target, self._image)
 
 
 def _object(parsed: llvm.ModuleRef, machine: llvm.TargetMachine) -> bytes:

@@ -8,7 +8,8 @@ Arenas are taken for one run and given back at its end. Large results (`result_a
 back when their NumPy array, and every view of it, is gone. Idle blocks are kept up to a bound;
 beyond it the ones idle for longest are returned to the operating system. So are, whenever fresh
 memory is needed, blocks that nobody wanted for a while, and about as many bytes of others as are
-fresh where a program runs for the first time: what set a model up is not needed to train it.
+fresh where a program runs for the first time: what set a model up is not needed to train it. Nor is
+what compiling the program took: before a large block the C library's heaps are trimmed, too.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from fxad.core.types import ArrayType
 RECYCLED = 1 << 16  # results above this many bytes come from recycled blocks
 _HUGE = 1 << 22  # from here on ask for huge pages, on all NUMA nodes in turn
 _WAITING = 16  # blocks handed back, below that size, that may wait to be counted as idle
+_TRIMMED = 1 << 26  # bytes: so large a block, for a first run, is worth milliseconds of trimming
 _STALE = 1.0  # seconds; fresh pages for a use as rare as this cost little
 
 
@@ -97,6 +99,8 @@ class BlockPool:
                 self._idle_bytes -= block.size
                 return self._count(block, size)
             self._drop(self._leaving(size if first else 0))
+        if first and size >= _TRIMMED:
+            _trim_heaps()
         return self._count(Block(size), size)
 
     def _last(self, size: int) -> Block | None:
@@ -197,6 +201,25 @@ class BlockPool:
             if not self._idle[size]:  # or every search would pass it from now on
                 del self._idle[size]
                 self._sizes.remove(size)
+
+
+def _trim_heaps() -> None:
+    """Have the C library return memory that was freed in its heaps: LLVM leaves tens of MB in
+    them, in those of all threads that compile, when it has compiled a large program."""
+    trim = _malloc_trim()
+    if trim is not None:
+        trim(0)
+
+
+@functools.cache
+def _malloc_trim() -> Callable[[int], int] | None:
+    """glibc's function; None with another C library."""
+    try:
+        found = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return None
+    found.argtypes, found.restype = [ctypes.c_size_t], ctypes.c_int
+    return cast(Callable[[int], int], found)
 
 
 @functools.lru_cache(maxsize=4096)
