@@ -32,10 +32,12 @@ W, X = (np.random.default_rng(i).random((160, 160), np.float32) for i in range(2
 
 
 def targets() -> list[Target]:
-    """What this machine runs: its own instruction set, pairs of bfloat16, AVX2, none."""
+    """What this machine runs: its own instruction set, B from the other level of the caches, pairs
+    of bfloat16, AVX2, none."""
     host = host_target()
     lower = ["generic"] if host.isa in ("generic", "neon") else ["avx2", "generic"]
     found = [host, *(host_target(name) for name in lower if name != host.isa)]
+    found.append(replace(host, features=host.features ^ {"streams"}))
     if "avx512_bf16" in host.features:
         found.append(Target(host.isa, frozenset({"bf16_pairs"})))
     return found

@@ -49,6 +49,11 @@ class Target:
         """Number of vector registers."""
         return _REGISTERS[self.isa]
 
+    @property
+    def streams(self) -> bool:
+        """Whether products keep up with a panel of B that is read from the second-level cache."""
+        return "streams" in self.features
+
     def lanes(self, dtype: np.dtype) -> int:
         """Elements of `dtype` in one vector register; half-width floats compute as float32."""
         size = 4 if dtype.name in ("float16", "bfloat16") else dtype.itemsize

@@ -58,10 +58,11 @@ class Tile:
 
     b_stride: from one k to the next. aligned: B is a packed panel. packs: also copy B, as it is
     read, into a packed panel. some_rest: pieces of K may leave k % unroll steps over; no_steps:
-    they may have no whole group at all. waits: blocks of K come in several pieces. coming: what
-    is prefetched of the part of B at `next`. touches: what is prefetched for the tile, in
-    `turns` turns of the loop. ahead: how many steps of k ahead a tile that reads B in place
-    prefetches it; after the last it goes on with `next`. past: sums may go past the caches.
+    they may have no whole group at all. waits: blocks of K come in several pieces. asks: the sums
+    that wait for the next tile are prefetched. coming: what is prefetched of the part of B at
+    `next`. touches: what is prefetched for the tile, in `turns` turns of the loop. ahead: how many
+    steps of k ahead a tile that reads B in place prefetches it; after the last it goes on with
+    `next`. past: sums may go past the caches.
     """
 
     height: int
@@ -77,6 +78,7 @@ class Tile:
     some_rest: bool
     no_steps: bool
     waits: bool = False
+    asks: bool = True
     coming: Ahead | None = None
     touches: tuple[Touch, ...] = ()
     turns: int = 0
@@ -137,7 +139,7 @@ class _Micro:
                 tile.coming.step(f, following, "%turn", turn, lanes)
             if main and self.toucher:
                 self.toucher.step(turn, lanes)
-            if main and tile.waits:
+            if main and tile.waits and tile.asks:
                 self.fetch_waiting(turn)
             for u in range(unroll):
                 self.step(a, b, pack, u, sums)

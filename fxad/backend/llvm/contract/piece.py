@@ -283,6 +283,7 @@ class Sweep:
             some_rest=any(depth % unroll for depth in p.pieces.depths),
             no_steps=min(p.pieces.depths) < unroll,
             waits=p.splits,
+            asks=not p.target.streams,
             touches=self.touches(height) if unroll > 1 else (),
             turns=max(p.pieces.depths) // unroll,
             past=p.past,

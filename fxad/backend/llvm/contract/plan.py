@@ -24,7 +24,7 @@ K_BLOCK = 768
 FLOPS_PER_NS = 100.0
 _UNIT_NS = 8_000.0  # below this, handing work to a thread costs more than it brings
 _CHUNK_ROWS = 192  # rows per unit: a packed panel serves them all, and their A stays in cache;
-_TURNING_ROWS = 256  # more where packing turns B, which takes longer than copying it
+_MORE_ROWS = 256  # where packing takes longer: B is turned, or copied into the second level
 _PACKED_A_BYTES = 1 << 20
 _SWEPT = 48, 1536  # rows and columns of a unit whose sums wait for their epilogue in a near cache
 _DEEP = 256  # steps of k, beyond which it matters more how often B is read and packed:
@@ -208,7 +208,7 @@ class Cut:
         height, long_blocks = divmod(rows, blocks)
         batch = problem.kernel.points
         turns = problem.b.outer != 1
-        chunk = choice.rows or k_step * (_TURNING_ROWS if turns else _CHUNK_ROWS)
+        chunk = choice.rows or k_step * (_MORE_ROWS if turns or target.streams else _CHUNK_ROWS)
         if packed:
             near = _PACKED_A_BYTES * k_step // (packed * problem.dtype.itemsize)
             chunk = max(min(near, chunk), height + 1)
@@ -218,7 +218,7 @@ class Cut:
         far = not packed and min(rows, chunk) * k * problem.a.buffer.dtype.itemsize > FAR_BYTES
         count = panels + (tail > 0)
         group = 1
-        if problem.b.outer == 1 and blocks > 1:
+        if problem.b.outer == 1 and blocks > 1 and not target.streams:
             group = max(1, min(_MOST_GROUP // k_step, panels // 4))
         joins = not swept and problem.plain_result() is not None
         sharing = max(group, min(_SHARING, count // 2)) if far and not joins else group

@@ -68,7 +68,10 @@ class Product:
         once = problem.b.outer == 1 and cut.unit_blocks == 1
         self.direct = (once or b_is_near(problem)) and not self.pairs
         self.panel_row = cut.width * self.size
-        whole, depth = self.direct, problem.size[2]
+        # Sums wait only where B would otherwise come from the second level too slowly, or be turned
+        # on its way there.
+        streams = target.streams and problem.b.outer == 1 and not choice.near
+        whole, depth = self.direct or streams, problem.size[2]
         self.pieces = Pieces.of(depth, self.panel_row, whole, self.k_step, choice.near)
         self.splits = self.pieces.in_block > 1
         self.ahead: Ahead | None = None
