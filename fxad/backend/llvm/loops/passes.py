@@ -122,7 +122,7 @@ def _in_levels(
     between them are asked for one row ahead."""
     found = []
     for asked in rows:
-        step = asked.row.coefficient(schedule.outer[-1])
+        step = asked.row.coefficient(schedule.outer[-1]) or 0
         if crowded:
             found += [_ahead(asked, step, DISTANCE, FIRST), replace(asked, level=SECOND)]
         elif step != asked.extent and _bytes(asked) < LONG:
