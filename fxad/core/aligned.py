@@ -8,6 +8,7 @@ NumPy's own large arrays begin 16 bytes into a line; kernels read them a tenth t
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -39,13 +40,19 @@ def maker(shape: tuple[int, ...], dtype: np.dtype, nbytes: int) -> Callable[[], 
     return aligned
 
 
+def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An uninitialised array: contiguous, on a line above SMALL bytes."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    if nbytes <= SMALL or dtype.hasobject:
+        return np.empty(shape, dtype)
+    raw: Any = np.empty(nbytes + LINE, np.uint8)
+    # Not a view of an array, which somebody else might hold: what is made may be donated.
+    owner: Any = (ctypes.c_char * raw.size).from_buffer(raw)
+    return np.ndarray(shape, dtype, owner, -raw.ctypes.data % LINE)
+
+
 def copied(array: np.ndarray) -> np.ndarray:
     """A copy of an array: contiguous, on a line above SMALL bytes."""
-    if array.nbytes <= SMALL or array.dtype.hasobject:
-        return np.array(array, order="C")
-    raw: Any = np.empty(array.nbytes + LINE, np.uint8)
-    # Not a view of an array, which somebody else might hold: a copy may be donated.
-    owner: Any = (ctypes.c_char * raw.size).from_buffer(raw)
-    copy = np.ndarray(array.shape, array.dtype, owner, -raw.ctypes.data % LINE)
+    copy = empty(array.shape, array.dtype)
     copy[...] = array
     return copy

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from fxad.core.aligned import empty
 from fxad.core.errors import ShapeError
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import INDEX, Cast, Expr, Index, IndexValue, quotient, remainder
@@ -63,7 +64,7 @@ def _broadcast_numpy(x: np.ndarray, *, shape: Shape, axes: Shape) -> np.ndarray:
     aligned = [1] * len(shape)
     for axis, size in zip(axes, x.shape, strict=True):
         aligned[axis] = size
-    repeated = np.empty(shape, x.dtype)
+    repeated = empty(shape, x.dtype)  # parameters and states begin so: zeros, ones
     repeated[...] = x.reshape(aligned)
     return repeated
 
