@@ -154,9 +154,10 @@ class FewRows:
         taken = f.op(f"{how[0]} {wide} {bits}, splat (i32 {how[1]})")
         return f.op(f"bitcast {wide} {taken} to {self.lanes.vector}")
 
-    def ask(self, pointer: str, bytes: int, level: int) -> None:
-        """Prefetch what lies so far behind a pointer; level 3 is L1, 2 is L2."""
-        prefetch(self.f, self.lanes.declarations, self.f.offset(pointer, bytes), False, level)
+    def ask(self, pointer: str, bytes: int) -> None:
+        """Prefetch what lies so far behind a pointer, past the second-level cache: it is used once,
+        and would drive out what the processor's own prefetchers brought there."""
+        prefetch(self.f, self.lanes.declarations, self.f.offset(pointer, bytes), False, 0)
 
     def finished(self, at: str, count: int) -> None:
         """The epilogue of columns whose totals are done."""

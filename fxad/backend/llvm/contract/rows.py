@@ -6,7 +6,7 @@
 With a use or two for every element of B nothing is packed. Where columns are neighbours in memory,
 rows of B go by a few at a time, and the sums of a unit's columns stay in the first-level cache;
 where k has neighbours, squares of B are turned in registers (contract/turned.py). Either way B is
-prefetched a step ahead, into the first-level cache: every line is used once, soon.
+prefetched a step ahead, into the first-level cache alone: every line is used once, soon.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Across(FewRows):
         """A line of every row of B; of two halves in a lane each becomes a vector."""
         f, step = self.f, self.lanes.width * self.source.itemsize
         for place in places:
-            self.ask(place, self.ahead, 3)
+            self.ask(place, self.ahead)
         for number in range(0, self.vectors, self.halves):
             at = [f.offset(place, number * step) for place in places]
             if self.halves == 1:

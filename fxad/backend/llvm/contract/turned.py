@@ -13,6 +13,10 @@ from fxad.backend.llvm.contract.few import MOST_UNITS, FewRows
 from fxad.backend.llvm.contract.plan import Problem
 from fxad.core.aligned import LINE
 
+_NEAR_BYTES = 24 << 10  # of a tile without gaps: it and the next fit a first-level cache
+_PART_BYTES = 16 << 10  # of a tile with gaps
+_LEAST_LINES = 8  # of a column in a tile; with fewer the next is asked for too late
+
 Adder = Callable[[str, list[str]], list[str]]
 
 
@@ -25,6 +29,16 @@ class Turned(FewRows):
         self.step = self.lanes.width
         self.chunked(MOST_UNITS)
         self.pitch = problem.b.outer * self.source.itemsize
+        self.length = self.piece()
+
+    def piece(self) -> int:
+        """Bytes of each column in a tile: all, or an even part where all are too many."""
+        whole = self.k * self.source.itemsize
+        if self.step * whole <= _NEAR_BYTES or whole % LINE:
+            return whole
+        lines = whole // LINE
+        counts = range(_LEAST_LINES, _PART_BYTES // (self.step * LINE) + 1)
+        return LINE * max((n for n in counts if lines % n == 0), default=lines)
 
     def compute(self) -> None:
         self.each_step(self.some_columns)
@@ -69,22 +83,26 @@ class Turned(FewRows):
 
     def square(self, k: str, sums: list[str], count: int) -> list[str]:
         """As many (pairs of) elements of k as there are lanes, of `count` columns."""
-        self.ask_ahead(k, count)
+        self.ask_ahead(k)
         rows = [self.whole_row(self.place(k, i)) for i in range(count)]
         return self.add_turned(k, sums, rows, self.lanes.width * self.halves, self.halves)
 
-    def ask_ahead(self, k: str, count: int) -> None:
-        """Prefetch as much of the next columns as a square has: in the order of memory where they
-        leave no gaps, for prefetchers follow one stream better than sixteen."""
-        ahead = self.step * self.pitch
-        if self.pitch != self.k * self.source.itemsize:
-            for i in range(count):
-                self.ask(self.place(k, i), ahead, 3)
-            return
-        element = self.step * self.source.itemsize  # of k, in all columns
-        done = self.f.offset(self.here, self.f.mul(k, element))
-        for line in range(0, self.lanes.width * self.halves * element, LINE):
-            self.ask(done, ahead + line, 3)
+    def ask_ahead(self, k: str) -> None:
+        """Prefetch as much of the next tile as a square has, in the order of memory: prefetchers
+        follow one stream better than sixteen. After the columns' last pieces come the next ones'
+        first."""
+        f, length = self.f, self.length
+        at = f.mul(k, self.source.itemsize)
+        past = f.op(f"urem i64 {at}, {length}")
+        next = f.op(f"add i64 {f.op(f'sub i64 {at}, {past}')}, {length}")
+        is_last = f.op(f"icmp eq i64 {next}, {self.k * self.source.itemsize}")
+        next = f.op(f"select i1 {is_last}, i64 {self.step * self.pitch}, i64 {next}")
+        start, done = f.offset(self.here, next), f.mul(past, self.step)
+        square = self.lanes.width * self.halves * self.source.itemsize * self.step
+        for more in range(0, square, LINE):
+            place = f.add(done, more)
+            row = f.op(f"udiv i64 {place}, {length}")
+            self.ask(f.offset(start, f.add(place, f.mul(row, self.pitch - length))), 0)
 
     def rest(self, k: str, sums: list[str], count: int, length: int) -> list[str]:
         """The elements of k that do not fill a square, one in a lane."""
