@@ -10,20 +10,14 @@ import fxad
 import fxad.numpy as jnp
 from fxad import lax
 from fxad.core.errors import SizeError
-from fxad.runtime import session
+
+pytestmark = pytest.mark.usefixtures("no_idle_session")
 
 R = np.random.default_rng(3)
 X = R.standard_normal((128, 64)).astype(np.float32)
 W = (R.standard_normal((64, 64)) / 8).astype(np.float32)
 INNER, OUTER = 5, 4
 KEPT = 4  # arrays of X's size that a step keeps, beside what it is given
-
-
-@pytest.fixture(autouse=True)
-def _no_idle_session():
-    session.release()  # of a test of another module
-    yield
-    session.release()
 
 
 def step(x, w):

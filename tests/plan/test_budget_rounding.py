@@ -11,18 +11,12 @@ import fxad.numpy as jnp
 from fxad import lax
 from fxad.core.errors import BadArgument, SizeError
 from fxad.ir.columns import listing
-from fxad.runtime import session
+
+pytestmark = pytest.mark.usefixtures("no_idle_session")
 
 R = np.random.default_rng(5)
 X = R.standard_normal((256, 64)).astype(np.float32)
 W = (R.standard_normal((64, 64)) / 8).astype(np.float32)
-
-
-@pytest.fixture(autouse=True)
-def _no_idle_session():
-    session.release()  # of a test of another module
-    yield
-    session.release()
 
 
 def opaque(x, w):

@@ -1,4 +1,4 @@
-"""Build and run Contract kernels on NumPy arrays of any strides."""
+"""Build and run Contract kernels on NumPy arrays of any strides; operands, error bounds."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from fxad.ir.kernel import (
 )
 
 Epilogue = Callable[["Sketch"], list[Store]]
+F32 = np.dtype("float32")
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p])
 
 
@@ -40,6 +41,33 @@ def walk_index(array: np.ndarray, base: np.ndarray, axes: Sequence[Axis]) -> Ind
     for axis, stride in zip(axes, array.strides, strict=True):
         index = index + at(axis) * (stride // size)
     return index
+
+
+def pair(view: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A contiguous array or the transpose of one, with the array that it is a view of."""
+    return (view, view) if view.flags.c_contiguous else (view, view.T)
+
+
+def targets() -> list[Target]:
+    """The host and the instruction sets below it that it runs."""
+    names = ["generic"] if host_target().isa in ("generic", "neon") else ["avx2", "generic"]
+    return [host_target(), *(host_target(name) for name in names if name != host_target().isa)]
+
+
+def random(*shape: int, dtype=F32, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(dtype)
+
+
+def assert_product(found, a, b, epsilon: float | None = None, scale: float = 1.0) -> None:
+    """|error| of a sum of K products is at most about (K + 1) * eps/2 * sum |a||b|.
+
+    FMA in blocks does better, and the bound is generous by nothing but a factor of 2.
+    """
+    wide = np.complex128 if np.iscomplexobj(a) else np.float64
+    a, b = a.astype(wide), b.astype(wide)
+    epsilon = epsilon or np.finfo(found.dtype).eps
+    bound = (a.shape[-1] + 2) * epsilon * (np.abs(a) @ np.abs(b)) * scale + 1e-30
+    assert np.all(np.abs(found - a @ b) <= bound)
 
 
 class Sketch:

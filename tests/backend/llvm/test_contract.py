@@ -9,58 +9,27 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
-from contracts import Sketch
+from contracts import F32, Sketch, assert_product, pair, random, targets
 
-import fxad
-import fxad.numpy
 from fxad.backend.llvm.base.schedule import Target
-from fxad.backend.llvm.contract import pack, places
-from fxad.backend.llvm.contract import touch as contract_touch
+from fxad.backend.llvm.contract import places
 from fxad.backend.llvm.contract.kernel import emit_contract
 from fxad.backend.llvm.native.engine import compile_module, host_target
 from fxad.core.errors import CheckError
 from fxad.ir.kernel import (
     Axis,
     Cast,
-    Const,
     Get,
     Index,
-    IndexValue,
-    Load,
     Operand,
-    Param,
-    Prim,
     Quot,
-    Store,
     at,
 )
 
-F32 = np.dtype("float32")
 SIZES = [
     (1, 1, 1), (3, 4, 0), (0, 4, 3), (4, 0, 3), (1, 40, 100), (40, 1, 100), (7, 5, 3),
     (8, 48, 16), (13, 100, 37), (9, 49, 769), (64, 64, 64), (97, 145, 50), (30, 33, 1601),
 ]  # fmt: skip
-
-
-def targets():
-    names = ["generic"] if host_target().isa in ("generic", "neon") else ["avx2", "generic"]
-    return [host_target(), *(host_target(name) for name in names if name != host_target().isa)]
-
-
-def random(*shape: int, dtype=F32, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(dtype)
-
-
-def assert_product(found, a, b, epsilon: float | None = None, scale: float = 1.0) -> None:
-    """|error| of a sum of K products is at most about (K + 1) * eps/2 * sum |a||b|; FMA in
-
-    blocks does better, and the bound is generous by nothing but a factor of 2.
-    """
-    wide = np.complex128 if np.iscomplexobj(a) else np.float64
-    a, b = a.astype(wide), b.astype(wide)
-    epsilon = epsilon or np.finfo(found.dtype).eps
-    bound = (a.shape[-1] + 2) * epsilon * (np.abs(a) @ np.abs(b)) * scale + 1e-30
-    assert np.all(np.abs(found - a @ b) <= bound)
 
 
 def layouts(m: int, n: int, k: int, seed: int):
@@ -179,93 +148,6 @@ def test_strides_views_and_batches():
     assert_product(out, odd_a, odd_b)
 
 
-@pytest.mark.parametrize("target", targets(), ids=lambda t: t.isa)
-def test_epilogue(target):
-    """Several stores, a bias, a residual read across the lanes, a scalar, a guard, two K blocks."""
-    for m, n, k in [(13, 50, 20), (21, 101, 900)]:
-        a, b, bias, rest = random(m, k), random(k, n), random(n), random(n, m)
-        out, half = np.full((m, n), np.nan, F32), np.zeros((m, n), np.float16)
-        column = np.zeros(m, F32)
-        s = Sketch(a, b, out)
-        sum_ = Get(s.cell)
-        biased = Prim("add", (sum_, Load(s.buffer(bias), at(s.n))), F32)
-        scaled = Prim("mul", (biased, Param(s.scalar(0.25))), F32)
-        across = Load(s.buffer(rest), at(s.n) * m + at(s.m))
-        total = Prim("add", (scaled, across), F32)
-        to_half = Store(s.buffer(half, "out"), s.out_index, Cast(total, half.dtype))
-        first = Prim("eq", (Prim("mul", (sum_, Const(1.0, F32)), F32), sum_), np.dtype(bool))
-        guarded = Store(s.buffer(column, "out"), at(s.m), total, _only_column(s, first))
-        s.run([s.store(total), to_half, guarded], target)
-        wanted = (a.astype(np.float64) @ b + bias) * 0.25 + rest.T
-        # Rounded after the sum: half an ulp each of products' sum, add, mul and add.
-        np.testing.assert_allclose(out, wanted, rtol=0, atol=(k + 8) * 1.2e-7 * 30)
-        np.testing.assert_array_equal(half, out.astype(np.float16))
-        np.testing.assert_array_equal(column, out[:, 0])
-
-
-@pytest.mark.parametrize("target", targets(), ids=lambda t: t.isa)
-@pytest.mark.parametrize(
-    "size", [(70, 401, 37), (131, 1603, 64), (200, 96, 900), (250, 800, 300)], ids=str
-)
-def test_an_epilogue_over_the_rows_of_a_unit(monkeypatch, target, size):
-    """It gives the bits of the epilogue tile by tile, over rows of any length and in place."""
-    m, n, k = size
-    a, b, moment, bias = random(k, m), random(k, n), random(m, n), random(n)
-
-    def run(swept_from: int) -> tuple[np.ndarray, np.ndarray, int]:
-        monkeypatch.setattr(contract_touch, "SWEPT_FROM", swept_from)
-        monkeypatch.setattr(contract_touch, "_LEAST_SWEPT", (1, 1))
-        out, kept = np.full((m, n), np.nan, F32), moment.copy()
-        s = Sketch((a.T, a), b, out)
-        inout = s.buffer(kept, "inout")
-        square = Prim("mul", (Get(s.cell), Get(s.cell)), F32)
-        grown = Prim("add", (Load(inout, s.out_index), square), F32)
-        root = Prim("add", (Prim("sqrt", (grown,), F32), Load(s.buffer(bias), at(s.n))), F32)
-        divided = Prim("div", (Get(s.cell), root), F32)
-        emitted = s.run(
-            [s.store(divided), Store(inout, s.out_index, grown)], target, cuts=(1, 2, 5)
-        )
-        return out, kept, emitted.scratch_bytes
-
-    *tiles, tile_bytes = run(1 << 60)
-    *rows, row_bytes = run(0)
-    assert row_bytes != tile_bytes  # so the two are different code
-    for one, other in zip(rows, tiles, strict=True):
-        np.testing.assert_array_equal(one, other)
-    exact = a.T.astype(np.float64) @ b
-    np.testing.assert_allclose(rows[1], moment + exact**2, rtol=1e-4, atol=1e-3)
-
-
-def test_an_update_of_three_arrays_goes_over_rows_early(monkeypatch):
-    """From fewer bytes on than what else an epilogue reads; the bits are those of tiles."""
-    m, n, k = 130, 170, 300
-    a, b, arrays = random(m, k), random(k, n), [random(m, n) for _ in range(3)]
-
-    def run(least: int) -> tuple[list[np.ndarray], int]:
-        monkeypatch.setattr(contract_touch, "_UPDATES_FROM", least)
-        held = [x.copy() for x in arrays]
-        s = Sketch(_pair(a), _pair(b), held[0])
-        buffers = [s.buffer(x, "inout") for x in held]
-        olds = [Load(buffer, s.out_index) for buffer in buffers]
-        news = [Prim("add", (Prim("mul", (x, x), F32), Get(s.cell)), F32) for x in olds]
-        pairs = zip(buffers, news, strict=True)
-        emitted = s.run([Store(buffer, s.out_index, new) for buffer, new in pairs], cuts=(1, 2))
-        return held, emitted.scratch_bytes
-
-    (rows, more), (tiles, less) = run(1 << 18), run(1 << 30)
-    assert more > less  # the sums of a unit
-    for one, other, old in zip(rows, tiles, arrays, strict=True):
-        np.testing.assert_array_equal(one, other)
-        np.testing.assert_allclose(one, old**2 + a.astype(np.float64) @ b, rtol=0, atol=1e-3)
-
-
-def _only_column(s: Sketch, also) -> Prim:
-    """True in column 0 (and where `also` holds, which is everywhere)."""
-    i32 = np.dtype("int32")
-    here = Prim("eq", (IndexValue(at(s.n), i32), Const(0, i32)), np.dtype(bool))
-    return Prim("and", (here, also), np.dtype(bool))
-
-
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 def test_half_width_operands(name):
     """Products of half-width floats are exact in float32: only the sum rounds."""
@@ -276,10 +158,10 @@ def test_half_width_operands(name):
         (a, a_base), (b, b_base) = (tuple(x.astype(dtype) for x in pair) for pair in (a, b))
         a, b = (x if x.flags.c_contiguous else y.T for x, y in ((a, a_base), (b, b_base)))
         out = np.full((a.shape[0], b.shape[1]), np.nan, F32)
-        Sketch(_pair(a), _pair(b), out).run(cuts=(1, 2, 3))
+        Sketch(pair(a), pair(b), out).run(cuts=(1, 2, 3))
         assert_product(out, a, b)
     rounded = np.empty(out.shape, dtype)
-    s = Sketch(_pair(a), _pair(b), rounded, accumulator=F32)
+    s = Sketch(pair(a), pair(b), rounded, accumulator=F32)
     s.run([s.store(Cast(Get(s.cell), dtype))])
     np.testing.assert_array_equal(rounded, out.astype(dtype))
 
@@ -305,7 +187,7 @@ def test_bf16_pairs_add_in_the_same_order(size):
     target = Target(host.isa, frozenset({"bf16_pairs"}))
     for left, right in layouts(*size, seed=8):
         a, b = (tuple(x.astype(ml_dtypes.bfloat16) for x in pair) for pair in (left, right))
-        a, b = (_pair(x if x.flags.c_contiguous else y.T) for x, y in (a, b))
+        a, b = (pair(x if x.flags.c_contiguous else y.T) for x, y in (a, b))
         out, wide = (np.full((size[0], size[1]), np.nan, F32) for _ in range(2))
         Sketch(a, b, out).run(target=target, cuts=(1, 2, 3))
         Sketch(a, b, wide).run(target=Target(host.isa))
@@ -314,10 +196,6 @@ def test_bf16_pairs_add_in_the_same_order(size):
     kernel = Sketch(a, b, out).kernel()
     assert "dpbf16ps" in emit_contract(kernel, "product", target).text
     assert "dpbf16ps" not in emit_contract(kernel, "product", Target(host.isa)).text
-
-
-def _pair(view: np.ndarray):
-    return (view, view) if view.flags.c_contiguous else (view, view.T)
 
 
 @pytest.mark.parametrize(
@@ -367,79 +245,3 @@ def test_an_operand_must_be_affine():
     s.a = Operand(s.a.buffer, Index(0, ((Quot(at(s.m), 2), 1),)) + at(inner) * 0)
     with pytest.raises(CheckError, match="not affine"):
         emit_contract(s.kernel(), "product", host_target())
-
-
-@pytest.mark.parametrize("target", targets(), ids=lambda t: t.isa)
-@pytest.mark.parametrize("size", [(403, 400, 830), (197, 385, 64), (64, 1000, 1601)], ids=str)
-def test_rows_that_lie_side_by_side_are_packed_in_blocks(size, target):
-    """Two heights, several blocks of K, chunks and panels: the bits of an A read in place."""
-    m, n, k = size
-    a, b = random(m, k), random(k, n, seed=1)
-    turned = np.ascontiguousarray(a.T)
-    plain, packed = np.full((m, n), np.nan, F32), np.full((m, n), np.nan, F32)
-    Sketch(a, b, plain).run(target=target)
-    emitted = Sketch((turned.T, turned), b, packed).run(target=target, cuts=(1, 2, 3))
-    assert "pack_a" in emitted.text and "pack_a" not in Sketch(a, b, plain).run(target=target).text
-    np.testing.assert_array_equal(packed, plain)
-    assert_product(packed, a, b)
-
-
-@pytest.mark.parametrize("target", targets(), ids=lambda t: t.isa)
-@pytest.mark.parametrize("size", [(131, 1030, 1024), (97, 1024, 803)], ids=str)
-def test_rows_that_share_one_place_of_a_cache_are_packed_in_blocks(size, target):
-    """Two heights, whole squares and a rest, one or several blocks of K; a negative stride, too."""
-    m, n, k = size
-    a, b = random(m, k), random(k, n, seed=1)
-    plain = np.full((m, n), np.nan, F32)
-    apart = np.zeros((m, k + 16), F32)
-    apart[:, :k] = a
-    assert "pack_a" not in Sketch((apart[:, :k], apart), b, plain).run(target=target).text
-    for step in (1, -1):
-        pages = np.zeros((m, 2048), F32)
-        pages[::step, 7 : k + 7] = a
-        packed = np.full((m, n), np.nan, F32)
-        rows = pages[::step, 7 : k + 7]
-        emitted = Sketch((rows, pages), b, packed).run(target=target, cuts=(1, 2, 3))
-        assert ("pack_a" in emitted.text) == (step == 1)
-        np.testing.assert_array_equal(packed, plain)
-    assert_product(plain, a, b)
-
-
-@pytest.mark.parametrize("dtype", ["int8", "int16"])
-def test_squares_of_more_lanes_than_registers_are_not_turned(dtype):
-    """Rows whole pages apart, as above, of so narrow a type that a square has 32 or 64 rows."""
-    k = 4096 // np.dtype(dtype).itemsize
-    a, b = (random(*shape).astype(dtype) for shape in ((64, k), (k, 1024)))
-    found = np.zeros((64, 1024), dtype)
-    emitted = Sketch(a, b, found).run()
-    assert ("pack_a" in emitted.text) == (host_target().lanes(a.dtype) <= pack.MOST_TRANSPOSED)
-    np.testing.assert_array_equal(found, a @ b)
-
-
-@pytest.mark.parametrize("target", targets(), ids=lambda t: t.isa)
-@pytest.mark.parametrize(
-    ("dtype", "result"), [("float32", ml_dtypes.bfloat16), ("int32", "int8"), ("int64", "int32")]
-)
-@pytest.mark.parametrize("columns", [9, 17, 65])
-def test_a_last_column_of_a_narrower_type_ends_where_it_does(columns, dtype, result, target):
-    """One lane of a vector that was truncated: nothing beside it is written."""
-    a, b = (np.rint(3 * random(*shape)).astype(dtype) for shape in ((7, 20), (20, columns)))
-    base = np.full((7, columns + 5), 77, result)
-    sketch = Sketch(a, b, (base[:, :columns], base), accumulator=np.dtype(dtype))
-    sketch.run([sketch.store(Cast(Get(sketch.cell), np.dtype(result)))], target=target)
-    np.testing.assert_array_equal(base[:, :columns], (a @ b).astype(result))
-    assert np.all(base[:, columns:] == np.array(77, result))
-
-
-@pytest.mark.parametrize("size", [(1024, 70, 300), (2048, 48, 65)])
-def test_an_a_whose_rows_of_k_are_pages_apart_gives_the_bits_of_any_other(size) -> None:
-    rows, columns, depth = size
-    r = np.random.default_rng(0)
-    a = r.standard_normal((depth, rows)).astype(np.float32)
-    b = r.standard_normal((depth, columns)).astype(np.float32)
-    product = fxad.jit(lambda a, b: fxad.numpy.tanh(a.T @ b) + 1)
-    apart = np.zeros((depth, rows + 16), np.float32)
-    apart[:, :rows] = a
-    found = np.asarray(product(a, b))
-    np.testing.assert_array_equal(found, np.asarray(product(apart, b))[:rows])
-    np.testing.assert_allclose(found, np.tanh(a.T.astype(np.float64) @ b) + 1, atol=2e-4)

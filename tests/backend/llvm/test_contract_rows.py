@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from contracts import Sketch
+from contracts import Sketch, random
 
 from fxad.backend.llvm.contract import kernel as contract
 from fxad.backend.llvm.contract import rows as contract_rows
@@ -31,10 +31,6 @@ def cases():
     names = ["generic"] if here.isa in ("generic", "neon") else ["avx2", "generic"]
     others = [host_target(name) for name in names if name != here.isa]
     return [(here, size) for size in SIZES] + [(target, SIZES[-1]) for target in others]
-
-
-def random(*shape, dtype=F32, seed=0):
-    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(dtype)
 
 
 def product(a, b, accumulator, target, cuts=()):

@@ -3,18 +3,15 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from kernels_by_hand import BF16, BOOL, F16, F32, F64, I32, I64, elementwise, prim, sample
 from native_kernels import Case, check
 
-import fxad
-from fxad.backend.llvm.native.engine import host_target
 from fxad.ir.kernel import (
     Axis,
     Buffer,
     Cast,
-    Cell,
     Const,
     Data,
-    Get,
     Index,
     IndexValue,
     Kernel,
@@ -23,55 +20,15 @@ from fxad.ir.kernel import (
     Param,
     Prim,
     Quot,
-    Reduce,
     Rem,
     Scalar,
-    Scan,
-    Scatter,
-    Sort,
     Store,
     at,
 )
 
-F32, F64, I32, I64 = map(np.dtype, ("float32", "float64", "int32", "int64"))
-BOOL = np.dtype(bool)
-BF16, F16 = np.dtype(ml_dtypes.bfloat16), np.dtype("float16")
 SIZES = (0, 1, 7, 16, 17, 64, 100, 1000)
 FLOATS = (F32, F64, BF16, F16)
 INTEGERS = tuple(np.dtype(f"{sign}{bits}") for sign in ("int", "uint") for bits in (8, 16, 32, 64))
-
-
-def sample(rng, dtype, n):
-    """Ordinary numbers with special ones mixed in."""
-    if dtype.kind == "b":
-        return rng.integers(0, 2, n).astype(bool)
-    if dtype.kind in "iu":
-        info = np.iinfo(dtype)
-        values = rng.integers(info.min, info.max, n, dtype=dtype, endpoint=True)
-        small = rng.integers(0 if dtype.kind == "u" else -5, 5, n).astype(dtype)
-        special = np.array([0, info.min, info.max, -1 if dtype.kind == "i" else 1], dtype)
-        values = np.where(rng.random(n) < 0.5, small, values)
-        return np.where(rng.random(n) < 0.2, rng.choice(special, n), values).astype(dtype)
-    if dtype.kind == "c":
-        return (rng.standard_normal(n) + 1j * rng.standard_normal(n)).astype(dtype)
-    values = rng.standard_normal(n) * 4
-    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-40, 3e4])
-    with np.errstate(all="ignore"):
-        return np.where(rng.random(n) < 0.15, rng.choice(special, n), values).astype(dtype)
-
-
-def elementwise(rng, n, function, dtypes, result):
-    """out[i] = function(in0[i], in1[i]...) over n elements."""
-    i = Axis("i", n)
-    ins = [Buffer(f"in{k}", d, n, "in") for k, d in enumerate(dtypes)]
-    out = Buffer("out", result, n, "out")
-    value = function(*(Load(b, at(i)) for b in ins))
-    kernel = Kernel("map", (*ins, out), (), (i,), (Map((), (Store(out, at(i), value),)),))
-    return Case(kernel, [*(sample(rng, d, n) for d in dtypes), np.zeros(n, result)])
-
-
-def prim(name, result=None):
-    return lambda *args: Prim(name, args, result or args[-1].dtype)
 
 
 EXACT_1 = ["neg", "abs", "sign", "floor", "ceil", "trunc", "round", "sqrt", "square", "reciprocal"]
@@ -236,168 +193,6 @@ def test_gather_of_rows():
     check([Case(kernel, arrays)])
 
 
-def reduction(rng, shape, over, monoid, order, dtype, cell_dtype=None):
-    """Reduce a row-major array over the axes numbered `over`."""
-    axes = [Axis(f"i{n}", e) for n, e in enumerate(shape)]
-    strides = [int(np.prod(shape[n + 1 :])) for n in range(len(shape))]
-    place = sum((at(a) * s for a, s in zip(axes, strides, strict=True)), Index())
-    grid = tuple(a for n, a in enumerate(axes) if n not in over)
-    size, points = int(np.prod(shape)), int(np.prod([a.extent for a in grid]))
-    x = Buffer("x", dtype, size, "in")
-    cells = [Cell("c", cell_dtype or dtype)]
-    if monoid.startswith("arg"):
-        cells.append(Cell("p", I64))
-    outs = [Buffer(f"out{n}", c.dtype, points, "out") for n, c in enumerate(cells)]
-    where, step = Index(), 1
-    for a in reversed(grid):
-        where, step = where + at(a) * step, step * a.extent
-    stores = tuple(Store(o, where, Get(c)) for o, c in zip(outs, cells, strict=True))
-    stages = (
-        Reduce(tuple(axes[n] for n in over), monoid, (Load(x, place),), tuple(cells), order),
-        Map((), stores),
-    )
-    kernel = Kernel(f"{monoid} {shape} {over} {order} {dtype}", (x, *outs), (), grid, stages)
-    values = sample(rng, dtype, size)
-    if dtype.kind not in "iub":
-        values[values == 0] = 0
-        if monoid in ("add", "mul"):
-            values = np.where(np.isfinite(values), values, dtype.type(1)).astype(dtype)
-    return Case(kernel, [values, *(np.zeros(points, c.dtype) for c in cells)])
-
-
-SHAPES = [((1000,), (0,)), ((5, 100), (1,)), ((40, 100), (0,)), ((3, 7, 17), (1, 2)),
-          ((6, 0), (1,)),
-          ((3, 64, 5), (1,)), ((4, 128, 64), (1, 2)), ((1, 1), (1,)), ((33, 2), (1,)),
-          ((100, 3), (1,)), ((20, 5, 4), (1, 2)), ((50, 3, 7), (1,))]  # fmt: skip
-
-
-@pytest.mark.parametrize("order", ["lanes", "serial"])
-@pytest.mark.parametrize("monoid", ["add", "mul", "min", "max", "argmin", "argmax"])
-def test_reductions(monoid, order):
-    rng = np.random.default_rng(8)
-    cases = [reduction(rng, s, o, monoid, order, F32) for s, o in SHAPES]
-    cases += [reduction(rng, s, o, monoid, order, I32) for s, o in SHAPES[:4]]
-    check(cases)
-
-
-def test_reductions_of_other_dtypes():
-    rng = np.random.default_rng(9)
-    cases = []
-    for order in ("lanes", "serial"):
-        for dtype in (F64, np.dtype("int8"), np.dtype("uint64"), BF16, F16):
-            cases.append(reduction(rng, (5, 100), (1,), "add", order, dtype))
-            cases.append(reduction(rng, (5, 100), (0,), "max", order, dtype))
-            cases.append(reduction(rng, (70, 3), (1,), "add", order, dtype))
-            cases.append(reduction(rng, (5, 100), (1,), "argmax", order, dtype))
-        cases.append(reduction(rng, (5, 100), (1,), "add", order, BF16, F32))
-        cases.append(reduction(rng, (70, 3), (1,), "add", order, BF16, F32))
-        for monoid in ("and", "or", "max", "argmin"):
-            cases.append(reduction(rng, (9, 100), (1,), monoid, order, BOOL))
-        cases.append(reduction(rng, (5, 100), (1,), "add", order, np.dtype("complex64")))
-        cases.append(reduction(rng, (70, 3), (1,), "add", order, np.dtype("complex64")))
-    check(cases)
-
-
-def softmax_case(rng, rows, columns):
-    """Row maximum, sum of exponentials kept in scratch, and the quotient."""
-    i, j = Axis("i", rows), Axis("j", columns)
-    x, out = Buffer("x", F32, rows * columns, "in"), Buffer("out", F32, rows * columns, "out")
-    e = Buffer("e", F32, columns, "scratch")
-    place = at(i) * columns + at(j)
-    top, total = Cell("top", F32), Cell("total", F32)
-    shifted = Prim("sub", (Load(x, place), Get(top)), F32)
-    halved = Prim("square", (shifted,), F32)
-    value = Prim("div", (Load(e, at(j)), Get(total)), F32)
-    stages = (
-        Reduce((j,), "max", (Load(x, place),), (top,), "lanes"),
-        Map((j,), (Store(e, at(j), halved),)),
-        Reduce((j,), "add", (Load(e, at(j)),), (total,), "lanes"),
-        Map((j,), (Store(out, place, value),)),
-    )
-    kernel = Kernel("softmax", (x, out), (), (i,), stages)
-    return Case(
-        kernel, [rng.standard_normal(rows * columns).astype(F32), np.zeros(rows * columns, F32)]
-    )
-
-
-def test_row_kernels():
-    rng = np.random.default_rng(10)
-    check([softmax_case(rng, 5, n) for n in (1, 7, 16, 17, 64, 100, 1000)])
-
-
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("across", [False, True])
-def test_scans(reverse, across):
-    rng = np.random.default_rng(11)
-    cases = []
-    for monoid in ("add", "mul", "max"):
-        rows, columns = 6, 37
-        i, j = Axis("i", rows), Axis("j", columns)
-        x, out = (Buffer(n, F32, rows * columns, r) for n, r in (("x", "in"), ("out", "out")))
-        place = at(i) * columns + at(j)
-        cell = Cell("c", F32)
-        along, grid = (i, (j,)) if across else (j, (i,))
-        stage = Scan(along, monoid, Load(x, place), cell, (Store(out, place, Get(cell)),), reverse)
-        kernel = Kernel(f"scan {monoid}", (x, out), (), grid, (stage,))
-        values = rng.standard_normal(rows * columns).astype(F32)
-        cases.append(Case(kernel, [values, np.zeros(rows * columns, F32)]))
-    check(cases)
-
-
-def test_scatters():
-    rng = np.random.default_rng(12)
-    cases = []
-    for dtype in (F32, I32, BF16):
-        for monoid in ("add", "set", "max", "mul"):
-            n, columns, size = 23, 19, 6
-            i, j = Axis("i", n), Axis("j", columns)
-            k, v = Buffer("k", I32, n, "in"), Buffer("v", dtype, n * columns, "in")
-            out = Buffer("out", dtype, size * columns, "inout")
-            row = Index(0, ((Data(Load(k, at(i)), size), columns),))
-            keep = Prim("ge", (Load(k, at(i)), Const(0, I32)), BOOL)
-            store = Store(out, row + at(j), Load(v, at(i) * columns + at(j)), keep)
-            for grid, over in (((), (i, j)), ((j,), (i,))):
-                kernel = Kernel(
-                    f"scatter {monoid} {dtype}",
-                    (k, v, out),
-                    (),
-                    grid,
-                    (Scatter(over, monoid, store),),
-                )
-                values = rng.integers(-4, 5, n * columns).astype(dtype)
-                start = rng.integers(1, 4, size * columns).astype(dtype)
-                index = rng.integers(-2, size + 2, n).astype(np.int32)
-                cases.append(Case(kernel, [index, values, start]))
-    check(cases)
-
-
-@pytest.mark.parametrize("dtype", [F32, I32, BF16, BOOL, F64, np.dtype("uint8")], ids=str)
-def test_sorts(dtype):
-    """Keys with ties and NaN carry a second key and a payload."""
-    rng = np.random.default_rng(13)
-    cases = []
-    for n in (0, 1, 2, 7, 33, 100):
-        i, j = Axis("i", 3), Axis("j", n)
-        size = 3 * n
-        place = at(i) * n + at(j)
-        key, other = Buffer("key", dtype, size, "in"), Buffer("other", I32, size, "in")
-        outs = [Buffer(f"o{k}", d, size, "out") for k, d in enumerate((dtype, I32, I64))]
-        cells = tuple(Cell(f"c{k}", o.dtype) for k, o in enumerate(outs))
-        operands = (Load(key, place), Load(other, place), IndexValue(at(j), I64))
-        stores = tuple(Store(o, place, Get(c)) for o, c in zip(outs, cells, strict=True))
-        for keys in (1, 2):
-            kernel = Kernel(
-                f"sort {n}",
-                (key, other, *outs),
-                (),
-                (i,),
-                (Sort(j, keys, operands, cells, stores),),
-            )
-            values = [sample(rng, dtype, size), rng.integers(0, 3, size).astype(np.int32)]
-            cases.append(Case(kernel, values + [np.zeros(size, o.dtype) for o in outs]))
-    check(cases)
-
-
 def test_complex_arithmetic():
     rng = np.random.default_rng(14)
     cases = []
@@ -436,49 +231,3 @@ def test_scalars():
         )
         cases.append(Case(kernel, [sample(rng, dtype, 20), np.zeros(20, dtype)], [True]))
     check(cases)
-
-
-@pytest.mark.parametrize("isa", ["avx2"])
-def test_lower_instruction_sets_give_the_same_bits(isa):
-    try:
-        target = host_target(isa)
-    except ValueError:
-        pytest.skip(f"this machine does not run {isa}")
-    rng = np.random.default_rng(16)
-    cases = [softmax_case(rng, 5, n) for n in (7, 100)]
-    cases += [reduction(rng, s, o, "add", "lanes", F32) for s, o in SHAPES]
-    cases += [elementwise(rng, 100, prim("add"), [d, d], d) for d in (F32, BF16, F64, I32)]
-    check(cases, target)
-
-
-@pytest.mark.parametrize("dtype", [F32, F64, BF16], ids=str)
-def test_extremes_see_every_nan(dtype):
-    """A NaN of either sign at each position in turn; rows with infinities; numbers alone."""
-    rng = np.random.default_rng(0)
-    cases = []
-    for extent in (64, 100, 128, 1027):
-        x = rng.standard_normal((extent + 4, extent)).astype(dtype)
-        nan = np.copysign(np.float64("nan"), rng.standard_normal(extent)).astype(dtype)
-        np.fill_diagonal(x, nan)
-        x[-3, extent // 2], x[-4, -1] = np.inf, -np.inf
-        i, j = Axis("i", extent + 4), Axis("j", extent)
-        read, out = Buffer("x", dtype, x.size, "in"), Buffer("y", dtype, extent + 4, "out")
-        for monoid in ("max", "min"):
-            cell = Cell("c", dtype)
-            value = Load(read, at(i) * extent + at(j))
-            stages = (
-                Reduce((j,), monoid, (value,), (cell,), "lanes"),
-                Map((), (Store(out, at(i), Get(cell)),)),
-            )
-            kernel = Kernel("extreme", (read, out), (), (i,), stages)
-            found = np.zeros(extent + 4, dtype)
-            cases.append(Case(kernel, [x.reshape(-1), found], label=f"{monoid} of {extent}"))
-    check(cases)
-
-
-@pytest.mark.parametrize("extent", [3, 64, 100, 256])
-def test_extremes_order_zeros(extent):
-    x = np.zeros((extent, extent), np.float32)
-    np.fill_diagonal(x, -0.0)
-    assert not np.signbit(fxad.jit(lambda x: x.max(-1))(x)).any()
-    assert np.signbit(fxad.jit(lambda x: x.min(-1))(x)).all()

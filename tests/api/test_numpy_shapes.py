@@ -1,0 +1,192 @@
+"""Making, moving, ordering and searching arrays beside NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy_draws import draw, same
+
+import fxad
+import fxad.numpy as jnp
+
+
+def test_sorting_and_searching():
+    x, i = draw(4, 6), draw(3, 7, dtype="int32")
+    for axis in (0, 1, -1, None):
+        same(jnp.sort(x, axis), np.sort(x, axis))
+        same(jnp.argsort(i, axis), np.argsort(i, axis, kind="stable"))
+    for axis in (0, 1, None):
+        same(jnp.argmax(i, axis), np.argmax(i, axis))
+        same(jnp.argmin(x, axis, keepdims=True), np.argmin(x, axis, keepdims=True))
+    keys = np.sort(x[0])
+    for side in ("left", "right"):
+        same(jnp.searchsorted(keys, x, side), np.searchsorted(keys, x, side))
+    same(jnp.unique(i), np.unique(i))
+    same(jnp.unique(i, return_counts=True), np.unique(i, return_counts=True))
+    same(jnp.bincount(abs(i[0]), length=12), np.bincount(abs(i[0]), minlength=12))
+    same(jnp.lexsort((i[0], i[1])), np.lexsort((i[0], i[1])))
+    same(jnp.interp(x, keys, x[1]), np.interp(x, keys, x[1]).astype("float32"), rtol=1e-4)
+    same(jnp.nonzero(i), tuple(v.astype("int32") for v in np.nonzero(i)))
+    same(jnp.histogram(x, 5), np.histogram(x, 5))
+    same(jnp.isin(i, [1, 2]), np.isin(i, [1, 2]))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_histograms_count_every_element(seed):
+    x = np.random.default_rng(seed).standard_normal(24).astype("float32")
+    for bins in (1, 5, 7):
+        same(jnp.histogram(x, bins), np.histogram(x, bins))
+
+
+def test_histograms_of_one_value_and_of_none():
+    for x in (np.full(5, 3, "float32"), np.zeros(0, "float32"), np.arange(6)):
+        same(jnp.histogram(x, 4), np.histogram(x, 4))
+    x = draw(50)
+    same(jnp.histogram(x, 4, (-1, 1)), np.histogram(x, 4, (-1, 1)))
+    same(jnp.histogram(x, 4, density=True), np.histogram(x, 4, density=True))
+
+
+@pytest.mark.parametrize("length", [0, 1, 7, 1000])
+def test_a_compiled_binary_search(length):
+    """Every step indexes by the step before: an expression that is shared, not a tree."""
+    keys, x = np.sort(draw(length)), draw(300)
+    for side in ("left", "right"):
+        found = fxad.jit(lambda v, side=side: jnp.searchsorted(keys, v, side))(x)
+        same(found, np.searchsorted(keys, x, side))
+
+
+def test_cumulative():
+    x, i = draw(3, 5), draw(3, 5, dtype="int32")
+    for axis in (0, 1, None):
+        same(jnp.cumsum(x, axis), np.cumsum(x, axis), rtol=1e-5)
+        same(jnp.cumprod(x, axis), np.cumprod(x, axis), rtol=1e-5)
+        same(jnp.cumsum(i, axis), np.cumsum(i, axis))
+    same(jnp.diff(x, 2, 0), np.diff(x, 2, 0), rtol=1e-4)
+    same(jnp.cumsum(np.ones((0, 3), np.float32), 0), np.zeros((0, 3), np.float32))
+
+
+MOVES = {
+    "reshape": lambda m, x: [m.reshape(x, (4, -1)), m.ravel(x), x.reshape(2, 12), x.T, x.flatten()],
+    "axes": lambda m, x: [
+        m.transpose(x, (2, 0, 1)),
+        m.swapaxes(x, 0, 2),
+        m.moveaxis(x, 0, -1),
+        m.moveaxis(x, (0, 1), (1, 2)),
+        m.expand_dims(x, (0, 2)),
+        m.squeeze(x[None]),
+        m.rollaxis(x, 2),
+        m.atleast_3d(x[0]),
+    ],
+    "join": lambda m, x: [
+        m.concatenate([x, x], 1),
+        m.stack([x, x], -1),
+        m.vstack([x, x]),
+        m.hstack([x, x]),
+        m.dstack([x, x]),
+        m.column_stack([x[0, 0], x[0, 1]]),
+        m.concatenate([x, x], None),
+        m.append(x, x),
+    ],
+    "split": lambda m, x: [
+        *m.split(x, 3, 1),
+        *m.array_split(x, 3, 2),
+        *m.split(x, [1, 2], 2),
+        *m.vsplit(x, 2),
+    ],
+    "repeat": lambda m, x: [
+        m.repeat(x, 2, 1),
+        m.repeat(x, 2),
+        m.repeat(x, [1, 2], 0),
+        m.tile(x, 2),
+        m.tile(x, (2, 1, 1, 2)),
+    ],
+    "flip": lambda m, x: [
+        m.flip(x),
+        m.flip(x, 1),
+        m.fliplr(x),
+        m.flipud(x),
+        m.rot90(x),
+        m.rot90(x, 3, (1, 2)),
+    ],
+    "roll": lambda m, x: [
+        m.roll(x, 5),
+        m.roll(x, -1, 1),
+        m.roll(x, (1, 2), (0, 2)),
+        m.roll(x, 30, 0),
+    ],
+    "pad": lambda m, x: [
+        m.pad(x, 1),
+        m.pad(x, ((0, 1), (2, 0), (1, 1)), constant_values=3.0),
+        m.pad(x, 1, "edge"),
+        m.pad(x, 1, "reflect"),
+        m.pad(x, 1, "symmetric"),
+        m.pad(x, 1, "wrap"),
+    ],
+    "triangles": lambda m, x: [
+        m.tril(x),
+        m.triu(x, 1),
+        m.tril(x[0], -1),
+        m.diag(x[0]),
+        m.diag(x[0, 0], 1),
+        m.diagonal(x, 1, 0, 2),
+        m.trace(x),
+        m.eye(3, 4, 1),
+        m.tri(3, 2),
+    ],
+    "broadcast": lambda m, x: [
+        m.broadcast_to(x[0, 0], (2, 4)),
+        *m.broadcast_arrays(x, x[0, :1]),
+        *m.meshgrid(x[0, 0], x[0, :, 0]),
+    ],
+    "choice": lambda m, x: [
+        m.where(x > 0, x, 0),
+        m.clip(x, -0.5, 0.5),
+        m.clip(x, None, 0.1),
+        m.select([x > 1, x > 0], [x, -x], 7),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_movement(name):
+    x = draw(2, 3, 4)
+    same(MOVES[name](jnp, jnp.asarray(x)), MOVES[name](np, x), name)
+    same(fxad.jit(lambda v: MOVES[name](jnp, v))(x), MOVES[name](np, x), name)
+
+
+def test_creation():
+    for args in [(5,), (2, 7), (0, 1, 0.25), (5, 0, -2)]:
+        same(jnp.arange(*args), np.arange(*args))
+    same(jnp.linspace(0, 1, 7), np.linspace(0, 1, 7))
+    same(jnp.linspace(0, 1, 4, endpoint=False), np.linspace(0, 1, 4, endpoint=False))
+    same(jnp.logspace(0, 2, 3), np.logspace(0, 2, 3), rtol=1e-5)
+    same(jnp.full((2, 2), 3), np.full((2, 2), 3))
+    same(jnp.ones_like(draw(2)), np.ones(2, np.float32))
+    same(jnp.array([[1, 2.5], [3, 4]]), np.array([[1, 2.5], [3, 4]]))
+    assert jnp.array([1, jnp.float32(2)]).dtype == np.float32
+    same(jnp.indices((2, 3)), np.indices((2, 3)))
+    same(jnp.tril_indices(3), np.tril_indices(3))
+    assert jnp.zeros(3, bool).dtype == bool
+    assert jnp.float32(2).dtype == np.float32
+
+
+def test_grids():
+    same(jnp.mgrid[0:3, 1:4], np.mgrid[0:3, 1:4])
+    same(jnp.ogrid[0:3, 0:1:4j], list(np.ogrid[0:3, 0:1:4j]))
+    same(jnp.mgrid[0:1:3j], np.mgrid[0:1:3j])
+    same(jnp.r_[1.0, 2:5, [7, 8]], np.r_[1.0, 2:5, [7, 8]])
+    same(jnp.c_[[1, 2], [3, 4]], np.c_[[1, 2], [3, 4]])
+    x = draw(4, 5)
+    same(jnp.asarray(x)[jnp.ix_([0, 2], [1, 3, 4])], x[np.ix_([0, 2], [1, 3, 4])])
+    same(jnp.block([[x, x], [x, x]]), np.block([[x, x], [x, x]]))
+    same(jnp.block([x[0], 1.0]), np.block([x[0], 1.0]).astype("float32"))
+    same(jnp.diagflat(x[:2, :2]), np.diagflat(x[:2, :2]))
+    same(jnp.geomspace(1, 1000, 4), np.geomspace(1, 1000, 4), rtol=1e-5)
+    same(
+        jnp.fromfunction(lambda i, j: i + 2 * j, (2, 3)),
+        np.fromfunction(lambda i, j: i + 2 * j, (2, 3)),
+    )
+    filled = x[:, :4].copy()
+    np.fill_diagonal(filled, 9)
+    same(jnp.fill_diagonal(x[:, :4], 9, inplace=False), filled)
+    same(jnp.frombuffer(b"\1\2\3", np.uint8), np.array([1, 2, 3], np.uint8))
