@@ -194,7 +194,8 @@ class Screen(Listener):
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._bar.stop()
+        if self._task is not None:  # stopping a bar that never started prints an empty line
+            self._bar.stop()
 
     def started(self, run: Run, parameters: int, peak: float) -> None:
         tokens = sum(map(len, run.data.train)), sum(map(len, run.data.val))

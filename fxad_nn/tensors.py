@@ -20,8 +20,14 @@ from fxad_nn.spec import Leaf, from_named, named_leaves
 try:
     import safetensors
     import safetensors.numpy
-except ImportError as error:
-    raise ImportError("checkpoints need safetensors: pip install 'fxad[nn]'") from error
+except ImportError:
+    safetensors = None  # type: ignore[assignment]
+
+
+def require_library() -> None:
+    """CheckpointError where the safetensors library is not installed."""
+    if safetensors is None:
+        raise CheckpointError("checkpoints need safetensors: pip install 'fxad[nn]'")
 
 
 def write_tree(path: Path, tree: Any) -> None:
@@ -29,6 +35,7 @@ def write_tree(path: Path, tree: Any) -> None:
 
     The arrays are made contiguous first: safetensors writes the wrong bytes of a strided one.
     """
+    require_library()
     arrays = {name: np.asarray(leaf, order="C") for name, leaf in named_leaves(tree)}
     try:
         safetensors.numpy.save_file(arrays, path)
@@ -38,6 +45,7 @@ def write_tree(path: Path, tree: Any) -> None:
 
 def stored(paths: list[Path]) -> Iterator[tuple[str, Callable[[], np.ndarray]]]:
     """(name, reader) of every tensor in the files; unreadable files are a CheckpointError."""
+    require_library()
     for path in paths:
         if not path.is_file():
             raise CheckpointError(f"{path} is missing")

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -254,9 +255,23 @@ def test_help_lists_every_option(capsys):
     assert "nano" in shown
 
 
-def test_a_missing_extra_is_one_line_that_says_what_to_install() -> None:
-    code = "import runpy, sys; sys.modules['safetensors'] = None"
-    code += "; runpy.run_module('fxad_nn', run_name='__main__')"
-    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert made.returncode == 1
+def test_a_missing_extra_is_one_line_that_says_what_to_install(tmp_path) -> None:
+    """Said before the first step, not where the first checkpoint is written."""
+    made = _without("safetensors", tmp_path, "train")
+    assert made.returncode == 2
+    assert made.stdout == ""
     assert made.stderr == "fxad_nn: checkpoints need safetensors: pip install 'fxad[nn]'\n"
+
+
+def test_help_needs_no_extra(tmp_path) -> None:
+    made = _without("safetensors", tmp_path, "--help")
+    assert made.returncode == 0, made.stderr
+    assert "train" in made.stdout
+
+
+def _without(module: str, directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command line in `directory`, where `module` cannot be imported."""
+    code = f"import runpy, sys; sys.modules[{module!r}] = None"
+    code += "; runpy.run_module('fxad_nn', run_name='__main__')"
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True)
