@@ -31,7 +31,7 @@ def rsqrt_estimate(x: Vec) -> Vec:
 
 
 def inverse_of_root(root: Vec) -> Vec:
-    """1 / (2 root) from the bits, good to an eighth and exact for powers of two.
+    """1 / (2 root) from the bits, good to an eighth and exact for powers of two; of its sign.
 
     Enough for what a rounded root lacks.
     """

@@ -103,11 +103,9 @@ def _log_of_sum(u: Vec, lost: Vec, kept: Vec | None = None) -> Vec:
 
 
 def log1p(x: Vec) -> Vec:
-    """log(u + lost), u = 1 + x rounded."""
-    large = x > 1.0
-    most, least = large.where(x, 1.0), large.where(x.like(1.0), x)
-    u = most + least
-    lost = least - (u - most)
+    """log(u + lost), u = 1 + x rounded. u - 1 is exact where what is lost counts."""
+    u = x + 1.0
+    lost = x - (u - 1.0)
     if scales(x):
         return _log_of_sum(u, lost, x < INF).copysign(x)
     y = _log_of_sum(u, lost).copysign(x)
@@ -121,15 +119,12 @@ def _root_of_sum(high: Vec, low: Vec) -> tuple[Vec, Vec]:
 
 
 def asinh(x: Vec) -> Vec:
-    """log(|x| + sqrt(x x + 1)); x where its cube does not count."""
+    """log(|x| + sqrt(x x + 1)). 1 - (x x + 1) is exact where what it lacks counts."""
     size = x.abs()
     square = fma(size, size, 1.0)
-    big = size > 1.0
-    rest = big.where(fma(size, size, -square) + 1.0, fma(size, size, 1.0 - square))
-    root, left = _root_of_sum(square, rest)
+    root, left = _root_of_sum(square, fma(size, size, 1.0 - square))
     u = root + size
-    y = _log_of_sum(u, fma(left, inverse_of_root(root), (root - u) + size))
-    y = (size < 2.0**-12).where(x, y.copysign(x))
+    y = _log_of_sum(u, fma(left, inverse_of_root(root), (root - u) + size)).copysign(x)
     return unless_rare(~(size < 2.0**60), y, partial(in_double, f64_log.asinh), x)
 
 

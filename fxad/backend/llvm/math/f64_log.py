@@ -89,15 +89,12 @@ def _root_of_sum(high: Vec, low: Vec) -> tuple[Vec, Vec]:
 
 
 def asinh(x: Vec) -> Vec:
-    """log(|x| + sqrt(x x + 1)); x where its cube does not count."""
+    """log(|x| + sqrt(x x + 1)). 1 - (x x + 1) is exact where what it lacks counts."""
     size = x.abs()
     square = fma(size, size, 1.0)
-    big = size > 1.0
-    rest = big.where(fma(size, size, -square) + 1.0, fma(size, size, 1.0 - square))
-    found, left = _root_of_sum(square, rest)
+    found, left = _root_of_sum(square, fma(size, size, 1.0 - square))
     u = found + size
-    y = _log_of_sum(u, fma(left, inverse_of_root(found), (found - u) + size))
-    y = (size < 2.0**-27).where(x, y.copysign(x))
+    y = _log_of_sum(u, fma(left, inverse_of_root(found), (found - u) + size)).copysign(x)
     return unless_rare(~(size < 2.0**400), y, partial(per_lane, "asinh"), x)
 
 
