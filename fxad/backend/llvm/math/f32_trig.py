@@ -120,11 +120,13 @@ def _in_pairs(z: Vec, c: Sequence[float]) -> Vec:
     return fma(z, fma(square, rest, fma(z, c[2], c[1])), c[0])
 
 
-def _sector(part: Vec) -> tuple[Vec, Vec]:
-    """(c, the angle of (1, c)), c near a ratio with exponent and two bits of mantissa `part`."""
-    intrinsic = part.code.intrinsic
-    part = intrinsic("smax", part, part.like(BELOW_EIGHTH))
-    c, angle = lookup(intrinsic("smin", part, part.like(BELOW_EIGHTH + 25)), ATANS)
+def _sector(part: Vec, one: int = ONE >> 21) -> tuple[Vec, Vec]:
+    """(c, the angle of (1, c)), c near a ratio with exponent and two bits of mantissa `part`, which
+    of the ratio 1 are `one`."""
+    intrinsic, ahead = part.code.intrinsic, (ONE >> 21) - one
+    part = intrinsic("smax", part, part.like(BELOW_EIGHTH - ahead))
+    part = intrinsic("smin", part, part.like(BELOW_EIGHTH + 25 - ahead))
+    c, angle = lookup(part, [ATANS[(k + ahead) % 32] for k in range(32)])
     return c, angle
 
 
@@ -143,8 +145,7 @@ def atan2(y: Vec, x: Vec) -> Vec:
     The sector comes from the difference of the bits, nearly the logarithm of the ratio.
     """
     across, along = y.abs(), x.abs()
-    part = (across.bits() - along.bits()).binary("ashr", 21) + (ONE >> 21)
-    c, angle = _sector(part)
+    c, angle = _sector((across.bits() - along.bits()).binary("ashr", 21), one=0)
     top, bottom = fma(-c, along, across), fma(c, across, along)
     inverse = 1.0 / bottom
     t = top * inverse
