@@ -19,6 +19,7 @@ from fxad.backend.llvm.contract.product import Product
 from fxad.backend.llvm.contract.touch import Touch, lines_of, touch_of
 
 _AHEAD = 16  # steps of k; 12 x 32 from memory: 8 and 16 are twice as fast as none, 32 is slower
+_COPIED_AHEAD = 32  # of a whole block of K, of which some lines have not come as near as asked
 
 
 class Piece:
@@ -264,6 +265,14 @@ class Sweep:
             found.append(Touch(height, row, lines, write=False, when=""))
         return tuple(found)
 
+    def ahead(self, once: bool, packs: bool) -> int:
+        """Steps of k ahead that a tile asks for what it reads of B in place; 0: others did so."""
+        if packs and self.p.target.streams:
+            steps = _COPIED_AHEAD
+        else:
+            steps = _AHEAD if once else 0
+        return steps if self.p.pieces.piece > 2 * steps else 0
+
     def tile(self, height: int, packs: bool, direct: bool, unroll: int) -> Tile:
         p, b = self.p, self.p.problem.b
         panel = -(-self.columns // self.lanes.width) * self.lanes.width
@@ -287,5 +296,5 @@ class Sweep:
             touches=self.touches(height) if unroll > 1 else (),
             turns=max(p.pieces.depths) // unroll,
             past=p.past,
-            ahead=_AHEAD if once and p.pieces.piece > 2 * _AHEAD else 0,
+            ahead=self.ahead(once, packs),
         )
