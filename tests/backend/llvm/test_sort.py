@@ -1,4 +1,4 @@
-"""Compiled sorting against NumPy's stable sort: every dtype, both ways of sorting."""
+"""Compiled sorting against NumPy's stable sort: every dtype, by counts and by digits."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import fxad.numpy as jnp
 from fxad.backend.llvm.loops import sort_radix
 
 LENGTHS = [
-    sort_radix.LEAST - 1,
-    sort_radix.LEAST,
+    *(1, 2, 5, 16, 17, 47, 64, 65, 100, 128, 129),  # one vector, some, and beyond counting
     300,
     sort_radix.LONG - 1,
     sort_radix.LONG,
@@ -32,7 +31,7 @@ def keys(dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     flat = found.reshape(-1)
     flat[1::3] = flat[::3][: flat[1::3].size]
     if dtype.kind not in "iu":
-        flat[:4] = [0.0, -0.0, np.nan, -0.0]
+        flat[:4] = [0.0, -0.0, np.nan, -0.0][: flat.size]
     return found
 
 
@@ -65,19 +64,21 @@ def test_digits_that_all_keys_share(name: str) -> None:
     np.testing.assert_array_equal(np.asarray(order), np.argsort(x, kind="stable"))
 
 
-def test_the_second_key_decides_between_equal_first_ones() -> None:
+@pytest.mark.parametrize("length", [3, 40, 127, 9000])
+def test_the_second_key_decides_between_equal_first_ones(length: int) -> None:
     rng = np.random.default_rng(0)
-    first = rng.integers(-3, 4, 9000).astype(np.int8)
-    second = rng.choice(np.array([np.nan, -0.0, 0.0, 1.5, -np.inf], np.float32), 9000)
-    payload = np.arange(9000, dtype=np.int32)
+    first = rng.integers(-3, 4, length).astype(np.int8)
+    second = rng.choice(np.array([np.nan, -0.0, 0.0, 1.5, -np.inf], np.float32), length)
+    payload = np.arange(length, dtype=np.int32)
     found = fxad.jit(lambda *xs: fxad.lax.sort(xs, num_keys=2))(first, second, payload)
     order = np.lexsort((second, first))
     for x, y in zip(found, (first, second, payload), strict=True):
         np.testing.assert_array_equal(np.asarray(x), y[order])
 
 
-# few by insertion, many as candidates, most by sorting all; rows of no, some and many vectors
-WANTED = [(5, 2), (33, 3), (300, 16), (700, 20), (5000, 1), (5000, 100), (600, 300), (40, 40)]
+# all counted; few by insertion, many as candidates, most by sorting all; some and many vectors
+WANTED = [(5, 2), (33, 3), (64, 16), (40, 40), (65, 16), (300, 16), (700, 20), (5000, 1),
+          (5000, 100), (600, 300)]  # fmt: skip
 
 
 def expected_largest(x: np.ndarray, count: int) -> np.ndarray:

@@ -28,9 +28,11 @@ class Largest(Sorting):
 
     def _order(self, stage: ir.Sort, copies: list[ir.Buffer]) -> str:
         extent, wanted = stage.axis.extent, stage.stored.extent
-        if stage.largest is not None and wanted <= FEW:
+        if stage.largest is None:
+            return super()._order(stage, copies)
+        if wanted <= FEW and extent > self.code.target.vector_bytes:  # fewer are all counted
             return _Few(self, stage, copies[0]).run()
-        if stage.largest is not None and extent >= 2 * (_many(wanted) + CHUNK):
+        if extent >= 2 * (_many(wanted) + CHUNK):
             return _Candidates(self, stage, copies[0]).run()
         return super()._order(stage, copies)
 

@@ -14,10 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fxad.backend.llvm.base.text import Function
+from fxad.backend.llvm.base.vector import Code, Vec
 from fxad.core import dtypes
 
-LEAST = 48  # elements; fewer are merged faster
 LONG = 1 << 13  # elements; as many are worth digits of 11 bits, whose counters take 8 KiB
 COUNTERS = 16  # set to zero at once
 
@@ -31,13 +30,14 @@ class Radix:
 
     def __init__(
         self,
-        f: Function,
+        code: Code,
         columns: Sequence[tuple[str, np.dtype]],
         most: int,
         take: Callable[[int], str],
         down: bool = False,
     ) -> None:
-        self.f, self.columns, self.most, self.down = f, columns, most, down
+        self.code, self.f = code, code.function
+        self.columns, self.most, self.down = columns, most, down
         widest = max(dtype.itemsize for _, dtype in columns)
         self.keys = take(most * widest), take(most * widest)
         self.counters = take(max(4 * _counters(most, dtype) for _, dtype in columns))
@@ -55,7 +55,8 @@ class _Digits:
     """One key of every element."""
 
     def __init__(self, radix: Radix, extent: str | int, dtype: np.dtype) -> None:
-        self.f, self.counters, self.down = radix.f, radix.counters, radix.down
+        self.code, self.f = radix.code, radix.f
+        self.counters, self.down = radix.counters, radix.down
         self.extent, self.dtype = extent, dtype
         self.bits = 8 * dtype.itemsize
         self.type, self.size = f"i{self.bits}", dtype.itemsize
@@ -79,8 +80,9 @@ class _Digits:
     def count(self, at: str, place: str, keys: str, order: str) -> None:
         """Write the key of the element at a place; count its digits."""
         f = self.f
-        key = self.ordered(self.load(at, self.position(order, place)))
-        key = f.op(f"xor {self.type} {key}, -1") if self.down else key
+        bits = Vec(self.code, self.type, 1, self.load(at, self.position(order, place)))
+        made = ordered(bits, self.dtype)
+        key = (~made if self.down else made).text
         self.store(key, keys, place)
         for number in range(self.digits):
             digit = self.digit_of(key, str(number * self.digit))
@@ -129,23 +131,6 @@ class _Digits:
         counter = f.offset(begin, f.mul(value, 4))
         return _Digit(counter, f.op(f"load i32, ptr {counter}, align 4"))
 
-    def ordered(self, bits: str) -> str:
-        """The unsigned integer that stands for a key."""
-        f, type_ = self.f, self.type
-        sign = -(1 << self.bits - 1)
-        if self.dtype.kind in "ub":
-            return bits
-        if not dtypes.is_float(self.dtype):
-            return f.op(f"xor {type_} {bits}, {sign}")
-        infinity = int(np.array(np.inf, self.dtype).view(f"u{self.size}"))
-        size = f.op(f"and {type_} {bits}, {~sign}")
-        zero = f.op(f"icmp eq {type_} {size}, 0")
-        nan = f.op(f"icmp ugt {type_} {size}, {infinity}")
-        negative = f.op(f"ashr {type_} {bits}, {self.bits - 1}")
-        flipped = f.op(f"xor {type_} {bits}, {f.op(f'or {type_} {negative}, {sign}')}")
-        flipped = f.op(f"select i1 {zero}, {type_} {sign}, {type_} {flipped}")
-        return f.op(f"select i1 {nan}, {type_} -1, {type_} {flipped}")
-
     def position(self, order: str, place: str) -> str:
         loaded = self.f.op(f"load i32, ptr {self.f.offset(order, self.f.mul(place, 4))}, align 4")
         return self.f.op(f"zext i32 {loaded} to i64")
@@ -157,6 +142,21 @@ class _Digits:
     def store(self, key: str, array: str, place: str) -> None:
         address = self.f.offset(array, self.f.mul(place, self.size))
         self.f.line(f"store {self.type} {key}, ptr {address}, align {self.size}")
+
+
+def ordered(bits: Vec, dtype: np.dtype) -> Vec:
+    """The unsigned integers that stand for keys, given by their bits; NaN is the largest, both
+    zeros are one number."""
+    if dtype.kind in "ub":
+        return bits
+    sign = bits.like(-(1 << 8 * dtype.itemsize - 1))
+    if not dtypes.is_float(dtype):
+        return bits ^ sign
+    infinity = int(np.array(np.inf, dtype).view(f"u{dtype.itemsize}"))
+    size = bits & ~(-(1 << 8 * dtype.itemsize - 1))
+    flipped = bits ^ (bits.binary("ashr", 8 * dtype.itemsize - 1) | sign)
+    flipped = size.equals(0).where(sign, flipped)
+    return size.compare("ugt", infinity).where(bits.like(-1), flipped)
 
 
 class _Digit(NamedTuple):
