@@ -28,6 +28,7 @@ from benchmarks.fit_polynomials import (
     log_rest,
     series,
     sin_rest,
+    sinh_rest,
     tan_rest,
 )
 
@@ -169,6 +170,7 @@ POLYNOMIALS: dict[str, Callable[[], list[float]]] = {
     "SIN": lambda: closest(sin_rest, mp.mpf(10) ** -12, SLICE, 3, 1),
     "COS": lambda: closest(cosine_rest, mp.mpf(10) ** -12, SLICE, 4, 1),
     "TAN": lambda: closest(tan_rest, mp.mpf(10) ** -12, SLICE, 5, 1),
+    "SINH": lambda: closest(sinh_rest, mp.mpf(10) ** -12, mp.mpf(1), 6, 1),
     "EXP": lambda: closest(exp_rest, -STEP, STEP, 4, 2),
     "EXPM1": lambda: closest(exp_rest, -STEP, STEP, 5, 1),
 }

@@ -27,7 +27,7 @@ from fxad.backend.llvm.math.core import (
 from fxad.backend.llvm.math.divide import rsqrt_estimate
 from fxad.backend.llvm.math.f64_log import log
 from fxad.backend.llvm.math.lookup import lookup
-from fxad.backend.llvm.math.tables_f64 import ERF, EXP, EXPM1, POWERS
+from fxad.backend.llvm.math.tables_f64 import ERF, EXP, EXPM1, POWERS, SINH
 
 CBRT = (2 / 3, 5 / 9, 40 / 81, 110 / 243)  # of ((1 - e)**(-2/3) - 1) / e
 CBRT_GUESS = (1023 * 4 / 3 - 0.0681) * 2.0**52
@@ -83,14 +83,14 @@ def _half_exp(size: Vec) -> Vec:
 
 
 def sinh(x: Vec) -> Vec:
-    """(t + t / (t + 1)) / 2, t = exp(|x|) - 1, the quotient with what rounding takes from it."""
+    """Half of e - 1 / e, e = exp(|x|); below 1, where that loses digits, an odd polynomial."""
     size = x.abs()
-    total, rest = _expm1_parts(size)
-    t = total + rest
-    lost = (total - t) + rest
-    q, wrong, inverse = _over_sum(t, 1.0)
-    y = (t + (q + fma(wrong + lost, inverse, lost))) * 0.5
-    return unless_rare(size > 709.0, y.copysign(x), _large_sinh, x)
+    s, p, n = exp_terms(size)
+    large = half_sum(scale(s * 0.5, n), p, -0.25)
+    z = size * size
+    small = fma(size * z, polynomial(z, SINH), size)
+    y = (size < 1.0).where(small, large).copysign(x)
+    return unless_rare(size > 709.0, y, _large_sinh, x)
 
 
 def _over_sum(t: Vec, other: float) -> tuple[Vec, Vec, Vec]:
@@ -112,9 +112,9 @@ def cosh(x: Vec) -> Vec:
     return unless_rare(size > 709.0, half_sum(scale(s * 0.5, n), p), _large_cosh, x)
 
 
-def half_sum(s: Vec, p: Vec) -> Vec:
-    """e + 1 / (4 e), e = s + s p."""
-    return s + fma(s, p, 0.25 / fma(s, p, s))
+def half_sum(s: Vec, p: Vec, quarter: float = 0.25) -> Vec:
+    """e + quarter / e, e = s + s p: half the sum, or the difference, of 2 e and its inverse."""
+    return s + fma(s, p, quarter / fma(s, p, s))
 
 
 def _large_cosh(x: Vec) -> Vec:
