@@ -11,7 +11,7 @@ from fxad.backend.llvm.base import traffic
 from fxad.backend.llvm.base.schedule import choose
 from fxad.backend.llvm.cache import KernelCache
 from fxad.backend.llvm.loops import passes as rules
-from fxad.backend.llvm.loops.passes import FARTHER, NEAR, passes_of
+from fxad.backend.llvm.loops.passes import FARTHER, passes_of
 from fxad.backend.llvm.native.engine import host_target
 
 pytestmark = pytest.mark.skipif(
@@ -205,7 +205,7 @@ def test_what_follows_is_asked_for_near_and_where_there_is_room_far(without):
         found = passes_of(kernel.body, choose(kernel, host_target()))
         return [(4 * a.row.const, a.level) for p in found for a in p.asked]
 
-    near, far = (NEAR, traffic.FIRST), (FARTHER, traffic.SECOND)
+    near, far = (traffic.NEAR, traffic.FIRST), (FARTHER, traffic.SECOND)
     x, d = values(8192, 1024), values(8192, 1024) + 1
     long, wide = x.reshape(512, -1), d.reshape(512, -1)
     assert asked(layer_norm, x) == asked(layer_norm, long) == [near, far]

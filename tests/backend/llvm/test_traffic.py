@@ -6,8 +6,9 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad.backend.llvm.base import traffic
-from fxad.backend.llvm.base.schedule import choose
-from fxad.backend.llvm.native.engine import host_target
+from fxad.backend.llvm.base.schedule import Target, choose
+from fxad.backend.llvm.emit import emit
+from fxad.backend.llvm.native.engine import compile_module, host_target
 
 LARGE = (traffic.STREAMED // 4 // 1024, 1024)
 
@@ -72,11 +73,13 @@ def test_a_pass_that_stores_results_does_not_ask():
     assert stage == id(kernel.body[1]) and [asked.buffer.role for asked in places] == ["in"]
 
 
-def asked_at(function, *args, first=4):
+def asked_at(function, *args, first=4, target=None):
     """Offsets of the first places that are asked for."""
-    lines = [
-        line for line in fxad.jit(function).lower(*args).asm.splitlines() if "prefetch" in line
-    ]
+    (kernel,) = fxad.jit(function).lower(*args).kernels
+    target = target or Target(host_target().isa)
+    emitted = emit(kernel, "asking", target)
+    text = compile_module([emitted.text], emitted.declarations, target).assembly()
+    lines = [line for line in text.splitlines() if "prefetch" in line]
     return sorted(int(line.split("\t")[-1].split("(")[0] or 0) for line in lines[:first])
 
 
@@ -103,6 +106,21 @@ def test_a_loop_over_one_array_asks_for_several_pages():
         start + n * traffic.LINE for start in (traffic.DISTANCE, traffic.FAR) for n in range(4)
     ]
     assert {at in places for at in found} == {True} and found[0] < traffic.PAGE < found[-1]
+
+
+@streams
+def test_a_processor_that_reads_ahead_is_asked_once():
+    """But of several arrays, in the loop that stores past the caches."""
+    target = Target(host_target().isa, frozenset({"reads_ahead"}))
+
+    def asked(function, rows):
+        xs = [np.zeros((rows, 1024), np.float32)] * function.__code__.co_argcount
+        return {at // traffic.PAGE for at in asked_at(function, *xs, first=None, target=target)}
+
+    few = 2 * traffic.AHEAD // 4 // 1024
+    assert asked(lambda x: x * x + 1, few) == asked(lambda x: x * x + 1, LARGE[0]) == {1}
+    assert asked(lambda x, y: x * y, few) == {1}
+    assert asked(lambda x, y: x * y, LARGE[0]) == {0, 1, 2}
 
 
 def test_threads_do_not_change_what_is_streamed():

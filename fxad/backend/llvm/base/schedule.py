@@ -54,6 +54,11 @@ class Target:
         """Whether products keep up with a panel of B that is read from the second-level cache."""
         return "streams" in self.features
 
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether the processor by itself reads on beyond the page of a stream in order."""
+        return "reads_ahead" in self.features
+
     def lanes(self, dtype: np.dtype) -> int:
         """Elements of `dtype` in one vector register; half-width floats compute as float32."""
         size = 4 if dtype.name in ("float16", "bfloat16") else dtype.itemsize

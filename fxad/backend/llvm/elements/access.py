@@ -18,6 +18,7 @@ from fxad.backend.llvm.base.traffic import (
     DISTANCE,
     FAR,
     FIRST,
+    NEAR,
     PAGE,
     SECOND,
     Asked,
@@ -137,10 +138,14 @@ class Memory(Values):
         that computes has too few requests under way on one page (Emerald Rapids, exp of 128 MB: 8.8
         ms with one page, 8.0 with two, 7.6 with four, the plain loop 8.1).
         """
+        alone = len(self.read_on) == 1
+        if self.code.target.reads_ahead and (alone or not self.streamed):
+            self._ask_for(self.f.offset(pointer, NEAR))
+            return
         lines, lanes = len(self.copies) * self.width * size // LINE, self.lane_axis
-        if lines < 2 or len(self.read_on) > 1 or self.copy.mask is not None or lanes is None:
+        if lines < 2 or not alone or self.copy.mask is not None or lanes is None:
             self._ask_for(self.f.offset(pointer, DISTANCE))
-            if len(self.read_on) > 1:
+            if not alone:
                 self._ask_for(self.f.offset(pointer, FAR), SECOND)
             return
         block, key = lines * PAGE // size, ("back", lanes)

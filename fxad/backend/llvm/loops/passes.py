@@ -19,6 +19,7 @@ from fxad.backend.llvm.base.schedule import ONE_FUNCTION, Schedule, weight_of
 from fxad.backend.llvm.base.traffic import (
     DISTANCE,
     FIRST,
+    NEAR,
     SECOND,
     STREAMED,
     Asked,
@@ -43,12 +44,11 @@ AGAIN = 3
 # then (layer norm's gradient: 0.97 of its loop so on an Emerald Rapids, 0.93 with them in the
 # first), and come nearer soon before they are read (Zen 5, 6.4 -> 5.5 ms).
 CROWDED = 32 << 10
-# Bytes from what is read to what is asked for, into the first-level cache. 2 KB to 6 KB are alike,
-# but a whole long row ahead, lines leave that cache before they are read (Zen 5, gradients of
-# cross-entropy 12.3 -> 9.7 ms with what is FARTHER, of softmax over 16384 7.7 -> 6.3).
-NEAR = 4096
-# The same into the second, for rows of a single array (Zen 5, cross-entropy 7.9 -> 6.5 ms, layer
-# norm 3.3 -> 3.2). Of several arrays that costs (softmax's gradient 4.9 -> 5.6).
+# Bytes from what is read to what is asked for into the second-level cache besides, for rows of a
+# single array (Zen 5, cross-entropy 7.9 -> 6.5 ms, layer norm 3.3 -> 3.2). Of several arrays that
+# costs (softmax's gradient 4.9 -> 5.6). Into the first it is NEAR: a whole long row ahead, lines
+# leave that cache before they are read (gradients of cross-entropy 12.3 -> 9.7 ms with both, of
+# softmax over 16384 7.7 -> 6.3).
 FARTHER = 1 << 14
 
 

@@ -97,13 +97,16 @@ def host_target(isa: str | None = None) -> Target:
 def _extras() -> frozenset[str]:
     """avx512_bf16: the machine has it; bf16_pairs: its products of pairs are faster than two FMAs
     of float32, as on AMD's (Intel's take twice as long); streams: its second-level cache gives the
-    first one as many bytes a cycle as products use, with time to spare, as on AMD's; amx_bf16: it
-    has tiles, and the system lets this process use them."""
+    first one as many bytes a cycle as products use, with time to spare, as on AMD's; reads_ahead:
+    it reads on beyond the page of a stream, as a Zen 5 does; amx_bf16: it has tiles, and the system
+    lets this process use them."""
     if "avx512bf16" not in host_features():
         return frozenset()
     found = {"avx512_bf16"}
     if llvm.get_host_cpu_name().startswith("znver"):
         found |= {"bf16_pairs", "streams"}
+    if llvm.get_host_cpu_name() == "znver5":
+        found.add("reads_ahead")
     if {"amx-tile", "amx-bf16"} <= host_features() and _may_use_tiles():
         found.add(TILES)
     return frozenset(found)
