@@ -71,7 +71,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="fxad_nn", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="fxad_nn", description="Train GPT-2 and Llama models, and let them continue texts."
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="train|sample")
     training = commands.add_parser(
         "train",

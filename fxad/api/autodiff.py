@@ -125,8 +125,8 @@ def grad(
 def _argument(args: tuple, number: int, name: str) -> Any:
     if not -len(args) <= number < len(args):
         raise CallError(
-            f"grad({name}): argnums has {number}, but the call has {len(args)} positional "
-            "arguments; pass the argument by position"
+            f"grad({name}): argnums has {number}, but positional arguments of the call: "
+            f"{len(args)}; pass the argument by position"
         )
     return args[number]
 

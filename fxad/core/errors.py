@@ -61,7 +61,8 @@ class ConcretizationError(TraceError):
             "While tracing, only the shape and dtype are known. "
             "For a branch use fxad.lax.cond or fxad.numpy.where; for a loop use "
             "fxad.lax.while_loop, fxad.lax.scan or fxad.lax.fori_loop; to branch on an argument "
-            "of a jitted function in Python, mark it in static_argnums or static_argnames."
+            "of a jitted function in Python, or make a shape of it, mark it in static_argnums or "
+            "static_argnames."
         )
 
 

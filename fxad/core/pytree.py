@@ -313,7 +313,9 @@ def leaf_error(
             f"(mark constant fields with field(metadata={{'static': True}}))"
         )
     elif isinstance(leaf, (str, bytes)) or callable(leaf):
-        fix = "mark it static (static_argnums, static_argnames), or leave it out of the tree"
+        fix = "leave it out of the tree"
+        if where.startswith(("args", "kwargs")):  # a result cannot be static
+            fix = f"mark it static (static_argnums, static_argnames), or {fix}"
     elif isinstance(leaf, (dict, list, tuple, set, frozenset)):
         node = f"fxad.tree.register_node({name}, ...)"
         fix = f"convert it to a plain dict, list or tuple, or use {node}"

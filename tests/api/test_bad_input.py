@@ -74,6 +74,11 @@ CASES = {
     "vmap sizes": (lambda: fxad.vmap(jnp.add)(V, np.ones(4)), ShapeError, r"0\]: 3, args\[1\]: 4"),
     # dtypes and values
     "a string": (lambda: jit(lambda a: a)("x"), TypeMismatch, "str.*static_argnums"),
+    "a string returned": (
+        lambda: jit(lambda a: (a, "x"))(X),
+        TypeMismatch,
+        r"result of .*: \[1\] is a str, .*: leave it out of the tree",
+    ),
     "a string inside": (lambda: jit(lambda a: 0)({"k": ["x"]}), TypeMismatch, r"\['k'\]\[0\]"),
     "an unregistered dataclass": (
         lambda: jit(lambda p: p.w)(Plain(V)),

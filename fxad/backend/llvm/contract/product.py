@@ -59,25 +59,11 @@ class Product:
         choice = choice_of(problem, target)
         in_pairs = takes_pairs(problem, target)
         self.k_step = 2 if in_pairs else 1  # of k in one step of the micro-kernel
-        self.cut = cut = Cut.of(problem, target, packed, self.swept, choice, self.k_step)
-        self.pairs = PairLanes(problem.dtype, cut.lanes) if in_pairs else None
-        self.lanes = self.pairs or Lanes(problem.dtype, cut.lanes)
+        self.cut = Cut.of(problem, target, packed, self.swept, choice, self.k_step)
+        self.pairs = PairLanes(problem.dtype, self.cut.lanes) if in_pairs else None
+        self.lanes = self.pairs or Lanes(problem.dtype, self.cut.lanes)
         self.size = problem.dtype.itemsize
-        # An only block of rows reads B once, where it lies: nothing of it is kept. A small B is in
-        # the first-level cache where it lies.
-        once = problem.b.outer == 1 and cut.unit_blocks == 1
-        self.direct = (once or b_is_near(problem)) and not self.pairs
-        self.panel_row = cut.width * self.size
-        # Sums wait only where B would otherwise come from the second level too slowly, or be turned
-        # on its way there.
-        streams = target.streams and problem.b.outer == 1 and not choice.near
-        whole, depth = self.direct or streams, problem.size[2]
-        self.pieces = Pieces.of(depth, self.panel_row, whole, self.k_step, choice.near)
-        self.splits = self.pieces.in_block > 1
-        self.ahead: Ahead | None = None
-        if not self.direct:
-            self.ahead = Ahead.of(problem.b, cut, self.pieces, self.k_step, self.fuses)
-        self.group = cut.group if self.ahead else 1
+        self._place_b(target, choice.near)
         self.result = None if self.swept else problem.plain_result()
         self.helpers: dict[str, str] = {}
         stores = problem.stage.stores
@@ -88,7 +74,6 @@ class Product:
         if not plain:
             in_place = self.result is not None
             self.finish = Finish(problem, name, target, self.lanes, self.sum_stride, in_place)
-        self.panel_bytes = to_line(self.pieces.piece * self.panel_row)
         self._place_a()
         self._place_sums()
 
@@ -104,6 +89,26 @@ class Product:
         whole = all(length % LINE == 0 for length in across)
         few = self.problem.size[2] <= _FEW_STEPS
         return whole and few and self.pieces.blocks == 1 and target.isa in STREAMING
+
+    def _place_b(self, target: Target, near: int) -> None:
+        """In place or in packed panels, how much of K a panel has, and what is asked for ahead."""
+        b, cut = self.problem.b, self.cut
+        # An only block of rows reads B once, where it lies: nothing of it is kept. A small B is in
+        # the first-level cache where it lies.
+        once = b.outer == 1 and cut.unit_blocks == 1
+        self.direct = (once or b_is_near(self.problem)) and not self.pairs
+        self.panel_row = cut.width * self.size
+        # Sums wait only where B would otherwise come from the second level too slowly, or be turned
+        # on its way there.
+        streams = target.streams and b.outer == 1 and not near
+        whole, depth = self.direct or streams, self.problem.size[2]
+        self.pieces = Pieces.of(depth, self.panel_row, whole, self.k_step, near)
+        self.splits = self.pieces.in_block > 1
+        self.panel_bytes = to_line(self.pieces.piece * self.panel_row)
+        self.ahead: Ahead | None = None
+        if not self.direct:
+            self.ahead = Ahead.of(b, cut, self.pieces, self.k_step, self.fuses)
+        self.group = cut.group if self.ahead else 1
 
     def _place_a(self) -> None:
         """Where the micro-kernels read A, as strides (row, k): in place, or in a packed copy."""
