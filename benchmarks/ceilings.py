@@ -82,7 +82,7 @@ def streams(
     unrolled = 4 if writes == 0 else 1
     arrays = [aligned(elements) for _ in range(reads + (0 if in_place else writes))]
     for array in arrays:
-        array[:] = 0.0
+        array[:] = 1.0  # some memory reads zeros faster (an EPYC Zen 5: a copy 2.18 ms for 2.40)
     params = (("ptr", "table"), ("i64", "begin"), ("i64", "end"), ("ptr", "out"))
     f = Function("stream", "void", params)
     bases = [

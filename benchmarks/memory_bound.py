@@ -1,6 +1,7 @@
 """Kernels that memory rules, beside a generated loop with as many streams of reads and writes.
 
     python -m benchmarks.memory_bound
+    python -m benchmarks.memory_bound --threads 1
 
 Arrays of 2^24 float32 elements and more, far beyond the caches. `of streams` is the share of the
 speed of a loop that only reads and writes as many arrays, all threads, measured in turns: of the
@@ -133,7 +134,10 @@ def rows(quick: bool, peers: Sequence[str]) -> list[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peers", default="", help="none: the loop is the peer")
-    parser.parse_args()
+    parser.add_argument("--threads", type=int, help="as many as there are cores by default")
+    asked = parser.parse_args()
+    if asked.threads:
+        fxad.set_num_threads(asked.threads)
     print(harness.table(rows(False, [])))
 
 
