@@ -16,6 +16,8 @@ from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.base.vector import Code, Vec
 from fxad.backend.llvm.loops.sort_radix import ordered
 
+Ties = Callable[[str], Vec | bool]  # for an element at a place: whether equal ones count
+
 
 def is_short(extent: int, target: Target) -> bool:
     """Are so many elements counted faster than they are sorted by digits?
@@ -80,24 +82,28 @@ class Counts:
         ]
         lane = self.code.iota(self.kind, self.lanes)
 
-        def add(place: str, counts: list[str], ties: Callable[[str], Vec | bool]) -> list[str]:
-            count = Vec(self.code, self.kind, self.lanes, counts[0])
-            goes = self._before(place, mine, ties(place))
-            return [(count + goes.convert("zext", self.kind)).text]
-
         def within(place: str) -> Vec:
             """Which lanes are later than a place among them."""
             number = Vec(self.code, "i64", 1, f.op(f"sub i64 {place}, {start}"))
             return lane.compare("ugt", number.convert("trunc", self.kind))
 
+        def counted(low: str, high: str | int, count: Vec, ties: Ties) -> Vec:
+            """The count and how many of low..high go before each of my lanes."""
+
+            def add(place: str, counts: list[str]) -> list[str]:
+                goes = self._before(place, mine, ties(place)).convert("zext", self.kind)
+                return [(Vec(self.code, self.kind, self.lanes, counts[0]) + goes).text]
+
+            (text,) = f.loop(low, high, 1, add, [(count.type, count.text)])
+            return Vec(self.code, self.kind, self.lanes, text)
+
         end = f.least(f.add(start, self.lanes), self.extent)
-        counts = ["zeroinitializer"]
-        earlier = (("0", start, lambda _: True),) if self.extent > self.lanes else ()
-        later = ((end, self.extent, lambda _: False),) if self.extent > self.lanes else ()
-        for low, high, ties in (*earlier, (start, end, within), *later):
-            carried = [(f"<{self.lanes} x {self.kind}>", counts[0])]
-            counts = f.loop(low, high, 1, lambda j, c, ties=ties: add(j, c, ties), carried)
-        self._store(Vec(self.code, self.kind, self.lanes, counts[0]), self.places, self.size, start)
+        count = self.code.const(self.kind, 0, self.lanes)
+        if self.extent > self.lanes:
+            count = counted("0", start, count, lambda _: True)
+            count = counted(end, self.extent, count, lambda _: False)
+        count = counted(start, end, count, within)
+        self._store(count, self.places, self.size, start)
 
     def _before(self, place: str, mine: Sequence[Vec], ties: Vec | bool) -> Vec:
         """Which of my lanes the element at a place goes before; ties: whether equals count."""
