@@ -1,0 +1,62 @@
+"""DLPack: memory shared with NumPy, copies for old consumers, what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from array_api_same import same
+
+import fxad
+import fxad.numpy as jnp
+from fxad.core.errors import (
+    ConcretizationError,
+    TypeMismatch,
+)
+
+
+@pytest.fixture(autouse=True)
+def wide():
+    """NumPy's default dtypes, so that dtypes can be compared."""
+    with fxad.enable_x64():
+        yield
+
+
+def test_dlpack_to_numpy_is_shared_and_read_only():
+    x = jnp.arange(3)
+    seen = np.from_dlpack(x)
+    assert not seen.flags.writeable and np.shares_memory(seen, np.asarray(x))
+    copied = np.from_dlpack(x, copy=True)
+    copied[0] = 9
+    same(x, np.arange(3))
+
+
+def test_dlpack_of_an_old_consumer_is_a_copy():
+    x = jnp.arange(3.0)
+
+    class Old:
+        def __dlpack__(self, **unused: Any) -> Any:
+            return x.__dlpack__()
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return x.__dlpack_device__()
+
+    seen = np.from_dlpack(Old())
+    assert not np.shares_memory(seen, np.asarray(x))
+    for version in (None, (0, 8), (1, 0), (2, 0)):
+        for copy in (None, True, False):
+            x.__dlpack__(max_version=version, copy=copy, dl_device=(1, 0))
+
+
+def test_from_dlpack():
+    source = np.arange(3, dtype=np.int16)
+    copied, shared = jnp.from_dlpack(source), jnp.from_dlpack(source, copy=False)
+    source[0] = 7
+    same(copied, np.arange(3, dtype=np.int16))
+    same(shared, source)
+    assert jnp.from_dlpack(copied) is copied
+    with pytest.raises(TypeMismatch, match="__dlpack__"):
+        jnp.from_dlpack([1, 2])
+    with pytest.raises(ConcretizationError):
+        fxad.jit(lambda x: x.__dlpack__())(jnp.ones(2))
