@@ -108,7 +108,7 @@ class _Copy:
         self.program = program
         self.env = Environment(program, args)
         self.atoms: dict[Atom, Atom] = {}
-        self.where = location.current()
+        self.where = location.current()  # of values handed out: who asked for the whole Program
 
     def outputs(self) -> list[Any]:
         before, phase, atoms = location.follow(""), location.phase(), self.atoms
