@@ -10,7 +10,7 @@ work. It never changes a result: the bits depend on the kernel alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,6 +101,7 @@ _SLOW = frozenset(
     """cbrt exp exp2 expm1 log log2 log1p sin cos tan asin acos atan
     sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma logistic pow atan2 rem""".split()
 )
+_CHAINS = frozenset(("asinh", "acosh", "atan2", "pow", "tan"))  # of long chains of steps
 
 
 def power_of_two_at_least(n: int) -> int:
@@ -167,7 +168,7 @@ class Schedule:
     def lanes_of(self, stage: ir.Stage, axis: ir.Axis) -> tuple[int, int]:
         """(lanes, vectors per turn) of a stage's own inner axis."""
         size = stage_size((stage,), axis)
-        return lanes_for(size, weight_of(stage), self.extent(axis), self.target)
+        return lanes_for(size, (stage,), self.extent(axis), self.target)
 
     def reduce_width(self, stage: ir.Reduce, axis: ir.Axis) -> int:
         """Lanes of a vector of partials along an axis: a power of two up to 64."""
@@ -176,16 +177,22 @@ class Schedule:
         return min(width, 64, power_of_two_at_least(extent))
 
 
-def lanes_for(size: int, weight: int, extent: int, target: Target) -> tuple[int, int]:
+def lanes_for(
+    size: int, stages: Sequence[ir.Stage], extent: int, target: Target
+) -> tuple[int, int]:
     """Lanes for elements of `size` bytes over an axis, and how many vectors are done at a time.
 
     Of light bodies four, so that the loop itself costs little. Of one with a function in it as many
-    as registers allow: mixed (`Function.take_turns`), they wait less for each other.
+    as registers allow: mixed (`Function.take_turns`), they wait less for each other. Half as many
+    more of a function that is a long chain: registers kept in memory cost less than waiting.
     """
     width = min(max(2, target.vector_bytes // size), power_of_two_at_least(extent))
+    weight = sum(map(weight_of, stages))
     unroll, turns = 4, 1
     if weight > 8:
         unroll, turns = (target.registers // 8 if weight <= ONE_FUNCTION else 1), 4
+    if unroll > 1 and any(_has_chain(stage) for stage in stages):
+        unroll += unroll // 2
     while unroll > 1 and width * unroll * turns > extent:
         unroll //= 2
     return width, unroll
@@ -224,6 +231,10 @@ def weight_of(stage: ir.Stage) -> int:
         elif isinstance(e, ir.Load | ir.Cast | ir.IndexValue):
             weight += 2
     return weight
+
+
+def _has_chain(stage: ir.Stage) -> bool:
+    return any(isinstance(e, ir.Prim) and e.name in _CHAINS for e in ir.walk(*ir.exprs_of(stage)))
 
 
 def crosses(access: ir.Load | ir.Store, lanes: ir.Axis | None, axis: ir.Axis | None) -> bool:
@@ -327,9 +338,8 @@ def choose(kernel: ir.Kernel, target: Target, scalar: bool = False) -> Schedule:
             schedule.lane_axis = axis
             schedule.inner = _inner_axis(kernel, axis, grid)
             schedule.outer = tuple(a for a in grid if a not in (axis, schedule.inner))
-            size, weight = stage_size(kernel.body, axis), sum(weight_of(s) for s in kernel.body)
-            extent = schedule.extent(axis)
-            schedule.width, schedule.unroll = lanes_for(size, weight, extent, target)
+            size, extent = stage_size(kernel.body, axis), schedule.extent(axis)
+            schedule.width, schedule.unroll = lanes_for(size, kernel.body, extent, target)
             if _has_tiles(kernel, schedule):
                 schedule.width, schedule.unroll = min(schedule.width, TILE_WIDTH), 1
     _cut(kernel, schedule)

@@ -33,7 +33,10 @@ STEP = tuple(part / 32 for part in LN2)
 
 
 def exp2(x: Vec) -> Vec:
-    """2**n 2**r; what underflows to 0 takes another way, as in exp."""
+    """2**n 2**r; what underflows to 0 takes another way, as in exp.
+
+    Scaling by 2**inf is inf even where r, of inf - inf, is NaN.
+    """
 
     def power(x: Vec, kept: Vec | None = None) -> Vec:
         n = x.rint()
@@ -41,7 +44,7 @@ def exp2(x: Vec) -> Vec:
         return scale(fma(polynomial(r, table.EXP2_F32), r, 1.0), n, kept)
 
     if scales(x):
-        return power(x.at_most(129.0), x.compare("uge", -150.0))
+        return power(x, x.compare("uge", -150.0))
     vanishes = x < -150.0
     zero = x.like(0.0)
     return vanishes.where(zero, power(vanishes.where(zero, x).at_most(129.0)))
