@@ -8,7 +8,7 @@ import fxad.numpy as jnp
 from fxad.api import compiled
 from fxad.backend.llvm import emit
 from fxad.backend.llvm.base import traffic
-from fxad.backend.llvm.base.schedule import choose
+from fxad.backend.llvm.base.schedule import Target, choose
 from fxad.backend.llvm.cache import KernelCache
 from fxad.backend.llvm.loops import passes as rules
 from fxad.backend.llvm.loops.passes import FARTHER, passes_of
@@ -199,10 +199,11 @@ def test_what_follows_is_asked_for_near_and_where_there_is_room_far(without):
     def scaled(x, d):
         return (x - x.max(-1, keepdims=True)) * d
 
-    def asked(function, *args):
+    def asked(function, *args, features=frozenset()):
         """Bytes ahead of the present row, and the level of cache."""
         (kernel,) = fxad.jit(function).lower(*args).kernels
-        found = passes_of(kernel.body, choose(kernel, host_target()))
+        target = Target(host_target().isa, features)
+        found = passes_of(kernel.body, choose(kernel, target))
         return [(4 * a.row.const, a.level) for p in found for a in p.asked]
 
     near, far = (traffic.NEAR, traffic.FIRST), (FARTHER, traffic.SECOND)
@@ -212,6 +213,7 @@ def test_what_follows_is_asked_for_near_and_where_there_is_room_far(without):
     assert asked(scaled, x, d) == asked(scaled, long, wide) == [near] * 2
     crowded = [(traffic.DISTANCE, traffic.FIRST), (x.strides[0], traffic.SECOND)]
     assert asked(cotangent, x, d) == crowded * 2
+    assert asked(cotangent, x, d, features=frozenset({"reads_ahead"})) == [near] * 2
     (found,) = leaves(fxad.jit(cotangent)(x, d))
     assert np.array_equal(found, without(cotangent, x, d)[0])
     apart = values(8192, 2048)
