@@ -38,7 +38,7 @@ LONG = 1 << 14  # bytes of a row from which on few such rows find room in the fi
 # pass after pass).
 NEAREST = 48 << 10
 # A pipeline takes so many long rows at most from the second-level cache again (Zen 5, 1024 x 16384:
-# gradient of softmax, three, 6.8 -> 4.9 ms; layer norm, four, 4.3 -> 5.1 in a pipeline).
+# gradient of softmax, three, 6.8 -> 4.9 ms; layer norm, four, 3.8 -> 5.2).
 AGAIN = 3
 # Bytes of short rows underway beyond which the next rows crowd that cache. They wait in the second
 # then (layer norm's gradient: 0.97 of its loop so on an Emerald Rapids, 0.93 with them in the
