@@ -190,13 +190,16 @@ def test_products_of_bfloat16_stay_in_tiles() -> None:
     assert not seen(amx.stack, block), block
 
 
-def test_products_of_pairs_of_bfloat16_stay_in_registers() -> None:
-    a, b = (ones(*s, dtype=ml_dtypes.bfloat16) for s in ((192, 768), (768, 768)))
+@pytest.mark.parametrize("sizes", [((192, 768), (768, 768)), ((20000, 64), (64, 64))], ids=str)
+def test_products_of_pairs_of_bfloat16_stay_in_registers(sizes) -> None:
+    """Also where the pairs of A are turned while they are read."""
+    a, b = (ones(*size, dtype=ml_dtypes.bfloat16) for size in sizes)
     (kernel,) = kernels(lambda a, b: jnp.dot(a, b, preferred_element_type=jnp.float32), a, b)
     pairs = PROCESSORS["avx512_bf16"]
     block = hottest(kernel, pairs)
     assert len(seen(pairs.fma, block)) >= 24, block
     assert not seen(pairs.stack, block), block
+    assert ("rorx" in block) == (sizes[1][1] == 64), block
 
 
 FUNCTIONS = {

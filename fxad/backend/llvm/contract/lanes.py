@@ -125,6 +125,10 @@ class Lanes:
             f"<{self.width} x i32> zeroinitializer"
         )
 
+    def factor(self, f: Function, pointer: str) -> str:
+        """The element of A at `pointer` in all lanes."""
+        return self.broadcast(f, self.element(f, pointer, self.dtype))
+
     def multiply_add(self, f: Function, a: str, b: str, c: str) -> str:
         """a * b + c: one rounding for floats, wrapping for integers."""
         if not self.is_float:

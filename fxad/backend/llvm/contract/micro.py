@@ -112,7 +112,7 @@ class _Micro:
                 lanes.store(f, row[-1], to, lanes.width, lanes.bytes * lanes.width)
         for i in range(tile.height):
             at = f.offset(a, (i * tile.a_row + u * tile.a_k) * lanes.bytes)
-            value = lanes.broadcast(f, lanes.element(f, at, lanes.dtype))
+            value = lanes.factor(f, at)
             for j, vector in enumerate(row):
                 k = i * len(row) + j
                 sums[k] = lanes.multiply_add(f, value, vector, sums[k])

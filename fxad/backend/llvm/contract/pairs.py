@@ -2,8 +2,9 @@
 
     takes_pairs(problem, target)      # bf16 x bf16 -> f32, a machine where it pays
 
-Both operands are packed as pairs: 32 bits that hold k in the high half and k + 1 in the low one,
-which is 0 for the last k of an odd K: a product of zeros changes no sum.
+Operands are packed as pairs: 32 bits that hold k in the high half and k + 1 in the low one, which
+is 0 for the last k of an odd K: a product of zeros changes no sum. An A whose rows are whole pairs
+is read where it lies by narrow tiles.
 The instruction adds the product of the high halves, then that of the low ones, each by an FMA of
 float32, so the order over k, and with it the result, is that of any other path; only sums and
 products that are denormal become 0. To the micro-kernel pairs are float32s of half as large a K.
@@ -19,8 +20,9 @@ from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.contract.lanes import Lanes
 from fxad.backend.llvm.contract.pack import PARAMS_A, PARAMS_B, Source, a_is_turned
-from fxad.backend.llvm.contract.plan import Problem
+from fxad.backend.llvm.contract.plan import Problem, tile_of
 
+_MOST_SUMS = 20  # in registers, where pairs of A are turned
 _HALF = 2  # bytes of a bf16
 _DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
 
@@ -36,8 +38,28 @@ def takes_pairs(problem: Problem, target: Target) -> bool:
     )
 
 
+def pairs_stay(problem: Problem, target: Target) -> bool:
+    """Whether the micro-kernels read A where it lies: its rows are whole pairs, one by another, and
+    a tile's sums leave registers to the factors that LLVM loads before others are used."""
+    a, (rows, columns, k) = problem.a, problem.size
+    vectors, blocks = tile_of(rows, columns, target.lanes(problem.dtype), target.registers)
+    room = -(-rows // blocks) * vectors <= _MOST_SUMS
+    return room and a.inner == 1 and a.outer % 2 == k % 2 == 0
+
+
 class PairLanes(Lanes):
-    """Lanes of float32 sums whose factors are pairs."""
+    """Lanes of float32 sums whose factors are pairs. in_place: those of A lie in memory as k, k + 1
+    and are turned whenever a tile reads them."""
+
+    def __init__(self, dtype: np.dtype, width: int, in_place: bool = False) -> None:
+        super().__init__(dtype, width)
+        self.in_place = in_place
+
+    def factor(self, f: Function, pointer: str) -> str:
+        if not self.in_place:
+            return super().factor(f, pointer)
+        # An integer is turned beside the products, a vector by what multiplies and adds.
+        return self.broadcast(f, self.one(f, pointer, self.dtype, lone=False))
 
     def multiply_add(self, f: Function, a: str, b: str, c: str) -> str:
         pairs = f"<{2 * self.width} x bfloat>"

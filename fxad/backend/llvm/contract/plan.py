@@ -200,7 +200,7 @@ class Cut:
         """
         rows, columns, k = problem.size
         lanes = target.lanes(problem.dtype)
-        vectors, blocks = _tile(rows, columns, lanes, target.registers)
+        vectors, blocks = tile_of(rows, columns, lanes, target.registers)
         if choice.vectors:
             vectors = min(choice.vectors, max(1, _quotient(columns, lanes)))
             blocks = max(1, _quotient(rows, choice.height))
@@ -215,7 +215,8 @@ class Cut:
         most = _SWEPT_DEEP if k > _DEEP else _SWEPT
         if swept:
             chunk = max(min(chunk, most[0]), height + 1)
-        far = not packed and min(rows, chunk) * k * problem.a.buffer.dtype.itemsize > FAR_BYTES
+        deep = k_block(k) if target.streams else k  # a block of K is all that panels share
+        far = not packed and min(rows, chunk) * deep * problem.a.buffer.dtype.itemsize > FAR_BYTES
         count = panels + (tail > 0)
         group = 1
         if problem.b.outer == 1 and blocks > 1 and not target.streams:
@@ -318,7 +319,7 @@ class Pieces:
         return frozenset(found)
 
 
-def _tile(rows: int, columns: int, lanes: int, registers: int) -> tuple[int, int]:
+def tile_of(rows: int, columns: int, lanes: int, registers: int) -> tuple[int, int]:
     """(vectors per panel, row blocks): the cheapest tile whose accumulators stay in registers.
 
     A tile of h rows x v vectors needs h*v accumulators, v registers for B and one for A. Where

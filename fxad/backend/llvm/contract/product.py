@@ -14,7 +14,7 @@ from fxad.backend.llvm.contract.ahead import Ahead
 from fxad.backend.llvm.contract.choice import choice_of
 from fxad.backend.llvm.contract.epilogue import Finish
 from fxad.backend.llvm.contract.lanes import Lanes
-from fxad.backend.llvm.contract.pairs import PairLanes, takes_pairs
+from fxad.backend.llvm.contract.pairs import PairLanes, pairs_stay, takes_pairs
 from fxad.backend.llvm.contract.places import a_goes_into_blocks, b_is_near
 from fxad.backend.llvm.contract.plan import FAR_BYTES, Cut, Pieces, Problem, k_block
 from fxad.backend.llvm.contract.touch import is_swept, touched
@@ -53,14 +53,15 @@ class Product:
         self.problem, self.name, self.target = problem, name, target
         blocks = a_goes_into_blocks(problem, target.lanes(problem.dtype))
         self.in_blocks = problem.a.buffer.dtype == problem.dtype and blocks
-        self.packs_a = problem.a.buffer.dtype != problem.dtype or self.in_blocks
+        in_pairs = takes_pairs(problem, target)
+        stay = in_pairs and pairs_stay(problem, target)
+        self.packs_a = (problem.a.buffer.dtype != problem.dtype or self.in_blocks) and not stay
         self.swept = is_swept(problem)
         packed = k_block(problem.size[2]) if self.packs_a else 0
         choice = choice_of(problem, target)
-        in_pairs = takes_pairs(problem, target)
         self.k_step = 2 if in_pairs else 1  # of k in one step of the micro-kernel
         self.cut = Cut.of(problem, target, packed, self.swept, choice, self.k_step)
-        self.pairs = PairLanes(problem.dtype, self.cut.lanes) if in_pairs else None
+        self.pairs = PairLanes(problem.dtype, self.cut.lanes, stay) if in_pairs else None
         self.lanes = self.pairs or Lanes(problem.dtype, self.cut.lanes)
         self.size = problem.dtype.itemsize
         self._place_b(target, choice.near)
@@ -114,7 +115,7 @@ class Product:
         """Where the micro-kernels read A, as strides (row, k): in place, or in a packed copy."""
         a, cut, self.a_bytes = self.problem.a, self.cut, 0
         self.a_source = packing.Source(a.outer, a.inner, a.buffer.dtype)
-        self.a_strides = a.outer, a.inner
+        self.a_strides = a.outer // self.k_step, a.inner
         if self.in_blocks:
             # An odd number of lines from one block to the next, so that all of them find a place.
             tall = cut.heights[0]
