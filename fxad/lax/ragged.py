@@ -4,7 +4,8 @@ ragged_dot(x, w, sizes)   # f32[m, k], f32[g, k, n], i32[g] -> f32[m, n]
 
 Groups are cut into blocks of at most T rows, and a loop multiplies one block after the other with
 its group's matrix. Of p groups with rows there are at most p + (m - p) // T blocks, whatever the
-sizes: time is that of the rows, not of all rows with every matrix.
+sizes: time is that of the rows, not of all rows with every matrix. The gradient for the matrices
+of few rows alone multiplies all rows for each group: there storing the matrices takes the time.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from fxad.lax.shapes import dynamic_slice, dynamic_update_slice
 from fxad.numpy.core import cast, full_of, promoted, value_of
 from fxad.numpy.creation import arange
 from fxad.numpy.elementwise import maximum, minimum, where
+from fxad.numpy.linear import matmul
 from fxad.numpy.running import cumsum
 from fxad.numpy.sorting import searchsorted
 from fxad.trace.array import Array
 
 LEAST, MOST = 8, 128  # rows of a block
+FEW = 32  # rows that may all be multiplied for each group in the time that storing a matrix takes
 
 
 def ragged_dot(
@@ -101,12 +104,11 @@ class _Blocks:
 
     def __init__(self, m: int, sizes: Array) -> None:
         groups = sizes.shape[0]
-        sizes = minimum(maximum(sizes, 0), m)  # a sum of larger ones might wrap
-        ends = minimum(cumsum(sizes), m)
+        ends = _ends(m, sizes)
         self.rows = min(m, max(LEAST, min(MOST, 1 << (m // groups).bit_length())))
         used = min(groups, m)
         counted = used + (m - used) // self.rows
-        starts = where(arange(groups) == 0, 0, _before(ends))
+        starts = _starts(ends)
         blocks = cumsum((ends - starts + self.rows - 1) // self.rows)
         number = arange(counted)
         group = minimum(searchsorted(blocks, number, side="right"), groups - 1)
@@ -122,8 +124,16 @@ class _Blocks:
         return begin, (first <= rows) & (rows < end)
 
 
-def _before(ends: Array) -> Array:
-    return ends[maximum(arange(ends.shape[0]) - 1, 0)]
+def _ends(m: int, sizes: Array) -> Array:
+    """The row behind each group's last, of m rows."""
+    sizes = minimum(maximum(sizes, 0), m)  # a sum of larger ones might wrap
+    return minimum(cumsum(sizes), m)
+
+
+def _starts(ends: Array) -> Array:
+    """The first row of each group."""
+    number = arange(ends.shape[0])
+    return where(number == 0, 0, ends[maximum(number - 1, 0)])
 
 
 def _rows_times(a: Array, b: Array, sizes: Array, dtype: Any) -> Array:
@@ -145,6 +155,8 @@ def _rows_times(a: Array, b: Array, sizes: Array, dtype: Any) -> Array:
 
 def _outer(a: Array, ct: Array, sizes: Array, dtype: Any) -> Array:
     """For each group the sum of a[i]^T ct[i] over its rows, [g, k, n]; ct is no narrower than a."""
+    if a.shape[0] <= FEW:
+        return _outer_of_few(a, ct, sizes, dtype)
     blocks = _Blocks(a.shape[0], sizes)
     k, n = a.shape[1], ct.shape[1]
 
@@ -163,3 +175,14 @@ def _outer(a: Array, ct: Array, sizes: Array, dtype: Any) -> Array:
     wide = dt.float32 if ct.dtype in (dt.float16, dt.bfloat16) else ct.dtype
     nothing = full_of(0, ArrayType(wide, (sizes.shape[0], k, n)))
     return cast(scan(one_block, nothing, blocks.each)[0], dtype)
+
+
+def _outer_of_few(a: Array, ct: Array, sizes: Array, dtype: Any) -> Array:
+    """_outer as one product of all rows for each group, others' rows zero: every matrix is written
+    once, which takes longer than to compute it."""
+    ends = _ends(a.shape[0], sizes)
+    row = arange(a.shape[0])
+    inside = (_starts(ends)[:, None] <= row) & (row < ends[:, None])
+    x, y = (where(inside[:, :, None], v, 0) for v in (a, ct))
+    wide = dt.float32 if ct.dtype in (dt.float16, dt.bfloat16) else ct.dtype
+    return cast(matmul(x.swapaxes(1, 2), y, preferred_element_type=wide), dtype)

@@ -9,6 +9,7 @@ import fxad
 import fxad.numpy as jnp
 from fxad import lax
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
+from fxad.lax import ragged
 
 SIZES = [[3, 0, 4], [0, 0, 0], [7, 0, 2], [2, 3, 1]]
 
@@ -41,8 +42,10 @@ def test_groups_do_not_see_each_other():
     assert np.isfinite(found[[0, 1, 2, 5, 6, 7, 8]]).all()
 
 
+@pytest.mark.parametrize("few", [0, ragged.FEW], ids=["blocks", "few"])
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_gradients(sizes):
+def test_gradients(sizes, few, monkeypatch):
+    monkeypatch.setattr(ragged, "FEW", few)
     with fxad.enable_x64(True):
         x, w = operands("float64")
         ct, counts = np.random.default_rng(1).normal(size=(9, 4)), np.array(sizes)

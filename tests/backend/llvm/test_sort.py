@@ -9,6 +9,8 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad.backend.llvm.loops import sort_radix
+from fxad.backend.llvm.native.engine import host_target
+from fxad.core.config import config
 
 LENGTHS = [
     *(1, 2, 5, 16, 17, 47, 64, 65, 100, 128, 129),  # one vector, some, and beyond counting
@@ -51,6 +53,18 @@ def test_positions_are_those_of_a_stable_sort(name: str, length: int) -> None:
         np.testing.assert_array_equal(np.asarray(order), expected(x))
         taken = np.take_along_axis(x, expected(x), -1)
         assert np.asarray(values).tobytes() == taken.tobytes()
+
+
+@pytest.mark.parametrize("isa", ["avx2", "generic"])
+@pytest.mark.parametrize("name", ["int8", "float32", "float64"])
+def test_narrower_vectors_count_alike(name: str, isa: str) -> None:
+    if host_target().isa not in ("avx512", isa):
+        pytest.skip("this machine lacks it")
+    x = keys(np.dtype(name), (3, 33))
+    with fxad.enable_x64(True), config.override(isa=isa), np.errstate(invalid="ignore"):
+        order, best = fxad.jit(lambda v: (jnp.argsort(v, -1), fxad.lax.top_k(v, 20)[1]))(x)
+    np.testing.assert_array_equal(np.asarray(order), expected(x))
+    np.testing.assert_array_equal(np.asarray(best), expected_largest(x, 20))
 
 
 UP = np.arange(500)
