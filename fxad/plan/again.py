@@ -4,20 +4,23 @@
 
     becomes   n = ...;  q = n w;  ...;  n' = (x - mean) * rstd * scale;  dw = n'ᵀ dq
 
-where x, mean and rstd wait in any case: then n takes no memory in between. Where memory is
-fullest, those values are made again that one pass over such others makes, and the program is
-planned again. It stays as it was unless its peak falls by WORTH, at less than SHARE more time by
-the cost model. Results keep their bits: the same operations run on the same numbers.
+where x, mean and rstd wait in any case: then n takes no memory in between. Loops keep less for the
+loops back over them (`crossing`); then, where memory is fullest, those values are made again that
+one pass over such others makes. Each time the program is planned again, and stays as it was unless
+its peak falls by WORTH, at less than SHARE more time by the cost model. Results keep their bits:
+the same operations run on the same numbers.
 """
 
 from __future__ import annotations
 
+from fxad.core.record import record
 from fxad.ir.cost import cost
 from fxad.ir.kernel import Map
 from fxad.ir.plan import Plan, Run
 from fxad.ir.program import Eqn, Program, Var
-from fxad.lower import LowerConfig, lower
+from fxad.lower import Block, LowerConfig, lower
 from fxad.lower.rounding import Rounds
+from fxad.plan.crossing import lightened
 from fxad.plan.order import as_run
 from fxad.plan.planner import plan as make_plan
 from fxad.plan.planner import plan_block
@@ -30,26 +33,56 @@ WORTH = 0.01  # of the memory that a program takes: what must be freed
 SHARE = 0.01  # of the time that a program takes: what it may cost
 
 
+@record
+class Tried:
+    """A program, what it is lowered to, and its plan."""
+
+    program: Program
+    block: Block
+    plan: Plan
+
+
 def planned(
     program: Program, *, donate: frozenset[int], fusion: bool, rounds: Rounds | None
 ) -> tuple[Program, Plan]:
     """The program, with cheap values made again where that pays, and its plan (options: see
     `plan`)."""
-    block = lower(program, LowerConfig(fusion, rounds=rounds))
-    plan = plan_block(block, program.in_types, program.out_types, donate)
+
+    def tried(program: Program) -> Tried:
+        block = lower(program, LowerConfig(fusion, rounds=rounds))
+        return Tried(program, block, plan_block(block, program.in_types, program.out_types, donate))
+
+    best = tried(program)
+    plan = best.plan
     if not fusion or plan.arena_bytes < LEAST or plan.arena_bytes < PART * _held(plan):
         return program, plan
-    ordered = as_run(program, block, donate)
-    waiting = waiting_at_peak(ordered, stored_by(block))
+    for change in (_lightened, _eased):
+        changed = change(best, donate)
+        if changed is not best.program:
+            other = tried(changed)
+            best = other if _pays(other.plan, best.plan) else best
+    return best.program, best.plan
+
+
+def _lightened(tried: Tried, donate: frozenset[int]) -> Program:
+    """With less kept by loops for the loops back over them."""
+    return lightened(tried.program)
+
+
+def _eased(tried: Tried, donate: frozenset[int]) -> Program:
+    """With cheap values made again that wait where memory is fullest, if they are worth a plan."""
+    ordered = as_run(tried.program, tried.block, donate)
+    waiting = waiting_at_peak(ordered, stored_by(tried.block))
     chosen = cheap(ordered, waiting)
-    if sum(v.type.nbytes for v in chosen) < _worth(plan):
-        return program, plan
-    changed = Rewriter(ordered, waiting, set(), dict.fromkeys(chosen, "again")).rewritten()
-    other = make_plan(changed, donate=donate, fusion=fusion, rounds=rounds)
-    saved = plan.arena_bytes - other.arena_bytes
-    if saved < _worth(plan) or _seconds(other) > (1 + SHARE) * _seconds(plan):
-        return program, plan
-    return changed, other
+    if sum(v.type.nbytes for v in chosen) < _worth(tried.plan):
+        return tried.program
+    return Rewriter(ordered, waiting, set(), dict.fromkeys(chosen, "again")).rewritten()
+
+
+def _pays(other: Plan, plan: Plan) -> bool:
+    """Whether a plan frees enough of another one's memory in little more time."""
+    freed = plan.arena_bytes - other.arena_bytes
+    return freed >= _worth(plan) and _seconds(other) <= (1 + SHARE) * _seconds(plan)
 
 
 def cheap(program: Program, waiting: Waiting) -> list[Var]:

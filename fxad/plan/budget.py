@@ -38,7 +38,7 @@ from fxad.plan.remat import (
     Rewriter,
     Waiting,
     Ways,
-    exact_values,
+    crossing,
     read_forward,
     stored_by,
     waiting_at_peak,
@@ -139,7 +139,7 @@ def _inside(program: Program, fusion: bool) -> list[tuple[Straight, Waiting]]:
     """Lines inside a program and what waits on them, those with most bytes first."""
     found: list[tuple[int, Straight, Waiting]] = []
     for line in itertools.islice(lines(program), 1, None):
-        waiting = _crossing(line) or _fullest(line.program, fusion)
+        waiting = crossing(line) or _fullest(line.program, fusion)
         if waiting.kept:
             found.append((sum(waiting.kept.values()) * line.times, line, waiting))
     return [(line, waiting) for _, line, waiting in sorted(found, key=lambda f: -f[0])]
@@ -148,17 +148,6 @@ def _inside(program: Program, fusion: bool) -> list[tuple[Straight, Waiting]]:
 def _fullest(program: Program, fusion: bool) -> Waiting:
     """What waits where a program, lowered alone, takes most memory."""
     return waiting_at_peak(program, stored_by(lower(program, LowerConfig(fusion))))
-
-
-def _crossing(line: Straight) -> Waiting | None:
-    """What the second of two programs reads of the first one's values, if a line is of two."""
-    if line.cut is None:
-        return None
-    made = {*line.state, *(v for e in line.program.eqns[: line.cut] for v in e.outputs)}
-    late = line.program.eqns[line.cut :]
-    read = dict.fromkeys(a for e in late for a in e.inputs if isinstance(a, Var) and a in made)
-    kept = {v: nbytes_of(v) for v in read if v not in line.program.outputs and nbytes_of(v)}
-    return Waiting(line.cut, kept, kept, made, exact_values(line.program, line.cut, made))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from fxad.ir.program import OPS, Atom, Eqn, Program, Var
 from fxad.ir.rewrite import dce
 from fxad.lower.steps import Block, writes_of
 from fxad.passes.aside import SMALLEST, nbytes_of
+from fxad.passes.lines import Straight
 from fxad.plan.planner import plan as make_plan
 
 LONGEST = 500  # equations repeated for one value
@@ -97,6 +98,17 @@ def waiting_at_peak(program: Program, stored: set[Var]) -> Waiting:
     live = {v: nbytes_of(v) for v, n in made.items() if n <= where <= last.get(v, n)}
     kept = {v: size for v, size in live.items() if made[v] < where}
     return Waiting(where, kept, live, stored, exact_values(program, where, stored))
+
+
+def crossing(line: Straight) -> Waiting | None:
+    """What the second of two programs reads of the first one's values, if a line is of two."""
+    if line.cut is None:
+        return None
+    made = {*line.state, *(v for e in line.program.eqns[: line.cut] for v in e.outputs)}
+    late = line.program.eqns[line.cut :]
+    read = dict.fromkeys(a for e in late for a in e.inputs if isinstance(a, Var) and a in made)
+    kept = {v: nbytes_of(v) for v in read if v not in line.program.outputs and nbytes_of(v)}
+    return Waiting(line.cut, kept, kept, made, exact_values(line.program, line.cut, made))
 
 
 def exact_values(program: Program, number: int, stored: set[Var]) -> set[Var]:

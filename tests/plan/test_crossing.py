@@ -1,0 +1,166 @@
+"""Loops keep the fewest bytes from which their loops back compute the rest: the same bits."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import fxad
+import fxad.numpy as jnp
+from fxad import lax
+from fxad.backend.llvm.executable import Executable
+from fxad.passes.lines import lines
+from fxad.passes.pipeline import optimise
+from fxad.plan import again, crossing, plan
+
+R = np.random.default_rng(0)
+X = R.standard_normal((64, 96), np.float32)
+WS = (0.1 * R.standard_normal((5, 96, 96))).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def _small_arenas_too(monkeypatch):
+    monkeypatch.setattr(again, "LEAST", 0)
+    monkeypatch.setattr(again, "PART", 0)
+
+
+def gelu(x):
+    return 0.5 * x * (1 + jnp.tanh(0.8 * (x + 0.044715 * x**3)))
+
+
+def normed(x):
+    centred = x - jnp.mean(x, axis=1, keepdims=True)
+    return centred / jnp.sqrt(jnp.mean(centred**2, axis=1, keepdims=True) + 1e-5)
+
+
+def both(function, *args):
+    """The plans of a function's program as it is and as it is compiled."""
+    program = optimise(fxad.jit(function).lower(*args).traced)
+    changed, better = again.planned(program, donate=frozenset(), fusion=True, rounds=None)
+    return program, plan(program), changed, better
+
+
+def same_bits(before, after, args):
+    leaves = fxad.tree.leaves(args)
+    results = [Executable(made).run([np.array(a) for a in leaves]) for made in (before, after)]
+    for want, got in zip(*results, strict=True):
+        assert np.asarray(want).tobytes() == np.asarray(got).tobytes()
+
+
+def kept(program):
+    """Shapes of what the first loop of a program keeps for the loop back, and would have to."""
+    line = next(line for line in lines(program) if line.times > 1)
+    waiting = crossing.crossing(line)
+    least = crossing.least_kept(line, waiting)
+    return [sorted(v.type.shape for v in values) for values in (waiting.kept, least)]
+
+
+def test_a_pointwise_chain_keeps_what_it_begins_with():
+    def loss(ws, x):
+        return jnp.sum(lax.scan(lambda x, w: (gelu(x @ w), None), x, ws)[0])
+
+    program, before, changed, after = both(fxad.grad(loss), WS, X)
+    now, least = kept(program)
+    assert len(now) > 4 and least == [X.shape] * 2  # x and the product
+    assert kept(changed)[0] == least
+    assert before.arena_bytes - after.arena_bytes >= (len(now) - 2) * len(WS) * X.nbytes * 0.8
+    same_bits(before, after, (WS, X))
+
+
+def test_sums_are_kept_and_what_follows_from_them_is_not():
+    def loss(ws, x):
+        return jnp.sum(lax.scan(lambda x, w: (x + gelu(normed(x) @ w), None), x, ws)[0])
+
+    program, before, _, after = both(fxad.value_and_grad(loss, argnums=(0, 1)), WS, X)
+    assert kept(program)[1] == [(64, 1), X.shape, X.shape]
+    same_bits(before, after, (WS, X))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_state_slices_outputs_and_what_is_outside(reverse):
+    def loss(ws, x):
+        scale = jnp.exp(x[0])
+
+        def trip(state, w):
+            x, y = state
+            z = jnp.tanh(y) * jnp.sin(scale) + jnp.cos(w[0])
+            return (jnp.exp(-x * x) * z, jnp.sin(x @ w)), jnp.sin(x) * z
+
+        last, out = lax.scan(trip, (x, x * scale), ws, reverse=reverse)
+        return sum(jnp.sum(v * v) for v in (*last, out))
+
+    _, before, _, after = both(fxad.value_and_grad(loss, argnums=(0, 1)), WS, X)
+    assert after.arena_bytes < before.arena_bytes
+    same_bits(before, after, (WS, X))
+
+
+def test_loops_in_loops():
+    def loss(ws, x):
+        def outer(x, w):
+            def inner(x, _):
+                return gelu(x @ w), None
+
+            x = gelu(x)
+            return lax.scan(inner, x, None, length=3)[0], None
+
+        return jnp.sum(lax.scan(outer, x, ws)[0])
+
+    _, before, _, after = both(fxad.grad(loss, argnums=(0, 1)), WS, X)
+    assert after.arena_bytes < 0.6 * before.arena_bytes
+    same_bits(before, after, (WS, X))
+
+
+def test_what_is_not_elementwise_is_not_repeated():
+    def loss(ws, x):
+        def trip(x, w):
+            return jnp.cumsum(jnp.sort(x, axis=1), axis=0) @ w, None
+
+        return jnp.sum(lax.scan(trip, x, ws)[0])
+
+    program, _, changed, _ = both(fxad.grad(loss), WS, X)
+    assert changed is program
+
+
+def test_the_cut_is_a_least_one():
+    """Against every set of values of small random networks."""
+    r = np.random.default_rng(1)
+    for _ in range(200):
+        count = 6
+        sizes = r.integers(1, 5, count)
+        edges = [(a, b) for a in range(count) for b in range(a + 1, count) if r.random() < 0.4]
+        first = [v for v in range(count) if v == 0 or r.random() < 0.3]
+        last = [v for v in range(count) if v == count - 1 or r.random() < 0.3]
+        network = crossing._Network()
+        for v in range(count):
+            network.join((v, False), (v, True), int(sizes[v]))
+        for a, b in edges:
+            network.join((a, True), (b, False))
+        for v in first:
+            network.join(crossing.START, (v, False))
+        for v in last:
+            network.join((v, True), crossing.END)
+        network.fill()
+        late = network.leading_to_end()
+        cut = {v for v in range(count) if (v, True) in late and (v, False) not in late}
+        good = [
+            set(chosen)
+            for size in range(count + 1)
+            for chosen in itertools.combinations(range(count), size)
+            if separates(set(chosen), edges, first, last)
+        ]
+        least = min(sum(sizes[v] for v in chosen) for chosen in good)
+        assert separates(cut, edges, first, last)
+        assert sum(sizes[v] for v in cut) == least
+
+
+def separates(chosen, edges, first, last):
+    open_ = [v for v in first if v not in chosen]
+    seen = set(open_)
+    while open_:
+        v = open_.pop()
+        new = [b for a, b in edges if a == v and b not in chosen and b not in seen]
+        seen.update(new)
+        open_ += new
+    return seen.isdisjoint(last)
