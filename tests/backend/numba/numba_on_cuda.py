@@ -6,7 +6,8 @@ With a GPU:  python tests/backend/numba/numba_on_cuda.py
 import warnings
 
 import numpy as np
-from numba_kernels import all_cases, check, fewer_cases
+from numba_cases import all_cases, fewer_cases
+from numba_kernels import check
 from numba_plans import sketches
 
 from fxad.backend.numba.execute import execute_plan

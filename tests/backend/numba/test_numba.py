@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numba_kernels import F32, all_cases, check, fewer_cases, maps, prim, product, softmax
+from numba_cases import all_cases, fewer_cases, product
+from numba_kernels import F32, check, maps, prim, softmax
 from numba_plans import binary, control_sketch, loop_sketch, sketches
 
 from fxad.backend.numba.compile import compile_kernel, stored
