@@ -25,13 +25,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from fxad.core import aligned
 from fxad.core import dtypes as dt
 from fxad.core.errors import FxadError, TypeMismatch
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.program import OPS, Program, Symbol
 from fxad.ir.rewrite import evaluate
 
-# Stand-ins for the records that references look at.
+# Stand-ins for what references look at: records, and functions that know where memory begins.
 _GIVEN: dict[Any, tuple[str, str]] = {
     ArrayType: (
         "ArrayType",
@@ -50,6 +51,7 @@ _GIVEN: dict[Any, tuple[str, str]] = {
         '    wide = dtype.name in ("float64", "complex128")\n'
         '    return np.dtype("complex128" if wide else "complex64")',
     ),
+    aligned.empty: ("empty", "def empty(shape, dtype):\n    return np.empty(shape, dtype)"),
     evaluate: ("evaluate", "def evaluate(program, args):\n    return program(*args)"),
 }
 _MODULES = {
