@@ -218,9 +218,8 @@ class Cut:
         deep = k_block(k) if target.streams else k  # a block of K is all that panels share
         far = not packed and min(rows, chunk) * deep * problem.a.buffer.dtype.itemsize > FAR_BYTES
         count = panels + (tail > 0)
-        group = 1
-        if problem.b.outer == 1 and blocks > 1 and not target.streams:
-            group = max(1, min(_MOST_GROUP // k_step, panels // 4))
+        grouped = problem.b.outer == 1 and blocks > 1 and not target.streams
+        group = max(1, min(_MOST_GROUP // k_step, panels // 4)) if grouped else 1
         joins = not swept and problem.plain_result() is not None
         sharing = max(group, min(_SHARING, count // 2)) if far and not joins else group
         shared = _PACKED_PANELS // k_step if packed or swept else 0
