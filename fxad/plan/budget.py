@@ -124,7 +124,7 @@ def _round(start: _Tried, search: _Search) -> _Tried | None:
     best, fusion, budget = start, search.fusion, search.budget
     block = lower(start.program, LowerConfig(fusion))
     for program in (as_run(start.program, block, search.donate), start.program):
-        waiting = waiting_at_peak(program, stored_by(block))
+        waiting = _fullest(program, fusion)  # another order may store other values
         best = search.relieved(Straight(program, lambda changed: changed), waiting, best)
         if best.peak <= budget:
             return best
