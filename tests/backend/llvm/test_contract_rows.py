@@ -89,5 +89,26 @@ def test_what_is_not_for_few_rows():
     assert taken(random(8, 600), random(600, 600))
     assert not taken(random(9, 600), random(600, 600))
     assert not taken(random(1, 300), random(300, 300))
+    widened = random(300, 300, dtype=ml_dtypes.bfloat16)
+    assert taken(random(4, 300), widened)
+    assert not taken(random(5, 300), widened)
     whole = np.zeros((600, 600), np.int32)
     assert not taken(whole[:1].copy(), whole)
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16"])
+@pytest.mark.parametrize("turned", [False, True], ids=["k by n", "n by k"])
+@pytest.mark.parametrize("heads", [12, 1])
+def test_keys_and_values_of_a_cache_are_not_packed(name, turned, heads, monkeypatch):
+    dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+    b = random(heads, 130, 64, dtype=dtype, seed=2)
+    b = b.swapaxes(1, 2) if turned else b
+    a = random(heads, 4, b.shape[1], dtype=dtype)
+    monkeypatch.setattr(contract, "takes_tiles", lambda *_: False)
+    found, taken = product(a, b, F32, host_target(), range(99))
+    assert taken == (heads > 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(contract, "takes_rows", lambda *_: False)
+        expected, _ = product(a, b, F32, host_target())
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_allclose(found, a.astype(F64) @ b.astype(F64), atol=1e-4)

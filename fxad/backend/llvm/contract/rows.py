@@ -1,9 +1,9 @@
 """Products of few rows: B is read once, where it lies, as fast as memory gives it.
 
-    takes_rows(problem, target)            # up to 8 rows and a B of a megabyte or more
+    takes_rows(problem, target)            # up to 8 rows and a large B
     emit_rows(problem, "matmul0", target)
 
-With a use or two for every element of B nothing is packed. Where columns are neighbours in memory,
+With few uses for every element of B nothing is packed. Where columns are neighbours in memory,
 rows of B go by a few at a time, and the sums of a unit's columns stay in the first-level cache;
 where k has neighbours, squares of B are turned in registers (contract/turned.py). Either way B is
 prefetched a step ahead, into the first-level cache alone: every line is used once, soon.
@@ -20,7 +20,11 @@ from fxad.backend.llvm.contract.turned import Turned
 from fxad.core.aligned import LINE
 
 _MOST = 8  # rows
-_FAR_BYTES = 1 << 20  # of a B that a second-level cache hardly keeps; for others packing pays
+_FAR_BYTES = 1 << 20  # of a B that a second-level cache hardly keeps; for others packing pays,
+_FEWEST = 4  # but for so few rows hardly
+_BATCH_BYTES = 1 << 16  # of all B in a batch, such as a cache of keys, which come from afar,
+_LEAST_BYTES = 1 << 14  # and of each
+_WIDENED_BYTES = 1 << 15  # of a B of shorter elements
 _PIECE_BYTES = 4096  # of a row of B that a unit reads: prefetchers run on beyond short pieces,
 _SHORT_BYTES = 768  # but two units are worth it from here on
 _GROUP = 8  # rows of B that go by together
@@ -29,14 +33,28 @@ _AHEAD = 8192  # bytes at least between a load and what it prefetches
 
 def takes_rows(problem: Problem, target: Target) -> bool:
     """Whether a float product has few rows and a large B with neighbours in memory."""
-    rows, columns, k = problem.size
-    b, lanes = problem.b, target.lanes(problem.dtype)
+    (rows, columns, k), b = problem.size, problem.b
+    lanes = target.lanes(problem.dtype)
     return (
         rows <= _MOST
         and problem.dtype.name in ("float32", "float64")
-        and columns * k * b.buffer.dtype.itemsize >= _FAR_BYTES
+        and (_bytes(problem) >= _FAR_BYTES or (rows <= _FEWEST and _packs_in_vain(problem)))
         and ((b.outer == 1 and columns >= lanes) or (b.inner == 1 and k >= lanes))
     )
+
+
+def _packs_in_vain(problem: Problem) -> bool:
+    """Whether four rows or fewer do not repay a packed copy of a B that caches may keep."""
+    points, b, size = problem.kernel.points, problem.b, _bytes(problem)
+    if points > 1 and size >= _LEAST_BYTES and points * size >= _BATCH_BYTES:
+        return True
+    return b.outer == 1 and b.buffer.dtype != problem.dtype and size >= _WIDENED_BYTES
+
+
+def _bytes(problem: Problem) -> int:
+    """Of B, in one element of the batch."""
+    _, columns, k = problem.size
+    return columns * k * problem.b.buffer.dtype.itemsize
 
 
 def emit_rows(problem: Problem, name: str, target: Target) -> Emitted:
