@@ -299,7 +299,7 @@ def test_leaf_error_names_the_fix():
     for leaf, fix in [
         (State(1), r"\['s'\] is a State.*register_dataclass above class State"),
         (State, "pass an instance"),
-        ("text", "static_argnames"),
+        ("text", "a number: leave it out of the tree"),
         ({1, 2}, "plain dict, list or tuple"),
         (object(), r"an object.*register_node\(object"),
     ]:
