@@ -26,7 +26,8 @@ _BATCH_BYTES = 1 << 16  # of all B in a batch, such as a cache of keys, which co
 _LEAST_BYTES = 1 << 14  # and of each
 _WIDENED_BYTES = 1 << 15  # of a B of shorter elements
 _PIECE_BYTES = 4096  # of a row of B that a unit reads: prefetchers run on beyond short pieces,
-_SHORT_BYTES = 768  # but two units are worth it from here on
+_SHORT_BYTES = 768  # but from here on
+_SHARED = 8  # threads are worth more: a core alone is far from what memory gives
 _GROUP = 8  # rows of B that go by together
 _AHEAD = 8192  # bytes at least between a load and what it prefetches
 
@@ -72,7 +73,7 @@ class Across(FewRows):
         line = LINE // (self.lanes.width * self.source.itemsize)
         self.vectors = max(self.halves, min(4, line))  # of sums for a line of B
         row = self.columns * self.source.itemsize
-        self.chunked(max(row // _PIECE_BYTES, min(2, row // _SHORT_BYTES)))
+        self.chunked(max(row // _PIECE_BYTES, min(_SHARED, row // _SHORT_BYTES)))
         self.group = max(2, min(_GROUP, 16 // self.rows))  # rows of B that go by together
         self.pitch = problem.b.inner * self.source.itemsize
         near = self.group * self.chunk * self.source.itemsize
