@@ -8,13 +8,13 @@ from typing import Any
 
 from fxad.api.axes import named
 from fxad.api.flat import FlatFunction, call_place, flatten_args, name_of
+from fxad.api.linear import as_weak_as
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.ops.base import spread
-from fxad.trace.array import kept
 from fxad.trace.convert import is_array_like
 from fxad.trace.tracer import stage, type_of
 from fxad.transform.batch import batch_eval
@@ -187,7 +187,7 @@ def _place(outs: list, batched: list, out_axes: Any, flat: FlatFunction, size: i
         place = axis % rank
         assert place is not None
         placed.append(move_axis(lanes, 0, place))
-    return [kept(p) for p in placed]  # memory of NumPy arguments may be written to by others
+    return as_weak_as(placed, flat)
 
 
 def move_axis(value: Any, source: int, target: int) -> Any:

@@ -80,12 +80,17 @@ r_, c_ = _Joined(False), _Joined(True)
 
 
 def ix_(*sequences: Any) -> tuple[Array, ...]:
-    """Index arrays for the cross product of 1-d index sequences (or masks)."""
+    """Index arrays for the cross product of 1-d index sequences (or masks).
+
+    Empty sequences are integers, as `[]` is an array of floats.
+    """
     columns = []
     for number, given in enumerate(sequences):
         values = np.asarray(given) if isinstance(given, list | tuple) else value_of(given)
         if values.dtype == np.bool_:
             values = np.nonzero(np.asarray(values))[0].astype(np.int32)
+        if not values.size:
+            values = np.zeros(0, dt.default_int())
         shape = tuple(-1 if i == number else 1 for i in range(len(sequences)))
         columns.append(reshape(asarray(values), shape))
     return tuple(columns)

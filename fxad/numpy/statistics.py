@@ -14,6 +14,7 @@ import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError
+from fxad.core.promotion import result_type
 from fxad.ir.program import OPS
 from fxad.numpy.core import asarray, axis_index, cast, value_of
 from fxad.numpy.creation import arange, zeros
@@ -22,7 +23,7 @@ from fxad.numpy.joining import concatenate
 from fxad.numpy.linear import convolve, outer
 from fxad.numpy.reductions import mean, sum
 from fxad.numpy.running import cumsum
-from fxad.numpy.shaping import broadcast_to, reshape, slice_axis
+from fxad.numpy.shaping import broadcast_shapes, broadcast_to, reshape, slice_axis
 from fxad.trace.array import Array
 from fxad.trace.replay import replayed
 
@@ -55,7 +56,9 @@ def cov(
     less = (0 if bias else 1) if ddof is None else ddof
     if fweights is None and aweights is None:
         centred = rows - mean(rows, 1, keepdims=True)
-        out = (centred @ centred.conj().T) / (rows.shape[1] - less)
+        count = rows.shape[1]
+        # without observations nothing is known: 0 / 0 is NaN, as NumPy and JAX have it
+        out = (centred @ centred.conj().T) / (count and count - less)
     else:
         out = _weighted_covariance(rows, fweights, aweights, less)
     return out[0, 0] if out.shape == (1, 1) else out
@@ -151,10 +154,16 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
 
 @replayed
 def polyval(p: Any, x: Any) -> Array:
-    """The polynomial p[0] x^n + ... + p[n] by Horner's rule."""
+    """The polynomial p[0] x^n + ... + p[n] by Horner's rule; 0 without coefficients.
+
+    Raises ShapeError if p has no axis.
+    """
     coefficients, value = asarray(p), value_of(x)
-    total = coefficients[0] + value * 0
-    for i in range(1, coefficients.shape[0]):
+    if not coefficients.ndim:
+        raise ShapeError(f"polyval: coefficients need an axis, not {coefficients.type}")
+    shape = broadcast_shapes(coefficients.shape[1:], value.shape)
+    total = zeros(shape, result_type(coefficients, value))
+    for i in range(coefficients.shape[0]):
         total = total * value + coefficients[i]
     return total
 

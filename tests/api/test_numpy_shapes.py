@@ -178,6 +178,8 @@ def test_grids():
     same(jnp.c_[[1, 2], [3, 4]], np.c_[[1, 2], [3, 4]])
     x = draw(4, 5)
     same(jnp.asarray(x)[jnp.ix_([0, 2], [1, 3, 4])], x[np.ix_([0, 2], [1, 3, 4])])
+    for nothing in ([], jnp.zeros(0)):
+        same(jnp.asarray(x)[jnp.ix_(nothing, [1, 3])], x[np.ix_([], [1, 3])])
     same(jnp.block([[x, x], [x, x]]), np.block([[x, x], [x, x]]))
     same(jnp.block([x[0], 1.0]), np.block([x[0], 1.0]).astype("float32"))
     same(jnp.diagflat(x[:2, :2]), np.diagflat(x[:2, :2]))

@@ -148,6 +148,11 @@ def test_weighted_covariances() -> None:
         )
 
 
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (2, 1)])
+def test_covariance_of_too_few_observations_is_not_a_number(shape: tuple[int, ...]) -> None:
+    assert np.isnan(np.asarray(jnp.cov(np.zeros(shape, np.float32)))).all()
+
+
 def test_smaller_options() -> None:
     def check(name: str, *args: object, **options: object) -> None:
         found, wanted = getattr(jnp, name)(*args, **options), getattr(np, name)(*args, **options)

@@ -233,3 +233,21 @@ def test_gradients_of_control_flow(name):
     summed = fxad.grad(lambda x: jnp.sum(fxad.vmap(total)(x, n, c)))(X)
     want = looped(fxad.grad(total), (0, 0, 0), X, n, c)
     np.testing.assert_allclose(summed, want, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("one", "weak"),
+    [
+        (lambda x: (1.0, x * 2), (True, False)),
+        (lambda x: jnp.where(x > 0, 1.0, 2), (True,)),
+        (lambda x: lax.cond(x > 0, lambda: (1.0, x), lambda: (2.0, x)), (True, False)),
+        (lambda x: lax.fori_loop(0, 3, lambda i, c: (c[0] + 1, c[1] * x), (0.0, x)), (True, False)),
+        (lambda x: fxad.vmap(lambda y: (y, 1, x))(jnp.arange(2)), (False, True, False)),
+    ],
+)
+def test_results_that_are_weak_for_one_lane_are_weak_for_all(one, weak):
+    x = jnp.arange(3.0)
+    for mapped in (fxad.vmap(one), fxad.jit(fxad.vmap(one))):
+        assert tuple(out.weak_type for out in fxad.tree.leaves(mapped(x))) == weak
+    halves = fxad.vmap(lambda x: 2.0)(x) * jnp.ones(3, jnp.bfloat16)
+    assert halves.dtype == jnp.bfloat16
