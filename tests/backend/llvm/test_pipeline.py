@@ -65,10 +65,14 @@ def values(rows, width, dtype=np.float32):
     return np.random.default_rng(0).normal(0, 2, (rows, width)).astype(dtype)
 
 
-def passes(function, *args):
+READS_AHEAD = Target(host_target().isa, frozenset({"reads_ahead"}))
+
+
+def passes(function, *args, target=None):
     """How many passes each kernel makes in a pipeline."""
     kernels = fxad.jit(function).lower(*args).kernels
-    return [len(passes_of(k.body, choose(k, host_target()))) for k in kernels]
+    target = target or host_target()
+    return [len(passes_of(k.body, choose(k, target))) for k in kernels]
 
 
 def leaves(found):
@@ -178,7 +182,18 @@ def cotangent(x, d):
 def test_rows_that_only_fit_the_nearest_cache_one_by_one_go_pass_after_pass():
     x, d = values(4096, 2048), values(4096, 2048) + 1
     assert passes(cotangent, x, d) == [0]
-    assert max(passes(cotangent, values(8192, 1024), values(8192, 1024))) >= 4  # all fit
+    fitting, target = (values(8192, 1024), values(8192, 1024)), Target(host_target().isa)
+    assert max(passes(cotangent, *fitting, target=target)) >= 4
+
+
+def test_several_arrays_read_again_go_pass_after_pass_where_the_processor_reads_ahead():
+    def gradient_of_softmax(x, d):  # which reads d once
+        return fxad.vjp(fxad.nn.softmax, x)[1](d)[0]
+
+    x, d = values(8192, 1024), values(8192, 1024) + 1
+    assert passes(cotangent, x, d, target=READS_AHEAD) == [0]
+    assert passes(gradient_of_softmax, x, d, target=READS_AHEAD) == [3]
+    assert passes(layer_norm, x, target=READS_AHEAD) == [3]
 
 
 def test_long_rows_that_come_from_the_second_cache_too_often_go_pass_after_pass():
@@ -199,10 +214,10 @@ def test_what_follows_is_asked_for_near_and_where_there_is_room_far(without):
     def scaled(x, d):
         return (x - x.max(-1, keepdims=True)) * d
 
-    def asked(function, *args, features=frozenset()):
+    def asked(function, *args, target=None):
         """Bytes ahead of the present row, and the level of cache."""
         (kernel,) = fxad.jit(function).lower(*args).kernels
-        target = Target(host_target().isa, features)
+        target = target or Target(host_target().isa)
         found = passes_of(kernel.body, choose(kernel, target))
         return [(4 * a.row.const, a.level) for p in found for a in p.asked]
 
@@ -213,10 +228,12 @@ def test_what_follows_is_asked_for_near_and_where_there_is_room_far(without):
     assert asked(scaled, x, d) == asked(scaled, long, wide) == [near] * 2
     crowded = [(traffic.DISTANCE, traffic.FIRST), (x.strides[0], traffic.SECOND)]
     assert asked(cotangent, x, d) == crowded * 2
-    assert asked(cotangent, x, d, features=frozenset({"reads_ahead"})) == [near] * 2
     (found,) = leaves(fxad.jit(cotangent)(x, d))
     assert np.array_equal(found, without(cotangent, x, d)[0])
     apart = values(8192, 2048)
+    crowded = [(traffic.DISTANCE, traffic.FIRST), (apart.strides[0], traffic.SECOND)]
+    assert asked(scaled, apart, apart + 1) == crowded * 2
+    assert asked(scaled, apart, apart + 1, target=READS_AHEAD) == [near] * 2
     assert asked(lambda x: softmax(x[:, :1024]), apart) == [(apart.strides[0], traffic.FIRST)]
 
 

@@ -73,6 +73,23 @@ def test_a_pass_that_stores_results_does_not_ask():
     assert stage == id(kernel.body[1]) and [asked.buffer.role for asked in places] == ["in"]
 
 
+def test_several_arrays_are_asked_for_in_passes_far_apart_where_the_processor_reads_ahead():
+    def projected(x, d):
+        return x - d * (x * d).sum(-1, keepdims=True)
+
+    x, isa = np.zeros(LARGE, np.float32), host_target().isa
+    (kernel,) = fxad.jit(projected).lower(x, np.ones(LARGE, np.float32)).kernels
+    first, last = map(id, kernel.body)
+
+    def asked(*features):
+        target = Target(isa, frozenset(features))
+        found = traffic.asked_by(kernel.body, choose(kernel, target)).items()
+        return [(stage, len(places)) for stage, places in found]
+
+    assert asked() == [(first, 2)]
+    assert asked("reads_ahead") == [(first, 1), (last, 1)]
+
+
 def asked_at(function, *args, first=4, target=None):
     """Offsets of the first places that are asked for."""
     (kernel,) = fxad.jit(function).lower(*args).kernels

@@ -233,6 +233,12 @@ def weight_of(stage: ir.Stage) -> int:
     return weight
 
 
+def has_function(stage: ir.Stage) -> bool:
+    """Whether a slow function of what memory holds is computed at each point."""
+    slow = [e for e in ir.walk(*ir.exprs_of(stage)) if isinstance(e, ir.Prim) and e.name in _SLOW]
+    return any(isinstance(e, ir.Load) for one in slow for e in ir.walk(*one.args))
+
+
 def _has_chain(stage: ir.Stage) -> bool:
     return any(isinstance(e, ir.Prim) and e.name in _CHAINS for e in ir.walk(*ir.exprs_of(stage)))
 

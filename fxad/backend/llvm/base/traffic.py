@@ -135,19 +135,27 @@ def asked_by(stages: Sequence[ir.Stage], schedule: Schedule) -> dict[int, tuple[
     A row that is passed over several times comes from memory in the first pass only: unless it is
     asked for before, memory idles in the later passes. The heaviest one has the most time for it,
     but not one that stores past the caches: both wait for the same buffers (layer norm, share of a
-    loop's speed: 0.84 asked for there, 0.98 in the reduction before).
+    loop's speed: 0.84 asked for there, 0.98 in the reduction before). Where the processor reads on
+    by itself, the rows of several arrays are asked for in passes far apart (Zen 5, gradients over
+    4096 of layer norm 7.5 -> 6.2 ms, RMS norm over 2048 5.2 -> 4.5).
     """
     passes = [(s, axis) for s in stages if (axis := schedule.own_axis(s)) is not None]
     extents = {schedule.extent(axis) for _, axis in passes}
     if schedule.lane_axis is not None or not schedule.outer or len(passes) < 2 or len(extents) > 1:
         return {}
     inner = [one for one in passes if not any(s.buffer.role == "out" for s in ir.stores_of(one[0]))]
-    heaviest, along = max(inner or passes, key=lambda one: weight_of(one[0]))
+    heaviest = max(inner or passes, key=lambda one: weight_of(one[0]))
     rows = [
         asked for found in next_rows([([s], a) for s, a in passes], schedule) for asked in found
     ]
-    found = [replace(asked, axis=along) for asked in rows]
-    return {id(heaviest): tuple(found)} if found else {}
+    if schedule.target.reads_ahead and len(rows) > 1:
+        askers = [passes[max(n * len(passes) // len(rows), 1) - 1] for n in range(1, len(rows) + 1)]
+    else:
+        askers = [heaviest] * len(rows)
+    asked_in: dict[int, tuple[Asked, ...]] = {}
+    for asked, (stage, along) in zip(rows, askers, strict=True):
+        asked_in[id(stage)] = (*asked_in.get(id(stage), ()), replace(asked, axis=along))
+    return asked_in
 
 
 def next_rows(
