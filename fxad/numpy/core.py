@@ -337,6 +337,8 @@ def shape_tuple(shape: Any, name: str) -> tuple[int, ...]:
         raise ShapeError(
             f"{name}: shape {sizes} has {math.prod(sizes):.3g} elements, more than memory can hold"
         )
+    if 0 in sizes and math.prod(filter(None, sizes)) >= 2**48:  # NumPy's limit, and strides'
+        raise ShapeError(f"{name}: the lengths of shape {sizes} are too large beside its 0")
     return sizes
 
 

@@ -6,13 +6,14 @@ pad([1, 2, 3], (1, 2), mode="linear_ramp")          # 0 1 2 3 1.5 0, in floats
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import BadArgument, ShapeError
+from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import axis_index, cast, full_of, spread_to, value_of
@@ -87,12 +88,24 @@ def _widths(pad_width: Any, value: Array) -> np.ndarray:
     if isinstance(pad_width, dict):
         widths = np.zeros((value.ndim, 2), int)
         for axis, pair in pad_width.items():
-            widths[axis_index(axis, value.ndim, "pad")] = pair
+            widths[axis_index(axis, value.ndim, "pad")] = _ints(pair)
     else:
-        widths = np.broadcast_to(np.asarray(pad_width, int), (value.ndim, 2))
+        widths = np.broadcast_to(_ints(pad_width), (value.ndim, 2))
     if (widths < 0).any():
         raise ShapeError(f"pad: widths must not be negative, got {widths.tolist()}")
     return widths
+
+
+def _ints(given: Any) -> np.ndarray:
+    """Widths as int64, of ints of any size."""
+    found = np.asarray(given, object)
+    try:
+        widths = [operator.index(n) for n in found.flat]
+    except TypeError:
+        raise TypeMismatch(f"pad: widths must be ints, not {given!r}") from None
+    if any(abs(n) >= 2**48 for n in widths):
+        raise ShapeError(f"pad: widths {given!r} are more than memory can hold")
+    return np.array(widths, int).reshape(found.shape)
 
 
 def _pair(given: Any, ndim: int, axis: int) -> list[Any]:

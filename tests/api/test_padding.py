@@ -73,6 +73,8 @@ def test_what_padding_refuses() -> None:
         jnp.pad(X, 1, mode="mirror")
     with pytest.raises(ValueError, match="'even' or 'odd', not 'strange'"):
         jnp.pad(X, 1, mode="reflect", reflect_type="strange")
+    with pytest.raises(TypeError, match=r"widths must be ints, not 1\.5"):
+        jnp.pad(X, 1.5)
     with pytest.raises(ValueError, match="no element to go on from"):
         jnp.pad(X[:0], 1, mode="edge")
     with pytest.raises(ValueError, match="stat_length must be at least 1"):
