@@ -7,6 +7,7 @@ with replacing(path) as temporary:
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import tempfile
@@ -50,11 +51,39 @@ def require_writable(directory: Path) -> None:
 
 
 @contextlib.contextmanager
+def reserved(directory: Path) -> Iterator[None]:
+    """Keep other processes that ask the same out of `directory`, which is made if it is missing
+    (and removed if it is still empty at the end). ConfigError where another one is in there.
+
+    The lock is on the directory itself and ends with the process, however that ends.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise ConfigError(
+            f"another process is training in {directory}: wait until it has ended, or choose "
+            "another directory with --out"
+        ) from None
+    except OSError:  # a file system without locks
+        pass
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            directory.rmdir()
+        os.close(handle)
+
+
+@contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary name next to `path`; on success sync it and rename it to `path`.
 
     Makes missing parent directories. Where the body or the disk fails, what was at `path` stays
-    as it was, and the temporary file or directory is removed.
+    as it was, and the temporary file or directory is removed; `abandoned` finds those of
+    processes that were killed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.parent / f".{path.name}.{os.getpid()}.tmp"
@@ -70,3 +99,19 @@ def replacing(path: Path) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
         else:
             temporary.unlink(missing_ok=True)
+
+
+def abandoned(directory: Path, pattern: str) -> list[Path]:
+    """What `replacing` was writing under names that match `pattern` when its process ended."""
+    return [path for path in directory.glob(f".{pattern}.*.tmp") if not _writer_lives(path)]
+
+
+def _writer_lives(temporary: Path) -> bool:
+    number = temporary.name.split(".")[-2]
+    try:
+        os.kill(int(number), 0)
+    except (ValueError, OverflowError, ProcessLookupError):
+        return False
+    except PermissionError:  # another user's
+        return True
+    return int(number) != os.getpid()

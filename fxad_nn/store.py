@@ -20,7 +20,7 @@ from typing import Any
 
 from fxad_nn import models, tokenizer
 from fxad_nn.errors import CheckpointError
-from fxad_nn.files import replacing
+from fxad_nn.files import abandoned, replacing
 from fxad_nn.optim import state_spec
 from fxad_nn.tensors import read_tree, write_tree
 
@@ -177,5 +177,5 @@ def _free_name(directory: Path, step: int) -> Path:
 
 def _remove_leftovers(directory: Path) -> None:
     """Delete what a killed process left half written."""
-    for path in directory.glob(".step-*.tmp") if directory.is_dir() else ():
+    for path in abandoned(directory, "step-*"):
         shutil.rmtree(path, ignore_errors=True)

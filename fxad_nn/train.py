@@ -23,6 +23,7 @@ from fxad_nn import models
 from fxad_nn.data import random_batch
 from fxad_nn.errors import TrainingError
 from fxad_nn.evaluate import Evaluate, evaluator
+from fxad_nn.files import reserved
 from fxad_nn.flops import measured_peak, training_flops_per_token
 from fxad_nn.optim import Schedule, adamw, schedule
 from fxad_nn.recipe import TrainOptions
@@ -72,7 +73,8 @@ def train(options: TrainOptions, listener: Listener | None = None) -> Result:
     """Train, evaluate and save as `options` say.
 
     Ctrl-C (or SIGTERM) ends the run after the step under way with a checkpoint from which
-    `resume` continues to the same bits. Raises TrainingError where the loss is not finite.
+    `resume` continues to the same bits. Raises TrainingError where the loss is not finite,
+    ConfigError where another process trains in the same directory.
     """
     listener = listener or Listener()
     if options.threads is not None:
@@ -80,9 +82,10 @@ def train(options: TrainOptions, listener: Listener | None = None) -> Result:
     with _stop_signals() as stop:
         run = resume(options) if options.resume else begin(options)
         evaluate = evaluator(run.config)
-        _loop(run, evaluate, listener, stop)
-        interrupted = run.step < run.options.steps
-        checkpoint = _keep(run, listener)
+        with reserved(run.directory):
+            _loop(run, evaluate, listener, stop)
+            interrupted = run.step < run.options.steps
+            checkpoint = _keep(run, listener)
     if interrupted:
         return Result(run, checkpoint, None, True)
     val_loss = evaluate(run.params, run.data.val, run.context, run.options.eval_batch)

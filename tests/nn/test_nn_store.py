@@ -60,6 +60,13 @@ def test_only_the_newest_are_kept(tmp_path, trained):
     assert [p.name for p in tmp_path.iterdir()] == ["step-00000012"]
 
 
+def test_what_another_process_is_writing_is_left_alone(tmp_path, trained):
+    writing = tmp_path / f".step-00000011.{os.getppid()}.tmp"
+    writing.mkdir()
+    put(tmp_path, trained, 12)
+    assert {p.name for p in tmp_path.iterdir()} == {writing.name, "step-00000012"}
+
+
 @pytest.mark.parametrize("name", ["fsync", "replace"])
 def test_a_full_disk_loses_nothing(tmp_path, trained, monkeypatch, name):
     before = put(tmp_path, trained, 1)

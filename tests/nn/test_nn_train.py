@@ -100,9 +100,22 @@ def test_resuming_refuses_what_does_not_fit(tmp_path, text):
         train(resumed_options(tmp_path / "run", data=other))
 
 
+def test_a_directory_is_trained_in_by_one_process(tmp_path, text):
+    class Second(Listener):
+        def progressed(self, progress):
+            with pytest.raises(ConfigError, match="another process is training in .*run: wait"):
+                train(options(tmp_path, text))
+
+    first = train(options(tmp_path, text, steps=2), Second())
+    assert first.checkpoint.name == "step-00000002"
+    with pytest.raises(ConfigError, match="already holds a checkpoint"):  # no lock is left
+        train(options(tmp_path, text))
+
+
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path, text):
     with pytest.raises(TrainingError, match="lower --learning-rate"):
         train(options(tmp_path, text, learning_rate=1e30, clip=1e30, warmup=0, steps=20))
+    assert not (tmp_path / "run").exists()
 
 
 def test_accumulated_batches_equal_one_large_batch():
