@@ -105,7 +105,7 @@ def prepared(program: Program, donate: frozenset[int] = frozenset()) -> tuple[Pr
     """A closed Program after the passes, within its memory budget if it has one, and its plan."""
     budget, fused = _budgets.get(program), _options["fusion"]
     if budget is not None:
-        return _fitted(program, budget, donate, fused)
+        return _fitted(program, budget, donate, fused, _threads())
     optimised = optimise(program)
     if _asks(optimised):
         optimised = importlib.import_module("fxad.plan.budget").regions(optimised)
@@ -131,11 +131,17 @@ def _asks(program: Program) -> bool:
     )
 
 
+def _threads() -> int:
+    threads: int = importlib.import_module("fxad.backend.llvm.native.pool").get_num_threads()
+    return threads
+
+
 @cached
 def _fitted(
-    program: Program, budget: Budget, donate: frozenset[int], fused: bool
+    program: Program, budget: Budget, donate: frozenset[int], fused: bool, threads: int
 ) -> tuple[Program, Any]:
-    """Planned, compiled to see what scratch its kernels take, and if need be planned again."""
+    """Planned, compiled to see what scratch its kernels take on so many threads, and if need be
+    planned again."""
     planner = importlib.import_module("fxad.plan.budget")
     native = importlib.import_module("fxad.backend.llvm.executable")
     optimised, scratch = optimise(program), 0
@@ -152,7 +158,9 @@ def executable(program: Program, donate: frozenset[int] = frozenset()) -> Any:
     """The compiled form of a closed Program, from the cache where possible."""
     settings = (_options["fusion"], config.isa, config.offload_memory)  # plans hold the last too
     with without_collection():
-        key = (program.key(), donate, settings, _budgets.get(program))
+        budget = _budgets.get(program)
+        limit = None if budget is None else (budget, _threads())  # each thread has its scratch
+        key = (program.key(), donate, settings, limit)
         with _lock:
             found = _executables.get(key)
             if found is not None:

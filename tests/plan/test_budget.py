@@ -147,6 +147,16 @@ def test_within_a_budget_the_prediction_holds_and_counts_scratch(threads, set_th
     assert seen <= 1.1 * budget
 
 
+def test_more_threads_bring_more_scratch_into_the_budget(set_threads):
+    x, ws = PROGRAMS["layers"][1]
+    set_threads(1)
+    budget = fxad.jit(GRAD).lower(x, ws).memory()["predicted_bytes"]
+    for threads in (1, 16):
+        set_threads(threads)
+        step = fxad.jit(GRAD, memory_budget=budget)
+        assert step.lower(x, ws).memory()["predicted_bytes"] <= budget
+
+
 def test_a_budget_that_cannot_be_met_names_what_prevents_it():
     step = fxad.jit(GRAD, memory_budget=HELD + 100_000)
     with pytest.raises(SizeError, match=r"does not fit a memory budget of .*B: the least") as info:
