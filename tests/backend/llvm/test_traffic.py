@@ -8,8 +8,8 @@ import fxad.numpy as jnp
 from fxad.backend.llvm.base import traffic
 from fxad.backend.llvm.base.schedule import Target, choose
 from fxad.backend.llvm.emit import emit
-from fxad.backend.llvm.native.engine import compile_module, host_target
 from fxad.backend.llvm.measured import target_of
+from fxad.backend.llvm.native.engine import compile_module, host_target
 from fxad.core.aligned import LINE
 from fxad.core.config import config
 
