@@ -35,6 +35,7 @@ LEVELS = {
     "fxad.backend.llvm.contract": 7.4,
     "fxad.backend.llvm.attend": 7.5,
     "fxad.backend.llvm.emit": 7.6,
+    "fxad.backend.llvm.factors": 7.6,
     "fxad.backend.llvm.sequence": 7.7,
     "fxad.backend.llvm": 7.8,
     "fxad.api": 8,

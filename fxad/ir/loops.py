@@ -161,7 +161,8 @@ class Factoring:
     as the attribute `factoring`. Operands and results are `lanes` matrices of numbers of `dtype`.
 
     cholesky: rows x rows -> its lower factor. triangular_solve: rows x rows, rows x columns -> x,
-    with the `lower` or upper triangle, `unit` with ones on its diagonal.
+    with the `lower` or upper triangle, `unit` with ones on its diagonal. solve: the same with a
+    whole matrix. slogdet: rows x rows -> the determinant's sign, and the logarithm of its size.
     """
 
     kind: str

@@ -18,7 +18,7 @@ import numpy as np
 
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.cache import Code
-from fxad.backend.llvm.factors import native_call
+from fxad.backend.llvm.factors.calls import native_call
 from fxad.backend.llvm.native.engine import host_target
 from fxad.backend.llvm.native.library import COPY_BLOCK, Op, Word, runtime
 from fxad.backend.llvm.native.tape_code import KERNELS
@@ -218,6 +218,7 @@ class _Encoder:
             case Host() if (call := native_call(step, self.target)) is not None:
                 numbers = [self._scalar(number, dtypes.int64) for number in call.numbers]
                 args = [*self._words((*step.inputs, *step.outputs)), *numbers]
+                self.scratch_bytes = max(self.scratch_bytes, call.scratch)
                 self._call(call.address, call.units, call.cost, args)
             case Host():
                 self._emit(Op.HOST, len(self.hosts))

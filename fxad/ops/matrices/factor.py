@@ -1,5 +1,5 @@
 """Linear systems, determinants and Cholesky factors, by LAPACK through NumPy where executors have
-no code of their own (backend/llvm/factors.py).
+no code of their own (backend/llvm/factors).
 
     x = solve(a, b)                       # f32[..., n, n], f32[..., n, k] -> f32[..., n, k]
     x = triangular_solve(a, b, lower=True, unit=False)
@@ -75,6 +75,7 @@ solve = host_op(
     "solve",
     np.linalg.solve,
     _system_type("solve"),
+    lambda a, b: Factoring("solve", a.dtype, math.prod(a.shape[:-2]), *b.shape[-2:]),
     doc="x with a @ x = b; NaN where a is singular.",
     jvp=_system_jvp(lambda a, b: solve(a, b), lambda da: da),
     transpose=lambda ct, args: [None, solve(flip(args[0]), ct)],
@@ -144,6 +145,7 @@ slogdet = host_op(
     "slogdet",
     lambda a: tuple(np.linalg.slogdet(a)),
     _slogdet_type,
+    lambda a: Factoring("slogdet", a.dtype, math.prod(a.shape[:-2]), *a.shape[-2:]),
     doc="Sign (or phase) of the determinant, and the log of its absolute value.",
     jvp=_slogdet_jvp,
     samples=lambda r: [

@@ -11,7 +11,8 @@ from guarded import MARK, around, guarded
 import fxad
 import fxad.numpy as jnp
 from fxad import lax
-from fxad.backend.llvm import factors
+from fxad.backend.llvm.factors import calls
+from fxad.backend.llvm.factors.panels import vectors
 from fxad.backend.llvm.native.engine import host_target
 from fxad.core.config import config
 from fxad.ops.matrices.factor import cholesky, triangular_solve
@@ -70,7 +71,7 @@ def test_triangular_systems_equal_numpys(n, dtype):
 def called(kind: str, arrays: list[np.ndarray], numbers: tuple[int, ...], units: int) -> None:
     """A native function on arrays between pages that nobody may touch."""
     words = [*[a.ctypes.data for a in arrays], *numbers]
-    address = factors.functions(TARGET, arrays[0].dtype)[kind]
+    address = calls.functions(TARGET, arrays[0].dtype, "triangles")[kind]
     types = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
     ctypes.CFUNCTYPE(None, *types)(address)((ctypes.c_int64 * len(words))(*words), 0, units, None)
     for before, after in map(around, arrays):
@@ -87,7 +88,7 @@ def test_nothing_outside_of_the_arrays_is_touched(n, dtype, offset):
     assert _off(made, np.linalg.cholesky(a.astype(np.float64))) < 4 + n / 16
     for columns in (1, 3, 16, 64, 70):
         b = guarded(np.random.default_rng(n).normal(size=(2, n, columns)).astype(dtype), offset)
-        panels = -(-columns // (factors.vectors(TARGET) * TARGET.lanes(b.dtype)))
+        panels = -(-columns // (vectors(TARGET) * TARGET.lanes(b.dtype)))
         for upper in (0, 1):
             triangle = guarded(made.swapaxes(1, 2) if upper else made, offset)
             x = guarded(np.full_like(b, np.nan), offset)
@@ -181,7 +182,7 @@ def test_in_a_loop():
 
 
 def test_large_factors_are_left_to_lapack(monkeypatch):
-    monkeypatch.setattr(factors, "MOST", 8)
+    monkeypatch.setattr(calls, "MOST", 8)
     a = _positive(9, "float32")
     factor = fxad.jit(lambda a: cholesky(a))
     np.testing.assert_array_equal(factor(a), cholesky(a))  # the eager reference

@@ -1,42 +1,23 @@
-"""Cholesky factors and triangular systems in native code, in place of calls of LAPACK.
-
-    call = native_call(step, target)   # how a host step of a plan is called, None: by Python
-    call.address, call.units, call.numbers
-
-Of 60 x 60 LAPACK's factor takes 36 us through Python and a triangular system 112, since NumPy has
-only a general solver; here they take a few. Both are one recurrence over rows, in vectors along
-them:
+"""Cholesky factors and triangular systems: one recurrence over rows, in vectors along them.
 
     x[i] = (b[i] - sum(c[i, p] * x[p] for p in range(i))) / c[i, i]
 
 For a system, c is the triangle (an upper one is walked from its end). For a factor, x is U with
 U^T U = b, and c[i, p] is U[p, i]. Four rows are taken at a time, so that a row of x is read once
 for all of them; sums run over p in order, with fused multiply-adds, whatever the number of threads.
-No result lies where an operand does: the planner never puts a host step's there.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fxad.backend.llvm.base.choices import NONE
-from fxad.backend.llvm.base.formats import kind_of
 from fxad.backend.llvm.base.schedule import Target
-from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.base.vector import Code, Vec, fma, type_of
-from fxad.backend.llvm.native.engine import compose
-from fxad.backend.llvm.native.library import stored_module
-from fxad.core.dtypes import float32, float64
-from fxad.core.record import record, replace
-from fxad.ir.loops import Factoring
-from fxad.ir.plan import Host
+from fxad.backend.llvm.factors.writer import Writer
 
 ROWS = 4  # taken at a time
-MOST = 1024  # rows of a factor, which one thread makes; of more LAPACK's is left to all
-_ABI = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
 _PANEL = (
     ("ptr", "c"),  # coefficients of the first row
     ("i64", "down"),  # bytes to the next row's
@@ -51,82 +32,28 @@ _PANEL = (
 )
 
 
-@record
-class Call:
-    """A call in a plan: a kernel's address, its units and cost in ns, and numbers that follow the
-    addresses of operands and result."""
-
-    address: int
-    units: int
-    cost: float
-    numbers: tuple[int, ...]
-
-
-def native_call(step: Host, target: Target) -> Call | None:
-    """How to call what a step computes; None where that is left to Python."""
-    what: Factoring | None = getattr(step.function, "factoring", None)
-    if what is None or what.dtype not in (float32, float64):
-        return None
-    n, k, lanes = what.rows, what.columns, what.lanes
-    if 0 in (n, k, lanes):
-        return None
-    rate = target.lanes(what.dtype)  # multiply-adds in a nanosecond, roughly
-    if what.kind == "cholesky":
-        cost = lanes * (n**3 / 6 / rate + 10 * n)
-        address = functions(target, what.dtype)["cholesky"]
-        return Call(address, lanes, cost, (n,)) if n <= MOST else None
-    panels = -(-k // (vectors(target) * target.lanes(what.dtype)))
-    cost = lanes * n * (n * k / 2 / rate + 10 * panels)
-    address = functions(target, what.dtype)["triangular_solve"]
-    return Call(address, lanes * panels, cost, (n, k, int(not what.lower), int(what.unit)))
-
-
-def functions(target: Target, dtype: np.dtype) -> dict[str, int]:
-    """Addresses of the functions by kind, whatever was measured of products."""
-    return _compiled(replace(target, choices=NONE), dtype)
-
-
-@functools.cache
-def _compiled(target: Target, dtype: np.dtype) -> dict[str, int]:
-    """The same, compiled or read from the cache on disk."""
-    writer = _Writer(dtype, target)
-    writer.solve()
-    writer.cholesky()
-    texts = [str(code.function) for code in writer.codes]
-    declarations = set[str]().union(*[code.declarations for code in writer.codes])
-    module = stored_module(compose(texts, declarations, target), target).immortal()
-    return {kind: module.address(_name(kind, dtype)) for kind in ("cholesky", "triangular_solve")}
-
-
 def vectors(target: Target) -> int:
     """Vectors of a panel of columns."""
     return 4 if target.registers >= 32 else 2
 
 
-def _name(kind: str, dtype: np.dtype) -> str:
-    return f"fx_{kind}_{dtype.name}"
-
-
-class _Writer:
-    """Writes the functions of one dtype."""
+class Panels(Writer):
+    """Writes `cholesky` and `triangular_solve`."""
 
     def __init__(self, dtype: np.dtype, target: Target) -> None:
-        self.dtype, self.target = dtype, target
-        self.kind, self.size = kind_of(dtype), dtype.itemsize
-        self.width = target.lanes(dtype)
+        super().__init__(dtype, target)
         self.rows = min(ROWS, self.width)
         self.vectors = vectors(target)
-        self.codes: list[Code] = []
         self.panels = {
             (rows, count, pivot): self.panel(rows, count, pivot)
             for rows in dict.fromkeys((self.rows, 1))
             for count, pivot in ((self.vectors, False), (1, False), (1, True))
         }
 
-    def code(self, name: str, params: Sequence[tuple[str, str]], linkage: str = "") -> Code:
-        code = Code(Function(name, "void", params, linkage), self.target)
-        self.codes.append(code)
-        return code
+    def write(self) -> tuple[str, ...]:
+        self.triangular_solve()
+        self.cholesky()
+        return "cholesky", "triangular_solve"
 
     # ---------------------------------------------------------------- some rows of a panel
 
@@ -188,29 +115,6 @@ class _Writer:
             size = unit.where(size.like(1.0), size)
             sums[r] = [y / size for y in sums[r]]
 
-    def scalar(self, code: Code, place: str) -> Vec:
-        return code.op(self.kind, 1, f"load {self.kind}, ptr {place}")
-
-    def load(self, code: Code, place: str, number: int, mask: Vec | None) -> Vec:
-        place = code.function.offset(place, number * self.width * self.size)
-        vector = type_of(self.kind, self.width)
-        if mask is None:
-            return code.op(self.kind, self.width, f"load {vector}, ptr {place}, align {self.size}")
-        zero = code.const(self.kind, 0, self.width)
-        name = f"llvm.masked.load.{zero.suffix}.p0"
-        code.declarations.add(f"declare {vector} @{name}(ptr, i32, {mask.type}, {vector})")
-        given = f"ptr {place}, i32 {self.size}, {mask.type} {mask.text}, {vector} {zero.text}"
-        return code.op(self.kind, self.width, f"call {vector} @{name}({given})")
-
-    def store(self, code: Code, place: str, number: int, value: Vec, mask: Vec | None) -> None:
-        place = code.function.offset(place, number * self.width * self.size)
-        if mask is None:
-            line = f"store {value.type} {value.text}, ptr {place}, align {self.size}"
-            return code.function.line(line)
-        types = (value.type, "ptr", "i32", mask.type)
-        name = f"llvm.masked.store.{value.suffix}.p0"
-        code.call_void(name, types, (value.text, place, str(self.size), mask.text))
-
     def call(
         self, code: Code, rows: int, count: int, args: Sequence[str], pivot: bool = False
     ) -> None:
@@ -220,13 +124,6 @@ class _Writer:
 
     # ---------------------------------------------------------------- whole functions
 
-    def kernel(self, kind: str, operands: int, numbers: int) -> tuple[Code, list[str], list[str]]:
-        """A function called like a kernel: its code, operands' addresses and numbers."""
-        code = self.code(_name(kind, self.dtype), _ABI)
-        words = [code.function.offset("%args", 8 * i) for i in range(operands + numbers)]
-        places = [code.function.op(f"load ptr, ptr {w}") for w in words[:operands]]
-        return code, places, [code.function.op(f"load i64, ptr {w}") for w in words[operands:]]
-
     def each_rows(self, code: Code, n: str, body: Callable[[str, int], None]) -> None:
         """body(first row, how many) for all rows, a few at a time, then one by one."""
         function = code.function
@@ -234,7 +131,7 @@ class _Writer:
         function.loop(0, whole, self.rows, lambda i, _: body(i, self.rows))
         function.loop(whole, n, 1, lambda i, _: body(i, 1))
 
-    def solve(self) -> None:
+    def triangular_solve(self) -> None:
         """Operands a, b, x; numbers n, k, upper, unit. Units: panels of columns of each lane."""
         code, (a, b, x), (n, k, upper, unit) = self.kernel("triangular_solve", 3, 4)
         f, size = code.function, self.size
@@ -256,22 +153,33 @@ class _Writer:
             first = f.mul(panel, columns)
             start = f.add(f.mul(lane, f.mul(n, row)), f.add(lowest, f.mul(first, size)))
             width = f.least(f.op(f"sub i64 {k}, {first}"), columns)
-            spoil = self.singular(code, c, f.add(down, along), n, unit)
-
-            def rows(column: str, vectors: int, count: str) -> None:
-                place = f.add(start, f.mul(column, size))
-
-                def body(i: str, taken: int) -> None:
-                    args = [f.offset(c, f.mul(i, down)), down, along]
-                    args += [f.offset(b, f.add(place, f.mul(i, step))), f.offset(x, place), step]
-                    self.call(code, taken, vectors, [*args, i, count, unit, spoil])
-
-                self.each_rows(code, n, body)
-
-            self.each_columns(code, width, rows)
+            found = self.singular(code, c, f.add(down, along), n)
+            spoil = self.spoil(code, f.op(f"and i1 {found}, {f.op(f'xor i1 {unit}, true')}"))
+            right, out = f.offset(b, start), f.offset(x, start)
+            self.system(code, (c, down, along), right, out, step, n, width, unit, spoil)
 
         f.loop("%begin", "%end", 1, piece)
         f.ret()
+
+    def system(
+        self, code: Code, c: tuple[str, str, str], b: str, x: str, step: str, n: str, k: str,
+        unit: str, spoil: str,
+    ) -> None:  # fmt: skip
+        """All rows of k columns. c: address, bytes to the next row and along one; b may be x."""
+        f, (first, down, along) = code.function, c
+
+        def rows(column: str, vectors: int, count: str) -> None:
+            place = f.mul(column, self.size)
+            right, out = f.offset(b, place), f.offset(x, place)
+
+            def body(i: str, taken: int) -> None:
+                args = [f.offset(first, f.mul(i, down)), down, along]
+                args += [f.offset(right, f.mul(i, step)), out, step]
+                self.call(code, taken, vectors, [*args, i, count, unit, spoil])
+
+            self.each_rows(code, n, body)
+
+        self.each_columns(code, k, rows)
 
     def each_columns(
         self, code: Code, width: str, rows: Callable[[str, int, str], None], first: str = "0"
@@ -287,24 +195,6 @@ class _Writer:
             rows(column, 1, f.least(f.op(f"sub i64 {width}, {column}"), self.width))
 
         f.loop(rest, width, self.width, single)
-
-    def singular(self, code: Code, c: str, step: str, n: str, unit: str) -> str:
-        """NaN where the diagonal, `step` bytes from number to number, has a zero, else -0.0."""
-        f = code.function
-
-        def look(_: str, values: list[str]) -> list[str]:
-            place, found = values
-            zero = f.op(f"fcmp oeq {self.kind} {self.scalar(code, place).text}, 0.0")
-            return [f.offset(place, step), f.op(f"or i1 {found}, {zero}")]
-
-        _, found = f.loop(0, n, 1, look, [("ptr", c), ("i1", "false")])
-        clear = f.op(f"xor i1 {unit}, true")
-        return self.spoil(code, f.op(f"and i1 {found}, {clear}"))
-
-    def spoil(self, code: Code, wrong: str) -> str:
-        """What is added to all results: nothing, or NaN."""
-        test = Vec(code, "i1", 1, wrong)
-        return test.where(code.const(self.kind, float("nan")), code.const(self.kind, -0.0)).text
 
     def cholesky(self) -> None:
         """Operands a, x; number n. Units: lanes. Above the diagonal of x U is made, then turned."""

@@ -1,0 +1,10 @@
+"""Factors and linear systems in native code: Cholesky, triangles, LU with partial pivoting.
+
+| file | what is in it |
+|---|---|
+| `writer` | what all functions are written with |
+| `panels` | some rows of a triangular system at a time; Cholesky factors |
+| `rows` | LU factors of a matrix, in vectors along its rows |
+| `lanes` | LU factors of small matrices, one in each lane of a vector |
+| `calls` | which of them a step of a plan calls, and their compiled functions |
+"""

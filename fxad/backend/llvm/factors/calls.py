@@ -1,0 +1,115 @@
+"""How host steps of a plan become calls of native code, in place of LAPACK's through Python.
+
+    call = native_call(step, target)   # None: by Python
+    call.address, call.units, call.numbers
+
+Of 60 x 60 LAPACK's factor takes 36 us through Python and a triangular system 112, since NumPy has
+only a general solver; here they take a few. A thousand systems of 8 x 8 took 450 us, here 30.
+No result lies where an operand does: the planner never puts a host step's there.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from fxad.backend.llvm.base.choices import NONE
+from fxad.backend.llvm.base.schedule import Target
+from fxad.backend.llvm.factors.lanes import MOST_COLUMNS, MOST_ROWS, Lanes
+from fxad.backend.llvm.factors.panels import Panels, vectors
+from fxad.backend.llvm.factors.rows import Rows
+from fxad.backend.llvm.factors.writer import name_of
+from fxad.backend.llvm.native.engine import compose
+from fxad.backend.llvm.native.library import stored_module
+from fxad.core.dtypes import float32, float64
+from fxad.core.record import record, replace
+from fxad.ir.loops import Factoring
+from fxad.ir.plan import Host
+
+MOST = 1024  # rows of a factor, which one thread makes; of more LAPACK's is left to all
+MOST_LU = 128  # rows of a matrix with pivots
+_WRITERS = {"triangles": Panels, "rows": Rows, "lanes": Lanes}
+
+
+@record
+class Call:
+    """A call in a plan: its group of functions and the address of one, units and cost in ns,
+    numbers that follow the addresses of operands and results, and bytes of scratch for each
+    thread."""
+
+    group: str
+    address: int
+    units: int
+    cost: float
+    numbers: tuple[int, ...]
+    scratch: int = 0
+
+
+def native_call(step: Host, target: Target) -> Call | None:
+    """How to call what a step computes; None where that is left to Python."""
+    what: Factoring | None = getattr(step.function, "factoring", None)
+    if what is None or what.dtype not in (float32, float64):
+        return None
+    if 0 in (what.rows, what.columns, what.lanes):
+        return None
+    if what.kind == "cholesky":
+        return _cholesky(what, target) if what.rows <= MOST else None
+    if what.kind == "triangular_solve":
+        return _triangle(what, target)
+    if what.rows <= MOST_ROWS and (what.kind == "slogdet" or what.columns <= MOST_COLUMNS):
+        return _in_lanes(what, target)
+    return _by_rows(what, target) if what.rows <= MOST_LU else None
+
+
+def _cholesky(what: Factoring, target: Target) -> Call:
+    n, rate = what.rows, target.lanes(what.dtype)  # multiply-adds in a nanosecond, roughly
+    cost = what.lanes * (n**3 / 6 / rate + 10 * n)
+    return _call("triangles", what, target, what.lanes, cost, (n,))
+
+
+def _triangle(what: Factoring, target: Target) -> Call:
+    n, k, rate = what.rows, what.columns, target.lanes(what.dtype)
+    panels = -(-k // (vectors(target) * rate))
+    cost = what.lanes * n * (n * k / 2 / rate + 10 * panels)
+    numbers = (n, k, int(not what.lower), int(what.unit))
+    return _call("triangles", what, target, what.lanes * panels, cost, numbers)
+
+
+def _in_lanes(what: Factoring, target: Target) -> Call:
+    n, width = what.rows, target.lanes(what.dtype)
+    k = what.columns if what.kind == "solve" else 0
+    groups = -(-what.lanes // width)
+    cost = groups * (n * (n + k) * (n + 8) + 100 * n)
+    scratch = n * (n + k) * width * what.dtype.itemsize
+    return _call("lanes", what, target, groups, cost, (n, k, what.lanes), scratch)
+
+
+def _by_rows(what: Factoring, target: Target) -> Call:
+    n, width = what.rows, target.lanes(what.dtype)
+    k = what.columns if what.kind == "solve" else 0
+    line = -(-n // width) * width
+    cost = what.lanes * n * (30 + 2 * n + n * (n / 3 + k) / width)
+    scratch = (n + 1) * line * what.dtype.itemsize + 8 * n
+    return _call("rows", what, target, what.lanes, cost, (n, k), scratch)
+
+
+def _call(group: str, what: Factoring, target: Target, *rest: Any) -> Call:
+    return Call(group, functions(target, what.dtype, group)[what.kind], *rest)
+
+
+def functions(target: Target, dtype: np.dtype, group: str) -> dict[str, int]:
+    """Addresses of the functions of a group by kind, whatever was measured of products."""
+    return _compiled(replace(target, choices=NONE), dtype, group)
+
+
+@functools.cache
+def _compiled(target: Target, dtype: np.dtype, group: str) -> dict[str, int]:
+    """The same, compiled or read from the cache on disk."""
+    writer = _WRITERS[group](dtype, target)
+    kinds = writer.write()
+    texts = [str(code.function) for code in writer.codes]
+    declarations = set[str]().union(*[code.declarations for code in writer.codes])
+    module = stored_module(compose(texts, declarations, target), target).immortal()
+    return {kind: module.address(name_of(kind, dtype)) for kind in kinds}
