@@ -25,6 +25,15 @@ def test_diagonals(text):
     fxad.check_grads(lambda x: jnp.einsum(text, x), (x,), order=1)
 
 
+@pytest.mark.parametrize("text", ["ik,ki->i", "ik,ik->i", "ki,ki->i", "ki,ik->i"])
+def test_matrices_contracted_row_by_row(text):
+    x, y = (randn(*[{"i": 3, "k": 2}[c] for c in term]) for term in text[:-3].split(","))
+    expected = np.einsum(text, x, y)
+    np.testing.assert_allclose(jnp.einsum(text, x, y), expected, rtol=1e-5)
+    compiled = fxad.jit(lambda x, y: jnp.einsum(text, x, y))
+    np.testing.assert_allclose(compiled(x, y), expected, rtol=1e-5)
+
+
 def test_a_diagonal_does_not_touch_what_is_beside_it():
     x = np.array([[[np.inf, np.nan], [np.inf, 1.0]]], np.float32)
     assert jnp.einsum("baa->ba", x).tolist() == [[np.inf, 1.0]]

@@ -72,7 +72,8 @@ def _dot_numpy(
     a: np.ndarray, b: np.ndarray, *, contract: Pair, batch: Pair, dtype: np.dtype
 ) -> np.ndarray:
     wide = accumulator(a.dtype, dtype)
-    if a.dtype is wide is dtype and a.ndim == b.ndim == 2 and contract == ((1,), (0,)):
+    plain = a.ndim == b.ndim == 2 and contract == ((1,), (0,)) and not batch[0]
+    if plain and a.dtype is wide is dtype:
         return np.matmul(a, b)
     (a_order, a_shape), (b_order, b_shape), shape = _as_matrices(a.shape, b.shape, contract, batch)
     a = a.transpose(a_order).reshape(a_shape)
@@ -196,6 +197,7 @@ def _dot_samples(r: Any) -> list[Any]:
         case(t, r.x(5, 4, 2), contract=((2,), (1,)), batch=((0,), (2,)), **kind),
         case(t, r.x(4, 3, 5), contract=((1, 2), (1, 0)), batch=((), ()), **kind),
         case(r.x(4), r.x(4), contract=((0,), (0,)), batch=((), ()), **kind),
+        case(a, r.x(4, 3), contract=((1,), (0,)), batch=((0,), (1,)), **kind),
         case(r.x(2), r.x(3), contract=((), ()), batch=((), ()), **kind),
         case(r.x(2, 0), r.x(0, 3), **matrix),
         fails(a, r.x(5, 4), **matrix, saying="differ in length"),
