@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from fxad.core import aligned
 from fxad.core.limits import check_bytes
 from fxad.core.quiet import restore, silence
 from fxad.core.types import ArrayType
@@ -107,7 +108,7 @@ class Writer:
         name, type_ = self.read(var), var.type
         dtype, whole = self.constant(type_.dtype), self.constant(type_)
         if name not in self.owned:
-            name = self.line(f"own({name})")
+            name = self.line(f"{'own' if type_.nbytes <= aligned.SMALL else 'copied'}({name})")
         for lent in self.lent:  # some ops give parts of their operands, which are Arrays' mostly
             self.lines.append(f"if share({name}, {lent}): {name} = own({name})")
         self.lines.append(f"if {name}.dtype is not {dtype}: {name} = asarray({name}, {dtype})")
@@ -205,10 +206,10 @@ class Writer:
     def thinned(self, eqn: Eqn) -> None:
         """What a broadcast repeats, in a shape that NumPy repeats by itself."""
         (source,), (var,) = eqn.inputs, eqn.outputs
-        aligned = [1] * var.type.ndim
+        placed = [1] * var.type.ndim
         for axis, size in zip(eqn.params["axes"], source.type.shape, strict=True):
-            aligned[axis] = size
-        shape, before = tuple(aligned), self.reshaped.get(source, source)
+            placed[axis] = size
+        shape, before = tuple(placed), self.reshaped.get(source, source)
         self.aligned[var] = shape if source.type.shape else ()
         self.repeated[var] = eqn
         if not source.type.shape:
@@ -283,6 +284,7 @@ _FIXED: dict[str, Any] = {
     "asarray": np.asarray,
     "contiguous": np.ascontiguousarray,
     "own": functools.partial(np.array, order="C"),
+    "copied": aligned.copied,
     "share": np.may_share_memory,
     "made": _made,
 }

@@ -43,8 +43,8 @@ def test_a_copy_can_be_given_away():
 @pytest.mark.parametrize("made", [jnp.zeros, jnp.ones, lambda shape: jnp.full(shape, 2.5)])
 def test_what_parameters_and_states_begin_as_lies_on_a_line(made):
     """Kernels read a norm's scale and an optimizer's state in every step; either may be donated."""
-    arrays = [made((size, 1000)) for size in (1, 3, 500)]
-    assert [np.asarray(a).ctypes.data % aligned.LINE for a in arrays] == [0] * 3
+    arrays = [made((size, 1000)) for size in (1, 3, 500) for _ in range(5)]  # some replayed
+    assert [np.asarray(a).ctypes.data % aligned.LINE for a in arrays] == [0] * 15
     wanted = [np.asarray(a).copy() * 2 for a in arrays]
     for array, twice in zip(arrays, wanted, strict=True):
         np.testing.assert_array_equal(fxad.jit(lambda x: x * 2, donate_argnums=0)(array), twice)
