@@ -21,6 +21,7 @@ import numpy as np
 from fxad.api.passes import optimise
 from fxad.core.collecting import without_collection
 from fxad.core.config import config
+from fxad.core.depth import told_when_too_deep
 from fxad.core.errors import BadArgument
 from fxad.core.limits import check_bytes, parse_bytes
 from fxad.core.types import ArrayType
@@ -166,7 +167,8 @@ def executable(program: Program, donate: frozenset[int] = frozenset()) -> Any:
             if found is not None:
                 _executables.move_to_end(key)
                 return found
-            made = _executables[key] = _recalled_or_made(program, donate)
+            with told_when_too_deep(program.name):
+                made = _executables[key] = _recalled_or_made(program, donate)
             while len(_executables) > LIMIT:
                 _executables.popitem(last=False)
             return made

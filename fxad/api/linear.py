@@ -16,6 +16,7 @@ from fxad.api.flat import FlatFunction, Float0, flatten_args, with_float0_nodes
 from fxad.api.passes import recognise
 from fxad.core import dtypes as dt
 from fxad.core import pytree
+from fxad.core.depth import told_when_too_deep
 from fxad.core.errors import TangentError, TreeError
 from fxad.core.node_types import register_node
 from fxad.core.pytree import TreeDef
@@ -74,7 +75,7 @@ def linearise(function: Callable[..., list[Any]], primals: Sequence[Any], name: 
     if staging():
         return _linearise_staged(function, primals, active, name)
     deferred = Deferred()
-    with deferred:
+    with told_when_too_deep(name), deferred:
         pending = [deferred.input(type_of(p)) for p in select(primals, active)]
         given = iter(pending)
         with Forward() as level:

@@ -11,6 +11,7 @@ from fxad.api.flat import FlatFunction, call_place, flatten_args, name_of
 from fxad.api.linear import as_weak_as
 from fxad.core import dtypes as dt
 from fxad.core import pytree
+from fxad.core.depth import told_when_too_deep
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
@@ -63,7 +64,8 @@ def vmap(
             moved = [OPS["iota"](dtype=_LANE.dtype, shape=(size,), axis=0), *moved]
         program, captured = stage(one, types, name, weak)
         flags = [*([False] * len(captured)), *mapped]
-        outs, batched = batch_eval(program.closed(), size, flags, [*captured, *moved])
+        with told_when_too_deep(name):
+            outs, batched = batch_eval(program.closed(), size, flags, [*captured, *moved])
         return flat.tree.unflatten(_place(outs, batched, out_axes, flat, size, name))
 
     return wrapped

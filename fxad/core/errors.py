@@ -131,6 +131,10 @@ class StorageError(FxadError, OSError):
     read back. Nothing computed from them is returned."""
 
 
+class DepthError(FxadError, RecursionError):
+    """Loops, branches or functions nested more deeply than Python's stack allows."""
+
+
 class DonatedError(FxadError, RuntimeError):
     """An array was used after its memory had been donated to a compiled function."""
 

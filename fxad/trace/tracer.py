@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from fxad.core.depth import told_when_too_deep
 from fxad.core.errors import ConcretizationError, LeakedTracerError, ShapeError
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.program import Atom, Eqn, Lit, Op, Program, Var
@@ -213,7 +214,7 @@ def stage(
     Returns the Program and the values of its consts: arrays, or tracers of outer levels.
     """
     flags = weak or [False] * len(types)
-    with kind() as level:
+    with told_when_too_deep(name), kind() as level:
         where = location.current()
         tracers = [level.input(t, w, where) for t, w in zip(types, flags, strict=True)]
         outputs = function(*tracers)
