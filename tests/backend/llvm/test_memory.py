@@ -1,8 +1,5 @@
 """Memory of results: aligned, recycled, given back."""
 
-import ctypes
-import mmap
-
 import numpy as np
 import pytest
 from plans_by_hand import Slots, add, arange
@@ -121,9 +118,9 @@ def test_a_programs_first_run_takes_the_place_of_what_set_it_up():
     assert memory.blocks.idle_bytes < 1.1 * arena
 
 
-def test_large_blocks_for_first_runs_trim_the_heaps(monkeypatch):
+def test_before_large_blocks_for_first_runs_leftovers_are_given_back(monkeypatch):
     trimmed = []
-    monkeypatch.setattr(memory, "_trim_heaps", lambda: trimmed.append(1))
+    monkeypatch.setattr(memory.leftovers, "give_back", lambda: trimmed.append(1))
     blocks = memory.BlockPool(bound=1 << 30)
     large = 2 * memory._TRIMMED
     blocks.take(memory._TRIMMED // 2, first=True)
@@ -132,24 +129,3 @@ def test_large_blocks_for_first_runs_trim_the_heaps(monkeypatch):
     assert blocks.take(large, first=True) is block and not trimmed
     blocks.take(large, first=True)
     assert len(trimmed) == 1
-
-
-@pytest.mark.skipif(memory._malloc_trim() is None, reason="another C library than glibc")
-def test_what_was_freed_in_the_heap_is_returned():
-    libc = ctypes.CDLL(None)
-    libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
-    size, count = 50_000, 1000
-    parts = [libc.malloc(size) for _ in range(count)]
-    for part in parts:
-        ctypes.memset(part, 1, size)
-    for part in parts[:-1]:  # the last one is above them, so that nothing returns by itself
-        libc.free(part)
-    before = resident()
-    memory._trim_heaps()
-    assert before - resident() > 0.9 * size * count
-    libc.free(parts[-1])
-
-
-def resident() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * mmap.PAGESIZE

@@ -64,6 +64,11 @@ def host_identity() -> str:
     return f"LLVM {version} {triple} {cpu} {','.join(sorted(host_features()))} {extras}"
 
 
+def library_path() -> str:
+    """The file of the library that holds LLVM."""
+    return str(ffi.lib._name)
+
+
 def host_isa() -> str:
     """The widest instruction set this machine runs: avx512, avx2, neon or generic."""
     features = host_features()

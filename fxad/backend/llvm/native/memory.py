@@ -9,7 +9,7 @@ back when their NumPy array, and every view of it, is gone. Idle blocks are kept
 beyond it the ones idle for longest are returned to the operating system. So are, whenever fresh
 memory is needed, blocks that nobody wanted for a while, and about as many bytes of others as are
 fresh where a program runs for the first time: what set a model up is not needed to train it. Nor is
-what compiling the program took: before a large block the C library's heaps are trimmed, too.
+what compiling the program took: before a large block that is given back, too (`leftovers`).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from fxad.backend.llvm.native import nodes
+from fxad.backend.llvm.native import leftovers, nodes
 from fxad.core import aligned
 from fxad.core.aligned import SMALL
 from fxad.core.types import ArrayType
@@ -100,7 +100,7 @@ class BlockPool:
                 return self._count(block, size)
             self._drop(self._leaving(size if first else 0))
         if first and size >= _TRIMMED:
-            _trim_heaps()
+            leftovers.give_back()
         return self._count(Block(size), size)
 
     def _last(self, size: int) -> Block | None:
@@ -201,25 +201,6 @@ class BlockPool:
             if not self._idle[size]:  # or every search would pass it from now on
                 del self._idle[size]
                 self._sizes.remove(size)
-
-
-def _trim_heaps() -> None:
-    """Have the C library return memory that was freed in its heaps: LLVM leaves tens of MB in
-    them, in those of all threads that compile, when it has compiled a large program."""
-    trim = _malloc_trim()
-    if trim is not None:
-        trim(0)
-
-
-@functools.cache
-def _malloc_trim() -> Callable[[int], int] | None:
-    """glibc's function; None with another C library."""
-    try:
-        found = ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError, TypeError):
-        return None
-    found.argtypes, found.restype = [ctypes.c_size_t], ctypes.c_int
-    return cast(Callable[[int], int], found)
 
 
 @functools.lru_cache(maxsize=4096)
