@@ -140,8 +140,23 @@ def test_a_processor_that_reads_ahead_is_asked_once():
 
     few = 2 * traffic.AHEAD // 4 // 1024
     assert asked(lambda x: x * x + 1, few) == asked(lambda x: x * x + 1, LARGE[0]) == {1}
-    assert asked(lambda x, y: x * y, few) == {1}
-    assert asked(lambda x, y: x * y, LARGE[0]) == {0, 1, 2}
+    assert asked(lambda x, y: jnp.exp(x) * y, few) == {1}
+    assert asked(lambda x, y: jnp.exp(x) * y, LARGE[0]) == {0, 1, 2}
+
+
+@streams
+def test_a_processor_that_reads_ahead_is_not_asked_by_light_loops():
+    """Over several arrays, more than are written."""
+
+    def asks(function, *features):
+        x = np.zeros(LARGE, np.float32)
+        target = Target(host_target().isa, frozenset(features))
+        xs = [x] * function.__code__.co_argcount
+        return bool(asked_at(function, *xs, first=None, target=target))
+
+    assert not asks(lambda x, y: jnp.sqrt(x) * y, "reads_ahead")
+    assert asks(lambda x, y: jnp.sqrt(x) * y)
+    assert asks(lambda x, y: (x * y, x + y), "reads_ahead")
 
 
 def test_threads_do_not_change_what_is_streamed():

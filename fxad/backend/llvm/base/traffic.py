@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fxad.backend.llvm.base.axes import axes_of_stage
-from fxad.backend.llvm.base.schedule import Schedule, Target, weight_of
+from fxad.backend.llvm.base.schedule import Schedule, Target, has_function, weight_of
 from fxad.backend.llvm.base.text import Function
 from fxad.core.aligned import LINE
 from fxad.core.record import replace, valued
@@ -34,8 +34,7 @@ DISTANCE = 2048
 FAR = 8192
 # Of rows, and the only distance where the processor itself reads on beyond a page, unless several
 # arrays are read and the result goes past the caches (Zen 5, share of the loop: exp 0.65 -> 0.79,
-# GELU 0.72 -> 0.74, AdamW 0.85 -> 0.96; SwiGLU's gradient would lose, 0.83 -> 0.75). 3 KB to 6 KB
-# are alike.
+# GELU 0.72 -> 0.74; SwiGLU's gradient would lose, 0.83 -> 0.75). 3 KB to 6 KB are alike.
 NEAR = 4096
 ROWS_AHEAD = 1 << 19  # bytes of next rows that find room there beside the present ones
 FIRST, SECOND = 3, 2  # where to: the first-level cache, the second
@@ -111,14 +110,24 @@ def vector_bytes(index: ir.Index, lanes: ir.Axis | None, itemsize: int, width: i
 
 
 def read_on(stages: Sequence[ir.Stage], schedule: Schedule) -> frozenset[ir.Buffer]:
-    """Buffers that a loop over vectors of grid points reads line after line."""
+    """Buffers that a loop over vectors of grid points reads line after line, to be asked for.
+
+    None where a processor that reads ahead by itself needs no requests: in light loops over several
+    arrays, more than they write (Zen 5, share of the plain loop: AdamW 0.87 -> 0.97, x y 0.88 ->
+    0.98, x y + z 0.89 -> 0.99). It sees too few lines of one array or where functions take long
+    (exp 0.89 -> 0.81, SwiGLU while others use the memory 0.91 -> 0.86), nor do x y and x + y gain.
+    """
     lanes = schedule.lane_axis
     if lanes is None or any(schedule.extent(a) != 1 for s in stages for a in axes_of_stage(s)):
         return frozenset()
     loads = (e for s in stages for e in ir.walk(*ir.exprs_of(s)) if isinstance(e, ir.Load))
-    return frozenset(
+    found = frozenset(
         e.buffer for e in loads if _comes_from_memory(e, lanes) and _goes_on(e, lanes, schedule)
     )
+    light = not any(map(has_function, stages))
+    written = {store.buffer for s in stages for store in ir.stores_of(s)}
+    unasked = schedule.target.reads_ahead and light and len(found) > max(len(written), 1)
+    return frozenset() if unasked else found
 
 
 def _goes_on(load: ir.Load, lanes: ir.Axis, schedule: Schedule) -> bool:
