@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from native_kernels import Case, call, compile_cases
 
-from fxad.backend.llvm.math.functions import ULP
+from fxad.backend.llvm.math.functions import BELOW_NORMAL, ULP
 from fxad.backend.llvm.native.engine import host_target
 from fxad.backend.reference_prims import _FLOAT as NUMPY
 from fxad.core.errors import CheckError
@@ -127,6 +127,32 @@ def test_float64_errors():
                 exact = reference(name, arguments[name], np.longdouble)
                 worst[name] = error(results[name], exact, F64)
     over = {n: w for n, w in worst.items() if w > ULP[n]["float64"]}
+    assert not over, f"beyond the documented bounds: {over}"
+
+
+def to_below_normal(name, dtype, count):
+    """Arguments whose results are the least normal numbers and those below them."""
+    rng, tiny = np.random.default_rng(6), np.finfo(dtype).tiny
+    octaves = np.log2(tiny) + rng.uniform(-np.finfo(dtype).nmant - 1, 1, count)
+    arguments = {
+        "exp": [octaves * np.log(2)],
+        "exp2": [octaves],
+        "pow": [np.exp2(octaves / 16), np.full(count, 16)],
+        "atan2": [np.exp2(octaves), rng.uniform(0.25, 1, count)],
+    }
+    return [x.astype(dtype) for x in arguments.get(name, [rng.uniform(-4, 4, count) * tiny])]
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+def test_errors_of_results_below_the_normal_numbers(dtype):
+    names = [n for n in NAMES if n not in EXACT]
+    arguments = {n: to_below_normal(n, dtype, 20_000 if n in names else 8) for n in NAMES}
+    results, over = evaluate(dtype, arguments), {}
+    for name in names:
+        exact = np.asarray(reference(name, arguments[name], np.longdouble), np.longdouble)
+        worst = error(results[name], exact, dtype)
+        if worst > max(ULP[name][str(dtype)], BELOW_NORMAL):
+            over[name] = worst
     assert not over, f"beyond the documented bounds: {over}"
 
 

@@ -127,6 +127,7 @@ def atan2(y: Vec, x: Vec) -> Vec:
     left = x.bits() < 0
     angle = left.where(2 * HALF_PI[0] - angle, angle)  # exact
     whole = (angle + left.where(2 * HALF_PI[1] - rest, rest)).copysign(y)
-    least, most = (x.like(2.0**k).bits() for k in (-900, 1000))
+    least, most = (x.like(2.0**k).bits() for k in (-500, 500))
     unusual = (bottom.bits() - least).compare("uge", most - least)
+    unusual = unusual | (across.bits() - 1).compare("ult", least - 1)  # but for 0
     return unless_rare(unusual, whole, partial(per_lane, "atan2"), y, x)

@@ -14,7 +14,9 @@ from fxad.backend.llvm.base.vector import Vec
 from fxad.backend.llvm.math import arcs, core, f32, f32_log, f32_trig, f64, f64_log, f64_trig
 from fxad.backend.llvm.math.divide import root
 
-# Worst error in units in the last place; tests/backend/llvm/test_math.py measures it.
+# Worst error in units in the last place; tests/backend/llvm/test_math.py measures it. Results below
+# the normal numbers, which may be rounded once more, have BELOW_NORMAL where that is more.
+BELOW_NORMAL = 0.9
 ULP: dict[str, dict[str, float]] = {
     "exp": {"float32": 0.87, "float64": 0.7},
     "exp2": {"float32": 0.92, "float64": 0.85},
