@@ -333,10 +333,8 @@ def shape_tuple(shape: Any, name: str) -> tuple[int, ...]:
         raise TypeMismatch(f"{name}: a shape must be ints, not {shape!r}") from None
     if sizes and min(sizes) < 0:
         raise ShapeError(f"{name}: negative size in shape {sizes}")
-    if math.prod(sizes) >= 2**48:
-        raise ShapeError(
-            f"{name}: shape {sizes} has {math.prod(sizes):.3g} elements, more than memory can hold"
-        )
+    if (n := math.prod(sizes)) >= 2**48:
+        raise ShapeError(f"{name}: shape {sizes} has {n:.3g} elements, more than memory can hold")
     if 0 in sizes and math.prod(filter(None, sizes)) >= 2**48:  # NumPy's limit, and strides'
         raise ShapeError(f"{name}: the lengths of shape {sizes} are too large beside its 0")
     return sizes
