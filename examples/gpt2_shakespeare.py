@@ -31,7 +31,7 @@ def batches(tokens, count, batch, context, seed=0):
         yield rows[:, :-1].copy(), rows[:, 1:].copy()
 
 
-def main(path=None, steps=250) -> float:
+def main(path=None, steps=1000) -> float:
     text = read(path)
     letters = sorted(set(text))
     tokens = np.array([letters.index(c) for c in text], np.int32)
@@ -46,8 +46,8 @@ def main(path=None, steps=250) -> float:
     step = train_step(config, optimiser, clip=1.0)
     for i, (x, y) in enumerate(batches(tokens, steps, 16, config.context)):
         params, state, loss = step(params, state, x, y)
-        if i % 50 == 0:
-            print(f"step {i:3d}  loss {float(loss):.3f}")
+        if i % 100 == 0:
+            print(f"step {i:4d}  loss {float(loss):.3f}")
 
     prompt = [int(t) for t in tokens[:8]]
     drawn = generate(params, config, prompt=prompt, count=80, seed=1, temperature=0.8)
