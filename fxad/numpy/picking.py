@@ -6,6 +6,7 @@ take_along_axis(x, argsort(x, 1), 1)          nonzero(x > 0, size=8)
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,14 +26,15 @@ from fxad.numpy.core import (
     known_values,
     promoted,
     result_shape,
+    shape_tuple,
     spread_to,
     value_of,
 )
-from fxad.numpy.elementwise import where
-from fxad.numpy.indexing import READS, chosen_mode, getitem, index_array
+from fxad.numpy.elementwise import clip, maximum, where
+from fxad.numpy.indexing import READS, WRITES, chosen_mode, getitem, index_array
 from fxad.numpy.shaping import moveaxis, reshape
 from fxad.numpy.updates import setitem, update_for
-from fxad.trace.array import Array
+from fxad.trace.array import Array, Concrete
 from fxad.trace.replay import replayed
 from fxad.trace.tracer import type_of
 
@@ -44,7 +46,7 @@ def take(
 ) -> Array:
     """Elements at positions along an axis. Out of range, mode "fill" (the default) gives
     fill_value (None: NaN, or the lowest integer), "clip" the nearest element, "wrap" counts on
-    from the start."""
+    from the start. Negative positions count from the end, but not in mode "clip", as in NumPy."""
     value = value_of(a)
     if axis is None:
         value, axis = value if value.ndim == 1 else reshape(value, (-1,)), 0
@@ -53,6 +55,8 @@ def take(
     if mode == "wrap":
         narrow = dt.is_integer(index.dtype) and index.dtype.itemsize < 4  # than lengths may be
         index = (cast(index, dt.int32) if narrow else index) % value.shape[at]
+    elif mode == "clip" and index.dtype.kind == "i":
+        index = maximum(index, 0)
     how = "clamp" if mode == "wrap" else _read_mode(mode, "take")
     return getitem(value, (slice(None),) * at + (index,), how, fill_value, strict=False)
 
@@ -93,8 +97,17 @@ def take_along_axis(
 
 
 @replayed
-def put_along_axis(arr: Any, indices: Any, values: Any, axis: int, inplace: bool = True) -> Array:
-    """arr with `values` at each lane's own indices; returns the new array."""
+def put_along_axis(
+    arr: Any,
+    indices: Any,
+    values: Any,
+    axis: int,
+    inplace: bool = True,
+    *,
+    mode: str | None = None,
+) -> Array:
+    """arr with `values` at each lane's own indices; returns the new array. What is out of range is
+    dropped, or with mode "clip" goes to the nearest place."""
     value, index = value_of(arr), value_of(indices, "put_along_axis")
     at = axis_index(axis, value.ndim, "put_along_axis")
     update = spread_to(update_for(values, value.dtype), index.shape)
@@ -108,7 +121,7 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: int, inplace: bool
         batch=lead,
         monoid="set",
         unique=False,
-        mode="drop",
+        mode=chosen_mode(WRITES, mode, "put_along_axis"),
     )
     return moveaxis(out, -1, at)
 
@@ -207,19 +220,59 @@ def choose(a: Any, choices: Any, mode: str = "clip") -> Array:
 
 
 @replayed
-def unravel_index(indices: Any, shape: tuple[int, ...]) -> tuple[Array, ...]:
-    """Positions along each axis of flat positions."""
+def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
+    """Positions along each axis of flat positions; negative ones count from the end. Out of range
+    they are those of the nearest element."""
     index, out = value_of(indices), []
-    for size in reversed(shape):
-        out.append(index % size)
-        index = index // size
-    return tuple(reversed(out))
+    sizes = shape_tuple(shape, "unravel_index")
+    for size in reversed(sizes):
+        index, rest = index // size, index % size
+        out.append(rest)
+    above, below = index > 0, index < -1
+    return tuple(
+        where(above, size - 1, where(below, 0, place))
+        for size, place in zip(sizes, reversed(out), strict=True)
+    )
 
 
-@replayed
-def ravel_multi_index(multi_index: Any, dims: tuple[int, ...]) -> Array:
-    """Flat positions of positions along each axis."""
+def ravel_multi_index(
+    multi_index: Any, dims: tuple[int, ...], mode: str = "raise", order: str = "C"
+) -> Array:
+    """Flat positions of positions along each axis, the last (order "F": the first) running fastest.
+
+    mode: positions out of range are errors ("raise": BadArgument where values are known, unchecked
+    where they are traced), those of the nearest element ("clip"), or count on from the start
+    ("wrap").
+    """
+    if mode not in _PLACES or order not in ("C", "F"):
+        raise BadArgument(
+            f"ravel_multi_index: mode is one of {', '.join(_PLACES)} and order 'C' or 'F', not "
+            f"{mode!r} and {order!r}"
+        )
+    axes = [
+        _PLACES[mode](value_of(index, "ravel_multi_index"), size)
+        for index, size in zip(multi_index, dims, strict=True)
+    ]
     out: Any = 0
-    for index, size in zip(multi_index, dims, strict=True):
-        out = out * size + value_of(index)
+    pairs = list(zip(axes, dims, strict=True))
+    for index, size in pairs if order == "C" else reversed(pairs):
+        out = out * size + index
     return out
+
+
+def _checked_places(index: Array, size: int) -> Array:
+    if isinstance(index, Concrete):
+        places = index.data
+        if places.size and (places.min() < 0 or places.max() >= size):
+            raise BadArgument(
+                f"ravel_multi_index: positions from {places.min()} to {places.max()} for an axis "
+                f"of length {size}; mode='clip' or 'wrap' brings them into range"
+            )
+    return index
+
+
+_PLACES: dict[str, Callable[[Array, int], Array]] = {
+    "raise": _checked_places,
+    "clip": lambda index, size: clip(index, 0, size - 1),
+    "wrap": lambda index, size: index % size,
+}

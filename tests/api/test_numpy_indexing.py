@@ -137,6 +137,38 @@ def test_take_and_friends():
     same(jnp.ravel_multi_index((i, i), (3, 4)), np.ravel_multi_index((i, i), (3, 4)))
 
 
+@pytest.mark.parametrize("mode", ["clip", "wrap"])
+def test_positions_out_of_range(mode):
+    x, far = draw(4), np.array([-1, 2, -7, 9], np.int32)
+    sides, shape = (far, far[::-1]), (3, 4)
+    calls = [
+        (lambda i: jnp.take(x, i, mode=mode), (far,), np.take(x, far, mode=mode)),
+        (
+            lambda i, j: jnp.ravel_multi_index((i, j), shape, mode=mode, order="F"),
+            sides,
+            np.ravel_multi_index(sides, shape, mode=mode, order="F"),
+        ),
+    ]
+    for call, args, want in calls:
+        same(call(*args), want)
+        same(fxad.jit(call)(*args), want)
+
+
+def test_positions_that_no_mode_brings_into_range():
+    for i in ([0, 3], [-1, 0]):
+        with pytest.raises(ValueError, match="of length 3"):
+            jnp.ravel_multi_index((np.array(i), np.array([0, 1])), (3, 4))
+    with pytest.raises(ValueError, match="mode is one of raise, clip, wrap"):
+        jnp.ravel_multi_index((0, 0), (3, 4), mode="nearest")
+    near = np.array([-1, 5, 30, -40])  # as JAX has it: NumPy raises
+    same(jnp.unravel_index(near, (3, 4)), np.unravel_index(np.array([11, 5, 11, 0]), (3, 4)))
+    same(jnp.unravel_index(near, 12)[0], np.array([11, 5, 11, 0]))
+    lanes = jnp.put_along_axis(jnp.zeros(4), np.array([-1, 9]), 7.0, 0, inplace=False)
+    assert lanes.tolist() == [0, 0, 0, 7]
+    lanes = jnp.put_along_axis(jnp.zeros(4), np.array([9]), 7.0, 0, inplace=False, mode="clip")
+    assert lanes.tolist() == [0, 0, 0, 7]
+
+
 @pytest.mark.parametrize("method", ["set", "add", "multiply", "min", "max"])
 def test_updates_at_a_traced_mask(method):
     x, m = draw(4, 3), draw(4, dtype="bool")
