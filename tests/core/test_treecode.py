@@ -5,12 +5,13 @@ from __future__ import annotations
 import collections
 import dataclasses
 from typing import NamedTuple
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fxad.core import pytree
+from fxad.core import pytree, treecode
 from fxad.core.treecode import builder, flattener
 
 
@@ -64,6 +65,31 @@ def test_another_structure_is_told_apart(one, other):
     elif all(type(leaf) is float for leaf in found):  # a node where a leaf should be stays whole
         assert treedef == pytree.structure(other)
         assert found == leaves
+
+
+@given(TREES, TREES)
+def test_parts_of_one_structure_share_a_function(one, other):
+    with mock.patch.object(treecode, "PART", 1):
+        tree = {"a": one, "b": [one, other], "c": (other,)}
+        leaves, treedef = pytree.flatten(tree)
+        flat = flattener.__wrapped__(treedef)
+        assert flat(tree) == leaves
+        for another in ({**tree, "a": [one, 1.0]}, {**tree, "c": (other, one)}, [tree]):
+            found = flat(another)
+            if found is not None and all(type(leaf) is float for leaf in found):
+                assert pytree.structure(another) == treedef
+
+
+def test_the_code_of_a_training_state_is_short():
+    layer = {f"w{i}": float(i) for i in range(treecode.PART)}
+    state = ({"layers": [layer] * 12}, {"layers": [layer] * 12})
+    leaves, treedef = pytree.flatten(state)
+    flat = flattener(treedef)
+    assert flat(state) == leaves and len(flat.__code__.co_code) < len(leaves)
+    changed = ({"layers": [layer] * 12}, {"layers": [*[layer] * 11, {**layer, "w0": (1.0,)}]})
+    assert flat(changed) == pytree.leaves(changed, is_leaf=lambda v: v == (1.0,))
+    short = {k: layer[k] for k in list(layer)[1:]}
+    assert flat(({"layers": [layer] * 12}, {"layers": [*[layer] * 11, short]})) is None
 
 
 @pytest.mark.parametrize(
