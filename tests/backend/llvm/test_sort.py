@@ -1,4 +1,4 @@
-"""Compiled sorting against NumPy's stable sort: every dtype, by counts and by digits."""
+"""Compiled sorting against NumPy's stable sort: every dtype, by counts, networks and digits."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from fxad.backend.llvm.native.engine import host_target
 from fxad.core.config import config
 
 LENGTHS = [
-    *(1, 2, 5, 16, 17, 47, 64, 65, 100, 128, 129),  # one vector, some, and beyond counting
-    300,
+    *(1, 2, 5, 16, 17, 47, 64),  # by counts and, with AVX-512 and small keys, in registers
+    *(65, 100, 128, 129, 300, 600, 1024, 1025),  # blocks in memory, and beyond; by digits
     sort_radix.LONG - 1,
     sort_radix.LONG,
     20_000,
@@ -90,8 +90,9 @@ def test_the_second_key_decides_between_equal_first_ones(length: int) -> None:
         np.testing.assert_array_equal(np.asarray(x), y[order])
 
 
-# all counted; few by insertion, many as candidates, most by sorting all; some and many vectors
-WANTED = [(5, 2), (33, 3), (64, 16), (40, 40), (65, 16), (300, 16), (700, 20), (5000, 1),
+# all sorted by a network or counted; few by insertion, many as candidates, most by sorting all;
+# some and many vectors
+WANTED = [(5, 2), (33, 3), (64, 16), (40, 40), (65, 16), (65, 1), (300, 16), (700, 20), (5000, 1),
           (5000, 100), (600, 300)]  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from fxad.backend.llvm.base.axes import (
     merged_extents,
 )
 from fxad.backend.llvm.base.choices import NONE, Choices
+from fxad.backend.llvm.base.order_cost import order_cost
 from fxad.backend.llvm.base.text import Function
 from fxad.core.record import valued
 from fxad.ir import kernel as ir
@@ -390,9 +391,7 @@ def _stage_cost(stage: ir.Stage, s: Schedule) -> float:
     axis = s.lane_axis or own
     lanes = s.target.vector_bytes // stage_size((stage,)) if axis is not None else 1
     gathers = sum(i.coefficient(axis) not in (0, 1) for i in _accesses(stage)) if axis else 0
-    rounds = 1.0
-    if isinstance(stage, ir.Sort):
-        trips, count = stage.axis.extent, stage.stored.extent
-        rounds = math.log2(count + 2) * (8 if count == trips else 2)
     each = 0.05 * weight_of(stage) / max(lanes, 1) + 0.05 * len(_accesses(stage)) + gathers / 2
-    return trips * each * rounds
+    if isinstance(stage, ir.Sort):
+        return stage.axis.extent * each + order_cost(stage)
+    return trips * each

@@ -1,8 +1,8 @@
 """Stable sorting of the values along one axis.
 
 The operands are evaluated once into scratch; positions are sorted by the keys' digits
-(`sort_radix`), or, where they are few, found by comparing all pairs of them (`sort_counts`); then
-every store reads its operand at the sorted position.
+(`sort_radix`), or, where they are few, by a network (`sort_network`) or by comparing all pairs of
+them (`sort_counts`); then every store reads its operand at the sorted position.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from fxad.backend.llvm.base.vector import Vec
 from fxad.backend.llvm.elements.values import roots_with_guards
 from fxad.backend.llvm.loops.nest import Texts
 from fxad.backend.llvm.loops.sort_counts import Counts, is_short
+from fxad.backend.llvm.loops.sort_network import Network, sorts
 from fxad.backend.llvm.loops.sort_radix import Radix
 from fxad.backend.llvm.loops.stages import Stages
 from fxad.core import dtypes
@@ -56,6 +57,10 @@ class Sorting(Stages):
         """The array of the positions in order; only what is stored of it counts."""
         extent = stage.axis.extent
         order = self._temporary("order", POSITION, extent)
+        if sorts(extent, copies[: stage.keys], self.code.target):
+            (column,), down = self._columns(stage, copies), stage.largest is not None
+            Network(self.code, column, extent, self.scratch, down).sort(self.pointers[order])
+            return self.pointers[order]
         if is_short(extent, self.code.target):
             self._by_counts(stage, copies).sort(self.pointers[order])
             return self.pointers[order]

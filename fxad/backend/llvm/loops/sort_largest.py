@@ -15,11 +15,13 @@ from collections.abc import Callable
 from fxad.backend.llvm.base.vector import Vec
 from fxad.backend.llvm.loops.nest import Texts
 from fxad.backend.llvm.loops.sort import POSITION, Sorting, compare
+from fxad.backend.llvm.loops.sort_network import sorts
 from fxad.core import dtypes
 from fxad.ir import kernel as ir
 
 FEW = 16  # elements kept in order by insertion
 CHUNK = 128  # elements between two looks at the number of candidates
+WORTH = 64  # elements for each one wanted that are sorted by a network sooner than looked through
 SPARE = 32  # candidates worth sorting, beyond those wanted
 
 
@@ -28,7 +30,8 @@ class Largest(Sorting):
 
     def _order(self, stage: ir.Sort, copies: list[ir.Buffer]) -> str:
         extent, wanted = stage.axis.extent, stage.stored.extent
-        if stage.largest is None:
+        network = sorts(extent, copies, self.code.target) and extent <= WORTH * wanted
+        if stage.largest is None or network:
             return super()._order(stage, copies)
         if wanted <= FEW and extent > self.code.target.vector_bytes:  # fewer are all counted
             return _Few(self, stage, copies[0]).run()
