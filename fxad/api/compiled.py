@@ -23,7 +23,7 @@ from fxad.core.collecting import without_collection
 from fxad.core.config import config
 from fxad.core.depth import told_when_too_deep
 from fxad.core.errors import BadArgument
-from fxad.core.limits import check_bytes, parse_bytes
+from fxad.core.limits import check_bytes, check_result, parse_bytes
 from fxad.core.types import ArrayType
 from fxad.ir.plan import Run, walk
 from fxad.ir.program import Eqn, Op, Program, Symbol, Var, param_key, subprograms
@@ -250,7 +250,7 @@ class Ready:
 def _checked(program: Program, donate: frozenset[int]) -> Any:
     for type_ in program.out_types:
         if isinstance(type_, ArrayType):
-            check_bytes(f"{program.name}: a result {type_}", type_.nbytes)
+            check_result(program.name, type_)
     return executable(program, donate)
 
 

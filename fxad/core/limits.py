@@ -13,8 +13,10 @@ import os
 import re
 
 from fxad.core.cgroup import memory_limits
-from fxad.core.errors import BadArgument, SizeError
+from fxad.core.errors import BadArgument, ShapeError, SizeError
+from fxad.core.types import ArrayType
 
+MOST_AXES = 64  # NumPy's
 _SMALL = 1 << 26  # below this nothing is asked: the check must not cost small ops anything
 
 
@@ -59,6 +61,16 @@ def parse_bytes(size: int | str, what: str = "size") -> int:
         f"{what} must be a number of bytes (at least 1) or a text such as '2GiB' or '500 MB', "
         f"not {size!r}"
     )
+
+
+def check_result(what: str, type: ArrayType) -> None:
+    """Raise for a result that no array can be: SizeError, or ShapeError beyond NumPy's axes."""
+    if type.ndim > MOST_AXES:
+        raise ShapeError(
+            f"{what}: a result with {type.ndim} axes; arrays have at most {MOST_AXES}, as in NumPy "
+            "(values that stay inside a compiled function may have more)"
+        )
+    check_bytes(f"{what}: a result {type}", type.nbytes)
 
 
 def check_bytes(what: str, nbytes: int) -> None:

@@ -128,7 +128,7 @@ def _fold_axis(
         return OPS["slice"](x, start=tuple(start), stop=tuple(stop), step=tuple(step))
 
     folded = [shifted(x, 0) for x in parts]
-    for number in range(1, window):
+    for number in range(1, window if count else 1):
         folded = combine(folded, [shifted(x, number) for x in parts])
     return folded
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import AxisError, BadArgument, TypeMismatch
+from fxad.core.errors import AxisError, BadArgument, NumberOverflow, TypeMismatch
 from fxad.core.promotion import entry_of, is_python_scalar, promote
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
@@ -128,6 +128,11 @@ def arange(
     wanted = _dtype(dtype, kind if dt.is_inexact(kind) else dt.default_int())
     count = max(0, math.ceil((stop - start) / step))
     (count,) = shape_tuple(count, "arange")
+    last = start + (count - 1) * step
+    if dtype is None and dt.is_integer(wanted) and count and abs(last) > dt.iinfo(wanted).max:
+        raise NumberOverflow(
+            f"arange: {last} does not fit {wanted}; give a dtype, or use fxad.enable_x64()"
+        )
     positions = OPS["iota"](
         dtype=wanted if not dt.is_bool(wanted) else dt.int32, shape=(count,), axis=0
     )
@@ -354,6 +359,9 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
     """Powers of x as columns."""
     value = value_of(x)
     count = value.shape[0] if N is None else N
+    shape = shape_tuple((value.shape[0], count), "vander")
+    if not count:
+        return zeros(shape, value.dtype)
     powers = range(count) if increasing else reversed(range(count))
     columns = [OPS["integer_pow"](value, n=p) if p else full_of(1, value.type) for p in powers]
     return OPS["concatenate"](*[OPS["reshape"](c, shape=(*c.shape, 1)) for c in columns], axis=1)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core.dtypes import x64_enabled
-from fxad.core.limits import check_bytes
+from fxad.core.limits import check_result
 from fxad.core.quiet import restore, silence
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.program import Lit, Op
@@ -75,7 +75,7 @@ def _checked_types(op: Op, given: Sequence[Any], params: dict[str, Any]) -> Any:
     types = op.type(*given, **params)
     for type_ in types if isinstance(types, tuple) else (types,):
         if isinstance(type_, ArrayType):
-            check_bytes(f"{op.name}: a result {type_}", type_.nbytes)
+            check_result(op.name, type_)
     return types
 
 

@@ -225,6 +225,7 @@ HUGE = {
     "no elements": lambda: jnp.zeros((0, 2**62, 2**62)),
     "no elements, compiled": lambda: jit(lambda: jnp.zeros((2**62, 0, 2**62)))(),
     "eye": lambda: jnp.eye(2**30),
+    "vander": lambda: jnp.vander(V, 2**48),
     "outer": lambda: jnp.outer(jnp.ones(2**20), jnp.ones(2**21)),
     "jit result": lambda: jit(lambda x: jnp.zeros(2**44) + x)(X),
     "jit intermediate": lambda: jit(
@@ -243,6 +244,23 @@ def test_sizes_beyond_memory_allocate_nothing(name):
         assert tracemalloc.get_traced_memory()[1] < 2**26
     finally:
         tracemalloc.stop()
+
+
+def test_indices_beyond_their_dtype() -> None:
+    with pytest.raises(OverflowError, match=r"arange: 2147483648 does not fit int32.*test_bad_inp"):
+        jit(lambda: jnp.arange(2**31 + 1)[-1])()
+    huge = fxad.ShapeDtypeStruct((2**31 + 1,), np.int8)
+    with pytest.raises(ShapeError, match="int32 cannot count to the end of axis 0"):
+        fxad.eval_shape(jnp.argmax, huge)
+    with fxad.enable_x64():
+        assert fxad.eval_shape(jnp.argmax, huge).dtype == np.int64
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jit])
+def test_more_axes_than_numpy_has(wrap) -> None:
+    with pytest.raises(ShapeError, match=r"70 axes; arrays have at most 64.*test_bad_input"):
+        wrap(lambda x: x.reshape((1,) * 70))(jnp.ones(1))
+    assert jit(lambda x: x.reshape((1,) * 70).sum() + 1)(np.ones(1, np.float32)) == 2
 
 
 # ---------------------------------------------------------------- leaks, donation, side effects

@@ -77,6 +77,10 @@ def test_windows(size, step):
         np.testing.assert_allclose(got, reference(views, axis=(2, 3)), rtol=1e-4, atol=1e-6)
 
 
+def test_windows_larger_than_the_array():
+    assert lax.reduce_window(jnp.ones((8, 3)), 0.0, lax.add, (2**40, 2), (1, 1)).shape == (0, 2)
+
+
 def test_windows_padded_and_dilated():
     x = np.arange(1.0, 6.0, dtype=np.float32)
     same = lax.reduce_window(x, 0.0, lax.add, (2,), (2,), "SAME")

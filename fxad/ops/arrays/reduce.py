@@ -237,6 +237,8 @@ def _position(name: str, function: Callable[..., Any], doc: str) -> Primitive:
         check_axes(name, (axis,), x)
         if x.shape[axis] == 0:
             raise ShapeError(f"{name}: {x} has no elements along axis {axis}")
+        if x.shape[axis] - 1 > np.iinfo(dtype).max:
+            raise ShapeError(f"{name}: {dtype} cannot count to the end of axis {axis} of {x}")
         return ArrayType(dtype, x.shape[:axis] + x.shape[axis + 1 :])
 
     def batch(
@@ -261,6 +263,7 @@ def _position(name: str, function: Callable[..., Any], doc: str) -> Primitive:
             fails(r.x(3, 0), axis=1, dtype=dt.int32, saying="no elements along axis 1"),
             fails(r.x(3), axis=1, dtype=dt.int32, saying="axis 1 is not an axis"),
             fails(r.x(3), axis=0, dtype=dt.float32, saying="does not take"),
+            fails(r.x(129), axis=0, dtype=dt.int8, saying="cannot count to the end"),
         ],
     )
     return op
