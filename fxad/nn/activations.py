@@ -93,9 +93,32 @@ def gelu(x: Any, approximate: bool = True) -> Array:
     value = _float("gelu", x)
     if not approximate:
         return value * 0.5 * OPS["erfc"](value * -math.sqrt(0.5))
-    slope = math.sqrt(2 / math.pi)
-    inner = value * (slope + 0.044715 * slope * square(value))
-    return value * 0.5 * (1 + tanh(inner))
+    return _gelu(value)
+
+
+_SLOPE = math.sqrt(2 / math.pi)  # of the tanh formula's inner cubic at 0
+_CUBIC = 0.044715 * _SLOPE
+
+
+@custom_jvp
+def _gelu(value: Array) -> Array:
+    return value * 0.5 * (1 + tanh(value * (_SLOPE + _CUBIC * square(value))))
+
+
+@_gelu.defjvp
+def _gelu_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    """With four multiplications fewer than the transposed formula has: gelu and its gradient take
+    as long as they compute.
+
+    y = x (1 + t) / 2, t = tanh(u):  y' = (1 + t) / 2 + y (1 - t) u'
+    """
+    (value,) = primals
+    squared = square(value)
+    bent = tanh(value * (_SLOPE + _CUBIC * squared))
+    above = 1 + bent
+    result = value * 0.5 * above
+    steepness = _SLOPE + 3 * _CUBIC * squared
+    return result, tangents[0] * (0.5 * above + result * (1 - bent) * steepness)
 
 
 def _below(value: Array) -> Array:

@@ -96,6 +96,25 @@ def test_infinite_cotangents():
         check(found, [np.inf, np.inf, 0, 3])
 
 
+@pytest.mark.parametrize("order", [1, 2])
+def test_derivatives_of_gelu_are_those_of_its_formula(order):
+    x = np.concatenate([np.linspace(-9, 9, 301), [-1e9, 1e9, -0.0]])
+    slope, cubic = math.sqrt(2 / math.pi), 0.044715 * math.sqrt(2 / math.pi)
+    t = np.tanh(x * (slope + cubic * x * x))
+    du, slow = slope + 3 * cubic * x * x, 1 - t * t
+    expected = {
+        1: (1 + t) / 2 + x / 2 * slow * du,
+        2: slow * du + x / 2 * slow * (6 * cubic * x - 2 * t * du * du),
+    }[order]
+    derivative = nn.gelu
+    for _ in range(order):
+        derivative = fxad.grad(derivative)
+    with fxad.enable_x64():
+        check(fxad.vmap(derivative)(x), expected, rtol=1e-12, atol=1e-12)
+    found = fxad.jit(fxad.vmap(derivative))(x.astype(np.float32))
+    check(found, expected, rtol=3e-6, atol=2e-5)
+
+
 def test_gelu_exact_glu_and_dtypes():
     exact = [0.5 * v * math.erfc(-v / math.sqrt(2)) for v in X.astype(float)]
     check(nn.gelu(X, approximate=False), exact, rtol=3e-6, atol=1e-6)
