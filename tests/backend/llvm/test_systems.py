@@ -18,7 +18,7 @@ from fxad.ir.plan import Host
 
 TARGET = host_target()
 LOWER = ["generic"] if TARGET.isa in ("generic", "neon") else ["avx2", "generic"]
-SIZES = [1, 2, 3, 7, 8, 16, 17, 19, 33, 67, 128]  # in lanes and by rows, at and beyond vectors
+SIZES = [1, 2, 3, 7, 8, 16, 17, 19, 33, 67, 128, 201]  # in lanes and by rows, at and beyond vectors
 SOLVE = fxad.jit(jnp.linalg.solve)
 SLOGDET = fxad.jit(jnp.linalg.slogdet)
 

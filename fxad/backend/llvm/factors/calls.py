@@ -19,7 +19,7 @@ from fxad.backend.llvm.base.choices import NONE
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.factors.lanes import MOST_COLUMNS, MOST_ROWS, Lanes
 from fxad.backend.llvm.factors.panels import Panels, vectors
-from fxad.backend.llvm.factors.rows import Rows
+from fxad.backend.llvm.factors.rows import TAKEN, Rows
 from fxad.backend.llvm.factors.writer import name_of
 from fxad.backend.llvm.native.engine import compose
 from fxad.backend.llvm.native.library import stored_module
@@ -29,7 +29,7 @@ from fxad.ir.loops import Factoring
 from fxad.ir.plan import Host
 
 MOST = 1024  # rows of a factor, which one thread makes; of more LAPACK's is left to all
-MOST_LU = 128  # rows of a matrix with pivots
+MOST_LU = 512  # rows of a matrix with pivots: every thread has scratch for one, 2 MB of float64
 _WRITERS = {"triangles": Panels, "rows": Rows, "lanes": Lanes}
 
 
@@ -89,9 +89,9 @@ def _in_lanes(what: Factoring, target: Target) -> Call:
 def _by_rows(what: Factoring, target: Target) -> Call:
     n, width = what.rows, target.lanes(what.dtype)
     k = what.columns if what.kind == "solve" else 0
-    line = -(-n // width) * width
+    line = (-(-n // width) | 1) * width
     cost = what.lanes * n * (30 + 2 * n + n * (n / 3 + k) / width)
-    scratch = (n + 1) * line * what.dtype.itemsize + 8 * n
+    scratch = (n + TAKEN) * line * what.dtype.itemsize + 8 * n
     return _call("rows", what, target, what.lanes, cost, (n, k), scratch)
 
 

@@ -124,11 +124,14 @@ class Panels(Writer):
 
     # ---------------------------------------------------------------- whole functions
 
-    def each_rows(self, code: Code, n: str, body: Callable[[str, int], None]) -> None:
-        """body(first row, how many) for all rows, a few at a time, then one by one."""
+    def each_rows(
+        self, code: Code, n: str, body: Callable[[str, int], None], first: str = "0"
+    ) -> None:
+        """body(first row, how many) for rows from `first` on, a few at a time, then one by one."""
         function = code.function
-        whole = function.op(f"sub i64 {n}, {function.op(f'srem i64 {n}, {self.rows}')}")
-        function.loop(0, whole, self.rows, lambda i, _: body(i, self.rows))
+        left = function.op(f"sub i64 {n}, {first}")
+        whole = function.op(f"sub i64 {n}, {function.op(f'srem i64 {left}, {self.rows}')}")
+        function.loop(first, whole, self.rows, lambda i, _: body(i, self.rows))
         function.loop(whole, n, 1, lambda i, _: body(i, 1))
 
     def triangular_solve(self) -> None:

@@ -7,14 +7,21 @@ are along rows, which lie in memory. Numbers are as bounded as with exchanges of
 A x = b is L (U z) = b and x = P z: two triangular systems, and the exchanges of rows of z from the
 last to the first.
 
-In scratch: rows with zeros up to a whole vector; such a row for multipliers; columns exchanged.
+A few rows are factored at a time; then multiples of all of them are subtracted from the rows below,
+which are read and written once for it (Golub and Van Loan, 3.4.7).
+
+In scratch: rows with zeros up to a whole vector; such rows for multipliers; columns exchanged.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fxad.backend.llvm.base.vector import Code, Vec, fma
 from fxad.backend.llvm.factors.panels import Panels
 from fxad.backend.llvm.math.functions import function as elementary
+
+TAKEN = 16  # rows factored before the rest: whole vectors of any machine
 
 
 class Rows(Panels):
@@ -80,15 +87,21 @@ class Rows(Panels):
     # ---------------------------------------------------------------- factors
 
     def scratch(self, code: Code, n: str) -> tuple[str, str]:
-        """Bytes of a row in scratch, and where the exchanges' columns are."""
+        """Bytes from row to row in scratch, and where the exchanges' columns are. An odd number of
+        vectors, so that the numbers of a column do not share a few places of a cache."""
         f = code.function
-        line = f.mul(f.op(f"sdiv i64 {f.add(n, self.width - 1)}, {self.width}"), self.step)
-        return line, f.offset("%scratch", f.mul(f.add(n, 1), line))
+        vectors = f.op(f"sdiv i64 {f.add(n, self.width - 1)}, {self.width}")
+        line = f.mul(f.op(f"or i64 {vectors}, 1"), self.step)
+        return line, f.offset("%scratch", f.mul(f.add(n, TAKEN), line))
 
     @property
     def step(self) -> int:
         """Bytes of a vector."""
         return self.width * self.size
+
+    def whole(self, code: Code) -> str:
+        """Columns up to a whole vector."""
+        return code.function.op(f"and i64 {code.function.add('%n', self.width - 1)}, {-self.width}")
 
     def factored(self, code: Code, a: str, n: str, line: str, swaps: str) -> None:
         given = f"ptr {a}, ptr %scratch, i64 {n}, i64 {line}, ptr {swaps}"
@@ -98,25 +111,33 @@ class Rows(Panels):
         """The function that copies a matrix to w and factors it there."""
         params = [("ptr", "a"), ("ptr", "w"), ("i64", "n"), ("i64", "line"), ("ptr", "swaps")]
         code = self.code(self.factor_name, params, "internal")
-        f, vector = code.function, self.width
+        f = code.function
         self.copy(code)
         factors = f.offset("%w", f.mul("%n", "%line"))
 
-        def column(k: str, _: object) -> None:
-            top = f.offset("%w", f.mul(k, "%line"))
-            first = f.op(f"and i64 {k}, {-vector}")
-            best = self.search(code, top, first, k)
-            f.line(f"store i64 {best}, ptr {f.offset('%swaps', f.mul(k, 8))}")
-            self.swap_columns(code, k, best, factors)
-            self.divide(code, k, top, first, factors)
+        def block(start: str, _: object) -> None:
+            stop = f.least(f.add(start, TAKEN), "%n")
+            f.loop(start, stop, 1, lambda k, _: self.column(code, k, stop, factors))
+            self.multipliers(code, start, stop, factors)
+            self.subtract(code, start, stop, factors)
 
-            def rows(start: str, count: int, _: str) -> None:
-                self.eliminate(code, k, top, factors, start, count)
-
-            self.each_columns(code, f.op(f"sdiv i64 %line, {self.size}"), rows, first)
-
-        f.loop(0, "%n", 1, column)
+        f.loop(0, "%n", TAKEN, block)
         f.ret()
+
+    def column(self, code: Code, k: str, stop: str, factors: str) -> None:
+        """Find the pivot of row k, and eliminate with it in the rows before `stop`."""
+        f = code.function
+        top = f.offset("%w", f.mul(k, "%line"))
+        first = f.op(f"and i64 {k}, {-self.width}")
+        best = self.search(code, top, first, k)
+        f.line(f"store i64 {best}, ptr {f.offset('%swaps', f.mul(k, 8))}")
+        self.swap_columns(code, k, best, stop, factors)
+        self.divide(code, k, top, stop, factors)
+
+        def rows(start: str, count: int, _: str) -> None:
+            self.eliminate(code, k, top, stop, factors, start, count)
+
+        self.each_columns(code, self.whole(code), rows, first)
 
     def copy(self, code: Code) -> None:
         """Rows of a to w, with zeros up to a whole vector."""
@@ -160,9 +181,9 @@ class Rows(Panels):
         name = f"llvm.vector.reduce.smin.v{self.width}i32"
         return code.call(name, "i32", 1, [these]).convert("zext", "i64").text
 
-    def swap_columns(self, code: Code, k: str, best: str, factors: str) -> None:
-        """Exchange two columns of all rows; what comes to column k below row k goes to `factors`,
-        and zeros into the matrix."""
+    def swap_columns(self, code: Code, k: str, best: str, stop: str, factors: str) -> None:
+        """Exchange two columns of all rows; what comes to column k in the rows below k, before
+        `stop`, goes to `factors`, and zeros into the matrix."""
         f = code.function
         own, other = (f.mul(j, self.size) for j in (k, best))
         zero = code.const(self.kind, 0.0)
@@ -174,17 +195,17 @@ class Rows(Panels):
             self.put(code, far, kept)
             return place, value
 
-        below = f.add(k, 1)
-        f.loop(0, below, 1, lambda i, _: self.put(code, *exchange(i)))
-
         def row(i: str, _: object) -> None:
             place, value = exchange(i)
             self.put(code, f.offset(factors, f.mul(i, self.size)), value)
             self.put(code, place, zero)
 
-        f.loop(below, "%n", 1, row)
+        below = f.add(k, 1)
+        f.loop(0, below, 1, lambda i, _: self.put(code, *exchange(i)))
+        f.loop(below, stop, 1, row)
+        f.loop(stop, "%n", 1, lambda i, _: self.put(code, *exchange(i)))
 
-    def divide(self, code: Code, k: str, top: str, first: str, factors: str) -> None:
+    def divide(self, code: Code, k: str, top: str, stop: str, factors: str) -> None:
         """What is subtracted of row k from the rows below it: their numbers over the pivot."""
         f = code.function
         pivot = self.scalar(code, f.offset(top, f.mul(k, self.size)))
@@ -193,9 +214,11 @@ class Rows(Panels):
             place = f.offset(factors, f.mul(i, self.size))
             self.put(code, place, self.load(code, place) / pivot)
 
-        f.loop(first, "%n", self.width, some)
+        f.loop(f.op(f"and i64 {k}, {-self.width}"), stop, self.width, some)
 
-    def eliminate(self, code: Code, k: str, top: str, factors: str, start: str, count: int) -> None:
+    def eliminate(
+        self, code: Code, k: str, top: str, stop: str, factors: str, start: str, count: int
+    ) -> None:
         """Some vectors of columns: subtract multiples of row k from the rows below, and put the
         multipliers where they made zeros, as 0 - factor * -1."""
         f = code.function
@@ -213,7 +236,89 @@ class Rows(Panels):
                 value = fma(factor, row[v], self.load(code, here, v))
                 self.store(code, here, v, value, None)
 
-        f.loop(f.add(k, 1), "%n", 1, below)
+        f.loop(f.add(k, 1), stop, 1, below)
+
+    # ---------------------------------------------------------------- rows below those taken
+
+    def multipliers(self, code: Code, start: str, stop: str, factors: str) -> None:
+        """Of the rows taken, for every row below them: a row of `factors` for each one taken, and
+        in the matrix."""
+        f = code.function
+
+        def places(k: str, i: str) -> tuple[str, str]:
+            row = f.offset("%w", f.mul(i, "%line"))
+            return self.factor_at(code, factors, start, k, i), f.offset(row, f.mul(k, self.size))
+
+        def gather(k: str, i: str) -> None:
+            made, given = places(k, i)
+            self.put(code, made, self.scalar(code, given))
+
+        def scatter(k: str, i: str) -> None:
+            made, given = places(k, i)
+            self.put(code, given, self.scalar(code, made))
+
+        def some(k: str, i: str) -> None:
+            top = f.offset("%w", f.mul(k, self.size))  # column k
+
+            def less(p: str, values: list[str]) -> list[str]:
+                above = self.scalar(code, f.offset(top, f.mul(p, "%line"))).splat(self.width)
+                total = Vec(code, self.kind, self.width, values[0])
+                known = self.load(code, self.factor_at(code, factors, start, p, i))
+                return [fma(-known, above, total).text]
+
+            place = self.factor_at(code, factors, start, k, i)
+            given = self.load(code, place)
+            (text,) = f.loop(start, k, 1, less, [(given.type, given.text)])
+            pivot = self.scalar(code, f.offset(top, f.mul(k, "%line")))
+            self.put(code, place, Vec(code, self.kind, self.width, text) / pivot)
+
+        def each(body: Callable[[str, str], None], step: int) -> None:
+            def row(i: str, _: object) -> None:
+                f.loop(start, stop, 1, lambda k, _: body(k, i))
+
+            f.loop(stop, "%n", step, row)
+
+        each(gather, 1)
+        each(some, self.width)
+        each(scatter, 1)
+
+    def factor_at(self, code: Code, factors: str, start: str, k: str, i: str) -> str:
+        """Where the multiple of row k that is subtracted from row i is."""
+        f = code.function
+        row = f.mul(f.op(f"sub i64 {k}, {start}"), "%line")
+        return f.offset(f.offset(factors, row), f.mul(i, self.size))
+
+    def subtract(self, code: Code, start: str, stop: str, factors: str) -> None:
+        """Subtract multiples of the rows taken from those below: a few rows and vectors at a time
+        in registers."""
+        f = code.function
+
+        def tile(i: str, rows: int, column: str, count: int) -> None:
+            at = f.mul(column, self.size)
+            here = [f.offset("%w", f.add(f.mul(f.add(i, r), "%line"), at)) for r in range(rows)]
+            sums = [self.load(code, place, v) for place in here for v in range(count)]
+
+            def less(k: str, values: list[str]) -> list[str]:
+                top = f.offset("%w", f.add(f.mul(k, "%line"), at))
+                read = [self.load(code, top, v) for v in range(count)]
+                place = self.factor_at(code, factors, start, k, i)
+                after = []
+                for r in range(rows):
+                    factor = -self.scalar(code, f.offset(place, r * self.size)).splat(self.width)
+                    for v in range(count):
+                        total = Vec(code, self.kind, self.width, values[r * count + v])
+                        after.append(fma(factor, read[v], total).text)
+                return after
+
+            found = f.loop(start, stop, 1, less, [(s.type, s.text) for s in sums])
+            for number, text in enumerate(found):
+                value = Vec(code, self.kind, self.width, text)
+                self.store(code, here[number // count], number % count, value, None)
+
+        def columns(column: str, count: int, _: str) -> None:
+            self.each_rows(code, "%n", lambda i, rows: tile(i, rows, column, count), stop)
+
+        self.each_columns(code, self.whole(code), columns, stop)
 
     # ---------------------------------------------------------------- exchanges
 
