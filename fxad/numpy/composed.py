@@ -13,6 +13,7 @@ import numpy as np
 from fxad.api.custom import custom_jvp
 from fxad.core import dtypes as dt
 from fxad.core.counting import count_nonzero
+from fxad.core.errors import TypeMismatch
 from fxad.ir.program import OPS
 from fxad.numpy.core import promoted, value_of
 from fxad.numpy.elementwise import (
@@ -42,6 +43,8 @@ from fxad.trace.tracer import type_of
 def copysign(x: Any, y: Any, /) -> Array:
     """|x| with the sign of y."""
     a, b = promoted("copysign", x, y, inexact=True, numbers=False)
+    if dt.is_complex(type_of(a).dtype):
+        raise TypeMismatch(f"copysign: complex numbers have no sign, but one is {type_of(a)}")
     size = OPS["abs"](a)
     return OPS["select"](signbit(b), OPS["neg"](size), size)
 

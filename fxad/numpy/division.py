@@ -182,11 +182,17 @@ def float_power(x: Any, y: Any, /) -> Array:
     return OPS["pow"](*promoted("float_power", x, y, inexact=True, numbers=False))
 
 
+def _integers(name: str, x: Any, y: Any) -> list[Any]:
+    a, b = promoted(name, x, y, numbers=False)
+    if not dt.is_integer(type_of(a).dtype):
+        raise TypeMismatch(f"{name}: takes integers, not {type_of(a)}")
+    return [a, b]
+
+
 @replayed
 def gcd(x: Any, y: Any, /) -> Array:
     """Greatest common divisor (a fixed number of Euclid's steps)."""
-    a, b = promoted("gcd", x, y, numbers=False)
-    a, b = abs(a), abs(b)
+    a, b = map(abs, _integers("gcd", x, y))
     for _ in range(int(1.45 * type_of(a).dtype.itemsize * 8) + 2):
         a, b = where(b == 0, a, b), where(b == 0, b, remainder(a, b))
     return a
@@ -195,5 +201,5 @@ def gcd(x: Any, y: Any, /) -> Array:
 @replayed
 def lcm(x: Any, y: Any, /) -> Array:
     """Least common multiple."""
-    a, b = promoted("lcm", x, y, numbers=False)
+    a, b = _integers("lcm", x, y)
     return where((a == 0) | (b == 0), 0, abs(floor_divide(a, gcd(a, b)) * b))

@@ -380,4 +380,6 @@ def clip(
         out = maximum(out, low)
     if high is not None:
         out = minimum(out, high)
+    if dt.is_complex(out.dtype):
+        raise TypeMismatch("clip: complex numbers have no order; clip real and imaginary parts")
     return out

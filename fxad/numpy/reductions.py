@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import BadArgument, ShapeError
+from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.ir.rewrite import literal
@@ -52,9 +52,17 @@ def _keep(out: Array, axes: tuple[int, ...], source: ArrayType, keepdims: bool) 
     return reshape(out, tuple(1 if i in axes else s for i, s in enumerate(source.shape)))
 
 
+def flags_of(condition: Any) -> Array:
+    """The bools of a `where=`. Raises TypeMismatch for numbers: weights are another thing."""
+    flags = value_of(condition, "where=")
+    if flags.dtype != dt.bool_:
+        raise TypeMismatch(f"where= takes bools, not {flags.type}; say which: where=m != 0")
+    return flags
+
+
 def _masked(value: Array, condition: Any, filler: Any) -> Array:
     """Elements outside `where=` replaced by the identity."""
-    return value if condition is None else where(condition, value, filler)
+    return value if condition is None else where(flags_of(condition), value, filler)
 
 
 def _start(initial: Any, dtype: np.dtype) -> Any:
@@ -115,8 +123,7 @@ def _extreme(
         raise BadArgument(f"{name}: where= needs initial=")
     if initial is not None:
         initial = _start(initial, value.dtype)
-    if mask is not None:
-        value = where(mask, value, initial)
+    value = _masked(value, mask, initial)
     if initial is None and 0 in [value.shape[i] for i in axes]:
         raise ShapeError(f"{name}: no elements along axes {axes} of {value.type}; give initial=")
     if initial is not None and 0 in [value.shape[i] for i in axes]:
@@ -217,7 +224,7 @@ def mean(
     if where is None:
         count = literal(_count(value.type, axes) or math.nan, wide.dtype)
         return cast(bind(OPS["div"], _added(wide, axes, keepdims), count), own)
-    number = sum(spread_to(_logical(where), value.shape), axes, keepdims=keepdims)
+    number = sum(spread_to(flags_of(where), value.shape), axes, keepdims=keepdims)
     return cast(sum(wide, axes, keepdims=keepdims, where=where) / cast(number, wide.dtype), own)
 
 
@@ -284,7 +291,7 @@ def var(
     if where is None:
         out = total / builtins.max(float(_count(value.type, axes) - less), 0.0)
     else:
-        number = sum(spread_to(_logical(where), value.shape), axes, keepdims=keepdims)
+        number = sum(spread_to(flags_of(where), value.shape), axes, keepdims=keepdims)
         out = total / (cast(number, total.dtype) - less)
     return cast(out, dt.real_of(own) if dt.is_complex(own) else own)
 
@@ -361,8 +368,7 @@ def logsumexp(
     """log(sum(exp(a))) without overflow; b scales the terms; where: bools, which terms count.
     All -inf gives -inf, gradient 0."""
     (value,) = promoted("logsumexp", a, inexact=True, numbers=False)
-    if where is not None:
-        value = _choose(where, value, -math.inf)
+    value = _masked(value, where, -math.inf)
     axes = axes_tuple(axis, value.ndim, "logsumexp")
     peak = OPS["stop_gradient"](max(value, axes, keepdims=True, initial=-math.inf))
     peak = _choose(isinf(peak), 0.0, peak)

@@ -28,6 +28,7 @@ from fxad.numpy.core import (
     value_of,
 )
 from fxad.numpy.division import power
+from fxad.numpy.elementwise import divide
 from fxad.numpy.indexing import (
     READS,
     WRITES,
@@ -111,10 +112,10 @@ class Place:
     mul = multiply
 
     def divide(self, values: Any, **hints: Any) -> Array:
-        """With elements there divided by `values`."""
+        """With elements there divided by `values`; integers give floats, as in `divide`."""
         type_ = self.array.type
         ones = setitem(full_of(1, type_), self.index, values, "mul", **hints)
-        return OPS["div"](self.array, ones)
+        return divide(self.array, ones)
 
     def power(self, values: Any, **hints: Any) -> Array:
         """With elements there raised to `values`; exponents of repeated indices multiply."""

@@ -20,6 +20,7 @@ from fxad.numpy.reductions import (
     all,
     argmax,
     argmin,
+    flags_of,
     in_dtype,
     max,
     mean,
@@ -104,7 +105,7 @@ def _kept(value: Array, where: Any) -> Array:
     kept = logical_not(isnan(value))
     if where is None:
         return kept
-    return spread_to(kept & value_of(where), value.shape)
+    return spread_to(kept & flags_of(where), value.shape)
 
 
 @replayed

@@ -62,6 +62,13 @@ def test_writes(method, mode, wrap):
     np.testing.assert_allclose(fxad.jit(write)(X), expected, rtol=1e-6)
 
 
+def test_integers_divided_somewhere_are_floats():
+    x = jnp.array([7, 5, 3])
+    for divided in (x.at[1:].divide(2), fxad.jit(lambda x: x.at[1:].divide(2))(x)):
+        assert divided.dtype == jnp.float32
+        assert divided.tolist() == [7.0, 2.5, 1.5]
+
+
 def test_python_integers_below_zero():
     x = jnp.asarray(X)
     with pytest.raises(IndexOutOfRange, match="index -1 out of bounds for axis 0 with size 5"):
