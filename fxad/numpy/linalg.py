@@ -159,7 +159,7 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> tuple[Array, Array, Arr
     x = linear.matmul(pinv(left, rcond), right)
     rest = squares(right - linear.matmul(left, x))
     over = left.shape[0] > left.shape[1]
-    residuals = reductions.sum(reshape(rest, (left.shape[0], -1))[:, : None if over else 0], 0)
+    residuals = reductions.sum(reshape(rest, (*right.shape, 1)[:2])[:, : None if over else 0], 0)
     values = svdvals(left)
     return x, residuals, _rank(left, values, rcond), values
 

@@ -66,6 +66,7 @@ SAME: list[tuple[str, Callable[..., Any], Callable[..., Any], tuple[Any, ...]]] 
     ("power -3", lambda a: L.matrix_power(a, -3), lambda a: np.linalg.matrix_power(a, -3), (A,)),
     ("lstsq", L.lstsq, lambda a, b: np.linalg.lstsq(a, b, None), (T[0], R.standard_normal((5, 2)))),
     ("lstsq wide", L.lstsq, lambda a, b: np.linalg.lstsq(a, b, None), (T[0].T, B[0, :, 0])),
+    ("lstsq empty", L.lstsq, lambda a, b: np.linalg.lstsq(a, b, None), (T[0][:0], B[0][:0])),
     (
         "multi_dot",
         lambda *m: L.multi_dot(m),

@@ -265,3 +265,18 @@ def test_gradients_of_one_query_and_of_a_query_whose_keys_are_all_excluded():
                 for s in (h, -h)
             )
             assert abs(slope - (ahead - behind) / (2 * h)) < 1e-7
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, fxad.jit])
+def test_no_keys_no_queries_no_lanes(wrap):
+    attention = fxad.nn.dot_product_attention
+    q, none = jnp.ones((1, 3, 2, 4)), jnp.ones((1, 0, 2, 4))
+    value, pull = fxad.vjp(wrap(attention), q, none, none)
+    found = pull(value)
+    assert [g.shape for g in found] == [q.shape, none.shape, none.shape]
+    assert not np.any(value)
+    assert not np.any(found[0])
+    grads = wrap(fxad.grad(lambda q, k: attention(q, k, k).sum(), (0, 1)))(none, q)
+    assert not np.any(grads[1])
+    lanes = wrap(fxad.vmap(fxad.grad(lambda q: attention(q, q, q).sum())))
+    assert lanes(q[:0, None]).shape == (0, 1, 3, 2, 4)

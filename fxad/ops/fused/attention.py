@@ -245,10 +245,7 @@ def _batch(op_of: Callable[[], Any]) -> Callable[..., Any]:
         lanes = [a if b else spread(a, size) for a, b in zip(args, batched, strict=True)]
         joined = [_joined_lanes(x, batch) for x in lanes]
         outs = op_of()(*joined, **params)
-        split = [
-            op("reshape", o, shape=(size, type_of(o).shape[0] // size, *type_of(o).shape[1:]))
-            for o in outs
-        ]
+        split = [op("reshape", o, shape=(size, batch, *type_of(o).shape[1:])) for o in outs]
         return Batched(tuple(split), (True,) * len(split))
 
     return rule

@@ -52,6 +52,11 @@ def _over_scores(extra: Any, scores: Any) -> Any:
     return op("broadcast", extra, shape=(batch, groups, each, time, keys), axes=kept)
 
 
+def _one_unseen(scores: Any) -> Any:
+    """Scores of one key that nobody sees, in place of those of none, which have no largest."""
+    return full(-float("inf"), type_of(scores).with_shape((*type_of(scores).shape[:4], 1)))
+
+
 def _weights(
     q: Any,
     k: Any,
@@ -80,7 +85,7 @@ def _weights(
         x = op("select", op("le", column, op("add", row, right)), x, none)
     if left >= 0:
         x = op("select", op("ge", column, op("sub", row, left)), x, none)
-    top = op("stop_gradient", op("max_reduce", x, axes=(4,)))
+    top = op("stop_gradient", op("max_reduce", x if shape[4] else _one_unseen(x), axes=(4,)))
     unseen = op("eq", top, -float("inf"))
     top = op("select", unseen, zeros(type_of(top)), top)
     e = op("exp", op("sub", x, stretched(top, x, (0, 1, 2, 3))))
