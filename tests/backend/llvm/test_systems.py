@@ -93,6 +93,18 @@ def test_nothing_outside_of_the_arrays_is_touched(n, dtype, offset, lanes):
     np.testing.assert_array_equal(sign, np.linalg.slogdet(a.astype(np.float64))[0])
 
 
+@pytest.mark.parametrize("n", [4, 19, 67])
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_numbers_that_are_none_exchange_nothing_outside(n, wrong):
+    """A row without a largest number: the zeros behind it are no pivots."""
+    for columns in (3, 70):
+        a = guarded(np.full((1, n, n), wrong, np.float32))
+        b, x = (guarded(np.ones((1, n, columns), np.float32)) for _ in range(2))
+        call = _call(Factoring("solve", a.dtype, 1, n, columns))
+        called("solve", call.group, [a, b, x], call.numbers, call)
+        assert np.isnan(x).all()
+
+
 @pytest.mark.parametrize("isa", LOWER)
 @pytest.mark.parametrize("n", [5, 40])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

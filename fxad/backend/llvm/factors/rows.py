@@ -159,10 +159,11 @@ class Rows(Panels):
         return code.iota("i32", self.width) + first
 
     def search(self, code: Code, top: str, first: str, k: str) -> str:
-        """The column from k on with the largest number of a row, the first of equals."""
+        """The column from k on with the largest number of a row, the first of equals; k itself if
+        all are 0 or NaN, and never one of the zeros behind the row."""
         f, bits = code.function, self.size * 8
         own = Vec(code, "i64", 1, k).convert("trunc", "i32").splat(self.width)
-        best = code.const(self.kind, -1.0, self.width)
+        best = code.const(self.kind, 0.0, self.width)
 
         def look(start: str, values: list[str]) -> list[str]:
             best = Vec(code, self.kind, self.width, values[0])
@@ -174,7 +175,7 @@ class Rows(Panels):
 
         start = [(best.type, best.text), (own.type, own.text)]
         found = f.loop(first, "%n", self.width, look, start)
-        sizes = Vec(code, self.kind, self.width, found[0]).bits()  # in order as integers, but -1
+        sizes = Vec(code, self.kind, self.width, found[0]).bits()  # in order as integers
         index = Vec(code, "i32", self.width, found[1])
         most = code.call(f"llvm.vector.reduce.smax.v{self.width}i{bits}", f"i{bits}", 1, [sizes])
         these = sizes.equals(most.splat(self.width)).where(index, 2**31 - 1)
