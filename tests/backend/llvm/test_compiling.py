@@ -1,5 +1,6 @@
 """Compiling kernels: once each, side by side, refused where broken."""
 
+import signal
 import time
 
 import numpy as np
@@ -121,3 +122,23 @@ def test_runtime_is_compiled_once():
     start = time.perf_counter()
     Executable(_sum_plan())
     assert time.perf_counter() - start < 2  # a cached kernel needs no compiler
+
+
+def test_an_interrupt_while_llvm_compiles_waits_for_its_end(monkeypatch) -> None:
+    """In between it left objects that were freed twice."""
+    parse, steps = engine._parse, []
+
+    def interrupted(text):
+        signal.raise_signal(signal.SIGINT)
+        steps.append("parsed")
+        return parse(text)
+
+    made = engine.Module.__init__
+    monkeypatch.setattr(engine, "_parse", interrupted)
+    monkeypatch.setattr(
+        engine.Module, "__init__", lambda *given: (made(*given), steps.append("made"))[0]
+    )
+    text = "define i32 @interrupted() {\n  ret i32 1\n}"
+    with pytest.raises(KeyboardInterrupt):
+        engine.compile_module([text], [], engine.host_target())
+    assert steps == ["parsed", "made"]

@@ -24,6 +24,10 @@ from llvmlite.binding import ffi
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.native.cores import logical_cores
 from fxad.core.errors import CheckError
+from fxad.core.interrupts import uninterrupted
+
+# Blocks that make or free llvmlite's objects are `uninterrupted`: one between a call of LLVM and
+# the note that an object is gone is freed twice, which ends the process.
 
 # Serialises our use of llvmlite. A fork waits for it, so that no child inherits it (or the lock
 # inside llvmlite) taken by a thread that the child does not have.
@@ -155,7 +159,7 @@ class Module:
         self.text = text
         self.target = target
         self.image = image
-        with lock:
+        with lock, uninterrupted():
             _initialize()
             _resolve(_undefined_symbols(image))
             container = llvm.parse_assembly("")
@@ -174,7 +178,7 @@ class Module:
 
     def assembly(self, text: str | None = None) -> str:
         """Assembler text of this module, or of another text for the same target."""
-        with lock:
+        with lock, uninterrupted():
             return _machine(self.target).emit_assembly(_parse(text or self.text))
 
     def immortal(self) -> Module:
@@ -201,7 +205,7 @@ def compile_module(
     Raises CheckError for text LLVM rejects (showing the lines) and for unknown external symbols.
     """
     text = compose(functions, declarations, target)
-    with lock:
+    with lock, uninterrupted():
         parsed = _parse(text)
         if passes is not None:
             _optimize(parsed, target, passes)
