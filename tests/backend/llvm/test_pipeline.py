@@ -11,7 +11,7 @@ from fxad.backend.llvm.base import traffic
 from fxad.backend.llvm.base.schedule import Target, choose
 from fxad.backend.llvm.cache import KernelCache
 from fxad.backend.llvm.loops import passes as rules
-from fxad.backend.llvm.loops.passes import FARTHER, passes_of
+from fxad.backend.llvm.loops.passes import FARTHER, MIDWAY, passes_of
 from fxad.backend.llvm.native.engine import host_target
 
 pytestmark = pytest.mark.skipif(
@@ -225,6 +225,7 @@ def test_what_follows_is_asked_for_near_and_where_there_is_room_far(without):
     x, d = values(8192, 1024), values(8192, 1024) + 1
     long, wide = x.reshape(512, -1), d.reshape(512, -1)
     assert asked(layer_norm, x) == asked(layer_norm, long) == [near, far]
+    assert asked(layer_norm, x, target=READS_AHEAD) == [(MIDWAY, traffic.FIRST), far]
     assert asked(scaled, x, d) == asked(scaled, long, wide) == [near] * 2
     crowded = [(traffic.DISTANCE, traffic.FIRST), (x.strides[0], traffic.SECOND)]
     assert asked(cotangent, x, d) == crowded * 2
