@@ -162,7 +162,8 @@ class Factoring:
 
     cholesky: rows x rows -> its lower factor. triangular_solve: rows x rows, rows x columns -> x,
     with the `lower` or upper triangle, `unit` with ones on its diagonal. solve: the same with a
-    whole matrix. slogdet: rows x rows -> the determinant's sign, and the logarithm of its size.
+    whole matrix. slogdet: rows x rows -> the determinant's sign, and the logarithm of its size. qr:
+    rows x columns -> orthogonal factors, the first with `basis` columns.
     """
 
     kind: str
@@ -172,6 +173,7 @@ class Factoring:
     columns: int
     lower: bool = True
     unit: bool = False
+    basis: int = 0
 
 
 @record

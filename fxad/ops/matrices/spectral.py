@@ -1,4 +1,5 @@
-"""Eigenvalues, singular values and orthogonal factors, by LAPACK through NumPy.
+"""Eigenvalues, singular values and orthogonal factors, by LAPACK through NumPy where executors
+have no code of their own (backend/llvm/factors).
 
     w, v = eigh(a)          # f32[..., n, n], symmetric -> f32[..., n], f32[..., n, n]
     u, s, vh = svd(a)       # f32[..., m, n] -> f32[..., m, k], f32[..., k], f32[..., k, n]
@@ -14,6 +15,7 @@ stay right. Complex vectors are determined up to a phase; their tangents are tho
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +24,7 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError
 from fxad.core.types import ArrayType
+from fxad.ir.loops import Factoring
 from fxad.ops.base import Sample, case, fails, zeros
 from fxad.ops.base import full as filled
 from fxad.ops.matrices.base import (
@@ -197,10 +200,17 @@ def _qr_jvp(primals: Sequence[Any], tangents: Sequence[Any], outs: Any, *, compl
     return op("add", slope, mm(q, op("sub", turn, inner))), mm(op("sub", inner, turn), r)
 
 
+def _qr_factoring(a: ArrayType, *, complete: bool) -> Factoring:
+    m, n = a.shape[-2:]
+    basis = m if complete else min(m, n)
+    return Factoring("qr", a.dtype, math.prod(a.shape[:-2]), m, n, basis=basis)
+
+
 qr = host_op(
     "qr",
     lambda a, *, complete: tuple(np.linalg.qr(a, "complete" if complete else "reduced")),
     _qr_type,
+    _qr_factoring,
     doc="a = q @ r: orthonormal columns q, upper triangle r; `complete`: a square q.",
     jvp=_qr_jvp,
     samples=lambda r: [

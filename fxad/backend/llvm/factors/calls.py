@@ -18,6 +18,7 @@ import numpy as np
 from fxad.backend.llvm.base.choices import NONE
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.factors.lanes import MOST_COLUMNS, MOST_ROWS, Lanes
+from fxad.backend.llvm.factors.orthogonal import Orthogonal
 from fxad.backend.llvm.factors.panels import Panels, vectors
 from fxad.backend.llvm.factors.rows import TAKEN, Rows
 from fxad.backend.llvm.factors.writer import name_of
@@ -30,7 +31,9 @@ from fxad.ir.plan import Host
 
 MOST = 1024  # rows of a factor, which one thread makes; of more LAPACK's is left to all
 MOST_LU = 512  # rows of a matrix with pivots: every thread has scratch for one, 2 MB of float64
-_WRITERS = {"triangles": Panels, "rows": Rows, "lanes": Lanes}
+MOST_QR = 32  # rows and columns of orthogonal factors
+FEW_QR = 24  # rows and columns of a few matrices, which leave lanes idle
+_WRITERS = {"triangles": Panels, "rows": Rows, "lanes": Lanes, "orthogonal": Orthogonal}
 
 
 @record
@@ -58,6 +61,8 @@ def native_call(step: Host, target: Target) -> Call | None:
         return _cholesky(what, target) if what.rows <= MOST else None
     if what.kind == "triangular_solve":
         return _triangle(what, target)
+    if what.kind == "qr":
+        return _orthogonal(what, target)
     if what.rows <= MOST_ROWS and (what.kind == "slogdet" or what.columns <= MOST_COLUMNS):
         return _in_lanes(what, target)
     return _by_rows(what, target) if what.rows <= MOST_LU else None
@@ -81,16 +86,26 @@ def _in_lanes(what: Factoring, target: Target) -> Call:
     n, width = what.rows, target.lanes(what.dtype)
     k = what.columns if what.kind == "solve" else 0
     groups = -(-what.lanes // width)
-    cost = groups * (n * (n + k) * (n + 8) + 100 * n)
+    cost = groups * (0.4 * n * (n + k) * (n + 8) + 40 * n)
     scratch = n * (n + k) * width * what.dtype.itemsize
     return _call("lanes", what, target, groups, cost, (n, k, what.lanes), scratch)
+
+
+def _orthogonal(what: Factoring, target: Target) -> Call | None:
+    m, n, q, width = what.rows, what.columns, what.basis, target.lanes(what.dtype)
+    if max(m, n) > (MOST_QR if what.lanes >= 8 else FEW_QR):
+        return None
+    groups = -(-what.lanes // width)
+    cost = groups * (m * (n + q) * (n + 8) + 50 * n)
+    scratch = (m * (n + q) + min(m, n)) * width * what.dtype.itemsize
+    return _call("orthogonal", what, target, groups, cost, (m, n, q, what.lanes), scratch)
 
 
 def _by_rows(what: Factoring, target: Target) -> Call:
     n, width = what.rows, target.lanes(what.dtype)
     k = what.columns if what.kind == "solve" else 0
     line = (-(-n // width) | 1) * width
-    cost = what.lanes * n * (30 + 2 * n + n * (n / 3 + k) / width)
+    cost = what.lanes * n * (40 + 0.6 * n + n * (n / 3 + k) / width / 5)
     scratch = (n + TAKEN) * line * what.dtype.itemsize + 8 * n
     return _call("rows", what, target, what.lanes, cost, (n, k), scratch)
 

@@ -4,16 +4,15 @@
 
 Gauss' elimination with partial pivoting (Golub and Van Loan, 3.4.1): the row with the largest
 number of a column is exchanged with the one at its diagonal by picks lane by lane, the rows below
-are divided and subtracted; the columns of b go along. Lanes past the last matrix do the last one's
-work again and are not stored. The operations on each matrix are the same in any lane, and so are
-the bits.
+are divided and subtracted; the columns of b go along.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from fxad.backend.llvm.base.vector import Code, Vec, fma, type_of
+from fxad.backend.llvm.base.vector import Vec, fma
+from fxad.backend.llvm.factors.tables import Lot, Table
 from fxad.backend.llvm.factors.writer import Writer
 from fxad.backend.llvm.math.functions import function as elementary
 
@@ -36,12 +35,12 @@ class Lanes(Writer):
         columns = f.add(n, k)
 
         def group(number: str, _: object) -> None:
-            work = _Group(self, code, number, n, columns, count)
+            work = _Group(Lot(self, code, number, count), "%scratch", n, columns)
             work.read(a, n)
             work.read(b, k, n)
             work.eliminate()
             work.substitute(k)
-            work.write(x, k, n)
+            work.write(x, n, k, n)
 
         f.loop("%begin", "%end", 1, group)
         f.ret()
@@ -52,96 +51,24 @@ class Lanes(Writer):
         f = code.function
 
         def group(number: str, _: object) -> None:
-            work = _Group(self, code, number, n, n, count)
+            work = _Group(Lot(self, code, number, count), "%scratch", n, n)
             work.read(a, n)
             odd = work.eliminate()
             sign, size = work.determinant(odd)
             first = f.mul(f.mul(number, self.width), self.size)
-            self.store(code, f.offset(signs, first), 0, sign, work.there)
-            self.store(code, f.offset(sizes, first), 0, size, work.there)
+            self.store(code, f.offset(signs, first), 0, sign, work.lot.there)
+            self.store(code, f.offset(sizes, first), 0, size, work.lot.there)
 
         f.loop("%begin", "%end", 1, group)
         f.ret()
 
 
-class _Group:
-    """Some matrices, one in each lane, with `columns` columns in scratch."""
+class _Group(Table):
+    """Some matrices with their right sides."""
 
-    def __init__(
-        self, writer: Lanes, code: Code, number: str, n: str, columns: str, count: str
-    ) -> None:
-        self.writer, self.code, self.f = writer, code, code.function
-        self.n, self.columns = n, columns
-        self.kind, self.width = writer.kind, writer.width
-        self.step = self.width * writer.size  # bytes from column to column
-        self.line = self.f.mul(columns, self.step)
-        first = self.f.mul(number, self.width)
-        left = self.f.op(f"sub i64 {count}, {first}")
-        self.there = code.first_lanes(self.width, left)
-        last = Vec(code, "i64", 1, self.f.add(left, -1)).splat(self.width)
-        here = code.iota("i64", self.width)
-        start = Vec(code, "i64", 1, first)
-        self.matrices = (here > last).where(last, here) + start.splat(self.width)
-
-    def place(self, i: str, j: str) -> str:
-        """The address of w[i, j]."""
-        offset = self.f.add(self.f.mul(i, self.line), self.f.mul(j, self.step))
-        return self.f.offset("%scratch", offset)
-
-    def get(self, place: str) -> Vec:
-        return self.writer.load(self.code, place)
-
-    def put(self, place: str, value: Vec) -> None:
-        self.writer.put(self.code, place, value)
-
-    # ---------------------------------------------------------------- to and from memory
-
-    def pointers(self, array: str, k: str) -> Vec:
-        """Where each matrix of an array of n x k begins."""
-        bytes = self.f.mul(self.f.mul(self.n, k), self.writer.size)
-        offsets = self.matrices * Vec(self.code, "i64", 1, bytes).splat(self.width)
-        text = f"getelementptr i8, ptr {array}, {offsets.type} {offsets.text}"
-        return self.code.op("ptr", self.width, text)
-
-    def each(self, pointers: Vec, k: str, column: str, body: Callable[[Vec, str], None]) -> None:
-        """body(addresses in memory, address in scratch) for all elements of n x k matrices, which
-        begin at a column of w."""
-        f, size = self.f, self.writer.size
-
-        def element(i: str, j: str) -> None:
-            offset = f.mul(f.add(f.mul(i, k), j), size)
-            text = f"getelementptr i8, {pointers.type} {pointers.text}, i64 {offset}"
-            body(self.code.op("ptr", self.width, text), self.place(i, f.add(j, column)))
-
-        f.loop(0, self.n, 1, lambda i, _: f.loop(0, k, 1, lambda j, _: element(i, j)) and None)
-
-    def read(self, array: str, k: str, column: str = "0") -> None:
-        """n x k matrices into w."""
-        code, every = self.code, self.code.const("i1", True, self.width)
-        vector = type_of(self.kind, self.width)
-        name = f"llvm.masked.gather.{code.const(self.kind, 0, self.width).suffix}.v{self.width}p0"
-
-        def element(where: Vec, place: str) -> None:
-            code.declarations.add(
-                f"declare {vector} @{name}({where.type}, i32, {every.type}, {vector})"
-            )
-            given = f"{where.type} {where.text}, i32 {self.writer.size}, {every.type} {every.text}"
-            text = f"call {vector} @{name}({given}, {vector} poison)"
-            self.put(place, code.op(self.kind, self.width, text))
-
-        self.each(self.pointers(array, k), k, column, element)
-
-    def write(self, array: str, k: str, column: str) -> None:
-        """Columns of w to matrices in memory."""
-        size, name = self.writer.size, f"v{self.width}p0"
-
-        def element(where: Vec, place: str) -> None:
-            value = self.get(place)
-            types = (value.type, where.type, "i32", self.there.type)
-            given = (value.text, where.text, str(size), self.there.text)
-            self.code.call_void(f"llvm.masked.scatter.{value.suffix}.{name}", types, given)
-
-        self.each(self.pointers(array, k), k, column, element)
+    @property
+    def n(self) -> str:
+        return self.rows
 
     # ---------------------------------------------------------------- the factors
 
