@@ -8,6 +8,7 @@ def f(x):
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
@@ -28,6 +29,7 @@ from fxad.core.collecting import without_collection
 from fxad.core.config import config
 from fxad.core.errors import BadArgument, CallError, RetraceError, TreeError
 from fxad.core.pytree import TreeDef
+from fxad.core.shared import Shared
 from fxad.core.treecode import MOST_LEAVES
 from fxad.ir.program import OPS
 from fxad.ops.programs.policies import Budget
@@ -45,7 +47,7 @@ def _signature(leaves: list[Array], tree: TreeDef, statics: tuple) -> tuple:
     return tree, types, weak, statics, kinds_of(statics), (dt.x64_enabled(), override.active())
 
 
-class Jit:
+class Jit(Shared):
     """A function that compiles itself for every new signature of its arguments."""
 
     def __init__(
@@ -101,6 +103,18 @@ class Jit:
         args, kwargs = tree.unflatten(leaves)
         results = self._with(statics)(*args, **kwargs)
         return pytree.map(lambda v: v if dt.is_float0(v) else to_value(v, self._what), results)
+
+    def __reduce__(self) -> str | tuple:
+        """By name where that leads here, as with Python's functions, else made again from the
+        function; what was traced and compiled stays behind."""
+        name = getattr(self, "__qualname__", "")
+        found: Any = sys.modules.get(self.__module__)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if found is self:
+            return name
+        donate = self._donate_argnums, self._donate_argnames
+        return Jit, (self._function, self._static, donate, self._memory_budget)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)

@@ -21,6 +21,7 @@ from fxad.api.passes import staging
 from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.core.pytree import TreeDef
 from fxad.core.record import valued
+from fxad.core.shared import Shared
 from fxad.core.types import ArrayType
 from fxad.ir.cost import cost
 from fxad.ir.kernel import Kernel
@@ -48,7 +49,7 @@ class ArgInfo:
     donated: bool
 
 
-class Lowered:
+class Lowered(Shared):
     """The stages of one traced signature; each is made when first asked for."""
 
     def __init__(

@@ -126,7 +126,7 @@ def _param(value: Any, indent: str) -> str:
 _TOKEN = r"""\s*(?:\#[^\n]*\s*)*(?:
     (?P<string>"(?:[^"\\]|\\.)*")
   | (?P<number>-?(?:0x[0-9a-fA-F.]+p[+-]?\d+|inf\b|\d+\.\d*(?:e[+-]?\d+)?|\d+))
-  | (?P<word>@?[A-Za-z_?][A-Za-z_0-9]*)
+  | (?P<word>@?(?:[^\W\d]|\?)\w*)
   | (?P<mark>[()\[\]{}:;,=])
     )"""
 

@@ -39,6 +39,15 @@ def test_round_trip_of_a_gradient_with_tapes() -> None:
     assert show(check(parse(text)), where=False) == re.sub(r"  # \S+$", "", text, flags=re.M)
 
 
+def test_round_trip_of_names_in_other_alphabets() -> None:
+    def größe(β: fxad.Array) -> fxad.Array:
+        return jnp.sin(β)
+
+    text = str(fxad.make_ir(größe)(np.float32(1)))
+    assert text.startswith("program größe(")
+    assert show(parse(text)) == re.sub(r"  # \S+$", "", text, flags=re.M)
+
+
 def test_round_trip_of_a_gradient_with_a_loop() -> None:
     def loss(w, x):
         def step(c, row):
