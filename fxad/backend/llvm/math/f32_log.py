@@ -26,7 +26,6 @@ from fxad.backend.llvm.math.core import (
     scales,
     unless_rare,
 )
-from fxad.backend.llvm.math.divide import inverse_of_root
 from fxad.backend.llvm.math.f64 import in_double
 from fxad.backend.llvm.math.lookup import lookup
 from fxad.backend.llvm.math.tables import ATANHS, LOGS, LOGS2
@@ -88,7 +87,7 @@ def log2(x: Vec) -> Vec:
     return _any(x, usual)
 
 
-def _log_of_sum(u: Vec, lost: Vec, kept: Vec | None = None) -> Vec:
+def log_of_sum(u: Vec, lost: Vec, kept: Vec | None = None) -> Vec:
     """log(u + lost), u positive, normal and below 2**126, lost below its last place.
 
     kept: u is of any kind; where it is infinite, this says that lost does not count.
@@ -107,38 +106,9 @@ def log1p(x: Vec) -> Vec:
     u = x + 1.0
     lost = x - (u - 1.0)
     if scales(x):
-        return _log_of_sum(u, lost, x < INF).copysign(x)
-    y = _log_of_sum(u, lost).copysign(x)
+        return log_of_sum(u, lost, x < INF).copysign(x)
+    y = log_of_sum(u, lost).copysign(x)
     return unless_rare(_unusual(u, 126), y, partial(in_double, f64_log.log1p), x)
-
-
-def _root_of_sum(high: Vec, low: Vec) -> tuple[Vec, Vec]:
-    """The root of high + low, and what it lacks times 2 root."""
-    root = high.sqrt()
-    return root, fma(-root, root, high) + low
-
-
-def asinh(x: Vec) -> Vec:
-    """log(|x| + sqrt(x x + 1)). 1 - (x x + 1) is exact where what it lacks counts."""
-    size = x.abs()
-    square = fma(size, size, 1.0)
-    root, left = _root_of_sum(square, fma(size, size, 1.0 - square))
-    u = root + size
-    y = _log_of_sum(u, fma(left, inverse_of_root(root), (root - u) + size)).copysign(x)
-    return unless_rare(~(size < 2.0**60), y, partial(in_double, f64_log.asinh), x)
-
-
-def acosh(x: Vec) -> Vec:
-    """log(x + sqrt(x x - 1)), x x - 1 = a a + 2 a with a = x - 1."""
-    a = x - 1.0
-    twice = a + a
-    square = fma(a, a, twice)
-    root, left = _root_of_sum(square, fma(a, a, twice - square))
-    u = x + root
-    y = _log_of_sum(u, fma(left, inverse_of_root(root), (x - u) + root))
-    least, most = (x.like(value).bits() for value in (1.0, 2.0**60))
-    unusual = (x.bits() - (least + 1)).compare("uge", most - least)
-    return unless_rare(unusual, y, partial(in_double, f64_log.acosh), x)
 
 
 def atanh(x: Vec) -> Vec:

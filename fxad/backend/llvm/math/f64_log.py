@@ -22,7 +22,6 @@ from fxad.backend.llvm.math.core import (
     scales,
     unless_rare,
 )
-from fxad.backend.llvm.math.divide import inverse_of_root, root
 from fxad.backend.llvm.math.lookup import lookup
 
 ONE = 0x3FF << 52
@@ -61,7 +60,7 @@ def log2(x: Vec) -> Vec:
     return y if scales(x) else log_special(x, y)
 
 
-def _log_of_sum(u: Vec, lost: Vec, kept: Vec | None = None) -> Vec:
+def log_of_sum(u: Vec, lost: Vec, kept: Vec | None = None) -> Vec:
     """log(u + lost), u positive, lost below its last place.
 
     kept: where u is infinite, this says that lost does not count.
@@ -78,37 +77,8 @@ def _log_of_sum(u: Vec, lost: Vec, kept: Vec | None = None) -> Vec:
 def log1p(x: Vec) -> Vec:
     """log(u + lost), u = 1 + x rounded. u - 1 is exact where what is lost counts."""
     u = x + 1.0
-    y = _log_of_sum(u, x - (u - 1.0), x < INF)
+    y = log_of_sum(u, x - (u - 1.0), x < INF)
     return (y if scales(x) else log_special(u, y)).copysign(x)
-
-
-def _root_of_sum(high: Vec, low: Vec) -> tuple[Vec, Vec]:
-    """The root of high + low, and what it lacks times 2 root."""
-    found = root(high)
-    return found, fma(-found, found, high) + low
-
-
-def asinh(x: Vec) -> Vec:
-    """log(|x| + sqrt(x x + 1)). 1 - (x x + 1) is exact where what it lacks counts."""
-    size = x.abs()
-    square = fma(size, size, 1.0)
-    found, left = _root_of_sum(square, fma(size, size, 1.0 - square))
-    u = found + size
-    y = _log_of_sum(u, fma(left, inverse_of_root(found), (found - u) + size)).copysign(x)
-    return unless_rare(~(size < 2.0**400), y, partial(per_lane, "asinh"), x)
-
-
-def acosh(x: Vec) -> Vec:
-    """log(x + sqrt(x x - 1)), x x - 1 = a a + 2 a with a = x - 1."""
-    a = x - 1.0
-    twice = a + a
-    square = fma(a, a, twice)
-    found, left = _root_of_sum(square, fma(a, a, twice - square))
-    u = x + found
-    y = _log_of_sum(u, fma(left, inverse_of_root(found), (x - u) + found))
-    least, most = (x.like(value).bits() for value in (1.0, 2.0**400))
-    unusual = (x.bits() - (least + 1)).compare("uge", most - least)
-    return unless_rare(unusual, y, partial(per_lane, "acosh"), x)
 
 
 def atanh(x: Vec) -> Vec:
@@ -120,7 +90,7 @@ def atanh(x: Vec) -> Vec:
     q = top * inverse
     less = fma(-q, (1.0 - bottom) - size, fma(-q, bottom, top)) * inverse
     u = q + 1.0
-    y = _log_of_sum(u, (q - (u - 1.0)) + less) * 0.5
+    y = log_of_sum(u, (q - (u - 1.0)) + less) * 0.5
     return unless_rare(~(size < 1.0), y.copysign(x), partial(per_lane, "atanh"), x)
 
 
