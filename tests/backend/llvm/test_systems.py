@@ -37,7 +37,7 @@ def _residual(a: np.ndarray, x: np.ndarray, b: np.ndarray) -> float:
 
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("lanes", [1, 3, 19])
+@pytest.mark.parametrize("lanes", [1, 3, 33])
 def test_systems_and_determinants_equal_numpys(n, dtype, lanes):
     a = _matrices(n, dtype, lanes)
     with fxad.enable_x64(dtype == "float64"):
@@ -78,7 +78,7 @@ def _call(what: Factoring) -> calls.Call:
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("offset", [None, 0])
-@pytest.mark.parametrize("lanes", [1, 5])
+@pytest.mark.parametrize("lanes", [1, 30])
 def test_nothing_outside_of_the_arrays_is_touched(n, dtype, offset, lanes):
     a = guarded(_matrices(n, dtype, lanes), offset)
     for columns in (1, 3, 70):

@@ -17,7 +17,7 @@ import numpy as np
 
 from fxad.backend.llvm.base.choices import NONE
 from fxad.backend.llvm.base.schedule import Target
-from fxad.backend.llvm.factors.lanes import MOST_COLUMNS, MOST_ROWS, Lanes
+from fxad.backend.llvm.factors.lanes import Lanes
 from fxad.backend.llvm.factors.orthogonal import Orthogonal
 from fxad.backend.llvm.factors.panels import Panels, vectors
 from fxad.backend.llvm.factors.rows import TAKEN, Rows
@@ -31,6 +31,8 @@ from fxad.ir.plan import Host
 
 MOST = 1024  # rows of a factor, which one thread makes; of more LAPACK's is left to all
 MOST_LU = 512  # rows of a matrix with pivots: every thread has scratch for one, 2 MB of float64
+MOST_ROWS = 32  # of a matrix in a lane; in longer rows vectors are full
+MOST_NUMBERS = 1152  # of a matrix in a lane and its right sides: 72 KB of all lanes
 MOST_QR = 32  # rows and columns of orthogonal factors
 FEW_QR = 24  # rows and columns of a few matrices, which leave lanes idle
 _WRITERS = {"triangles": Panels, "rows": Rows, "lanes": Lanes, "orthogonal": Orthogonal}
@@ -63,7 +65,7 @@ def native_call(step: Host, target: Target) -> Call | None:
         return _triangle(what, target)
     if what.kind == "qr":
         return _orthogonal(what, target)
-    if what.rows <= MOST_ROWS and (what.kind == "slogdet" or what.columns <= MOST_COLUMNS):
+    if _fits_lanes(what):
         return _in_lanes(what, target)
     return _by_rows(what, target) if what.rows <= MOST_LU else None
 
@@ -82,9 +84,20 @@ def _triangle(what: Factoring, target: Target) -> Call:
     return _call("triangles", what, target, what.lanes * panels, cost, numbers)
 
 
+def _sides(what: Factoring) -> int:
+    """Columns that go along with a matrix."""
+    return what.columns if what.kind == "solve" else 0
+
+
+def _fits_lanes(what: Factoring) -> bool:
+    """Is an LU factor in each lane faster than one after the other? Where there are enough for the
+    lanes, and a row of right sides is not itself long enough for vectors; measured on a Zen 5."""
+    n, k = what.rows, _sides(what)
+    return n <= min(MOST_ROWS, 4 + what.lanes) and k <= max(n, 16) and n * (n + k) <= MOST_NUMBERS
+
+
 def _in_lanes(what: Factoring, target: Target) -> Call:
-    n, width = what.rows, target.lanes(what.dtype)
-    k = what.columns if what.kind == "solve" else 0
+    n, k, width = what.rows, _sides(what), target.lanes(what.dtype)
     groups = -(-what.lanes // width)
     cost = groups * (0.4 * n * (n + k) * (n + 8) + 40 * n)
     scratch = n * (n + k) * width * what.dtype.itemsize
@@ -102,8 +115,7 @@ def _orthogonal(what: Factoring, target: Target) -> Call | None:
 
 
 def _by_rows(what: Factoring, target: Target) -> Call:
-    n, width = what.rows, target.lanes(what.dtype)
-    k = what.columns if what.kind == "solve" else 0
+    n, k, width = what.rows, _sides(what), target.lanes(what.dtype)
     line = (-(-n // width) | 1) * width
     cost = what.lanes * n * (40 + 0.6 * n + n * (n / 3 + k) / width / 5)
     scratch = (n + TAKEN) * line * what.dtype.itemsize + 8 * n

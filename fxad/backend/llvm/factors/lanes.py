@@ -16,9 +16,6 @@ from fxad.backend.llvm.factors.tables import Lot, Table
 from fxad.backend.llvm.factors.writer import Writer
 from fxad.backend.llvm.math.functions import function as elementary
 
-MOST_ROWS = 16  # of larger matrices vectors of rows are full
-MOST_COLUMNS = 64  # of right sides
-
 
 class Lanes(Writer):
     """Writes `solve` and `slogdet`. Units: groups of matrices."""
