@@ -86,7 +86,7 @@ def replacing(path: Path) -> Iterator[Path]:
     processes that were killed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.parent / f".{path.name}.{os.getpid()}.tmp"
+    temporary = _temporary(path)
     try:
         yield temporary
         for part in temporary.iterdir() if temporary.is_dir() else ():
@@ -101,8 +101,21 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def discard(path: Path) -> None:
+    """Remove a directory. It loses its name first: what a killed process leaves is `abandoned`."""
+    unnamed = _temporary(path)
+    with contextlib.suppress(OSError):
+        os.replace(path, unnamed)
+    shutil.rmtree(unnamed, ignore_errors=True)
+
+
+def _temporary(path: Path) -> Path:
+    return path.parent / f".{path.name}.{os.getpid()}.tmp"
+
+
 def abandoned(directory: Path, pattern: str) -> list[Path]:
-    """What `replacing` was writing under names that match `pattern` when its process ended."""
+    """What `replacing` was writing, or `discard` removing, when its process ended, of names that
+    match `pattern`."""
     return [path for path in directory.glob(f".{pattern}.*.tmp") if not _writer_lives(path)]
 
 

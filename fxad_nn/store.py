@@ -20,7 +20,7 @@ from typing import Any
 
 from fxad_nn import models, tokenizer
 from fxad_nn.errors import CheckpointError
-from fxad_nn.files import abandoned, replacing
+from fxad_nn.files import abandoned, discard, replacing
 from fxad_nn.optim import state_spec
 from fxad_nn.tensors import read_tree, write_tree
 
@@ -82,7 +82,7 @@ def save(
             "free some space, or choose another directory with --out"
         ) from error
     for old in [path for path in checkpoints(directory) if path != target][: -keep + 1 or None]:
-        shutil.rmtree(old, ignore_errors=True)
+        discard(old)
     return target
 
 
@@ -176,6 +176,6 @@ def _free_name(directory: Path, step: int) -> Path:
 
 
 def _remove_leftovers(directory: Path) -> None:
-    """Delete what a killed process left half written."""
+    """Delete what a killed process left half written or half removed."""
     for path in abandoned(directory, "step-*"):
         shutil.rmtree(path, ignore_errors=True)

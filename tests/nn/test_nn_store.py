@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 
 import ml_dtypes
 import numpy as np
@@ -58,6 +59,22 @@ def test_only_the_newest_are_kept(tmp_path, trained):
     (tmp_path / ".step-00000011.99.tmp").mkdir()  # left by a killed process
     put(tmp_path, trained, 12)
     assert [p.name for p in tmp_path.iterdir()] == ["step-00000012"]
+
+
+def test_a_process_killed_while_it_removes_leaves_nothing_for_good(tmp_path, trained, monkeypatch):
+    put(tmp_path, trained, 1)
+
+    def killed(path, **_):
+        (path / store.STATE).unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as during:
+        during.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            put(tmp_path, trained, 2)
+    assert store.load(tmp_path).step == 2
+    put(tmp_path, trained, 3)
+    assert [p.name for p in tmp_path.iterdir()] == ["step-00000003"]
 
 
 def test_what_another_process_is_writing_is_left_alone(tmp_path, trained):
