@@ -72,12 +72,16 @@ def _pair(program: Program, forth: Eqn, back: Eqn, uses: Counter[Atom]) -> CondP
     operands = back.inputs[1:]
     read = [v for v in forth.outputs if uses[v] > operands.count(v)]
     stays = tuple([n for n, v in enumerate(forth.outputs) if v in read])
+    # Operands that would die in the first one: whoever reads them in the second one keeps them.
+    others = {*program.inputs, *program.consts}
+    dying = [a not in others and uses[a] == forth.inputs.count(a) for a in forth.inputs[1:]]
     lines = []
     for ahead, behind in zip(forth.params["branches"], back.params["branches"], strict=True):
         known: dict[Atom, Atom] = dict(zip(forth.inputs[1:], ahead.inputs, strict=True))
         known.update(zip(forth.outputs, ahead.outputs, strict=True))
         crossing = {v: known[a] for a, v in zip(operands, behind.inputs, strict=True) if a in known}
-        lines.append(joined(ahead, behind, [ahead.outputs[n] for n in stays], crossing))
+        state = [v for v, dies in zip(ahead.inputs, dying, strict=True) if dies]
+        lines.append(joined(ahead, behind, [ahead.outputs[n] for n in stays], crossing, state))
     return CondPair(program, forth, back, stays, tuple(lines))
 
 

@@ -21,7 +21,8 @@ from fxad.ir.rewrite import inline_into
 class Line:
     """Both halves. kept: how many results are the first one's. own: what the second one's inputs
     are here where they do not come from the first one. state: inputs of the first one that are
-    others in each trip, and must be kept for the second one like what the first one makes."""
+    others in each trip, or that nothing else reads, and must be kept for the second one like what
+    the first one makes."""
 
     program: Program
     ahead: Program

@@ -21,8 +21,9 @@ from fxad.passes.while_pairs import while_pairs
 @record
 class Straight:
     """One line. around: the whole program with this line changed. cut: for two programs one behind
-    the other, how many equations are the first one's. state: that one's inputs which are others in
-    each trip. times: how many of each value that crosses the cut wait at a time."""
+    the other, how many equations are the first one's. state: that one's inputs which must be kept
+    for the second (see `Line`). times: how many of each value that crosses the cut wait at a
+    time."""
 
     program: Program
     around: Callable[[Changed], Changed]

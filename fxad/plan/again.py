@@ -4,11 +4,11 @@
 
     becomes   n = ...;  q = n w;  ...;  n' = (x - mean) * rstd * scale;  dw = n'ᵀ dq
 
-where x, mean and rstd wait in any case: then n takes no memory in between. Loops keep less for the
-loops back over them (`crossing`); then, where memory is fullest, those values are made again that
-one pass over such others makes. Each time the program is planned again, and stays as it was unless
-its peak falls by WORTH, at less than SHARE more time by the cost model. Results keep their bits:
-the same operations run on the same numbers.
+where x, mean and rstd wait in any case: then n takes no memory in between. Loops and branches keep
+less for those back over them (`crossing`); then, where memory is fullest, those values are made
+again that one pass over such others makes. Each time the program is planned again, and stays as it
+was unless its peak falls by WORTH, at less than SHARE more time by the cost model. Results keep
+their bits: the same operations run on the same numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from fxad.core.record import record
 from fxad.ir.cost import cost
 from fxad.ir.kernel import Map
-from fxad.ir.plan import Plan, Run
+from fxad.ir.plan import Plan, Run, Taping, walk
 from fxad.ir.program import Eqn, Program, Var
 from fxad.lower import Block, LowerConfig, lower
 from fxad.lower.rounding import Rounds
@@ -28,6 +28,7 @@ from fxad.plan.remat import FLOPS, MOVED, Rewriter, Waiting, stored_by, waiting_
 
 LEAST = 256 << 20  # bytes: a smaller arena is not worth a second lowering and plan
 PART = 0.2  # of arena and arguments: neither is an arena that is a smaller part of them
+TRIPS = 100  # of a loop of unknown length: its tape counts as part of the arena
 LARGE = 1 << 18  # bytes; smaller values stay
 WORTH = 0.01  # of the memory that a program takes: what must be freed
 SHARE = 0.01  # of the time that a program takes: what it may cost
@@ -54,7 +55,7 @@ def planned(
 
     best = tried(program)
     plan = best.plan
-    if not fusion or plan.arena_bytes < LEAST or plan.arena_bytes < PART * _held(plan):
+    if not fusion or _room(plan) < max(LEAST, PART * _held(plan)):
         return program, plan
     for change in (_lightened, _eased):
         changed = change(best, donate)
@@ -65,7 +66,7 @@ def planned(
 
 
 def _lightened(tried: Tried, donate: frozenset[int]) -> Program:
-    """With less kept by loops for the loops back over them."""
+    """With less kept by loops and branches for those back over them."""
     return lightened(tried.program)
 
 
@@ -81,7 +82,7 @@ def _eased(tried: Tried, donate: frozenset[int]) -> Program:
 
 def _pays(other: Plan, plan: Plan) -> bool:
     """Whether a plan frees enough of another one's memory in little more time."""
-    freed = plan.arena_bytes - other.arena_bytes
+    freed = _room(plan) - _room(other)
     return freed >= _worth(plan) and _seconds(other) <= (1 + SHARE) * _seconds(plan)
 
 
@@ -143,9 +144,15 @@ def _worth(plan: Plan) -> float:
 
 
 def _held(plan: Plan) -> float:
-    """Bytes of arena and arguments."""
-    counts = cost(plan)
-    return counts["arena_bytes"] + counts["argument_bytes"]
+    """Bytes of arena, tapes and arguments."""
+    return _room(plan) + cost(plan)["argument_bytes"]
+
+
+def _room(plan: Plan) -> int:
+    """Bytes of arena and tapes."""
+    writes = [s for s in walk(plan.steps) if isinstance(s, Taping) and s.kind == "write"]
+    taped = sum(block.type.nbytes for write in writes for block in write.inputs[2:])
+    return plan.arena_bytes + TRIPS * taped
 
 
 def _seconds(plan: Plan) -> float:

@@ -1,4 +1,5 @@
-"""What a loop keeps for the loop back over it: the least that elementwise passes make the rest of.
+"""What a loop or branch keeps for the one back over it: the least that elementwise passes make the
+rest of.
 
     t = tanh(x);  y = x * t;  u = 1 - t * t;  w = ...     the loop back reads x, t, u and y
 
@@ -25,16 +26,16 @@ from fxad.passes.halves import Changed
 from fxad.passes.lines import Straight, lines
 from fxad.plan.remat import LONGEST, Rewriter, Waiting, crossing
 
-LOOPS = 8  # changed one after the other
+LINES = 8  # changed one after the other
 
 Node = tuple[Var, bool] | str  # before or behind a value, START or END
 START, END = "start", "end"
 
 
 def lightened(program: Program) -> Program:
-    """The program with the least kept by its loops of known length; the same object where that is
+    """The program with the least kept by its loops and branches; the same object where that is
     what they keep."""
-    for _ in range(LOOPS):
+    for _ in range(LINES):
         better = next((b for line in lines(program) if (b := _lighter(line)) is not None), None)
         if better is None:
             break
@@ -43,9 +44,9 @@ def lightened(program: Program) -> Program:
 
 
 def _lighter(line: Straight) -> Program | None:
-    """The program around a loop and the loop back over it with less kept, if less will do."""
+    """The program around both halves of a line with less kept for the second, if less will do."""
     waiting = crossing(line)
-    if waiting is None or line.times < 2 or waiting.number > LONGEST:
+    if waiting is None or waiting.number > LONGEST:
         return None
     kept = least_kept(line, waiting)
     if sum(map(nbytes_of, kept)) >= sum(waiting.kept.values()):

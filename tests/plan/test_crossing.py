@@ -49,9 +49,10 @@ def same_bits(before, after, args):
         assert np.asarray(want).tobytes() == np.asarray(got).tobytes()
 
 
-def kept(program):
-    """Shapes of what the first loop of a program keeps for the loop back, and would have to."""
-    line = next(line for line in lines(program) if line.times > 1)
+def kept(program, line=None):
+    """Shapes of what a line, else the first loop of a program, keeps for the way back, and would
+    have to."""
+    line = line or next(line for line in lines(program) if line.times > 1)
     waiting = crossing.crossing(line)
     least = crossing.least_kept(line, waiting)
     return [sorted(v.type.shape for v in values) for values in (waiting.kept, least)]
@@ -110,6 +111,76 @@ def test_loops_in_loops():
     _, before, _, after = both(fxad.grad(loss, argnums=(0, 1)), WS, X)
     assert after.arena_bytes < 0.6 * before.arena_bytes
     same_bits(before, after, (WS, X))
+
+
+@pytest.mark.parametrize("way", [-1, 0, 1, 5])
+def test_branches(way):
+    def loss(w, x, way):
+        y = jnp.cos(x) + jnp.sin(x)
+        z = lax.switch(
+            way,
+            [
+                lambda y: gelu(y @ w) @ w,
+                lambda y: gelu(normed(y) @ w) * jnp.tanh(y),
+                lambda y: jnp.exp(-gelu(y)),
+            ],
+            y,
+        )
+        return jnp.sum(z * z)
+
+    args = WS[0], X, np.int32(way)
+    _, before, _, after = both(fxad.value_and_grad(loss, argnums=(0, 1)), *args)
+    assert after.arena_bytes < 0.8 * before.arena_bytes
+    same_bits(before, after, args)
+
+
+def test_a_branch_that_makes_one_value_of_two_dying_ones_keeps_that():
+    def loss(x, way):
+        y, z = jnp.cumsum(x, axis=0), jnp.cumsum(x, axis=1)
+        return jnp.sum(lax.cond(way, lambda y, z: jnp.exp(y + z), lambda y, z: y * 0 + 1, y, z))
+
+    args = X, np.bool_(True)
+    program, before, _, after = both(fxad.grad(loss), *args)
+    chosen = [kept(program, line)[1] for line in lines(program) if line.cut is not None]
+    assert chosen == [[], [X.shape]]  # the sum's exponential, not y and z
+    same_bits(before, after, args)
+
+
+@pytest.mark.parametrize("trips", [0, 1, 7])
+def test_loops_of_unknown_length_keep_less_on_their_tapes(trips):
+    def loss(w, x, trips):
+        _, x = lax.while_loop(
+            lambda state: state[0] > 0,
+            lambda state: (state[0] - 1, gelu(state[1] @ w)),
+            (trips, x),
+        )
+        return jnp.sum(x**2)
+
+    args = WS[0], X, np.int32(trips)
+    _, before, _, after = both(fxad.value_and_grad(loss, argnums=(0, 1)), *args)
+    taken = []
+    for made in (before, after):
+        executable = Executable(made)
+        executable.run([np.array(a) for a in args])
+        taken.append(executable.tape_bytes)
+    assert taken[1] <= 0.5 * taken[0] and (taken[0] > 0 or trips == 0)
+    same_bits(before, after, args)
+
+
+def test_branches_in_loops_of_unknown_length():
+    def loss(w, x, trips):
+        def trip(state):
+            left, x = state
+            even = left % 2 == 0
+            x = lax.cond(even, lambda x: gelu(x @ w), lambda x: jnp.tanh(gelu(x)), x)
+            return left - 1, x
+
+        return jnp.sum(lax.while_loop(lambda state: state[0] > 0, trip, (trips, x))[1] ** 2)
+
+    args = WS[0], X, np.int32(5)
+    _, before, _, after = both(fxad.value_and_grad(loss, argnums=(0, 1)), *args)
+    assert again._room(after) < 0.6 * again._room(before)
+    same_bits(before, after, args)
 
 
 def test_what_is_not_elementwise_is_not_repeated():
