@@ -343,9 +343,7 @@ class Planner:
         the caches. The same object for launches of one kernel."""
         key = (kernel, *pairs.items())
         if key not in self._kernels:
-            (stage,) = kernel.body
-            past = replace(kernel, body=(replace(stage, past=True),))
-            self._kernels[key] = merged(kernel, pairs) if pairs else past
+            self._kernels[key] = merged(kernel, pairs) if pairs else _past(kernel)
         return self._kernels[key]
 
     def _shared_pairs(self, frame: Frame, step: Launch) -> dict[Var, Var]:
@@ -357,3 +355,9 @@ class Planner:
             if operand is not result
             and self.shared(self.place(frame, result), self.place(frame, operand))
         }
+
+
+def _past(kernel: Kernel) -> Kernel:
+    """A product's kernel storing past the caches."""
+    (stage,) = kernel.body
+    return replace(kernel, body=(replace(stage, past=True),))
