@@ -148,11 +148,22 @@ def log10(x: Any, /) -> Array:
 
 @replayed
 def sinc(x: Any, /) -> Array:
-    """sin(pi x) / (pi x), 1 at 0."""
+    """sin(pi x) / (pi x), 1 at 0.
+
+    Where |pi x| < 1 it is Taylor's series: the quotient's derivatives cancel there.
+    """
     (value,) = promoted("sinc", x, inexact=True, numbers=False)
     angle = value * math.pi
-    safe = where(angle == 0, 1.0, angle)
-    return where(angle == 0, 1.0, sin(safe) / safe)
+    near = OPS["abs"](angle) < 1
+    square = OPS["square"](where(near, angle, 0.0))
+    series: Any = 0.0
+    for factor in _SINC:
+        series = series * square + factor
+    far = where(near, 1.0, angle)
+    return where(near, series, sin(far) / far)
+
+
+_SINC = [(-1) ** n / math.factorial(2 * n + 1) for n in reversed(range(11))]
 
 
 @replayed

@@ -270,3 +270,21 @@ def test_vectorize_and_apply_along_axis():
         np.einsum(x, [0, 1, 2], y, [3, 2], [0, 3]),
         rtol=1e-5,
     )
+
+
+def test_sinc_and_its_derivatives_near_zero():
+    """Against Taylor's series of sin(y) / y, y = pi x: the quotient's rule loses digits."""
+    small = np.array([0.0, 1e-9, -1e-4, 0.03, -0.2])
+    y = np.pi * small
+    series = [
+        1 - y**2 / 6 + y**4 / 120 - y**6 / 5040 + y**8 / 362880 - y**10 / 39916800,
+        np.pi * (-y / 3 + y**3 / 30 - y**5 / 840 + y**7 / 45360 - y**9 / 3991680),
+        np.pi**2 * (-1 / 3 + y**2 / 10 - y**4 / 168 + y**6 / 6480 - y**8 / 443520),
+    ]
+    with fxad.enable_x64():
+        function = jnp.sinc
+        for want in series:
+            got = fxad.vmap(function)(small)
+            np.testing.assert_allclose(got, want, rtol=1e-8, atol=0)
+            np.testing.assert_allclose(fxad.jit(fxad.vmap(function))(small), got, rtol=1e-13)
+            function = fxad.grad(function)

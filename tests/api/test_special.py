@@ -12,7 +12,7 @@ from special_values import COMPLEX_VALUES, VALUES
 import fxad
 import fxad.numpy as jnp
 from fxad.core.errors import BadArgument, TypeMismatch
-from fxad.scipy import special
+from fxad.scipy import special, stats
 
 R = np.random.default_rng(3)
 STATIC_ORDER = ("jn", "yn", "expn", "multigammaln")
@@ -192,7 +192,7 @@ def test_limits_of_several_arguments() -> None:
         (special.jn(-3, 2.0), -special.jn(3, 2.0)),
     ):
         np.testing.assert_equal(float(got), float(wanted))
-    assert fxad.grad(special.xlogy)(0.0, 0.5) == pytest.approx(0.0)
+    assert fxad.grad(special.xlogy)(0.0, 0.0) == 0
 
 
 def test_what_functions_refuse() -> None:
@@ -255,3 +255,28 @@ def test_softmax_goes_over_all_axes_by_default() -> None:
         wanted = terms / terms.sum(axis, keepdims=True)
         for found in (special.softmax(x, **options), np.exp(special.log_softmax(x, **options))):
             np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-5)
+
+
+def test_logarithms_have_their_derivatives_where_the_factor_is_zero() -> None:
+    y = np.array([0.3, 1.0, 4.0])
+    for function, logarithm, slope in (
+        (special.xlogy, np.log(y), 1 / y),
+        (special.xlog1py, np.log1p(y), 1 / (1 + y)),
+    ):
+        np.testing.assert_allclose(fxad.vmap(fxad.grad(function), (None, 0))(0.0, y), logarithm)
+        mixed = fxad.jit(fxad.vmap(fxad.grad(fxad.grad(function), 1), (None, 0)))
+        np.testing.assert_allclose(mixed(0.0, y), slope)
+    for edge in (0.0, math.inf):
+        assert special.xlogy(0.0, edge) == fxad.grad(special.xlogy, 1)(0.0, edge) == 0
+    for edge in (-1.0, math.inf):
+        assert special.xlog1py(0.0, edge) == fxad.grad(special.xlog1py, 1)(0.0, edge) == 0
+    assert math.isnan(special.xlogy(0.0, math.nan))
+    scale = fxad.grad(lambda a: stats.gamma.logpdf(2.0, a))(1.0)  # an exponential distribution
+    assert float(scale) == pytest.approx(math.log(2.0) + np.euler_gamma)
+
+
+def test_log_expit_has_no_kink() -> None:
+    slope = fxad.grad(special.log_expit)
+    assert (slope(0.0), fxad.grad(slope)(0.0)) == (0.5, -0.25)
+    x = np.linspace(-30, 30, 61)
+    np.testing.assert_allclose(fxad.vmap(slope)(x), 1 / (1 + np.exp(x)), rtol=1e-13)

@@ -1,6 +1,7 @@
 """Logarithms and entropies with their limits: xlogy, entr, logit, logsumexp, ...
 
-xlogy(0.0, 0.0)     # 0.0, and so is its gradient
+xlogy(0.0, 0.0)               # 0.0, and so is its gradient
+grad(xlogy)(0.0, 2.0)         # log(2): only where the logarithm is not finite is x = 0 a case apart
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from fxad.api.custom import custom_jvp
 from fxad.ir.program import OPS
 from fxad.nn.softmax import log_softmax as log_softmax_over
 from fxad.nn.softmax import softmax as softmax_over
-from fxad.numpy import asarray, log, log1p, where, zeros_like
+from fxad.numpy import asarray, log, log1p, minimum, where, zeros_like
 from fxad.numpy import logsumexp as logsumexp
 from fxad.scipy.special.support import special
 from fxad.trace.array import Array
@@ -41,7 +43,18 @@ def expit(x: Any) -> Array:
 @special
 def log_expit(x: Any) -> Array:
     """log(expit(x)) without underflow."""
-    return where(x < 0, x, 0.0) - log1p(OPS["exp"](-OPS["abs"](x)))
+    return _log_expit(x)
+
+
+@custom_jvp
+def _log_expit(x: Array) -> Array:
+    return minimum(x, 0) - log1p(OPS["exp"](-OPS["abs"](x)))
+
+
+@_log_expit.defjvp
+def _log_expit_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    """Both terms above have a kink at 0, their sum has none."""
+    return _log_expit(*primals), tangents[0] * OPS["logistic"](-primals[0])
 
 
 @special
@@ -53,15 +66,22 @@ def logit(p: Any) -> Array:
 @special
 def xlogy(x: Any, y: Any) -> Array:
     """x log(y), 0 where x = 0 (unless y is NaN)."""
-    zero = (x == 0) & (y == y)
-    return where(zero, 0.0, x * log(where(zero, 1.0, y)))
+    return _times(x, y, log, (y > 0) & (y < math.inf))
 
 
 @special
 def xlog1py(x: Any, y: Any) -> Array:
     """x log(1 + y), 0 where x = 0 (unless y is NaN)."""
-    zero = (x == 0) & (y == y)
-    return where(zero, 0.0, x * log1p(where(zero, 0.0, y)))
+    return _times(x, y, log1p, (y > -1) & (y < math.inf))
+
+
+def _times(x: Array, y: Array, logarithm: Callable[..., Array], finite: Array) -> Array:
+    """x logarithm(y), and 0 where x = 0 but the logarithm is not finite (nor NaN for y's sake).
+
+    Elsewhere x = 0 is a number as any other, so that x has its derivative there.
+    """
+    nothing = (x == 0) & (y == y) & ~finite
+    return where(nothing, 0.0, x * logarithm(where(nothing, 1.0, y)))
 
 
 @special
