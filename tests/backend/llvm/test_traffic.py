@@ -16,7 +16,7 @@ from fxad.core.config import config
 LARGE = (traffic.STREAMED // 4 // 1024, 1024)
 
 streams = pytest.mark.skipif(
-    host_target().isa not in ("avx512", "avx2"), reason="no streaming stores on this machine"
+    target_of(config.isa).isa not in ("avx512", "avx2"), reason="no streaming stores"
 )
 
 
