@@ -170,3 +170,9 @@ def test_every_public_name_is_there() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.strip() == "False [] [] False", done.stdout + done.stderr
+
+
+def test_no_two_test_files_have_one_name() -> None:
+    """Folders of tests are no packages: of two such files pytest can only collect one."""
+    names = [path.name for path in ROOT.glob("tests/**/test_*.py")]
+    assert len(names) == len(set(names))

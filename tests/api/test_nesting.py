@@ -37,7 +37,7 @@ def test_too_deep_is_told(wrap, depth):
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(400)
     try:
-        with pytest.raises(DepthError, match=r"400 nested calls .*setrecursionlimit.*test_depth"):
+        with pytest.raises(DepthError, match=r"400 nested calls .*setrecursionlimit.*test_nesting"):
             wrap(nested(depth))(jnp.float32(2))
     finally:
         sys.setrecursionlimit(before)
