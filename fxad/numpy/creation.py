@@ -129,10 +129,12 @@ def arange(
     count = max(0, math.ceil((stop - start) / step))
     (count,) = shape_tuple(count, "arange")
     last = start + (count - 1) * step
-    if dtype is None and dt.is_integer(wanted) and count and abs(last) > dt.iinfo(wanted).max:
-        raise NumberOverflow(
-            f"arange: {last} does not fit {wanted}; give a dtype, or use fxad.enable_x64()"
-        )
+    if dtype is None and dt.is_integer(wanted) and count:
+        range_ = dt.iinfo(wanted)
+        if not range_.min <= last <= range_.max:
+            raise NumberOverflow(
+                f"arange: {last} does not fit {wanted}; give a dtype, or use fxad.enable_x64()"
+            )
     positions = OPS["iota"](
         dtype=wanted if not dt.is_bool(wanted) else dt.int32, shape=(count,), axis=0
     )

@@ -249,18 +249,23 @@ def ravel_multi_index(
             f"ravel_multi_index: mode is one of {', '.join(_PLACES)} and order 'C' or 'F', not "
             f"{mode!r} and {order!r}"
         )
-    axes = [
-        _PLACES[mode](value_of(index, "ravel_multi_index"), size)
-        for index, size in zip(multi_index, dims, strict=True)
-    ]
+    places = [value_of(index, "ravel_multi_index") for index in multi_index]
+    if mode == "raise":
+        for index, size in zip(places, dims, strict=True):
+            _check_places(index, size)
+    return _ravelled(places, dims, mode, order)
+
+
+@replayed
+def _ravelled(places: list[Array], dims: tuple[int, ...], mode: str, order: str) -> Array:
     out: Any = 0
-    pairs = list(zip(axes, dims, strict=True))
+    pairs = list(zip(places, dims, strict=True))
     for index, size in pairs if order == "C" else reversed(pairs):
-        out = out * size + index
+        out = out * size + _PLACES[mode](index, size)
     return out
 
 
-def _checked_places(index: Array, size: int) -> Array:
+def _check_places(index: Array, size: int) -> None:
     if isinstance(index, Concrete):
         places = index.data
         if places.size and (places.min() < 0 or places.max() >= size):
@@ -268,11 +273,10 @@ def _checked_places(index: Array, size: int) -> Array:
                 f"ravel_multi_index: positions from {places.min()} to {places.max()} for an axis "
                 f"of length {size}; mode='clip' or 'wrap' brings them into range"
             )
-    return index
 
 
 _PLACES: dict[str, Callable[[Array, int], Array]] = {
-    "raise": _checked_places,
+    "raise": lambda index, size: index,
     "clip": lambda index, size: clip(index, 0, size - 1),
     "wrap": lambda index, size: index % size,
 }

@@ -259,6 +259,7 @@ def test_sizes_beyond_memory_allocate_nothing(name):
 def test_indices_beyond_their_dtype() -> None:
     with pytest.raises(OverflowError, match=r"arange: 2147483648 does not fit int32.*test_bad_inp"):
         jit(lambda: jnp.arange(2**31 + 1)[-1])()
+    assert jnp.arange(0, -(2**31) - 1, -(2**30))[-1] == -(2**31)  # which does fit
     huge = fxad.ShapeDtypeStruct((2**31 + 1,), np.int8)
     with pytest.raises(ShapeError, match="int32 cannot count to the end of axis 0"):
         fxad.eval_shape(jnp.argmax, huge)
