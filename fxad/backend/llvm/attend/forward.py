@@ -21,12 +21,12 @@ from fxad.backend.llvm.base.schedule import Emitted, Target
 from fxad.backend.llvm.base.vector import Vec, fma
 from fxad.backend.llvm.contract.plan import FLOPS_PER_NS
 from fxad.ir.kernel import Attend, Kernel
+from fxad.ir.orders import ATTENTION_PANELS, SPLIT_PANELS, SPLIT_ROWS
 
 # Pieces of work wanted, where one head has several blocks of rows: each copies its keys and values.
 _FEWEST_UNITS, _UNITS = 8, 16
 _CHUNK = 768  # queries that one copy should serve
 _ROWS = 48  # queries in a block
-_BLOCK_PANELS = 24  # panels of keys whose scores are in cache together
 _VALUES = 192  # rows of values that all rows of a block meet before the next
 _FEW_KEYS = 128  # so few rows of values are read too seldom for a copy to pay
 
@@ -42,7 +42,7 @@ def heads_sharing(kernel: Kernel, stage: Attend) -> int:
 class Forward(Rows):
     """The function under construction."""
 
-    rows_of_block, panels_of_block, few_keys = _ROWS, _BLOCK_PANELS, _FEW_KEYS
+    rows_of_block, panels_of_block, few_keys = _ROWS, ATTENTION_PANELS, _FEW_KEYS
 
     def __init__(self, kernel: Kernel, stage: Attend, name: str, target: Target) -> None:
         super().__init__(kernel, stage, name, target)
@@ -299,7 +299,7 @@ class Forward(Rows):
 class ForwardInParts(PartTiles, Forward):
     """On tiles, with numbers in parts: weights are put aside in parts."""
 
-    rows_of_block, panels_of_block, few_keys = 64, 16, 0
+    rows_of_block, panels_of_block, few_keys = SPLIT_ROWS, SPLIT_PANELS, 0
 
     def emit(self) -> Emitted:
         self.queries_copy = self.rows_scratch(self.rows, self.depth)

@@ -21,12 +21,12 @@ from fxad.core.aligned import LINE, to_line
 from fxad.core.errors import CheckError
 from fxad.core.record import valued
 from fxad.ir.kernel import Attend, Axis, Index, Kernel, Operand
+from fxad.ir.orders import ATTENTION_TILES
 
 ROWS = 48  # every tile's height divides it
 HIGHEST = 12  # more rows to a tile wait for broadcasts
 _AT_ONCE = 8  # vectors loaded before any is stored: loads wait for stores to like places of pages
 _FEW_SETS = 512  # rows so many bytes apart, or a multiple, share an eighth of a cache's sets
-_TILES = {"avx512": (8, 3, 4), "avx2": (6, 2, 2), "neon": (8, 3, 4), "generic": (4, 2, 2)}
 
 
 @valued
@@ -91,7 +91,7 @@ class Operands:
 
     def shape_of_tiles(self, target: Target) -> tuple[int, int, int]:
         """(rows, vectors) of the register tile of scores, vectors of that of other products."""
-        return _TILES[target.isa]
+        return ATTENTION_TILES[target.isa]
 
     @property
     def declarations(self) -> frozenset[str]:

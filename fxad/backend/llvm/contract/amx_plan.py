@@ -18,10 +18,9 @@ from fxad.backend.llvm.contract.amx_pack import DEPTH, LINES, TILE_BYTES
 from fxad.backend.llvm.contract.plan import Problem
 from fxad.core.record import valued
 from fxad.ir.kernel import Kernel
+from fxad.ir.orders import TILE_DEPTH, TILES_WORK
 
 FLOPS_PER_NS = 1000.0
-_LEAST_K = DEPTH
-_LEAST_WORK = 1 << 16  # multiply-adds; below, loading the tiles' shapes is felt
 _PIECE = 24  # tiles of K in a piece: 48 KiB of a panel of B
 _NEAR_BYTES = 1 << 20  # of A and of sums that wait, in the second-level cache
 _UNITS = 8  # wanted, so that several threads find work
@@ -41,9 +40,9 @@ def takes_tiles(problem: Problem, target: Target) -> bool:
         "amx_bf16" in target.features
         and problem.dtype == np.float32
         and all(x.dtype.name == "bfloat16" for x in (stage.a, stage.b))
-        and k >= _LEAST_K
+        and k >= TILE_DEPTH
         and not stage.few
-        and problem.kernel.points * rows * columns * k >= _LEAST_WORK
+        and problem.kernel.points * rows * columns * k >= TILES_WORK
     )
 
 

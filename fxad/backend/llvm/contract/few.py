@@ -14,8 +14,9 @@ from fxad.backend.llvm.contract import pack as packing
 from fxad.backend.llvm.contract.epilogue import Finish
 from fxad.backend.llvm.contract.grid import address, arguments, go_to
 from fxad.backend.llvm.contract.lanes import Lanes, prefetch
-from fxad.backend.llvm.contract.plan import FLOPS_PER_NS, Problem, k_block
+from fxad.backend.llvm.contract.plan import FLOPS_PER_NS, Problem
 from fxad.core.aligned import to_line
+from fxad.ir.orders import k_block
 
 LEAST_BYTES = 1 << 16  # of B, and of a unit's part of it
 MOST_UNITS = 32  # of one batch element

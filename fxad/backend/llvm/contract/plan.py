@@ -19,8 +19,8 @@ from fxad.backend.llvm.base.schedule import Target
 from fxad.core.errors import CheckError
 from fxad.core.record import replace, valued
 from fxad.ir.kernel import Axis, Buffer, Contract, Index, Kernel, Load, Store, exprs_of, walk
+from fxad.ir.orders import k_block
 
-K_BLOCK = 768
 FLOPS_PER_NS = 100.0
 _UNIT_NS = 8_000.0  # below this, handing work to a thread costs more than it brings
 _CHUNK_ROWS = 192  # rows per unit: a packed panel serves them all, and their A stays in cache;
@@ -36,14 +36,6 @@ _SHARING = 8  # panels that read a piece of such an A
 _NEAR_BYTES = 24 * 1024  # of B that stay in the first-level cache while the rows go by
 _MOST_GROUP = 4  # panels that are asked for together: 12 lines in a row of B
 UNROLL = 4  # steps of k in a turn of a micro-kernel's loop
-
-
-def k_block(size: int) -> int:
-    """Length of the blocks that K is summed in (the last may be shorter)."""
-    if size == 0:
-        return 0
-    equal = _quotient(size, _quotient(size, K_BLOCK))
-    return _quotient(equal, 16) * 16
 
 
 def _quotient(a: int, b: int) -> int:

@@ -16,10 +16,11 @@ from fxad.backend.llvm.contract.epilogue import Finish
 from fxad.backend.llvm.contract.lanes import Lanes
 from fxad.backend.llvm.contract.pairs import PairLanes, pairs_stay, takes_pairs
 from fxad.backend.llvm.contract.places import a_goes_into_blocks, b_is_near
-from fxad.backend.llvm.contract.plan import FAR_BYTES, Cut, Pieces, Problem, k_block
+from fxad.backend.llvm.contract.plan import FAR_BYTES, Cut, Pieces, Problem
 from fxad.backend.llvm.contract.touch import is_swept, touched
 from fxad.backend.llvm.elements.access import Memory
 from fxad.core.aligned import LINE, to_line
+from fxad.ir.orders import k_block
 
 # Steps of k up to which the results' way to memory is what a product waits for. Beyond, going past
 # the caches gains nothing, and who reads them finds them farther away.

@@ -27,9 +27,9 @@ from fxad.backend.llvm.base.traffic import (
 )
 from fxad.backend.llvm.elements import monoids
 from fxad.backend.llvm.loops.fed import Fed, fed_by
-from fxad.backend.llvm.loops.reduce import PARTIALS
 from fxad.core.record import record, replace
 from fxad.ir import kernel as ir
+from fxad.ir.orders import PARTIALS
 
 MOST = 6  # passes: as many rows are in the caches at a time
 LONG = 1 << 14  # bytes of a row from which on few such rows find room in the first-level cache
