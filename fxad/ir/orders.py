@@ -56,8 +56,9 @@ ATTENTION_UNITS, ATTENTION_QUERIES = 4, 1024
 KEYS_QUERIES, KEYS_ROWS, KEYS_DEPTH = 12, 24, 512
 KEYS_UNITS, KEYS_FROM, KEYS_STEP = 8, 512, 16
 # Keys are met block by block, and sums scaled where a later block has a row's maximum. A block is
-# so many panels: of few queries as many as fit these bytes.
-ATTENTION_PANELS, ATTENTION_BYTES = 24, 1 << 16
+# so many panels: of few queries as many as fit these bytes. All rows of a block meet so many rows
+# of values before the next, and a score is summed over so much of a head's depth at a time.
+ATTENTION_PANELS, ATTENTION_BYTES, ATTENTION_VALUES, ATTENTION_DEPTH = 24, 1 << 16, 192, 128
 # Rows and vectors of the register tile of scores, vectors of that of other products: a panel is
 # `vectors` registers of keys.
 ATTENTION_TILES = {

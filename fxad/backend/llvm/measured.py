@@ -9,31 +9,47 @@ ignored with a warning. With `FXAD_CACHE=0` nothing is read or written.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fxad.backend.llvm.base.choices import NONE, Choice, Choices
 from fxad.backend.llvm.base.schedule import Target
+from fxad.backend.llvm.base.tuning import Tuning
 from fxad.backend.llvm.native import engine
 from fxad.backend.llvm.native.entries import directory, is_private, locked, put, warn_once
 from fxad.core.config import config
 from fxad.core.record import replace
 
 _own: dict[Path | None, Choices] = {}  # by file; None: without one
+_tuning: list[Tuning] = []  # the last one takes the place of the kind's, see `tuned_by`
 
 
 def target_of(isa: str | None) -> Target:
     """`engine.host_target` with the choices measured on this machine."""
     plain = engine.host_target(isa)
     found = current()
-    return _with(plain, found) if found.digest else plain
+    if not found.digest and not _tuning:
+        return plain
+    return _with(plain, found, _tuning[-1] if _tuning else plain.tuning)
 
 
 @functools.lru_cache(maxsize=16)
-def _with(target: Target, choices: Choices) -> Target:
-    return replace(target, choices=choices)
+def _with(target: Target, choices: Choices, tuning: Tuning) -> Target:
+    return replace(target, choices=choices, tuning=tuning)
+
+
+@contextlib.contextmanager
+def tuned_by(tuning: Tuning) -> Iterator[None]:
+    """Compile with this record inside a `with` block, whatever the processor is (for tests and
+    measurements). What is compiled already stays as it is."""
+    _tuning.append(tuning)
+    try:
+        yield
+    finally:
+        _tuning.pop()
 
 
 def current() -> Choices:

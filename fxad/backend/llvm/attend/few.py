@@ -20,7 +20,6 @@ from fxad.core.aligned import LINE
 from fxad.ir.kernel import Attend, Expr, Kernel
 from fxad.ir.orders import ATTENTION_BYTES, KEYS_DEPTH, KEYS_QUERIES, KEYS_ROWS
 
-_AHEAD = 16  # rows of keys and values that are asked for before they are read
 _BYTES_PER_NS = 10.0  # that a core reads, roughly
 
 
@@ -37,10 +36,9 @@ def takes_few(kernel: Kernel, stage: Attend) -> bool:
 class FewQueries(Forward):
     """The function under construction. Row i is query i % queries of head i / queries."""
 
-    ahead = _AHEAD
-
     def __init__(self, kernel: Kernel, stage: Attend, name: str, target: Target) -> None:
         super().__init__(kernel, stage, name, target)
+        self.ahead = self.tuning.ahead
         self.count = self.queries * self.sharing
         self.rows = round_up(self.count, self.lanes.width)
         panels = max(1, ATTENTION_BYTES // (self.panel * max(1, self.depth) * self.size))

@@ -22,8 +22,6 @@ from fxad.backend.llvm.contract.plan import FLOPS_PER_NS
 from fxad.ir.kernel import AttendGrad, Kernel
 from fxad.ir.orders import GRADIENT_BYTES, GRADIENT_PANELS, GRADIENT_ROWS
 
-_AHEAD = 8  # rows of a result that are asked for before they are written
-
 
 class Backward(Rows):
     """The function under construction."""
@@ -155,7 +153,7 @@ class Backward(Rows):
     def finish(self, sums: Place, to: Place, count: str, columns: int) -> None:
         def value(row: str, column: int) -> Vec:
             if not column:
-                self.fetch(to, self.f.add(row, _AHEAD), columns, write=True)
+                self.fetch(to, self.f.add(row, self.tuning.gradient_ahead), columns, write=True)
             return self.load(self.at(sums, row, column))
 
         self.each_vector(to, count, columns, value)
