@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import time
@@ -182,28 +181,6 @@ def test_digests_tell_apart_what_keys_do():
     assert len({program.key() for program in programs}) == len(functions)
     assert len({digest(program, OWN) for program in programs}) == len(functions)
     assert [digest(p, OWN) for p in programs] == [digest(p, OWN) for p in again]
-
-
-def test_a_change_of_our_sources_is_a_miss(tmp_path, monkeypatch):
-    for part in disk._DECIDING:
-        (tmp_path / part).mkdir(parents=True)
-    changed = tmp_path / "ops" / "a.py"
-    changed.write_text("x = 1\n")
-    monkeypatch.setattr(disk, "_PACKAGE", tmp_path)
-    first = disk._sources()
-    changed.write_text("x = 2\n")
-    assert disk._sources() != first
-    changed.write_text("x = 1\n")
-    assert disk._sources() == first
-
-
-def test_what_decides_code_imports_nothing_else_of_ours():
-    imported = re.compile(r"^(?:from|import) fxad\.(\w+)", re.MULTILINE)
-    found = set()
-    for part in disk._DECIDING:
-        for path in (ROOT / "fxad" / part).rglob("*.py"):
-            found.update(imported.findall(path.read_text()))
-    assert found - {part.split("/")[0] for part in disk._DECIDING} == set()
 
 
 def test_what_only_this_process_knows_is_not_kept(cached):
