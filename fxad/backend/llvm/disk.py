@@ -39,8 +39,11 @@ from fxad.ops import OWN
 
 WORTH_SECONDS = 0.1  # programs that compile faster than this are not kept
 _PACKAGE = Path(__file__).parent.parent.parent
-# What code depends on; `trace` because passes record programs with it.
-_DECIDING = ("core", "ir", "trace", "ops", "passes", "lower", "plan", "backend/llvm")
+# What code and plan depend on: whatever `api/compiled.py`, which makes an entry, imports.
+_DECIDING = (
+    *("core", "ir", "runtime", "trace", "ops", "transform", "passes", "lower", "plan"),
+    *("backend/hosts.py", "backend/llvm", "api/compiled.py", "api/passes.py"),
+)
 
 
 def address(program: Program, donate: frozenset[int], fusion: bool) -> str | None:
@@ -70,7 +73,8 @@ def _surroundings() -> str:
 def _sources() -> str:
     found = hashlib.sha256()
     for part in _DECIDING:
-        for path in sorted((_PACKAGE / part).rglob("*.py")):
+        where = _PACKAGE / part
+        for path in sorted(where.rglob("*.py")) if where.is_dir() else [where]:
             found.update(f"{path.relative_to(_PACKAGE).as_posix()}\n".encode())
             found.update(path.read_bytes())
     return found.hexdigest()

@@ -19,7 +19,7 @@ from fxad.backend.llvm.base.choices import NONE, Choice, Choices
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.base.tuning import Tuning
 from fxad.backend.llvm.native import engine
-from fxad.backend.llvm.native.entries import directory, is_private, locked, put, warn_once
+from fxad.backend.llvm.native.entries import directory, get, locked, put, warn_once
 from fxad.core.config import config
 from fxad.core.record import replace
 
@@ -90,16 +90,11 @@ def _processor() -> str:
 
 
 def _read(path: Path) -> Choices:
-    try:
-        text = path.read_text()
-    except OSError:
-        return NONE
-    except ValueError as error:
-        return _ignored(path, error)
-    if not is_private(path.parent):
+    content = get(path.name)
+    if content is None:
         return NONE
     try:
-        return Choices.parse(text)
+        return Choices.parse(content.decode())
     except ValueError as error:
         return _ignored(path, error)
 
