@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from fxad.backend.llvm.base.answers import TURNS, Answer
 from fxad.backend.llvm.base.schedule import Target
-from fxad.backend.llvm.base.tuning import Tuning
 from fxad.backend.llvm.emit import emit
 from fxad.backend.llvm.search import Arguments, Call, timed
 from fxad.core.record import valued
@@ -37,30 +37,9 @@ from fxad.ir.kernel import (
     at,
 )
 
-SECONDS = 2.0
-TURNS, WINS, GAIN = 11, 9, 0.95  # a variant wins a turn in which it takes so much of the time
+WINS, GAIN = 9, 0.95  # a variant wins a turn in which it takes so much of the time
 _F32 = np.dtype("float32")
 _FAR = 1 << 24  # elements, 64 MB: more than a core's share of a third-level cache
-
-
-@valued
-class Answer:
-    """A number of tuning and what a measurement says of it: the value taken, the safe one, turns
-    won by the best variant and the median of its share of the safe one's time."""
-
-    table: str
-    field: str
-    value: int
-    safe: int
-    wins: int
-    ratio: float
-
-    def __str__(self) -> str:
-        name = f"{self.table}.{self.field}"
-        told = f"won {self.wins} of {TURNS} turns, {self.ratio:.2f} of the time"
-        if self.value == self.safe:
-            return f"{name} stays {self.safe}: the best variant {told}"
-        return f"{name} {self.value} instead of {self.safe}: {told}"
 
 
 @valued
@@ -100,7 +79,7 @@ QUESTIONS = (
 
 
 def calibrate(
-    target: Target, seconds: float = SECONDS, questions: Sequence[Question] = QUESTIONS
+    target: Target, seconds: float, questions: Sequence[Question] = QUESTIONS
 ) -> list[Answer]:
     """Answers in about so many seconds; questions that there is no time for are left out."""
     end = time.perf_counter() + seconds
@@ -113,13 +92,10 @@ def calibrate(
     return found
 
 
-def tuned(tuning: Tuning, answers: Sequence[Answer]) -> Tuning:
-    """A record with the answers' values."""
-    changes: dict[str, dict[str, Any]] = {}
-    for one in answers:
-        like = type(getattr(getattr(tuning, one.table), one.field))
-        changes.setdefault(one.table, {})[one.field] = like(one.value)
-    return tuning.with_("calibrated", None, **changes)
+def call_of(kernel: Kernel, target: Target, arguments: Arguments | None = None) -> Call:
+    """The kernel as a call, on memory of its own where none is given, and one thread."""
+    held = arguments or Arguments(kernel)
+    return held.bound(emit(kernel, "calibrated", target), target)
 
 
 def _ask(question: Question, target: Target, end: float) -> Answer | None:
@@ -130,8 +106,7 @@ def _ask(question: Question, target: Target, end: float) -> Answer | None:
     arguments = Arguments(kernel)
     calls: list[Call] = []
     for value in (safe, *question.variants):
-        chosen = target.tuned(**{table: {field: value}})
-        calls.append(arguments.bound(emit(kernel, f"v{len(calls)}", chosen), chosen))
+        calls.append(call_of(kernel, target.tuned(**{table: {field: value}}), arguments))
         timed(calls[-1], 1)
     times: list[list[float]] = [[] for _ in calls]
     for _ in range(TURNS):

@@ -177,7 +177,7 @@ class Arguments:
         scratch = self.array(emitted.scratch_bytes + 64, np.dtype(np.uint8))
         words, place, units = _place(self.words), _place(scratch), emitted.units
 
-        def call(_: object = module) -> None:
+        def call(_: object = (module, self)) -> None:  # which keep code and memory alive
             entry(words, 0, units, place)
 
         return call

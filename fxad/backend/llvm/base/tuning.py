@@ -239,6 +239,12 @@ TABLES: dict[str, Any] = {
 }
 
 
+def permitted(table: str, field: str) -> tuple[Any, ...]:
+    """What a number may be. Raises KeyError for one that there is not."""
+    held = _numbers[TABLES[table]][field]
+    return held.value, *held.others
+
+
 class Tuning:
     """A record of all tables; equal ones hash alike, whatever they are called.
 
