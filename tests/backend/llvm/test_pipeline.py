@@ -67,7 +67,7 @@ def values(rows, width, dtype=np.float32):
     return np.random.default_rng(0).normal(0, 2, (rows, width)).astype(dtype)
 
 
-CROSSING = Target(host_target().isa).tuned(rows={"crosses_pages": True})
+CROSSING = Target(host_target().isa).tuned(rows={"crosses_pages": True, "near_only": True})
 ROWS = DEFAULT.rows
 
 

@@ -88,7 +88,7 @@ def test_several_arrays_are_asked_for_in_passes_far_apart_where_the_processor_cr
     first, last = map(id, kernel.body)
 
     def asked(crosses):
-        target = Target(isa).tuned(rows={"crosses_pages": crosses})
+        target = Target(isa).tuned(rows={"crosses_pages": crosses, "near_only": crosses})
         found = traffic.asked_by(kernel.body, choose(kernel, target)).items()
         return [(stage, len(places)) for stage, places in found]
 
@@ -132,7 +132,7 @@ def test_a_loop_over_one_array_asks_for_several_pages():
 @streams
 def test_a_processor_that_crosses_pages_is_asked_once():
     """But of several arrays, in the loop that stores past the caches."""
-    target = Target(host_target().isa).tuned(rows={"crosses_pages": True})
+    target = Target(host_target().isa).tuned(rows={"crosses_pages": True, "near_only": True})
 
     def asked(function, rows):
         xs = [np.zeros((rows, 1024), np.float32)] * function.__code__.co_argcount
@@ -150,7 +150,9 @@ def test_a_processor_that_crosses_pages_is_not_asked_by_light_loops():
 
     def asks(function, crosses):
         x = np.zeros(LARGE, np.float32)
-        target = Target(host_target().isa).tuned(rows={"crosses_pages": crosses})
+        target = Target(host_target().isa).tuned(
+            rows={"crosses_pages": crosses, "near_only": crosses}
+        )
         xs = [x] * function.__code__.co_argcount
         return bool(asked_at(function, *xs, first=None, target=target))
 

@@ -75,9 +75,11 @@ _ZEN5 = DEFAULT.with_(
     cpu="znver5",
     gemv={"level": 0},
     gemm={"panels_in_l2": True},
-    rows={"crosses_pages": True},
+    rows={"crosses_pages": True, "near_only": True},
 )
-_ZEN4 = DEFAULT.with_("Zen 4", cpu="znver4", gemv={"level": 2}, gemm={"panels_in_l2": True})
+_ZEN4 = DEFAULT.with_(
+    "Zen 4", cpu="znver4", gemv={"level": 2}, gemm={"panels_in_l2": True}, rows={"near_only": True}
+)
 # The processor called itself rocketlake; that name's latencies are an Ice Lake server's.
 _XEON = DEFAULT.with_("Xeon with AMX", cpu="icelake-server")
 

@@ -173,9 +173,11 @@ class Rows:
     # there the first has it in time, whatever memory does. GELU's gradient 0.91 -> 1.02, SwiGLU
     # 0.91 -> 0.94, a sum 1.03 -> 1.11, AdamW 1.00 -> 1.05; 4096 and 16384 bytes alike.
     far: int = number(8192, 4096, 16384, on=XEON)
-    # Of rows, and the only distance where the processor crosses pages, unless several arrays are
-    # read and the result is streamed (exp 0.65 -> 0.79, GELU 0.72 -> 0.74; SwiGLU's gradient would
-    # lose, 0.83 -> 0.75). 3 KB to 6 KB are alike.
+    # Whether loops are prefetched at `near` alone, rather than in as many pages as a turn reads
+    # lines, unless several arrays are read and the result is streamed (Zen 5: exp 0.65 -> 0.79,
+    # GELU 0.72 -> 0.74, SwiGLU's gradient would lose, 0.83 -> 0.75; Zen 4: GELU 0.62 -> 0.73).
+    near_only: bool = number(False, True, on=f"{BOTH}; {ZEN4}")
+    # 3 KB to 6 KB are alike; rows too are prefetched so far ahead.
     near: int = number(4096, 2048, 6144, on=ZEN5)
     ahead_bytes: int = number(1 << 19, 1 << 14, 1 << 22, on=XEON)  # of next rows in a near cache
     # A pipeline of passes over rows: most passes; bytes of a row from which on few such rows find

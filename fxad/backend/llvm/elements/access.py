@@ -136,7 +136,7 @@ class Memory(Values):
         ms with one page, 8.0 with two, 7.6 with four, the plain loop 8.1).
         """
         alone, tuning = len(self.read_on) == 1, self.code.target.tuning.rows
-        if tuning.crosses_pages and (alone or not self.streamed):
+        if tuning.near_only and (alone or not self.streamed):
             self._ask_for(self.f.offset(pointer, tuning.near))
             return
         lines, lanes = len(self.copies) * self.width * size // LINE, self.lane_axis
