@@ -20,9 +20,13 @@ from fxad_nn.errors import ConfigError
 def cache_directory() -> Path:
     """Where derived and downloaded files live: $FXAD_CACHE_DIR, else the user's cache."""
     if chosen := os.environ.get("FXAD_CACHE_DIR"):
-        return Path(chosen) / "nn"
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "fxad" / "nn"
+        shared = Path(chosen)
+    else:
+        shared = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fxad"
+    with contextlib.suppress(OSError):  # who needs it will say so
+        # Compiled code is kept there too, and used only if no group may write there.
+        shared.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return shared / "nn"
 
 
 def sync(path: Path) -> None:

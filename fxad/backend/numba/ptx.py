@@ -3,7 +3,7 @@
     print(compile_to_ptx(kernel, cc=(9, 0)))
 
 Needs (`pip install fxad[cuda]`): numba-cuda, and cuda-toolkit[cccl,cudart,nvrtc,nvvm] and
-nvidia-nvjitlink of one version.
+nvidia-nvjitlink of one version. The tests have its assembler, ptxas (nvcc), check what is made.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from fxad.backend.llvm.native import entries, folder
 from fxad.backend.llvm.native.folder import NotPrivate, private
 from fxad.core.config import config
 from fxad.core.errors import CacheWarning
+from fxad_nn.files import cache_directory
 
 NAME, BODY = "a" * 64, b"machine code"
 ANOTHER = 54321  # a user
@@ -133,6 +135,20 @@ def test_what_is_made_is_for_this_user_alone(tmp_path):
 
 
 @posix
+def test_fxad_nn_may_make_the_directory(cached, monkeypatch):
+    """As under Ubuntu's umask, where groups may write what a program makes."""
+    monkeypatch.setenv("FXAD_CACHE_DIR", str(cached))
+    before = os.umask(0o002)
+    try:
+        cache_directory().mkdir(parents=True)
+    finally:
+        os.umask(before)
+    entries.write(NAME, BODY)
+    assert entries.read(NAME) == BODY
+    assert (cached / entries.TAG).exists()
+
+
+@posix
 def test_links_on_the_way_are_followed_where_others_cannot_turn_them(
     entry, cached, tmp_path, given_away
 ):
@@ -210,6 +226,15 @@ def test_an_unknown_user_has_a_directory(monkeypatch, tmp_path):
 # ---------------------------------------------------------------- other platforms
 
 
+@posix
+def test_without_flags_of_linux_alone(entry, monkeypatch):
+    """macOS opens a directory on the way as for reading."""
+    monkeypatch.setattr(folder, "_PASS", os.O_RDONLY)
+    assert entries.read(NAME) == BODY
+    entry.parent.chmod(0o777)
+    refused("others may write")
+
+
 @pytest.fixture
 def windows(monkeypatch):
     """No owners, no modes, no descriptors of directories."""
@@ -284,6 +309,24 @@ def test_directories_with_our_names_are_left_alone(cached):
     with config.override(cache_dir=cached):
         entries.write("b" * 64, BODY)
     assert (cached / f"{'c' * 64}.fxad").is_dir()
+
+
+@pytest.mark.parametrize("step", ["open", "replace"])
+def test_a_full_disk_leaves_nothing_behind(entry, cached, monkeypatch, step):
+    real = getattr(os, step)
+
+    def full(path, *args, **kwargs):
+        if "fxad-" in os.fspath(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(path, *args, **kwargs)
+
+    before = set(cached.iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr(os, step, full)
+        with pytest.warns(CacheWarning, match="cannot write .* No space left"):
+            entries.write(NAME, b"newer")
+    assert set(cached.iterdir()) == before
+    assert entries.read(NAME) == BODY
 
 
 KILLED = """

@@ -1,6 +1,8 @@
 """The numba backend: the same source as plain Python, compiled, and as (simulated) CUDA."""
 
+import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -155,7 +157,17 @@ def test_simulated_cuda(script, saying):
     assert saying in done.stdout
 
 
-def test_ptx():
+def ptxas() -> str:
+    """The assembler of the toolkit's wheels (extra `cuda`), or of an installed toolkit."""
+    found = importlib.util.find_spec("nvidia")
+    folders = found.submodule_search_locations if found else None
+    wheels = [p for folder in folders or () for p in Path(folder).glob("cu*/bin/ptxas")]
+    path = shutil.which("ptxas") if not wheels else str(wheels[0])
+    assert path, "there is a CUDA toolkit without ptxas: pip install 'fxad[cuda]'"
+    return path
+
+
+def test_ptx(tmp_path):
     """Without a GPU; a product and a sum of two functions stay apart, a matrix product fuses."""
     problem = toolkit_problem()
     if problem:
@@ -169,8 +181,13 @@ def test_ptx():
     assert "fma" not in text
     assert "fma.rn.f32" in compile_to_ptx(product(rng, (1, 2, 2, 20)).kernel)
     assert "bar.sync" in compile_to_ptx(softmax(rng).kernel, cc=(8, 0))
+    written = tmp_path / "kernel.ptx"
     for case in fewer_cases():
-        assert ".entry" in compile_to_ptx(case.kernel)
+        written.write_text(compile_to_ptx(case.kernel))
+        command = [ptxas(), "--gpu-name=sm_90", str(written), f"--output-file={tmp_path}/kernel"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, f"{case.kernel.name}: {done.stderr}"
+        assert ".entry" in written.read_text()
 
 
 def test_branch_index_is_clamped():
