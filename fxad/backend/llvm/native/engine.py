@@ -41,6 +41,7 @@ if hasattr(os, "register_at_fork"):
 _LEVELS = {"avx512": "x86-64-v4", "avx2": "x86-64-v3", "generic": "x86-64"}
 TILES = "amx_bf16"
 PARTS = "amx_float32"  # asked for: products of float32 on tiles, in parts
+_ARM = ("aarch64", "arm64")  # how triples name it
 _WIDTHS = {"avx512": 512, "avx2": 256}
 
 
@@ -75,12 +76,14 @@ def library_path() -> str:
 
 def host_isa() -> str:
     """The widest instruction set this machine runs: avx512, avx2, neon or generic."""
+    if llvm.get_process_triple().startswith(_ARM):
+        return "neon"  # part of every AArch64, also where the system tells no features
     features = host_features()
     if {"avx512f", "avx512vl", "avx512bw", "avx512dq", "fma"} <= features:
         return "avx512"
     if {"avx2", "fma", "f16c"} <= features:
         return "avx2"
-    return "neon" if "neon" in features else "generic"
+    return "generic"
 
 
 @functools.cache
@@ -135,7 +138,7 @@ def _machine(target: Target) -> llvm.TargetMachine:
     if target.isa == host_isa():
         cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
     else:
-        cpu, features = _LEVELS.get(target.isa, "generic"), ""
+        cpu, features = "generic" if host_isa() == "neon" else _LEVELS[target.isa], ""
     triple = llvm.Target.from_triple(llvm.get_process_triple())
     return triple.create_target_machine(
         cpu=cpu, features=features, opt=2, reloc="default", codemodel="jitdefault", jit=True
