@@ -16,9 +16,9 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+QEMU = 10  # its least version: 7.2 computes complex quotients and some functions on AVX2 wrongly
 ROOT = Path(__file__).resolve().parents[2]
 GLIBC = range(17, 35)  # wheels for these minor versions of glibc 2 run on Debian 12
-# The shared libraries that Debian's Python and the wheels need; dpkg and its like they do not.
 PACKAGES = ("python3", "libstdc++6", "libgcc-s1", "libgomp1")
 
 
@@ -67,27 +67,79 @@ def install(machine: Machine, scratch: Path) -> Path:
 
 
 def emulator_version(machine: Machine, scratch: Path) -> str:
-    """What QEMU calls itself, as "7.2.22"."""
-    said = _run(str(_emulator(machine, scratch)), "--version")
-    return said.split("version ")[1].split()[0]
+    """What QEMU calls itself, as "10.0.2"."""
+    return _version(_emulator(machine, scratch))
 
 
 def _emulator(machine: Machine, scratch: Path) -> Path:
     """QEMU's program for one architecture: the system's, or unpacked from Debian's package."""
-    names = (f"qemu-{machine.qemu}-static", f"qemu-{machine.qemu}")
-    for name in names:
-        if found := shutil.which(name):
-            return Path(found)
-    unpacked = scratch / "qemu"
-    for package in ("qemu-user-static", "qemu-user"):  # Debian 12's name, and later ones
-        for name in names:
-            if (found := unpacked / "usr" / "bin" / name).exists():
-                return found
-        folder = scratch / "packages" / package
+    name = f"qemu-{machine.qemu}"
+    on_path = [Path(found) for end in ("", "-static") if (found := shutil.which(name + end))]
+    folder = scratch / "qemu"
+    unpacked = folder / "usr" / "bin" / name
+    if not unpacked.exists() and not any(_is_new(path) for path in on_path):
         folder.mkdir(parents=True, exist_ok=True)
-        _run("apt-get", "download", package, folder=folder)
-        _unpack(folder, unpacked)
-    raise SystemExit(f"neither the path nor Debian's packages have {' or '.join(names)}")
+        _download_emulators(scratch)
+        _unpack(folder, folder)
+    for path in (*on_path, unpacked):
+        if path.exists() and _is_new(path):
+            return path
+    raise SystemExit(
+        f"no {name} of version {QEMU} or newer (older ones compute some AVX wrongly): install "
+        "qemu-user, of Debian 12 from bookworm-backports, and try again"
+    )
+
+
+def _is_new(emulator: Path) -> bool:
+    return int(_version(emulator).split(".")[0]) >= QEMU
+
+
+def _version(emulator: Path) -> str:
+    return _run(str(emulator), "--version").split("version ")[1].split()[0]
+
+
+def _download_emulators(scratch: Path) -> None:
+    """QEMU's programs for all architectures as a package in `scratch/qemu`. Where the newest that
+    the system's sources have is too old, backports are asked, from wherever the system asks."""
+    folder = scratch / "qemu"
+    known = _run("apt-cache", "policy", "qemu-user").split("Candidate: ")[1].split()[0]
+    apt = ["apt-get"]
+    if int(known.partition(":")[2].split(".")[0]) < QEMU:
+        suite = _release()["VERSION_CODENAME"]
+        mirror = _run("apt-get", "download", "--print-uris", "qemu-user").split("/pool/")[0]
+        state = _apt_state(scratch / "apt-backports")
+        state["Dir::Etc::sourcelist"] = str(scratch / "apt-backports" / "sources.list")
+        state["Dir::Etc::sourceparts"] = "-"
+        Path(state["Dir::Etc::sourcelist"]).write_text(
+            f"deb {mirror.strip(chr(39))} {suite}-backports main\n"
+        )
+        apt = _apt(state)
+        _run(*apt, "update")
+    _run(*apt, "download", "qemu-user", folder=folder)
+
+
+def _release() -> dict[str, str]:
+    """/etc/os-release."""
+    lines = Path("/etc/os-release").read_text().splitlines()
+    pairs = (line.partition("=") for line in lines if "=" in line)
+    return {name: value.strip('"') for name, _, value in pairs}
+
+
+def _apt_state(folder: Path) -> dict[str, str]:
+    """Options for an apt of its own, which believes that nothing is installed."""
+    for name in ("lists/partial", "cache/archives/partial"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / "status").touch()
+    return {
+        "Dir::State": str(folder),
+        "Dir::State::lists": str(folder / "lists"),
+        "Dir::State::status": str(folder / "status"),
+        "Dir::Cache": str(folder / "cache"),
+    }
+
+
+def _apt(options: dict[str, str]) -> list[str]:
+    return ["apt-get", *(word for k, v in options.items() for word in ("-o", f"{k}={v}"))]
 
 
 def _userland(machine: Machine, scratch: Path) -> Path:
@@ -95,19 +147,9 @@ def _userland(machine: Machine, scratch: Path) -> Path:
     root, state = scratch / f"debian-{machine.debian}", scratch / f"apt-{machine.debian}"
     if root.exists():
         return root
-    # An apt of its own: it believes that nothing is installed, and leaves the system's lists alone.
-    for folder in ("lists/partial", "cache/archives/partial"):
-        (state / folder).mkdir(parents=True, exist_ok=True)
-    (state / "status").touch()
-    options = {
-        "APT::Architecture": machine.debian,
-        "APT::Architectures": machine.debian,
-        "Dir::State": state,
-        "Dir::State::lists": state / "lists",
-        "Dir::State::status": state / "status",
-        "Dir::Cache": state / "cache",
-    }
-    apt = ["apt-get", *(word for k, v in options.items() for word in ("-o", f"{k}={v}"))]
+    options = _apt_state(state)
+    options |= {f"APT::{name}": machine.debian for name in ("Architecture", "Architectures")}
+    apt = _apt(options)
     _run(*apt, "update")
     _run(*apt, "install", "-y", "--download-only", "--no-install-recommends", *PACKAGES)
     fresh = root.with_name(f"{root.name}.new")
