@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import re
 import struct
 import sys
@@ -23,6 +22,7 @@ from llvmlite.binding import ffi
 
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.native.cores import logical_cores
+from fxad.core import system
 from fxad.core.errors import CheckError
 from fxad.core.interrupts import uninterrupted
 
@@ -32,10 +32,7 @@ from fxad.core.interrupts import uninterrupted
 # Serialises our use of llvmlite. A fork waits for it, so that no child inherits it (or the lock
 # inside llvmlite) taken by a thread that the child does not have.
 lock = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
-    )
+system.at_fork(lock.acquire, lock.release, lock.release)
 
 # x86-64 levels to generate code for when the instruction set is lower than the host's.
 _LEVELS = {"avx512": "x86-64-v4", "avx2": "x86-64-v3", "generic": "x86-64"}
@@ -343,21 +340,9 @@ def _optimize(parsed: llvm.ModuleRef, target: Target, level: int) -> None:
 
 
 @functools.cache
-def _libraries() -> tuple[ctypes.CDLL, ...]:
-    """The process itself, then the libraries that code generation calls into (libm, libgcc)."""
-    found = [ctypes.CDLL(None) if sys.platform != "win32" else ctypes.cdll.msvcrt]
-    for name in ("libm.so.6", "libgcc_s.so.1"):
-        try:
-            found.append(ctypes.CDLL(name))
-        except OSError:  # another platform keeps these functions in the process itself
-            continue
-    return tuple(found)
-
-
-@functools.cache
 def symbol_address(name: str) -> int | None:
     """Address of a C function of this process, or None."""
-    for library in _libraries():
+    for library in system.libraries():
         try:
             return ctypes.cast(getattr(library, name), ctypes.c_void_p).value
         except AttributeError:
