@@ -1,5 +1,7 @@
 """What other processors than this one are given: found by running there (tests/emulated)."""
 
+import sys
+
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
@@ -8,7 +10,8 @@ from test_assembly import PROCESSORS, assembled, kernels, ones
 import fxad.numpy as jnp
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.emit import emit
-from fxad.backend.llvm.native import engine
+from fxad.backend.llvm.native import engine, library
+from fxad.core.errors import CheckError
 
 ARM = ("aarch64-unknown-linux-gnu", "arm64-apple-darwin24.0.0")
 
@@ -31,6 +34,12 @@ def test_the_lowest_instruction_set_of_aarch64_has_arithmetic(monkeypatch):
     module = llvm.parse_assembly(text)
     module.triple = ARM[0]
     assert "fadd\ts0, s0, s1" in machine.emit_assembly(module)
+
+
+def test_windows_is_refused_before_anything_is_called(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(CheckError, match=r"does not run on Windows yet.*clock_gettime"):
+        library._texts()
 
 
 @pytest.mark.parametrize("name", ["avx512", "avx2", "neon"])

@@ -235,7 +235,12 @@ _ARM_DECLARATIONS = (
 
 
 def _texts() -> tuple[list[str], list[str]]:
-    """Functions and declarations for this operating system and processor."""
+    """Functions and declarations for this operating system and processor. CheckError on Windows."""
+    if system.name() == system.WINDOWS:  # whose linker would not tell that they are missing
+        raise CheckError(
+            "compiled code does not run on Windows yet: its runtime calls clock_gettime and "
+            "sched_yield, which Windows lacks; use Linux there (WSL), or functions without jit"
+        )
     machine = system.machine()
     functions = [pool_code.TEXT, walk_code.TEXT, tape_code.TEXT, direct_code.TEXT]
     declarations = list(_DECLARATIONS)
