@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import importlib
 import numbers
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 from fxad.api import compiled
 from fxad.api.flat import flatten_args
 from fxad.api.passes import staging
+from fxad.core import system
 from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.core.pytree import TreeDef
 from fxad.core.record import valued
@@ -145,8 +145,6 @@ class Lowered(Shared):
         """
         budget = importlib.import_module("fxad.plan.budget")
         blocks = importlib.import_module("fxad.backend.llvm.native.memory").blocks
-        resource = importlib.import_module("resource")
-        resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         counts, scratch = self.cost(), self.executable.scratch_bytes
         tapes = self.executable.tape_bytes if trips is None else self._tapes(trips)
         return {
@@ -157,7 +155,7 @@ class Lowered(Shared):
             "trip_bytes": self._layout.trip_bytes(self.plan),
             "predicted_bytes": budget.peak_bytes(self.plan, self.program) + scratch + tapes,
             "allocated_bytes": blocks.high_water,
-            "resident_bytes": resident * (1 if sys.platform == "darwin" else 1024),
+            "resident_bytes": system.resident_bytes(),
         }
 
     @property

@@ -9,9 +9,9 @@ fxad.core.errors.SizeError: broadcast: a result f32[1099511627776] needs 4.4 TB,
 from __future__ import annotations
 
 import functools
-import os
 import re
 
+from fxad.core import system
 from fxad.core.cgroup import memory_limits
 from fxad.core.errors import BadArgument, ShapeError, SizeError
 from fxad.core.types import ArrayType
@@ -23,11 +23,7 @@ _SMALL = 1 << 26  # below this nothing is asked: the check must not cost small o
 @functools.cache
 def memory_bytes() -> int:
     """Bytes of memory this process may use: the machine's, or its control group's limit."""
-    try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not every system says
-        total = 1 << 46
-    return min([total, *memory_limits()])
+    return min([system.physical_bytes() or 1 << 46, *memory_limits()])
 
 
 def readable(nbytes: float) -> str:

@@ -10,13 +10,13 @@ of a run that ended well are used by the next one.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 
+from fxad.core import system
 from fxad.core.config import config
 from fxad.core.errors import StorageError
 from fxad.runtime.store import Store
@@ -88,8 +88,7 @@ def _forked() -> None:
     _idle.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+system.at_fork(child=_forked)
 
 
 def release() -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import mmap
 from typing import Any, Protocol
 
 import numpy as np
 
-from fxad.core import aligned
-from fxad.core.limits import readable
+from fxad.core import aligned, system
 from fxad.runtime.disk import Tier
 
 MAPPED = 1 << 16  # bytes; from here on slabs are pages of their own
@@ -40,12 +38,7 @@ class HostSpace:
     def fresh(self, size: int) -> np.ndarray:
         if size < MAPPED:
             return aligned.maker((size,), np.dtype(np.uint8), size)()
-        private = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
-        try:
-            pages = mmap.mmap(-1, size, **({"flags": private} if private else {}))
-        except (OSError, OverflowError, ValueError) as error:
-            raise MemoryError(f"cannot get {readable(size)} of memory: {error}") from None
-        return np.frombuffer(pages, np.uint8)
+        return np.frombuffer(system.fresh_pages(size), np.uint8)
 
     def view(self, buffer: np.ndarray, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
         return np.ndarray(shape, dtype, buffer.data)

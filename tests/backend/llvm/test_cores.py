@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -25,14 +26,14 @@ def _siblings(lists: dict[int, str]) -> dict[str, str]:
 
 @pytest.fixture
 def eight(monkeypatch) -> None:
-    monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
 
 
 def test_two_cpus_of_a_core_are_one_thread(tmp_path, eight, monkeypatch) -> None:
     pairs = {cpu: f"{cpu % 4},{cpu % 4 + 4}" for cpu in range(8)}
     root = _system(tmp_path, _siblings(pairs))
     assert (cores.logical_cores(root), cores.default_threads(root)) == (8, 4)
-    monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: {0, 1, 4}, raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 4}, raising=False)
     assert (cores.logical_cores(root), cores.default_threads(root)) == (3, 2)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from fxad.backend.llvm.native import cores, memory, nodes
+from fxad.backend.llvm.native import memory, nodes
 
 SIZE = 1 << 23
 
@@ -38,7 +39,7 @@ def _system(root: Path, cpus: dict[int, str], memory: str | None) -> Path:
     ],
 )
 def test_nodes_with_cpus_and_memory_of_ours(tmp_path, monkeypatch, cpus, memory, found) -> None:
-    monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     assert nodes.memory_nodes(_system(tmp_path, cpus, memory)) == found
 
 

@@ -18,7 +18,14 @@ from fxad.backend.llvm.math.lookup import lookup
 
 INF = float("inf")
 NAN = float("nan")
-_QUIET = "internal preserve_allcc"
+# By instruction set, the calling convention whose functions leave vector registers as they are.
+# Any processor has C's; that of `preserve_allcc` ends LLVM's code generator for AArch64.
+_QUIET = {
+    "avx512": "preserve_allcc",
+    "avx2": "preserve_allcc",
+    "neon": "aarch64_vector_pcs",
+    "generic": "ccc",
+}
 WHOLE = 12582912.0  # 1.5 * 2**23: adding it to a float leaves an integer in the low bits
 BELOW_EIGHTH = 495  # exponent and two bits of mantissa of the floats just below 1/8
 LOG2_E = 1.4426950408889634
@@ -180,22 +187,24 @@ def unless_rare(rare: Vec, usual: Vec, slow: Callable[..., Vec], *args: Vec) -> 
 
 
 def _out_of_line(slow: Callable[..., Vec], args: Sequence[Vec]) -> Vec:
-    """slow(*args) as a call of a function of its own, which leaves all registers as they are.
+    """slow(*args) as a call of a function of its own, which leaves vector registers as they are.
 
     Code round the call keeps its constants in registers, which any other call would empty.
     """
     code = args[0].code
+    convention = _QUIET[code.target.isa]
+    internal = f"internal {convention}"
     params = [(a.type, f"x{n}") for n, a in enumerate(args)]
-    function = Function("NAME", "RESULT", params, _QUIET, "noinline cold #0")
+    function = Function("NAME", "RESULT", params, internal, "noinline cold #0")
     inner = Code(function, code.target)
     result = slow(*[Vec(inner, a.kind, a.width, f"%x{n}") for n, a in enumerate(args)])
     function.ret(result.type, result.text)
-    text = str(function).replace(f"{_QUIET} RESULT", f"{_QUIET} {result.type}", 1)
+    text = str(function).replace(f"{internal} RESULT", f"{internal} {result.type}", 1)
     name = f"rare.{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     code.declarations |= inner.declarations
     code.declarations.add(text.replace("@NAME", f"@{name}", 1))
     listed = ", ".join(f"{a.type} {a.text}" for a in args)
-    call = f"call preserve_allcc {result.type} @{name}({listed})"
+    call = f"call {convention} {result.type} @{name}({listed})"
     return code.op(result.kind, result.width, call)
 
 

@@ -15,10 +15,10 @@ nodes are far apart, one process per node (`numactl --cpunodebind=0 --membind=0`
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from fxad.core import cgroup
+from fxad.core.system import allowed_cpus
 
 _ROOT = Path("/")
 
@@ -33,14 +33,6 @@ def default_threads(root: Path = _ROOT) -> int:
     allowed = allowed_cpus()
     cores = {_siblings(cpu, root) & allowed for cpu in allowed}
     return max(1, min([len(cores), *cgroup.core_quotas(root)]))
-
-
-def allowed_cpus() -> frozenset[int]:
-    """The CPUs of this process's affinity mask."""
-    try:
-        return frozenset(os.sched_getaffinity(0))
-    except AttributeError:  # not on this operating system
-        return frozenset(range(os.cpu_count() or 1))
 
 
 def _siblings(cpu: int, root: Path) -> frozenset[int]:

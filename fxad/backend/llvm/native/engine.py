@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import re
 import struct
 import sys
@@ -25,6 +24,7 @@ from fxad.backend.llvm.base.kinds import Kind, capabilities, known, safe
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.native.caches import own_caches
 from fxad.backend.llvm.native.cores import logical_cores
+from fxad.core import system
 from fxad.core.errors import CheckError
 from fxad.core.interrupts import uninterrupted
 from fxad.core.record import replace
@@ -35,15 +35,13 @@ from fxad.core.record import replace
 # Serialises our use of llvmlite. A fork waits for it, so that no child inherits it (or the lock
 # inside llvmlite) taken by a thread that the child does not have.
 lock = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
-    )
+system.at_fork(lock.acquire, lock.release, lock.release)
 
 # x86-64 levels to generate code for, with the features that the host has beyond its own.
 _LEVELS = {"avx512": "x86-64-v4", "avx2": "x86-64-v3", "generic": "x86-64"}
 TILES = "amx_bf16"
 PARTS = "amx_float32"  # asked for: products of float32 on tiles, in parts
+_ARM = ("aarch64", "arm64")  # how triples name it
 _WIDTHS = {"avx512": 512, "avx2": 256}
 
 
@@ -87,12 +85,14 @@ def library_path() -> str:
 
 def host_isa() -> str:
     """The widest instruction set this machine runs: avx512, avx2, neon or generic."""
+    if llvm.get_process_triple().startswith(_ARM):
+        return "neon"  # part of every AArch64, also where the system tells no features
     features = host_features()
     if {"avx512f", "avx512vl", "avx512bw", "avx512dq", "fma"} <= features:
         return "avx512"
     if {"avx2", "fma", "f16c"} <= features:
         return "avx2"
-    return "neon" if "neon" in features else "generic"
+    return "generic"
 
 
 @functools.cache
@@ -136,8 +136,9 @@ def _may_use_tiles() -> bool:
 def _machine(target: Target) -> llvm.TargetMachine:
     """A fresh TargetMachine: an execution engine takes ownership of its own."""
     _initialize()
-    cpu = _LEVELS.get(target.isa, "generic")
-    features = llvm.get_host_cpu_features().flatten() if target.isa == host_isa() else ""
+    native = target.isa == host_isa()
+    cpu = "generic" if host_isa() == "neon" else _LEVELS[target.isa]
+    features = llvm.get_host_cpu_features().flatten() if native else ""
     triple = llvm.Target.from_triple(llvm.get_process_triple())
     return triple.create_target_machine(
         cpu=cpu, features=features, opt=2, reloc="default", codemodel="jitdefault", jit=True
@@ -342,21 +343,9 @@ def _optimize(parsed: llvm.ModuleRef, target: Target, level: int) -> None:
 
 
 @functools.cache
-def _libraries() -> tuple[ctypes.CDLL, ...]:
-    """The process itself, then the libraries that code generation calls into (libm, libgcc)."""
-    found = [ctypes.CDLL(None) if sys.platform != "win32" else ctypes.cdll.msvcrt]
-    for name in ("libm.so.6", "libgcc_s.so.1"):
-        try:
-            found.append(ctypes.CDLL(name))
-        except OSError:  # another platform keeps these functions in the process itself
-            continue
-    return tuple(found)
-
-
-@functools.cache
 def symbol_address(name: str) -> int | None:
     """Address of a C function of this process, or None."""
-    for library in _libraries():
+    for library in system.libraries():
         try:
             return ctypes.cast(getattr(library, name), ctypes.c_void_p).value
         except AttributeError:

@@ -10,11 +10,12 @@ import ctypes
 import functools
 import mmap
 import sys
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from fxad.backend.llvm.native.engine import library_path
+from fxad.core import system
 
+_function = functools.cache(system.c_function)
 _LOADED, _WRITABLE = 1, 2  # PT_LOAD, PF_W: see elf(5)
 
 
@@ -62,7 +63,12 @@ def _unmap(path: str) -> None:
     next use finds them there. Of LLVM they are 65 MB, also where it only loads code."""
     visit_all = _function("dl_iterate_phdr", ctypes.c_int, _VISIT, ctypes.c_void_p)
     advise = _function("madvise", ctypes.c_int, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int)
-    if visit_all is None or advise is None or sys.platform != "linux" or sys.maxsize < 1 << 32:
+    if (
+        visit_all is None
+        or advise is None
+        or system.name() != system.LINUX
+        or sys.maxsize < 1 << 32
+    ):
         return
 
     def visit(found: Any, size: int, data: Any) -> int:
@@ -77,14 +83,3 @@ def _unmap(path: str) -> None:
         return 1
 
     visit_all(_VISIT(visit), None)
-
-
-@functools.cache
-def _function(name: str, result: Any, *arguments: Any) -> Callable[..., int] | None:
-    """The C library's function; None where it has none of that name."""
-    try:
-        found = getattr(ctypes.CDLL(None), name)
-    except (AttributeError, OSError, TypeError):
-        return None
-    found.restype, found.argtypes = result, arguments
-    return cast(Callable[..., int], found)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import platform
 import sys
 from collections.abc import Callable, Mapping
 from enum import IntEnum
@@ -29,6 +28,7 @@ from fxad.backend.llvm.native.engine import (
     host_identity,
     host_target,
 )
+from fxad.core import system
 from fxad.core.config import config
 from fxad.core.errors import CheckError
 from fxad.core.record import valued
@@ -235,19 +235,24 @@ _ARM_DECLARATIONS = (
 
 
 def _texts() -> tuple[list[str], list[str]]:
-    """Functions and declarations for this operating system and processor."""
-    machine = platform.machine().lower()
+    """Functions and declarations for this operating system and processor. CheckError on Windows."""
+    if system.name() == system.WINDOWS:  # whose linker would not tell that they are missing
+        raise CheckError(
+            "compiled code does not run on Windows yet: its runtime calls clock_gettime and "
+            "sched_yield, which Windows lacks; use Linux there (WSL), or functions without jit"
+        )
+    machine = system.machine()
     functions = [pool_code.TEXT, walk_code.TEXT, tape_code.TEXT, direct_code.TEXT]
     declarations = list(_DECLARATIONS)
-    if machine in ("x86_64", "amd64"):
+    if machine == "x86_64":
         functions.append(_X86)
         declarations += _X86_DECLARATIONS
-    elif machine in ("aarch64", "arm64"):
+    elif machine == "aarch64":
         functions.append(_ARM)
         declarations += _ARM_DECLARATIONS
     else:
         functions.append(_OTHER)
-    if sys.platform == "linux" and machine in _FUTEX:
+    if system.name() == system.LINUX and machine in _FUTEX:
         functions.append(_LINUX)
         declarations.append("declare i64 @syscall(i64, ...)")
     else:
@@ -258,7 +263,6 @@ def _texts() -> tuple[list[str], list[str]]:
 
 def _names() -> dict[str, int]:
     """What the `$NAMES` in the texts stand for."""
-    machine = platform.machine().lower()
     pool = {f"POOL_{name}": byte.value for name, byte in PoolByte.__members__.items()}
     return {
         **{name: word.value for name, word in Word.__members__.items()},
@@ -272,8 +276,8 @@ def _names() -> dict[str, int]:
         "NEVER": NEVER,
         "POLL_NS": POLL_NS,
         "COPY_BLOCK": COPY_BLOCK,
-        "CLOCK": 1 if sys.platform == "linux" else 6,  # CLOCK_MONOTONIC
-        "FUTEX": _FUTEX.get(machine, 0),
+        "CLOCK": 1 if system.name() == system.LINUX else 6,  # CLOCK_MONOTONIC
+        "FUTEX": _FUTEX.get(system.machine(), 0),
         "CLASS_AT": _HEAD - 8,
         "DATA_AT": _HEAD,
         "NDIM_AT": _HEAD + 8,

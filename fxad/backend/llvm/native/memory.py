@@ -15,11 +15,9 @@ what compiling the program took: before a large block that is given back, too (`
 from __future__ import annotations
 
 import bisect
-import contextlib
 import ctypes
 import functools
 import mmap
-import os
 import threading
 import time
 from collections import deque
@@ -29,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from fxad.backend.llvm.native import leftovers, nodes
-from fxad.core import aligned
+from fxad.core import aligned, system
 from fxad.core.aligned import SMALL
 from fxad.core.types import ArrayType
 
@@ -46,18 +44,9 @@ class Block:
     __slots__ = ("_map", "address", "idle_since", "size", "taken")
 
     def __init__(self, size: int) -> None:
-        try:
-            if hasattr(mmap, "MAP_ANONYMOUS"):
-                # Private: the default, shared, would tie a forked child to its parent.
-                private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-                self._map = mmap.mmap(-1, size, flags=private)
-            else:
-                self._map = mmap.mmap(-1, size)
-        except (OSError, OverflowError, ValueError) as error:
-            raise MemoryError(f"cannot get {size:,} bytes of memory: {error}") from None
-        if size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
-            with contextlib.suppress(OSError):  # a kernel without huge pages
-                self._map.madvise(mmap.MADV_HUGEPAGE)
+        self._map = system.fresh_pages(size)
+        if size >= _HUGE:
+            system.prefer_huge_pages(self._map)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         if size >= _HUGE:
             nodes.interleave(self.address, size)
@@ -210,23 +199,10 @@ def _rounded(nbytes: int) -> int:
     return max(-(-nbytes // step) * step, mmap.PAGESIZE)
 
 
-def _physical_bytes() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 1 << 32
-
-
-blocks = BlockPool(bound=_physical_bytes() // 8)
+blocks = BlockPool(bound=(system.physical_bytes() or 1 << 32) // 8)
 take, give = blocks.take, blocks.give
-
-if hasattr(os, "register_at_fork"):
-    # No child may inherit the list half changed by a thread it does not have.
-    os.register_at_fork(
-        before=blocks.lock.acquire,
-        after_in_parent=blocks.lock.release,
-        after_in_child=blocks.lock.release,
-    )
+# No child may inherit the list half changed by a thread it does not have.
+system.at_fork(blocks.lock.acquire, blocks.lock.release, blocks.lock.release)
 
 
 class _Lease:

@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import platform
-import sys
 from pathlib import Path
 
 from fxad.backend.llvm.native import cores
-from fxad.core import cgroup
+from fxad.core import cgroup, system
 
 _ROOT = Path("/")
 _SYSCALLS = {"x86_64": (237, 239), "aarch64": (235, 236)}  # mbind, get_mempolicy
@@ -55,8 +53,7 @@ def _nodes() -> frozenset[int]:
 
 
 def _system_calls() -> tuple[int, int] | None:
-    machine = platform.machine().lower()
-    return _SYSCALLS.get(machine) if sys.platform == "linux" else None
+    return _SYSCALLS.get(system.machine()) if system.name() == system.LINUX else None
 
 
 def _has_no_policy() -> bool:

@@ -11,26 +11,16 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
-import signal
 import threading
+from collections.abc import Callable
 
 from fxad.backend.llvm.native import cores
 from fxad.backend.llvm.native.library import PoolByte, runtime
+from fxad.core import system
 from fxad.core.aligned import LINE, to_line
 from fxad.core.config import config
 
 SPIN = 3000  # looks at the generation counter (about 50 us) before a worker sleeps
-
-
-@functools.cache
-def _libc() -> ctypes.CDLL:
-    libc = ctypes.CDLL(None)
-    libc.malloc.restype = ctypes.c_void_p
-    libc.malloc.argtypes = [ctypes.c_size_t]
-    libc.pthread_create.argtypes = [ctypes.c_void_p] * 4
-    libc.pthread_join.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-    return libc
 
 
 class Pool:
@@ -41,41 +31,37 @@ class Pool:
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        start = _libc().malloc(PoolByte.SIZE + LINE + 16 * threads)
+        malloc = system.c_function("malloc", ctypes.c_void_p, ctypes.c_size_t)
+        start = malloc and malloc(PoolByte.SIZE + LINE + 16 * threads)
         if not start:
             raise MemoryError("no memory for the thread pool")
         self.address = to_line(start)
         ctypes.memset(self.address, 0, PoolByte.SIZE)
         self._word(PoolByte.SPIN).value = SPIN if threads <= cores.logical_cores() else 10
         self._word(PoolByte.THREADS).value = threads
-        self._handles = [self._start(number) for number in range(1, threads)]
+        self._joins = [self._start(number) for number in range(1, threads)]
 
     def _word(self, offset: int) -> ctypes.c_int64:
         return ctypes.c_int64.from_address(self.address + offset)
 
-    def _start(self, number: int) -> int:
+    def _start(self, number: int) -> Callable[[], None]:
         record = self.address + PoolByte.SIZE + 16 * (number - 1)
         ctypes.c_int64.from_address(record).value = self.address
         ctypes.c_int64.from_address(record + 8).value = number
-        handle = ctypes.c_uint64(0)
         # Signals must go to Python's threads, or a blocking call there would not be interrupted.
-        before = signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
         try:
-            error = _libc().pthread_create(ctypes.byref(handle), None, runtime().worker, record)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        if error:
+            return system.start_thread(runtime().worker, record)
+        except OSError as error:
             raise RuntimeError(
-                f"cannot start thread {number + 1} of {self.threads}: {os.strerror(error)}; "
+                f"cannot start thread {number + 1} of {self.threads}: {error.strerror or error}; "
                 "try fewer with set_num_threads or FXAD_NUM_THREADS"
-            )
-        return handle.value
+            ) from None
 
     def stop(self) -> None:
         """End the workers once no kernel is running on them. The pool is useless afterwards."""
         runtime().stop(self.address)
-        for handle in self._handles:
-            _libc().pthread_join(handle, None)
+        for join in self._joins:
+            join()
 
 
 _lock = threading.Lock()
@@ -132,5 +118,4 @@ def _forget() -> None:
     _default_threads.cache_clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+system.at_fork(child=_forget)
