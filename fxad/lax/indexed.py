@@ -20,6 +20,7 @@ from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.applying import applied
 from fxad.numpy.core import cast, full_of, shape_tuple, value_of
+from fxad.numpy.indexing import reaching
 from fxad.numpy.updates import setitem
 from fxad.trace.array import Array, Concrete
 from fxad.trace.tracer import type_of
@@ -88,7 +89,8 @@ def _places(
     lead, index_axes = indices.shape[:-1], tuple(range(indices.ndim - 1))
     full = (*lead, *(sizes[a] for a in window))
     if not dt.is_signed(indices.dtype) or indices.dtype.itemsize < 4:
-        indices = cast(indices, dt.int32)
+        indices = cast(indices, dt.int64 if indices.dtype.itemsize >= 4 else dt.int32)
+    indices = reaching(indices, max(shape, default=0))
     found, inside = [], None
     for axis in range(len(shape)):
         start = Concrete(np.zeros((), indices.dtype))

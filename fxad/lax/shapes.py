@@ -28,6 +28,7 @@ from fxad.numpy.core import (
     value_of,
 )
 from fxad.numpy.creation import iota as _iota
+from fxad.numpy.indexing import reaching
 from fxad.numpy.shaping import slice_axis
 from fxad.trace.array import Array
 from fxad.trace.tracer import type_of
@@ -272,16 +273,14 @@ def _starts(name: str, value: Array, starts: Any) -> list[Any]:
 def _start(name: str, start: Any, size: int) -> Any:
     if is_python_scalar(start):
         number = start.__index__()
-        limit = dt.iinfo(dt.int32)
         number = number + size if number < 0 else number
-        return literal(min(max(number, int(limit.min)), int(limit.max)), dt.int32)
+        return literal(min(max(number, -1), size), dt.index_dtype(size))
     index = value_of(start, name)
     if index.shape or not dt.is_integer(index.dtype):
         raise TypeMismatch(f"{name}: a start index must be one integer, not {index.type}")
     if not dt.is_signed(index.dtype):
         return index
-    if index.dtype.itemsize < 4:
-        index = cast(index, dt.int32)
+    index = reaching(index, size)
     return OPS["select"](OPS["lt"](index, 0), OPS["add"](index, size), index)
 
 
