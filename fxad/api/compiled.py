@@ -328,14 +328,16 @@ def _watch_evaluation(op: Op, args: Sequence[Any], results: Sequence[Any], where
         _state.watch(op, args, results, where or location.current())
 
 
-_watching: list[Watch] = []  # of all threads
+_watching: list[Watch | None] = []  # of all threads
 
 
 @contextmanager
-def watching(watch: Watch) -> Iterator[None]:
+def watching(watch: Watch | None) -> Iterator[None]:
     """Interpret everything inside this block, op by op, and show every op's operands and results
-    to `watch` as it happens. Outside such blocks nothing is paid for it."""
+    to `watch` as it happens (None: to whom they are shown already). Outside such blocks nothing is
+    paid for it."""
     before = _state.watch
+    watch = before if watch is None else watch
     with _lock:
         _watching.append(watch)
         set_watch(_watch_evaluation)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fxad.api.indices import check_indices
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
@@ -83,6 +84,7 @@ def _places(
     numbers: GatherDimensionNumbers,
     sizes: tuple[int, ...],
     clip: bool,
+    checked: bool,
 ) -> _Places:
     offset, _, starts_of, own_batch, index_batch = map(tuple, numbers)
     window = _window(name, shape, indices, numbers, sizes)
@@ -98,6 +100,8 @@ def _places(
         if axis in starts_of:
             start = _column(indices, starts_of.index(axis))
             last = shape[axis] - sizes[axis]
+            if checked:
+                check_indices(name, start, shape[axis], axis, wrap=False, window=sizes[axis])
             if clip:
                 start = OPS["max"](OPS["min"](start, last), 0)
             else:
@@ -167,7 +171,8 @@ def gather(
     how = GatherScatterMode.from_any(mode or "promise_in_bounds")
     clip = how is not GatherScatterMode.FILL_OR_DROP
     sizes = shape_tuple(slice_sizes, "gather")
-    found = _places("gather", value.shape, indices, dimension_numbers, sizes, clip)
+    checked = how is GatherScatterMode.PROMISE_IN_BOUNDS
+    found = _places("gather", value.shape, indices, dimension_numbers, sizes, clip, checked)
     places, mode_of_op = found.indices, "clamp"
     if found.inside is not None:
         places = [OPS["select"](found.inside, places[0], -1), *places[1:]]
@@ -207,7 +212,8 @@ def _scatter(name: str, monoid: str, doc: str) -> Any:
         sizes = tuple(1 if a in left_out else new.shape[next(windows)] for a in range(value.ndim))
         how = GatherScatterMode.from_any(mode)
         clip = how is GatherScatterMode.CLIP
-        found = _places(name, value.shape, indices, numbers, sizes, clip)
+        checked = mode is None or how is GatherScatterMode.PROMISE_IN_BOUNDS
+        found = _places(name, value.shape, indices, numbers, sizes, clip, checked)
         places = found.indices
         if found.inside is not None:
             places = [OPS["select"](found.inside, places[0], value.shape[0]), *places[1:]]

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fxad.api.indices import check_indices
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import (
@@ -81,6 +82,8 @@ def planned(type_: ArrayType, index: Any, strict: bool = True, wrap: bool = True
             layout.append(("drop", axis))
         else:
             position = np.asarray(item, dt.index_dtype(abs(int(item)))) if _is_int(item) else item
+            if strict:
+                check_indices("indexing", position, size, axis, wrap)
             plan.arrays[axis] = index_array(position, size, wrap)
             places.append(len(layout))
             layout.append(("array", axis))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fxad.api.indices import check_indices
 from fxad.core import dtypes as dt
 from fxad.core.errors import (
     BadArgument,
@@ -57,6 +58,8 @@ def take(
         index = (reaching(index, size) if dt.is_integer(index.dtype) else index) % size
     elif mode == "clip" and index.dtype.kind == "i":
         index = maximum(index, 0)
+    elif mode is None:
+        check_indices("take", index, value.shape[at], at)
     how = "clamp" if mode == "wrap" else _read_mode(mode, "take")
     return getitem(value, (slice(None),) * at + (index,), how, fill_value, strict=False)
 
@@ -80,6 +83,8 @@ def take_along_axis(
     at = axis_index(axis, value.ndim, "take_along_axis")
     if index.ndim != value.ndim:
         raise ShapeError(f"take_along_axis: indices {index.type} need as many axes as {value.type}")
+    if mode is None:
+        check_indices("take_along_axis", index, value.shape[at], at)
     value, index = moveaxis(value, at, -1), moveaxis(index, at, -1)
     lead = result_shape("take_along_axis", [value.shape[:-1], index.shape[:-1]])
     value = spread_to(value, (*lead, value.shape[-1]))
@@ -110,6 +115,8 @@ def put_along_axis(
     dropped, or with mode "clip" goes to the nearest place."""
     value, index = value_of(arr), value_of(indices, "put_along_axis")
     at = axis_index(axis, value.ndim, "put_along_axis")
+    if mode is None:
+        check_indices("put_along_axis", index, value.shape[at], at)
     update = spread_to(update_for(values, value.dtype), index.shape)
     value, index, update = (moveaxis(v, at, -1) for v in (value, index, update))
     lead = value.ndim - 1
@@ -171,7 +178,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = 0) -> tuple[Ar
     order = OPS["cumsum"](cast(flat, dtype), axis=0, reverse=False) - 1
     slots = where(flat, order, size)
     numbers = OPS["iota"](dtype=dtype, shape=flat.shape, axis=0)
-    found = setitem(full_of(count, ArrayType(dtype, (size,))), slots, numbers, "set")
+    found = setitem(full_of(count, ArrayType(dtype, (size,))), slots, numbers, "set", mode="drop")
     out = []
     for axis in range(value.ndim):
         stride = math.prod(value.shape[axis + 1 :])

@@ -143,7 +143,7 @@ def bincount(
         length = max(minlength, int(np.max(seen, initial=-1)) + 1)
     amount = Concrete(np.ones((), np.int32)) if weights is None else value_of(weights)
     start = OPS["broadcast"](_zero(amount.dtype), shape=(length,), axes=())
-    return setitem(start, value, amount, "add")
+    return setitem(start, value, amount, "add", mode="drop")
 
 
 def _zero(dtype: np.dtype) -> Array:
