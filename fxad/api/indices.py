@@ -1,4 +1,4 @@
-"""`debug.indices`: index arrays out of range are errors where they are used.
+"""What functions that take index arrays share: their check in `debug.indices`, and their dtype.
 
 with fxad.debug.indices():
     table[ids]           # NumericsError: indexing: index 9 is out of range for axis 0 of length 5
@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 
 from fxad.api.compiled import watching
+from fxad.core import dtypes as dt
 from fxad.core.errors import NumericsError, at
+from fxad.ir.program import OPS
 from fxad.ops.programs.host import call_host
 from fxad.trace import location
 
@@ -80,3 +82,11 @@ def check_indices(
         return ()
 
     call_host(check, "check_indices", [index], (), ("host",))
+
+
+def reaching(index: Any, size: int) -> Any:
+    """Integers in a dtype that can count to the end of an axis."""
+    if np.iinfo(index.dtype).max < size or index.dtype.itemsize < 4:
+        wide = dt.index_dtype(size)
+        return index if index.dtype == wide else OPS["convert"](index, dtype=wide)
+    return index

@@ -203,13 +203,16 @@ def default_int() -> np.dtype:
     return int64 if _x64.on else int32
 
 
+_MOST_INT32 = 2**31 - 1
+
+
 def index_dtype(size: int, least: np.dtype = int32) -> np.dtype:
     """The dtype of positions along an axis: `least`, or int64 where int32 cannot hold its length.
 
     >>> index_dtype(1 << 31)
     dtype('int64')
     """
-    return int64 if size > np.iinfo(int32).max else least
+    return int64 if size > _MOST_INT32 else least
 
 
 def default_complex() -> np.dtype:

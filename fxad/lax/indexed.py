@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fxad.api.indices import check_indices
+from fxad.api.indices import check_indices, reaching
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.applying import applied
 from fxad.numpy.core import cast, full_of, shape_tuple, value_of
-from fxad.numpy.indexing import reaching
 from fxad.numpy.updates import setitem
 from fxad.trace.array import Array, Concrete
 from fxad.trace.tracer import type_of
@@ -77,6 +76,13 @@ class _Places(NamedTuple):
     order: list[int]
 
 
+def _signed(indices: Array, size: int) -> Array:
+    """Indices in a dtype with room below zero and to the end of an axis."""
+    if not dt.is_signed(indices.dtype):
+        indices = cast(indices, dt.int64 if indices.dtype.itemsize >= 4 else dt.int32)
+    return reaching(indices, size)
+
+
 def _places(
     name: str,
     shape: tuple[int, ...],
@@ -90,13 +96,10 @@ def _places(
     window = _window(name, shape, indices, numbers, sizes)
     lead, index_axes = indices.shape[:-1], tuple(range(indices.ndim - 1))
     full = (*lead, *(sizes[a] for a in window))
-    if not dt.is_signed(indices.dtype) or indices.dtype.itemsize < 4:
-        indices = cast(indices, dt.int64 if indices.dtype.itemsize >= 4 else dt.int32)
-    indices = reaching(indices, max(shape, default=0))
+    indices = _signed(indices, max(shape, default=0))
     found, inside = [], None
     for axis in range(len(shape)):
-        start = Concrete(np.zeros((), indices.dtype))
-        place = OPS["broadcast"](start, shape=full, axes=())
+        place = OPS["broadcast"](Concrete(np.zeros((), indices.dtype)), shape=full, axes=())
         if axis in starts_of:
             start = _column(indices, starts_of.index(axis))
             last = shape[axis] - sizes[axis]
@@ -113,8 +116,7 @@ def _places(
             place = OPS["iota"](dtype=indices.dtype, shape=full, axis=lane)
         if axis in window:
             within = len(lead) + window.index(axis)
-            step = OPS["iota"](dtype=indices.dtype, shape=full, axis=within)
-            place = OPS["add"](place, step)
+            place = OPS["add"](place, OPS["iota"](dtype=indices.dtype, shape=full, axis=within))
         found.append(place)
     if inside is not None:
         inside = OPS["broadcast"](inside, shape=full, axes=index_axes)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fxad.api.indices import check_indices
+from fxad.api.indices import check_indices, reaching
 from fxad.core import dtypes as dt
 from fxad.core.errors import IndexOutOfRange, ShapeError, TypeMismatch
 from fxad.core.promotion import is_python_scalar
@@ -29,7 +29,6 @@ from fxad.numpy.core import (
     value_of,
 )
 from fxad.numpy.creation import iota as _iota
-from fxad.numpy.indexing import reaching
 from fxad.numpy.shaping import slice_axis
 from fxad.trace.array import Array
 from fxad.trace.tracer import type_of

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fxad.api.indices import check_indices
+from fxad.api.indices import check_indices, reaching
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import (
@@ -28,7 +28,6 @@ from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import (
     asarray,
-    cast,
     known_values,
     result_shape,
     spread_to,
@@ -232,13 +231,6 @@ def index_array(item: Any, size: int, wrap: bool = True) -> Any:
         value = reaching(value, size)
         value = OPS["select"](OPS["lt"](value, 0), OPS["add"](value, size), value)
     return value
-
-
-def reaching(index: Array, size: int) -> Array:
-    """Integers in a dtype that can count to the end of an axis."""
-    if np.iinfo(index.dtype).max < size or index.dtype.itemsize < 4:
-        return cast(index, dt.index_dtype(size))
-    return index
 
 
 def _basic(value: Any, plan: Plan) -> Any:

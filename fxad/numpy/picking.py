@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fxad.api.indices import check_indices
+from fxad.api.indices import check_indices, reaching
 from fxad.core import dtypes as dt
 from fxad.core.errors import (
     BadArgument,
@@ -32,7 +32,7 @@ from fxad.numpy.core import (
     value_of,
 )
 from fxad.numpy.elementwise import clip, maximum, where
-from fxad.numpy.indexing import READS, WRITES, chosen_mode, getitem, index_array, reaching
+from fxad.numpy.indexing import READS, WRITES, chosen_mode, getitem, index_array
 from fxad.numpy.shaping import moveaxis, reshape
 from fxad.numpy.updates import setitem, update_for
 from fxad.trace.array import Array, Concrete
