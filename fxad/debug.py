@@ -1,4 +1,4 @@
-"""Looking inside: prints and callbacks from compiled code, and the first NaN.
+"""Looking inside: prints and callbacks from compiled code, the first NaN, indices out of range.
 
 @fxad.jit
 def f(x):
@@ -23,6 +23,7 @@ import numpy as np
 from fxad.api.compiled import watching
 from fxad.api.copies import explain_copies
 from fxad.api.flat import name_of
+from fxad.api.indices import indices
 from fxad.api.jit import Jit
 from fxad.core import dtypes as dt
 from fxad.core import pytree
@@ -37,6 +38,7 @@ __all__ = [
     "callback",
     "explain_copies",
     "explain_retrace",
+    "indices",
     "io_callback",
     "nans",
     "print",

@@ -141,18 +141,18 @@ def _threads() -> int:
 def _fitted(
     program: Program, budget: Budget, donate: frozenset[int], fused: bool, threads: int
 ) -> tuple[Program, Any]:
-    """Planned, compiled to see what scratch its kernels take on so many threads, and if need be
-    planned again."""
+    """Planned within a budget that holds the scratch of its kernels on so many threads, which is
+    seen by compiling them."""
     planner = importlib.import_module("fxad.plan.budget")
     native = importlib.import_module("fxad.backend.llvm.executable")
-    optimised, scratch = optimise(program), 0
-    while True:
-        options = {"donate": donate, "fusion": fused, "ways": budget.ways, "scratch": scratch}
-        fitted, plan = planner.fit(optimised, budget.nbytes, **options)
-        taken = native.Executable(plan).scratch_bytes
-        if taken <= scratch or planner.peak_bytes(plan, fitted) + taken <= budget.nbytes:
-            return fitted, plan
-        scratch = taken
+
+    def scratch(plan: Any) -> int:
+        taken: int = native.Executable(plan).scratch_bytes
+        return taken
+
+    options = {"donate": donate, "fusion": fused, "ways": budget.ways, "scratch": scratch}
+    fitted: tuple[Program, Any] = planner.fit(optimise(program), budget.nbytes, **options)
+    return fitted
 
 
 def executable(program: Program, donate: frozenset[int] = frozenset()) -> Any:
@@ -221,7 +221,9 @@ def _show(plan: Any) -> None:
 
 
 def run_on(target: str, program: Program, args: Sequence[Any]) -> list[Concrete]:
-    """Run a closed Program on another backend: "python", "cpu" (both numba's source) or "cuda"."""
+    """Run a closed Program on another backend: "python", "cpu" (both numba's source) or "cuda".
+    Raises DeviceError where there is none."""
+    importlib.import_module("fxad.backend.numba.available").check_available(target)
     backend = importlib.import_module("fxad.backend.numba.execute")
     plan = plan_of(program, tiles=False)
     results = backend.execute_plan(plan, [concrete(a) for a in args], target)
@@ -326,14 +328,16 @@ def _watch_evaluation(op: Op, args: Sequence[Any], results: Sequence[Any], where
         _state.watch(op, args, results, where or location.current())
 
 
-_watching: list[Watch] = []  # of all threads
+_watching: list[Watch | None] = []  # of all threads
 
 
 @contextmanager
-def watching(watch: Watch) -> Iterator[None]:
+def watching(watch: Watch | None) -> Iterator[None]:
     """Interpret everything inside this block, op by op, and show every op's operands and results
-    to `watch` as it happens. Outside such blocks nothing is paid for it."""
+    to `watch` as it happens (None: to whom they are shown already). Outside such blocks nothing is
+    paid for it."""
     before = _state.watch
+    watch = before if watch is None else watch
     with _lock:
         _watching.append(watch)
         set_watch(_watch_evaluation)

@@ -39,6 +39,7 @@ from fxad.trace.convert import to_value
 from fxad.trace.tracer import Tracer, stage, staging
 
 TRACES = 256  # traces kept per jitted function
+TARGETS = ("cuda", "cpu", "python")  # of `Jit.on`
 
 
 def _signature(leaves: list[Array], tree: TreeDef, statics: tuple) -> tuple:
@@ -265,12 +266,21 @@ class Jit(Shared):
 
         target: "cuda" (an NVIDIA GPU, or numba's simulator), "cpu" (numba) or "python" (the same
         source interpreted). Arguments are copied, never donated. Slow where it is not a GPU:
-        these are oracles.
+        these are oracles. Raises BadArgument for another target and for calls inside another
+        transformation, and when called DeviceError where there is no such GPU.
         """
+        if target not in TARGETS:
+            raise BadArgument(f"{self._what}.on: {target!r} is not one of {', '.join(TARGETS)}")
 
         def call(*args: Any, **kwargs: Any) -> Any:
             leaves, trace = self.trace_for(args, kwargs)
-            outs = compiled.run_on(target, trace.program, [*trace.captured, *leaves])
+            operands = [*trace.captured, *leaves]
+            if staging() or any(isinstance(v, Tracer) for v in operands):
+                raise BadArgument(
+                    f"{self._what}.on({target!r}) runs at once, so it cannot be used inside jit, "
+                    f"grad or vmap; transform first: fxad.jit(fxad.grad(f)).on({target!r})"
+                )
+            outs = compiled.run_on(target, trace.program, operands)
             return trace.out_tree.unflatten(outs)
 
         return call
@@ -310,10 +320,13 @@ def jit(
     cheaper or nothing else fits: gradients change, results do not. offload: "disk" (default) or
     "none", which keeps a budget off the disk. SizeError names the equations that prevent it.
     Budgets of functions called from another jitted function have no effect. Of JAX's other options
-    inline, keep_unused, device, backend and compiler_options are accepted and change nothing.
+    inline, keep_unused and compiler_options are accepted and change nothing; device and backend may
+    name the CPU, and for anything else BadArgument says what there is (`on` for NVIDIA GPUs).
     """
-    if unknown := sorted(set(ported) - _IGNORED):
+    if unknown := sorted(set(ported) - _IGNORED - _DEVICES):
         raise TypeError(f"jit() got an unexpected keyword argument {unknown[0]!r}")
+    for option in sorted(_DEVICES & set(ported)):
+        _check_device(option, ported[option])
     budget = compiled.memory_budget(memory_budget, compress, offload)
 
     def make(f: Callable[..., Any]) -> Jit:
@@ -328,4 +341,16 @@ def jit(
     return make if function is None else make(function)
 
 
-_IGNORED = {"inline", "keep_unused", "device", "backend", "compiler_options"}
+_IGNORED = {"inline", "keep_unused", "compiler_options"}
+_DEVICES = {"device", "backend"}
+
+
+def _check_device(option: str, device: Any) -> None:
+    """Raise BadArgument for a device other than the CPU: code is compiled for no other."""
+    if device is None or getattr(device, "platform", device) == "cpu":
+        return
+    raise BadArgument(
+        f"jit: {option}={device!r} cannot be had: jit compiles for the CPU alone. "
+        '`fxad.jit(f).on("cuda")` runs the same kernels on an NVIDIA GPU (outside other '
+        "transformations, copying arguments and results in every call)"
+    )

@@ -20,7 +20,7 @@ import numpy as np
 from fxad.api import compiled
 from fxad.api.jit import Jit, jit
 from fxad.api.threads import get_num_threads
-from fxad.core import dtypes as dt
+from fxad.core.config import config
 from fxad.core.errors import BadArgument
 from fxad.core.record import valued
 from fxad.ir.cost import cost
@@ -39,9 +39,10 @@ class KernelProfile:
     """What one kernel (or all copies, or one Python function) cost in one run of the program.
 
     Kernels of the same machine code are one: the twelve layers of a model have one row. seconds: of
-    all its calls together, the median of the runs; flops, bytes: likewise of all calls. roofline:
-    the larger of its shares of the measured arithmetic and memory ceilings; data in a cache can go
-    beyond 1. where: equations and lines of all its calls, each once.
+    all its calls together, the median of the runs; flops, bytes: likewise of all calls. unit: what
+    of the processor computes it: float32, float64, bf16 pairs or AMX. roofline: the larger of its
+    shares of what that unit does on registers alone and of the memory ceiling, both measured; data
+    in a cache can go beyond 1. where: equations and lines of all its calls, each once.
     """
 
     name: str
@@ -50,6 +51,7 @@ class KernelProfile:
     share: float
     flops: int
     bytes: int
+    unit: str
     roofline: float
     where: tuple[str, ...]
 
@@ -67,44 +69,59 @@ class KernelProfile:
 @valued
 class Event:
     """One call in the last run: when it began, in seconds from the run's beginning, how long it
-    took, its operations and bytes, and the equations and lines it came from."""
+    took, its operations and bytes, the unit that did them, and the equations and lines it came
+    from."""
 
     name: str
     start: float
     seconds: float
     flops: int
     bytes: int
+    unit: str
     where: tuple[str, ...]
 
 
 @valued
 class Profile:
     """kernels, the dearest first; result: what the function returned; seconds: all kernels
-    together; run_seconds: the program run as one native call; ceilings: measured f32 GFLOP/s of a
-    matrix product and GB/s of a large copy with the present number of threads; events: of the
-    last run; notes: what keeps the program from running faster, as far as is known."""
+    together; run_seconds: the program run as one native call; peaks: GFLOP/s of the units in use,
+    measured by multiply-adds on registers alone, and transfer: GB/s of a large copy, both with the
+    present number of threads; events: of the last run; notes: what keeps the program from running
+    faster, as far as is known."""
 
     kernels: tuple[KernelProfile, ...]
     result: Any
     seconds: float
     run_seconds: float
-    ceilings: tuple[float, float]
+    peaks: dict[str, float]
+    transfer: float
     events: tuple[Event, ...]
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        head = ("time ms", "share", "calls", "GFLOP/s", "GB/s", "roofline", "kernel", "from")
+        head = (
+            "time ms",
+            "share",
+            "calls",
+            "GFLOP/s",
+            "GB/s",
+            "roofline",
+            "unit",
+            "kernel",
+            "from",
+        )
         rows = [head, *map(_row, self.kernels)]
         widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
         lines = []
         for row in rows:
             numbers = [cell.rjust(w) for cell, w in zip(row[:6], widths, strict=False)]
-            lines.append("  ".join([*numbers, row[6].ljust(widths[6]), row[7]]).rstrip())
-        compute, transfer = self.ceilings
+            words = [row[6].ljust(widths[6]), row[7].ljust(widths[7])]
+            lines.append("  ".join([*numbers, *words, row[8]]).rstrip())
+        peaks = ", ".join(f"{unit} {peak:.0f} GFLOP/s" for unit, peak in self.peaks.items())
         lines.append(
             f"{self.seconds * 1e3:.3f} ms in {sum(k.calls for k in self.kernels)} calls; as one "
-            f"native call {self.run_seconds * 1e3:.3f} ms; ceilings {compute:.0f} GFLOP/s, "
-            f"{transfer:.1f} GB/s"
+            f"native call {self.run_seconds * 1e3:.3f} ms; ceilings {peaks}, "
+            f"{self.transfer:.1f} GB/s"
         )
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
@@ -124,7 +141,8 @@ class Profile:
         return {
             "GFLOP/s": round(flops, 1),
             "GB/s": round(moved, 1),
-            "roofline": f"{_share(flops, moved, self.ceilings):.0%}",
+            "unit": event.unit,
+            "roofline": f"{_share(flops, moved, self.peaks[event.unit], self.transfer):.0%}",
             "from": list(event.where),
         }
 
@@ -133,7 +151,8 @@ class Profile:
 
         Raises BadArgument for another ending, or without matplotlib (`pip install 'fxad[plots]'`).
         """
-        importlib.import_module("fxad.api.roofline").draw(self.kernels, self.ceilings, Path(path))
+        draw = importlib.import_module("fxad.api.roofline").draw
+        draw(self.kernels, self.peaks, self.transfer, Path(path))
 
 
 def _row(kernel: KernelProfile) -> tuple[str, ...]:
@@ -145,6 +164,7 @@ def _row(kernel: KernelProfile) -> tuple[str, ...]:
         f"{kernel.gflops:.1f}",
         f"{kernel.gbytes:.1f}",
         f"{kernel.roofline:.0%}",
+        kernel.unit,
         kernel.name,
         (kernel.where[0] if kernel.where else "") + more,
     )
@@ -174,17 +194,20 @@ def profile(function: Callable[..., Any], *args: Any, repeats: int = 5, **kwargs
         profiler.run(arrays)  # compiles the single steps and touches the memory
     runs = [profiler.run(arrays) for _ in range(1 if once else repeats)]
     whole = runs[0].seconds if once else _whole(executable, arrays, trace.donate, repeats)
-    ceilings = _ceilings(get_num_threads())
+    target = importlib.import_module("fxad.backend.llvm.measured").target_of(config.isa)
+    units = {step: _unit(step, target) for run in runs for step, _, _ in run.events}
+    peaks, transfer = _ceilings(["float32", *sorted({*units.values()})], target)
     names = {step: _name(step, executable.hosts) for run in runs for step, _, _ in run.events}
-    kernels = _kernels([run.events for run in runs], names, ceilings)
+    kernels = _kernels([run.events for run in runs], names, units, peaks, transfer)
     values = Concrete.of_all(runs[-1].results, trace.types, trace.weak)
     return Profile(
         kernels=kernels,
         result=trace.out_tree.unflatten(values),
         seconds=sum(k.seconds for k in kernels),
         run_seconds=whole,
-        ceilings=ceilings,
-        events=_events(runs[-1].events, names),
+        peaks=peaks,
+        transfer=transfer,
+        events=_events(runs[-1].events, names, units),
         notes=tuple(map(_note, waits(optimise(trace.program)))),
     )
 
@@ -206,10 +229,20 @@ def _name(step: Step, by_python: Sequence[Host]) -> str:
     return "copy"
 
 
+def _unit(step: Step, target: Any) -> str:
+    """What of the processor computes a step."""
+    if not isinstance(step, Run):
+        return "float32"
+    found: str = importlib.import_module("fxad.backend.llvm.peaks").unit_of(step.kernel, target)
+    return found
+
+
 def _kernels(
     runs: Sequence[Sequence[tuple[Step, float, float]]],
     names: Mapping[Step, str],
-    ceilings: tuple[float, float],
+    units: Mapping[Step, str],
+    peaks: Mapping[str, float],
+    transfer: float,
 ) -> tuple[KernelProfile, ...]:
     """Events of several runs by machine code; copies count as one kernel."""
     steps: dict[str, list[Step]] = {}
@@ -229,7 +262,7 @@ def _kernels(
     found = []
     for key, calls in steps.items():
         flops, moved = _work(*calls)
-        took = seconds[key]
+        took, unit = seconds[key], units[calls[0]]
         found.append(
             KernelProfile(
                 name=names[calls[0]],
@@ -238,7 +271,8 @@ def _kernels(
                 share=took / total,
                 flops=flops,
                 bytes=moved,
-                roofline=_share(_rate(flops, took), _rate(moved, took), ceilings),
+                unit=unit,
+                roofline=_share(_rate(flops, took), _rate(moved, took), peaks[unit], transfer),
                 where=_where(calls),
             )
         )
@@ -251,10 +285,14 @@ def _where(calls: Sequence[Step]) -> tuple[str, ...]:
 
 
 def _events(
-    timed: Sequence[tuple[Step, float, float]], names: Mapping[Step, str]
+    timed: Sequence[tuple[Step, float, float]],
+    names: Mapping[Step, str],
+    units: Mapping[Step, str],
 ) -> tuple[Event, ...]:
     work = {step: _work(step) for step, _, _ in timed}
-    return tuple([Event(names[s], at, took, *work[s], _where([s])) for s, at, took in timed])
+    return tuple(
+        [Event(names[s], at, took, *work[s], units[s], _where([s])) for s, at, took in timed]
+    )
 
 
 def _work(*steps: Step) -> tuple[int, int]:
@@ -263,9 +301,9 @@ def _work(*steps: Step) -> tuple[int, int]:
     return found["flops"], found["bytes"]
 
 
-def _share(flops: float, moved: float, ceilings: tuple[float, float]) -> float:
+def _share(flops: float, moved: float, peak: float, transfer: float) -> float:
     """Of the roofline: the larger of two shares of what the machine does in a second."""
-    return max(flops / ceilings[0], moved / ceilings[1])
+    return max(flops / peak, moved / transfer)
 
 
 def _rate(amount: float, seconds: float) -> float:
@@ -285,32 +323,26 @@ def _whole(
     return float(np.median(times))
 
 
-_seen: dict[int, tuple[float, float]] = {}  # by threads: a busy machine shows less than it can do
+_seen: dict[tuple[str, int], float] = {}  # a busy machine shows less than it can do
 
 
-def _ceilings(threads: int) -> tuple[float, float]:
-    """GFLOP/s of a 768 x 768 matrix product in f32 and GB/s of negating 64 MB: the best that any
-    profile of this process has seen."""
-    before = _seen.get(threads, (0.0, 0.0))
-    compute, transfer = map(max, zip(before, _measured_ceilings(), strict=True))
-    _seen[threads] = compute, transfer
-    return _seen[threads]
-
-
-def _measured_ceilings() -> tuple[float, float]:
-    product, negate = _ceiling_programs()
-    square, long = np.ones((768, 768), np.float32), np.ones(1 << 24, np.float32)
-    return (
-        2 * 768**3 / _best(product, square, square) / 1e9,
-        2 * long.nbytes / _best(negate, long) / 1e9,
-    )
+def _ceilings(units: Sequence[str], target: Any) -> tuple[dict[str, float], float]:
+    """GFLOP/s of units on registers alone, and GB/s of negating 64 MB: the best that any profile of
+    this process has seen on so many threads."""
+    threads = get_num_threads()
+    peak = importlib.import_module("fxad.backend.llvm.peaks").peak
+    long = np.ones(1 << 24, np.float32)
+    found = {unit: peak(unit, target, threads) for unit in dict.fromkeys(units)}
+    found["memory"] = 2 * long.nbytes / _best(_negation(), long) / 1e9
+    for name, rate in found.items():
+        found[name] = _seen[name, threads] = max(rate, _seen.get((name, threads), 0.0))
+    transfer = found.pop("memory")
+    return found, transfer
 
 
 @functools.cache
-def _ceiling_programs() -> tuple[Jit, Jit]:
-    sides = {"contract": ((1,), (0,)), "batch": ((), ())}
-    product = jit(lambda a, b: OPS["dot"](a, b, dtype=dt.float32, **sides))
-    return product, jit(lambda x: OPS["neg"](x))
+def _negation() -> Jit:
+    return jit(lambda x: OPS["neg"](x))
 
 
 def _best(function: Callable[..., Any], *args: np.ndarray) -> float:

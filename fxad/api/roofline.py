@@ -1,13 +1,13 @@
 """The roofline plot of a profile: speed over operations per byte, beneath what the machine can do.
 
-draw(report.kernels, report.ceilings, Path("roofline.svg"))
+draw(report.kernels, report.peaks, report.transfer, Path("roofline.svg"))
 
 After Williams, Waterman and Patterson, "Roofline" (CACM 52(4), 2009).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +27,13 @@ LARGEST = 600.0  # area in points^2 of a kernel that takes all the time
 SUFFIXES = (".pdf", ".png", ".svg")
 
 
-def draw(kernels: Sequence[KernelProfile], ceilings: tuple[float, float], path: Path) -> None:
+def draw(
+    kernels: Sequence[KernelProfile], peaks: Mapping[str, float], transfer: float, path: Path
+) -> None:
     """One dot per kernel that computes for a thousandth of the time or more, its area the share.
 
-    ceilings: GFLOP/s and GB/s. Raises BadArgument without matplotlib, or for a path that ends in
-    none of SUFFIXES.
+    peaks: GFLOP/s by unit; transfer: GB/s. Raises BadArgument without matplotlib, or for a path
+    that ends in none of SUFFIXES.
     """
     if Figure is None:
         raise BadArgument("the roofline plot needs matplotlib: pip install 'fxad[plots]'")
@@ -50,12 +52,14 @@ def draw(kernels: Sequence[KernelProfile], ceilings: tuple[float, float], path: 
             alpha=0.7,
             label=f"{kernel.share:.0%} {_name(kernel)}" if named else None,
         )
-    compute, transfer = ceilings
+    compute = max(peaks.values())
     ridge = compute / transfer
     at = [k.flops / k.bytes for k in shown]
     low, high = min([ridge / 8, *at]) / 2, max([ridge * 8, *at]) * 2
     axes.plot([low, ridge, high], [low * transfer, compute, compute], color="black", linewidth=1)
-    axes.annotate(f"{compute:.0f} GFLOP/s", (high, compute), (-4, 4), ha="right", **_LABEL)
+    for unit, peak in peaks.items():
+        axes.plot([peak / transfer, high], [peak, peak], color="black", linewidth=1)
+        axes.annotate(f"{unit} {peak:.0f} GFLOP/s", (high, peak), (-4, 4), ha="right", **_LABEL)
     axes.annotate(f"{transfer:.1f} GB/s", (low, low * transfer), (4, 8), **_LABEL)
     axes.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="GFLOP/s")
     axes.grid(alpha=0.3)

@@ -203,6 +203,18 @@ def default_int() -> np.dtype:
     return int64 if _x64.on else int32
 
 
+_MOST_INT32 = 2**31 - 1
+
+
+def index_dtype(size: int, least: np.dtype = int32) -> np.dtype:
+    """The dtype of positions along an axis: `least`, or int64 where int32 cannot hold its length.
+
+    >>> index_dtype(1 << 31)
+    dtype('int64')
+    """
+    return int64 if size > _MOST_INT32 else least
+
+
 def default_complex() -> np.dtype:
     """complex64, or complex128 under x64."""
     return complex128 if _x64.on else complex64

@@ -131,6 +131,10 @@ class StorageError(FxadError, OSError):
     read back. Nothing computed from them is returned."""
 
 
+class DeviceError(FxadError, RuntimeError):
+    """A device was asked for that this machine does not have, or lacks the software for."""
+
+
 class DepthError(FxadError, RecursionError):
     """Loops, branches or functions nested more deeply than Python's stack allows."""
 

@@ -53,7 +53,7 @@ def cond(
         raise TypeMismatch("cond predicate is None; it must be one bool or number")
     flag = _scalar(pred, "cond: pred")
     if in_python():
-        return (true_fun if bool(value_of(pred)) else false_fun)(*operands)
+        return _called("cond", true_fun if bool(value_of(pred)) else false_fun, operands)
     if type_of(flag).dtype != dt.bool_:
         flag = OPS["ne"](value_of(pred), 0)
     return _choose("cond", flag, (false_fun, true_fun), operands)
@@ -85,9 +85,9 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         raise TypeMismatch(f"switch: the index must be an integer, not {type_of(number)}")
     last = len(branches) - 1
     if in_python():
-        return branches[min(max(int(value_of(index)), 0), last)](*operands)
+        return _called("switch", branches[min(max(int(value_of(index)), 0), last)], operands)
     if not last:
-        return branches[0](*operands)
+        return _called("switch", branches[0], operands)
     if dtype != dt.int32:
         value = value_of(index)
         if last <= dt.iinfo(dtype).max:
@@ -102,6 +102,15 @@ def _scalar(value: Any, what: str) -> Any:
     if array.shape:
         raise TypeMismatch(f"{what} must be one value, not {array.type}")
     return literal(value, array.dtype) if is_python_scalar(value) else array
+
+
+def _called(what: str, branch: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    """The branch called by Python, on Arrays as a compiled one is: NumPy's arithmetic on arrays of
+    its own would be neither fxad's nor seen by `debug.nans`."""
+    leaves, tree = flatten_args((operands, {}), f"{what}: operand")
+    args, _ = tree.unflatten(leaves)
+    leaves, tree = flatten_args(branch(*args), f"{what}: result")
+    return tree.unflatten(leaves)
 
 
 def _choose(

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fxad.api.indices import check_indices, reaching
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
@@ -75,6 +76,13 @@ class _Places(NamedTuple):
     order: list[int]
 
 
+def _signed(indices: Array, size: int) -> Array:
+    """Indices in a dtype with room below zero and to the end of an axis."""
+    if not dt.is_signed(indices.dtype):
+        indices = cast(indices, dt.int64 if indices.dtype.itemsize >= 4 else dt.int32)
+    return reaching(indices, size)
+
+
 def _places(
     name: str,
     shape: tuple[int, ...],
@@ -82,20 +90,21 @@ def _places(
     numbers: GatherDimensionNumbers,
     sizes: tuple[int, ...],
     clip: bool,
+    checked: bool,
 ) -> _Places:
     offset, _, starts_of, own_batch, index_batch = map(tuple, numbers)
     window = _window(name, shape, indices, numbers, sizes)
     lead, index_axes = indices.shape[:-1], tuple(range(indices.ndim - 1))
     full = (*lead, *(sizes[a] for a in window))
-    if not dt.is_signed(indices.dtype) or indices.dtype.itemsize < 4:
-        indices = cast(indices, dt.int32)
+    indices = _signed(indices, max(shape, default=0))
     found, inside = [], None
     for axis in range(len(shape)):
-        start = Concrete(np.zeros((), indices.dtype))
-        place = OPS["broadcast"](start, shape=full, axes=())
+        place = OPS["broadcast"](Concrete(np.zeros((), indices.dtype)), shape=full, axes=())
         if axis in starts_of:
             start = _column(indices, starts_of.index(axis))
             last = shape[axis] - sizes[axis]
+            if checked:
+                check_indices(name, start, shape[axis], axis, wrap=False, window=sizes[axis])
             if clip:
                 start = OPS["max"](OPS["min"](start, last), 0)
             else:
@@ -107,8 +116,7 @@ def _places(
             place = OPS["iota"](dtype=indices.dtype, shape=full, axis=lane)
         if axis in window:
             within = len(lead) + window.index(axis)
-            step = OPS["iota"](dtype=indices.dtype, shape=full, axis=within)
-            place = OPS["add"](place, step)
+            place = OPS["add"](place, OPS["iota"](dtype=indices.dtype, shape=full, axis=within))
         found.append(place)
     if inside is not None:
         inside = OPS["broadcast"](inside, shape=full, axes=index_axes)
@@ -165,7 +173,8 @@ def gather(
     how = GatherScatterMode.from_any(mode or "promise_in_bounds")
     clip = how is not GatherScatterMode.FILL_OR_DROP
     sizes = shape_tuple(slice_sizes, "gather")
-    found = _places("gather", value.shape, indices, dimension_numbers, sizes, clip)
+    checked = how is GatherScatterMode.PROMISE_IN_BOUNDS
+    found = _places("gather", value.shape, indices, dimension_numbers, sizes, clip, checked)
     places, mode_of_op = found.indices, "clamp"
     if found.inside is not None:
         places = [OPS["select"](found.inside, places[0], -1), *places[1:]]
@@ -205,7 +214,8 @@ def _scatter(name: str, monoid: str, doc: str) -> Any:
         sizes = tuple(1 if a in left_out else new.shape[next(windows)] for a in range(value.ndim))
         how = GatherScatterMode.from_any(mode)
         clip = how is GatherScatterMode.CLIP
-        found = _places(name, value.shape, indices, numbers, sizes, clip)
+        checked = mode is None or how is GatherScatterMode.PROMISE_IN_BOUNDS
+        found = _places(name, value.shape, indices, numbers, sizes, clip, checked)
         places = found.indices
         if found.inside is not None:
             places = [OPS["select"](found.inside, places[0], value.shape[0]), *places[1:]]

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fxad.api.indices import check_indices, reaching
 from fxad.core import dtypes as dt
 from fxad.core.errors import IndexOutOfRange, ShapeError, TypeMismatch
 from fxad.core.promotion import is_python_scalar
@@ -243,8 +244,9 @@ def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Sequence[int]) 
     end.
     """
     value = value_of(operand, "dynamic_slice")
-    starts = _starts("dynamic_slice", value, start_indices)
-    return OPS["dynamic_slice"](value, *starts, sizes=shape_tuple(slice_sizes, "dynamic_slice"))
+    sizes = shape_tuple(slice_sizes, "dynamic_slice")
+    starts = _starts("dynamic_slice", value, start_indices, sizes)
+    return OPS["dynamic_slice"](value, *starts, sizes=sizes)
 
 
 def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Array:
@@ -253,10 +255,11 @@ def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Array
     new = value_of(update, "dynamic_update_slice")
     if new.weak:
         new = cast(new, value.dtype)
-    return OPS["dynamic_update"](value, new, *_starts("dynamic_update_slice", value, start_indices))
+    starts = _starts("dynamic_update_slice", value, start_indices, new.shape)
+    return OPS["dynamic_update"](value, new, *starts)
 
 
-def _starts(name: str, value: Array, starts: Any) -> list[Any]:
+def _starts(name: str, value: Array, starts: Any, sizes: Sequence[int]) -> list[Any]:
     """One rank-0 integer per axis, negative ones counted from the end."""
     if not isinstance(starts, list | tuple):
         vector = value_of(starts, name)
@@ -266,22 +269,22 @@ def _starts(name: str, value: Array, starts: Any) -> list[Any]:
         starts = [OPS["reshape"](row, shape=()) for row in rows]
     if len(starts) != value.ndim:
         raise ShapeError(f"{name}: {len(starts)} start indices for {value.type}")
+    for axis, (start, window) in enumerate(zip(starts, sizes, strict=False)):
+        check_indices(name, start, value.shape[axis], axis, window=window)
     return [_start(name, s, size) for s, size in zip(starts, value.shape, strict=True)]
 
 
 def _start(name: str, start: Any, size: int) -> Any:
     if is_python_scalar(start):
         number = start.__index__()
-        limit = dt.iinfo(dt.int32)
         number = number + size if number < 0 else number
-        return literal(min(max(number, int(limit.min)), int(limit.max)), dt.int32)
+        return literal(min(max(number, -1), size), dt.index_dtype(size))
     index = value_of(start, name)
     if index.shape or not dt.is_integer(index.dtype):
         raise TypeMismatch(f"{name}: a start index must be one integer, not {index.type}")
     if not dt.is_signed(index.dtype):
         return index
-    if index.dtype.itemsize < 4:
-        index = cast(index, dt.int32)
+    index = reaching(index, size)
     return OPS["select"](OPS["lt"](index, 0), OPS["add"](index, size), index)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fxad.api.indices import check_indices, checking_indices
 from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.ir.program import OPS
@@ -47,6 +48,9 @@ def linear_cross_entropy(
     counted = cast(el.not_equal(targets, ignore), dt.float32)
     weights = counted / el.maximum(total(counted), 1.0)
     factors = x.dtype if dtype is None else dt.canonicalize(dtype, explicit=True)
+    if checking_indices():
+        named = el.where(el.not_equal(targets, ignore), targets, 0)
+        check_indices("linear_cross_entropy", named, table.shape[0], 0, wrap=False)
     targets = cast(targets, dt.int32)
     (loss,) = OPS["head_loss"](x, table, targets, weights, width=1, factors=factors)
     return loss

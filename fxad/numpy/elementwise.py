@@ -355,7 +355,9 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
         data = known_values(
             condition, "where with one argument", "pass size= to fxad.numpy.nonzero or argwhere"
         )
-        return tuple(Concrete(i.astype(dt.default_int())) for i in np.nonzero(data))
+        pairs = zip(np.nonzero(data), np.shape(data), strict=True)
+        least = dt.default_int()
+        return tuple(Concrete(i.astype(dt.index_dtype(n, least))) for i, n in pairs)
     if x is None or y is None:
         raise TypeMismatch("where: give both x and y, or neither")
     flag = _logical(condition)

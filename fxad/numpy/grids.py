@@ -88,7 +88,7 @@ def ix_(*sequences: Any) -> tuple[Array, ...]:
     for number, given in enumerate(sequences):
         values = np.asarray(given) if isinstance(given, list | tuple) else value_of(given)
         if values.dtype == np.bool_:
-            values = np.nonzero(np.asarray(values))[0].astype(np.int32)
+            values = np.nonzero(np.asarray(values))[0].astype(dt.index_dtype(values.size))
         if not values.size:
             values = np.zeros(0, dt.default_int())
         shape = tuple(-1 if i == number else 1 for i in range(len(sequences)))

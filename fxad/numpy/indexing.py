@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fxad.api.indices import check_indices, reaching
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import (
@@ -27,7 +28,6 @@ from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import (
     asarray,
-    cast,
     known_values,
     result_shape,
     spread_to,
@@ -80,7 +80,9 @@ def planned(type_: ArrayType, index: Any, strict: bool = True, wrap: bool = True
             plan.starts[axis], plan.stops[axis] = number, number + 1
             layout.append(("drop", axis))
         else:
-            position = np.asarray(item, np.int32) if _is_int(item) else item
+            position = np.asarray(item, dt.index_dtype(abs(int(item)))) if _is_int(item) else item
+            if strict:
+                check_indices("indexing", position, size, axis, wrap)
             plan.arrays[axis] = index_array(position, size, wrap)
             places.append(len(layout))
             layout.append(("array", axis))
@@ -176,7 +178,8 @@ def _mask_positions(mask: Any) -> list[Any]:
     )
     if found.ndim == 0:
         raise IndexOutOfRange("a 0-d boolean mask can only read: use fxad.numpy.where(mask, ...)")
-    return [positions.astype(np.int32) for positions in np.nonzero(found)]
+    pairs = zip(np.nonzero(found), found.shape, strict=True)
+    return [positions.astype(dt.index_dtype(size)) for positions, size in pairs]
 
 
 def _is_int(item: Any) -> bool:
@@ -225,10 +228,8 @@ def index_array(item: Any, size: int, wrap: bool = True) -> Any:
             "and convert it with .astype(int)"
         )
     if wrap and dt.is_signed(value.dtype):
-        if value.dtype.itemsize < 4:
-            value = cast(value, dt.int32)
-        wrapped = OPS["add"](value, size) if size <= np.iinfo(value.dtype).max else value
-        value = OPS["select"](OPS["lt"](value, 0), wrapped, value)
+        value = reaching(value, size)
+        value = OPS["select"](OPS["lt"](value, 0), OPS["add"](value, size), value)
     return value
 
 

@@ -199,7 +199,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
         value, axis = ravel(value), 0
     at = axis_index(axis, value.ndim, "delete")
     kept = np.delete(np.arange(value.shape[at]), obj if isinstance(obj, slice) else np.asarray(obj))
-    return value[(slice(None),) * at + (kept.astype(np.int32),)]
+    return value[(slice(None),) * at + (kept.astype(dt.index_dtype(value.shape[at])),)]
 
 
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
@@ -228,4 +228,4 @@ def _insert_many(value: Array, obj: Any, values: Array, at: int) -> Array:
     merged = np.insert(np.arange(length), places, np.arange(length, length + count))
     shape = (*value.shape[:at], count, *value.shape[at + 1 :])
     joined = concatenate([value, cast(broadcast_to(values, shape), value.dtype)], at)
-    return joined[(slice(None),) * at + (merged.astype(np.int32),)]
+    return joined[(slice(None),) * at + (merged.astype(dt.index_dtype(joined.shape[at])),)]

@@ -80,7 +80,7 @@ def pad(
 def _copied(value: Array, axis: int, low: int, high: int, mode: Any) -> Array:
     """Elements of the array again, in an order that NumPy gives."""
     positions = np.pad(np.arange(value.shape[axis]), (low, high), mode=mode)
-    return value[(slice(None),) * axis + (positions.astype(np.int32),)]
+    return value[(slice(None),) * axis + (positions.astype(dt.index_dtype(value.shape[axis])),)]
 
 
 def _widths(pad_width: Any, value: Array) -> np.ndarray:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fxad.api.indices import check_indices, reaching
 from fxad.core import dtypes as dt
 from fxad.core.errors import (
     BadArgument,
@@ -53,10 +54,12 @@ def take(
     at = axis_index(axis, value.ndim, "take")
     index = value_of(indices, "take")
     if mode == "wrap":
-        narrow = dt.is_integer(index.dtype) and index.dtype.itemsize < 4  # than lengths may be
-        index = (cast(index, dt.int32) if narrow else index) % value.shape[at]
+        size = value.shape[at]
+        index = (reaching(index, size) if dt.is_integer(index.dtype) else index) % size
     elif mode == "clip" and index.dtype.kind == "i":
         index = maximum(index, 0)
+    elif mode is None:
+        check_indices("take", index, value.shape[at], at)
     how = "clamp" if mode == "wrap" else _read_mode(mode, "take")
     return getitem(value, (slice(None),) * at + (index,), how, fill_value, strict=False)
 
@@ -80,6 +83,8 @@ def take_along_axis(
     at = axis_index(axis, value.ndim, "take_along_axis")
     if index.ndim != value.ndim:
         raise ShapeError(f"take_along_axis: indices {index.type} need as many axes as {value.type}")
+    if mode is None:
+        check_indices("take_along_axis", index, value.shape[at], at)
     value, index = moveaxis(value, at, -1), moveaxis(index, at, -1)
     lead = result_shape("take_along_axis", [value.shape[:-1], index.shape[:-1]])
     value = spread_to(value, (*lead, value.shape[-1]))
@@ -110,6 +115,8 @@ def put_along_axis(
     dropped, or with mode "clip" goes to the nearest place."""
     value, index = value_of(arr), value_of(indices, "put_along_axis")
     at = axis_index(axis, value.ndim, "put_along_axis")
+    if mode is None:
+        check_indices("put_along_axis", index, value.shape[at], at)
     update = spread_to(update_for(values, value.dtype), index.shape)
     value, index, update = (moveaxis(v, at, -1) for v in (value, index, update))
     lead = value.ndim - 1
@@ -143,7 +150,8 @@ def compress(
         value, axis = reshape(value, (-1,)), 0
     at = axis_index(axis, value.ndim, "compress")
     if size is None:
-        kept = np.nonzero(known_values(flags, "compress", _KNOWN))[0].astype(np.int32)
+        kept = np.nonzero(known_values(flags, "compress", _KNOWN))[0]
+        kept = kept.astype(dt.index_dtype(flags.size))
         return getitem(value, (slice(None),) * at + (kept,))
     length = value.shape[at]
     (places,) = nonzero(flags[:length], size=size, fill_value=length)
@@ -166,15 +174,15 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = 0) -> tuple[Ar
     if size is None:
         return where(value)
     flat = reshape(value, (-1,)) != 0
-    order = OPS["cumsum"](cast(flat, dt.int32), axis=0, reverse=False) - 1
+    count, dtype = flat.size, dt.index_dtype(flat.size)
+    order = OPS["cumsum"](cast(flat, dtype), axis=0, reverse=False) - 1
     slots = where(flat, order, size)
-    numbers = OPS["iota"](dtype=dt.int32, shape=flat.shape, axis=0)
-    count = flat.size
-    found = setitem(full_of(count, ArrayType(dt.int32, (size,))), slots, numbers, "set")
+    numbers = OPS["iota"](dtype=dtype, shape=flat.shape, axis=0)
+    found = setitem(full_of(count, ArrayType(dtype, (size,))), slots, numbers, "set", mode="drop")
     out = []
     for axis in range(value.ndim):
         stride = math.prod(value.shape[axis + 1 :])
-        place = (found // stride) % value.shape[axis]
+        place = cast((found // stride) % value.shape[axis], dt.index_dtype(value.shape[axis]))
         out.append(where(found == count, fill_value, place))
     return tuple(out)
 
@@ -259,6 +267,7 @@ def ravel_multi_index(
 @replayed
 def _ravelled(places: list[Array], dims: tuple[int, ...], mode: str, order: str) -> Array:
     out: Any = 0
+    places = [reaching(v, math.prod(dims)) if dt.is_integer(v.dtype) else v for v in places]
     pairs = list(zip(places, dims, strict=True))
     for index, size in pairs if order == "C" else reversed(pairs):
         out = out * size + _PLACES[mode](index, size)

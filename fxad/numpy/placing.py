@@ -63,7 +63,7 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
         return value
     if not new.size:
         raise ShapeError("place: no values to place")
-    order = (cumsum(cast(flags, dt.int32)) - 1) % new.size
+    order = (cumsum(cast(flags, dt.index_dtype(flags.size))) - 1) % new.size
     chosen = cast(take(new, order, mode="clip"), value.dtype)
     return OPS["reshape"](where(flags, chosen, value.ravel()), shape=value.shape)
 
@@ -110,7 +110,8 @@ def _from(name: str, arr: Any) -> tuple[int, int]:
 
 
 def _indices(mask: np.ndarray) -> tuple[Array, ...]:
-    return tuple(value_of(places.astype(np.int32)) for places in np.nonzero(mask))
+    pairs = zip(np.nonzero(mask), mask.shape, strict=True)
+    return tuple(value_of(places.astype(dt.index_dtype(size))) for places, size in pairs)
 
 
 def tril_indices_from(arr: Any, k: int = 0) -> tuple[Array, ...]:

@@ -341,7 +341,8 @@ def _arg(op: str, a: Any, axis: Any, keepdims: bool) -> Array:
         value, op = equal(value, peak) | isnan(value), "argmax"
     if value.dtype == dt.bool_:
         value = cast(value, dt.int8)
-    return _keep(OPS[op](value, axis=at, dtype=dt.default_int()), (at,), value.type, keepdims)
+    dtype = dt.index_dtype(value.shape[at], dt.default_int())
+    return _keep(OPS[op](value, axis=at, dtype=dtype), (at,), value.type, keepdims)
 
 
 @replayed

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
@@ -331,5 +332,5 @@ def repeat(
         index = index[:total_repeat_length]
         last = index[-1:] if len(index) else np.zeros(1, int)
         index = np.concatenate([index, np.repeat(last, total_repeat_length - len(index))])
-    selector = (slice(None),) * at + (index.astype(np.int32),)
+    selector = (slice(None),) * at + (index.astype(dt.index_dtype(value.shape[at])),)
     return value[selector]

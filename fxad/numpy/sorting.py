@@ -48,7 +48,8 @@ def argsort(
     if axis is None:
         value, axis = reshape(value, (-1,)), 0
     at = axis_index(axis, value.ndim, "argsort")
-    positions = OPS["iota"](dtype=dt.default_int(), shape=value.shape, axis=at)
+    dtype = dt.index_dtype(value.shape[at], dt.default_int())
+    positions = OPS["iota"](dtype=dtype, shape=value.shape, axis=at)
     operands = [*_keys(value), positions]
     if descending:
         operands = [flip(x, at) for x in operands]
@@ -61,7 +62,8 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     """Positions that sort by the last key, then the one before, ..."""
     values = [value_of(k) for k in reversed(list(keys))]
     at = axis_index(axis, values[0].ndim, "lexsort")
-    positions = OPS["iota"](dtype=dt.default_int(), shape=values[0].shape, axis=at)
+    dtype = dt.index_dtype(values[0].shape[at], dt.default_int())
+    positions = OPS["iota"](dtype=dtype, shape=values[0].shape, axis=at)
     return OPS["sort"](*values, positions, axis=at, keys=len(values))[-1]
 
 
@@ -93,28 +95,31 @@ def searchsorted(
 
 
 def _search_type(table: ArrayType, query: ArrayType, *, side: str) -> ArrayType:
-    return ArrayType(dt.default_int(), query.shape)
+    return ArrayType(dt.index_dtype(table.size, dt.default_int()), query.shape)
 
 
 def _search_numpy(table: np.ndarray, query: np.ndarray, *, side: Any) -> np.ndarray:
-    return np.asarray(table.searchsorted(query, side)).astype(dt.default_int())
+    dtype = dt.index_dtype(table.size, dt.default_int())
+    return np.asarray(table.searchsorted(query, side)).astype(dtype)
 
 
 @by_numpy(type=_search_type, numpy=_search_numpy)
 def _searchsorted(table: Array, query: Array, *, side: str) -> Array:
     """Halves what is left of the table until nothing is. NaN is above all numbers."""
-    low = full_of(0, ArrayType(dt.default_int(), query.shape))
-    high = low + table.shape[0]
-    for _ in range(max(1, table.shape[0].bit_length())):
+    length, least = table.shape[0], dt.default_int()
+    wide = dt.index_dtype(2 * length, least)  # for the sum of two positions
+    low = full_of(0, ArrayType(wide, query.shape))
+    high = low + length
+    for _ in range(max(1, length.bit_length())):
         middle = (low + high) // 2
-        here = getitem(table, middle, strict=False) if table.shape[0] else query
+        here = getitem(table, middle, strict=False) if length else query
         right = (here < query) if side == "left" else (here <= query)
         if dt.is_float(table.dtype):
             above = isnan(query)
             right = right | (above & ~isnan(here) if side == "left" else above)
         go = right & (low < high)
         low, high = where(go, middle + 1, low), where(go, high, middle)
-    return low
+    return cast(low, dt.index_dtype(length, least))
 
 
 @replayed
@@ -138,7 +143,7 @@ def bincount(
         length = max(minlength, int(np.max(seen, initial=-1)) + 1)
     amount = Concrete(np.ones((), np.int32)) if weights is None else value_of(weights)
     start = OPS["broadcast"](_zero(amount.dtype), shape=(length,), axes=())
-    return setitem(start, value, amount, "add")
+    return setitem(start, value, amount, "add", mode="drop")
 
 
 def _zero(dtype: np.dtype) -> Array:

@@ -304,7 +304,7 @@ def _set_basic(value: Array, plan: Plan, update: Array, monoid: str) -> Array:
     if plan.reversed_axes:
         update = OPS["reverse"](update, axes=tuple(sorted(plan.reversed_axes)))
     if all(s == 1 for s in plan.steps) and monoid == "set" and 0 not in block_shape:
-        starts = [Concrete(np.asarray(s, np.int32)) for s in plan.starts]
+        starts = [Concrete(np.asarray(s, dt.index_dtype(s))) for s in plan.starts]
         return OPS["dynamic_update"](value, update, *starts)
     if 0 in block_shape:
         return value
@@ -367,7 +367,8 @@ def _scatter_general(value, plan, update, axes, sliced, monoid, unique, mode) ->
         own = spread_to(plan.arrays[a], plan.index_shape)
         indices[a] = OPS["broadcast"](own, shape=shape, axes=tuple(range(rank)))
     for number, a in enumerate(sliced):
-        positions = np.arange(plan.starts[a], plan.stops[a], plan.steps[a], dtype=np.int32)
+        dtype = dt.index_dtype(plan.stops[a])
+        positions = np.arange(plan.starts[a], plan.stops[a], plan.steps[a], dtype=dtype)
         if a in plan.reversed_axes:
             positions = positions[::-1].copy()
         indices[a] = OPS["broadcast"](Concrete(positions), shape=shape, axes=(rank + number,))

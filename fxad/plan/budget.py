@@ -14,7 +14,7 @@ written down here.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from fxad.core.config import config
@@ -48,6 +48,7 @@ ROUNDS = 8  # places relieved one after another
 PLACES = 6  # in loops and branches, looked at in each round
 PARTS = (1, 2, 4, 8, 16, 32)  # pieces of the program, each recomputed from what enters it
 TIGHTER = 0.8  # of a budget that was not met: what is then tried for, which takes other ways
+SHARES = (0.05, 0.25, 0.45, 0.6)  # of the bytes without a budget: what the least is looked for with
 STAGING = 8  # a budget over this: memory of values on their way to the disk
 RETRIES = 4  # for each of them, wanting more
 
@@ -67,23 +68,48 @@ def fit(
     donate: frozenset[int] = frozenset(),
     fusion: bool = True,
     ways: tuple[str, ...] = (),
-    scratch: int = 0,
+    scratch: Callable[[Plan], int] = lambda plan: 0,
 ) -> tuple[Program, Plan]:
     """The program, rewritten if need be, and its plan of at most `budget` bytes.
 
     ways: what may be done with values beside computing them again: "disk", "bf16" (only what
-    nothing but backward passes read is rounded). scratch: bytes of the budget for what the plan
-    does not know of. Raises SizeError, naming what fills the memory, where nothing brings it below
-    the budget.
+    nothing but backward passes read is rounded). scratch: the bytes that a plan takes beyond what
+    it knows of. Raises SizeError, naming what fills the memory, where nothing brings it below the
+    budget; the least that it names is the same for every budget.
     """
-    start = least = _planned(regions(program), donate, fusion)
-    room, costs = budget - scratch, Costs()
-    for target, allowed in itertools.product((room, int(TIGHTER * room)), _orders(ways)):
-        for tried in _rounds(start, _Search(target, donate, fusion, allowed, costs)):
-            if tried.peak <= room:
-                return tried.program, tried.plan
-            least = min(least, tried, key=lambda t: t.peak)
-    raise _cannot(least, budget, scratch, fusion, ways)
+    start, costs = _planned(regions(program), donate, fusion), Costs()
+
+    def closest(target: int, enough: int) -> _Tried:
+        """On the way to `target` bytes the first program of `enough`, else the smallest."""
+        best = start
+        for allowed in _orders(ways):
+            for tried in _rounds(start, _Search(target, donate, fusion, allowed, costs)):
+                best = min(best, tried, key=lambda t: t.peak)
+                if best.peak <= enough:
+                    return best
+        return best
+
+    room = budget
+    while (found := _within(room, closest)) is not None:
+        taken = scratch(found.plan)
+        if found.peak + taken <= budget:
+            return found.program, found.plan
+        room = budget - taken  # less than before: what was found is within that
+    targets = [int(share * start.peak) for share in SHARES]
+    least = min([closest(target, target) for target in targets], key=lambda t: t.peak)
+    taken = scratch(least.plan)
+    if least.peak + taken <= budget:
+        return least.program, least.plan
+    raise _cannot(least, budget, taken, fusion, ways)
+
+
+def _within(room: int, closest: Callable[[int, int], _Tried]) -> _Tried | None:
+    """What is found of at most `room` bytes."""
+    for target in (room, int(TIGHTER * room)):
+        tried = closest(target, room)
+        if tried.peak <= room:
+            return tried
+    return None
 
 
 def _rounds(start: _Tried, search: _Search) -> Iterator[_Tried]:

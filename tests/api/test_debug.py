@@ -185,6 +185,36 @@ def test_inside_loops_and_their_gradients() -> None:
         fxad.jit(fxad.grad(f))(np.float32(1.5))
 
 
+def _divided(v):
+    return v.at[0].add(1.0) / (v + 1.0)
+
+
+BAD = np.array([-1.0, 2.0], np.float32)
+CONTROL = {
+    "cond": lambda x: lax.cond(True, _divided, lambda v: v, x),
+    "a cond of trees": lambda x: lax.cond(True, lambda d: _divided(d["x"]), len, {"x": x}),
+    "switch": lambda x: lax.switch(1, [lambda v: v, _divided], x),
+    "a switch of one": lambda x: lax.switch(0, [_divided], x),
+    "while": lambda x: lax.while_loop(lambda c: c[0] < 0, _divided, x),
+    "fori": lambda x: lax.fori_loop(0, 2, lambda i, c: _divided(c), x),
+    "scan": lambda x: lax.scan(lambda c, _: (_divided(c), None), x, length=1),
+    "map": lambda x: lax.map(_divided, x[None]),
+}
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, fxad.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("control", CONTROL.values(), ids=CONTROL)
+def test_bodies_given_numpy_arrays_are_looked_into(control, wrap) -> None:
+    with debug.nans(), pytest.raises(NumericsError, match=r"div made 1 NaN.*test_debug.py"):
+        wrap(control)(BAD)
+
+
+def test_a_branch_called_by_python_gives_arrays() -> None:
+    with debug.nans():
+        assert isinstance(lax.cond(True, lambda x: x, lambda x: x, X), fxad.Array)
+        assert isinstance(lax.switch(1, [lambda: 1.0, lambda: 2.0]), fxad.Array)
+
+
 def test_masks_and_inputs_are_no_faults() -> None:
     with debug.nans():
         jnp.where(jnp.array([True, False]), X[:2], -jnp.inf)

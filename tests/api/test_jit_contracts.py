@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import sys
+import types
 import weakref
 
 import numpy as np
@@ -10,7 +12,14 @@ import pytest
 
 import fxad
 import fxad.numpy as jnp
-from fxad.core.errors import BadArgument, CallError, DonatedError, RetraceError, TypeMismatch
+from fxad.core.errors import (
+    BadArgument,
+    CallError,
+    DeviceError,
+    DonatedError,
+    RetraceError,
+    TypeMismatch,
+)
 
 X = np.arange(4, dtype=np.float32)
 
@@ -58,6 +67,32 @@ def test_options_of_other_compilers():
     assert float(fxad.jit(lambda x: x + 1, **options)(1.0)) == 2.0
     with pytest.raises(TypeError, match="unexpected keyword argument 'inlined'"):
         fxad.jit(lambda x: x, inlined=True)
+
+
+@pytest.mark.parametrize("option", ["device", "backend"])
+def test_another_device_is_refused(option):
+    """It ran on the CPU without a word."""
+    for cpu in (None, "cpu", fxad.devices()[0]):
+        assert float(fxad.jit(lambda x: x + 1, **{option: cpu})(1.0)) == 2.0
+    for other in ("cuda", "gpu", "tpu", 1):
+        with pytest.raises(BadArgument, match=rf"{option}={other!r} .*\.on\(\"cuda\"\)"):
+            fxad.jit(lambda x: x + 1, **{option: other})
+
+
+def test_running_on_a_gpu_that_is_not_there(monkeypatch):
+    f = fxad.jit(lambda x: x + 1)
+    fake = types.SimpleNamespace(is_available=lambda: False)
+    monkeypatch.setitem(sys.modules, "numba.cuda", fake)
+    monkeypatch.setattr("fxad.backend.numba.available.simulated", lambda: False)
+    with pytest.raises(DeviceError, match=r"no NVIDIA GPU .*pip install 'fxad\[cuda\]'"):
+        f.on("cuda")(1.0)
+    monkeypatch.setitem(sys.modules, "numba.cuda", None)  # cannot be imported
+    with pytest.raises(DeviceError, match=r"pip install 'fxad\[cuda\]'"):
+        f.on("cuda")(1.0)
+    with pytest.raises(BadArgument, match="'tpu' is not one of cuda, cpu, python"):
+        f.on("tpu")
+    with pytest.raises(BadArgument, match="transform first"):
+        fxad.grad(f.on("python"))(1.0)
 
 
 def test_static_values_that_cannot_be_looked_up():

@@ -11,6 +11,9 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad import lax
+from fxad.backend.llvm.contract.choice import table_of
+from fxad.backend.llvm.contract.plan import Problem
+from fxad.backend.llvm.measured import target_of
 from fxad.core.errors import BadArgument
 
 
@@ -46,9 +49,9 @@ def test_a_training_step() -> None:
     for kernel in products:
         assert kernel.gflops == pytest.approx(kernel.flops / kernel.seconds / 1e9)
         assert any("dot @ test_profile.py" in line for line in kernel.where)
-        compute, transfer = report.ceilings
+        assert kernel.unit == "float32"
         assert kernel.roofline == pytest.approx(
-            max(kernel.gflops / compute, kernel.gbytes / transfer)
+            max(kernel.gflops / report.peaks["float32"], kernel.gbytes / report.transfer)
         )
 
 
@@ -118,7 +121,7 @@ def test_chrome_trace(tmp_path) -> None:
     assert [e["name"] for e in events] == [event.name for event in report.events]
     assert all(e["ph"] == "X" and e["dur"] > 0 for e in events)
     (shown,) = [e["args"] for e in events if "dot" in e["name"]]
-    assert set(shown) == {"GFLOP/s", "GB/s", "roofline", "from"}
+    assert set(shown) == {"GFLOP/s", "GB/s", "unit", "roofline", "from"}
     assert shown["GFLOP/s"] >= 0 and shown["roofline"].endswith("%")
     assert any(line.startswith("dot @ test_profile.py:") for line in shown["from"])
 
@@ -202,9 +205,31 @@ def test_the_roofline(tmp_path, monkeypatch) -> None:
 def test_ceilings_are_the_best_that_was_seen(monkeypatch) -> None:
     """One profile on a busy machine does not lower those after it, nor stay the last word."""
     module = importlib.import_module("fxad.api.profile")
-    found = iter([(50.0, 2.0), (10.0, 5.0), (60.0, 1.0)])
-    monkeypatch.setattr(module, "_measured_ceilings", lambda: next(found))
+    found, speeds = iter([50.0, 10.0, 60.0]), iter([0.1, 0.05, 0.2])
+    monkeypatch.setattr("fxad.backend.llvm.peaks.peak", lambda *args: next(found))
+    monkeypatch.setattr(module, "_best", lambda *args: next(speeds))
     monkeypatch.setattr(module, "_seen", {})
     x = _draw(10)
-    seen = [fxad.profile(jnp.sin, x).ceilings for _ in range(3)]
-    assert seen == [(50.0, 2.0), (50.0, 5.0), (60.0, 5.0)]
+    seen = [fxad.profile(jnp.sin, x) for _ in range(3)]
+    assert [report.peaks["float32"] for report in seen] == [50.0, 50.0, 60.0]
+    rates = [report.transfer for report in seen]
+    assert rates[1] == rates[2] == 2 * rates[0]
+
+
+def test_a_product_is_held_against_the_unit_it_uses() -> None:
+    """bf16 products were held against float32's peak: "437%"."""
+    x = _draw(64, 64)
+    low = x.astype(jnp.bfloat16)
+    product = fxad.jit(lambda a, b: jnp.dot(a, b, preferred_element_type=jnp.float32))
+    with fxad.enable_x64():
+        wide = fxad.profile(jnp.dot, x.astype(np.float64), x.astype(np.float64))
+    assert [k.unit for k in wide.kernels] == ["float64"]
+    report = _check(product, low, low)
+    (kernel,) = [k for k in report.kernels if k.flops >= 2 * 64**3]
+    table = table_of(Problem.of(product.lower(low, low).kernels[0]), target_of(None))
+    assert kernel.unit == {"amx": "AMX", "avx512_bf16": "bf16 pairs"}.get(table, "float32")
+    peak = report.peaks[kernel.unit]
+    assert kernel.roofline == pytest.approx(
+        max(kernel.gflops / peak, kernel.gbytes / report.transfer)
+    )
+    assert f"{kernel.unit} {peak:.0f} GFLOP/s" in str(report)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from budgets import WS, R, X, layer, leaves, loss
@@ -167,6 +169,21 @@ def test_a_budget_that_cannot_be_met_names_what_prevents_it():
     for wrong in ("lots", 0, -5, 1.5):
         with pytest.raises(BadArgument, match="memory_budget must be"):
             fxad.jit(loss, memory_budget=wrong)
+
+
+def test_the_least_is_the_least_whatever_was_asked_for():
+    """And it is met when it is asked for."""
+    program = optimise(fxad.jit(GRAD).lower(X, WS[:3]).traced)
+    whole = peak_bytes(plan(program), program)
+    least = set()
+    for share in (0.1, 0.5):
+        with pytest.raises(SizeError) as info:
+            fit(program, int(whole * share), ways=("disk",))
+        least.add(re.search("the least found is (.*?) kB, of which", str(info.value)).group(1))
+    (named,) = least
+    asked = (int(named) + 1) * 1000  # it is printed rounded
+    smaller, fitted = fit(program, asked, ways=("disk",))
+    assert peak_bytes(fitted, smaller) <= asked
 
 
 def test_loops_and_branches_are_kept_whole():

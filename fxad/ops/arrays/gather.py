@@ -169,8 +169,11 @@ def _gather_numpy(
             pass
         wide = [i.astype(np.int64, copy=False) for i in indices]
         near = [np.minimum(np.maximum(i, 0), n - 1) for i, n in zip(wide, x.shape, strict=False)]
-        if mode == "clamp" or all(np.array_equal(i, j) for i, j in zip(wide, near, strict=True)):
-            return own(x[tuple(near)])
+        found = own(x[tuple(near)])
+        if mode == "fill":
+            outside = np.any([i != j for i, j in zip(wide, near, strict=True)], axis=0)
+            found[outside] = fill_value(x.dtype, fill)
+        return found
     position, valid, order = flat_positions(x, indices, axes, batch, mode == "clamp")
     count = batch + len(axes)
     rows = as_rows(x, order, count)

@@ -257,6 +257,9 @@ def _iota_type(*, dtype: np.dtype, shape: Shape, axis: int) -> ArrayType:
     result = sized("iota", dtype, shape)
     check_kind("iota", result, "int float complex")
     check_axes("iota", (axis,), result)
+    last = shape[axis] - 1  # narrow integers wrap, on purpose; of a long axis nobody expects it
+    if dtype.kind in "iu" and last > max(np.iinfo(np.int32).max, np.iinfo(dtype).max):
+        raise ShapeError(f"iota: {dtype} cannot count to the end of axis {axis} of {result}")
     return result
 
 

@@ -61,7 +61,7 @@ def _sort_jvp(
 ) -> tuple[Any, ...]:
     """Tangents take the places their values took; an iota sorted along tells which."""
     shape = type_of(primals[0]).shape
-    places = iota(dtype=dt.int32, shape=shape, axis=axis)
+    places = iota(dtype=dt.index_dtype(shape[axis]), shape=shape, axis=axis)
     order = sort(*primals[:keys], places, axis=axis, keys=keys)[-1]
     return tuple(None if t is None else take_along(t, order, axis) for t in tangents)
 
@@ -105,14 +105,14 @@ def _top_k_type(x: ArrayType, *, k: int) -> tuple[ArrayType, ArrayType]:
     if not x.shape or not 0 <= k <= x.shape[-1]:
         raise ShapeError(f"top_k: k={k} does not fit the last axis of {x}")
     shape = (*x.shape[:-1], k)
-    return ArrayType(x.dtype, shape), ArrayType(dt.int32, shape)
+    return ArrayType(x.dtype, shape), ArrayType(dt.index_dtype(x.shape[-1]), shape)
 
 
 def _top_k_reference(x: np.ndarray, *, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Ascending order of the reversed rows, reversed: of equals the first comes first."""
     rows = np.flip(widened(x), -1)
     order = np.flip(np.lexsort((rows,), axis=-1), -1)[..., :k]
-    places = (x.shape[-1] - 1 - order).astype(dt.int32)
+    places = (x.shape[-1] - 1 - order).astype(dt.index_dtype(x.shape[-1]))
     return np.take_along_axis(x, places.astype(np.int64), -1), places
 
 

@@ -1,0 +1,65 @@
+"""What a unit can do at most: its loop, and that products of this machine stay below it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fxad
+import fxad.numpy as jnp
+from fxad.backend.llvm.base.schedule import Target
+from fxad.backend.llvm.native.engine import host_target
+from fxad.backend.llvm.peaks import loop_of, peak, unit_of
+
+HOST = host_target()
+PAIRS = Target("avx512", frozenset({"avx512_bf16", "bf16_pairs"}))
+AMX = Target("avx512", frozenset({"avx512_bf16", "bf16_pairs", "amx_bf16"}))
+
+
+def product(dtype, size: int = 64, sums=jnp.float32):
+    """The kernel of a square product."""
+    x = fxad.ShapeDtypeStruct((size, size), dtype)
+    f = fxad.jit(lambda a, b: jnp.dot(a, b, preferred_element_type=sums))
+    (kernel,) = f.lower(x, x).kernels
+    return kernel
+
+
+def test_the_unit_of_a_kernel() -> None:
+    low = product(jnp.bfloat16)
+    assert unit_of(low, Target("avx2")) == "float32"
+    assert unit_of(low, PAIRS) == "bf16 pairs"
+    assert unit_of(low, AMX) == "AMX"
+    assert unit_of(product(jnp.bfloat16, 16), AMX) == "bf16 pairs"  # too small for tiles
+    assert unit_of(product(np.float32), AMX) == "float32"
+    assert unit_of(product(np.float64, sums=jnp.float64), AMX) == "float64"
+
+
+@pytest.mark.parametrize(
+    ("unit", "target", "call", "flops"),
+    [
+        ("float32", Target("avx512"), "@llvm.fma.v16f32(", 2 * 16 * 12),
+        ("float64", Target("avx512"), "@llvm.fma.v8f64(", 2 * 8 * 12),
+        ("float32", Target("avx2"), "@llvm.fma.v8f32(", 2 * 8 * 12),
+        ("bf16 pairs", PAIRS, "@llvm.x86.avx512bf16.dpbf16ps.512(", 4 * 16 * 12),
+        ("AMX", AMX, "@llvm.x86.tdpbf16ps(", 4 * 2 * 16 * 16 * 32),
+    ],
+)
+def test_the_loop_of_a_unit(unit, target, call, flops) -> None:
+    """On registers alone: one turn has the unit's instructions, and no load or store."""
+    text, declarations, counted = loop_of(unit, target)
+    assert counted == flops
+    assert any(call.rstrip("(") in line for line in declarations)
+    inside = text[text.index("\nhead") :]
+    inside = inside[: inside.index("br i1")]
+    assert inside.count(call) == (4 if unit == "AMX" else 12)
+    assert " load " not in inside and "store " not in inside and "tileload" not in inside
+
+
+def test_rates_on_this_machine() -> None:
+    def best(unit: str) -> float:
+        return max(peak(unit, HOST, 1) for _ in range(5))  # others work beside the tests
+
+    single, double = best("float32"), best("float64")
+    assert 1 < double < single  # GFLOP/s: half as many lanes
+    if "bf16_pairs" in HOST.features:
+        assert best("bf16 pairs") > 1.2 * single
