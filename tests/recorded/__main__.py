@@ -39,15 +39,14 @@ def check(args: argparse.Namespace) -> int:
 
 
 def write(args: argparse.Namespace) -> int:
-    """Record what is compiled now."""
-    cases = [CASES[name] for name in _chosen(args.cases, lenient=args.to is not None)]
-    if args.to is None and (args.cases or tuple(args.targets) != targets.NAMES):
-        raise SystemExit("write: records are written whole; give --to for a part of them")
-    folder = store.RECORDS if args.to is None else args.to
-    store.write(store.computed(cases, args.targets, args.jobs), folder)
+    """Record what is compiled now; of some cases or targets, beside what is recorded of others."""
+    names = _chosen(args.cases, lenient=args.to is not None)
+    tables = store.computed([CASES[name] for name in names], args.targets, args.jobs)
     if args.to is None:
+        tables = store.merged(store.read(store.RECORDS), tables, names, args.targets)
         store.write_texts()
-    print(f"{len(cases)} cases for {', '.join(args.targets)} in {folder}")
+    store.write(tables, args.to or store.RECORDS)
+    print(f"{len(names)} cases for {', '.join(args.targets)} in {args.to or store.RECORDS}")
     return 0
 
 
@@ -108,6 +107,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def main(words: Sequence[str]) -> int:
+    """Run a command; its exit status."""
+    arguments = _parser().parse_args(words)
+    return int(arguments.run(arguments))
+
+
 if __name__ == "__main__":
-    arguments = _parser().parse_args()
-    sys.exit(arguments.run(arguments))
+    sys.exit(main(sys.argv[1:]))

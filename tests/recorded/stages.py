@@ -26,9 +26,9 @@ from fxad.backend.llvm.base.schedule import Emitted, Target
 from fxad.backend.llvm.contract.amx_plan import rounds_factors
 from fxad.backend.llvm.emit import emit
 from fxad.backend.llvm.factors import calls
-from fxad.backend.llvm.native import library, tape_code
+from fxad.backend.llvm.native import engine, library, tape_code
 from fxad.backend.llvm.sequence.choose import sequences, walk_outside
-from fxad.backend.llvm.sequence.emit import Emission
+from fxad.backend.llvm.sequence.emit import PASSES, Emission
 from fxad.core.config import config
 from fxad.core.record import record
 from fxad.ir.kernel import Kernel
@@ -183,7 +183,12 @@ def written_for(case: Case, target: str) -> Stages:
     for n, sequence in enumerate(sequences(plan)):
         emission = Emission(sequence, wanted)
         functions, declarations = emission.emit()
-        parts += [f"; loop{n}", *sorted(declarations), normalised("\n".join(functions)), ""]
+        parts += [
+            f"; loop{n}, passes of level {PASSES}",
+            *sorted(declarations),
+            normalised("\n".join(functions)),
+            "",
+        ]
         address, cost = symbols.number(f"loop{n}"), emission.cost(sequence.loop)
         loops.append(SimpleNamespace(sequence=sequence, address=address, cost=cost))
     outside = walk_outside(plan.steps, {loop.sequence.loop for loop in loops})
@@ -284,8 +289,14 @@ class _Addresses(dict[str, int]):
 
 def runtime_text(target: str) -> str:
     """The native runtime on Linux, before the layout of Python's objects is filled in: threads, the
-    interpreter of plans, tapes, calls."""
-    machine = "aarch64" if target_named(target).isa == "neon" else "x86_64"
+    interpreter of plans, tapes, calls. And what all functions of a target have as attributes."""
+    wanted = target_named(target)
+    text = _runtime_text("aarch64" if wanted.isa == "neon" else "x86_64")
+    return f"{text}\n\n{engine.attribute_groups(wanted)}"
+
+
+@functools.lru_cache(maxsize=4)
+def _runtime_text(machine: str) -> str:
     with (
         mock.patch.object(library.platform, "machine", return_value=machine),
         mock.patch.object(library.sys, "platform", "linux"),

@@ -36,16 +36,22 @@ Tables = dict[str, Table]  # file -> its lines
 # Small cases of many kinds whose texts are recorded whole.
 SHOWN = {
     "avx512": (
-        *("elements/add-one", "elements/transpose-bytes"),
-        *("rows/sum-rows", "rows/softmax", "rows/argmax-rows"),
-        *("products/nn-8", "products/nn-rows-1"),
-        *("indexing/sort-30", "indexing/scatter-add", "indexing/cumsum-1000"),
-        *("loops/scan-scalar", "loops/while", "loops/cond"),
+        *("elements/add-one", "elements/outer", "elements/iota", "elements/concatenate"),
+        *("elements/round-f32-to-bf16", "elements/transpose-bytes"),
+        *("rows/sum-rows", "rows/sum-rows-of-3", "rows/sum-columns", "rows/argmax-rows"),
+        *("rows/softmax", "products/nn-2", "products/nn-8", "products/nn-rows-1"),
+        *("indexing/embedding", "indexing/dynamic-update-in-place", "indexing/scatter-add"),
+        *("indexing/sort-8", "indexing/cumsum-1000", "models/momentum-update"),
+        *("loops/fori", "loops/scan-reverse", "loops/scan-scalar", "loops/while", "numerics/fft"),
     ),
     "zen5": ("products/bf16-one-row",),
     "amx": ("products/bf16-rows",),
-    "avx2": ("rows/softmax", "products/nn-8"),
-    "neon": ("elements/add-one", "rows/softmax", "products/nn-8"),
+    "avx2": ("elements/add-one", "rows/sum-rows", "products/nn-2", "indexing/sort-8"),
+    "neon": (
+        *("elements/add-one", "elements/iota", "rows/sum-rows", "rows/sum-rows-of-3"),
+        *("products/nn-2", "products/nn-rows-1", "indexing/sort-8", "indexing/scatter-add"),
+    ),
+    "generic": ("elements/round-f32-to-bf16", "rows/sum-columns"),
 }
 
 
@@ -104,6 +110,18 @@ def _digest(text: str) -> str:
 def _sizes(text: str) -> tuple[str, str]:
     functions, count = stages.sizes(text).values()
     return str(functions), str(count)
+
+
+def merged(old: Tables, new: Tables, cases: Sequence[str], names: Sequence[str]) -> Tables:
+    """The old tables with new lines for some cases and targets, without cases that are gone."""
+    tables: Tables = {}
+    for file, table in old.items():
+        anew = set(cases) if file.removeprefix("plans-") in names else set()
+        kept = {RUNTIME, *CASES} - anew
+        tables[file] = {name: line for name, line in table.items() if name in kept}
+    for file, table in new.items():
+        tables.setdefault(file, {}).update(table)
+    return {file: table for file, table in tables.items() if table}
 
 
 # ---------------------------------------------------------------- comparing
@@ -182,7 +200,7 @@ def _parsed(text: str) -> Table:
 def write(tables: Mapping[str, Table], folder: Path) -> None:
     """Replace the files of a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    for path in folder.glob("*.txt"):
+    for path in set(folder.glob("*.txt")) - {folder / f"{file}.txt" for file in tables}:
         path.unlink()
     for file, table in sorted(tables.items()):
         columns = _PLANNED if file.startswith("plans") else _WRITTEN
