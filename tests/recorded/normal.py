@@ -11,7 +11,7 @@ import re
 
 _FUNCTION = re.compile(r"^define .*?^}$", re.MULTILINE | re.DOTALL)
 _LABEL = re.compile(r"^([\w.]+):", re.MULTILINE)
-_NAME = re.compile(r"%[\w.]+|^[\w.]+(?=:)", re.MULTILINE)
+_NAME = re.compile(r"(%[\w.]+|^[\w.]+(?=:))", re.MULTILINE)
 _INSTRUCTION = re.compile(r"^  \S", re.MULTILINE)
 
 
@@ -21,25 +21,15 @@ def normalised(text: str) -> str:
 
 
 def _numbered(function: str) -> str:
+    parts = _NAME.split(function)  # every other one is a name
     blocks = set(_LABEL.findall(function))
-    names: dict[str, str] = {}
-    values = 0
-
-    def number(found: re.Match[str]) -> str:
-        nonlocal values
-        old = found[0]
-        marked = old.startswith("%")
-        bare = old[1:] if marked else old
-        new = names.get(bare)
-        if new is None:
-            if bare in blocks:
-                new = f"b{len(names) - values}"
-            else:
-                new, values = str(values), values + 1
-            names[bare] = new
-        return f"%{new}" if marked else new
-
-    return _NAME.sub(number, function)
+    order = dict.fromkeys([name.removeprefix("%") for name in dict.fromkeys(parts[1::2])])
+    values = [name for name in order if name not in blocks]
+    numbers = {f"%{name}": f"%{n}" for n, name in enumerate(values)}
+    for n, name in enumerate(name for name in order if name in blocks):
+        numbers[name], numbers[f"%{name}"] = f"b{n}", f"%b{n}"
+    parts[1::2] = [numbers[name] for name in parts[1::2]]
+    return "".join(parts)
 
 
 def instructions(text: str) -> int:
