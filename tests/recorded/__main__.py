@@ -34,8 +34,14 @@ def check(args: argparse.Namespace) -> int:
         compared += sorted({case for table in old.values() for case in table} - set(compared))
     changes = store.differences(old, new, compared, args.targets)
     stale = [] if args.cases else store.stale_texts()
-    print(store.report(changes, stale) or f"{len(cases)} cases are compiled as recorded")
-    return 1 if changes or stale else 0
+    if not changes and not stale:
+        print(f"{len(cases)} cases are compiled as recorded")
+        return 0
+    print(store.report(changes))
+    for path in stale:
+        print(f"{path.relative_to(store.RECORDS)} is not what is compiled now")
+    print(store.advice(changes))
+    return 1
 
 
 def write(args: argparse.Namespace) -> int:

@@ -34,7 +34,7 @@ def diff(revision: str, cases: Sequence[str], names: Sequence[str], jobs: int, l
         old, new = store.read(tables), store.computed([CASES[c] for c in cases], names, jobs)
         both = dict.fromkeys([store.RUNTIME, *cases, *(c for table in old.values() for c in table)])
         changes = store.differences(old, new, both, names)
-        print(store.report(changes, []) or f"{len(cases)} cases are compiled as by {revision}")
+        print(store.report(changes) or f"{len(cases)} cases are compiled as by {revision}")
         _print_diffs(changes, theirs, Path(scratch), limit)
     return 1 if changes else 0
 
@@ -79,12 +79,9 @@ def _print_diffs(changes: Sequence[Change], theirs: Path, scratch: Path, limit: 
     write_texts(list(chosen), scratch / "new")
     for pair, changed in chosen.items():
         for stage in changed:
-            a, b = (_lines(scratch / side / _file(pair, stage)) for side in ("old", "new"))
-            print(
-                "\n".join(
-                    difflib.unified_diff(a, b, f"old/{pair}", f"{stage}/{pair}", "", "", 3, "")
-                )
-            )
+            old, new = (_lines(scratch / side / _file(pair, stage)) for side in ("old", "new"))
+            names = f"old/{pair}/{stage}", f"new/{pair}/{stage}"
+            print("\n".join(difflib.unified_diff(old, new, *names, lineterm="")))
     if len(pairs) > limit:
         print(f"and {len(pairs) - limit} more: name cases, or give --limit")
 

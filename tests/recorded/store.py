@@ -160,27 +160,33 @@ def _changed(pair: tuple[Line | None, Line | None], names: Sequence[str]) -> Ite
     yield from (name for name, a, b in zip(names, old, new, strict=False) if a != b)
 
 
-def report(changes: Sequence[Change], stale: Sequence[Path]) -> str:
-    """Which cases changed in which stage, and how to see more; "" if none did."""
-    lines = [f"{path} is not what is compiled now" for path in stale]
+def report(changes: Sequence[Change]) -> str:
+    """Which cases changed in which stage; "" if none did."""
+    lines: list[str] = []
     for stage in (*stages.STAGES, "new", "gone"):
         found: dict[str, list[str]] = {}
         for change in changes:
             if change.stage == stage:
                 found.setdefault(change.case, []).append(change.target)
         if found:
-            lines.append(f"{stage}: {len(found)} cases")
+            lines.append(f"{stage}: {len(found)} case{'s' * (len(found) > 1)}")
             lines += [f"    {case}  ({', '.join(names)})" for case, names in found.items()][:MOST]
         if len(found) > MOST:
             lines.append(f"    and {len(found) - MOST} more")
+    return "\n".join(lines)
+
+
+def advice(changes: Sequence[Change]) -> str:
+    """What to do where records do not hold."""
+    seen = ""
     if changes:
         one = changes[0]
-        lines.append(
-            "what is compiled is not what is recorded in tests/recorded/records. To see how:\n"
-            f"    python -m tests.recorded diff --base HEAD {one.case} --targets {one.target}\n"
-            "If all of it is meant: python -m tests.recorded write"
-        )
-    return "\n".join(lines)
+        seen = f" To see how:\n    python -m tests.recorded diff --base HEAD {one.case} "
+        seen += f"--targets {one.target}"
+    return (
+        f"What is compiled is not what tests/recorded/records holds.{seen}\n"
+        "If all of it is meant:\n    python -m tests.recorded write"
+    )
 
 
 # ---------------------------------------------------------------- files
