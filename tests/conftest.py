@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-os.environ["FXAD_CACHE"] = "0"
+os.environ["FXAD_CACHE"] = os.environ["FXAD_CALIBRATE"] = "0"
 
 import pytest
 

@@ -20,7 +20,7 @@ from fxad.trace.tracer import Tracer, staging
 
 @valued
 class Tuning:
-    """products: a `backend.llvm.tuning.Tuned` for each class of products that was measured now;
+    """products: a `backend.llvm.search.Tuned` for each class of products that was measured now;
     known: how many classes were measured before; path: the file that keeps them, if one does."""
 
     products: tuple[Any, ...]
@@ -75,12 +75,12 @@ def tune(
         raise BadArgument("tune measures, so it cannot be used inside jit, grad or vmap")
     _, plan = compiled.prepared(trace.program, trace.donate)
     kernels = [step.kernel for step in walk(plan.steps) if isinstance(step, Run)]
-    tuning = importlib.import_module("fxad.backend.llvm.tuning")
+    search = importlib.import_module("fxad.backend.llvm.search")
     measured = importlib.import_module("fxad.backend.llvm.measured")
     target = measured.target_of(config.isa)
-    wanted = tuning.products(kernels, target)
+    wanted = search.products(kernels, target)
     todo = [p.kernel for key, p in wanted.items() if again or key not in target.choices]
-    found = tuple(tuning.tune(todo, target, seconds))
+    found = tuple(search.tune(todo, target, seconds))
     path = measured.kept()
     if found:
         path = measured.adopt({one.key: one.choice for one in found})

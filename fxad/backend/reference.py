@@ -18,8 +18,7 @@ import numpy as np
 from fxad.backend import reference_attend, reference_prims
 from fxad.backend.reference_prims import cast, round_to
 from fxad.ir import kernel as ir
-
-PARTIALS = 64
+from fxad.ir.orders import PARTIALS, k_block
 
 
 class _Run:
@@ -238,8 +237,7 @@ class _Run:
 
     def contract(self, stage: ir.Contract) -> None:
         shape = self.enter((stage.m, stage.n))
-        count = -(-max(stage.k.extent, 1) // 768)
-        block = -(-stage.k.extent // (16 * count)) * 16 or 1
+        block = max(k_block(stage.k.extent), 1)
         total = np.zeros(shape, stage.cell.dtype)
         exact = stage.cell.dtype.kind in "biu"
         wide = stage.cell.dtype if exact else np.result_type(stage.cell.dtype, np.float64)

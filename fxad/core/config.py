@@ -16,6 +16,7 @@
 | `recognise`   | `FXAD_RECOGNISE`   | what is traced from now on: find attention, ...      |
 | `cache`       | `FXAD_CACHE`       | keep compiled programs on disk                       |
 | `cache_dir`   | `FXAD_CACHE_DIR`   | where; none: the user's directory for caches         |
+| `calibrate`   | `FXAD_CALIBRATE`   | measure a processor of no known kind, once, for 2 s  |
 
 and, for values that `checkpoint` puts on disk, `offload_memory` (`FXAD_OFFLOAD_MEMORY`): bytes of
 memory that the newest of them may take, "256MiB" by default, and `offload_directory`
@@ -108,6 +109,7 @@ _SETTINGS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "recognise": (_parse_bool, True),
     "cache": (_parse_bool, True),
     "cache_dir": (_parse_directory, None),
+    "calibrate": (_parse_bool, True),
     "offload_memory": (_parse_size, 1 << 28),
     "offload_directory": (_parse_directory, None),
 }
@@ -125,6 +127,7 @@ class Config:
     recognise: bool
     cache: bool
     cache_dir: str | None
+    calibrate: bool
     offload_memory: int
     offload_directory: str | None
 

@@ -19,21 +19,28 @@ from fxad.core.record import record
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import INDEX, Axis, Const, Expr, Index, IndexValue, Prim, at
 from fxad.ir.loops import Attention, Contraction, Reduction
+from fxad.ir.orders import (
+    ATTENTION_QUERIES,
+    ATTENTION_UNITS,
+    KEYS_FROM,
+    KEYS_QUERIES,
+    KEYS_ROWS,
+    KEYS_STEP,
+    KEYS_UNITS,
+    LANES_FROM,
+    LANES_PIECE,
+    LANES_ROWS,
+    PRODUCT_BATCH,
+    PRODUCT_BYTES,
+    PRODUCT_FROM,
+    PRODUCT_PARTS,
+    PRODUCT_SIZE,
+    PRODUCT_WORK,
+    SERIAL_FROM,
+    SERIAL_PIECE,
+)
 from fxad.ir.program import Atom
 from fxad.lower.index import Point
-
-LANES_FROM, LANES_PIECE, LANES_ROWS = 1 << 15, 8192, 8
-SERIAL_FROM, SERIAL_PIECE = 1024, 256
-# Pieces of work wanted of attention's gradient, and queries for which a copy of all keys is little.
-ATTENTION_UNITS, ATTENTION_QUERIES = 4, 1024
-# Keys in parts: pieces of work wanted, least keys in one, which are a multiple of so many; most
-# queries, and rows of the heads that share keys.
-KEYS_UNITS, KEYS_FROM, KEYS_STEP, KEYS_QUERIES, KEYS_ROWS = 8, 512, 16, 12, 24
-# Products in parts: least length of a sum, most batch elements and elements of the result; least
-# multiply-adds or bytes of operands, about what takes a thread 0.1 ms; numbers of parts.
-PRODUCT_FROM, PRODUCT_BATCH, PRODUCT_SIZE = 4096, 4, 128 * 128
-PRODUCT_WORK, PRODUCT_BYTES = 1 << 23, 1 << 22
-PRODUCT_PARTS = range(16, 3, -1)
 
 
 @record

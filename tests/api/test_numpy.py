@@ -253,7 +253,7 @@ def test_statistics():
     same(jnp.kaiser(8, 3.5), np.kaiser(8, 3.5).astype("float32"))
     same(jnp.modf(x), np.modf(x), rtol=1e-5)
     same(jnp.unwrap(np.cumsum(x * 3, 1)), np.unwrap(np.cumsum(x * 3, 1)), rtol=1e-5)
-    same(jnp.matvec(x[None], x[0]), np.matvec(x[None], x[0]), rtol=1e-5)
+    same(jnp.matvec(x[None], x[0]), (x @ x[0])[None], rtol=1e-5)  # NumPy's is of 2.2
     assert bool(jnp.array_equiv(x[:1], np.repeat(x[:1], 3, 0)))
 
 

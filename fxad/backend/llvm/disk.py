@@ -18,7 +18,6 @@ import platform
 import struct
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 
 from fxad.backend.llvm import cache
@@ -27,6 +26,7 @@ from fxad.backend.llvm.cache import Code
 from fxad.backend.llvm.executable import Executable
 from fxad.backend.llvm.measured import target_of
 from fxad.backend.llvm.native import engine, entries
+from fxad.backend.llvm.numerics import bits_depend_on
 from fxad.backend.llvm.sequence.choose import sequences as sequences_of
 from fxad.backend.llvm.sequence.emit import SequenceCode
 from fxad.core.config import config
@@ -39,8 +39,11 @@ from fxad.ops import OWN
 
 WORTH_SECONDS = 0.1  # programs that compile faster than this are not kept
 _PACKAGE = Path(__file__).parent.parent.parent
-# What code depends on; `trace` because passes record programs with it.
-_DECIDING = ("core", "ir", "trace", "ops", "passes", "lower", "plan", "backend/llvm")
+# What code and plan depend on: whatever `api/compiled.py`, which makes an entry, imports.
+_DECIDING = (
+    *("core", "ir", "runtime", "trace", "ops", "transform", "passes", "lower", "plan"),
+    *("backend/hosts.py", "backend/llvm", "api/compiled.py", "api/passes.py"),
+)
 
 
 def address(program: Program, donate: frozenset[int], fusion: bool) -> str | None:
@@ -51,24 +54,27 @@ def address(program: Program, donate: frozenset[int], fusion: bool) -> str | Non
     own = digest(program, OWN)
     if own is None:
         return None
-    measured = target_of(config.isa).choices.digest
+    target = target_of(config.isa)
+    tuned = f"{target.choices.digest} {target.tuning.digest}"
+    bits = sorted(bits_depend_on(target).items())
     # What checkpoints with a budget put on disk has a limit in the plan, at most `offload_memory`.
     settings = f"{config.isa} {config.offload_memory}"
-    text = f"{own} {sorted(donate)} {fusion} {settings} {_surroundings()} {measured}"
+    text = f"{own} {sorted(donate)} {fusion} {settings} {_surroundings()} {tuned} {bits}"
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @functools.cache
 def _surroundings() -> str:
     """Everything beside the program that code and plan depend on."""
-    versions = f"{platform.python_version()} {np.__version__} {ml_dtypes.__version__}"
+    versions = f"{platform.python_version()} {np.__version__}"
     return f"{_sources()} {versions} {engine.host_identity()}"
 
 
 def _sources() -> str:
     found = hashlib.sha256()
     for part in _DECIDING:
-        for path in sorted((_PACKAGE / part).rglob("*.py")):
+        where = _PACKAGE / part
+        for path in sorted(where.rglob("*.py")) if where.is_dir() else [where]:
             found.update(f"{path.relative_to(_PACKAGE).as_posix()}\n".encode())
             found.update(path.read_bytes())
     return found.hexdigest()

@@ -3,37 +3,126 @@
     target = target_of(config.isa)       # of this machine, with what was measured on it
     adopt(choices)                       # from now on, and in later processes
 
-A file holds the choices of one processor, compiler and set of features; a damaged one is
-ignored with a warning. With `FXAD_CACHE=0` nothing is read or written.
+Tiles are measured where `fxad.tune` is asked to; a processor of no known kind is calibrated once,
+when something is compiled for it. A file holds the answers of one processor, compiler and set of
+features; a damaged one is ignored with a warning. With `FXAD_CACHE=0` nothing is read or written,
+and nothing is calibrated, as with `FXAD_CALIBRATE=0`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from fxad.backend.llvm.base.answers import Answer, tuned
 from fxad.backend.llvm.base.choices import NONE, Choice, Choices
+from fxad.backend.llvm.base.kinds import known
 from fxad.backend.llvm.base.schedule import Target
+from fxad.backend.llvm.base.tuning import Tuning, permitted
 from fxad.backend.llvm.native import engine
-from fxad.backend.llvm.native.entries import directory, is_private, locked, put, warn_once
+from fxad.backend.llvm.native.entries import directory, get, locked, put, warn_once
 from fxad.core.config import config
+from fxad.core.late import called_late
 from fxad.core.record import replace
 
+# Loaded when a processor of no known kind is met: it emits kernels.
+calibrate: Callable[[Target, float], list[Answer]] = called_late(
+    "fxad.backend.llvm.calibrate", "calibrate"
+)
+SECONDS = 2.0  # that calibrating may take unasked
+
 _own: dict[Path | None, Choices] = {}  # by file; None: without one
+_answers: dict[Path, tuple[tuple[Answer, ...], Tuning]] = {}  # by file
+_tuning: list[Tuning] = []  # the last one takes the place of the kind's, see `tuned_by`
 
 
 def target_of(isa: str | None) -> Target:
     """`engine.host_target` with the choices measured on this machine."""
     plain = engine.host_target(isa)
-    found = current()
-    return _with(plain, found) if found.digest else plain
+    found, tuning = current(), _tuning[-1] if _tuning else _of_kind(plain)
+    return _with(plain, found, tuning) if found.digest or tuning is not plain.tuning else plain
 
 
 @functools.lru_cache(maxsize=16)
-def _with(target: Target, choices: Choices) -> Target:
-    return replace(target, choices=choices)
+def _with(target: Target, choices: Choices, tuning: Tuning) -> Target:
+    return replace(target, choices=choices, tuning=tuning)
+
+
+@contextlib.contextmanager
+def tuned_by(tuning: Tuning) -> Iterator[None]:
+    """Compile with this record inside a `with` block, whatever the processor is (for tests and
+    measurements). What is compiled already stays as it is."""
+    _tuning.append(tuning)
+    try:
+        yield
+    finally:
+        _tuning.pop()
+
+
+def calibrated() -> tuple[Answer, ...]:
+    """What was measured of this processor: when `recalibrate` was asked to, or once, which may be
+    now, if it is of no known kind. Nothing where nothing is kept on disk."""
+    if not (config.cache and config.calibrate):
+        return ()
+    path = _calibration()
+    if path not in _answers:
+        found = _answers_in(path)
+        if found is None and known(engine.host_kind()) is None:
+            with locked(path.name):  # of several processes that start together one measures
+                found = _answers_in(path)
+                if found is None:
+                    found = recalibrate()
+        _adopt(path, found or ())
+    return _answers[path][0]
+
+
+def recalibrate(seconds: float = SECONDS) -> tuple[Answer, ...]:
+    """Measure this processor now, for at most so many seconds, and keep what was answered."""
+    path, found = _calibration(), tuple(calibrate(engine.host_target(), seconds))
+    if config.cache:
+        put(path.name, _written(found))
+    _adopt(path, found)
+    return found
+
+
+def _adopt(path: Path, answers: tuple[Answer, ...]) -> None:
+    _answers[path] = answers, tuned(engine.host_target().tuning, answers)
+
+
+def _calibration() -> Path:
+    return directory() / f"calibrated-{_processor()}.json"
+
+
+def _of_kind(plain: Target) -> Tuning:
+    """The record of the processor's kind, with what was measured of this one."""
+    if plain.isa != engine.host_isa() or not calibrated():
+        return plain.tuning
+    return _answers[_calibration()][1]
+
+
+def _written(answers: Sequence[Answer]) -> bytes:
+    rows = [[a.table, a.field, a.value, a.safe, a.wins, a.ratio] for a in answers]
+    return (json.dumps(rows, indent=1) + "\n").encode()
+
+
+def _answers_in(path: Path) -> tuple[Answer, ...] | None:
+    """What a file holds; None if there is none that can be used."""
+    content = get(path.name)
+    if content is None:
+        return None
+    try:
+        found = tuple([Answer(*row) for row in json.loads(content)])
+        for one in found:
+            if one.value not in permitted(one.table, one.field):
+                raise ValueError(f"{one.table}.{one.field} cannot be {one.value!r}")
+        return found
+    except (ValueError, TypeError, KeyError) as error:
+        warn_once(f"ignoring the damaged calibration {path}, measuring anew: {error}")
+        return None
 
 
 def current() -> Choices:
@@ -74,16 +163,11 @@ def _processor() -> str:
 
 
 def _read(path: Path) -> Choices:
-    try:
-        text = path.read_text()
-    except OSError:
-        return NONE
-    except ValueError as error:
-        return _ignored(path, error)
-    if not is_private(path.parent):
+    content = get(path.name)
+    if content is None:
         return NONE
     try:
-        return Choices.parse(text)
+        return Choices.parse(content.decode())
     except ValueError as error:
         return _ignored(path, error)
 

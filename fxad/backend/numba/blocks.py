@@ -12,14 +12,13 @@ import math
 from collections.abc import Callable
 
 from fxad.backend.numba.stages import (
-    LANES,
     Stages,
     array_type,
-    k_block,
     multiply_add,
     zero,
 )
 from fxad.ir.kernel import Contract, Kernel, Map, Reduce, Scan, Scatter, Sort, Stage
+from fxad.ir.orders import PARTIALS, k_block
 
 
 class BlockStages(Stages):
@@ -71,12 +70,12 @@ class BlockStages(Stages):
             last = stage.over[-1]
             with self.loops(stage.over[:-1]):
                 name = self.names[last] = self.fresh("i")
-                with self.block(f"for {name} in range(lane, {last.extent}, {LANES}):"):
+                with self.block(f"for {name} in range(lane, {last.extent}, {PARTIALS}):"):
                     self.take_point(stage, partials)
         for array, partial in zip(shared, partials, strict=True):
             self.line(f"{array}[lane] = {partial}")
         self.barrier()
-        half = self.define(str(LANES // 2), "h")
+        half = self.define(str(PARTIALS // 2), "h")
         with self.block(f"while {half} > 0:"):
             with self.block(f"if lane < {half}:"):
                 self.fold(stage, shared, "lane", half)
@@ -107,7 +106,7 @@ class BlockStages(Stages):
         m = self.names[stage.m] = self.define(f"{tile} // {across} * {side} + {row}", "i")
         n = self.names[stage.n] = self.define(f"{tile} % {across} * {side} + {column}", "i")
         total = self.define(zero(cell), "c")
-        extent, step = stage.k.extent, k_block(stage.k.extent)
+        extent, step = stage.k.extent, max(k_block(stage.k.extent), 1)
         start, part, at = self.fresh("k"), self.fresh("p"), self.fresh("k")
         with self.block(f"for {start} in range(0, {extent}, {step}):"):
             self.line(f"{part} = {zero(cell)}")

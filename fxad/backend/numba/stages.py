@@ -29,18 +29,7 @@ from fxad.ir.kernel import (
     Sort,
     Stage,
 )
-
-LANES = 64
-K_BLOCK = 768
-
-
-def k_block(extent: int) -> int:
-    """Length of the equal blocks that a Contract's K is cut into."""
-    if extent <= K_BLOCK:
-        return max(extent, 1)
-    count = (extent + K_BLOCK - 1) // K_BLOCK
-    length = (extent + count - 1) // count
-    return (length + 15) // 16 * 16
+from fxad.ir.orders import PARTIALS, k_block
 
 
 class Stages(Code):
@@ -102,13 +91,13 @@ class Stages(Code):
     def reduce_lanes(self, stage: Reduce) -> None:
         partials = self.lane_arrays(stage.cells, self.local)
         lane = self.fresh("l")
-        with self.block(f"for {lane} in range({LANES}):"):
+        with self.block(f"for {lane} in range({PARTIALS}):"):
             for name, value in zip(partials, self.identities(stage), strict=True):
                 self.line(f"{name}[{lane}] = {value}")
         with self.loops(stage.over):
-            self.line(f"{lane} = {self.names[stage.over[-1]]} % {LANES}")
+            self.line(f"{lane} = {self.names[stage.over[-1]]} % {PARTIALS}")
             self.take_point(stage, [f"{p}[{lane}]" for p in partials])
-        half = self.define(str(LANES // 2), "h")
+        half = self.define(str(PARTIALS // 2), "h")
         with self.block(f"while {half} > 0:"):
             with self.block(f"for {lane} in range({half}):"):
                 self.fold(stage, partials, lane, half)
@@ -121,7 +110,7 @@ class Stages(Code):
         for cell in cells:
             arrays.append(self.fresh("a"))
             # One declaration a line: CUDA's simulator tells shared arrays apart by their line.
-            self.header.append(f"{arrays[-1]} = {make}({LANES}, {array_type(cell.dtype)})")
+            self.header.append(f"{arrays[-1]} = {make}({PARTIALS}, {array_type(cell.dtype)})")
         return arrays
 
     def identities(self, stage: Reduce) -> list[str]:
@@ -262,7 +251,7 @@ class Stages(Code):
         with self.loops((stage.m, stage.n)):
             total = self.fresh("c")
             self.line(f"{total} = {zero(stage.cell)}")
-            step, extent = k_block(stage.k.extent), stage.k.extent
+            step, extent = max(k_block(stage.k.extent), 1), stage.k.extent
             start, part = self.fresh("k"), self.fresh("p")
             with self.block(f"for {start} in range(0, {extent}, {step}):"):
                 self.line(f"{part} = {zero(stage.cell)}")

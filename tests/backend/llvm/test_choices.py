@@ -37,7 +37,8 @@ def targets() -> list[Target]:
     host = host_target()
     lower = ["generic"] if host.isa in ("generic", "neon") else ["avx2", "generic"]
     found = [host, *(host_target(name) for name in lower if name != host.isa)]
-    found.append(replace(host, features=host.features ^ {"streams"}))
+    flag = not host.tuning.gemm.panels_in_l2
+    found.append(host.tuned(gemm={"panels_in_l2": flag}))
     if "avx512_bf16" in host.features:
         found.append(Target(host.isa, frozenset({"bf16_pairs"})))
     return found

@@ -12,7 +12,7 @@ import pytest
 from contracts import F32, Sketch, assert_product, pair, random, targets
 
 from fxad.backend.llvm.base.schedule import Target
-from fxad.backend.llvm.contract import places
+from fxad.backend.llvm.base.tuning import DEFAULT
 from fxad.backend.llvm.contract.kernel import emit_contract
 from fxad.backend.llvm.native.engine import compile_module, host_target
 from fxad.core.errors import CheckError
@@ -42,10 +42,10 @@ def layouts(m: int, n: int, k: int, seed: int):
 
 
 @pytest.mark.parametrize("target", targets(), ids=lambda t: t.isa)
-@pytest.mark.parametrize("nearest", [places._NEAREST_BYTES, 0], ids=["in place", "packed"])
+@pytest.mark.parametrize("nearest", [DEFAULT.gemm.nearest_b_bytes, 0], ids=["in place", "packed"])
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_sizes_and_transposes(monkeypatch, size, nearest, target):
-    monkeypatch.setattr(places, "_NEAREST_BYTES", nearest)
+def test_sizes_and_transposes(size, nearest, target):
+    target = target.tuned(gemm={"nearest_b_bytes": nearest})
     m, n, k = size
     for a, b in layouts(m, n, k, seed=1):
         out = np.full((m, n), np.nan, F32)

@@ -9,7 +9,6 @@ import pytest
 from contracts import Sketch
 
 from fxad.backend.llvm.base.text import Function
-from fxad.backend.llvm.contract import product
 from fxad.backend.llvm.contract.ahead import Ahead
 from fxad.backend.llvm.native.engine import compile_module, host_target
 from fxad.core.errors import CheckError
@@ -25,7 +24,7 @@ from fxad.core.errors import CheckError
         (64, 1024, 512, []),
     ],
 )
-def test_bits_do_not_depend_on_what_is_asked_for(monkeypatch, m, n, k, asking, isa):
+def test_bits_do_not_depend_on_what_is_asked_for(m, n, k, asking, isa):
     try:
         target = host_target(isa)
     except CheckError:
@@ -35,8 +34,8 @@ def test_bits_do_not_depend_on_what_is_asked_for(monkeypatch, m, n, k, asking, i
     a = random.standard_normal((m, k)).astype(np.float32)
     b = random.standard_normal((k, n)).astype(np.float32)
     results, texts = [], []
-    for most in (product._FEW_PANELS, 0):
-        monkeypatch.setattr(product, "_FEW_PANELS", most)
+    for most in (target.tuning.gemm.few_panels, 0):
+        target = target.tuned(gemm={"few_panels": most})
         out = np.full((m, n), np.nan, np.float32)
         texts.append(Sketch(a, b, out).run(target=target, cuts=(1, 3)).text)
         results.append(out)

@@ -12,6 +12,7 @@ from contracts import Sketch
 import fxad
 import fxad.numpy as jnp
 from fxad.backend.llvm.base.schedule import Target
+from fxad.backend.llvm.base.tuning import DEFAULT
 from fxad.backend.llvm.contract.amx import woven_pairs
 from fxad.backend.llvm.contract.amx_plan import TileCut
 from fxad.backend.llvm.contract.kernel import emit_contract
@@ -129,8 +130,8 @@ def test_ways_of_packing():
     for size, keeps in [((256, 96, 768), False), ((544, 130, 832), True)]:
         m, n, k = size
         problem = Problem.of(Sketch(random(m, k), random(k, n), np.empty((m, n), F32)).kernel())
-        cut = TileCut.of(problem, packs_a=False)
-        assert (cut.keeps, woven_pairs(problem, cut) > 0) == (keeps, not keeps)
+        cut, least = TileCut.of(problem, False, DEFAULT.tiles), DEFAULT.tiles.interleaved
+        assert (cut.keeps, woven_pairs(problem, cut, least) > 0) == (keeps, not keeps)
 
 
 @pytest.mark.parametrize("size", [(64, 64, 64), (45, 75, 1100), (520, 80, 64)], ids=str)

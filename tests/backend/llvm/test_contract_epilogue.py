@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from contracts import F32, Sketch, pair, random, targets
 
-from fxad.backend.llvm.contract import touch as contract_touch
+from fxad.backend.llvm.native.engine import host_target
 from fxad.ir.kernel import (
     Cast,
     Const,
@@ -49,14 +49,14 @@ def test_epilogue(target):
 @pytest.mark.parametrize(
     "size", [(70, 401, 37), (131, 1603, 64), (200, 96, 900), (250, 800, 300)], ids=str
 )
-def test_an_epilogue_over_the_rows_of_a_unit(monkeypatch, target, size):
+def test_an_epilogue_over_the_rows_of_a_unit(target, size):
     """It gives the bits of the epilogue tile by tile, over rows of any length and in place."""
     m, n, k = size
     a, b, moment, bias = random(k, m), random(k, n), random(m, n), random(n)
 
     def run(swept_from: int) -> tuple[np.ndarray, np.ndarray, int]:
-        monkeypatch.setattr(contract_touch, "SWEPT_FROM", swept_from)
-        monkeypatch.setattr(contract_touch, "_LEAST_SWEPT", (1, 1))
+        least = {"swept_from": swept_from, "swept_least_rows": 1, "swept_least_columns": 1}
+        tuned = target.tuned(gemm=least)
         out, kept = np.full((m, n), np.nan, F32), moment.copy()
         s = Sketch((a.T, a), b, out)
         inout = s.buffer(kept, "inout")
@@ -64,9 +64,7 @@ def test_an_epilogue_over_the_rows_of_a_unit(monkeypatch, target, size):
         grown = Prim("add", (Load(inout, s.out_index), square), F32)
         root = Prim("add", (Prim("sqrt", (grown,), F32), Load(s.buffer(bias), at(s.n))), F32)
         divided = Prim("div", (Get(s.cell), root), F32)
-        emitted = s.run(
-            [s.store(divided), Store(inout, s.out_index, grown)], target, cuts=(1, 2, 5)
-        )
+        emitted = s.run([s.store(divided), Store(inout, s.out_index, grown)], tuned, cuts=(1, 2, 5))
         return out, kept, emitted.scratch_bytes
 
     *tiles, tile_bytes = run(1 << 60)
@@ -78,20 +76,22 @@ def test_an_epilogue_over_the_rows_of_a_unit(monkeypatch, target, size):
     np.testing.assert_allclose(rows[1], moment + exact**2, rtol=1e-4, atol=1e-3)
 
 
-def test_an_update_of_three_arrays_goes_over_rows_early(monkeypatch):
+def test_an_update_of_three_arrays_goes_over_rows_early():
     """From fewer bytes on than what else an epilogue reads; the bits are those of tiles."""
     m, n, k = 130, 170, 300
     a, b, arrays = random(m, k), random(k, n), [random(m, n) for _ in range(3)]
 
     def run(least: int) -> tuple[list[np.ndarray], int]:
-        monkeypatch.setattr(contract_touch, "_UPDATES_FROM", least)
+        target = host_target().tuned(gemm={"updates_from": least})
         held = [x.copy() for x in arrays]
         s = Sketch(pair(a), pair(b), held[0])
         buffers = [s.buffer(x, "inout") for x in held]
         olds = [Load(buffer, s.out_index) for buffer in buffers]
         news = [Prim("add", (Prim("mul", (x, x), F32), Get(s.cell)), F32) for x in olds]
         pairs = zip(buffers, news, strict=True)
-        emitted = s.run([Store(buffer, s.out_index, new) for buffer, new in pairs], cuts=(1, 2))
+        emitted = s.run(
+            [Store(buffer, s.out_index, new) for buffer, new in pairs], target, cuts=(1, 2)
+        )
         return held, emitted.scratch_bytes
 
     (rows, more), (tiles, less) = run(1 << 18), run(1 << 30)

@@ -8,7 +8,6 @@ import pytest
 from contracts import Sketch, random
 
 from fxad.backend.llvm.contract import kernel as contract
-from fxad.backend.llvm.contract import rows as contract_rows
 from fxad.backend.llvm.contract.plan import Problem
 from fxad.backend.llvm.contract.rows import takes_rows
 from fxad.backend.llvm.native.engine import host_target
@@ -19,17 +18,17 @@ F32, F64 = np.dtype("float32"), np.dtype("float64")
 SIZES = [(64, 2048), (333, 770)]
 
 
-@pytest.fixture
-def near(monkeypatch):
+def near(target):
     """A small B counts as a large one."""
-    monkeypatch.setattr(contract_rows, "_FAR_BYTES", 1 << 16)
+    return target.tuned(gemv={"far_bytes": 1 << 16})
 
 
 def cases():
     """Every size for this machine, the last for other instruction sets."""
     here = host_target()
     names = ["generic"] if here.isa in ("generic", "neon") else ["avx2", "generic"]
-    others = [host_target(name) for name in names if name != here.isa]
+    others = [near(host_target(name)) for name in names if name != here.isa]
+    here = near(here)
     return [(here, size) for size in SIZES] + [(target, SIZES[-1]) for target in others]
 
 
@@ -44,7 +43,7 @@ def product(a, b, accumulator, target, cuts=()):
 @pytest.mark.parametrize(("target", "size"), cases(), ids=lambda x: getattr(x, "isa", str(x)))
 @pytest.mark.parametrize("turned", [False, True], ids=["k by n", "n by k"])
 @pytest.mark.parametrize("name", ["float32", "float64", "float16", "bfloat16"])
-def test_few_rows_are_those_of_many(near, name, turned, target, size, monkeypatch):
+def test_few_rows_are_those_of_many(name, turned, target, size, monkeypatch):
     columns, k = size
     dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
     accumulator = F64 if name == "float64" else F32
@@ -64,7 +63,7 @@ def test_few_rows_are_those_of_many(near, name, turned, target, size, monkeypatc
 
 
 @pytest.mark.parametrize("turned", [False, True], ids=["k by n", "n by k"])
-def test_batches_strides_and_an_epilogue(near, turned):
+def test_batches_strides_and_an_epilogue(turned):
     """A's rows apart and its k apart, columns of a wider B, a bias and a second result."""
     a_base, b_base = random(3, 200, 4), random(3, 300, 400, seed=2)
     a = a_base.swapaxes(1, 2)[:, :3]
@@ -75,7 +74,7 @@ def test_batches_strides_and_an_epilogue(near, turned):
     sketch = Sketch((a, a_base), (b, b_base), out)
     value = Prim("add", (Get(sketch.cell), Load(sketch.buffer(bias), at(sketch.n))), F32)
     other = Store(sketch.buffer(half, "out"), sketch.out_index, Cast(value, half.dtype))
-    sketch.run([sketch.store(value), other])
+    sketch.run([sketch.store(value), other], near(host_target()))
     expected = a.astype(F64) @ b + bias
     np.testing.assert_allclose(out, expected, atol=1e-4)
     np.testing.assert_array_equal(half, out.astype(np.float16))

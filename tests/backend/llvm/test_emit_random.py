@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from native_kernels import Case, check
 
-from fxad.backend.llvm.base import schedule, traffic
 from fxad.backend.llvm.native.engine import host_target
 from fxad.ir.kernel import (
     Axis,
@@ -168,22 +167,23 @@ class Maker:
 
 
 @pytest.mark.parametrize("block", range(4))
-def test_random_kernels(block, monkeypatch):
+def test_random_kernels(block):
+    target = host_target()
     if block % 2:  # small units, so that axes are cut into blocks
-        monkeypatch.setattr(schedule, "UNIT_ELEMENTS", 40)
+        target = target.tuned(rows={"unit_elements": 40})
     cases = []
     for n in range(25):
         case = Maker(1000 * block + n).kernel()
         case.label = f"seed {1000 * block + n}"
         cases.append(case)
-    check(cases, parts=3)
+    check(cases, parts=3, target=target)
 
 
 @pytest.mark.parametrize("lines", [True, False])
-def test_random_kernels_past_the_caches(lines, monkeypatch):
-    for limit in ("STREAMED", "AHEAD"):
-        monkeypatch.setattr(traffic, limit, 0)
-    emitted = check([Maker(n).kernel() for n in range(5000, 5060)], parts=3, lines=lines)
+def test_random_kernels_past_the_caches(lines):
+    target = host_target().tuned(rows={"streamed": 0, "far_array": 0})
+    made = [Maker(n).kernel() for n in range(5000, 5060)]
+    emitted = check(made, parts=3, lines=lines, target=target)
     if host_target().isa in ("avx512", "avx2"):
         assert sum("nontemporal" in e.text for e in emitted) >= 10
 

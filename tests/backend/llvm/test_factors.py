@@ -182,7 +182,7 @@ def test_in_a_loop():
 
 
 def test_large_factors_are_left_to_lapack(monkeypatch):
-    monkeypatch.setattr(calls, "MOST", 8)
+    monkeypatch.setattr(calls, "CHOLESKY_ROWS", 8)
     a = _positive(9, "float32")
     factor = fxad.jit(lambda a: cholesky(a))
     np.testing.assert_array_equal(factor(a), cholesky(a))  # the eager reference

@@ -9,10 +9,12 @@ from fxad.api import compiled
 from fxad.backend.llvm import emit
 from fxad.backend.llvm.base import traffic
 from fxad.backend.llvm.base.schedule import Target, choose
+from fxad.backend.llvm.base.tuning import DEFAULT
 from fxad.backend.llvm.cache import KernelCache
-from fxad.backend.llvm.loops import passes as rules
-from fxad.backend.llvm.loops.passes import FARTHER, MIDWAY, passes_of
+from fxad.backend.llvm.loops.passes import passes_of
+from fxad.backend.llvm.measured import target_of, tuned_by
 from fxad.backend.llvm.native.engine import host_target
+from fxad.core.config import config
 
 pytestmark = pytest.mark.skipif(
     host_target().isa != "avx512", reason="fewer registers, fewer pipelines"
@@ -65,13 +67,14 @@ def values(rows, width, dtype=np.float32):
     return np.random.default_rng(0).normal(0, 2, (rows, width)).astype(dtype)
 
 
-READS_AHEAD = Target(host_target().isa, frozenset({"reads_ahead"}))
+CROSSING = Target(host_target().isa).tuned(rows={"crosses_pages": True})
+ROWS = DEFAULT.rows
 
 
 def passes(function, *args, target=None):
     """How many passes each kernel makes in a pipeline."""
     kernels = fxad.jit(function).lower(*args).kernels
-    target = target or host_target()
+    target = target or target_of(config.isa)
     return [len(passes_of(k.body, choose(k, target))) for k in kernels]
 
 
@@ -96,6 +99,13 @@ def without(monkeypatch):
     return run
 
 
+@pytest.fixture
+def again():
+    """Long rows may come from the second level as often as they like."""
+    with tuned_by(host_target().tuning.with_("test", rows={"again": 9})):
+        yield
+
+
 @pytest.mark.parametrize(
     ("function", "reference", "count"),
     [
@@ -106,10 +116,9 @@ def without(monkeypatch):
     ],
 )
 @pytest.mark.parametrize("shape", [(260, 4096), (130, 8205), (28_000, 301), (30, 50_257)])
-def test_as_exact_as_pass_after_pass(function, reference, count, shape, without, monkeypatch):
-    monkeypatch.setattr(rules, "AGAIN", 9)
+def test_as_exact_as_pass_after_pass(function, reference, count, shape, without, again):
     x = values(*shape)
-    assert x.nbytes >= traffic.AHEAD and max(passes(function, x)) == count
+    assert x.nbytes >= ROWS.far_array and max(passes(function, x)) == count
     found = leaves(fxad.jit(function)(x))
     expected = reference(x.astype(np.float64))
     for a, b in zip(found, leaves(expected), strict=True):
@@ -121,7 +130,7 @@ def test_as_exact_as_pass_after_pass(function, reference, count, shape, without,
 @pytest.mark.parametrize("shape", [(8200, 1024), (8200, 1031)])
 def test_results_that_go_past_the_caches(shape, without):
     x = values(*shape)
-    assert x.nbytes >= traffic.STREAMED and passes(layer_norm, x) == [3]
+    assert x.nbytes >= ROWS.streamed and passes(layer_norm, x) == [3]
     (found,) = leaves(fxad.jit(layer_norm)(x))
     np.testing.assert_allclose(found, layer_norm_of(x.astype(np.float64)), rtol=1e-4, atol=1e-5)
     assert np.array_equal(found, without(layer_norm, x)[0])
@@ -186,14 +195,14 @@ def test_rows_that_only_fit_the_nearest_cache_one_by_one_go_pass_after_pass():
     assert max(passes(cotangent, *fitting, target=target)) >= 4
 
 
-def test_several_arrays_read_again_go_pass_after_pass_where_the_processor_reads_ahead():
+def test_several_arrays_read_again_go_pass_after_pass_where_the_processor_crosses_pages():
     def gradient_of_softmax(x, d):  # which reads d once
         return fxad.vjp(fxad.nn.softmax, x)[1](d)[0]
 
     x, d = values(8192, 1024), values(8192, 1024) + 1
-    assert passes(cotangent, x, d, target=READS_AHEAD) == [0]
-    assert passes(gradient_of_softmax, x, d, target=READS_AHEAD) == [3]
-    assert passes(layer_norm, x, target=READS_AHEAD) == [3]
+    assert passes(cotangent, x, d, target=CROSSING) == [0]
+    assert passes(gradient_of_softmax, x, d, target=CROSSING) == [3]
+    assert passes(layer_norm, x, target=CROSSING) == [3]
 
 
 def test_long_rows_that_come_from_the_second_cache_too_often_go_pass_after_pass():
@@ -221,20 +230,20 @@ def test_what_follows_is_asked_for_near_and_where_there_is_room_far(without):
         found = passes_of(kernel.body, choose(kernel, target))
         return [(4 * a.row.const, a.level) for p in found for a in p.asked]
 
-    near, far = (traffic.NEAR, traffic.FIRST), (FARTHER, traffic.SECOND)
+    near, far = (ROWS.near, traffic.FIRST), (ROWS.farther, traffic.SECOND)
     x, d = values(8192, 1024), values(8192, 1024) + 1
     long, wide = x.reshape(512, -1), d.reshape(512, -1)
     assert asked(layer_norm, x) == asked(layer_norm, long) == [near, far]
-    assert asked(layer_norm, x, target=READS_AHEAD) == [(MIDWAY, traffic.FIRST), far]
+    assert asked(layer_norm, x, target=CROSSING) == [(ROWS.midway, traffic.FIRST), far]
     assert asked(scaled, x, d) == asked(scaled, long, wide) == [near] * 2
-    crowded = [(traffic.DISTANCE, traffic.FIRST), (x.strides[0], traffic.SECOND)]
+    crowded = [(ROWS.distance, traffic.FIRST), (x.strides[0], traffic.SECOND)]
     assert asked(cotangent, x, d) == crowded * 2
     (found,) = leaves(fxad.jit(cotangent)(x, d))
     assert np.array_equal(found, without(cotangent, x, d)[0])
     apart = values(8192, 2048)
-    crowded = [(traffic.DISTANCE, traffic.FIRST), (apart.strides[0], traffic.SECOND)]
+    crowded = [(ROWS.distance, traffic.FIRST), (apart.strides[0], traffic.SECOND)]
     assert asked(scaled, apart, apart + 1) == crowded * 2
-    assert asked(scaled, apart, apart + 1, target=READS_AHEAD) == [near] * 2
+    assert asked(scaled, apart, apart + 1, target=CROSSING) == [near] * 2
     assert asked(lambda x: softmax(x[:, :1024]), apart) == [(apart.strides[0], traffic.FIRST)]
 
 

@@ -8,15 +8,15 @@ import pytest
 
 import fxad
 import fxad.numpy as jnp
-from fxad.backend.llvm.loops import sort_radix
+from fxad.backend.llvm.base.tuning import DEFAULT
 from fxad.backend.llvm.native.engine import host_target
 from fxad.core.config import config
 
 LENGTHS = [
     *(1, 2, 5, 16, 17, 47, 64),  # by counts and, with AVX-512 and small keys, in registers
     *(65, 100, 128, 129, 300, 600, 1024, 1025),  # blocks in memory, and beyond; by digits
-    sort_radix.LONG - 1,
-    sort_radix.LONG,
+    DEFAULT.sorts.radix_long - 1,
+    DEFAULT.sorts.radix_long,
     20_000,
 ]
 DTYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",

@@ -7,13 +7,15 @@ import fxad
 import fxad.numpy as jnp
 from fxad.backend.llvm.base import traffic
 from fxad.backend.llvm.base.schedule import Target, choose
+from fxad.backend.llvm.base.tuning import DEFAULT
 from fxad.backend.llvm.emit import emit
 from fxad.backend.llvm.measured import target_of
 from fxad.backend.llvm.native.engine import compile_module, host_target
 from fxad.core.aligned import LINE
 from fxad.core.config import config
 
-LARGE = (traffic.STREAMED // 4 // 1024, 1024)
+ROWS = DEFAULT.rows
+LARGE = (ROWS.streamed // 4 // 1024, 1024)
 
 streams = pytest.mark.skipif(
     target_of(config.isa).isa not in ("avx512", "avx2"), reason="no streaming stores"
@@ -52,7 +54,7 @@ def test_over_its_operand_a_result_goes_through_the_caches():
 @streams
 def test_rows_that_begin_inside_a_line():
     x = np.random.default_rng(0).uniform(-1, 1, (8500, 1027)).astype(np.float32)
-    assert x.nbytes >= traffic.STREAMED
+    assert x.nbytes >= ROWS.streamed
     # Past the caches from a row's first whole line on, where a vector is a line.
     assert ("movnt" in fxad.jit(norm).lower(x).asm) == (target_of(config.isa).vector_bytes == LINE)
     np.testing.assert_allclose(fxad.jit(norm)(x), norm_of(x), rtol=0, atol=1e-6)
@@ -77,7 +79,7 @@ def test_a_pass_that_stores_results_does_not_ask():
     assert stage == id(kernel.body[1]) and [asked.buffer.role for asked in places] == ["in"]
 
 
-def test_several_arrays_are_asked_for_in_passes_far_apart_where_the_processor_reads_ahead():
+def test_several_arrays_are_asked_for_in_passes_far_apart_where_the_processor_crosses_pages():
     def projected(x, d):
         return x - d * (x * d).sum(-1, keepdims=True)
 
@@ -85,13 +87,13 @@ def test_several_arrays_are_asked_for_in_passes_far_apart_where_the_processor_re
     (kernel,) = fxad.jit(projected).lower(x, np.ones(LARGE, np.float32)).kernels
     first, last = map(id, kernel.body)
 
-    def asked(*features):
-        target = Target(isa, frozenset(features))
+    def asked(crosses):
+        target = Target(isa).tuned(rows={"crosses_pages": crosses})
         found = traffic.asked_by(kernel.body, choose(kernel, target)).items()
         return [(stage, len(places)) for stage, places in found]
 
-    assert asked() == [(first, 2)]
-    assert asked("reads_ahead") == [(first, 1), (last, 1)]
+    assert asked(False) == [(first, 2)]
+    assert asked(True) == [(first, 1), (last, 1)]
 
 
 def asked_at(function, *args, first=4, target=None):
@@ -112,51 +114,49 @@ def test_a_row_outside_a_pipeline_is_asked_for_in_order():
         return centred / (centred * centred).sum(-1, keepdims=True)
 
     for width in (1024, 8192):
-        x = np.zeros((2 * traffic.AHEAD // 4 // width, width), np.float32)
+        x = np.zeros((2 * ROWS.far_array // 4 // width, width), np.float32)
         assert np.diff(asked_at(waves, x)).tolist() == [traffic.LINE] * 3
 
 
 @streams
 def test_a_loop_over_one_array_asks_for_several_pages():
     """One for each vector; where there are two arrays, lines of each that are near and far."""
-    x, lines = np.zeros(2 * traffic.AHEAD // 4, np.float32), host_target().vector_bytes // 16
+    x, lines = np.zeros(2 * ROWS.far_array // 4, np.float32), host_target().vector_bytes // 16
     pages = asked_at(lambda x: x * x + 1, x)[:lines]
     assert np.diff(pages).tolist() == [traffic.PAGE] * (lines - 1)
     found = asked_at(lambda x, y: x * y, x, x, first=8)
-    places = [
-        start + n * traffic.LINE for start in (traffic.DISTANCE, traffic.FAR) for n in range(4)
-    ]
+    places = [start + n * traffic.LINE for start in (ROWS.distance, ROWS.far) for n in range(4)]
     assert {at in places for at in found} == {True} and found[0] < traffic.PAGE < found[-1]
 
 
 @streams
-def test_a_processor_that_reads_ahead_is_asked_once():
+def test_a_processor_that_crosses_pages_is_asked_once():
     """But of several arrays, in the loop that stores past the caches."""
-    target = Target(host_target().isa, frozenset({"reads_ahead"}))
+    target = Target(host_target().isa).tuned(rows={"crosses_pages": True})
 
     def asked(function, rows):
         xs = [np.zeros((rows, 1024), np.float32)] * function.__code__.co_argcount
         return {at // traffic.PAGE for at in asked_at(function, *xs, first=None, target=target)}
 
-    few = 2 * traffic.AHEAD // 4 // 1024
+    few = 2 * ROWS.far_array // 4 // 1024
     assert asked(lambda x: x * x + 1, few) == asked(lambda x: x * x + 1, LARGE[0]) == {1}
     assert asked(lambda x, y: jnp.exp(x) * y, few) == {1}
     assert asked(lambda x, y: jnp.exp(x) * y, LARGE[0]) == {0, 1, 2}
 
 
 @streams
-def test_a_processor_that_reads_ahead_is_not_asked_by_light_loops():
+def test_a_processor_that_crosses_pages_is_not_asked_by_light_loops():
     """Over several arrays, more than are written."""
 
-    def asks(function, *features):
+    def asks(function, crosses):
         x = np.zeros(LARGE, np.float32)
-        target = Target(host_target().isa, frozenset(features))
+        target = Target(host_target().isa).tuned(rows={"crosses_pages": crosses})
         xs = [x] * function.__code__.co_argcount
         return bool(asked_at(function, *xs, first=None, target=target))
 
-    assert not asks(lambda x, y: jnp.sqrt(x) * y, "reads_ahead")
-    assert asks(lambda x, y: jnp.sqrt(x) * y)
-    assert asks(lambda x, y: (x * y, x + y), "reads_ahead")
+    assert not asks(lambda x, y: jnp.sqrt(x) * y, True)
+    assert asks(lambda x, y: jnp.sqrt(x) * y, False)
+    assert asks(lambda x, y: (x * y, x + y), True)
 
 
 def test_threads_do_not_change_what_is_streamed():

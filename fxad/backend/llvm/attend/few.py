@@ -12,17 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fxad.backend.llvm.attend.forward import Forward, heads_sharing
-from fxad.backend.llvm.attend.operands import HIGHEST, Packed, Place, round_up
+from fxad.backend.llvm.attend.operands import Packed, Place, round_up
 from fxad.backend.llvm.base.schedule import Emitted, Target
 from fxad.backend.llvm.base.vector import Vec, fma
 from fxad.backend.llvm.contract.lanes import prefetch
 from fxad.core.aligned import LINE
 from fxad.ir.kernel import Attend, Expr, Kernel
+from fxad.ir.orders import ATTENTION_BYTES, KEYS_DEPTH, KEYS_QUERIES, KEYS_ROWS
 
-_ROWS = 24  # queries of all heads that share keys: for more of them keys are worth turning
-_DEPTH = 512  # more would be too much code
-_BLOCK = 1 << 16  # bytes of keys in a block
-_AHEAD = 16  # rows of keys and values that are asked for before they are read
 _BYTES_PER_NS = 10.0  # that a core reads, roughly
 
 
@@ -32,20 +29,19 @@ def takes_few(kernel: Kernel, stage: Attend) -> bool:
     A head's are rows of one tile, as far as weights beyond the keys they see are known to be 0.
     """
     queries = stage.rows.extent
-    few = queries <= HIGHEST and queries * heads_sharing(kernel, stage) <= _ROWS
-    return few and stage.depth.extent <= _DEPTH
+    few = queries <= KEYS_QUERIES and queries * heads_sharing(kernel, stage) <= KEYS_ROWS
+    return few and stage.depth.extent <= KEYS_DEPTH
 
 
 class FewQueries(Forward):
     """The function under construction. Row i is query i % queries of head i / queries."""
 
-    ahead = _AHEAD
-
     def __init__(self, kernel: Kernel, stage: Attend, name: str, target: Target) -> None:
         super().__init__(kernel, stage, name, target)
+        self.ahead = self.tuning.ahead
         self.count = self.queries * self.sharing
         self.rows = round_up(self.count, self.lanes.width)
-        panels = max(1, _BLOCK // (self.panel * max(1, self.depth) * self.size))
+        panels = max(1, ATTENTION_BYTES // (self.panel * max(1, self.depth) * self.size))
         self.block_keys = self.pitch = min(self.all_keys, panels * self.panel)
 
     @property

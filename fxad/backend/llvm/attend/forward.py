@@ -21,14 +21,7 @@ from fxad.backend.llvm.base.schedule import Emitted, Target
 from fxad.backend.llvm.base.vector import Vec, fma
 from fxad.backend.llvm.contract.plan import FLOPS_PER_NS
 from fxad.ir.kernel import Attend, Kernel
-
-# Pieces of work wanted, where one head has several blocks of rows: each copies its keys and values.
-_FEWEST_UNITS, _UNITS = 8, 16
-_CHUNK = 768  # queries that one copy should serve
-_ROWS = 48  # queries in a block
-_BLOCK_PANELS = 24  # panels of keys whose scores are in cache together
-_VALUES = 192  # rows of values that all rows of a block meet before the next
-_FEW_KEYS = 128  # so few rows of values are read too seldom for a copy to pay
+from fxad.ir.orders import ATTENTION_PANELS, ATTENTION_VALUES, SPLIT_PANELS, SPLIT_ROWS
 
 
 def heads_sharing(kernel: Kernel, stage: Attend) -> int:
@@ -42,22 +35,33 @@ def heads_sharing(kernel: Kernel, stage: Attend) -> int:
 class Forward(Rows):
     """The function under construction."""
 
-    rows_of_block, panels_of_block, few_keys = _ROWS, _BLOCK_PANELS, _FEW_KEYS
+    panels_of_block = ATTENTION_PANELS
 
     def __init__(self, kernel: Kernel, stage: Attend, name: str, target: Target) -> None:
         super().__init__(kernel, stage, name, target)
+        tuning = self.tuning
         self.rows = self.rows_of_block
         self.blocks = -(-self.queries // self.rows)
         self.sharing = heads_sharing(kernel, stage)  # query heads that one copy serves
         self.heads = kernel.points // self.sharing
-        fewest, most = (max(1, -(-n // self.heads)) for n in (_FEWEST_UNITS, _UNITS))
-        wanted = min(most, max(fewest, self.queries * self.sharing // _CHUNK))
+        fewest, most = (max(1, -(-n // self.heads)) for n in (tuning.fewest_units, tuning.units))
+        wanted = min(most, max(fewest, self.queries * self.sharing // tuning.chunk))
         self.chunk = -(-self.blocks // wanted)  # blocks of rows in a unit
         self.chunks = -(-self.blocks // self.chunk)
         self.block_keys = min(self.all_keys, self.panels_of_block * self.panel)
         self.pitch = self.pitch_of(self.block_keys)
         alone = self.sharing == 1 and self.width % self.lanes.width == 0
         self.copies_values = not (alone and self.keys <= self.few_keys)
+
+    @property
+    def rows_of_block(self) -> int:
+        """Queries in a block."""
+        return self.tuning.rows
+
+    @property
+    def few_keys(self) -> int:
+        """So few rows of values are read where they lie."""
+        return self.tuning.few_keys
 
     def emit(self) -> Emitted:
         rows = self.rows
@@ -178,7 +182,7 @@ class Forward(Rows):
         end = f.least(here[1], self.keys)
 
         def some(start: str, _: list[str]) -> None:
-            stop = f.least(f.add(start, _VALUES), end)
+            stop = f.least(f.add(start, ATTENTION_VALUES), end)
 
             def bounds(i: str, height: int) -> tuple[str, str]:
                 low, high = self.seen_by(f.add(first, i), height)
@@ -190,7 +194,7 @@ class Forward(Rows):
             a, rows = Place(weights, self.pitch), (count, self.queries)
             self.product(rows, a, self.packed_v, self.sum, bounds, more, padded=True)
 
-        f.loop(here[0], end, _VALUES, some, at_least_once=True)
+        f.loop(here[0], end, ATTENTION_VALUES, some, at_least_once=True)
 
     def highest(self, i: str, row: str, at: str, here: tuple[str, str]) -> None:
         """A row's maximum, lane by lane. Logits in place of scores, unless a factor makes them
@@ -299,7 +303,15 @@ class Forward(Rows):
 class ForwardInParts(PartTiles, Forward):
     """On tiles, with numbers in parts: weights are put aside in parts."""
 
-    rows_of_block, panels_of_block, few_keys = 64, 16, 0
+    panels_of_block = SPLIT_PANELS
+
+    @property
+    def rows_of_block(self) -> int:
+        return SPLIT_ROWS
+
+    @property
+    def few_keys(self) -> int:
+        return 0
 
     def emit(self) -> Emitted:
         self.queries_copy = self.rows_scratch(self.rows, self.depth)

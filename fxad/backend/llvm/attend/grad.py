@@ -20,24 +20,20 @@ from fxad.backend.llvm.base.schedule import Emitted, Target
 from fxad.backend.llvm.base.vector import Vec, fma
 from fxad.backend.llvm.contract.plan import FLOPS_PER_NS
 from fxad.ir.kernel import AttendGrad, Kernel
-
-_CACHED = 1.25e6  # bytes of copies of keys and values, and of sums of their cotangents
-_ROWS = 96  # queries in a block
-_AHEAD = 8  # rows of a result that are asked for before they are written
-_BLOCK_PANELS = 8  # panels of keys whose scores are in cache together
+from fxad.ir.orders import GRADIENT_BYTES, GRADIENT_PANELS, GRADIENT_ROWS
 
 
 class Backward(Rows):
     """The function under construction."""
 
-    rows_of_block = _ROWS
+    rows_of_block = GRADIENT_ROWS
 
     def __init__(self, kernel: Kernel, stage: AttendGrad, name: str, target: Target) -> None:
         super().__init__(kernel, stage.attend, name, target)
         self.grad = stage
-        most = int(_CACHED / self.bytes_of_key)
+        most = int(GRADIENT_BYTES / self.bytes_of_key)
         self.chunk = min(self.all_keys, round_up(max(most, 1), math.lcm(ROWS, self.panel)))
-        self.block_keys = min(self.chunk, _BLOCK_PANELS * self.panel)
+        self.block_keys = min(self.chunk, GRADIENT_PANELS * self.panel)
         self.pitch = self.pitch_of(self.block_keys)
         self.rows = self.rows_of_block
 
@@ -157,7 +153,7 @@ class Backward(Rows):
     def finish(self, sums: Place, to: Place, count: str, columns: int) -> None:
         def value(row: str, column: int) -> Vec:
             if not column:
-                self.fetch(to, self.f.add(row, _AHEAD), columns, write=True)
+                self.fetch(to, self.f.add(row, self.tuning.gradient_ahead), columns, write=True)
             return self.load(self.at(sums, row, column))
 
         self.each_vector(to, count, columns, value)

@@ -21,12 +21,10 @@ from fxad.core.aligned import LINE, to_line
 from fxad.core.errors import CheckError
 from fxad.core.record import valued
 from fxad.ir.kernel import Attend, Axis, Index, Kernel, Operand
+from fxad.ir.orders import ATTENTION_TILES
 
 ROWS = 48  # every tile's height divides it
 HIGHEST = 12  # more rows to a tile wait for broadcasts
-_AT_ONCE = 8  # vectors loaded before any is stored: loads wait for stores to like places of pages
-_FEW_SETS = 512  # rows so many bytes apart, or a multiple, share an eighth of a cache's sets
-_TILES = {"avx512": (8, 3, 4), "avx2": (6, 2, 2), "neon": (8, 3, 4), "generic": (4, 2, 2)}
 
 
 @valued
@@ -73,6 +71,7 @@ class Operands:
 
     def __init__(self, kernel: Kernel, stage: Attend, name: str, target: Target) -> None:
         self.kernel, self.stage, self.name, self.target = kernel, stage, name, target
+        self.tuning = target.tuning.attention
         self.dtype: np.dtype = stage.score.dtype
         self.kind, self.size = kind_of(self.dtype), self.dtype.itemsize
         self.lanes = Lanes(self.dtype, target.lanes(self.dtype))
@@ -91,7 +90,7 @@ class Operands:
 
     def shape_of_tiles(self, target: Target) -> tuple[int, int, int]:
         """(rows, vectors) of the register tile of scores, vectors of that of other products."""
-        return _TILES[target.isa]
+        return ATTENTION_TILES[target.isa]
 
     @property
     def declarations(self) -> frozenset[str]:
@@ -146,7 +145,8 @@ class Operands:
         """Elements between rows of copies: rows as far apart as a power of 2 would share few sets
         of a cache."""
         whole = round_up(depth, self.lanes.width)
-        return whole + self.lanes.width if whole * self.size % _FEW_SETS == 0 else whole
+        few_sets = whole * self.size % self.tuning.few_sets == 0
+        return whole + self.lanes.width if few_sets else whole
 
     def packed_scratch(self, rows: int, columns: Columns) -> Packed:
         """Room for columns of a matrix of at most so many rows."""
@@ -266,10 +266,11 @@ class Operands:
         params = ("ptr", "source"), ("ptr", "copy"), ("i64", "rows")
         f = Function(name, "void", params, "internal", "#1")
         lanes, starts = self.lanes, range(0, depth, self.lanes.width)
+        most = self.tuning.at_once  # loads wait for stores to like places of pages
 
         def line(_: str, places: list[str]) -> list[str]:
             at, to = places
-            for some in (starts[n : n + _AT_ONCE] for n in range(0, len(starts), _AT_ONCE)):
+            for some in (starts[n : n + most] for n in range(0, len(starts), most)):
                 found = [
                     lanes.load(
                         f, f.offset(at, c * self.size), self.dtype, min(lanes.width, depth - c)

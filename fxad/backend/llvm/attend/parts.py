@@ -36,12 +36,12 @@ from fxad.backend.llvm.contract.amx import DECLARATIONS, set_up_tiles
 from fxad.backend.llvm.contract.amx_pack import DEPTH, LINE_BYTES, LINES, TILE_BYTES
 from fxad.core.record import valued
 from fxad.ir.kernel import Attend, Prim
+from fxad.ir.orders import SPLIT_KEYS, SPLIT_QUERIES
 
 _A, _B = 4, 6  # numbers of the tiles of operands; sums are 0 to 3
 # (part of A, part of B), small products first: four pairs of tiles are loaded, rather than six.
 _ORDER = ((2, 0), (0, 0), (0, 2), (0, 1), (1, 1), (1, 0))
 _PARAMS = (("i64", "steps"), ("ptr", "a"), ("ptr", "b"), ("ptr", "c"), ("i64", "more"))
-_LEAST_ROWS, _LEAST_KEYS = 128, 1 << 16  # queries; elements of keys and values of a head
 
 
 @valued
@@ -60,8 +60,8 @@ def takes_parts(stage: Attend, target: Target) -> bool:
     return (
         "amx_float32" in target.features
         and stage.score.dtype == np.float32
-        and stage.rows.extent >= _LEAST_ROWS
-        and stage.keys.extent * (stage.depth.extent + stage.width.extent) >= _LEAST_KEYS
+        and stage.rows.extent >= SPLIT_QUERIES
+        and stage.keys.extent * (stage.depth.extent + stage.width.extent) >= SPLIT_KEYS
         and not (isinstance(stage.logit, Prim) and stage.logit.name == "select")
     )
 

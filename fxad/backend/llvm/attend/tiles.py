@@ -13,9 +13,9 @@ from fxad.backend.llvm.attend.operands import Operands, Packed, Place, round_up
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.contract.micro import PARAMS, Tile, emit_micro
 from fxad.ir.kernel import Attend, Kernel
+from fxad.ir.orders import ATTENTION_DEPTH
 
 _UNROLL = 4
-_DEPTH = 128  # of a score's products summed at a time: so much of a panel stays in the L1 cache
 
 
 class Tiles(Operands):
@@ -37,7 +37,7 @@ class Tiles(Operands):
         rows: (the first, their number).
         """
         f = self.f
-        piece = -(-depth // max(1, -(-depth // _DEPTH)))
+        piece = -(-depth // max(1, -(-depth // ATTENTION_DEPTH)))
 
         def panel(number: str, columns: int) -> None:
             columns = round_up(columns, self.lanes.width)

@@ -3,7 +3,7 @@
     choices = Choices({"avx512 float32 k n 8.11.9": Choice(height=12, vectors=2)})
     Target("avx512", frozenset(), choices).choices.of("avx512 float32 k n 8.11.9")
 
-A small table for each instruction set says what may be chosen; `tuning.py` measures. No choice
+A small table for each instruction set says what may be chosen; `search.py` measures. No choice
 changes a bit of a result: the order in which an element sums K is part of the kernel.
 """
 

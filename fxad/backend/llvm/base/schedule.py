@@ -10,8 +10,9 @@ work. It never changes a result: the bits depend on the kernel alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,8 @@ from fxad.backend.llvm.base.axes import (
 from fxad.backend.llvm.base.choices import NONE, Choices
 from fxad.backend.llvm.base.order_cost import order_cost
 from fxad.backend.llvm.base.text import Function
-from fxad.core.record import valued
+from fxad.backend.llvm.base.tuning import DEFAULT, Rows, Tuning
+from fxad.core.record import replace, valued
 from fxad.ir import kernel as ir
 
 ABI = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
@@ -33,12 +35,13 @@ _REGISTERS = {"avx512": 32, "avx2": 16, "neon": 32, "generic": 16}
 
 @valued
 class Target:
-    """An instruction set (avx512, avx2, neon or generic), extras such as bf16_pairs, and what was
-    measured of matrix products."""
+    """An instruction set (avx512, avx2, neon or generic), capabilities such as bf16_pairs, what was
+    measured of matrix products, and what suits the kind of processor."""
 
     isa: str
     features: frozenset[str] = frozenset()
     choices: Choices = NONE
+    tuning: Tuning = DEFAULT
 
     @property
     def vector_bytes(self) -> int:
@@ -50,15 +53,9 @@ class Target:
         """Number of vector registers."""
         return _REGISTERS[self.isa]
 
-    @property
-    def streams(self) -> bool:
-        """Whether products keep up with a panel of B that is read from the second-level cache."""
-        return "streams" in self.features
-
-    @property
-    def reads_ahead(self) -> bool:
-        """Whether the processor by itself reads on beyond the page of a stream in order."""
-        return "reads_ahead" in self.features
+    def tuned(self, **tables: Mapping[str, Any]) -> Target:
+        """The same with other numbers of tuning: target.tuned(gemv={"level": 0})."""
+        return replace(self, tuning=self.tuning.with_("changed", None, **tables))
 
     def lanes(self, dtype: np.dtype) -> int:
         """Elements of `dtype` in one vector register; half-width floats compute as float32."""
@@ -93,7 +90,6 @@ def emit_nothing(name: str) -> Emitted:
 
 # ---------------------------------------------------------------- choice
 
-UNIT_ELEMENTS = 16384
 INNER_BLOCK = 64
 TINY = 4  # positions of a reduction of any elements that are done one by one, see `_few`
 ONE_FUNCTION = 60  # weight of a body with one slow function in it, or two
@@ -140,6 +136,11 @@ class Schedule:
     blocks: int = 1
     units: int = 0
     cost: float = 0.0
+
+    @property
+    def tuning(self) -> Rows:
+        """What suits the kind of processor."""
+        return self.target.tuning.rows
 
     @property
     def lanes(self) -> ir.Axis:
@@ -366,10 +367,10 @@ def _has_tiles(kernel: ir.Kernel, s: Schedule) -> bool:
 
 
 def _cut(kernel: ir.Kernel, s: Schedule) -> None:
-    """Units of about UNIT_ELEMENTS inner points, and the cost of it all."""
+    """Units of about `unit_elements` inner points, and the cost of it all."""
     per_point = sum(math.prod(a.extent for a in axes_of_stage(stage)) for stage in kernel.body)
     per_point *= min(s.extent(s.inner), INNER_BLOCK) if s.inner is not None else 1
-    points = max(1, UNIT_ELEMENTS // max(per_point, 1))
+    points = max(1, s.tuning.unit_elements // max(per_point, 1))
     outer = s.outer_points
     lane_extent = s.extent(s.lane_axis) if s.lane_axis is not None else 1
     step = s.width * s.unroll

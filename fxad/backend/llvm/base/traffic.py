@@ -1,6 +1,6 @@
 """Traffic with memory: results that go past the caches, rows asked for before they are read.
 
-    streamed(kernel, target)        # buffers of at least STREAMED bytes that are only written
+    streamed(kernel, target)        # large buffers that are only written
     read_on(stages, schedule)       # buffers that are read on and on, line after line
     asked_by(stages, schedule)      # which stage asks for which next rows
 
@@ -20,23 +20,6 @@ from fxad.ir import kernel as ir
 
 PAGE = 4096
 STREAMING = ("avx512", "avx2")  # what can store past the caches
-# Written, then read by the next kernel (an Emerald Rapids core with 2 MB of its own): the same time
-# at 8 and 16 MB, 0.84 of it at 32 MB and 0.81 at 64.
-STREAMED = 1 << 25
-AHEAD = 1 << 22  # bytes of an array that no core's own cache holds
-# Bytes from what is read to what is asked for. The processor sees by itself which lines follow, but
-# not beyond a page of 4096 bytes. SwiGLU's gradient, share of a loop's speed: 0.49 without, 0.71 at
-# 512, 0.84 at 2048, 0.75 at 4096, 0.57 at 8192.
-DISTANCE = 2048
-# Of several arrays what lies farther ahead is asked for as well, into the second-level cache: from
-# there the first has it in time, whatever memory does. GELU's gradient 0.91 -> 1.02, SwiGLU's 0.97
-# -> 1.00, SwiGLU 0.91 -> 0.94, a sum 1.03 -> 1.11, AdamW 1.00 -> 1.05; 4096 and 16384 bytes alike.
-FAR = 8192
-# Of rows, and the only distance where the processor itself reads on beyond a page, unless several
-# arrays are read and the result goes past the caches (Zen 5, share of the loop: exp 0.65 -> 0.79,
-# GELU 0.72 -> 0.74; SwiGLU's gradient would lose, 0.83 -> 0.75). 3 KB to 6 KB are alike.
-NEAR = 4096
-ROWS_AHEAD = 1 << 19  # bytes of next rows that find room there beside the present ones
 FIRST, SECOND = 3, 2  # where to: the first-level cache, the second
 
 Place = tuple[ir.Buffer, ir.Index]
@@ -68,7 +51,7 @@ def streamed(kernel: ir.Kernel, target: Target) -> frozenset[ir.Buffer]:
     if target.isa not in STREAMING:
         return frozenset()
     large = {b for b in kernel.buffers if b.role == "out" and b.dtype.kind != "c"}
-    large = {b for b in large if _bytes(b) >= STREAMED}
+    large = {b for b in large if _bytes(b) >= target.tuning.rows.streamed}
     for stage in kernel.body:
         large -= {e.buffer for e in ir.walk(*ir.exprs_of(stage)) if isinstance(e, ir.Load)}
         if not isinstance(stage, ir.Map):
@@ -122,18 +105,20 @@ def read_on(stages: Sequence[ir.Stage], schedule: Schedule) -> frozenset[ir.Buff
         return frozenset()
     loads = (e for s in stages for e in ir.walk(*ir.exprs_of(s)) if isinstance(e, ir.Load))
     found = frozenset(
-        e.buffer for e in loads if _comes_from_memory(e, lanes) and _goes_on(e, lanes, schedule)
+        e.buffer
+        for e in loads
+        if _comes_from_memory(e, lanes, schedule) and _goes_on(e, lanes, schedule)
     )
     light = not any(map(has_function, stages))
     written = {store.buffer for s in stages for store in ir.stores_of(s)}
-    unasked = schedule.target.reads_ahead and light and len(found) > max(len(written), 1)
+    unasked = schedule.tuning.crosses_pages and light and len(found) > max(len(written), 1)
     return frozenset() if unasked else found
 
 
 def _goes_on(load: ir.Load, lanes: ir.Axis, schedule: Schedule) -> bool:
     """Whether the next row of points begins where the present one ends, or that is far."""
     extent = schedule.extent(lanes)
-    if extent * load.buffer.dtype.itemsize >= 8 * DISTANCE:
+    if extent * load.buffer.dtype.itemsize >= 8 * schedule.tuning.distance:
         return True
     return bool(schedule.outer) and load.index.coefficient(schedule.outer[-1]) == extent
 
@@ -157,7 +142,7 @@ def asked_by(stages: Sequence[ir.Stage], schedule: Schedule) -> dict[int, tuple[
     rows = [
         asked for found in next_rows([([s], a) for s, a in passes], schedule) for asked in found
     ]
-    if schedule.target.reads_ahead and len(rows) > 1:
+    if schedule.tuning.crosses_pages and len(rows) > 1:
         askers = [passes[max(n * len(passes) // len(rows), 1) - 1] for n in range(1, len(rows) + 1)]
     else:
         askers = [heaviest] * len(rows)
@@ -181,7 +166,7 @@ def next_rows(
                 (a for s in stages if (a := schedule.own_axis(s)) and e.index.coefficient(a)), along
             )
             step = e.index.coefficient(schedule.outer[-1])
-            if not step or not _comes_from_memory(e, axis):
+            if not step or not _comes_from_memory(e, axis, schedule):
                 continue
             terms = tuple([(a, c) for a, c in e.index.terms if a is not axis])
             row = ir.Index(e.index.const + step, terms)
@@ -189,16 +174,16 @@ def next_rows(
                 total += step * e.buffer.dtype.itemsize
                 asked = Asked(e.buffer, row, along, schedule.extent(along))
                 found[e.buffer, row] = number, asked
-    if not found or total > ROWS_AHEAD:
+    if not found or total > schedule.tuning.ahead_bytes:
         return []
     return [tuple([a for n, a in found.values() if n == at]) for at in range(len(passes))]
 
 
-def _comes_from_memory(load: ir.Load, axis: ir.Axis) -> bool:
+def _comes_from_memory(load: ir.Load, axis: ir.Axis, schedule: Schedule) -> bool:
     return (
         load.buffer.role == "in"
         and load.guard is None
-        and _bytes(load.buffer) >= AHEAD
+        and _bytes(load.buffer) >= schedule.tuning.far_array
         and load.index.coefficient(axis) == 1
     )
 

@@ -35,7 +35,6 @@ from fxad.backend.llvm.contract.places import COLLIDING
 from fxad.backend.llvm.contract.plan import Matrix, Problem
 from fxad.backend.llvm.contract.touch import lines_of, touch_of, touched
 
-_LEAST_WEAVING = 4  # blocks of rows; fewer would hold up their products
 DECLARATIONS = {
     "declare void @llvm.x86.ldtilecfg(ptr)",
     "declare void @llvm.x86.tilerelease()",
@@ -65,14 +64,15 @@ def reads_in_place(a: Matrix, size: tuple[int, int, int]) -> bool:
     )
 
 
-def woven_pairs(problem: Problem, cut: TileCut) -> int:
+def woven_pairs(problem: Problem, cut: TileCut, least: int) -> int:
     """Pairs of steps of k of the next panel that a step packs while its products run; 0 where
-    panels are packed before: at edges, or where columns do not lie side by side."""
+    panels are packed before: at edges, where columns do not lie side by side, or for fewer than
+    `least` blocks of rows, whose products that would hold up."""
     b, (_, columns, k) = problem.b, problem.size
     if cut.keeps:
         return 0
     last = cut.row_blocks - (cut.chunks - 1) * cut.unit_rows  # blocks of rows of the least unit
-    if b.outer != 1 or b.inner <= 0 or columns % (2 * LINES) or k % DEPTH or last < _LEAST_WEAVING:
+    if b.outer != 1 or b.inner <= 0 or columns % (2 * LINES) or k % DEPTH or last < least:
         return 0
     return next(pairs for pairs in (1, 2, 4) if pairs * last >= LINES)
 
@@ -83,10 +83,11 @@ class _Emission:
     def __init__(self, problem: Problem, name: str, target: Target) -> None:
         self.problem, self.name, self.target = problem, name, target
         self.packs_a = not reads_in_place(problem.a, problem.size)
-        self.cut = cut = TileCut.of(problem, self.packs_a, choice_of(problem, target).near)
+        tuning, near = target.tuning.tiles, choice_of(problem, target).near
+        self.cut = cut = TileCut.of(problem, self.packs_a, tuning, near)
         self.pitch = cut.piece * TILE_BYTES  # from one packed row (or column) of tiles to the next
         self.block = cut.high * cut.wide * TILE_BYTES  # of sums
-        self.woven = woven_pairs(problem, cut)
+        self.woven = woven_pairs(problem, cut, tuning.interleaved)
         rows, columns, _ = problem.size
         whole = rows % cut.block_rows == 0 and columns % cut.block_columns == 0
         stores, result = problem.stage.stores, problem.plain_result()
@@ -340,7 +341,9 @@ class _Emission:
         touches = tuple(touch_of(m, write, size, sums=False) for m, write in self.touched)
         name = f"{self.name}.{cut.high}x{cut.wide}"
         waits, most = cut.pieces > 1, cut.piece
-        return TileMicro(name, cut.high, cut.wide, a, self.pitch, waits, most, self.coming, touches)
+        sizes = name, cut.high, cut.wide, a, self.pitch, waits, most
+        room = self.target.tuning.tiles.touches
+        return TileMicro(*sizes, self.coming, touches, room)
 
     # ------------------------------------------------------------ index arithmetic
 

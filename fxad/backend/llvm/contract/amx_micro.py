@@ -29,7 +29,6 @@ PARAMS = (
     ("i64", "last"),  # all ones in the last piece of K, else 0
     ("i64", "ends"),
 )
-_TOUCHED = 48  # lines asked for in a step; its products take 64 cycles
 _A, _B = 4, 6
 
 
@@ -66,7 +65,8 @@ class Woven:
 
 @valued
 class TileMicro:
-    """high x wide tiles. waits: whether sums may go on from `from`. most: steps of a call."""
+    """high x wide tiles. waits: whether sums may go on from `from`. most: steps of a call. room:
+    prefetches in a step for what the epilogue touches."""
 
     name: str
     high: int
@@ -77,6 +77,7 @@ class TileMicro:
     most: int
     coming: Coming | Woven | None
     touches: Sequence[Touch]
+    room: int
 
     @property
     def params(self) -> list[tuple[str, str]]:
@@ -85,7 +86,7 @@ class TileMicro:
     def emit(self, lanes: Lanes) -> str:
         """The text of the internal function."""
         f = Function(self.name, "void", self.params, "internal", "#1")
-        toucher = Toucher(f, self.touches, self.most, _TOUCHED)
+        toucher = Toucher(f, self.touches, self.most, self.room)
         self.begin(f)
 
         def step(turn: str, pointers: list[str]) -> list[str]:

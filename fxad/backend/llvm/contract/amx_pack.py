@@ -16,9 +16,10 @@ import numpy as np
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.contract.lanes import Lanes, prefetch
 from fxad.backend.llvm.contract.pack import Source
+from fxad.ir.orders import TILE_DEPTH
 
 LINES = 16  # of a tile
-DEPTH = 32  # steps of k in a tile
+DEPTH = TILE_DEPTH
 LINE_BYTES = 64
 TILE_BYTES = LINES * LINE_BYTES
 PARAMS = (("ptr", "source"), ("ptr", "tiles"), ("i64", "outer"), ("i64", "depth"))

@@ -14,22 +14,15 @@ import math
 import numpy as np
 
 from fxad.backend.llvm.base.schedule import Target
+from fxad.backend.llvm.base.tuning import Tiles
 from fxad.backend.llvm.contract.amx_pack import DEPTH, LINES, TILE_BYTES
 from fxad.backend.llvm.contract.plan import Problem
 from fxad.core.record import valued
 from fxad.ir.kernel import Kernel
+from fxad.ir.orders import TILE_DEPTH, TILES_WORK
 
 FLOPS_PER_NS = 1000.0
-_LEAST_K = DEPTH
-_LEAST_WORK = 1 << 16  # multiply-adds; below, loading the tiles' shapes is felt
-_PIECE = 24  # tiles of K in a piece: 48 KiB of a panel of B
-_NEAR_BYTES = 1 << 20  # of A and of sums that wait, in the second-level cache
-_UNITS = 8  # wanted, so that several threads find work
 _UNIT_NS = 8_000.0
-_MANY = 16  # blocks of rows, from which on a unit keeps its columns packed:
-_KEPT_BYTES = 900 * 1024  # up to so much of them,
-_ROWS = 32  # for up to so many blocks of rows
-_FEW_UNITS = 4  # wanted of these
 
 
 def takes_tiles(problem: Problem, target: Target) -> bool:
@@ -41,9 +34,9 @@ def takes_tiles(problem: Problem, target: Target) -> bool:
         "amx_bf16" in target.features
         and problem.dtype == np.float32
         and all(x.dtype.name == "bfloat16" for x in (stage.a, stage.b))
-        and k >= _LEAST_K
+        and k >= TILE_DEPTH
         and not stage.few
-        and problem.kernel.points * rows * columns * k >= _LEAST_WORK
+        and problem.kernel.points * rows * columns * k >= TILES_WORK
     )
 
 
@@ -52,7 +45,7 @@ def rounds_factors(kernel: Kernel, target: Target) -> bool:
     the one that is packed in any case, once for all rows."""
     problem = Problem.of(kernel)
     dtypes = problem.a.buffer.dtype.name, problem.b.buffer.dtype.name
-    once = problem.size[0] <= _ROWS * 2 * LINES
+    once = problem.size[0] <= target.tuning.tiles.rows * 2 * LINES
     return dtypes == ("bfloat16", "float32") and once and takes_tiles(problem, target)
 
 
@@ -61,11 +54,13 @@ def quotient(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def _keeping(blocks: tuple[int, int], kept: int, wanted: int, packs_a: bool) -> tuple[int, int]:
-    """(rows, columns) of a unit, in blocks: up to `kept` columns; what is packed, and in part what
-    is read again, is least."""
+def _keeping(
+    blocks: tuple[int, int], kept: int, wanted: int, packs_a: bool, rows: int
+) -> tuple[int, int]:
+    """(rows, columns) of a unit, in blocks: up to `rows` and `kept` columns; what is packed, and in
+    part what is read again, is least."""
     found = []
-    for chunks in range(quotient(blocks[0], _ROWS), 2 * quotient(blocks[0], _ROWS) + 1):
+    for chunks in range(quotient(blocks[0], rows), 2 * quotient(blocks[0], rows) + 1):
         groups = max(quotient(blocks[1], kept), quotient(wanted, chunks))
         groups = min(groups, blocks[1])
         again = groups * blocks[0] * (1.0 if packs_a else 0.5)
@@ -91,21 +86,22 @@ class TileCut:
     keeps: bool
 
     @staticmethod
-    def of(problem: Problem, packs_a: bool, near: int = 0) -> TileCut:
+    def of(problem: Problem, packs_a: bool, tuning: Tiles, near: int = 0) -> TileCut:
         """near: bytes of a panel of B in a piece; 0: the model's."""
         rows, columns, k = problem.size
         batch = problem.kernel.points
         high, wide = min(2, quotient(rows, LINES)), min(2, quotient(columns, LINES))
         tiles = quotient(k, DEPTH)
-        most = near // (2 * TILE_BYTES) or _PIECE
+        most = near // (2 * TILE_BYTES) or tuning.piece
         piece = quotient(tiles, quotient(tiles, most))
         blocks = quotient(rows, LINES * high), quotient(columns, LINES * wide)
         worth = int(problem.flops * batch / FLOPS_PER_NS / _UNIT_NS)
-        if blocks[0] >= _MANY:
-            kept = max(1, _KEPT_BYTES // (wide * piece * TILE_BYTES))
-            unit = _keeping(blocks, kept, quotient(max(1, min(_FEW_UNITS, worth)), batch), packs_a)
+        if blocks[0] >= tuning.many:
+            kept = max(1, tuning.kept_bytes // (wide * piece * TILE_BYTES))
+            wanted = quotient(max(1, min(tuning.few_units, worth)), batch)
+            unit = _keeping(blocks, kept, wanted, packs_a, tuning.rows)
             return TileCut(problem.size, batch, high, wide, piece, *unit, True)
-        wanted = quotient(max(1, min(_UNITS, worth)), batch)
+        wanted = quotient(max(1, min(tuning.units, worth)), batch)
 
         def cost(unit: tuple[int, int]) -> float:
             """What is packed, more where it crowds the cache, or where threads find no work."""
@@ -115,7 +111,7 @@ class TileCut:
                 near = max(near, unit[0] * unit[1] * high * wide * TILE_BYTES)
             packed = chunks * columns + (groups * rows if packs_a else 0)
             idle = 2 if chunks * groups < wanted else 1
-            return packed * idle * max(1.0, near / _NEAR_BYTES) ** 2
+            return packed * idle * max(1.0, near / tuning.near_bytes) ** 2
 
         found = []
         for unit_rows in sorted({quotient(blocks[0], n) for n in range(1, blocks[0] + 1)}):

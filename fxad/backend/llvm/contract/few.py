@@ -14,11 +14,10 @@ from fxad.backend.llvm.contract import pack as packing
 from fxad.backend.llvm.contract.epilogue import Finish
 from fxad.backend.llvm.contract.grid import address, arguments, go_to
 from fxad.backend.llvm.contract.lanes import Lanes, prefetch
-from fxad.backend.llvm.contract.plan import FLOPS_PER_NS, Problem, k_block
+from fxad.backend.llvm.contract.plan import FLOPS_PER_NS, Problem
 from fxad.core.aligned import to_line
+from fxad.ir.orders import k_block
 
-LEAST_BYTES = 1 << 16  # of B, and of a unit's part of it
-MOST_UNITS = 32  # of one batch element
 _BYTES_PER_NS = 10.0
 
 
@@ -30,6 +29,7 @@ class FewRows:
 
     def __init__(self, problem: Problem, name: str, target: Target) -> None:
         self.problem, self.name, self.target = problem, name, target
+        self.tuning = target.tuning.gemv
         self.rows, self.columns, self.k = problem.size
         self.lanes = Lanes(problem.dtype, target.lanes(problem.dtype))
         self.size, self.source = problem.dtype.itemsize, problem.b.buffer.dtype
@@ -41,7 +41,7 @@ class FewRows:
     def chunked(self, most: int) -> None:
         """Cut the columns into at most so many units, an even number where there are several."""
         whole = self.columns * self.k * self.source.itemsize
-        count = max(1, min(most, MOST_UNITS, whole // LEAST_BYTES))
+        count = max(1, min(most, self.tuning.most_units, whole // self.tuning.unit_bytes))
         steps = -(-self.columns // self.step)
         self.chunk = -(-steps // max(1, count & ~1)) * self.step
         self.chunks = -(-self.columns // self.chunk)
@@ -155,9 +155,9 @@ class FewRows:
         return f.op(f"bitcast {wide} {taken} to {self.lanes.vector}")
 
     def ask(self, pointer: str, bytes: int) -> None:
-        """Prefetch what lies so far behind a pointer, past the second-level cache: it is used once,
-        and would drive out what the processor's own prefetchers brought there."""
-        prefetch(self.f, self.lanes.declarations, self.f.offset(pointer, bytes), False, 0)
+        """Prefetch what lies so far behind a pointer."""
+        at, level = self.f.offset(pointer, bytes), self.tuning.level
+        prefetch(self.f, self.lanes.declarations, at, write=False, level=level)
 
     def finished(self, at: str, count: int) -> None:
         """The epilogue of columns whose totals are done."""

@@ -25,7 +25,7 @@ from fxad.backend.llvm.contract.lanes import supports
 from fxad.backend.llvm.contract.micro import Mode
 from fxad.backend.llvm.contract.pairs import emit_pack_a_pairs
 from fxad.backend.llvm.contract.piece import Piece, Sweep
-from fxad.backend.llvm.contract.plan import FAR_BYTES, FLOPS_PER_NS, Problem
+from fxad.backend.llvm.contract.plan import FLOPS_PER_NS, Problem
 from fxad.backend.llvm.contract.product import Product
 from fxad.backend.llvm.contract.rows import emit_rows, takes_rows
 from fxad.backend.llvm.contract.scalar import emit_scalar_contract
@@ -150,7 +150,7 @@ class _Emission(Product):
         self.fresh = self.fresh_mode()
         self.first_row = self.row(blocks[0])
         self.unit_panels = first, end
-        if self.ahead and problem.b_bytes >= FAR_BYTES:
+        if self.ahead and problem.b_bytes >= self.tuning.far_a_bytes:
             self.f.when(self.is_first, lambda: self.ask_for_first(first))
         if self.pieces.blocks == 1:
             self.depth_block("0", [])
@@ -238,7 +238,8 @@ class _Emission(Product):
         source, heights, stride = self.a_source, self.cut.heights, max(self.a_strides)
         if self.in_blocks:
             ends = heights[0], heights[-1]
-            return packing.emit_pack_blocks(name, source, ends, self.block_bytes, self.lanes)
+            ahead = self.tuning.packed_ahead
+            return packing.emit_pack_blocks(name, source, ends, self.block_bytes, self.lanes, ahead)
         if self.pairs:
             return emit_pack_a_pairs(name, source, stride, self.pairs, self.ends_odd)
         return packing.emit_pack_a(name, source, stride, self.lanes)

@@ -84,6 +84,7 @@ class Tile:
     turns: int = 0
     ahead: int = 0
     past: bool = False
+    room: int = 1
 
 
 class _Micro:
@@ -94,7 +95,7 @@ class _Micro:
         starts = range(0, tile.columns, lanes.width)
         self.counts = [min(lanes.width, tile.columns - start) for start in starts]
         self.panel = len(self.counts) * lanes.width
-        self.toucher = Toucher(f, tile.touches, tile.turns) if tile.touches else None
+        self.toucher = Toucher(f, tile.touches, tile.turns, tile.room) if tile.touches else None
 
     def step(self, a: str, b: str, pack: str, u: int, sums: list[str]) -> None:
         """Add the products of one k, `u` steps after the pointers, to `sums`."""

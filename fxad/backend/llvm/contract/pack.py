@@ -20,7 +20,6 @@ MOST_TRANSPOSED = 16
 PARAMS_B = (("ptr", "source"), ("ptr", "panel"), ("i64", "depth"))
 PARAMS_A = (("ptr", "source"), ("ptr", "copy"), ("i64", "depth"), ("i64", "rows"))
 PARAMS_BLOCKS = (*PARAMS_A[:3], ("i64", "tall"), ("i64", "others"))
-_AHEAD = 4  # steps of k between what is copied and what is asked for
 
 
 @valued
@@ -166,17 +165,19 @@ def emit_pack_a(name: str, source: Source, stride: int, lanes: Lanes) -> str:
 
 
 def emit_pack_blocks(
-    name: str, source: Source, heights: tuple[int, int], block: int, lanes: Lanes
+    name: str, source: Source, heights: tuple[int, int], block: int, lanes: Lanes, ahead: int
 ) -> str:
     """Internal function copying `depth` steps of k of A: first `tall` blocks of heights[0] rows,
     then `others` of heights[1].
 
     A block has its rows side by side for every k, as the micro-kernel reads them; `block` is the
-    bytes from one to the next.
+    bytes from one to the next. ahead: steps of k between what is copied and what is prefetched.
     """
     f = Function(name, "void", PARAMS_BLOCKS, "internal", "#1")
-    pack = _pack_lines if source.outer == 1 else _pack_squares
-    pack(f, source, heights, block, lanes)
+    if source.outer == 1:
+        _pack_lines(f, source, heights, block, lanes, ahead)
+    else:
+        _pack_squares(f, source, heights, block, lanes)
     f.ret()
     return str(f)
 
@@ -223,7 +224,7 @@ def _pack_squares(
 
 
 def _pack_lines(
-    f: Function, source: Source, heights: tuple[int, int], block: int, lanes: Lanes
+    f: Function, source: Source, heights: tuple[int, int], block: int, lanes: Lanes, ahead: int
 ) -> None:
     """Rows that lie side by side: for each k all of them, in order."""
     size, step = source.dtype.itemsize, heights[0] * lanes.bytes
@@ -232,8 +233,8 @@ def _pack_lines(
         some = Lanes(lanes.dtype, height)
 
         def one(_: str, places: list[str]) -> list[str]:
-            ahead = f.offset(places[0], _AHEAD * source.k * size)
-            prefetch(f, lanes.declarations, ahead, write=False, level=3)
+            later = f.offset(places[0], ahead * source.k * size)
+            prefetch(f, lanes.declarations, later, write=False, level=3)
             some.store(f, some.load(f, places[0], source.dtype, height), places[1], height)
             return [f.offset(places[0], height * size), f.offset(places[1], block)]
 

@@ -18,9 +18,6 @@ from fxad.backend.llvm.contract.plan import UNROLL
 from fxad.backend.llvm.contract.product import Product
 from fxad.backend.llvm.contract.touch import Touch, lines_of, touch_of
 
-_AHEAD = 16  # steps of k; 12 x 32 from memory: 8 and 16 are twice as fast as none, 32 is slower
-_COPIED_AHEAD = 32  # of a whole block of K, of which some lines have not come as near as asked
-
 
 class Piece:
     """Where a piece lies in K and what becomes of its sums.
@@ -267,10 +264,11 @@ class Sweep:
 
     def ahead(self, once: bool, packs: bool) -> int:
         """Steps of k ahead that a tile asks for what it reads of B in place; 0: others did so."""
-        if packs and self.p.target.streams:
-            steps = _COPIED_AHEAD
+        tuning = self.p.tuning
+        if packs and tuning.panels_in_l2:
+            steps = tuning.copied_ahead
         else:
-            steps = _AHEAD if once else 0
+            steps = tuning.ahead if once else 0
         return steps if self.p.pieces.piece > 2 * steps else 0
 
     def tile(self, height: int, packs: bool, direct: bool, unroll: int) -> Tile:
@@ -292,9 +290,10 @@ class Sweep:
             some_rest=any(depth % unroll for depth in p.pieces.depths),
             no_steps=min(p.pieces.depths) < unroll,
             waits=p.splits,
-            asks=not p.target.streams,
+            asks=not p.tuning.panels_in_l2,
             touches=self.touches(height) if unroll > 1 else (),
             turns=max(p.pieces.depths) // unroll,
             past=p.past,
             ahead=self.ahead(once, packs),
+            room=p.tuning.touches,
         )

@@ -1,23 +1,19 @@
 """Where the micro-kernels read a product's operands: where they lie, or from packed copies.
 
-a_goes_into_blocks(problem, 16) # a copy of A, a tile's rows side by side for every k
-b_is_near(problem)              # no copy of B
+a_goes_into_blocks(problem, 16, tuning)  # a copy of A, a tile's rows side by side for every k
+b_is_near(problem, tuning)               # no copy of B
 """
 
 from __future__ import annotations
 
+from fxad.backend.llvm.base.tuning import Gemm
 from fxad.backend.llvm.contract.pack import MOST_TRANSPOSED
 from fxad.backend.llvm.contract.plan import Problem
 
-_LEAST_COLUMNS = 384  # for fewer columns rows of A that lie side by side are read in place,
-_LEAST_TURNED = 1024  # and rows that have k side by side, which must be turned
-_NEAREST_BYTES = (
-    36 * 1024
-)  # of a whole B that stays in the first-level cache, beside the rows of a tile
 COLLIDING = 4096  # bytes; lines so far apart share a place in first-level caches
 
 
-def a_goes_into_blocks(problem: Problem, lanes: int) -> bool:
+def a_goes_into_blocks(problem: Problem, lanes: int, tuning: Gemm) -> bool:
     """Whether a copy of A in blocks of a tile's rows pays.
 
     Rows that lie side by side: in place every step of k is another line, and often another page, of
@@ -32,12 +28,13 @@ def a_goes_into_blocks(problem: Problem, lanes: int) -> bool:
         return False
     if a.inner == 1:
         turns = a.outer > 1 and lanes <= MOST_TRANSPOSED
-        return turns and collides and columns >= _LEAST_TURNED
-    return a.outer == 1 and (collides or columns >= _LEAST_COLUMNS)
+        return turns and collides and columns >= tuning.transposed_columns
+    return a.outer == 1 and (collides or columns >= tuning.block_columns)
 
 
-def b_is_near(problem: Problem) -> bool:
+def b_is_near(problem: Problem, tuning: Gemm) -> bool:
     """Whether all of B, of one batch element, stays in the first-level cache where it lies."""
     b, k = problem.b, problem.size[2]
     same = b.buffer.dtype == problem.dtype
-    return same and b.outer == 1 and 0 < b.inner * k * problem.dtype.itemsize <= _NEAREST_BYTES
+    size = b.inner * k * problem.dtype.itemsize
+    return same and b.outer == 1 and 0 < size <= tuning.nearest_b_bytes

@@ -19,31 +19,11 @@ from fxad.backend.llvm.base.schedule import Target
 from fxad.core.errors import CheckError
 from fxad.core.record import replace, valued
 from fxad.ir.kernel import Axis, Buffer, Contract, Index, Kernel, Load, Store, exprs_of, walk
+from fxad.ir.orders import k_block
 
-K_BLOCK = 768
 FLOPS_PER_NS = 100.0
 _UNIT_NS = 8_000.0  # below this, handing work to a thread costs more than it brings
-_CHUNK_ROWS = 192  # rows per unit: a packed panel serves them all, and their A stays in cache;
-_MORE_ROWS = 256  # where packing takes longer: B is turned, or copied into the second level
-_PACKED_A_BYTES = 1 << 20
-_SWEPT = 48, 1536  # rows and columns of a unit whose sums wait for their epilogue in a near cache
-_DEEP = 256  # steps of k, beyond which it matters more how often B is read and packed:
-_SWEPT_DEEP = 192, 768  # once per so many rows
-_UNITS = 16  # give a few threads enough to do where every unit packs its rows of A,
-_PACKED_PANELS = 16  # which should serve so many panels
-FAR_BYTES = 1 << 20  # of A that no second-level cache keeps from one panel to the next
-_SHARING = 8  # panels that read a piece of such an A
-_NEAR_BYTES = 24 * 1024  # of B that stay in the first-level cache while the rows go by
-_MOST_GROUP = 4  # panels that are asked for together: 12 lines in a row of B
 UNROLL = 4  # steps of k in a turn of a micro-kernel's loop
-
-
-def k_block(size: int) -> int:
-    """Length of the blocks that K is summed in (the last may be shorter)."""
-    if size == 0:
-        return 0
-    equal = _quotient(size, _quotient(size, K_BLOCK))
-    return _quotient(equal, 16) * 16
 
 
 def _quotient(a: int, b: int) -> int:
@@ -199,7 +179,7 @@ class Cut:
         as long beside its products, so that twice the rows share one and half as many are a group.
         """
         rows, columns, k = problem.size
-        lanes = target.lanes(problem.dtype)
+        lanes, tuning = target.lanes(problem.dtype), target.tuning.gemm
         vectors, blocks = tile_of(rows, columns, lanes, target.registers)
         if choice.vectors:
             vectors = min(choice.vectors, max(1, _quotient(columns, lanes)))
@@ -208,22 +188,25 @@ class Cut:
         height, long_blocks = divmod(rows, blocks)
         batch = problem.kernel.points
         turns = problem.b.outer != 1
-        chunk = choice.rows or k_step * (_MORE_ROWS if turns or target.streams else _CHUNK_ROWS)
+        slow = turns or tuning.panels_in_l2
+        chunk = choice.rows or k_step * (tuning.far_chunk_rows if slow else tuning.chunk_rows)
         if packed:
-            near = _PACKED_A_BYTES * k_step // (packed * problem.dtype.itemsize)
+            near = tuning.packed_a_bytes * k_step // (packed * problem.dtype.itemsize)
             chunk = max(min(near, chunk), height + 1)
-        most = _SWEPT_DEEP if k > _DEEP else _SWEPT
+        most = tuning.swept(k)
         if swept:
             chunk = max(min(chunk, most[0]), height + 1)
-        deep = k_block(k) if target.streams else k  # a block of K is all that panels share
-        far = not packed and min(rows, chunk) * deep * problem.a.buffer.dtype.itemsize > FAR_BYTES
+        deep = k_block(k) if tuning.panels_in_l2 else k  # a block of K is all that panels share
+        bytes_of_a = min(rows, chunk) * deep * problem.a.buffer.dtype.itemsize
+        far = not packed and bytes_of_a > tuning.far_a_bytes
         count = panels + (tail > 0)
-        grouped = problem.b.outer == 1 and blocks > 1 and not target.streams
-        group = max(1, min(_MOST_GROUP // k_step, panels // 4)) if grouped else 1
+        grouped = problem.b.outer == 1 and blocks > 1 and not tuning.panels_in_l2
+        group = max(1, min(tuning.most_group // k_step, panels // 4)) if grouped else 1
         joins = not swept and problem.plain_result() is not None
-        sharing = max(group, min(_SHARING, count // 2)) if far and not joins else group
-        shared = _PACKED_PANELS // k_step if packed or swept else 0
-        per_unit = _units(problem.flops, batch, rows, blocks, count, chunk, shared, sharing)
+        sharing = max(group, min(tuning.sharing, count // 2)) if far and not joins else group
+        shared = tuning.packed_panels // k_step if packed or swept else 0
+        wanted = tuning.units if shared else 0
+        per_unit = _units(problem.flops, batch, rows, blocks, count, chunk, shared, sharing, wanted)
         tile = lanes, vectors, panels, tail, height, blocks, long_blocks
         cut = Cut(*tile, *per_unit, batch, far, group, joins)
         if swept:
@@ -280,12 +263,12 @@ class Pieces:
     piece: int
 
     @staticmethod
-    def of(size: int, row_bytes: int, whole: bool, step: int = 1, near: int = 0) -> Pieces:
+    def of(size: int, row_bytes: int, whole: bool, near: int, step: int = 1) -> Pieces:
         """row_bytes: of a panel of B; whole: K blocks are not cut. All lengths are in steps: of
         one k, or of two that one instruction takes (the last perhaps of one). near: bytes of B in
-        a piece; 0: the model's."""
+        a piece."""
         size, block = _quotient(size, step), k_block(size) // step
-        count = 1 if whole else max(1, _quotient(block * row_bytes, near or _NEAR_BYTES))
+        count = 1 if whole else max(1, _quotient(block * row_bytes, near))
         return Pieces(size, block, max(_quotient(_quotient(block, count), 16) * 16, 1))
 
     @property
@@ -369,9 +352,10 @@ def _units(
     chunk_rows: int,
     shared: int,
     sharing: int,
+    wanted: int,
 ) -> tuple[int, int, int]:
     """(batch elements, row blocks, panels) per unit. shared: panels that should share what a unit
-    packs of A; 0: it packs nothing."""
+    packs of A, of which there are `wanted`; 0: it packs nothing."""
     time = max(flops / FLOPS_PER_NS, 100.0)
     if time <= _UNIT_NS:
         return max(1, min(batch, int(_UNIT_NS / time))), blocks, max(panels, 1)
@@ -383,8 +367,8 @@ def _units(
             chunks += 1
     unit_blocks = -(-blocks // chunks)
     if shared:
-        groups = min(_quotient(_UNITS, batch * chunks), max(panels // shared, 1))
-        if batch * chunks * groups < _UNITS and batch * chunks % 2:
+        groups = min(_quotient(wanted, batch * chunks), max(panels // shared, 1))
+        if batch * chunks * groups < wanted and batch * chunks % 2:
             groups = _quotient(groups, 2) * 2
         return 1, unit_blocks, _multiple(_quotient(max(panels, 1), groups), sharing)
     panel_time = time * unit_blocks / max(blocks, 1) / max(panels, 1)

@@ -16,17 +16,11 @@ from fxad.backend.llvm.contract.epilogue import Finish
 from fxad.backend.llvm.contract.lanes import Lanes
 from fxad.backend.llvm.contract.pairs import PairLanes, pairs_stay, takes_pairs
 from fxad.backend.llvm.contract.places import a_goes_into_blocks, b_is_near
-from fxad.backend.llvm.contract.plan import FAR_BYTES, Cut, Pieces, Problem, k_block
+from fxad.backend.llvm.contract.plan import Cut, Pieces, Problem
 from fxad.backend.llvm.contract.touch import is_swept, touched
 from fxad.backend.llvm.elements.access import Memory
 from fxad.core.aligned import LINE, to_line
-
-# Steps of k up to which the results' way to memory is what a product waits for. Beyond, going past
-# the caches gains nothing, and who reads them finds them farther away.
-_FEW_STEPS = 256
-# Reading A ahead: 256 x 1024 by 1024 x 256 in a training step 1.1 times as fast, 1024 x 768 by
-# 768 x 3072 three hundredths slower.
-_FEW_PANELS = 8
+from fxad.ir.orders import k_block
 
 
 class Product:
@@ -51,12 +45,13 @@ class Product:
 
     def __init__(self, problem: Problem, name: str, target: Target) -> None:
         self.problem, self.name, self.target = problem, name, target
-        blocks = a_goes_into_blocks(problem, target.lanes(problem.dtype))
+        self.tuning = target.tuning.gemm
+        blocks = a_goes_into_blocks(problem, target.lanes(problem.dtype), self.tuning)
         self.in_blocks = problem.a.buffer.dtype == problem.dtype and blocks
         in_pairs = takes_pairs(problem, target)
         stay = in_pairs and pairs_stay(problem, target)
         self.packs_a = (problem.a.buffer.dtype != problem.dtype or self.in_blocks) and not stay
-        self.swept = is_swept(problem)
+        self.swept = is_swept(problem, self.tuning)
         packed = k_block(problem.size[2]) if self.packs_a else 0
         choice = choice_of(problem, target)
         self.k_step = 2 if in_pairs else 1  # of k in one step of the micro-kernel
@@ -64,7 +59,7 @@ class Product:
         self.pairs = PairLanes(problem.dtype, self.cut.lanes, stay) if in_pairs else None
         self.lanes = self.pairs or Lanes(problem.dtype, self.cut.lanes)
         self.size = problem.dtype.itemsize
-        self._place_b(target, choice.near)
+        self._place_b(choice.near)
         self.result = None if self.swept else problem.plain_result()
         self.helpers: dict[str, str] = {}
         stores = problem.stage.stores
@@ -84,26 +79,29 @@ class Product:
         return self.problem.size[2] % self.k_step > 0
 
     def _may_go_past(self, target: Target) -> bool:
-        """Whether stores are much of the work, each sum's is one, and tiles write whole lines."""
+        """Whether stores are much of the work, each sum's is one, and tiles write whole lines. In
+        products of more steps of k streaming gains nothing, and who reads them finds them farther
+        away."""
         assert self.result is not None
         across = self.result.outer * self.size, self.cut.width * self.size
         whole = all(length % LINE == 0 for length in across)
-        few = self.problem.size[2] <= _FEW_STEPS
+        few = self.problem.size[2] <= self.tuning.streaming_steps
         return whole and few and self.pieces.blocks == 1 and target.isa in STREAMING
 
-    def _place_b(self, target: Target, near: int) -> None:
+    def _place_b(self, near: int) -> None:
         """In place or in packed panels, how much of K a panel has, and what is asked for ahead."""
         b, cut = self.problem.b, self.cut
         # An only block of rows reads B once, where it lies: nothing of it is kept. A small B is in
         # the first-level cache where it lies.
         once = b.outer == 1 and cut.unit_blocks == 1
-        self.direct = (once or b_is_near(self.problem)) and not self.pairs
+        self.direct = (once or b_is_near(self.problem, self.tuning)) and not self.pairs
         self.panel_row = cut.width * self.size
         # Sums wait only where B would otherwise come from the second level too slowly, or be turned
         # on its way there.
-        streams = target.streams and b.outer == 1 and not near
-        whole, depth = self.direct or streams, self.problem.size[2]
-        self.pieces = Pieces.of(depth, self.panel_row, whole, self.k_step, near)
+        deep = self.tuning.panels_in_l2 and b.outer == 1 and not near
+        whole, depth = self.direct or deep, self.problem.size[2]
+        near = near or self.tuning.near_b_bytes
+        self.pieces = Pieces.of(depth, self.panel_row, whole, near, self.k_step)
         self.splits = self.pieces.in_block > 1
         self.panel_bytes = to_line(self.pieces.piece * self.panel_row)
         self.ahead: Ahead | None = None
@@ -152,9 +150,11 @@ class Product:
     @property
     def reads_ahead(self) -> bool:
         """Whether a tile prefetches the next tile's part of A: it is too large to stay in cache, or
-        so few panels read it that fetching it for the first of them counts."""
+        so few panels read it that fetching it for the first of them counts (256 x 1024 by 1024 x
+        256 in a training step 1.1 times as fast, 1024 x 768 by 768 x 3072 0.97)."""
         rows, _, depth = self.problem.size
-        few = self.cut.all_panels <= _FEW_PANELS and rows * depth * self.size >= FAR_BYTES
+        large = rows * depth * self.size >= self.tuning.far_a_bytes
+        few = self.cut.all_panels <= self.tuning.few_panels and large
         return (self.cut.far or few) and self.a_strides[1] == 1
 
     @property

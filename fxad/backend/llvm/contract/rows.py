@@ -6,7 +6,8 @@
 With few uses for every element of B nothing is packed. Where columns are neighbours in memory,
 rows of B go by a few at a time, and the sums of a unit's columns stay in the first-level cache;
 where k has neighbours, squares of B are turned in registers (contract/turned.py). Either way B is
-prefetched a step ahead, into the first-level cache alone: every line is used once, soon.
+prefetched a step ahead, to where the kind of processor has it soonest (`Gemv.level`): every line is
+used once.
 """
 
 from __future__ import annotations
@@ -14,42 +15,32 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fxad.backend.llvm.base.schedule import Emitted, Target
+from fxad.backend.llvm.base.tuning import Gemv
 from fxad.backend.llvm.contract.few import FewRows
 from fxad.backend.llvm.contract.plan import Problem
 from fxad.backend.llvm.contract.turned import Turned
 from fxad.core.aligned import LINE
 
-_MOST = 8  # rows
-_FAR_BYTES = 1 << 20  # of a B that a second-level cache hardly keeps; for others packing pays,
-_FEWEST = 4  # but for so few rows hardly
-_BATCH_BYTES = 1 << 16  # of all B in a batch, such as a cache of keys, which come from afar,
-_LEAST_BYTES = 1 << 14  # and of each
-_WIDENED_BYTES = 1 << 15  # of a B of shorter elements
-_PIECE_BYTES = 4096  # of a row of B that a unit reads: prefetchers run on beyond short pieces,
-_SHORT_BYTES = 768  # but from here on
-_SHARED = 8  # threads are worth more: a core alone is far from what memory gives
-_GROUP = 8  # rows of B that go by together
-_AHEAD = 8192  # bytes at least between a load and what it prefetches
-
 
 def takes_rows(problem: Problem, target: Target) -> bool:
     """Whether a float product has few rows and a large B with neighbours in memory."""
-    (rows, columns, k), b = problem.size, problem.b
+    (rows, columns, k), b, tuning = problem.size, problem.b, target.tuning.gemv
     lanes = target.lanes(problem.dtype)
+    far = _bytes(problem) >= tuning.far_bytes
     return (
-        rows <= _MOST
+        rows <= tuning.most_rows
         and problem.dtype.name in ("float32", "float64")
-        and (_bytes(problem) >= _FAR_BYTES or (rows <= _FEWEST and _packs_in_vain(problem)))
+        and (far or (rows <= tuning.fewest_rows and _packs_in_vain(problem, tuning)))
         and ((b.outer == 1 and columns >= lanes) or (b.inner == 1 and k >= lanes))
     )
 
 
-def _packs_in_vain(problem: Problem) -> bool:
-    """Whether four rows or fewer do not repay a packed copy of a B that caches may keep."""
+def _packs_in_vain(problem: Problem, tuning: Gemv) -> bool:
+    """Whether very few rows do not repay a packed copy of a B that caches may keep."""
     points, b, size = problem.kernel.points, problem.b, _bytes(problem)
-    if points > 1 and size >= _LEAST_BYTES and points * size >= _BATCH_BYTES:
+    if points > 1 and size >= tuning.element_bytes and points * size >= tuning.batch_bytes:
         return True
-    return b.outer == 1 and b.buffer.dtype != problem.dtype and size >= _WIDENED_BYTES
+    return b.outer == 1 and b.buffer.dtype != problem.dtype and size >= tuning.widened_bytes
 
 
 def _bytes(problem: Problem) -> int:
@@ -73,11 +64,13 @@ class Across(FewRows):
         line = LINE // (self.lanes.width * self.source.itemsize)
         self.vectors = max(self.halves, min(4, line))  # of sums for a line of B
         row = self.columns * self.source.itemsize
-        self.chunked(max(row // _PIECE_BYTES, min(_SHARED, row // _SHORT_BYTES)))
-        self.group = max(2, min(_GROUP, 16 // self.rows))  # rows of B that go by together
+        tuning = self.tuning
+        pieces = min(tuning.shared, row // tuning.short_bytes)
+        self.chunked(max(row // tuning.piece_bytes, pieces))
+        self.group = max(2, min(tuning.group, 16 // self.rows))  # rows of B that go by together
         self.pitch = problem.b.inner * self.source.itemsize
         near = self.group * self.chunk * self.source.itemsize
-        self.ahead = self.group * -(-_AHEAD // near) * self.pitch
+        self.ahead = self.group * -(-tuning.ahead // near) * self.pitch
 
     def begin(self) -> None:
         self.sums = self.scratch(self.rows * self.chunk) if self.blocks > 1 else self.totals

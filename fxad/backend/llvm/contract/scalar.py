@@ -12,9 +12,10 @@ from fxad.backend.llvm.base.schedule import ABI, Emitted, Target
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.base.vector import Vec, fma
 from fxad.backend.llvm.contract.grid import address, arguments, go_to, run_stores
-from fxad.backend.llvm.contract.plan import Matrix, Problem, k_block
+from fxad.backend.llvm.contract.plan import Matrix, Problem
 from fxad.backend.llvm.elements.monoids import flatten, unflatten
 from fxad.ir.kernel import Index
+from fxad.ir.orders import k_block
 
 _NS_PER_PRODUCT = 1.5
 

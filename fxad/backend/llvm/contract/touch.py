@@ -13,18 +13,14 @@ from collections.abc import Sequence
 
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.base.traffic import Place
+from fxad.backend.llvm.base.tuning import Gemm
 from fxad.backend.llvm.contract.lanes import Lanes, prefetch
 from fxad.backend.llvm.contract.plan import Matrix, Problem, matrix
 from fxad.core.aligned import LINE
 from fxad.core.record import valued
 from fxad.ir.kernel import Axis, Index, Load, exprs_of, walk
 
-SWEPT_FROM = 1 << 22  # bytes read by an epilogue that no core's own cache holds
-_LEAST_SWEPT = 64, 384  # rows and columns of a product that has such units
-_UPDATE = 3  # operands, as Adam's, whose lines are so many that far fewer bytes
-_UPDATES_FROM = 1 << 18  # in narrower products suffice
-_LEAST_UPDATED = 64  # rows and columns
-_MOST = 8  # lines asked for in a step; more would hold up the products
+_UPDATE = 3  # operands, as Adam's, whose lines are so many that far fewer bytes suffice
 
 
 @valued
@@ -55,16 +51,16 @@ def operands_below(problem: Problem) -> list[Place]:
     return list(found)
 
 
-def is_swept(problem: Problem) -> bool:
+def is_swept(problem: Problem, tuning: Gemm) -> bool:
     """Whether the epilogue runs over all rows of a unit at its end: it reads so much that it comes
     from memory, where a tile's few lines in each of its rows are the slowest way to go."""
     rows, columns, _ = problem.size
     points = rows * columns * problem.kernel.points
     sizes = [points * buffer.dtype.itemsize for buffer, _ in operands_below(problem)]
     if len(sizes) >= _UPDATE:
-        return min(rows, columns) >= _LEAST_UPDATED and sum(sizes) >= _UPDATES_FROM
-    least = rows >= _LEAST_SWEPT[0] and columns >= _LEAST_SWEPT[1]
-    return least and sum(sizes) >= SWEPT_FROM
+        return min(rows, columns) >= tuning.updates_least and sum(sizes) >= tuning.updates_from
+    least = rows >= tuning.swept_least_rows and columns >= tuning.swept_least_columns
+    return least and sum(sizes) >= tuning.swept_from
 
 
 def touched(problem: Problem) -> list[tuple[Matrix, bool]]:
@@ -106,9 +102,7 @@ class Toucher:
     else 0), then the first line of every Touch: %touch0, %touch1, ... room: prefetches in a turn.
     """
 
-    def __init__(
-        self, f: Function, touches: Sequence[Touch], steps: int, room: int = _MOST
-    ) -> None:
+    def __init__(self, f: Function, touches: Sequence[Touch], steps: int, room: int) -> None:
         self.f = f
         self.touches: list[tuple[int, Touch, int]] = []
         for number, touch in enumerate(touches):

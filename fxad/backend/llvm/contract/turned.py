@@ -9,13 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fxad.backend.llvm.base.schedule import Target
-from fxad.backend.llvm.contract.few import MOST_UNITS, FewRows
+from fxad.backend.llvm.contract.few import FewRows
 from fxad.backend.llvm.contract.plan import Problem
 from fxad.core.aligned import LINE
-
-_NEAR_BYTES = 24 << 10  # of a tile without gaps: it and the next fit a first-level cache
-_PART_BYTES = 16 << 10  # of a tile with gaps
-_LEAST_LINES = 8  # of a column in a tile; with fewer the next is asked for too late
 
 Adder = Callable[[str, list[str]], list[str]]
 
@@ -27,17 +23,17 @@ class Turned(FewRows):
         super().__init__(problem, name, target)
         # Sixteen rows at once; of more the processor's own prefetchers lose track.
         self.step = self.lanes.width
-        self.chunked(MOST_UNITS)
+        self.chunked(self.tuning.most_units)
         self.pitch = problem.b.outer * self.source.itemsize
         self.length = self.piece()
 
     def piece(self) -> int:
         """Bytes of each column in a tile: all, or an even part where all are too many."""
-        whole = self.k * self.source.itemsize
-        if self.step * whole <= _NEAR_BYTES or whole % LINE:
+        whole, tuning = self.k * self.source.itemsize, self.tuning
+        if self.step * whole <= tuning.tile_bytes or whole % LINE:
             return whole
         lines = whole // LINE
-        counts = range(_LEAST_LINES, _PART_BYTES // (self.step * LINE) + 1)
+        counts = range(tuning.part_lines, tuning.part_bytes // (self.step * LINE) + 1)
         return LINE * max((n for n in counts if lines % n == 0), default=lines)
 
     def compute(self) -> None:

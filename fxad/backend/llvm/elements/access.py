@@ -15,10 +15,7 @@ import numpy as np
 from fxad.backend.llvm.base.axes import stride_along
 from fxad.backend.llvm.base.formats import Pair, Value, from_memory, memory_kind, to_memory
 from fxad.backend.llvm.base.traffic import (
-    DISTANCE,
-    FAR,
     FIRST,
-    NEAR,
     PAGE,
     SECOND,
     Asked,
@@ -138,15 +135,15 @@ class Memory(Values):
         that computes has too few requests under way on one page (Emerald Rapids, exp of 128 MB: 8.8
         ms with one page, 8.0 with two, 7.6 with four, the plain loop 8.1).
         """
-        alone = len(self.read_on) == 1
-        if self.code.target.reads_ahead and (alone or not self.streamed):
-            self._ask_for(self.f.offset(pointer, NEAR))
+        alone, tuning = len(self.read_on) == 1, self.code.target.tuning.rows
+        if tuning.crosses_pages and (alone or not self.streamed):
+            self._ask_for(self.f.offset(pointer, tuning.near))
             return
         lines, lanes = len(self.copies) * self.width * size // LINE, self.lane_axis
         if lines < 2 or not alone or self.copy.mask is not None or lanes is None:
-            self._ask_for(self.f.offset(pointer, DISTANCE))
+            self._ask_for(self.f.offset(pointer, tuning.distance))
             if not alone:
-                self._ask_for(self.f.offset(pointer, FAR), SECOND)
+                self._ask_for(self.f.offset(pointer, tuning.far), SECOND)
             return
         block, key = lines * PAGE // size, ("back", lanes)
         back = self.find(key)

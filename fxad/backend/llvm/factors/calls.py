@@ -27,14 +27,16 @@ from fxad.backend.llvm.native.library import stored_module
 from fxad.core.dtypes import float32, float64
 from fxad.core.record import record, replace
 from fxad.ir.loops import Factoring
+from fxad.ir.orders import (
+    CHOLESKY_ROWS,
+    LU_LANE_NUMBERS,
+    LU_LANE_ROWS,
+    LU_ROWS,
+    QR_FEW_ROWS,
+    QR_ROWS,
+)
 from fxad.ir.plan import Host
 
-MOST = 1024  # rows of a factor, which one thread makes; of more LAPACK's is left to all
-MOST_LU = 512  # rows of a matrix with pivots: every thread has scratch for one, 2 MB of float64
-MOST_ROWS = 32  # of a matrix in a lane; in longer rows vectors are full
-MOST_NUMBERS = 1152  # of a matrix in a lane and its right sides: 72 KB of all lanes
-MOST_QR = 32  # rows and columns of orthogonal factors
-FEW_QR = 24  # rows and columns of a few matrices, which leave lanes idle
 _WRITERS = {"triangles": Panels, "rows": Rows, "lanes": Lanes, "orthogonal": Orthogonal}
 
 
@@ -60,14 +62,14 @@ def native_call(step: Host, target: Target) -> Call | None:
     if 0 in (what.rows, what.columns, what.lanes):
         return None
     if what.kind == "cholesky":
-        return _cholesky(what, target) if what.rows <= MOST else None
+        return _cholesky(what, target) if what.rows <= CHOLESKY_ROWS else None
     if what.kind == "triangular_solve":
         return _triangle(what, target)
     if what.kind == "qr":
         return _orthogonal(what, target)
     if _fits_lanes(what):
         return _in_lanes(what, target)
-    return _by_rows(what, target) if what.rows <= MOST_LU else None
+    return _by_rows(what, target) if what.rows <= LU_ROWS else None
 
 
 def _cholesky(what: Factoring, target: Target) -> Call:
@@ -93,7 +95,11 @@ def _fits_lanes(what: Factoring) -> bool:
     """Is an LU factor in each lane faster than one after the other? Where there are enough for the
     lanes, and a row of right sides is not itself long enough for vectors; measured on a Zen 5."""
     n, k = what.rows, _sides(what)
-    return n <= min(MOST_ROWS, 4 + what.lanes) and k <= max(n, 16) and n * (n + k) <= MOST_NUMBERS
+    return (
+        n <= min(LU_LANE_ROWS, 4 + what.lanes)
+        and k <= max(n, 16)
+        and n * (n + k) <= LU_LANE_NUMBERS
+    )
 
 
 def _in_lanes(what: Factoring, target: Target) -> Call:
@@ -106,7 +112,7 @@ def _in_lanes(what: Factoring, target: Target) -> Call:
 
 def _orthogonal(what: Factoring, target: Target) -> Call | None:
     m, n, q, width = what.rows, what.columns, what.basis, target.lanes(what.dtype)
-    if max(m, n) > (MOST_QR if what.lanes >= 8 else FEW_QR):
+    if max(m, n) > (QR_ROWS if what.lanes >= 8 else QR_FEW_ROWS):
         return None
     groups = -(-what.lanes // width)
     cost = groups * (m * (n + q) * (n + 8) + 50 * n)

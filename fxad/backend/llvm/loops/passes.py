@@ -17,44 +17,17 @@ from collections.abc import Sequence
 from fxad.backend.llvm.base.axes import axes_of_stage
 from fxad.backend.llvm.base.schedule import ONE_FUNCTION, Schedule, has_function, weight_of
 from fxad.backend.llvm.base.traffic import (
-    DISTANCE,
     FIRST,
-    NEAR,
     SECOND,
-    STREAMED,
     Asked,
     next_rows,
 )
+from fxad.backend.llvm.base.tuning import Rows
 from fxad.backend.llvm.elements import monoids
 from fxad.backend.llvm.loops.fed import Fed, fed_by
-from fxad.backend.llvm.loops.reduce import PARTIALS
 from fxad.core.record import record, replace
 from fxad.ir import kernel as ir
-
-MOST = 6  # passes: as many rows are in the caches at a time
-LONG = 1 << 14  # bytes of a row from which on few such rows find room in the first-level cache
-# Bytes of that cache. Short rows that fit there one by one, but not those of all passes, go pass
-# after pass (layer norm's gradient, 8192 x 2048, one core of a Zen 5: 8.2 ms in a pipeline, 6.1
-# pass after pass).
-NEAREST = 48 << 10
-# A pipeline takes so many long rows at most from the second-level cache again (Zen 5, 1024 x 16384:
-# gradient of softmax, three, 6.8 -> 4.9 ms; layer norm, four, 3.8 -> 5.2).
-AGAIN = 3
-# Bytes of short rows underway beyond which the next rows crowd that cache. They wait in the second
-# then (layer norm's gradient: 0.97 of its loop so on an Emerald Rapids, 0.93 with them in the
-# first), unless the processor reads ahead (Zen 5, gradients of softmax, 8192 x 2048, 4.8 ms so and
-# 4.4 without, of layer norm, 8192 x 1536, 4.5 and 4.2).
-CROWDED = 32 << 10
-# Bytes from what is read to what is asked for into the second-level cache besides, for rows of a
-# single array (Zen 5, cross-entropy 7.9 -> 6.5 ms, layer norm 3.3 -> 3.2). Of several arrays that
-# costs (softmax's gradient 4.9 -> 5.6). Into the first it is NEAR: a whole long row ahead, lines
-# leave that cache before they are read (gradients of cross-entropy 12.3 -> 9.7 ms with both, of
-# softmax over 16384 7.7 -> 6.3).
-FARTHER = 1 << 14
-# Bytes to what is asked for into the first of a single array instead of NEAR where the processor
-# reads ahead (Zen 5, 16384 x 1024, share of the plain loop: layer norm 0.88 -> 0.95, softmax 0.92
-# -> 0.97; 8 KB alike, but over 2048 layer norm 0.80 -> 0.66).
-MIDWAY = 6144
+from fxad.ir.orders import PARTIALS
 
 
 @record
@@ -81,22 +54,26 @@ def passes_of(stages: Sequence[ir.Stage], schedule: Schedule) -> list[Pass]:
     """The passes over a row, where going over rows in a pipeline is possible and worth it."""
     if schedule.lane_axis is not None or not schedule.outer:
         return []
-    found = _parted(stages, schedule)
-    if not 2 <= len(found) <= MOST or not _fit(found, schedule) or not _in_step(found, schedule):
+    found, tuning = _parted(stages, schedule), schedule.tuning
+    if (
+        not 2 <= len(found) <= tuning.passes
+        or not _fit(found, schedule)
+        or not _in_step(found, schedule)
+    ):
         return []
     rows = next_rows([(p.stages, p.axis) for p in found], schedule)
     asked = [one for found_here in rows for one in found_here]
-    if not any(map(_comes_slowly, asked)):
+    if not any(_comes_slowly(one, tuning) for one in asked):
         return []
-    if schedule.target.reads_ahead and _crowd(found, asked):
+    if tuning.crosses_pages and _crowd(found, asked):
         return []
     together, alone = _row_bytes(found, schedule)
     fresh, longest = sum(map(_bytes, asked)), max(map(_bytes, asked))
-    short = longest < LONG
-    wide = alone <= NEAREST if short else together - fresh > AGAIN * longest
-    if wide and together > NEAREST:
+    short = longest < tuning.long
+    wide = alone <= tuning.nearest if short else together - fresh > tuning.again * longest
+    if wide and together > tuning.nearest:
         return []
-    crowded = short and together + fresh > CROWDED and not schedule.target.reads_ahead
+    crowded = short and together + fresh > tuning.crowded and not tuning.crosses_pages
     rows = [_in_levels(here, schedule, crowded, len(asked) == 1) for here in rows]
     return [replace(p, asked=here) for p, here in zip(found, rows, strict=True)]
 
@@ -139,19 +116,19 @@ def _in_levels(
     rows: tuple[Asked, ...], schedule: Schedule, crowded: bool, single: bool
 ) -> tuple[Asked, ...]:
     """Lines that follow the present one, in the first-level cache; before that in the second the
-    next rows, if the first is crowded, or what is FARTHER of a single array. Short rows with others
-    between them are asked for one row ahead."""
-    found = []
+    next rows, if the first is crowded, or what is `farther` of a single array. Short rows with
+    others between them are asked for one row ahead."""
+    found, tuning = [], schedule.tuning
     for asked in rows:
         step = asked.row.coefficient(schedule.outer[-1]) or 0
         if crowded:
-            found += [_ahead(asked, step, DISTANCE, FIRST), replace(asked, level=SECOND)]
-        elif step != asked.extent and _bytes(asked) < LONG:
+            found += [_ahead(asked, step, tuning.distance, FIRST), replace(asked, level=SECOND)]
+        elif step != asked.extent and _bytes(asked) < tuning.long:
             found += [asked]
         else:
-            near = MIDWAY if single and schedule.target.reads_ahead else NEAR
+            near = tuning.midway if single and tuning.crosses_pages else tuning.near
             found += [_ahead(asked, step, near, FIRST)]
-            found += [_ahead(asked, step, FARTHER, SECOND)] * single
+            found += [_ahead(asked, step, tuning.farther, SECOND)] * single
     return tuple(found)
 
 
@@ -161,11 +138,11 @@ def _ahead(asked: Asked, step: int, nbytes: int, level: int) -> Asked:
     return replace(asked, row=ir.Index(start, asked.row.terms), level=level)
 
 
-def _comes_slowly(asked: Asked) -> bool:
+def _comes_slowly(asked: Asked, tuning: Rows) -> bool:
     """Whether a pipeline gains. Short rows that a cache of the processor's holds come as fast pass
     after pass (8192 x 768: 2.3 ms, in a pipeline 2.6; 64 x 50257: 2.2 and 1.7)."""
     buffer = asked.buffer
-    return _bytes(asked) >= LONG or buffer.size * buffer.dtype.itemsize >= STREAMED
+    return _bytes(asked) >= tuning.long or buffer.size * buffer.dtype.itemsize >= tuning.streamed
 
 
 def _bytes(asked: Asked) -> int:
@@ -224,7 +201,7 @@ def _in_step(passes: Sequence[Pass], schedule: Schedule) -> bool:
     for number, stage in ((n, stage) for n, p in enumerate(passes) for stage in p.stages):
         axis = schedule.own_axis(stage)
         for load in _loads(stage):
-            behind = number - writers.get(load.buffer, -MOST)
+            behind = number - writers.get(load.buffer, -len(passes))
             if load.buffer.role != "in" and (behind > 1 or not _is_place(load.index, axis)):
                 return False
         for store in ir.stores_of(stage):

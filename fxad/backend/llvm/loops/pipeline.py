@@ -17,9 +17,9 @@ from fxad.backend.llvm.base.vector import Vec
 from fxad.backend.llvm.elements.values import roots_with_guards
 from fxad.backend.llvm.loops.nest import Texts
 from fxad.backend.llvm.loops.passes import Pass
-from fxad.backend.llvm.loops.reduce import PARTIALS
 from fxad.backend.llvm.loops.sort_largest import Largest
 from fxad.ir import kernel as ir
+from fxad.ir.orders import PARTIALS
 
 CELL_BYTES = 8
 

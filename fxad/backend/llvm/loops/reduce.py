@@ -21,8 +21,7 @@ from fxad.backend.llvm.elements.values import Copy
 from fxad.backend.llvm.loops.fed import Fed
 from fxad.backend.llvm.loops.nest import Loops, Texts
 from fxad.ir import kernel as ir
-
-PARTIALS = 64
+from fxad.ir.orders import PARTIALS
 
 
 class Reductions(Loops):

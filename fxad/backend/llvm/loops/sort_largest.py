@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fxad.backend.llvm.base.tuning import Sorts
 from fxad.backend.llvm.base.vector import Vec
 from fxad.backend.llvm.loops.nest import Texts
 from fxad.backend.llvm.loops.sort import POSITION, Sorting, compare
@@ -19,23 +20,19 @@ from fxad.backend.llvm.loops.sort_network import sorts
 from fxad.core import dtypes
 from fxad.ir import kernel as ir
 
-FEW = 16  # elements kept in order by insertion
-CHUNK = 128  # elements between two looks at the number of candidates
-WORTH = 64  # elements for each one wanted that are sorted by a network sooner than looked through
-SPARE = 32  # candidates worth sorting, beyond those wanted
-
 
 class Largest(Sorting):
     """Stages with sorts that want a few elements only."""
 
     def _order(self, stage: ir.Sort, copies: list[ir.Buffer]) -> str:
         extent, wanted = stage.axis.extent, stage.stored.extent
-        network = sorts(extent, copies, self.code.target) and extent <= WORTH * wanted
+        target, tuning = self.code.target, self.code.target.tuning.sorts
+        network = sorts(extent, copies, target) and extent <= tuning.worth * wanted
         if stage.largest is None or network:
             return super()._order(stage, copies)
-        if wanted <= FEW and extent > self.code.target.vector_bytes:  # fewer are all counted
+        if wanted <= tuning.insertion and extent > target.vector_bytes:  # fewer are all counted
             return _Few(self, stage, copies[0]).run()
-        if extent >= 2 * (_many(wanted) + CHUNK):
+        if extent >= 2 * (_many(wanted, tuning) + tuning.chunk):
             return _Candidates(self, stage, copies[0]).run()
         return super()._order(stage, copies)
 
@@ -124,8 +121,9 @@ class _Candidates(_Search):
     """Positions go to the end of a list; it is sorted and cut from time to time."""
 
     def __init__(self, stages: Largest, stage: ir.Sort, keys: ir.Buffer) -> None:
-        self.many = _many(stage.stored.extent)
-        most = self.many + CHUNK
+        tuning = stages.code.target.tuning.sorts
+        self.many, self.chunk = _many(stage.stored.extent, tuning), tuning.chunk
+        most = self.many + self.chunk
         super().__init__(stages, stage, keys, most + 1)  # one for a candidate that is none
         self.other = stages.pointers[stages._temporary("other", POSITION, most)]
         self.start = most - (most - self.extent) % self.width  # the rest are whole vectors
@@ -135,7 +133,8 @@ class _Candidates(_Search):
     def run(self) -> str:
         self.stages._numbered(self.buffer, self.start)
         self.f.line(f"store i64 {self.start}, ptr {self.count}, align 8")
-        self.f.loop(self.start, self.extent + CHUNK, CHUNK, self._chunk, at_least_once=True)
+        end = self.extent + self.chunk
+        self.f.loop(self.start, end, self.chunk, self._chunk, at_least_once=True)
         return self.order
 
     def _chunk(self, start: str, _: Texts) -> None:
@@ -146,7 +145,7 @@ class _Candidates(_Search):
         ended = f.op(f"icmp sge i64 {start}, {self.extent}")
         f.when(f.op(f"or i1 {full}, {ended}"), lambda: self._cut(count))
         bar = self.bar()
-        high = f.least(f.add(start, CHUNK), self.extent)
+        high = f.least(f.add(start, self.chunk), self.extent)
         f.loop(
             start, high, self.width,
             lambda at, _: self.vector(at, bar, lambda: self._collect(at, bar)),
@@ -175,6 +174,6 @@ class _Candidates(_Search):
         f.line(f"store i64 {after}, ptr {self.count}, align 8")
 
 
-def _many(wanted: int) -> int:
+def _many(wanted: int, tuning: Sorts) -> int:
     """More candidates than this are sorted and cut."""
-    return wanted + max(wanted, SPARE)
+    return wanted + max(wanted, tuning.spare)

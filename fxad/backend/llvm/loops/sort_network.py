@@ -25,15 +25,15 @@ from fxad.ir import kernel as ir
 LANES = 8
 BYTES = 8 * LANES  # of a vector
 BLOCK = 8  # vectors
-FEWEST, MOST = 14, 1024  # elements
-MOST_BYTES = 128  # of one byte each: digits are sorted in one pass
 
 
 def sorts(extent: int, keys: Sequence[ir.Buffer], target: Target) -> bool:
     """Are so many elements sorted by a network faster than in other ways?"""
     if target.isa != "avx512" or len(keys) != 1 or keys[0].dtype.itemsize > 4:
         return False
-    return FEWEST <= extent <= (MOST_BYTES if keys[0].dtype.itemsize == 1 else MOST)
+    tuning = target.tuning.sorts  # of one byte each: digits are sorted in one pass
+    most = tuning.network_bytes if keys[0].dtype.itemsize == 1 else tuning.network_most
+    return tuning.network_least <= extent <= most
 
 
 class Network:

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.base.vector import Code, Vec
 from fxad.core import dtypes
 
-LONG = 1 << 13  # elements; as many are worth digits of 11 bits, whose counters take 8 KiB
 COUNTERS = 16  # set to zero at once
 
 
@@ -40,7 +40,7 @@ class Radix:
         self.columns, self.most, self.down = columns, most, down
         widest = max(dtype.itemsize for _, dtype in columns)
         self.keys = take(most * widest), take(most * widest)
-        self.counters = take(max(4 * _counters(most, dtype) for _, dtype in columns))
+        self.counters = take(max(4 * _counters(most, dtype, code.target) for _, dtype in columns))
 
     def sort(self, order: str, other: str, count: str | int | None = None) -> str:
         """Sort the positions in `order` (its first `count`, at least one); the array they are then
@@ -60,7 +60,7 @@ class _Digits:
         self.extent, self.dtype = extent, dtype
         self.bits = 8 * dtype.itemsize
         self.type, self.size = f"i{self.bits}", dtype.itemsize
-        self.digit = _digit(radix.most, dtype)
+        self.digit = _digit(radix.most, dtype, self.code.target)
         self.digits = -(-self.bits // self.digit)
 
     def sort(self, at: str, keys: tuple[str, str], order: tuple[str, str]) -> tuple[str, str]:
@@ -166,11 +166,11 @@ class _Digit(NamedTuple):
     held: str
 
 
-def _digit(extent: int, dtype: np.dtype) -> int:
-    """Bits of a digit."""
-    return min(11 if extent >= LONG else 8, 8 * dtype.itemsize)
+def _digit(extent: int, dtype: np.dtype, target: Target) -> int:
+    """Bits of a digit: the counters of 11 take 8 KiB."""
+    return min(11 if extent >= target.tuning.sorts.radix_long else 8, 8 * dtype.itemsize)
 
 
-def _counters(extent: int, dtype: np.dtype) -> int:
-    digit = _digit(extent, dtype)
+def _counters(extent: int, dtype: np.dtype, target: Target) -> int:
+    digit = _digit(extent, dtype, target)
     return -(-8 * dtype.itemsize // digit) << digit

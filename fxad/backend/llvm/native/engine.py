@@ -21,10 +21,13 @@ from typing import Any
 import llvmlite.binding as llvm
 from llvmlite.binding import ffi
 
+from fxad.backend.llvm.base.kinds import Kind, capabilities, known, safe
 from fxad.backend.llvm.base.schedule import Target
+from fxad.backend.llvm.native.caches import own_caches
 from fxad.backend.llvm.native.cores import logical_cores
 from fxad.core.errors import CheckError
 from fxad.core.interrupts import uninterrupted
+from fxad.core.record import replace
 
 # Blocks that make or free llvmlite's objects are `uninterrupted`: one between a call of LLVM and
 # the note that an object is gone is freed twice, which ends the process.
@@ -37,7 +40,7 @@ if hasattr(os, "register_at_fork"):
         before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
     )
 
-# x86-64 levels to generate code for when the instruction set is lower than the host's.
+# x86-64 levels to generate code for, with the features that the host has beyond its own.
 _LEVELS = {"avx512": "x86-64-v4", "avx2": "x86-64-v3", "generic": "x86-64"}
 TILES = "amx_bf16"
 PARTS = "amx_float32"  # asked for: products of float32 on tiles, in parts
@@ -59,13 +62,22 @@ def host_features() -> frozenset[str]:
 
 
 def host_identity() -> str:
-    """What machine code depends on besides its text: LLVM, the CPU's name, its features, those of
-    them that this process may use."""
+    """What machine code depends on besides its text: LLVM, the processor's features, those of them
+    that this process may use."""
     _initialize()
-    version = ".".join(map(str, llvm.llvm_version_info))
-    cpu, triple = llvm.get_host_cpu_name(), llvm.get_process_triple()
     extras = ",".join(sorted(host_target().features))
-    return f"LLVM {version} {triple} {cpu} {','.join(sorted(host_features()))} {extras}"
+    return f"{llvm_version()} {','.join(sorted(host_features()))} {extras}"
+
+
+def llvm_version() -> str:
+    """LLVM's, and what it compiles for."""
+    return f"LLVM {'.'.join(map(str, llvm.llvm_version_info))} {llvm.get_process_triple()}"
+
+
+def host_cpu_name() -> str:
+    """What LLVM takes the processor for; nothing is chosen by it."""
+    _initialize()
+    return llvm.get_host_cpu_name()
 
 
 def library_path() -> str:
@@ -93,32 +105,24 @@ def host_target(isa: str | None = None) -> Target:
     best = host_isa()
     order = ["generic", "avx2", "avx512"] if best in _LEVELS else ["generic", best]
     order = order[: order.index(best) + 1]
-    extras = _extras() if isa in (None, best, "amx") else frozenset()
+    kind = host_kind()
+    extras = capabilities(kind, "amx" in kind.extras and _may_use_tiles())
+    host = Target(best, extras, tuning=known(kind) or safe(kind))
     if TILES in extras:
         order.append("amx")
     if isa is None:
-        return Target(best, extras)
+        return host
     if isa not in order:
         raise CheckError(f"this machine runs {', '.join(order)}; got {isa!r}")
-    return Target(best, extras | {PARTS}) if isa == "amx" else Target(isa, extras - {TILES})
+    if isa == "amx":
+        return replace(host, features=extras | {PARTS})
+    return replace(host, features=extras - {TILES}) if isa == best else Target(isa)
 
 
-def _extras() -> frozenset[str]:
-    """avx512_bf16: the machine has it; bf16_pairs: its products of pairs are faster than two FMAs
-    of float32, as on AMD's (Intel's take twice as long); streams: its second-level cache gives the
-    first one as many bytes a cycle as products use, with time to spare, as on AMD's; reads_ahead:
-    it reads on beyond the page of a stream, as a Zen 5 does; amx_bf16: it has tiles, and the system
-    lets this process use them."""
-    if "avx512bf16" not in host_features():
-        return frozenset()
-    found = {"avx512_bf16"}
-    if llvm.get_host_cpu_name().startswith("znver"):
-        found |= {"bf16_pairs", "streams"}
-    if llvm.get_host_cpu_name() == "znver5":
-        found.add("reads_ahead")
-    if {"amx-tile", "amx-bf16"} <= host_features() and _may_use_tiles():
-        found.add(TILES)
-    return frozenset(found)
+@functools.cache
+def host_kind() -> Kind:
+    """What kind of processor this is."""
+    return Kind.of(host_features(), host_isa(), *own_caches())
 
 
 def _may_use_tiles() -> bool:
@@ -132,10 +136,8 @@ def _may_use_tiles() -> bool:
 def _machine(target: Target) -> llvm.TargetMachine:
     """A fresh TargetMachine: an execution engine takes ownership of its own."""
     _initialize()
-    if target.isa == host_isa():
-        cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-    else:
-        cpu, features = _LEVELS.get(target.isa, "generic"), ""
+    cpu = _LEVELS.get(target.isa, "generic")
+    features = llvm.get_host_cpu_features().flatten() if target.isa == host_isa() else ""
     triple = llvm.Target.from_triple(llvm.get_process_triple())
     return triple.create_target_machine(
         cpu=cpu, features=features, opt=2, reloc="default", codemodel="jitdefault", jit=True
@@ -144,11 +146,11 @@ def _machine(target: Target) -> llvm.TargetMachine:
 
 def attribute_groups(target: Target) -> str:
     """#0: every function; #1: functions that must stay functions. No fast math anywhere."""
-    width = _WIDTHS.get(target.isa)
-    widths = f' "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"' if width else ""
-    return (
-        f"attributes #0 = {{ nounwind{widths} }}\nattributes #1 = {{ nounwind noinline{widths} }}\n"
-    )
+    width, cpu = _WIDTHS.get(target.isa), target.tuning.cpu
+    said = f' "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"' if width else ""
+    if cpu:  # whose latencies to order by; which instructions there are, features alone say
+        said += f' "tune-cpu"="{cpu}"'
+    return f"attributes #0 = {{ nounwind{said} }}\nattributes #1 = {{ nounwind noinline{said} }}\n"
 
 
 class Module:

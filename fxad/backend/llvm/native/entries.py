@@ -3,10 +3,13 @@
     entries.write(name, body)     # name: 64 hexadecimal digits
     entries.read(name)            # the body, or None
 
-They are machine code, so they are read only from a directory that nobody else may write to, and
-only under the name they were written for: a file that was renamed or restored to a wrong place
-would run another program on buffers of this one's sizes.
-`FXAD_CACHE_DIR` says where it is.
+They are machine code, so they are read only where nobody else can have written them
+(`folder.py`), and only under the name they were written for: a file that was renamed or restored
+to a wrong place would run another program on buffers of this one's sizes.
+
+`FXAD_CACHE_DIR` says where it is. It may hold other files too, then nothing is ever deleted: that
+is done only in a directory with our tag (https://bford.info/cachedir), which one that is new or
+empty gets, and only to names that nobody else uses.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
+import stat
 import sys
 import tempfile
 import time
@@ -21,16 +26,18 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+from fxad.backend.llvm.native.folder import TEMPORARY, Folder, NotPrivate, private
 from fxad.core.config import config
 from fxad.core.errors import CacheWarning
 
-try:
-    import fcntl
-except ImportError:  # Windows: no locks between processes
-    fcntl = None  # type: ignore[assignment]
-
 BOUND = 1 << 29  # bytes of entries kept, the least recently used go first
 MAGIC = b"fxad compiled 2\n"
+TAG = "CACHEDIR.TAG"
+TAG_TEXT = (
+    b"Signature: 8a477f597d28d172789f06886806bc55\n# Compiled code of fxad; delete it freely.\n"
+)
+_ENTRY = re.compile(r"[0-9a-f]{64}\.fxad")
+_STALE = 3600  # seconds after which nobody is writing a temporary file any more
 
 
 def directory() -> Path:
@@ -38,37 +45,35 @@ def directory() -> Path:
     if config.cache_dir:
         return Path(config.cache_dir)
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "fxad"
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "fxad"
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home()) / "fxad"
+    if home := os.environ.get("XDG_CACHE_HOME"):
+        return Path(home) / "fxad"
+    try:
+        return Path.home() / ".cache" / "fxad"
+    except RuntimeError:  # a user whom the system does not know, as in some containers
+        return Path(tempfile.gettempdir()) / f"fxad-{os.geteuid()}"
 
 
 def read(name: str) -> bytes | None:
     """The body of an entry, if there is a whole and private one."""
-    path = directory() / name
-    try:
-        raw = path.read_bytes()
-    except OSError:
-        return None
-    if not is_private(path.parent):
+    raw = get(_file(name), used=True)
+    if raw is None:
         return None
     body = raw[len(MAGIC) + 32 :]
     if not raw.startswith(seal(name, body)):
         damaged(name, "the digest does not match")
         return None
-    with contextlib.suppress(OSError):
-        os.utime(path)
     return body
 
 
 def damaged(name: str, why: object) -> None:
     """Warn that an entry is of no use."""
-    warn_once(f"ignoring the damaged cache entry {directory() / name}: {why}")
+    warn_once(f"ignoring the damaged cache entry {directory() / _file(name)}: {why}")
 
 
 def write(name: str, body: bytes) -> None:
     """Write an entry. Never raises for a disk that does not take it."""
-    put(name, seal(name, body) + body)
+    put(_file(name), seal(name, body) + body)
 
 
 def seal(name: str, body: bytes) -> bytes:
@@ -78,73 +83,97 @@ def seal(name: str, body: bytes) -> bytes:
     return MAGIC + found.digest()
 
 
+def _file(name: str) -> str:
+    return f"{name}.fxad"
+
+
+def get(name: str, *, used: bool = False) -> bytes | None:
+    """A file of the directory, None where there is none or others may have written it."""
+    try:
+        with private(directory()) as folder:
+            content = folder.read(name)
+            if used and content is not None:
+                with contextlib.suppress(OSError):
+                    folder.touch(name)
+            return content
+    except NotPrivate as why:
+        _refused(why)
+    except OSError:
+        pass
+    return None
+
+
 def put(name: str, content: bytes) -> bool:
     """Write a file of the directory, whole or not at all; says whether it is there now."""
-    where = directory()
     try:
-        where.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not is_private(where):
-            return False
-        handle, temporary = tempfile.mkstemp(dir=where, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            os.replace(temporary, where / name)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-        _trim(where)
-        return True
+        with private(directory(), make=True) as folder:
+            tagged = _tagged(folder)
+            folder.write(name, content)
+            _trim(folder, tagged)
+            return True
+    except NotPrivate as why:
+        _refused(why)
     except OSError as error:
         if config.cache_dir:
-            warn_once(f"cannot write to the cache directory {where}: {error}")
-        return False
+            warn_once(f"cannot write to the cache directory {directory()}: {error}")
+    return False
 
 
 @contextlib.contextmanager
 def locked(name: str) -> Iterator[None]:
     """Only one process at a time is inside, where the directory takes a file to lock."""
-    where = directory()
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):
-            where.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if fcntl is not None and is_private(where):
-                file = stack.enter_context((where / f"{name}.lock").open("a"))
-                fcntl.flock(file, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError, NotPrivate):
+            folder = stack.enter_context(private(directory(), make=True))
+            stack.enter_context(folder.locked(f"{name}.lock"))
         yield
 
 
-def is_private(where: Path) -> bool:
-    """Whether nobody but this user can have written what is in a directory."""
-    if not hasattr(os, "getuid"):
-        return True
+def _refused(why: NotPrivate) -> None:
+    warn_once(
+        f"the cache directory {directory()} is not used: {why}. Put that right, or set "
+        "FXAD_CACHE_DIR to a directory of your own"
+    )
+
+
+def _tagged(folder: Folder) -> bool:
+    """Whether this is a directory of ours; an empty one becomes one."""
     try:
-        found = where.stat()
-    except OSError:
+        tag = folder.read(TAG)
+    except NotPrivate:
         return False
-    if found.st_uid == os.getuid() and not found.st_mode & 0o022:
-        return True
-    warn_once(f"the cache directory {where} belongs to others or they may write to it; not used")
-    return False
+    if tag is not None:
+        return tag == TAG_TEXT
+    # fxad_nn's directory in it; what another process is writing, maybe the tag.
+    others = [n for n in folder.names() if n != "nn" and not TEMPORARY.fullmatch(n)]
+    if others:
+        return False
+    folder.write(TAG, TAG_TEXT)
+    return True
 
 
-def _trim(where: Path) -> None:
+def _trim(folder: Folder, tagged: bool) -> None:
     """Delete entries beyond BOUND, and what killed processes left behind."""
     entries = []
-    for path in where.iterdir():
+    for name in folder.names():
         with contextlib.suppress(OSError):  # another process deletes too
-            facts = path.stat()
-            if path.suffix == ".tmp":
-                if time.time() - facts.st_mtime > 3600:
-                    path.unlink()
-            elif len(path.name) == 64:
-                entries.append((facts.st_mtime, facts.st_size, path))
+            facts = folder.facts(name)
+            if _ENTRY.fullmatch(name) and stat.S_ISREG(facts.st_mode):
+                entries.append((facts.st_mtime, facts.st_size, name))
+            elif tagged and TEMPORARY.fullmatch(name) and time.time() - facts.st_mtime > _STALE:
+                folder.delete(name)
     total = sum(size for _, size, _ in entries)
-    for _, size, path in sorted(entries):
+    if total > BOUND and not tagged:
+        warn_once(
+            f"the compiled programs in {folder.path} take {total >> 20} MB, and nothing is deleted "
+            "in a directory that holds other files: set FXAD_CACHE_DIR to one of its own"
+        )
+        return
+    for _, size, name in sorted(entries):
         if total <= BOUND:
             return
         with contextlib.suppress(OSError):
-            path.unlink()
+            folder.delete(name)
         total -= size
 
 

@@ -85,7 +85,7 @@ class _Search:
     def __init__(self, key: str, problem: Problem, target: Target, seconds: float) -> None:
         self.key, self.problem, self.target, self.seconds = key, problem, target, seconds
         self.table = TABLES[table_of(problem, target)]
-        self.arguments = _Arguments(problem.kernel)
+        self.arguments = Arguments(problem.kernel)
         self.calls: dict[str, Call] = {}  # by code: many choices cut a product in the same way
 
     def run(self) -> Tuned:
@@ -117,11 +117,11 @@ class _Search:
         times: dict[str, list[float]] = {text: [] for text in codes.values()}
         for text in times:
             self.calls[text]()
-            repeats[text] = max(1, math.ceil(_TURN / _timed(self.calls[text], 1)))
+            repeats[text] = max(1, math.ceil(_TURN / timed(self.calls[text], 1)))
         end = time.perf_counter() + self.seconds
         while len(times[codes[choices[0]]]) < _LEAST_TURNS or time.perf_counter() < end:
             for text, found in times.items():
-                found.append(_timed(self.calls[text], repeats[text]))
+                found.append(timed(self.calls[text], repeats[text]))
         return {choice: times[text] for choice, text in codes.items()}
 
     def code(self, choice: Choice) -> str:
@@ -136,24 +136,25 @@ def _ratio(times: list[float], others: list[float]) -> float:
     return statistics.median(a / b for a, b in zip(times, others, strict=True))
 
 
-def _timed(call: Call, repeats: int) -> float:
+def timed(call: Call, repeats: int) -> float:
+    """Seconds of one of so many calls."""
     start = time.perf_counter()
     for _ in range(repeats):
         call()
     return (time.perf_counter() - start) / repeats
 
 
-class _Arguments:
+class Arguments:
     """Memory for a kernel's buffers and scalars: random floats, zeros for all else."""
 
     def __init__(self, kernel: Kernel) -> None:
-        rng = np.random.default_rng(0)
+        pool = np.random.default_rng(0).random(1 << 16, np.float32)  # some memory reads 0 faster
         self.kept: list[np.ndarray] = []
         words = []
         for buffer in kernel.buffers:
             array = self.array(buffer.size, buffer.dtype)
             if buffer.dtype.kind not in "biu":
-                array[:] = rng.random(buffer.size, np.float32).astype(buffer.dtype)
+                array[:] = np.resize(pool, buffer.size)
             words.append(_place(array))
         for scalar in kernel.scalars:
             one = self.array(16, scalar.dtype)
@@ -170,12 +171,13 @@ class _Arguments:
         return found
 
     def bound(self, emitted: Emitted, target: Target) -> Call:
+        """A call of all units of the kernel, compiled, on this memory and one thread."""
         module = engine.compile_module([emitted.text], emitted.declarations, target)
-        entry = _ENTRY(module.address(_NAME))
+        entry = _ENTRY(module.address(emitted.name))
         scratch = self.array(emitted.scratch_bytes + 64, np.dtype(np.uint8))
         words, place, units = _place(self.words), _place(scratch), emitted.units
 
-        def call(_: object = module) -> None:
+        def call(_: object = (module, self)) -> None:  # which keep code and memory alive
             entry(words, 0, units, place)
 
         return call
