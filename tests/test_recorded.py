@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from fxad.backend.llvm.base import schedule
-from tests.recorded import base, store, targets
+from tests.recorded import base, stages, store, targets
 from tests.recorded.__main__ import main
 from tests.recorded.catalogue import CASES
 from tests.recorded.normal import normalised
+from tests.recorded.targets import target
 
 ROOT = Path(__file__).parent.parent
 PARTS = 24
@@ -73,7 +73,8 @@ def test_code_does_not_depend_on_this_process_or_machine() -> None:
 def test_a_change_of_code_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(schedule, "UNIT_ELEMENTS", 1024)
+    smaller = {"unit_elements": 1024}
+    monkeypatch.setattr(stages, "target_named", lambda name: target(name).tuned(rows=smaller))
     names = ["elements/axpy-2048x2048", "products/nn-8"]
     assert main(["check", "--jobs", "1", "--targets", "avx2,neon", *names]) == 1
     said = capsys.readouterr().out
@@ -94,8 +95,9 @@ def test_diff_shows_the_code_of_both(
     for package in ("fxad", "fxad_nn", "benchmarks", "tests/recorded"):
         ignored = shutil.ignore_patterns("__pycache__", "texts", "results")
         shutil.copytree(ROOT / package, tmp_path / package, ignore=ignored)
-    path = tmp_path / "fxad/backend/llvm/base/schedule.py"
-    path.write_text(path.read_text().replace("UNIT_ELEMENTS = 16384", "UNIT_ELEMENTS = 1024"))
+    path, number = tmp_path / "fxad/backend/llvm/base/tuning.py", "unit_elements: int = number("
+    assert number in path.read_text()
+    path.write_text(path.read_text().replace(f"{number}16384", f"{number}4096"))
 
     @contextmanager
     def worktree(revision: str, scratch: Path):

@@ -64,7 +64,7 @@ def texts(case: Case, target: str) -> dict[str, str]:
 
 def is_shared(case: Case, target: str) -> bool:
     """Whether the target plans the case as most targets do."""
-    return not _question(case, target)
+    return not _planner(case, target)
 
 
 # ---------------------------------------------------------------- program, kernels, plan
@@ -72,11 +72,12 @@ def is_shared(case: Case, target: str) -> bool:
 
 def planned_for(case: Case, target: str) -> Stages:
     """The stages up to the plan; one object for all targets that agree."""
-    return _described(case, _question(case, target))
+    return _described(case, _planner(case, target))
 
 
-def _question(case: Case, target: str) -> str:
-    """A target that plans the case alike: "" unless native code rounds factors of products."""
+def _planner(case: Case, target: str) -> str:
+    """Which target's plan it is: "" for that of all whose code rounds no factors of this case's
+    products."""
     wanted = target_named(target)
     rounds = any(rounds_factors(kernel, wanted) for kernel in _traced(case).products)
     return target if rounds else ""
@@ -122,7 +123,7 @@ def _plan(
 
 @functools.lru_cache(maxsize=4)
 def _plan_for(case: Case, target: str) -> tuple[Program, Plan]:
-    """target: "" for any whose native code rounds no factors of this case."""
+    """target: see `_planner`."""
     traced = _traced(case)
     if not target:
         return traced.plan
@@ -176,7 +177,7 @@ def _equations(program: Program) -> int:
 
 def written_for(case: Case, target: str) -> Stages:
     """The code that is written for a case, and the words by which it is called."""
-    _, plan = _plan_for(case, _question(case, target))
+    _, plan = _plan_for(case, _planner(case, target))
     wanted, symbols = target_named(target), _Symbols(plan)
     parts: list[str] = []
     loops = []

@@ -1,33 +1,39 @@
-"""The instruction sets that code is recorded for. None has to be this machine's.
+"""The kinds of processors that code is recorded for. None has to be this machine's.
 
-    target("zen4") == Target("avx512", frozenset({"avx512_bf16", "bf16_pairs", "streams"}))
+    target("zen5").tuning.name == "Zen 5"
 
-This is the only place that knows how a Target is made.
+This is the only place that knows how a Target is made: as `native.engine.host_target` makes it on
+such a processor, where nothing was measured beyond the table of kinds.
 """
 
 from __future__ import annotations
 
+import functools
+
+from fxad.backend.llvm.base.kinds import Kind, capabilities, known, safe
 from fxad.backend.llvm.base.schedule import Target
 
-_BF16 = frozenset({"avx512_bf16"})
-_ZEN4 = _BF16 | {"bf16_pairs", "streams"}
+_L1, _L2 = 48 << 10, 2 << 20
+_XEON = Kind("other", "avx512", ("bf16", "amx"), _L1, _L2)
 
-# name -> (instruction set, features), see `fxad.backend.llvm.native.engine._extras`
-_TARGETS: dict[str, tuple[str, frozenset[str]]] = {
-    "avx512": ("avx512", frozenset()),
-    "avx512-bf16": ("avx512", _BF16),
-    "zen4": ("avx512", _ZEN4),
-    "zen5": ("avx512", _ZEN4 | {"reads_ahead"}),
-    "amx": ("avx512", _BF16 | {"amx_bf16"}),
-    "amx-float32": ("avx512", _BF16 | {"amx_bf16", "amx_float32"}),  # FXAD_ISA=amx
-    "avx2": ("avx2", frozenset()),
-    "neon": ("neon", frozenset()),
-    "generic": ("generic", frozenset()),
+_KINDS = {
+    "avx512": Kind("other", "avx512"),
+    "avx512-bf16": Kind("other", "avx512", ("bf16",)),
+    "zen4": Kind("amd", "avx512", ("bf16",), 32 << 10, 1 << 20),
+    "zen5": Kind("amd", "avx512", ("bf16", "vp2intersect"), _L1, 1 << 20),
+    "amx": _XEON,
+    "amx-float32": _XEON,  # with FXAD_ISA=amx
+    "avx2": Kind("other", "avx2"),
+    "neon": Kind("other", "neon"),
+    "generic": Kind("other", "generic"),
 }
-NAMES = tuple(_TARGETS)
+_ASKED = {"amx-float32": frozenset({"amx_float32"})}
+NAMES = tuple(_KINDS)
 
 
+@functools.cache
 def target(name: str) -> Target:
-    """The Target of this name, with nothing measured."""
-    isa, features = _TARGETS[name]
-    return Target(isa, features)
+    """The Target of this name."""
+    kind = _KINDS[name]
+    features = capabilities(kind, tiles=True) | _ASKED.get(name, frozenset())
+    return Target(kind.isa, features, tuning=known(kind) or safe(kind))

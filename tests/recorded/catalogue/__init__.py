@@ -18,12 +18,7 @@ from tests.recorded.catalogue import (
 )
 from tests.recorded.catalogue.case import Case
 
-CASES: dict[str, Case] = {
-    case.name: case
-    for module in (
-        *(elements, rows, products, attention, indexing, loops, numerics, models, operations),
-    )
-    for case in module.cases
-}
+_PARTS = (elements, rows, products, attention, indexing, loops, numerics, models, operations)
+CASES: dict[str, Case] = {case.name: case for part in _PARTS for case in part.cases}
 
 __all__ = ["CASES", "Case"]
