@@ -1,6 +1,9 @@
-"""`tune`: which tiles the matrix products of a function run best with, measured on this machine.
+"""`tune`: what runs best on this machine, measured.
 
-print(fxad.tune(step, w, x))      # a table; what is compiled from now on uses it
+print(fxad.tune())                # numbers of the kind of processor: how far to prefetch, ...
+print(fxad.tune(step, w, x))      # tiles of a function's matrix products
+
+Each prints what was found; what is compiled from now on uses it.
 """
 
 from __future__ import annotations
@@ -17,17 +20,23 @@ from fxad.core.record import valued
 from fxad.ir.plan import Run, walk
 from fxad.trace.tracer import Tracer, staging
 
+_CALIBRATION = 10.0  # seconds at most
+
 
 @valued
 class Tuning:
     """products: a `backend.llvm.search.Tuned` for each class of products that was measured now;
-    known: how many classes were measured before; path: the file that keeps them, if one does."""
+    known: how many classes were measured before; path: the file that keeps them, if one does.
+    answers: of `tune()`, a `backend.llvm.base.answers.Answer` to each question."""
 
     products: tuple[Any, ...]
     known: int
     path: Any
+    answers: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
+        if self.answers:
+            return "\n".join(map(str, self.answers))
         rows = [("GFLOP/s before", "after", "rows x columns x k", "kind", "choice")]
         rows += [
             (
@@ -52,13 +61,16 @@ class Tuning:
 
 
 def tune(
-    function: Callable[..., Any],
+    function: Callable[..., Any] | None = None,
     *args: Any,
     seconds: float = 0.3,
     again: bool = False,
     **kwargs: Any,
 ) -> Tuning:
     """Measure how the matrix products of `function(*args, **kwargs)` are best cut, and remember it.
+
+    Without a function: measure the processor, about 3 s, as is done unasked for 2 s at most where
+    it is of no known kind; `python -m fxad doctor` shows the answers. Other programs disturb it.
 
     The function is compiled, not run. Products of about the same size and layout are one kind. Each
     kind is measured once, on one thread, about so many seconds for each of four questions; with
@@ -69,6 +81,8 @@ def tune(
     """
     if not seconds > 0:
         raise BadArgument(f"tune: seconds must be above 0, not {seconds}")
+    if function is None:
+        return _processor()
     jitted = function if isinstance(function, Jit) else jit(function)
     leaves, trace = jitted.trace_for(args, kwargs)
     if staging() or any(isinstance(v, Tracer) for v in [*trace.captured, *leaves]):
@@ -87,3 +101,10 @@ def tune(
         compiled.forget()
         jitted.clear_cache()
     return Tuning(found, len(wanted) - len(todo), path)
+
+
+def _processor() -> Tuning:
+    measured = importlib.import_module("fxad.backend.llvm.measured")
+    answers = measured.recalibrate(_CALIBRATION)
+    compiled.forget()
+    return Tuning((), 0, measured.calibration_file(), answers)

@@ -68,7 +68,7 @@ def calibrated() -> tuple[Answer, ...]:
     now, if it is of no known kind. Nothing where nothing is kept on disk."""
     if not (config.cache and config.calibrate):
         return ()
-    path = _calibration()
+    path = calibration_file()
     if path not in _answers:
         found = _answers_in(path)
         if found is None and known(engine.host_kind()) is None:
@@ -82,7 +82,7 @@ def calibrated() -> tuple[Answer, ...]:
 
 def recalibrate(seconds: float = SECONDS) -> tuple[Answer, ...]:
     """Measure this processor now, for at most so many seconds, and keep what was answered."""
-    path, found = _calibration(), tuple(calibrate(engine.host_target(), seconds))
+    path, found = calibration_file(), tuple(calibrate(engine.host_target(), seconds))
     if config.cache:
         put(path.name, _written(found))
     _adopt(path, found)
@@ -93,7 +93,8 @@ def _adopt(path: Path, answers: tuple[Answer, ...]) -> None:
     _answers[path] = answers, tuned(engine.host_target().tuning, answers)
 
 
-def _calibration() -> Path:
+def calibration_file() -> Path:
+    """Where this processor's answers are, if they are kept on disk."""
     return directory() / f"calibrated-{_processor()}.json"
 
 
@@ -101,7 +102,7 @@ def _of_kind(plain: Target) -> Tuning:
     """The record of the processor's kind, with what was measured of this one."""
     if plain.isa != engine.host_isa() or not calibrated():
         return plain.tuning
-    return _answers[_calibration()][1]
+    return _answers[calibration_file()][1]
 
 
 def _written(answers: Sequence[Answer]) -> bytes:
