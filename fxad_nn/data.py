@@ -20,13 +20,14 @@ from fxad_nn.files import cache_directory, replacing
 from fxad_nn.loss import IGNORE
 from fxad_nn.shards import read_shard
 from fxad_nn.text import Text, find_text
+from fxad_nn.token_file import TokenSequence
 from fxad_nn.tokenizer import BytePairs, Bytes, Characters, Ids, Tokenizer
 
 TRAIN_SHARE = 0.9
 TOKENIZERS = ("char", "byte", "gpt2", "ids")
 
-Tokens = tuple[np.ndarray, ...]
-"""A split: one or more integer arrays [length]; no window crosses from one into the next."""
+Tokens = tuple[TokenSequence, ...]
+"""A split: one or more parts, integers [length]; no window crosses from one into the next."""
 Batch = tuple[np.ndarray, np.ndarray]
 """Tokens and targets, both int32 [size, context]."""
 
@@ -130,7 +131,8 @@ def _open_shards(path: Path, tokenizer: Tokenizer, vocab: int) -> Dataset:
         return Dataset(train, val, tokenizer, source)
     *rest, last = (tokens for _, tokens in shards)
     cut = int(len(last) * TRAIN_SHARE)
-    return Dataset((*rest, last[:cut]), (last[cut:],), tokenizer, source)
+    early, late = last.between(0, cut), last.between(cut, len(last))
+    return Dataset((*rest, early), (late,), tokenizer, source)
 
 
 def require_length(tokens: Tokens, context: int, what: str) -> None:
