@@ -29,6 +29,10 @@ class TrainingError(UserError):
     """Training cannot go on, for instance because the loss is no number any more."""
 
 
+class DamageWarning(UserWarning):
+    """What was read is usable but doubtful: weights that hold NaN, a cache that was damaged."""
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A half sentence with the closest known name, or all of them where none is close."""
     known = sorted(known)

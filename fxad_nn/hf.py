@@ -13,13 +13,16 @@ from typing import Any
 
 import numpy as np
 
+import fxad.numpy as jnp
 from fxad_nn import gpt2, llama, models
 from fxad_nn.errors import CheckpointError, did_you_mean
 from fxad_nn.layers import RopeScaling
+from fxad_nn.schema import shown
 from fxad_nn.spec import from_named, named_leaves
-from fxad_nn.tensors import checked, require_all, stored
+from fxad_nn.tensors import check_shape, require_all, stored, warn_if_not_finite
 
 DTYPES = ("float32", "float16", "bfloat16")
+FLOATS = (*DTYPES, "float64")
 
 
 def load_hf(directory: Path, dtype: str | None = "float32") -> tuple[models.Config, Any]:
@@ -57,17 +60,23 @@ def _read_params(files: list[Path], config: models.Config, where: str) -> Any:
         (_gpt2_name, ()) if isinstance(config, gpt2.Config) else (_llama_name, ("weight",))
     )
     found: dict[str, Any] = {}
-    for theirs, read in stored(files):
-        ours = rename(theirs)
+    for tensor in stored(files):
+        ours, what = rename(tensor.name), f"{where}: the tensor {shown(tensor.name)}"
         if ours is None or (ours.startswith("head.") and "head.weight" not in wanted):
             continue
         if ours not in wanted:
-            raise CheckpointError(f"{where}: this model has no place for the tensor {theirs!r}")
-        array = read()
-        if ours.rsplit(".", 1)[-1] in transposed:
-            array = np.ascontiguousarray(array.T)
-        found[ours] = checked(array, wanted[ours], f"{where}: {theirs}", config.dtype)
+            name = shown(tensor.name)
+            raise CheckpointError(f"{where}: this model has no place for the tensor {name}")
+        if ours in found:
+            raise CheckpointError(f"{what} is the second one for {ours}; which one is meant?")
+        if tensor.dtype not in FLOATS:
+            raise CheckpointError(f"{what} is {tensor.dtype}; weights are one of {FLOATS}")
+        turned = ours.rsplit(".", 1)[-1] in transposed
+        check_shape(tensor.shape[::-1] if turned else tensor.shape, wanted[ours], what)
+        array = np.ascontiguousarray(tensor.read().T) if turned else tensor.read()
+        found[ours] = jnp.asarray(array, config.dtype)
     require_all(found, wanted, where)
+    warn_if_not_finite(found, where)
     return from_named(spec, found)
 
 
@@ -218,9 +227,10 @@ def _weight_files(directory: Path) -> list[Path]:
 
 
 def _stored_dtype(files: list[Path]) -> str:
-    for _, read in stored(files):
-        return str(read().dtype)
-    raise CheckpointError(f"{files[0]} holds no tensors")
+    for tensor in stored(files):
+        if tensor.dtype in FLOATS:
+            return tensor.dtype
+    raise CheckpointError(f"{files[0]} holds no tensors of {FLOATS}")
 
 
 def _read_json(path: Path) -> dict[str, Any]:

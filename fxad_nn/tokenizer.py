@@ -179,7 +179,7 @@ def checked_ids(ids: Any, size: int) -> list[int]:
     return ids
 
 
-def from_json(text: str, where: str = "tokenizer") -> Tokenizer:
+def from_json(text: str | bytes, where: str = "tokenizer") -> Tokenizer:
     """The tokenizer that `to_json` described; `where` names the file in errors."""
     try:
         state = json.loads(text)
