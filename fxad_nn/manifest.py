@@ -27,7 +27,7 @@ from fxad_nn.schema import (
     parse,
     read_bytes,
     record,
-    text,
+    string,
 )
 
 FORMAT = 2
@@ -36,15 +36,15 @@ FORMAT = 2
 MANIFEST = "manifest.json"
 LIMITS = Limits(size=4 << 20, values=100_000, depth=8)
 LONGEST_FACT = 10_000
-SHA256 = text("[0-9a-f]{64}")
-FILE_NAME = text(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
+SHA256 = string("[0-9a-f]{64}")
+FILE_NAME = string(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 SEALED = record({"seal": SHA256, "format": integer()}, others=anything)
 SCHEMA = record(
     {
         "format": integer(),
         "step": integer(),
         "files": mapping(record({"bytes": integer(), "sha256": SHA256}), key=FILE_NAME),
-        "facts": mapping(text(most=LONGEST_FACT), key=text(most=LONGEST_FACT)),
+        "facts": mapping(string(most=LONGEST_FACT), key=string(most=LONGEST_FACT)),
     }
 )
 

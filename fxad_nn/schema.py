@@ -1,6 +1,6 @@
 """JSON that somebody else wrote: read within limits, and checked against a schema.
 
-    POINT = record({"name": text(), "x": number(), "y": number(least=0)})
+    POINT = record({"name": string(), "x": number(), "y": number(least=0)})
     point = read(Path("point.json"), POINT, CheckpointError)     # {"name": "p", "x": 1.5, "y": 2.0}
 
 A schema is a function that returns the value or raises `Mismatch`; the functions below make the
@@ -86,6 +86,11 @@ def parse(
         _check_depth(value, limits.depth)
     except Mismatch as mismatch:
         raise error(f"{where} is damaged: {mismatch}") from mismatch
+    return check(value, schema, where, error)
+
+
+def check(value: Any, schema: Schema, where: str, error: type[UserError]) -> Any:
+    """`value` as `schema` returns it; raises `error` starting with `where`."""
     try:
         return schema(value)
     except Mismatch as mismatch:
@@ -154,9 +159,13 @@ def _check_depth(value: Any, depth: int) -> None:
     raise Mismatch(f"is nested deeper than {depth} levels")
 
 
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 100
+
+
 def shown(value: Any) -> str:
     """A short form of `value` for a message, however large it is."""
-    return reprlib.repr(value)
+    return _SHORT.repr(value)
 
 
 def anything(value: Any) -> Any:
@@ -164,7 +173,7 @@ def anything(value: Any) -> Any:
     return value
 
 
-def flag(value: Any) -> bool:
+def boolean(value: Any) -> bool:
     """true or false."""
     return value if type(value) is bool else _wanted("true or false", value)
 
@@ -172,20 +181,20 @@ def flag(value: Any) -> bool:
 def integer(least: int = 0, most: int = (1 << 63) - 1) -> Schema:
     """A whole number within bounds; neither true nor 1.0."""
 
-    def check(value: Any) -> int:
+    def checked(value: Any) -> int:
         if type(value) is not int:
             _wanted("an integer", value)
         if not least <= value <= most:
             _wanted(f"an integer from {least} to {most}", value)
         return value
 
-    return check
+    return checked
 
 
 def number(least: float = -math.inf, most: float = math.inf, above: float = -math.inf) -> Schema:
     """A finite number within bounds and greater than `above`; not true."""
 
-    def check(value: Any) -> float:
+    def checked(value: Any) -> float:
         if type(value) not in (int, float):
             _wanted("a number", value)
         if not (least <= value <= most and value > above and abs(value) < 1e308):
@@ -193,14 +202,14 @@ def number(least: float = -math.inf, most: float = math.inf, above: float = -mat
             _wanted(f"a number {low} to {most}", value)
         return value
 
-    return check
+    return checked
 
 
-def text(pattern: str = "", most: int = Limits.size) -> Schema:
+def string(pattern: str = "", most: int = Limits.size) -> Schema:
     """A string of at most `most` characters that matches `pattern` as a whole, if given."""
     compiled = re.compile(pattern)
 
-    def check(value: Any) -> str:
+    def checked(value: Any) -> str:
         if type(value) is not str:
             _wanted("a text", value)
         if len(value) > most:
@@ -209,22 +218,22 @@ def text(pattern: str = "", most: int = Limits.size) -> Schema:
             _wanted(f"a text of the form {pattern}", value)
         return value
 
-    return check
+    return checked
 
 
 def one_of(*allowed: Any) -> Schema:
     """One of a few values, of the same type: true is not 1."""
 
-    def check(value: Any) -> Any:
+    def checked(value: Any) -> Any:
         if any(type(value) is type(known) and value == known for known in allowed):
             return value
         hint = ""
         if type(value) is str and all(type(known) is str for known in allowed):
-            hint = did_you_mean(value, allowed) if len(value) < 100 else ""
+            hint = did_you_mean(value, allowed)
         names = " or ".join(json.dumps(known) for known in allowed)
         raise Mismatch(f"must be {names}, got {shown(value)}{hint}")
 
-    return check
+    return checked
 
 
 def nullable(schema: Schema) -> Schema:
@@ -235,20 +244,20 @@ def nullable(schema: Schema) -> Schema:
 def array(schema: Schema, least: int = 0, most: int = Limits.values) -> Schema:
     """A list of `least` to `most` values that `schema` allows."""
 
-    def check(value: Any) -> list[Any]:
+    def checked(value: Any) -> list[Any]:
         if type(value) is not list:
             _wanted("a list", value)
         if not least <= len(value) <= most:
             raise Mismatch(f"must hold {least} to {most} values, got {len(value)}")
         return list(_each(((f"[{i}]", item) for i, item in enumerate(value)), schema))
 
-    return check
+    return checked
 
 
 def mapping(schema: Schema, key: Schema = anything, most: int = Limits.values) -> Schema:
     """An object of any keys that `key` allows, with values that `schema` allows."""
 
-    def check(value: Any) -> dict[str, Any]:
+    def checked(value: Any) -> dict[str, Any]:
         if type(value) is not dict:
             _wanted("an object", value)
         if len(value) > most:
@@ -257,7 +266,7 @@ def mapping(schema: Schema, key: Schema = anything, most: int = Limits.values) -
             key(name)
         return dict(zip(value, _each(value.items(), schema), strict=True))
 
-    return check
+    return checked
 
 
 def _each(items: Iterable[tuple[str, Any]], schema: Schema) -> Iterable[Any]:
@@ -276,7 +285,7 @@ def record(
     """An object with these keys; others are an error unless `others` says what they may hold."""
     known = {**required, **(optional or {})}
 
-    def check(value: Any) -> dict[str, Any]:
+    def checked(value: Any) -> dict[str, Any]:
         if type(value) is not dict:
             _wanted("an object", value)
         missing = sorted(required.keys() - value.keys())
@@ -286,12 +295,11 @@ def record(
         for name, item in value.items():
             schema = known.get(name, others)
             if schema is None:
-                hint = did_you_mean(name, known) if len(name) < 100 else ""
-                raise Mismatch(f"unknown key {shown(name)}{hint}")
+                raise Mismatch(f"unknown key {shown(name)}{did_you_mean(name, known)}")
             [made[name]] = _each([(name, item)], schema)
         return made
 
-    return check
+    return checked
 
 
 def _short(step: str) -> str:

@@ -34,7 +34,7 @@ from fxad_nn.schema import (
     number,
     parse,
     record,
-    text,
+    string,
 )
 from fxad_nn.tensors import read_tree, write_tree
 
@@ -46,8 +46,8 @@ LOSSES = array(array(number(), least=2, most=2))
 RUN_STATE = record(
     {},
     {
-        "options": record({"data": nullable(text())}, others=anything),
-        "source": text(),
+        "options": record({"data": nullable(string())}, others=anything),
+        "source": string(),
         "data_size": integer(),
         "history": mapping(LOSSES),
     },

@@ -32,7 +32,7 @@ from fxad_nn.schema import (
     parse,
     record,
     shown,
-    text,
+    string,
 )
 from fxad_nn.spec import Leaf, from_named, named_leaves
 
@@ -67,7 +67,7 @@ TENSOR = record(
         "data_offsets": array(integer(), least=2, most=2),
     }
 )
-HEADER_SCHEMA = record({}, {"__metadata__": mapping(text())}, others=TENSOR)
+HEADER_SCHEMA = record({}, {"__metadata__": mapping(string())}, others=TENSOR)
 
 
 def require_library() -> None:
@@ -181,7 +181,7 @@ def read_tree(paths: list[Path], spec: Any) -> Any:
     for tensor in stored(paths):
         name = tensor.name
         if name not in wanted:
-            hint = did_you_mean(name, wanted) if len(name) < 100 else ""
+            hint = did_you_mean(name, wanted)
             raise CheckpointError(f"{where}: {shown(name)} is no parameter of this model{hint}")
         if name in found:
             raise CheckpointError(f"{where}: {name} is there twice")
