@@ -12,7 +12,8 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad_nn import gpt2, hf, models, optim, store, tensors
-from fxad_nn.errors import CheckpointError, ConfigError
+from fxad_nn.errors import CheckpointError
+from fxad_nn.manifest import write_manifest
 from fxad_nn.spec import init_params, named_leaves
 from fxad_nn.tokenizer import Bytes
 
@@ -139,9 +140,12 @@ def test_a_wrong_configuration_is_named(tmp_path, trained):
 
     def writing(**changes):
         path.write_text(json.dumps({**record, **changes}), "utf-8")
+        write_manifest(path.parent, 7, store.FILES, {})
 
     writing(model={**record["model"], "head": 2})
-    with pytest.raises(ConfigError, match=r"state\.json: unknown key 'head'; did you mean 'heads'"):
+    with pytest.raises(
+        CheckpointError, match=r"state\.json: unknown key 'head'; did you mean 'heads'"
+    ):
         store.load(tmp_path)
     writing(model={**record["model"], "width": 32, "hidden": 128})
     with pytest.raises(CheckpointError, match=r"has shape .* the model needs"):
@@ -155,9 +159,6 @@ def test_a_wrong_configuration_is_named(tmp_path, trained):
     writing(model={**record["model"], "dtype": "bfloat16"})
     with pytest.raises(CheckpointError, match="is float32, the model needs bfloat16"):
         store.load(tmp_path)
-    writing(format=99)
-    with pytest.raises(CheckpointError, match="format 99"):
-        store.load(tmp_path)
     with pytest.raises(CheckpointError, match="does not exist"):
         store.load(tmp_path / "nowhere")
 
@@ -170,7 +171,7 @@ def test_strided_scalar_and_bfloat16_arrays_survive(tmp_path):
         "h": np.array([1.5, -2.0], ml_dtypes.bfloat16),
     }
     tensors.write_tree(tmp_path / "t.safetensors", tree)
-    back = {name: read() for name, read in tensors.stored([tmp_path / "t.safetensors"])}
+    back = {tensor.name: tensor.read() for tensor in tensors.stored([tmp_path / "t.safetensors"])}
     assert {n: (a.shape, str(a.dtype)) for n, a in back.items()} == {
         n: (a.shape, str(a.dtype)) for n, a in tree.items()
     }
@@ -239,8 +240,8 @@ def test_hugging_face_directories_that_cannot_be_used(tmp_path):
     refused("a pickle")
     (tmp_path / "m" / "model.safetensors").write_bytes(b"\x80" * 20)
     refused("truncated or no safetensors file")
-    refused("model_type 'gpt3' is not known; did you mean 'gpt2'", model_type="gpt3")
-    refused("activation_function = 'relu' is not supported", activation_function="relu")
+    refused("model_type must be .* got 'gpt3'; did you mean 'gpt2'", model_type="gpt3")
+    refused("activation_function must be .*, got 'relu'", activation_function="relu")
     weights = hugging_face(tmp_path / "m")
     weights["h.0.attn.extra.weight"] = weights.pop("ln_f.bias")
     tensors.safetensors.numpy.save_file(weights, tmp_path / "m" / "model.safetensors")
@@ -249,7 +250,7 @@ def test_hugging_face_directories_that_cannot_be_used(tmp_path):
     tensors.safetensors.numpy.save_file(weights, tmp_path / "m" / "model.safetensors")
     refused(r"1 parameters are missing: norm\.bias")
     (tmp_path / "m" / "config.json").write_text('{"model_type": "gpt2"}', "utf-8")
-    with pytest.raises(CheckpointError, match="does not say 'n_embd'"):
+    with pytest.raises(CheckpointError, match="does not hold n_embd"):
         hf.load_hf(tmp_path / "m")
 
 

@@ -53,7 +53,7 @@ def test_ids_read_and_write_numbers():
     ("text", "saying"),
     [
         ("{", "damaged"),
-        ("{}", "damaged"),
+        ("{}", "does not hold kind"),
         ('{"kind": "chars"}', "did you mean 'char'"),
         ('{"kind": "char", "alphabet": ""}', "alphabet"),
     ],
