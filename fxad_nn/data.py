@@ -22,13 +22,14 @@ from fxad_nn.loss import IGNORE
 from fxad_nn.shards import read_shard
 from fxad_nn.text import Text, find_text
 from fxad_nn.token_cache import read_tokens, write_tokens
+from fxad_nn.token_file import TokenSequence
 from fxad_nn.tokenizer import BytePairs, Bytes, Characters, Ids, Tokenizer
 
 TRAIN_SHARE = 0.9
 TOKENIZERS = ("char", "byte", "gpt2", "ids")
 
-Tokens = tuple[np.ndarray, ...]
-"""A split: one or more integer arrays [length]; no window crosses from one into the next."""
+Tokens = tuple[TokenSequence, ...]
+"""A split: one or more parts, integers [length]; no window crosses from one into the next."""
 Batch = tuple[np.ndarray, np.ndarray]
 """Tokens and targets, both int32 [size, context]."""
 
@@ -82,9 +83,9 @@ def make_tokenizer(name: str, vocabulary: Path | None, text: str) -> Tokenizer:
     )
 
 
-def tokenized(text: str, tokenizer: Tokenizer) -> np.ndarray:
-    """The ids of `text`, memory-mapped from the cache; made and put there the first time, and
-    again, with a DamageWarning, where what is there is not what was written."""
+def tokenized(text: str, tokenizer: Tokenizer) -> TokenSequence:
+    """The ids of `text`, from the cache; made and put there the first time, and again, with a
+    DamageWarning, where what is there is not what was written."""
     name = hashlib.sha256(tokenizer.to_json().encode() + b"\0" + text.encode()).hexdigest()[:32]
     path = cache_directory() / "tokens" / f"{name}.ids"
     dtype = "<u2" if tokenizer.size <= 1 << 16 else "<u4"
@@ -128,7 +129,8 @@ def _open_shards(path: Path, tokenizer: Tokenizer, vocab: int) -> Dataset:
         return Dataset(train, val, tokenizer, source)
     *rest, last = (tokens for _, tokens in shards)
     cut = int(len(last) * TRAIN_SHARE)
-    return Dataset((*rest, last[:cut]), (last[cut:],), tokenizer, source)
+    early, late = last.between(0, cut), last.between(cut, len(last))
+    return Dataset((*rest, early), (late,), tokenizer, source)
 
 
 def require_length(tokens: Tokens, context: int, what: str) -> None:

@@ -1,7 +1,7 @@
 """Token ids of a text on the disk: written once, proved whenever they are read.
 
     write_tokens(path, ids)                     # ids uint16 [length]
-    tokens = read_tokens(path, "<u2", 50257)    # memory-mapped, or None: make them again
+    tokens = read_tokens(path, "<u2", 50257)    # a TokenFile, or None: make them again
 
 A file is the ids and, at its end, the SHA-256 of its name, its dtype and the ids. So neither zeros
 nor floats nor the ids of another text under this name are ever trained on.
@@ -19,6 +19,7 @@ import numpy as np
 
 from fxad_nn.errors import DamageWarning
 from fxad_nn.files import replacing
+from fxad_nn.token_file import TokenFile
 
 DIGEST_BYTES = 32
 _PART = 1 << 22
@@ -34,8 +35,8 @@ def write_tokens(path: Path, ids: np.ndarray) -> None:
         file.write(digest.digest())
 
 
-def read_tokens(path: Path, dtype: str, vocab: int) -> np.ndarray | None:
-    """The ids in a file, memory-mapped, or None where there are none that can be used.
+def read_tokens(path: Path, dtype: str, vocab: int) -> TokenFile | None:
+    """The ids in a file, or None where there are none that can be used.
 
     A file that is not what was written, or holds an id of `vocab` or above, is a DamageWarning.
     """
@@ -43,9 +44,7 @@ def read_tokens(path: Path, dtype: str, vocab: int) -> np.ndarray | None:
         with open(path, "rb") as file:
             length, rest = divmod(os.fstat(file.fileno()).st_size - DIGEST_BYTES, _size(dtype))
             if length >= 0 and not rest and _is_whole(file, path, dtype, length, vocab):
-                if not length:
-                    return np.empty(0, dtype)
-                return np.memmap(file, dtype, "r", shape=(length,))
+                return TokenFile(path, dtype, 0, length, file.fileno())
     except FileNotFoundError:
         return None
     except OSError as error:
