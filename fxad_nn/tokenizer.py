@@ -196,7 +196,8 @@ class BytePairs:
             return self._tokenizer.decode(checked_ids(ids, self.size), skip_special_tokens=False)
 
     def to_json(self) -> str:
-        return json.dumps({"kind": self.kind, "tokenizer": json.loads(self._tokenizer.to_str())})
+        whole = {"kind": self.kind, "tokenizer": json.loads(self._tokenizer.to_str())}
+        return json.dumps(whole, ensure_ascii=False)  # escaped it might outgrow what is read
 
 
 @contextlib.contextmanager
