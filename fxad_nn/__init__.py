@@ -11,8 +11,8 @@ spec        one tree per model: shapes, dtypes, axes, initialisers
 layers      linear, norms, rotary positions, causal attention
 gpt2, llama, loss, models            the models, and how they are found by name
 optim, step                          AdamW, schedules, one compiled training step
-text, tokenizer, shards, data        from files to batches
-files, tensors, store, hf            checkpoints, and weights from Hugging Face directories
+text, tokenizer, shards, token_cache, data   from files to batches
+files, schema, tensors, manifest, store, hf   checkpoints, and weights from Hugging Face directories
 cache, sampling, generate            tokens one by one, with keys and values of earlier ones
 recipe, run, train, evaluate, flops, plot                    a training run and what follows it
 options, cli                         the command line

@@ -101,7 +101,7 @@ def write_manifest(
         for name in files
     }
     body = {"format": FORMAT, "step": step, "files": listed, "facts": dict(facts)}
-    (directory / MANIFEST).write_text(canonical({**body, "seal": _seal(body)}), "utf-8")
+    (directory / MANIFEST).write_text(sealed(body), "utf-8")
 
 
 def read_manifest(directory: Path, files: Iterable[str]) -> Manifest:
@@ -114,8 +114,8 @@ def read_manifest(directory: Path, files: Iterable[str]) -> Manifest:
         )
     content = read_bytes(path, CheckpointError, LIMITS.size)
     body = parse(content, SEALED, str(path), CheckpointError, LIMITS)
-    seal = body.pop("seal")
-    if content != canonical({**body, "seal": seal}).encode() or seal != _seal(body):
+    body.pop("seal")
+    if content != sealed(body).encode():
         raise CheckpointError(f"{path} is damaged: its bytes are not those that were written")
     if body["format"] != FORMAT:
         raise CheckpointError(f"{path} has format {body['format']}; this version reads {FORMAT}")
@@ -126,8 +126,10 @@ def read_manifest(directory: Path, files: Iterable[str]) -> Manifest:
     return Manifest(directory, found["step"], found["files"], found["facts"])
 
 
-def _seal(body: Mapping[str, Any]) -> str:
-    return hashlib.sha256(canonical(body).encode()).hexdigest()
+def sealed(body: Mapping[str, Any]) -> str:
+    """The text of a manifest that says `body`."""
+    seal = hashlib.sha256(canonical(body).encode()).hexdigest()
+    return canonical({**body, "seal": seal})
 
 
 def _digest(path: Path) -> str:

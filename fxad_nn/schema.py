@@ -32,7 +32,7 @@ Schema = Callable[[Any], Any]
 class Limits:
     """What a file may hold at most. A value takes about 100 bytes of memory."""
 
-    size: int = 64 << 20
+    size: int = 128 << 20
     values: int = 8_000_000
     depth: int = 64
 
@@ -65,10 +65,10 @@ def read_bytes(path: Path, error: type[UserError], most: int = Limits.size) -> b
             raise error(f"{path} is missing" if not path.exists() else f"{path} is no file")
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            content = file.read(min(size, most) + 1)
+            content = file.read(size + 1) if size <= most else b""
     except OSError as failure:
         raise error(f"{path} cannot be read: {failure.strerror}") from failure
-    if len(content) > most:
+    if max(size, len(content)) > most:
         raise error(f"{path} holds {size} bytes; such a file has at most {most}")
     return content
 
@@ -144,19 +144,13 @@ def _finite(literal: str) -> float:
 
 
 def _check_depth(value: Any, depth: int) -> None:
-    """Mismatch where a value is nested too deep."""
-    level = [value]
-    for _ in range(depth + 1):
-        inner: list[Any] = []
-        for item in level:
-            if type(item) is dict:
-                inner.extend(item.values())
-            elif type(item) is list:
-                inner.extend(item)
-        if not inner:
-            return
-        level = inner
-    raise Mismatch(f"is nested deeper than {depth} levels")
+    """Mismatch where lists and objects lie in each other deeper than `depth`."""
+    level = [value] if type(value) in (dict, list) else []
+    for _ in range(depth):
+        contents = (item.values() if type(item) is dict else item for item in level)
+        level = [x for content in contents for x in content if type(x) in (dict, list)]
+    if level:
+        raise Mismatch(f"is nested deeper than {depth} levels")
 
 
 _SHORT = reprlib.Repr()

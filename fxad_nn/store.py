@@ -99,7 +99,7 @@ def save(
             TOKENIZER: encoder.to_json(),
         }
         parse(texts[STATE], STATE_SCHEMA, str(target), CheckpointError)  # as `load` will
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{target}: JSON cannot hold this state: {error}") from error
     try:
         _remove_leftovers(directory)

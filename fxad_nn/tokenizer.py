@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -195,7 +196,8 @@ class BytePairs:
             return self._tokenizer.decode(checked_ids(ids, self.size), skip_special_tokens=False)
 
     def to_json(self) -> str:
-        return json.dumps({"kind": self.kind, "tokenizer": json.loads(self._tokenizer.to_str())})
+        whole = {"kind": self.kind, "tokenizer": json.loads(self._tokenizer.to_str())}
+        return json.dumps(whole, ensure_ascii=False)  # escaped it might outgrow what is read
 
 
 @contextlib.contextmanager
@@ -211,7 +213,8 @@ def _library(what: str) -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise DataError(f"{what} cannot be used by the tokenizers library: {error}") from error
+        said = textwrap.shorten(str(error), 500)
+        raise DataError(f"{what} cannot be used by the tokenizers library: {said}") from error
 
 
 MOST_IDS = 1 << 24

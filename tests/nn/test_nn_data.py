@@ -1,15 +1,19 @@
 """Texts, shards, batches: what is read, in which order, and what is refused."""
 
 import hashlib
+import io
+import re
 
 import numpy as np
 import pytest
 
 from fxad_nn import data, text
 from fxad_nn.data import open_data, random_batch, windows
-from fxad_nn.errors import ConfigError, DataError
+from fxad_nn.errors import ConfigError, DamageWarning, DataError
 from fxad_nn.loss import IGNORE
 from fxad_nn.shards import HEADER_BYTES, read_shard, write_shard
+from fxad_nn.token_cache import read_tokens, write_tokens
+from fxad_nn.token_file import TokenFile
 from fxad_nn.tokenizer import Bytes, Characters
 
 
@@ -17,21 +21,56 @@ def test_a_text_is_split_nine_to_one_and_cached(tmp_path, private_cache):
     path = tmp_path / "t.txt"
     path.write_text("abcdefghij" * 10, "utf-8")
     first, second = open_data(path), open_data(path)
-    assert first.tokenizer.decode(first.train[0]) == "abcdefghij" * 9
-    assert first.tokenizer.decode(first.val[0]) == "abcdefghij"
+    assert first.tokenizer.decode(first.train[0][:]) == "abcdefghij" * 9
+    assert first.tokenizer.decode(first.val[0][:]) == "abcdefghij"
     assert first.source == str(path)
-    assert isinstance(second.train[0], np.memmap)
+    assert isinstance(second.train[0], TokenFile)
     assert len(list((private_cache / "tokens").iterdir())) == 2  # no temporary file stays
 
 
-def test_a_damaged_cache_is_made_again(tmp_path, private_cache):
-    ids = np.array(data.tokenized("hello", Bytes()))  # a copy: the mapped file is damaged below
+def damages(good):
+    """What may have become of a file of five uint16 ids and their digest."""
+    flipped = bytearray(good)
+    flipped[4] ^= 1
+    floats = io.BytesIO()
+    np.save(floats, np.linspace(0, 1, 5))
+    ids = np.array([104, 101, 108, 108, 300], "<u2").tobytes()
+    cut = (b"", good[:-3], good[:-2], good[2:], good[:20])
+    return [*cut, bytes(flipped), bytes(len(good)), floats.getvalue(), ids + good[10:], good * 2]
+
+
+def test_a_damaged_cache_is_made_again_and_said(private_cache):
+    ids = np.array(data.tokenized("hello", Bytes()))
     [cached] = (private_cache / "tokens").iterdir()
-    for damage in (b"", cached.read_bytes()[:-3], b"garbage" * 40):
+    good = cached.read_bytes()
+    for damage in damages(good):
         cached.write_bytes(damage)
+        with pytest.warns(DamageWarning, match=re.escape(f"{cached} is damaged")):
+            np.testing.assert_array_equal(data.tokenized("hello", Bytes()), ids)
+        assert cached.read_bytes() == good
         np.testing.assert_array_equal(data.tokenized("hello", Bytes()), ids)
-    np.save(cached, np.full(5, 999, np.uint16))
-    np.testing.assert_array_equal(data.tokenized("hello", Bytes()), ids)
+
+
+def test_the_cache_of_another_text_is_not_taken(private_cache):
+    first = np.array(data.tokenized("hello", Bytes()))
+    [one] = (private_cache / "tokens").iterdir()
+    content = one.read_bytes()
+    data.tokenized("world", Bytes())
+    [other] = set((private_cache / "tokens").iterdir()) - {one}
+    other.unlink()
+    other.write_bytes(content)
+    with pytest.warns(DamageWarning, match="made again"):
+        assert not np.array_equal(data.tokenized("world", Bytes()), first)
+
+
+def test_tokens_with_ids_outside_the_vocabulary_are_not_taken(tmp_path):
+    write_tokens(tmp_path / "t", np.array([1, 2, 7], "<u2"))
+    np.testing.assert_array_equal(read_tokens(tmp_path / "t", "<u2", 8), [1, 2, 7])
+    with pytest.warns(DamageWarning):
+        assert read_tokens(tmp_path / "t", "<u2", 7) is None
+    with pytest.warns(DamageWarning):
+        assert read_tokens(tmp_path / "t", "<i2", 8) is None
+    assert read_tokens(tmp_path / "absent", "<u2", 8) is None
 
 
 def test_a_full_disk_does_not_stop_reading(monkeypatch):

@@ -12,7 +12,7 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad_nn import gpt2, hf, models, optim, store, tensors
-from fxad_nn.errors import CheckpointError
+from fxad_nn.errors import CheckpointError, DamageWarning
 from fxad_nn.manifest import write_manifest
 from fxad_nn.spec import init_params, named_leaves
 from fxad_nn.tokenizer import Bytes
@@ -258,3 +258,32 @@ def test_loaded_arrays_are_fxad_arrays(tmp_path, trained):
     put(tmp_path, trained)
     params = store.load(tmp_path).params
     assert type(params["embed"]["token"]) is type(jnp.zeros(1))
+
+
+def test_two_tensors_for_one_leaf_are_refused(tmp_path, trained):
+    weights = hugging_face(tmp_path / "m")
+    weights["transformer.wte.weight"] = weights["wte.weight"] + 1
+    tensors.safetensors.numpy.save_file(weights, tmp_path / "m" / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"is the second one for embed\.token"):
+        hf.load_hf(tmp_path / "m")
+    tree = tmp_path / "tree.safetensors"
+    tensors.write_tree(tree, trained[0])
+    with pytest.raises(CheckpointError, match="is there twice"):
+        tensors.read_tree([tree, tree], gpt2.spec(CONFIG))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.bool_, ml_dtypes.float8_e4m3fn])
+def test_weights_that_are_no_plain_floats_are_refused(tmp_path, dtype):
+    weights = hugging_face(tmp_path / "m")
+    weights["h.0.mlp.c_fc.weight"] = weights["h.0.mlp.c_fc.weight"].astype(dtype)
+    tensors.safetensors.numpy.save_file(weights, tmp_path / "m" / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"h\.0\.mlp\.c_fc\.weight"):
+        hf.load_hf(tmp_path / "m")
+
+
+def test_weights_of_a_directory_that_are_no_numbers_are_said(tmp_path):
+    weights = hugging_face(tmp_path / "m")
+    weights["ln_f.bias"][1] = np.inf
+    tensors.safetensors.numpy.save_file(weights, tmp_path / "m" / "model.safetensors")
+    with pytest.warns(DamageWarning, match=r"leaves hold NaN or infinity: norm\.bias;"):
+        hf.load_hf(tmp_path / "m")
