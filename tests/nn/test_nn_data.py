@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import os
 import re
 
 import numpy as np
@@ -15,6 +16,7 @@ from fxad_nn.shards import HEADER_BYTES, read_shard, write_shard
 from fxad_nn.token_cache import read_tokens, write_tokens
 from fxad_nn.token_file import TokenFile
 from fxad_nn.tokenizer import Bytes, Characters
+from fxad_nn.vocabulary import require_ids
 
 
 def test_a_text_is_split_nine_to_one_and_cached(tmp_path, private_cache):
@@ -227,3 +229,34 @@ def test_tokenizer_names(tmp_path):
         data.make_tokenizer("gpt2", None, "abc")
     assert data.make_tokenizer("char", None, "cab") == Characters("abc")
     assert data.make_tokenizer("byte", None, "cab").size == 256
+
+
+def test_a_token_file_reads_what_is_there_and_says_what_is_not(tmp_path):
+    path = tmp_path / "s.bin"
+    write_shard(path, np.arange(1000))
+    tokens = read_shard(path, 1000)
+    np.testing.assert_array_equal(tokens[3:7], [3, 4, 5, 6])
+    np.testing.assert_array_equal(tokens[990:2000], np.arange(990, 1000))
+    np.testing.assert_array_equal(tokens.between(500, 600)[98:], [598, 599])
+    assert len(tokens[7:3]) == 0
+    part = tokens.between(0, 400)
+    del tokens  # a part reads on its own
+    np.testing.assert_array_equal(part[:3], [0, 1, 2])
+    with pytest.raises(DataError, match="without a step"):
+        part[::2]
+    os.truncate(path, HEADER_BYTES + 100)
+    np.testing.assert_array_equal(part[:50], np.arange(50))
+    with pytest.raises(DataError, match="was cut while it was in use: it ends before byte 1124"):
+        part[:51]
+
+
+@pytest.mark.parametrize("id", [-100, 65])
+def test_ids_of_a_batch_are_named_by_their_place(id):
+    batch = np.zeros((2, 4), np.int32)
+    require_ids(batch, 65, "the batch")
+    require_ids(batch - 1, 65, "the targets", ignored=IGNORE)
+    batch[1, 3] = id
+    saying = rf"the batch holds id {id} at position \[1, 3\], outside the vocabulary of 65"
+    for ignored in (None, IGNORE):
+        with pytest.raises(DataError, match=saying):
+            require_ids(batch, 65, "the batch", ignored)

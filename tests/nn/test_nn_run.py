@@ -131,3 +131,19 @@ def test_what_bits_depend_on_is_compared_on_resuming(tmp_path, text, monkeypatch
     [told] = listener.warnings
     assert f"target {facts['target']!r} became 'vax'" in told
     assert "numpy" not in told
+
+
+def test_a_listener_can_stop_a_run(tmp_path, text):
+    listener = At(0, None)
+    listener.should_stop = lambda: True
+    result = train(options(tmp_path, text), listener)
+    assert result.interrupted and result.stop.signal is None
+    assert store.load(tmp_path / "run").path == result.checkpoint
+
+
+def test_an_error_of_a_listener_costs_no_step(tmp_path, text):
+    with pytest.raises(ZeroDivisionError) as caught:
+        train(options(tmp_path, text), At(4, lambda: 1 / 0))
+    saved = tmp_path / "run" / "step-00000004"
+    assert caught.value.__notes__ == [f"step 4 is saved in {saved}"]
+    same_as_unbroken(tmp_path, text, train(resumed_options(tmp_path / "run")))
