@@ -147,3 +147,23 @@ def test_an_error_of_a_listener_costs_no_step(tmp_path, text):
     saved = tmp_path / "run" / "step-00000004"
     assert caught.value.__notes__ == [f"step 4 is saved in {saved}"]
     same_as_unbroken(tmp_path, text, train(resumed_options(tmp_path / "run")))
+
+
+def test_a_disk_that_fills_up_ends_a_run_with_what_is_whole(tmp_path, text, capsys, monkeypatch):
+    real = store.write_tree
+
+    def filling(path, tree):
+        if "step-00000004" in str(path):
+            raise OSError(28, "No space left on device")
+        real(path, tree)
+
+    monkeypatch.setattr(store, "write_tree", filling)
+    arguments = ("train", "--preset", "tiny", "--data", text, "--out", tmp_path / "run")
+    numbers = ("--steps", 8, "--save-every", 2, "--peak", 100)
+    assert cli.main([str(argument) for argument in (*arguments, *numbers)]) == 2
+    captured = capsys.readouterr()
+    [message] = captured.err.splitlines()
+    whole = store.load(tmp_path / "run").path
+    assert "could not save the checkpoint" in message and "No space left" in message
+    assert f"{whole} is still whole" in message and whole.name == "step-00000002"
+    assert "step-00000004" not in captured.out
