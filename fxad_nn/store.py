@@ -13,8 +13,10 @@ checkpoint that is whole.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -142,20 +144,14 @@ def load(directory: Path, with_optimizer: bool = True) -> Checkpoint:
 
     Raises CheckpointError naming the file that does not, and the last checkpoint that is whole.
     """
-    path = latest(directory)
-    try:
+    with _reading(directory) as path:
         return _read(path, with_optimizer)
-    except CheckpointError as error:
-        raise CheckpointError(f"{error}{_way_out(path)}") from error
 
 
 def read_state(directory: Path) -> tuple[Path, dict[str, Any]]:
     """The path and contents of the newest checkpoint's state.json: step, model and state."""
-    path = latest(directory)
-    try:
+    with _reading(directory) as path:
         return path / STATE, _state(path, _manifest(path))
-    except CheckpointError as error:
-        raise CheckpointError(f"{error}{_way_out(path)}") from error
 
 
 def last_whole(directory: Path, but: Path | None = None) -> Path | None:
@@ -210,12 +206,22 @@ def _state(path: Path, manifest: Manifest) -> dict[str, Any]:
     return found
 
 
-def _way_out(path: Path) -> str:
-    """What to do about a damaged checkpoint: the end of a sentence that says what is wrong."""
-    whole = last_whole(path.parent, but=path)
-    if whole is None:
-        return ""
-    return f"; the last checkpoint that is whole is {whole}: give that directory to go on from it"
+@contextlib.contextmanager
+def _reading(directory: Path) -> Iterator[Path]:
+    """Give the newest checkpoint; where it cannot be read, the error names the last whole one."""
+    try:
+        path = latest(directory)
+        try:
+            yield path
+        except CheckpointError as error:
+            if (whole := last_whole(path.parent, but=path)) is None:
+                raise
+            raise CheckpointError(
+                f"{error}; the last checkpoint that is whole is {whole}: give that directory to "
+                "go on from it"
+            ) from error
+    except OSError as error:
+        raise CheckpointError(f"{directory} cannot be read: {error.strerror}") from error
 
 
 _NAME = re.compile(r"step-(\d{8,18})(?:\.(\d{1,18}))?")

@@ -161,6 +161,8 @@ def test_a_wrong_configuration_is_named(tmp_path, trained):
         store.load(tmp_path)
     with pytest.raises(CheckpointError, match="does not exist"):
         store.load(tmp_path / "nowhere")
+    with pytest.raises(CheckpointError, match="cannot be read: File name too long"):
+        store.load(tmp_path / ("x" * 300))
 
 
 def test_strided_scalar_and_bfloat16_arrays_survive(tmp_path):
@@ -225,6 +227,9 @@ def test_hugging_face_names_prefixes_shards_and_dtypes(tmp_path):
     path.write_text(json.dumps({"weight_map": {"x": "../m/model.safetensors"}}), "utf-8")
     with pytest.raises(CheckpointError, match="beside it"):
         hf.load_hf(tmp_path / "s")
+    path.write_text(json.dumps({"weight_map": {}}), "utf-8")
+    with pytest.raises(CheckpointError, match="names no files"):
+        hf.load_hf(tmp_path / "s", dtype=None)
 
 
 def test_hugging_face_directories_that_cannot_be_used(tmp_path):
