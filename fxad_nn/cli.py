@@ -14,6 +14,7 @@ import platform
 import shlex
 import sys
 import traceback
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,8 @@ def main(arguments: list[str] | None = None) -> int:
     with contextlib.ExitStack() as stack:
         nowhere = stack.enter_context(open(os.devnull, "w"))
         output = Output(sys.stdout or nowhere)
+        stack.enter_context(warnings.catch_warnings())
+        warnings.showwarning = lambda message, *_: complain(f"fxad_nn: warning: {message}")
         try:
             return _run(given, output)
         except (UserError, FxadError, OSError, MemoryError) as error:

@@ -12,16 +12,17 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from fxad_nn.errors import DataError
+from fxad_nn.schema import integer, number, parse, record
 
 LOSSES = "losses.jsonl"
 LONGEST = 256  # bytes of a line
+LINE = record({}, {"from": integer(), "step": integer(), "train": number(), "val": number()})
 
 History = dict[str, list[list[float]]]
 """{"train": [[step, loss], ...], "val": [[step, loss], ...]}"""
@@ -80,14 +81,7 @@ def read_losses(path: Path) -> History:
 def _parsed(text: bytes) -> Line:
     """A line's contents, or nothing where they are not those of a whole line."""
     try:
-        line: Line = json.loads(text) if text.endswith(b"\n") else {}
-    except ValueError:
+        line: Line = parse(text, LINE, LOSSES, DataError) if text.endswith(b"\n") else {}
+    except DataError:
         return {}
-    match line:
-        case {"from": int(step), **rest} if step >= 0 and not rest:
-            return line
-        case {"step": int(step), **rest} if step >= 0 and len(rest) == 1:
-            [(kind, loss)] = rest.items()
-            if kind in ("train", "val") and isinstance(loss, int | float) and math.isfinite(loss):
-                return line
-    return {}
+    return line if line.keys() in ({"from"}, {"step", "train"}, {"step", "val"}) else {}

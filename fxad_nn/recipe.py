@@ -55,6 +55,7 @@ class TrainOptions:
     eval_windows: int = option(240, "windows in that sample")
     eval_batch: int = option(48, "windows evaluated at a time")
     save_every: int = option(500, "steps between checkpoints (0: only at the end)")
+    keep: int = option(1, "newest checkpoints that stay in the run directory")
     threads: int | None = option(None, "threads (default: the cores this process may use)")
     peak: float | None = option(None, "the machine's peak in GFLOP/s (default: measured)")
 
@@ -65,7 +66,8 @@ class TrainOptions:
                 self._require(name, math.isfinite(value), "a finite number")
             elif isinstance(value, int):
                 self._require(name, value <= MOST, f"at most {MOST}")
-        for name in ("steps", "batch", "accumulate", "log_every", "eval_windows", "eval_batch"):
+        counts = "steps batch accumulate log_every eval_windows eval_batch keep"
+        for name in counts.split():
             self._require(name, getattr(self, name) >= 1, "at least 1")
         for name in ("context", "threads"):
             self._require(name, getattr(self, name) is None or getattr(self, name) >= 1, "positive")

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import fxad
+from fxad.backend.llvm.native.engine import host_target
 from fxad_nn import models, store
 from fxad_nn.data import Dataset, open_data, require_length
 from fxad_nn.errors import CheckpointError, ConfigError, DataError, TrainingError
@@ -122,12 +123,49 @@ def resume(options: TrainOptions) -> Run:
             f"{saved.path} was trained on {saved.state['source']}, {before} tokens; now that is "
             f"{data.source}, {now} tokens: give the right text with --data"
         )
-    directory = options.out or saved.path.parent
+    directory = _resumed_directory(saved.path, options.out)
     require_writable(directory)
     run = Run(options, saved.config, data, directory, saved.params, saved.optimizer, saved.step)
-    run.history = saved.state["history"]
-    run.checkpoint = saved.path if options.out is None else None
+    run.history = {**empty_history(), **saved.state["history"]}
+    run.checkpoint = saved.path if directory == saved.path.parent else None
+    if changed := _changes(saved.facts, _bits()):
+        run.warnings.append(
+            f"since {saved.path} was saved, {changed}: the run goes on, but its bits may not be "
+            "those of an unbroken one"
+        )
     return _checked(run)
+
+
+def _resumed_directory(checkpoint: Path, out: Path | None) -> Path:
+    """Where a resumed run saves; ConfigError where that would cost a checkpoint of another."""
+    home = checkpoint.parent
+    if out is not None and out.resolve() != home.resolve():
+        if store.holds_checkpoint(out):
+            raise ConfigError(f"{out} already holds a checkpoint: choose another --out")
+        return out
+    newest = None if store.checkpoints(home)[-1:] == [checkpoint] else store.last_whole(home)
+    if newest not in (None, checkpoint):
+        raise ConfigError(
+            f"{checkpoint} is not the newest of its run, {newest} is: give --out DIR to branch off "
+            f"from the older one, or --resume {home} to continue"
+        )
+    return home
+
+
+def _bits() -> dict[str, str]:
+    """What the bits of a step depend on besides the options and the data, by name."""
+    target = host_target(fxad.config.isa)
+    return {
+        "fxad": fxad_version(),
+        "numpy": np.__version__,
+        "target": " ".join([target.isa, *sorted(target.features)]),
+    }
+
+
+def _changes(before: dict[str, str], now: dict[str, str]) -> str:
+    """Which of the facts that both know differ, in words."""
+    differing = [name for name in sorted(before.keys() & now.keys()) if before[name] != now[name]]
+    return ", ".join(f"{name} {before[name]!r} became {now[name]!r}" for name in differing)
 
 
 def save(run: Run) -> Path:
@@ -147,11 +185,17 @@ def save(run: Run) -> Path:
         "data_size": _size(run.data),
         "sampler": {"seed": run.options.seed, "batches": run.step * run.options.accumulate},
         "history": run.history,
-        "versions": {"python": platform.python_version(), "fxad": fxad_version()},
     }
-    tokenizer = run.data.tokenizer
     run.checkpoint = store.save(
-        run.directory, run.step, run.params, run.state, run.config, tokenizer, state
+        run.directory,
+        run.step,
+        run.params,
+        run.state,
+        run.config,
+        run.data.tokenizer,
+        state,
+        keep=run.options.keep,
+        facts={**_bits(), "python": platform.python_version()},
     )
     return run.checkpoint
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from short_run import options
 
 import fxad
 from fxad_nn import cli, models, store
@@ -22,19 +23,6 @@ from fxad_nn.run import resumed_options
 from fxad_nn.spec import init_params, named_leaves
 from fxad_nn.step import train_step
 from fxad_nn.train import Listener, train
-
-
-@pytest.fixture
-def text(tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_text("the quick brown fox jumps over the lazy dog. " * 60, "utf-8")
-    return path
-
-
-def options(tmp_path, text, **more):
-    given = {"steps": 8, "warmup": 2, "batch": 4, "log_every": 2, "eval_every": 4, "peak": 100.0}
-    given |= {"data": text, "out": tmp_path / "run", "learning_rate": 1e-2} | more
-    return recipe("tiny", **given)
 
 
 class Diary(Listener):
