@@ -90,8 +90,8 @@ def save(
     """Write one checkpoint and remove all but the newest `keep`; returns its path.
 
     `state` is an object that JSON can hold, `facts` what else is to be known of the checkpoint,
-    by name; both come back from `load`. Raises CheckpointError where JSON cannot hold the state,
-    and where the disk is full or fails; the checkpoints that were there before are then untouched.
+    by name; both come back from `load`. Raises CheckpointError where JSON cannot hold the state or
+    a fact is no text, and where the disk is full or fails; what was there before is then untouched.
     """
     target = _free_name(directory, step)
     model = models.to_dict(config)
@@ -113,8 +113,10 @@ def save(
                 (temporary / name).write_text(content, "utf-8")
             write_manifest(temporary, step, FILES, facts or {})
     except OSError as error:
-        before = last_whole(directory)
-        kept = f"; {before} is still whole" if before else ""
+        kept = ""
+        with contextlib.suppress(OSError):  # a disk that cannot even list the directory
+            if before := last_whole(directory):
+                kept = f"; {before} is still whole"
         raise CheckpointError(
             f"could not save the checkpoint {target}: {error}{kept}; "
             "free some space, or choose another directory with --out"

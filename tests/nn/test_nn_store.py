@@ -292,3 +292,17 @@ def test_weights_of_a_directory_that_are_no_numbers_are_said(tmp_path):
     tensors.safetensors.numpy.save_file(weights, tmp_path / "m" / "model.safetensors")
     with pytest.warns(DamageWarning, match=r"leaves hold NaN or infinity: norm\.bias;"):
         hf.load_hf(tmp_path / "m")
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_an_error(tmp_path, trained):
+    """It was mapped, and touching the part that is gone ended the process with SIGBUS."""
+    path = tmp_path / "t.safetensors"
+    tensors.write_tree(path, trained[0])
+    found = list(tensors.stored([path]))
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(CheckpointError, match="was cut while it was read"):
+        for tensor in found:
+            tensor.read()
+    path.unlink()
+    with pytest.raises(CheckpointError, match="cannot be read: No such file"):
+        found[0].read()
