@@ -94,15 +94,8 @@ def save(
     a fact is no text, and where the disk is full or fails; what was there before is then untouched.
     """
     target = _free_name(directory, step)
-    model = models.to_dict(config)
-    try:
-        texts = {
-            STATE: canonical({"step": step, "model": model, "state": state}),
-            TOKENIZER: encoder.to_json(),
-        }
-        parse(texts[STATE], STATE_SCHEMA, str(target), CheckpointError)  # as `load` will
-    except (TypeError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{target}: JSON cannot hold this state: {error}") from error
+    found = {"step": step, "model": models.to_dict(config), "state": state}
+    texts = {STATE: _state_text(found, target), TOKENIZER: encoder.to_json()}
     try:
         _remove_leftovers(directory)
         with replacing(target) as temporary:
@@ -123,6 +116,16 @@ def save(
         ) from error
     _remove_others(directory, target, keep)
     return target
+
+
+def _state_text(found: dict[str, Any], target: Path) -> str:
+    """The contents of state.json, proved to be what `load` can read."""
+    try:
+        text = canonical(found)
+        parse(text, STATE_SCHEMA, str(target), CheckpointError)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{target}: JSON cannot hold this state: {error}") from error
+    return text
 
 
 def latest(directory: Path) -> Path:
