@@ -263,6 +263,8 @@ def _weight_files(directory: Path) -> list[Path]:
         return [single]
     if index.is_file():
         names = set(read(index, INDEX, CheckpointError)["weight_map"].values())
+        if not names:
+            raise CheckpointError(f"{index} names no files")
         return [directory / name for name in sorted(names)]
     pickles = sorted(p.name for p in directory.glob("*") if p.suffix in (".bin", ".pt", ".pth"))
     if pickles:

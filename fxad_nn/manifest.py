@@ -22,6 +22,7 @@ from fxad_nn.schema import (
     Limits,
     anything,
     canonical,
+    check,
     integer,
     mapping,
     parse,
@@ -95,12 +96,17 @@ class Manifest:
 def write_manifest(
     directory: Path, step: int, files: Iterable[str], facts: Mapping[str, str]
 ) -> None:
-    """Seal a directory as it is now; raises OSError where a file cannot be read or written."""
+    """Seal a directory as it is now.
+
+    Raises OSError where a file cannot be read or written, CheckpointError for facts that are no
+    texts.
+    """
     listed = {
         name: {"bytes": (directory / name).stat().st_size, "sha256": _digest(directory / name)}
         for name in files
     }
     body = {"format": FORMAT, "step": step, "files": listed, "facts": dict(facts)}
+    check(body, SCHEMA, str(directory / MANIFEST), CheckpointError)
     (directory / MANIFEST).write_text(sealed(body), "utf-8")
 
 

@@ -13,8 +13,10 @@ checkpoint that is whole.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,19 +90,12 @@ def save(
     """Write one checkpoint and remove all but the newest `keep`; returns its path.
 
     `state` is an object that JSON can hold, `facts` what else is to be known of the checkpoint,
-    by name; both come back from `load`. Raises CheckpointError where JSON cannot hold the state,
-    and where the disk is full or fails; the checkpoints that were there before are then untouched.
+    by name; both come back from `load`. Raises CheckpointError where JSON cannot hold the state or
+    a fact is no text, and where the disk is full or fails; what was there before is then untouched.
     """
     target = _free_name(directory, step)
-    model = models.to_dict(config)
-    try:
-        texts = {
-            STATE: canonical({"step": step, "model": model, "state": state}),
-            TOKENIZER: encoder.to_json(),
-        }
-        parse(texts[STATE], STATE_SCHEMA, str(target), CheckpointError)  # as `load` will
-    except (TypeError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{target}: JSON cannot hold this state: {error}") from error
+    found = {"step": step, "model": models.to_dict(config), "state": state}
+    texts = {STATE: _state_text(found, target), TOKENIZER: encoder.to_json()}
     try:
         _remove_leftovers(directory)
         with replacing(target) as temporary:
@@ -111,14 +106,26 @@ def save(
                 (temporary / name).write_text(content, "utf-8")
             write_manifest(temporary, step, FILES, facts or {})
     except OSError as error:
-        before = last_whole(directory)
-        kept = f"; {before} is still whole" if before else ""
+        kept = ""
+        with contextlib.suppress(OSError):  # a disk that cannot even list the directory
+            if before := last_whole(directory):
+                kept = f"; {before} is still whole"
         raise CheckpointError(
             f"could not save the checkpoint {target}: {error}{kept}; "
             "free some space, or choose another directory with --out"
         ) from error
     _remove_others(directory, target, keep)
     return target
+
+
+def _state_text(found: dict[str, Any], target: Path) -> str:
+    """The contents of state.json, proved to be what `load` can read."""
+    try:
+        text = canonical(found)
+        parse(text, STATE_SCHEMA, str(target), CheckpointError)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{target}: JSON cannot hold this state: {error}") from error
+    return text
 
 
 def latest(directory: Path) -> Path:
@@ -142,20 +149,14 @@ def load(directory: Path, with_optimizer: bool = True) -> Checkpoint:
 
     Raises CheckpointError naming the file that does not, and the last checkpoint that is whole.
     """
-    path = latest(directory)
-    try:
+    with _reading(directory) as path:
         return _read(path, with_optimizer)
-    except CheckpointError as error:
-        raise CheckpointError(f"{error}{_way_out(path)}") from error
 
 
 def read_state(directory: Path) -> tuple[Path, dict[str, Any]]:
     """The path and contents of the newest checkpoint's state.json: step, model and state."""
-    path = latest(directory)
-    try:
+    with _reading(directory) as path:
         return path / STATE, _state(path, _manifest(path))
-    except CheckpointError as error:
-        raise CheckpointError(f"{error}{_way_out(path)}") from error
 
 
 def last_whole(directory: Path, but: Path | None = None) -> Path | None:
@@ -210,12 +211,22 @@ def _state(path: Path, manifest: Manifest) -> dict[str, Any]:
     return found
 
 
-def _way_out(path: Path) -> str:
-    """What to do about a damaged checkpoint: the end of a sentence that says what is wrong."""
-    whole = last_whole(path.parent, but=path)
-    if whole is None:
-        return ""
-    return f"; the last checkpoint that is whole is {whole}: give that directory to go on from it"
+@contextlib.contextmanager
+def _reading(directory: Path) -> Iterator[Path]:
+    """Give the newest checkpoint; where it cannot be read, the error names the last whole one."""
+    try:
+        path = latest(directory)
+        try:
+            yield path
+        except CheckpointError as error:
+            if (whole := last_whole(path.parent, but=path)) is None:
+                raise
+            raise CheckpointError(
+                f"{error}; the last checkpoint that is whole is {whole}: give that directory to "
+                "go on from it"
+            ) from error
+    except OSError as error:
+        raise CheckpointError(f"{directory} cannot be read: {error.strerror}") from error
 
 
 _NAME = re.compile(r"step-(\d{8,18})(?:\.(\d{1,18}))?")

@@ -286,7 +286,7 @@ HUGGING_FACE = record(
 KINDS = {
     Characters.kind: record({"kind": anything, "alphabet": string()}),
     Bytes.kind: record({"kind": anything}),
-    Ids.kind: record({"kind": anything, "size": integer(1, MOST_IDS)}),
+    Ids.kind: record({"kind": anything, "size": integer(1, (1 << 31) - 1)}),
     BytePairs.kind: record({"kind": anything, "tokenizer": HUGGING_FACE}),
 }
 ANY_KIND = record({"kind": one_of(*KINDS)}, others=anything)

@@ -11,7 +11,7 @@ import fxad
 import fxad.numpy as jnp
 from fxad_nn import gpt2, models, optim, store
 from fxad_nn.errors import CheckpointError, DamageWarning
-from fxad_nn.manifest import MANIFEST, read_manifest, write_manifest
+from fxad_nn.manifest import MANIFEST, read_manifest, sealed, write_manifest
 from fxad_nn.schema import canonical
 from fxad_nn.spec import init_params
 from fxad_nn.tokenizer import Characters
@@ -121,10 +121,11 @@ def test_a_manifest_must_be_canonical_and_of_this_format(tmp_path, trained):
 @pytest.mark.parametrize(
     ("format", "saying"), [(3, "has format 3; this version reads 2"), (True, "must be an integer")]
 )
-def test_another_format_is_named(tmp_path, trained, monkeypatch, format, saying):
-    with monkeypatch.context() as later:
-        later.setattr("fxad_nn.manifest.FORMAT", format)
-        path = put(tmp_path, trained)
+def test_another_format_is_named(tmp_path, trained, format, saying):
+    path = put(tmp_path, trained)
+    body = json.loads((path / MANIFEST).read_text("utf-8"))
+    del body["seal"]
+    (path / MANIFEST).write_text(sealed(body | {"format": format}), "utf-8")
     assert saying in refused(path)
 
 
@@ -152,6 +153,13 @@ def test_saving_goes_on_where_the_run_went_back_to(tmp_path, trained):
 def test_facts_come_back(tmp_path, trained):
     put(tmp_path, trained, facts={"isa": "avx512", "größe": "2"})
     assert store.load(tmp_path).facts == {"isa": "avx512", "größe": "2"}
+
+
+@pytest.mark.parametrize("facts", [{"threads": 2}, {"x": "y" * 20_000}, {3: "x"}])
+def test_facts_are_texts(tmp_path, trained, facts):
+    with pytest.raises(CheckpointError, match=r"manifest\.json: facts"):
+        put(tmp_path, trained, facts=facts)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_state_that_json_cannot_hold_leaves_the_others_alone(tmp_path, trained):

@@ -161,6 +161,8 @@ def test_a_wrong_configuration_is_named(tmp_path, trained):
         store.load(tmp_path)
     with pytest.raises(CheckpointError, match="does not exist"):
         store.load(tmp_path / "nowhere")
+    with pytest.raises(CheckpointError, match="cannot be read: File name too long"):
+        store.load(tmp_path / ("x" * 300))
 
 
 def test_strided_scalar_and_bfloat16_arrays_survive(tmp_path):
@@ -225,6 +227,9 @@ def test_hugging_face_names_prefixes_shards_and_dtypes(tmp_path):
     path.write_text(json.dumps({"weight_map": {"x": "../m/model.safetensors"}}), "utf-8")
     with pytest.raises(CheckpointError, match="beside it"):
         hf.load_hf(tmp_path / "s")
+    path.write_text(json.dumps({"weight_map": {}}), "utf-8")
+    with pytest.raises(CheckpointError, match="names no files"):
+        hf.load_hf(tmp_path / "s", dtype=None)
 
 
 def test_hugging_face_directories_that_cannot_be_used(tmp_path):
@@ -287,3 +292,17 @@ def test_weights_of_a_directory_that_are_no_numbers_are_said(tmp_path):
     tensors.safetensors.numpy.save_file(weights, tmp_path / "m" / "model.safetensors")
     with pytest.warns(DamageWarning, match=r"leaves hold NaN or infinity: norm\.bias;"):
         hf.load_hf(tmp_path / "m")
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_an_error(tmp_path, trained):
+    """It was mapped, and touching the part that is gone ended the process with SIGBUS."""
+    path = tmp_path / "t.safetensors"
+    tensors.write_tree(path, trained[0])
+    found = list(tensors.stored([path]))
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(CheckpointError, match="was cut while it was read"):
+        for tensor in found:
+            tensor.read()
+    path.unlink()
+    with pytest.raises(CheckpointError, match="cannot be read: No such file"):
+        found[0].read()
