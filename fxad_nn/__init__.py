@@ -11,9 +11,11 @@ spec        one tree per model: shapes, dtypes, axes, initialisers
 layers      linear, norms, rotary positions, causal attention
 gpt2, llama, loss, models            the models, and how they are found by name
 optim, step                          AdamW, schedules, one compiled training step
-text, tokenizer, shards, data        from files to batches
-files, tensors, store, hf            checkpoints, and weights from Hugging Face directories
+text, tokenizer, vocabulary          from text to ids, and which ids a model knows
+token_file, shards, token_cache, data    from files to batches
+files, schema, tensors, manifest, store, hf   checkpoints, and weights from Hugging Face directories
 cache, sampling, generate            tokens one by one, with keys and values of earlier ones
-recipe, run, train, evaluate, flops, plot                    a training run and what follows it
-options, cli                         the command line
+recipe, run, train, evaluate, flops  a training run
+listener, signals, directory, losses, keep, plot    what surrounds it: who listens, what it leaves
+options, screen, cli                 the command line
 """

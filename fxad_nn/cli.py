@@ -1,33 +1,41 @@
-"""The command line: `python -m fxad_nn train` and `python -m fxad_nn sample`.
+"""The command line: `python -m fxad_nn train`, `sample` and `plot`.
 
 python -m fxad_nn train --preset nano --data input.txt
 python -m fxad_nn sample runs/nano-1 --prompt "To be"
+python -m fxad_nn plot runs/nano-1
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
+import platform
 import shlex
 import sys
+import traceback
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
+from fxad.errors import FxadError
 from fxad_nn import models, store
 from fxad_nn.errors import ConfigError, UserError, did_you_mean
 from fxad_nn.generate import cast, generate
 from fxad_nn.hf import load_hf
+from fxad_nn.losses import LOSSES, read_losses
 from fxad_nn.options import add_options, option, parse
 from fxad_nn.plot import draw_losses
 from fxad_nn.recipe import TrainOptions, recipe
-from fxad_nn.run import Run, resumed_options
+from fxad_nn.run import fxad_version, resumed_options
+from fxad_nn.screen import Output, Screen, complain, console_on, say
 from fxad_nn.tokenizer import Tokenizer, from_directory
-from fxad_nn.train import Listener, Progress, Result, train
+from fxad_nn.train import Result, train
 
+CURVE = "loss.png"
 DTYPES = ("float32", "bfloat16")
 
 
@@ -48,33 +56,80 @@ class SampleOptions:
 SMALLER = "try smaller sizes: --batch, --context and --eval-batch to train, --window to sample"
 
 
+BROKEN_PIPE = 141
+"""What a shell expects of a process whose reader went away: 128 and SIGPIPE's number."""
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; returns the process's exit status: 0, 2 for bad input, 130 for Ctrl-C."""
-    parser = _parser()
-    given = vars(parse(parser, arguments))
+    """Run one command; returns the process's exit status.
+
+    0, 1 for a bug, 2 for what cannot be done as asked, 128 and the number of the signal that ended
+    it early: 130 for Ctrl-C, 141 where nobody reads its output any more.
+    """
+    given = vars(parse(_parser(), arguments))
+    debug = given.pop("debug", False)
+    with contextlib.ExitStack() as stack:
+        nowhere = stack.enter_context(open(os.devnull, "w"))
+        output = Output(sys.stdout or nowhere)
+        stack.enter_context(warnings.catch_warnings())
+        warnings.showwarning = lambda message, *_: complain(f"fxad_nn: warning: {message}")
+        try:
+            return _run(given, output)
+        except (UserError, FxadError, OSError, MemoryError) as error:
+            if debug:
+                complain(traceback.format_exc())
+            complain(_message(error))
+            return 2
+        except KeyboardInterrupt as error:
+            complain("\n".join(["fxad_nn: interrupted", *_notes(error)]))
+            return 130
+        except Exception:
+            complain(f"{traceback.format_exc()}\n{_bug()}")
+            return 1
+
+
+def _run(given: dict[str, Any], output: Output) -> int:
+    """Run the command that was parsed; returns its exit status."""
     command = given.pop("command")
-    console = Console()
-    try:
-        if command == "train":
-            return _train(given, console)
-        _sample(given, console)
-    except (UserError, OSError) as error:
-        print(f"fxad_nn: {error}", file=sys.stderr)
-        return 2
-    except MemoryError as error:
-        print(f"fxad_nn: {error}\n{SMALLER}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("fxad_nn: interrupted", file=sys.stderr)
-        return 130
-    return 0
+    if command == "train":
+        return _train(given, output)
+    if command == "plot":
+        _plot(given["run"], console_on(output))
+    else:
+        _sample(given, output)
+    return _output_status(output)
+
+
+def _message(error: Exception) -> str:
+    """An error in words, with what was noted on its way, and for too much memory a way out."""
+    lines = [f"fxad_nn: {error}", *_notes(error)]
+    return "\n".join([*lines, SMALLER] if isinstance(error, MemoryError) else lines)
+
+
+def _bug() -> str:
+    return (
+        "fxad_nn: this is a bug, not a fault of what it was given: please report the lines above "
+        f"and the command (fxad {fxad_version()}, Python {platform.python_version()}, "
+        f"{platform.platform()})"
+    )
+
+
+def _notes(error: BaseException) -> list[str]:
+    return getattr(error, "__notes__", [])
+
+
+def _output_status(output: Output) -> int:
+    """0, or what it means that standard output failed."""
+    if output.error is None:
+        return 0
+    return BROKEN_PIPE if isinstance(output.error, BrokenPipeError) else 1
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fxad_nn", description="Train GPT-2 and Llama models, and let them continue texts."
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="train|sample")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="train|sample|plot")
     training = commands.add_parser(
         "train",
         help="train a model",
@@ -85,49 +140,72 @@ def _parser() -> argparse.ArgumentParser:
     sampling = commands.add_parser("sample", help="continue a text", allow_abbrev=False)
     sampling.add_argument("model", type=Path, help="run, checkpoint or Hugging Face directory")
     add_options(sampling, SampleOptions)
+    plotting = commands.add_parser("plot", help="draw the losses of a run, even of one killed")
+    plotting.add_argument("run", type=Path, help="run directory")
+    for command in (training, sampling, plotting):
+        command.add_argument(
+            "--debug",
+            action="store_true",
+            default=argparse.SUPPRESS,
+            help="where an error stops the command, show which lines of the program led to it",
+        )
     return parser
 
 
-def _train(given: dict[str, Any], console: Console) -> int:
-    """Train and report; returns the exit status, 130 where Ctrl-C stopped the run early."""
+def _train(given: dict[str, Any], output: Output) -> int:
+    """Train and report; returns the exit status."""
     if "resume" in given:
         options = resumed_options(given.pop("resume"), **given)
     else:
         options = recipe(given.pop("preset", "nano"), **given)
-    with Screen(console) as screen:
+    with Screen(output) as screen:
         result = train(options, screen)
-    if result.interrupted:
-        run = result.run
-        console.print(f"stopped after step {run.step} of {run.options.steps}", highlight=False)
-        command = f"python -m fxad_nn train --resume {shlex.quote(str(run.directory))}"
-        console.print(f"continue with: {command}", markup=False, highlight=False, soft_wrap=True)
-        return 130
-    _conclude(result, console)
-    return 0
+    console = console_on(output)
+    if not result.interrupted:
+        _conclude(result, output)
+    elif output.error is None:
+        say(console, _stopped(result))
+    if output.error is not None:
+        complain(f"fxad_nn: standard output failed: {output.error.strerror}; {_stopped(result)}")
+    return result.stop.status or _output_status(output)
 
 
-def _conclude(result: Result, console: Console) -> None:
+def _stopped(result: Result) -> str:
+    """How far the run came, and how to go on."""
+    run, cause = result.run, result.stop.signal
+    if not result.interrupted:
+        return f"the training is done, and saved in {result.checkpoint}"
+    how = f" by {cause.name}" if cause else ""
+    return (
+        f"stopped after step {run.step} of {run.options.steps}{how}, saved in {result.checkpoint}\n"
+        f"continue with: python -m fxad_nn train --resume {shlex.quote(str(run.directory))}"
+    )
+
+
+def _conclude(result: Result, output: Output) -> None:
     """The whole validation loss, a sample, and where everything lies."""
-    run = result.run
+    run, console = result.run, console_on(output)
     loss = f"validation loss over the whole split: [bold]{result.val_loss:.4f}[/]"
     console.print(loss, highlight=False)
     console.rule("sample")
-    _write(run.params, run.config, run.data.tokenizer, SampleOptions(window=run.context), console)
+    _write(run.params, run.config, run.data.tokenizer, SampleOptions(window=run.context), output)
     console.rule()
-    _print_path(console, "checkpoint", result.checkpoint)
-    curve = run.directory / "loss.png"
+    say(console, f"checkpoint: {result.checkpoint}")
+    curve = run.directory / CURVE
     try:
         draw_losses(run.history, curve)
-        _print_path(console, "loss curve", curve)
-    except UserError as error:
-        console.print(str(error))
+        say(console, f"loss curve: {curve}")
+    except (UserError, OSError) as error:
+        say(console, f"no loss curve: {error}")
 
 
-def _print_path(console: Console, what: str, path: Path) -> None:
-    console.print(f"{what}: {path}", markup=False, highlight=False, soft_wrap=True)
+def _plot(directory: Path, console: Console) -> None:
+    """The loss curve of a run from its log."""
+    draw_losses(read_losses(directory / LOSSES), directory / CURVE)
+    say(console, f"loss curve: {directory / CURVE}")
 
 
-def _sample(given: dict[str, Any], console: Console) -> None:
+def _sample(given: dict[str, Any], output: Output) -> None:
     directory = given.pop("model")
     options = SampleOptions(**given)
     if options.dtype not in (None, *DTYPES):
@@ -135,22 +213,22 @@ def _sample(given: dict[str, Any], console: Console) -> None:
         raise ConfigError(f"--dtype must be one of {', '.join(DTYPES)}, got {options.dtype}{hint}")
     if (directory / "config.json").is_file():
         config, params = load_hf(directory)
-        _write(params, config, from_directory(directory), options, console)
+        _write(params, config, from_directory(directory), options, output)
     else:
         found = store.load(directory, with_optimizer=False)
-        _write(found.params, found.config, found.tokenizer, options, console)
+        _write(found.params, found.config, found.tokenizer, options, output)
 
 
 def _write(
-    params: Any, config: models.Config, tokenizer: Tokenizer, o: SampleOptions, console: Console
+    params: Any, config: models.Config, tokenizer: Tokenizer, o: SampleOptions, output: Output
 ) -> None:
-    """Print the prompt and its continuation as it is drawn."""
+    """Print the prompt and its continuation as it is drawn, for as long as somebody reads."""
     tokens, vocab = _prompt(tokenizer, o.prompt), tokenizer.size
     if o.dtype not in (None, config.dtype):
         params, config = cast(params, config, o.dtype)
     limits = (o.temperature, o.top_k, o.seed, vocab, o.window, o.top_p)
     drawn = generate(params, config, tokens, o.tokens, *limits)
-    shown = tokenizer.decode(tokens)
+    console, shown = console_on(output), tokenizer.decode(tokens)
     if o.prompt is not None:
         _show(console, shown)
     for token in drawn:
@@ -158,6 +236,8 @@ def _write(
         text = tokenizer.decode(tokens)
         if not text.endswith("\ufffd"):  # a character may be split over several tokens
             shown += _show(console, text[len(shown) :])
+        if output.error is not None:
+            return
     console.out("")
 
 
@@ -175,56 +255,3 @@ def _prompt(tokenizer: Tokenizer, prompt: str | None) -> list[int]:
             raise
         ids = []
     return ids or [0]
-
-
-class Screen(Listener):
-    """A live progress bar with loss, learning rate, speed and utilisation."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._bar = Bar(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[report]}"),
-            TimeRemainingColumn(compact=True),
-            console=console,
-        )
-        self._task: Any = None
-
-    def __enter__(self) -> Screen:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._task is not None:  # stopping a bar that never started prints an empty line
-            self._bar.stop()
-
-    def started(self, run: Run, parameters: int, peak: float) -> None:
-        tokens = sum(map(len, run.data.train)), sum(map(len, run.data.val))
-        name = run.options.preset if run.options.weights is None else run.options.weights
-        self._print(f"model: {name}, {parameters:,} parameters, vocabulary {run.config.vocab}")
-        self._print(f"data: {run.data.source}")
-        self._print(f"tokens: {tokens[0]:,} to train, {tokens[1]:,} to validate")
-        self._print(f"run: {run.directory}, peak {peak / 1e9:.0f} GFLOP/s")
-        steps = run.options.steps
-        self._bar.start()
-        self._task = self._bar.add_task(
-            "train", total=steps, completed=run.step, report="compiling"
-        )
-
-    def progressed(self, progress: Progress) -> None:
-        p = progress
-        report = (
-            f"loss {p.loss:.3f}  lr {p.learning_rate:.1e}  "
-            f"{p.tokens_per_second:,.0f} tok/s  MFU {p.utilisation:.1%}"
-        )
-        self._bar.update(self._task, completed=p.step, report=report)
-
-    def evaluated(self, step: int, loss: float) -> None:
-        self._print(f"step {step}: validation loss {loss:.4f} (sample)")
-
-    def saved(self, path: Path) -> None:
-        self._print(f"saved {path}")
-
-    def _print(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)

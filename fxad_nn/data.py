@@ -7,6 +7,7 @@ for tokens, targets in windows(data.val, size=12, context=64): ...
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 from collections.abc import Callable, Iterator
@@ -16,17 +17,19 @@ from pathlib import Path
 import numpy as np
 
 from fxad_nn.errors import ConfigError, DataError, did_you_mean
-from fxad_nn.files import cache_directory, replacing
+from fxad_nn.files import cache_directory
 from fxad_nn.loss import IGNORE
 from fxad_nn.shards import read_shard
 from fxad_nn.text import Text, find_text
+from fxad_nn.token_cache import read_tokens, write_tokens
+from fxad_nn.token_file import TokenSequence
 from fxad_nn.tokenizer import BytePairs, Bytes, Characters, Ids, Tokenizer
 
 TRAIN_SHARE = 0.9
 TOKENIZERS = ("char", "byte", "gpt2", "ids")
 
-Tokens = tuple[np.ndarray, ...]
-"""A split: one or more integer arrays [length]; no window crosses from one into the next."""
+Tokens = tuple[TokenSequence, ...]
+"""A split: one or more parts, integers [length]; no window crosses from one into the next."""
 Batch = tuple[np.ndarray, np.ndarray]
 """Tokens and targets, both int32 [size, context]."""
 
@@ -80,23 +83,19 @@ def make_tokenizer(name: str, vocabulary: Path | None, text: str) -> Tokenizer:
     )
 
 
-def tokenized(text: str, tokenizer: Tokenizer) -> np.ndarray:
-    """The ids of `text`, memory-mapped from the cache; made and put there the first time."""
+def tokenized(text: str, tokenizer: Tokenizer) -> TokenSequence:
+    """The ids of `text`, from the cache; made and put there the first time, and again, with a
+    DamageWarning, where what is there is not what was written."""
     name = hashlib.sha256(tokenizer.to_json().encode() + b"\0" + text.encode()).hexdigest()[:32]
-    path = cache_directory() / "tokens" / f"{name}.npy"
-    try:
-        cached = np.load(path, mmap_mode="r", allow_pickle=False)
-        if cached.ndim == 1 and (not len(cached) or int(cached.max()) < tokenizer.size):
-            return cached
-    except (OSError, ValueError, EOFError):
-        pass  # absent or damaged: both are cured by making it again
-    ids = tokenizer.encode(text).astype(np.uint16 if tokenizer.size <= 1 << 16 else np.uint32)
-    try:
-        with replacing(path) as temporary, open(temporary, "wb") as file:
-            np.save(file, ids)
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except OSError:
-        return ids  # a full or read-only cache costs the next run some time, nothing else
+    path = cache_directory() / "tokens" / f"{name}.ids"
+    dtype = "<u2" if tokenizer.size <= 1 << 16 else "<u4"
+    if (cached := read_tokens(path, dtype, tokenizer.size)) is not None:
+        return cached
+    ids = tokenizer.encode(text).astype(dtype)
+    with contextlib.suppress(OSError):  # a full or read-only cache costs the next run some time
+        write_tokens(path, ids)
+        cached = read_tokens(path, dtype, tokenizer.size)
+    return ids if cached is None else cached
 
 
 def _split(text: Text) -> tuple[str, str]:
@@ -130,7 +129,8 @@ def _open_shards(path: Path, tokenizer: Tokenizer, vocab: int) -> Dataset:
         return Dataset(train, val, tokenizer, source)
     *rest, last = (tokens for _, tokens in shards)
     cut = int(len(last) * TRAIN_SHARE)
-    return Dataset((*rest, last[:cut]), (last[cut:],), tokenizer, source)
+    early, late = last.between(0, cut), last.between(cut, len(last))
+    return Dataset((*rest, early), (late,), tokenizer, source)
 
 
 def require_length(tokens: Tokens, context: int, what: str) -> None:

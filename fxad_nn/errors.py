@@ -8,6 +8,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LONGEST_NAME = 100
+"""Longer names, which only damaged files have, are compared with nothing."""
+
 
 class UserError(ValueError):
     """Something the user gave cannot be used; the command line prints it without a traceback."""
@@ -29,8 +32,12 @@ class TrainingError(UserError):
     """Training cannot go on, for instance because the loss is no number any more."""
 
 
+class DamageWarning(UserWarning):
+    """What was read is usable but doubtful: weights that hold NaN, a cache that was damaged."""
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A half sentence with the closest known name, or all of them where none is close."""
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(name, known, n=1) if len(name) < LONGEST_NAME else []
     return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"

@@ -12,7 +12,8 @@ from typing import Any
 import fxad
 from fxad_nn import models
 from fxad_nn.data import Tokens, count_windows, windows
-from fxad_nn.loss import total_and_count
+from fxad_nn.loss import IGNORE, total_and_count
+from fxad_nn.vocabulary import require_ids
 
 Evaluate = Callable[..., float]
 
@@ -22,6 +23,7 @@ def evaluator(config: models.Config) -> Evaluate:
 
     `size` windows of `context` go through the model at a time; with `limit`, about that many
     windows, evenly spaced, stand for the split. Compiled once for all calls of the same sizes.
+    DataError where an id of the split is outside the model's vocabulary.
     """
     forward = models.family(config).forward
 
@@ -35,6 +37,8 @@ def evaluator(config: models.Config) -> Evaluate:
         stride = -(-count_windows(tokens, context) // limit) if limit else 1
         total = count = 0.0
         for batch in windows(tokens, size, context, keep=lambda index: index % stride == 0):
+            require_ids(batch[0], config.vocab, "a batch of the validation split")
+            require_ids(batch[1], config.vocab, "the targets of the validation split", IGNORE)
             loss, targets = sums(params, *batch)
             total += float(loss)
             count += float(targets)

@@ -7,7 +7,6 @@ with replacing(path) as temporary:
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import tempfile
@@ -52,33 +51,6 @@ def require_writable(directory: Path) -> None:
         raise ConfigError(
             f"cannot write to {directory}: {error.strerror}; choose another directory with --out"
         ) from error
-
-
-@contextlib.contextmanager
-def reserved(directory: Path) -> Iterator[None]:
-    """Keep other processes that ask the same out of `directory`, which is made if it is missing
-    (and removed if it is still empty at the end). ConfigError where another one is in there.
-
-    The lock is on the directory itself and ends with the process, however that ends.
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise ConfigError(
-            f"another process is training in {directory}: wait until it has ended, or choose "
-            "another directory with --out"
-        ) from None
-    except OSError:  # a file system without locks
-        pass
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            directory.rmdir()
-        os.close(handle)
 
 
 @contextlib.contextmanager

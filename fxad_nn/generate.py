@@ -19,6 +19,7 @@ from fxad_nn import models
 from fxad_nn.cache import init_cache
 from fxad_nn.errors import ConfigError
 from fxad_nn.sampling import draw
+from fxad_nn.vocabulary import require_ids
 
 _SHORTEST = 16  # tokens that a prompt is padded to
 _NEAREST = 128  # positions of the cache that a step reads at least
@@ -72,46 +73,56 @@ def generate(
     window: int | None = None,
     top_p: float | None = None,
 ) -> Iterator[int]:
-    """Yield `count` tokens that continue `prompt`, the same ones for the same seed.
+    """An iterator of `count` tokens that continue `prompt`, the same ones for the same seed.
 
     A cache holds keys and values of the last `window` tokens (default: the model's context). When
     it is full the later half of them is read again from the start of the context, and goes on
     filling up. A prompt longer than the window is cut at its front.
+
+    Raises, before anything is computed, DataError for ids of the prompt outside the model's
+    vocabulary and ConfigError for limits that allow nothing.
     """
     if not len(prompt):
         raise ConfigError("generation needs a prompt of at least one token")
+    require_ids(prompt, config.vocab, "the prompt")
     if count < 0:
         raise ConfigError(f"cannot add {count} tokens")
     if window is not None and window < 1:
         raise ConfigError(f"the window must hold at least one token, got {window}")
+    if vocab is not None and vocab < 1:
+        raise ConfigError(f"need at least one id to draw from, got vocab {vocab}")
     limits = _limits(config, temperature, top_k, top_p)
     size = min(window or config.context, config.context, len(prompt) + count)
     step = next_token(config, min(vocab or config.vocab, config.vocab))
-    key, cache = fxad.random.key(seed), init_cache(config, 1, size)
-    tokens, held = [int(token) for token in prompt], 0  # held: positions in the cache
-    for index in range(count):
-        drawn = fxad.random.fold_in(key, index)
-        if 0 < held < size:
-            new, position = np.array([tokens[-1:]], np.int32), np.int32(held)
-            seen = _padded(held + 1, size, _NEAREST)
-            held += 1
-        else:
-            recent = tokens[-(max(size // 2, 1) if held else size) :]
-            held, position = len(recent), None
-            seen = _padded(held, size, _SHORTEST)
-            new = np.zeros((1, seen), np.int32)
-            new[0, :held] = recent
-        last = np.int32(min(held, new.shape[1]) - 1)
-        token, cache = step(params, cache, new, position, last, drawn, limits, seen=seen)
-        tokens.append(int(token))
-        yield tokens[-1]
+
+    def tokens_one_by_one() -> Iterator[int]:
+        key, cache = fxad.random.key(seed), init_cache(config, 1, size)
+        tokens, held = [int(token) for token in prompt], 0  # held: positions in the cache
+        for index in range(count):
+            drawn = fxad.random.fold_in(key, index)
+            if 0 < held < size:
+                new, position = np.array([tokens[-1:]], np.int32), np.int32(held)
+                seen = _padded(held + 1, size, _NEAREST)
+                held += 1
+            else:
+                recent = tokens[-(max(size // 2, 1) if held else size) :]
+                held, position = len(recent), None
+                seen = _padded(held, size, _SHORTEST)
+                new = np.zeros((1, seen), np.int32)
+                new[0, :held] = recent
+            last = np.int32(min(held, new.shape[1]) - 1)
+            token, cache = step(params, cache, new, position, last, drawn, limits, seen=seen)
+            tokens.append(int(token))
+            yield tokens[-1]
+
+    return tokens_one_by_one()
 
 
 def _limits(
     config: models.Config, temperature: float, top_k: int | None, top_p: float | None
 ) -> dict[str, np.generic]:
     """What a draw is limited to, as operands of the compiled step; raises ConfigError."""
-    if temperature < 0 or (top_k is not None and top_k < 1):
+    if not temperature >= 0 or (top_k is not None and top_k < 1):
         raise ConfigError(f"need temperature >= 0, top_k >= 1; got {temperature} and {top_k}")
     if top_p is not None and not 0 < top_p <= 1:
         raise ConfigError(f"need 0 < top_p <= 1, got {top_p}")

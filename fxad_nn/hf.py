@@ -6,20 +6,37 @@ logits = family(config).forward(params, tokens, config)
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import fxad.numpy as jnp
 from fxad_nn import gpt2, llama, models
-from fxad_nn.errors import CheckpointError, did_you_mean
+from fxad_nn.errors import CheckpointError, ConfigError
 from fxad_nn.layers import RopeScaling
+from fxad_nn.models import DTYPES
+from fxad_nn.schema import (
+    Mismatch,
+    Schema,
+    anything,
+    boolean,
+    check,
+    integer,
+    mapping,
+    nullable,
+    number,
+    one_of,
+    read,
+    record,
+    shown,
+)
 from fxad_nn.spec import from_named, named_leaves
-from fxad_nn.tensors import checked, require_all, stored
+from fxad_nn.tensors import check_shape, require_all, stored, warn_if_not_finite
 
-DTYPES = ("float32", "float16", "bfloat16")
+FLOATS = (*DTYPES, "float64")
 
 
 def load_hf(directory: Path, dtype: str | None = "float32") -> tuple[models.Config, Any]:
@@ -28,46 +45,45 @@ def load_hf(directory: Path, dtype: str | None = "float32") -> tuple[models.Conf
     Weights become `dtype`, or keep the one they were stored in where it is None. A missing,
     truncated or unsupported file is a CheckpointError that says which.
     """
-    values = _read_json(directory / "config.json")
-    readers: dict[str, Callable[..., models.Config]] = {
-        "gpt2": _gpt2_config,
-        "llama": _llama_config,
-    }
-    name = values.get("model_type")
-    if name not in readers:
-        hint = did_you_mean(str(name), readers)
-        raise CheckpointError(
-            f"{directory / 'config.json'}: model_type {name!r} is not known{hint}"
-        )
+    path = directory / "config.json"
+    values = read(path, record({"model_type": one_of(*READERS)}, others=anything), CheckpointError)
+    schema, reader = READERS[values["model_type"]]
+    values = check(values, schema, str(path), CheckpointError)
     files = _weight_files(directory)
     chosen = dtype or _stored_dtype(files)
     if chosen not in DTYPES:
         raise CheckpointError(f"{directory}: weights cannot be {chosen!r}; choose from {DTYPES}")
     try:
-        config = readers[name](values, directory, chosen)
-    except KeyError as error:
-        raise CheckpointError(f"{directory / 'config.json'} does not say {error}") from error
-    return config, _read_params(files, config, str(directory))
+        config = reader(values, chosen)
+        spec = models.family(config).spec(config)
+    except ConfigError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    return config, _read_params(files, config, spec, str(directory))
 
 
-def _read_params(files: list[Path], config: models.Config, where: str) -> Any:
-    spec = models.family(config).spec(config)
+def _read_params(files: list[Path], config: models.Config, spec: Any, where: str) -> Any:
     wanted = dict(named_leaves(spec))
     rename, transposed = (
         (_gpt2_name, ()) if isinstance(config, gpt2.Config) else (_llama_name, ("weight",))
     )
     found: dict[str, Any] = {}
-    for theirs, read in stored(files):
-        ours = rename(theirs)
+    for tensor in stored(files):
+        ours, what = rename(tensor.name), f"{where}: the tensor {shown(tensor.name)}"
         if ours is None or (ours.startswith("head.") and "head.weight" not in wanted):
             continue
         if ours not in wanted:
-            raise CheckpointError(f"{where}: this model has no place for the tensor {theirs!r}")
-        array = read()
-        if ours.rsplit(".", 1)[-1] in transposed:
-            array = np.ascontiguousarray(array.T)
-        found[ours] = checked(array, wanted[ours], f"{where}: {theirs}", config.dtype)
+            name = shown(tensor.name)
+            raise CheckpointError(f"{where}: this model has no place for the tensor {name}")
+        if ours in found:
+            raise CheckpointError(f"{what} is the second one for {ours}; which one is meant?")
+        if tensor.dtype not in FLOATS:
+            raise CheckpointError(f"{what} is {tensor.dtype}; weights are one of {FLOATS}")
+        turned = ours.rsplit(".", 1)[-1] in transposed
+        check_shape(tensor.shape[::-1] if turned else tensor.shape, wanted[ours], what)
+        array = np.ascontiguousarray(tensor.read().T) if turned else tensor.read()
+        found[ours] = jnp.asarray(array, config.dtype)
     require_all(found, wanted, where)
+    warn_if_not_finite(found, where)
     return from_named(spec, found)
 
 
@@ -125,12 +141,7 @@ def _llama_name(name: str) -> str | None:
     return name
 
 
-def _gpt2_config(values: dict[str, Any], directory: Path, dtype: str) -> gpt2.Config:
-    need = _requirement(values, directory)
-    need("activation_function", "gelu_new", ("gelu_new", "gelu_pytorch_tanh"))
-    need("scale_attn_weights", True, (True,))
-    need("scale_attn_by_inverse_layer_idx", False, (False,))
-    need("tie_word_embeddings", True, (True,))
+def _gpt2_config(values: dict[str, Any], dtype: str) -> gpt2.Config:
     width = values["n_embd"]
     return gpt2.Config(
         vocab=values["vocab_size"],
@@ -139,16 +150,12 @@ def _gpt2_config(values: dict[str, Any], directory: Path, dtype: str) -> gpt2.Co
         heads=values["n_head"],
         width=width,
         hidden=values.get("n_inner") or 4 * width,
-        norm_epsilon=values.get("layer_norm_epsilon", 1e-5),
+        norm_epsilon=float(values.get("layer_norm_epsilon", 1e-5)),
         dtype=dtype,
     )
 
 
-def _llama_config(values: dict[str, Any], directory: Path, dtype: str) -> llama.Config:
-    need = _requirement(values, directory)
-    need("hidden_act", "silu", ("silu", "swish"))
-    need("attention_bias", False, (False,))
-    need("mlp_bias", False, (False,))
+def _llama_config(values: dict[str, Any], dtype: str) -> llama.Config:
     heads, width = values["num_attention_heads"], values["hidden_size"]
     # One table in newer files, two keys in older ones.
     rope = values.get("rope_parameters") or values.get("rope_scaling") or {}
@@ -161,40 +168,92 @@ def _llama_config(values: dict[str, Any], directory: Path, dtype: str) -> llama.
         width=width,
         head_dim=values.get("head_dim") or width // heads,
         hidden=values["intermediate_size"],
-        rope_theta=float(rope.get("rope_theta") or values.get("rope_theta", 10000.0)),
-        rope_scaling=_rope_scaling(rope, directory),
-        norm_epsilon=values.get("rms_norm_eps", 1e-6),
-        tied=values.get("tie_word_embeddings", False),
+        rope_theta=float(rope.get("rope_theta") or values.get("rope_theta") or 10000.0),
+        rope_scaling=_rope_scaling(rope),
+        norm_epsilon=float(values.get("rms_norm_eps", 1e-6)),
+        tied=values.get("tie_word_embeddings") or False,
         dtype=dtype,
     )
 
 
-def _rope_scaling(rope: dict[str, Any], directory: Path) -> RopeScaling | None:
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind == "default":
+def _rope_scaling(rope: dict[str, Any]) -> RopeScaling | None:
+    if rope.get("rope_type", rope.get("type", "default")) == "default":
         return None
-    if kind != "llama3":
-        raise CheckpointError(f"{directory}: rope scaling {kind!r} is not known; known: llama3")
     return RopeScaling(
         factor=float(rope["factor"]),
         low_frequency=float(rope["low_freq_factor"]),
         high_frequency=float(rope["high_freq_factor"]),
-        original_context=int(rope["original_max_position_embeddings"]),
+        original_context=rope["original_max_position_embeddings"],
     )
 
 
-def _requirement(
-    values: dict[str, Any], directory: Path
-) -> Callable[[str, Any, tuple[Any, ...]], None]:
-    """A check that a key has a value this implementation computes with."""
+SIZE, POSITIVE = integer(1, 1 << 31), number(above=0)
 
-    def need(key: str, default: Any, known: tuple[Any, ...]) -> None:
-        value = values.get(key, default)
-        if value not in known:
-            path = directory / "config.json"
-            raise CheckpointError(f"{path}: {key} = {value!r} is not supported, only {known[0]!r}")
+GPT2_CONFIG = record(
+    dict.fromkeys(("vocab_size", "n_positions", "n_layer", "n_head", "n_embd"), SIZE),
+    {
+        "n_inner": nullable(SIZE),
+        "layer_norm_epsilon": POSITIVE,
+        "activation_function": one_of("gelu_new", "gelu_pytorch_tanh"),
+        "scale_attn_weights": one_of(True),
+        "scale_attn_by_inverse_layer_idx": one_of(False),
+        "tie_word_embeddings": one_of(True),
+    },
+    others=anything,
+)
 
-    return need
+_THETA = {"rope_theta": POSITIVE}
+_LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor")
+_STRETCHED = {**dict.fromkeys(_LLAMA3, POSITIVE), "original_max_position_embeddings": SIZE}
+_KINDS = {
+    "default": record({}, _THETA, others=anything),
+    "llama3": record(_STRETCHED, _THETA, others=anything),
+}
+
+
+def _rope(value: Any) -> dict[str, Any]:
+    """The table of rotary positions, whose kind decides what it holds."""
+    names = {"rope_type": one_of(*_KINDS), "type": one_of(*_KINDS)}
+    table = record({}, names, others=anything)(value)
+    return _KINDS[table.get("rope_type", table.get("type", "default"))](table)
+
+
+LLAMA_CONFIG = record(
+    dict.fromkeys(
+        (
+            "vocab_size",
+            "max_position_embeddings",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "hidden_size",
+            "intermediate_size",
+        ),
+        SIZE,
+    ),
+    {
+        "num_key_value_heads": nullable(SIZE),
+        "head_dim": nullable(SIZE),
+        "rope_theta": nullable(POSITIVE),
+        "rope_parameters": nullable(_rope),
+        "rope_scaling": nullable(_rope),
+        "rms_norm_eps": POSITIVE,
+        "tie_word_embeddings": nullable(boolean),
+        "hidden_act": one_of("silu", "swish"),
+        "attention_bias": one_of(False),
+        "mlp_bias": one_of(False),
+    },
+    others=anything,
+)
+
+
+def _file_name(value: Any) -> str:
+    """The name of a file in the same directory."""
+    if type(value) is not str or not re.fullmatch(r"\w[\w.-]{,199}", value, re.ASCII):
+        raise Mismatch(f"must name a file beside it, got {shown(value)}")
+    return value
+
+
+INDEX = record({"weight_map": mapping(_file_name)}, others=anything)
 
 
 def _weight_files(directory: Path) -> list[Path]:
@@ -203,10 +262,9 @@ def _weight_files(directory: Path) -> list[Path]:
     if single.is_file():
         return [single]
     if index.is_file():
-        names = set(_read_json(index).get("weight_map", {}).values())
-        outside = sorted(name for name in names if Path(name).name != name)
-        if outside or not names:
-            raise CheckpointError(f"{index} does not name files beside it: {outside}")
+        names = set(read(index, INDEX, CheckpointError)["weight_map"].values())
+        if not names:
+            raise CheckpointError(f"{index} names no files")
         return [directory / name for name in sorted(names)]
     pickles = sorted(p.name for p in directory.glob("*") if p.suffix in (".bin", ".pt", ".pth"))
     if pickles:
@@ -218,18 +276,13 @@ def _weight_files(directory: Path) -> list[Path]:
 
 
 def _stored_dtype(files: list[Path]) -> str:
-    for _, read in stored(files):
-        return str(read().dtype)
-    raise CheckpointError(f"{files[0]} holds no tensors")
+    for tensor in stored(files):
+        if tensor.dtype in FLOATS:
+            return tensor.dtype
+    raise CheckpointError(f"{files[0]} holds no tensors of {FLOATS}")
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise CheckpointError(f"{path} is missing; a model directory has one")
-    try:
-        values = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise CheckpointError(f"{path} is damaged: {error}") from error
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{path} does not hold an object")
-    return values
+READERS: dict[str, tuple[Schema, Callable[..., models.Config]]] = {
+    "gpt2": (GPT2_CONFIG, _gpt2_config),
+    "llama": (LLAMA_CONFIG, _llama_config),
+}

@@ -13,10 +13,25 @@ from typing import Any, Protocol
 from fxad_nn import gpt2, llama
 from fxad_nn.errors import ConfigError, did_you_mean
 from fxad_nn.options import build
+from fxad_nn.schema import anything, check, nullable, number, one_of, record
 
 Config = gpt2.Config | llama.Config
 FAMILIES = {"gpt2": gpt2, "llama": llama}
 PRESETS: dict[str, Config] = {**gpt2.PRESETS, **llama.PRESETS}
+DTYPES = ("float32", "float16", "bfloat16")
+
+DESCRIPTION = record(
+    {"family": one_of(*FAMILIES)},
+    {
+        "dtype": one_of(*DTYPES),
+        "products": nullable(one_of(*DTYPES)),
+        "norm_epsilon": number(least=0),
+        "rope_theta": number(above=0),
+        "position_std": number(least=0),
+    },
+    others=anything,
+)
+"""What `from_dict` reads; the types of all fields are those of the configuration's dataclass."""
 
 
 class Family(Protocol):
@@ -91,13 +106,9 @@ def to_dict(config: Config) -> dict[str, Any]:
 
 def from_dict(values: dict[str, Any], where: str) -> Config:
     """The configuration that `to_dict` wrote; `where` names its file in errors."""
-    name = values.get("family")
-    if name not in FAMILIES:
-        hint = did_you_mean(str(name), FAMILIES)
-        raise ConfigError(f"{where}: unknown model family {name!r}{hint}")
-    fields = {key: value for key, value in values.items() if key != "family"}
+    fields = check(values, DESCRIPTION, where, ConfigError)
     try:
-        return build(FAMILIES[name].Config, fields, where)
+        return build(FAMILIES[fields.pop("family")].Config, fields, where)
     except ConfigError as error:
         message = str(error)
         raise ConfigError(message if where in message else f"{where}: {message}") from error

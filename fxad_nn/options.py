@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from fxad_nn.errors import ConfigError, did_you_mean
+from fxad_nn.schema import shown
 
 T = TypeVar("T")
 
@@ -77,13 +78,21 @@ def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     checked = {}
     for name, value in values.items():
         if name not in fields:
-            raise ConfigError(f"{where}: unknown key {name!r}{did_you_mean(name, fields)}")
+            raise ConfigError(f"{where}: unknown key {shown(name)}{did_you_mean(name, fields)}")
         checked[name] = _convert(value, hints[name], f"{where}: {name}")
         choices = fields[name].metadata.get("choices")
         if choices and value not in choices:
             hint = did_you_mean(str(value), choices)
-            raise ConfigError(f"{where}: {name} cannot be {value!r}{hint}")
+            raise ConfigError(f"{where}: {name} cannot be {shown(value)}{hint}")
     return cls(**checked)
+
+
+def require_types(options: Any) -> None:
+    """ConfigError where a field of a dataclass is not of its type: what a `__post_init__` asks
+    first, because nothing else checks `Options(steps=math.inf)`."""
+    hints = get_type_hints(type(options))
+    for field in dataclasses.fields(options):
+        _convert(getattr(options, field.name), hints[field.name], field.name)
 
 
 def _convert(value: Any, hint: Any, where: str) -> Any:
@@ -91,7 +100,7 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
     kinds = _kinds(hint)
     if type(value) in kinds or (isinstance(value, Path) and Path in kinds):
         return value
-    if isinstance(value, int) and not isinstance(value, bool) and float in kinds:
+    if type(value) is int and float in kinds and abs(value) < 1 << 1023:
         return float(value)
     if isinstance(value, str) and Path in kinds:
         return Path(value)
@@ -99,4 +108,4 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
         if dataclasses.is_dataclass(kind) and isinstance(value, Mapping):
             return build(kind, value, where)
     wanted = " or ".join("null" if k is type(None) else k.__name__ for k in kinds)
-    raise ConfigError(f"{where} must be {wanted}, got {value!r}")
+    raise ConfigError(f"{where} must be {wanted}, got {shown(value)}")

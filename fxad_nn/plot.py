@@ -10,7 +10,7 @@ from typing import Any
 
 from fxad_nn.errors import UserError
 from fxad_nn.files import replacing
-from fxad_nn.run import History
+from fxad_nn.losses import History
 
 try:
     from matplotlib.backends.backend_agg import FigureCanvasAgg

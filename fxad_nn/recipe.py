@@ -7,15 +7,18 @@ options = recipe("gpt2", steps=100, data=Path("input.txt"))
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from fxad_nn.data import TOKENIZERS
 from fxad_nn.errors import ConfigError
 from fxad_nn.optim import SCHEDULES
-from fxad_nn.options import build, option
+from fxad_nn.options import build, option, require_types
 from fxad_nn.step import DTYPES
+
+MOST = 1 << 53
+"""Beyond any run there is; larger numbers are not all float64."""
 
 MOST_THREADS = 1024
 """What `fxad.set_num_threads` takes."""
@@ -52,19 +55,26 @@ class TrainOptions:
     eval_windows: int = option(240, "windows in that sample")
     eval_batch: int = option(48, "windows evaluated at a time")
     save_every: int = option(500, "steps between checkpoints (0: only at the end)")
+    keep: int = option(1, "newest checkpoints that stay in the run directory")
     threads: int | None = option(None, "threads (default: the cores this process may use)")
     peak: float | None = option(None, "the machine's peak in GFLOP/s (default: measured)")
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "accumulate", "log_every", "eval_windows", "eval_batch"):
+        require_types(self)
+        for name, value in asdict(self).items():
+            if isinstance(value, float):
+                self._require(name, math.isfinite(value), "a finite number")
+            elif isinstance(value, int):
+                self._require(name, value <= MOST, f"at most {MOST}")
+        counts = "steps batch accumulate log_every eval_windows eval_batch keep"
+        for name in counts.split():
             self._require(name, getattr(self, name) >= 1, "at least 1")
         for name in ("context", "threads"):
             self._require(name, getattr(self, name) is None or getattr(self, name) >= 1, "positive")
         for name in ("warmup", "eval_every", "save_every", "weight_decay", "final_rate", "seed"):
             self._require(name, getattr(self, name) >= 0, "0 or more")
         for name in ("learning_rate", "clip"):
-            value = getattr(self, name)
-            self._require(name, math.isfinite(value) and value > 0, "a positive number")
+            self._require(name, getattr(self, name) > 0, "a positive number")
         for name in ("beta1", "beta2"):
             self._require(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
         threads = self.threads is None or self.threads <= MOST_THREADS

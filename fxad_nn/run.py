@@ -14,21 +14,22 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import fxad
+from fxad.backend.llvm.native.engine import host_target
 from fxad_nn import models, store
 from fxad_nn.data import Dataset, open_data, require_length
-from fxad_nn.errors import CheckpointError, ConfigError, DataError
+from fxad_nn.errors import CheckpointError, ConfigError, DataError, TrainingError
 from fxad_nn.files import require_writable
 from fxad_nn.hf import load_hf
+from fxad_nn.losses import History, empty_history
 from fxad_nn.optim import adamw
 from fxad_nn.options import build
 from fxad_nn.recipe import TrainOptions
-from fxad_nn.spec import init_params
+from fxad_nn.spec import init_params, named_leaves
 from fxad_nn.tensors import require_library
 from fxad_nn.tokenizer import Tokenizer, from_directory
-
-History = dict[str, list[list[float]]]
-"""{"train": [[step, loss], ...], "val": [[step, loss], ...]}"""
 
 GPT2_IDS = 50257
 """llm.c's shards hold GPT-2's ids."""
@@ -51,8 +52,9 @@ class Run:
     params: Any
     state: Any
     step: int = 0
-    history: History = field(default_factory=lambda: {"train": [], "val": []})
+    history: History = field(default_factory=empty_history)
     checkpoint: Path | None = None
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def context(self) -> int:
@@ -121,18 +123,61 @@ def resume(options: TrainOptions) -> Run:
             f"{saved.path} was trained on {saved.state['source']}, {before} tokens; now that is "
             f"{data.source}, {now} tokens: give the right text with --data"
         )
-    directory = options.out or saved.path.parent
+    directory = _resumed_directory(saved.path, options.out)
     require_writable(directory)
     run = Run(options, saved.config, data, directory, saved.params, saved.optimizer, saved.step)
-    run.history = saved.state["history"]
-    run.checkpoint = saved.path if options.out is None else None
+    run.history = {**empty_history(), **saved.state["history"]}
+    run.checkpoint = saved.path if directory == saved.path.parent else None
+    if changed := _changes(saved.facts, _bits()):
+        run.warnings.append(
+            f"since {saved.path} was saved, {changed}: the run goes on, but its bits may not be "
+            "those of an unbroken one"
+        )
     return _checked(run)
 
 
+def _resumed_directory(checkpoint: Path, out: Path | None) -> Path:
+    """Where a resumed run saves; ConfigError where that would cost a checkpoint of another."""
+    home = checkpoint.parent
+    if out is not None and out.resolve() != home.resolve():
+        if store.holds_checkpoint(out):
+            raise ConfigError(f"{out} already holds a checkpoint: choose another --out")
+        return out
+    newest = None if store.checkpoints(home)[-1:] == [checkpoint] else store.last_whole(home)
+    if newest not in (None, checkpoint):
+        raise ConfigError(
+            f"{checkpoint} is not the newest of its run, {newest} is: give --out DIR to branch off "
+            f"from the older one, or --resume {home} to continue"
+        )
+    return home
+
+
+def _bits() -> dict[str, str]:
+    """What the bits of a step depend on besides the options and the data, by name."""
+    target = host_target(fxad.config.isa)
+    return {
+        "fxad": fxad_version(),
+        "numpy": np.__version__,
+        "target": " ".join([target.isa, *sorted(target.features)]),
+    }
+
+
+def _changes(before: dict[str, str], now: dict[str, str]) -> str:
+    """Which of the facts that both know differ, in words."""
+    differing = [name for name in sorted(before.keys() & now.keys()) if before[name] != now[name]]
+    return ", ".join(f"{name} {before[name]!r} became {now[name]!r}" for name in differing)
+
+
 def save(run: Run) -> Path:
-    """Save the run as it is now, unless its newest checkpoint already holds this step."""
-    if run.checkpoint and run.checkpoint.name.startswith(f"step-{run.step:08d}"):
-        return run.checkpoint
+    """Save the run as it is now, unless its newest checkpoint already holds this step.
+
+    Raises CheckpointError where the disk refuses, TrainingError where a number is not finite: a
+    checkpoint of such numbers must not take the place of a good one.
+    """
+    newest = run.checkpoint
+    if newest and newest.name.startswith(f"step-{run.step:08d}") and newest.is_dir():
+        return newest
+    _require_finite(run)
     options = asdict(run.options)
     state = {
         "options": {k: str(v) if isinstance(v, Path) else v for k, v in options.items()},
@@ -140,13 +185,28 @@ def save(run: Run) -> Path:
         "data_size": _size(run.data),
         "sampler": {"seed": run.options.seed, "batches": run.step * run.options.accumulate},
         "history": run.history,
-        "versions": {"python": platform.python_version(), "fxad": _version()},
     }
-    tokenizer = run.data.tokenizer
     run.checkpoint = store.save(
-        run.directory, run.step, run.params, run.state, run.config, tokenizer, state
+        run.directory,
+        run.step,
+        run.params,
+        run.state,
+        run.config,
+        run.data.tokenizer,
+        state,
+        keep=run.options.keep,
+        facts={**_bits(), "python": platform.python_version()},
     )
     return run.checkpoint
+
+
+def _require_finite(run: Run) -> None:
+    for name, leaf in (*named_leaves(run.params), *named_leaves(run.state)):
+        if not np.isfinite(np.asarray(leaf)).all():
+            raise TrainingError(
+                f"after step {run.step} {name} holds numbers that are not finite, so it is not "
+                "saved: try a lower --learning-rate or a longer --warmup"
+            )
 
 
 def _open(options: TrainOptions, vocab: int, known: Tokenizer | None = None) -> Dataset:
@@ -176,7 +236,8 @@ def _free_directory(preset: str) -> Path:
     return path
 
 
-def _version() -> str:
+def fxad_version() -> str:
+    """The version of the installed package, where it is installed."""
     try:
         return version("fxad")
     except PackageNotFoundError:

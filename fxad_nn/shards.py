@@ -1,6 +1,7 @@
-"""llm.c's token shards: a header of 256 int32, then uint16 token ids, read memory-mapped.
+"""llm.c's token shards: a header of 256 int32, then uint16 token ids, read part by part.
 
 tokens = read_shard(Path("fineweb_val_000000.bin"), vocab=50257)    # uint16 [length]
+tokens[1000:2000]
 write_shard(Path("mine.bin"), ids)
 """
 
@@ -12,14 +13,15 @@ import numpy as np
 
 from fxad_nn.errors import DataError
 from fxad_nn.files import replacing
+from fxad_nn.token_file import TokenFile, TokenSequence
 
 MAGIC = 20240520
 VERSION = 1
 HEADER_BYTES = 256 * 4
 
 
-def read_shard(path: Path, vocab: int) -> np.ndarray:
-    """The ids of a shard, memory-mapped uint16 [length].
+def read_shard(path: Path, vocab: int) -> TokenFile:
+    """The ids of a shard, uint16 [length].
 
     A wrong magic number or version, a truncated file, or an id of `vocab` or above is a
     DataError that names the file.
@@ -39,12 +41,12 @@ def read_shard(path: Path, vocab: int) -> np.ndarray:
             f"{path} is {state}: its header promises {count} tokens, {expected} bytes, "
             f"and it holds {size} bytes"
         )
-    tokens = np.memmap(path, "<u2", mode="r", offset=HEADER_BYTES, shape=(count,))
+    tokens = TokenFile(path, "<u2", HEADER_BYTES, count)
     check_vocabulary(tokens, vocab, path)
     return tokens
 
 
-def check_vocabulary(tokens: np.ndarray, vocab: int, path: Path) -> None:
+def check_vocabulary(tokens: TokenSequence, vocab: int, path: Path) -> None:
     """DataError naming the file, position and id where an id is not below `vocab`."""
     chunk = 1 << 22
     for start in range(0, len(tokens), chunk):

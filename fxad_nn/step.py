@@ -30,6 +30,7 @@ def train_step(
     """Compiled (params, state, tokens, targets) -> (params, state, mean loss).
 
     tokens and targets are int32 [batch, context], with accumulation [accumulate, batch, context].
+    Ids outside the vocabulary are clamped to it: ask `vocabulary.require_ids` about foreign ones.
     clip=None leaves gradients as they are, which lets every gradient die as soon as it is used:
     updates are then done as the gradients' products are computed (`fxad.profile` says if not).
     dtype: what the factors of all matrix products, forward and backward, are rounded to: with

@@ -1,32 +1,65 @@
-"""Checkpoints: a directory that is either complete or not there.
+"""Checkpoints: a directory that is whole, or is refused by name.
 
     path = save(Path("runs/nano-1"), 2000, params, optimizer_state, config, tokenizer, state)
     checkpoint = load(Path("runs/nano-1"))          # the newest one, or one named exactly
 
-`runs/nano-1/step-00002000/` holds model.safetensors, optimizer.safetensors, tokenizer.json and
-state.json. It is written under a temporary name, forced to the disk and renamed, and only then
-are older ones removed; a crash or a full disk at any moment leaves the previous one.
+`runs/nano-1/step-00002000/` holds model.safetensors, optimizer.safetensors, tokenizer.json,
+state.json and manifest.json, which has the size and SHA-256 of each of the others and of itself
+(`fxad_nn.manifest`). The directory is written under a temporary name, forced to the disk and
+renamed, and only then are older ones removed; a crash or a full disk at any moment leaves the
+previous one. What was changed since then is a CheckpointError that names the file and the last
+checkpoint that is whole.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
 import re
 import shutil
-import zlib
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fxad_nn import models, tokenizer
-from fxad_nn.errors import CheckpointError
+from fxad_nn.errors import CheckpointError, ConfigError
 from fxad_nn.files import abandoned, discard, replacing
+from fxad_nn.manifest import MANIFEST, Manifest, read_manifest, write_manifest
 from fxad_nn.optim import state_spec
+from fxad_nn.schema import (
+    anything,
+    array,
+    canonical,
+    integer,
+    mapping,
+    nullable,
+    number,
+    parse,
+    record,
+    string,
+)
 from fxad_nn.tensors import read_tree, write_tree
 
-FORMAT = 1
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 TOKENIZER, STATE = "tokenizer.json", "state.json"
+FILES = (MODEL, OPTIMIZER, TOKENIZER, STATE)
+
+LOSSES = array(array(number(), least=2, most=2))
+RUN_STATE = record(
+    {},
+    {
+        "options": record({"data": nullable(string())}, others=anything),
+        "source": string(),
+        "data_size": integer(),
+        "history": mapping(LOSSES),
+    },
+    others=anything,
+)
+"""What `fxad_nn.run` keeps in a checkpoint's state; others may keep anything under other names."""
+
+STATE_SCHEMA = record(
+    {"step": integer(), "model": mapping(anything), "state": RUN_STATE},
+)
 
 
 @dataclass(frozen=True)
@@ -40,6 +73,7 @@ class Checkpoint:
     optimizer: Any
     tokenizer: tokenizer.Tokenizer
     state: dict[str, Any]
+    facts: dict[str, str] = field(default_factory=dict)
 
 
 def save(
@@ -51,44 +85,52 @@ def save(
     encoder: tokenizer.Tokenizer,
     state: dict[str, Any],
     keep: int = 1,
+    facts: dict[str, str] | None = None,
 ) -> Path:
     """Write one checkpoint and remove all but the newest `keep`; returns its path.
 
-    `state` is anything JSON can hold. Raises CheckpointError where the disk is full or fails;
-    the checkpoints that were there before are then untouched.
+    `state` is an object that JSON can hold, `facts` what else is to be known of the checkpoint,
+    by name; both come back from `load`. Raises CheckpointError where JSON cannot hold the state or
+    a fact is no text, and where the disk is full or fails; what was there before is then untouched.
     """
     target = _free_name(directory, step)
+    found = {"step": step, "model": models.to_dict(config), "state": state}
+    texts = {STATE: _state_text(found, target), TOKENIZER: encoder.to_json()}
     try:
         _remove_leftovers(directory)
         with replacing(target) as temporary:
             temporary.mkdir()
             write_tree(temporary / MODEL, params)
             write_tree(temporary / OPTIMIZER, optimizer)
-            (temporary / TOKENIZER).write_text(encoder.to_json(), "utf-8")
-            checksums = {name: _checksum(temporary / name) for name in (MODEL, OPTIMIZER)}
-            record = {
-                "format": FORMAT,
-                "step": step,
-                "model": models.to_dict(config),
-                "checksums": checksums,
-                "state": state,
-            }
-            (temporary / STATE).write_text(json.dumps(record, indent=1), "utf-8")
+            for name, content in texts.items():
+                (temporary / name).write_text(content, "utf-8")
+            write_manifest(temporary, step, FILES, facts or {})
     except OSError as error:
-        before = checkpoints(directory)
-        kept = f"; {before[-1]} is still whole" if before else ""
+        kept = ""
+        with contextlib.suppress(OSError):  # a disk that cannot even list the directory
+            if before := last_whole(directory):
+                kept = f"; {before} is still whole"
         raise CheckpointError(
             f"could not save the checkpoint {target}: {error}{kept}; "
             "free some space, or choose another directory with --out"
         ) from error
-    for old in [path for path in checkpoints(directory) if path != target][: -keep + 1 or None]:
-        discard(old)
+    _remove_others(directory, target, keep)
     return target
+
+
+def _state_text(found: dict[str, Any], target: Path) -> str:
+    """The contents of state.json, proved to be what `load` can read."""
+    try:
+        text = canonical(found)
+        parse(text, STATE_SCHEMA, str(target), CheckpointError)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{target}: JSON cannot hold this state: {error}") from error
+    return text
 
 
 def latest(directory: Path) -> Path:
     """`directory` itself if it is a checkpoint, else the newest one in it."""
-    if (directory / STATE).is_file():
+    if _is_checkpoint(directory):
         return directory
     found = checkpoints(directory)
     if not found:
@@ -99,71 +141,121 @@ def latest(directory: Path) -> Path:
 
 def holds_checkpoint(directory: Path) -> bool:
     """Whether a directory is, or holds, a checkpoint."""
-    return (directory / STATE).is_file() or bool(checkpoints(directory))
+    return _is_checkpoint(directory) or bool(checkpoints(directory))
 
 
 def load(directory: Path, with_optimizer: bool = True) -> Checkpoint:
-    """Read and check a checkpoint: names, shapes, dtypes, checksums and configuration."""
-    state_path, record = read_state(directory)
-    path = state_path.parent
-    config = models.from_dict(record["model"], str(state_path))
-    spec = models.family(config).spec(config)
-    _verify(path / MODEL, record["checksums"])
-    params = read_tree([path / MODEL], spec)
-    optimizer = None
-    if with_optimizer:
-        _verify(path / OPTIMIZER, record["checksums"])
-        optimizer = read_tree([path / OPTIMIZER], state_spec(spec))
-    if not (path / TOKENIZER).is_file():
-        raise CheckpointError(f"{path / TOKENIZER} is missing")
-    encoder = tokenizer.from_json((path / TOKENIZER).read_text("utf-8"), str(path / TOKENIZER))
-    return Checkpoint(path, record["step"], config, params, optimizer, encoder, record["state"])
+    """Read a checkpoint whose files are those of its manifest and agree with each other.
+
+    Raises CheckpointError naming the file that does not, and the last checkpoint that is whole.
+    """
+    with _reading(directory) as path:
+        return _read(path, with_optimizer)
 
 
 def read_state(directory: Path) -> tuple[Path, dict[str, Any]]:
-    """The path and contents of the newest checkpoint's state.json."""
-    path = latest(directory) / STATE
+    """The path and contents of the newest checkpoint's state.json: step, model and state."""
+    with _reading(directory) as path:
+        return path / STATE, _state(path, _manifest(path))
+
+
+def last_whole(directory: Path, but: Path | None = None) -> Path | None:
+    """The newest checkpoint in a directory, other than `but`, of which every file is whole."""
+    for path in reversed([path for path in checkpoints(directory) if path != but]):
+        try:
+            manifest = _manifest(path)
+            for name in FILES:
+                manifest.check(name)
+        except CheckpointError:
+            continue
+        return path
+    return None
+
+
+def _read(path: Path, with_optimizer: bool) -> Checkpoint:
+    manifest = _manifest(path)
+    found = _state(path, manifest)
     try:
-        record = json.loads(path.read_text("utf-8"))
-        missing = {"format", "step", "model", "checksums", "state"} - record.keys()
-    except (OSError, ValueError, AttributeError) as error:
-        raise CheckpointError(f"{path} is damaged: {error}") from error
-    if missing:
-        raise CheckpointError(f"{path} is damaged: {', '.join(sorted(missing))} missing")
-    if record["format"] != FORMAT:
-        raise CheckpointError(f"{path} has format {record['format']}; this version reads {FORMAT}")
-    return path, record
+        config = models.from_dict(found["model"], str(path / STATE))
+        spec = models.family(config).spec(config)
+    except ConfigError as error:
+        raise CheckpointError(str(error)) from error
+    for name in (MODEL, OPTIMIZER, TOKENIZER) if with_optimizer else (MODEL, TOKENIZER):
+        manifest.check(name)
+    params = read_tree([path / MODEL], spec)
+    optimizer = read_tree([path / OPTIMIZER], state_spec(spec)) if with_optimizer else None
+    encoder = tokenizer.from_json(manifest.content(TOKENIZER), str(path / TOKENIZER))
+    state, facts = found["state"], manifest.facts
+    return Checkpoint(path, manifest.step, config, params, optimizer, encoder, state, facts)
 
 
-def _verify(path: Path, checksums: dict[str, int]) -> None:
-    if not path.is_file():
-        raise CheckpointError(f"{path} is missing")
-    if _checksum(path) != checksums.get(path.name):
+def _manifest(path: Path) -> Manifest:
+    """The manifest of the checkpoint at `path`, which agrees with the directory's name."""
+    manifest = read_manifest(path, FILES)
+    named = _NAME.fullmatch(path.name)
+    if named and int(named[1]) != manifest.step:
         raise CheckpointError(
-            f"{path} is truncated or corrupt: its bytes are not those that were saved; "
-            "resume from another checkpoint"
+            f"{path / MANIFEST} is of step {manifest.step}, its directory's name of another: "
+            "was it renamed?"
         )
+    return manifest
 
 
-def _checksum(path: Path) -> int:
-    total = 0
-    with open(path, "rb") as file:
-        while chunk := file.read(1 << 22):
-            total = zlib.crc32(chunk, total)
-    return total
+def _state(path: Path, manifest: Manifest) -> dict[str, Any]:
+    content = manifest.content(STATE)
+    found = parse(content, STATE_SCHEMA, str(path / STATE), CheckpointError)
+    if found["step"] != manifest.step:
+        raise CheckpointError(
+            f"{path / STATE} is of step {found['step']}, {MANIFEST} of step {manifest.step}"
+        )
+    return found
 
 
-_NAME = re.compile(r"step-(\d{8,})(?:\.(\d+))?")
+@contextlib.contextmanager
+def _reading(directory: Path) -> Iterator[Path]:
+    """Give the newest checkpoint; where it cannot be read, the error names the last whole one."""
+    try:
+        path = latest(directory)
+        try:
+            yield path
+        except CheckpointError as error:
+            if (whole := last_whole(path.parent, but=path)) is None:
+                raise
+            raise CheckpointError(
+                f"{error}; the last checkpoint that is whole is {whole}: give that directory to "
+                "go on from it"
+            ) from error
+    except OSError as error:
+        raise CheckpointError(f"{directory} cannot be read: {error.strerror}") from error
+
+
+_NAME = re.compile(r"step-(\d{8,18})(?:\.(\d{1,18}))?")
 
 
 def checkpoints(directory: Path) -> list[Path]:
-    """The checkpoints in a directory, oldest first."""
+    """The checkpoints in a directory, whole or not, oldest first."""
     found = []
     for path in directory.iterdir() if directory.is_dir() else ():
         match = _NAME.fullmatch(path.name)
-        if match and (path / STATE).is_file():
+        if match and path.is_dir():
             found.append((int(match[1]), int(match[2] or 0), path))
     return [path for *_, path in sorted(found)]
+
+
+def _is_checkpoint(path: Path) -> bool:
+    return (path / MANIFEST).is_file() or (path / STATE).is_file()
+
+
+def _remove_others(directory: Path, newest: Path, keep: int) -> None:
+    """Remove all checkpoints but the `keep` newest up to `newest`.
+
+    Those of later steps go too: the run went back behind them, and `latest` must not find them.
+    """
+    found = checkpoints(directory)
+    before = found[: found.index(newest)]
+    later = found[found.index(newest) + 1 :]
+    for old in [*later, *before[: max(len(before) - keep + 1, 0)]]:
+        discard(old)
 
 
 def _free_name(directory: Path, step: int) -> Path:

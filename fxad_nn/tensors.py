@@ -2,19 +2,38 @@
 
 write_tree(Path("model.safetensors"), params)
 params = read_tree([Path("model.safetensors")], spec(config))
+
+A file is eight bytes that give the length of a header, the header, and the bytes of every tensor
+one after another. It is read here, not by the library that writes it: the header is JSON that
+somebody else wrote (`fxad_nn.schema`), and no byte is mapped into memory, where a file that is cut
+while it is read would end the process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import fxad.numpy as jnp
-from fxad_nn.errors import CheckpointError, did_you_mean
+from fxad_nn.errors import CheckpointError, DamageWarning, did_you_mean
+from fxad_nn.schema import (
+    Limits,
+    Mismatch,
+    array,
+    integer,
+    mapping,
+    one_of,
+    parse,
+    record,
+    shown,
+    string,
+)
 from fxad_nn.spec import Leaf, from_named, named_leaves
 
 try:
@@ -22,6 +41,33 @@ try:
     import safetensors.numpy
 except ImportError:
     safetensors = None  # type: ignore[assignment]
+
+DTYPES = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U64": "uint64",
+    "U32": "uint32",
+    "U16": "uint16",
+    "U8": "uint8",
+    "BOOL": "bool",
+}
+"""The format's names of the dtypes that are read; its float8 ones come with scales of their own."""
+
+HEADER = Limits(size=16 << 20, values=2_000_000, depth=8)
+TENSOR = record(
+    {
+        "dtype": one_of(*DTYPES),
+        "shape": array(integer(0, 1 << 48), most=16),
+        "data_offsets": array(integer(), least=2, most=2),
+    }
+)
+HEADER_SCHEMA = record({}, {"__metadata__": mapping(string())}, others=TENSOR)
 
 
 def require_library() -> None:
@@ -43,21 +89,88 @@ def write_tree(path: Path, tree: Any) -> None:
         raise OSError(f"writing {path}: {error}") from error
 
 
-def stored(paths: list[Path]) -> Iterator[tuple[str, Callable[[], np.ndarray]]]:
-    """(name, reader) of every tensor in the files; unreadable files are a CheckpointError."""
-    require_library()
+@dataclass(frozen=True)
+class Stored:
+    """A tensor in a file: what the header says of it, and where its bytes are."""
+
+    path: Path
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    size: int
+
+    def read(self) -> np.ndarray:
+        """The array; CheckpointError where the file cannot give its bytes any more."""
+        try:
+            content = np.fromfile(self.path, np.uint8, self.size, offset=self.offset)
+        except OSError as error:
+            raise CheckpointError(f"{self.path} cannot be read: {error.strerror}") from error
+        if len(content) != self.size:
+            raise CheckpointError(f"{self.path} was cut while it was read: {shown(self.name)}")
+        return content.view(_dtype(self.dtype)).reshape(self.shape)
+
+
+def stored(paths: list[Path]) -> Iterator[Stored]:
+    """The tensors in the files, in the order of their bytes.
+
+    Raises CheckpointError naming the file where one is missing or is no safetensors file of known
+    dtypes whose tensors fill it without gaps.
+    """
     for path in paths:
         if not path.is_file():
             raise CheckpointError(f"{path} is missing")
+        size, content = _header(path)
         try:
-            file = safetensors.safe_open(path, framework="np")
-        except (safetensors.SafetensorError, OSError) as error:
-            raise CheckpointError(
-                f"{path} ({path.stat().st_size} bytes) is truncated or no safetensors file: {error}"
-            ) from error
-        with file:
-            for name in file.keys():  # noqa: SIM118 - a file, not a dict
-                yield name, partial(file.get_tensor, name)
+            header = parse(content, HEADER_SCHEMA, "its header", CheckpointError, HEADER)
+            header.pop("__metadata__", None)
+            tensors = _laid_out(path, header, 8 + len(content), size)
+        except (CheckpointError, Mismatch) as error:
+            raise CheckpointError(_no_file(path, size, str(error))) from error
+        yield from tensors
+
+
+def _header(path: Path) -> tuple[int, bytes]:
+    """The size of a file and its header as bytes."""
+    try:
+        size = path.stat().st_size
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if length > min(HEADER.size, size - 8):
+                raise CheckpointError(_no_file(path, size, f"a header of {length} bytes"))
+            return size, file.read(length)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _laid_out(path: Path, header: dict[str, Any], start: int, end: int) -> list[Stored]:
+    """The tensors of a header in the order of their bytes, which fill the file from start to end.
+
+    Raises Mismatch where they do not, so that no byte has two meanings and none has no meaning.
+    """
+    tensors, position = [], start
+    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        begin, after = entry["data_offsets"]
+        dtype, shape = DTYPES[entry["dtype"]], tuple(entry["shape"])
+        size = math.prod(shape) * _dtype(dtype).itemsize
+        if start + begin != position or after - begin != size:
+            raise Mismatch(
+                f"{shown(name)} lies at {begin} to {after}, not at {position - start} to "
+                f"{position - start + size}"
+            )
+        tensors.append(Stored(path, name, dtype, shape, position, size))
+        position += size
+    if position != end:
+        raise Mismatch(f"tensors up to byte {position}")
+    return tensors
+
+
+def _no_file(path: Path, size: int, found: str) -> str:
+    return f"{path} ({size} bytes) is truncated or no safetensors file: {found}"
+
+
+def _dtype(name: str) -> np.dtype:
+    return np.dtype(jnp.bfloat16 if name == "bfloat16" else name)
 
 
 def read_tree(paths: list[Path], spec: Any) -> Any:
@@ -65,28 +178,55 @@ def read_tree(paths: list[Path], spec: Any) -> Any:
     wanted = dict(named_leaves(spec))
     where = ", ".join(map(str, paths))
     found: dict[str, Any] = {}
-    for name, read in stored(paths):
+    for tensor in stored(paths):
+        name = tensor.name
         if name not in wanted:
+            hint = did_you_mean(name, wanted)
+            raise CheckpointError(f"{where}: {shown(name)} is no parameter of this model{hint}")
+        if name in found:
+            raise CheckpointError(f"{where}: {name} is there twice")
+        leaf = wanted[name]
+        check_shape(tensor.shape, leaf, f"{where}: {name}")
+        if tensor.dtype != leaf.dtype:
             raise CheckpointError(
-                f"{where}: {name!r} is no parameter of this model{did_you_mean(name, wanted)}"
+                f"{where}: {name} is {tensor.dtype}, the model needs {leaf.dtype}"
             )
-        found[name] = checked(read(), wanted[name], f"{where}: {name}")
+        found[name] = jnp.asarray(tensor.read())
     require_all(found, wanted, where)
+    warn_if_not_finite(found, where)
     return from_named(spec, found)
 
 
-def checked(array: np.ndarray, leaf: Leaf, where: str, dtype: str | None = None) -> Any:
-    """`array` as an fxad array, if it has the leaf's shape and dtype (or any, made `dtype`)."""
-    if array.shape != leaf.shape:
-        raise CheckpointError(f"{where} has shape {array.shape}, the model needs {leaf.shape}")
-    if dtype is None and str(array.dtype) != leaf.dtype:
-        raise CheckpointError(f"{where} is {array.dtype}, the model needs {leaf.dtype}")
-    return jnp.asarray(array, dtype)
+def check_shape(shape: tuple[int, ...], leaf: Leaf, where: str) -> None:
+    """CheckpointError where `shape` is not that of the leaf."""
+    if shape != leaf.shape:
+        raise CheckpointError(f"{where} has shape {shape}, the model needs {leaf.shape}")
 
 
 def require_all(found: dict[str, Any], wanted: dict[str, Any], where: str) -> None:
     """CheckpointError naming what is missing."""
     missing = sorted(set(wanted) - set(found))
     if missing:
-        shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
-        raise CheckpointError(f"{where}: {len(missing)} parameters are missing: {shown}")
+        raise CheckpointError(f"{where}: {len(missing)} parameters are missing: {_listed(missing)}")
+
+
+def warn_if_not_finite(found: dict[str, Any], where: str) -> None:
+    """A DamageWarning that names the leaves that hold NaN or infinity, if any do."""
+    names = [name for name, leaf in found.items() if not _is_finite(np.asarray(leaf))]
+    if names:
+        warnings.warn(
+            f"{where}: {len(names)} of {len(found)} leaves hold NaN or infinity: "
+            f"{_listed(sorted(names))}; a model with them computes nothing but NaN",
+            DamageWarning,
+            stacklevel=2,
+        )
+
+
+def _is_finite(leaf: np.ndarray) -> bool:
+    """Whether every number is finite; part by part, so that no mask as large as `leaf` is made."""
+    flat, part = leaf.reshape(-1), 1 << 20
+    return all(np.isfinite(flat[i : i + part]).all() for i in range(0, len(flat), part))
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

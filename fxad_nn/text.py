@@ -39,8 +39,10 @@ def find_text(path: Path | None, download: bool = True) -> Text:
     if path is not None:
         return Text(read_text(path), str(path))
     cached = cache_directory() / "tinyshakespeare.txt"
-    if cached.is_file() and _digest(cached.read_bytes()) == SHAKESPEARE_SHA256:
-        return Text(read_text(cached), f"Tiny Shakespeare (cached in {cached})")
+    with contextlib.suppress(OSError):  # absent, or not ours to read
+        kept = cached.read_bytes()
+        if _digest(kept) == SHAKESPEARE_SHA256:
+            return Text(kept.decode(), f"Tiny Shakespeare (cached in {cached})")
     content = fetch(SHAKESPEARE_URL, seconds=8.0) if download else None
     if content is not None and _digest(content) == SHAKESPEARE_SHA256:
         with contextlib.suppress(OSError), replacing(cached) as temporary:
@@ -55,6 +57,8 @@ def read_text(path: Path) -> str:
         raise DataError(f"there is no file {path}{_similar_file(path)}")
     try:
         content = path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise DataError(
             f"{path} is not UTF-8 text (byte {error.start}: {error.reason}); convert it first, "

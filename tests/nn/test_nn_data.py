@@ -1,37 +1,78 @@
 """Texts, shards, batches: what is read, in which order, and what is refused."""
 
 import hashlib
+import io
+import os
+import re
 
 import numpy as np
 import pytest
 
 from fxad_nn import data, text
 from fxad_nn.data import open_data, random_batch, windows
-from fxad_nn.errors import ConfigError, DataError
+from fxad_nn.errors import ConfigError, DamageWarning, DataError
 from fxad_nn.loss import IGNORE
 from fxad_nn.shards import HEADER_BYTES, read_shard, write_shard
+from fxad_nn.token_cache import read_tokens, write_tokens
+from fxad_nn.token_file import TokenFile
 from fxad_nn.tokenizer import Bytes, Characters
+from fxad_nn.vocabulary import require_ids
 
 
 def test_a_text_is_split_nine_to_one_and_cached(tmp_path, private_cache):
     path = tmp_path / "t.txt"
     path.write_text("abcdefghij" * 10, "utf-8")
     first, second = open_data(path), open_data(path)
-    assert first.tokenizer.decode(first.train[0]) == "abcdefghij" * 9
-    assert first.tokenizer.decode(first.val[0]) == "abcdefghij"
+    assert first.tokenizer.decode(first.train[0][:]) == "abcdefghij" * 9
+    assert first.tokenizer.decode(first.val[0][:]) == "abcdefghij"
     assert first.source == str(path)
-    assert isinstance(second.train[0], np.memmap)
+    assert isinstance(second.train[0], TokenFile)
     assert len(list((private_cache / "tokens").iterdir())) == 2  # no temporary file stays
 
 
-def test_a_damaged_cache_is_made_again(tmp_path, private_cache):
-    ids = np.array(data.tokenized("hello", Bytes()))  # a copy: the mapped file is damaged below
+def damages(good):
+    """What may have become of a file of five uint16 ids and their digest."""
+    flipped = bytearray(good)
+    flipped[4] ^= 1
+    floats = io.BytesIO()
+    np.save(floats, np.linspace(0, 1, 5))
+    ids = np.array([104, 101, 108, 108, 300], "<u2").tobytes()
+    cut = (b"", good[:-3], good[:-2], good[2:], good[:20])
+    return [*cut, bytes(flipped), bytes(len(good)), floats.getvalue(), ids + good[10:], good * 2]
+
+
+def test_a_damaged_cache_is_made_again_and_said(private_cache):
+    ids = np.array(data.tokenized("hello", Bytes()))
     [cached] = (private_cache / "tokens").iterdir()
-    for damage in (b"", cached.read_bytes()[:-3], b"garbage" * 40):
+    good = cached.read_bytes()
+    for damage in damages(good):
         cached.write_bytes(damage)
+        with pytest.warns(DamageWarning, match=re.escape(f"{cached} is damaged")):
+            np.testing.assert_array_equal(data.tokenized("hello", Bytes()), ids)
+        assert cached.read_bytes() == good
         np.testing.assert_array_equal(data.tokenized("hello", Bytes()), ids)
-    np.save(cached, np.full(5, 999, np.uint16))
-    np.testing.assert_array_equal(data.tokenized("hello", Bytes()), ids)
+
+
+def test_the_cache_of_another_text_is_not_taken(private_cache):
+    first = np.array(data.tokenized("hello", Bytes()))
+    [one] = (private_cache / "tokens").iterdir()
+    content = one.read_bytes()
+    data.tokenized("world", Bytes())
+    [other] = set((private_cache / "tokens").iterdir()) - {one}
+    other.unlink()
+    other.write_bytes(content)
+    with pytest.warns(DamageWarning, match="made again"):
+        assert not np.array_equal(data.tokenized("world", Bytes()), first)
+
+
+def test_tokens_with_ids_outside_the_vocabulary_are_not_taken(tmp_path):
+    write_tokens(tmp_path / "t", np.array([1, 2, 7], "<u2"))
+    np.testing.assert_array_equal(read_tokens(tmp_path / "t", "<u2", 8), [1, 2, 7])
+    with pytest.warns(DamageWarning):
+        assert read_tokens(tmp_path / "t", "<u2", 7) is None
+    with pytest.warns(DamageWarning):
+        assert read_tokens(tmp_path / "t", "<i2", 8) is None
+    assert read_tokens(tmp_path / "absent", "<u2", 8) is None
 
 
 def test_a_full_disk_does_not_stop_reading(monkeypatch):
@@ -188,3 +229,34 @@ def test_tokenizer_names(tmp_path):
         data.make_tokenizer("gpt2", None, "abc")
     assert data.make_tokenizer("char", None, "cab") == Characters("abc")
     assert data.make_tokenizer("byte", None, "cab").size == 256
+
+
+def test_a_token_file_reads_what_is_there_and_says_what_is_not(tmp_path):
+    path = tmp_path / "s.bin"
+    write_shard(path, np.arange(1000))
+    tokens = read_shard(path, 1000)
+    np.testing.assert_array_equal(tokens[3:7], [3, 4, 5, 6])
+    np.testing.assert_array_equal(tokens[990:2000], np.arange(990, 1000))
+    np.testing.assert_array_equal(tokens.between(500, 600)[98:], [598, 599])
+    assert len(tokens[7:3]) == 0
+    part = tokens.between(0, 400)
+    del tokens  # a part reads on its own
+    np.testing.assert_array_equal(part[:3], [0, 1, 2])
+    with pytest.raises(DataError, match="without a step"):
+        part[::2]
+    os.truncate(path, HEADER_BYTES + 100)
+    np.testing.assert_array_equal(part[:50], np.arange(50))
+    with pytest.raises(DataError, match="was cut while it was in use: it ends before byte 1124"):
+        part[:51]
+
+
+@pytest.mark.parametrize("id", [-100, 65])
+def test_ids_of_a_batch_are_named_by_their_place(id):
+    batch = np.zeros((2, 4), np.int32)
+    require_ids(batch, 65, "the batch")
+    require_ids(batch - 1, 65, "the targets", ignored=IGNORE)
+    batch[1, 3] = id
+    saying = rf"the batch holds id {id} at position \[1, 3\], outside the vocabulary of 65"
+    for ignored in (None, IGNORE):
+        with pytest.raises(DataError, match=saying):
+            require_ids(batch, 65, "the batch", ignored)

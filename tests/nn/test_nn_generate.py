@@ -7,7 +7,7 @@ import fxad
 import fxad.numpy as jnp
 from fxad_nn import models
 from fxad_nn.cache import init_cache
-from fxad_nn.errors import ConfigError
+from fxad_nn.errors import ConfigError, DataError
 from fxad_nn.generate import cast, generate, next_token
 from fxad_nn.sampling import draw
 from fxad_nn.spec import init_params
@@ -159,3 +159,13 @@ def test_top_k_keeps_the_likeliest_of_many():
     logits = np.random.default_rng(0).standard_normal(5000).astype(np.float32) * 3 - 2
     seen = np.flatnonzero(frequencies(logits, temperature=10.0, top_k=20))
     assert set(seen) == set(np.argsort(logits)[-20:])
+
+
+@pytest.mark.parametrize("id", [-1, 65, -100, 1 << 40])
+def test_ids_outside_the_vocabulary_are_refused_before_anything_is_computed(id):
+    config = models.preset("tiny")
+    saying = rf"the prompt holds id {id} at position 2, outside the vocabulary of 65 \(0 to 64\)"
+    with pytest.raises(DataError, match=saying):
+        generate(None, config, [1, 64, id], 3)
+    with pytest.raises(DataError, match="must hold integers, .* got float64"):
+        generate(None, config, [1.5], 3)

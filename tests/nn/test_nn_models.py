@@ -45,7 +45,7 @@ def test_configurations_survive_json_and_refuse_unknown_keys():
         models.from_dict({**values, "layers": "four"}, "c.json")
     with pytest.raises(ConfigError, match="did you mean 'factor'"):
         models.from_dict({**values, "rope_scaling": {"facto": 1.0}}, "c.json")
-    with pytest.raises(ConfigError, match="unknown model family 'gpt3'"):
+    with pytest.raises(ConfigError, match="family must be .* got 'gpt3'; did you mean 'gpt2'"):
         models.from_dict({**values, "family": "gpt3"}, "c.json")
     with pytest.raises(ConfigError, match="did you mean 'gpt2-xl'"):
         models.preset("gpt2-xxl")

@@ -53,7 +53,7 @@ def test_ids_read_and_write_numbers():
     ("text", "saying"),
     [
         ("{", "damaged"),
-        ("{}", "damaged"),
+        ("{}", "does not hold kind"),
         ('{"kind": "chars"}', "did you mean 'char'"),
         ('{"kind": "char", "alphabet": ""}', "alphabet"),
     ],
@@ -96,3 +96,72 @@ def test_without_the_library_the_error_names_the_extra(small_bpe, monkeypatch):
     monkeypatch.setattr(tokenizer, "_tokenizers", None)
     with pytest.raises(DataError, match=r"fxad\[nn\]"):
         BytePairs.gpt2(small_bpe)
+
+
+def gpt2_saying(directory, saying, capfd, vocab=None, merges=None):
+    """GPT-2's two files are refused, and no panic of the library is printed."""
+    if vocab is not None:
+        (directory / "vocab.json").write_text(vocab, "utf-8")
+    if merges is not None:
+        (directory / "merges.txt").write_text(merges, "utf-8")
+    with pytest.raises(DataError, match=saying):
+        BytePairs.gpt2(directory)
+    assert "panicked" not in capfd.readouterr().err
+
+
+def test_merges_outside_the_vocabulary_are_named(small_bpe, capfd):
+    gpt2_saying(small_bpe, r"merges\.txt: \[1\] needs the token 'el'", capfd, merges="h e\ne l\n")
+    gpt2_saying(small_bpe, "needs the token 'z'", capfd, merges="h z\n")
+    gpt2_saying(small_bpe, "must be two tokens, got 'hell'", capfd, merges="hell\n")
+    gpt2_saying(small_bpe, "must be two tokens, got 'h e l'", capfd, merges="h e l\n")
+    gpt2_saying(small_bpe, "the id 0 to 'a' and 'b'", capfd, vocab='{"a": 0, "b": 0}')
+    gpt2_saying(small_bpe, "a must be an integer", capfd, vocab='{"a": "0"}')
+    gpt2_saying(small_bpe, "a must be an integer from 0", capfd, vocab='{"a": 4294967295}')
+    gpt2_saying(small_bpe, "the key 'a' appears twice", capfd, vocab='{"a": 0, "a": 1}')
+
+
+def described(small_bpe, **changes):
+    """The description of a byte-pair tokenizer with changes in its model."""
+    whole = json.loads(BytePairs.gpt2(small_bpe).to_json())
+    whole["tokenizer"]["model"] |= changes
+    return whole
+
+
+def test_a_continuing_prefix_that_merges_lack_is_named(small_bpe, capfd):
+    with pytest.raises(DataError, match="merges 'e', which does not begin with '##'"):
+        from_json(json.dumps(described(small_bpe, continuing_subword_prefix="##")))
+    assert "panicked" not in capfd.readouterr().err
+
+
+def test_a_panic_of_the_library_is_an_error_of_ours(small_bpe):
+    whole = described(small_bpe)
+    broken = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}
+    with pytest.raises(DataError, match="cannot be used by the tokenizers library"):
+        from_json(json.dumps(whole | {"tokenizer": whole["tokenizer"] | {"normalizer": broken}}))
+
+
+def test_ids_with_gaps_stay_below_the_size(small_bpe):
+    whole = described(small_bpe)
+    whole["tokenizer"]["model"]["vocab"]["ll"] = 70
+    made = from_json(json.dumps(whole))
+    assert made.size == 71
+    assert made.encode("ll").tolist() == [70]
+    assert made.decode([70]) == "ll"
+
+
+def test_a_tokenizer_never_cuts_or_fills_up_a_text(small_bpe):
+    whole = described(small_bpe)
+    length = {"max_length": 2, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
+    whole["tokenizer"]["truncation"] = length
+    assert len(from_json(json.dumps(whole)).encode("hello")) == 3
+
+
+@pytest.mark.parametrize("made", [Characters.of("ab"), Bytes()])
+def test_bytes_of_a_prompt_that_are_no_unicode_are_refused(made):
+    with pytest.raises(DataError, match="character"):
+        made.encode("a\udcff")
+
+
+def test_an_alphabet_holds_whole_characters():
+    with pytest.raises(DataError, match="an alphabet is a set of characters"):
+        from_json('{"kind": "char", "alphabet": "a\\ud800"}')

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from short_run import options
 
 import fxad
 from fxad_nn import cli, models, store
@@ -15,25 +16,13 @@ from fxad_nn.data import random_batch
 from fxad_nn.errors import ConfigError, DataError, TrainingError
 from fxad_nn.evaluate import evaluator
 from fxad_nn.generate import generate
+from fxad_nn.manifest import write_manifest
 from fxad_nn.optim import adamw
 from fxad_nn.recipe import TrainOptions, recipe
 from fxad_nn.run import resumed_options
 from fxad_nn.spec import init_params, named_leaves
 from fxad_nn.step import train_step
 from fxad_nn.train import Listener, train
-
-
-@pytest.fixture
-def text(tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_text("the quick brown fox jumps over the lazy dog. " * 60, "utf-8")
-    return path
-
-
-def options(tmp_path, text, **more):
-    given = {"steps": 8, "warmup": 2, "batch": 4, "log_every": 2, "eval_every": 4, "peak": 100.0}
-    given |= {"data": text, "out": tmp_path / "run", "learning_rate": 1e-2} | more
-    return recipe("tiny", **given)
 
 
 class Diary(Listener):
@@ -244,6 +233,7 @@ def test_a_checkpoint_without_its_state_is_damaged(tmp_path, text, capsys):
     record = json.loads(path.read_text("utf-8"))
     del record["state"]["history"]
     path.write_text(json.dumps(record), "utf-8")
+    write_manifest(path.parent, 1, store.FILES, {})
     status, _, errors = run(capsys, "train", "--resume", tmp_path / "run", "--steps", 3)
     assert status == 2
     assert "state.json is damaged: it does not hold history" in errors

@@ -1,0 +1,52 @@
+"""What a training run tells whoever started it.
+
+class Quiet(Listener):
+    def progressed(self, progress):
+        print(progress.step, progress.loss)
+
+train(options, Quiet())
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fxad_nn.run import Run
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A report every few steps. `utilisation` is model FLOPs over the machine's peak."""
+
+    step: int
+    loss: float
+    learning_rate: float
+    tokens_per_second: float
+    utilisation: float
+
+
+class Listener:
+    """What `train` tells the outside; a subclass overrides what it wants to hear.
+
+    Where one of them raises, the run is saved before the exception goes on.
+    """
+
+    def started(self, run: Run, parameters: int, peak: float) -> None:
+        """Everything is loaded; the first step compiles next. `peak` is in FLOP/s."""
+
+    def progressed(self, progress: Progress) -> None:
+        """Some steps were done."""
+
+    def evaluated(self, step: int, loss: float) -> None:
+        """The loss on a sample of the validation split."""
+
+    def saved(self, path: Path) -> None:
+        """A checkpoint is on the disk."""
+
+    def warned(self, message: str) -> None:
+        """Something the user should know, though the run goes on."""
+
+    def should_stop(self) -> bool:
+        """Asked after every step: whether to end the run, with a checkpoint as after Ctrl-C."""
+        return False

@@ -1,0 +1,142 @@
+"""What the command line shows: text on standard output, and a progress bar while it trains.
+
+output = Output(sys.stdout)
+with Screen(output) as screen:
+    train(options, screen)
+if output.error is not None: ...            # nobody reads any more
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from fxad_nn.listener import Listener, Progress
+from fxad_nn.run import Run
+
+
+class Output:
+    """A text stream that falls silent when writing to it fails, and remembers why in `error`.
+
+    A pipe that nobody reads any more (`| head`), a terminal that is gone or a full disk must not
+    raise wherever something happens to be printed: who prints asks when it suits.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.error: OSError | None = None
+
+    def write(self, text: str) -> int:
+        """Write what the stream's encoding can say, the rest as escapes."""
+        if self.error is None:
+            encoding = self._stream.encoding or "utf-8"
+            shown = text.encode(encoding, "backslashreplace").decode(encoding)
+            try:
+                self._stream.write(shown)
+            except OSError as error:
+                self._failed(error)
+        return len(text)
+
+    def flush(self) -> None:
+        """Send what was written on its way."""
+        if self.error is None:
+            try:
+                self._stream.flush()
+            except OSError as error:
+                self._failed(error)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def _failed(self, error: OSError) -> None:
+        """Send what is still buffered nowhere, or Python would fail on it once more at its end."""
+        self.error = error
+        with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), self._stream.fileno())
+
+
+def complain(text: str) -> None:
+    """Print to standard error, where there is one."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            print(text, file=sys.stderr, flush=True)
+
+
+class Screen(Listener):
+    """A live progress bar with loss, learning rate, speed and utilisation.
+
+    Where nobody can see it any more it asks to stop.
+    """
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._console = console_on(output)
+        self._bar = Bar(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[report]}"),
+            TimeRemainingColumn(compact=True),
+            console=self._console,
+        )
+        self._task: Any = None
+
+    def __enter__(self) -> Screen:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._task is not None:  # stopping a bar that never started prints an empty line
+            self._bar.stop()
+
+    def started(self, run: Run, parameters: int, peak: float) -> None:
+        tokens = sum(map(len, run.data.train)), sum(map(len, run.data.val))
+        name = run.options.preset if run.options.weights is None else run.options.weights
+        self._print(f"model: {name}, {parameters:,} parameters, vocabulary {run.config.vocab}")
+        self._print(f"data: {run.data.source}")
+        self._print(f"tokens: {tokens[0]:,} to train, {tokens[1]:,} to validate")
+        self._print(f"run: {run.directory}, peak {peak / 1e9:.0f} GFLOP/s")
+        steps = run.options.steps
+        self._bar.start()
+        self._task = self._bar.add_task(
+            "train", total=steps, completed=run.step, report="compiling"
+        )
+
+    def progressed(self, progress: Progress) -> None:
+        p = progress
+        report = (
+            f"loss {p.loss:.3f}  lr {p.learning_rate:.1e}  "
+            f"{p.tokens_per_second:,.0f} tok/s  MFU {p.utilisation:.1%}"
+        )
+        self._bar.update(self._task, completed=p.step, report=report)
+
+    def evaluated(self, step: int, loss: float) -> None:
+        self._print(f"step {step}: validation loss {loss:.4f} (sample)")
+
+    def saved(self, path: Path) -> None:
+        self._print(f"saved {path}")
+
+    def warned(self, message: str) -> None:
+        complain(f"fxad_nn: warning: {message}")
+
+    def should_stop(self) -> bool:
+        return self._output.error is not None
+
+    def _print(self, text: str) -> None:
+        say(self._console, text)
+
+
+def console_on(output: Output) -> Console:
+    """A console that writes to `output`."""
+    return Console(file=output)  # type: ignore[arg-type]  # it needs no more of a file
+
+
+def say(console: Console, text: str) -> None:
+    """Print a line as it is, paths and brackets included."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

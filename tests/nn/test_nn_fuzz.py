@@ -1,0 +1,332 @@
+"""Whatever a file holds, reading it gives what it says or one of the library's own errors.
+
+10,000 files of every kind that the library reads, each damaged at random in one of the ways of
+`BYTES` and `VALUES`. Every kind starts from files that are whole, and is read as a user would.
+"""
+
+import contextlib
+import copy
+import hashlib
+import json
+import random
+import resource
+import shutil
+import warnings
+
+import numpy as np
+import pytest
+
+import fxad
+from fxad_nn import gpt2, hf, llama, manifest, models, optim, store, tensors
+from fxad_nn.errors import DamageWarning, DataError, UserError
+from fxad_nn.options import build
+from fxad_nn.recipe import TrainOptions
+from fxad_nn.run import resumed_options
+from fxad_nn.schema import anything, read, record
+from fxad_nn.shards import read_shard, write_shard
+from fxad_nn.spec import init_params, named_leaves
+from fxad_nn.tensors import safetensors
+from fxad_nn.token_cache import read_tokens, write_tokens
+from fxad_nn.tokenizer import BytePairs, Characters, from_directory, from_json
+
+pytest.importorskip("tokenizers")
+
+FILES = 10_000
+GPT2 = models.preset("tiny", layers=1)
+LLAMA = models.preset("llama-tiny", layers=1, dtype="float16")
+OPTIONS = {"preset": "tiny", "data": "t.txt", "steps": 9, "learning_rate": 1e-3, "bias": True}
+
+
+def overwrite(path, content):
+    """Write in place: to truncate a file to nothing first is slow on some file systems."""
+    with open(path, "r+b" if path.exists() else "wb", buffering=0) as file:
+        file.write(content)
+        file.truncate(len(content))
+
+
+# Damage to bytes ----------------------------------------------------------------------------------
+
+LITERALS = (b"NaN", b"-Infinity", b"1e999", b"-1", b"true", b"null", b"1.5", b'""', b"9" * 400)
+
+
+def flip(draw, content):
+    changed = bytearray(content)
+    for _ in range(draw.choice([1, 1, 1, 8])):
+        changed[draw.randrange(len(changed))] ^= 1 << draw.randrange(8)
+    return bytes(changed)
+
+
+def cut(draw, content):
+    return content[: draw.randrange(len(content))]
+
+
+def insert(draw, content):
+    at = draw.randrange(len(content))
+    piece = draw.choice([draw.randbytes(draw.randrange(1, 9)), b"\xff\xfe", b"\0", b"[" * 99_999])
+    return content[:at] + piece + content[at:]
+
+
+def repeat(draw, content):
+    start, stop = sorted(draw.randrange(len(content)) for _ in range(2))
+    return content[:stop] + content[start:]
+
+
+def drop(draw, content):
+    start, stop = sorted(draw.randrange(len(content)) for _ in range(2))
+    return content[:start] + content[stop:]
+
+
+def literal(draw, content):
+    """Another literal in the place of some digits."""
+    digits = [i for i, byte in enumerate(content[:4000]) if 48 <= byte <= 57]
+    at = draw.choice(digits or [0])
+    return content[:at] + draw.choice(LITERALS) + content[at + 1 :]
+
+
+BYTES = (flip, flip, cut, insert, repeat, drop, literal)
+
+# Damage to JSON values ----------------------------------------------------------------------------
+
+ODD = (None, True, False, -1, 0, 1, 1.5, 1e308, 10**30, "", "x", "\0", "\ud800", "../x", "y" * 5000)
+ODD += ([], {}, [[]], {"": None}, ["a", "b"], 2**31, 2**63, 2**64)
+
+
+def places(value):
+    """(container, key) of every value inside, in order."""
+    keys = list(value) if isinstance(value, dict) else range(len(value))
+    for key in keys:
+        yield value, key
+        if isinstance(value[key], dict | list):
+            yield from places(value[key])
+
+
+def damaged_value(draw, value):
+    """The JSON text of `value` with one place in it of another kind, gone, renamed or twice."""
+    value = copy.deepcopy(value)
+    holder, key = draw.choice(list(places(value)))
+    way = draw.choice(["odd", "odd", "odd", "drop", "rename", "swap", "deep", "twice"])
+    if way == "odd":
+        holder[key] = draw.choice(ODD)
+    elif way == "drop":
+        del holder[key]
+    elif way == "deep":
+        for _ in range(draw.choice([3, 70, 400])):
+            holder[key] = draw.choice([[holder[key]], {"a": holder[key]}])
+    elif way == "swap":
+        other, name = draw.choice(list(places(value)))
+        holder[key] = copy.deepcopy(other[name])
+    elif isinstance(holder, dict) and way == "rename":
+        holder[draw.choice(["", "x", key + "s", "z" * 300])] = holder.pop(key)
+    elif isinstance(holder, dict):
+        holder["\1"] = holder[key]
+        return json.dumps(value).replace('"\\u0001"', json.dumps(key)).encode()
+    return json.dumps(value).encode()
+
+
+def damaged(draw, content):
+    """The bytes of a file, damaged in one way or two."""
+    try:
+        value = json.loads(content)
+    except ValueError:
+        value = None
+    if isinstance(value, dict | list) and value and draw.random() < 0.6:
+        content = damaged_value(draw, value)
+    else:
+        content = draw.choice(BYTES)(draw, content)
+    return draw.choice(BYTES)(draw, content) if content and draw.random() < 0.1 else content
+
+
+# The kinds of files -------------------------------------------------------------------------------
+
+
+class Kind:
+    """Some files that are whole, and how they are read. `files` are damaged in turn."""
+
+    def __init__(self, files, reading):
+        self.files = {path: path.read_bytes() for path in files}
+        self.reading = reading
+
+    def damage(self, draw):
+        path, content = draw.choice(list(self.files.items()))
+        overwrite(path, self.damaged(draw, content))
+        try:
+            self.reading()
+        finally:
+            overwrite(path, content)
+
+    def damaged(self, draw, content):
+        return damaged(draw, content)
+
+
+class Tensors(Kind):
+    """safetensors files: half of the damage is to the header, whose length then fits again."""
+
+    def damaged(self, draw, content):
+        if draw.random() < 0.5:
+            return super().damaged(draw, content)
+        length = int.from_bytes(content[:8], "little")
+        header = damaged(draw, content[8 : 8 + length])
+        return len(header).to_bytes(8, "little") + header + content[8 + length :]
+
+
+class Sealed(Kind):
+    """A checkpoint whose manifest fits its damaged files, as if a program had written them so."""
+
+    def __init__(self, path, reading):
+        self.path, self.body = path, json.loads((path / manifest.MANIFEST).read_bytes())
+        self.body.pop("seal")
+        super().__init__([path / store.STATE, path / store.TOKENIZER], reading)
+
+    def damage(self, draw):
+        path, content = draw.choice(list(self.files.items()))
+        changed = self.damaged(draw, content)
+        overwrite(path, changed)
+        listed = {"bytes": len(changed), "sha256": hashlib.sha256(changed).hexdigest()}
+        files = {**self.body["files"], path.name: listed}
+        body = {**self.body, "files": files}
+        if draw.random() < 0.2:
+            with contextlib.suppress(ValueError):
+                body = json.loads(damaged_value(draw, body))
+        try:
+            overwrite(self.path / manifest.MANIFEST, manifest.sealed(body).encode())
+            self.reading()
+        finally:
+            overwrite(path, content)
+
+
+def small_bpe():
+    letters = [*"abehlo", "\u0120"]
+    return {piece: i for i, piece in enumerate([*letters, "he", "ll", "hell", "<|endoftext|>"])}
+
+
+def use(tokenizer):
+    """What is done with a tokenizer that could be read."""
+    ids = tokenizer.encode("hello")
+    tokenizer.decode(ids)
+    from_json(tokenizer.to_json())
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("files")
+
+
+@pytest.fixture(scope="module")
+def kinds(home):
+    params = init_params(gpt2.spec(GPT2), fxad.random.key(0))
+    state = {"options": {**OPTIONS, "out": None}, "source": "t.txt", "data_size": 12}
+    state["history"] = {"train": [[2, 3.5], [4, 3.25]], "val": []}
+    moments = optim.adamw(0.1).init(params)
+    run = store.save(home / "run", 4, params, moments, GPT2, Characters("abc"), state)
+    sealed = store.save(home / "sealed", 4, params, moments, GPT2, Characters("abc"), state)
+
+    def reading_sealed():
+        store.load(sealed)
+        resumed_options(sealed, steps=12)
+
+    for name in ("gpt2", "llama", "sharded", "bpe", "pairs"):
+        (home / name).mkdir()
+    gpt2_files = hugging_face(home / "gpt2", GPT2, params)
+    llama_files = hugging_face(
+        home / "llama", LLAMA, init_params(llama.spec(LLAMA), fxad.random.key(0))
+    )
+    sharded = split(home / "sharded", gpt2_files)
+    vocab, merges = home / "pairs" / "vocab.json", home / "pairs" / "merges.txt"
+    vocab.write_text(json.dumps(small_bpe()), "utf-8")
+    merges.write_text("#version: 0.2\nh e\nl l\nhe ll\n", "utf-8")
+    pairs = BytePairs.gpt2(home / "pairs")
+    own, theirs = home / "own.json", home / "bpe" / "tokenizer.json"
+    own.write_text(pairs.to_json(), "utf-8")
+    theirs.write_text(json.dumps(json.loads(pairs.to_json())["tokenizer"]), "utf-8")
+    write_shard(home / "x.bin", np.arange(300) % 50)
+    write_tokens(home / "t.ids", np.arange(300, dtype="<u2") % 50)
+    (home / "options.json").write_text(json.dumps(OPTIONS), "utf-8")
+    (home / "model.json").write_text(json.dumps(models.to_dict(models.preset("llama3.2-1b"))))
+
+    def json_of(name):
+        return read(home / name, record({}, others=anything), DataError)
+
+    return {
+        "checkpoint": Kind(run.iterdir(), lambda: store.load(run)),
+        "sealed": Sealed(sealed, reading_sealed),
+        "gpt2": Tensors(gpt2_files[1:], lambda: hf.load_hf(home / "gpt2")),
+        "llama": Tensors(llama_files[1:], lambda: hf.load_hf(home / "llama", dtype=None)),
+        "gpt2 config": Kind(gpt2_files[:1], lambda: hf.load_hf(home / "gpt2")),
+        "llama config": Kind(llama_files[:1], lambda: hf.load_hf(home / "llama")),
+        "index": Kind(sharded, lambda: hf.load_hf(home / "sharded")),
+        "tokenizer": Kind([theirs], lambda: use(from_directory(home / "bpe"))),
+        "own tokenizer": Kind([own], lambda: use(from_json(own.read_bytes()))),
+        "pairs": Kind([vocab, merges], lambda: use(from_directory(home / "pairs"))),
+        "shard": Kind([home / "x.bin"], lambda: read_shard(home / "x.bin", 50)),
+        "tokens": Kind([home / "t.ids"], lambda: read_tokens(home / "t.ids", "<u2", 50)),
+        "options": Kind(
+            [home / "options.json"], lambda: build(TrainOptions, json_of("options.json"), "o")
+        ),
+        "model": Kind(
+            [home / "model.json"], lambda: models.from_dict(json_of("model.json"), "model.json")
+        ),
+    }
+
+
+def hugging_face(directory, config, params):
+    """config.json and model.safetensors of a model of ours, under their names."""
+    leaves = {name: np.asarray(leaf) for name, leaf in named_leaves(params)}
+    if isinstance(config, gpt2.Config):
+        names, values = hf._GPT2_NAMES, {"model_type": "gpt2", "n_layer": 1, "n_head": 2}
+        values |= {"vocab_size": 65, "n_positions": 16, "n_embd": 16, "n_inner": None}
+        values |= {"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}
+    else:
+        names, values = hf._LLAMA_NAMES, {"model_type": "llama", "vocab_size": 65}
+        values |= {"max_position_embeddings": 16, "num_hidden_layers": 1, "hidden_size": 16}
+        values |= {"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 32}
+        values |= {"head_dim": None, "rope_theta": 1e4, "rms_norm_eps": 1e-5}
+        values["rope_scaling"] = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1}
+        values["rope_scaling"] |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 8}
+        leaves = {n: leaf.T.copy() if n.endswith("weight") else leaf for n, leaf in leaves.items()}
+    theirs = {}
+    for name, leaf in leaves.items():
+        for old, new in names.items():
+            name = name.replace(new, old)
+        theirs[name] = leaf
+    if isinstance(config, llama.Config):
+        theirs["norm.weight"] = theirs.pop("norm.scale")
+    (directory / "config.json").write_text(json.dumps(values), "utf-8")
+    safetensors.numpy.save_file(theirs, directory / "model.safetensors")
+    return [directory / "config.json", directory / "model.safetensors"]
+
+
+def split(directory, files):
+    """A directory's weights in two files with an index; returns the index."""
+    config, weights = files
+    shutil.copy(config, directory)
+    found = {tensor.name: tensor.read() for tensor in tensors.stored([weights])}
+    places = {name: f"part-{i % 2}.safetensors" for i, name in enumerate(found)}
+    for file in set(places.values()):
+        part = {name: leaf for name, leaf in found.items() if places[name] == file}
+        safetensors.numpy.save_file(part, directory / file)
+    index = directory / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": places}), "utf-8")
+    return [index]
+
+
+NAMES = ["checkpoint", "sealed", "gpt2", "llama", "gpt2 config", "llama config", "index"]
+NAMES += ["tokenizer", "own tokenizer", "pairs", "shard", "tokens", "options", "model"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_damaged_files_raise_nothing_but_the_library_s_errors(kinds, name):
+    kind, refused, count = kinds[name], 0, -(-FILES // len(NAMES))
+    draw = random.Random(name)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DamageWarning)
+        kind.reading()  # whole: nothing is raised
+        for _ in range(count):
+            try:
+                kind.damage(draw)
+            except UserError as error:
+                refused += 1
+                assert 10 < len(str(error)) < 3000
+    assert refused > count // 4 or name == "tokens"  # which are made again
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 100 << 10  # KiB
