@@ -13,6 +13,7 @@ from typing import Any
 from fxad.api.identity import bits_depend_on
 from fxad.core.config import config
 from fxad.core.record import valued
+from fxad.ir.orders import bf16_unit
 
 _TURNS = 7
 Section = tuple[str, list[tuple[str, str]]]
@@ -117,11 +118,20 @@ def _ceilings() -> Section:
     fast, here = size / times[2], 4 * 4096 * 4096 / times[3]
     rows = [
         ("multiply-adds", f"{peak * 1e-9:.0f} GFLOP/s of float32 on registers"),
+        *_of_bf16(ceilings, target),
         ("a product", f"{reached * 1e-9:.0f} GFLOP/s, {reached / peak:.0%} of that"),
         ("reading", f"{fast * 1e-9:.1f} GB/s from memory"),
         ("a product of one row", f"{here * 1e-9:.1f} GB/s, {here / fast:.0%} of that"),
     ]
     return "one thread now (other programs take their part)", rows
+
+
+def _of_bf16(ceilings: Any, target: Any) -> list[tuple[str, str]]:
+    """The peak of the unit for products of bf16, if there is one of its own."""
+    unit = {"tiles": "AMX", "pairs": "bf16 pairs"}.get(bf16_unit(target.features))
+    if unit is None:
+        return []
+    return [(unit, f"{ceilings.peak(unit, target, 1):.0f} GFLOP/s of bf16 on registers")]
 
 
 def _alternate(calls: Sequence[Callable[[], Any]]) -> list[float]:

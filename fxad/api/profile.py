@@ -330,7 +330,7 @@ def _ceilings(units: Sequence[str], target: Any) -> tuple[dict[str, float], floa
     """GFLOP/s of units on registers alone, and GB/s of negating 64 MB: the best that any profile of
     this process has seen on so many threads."""
     threads = get_num_threads()
-    peak = importlib.import_module("fxad.backend.llvm.peaks").peak
+    peak = importlib.import_module("fxad.backend.llvm.ceilings").peak
     long = np.ones(1 << 24, np.float32)
     found = {unit: peak(unit, target, threads) for unit in dict.fromkeys(units)}
     found["memory"] = 2 * long.nbytes / _best(_negation(), long) / 1e9

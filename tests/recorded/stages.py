@@ -29,6 +29,7 @@ from fxad.backend.llvm.factors import calls
 from fxad.backend.llvm.native import engine, library, tape_code
 from fxad.backend.llvm.sequence.choose import sequences, walk_outside
 from fxad.backend.llvm.sequence.emit import PASSES, Emission
+from fxad.core import system
 from fxad.core.config import config
 from fxad.core.record import record
 from fxad.ir.kernel import Kernel
@@ -299,8 +300,8 @@ def runtime_text(target: str) -> str:
 @functools.lru_cache(maxsize=4)
 def _runtime_text(machine: str) -> str:
     with (
-        mock.patch.object(library.platform, "machine", return_value=machine),
-        mock.patch.object(library.sys, "platform", "linux"),
+        mock.patch.object(system, "machine", return_value=machine),
+        mock.patch.object(system, "name", return_value=system.LINUX),
     ):
         functions, declarations = library._texts()
     return normalised("\n".join([*sorted(declarations), "", *functions]))

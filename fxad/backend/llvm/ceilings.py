@@ -9,15 +9,21 @@ Each is `(run, amount)`: a call to time, and the floating-point operations or by
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
+import time
 from collections.abc import Callable
 
 import numpy as np
 
+from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.native.engine import Module, compile_module, host_target
+from fxad.backend.llvm.peaks import loop_of
 
 F32 = np.dtype("float32")
+_TILE = 1024  # floats: 64 bytes for each register of a loop, or its tiles
+_TURNS, _SECONDS, _REPEATS = 20_000, 0.004, 4  # of a first run; of those that count
 Ceiling = tuple[Callable[[], None], float]
 
 
@@ -34,31 +40,38 @@ def place(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 
-def fma(threads: int = 1, turns: int = 100_000) -> Ceiling:
-    """Multiply-adds on registers alone; how many flops. 100,000 turns take about a millisecond:
-    several threads want more of them, since starting one takes a tenth of that."""
-    target = host_target()
-    lanes, chains = target.lanes(F32), 12
-    vector, name = f"<{lanes} x float>", f"llvm.fma.v{lanes}f32"
-    params = (("ptr", "x"), ("i64", "begin"), ("i64", "end"), ("ptr", "out"))
-    f = Function("peak", "void", params)
-    x = f.op(f"load {vector}, ptr %x, align 4")
+def fma(
+    threads: int = 1, turns: int = 100_000, unit: str = "float32", target: Target | None = None
+) -> Ceiling:
+    """Multiply-adds of a unit (see `peaks.UNITS`) on registers alone; how many flops. 100,000 turns
+    take about a millisecond: several threads want more of them, since starting one takes a tenth of
+    that."""
+    module, flops = _busy(unit, target or host_target())
+    x, outs = aligned(_TILE), [aligned(_TILE) for _ in range(threads)]
+    x[:] = 1e-3
+    calls = [(place(x), 0, turns, place(out)) for out in outs]
+    return _together(module, "peak", calls, (x, outs)), flops * turns * threads
 
-    def body(_: str, sums: list[str]) -> list[str]:
-        call = f"call {vector} @{name}({vector} {x}, {vector} {x}, {vector}"
-        return [f.op(f"{call} {s})") for s in sums]
 
-    sums = f.loop("%begin", "%end", 1, body, [(vector, "zeroinitializer")] * chains, True)
-    for i, value in enumerate(sums):
-        f.line(f"store {vector} {value}, ptr {f.offset('%out', i * lanes * 4)}, align 4")
-    f.ret()
-    declaration = f"declare {vector} @{name}({vector}, {vector}, {vector})"
-    module = compile_module([str(f)], [declaration], target)
-    one = aligned(lanes)
-    one[:] = 1e-3
-    outs = [aligned(chains * lanes) for _ in range(threads)]
-    calls = [(place(one), 0, turns, place(out)) for out in outs]
-    return _together(module, "peak", calls, (one, outs)), 2.0 * lanes * chains * turns * threads
+@functools.cache
+def _busy(unit: str, target: Target) -> tuple[Module, float]:
+    """The compiled loop of a unit, and the operations of one turn."""
+    text, declarations, flops = loop_of(unit, target)
+    return compile_module([text], declarations, target), flops
+
+
+def peak(unit: str, target: Target, threads: int) -> float:
+    """GFLOP/s of a unit, the best of a few short runs."""
+    short, _ = fma(threads, _TURNS, unit, target)
+    turns = max(_TURNS, int(_TURNS * _SECONDS / _timed(short)))
+    run, flops = fma(threads, turns, unit, target)
+    return flops / min(_timed(run) for _ in range(_REPEATS)) / 1e9
+
+
+def _timed(run: Callable[[], None]) -> float:
+    begin = time.perf_counter()
+    run()
+    return time.perf_counter() - begin
 
 
 def streams(

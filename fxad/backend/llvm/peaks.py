@@ -1,18 +1,13 @@
-"""The most operations a second that each unit of this processor does: loops on registers, timed.
+"""The units that multiply and add: which one a kernel uses, and a loop that keeps it busy.
 
     unit_of(kernel, target)          # "float32", "float64", "bf16 pairs" or "AMX"
-    peak(unit, target, threads)      # GFLOP/s on so many threads
+    loop_of("AMX", target)           # on registers alone; `ceilings.py` times it
 
 A product of bf16 factors through `dpbf16ps` or in AMX tiles does two to eight times as much as
 multiply-adds of float32 can, so each kernel is to be held against the unit that it uses.
 """
 
 from __future__ import annotations
-
-import ctypes
-import functools
-import threading
-import time
 
 import numpy as np
 
@@ -24,7 +19,6 @@ from fxad.backend.llvm.contract.choice import table_of
 from fxad.backend.llvm.contract.lanes import Lanes
 from fxad.backend.llvm.contract.pairs import PairLanes
 from fxad.backend.llvm.contract.plan import Problem
-from fxad.backend.llvm.native.engine import Module, compile_module
 from fxad.ir.kernel import Attend, AttendGrad, Contract, Kernel
 
 F32, F64 = np.dtype("float32"), np.dtype("float64")
@@ -34,9 +28,6 @@ _CHAINS = 12  # sums side by side: more than the latency of a multiply-add times
 _SUMS, _FACTORS = 4, (4, 6)  # tiles of sums, and where those of A and B begin
 _TILE = 1024  # bytes
 _TILE_FLOPS = 2 * 16 * 16 * 32
-_TURNS = 20_000  # of a first, short run
-_SECONDS = 0.004  # of those that count
-_REPEATS = 4
 
 
 def unit_of(kernel: Kernel, target: Target) -> str:
@@ -100,34 +91,3 @@ def _tiles(f: Function) -> tuple[str, set[str], float]:
     f.line("call void @llvm.x86.tilerelease()")
     f.ret()
     return str(f), set(DECLARATIONS), float(_SUMS * _TILE_FLOPS)
-
-
-@functools.cache
-def _compiled(unit: str, target: Target) -> tuple[Module, float]:
-    text, declarations, flops = loop_of(unit, target)
-    return compile_module([text], declarations, target), flops
-
-
-def peak(unit: str, target: Target, threads: int) -> float:
-    """GFLOP/s of a unit, the best of a few short runs."""
-    module, flops = _compiled(unit, target)
-    run = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(module.address("peak"))
-    x = np.full(_TILE, 1e-3, np.float32)
-    outs = [np.zeros(_SUMS * _TILE, np.uint8) for _ in range(threads)]
-
-    def timed(turns: int) -> float:
-        calls = [
-            threading.Thread(target=run, args=(x.ctypes.data, 0, turns, out.ctypes.data))
-            for out in outs[1:]
-        ]
-        begin = time.perf_counter()
-        for call in calls:
-            call.start()
-        run(x.ctypes.data, 0, turns, outs[0].ctypes.data)
-        for call in calls:
-            call.join()
-        return time.perf_counter() - begin
-
-    turns = max(_TURNS, int(_TURNS * _SECONDS / timed(_TURNS)))
-    best = min(timed(turns) for _ in range(_REPEATS))
-    return flops * turns * threads / best / 1e9

@@ -8,8 +8,9 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad.backend.llvm.base.schedule import Target
+from fxad.backend.llvm.ceilings import peak
 from fxad.backend.llvm.native.engine import host_target
-from fxad.backend.llvm.peaks import loop_of, peak, unit_of
+from fxad.backend.llvm.peaks import loop_of, unit_of
 
 HOST = host_target()
 PAIRS = Target("avx512", frozenset({"avx512_bf16", "bf16_pairs"}))

@@ -16,6 +16,7 @@ import numpy as np
 
 from fxad.backend.llvm.base.choices import MODEL, Choice
 from fxad.backend.llvm.base.schedule import Target
+from fxad.backend.llvm.base.tuning import Gemm
 from fxad.core.errors import CheckError
 from fxad.core.record import replace, valued
 from fxad.ir.kernel import Axis, Buffer, Contract, Index, Kernel, Load, Store, exprs_of, walk
@@ -187,13 +188,10 @@ class Cut:
         panels, tail = divmod(columns, vectors * lanes)
         height, long_blocks = divmod(rows, blocks)
         batch = problem.kernel.points
-        turns = problem.b.outer != 1
-        slow = turns or tuning.panels_in_l2
-        chunk = choice.rows or k_step * (tuning.far_chunk_rows if slow else tuning.chunk_rows)
+        chunk, most = choice.rows or _chunk_rows(problem, tuning, k_step), tuning.swept(k)
         if packed:
             near = tuning.packed_a_bytes * k_step // (packed * problem.dtype.itemsize)
             chunk = max(min(near, chunk), height + 1)
-        most = tuning.swept(k)
         if swept:
             chunk = max(min(chunk, most[0]), height + 1)
         deep = k_block(k) if tuning.panels_in_l2 else k  # a block of K is all that panels share
@@ -341,6 +339,12 @@ def _sweep_cost(rows: int, blocks: int, needed: int, vectors: int) -> float:
             cost += count * 0.5 * wide  # packing; an only block reads B where it lies
     # Two heights mean two copies of the micro-kernel to compile and to keep in cache.
     return cost * (1.01 if long_blocks else 1.0)
+
+
+def _chunk_rows(problem: Problem, tuning: Gemm, k_step: int) -> int:
+    """Rows of a unit: more where packing B takes longer, as it is transposed or comes from afar."""
+    slow = problem.b.outer != 1 or tuning.panels_in_l2
+    return k_step * (tuning.far_chunk_rows if slow else tuning.chunk_rows)
 
 
 def _units(
