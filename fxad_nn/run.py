@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 import fxad
-from fxad.backend.llvm.native.engine import host_target
 from fxad_nn import models, store
 from fxad_nn.data import Dataset, open_data, require_length
 from fxad_nn.errors import CheckpointError, ConfigError, DataError, TrainingError
@@ -154,11 +153,13 @@ def _resumed_directory(checkpoint: Path, out: Path | None) -> Path:
 
 def _bits() -> dict[str, str]:
     """What the bits of a step depend on besides the options and the data, by name."""
-    target = host_target(fxad.config.isa)
+    found: Any = np.show_config(mode="dicts")
+    features = found.get("SIMD Extensions", {}).get("found", [])
     return {
         "fxad": fxad_version(),
         "numpy": np.__version__,
-        "target": " ".join([target.isa, *sorted(target.features)]),
+        "processor": " ".join([platform.machine(), *sorted(features)]),
+        "isa": fxad.config.isa or "the widest",
     }
 
 
