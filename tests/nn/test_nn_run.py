@@ -126,10 +126,10 @@ def test_what_bits_depend_on_is_compared_on_resuming(tmp_path, text, monkeypatch
     assert listener.warnings == []
     facts = store.load(tmp_path / "run").facts
     assert facts["numpy"] == np.__version__
-    monkeypatch.setattr(run, "_bits", lambda: {**facts, "target": "vax"})
+    monkeypatch.setattr(run, "_bits", lambda: {**facts, "processor": "vax"})
     train(resumed_options(tmp_path / "run", steps=4), listener)
     [told] = listener.warnings
-    assert f"target {facts['target']!r} became 'vax'" in told
+    assert f"processor {facts['processor']!r} became 'vax'" in told
     assert "numpy" not in told
 
 
