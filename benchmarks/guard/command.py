@@ -1,0 +1,226 @@
+"""The command line of the guard.
+
+python -m benchmarks guard --base HEAD~1
+python -m benchmarks guard --base v0.1 --cases 'product*' --minutes 2
+python -m benchmarks guard --base HEAD --always            # against itself: nothing is flagged
+python -m benchmarks report                                # tables from what was kept
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from fnmatch import fnmatch
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import fxad
+from benchmarks import harness
+from benchmarks.guard import results
+from benchmarks.guard.beside import Contenders
+from benchmarks.guard.cases import CASES
+from benchmarks.guard.peers import PEERS
+from benchmarks.guard.probes import Probes
+from benchmarks.guard.results import FAILED, SAME, Row
+from benchmarks.guard.sides import (
+    Failed,
+    Side,
+    UnknownRevision,
+    checked_out,
+    commit_of,
+    git,
+    workers,
+)
+from benchmarks.guard.turns import Measured, Turns
+from benchmarks.guard.verdicts import FASTER, SLOWER, UNKNOWN, estimate, judge, noise_floor
+from benchmarks.guard.whole import WHOLE, Values, paired
+from benchmarks.kind import kind
+
+CONFIRMING = 0.2  # of the time that is left: for a second fresh pair of what would be flagged
+Say = Callable[[str], None]
+
+
+class Guard:
+    """A run: the cases whose names match, on a base and this tree."""
+
+    def __init__(self, base: Side, tree: Side, names: Sequence[str], say: Say) -> None:
+        self.base, self.tree, self.say = base, tree, say
+        self.names = [name for name in CASES if name in names]
+        self.wholes = [name for name in WHOLE if name in names]
+        self.threads = fxad.get_num_threads()
+        self.probes = Probes(self.threads)
+        self.floor, self.dropped = 0.0, 0
+
+    def same(self) -> Iterator[str]:
+        """The cases whose code is the same on both sides."""
+        waiting = list(self.names)
+        while waiting:
+            with workers(self.base, self.tree) as pair:
+                while waiting and all(worker.alive for worker in pair):
+                    name = waiting.pop(0)
+                    self.say(f"code: {name}")
+                    for worker in pair:
+                        worker.tell(do="fingerprint", case=name)
+                    first, second = (_heard(worker) for worker in pair)
+                    if first is not None and first == second:
+                        yield name
+
+    def rows(self, seconds: float, always: bool, beside: Contenders) -> list[Row]:
+        """Everything, in about so many seconds."""
+        stop = time.monotonic() + seconds
+        wholes = {name: self._whole(name) for name in self.wholes}
+        same = [] if always else list(self.same())
+        timed = [name for name in self.names if name not in same or beside.peers_of(name)]
+        turns = Turns(self.base, self.tree, timed, self.probes, beside=beside)
+        turns.run((1 - CONFIRMING) * (stop - time.monotonic()), self.say)
+        self.floor = noise_floor([estimate(made.itself) for made in turns.found.values()])
+        again = self._again(turns, stop - time.monotonic())
+        made = [self._row(name, turns, again, same) for name in self.names]
+        return made + [self._whole_row(name, values) for name, values in wholes.items()]
+
+    def _again(self, turns: Turns, seconds: float) -> dict[str, Measured]:
+        """What would be flagged, by a second fresh pair."""
+        flagged = [
+            name
+            for name, made in turns.found.items()
+            if judge(made.estimate, self.floor) in (SLOWER, FASTER)
+        ]
+        again = Turns(self.base, self.tree, flagged, self.probes, rounds=1, against_itself=False)
+        again.run(max(seconds, 1.0 * len(flagged)), self.say)
+        return again.found
+
+    def _row(self, name: str, turns: Turns, again: dict[str, Measured], same: Sequence[str]) -> Row:
+        if name not in turns.found:
+            return {"case": name, "unit": "s", "verdict": SAME}
+        made = turns.found[name]
+        if made.failed:
+            return {"case": name, "unit": "s", "verdict": FAILED, "failed": made.failed}
+        self.dropped += made.dropped
+        sides = {side: statistics.median(times) for side, times in made.seconds.items()}
+        more: Row = {"dropped": made.dropped}
+        peers = {who: statistics.median(found) for who, found in made.beside.items()}
+        if (share := peers.pop("ceiling", None)) is not None:
+            more |= {"share": share, "ceiling": CASES[name].ceiling}
+        more |= {"peers": peers} if peers else {}
+        row = results.row(name, "s", sides, made.estimate, self.floor, **more)
+        if name in same:
+            return row | {"verdict": SAME}
+        return _confirmed(row, judge(again[name].estimate, self.floor)) if name in again else row
+
+    def _whole(self, name: str) -> Values:
+        return paired(WHOLE[name], self.base, self.tree, say=lambda: self.say(f"process: {name}"))
+
+    def _whole_row(self, name: str, values: Values) -> Row:
+        unit = WHOLE[name].unit
+        if values.failed:
+            return {"case": name, "unit": unit, "verdict": FAILED, "failed": values.failed}
+        sides = {"base": statistics.median(values.base), "tree": statistics.median(values.tree)}
+        # Processes differ from one another, not a pair from the next: no floor but the 2%.
+        row = results.row(name, unit, sides, estimate([values.ratios]), 0.0)
+        if row["verdict"] not in (SLOWER, FASTER):
+            return row
+        return _confirmed(row, judge(estimate([self._whole(name).ratios]), 0.0))
+
+
+def _heard(worker: Any) -> str | None:
+    """A fingerprint, or None where there is none; what failed is said when it is timed."""
+    try:
+        found: str | None = worker.hear()["fingerprint"]
+    except Failed:
+        return None
+    return found
+
+
+def _confirmed(row: Row, second: str) -> Row:
+    """A flag stays only if a second fresh pair says the same by itself."""
+    if second == row["verdict"]:
+        return row
+    return row | {"verdict": UNKNOWN, "note": f"{row['verdict']}, but not by a second fresh pair"}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit status: 1 if something is slower, or failed in this tree alone."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks guard", description="Whether this tree is slower than a commit."
+    )
+    parser.add_argument("--base", required=True, help="a commit, branch or tag")
+    parser.add_argument("--cases", nargs="+", default=["*"], help="patterns: 'product*' 'exp*'")
+    parser.add_argument("--minutes", type=float, default=6.0)
+    parser.add_argument("--always", action="store_true", help="time what has the same code too")
+    parser.add_argument("--peers", action="store_true", help="and NumPy's and PyTorch's times")
+    parser.add_argument("--json", type=Path, help="keep the results here")
+    args = parser.parse_args(arguments)
+    names = [n for n in (*CASES, *WHOLE) if any(map(partial(fnmatch, n), args.cases))]
+    if not names:
+        parser.error(
+            f"no case matches {shlex.join(args.cases)}; there are: {'; '.join((*CASES, *WHOLE))}"
+        )
+    try:
+        commit = commit_of(args.base)
+    except UnknownRevision as error:
+        parser.error(str(error))
+    started = time.monotonic()
+    with checked_out(commit) as (base, tree), ExitStack() as stack:
+        guard = Guard(base, tree, names, _progress)
+        peers = harness.installed(PEERS) if args.peers else []
+        beside = Contenders(tree, peers, guard.threads, stack)
+        seconds = 60 * args.minutes - (time.monotonic() - started)
+        rows = guard.rows(seconds, args.always, beside)
+    about = {
+        "kind": kind(),
+        "commit": git("rev-parse", "HEAD"),
+        "uncommitted": bool(git("status", "--porcelain", "--", "fxad", "fxad_nn")),
+        "base": commit,
+        "date": time.strftime("%Y-%m-%d %H:%M"),
+        "command": shlex.join(["python", "-m", "benchmarks", "guard", *arguments]),
+        "cores": guard.threads,
+        "floor": guard.floor,
+        "seconds": time.monotonic() - started,
+    }
+    _progress("")
+    print(results.heading(about))
+    print(results.table(rows))
+    print(_kept(args, about, rows))
+    worse = [row["case"] for row in rows if _worse(row)]
+    print(f"slower or failed: {'; '.join(worse)}" if worse else "nothing is slower")
+    return 1 if worse else 0
+
+
+def report(arguments: Sequence[str]) -> int:
+    """Print the tables of a kind, by default of this machine's."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks report", description="Tables of what the guard has kept."
+    )
+    parser.add_argument("kind", nargs="?", default=kind(), help="by default %(default)s")
+    args = parser.parse_args(arguments)
+    try:
+        print(results.report(args.kind))
+    except ValueError as error:
+        parser.error(str(error))
+    return 0
+
+
+def _kept(args: argparse.Namespace, about: dict[str, Any], rows: Sequence[Row]) -> str:
+    """Write the results where they belong, and say where that is."""
+    path = args.json
+    if path is None and (about["uncommitted"] or args.cases != ["*"]):
+        return "not kept: the run was not of all cases and of a commit; --json FILE keeps it"
+    path = path or results.FOLDER / about["kind"] / f"{about['commit'][:12]}.json"
+    results.write(path, about, rows)
+    return f"kept in {path}"
+
+
+def _worse(row: Row) -> bool:
+    return row["verdict"] == SLOWER or row.get("failed", "").startswith("tree: ")
+
+
+def _progress(text: str) -> None:
+    """On a terminal, one line that is written over."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text[:100]}", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,180 @@
+"""Who runs when: blocks of calls in ABBA order, by pairs of fresh processes, within the minutes.
+
+    turns = Turns(base, tree, ["exp, float32"], Probes(2), rounds=3)
+    turns.run(seconds=20)
+    turns.found["exp, float32"].rounds      # log-ratios of each pair of processes
+
+Drift of the machine's speed within four blocks falls on both sides alike, that between them on
+neither. Where a process's memory happens to lie does not change while it lives, so there are
+several pairs of processes. Some cases are run by two processes of the base as well: what a side
+differs from itself is the noise floor of the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from benchmarks.guard.probes import Probe, Probes, disturbed
+from benchmarks.guard.sides import Ended, Failed, Side, Worker, workers
+from benchmarks.guard.verdicts import Estimate, estimate
+
+BLOCK = 0.01  # seconds; a call that takes longer is a block
+FEWEST, MOST = 2, 10  # times four blocks, of a case in a pair of processes
+ITSELF = 6  # cases that are run against themselves
+REST = 0.04  # seconds after a peer's block: its threads spin on for up to 30 ms
+
+
+@dataclass
+class Measured:
+    """Of one case. seconds: a call's, by side. beside: a peer's or a ceiling's time, for four
+    blocks each, over this tree's."""
+
+    seconds: dict[str, list[float]] = field(default_factory=lambda: {"base": [], "tree": []})
+    rounds: list[list[float]] = field(default_factory=list)
+    itself: list[list[float]] = field(default_factory=list)
+    beside: dict[str, list[float]] = field(default_factory=dict)
+    dropped: int = 0
+    failed: str = ""
+
+    @property
+    def estimate(self) -> Estimate | None:
+        return estimate(self.rounds)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A contender's turn: seconds per call, and the probes before and after."""
+
+    seconds: float
+    before: Probe
+    after: Probe
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What runs once for every four blocks: seconds that it takes for the work of one call."""
+
+    name: str
+    run: Callable[[], float]
+
+
+class Turns:
+    """The runs of some cases. rounds: pairs of fresh processes."""
+
+    def __init__(
+        self,
+        base: Side,
+        tree: Side,
+        names: Sequence[str],
+        probes: Probes,
+        rounds: int = 3,
+        against_itself: bool = True,
+        beside: Callable[[str], Sequence[Beside]] = lambda name: (),
+    ) -> None:
+        self.base, self.tree, self.names = base, tree, list(names)
+        self.rounds = rounds
+        self.found = {name: Measured() for name in self.names}
+        step = max(1, len(self.names) // ITSELF)
+        self.itself = self.names[::step][:ITSELF] if against_itself else []
+        self._probes, self._beside = probes, beside
+
+    def run(self, seconds: float, say: Callable[[str], None] = lambda text: None) -> None:
+        """All rounds, in about so many seconds; what could not run says so in `failed`."""
+        stop = time.monotonic() + seconds
+        left = self.rounds * (len(self.names) + len(self.itself))
+        for number in range(self.rounds):
+            waiting = list(self.names)
+            while waiting:
+                with workers(*self._sides(number)) as started:
+                    pair = started[:2] if number % 2 == 0 else started[1::-1]
+                    with contextlib.suppress(Ended):
+                        while waiting:
+                            name = waiting.pop(0)
+                            say(f"pair {number + 1} of {self.rounds}: {name}")
+                            for against in self._opponents(name, pair, started):
+                                share = (stop - time.monotonic()) / max(left, 1)
+                                left -= 1
+                                self._case(name, pair[0], against, share, number)
+
+    def _sides(self, number: int) -> list[Side]:
+        """Whose process starts first changes from round to round."""
+        pair = [self.base, self.tree] if number % 2 == 0 else [self.tree, self.base]
+        return [*pair, self.base] if self.itself else pair
+
+    def _opponents(
+        self, name: str, pair: Sequence[Worker], started: Sequence[Worker]
+    ) -> list[Worker]:
+        return [pair[1], started[2]] if name in self.itself else [pair[1]]
+
+    def _case(self, name: str, base: Worker, other: Worker, share: float, number: int) -> None:
+        """One case by two processes, for a share of the time."""
+        made = self.found[name]
+        stop = time.monotonic() + share
+        both = (base, other)
+        try:
+            if made.failed:
+                return
+            beside = self._beside(name) if other.side is self.tree else ()
+            for worker in both:
+                worker.tell(do="prepare", case=name)
+            calls = calls_of(max([worker.hear()["seconds"] for worker in both]))
+            samples: list[float] = []
+            for count in range(MOST):
+                if count >= FEWEST and time.monotonic() > stop:
+                    break
+                order = (0, 1, 1, 0) if (count + number) % 2 == 0 else (1, 0, 0, 1)
+                blocks = self._four([both[side] for side in order], calls)
+                kept = ratios(order, blocks)
+                made.dropped += 2 - len(kept)
+                samples += kept
+                if other.side is self.tree:
+                    note(made, order, blocks, beside)
+            (made.rounds if other.side is self.tree else made.itself).append(samples)
+            for worker in both:
+                worker.ask(do="drop")
+        except Failed as error:
+            made.failed = str(error)
+            if isinstance(error, Ended):
+                raise
+
+    def _four(self, who: Sequence[Worker], calls: int) -> list[Block]:
+        blocks = []
+        before = self._probes.run()
+        for worker in who:
+            seconds = worker.ask(do="block", calls=calls)["seconds"]
+            after = self._probes.run()
+            blocks.append(Block(seconds, before, after))
+            before = after
+        return blocks
+
+
+def calls_of(seconds: float) -> int:
+    """How many calls of so many seconds make a block."""
+    return max(1, round(BLOCK / seconds))
+
+
+def ratios(order: Sequence[int], blocks: Sequence[Block]) -> list[float]:
+    """The log-ratios of two pairs of blocks, but for disturbed ones."""
+    found = []
+    for first in (0, 2):
+        pair = blocks[first : first + 2]
+        if not disturbed(pair[0].before, pair[0].after, pair[1].after):
+            of = dict(zip(order[first : first + 2], pair, strict=True))
+            found.append(math.log(of[1].seconds / of[0].seconds))
+    return found
+
+
+def note(
+    made: Measured, order: Sequence[int], blocks: Sequence[Block], beside: Sequence[Beside]
+) -> None:
+    """Times of both sides, and of what runs beside them."""
+    for side, block in zip(order, blocks, strict=True):
+        made.seconds[("base", "tree")[side]].append(block.seconds)
+    own = statistics.mean(b.seconds for side, b in zip(order, blocks, strict=True) if side == 1)
+    for other in beside:
+        made.beside.setdefault(other.name, []).append(other.run() / own)
