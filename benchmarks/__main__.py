@@ -26,7 +26,6 @@ from pathlib import Path
 
 import benchmarks
 from benchmarks import harness, plots
-from benchmarks.guard import command as guard
 from benchmarks.harness import Row
 
 STEP = "train_step"  # what --peer-cmd is compared with
@@ -124,9 +123,8 @@ def _timed(name: str, args: argparse.Namespace) -> list[Row]:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["guard", *rest]:
-            sys.exit(guard.main(rest))
-        case ["report", *rest]:
-            sys.exit(guard.report(rest))
+        case ["guard" | "report" as name, *rest]:
+            guard = importlib.import_module("benchmarks.guard.command")
+            sys.exit(getattr(guard, name)(rest))
         case _:
             main()

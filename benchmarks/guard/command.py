@@ -9,6 +9,7 @@ python -m benchmarks report                                # tables from what wa
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
 import statistics
 import sys
@@ -32,17 +33,27 @@ from benchmarks.guard.sides import (
     Failed,
     Side,
     UnknownRevision,
+    Worker,
     checked_out,
     commit_of,
     git,
     workers,
 )
 from benchmarks.guard.turns import Measured, Turns
-from benchmarks.guard.verdicts import FASTER, SLOWER, UNKNOWN, estimate, judge, noise_floor
+from benchmarks.guard.verdicts import (
+    FASTER,
+    SLOWER,
+    UNKNOWN,
+    Estimate,
+    estimate,
+    judge,
+    noise_floor,
+)
 from benchmarks.guard.whole import WHOLE, Values, paired
 from benchmarks.kind import kind
 
 CONFIRMING = 0.2  # of the time that is left: for a second fresh pair of what would be flagged
+SMALL_ARENA = 1 << 20  # bytes: changes of smaller ones are not worth a row
 Say = Callable[[str], None]
 
 
@@ -55,7 +66,8 @@ class Guard:
         self.wholes = [name for name in WHOLE if name in names]
         self.threads = fxad.get_num_threads()
         self.probes = Probes(self.threads)
-        self.floor, self.dropped = 0.0, 0
+        self.floor = 0.0
+        self.arenas: dict[str, tuple[int | None, int | None]] = {}  # bytes on either side
 
     def same(self) -> Iterator[str]:
         """The cases whose code is the same on both sides."""
@@ -68,7 +80,9 @@ class Guard:
                     for worker in pair:
                         worker.tell(do="fingerprint", case=name)
                     first, second = (_heard(worker) for worker in pair)
-                    if first is not None and first == second:
+                    self.arenas[name] = (first.get("arena"), second.get("arena"))
+                    code = first.get("fingerprint")
+                    if code is not None and code == second.get("fingerprint"):
                         yield name
 
     def rows(self, seconds: float, always: bool, beside: Contenders) -> list[Row]:
@@ -82,7 +96,8 @@ class Guard:
         self.floor = noise_floor([estimate(made.itself) for made in turns.found.values()])
         again = self._again(turns, stop - time.monotonic())
         made = [self._row(name, turns, again, same) for name in self.names]
-        return made + [self._whole_row(name, values) for name, values in wholes.items()]
+        made += [self._whole_row(name, values) for name, values in wholes.items()]
+        return made + [row for name in self.arenas for row in self._arena_rows(name)]
 
     def _again(self, turns: Turns, seconds: float) -> dict[str, Measured]:
         """What would be flagged, by a second fresh pair."""
@@ -101,7 +116,6 @@ class Guard:
         made = turns.found[name]
         if made.failed:
             return {"case": name, "unit": "s", "verdict": FAILED, "failed": made.failed}
-        self.dropped += made.dropped
         sides = {side: statistics.median(times) for side, times in made.seconds.items()}
         more: Row = {"dropped": made.dropped}
         peers = {who: statistics.median(found) for who, found in made.beside.items()}
@@ -112,6 +126,16 @@ class Guard:
         if name in same:
             return row | {"verdict": SAME}
         return _confirmed(row, judge(again[name].estimate, self.floor)) if name in again else row
+
+    def _arena_rows(self, name: str) -> list[Row]:
+        """A plan's memory, where it changed: known without running it."""
+        base, tree = self.arenas[name]
+        if base is None or tree is None or base == tree or max(base, tree) < SMALL_ARENA:
+            return []
+        sides = {"base": base / 1e6, "tree": tree / 1e6}
+        change = math.log(max(tree, 1) / max(base, 1))
+        found = Estimate(change, change, change, 1)
+        return [results.row(f"arena: {name}", "MB", sides, found, 0.0)]
 
     def _whole(self, name: str) -> Values:
         return paired(WHOLE[name], self.base, self.tree, say=lambda: self.say(f"process: {name}"))
@@ -128,13 +152,12 @@ class Guard:
         return _confirmed(row, judge(estimate([self._whole(name).ratios]), 0.0))
 
 
-def _heard(worker: Any) -> str | None:
-    """A fingerprint, or None where there is none; what failed is said when it is timed."""
+def _heard(worker: Worker) -> dict[str, Any]:
+    """An answer, empty where there is none; what failed is said when it is timed."""
     try:
-        found: str | None = worker.hear()["fingerprint"]
+        return worker.hear()
     except Failed:
-        return None
-    return found
+        return {}
 
 
 def _confirmed(row: Row, second: str) -> Row:
@@ -144,7 +167,7 @@ def _confirmed(row: Row, second: str) -> Row:
     return row | {"verdict": UNKNOWN, "note": f"{row['verdict']}, but not by a second fresh pair"}
 
 
-def main(arguments: Sequence[str]) -> int:
+def guard(arguments: Sequence[str]) -> int:
     """The exit status: 1 if something is slower, or failed in this tree alone."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks guard", description="Whether this tree is slower than a commit."

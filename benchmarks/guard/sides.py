@@ -89,12 +89,9 @@ def checked_out(revision: str) -> Iterator[tuple[Side, Side]]:
         folder = Path(made)
         base, tree = Side("base", folder / "base"), Side("tree", folder / "tree")
         base.folder.mkdir()
-        archive = subprocess.Popen(
-            ["git", "archive", commit, *PACKAGES], cwd=ROOT, stdout=subprocess.PIPE
-        )
-        subprocess.run(["tar", "-x", "-C", str(base.folder)], stdin=archive.stdout, check=True)
-        if archive.wait():
-            raise Failed(f"git archive {commit} ended with status {archive.returncode}")
+        archive = ["git", "archive", "--format=tar", commit, *PACKAGES]
+        packed = subprocess.run(archive, cwd=ROOT, capture_output=True, check=True).stdout
+        subprocess.run(["tar", "-x", "-C", str(base.folder)], input=packed, check=True)
         ignored = shutil.ignore_patterns("__pycache__")
         for package in PACKAGES:
             shutil.copytree(ROOT / package, tree.folder / package, ignore=ignored)
@@ -111,16 +108,17 @@ class Worker:
     def __init__(self, side: Side) -> None:
         self.side = side
         self._said = side.folder.with_suffix(".log")
-        self._process = subprocess.Popen(
-            side.command("-m", "benchmarks.guard.worker"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said.open("w"),
-            text=True,
-            env=side.environment,
-            cwd=side.folder,
-            start_new_session=True,
-        )
+        with self._said.open("w") as said:
+            self._process = subprocess.Popen(
+                side.command("-m", "benchmarks.guard.worker"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                text=True,
+                env=side.environment,
+                cwd=side.folder,
+                start_new_session=True,
+            )
 
     def tell(self, **order: Any) -> None:
         """Give an order; `hear` waits for its answer."""
@@ -150,8 +148,9 @@ class Worker:
         return self._process.poll() is None
 
     def end(self) -> None:
-        self._process.kill()
-        self._process.communicate()
+        """Kill the process, close its pipes and wait."""
+        with self._process:
+            self._process.kill()
 
 
 @contextlib.contextmanager

@@ -23,10 +23,10 @@ from benchmarks.guard.probes import Probe, Probes, disturbed
 from benchmarks.guard.sides import Ended, Failed, Side, Worker, workers
 from benchmarks.guard.verdicts import Estimate, estimate
 
-BLOCK = 0.01  # seconds; a call that takes longer is a block
-FEWEST, MOST = 2, 10  # times four blocks, of a case in a pair of processes
+# Seconds of a block. Long calls: three of them if they fit, for a block's time is its fastest part.
+BLOCK, LONGEST = 0.01, 0.045
+FEWEST, MOST = 2, 6  # times four blocks, of a case in a pair of processes
 ITSELF = 6  # cases that are run against themselves
-REST = 0.04  # seconds after a peer's block: its threads spin on for up to 30 ms
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Turns:
         tree: Side,
         names: Sequence[str],
         probes: Probes,
-        rounds: int = 3,
+        rounds: int = 4,
         against_itself: bool = True,
         beside: Callable[[str], Sequence[Beside]] = lambda name: (),
     ) -> None:
@@ -155,7 +155,7 @@ class Turns:
 
 def calls_of(seconds: float) -> int:
     """How many calls of so many seconds make a block."""
-    return max(1, round(BLOCK / seconds))
+    return max(1, round(BLOCK / seconds), min(3, int(LONGEST / seconds)))
 
 
 def ratios(order: Sequence[int], blocks: Sequence[Block]) -> list[float]:

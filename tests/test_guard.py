@@ -1,0 +1,230 @@
+"""The guard: statistics on synthetic times, the workers' protocol, fingerprints, the command."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fxad
+import fxad.numpy as jnp
+from benchmarks.guard import results, sides, turns, verdicts
+from benchmarks.guard.cases import CASES
+from benchmarks.guard.fingerprint import fingerprint, machine_code
+from benchmarks.guard.probes import Probe, disturbed
+from benchmarks.guard.sides import Side, UnknownRevision, Worker
+from benchmarks.guard.verdicts import FASTER, SLOWER, UNCHANGED, UNKNOWN, estimate, judge
+from benchmarks.guard.whole import WHOLE
+from benchmarks.kind import kind
+
+ROOT = Path(__file__).parent.parent
+
+
+def drawn(change: float, noise: float, seed: int, luck: float = 0.002) -> list[list[float]]:
+    """Log-ratios of four pairs of processes, each with luck of its own."""
+    r = np.random.default_rng(seed)
+    return [list(change + r.normal(0, luck) + r.normal(0, noise, 16)) for _ in range(4)]
+
+
+def test_a_slowdown_is_flagged_and_a_side_against_itself_is_not() -> None:
+    for seed in range(50):
+        itself = [estimate(drawn(0.0, 0.01, seed + n)) for n in range(6)]
+        floor = verdicts.noise_floor(itself)
+        assert judge(estimate(drawn(math.log(1.05), 0.01, 100 + seed)), floor) == SLOWER
+        assert judge(estimate(drawn(-math.log(1.05), 0.01, 200 + seed)), floor) == FASTER
+        assert judge(estimate(drawn(0.0, 0.01, 300 + seed)), floor) == UNCHANGED
+
+
+def test_noise_leaves_the_question_open_and_says_what_it_could_have_seen() -> None:
+    noisy = estimate(drawn(math.log(1.05), 0.3, 0))
+    assert noisy is not None
+    assert judge(noisy, 0.0) == UNKNOWN
+    assert verdicts.visible(noisy, 0.0) > noisy.high - noisy.low - 0.3
+    assert estimate([[], []]) is None
+    assert judge(None, 0.0) == UNKNOWN
+
+
+def test_a_change_below_the_floor_of_the_run_is_not_flagged() -> None:
+    found = estimate(drawn(math.log(1.05), 0.001, 0))
+    assert judge(found, 0.03) == SLOWER
+    assert judge(found, 0.08) == UNCHANGED
+
+
+def test_one_pair_of_processes_that_disagrees_keeps_a_row_from_being_flagged() -> None:
+    rounds = drawn(math.log(1.05), 0.001, 0)
+    assert judge(estimate(rounds), 0.0) == SLOWER
+    assert judge(estimate([*rounds[:3], [0.0, 0.001, -0.001]]), 0.0) == UNKNOWN
+
+
+@pytest.mark.parametrize(("count", "rank"), [(1, 0), (5, 0), (6, 0), (8, 0), (9, 1), (20, 5)])
+def test_intervals_are_those_of_the_sign_test(count: int, rank: int) -> None:
+    """Tables of the sign test: of 20 samples the 6th and the 15th bound the median at 95.9%."""
+    found = estimate([[float(n) for n in range(count)]])
+    assert found is not None
+    assert (found.low, found.high) == (rank, count - 1 - rank)
+
+
+def test_a_pair_is_dropped_if_the_machine_changed_meanwhile() -> None:
+    calm, taken, slow = Probe(1.0, 2.0), Probe(1.9, 2.0), Probe(1.0, 3.5)
+    assert not disturbed(calm, Probe(1.1, 2.4), calm)
+    assert disturbed(calm, taken, calm) and disturbed(calm, calm, slow)
+    calms, disturbed_one = (
+        [turns.Block(s, calm, calm) for s in (1.0, 2.0)],
+        [
+            turns.Block(9.0, calm, taken),
+            turns.Block(2.0, taken, calm),
+        ],
+    )
+    found = turns.ratios((0, 1, 1, 0), [*calms, *disturbed_one])
+    assert found == [math.log(2.0)]
+
+
+def test_a_block_is_ten_milliseconds_or_few_long_calls() -> None:
+    assert [turns.calls_of(s) for s in (1e-6, 1e-3, 0.012, 0.03, 0.08)] == [10_000, 10, 3, 1, 1]
+
+
+# ---------------------------------------------------------------- workers
+
+
+@pytest.fixture
+def side(tmp_path: Path) -> Side:
+    """This tree where it lies."""
+    made = Side("tree", tmp_path / "tree")
+    made.folder.mkdir()
+    made.cache.mkdir(mode=0o700)
+    for name in (*sides.PACKAGES, "benchmarks"):
+        (tmp_path / "tree" / name).symlink_to(ROOT / name)
+    return made
+
+
+def test_a_worker_does_as_it_is_told_and_says_what_it_cannot_do(side: Side) -> None:
+    name = "product small, 33x65x129 NN float32"
+    with sides.workers(side, side) as (one, other):
+        for worker in (one, other):
+            worker.tell(do="fingerprint", case=name)
+        first, second = one.hear(), other.hear()
+        assert first == second and len(first["fingerprint"]) == 64
+        assert one.ask(do="prepare", case=name)["seconds"] > 0
+        assert one.ask(do="block", calls=10)["seconds"] > 0
+        assert one.ask(do="drop") == {}
+        with pytest.raises(sides.Failed, match="tree: KeyError: 'no such case'"):
+            one.ask(do="prepare", case="no such case")
+        with pytest.raises(sides.Failed, match="a block before any case"):
+            one.ask(do="block", calls=1)
+        other._process.kill()
+        with pytest.raises(sides.Ended, match="tree: its process ended, -9"):
+            other.ask(do="drop")
+    assert not one.alive
+
+
+def test_a_worker_ends_with_its_input(side: Side) -> None:
+    worker = Worker(side)
+    assert worker._process.stdin is not None
+    worker._process.stdin.close()
+    assert worker._process.wait(30) == 0
+    worker.end()
+
+
+def test_a_process_of_its_own_prints_a_number(side: Side) -> None:
+    assert 0 < WHOLE["import, CPU"].run(side) < 60
+
+
+# ---------------------------------------------------------------- fingerprints
+
+
+def _of(function, *args) -> str:
+    found = fingerprint(fxad.jit(function).lower(*args))
+    assert found is not None
+    return found
+
+
+def test_fingerprints_are_of_code_and_plan() -> None:
+    x = np.ones((40, 30), np.float32)
+    tanh = _of(lambda x: jnp.tanh(x), x)
+    assert _of(lambda y: jnp.tanh(y), x) == tanh
+    assert _of(lambda x: jnp.sin(x), x) != tanh
+    assert _of(lambda x: jnp.tanh(x), x[:39]) != tanh
+
+
+def test_a_fingerprint_does_not_depend_on_what_was_compiled_before() -> None:
+    x = np.ones((40, 31), np.float32)
+    both = _of(lambda x: (jnp.tanh(x), jnp.sum(jnp.cos(x))), x)
+    fxad.jit(lambda x: jnp.tanh(x))(x)
+    assert _of(lambda y: (jnp.tanh(y), jnp.sum(jnp.cos(y))), x) == both
+
+
+def test_machine_code_leaves_names_of_kernels_out() -> None:
+    lowered = fxad.jit(lambda x: jnp.tanh(x) + 1).lower(np.ones(33, np.float32))
+    (code,) = lowered.executable.codes.values()
+    image = code.module.image
+    named = code.name.encode()
+    assert named in image and named not in machine_code(image)
+    assert machine_code(image.replace(named, named[:-1] + b"_")) != b""
+
+
+# ---------------------------------------------------------------- what is printed and kept
+
+
+def test_an_unknown_revision_is_a_clear_error() -> None:
+    with pytest.raises(UnknownRevision, match="--base v9: no such commit here; try a branch"):
+        sides.commit_of("v9")
+    command = [sys.executable, "-m", "benchmarks", "guard", "--base", "v9"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and "--base v9: no such commit here" in done.stderr
+    command[-1:] = ["HEAD", "--cases", "nothing"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and "no case matches nothing; there are: step gpt2" in done.stderr
+
+
+def test_rows_and_reports(tmp_path: Path) -> None:
+    found = estimate(drawn(math.log(1.05), 0.001, 0))
+    times = {"base": 0.0010, "tree": 0.00105}
+    made = results.row("exp", "s", times, found, 0.0, share=0.9, ceiling="reading")
+    assert made["verdict"] == SLOWER and made["change"] == pytest.approx(0.05, abs=0.005)
+    same = {"case": "log", "unit": "s", "verdict": results.SAME}
+    text = results.table([made, same])
+    assert "1 ms" in text and "1.05 ms" in text and "slower" in text
+    assert "same code on both sides, not timed (1): log" in text
+    about = {"commit": "b" * 40, "date": "2026-01-02 10:00", "command": "guard"}
+    results.write(tmp_path / "some" / "b.json", about, [made, same])
+    before = {"commit": "a" * 40, "date": "2026-01-01 10:00", "command": "guard"}
+    log = results.row("log", "s", times, found, 0.0, peers={"torch": 2.5})
+    results.write(tmp_path / "some" / "a.json", before, [log])
+    lines = results.report("some", tmp_path).splitlines()
+    assert lines[-2].startswith("| exp | 1.05 ms | 0.90 reading |  | +5.0%, slower | 2026-01-02")
+    assert lines[-1].startswith("| log | 1.05 ms |  | torch 2.50 | same code | 2026-01-01")
+    with pytest.raises(ValueError, match="no results of 'other'; there are: some"):
+        results.report("other", tmp_path)
+
+
+def test_cases_are_about_sixty_and_run() -> None:
+    assert 50 <= len(CASES) + len(WHOLE) <= 80
+    for name in ("exp, float64", "loop with cond", "Cholesky, 200 x 200", "eager gradient"):
+        CASES[name].build().run()
+
+
+# ---------------------------------------------------------------- kinds
+
+
+def test_a_kind_is_features_and_cache_sizes(tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    flags = "avx2 fma avx512f avx512vl avx512bw avx512dq avx512_bf16 amx_bf16"
+    cpuinfo.write_text(
+        f"vendor_id\t: GenuineIntel\nmodel name\t: a lie\nflags\t\t: {flags}\n\nvendor_id\t: x\n"
+    )
+    for number, (level, of, size) in enumerate(
+        [("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "2048K"),
+         ("3", "Unified", "491520K")]
+    ):  # fmt: skip
+        folder = tmp_path / f"index{number}"
+        folder.mkdir()
+        for name, value in (("level", level), ("type", of), ("size", size)):
+            (folder / name).write_text(value + "\n")
+    assert kind(cpuinfo, tmp_path) == "intel-avx512-bf16-amx-l1-48k-l2-2m"
+    cpuinfo.write_text("Features\t: fp asimd\n")
+    assert kind(cpuinfo, tmp_path / "none").endswith("-neon")
+    assert kind()
