@@ -43,7 +43,9 @@ def test_noise_leaves_the_question_open_and_says_what_it_could_have_seen() -> No
     noisy = estimate(drawn(math.log(1.05), 0.3, 0))
     assert noisy is not None
     assert judge(noisy, 0.0) == UNKNOWN
-    assert verdicts.visible(noisy, 0.0) > noisy.high - noisy.low - 0.3
+    assert verdicts.visible(noisy, 0.0) == pytest.approx(
+        0.0198 + noisy.median - noisy.low, abs=1e-4
+    )
     assert estimate([[], []]) is None
     assert judge(None, 0.0) == UNKNOWN
 
@@ -54,10 +56,16 @@ def test_a_change_below_the_floor_of_the_run_is_not_flagged() -> None:
     assert judge(found, 0.08) == UNCHANGED
 
 
-def test_one_pair_of_processes_that_disagrees_keeps_a_row_from_being_flagged() -> None:
-    rounds = drawn(math.log(1.05), 0.001, 0)
-    assert judge(estimate(rounds), 0.0) == SLOWER
-    assert judge(estimate([*rounds[:3], [0.0, 0.001, -0.001]]), 0.0) == UNKNOWN
+def test_two_pairs_of_processes_that_disagree_keep_a_row_from_being_flagged() -> None:
+    rounds, unchanged = drawn(math.log(1.05), 0.001, 0), [0.0, 0.001, -0.001]
+    assert judge(estimate([*rounds[:3], unchanged]), 0.0) == SLOWER
+    assert judge(estimate([*rounds[:2], unchanged, unchanged]), 0.0) == UNKNOWN
+
+
+def test_the_floor_is_what_a_side_was_found_to_differ_from_itself() -> None:
+    differs, noisy = estimate(drawn(0.05, 0.001, 0)), estimate(drawn(0.0, 0.3, 0))
+    assert verdicts.noise_floor([None, noisy]) == 0.0
+    assert verdicts.noise_floor([None, noisy, differs]) == pytest.approx(0.05, abs=0.005)
 
 
 @pytest.mark.parametrize(("count", "rank"), [(1, 0), (5, 0), (6, 0), (8, 0), (9, 1), (20, 5)])

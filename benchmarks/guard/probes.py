@@ -18,7 +18,7 @@ from benchmarks import ceilings
 
 TURNS = 100_000  # of the multiply-adds: about a millisecond
 READ = 1 << 24  # elements: 64 MiB, more than a core's share of the last cache
-COMPUTE, MEMORY = 1.25, 1.5  # factors between two probes from which what lay between is dropped
+COMPUTE, MEMORY = 1.5, 1.5  # factors between two probes from which what lay between is dropped
 
 
 @dataclass(frozen=True)

@@ -29,27 +29,24 @@ class Estimate:
     high: float
     pairs: int
 
-    @property
-    def spread(self) -> float:
-        """How far the interval reaches from the median, on the longer side."""
-        return max(self.high - self.median, self.median - self.low)
-
 
 def estimate(rounds: Sequence[Sequence[float]]) -> Estimate | None:
     """From the samples of each pair of fresh processes; None without any.
 
     The interval is that of the order statistics (the sign test's) of all samples, widened to hold
-    every round's own median: where a process's memory happens to lie shifts all its samples alike,
-    and only other processes show that.
+    every round's own median but the one furthest off: where a process's memory happens to lie
+    shifts all its samples alike, and only other processes show that.
     """
     rounds = [samples for samples in rounds if samples]
     pooled = sorted(value for samples in rounds for value in samples)
     if not pooled:
         return None
     rank = _rank(len(pooled))
-    medians = [statistics.median(samples) for samples in rounds]
-    low, high = min(pooled[rank], *medians), max(pooled[-1 - rank], *medians)
-    return Estimate(statistics.median(pooled), low, high, len(pooled))
+    middle = statistics.median(pooled)
+    medians = sorted((statistics.median(s) for s in rounds), key=lambda m: abs(m - middle))
+    agreeing = medians[:-1] or medians
+    low, high = min(pooled[rank], *agreeing), max(pooled[-1 - rank], *agreeing)
+    return Estimate(middle, low, high, len(pooled))
 
 
 def _rank(count: int) -> int:
@@ -87,9 +84,10 @@ def judge(found: Estimate | None, floor: float) -> str:
 
 def visible(found: Estimate, floor: float) -> float:
     """The smallest slowdown that would have been flagged with samples that spread like these."""
-    return threshold(floor) + found.spread
+    return threshold(floor) + found.median - found.low
 
 
 def noise_floor(against_itself: Sequence[Estimate | None]) -> float:
-    """The largest median of a side against itself."""
-    return max((abs(found.median) for found in against_itself if found is not None), default=0.0)
+    """The largest change found of a side against itself: where the interval leaves zero out."""
+    told = (found for found in against_itself if found is not None)
+    return max((abs(f.median) for f in told if f.low > 0 or f.high < 0), default=0.0)
