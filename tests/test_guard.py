@@ -116,12 +116,13 @@ def test_a_worker_does_as_it_is_told_and_says_what_it_cannot_do(side: Side) -> N
             worker.tell(do="fingerprint", case=name)
         first, second = one.hear(), other.hear()
         assert first == second and len(first["fingerprint"]) == 64
-        assert one.ask(do="prepare", case=name)["seconds"] > 0
+        assert one.ask(do="prepare", case=name) == {}
+        assert one.ask(do="settle")["seconds"] > 0
         assert one.ask(do="block", calls=10)["seconds"] > 0
         assert one.ask(do="drop") == {}
         with pytest.raises(sides.Failed, match="tree: KeyError: 'no such case'"):
             one.ask(do="prepare", case="no such case")
-        with pytest.raises(sides.Failed, match="a block before any case"):
+        with pytest.raises(sides.Failed, match="no case was prepared"):
             one.ask(do="block", calls=1)
         other._process.kill()
         with pytest.raises(sides.Ended, match="tree: its process ended, -9"):

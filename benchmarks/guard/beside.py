@@ -49,7 +49,8 @@ class Contenders:
             self._workers[who] = Worker(self._tree)
             self._stack.callback(self._workers[who].end)
         worker = self._workers[who]
-        calls = calls_of(worker.ask(do="prepare", case=name, peer=who)["seconds"])
+        worker.ask(do="prepare", case=name, peer=who)
+        calls = calls_of(worker.ask(do="settle")["seconds"])
 
         def run() -> float:
             found: float = worker.ask(do="block", calls=calls)["seconds"]

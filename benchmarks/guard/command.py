@@ -52,7 +52,9 @@ from benchmarks.guard.verdicts import (
 from benchmarks.guard.whole import WHOLE, Values, paired
 from benchmarks.kind import kind
 
-CONFIRMING = 0.2  # of the time that is left: for a second fresh pair of what would be flagged
+# Pairs of fresh processes: for all cases, and then, while there is time, for what cannot be told.
+ROUNDS, FURTHER = 4, 4
+FIRST, CONFIRMING = 0.6, 0.15  # of the time: for the former, and to confirm what would be flagged
 SMALL_ARENA = 1 << 20  # bytes: changes of smaller ones are not worth a row
 Say = Callable[[str], None]
 
@@ -92,12 +94,31 @@ class Guard:
         same = [] if always else list(self.same())
         timed = [name for name in self.names if name not in same or beside.peers_of(name)]
         turns = Turns(self.base, self.tree, timed, self.probes, beside=beside)
-        turns.run((1 - CONFIRMING) * (stop - time.monotonic()), self.say)
-        self.floor = noise_floor([estimate(made.itself) for made in turns.found.values()])
+        left = stop - time.monotonic()
+        turns.run(timed, ROUNDS, FIRST * left, self.say)
+        self._further(turns, stop - CONFIRMING * left)
+        self.floor = self._floor(turns)
         again = self._again(turns, stop - time.monotonic())
         made = [self._row(name, turns, again, same) for name in self.names]
         made += [self._whole_row(name, values) for name, values in wholes.items()]
         return made + [row for name in self.arenas for row in self._arena_rows(name)]
+
+    def _floor(self, turns: Turns) -> float:
+        return noise_floor([estimate(made.itself) for made in turns.found.values()])
+
+    def _further(self, turns: Turns, stop: float) -> None:
+        """More pairs of processes for what cannot be told yet, until then."""
+        for number in range(FURTHER):
+            floor = self._floor(turns)
+            open_ = [
+                name
+                for name, made in turns.found.items()
+                if not made.failed and judge(made.estimate, floor) == UNKNOWN
+            ]
+            left = stop - time.monotonic()
+            if not open_ or left < 2.0 + 0.5 * len(open_):
+                return
+            turns.run(open_, 1, left / (FURTHER - number), self.say)
 
     def _again(self, turns: Turns, seconds: float) -> dict[str, Measured]:
         """What would be flagged, by a second fresh pair."""
@@ -106,8 +127,8 @@ class Guard:
             for name, made in turns.found.items()
             if judge(made.estimate, self.floor) in (SLOWER, FASTER)
         ]
-        again = Turns(self.base, self.tree, flagged, self.probes, rounds=1, against_itself=False)
-        again.run(max(seconds, 1.0 * len(flagged)), self.say)
+        again = Turns(self.base, self.tree, flagged, self.probes, against_itself=False)
+        again.run(flagged, 1, max(seconds, 1.0 * len(flagged)), self.say)
         return again.found
 
     def _row(self, name: str, turns: Turns, again: dict[str, Measured], same: Sequence[str]) -> Row:

@@ -1,7 +1,7 @@
 """Who runs when: blocks of calls in ABBA order, by pairs of fresh processes, within the minutes.
 
-    turns = Turns(base, tree, ["exp, float32"], Probes(2), rounds=3)
-    turns.run(seconds=20)
+    turns = Turns(base, tree, ["exp, float32"], Probes(2))
+    turns.run(turns.names, rounds=4, seconds=20)
     turns.found["exp, float32"].rounds      # log-ratios of each pair of processes
 
 Drift of the machine's speed within four blocks falls on both sides alike, that between them on
@@ -64,7 +64,7 @@ class Beside:
 
 
 class Turns:
-    """The runs of some cases. rounds: pairs of fresh processes."""
+    """The runs of some cases."""
 
     def __init__(
         self,
@@ -72,34 +72,42 @@ class Turns:
         tree: Side,
         names: Sequence[str],
         probes: Probes,
-        rounds: int = 4,
         against_itself: bool = True,
         beside: Callable[[str], Sequence[Beside]] = lambda name: (),
     ) -> None:
         self.base, self.tree, self.names = base, tree, list(names)
-        self.rounds = rounds
+        self._pairs = 0  # of processes so far
         self.found = {name: Measured() for name in self.names}
         step = max(1, len(self.names) // ITSELF)
         self.itself = self.names[::step][:ITSELF] if against_itself else []
         self._probes, self._beside = probes, beside
 
-    def run(self, seconds: float, say: Callable[[str], None] = lambda text: None) -> None:
-        """All rounds, in about so many seconds; what could not run says so in `failed`."""
+    def run(
+        self,
+        names: Sequence[str],
+        rounds: int,
+        seconds: float,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """Some cases, by so many pairs of fresh processes, in about so many seconds.
+
+        What could not run says so in `failed`."""
         stop = time.monotonic() + seconds
-        left = self.rounds * (len(self.names) + len(self.itself))
-        for number in range(self.rounds):
-            waiting = list(self.names)
+        left = rounds * sum(1 + (name in self.itself) for name in names)
+        for number in range(self._pairs, self._pairs + rounds):
+            waiting = list(names)
             while waiting:
                 with workers(*self._sides(number)) as started:
                     pair = started[:2] if number % 2 == 0 else started[1::-1]
                     with contextlib.suppress(Ended):
                         while waiting:
                             name = waiting.pop(0)
-                            say(f"pair {number + 1} of {self.rounds}: {name}")
+                            say(f"pair {number + 1}: {name}")
                             for against in self._opponents(name, pair, started):
-                                share = (stop - time.monotonic()) / max(left, 1)
+                                share = (stop - time.monotonic()) / left
                                 left -= 1
                                 self._case(name, pair[0], against, share, number)
+        self._pairs += rounds
 
     def _sides(self, number: int) -> list[Side]:
         """Whose process starts first changes from round to round."""
@@ -122,7 +130,9 @@ class Turns:
             beside = self._beside(name) if other.side is self.tree else ()
             for worker in both:
                 worker.tell(do="prepare", case=name)
-            calls = calls_of(max([worker.hear()["seconds"] for worker in both]))
+            for worker in both:
+                worker.hear()
+            calls = calls_of(max([worker.ask(do="settle")["seconds"] for worker in both]))
             samples: list[float] = []
             for count in range(MOST):
                 if count >= FEWEST and time.monotonic() > stop:

@@ -34,7 +34,7 @@ def estimate(rounds: Sequence[Sequence[float]]) -> Estimate | None:
     """From the samples of each pair of fresh processes; None without any.
 
     The interval is that of the order statistics (the sign test's) of all samples, widened to hold
-    every round's own median but the one furthest off: where a process's memory happens to lie
+    the rounds' own medians but the quarter furthest off: where a process's memory happens to lie
     shifts all its samples alike, and only other processes show that.
     """
     rounds = [samples for samples in rounds if samples]
@@ -44,7 +44,7 @@ def estimate(rounds: Sequence[Sequence[float]]) -> Estimate | None:
     rank = _rank(len(pooled))
     middle = statistics.median(pooled)
     medians = sorted((statistics.median(s) for s in rounds), key=lambda m: abs(m - middle))
-    agreeing = medians[:-1] or medians
+    agreeing = medians[: len(medians) - len(medians) // 4]
     low, high = min(pooled[rank], *agreeing), max(pooled[-1 - rank], *agreeing)
     return Estimate(middle, low, high, len(pooled))
 

@@ -1,6 +1,7 @@
 """A process of one side: builds cases and runs blocks of calls, as it is told line by line.
 
-    {"do": "prepare", "case": "exp, float32"}  ->  {"seconds": 0.00002}
+    {"do": "prepare", "case": "exp, float32"}  ->  {}
+    {"do": "settle"}                           ->  {"seconds": 0.00002}
     {"do": "block", "calls": 500}              ->  {"seconds": 0.0100}
 
 Orders come on standard input, answers go to what was standard output; whatever the cases print goes
@@ -15,7 +16,6 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
 from typing import Any, TextIO
 
 from benchmarks.guard.case import Built
@@ -37,7 +37,10 @@ class Worker:
             case {"do": "fingerprint", "case": name}:
                 return self._fingerprint(name)
             case {"do": "prepare", "case": name, **rest}:
-                return self._prepare(name, rest.get("peer"))
+                self._prepare(name, rest.get("peer"))
+                return {}
+            case {"do": "settle"}:
+                return {"seconds": self._settle()}
             case {"do": "block", "calls": calls}:
                 return {"seconds": self._block(calls)}
             case {"do": "drop"}:
@@ -53,27 +56,34 @@ class Worker:
         lowered = built.lowered()
         return {"fingerprint": fingerprint(lowered), "arena": lowered.cost()["arena_bytes"]}
 
-    def _prepare(self, name: str, peer: str | None) -> dict[str, Any]:
-        """Build a case, or its peer; how long a call takes once it has settled."""
+    def _prepare(self, name: str, peer: str | None) -> None:
+        """Build a case, or its peer, and call it once, which compiles it."""
         self._built = None
         case = CASES[name]
         self._built = case.build() if peer is None else Built(case.peers[peer]())
+        self._built.run()
         gc.collect()
-        run = self._built.run
+
+    def _settle(self) -> float:
+        """Seconds of a call after a few, while no other process works."""
+        run = self._ready().run
         taken: list[float] = []
         stop = time.perf_counter() + SETTLING
-        while len(taken) < 3 or time.perf_counter() < stop:
+        while len(taken) < 2 or time.perf_counter() < stop:
             start = time.perf_counter()
             run()
             taken.append(time.perf_counter() - start)
-        return {"seconds": min(taken[1:])}
+        return min(taken)
+
+    def _ready(self) -> Built:
+        if self._built is None:
+            raise ValueError("no case was prepared")
+        return self._built
 
     def _block(self, calls: int) -> float:
         """Seconds per call, of the fastest of PARTS: what interrupts a program for less than a
         block does not count. Some calls before it bring data into the caches and wake threads."""
-        if self._built is None:
-            raise ValueError("a block before any case was prepared")
-        run: Callable[[], object] = self._built.run
+        run = self._ready().run
         for _ in range(calls // 10 if calls > 1 else 0):
             run()
         parts = min(calls, PARTS)
