@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -187,6 +190,24 @@ def test_an_unknown_revision_is_a_clear_error() -> None:
     command[-1:] = ["HEAD", "--cases", "nothing"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and "no case matches nothing; there are: step gpt2" in done.stderr
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks", "guard", "--base", "HEAD", "--cases", "exp*"]
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=os.environ | {"TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE
+    )
+    with process:
+        for _ in range(600):
+            if logs := list(tmp_path.glob("guard-*/tree.log")):  # a worker has started
+                break
+            time.sleep(0.1)
+        assert logs
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        assert b"stopped: nothing is kept" in process.stderr.read()
+    assert process.returncode == 130
+    assert not list(tmp_path.iterdir())
 
 
 def test_rows_and_reports(tmp_path: Path) -> None:

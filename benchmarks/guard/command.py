@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import math
 import shlex
+import signal
 import statistics
 import sys
 import time
@@ -30,6 +31,7 @@ from benchmarks.guard.peers import PEERS
 from benchmarks.guard.probes import Probes
 from benchmarks.guard.results import FAILED, SAME, Row
 from benchmarks.guard.sides import (
+    PACKAGES,
     Failed,
     Side,
     UnknownRevision,
@@ -127,7 +129,7 @@ class Guard:
             for name, made in turns.found.items()
             if judge(made.estimate, self.floor) in (SLOWER, FASTER)
         ]
-        again = Turns(self.base, self.tree, flagged, self.probes, against_itself=False)
+        again = Turns(self.base, self.tree, flagged, self.probes, confirming=True)
         again.run(flagged, 1, max(seconds, 1.0 * len(flagged)), self.say)
         return again.found
 
@@ -190,6 +192,32 @@ def _confirmed(row: Row, second: str) -> Row:
 
 def guard(arguments: Sequence[str]) -> int:
     """The exit status: 1 if something is slower, or failed in this tree alone."""
+    args, names, commit = _asked(arguments)
+    about = {
+        "kind": kind(),
+        "commit": git("rev-parse", "HEAD"),
+        "uncommitted": bool(git("status", "--porcelain", "--", *PACKAGES)),
+        "base": commit,
+        "date": time.strftime("%Y-%m-%d %H:%M"),
+        "command": shlex.join(["python", "-m", "benchmarks", "guard", *arguments]),
+    }
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        about, rows = _run(args, names, about)
+    except KeyboardInterrupt:  # processes and trees are gone by now
+        print("stopped: nothing is kept", file=sys.stderr)
+        return 130
+    _progress("")
+    print(results.heading(about))
+    print(results.table(rows))
+    print(_kept(args, about, rows))
+    worse = [row["case"] for row in rows if _worse(row)]
+    print(f"slower or failed: {'; '.join(worse)}" if worse else "nothing is slower")
+    return 1 if worse else 0
+
+
+def _asked(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str], str]:
+    """The options, the names of the cases, and the base's commit; ends with what is wrong."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks guard", description="Whether this tree is slower than a commit."
     )
@@ -200,40 +228,29 @@ def guard(arguments: Sequence[str]) -> int:
     parser.add_argument("--peers", action="store_true", help="and NumPy's and PyTorch's times")
     parser.add_argument("--json", type=Path, help="keep the results here")
     args = parser.parse_args(arguments)
-    names = [n for n in (*CASES, *WHOLE) if any(map(partial(fnmatch, n), args.cases))]
+    known = (*CASES, *WHOLE)
+    names = [name for name in known if any(map(partial(fnmatch, name), args.cases))]
     if not names:
-        parser.error(
-            f"no case matches {shlex.join(args.cases)}; there are: {'; '.join((*CASES, *WHOLE))}"
-        )
+        parser.error(f"no case matches {shlex.join(args.cases)}; there are: {'; '.join(known)}")
     try:
-        commit = commit_of(args.base)
+        return args, names, commit_of(args.base)
     except UnknownRevision as error:
         parser.error(str(error))
+
+
+def _run(
+    args: argparse.Namespace, names: Sequence[str], about: dict[str, Any]
+) -> tuple[dict[str, Any], list[Row]]:
+    """Rows, and what is said of the run with what was found on the way."""
     started = time.monotonic()
-    with checked_out(commit) as (base, tree), ExitStack() as stack:
+    with checked_out(about["base"]) as (base, tree), ExitStack() as stack:
         guard = Guard(base, tree, names, _progress)
         peers = harness.installed(PEERS) if args.peers else []
         beside = Contenders(tree, peers, guard.threads, stack)
         seconds = 60 * args.minutes - (time.monotonic() - started)
         rows = guard.rows(seconds, args.always, beside)
-    about = {
-        "kind": kind(),
-        "commit": git("rev-parse", "HEAD"),
-        "uncommitted": bool(git("status", "--porcelain", "--", "fxad", "fxad_nn")),
-        "base": commit,
-        "date": time.strftime("%Y-%m-%d %H:%M"),
-        "command": shlex.join(["python", "-m", "benchmarks", "guard", *arguments]),
-        "cores": guard.threads,
-        "floor": guard.floor,
-        "seconds": time.monotonic() - started,
-    }
-    _progress("")
-    print(results.heading(about))
-    print(results.table(rows))
-    print(_kept(args, about, rows))
-    worse = [row["case"] for row in rows if _worse(row)]
-    print(f"slower or failed: {'; '.join(worse)}" if worse else "nothing is slower")
-    return 1 if worse else 0
+    taken = time.monotonic() - started
+    return about | {"cores": guard.threads, "floor": guard.floor, "seconds": taken}, rows
 
 
 def report(arguments: Sequence[str]) -> int:

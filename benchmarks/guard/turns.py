@@ -26,6 +26,7 @@ from benchmarks.guard.verdicts import Estimate, estimate
 # Seconds of a block. Long calls: three of them if they fit, for a block's time is its fastest part.
 BLOCK, LONGEST = 0.01, 0.045
 FEWEST, MOST = 2, 6  # times four blocks, of a case in a pair of processes
+CONFIRMING = 12  # the most where one pair has to say it alone
 ITSELF = 6  # cases that are run against themselves
 
 
@@ -64,7 +65,7 @@ class Beside:
 
 
 class Turns:
-    """The runs of some cases."""
+    """The runs of some cases. confirming: of few, by one more pair, not against themselves."""
 
     def __init__(
         self,
@@ -72,14 +73,15 @@ class Turns:
         tree: Side,
         names: Sequence[str],
         probes: Probes,
-        against_itself: bool = True,
+        confirming: bool = False,
         beside: Callable[[str], Sequence[Beside]] = lambda name: (),
     ) -> None:
         self.base, self.tree, self.names = base, tree, list(names)
         self._pairs = 0  # of processes so far
         self.found = {name: Measured() for name in self.names}
         step = max(1, len(self.names) // ITSELF)
-        self.itself = self.names[::step][:ITSELF] if against_itself else []
+        self.itself = [] if confirming else self.names[::step][:ITSELF]
+        self._most = CONFIRMING if confirming else MOST
         self._probes, self._beside = probes, beside
 
     def run(
@@ -134,7 +136,7 @@ class Turns:
                 worker.hear()
             calls = calls_of(max([worker.ask(do="settle")["seconds"] for worker in both]))
             samples: list[float] = []
-            for count in range(MOST):
+            for count in range(self._most):
                 if count >= FEWEST and time.monotonic() > stop:
                     break
                 order = (0, 1, 1, 0) if (count + number) % 2 == 0 else (1, 0, 0, 1)
