@@ -55,7 +55,9 @@ from benchmarks.guard.whole import WHOLE, Values, paired
 from benchmarks.kind import kind
 
 # Pairs of fresh processes: for all cases, and then, while there is time, for what cannot be told.
-ROUNDS, FURTHER = 4, 4
+# Fewer than two would say nothing of where memory happens to lie.
+FEWEST, ROUNDS, FURTHER = 2, 4, 4
+SESSION = 0.6  # seconds that a pair takes at least to build a case and to run a few blocks
 FIRST, CONFIRMING = 0.6, 0.15  # of the time: for the former, and to confirm what would be flagged
 SMALL_ARENA = 1 << 20  # bytes: changes of smaller ones are not worth a row
 Say = Callable[[str], None]
@@ -97,7 +99,8 @@ class Guard:
         timed = [name for name in self.names if name not in same or beside.peers_of(name)]
         turns = Turns(self.base, self.tree, timed, self.probes, beside=beside)
         left = stop - time.monotonic()
-        turns.run(timed, ROUNDS, FIRST * left, self.say)
+        affordable = int(FIRST * left / (SESSION * max(1, len(timed) + len(turns.itself))))
+        turns.run(timed, min(max(FEWEST, affordable), ROUNDS), FIRST * left, self.say)
         self._further(turns, stop - CONFIRMING * left)
         self.floor = self._floor(turns)
         again = self._again(turns, stop - time.monotonic())
