@@ -18,7 +18,7 @@ import fxad.numpy as jnp
 from benchmarks.guard import results, sides, turns, verdicts
 from benchmarks.guard.cases import CASES
 from benchmarks.guard.fingerprint import fingerprint, machine_code
-from benchmarks.guard.probes import Probe, disturbed
+from benchmarks.guard.probes import Probe, disturbance
 from benchmarks.guard.sides import Side, UnknownRevision, Worker
 from benchmarks.guard.verdicts import FASTER, SLOWER, UNCHANGED, UNKNOWN, estimate, judge
 from benchmarks.guard.whole import WHOLE
@@ -51,6 +51,8 @@ def test_noise_leaves_the_question_open_and_says_what_it_could_have_seen() -> No
     )
     assert estimate([[], []]) is None
     assert judge(None, 0.0) == UNKNOWN
+    assert judge(estimate([[0.5] * 5]), 0.0) == UNKNOWN  # too few for an interval
+    assert judge(estimate([[0.5] * 6]), 0.0) == SLOWER
 
 
 def test_a_change_below_the_floor_of_the_run_is_not_flagged() -> None:
@@ -79,19 +81,16 @@ def test_intervals_are_those_of_the_sign_test(count: int, rank: int) -> None:
     assert (found.low, found.high) == (rank, count - 1 - rank)
 
 
-def test_a_pair_is_dropped_if_the_machine_changed_meanwhile() -> None:
+def test_pairs_are_dropped_if_the_machine_changed_meanwhile_but_half_are_kept() -> None:
     calm, taken, slow = Probe(1.0, 2.0), Probe(1.9, 2.0), Probe(1.0, 3.5)
-    assert not disturbed(calm, Probe(1.1, 2.4), calm)
-    assert disturbed(calm, taken, calm) and disturbed(calm, calm, slow)
-    calms, disturbed_one = (
-        [turns.Block(s, calm, calm) for s in (1.0, 2.0)],
-        [
-            turns.Block(9.0, calm, taken),
-            turns.Block(2.0, taken, calm),
-        ],
-    )
-    found = turns.ratios((0, 1, 1, 0), [*calms, *disturbed_one])
-    assert found == [math.log(2.0)]
+    assert disturbance(calm, Probe(1.1, 2.4), calm) < 1
+    assert min(disturbance(calm, taken, calm), disturbance(calm, calm, slow)) > 1
+    blocks = [turns.Block(s, calm, calm) for s in (1.0, 2.0)]
+    blocks += [turns.Block(9.0, calm, taken), turns.Block(3.0, taken, calm)]
+    double, triple = turns.ratios((0, 1, 1, 0), blocks)
+    assert (double.ratio, triple.ratio) == (math.log(2.0), math.log(3.0))
+    assert turns.calm([double, triple]) == [double.ratio]
+    assert turns.calm([triple, turns.Sample(0.5, 1.1), triple]) == [0.5, triple.ratio]
 
 
 def test_a_block_is_ten_milliseconds_or_few_long_calls() -> None:
@@ -127,6 +126,11 @@ def test_a_worker_does_as_it_is_told_and_says_what_it_cannot_do(side: Side) -> N
             one.ask(do="prepare", case="no such case")
         with pytest.raises(sides.Failed, match="no case was prepared"):
             one.ask(do="block", calls=1)
+        one.tell(do="settle")
+        other.tell(do="fingerprint", case=name)
+        with pytest.raises(sides.Failed, match="no case was prepared"):
+            sides.heard([one, other])
+        assert other.ask(do="drop") == {}  # not the fingerprint
         other._process.kill()
         with pytest.raises(sides.Ended, match="tree: its process ended, -9"):
             other.ask(do="drop")

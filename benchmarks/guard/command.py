@@ -43,6 +43,7 @@ from benchmarks.guard.sides import (
 )
 from benchmarks.guard.turns import Measured, Turns
 from benchmarks.guard.verdicts import (
+    ENOUGH,
     FASTER,
     SLOWER,
     UNKNOWN,
@@ -160,7 +161,7 @@ class Guard:
             return []
         sides = {"base": base / 1e6, "tree": tree / 1e6}
         change = math.log(max(tree, 1) / max(base, 1))
-        found = Estimate(change, change, change, 1)
+        found = Estimate(change, change, change, ENOUGH)  # nothing scatters
         return [results.row(f"arena: {name}", "MB", sides, found, 0.0)]
 
     def _whole(self, name: str) -> Values:

@@ -3,7 +3,7 @@
     probes = Probes(threads=2)
     before = probes.run()
     ...
-    disturbed(before, probes.run())
+    disturbance(before, probes.run()) > 1
 
 A loop of multiply-adds on registers sees a core that is taken away or clocked down, a loop that
 only reads a neighbour who takes the memory.
@@ -45,7 +45,7 @@ class Probes:
         return Probe(between - start, time.perf_counter() - between)
 
 
-def disturbed(*probes: Probe) -> bool:
-    """Whether the machine's speed changed among the probes of one pair."""
+def disturbance(*probes: Probe) -> float:
+    """How much the machine's speed changed among the probes of one pair: above 1 is too much."""
     compute, memory = ([getattr(p, name) for p in probes] for name in ("compute", "memory"))
-    return max(compute) > COMPUTE * min(compute) or max(memory) > MEMORY * min(memory)
+    return max(max(compute) / min(compute) / COMPUTE, max(memory) / min(memory) / MEMORY)

@@ -52,12 +52,12 @@ def heading(about: Mapping[str, Any]) -> str:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """What ran, one to a line, widest first column; then what did not have to."""
+    """What was timed, one to a line; then what failed, and what did not have to run."""
     columns = f"{'change':>7} {'interval':>17} {'visible':>8}"
     lines = [f"{'case':62} {'base':>10} {'tree':>10}   {columns}  verdict"]
-    lines += [_line(row) for row in rows if row["verdict"] not in (SAME, FAILED)]
+    lines += [_line(row) for row in rows if "tree" in row]
     lines += [f"{row['case']}: {row['failed']}" for row in rows if row["verdict"] == FAILED]
-    same = [row["case"] for row in rows if row["verdict"] == SAME]
+    same = [row["case"] for row in rows if row["verdict"] == SAME and "tree" not in row]
     if same:
         lines += ["", f"same code on both sides, not timed ({len(same)}): " + "; ".join(same)]
     return "\n".join(lines)

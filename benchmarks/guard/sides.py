@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,6 +151,20 @@ class Worker:
         """Kill the process, close its pipes and wait."""
         with self._process:
             self._process.kill()
+
+
+def heard(waited_for: Sequence[Worker]) -> list[dict[str, Any]]:
+    """What all answer. Raises the first one's Failed, when no answer is left to be read."""
+    answers: list[dict[str, Any]] = []
+    errors: list[Failed] = []
+    for worker in waited_for:
+        try:
+            answers.append(worker.hear())
+        except Failed as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    return answers
 
 
 @contextlib.contextmanager

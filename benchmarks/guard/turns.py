@@ -19,8 +19,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.guard.probes import Probe, Probes, disturbed
-from benchmarks.guard.sides import Ended, Failed, Side, Worker, workers
+from benchmarks.guard.probes import Probe, Probes, disturbance
+from benchmarks.guard.sides import Ended, Failed, Side, Worker, heard, workers
 from benchmarks.guard.verdicts import Estimate, estimate
 
 # Seconds of a block. Long calls: three of them if they fit, for a block's time is its fastest part.
@@ -54,6 +54,14 @@ class Block:
     seconds: float
     before: Probe
     after: Probe
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The log-ratio of a pair of blocks, and how much the machine changed meanwhile."""
+
+    ratio: float
+    disturbance: float
 
 
 @dataclass(frozen=True)
@@ -132,21 +140,20 @@ class Turns:
             beside = self._beside(name) if other.side is self.tree else ()
             for worker in both:
                 worker.tell(do="prepare", case=name)
-            for worker in both:
-                worker.hear()
+            heard(both)
             calls = calls_of(max([worker.ask(do="settle")["seconds"] for worker in both]))
-            samples: list[float] = []
+            samples: list[Sample] = []
             for count in range(self._most):
                 if count >= FEWEST and time.monotonic() > stop:
                     break
                 order = (0, 1, 1, 0) if (count + number) % 2 == 0 else (1, 0, 0, 1)
                 blocks = self._four([both[side] for side in order], calls)
-                kept = ratios(order, blocks)
-                made.dropped += 2 - len(kept)
-                samples += kept
+                samples += ratios(order, blocks)
                 if other.side is self.tree:
                     note(made, order, blocks, beside)
-            (made.rounds if other.side is self.tree else made.itself).append(samples)
+            kept = calm(samples)
+            made.dropped += len(samples) - len(kept)
+            (made.rounds if other.side is self.tree else made.itself).append(kept)
             for worker in both:
                 worker.ask(do="drop")
         except Failed as error:
@@ -170,15 +177,23 @@ def calls_of(seconds: float) -> int:
     return max(1, round(BLOCK / seconds), min(3, int(LONGEST / seconds)))
 
 
-def ratios(order: Sequence[int], blocks: Sequence[Block]) -> list[float]:
-    """The log-ratios of two pairs of blocks, but for disturbed ones."""
+def ratios(order: Sequence[int], blocks: Sequence[Block]) -> list[Sample]:
+    """What two pairs of blocks say."""
     found = []
     for first in (0, 2):
         pair = blocks[first : first + 2]
-        if not disturbed(pair[0].before, pair[0].after, pair[1].after):
-            of = dict(zip(order[first : first + 2], pair, strict=True))
-            found.append(math.log(of[1].seconds / of[0].seconds))
+        of = dict(zip(order[first : first + 2], pair, strict=True))
+        ratio = math.log(of[1].seconds / of[0].seconds)
+        found.append(Sample(ratio, disturbance(pair[0].before, pair[0].after, pair[1].after)))
     return found
+
+
+def calm(samples: Sequence[Sample]) -> list[float]:
+    """The ratios without disturbed ones; on a machine that is never calm, the calmest half."""
+    quiet = [s for s in samples if s.disturbance <= 1]
+    if 2 * len(quiet) < len(samples):
+        quiet = sorted(samples, key=lambda s: s.disturbance)[: -(-len(samples) // 2)]
+    return [s.ratio for s in quiet]
 
 
 def note(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 LEAST = math.log(1.02)  # changes up to 2% are never flagged
 LEVEL = 0.95
+ENOUGH = 6  # samples: of fewer not even the outermost make an interval of that level
 
 SLOWER, FASTER, UNCHANGED, UNKNOWN = "slower", "faster", "no change", "cannot tell"
 
@@ -72,7 +73,7 @@ def judge(found: Estimate | None, floor: float) -> str:
 
     Everything else cannot be told from these samples.
     """
-    if found is None:
+    if found is None or found.pairs < ENOUGH:
         return UNKNOWN
     least = threshold(floor)
     if found.low > least:

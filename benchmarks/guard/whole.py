@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.guard.models import Step
 from benchmarks.guard.sides import Failed, Side
-
-PAIRS = 6  # fewer would not make an interval of 95%
+from benchmarks.guard.verdicts import ENOUGH
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ class Values:
 
 
 def paired(
-    case: Whole, base: Side, tree: Side, pairs: int = PAIRS, say: Callable[[], None] = lambda: None
+    case: Whole, base: Side, tree: Side, pairs: int = ENOUGH, say: Callable[[], None] = lambda: None
 ) -> Values:
     """So many pairs; before them each side once, which writes byte code and the cache."""
     found = Values()
