@@ -25,8 +25,8 @@ from benchmarks.guard.verdicts import Estimate, estimate
 
 # Seconds of a block. Long calls: three of them if they fit, for a block's time is its fastest part.
 BLOCK, LONGEST = 0.01, 0.045
-FEWEST, MOST = 2, 6  # times four blocks, of a case in a pair of processes
-CONFIRMING = 12  # the most where one pair has to say it alone
+COUNTS = 3, 6  # times four blocks, at least and at most, of a case in a pair of processes
+CONFIRMING = 6, 12  # where one pair has to say it alone: half of 12 samples are ENOUGH
 ITSELF = 6  # cases that are run against themselves
 
 
@@ -89,7 +89,7 @@ class Turns:
         self.found = {name: Measured() for name in self.names}
         step = max(1, len(self.names) // ITSELF)
         self.itself = [] if confirming else self.names[::step][:ITSELF]
-        self._most = CONFIRMING if confirming else MOST
+        self._fewest, self._most = CONFIRMING if confirming else COUNTS
         self._probes, self._beside = probes, beside
 
     def run(
@@ -144,7 +144,7 @@ class Turns:
             calls = calls_of(max([worker.ask(do="settle")["seconds"] for worker in both]))
             samples: list[Sample] = []
             for count in range(self._most):
-                if count >= FEWEST and time.monotonic() > stop:
+                if count >= self._fewest and time.monotonic() > stop:
                     break
                 order = (0, 1, 1, 0) if (count + number) % 2 == 0 else (1, 0, 0, 1)
                 blocks = self._four([both[side] for side in order], calls)
