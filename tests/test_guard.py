@@ -58,7 +58,7 @@ def test_noise_leaves_the_question_open_and_says_what_it_could_have_seen() -> No
 def test_a_change_below_the_floor_of_the_run_is_not_flagged() -> None:
     found = estimate(drawn(math.log(1.05), 0.001, 0))
     assert judge(found, 0.03) == SLOWER
-    assert judge(found, 0.08) == UNCHANGED
+    assert judge(found, 0.08) == UNKNOWN
 
 
 def test_two_pairs_of_processes_that_disagree_keep_a_row_from_being_flagged() -> None:

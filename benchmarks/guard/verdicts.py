@@ -69,7 +69,7 @@ def threshold(floor: float) -> float:
 
 
 def judge(found: Estimate | None, floor: float) -> str:
-    """slower or faster: the interval lies beyond the threshold; no change: it lies within.
+    """slower or faster: the interval lies beyond the threshold; no change: it lies within 2%.
 
     Everything else cannot be told from these samples.
     """
@@ -80,7 +80,7 @@ def judge(found: Estimate | None, floor: float) -> str:
         return SLOWER
     if found.high < -least:
         return FASTER
-    return UNCHANGED if -least <= found.low and found.high <= least else UNKNOWN
+    return UNCHANGED if -LEAST <= found.low and found.high <= LEAST else UNKNOWN
 
 
 def visible(found: Estimate, floor: float) -> float:
