@@ -80,7 +80,7 @@ def judge(found: Estimate | None, floor: float) -> str:
         return SLOWER
     if found.high < -least:
         return FASTER
-    return UNCHANGED if -LEAST <= found.low and found.high <= LEAST else UNKNOWN
+    return UNCHANGED if found.low >= -LEAST and found.high <= LEAST else UNKNOWN
 
 
 def visible(found: Estimate, floor: float) -> float:
