@@ -3,6 +3,8 @@
     python -m benchmarks --quick --peers torch,jax,numpy
     python -m benchmarks --peers torch --plots pictures
     python -m benchmarks --only train_step --peer-cmd "./train_gpt2 | tail -1"
+    python -m benchmarks guard --base HEAD~1     # whether this tree is slower than a commit
+    python -m benchmarks report                  # tables of what the guard has kept
 
 A benchmark is a module of this folder with `rows(quick, peers) -> list of harness.row(...)`; each
 runs in a process of its own. `--peer-cmd` is any command whose last printed number is milliseconds
@@ -33,7 +35,8 @@ PEERS = ("torch", "torch-compile", "jax", "jax-loop", "numpy")
 def names() -> list[str]:
     """Modules of this folder that define `rows`, without importing any."""
     folder = Path(benchmarks.__file__).parent
-    found = sorted(m.name for m in pkgutil.iter_modules([str(folder)]) if m.name != "__main__")
+    modules = [m.name for m in pkgutil.iter_modules([str(folder)]) if not m.ispkg]
+    found = sorted(name for name in modules if name != "__main__")
     return [n for n in found if "\ndef rows(" in (folder / f"{n}.py").read_text()]
 
 
@@ -119,4 +122,9 @@ def _timed(name: str, args: argparse.Namespace) -> list[Row]:
 
 
 if __name__ == "__main__":
-    main()
+    match sys.argv[1:]:
+        case ["guard" | "report" as name, *rest]:
+            guard = importlib.import_module("benchmarks.guard.command")
+            sys.exit(getattr(guard, name)(rest))
+        case _:
+            main()

@@ -12,19 +12,19 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from benchmarks import harness
 from benchmarks.harness import Row
-from fxad.core.record import valued
 
 Calls = dict[str, Callable[[], Any]]
 PASSES = ("forward", "with backward")
 
 
-@valued
+@dataclass(frozen=True)
 class Case:
     """q [batch, time, heads, width]; k and v with `groups` heads.
 
@@ -97,12 +97,10 @@ def draw(case: Case) -> list[np.ndarray]:
     return [r.standard_normal(shape).astype(np.float32) for shape in shapes]
 
 
-def ours(case: Case) -> Calls:
-    """Closures: forward alone, and with the backward pass."""
+def functions(case: Case) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Attention of (q, k, v), and of (q, k, v, cotangent) with the backward pass."""
     import fxad
-    import fxad.numpy as jnp
 
-    q, k, v, d_out = (jnp.asarray(x) for x in draw(case))
     options: dict[str, Any] = {"is_causal": case.causal}
     if case.window:
         options["local_window_size"] = (case.window, 0)
@@ -118,7 +116,16 @@ def ours(case: Case) -> Calls:
         out, back = fxad.vjp(attention, q, k, v)
         return out, back(d_out)
 
-    forward, step = fxad.jit(attention), fxad.jit(both)
+    return attention, both
+
+
+def ours(case: Case) -> Calls:
+    """Closures: forward alone, and with the backward pass."""
+    import fxad
+    import fxad.numpy as jnp
+
+    q, k, v, d_out = (jnp.asarray(x) for x in draw(case))
+    forward, step = map(fxad.jit, functions(case))
     return dict(zip(PASSES, (lambda: forward(q, k, v), lambda: step(q, k, v, d_out)), strict=True))
 
 
