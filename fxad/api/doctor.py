@@ -82,7 +82,7 @@ def _chosen() -> Section:
 def _why(target: Any, record: Any) -> str:
     if config.isa:
         return f"{target.tuning.name}, for the instruction set {config.isa} that was asked for"
-    if record is not None and target.tuning == record:
+    if record is not None and target.tuning.name == record.name:
         return f"{record.name}: its features and caches are of that kind"
     if target.tuning.name == "calibrated":
         return "calibrated: measured on this machine, see below; the rest are safe choices"

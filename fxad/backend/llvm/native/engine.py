@@ -20,10 +20,10 @@ from typing import Any
 import llvmlite.binding as llvm
 from llvmlite.binding import ffi
 
-from fxad.backend.llvm.base.kinds import Kind, capabilities, known, safe
+from fxad.backend.llvm.base.kinds import Kind, capabilities, for_cores, known, safe
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.native.caches import own_caches
-from fxad.backend.llvm.native.cores import logical_cores
+from fxad.backend.llvm.native.cores import default_threads, logical_cores
 from fxad.core import system
 from fxad.core.errors import CheckError
 from fxad.core.interrupts import uninterrupted
@@ -107,7 +107,8 @@ def host_target(isa: str | None = None) -> Target:
     order = order[: order.index(best) + 1]
     kind = host_kind()
     extras = capabilities(kind, "amx" in kind.extras and _may_use_tiles())
-    host = Target(best, extras, tuning=known(kind) or safe(kind))
+    tuning = for_cores(known(kind) or safe(kind), default_threads())
+    host = Target(best, extras, tuning=tuning)
     if TILES in extras:
         order.append("amx")
     if isa is None:
