@@ -49,6 +49,11 @@ def test_each_known_kind_has_the_prefetch_that_was_measured_on_it():
     assert {one.name for one in kinds.table().values()} == {"Zen 4", "Zen 5", "Xeon with AMX"}
 
 
+def test_rows_are_cut_for_as_many_cores_as_there_are():
+    shared = [kinds.for_cores(DEFAULT, cores).gemv.shared for cores in (1, 2, 6, 96)]
+    assert shared == [2, 2, 6, 8] and kinds.for_cores(DEFAULT, 8) == DEFAULT
+
+
 def test_capabilities_that_reach_bits_follow_from_features_alone():
     assert kinds.capabilities(ZEN4, tiles=True) == {"avx512_bf16", "bf16_pairs"}
     assert kinds.capabilities(XEON, tiles=True) == {"avx512_bf16", "amx_bf16"}
