@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from short_run import At, options, same_as_unbroken
 
+import fxad
 from fxad_nn import cli, run, store
 from fxad_nn.errors import ConfigError, TrainingError
 from fxad_nn.losses import LOSSES, append, begun, point, read_losses
