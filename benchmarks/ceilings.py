@@ -4,6 +4,6 @@ run, flops = fma(threads=2)          # multiply-adds on registers alone, on two 
 run, size = streams(3, 1, 1 << 24)   # reads three float32 arrays, writes one
 """
 
-from fxad.backend.llvm.ceilings import F32, Ceiling, aligned, fma, place, streams
+from fxad.backend.llvm.ceilings import F32, Ceiling, aligned, fma, place, streams, unit_for
 
-__all__ = ["F32", "Ceiling", "aligned", "fma", "place", "streams"]
+__all__ = ["F32", "Ceiling", "aligned", "fma", "place", "streams", "unit_for"]

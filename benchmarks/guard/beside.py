@@ -63,8 +63,8 @@ class Contenders:
     def _loop(self, ceiling: str) -> Ceiling:
         """Long enough to be a measure: some ten milliseconds."""
         match ceiling:
-            case "multiply-add":
-                return ceilings.fma(self._threads, 1_000_000)
+            case "float32" | "float64" | "bfloat16":
+                return ceilings.fma(self._threads, 1_000_000, ceilings.unit_for(ceiling))
             case "reading":
                 return ceilings.streams(1, 0, 1 << 26, self._threads)
         raise ValueError(f"no ceiling named {ceiling!r}")

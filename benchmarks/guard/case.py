@@ -27,8 +27,9 @@ class Built:
 
 @dataclass(frozen=True)
 class Case:
-    """amount: operations or bytes of a call, and ceiling what they are a share of: "multiply-add",
-    "reading" or "". peers: name -> builds a call that does the same."""
+    """amount: operations or bytes of a call, and ceiling what they are a share of: "reading"; the
+    dtype of the factors, for multiply-adds of such on registers; or "". peers: name -> builds a
+    call that does the same."""
 
     build: Callable[[], Built]
     ceiling: str = ""

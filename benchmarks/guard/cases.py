@@ -36,7 +36,7 @@ def steps() -> Cases:
         Step("llama-110m", 2, 64, "bf16"),
     ):
         name = f"step {step.preset} ({step.batch}, {step.tokens}), {step.dtype}"
-        ceiling = "multiply-add" if step.dtype == "f32" else ""
+        ceiling = {"f32": "float32", "bf16": "bfloat16"}[step.dtype]
         beside = {"torch": partial(peers.training_step, step)}
         found[name] = Case(step.build, ceiling, step.operations, beside)
     mlp = partial(models.training_step, models.MINE, "mlp")
@@ -83,7 +83,7 @@ def products() -> Cases:
     found = {}
     for what, m, n, k, layout, dtype in PRODUCTS:
         size = f"{m}x{n}x{k} {layout}"
-        ceiling, amount = ("multiply-add", 2.0 * m * n * k) if dtype == "float32" else ("", 0.0)
+        ceiling, amount = dtype, 2.0 * m * n * k
         if m == 1:
             ceiling, amount = "reading", n * k * (4.0 if dtype == "float32" else 2.0)
         given = partial(_factors, m, n, k, layout, dtype)
@@ -93,7 +93,7 @@ def products() -> Cases:
         )
     found["product batched, 96 of 64x64x64 float32"] = Case(
         lambda: jitted(jnp.matmul, normal(96, 64, 64), normal(96, 64, 64)),
-        "multiply-add",
+        "float32",
         96 * 2.0 * 64**3,
     )
     return found

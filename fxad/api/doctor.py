@@ -13,7 +13,6 @@ from typing import Any
 from fxad.api.identity import bits_depend_on
 from fxad.core.config import config
 from fxad.core.record import valued
-from fxad.ir.orders import bf16_unit
 
 _TURNS = 7
 Section = tuple[str, list[tuple[str, str]]]
@@ -128,8 +127,8 @@ def _ceilings() -> Section:
 
 def _of_bf16(ceilings: Any, target: Any) -> list[tuple[str, str]]:
     """The peak of the unit for products of bf16, if there is one of its own."""
-    unit = {"tiles": "AMX", "pairs": "bf16 pairs"}.get(bf16_unit(target.features))
-    if unit is None:
+    unit = ceilings.unit_for("bfloat16", target)
+    if unit == "float32":
         return []
     return [(unit, f"{ceilings.peak(unit, target, 1):.0f} GFLOP/s of bf16 on registers")]
 

@@ -20,8 +20,10 @@ from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.native.engine import Module, compile_module, host_target
 from fxad.backend.llvm.peaks import loop_of
+from fxad.ir.orders import bf16_unit
 
 F32 = np.dtype("float32")
+BF16_UNITS = {"tiles": "AMX", "pairs": "bf16 pairs", "lanes": "float32"}
 _TILE = 1024  # floats: 64 bytes for each register of a loop, or its tiles
 _TURNS, _SECONDS, _REPEATS = 20_000, 0.004, 4  # of a first run; of those that count
 Ceiling = tuple[Callable[[], None], float]
@@ -51,6 +53,13 @@ def fma(
     x[:] = 1e-3
     calls = [(place(x), 0, turns, place(out)) for out in outs]
     return _together(module, "peak", calls, (x, outs)), flops * turns * threads
+
+
+def unit_for(dtype: str, target: Target | None = None) -> str:
+    """The unit that large products of such factors run on."""
+    if dtype != "bfloat16":
+        return dtype
+    return BF16_UNITS[bf16_unit((target or host_target()).features)]
 
 
 @functools.cache
