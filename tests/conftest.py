@@ -14,9 +14,11 @@ from fxad.core.config import config
 
 def pytest_configure() -> None:
     """Ctrl-C is what tests send, here and in processes they start; a shell's background jobs
-    ignore it, which would let such a test wait for ever."""
+    ignore it, which would let such a test wait for ever. So do hangups under nohup."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,7 @@ pool.set_num_threads(1)
 pool.current_pool()
 """
 # Loaded before the system is another, for they look at it themselves.
-LOADED = "import subprocess, tempfile, signal, llvmlite.binding, ml_dtypes, numba, numpy\n"
+LOADED = "import subprocess, tempfile, signal, llvmlite.binding, ml_dtypes, numba, numpy.testing\n"
 MAC = LOADED + (
     "import mmap, os, sys\nsys.platform = 'darwin'\ndel os.sched_getaffinity, mmap.MADV_HUGEPAGE\n"
 )
