@@ -20,7 +20,7 @@ from benchmarks.guard.cases import CASES
 from benchmarks.guard.sides import Side, Worker
 from benchmarks.guard.turns import Beside, calls_of
 
-REST = 0.04  # seconds
+REST = 0.1  # seconds
 CEILING = "ceiling"  # its name among what runs beside a case
 
 
@@ -37,12 +37,12 @@ class Contenders:
 
     def __call__(self, name: str) -> list[Beside]:
         case = CASES[name]
-        found = [self._peer(who, name) for who in self.peers_of(name)]
-        if case.ceiling:
+        found = []
+        if case.ceiling:  # before peers, whose threads spin after their blocks
             loop, amount = self._loop(case.ceiling)
             share = case.amount / amount
             found.append(Beside(CEILING, lambda: share * _seconds(loop)))
-        return found
+        return [*found, *(self._peer(who, name) for who in self.peers_of(name))]
 
     def _peer(self, who: str, name: str) -> Beside:
         if who not in self._workers or not self._workers[who].alive:
