@@ -65,13 +65,17 @@ def _chosen() -> Section:
     tables = importlib.import_module("fxad.backend.llvm.base.tuning")
     engine = importlib.import_module("fxad.backend.llvm.native.engine")
     measured = importlib.import_module("fxad.backend.llvm.measured")
+    cores = importlib.import_module("fxad.backend.llvm.native.cores")
     target, kind = measured.target_of(config.isa), engine.host_kind()
     rows = [("record", _why(target, kinds.known(kind)))]
     rows.append(("instructions ordered for", target.tuning.cpu or "the instruction set's own"))
     plain = {name: value for name, value, _ in tables.DEFAULT.items()}
+    for_this = kinds.for_cores(tables.DEFAULT, cores.default_threads())
+    by_cores = {name for name, value, _ in for_this.items() if value != plain[name]}
     for name, value, where in target.tuning.items():
         if value != plain[name]:
-            rows.append((name, f"{value} instead of {plain[name]}: {where}"))
+            why = "as many as there are cores" if name in by_cores else where
+            rows.append((name, f"{value} instead of {plain[name]}: {why}"))
     rows += [("calibration", str(answer)) for answer in measured.calibrated()]
     tiles = target.choices.items()
     told = f"{len(tiles)} classes of products, by fxad.tune" if tiles else "fxad.tune measures them"
