@@ -84,7 +84,8 @@ _ZEN4 = DEFAULT.with_(
     gemm={"panels_in_l2": True, "waiting_ahead": False},
     rows={"near_only": True},
 )
-# The processor called itself rocketlake; that name's latencies are an Ice Lake server's.
+# The processor called itself rocketlake; that name's latencies are an Ice Lake server's. What
+# differs from the default in products was measured on an Emerald Rapids, two cores, 2026-11-24.
 _XEON = DEFAULT.with_(
     "Xeon with AMX",
     cpu="icelake-server",

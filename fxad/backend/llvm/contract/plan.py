@@ -302,7 +302,8 @@ class Pieces:
 
 
 def panels_in_l2(problem: Problem, tuning: Gemm) -> bool:
-    """Whether blocks of K are whole: a panel of B stays in the second-level cache."""
+    """Whether a panel of B stays in the second-level cache for a whole block of K: enough rows
+    share it, and its own rows do not all want the same few sets of that cache."""
     b, block = problem.b, k_block(problem.size[2])
     apart = math.gcd(b.inner * b.buffer.dtype.itemsize, _SETS_BYTES)
     fits = block * apart <= tuning.rows_in_set * _SETS_BYTES
