@@ -94,9 +94,9 @@ class Gemm:
     # Whether the second-level cache gives the first one a panel as fast as products use it: then
     # blocks of K are whole, and no sums wait between pieces.
     panels_in_l2: bool = number(False, True, on=BOTH)
-    # Of those: panels that are transposed on their way, too (a Xeon gains 8% on two threads, a Zen 5
-    # loses 2); least rows that share such a panel; most rows of it that one set of that cache has
-    # to take, as they lie so far apart (on a Xeon 0.96 of pieces' speed with 12, 1.05 with 8).
+    # Of those: panels that are transposed on their way, too (a Xeon gains 8% on two threads, a Zen
+    # 5 loses 2); least rows that share such a panel; most rows of it that one set of that cache has
+    # to take, as they lie so far apart (on a Xeon 0.96 of pieces' speed with 12, 1.02 with 8).
     turned_in_l2: bool = number(False, True, on=BOTH)
     whole_rows: int = number(1, 96, 256, on=ZEN5)
     rows_in_set: int = number(1 << 10, 2, 8, on=ZEN5)
