@@ -143,8 +143,9 @@ class Gemm:
 class Tiles:
     """Products of bf16 on AMX."""
 
-    piece: int = number(24, 4, 48, on=XEON)  # tiles of K in a piece: 48 KiB of a panel of B
-    near_bytes: int = number(1 << 20, 1 << 17, 1 << 23, on=XEON)  # of A and of waiting sums
+    piece: int = number(8, 3, 24, on=XEON)  # tiles of K in a piece: 16 KiB of a panel of B
+    near_bytes: int = number(1 << 20, 1 << 16, 1 << 23, on=XEON)  # of a slab of few rows
+    slab: int = number(32, 8, 64, on=XEON)  # tiles of K in one of many rows
     units: int = number(8, 2, 32, on=XEON)  # wanted, so that several threads find work
     # Blocks of rows from which on a unit keeps its columns packed, up to so many bytes of them, for
     # up to so many blocks of rows.
