@@ -147,13 +147,13 @@ class Tiles:
     near_bytes: int = number(1 << 20, 1 << 16, 1 << 23, on=XEON)  # of a slab of few rows
     slab: int = number(32, 8, 64, on=XEON)  # tiles of K in one of many rows
     units: int = number(8, 2, 32, on=XEON)  # wanted, so that several threads find work
-    # Blocks of rows from which on a unit keeps its columns packed, up to so many bytes of them, for
-    # up to so many blocks of rows.
+    # Blocks of rows from which on a unit keeps its columns packed, where those lie along K or where
+    # they lie side by side, up to so many bytes of them, for up to so many blocks of rows.
     many: int = number(16, 4, 64, on=XEON)
-    kept_bytes: int = number(900 << 10, 100 << 10, 1800 << 10, on=XEON)
+    many_across: int = number(4, 1, 64, on=XEON)
+    kept_bytes: int = number(1 << 20, 100 << 10, 1800 << 10, on=XEON)
     rows: int = number(32, 8, 64, on=XEON)
     few_units: int = number(4, 1, 16, on=XEON)  # wanted of these
-    interleaved: int = number(4, 1, 64, on=XEON)  # least blocks of rows that pack as they multiply
     touches: int = number(48, 8, 96, on=XEON)  # lines prefetched in a step, which takes 64 cycles
 
 

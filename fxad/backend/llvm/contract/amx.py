@@ -7,7 +7,7 @@ is cut into pieces, so short that a block of one operand stays in the first-leve
 the other streams past it. Which one stays depends on the rows:
 
 - few: a unit's rows are packed once; a panel of columns, piece by piece, is packed and met by all
-  of them, while its next piece is packed, where that can be, between the products;
+  of them, while the lines of its next piece are prefetched;
 - many: panels of columns are packed, as many as the second-level cache keeps; each block of rows
   meets all of them, piece by piece.
 
@@ -29,7 +29,7 @@ import numpy as np
 
 from fxad.backend.llvm.base.schedule import ABI, Emitted, Target
 from fxad.backend.llvm.base.text import Function
-from fxad.backend.llvm.contract.amx_micro import Coming, Tiled, TileMicro, Woven
+from fxad.backend.llvm.contract.amx_micro import Coming, Tiled, TileMicro
 from fxad.backend.llvm.contract.amx_pack import DEPTH, LINE_BYTES, LINES, TILE_BYTES, TilePacker
 from fxad.backend.llvm.contract.amx_plan import TileCut, quotient
 from fxad.backend.llvm.contract.choice import choice_of
@@ -71,19 +71,6 @@ def reads_in_place(a: Matrix, size: tuple[int, int, int]) -> bool:
     )
 
 
-def woven_pairs(problem: Problem, cut: TileCut, least: int) -> int:
-    """Pairs of steps of k of the next panel that a step packs while its products run; 0 where
-    panels are packed before: at edges, where columns do not lie side by side, or for fewer than
-    `least` blocks of rows, whose products that would hold up."""
-    b, (_, columns, k) = problem.b, problem.size
-    if cut.keeps or cut.tiles % cut.piece:
-        return 0
-    last = cut.row_blocks - (cut.chunks - 1) * cut.unit_rows  # blocks of rows of the least unit
-    if b.outer != 1 or b.inner <= 0 or columns % (2 * LINES) or k % DEPTH or last < least:
-        return 0
-    return next(pairs for pairs in (1, 2, 4) if pairs * last >= LINES)
-
-
 @valued
 class _Piece:
     """A piece of K: its first step, how many there are, and how many tiles. later, is_last: whether
@@ -106,7 +93,6 @@ class _Emission:
         self.cut = cut = TileCut.of(problem, self.packs_a, tuning, near)
         self.pitch = cut.piece * TILE_BYTES  # from one packed row (or column) of tiles to the next
         self.block = cut.high * cut.wide * TILE_BYTES  # of sums
-        self.woven = woven_pairs(problem, cut, tuning.interleaved)
         rows, columns, _ = problem.size
         whole = rows % cut.block_rows == 0 and columns % cut.block_columns == 0
         stores, result = problem.stage.stores, problem.plain_result()
@@ -124,7 +110,7 @@ class _Emission:
     def _places(self) -> dict[str, tuple[int, int]]:
         """(start, bytes) in scratch of the packed operands and of sums."""
         cut = self.cut
-        rows, panels, waiting = cut.unit_rows * cut.slab, 2 if self.woven else 1, cut.unit_rows
+        rows, panels, waiting = cut.unit_rows * cut.slab, 1, cut.unit_rows
         if cut.keeps:
             rows, panels, waiting = 1, cut.unit_columns * cut.slab, cut.unit_columns
         if cut.slabs > 1:
@@ -193,7 +179,7 @@ class _Emission:
 
     def panel_by_panel(self, start: str, pieces: str) -> None:
         """A slab, for few rows: they are packed, then meet a piece of a panel after the other."""
-        f, cut, (first, end) = self.f, self.cut, self.columns
+        f, cut = self.f, self.cut
 
         def rows() -> None:
             f.loop(0, pieces, 1, lambda p, _: self.pack_a(self.piece(start, p), p, *self.rows))
@@ -202,25 +188,20 @@ class _Emission:
             f.when(self.has_new_rows, rows)
         elif self.packs_a:
             rows()
-        if self.woven:
-            self.pack_b(self.piece(start, "0"), first, f.add(first, 1), self.panel("0"))
 
         def sweep(n: str, columns: int) -> None:
             f.loop(0, pieces, 1, lambda p, _: meet(n, columns, p), at_least_once=True)
 
         def meet(n: str, columns: int, p: str) -> None:
-            piece = self.piece(start, p)
-            number = f.add(f.mul(f.op(f"sub i64 {n}, {first}"), pieces), p)
-            panel = self.panel(number)
-            if not self.woven:
-                self.pack_b(piece, n, f.add(n, 1), panel)
-            coming = self.beside(n, start, p, pieces), self.panel(f.add(number, 1))
+            piece, panel = self.piece(start, p), self.scratch["b"]
+            self.pack_b(piece, n, f.add(n, 1), panel)
+            coming = self.beside(n, start, p, pieces)
 
             def product(i: str, _: list[str]) -> None:
                 inside = f.op(f"sub i64 {i}, {self.rows[0]}")
                 place = f.add(f.mul(p, cut.unit_rows), inside)
                 at = f.offset(self.scratch["a"], f.mul(place, cut.high * self.pitch))
-                fetched = self.fetched(piece, inside, *coming)
+                fetched = self.fetched(inside, coming)
                 self.product(piece, i, n, columns, at, panel, fetched)
 
             f.loop(*self.rows, 1, product, at_least_once=True)
@@ -247,9 +228,7 @@ class _Emission:
             if self.packs_a:
                 self.pack_a(piece, "0", i, f.add(i, 1))
             at = self.scratch["a"]
-            self.panels(
-                lambda n, c: self.product(piece, i, n, c, at, place(p, n), ("null", "null"))
-            )
+            self.panels(lambda n, c: self.product(piece, i, n, c, at, place(p, n), "null"))
 
         f.loop(0, pieces, 1, pack, at_least_once=True)
         f.loop(*self.rows, 1, block, at_least_once=True)
@@ -290,12 +269,6 @@ class _Emission:
         width = self.cut.block_columns
         self.pack("b", self.problem.b, self.b, piece, (first, end), width, to)
 
-    def panel(self, number: str) -> str:
-        """Where the packed panel lies that is met as number `number`: two take turns, if one is
-        packed as the other is read."""
-        f, start, size = self.f, self.scratch["b"], self.cut.wide * self.pitch
-        return f.offset(start, f.mul(f.op(f"and i64 {number}, 1"), size)) if self.woven else start
-
     def pack(
         self,
         side: str,
@@ -322,8 +295,8 @@ class _Emission:
         f.line(f"call void @{name}({given})")
 
     def beside(self, n: str, start: str, p: str, pieces: str) -> str:
-        """Where what is packed after piece p of panel n starts in memory: the next piece, the next
-        panel's first one, or after the last one of a unit that itself."""
+        """Where what follows piece p of panel n starts in memory: the next piece, the next panel's
+        first one, or after the last one of a unit that panel's again."""
         f, b, cut = self.f, self.problem.b, self.cut
         size = b.buffer.dtype.itemsize
         after = f.add(p, 1)
@@ -336,19 +309,14 @@ class _Emission:
         place = f.mul(panel, cut.block_columns * b.outer * size)
         return f.offset(self.b, f.add(place, f.mul(at, b.inner * size)))
 
-    def fetched(self, piece: _Piece, inside: str, source: str, to: str) -> tuple[str, str]:
-        """What the block of rows number `inside` of the unit fetches or packs of the panel to come,
-        which starts at `source`, and where it packs that."""
+    def fetched(self, inside: str, source: str) -> str:
+        """What the block of rows number `inside` of the unit fetches of the panel to come, which
+        starts at `source`."""
         f, coming = self.f, self.coming
-        if isinstance(coming, Woven):
-            first = f.mul(f.op(f"urem i64 {inside}, {LINES // coming.pairs}"), piece.steps)
-            first = f.mul(first, coming.pairs)
-            source = f.offset(source, f.mul(first, 2 * coming.row_bytes))
-            return source, f.offset(to, f.mul(first, LINE_BYTES))
         if coming is None:
-            return "null", "null"
+            return "null"
         part = f.op(f"urem i64 {inside}, {quotient(DEPTH, coming.rows)}")
-        return f.offset(source, f.mul(part, coming.rows * coming.row_bytes)), "null"
+        return f.offset(source, f.mul(part, coming.rows * coming.row_bytes))
 
     # ------------------------------------------------------------ a block
 
@@ -370,7 +338,7 @@ class _Emission:
         columns: int,
         at: str,
         panel: str,
-        fetched: tuple[str, str],
+        fetched: str,
     ) -> None:
         """The micro-kernel on a piece of one block of rows, which is packed at `at` if it is, and
         panel of columns, then the epilogue."""
@@ -380,7 +348,7 @@ class _Emission:
             at = f.offset(self.a, f.mul(f.add(f.mul(row, a.outer), piece.at), 2))
         begin, to, stride = self.sums(piece, i, number)
         last = f.op(f"sext i1 {piece.is_last} to i64") if piece.is_last else "-1"
-        given = [piece.steps, at, panel, begin, to, stride, *fetched]
+        given = [piece.steps, at, panel, begin, to, stride, fetched]
         given += [last, last, *self.corners(row, column)]
         if self.micro.name not in self.helpers:
             self.helpers[self.micro.name] = self.micro.emit(self.lanes)
@@ -420,15 +388,13 @@ class _Emission:
         return begin, to, f.op(f"select i1 {piece.is_last}, i64 {stride}, i64 {kept}")
 
     @property
-    def coming(self) -> Coming | Woven | None:
+    def coming(self) -> Coming | None:
         """What a block of rows fetches of B in a step: it takes 32 rows, along k or along columns,
         to make the tiles of a step."""
         if self.cut.keeps:
             return None
         b, each = self.problem.b, quotient(DEPTH, self.cut.unit_rows)
         size = b.buffer.dtype.itemsize
-        if self.woven:
-            return Woven(self.woven, b.inner * size, self.pitch, size == 4)
         row = max(abs(b.outer), abs(b.inner)) * size
         return Coming(each, row, lines_of(DEPTH * size, row), DEPTH * b.inner * size)
 

@@ -101,7 +101,7 @@ class TileCut:
         def cut(slab: int, unit: tuple[int, int], keeps: bool) -> TileCut:
             return TileCut(problem.size, batch, high, wide, piece, slab, *unit, keeps)
 
-        if blocks[0] >= tuning.many:
+        if blocks[0] >= (tuning.many_across if problem.b.outer == 1 else tuning.many):
             slab = quotient(pieces, quotient(pieces, quotient(tuning.slab, piece)))
             kept = max(1, tuning.kept_bytes // (wide * slab * piece * TILE_BYTES))
             wanted = quotient(max(1, min(tuning.few_units, worth)), batch)
