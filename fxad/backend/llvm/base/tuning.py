@@ -153,7 +153,7 @@ class Tiles:
     many_across: int = number(4, 1, 64, on=XEON)
     kept_bytes: int = number(1 << 20, 100 << 10, 1800 << 10, on=XEON)
     rows: int = number(32, 8, 64, on=XEON)
-    few_units: int = number(4, 1, 16, on=XEON)  # wanted of these
+    few_units: int = number(4, 1, 16, on=XEON)  # their number is a multiple of it
     touches: int = number(48, 8, 96, on=XEON)  # lines prefetched in a step, which takes 64 cycles
 
 

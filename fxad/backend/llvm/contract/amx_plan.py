@@ -61,8 +61,9 @@ def _keeping(
     part what is read again, is least."""
     found = []
     for chunks in range(quotient(blocks[0], rows), 2 * quotient(blocks[0], rows) + 1):
-        groups = max(quotient(blocks[1], kept), quotient(wanted, chunks))
-        groups = min(groups, blocks[1])
+        units = chunks * max(quotient(blocks[1], kept), quotient(wanted, chunks))
+        units = quotient(units, wanted) * wanted  # as many for every thread
+        groups = min(quotient(units, chunks), blocks[1])
         again = groups * blocks[0] * (1.0 if packs_a else 0.5)
         unit = quotient(blocks[0], chunks), quotient(blocks[1], groups)
         found.append((chunks * blocks[1] + again, unit))
