@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fxad_nn.errors import CheckpointError
-from fxad_nn.schema import (
+from fxad.core.schema import (
     Limits,
     anything,
     canonical,
@@ -30,6 +29,7 @@ from fxad_nn.schema import (
     record,
     string,
 )
+from fxad_nn.errors import CheckpointError
 
 FORMAT = 2
 """1 had no manifest; nothing reads it any more."""

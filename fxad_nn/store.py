@@ -21,12 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fxad_nn import models, tokenizer
-from fxad_nn.errors import CheckpointError, ConfigError
-from fxad_nn.files import abandoned, discard, replacing
-from fxad_nn.manifest import MANIFEST, Manifest, read_manifest, write_manifest
-from fxad_nn.optim import state_spec
-from fxad_nn.schema import (
+from fxad.core.schema import (
     anything,
     array,
     canonical,
@@ -38,6 +33,11 @@ from fxad_nn.schema import (
     record,
     string,
 )
+from fxad_nn import models, tokenizer
+from fxad_nn.errors import CheckpointError, ConfigError
+from fxad_nn.files import abandoned, discard, replacing
+from fxad_nn.manifest import MANIFEST, Manifest, read_manifest, write_manifest
+from fxad_nn.optim import state_spec
 from fxad_nn.tensors import read_tree, write_tree
 
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"

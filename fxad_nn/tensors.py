@@ -5,8 +5,8 @@ params = read_tree([Path("model.safetensors")], spec(config))
 
 A file is eight bytes that give the length of a header, the header, and the bytes of every tensor
 one after another. It is read here, not by the library that writes it: the header is JSON that
-somebody else wrote (`fxad_nn.schema`), and no byte is mapped into memory, where a file that is cut
-while it is read would end the process.
+somebody else wrote (`fxad.core.schema`), and no byte is mapped into memory, where a file that is
+cut while it is read would end the process.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 
 import fxad.numpy as jnp
-from fxad_nn.errors import CheckpointError, DamageWarning, did_you_mean
-from fxad_nn.schema import (
+from fxad.core.schema import (
     Limits,
     Mismatch,
     array,
@@ -34,6 +33,7 @@ from fxad_nn.schema import (
     shown,
     string,
 )
+from fxad_nn.errors import CheckpointError, DamageWarning, did_you_mean
 from fxad_nn.spec import Leaf, from_named, named_leaves
 
 try:

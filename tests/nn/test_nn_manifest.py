@@ -9,10 +9,10 @@ import pytest
 
 import fxad
 import fxad.numpy as jnp
+from fxad.core.schema import canonical
 from fxad_nn import gpt2, models, optim, store
 from fxad_nn.errors import CheckpointError, DamageWarning
 from fxad_nn.manifest import MANIFEST, read_manifest, sealed, write_manifest
-from fxad_nn.schema import canonical
 from fxad_nn.spec import init_params
 from fxad_nn.tokenizer import Characters
 
