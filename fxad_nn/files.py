@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from fxad.core import system
 from fxad_nn.errors import ConfigError
 
 
@@ -21,7 +22,7 @@ def cache_directory() -> Path:
     if chosen := os.environ.get("FXAD_CACHE_DIR"):
         shared = Path(chosen)
     else:
-        shared = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fxad"
+        shared = system.cache_directory()
     with contextlib.suppress(OSError):  # who needs it will say so
         # Compiled code is kept there too, and used only if no group may write there.
         shared.mkdir(mode=0o700, parents=True, exist_ok=True)
