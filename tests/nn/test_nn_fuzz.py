@@ -14,6 +14,7 @@ import warnings
 
 import numpy as np
 import pytest
+import safetensors.numpy
 from damage import damaged, damaged_value
 
 import fxad
@@ -25,7 +26,6 @@ from fxad_nn.recipe import TrainOptions
 from fxad_nn.run import resumed_options
 from fxad_nn.shards import read_shard, write_shard
 from fxad_nn.spec import init_params, named_leaves
-from fxad_nn.tensors import safetensors
 from fxad_nn.token_cache import read_tokens, write_tokens
 from fxad_nn.tokenizer import BytePairs, Characters, from_directory, from_json
 

@@ -15,6 +15,7 @@ from fxad_nn import cli, models, store
 from fxad_nn.data import random_batch
 from fxad_nn.errors import ConfigError, DataError, TrainingError
 from fxad_nn.evaluate import evaluator
+from fxad_nn.files import written
 from fxad_nn.generate import generate
 from fxad_nn.manifest import write_manifest
 from fxad_nn.optim import adamw
@@ -233,7 +234,7 @@ def test_a_checkpoint_without_its_state_is_damaged(tmp_path, text, capsys):
     record = json.loads(path.read_text("utf-8"))
     del record["state"]["history"]
     path.write_text(json.dumps(record), "utf-8")
-    write_manifest(path.parent, 1, store.FILES, {})
+    write_manifest(path.parent, 1, {n: written(path.parent / n) for n in store.FILES}, {})
     status, _, errors = run(capsys, "train", "--resume", tmp_path / "run", "--steps", 3)
     assert status == 2
     assert "state.json is damaged: it does not hold history" in errors
