@@ -34,7 +34,8 @@ STRANGE = Kind.of({"avx512bf16"}, "avx512", 64 * K, 4 * M)
 def test_a_kind_is_features_and_a_cores_own_caches():
     assert ZEN4.name == "amd-avx512-bf16-l1-32k-l2-1m"
     assert ZEN5.name == "amd-avx512-bf16-vp2intersect-l1-48k-l2-1m"
-    assert XEON.name == "other-avx512-bf16-amx-l1-48k-l2-2m"
+    assert XEON.name == "intel-avx512-bf16-amx-l1-48k-l2-2m"
+    assert Kind.of({"amx-tile", "amx-bf16"}, "avx2").name == "other-avx2"  # said of AVX-512 alone
     assert Kind.of({"neon"}, "neon").name == "other-neon"
     assert Kind.of({"avx512bf16"}, "avx2", 32 * K, 512 * K).name == "other-avx2-l1-32k-l2-512k"
 
