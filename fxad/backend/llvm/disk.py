@@ -174,7 +174,7 @@ def _unpacked(body: bytes) -> Executable:
             of_number[number] = adopted[key, target] = code
         codes[kernel] = of_number[number]
     cache.kernels.adopt(adopted)
-    found = sequences_of(contents.plan)
+    found = sequences_of(contents.plan, target.tuning.sequences)
     sequences = [
         SequenceCode(sequence, modules[module], cost)
         for sequence, (module, cost) in zip(found, head["sequences"], strict=True)
