@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from fxad.core import system
+from fxad.core.system import lock, path_of
 from fxad_nn.errors import ConfigError
 
 
@@ -71,7 +71,7 @@ def reserved(directory: Path) -> Iterator[Place]:
 def _locked(directory: Path) -> int:
     """An open handle that holds the lock of `directory`."""
     handle = os.open(directory, os.O_RDONLY)
-    if not system.lock(handle, wait=False):
+    if not lock(handle, wait=False):
         os.close(handle)
         raise ConfigError(
             f"another process is training in {directory}: wait until it has ended, or choose "
@@ -89,7 +89,7 @@ def _is_at(path: Path, handle: int) -> bool:
 
 def _present_path(handle: int) -> Path | None:
     """Where an open directory is now, if it is anywhere and the system can tell."""
-    path = system.path_of(handle)
+    path = path_of(handle)
     return Path(path) if path and _is_at(Path(path), handle) else None
 
 

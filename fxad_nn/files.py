@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from fxad.core import system
+from fxad.core.system import cache_directory as shared_directory
 from fxad_nn.errors import ConfigError
 
 
@@ -25,7 +25,7 @@ def cache_directory() -> Path:
     if chosen := os.environ.get("FXAD_CACHE_DIR"):
         shared = Path(chosen)
     else:
-        shared = system.cache_directory()
+        shared = shared_directory()
     with contextlib.suppress(OSError):  # who needs it will say so
         # Compiled code is kept there too, and used only if no group may write there.
         shared.mkdir(mode=0o700, parents=True, exist_ok=True)

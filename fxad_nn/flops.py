@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 
-from fxad.core import system
+from fxad.core.system import allowed_cpus
 from fxad_nn import models
 from fxad_nn.spec import named_leaves
 
@@ -41,7 +41,7 @@ def measured_peak(seconds: float = 0.3) -> float:
     The best of many short ones, so that a busy machine still shows what it can do: large products
     on all threads, and small ones, which run on one thread and so wait for no other, times cores.
     """
-    cores = len(system.allowed_cpus())
+    cores = len(allowed_cpus())
     return max(_product_rate(512, seconds / 2), cores * _product_rate(64, seconds / 2))
 
 

@@ -90,9 +90,10 @@ def _imports(path: Path) -> Iterator[tuple[str, bool]]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
-                is_module = (ROOT / whole.replace(".", "/")).with_suffix(".py").exists()
-                is_module |= node.module == "fxad" and whole in LEVELS
-                yield whole if is_module else node.module, id(node) in inside
+                yield (
+                    (whole if node.module == "fxad" and whole in LEVELS else node.module),
+                    (id(node) in inside),
+                )
 
 
 def _files() -> list[Path]:
