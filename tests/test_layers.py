@@ -140,6 +140,8 @@ def test_heavy_libraries_stay_in_their_place() -> None:
 
 
 def test_fxad_nn_uses_only_the_public_namespace() -> None:
+    """Beside the readers of files and the operating system, which know nothing of arrays."""
+    shared = ("fxad.core.schema", "fxad.core.system")
     private = ("fxad.core", "fxad.ir", "fxad.ops", "fxad.trace", "fxad.transform", "fxad.lower")
     private += ("fxad.plan", "fxad.backend", "fxad.api", "fxad.passes")
     wrong = [
@@ -147,7 +149,7 @@ def test_fxad_nn_uses_only_the_public_namespace() -> None:
         for path in _files()
         if path.is_relative_to(ROOT / "fxad_nn")
         for module, _ in _imports(path)
-        if module.startswith(private)
+        if module.startswith(private) and module not in shared
     ]
     assert not wrong, "\n".join(wrong)
 

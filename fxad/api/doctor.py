@@ -77,9 +77,19 @@ def _chosen() -> Section:
             why = "as many as there are cores" if name in by_cores else where
             rows.append((name, f"{value} instead of {plain[name]}: {why}"))
     rows += [("calibration", str(answer)) for answer in measured.calibrated()]
+    if (found := measured.calibration()) and found.unanswered:
+        rows.append(("calibration", _unanswered(found)))
     tiles = target.choices.items()
     told = f"{len(tiles)} classes of products, by fxad.tune" if tiles else "fxad.tune measures them"
     return "chosen for it", [*rows, ("measured tiles", told)]
+
+
+def _unanswered(found: Any) -> str:
+    answers = importlib.import_module("fxad.backend.llvm.base.answers")
+    left = f"{found.unanswered} questions unanswered, the machine was too busy"
+    if found.tries >= answers.TRIES:
+        return f"{left} on {found.tries} days; fxad.tune() asks again"
+    return f"{left}; they are asked again on another day, or by fxad.tune()"
 
 
 def _why(target: Any, record: Any) -> str:

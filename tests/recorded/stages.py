@@ -182,7 +182,7 @@ def written_for(case: Case, target: str) -> Stages:
     wanted, symbols = target_named(target), _Symbols(plan)
     parts: list[str] = []
     loops = []
-    for n, sequence in enumerate(sequences(plan)):
+    for n, sequence in enumerate(sequences(plan, wanted.tuning.sequences)):
         emission = Emission(sequence, wanted)
         functions, declarations = emission.emit()
         parts += [

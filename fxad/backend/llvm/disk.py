@@ -17,6 +17,7 @@ import json
 import platform
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from fxad.backend.llvm.native import engine, entries
 from fxad.backend.llvm.numerics import bits_depend_on
 from fxad.backend.llvm.sequence.choose import sequences as sequences_of
 from fxad.backend.llvm.sequence.emit import SequenceCode
+from fxad.core import schema
 from fxad.core.config import config
 from fxad.ir import wire
 from fxad.ir.digest import digest
@@ -82,6 +84,17 @@ def _sources() -> str:
 
 # ---------------------------------------------------------------- entries
 
+_COUNT, _COST = schema.integer(), schema.number()
+_CODE = schema.row(schema.string(), _COUNT, schema.string(), _COUNT, _COUNT, _COST)
+_HEAD = schema.record(
+    {
+        "plan": schema.string(most=wire.LIMITS.size),
+        "codes": schema.mapping(_CODE, key=schema.string("[0-9]+")),  # by number of content
+        "sequences": schema.array(schema.row(_COUNT, _COST)),
+        "images": schema.array(_COUNT),
+    }
+)
+
 
 def recall(name: str) -> Executable | None:
     """The program of an entry, if there is a whole and private one."""
@@ -119,11 +132,11 @@ def _packed(executable: Executable) -> bytes:
             modules[id(code.module)] = len(images)
             images.append(code.module.image)
         one = code.emitted
-        facts = [one.name, one.units, one.scratch_bytes, float(one.cost).hex()]
+        facts = [one.name, one.units, one.scratch_bytes, float(one.cost)]
         codes[number] = [kernel_key(kernel), modules[id(code.module)], *facts]
     sequences = []
     for whole in executable.sequences:
-        sequences.append([len(images), float(whole.cost).hex()])
+        sequences.append([len(images), float(whole.cost)])
         images.append(whole.module.image)
     sizes = [len(image) for image in images]
     head = {"plan": text, "codes": codes, "sequences": sequences, "images": sizes}
@@ -131,12 +144,20 @@ def _packed(executable: Executable) -> bytes:
     return b"".join([struct.pack("<Q", len(written)), written, *images])
 
 
+def _head(body: bytes) -> tuple[dict[str, Any], int]:
+    """What an entry says of its images, and where the first one begins. Raises ValueError."""
+    length = int.from_bytes(body[:8], "little")
+    head = schema.parse(body[8 : 8 + length], _HEAD, "its head", ValueError, wire.LIMITS)
+    if 8 + length + sum(head["images"]) != len(body):
+        raise ValueError("its machine code has another size than its head says")
+    return head, 8 + length
+
+
 def _unpacked(body: bytes) -> Executable:
-    (length,) = struct.unpack_from("<Q", body)
-    head = json.loads(body[8 : 8 + length])
+    head, at = _head(body)
     contents = wire.loads(head["plan"])
     target = target_of(config.isa)
-    modules, at = [], 8 + length
+    modules = []
     for size in head["images"]:
         modules.append(engine.Module("", target, body[at : at + size]))
         at += size
@@ -148,14 +169,14 @@ def _unpacked(body: bytes) -> Executable:
             if str(number) not in head["codes"]:
                 continue
             key, module, name, units, scratch_bytes, cost = head["codes"][str(number)]
-            one = Emitted(name, "", frozenset(), units, scratch_bytes, float.fromhex(cost))
+            one = Emitted(name, "", frozenset(), units, scratch_bytes, cost)
             code = Code(one, modules[module], modules[module].address(name), kernel)
             of_number[number] = adopted[key, target] = code
         codes[kernel] = of_number[number]
     cache.kernels.adopt(adopted)
-    found = sequences_of(contents.plan)
+    found = sequences_of(contents.plan, target.tuning.sequences)
     sequences = [
-        SequenceCode(sequence, modules[module], float.fromhex(cost))
+        SequenceCode(sequence, modules[module], cost)
         for sequence, (module, cost) in zip(found, head["sequences"], strict=True)
     ]
     return Executable(contents.plan, codes=codes, sequences=sequences)

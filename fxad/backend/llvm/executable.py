@@ -66,7 +66,9 @@ class Executable:
         check_plan(plan)
         target = target or target_of(config.isa)
         if codes is None:
-            sequences = [compile_sequence(s, target) for s in sequences_of(plan)]
+            sequences = [
+                compile_sequence(s, target) for s in sequences_of(plan, target.tuning.sequences)
+            ]
             loops = {code.sequence.loop for code in sequences}
             runs = [s for s in walk_outside(plan.steps, loops) if isinstance(s, Run)]
             distinct = list(dict.fromkeys(run.kernel for run in runs))

@@ -20,8 +20,9 @@ from fxad.core.record import valued
 
 @valued
 class Kind:
-    """vendor: "amd" where features say so, else "other". extras: bf16 (products of pairs), amx,
-    vp2intersect. l1, l2: bytes of a core's first- and second-level data caches, 0: not known."""
+    """vendor: "amd" or "intel" where features say so, else "other". extras: bf16 (products of
+    pairs), amx, vp2intersect. l1, l2: bytes of a core's first- and second-level data caches, 0: not
+    known."""
 
     vendor: str
     isa: str
@@ -39,8 +40,10 @@ class Kind:
             "vp2intersect": "avx512vp2intersect" in has,
         }
         extras = tuple([word for word, there in words.items() if there and isa == "avx512"])
-        # AMD's processors alone have SSE4a; Intel's never had it.
-        return Kind("amd" if "sse4a" in has else "other", isa, extras, l1, l2)
+        # AMD's processors alone have SSE4a, Intel's alone AMX. What else only Intel's have (RTM,
+        # SGX, PCONFIG) virtual machines often hide: one processor would be of two kinds.
+        vendor = "amd" if "sse4a" in has else "intel" if "amx" in extras else "other"
+        return Kind(vendor, isa, extras, l1, l2)
 
     @property
     def name(self) -> str:
@@ -96,7 +99,7 @@ def known(kind: Kind) -> Tuning | None:
         if "vp2intersect" in kind.extras:
             return _ZEN5 if kind.l1 in (0, 48 << 10) else None
         return _ZEN4 if kind.l1 in (0, 32 << 10) else None
-    if kind.vendor == "other" and "amx" in kind.extras:
+    if "amx" in kind.extras:
         return _XEON if kind.l2 in (0, 2 << 20) else None
     return None
 
@@ -106,6 +109,7 @@ def safe(kind: Kind) -> Tuning:
     cpus = {
         ("amd", "avx512"): "znver4",
         ("amd", "avx2"): "znver3",
+        ("intel", "avx512"): "icelake-server",  # with AMX
         ("other", "avx512"): "icelake-server",
         ("other", "avx2"): "haswell",
     }

@@ -12,6 +12,7 @@ schema does not allow.
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
@@ -19,22 +20,27 @@ import re
 import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fxad_nn.errors import UserError, did_you_mean
+from fxad.core.record import valued
 
 Schema = Callable[[Any], Any]
 
+LONGEST_NAME = 100
+"""Longer names, which only damaged files have, are compared with nothing."""
 
-@dataclass(frozen=True)
+
+@valued
 class Limits:
     """What a file may hold at most. A value takes about 100 bytes of memory."""
 
     size: int = 128 << 20
     values: int = 8_000_000
     depth: int = 64
+
+
+LIMITS = Limits()  # of files of any kind
 
 
 class Mismatch(ValueError):
@@ -53,12 +59,12 @@ class Mismatch(ValueError):
         return f"{self.at} {self.message}" if self.at else self.message
 
 
-def read(path: Path, schema: Schema, error: type[UserError], limits: Limits = Limits()) -> Any:
+def read(path: Path, schema: Schema, error: type[Exception], limits: Limits = LIMITS) -> Any:
     """What the JSON file at `path` holds, as `schema` returns it; `error` names the file."""
     return parse(read_bytes(path, error, limits.size), schema, str(path), error, limits)
 
 
-def read_bytes(path: Path, error: type[UserError], most: int = Limits.size) -> bytes:
+def read_bytes(path: Path, error: type[Exception], most: int = LIMITS.size) -> bytes:
     """The contents of a regular file of at most `most` bytes; raises `error` naming the file."""
     try:
         if not path.is_file():
@@ -77,8 +83,8 @@ def parse(
     content: bytes | str,
     schema: Schema,
     where: str,
-    error: type[UserError],
-    limits: Limits = Limits(),
+    error: type[Exception],
+    limits: Limits = LIMITS,
 ) -> Any:
     """What a JSON text holds, as `schema` returns it; raises `error` starting with `where`."""
     try:
@@ -89,7 +95,7 @@ def parse(
     return check(value, schema, where, error)
 
 
-def check(value: Any, schema: Schema, where: str, error: type[UserError]) -> Any:
+def check(value: Any, schema: Schema, where: str, error: type[Exception]) -> Any:
     """`value` as `schema` returns it; raises `error` starting with `where`."""
     try:
         return schema(value)
@@ -143,14 +149,25 @@ def _finite(literal: str) -> float:
     return value
 
 
+_NESTED = {dict, list}
+
+
 def _check_depth(value: Any, depth: int) -> None:
     """Mismatch where lists and objects lie in each other deeper than `depth`."""
-    level = [value] if type(value) in (dict, list) else []
+    level = [value] if type(value) in _NESTED else []
     for _ in range(depth):
-        contents = (item.values() if type(item) is dict else item for item in level)
-        level = [x for content in contents for x in content if type(x) in (dict, list)]
+        insides = (item if type(item) is list else item.values() for item in level)
+        level = [x for inside in insides for x in inside if type(x) in _NESTED]
     if level:
         raise Mismatch(f"is nested deeper than {depth} levels")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A half sentence with the closest known name, or all of them where none is close."""
+    difflib = importlib.import_module("difflib")  # only errors pay for it
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=1) if len(name) < LONGEST_NAME else []
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
 
 
 _SHORT = reprlib.Repr()
@@ -199,7 +216,7 @@ def number(least: float = -math.inf, most: float = math.inf, above: float = -mat
     return checked
 
 
-def string(pattern: str = "", most: int = Limits.size) -> Schema:
+def string(pattern: str = "", most: int = LIMITS.size) -> Schema:
     """A string of at most `most` characters that matches `pattern` as a whole, if given."""
     compiled = re.compile(pattern)
 
@@ -235,7 +252,7 @@ def nullable(schema: Schema) -> Schema:
     return lambda value: None if value is None else schema(value)
 
 
-def array(schema: Schema, least: int = 0, most: int = Limits.values) -> Schema:
+def array(schema: Schema, least: int = 0, most: int = LIMITS.values) -> Schema:
     """A list of `least` to `most` values that `schema` allows."""
 
     def checked(value: Any) -> list[Any]:
@@ -243,12 +260,30 @@ def array(schema: Schema, least: int = 0, most: int = Limits.values) -> Schema:
             _wanted("a list", value)
         if not least <= len(value) <= most:
             raise Mismatch(f"must hold {least} to {most} values, got {len(value)}")
+        if schema is anything:  # of plans, tens of thousands
+            return value
         return list(_each(((f"[{i}]", item) for i, item in enumerate(value)), schema))
 
     return checked
 
 
-def mapping(schema: Schema, key: Schema = anything, most: int = Limits.values) -> Schema:
+def row(*schemas: Schema) -> Schema:
+    """A list with one value for each schema, in this order."""
+
+    def checked(value: Any) -> list[Any]:
+        if type(value) is not list:
+            _wanted("a list", value)
+        if len(value) != len(schemas):
+            raise Mismatch(f"must hold {len(schemas)} values, got {len(value)}")
+        made: list[Any] = []
+        for i, (item, schema) in enumerate(zip(value, schemas, strict=True)):
+            made += _each([(f"[{i}]", item)], schema)
+        return made
+
+    return checked
+
+
+def mapping(schema: Schema, key: Schema = anything, most: int = LIMITS.values) -> Schema:
     """An object of any keys that `key` allows, with values that `schema` allows."""
 
     def checked(value: Any) -> dict[str, Any]:
