@@ -95,10 +95,19 @@ class Gemm:
     # Whether the second-level cache gives the first one a panel as fast as products use it: then
     # blocks of K are whole, and no sums wait between pieces.
     panels_in_l2: bool = number(False, True, on=BOTH)
+    # Of those: panels that are transposed on their way, too (a Xeon gains 8% on two threads, a Zen
+    # 5 loses 2); least rows that share such a panel; most rows of it that one set of that cache has
+    # to take, as they lie so far apart (on a Xeon 0.96 of pieces' speed with 12, 1.02 with 8).
+    turned_in_l2: bool = number(False, True, on=BOTH)
+    whole_rows: int = number(1, 96, 256, on=ZEN5)
+    rows_in_set: int = number(1 << 10, 2, 8, on=ZEN5)
+    # Whether a tile prefetches the sums that wait for the next one, where any do.
+    waiting_ahead: bool = number(True, False, on=BOTH)
     # Rows of a unit: a packed panel serves them all, and their A stays in cache; where packing
     # takes longer, as B is transposed or copied into the second level.
     chunk_rows: int = number(192, 96, 384, on=XEON)
     far_chunk_rows: int = number(256, 128, 512, on=ZEN5)
+    chunk_bytes: int = number(1 << 24, 1 << 18, 1 << 20, on=ZEN5)  # of their A, in a block of K
     packed_a_bytes: int = number(1 << 20, 1 << 17, 1 << 22, on=XEON)
     far_a_bytes: int = number(1 << 20, 1 << 16, 1 << 24, on=XEON)  # of A that no L2 keeps
     near_b_bytes: int = number(24 << 10, 8 << 10, 64 << 10, on=XEON)  # of a piece of a panel of B

@@ -265,7 +265,7 @@ class Sweep:
     def ahead(self, once: bool, packs: bool) -> int:
         """Steps of k ahead that a tile asks for what it reads of B in place; 0: others did so."""
         tuning = self.p.tuning
-        if packs and tuning.panels_in_l2:
+        if packs and self.p.in_l2:
             steps = tuning.copied_ahead
         else:
             steps = tuning.ahead if once else 0
@@ -290,7 +290,7 @@ class Sweep:
             some_rest=any(depth % unroll for depth in p.pieces.depths),
             no_steps=min(p.pieces.depths) < unroll,
             waits=p.splits,
-            asks=not p.tuning.panels_in_l2,
+            asks=p.tuning.waiting_ahead,
             touches=self.touches(height) if unroll > 1 else (),
             turns=max(p.pieces.depths) // unroll,
             past=p.past,

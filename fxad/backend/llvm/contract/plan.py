@@ -24,6 +24,7 @@ from fxad.ir.orders import k_block
 
 FLOPS_PER_NS = 100.0
 _UNIT_NS = 8_000.0  # below this, handing work to a thread costs more than it brings
+_SETS_BYTES = 1 << 17  # lines so far apart share a set of second-level caches
 UNROLL = 4  # steps of k in a turn of a micro-kernel's loop
 
 
@@ -194,11 +195,12 @@ class Cut:
             chunk = max(min(near, chunk), height + 1)
         if swept:
             chunk = max(min(chunk, most[0]), height + 1)
-        deep = k_block(k) if tuning.panels_in_l2 else k  # a block of K is all that panels share
+        in_l2 = panels_in_l2(problem, tuning)
+        deep = k_block(k) if in_l2 else k  # a block of K is all that panels share
         bytes_of_a = min(rows, chunk) * deep * problem.a.buffer.dtype.itemsize
         far = not packed and bytes_of_a > tuning.far_a_bytes
         count = panels + (tail > 0)
-        grouped = problem.b.outer == 1 and blocks > 1 and not tuning.panels_in_l2
+        grouped = problem.b.outer == 1 and blocks > 1 and not in_l2
         group = max(1, min(tuning.most_group // k_step, panels // 4)) if grouped else 1
         joins = not swept and problem.plain_result() is not None
         sharing = max(group, min(tuning.sharing, count // 2)) if far and not joins else group
@@ -299,6 +301,15 @@ class Pieces:
         return frozenset(found)
 
 
+def panels_in_l2(problem: Problem, tuning: Gemm) -> bool:
+    """Whether a panel of B stays in the second-level cache for a whole block of K: enough rows
+    share it, and its own rows do not all want the same few sets of that cache."""
+    b, block = problem.b, k_block(problem.size[2])
+    apart = math.gcd(b.inner * b.buffer.dtype.itemsize, _SETS_BYTES)
+    fits = block * apart <= tuning.rows_in_set * _SETS_BYTES
+    return tuning.panels_in_l2 and fits and problem.size[0] >= tuning.whole_rows
+
+
 def tile_of(rows: int, columns: int, lanes: int, registers: int) -> tuple[int, int]:
     """(vectors per panel, row blocks): the cheapest tile whose accumulators stay in registers.
 
@@ -343,8 +354,10 @@ def _sweep_cost(rows: int, blocks: int, needed: int, vectors: int) -> float:
 
 def _chunk_rows(problem: Problem, tuning: Gemm, k_step: int) -> int:
     """Rows of a unit: more where packing B takes longer, as it is transposed or comes from afar."""
-    slow = problem.b.outer != 1 or tuning.panels_in_l2
-    return k_step * (tuning.far_chunk_rows if slow else tuning.chunk_rows)
+    slow = problem.b.outer != 1 or panels_in_l2(problem, tuning)
+    rows = k_step * (tuning.far_chunk_rows if slow else tuning.chunk_rows)
+    row_bytes = k_block(problem.size[2]) * problem.a.buffer.dtype.itemsize
+    return min(rows, max(tuning.chunk_bytes // max(row_bytes, 1), 1))
 
 
 def _units(

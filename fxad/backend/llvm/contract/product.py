@@ -16,7 +16,7 @@ from fxad.backend.llvm.contract.epilogue import Finish
 from fxad.backend.llvm.contract.lanes import Lanes
 from fxad.backend.llvm.contract.pairs import PairLanes, pairs_stay, takes_pairs
 from fxad.backend.llvm.contract.places import a_goes_into_blocks, b_is_near
-from fxad.backend.llvm.contract.plan import Cut, Pieces, Problem
+from fxad.backend.llvm.contract.plan import Cut, Pieces, Problem, panels_in_l2
 from fxad.backend.llvm.contract.touch import is_swept, touched
 from fxad.backend.llvm.elements.access import Memory
 from fxad.core.aligned import LINE, to_line
@@ -98,7 +98,8 @@ class Product:
         self.panel_row = cut.width * self.size
         # Sums wait only where B would otherwise come from the second level too slowly, or be turned
         # on its way there.
-        deep = self.tuning.panels_in_l2 and b.outer == 1 and not near
+        self.in_l2 = panels_in_l2(self.problem, self.tuning)
+        deep = self.in_l2 and (b.outer == 1 or self.tuning.turned_in_l2) and not near
         whole, depth = self.direct or deep, self.problem.size[2]
         near = near or self.tuning.near_b_bytes
         self.pieces = Pieces.of(depth, self.panel_row, whole, near, self.k_step)
