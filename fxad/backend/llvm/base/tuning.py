@@ -25,6 +25,7 @@ ZEN5 = "Zen 5, 2026-11-21 to 23"
 ZEN5_FIRST = "Zen 5, 2026-11-21"
 XEON = "Emerald Rapids, 2026-11-22"
 BOTH = f"{ZEN5}; {XEON}"
+TILES = "Emerald Rapids, 2026-11-24"
 
 
 class _Number:
@@ -153,17 +154,17 @@ class Gemm:
 class Tiles:
     """Products of bf16 on AMX."""
 
-    piece: int = number(8, 3, 24, on=XEON)  # tiles of K in a piece: 16 KiB of a panel of B
-    near_bytes: int = number(1 << 20, 1 << 16, 1 << 23, on=XEON)  # of a slab of few rows
-    slab: int = number(32, 8, 64, on=XEON)  # tiles of K in one of many rows
+    piece: int = number(8, 3, 24, on=TILES)  # tiles of K in a piece: 16 KiB of a panel of B
+    near_bytes: int = number(1 << 20, 1 << 16, 1 << 23, on=TILES)  # of a slab of few rows
+    slab: int = number(32, 8, 64, on=TILES)  # tiles of K in one of many rows
     units: int = number(8, 2, 32, on=XEON)  # wanted, so that several threads find work
     # Blocks of rows from which on a unit keeps its columns packed, where those lie along K or where
     # they lie side by side, up to so many bytes of them, for up to so many blocks of rows.
-    many: int = number(16, 4, 64, on=XEON)
-    many_across: int = number(4, 1, 64, on=XEON)
-    kept_bytes: int = number(1 << 20, 100 << 10, 1800 << 10, on=XEON)
-    rows: int = number(32, 8, 64, on=XEON)
-    few_units: int = number(4, 1, 16, on=XEON)  # their number is a multiple of it
+    many: int = number(16, 4, 64, on=TILES)
+    many_across: int = number(4, 1, 64, on=TILES)
+    kept_bytes: int = number(1 << 20, 100 << 10, 1800 << 10, on=TILES)
+    rows: int = number(32, 8, 64, on=TILES)
+    few_units: int = number(4, 1, 16, on=TILES)  # their number is a multiple of it
     touches: int = number(48, 8, 96, on=XEON)  # lines prefetched in a step, which takes 64 cycles
 
 
