@@ -85,7 +85,11 @@ _ZEN4 = DEFAULT.with_(
     rows={"near_only": True},
 )
 # The processor called itself rocketlake; that name's latencies are an Ice Lake server's.
-_XEON = DEFAULT.with_("Xeon with AMX", cpu="icelake-server")
+_XEON = DEFAULT.with_(
+    "Xeon with AMX",
+    cpu="icelake-server",
+    gemv={"row_ahead": 1024, "k_ahead": 512, "piece_bytes": 16384},
+)
 
 
 def known(kind: Kind) -> Tuning | None:
