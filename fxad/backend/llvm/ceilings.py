@@ -112,7 +112,7 @@ def _reader(array: np.ndarray, threads: int, pieces: int, level: int) -> Ceiling
     piece = f.op(f"udiv i64 {f.op('sub i64 %end, %begin')}, {pieces}")
 
     def body(at: str, sums: list[str]) -> list[str]:
-        after = []
+        after = list[str]()
         for number in range(pieces):
             start = f.offset("%x", f.add(at, f.mul(piece, number)))
             for place in range(0, turn, width):
