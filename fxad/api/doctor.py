@@ -121,7 +121,7 @@ def _ceilings() -> Section:
     measured = importlib.import_module("fxad.backend.llvm.measured")
     target = measured.target_of(config.isa)
     multiply, flops = ceilings.fma()
-    read, size = ceilings.streams(1, 0, 1 << 24)
+    read, size = ceilings.reading(1 << 24)
     square, row = (
         calibrate.call_of(calibrate.product(*shape), target)
         for shape in ((256, 768, 768), (1, 4096, 4096))

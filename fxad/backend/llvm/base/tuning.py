@@ -64,6 +64,11 @@ class Gemv:
     level: int = number(3, 0, 1, 2, on=XEON)
     most_rows: int = number(8, 2, 4, on=XEON)
     ahead: int = number(8192, 2048, 16384, on=BOTH)  # bytes from a load to what it prefetches
+    # Bytes from a load to what it prefetches in the same row of B, where columns are side by side
+    # and where k is; past a row's end, in the row that is read next. 0: instead `ahead`, in rows
+    # that are read next; tile by tile in the order of memory.
+    row_ahead: int = number(0, 512, 1024, on="Emerald Rapids, 2026-11-24")
+    k_ahead: int = number(0, 256, 512, on="Emerald Rapids, 2026-11-24")
     group: int = number(8, 2, 4, on=BOTH)  # rows of B that go by together
     # Bytes of a row of B that a unit reads: prefetchers run on beyond the end of short pieces (Zen
     # 4, two threads, 2048 x 8192 of bf16: 0.96 of reading with 4096, 1.04 with 16384). As many
