@@ -9,4 +9,3 @@ from fxad.core.late import called_late
 
 optimise = called_late("fxad.passes.pipeline", "optimise")
 recognise = called_late("fxad.passes.recognise", "recognise")
-staging = called_late("fxad.passes.aside", "staging")

@@ -16,15 +16,15 @@ import numpy as np
 
 from fxad.api import compiled
 from fxad.api.flat import flatten_args
-from fxad.api.passes import staging
 from fxad.core import system
 from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.core.pytree import TreeDef
 from fxad.core.record import valued
 from fxad.core.shared import Shared
 from fxad.core.types import ArrayType
-from fxad.ir.cost import cost
+from fxad.ir.cost import cost, peak_bytes
 from fxad.ir.kernel import Kernel
+from fxad.ir.offload_ops import staging
 from fxad.ir.plan import Plan, Run, walk
 from fxad.ir.program import Program
 from fxad.trace.tracer import Tracer
@@ -143,7 +143,6 @@ class Lowered(Shared):
         arenas and large results (allocated), and its largest resident memory (resident). Raises
         BadArgument for trips that are no numbers.
         """
-        budget = importlib.import_module("fxad.plan.budget")
         blocks = importlib.import_module("fxad.backend.llvm.native.memory").blocks
         counts, scratch = self.cost(), self.executable.scratch_bytes
         tapes = self.executable.tape_bytes if trips is None else self._tapes(trips)
@@ -153,7 +152,7 @@ class Lowered(Shared):
             "waiting_bytes": staging(self.program),
             "tape_bytes": tapes,
             "trip_bytes": self._layout.trip_bytes(self.plan),
-            "predicted_bytes": budget.peak_bytes(self.plan, self.program) + scratch + tapes,
+            "predicted_bytes": peak_bytes(self.plan, self.program) + scratch + tapes,
             "allocated_bytes": blocks.high_water,
             "resident_bytes": system.resident_bytes(),
         }

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core.types import ArrayType
+from fxad.ir.block import Block, HostStep, LoweredStep
 from fxad.ir.loops import HostCall
 from fxad.ir.program import Program, Var
 from fxad.lower.control import lower_structured
@@ -26,7 +27,6 @@ from fxad.lower.make import Maker
 from fxad.lower.nodes import OpaqueNode
 from fxad.lower.order import reads_first
 from fxad.lower.rounding import Rounds, round_in_products
-from fxad.lower.steps import Block, HostStep, LoweredStep
 from fxad.lower.stored import choose
 from fxad.passes.inline import inline
 from fxad.passes.tapes import tapes

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fxad.ir.block import Launch, LoweredStep, reads_of, writes_of
 from fxad.ir.program import Var
-from fxad.lower.steps import Launch, LoweredStep, reads_of, writes_of
 
 
 def reads_first(steps: Sequence[LoweredStep]) -> tuple[LoweredStep, ...]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence, Set
 
+from fxad.ir.offload_ops import keys_of, large, limited, put_of, take_of
+from fxad.ir.pairs.halves import Changed
+from fxad.ir.pairs.lines import lines
 from fxad.ir.program import Atom, Eqn, Program, Var, subprograms
 from fxad.ir.rewrite import map_subprograms
-from fxad.passes.aside import keys_of, large, limited, put_of, take_of
 from fxad.passes.derived import copied, derived
-from fxad.passes.halves import Changed
-from fxad.passes.lines import lines
 from fxad.passes.offload_tapes import played
 
 _COPIES = ("barrier", "name", "offload")  # results are the operands

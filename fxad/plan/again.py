@@ -14,11 +14,12 @@ their bits: the same operations run on the same numbers.
 from __future__ import annotations
 
 from fxad.core.record import record
+from fxad.ir.block import Block
 from fxad.ir.cost import cost
 from fxad.ir.kernel import Map
 from fxad.ir.plan import Plan, Run, Taping, walk
 from fxad.ir.program import Eqn, Program, Var
-from fxad.lower import Block, LowerConfig, lower
+from fxad.lower import LowerConfig, lower
 from fxad.lower.rounding import Rounds
 from fxad.plan.crossing import lightened
 from fxad.plan.order import as_run

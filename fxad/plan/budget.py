@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from fxad.core.config import config
 from fxad.core.errors import SizeError, at
 from fxad.core.limits import readable
-from fxad.ir.cost import cost
+from fxad.ir.cost import peak_bytes
+from fxad.ir.offload_ops import SMALLEST, nbytes_of
+from fxad.ir.pairs.halves import Changed
+from fxad.ir.pairs.lines import Straight, lines
 from fxad.ir.plan import Plan
 from fxad.ir.program import Eqn, Program, Var
 from fxad.ir.rewrite import dce, substitute
 from fxad.lower import LowerConfig, lower
-from fxad.passes.aside import SMALLEST, nbytes_of, staging
-from fxad.passes.halves import Changed
-from fxad.passes.lines import Straight, lines
 from fxad.passes.offload import offload
 from fxad.plan.order import as_run
 from fxad.plan.planner import plan as make_plan
@@ -51,14 +51,6 @@ TIGHTER = 0.8  # of a budget that was not met: what is then tried for, which tak
 SHARES = (0.05, 0.25, 0.45, 0.6)  # of the bytes without a budget: what the least is looked for with
 STAGING = 8  # a budget over this: memory of values on their way to the disk
 RETRIES = 4  # for each of them, wanting more
-
-
-def peak_bytes(plan: Plan, program: Program) -> int:
-    """Bytes of arena, arguments, results, and of memory for what goes to disk."""
-    counts = cost(plan)
-    donated = sum(program.out_types[result].nbytes for result in plan.donated)
-    named = ("arena_bytes", "argument_bytes", "result_bytes")
-    return sum(counts[name] for name in named) - donated + staging(program)
 
 
 def fit(

@@ -16,23 +16,24 @@ from dataclasses import dataclass
 from fxad.core.arena import Arena
 from fxad.core.record import replace
 from fxad.core.types import ArrayType
-from fxad.ir.kernel import Buffer, Kernel
-from fxad.ir.plan import Copy, Host, Plan, Run, Slot, Step, Taping
-from fxad.ir.program import Program, Var
-from fxad.lower import (
+from fxad.ir.block import (
     Block,
     Branching,
     HostStep,
     Launch,
     Looping,
-    LowerConfig,
+    LoweredStep,
     TapeStep,
     Transfer,
     Whiling,
-    lower,
+    reads_of,
+    writes_of,
 )
+from fxad.ir.kernel import Buffer, Kernel
+from fxad.ir.plan import Copy, Host, Plan, Run, Slot, Step, Taping
+from fxad.ir.program import Program, Var
+from fxad.lower import LowerConfig, lower
 from fxad.lower.rounding import Rounds
-from fxad.lower.steps import LoweredStep, reads_of, writes_of
 from fxad.plan import control
 from fxad.plan.donate import AccessesOf, donations, first_writes, last_uses, may_take_over, updated
 from fxad.plan.late import late

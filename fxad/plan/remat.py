@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from fxad.core import dtypes as dt
 from fxad.core.types import ArrayType
+from fxad.ir.block import Block, writes_of
 from fxad.ir.cost import cost
+from fxad.ir.offload_ops import SMALLEST, nbytes_of
+from fxad.ir.pairs.lines import Straight
 from fxad.ir.program import OPS, Atom, Eqn, Program, Var
 from fxad.ir.rewrite import dce
-from fxad.lower.steps import Block, writes_of
-from fxad.passes.aside import SMALLEST, nbytes_of
-from fxad.passes.lines import Straight
 from fxad.plan.planner import plan as make_plan
 
 LONGEST = 500  # equations repeated for one value

@@ -9,9 +9,9 @@ import fxad
 import fxad.lax as lax
 import fxad.numpy as jnp
 from fxad.api.compiled import fusion
+from fxad.ir.block import reads_of, writes_of
 from fxad.ir.plan import Run, walk
 from fxad.lower.lower import lower
-from fxad.lower.steps import reads_of, writes_of
 
 R = np.random.default_rng(0)
 

@@ -13,9 +13,10 @@ import fxad
 import fxad.numpy as jnp
 from fxad import lax
 from fxad.core.errors import BadArgument, SizeError
+from fxad.ir.cost import peak_bytes
 from fxad.passes.pipeline import optimise
 from fxad.plan import plan
-from fxad.plan.budget import fit, peak_bytes
+from fxad.plan.budget import fit
 
 pytestmark = pytest.mark.usefixtures("no_idle_session")
 

@@ -10,12 +10,12 @@ import fxad
 import fxad.numpy as jnp
 from fxad import lax
 from fxad.core.types import ArrayType
+from fxad.ir.check_plan import check_plan
 from fxad.ir.plan import Copy, Loop, Taping, While, walk
 from fxad.ir.program import Program
 from fxad.ir.rewrite import evaluate
 from fxad.passes.pipeline import optimise
 from fxad.plan import plan
-from fxad.plan.check import check_plan
 from fxad.trace.tracer import stage
 
 

@@ -11,7 +11,7 @@ import fxad
 import fxad.numpy as jnp
 from fxad import lax
 from fxad.backend.llvm.executable import Executable
-from fxad.passes.lines import lines
+from fxad.ir.pairs.lines import lines
 from fxad.passes.pipeline import optimise
 from fxad.plan import again, crossing, plan
 

@@ -9,8 +9,8 @@ import pytest
 
 import fxad
 import fxad.numpy as jnp
+from fxad.ir.block import Launch, reads_of
 from fxad.lower import LowerConfig, lower
-from fxad.lower.steps import Launch, reads_of
 from fxad.passes.pipeline import optimise
 from fxad.plan.order import _Order
 from fxad.plan.overlap import Accesses

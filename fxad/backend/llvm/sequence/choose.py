@@ -19,8 +19,8 @@ from collections.abc import Collection, Iterable, Iterator
 from fxad.backend.llvm.base.axes import axes_of_stage
 from fxad.core.record import record
 from fxad.ir import kernel as ir
+from fxad.ir.check_plan import slots_of
 from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Slot, Step, Taping, While, walk
-from fxad.plan.check import slots_of
 
 TRIPS = 16  # from here on a loop is worth compiling as a whole
 STEPS = 96  # most steps in a body

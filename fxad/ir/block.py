@@ -1,7 +1,7 @@
 """What lowering answers: launches of kernels over values, in order, with control flow around.
 
 A Block is one Program after lowering. Its values are the Program's variables (and a few new
-ones); which bytes they live in is decided later, by `fxad.plan`.
+ones); which bytes they live in is decided later, by planning.
 """
 
 from __future__ import annotations
