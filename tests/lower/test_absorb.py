@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from attempts import lower
 
 import fxad
 import fxad.lax as lax
@@ -11,7 +12,6 @@ import fxad.numpy as jnp
 from fxad.api.compiled import fusion
 from fxad.ir.block import reads_of, writes_of
 from fxad.ir.plan import Run, walk
-from fxad.lower.lower import lower
 
 R = np.random.default_rng(0)
 

@@ -24,7 +24,9 @@ from fxad.ir.pairs.halves import Changed
 from fxad.ir.pairs.lines import Straight, lines
 from fxad.ir.program import Eqn, Program, Var
 from fxad.ir.rewrite import holds_programs
-from fxad.plan.remat import LONGEST, Rewriter, Waiting, crossing
+from fxad.remat.choose import LONGEST
+from fxad.remat.rewrite import Rewriter
+from fxad.remat.waiting import Waiting, crossing
 
 LINES = 8  # changed one after the other
 
