@@ -31,8 +31,8 @@ from fxad.core.limits import check_bytes
 from fxad.core.record import replace, valued
 from fxad.ir.kernel import Attend, Kernel
 from fxad.ir.plan import Plan, Run, walk
-from fxad.ir.program import Program, Var, subprograms
-from fxad.ir.rewrite import dce, map_subprograms
+from fxad.ir.program import Program, Var
+from fxad.ir.rewrite import dce, everywhere, has_op
 from fxad.ir.stages import Ran, Stage, listening, run_stage
 from fxad.ops.programs.policies import Budget
 from fxad.transform.context import cached
@@ -53,27 +53,7 @@ class Options:
     budget: Budget | None = None
 
 
-@functools.cache
-def native() -> Native:
-    """Machine code for this processor."""
-    from fxad.backend.llvm.backend import LLVM
-
-    return LLVM()
-
-
-def numba(target: str) -> Backend:
-    """Kernels as Python source. Raises DeviceError where a target cannot run."""
-    from fxad.backend.numba.backend import Numba
-
-    return Numba(target)
-
-
-BACKENDS: dict[str, Callable[[], Backend]] = {
-    "llvm": native,
-    "cuda": partial(numba, "cuda"),
-    "cpu": partial(numba, "cpu"),
-    "python": partial(numba, "python"),
-}
+# ---------------------------------------------------------------- Program to Executable
 
 
 def executable(traced: Program, options: Options, backend: Backend) -> Any:
@@ -182,23 +162,9 @@ def simplified(program: Program, names: Sequence[str] = (*SIMPLIFY, *ONCE)) -> P
     return program
 
 
-def everywhere(rewrite: Callable[[Program], Program], program: Program) -> Program:
-    """A rewrite of a Program and of all Programs inside it, the innermost first, each once."""
-    return _visited(program, rewrite, {})
-
-
-def _visited(
-    program: Program, rewrite: Callable[[Program], Program], done: dict[Program, Program]
-) -> Program:
-    if program not in done:
-        inside = map_subprograms(program, lambda inner: _visited(inner, rewrite, done))
-        done[program] = rewrite(inside)
-    return done[program]
-
-
 def within_checkpoints(program: Program, backend: Backend) -> Program:
     """With what waits for each checkpoint's backward half within that checkpoint's budget."""
-    if not _has_budgets(program):
+    if not has_op(program, "within"):
         return program
     from fxad.ir.check import check
     from fxad.passes.offload import offload
@@ -207,13 +173,6 @@ def within_checkpoints(program: Program, backend: Backend) -> Program:
     alone = attempts(Options(), backend).alone
     budgets = partial(regions, alone=alone, offload=offload)
     return run_stage("checkpoints", budgets, program, check)
-
-
-def _has_budgets(program: Program) -> bool:
-    return any(
-        eqn.op.name == "within" or any(_has_budgets(inner) for _, inner in subprograms(eqn))
-        for eqn in program.eqns
-    )
 
 
 # ---------------------------------------------------------------- Program to Plan
@@ -327,3 +286,29 @@ def show(plan: Plan) -> None:
         print("\n\n".join(map(str, kernels)), file=sys.stderr)
     if "plan" in config.show:
         print(plan, file=sys.stderr)
+
+
+# ---------------------------------------------------------------- backends
+
+
+@functools.cache
+def native() -> Native:
+    """Machine code for this processor."""
+    from fxad.backend.llvm.backend import LLVM
+
+    return LLVM()
+
+
+def numba(target: str) -> Backend:
+    """Kernels as Python source. Raises DeviceError where a target cannot run."""
+    from fxad.backend.numba.backend import Numba
+
+    return Numba(target)
+
+
+BACKENDS: dict[str, Callable[[], Backend]] = {
+    "llvm": native,
+    "cuda": partial(numba, "cuda"),
+    "cpu": partial(numba, "cpu"),
+    "python": partial(numba, "python"),
+}
