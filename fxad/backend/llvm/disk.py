@@ -1,25 +1,19 @@
 """Compiled programs kept on disk, so that the next process need not plan and compile them again.
 
-    address = disk.address(program, donate, fusion)   # None: not to be cached
-    executable = disk.recall(address)                 # None: not there
-    disk.keep(address, executable, seconds)
+    executable = disk.recall(key)           # None: not there
+    disk.keep(key, executable, seconds)
 
-An entry is a plan as JSON (`ir/wire.py`) and machine code; its address is a hash of the program,
-of this package's sources, and of the compiler, processor and settings it was made for.
+An entry is a plan as JSON (`ir/wire.py`) and machine code; its key is a hash of all that it depends
+on (`fxad.cache_key`).
 `FXAD_CACHE=0` turns all this off.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
-import platform
 import struct
-from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from fxad.backend.llvm import cache
 from fxad.backend.llvm.base.schedule import Emitted
@@ -30,56 +24,28 @@ from fxad.backend.llvm.native import engine, entries
 from fxad.backend.llvm.numerics import bits_depend_on
 from fxad.backend.llvm.sequence.choose import sequences as sequences_of
 from fxad.backend.llvm.sequence.emit import SequenceCode
+from fxad.cache_key import sources
 from fxad.core import schema
 from fxad.core.config import config
 from fxad.ir import wire
-from fxad.ir.digest import digest
 from fxad.ir.kernel import Kernel
 from fxad.ir.kernel_text import kernel_key
-from fxad.ir.program import Program
-from fxad.ops import OWN
 
 WORTH_SECONDS = 0.1  # programs that compile faster than this are not kept
-_PACKAGE = Path(__file__).parent.parent.parent
-# What code and plan depend on: whatever `api/compiled.py`, which makes an entry, imports.
-_DECIDING = (
-    *("core", "ir", "runtime", "trace", "ops", "transform", "passes", "lower", "plan"),
-    *("backend/hosts.py", "backend/llvm", "api/compiled.py", "api/passes.py"),
-)
+OWN_SOURCES = ("backend/hosts.py", "backend/llvm")
 
 
-def address(program: Program, donate: frozenset[int], fusion: bool) -> str | None:
-    """The name of a program's entry. None if caching is off, the program is being watched by a
-    setting, or it holds something that only this process knows."""
-    if not config.cache or config.check or config.show or config.fuel is not None:
-        return None
-    own = digest(program, OWN)
-    if own is None:
-        return None
+def identity() -> str:
+    """What code depends on beside the program and the plan."""
     target = target_of(config.isa)
     tuned = f"{target.choices.digest} {target.tuning.digest}"
     bits = sorted(bits_depend_on(target).items())
-    # What checkpoints with a budget put on disk has a limit in the plan, at most `offload_memory`.
-    settings = f"{config.isa} {config.offload_memory}"
-    text = f"{own} {sorted(donate)} {fusion} {settings} {_surroundings()} {tuned} {bits}"
-    return hashlib.sha256(text.encode()).hexdigest()
+    return f"{_own()} {config.isa} {tuned} {bits}"
 
 
 @functools.cache
-def _surroundings() -> str:
-    """Everything beside the program that code and plan depend on."""
-    versions = f"{platform.python_version()} {np.__version__}"
-    return f"{_sources()} {versions} {engine.host_identity()}"
-
-
-def _sources() -> str:
-    found = hashlib.sha256()
-    for part in _DECIDING:
-        where = _PACKAGE / part
-        for path in sorted(where.rglob("*.py")) if where.is_dir() else [where]:
-            found.update(f"{path.relative_to(_PACKAGE).as_posix()}\n".encode())
-            found.update(path.read_bytes())
-    return found.hexdigest()
+def _own() -> str:
+    return f"{sources(OWN_SOURCES)} {engine.host_identity()}"
 
 
 # ---------------------------------------------------------------- entries

@@ -11,12 +11,12 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad.api import compiled
-from fxad.api.doctor import diagnosis
 from fxad.backend.llvm import calibrate, measured
 from fxad.backend.llvm.base import kinds
 from fxad.backend.llvm.base.answers import DAY, TRIES, TURNS, Calibration
 from fxad.backend.llvm.base.kinds import Kind
 from fxad.backend.llvm.base.tuning import DEFAULT
+from fxad.backend.llvm.doctor import diagnosis
 from fxad.backend.llvm.native import engine, entries
 from fxad.backend.llvm.native.caches import own_caches
 from fxad.core.config import config

@@ -20,8 +20,8 @@ from fxad.backend.llvm.base.axes import axes_of_stage
 from fxad.backend.llvm.base.tuning import Sequences
 from fxad.core.record import record
 from fxad.ir import kernel as ir
+from fxad.ir.check_plan import slots_of
 from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Slot, Step, Taping, While, walk
-from fxad.plan.check import slots_of
 
 # What follows from no processor: nothing interrupts loops inside a sequence, so they have at most
 # so many trips; and a thread's stack has room for so many bytes.

@@ -6,16 +6,16 @@ import re
 
 import numpy as np
 import pytest
+from attempts import fit, plan
 from budgets import WS, R, X, layer, leaves, loss
 from high_water import measured
 
 import fxad
 import fxad.numpy as jnp
 from fxad import lax
+from fxad.compiler import simplified
 from fxad.core.errors import BadArgument, SizeError
-from fxad.passes.pipeline import optimise
-from fxad.plan import plan
-from fxad.plan.budget import fit, peak_bytes
+from fxad.ir.cost import peak_bytes
 
 pytestmark = pytest.mark.usefixtures("no_idle_session")
 
@@ -43,7 +43,7 @@ def test_without_need_nothing_changes():
 
 
 def test_recomputing_alone_and_with_the_disk():
-    program = optimise(fxad.jit(GRAD).lower(X, WS).traced)
+    program = simplified(fxad.jit(GRAD).lower(X, WS).traced)
     whole = peak_bytes(plan(program), program)
     budget = int(HELD + (whole - HELD) * 0.4)
     computed, _ = fit(program, budget)
@@ -58,7 +58,7 @@ def test_recomputing_alone_and_with_the_disk():
             x = jnp.sin(x @ w * noise)
         return jnp.sum(x)
 
-    traced = optimise(fxad.jit(fxad.grad(opaque)).lower(X, WS[0]).traced)
+    traced = simplified(fxad.jit(fxad.grad(opaque)).lower(X, WS[0]).traced)
     budget = int(peak_bytes(plan(traced), traced) * 0.65)
     with pytest.raises(SizeError):
         fit(traced, budget)
@@ -173,7 +173,7 @@ def test_a_budget_that_cannot_be_met_names_what_prevents_it():
 
 def test_the_least_is_the_least_whatever_was_asked_for():
     """And it is met when it is asked for."""
-    program = optimise(fxad.jit(GRAD).lower(X, WS[:3]).traced)
+    program = simplified(fxad.jit(GRAD).lower(X, WS[:3]).traced)
     whole = peak_bytes(plan(program), program)
     least = set()
     for share in (0.1, 0.5):
@@ -246,7 +246,7 @@ def test_a_training_step_is_relieved_where_it_is_fullest_as_it_runs():
         return [w - 1e-3 * m for w, m in zip(ws, moments, strict=True)], moments
 
     donated = frozenset(range(24))
-    program = optimise(fxad.jit(step).lower(weights, moments, x).traced)
+    program = simplified(fxad.jit(step).lower(weights, moments, x).traced)
     made = plan(program, donate=donated)
     budget = int(0.93 * peak_bytes(made, program))
     smaller, fitted = fit(program, budget, donate=donated)

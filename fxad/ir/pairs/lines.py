@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fxad.core.record import record
+from fxad.ir.pairs.cond import cond_pairs
+from fxad.ir.pairs.halves import Changed, Pair, exchanged
+from fxad.ir.pairs.scan import scan_pairs
+from fxad.ir.pairs.while_loop import while_pairs
 from fxad.ir.program import Eqn, Program, Var, subprograms
-from fxad.passes.cond_pairs import cond_pairs
-from fxad.passes.halves import Changed, Pair, exchanged
-from fxad.passes.scan_pairs import scan_pairs
-from fxad.passes.while_pairs import while_pairs
 
 
 @record

@@ -10,11 +10,12 @@ Values that both programs have keep their names.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from typing import Any
 
+from fxad.ir.block import Block
+from fxad.ir.plan import Plan
 from fxad.ir.program import Program, Var
 from fxad.ir.text import show
-from fxad.passes.pipeline import DEFAULT, PASSES, everywhere
 
 
 def diff(before: Program, after: Program, names: dict[Var, str] | None = None) -> str:
@@ -27,14 +28,23 @@ def diff(before: Program, after: Program, names: dict[Var, str] | None = None) -
     return "\n".join(line for line in lines if not line.startswith(("---", "+++")))
 
 
-def pass_diffs(program: Program, passes: Sequence[str] = DEFAULT) -> list[tuple[str, str]]:
-    """(pass, what it changed) for every pass that changed something, in order."""
-    names: dict[Var, str] = {}
-    found = []
-    for name in passes:
-        after = everywhere(PASSES[name], program)
-        changed = diff(program, after, names) if after.key() != program.key() else ""
-        if changed:
-            found.append((name, changed))
-        program = after
-    return found
+def changed(given: Any, made: Any) -> str:
+    """What a stage of the compiler changed: the difference of Programs, another record's text."""
+    if made is given:
+        return ""
+    after = getattr(made, "program", made)
+    if isinstance(given, Program) and isinstance(after, Program):
+        return diff(given, after)
+    return str(made)
+
+
+def size(made: Any) -> str:
+    """A record in a few words; of what holds a Program, that."""
+    match getattr(made, "program", made):
+        case Program(eqns=eqns):
+            return f"{len(eqns)} equations"
+        case Block(steps=steps):
+            return f"{len(steps)} steps"
+        case Plan(arena_bytes=nbytes):
+            return f"arena of {nbytes} bytes"
+    return type(made).__name__.lower()

@@ -19,12 +19,14 @@ from collections import deque
 from collections.abc import Sequence
 
 from fxad.ir.loops import Alias, Pointwise, View
+from fxad.ir.offload_ops import nbytes_of
+from fxad.ir.pairs.halves import Changed
+from fxad.ir.pairs.lines import Straight, lines
 from fxad.ir.program import Eqn, Program, Var
 from fxad.ir.rewrite import holds_programs
-from fxad.passes.aside import nbytes_of
-from fxad.passes.halves import Changed
-from fxad.passes.lines import Straight, lines
-from fxad.plan.remat import LONGEST, Rewriter, Waiting, crossing
+from fxad.remat.choose import LONGEST
+from fxad.remat.rewrite import Rewriter
+from fxad.remat.waiting import Waiting, crossing
 
 LINES = 8  # changed one after the other
 

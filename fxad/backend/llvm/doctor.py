@@ -5,12 +5,17 @@ print(diagnosis(measure=False))
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fxad.api.identity import bits_depend_on
+from fxad.backend.llvm import calibrate, ceilings, measured
+from fxad.backend.llvm.base import answers, kinds
+from fxad.backend.llvm.base import tuning as tables
+from fxad.backend.llvm.base.schedule import Target
+from fxad.backend.llvm.base.tuning import Tuning
+from fxad.backend.llvm.native import cores, engine, entries
+from fxad.backend.llvm.numerics import bits_depend_on
 from fxad.core.config import config
 from fxad.core.record import valued
 
@@ -43,8 +48,6 @@ def diagnosis(measure: bool = True) -> Diagnosis:
 
 
 def _machine() -> Section:
-    engine = importlib.import_module("fxad.backend.llvm.native.engine")
-    cores = importlib.import_module("fxad.backend.llvm.native.cores")
     kind = engine.host_kind()
     sizes = [f"{size >> 10} KiB" if size else "not known" for size in (kind.l1, kind.l2)]
     return (
@@ -61,11 +64,6 @@ def _machine() -> Section:
 
 
 def _chosen() -> Section:
-    kinds = importlib.import_module("fxad.backend.llvm.base.kinds")
-    tables = importlib.import_module("fxad.backend.llvm.base.tuning")
-    engine = importlib.import_module("fxad.backend.llvm.native.engine")
-    measured = importlib.import_module("fxad.backend.llvm.measured")
-    cores = importlib.import_module("fxad.backend.llvm.native.cores")
     target, kind = measured.target_of(config.isa), engine.host_kind()
     rows = [("record", _why(target, kinds.known(kind)))]
     rows.append(("instructions ordered for", target.tuning.cpu or "the instruction set's own"))
@@ -84,15 +82,14 @@ def _chosen() -> Section:
     return "chosen for it", [*rows, ("measured tiles", told)]
 
 
-def _unanswered(found: Any) -> str:
-    answers = importlib.import_module("fxad.backend.llvm.base.answers")
+def _unanswered(found: answers.Calibration) -> str:
     left = f"{found.unanswered} questions unanswered, the machine was too busy"
     if found.tries >= answers.TRIES:
         return f"{left} on {found.tries} days; fxad.tune() asks again"
     return f"{left}; they are asked again on another day, or by fxad.tune()"
 
 
-def _why(target: Any, record: Any) -> str:
+def _why(target: Target, record: Tuning | None) -> str:
     if config.isa:
         return f"{target.tuning.name}, for the instruction set {config.isa} that was asked for"
     if record is not None and target.tuning.name == record.name:
@@ -105,20 +102,16 @@ def _why(target: Any, record: Any) -> str:
 
 
 def _bits() -> Section:
-    return "what bits depend on", list(bits_depend_on().items())
+    return "what bits depend on", list(bits_depend_on(measured.target_of(config.isa)).items())
 
 
 def _disk() -> Section:
-    entries = importlib.import_module("fxad.backend.llvm.native.entries")
     if not config.cache:
         return "compiled code", [("cache", "off (FXAD_CACHE=0)")]
     return "compiled code", [("cache", str(entries.directory()))]
 
 
 def _ceilings() -> Section:
-    ceilings = importlib.import_module("fxad.backend.llvm.ceilings")
-    calibrate = importlib.import_module("fxad.backend.llvm.calibrate")
-    measured = importlib.import_module("fxad.backend.llvm.measured")
     target = measured.target_of(config.isa)
     multiply, flops = ceilings.fma()
     read, size = ceilings.reading(1 << 24)
@@ -131,7 +124,7 @@ def _ceilings() -> Section:
     fast, here = size / times[2], 4 * 4096 * 4096 / times[3]
     rows = [
         ("multiply-adds", f"{peak * 1e-9:.0f} GFLOP/s of float32 on registers"),
-        *_of_bf16(ceilings, target),
+        *_of_bf16(target),
         ("a product", f"{reached * 1e-9:.0f} GFLOP/s, {reached / peak:.0%} of that"),
         ("reading", f"{fast * 1e-9:.1f} GB/s from memory"),
         ("a product of one row", f"{here * 1e-9:.1f} GB/s, {here / fast:.0%} of that"),
@@ -139,7 +132,7 @@ def _ceilings() -> Section:
     return "one thread now (other programs take their part)", rows
 
 
-def _of_bf16(ceilings: Any, target: Any) -> list[tuple[str, str]]:
+def _of_bf16(target: Target) -> list[tuple[str, str]]:
     """The peak of the unit for products of bf16, if there is one of its own."""
     unit = ceilings.unit_for("bfloat16", target)
     if unit == "float32":

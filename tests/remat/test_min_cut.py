@@ -6,14 +6,15 @@ import itertools
 
 import numpy as np
 import pytest
+from attempts import plan, rematerialized
 
 import fxad
 import fxad.numpy as jnp
 from fxad import lax
 from fxad.backend.llvm.executable import Executable
-from fxad.passes.lines import lines
-from fxad.passes.pipeline import optimise
-from fxad.plan import again, crossing, plan
+from fxad.compiler import simplified
+from fxad.ir.pairs.lines import lines
+from fxad.remat import automatic, min_cut, waiting
 
 R = np.random.default_rng(0)
 X = R.standard_normal((64, 96), np.float32)
@@ -22,8 +23,8 @@ WS = (0.1 * R.standard_normal((5, 96, 96))).astype(np.float32)
 
 @pytest.fixture(autouse=True)
 def _small_arenas_too(monkeypatch):
-    monkeypatch.setattr(again, "LEAST", 0)
-    monkeypatch.setattr(again, "PART", 0)
+    monkeypatch.setattr(automatic, "LEAST", 0)
+    monkeypatch.setattr(automatic, "PART", 0)
 
 
 def gelu(x):
@@ -37,8 +38,8 @@ def normed(x):
 
 def both(function, *args):
     """The plans of a function's program as it is and as it is compiled."""
-    program = optimise(fxad.jit(function).lower(*args).traced)
-    changed, better = again.planned(program, donate=frozenset(), fusion=True, rounds=None)
+    program = simplified(fxad.jit(function).lower(*args).traced)
+    changed, better = rematerialized(program)
     return program, plan(program), changed, better
 
 
@@ -53,9 +54,9 @@ def kept(program, line=None):
     """Shapes of what a line, else the first loop of a program, keeps for the way back, and would
     have to."""
     line = line or next(line for line in lines(program) if line.times > 1)
-    waiting = crossing.crossing(line)
-    least = crossing.least_kept(line, waiting)
-    return [sorted(v.type.shape for v in values) for values in (waiting.kept, least)]
+    crossing = waiting.crossing(line)
+    least = min_cut.least_kept(line, crossing)
+    return [sorted(v.type.shape for v in values) for values in (crossing.kept, least)]
 
 
 def test_a_pointwise_chain_keeps_what_it_begins_with():
@@ -179,7 +180,7 @@ def test_branches_in_loops_of_unknown_length():
 
     args = WS[0], X, np.int32(5)
     _, before, _, after = both(fxad.value_and_grad(loss, argnums=(0, 1)), *args)
-    assert again._room(after) < 0.6 * again._room(before)
+    assert automatic._room(after) < 0.6 * automatic._room(before)
     same_bits(before, after, args)
 
 
@@ -203,15 +204,15 @@ def test_the_cut_is_a_least_one():
         edges = [(a, b) for a in range(count) for b in range(a + 1, count) if r.random() < 0.4]
         first = [v for v in range(count) if v == 0 or r.random() < 0.3]
         last = [v for v in range(count) if v == count - 1 or r.random() < 0.3]
-        network = crossing._Network()
+        network = min_cut._Network()
         for v in range(count):
             network.join((v, False), (v, True), int(sizes[v]))
         for a, b in edges:
             network.join((a, True), (b, False))
         for v in first:
-            network.join(crossing.START, (v, False))
+            network.join(min_cut.START, (v, False))
         for v in last:
-            network.join((v, True), crossing.END)
+            network.join((v, True), min_cut.END)
         network.fill()
         late = network.leading_to_end()
         cut = {v for v in range(count) if (v, True) in late and (v, False) not in late}

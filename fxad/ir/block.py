@@ -1,14 +1,14 @@
 """What lowering answers: launches of kernels over values, in order, with control flow around.
 
 A Block is one Program after lowering. Its values are the Program's variables (and a few new
-ones); which bytes they live in is decided later, by `fxad.plan`.
+ones); which bytes they live in is decided later, by planning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from fxad.core.record import record
+from fxad.core.record import record, replace
 from fxad.core.types import TapeType
 from fxad.ir.kernel import Kernel
 from fxad.ir.program import Var
@@ -114,6 +114,9 @@ class Block:
     steps: tuple[LoweredStep, ...]
     outputs: tuple[Var, ...]
 
+    def __str__(self) -> str:
+        return "\n".join(_text(self, {}))
+
 
 def reads_of(step: LoweredStep) -> tuple[Var, ...]:
     """Values whose bytes a step reads (or, for a kernel that updates in place, starts from)."""
@@ -140,3 +143,74 @@ def writes_of(step: LoweredStep) -> tuple[Var, ...]:
             return (step.dst,)
         case _:
             return step.results
+
+
+def blocks_of(step: LoweredStep) -> tuple[Block, ...]:
+    """The blocks inside a step."""
+    match step:
+        case Looping():
+            return (step.body,)
+        case Whiling():
+            return step.cond, step.body
+        case Branching():
+            return step.branches
+    return ()
+
+
+def stored(block: Block) -> set[Var]:
+    """The values that have memory of their own."""
+    return {var for step in block.steps for var in writes_of(step)}
+
+
+def in_all_blocks(rewrite: Callable[[Block], Block], block: Block) -> Block:
+    """A rewrite of a block and of all blocks inside it, the innermost first."""
+    if any(map(blocks_of, block.steps)):
+        steps = tuple([_rewritten_inside(rewrite, step) for step in block.steps])
+        block = Block(block.inputs, steps, block.outputs)
+    return rewrite(block)
+
+
+def _rewritten_inside(rewrite: Callable[[Block], Block], step: LoweredStep) -> LoweredStep:
+    match step:
+        case Looping():
+            return replace(step, body=in_all_blocks(rewrite, step.body))
+        case Whiling():
+            cond, body = (in_all_blocks(rewrite, inner) for inner in (step.cond, step.body))
+            return replace(step, cond=cond, body=body)
+        case Branching():
+            branches = [in_all_blocks(rewrite, inner) for inner in step.branches]
+            return replace(step, branches=tuple(branches))
+    return step
+
+
+def name_of(step: LoweredStep) -> str:
+    """What a step is called in messages and texts."""
+    match step:
+        case Launch():
+            return step.kernel.name
+        case HostStep():
+            return f"host {step.name}"
+        case TapeStep():
+            return f"tape {step.kind}"
+        case Looping():
+            return f"loop {step.trips}{' reversed' * step.reverse}"
+    return {Transfer: "copy", Whiling: "while", Branching: "branch"}[type(step)]
+
+
+def _text(block: Block, names: dict[Var, str]) -> list[str]:
+    """Lines of a block, every value with its type where it is first named."""
+
+    def one(var: Var) -> str:
+        if var in names:
+            return names[var]
+        names[var] = f"%{len(names)}"
+        return f"{names[var]}: {var.type}"
+
+    def listed(variables: Iterable[Var]) -> str:
+        return ", ".join(map(one, variables))
+
+    lines = [f"block({listed(block.inputs)})"]
+    for step in block.steps:
+        lines.append(f"  {name_of(step)}({listed(reads_of(step))}) -> {listed(writes_of(step))}")
+        lines += [f"    {line}" for inner in blocks_of(step) for line in _text(inner, names)]
+    return [*lines, f"  return {listed(block.outputs)}"]

@@ -7,23 +7,23 @@ import importlib
 
 import numpy as np
 import pytest
+from attempts import plan, rematerialized
 
 import fxad
 import fxad.numpy as jnp
 from fxad import lax
 from fxad.backend.llvm.executable import Executable
+from fxad.compiler import simplified
 from fxad.ir.columns import listing
-from fxad.passes.pipeline import optimise
-from fxad.plan import again, plan
+from fxad.remat import automatic
 
 R = np.random.default_rng(0)
-OPTIONS = {"donate": frozenset(), "fusion": True, "rounds": None}
 DEPTH = 8
 
 
 @pytest.fixture(autouse=True)
 def _arenas_of_moderate_size(monkeypatch):
-    monkeypatch.setattr(again, "LEAST", 64 << 20)
+    monkeypatch.setattr(automatic, "LEAST", 64 << 20)
 
 
 def normed(x, scale):
@@ -47,9 +47,8 @@ def drawn(rows, width):
 
 def planned(function, *args):
     """A function's traced program and plan as they are, and those after the choice."""
-    program = optimise(fxad.jit(function).lower(*args).traced)
-    made = plan(program, **OPTIONS)
-    return (program, made), again.planned(program, **OPTIONS)
+    program = simplified(fxad.jit(function).lower(*args).traced)
+    return (program, plan(program)), rematerialized(program)
 
 
 GRAD = fxad.value_and_grad(loss, argnums=(0, 1, 2))
@@ -74,16 +73,16 @@ def test_compiled_functions_do_so_unasked():
 
 def test_a_large_program_is_lowered_no_more_than_it_is_planned(monkeypatch):
     lowering = importlib.import_module("fxad.lower.lower")
-    plain, lowered = lowering._lower_flat, []
+    plain, lowered = lowering.lower, []
 
-    def counted(program, config):
+    def counted(program, fusion):
         lowered.append(len(program.eqns))
-        return plain(program, config)
+        return plain(program, fusion)
 
     args = drawn(2048, 1024)
-    program = optimise(fxad.jit(GRAD).lower(*args).traced)
-    monkeypatch.setattr(lowering, "_lower_flat", counted)
-    changed, _ = again.planned(program, **OPTIONS)
+    program = simplified(fxad.jit(GRAD).lower(*args).traced)
+    monkeypatch.setattr(lowering, "lower", counted)
+    changed, _ = rematerialized(program)
     assert [n for n in lowered if n > 50] == [len(program.eqns), len(changed.eqns)]
 
 
@@ -96,7 +95,7 @@ def test_what_takes_too_long_or_frees_too_little_stays(monkeypatch):
     args = drawn(2048, 1024)
     for name, value in (("SHARE", 1e-6), ("WORTH", 0.5)):
         with monkeypatch.context() as patched:
-            patched.setattr(again, name, value)
+            patched.setattr(automatic, name, value)
             (before, _), (after, _) = planned(GRAD, *args)
         assert after is before, name
 
@@ -110,6 +109,6 @@ def test_only_single_passes_are_repeated(layer):
 
     x, _, ws = drawn(2048, 1024)
     (program, made), (after, _) = planned(fxad.grad(deep, argnums=(0, 1)), x, ws)
-    assert made.arena_bytes > again.LEAST
+    assert made.arena_bytes > automatic.LEAST
     counts = [sum(e.op.name in ("dot", "cumsum") for e in p.eqns) for p in (program, after)]
     assert counts[0] == counts[1] > 0

@@ -1,14 +1,13 @@
 """A Program rewritten so that it runs in a given number of bytes.
 
-    program, plan = fit(program, budget=2 << 30)
+    fit(program, 2 << 30, attempts, offload).plan
 
 Where memory is fullest, values wait that were made before and are read after. Each can be kept,
 computed again when it is read, or put on disk until then. What frees the most bytes for the least
 time goes first; then the program is planned again, until it fits.
 
 Bytes are those of arena, arguments and results, and of the memory in which values on their way to
-the disk wait. Time is the cost model's (`fxad.ir.cost`): operations and bytes moved, at rates
-written down here.
+the disk wait.
 """
 
 from __future__ import annotations
@@ -17,32 +16,19 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from fxad.core.config import config
 from fxad.core.errors import SizeError, at
 from fxad.core.limits import readable
-from fxad.ir.cost import cost
+from fxad.ir.cost import peak_bytes
+from fxad.ir.offload_ops import nbytes_of
+from fxad.ir.pairs.halves import Changed
+from fxad.ir.pairs.lines import Straight, lines
 from fxad.ir.plan import Plan
-from fxad.ir.program import Eqn, Program, Var
-from fxad.ir.rewrite import dce, substitute
-from fxad.lower import LowerConfig, lower
-from fxad.passes.aside import SMALLEST, nbytes_of, staging
-from fxad.passes.halves import Changed
-from fxad.passes.lines import Straight, lines
-from fxad.passes.offload import offload
-from fxad.plan.order import as_run
-from fxad.plan.planner import plan as make_plan
-from fxad.plan.remat import (
-    LONGEST,
-    Chooser,
-    Costs,
-    Rewriter,
-    Waiting,
-    Ways,
-    crossing,
-    read_forward,
-    stored_by,
-    waiting_at_peak,
-)
+from fxad.ir.program import Program, Var
+from fxad.ir.rewrite import dce
+from fxad.remat.attempt import Attempt, Attempts, Offload, Try
+from fxad.remat.choose import Chooser, Costs, Ways
+from fxad.remat.rewrite import Rewriter
+from fxad.remat.waiting import Waiting, crossing, waiting_at_peak
 
 ROUNDS = 8  # places relieved one after another
 PLACES = 6  # in loops and branches, looked at in each round
@@ -53,23 +39,15 @@ STAGING = 8  # a budget over this: memory of values on their way to the disk
 RETRIES = 4  # for each of them, wanting more
 
 
-def peak_bytes(plan: Plan, program: Program) -> int:
-    """Bytes of arena, arguments, results, and of memory for what goes to disk."""
-    counts = cost(plan)
-    donated = sum(program.out_types[result].nbytes for result in plan.donated)
-    named = ("arena_bytes", "argument_bytes", "result_bytes")
-    return sum(counts[name] for name in named) - donated + staging(program)
-
-
 def fit(
     program: Program,
     budget: int,
+    attempts: Attempts,
+    offload: Offload,
     *,
-    donate: frozenset[int] = frozenset(),
-    fusion: bool = True,
     ways: tuple[str, ...] = (),
     scratch: Callable[[Plan], int] = lambda plan: 0,
-) -> tuple[Program, Plan]:
+) -> Attempt:
     """The program, rewritten if need be, and its plan of at most `budget` bytes.
 
     ways: what may be done with values beside computing them again: "disk", "bf16" (only what
@@ -77,13 +55,13 @@ def fit(
     it knows of. Raises SizeError, naming what fills the memory, where nothing brings it below the
     budget; the least that it names is the same for every budget.
     """
-    start, costs = _planned(regions(program), donate, fusion), Costs()
+    start, costs = _Tried.of(attempts.whole(program)), Costs(attempts.alone)
 
     def closest(target: int, enough: int) -> _Tried:
         """On the way to `target` bytes the first program of `enough`, else the smallest."""
         best = start
         for allowed in _orders(ways):
-            for tried in _rounds(start, _Search(target, donate, fusion, allowed, costs)):
+            for tried in _rounds(start, _Search(target, attempts, offload, allowed, costs)):
                 best = min(best, tried, key=lambda t: t.peak)
                 if best.peak <= enough:
                     return best
@@ -91,16 +69,16 @@ def fit(
 
     room = budget
     while (found := _within(room, closest)) is not None:
-        taken = scratch(found.plan)
+        taken = scratch(found.attempt.plan)
         if found.peak + taken <= budget:
-            return found.program, found.plan
+            return found.attempt
         room = budget - taken  # less than before: what was found is within that
     targets = [int(share * start.peak) for share in SHARES]
     least = min([closest(target, target) for target in targets], key=lambda t: t.peak)
-    taken = scratch(least.plan)
+    taken = scratch(least.attempt.plan)
     if least.peak + taken <= budget:
-        return least.program, least.plan
-    raise _cannot(least, budget, taken, fusion, ways)
+        return least.attempt
+    raise _cannot(least, budget, taken, attempts.alone, ways)
 
 
 def _within(room: int, closest: Callable[[int, int], _Tried]) -> _Tried | None:
@@ -131,14 +109,12 @@ def _orders(ways: tuple[str, ...]) -> list[tuple[str, ...]]:
 
 @dataclass(slots=True)
 class _Tried:
-    program: Program
-    plan: Plan
+    attempt: Attempt
     peak: int
 
-
-def _planned(program: Program, donate: frozenset[int], fusion: bool) -> _Tried:
-    plan = make_plan(program, donate=donate, fusion=fusion)
-    return _Tried(program, plan, peak_bytes(plan, program))
+    @classmethod
+    def of(cls, attempt: Attempt) -> _Tried:
+        return cls(attempt, peak_bytes(attempt.plan, attempt.program))
 
 
 def _round(start: _Tried, search: _Search) -> _Tried | None:
@@ -147,33 +123,32 @@ def _round(start: _Tried, search: _Search) -> _Tried | None:
     Memory is looked at in the order in which the plan runs the equations, then in the program's,
     then in loops and branches, where most waits first.
     """
-    best, fusion, budget = start, search.fusion, search.budget
-    block = lower(start.program, LowerConfig(fusion))
-    for program in (as_run(start.program, block, search.donate), start.program):
-        waiting = _fullest(program, fusion)  # another order may store other values
+    best, alone, budget = start, search.attempts.alone, search.budget
+    for program in (start.attempt.as_run, start.attempt.program):
+        waiting = _fullest(program, alone)  # another order may store other values
         best = search.relieved(Straight(program, lambda changed: changed), waiting, best)
         if best.peak <= budget:
             return best
-    for line, waiting in _inside(best.program, fusion)[:PLACES]:
+    for line, waiting in _inside(best.attempt.program, alone)[:PLACES]:
         tried = search.relieved(line, waiting, best)
         if tried.peak < best.peak:  # the other lines are of the program as it was
             return tried
     return best if best.peak < start.peak else None
 
 
-def _inside(program: Program, fusion: bool) -> list[tuple[Straight, Waiting]]:
+def _inside(program: Program, alone: Try) -> list[tuple[Straight, Waiting]]:
     """Lines inside a program and what waits on them, those with most bytes first."""
     found: list[tuple[int, Straight, Waiting]] = []
     for line in itertools.islice(lines(program), 1, None):
-        waiting = crossing(line) or _fullest(line.program, fusion)
+        waiting = crossing(line) or _fullest(line.program, alone)
         if waiting.kept:
             found.append((sum(waiting.kept.values()) * line.times, line, waiting))
     return [(line, waiting) for _, line, waiting in sorted(found, key=lambda f: -f[0])]
 
 
-def _fullest(program: Program, fusion: bool) -> Waiting:
+def _fullest(program: Program, alone: Try) -> Waiting:
     """What waits where a program, lowered alone, takes most memory."""
-    return waiting_at_peak(program, stored_by(lower(program, LowerConfig(fusion))))
+    return waiting_at_peak(program, alone(program).stored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +156,8 @@ class _Search:
     """What all attempts to bring a program within a budget have in common."""
 
     budget: int
-    donate: frozenset[int]
-    fusion: bool
+    attempts: Attempts
+    offload: Offload
     ways: tuple[str, ...]
     costs: Costs
 
@@ -204,8 +179,8 @@ class _Search:
                     break
                 rewriter = Rewriter(program, waiting, anchors, choice)
                 changed = Changed(rewriter.rewritten(), frozenset(rewriter.small.values()))
-                smaller = offload(dce(line.around(changed).program), budget // STAGING)
-                tried = _planned(smaller, self.donate, self.fusion)
+                smaller = self.offload(dce(line.around(changed).program), budget // STAGING)
+                tried = _Tried.of(self.attempts.whole(smaller))
                 if tried.peak < best.peak:
                     best = tried
                 if best.peak <= budget:
@@ -216,82 +191,13 @@ class _Search:
         return best
 
 
-def regions(program: Program) -> Program:
-    """Give every `within` (a checkpoint with a byte budget) what it asks for, those in loops and
-    branches too, where a trip's values wait for the same trip of the loop back."""
-    memory, costs = 0, Costs()
-    while (line := next(filter(_asks, lines(program)), None)) is not None:
-        straight, rounded = line.program, set[Var]()
-        while (found := _asking(straight)) is not None:
-            memory += straight.eqns[found].params["budget"]
-            straight, small = _region(straight, found, costs)
-            rounded |= small
-        program = line.around(Changed(straight, frozenset(rounded))).program
-    return offload(dce(program), min(memory, config.offload_memory)) if memory else program
-
-
-def _asks(line: Straight) -> bool:
-    """Whether there is a checkpoint with a budget on a line."""
-    return _asking(line.program) is not None
-
-
-def _asking(program: Program) -> int | None:
-    return next((n for n, e in enumerate(program.eqns) if e.op.name == "within"), None)
-
-
-def _region(program: Program, number: int, costs: Costs) -> tuple[Program, set[Var]]:
-    """The program with one `within` gone and its values within their budget, and those it has
-    rounded. Raises SizeError."""
-    eqn = program.eqns[number]
-    free, made = eqn.params["free"], {v for e in program.eqns[:number] for v in e.outputs}
-    rest = [e for n, e in enumerate(program.eqns) if n != number]
-    bare = Program(program.inputs, rest, program.outputs, program.name)
-    bare = substitute(bare, dict(zip(eqn.outputs, eqn.inputs, strict=True)))
-    waits = {v: nbytes_of(v) for v in eqn.inputs[free:] if isinstance(v, Var) and v in made}
-    waits = {v: size for v, size in waits.items() if v not in program.outputs}
-    waiting = Waiting(number, waits, {}, made, read_forward(bare, number, made))
-    anchors = {v for v in eqn.inputs[:free] if isinstance(v, Var)}
-    chooser, budget = Chooser(bare, waiting, anchors, costs), eqn.params["budget"]
-    ways = Ways()
-    while True:
-        rewriter = Rewriter(bare, waiting, anchors, ways)
-        smaller = rewriter.rewritten()
-        left = {v: size for v, size in rewriter.waiting().items() if v not in anchors}
-        over = sum(left.values()) - budget
-        if over <= 0:
-            return smaller, set(rewriter.small.values())
-        before = ways
-        ways = chooser.choose(chooser.freed + over, eqn.params["ways"])
-        if ways == before:
-            raise _unmet(bare, chooser, eqn, left)
-
-
-def _unmet(program: Program, chooser: Chooser, eqn: Eqn, left: dict[Var, int]) -> SizeError:
-    """The error that says which values a checkpoint's budget has no room for, and why."""
-    makers = {v: e for e in program.eqns for v in e.outputs}
-    named = []
-    for var in sorted(left, key=left.__getitem__, reverse=True)[:5]:
-        maker = makers.get(var)
-        if maker is None:  # a value rounded
-            named.append(f"{var.type}, rounded")
-            continue
-        why = "has an effect" if maker.effects else "reads values with effects, or too many others"
-        named.append(f"{maker.op.name}: {var.type}{at(maker.where)}, which {why}")
-    least, budget = sum(left.values()), eqn.params["budget"]
-    return SizeError(
-        f"checkpoint does not fit its budget of {readable(budget)}{at(eqn.where)}: the least found "
-        f"is {readable(least)}; kept are {'; '.join(named)}; computing again repeats at most "
-        f"{LONGEST} equations, values below {readable(SMALLEST)} are not put aside"
-    )
-
-
 def _cannot(
-    best: _Tried, budget: int, scratch: int, fusion: bool, ways: tuple[str, ...]
+    best: _Tried, budget: int, scratch: int, alone: Try, ways: tuple[str, ...]
 ) -> SizeError:
     """The error that says what is in memory where it is fullest, and what was not allowed."""
-    program = best.program
-    inside = _inside(program, fusion)
-    filling = [_named(program, v, n) for v, n in _fullest(program, fusion).live.items()]
+    program = best.attempt.program
+    inside = _inside(program, alone)
+    filling = [_named(program, v, n) for v, n in _fullest(program, alone).live.items()]
     for line, waiting in inside:
         filling += [_named(line.program, v, n, line.times) for v, n in waiting.kept.items()]
     largest = sorted([f for f in filling if f], key=lambda f: -f[0])

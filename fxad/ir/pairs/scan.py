@@ -1,4 +1,4 @@
-"""Scans back over scans: both bodies as one line (`fxad.passes.halves`).
+"""Scans back over scans: both bodies as one line (`fxad.ir.pairs.halves`).
 
 forth   body: y = f(c); z = g(y)      stacks y and z
 back    body: h(y, z)                 reads their slices
@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from fxad.core.record import record
-from fxad.ir.program import Atom, Eqn, Program, Var
-from fxad.passes.halves import (
+from fxad.ir.pairs.halves import (
     Changed,
     Halves,
     Line,
@@ -20,6 +19,7 @@ from fxad.passes.halves import (
     inputs_renamed,
     joined,
 )
+from fxad.ir.program import Atom, Eqn, Program, Var
 
 
 @record

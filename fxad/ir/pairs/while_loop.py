@@ -1,4 +1,4 @@
-"""Loops of unknown length back over a tape: both bodies as one line (`fxad.passes.halves`)."""
+"""Loops of unknown length back over a tape: both bodies as one line (`fxad.ir.pairs.halves`)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from fxad.core.record import record
 from fxad.core.types import TapeType
-from fxad.ir.program import OPS, Atom, Eqn, Program, Var
-from fxad.passes.halves import (
+from fxad.ir.pairs.halves import (
     Changed,
     Halves,
     Line,
@@ -16,7 +15,8 @@ from fxad.passes.halves import (
     inputs_renamed,
     joined,
 )
-from fxad.passes.offload_tapes import Link, link_of
+from fxad.ir.pairs.tape_link import Link, link_of
+from fxad.ir.program import OPS, Atom, Eqn, Program, Var
 
 
 @record

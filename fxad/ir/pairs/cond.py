@@ -11,9 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from fxad.core.record import record
 from fxad.core.types import TapeType
-from fxad.ir.program import OPS, Atom, Eqn, Lit, Program, Var
-from fxad.ir.rewrite import literal
-from fxad.passes.halves import (
+from fxad.ir.pairs.halves import (
     Changed,
     Halves,
     Line,
@@ -22,6 +20,8 @@ from fxad.passes.halves import (
     inputs_renamed,
     joined,
 )
+from fxad.ir.program import OPS, Atom, Eqn, Lit, Program, Var
+from fxad.ir.rewrite import literal
 
 
 @record

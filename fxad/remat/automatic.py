@@ -5,7 +5,7 @@
     becomes   n = ...;  q = n w;  ...;  n' = (x - mean) * rstd * scale;  dw = n'ᵀ dq
 
 where x, mean and rstd wait in any case: then n takes no memory in between. Loops and branches keep
-less for those back over them (`crossing`); then, where memory is fullest, those values are made
+less for those back over them (`min_cut`); then, where memory is fullest, those values are made
 again that one pass over such others makes. Each time the program is planned again, and stays as it
 was unless its peak falls by WORTH, at less than SHARE more time by the cost model. Results keep
 their bits: the same operations run on the same numbers.
@@ -13,18 +13,15 @@ their bits: the same operations run on the same numbers.
 
 from __future__ import annotations
 
-from fxad.core.record import record
 from fxad.ir.cost import cost
 from fxad.ir.kernel import Map
 from fxad.ir.plan import Plan, Run, Taping, walk
 from fxad.ir.program import Eqn, Program, Var
-from fxad.lower import Block, LowerConfig, lower
-from fxad.lower.rounding import Rounds
-from fxad.plan.crossing import lightened
-from fxad.plan.order import as_run
-from fxad.plan.planner import plan as make_plan
-from fxad.plan.planner import plan_block
-from fxad.plan.remat import FLOPS, MOVED, Rewriter, Waiting, stored_by, waiting_at_peak
+from fxad.remat.attempt import Attempt, Attempts, Try
+from fxad.remat.choose import FLOPS, MOVED
+from fxad.remat.min_cut import lightened
+from fxad.remat.rewrite import Rewriter
+from fxad.remat.waiting import Waiting, waiting_at_peak
 
 LEAST = 256 << 20  # bytes: a smaller arena is not worth a second lowering and plan
 PART = 0.2  # of arena and arguments: neither is an arena that is a smaller part of them
@@ -34,49 +31,31 @@ WORTH = 0.01  # of the memory that a program takes: what must be freed
 SHARE = 0.01  # of the time that a program takes: what it may cost
 
 
-@record
-class Tried:
-    """A program, what it is lowered to, and its plan."""
-
-    program: Program
-    block: Block
-    plan: Plan
-
-
-def planned(
-    program: Program, *, donate: frozenset[int], fusion: bool, rounds: Rounds | None
-) -> tuple[Program, Plan]:
-    """The program, with cheap values made again where that pays, and its plan (options: see
-    `plan`)."""
-
-    def tried(program: Program) -> Tried:
-        block = lower(program, LowerConfig(fusion, rounds=rounds))
-        return Tried(program, block, plan_block(block, program.in_types, program.out_types, donate))
-
-    best = tried(program)
-    plan = best.plan
-    if not fusion or _room(plan) < max(LEAST, PART * _held(plan)):
-        return program, plan
+def rematerialized(program: Program, attempts: Attempts) -> Attempt:
+    """The program, or one that computes cheap values again, where that pays."""
+    best = attempts.whole(program)
+    if _room(best.plan) < max(LEAST, PART * _held(best.plan)):
+        return best
     for change in (_lightened, _eased):
-        changed = change(best, donate)
+        changed = change(best, attempts.alone)
         if changed is not best.program:
-            other = tried(changed)
+            other = attempts.whole(changed)
             best = other if _pays(other.plan, best.plan) else best
-    return best.program, best.plan
+    return best
 
 
-def _lightened(tried: Tried, donate: frozenset[int]) -> Program:
+def _lightened(attempt: Attempt, alone: Try) -> Program:
     """With less kept by loops and branches for those back over them."""
-    return lightened(tried.program)
+    return lightened(attempt.program)
 
 
-def _eased(tried: Tried, donate: frozenset[int]) -> Program:
+def _eased(attempt: Attempt, alone: Try) -> Program:
     """With cheap values made again that wait where memory is fullest, if they are worth a plan."""
-    ordered = as_run(tried.program, tried.block, donate)
-    waiting = waiting_at_peak(ordered, stored_by(tried.block))
-    chosen = cheap(ordered, waiting)
-    if sum(v.type.nbytes for v in chosen) < _worth(tried.plan):
-        return tried.program
+    ordered = attempt.as_run
+    waiting = waiting_at_peak(ordered, attempt.stored)
+    chosen = cheap(ordered, waiting, alone)
+    if sum(v.type.nbytes for v in chosen) < _worth(attempt.plan):
+        return attempt.program
     return Rewriter(ordered, waiting, set(), dict.fromkeys(chosen, "again")).rewritten()
 
 
@@ -86,7 +65,7 @@ def _pays(other: Plan, plan: Plan) -> bool:
     return freed >= _worth(plan) and _seconds(other) <= (1 + SHARE) * _seconds(plan)
 
 
-def cheap(program: Program, waiting: Waiting) -> list[Var]:
+def cheap(program: Program, waiting: Waiting, alone: Try) -> list[Var]:
     """Values waiting for later equations that one elementwise pass over other waiting values, or
     over arguments, makes. Last ones first, and none that another one is made from: a chain of
     them would be computed again from its far end at once."""
@@ -102,7 +81,7 @@ def cheap(program: Program, waiting: Waiting) -> list[Var]:
             continue
         key = chain.key()
         if key not in known:
-            known[key] = _is_one_pass(chain)
+            known[key] = _is_one_pass(alone(chain).plan)
         if known[key]:
             found.append(var)
             read.update(chain.inputs)
@@ -131,9 +110,9 @@ def _chain(var: Var, early: dict[Var, Eqn], waiting: Waiting) -> Program | None:
     return Program(list(inputs), list(eqns), [var]) if add(early[var]) else None
 
 
-def _is_one_pass(chain: Program) -> bool:
-    """Whether a chain is a single kernel without products, sums or anything else but maps."""
-    steps = make_plan(chain).steps
+def _is_one_pass(plan: Plan) -> bool:
+    """Whether a plan is a single kernel without products, sums or anything else but maps."""
+    steps = plan.steps
     if len(steps) != 1 or not isinstance(steps[0], Run):
         return False
     return all(isinstance(stage, Map) for stage in steps[0].kernel.body)

@@ -12,8 +12,17 @@ from fxad.core.errors import CheckError
 from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Slot, Step, Taping, While, walk
 
 
-def check_plan(plan: Plan) -> None:
-    """Raises CheckError where a slot or a step breaks a rule."""
+def check_plan(plan: Plan, stage: str = "") -> None:
+    """Raises CheckError, which names the stage, where a slot or a step breaks a rule."""
+    try:
+        _check(plan)
+    except CheckError as error:
+        if not stage:
+            raise
+        raise CheckError(f"after {stage}: {error}") from None
+
+
+def _check(plan: Plan) -> None:
     for slot in plan.slots:
         _check_slot(slot, plan)
     listed = set(plan.slots)
