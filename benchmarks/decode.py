@@ -91,7 +91,7 @@ def measured(
     runs: dict[str, Callable[[], Any]] = {"fxad": ours(params, config, start, length)}
     if "torch" in peers:
         runs["torch"] = theirs(params, config, start, length)
-    read, size = ceilings.streams(1, 0, READ, threads)
+    read, size = ceilings.reading(READ, threads)
     times = harness.alternate({**runs, "read": read}, rounds, pause=harness.REST)
     reading = times.pop("read")
     row = harness.row(f"decode {preset} {dtype}, {start} tokens before", times)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from fxad.api.doctor import diagnosis
+from fxad.compiler import native
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -16,7 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     doctor = commands.add_parser("doctor", help="what was detected here, and chosen, and why")
     doctor.add_argument("--no-measure", action="store_true", help="leave out what takes a second")
     args = parser.parse_args(arguments)
-    print(diagnosis(measure=not args.no_measure))
+    print(native().diagnosis(measure=not args.no_measure))
     return 0
 
 

@@ -21,12 +21,14 @@ from rich.text import Text
 from fxad.api.derived import Printed
 from fxad.api.jit import Jit, jit
 from fxad.api.stages import Lowered
+from fxad.compiler import simplified
 from fxad.core.errors import TypeMismatch
 from fxad.ir import text
 from fxad.ir.columns import listing
+from fxad.ir.diff import diff
 from fxad.ir.graph import to_html, to_svg
-from fxad.ir.program import Program
-from fxad.passes.diff import pass_diffs
+from fxad.ir.program import Program, Var
+from fxad.ir.stages import Ran, listening
 
 _COLOURS = (
     (r"#[^\n]*", "dim"),
@@ -88,6 +90,16 @@ def passes(function: Callable[..., Any]) -> Callable[..., str]:
         return "\n".join(f"=== {name}\n{changed}" for name, changed in found)
 
     return wrapped
+
+
+def pass_diffs(program: Program) -> list[tuple[str, str]]:
+    """(pass, what it changed) for every pass that changed something, in order."""
+    names: dict[Var, str] = {}  # of values, the same in all diffs
+    ran: list[Ran] = []
+    with listening(ran.append):
+        simplified(program)
+    found = [(one.stage, diff(one.given, one.made, names)) for one in ran]
+    return [(stage, changed) for stage, changed in found if changed]
 
 
 def graph(thing: Any, path: str | os.PathLike[str] | None = None) -> str:

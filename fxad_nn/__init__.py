@@ -13,7 +13,7 @@ gpt2, llama, loss, models            the models, and how they are found by name
 optim, step                          AdamW, schedules, one compiled training step
 text, tokenizer, vocabulary          from text to ids, and which ids a model knows
 token_file, shards, token_cache, data    from files to batches
-files, schema, tensors, manifest, store, hf   checkpoints, and weights from Hugging Face directories
+files, tensors, manifest, store, hf   checkpoints, and weights from Hugging Face directories
 cache, sampling, generate            tokens one by one, with keys and values of earlier ones
 recipe, run, train, evaluate, flops  a training run
 listener, signals, directory, losses, keep, plot    what surrounds it: who listens, what it leaves

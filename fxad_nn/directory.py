@@ -9,11 +9,11 @@ with reserved(Path("runs/nano-1")) as place:
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from fxad.core.system import lock, path_of
 from fxad_nn.errors import ConfigError
 
 
@@ -71,16 +71,12 @@ def reserved(directory: Path) -> Iterator[Place]:
 def _locked(directory: Path) -> int:
     """An open handle that holds the lock of `directory`."""
     handle = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not lock(handle, wait=False):
         os.close(handle)
         raise ConfigError(
             f"another process is training in {directory}: wait until it has ended, or choose "
             "another directory with --out"
-        ) from None
-    except OSError:  # a file system without locks
-        pass
+        )
     return handle
 
 
@@ -93,12 +89,7 @@ def _is_at(path: Path, handle: int) -> bool:
 
 def _present_path(handle: int) -> Path | None:
     """Where an open directory is now, if it is anywhere and the system can tell."""
-    path = None
-    if hasattr(fcntl, "F_GETPATH"):  # macOS
-        path = os.fsdecode(fcntl.fcntl(handle, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
-    else:
-        with contextlib.suppress(OSError):
-            path = os.readlink(f"/proc/self/fd/{handle}")
+    path = path_of(handle)
     return Path(path) if path and _is_at(Path(path), handle) else None
 
 

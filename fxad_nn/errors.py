@@ -5,11 +5,7 @@ raise ConfigError("unknown preset 'nanoo'" + did_you_mean("nanoo", PRESETS))
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
-
-LONGEST_NAME = 100
-"""Longer names, which only damaged files have, are compared with nothing."""
+from fxad.core.schema import did_you_mean as did_you_mean
 
 
 class UserError(ValueError):
@@ -34,10 +30,3 @@ class TrainingError(UserError):
 
 class DamageWarning(UserWarning):
     """What was read is usable but doubtful: weights that hold NaN, a cache that was damaged."""
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A half sentence with the closest known name, or all of them where none is close."""
-    known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=1) if len(name) < LONGEST_NAME else []
-    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"

@@ -7,12 +7,16 @@ with replacing(path) as temporary:
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
+from fxad.core.system import cache_directory as shared_directory
 from fxad_nn.errors import ConfigError
 
 
@@ -21,7 +25,7 @@ def cache_directory() -> Path:
     if chosen := os.environ.get("FXAD_CACHE_DIR"):
         shared = Path(chosen)
     else:
-        shared = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fxad"
+        shared = shared_directory()
     with contextlib.suppress(OSError):  # who needs it will say so
         # Compiled code is kept there too, and used only if no group may write there.
         shared.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -35,6 +39,64 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+@dataclass(frozen=True)
+class Written:
+    """The bytes of a file that was written."""
+
+    size: int
+    sha256: str
+
+
+Content = bytes | memoryview  # contiguous
+_PART = 16 << 20  # bytes that are written, and hashed, at once
+_UNSYNCED = 64 << 20  # written bytes that are forced to the disk while more are written
+
+
+def write(path: Path, contents: Iterable[Content]) -> Written:
+    """Make a file of these bytes, one after another. Raises OSError.
+
+    Two threads hash them and force them to the disk meanwhile: 1.5 GB take as long as the slowest
+    of the three. The digest is of what was given, so a later read also finds what was written
+    wrong.
+    """
+    digest, size, unsynced = hashlib.sha256(), 0, 0
+    hashed: list[Future[None]] = []
+    synced: Future[None] | None = None
+    with (
+        open(path, "xb") as file,
+        ThreadPoolExecutor(1, "hash") as hashing,
+        ThreadPoolExecutor(1, "sync") as syncing,
+    ):
+        for part in _parts(contents):
+            hashed.append(hashing.submit(digest.update, part))
+            file.write(part)
+            size, unsynced = size + len(part), unsynced + len(part)
+            if unsynced >= _UNSYNCED and (synced is None or synced.done()):
+                if synced is not None:
+                    synced.result()
+                synced, unsynced = syncing.submit(os.fsync, file.fileno()), 0
+        for task in (*hashed, synced):
+            if task is not None:
+                task.result()
+    return Written(size, digest.hexdigest())
+
+
+def _parts(contents: Iterable[Content]) -> Iterator[memoryview]:
+    for content in contents:
+        if not memoryview(content).nbytes:  # which cannot be cast
+            continue
+        whole = memoryview(content).cast("B")
+        for start in range(0, len(whole), _PART):
+            yield whole[start : start + _PART]
+
+
+def written(path: Path) -> Written:
+    """What a file holds now. Raises OSError."""
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return Written(os.fstat(file.fileno()).st_size, digest)
 
 
 def require_writable(directory: Path) -> None:

@@ -6,11 +6,11 @@ utilisation = flops * tokens_per_second / measured_peak()
 
 from __future__ import annotations
 
-import os
 import time
 
 import numpy as np
 
+from fxad.core.system import allowed_cpus
 from fxad_nn import models
 from fxad_nn.spec import named_leaves
 
@@ -41,7 +41,7 @@ def measured_peak(seconds: float = 0.3) -> float:
     The best of many short ones, so that a busy machine still shows what it can do: large products
     on all threads, and small ones, which run on one thread and so wait for no other, times cores.
     """
-    cores = len(os.sched_getaffinity(0))
+    cores = len(allowed_cpus())
     return max(_product_rate(512, seconds / 2), cores * _product_rate(64, seconds / 2))
 
 

@@ -14,11 +14,7 @@ from typing import Any
 import numpy as np
 
 import fxad.numpy as jnp
-from fxad_nn import gpt2, llama, models
-from fxad_nn.errors import CheckpointError, ConfigError
-from fxad_nn.layers import RopeScaling
-from fxad_nn.models import DTYPES
-from fxad_nn.schema import (
+from fxad.core.schema import (
     Mismatch,
     Schema,
     anything,
@@ -33,6 +29,10 @@ from fxad_nn.schema import (
     record,
     shown,
 )
+from fxad_nn import gpt2, llama, models
+from fxad_nn.errors import CheckpointError, ConfigError
+from fxad_nn.layers import RopeScaling
+from fxad_nn.models import DTYPES
 from fxad_nn.spec import from_named, named_leaves
 from fxad_nn.tensors import check_shape, require_all, stored, warn_if_not_finite
 

@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from fxad.core.schema import integer, number, parse, record
 from fxad_nn.errors import DataError
-from fxad_nn.schema import integer, number, parse, record
 
 LOSSES = "losses.jsonl"
 LONGEST = 256  # bytes of a line

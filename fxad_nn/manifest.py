@@ -1,6 +1,7 @@
 """What a checkpoint holds: the size and SHA-256 of every file, in a file that is sealed itself.
 
-    write_manifest(path, step=2000, files=["model.safetensors"], facts={"fxad": "0.1.0"})
+    files = {"model.safetensors": write(path / "model.safetensors", parts)}
+    write_manifest(path, step=2000, files=files, facts={"fxad": "0.1.0"})
     manifest = read_manifest(path, ["model.safetensors"])
     manifest.check("model.safetensors")             # its path; CheckpointError if it was changed
 
@@ -17,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fxad_nn.errors import CheckpointError
-from fxad_nn.schema import (
+from fxad.core.schema import (
     Limits,
     anything,
     canonical,
@@ -30,6 +30,8 @@ from fxad_nn.schema import (
     record,
     string,
 )
+from fxad_nn.errors import CheckpointError
+from fxad_nn.files import Written, written
 
 FORMAT = 2
 """1 had no manifest; nothing reads it any more."""
@@ -69,11 +71,10 @@ class Manifest:
         if not path.is_file():
             raise CheckpointError(f"{path} is missing")
         try:
-            size = path.stat().st_size
-            found = _digest(path) if size == self.files[name]["bytes"] else ""
+            found = written(path)
         except OSError as error:
             raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
-        self._compare(name, size, found)
+        self._compare(name, found.size, found.sha256)
         return path
 
     def content(self, name: str) -> bytes:
@@ -94,17 +95,13 @@ class Manifest:
 
 
 def write_manifest(
-    directory: Path, step: int, files: Iterable[str], facts: Mapping[str, str]
+    directory: Path, step: int, files: Mapping[str, Written], facts: Mapping[str, str]
 ) -> None:
-    """Seal a directory as it is now.
+    """Seal a directory in which these files were written.
 
-    Raises OSError where a file cannot be read or written, CheckpointError for facts that are no
-    texts.
+    Raises OSError where it cannot be written, CheckpointError for facts that are no texts.
     """
-    listed = {
-        name: {"bytes": (directory / name).stat().st_size, "sha256": _digest(directory / name)}
-        for name in files
-    }
+    listed = {name: {"bytes": one.size, "sha256": one.sha256} for name, one in files.items()}
     body = {"format": FORMAT, "step": step, "files": listed, "facts": dict(facts)}
     check(body, SCHEMA, str(directory / MANIFEST), CheckpointError)
     (directory / MANIFEST).write_text(sealed(body), "utf-8")
@@ -136,8 +133,3 @@ def sealed(body: Mapping[str, Any]) -> str:
     """The text of a manifest that says `body`."""
     seal = hashlib.sha256(canonical(body).encode()).hexdigest()
     return canonical({**body, "seal": seal})
-
-
-def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any, Protocol
 
+from fxad.core.schema import anything, check, nullable, number, one_of, record
 from fxad_nn import gpt2, llama
 from fxad_nn.errors import ConfigError, did_you_mean
 from fxad_nn.options import build
-from fxad_nn.schema import anything, check, nullable, number, one_of, record
 
 Config = gpt2.Config | llama.Config
 FAMILIES = {"gpt2": gpt2, "llama": llama}

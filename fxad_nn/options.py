@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
+from fxad.core.schema import shown
 from fxad_nn.errors import ConfigError, did_you_mean
-from fxad_nn.schema import shown
 
 T = TypeVar("T")
 

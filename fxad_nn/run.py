@@ -27,7 +27,6 @@ from fxad_nn.optim import adamw
 from fxad_nn.options import build
 from fxad_nn.recipe import TrainOptions
 from fxad_nn.spec import init_params, named_leaves
-from fxad_nn.tensors import require_library
 from fxad_nn.tokenizer import Tokenizer, from_directory
 
 GPT2_IDS = 50257
@@ -70,7 +69,6 @@ def begin(options: TrainOptions) -> Run:
             "or choose another --out"
         )
     require_writable(directory)
-    require_library()  # before the steps, not after them
     if options.weights is not None:
         config, params = load_hf(options.weights)
         data = _open(options, config.vocab, from_directory(options.weights))

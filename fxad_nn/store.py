@@ -21,12 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fxad_nn import models, tokenizer
-from fxad_nn.errors import CheckpointError, ConfigError
-from fxad_nn.files import abandoned, discard, replacing
-from fxad_nn.manifest import MANIFEST, Manifest, read_manifest, write_manifest
-from fxad_nn.optim import state_spec
-from fxad_nn.schema import (
+from fxad.core.schema import (
     anything,
     array,
     canonical,
@@ -38,6 +33,11 @@ from fxad_nn.schema import (
     record,
     string,
 )
+from fxad_nn import models, tokenizer
+from fxad_nn.errors import CheckpointError, ConfigError
+from fxad_nn.files import abandoned, discard, replacing, write
+from fxad_nn.manifest import MANIFEST, Manifest, read_manifest, write_manifest
+from fxad_nn.optim import state_spec
 from fxad_nn.tensors import read_tree, write_tree
 
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
@@ -100,11 +100,13 @@ def save(
         _remove_leftovers(directory)
         with replacing(target) as temporary:
             temporary.mkdir()
-            write_tree(temporary / MODEL, params)
-            write_tree(temporary / OPTIMIZER, optimizer)
+            files = {
+                MODEL: write_tree(temporary / MODEL, params),
+                OPTIMIZER: write_tree(temporary / OPTIMIZER, optimizer),
+            }
             for name, content in texts.items():
-                (temporary / name).write_text(content, "utf-8")
-            write_manifest(temporary, step, FILES, facts or {})
+                files[name] = write(temporary / name, [content.encode()])
+            write_manifest(temporary, step, files, facts or {})
     except OSError as error:
         kept = ""
         with contextlib.suppress(OSError):  # a disk that cannot even list the directory

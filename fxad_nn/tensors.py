@@ -4,13 +4,15 @@ write_tree(Path("model.safetensors"), params)
 params = read_tree([Path("model.safetensors")], spec(config))
 
 A file is eight bytes that give the length of a header, the header, and the bytes of every tensor
-one after another. It is read here, not by the library that writes it: the header is JSON that
-somebody else wrote (`fxad_nn.schema`), and no byte is mapped into memory, where a file that is cut
-while it is read would end the process.
+one after another (https://github.com/huggingface/safetensors). The format's own library is not
+used: the header is JSON that somebody else wrote (`fxad.core.schema`), no byte is mapped into
+memory, where a file that is cut while it is read would end the process, and what is written is
+hashed meanwhile.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from collections.abc import Iterator
@@ -21,8 +23,7 @@ from typing import Any
 import numpy as np
 
 import fxad.numpy as jnp
-from fxad_nn.errors import CheckpointError, DamageWarning, did_you_mean
-from fxad_nn.schema import (
+from fxad.core.schema import (
     Limits,
     Mismatch,
     array,
@@ -34,13 +35,9 @@ from fxad_nn.schema import (
     shown,
     string,
 )
+from fxad_nn.errors import CheckpointError, DamageWarning, did_you_mean
+from fxad_nn.files import Written, write
 from fxad_nn.spec import Leaf, from_named, named_leaves
-
-try:
-    import safetensors
-    import safetensors.numpy
-except ImportError:
-    safetensors = None  # type: ignore[assignment]
 
 DTYPES = {
     "F64": "float64",
@@ -59,6 +56,7 @@ DTYPES = {
 }
 """The format's names of the dtypes that are read; its float8 ones come with scales of their own."""
 
+_NAMES = {ours: theirs for theirs, ours in DTYPES.items()}
 HEADER = Limits(size=16 << 20, values=2_000_000, depth=8)
 TENSOR = record(
     {
@@ -70,23 +68,23 @@ TENSOR = record(
 HEADER_SCHEMA = record({}, {"__metadata__": mapping(string())}, others=TENSOR)
 
 
-def require_library() -> None:
-    """CheckpointError where the safetensors library is not installed."""
-    if safetensors is None:
-        raise CheckpointError("checkpoints need safetensors: pip install 'fxad[nn]'")
-
-
-def write_tree(path: Path, tree: Any) -> None:
+def write_tree(path: Path, tree: Any) -> Written:
     """Write every leaf under its dotted name; raises OSError where the disk fails.
 
-    The arrays are made contiguous first: safetensors writes the wrong bytes of a strided one.
+    Tensors of longer elements come first, each kind by name, so that all are aligned.
     """
-    require_library()
-    arrays = {name: np.asarray(leaf, order="C") for name, leaf in named_leaves(tree)}
-    try:
-        safetensors.numpy.save_file(arrays, path)
-    except safetensors.SafetensorError as error:
-        raise OSError(f"writing {path}: {error}") from error
+    leaves = [(name, np.asarray(leaf, order="C")) for name, leaf in named_leaves(tree)]
+    leaves.sort(key=lambda item: (-item[1].itemsize, item[0]))
+    header, position = {}, 0
+    for name, leaf in leaves:
+        offsets = [position, position + leaf.nbytes]
+        header[name] = {"dtype": _NAMES[str(leaf.dtype)], "shape": leaf.shape}
+        header[name] |= {"data_offsets": offsets}
+        position += leaf.nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    start = len(text).to_bytes(8, "little") + text
+    return write(path, [start, *(leaf.reshape(-1).view(np.uint8).data for _, leaf in leaves)])
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from fxad_nn.errors import DataError
-from fxad_nn.schema import (
+from fxad.core.schema import (
     Mismatch,
     Schema,
     anything,
@@ -37,6 +36,7 @@ from fxad_nn.schema import (
     shown,
     string,
 )
+from fxad_nn.errors import DataError
 
 try:
     import tokenizers as _tokenizers

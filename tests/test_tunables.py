@@ -41,14 +41,11 @@ HEURISTICS = [
     ("fxad.lower.stored", "SIZE_LIMIT", (20, 400)),
     ("fxad.lower.stored", "LARGE", (1 << 10, 1 << 30)),
     ("fxad.plan.order", "LARGE", (1 << 8, 1 << 30)),
-    ("fxad.plan.again", "LEAST", (0, 1 << 40)),
-    ("fxad.plan.again", "LARGE", (1 << 8, 1 << 30)),
+    ("fxad.remat.automatic", "LEAST", (0, 1 << 40)),
+    ("fxad.remat.automatic", "LARGE", (1 << 8, 1 << 30)),
     ("fxad.plan.late", "FAR", (1 << 10, 1 << 40)),
     ("fxad.plan.lending", "LEAST", (1 << 8, 1 << 40)),
     ("fxad.passes.rows_apart", "LARGE", (1 << 12, 1 << 40)),
-    ("fxad.backend.llvm.sequence.choose", "TRIPS", (2, 1 << 20)),
-    ("fxad.backend.llvm.sequence.straight", "POINTS", (1, 64)),
-    ("fxad.backend.llvm.runner", "PARALLEL_NS", (0, 1 << 30)),
 ]
 
 
@@ -118,6 +115,27 @@ def loops(x, w):
     return fxad.lax.scan(step, x[0], x), fxad.grad(total)(w)
 
 
+def small_sums(x):
+    """Of few positions, at vectors of points or at one; transposes beside them."""
+    parts = [x[:, : n * 60].reshape(-1, n) for n in (2, 3, 5, 7, 8, 9, 12)]
+    sums = [(p.sum(-1), (p * p).sum(-1), p.max(-1), p.T + 1, jnp.tanh(p).T) for p in parts]
+    return sums, fxad.lax.cumsum(x, 1), x.T * 2, x[:5, :5].sum()
+
+
+def small_loops(x, w):
+    """Loops in loops, of bodies that are written out, in vectors, or neither."""
+
+    def step(c, a):
+        c = fxad.lax.fori_loop(0, 3, lambda _, v: jnp.sin(v @ w[:4, :4]) + a[:4], c)
+        return c * (c * c).sum(), jnp.concatenate([c, c[:2] * 2])
+
+    def until(v):
+        return fxad.lax.while_loop(lambda v: (v * v).sum() > 0.1, lambda v: v @ w * 0.05, v)
+
+    short = fxad.lax.scan(step, x[0, :4], x[:9])
+    return short, fxad.lax.scan(step, x[0, :4], x), until(x[1]), (x[:7] @ w)[:3]
+
+
 def concatenated(x, w):
     """A head's loss, a table's rows, parts that are put together."""
     parts = jnp.concatenate([x * 2, jnp.sin(x), x @ w[:, : x.shape[1]]], -1)
@@ -152,6 +170,9 @@ CASES = {
     "maps": (maps, draw(300, 1111), draw(300, 1111)),
     "sorts": (sorts, draw(20_000), draw(40, 300)),
     "loops": (loops, draw(40, 24), draw(24, 24)),
+    "sums of few positions": (small_sums, draw(33, 720)),
+    "sums of few positions of bf16": (small_sums, draw(33, 720, dtype="bfloat16")),
+    "small loops": (small_loops, draw(40, 24), draw(24, 24)),
     "a head": (concatenated, draw(96, 64), draw(64, 3000)),
 }
 

@@ -66,7 +66,7 @@ class Contenders:
             case "float32" | "float64" | "bfloat16":
                 return ceilings.fma(self._threads, 1_000_000, ceilings.unit_for(ceiling))
             case "reading":
-                return ceilings.streams(1, 0, 1 << 26, self._threads)
+                return ceilings.reading(1 << 26, self._threads)
         raise ValueError(f"no ceiling named {ceiling!r}")
 
 

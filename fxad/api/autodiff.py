@@ -24,7 +24,7 @@ from fxad.api.linear import (
     weakness,
     zero_tangent,
 )
-from fxad.api.passes import recognise
+from fxad.compiler import recognise
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import CallError, ShapeError, TreeError, TypeMismatch

@@ -5,11 +5,7 @@ The backend is loaded when the first program is compiled, so that `import fxad` 
 
 from __future__ import annotations
 
-import functools
-import importlib
-import sys
 import threading
-import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -18,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from fxad.api.passes import optimise
+from fxad import compiler
 from fxad.core.collecting import without_collection
 from fxad.core.config import config
 from fxad.core.depth import told_when_too_deep
 from fxad.core.errors import BadArgument
-from fxad.core.limits import check_bytes, check_result, parse_bytes
+from fxad.core.limits import check_result, parse_bytes
 from fxad.core.types import ArrayType
-from fxad.ir.plan import Run, walk
-from fxad.ir.program import Eqn, Op, Program, Symbol, Var, param_key, subprograms
+from fxad.ir.program import Eqn, Op, Program, Symbol, Var, param_key
 from fxad.ir.rewrite import Watch, evaluate, set_watch
+from fxad.ir.stages import Ran
 from fxad.ops.programs.policies import Budget, ways_within
 from fxad.trace import location
 from fxad.trace.array import Concrete
@@ -102,73 +98,35 @@ def limit_memory(program: Program, budget: Budget) -> None:
     _budgets[program] = budget
 
 
-def prepared(program: Program, donate: frozenset[int] = frozenset()) -> tuple[Program, Any]:
-    """A closed Program after the passes, within its memory budget if it has one, and its plan."""
-    budget, fused = _budgets.get(program), _options["fusion"]
-    if budget is not None:
-        return _fitted(program, budget, donate, fused, _threads())
-    optimised = optimise(program)
-    if _asks(optimised):
-        optimised = importlib.import_module("fxad.plan.budget").regions(optimised)
-    planner = importlib.import_module("fxad.plan.again")
-    made: tuple[Program, Any] = planner.planned(
-        optimised, donate=donate, fusion=fused, rounds=_rounds()
-    )
-    return made
+def planned(program: Program, donate: frozenset[int] = frozenset()) -> compiler.Candidate:
+    """What runs in place of a closed Program, within its memory budget if it has one."""
+    return compiler.planned(program, _told(program, donate), compiler.native())
 
 
-def _rounds() -> Any:
-    """Which products this machine's native code rounds the factors of as it reads them."""
-    measured = importlib.import_module("fxad.backend.llvm.measured")
-    tiles = importlib.import_module("fxad.backend.llvm.contract.amx_plan")
-    return functools.partial(tiles.rounds_factors, target=measured.target_of(config.isa))
+def stages(program: Program, donate: frozenset[int] = frozenset()) -> list[Ran]:
+    """What `executable` does to compile a closed Program, stage by stage."""
+    with without_collection():
+        return compiler.stages(program, _told(program, donate), compiler.native())
 
 
-def _asks(program: Program) -> bool:
-    """Whether there is a checkpoint with a budget."""
-    return any(
-        eqn.op.name == "within" or any(_asks(inner) for _, inner in subprograms(eqn))
-        for eqn in program.eqns
-    )
-
-
-def _threads() -> int:
-    threads: int = importlib.import_module("fxad.backend.llvm.native.pool").get_num_threads()
-    return threads
-
-
-@cached
-def _fitted(
-    program: Program, budget: Budget, donate: frozenset[int], fused: bool, threads: int
-) -> tuple[Program, Any]:
-    """Planned within a budget that holds the scratch of its kernels on so many threads, which is
-    seen by compiling them."""
-    planner = importlib.import_module("fxad.plan.budget")
-    native = importlib.import_module("fxad.backend.llvm.executable")
-
-    def scratch(plan: Any) -> int:
-        taken: int = native.Executable(plan).scratch_bytes
-        return taken
-
-    options = {"donate": donate, "fusion": fused, "ways": budget.ways, "scratch": scratch}
-    fitted: tuple[Program, Any] = planner.fit(optimise(program), budget.nbytes, **options)
-    return fitted
+def _told(program: Program, donate: frozenset[int]) -> compiler.Options:
+    return compiler.Options(donate, _options["fusion"], _budgets.get(program))
 
 
 def executable(program: Program, donate: frozenset[int] = frozenset()) -> Any:
     """The compiled form of a closed Program, from the cache where possible."""
-    settings = (_options["fusion"], config.isa, config.offload_memory)  # plans hold the last too
+    settings = (config.isa, config.offload_memory)  # plans hold the last too
     with without_collection():
-        budget = _budgets.get(program)
-        limit = None if budget is None else (budget, _threads())  # each thread has its scratch
-        key = (program.key(), donate, settings, limit)
+        options, native = _told(program, donate), compiler.native()
+        threads = None if options.budget is None else native.threads  # each has its scratch
+        key = (program.key(), options, settings, threads)
         with _lock:
             found = _executables.get(key)
             if found is not None:
                 _executables.move_to_end(key)
                 return found
             with told_when_too_deep(program.name):
-                made = _executables[key] = _recalled_or_made(program, donate)
+                made = _executables[key] = compiler.executable(program, options, native)
             while len(_executables) > LIMIT:
                 _executables.popitem(last=False)
             return made
@@ -180,54 +138,12 @@ def forget() -> None:
         _executables.clear()
 
 
-def _recalled_or_made(program: Program, donate: frozenset[int]) -> Any:
-    """The compiled form from the cache on disk, else made now."""
-    disk = importlib.import_module("fxad.backend.llvm.disk")
-    limited = program in _budgets  # which the address does not tell
-    address = None if limited else disk.address(program, donate, _options["fusion"])
-    found = disk.recall(address) if address is not None else None
-    if found is not None:
-        check_bytes(f"{program.name}: its intermediate values", found.plan.arena_bytes)
-        return found
-    start = time.perf_counter()
-    _, plan = prepared(program, donate)
-    _show(plan)
-    check_bytes(f"{program.name}: its intermediate values", plan.arena_bytes)
-    made = disk.Executable(plan)
-    if address is not None:
-        disk.keep(address, made, time.perf_counter() - start)
-    return made
-
-
-def plan_of(program: Program, donate: frozenset[int] = frozenset(), tiles: bool = True) -> Any:
-    """The plan of a closed Program.
-
-    tiles: see `lower.LowerConfig`.
-    """
-    planner = importlib.import_module("fxad.plan")
-    fusion = _options["fusion"]
-    plan = planner.plan(optimise(program), donate=donate, fusion=fusion, tiles=tiles)
-    _show(plan)
-    return plan
-
-
-def _show(plan: Any) -> None:
-    """FXAD_SHOW=kernels,plan prints what was planned."""
-    if "kernels" in config.show:
-        kernels = dict.fromkeys(s.kernel for s in walk(plan.steps) if isinstance(s, Run))
-        print("\n\n".join(map(str, kernels)), file=sys.stderr)
-    if "plan" in config.show:
-        print(plan, file=sys.stderr)
-
-
 def run_on(target: str, program: Program, args: Sequence[Any]) -> list[Concrete]:
     """Run a closed Program on another backend: "python", "cpu" (both numba's source) or "cuda".
     Raises DeviceError where there is none."""
-    importlib.import_module("fxad.backend.numba.available").check_available(target)
-    backend = importlib.import_module("fxad.backend.numba.execute")
-    plan = plan_of(program, tiles=False)
-    results = backend.execute_plan(plan, [concrete(a) for a in args], target)
-    return [Concrete(np.asarray(r)) for r in results]
+    options = compiler.Options(fusion=_options["fusion"])
+    made = compiler.executable(program, options, compiler.BACKENDS[target]())
+    return [Concrete(np.asarray(r)) for r in made.run([concrete(a) for a in args])]
 
 
 class Ready:

@@ -5,9 +5,7 @@ fxad.bits_depend_on()["bf16 products"]      # "pairs"
 
 from __future__ import annotations
 
-import importlib
-
-from fxad.core.config import config
+from fxad.compiler import native
 
 
 def bits_depend_on() -> dict[str, str]:
@@ -16,7 +14,4 @@ def bits_depend_on() -> dict[str, str]:
     The same program, arguments and facts give the same bits with the same version of fxad, for any
     number of threads. A training run that goes on elsewhere compares them with its checkpoint's.
     """
-    numerics = importlib.import_module("fxad.backend.llvm.numerics")
-    measured = importlib.import_module("fxad.backend.llvm.measured")
-    found: dict[str, str] = numerics.bits_depend_on(measured.target_of(config.isa))
-    return found
+    return native().bits_depend_on()

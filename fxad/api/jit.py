@@ -20,9 +20,9 @@ from fxad.api.axes import in_force
 from fxad.api.calling import MISS
 from fxad.api.donation import example, held
 from fxad.api.flat import FlatFunction, call_place, flatten_args, name_of
-from fxad.api.passes import recognise
 from fxad.api.recent import Recent, Trace, kinds_of
 from fxad.api.stages import Arguments, Lowered
+from fxad.compiler import BACKENDS, recognise
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.collecting import without_collection
@@ -39,7 +39,6 @@ from fxad.trace.convert import to_value
 from fxad.trace.tracer import Tracer, stage, staging
 
 TRACES = 256  # traces kept per jitted function
-TARGETS = ("cuda", "cpu", "python")  # of `Jit.on`
 
 
 def _signature(leaves: list[Array], tree: TreeDef, statics: tuple) -> tuple:
@@ -269,8 +268,9 @@ class Jit(Shared):
         these are oracles. Raises BadArgument for another target and for calls inside another
         transformation, and when called DeviceError where there is no such GPU.
         """
-        if target not in TARGETS:
-            raise BadArgument(f"{self._what}.on: {target!r} is not one of {', '.join(TARGETS)}")
+        targets = [name for name in BACKENDS if name != "llvm"]
+        if target not in targets:
+            raise BadArgument(f"{self._what}.on: {target!r} is not one of {', '.join(targets)}")
 
         def call(*args: Any, **kwargs: Any) -> Any:
             leaves, trace = self.trace_for(args, kwargs)

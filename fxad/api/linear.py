@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fxad.api.flat import FlatFunction, Float0, flatten_args, with_float0_nodes
-from fxad.api.passes import recognise
+from fxad.compiler import recognise
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.depth import told_when_too_deep

@@ -17,10 +17,10 @@ from fxad.api.compiled import run_program
 from fxad.api.error_estimate import contributions, halves_of, traced
 from fxad.api.flat import flatten_args, name_of
 from fxad.api.known_trips import known_trips
+from fxad.compiler import inlined
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, TreeError
 from fxad.ir.program import Eqn, Program
-from fxad.passes.inline import inline
 from fxad.trace.execute import concrete
 from fxad.transform.error_estimate import Site, narrowed, runs_in
 
@@ -81,7 +81,7 @@ def suggest_precision(
 
     def wrapped(*args: Any, **kwargs: Any) -> Suggestion:
         flat, program, operands = traced(function, args, kwargs, name)
-        program = inline(program)
+        program = inlined(program)
         fixed = known_trips(program, operands)  # equations of loops are the same objects
         halves = halves_of(fixed, True)
         outs, table = contributions(fixed, halves, operands, _Narrow(low))

@@ -20,18 +20,20 @@ import numpy as np
 from fxad.api import compiled
 from fxad.api.jit import Jit, jit
 from fxad.api.threads import get_num_threads
-from fxad.core.config import config
+from fxad.compiler import native, simplified
 from fxad.core.errors import BadArgument
+from fxad.core.late import called_late
 from fxad.core.record import valued
 from fxad.ir.cost import cost
 from fxad.ir.kernel_text import kernel_key
 from fxad.ir.plan import Host, Plan, Run, Step
 from fxad.ir.program import OPS
-from fxad.passes.pipeline import optimise
-from fxad.passes.waiting import Wait, waits
+from fxad.ir.unfused_updates import Wait, waits
 from fxad.trace.array import Concrete
 from fxad.trace.execute import concrete
 from fxad.trace.tracer import Tracer, staging
+
+_draw = called_late("fxad.api.roofline", "draw")  # loads matplotlib
 
 
 @valued
@@ -151,8 +153,7 @@ class Profile:
 
         Raises BadArgument for another ending, or without matplotlib (`pip install 'fxad[plots]'`).
         """
-        draw = importlib.import_module("fxad.api.roofline").draw
-        draw(self.kernels, self.peaks, self.transfer, Path(path))
+        _draw(self.kernels, self.peaks, self.transfer, Path(path))
 
 
 def _row(kernel: KernelProfile) -> tuple[str, ...]:
@@ -187,16 +188,14 @@ def profile(function: Callable[..., Any], *args: Any, repeats: int = 5, **kwargs
         raise BadArgument("profile measures a run, so it cannot be used inside jit, grad or vmap")
     arrays = [concrete(v) for v in operands]
     executable = compiled.executable(trace.program, trace.donate)
-    module = importlib.import_module("fxad.backend.llvm.profiler")
-    profiler = module.Profiler(executable)
+    profiler = native().profiler(executable)
     once = bool(executable.hosts)
     if not once:
         profiler.run(arrays)  # compiles the single steps and touches the memory
     runs = [profiler.run(arrays) for _ in range(1 if once else repeats)]
     whole = runs[0].seconds if once else _whole(executable, arrays, trace.donate, repeats)
-    target = importlib.import_module("fxad.backend.llvm.measured").target_of(config.isa)
-    units = {step: _unit(step, target) for run in runs for step, _, _ in run.events}
-    peaks, transfer = _ceilings(["float32", *sorted({*units.values()})], target)
+    units = {step: _unit(step) for run in runs for step, _, _ in run.events}
+    peaks, transfer = _ceilings(["float32", *sorted({*units.values()})])
     names = {step: _name(step, executable.hosts) for run in runs for step, _, _ in run.events}
     kernels = _kernels([run.events for run in runs], names, units, peaks, transfer)
     values = Concrete.of_all(runs[-1].results, trace.types, trace.weak)
@@ -208,7 +207,7 @@ def profile(function: Callable[..., Any], *args: Any, repeats: int = 5, **kwargs
         peaks=peaks,
         transfer=transfer,
         events=_events(runs[-1].events, names, units),
-        notes=tuple(map(_note, waits(optimise(trace.program)))),
+        notes=tuple(map(_note, waits(simplified(trace.program)))),
     )
 
 
@@ -229,12 +228,9 @@ def _name(step: Step, by_python: Sequence[Host]) -> str:
     return "copy"
 
 
-def _unit(step: Step, target: Any) -> str:
+def _unit(step: Step) -> str:
     """What of the processor computes a step."""
-    if not isinstance(step, Run):
-        return "float32"
-    found: str = importlib.import_module("fxad.backend.llvm.peaks").unit_of(step.kernel, target)
-    return found
+    return native().unit_of(step.kernel) if isinstance(step, Run) else "float32"
 
 
 def _kernels(
@@ -326,13 +322,12 @@ def _whole(
 _seen: dict[tuple[str, int], float] = {}  # a busy machine shows less than it can do
 
 
-def _ceilings(units: Sequence[str], target: Any) -> tuple[dict[str, float], float]:
+def _ceilings(units: Sequence[str]) -> tuple[dict[str, float], float]:
     """GFLOP/s of units on registers alone, and GB/s of negating 64 MB: the best that any profile of
     this process has seen on so many threads."""
     threads = get_num_threads()
-    peak = importlib.import_module("fxad.backend.llvm.ceilings").peak
     long = np.ones(1 << 24, np.float32)
-    found = {unit: peak(unit, target, threads) for unit in dict.fromkeys(units)}
+    found = {unit: native().peak(unit, threads) for unit in dict.fromkeys(units)}
     found["memory"] = 2 * long.nbytes / _best(_negation(), long) / 1e9
     for name, rate in found.items():
         found[name] = _seen[name, threads] = max(rate, _seen.get((name, threads), 0.0))

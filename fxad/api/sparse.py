@@ -17,10 +17,10 @@ import numpy as np
 from fxad.api.autodiff import grad, jvp, vjp
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.api.vectorise import vmap
+from fxad.compiler import inlined
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.ir.program import OPS, Program
-from fxad.passes.inline import inline
 from fxad.trace.array import Array, Concrete
 from fxad.trace.execute import concrete
 from fxad.trace.tracer import Tracer, stage
@@ -176,7 +176,7 @@ def pattern_of(
     count, width = len(captured), sum(t.size for t in types)
     active = (False,) * count + (True,) * len(leaves)
     derived, on = jvp_program(program.closed(), active)
-    flattened = inline(derived)
+    flattened = inlined(derived)
     given = [Known(value=None if isinstance(v, Tracer) else concrete(v)) for v in captured]
     given += [Known() for _ in leaves]
     start = 0

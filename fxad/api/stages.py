@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import numbers
 from collections.abc import Sequence
 from typing import Any
@@ -16,17 +15,19 @@ import numpy as np
 
 from fxad.api import compiled
 from fxad.api.flat import flatten_args
-from fxad.api.passes import staging
+from fxad.compiler import native
 from fxad.core import system
 from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.core.pytree import TreeDef
 from fxad.core.record import valued
 from fxad.core.shared import Shared
 from fxad.core.types import ArrayType
-from fxad.ir.cost import cost
+from fxad.ir.cost import cost, peak_bytes
 from fxad.ir.kernel import Kernel
+from fxad.ir.offload_ops import staging
 from fxad.ir.plan import Plan, Run, walk
 from fxad.ir.program import Program
+from fxad.ir.stages import Ran
 from fxad.trace.tracer import Tracer
 
 
@@ -98,7 +99,7 @@ class Lowered(Shared):
     @functools.cached_property
     def program(self) -> Program:
         """The program after the passes, within its memory budget if it has one."""
-        return compiled.prepared(self._traced, self._donate)[0]
+        return compiled.planned(self._traced, self._donate).program
 
     @property
     def executable(self) -> Any:
@@ -143,8 +144,6 @@ class Lowered(Shared):
         arenas and large results (allocated), and its largest resident memory (resident). Raises
         BadArgument for trips that are no numbers.
         """
-        budget = importlib.import_module("fxad.plan.budget")
-        blocks = importlib.import_module("fxad.backend.llvm.native.memory").blocks
         counts, scratch = self.cost(), self.executable.scratch_bytes
         tapes = self.executable.tape_bytes if trips is None else self._tapes(trips)
         return {
@@ -152,22 +151,18 @@ class Lowered(Shared):
             "scratch_bytes": scratch,
             "waiting_bytes": staging(self.program),
             "tape_bytes": tapes,
-            "trip_bytes": self._layout.trip_bytes(self.plan),
-            "predicted_bytes": budget.peak_bytes(self.plan, self.program) + scratch + tapes,
-            "allocated_bytes": blocks.high_water,
+            "trip_bytes": native().trip_bytes(self.plan),
+            "predicted_bytes": peak_bytes(self.plan, self.program) + scratch + tapes,
+            "allocated_bytes": native().high_water,
             "resident_bytes": system.resident_bytes(),
         }
-
-    @property
-    def _layout(self) -> Any:
-        return importlib.import_module("fxad.backend.llvm.native.tape_bytes")
 
     def _tapes(self, trips: int | Sequence[int]) -> int:
         listed = trips if isinstance(trips, Sequence) else (trips,)
         whole = [t for t in listed if isinstance(t, numbers.Integral) and t >= 0]
         if not listed or len(whole) < len(listed):
             raise BadArgument(f"memory: trips is a number, or one for each depth, not {trips!r}")
-        return int(self._layout.tape_bytes(self.plan, tuple(map(int, listed))))
+        return native().tape_bytes(self.plan, tuple(map(int, listed)))
 
     cost_analysis = cost  # JAX's names
     memory_analysis = memory
@@ -178,6 +173,11 @@ class Lowered(Shared):
         made = Compiled(self._traced, self._donate, self._function, self._arguments)
         _ = made.executable
         return made
+
+    def stages(self) -> list[Ran]:
+        """The compiler's stages in order: what each was given and made, what it changed, and how
+        long it took. The program is compiled anew for it."""
+        return compiled.stages(self._traced, self._donate)
 
     def as_text(self) -> str:
         """The program's text."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
+from fxad.compiler import native
 
 
 def set_num_threads(count: int) -> None:
     """Use `count` threads in compiled functions of this process (at least 1)."""
-    importlib.import_module("fxad.backend.llvm.native.pool").set_num_threads(count)
+    native().set_threads(count)
 
 
 def get_num_threads() -> int:
     """Threads that compiled functions use: by default the cores this process may run on."""
-    return int(importlib.import_module("fxad.backend.llvm.native.pool").get_num_threads())
+    return native().threads

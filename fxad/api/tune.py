@@ -8,13 +8,12 @@ Each prints what was found; what is compiled from now on uses it.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
 from fxad.api import compiled
 from fxad.api.jit import Jit, jit
-from fxad.core.config import config
+from fxad.compiler import native
 from fxad.core.errors import BadArgument
 from fxad.core.record import valued
 from fxad.ir.plan import Run, walk
@@ -87,24 +86,16 @@ def tune(
     leaves, trace = jitted.trace_for(args, kwargs)
     if staging() or any(isinstance(v, Tracer) for v in [*trace.captured, *leaves]):
         raise BadArgument("tune measures, so it cannot be used inside jit, grad or vmap")
-    _, plan = compiled.prepared(trace.program, trace.donate)
+    plan = compiled.planned(trace.program, trace.donate).plan
     kernels = [step.kernel for step in walk(plan.steps) if isinstance(step, Run)]
-    search = importlib.import_module("fxad.backend.llvm.search")
-    measured = importlib.import_module("fxad.backend.llvm.measured")
-    target = measured.target_of(config.isa)
-    wanted = search.products(kernels, target)
-    todo = [p.kernel for key, p in wanted.items() if again or key not in target.choices]
-    found = tuple(search.tune(todo, target, seconds))
-    path = measured.kept()
+    found, known, path = native().tune(kernels, seconds, again)
     if found:
-        path = measured.adopt({one.key: one.choice for one in found})
         compiled.forget()
         jitted.clear_cache()
-    return Tuning(found, len(wanted) - len(todo), path)
+    return Tuning(found, known, path)
 
 
 def _processor() -> Tuning:
-    measured = importlib.import_module("fxad.backend.llvm.measured")
-    answers = measured.recalibrate(_CALIBRATION)
+    answers, path = native().calibrate(_CALIBRATION)
     compiled.forget()
-    return Tuning((), 0, measured.calibration_file(), answers)
+    return Tuning((), 0, path, answers)

@@ -14,7 +14,7 @@ import numpy as np
 from fxad.core.types import TapeType
 from fxad.ir.plan import Taping
 from fxad.ir.program import OPS
-from fxad.ops.programs.tape import TapeValue
+from fxad.ir.tape import TapeValue
 
 
 class Tapes:

@@ -17,8 +17,10 @@ import os
 import platform
 import signal
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -100,6 +102,56 @@ def prefer_huge_pages(pages: mmap) -> None:
             pages.madvise(advice)
 
 
+# ---------------------------------------------------------------- files
+
+
+def cache_home() -> Path:
+    """Where a user's programs keep what they can make again."""
+    if name() == WINDOWS:
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home())
+    if home := os.environ.get("XDG_CACHE_HOME"):
+        return Path(home)
+    return Path.home() / ".cache"
+
+
+def cache_directory() -> Path:
+    """This library's part of it; one of its own for a user whom the system does not know, as in
+    some containers."""
+    try:
+        return cache_home() / "fxad"
+    except RuntimeError:  # no home
+        return Path(tempfile.gettempdir()) / f"fxad-{os.geteuid()}"
+
+
+def lock(handle: int, *, wait: bool = True) -> bool:
+    """Keep other processes that ask the same out of an open file, until it is closed.
+
+    False where another process has it, only without `wait`; True also where the system or the file
+    system has no such locks.
+    """
+    try:
+        fcntl = importlib.import_module("fcntl")
+    except ImportError:  # Windows
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def path_of(handle: int) -> str | None:
+    """Where an open file or directory is now; None where the system does not say."""
+    with contextlib.suppress(OSError, ImportError, ValueError):
+        if name() == MACOS:
+            fcntl = importlib.import_module("fcntl")
+            return os.fsdecode(fcntl.fcntl(handle, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
+        return os.readlink(f"/proc/self/fd/{handle}")
+    return None
+
+
 # ---------------------------------------------------------------- the C library
 
 
@@ -126,6 +178,18 @@ def c_function(function: str, result: Any, *arguments: Any) -> Callable[..., int
         found.restype, found.argtypes = result, arguments
         return cast(Callable[..., int], found)
     return None
+
+
+def c_library() -> str:
+    """The name and version of the C library, the system's name where it does not say."""
+    return " ".join(platform.libc_ver()).strip() or platform.system()
+
+
+def linux_call(numbers: Mapping[str, int], *arguments: Any) -> int | None:
+    """What a Linux system call answers, by its number on each `machine`; -1 where it fails, None
+    where there is none."""
+    number = numbers.get(machine()) if name() == LINUX else None
+    return None if number is None else int(ctypes.CDLL(None).syscall(number, *arguments))
 
 
 # ---------------------------------------------------------------- threads

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fxad.core.errors import CheckError, at
 from fxad.core.types import ArrayType
+from fxad.ir.loops import CONTROL, Structured
 from fxad.ir.program import Atom, Eqn, Lit, Program, Var, subprograms
 
 
@@ -65,3 +66,19 @@ def _fail(problem: str, eqn: Eqn, program: Program, stage: str) -> None:
 
 def _after(stage: str) -> str:
     return f"after {stage}: " if stage else ""
+
+
+def check_lowerable(program: Program, stage: str = "") -> None:
+    """`check`, and every op, of programs inside too, has loops of its own: none is a call, must be
+    decomposed, or is a sum of tapes."""
+    check(program, stage)
+    _check_lowerable(program, stage)
+
+
+def _check_lowerable(program: Program, stage: str) -> None:
+    for eqn in program.eqns:
+        found = eqn.op.loops and eqn.op.loops([a.type for a in eqn.inputs], **eqn.params)
+        if found is None or (isinstance(found, Structured) and found.kind not in CONTROL):
+            _fail(f"{eqn.op.name} has no loops: it stands for other ops", eqn, program, stage)
+        for _, inner in subprograms(eqn):
+            _check_lowerable(inner, stage)

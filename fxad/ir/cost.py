@@ -27,7 +27,9 @@ from fxad.ir.kernel import (
     stores_of,
     walk,
 )
+from fxad.ir.offload_ops import staging
 from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Step, Taping, While
+from fxad.ir.program import Program
 
 
 def cost(plan: Plan) -> dict[str, int]:
@@ -49,6 +51,14 @@ def cost(plan: Plan) -> dict[str, int]:
         "result_bytes": sum(s.type.nbytes for s in plan.results),
         "kernels": runs,
     }
+
+
+def peak_bytes(plan: Plan, program: Program) -> int:
+    """Bytes of arena, arguments, results, and of memory for what goes to disk."""
+    counts = cost(plan)
+    donated = sum(program.out_types[result].nbytes for result in plan.donated)
+    named = ("arena_bytes", "argument_bytes", "result_bytes")
+    return sum(counts[name] for name in named) - donated + staging(program)
 
 
 def _steps(steps: Sequence[Step]) -> tuple[int, int, int]:

@@ -18,11 +18,11 @@ Rules a backend may rely on
 
 from __future__ import annotations
 
-import importlib
 import math
 
 import numpy as np
 
+from fxad.core.late import called_late
 from fxad.core.record import record
 from fxad.ir.expr import (
     PRIMS,
@@ -49,6 +49,8 @@ from fxad.ir.expr import (
     remainder,
     walk,
 )
+
+_text = called_late("fxad.ir.kernel_text", "kernel_text")
 
 __all__ = [
     "INDEX",
@@ -326,7 +328,7 @@ class Kernel:
         return math.prod(a.extent for a in self.grid)
 
     def __str__(self) -> str:
-        return importlib.import_module("fxad.ir.kernel_text").kernel_text(self)
+        return _text(self)
 
     @property
     def kind(self) -> str:

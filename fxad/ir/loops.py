@@ -143,9 +143,12 @@ class Scattering:
 
 @record
 class Structured:
-    """Control flow or a call: lowered by name in `fxad.lower.control`."""
+    """Control flow or a call: of the kinds `CONTROL` when lowering begins, and lowered by name."""
 
     kind: str
+
+
+CONTROL = ("scan", "while", "cond", "tape_write", "tape_read", "tape_span")
 
 
 @record

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fxad.ir.program import Atom, Eqn, Lit, Op, Program, Var
+from fxad.ir.program import Atom, Eqn, Lit, Op, Program, Var, subprograms
 
 
 def dce(program: Program, keep: Sequence[bool] | None = None) -> Program:
@@ -235,3 +235,25 @@ def _map_param(value: Any, rewrite: Callable[[Program], Program]) -> Any:
         parts = tuple(_map_param(v, rewrite) for v in value)
         return value if all(a is b for a, b in zip(parts, value, strict=True)) else parts
     return value
+
+
+def everywhere(rewrite: Callable[[Program], Program], program: Program) -> Program:
+    """A rewrite of a Program and of all Programs inside it, the innermost first, each once."""
+    return _visited(program, rewrite, {})
+
+
+def _visited(
+    program: Program, rewrite: Callable[[Program], Program], done: dict[Program, Program]
+) -> Program:
+    if program not in done:
+        inside = map_subprograms(program, lambda inner: _visited(inner, rewrite, done))
+        done[program] = rewrite(inside)
+    return done[program]
+
+
+def has_op(program: Program, name: str) -> bool:
+    """Whether an op of this name is in a Program or in one inside it."""
+    return any(
+        eqn.op.name == name or any(has_op(inner, name) for _, inner in subprograms(eqn))
+        for eqn in program.eqns
+    )

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
+from fxad.core import schema
 from fxad.core.record import record, replace
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir import expr as expr_module
@@ -27,6 +28,11 @@ from fxad.ir import kernel as kernel_module
 from fxad.ir import plan as plan_module
 from fxad.ir.kernel import Kernel
 from fxad.ir.plan import Plan
+
+# A plan within nodes within a field: {"plan": [["Load", [3], 0]]}, and of contents one deeper.
+LIMITS = schema.Limits(size=1 << 29, values=50_000_000, depth=5)
+_NODES = schema.array(schema.anything, least=1)
+_SCHEMA = schema.record({"contents": schema.array(_NODES), "plan": _NODES})
 
 
 class NotPlain(TypeError):
@@ -53,9 +59,16 @@ def dumps(plan: Plan, codes: Mapping[Kernel, Hashable]) -> tuple[str, dict[Kerne
 
 
 def loads(text: str) -> Contents:
-    """Raises KeyError, TypeError, ValueError or IndexError for a text that `dumps` did not make."""
-    data = json.loads(text)
-    templates = [_read(json.loads(content), _MAKERS) for content in data["contents"]]
+    """Raises ValueError for a text that `dumps` did not make."""
+    data = schema.parse(text, _SCHEMA, "a plan", ValueError, LIMITS)
+    try:
+        return _contents(data)
+    except (KeyError, TypeError, ValueError, OverflowError, IndexError, AttributeError) as error:
+        raise ValueError(f"no plan: {schema.shown(f'{type(error).__name__}: {error}')}") from error
+
+
+def _contents(data: Mapping[str, list[Any]]) -> Contents:
+    templates = [_read(content, _MAKERS) for content in data["contents"]]
     kernels: list[tuple[Kernel, int]] = []
 
     def kernel(number: int) -> Kernel:
@@ -122,7 +135,7 @@ class _PlanWriter(_Writer):
 
     def __init__(self, codes: Mapping[Kernel, Hashable]) -> None:
         super().__init__()
-        self.contents: list[str] = []
+        self.contents: list[list[Any]] = []
         self.numbers: dict[Kernel, int] = {}
         self._codes = codes
         self._equal: dict[Hashable, int] = {}
@@ -136,7 +149,7 @@ class _PlanWriter(_Writer):
             inner = _Writer()
             inner.ref(value)
             number = self._equal[content] = len(self.contents)
-            self.contents.append(json.dumps(inner.nodes))
+            self.contents.append(inner.nodes)
         self.numbers[value] = number
         return ["Kernel", number]
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from fxad.ir.block import Launch
+from fxad.ir.index import Substitution, flat, is_affine
 from fxad.ir.kernel import (
     Attend,
     AttendGrad,
@@ -27,10 +29,8 @@ from fxad.lower.build import Builder, Scope
 from fxad.lower.contraction import Address, candidates, copied
 from fxad.lower.expand import Storage
 from fxad.lower.graph import Def, Graph
-from fxad.lower.index import Substitution, flat, is_affine
 from fxad.lower.nodes import AttendNode
 from fxad.lower.refine import collected
-from fxad.lower.steps import Launch
 
 AXES = ("later", "some", "part", "batch", "kv", "group", "rows", "keys", "depth", "width")
 Q, K, V, LSE, DELTA, D_OUT = range(6)

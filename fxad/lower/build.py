@@ -10,6 +10,8 @@ from functools import partial
 
 import numpy as np
 
+from fxad.ir.block import Launch
+from fxad.ir.index import Substitution
 from fxad.ir.kernel import (
     Axis,
     Buffer,
@@ -28,9 +30,7 @@ from fxad.ir.kernel import (
 )
 from fxad.ir.program import Eqn, Var
 from fxad.lower.expand import Storage, zero
-from fxad.lower.index import Substitution
 from fxad.lower.nodes import MapNode, Node
-from fxad.lower.steps import Launch
 
 Target = tuple[Axis, int]  # an axis of the kernel and its stride in the space
 

@@ -15,12 +15,12 @@ from itertools import pairwise
 from fxad.core import dtypes as dt
 from fxad.core.record import record
 from fxad.core.types import ArrayType
+from fxad.ir.index import axes_for, flat, is_affine, unflat
 from fxad.ir.kernel import Axis, Cell, Index, at
 from fxad.ir.loops import Contraction, Generate, Indexed, Pointwise, View
 from fxad.ir.orders import FEW
 from fxad.ir.program import Atom, Var
 from fxad.lower.graph import Def, Graph
-from fxad.lower.index import axes_for, flat, is_affine, unflat
 from fxad.lower.nodes import ContractNode
 from fxad.lower.reduction import accumulator
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fxad.ir.block import Block, Branching, Looping, LoweredStep, TapeStep, Whiling
 from fxad.ir.loops import Structured
 from fxad.ir.program import Program
 from fxad.lower.nodes import OpaqueNode
-from fxad.lower.steps import Block, Branching, Looping, LoweredStep, TapeStep, Whiling
 
 
 def lower_structured(node: OpaqueNode, lower: Callable[[Program], Block]) -> LoweredStep:

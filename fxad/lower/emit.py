@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeGuard
 
+from fxad.ir.block import Launch
+from fxad.ir.index import flat
 from fxad.ir.kernel import (
     Axis,
     Contract,
@@ -26,7 +28,6 @@ from fxad.lower.attention import emit_attention
 from fxad.lower.build import Builder, Scope, env_over
 from fxad.lower.expand import Storage
 from fxad.lower.groups import Group
-from fxad.lower.index import flat
 from fxad.lower.nodes import (
     AttendNode,
     ContractNode,
@@ -39,7 +40,6 @@ from fxad.lower.nodes import (
     boundaries,
 )
 from fxad.lower.reduction import last_axis
-from fxad.lower.steps import Launch
 
 SCRATCH_BYTES = 1 << 19  # longest row kept in private memory
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from fxad.core import dtypes as dt
+from fxad.ir.index import Point, flat
 from fxad.ir.kernel import Buffer, Const, Expr, Index, Load, Param, Prim, Scalar
 from fxad.ir.loops import Generate, Indexed, Pointwise, View
 from fxad.ir.program import Atom, Lit, Var
 from fxad.lower.graph import Def, Graph
-from fxad.lower.index import Point, flat
 
 
 class Storage:

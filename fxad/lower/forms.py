@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from typing import Any, TypeVar
 
+from fxad.ir.block import Launch
 from fxad.ir.program import Atom, Lit, Var
 from fxad.lower.contraction import Address
 from fxad.lower.emit import emit
@@ -23,7 +24,6 @@ from fxad.lower.graph import Def
 from fxad.lower.groups import Group
 from fxad.lower.nodes import Node
 from fxad.lower.parts import Part
-from fxad.lower.steps import Launch
 
 N = TypeVar("N", bound=Node)
 

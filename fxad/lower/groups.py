@@ -12,11 +12,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from fxad.ir.index import Substitution, flat, is_affine, unflat
 from fxad.ir.kernel import Axis, Index, at
 from fxad.ir.program import Var
 from fxad.lower.build import is_chain
 from fxad.lower.expand import flat_identity
-from fxad.lower.index import Substitution, flat, is_affine, unflat
 from fxad.lower.nodes import ContractNode, MapNode, Node, ReduceNode, boundaries
 
 FEW_ROWS, LONG_ROWS = 16, 1 << 16  # too little parallelism to pull per-point work into a row kernel

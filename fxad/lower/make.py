@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fxad.ir.index import Point, Substitution, axes_for, flat, strides_of
 from fxad.ir.kernel import INDEX, Cast, Expr, IndexValue, Load, Prim, at
 from fxad.ir.loops import (
     Attention,
@@ -19,7 +20,6 @@ from fxad.lower.contraction import Address, contract_node
 from fxad.lower.expand import Expander, Storage, flat_identity, zero
 from fxad.lower.forms import Form, Nodes
 from fxad.lower.graph import Def, Graph
-from fxad.lower.index import Point, Substitution, axes_for, flat, strides_of
 from fxad.lower.nodes import (
     MapNode,
     Node,

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from fxad.ir.index import strides_of
 from fxad.ir.kernel import (
     Axis,
     Buffer,
@@ -26,7 +27,6 @@ from fxad.ir.kernel import (
 )
 from fxad.ir.loops import HostCall, Structured
 from fxad.ir.program import Var
-from fxad.lower.index import strides_of
 from fxad.lower.refine import Body
 
 

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fxad.ir.block import Block, Launch, LoweredStep, reads_of, writes_of
 from fxad.ir.program import Var
-from fxad.lower.steps import Launch, LoweredStep, reads_of, writes_of
 
 
-def reads_first(steps: Sequence[LoweredStep]) -> tuple[LoweredStep, ...]:
+def reads_first(block: Block) -> Block:
     """Move kernels that read an updated operand, and kernels they need, before the update.
 
     Only kernels that update nothing themselves are moved, and only if none of them needs the
     update's result.
     """
-    order = list(steps)
+    order = list(block.steps)
     at = 0
     while at < len(order):
         step = order[at]
@@ -29,7 +29,7 @@ def reads_first(steps: Sequence[LoweredStep]) -> tuple[LoweredStep, ...]:
             order[at:] = [*group, *rest]
             at += len(group)
         at += 1
-    return tuple(order)
+    return Block(block.inputs, tuple(order), block.outputs)
 
 
 def _earlier(order: Sequence[LoweredStep], at: int, olds: set[Var]) -> list[int]:

@@ -17,6 +17,7 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.core.record import record
 from fxad.core.types import ArrayType
+from fxad.ir.index import Point
 from fxad.ir.kernel import INDEX, Axis, Const, Expr, Index, IndexValue, Prim, at
 from fxad.ir.loops import Attention, Contraction, Reduction
 from fxad.ir.orders import (
@@ -40,7 +41,6 @@ from fxad.ir.orders import (
     SERIAL_PIECE,
 )
 from fxad.ir.program import Atom
-from fxad.lower.index import Point
 
 
 @record

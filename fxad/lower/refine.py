@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from fxad.ir.index import Point
 from fxad.ir.kernel import Axis, Expr, Index, IndexValue, Load, Quot, Rem, at, children, walk
-from fxad.lower.index import Point
 
 _ROUNDS = 4
 

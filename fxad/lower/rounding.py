@@ -14,9 +14,9 @@ from typing import TypeGuard
 
 from fxad.core import dtypes as dt
 from fxad.core.record import replace
+from fxad.ir.block import Block, Launch, LoweredStep, reads_of
 from fxad.ir.kernel import Buffer, Cast, Contract, Kernel, Load, Map, Operand, exprs_of, walk
 from fxad.ir.program import Var
-from fxad.lower.steps import Block, Launch, LoweredStep, reads_of
 
 READERS = 3
 LARGE = 1 << 18  # elements; a smaller copy stays in a cache until it is read

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fxad.core import dtypes as dt
+from fxad.ir.index import ZERO, axes_for
 from fxad.ir.kernel import INDEX, Const, Expr, IndexValue, Prim, at
 from fxad.ir.loops import Indexed, Point, Scattering
 from fxad.ir.program import Atom
-from fxad.lower.index import ZERO, axes_for
 
 Read = Callable[..., Expr]
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence, Set
 
+from fxad.ir.offload_ops import keys_of, large, limited, put_of, take_of
+from fxad.ir.pairs.halves import Changed
+from fxad.ir.pairs.lines import lines
 from fxad.ir.program import Atom, Eqn, Program, Var, subprograms
-from fxad.ir.rewrite import map_subprograms
-from fxad.passes.aside import keys_of, large, limited, put_of, take_of
+from fxad.ir.rewrite import has_op, map_subprograms
 from fxad.passes.derived import copied, derived
-from fxad.passes.halves import Changed
-from fxad.passes.lines import lines
 from fxad.passes.offload_tapes import played
 
 _COPIES = ("barrier", "name", "offload")  # results are the operands
@@ -31,7 +31,7 @@ def offload(program: Program, memory: int = 0) -> Program:
     they stay. Memory too small for the largest value is taken as large as that. Runs last:
     equations with effects hold other passes up.
     """
-    if not _marked(program):
+    if not has_op(program, "offload"):
         return limited(program, memory) if memory else program
     keys = itertools.count(1 + max(keys_of(program), default=-1))
 
@@ -54,7 +54,9 @@ def _across(program: Program, keys: Iterator[int]) -> Iterator[Program]:
     """
     for line in lines(program):
         early = {v for e in line.program.eqns[: line.cut or 0] for v in e.outputs}
-        if any(_marked(inner) for eqn in line.program.eqns for _, inner in subprograms(eqn)):
+        if any(
+            has_op(inner, "offload") for eqn in line.program.eqns for _, inner in subprograms(eqn)
+        ):
             straight = played(line.program, keys.__next__, early)
             if straight is not line.program:
                 yield line.around(Changed(straight)).program
@@ -67,13 +69,6 @@ def _across(program: Program, keys: Iterator[int]) -> Iterator[Program]:
 
 def _marks(eqns: Sequence[Eqn]) -> bool:
     return any(eqn.op.name == "offload" for eqn in eqns)
-
-
-def _marked(program: Program) -> bool:
-    return any(
-        eqn.op.name == "offload" or any(_marked(inner) for _, inner in subprograms(eqn))
-        for eqn in program.eqns
-    )
 
 
 def _placed(

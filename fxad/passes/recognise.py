@@ -19,14 +19,15 @@ from typing import Any
 import numpy as np
 
 from fxad.core.config import config, spend_fuel
+from fxad.ir.check import check
 from fxad.ir.program import Atom, Eqn, Program, Var, subprograms
 from fxad.ir.rewrite import dce, flattened, map_subprograms, replaced
+from fxad.ir.stages import observe
 from fxad.passes.algebra import algebra
 from fxad.passes.attention_pattern import attention
 from fxad.passes.cse import cse
 from fxad.passes.fold import fold
 from fxad.passes.loss_pattern import loss
-from fxad.passes.observe import observe
 from fxad.passes.patterns import Graph, numbers
 from fxad.passes.softmax_part import around_softmax
 from fxad.passes.write_attention import attend_equations
@@ -45,7 +46,7 @@ def recognise(program: Program, captured: Sequence[Any]) -> tuple[Program, list[
     found = _recognised(program, numbers(program, captured))
     if found is program:
         return program, [*captured]
-    observe("recognise", found)
+    observe("recognise", found, check)
     read = {a for e in found.eqns for a in e.inputs} | {*found.outputs}
     kept = [(v, x) for v, x in zip(found.consts, captured, strict=True) if v in read]
     consts = [v for v, _ in kept]

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fxad.core.types import TapeType
+from fxad.ir.block import Block, Branching, Launch, Looping, Whiling
 from fxad.ir.plan import Branch, Copy, Loop, Slot, Step, Taping, View, While
 from fxad.ir.program import Var
-from fxad.lower import Block, Branching, Launch, Looping, Whiling
 from fxad.plan.donate import first_writes, last_uses, may_take_over
 from fxad.plan.places import Place
 

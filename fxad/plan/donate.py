@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from fxad.ir.kernel import Kernel
-from fxad.ir.program import Var
-from fxad.lower.steps import (
+from fxad.ir.block import (
     Block,
     Launch,
     Looping,
@@ -16,6 +14,8 @@ from fxad.lower.steps import (
     reads_of,
     writes_of,
 )
+from fxad.ir.kernel import Kernel
+from fxad.ir.program import Var
 from fxad.plan.overlap import Accesses
 
 AccessesOf = Callable[[Kernel], Accesses]

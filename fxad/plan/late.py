@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from itertools import accumulate
 
+from fxad.ir.block import Block, LoweredStep, reads_of, writes_of
 from fxad.ir.program import Var
-from fxad.lower.steps import Block, LoweredStep, reads_of, writes_of
 
 # Bytes. The same as what one kernel writes at once before it is worth going past the caches.
 FAR = 1 << 25

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fxad.core.record import record
-from fxad.ir.program import Var
-from fxad.lower.steps import (
+from fxad.ir.block import (
     Block,
     Branching,
     HostStep,
@@ -22,6 +21,7 @@ from fxad.lower.steps import (
     Whiling,
     reads_of,
 )
+from fxad.ir.program import Var
 
 LEAST = 1 << 16  # bytes; to copy fewer takes less time than two calls more
 

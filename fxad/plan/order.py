@@ -12,8 +12,8 @@ import functools
 from collections.abc import Sequence
 from typing import TypeGuard
 
+from fxad.ir.block import Block, Launch, LoweredStep, reads_of, writes_of
 from fxad.ir.program import Eqn, Program, Var
-from fxad.lower.steps import Block, Launch, LoweredStep, reads_of, writes_of
 from fxad.plan.donate import AccessesOf, may_take_over
 from fxad.plan.overlap import Accesses
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from fxad.core.record import replace
+from fxad.ir.index import Substitution
 from fxad.ir.kernel import (
     Axis,
     Buffer,
@@ -27,7 +28,6 @@ from fxad.ir.kernel import (
     stores_of,
     walk,
 )
-from fxad.lower.index import Substitution
 
 
 class Accesses:

@@ -1,6 +1,6 @@
 """`plan`: what runs when, and where every byte lives.
 
-    plan(program, donate=frozenset({0}))   # argument 0's storage may become a result's
+    plan(block, in_types, out_types, frozenset({0}))   # argument 0's storage may become a result's
 
 Storage is given out in execution order: a value gets its place where it is first written and
 gives it back after its last use. A result is written straight into its own buffer. A kernel whose
@@ -16,23 +16,22 @@ from dataclasses import dataclass
 from fxad.core.arena import Arena
 from fxad.core.record import replace
 from fxad.core.types import ArrayType
-from fxad.ir.kernel import Buffer, Kernel
-from fxad.ir.plan import Copy, Host, Plan, Run, Slot, Step, Taping
-from fxad.ir.program import Program, Var
-from fxad.lower import (
+from fxad.ir.block import (
     Block,
     Branching,
     HostStep,
     Launch,
     Looping,
-    LowerConfig,
+    LoweredStep,
     TapeStep,
     Transfer,
     Whiling,
-    lower,
+    reads_of,
+    writes_of,
 )
-from fxad.lower.rounding import Rounds
-from fxad.lower.steps import LoweredStep, reads_of, writes_of
+from fxad.ir.kernel import Buffer, Kernel
+from fxad.ir.plan import Copy, Host, Plan, Run, Slot, Step, Taping
+from fxad.ir.program import Var
 from fxad.plan import control
 from fxad.plan.donate import AccessesOf, donations, first_writes, last_uses, may_take_over, updated
 from fxad.plan.late import late
@@ -46,26 +45,13 @@ HOLES = 1 << 20  # bytes of the arena that nothing ever needs: worth a second pl
 
 
 def plan(
-    program: Program,
-    *,
-    donate: frozenset[int] = frozenset(),
-    fusion: bool = True,
-    tiles: bool = True,
-    rounds: Rounds | None = None,
-) -> Plan:
-    """Plan a closed Program. `donate`: numbers of arguments whose storage may be taken over;
-    tiles, rounds: see `lower.LowerConfig`."""
-    block = lower(program, LowerConfig(fusion, tiles, rounds))
-    return plan_block(block, program.in_types, program.out_types, donate)
-
-
-def plan_block(
     block: Block,
     in_types: Sequence[ArrayType],
     out_types: Sequence[ArrayType],
     donate: frozenset[int] = frozenset(),
 ) -> Plan:
-    """Plan a lowered program with the given argument and result types."""
+    """Plan a lowered program with the given argument and result types. donate: numbers of
+    arguments whose storage may be taken over."""
     accesses = functools.cache(Accesses)
     arena, block = Recording(), ordered(block, donate, accesses)
     made = Planner(arena, accesses).plan(block, in_types, out_types, donate)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from attempts import plan
 from offloaded import WS, R, X, loss, puts
 
 import fxad
@@ -14,7 +15,6 @@ from fxad.core.types import ArrayType
 from fxad.ir.plan import Host, walk
 from fxad.ir.program import OPS, Eqn, Program, Var
 from fxad.passes.offload import offload
-from fxad.plan import plan
 from fxad.runtime import Store
 
 pytestmark = pytest.mark.usefixtures("small_offload_memory")

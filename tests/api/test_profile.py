@@ -206,7 +206,7 @@ def test_ceilings_are_the_best_that_was_seen(monkeypatch) -> None:
     """One profile on a busy machine does not lower those after it, nor stay the last word."""
     module = importlib.import_module("fxad.api.profile")
     found, speeds = iter([50.0, 10.0, 60.0]), iter([0.1, 0.05, 0.2])
-    monkeypatch.setattr("fxad.backend.llvm.ceilings.peak", lambda *args: next(found))
+    monkeypatch.setattr("fxad.backend.llvm.peak", lambda *args: next(found))
     monkeypatch.setattr(module, "_best", lambda *args: next(speeds))
     monkeypatch.setattr(module, "_seen", {})
     x = _draw(10)

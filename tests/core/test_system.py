@@ -3,9 +3,11 @@
 import ctypes
 import mmap
 import os
+import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +26,14 @@ assert fxad.jit(lambda x: x + 1).lower(x).memory()["resident_bytes"] >= 0
 assert limits.memory_bytes() >= 1 << 30
 pool.set_num_threads(1)
 pool.current_pool()
+
+import pathlib, tempfile
+from fxad_nn import directory, files, flops
+with tempfile.TemporaryDirectory() as where:
+    with directory.reserved(pathlib.Path(where) / "run") as place:
+        assert place.settle() is None
+assert files.cache_directory().name == "nn"
+assert flops.measured_peak(0.01) > 0
 """
 # Loaded before the system is another, for they look at it themselves.
 LOADED = "import subprocess, tempfile, signal, llvmlite.binding, ml_dtypes, numba, numpy.testing\n"
@@ -114,3 +124,63 @@ def test_a_thread_is_waited_for(monkeypatch, posix) -> None:
     join = system.start_thread(ctypes.cast(function, ctypes.c_void_p).value, 5)
     join()
     assert masks == [(5, posix)]  # Python's threads are given no signals by Python itself
+
+
+def test_a_lock_keeps_others_out_where_there_are_locks(monkeypatch, tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    first, second = (os.open(tmp_path / "file", os.O_RDWR) for _ in range(2))
+    try:
+        assert system.lock(first) and not system.lock(second, wait=False)
+        monkeypatch.setitem(sys.modules, "fcntl", None)  # Windows
+        assert system.lock(second, wait=False)
+    finally:
+        os.close(first)
+        os.close(second)
+
+
+def test_an_open_directory_is_found_where_it_was_moved(monkeypatch, tmp_path) -> None:
+    (tmp_path / "a").mkdir()
+    handle = os.open(tmp_path / "a", os.O_RDONLY)
+    try:
+        (tmp_path / "a").rename(tmp_path / "b")
+        assert system.path_of(handle) == str(tmp_path / "b")
+        for lacking in ("darwin", "win32"):  # neither has what this Linux has for it
+            monkeypatch.setattr(sys, "platform", lacking)
+            monkeypatch.setattr(os, "readlink", lambda path: (_ for _ in ()).throw(OSError))
+            monkeypatch.setitem(sys.modules, "fcntl", None)
+            assert system.path_of(handle) is None
+    finally:
+        os.close(handle)
+
+
+def test_caches_have_a_place_on_every_system(monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/x")
+    assert system.cache_directory() == Path("/x/fxad")
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setenv("LOCALAPPDATA", "/local")
+    assert system.cache_directory() == Path("/local/fxad")
+
+
+# What a system may lack or name otherwise, and who may say it beside `core/system.py`: files that
+# are found or not (cgroups, caches), parts of Python that are everywhere (`signal` for SIGINT), and
+# what is asked for by another name first.
+DEPENDS = r"\b(fcntl|resource|msvcrt|sched_\w+affinity|sys\.platform|os\.name|os\.uname|CDLL)\b"
+DEPENDS += r"|\bos\.(fork|register_at_fork|sysconf|posix_\w+|memfd_create)\b"
+DEPENDS += r"|\bplatform\.(system|machine|libc_ver|processor)\b|MADV_\w+|\bimport mmap\b"
+EXCEPT = {
+    "fxad/core/system.py": None,
+    "fxad/backend/llvm/native/engine.py": {"CDLL"},  # of LLVM, which llvmlite has loaded
+    "fxad/backend/llvm/native/memory.py": {"import mmap"},  # the size of a page
+    "fxad/backend/llvm/native/leftovers.py": {"import mmap", "MADV_DONTNEED"},  # on Linux alone
+}
+
+
+def test_what_depends_on_the_system_is_in_one_place() -> None:
+    root, wrong = Path(__file__).parents[2], []
+    for path in sorted([*root.glob("fxad/**/*.py"), *root.glob("fxad_nn/**/*.py")]):
+        name = path.relative_to(root).as_posix()
+        for found in re.finditer(DEPENDS, path.read_text()):
+            allowed = EXCEPT.get(name, set())
+            if allowed is not None and found[0] not in allowed:
+                wrong.append(f"{name}: {found[0]}")
+    assert not wrong, wrong

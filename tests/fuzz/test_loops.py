@@ -131,7 +131,7 @@ def test_a_loop_as_one_function_gives_the_same_bits(monkeypatch, seed):
         args = [np.asarray(a) for a in (*trace.captured, *leaves)]
         whole = Executable(plan).run(args)
         with monkeypatch.context() as patch:
-            patch.setattr(module, "sequences_of", lambda plan: [])
+            patch.setattr(module, "sequences_of", lambda plan, tuning: [])
             stepwise = Executable(plan).run(args)
         for got, want in zip(whole, stepwise, strict=True):
             np.testing.assert_array_equal(got, want, err_msg=f"seed {seed}")

@@ -14,9 +14,10 @@ import fxad.show
 from fxad import lax
 from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.ir.columns import COLUMNS, flops, listing, moved
+from fxad.ir.diff import diff
 from fxad.ir.graph import to_html, to_svg
 from fxad.ir.rewrite import map_subprograms
-from fxad.passes.diff import diff, pass_diffs
+from fxad.show import pass_diffs
 
 W, X = np.ones((4, 2), np.float32), np.ones((3, 4), np.float32)
 

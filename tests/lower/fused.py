@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+from attempts import plan
 from plan_walker import run_plan
 
+from fxad.compiler import simplified
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import Kernel
 from fxad.ir.plan import Plan, Run, walk
 from fxad.ir.rewrite import evaluate
-from fxad.passes.pipeline import optimise
-from fxad.plan import plan
 from fxad.trace.tracer import stage
 
 R = np.random.default_rng(0)
@@ -23,7 +23,7 @@ def draw(*shape: int) -> np.ndarray:
 def program_of(function, *args):
     types = [ArrayType(a.dtype, a.shape) for a in args]
     program, consts = stage(lambda *xs: list(function(*xs)), types)
-    return optimise(program.closed()), [*map(np.asarray, consts), *args]
+    return simplified(program.closed()), [*map(np.asarray, consts), *args]
 
 
 def kernels_of(made: Plan) -> list[Kernel]:

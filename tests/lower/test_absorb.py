@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from attempts import lower
 
 import fxad
 import fxad.lax as lax
 import fxad.numpy as jnp
 from fxad.api.compiled import fusion
+from fxad.ir.block import reads_of, writes_of
 from fxad.ir.plan import Run, walk
-from fxad.lower.lower import lower
-from fxad.lower.steps import reads_of, writes_of
 
 R = np.random.default_rng(0)
 

@@ -19,7 +19,7 @@ Y = np.cos(np.arange(64 * 64, dtype=np.float32)).reshape(64, 64)
 def launches(function, *args):
     """Every launch of a program: its kernel and what it runs on."""
     program = fxad.jit(function).lower(*args).traced
-    return [s for s in walk(compiled.prepared(program)[1].steps) if isinstance(s, Run)]
+    return [s for s in walk(compiled.planned(program).plan.steps) if isinstance(s, Run)]
 
 
 def described(runs):

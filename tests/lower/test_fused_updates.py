@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from attempts import plan
 from fused import check, draw, kernels_of, kinds, program_of
 
 import fxad.numpy as jnp
 from fxad.ir.plan import Run, walk
 from fxad.lower import groups
-from fxad.plan import plan
 
 
 def test_adamw_is_one_pass() -> None:

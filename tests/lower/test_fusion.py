@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from attempts import plan
 from fused import R, check, draw, kernels_of, kinds, program_of
 from plan_walker import run_plan
 
@@ -13,7 +14,7 @@ from fxad.ir.kernel import Reduce
 from fxad.ir.kernel_text import kernel_key
 from fxad.ir.plan import Run, walk
 from fxad.lower import groups
-from fxad.plan import order, plan
+from fxad.plan import order
 
 BATCH, TIME, HEADS, DIM = 2, 8, 4, 16
 WIDTH = HEADS * DIM

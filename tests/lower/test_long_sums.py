@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from attempts import plan
 
 import fxad
 import fxad.numpy as jnp
 from fxad.backend.llvm.executable import Executable
+from fxad.compiler import simplified
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import Contract, Reduce
 from fxad.ir.loops import Contraction
 from fxad.lower.reduction import contraction_parts
-from fxad.passes.pipeline import optimise
-from fxad.plan import plan
 from fxad.trace.tracer import stage
 
 RNG = np.random.default_rng(3)
@@ -79,7 +79,7 @@ def test_bits_do_not_depend_on_fusion_or_threads(name: str) -> None:
     function, args = CASES[name]
     types = [ArrayType(a.dtype, a.shape) for a in args]
     traced, _ = stage(lambda *xs: [function(*xs)], types)
-    program = optimise(traced.closed())
+    program = simplified(traced.closed())
     before = fxad.get_num_threads()
     try:
         found = []

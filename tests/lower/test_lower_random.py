@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from attempts import plan
 from plan_walker import run_plan
 
 import fxad  # noqa: F401 - fills the table of ops
@@ -15,7 +16,6 @@ from fxad.core import dtypes as dt
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS, Eqn, Program, Var
 from fxad.ir.rewrite import evaluate, literal
-from fxad.plan import plan
 
 F32 = np.dtype("float32")
 SHAPES = [(4, 6), (3, 4, 2), (24,), (1, 6), (2, 70), (5, 1, 4)]

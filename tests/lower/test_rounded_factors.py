@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from attempts import lower
 
 import fxad
 import fxad.numpy as jnp
@@ -11,7 +12,6 @@ from fxad.api import compiled
 from fxad.backend.llvm.native.engine import host_target
 from fxad.ir.kernel import Contract
 from fxad.ir.plan import Run, walk
-from fxad.lower import LowerConfig, lower
 
 K, N = 512, 640
 W = np.random.default_rng(0).standard_normal((K, N)).astype(np.float32)
@@ -30,7 +30,7 @@ def product(x, w, contract=((1,), (0,))):
 def kernels(f, *args):
     """Of the function, for a backend that rounds the right factors of products."""
     program = fxad.jit(f).lower(*args).program
-    block = lower(program, LowerConfig(rounds=rounds_right))
+    block = lower(program, rounds_right)
     return [step.kernel for step in block.steps]
 
 

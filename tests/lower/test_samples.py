@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from attempts import plan
 from plan_walker import run_plan
 
 import fxad  # noqa: F401 - fills the table of ops
@@ -14,7 +15,6 @@ from fxad.core import dtypes as dt
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS, Eqn, Lit, Program, Var
 from fxad.ir.rewrite import evaluate, literal
-from fxad.plan import plan
 
 NAMES = sorted(n for n, op in OPS.items() if op.samples is not None and not op.higher)
 

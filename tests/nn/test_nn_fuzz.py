@@ -1,11 +1,10 @@
 """Whatever a file holds, reading it gives what it says or one of the library's own errors.
 
-10,000 files of every kind that the library reads, each damaged at random in one of the ways of
-`BYTES` and `VALUES`. Every kind starts from files that are whole, and is read as a user would.
+10,000 files of every kind that the library reads, each damaged at random (`tests/damage.py`). Every
+kind starts from files that are whole, and is read as a user would.
 """
 
 import contextlib
-import copy
 import hashlib
 import json
 import random
@@ -15,17 +14,18 @@ import warnings
 
 import numpy as np
 import pytest
+import safetensors.numpy
+from damage import damaged, damaged_value
 
 import fxad
+from fxad.core.schema import anything, read, record
 from fxad_nn import gpt2, hf, llama, manifest, models, optim, store, tensors
 from fxad_nn.errors import DamageWarning, DataError, UserError
 from fxad_nn.options import build
 from fxad_nn.recipe import TrainOptions
 from fxad_nn.run import resumed_options
-from fxad_nn.schema import anything, read, record
 from fxad_nn.shards import read_shard, write_shard
 from fxad_nn.spec import init_params, named_leaves
-from fxad_nn.tensors import safetensors
 from fxad_nn.token_cache import read_tokens, write_tokens
 from fxad_nn.tokenizer import BytePairs, Characters, from_directory, from_json
 
@@ -42,98 +42,6 @@ def overwrite(path, content):
     with open(path, "r+b" if path.exists() else "wb", buffering=0) as file:
         file.write(content)
         file.truncate(len(content))
-
-
-# Damage to bytes ----------------------------------------------------------------------------------
-
-LITERALS = (b"NaN", b"-Infinity", b"1e999", b"-1", b"true", b"null", b"1.5", b'""', b"9" * 400)
-
-
-def flip(draw, content):
-    changed = bytearray(content)
-    for _ in range(draw.choice([1, 1, 1, 8])):
-        changed[draw.randrange(len(changed))] ^= 1 << draw.randrange(8)
-    return bytes(changed)
-
-
-def cut(draw, content):
-    return content[: draw.randrange(len(content))]
-
-
-def insert(draw, content):
-    at = draw.randrange(len(content))
-    piece = draw.choice([draw.randbytes(draw.randrange(1, 9)), b"\xff\xfe", b"\0", b"[" * 99_999])
-    return content[:at] + piece + content[at:]
-
-
-def repeat(draw, content):
-    start, stop = sorted(draw.randrange(len(content)) for _ in range(2))
-    return content[:stop] + content[start:]
-
-
-def drop(draw, content):
-    start, stop = sorted(draw.randrange(len(content)) for _ in range(2))
-    return content[:start] + content[stop:]
-
-
-def literal(draw, content):
-    """Another literal in the place of some digits."""
-    digits = [i for i, byte in enumerate(content[:4000]) if 48 <= byte <= 57]
-    at = draw.choice(digits or [0])
-    return content[:at] + draw.choice(LITERALS) + content[at + 1 :]
-
-
-BYTES = (flip, flip, cut, insert, repeat, drop, literal)
-
-# Damage to JSON values ----------------------------------------------------------------------------
-
-ODD = (None, True, False, -1, 0, 1, 1.5, 1e308, 10**30, "", "x", "\0", "\ud800", "../x", "y" * 5000)
-ODD += ([], {}, [[]], {"": None}, ["a", "b"], 2**31, 2**63, 2**64)
-
-
-def places(value):
-    """(container, key) of every value inside, in order."""
-    keys = list(value) if isinstance(value, dict) else range(len(value))
-    for key in keys:
-        yield value, key
-        if isinstance(value[key], dict | list):
-            yield from places(value[key])
-
-
-def damaged_value(draw, value):
-    """The JSON text of `value` with one place in it of another kind, gone, renamed or twice."""
-    value = copy.deepcopy(value)
-    holder, key = draw.choice(list(places(value)))
-    way = draw.choice(["odd", "odd", "odd", "drop", "rename", "swap", "deep", "twice"])
-    if way == "odd":
-        holder[key] = draw.choice(ODD)
-    elif way == "drop":
-        del holder[key]
-    elif way == "deep":
-        for _ in range(draw.choice([3, 70, 400])):
-            holder[key] = draw.choice([[holder[key]], {"a": holder[key]}])
-    elif way == "swap":
-        other, name = draw.choice(list(places(value)))
-        holder[key] = copy.deepcopy(other[name])
-    elif isinstance(holder, dict) and way == "rename":
-        holder[draw.choice(["", "x", key + "s", "z" * 300])] = holder.pop(key)
-    elif isinstance(holder, dict):
-        holder["\1"] = holder[key]
-        return json.dumps(value).replace('"\\u0001"', json.dumps(key)).encode()
-    return json.dumps(value).encode()
-
-
-def damaged(draw, content):
-    """The bytes of a file, damaged in one way or two."""
-    try:
-        value = json.loads(content)
-    except ValueError:
-        value = None
-    if isinstance(value, dict | list) and value and draw.random() < 0.6:
-        content = damaged_value(draw, value)
-    else:
-        content = draw.choice(BYTES)(draw, content)
-    return draw.choice(BYTES)(draw, content) if content and draw.random() < 0.1 else content
 
 
 # The kinds of files -------------------------------------------------------------------------------

@@ -9,10 +9,11 @@ import pytest
 
 import fxad
 import fxad.numpy as jnp
+from fxad.core.schema import canonical
 from fxad_nn import gpt2, models, optim, store
 from fxad_nn.errors import CheckpointError, DamageWarning
+from fxad_nn.files import written
 from fxad_nn.manifest import MANIFEST, read_manifest, sealed, write_manifest
-from fxad_nn.schema import canonical
 from fxad_nn.spec import init_params
 from fxad_nn.tokenizer import Characters
 
@@ -98,13 +99,13 @@ def test_facts_that_disagree_are_refused(tmp_path, trained):
     assert "manifest.json is of step 7" in refused(tmp_path)
     path = renamed.rename(tmp_path / "best")  # a name that says nothing
     assert store.load(path).step == 7
-    write_manifest(path, 9, store.FILES, {})
+    write_manifest(path, 9, {n: written(path / n) for n in store.FILES}, {})
     assert "state.json is of step 7, manifest.json of step 9" in refused(path)
     state = json.loads((path / store.STATE).read_text("utf-8"))
     state["step"] = 9
     state["model"]["context"] = 32
     (path / store.STATE).write_text(canonical(state), "utf-8")
-    write_manifest(path, 9, store.FILES, {})
+    write_manifest(path, 9, {n: written(path / n) for n in store.FILES}, {})
     assert "embed.position has shape (16, 16), the model needs (32, 16)" in refused(path)
 
 
@@ -114,7 +115,7 @@ def test_a_manifest_must_be_canonical_and_of_this_format(tmp_path, trained):
     good = file.read_text("utf-8")
     file.write_text(json.dumps(json.loads(good), sort_keys=True), "utf-8")  # the same, but spaces
     assert "are not those that were written" in refused(path)
-    write_manifest(path, 7, [store.MODEL], {})
+    write_manifest(path, 7, {store.MODEL: written(path / store.MODEL)}, {})
     assert "does not list optimizer.safetensors, state.json, tokenizer.json" in refused(path)
 
 

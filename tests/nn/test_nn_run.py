@@ -156,7 +156,7 @@ def test_a_disk_that_fills_up_ends_a_run_with_what_is_whole(tmp_path, text, caps
     def filling(path, tree):
         if "step-00000004" in str(path):
             raise OSError(28, "No space left on device")
-        real(path, tree)
+        return real(path, tree)
 
     monkeypatch.setattr(store, "write_tree", filling)
     arguments = ("train", "--preset", "tiny", "--data", text, "--out", tmp_path / "run")

@@ -6,11 +6,7 @@ import tracemalloc
 
 import pytest
 
-from fxad_nn import tensors
-from fxad_nn.errors import CheckpointError, ConfigError, DataError
-from fxad_nn.options import build
-from fxad_nn.recipe import TrainOptions, recipe
-from fxad_nn.schema import (
+from fxad.core.schema import (
     anything,
     array,
     boolean,
@@ -25,6 +21,10 @@ from fxad_nn.schema import (
     record,
     string,
 )
+from fxad_nn import tensors
+from fxad_nn.errors import CheckpointError, ConfigError, DataError
+from fxad_nn.options import build
+from fxad_nn.recipe import TrainOptions, recipe
 
 
 def refused(content, wanted=anything):

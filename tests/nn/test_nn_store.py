@@ -1,18 +1,22 @@
 """Checkpoints survive full disks and crashes, and damage is named."""
 
 import errno
+import hashlib
 import json
 import os
 import shutil
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+import safetensors.numpy
 
 import fxad
 import fxad.numpy as jnp
-from fxad_nn import gpt2, hf, models, optim, store, tensors
+from fxad_nn import files, gpt2, hf, models, optim, store, tensors
 from fxad_nn.errors import CheckpointError, DamageWarning
+from fxad_nn.files import written
 from fxad_nn.manifest import write_manifest
 from fxad_nn.spec import init_params, named_leaves
 from fxad_nn.tokenizer import Bytes
@@ -107,10 +111,11 @@ def test_a_full_disk_loses_nothing(tmp_path, trained, monkeypatch, name):
 def test_a_failing_write_loses_nothing(tmp_path, trained, monkeypatch):
     put(tmp_path, trained, 1)
 
-    def full(arrays, path):
-        raise tensors.safetensors.SafetensorError("I/O error: No space left on device")
+    def full(path, contents):
+        path.write_bytes(b"a part of it")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(tensors.safetensors.numpy, "save_file", full)
+    monkeypatch.setattr(tensors, "write", full)
     with pytest.raises(CheckpointError, match="No space left"):
         put(tmp_path, trained, 2)
     assert [p.name for p in tmp_path.iterdir()] == ["step-00000001"]
@@ -140,7 +145,7 @@ def test_a_wrong_configuration_is_named(tmp_path, trained):
 
     def writing(**changes):
         path.write_text(json.dumps({**record, **changes}), "utf-8")
-        write_manifest(path.parent, 7, store.FILES, {})
+        write_manifest(path.parent, 7, {n: written(path.parent / n) for n in store.FILES}, {})
 
     writing(model={**record["model"], "head": 2})
     with pytest.raises(
@@ -177,8 +182,38 @@ def test_strided_scalar_and_bfloat16_arrays_survive(tmp_path):
     assert {n: (a.shape, str(a.dtype)) for n, a in back.items()} == {
         n: (a.shape, str(a.dtype)) for n, a in tree.items()
     }
+    theirs = safetensors.numpy.load_file(tmp_path / "t.safetensors")
     for name, array in tree.items():
         np.testing.assert_array_equal(back[name], array)
+        np.testing.assert_array_equal(theirs[name], array)
+        assert theirs[name].dtype == array.dtype
+
+
+def test_what_is_written_is_hashed_and_forced_to_the_disk_meanwhile(tmp_path, monkeypatch):
+    """Once over, not read again: the digest is of what was given."""
+    real, synced = os.fsync, []
+    monkeypatch.setattr(files, "_PART", 1000)
+    monkeypatch.setattr(files, "_UNSYNCED", 3000)
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle)) or real(handle))
+    parts = [np.arange(n, dtype=np.int64) for n in (1000, 0, 3, 2000)]
+    monkeypatch.setattr(Path, "read_bytes", None)
+    found = files.write(tmp_path / "x", [part.data for part in parts])
+    monkeypatch.undo()
+    content = b"".join(part.tobytes() for part in parts)
+    assert (tmp_path / "x").read_bytes() == content
+    assert found == files.Written(len(content), hashlib.sha256(content).hexdigest())
+    assert found == files.written(tmp_path / "x") and synced
+
+
+def test_a_disk_that_fails_while_more_is_written_is_an_error(tmp_path, monkeypatch):
+    def failing(handle):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(files, "_PART", 1000)
+    monkeypatch.setattr(files, "_UNSYNCED", 3000)
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(OSError, match="Input/output"):
+        files.write(tmp_path / "x", [bytes(100_000)])
 
 
 def hugging_face(directory, **changes):
@@ -205,7 +240,7 @@ def hugging_face(directory, **changes):
 def test_hugging_face_names_prefixes_shards_and_dtypes(tmp_path):
     weights = hugging_face(tmp_path / "m")
     prefixed = {"transformer." + name: array for name, array in weights.items()}
-    tensors.safetensors.numpy.save_file(prefixed, tmp_path / "m" / "model.safetensors")
+    safetensors.numpy.save_file(prefixed, tmp_path / "m" / "model.safetensors")
     config, whole = hf.load_hf(tmp_path / "m")
     assert (config.context, config.hidden, config.dtype) == (6, 16, "float32")
     qkv = np.asarray(whole["blocks"][0]["attention"]["qkv"]["weight"])
@@ -216,7 +251,7 @@ def test_hugging_face_names_prefixes_shards_and_dtypes(tmp_path):
     names = sorted(weights)
     files = {"a.safetensors": names[:7], "b.safetensors": names[7:]}
     for file, part in files.items():
-        tensors.safetensors.numpy.save_file({n: weights[n] for n in part}, tmp_path / "s" / file)
+        safetensors.numpy.save_file({n: weights[n] for n in part}, tmp_path / "s" / file)
     index = {"weight_map": {name: file for file, part in files.items() for name in part}}
     path = tmp_path / "s" / "model.safetensors.index.json"
     path.write_text(json.dumps(index), "utf-8")
@@ -249,10 +284,10 @@ def test_hugging_face_directories_that_cannot_be_used(tmp_path):
     refused("activation_function must be .*, got 'relu'", activation_function="relu")
     weights = hugging_face(tmp_path / "m")
     weights["h.0.attn.extra.weight"] = weights.pop("ln_f.bias")
-    tensors.safetensors.numpy.save_file(weights, tmp_path / "m" / "model.safetensors")
+    safetensors.numpy.save_file(weights, tmp_path / "m" / "model.safetensors")
     refused(r"no place for the tensor 'h\.0\.attn\.extra\.weight'")
     del weights["h.0.attn.extra.weight"]
-    tensors.safetensors.numpy.save_file(weights, tmp_path / "m" / "model.safetensors")
+    safetensors.numpy.save_file(weights, tmp_path / "m" / "model.safetensors")
     refused(r"1 parameters are missing: norm\.bias")
     (tmp_path / "m" / "config.json").write_text('{"model_type": "gpt2"}', "utf-8")
     with pytest.raises(CheckpointError, match="does not hold n_embd"):
@@ -268,7 +303,7 @@ def test_loaded_arrays_are_fxad_arrays(tmp_path, trained):
 def test_two_tensors_for_one_leaf_are_refused(tmp_path, trained):
     weights = hugging_face(tmp_path / "m")
     weights["transformer.wte.weight"] = weights["wte.weight"] + 1
-    tensors.safetensors.numpy.save_file(weights, tmp_path / "m" / "model.safetensors")
+    safetensors.numpy.save_file(weights, tmp_path / "m" / "model.safetensors")
     with pytest.raises(CheckpointError, match=r"is the second one for embed\.token"):
         hf.load_hf(tmp_path / "m")
     tree = tmp_path / "tree.safetensors"
@@ -281,7 +316,7 @@ def test_two_tensors_for_one_leaf_are_refused(tmp_path, trained):
 def test_weights_that_are_no_plain_floats_are_refused(tmp_path, dtype):
     weights = hugging_face(tmp_path / "m")
     weights["h.0.mlp.c_fc.weight"] = weights["h.0.mlp.c_fc.weight"].astype(dtype)
-    tensors.safetensors.numpy.save_file(weights, tmp_path / "m" / "model.safetensors")
+    safetensors.numpy.save_file(weights, tmp_path / "m" / "model.safetensors")
     with pytest.raises(CheckpointError, match=r"h\.0\.mlp\.c_fc\.weight"):
         hf.load_hf(tmp_path / "m")
 
@@ -289,7 +324,7 @@ def test_weights_that_are_no_plain_floats_are_refused(tmp_path, dtype):
 def test_weights_of_a_directory_that_are_no_numbers_are_said(tmp_path):
     weights = hugging_face(tmp_path / "m")
     weights["ln_f.bias"][1] = np.inf
-    tensors.safetensors.numpy.save_file(weights, tmp_path / "m" / "model.safetensors")
+    safetensors.numpy.save_file(weights, tmp_path / "m" / "model.safetensors")
     with pytest.warns(DamageWarning, match=r"leaves hold NaN or infinity: norm\.bias;"):
         hf.load_hf(tmp_path / "m")
 

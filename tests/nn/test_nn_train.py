@@ -15,6 +15,7 @@ from fxad_nn import cli, models, store
 from fxad_nn.data import random_batch
 from fxad_nn.errors import ConfigError, DataError, TrainingError
 from fxad_nn.evaluate import evaluator
+from fxad_nn.files import written
 from fxad_nn.generate import generate
 from fxad_nn.manifest import write_manifest
 from fxad_nn.optim import adamw
@@ -233,7 +234,7 @@ def test_a_checkpoint_without_its_state_is_damaged(tmp_path, text, capsys):
     record = json.loads(path.read_text("utf-8"))
     del record["state"]["history"]
     path.write_text(json.dumps(record), "utf-8")
-    write_manifest(path.parent, 1, store.FILES, {})
+    write_manifest(path.parent, 1, {n: written(path.parent / n) for n in store.FILES}, {})
     status, _, errors = run(capsys, "train", "--resume", tmp_path / "run", "--steps", 3)
     assert status == 2
     assert "state.json is damaged: it does not hold history" in errors
@@ -258,12 +259,25 @@ def test_help_lists_every_option(capsys):
     assert "nano" in shown
 
 
-def test_a_missing_extra_is_one_line_that_says_what_to_install(tmp_path) -> None:
-    """Said before the first step, not where the first checkpoint is written."""
-    made = _without("safetensors", tmp_path, "train")
+SHORT = ("train", "--preset", "tiny", "--steps", "2", "--out", "run", "--data")
+
+
+def test_a_missing_extra_is_one_line_that_says_what_to_install(tmp_path, text) -> None:
+    """Said before the first step."""
+    for name in ("vocab.json", "merges.txt"):
+        (tmp_path / name).write_text("{}")
+    vocabulary = ("--vocabulary", str(tmp_path))
+    made = _without("tokenizers", tmp_path, *SHORT, str(text), "--tokenizer", "gpt2", *vocabulary)
     assert made.returncode == 2
-    assert made.stdout == ""
-    assert made.stderr == "fxad_nn: checkpoints need safetensors: pip install 'fxad[nn]'\n"
+    assert "needs the tokenizers library: pip install 'fxad[nn]'" in made.stderr
+    assert len(made.stderr.splitlines()) == 1 and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("module", ["safetensors", "tokenizers"])
+def test_checkpoints_of_characters_need_no_extra(tmp_path, text, module) -> None:
+    made = _without(module, tmp_path, *SHORT, str(text))
+    assert made.returncode == 0, made.stderr
+    assert store.load(tmp_path / "run").step == 2
 
 
 def test_help_needs_no_extra(tmp_path) -> None:

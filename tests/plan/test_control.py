@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from attempts import plan
 from plan_walker import run_plan
 
 import fxad
 import fxad.numpy as jnp
 from fxad import lax
+from fxad.compiler import simplified
 from fxad.core.types import ArrayType
+from fxad.ir.check_plan import check_plan
 from fxad.ir.plan import Copy, Loop, Taping, While, walk
 from fxad.ir.program import Program
 from fxad.ir.rewrite import evaluate
-from fxad.passes.pipeline import optimise
-from fxad.plan import plan
-from fxad.plan.check import check_plan
 from fxad.trace.tracer import stage
 
 
 def program_of(function, *args) -> tuple[Program, list[np.ndarray]]:
     types = [ArrayType(a.dtype, a.shape) for a in args]
     program, consts = stage(lambda *xs: list(function(*xs)), types)
-    return optimise(program.closed()), [*map(np.asarray, consts), *args]
+    return simplified(program.closed()), [*map(np.asarray, consts), *args]
 
 
 def check(function, *args):

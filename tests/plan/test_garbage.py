@@ -47,7 +47,7 @@ def garbage(program):
     gc.collect()
     gc.disable()
     try:
-        compiled.prepared(program)
+        compiled.planned(program)
         return gc.collect()
     finally:
         if was_on:
@@ -59,6 +59,6 @@ def test_planning_leaves_nothing_to_collect():
     layers = [(np.ones((96, 288), np.float32), np.ones((96, 96), np.float32)) for _ in range(2)]
     for function in (step, looped):
         program = fxad.jit(function).lower(layers, x).traced
-        compiled.prepared(program)  # modules are loaded, caches filled
+        compiled.planned(program)  # modules are loaded, caches filled
         # Other threads, such as those of tests before, may leave something in one of the runs.
         assert min(garbage(program) for _ in range(3)) == 0

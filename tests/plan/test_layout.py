@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from attempts import plan
 from plan_walker import run_plan
 
+from fxad.compiler import simplified
 from fxad.core.aligned import LINE
 from fxad.core.types import ArrayType
 from fxad.ir.plan import Run
 from fxad.ir.program import OPS
-from fxad.passes.pipeline import optimise
-from fxad.plan import plan, planner
+from fxad.plan import planner
 from fxad.plan.layout import Recording, packed
 from fxad.trace.tracer import stage
 
@@ -58,7 +59,7 @@ def _holes(*xs):
 def test_a_plan_with_large_holes_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = [(64, 64), (96, 64), (160, 96), (224, 160), (300, 224)]
     program, _ = stage(_holes, [ArrayType(F32, s) for s in shapes])
-    program = optimise(program)
+    program = simplified(program)
     monkeypatch.setattr(planner, "HOLES", 1 << 40)
     as_it_goes = plan(program)
     monkeypatch.setattr(planner, "HOLES", 0)
@@ -96,7 +97,7 @@ def _table(chunks: int):
 def test_a_large_product_waits_only_where_its_factors_are_smaller(chunks: int) -> None:
     types = [ArrayType(F32, (64 * chunks, 512)), ArrayType(F32, (4096, 512))]
     program, _ = stage(_table(chunks), types)
-    steps = [s for s in plan(optimise(program)).steps if isinstance(s, Run)]
+    steps = [s for s in plan(simplified(program)).steps if isinstance(s, Run)]
     products = [s.kernel.kind == "contract" and s.slots[-1].type.shape for s in steps]
     kinds = [p for p in products if p]
     assert kinds == [(64, 4096), (4096, 512)] * chunks

@@ -6,12 +6,12 @@ import functools
 
 import numpy as np
 import pytest
+from attempts import lower
 
 import fxad
 import fxad.numpy as jnp
-from fxad.lower import LowerConfig, lower
-from fxad.lower.steps import Launch, reads_of
-from fxad.passes.pipeline import optimise
+from fxad.compiler import simplified
+from fxad.ir.block import Launch, reads_of
 from fxad.plan.order import _Order
 from fxad.plan.overlap import Accesses
 
@@ -34,7 +34,7 @@ def lowered(rows, late):
     a, b = (R.standard_normal((rows, 1024)).astype(np.float32) for _ in range(2))
     m = R.standard_normal((1024, 1024)).astype(np.float32)
     function = functools.partial(step, late=late)
-    return lower(optimise(fxad.jit(function).lower(a, b, m).traced), LowerConfig(True))
+    return lower(simplified(fxad.jit(function).lower(a, b, m).traced))
 
 
 def first_product(steps):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+from attempts import plan
 from plan_walker import run_plan
 
 import fxad.numpy as jnp
+from fxad.compiler import simplified
 from fxad.core.arena import Arena
 from fxad.core.types import ArrayType
 from fxad.ir.plan import Copy, Run
 from fxad.ir.program import OPS
-from fxad.passes.pipeline import optimise
-from fxad.plan import plan
 from fxad.trace.tracer import stage
 
 F32 = np.dtype("float32")
@@ -20,7 +20,7 @@ F32 = np.dtype("float32")
 def program_of(function, *shapes: tuple[int, ...]):
     program, consts = stage(lambda *xs: list(function(*xs)), [ArrayType(F32, s) for s in shapes])
     assert not consts
-    return optimise(program)
+    return simplified(program)
 
 
 def test_arena_never_gives_out_bytes_twice() -> None:
@@ -91,7 +91,7 @@ def test_scatter_updates_a_donated_array_without_a_copy() -> None:
 
     types = [ArrayType(F32, (10, 4)), ArrayType(F32, (3, 4))]
     program, consts = stage(lambda *xs: list(f(*xs)), types)
-    program = optimise(program.closed())
+    program = simplified(program.closed())
     donated = plan(program, donate=frozenset({len(consts)}))
     assert not any(isinstance(s, Copy) for s in donated.steps)
     assert any(isinstance(s, Copy) for s in plan(program).steps)

@@ -22,6 +22,7 @@ from unittest import mock
 import numpy as np
 
 from fxad.backend.llvm import runner
+from fxad.backend.llvm.backend import LLVM
 from fxad.backend.llvm.base.schedule import Emitted, Target
 from fxad.backend.llvm.contract.amx_plan import rounds_factors
 from fxad.backend.llvm.emit import emit
@@ -29,6 +30,7 @@ from fxad.backend.llvm.factors import calls
 from fxad.backend.llvm.native import engine, library, tape_code
 from fxad.backend.llvm.sequence.choose import sequences, walk_outside
 from fxad.backend.llvm.sequence.emit import PASSES, Emission
+from fxad.compiler import Options, best_candidate, simplified, within_checkpoints
 from fxad.core import system
 from fxad.core.config import config
 from fxad.core.record import record
@@ -37,10 +39,7 @@ from fxad.ir.kernel_text import kernel_key, kernel_text
 from fxad.ir.plan import Plan, Run, walk
 from fxad.ir.program import Program, subprograms
 from fxad.ir.text import show
-from fxad.lower.rounding import Rounds
-from fxad.passes.pipeline import optimise
-from fxad.plan.again import planned
-from fxad.plan.budget import fit, regions
+from fxad.ops.programs.policies import Budget
 from tests.recorded.catalogue import Case
 from tests.recorded.normal import instructions, normalised
 from tests.recorded.targets import target as target_named
@@ -92,6 +91,16 @@ def _settled() -> Iterator[None]:
         yield
 
 
+class _Planner(LLVM):
+    """What planning asks of native code for some target; its code takes no scratch."""
+
+    def __init__(self, rounds: Any = None) -> None:
+        self.rounds = rounds  # type: ignore[method-assign]
+
+    def scratch(self, plan: Plan) -> int:
+        return 0
+
+
 @record
 class _Traced:
     """A case after the passes, the arguments to donate, its plan where native code rounds no
@@ -107,19 +116,19 @@ class _Traced:
 def _traced(case: Case) -> _Traced:
     with _settled():
         traced, donate = case.traced()
-        program = regions(optimise(traced))
+        program = within_checkpoints(simplified(traced), _Planner())
     asked: list[Kernel] = []
-    plan = _plan(case, program, donate, lambda kernel: bool(asked.append(kernel)))
+    plan = _plan(case, program, donate, _Planner(lambda kernel: bool(asked.append(kernel))))
     return _Traced(program, donate, plan, tuple(asked))
 
 
 def _plan(
-    case: Case, program: Program, donate: frozenset[int], rounds: Rounds
+    case: Case, program: Program, donate: frozenset[int], backend: Any
 ) -> tuple[Program, Plan]:
+    budget = None if case.budget is None else Budget(case.budget, case.ways)
     with _settled():
-        if case.budget is None:
-            return planned(program, donate=donate, fusion=True, rounds=rounds)
-        return fit(program, case.budget, donate=donate, ways=case.ways)
+        best = best_candidate(program, Options(donate, budget=budget), backend)
+        return best.program, best.plan
 
 
 @functools.lru_cache(maxsize=4)
@@ -129,7 +138,7 @@ def _plan_for(case: Case, target: str) -> tuple[Program, Plan]:
     if not target:
         return traced.plan
     rounds = functools.partial(rounds_factors, target=target_named(target))
-    return _plan(case, traced.program, traced.donate, rounds)
+    return _plan(case, traced.program, traced.donate, _Planner(rounds))
 
 
 @functools.lru_cache(maxsize=4)
@@ -182,7 +191,7 @@ def written_for(case: Case, target: str) -> Stages:
     wanted, symbols = target_named(target), _Symbols(plan)
     parts: list[str] = []
     loops = []
-    for n, sequence in enumerate(sequences(plan)):
+    for n, sequence in enumerate(sequences(plan, wanted.tuning.sequences)):
         emission = Emission(sequence, wanted)
         functions, declarations = emission.emit()
         parts += [

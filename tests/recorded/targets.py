@@ -14,7 +14,7 @@ from fxad.backend.llvm.base.kinds import Kind, capabilities, known, safe
 from fxad.backend.llvm.base.schedule import Target
 
 _L1, _L2 = 48 << 10, 2 << 20
-_XEON = Kind("other", "avx512", ("bf16", "amx"), _L1, _L2)
+_XEON = Kind("intel", "avx512", ("bf16", "amx"), _L1, _L2)
 
 _KINDS = {
     "avx512": Kind("other", "avx512"),

@@ -1,1 +1,30 @@
-"""Native code through llvmlite: text IR, schedules, emitters, thread pool and engine."""
+"""Native code through llvmlite: text IR, schedules, emitters, thread pool and engine.
+
+What writes or measures code is loaded when it is first asked for here: a program read from disk
+needs none of it.
+"""
+
+from typing import TYPE_CHECKING
+
+from fxad.core.late import late as _late
+
+if TYPE_CHECKING:
+    from fxad.backend.llvm.ceilings import peak
+    from fxad.backend.llvm.contract.amx_plan import rounds_factors
+    from fxad.backend.llvm.doctor import diagnosis
+    from fxad.backend.llvm.peaks import unit_of
+    from fxad.backend.llvm.profiler import Profiler
+    from fxad.backend.llvm.search import products, tune
+
+__all__ = ["Profiler", "diagnosis", "peak", "products", "rounds_factors", "tune", "unit_of"]
+
+_HOMES = {
+    "Profiler": "fxad.backend.llvm.profiler",
+    "diagnosis": "fxad.backend.llvm.doctor",
+    "peak": "fxad.backend.llvm.ceilings",
+    "products": "fxad.backend.llvm.search",
+    "rounds_factors": "fxad.backend.llvm.contract.amx_plan",
+    "tune": "fxad.backend.llvm.search",
+    "unit_of": "fxad.backend.llvm.peaks",
+}
+__getattr__, __dir__ = _late(globals(), _HOMES)

@@ -1,6 +1,6 @@
 """What suits a processor of no known kind: a few questions that a short measurement answers.
 
-    answers = calibrate(target, seconds=2.0)
+    answers, unanswered = calibrate(target, seconds=2.0)
     str(answers[0])       # "gemv.level 2 instead of 3: won 11 of 11 turns, 0.61 of the time"
 
 Each question sets the safe choice beside its variants, in turns, on one thread. A variant is taken
@@ -79,17 +79,23 @@ QUESTIONS = (
 
 
 def calibrate(
-    target: Target, seconds: float, questions: Sequence[Question] = QUESTIONS
-) -> list[Answer]:
-    """Answers in about so many seconds; questions that there is no time for are left out."""
+    target: Target,
+    seconds: float,
+    before: Sequence[Answer] = (),
+    questions: Sequence[Question] = QUESTIONS,
+) -> tuple[list[Answer], int]:
+    """Answers in about so many seconds, beside those of `before`, and how many questions there was
+    no time for."""
     end = time.perf_counter() + seconds
-    found = []
-    for question in questions:
+    known = {(one.table, one.field) for one in before}
+    asked = [one for one in questions if (one.table, one.field) not in known]
+    found: list[Answer] = []
+    for question in asked:
         answer = _ask(question, target, end)
         if answer is None:
             break
         found.append(answer)
-    return found
+    return found, len(asked) - len(found)
 
 
 def call_of(kernel: Kernel, target: Target, arguments: Arguments | None = None) -> Call:

@@ -1,24 +1,19 @@
 """Compiled programs kept on disk, so that the next process need not plan and compile them again.
 
-    address = disk.address(program, donate, fusion)   # None: not to be cached
-    executable = disk.recall(address)                 # None: not there
-    disk.keep(address, executable, seconds)
+    executable = disk.recall(key)           # None: not there
+    disk.keep(key, executable, seconds)
 
-An entry is a plan as JSON (`ir/wire.py`) and machine code; its address is a hash of the program,
-of this package's sources, and of the compiler, processor and settings it was made for.
+An entry is a plan as JSON (`ir/wire.py`) and machine code; its key is a hash of all that it depends
+on (`fxad.cache_key`).
 `FXAD_CACHE=0` turns all this off.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
-import platform
 import struct
-from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 from fxad.backend.llvm import cache
 from fxad.backend.llvm.base.schedule import Emitted
@@ -29,58 +24,42 @@ from fxad.backend.llvm.native import engine, entries
 from fxad.backend.llvm.numerics import bits_depend_on
 from fxad.backend.llvm.sequence.choose import sequences as sequences_of
 from fxad.backend.llvm.sequence.emit import SequenceCode
+from fxad.cache_key import sources
+from fxad.core import schema
 from fxad.core.config import config
 from fxad.ir import wire
-from fxad.ir.digest import digest
 from fxad.ir.kernel import Kernel
 from fxad.ir.kernel_text import kernel_key
-from fxad.ir.program import Program
-from fxad.ops import OWN
 
 WORTH_SECONDS = 0.1  # programs that compile faster than this are not kept
-_PACKAGE = Path(__file__).parent.parent.parent
-# What code and plan depend on: whatever `api/compiled.py`, which makes an entry, imports.
-_DECIDING = (
-    *("core", "ir", "runtime", "trace", "ops", "transform", "passes", "lower", "plan"),
-    *("backend/hosts.py", "backend/llvm", "api/compiled.py", "api/passes.py"),
-)
+OWN_SOURCES = ("backend/hosts.py", "backend/llvm")
 
 
-def address(program: Program, donate: frozenset[int], fusion: bool) -> str | None:
-    """The name of a program's entry. None if caching is off, the program is being watched by a
-    setting, or it holds something that only this process knows."""
-    if not config.cache or config.check or config.show or config.fuel is not None:
-        return None
-    own = digest(program, OWN)
-    if own is None:
-        return None
+def identity() -> str:
+    """What code depends on beside the program and the plan."""
     target = target_of(config.isa)
     tuned = f"{target.choices.digest} {target.tuning.digest}"
     bits = sorted(bits_depend_on(target).items())
-    # What checkpoints with a budget put on disk has a limit in the plan, at most `offload_memory`.
-    settings = f"{config.isa} {config.offload_memory}"
-    text = f"{own} {sorted(donate)} {fusion} {settings} {_surroundings()} {tuned} {bits}"
-    return hashlib.sha256(text.encode()).hexdigest()
+    return f"{_own()} {config.isa} {tuned} {bits}"
 
 
 @functools.cache
-def _surroundings() -> str:
-    """Everything beside the program that code and plan depend on."""
-    versions = f"{platform.python_version()} {np.__version__}"
-    return f"{_sources()} {versions} {engine.host_identity()}"
-
-
-def _sources() -> str:
-    found = hashlib.sha256()
-    for part in _DECIDING:
-        where = _PACKAGE / part
-        for path in sorted(where.rglob("*.py")) if where.is_dir() else [where]:
-            found.update(f"{path.relative_to(_PACKAGE).as_posix()}\n".encode())
-            found.update(path.read_bytes())
-    return found.hexdigest()
+def _own() -> str:
+    return f"{sources(OWN_SOURCES)} {engine.host_identity()}"
 
 
 # ---------------------------------------------------------------- entries
+
+_COUNT, _COST = schema.integer(), schema.number()
+_CODE = schema.row(schema.string(), _COUNT, schema.string(), _COUNT, _COUNT, _COST)
+_HEAD = schema.record(
+    {
+        "plan": schema.string(most=wire.LIMITS.size),
+        "codes": schema.mapping(_CODE, key=schema.string("[0-9]+")),  # by number of content
+        "sequences": schema.array(schema.row(_COUNT, _COST)),
+        "images": schema.array(_COUNT),
+    }
+)
 
 
 def recall(name: str) -> Executable | None:
@@ -119,11 +98,11 @@ def _packed(executable: Executable) -> bytes:
             modules[id(code.module)] = len(images)
             images.append(code.module.image)
         one = code.emitted
-        facts = [one.name, one.units, one.scratch_bytes, float(one.cost).hex()]
+        facts = [one.name, one.units, one.scratch_bytes, float(one.cost)]
         codes[number] = [kernel_key(kernel), modules[id(code.module)], *facts]
     sequences = []
     for whole in executable.sequences:
-        sequences.append([len(images), float(whole.cost).hex()])
+        sequences.append([len(images), float(whole.cost)])
         images.append(whole.module.image)
     sizes = [len(image) for image in images]
     head = {"plan": text, "codes": codes, "sequences": sequences, "images": sizes}
@@ -131,12 +110,20 @@ def _packed(executable: Executable) -> bytes:
     return b"".join([struct.pack("<Q", len(written)), written, *images])
 
 
+def _head(body: bytes) -> tuple[dict[str, Any], int]:
+    """What an entry says of its images, and where the first one begins. Raises ValueError."""
+    length = int.from_bytes(body[:8], "little")
+    head = schema.parse(body[8 : 8 + length], _HEAD, "its head", ValueError, wire.LIMITS)
+    if 8 + length + sum(head["images"]) != len(body):
+        raise ValueError("its machine code has another size than its head says")
+    return head, 8 + length
+
+
 def _unpacked(body: bytes) -> Executable:
-    (length,) = struct.unpack_from("<Q", body)
-    head = json.loads(body[8 : 8 + length])
+    head, at = _head(body)
     contents = wire.loads(head["plan"])
     target = target_of(config.isa)
-    modules, at = [], 8 + length
+    modules = []
     for size in head["images"]:
         modules.append(engine.Module("", target, body[at : at + size]))
         at += size
@@ -148,14 +135,14 @@ def _unpacked(body: bytes) -> Executable:
             if str(number) not in head["codes"]:
                 continue
             key, module, name, units, scratch_bytes, cost = head["codes"][str(number)]
-            one = Emitted(name, "", frozenset(), units, scratch_bytes, float.fromhex(cost))
+            one = Emitted(name, "", frozenset(), units, scratch_bytes, cost)
             code = Code(one, modules[module], modules[module].address(name), kernel)
             of_number[number] = adopted[key, target] = code
         codes[kernel] = of_number[number]
     cache.kernels.adopt(adopted)
-    found = sequences_of(contents.plan)
+    found = sequences_of(contents.plan, target.tuning.sequences)
     sequences = [
-        SequenceCode(sequence, modules[module], float.fromhex(cost))
+        SequenceCode(sequence, modules[module], cost)
         for sequence, (module, cost) in zip(found, head["sequences"], strict=True)
     ]
     return Executable(contents.plan, codes=codes, sequences=sequences)

@@ -16,7 +16,6 @@ from fxad.backend.llvm.base.axes import axes_of_stage, data_values
 from fxad.backend.llvm.base.formats import Pair, Value, from_memory, memory_kind
 from fxad.backend.llvm.base.schedule import (
     ABI,
-    INNER_BLOCK,
     Emitted,
     Schedule,
     Target,
@@ -219,8 +218,9 @@ class _Emitter:
         """Set the outer grid axes from their row-major position."""
         f, s, axes = self.function, self.schedule, self.schedule.outer
         if s.inner is not None:
-            low = f.mul(f.op(f"urem i64 {position}, {s.inner_blocks}"), INNER_BLOCK)
-            high, extent = f.add(low, INNER_BLOCK), s.extent(s.inner)
+            block = s.target.tuning.loops.inner_block
+            low = f.mul(f.op(f"urem i64 {position}, {s.inner_blocks}"), block)
+            high, extent = f.add(low, block), s.extent(s.inner)
             inside = f.op(f"icmp slt i64 {high}, {extent}")
             self.stages.ranges[s.inner] = (
                 low,

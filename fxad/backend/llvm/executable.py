@@ -33,11 +33,11 @@ from fxad.core.aligned import to_line
 from fxad.core.config import config
 from fxad.core.errors import CheckError, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType, TapeType
+from fxad.ir.check_plan import check_plan
 from fxad.ir.kernel import Kernel
 from fxad.ir.kernel_text import kernel_key
 from fxad.ir.plan import Host, Plan, Run, Slot, walk
-from fxad.ops.programs.tape import TapeValue
-from fxad.plan.check import check_plan
+from fxad.ir.tape import TapeValue
 
 TICK_NS = 200_000_000  # native code lets Python handle signals at least this often
 _KEPT = 1 << 17  # a frame keeps an arena up to this size instead of leasing one for each run
@@ -66,7 +66,9 @@ class Executable:
         check_plan(plan)
         target = target or target_of(config.isa)
         if codes is None:
-            sequences = [compile_sequence(s, target) for s in sequences_of(plan)]
+            sequences = [
+                compile_sequence(s, target) for s in sequences_of(plan, target.tuning.sequences)
+            ]
             loops = {code.sequence.loop for code in sequences}
             runs = [s for s in walk_outside(plan.steps, loops) if isinstance(s, Run)]
             distinct = list(dict.fromkeys(run.kernel for run in runs))

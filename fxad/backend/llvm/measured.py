@@ -4,9 +4,10 @@
     adopt(choices)                       # from now on, and in later processes
 
 Tiles are measured where `fxad.tune` is asked to; a processor of no known kind is calibrated once,
-when something is compiled for it. A file holds the answers of one processor, compiler and set of
-features; a damaged one is ignored with a warning. With `FXAD_CACHE=0` nothing is read or written,
-and nothing is calibrated, as with `FXAD_CALIBRATE=0`.
+when something is compiled for it, and again on later days where it was too busy to answer. A file
+holds the answers of one processor, compiler and set of features; a damaged one is ignored with a
+warning. With `FXAD_CACHE=0` nothing is read or written, and nothing is calibrated, as with
+`FXAD_CALIBRATE=0`.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from fxad.backend.llvm.base.answers import Answer, tuned
+from fxad.backend.llvm.base.answers import Answer, Calibration, tuned
 from fxad.backend.llvm.base.choices import NONE, Choice, Choices
 from fxad.backend.llvm.base.kinds import known
 from fxad.backend.llvm.base.schedule import Target
-from fxad.backend.llvm.base.tuning import Tuning, permitted
+from fxad.backend.llvm.base.tuning import Tuning
 from fxad.backend.llvm.native import engine
 from fxad.backend.llvm.native.entries import directory, get, locked, put, warn_once
 from fxad.core.config import config
@@ -30,13 +31,13 @@ from fxad.core.late import called_late
 from fxad.core.record import replace
 
 # Loaded when a processor of no known kind is met: it emits kernels.
-calibrate: Callable[[Target, float], list[Answer]] = called_late(
+calibrate: Callable[..., tuple[list[Answer], int]] = called_late(
     "fxad.backend.llvm.calibrate", "calibrate"
 )
 SECONDS = 2.0  # that calibrating may take unasked
 
 _own: dict[Path | None, Choices] = {}  # by file; None: without one
-_answers: dict[Path, tuple[tuple[Answer, ...], Tuning]] = {}  # by file
+_answers: dict[Path, tuple[Calibration | None, Tuning]] = {}  # by file
 _tuning: list[Tuning] = []  # the last one takes the place of the kind's, see `tuned_by`
 
 
@@ -63,39 +64,58 @@ def tuned_by(tuning: Tuning) -> Iterator[None]:
         _tuning.pop()
 
 
-def calibrated() -> tuple[Answer, ...]:
-    """What was measured of this processor: when `recalibrate` was asked to, or once, which may be
-    now, if it is of no known kind. Nothing where nothing is kept on disk."""
+def calibration() -> Calibration | None:
+    """What was measured of this processor: when `recalibrate` was asked to, or, if it is of no
+    known kind, once, which may be now; on another day again if it left questions unanswered.
+    None where nothing is kept on disk."""
     if not (config.cache and config.calibrate):
-        return ()
+        return None
     path = calibration_file()
     if path not in _answers:
-        found = _answers_in(path)
-        if found is None and known(engine.host_kind()) is None:
+        found = _calibration_in(path)
+        if _wanted(found) and known(engine.host_kind()) is None:
             with locked(path.name):  # of several processes that start together one measures
-                found = _answers_in(path)
-                if found is None:
-                    found = recalibrate()
-        _adopt(path, found or ())
+                found = _calibration_in(path)
+                if _wanted(found):
+                    found = _calibrate(SECONDS, found)
+        _adopt(path, found)
     return _answers[path][0]
+
+
+def calibrated() -> tuple[Answer, ...]:
+    """The answers of `calibration`."""
+    found = calibration()
+    return found.answers if found else ()
 
 
 def recalibrate(seconds: float = SECONDS) -> tuple[Answer, ...]:
     """Measure this processor now, for at most so many seconds, and keep what was answered."""
-    path, found = calibration_file(), tuple(calibrate(engine.host_target(), seconds))
+    return _calibrate(seconds, None).answers
+
+
+def _wanted(found: Calibration | None) -> bool:
+    return found is None or found.due(time.time())
+
+
+def _calibrate(seconds: float, before: Calibration | None) -> Calibration:
+    """Ask what `before` leaves unanswered."""
+    path, answered = calibration_file(), before.answers if before else ()
+    more, unanswered = calibrate(engine.host_target(), seconds, answered)
+    tries = before.tries + 1 if before else 1
+    found = Calibration((*answered, *more), unanswered, tries, int(time.time()))
     if config.cache:
-        put(path.name, _written(found))
+        put(path.name, found.text().encode())
     _adopt(path, found)
     return found
 
 
-def _adopt(path: Path, answers: tuple[Answer, ...]) -> None:
-    _answers[path] = answers, tuned(engine.host_target().tuning, answers)
+def _adopt(path: Path, found: Calibration | None) -> None:
+    _answers[path] = found, tuned(engine.host_target().tuning, found.answers if found else ())
 
 
 def calibration_file() -> Path:
     """Where this processor's answers are, if they are kept on disk."""
-    return directory() / f"calibrated-{_processor()}.json"
+    return directory() / f"calibration-{_processor()}.json"
 
 
 def _of_kind(plain: Target) -> Tuning:
@@ -105,23 +125,14 @@ def _of_kind(plain: Target) -> Tuning:
     return _answers[calibration_file()][1]
 
 
-def _written(answers: Sequence[Answer]) -> bytes:
-    rows = [[a.table, a.field, a.value, a.safe, a.wins, a.ratio] for a in answers]
-    return (json.dumps(rows, indent=1) + "\n").encode()
-
-
-def _answers_in(path: Path) -> tuple[Answer, ...] | None:
+def _calibration_in(path: Path) -> Calibration | None:
     """What a file holds; None if there is none that can be used."""
     content = get(path.name)
     if content is None:
         return None
     try:
-        found = tuple([Answer(*row) for row in json.loads(content)])
-        for one in found:
-            if one.value not in permitted(one.table, one.field):
-                raise ValueError(f"{one.table}.{one.field} cannot be {one.value!r}")
-        return found
-    except (ValueError, TypeError, KeyError) as error:
+        return Calibration.parse(content)
+    except ValueError as error:
         warn_once(f"ignoring the damaged calibration {path}, measuring anew: {error}")
         return None
 
@@ -168,7 +179,7 @@ def _read(path: Path) -> Choices:
     if content is None:
         return NONE
     try:
-        return Choices.parse(content.decode())
+        return Choices.parse(content)
     except ValueError as error:
         return _ignored(path, error)
 

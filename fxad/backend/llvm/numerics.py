@@ -9,12 +9,12 @@ themselves. Keys of the compile cache, checkpoints and `python -m fxad doctor` a
 from __future__ import annotations
 
 import functools
-import platform
 
 import ml_dtypes
 import numpy as np
 
 from fxad.backend.llvm.base.schedule import Target
+from fxad.core import system
 from fxad.ir import orders
 
 
@@ -26,7 +26,7 @@ def bits_depend_on(target: Target) -> dict[str, str]:
 @functools.cache
 def _libraries() -> dict[str, str]:
     return {
-        "C library": " ".join(platform.libc_ver()).strip() or platform.system(),
+        "C library": system.c_library(),
         "LAPACK": f"{_lapack()} of NumPy {np.__version__}",
         "bf16 conversions": f"ml_dtypes {ml_dtypes.__version__}",
     }

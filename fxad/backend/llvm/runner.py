@@ -33,9 +33,8 @@ from fxad.core.types import ArrayType
 from fxad.ir.kernel import Kernel
 from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Slot, Step, Taping, While
 
-PARALLEL_NS = 4_000  # kernels cheaper than this run on the calling thread
-CHUNK_NS = 4_000_000  # estimated work between two chances to stop: a pipeline of rows fills in each
-_COPY_NS = 8_000  # one block of the copy kernel
+# Estimated work between two chances to stop, on any processor: a pipeline of rows fills in each.
+CHUNK_NS = 4_000_000
 
 
 class Frame:
@@ -240,7 +239,7 @@ class _Encoder:
     ) -> None:
         if units == 0:
             return
-        parallel = units > 1 and cost > PARALLEL_NS and not serial
+        parallel = units > 1 and cost > self.target.tuning.threads.parallel_ns and not serial
         self.parallel |= parallel
         each = max(cost / units, 1e-3)
         chunk = min(max(int(CHUNK_NS / each), 1), units)
@@ -272,7 +271,7 @@ class _Encoder:
         size = self._scalar(nbytes, dtypes.int64)
         units = -(-nbytes // COPY_BLOCK)
         args = [self.words[copy.dst], self.words[copy.src], size]
-        cost = _COPY_NS * nbytes / COPY_BLOCK
+        cost = self.target.tuning.threads.copy_ns * nbytes / COPY_BLOCK
         self._call(runtime().copy, units, cost, args)
 
     def _tape(self, step: Taping) -> None:

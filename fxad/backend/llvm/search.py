@@ -30,6 +30,7 @@ from fxad.core.record import replace, valued
 from fxad.ir.kernel import Contract, Kernel
 
 _ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+# Of measuring itself, on any processor.
 _LEAST_FLOPS = 2e6  # what takes a call longer than its products is no question of tiles
 _TURN = 0.001  # seconds of a contender's turn at least
 _LEAST_TURNS = 5

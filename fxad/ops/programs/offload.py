@@ -12,22 +12,23 @@ about to be lowered.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from fxad.core.late import called_late
 from fxad.ir.loops import Alias, HostCall
 from fxad.ops.base import Batched, case, define
 
 EFFECTS = frozenset(["host"])
 
 
-def _session() -> Any:
-    """Where values wait: loaded by the first program that puts some aside."""
-    return importlib.import_module("fxad.runtime.session")
+# Where values wait: loaded by the first program that puts some aside.
+_SESSION = "fxad.runtime.session"
+_session, _put, _take = (called_late(_SESSION, name) for name in ("session", "put", "take"))
+_room, _lend, _give = (called_late(_SESSION, name) for name in ("room", "lend", "give_back"))
 
 
 offload = define(
@@ -77,7 +78,7 @@ class _Aside:
     def __init__(self, key: int) -> None:
         self.key = key
         self.borrows = True
-        self.around = _session().session
+        self.around = _session
 
 
 class _Put(_Aside):
@@ -85,20 +86,20 @@ class _Put(_Aside):
         super().__init__(key)
         self.place = place
         self.memory = memory
-        self.lend = partial(_session().room, key, place, memory), self
+        self.lend = partial(_room, key, place, memory), self
 
     def __call__(self, x: np.ndarray) -> tuple[()]:
-        _session().put(self.key, self.place, self.memory, x)
+        _put(self.key, self.place, self.memory, x)
         return ()
 
 
 class _Take(_Aside):
     def __init__(self, key: int) -> None:
         super().__init__(key)
-        self.lend = partial(_session().lend, key), partial(_session().give_back, key)
+        self.lend = partial(_lend, key), partial(_give, key)
 
     def __call__(self) -> tuple[np.ndarray]:
-        return (_session().take(self.key),)
+        return (_take(self.key),)
 
 
 put = define(

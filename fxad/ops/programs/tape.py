@@ -16,7 +16,7 @@ storage yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from fxad.core.errors import TypeMismatch
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.kernel import Const
 from fxad.ir.loops import Generate, Structured, View
+from fxad.ir.tape import TapeValue
 from fxad.ops.base import (
     define,
     differentiable,
@@ -35,40 +36,6 @@ from fxad.ops.base import (
     type_of,
     zeros,
 )
-
-Slots = dict[int, tuple[Any, ...]]
-
-
-class TapeValue:
-    """The interpreter's tapes: per lane the filled slots, None before the first write.
-
-    It is indexed like an array along its lanes, which is how scans slice and stack it.
-    """
-
-    def __init__(self, type: TapeType, cells: np.ndarray | None = None) -> None:
-        self.type = type
-        self.cells = np.full(type.lanes, None, object) if cells is None else cells
-
-    def __getitem__(self, lane: Any) -> TapeValue:
-        cells = np.empty((), object)
-        found = self.cells[lane]
-        if isinstance(found, np.ndarray):
-            cells = found
-        else:
-            cells[()] = found
-        return TapeValue(self.type.with_shape(cells.shape), cells)
-
-    def __setitem__(self, lane: Any, value: TapeValue) -> None:
-        self.cells[lane] = value.cells if value.type.lanes else value.cells[()]
-
-    def rearranged(self, change: Callable[[np.ndarray], np.ndarray]) -> TapeValue:
-        """The same tapes in an array that `change` makes of their array."""
-        cells = change(self.cells)
-        return TapeValue(self.type.with_shape(cells.shape), cells)
-
-    def slots(self, lane: tuple[int, ...]) -> Slots:
-        """The filled slots of one lane."""
-        return self.cells[lane] or {}
 
 
 def _with_lanes(block: Any, lanes: tuple[int, ...]) -> Any:

@@ -13,7 +13,6 @@ import fxad
 import fxad.numpy as jnp
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.base.tuning import DEFAULT
-from fxad.backend.llvm.contract.amx import woven_pairs
 from fxad.backend.llvm.contract.amx_plan import TileCut
 from fxad.backend.llvm.contract.kernel import emit_contract
 from fxad.backend.llvm.contract.plan import Problem
@@ -66,8 +65,9 @@ def in_order(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 SIZES = [
     (32, 32, 64), (48, 64, 96), (16, 200, 33), (33, 50, 100), (2, 900, 65), (130, 7, 320),
     (100, 257, 1601), (256, 96, 768), (70, 64, 2048),
-    (160, 96, 1600), (224, 64, 832),  # the next panel packed by the products of this one
+    (160, 96, 1600), (224, 64, 832),  # several pieces of K
     (544, 130, 832), (1070, 96, 64),  # many rows: all panels of a unit packed
+    (520, 66, 2100), (96, 70, 20_000),  # several slabs of K
 ]  # fmt: skip
 
 
@@ -126,12 +126,13 @@ def test_strides_and_batches():
 
 
 def test_ways_of_packing():
-    """Few rows pack the next panel as they go, more rows keep all panels of a unit."""
-    for size, keeps in [((256, 96, 768), False), ((544, 130, 832), True)]:
-        m, n, k = size
-        problem = Problem.of(Sketch(random(m, k), random(k, n), np.empty((m, n), F32)).kernel())
-        cut, least = TileCut.of(problem, False, DEFAULT.tiles), DEFAULT.tiles.interleaved
-        assert (cut.keeps, woven_pairs(problem, cut, least) > 0) == (keeps, not keeps)
+    """Many rows keep the panels of a unit, fewer do where columns lie side by side in memory."""
+    for m, turned, keeps in ((96, False, False), (256, True, False), (256, False, True),
+                             (544, True, True)):  # fmt: skip
+        right = random(96, 768).T if turned else random(768, 96)
+        kernel = Sketch(random(m, 768), (right, right.T if turned else right),
+                        np.empty((m, 96), F32)).kernel()  # fmt: skip
+        assert TileCut.of(Problem.of(kernel), False, DEFAULT.tiles).keeps == keeps
 
 
 @pytest.mark.parametrize("size", [(64, 64, 64), (45, 75, 1100), (520, 80, 64)], ids=str)

@@ -10,6 +10,7 @@ from contracts import Sketch, random
 from fxad.backend.llvm.contract import kernel as contract
 from fxad.backend.llvm.contract.plan import Problem
 from fxad.backend.llvm.contract.rows import takes_rows
+from fxad.backend.llvm.contract.turned import parts_of
 from fxad.backend.llvm.native.engine import host_target
 from fxad.ir.kernel import Cast, Get, Load, Prim, Store, at
 
@@ -60,6 +61,26 @@ def test_few_rows_are_those_of_many(name, turned, target, size, monkeypatch):
         found, taken = product(np.ascontiguousarray(a[:rows]), b, accumulator, target, range(99))
         assert taken
         np.testing.assert_array_equal(found, expected[:rows])
+
+
+@pytest.mark.parametrize("ahead", [0, 256], ids=["by tiles", "along rows"])
+@pytest.mark.parametrize("name", ["float32", "bfloat16"])
+def test_parts_of_a_long_k_go_by_in_whole_rows(name, ahead, monkeypatch):
+    """Batch elements that are parts of B's rows: one unit takes all of them, each with its bits."""
+    parts, k, columns = 5, 208, 333
+    dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+    whole = random(columns, parts, k, dtype=dtype)
+    a, b = random(parts, 3, k, dtype=dtype, seed=1), whole.transpose(1, 2, 0)
+    monkeypatch.setattr(contract, "takes_tiles", lambda *_: False)
+    target = near(host_target()).tuned(gemv={"far_bytes": 1 << 16, "k_ahead": ahead})
+    found = np.full((parts, 3, columns), np.nan, F32)
+    sketch = Sketch(a, (b, whole), found)
+    sketch.run(target=target, cuts=range(99))
+    assert parts_of(Problem.of(sketch.kernel()), 1 << 16) == parts
+    monkeypatch.setattr(contract, "takes_rows", lambda *_: False)
+    expected = np.full_like(found, np.nan)
+    Sketch(a, (b, whole), expected).run(target=target)
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("turned", [False, True], ids=["k by n", "n by k"])

@@ -14,10 +14,12 @@ import pytest
 
 import fxad
 import fxad.numpy as jnp
+from fxad import cache_key
 from fxad.api import compiled
 from fxad.backend.llvm import cache, disk
 from fxad.backend.llvm.native import entries
 from fxad.backend.llvm.native import library as native
+from fxad.cache_key import key
 from fxad.core.config import config
 from fxad.core.errors import CacheWarning
 from fxad.ir.digest import digest
@@ -57,7 +59,7 @@ def no_planning(monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("planned although there is an entry")
 
-    return lambda: monkeypatch.setattr("fxad.plan.plan", refuse)
+    return lambda: monkeypatch.setattr("fxad.compiler.planned", refuse)
 
 
 def mlp(w, x):
@@ -124,7 +126,8 @@ def test_donation_of_entries(cached, no_planning):
 
 def test_addresses_tell_apart_what_matters(cached, monkeypatch):
     def address(function, *args, donate=(), fusion=True):
-        return disk.address(fxad.jit(function).lower(*args).traced, frozenset(donate), fusion)
+        program = fxad.jit(function).lower(*args).traced
+        return key(program, frozenset(donate), fusion, disk.identity)
 
     def twice(x):
         return x * 2
@@ -143,7 +146,7 @@ def test_addresses_tell_apart_what_matters(cached, monkeypatch):
         found.add(address(twice, X))
     with config.override(offload_memory=12345):
         found.add(address(twice, X))
-    monkeypatch.setattr(disk, "_surroundings", lambda: "other sources")
+    monkeypatch.setattr(cache_key, "_surroundings", lambda: "other sources")
     found.add(address(twice, X))
     assert len(found) == 11
     assert None not in found
@@ -300,7 +303,9 @@ def test_the_least_recently_used_entries_go_first(cached, monkeypatch):
     monkeypatch.setattr(entries, "BOUND", sum(sizes) + max(sizes) // 2)
     lowered(lambda x: x * 5.0, X).compile()
     assert len(files(cached)) == 3
-    names = {disk.address(fxad.jit(f).lower(X).traced, frozenset(), True) for f in functions[:2]}
+    names = {
+        key(fxad.jit(f).lower(X).traced, frozenset(), True, disk.identity) for f in functions[:2]
+    }
     assert names <= {e.stem for e in files(cached)}
 
 
@@ -342,7 +347,13 @@ def test_what_is_read_needs_no_compiler(cached):
         run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
         return {*run.stdout.splitlines()[-1].split()}
 
-    compiler = {"fxad.passes.pipeline", "fxad.lower", "fxad.plan.planner", "fxad.backend.llvm.emit"}
+    compiler = {
+        "fxad.passes.offload",
+        "fxad.lower",
+        "fxad.remat",
+        "fxad.plan",
+        "fxad.backend.llvm.emit",
+    }
     assert compiler <= loaded()
     assert compiler.isdisjoint(loaded())
 

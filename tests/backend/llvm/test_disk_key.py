@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from fxad import cache_key
 from fxad.backend.llvm import disk
 
 ROOT = Path(__file__).parents[3]
-MAKES_ENTRIES = "fxad.api.compiled"
+DECIDING = cache_key.DECIDING + disk.OWN_SOURCES
+MAKES_ENTRIES = "fxad.compiler"
 MODULE = re.compile(r"(fxad(?:\.\w+)+)(?::\w+)?")  # as late imports name them
 # Loaded beside what decides; nothing in them reaches an entry.
 BESIDE = {
@@ -20,6 +22,7 @@ BESIDE = {
     "fxad/api/__init__.py": "the user's names",
     "fxad/backend/__init__.py": "a docstring",
     "fxad/backend/numba": "another backend, whose code is not kept",
+    "fxad/backend/tapes.py": "tapes of steps that a profile runs one by one",
 }
 
 
@@ -63,7 +66,7 @@ def closure(start: str) -> dict[str, str]:
 
 def test_the_key_of_an_entry_covers_all_that_makes_it():
     deciding = tuple(
-        f"fxad/{part}" if part.endswith(".py") else f"fxad/{part}/" for part in disk._DECIDING
+        f"fxad/{part}" if part.endswith(".py") else f"fxad/{part}/" for part in DECIDING
     )
     found = closure(MAKES_ENTRIES)
     assert len(found) > 200
@@ -72,7 +75,7 @@ def test_the_key_of_an_entry_covers_all_that_makes_it():
         for file, by in found.items()
         if not file.startswith(deciding) and not any(file.startswith(part) for part in BESIDE)
     }
-    assert not missing, "not in disk._DECIDING, although asked for by " + str(missing)
+    assert not missing, "not in what decides, although asked for by " + str(missing)
     for part in deciding:
         assert any(file.startswith(part) for file in found), f"{part} is not needed any more"
 
@@ -82,9 +85,9 @@ def test_late_imports_are_seen():
     assert sorted(named(source)) == ["fxad.a", "fxad.b.c", "fxad.d"]
 
 
-@pytest.mark.parametrize("changed", ["core/config.py", "api/compiled.py"])
+@pytest.mark.parametrize("changed", ["core/config.py", "compiler.py"])
 def test_a_change_of_our_sources_is_a_miss(tmp_path, monkeypatch, changed):
-    for part in disk._DECIDING:
+    for part in DECIDING:
         where = tmp_path / part
         if part.endswith(".py"):
             where.parent.mkdir(parents=True, exist_ok=True)
@@ -93,9 +96,9 @@ def test_a_change_of_our_sources_is_a_miss(tmp_path, monkeypatch, changed):
             where.mkdir(parents=True)
     path = tmp_path / changed
     path.write_text("x = 1\n")
-    monkeypatch.setattr(disk, "_PACKAGE", tmp_path)
-    first = disk._sources()
+    monkeypatch.setattr(cache_key, "_PACKAGE", tmp_path)
+    first = cache_key.sources(DECIDING)
     path.write_text("x = 2\n")
-    assert disk._sources() != first
+    assert cache_key.sources(DECIDING) != first
     path.write_text("x = 1\n")
-    assert disk._sources() == first
+    assert cache_key.sources(DECIDING) == first

@@ -239,7 +239,7 @@ def test_without_flags_of_linux_alone(entry, monkeypatch):
 def windows(monkeypatch):
     """No owners, no modes, no descriptors of directories."""
     monkeypatch.setattr(folder, "DESCRIPTORS", False)
-    monkeypatch.setattr(folder, "fcntl", None)
+    monkeypatch.setitem(sys.modules, "fcntl", None)
 
 
 def test_files_by_path(windows, cached):

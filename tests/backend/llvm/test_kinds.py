@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 
@@ -12,12 +11,12 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad.api import compiled
-from fxad.api.doctor import diagnosis
 from fxad.backend.llvm import calibrate, measured
 from fxad.backend.llvm.base import kinds
-from fxad.backend.llvm.base.answers import TURNS
+from fxad.backend.llvm.base.answers import DAY, TRIES, TURNS, Calibration
 from fxad.backend.llvm.base.kinds import Kind
 from fxad.backend.llvm.base.tuning import DEFAULT
+from fxad.backend.llvm.doctor import diagnosis
 from fxad.backend.llvm.native import engine, entries
 from fxad.backend.llvm.native.caches import own_caches
 from fxad.core.config import config
@@ -35,7 +34,8 @@ STRANGE = Kind.of({"avx512bf16"}, "avx512", 64 * K, 4 * M)
 def test_a_kind_is_features_and_a_cores_own_caches():
     assert ZEN4.name == "amd-avx512-bf16-l1-32k-l2-1m"
     assert ZEN5.name == "amd-avx512-bf16-vp2intersect-l1-48k-l2-1m"
-    assert XEON.name == "other-avx512-bf16-amx-l1-48k-l2-2m"
+    assert XEON.name == "intel-avx512-bf16-amx-l1-48k-l2-2m"
+    assert Kind.of({"amx-tile", "amx-bf16"}, "avx2").name == "other-avx2"  # said of AVX-512 alone
     assert Kind.of({"neon"}, "neon").name == "other-neon"
     assert Kind.of({"avx512bf16"}, "avx2", 32 * K, 512 * K).name == "other-avx2-l1-32k-l2-512k"
 
@@ -51,7 +51,7 @@ def test_each_known_kind_has_the_prefetch_that_was_measured_on_it():
 
 def test_rows_are_cut_for_as_many_cores_as_there_are():
     shared = [kinds.for_cores(DEFAULT, cores).gemv.shared for cores in (1, 2, 6, 96)]
-    assert shared == [2, 2, 6, 8] and kinds.for_cores(DEFAULT, 8) == DEFAULT
+    assert shared == [2, 2, 6, 8] and kinds.for_cores(DEFAULT, 96).tiles.few_units == 96
 
 
 def test_capabilities_that_reach_bits_follow_from_features_alone():
@@ -102,7 +102,10 @@ def planted(monkeypatch, ratios, seconds=0.001):
 
     monkeypatch.setattr(calibrate, "timed", timed)
     question = calibrate.Question("gemv", "level", (2,), lambda: calibrate.product(1, 64, 64))
-    return calibrate.calibrate(engine.host_target().tuned(gemv={"level": 3}), 60.0, [question])
+    target = engine.host_target().tuned(gemv={"level": 3})
+    answers, unanswered = calibrate.calibrate(target, 60.0, questions=[question])
+    assert unanswered == 0
+    return answers
 
 
 @pytest.mark.parametrize(("won", "value"), [(8, 3), (9, 2), (11, 2)])
@@ -120,9 +123,13 @@ def test_less_than_five_percent_is_no_win(monkeypatch):
 def test_there_is_an_end_to_it():
     small = calibrate.Question("gemv", "level", (2, 0), lambda: calibrate.product(1, 512, 512))
     target = engine.host_target()
-    assert calibrate.calibrate(target, 0.0, [small]) == []
-    (answer,) = calibrate.calibrate(target, 60.0, [small])
-    assert answer.value in (0, 2, 3)
+    assert calibrate.calibrate(target, 0.0, questions=[small]) == ([], 1)
+    (answer,), unanswered = calibrate.calibrate(target, 60.0, questions=[small])
+    assert answer.value in (0, 2, 3) and unanswered == 0
+    assert calibrate.calibrate(target, 60.0, [answer], [small]) == ([], 0)  # not asked again
+
+
+LEVEL = calibrate.Answer("gemv", "level", 2, 3, 11, 0.5)
 
 
 @pytest.fixture
@@ -130,9 +137,9 @@ def strange(tmp_path, monkeypatch):
     """A processor of no known kind, with a cache of its own; what it answers when it is asked."""
     asked = []
 
-    def answers(target, seconds):
+    def answers(target, seconds, before):
         asked.append(seconds)
-        return [calibrate.Answer("gemv", "level", 2, 3, 11, 0.5)]
+        return [LEVEL], 0
 
     monkeypatch.setattr(measured, "calibrate", answers)
     monkeypatch.setattr(measured, "known", lambda kind: None)
@@ -164,14 +171,50 @@ def test_measuring_can_be_left_out(strange, setting):
     assert not strange
 
 
+def test_a_machine_that_was_busy_is_asked_again_on_another_day(strange, monkeypatch):
+    """What was answered is kept; what was not is asked once a day, on `TRIES` days at most."""
+    clock, busy, known = [1_000_000_000.0], [True], []
+
+    def answers(target, seconds, before):
+        known.append(before)
+        return ([], 2) if busy[0] else ([LEVEL], 1)
+
+    monkeypatch.setattr(measured, "calibrate", answers)
+    monkeypatch.setattr(measured.time, "time", lambda: clock[0])
+
+    def started(later):
+        """What a process that starts so much later compiles with."""
+        clock[0] += later
+        measured._answers.clear()
+        return measured.target_of(None).tuning.gemv.level
+
+    safe = engine.host_target().tuning.gemv.level
+    assert started(0) == safe and len(known) == 1
+    assert "2 questions unanswered" in str(diagnosis(measure=False))
+    assert started(DAY - 1) == safe and len(known) == 1
+    busy[0] = False
+    assert started(1) == 2 and known == [(), ()]
+    busy[0] = True
+    for _ in range(2 * TRIES):
+        assert started(DAY) == 2
+    assert len(known) == TRIES and known[-1] == (LEVEL,)
+    assert f"on {TRIES} days; fxad.tune() asks" in str(diagnosis(measure=False))
+    clock[0] -= 2 * DAY  # put back
+    assert fxad.tune().answers == () and len(known) == TRIES + 1 and known[-1] == ()
+
+
 @pytest.mark.parametrize(
     "damage",
     [
         b"[",
         b"{}x",
         b"[[1]]",
-        b'[["gemv", "level", 7, 3, 11, 0.5]]',
-        b'[["gemv", "none", 2, 3, 1, 1]]',
+        b"\xff{}",
+        b"[" * 100_000,
+        b'{"answers": [["gemv", "level", 7, 3, 11, 0.5]], "unanswered": 0, "tries": 1, "when": 9}',
+        b'{"answers": [["gemv", "none", 2, 3, 1, 1]], "unanswered": 0, "tries": 1, "when": 9}',
+        b'{"answers": [], "unanswered": 0, "tries": true, "when": 9}',
+        b'{"answers": [], "unanswered": 0, "tries": 1, "when": 9, "when": 9}',
     ],
 )
 def test_a_damaged_calibration_is_made_anew(strange, damage):
@@ -181,7 +224,7 @@ def test_a_damaged_calibration_is_made_anew(strange, damage):
     with pytest.warns(CacheWarning, match="damaged calibration"):
         assert measured.target_of(None).tuning.gemv.level == 2
     assert len(strange) == 2
-    assert json.loads(measured.calibration_file().read_text())[0][:3] == ["gemv", "level", 2]
+    assert Calibration.parse(measured.calibration_file().read_bytes()).answers == (LEVEL,)
 
 
 # ---------------------------------------------------------------- what it all depends on

@@ -7,6 +7,7 @@ import pytest
 
 import fxad
 import fxad.numpy as jnp
+from fxad.backend.llvm import ceilings
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.ceilings import peak
 from fxad.backend.llvm.native.engine import host_target
@@ -54,6 +55,24 @@ def test_the_loop_of_a_unit(unit, target, call, flops) -> None:
     inside = inside[: inside.index("br i1")]
     assert inside.count(call) == (4 if unit == "AMX" else 12)
     assert " load " not in inside and "store " not in inside and "tileload" not in inside
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("how", [(1, 0), (2, 3), (2, 2)])
+def test_a_reading_loop_reads_every_element_once(how, threads, monkeypatch) -> None:
+    """Threads and pieces together add up the whole array, up to what no turn of theirs fits."""
+    held = []
+
+    def aligned(*shape):
+        held.append(np.zeros(shape, np.float32))
+        return held[-1]
+
+    array = np.random.default_rng(0).standard_normal(threads * 1024, np.float32)
+    monkeypatch.setattr(ceilings, "aligned", aligned)
+    run, size = ceilings._reader(array, threads, *how)
+    run()
+    assert size == array.nbytes
+    np.testing.assert_allclose(sum(x.sum() for x in held), array.sum(), rtol=1e-3, atol=1e-3)
 
 
 def test_rates_on_this_machine() -> None:

@@ -15,10 +15,9 @@ from fxad.backend.llvm.loops.passes import passes_of
 from fxad.backend.llvm.measured import target_of, tuned_by
 from fxad.backend.llvm.native.engine import host_target
 from fxad.core.config import config
+from fxad.core.errors import CheckError
 
-pytestmark = pytest.mark.skipif(
-    host_target().isa != "avx512", reason="fewer registers, fewer pipelines"
-)
+wide = pytest.mark.skipif(host_target().isa != "avx512", reason="fewer registers, fewer pipelines")
 
 
 def layer_norm(x):
@@ -106,6 +105,7 @@ def again():
         yield
 
 
+@wide
 @pytest.mark.parametrize(
     ("function", "reference", "count"),
     [
@@ -127,6 +127,7 @@ def test_as_exact_as_pass_after_pass(function, reference, count, shape, without,
         assert np.array_equal(a, b)
 
 
+@wide
 @pytest.mark.parametrize("shape", [(8200, 1024), (8200, 1031)])
 def test_results_that_go_past_the_caches(shape, without):
     x = values(*shape)
@@ -136,6 +137,7 @@ def test_results_that_go_past_the_caches(shape, without):
     assert np.array_equal(found, without(layer_norm, x)[0])
 
 
+@wide
 def test_any_number_of_threads_and_rows():
     """Threads begin and end a pipeline wherever their rows do."""
     before = fxad.get_num_threads()
@@ -150,6 +152,25 @@ def test_any_number_of_threads_and_rows():
         fxad.set_num_threads(before)
     assert all(np.array_equal(found[0], other) for other in found)
     np.testing.assert_allclose(found[0], softmax_of(x.astype(np.float64)), rtol=2e-5)
+
+
+def highest(x):
+    return x / x.max(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2", "neon"])
+@pytest.mark.parametrize("shape", [(260, 4096), (130, 8205)])
+def test_one_reduction_has_a_pipeline_on_narrower_vectors_too(shape, isa, without):
+    try:
+        host_target(isa)
+    except CheckError:
+        pytest.skip(f"this machine does not run {isa}")
+    x = values(*shape)
+    with config.override(isa=isa):
+        assert passes(highest, x) == [2]
+        (found,) = leaves(fxad.jit(highest)(x))
+        assert np.array_equal(found, without(highest, x)[0])
+    assert np.array_equal(found, x / x.max(-1, keepdims=True))
 
 
 def test_over_a_donated_operand():
@@ -188,6 +209,7 @@ def cotangent(x, d):
     return fxad.vjp(layer_norm, x)[1](d)[0]
 
 
+@wide
 def test_rows_that_only_fit_the_nearest_cache_one_by_one_go_pass_after_pass():
     x, d = values(4096, 2048), values(4096, 2048) + 1
     assert passes(cotangent, x, d) == [0]
@@ -195,6 +217,7 @@ def test_rows_that_only_fit_the_nearest_cache_one_by_one_go_pass_after_pass():
     assert max(passes(cotangent, *fitting, target=target)) >= 4
 
 
+@wide
 def test_several_arrays_read_again_go_pass_after_pass_where_the_processor_crosses_pages():
     def gradient_of_softmax(x, d):  # which reads d once
         return fxad.vjp(fxad.nn.softmax, x)[1](d)[0]
@@ -205,6 +228,7 @@ def test_several_arrays_read_again_go_pass_after_pass_where_the_processor_crosse
     assert passes(layer_norm, x, target=CROSSING) == [3]
 
 
+@wide
 def test_long_rows_that_come_from_the_second_cache_too_often_go_pass_after_pass():
     x = values(2048, 4096)
     vectors = np.ones(4096, np.float32), np.zeros(4096, np.float32)
@@ -217,6 +241,7 @@ def test_long_rows_that_come_from_the_second_cache_too_often_go_pass_after_pass(
     assert passes(scaled, values(8192, 1024), *(v[:1024] for v in vectors)) == [3]  # all fit
 
 
+@wide
 def test_what_follows_is_asked_for_near_and_where_there_is_room_far(without):
     """Of one array some way ahead and farther; of several that are crowded the next rows far."""
 

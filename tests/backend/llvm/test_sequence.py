@@ -26,7 +26,7 @@ def both(monkeypatch, function, *args):
     leaves, trace = jitted.trace_for(args, {})
     flat = [np.asarray(a) for a in (*trace.captured, *leaves)]
     whole = Executable(plan)
-    monkeypatch.setattr(module, "sequences_of", lambda plan: [])
+    monkeypatch.setattr(module, "sequences_of", lambda plan, tuning: [])
     stepwise = Executable(plan)
     monkeypatch.undo()
     assert not stepwise.sequences

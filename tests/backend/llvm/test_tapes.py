@@ -15,7 +15,7 @@ from fxad.backend.llvm import executable
 from fxad.backend.llvm.native.tapes import NativeTape, Region, handles_of
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.program import OPS
-from fxad.ops.programs.tape import TapeValue
+from fxad.ir.tape import TapeValue
 
 F32, I32 = ArrayType(np.dtype("f4"), (3,)), ArrayType(np.dtype("i4"), ())
 

@@ -115,7 +115,7 @@ def test_a_row_outside_a_pipeline_is_asked_for_in_order():
 
     for width in (1024, 8192):
         x = np.zeros((2 * ROWS.far_array // 4 // width, width), np.float32)
-        assert np.diff(asked_at(waves, x)).tolist() == [traffic.LINE] * 3
+        assert np.diff(asked_at(waves, x)).tolist() == [host_target().vector_bytes] * 3
 
 
 @streams

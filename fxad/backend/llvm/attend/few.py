@@ -20,8 +20,6 @@ from fxad.core.aligned import LINE
 from fxad.ir.kernel import Attend, Expr, Kernel
 from fxad.ir.orders import ATTENTION_BYTES, KEYS_DEPTH, KEYS_QUERIES, KEYS_ROWS
 
-_BYTES_PER_NS = 10.0  # that a core reads, roughly
-
 
 def takes_few(kernel: Kernel, stage: Attend) -> bool:
     """Whether keys meet so few queries that they are read in place.
@@ -60,7 +58,7 @@ class FewQueries(Forward):
         self.f.loop("%begin", "%end", 1, self.unit)
         self.f.ret()
         size = self.heads * self.keys * (self.depth + self.width) * self.size
-        return self.emitted(self.heads, size / _BYTES_PER_NS)
+        return self.emitted(self.heads, size / self.tuning.bytes_per_ns)
 
     def unit(self, unit: str, _: list[str]) -> None:
         f, stage = self.f, self.stage

@@ -14,6 +14,7 @@ import json
 from collections.abc import Mapping
 
 from fxad.core.record import replace, valued
+from fxad.core.schema import Limits, integer, mapping, parse, row, string
 
 
 @valued
@@ -75,6 +76,10 @@ TABLES = {
 }
 
 
+_LIMITS = Limits(size=1 << 20, values=100_000, depth=2)
+_SCHEMA = mapping(row(integer(), integer(), integer(), integer()), key=string(most=200))
+
+
 class Choices:
     """Choices by class of product (`contract_choice.class_of`); equal ones hash alike."""
 
@@ -105,14 +110,9 @@ class Choices:
         return "{\n" + ",\n".join(lines) + "\n}\n"
 
     @staticmethod
-    def parse(text: str) -> Choices:
+    def parse(text: bytes | str) -> Choices:
         """The choices of a text. Raises ValueError for any other text."""
-        found = json.loads(text)
-        if not isinstance(found, dict):
-            raise ValueError(f"expected an object, got {type(found).__name__}")
-        for key, numbers in found.items():
-            if not isinstance(numbers, list) or [type(n) for n in numbers] != [int] * 4:
-                raise ValueError(f"{key!r}: expected four integers, got {numbers!r}")
+        found = parse(text, _SCHEMA, "its text", ValueError, _LIMITS)
         return Choices({key: Choice(*numbers) for key, numbers in found.items()})
 
     def __contains__(self, key: str) -> bool:

@@ -90,10 +90,6 @@ def emit_nothing(name: str) -> Emitted:
 
 # ---------------------------------------------------------------- choice
 
-INNER_BLOCK = 64
-TINY = 4  # positions of a reduction of any elements that are done one by one, see `_few`
-ONE_FUNCTION = 60  # weight of a body with one slow function in it, or two
-TILE_WIDTH = 16  # squares of elements turned in registers are at most this wide
 _SLOW = frozenset(
     """cbrt exp exp2 expm1 log log2 log1p sin cos tan asin acos atan
     sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma logistic pow atan2 rem""".split()
@@ -153,8 +149,9 @@ class Schedule:
 
     @property
     def inner_blocks(self) -> int:
-        """Blocks of INNER_BLOCK positions of the inner axis; they count as an outer axis."""
-        return 1 if self.inner is None else -(-self.extent(self.inner) // INNER_BLOCK)
+        """Blocks of `inner_block` positions of the inner axis; they count as an outer axis."""
+        block = self.target.tuning.loops.inner_block
+        return 1 if self.inner is None else -(-self.extent(self.inner) // block)
 
     @property
     def outer_points(self) -> int:
@@ -189,10 +186,11 @@ def lanes_for(
     more of a function that is a long chain: registers kept in memory cost less than waiting.
     """
     width = min(max(2, target.vector_bytes // size), power_of_two_at_least(extent))
-    weight = sum(map(weight_of, stages))
-    unroll, turns = 4, 1
-    if weight > 8:
-        unroll, turns = (target.registers // 8 if weight <= ONE_FUNCTION else 1), 4
+    weight, tuning = sum(map(weight_of, stages)), target.tuning.loops
+    unroll, turns = tuning.unroll, 1
+    if weight > tuning.light:
+        few = weight <= tuning.one_function
+        unroll, turns = (target.registers // 8 if few else 1), tuning.turns
     if unroll > 1 and any(_has_chain(stage) for stage in stages):
         unroll += unroll // 2
     while unroll > 1 and width * unroll * turns > extent:
@@ -259,7 +257,8 @@ def _few(stage: ir.Reduce, target: Target) -> int:
     fill a vector, unless gathers cannot fetch such elements."""
     loads = [e for e in ir.walk(*ir.exprs_of(stage)) if isinstance(e, ir.Load)]
     narrow = any(load.buffer.dtype.itemsize < 4 for load in loads)
-    return TINY if narrow else max(TINY, target.lanes(stage.cells[0].dtype) - 1)
+    few = target.tuning.loops.few
+    return few if narrow else max(few, target.lanes(stage.cells[0].dtype) - 1)
 
 
 def _sums_few(kernel: ir.Kernel, schedule: Schedule, target: Target) -> bool:
@@ -349,7 +348,10 @@ def choose(kernel: ir.Kernel, target: Target, scalar: bool = False) -> Schedule:
             size, extent = stage_size(kernel.body, axis), schedule.extent(axis)
             schedule.width, schedule.unroll = lanes_for(size, kernel.body, extent, target)
             if _has_tiles(kernel, schedule):
-                schedule.width, schedule.unroll = min(schedule.width, TILE_WIDTH), 1
+                schedule.width, schedule.unroll = (
+                    min(schedule.width, target.tuning.loops.tile_width),
+                    1,
+                )
     _cut(kernel, schedule)
     return schedule
 
@@ -369,7 +371,8 @@ def _has_tiles(kernel: ir.Kernel, s: Schedule) -> bool:
 def _cut(kernel: ir.Kernel, s: Schedule) -> None:
     """Units of about `unit_elements` inner points, and the cost of it all."""
     per_point = sum(math.prod(a.extent for a in axes_of_stage(stage)) for stage in kernel.body)
-    per_point *= min(s.extent(s.inner), INNER_BLOCK) if s.inner is not None else 1
+    if s.inner is not None:
+        per_point *= min(s.extent(s.inner), s.target.tuning.loops.inner_block)
     points = max(1, s.tuning.unit_elements // max(per_point, 1))
     outer = s.outer_points
     lane_extent = s.extent(s.lane_axis) if s.lane_axis is not None else 1
@@ -385,14 +388,17 @@ def _cut(kernel: ir.Kernel, s: Schedule) -> None:
 
 
 def _stage_cost(stage: ir.Stage, s: Schedule) -> float:
-    """Nanoseconds at one grid point: an instruction 0.05, memory at 80 GB/s, a gather 0.5."""
+    """Nanoseconds at one grid point."""
+    tuning = s.target.tuning.loops
     trips = math.prod(a.extent for a in axes_of_stage(stage))
     axes = [a for a in axes_of_stage(stage) if a.extent != 1]
     own = axes[-1] if axes and isinstance(stage, ir.Map | ir.Reduce) else None
     axis = s.lane_axis or own
     lanes = s.target.vector_bytes // stage_size((stage,)) if axis is not None else 1
     gathers = sum(i.coefficient(axis) not in (0, 1) for i in _accesses(stage)) if axis else 0
-    each = 0.05 * weight_of(stage) / max(lanes, 1) + 0.05 * len(_accesses(stage)) + gathers / 2
+    each = tuning.instruction_ns * weight_of(stage) / max(lanes, 1)
+    each += tuning.access_ns * len(_accesses(stage))
+    each += tuning.gather_ns * gathers
     if isinstance(stage, ir.Sort):
         return stage.axis.extent * each + order_cost(stage)
     return trips * each

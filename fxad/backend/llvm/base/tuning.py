@@ -22,8 +22,10 @@ C = TypeVar("C")
 
 ZEN4 = "Zen 4, 2026-11-23"
 ZEN5 = "Zen 5, 2026-11-21 to 23"
+ZEN5_FIRST = "Zen 5, 2026-11-21"
 XEON = "Emerald Rapids, 2026-11-22"
 BOTH = f"{ZEN5}; {XEON}"
+TILES = "Emerald Rapids, 2026-11-24"
 
 
 class _Number:
@@ -62,6 +64,11 @@ class Gemv:
     level: int = number(3, 0, 1, 2, on=XEON)
     most_rows: int = number(8, 2, 4, on=XEON)
     ahead: int = number(8192, 2048, 16384, on=BOTH)  # bytes from a load to what it prefetches
+    # Bytes from a load to what it prefetches in the same row of B, where columns are side by side
+    # and where k is; past a row's end, in the row that is read next. 0: instead `ahead`, in rows
+    # that are read next; tile by tile in the order of memory.
+    row_ahead: int = number(0, 512, 1024, on="Emerald Rapids, 2026-11-24")
+    k_ahead: int = number(0, 256, 512, on="Emerald Rapids, 2026-11-24")
     group: int = number(8, 2, 4, on=BOTH)  # rows of B that go by together
     # Bytes of a row of B that a unit reads: prefetchers run on beyond the end of short pieces (Zen
     # 4, two threads, 2048 x 8192 of bf16: 0.96 of reading with 4096, 1.04 with 16384). As many
@@ -152,16 +159,17 @@ class Gemm:
 class Tiles:
     """Products of bf16 on AMX."""
 
-    piece: int = number(24, 4, 48, on=XEON)  # tiles of K in a piece: 48 KiB of a panel of B
-    near_bytes: int = number(1 << 20, 1 << 17, 1 << 23, on=XEON)  # of A and of waiting sums
+    piece: int = number(8, 3, 24, on=TILES)  # tiles of K in a piece: 16 KiB of a panel of B
+    near_bytes: int = number(1 << 20, 1 << 16, 1 << 23, on=TILES)  # of a slab of few rows
+    slab: int = number(32, 8, 64, on=TILES)  # tiles of K in one of many rows
     units: int = number(8, 2, 32, on=XEON)  # wanted, so that several threads find work
-    # Blocks of rows from which on a unit keeps its columns packed, up to so many bytes of them, for
-    # up to so many blocks of rows.
-    many: int = number(16, 4, 64, on=XEON)
-    kept_bytes: int = number(900 << 10, 100 << 10, 1800 << 10, on=XEON)
-    rows: int = number(32, 8, 64, on=XEON)
-    few_units: int = number(4, 1, 16, on=XEON)  # wanted of these
-    interleaved: int = number(4, 1, 64, on=XEON)  # least blocks of rows that pack as they multiply
+    # Blocks of rows from which on a unit keeps its columns packed, where those lie along K or where
+    # they lie side by side, up to so many bytes of them, for up to so many blocks of rows.
+    many: int = number(16, 4, 64, on=TILES)
+    many_across: int = number(4, 1, 64, on=TILES)
+    kept_bytes: int = number(1 << 20, 100 << 10, 1800 << 10, on=TILES)
+    rows: int = number(32, 8, 64, on=TILES)
+    few_units: int = number(4, 1, 16, on=TILES)  # their number is a multiple of it
     touches: int = number(48, 8, 96, on=XEON)  # lines prefetched in a step, which takes 64 cycles
 
 
@@ -226,6 +234,7 @@ class Attention:
     few_sets: int = number(512, 64, 4096, on=XEON)  # bytes; such pitches share few sets of a cache
     ahead: int = number(16, 2, 64, on=XEON)  # rows of keys and values, of few queries
     gradient_ahead: int = number(8, 1, 32, on=XEON)  # rows of a result
+    bytes_per_ns: float = number(10.0, 1.0, 100.0, on=ZEN5_FIRST)  # read, of few queries
 
 
 @table
@@ -242,6 +251,54 @@ class Sorts:
     network_bytes: int = number(128, 16, 512, on=ZEN5)  # most elements of one byte each
 
 
+@table
+class Loops:
+    """How kernels other than products and attention are laid out, and what they cost on a core."""
+
+    # Vectors at a time of a light body (fewer instructions than `light`), so that the loop itself
+    # costs little; of one with a function in it as many as registers allow, mixed `turns` times
+    # over, unless it has more instructions than `one_function`.
+    light: int = number(8, 2, 40, on=ZEN5_FIRST)
+    unroll: int = number(4, 1, 2, 8, on=ZEN5_FIRST)
+    turns: int = number(4, 1, 8, on=f"{ZEN5}; {XEON}")
+    one_function: int = number(60, 20, 200, on=f"{ZEN5}; {XEON}")
+    inner_block: int = number(64, 16, 256, on=ZEN5_FIRST)  # positions of an axis walked in squares
+    tile_width: int = number(16, 4, 8, on=ZEN5_FIRST)  # of squares transposed in registers, at most
+    # Positions of a reduction of any elements that are done one by one, see `schedule._few`.
+    few: int = number(4, 1, 8, on=ZEN5_FIRST)
+    # Rough nanoseconds of an instruction, of an access to memory (80 GB/s) and of a gather: they
+    # say what is worth a thread.
+    instruction_ns: float = number(0.05, 0.005, 0.5, on=ZEN5_FIRST)
+    access_ns: float = number(0.05, 0.005, 0.5, on=ZEN5_FIRST)
+    gather_ns: float = number(0.5, 0.05, 5.0, on=ZEN5_FIRST)
+
+
+@table
+class Sequences:
+    """Which loops of small kernels become one function, and how those are written in it."""
+
+    trips: int = number(16, 2, 1 << 20, on=ZEN5_FIRST)  # from which on it pays
+    steps: int = number(96, 4, 400, on=ZEN5_FIRST)  # of a body, at most
+    points: int = number(1024, 16, 1 << 14, on=ZEN5_FIRST)  # of a kernel
+    products: int = number(4096, 64, 1 << 15, on=ZEN5_FIRST)  # multiplications of a matrix product
+    block: int = number(
+        2048, 64, 8192, on=ZEN5_FIRST
+    )  # bytes that are copied to the stack together
+    # What is written out in scalars: points and about how many instructions of a kernel,
+    # multiplications of a matrix product.
+    written_points: int = number(16, 1, 64, on=ZEN5_FIRST)
+    written_instructions: int = number(1000, 50, 4000, on=ZEN5_FIRST)
+    written_products: int = number(128, 1, 1000, on=ZEN5_FIRST)
+
+
+@table
+class Threads:
+    """What is worth handing to threads."""
+
+    parallel_ns: int = number(4000, 0, 1 << 30, on=ZEN5_FIRST)  # of a kernel, at least
+    copy_ns: int = number(8000, 800, 80_000, on=ZEN5_FIRST)  # of one block of the copy kernel
+
+
 TABLES: dict[str, Any] = {
     "gemv": Gemv,
     "gemm": Gemm,
@@ -249,6 +306,9 @@ TABLES: dict[str, Any] = {
     "rows": Rows,
     "attention": Attention,
     "sorts": Sorts,
+    "loops": Loops,
+    "sequences": Sequences,
+    "threads": Threads,
 }
 
 
@@ -265,7 +325,7 @@ class Tuning:
     instruction set's own); it never decides which instructions there are.
     """
 
-    __slots__ = ("_digest", "attention", "cpu", "gemm", "gemv", "name", "rows", "sorts", "tiles")
+    __slots__ = ("_digest", "cpu", "name", *TABLES)
 
     gemv: Gemv
     gemm: Gemm
@@ -273,6 +333,9 @@ class Tuning:
     rows: Rows
     attention: Attention
     sorts: Sorts
+    loops: Loops
+    sequences: Sequences
+    threads: Threads
 
     def __init__(self, name: str, cpu: str = "", **tables: Any) -> None:
         self.name, self.cpu = name, cpu

@@ -2,11 +2,17 @@
 
     emit_tiles(problem, "matmul0", target)       # what emit_contract answers, where takes_tiles
 
-Both operands are packed into tiles; A is read in place where its rows lie along k and are whole. A
-unit takes one piece of K after the other: it packs the piece of its rows, then sweeps them with one
-panel of packed columns after the other, the next of which is packed, where it can be, as the
-products run. Many rows go by a packed piece of all the unit's columns instead. Sums wait in scratch
-memory between pieces.
+Both operands are packed into tiles; A is read in place where its rows lie along k and are whole. K
+is cut into pieces, so short that a block of one operand stays in the first-level cache beside what
+the other streams past it. Which one stays depends on the rows:
+
+- few: a unit's rows are packed once; a panel of columns, piece by piece, is packed and met by all
+  of them, while the lines of its next piece are prefetched;
+- many: panels of columns are packed, as many as the second-level cache keeps; each block of rows
+  meets all of them, piece by piece.
+
+Pieces make a slab: as much of K as finds room in the second-level cache. Sums wait in scratch
+memory from piece to piece.
 
 `tdpbf16ps` adds up 16 products of even k and 16 of odd k, each by FMA from 0, then adds both to the
 sum; what is denormal counts as 0. So the order over k is one of steps of 32, whatever pieces K is
@@ -23,7 +29,7 @@ import numpy as np
 
 from fxad.backend.llvm.base.schedule import ABI, Emitted, Target
 from fxad.backend.llvm.base.text import Function
-from fxad.backend.llvm.contract.amx_micro import Coming, Tiled, TileMicro, Woven
+from fxad.backend.llvm.contract.amx_micro import Coming, Tiled, TileMicro
 from fxad.backend.llvm.contract.amx_pack import DEPTH, LINE_BYTES, LINES, TILE_BYTES, TilePacker
 from fxad.backend.llvm.contract.amx_plan import TileCut, quotient
 from fxad.backend.llvm.contract.choice import choice_of
@@ -34,6 +40,7 @@ from fxad.backend.llvm.contract.pack import Source
 from fxad.backend.llvm.contract.places import COLLIDING
 from fxad.backend.llvm.contract.plan import Matrix, Problem
 from fxad.backend.llvm.contract.touch import lines_of, touch_of, touched
+from fxad.core.record import valued
 
 DECLARATIONS = {
     "declare void @llvm.x86.ldtilecfg(ptr)",
@@ -64,17 +71,16 @@ def reads_in_place(a: Matrix, size: tuple[int, int, int]) -> bool:
     )
 
 
-def woven_pairs(problem: Problem, cut: TileCut, least: int) -> int:
-    """Pairs of steps of k of the next panel that a step packs while its products run; 0 where
-    panels are packed before: at edges, where columns do not lie side by side, or for fewer than
-    `least` blocks of rows, whose products that would hold up."""
-    b, (_, columns, k) = problem.b, problem.size
-    if cut.keeps:
-        return 0
-    last = cut.row_blocks - (cut.chunks - 1) * cut.unit_rows  # blocks of rows of the least unit
-    if b.outer != 1 or b.inner <= 0 or columns % (2 * LINES) or k % DEPTH or last < least:
-        return 0
-    return next(pairs for pairs in (1, 2, 4) if pairs * last >= LINES)
+@valued
+class _Piece:
+    """A piece of K: its first step, how many there are, and how many tiles. later, is_last: whether
+    it is not the first and whether it is the last one of K, as bits; "" if there is only one."""
+
+    at: str
+    depth: str
+    steps: str
+    later: str
+    is_last: str
 
 
 class _Emission:
@@ -87,7 +93,6 @@ class _Emission:
         self.cut = cut = TileCut.of(problem, self.packs_a, tuning, near)
         self.pitch = cut.piece * TILE_BYTES  # from one packed row (or column) of tiles to the next
         self.block = cut.high * cut.wide * TILE_BYTES  # of sums
-        self.woven = woven_pairs(problem, cut, tuning.interleaved)
         rows, columns, _ = problem.size
         whole = rows % cut.block_rows == 0 and columns % cut.block_columns == 0
         stores, result = problem.stage.stores, problem.plain_result()
@@ -105,11 +110,15 @@ class _Emission:
     def _places(self) -> dict[str, tuple[int, int]]:
         """(start, bytes) in scratch of the packed operands and of sums."""
         cut = self.cut
-        panels = cut.unit_columns if cut.keeps else 2 if self.woven else 1
+        rows, panels, waiting = cut.unit_rows * cut.slab, 1, cut.unit_rows
+        if cut.keeps:
+            rows, panels, waiting = 1, cut.unit_columns * cut.slab, cut.unit_columns
+        if cut.slabs > 1:
+            waiting = cut.unit_rows * cut.unit_columns
         sizes = {
             "b": panels * cut.wide * self.pitch,
-            "a": cut.unit_rows * cut.high * self.pitch if self.packs_a else 0,
-            "waiting": cut.unit_rows * cut.unit_columns * self.block if cut.pieces > 1 else 0,
+            "a": rows * cut.high * self.pitch if self.packs_a else 0,
+            "waiting": waiting * self.block if cut.pieces > 1 else 0,
             "sums": self.block if self.finish else 0,
         }
         found, start = {}, 0
@@ -154,56 +163,121 @@ class _Emission:
         self.b = address(self.memory, problem.b.buffer, problem.b.base)
         if self.result:
             self.c = address(self.memory, self.result.buffer, self.result.base)
-        if cut.pieces == 1:
-            self.piece("0", [])
-        else:
-            f.loop(0, cut.pieces, 1, self.piece, at_least_once=True)
-
-    def piece(self, number: str, _: list[str]) -> None:
-        f, cut = self.f, self.cut
-        self.at = f.mul(number, cut.piece * DEPTH)
-        self.depth, self.steps = str(self.problem.size[2]), str(cut.tiles)
-        self.later = self.is_last = ""
-        if cut.pieces > 1:
-            left = f.op(f"sub i64 {self.depth}, {self.at}")
-            self.depth = self.f.least(left, cut.piece * DEPTH)
-            self.steps = f.op(f"udiv i64 {f.add(self.depth, DEPTH - 1)}, {DEPTH}")
-            self.later = f.op(f"icmp ne i64 {number}, 0")
-            self.is_last = f.op(f"icmp eq i64 {number}, {cut.pieces - 1}")
-        if self.packs_a:
-            self.pack("a", self.problem.a, self.a, self.rows, cut.block_rows, self.scratch["a"])
-        first, end = self.columns
-        tail = self.problem.size[1] % cut.block_columns
-        whole = self.f.least(end, cut.column_blocks - 1) if tail else end
-
-        def panels(sweep: Callable[[str, int], None]) -> None:
-            f.loop(first, whole, 1, lambda n, _: sweep(n, cut.block_columns))
-            if tail:
-                f.loop(whole, end, 1, lambda n, _: sweep(n, tail))
-
-        if cut.keeps:
-            self.pack_b(first, end)
-            f.loop(*self.rows, 1, lambda i, _: panels(lambda n, c: self.product(i, n, c)))
+        # Units are numbered so that those of the same rows follow each other.
+        starts = f.op(f"icmp eq i64 {unit}, %begin"), f.op(f"icmp eq i64 {group}, 0")
+        self.has_new_rows = f.op(f"or i1 {starts[0]}, {starts[1]}")
+        slab = self.rows_by_rows if cut.keeps else self.panel_by_panel
+        if cut.slabs == 1:
+            slab("0", str(cut.pieces))
             return
-        if self.woven:
-            self.pack_b(first, f.add(first, 1))
-        panels(self.sweep)
 
-    def pack_b(self, first: str, end: str) -> None:
-        """Pack some panels of columns."""
+        def one_slab(number: str, _: list[str]) -> None:
+            first = f.mul(number, cut.slab)
+            slab(first, f.least(f.op(f"sub i64 {cut.pieces}, {first}"), cut.slab))
+
+        f.loop(0, cut.slabs, 1, one_slab, at_least_once=True)
+
+    def panel_by_panel(self, start: str, pieces: str) -> None:
+        """A slab, for few rows: they are packed, then meet a piece of a panel after the other."""
+        f, cut = self.f, self.cut
+
+        def rows() -> None:
+            f.loop(0, pieces, 1, lambda p, _: self.pack_a(self.piece(start, p), p, *self.rows))
+
+        if self.packs_a and cut.slabs == 1:
+            f.when(self.has_new_rows, rows)
+        elif self.packs_a:
+            rows()
+
+        def sweep(n: str, columns: int) -> None:
+            f.loop(0, pieces, 1, lambda p, _: meet(n, columns, p), at_least_once=True)
+
+        def meet(n: str, columns: int, p: str) -> None:
+            piece, panel = self.piece(start, p), self.scratch["b"]
+            self.pack_b(piece, n, f.add(n, 1), panel)
+            coming = self.beside(n, start, p, pieces)
+
+            def product(i: str, _: list[str]) -> None:
+                inside = f.op(f"sub i64 {i}, {self.rows[0]}")
+                place = f.add(f.mul(p, cut.unit_rows), inside)
+                at = f.offset(self.scratch["a"], f.mul(place, cut.high * self.pitch))
+                fetched = self.fetched(inside, coming)
+                self.product(piece, i, n, columns, at, panel, fetched)
+
+            f.loop(*self.rows, 1, product, at_least_once=True)
+
+        self.panels(sweep)
+
+    def rows_by_rows(self, start: str, pieces: str) -> None:
+        """A slab, for many rows: panels of columns are packed, then all of them meet a piece of a
+        block of rows after the other."""
+        f, cut, (first, end) = self.f, self.cut, self.columns
+
+        def place(p: str, n: str) -> str:
+            at = f.add(f.mul(p, cut.unit_columns), f.op(f"sub i64 {n}, {first}"))
+            return f.offset(self.scratch["b"], f.mul(at, cut.wide * self.pitch))
+
+        def pack(p: str, _: list[str]) -> None:
+            self.pack_b(self.piece(start, p), first, end, place(p, first))
+
+        def block(i: str, _: list[str]) -> None:
+            f.loop(0, pieces, 1, lambda p, _: meet(i, p), at_least_once=True)
+
+        def meet(i: str, p: str) -> None:
+            piece = self.piece(start, p)
+            if self.packs_a:
+                self.pack_a(piece, "0", i, f.add(i, 1))
+            at = self.scratch["a"]
+            self.panels(lambda n, c: self.product(piece, i, n, c, at, place(p, n), "null"))
+
+        f.loop(0, pieces, 1, pack, at_least_once=True)
+        f.loop(*self.rows, 1, block, at_least_once=True)
+
+    def piece(self, start: str, p: str) -> _Piece:
+        """Piece number p of the slab whose first one is number `start`."""
+        f, cut, k = self.f, self.cut, self.problem.size[2]
+        if cut.pieces == 1:
+            return _Piece("0", str(k), str(cut.tiles), "", "")
+        number = f.add(start, p)
+        at, depth = f.mul(number, cut.piece * DEPTH), str(cut.piece * DEPTH)
+        steps = str(cut.piece)
+        if k % (cut.piece * DEPTH):
+            depth = f.least(f.op(f"sub i64 {k}, {at}"), cut.piece * DEPTH)
+            steps = f.op(f"udiv i64 {f.add(depth, DEPTH - 1)}, {DEPTH}")
+        later = f.op(f"icmp ne i64 {number}, 0")
+        return _Piece(at, depth, steps, later, f.op(f"icmp eq i64 {number}, {cut.pieces - 1}"))
+
+    def panels(self, body: Callable[[str, int], None]) -> None:
+        """body(number, columns) for every panel of the unit's columns."""
+        f, cut, (first, end) = self.f, self.cut, self.columns
+        tail = self.problem.size[1] % cut.block_columns
+        whole = f.least(end, cut.column_blocks - 1) if tail else end
+        f.loop(first, whole, 1, lambda n, _: body(n, cut.block_columns))
+        if tail:
+            f.loop(whole, end, 1, lambda n, _: body(n, tail))
+
+    # ------------------------------------------------------------ packing
+
+    def pack_a(self, piece: _Piece, number: str, first: str, end: str) -> None:
+        """Pack the piece of some blocks of rows, as piece `number` of those that are kept."""
+        place = self.f.mul(number, self.cut.unit_rows * self.cut.high * self.pitch)
+        to = self.f.offset(self.scratch["a"], place)
+        self.pack("a", self.problem.a, self.a, piece, (first, end), self.cut.block_rows, to)
+
+    def pack_b(self, piece: _Piece, first: str, end: str, to: str) -> None:
+        """Pack the piece of some panels of columns."""
         width = self.cut.block_columns
-        self.pack("b", self.problem.b, self.b, (first, end), width, self.panel(first))
-
-    def panel(self, number: str) -> str:
-        """Where a packed panel of columns lies: all of a unit, if they are kept; two take turns, if
-        one is packed as the other is read."""
-        f, start, size = self.f, self.scratch["b"], self.cut.wide * self.pitch
-        if self.cut.keeps:
-            return f.offset(start, f.mul(f.op(f"sub i64 {number}, {self.columns[0]}"), size))
-        return f.offset(start, f.mul(f.op(f"and i64 {number}, 1"), size)) if self.woven else start
+        self.pack("b", self.problem.b, self.b, piece, (first, end), width, to)
 
     def pack(
-        self, side: str, m: Matrix, start: str, span: tuple[str, str], block: int, to: str
+        self,
+        side: str,
+        m: Matrix,
+        start: str,
+        piece: _Piece,
+        span: tuple[str, str],
+        block: int,
+        to: str,
     ) -> None:
         """Pack the piece of some blocks of rows or columns."""
         f = self.f
@@ -214,50 +288,37 @@ class _Emission:
             self.helpers[name] = packer.emit()
             self.declarations |= packer.declarations
         low = f.mul(span[0], block)
-        high = self.f.least(f.mul(span[1], block), self.problem.size[side == "b"])
+        high = f.least(f.mul(span[1], block), self.problem.size[side == "b"])
         count = f.op(f"sub i64 {high}, {low}")
-        at = f.add(f.mul(low, m.outer * size), f.mul(self.at, m.inner * size))
-        given = f"ptr {f.offset(start, at)}, ptr {to}, i64 {count}, i64 {self.depth}"
+        at = f.add(f.mul(low, m.outer * size), f.mul(piece.at, m.inner * size))
+        given = f"ptr {f.offset(start, at)}, ptr {to}, i64 {count}, i64 {piece.depth}"
         f.line(f"call void @{name}({given})")
 
-    # ------------------------------------------------------------ a panel of columns
-
-    def sweep(self, number: str, columns: int) -> None:
-        """One block of columns: packed, then multiplied by all rows of the unit."""
-        f, after = self.f, self.f.add(number, 1)
-        self.following = self.beside(after)
-        if not self.woven:
-            self.pack_b(number, after)
-        f.loop(*self.rows, 1, lambda i, _: self.product(i, number, columns), at_least_once=True)
-
-    def beside(self, after: str) -> str:
-        """Where the panel to come starts in memory: the next one, after the last one of a unit the
-        first one of the next piece, or itself where what comes is read and not only asked for."""
-        f, b = self.f, self.problem.b
+    def beside(self, n: str, start: str, p: str, pieces: str) -> str:
+        """Where what follows piece p of panel n starts in memory: the next piece, the next panel's
+        first one, or after the last one of a unit that panel's again."""
+        f, b, cut = self.f, self.problem.b, self.cut
         size = b.buffer.dtype.itemsize
-        if self.woven:
-            after = f.least(after, f.op(f"sub i64 {self.columns[1]}, 1"))
-            place = f.mul(after, self.cut.block_columns * size)
-            return f.offset(self.b, f.add(place, f.mul(self.at, b.inner * size)))
-        turns = f.op(f"icmp sge i64 {after}, {self.columns[1]}")
-        panel = f.op(f"select i1 {turns}, i64 {self.columns[0]}, i64 {after}")
-        step = f.op(f"select i1 {turns}, i64 {self.cut.piece * DEPTH}, i64 0")
-        place = f.mul(panel, self.cut.block_columns * b.outer * size)
-        return f.offset(self.b, f.add(place, f.mul(f.add(self.at, step), b.inner * size)))
+        after = f.add(p, 1)
+        turns = f.op(f"icmp sge i64 {after}, {pieces}")
+        panel = f.add(n, f.op(f"zext i1 {turns} to i64"))
+        ends = f.op(f"icmp sge i64 {panel}, {self.columns[1]}")
+        panel = f.op(f"select i1 {ends}, i64 {n}, i64 {panel}")
+        after = f.op(f"select i1 {turns}, i64 0, i64 {after}")
+        at = f.mul(f.add(start, after), cut.piece * DEPTH)
+        place = f.mul(panel, cut.block_columns * b.outer * size)
+        return f.offset(self.b, f.add(place, f.mul(at, b.inner * size)))
 
-    def fetched(self, inside: str, number: str) -> tuple[str, str]:
-        """What the block of rows number `inside` of the unit fetches or packs of the panel to come,
-        and where it packs that."""
+    def fetched(self, inside: str, source: str) -> str:
+        """What the block of rows number `inside` of the unit fetches of the panel to come, which
+        starts at `source`."""
         f, coming = self.f, self.coming
         if coming is None:
-            return "null", "null"
-        if isinstance(coming, Woven):
-            first = f.mul(f.op(f"urem i64 {inside}, {LINES // coming.pairs}"), self.steps)
-            first = f.mul(first, coming.pairs)
-            to = f.offset(self.panel(f.add(number, 1)), f.mul(first, LINE_BYTES))
-            return f.offset(self.following, f.mul(first, 2 * coming.row_bytes)), to
+            return "null"
         part = f.op(f"urem i64 {inside}, {quotient(DEPTH, coming.rows)}")
-        return f.offset(self.following, f.mul(part, coming.rows * coming.row_bytes)), "null"
+        return f.offset(source, f.mul(part, coming.rows * coming.row_bytes))
+
+    # ------------------------------------------------------------ a block
 
     def corners(self, row: str, column: str) -> list[str]:
         """Where the block starts in everything that it touches."""
@@ -269,65 +330,71 @@ class _Emission:
             found.append(f.offset(start, at))
         return found
 
-    def product(self, i: str, number: str, columns: int) -> None:
-        """The micro-kernel on one block of rows and panel of columns, then the epilogue."""
+    def product(
+        self,
+        piece: _Piece,
+        i: str,
+        number: str,
+        columns: int,
+        at: str,
+        panel: str,
+        fetched: str,
+    ) -> None:
+        """The micro-kernel on a piece of one block of rows, which is packed at `at` if it is, and
+        panel of columns, then the epilogue."""
         f, cut, a = self.f, self.cut, self.problem.a
-        inside = f.op(f"sub i64 {i}, {self.rows[0]}")
         row, column = f.mul(i, cut.block_rows), f.mul(number, cut.block_columns)
-        if self.packs_a:
-            at = f.offset(self.scratch["a"], f.mul(inside, cut.high * self.pitch))
-        else:
-            at = f.offset(self.a, f.mul(f.add(f.mul(row, a.outer), self.at), 2))
-        begin, to, stride = self.sums(inside, number, row, column)
-        last = f.op(f"sext i1 {self.is_last} to i64") if self.is_last else "-1"
-        fetched = self.fetched(inside, number)
-        given = [self.steps, at, self.panel(number), begin, to, stride, *fetched]
+        if not self.packs_a:
+            at = f.offset(self.a, f.mul(f.add(f.mul(row, a.outer), piece.at), 2))
+        begin, to, stride = self.sums(piece, i, number)
+        last = f.op(f"sext i1 {piece.is_last} to i64") if piece.is_last else "-1"
+        given = [piece.steps, at, panel, begin, to, stride, fetched]
         given += [last, last, *self.corners(row, column)]
         if self.micro.name not in self.helpers:
             self.helpers[self.micro.name] = self.micro.emit(self.lanes)
         types = [type for type, _ in self.micro.params]
         listed = ", ".join(f"{t} {x}" for t, x in zip(types, given, strict=True))
         f.line(f"call void @{self.micro.name}({listed})")
-        if self.finish:
-            height = self.f.least(
-                f.op(f"sub i64 {self.problem.size[0]}, {row}"), str(cut.block_rows)
-            )
-            self.epilogue(self.finish.call(self.batch, to, row, column, height, columns))
+        if not self.finish:
+            return
+        height = f.least(f.op(f"sub i64 {self.problem.size[0]}, {row}"), str(cut.block_rows))
+        call = self.finish.call(self.batch, to, row, column, height, columns)
+        if piece.is_last:
+            f.when(piece.is_last, lambda: f.line(call))
+        else:
+            f.line(call)
 
-    def sums(self, inside: str, number: str, row: str, column: str) -> tuple[str, str, str]:
+    def sums(self, piece: _Piece, i: str, number: str) -> tuple[str, str, str]:
         """(where a block's sums wait or null, where they go, bytes between their rows there)."""
         f, cut = self.f, self.cut
         kept = str(cut.wide * LINE_BYTES)
         to, stride = self.scratch["sums"], kept
         if self.result:
             stride = str(self.result.outer * 4)
+            row, column = f.mul(i, cut.block_rows), f.mul(number, cut.block_columns)
             to = f.offset(self.c, f.add(f.mul(row, stride), f.mul(column, 4)))
         if cut.pieces == 1:
             return "null", to, stride
-        panel = f.mul(f.op(f"sub i64 {number}, {self.columns[0]}"), cut.unit_rows)
-        waiting = f.offset(self.scratch["waiting"], f.mul(f.add(panel, inside), self.block))
-        begin = f.op(f"select i1 {self.later}, ptr {waiting}, ptr null")
-        to = f.op(f"select i1 {self.is_last}, ptr {to}, ptr {waiting}")
-        return begin, to, f.op(f"select i1 {self.is_last}, i64 {stride}, i64 {kept}")
-
-    def epilogue(self, call: str) -> None:
-        """The epilogue's call, where this is the last piece of K."""
-        f = self.f
-        if not self.is_last:
-            f.line(call)
-            return
-        f.when(self.is_last, lambda: f.line(call))
+        row, panel = (
+            f.op(f"sub i64 {x}, {first}")
+            for x, first in ((i, self.rows[0]), (number, self.columns[0]))
+        )
+        place = panel if cut.keeps else row
+        if cut.slabs > 1:
+            place = f.add(f.mul(panel, cut.unit_rows), row)
+        waiting = f.offset(self.scratch["waiting"], f.mul(place, self.block))
+        begin = f.op(f"select i1 {piece.later}, ptr {waiting}, ptr null")
+        to = f.op(f"select i1 {piece.is_last}, ptr {to}, ptr {waiting}")
+        return begin, to, f.op(f"select i1 {piece.is_last}, i64 {stride}, i64 {kept}")
 
     @property
-    def coming(self) -> Coming | Woven | None:
+    def coming(self) -> Coming | None:
         """What a block of rows fetches of B in a step: it takes 32 rows, along k or along columns,
         to make the tiles of a step."""
         if self.cut.keeps:
             return None
         b, each = self.problem.b, quotient(DEPTH, self.cut.unit_rows)
         size = b.buffer.dtype.itemsize
-        if self.woven:
-            return Woven(self.woven, b.inner * size, self.pitch, size == 4)
         row = max(abs(b.outer), abs(b.inner)) * size
         return Coming(each, row, lines_of(DEPTH * size, row), DEPTH * b.inner * size)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad.backend.llvm.base.text import Function
-from fxad.backend.llvm.contract.amx_pack import LINE_BYTES, LINES, PAIRS, TILE_BYTES, interleaved
+from fxad.backend.llvm.contract.amx_pack import LINE_BYTES, LINES, TILE_BYTES
 from fxad.backend.llvm.contract.lanes import Lanes, prefetch
 from fxad.backend.llvm.contract.touch import Touch, Toucher
 from fxad.core.record import valued
@@ -24,8 +24,7 @@ PARAMS = (
     ("ptr", "from"),  # sums that wait from the piece before; null: 0
     ("ptr", "to"),
     ("i64", "stride"),  # bytes between rows of `to`
-    ("ptr", "next"),  # the part of B's next panel that this call fetches or packs
-    ("ptr", "pack"),  # where it packs that
+    ("ptr", "next"),  # the part of B's next panel that this call fetches
     ("i64", "last"),  # all ones in the last piece of K, else 0
     ("i64", "ends"),
 )
@@ -52,18 +51,6 @@ class Coming:
 
 
 @valued
-class Woven:
-    """What a step packs of the panel to come, while the products run: `pairs` of steps of k, whose
-    columns lie side by side, `row_bytes` apart. The panel's second tile is `pitch` behind. wide:
-    whether they are float32, to be rounded."""
-
-    pairs: int
-    row_bytes: int
-    pitch: int
-    wide: bool
-
-
-@valued
 class TileMicro:
     """high x wide tiles. waits: whether sums may go on from `from`. most: steps of a call. room:
     prefetches in a step for what the epilogue touches."""
@@ -75,7 +62,7 @@ class TileMicro:
     b_pitch: int
     waits: bool
     most: int
-    coming: Coming | Woven | None
+    coming: Coming | None
     touches: Sequence[Touch]
     room: int
 
@@ -90,17 +77,15 @@ class TileMicro:
         self.begin(f)
 
         def step(turn: str, pointers: list[str]) -> list[str]:
-            a, b, following, pack = pointers
+            a, b, following = pointers
             toucher.step(turn, lanes)
-            if isinstance(self.coming, Coming):
+            if self.coming:
                 self.fetch(f, self.coming, following, lanes)
                 following = f.offset(following, self.coming.step)
-            elif self.coming:
-                following, pack = self.weave(f, self.coming, following, pack, lanes)
             self.multiply(f, a, b)
-            return [f.offset(a, self.a.step), f.offset(b, TILE_BYTES), following, pack]
+            return [f.offset(a, self.a.step), f.offset(b, TILE_BYTES), following]
 
-        pointers = [("ptr", f"%{name}") for name in ("a", "b", "next", "pack")]
+        pointers = [("ptr", f"%{name}") for name in ("a", "b", "next")]
         f.loop(0, "%steps", 1, step, pointers, at_least_once=True, reduce=True)
         self.sums(f, "tilestored64", "%to", "%stride")
         f.ret()
@@ -138,21 +123,6 @@ class TileMicro:
             for line in range(coming.lines):
                 at = f.offset(pointer, i * coming.row_bytes + line * LINE_BYTES)
                 prefetch(f, lanes.declarations, at, write=False, level=2)
-
-    def weave(
-        self, f: Function, woven: Woven, pointer: str, pack: str, lanes: Lanes
-    ) -> tuple[str, str]:
-        """Pack some pairs of rows, and ask for the panel after the one to come; where to go on."""
-        for _ in range(woven.pairs):
-            rows = pointer, f.offset(pointer, woven.row_bytes)
-            for row in rows:
-                for number in range(1 + woven.wide):
-                    beyond = f.offset(row, LINE_BYTES * (1 + woven.wide + number))
-                    prefetch(f, lanes.declarations, beyond, write=False, level=2)
-            for half, line in enumerate(interleaved(f, *rows, woven.wide)):
-                f.line(f"store {PAIRS} {line}, ptr {f.offset(pack, half * woven.pitch)}, align 64")
-            pointer, pack = f.offset(rows[1], woven.row_bytes), f.offset(pack, LINE_BYTES)
-        return pointer, pack
 
     def multiply(self, f: Function, a: str, b: str) -> None:
         """One step of 32; tiles are loaded as they are first needed."""

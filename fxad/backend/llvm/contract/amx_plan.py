@@ -61,8 +61,9 @@ def _keeping(
     part what is read again, is least."""
     found = []
     for chunks in range(quotient(blocks[0], rows), 2 * quotient(blocks[0], rows) + 1):
-        groups = max(quotient(blocks[1], kept), quotient(wanted, chunks))
-        groups = min(groups, blocks[1])
+        units = chunks * max(quotient(blocks[1], kept), quotient(wanted, chunks))
+        units = quotient(units, wanted) * wanted  # as many for every thread
+        groups = min(quotient(units, chunks), blocks[1])
         again = groups * blocks[0] * (1.0 if packs_a else 0.5)
         unit = quotient(blocks[0], chunks), quotient(blocks[1], groups)
         found.append((chunks * blocks[1] + again, unit))
@@ -71,9 +72,10 @@ def _keeping(
 
 @valued
 class TileCut:
-    """Blocks of high x wide tiles, pieces of `piece` tiles of K, units of `unit_rows` blocks x
-    `unit_columns` blocks. Units number the groups of columns fastest, then rows, then the batch.
-    keeps: whether a unit keeps all its columns packed, and takes its rows one after the other.
+    """Blocks of high x wide tiles, pieces of `piece` tiles of K, slabs of `slab` pieces, units of
+    `unit_rows` blocks x `unit_columns` blocks. Units number the groups of columns fastest, then
+    rows, then the batch. keeps: whether a unit keeps a slab of its columns packed, and takes its
+    rows one after the other, rather than the other way round.
     """
 
     size: tuple[int, int, int]
@@ -81,6 +83,7 @@ class TileCut:
     high: int
     wide: int
     piece: int
+    slab: int
     unit_rows: int
     unit_columns: int
     keeps: bool
@@ -92,33 +95,33 @@ class TileCut:
         batch = problem.kernel.points
         high, wide = min(2, quotient(rows, LINES)), min(2, quotient(columns, LINES))
         tiles = quotient(k, DEPTH)
-        most = near // (2 * TILE_BYTES) or tuning.piece
-        piece = quotient(tiles, quotient(tiles, most))
+        piece = quotient(tiles, quotient(tiles, near // (2 * TILE_BYTES) or tuning.piece))
         blocks = quotient(rows, LINES * high), quotient(columns, LINES * wide)
-        worth = int(problem.flops * batch / FLOPS_PER_NS / _UNIT_NS)
-        if blocks[0] >= tuning.many:
-            kept = max(1, tuning.kept_bytes // (wide * piece * TILE_BYTES))
+        pieces, worth = quotient(tiles, piece), int(problem.flops * batch / FLOPS_PER_NS / _UNIT_NS)
+
+        def cut(slab: int, unit: tuple[int, int], keeps: bool) -> TileCut:
+            return TileCut(problem.size, batch, high, wide, piece, slab, *unit, keeps)
+
+        if blocks[0] >= (tuning.many_across if problem.b.outer == 1 else tuning.many):
+            slab = quotient(pieces, quotient(pieces, quotient(tuning.slab, piece)))
+            kept = max(1, tuning.kept_bytes // (wide * slab * piece * TILE_BYTES))
             wanted = quotient(max(1, min(tuning.few_units, worth)), batch)
-            unit = _keeping(blocks, kept, wanted, packs_a, tuning.rows)
-            return TileCut(problem.size, batch, high, wide, piece, *unit, True)
+            return cut(slab, _keeping(blocks, kept, wanted, packs_a, tuning.rows), True)
         wanted = quotient(max(1, min(tuning.units, worth)), batch)
 
         def cost(unit: tuple[int, int]) -> float:
-            """What is packed, more where it crowds the cache, or where threads find no work."""
+            """What is packed, more where threads find no work."""
             chunks, groups = (quotient(b, u) for b, u in zip(blocks, unit, strict=True))
-            near = unit[0] * high * piece * TILE_BYTES
-            if piece < tiles:
-                near = max(near, unit[0] * unit[1] * high * wide * TILE_BYTES)
-            packed = chunks * columns + (groups * rows if packs_a else 0)
-            idle = 2 if chunks * groups < wanted else 1
-            return packed * idle * max(1.0, near / tuning.near_bytes) ** 2
+            packed = chunks * columns + (rows if packs_a else 0)
+            return packed * (2 if chunks * groups < wanted else 1)
 
         found = []
         for unit_rows in sorted({quotient(blocks[0], n) for n in range(1, blocks[0] + 1)}):
             groups = min(blocks[1], quotient(wanted, quotient(blocks[0], unit_rows)))
             found.append((unit_rows, quotient(blocks[1], groups)))
         unit_rows, unit_columns = min(found, key=cost)
-        return TileCut(problem.size, batch, high, wide, piece, unit_rows, unit_columns, False)
+        most = max(1, tuning.near_bytes // (unit_rows * high * piece * TILE_BYTES))
+        return cut(quotient(pieces, quotient(pieces, most)), (unit_rows, unit_columns), False)
 
     @property
     def block_rows(self) -> int:
@@ -136,6 +139,10 @@ class TileCut:
     @property
     def pieces(self) -> int:
         return quotient(self.tiles, self.piece)
+
+    @property
+    def slabs(self) -> int:
+        return quotient(self.pieces, self.slab)
 
     @property
     def row_blocks(self) -> int:

@@ -25,6 +25,7 @@ class FewRows:
     """One function under construction: units are chunks of columns of one batch element."""
 
     step: int  # columns that are computed and finished together
+    parts: int = 1  # batch elements of a unit: parts of the same columns of B
     f: Function
 
     def __init__(self, problem: Problem, name: str, target: Target) -> None:
@@ -40,7 +41,7 @@ class FewRows:
 
     def chunked(self, most: int) -> None:
         """Cut the columns into at most so many units, an even number where there are several."""
-        whole = self.columns * self.k * self.source.itemsize
+        whole = self.columns * self.k * self.parts * self.source.itemsize
         count = max(1, min(most, self.tuning.most_units, whole // self.tuning.unit_bytes))
         steps = -(-self.columns // self.step)
         self.chunk = -(-steps // max(1, count & ~1)) * self.step
@@ -56,7 +57,7 @@ class FewRows:
         self.a_strides = (a.outer if self.rows > 1 else self.k, a.inner)
         self.packs_a = a.buffer.dtype != problem.dtype
         if self.packs_a:
-            self.packed_a = self.scratch(self.rows * self.k)
+            self.packed_a = self.scratch(self.rows * self.k * self.parts)
         self.begin()
         f.loop("%begin", "%end", 1, self.unit)
         f.ret()
@@ -67,7 +68,7 @@ class FewRows:
             self.name,
             "\n".join([*self.helpers, *self.finish.texts(), str(f)]),
             frozenset(declarations | self.finish.declarations),
-            problem.kernel.points * self.chunks,
+            problem.kernel.points // self.parts * self.chunks,
             self.scratch_bytes,
             cost,
         )
@@ -82,16 +83,16 @@ class FewRows:
         return pointer
 
     def unit(self, unit: str, _: list[str]) -> None:
-        f, problem, first = self.f, self.problem, "0"
-        self.batch = unit
+        f, first, self.element = self.f, "0", unit
         if self.chunks > 1:
             first = f.mul(f.op(f"urem i64 {unit}, {self.chunks}"), self.chunk)
-            self.batch = f.op(f"udiv i64 {unit}, {self.chunks}")
-        go_to(self.memory, problem.kernel, self.batch)
-        self.a = address(self.memory, problem.a.buffer, problem.a.base)
-        self.b = address(self.memory, problem.b.buffer, problem.b.base)
-        if self.packs_a:
-            self.pack_a()
+            self.element = f.op(f"udiv i64 {unit}, {self.chunks}")
+        if self.parts == 1:
+            self.go_to_part("0")
+            if self.packs_a:
+                self.pack_a("0")
+        elif self.packs_a:
+            f.loop(0, self.parts, 1, self.pack_part, at_least_once=True)
         self.first, self.count = first, str(min(self.chunk, self.columns))
         if self.columns % self.chunk and self.chunks > 1:
             self.count = self.f.least(f.op(f"sub i64 {self.columns}, {first}"), self.chunk)
@@ -101,17 +102,37 @@ class FewRows:
         """All products of the columns first ... first + count - 1, and their epilogue."""
         raise NotImplementedError
 
-    def pack_a(self) -> None:
+    def go_to_part(self, part: str) -> None:
+        """Take one of the unit's batch elements next."""
+        f, problem = self.f, self.problem
+        self.part, self.strides = part, self.a_strides
+        self.batch = f.add(f.mul(self.element, self.parts), part)
+        go_to(self.memory, problem.kernel, self.batch)
+        self.a = address(self.memory, problem.a.buffer, problem.a.base)
+        self.b = address(self.memory, problem.b.buffer, problem.b.base)
+
+    def pack_part(self, part: str, _: list[str]) -> None:
+        self.go_to_part(part)
+        self.pack_a(part)
+
+    def pack_a(self, part: str) -> None:
         """Convert A once, into scratch."""
-        source = packing.Source(*self.a_strides, self.problem.a.buffer.dtype)
-        turned = packing.a_is_turned(source)
+        layout = packing.Source(*self.a_strides, self.problem.a.buffer.dtype)
+        self.is_turned = packing.a_is_turned(layout)
         name = f"{self.name}.pack_a"
         if not self.helpers:
-            stride = self.rows if turned else self.k
-            self.helpers.append(packing.emit_pack_a(name, source, stride, self.lanes))
-        given = f"ptr {self.a}, ptr {self.packed_a}, i64 {self.k}, i64 {self.rows}"
+            stride = self.rows if self.is_turned else self.k
+            self.helpers.append(packing.emit_pack_a(name, layout, stride, self.lanes))
+        source = self.a
+        self.take_packed(part)
+        given = f"ptr {source}, ptr {self.a}, i64 {self.k}, i64 {self.rows}"
         self.f.line(f"call void @{name}({given})")
-        self.a, self.a_strides = self.packed_a, (1, self.rows) if turned else (self.k, 1)
+
+    def take_packed(self, part: str) -> None:
+        """Read the part's A where its copy lies."""
+        size = self.rows * self.k
+        self.a = self.f.offset(self.packed_a, self.f.mul(part, size * self.size))
+        self.strides = (1, self.rows) if self.is_turned else (self.k, 1)
 
     # ------------------------------------------------------------ pieces of code
 
@@ -135,7 +156,7 @@ class FewRows:
 
     def factor(self, row: int, k: str, more: int = 0) -> str:
         """A[row, k + more] in all lanes."""
-        by_row, by_k = self.a_strides
+        by_row, by_k = self.strides
         at = self.f.offset(self.a, self.f.mul(k, by_k * self.size))
         at = self.f.offset(at, (row * by_row + more * by_k) * self.size)
         return self.lanes.broadcast(self.f, self.lanes.element(self.f, at, self.problem.dtype))
@@ -158,6 +179,15 @@ class FewRows:
         """Prefetch what lies so far behind a pointer."""
         at, level = self.f.offset(pointer, bytes), self.tuning.level
         prefetch(self.f, self.lanes.declarations, at, write=False, level=level)
+
+    def along(self, at: str, distance: int, end: str | int, following: int) -> str:
+        """The place `distance` bytes past `at` in a row that ends at `end`; past that, as far into
+        what begins `following` bytes after the row does."""
+        f = self.f
+        place = f.add(at, distance)
+        is_past = f.op(f"icmp sge i64 {place}, {end}")
+        beyond = f.op(f"sub i64 {f.add(place, following)}, {end}")
+        return f.op(f"select i1 {is_past}, i64 {beyond}, i64 {place}")
 
     def finished(self, at: str, count: int) -> None:
         """The epilogue of columns whose totals are done."""

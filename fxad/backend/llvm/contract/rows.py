@@ -71,6 +71,7 @@ class Across(FewRows):
         self.pitch = problem.b.inner * self.source.itemsize
         near = self.group * self.chunk * self.source.itemsize
         self.ahead = self.group * -(-tuning.ahead // near) * self.pitch
+        self.distance = min(tuning.row_ahead, self.chunk * self.source.itemsize)
 
     def begin(self) -> None:
         self.sums = self.scratch(self.rows * self.chunk) if self.blocks > 1 else self.totals
@@ -153,6 +154,7 @@ class Across(FewRows):
             if counts:
                 self.add_last(places, sums, factors, counts)
             else:
+                self.ask_ahead(rows, places, here)
                 self.add_line(places, sums, factors)
 
         f.loop(0, whole, line, lambda at, _: columns(at, []))
@@ -161,11 +163,20 @@ class Across(FewRows):
             more = f.op(f"icmp slt i64 {whole}, {self.count}")
             self.f.when(more, lambda: columns(whole, counts))
 
+    def ask_ahead(self, rows: list[str], places: list[str], here: str) -> None:
+        """Prefetch a line for each of the rows, which are read at `places`, `here` bytes from where
+        they begin."""
+        f, ahead = self.f, self.ahead
+        if self.distance:
+            end = f.mul(self.count, self.source.itemsize)
+            asked = self.along(here, self.distance, end, len(rows) * self.pitch)
+            places, ahead = [f.offset(row, asked) for row in rows], 0
+        for place in places:
+            self.ask(place, ahead)
+
     def add_line(self, places: list[str], sums: str, factors: list[list[str]]) -> None:
         """A line of every row of B; of two halves in a lane each becomes a vector."""
         f, step = self.f, self.lanes.width * self.source.itemsize
-        for place in places:
-            self.ask(place, self.ahead)
         for number in range(0, self.vectors, self.halves):
             at = [f.offset(place, number * step) for place in places]
             if self.halves == 1:

@@ -23,13 +23,16 @@ class Turned(FewRows):
         super().__init__(problem, name, target)
         # Sixteen rows at once; of more the processor's own prefetchers lose track.
         self.step = self.lanes.width
+        self.parts = parts_of(problem, self.tuning.far_bytes)
         self.chunked(self.tuning.most_units)
         self.pitch = problem.b.outer * self.source.itemsize
+        self.row_bytes = self.parts * self.k * self.source.itemsize
         self.length = self.piece()
+        self.distance = min(self.tuning.k_ahead, self.row_bytes)
 
     def piece(self) -> int:
         """Bytes of each column in a tile: all, or an even part where all are too many."""
-        whole, tuning = self.k * self.source.itemsize, self.tuning
+        whole, tuning = self.row_bytes, self.tuning
         if self.step * whole <= tuning.tile_bytes or whole % LINE:
             return whole
         lines = whole // LINE
@@ -37,7 +40,18 @@ class Turned(FewRows):
         return LINE * max((n for n in counts if lines % n == 0), default=lines)
 
     def compute(self) -> None:
-        self.each_step(self.some_columns)
+        self.each_step(self.some_columns if self.parts == 1 else self.all_parts)
+
+    def all_parts(self, at: str, count: int) -> None:
+        """Whole rows of B, which have all parts of K side by side, though those are elements."""
+
+        def one(part: str, _: list[str]) -> None:
+            self.go_to_part(part)
+            if self.packs_a:
+                self.take_packed(part)
+            self.some_columns(at, count)
+
+        self.f.loop(0, self.parts, 1, one, at_least_once=True)
 
     def some_columns(self, at: str, count: int) -> None:
         f, width, vector = self.f, self.lanes.width, self.lanes.vector
@@ -84,16 +98,26 @@ class Turned(FewRows):
         return self.add_turned(k, sums, rows, self.lanes.width * self.halves, self.halves)
 
     def ask_ahead(self, k: str) -> None:
-        """Prefetch as much of the next tile as a square has, in the order of memory: prefetchers
-        follow one stream better than sixteen. After the columns' last pieces come the next ones'
-        first."""
+        """Prefetch as much as a square has: of the same rows, or of the next tile in the order of
+        memory. Some prefetchers follow one stream better than sixteen. After the columns' last
+        pieces come the next ones' first."""
         f, length = self.f, self.length
-        at = f.mul(k, self.source.itemsize)
+        at, row = f.mul(k, self.source.itemsize), self.here
+        if self.parts > 1:
+            before = f.mul(self.part, self.k * self.source.itemsize)
+            row = f.offset(row, f.op(f"sub i64 0, {before}"))
+            at = f.add(at, before)
+        if self.distance:
+            following = self.step * self.pitch
+            place = f.offset(row, self.along(at, self.distance, self.row_bytes, following))
+            for i in range(self.step):
+                self.ask(place, i * self.pitch)
+            return
         past = f.op(f"urem i64 {at}, {length}")
         next = f.op(f"add i64 {f.op(f'sub i64 {at}, {past}')}, {length}")
-        is_last = f.op(f"icmp eq i64 {next}, {self.k * self.source.itemsize}")
+        is_last = f.op(f"icmp eq i64 {next}, {self.row_bytes}")
         next = f.op(f"select i1 {is_last}, i64 {self.step * self.pitch}, i64 {next}")
-        start, done = f.offset(self.here, next), f.mul(past, self.step)
+        start, done = f.offset(row, next), f.mul(past, self.step)
         square = self.lanes.width * self.halves * self.source.itemsize * self.step
         for more in range(0, square, LINE):
             place = f.add(done, more)
@@ -131,3 +155,14 @@ class Turned(FewRows):
             for i in range(self.rows):
                 sums[i] = self.lanes.multiply_add(f, self.factor(i, k, u), value, sums[i])
         return sums
+
+
+def parts_of(problem: Problem, far: int) -> int:
+    """How many batch elements that follow each other are parts of the same rows of a B that is far:
+    those of a long K that is summed in parts."""
+    axis, b = problem.kernel.grid[-1] if problem.kernel.grid else None, problem.b
+    _, columns, k = problem.size
+    if axis is None or b.inner != 1 or b.base.coefficient(axis) != k:
+        return 1
+    is_far = axis.extent * columns * k * b.buffer.dtype.itemsize >= far
+    return axis.extent if is_far and b.outer == axis.extent * k else 1

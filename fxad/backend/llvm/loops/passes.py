@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad.backend.llvm.base.axes import axes_of_stage
-from fxad.backend.llvm.base.schedule import ONE_FUNCTION, Schedule, has_function, weight_of
+from fxad.backend.llvm.base.schedule import Schedule, has_function, weight_of
 from fxad.backend.llvm.base.traffic import (
     FIRST,
     SECOND,
@@ -190,7 +190,7 @@ def _fit(passes: Sequence[Pass], schedule: Schedule) -> bool:
 def _width(p: Pass, schedule: Schedule) -> int:
     if isinstance(p.stage, ir.Reduce):
         return schedule.reduce_width(p.stage, p.axis)
-    light = weight_of(p.stage) <= ONE_FUNCTION
+    light = weight_of(p.stage) <= schedule.target.tuning.loops.one_function
     return schedule.lanes_of(p.stage, p.axis)[0] if light else 1
 
 

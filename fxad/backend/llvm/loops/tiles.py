@@ -14,7 +14,7 @@ from typing import Any
 
 from fxad.backend.llvm.base.axes import stride_along
 from fxad.backend.llvm.base.formats import Value, from_memory, memory_kind, to_memory
-from fxad.backend.llvm.base.schedule import TILE_WIDTH, crosses
+from fxad.backend.llvm.base.schedule import crosses
 from fxad.backend.llvm.base.vector import Vec
 from fxad.backend.llvm.elements.values import Need
 from fxad.backend.llvm.loops.nest import Loops, Texts
@@ -35,7 +35,8 @@ class Tiles(Loops):
         self, roots: Iterable[ir.Expr], stores: Sequence[ir.Store], axis: ir.Axis
     ) -> list[Access]:
         """Accesses that are done in squares while a loop goes along `axis`; none at edges."""
-        if self.lane_axis is None or not 4 <= self.width <= TILE_WIDTH:
+        widest = self.schedule.target.tuning.loops.tile_width
+        if self.lane_axis is None or not 4 <= self.width <= widest:
             return []
         if any(copy.mask is not None for copy in self.copies) or self.extent(axis) < self.width:
             return []

@@ -12,7 +12,6 @@ import ctypes
 import functools
 import re
 import struct
-import sys
 import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -128,10 +127,8 @@ def host_kind() -> Kind:
 
 def _may_use_tiles() -> bool:
     """Ask Linux to save the tiles' contents for all threads of this process, now and later."""
-    if not sys.platform.startswith("linux"):
-        return False
-    arch_prctl, request, tile_data = 158, 0x1023, 18
-    return ctypes.CDLL(None).syscall(arch_prctl, request, tile_data) == 0
+    arch_prctl, request, tile_data = {"x86_64": 158}, 0x1023, 18
+    return system.linux_call(arch_prctl, request, tile_data) == 0
 
 
 def _machine(target: Target) -> llvm.TargetMachine:

@@ -16,17 +16,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
 import stat
-import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 from fxad.backend.llvm.native.folder import TEMPORARY, Folder, NotPrivate, private
+from fxad.core import system
 from fxad.core.config import config
 from fxad.core.errors import CacheWarning
 
@@ -44,14 +42,7 @@ def directory() -> Path:
     """Where entries are."""
     if config.cache_dir:
         return Path(config.cache_dir)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home()) / "fxad"
-    if home := os.environ.get("XDG_CACHE_HOME"):
-        return Path(home) / "fxad"
-    try:
-        return Path.home() / ".cache" / "fxad"
-    except RuntimeError:  # a user whom the system does not know, as in some containers
-        return Path(tempfile.gettempdir()) / f"fxad-{os.geteuid()}"
+    return system.cache_directory()
 
 
 def read(name: str) -> bytes | None:

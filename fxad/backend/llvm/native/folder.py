@@ -22,10 +22,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # Windows: no locks between processes
-    fcntl = None  # type: ignore[assignment]
+from fxad.core import system
 
 # Whether files can be opened relative to a directory, and have owners.
 DESCRIPTORS = hasattr(os, "geteuid") and os.open in os.supports_dir_fd
@@ -75,8 +72,7 @@ class Folder:
     def locked(self, name: str) -> Iterator[None]:
         """One process at a time is inside, by a lock on the file `name`, made if it is missing."""
         with self._opened(name, os.O_RDWR | os.O_CREAT) as handle:
-            if fcntl is not None:
-                fcntl.flock(handle, fcntl.LOCK_EX)
+            system.lock(handle)
             yield
 
     def names(self) -> list[str]:

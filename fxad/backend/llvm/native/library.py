@@ -33,6 +33,7 @@ from fxad.core.config import config
 from fxad.core.errors import CheckError
 from fxad.core.record import valued
 
+# The interpreter's, compiled once for all targets, so none of `Tuning`.
 COPY_BLOCK = 1 << 17  # bytes one unit of the copy kernel moves
 POLL_NS = 100_000  # estimated nanoseconds of work between two looks at the clock
 NEVER = 1 << 61

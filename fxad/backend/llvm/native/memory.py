@@ -31,6 +31,8 @@ from fxad.core import aligned, system
 from fxad.core.aligned import SMALL
 from fxad.core.types import ArrayType
 
+# No numbers of `Tuning`, though none reaches a bit: they follow from what fresh pages cost on the
+# operating system, and there is one pool of blocks in a process.
 RECYCLED = 1 << 16  # results above this many bytes come from recycled blocks
 _HUGE = 1 << 22  # from here on ask for huge pages, on all NUMA nodes in turn
 _WAITING = 16  # blocks handed back, below that size, that may wait to be counted as idle

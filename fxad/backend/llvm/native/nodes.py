@@ -19,7 +19,7 @@ from fxad.backend.llvm.native import cores
 from fxad.core import cgroup, system
 
 _ROOT = Path("/")
-_SYSCALLS = {"x86_64": (237, 239), "aarch64": (235, 236)}  # mbind, get_mempolicy
+_MBIND, _GET_MEMPOLICY = {"x86_64": 237, "aarch64": 235}, {"x86_64": 239, "aarch64": 236}
 _DEFAULT, _INTERLEAVE = 0, 3  # memory policies of linux/mempolicy.h
 _MOST = 1024  # nodes that a Linux kernel can be built for
 
@@ -52,26 +52,16 @@ def _nodes() -> frozenset[int]:
     return nodes if len(nodes) > 1 and _has_no_policy() else frozenset()
 
 
-def _system_calls() -> tuple[int, int] | None:
-    return _SYSCALLS.get(system.machine()) if system.name() == system.LINUX else None
-
-
 def _has_no_policy() -> bool:
-    mode, calls, none = ctypes.c_int(-1), _system_calls(), ctypes.c_ulong(0)
-    if calls is None:
-        return False
-    failed = ctypes.CDLL(None).syscall(calls[1], ctypes.byref(mode), None, none, None, none)
-    return not failed and mode.value == _DEFAULT
+    mode, none = ctypes.c_int(-1), ctypes.c_ulong(0)
+    failed = system.linux_call(_GET_MEMPOLICY, ctypes.byref(mode), None, none, None, none)
+    return failed == 0 and mode.value == _DEFAULT
 
 
 def _bind(address: int, size: int, nodes: frozenset[int]) -> bool:
     """Containers may forbid it, which costs nothing but speed."""
-    calls = _system_calls()
-    if calls is None:
-        return False
     words = (ctypes.c_uint64 * (_MOST // 64))()
     for node in nodes:
         words[node // 64] |= 1 << node % 64
-    start, length = ctypes.c_void_p(address), ctypes.c_ulong(size)
-    call = ctypes.CDLL(None).syscall
-    return not call(calls[0], start, length, _INTERLEAVE, words, ctypes.c_ulong(_MOST), 0)
+    start, length, most = ctypes.c_void_p(address), ctypes.c_ulong(size), ctypes.c_ulong(_MOST)
+    return system.linux_call(_MBIND, start, length, _INTERLEAVE, words, most, 0) == 0

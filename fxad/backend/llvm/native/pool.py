@@ -20,7 +20,9 @@ from fxad.core import system
 from fxad.core.aligned import LINE, to_line
 from fxad.core.config import config
 
-SPIN = 3000  # looks at the generation counter (about 50 us) before a worker sleeps
+# Looks at the generation counter (about 50 us) before a worker sleeps. No number of `Tuning`: there
+# is one pool in a process, whatever its programs were compiled with.
+SPIN = 3000
 
 
 class Pool:

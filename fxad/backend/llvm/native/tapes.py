@@ -21,7 +21,7 @@ from fxad.backend.llvm.native.library import runtime
 from fxad.backend.llvm.native.tape_code import HEADER, SLABS
 from fxad.core.errors import CheckError
 from fxad.core.types import TapeType
-from fxad.ops.programs.tape import Slots, TapeValue
+from fxad.ir.tape import Slots, TapeValue
 
 
 class Region:

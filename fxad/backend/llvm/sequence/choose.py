@@ -17,18 +17,16 @@ import math
 from collections.abc import Collection, Iterable, Iterator
 
 from fxad.backend.llvm.base.axes import axes_of_stage
+from fxad.backend.llvm.base.tuning import Sequences
 from fxad.core.record import record
 from fxad.ir import kernel as ir
+from fxad.ir.check_plan import slots_of
 from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Slot, Step, Taping, While, walk
-from fxad.plan.check import slots_of
 
-TRIPS = 16  # from here on a loop is worth compiling as a whole
-STEPS = 96  # most steps in a body
-POINTS = 1024  # most inner points of a kernel
-PRODUCTS = 4096  # most multiplications of a matrix product
-INNER_TRIPS = 1000  # most trips of loops inside a sequence: nothing can interrupt them
-BLOCK = 2048  # most bytes of a group on the stack
-STACK = 65_536  # and of all groups
+# What follows from no processor: nothing interrupts loops inside a sequence, so they have at most
+# so many trips; and a thread's stack has room for so many bytes.
+INNER_TRIPS = 1000
+STACK = 65_536
 
 Space = tuple[str, int]
 Span = tuple[Space, int, int]  # a piece of memory: from byte, to byte
@@ -69,12 +67,12 @@ class Sequence:
         return any(isinstance(s, Taping) or getattr(s, "frees", False) for s in steps)
 
 
-def sequences(plan: Plan) -> list[Sequence]:
+def sequences(plan: Plan, tuning: Sequences) -> list[Sequence]:
     """The sequences of a plan, in order."""
-    found = list(_fitting(plan.steps, 1))
+    found = list(_fitting(plan.steps, 1, tuning))
     if not found:
         return []
-    memory = _Memory(plan)
+    memory = _Memory(plan, tuning.block)
     laid_out = [memory.layout(loop) for loop in found]
     return [sequence for sequence in laid_out if sequence is not None]
 
@@ -82,28 +80,29 @@ def sequences(plan: Plan) -> list[Sequence]:
 # ---------------------------------------------------------------- which loops
 
 
-def _fitting(steps: Iterable[Step], times: int) -> Iterator[Loop | While]:
+def _fitting(steps: Iterable[Step], times: int, tuning: Sequences) -> Iterator[Loop | While]:
     """The outermost loops that fit; `times`: how often the steps are run."""
     for step in steps:
         match step:
             case Loop():
-                if step.trips * times >= TRIPS and step.body and _fits(step):
+                if step.trips * times >= tuning.trips and step.body and _fits(step, tuning):
                     yield step
                 else:
-                    yield from _fitting(step.body, times * step.trips)
+                    yield from _fitting(step.body, times * step.trips, tuning)
             case While():
-                if _fits(step):
+                if _fits(step, tuning):
                     yield step
                 else:
-                    yield from _fitting((*step.cond, *step.body), times * TRIPS)
+                    yield from _fitting((*step.cond, *step.body), times * tuning.trips, tuning)
             case Branch():
                 for branch in step.branches:
-                    yield from _fitting(branch, times)
+                    yield from _fitting(branch, times, tuning)
 
 
-def _fits(loop: Loop | While) -> bool:
+def _fits(loop: Loop | While, tuning: Sequences) -> bool:
     steps = list(walk(_body(loop)))
-    return len(steps) <= STEPS and all(map(_small, steps)) and _trips_inside(loop) <= INNER_TRIPS
+    small = len(steps) <= tuning.steps and all(_small(step, tuning) for step in steps)
+    return small and _trips_inside(loop) <= INNER_TRIPS
 
 
 def _body(loop: Loop | While) -> tuple[Step, ...]:
@@ -119,31 +118,34 @@ def _trips_inside(loop: Loop | While) -> int:
     return sum(loop.trips * max(1, _trips_inside(loop)) for loop in inner)
 
 
-def _small(step: Step) -> bool:
+def _small(step: Step, tuning: Sequences) -> bool:
     """Whether a step can be part of a sequence; its memory is looked at later."""
     match step:
         case Run():
-            return _small_kernel(step.kernel)
+            return _small_kernel(step.kernel, tuning)
         case Copy():
-            return step.dst.type.nbytes <= BLOCK
+            return step.dst.type.nbytes <= tuning.block
         case Taping():
-            return step.type.size <= 64 and all(s.type.nbytes <= BLOCK for s in step.inputs)
+            return step.type.size <= 64 and all(s.type.nbytes <= tuning.block for s in step.inputs)
         case Host() | While():  # a while inside could go on for ever, and nothing interrupt it
             return False
     return True
 
 
-def _small_kernel(kernel: ir.Kernel) -> bool:
+def _small_kernel(kernel: ir.Kernel, tuning: Sequences) -> bool:
     for stage in kernel.body:
         match stage:
             case ir.Attend() | ir.AttendGrad() | ir.Sort():
                 return False
             case ir.Contract():
                 size = stage.m.extent * stage.n.extent * stage.k.extent
-                if kernel.points * size > PRODUCTS:
+                if kernel.points * size > tuning.products:
                     return False
             case _:
-                if kernel.points * math.prod(a.extent for a in axes_of_stage(stage)) > POINTS:
+                if (
+                    kernel.points * math.prod(a.extent for a in axes_of_stage(stage))
+                    > tuning.points
+                ):
                     return False
     return True
 
@@ -154,7 +156,9 @@ def _small_kernel(kernel: ir.Kernel) -> bool:
 class _Memory:
     """What bytes the slots of a plan stand for, loops that move them included."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, most: int) -> None:
+        """most: bytes of a group on the stack."""
+        self.most = most
         self.taken = plan.donated
         loops = [s for s in walk(plan.steps) if isinstance(s, Loop | While)]
         self.partners = {a: b for loop in loops for pair in loop.swaps for a, b in _both(*pair)}
@@ -181,7 +185,7 @@ class _Memory:
                 blocks.append(Block(home, span, not written.isdisjoint(group)))
             elif written.isdisjoint(group):
                 for slot in still:
-                    if slot in moved.values() or slot.type.nbytes > BLOCK:
+                    if slot in moved.values() or slot.type.nbytes > self.most:
                         direct[slot] = True
                     else:
                         placed[slot] = len(blocks), 0
@@ -220,7 +224,7 @@ class _Memory:
         """Bytes from the first to the last of a group; None if they are too many."""
         spans = [span for slot in group for span in self._spans(slot, own)]
         nbytes = max(high for _, _, high in spans) - min(low for _, low, _ in spans)
-        return nbytes if nbytes <= BLOCK else None
+        return nbytes if nbytes <= self.most else None
 
     def _spans(self, slot: Slot, own: set[Slot]) -> list[Span]:
         """Where a slot may lie while a sequence runs whose own loops exchange `own`."""

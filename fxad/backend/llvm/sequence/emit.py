@@ -32,7 +32,7 @@ from fxad.ir.plan import Branch, Copy, Loop, Run, Slot, Step, Taping, While, wal
 # Loaded when the first sequence is compiled, as kernels' emitters are.
 emit_inline = called_late("fxad.backend.llvm.sequence.straight", "emit_inline")
 
-WHILE_NS = 20_000  # about what a call of a While takes at most
+WHILE_NS = 20_000  # about what a call of a While takes at most: a chance to stop, on any processor
 PASSES = 2
 _KEPT = 256  # modules that are found again by their text
 

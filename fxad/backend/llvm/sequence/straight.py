@@ -18,6 +18,7 @@ import numpy as np
 from fxad.backend.llvm.base.axes import axes_of_stage
 from fxad.backend.llvm.base.schedule import ABI, Emitted, Target, choose, weight_of
 from fxad.backend.llvm.base.text import Function, Values
+from fxad.backend.llvm.base.tuning import Sequences
 from fxad.backend.llvm.contract.plan import Problem
 from fxad.backend.llvm.contract.scalar import emit_scalar_contract
 from fxad.backend.llvm.contract.small import emit_small_product, is_small
@@ -25,9 +26,6 @@ from fxad.backend.llvm.emit import emit, emit_scheduled
 from fxad.core.record import replace
 from fxad.ir import kernel as ir
 
-POINTS = 16  # inner points of a kernel written out in scalars
-INSTRUCTIONS = 1000  # about so many they may take
-PRODUCTS = 128  # multiplications of a matrix product written out in scalars
 _FOLDED: dict[str, Callable[[int, int], int]] = {
     "add": operator.add,
     "sub": operator.sub,
@@ -78,10 +76,10 @@ def emit_inline(kernel: ir.Kernel, name: str, target: Target) -> Emitted:
         if is_small(problem):
             return emit_small_product(problem, Straight(name, 1), target)
         size = kernel.points * math.prod(problem.size)
-        if 0 < size <= PRODUCTS and _plain(stage):
+        if 0 < size <= target.tuning.sequences.written_products and _plain(stage):
             units = kernel.points * problem.size[0]
             return emit_scalar_contract(problem, name, target, Straight(name, units))
-    elif _few_points(kernel):
+    elif _few_points(kernel, target.tuning.sequences):
         schedule = choose(kernel, target, scalar=True)
         return emit_scheduled(kernel, target, schedule, Straight(name, schedule.units))
     made = emit(kernel, name, target)
@@ -97,9 +95,10 @@ def _plain(stage: ir.Contract) -> bool:
     return dtype in (np.float32, np.float64) and operands == (dtype, dtype)
 
 
-def _few_points(kernel: ir.Kernel) -> bool:
+def _few_points(kernel: ir.Kernel, tuning: Sequences) -> bool:
     """Whether a kernel is small enough to be written out."""
     each = [math.prod(a.extent for a in axes_of_stage(stage)) for stage in kernel.body]
     weights = [n * weight_of(stage) for n, stage in zip(each, kernel.body, strict=True)]
     points, instructions = kernel.points * sum(each), kernel.points * sum(weights)
-    return 0 < points <= POINTS and instructions <= INSTRUCTIONS
+    few = 0 < points <= tuning.written_points
+    return few and instructions <= tuning.written_instructions

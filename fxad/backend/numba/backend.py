@@ -1,0 +1,53 @@
+"""Kernels as Python source as a backend: "python" (interpreted), "cpu" and "cuda" (by numba)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+import numpy as np
+
+from fxad.backend.numba.available import check_available
+from fxad.backend.numba.execute import execute_plan
+from fxad.core.record import record
+from fxad.ir.kernel import Attend, AttendGrad, Kernel, Stage
+from fxad.ir.plan import Plan
+
+
+@record
+class Interpreted:
+    """A Plan that Python walks, one call per kernel."""
+
+    plan: Plan
+    target: str
+
+    def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The flat results for the flat arguments; arguments are never overwritten."""
+        return execute_plan(self.plan, arrays, self.target)
+
+
+class Numba:
+    """Oracles, and GPUs (see `fxad.backend.protocol.Backend`). Raises DeviceError where a target
+    cannot run."""
+
+    emits: frozenset[type[Stage]] = frozenset(get_args(Stage)) - {Attend, AttendGrad}
+    threads = 1
+
+    def __init__(self, target: str) -> None:
+        check_available(target)
+        self.name = target
+
+    def rounds(self, kernel: Kernel) -> bool:
+        return False
+
+    def scratch(self, plan: Plan) -> int:
+        return 0
+
+    def compile(self, plan: Plan) -> Interpreted:
+        return Interpreted(plan, self.name)
+
+    def identity(self) -> None:
+        """Nothing is kept."""
+
+    def recall(self, key: str) -> None: ...
+    def keep(self, key: str, executable: Any, seconds: float) -> None: ...

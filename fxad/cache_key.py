@@ -1,0 +1,62 @@
+"""The name under which a compiled Program is kept: a hash of all that decides about its code.
+
+    name = key(program, donate, fusion, backend.identity)     # None: it is not kept
+
+That is the Program, the options and settings, this package's sources up to the compiler, and what
+the backend says of itself (its own sources, the processor, the compiler's version).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import platform
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from fxad.core.config import config
+from fxad.ir.digest import digest
+from fxad.ir.program import Program
+from fxad.ops import OWN
+
+_PACKAGE = Path(__file__).parent
+# What plans depend on: whatever `compiler.py`, which makes them, imports.
+DECIDING = (
+    *("core", "ir", "runtime", "trace", "ops", "transform", "passes", "lower", "plan", "remat"),
+    *("backend/protocol.py", "cache_key.py", "compiler.py"),
+)
+
+
+def key(
+    program: Program, donate: frozenset[int], fusion: bool, identity: Callable[[], str | None]
+) -> str | None:
+    """None if caching is off, the program is being watched by a setting, it holds something that
+    only this process knows, or the backend keeps nothing."""
+    if not config.cache or config.check or config.show or config.fuel is not None:
+        return None
+    own = digest(program, OWN)
+    made_by = None if own is None else identity()
+    if made_by is None:
+        return None
+    # What checkpoints with a budget put on disk has a limit in the plan, at most `offload_memory`.
+    settings = f"{sorted(donate)} {fusion} {config.offload_memory}"
+    text = f"{own} {settings} {_surroundings()} {made_by}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@functools.cache
+def _surroundings() -> str:
+    return f"{sources(DECIDING)} {platform.python_version()} {np.__version__}"
+
+
+def sources(parts: tuple[str, ...]) -> str:
+    """A hash of files and folders of this package."""
+    found = hashlib.sha256()
+    for part in parts:
+        where = _PACKAGE / part
+        for path in sorted(where.rglob("*.py")) if where.is_dir() else [where]:
+            found.update(f"{path.relative_to(_PACKAGE).as_posix()}\n".encode())
+            found.update(path.read_bytes())
+    return found.hexdigest()
