@@ -33,7 +33,8 @@ MORE = {
 # that smaller cases do not run.
 SLOW = {
     "backend/llvm/test_attend.py": (
-        *("(97", "(128", "(400", "(433", "(1100", "(1500", "(2050", "1201", "128, 128"),
+        *("(97", "(128", "(400", "(433", "(1100", "(1500", "(2050", "1201", "128, 128", "256"),
+        "with_several_blocks_of_keys",
     ),
     "backend/llvm/test_contract_packing.py": ("lanes_than_registers_are_not_turned[int",),
     "backend/llvm/test_emit_random.py": ("past_the_caches",),

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # QEMU's least version: 7.2 computes complex quotients and some functions on AVX2 wrongly; by
-# 10.0.2, where the processor below has AVX-512, a vector selected from another one and all ones may
-# be all ones (https://github.com/llvm/llvm-project/issues/159610).
+# 10.0.2, on a processor with AVX-512, a vector selected from another one and all ones may be all
+# ones (https://github.com/llvm/llvm-project/issues/159610).
 QEMU = (10, 0, 13)
 RELEASE = "trixie"  # Debian's that has it, in programs that need no library
 ROOT = Path(__file__).resolve().parents[2]

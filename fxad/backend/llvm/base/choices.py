@@ -72,7 +72,7 @@ TABLES = {
     "avx2": Table(_NARROW, _NEAR, _ROWS),
     "neon": Table(_NEON, _NEAR, _ROWS),
     "generic": Table(_NARROW, _NEAR, _ROWS),
-    "amx": Table((), (16384, 24576, 49152), ()),
+    "amx": Table((), (12288, 24576, 49152), ()),
 }
 
 
