@@ -42,8 +42,10 @@ def run_stage(name: str, program: Program) -> Any:
     if name == "checkpoints":
         return compiler.within_checkpoints(program, compiler.native())
     ran: dict[str, Ran] = {}
+    # A backend that lacks ops has them decomposed.
+    backend = compiler.numba("python") if name == "decompose" else compiler.native()
     with listening(lambda one: ran.setdefault(one.stage, one)):
-        _ = compiler.Candidate(program, compiler.Options(), compiler.native()).plan
+        _ = compiler.Candidate(program, compiler.Options(), backend).plan
     return ran[name].made
 
 
