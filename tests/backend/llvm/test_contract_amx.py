@@ -132,7 +132,7 @@ def test_ways_of_packing():
         right = random(96, 768).T if turned else random(768, 96)
         kernel = Sketch(random(m, 768), (right, right.T if turned else right),
                         np.empty((m, 96), F32)).kernel()  # fmt: skip
-        assert TileCut.of(Problem.of(kernel), False, DEFAULT.tiles).keeps == keeps
+        assert TileCut.of(Problem.of(kernel), DEFAULT.tiles).keeps == keeps
 
 
 @pytest.mark.parametrize("size", [(64, 64, 64), (45, 75, 1100), (520, 80, 64)], ids=str)

@@ -2,8 +2,9 @@
 
     emit_tiles(problem, "matmul0", target)       # what emit_contract answers, where takes_tiles
 
-Both operands are packed into tiles; A is read in place where its rows lie along k and are whole. K
-is cut into pieces, so short that a block of one operand stays in the first-level cache beside what
+Both operands are packed into tiles: where rows of A begin inside a cache line, as those of arrays
+that others made may, tiles read from them in place take twice as many lines. K is cut into pieces,
+so short that a block of one operand stays in the first-level cache beside what
 the other streams past it. Which one stays depends on the rows:
 
 - few: a unit's rows are packed once; a panel of columns, piece by piece, is packed and met by all
@@ -37,7 +38,6 @@ from fxad.backend.llvm.contract.epilogue import Finish
 from fxad.backend.llvm.contract.grid import address, arguments, go_to
 from fxad.backend.llvm.contract.lanes import Lanes
 from fxad.backend.llvm.contract.pack import Source
-from fxad.backend.llvm.contract.places import COLLIDING
 from fxad.backend.llvm.contract.plan import Matrix, Problem
 from fxad.backend.llvm.contract.touch import lines_of, touch_of, touched
 from fxad.core.record import valued
@@ -57,20 +57,6 @@ def emit_tiles(problem: Problem, name: str, target: Target) -> Emitted:
     return _Emission(problem, name, target).emit()
 
 
-def reads_in_place(a: Matrix, size: tuple[int, int, int]) -> bool:
-    """Can tiles be loaded from A as it lies?"""
-    rows, _, k = size
-    row = a.outer * 2
-    return (
-        a.buffer.dtype.name == "bfloat16"
-        and a.inner == 1
-        and row % LINE_BYTES == 0
-        and row % COLLIDING != 0
-        and k % DEPTH == 0
-        and (rows % (2 * LINES) == 0 or rows == LINES)
-    )
-
-
 @valued
 class _Piece:
     """A piece of K: its first step, how many there are, and how many tiles. later, is_last: whether
@@ -88,9 +74,8 @@ class _Emission:
 
     def __init__(self, problem: Problem, name: str, target: Target) -> None:
         self.problem, self.name, self.target = problem, name, target
-        self.packs_a = not reads_in_place(problem.a, problem.size)
         tuning, near = target.tuning.tiles, choice_of(problem, target).near
-        self.cut = cut = TileCut.of(problem, self.packs_a, tuning, near)
+        self.cut = cut = TileCut.of(problem, tuning, near)
         self.pitch = cut.piece * TILE_BYTES  # from one packed row (or column) of tiles to the next
         self.block = cut.high * cut.wide * TILE_BYTES  # of sums
         rows, columns, _ = problem.size
@@ -117,7 +102,7 @@ class _Emission:
             waiting = cut.unit_rows * cut.unit_columns
         sizes = {
             "b": panels * cut.wide * self.pitch,
-            "a": rows * cut.high * self.pitch if self.packs_a else 0,
+            "a": rows * cut.high * self.pitch,
             "waiting": waiting * self.block if cut.pieces > 1 else 0,
             "sums": self.block if self.finish else 0,
         }
@@ -184,9 +169,9 @@ class _Emission:
         def rows() -> None:
             f.loop(0, pieces, 1, lambda p, _: self.pack_a(self.piece(start, p), p, *self.rows))
 
-        if self.packs_a and cut.slabs == 1:
+        if cut.slabs == 1:
             f.when(self.has_new_rows, rows)
-        elif self.packs_a:
+        else:
             rows()
 
         def sweep(n: str, columns: int) -> None:
@@ -195,7 +180,9 @@ class _Emission:
         def meet(n: str, columns: int, p: str) -> None:
             piece, panel = self.piece(start, p), self.scratch["b"]
             self.pack_b(piece, n, f.add(n, 1), panel)
-            coming = self.beside(n, start, p, pieces)
+            coming = self.beside(
+                self.problem.b, cut.block_columns, self.columns[1], n, start, p, pieces
+            )
 
             def product(i: str, _: list[str]) -> None:
                 inside = f.op(f"sub i64 {i}, {self.rows[0]}")
@@ -224,11 +211,15 @@ class _Emission:
             f.loop(0, pieces, 1, lambda p, _: meet(i, p), at_least_once=True)
 
         def meet(i: str, p: str) -> None:
-            piece = self.piece(start, p)
-            if self.packs_a:
-                self.pack_a(piece, "0", i, f.add(i, 1))
-            at = self.scratch["a"]
-            self.panels(lambda n, c: self.product(piece, i, n, c, at, place(p, n), "null"))
+            piece, at = self.piece(start, p), self.scratch["a"]
+            self.pack_a(piece, "0", i, f.add(i, 1))
+            coming = self.beside(self.problem.a, cut.block_rows, self.rows[1], i, start, p, pieces)
+
+            def product(n: str, columns: int) -> None:
+                fetched = self.fetched(f.op(f"sub i64 {n}, {first}"), coming)
+                self.product(piece, i, n, columns, at, place(p, n), fetched)
+
+            self.panels(product)
 
         f.loop(0, pieces, 1, pack, at_least_once=True)
         f.loop(*self.rows, 1, block, at_least_once=True)
@@ -294,27 +285,27 @@ class _Emission:
         given = f"ptr {f.offset(start, at)}, ptr {to}, i64 {count}, i64 {piece.depth}"
         f.line(f"call void @{name}({given})")
 
-    def beside(self, n: str, start: str, p: str, pieces: str) -> str:
-        """Where what follows piece p of panel n starts in memory: the next piece, the next panel's
-        first one, or after the last one of a unit that panel's again."""
-        f, b, cut = self.f, self.problem.b, self.cut
-        size = b.buffer.dtype.itemsize
+    def beside(
+        self, m: Matrix, block: int, end: str, n: str, start: str, p: str, pieces: str
+    ) -> str:
+        """Where what follows piece p of block n starts in memory: the next piece, the next block's
+        first one, or after the last one of a unit that block's again."""
+        f, size = self.f, m.buffer.dtype.itemsize
         after = f.add(p, 1)
         turns = f.op(f"icmp sge i64 {after}, {pieces}")
-        panel = f.add(n, f.op(f"zext i1 {turns} to i64"))
-        ends = f.op(f"icmp sge i64 {panel}, {self.columns[1]}")
-        panel = f.op(f"select i1 {ends}, i64 {n}, i64 {panel}")
+        number = f.add(n, f.op(f"zext i1 {turns} to i64"))
+        ends = f.op(f"icmp sge i64 {number}, {end}")
+        number = f.op(f"select i1 {ends}, i64 {n}, i64 {number}")
         after = f.op(f"select i1 {turns}, i64 0, i64 {after}")
-        at = f.mul(f.add(start, after), cut.piece * DEPTH)
-        place = f.mul(panel, cut.block_columns * b.outer * size)
-        return f.offset(self.b, f.add(place, f.mul(at, b.inner * size)))
+        at = f.mul(f.add(start, after), self.cut.piece * DEPTH)
+        place = f.mul(number, block * m.outer * size)
+        memory = self.a if m is self.problem.a else self.b
+        return f.offset(memory, f.add(place, f.mul(at, m.inner * size)))
 
     def fetched(self, inside: str, source: str) -> str:
-        """What the block of rows number `inside` of the unit fetches of the panel to come, which
-        starts at `source`."""
+        """What the product number `inside` of a piece prefetches of the block to come, which starts
+        at `source`."""
         f, coming = self.f, self.coming
-        if coming is None:
-            return "null"
         part = f.op(f"urem i64 {inside}, {quotient(DEPTH, coming.rows)}")
         return f.offset(source, f.mul(part, coming.rows * coming.row_bytes))
 
@@ -340,12 +331,10 @@ class _Emission:
         panel: str,
         fetched: str,
     ) -> None:
-        """The micro-kernel on a piece of one block of rows, which is packed at `at` if it is, and
-        panel of columns, then the epilogue."""
-        f, cut, a = self.f, self.cut, self.problem.a
+        """The micro-kernel on a piece of one block of rows, packed at `at`, and panel of columns,
+        then the epilogue."""
+        f, cut = self.f, self.cut
         row, column = f.mul(i, cut.block_rows), f.mul(number, cut.block_columns)
-        if not self.packs_a:
-            at = f.offset(self.a, f.mul(f.add(f.mul(row, a.outer), piece.at), 2))
         begin, to, stride = self.sums(piece, i, number)
         last = f.op(f"sext i1 {piece.is_last} to i64") if piece.is_last else "-1"
         given = [piece.steps, at, panel, begin, to, stride, fetched]
@@ -388,22 +377,20 @@ class _Emission:
         return begin, to, f.op(f"select i1 {piece.is_last}, i64 {stride}, i64 {kept}")
 
     @property
-    def coming(self) -> Coming | None:
-        """What a block of rows fetches of B in a step: it takes 32 rows, along k or along columns,
-        to make the tiles of a step."""
-        if self.cut.keeps:
-            return None
-        b, each = self.problem.b, quotient(DEPTH, self.cut.unit_rows)
-        size = b.buffer.dtype.itemsize
-        row = max(abs(b.outer), abs(b.inner)) * size
-        return Coming(each, row, lines_of(DEPTH * size, row), DEPTH * b.inner * size)
+    def coming(self) -> Coming:
+        """What a product prefetches in a step of the block to come of the operand that is packed as
+        products go: it takes 32 rows, along k or across, to make the tiles of a step."""
+        cut, m = self.cut, self.problem.b
+        each = quotient(DEPTH, cut.unit_rows)
+        if cut.keeps:
+            m, each = self.problem.a, quotient(DEPTH, cut.unit_columns)
+        size = m.buffer.dtype.itemsize
+        row = max(abs(m.outer), abs(m.inner)) * size
+        return Coming(each, row, lines_of(DEPTH * size, row), DEPTH * m.inner * size)
 
     @functools.cached_property
     def micro(self) -> TileMicro:
-        cut, row = self.cut, self.problem.a.outer * 2
-        a = Tiled(row, LINE_BYTES, LINES * row)
-        if self.packs_a:
-            a = Tiled(LINE_BYTES, TILE_BYTES, self.pitch)
+        cut, a = self.cut, Tiled(LINE_BYTES, TILE_BYTES, self.pitch)
         size = cut.block_rows, cut.block_columns
         touches = tuple(touch_of(m, write, size, sums=False) for m, write in self.touched)
         name = f"{self.name}.{cut.high}x{cut.wide}"

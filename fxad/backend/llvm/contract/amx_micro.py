@@ -24,7 +24,7 @@ PARAMS = (
     ("ptr", "from"),  # sums that wait from the piece before; null: 0
     ("ptr", "to"),
     ("i64", "stride"),  # bytes between rows of `to`
-    ("ptr", "next"),  # the part of B's next panel that this call fetches
+    ("ptr", "next"),  # the part of the block to come that this call prefetches
     ("i64", "last"),  # all ones in the last piece of K, else 0
     ("i64", "ends"),
 )
@@ -62,7 +62,7 @@ class TileMicro:
     b_pitch: int
     waits: bool
     most: int
-    coming: Coming | None
+    coming: Coming
     touches: Sequence[Touch]
     room: int
 
@@ -79,9 +79,8 @@ class TileMicro:
         def step(turn: str, pointers: list[str]) -> list[str]:
             a, b, following = pointers
             toucher.step(turn, lanes)
-            if self.coming:
-                self.fetch(f, self.coming, following, lanes)
-                following = f.offset(following, self.coming.step)
+            self.fetch(f, self.coming, following, lanes)
+            following = f.offset(following, self.coming.step)
             self.multiply(f, a, b)
             return [f.offset(a, self.a.step), f.offset(b, TILE_BYTES), following]
 

@@ -54,19 +54,16 @@ def quotient(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def _keeping(
-    blocks: tuple[int, int], kept: int, wanted: int, packs_a: bool, rows: int
-) -> tuple[int, int]:
-    """(rows, columns) of a unit, in blocks: up to `rows` and `kept` columns; what is packed, and in
-    part what is read again, is least."""
+def _keeping(blocks: tuple[int, int], kept: int, wanted: int, rows: int) -> tuple[int, int]:
+    """(rows, columns) of a unit, in blocks: up to `rows` and `kept` columns; what is packed is
+    least."""
     found = []
     for chunks in range(quotient(blocks[0], rows), 2 * quotient(blocks[0], rows) + 1):
         units = chunks * max(quotient(blocks[1], kept), quotient(wanted, chunks))
         units = quotient(units, wanted) * wanted  # as many for every thread
         groups = min(quotient(units, chunks), blocks[1])
-        again = groups * blocks[0] * (1.0 if packs_a else 0.5)
         unit = quotient(blocks[0], chunks), quotient(blocks[1], groups)
-        found.append((chunks * blocks[1] + again, unit))
+        found.append((chunks * blocks[1] + groups * blocks[0], unit))
     return min(found)[1]
 
 
@@ -89,7 +86,7 @@ class TileCut:
     keeps: bool
 
     @staticmethod
-    def of(problem: Problem, packs_a: bool, tuning: Tiles, near: int = 0) -> TileCut:
+    def of(problem: Problem, tuning: Tiles, near: int = 0) -> TileCut:
         """near: bytes of a panel of B in a piece; 0: the model's."""
         rows, columns, k = problem.size
         batch = problem.kernel.points
@@ -106,14 +103,13 @@ class TileCut:
             slab = quotient(pieces, quotient(pieces, quotient(tuning.slab, piece)))
             kept = max(1, tuning.kept_bytes // (wide * slab * piece * TILE_BYTES))
             wanted = quotient(max(1, min(tuning.few_units, worth)), batch)
-            return cut(slab, _keeping(blocks, kept, wanted, packs_a, tuning.rows), True)
+            return cut(slab, _keeping(blocks, kept, wanted, tuning.rows), True)
         wanted = quotient(max(1, min(tuning.units, worth)), batch)
 
         def cost(unit: tuple[int, int]) -> float:
             """What is packed, more where threads find no work."""
             chunks, groups = (quotient(b, u) for b, u in zip(blocks, unit, strict=True))
-            packed = chunks * columns + (rows if packs_a else 0)
-            return packed * (2 if chunks * groups < wanted else 1)
+            return (chunks * columns + rows) * (2 if chunks * groups < wanted else 1)
 
         found = []
         for unit_rows in sorted({quotient(blocks[0], n) for n in range(1, blocks[0] + 1)}):
