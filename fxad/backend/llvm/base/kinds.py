@@ -136,7 +136,7 @@ def for_cores(tuning: Tuning, cores: int) -> Tuning:
     """A record for so many cores: no more pieces of a row than cores to read them, as far as the
     record goes. On two threads of a Zen 4 products of one row read 0.96 of what memory gives in two
     pieces, 0.84 in eight (bf16, 768 x 3072). Products on tiles are cut into as many units for every
-    core: 768 x 3072 over 1,024 rows ran at 2.2 TFLOP/s in five units, 2.4 to 3.0 in six."""
+    core: five equal ones on two cores leave one of them idle for a third of the time."""
     shared = min(tuning.gemv.shared, max(cores, 2))
     tiles = {"few_units": max(cores, 2)}
     return tuning.with_(tuning.name, None, gemv={"shared": shared}, tiles=tiles)
