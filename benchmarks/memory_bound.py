@@ -5,7 +5,7 @@
 
 Arrays of 2^24 float32 elements and more, far beyond the caches. `of streams` is the share of the
 speed of a loop that only reads and writes as many arrays, all threads, measured in turns: of the
-faster of two, one of which stores past the caches (not where arguments are overwritten).
+faster of two, one of which has streaming stores (not where arguments are overwritten).
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def measured(
     """Shares and ratios as medians over rounds."""
     threads = fxad.get_num_threads()
     loop, amount = ceilings.fma(threads, PEAK_TURNS)
-    stream, size = ceilings.streams(2, 1, STREAM, threads, past=True)
+    stream, size = ceilings.streams(2, 1, STREAM, threads, streaming=True)
     contenders = {**runs(config, shape, loss), "peak": loop, "stream": stream}
     times = harness.alternate(contenders, rounds, warmup=2)
     count, tokens = shape

@@ -23,12 +23,12 @@ with _while_importing():
     from fxad.api.custom_rules import Perturbed, SymbolicZero
     from fxad.api.custom_vjp import custom_vjp
     from fxad.api.jit import jit
+    from fxad.api.machine import bits_depend_on, get_num_threads, set_num_threads
     from fxad.api.override import override
     from fxad.api.ported import NOT_HERE as _NOT_HERE
     from fxad.api.ported import (
         block_until_ready,
         default_backend,
-        default_matmul_precision,
         device_count,
         device_get,
         device_put,
@@ -41,11 +41,11 @@ with _while_importing():
         process_index,
     )
     from fxad.api.retrace import no_tracing
-    from fxad.api.threads import get_num_threads, set_num_threads
     from fxad.api.vectorise import vmap
     from fxad.core.config import config
     from fxad.core.dtypes import enable_x64, float0
-    from fxad.core.late import late as _late
+    from fxad.core.lazy import lazy as _lazy
+    from fxad.core.precision import default_matmul_precision
     from fxad.trace.array import Array
     from fxad.trace.leaks import checking_leaks
     from fxad.trace.tracer import type_of as typeof
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         nn,
         random,
         scipy,
+        show,
         typing,
     )
     from fxad.api.check_grads import check_grads
@@ -86,52 +87,53 @@ if TYPE_CHECKING:
     from fxad.debug import pure_callback
 
 # What not every program uses is loaded when it is first asked for.
-__getattr__, __dir__ = _late(
-    globals(),
-    {
-        "ShapeDtypeStruct": "fxad.api.derived",
-        "SparseMatrix": "fxad.api.sparse",
-        "Sparsity": "fxad.api.sparse",
-        "check_grads": "fxad.api.check_grads",
-        "bits_depend_on": "fxad.api.identity",
-        "checkpoint": "fxad.api.checkpoint",
-        "checkpoint_name": "fxad.api.checkpoint",
-        "checkpoint_policies": "fxad.api.checkpoint",
-        "closure_convert": "fxad.api.closures",
-        "custom_gradient": "fxad.api.closures",
-        "estimate_error": "fxad.api.error_estimate",
-        "eval_shape": "fxad.api.derived",
-        "gnvp": "fxad.api.curvature",
-        "hessian": "fxad.api.derived",
-        "hessian_diag": "fxad.api.curvature",
-        "hvp": "fxad.api.curvature",
-        "jacfwd": "fxad.api.derived",
-        "jacobian": "fxad.api.derived",
-        "jacrev": "fxad.api.derived",
-        "make_ir": "fxad.api.derived",
-        "make_jaxpr": "fxad.api.derived:make_ir",
-        "profile": "fxad.api.profile",
-        "pure_callback": "fxad.debug",
-        "remat": "fxad.api.checkpoint:checkpoint",
-        "sparse_hessian": "fxad.api.sparse",
-        "sparse_jacobian": "fxad.api.sparse",
-        "suggest_precision": "fxad.api.precision",
-        "tune": "fxad.api.tune",
-    },
-    modules=(
-        "custom_batching",
-        "custom_derivatives",
-        "debug",
-        "errors",
-        "flatten_util",
-        "lax",
-        "nn",
-        "random",
-        "scipy",
-        "typing",
-    ),
-    missing=_NOT_HERE,
-)
+if not TYPE_CHECKING:  # to a checker, what is not imported above is not there
+    __getattr__, __dir__ = _lazy(
+        globals(),
+        {
+            "ShapeDtypeStruct": "fxad.api.derived",
+            "SparseMatrix": "fxad.api.sparse",
+            "Sparsity": "fxad.api.sparse",
+            "check_grads": "fxad.api.check_grads",
+            "checkpoint": "fxad.api.checkpoint",
+            "checkpoint_name": "fxad.api.checkpoint",
+            "checkpoint_policies": "fxad.api.checkpoint",
+            "closure_convert": "fxad.api.closures",
+            "custom_gradient": "fxad.api.closures",
+            "estimate_error": "fxad.api.error_estimate",
+            "eval_shape": "fxad.api.derived",
+            "gnvp": "fxad.api.curvature",
+            "hessian": "fxad.api.derived",
+            "hessian_diag": "fxad.api.curvature",
+            "hvp": "fxad.api.curvature",
+            "jacfwd": "fxad.api.derived",
+            "jacobian": "fxad.api.derived",
+            "jacrev": "fxad.api.derived",
+            "make_ir": "fxad.api.derived",
+            "make_jaxpr": "fxad.api.derived:make_ir",
+            "profile": "fxad.api.profile",
+            "pure_callback": "fxad.debug",
+            "remat": "fxad.api.checkpoint:checkpoint",
+            "sparse_hessian": "fxad.api.sparse",
+            "sparse_jacobian": "fxad.api.sparse",
+            "suggest_precision": "fxad.api.precision",
+            "tune": "fxad.api.tune",
+        },
+        modules=(
+            "custom_batching",
+            "custom_derivatives",
+            "debug",
+            "errors",
+            "flatten_util",
+            "lax",
+            "nn",
+            "random",
+            "scipy",
+            "show",
+            "typing",
+        ),
+        missing=_NOT_HERE,
+    )
 
 __version__ = "0.1.0"
 
@@ -202,6 +204,7 @@ __all__ = [
     "remat",
     "scipy",
     "set_num_threads",
+    "show",
     "sparse_hessian",
     "sparse_jacobian",
     "stop_gradient",

@@ -24,7 +24,8 @@ from fxad.ops import OWN
 _PACKAGE = Path(__file__).parent
 # What plans depend on: whatever `compiler.py`, which makes them, imports.
 DECIDING = (
-    *("core", "ir", "runtime", "trace", "ops", "transform", "passes", "lower", "plan", "remat"),
+    *("core", "ir", "runtime", "trace", "ops", "transform", "passes", "lower", "plan"),
+    "rematerialization",
     *("backend/protocol.py", "cache_key.py", "compiler.py"),
 )
 

@@ -8,12 +8,12 @@ name, a checker and a text (`fxad.ir.stages`):
 
     Program     simplified: inline, fold, algebra, cse, dce; rows_apart, widen_late, offload
                 checkpoints: regions with a byte budget of their own
-    Candidate   decompose, tapes, lower (to a Block), round, order, place (a Plan)
+    Candidate   decompose, split_keys, tapes, lower (to a Block), round, order, place (a Plan)
                 rematerialization proposes other Programs, and the best of all candidates is taken
     Plan        compile, by a backend; what took long is kept on disk
 
-This is the only module that knows passes, lower, plan, remat and the backends, which know nothing
-of each other, and the only one that imports inside functions: a program read from disk needs none
+This is the only module that knows passes, lower, plan, rematerialization and the backends, which
+know nothing of each other. It imports them inside functions: a program read from disk needs none
 of the first four.
 """
 
@@ -22,11 +22,12 @@ from __future__ import annotations
 import functools
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fxad.core.config import config
+from fxad.core.config import ConfigWarning, config
 from fxad.core.limits import check_bytes
 from fxad.core.record import replace, valued
 from fxad.ir.kernel import Attend, Kernel
@@ -40,7 +41,8 @@ from fxad.transform.context import cached
 if TYPE_CHECKING:
     from fxad.backend.protocol import Backend, Native
     from fxad.ir.block import Block
-    from fxad.remat.attempt import Attempts
+    from fxad.rematerialization.attempt import Attempt as Attempt
+    from fxad.rematerialization.attempt import Attempts
 
 
 @valued
@@ -74,7 +76,7 @@ def executable(traced: Program, options: Options, backend: Backend) -> Any:
     return made
 
 
-def planned(traced: Program, options: Options, backend: Backend) -> Candidate:
+def planned(traced: Program, options: Options, backend: Backend) -> Attempt:
     """The Program that runs in place of a traced one, and its Plan. A search for one that keeps
     within a budget takes long and is remembered."""
     if options.budget is not None:
@@ -83,11 +85,11 @@ def planned(traced: Program, options: Options, backend: Backend) -> Candidate:
 
 
 @cached
-def _remembered(traced: Program, options: Options, backend: Backend, threads: int) -> Candidate:
+def _remembered(traced: Program, options: Options, backend: Backend, threads: int) -> Attempt:
     return planned_anew(traced, options, backend)
 
 
-def planned_anew(traced: Program, options: Options, backend: Backend) -> Candidate:
+def planned_anew(traced: Program, options: Options, backend: Backend) -> Attempt:
     program = simplified(traced)
     program = within_checkpoints(program, backend)
     best = best_candidate(program, options, backend)
@@ -163,12 +165,12 @@ def simplified(program: Program, names: Sequence[str] = (*SIMPLIFY, *ONCE)) -> P
 
 
 def within_checkpoints(program: Program, backend: Backend) -> Program:
-    """With what waits for each checkpoint's backward half within that checkpoint's budget."""
+    """With the residuals of each checkpoint that has a budget within that budget."""
     if not has_op(program, "within"):
         return program
     from fxad.ir.check import check
     from fxad.passes.offload import offload
-    from fxad.remat.checkpoints import regions
+    from fxad.rematerialization.checkpoints import regions
 
     alone = attempts(Options(), backend).alone
     budgets = partial(regions, alone=alone, offload=offload)
@@ -205,15 +207,17 @@ class Candidate:
         from fxad.ir.check import check, check_lowerable
         from fxad.ir.check_block import check_block
         from fxad.lower.lower import lower
-        from fxad.lower.order import reads_first
+        from fxad.lower.reads_first import reads_first
         from fxad.lower.rounding import round_in_products
         from fxad.passes.inline import inline
+        from fxad.passes.split_keys import split_keys
         from fxad.passes.tapes import tapes
 
         fusion, rounds = self._options.fusion, self._rounds
         parts = Attend not in self._backend.emits
         program = self.program.closed()
         program = run_stage("decompose", partial(inline, parts=parts), program, check)
+        program = run_stage("split_keys", split_keys, program, check)
         program = run_stage("tapes", tapes, program, check_lowerable)
         block = run_stage("lower", partial(lower, fusion=fusion), program, check_block)
         if fusion and rounds is not None:
@@ -248,7 +252,7 @@ def attempts(
     options: Options, backend: Backend, rounds: Callable[[Kernel], bool] | None = None
 ) -> Attempts:
     """How rematerialization tries Programs."""
-    from fxad.remat.attempt import Attempts
+    from fxad.rematerialization.attempt import Attempts
 
     alone = replace(options, donate=frozenset())
     return Attempts(
@@ -257,15 +261,15 @@ def attempts(
     )
 
 
-def best_candidate(program: Program, options: Options, backend: Backend) -> Candidate:
-    """Of a Program, or of one that fits in its budget, or of one that computes again what is
-    cheaper to make than to keep."""
+def best_candidate(program: Program, options: Options, backend: Backend) -> Attempt:
+    """Of a Program, of one that fits in its budget, or of one that recomputes what is cheaper
+    to compute than to keep."""
     from fxad.ir.check import check
     from fxad.passes.offload import offload
-    from fxad.remat.automatic import rematerialized
-    from fxad.remat.budget import fit
+    from fxad.rematerialization.automatic import rematerialized
+    from fxad.rematerialization.budget import fit
 
-    def best(program: Program) -> Any:
+    def best(program: Program) -> Attempt:
         if options.budget is not None:
             nbytes, ways = options.budget.nbytes, options.budget.ways
             tried = attempts(options, backend)
@@ -273,14 +277,23 @@ def best_candidate(program: Program, options: Options, backend: Backend) -> Cand
         tried = attempts(options, backend, backend.rounds)
         return rematerialized(program, tried) if options.fusion else tried.whole(program)
 
-    def legal(made: Candidate, stage: str) -> None:
+    def legal(made: Attempt, stage: str) -> None:
         check(made.program, stage)
 
     return run_stage("rematerialize", best, program, legal)
 
 
+# What FXAD_SHOW can name: every stage, and what was decided in the end.
+SHOWN = {"recognise", "traced", *SIMPLIFY, *ONCE, "checkpoints", "decompose", "split_keys", "tapes"}
+SHOWN |= {"lower", "round", "order", "place", "rematerialize", "compile", "kernels", "plan"}
+
+
 def show(plan: Plan) -> None:
-    """FXAD_SHOW=kernels,plan prints what was planned."""
+    """FXAD_SHOW=kernels,plan prints what was planned. Warns of names that mean nothing."""
+    if not config.show <= SHOWN:
+        unknown, known = sorted(config.show - SHOWN), sorted(SHOWN)
+        text = f"FXAD_SHOW: {', '.join(unknown)}: no such stage; there are {', '.join(known)}"
+        warnings.warn(text, ConfigWarning, stacklevel=2)
     if "kernels" in config.show:
         kernels = dict.fromkeys(s.kernel for s in walk(plan.steps) if isinstance(s, Run))
         print("\n\n".join(map(str, kernels)), file=sys.stderr)

@@ -19,7 +19,7 @@ from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import cast, value_of
 from fxad.numpy.creation import zeros
-from fxad.numpy.shaping import slice_axis
+from fxad.numpy.manipulation import slice_axis
 from fxad.trace.array import Array
 
 

@@ -22,11 +22,11 @@ from fxad.api.derived import Printed
 from fxad.api.jit import Jit, jit
 from fxad.api.stages import Lowered
 from fxad.compiler import simplified
-from fxad.core.errors import TypeMismatch
+from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.ir import text
-from fxad.ir.columns import listing
-from fxad.ir.diff import diff
-from fxad.ir.graph import to_html, to_svg
+from fxad.ir.inspection.columns import listing
+from fxad.ir.inspection.diff import diff
+from fxad.ir.inspection.drawing import to_html, to_svg
 from fxad.ir.program import Program, Var
 from fxad.ir.stages import Ran, listening
 
@@ -44,7 +44,7 @@ def as_text(thing: Any, columns: Sequence[str] = ()) -> str:
     """The plain text of a Program, Kernel, Plan, Lowered or anything with a `str`.
 
     columns: beside a Program's equations, any of "flops", "bytes", "lives", "kept", "phase",
-    "where" (see `fxad.ir.columns`).
+    "where" (see `fxad.ir.inspection.columns`).
     """
     if columns:
         return listing(program_of(thing), columns)
@@ -104,8 +104,11 @@ def pass_diffs(program: Program) -> list[tuple[str, str]]:
 
 def graph(thing: Any, path: str | os.PathLike[str] | None = None) -> str:
     """A Program drawn as a graph: an HTML page that also draws the programs inside loops and
-    branches, or one SVG if `path` ends in .svg (or there is none). Written to `path` if given."""
+    branches, or one SVG if `path` ends in .svg (or there is none). Written to `path` if given.
+    Raises BadArgument for a path that ends in neither .svg nor .html."""
     program = program_of(thing)
+    if path is not None and not os.fspath(path).endswith((".svg", ".html")):
+        raise BadArgument(f"graph: {os.fspath(path)!r} must end in .svg or .html")
     page = path is not None and not os.fspath(path).endswith(".svg")
     drawing = to_html(program) if page else to_svg(program)
     if path is not None:

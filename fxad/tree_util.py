@@ -4,3 +4,4 @@
 """
 
 from fxad.tree import *  # noqa: F403
+from fxad.tree import __all__ as __all__

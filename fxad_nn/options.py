@@ -51,23 +51,30 @@ def add_options(parser: argparse.ArgumentParser, cls: type) -> None:
 
 
 def parse(parser: argparse.ArgumentParser, arguments: list[str] | None) -> argparse.Namespace:
-    """Parse, and for an unknown option stop with the closest known one."""
+    """Parse, and for an unknown option stop with the commands that have it, or the closest one."""
     known, extra = parser.parse_known_args(arguments)
     if extra:
         name = extra[0].partition("=")[0]
-        hint = did_you_mean(name, _flags(parser)) if name.startswith("-") else ""
+        hint = _hint(parser, name) if name.startswith("-") else ""
         parser.error(f"unknown argument {extra[0]!r}{hint}")
     return known
 
 
-def _flags(parser: argparse.ArgumentParser) -> set[str]:
-    """Every flag of a parser and of its commands."""
-    flags: set[str] = set()
+def _hint(parser: argparse.ArgumentParser, flag: str) -> str:
+    by_command = _flags(parser)
+    owners = [command for command, flags in by_command.items() if flag in flags]
+    if owners:
+        return f"; it is an option of {', '.join(owners)}"
+    return did_you_mean(flag, set().union(*by_command.values()))
+
+
+def _flags(parser: argparse.ArgumentParser) -> dict[str, set[str]]:
+    """The flags of each command of a parser, and its own (as those of its program)."""
+    flags = {parser.prog: {flag for action in parser._actions for flag in action.option_strings}}
     for action in parser._actions:
-        flags.update(action.option_strings)
         if isinstance(action, argparse._SubParsersAction):
-            for command in action.choices.values():
-                flags |= _flags(command)
+            for name, command in action.choices.items():
+                flags[name] = _flags(command)[command.prog]
     return flags
 
 

@@ -10,7 +10,7 @@ from fxad.ir.block import Block
 from fxad.ir.plan import Plan
 from fxad.ir.program import Program
 from fxad.passes.offload import offload
-from fxad.remat import automatic, budget
+from fxad.rematerialization import automatic, budget
 
 
 def plan(program: Program, **options: Any) -> Plan:
@@ -24,7 +24,7 @@ def lower(program: Program, rounds: Callable[[Any], bool] | None = None, **optio
 
 
 def rematerialized(program: Program, **options: Any) -> tuple[Program, Plan]:
-    """With cheap values computed again where that pays."""
+    """With cheap values recomputed where that pays."""
     best = automatic.rematerialized(program, attempts(Options(**options), native()))
     return best.program, best.plan
 

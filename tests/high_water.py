@@ -12,9 +12,9 @@ from fxad.runtime import session
 
 
 def measured(step, *args) -> int:
-    """Bytes of arguments, of what the allocator gave for the step, and of values put aside."""
+    """Bytes of arguments, of what the allocator gave for the step, and of values offloaded."""
     gc.collect()
-    session.release()  # the run before this one may have put more aside
+    session.trim()  # the run before this one may have offloaded more
     blocks.trim(blocks.idle_bytes)  # counts what has been given back
     before = blocks.high_water = blocks.in_use
     result = step(*args)

@@ -20,7 +20,7 @@ from fxad.ir.plan import Plan, Run
 from fxad.ir.program import Program, Var
 from fxad.ir.rewrite import evaluate
 from fxad.ir.stages import Stage, listening
-from fxad.remat import automatic
+from fxad.rematerialization import automatic
 
 R = np.random.default_rng(0)
 
@@ -125,14 +125,24 @@ def test_stages_are_listed_in_order():
     ran = fxad.jit(lambda x: jnp.sum(jnp.exp(x) * jnp.exp(x))).lower(x).stages()
     names = [one.stage for one in ran]
     assert names[:4] == ["traced", "inline", "fold", "algebra"]
-    tail = ["decompose", "tapes", "lower", "round", "order", "place", "rematerialize", "compile"]
+    tail = ["decompose", "split_keys", "tapes", "lower", "round", "order", "place"]
+    tail += ["rematerialize", "compile"]
     assert names[-len(tail) :] == tail
+    assert set(names) <= compiler.SHOWN
+    assert repr(ran) == f"[{', '.join(map(str, ran))}]"
     by_name = {one.stage: one for one in ran}
     assert by_name["traced"].changed == "" and "block(" in by_name["lower"].changed
     merged = next(one for one in ran if one.stage == "cse")
     assert "\n- " in merged.changed and str(merged).endswith("4 equations -> 3 equations")
     assert all(one.seconds >= 0 for one in ran)
     assert "equations -> " in str(by_name["lower"]) and "arena of" in str(by_name["place"])
+
+
+def test_parts_of_an_op_keep_its_line():
+    lowered = fxad.jit(lambda x: fxad.lax.cumlogsumexp(x)).lower(whole(4))
+    (line,) = {eqn.where for eqn in lowered.traced.eqns}
+    assert len(lowered.program.eqns) > 3
+    assert {eqn.where for eqn in lowered.program.eqns} == {line}
 
 
 def test_what_is_not_legal_is_told_with_the_stage(monkeypatch):

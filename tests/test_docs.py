@@ -19,13 +19,14 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"```python\n(.*?)```(?:\n+```text\n(.*?)```)?", re.DOTALL)
+PART = "<!-- generated: "
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
 def _run(code: str, namespace: dict[str, object], page: Path) -> str:
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        exec(compile(code, page.name, "exec"), namespace)
+        exec(compile(code, page.name, "exec", dont_inherit=True), namespace)
     return out.getvalue()
 
 
@@ -63,20 +64,56 @@ def test_example(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert good[path.stem](result), capsys.readouterr().out
 
 
-def test_links_in_the_readme_exist() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / "README.md").read_text()):
-        assert (ROOT / target).exists(), target
+def test_generated_parts_are_what_code_and_results_give() -> None:
+    """Mend with:  python docs/generate.py"""
+    for page, text in runpy.run_path(str(ROOT / "docs" / "generate.py"))["pages"]().items():
+        assert page.exists(), page
+        assert page.read_text() == text, page
+
+
+def test_tables_of_figures_say_where_they_are_from() -> None:
+    """Made from results, or measured by hand: with which commands, on what, and when."""
+    by_hand = re.compile(r"^\*Measured by hand with the commands here, .+ November 20\d\d", re.M)
+    for page in (ROOT / "docs").glob("performance*.md"):
+        for section in re.split(r"^(?=## )", page.read_text(), flags=re.MULTILINE):
+            if "\n|---" in section and PART not in section and "*From the tables" not in section:
+                assert by_hand.search(section), (page, section[:80])
+                assert "python -m benchmarks" in section, (page, section[:80])
+
+
+def test_tables_have_six_columns_at_most() -> None:
+    for page in PAGES:
+        for rule in re.findall(r"^\|-[-|]*$", page.read_text(), re.MULTILINE):
+            assert rule.count("|") <= 7, page
+
+
+def test_links_exist() -> None:
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md", *(ROOT / "docs" / "results").glob("*.md")]:
+        text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)", text):
+            linked = (page.parent / target) if target else page
+            assert linked.exists(), (page, target)
+            assert not anchor or anchor in _anchors(linked), (page, target, anchor)
+
+
+def _anchors(page: Path) -> set[str]:
+    """The names that its headings have in links."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in headings}
 
 
 def _sources() -> list[Path]:
-    folders = ("fxad", "fxad_nn", "tests", "benchmarks", "examples")
+    folders = ("fxad", "fxad_nn", "tests", "benchmarks", "examples", "docs")
     return [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
 
 
 def test_files_that_are_named_exist() -> None:
     """In pages (but the log, which is of all times), docstrings and comments. Ends will do."""
     pages = [page for page in PAGES if page.name != "log.md"]
-    there = [f"/{path.relative_to(ROOT)}" for path in [*PAGES, *_sources()]]
+    made = (ROOT / "docs" / "results").glob("*.md")
+    there = [f"/{path.relative_to(ROOT)}" for path in [*PAGES, *made, *_sources()]]
+    for page in pages:  # what a reader of the page adds
+        there += [f"/{name}" for name in re.findall(r"^\+\+\+ (\S+)$", page.read_text(), re.M)]
     for path in [*pages, *_sources()]:
         for name in re.findall(r"(?<![\w./-])\w+(?:/[\w-]+)+\.(?:py|md)\b", path.read_text()):
             assert any(known.endswith(f"/{name}") for known in there), (path, name)

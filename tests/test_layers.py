@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import graphlib
+import importlib
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -23,10 +25,11 @@ LEVELS = {
     "fxad.ops.fused": 3.4,
     "fxad.ops": 3.5,
     "fxad.transform": 4,
+    "fxad.analysis": 5,
     "fxad.passes": 4,
     "fxad.lower": 4,
     "fxad.plan": 4,
-    "fxad.remat": 4,
+    "fxad.rematerialization": 4,
     "fxad.backend": 7,
     "fxad.backend.numba": 7.1,
     "fxad.backend.llvm.base": 7.1,
@@ -35,7 +38,7 @@ LEVELS = {
     "fxad.backend.llvm.elements": 7.3,
     "fxad.backend.llvm.loops": 7.4,
     "fxad.backend.llvm.contract": 7.4,
-    "fxad.backend.llvm.attend": 7.5,
+    "fxad.backend.llvm.attention": 7.5,
     "fxad.backend.llvm.emit": 7.6,
     "fxad.backend.llvm.factors": 7.6,
     "fxad.backend.llvm.sequence": 7.7,
@@ -49,7 +52,6 @@ LEVELS = {
     "fxad.random": 9,
     "fxad.scipy": 9,
     "fxad.flatten_util": 9,
-    "fxad.linalg": 9,
     "fxad.errors": 9,
     "fxad.tree": 9,
     "fxad.tree_util": 9,
@@ -62,16 +64,30 @@ LEVELS = {
     "fxad_nn": 11,
 }
 # What the compiler calls: they know nothing of each other, and nobody else knows them.
-ROOMS = ("fxad.passes", "fxad.lower", "fxad.plan", "fxad.remat", "fxad.backend")
+ROOMS = ("fxad.passes", "fxad.lower", "fxad.plan", "fxad.rematerialization", "fxad.backend")
 SAME_LEVEL_ALLOWED = {9}  # the user's namespaces share helpers
 ONLY_IN = {
     "llvmlite": ("fxad/backend/llvm",),
     "numba": ("fxad/backend/numba",),
+    "mpmath": ("fxad/backend/llvm/math/tables/fit_", "fxad/scipy/special/fit_"),
     "rich": ("fxad/show.py", "fxad_nn"),
 }
 
 
-LATE = re.compile(r"(fxad(?:\.\w+)+)(?::\w+)?")  # a module in a string, as `core.late` reads it
+NAMED = re.compile(r"(fxad(?:\.\w+)+)(?::\w+)?")  # a module in a string, as `core.lazy` reads it
+# Who imports our own modules inside functions, beside the compiler's page, and which: what few
+# runs need. All of it is in the importer's own package or below.
+LAZY = {
+    "fxad/api/derived.py": {"fxad.ir.inspection.columns", "fxad.ir.inspection.python"},
+    "fxad/api/profile.py": {"fxad.api.roofline"},
+    "fxad/backend/llvm/cache.py": {"fxad.backend.llvm.emit"},
+    "fxad/backend/llvm/measured.py": {"fxad.backend.llvm.calibrate"},
+    "fxad/backend/llvm/sequence/emit.py": {"fxad.backend.llvm.sequence.straight"},
+    "fxad/ir/kernel.py": {"fxad.ir.kernel_text"},
+    "fxad/ir/program.py": {"fxad.ir.inspection.python", "fxad.ir.text"},
+    "fxad/ir/stages.py": {"fxad.ir.inspection.diff"},
+    "fxad/ops/programs/offload.py": {"fxad.runtime.session"},
+}
 
 
 def _package(module: str) -> str:
@@ -84,7 +100,7 @@ def _package(module: str) -> str:
 
 
 def _imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """(module, whether inside a function) for every import of a file, late ones included: those
+    """(module, whether inside a function) for every import of a file, lazy ones included: those
     name their module in a string."""
     return _named(path.read_text())
 
@@ -106,7 +122,7 @@ def _named(source: str) -> Iterator[tuple[str, bool]]:
                 for alias in node.names:
                     whole = f"{module}.{alias.name}"
                     yield whole if whole in LEVELS else module, id(node) in inside
-            case ast.Constant(str(text)) if found := LATE.fullmatch(text):
+            case ast.Constant(str(text)) if found := NAMED.fullmatch(text):
                 yield found[1], id(node) in inside
 
 
@@ -167,15 +183,71 @@ def _room(module: str) -> str | None:
     return next((r for r in ROOMS if module == r or module.startswith(f"{r}.")), None)
 
 
-def test_one_module_imports_our_own_packages_inside_functions() -> None:
-    late = [
-        f"{path.relative_to(ROOT)}: {module}"
-        for path in _files()
-        if path != ROOT / "fxad" / "compiler.py"
-        for module, inside in _imports(path)
-        if inside and module.split(".")[0] in ("fxad", "fxad_nn")
-    ]
-    assert not late, "\n".join(late)
+def test_imports_inside_functions() -> None:
+    """Beside those of the compiler's page they are few, and each is wanted."""
+    found: dict[str, set[str]] = {}
+    for path in _files():
+        for module, inside in _imports(path):
+            if inside and module.split(".")[0] in ("fxad", "fxad_nn"):
+                found.setdefault(str(path.relative_to(ROOT)), set()).add(module)
+    del found["fxad/compiler.py"]
+    assert found == LAZY
+
+
+def test_no_circles() -> None:
+    """Among modules as they are loaded: imports inside functions, and for type checkers, aside."""
+    modules = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in _files()}
+    modules = {name.removesuffix(".__init__"): path for name, path in modules.items()}
+    imports = {name: _loaded(path, modules) - {name} for name, path in modules.items()}
+    try:
+        tuple(graphlib.TopologicalSorter(imports).static_order())
+    except graphlib.CycleError as error:
+        raise AssertionError(" -> ".join(error.args[1])) from None
+
+
+def _loaded(path: Path, modules: Container[str]) -> set[str]:
+    """Our own modules that a file imports when it is loaded."""
+    found = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        for each in ast.walk(node):
+            if isinstance(each, ast.ImportFrom) and isinstance(node, ast.ImportFrom | ast.With):
+                names = [f"{each.module}.{alias.name}" for alias in each.names]
+                found |= {n if n in modules else str(each.module) for n in names}
+    return {name for name in found if name in modules}
+
+
+def test_lazy_names_are_those_of_the_type_checker() -> None:
+    """A lazy namespace says twice where a name is: to `core.lazy`, and under TYPE_CHECKING."""
+    seen = 0
+    for path in ROOT.glob("fxad/**/__init__.py"):
+        source = path.read_text()
+        if "= _lazy(" not in source:
+            continue
+        module = importlib.import_module(".".join(path.parent.relative_to(ROOT).parts))
+        bound = set()
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Assign):
+                bound |= {
+                    n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name)
+                }
+            if not isinstance(node, ast.ImportFrom):
+                continue
+            home = importlib.import_module(str(node.module))
+            starred = (
+                [ast.alias(name) for name in home.__all__] if node.names[0].name == "*" else []
+            )
+            for alias in starred or node.names:
+                name = alias.asname or alias.name
+                bound.add(name)
+                assert getattr(module, name) is getattr(home, alias.name), f"{path}: {name}"
+                # Once loaded, a module of this package would take the name.
+                hidden = (path.parent / f"{name}.py", path.parent / name / "__init__.py")
+                assert home is module or not any(p.exists() for p in hidden), f"{path}: {name}"
+        assert bound.issuperset(module.__all__), (path, set(module.__all__) - bound)
+        seen += 1
+    assert seen == 5
 
 
 def test_heavy_libraries_stay_in_their_place() -> None:
@@ -193,8 +265,8 @@ def test_fxad_nn_uses_only_the_public_namespace() -> None:
     """Beside the readers of files and the operating system, which know nothing of arrays."""
     shared = ("fxad.core.schema", "fxad.core.system")
     private = ("fxad.core", "fxad.ir", "fxad.ops", "fxad.trace", "fxad.transform", "fxad.lower")
-    private += ("fxad.plan", "fxad.remat", "fxad.backend", "fxad.api", "fxad.passes")
-    private += ("fxad.cache_key", "fxad.compiler")
+    private += ("fxad.plan", "fxad.rematerialization", "fxad.backend", "fxad.api", "fxad.passes")
+    private += ("fxad.analysis", "fxad.cache_key", "fxad.compiler")
     wrong = [
         f"{path.relative_to(ROOT)} imports {module}"
         for path in _files()
@@ -206,20 +278,20 @@ def test_fxad_nn_uses_only_the_public_namespace() -> None:
 
 
 def test_import_loads_no_compiler() -> None:
-    late = ("numba", "llvmlite", "rich", "json", "difflib", "statistics", "mmap", "resource")
-    late += ("fxad.scipy", "fxad.api.sparse", "fxad.debug", "fxad.runtime")  # what few use
-    late += ("fxad.ir.python", "fxad.ir.functions")
-    late += ("fxad.passes", "fxad.lower", "fxad.plan", "fxad.remat")  # what compiles
-    late += ("fxad.backend.llvm", "fxad.backend.numba")
-    code = f"import sys, fxad; print([m for m in {late} if m in sys.modules])"
+    lazy = ("numba", "llvmlite", "rich", "json", "difflib", "statistics", "mmap", "resource")
+    lazy += ("fxad.scipy", "fxad.api.sparse", "fxad.debug", "fxad.runtime")  # what few use
+    lazy += ("fxad.analysis", "fxad.ir.inspection")
+    lazy += ("fxad.passes", "fxad.lower", "fxad.plan", "fxad.rematerialization")  # what compiles
+    lazy += ("fxad.backend.llvm", "fxad.backend.numba")
+    code = f"import sys, fxad; print([m for m in {lazy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
 
 
 def test_every_public_name_is_there() -> None:
     code = (
-        "import sys, fxad; late = 'fxad.api.profile' in sys.modules; "
-        "print(late, [n for m in (fxad, fxad.lax) for n in m.__all__ if not hasattr(m, n)], "
+        "import sys, fxad; lazy = 'fxad.api.profile' in sys.modules; "
+        "print(lazy, [n for m in (fxad, fxad.lax) for n in m.__all__ if not hasattr(m, n)], "
         "sorted(set(fxad.__all__) - set(dir(fxad))), hasattr(fxad, 'no_such_name'))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)

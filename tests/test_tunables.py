@@ -1,14 +1,15 @@
 """No tuned number reaches a bit: all of them drawn at random give the same results.
 
-The backend's are those of `Tuning`; lowering and planning have some of their own, which choose
-kernels and places. What bits do depend on is in `ir/orders.py` and nowhere else.
+The backend's are those of `Tuning`; those of passes, lowering and planning are `ir/heuristics.py`.
+What bits do depend on is in `ir/orders.py` and nowhere else.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
+import inspect
 import random
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -20,33 +21,39 @@ from fxad.api import compiled
 from fxad.backend.llvm import measured
 from fxad.backend.llvm.base.tuning import DEFAULT, Tuning
 from fxad.backend.llvm.native.engine import host_target
-from fxad.ir import orders
+from fxad.ir import heuristics, orders
+from fxad.rematerialization import automatic
 
-# Module, constant, what it may be instead.
-HEURISTICS = [
-    ("fxad.lower.parts", "PARTS_FROM", (64, 1 << 20)),
-    ("fxad.lower.parts", "PARTS_LIMIT", (2, 64)),
-    ("fxad.lower.fusion", "SIBLINGS", (1, 16)),
-    ("fxad.lower.fusion", "SHARED_FROM", (1, 1 << 20)),
-    ("fxad.lower.fusion", "TINY", (1, 256)),
-    ("fxad.lower.groups", "NODE_LIMIT", (4, 64)),
-    ("fxad.lower.groups", "EPILOGUE_BYTES", (0, 1 << 30)),
-    ("fxad.lower.groups", "NARROW_EPILOGUE_BYTES", (0, 1 << 30)),
-    ("fxad.lower.groups", "SWEPT_FROM", (16, 1 << 20)),
-    ("fxad.lower.rounding", "LARGE", (1 << 8, 1 << 30)),
-    ("fxad.lower.stored", "LOAD", (1.0, 40.0)),
-    ("fxad.lower.stored", "STORE_AND_LOAD", (4.0, 200.0)),
-    ("fxad.lower.stored", "CHEAP", (1.0, 60.0)),
-    ("fxad.lower.stored", "SPREAD_LIMIT", (1.0, 40.0)),
-    ("fxad.lower.stored", "SIZE_LIMIT", (20, 400)),
-    ("fxad.lower.stored", "LARGE", (1 << 10, 1 << 30)),
-    ("fxad.plan.order", "LARGE", (1 << 8, 1 << 30)),
-    ("fxad.remat.automatic", "LEAST", (0, 1 << 40)),
-    ("fxad.remat.automatic", "LARGE", (1 << 8, 1 << 30)),
-    ("fxad.plan.late", "FAR", (1 << 10, 1 << 40)),
-    ("fxad.plan.lending", "LEAST", (1 << 8, 1 << 40)),
-    ("fxad.passes.rows_apart", "LARGE", (1 << 12, 1 << 40)),
-]
+# What else the numbers of the rooms that know no backend may be.
+HEURISTICS: dict[str, tuple[float, ...]] = {
+    "LOAD_COST": (1.0, 40.0),
+    "STORE_AND_LOAD_COST": (4.0, 200.0),
+    "CHEAP_COST": (1.0, 60.0),
+    "BROADCAST_COST": (1.0, 40.0),
+    "INLINED_OPERATIONS": (20, 400),
+    "ACCUMULATION_BYTES": (1 << 10, 1 << 30),
+    "KERNEL_NODES": (4, 64),
+    "SIBLING_GROUPS": (1, 16),
+    "SHARED_ELEMENTS": (1, 1 << 20),
+    "TINY_ELEMENTS": (1, 256),
+    "FEW_ROWS": (2, 100),
+    "LONG_ROWS": (1 << 8, 1 << 30),
+    "PART_ELEMENTS": (64, 1 << 20),
+    "MOST_PARTS": (2, 64),
+    "EPILOGUE_BYTES": (0, 1 << 30),
+    "NARROW_EPILOGUE_BYTES": (0, 1 << 30),
+    "ROW_EPILOGUE_EXTENT": (16, 1 << 20),
+    "SCRATCH_BYTES": (1 << 8, 1 << 14),
+    "ROUNDED_ELEMENTS": (1 << 8, 1 << 30),
+    "ROUNDED_READERS": (0, 8),
+    "ROWS_APART_BYTES": (1 << 12, 1 << 40),
+    "ROWS_APART_RATIO": (2, 64),
+    "DELAYED_BYTES": (1 << 8, 1 << 30),
+    "STREAMING_DISTANCE": (1 << 10, 1 << 40),
+    "OFFLOAD_BUFFER_BYTES": (1 << 8, 1 << 40),
+    "HOLE_BYTES": (0, 1 << 40),
+}
+REMATERIALIZATION = {"LEAST": (0, 1 << 40), "LARGE": (1 << 8, 1 << 30)}
 
 
 def draw(*shape: int, dtype: str = "float32") -> np.ndarray:
@@ -182,9 +189,9 @@ def drawn(seed: int, tuning: Tuning) -> Iterator[None]:
     """Every tunable number at random."""
     rng = random.Random(seed)
     with pytest.MonkeyPatch.context() as patch, measured.tuned_by(tuning.drawn(rng)):
-        for module, name, others in HEURISTICS:
-            held = importlib.import_module(module)
-            patch.setattr(held, name, rng.choice([getattr(held, name), *others]))
+        for module, numbers in ((heuristics, HEURISTICS), (automatic, REMATERIALIZATION)):
+            for name, others in numbers.items():
+                patch.setattr(module, name, rng.choice([getattr(module, name), *others]))
         compiled.forget()
         try:
             yield
@@ -222,6 +229,17 @@ def test_every_number_says_where_it_was_measured_and_what_else_it_may_be():
         table, field = name.split(".")
         draws = {getattr(getattr(DEFAULT.drawn(random.Random(n)), table), field) for n in range(40)}
         assert value in draws and len(draws) > 1, name
+
+
+def test_every_heuristic_is_drawn_and_says_where_it_comes_from():
+    """In the comment before it, or before those it stands with."""
+    blocks = re.findall(r"((?:# .+\n)+)((?:[A-Z_]+ = .+\n)+)", inspect.getsource(heuristics))
+    where = {name: said for said, names in blocks for name in re.findall(r"^[A-Z_]+", names, re.M)}
+    assert where.keys() == HEURISTICS.keys() == {n for n in vars(heuristics) if n.isupper()}
+    for name, said in where.items():
+        text = " ".join(line.removeprefix("# ") for line in said.splitlines())
+        assert "2026" in text or "By reason" in text, name
+        assert all(other != getattr(heuristics, name) for other in HEURISTICS[name]), name
 
 
 def test_an_order_is_no_tunable():

@@ -73,6 +73,7 @@ PRODUCTS = [
     ("1 row, transposed", 1, 16_384, 4096, "NT", "float32"),
     ("4 rows", 4, 2304, 768, "NN", "float32"),
     ("forward", 256, 3072, 768, "NN", "bfloat16"),
+    ("dX", 256, 768, 3072, "NT", "bfloat16"),
     ("transposed", 1024, 2048, 2048, "NT", "bfloat16"),
     ("1 row", 1, 16_384, 4096, "NN", "bfloat16"),
     ("square", 500, 500, 500, "NN", "float64"),

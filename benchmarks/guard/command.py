@@ -278,7 +278,8 @@ def _kept(args: argparse.Namespace, about: dict[str, Any], rows: Sequence[Row]) 
         return "not kept: the run was not of all cases and of a commit; --json FILE keeps it"
     path = path or results.FOLDER / about["kind"] / f"{about['commit'][:12]}.json"
     results.write(path, about, rows)
-    return f"kept in {path}"
+    shown = "; python docs/generate.py puts it on the pages" if args.json is None else ""
+    return f"kept in {path}{shown}"
 
 
 def _worse(row: Row) -> bool:

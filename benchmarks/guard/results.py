@@ -64,7 +64,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def _line(row: Row) -> str:
-    base, tree = (_amount(row.get(side), row["unit"]) for side in ("base", "tree"))
+    base, tree = (amount(row.get(side), row["unit"]) for side in ("base", "tree"))
     if "change" not in row:
         return f"{row['case']:62} {base:>10} {tree:>10}   {'':34}  {row['verdict']}"
     interval = f"[{row['low']:+.1%}, {row['high']:+.1%}]"
@@ -73,7 +73,8 @@ def _line(row: Row) -> str:
     return f"{row['case']:62} {base:>10} {tree:>10}   {numbers}  {said}"
 
 
-def _amount(value: float | None, unit: str) -> str:
+def amount(value: float | None, unit: str) -> str:
+    """With its unit, in the size that reads best."""
     if value is None:
         return ""
     if unit != "s":
@@ -107,24 +108,40 @@ def kinds(folder: Path = FOLDER) -> list[str]:
 
 def report(kind: str, folder: Path = FOLDER) -> str:
     """A kind's newest figures as a Markdown table. Raises ValueError for a kind without any."""
+    run = _runs(kind, folder)[0]
+    return "\n".join(
+        [
+            f"Kind `{kind}`, commit {run['commit'][:12]}, {run['date']}: `{run['command']}`.",
+            "",
+            "| case | time | of ceiling | speedup | to base | when |",
+            "|---|---|---|---|---|---|",
+            *map(_cells, newest(kind, folder)),
+        ]
+    )
+
+
+def newest(kind: str, folder: Path = FOLDER) -> list[Row]:
+    """The rows of a kind's newest run. Where the code of a case had not changed, its figures are
+    those of the newest run that timed it; `change` and `verdict` stay. `when`: the day."""
+    runs = _runs(kind, folder)
+    rows = []
+    for shown in runs[0]["rows"]:
+        found = next(((run, row) for run in runs if (row := _timed(run, shown["case"]))), None)
+        if found is not None:
+            run, row = found
+            about = {name: shown[name] for name in ("change", "verdict") if name in shown}
+            timed = {name: value for name, value in row.items() if name != "change"}
+            rows.append({**timed, **about, "when": run["date"][:10]})
+    return rows
+
+
+def _runs(kind: str, folder: Path) -> list[dict[str, Any]]:
+    """A kind's runs, the newest first."""
     runs = [json.loads(path.read_text()) for path in (folder / kind).glob("*.json")]
     if not runs:
         known = ", ".join(kinds(folder)) or "none"
         raise ValueError(f"no results of {kind!r}; there are: {known}")
-    runs.sort(key=lambda run: run["date"], reverse=True)
-    newest = runs[0]
-    lines = [
-        f"Kind `{kind}`, commit {newest['commit'][:12]}, {newest['date']}: `{newest['command']}`.",
-        "",
-        "| case | time | share of | ahead of | to base | when |",
-        "|---|---|---|---|---|---|",
-    ]
-    for shown in newest["rows"]:
-        source = next((run for run in runs if _timed(run, shown["case"])), None)
-        found = _timed(source, shown["case"]) if source else None
-        if source is not None and found is not None:
-            lines.append(_cells(shown, found, source["date"][:10]))
-    return "\n".join(lines)
+    return sorted(runs, key=lambda run: run["date"], reverse=True)
 
 
 def _timed(run: Mapping[str, Any], case: str) -> Row | None:
@@ -132,10 +149,10 @@ def _timed(run: Mapping[str, Any], case: str) -> Row | None:
     return next(rows, None)
 
 
-def _cells(shown: Row, found: Row, when: str) -> str:
-    share = f"{found['share']:.2f} {found['ceiling']}" if "share" in found else ""
-    ahead = ", ".join(f"{name} {value:.2f}" for name, value in found.get("peers", {}).items())
-    change = f"{shown['change']:+.1%}, " if "change" in shown else ""
-    time = _amount(found["tree"], found["unit"])
-    cells = [shown["case"], time, share, ahead, f"{change}{shown['verdict']}", when]
+def _cells(row: Row) -> str:
+    share = f"{row['share']:.2f} {row['ceiling']}" if "share" in row else ""
+    speedup = ", ".join(f"{name} {value:.2f}" for name, value in row.get("peers", {}).items())
+    change = f"{row['change']:+.1%}, " if "change" in row else ""
+    time = amount(row["tree"], row["unit"])
+    cells = [row["case"], time, share, speedup, f"{change}{row['verdict']}", row["when"]]
     return "| " + " | ".join(cells) + " |"

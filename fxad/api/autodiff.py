@@ -1,4 +1,6 @@
-"""grad, value_and_grad, vjp, jvp, linearize, jacobians - over pytrees.
+"""Derivatives of functions over pytrees: vjp, grad, jvp, linearize, linear_transpose.
+
+    fxad.grad(lambda w: (w["a"] * 3).sum())({"a": jnp.ones(2)})      # {"a": [3., 3.]}
 
 Outside `jit` and `vmap` these run the function once on real values, so Python's `if` and `while`
 may look at them. While a trace is active they rewrite Programs.
@@ -28,6 +30,7 @@ from fxad.compiler import recognise
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import CallError, ShapeError, TreeError, TypeMismatch
+from fxad.core.types import array_types
 from fxad.ops.base import full, zeros
 from fxad.trace.array import kept
 from fxad.trace.convert import shaped
@@ -238,7 +241,7 @@ def linear_transpose(function: Callable[..., Any], *examples: Any) -> Pullback:
     types = [shaped(v) for v in leaves]
     flat = FlatFunction(function, tree)
     program, captured = stage(flat, types, name)
-    outs = program.out_types
+    outs = array_types(program.out_types)
     if len({differentiable(t) for t in (*types, *outs)}) > 1:
         raise TypeMismatch(
             f"linear_transpose({name}): arguments {list(map(str, types))} and results "

@@ -49,7 +49,7 @@ def axis(name: Hashable, what: str) -> Axis:
             return found
     known = ", ".join(repr(a.name) for a in _axes.stack) or "none"
     raise BadArgument(
-        f"{what}: no vmap around has axis_name={name!r} (known here: {known}); give it to fxad.vmap"
+        f"{what}: no enclosing vmap has axis_name={name!r} (known: {known}); give it to fxad.vmap"
     )
 
 

@@ -7,8 +7,9 @@ For `f(x)` with one array in and out it is
         (x,) = args  # with checks, for the structure that was traced
         r0 = make0()
         if native(x, r0): ...  # not of the types that were traced
-        c0 = new(Concrete); c0._data = r0; c0.type = type0; c0.weak = False
-        return c0
+        a0 = new(Concrete)
+        a0._data = r0; a0.type = type0; a0.weak = False
+        return a0
 
 The native function compares the arguments' types itself (`fxad.backend.llvm.direct`).
 """
@@ -20,8 +21,9 @@ from typing import Any
 
 from fxad.api import compiled
 from fxad.core import dtypes as dt
+from fxad.core import precision
 from fxad.core.pytree import TreeDef
-from fxad.core.treecode import Code
+from fxad.core.treecode import DIFFERS, Code
 from fxad.core.types import ArrayType
 from fxad.trace import tracer
 from fxad.trace.array import Array, Concrete
@@ -32,6 +34,7 @@ _SETTINGS = {
     "tracer": tracer,
     "state": compiled._state,
     "options": compiled._options,
+    "precision": precision._default,
     "x64": dt._x64,
 }
 MISS: Any = object()  # returned by a call that is for others
@@ -51,27 +54,29 @@ def caller(
     outside of traces, and under the settings of now.
     """
     code, fusion = Code(failed="MISS"), compiled._options["fusion"]
-    code.names |= {**_SETTINGS, "MISS": MISS, "converted": _converted}
-    code.names |= {"direct": direct, "native": direct.call}
-    code.line("if stack.levels or state.interpret or not tracer.ordinary: return MISS")
-    code.line(f"if x64.on is not {dt.x64_enabled()}: return MISS")
-    code.line(f"if options['fusion'] is not {fusion}: return MISS")
+    code.constants |= {**_SETTINGS, "MISS": MISS, "converted": _converted}
+    code.constants |= {"direct": direct, "native": direct.call}
     leaves: list[str] = []
-    code.line("try:")
-    for tree, name in zip(trees[0].children(), ("args", "kwargs"), strict=True):
-        code.take(tree, name, leaves)
-    code.line("except (KeyError, TypeError, ValueError): return MISS")
-    if direct.parallel:
-        code.line("if not direct.renew(): return MISS")
-    first = [f"*{code.constant(tuple(captured))}"] if captured else []
-    writing = _WrittenOut if len(direct.makers) <= _WRITTEN_OUT else _Looped
-    made = writing(code, direct.makers, *results)
-    code.line(f"if native({', '.join([*first, *leaves, *made.buffers])}):")
-    code.line(f" given = converted([{', '.join(leaves)}])")
-    again = ", ".join([*first, "*given", *made.buffers])
-    code.line(f" if given is None or native({again}): return MISS")
-    code.line(f"return {code.put(trees[1], iter(made.wrapped()))}")
-    return code.function("call", "args, kwargs")
+    with code.block("def call(args, kwargs):"):
+        code.line("if stack.levels or state.interpret or not tracer.ordinary: return MISS")
+        code.line(f"if x64.on is not {dt.x64_enabled()}: return MISS")
+        code.line(f"if precision.terms != {precision.default_terms()}: return MISS")
+        code.line(f"if options['fusion'] is not {fusion}: return MISS")
+        with code.block("try:"):
+            for tree, name in zip(trees[0].children(), ("args", "kwargs"), strict=True):
+                code.take(tree, name, leaves)
+        code.line(f"except ({DIFFERS}): return MISS")
+        if direct.parallel:
+            code.line("if not direct.renew(): return MISS")
+        first = [f"*{code.constant(tuple(captured))}"] if captured else []
+        writing = _WrittenOut if len(direct.makers) <= _WRITTEN_OUT else _Looped
+        made = writing(code, direct.makers, *results)
+        with code.block(f"if native({', '.join([*first, *leaves, *made.buffers])}):"):
+            code.line(f"given = converted([{', '.join(leaves)}])")
+            again = ", ".join([*first, "*given", *made.buffers])
+            code.line(f"if given is None or native({again}): return MISS")
+        code.line(f"return {code.put(trees[1], iter(made.wrapped()))}")
+    return code.function("call", "compiled call")
 
 
 def _converted(leaves: list[Any]) -> list[Array] | None:
@@ -84,17 +89,15 @@ class _WrittenOut:
 
     def __init__(self, code: Code, makers: Sequence[Any], types: Any, weak: Any) -> None:
         self._code, self._types, self._weak = code, types, weak
-        self.buffers = [code.fresh() for _ in makers]
-        for buffer, make in zip(self.buffers, makers, strict=True):
-            code.line(f"{buffer} = {code.constant(make)}()")
+        self.buffers = [code.define(f"{code.constant(make)}()", "r") for make in makers]
 
     def wrapped(self) -> list[str]:
         code, names = self._code, []
         new, cls = code.constant(object.__new__), code.constant(Concrete)
         for buffer, type, weak in zip(self.buffers, self._types, self._weak, strict=True):
-            names.append(name := code.fresh())
-            code.line(f"{name} = {new}({cls}); {name}._data = {buffer}")
-            code.line(f"{name}.type = {code.constant(type)}; {name}.weak = {weak}")
+            names.append(name := code.define(f"{new}({cls})", "a"))
+            kind = code.constant(type)
+            code.line(f"{name}._data = {buffer}; {name}.type = {kind}; {name}.weak = {weak}")
         return names
 
 
@@ -108,7 +111,7 @@ class _Looped:
 
     def wrapped(self) -> list[str]:
         code = self._code
-        names = [code.fresh() for _ in self._types]
+        names = [code.fresh("a") for _ in self._types]
         of_all, types, weak = map(code.constant, (Concrete.of_all, self._types, self._weak))
         code.line(f"[{', '.join(names)}] = {of_all}(made, {types}, {weak})")
         return names

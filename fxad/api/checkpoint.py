@@ -158,11 +158,11 @@ def checkpoint(
     policy: what to keep all the same, one of fxad.checkpoint_policies, its name, or a function
     (op, *operand types, **params) -> bool like JAX's, where str(op) is the name that `make_ir`
     prints (default: nothing, or everything if one of the following is given). offload: "disk" or
-    "host" puts what is kept aside until the backward pass needs it, in a file written and read
-    ahead in the background (see `config.offload_memory`, `config.offload_directory`) or in memory;
+    "host" offloads what is kept until the backward pass needs it, to a file written and read
+    ahead in the background (see `config.offload_memory`, `config.offload_directory`) or to memory;
     this takes effect under `jit`. compress: "bf16" keeps f32 and f64 values rounded to bfloat16.
     budget: bytes (or "2GiB") of memory that kept values of one call may take under `jit`; of the
-    others each is computed again, or goes where `offload` says (default: "disk"; "none" for
+    others each is recomputed, or goes where `offload` says (default: "disk"; "none" for
     nowhere), or is rounded if `compress` allows it: whichever takes the least time by the planner's
     cost model (in loops and branches too, trip by trip). prevent_cse is there for code ported from
     JAX: recomputation is never merged with the forward pass.

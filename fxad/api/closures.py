@@ -14,11 +14,12 @@ from fxad.api.custom_vjp import custom_vjp
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.core import pytree
 from fxad.core.errors import ShapeError, TreeError
+from fxad.core.masks import merge, select
 from fxad.core.node_types import Partial
 from fxad.ir.program import OPS, Symbol
 from fxad.ops.programs.captures import staged
 from fxad.trace.tracer import Tracer, stage, type_of
-from fxad.transform.context import merge, run, select
+from fxad.transform.context import run
 
 
 def closure_convert(

@@ -87,8 +87,8 @@ def memory_budget(
         return None
     if offload == "host":
         raise BadArgument(
-            "jit: memory_budget counts the host's memory, where values would wait: offload is "
-            "'disk' or 'none'"
+            "jit: memory_budget limits the host's memory, so values offloaded to the host would "
+            "still count: give offload='disk' or 'none'"
         )
     return Budget(parse_bytes(nbytes, "memory_budget"), ways_within("jit", offload, compress))
 
@@ -98,7 +98,7 @@ def limit_memory(program: Program, budget: Budget) -> None:
     _budgets[program] = budget
 
 
-def planned(program: Program, donate: frozenset[int] = frozenset()) -> compiler.Candidate:
+def planned(program: Program, donate: frozenset[int] = frozenset()) -> compiler.Attempt:
     """What runs in place of a closed Program, within its memory budget if it has one."""
     return compiler.planned(program, _told(program, donate), compiler.native())
 
@@ -196,7 +196,8 @@ def _as_program(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Program:
     found = _wrapped.get(key)
     if found is None:
         inputs = [Var(t) for t in types]
-        outs = [Var(t) for t in op.type(*types, **params)]
+        made = op.type(*types, **params)
+        outs = [Var(t) for t in (made if isinstance(made, tuple) else (made,))]
         found = Program(inputs, [Eqn(op, tuple(inputs), params, tuple(outs))], outs, op.name)
         with _lock:
             _wrapped[key] = found

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fxad.analysis.colouring import colour_apart
 from fxad.api.autodiff import grad, jvp, linearise, vjp
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.api.sparse import pattern_of, picked, row, seeds
@@ -19,7 +20,6 @@ from fxad.api.vectorise import vmap
 from fxad.core.errors import BadArgument, ShapeError, TreeError
 from fxad.ops.base import full, zeros
 from fxad.trace.tracer import type_of
-from fxad.transform.colouring import colour_apart
 
 _LANES = 64  # tangents per pass
 

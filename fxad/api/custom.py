@@ -26,7 +26,7 @@ from fxad.transform.jvp import Dual, Forward, forward_level
 
 
 class Custom:
-    """What custom_jvp and custom_vjp share: binding arguments and setting static ones aside."""
+    """What custom_jvp and custom_vjp share: binding arguments and taking static ones out."""
 
     kind = "custom"
 

@@ -19,10 +19,11 @@ from fxad.api.linear import zero_tangent
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import LeakedTracerError, ShapeError, TreeError, TypeMismatch
+from fxad.core.masks import select
 from fxad.ir.program import OPS, Symbol
 from fxad.ops.base import zeros
 from fxad.trace.tracer import Tracer, bind, stage, staging, type_of
-from fxad.transform.context import differentiable, select
+from fxad.transform.context import differentiable
 from fxad.transform.jvp import forward_level
 
 

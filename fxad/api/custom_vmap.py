@@ -57,8 +57,7 @@ class custom_vmap(Custom):
         def rule(size: int, batched: Sequence[bool], *values: Any) -> tuple[list, list]:
             if any(batched[:skip]):
                 raise TypeMismatch(
-                    f"{self.what} depends on an array that has an axis of examples but is no "
-                    "argument; make it one"
+                    f"{self.what} captures an array that is batched; make it an argument"
                 )
             return self._lanes(size, batched[skip:], values[skip:], tree, flat.tree)
 
@@ -87,7 +86,7 @@ class custom_vmap(Custom):
             flags = pytree.broadcast_prefix(answer[1], found)
         except TreeError:
             raise TreeError(
-                f"{what}: its result has structure {found}, but what says which parts are batched "
-                f"has {pytree.structure(answer[1])}"
+                f"{what}: its result has structure {found}, but out_batched has "
+                f"{pytree.structure(answer[1])}"
             ) from None
         return outs, [bool(flag) for flag in flags]

@@ -15,16 +15,12 @@ from fxad.api.vectorise import vmap
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import BadArgument, TypeMismatch
-from fxad.core.late import called_late
 from fxad.core.types import ArrayType
-from fxad.ir.columns import listing
 from fxad.ir.program import OPS, Program
 from fxad.ir.text import show
 from fxad.trace.array import Array, Concrete
 from fxad.trace.convert import is_array_like, shaped, to_value
 from fxad.trace.tracer import stage
-
-to_python = called_late("fxad.ir.python", "to_python")
 
 
 class ShapeDtypeStruct:
@@ -105,11 +101,15 @@ class Printed:
         """The text, with columns beside the equations: "flops", "bytes", "lives" (numbers of the
         equations that make it and use it last), "kept" (saved, recomputed or offloaded for the
         backward pass), "phase", "where"."""
+        from fxad.ir.inspection.columns import listing
+
         return listing(self.program, columns) if columns else show(self.program)
 
     def to_python(self) -> str:
         """Runnable NumPy source of the Program. Captured arrays are keyword arguments, whose
         defaults are these values where they are known and have up to 1,000 elements."""
+        from fxad.ir.inspection.python import to_python
+
         known = [v.data if isinstance(v, Concrete) else None for v in self.captured]
         return to_python(self.program, known)
 
@@ -172,7 +172,7 @@ def _check_jacobian(what: str, x: Any, holomorphic: bool, allow_int: bool = Fals
         elif not dt.is_inexact(dtype) and not allow_int:
             problem = "it must be a float"
         elif dt.is_complex(dtype) and not holomorphic and what == "jacfwd":
-            problem = "of complex numbers there are only holomorphic derivatives: holomorphic=True"
+            problem = "complex numbers have only holomorphic derivatives: pass holomorphic=True"
         else:
             continue
         raise TypeMismatch(f"{what}: argument leaf x{pytree.keystr(path)} is {dtype}; {problem}")
@@ -294,8 +294,8 @@ def _check_real(out: Any, holomorphic: bool) -> None:
     for path, leaf in pytree.leaves_with_path(out):
         if dt.is_complex(shaped(leaf).dtype) and not holomorphic:
             raise TypeMismatch(
-                f"jacrev: result{pytree.keystr(path)} is {shaped(leaf)}; of complex results there "
-                "are only holomorphic derivatives: holomorphic=True"
+                f"jacrev: result{pytree.keystr(path)} is {shaped(leaf)}; complex results "
+                "have only holomorphic derivatives: pass holomorphic=True"
             )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from fxad.analysis.error_estimate import Sensitivity, Site, sensitivity
 from fxad.api.compiled import run_program
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.api.known_trips import known_trips
@@ -27,7 +28,6 @@ from fxad.trace.execute import concrete
 from fxad.trace.tracer import Tracer, stage
 from fxad.transform.batch import batch
 from fxad.transform.context import cached
-from fxad.transform.error_estimate import Sensitivity, Site, sensitivity
 
 Model = Callable[[Site, np.ndarray], np.ndarray]
 _ROWS = 32  # result elements per backward sweep

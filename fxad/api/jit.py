@@ -28,6 +28,7 @@ from fxad.core import pytree
 from fxad.core.collecting import without_collection
 from fxad.core.config import config
 from fxad.core.errors import BadArgument, CallError, RetraceError, TreeError
+from fxad.core.precision import default_terms
 from fxad.core.pytree import TreeDef
 from fxad.core.shared import Shared
 from fxad.core.treecode import MOST_LEAVES
@@ -44,7 +45,8 @@ TRACES = 256  # traces kept per jitted function
 def _signature(leaves: list[Array], tree: TreeDef, statics: tuple) -> tuple:
     """What a trace is looked up by; `fxad.api.retrace` explains how two differ."""
     types, weak = tuple([v.type for v in leaves]), tuple([v.weak for v in leaves])
-    return tree, types, weak, statics, kinds_of(statics), (dt.x64_enabled(), override.active())
+    settings = (dt.x64_enabled(), default_terms(), override.active())
+    return tree, types, weak, statics, kinds_of(statics), settings
 
 
 class Jit(Shared):
@@ -315,7 +317,7 @@ def jit(
     results may take over; using them afterwards raises DonatedError. Of numbers and names one is
     enough, the other follows. memory_budget: bytes (or a text such as "2GiB") that arguments,
     results and intermediate values may take together; values that wait for a backward pass are
-    then computed again or put on disk, as costs the least time (same bits). compress: "bf16"
+    then recomputed or offloaded to disk, whichever is faster (same bits). compress: "bf16"
     allows a budget to round f32 and f64 values that only a backward pass reads, where that is
     cheaper or nothing else fits: gradients change, results do not. offload: "disk" (default) or
     "none", which keeps a budget off the disk. SizeError names the equations that prevent it.
@@ -350,7 +352,7 @@ def _check_device(option: str, device: Any) -> None:
     if device is None or getattr(device, "platform", device) == "cpu":
         return
     raise BadArgument(
-        f"jit: {option}={device!r} cannot be had: jit compiles for the CPU alone. "
+        f"jit: {option}={device!r} is not available: jit compiles for the CPU only. "
         '`fxad.jit(f).on("cuda")` runs the same kernels on an NVIDIA GPU (outside other '
         "transformations, copying arguments and results in every call)"
     )

@@ -107,7 +107,7 @@ def _counting_while(eqn: Eqn, eqns: list[Eqn], numbers: list[Atom]) -> list[Eqn]
     step = Program([*body.inputs, *before], [*inner.eqns, *steps], outputs, body.name)
     params = {**eqn.params, "cond": test, "body": step}
     inputs = (*eqn.inputs, *(Lit(0, dt.int32) for _ in before))
-    eqns.append(Eqn(eqn.op, inputs, params, (*eqn.outputs, *results), eqn.where, eqn.tag))
+    eqns.append(eqn.copy(inputs=inputs, params=params, outputs=(*eqn.outputs, *results)))
     numbers += results
     return [eqn, *loops]
 
@@ -117,7 +117,7 @@ def _counting_scan(eqn: Eqn, eqns: list[Eqn], numbers: list[Atom]) -> list[Eqn]:
     inner, loops = _counting(eqn.params["body"])
     stacks = [Var(ArrayType(dt.int32, (eqn.params["length"],))) for _ in loops]
     params = {**eqn.params, "body": inner}
-    eqns.append(Eqn(eqn.op, eqn.inputs, params, (*eqn.outputs, *stacks), eqn.where, eqn.tag))
+    eqns.append(eqn.copy(params=params, outputs=(*eqn.outputs, *stacks)))
     for stack in stacks:
         most = Var(_NUMBER)
         eqns.append(Eqn(OPS["max_reduce"], (stack,), {"axes": (0,)}, (most,)))
@@ -140,7 +140,7 @@ def _counting_cond(eqn: Eqn, eqns: list[Eqn], numbers: list[Atom]) -> list[Eqn]:
         wide.append(Program(inner.inputs, inner.eqns, outputs, inner.name))
     results = [Var(_NUMBER) for _ in loops]
     params = {**eqn.params, "branches": tuple(wide)}
-    eqns.append(Eqn(eqn.op, eqn.inputs, params, (*eqn.outputs, *results), eqn.where, eqn.tag))
+    eqns.append(eqn.copy(params=params, outputs=(*eqn.outputs, *results)))
     numbers += results
     return loops
 
@@ -173,7 +173,7 @@ def _made(body: Program) -> int:
 
 def _holding(eqn: Eqn, programs: dict[str, Any]) -> Eqn:
     params = {**eqn.params, **programs}
-    return Eqn(eqn.op, eqn.inputs, params, eqn.outputs, eqn.where, eqn.tag)
+    return eqn.copy(params=params)
 
 
 def _scan(eqn: Eqn, body: Program, trips: int) -> Eqn:

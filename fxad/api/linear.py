@@ -18,6 +18,7 @@ from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.depth import told_when_too_deep
 from fxad.core.errors import TangentError, TreeError
+from fxad.core.masks import merge, select
 from fxad.core.node_types import register_node
 from fxad.core.pytree import TreeDef
 from fxad.core.record import replace, valued
@@ -26,7 +27,7 @@ from fxad.ir.program import Program
 from fxad.ops.base import zeros
 from fxad.trace.array import Concrete, kept
 from fxad.trace.tracer import StagedTracer, stage, staging, type_of
-from fxad.transform.context import differentiable, merge, run, select
+from fxad.transform.context import differentiable, run
 from fxad.transform.jvp import Forward
 from fxad.transform.jvp import jvp as jvp_program
 from fxad.transform.split import Deferred, split

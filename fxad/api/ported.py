@@ -75,12 +75,6 @@ def named_call(function: F, *, name: str | None = None) -> F:
     return function
 
 
-@contextlib.contextmanager
-def default_matmul_precision(precision: Any) -> Iterator[None]:
-    """Does nothing: products of floats accumulate in 32 bits, or in their own dtype if wider."""
-    yield
-
-
 def default_backend() -> str:
     """The platform results live on."""
     return "cpu"

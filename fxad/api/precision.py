@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fxad.analysis.error_estimate import Site, narrowed, runs_in
 from fxad.api.compiled import run_program
 from fxad.api.error_estimate import contributions, halves_of, traced
 from fxad.api.flat import flatten_args, name_of
@@ -22,7 +23,6 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, TreeError
 from fxad.ir.program import Eqn, Program
 from fxad.trace.execute import concrete
-from fxad.transform.error_estimate import Site, narrowed, runs_in
 
 
 class Suggestion:

@@ -17,23 +17,20 @@ from typing import Any
 
 import numpy as np
 
+from fxad.analysis.unfused_updates import UnfusedUpdate, unfused_updates
 from fxad.api import compiled
 from fxad.api.jit import Jit, jit
-from fxad.api.threads import get_num_threads
+from fxad.api.machine import get_num_threads
 from fxad.compiler import native, simplified
 from fxad.core.errors import BadArgument
-from fxad.core.late import called_late
 from fxad.core.record import valued
 from fxad.ir.cost import cost
 from fxad.ir.kernel_text import kernel_key
 from fxad.ir.plan import Host, Plan, Run, Step
 from fxad.ir.program import OPS
-from fxad.ir.unfused_updates import Wait, waits
 from fxad.trace.array import Concrete
 from fxad.trace.execute import concrete
 from fxad.trace.tracer import Tracer, staging
-
-_draw = called_late("fxad.api.roofline", "draw")  # loads matplotlib
 
 
 @valued
@@ -153,7 +150,9 @@ class Profile:
 
         Raises BadArgument for another ending, or without matplotlib (`pip install 'fxad[plots]'`).
         """
-        _draw(self.kernels, self.peaks, self.transfer, Path(path))
+        from fxad.api.roofline import draw  # loads matplotlib
+
+        draw(self.kernels, self.peaks, self.transfer, Path(path))
 
 
 def _row(kernel: KernelProfile) -> tuple[str, ...]:
@@ -207,15 +206,15 @@ def profile(function: Callable[..., Any], *args: Any, repeats: int = 5, **kwargs
         peaks=peaks,
         transfer=transfer,
         events=_events(runs[-1].events, names, units),
-        notes=tuple(map(_note, waits(simplified(trace.program)))),
+        notes=tuple(map(_note, unfused_updates(simplified(trace.program)))),
     )
 
 
-def _note(wait: Wait) -> str:
+def _note(update: UnfusedUpdate) -> str:
     return (
-        f"{wait.count} gradients ({wait.nbytes / 1e6:,.1f} MB) are stored before their updates, "
-        f"which {wait.why} keeps from being done as the products are computed: it reads all of "
-        "them first, as clipping by a global norm does"
+        f"{update.count} gradients ({update.nbytes / 1e6:,.1f} MB) are stored before their "
+        f"updates, which {update.why} keeps from being done as the products are computed: it reads "
+        "all of them first, as clipping by a global norm does"
     )
 
 

@@ -11,8 +11,10 @@ from fxad.api import compiled
 from fxad.api.calling import MISS, caller
 from fxad.api.donation import take
 from fxad.core import dtypes as dt
+from fxad.core.precision import default_terms
 from fxad.core.pytree import TreeDef
 from fxad.core.treecode import builder, flattener
+from fxad.core.types import array_types
 from fxad.ir.program import Program
 from fxad.trace import tracer
 from fxad.trace.array import Array, Concrete
@@ -42,7 +44,7 @@ class Trace:
         self.out_tree = out_tree
         self.weak = weak
         self.donate = donate
-        self.types = program.out_types
+        self.types = array_types(program.out_types)
         self.ready: compiled.Ready | None = None
 
     def run(self, operands: list[Any]) -> list[Concrete]:
@@ -70,7 +72,8 @@ class Recent:
     arguments, or answers MISS; it is None where there cannot be such a function."""
 
     __slots__ = (
-        "_build", "_flatten", "_statics", "_trace", "_tree", "_types", "_weak", "_x64", "direct",
+        "_build", "_flatten", "_settings", "_statics", "_trace", "_tree", "_types", "_weak",
+        "direct",
     )  # fmt: skip
 
     def __init__(self, tree: TreeDef, leaves: list[Array], statics: tuple, trace: Trace) -> None:
@@ -81,7 +84,7 @@ class Recent:
         self._types = [v.type for v in leaves]
         self._weak = [v.weak for v in leaves]
         self._statics = {(statics, kinds_of(statics))}
-        self._x64 = dt.x64_enabled()
+        self._settings = (dt.x64_enabled(), default_terms())
         self.direct: Callable[[tuple, dict[str, Any]], Any] | None = _unknown
         if trace.ready is not None and trace.ready.valid:
             self.direct = self._written()
@@ -98,7 +101,9 @@ class Recent:
             if result is not MISS:
                 return result
         leaves = self._flatten((args, kwargs))
-        if leaves is None or self._x64 != dt.x64_enabled() or tracing() or not tracer.ordinary:
+        if leaves is None or tracing() or not tracer.ordinary:
+            return MISS
+        if self._settings != (dt.x64_enabled(), default_terms()):
             return MISS
         try:
             types = [v.type for v in leaves]

@@ -1,7 +1,8 @@
 """Why a jitted function is traced again: two signatures compared, leaf by leaf.
 
 A signature is what `jit` looks its traces up by: (structure of the arguments, leaves' types, which
-are weak, static arguments, their Python types, (whether x64 is on, rules of `fxad.override`)).
+are weak, static arguments, their Python types, (whether x64 is on, the default
+matmul precision, rules of `fxad.override`)).
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ def check_allowed(what: str) -> None:
     """Raise RetraceError inside `no_tracing`."""
     if _state.forbidden:
         raise RetraceError(
-            f"{what} would have to be traced for these arguments, inside no_tracing(); call it "
-            "with arguments like these before"
+            f"{what} has no trace for these arguments, and no_tracing() forbids a new one; call it "
+            "with arguments of these types before"
         )
 
 
@@ -52,11 +53,13 @@ _SHOWN = 4
 
 def differences(old: Signature, new: Signature) -> list[str]:
     """What a call of signature `new` has that a trace for `old` does not fit. Empty: it fits."""
-    old_tree, old_types, old_weak, old_statics, old_kinds, (old_x64, old_rules) = old
-    tree, types, weak, statics, kinds, (x64, rules) = new
+    old_tree, old_types, old_weak, old_statics, old_kinds, (old_x64, old_terms, old_rules) = old
+    tree, types, weak, statics, kinds, (x64, terms, rules) = new
     found = []
     if old_x64 != x64:
         found.append(f"x64 is {'on' if x64 else 'off'} now")
+    if old_terms != terms:
+        found.append("another fxad.default_matmul_precision is in force")
     if old_rules != rules:
         found.append("other rules of fxad.override are in force")
     found += _static_differences(old_statics, statics)

@@ -14,6 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from fxad.analysis.colouring import colour, colour_symmetric
+from fxad.analysis.sparsity import sparsity
+from fxad.analysis.sparsity_pattern import Known, Pattern
 from fxad.api.autodiff import grad, jvp, vjp
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.api.vectorise import vmap
@@ -24,9 +27,7 @@ from fxad.ir.program import OPS, Program
 from fxad.trace.array import Array, Concrete
 from fxad.trace.execute import concrete
 from fxad.trace.tracer import Tracer, stage
-from fxad.transform.colouring import colour, colour_symmetric
 from fxad.transform.jvp import jvp as jvp_program
-from fxad.transform.sparsity import Known, Pattern, sparsity
 
 
 class Sparsity:

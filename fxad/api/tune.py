@@ -8,6 +8,7 @@ Each prints what was found; what is compiled from now on uses it.
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -66,7 +67,7 @@ def tune(
     again: bool = False,
     **kwargs: Any,
 ) -> Tuning:
-    """Measure how the matrix products of `function(*args, **kwargs)` are best cut, and remember it.
+    """Measure the best blocking of the matrix products of `function(*args, **kwargs)`; remember it.
 
     Without a function: measure the processor, about 3 s, as is done unasked for 2 s at most where
     it is of no known kind; `python -m fxad doctor` shows the answers. Other programs disturb it.
@@ -78,8 +79,8 @@ def tune(
     by a bit.
     Raises BadArgument inside another transformation.
     """
-    if not seconds > 0:
-        raise BadArgument(f"tune: seconds must be above 0, not {seconds}")
+    if not isinstance(seconds, numbers.Real) or not seconds > 0:
+        raise BadArgument(f"tune: seconds must be a number above 0, not {seconds!r}")
     if function is None:
         return _processor()
     jitted = function if isinstance(function, Jit) else jit(function)

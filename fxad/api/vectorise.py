@@ -13,13 +13,13 @@ from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.depth import told_when_too_deep
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
+from fxad.core.masks import merge, select
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.ops.base import spread
 from fxad.trace.convert import is_array_like
 from fxad.trace.tracer import stage, type_of
 from fxad.transform.batch import batch_eval
-from fxad.transform.context import merge, select
 
 
 def vmap(

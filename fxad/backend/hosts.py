@@ -23,11 +23,12 @@ def around(plan: Plan) -> Callable[[], Any] | None:
 
 def called(step: Host, read: Callable[[Slot], np.ndarray]) -> list[np.ndarray]:
     """The outputs of a host step; `read` gives what a slot holds. For executors whose slots stay
-    where they are: memory that the function lends instead is to be copied like any output."""
-    if step.lends:
+    where they are: an offload buffer that the function gives instead is to be copied like any
+    output."""
+    if step.acquires:
         own = read(step.outputs[0])
-        lent: Any = step.function(own)
-        return [own if lent is None else lent]
+        buffer: Any = step.function(own)
+        return [own if buffer is None else buffer]
     inputs = [read(slot).copy() for slot in step.inputs]
     for array in inputs:
         array.flags.writeable = False

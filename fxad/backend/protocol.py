@@ -48,17 +48,17 @@ class Backend(Protocol):
     def scratch(self, plan: Plan) -> int:
         """Bytes that a run takes beside what the plan says."""
 
-    def compile(self, plan: Plan) -> Any:
-        """An Executable; llvm's has more to it than others'."""
+    def compile(self, plan: Plan) -> Executable:
+        """What runs it; llvm's has more to it than others'."""
 
     def identity(self) -> str | None:
         """What its code depends on beside the Plan, for keys of caches; None: it keeps none."""
 
-    def recall(self, key: str) -> Any:
+    def recall(self, key: str) -> Executable | None:
         """The Executable that is kept under a key, if there is one."""
 
     def keep(self, key: str, executable: Any, seconds: float) -> None:
-        """Keep it, if it took long to make."""
+        """Keep one that `compile` made, if that took long."""
 
 
 class Native(Backend, Protocol):

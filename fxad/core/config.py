@@ -8,7 +8,7 @@
 | setting       | environment        | meaning                                              |
 |---------------|--------------------|------------------------------------------------------|
 | `check`       | `FXAD_CHECK`       | re-derive every type after each transform and pass   |
-| `show`        | `FXAD_SHOW`        | stages to print, comma-separated                     |
+| `show`        | `FXAD_SHOW`        | stages to print, comma-separated; also kernels, plan |
 | `fuel`        | `FXAD_FUEL`        | stop rewriting after this many rewrites (bisecting)  |
 | `num_threads` | `FXAD_NUM_THREADS` | threads of compiled code; none: one for each core    |
 | `isa`         | `FXAD_ISA`         | amx, avx512, avx2, neon, generic; none: best here    |
@@ -36,6 +36,7 @@ from typing import Any
 from fxad.core.dtypes import enable_x64
 from fxad.core.errors import FxadError
 from fxad.core.limits import parse_bytes
+from fxad.core.precision import set_default
 
 
 class ConfigError(FxadError, ValueError, AttributeError):
@@ -165,9 +166,12 @@ class Config:
         return f"Config({', '.join(f'{name}={getattr(self, name)!r}' for name in _SETTINGS)})"
 
     def update(self, name: str, value: Any) -> None:
-        """Set by name, as code for JAX does; "jax_enable_x64" is `fxad.enable_x64(value)`."""
+        """Set by name, as code for JAX does; "jax_enable_x64" is `fxad.enable_x64(value)`, and
+        "jax_default_matmul_precision" is `fxad.default_matmul_precision` from now on."""
         if name in ("jax_enable_x64", "enable_x64"):
             enable_x64(value)
+        elif name == "jax_default_matmul_precision":
+            set_default(value)
         elif name in ("jax_debug_nans", "jax_debug_infs"):
             raise ConfigError(f"config.update: {name} is `with fxad.debug.nans():` here")
         else:

@@ -25,7 +25,7 @@ def told_when_too_deep(what: str) -> Iterator[None]:
     except RecursionError as error:
         raise DepthError(
             f"{what}: Python's limit of {sys.getrecursionlimit()} nested calls was reached. A "
-            "loop, branch or function in another takes ten to thirty of them: raise the limit with "
-            "sys.setrecursionlimit(20000), or write what repeats as lax.scan or lax.fori_loop. A "
-            "function that calls itself without end is told in the same way"
+            "loop, branch or function nested in another takes ten to thirty of them: raise the "
+            "limit with sys.setrecursionlimit(20000), or write what repeats as lax.scan or "
+            "lax.fori_loop. Unbounded recursion ends in this error too"
         ) from error

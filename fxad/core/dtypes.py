@@ -105,10 +105,6 @@ def is_float(dtype: np.dtype) -> bool:
     return dtype in _FLOAT
 
 
-def is_float8(dtype: np.dtype) -> bool:
-    return dtype in _FLOAT8
-
-
 def is_complex(dtype: np.dtype) -> bool:
     return dtype in _COMPLEX
 
@@ -125,7 +121,7 @@ def finfo(dtype: np.dtype) -> Any:
     """Machine limits of a float dtype, or of the parts of a complex one (`eps`, `max`, ...)."""
     if dtype not in _INEXACT:
         raise TypeMismatch(f"finfo needs a float or complex dtype, got {dtype}; try iinfo")
-    return ml_dtypes.finfo(real_of(dtype))
+    return ml_dtypes.finfo(real_of(dtype))  # type: ignore[no-untyped-call]  # as its stubs have it
 
 
 @functools.cache
@@ -134,6 +130,16 @@ def iinfo(dtype: np.dtype) -> Any:
     if dtype not in _INTEGER:
         raise TypeMismatch(f"iinfo needs an integer dtype, got {dtype}; try finfo")
     return np.iinfo(dtype)
+
+
+@functools.cache
+def kind_of(dtype: np.dtype) -> str:
+    """bool, int, float or complex."""
+    if is_bool(dtype):
+        return "bool"
+    if is_integer(dtype):
+        return "int"
+    return "complex" if is_complex(dtype) else "float"
 
 
 def real_of(dtype: np.dtype) -> np.dtype:
@@ -259,7 +265,8 @@ def canonicalize(dtype_like: Any, *, explicit: bool) -> np.dtype:
 
 def _numpy_dtype(dtype_like: Any) -> np.dtype:
     if getattr(type(dtype_like), "stands_for_dtype", False):  # ours: NumPy looks for long
-        return dtype_like.dtype
+        own: np.dtype = dtype_like.dtype
+        return own
     if dtype_like is None:  # NumPy reads None as float64: a default nobody asked for
         raise TypeMismatch("expected a dtype, got None")
     if hasattr(dtype_like, "__array_priority__") and not isinstance(dtype_like, type | np.generic):
@@ -267,11 +274,12 @@ def _numpy_dtype(dtype_like: Any) -> np.dtype:
             f"expected a dtype, got an array of {dtype_like.dtype}: give its dtype, `x.dtype`"
         )
     try:
-        return np.dtype(dtype_like)
+        found: np.dtype = np.dtype(dtype_like)
     except TypeError as error:
         number = isinstance(dtype_like, int)  # ones(2, 3)
         advice = "a shape goes in one tuple" if number else "try a name like 'float32'"
         raise TypeMismatch(f"{dtype_like!r} is not a dtype; {advice}") from error
+    return found
 
 
 def _unsupported(dtype: Any) -> TypeMismatch:

@@ -127,7 +127,7 @@ class SizeError(FxadError, MemoryError):
 
 
 class StorageError(FxadError, OSError):
-    """Values that were put aside (in memory under a budget, or on disk) do not fit or cannot be
+    """Values that were offloaded (to memory under a budget, or to disk) do not fit or cannot be
     read back. Nothing computed from them is returned."""
 
 

@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 from fxad.core.containers import Flatten, NodeType, index_keys, show_custom
 from fxad.core.errors import TreeError
 from fxad.core.keypath import GetAttrKey
-from fxad.core.late import called_late
 from fxad.core.treedef import add_node_type
 
 __all__ = [
@@ -33,8 +32,6 @@ __all__ = [
 ]
 
 T = TypeVar("T", bound=type)
-is_dataclass = called_late("dataclasses", "is_dataclass")
-fields_of = called_late("dataclasses", "fields")
 
 
 def register_node(
@@ -128,7 +125,9 @@ def register_dataclass(
             meta_fields=meta_fields,
             drop_fields=drop_fields,
         )
-    if not (isinstance(cls, type) and is_dataclass(cls)):
+    import dataclasses
+
+    if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
         _check_plain(cls, data_fields, meta_fields)
         add_node_type(_dataclass_type(cls, tuple(data_fields or ()), tuple(meta_fields or ())))
         return cls
@@ -165,7 +164,9 @@ def _split_fields(
     meta_fields: Sequence[str] | None,
     drop_fields: Sequence[str],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    fields = [f for f in fields_of(cls) if f.init and f.name not in drop_fields]
+    import dataclasses
+
+    fields = [f for f in dataclasses.fields(cls) if f.init and f.name not in drop_fields]
     names = [f.name for f in fields]
     if meta_fields is None:
         if data_fields is None:
@@ -222,7 +223,7 @@ class _Whole:
         return repr(self.held)
 
 
-class Partial(functools.partial):
+class Partial(functools.partial[Any]):
     """`functools.partial` as a pytree: the bound arguments are children, the function is static.
 
     Arguments bound by a partial that is given as the function stay with it: they are static.

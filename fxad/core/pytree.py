@@ -28,7 +28,7 @@ from fxad.core.keypath import (
     describe_path,
     keystr,
 )
-from fxad.core.node_types import Partial, is_dataclass, register_dataclass, register_node
+from fxad.core.node_types import Partial, register_dataclass, register_node
 from fxad.core.treedef import (
     LEAF,
     IsLeaf,
@@ -302,12 +302,14 @@ def leaf_error(
 
     path: where it is, as a path or in words.
     """
+    import dataclasses
+
     name = type(leaf).__name__
     where = path if isinstance(path, str) else describe_path(path)
     text = f"{where} is {_article(name)}, expected {expected}"
     if isinstance(leaf, type):
         fix = f"this is the class {leaf.__name__} itself; pass an instance"
-    elif is_dataclass(leaf):
+    elif dataclasses.is_dataclass(leaf):
         fix = (
             f"if its fields hold arrays, put @fxad.tree.register_dataclass above class {name} "
             f"(mark constant fields with field(metadata={{'static': True}}))"

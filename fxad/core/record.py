@@ -17,6 +17,8 @@ import inspect
 from types import CodeType, FunctionType
 from typing import Any, TypeVar, dataclass_transform
 
+from fxad.core.source import defined
+
 T = TypeVar("T")
 
 
@@ -38,8 +40,10 @@ def valued(cls: type[T]) -> type[T]:
 
 def replace(instance: T, **changes: Any) -> T:
     """A copy of a record with some fields changed."""
-    made: Any = type(instance)
-    return made(**{name: getattr(instance, name) for name in made.__match_args__} | changes)
+    cls: Any = type(instance)
+    fields = {name: getattr(instance, name) for name in cls.__match_args__}
+    made: T = cls(**fields | changes)
+    return made
 
 
 def _made(cls: type[T], by_value: bool) -> type[T]:
@@ -65,7 +69,8 @@ def _made(cls: type[T], by_value: bool) -> type[T]:
         body[name] = method
     body["__init__"].__defaults__ = tuple(defaults.values())
     metaclass: Any = type(cls)
-    return metaclass(cls.__name__, cls.__bases__, body)
+    made: type[T] = metaclass(cls.__name__, cls.__bases__, body)
+    return made
 
 
 @functools.cache
@@ -87,8 +92,7 @@ def _methods(count: int, by_value: bool) -> dict[str, CodeType]:
             f"    return ({own}) == ({others})\n"
             f"def __hash__(self):\n    return hash((self.__class__, {own}))\n"
         )
-    made: dict[str, FunctionType] = {}
-    exec(text, {}, made)
+    made = defined(text, f"methods of {count} fields", {})
     return {name: method.__code__ for name, method in made.items()}
 
 

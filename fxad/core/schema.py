@@ -206,7 +206,7 @@ def number(least: float = -math.inf, most: float = math.inf, above: float = -mat
     """A finite number within bounds and greater than `above`; not true."""
 
     def checked(value: Any) -> float:
-        if type(value) not in (int, float):
+        if type(value) is not int and type(value) is not float:
             _wanted("a number", value)
         if not (least <= value <= most and value > above and abs(value) < 1e308):
             low = f"above {above}" if above > least else f"from {least}"

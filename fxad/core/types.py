@@ -7,6 +7,7 @@ f32[3,4]
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import ClassVar
 
 import numpy as np
@@ -40,7 +41,7 @@ class ArrayType:
             found = cls._known.setdefault((made.dtype, made.shape), made)
         return found
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[object, ...]:
         return ArrayType, (self.dtype, self.shape)
 
     @property
@@ -112,3 +113,25 @@ class TapeType:
         return f"tape({', '.join(map(str, self.blocks))}{lanes})"
 
     __repr__ = __str__
+
+
+Type = ArrayType | TapeType  # of a value: few are tapes
+
+
+def array_types(types: Iterable[Type]) -> tuple[ArrayType, ...]:
+    """The types, which must all be of arrays. Raises TypeError for a tape."""
+    return tuple([array_type(t) for t in types])
+
+
+def array_type(type: Type) -> ArrayType:
+    """The type, which must be an array's. Raises TypeError for a tape."""
+    if not isinstance(type, ArrayType):
+        raise TypeError(f"expected an array, got {type}")
+    return type
+
+
+def tape_type(type: Type) -> TapeType:
+    """The type, which must be a tape's. Raises TypeError for an array."""
+    if not isinstance(type, TapeType):
+        raise TypeError(f"expected a tape, got {type}")
+    return type

@@ -27,6 +27,7 @@ def check(program: Program, stage: str = "") -> Program:
             if inner.consts:
                 _fail(f"sub-program {name} of {eqn.op.name} has consts", eqn, program, stage)
             check(inner, stage)
+    _check_pairs(program, stage)
     for atom in program.outputs:
         if isinstance(atom, Var) and atom not in defined:
             raise CheckError(f"{_after(stage)}an output of {program.name} is never defined")
@@ -50,6 +51,20 @@ def _check_types(eqn: Eqn, program: Program, stage: str) -> None:
         said = ", ".join(map(str, derived))
         found = ", ".join(map(str, seen))
         _fail(f"{eqn.op.name} gives ({said}) but is written as ({found})", eqn, program, stage)
+
+
+def _check_pairs(program: Program, stage: str) -> None:
+    """Only scans are paired, and those of one pair have one length."""
+    first: dict[int, Eqn] = {}
+    for eqn in program.eqns:
+        if eqn.pair is None:
+            continue
+        if eqn.op.name != "scan":
+            _fail(f"{eqn.op.name} is no loop, but paired with one", eqn, program, stage)
+        other = first.setdefault(eqn.pair, eqn)
+        if other.params["length"] != eqn.params["length"]:
+            lengths = f"{other.params['length']} and {eqn.params['length']}"
+            _fail(f"scans of one pair have {lengths} trips", eqn, program, stage)
 
 
 def _fail(problem: str, eqn: Eqn, program: Program, stage: str) -> None:

@@ -17,12 +17,12 @@ from fxad.ir.kernel import (
     Contract,
     Kernel,
     Load,
-    Map,
     Prim,
     Reduce,
     Scan,
     Sort,
     Stage,
+    bound_axes,
     exprs_of,
     stores_of,
     walk,
@@ -118,11 +118,9 @@ def _points(stage: Stage) -> int:
             return stage.rows.extent * stage.keys.extent
         case AttendGrad():
             return stage.group.extent * stage.attend.rows.extent * stage.attend.keys.extent
-        case Scan() | Sort():
+        case Sort():
             return stage.axis.extent
-        case Map():
-            return math.prod(a.extent for a in stage.axes)
-    return math.prod(a.extent for a in stage.over)
+    return math.prod(a.extent for a in bound_axes(stage))
 
 
 def _kernel_flops(kernel: Kernel) -> int:

@@ -28,7 +28,7 @@ def digest(program: Program, known: Container[str]) -> str | None:
     return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
 
 
-def _write_rows(key: tuple, parts: list[str]) -> None:
+def _write_rows(key: tuple[Any, ...], parts: list[str]) -> None:
     """One line for each equation; what equations of equal layers have in common is written once."""
     inputs, *eqns, outputs = key
     _write((inputs, outputs), parts)
@@ -38,7 +38,7 @@ def _write_rows(key: tuple, parts: list[str]) -> None:
         parts += (f"{name}{places}", text(params), text(types))
 
 
-def _text(value: tuple) -> str:
+def _text(value: tuple[object, ...]) -> str:
     parts: list[str] = []
     _write(value, parts)
     return "\x1f".join(parts)

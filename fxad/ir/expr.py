@@ -227,7 +227,7 @@ class Load:
 
 @record
 class Prim:
-    """A scalar function; its dtype is the result's (comparisons give bool). See PRIMS."""
+    """A scalar function; its dtype is the result's. See `fxad.ir.prims`."""
 
     name: str
     args: tuple[Expr, ...]
@@ -243,22 +243,6 @@ class Cast:
 
 
 Expr = Const | Param | Get | IndexValue | Load | Prim | Cast
-
-# Scalar functions by arity. Integer division and shifts are total: x//0 = x%0 = 0, shifts by the
-# width or more give 0. `rem` truncates like C. min/max propagate NaN, fmin/fmax ignore it.
-PRIMS: dict[str, int] = {
-    name: arity
-    for arity, names in {
-        1: """neg abs sign floor ceil trunc round sqrt rsqrt cbrt exp exp2 expm1 log log2 log1p
-              sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma
-              logistic is_finite is_nan not popcount clz square reciprocal real imag conj
-              bitcast""",
-        2: """add sub mul div rem pow atan2 min max fmin fmax and or xor shl shr_arith shr_logical
-              eq ne lt le gt ge nextafter copysign complex mul_high""",
-        3: "select fma",
-    }.items()
-    for name in names.split()
-}
 
 
 # ---------------------------------------------------------------- walking

@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from fxad.ir.kernel import (
+    Attend,
     Axis,
+    Buffer,
     Cast,
     Const,
     Data,
     Expr,
+    Get,
     Index,
     IndexValue,
     Load,
+    Operand,
+    Param,
     Prim,
     Quot,
     Rem,
+    Stage,
+    Store,
     quotient,
     remainder,
 )
@@ -41,7 +49,7 @@ def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
 def flat(point: Point, shape: tuple[int, ...]) -> Index:
     """Row-major position of a point; quotients and remainders of one index are put together."""
     const = 0
-    terms: dict = {}
+    terms: dict[Axis | Quot | Rem | Data, int] = {}
     recombine = False
     for index, stride in zip(point, strides_of(shape), strict=True):
         const += index.const * stride
@@ -78,8 +86,9 @@ def unflat(index: Index, shape: Sequence[int]) -> Point:
     return tuple(reversed(point))
 
 
-def axes_for(shape: Sequence[int], prefix: str = "i") -> tuple[Axis, ...]:
-    return tuple([Axis(f"{prefix}{n}", extent) for n, extent in enumerate(shape)])
+def axes_for(shape: Sequence[int]) -> tuple[Axis, ...]:
+    """Axes of a shape, without names: a kernel numbers those that it uses."""
+    return tuple([Axis("", extent) for extent in shape])
 
 
 def is_affine(index: Index) -> bool:
@@ -103,7 +112,7 @@ class Substitution:
         env: Mapping[Axis, Index],
         load: Callable[[Load, Index, Expr | None, Expr | None], Expr] = _same_load,
         leaf: Callable[[Expr], Expr] = lambda expr: expr,
-        pool: dict[tuple, Expr] | None = None,
+        pool: dict[tuple[object, ...], Expr] | None = None,
     ) -> None:
         self.env = env
         self.load = load
@@ -115,7 +124,7 @@ class Substitution:
     def index(self, index: Index) -> Index:
         env = self.env
         const = index.const
-        terms: dict = {}
+        terms: dict[Axis | Quot | Rem | Data, int] = {}
         recombine = False
         for atom, coefficient in index.terms:
             new = env[atom] if type(atom) is Axis else self._atom(atom)
@@ -146,7 +155,7 @@ class Substitution:
         match expr:
             case Prim():
                 args = tuple([self(a) for a in expr.args])
-                key: tuple = (expr.name, id(expr.dtype), *map(id, args))
+                key: tuple[object, ...] = (expr.name, id(expr.dtype), *map(id, args))
                 new: Expr | None = self.pool.get(key)
                 if new is None:
                     new = self.pool[key] = Prim(expr.name, args, expr.dtype)
@@ -173,3 +182,42 @@ class Substitution:
                 new = self.leaf(expr)
         self._done[id(expr)] = (expr, new)  # keeps `expr` alive, so its id stays its own
         return new
+
+
+def substituted(
+    stage: Stage,
+    axes: Mapping[Axis, Axis],
+    move: Substitution,
+    buffer: Callable[[Buffer], Buffer],
+) -> Stage:
+    """A stage over other axes and buffers. `move` does in expressions what the others say; cells
+    stay what they are."""
+    fields = [getattr(stage, name) for name in stage.__match_args__]
+    return type(stage)(*[_moved(field, axes, move, buffer) for field in fields])
+
+
+def _moved(
+    field: Any,
+    axes: Mapping[Axis, Axis],
+    move: Substitution,
+    buffer: Callable[[Buffer], Buffer],
+) -> Any:
+    """A field of a stage. (A function inside `substituted` that called itself would be a cycle.)"""
+    match field:
+        case Axis():
+            return axes[field]
+        case Buffer():
+            return buffer(field)
+        case Index():
+            return move.index(field)
+        case tuple():
+            return tuple([_moved(item, axes, move, buffer) for item in field])
+        case Store():  # its buffer is numbered after those that its value reads
+            value, guard = [_moved(e, axes, move, buffer) for e in (field.value, field.guard)]
+            return Store(buffer(field.buffer), move.index(field.index), value, guard)
+        case Operand() | Attend():
+            fields = [getattr(field, name) for name in field.__match_args__]
+            return type(field)(*[_moved(item, axes, move, buffer) for item in fields])
+        case Const() | Param() | Get() | IndexValue() | Load() | Prim() | Cast():
+            return move(field)
+    return field  # cells, and what is no part of the loops

@@ -22,10 +22,8 @@ import math
 
 import numpy as np
 
-from fxad.core.late import called_late
 from fxad.core.record import record
 from fxad.ir.expr import (
-    PRIMS,
     Axis,
     Buffer,
     Cast,
@@ -50,11 +48,8 @@ from fxad.ir.expr import (
     walk,
 )
 
-_text = called_late("fxad.ir.kernel_text", "kernel_text")
-
 __all__ = [
     "INDEX",
-    "PRIMS",
     "Attend",
     "AttendGrad",
     "Axis",
@@ -86,8 +81,11 @@ __all__ = [
     "Store",
     "at",
     "axes_of",
+    "bound_axes",
+    "cells_of",
     "children",
     "exprs_of",
+    "operands_of",
     "quotient",
     "remainder",
     "stores_of",
@@ -219,10 +217,10 @@ class Contract:
     the accumulator's dtype. Order over k: K is cut into equal blocks of at most 768 (rounded up
     to a multiple of 16, the last one shorter); each block is summed in order of k by FMA from 0,
     and the blocks are added in order. A target with tiles sums bf16 products in steps of 32
-    instead (backend/llvm/contract/amx.py says how), unless it has `few` rows or columns (of bf16
-    products: 8, counted before any went to the grid). The epilogue reads Get(cell) and may Load
-    anything affine in grid, m and n. past: nothing reads the results soon, so that they may be
-    stored past the caches.
+    instead (backend/llvm/contract/amx.py says how), unless it is `skinny`: a bf16 product of at
+    most 8 rows or columns, counted before any went to the grid. The epilogue reads Get(cell) and
+    may Load anything affine in grid, m and n. streaming: nothing reads the results soon, so
+    non-temporal stores may write them.
     """
 
     m: Axis
@@ -232,8 +230,8 @@ class Contract:
     b: Operand
     cell: Cell
     stores: tuple[Store, ...]
-    few: bool = False
-    past: bool = False
+    skinny: bool = False
+    streaming: bool = False
 
 
 @record
@@ -328,7 +326,9 @@ class Kernel:
         return math.prod(a.extent for a in self.grid)
 
     def __str__(self) -> str:
-        return _text(self)
+        from fxad.ir.kernel_text import kernel_text
+
+        return kernel_text(self)
 
     @property
     def kind(self) -> str:
@@ -359,6 +359,47 @@ def stores_of(stage: Stage) -> tuple[Store, ...]:
             return ()
         case _:
             return stage.stores
+
+
+def operands_of(stage: Stage) -> tuple[Operand, ...]:
+    """Matrices that a stage reads or writes, those it reads first."""
+    match stage:
+        case Contract():
+            return stage.a, stage.b
+        case Attend():
+            return stage.q, stage.k, stage.v, stage.out, stage.lse
+        case AttendGrad():
+            return *operands_of(stage.attend), stage.delta, stage.dq, stage.dk, stage.dv
+    return ()
+
+
+def bound_axes(stage: Stage) -> tuple[Axis, ...]:
+    """The axes that a stage loops over itself; others are its kernel's grid."""
+    match stage:
+        case Map():
+            return stage.axes
+        case Reduce() | Scatter():
+            return stage.over
+        case Scan():
+            return (stage.axis,)
+        case Sort():
+            return (stage.axis,) if stage.largest is None else (stage.axis, stage.largest)
+        case Contract():
+            return stage.m, stage.n, stage.k
+        case Attend():
+            return stage.rows, stage.keys, stage.depth, stage.width
+        case AttendGrad():
+            return stage.group, *bound_axes(stage.attend)
+
+
+def cells_of(stage: Stage) -> tuple[Cell, ...]:
+    """The cells that a stage gives values to."""
+    match stage:
+        case Reduce() | Sort():
+            return stage.cells
+        case Scan() | Contract():
+            return (stage.cell,)
+    return ()
 
 
 def exprs_of(stage: Stage) -> tuple[Expr, ...]:

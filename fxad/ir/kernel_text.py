@@ -11,15 +11,17 @@ they came from) print alike and have the same key. A value used twice is printed
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 import numpy as np
 
 from fxad.core.dtypes import is_bool, short_name
 from fxad.core.errors import CheckError
 from fxad.ir import kernel as k
+from fxad.ir.prims import PRIMS, truth
 
-_COMPARISONS = frozenset(["eq", "ne", "lt", "le", "gt", "ge", "is_finite", "is_nan"])
+N = TypeVar("N", k.Axis, k.Buffer, k.Scalar, k.Cell)
 _DEPTH = 12  # nesting of one printed line
 _AXIS_NAMES = "ijklmnopqrstuvwxyzabcdefgh"
 
@@ -111,7 +113,7 @@ class _Printer:
             case k.Contract():
                 axes = f"m {self._bind((stage.m,))}, n {self._bind((stage.n,))}"
                 axes += f", k {self._bind((stage.k,))}"
-                marks = " few" * stage.few + " past" * stage.past
+                marks = " skinny" * stage.skinny + " streaming" * stage.streaming
                 return f"{self._cell(stage.cell)} = contract({axes}){marks}"
             case k.Attend():
                 return self._attend(stage)
@@ -218,7 +220,7 @@ class _Printer:
     def _place(self, buffer: k.Buffer, index: k.Index) -> str:
         return f"{self._named(self.buffers, buffer)}[{self._index(index)}]"
 
-    def _named(self, names: dict, item: k.Axis | k.Buffer | k.Scalar | k.Cell) -> str:
+    def _named(self, names: Mapping[N, str], item: N) -> str:
         try:
             return names[item]
         except KeyError:
@@ -259,7 +261,7 @@ def _number(value: bool | int | float | complex, dtype: np.dtype) -> str:
 
 def _result_dtype(prim: k.Prim) -> str:
     """`:dtype` where the arguments do not tell the result's dtype."""
-    if prim.name in _COMPARISONS:
+    if PRIMS[prim.name].result is truth:
         return "" if is_bool(prim.dtype) else f":{short_name(prim.dtype)}"
     same = prim.args[-1].dtype == prim.dtype if prim.args else False
     return "" if same else f":{short_name(prim.dtype)}"

@@ -89,9 +89,9 @@ class Attention:
     and its derivative by the score, slope((b, n, t, s), read).
 
     parts: in how many parts the query heads that share a key head are taken, and the queries, when
-    the cotangents of k and v are sums over parts: [parts, B, S, K, H]. key_parts: in how many equal
-    parts the keys are taken forward; results are those of each part: [key_parts, B, T, N, H] and
-    [key_parts, B, N, T]. The lowering sets both.
+    the cotangents of k and v are sums over parts: [parts, B, S, K, H]; the lowering sets it.
+    key_parts: in how many equal parts the keys are taken forward; results are those of each part:
+    [key_parts, B, T, N, H] and [key_parts, B, N, T].
     """
 
     backward: bool

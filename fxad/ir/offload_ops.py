@@ -1,4 +1,4 @@
-"""Equations that put values aside and take them back, and the memory these values wait in."""
+"""Equations that offload values and bring them back, and the memory of values on their way."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def puts(program: Program, times: float = 1) -> Iterator[tuple[Eqn, float]]:
 
 
 def staging(program: Program) -> int:
-    """Memory in which values wait on their way to the disk, or on the host, where what a while
-    loop puts counts once: nobody knows how often it runs."""
+    """Bytes for values on their way to the disk, and of values offloaded to the host. What a while
+    loop puts there counts once: its trip count is unknown."""
     host, disk = 0, dict[int, float]()
     for put, times in puts(program):
         memory, nbytes = put.params["memory"], nbytes_of(put.inputs[0])
@@ -70,7 +70,7 @@ def _limited(program: Program, memory: int) -> Program:
     if all(eqn.op.name != "put" or eqn.params["memory"] for eqn in inner.eqns):
         return inner
     eqns = [
-        Eqn(e.op, e.inputs, {**e.params, "memory": memory}, e.outputs, e.where, e.tag)
+        e.copy(params={**e.params, "memory": memory})
         if e.op.name == "put" and not e.params["memory"]
         else e
         for e in inner.eqns

@@ -70,16 +70,17 @@ ATTENTION_TILES = {
 # The gradient: bytes of a chunk of keys, whose sums are added to those of the chunks before;
 # queries in a block, and panels of keys.
 GRADIENT_BYTES, GRADIENT_ROWS, GRADIENT_PANELS = 1.25e6, 96, 8
-# On tiles, of float32 in parts: queries and panels in a block; least queries, and least elements of
+# On tiles, of float32 in parts: queries and panels in a block; queries in a block of the gradient,
+# where a window's first keys decide which are added together; least queries, and least elements of
 # keys and values of a head.
-SPLIT_ROWS, SPLIT_PANELS = 64, 16
+SPLIT_ROWS, SPLIT_PANELS, SPLIT_GRADIENT_ROWS = 64, 16, 64
 SPLIT_QUERIES, SPLIT_KEYS = 128, 1 << 16
 
 # ---------------------------------------------------------------- which unit
 
 TILE_DEPTH = 32  # steps of K that a tile product sums
 TILES_WORK = 1 << 16  # least multiply-adds of a product on tiles
-FEW = 8  # most rows or columns of a bf16 product that is never done on tiles
+FEW = 8  # most rows or columns of a skinny product of bf16, which is never done on tiles
 
 CAPABILITIES = {
     "amx_bf16": "products of bf16 are summed on tiles, 32 steps of K at a time",
@@ -127,7 +128,8 @@ def identity(isa: str, features: Iterable[str], libraries: Mapping[str, str]) ->
 
 
 def constants() -> dict[str, object]:
-    """Every number above by name."""
+    """Every number above by name. Checkpoints record a digest of them, names included: whoever
+    resumes after one was renamed is told that results may differ."""
     return {
         name: value
         for name, value in sorted(globals().items())

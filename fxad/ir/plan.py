@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from fxad.core.record import record
-from fxad.core.types import ArrayType, TapeType
+from fxad.core.types import TapeType, Type
 from fxad.ir.kernel import Kernel
 
 
@@ -30,7 +30,7 @@ class Slot:
     """
 
     id: int
-    type: ArrayType
+    type: Type
     place: str
     number: int = 0
     offset: int = 0
@@ -121,15 +121,15 @@ class Host:
     """Call a Python function: function(*input arrays) -> sequence of output arrays.
 
     Inputs are read-only NumPy views of the slots; outputs are checked and copied into theirs.
-    lends: the function is given the one output's own storage as an array and answers other memory
-    that holds the value, or is to hold it, from now on, or None: the storage itself does.
+    acquires: the function is given the one output's own storage as an array and answers an offload
+    buffer that holds the value, or is to hold it, from now on, or None: the storage itself does.
     """
 
     function: Callable[..., object]
     inputs: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
     name: str = "host"
-    lends: bool = False
+    acquires: bool = False
 
 
 Step = Run | Copy | Loop | While | Branch | Host | Taping
@@ -158,7 +158,7 @@ class Plan:
     __repr__ = __str__
 
 
-def walk(steps: tuple[Step, ...]):
+def walk(steps: Sequence[Step]) -> Iterator[Step]:
     """Every step, loop and branch bodies included, in program order."""
     for step in steps:
         yield step

@@ -11,18 +11,30 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from fxad.core.late import called_late
-from fxad.core.types import ArrayType
+from fxad.core.types import ArrayType, Type
 
-_show = called_late("fxad.ir.text", "show")
-_to_python = called_late("fxad.ir.python", "to_python")
-
-Type = Any  # ArrayType, or TapeType for the few values that are tapes
+if TYPE_CHECKING:
+    from fxad.ir.rules import (
+        BatchRule,
+        CloseRule,
+        DceRule,
+        DecomposeRule,
+        Effects,
+        JvpRule,
+        LoopsRule,
+        NumpyRule,
+        OntoRule,
+        SamplesRule,
+        SplitRule,
+        TransposeRule,
+        TypeRule,
+    )
 
 
 class Var:
@@ -46,7 +58,7 @@ class Lit:
         self.value = value
         self.type = ArrayType(dtype, ())
 
-    def key(self) -> tuple:
+    def key(self) -> tuple[object, ...]:
         """Equal keys mean equal bits (0.0 and -0.0 differ, NaN equals NaN)."""
         return (repr(self.value), self.type.dtype)
 
@@ -71,7 +83,8 @@ class Symbol:
 
 
 class Op:
-    """Everything the system knows about one operation; `fxad.ops.base` documents each rule."""
+    """Everything the system knows about one operation; `fxad.ops.base` documents each rule, and
+    `fxad.ir.rules` has its type."""
 
     __slots__ = (
         "batch",
@@ -96,24 +109,24 @@ class Op:
     )
 
     name: str
-    batch: Any
-    close: Any
-    dce: Any
-    decompose: Any
-    doc: Any
-    dtypes: Any
-    effects: Any
-    exact: Any
-    higher: Any
-    jvp: Any
-    loops: Any
-    numpy: Any
-    onto: Any
-    samples: Any
-    split: Any
-    transpose: Any
-    type: Any
-    ulp: Any
+    batch: BatchRule | None
+    close: CloseRule | None
+    dce: DceRule | None
+    decompose: DecomposeRule | None
+    doc: str | None
+    dtypes: str
+    effects: Effects | None
+    exact: bool | None
+    higher: bool | None
+    jvp: JvpRule | None
+    loops: LoopsRule | None
+    numpy: NumpyRule
+    onto: OntoRule | None
+    samples: SamplesRule | None
+    split: SplitRule | None
+    transpose: TransposeRule | Literal["inside"] | None
+    type: TypeRule
+    ulp: Mapping[str, float] | None
 
     def __init__(self, name: str, **rules: Any) -> None:
         self.name = name
@@ -134,7 +147,7 @@ class Op:
         return self.name
 
 
-OPS: dict[str, Any] = {}  # name -> Op, callable once `fxad.ops.base.define` has made it
+OPS: dict[str, Op] = {}  # name -> Op, callable once `fxad.ops.base.define` has made it
 
 
 class Eqn:
@@ -142,9 +155,11 @@ class Eqn:
 
     `tag` says which part of a derivative recorded the equation: "backward", "recomputed" (in the
     backward pass, from kept values), or None. It means nothing to results; listings show it.
+    `pair` is a number that a loop and its backward loops have in common, where a derivative made
+    them; no other equation has one, and it is no part of what makes Programs equal.
     """
 
-    __slots__ = ("inputs", "op", "outputs", "params", "tag", "where")
+    __slots__ = ("inputs", "op", "outputs", "pair", "params", "tag", "where")
 
     def __init__(
         self,
@@ -154,6 +169,7 @@ class Eqn:
         outputs: tuple[Var, ...],
         where: str = "",
         tag: str | None = None,
+        pair: int | None = None,
     ) -> None:
         self.op = op
         self.inputs = inputs
@@ -161,9 +177,27 @@ class Eqn:
         self.outputs = outputs
         self.where = where
         self.tag = tag
+        self.pair = pair
 
     def with_inputs(self, inputs: tuple[Atom, ...]) -> Eqn:
-        return Eqn(self.op, inputs, self.params, self.outputs, self.where, self.tag)
+        return Eqn(self.op, inputs, self.params, self.outputs, self.where, self.tag, self.pair)
+
+    def copy(
+        self,
+        inputs: tuple[Atom, ...] | None = None,
+        params: Mapping[str, Any] | None = None,
+        outputs: tuple[Var, ...] | None = None,
+    ) -> Eqn:
+        """The equation with some of these changed."""
+        return Eqn(
+            self.op,
+            self.inputs if inputs is None else inputs,
+            self.params if params is None else params,
+            self.outputs if outputs is None else outputs,
+            self.where,
+            self.tag,
+            self.pair,
+        )
 
     @property
     def effects(self) -> frozenset[str]:
@@ -179,6 +213,12 @@ class Eqn:
 
 
 _PURE: frozenset[str] = frozenset()
+_pairs = itertools.count()
+
+
+def new_pair() -> int:
+    """A number that no loop has as its pair yet."""
+    return next(_pairs)
 
 
 class Program:
@@ -203,7 +243,7 @@ class Program:
         self.consts = tuple(consts)
         self.eqns = tuple(eqns)
         self.outputs = tuple(outputs)
-        self._key: tuple | None = None
+        self._key: tuple[object, ...] | None = None
         self._effects: frozenset[str] | None = None
 
     @property
@@ -227,17 +267,17 @@ class Program:
             return self
         return Program(self.consts + self.inputs, self.eqns, self.outputs, self.name)
 
-    def key(self) -> tuple:
+    def key(self) -> tuple[object, ...]:
         """Structural identity: equal for alpha-equal programs; ignores names and locations."""
         if self._key is None:
             number: dict[Var, int] = {}
             for v in (*self.consts, *self.inputs):
                 number[v] = len(number)
 
-            def refs(atoms: tuple[Atom, ...]) -> tuple:
+            def refs(atoms: tuple[Atom, ...]) -> tuple[object, ...]:
                 return tuple([number[a] if isinstance(a, Var) else a.key() for a in atoms])
 
-            rows: list[tuple] = [(len(self.consts), tuple([v.type for v in number]))]
+            rows: list[object] = [(len(self.consts), tuple([v.type for v in number]))]
             for e in self.eqns:
                 types = tuple([v.type for v in e.outputs])
                 rows.append((e.op.name, refs(e.inputs), params_key(e.params), types))
@@ -248,16 +288,20 @@ class Program:
         return self._key
 
     def to_python(self) -> str:
-        """Runnable NumPy source, bit-equal to the interpreter (see `fxad.ir.python`)."""
-        return _to_python(self)
+        """Runnable NumPy source, bit-equal to the interpreter (`fxad.ir.inspection.python`)."""
+        from fxad.ir.inspection.python import to_python
+
+        return to_python(self)
 
     def __str__(self) -> str:
-        return _show(self)
+        from fxad.ir.text import show
+
+        return show(self)
 
     __repr__ = __str__
 
 
-def params_key(params: Mapping[str, Any]) -> tuple:
+def params_key(params: Mapping[str, Any]) -> tuple[object, ...]:
     """Hashable identity of an equation's parameters."""
     return tuple([(name, param_key(params[name])) for name in sorted(params)]) if params else ()
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from fxad.ir.program import Atom, Eqn, Lit, Op, Program, Var, subprograms
+from fxad.ir.program import Atom, Eqn, Lit, Op, Program, Var, new_pair, subprograms
+from fxad.ir.uses import values_read
 
 
 def dce(program: Program, keep: Sequence[bool] | None = None) -> Program:
@@ -42,9 +44,7 @@ def dce(program: Program, keep: Sequence[bool] | None = None) -> Program:
 
 def used_inputs(program: Program) -> tuple[bool, ...]:
     """Which inputs any equation or output reads."""
-    read: set[Atom] = {a for a in program.outputs if isinstance(a, Var)}
-    for eqn in program.eqns:
-        read.update(a for a in eqn.inputs if isinstance(a, Var))
+    read = values_read(program.eqns, program.outputs)
     return tuple(v in read for v in program.inputs)
 
 
@@ -145,19 +145,29 @@ def replaced(atoms: tuple[Atom, ...], env: Mapping[Atom, Atom]) -> tuple[Atom, .
 def inline_into(
     program: Program, args: Sequence[Atom], where: str = ""
 ) -> tuple[list[Eqn], tuple[Atom, ...]]:
-    """Fresh copies of the program's equations with `args` for its inputs (consts first)."""
+    """Fresh copies of the program's equations with `args` for its inputs (consts first).
+
+    Loops that are paired among them are a pair of their own; one whose partner is elsewhere stays
+    paired with it.
+    """
     env: dict[Atom, Atom] = dict(zip((*program.consts, *program.inputs), args, strict=True))
 
     def read(atom: Atom) -> Atom:
         return env[atom] if isinstance(atom, Var) else atom
 
-    eqns = []
+    eqns, renewed = [], _new_pairs(program)
     for eqn in program.eqns:
         outputs = tuple(Var(v.type) for v in eqn.outputs)
-        inputs = tuple(map(read, eqn.inputs))
-        eqns.append(Eqn(eqn.op, inputs, eqn.params, outputs, eqn.where or where, eqn.tag))
+        inputs, pair = tuple(map(read, eqn.inputs)), renewed.get(eqn.pair, eqn.pair)
+        eqns.append(Eqn(eqn.op, inputs, eqn.params, outputs, eqn.where or where, eqn.tag, pair))
         env.update(zip(eqn.outputs, outputs, strict=True))
     return eqns, tuple(map(read, program.outputs))
+
+
+def _new_pairs(program: Program) -> dict[int | None, int]:
+    """New numbers for pairs of which a program has more than one loop."""
+    found = Counter(eqn.pair for eqn in program.eqns if eqn.pair is not None)
+    return {pair: new_pair() for pair, count in found.items() if count > 1}
 
 
 def flattened(program: Program) -> Program:
@@ -208,7 +218,7 @@ def map_subprograms(program: Program, rewrite: Callable[[Program], Program]) -> 
             eqns.append(eqn)
             continue
         changed = True
-        eqns.append(Eqn(eqn.op, eqn.inputs, params, eqn.outputs, eqn.where, eqn.tag))
+        eqns.append(eqn.copy(params=params))
     if not changed:
         return program
     return Program(program.inputs, eqns, program.outputs, program.name, program.consts)

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fxad.core.config import config, spend_fuel
-from fxad.core.late import called_late
 from fxad.core.record import record
 
 if TYPE_CHECKING:
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
 
 A = TypeVar("A")
 B = TypeVar("B")
-
-_changed = called_late("fxad.ir.diff", "changed")
-_size = called_late("fxad.ir.diff", "size")
 
 
 @record
@@ -49,11 +45,17 @@ class Ran:
     def changed(self) -> str:
         """Lines of the Program that only one of both has, marked - and +; of another record its
         text. Empty where nothing changed."""
-        return _changed(self.given, self.made)
+        from fxad.ir.inspection.diff import changed
+
+        return changed(self.given, self.made)
 
     def __str__(self) -> str:
-        sizes = dict.fromkeys([_size(self.given), _size(self.made)])
+        from fxad.ir.inspection.diff import size
+
+        sizes = dict.fromkeys([size(self.given), size(self.made)])
         return f"{self.stage:13} {1e3 * self.seconds:9.2f} ms  {' -> '.join(sizes)}"
+
+    __repr__ = __str__
 
 
 class _Listeners(threading.local):
@@ -89,7 +91,8 @@ def run_stage(
     for a function that spends fuel itself).
     """
     start = time.perf_counter()
-    made: Any = function(given) if not optional or spend_fuel() else given
+    answer: Any = function(given) if not optional or spend_fuel() else given
+    made: B = answer
     seconds = time.perf_counter() - start
     observe(name, made, legal)
     if _listeners.listener is not None:

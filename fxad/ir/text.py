@@ -21,8 +21,8 @@ import numpy as np
 
 from fxad.core.dtypes import from_short_name, short_name
 from fxad.core.errors import CheckError
-from fxad.core.types import ArrayType, TapeType
-from fxad.ir.program import OPS, Atom, Eqn, Lit, Program, Symbol, Type, Var
+from fxad.core.types import ArrayType, TapeType, Type
+from fxad.ir.program import OPS, Atom, Eqn, Lit, Program, Symbol, Var
 
 # ---------------------------------------------------------------- printing
 

@@ -6,7 +6,8 @@ total, ys = fxad.lax.scan(step, 0.0, xs)
 from typing import TYPE_CHECKING
 
 from fxad.api.custom import stop_gradient
-from fxad.core.late import late as _late
+from fxad.core.lazy import lazy as _lazy
+from fxad.core.precision import DotAlgorithmPreset, Precision
 from fxad.lax import linalg
 from fxad.lax.associative import associative_scan
 from fxad.lax.branches import cond, platform_dependent, switch
@@ -76,7 +77,6 @@ from fxad.lax.operators import (
 )
 from fxad.lax.ragged import ragged_dot
 from fxad.lax.reductions import (
-    Precision,
     approx_max_k,
     approx_min_k,
     argmax,
@@ -183,8 +183,8 @@ from fxad.numpy.elementwise import multiply as mul
 from fxad.numpy.elementwise import negative as neg
 from fxad.numpy.elementwise import not_equal as ne
 from fxad.numpy.elementwise import subtract as sub
+from fxad.numpy.manipulation import broadcast_shapes
 from fxad.numpy.rounding import ceil, floor
-from fxad.numpy.shaping import broadcast_shapes
 
 if TYPE_CHECKING:
     from fxad.scipy.special.bessel import i0e as bessel_i0e
@@ -195,22 +195,24 @@ if TYPE_CHECKING:
     from fxad.scipy.special.incomplete import gammaincc as igammac
 
 # `fxad.scipy` is loaded when one of its functions is first asked for.
-__getattr__, __dir__ = _late(
-    globals(),
-    {
-        "bessel_i0e": "fxad.scipy.special:i0e",
-        "bessel_i1e": "fxad.scipy.special:i1e",
-        "betainc": "fxad.scipy.special",
-        "digamma": "fxad.scipy.special",
-        "igamma": "fxad.scipy.special:gammainc",
-        "igammac": "fxad.scipy.special:gammaincc",
-        "polygamma": "fxad.scipy.special",
-        "zeta": "fxad.scipy.special",
-    },
-)
+if not TYPE_CHECKING:  # to a checker, what is not imported above is not there
+    __getattr__, __dir__ = _lazy(
+        globals(),
+        {
+            "bessel_i0e": "fxad.scipy.special:i0e",
+            "bessel_i1e": "fxad.scipy.special:i1e",
+            "betainc": "fxad.scipy.special",
+            "digamma": "fxad.scipy.special",
+            "igamma": "fxad.scipy.special:gammainc",
+            "igammac": "fxad.scipy.special:gammaincc",
+            "polygamma": "fxad.scipy.special",
+            "zeta": "fxad.scipy.special",
+        },
+    )
 
 __all__ = [
     "ConvDimensionNumbers",
+    "DotAlgorithmPreset",
     "FftType",
     "GatherDimensionNumbers",
     "GatherScatterMode",

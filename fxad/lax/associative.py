@@ -17,7 +17,7 @@ from fxad.lax.carry import (
     described,
 )
 from fxad.numpy.core import axis_index
-from fxad.numpy.shaping import slice_axis
+from fxad.numpy.manipulation import slice_axis
 from fxad.trace.tracer import type_of
 
 

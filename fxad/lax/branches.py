@@ -18,7 +18,7 @@ from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.core.promotion import is_python_scalar, promote
-from fxad.core.types import ArrayType
+from fxad.core.types import ArrayType, array_type
 from fxad.ir.program import OPS, Eqn, Program, Var
 from fxad.ir.rewrite import literal
 from fxad.lax.carry import check_callable, described, marked
@@ -206,7 +206,7 @@ def _common_types(
                 f"{t} from {described(f)}" for t, f in zip(types, functions, strict=True)
             )
             wrong.append(f"result{pytree.keystr(path)}: {seen}")
-        goal.append(types[0].with_dtype(dtype))
+        goal.append(array_type(types[0]).with_dtype(dtype))
         weak.append(is_weak and all(flags))
     if wrong:
         raise TypeMismatch(

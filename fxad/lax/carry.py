@@ -15,7 +15,7 @@ from fxad.core import pytree
 from fxad.core.errors import TypeMismatch, at
 from fxad.core.promotion import promote
 from fxad.core.pytree import TreeDef
-from fxad.core.types import ArrayType
+from fxad.core.types import ArrayType, Type
 from fxad.ir.program import Program
 from fxad.numpy.core import cast
 from fxad.trace.array import Array, kept
@@ -76,7 +76,7 @@ class Body:
         self.weak = [scalar_weak(o) for o in everything]
         return everything
 
-    def check(self, carry: Sequence[ArrayType], outs: Sequence[ArrayType]) -> None:
+    def check(self, carry: Sequence[ArrayType], outs: Sequence[Type]) -> None:
         """Raise TypeMismatch naming each leaf whose type the body changes."""
         paths = [path for path, _ in pytree.leaves_with_path(self.tree.unflatten(list(carry)))]
         wrong = [
@@ -143,7 +143,7 @@ def with_forwarded(
     return [kept(c) if before is after else out for before, after, c, out in parts]
 
 
-def _settled(type_: ArrayType, weak: bool, out: ArrayType, out_weak: bool) -> tuple:
+def _settled(type_: ArrayType, weak: bool, out: Type, out_weak: bool) -> tuple[ArrayType, bool]:
     """The type and weakness a carry leaf should go in with, given what came out."""
     if not weak or (out.dtype == type_.dtype and out_weak):
         return type_, weak

@@ -1,6 +1,6 @@
 """What a loop of unknown length keeps for its reverse: `checkpoints=` of while_loop and fori_loop.
 
-    checkpoints=None             every trip's residuals; nothing is computed again
+    checkpoints=None             every trip's residuals; nothing is recomputed
     checkpoints=100              every 100th state; each trip is computed once more
     checkpoints=lax.binomial(8)  at most 8 states, however long the loop runs
 
@@ -8,7 +8,7 @@ The binomial schedule (Griewank and Walther, "Algorithm 799: revolve", 2000) run
 kept state to the trip that is reversed next and keeps states on the way where that saves most. It
 wants to know the trips beforehand; here the forward sweep keeps every `stride`-th state and
 doubles the stride when it runs out of places. With K states and n trips no more than (r + 1) n
-trips are computed again, where each is reversed included and r is the least with
+trips are recomputed, where each is reversed included and r is the least with
 binomial(K + r, r) >= n: what a schedule that knows n needs at most in all.
 """
 
@@ -27,7 +27,7 @@ from fxad.api.custom_vjp import custom_vjp
 from fxad.core.errors import BadArgument
 from fxad.core.record import valued
 from fxad.ir.program import OPS, Program
-from fxad.lax.while_loop import plain_while
+from fxad.lax.while_loops import plain_while
 from fxad.trace.tracer import type_of
 from fxad.transform.context import differentiable
 
@@ -37,7 +37,7 @@ _SWEEPS = 4096  # columns of the binomial table at most
 
 @valued
 class Binomial:
-    """At most `states` states are kept, and others are computed from them again."""
+    """At most `states` states are kept, and others are recomputed from them."""
 
     states: int
 
@@ -47,7 +47,7 @@ Checkpoints = int | Binomial | None
 
 def binomial(states: int) -> Binomial:
     """For `checkpoints=`: keep at most `states` (two or more) states of a loop, however many trips
-    it makes, and compute the others again. Raises BadArgument for fewer."""
+    it makes, and recompute the others. Raises BadArgument for fewer."""
     if not isinstance(states, int | np.integer) or isinstance(states, bool) or states < 2:
         raise BadArgument(f"binomial: states must be an integer of at least 2, not {states!r}")
     return Binomial(int(states))

@@ -22,8 +22,8 @@ from fxad.numpy import reductions
 from fxad.numpy.core import axis_index as place_of
 from fxad.numpy.core import cast, value_of
 from fxad.numpy.elementwise import where
-from fxad.numpy.picking import take
-from fxad.numpy.shaping import moveaxis
+from fxad.numpy.manipulation import moveaxis
+from fxad.numpy.selection import take
 from fxad.trace.array import Array
 
 Names = Hashable | Sequence[Hashable]

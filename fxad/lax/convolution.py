@@ -19,8 +19,8 @@ from fxad.ir.program import OPS
 from fxad.lax.shapes import pad as padded
 from fxad.lax.windows import padtype_to_pads
 from fxad.numpy.core import promoted, stack_values
-from fxad.numpy.linear import product
-from fxad.numpy.shaping import slice_axis
+from fxad.numpy.manipulation import slice_axis
+from fxad.numpy.products import product
 from fxad.trace.array import Array
 
 _MOST_SLICES = 32  # longer kernels gather their windows
@@ -165,7 +165,8 @@ def conv_general_dilated(
     x = _with_holes(x, holes, padding, kernel, strides)
     for axis in range(count):
         x = _windows(x, axis + 1, w.shape[axis], strides[axis], spread[axis])
-    out = _contract(x, w, feature_group_count, batch_group_count, preferred_element_type)
+    how = {"wide": preferred_element_type, "precision": precision}
+    out = _contract(x, w, feature_group_count, batch_group_count, **how)
     return _in_order(out, numbers.out_spec)
 
 
@@ -189,18 +190,18 @@ def _in_order(out: Array, spec: Sequence[int]) -> Array:
     return OPS["transpose"](out, permutation=tuple(order))
 
 
-def _contract(x: Array, w: Array, features: int, batches: int, wide: Any) -> Array:
+def _contract(x: Array, w: Array, features: int, batches: int, wide: Any, precision: Any) -> Array:
     """[batch, out..., kernel..., in] with [kernel..., in, out] -> [batch, out..., out]."""
     count = w.ndim - 2
     inner = tuple(range(count + 1)), tuple(range(count + 1))
     window = tuple(range(count + 1, 2 * count + 2))
     groups = features * batches
     if groups == 1:
-        return product(x, w, (window, inner[1]), wide=wide)
+        return product(x, w, (window, inner[1]), wide=wide, precision=precision)
     x = _grouped(x, x.ndim - 1 if features > 1 else 0, groups)
     w = _grouped(w, w.ndim - 1, groups)
     shifted = tuple(i + 1 for i in window), tuple(i + 1 for i in inner[1])
-    out = product(x, w, shifted, ((0,), (0,)), wide=wide)  # [group, batch, out..., features]
+    out = product(x, w, shifted, ((0,), (0,)), wide, precision)  # [group, batch, out..., features]
     order = (*range(1, out.ndim - 1), 0, out.ndim - 1)
     out = OPS["transpose"](out, permutation=order)
     return OPS["reshape"](out, shape=(*out.shape[:-2], out.shape[-2] * out.shape[-1]))
@@ -216,7 +217,12 @@ def conv(
 ) -> Array:
     """conv_general_dilated of [batch, features, spatial...] without dilation."""
     return conv_general_dilated(
-        lhs, rhs, window_strides, padding, preferred_element_type=preferred_element_type
+        lhs,
+        rhs,
+        window_strides,
+        padding,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
     )
 
 
@@ -238,6 +244,7 @@ def conv_with_general_padding(
         padding,
         lhs_dilation,
         rhs_dilation,
+        precision=precision,
         preferred_element_type=preferred_element_type,
     )
 
@@ -275,10 +282,8 @@ def conv_transpose(
         w = OPS["reverse"](w, axes=tuple(spatial))
         outputs, inputs = numbers.rhs_spec[:2]
         numbers = numbers._replace(rhs_spec=(inputs, outputs, *spatial))
-    wide = preferred_element_type
-    return conv_general_dilated(
-        x, w, (1,) * count, padding, strides, spread, numbers, preferred_element_type=wide
-    )
+    how = {"precision": precision, "preferred_element_type": preferred_element_type}
+    return conv_general_dilated(x, w, (1,) * count, padding, strides, spread, numbers, **how)
 
 
 def _transposed_pads(kernel: int, stride: int, padding: str) -> tuple[int, int]:

@@ -19,9 +19,8 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
-from fxad.numpy.applying import applied
 from fxad.numpy.core import cast, full_of, shape_tuple, value_of
-from fxad.numpy.updates import setitem
+from fxad.numpy.updates import applied, setitem
 from fxad.trace.array import Array, Concrete
 from fxad.trace.tracer import type_of
 

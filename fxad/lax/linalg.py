@@ -14,7 +14,7 @@ from fxad.numpy import linalg
 from fxad.numpy.core import promoted
 from fxad.numpy.creation import zeros_like
 from fxad.numpy.elementwise import conj
-from fxad.numpy.shaping import matrix_transpose, moveaxis
+from fxad.numpy.manipulation import matrix_transpose, moveaxis
 from fxad.trace.array import Array
 
 

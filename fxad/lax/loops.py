@@ -40,9 +40,9 @@ from fxad.lax.checkpoints import (
     in_blocks,
 )
 from fxad.lax.tapes import LoopTape, on_tape
-from fxad.lax.while_loop import in_python, plain_while, staged_while
+from fxad.lax.while_loops import in_python, plain_while, staged_while
 from fxad.numpy.core import cast, stack_values, value_of
-from fxad.numpy.shaping import slice_axis
+from fxad.numpy.manipulation import slice_axis
 from fxad.trace.array import Array
 from fxad.trace.tracer import type_of
 
@@ -234,8 +234,8 @@ def while_loop(
 
     val: a pytree of arrays that keeps its structure, shapes and dtypes; cond_fun gives one bool.
     checkpoints: what reverse mode keeps. None: every trip's residuals. An integer k: every k-th
-    state, other trips are computed again. `binomial(k)`: at most k states however many trips there
-    are; trips are computed again as the binomial schedule says (`fxad.lax.checkpoints`).
+    state, other trips are recomputed. `binomial(k)`: at most k states however many trips there
+    are; trips are recomputed as the binomial schedule says (`fxad.lax.checkpoints`).
     tape: where that is kept, made by `lax.tape` (default: in memory; not with `binomial`).
 
     Raises TreeError or TypeMismatch naming the leaf if the value changes type, BadArgument for

@@ -23,9 +23,9 @@ from fxad.lax.reductions import dot
 from fxad.lax.shapes import dynamic_slice, dynamic_update_slice
 from fxad.numpy.core import cast, full_of, promoted, value_of
 from fxad.numpy.creation import arange
+from fxad.numpy.cumulative import cumsum
 from fxad.numpy.elementwise import maximum, minimum, where
-from fxad.numpy.linear import matmul
-from fxad.numpy.running import cumsum
+from fxad.numpy.products import matmul
 from fxad.numpy.sorting import searchsorted
 from fxad.trace.array import Array
 

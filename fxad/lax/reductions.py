@@ -5,7 +5,6 @@ values, places = top_k(scores, 5)
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,18 +16,10 @@ from fxad.ir.program import OPS
 from fxad.lax import windows
 from fxad.numpy import reductions
 from fxad.numpy.core import axes_tuple, axis_index, cast, promoted, value_of
-from fxad.numpy.linear import product
-from fxad.numpy.shaping import moveaxis
+from fxad.numpy.manipulation import moveaxis
+from fxad.numpy.products import product
 from fxad.trace.array import Array
 from fxad.trace.tracer import type_of
-
-
-class Precision(enum.Enum):
-    """Accepted for ported code: products always use the full precision of their dtype."""
-
-    DEFAULT = 0
-    HIGH = 1
-    HIGHEST = 2
 
 
 def _reduction(op: str, name: str, doc: str) -> Callable[..., Array]:
@@ -177,7 +168,9 @@ def dot_general(
 ) -> Array:
     """Sum of products. dimension_numbers: ((lhs, rhs contracting axes), (lhs, rhs batch axes)).
 
-    Axes of the result: batch, free of lhs, free of rhs.
+    Axes of the result: batch, free of lhs, free of rhs. precision: a DotAlgorithmPreset or its
+    name; BF16_BF16_F32_X3, _X6 and _X9 multiply float32 numbers by their bfloat16 parts, all else
+    is full precision. Raises BadArgument for an unknown one.
     """
     a, b = promoted("dot_general", lhs, rhs, numbers=False, broadcast=False)
     pairs = []
@@ -187,7 +180,7 @@ def dot_general(
         pairs.append((left, right))
     if len(pairs) != 2:
         raise TypeMismatch("dot_general: dimension_numbers are ((lhs, rhs), (lhs, rhs)) axes")
-    return product(a, b, pairs[0], pairs[1], preferred_element_type)
+    return product(a, b, pairs[0], pairs[1], preferred_element_type, precision)
 
 
 def dot(lhs: Any, rhs: Any, precision: Any = None, preferred_element_type: Any = None) -> Array:
@@ -196,7 +189,8 @@ def dot(lhs: Any, rhs: Any, precision: Any = None, preferred_element_type: Any =
     ranks = type_of(a).ndim, type_of(b).ndim
     if not all(1 <= r <= 2 for r in ranks):
         raise ShapeError(f"dot: takes vectors and matrices, got {type_of(a)} and {type_of(b)}")
-    return product(a, b, ((ranks[0] - 1,), (0,)), wide=preferred_element_type)
+    contract = (ranks[0] - 1,), (0,)
+    return product(a, b, contract, wide=preferred_element_type, precision=precision)
 
 
 def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Array:
@@ -206,4 +200,4 @@ def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Array:
     if rank < 2 or type_of(b).ndim != rank:
         raise ShapeError(f"batch_matmul: {type_of(a)} and {type_of(b)} need equal ranks >= 2")
     lead = tuple(range(rank - 2))
-    return product(a, b, ((rank - 1,), (rank - 2,)), (lead, lead))
+    return product(a, b, ((rank - 1,), (rank - 2,)), (lead, lead), precision=precision)

@@ -29,7 +29,7 @@ from fxad.numpy.core import (
     value_of,
 )
 from fxad.numpy.creation import iota as _iota
-from fxad.numpy.shaping import slice_axis
+from fxad.numpy.manipulation import slice_axis
 from fxad.trace.array import Array
 from fxad.trace.tracer import type_of
 

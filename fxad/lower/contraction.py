@@ -15,21 +15,22 @@ from itertools import pairwise
 from fxad.core import dtypes as dt
 from fxad.core.record import record
 from fxad.core.types import ArrayType
-from fxad.ir.index import axes_for, flat, is_affine, unflat
-from fxad.ir.kernel import Axis, Cell, Index, at
+from fxad.ir.index import axes_for, flat, is_affine
+from fxad.ir.kernel import Axis, Cast, Contract, Expr, Get, Index, Operand, Store, at
 from fxad.ir.loops import Contraction, Generate, Indexed, Pointwise, View
 from fxad.ir.orders import FEW
 from fxad.ir.program import Atom, Var
+from fxad.lower.expand import Storage
 from fxad.lower.graph import Def, Graph
-from fxad.lower.nodes import ContractNode
+from fxad.lower.nodes import cells
 from fxad.lower.reduction import accumulator
 
-SOFT = (Pointwise, View, Generate, Indexed)
+FUSIBLE = (Pointwise, View, Generate, Indexed)
 
 
 @record
 class Address:
-    """A matrix operand: a stored value and the flat index over the operand's own axes."""
+    """A matrix operand: a materialized value and the flat index over the operand's own axes."""
 
     base: Var
     index: Index
@@ -52,7 +53,7 @@ class Dim:
 def addresses(
     graph: Graph, definition: Def, record: Contraction, through_views: bool
 ) -> tuple[Address, Address]:
-    """Where both operands of a product are read. Values that must be stored are the bases."""
+    """Where both operands of a product are read. Values that must be materialized are the bases."""
     found = []
     for side, atom in enumerate(definition.operands):
         contract, batch = record.contract[side], record.batch[side]
@@ -72,9 +73,9 @@ def candidates(graph: Graph, atom: Atom, through_views: bool) -> list[Address]:
     size = atom.type.size
     while isinstance(atom, Var):
         definition = graph.def_of.get(atom)
-        hard = definition is None or not isinstance(definition.record, SOFT)
+        fixed = definition is None or not isinstance(definition.record, FUSIBLE)
         # A larger value is worth storing whole if its parts are all wanted (q, k, v).
-        if hard or atom.type.size <= size * graph.uses[atom]:
+        if fixed or atom.type.size <= size * graph.uses[atom]:
             found.append(Address(atom, flat(point, atom.type.shape), axes))
         if not through_views or definition is None or not isinstance(definition.record, View):
             break
@@ -102,60 +103,49 @@ def _usable(address: Address, contract: tuple[int, ...]) -> bool:
 def copied(
     graph: Graph, definition: Def, atom: Atom, contract: tuple[int, ...], batch: tuple[int, ...]
 ) -> Address:
-    """A stored copy with axes (batch, free, contracted)."""
+    """A materialized copy with axes (batch, free, contracted)."""
     shape = atom.type.shape
     free = tuple(a for a in range(len(shape)) if a not in contract and a not in batch)
     order = (*batch, *free, *contract)
     copy = Var(ArrayType(atom.type.dtype, tuple(shape[a] for a in order)))
     places = {axis: i for i, axis in enumerate(order)}
     view = View(lambda point: tuple([point[order.index(a)] for a in range(len(shape))]))
-    added = Def((copy,), view, (atom,), definition.eqn, definition.passed)
+    added = Def((copy,), view, (atom,), definition.eqn)
     graph.insert(added, definition)
     axes = axes_for(shape)
     point = tuple([at(axes[a]) for a in sorted(places, key=places.__getitem__)])
     return Address(copy, flat(point, copy.type.shape), axes)
 
 
-def contract_node(definition: Def, record: Contraction, a: Address, b: Address) -> ContractNode:
-    """Axes merged and given roles."""
+def contract_stage(
+    definition: Def, record: Contraction, a: Address, b: Address, storage: Storage
+) -> tuple[Contract, tuple[Axis, ...]]:
+    """The product with axes merged and given roles; the axes of its grid, then m, n and k."""
     out = definition.outputs[0]
-    result = axes_for(out.type.shape, "o")
     batch, rows, columns = _dims(record, a, b, out.type.shape[record.parts > 1 :])
     sides = (math.prod(d.extent for d in side) for side in (rows, columns))
-    few = a.base.type.dtype == dt.bfloat16 and min(sides) <= FEW
+    skinny = a.base.type.dtype == dt.bfloat16 and min(sides) <= FEW
     k_dim, parts = _summed(record, a, b, out.type.size)
     batch, rows, columns = _roles(parts + batch, rows, columns)
-    grid_dims, m_dim = _main(_merged(rows))
+    grid, m_dim = _main(_merged(rows))
     more, n_dim = _main(_merged(columns))
-    grid_dims = sorted([*_merged(batch), *grid_dims, *more], key=lambda d: -d.out)
-    swap = n_dim.extent == 1 and m_dim.extent > 1
-    if swap:
-        a, b, m_dim, n_dim = b, a, n_dim, m_dim
-    dims = [*grid_dims, m_dim, n_dim]
-    axes = [Axis("", d.extent) for d in dims]
-    k = Axis("k", k_dim.extent)
-    cell = Cell("", accumulator(out.type.dtype, "add"))
-    pairs = [*zip(dims, axes, strict=True), (k_dim, k)]
-    names = ("b", "a") if swap else ("a", "b")
-    node = ContractNode(
-        definition.eqn,
-        (out,),
-        result,
-        a.base,
-        b.base,
-        _index(a, names[0], pairs),
-        _index(b, names[1], pairs),
-        tuple(axes[:-2]),
-        axes[-2],
-        axes[-1],
-        k,
-        _place(result, dims, axes),
-        cell,
-        few,
+    grid = sorted([*_merged(batch), *grid, *more], key=lambda d: -d.out)
+    sides_of = ("a", "b")
+    if n_dim.extent == 1 and m_dim.extent > 1:
+        a, b, m_dim, n_dim, sides_of = b, a, n_dim, m_dim, ("b", "a")
+    m, n, k = (Axis(x, d.extent) for x, d in zip("mnk", (m_dim, n_dim, k_dim), strict=True))
+    axes = (*axes_for([d.extent for d in grid]), m, n, k)
+    pairs = list(zip((*grid, m_dim, n_dim, k_dim), axes, strict=True))
+    left, right = (
+        Operand(storage.buffer(x.base), _index(x.index.const, side, pairs))
+        for x, side in zip((a, b), sides_of, strict=True)
     )
-    for var, where in ((a.base, node.a_index), (b.base, node.b_index)):
-        node.reads.setdefault(var, []).append(where)
-    return node
+    (cell,) = cells(0, [accumulator(out.type.dtype, "add")])
+    value: Expr = Get(cell)
+    value = value if value.dtype == out.type.dtype else Cast(value, out.type.dtype)
+    by_stride = sorted(pairs[:-1], key=lambda pair: -pair[0].out)
+    store = Store(storage.buffer(out), _index(0, "out", by_stride), value)
+    return Contract(m, n, k, left, right, cell, (store,), skinny), axes
 
 
 def _roles(
@@ -168,11 +158,11 @@ def _roles(
     return [d for d in batch if d not in rows and d not in columns], rows, columns
 
 
-def _index(of: Address, side: str, pairs: Sequence[tuple[Dim, Axis]]) -> Index:
-    """Where an operand is read, by the axes of the product; side: "a" or "b"."""
-    total = Index(of.index.const)
+def _index(start: int, strides: str, pairs: Sequence[tuple[Dim, Axis]]) -> Index:
+    """Where an element lies, by the axes of the product; strides: "a", "b" or "out"."""
+    total = Index(start)
     for dim, axis in pairs:
-        total = total + at(axis) * getattr(dim, side)
+        total = total + at(axis) * getattr(dim, strides)
     return total
 
 
@@ -228,21 +218,3 @@ def _main(dims: list[Dim]) -> tuple[list[Dim], Dim]:
         return [], Dim(1, 0, 0, 0)
     best = max(dims, key=lambda d: (min(d.extent, 32), d.out == 1, d.extent))
     return [d for d in dims if d is not best], best
-
-
-def _place(result: Sequence[Axis], dims: Sequence[Dim], axes: Sequence[Axis]) -> dict[Axis, Index]:
-    """Every axis of the result in terms of the kernel's axes."""
-    strides = [math.prod(a.extent for a in result[i + 1 :]) for i in range(len(result))]
-    place: dict[Axis, Index] = {}
-    for dim, axis in zip(dims, axes, strict=True):
-        if dim.extent == 1:
-            continue
-        span = [
-            r
-            for r, s in zip(result, strides, strict=True)
-            if r.extent != 1 and dim.out <= s < dim.out * dim.extent
-        ]
-        place.update(zip(span, unflat(at(axis), [r.extent for r in span]), strict=True))
-    for r in result:
-        place.setdefault(r, Index())
-    return place

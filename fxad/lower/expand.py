@@ -3,25 +3,28 @@
     y = transpose(exp(x));  at(y, (i, j))  ->  exp(load x[n j + i])
 
 Elementwise ops, views and gathers are composed by rewriting the index; the recursion ends at
-stored values (see `storage`), which become Loads of stand-in buffers.
+materialized values (see `storage`), which become Loads of stand-in buffers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from fxad.core import dtypes as dt
 from fxad.ir.index import Point, flat
-from fxad.ir.kernel import Buffer, Const, Expr, Index, Load, Param, Prim, Scalar
+from fxad.ir.kernel import Axis, Buffer, Const, Expr, Index, Load, Param, Prim, Scalar
 from fxad.ir.loops import Generate, Indexed, Pointwise, View
 from fxad.ir.program import Atom, Lit, Var
 from fxad.lower.graph import Def, Graph
 
 
 class Storage:
-    """Stand-ins for what a kernel will be given: a buffer per stored value, a scalar per number.
+    """Stand-ins for what a kernel will be given: a buffer per materialized value, a scalar per
+    number.
 
-    alias: stored values that are another one's bytes under a different shape.
+    alias: materialized values that are another one's bytes under a different shape.
     """
 
     def __init__(self) -> None:
@@ -29,7 +32,7 @@ class Storage:
         self.values: dict[Buffer, Var] = {}
         self.alias: dict[Var, Var] = {}
         self.numbers: dict[Scalar, bool | int | float | complex] = {}
-        self._scalars: dict[tuple, Expr] = {}
+        self._scalars: dict[tuple[object, ...], Expr] = {}
 
     def buffer(self, var: Var) -> Buffer:
         var = self.alias.get(var, var)
@@ -59,12 +62,12 @@ class Storage:
 class Expander:
     """`at` within one kernel stage: equal (value, point) pairs give the same expression."""
 
-    def __init__(self, graph: Graph, stored: Mapping[Var, object], storage: Storage) -> None:
+    def __init__(self, graph: Graph, materialized: Mapping[Var, object], storage: Storage) -> None:
         self._def_of = graph.def_of
         self._resolve = graph.resolve
-        self._stored = stored
+        self._materialized = materialized
         self._storage = storage
-        self._memo: dict[tuple, Expr] = {}
+        self._memo: dict[tuple[object, ...], Expr] = {}
 
     def at(self, atom: Atom, point: Point, guard: Expr | None = None) -> Expr:
         """`atom` at `point`; where `guard` is false the result is arbitrary, but safe."""
@@ -73,7 +76,7 @@ class Expander:
         key = (atom, point, id(guard))
         found = self._memo.get(key)
         if found is None:
-            if atom in self._stored:
+            if atom in self._materialized:
                 fill = None if guard is None else zero(atom.type.dtype)
                 index = flat(point, atom.type.shape)
                 found = Load(self._storage.buffer(atom), index, guard, fill)
@@ -131,14 +134,14 @@ class Expander:
         if isinstance(atom, Lit):
             return Prim("select", (inside, self.at(atom, ()), fill), atom.type.dtype)
         both = inside if guard is None else Prim("and", (inside, guard), dt.bool_)
-        if atom in self._stored:
+        if atom in self._materialized:
             index = flat(point, atom.type.shape)
             return Load(self._storage.buffer(atom), index, both, fill)
         value = self.at(atom, point, both)
         return Prim("select", (inside, value, fill), atom.type.dtype)
 
 
-def zero(dtype: dt.np.dtype) -> Const:
+def zero(dtype: np.dtype) -> Const:
     """Zero or False."""
     if dt.is_bool(dtype):
         return Const(False, dtype)
@@ -147,7 +150,7 @@ def zero(dtype: dt.np.dtype) -> Const:
     return Const(0 if dt.is_integer(dtype) else 0.0, dtype)
 
 
-def flat_identity(index: Index, axes: tuple, strides: tuple[int, ...]) -> bool:
+def flat_identity(index: Index, axes: Sequence[Axis], strides: tuple[int, ...]) -> bool:
     """Whether an index is the row-major position of the axes themselves."""
     if index.const:
         return False

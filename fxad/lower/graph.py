@@ -1,17 +1,16 @@
-"""The Program as the lowering sees it: who defines each value, by which loop record, who reads it.
+"""The Program as lowering sees it: who defines each value, by which loop record, who reads it.
 
 Large reductions are cut in two here (see `chunking`), and so are the gradient of attention with few
-key heads (see `attention_parts`), attention of few queries (see `key_parts`) and small products of
-long sums (`contraction_parts`), because how they are cut is part of their result's bits and must
-not depend on fusion.
+key heads (see `attention_parts`) and small products of long sums (`contraction_parts`), because how
+they are cut is part of their result's bits and must not depend on fusion.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fxad.core.record import replace
-from fxad.core.types import ArrayType
+from fxad.core.record import record, replace
+from fxad.core.types import ArrayType, array_type, array_types
 from fxad.ir.loops import (
     Alias,
     Attention,
@@ -23,30 +22,23 @@ from fxad.ir.loops import (
     View,
 )
 from fxad.ir.program import Atom, Eqn, Lit, Program, Var, params_key
-from fxad.ir.rewrite import holds_programs, inline_into
+from fxad.ir.rewrite import holds_programs
 from fxad.lower.reduction import (
     Partial,
     accumulator,
     attention_parts,
     chunking,
     contraction_parts,
-    key_parts,
 )
 from fxad.lower.scatter import selected, summed
-from fxad.ops.fused.attention_parts import joined_parts
-from fxad.trace.tracer import stage
 
 Record = Loops | Partial
 
 
 class Def:
-    """One or several values defined by one loop record over operands.
+    """One or several values defined by one loop record over operands."""
 
-    passed: a bit for every barrier that the operands have passed. Work is not moved across a
-    barrier: what recomputes a value must not join what computed it (see `Graph.awaited`).
-    """
-
-    __slots__ = ("eqn", "operands", "outputs", "passed", "record")
+    __slots__ = ("eqn", "operands", "outputs", "record")
 
     def __init__(
         self,
@@ -54,20 +46,32 @@ class Def:
         record: Record,
         operands: tuple[Atom, ...],
         eqn: Eqn,
-        passed: int = 0,
     ) -> None:
         self.outputs = outputs
         self.record = record
         self.operands = operands
         self.eqn = eqn
-        self.passed = passed
+
+
+@record
+class Barriers:
+    """Barriers beside an equation, a bit for each: those that its operands come from behind, and
+    those between its results and one of their readers.
+
+    Work is not moved across a barrier: what recomputes a value must not join what computed it.
+    """
+
+    before: int = 0
+    after: int = 0
+
+
+NO_BARRIERS = Barriers()
 
 
 class Graph:
     """Definitions in program order, with aliases resolved; `uses` counts reading definitions.
 
-    awaited: a bit for every barrier that stands between a value and one of its readers. barred:
-    values that a barrier is given.
+    barrier_operands: values that a barrier is given.
     """
 
     def __init__(self, program: Program) -> None:
@@ -76,17 +80,12 @@ class Graph:
         self.def_of: dict[Atom, Def] = {}
         self.uses: dict[Atom, int] = {}
         self._same: dict[Var, Atom] = {}
-        self._records: dict[tuple | None, Sequence[Record]] = {}
+        self._records: dict[tuple[object, ...] | None, Sequence[Record]] = {}
         self._scattered: dict[Atom, tuple[Scattering, tuple[Atom, ...]]] = {}  # into zeros
-        self._passed: dict[Atom, int] = {}
-        self._inserted: dict[Eqn, list[Eqn]] = {}  # what an equation's results are made by, last
-        self._barriers = 0
-        self.barred: set[Atom] = set()
+        self.barrier_operands: set[Atom] = set()
         for eqn in program.eqns:
             self._enter(eqn)
-        self.awaited: dict[Atom, int] = {}
-        if self._barriers:
-            self._look_back(program.eqns)
+        self._barriers = self._find_barriers(program.eqns) if self.barrier_operands else {}
         self.outputs: tuple[Atom, ...] = tuple([self.resolve(a) for a in program.outputs])
         for atom in self.outputs:
             if isinstance(atom, Var):
@@ -98,24 +97,17 @@ class Graph:
     def _enter(self, eqn: Eqn) -> None:
         records = self._records_of(eqn)
         operands = tuple([self.resolve(a) for a in eqn.inputs])
-        passed = 0
-        for atom in eqn.inputs:
-            passed |= self._passed.get(atom, 0)
         if eqn.op.name == "barrier":
-            passed |= 1 << self._barriers
-            self._barriers += 1
-            self.barred.update(operands)
-        if passed:
-            self._passed.update(dict.fromkeys(eqn.outputs, passed))
+            self.barrier_operands.update(operands)
         if len(records) == len(eqn.outputs) and not isinstance(records[0], Structured):
             for i, (var, record) in enumerate(zip(eqn.outputs, records, strict=True)):
                 if isinstance(record, Alias):
                     number = record.operand if len(records) == 1 else i
                     self._same[var] = operands[number]
                 else:
-                    self._define((var,), record, operands, eqn, passed)
+                    self._define((var,), record, operands, eqn)
         else:
-            self._define(eqn.outputs, records[0], operands, eqn, passed)
+            self._define(eqn.outputs, records[0], operands, eqn)
 
     def _records_of(self, eqn: Eqn) -> Sequence[Record]:
         """What an equation's op says about its loops: the same objects for equal equations."""
@@ -123,6 +115,7 @@ class Graph:
         key = None if holds_programs(eqn) else (eqn.op.name, *types, params_key(eqn.params))
         known = self._records.get(key)
         if known is None:
+            assert eqn.op.loops is not None  # others have been decomposed
             found = eqn.op.loops(types, **eqn.params)
             known = found if isinstance(found, Sequence) else (found,)
             if key is not None:
@@ -135,7 +128,6 @@ class Graph:
         record: Record,
         operands: tuple[Atom, ...],
         eqn: Eqn,
-        passed: int,
     ) -> None:
         if isinstance(record, Scattering) and (constant := self._constant(operands[0])):
             if constant.value == 0:
@@ -144,34 +136,31 @@ class Graph:
         if isinstance(record, Reduction):
             record, operands = self._picked(record, operands) or (record, operands)
         if isinstance(record, Reduction):
-            cut = chunking(operands[0].type, record)
+            cut = chunking(array_type(operands[0].type), record)
             while cut is not None:
                 partial = Var(ArrayType(cut.dtype, cut.shape))
-                self._append(Def((partial,), cut, operands, eqn, passed))
+                self._append(Def((partial,), cut, operands, eqn))
                 operands = (partial,)
                 record = cut.rest
-                cut = chunking(partial.type, record)
+                cut = chunking(array_type(partial.type), record)
         if isinstance(record, Attention) and record.backward:
-            self._attend_grad(outputs, record, operands, eqn, passed)
-            return
-        if isinstance(record, Attention) and (count := key_parts(record, operands)) > 1:
-            self._attend_parts(count, outputs, record, operands, eqn, passed)
+            self._attend_grad(outputs, record, operands, eqn)
             return
         if isinstance(record, Contraction):
-            found = self._product_in_parts(record, operands, eqn, passed)
+            found = self._product_in_parts(record, operands, eqn)
             record, operands = found or (record, operands)
-        self._append(Def(outputs, record, operands, eqn, passed))
+        self._append(Def(outputs, record, operands, eqn))
 
     def _product_in_parts(
-        self, record: Contraction, operands: tuple[Atom, ...], eqn: Eqn, passed: int
+        self, record: Contraction, operands: tuple[Atom, ...], eqn: Eqn
     ) -> tuple[Record, tuple[Atom, ...]] | None:
         """Parts of a product's sums; what is left to do is to add them."""
-        out = eqn.outputs[0].type
-        parts = contraction_parts(operands[0].type, operands[1].type, out, record)
+        x, y, out = array_types(v.type for v in (*operands[:2], eqn.outputs[0]))
+        parts = contraction_parts(x, y, out, record)
         if parts == 1:
             return None
         partial = Var(ArrayType(accumulator(out.dtype, "add"), (parts, *out.shape)))
-        self._append(Def((partial,), replace(record, parts=parts), operands, eqn, passed))
+        self._append(Def((partial,), replace(record, parts=parts), operands, eqn))
         return Reduction("add", (0,)), (partial,)
 
     def _attend_grad(
@@ -180,65 +169,43 @@ class Graph:
         record: Attention,
         operands: tuple[Atom, ...],
         eqn: Eqn,
-        passed: int,
     ) -> None:
         """In parts where key heads are few: each has cotangents of k and v, which are added."""
-        parts = attention_parts(operands[0].type, operands[1].type)
+        parts = attention_parts(*array_types(a.type for a in operands[:2]))
         count = parts[0] * parts[1]
         if count == 1:
-            self._append(Def(outputs, record, operands, eqn, passed))
+            self._append(Def(outputs, record, operands, eqn))
             return
         types = [ArrayType(v.type.dtype, (count, *v.type.shape)) for v in outputs[1:]]
         partials = [Var(t) for t in types]
         made = (outputs[0], *partials)
-        self._append(Def(made, replace(record, parts=parts), operands, eqn, passed))
+        self._append(Def(made, replace(record, parts=parts), operands, eqn))
         for var, partial in zip(outputs[1:], partials, strict=True):
-            self._append(Def((var,), Reduction("add", (0,)), (partial,), eqn, passed))
+            self._append(Def((var,), Reduction("add", (0,)), (partial,), eqn))
 
-    def _attend_parts(
-        self,
-        count: int,
-        outputs: tuple[Var, ...],
-        record: Attention,
-        operands: tuple[Atom, ...],
-        eqn: Eqn,
-        passed: int,
-    ) -> None:
-        """Results of `count` parts of the keys, then those of all."""
-        types = [ArrayType(v.type.dtype, (count, *v.type.shape)) for v in outputs]
-        made = tuple([Var(t) for t in types])
-        self._append(Def(made, replace(record, key_parts=count), operands, eqn, passed))
-        if passed:
-            self._passed.update(dict.fromkeys(made, passed))
-        program, _ = stage(joined_parts, types)
-        eqns, results = inline_into(program, made)
-        eqns = [Eqn(e.op, e.inputs, e.params, e.outputs, eqn.where, eqn.tag) for e in eqns]
-        self._inserted[eqn] = eqns
-        for each in eqns:
-            self._enter(each)
-        for var, result in zip(outputs, results, strict=True):
-            self._same[var] = self.resolve(result)
+    def barriers(self, eqn: Eqn) -> Barriers:
+        """The barriers before and after an equation."""
+        return self._barriers.get(eqn, NO_BARRIERS)
 
-    def _look_back(self, eqns: Sequence[Eqn]) -> None:
-        number = self._barriers
+    @staticmethod
+    def _find_barriers(eqns: Sequence[Eqn]) -> dict[Eqn, Barriers]:
+        own = {eqn: 1 << n for n, eqn in enumerate(e for e in eqns if e.op.name == "barrier")}
+        before: dict[Eqn | Atom, int] = {}
+        for eqn in eqns:
+            bits = own.get(eqn, 0)
+            for atom in eqn.inputs:
+                bits |= before.get(atom, 0)
+            before.update(dict.fromkeys((eqn, *eqn.outputs), bits))
+        found: dict[Eqn, Barriers] = {}
+        after: dict[Atom, int] = {}
         for eqn in reversed(eqns):
             bits = 0
             for var in eqn.outputs:
-                bits |= self.awaited.get(var, 0)
-            if eqn.op.name == "barrier":
-                number -= 1
-                bits |= 1 << number
-            if bits:
-                made = [v for e in self._inserted.get(eqn, ()) for v in e.outputs]
-                for atom in (*eqn.inputs, *made):
-                    self.awaited[atom] = self.awaited.get(atom, 0) | bits
-
-    def awaited_by(self, eqn: Eqn) -> int:
-        """The barriers that wait for one of an equation's results."""
-        bits = 0
-        for var in eqn.outputs:
-            bits |= self.awaited.get(var, 0)
-        return bits
+                bits |= after.get(var, 0)
+            found[eqn] = Barriers(before[eqn], bits)
+            for atom in eqn.inputs:
+                after[atom] = after.get(atom, 0) | bits | own.get(eqn, 0)
+        return found
 
     def _constant(self, atom: Atom) -> Lit | None:
         """The number that an atom is, or repeats."""

@@ -3,32 +3,24 @@
 map        one space; every value is read only at the point it is computed at
 rows       a space split into grid x row; reductions over the row, values per point, per row
 contract   a matrix product and what is computed from its elements, in registers
-solo       everything else
+alone      everything else
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from fxad.ir.index import Substitution, flat, is_affine, unflat
-from fxad.ir.kernel import Axis, Index, at
+from fxad.ir import heuristics
+from fxad.ir.index import Substitution, is_affine, unflat
+from fxad.ir.kernel import Axis, Contract, Index, Map, Reduce
 from fxad.ir.program import Var
-from fxad.lower.build import is_chain
+from fxad.lower.build_kernel import is_chain
 from fxad.lower.expand import flat_identity
-from fxad.lower.nodes import ContractNode, MapNode, Node, ReduceNode, boundaries
+from fxad.lower.nodes import Node, boundaries, grid_of
 
-FEW_ROWS, LONG_ROWS = 16, 1 << 16  # too little parallelism to pull per-point work into a row kernel
-NODE_LIMIT = 32
 DEPTH_LIMIT = 150  # operations in a row: the compiler's functions call themselves for each
-# An epilogue that walks its operands tile by tile is slow where they come from memory (a product of
-# 3072 x 768 over 256 with AdamW's three arrays: 15.6 ms, apart 6.0 + 1.7 ms); from a cache it costs
-# nothing. One that reads more than that goes over whole rows of many tiles, where there are so many
-# rows and columns, as fast as a kernel of its own.
-EPILOGUE_BYTES = 8 << 20
-NARROW_EPILOGUE_BYTES = 2 << 20  # products of bf16 take so little time themselves
-SWEPT_FROM = 384
 
 
 @dataclass(eq=False, slots=True)
@@ -44,8 +36,7 @@ class Group:
     nodes: list[Node]
     size: int = 1
     inner: int = 1
-    natural: bool = True
-    space: tuple | None = None
+    space: Hashable = None
     chain: frozenset[int] = frozenset()
     members: dict[Var, str] = field(default_factory=dict)
     parts: set[Var] = field(default_factory=set)
@@ -60,86 +51,86 @@ class Group:
 
 def group_of(node: Node) -> Group:
     """A new group holding one node."""
-    match node:
-        case MapNode():
-            group = Group("map", [node], math.prod(node.extents))
+    match node.stage:
+        case Map():
+            group = Group("map", [node], node.points)
             group.chain = boundaries(node)
             _enter(group, node, "full")
-        case ReduceNode():
-            inner = math.prod(a.extent for a in node.over)
-            group = Group("rows", [node], math.prod(node.extents), inner)
-            group.natural, group.space = node.natural, node.space
+        case Reduce():
+            inner = _row(node)
+            group = Group("rows", [node], node.points, inner, node.space)
             group.chain = _outer_chain(node, inner)
             group.members[node.outputs[0]] = "cell"
-        case ContractNode():
+        case Contract():
             var = node.outputs[0]
             group = Group("contract", [node], var.type.size)
             group.members[var] = "product"
-            group.envs[node] = node.place
-            group.positions[var] = _position(node, node.place)
+            group.positions[var] = node.store.index
         case _:
-            group = Group("solo", [node])
+            group = Group("alone", [node])
             group.members.update(dict.fromkeys(node.outputs, "full"))
     group.depths.update(dict.fromkeys(node.outputs, node.depth))
     return group
 
 
-def join(group: Group, node: Node, alone: bool = False) -> bool:
-    """Add the node to the group if it fits. alone: no other node reads what the group computes."""
-    if len(group.nodes) >= NODE_LIMIT or not group.parts.isdisjoint(node.reads):
+def join(group: Group, node: Node, sole_reader: bool = False) -> bool:
+    """Add the node to the group if it fits. sole_reader: no other node reads what the group
+    computes."""
+    if len(group.nodes) >= heuristics.KERNEL_NODES or not group.parts.isdisjoint(node.reads):
         return False
-    if not _same_side(group, node):
+    if not _between_same_barriers(group, node):
         return False
     depth = group.depth_of(node)
-    if depth > DEPTH_LIMIT or not _fits(group, node, alone):
+    if depth > DEPTH_LIMIT or not _fits(group, node, sole_reader):
         return False
     group.depths.update(dict.fromkeys(node.outputs, depth))
     return True
 
 
-def _same_side(group: Group, node: Node) -> bool:
-    """Whether no barrier parts the two: both have passed the same ones, or the node reads what the
-    group computes, and nothing in the group is what a barrier passed by the node waits for."""
-    if all(member.passed == node.passed for member in group.nodes):
+def _between_same_barriers(group: Group, node: Node) -> bool:
+    """Whether no barrier parts the two: both are behind the same ones, or the node reads what the
+    group computes, and no barrier in front of the node comes after something in the group."""
+    if all(member.barriers.before == node.barriers.before for member in group.nodes):
         return True
     if group.members.keys().isdisjoint(node.reads):
         return False
+    before = node.barriers.before
     return all(
-        not member.passed & ~node.passed and not node.passed & ~member.passed & member.awaited
-        for member in group.nodes
+        not member.before & ~before and not before & ~member.before & member.after
+        for member in [n.barriers for n in group.nodes]
     )
 
 
-def _fits(group: Group, node: Node, alone: bool) -> bool:
+def _fits(group: Group, node: Node, sole_reader: bool) -> bool:
     """Whether the group's kind takes the node, which then is in it."""
-    match group.kind, node:
-        case "map", MapNode():
+    match group.kind, node.stage:
+        case "map", Map():
             return _map_to_map(group, node)
-        case "map", ReduceNode():
+        case "map", Reduce():
             return _reduce_to_map(group, node)
-        case "rows", MapNode() if node.target is None:
-            if group.natural and math.prod(node.extents) == group.size:
+        case "rows", Map() if not node.is_part:
+            if group.space is None and node.points == group.size:
                 return _full_to_rows(group, node)
             return _outer_to_rows(group, node)
-        case "rows", ReduceNode():
+        case "rows", Reduce():
             return _reduce_to_rows(group, node)
-        case "contract", MapNode():
-            return _map_to_contract(group, node, alone)
+        case "contract", Map():
+            return _map_to_contract(group, node, sole_reader)
     return False
 
 
 # ---------------------------------------------------------------- map and rows
 
 
-def _enter(group: Group, node: MapNode, role: str) -> None:
-    if node.target is None:
-        group.members[node.outputs[0]] = role
-    else:
+def _enter(group: Group, node: Node, role: str) -> None:
+    if node.is_part:
         group.parts.add(node.outputs[0])
+    else:
+        group.members[node.outputs[0]] = role
 
 
-def _map_to_map(group: Group, node: MapNode) -> bool:
-    if math.prod(node.extents) != group.size:
+def _map_to_map(group: Group, node: Node) -> bool:
+    if node.points != group.size:
         return False
     for var in node.reads:
         if var in group.members and not _all_identity(node, var):
@@ -150,24 +141,24 @@ def _map_to_map(group: Group, node: MapNode) -> bool:
     return True
 
 
-def _reduce_to_map(group: Group, node: ReduceNode) -> bool:
-    inner = math.prod(a.extent for a in node.over)
+def _reduce_to_map(group: Group, node: Node) -> bool:
+    inner = _row(node)
     rows = group.size // inner
-    if not node.natural or math.prod(node.extents) != group.size or group.parts:
+    if node.space is not None or node.points != group.size or group.parts:
         return False
-    if rows < FEW_ROWS and group.size >= LONG_ROWS:
+    if rows < heuristics.FEW_ROWS and group.size >= heuristics.LONG_ROWS:
         return False
     for var, indices in node.reads.items():
         if var in group.members and not all(_in_row(i, node, inner) for i in indices):
             return False
     if not _joined(group, node, group.chain | _outer_chain(node, inner)):
         return False
-    group.kind, group.inner, group.space = "rows", inner, node.space
+    group.kind, group.inner = "rows", inner
     group.members[node.outputs[0]] = "cell"
     return True
 
 
-def _full_to_rows(group: Group, node: MapNode) -> bool:
+def _full_to_rows(group: Group, node: Node) -> bool:
     if not any(v in group.members for v in node.reads) or not _reads_fit(group, node):
         return False
     if not _joined(group, node, group.chain | boundaries(node)):
@@ -176,8 +167,8 @@ def _full_to_rows(group: Group, node: MapNode) -> bool:
     return True
 
 
-def _outer_to_rows(group: Group, node: MapNode) -> bool:
-    if math.prod(node.extents) * group.inner != group.size:
+def _outer_to_rows(group: Group, node: Node) -> bool:
+    if node.points * group.inner != group.size:
         return False
     mine = [v for v in node.reads if v in group.members]
     if not mine:
@@ -191,12 +182,11 @@ def _outer_to_rows(group: Group, node: MapNode) -> bool:
     return True
 
 
-def _reduce_to_rows(group: Group, node: ReduceNode) -> bool:
-    inner = math.prod(a.extent for a in node.over)
-    if inner != group.inner or math.prod(node.extents) != group.size:
+def _reduce_to_rows(group: Group, node: Node) -> bool:
+    inner = _row(node)
+    if inner != group.inner or node.points != group.size:
         return False
-    alike = node.natural if group.natural else node.space == group.space
-    if not alike or not _reads_fit(group, node):
+    if node.space != group.space or not _reads_fit(group, node):
         return False
     if not _joined(group, node, group.chain | _outer_chain(node, inner)):
         return False
@@ -225,7 +215,12 @@ def _reads_fit(group: Group, node: Node) -> bool:
     return True
 
 
-def _outer_chain(node: ReduceNode, inner: int) -> frozenset[int]:
+def _row(node: Node) -> int:
+    """The points that a reduction combines into one."""
+    return node.points // math.prod(a.extent for a in grid_of(node))
+
+
+def _outer_chain(node: Node, inner: int) -> frozenset[int]:
     return frozenset({b for b in boundaries(node) if b > inner} | {inner})
 
 
@@ -266,38 +261,38 @@ def _in_row(index: Index, node: Node, inner: int) -> bool:
 # ---------------------------------------------------------------- epilogues
 
 
-def _map_to_contract(group: Group, node: MapNode, alone: bool) -> bool:
+def _map_to_contract(group: Group, node: Node, sole_reader: bool) -> bool:
     """The node's axes are a permutation of the product's, read element by element."""
-    if math.prod(node.extents) != group.size:
+    if node.points != group.size:
         return False
     mine = [v for v in node.reads if v in group.members]
     # What is added to a product that nobody else reads: apart, it would be written and read again.
-    limit = EPILOGUE_BYTES if _is_wide(group) else NARROW_EPILOGUE_BYTES
-    limit += group.nodes[0].outputs[0].type.nbytes if alone else 0
+    limit = heuristics.EPILOGUE_BYTES if _is_wide(group) else heuristics.NARROW_EPILOGUE_BYTES
+    limit += group.nodes[0].outputs[0].type.nbytes if sole_reader else 0
     if not mine or (_epilogue_bytes(group, node) > limit and not _is_swept(group)):
         return False
     env = _matched(node, node.reads[mine[0]][0], group.positions[mine[0]], group.size)
     if env is None:
         return False
-    position = _position(node, env)
-    if node.target is not None:
-        position = Substitution(env).index(node.target)
-    if not is_affine(position) or not _lies(node, env, group.positions):
+    position = Substitution(env).index(node.store.index)
+    if not is_affine(position) or not _reads_at_own_point(node, env, group.positions):
         return False
     group.nodes.append(node)
     group.envs[node] = env
     _enter(group, node, "full")
-    if node.target is None:
+    if not node.is_part:
         group.positions[node.outputs[0]] = position
     return True
 
 
-def absorb(product: Group, group: Group, node: MapNode) -> bool:
+def fuse_into_epilogue(product: Group, group: Group, node: Node) -> bool:
     """Take a map group into the epilogue of a product, where `node` reads its values: element by
     element they are computed there, instead of being written first and read back."""
     if product.kind != "contract" or group.kind != "map" or group.parts:
         return False
-    if group.size != product.size or len(product.nodes) + len(group.nodes) > NODE_LIMIT:
+    if group.size != product.size:
+        return False
+    if len(product.nodes) + len(group.nodes) > heuristics.KERNEL_NODES:
         return False
     depths = product.depths | group.depths
     depth = node.depth + max(depths.get(v, 0) for v in node.reads)
@@ -310,7 +305,7 @@ def absorb(product: Group, group: Group, node: MapNode) -> bool:
     first, *after = product.nodes
     if not group.members.keys().isdisjoint(first.reads):
         return False
-    if not all(_lies(n, envs[n], positions) for n in (*after, *group.nodes)):
+    if not all(_reads_at_own_point(n, envs[n], positions) for n in (*after, *group.nodes)):
         return False
     product.nodes += group.nodes
     product.members |= group.members
@@ -321,22 +316,20 @@ def absorb(product: Group, group: Group, node: MapNode) -> bool:
 
 
 def _may_run_at(node: Node, group: Group) -> bool:
-    """Whether no barrier keeps a node from running at a group's place: it has passed none (they are
-    numbered in program order) that comes behind the group, and none in front awaits it."""
-    passed = group.nodes[0].passed
-    return node.passed.bit_length() <= passed.bit_length() and not (
-        passed & ~node.passed & node.awaited
-    )
+    """Whether no barrier keeps a node from running at a group's place: it is behind none (they are
+    numbered in program order) that the group is not, and none in front comes after it."""
+    own, before = node.barriers, group.nodes[0].barriers.before
+    return own.before.bit_length() <= before.bit_length() and not (before & ~own.before & own.after)
 
 
 def _env_at(node: Node, position: Index, size: int) -> dict[Axis, Index]:
     """The axes of a node of a map group whose value is wanted at a position of the space."""
-    env = _matched(node, flat(tuple(map(at, node.axes)), node.extents), position, size)
+    env = _matched(node, node.store.index, position, size)
     assert env is not None  # it has one value for every position
     return env
 
 
-def _lies(node: Node, env: dict[Axis, Index], positions: dict[Var, Index]) -> bool:
+def _reads_at_own_point(node: Node, env: dict[Axis, Index], positions: dict[Var, Index]) -> bool:
     """Whether a node in an epilogue reads the product's own values at its point, and all others at
     affine places."""
     move = Substitution(env)
@@ -351,9 +344,10 @@ def _lies(node: Node, env: dict[Axis, Index], positions: dict[Var, Index]) -> bo
 def _is_swept(group: Group) -> bool:
     """Whether a large epilogue runs over whole rows of the product, so that it costs no more than
     in a kernel of its own and the product itself never goes to memory."""
-    product = group.nodes[0]
-    assert isinstance(product, ContractNode)
-    return _is_wide(group) and min(product.m.extent, product.n.extent) >= SWEPT_FROM
+    product = group.nodes[0].stage
+    assert isinstance(product, Contract)
+    extent = min(product.m.extent, product.n.extent)
+    return _is_wide(group) and extent >= heuristics.ROW_EPILOGUE_EXTENT
 
 
 def _is_wide(group: Group) -> bool:
@@ -361,7 +355,7 @@ def _is_wide(group: Group) -> bool:
     return all(v.type.dtype.itemsize >= 4 for v in group.nodes[0].reads)
 
 
-def _epilogue_bytes(group: Group, node: MapNode) -> int:
+def _epilogue_bytes(group: Group, node: Node) -> int:
     """Bytes the epilogue reads with the node in it, beside the product's own operands."""
     found = {v for n in (*group.nodes[1:], node) for v in n.reads if v not in group.members}
     return sum(v.type.nbytes for v in found)
@@ -381,12 +375,6 @@ def _matched(node: Node, index: Index, position: Index, size: int) -> dict[Axis,
         return None
     env.update(zip(order, unflat(position, [a.extent for a in order]), strict=True))
     return env
-
-
-def _position(node: Node, env: dict[Axis, Index]) -> Index:
-    """Flat position of a node's result in the kernel's axes."""
-    point: Sequence[Index] = [env[a] for a in node.axes]
-    return flat(tuple(point), node.extents)
 
 
 def _equal(one: Index, other: Index) -> bool:

@@ -6,25 +6,18 @@ block = lower(program, fusion=False)    # one kernel per equation, the same bits
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
 
-import numpy as np
-
-from fxad.core.types import ArrayType
-from fxad.ir.block import Block, HostStep, LoweredStep
-from fxad.ir.loops import HostCall
+from fxad.ir.block import Block, LoweredStep
 from fxad.ir.program import Program, Var
-from fxad.lower.control import lower_structured
+from fxad.lower.build_nodes import NodeBuilder
+from fxad.lower.deduplicate import UniqueKernels
 from fxad.lower.expand import Storage
-from fxad.lower.forms import Kernels
 from fxad.lower.fusion import grouped
 from fxad.lower.graph import Graph
 from fxad.lower.groups import Group
-from fxad.lower.make import Maker
-from fxad.lower.nodes import OpaqueNode
-from fxad.lower.stored import choose
+from fxad.lower.materialize import materialize
 
 
 def lower(program: Program, fusion: bool = True) -> Block:
@@ -34,13 +27,13 @@ def lower(program: Program, fusion: bool = True) -> Block:
     """
     graph = Graph(program)
     storage = Storage()
-    maker = Maker(graph, choose(graph, fusion), storage)
-    nodes = maker.make()
+    builder = NodeBuilder(graph, materialize(graph, fusion), storage, partial(lower, fusion=fusion))
+    nodes = builder.build()
     eqn = program.eqns[-1] if program.eqns else None
-    outputs = tuple([maker.bytes_of(a, eqn) for a in graph.outputs])
+    outputs = tuple([builder.bytes_of(a, eqn) for a in graph.outputs])
     groups = grouped(nodes, fusion)
-    kernels = Kernels(storage, _wanted(groups, outputs))
-    steps = tuple([_step(g, kernels, fusion) for g in groups])
+    kernels = UniqueKernels(storage, _wanted(groups, outputs))
+    steps = tuple([_step(g, kernels) for g in groups])
     return Block(graph.inputs, steps, outputs)
 
 
@@ -53,23 +46,6 @@ def _wanted(groups: Sequence[Group], outputs: Sequence[Var]) -> set[Var]:
     return wanted
 
 
-def _step(group: Group, kernels: Kernels, fusion: bool) -> LoweredStep:
-    node = group.nodes[0]
-    if not isinstance(node, OpaqueNode):
-        return kernels.launch(group)
-    record = node.record
-    if isinstance(record, HostCall):
-        function = _shaped(record.function, [a.type for a in node.eqn.inputs])
-        return HostStep(function, node.operands, node.outputs, node.eqn.op.name)
-    return lower_structured(node, lambda inner: lower(inner, fusion))
-
-
-def _shaped(function: Callable[..., Any], types: Sequence[ArrayType]) -> Callable[..., Any]:
-    """The function on arrays of its operands' shapes; their bytes may be a reshaped value's.
-    It keeps the function's attributes, which tell executors how to call it."""
-
-    @functools.wraps(function)
-    def call(*arrays: np.ndarray) -> Any:
-        return function(*(a.reshape(t.shape) for a, t in zip(arrays, types, strict=True)))
-
-    return call
+def _step(group: Group, kernels: UniqueKernels) -> LoweredStep:
+    stage = group.nodes[0].stage
+    return stage if isinstance(stage, LoweredStep) else kernels.launch(group)

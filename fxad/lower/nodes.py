@@ -1,56 +1,75 @@
-"""Nodes: stored values with the loop that computes them, before fusion groups them into kernels.
+"""Nodes: stages of kernels to be, before fusion puts them together.
 
-A node's expressions read stand-in buffers (see `expand.Storage`) at indices over the node's own
-axes. Axes come in the row-major order of the space the node runs over.
+    y = exp(x)     ->     Node((y,), Map((i,), (Store(%y, i, exp(load %x[i])),)), axes=(i,))
+
+A node's stage reads and writes stand-in buffers (see `expand.Storage`), one for every value that is
+in memory, over axes of its own. Emitting a kernel puts the kernel's buffers and axes in their
+place.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Self
 
 import numpy as np
 
+from fxad.core.record import record, replace
+from fxad.ir.block import LoweredStep
 from fxad.ir.index import strides_of
 from fxad.ir.kernel import (
     Axis,
     Buffer,
     Cell,
     Data,
-    Expr,
     Index,
+    Map,
     Quot,
     Rem,
+    Stage,
+    Store,
+    bound_axes,
+    stores_of,
 )
-from fxad.ir.loops import HostCall, Structured
-from fxad.ir.program import Var
-from fxad.lower.refine import Body
+from fxad.ir.program import Eqn, Var
+from fxad.lower.graph import NO_BARRIERS, Barriers
 
 
-@dataclass(eq=False, slots=True)
+@record
 class Node:
-    """What every node has: the equation, its results, its axes, and the roots of its expressions.
+    """A stage, or a step that is no kernel (control flow, a host call), and what fusion asks of it.
 
-    eqn: the Eqn; None for a constant result. reads: for every stored value it reads the indices
-    it is read at; sources: what its expressions' stand-in buffers stand for. passed, awaited: see
-    `graph.Graph`. depth: of its expressions (`refine.Body`). form, values: the number of its
-    form, and the values the form is about, if it has one (see `forms`).
+    eqn: None for a constant result. axes: all that the stage uses, the space it runs over in
+    row-major order first. values: what the stage's buffers stand for. reads: for every value that
+    it reads the indices it is read at; indices: all in its expressions. depth: operations on the
+    longest way from a load to its result (`split_axes.Body`).
+
+    space: of a reduction, the order of its points if it is not the row-major order of its operand;
+    only reductions of one space share a kernel. replaces: (result, operand) where the result is the
+    operand with some elements updated.
+
+    structure, leaves: the number of its structure, and the values at its ends, if it may be shared
+    (see `deduplicate`).
     """
 
-    eqn: Any
+    eqn: Eqn | None
     outputs: tuple[Var, ...]
+    stage: Stage | LoweredStep
     axes: tuple[Axis, ...]
-    reads: dict[Var, list[Index]] = field(default_factory=dict, init=False)
-    indices: list[Index] = field(default_factory=list, init=False)
-    passed: int = field(default=0, init=False)
-    awaited: int = field(default=0, init=False)
-    depth: int = field(default=0, init=False)
-    sources: Mapping[Buffer, Var] = field(default_factory=dict, init=False)
-    form: int | None = field(default=None, init=False)
-    values: tuple[Var, ...] = field(default=(), init=False)
+    values: Mapping[Buffer, Var]
+    reads: Mapping[Var, Sequence[Index]]
+    indices: Sequence[Index] = ()
+    depth: int = 0
+    space: Hashable = None
+    replaces: tuple[tuple[Var, Var], ...] = ()
+    barriers: Barriers = NO_BARRIERS
+    structure: int | None = None
+    leaves: tuple[Var, ...] = ()
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        return tuple([a.extent for a in self.axes])
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -58,148 +77,48 @@ class Node:
         return strides_of(self.extents)
 
     @property
-    def extents(self) -> tuple[int, ...]:
-        return tuple([a.extent for a in self.axes])
-
-    def collect(self, sources: Mapping[Buffer, Var], body: Body) -> None:
-        """Fill `sources`, `reads` and `indices` from the loads of a body."""
-        self.sources = {load.buffer: sources[load.buffer] for load in body.loads}
-        for load in body.loads:
-            self.reads.setdefault(sources[load.buffer], []).append(load.index)
-        self.indices += body.indices
-        self.depth = max(self.depth, body.depth)
-
-    def again(self, eqn: Any, outputs: tuple[Var, ...], values: tuple[Var, ...]) -> Self:
-        """The same computation for another equation, on other values."""
-        made = copy.copy(self)
-        now = dict(zip(self.values, values, strict=True))
-        made.eqn, made.outputs, made.values = eqn, outputs, values
-        made.reads = {now[v]: indices for v, indices in self.reads.items()}
-        made.sources = {buffer: now[v] for buffer, v in self.sources.items()}
-        made.operate_on(now)
-        return made
-
-    def operate_on(self, now: Mapping[Var, Var]) -> None:
-        """Replace the values that fields of this kind of node name."""
-
-
-@dataclass(eq=False, slots=True)
-class MapNode(Node):
-    """outputs[0][target] = value at every point of the axes; target None: at the point itself.
-
-    A value stored in parts (a concatenation) has several nodes with targets.
-    """
-
-    value: Expr
-    target: Index | None = None
-
-
-@dataclass(eq=False, slots=True)
-class ReduceNode(Node):
-    """Combine `value` over the last `len(over)` axes; `cell_dtypes` are the accumulators'.
-
-    natural: the axes are those of the reduced space in row-major order, so that the node fits
-    into row kernels. The result is the last cell, cast to the result's dtype.
-    """
-
-    over: tuple[Axis, ...]
-    monoid: str
-    value: Expr
-    order: str
-    cell_dtypes: tuple[np.dtype, ...]
-    natural: bool
-    space: tuple
+    def points(self) -> int:
+        """The size of the node's own space."""
+        return math.prod(self.extents)
 
     @property
-    def grid(self) -> tuple[Axis, ...]:
-        return self.axes[: len(self.axes) - len(self.over)]
+    def store(self) -> Store:
+        """The one store of a stage that has one."""
+        assert not isinstance(self.stage, LoweredStep)
+        (store,) = stores_of(self.stage)
+        return store
+
+    @property
+    def is_part(self) -> bool:
+        """Whether a Map computes one of several parts of its result (see `parts`)."""
+        return isinstance(self.stage, Map) and self.points < self.outputs[0].type.size
+
+    def applied_to(
+        self, eqn: Eqn, outputs: tuple[Var, ...], leaves: tuple[Var, ...], barriers: Barriers
+    ) -> Node:
+        """The same computation for another equation, on other values."""
+        now = dict(zip((*self.leaves, *self.outputs), (*leaves, *outputs), strict=True))
+        return replace(
+            self,
+            eqn=eqn,
+            outputs=outputs,
+            values={buffer: now[var] for buffer, var in self.values.items()},
+            reads={now[var]: indices for var, indices in self.reads.items()},
+            barriers=barriers,
+            leaves=leaves,
+        )
 
 
-@dataclass(eq=False, slots=True)
-class ContractNode(Node):
-    """A matrix product. axes: those of the result in row-major order.
-
-    place: the result's axes in terms of the kernel's grid, m and n. few: see ir.kernel.Contract.
-    """
-
-    a: Var
-    b: Var
-    a_index: Index
-    b_index: Index
-    grid: tuple[Axis, ...]
-    m: Axis
-    n: Axis
-    k: Axis
-    place: dict[Axis, Index]
-    cell: Cell
-    few: bool
-
-    def operate_on(self, now: Mapping[Var, Var]) -> None:
-        self.a, self.b = now[self.a], now[self.b]
+def cells(number: int, dtypes: Sequence[np.dtype]) -> tuple[Cell, ...]:
+    """The cells of a kernel's result of this number."""
+    return tuple([Cell(f"c{number}{'xy'[n]}", dtype) for n, dtype in enumerate(dtypes)])
 
 
-@dataclass(eq=False, slots=True)
-class AttendNode(Node):
-    """Attention; slope: None forward, of the logit by the score backward.
-
-    axes: part of the queries (the last first), part of the query heads that share a key head,
-    batch, key head, query head and query within their parts, key, depth, width.
-    operands: q, k, v (then d_out, lse, delta) with the indices they are read at.
-    """
-
-    left: int
-    right: int
-    score: Cell
-    logit: Expr
-    slope: Expr | None
-    operands: list[tuple[Var, Index]]
-
-    def operate_on(self, now: Mapping[Var, Var]) -> None:
-        self.operands = [(now[v], index) for v, index in self.operands]
-
-
-@dataclass(eq=False, slots=True)
-class ScanNode(Node):
-    """Running combination along `axis`, which is one of the axes."""
-
-    axis: Axis
-    monoid: str
-    value: Expr
-    reverse: bool
-    cell_dtype: np.dtype
-
-
-@dataclass(eq=False, slots=True)
-class SortNode(Node):
-    """Sort operands along `axis`; result r is operand r. largest: see ir.loops.Sorting."""
-
-    axis: Axis
-    keys: int
-    operands: tuple[Expr, ...]
-    largest: int | None
-
-
-@dataclass(eq=False, slots=True)
-class ScatterNode(Node):
-    """result starts as `base`; result[target] = result[target] monoid value over the axes.
-
-    axes = parallel axes, then the serial ones (`over`).
-    """
-
-    base: Var
-    over: tuple[Axis, ...]
-    monoid: str
-    target: Index
-    value: Expr
-    guard: Expr | None
-
-
-@dataclass(eq=False, slots=True)
-class OpaqueNode(Node):
-    """Control flow or a host call over stored operands."""
-
-    operands: tuple[Var, ...]
-    record: Structured | HostCall
+def grid_of(node: Node) -> tuple[Axis, ...]:
+    """The axes that a node's stage does not loop over itself."""
+    assert not isinstance(node.stage, LoweredStep)
+    bound = bound_axes(node.stage)
+    return tuple([a for a in node.axes if a not in bound])
 
 
 def boundaries(node: Node) -> frozenset[int]:
@@ -211,7 +130,7 @@ def boundaries(node: Node) -> frozenset[int]:
     axes = [(a, s) for a, s in zip(node.axes, node.strides, strict=True) if a.extent != 1]
     needed: set[int] = set()
     for index in node.indices:
-        terms: dict = {}
+        terms: dict[Axis, int] = {}
         hidden: set[Axis] = set()
         for atom, coefficient in index.terms:
             if type(atom) is Axis:

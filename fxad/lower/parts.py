@@ -10,18 +10,17 @@ from collections.abc import Callable, Container
 from functools import partial
 
 from fxad.core.record import record
+from fxad.ir import heuristics
 from fxad.ir.kernel import Const, Expr, Prim
 from fxad.ir.program import Atom, Lit, Var
 from fxad.lower.expand import zero
 from fxad.lower.graph import Def, Graph
 
-PARTS_FROM = 4096  # elements from which parts get kernels of their own
-PARTS_LIMIT = 32
-
 
 @record
 class Part:
-    """`operand` lies at `offset` along `axis`; `wrap` makes the stored value from its element."""
+    """`operand` lies at `offset` along `axis`; `wrap` makes the materialized value from its
+    element."""
 
     operand: Atom
     axis: int
@@ -29,18 +28,18 @@ class Part:
     wrap: Callable[[Expr], Expr]
 
 
-def parts_of(graph: Graph, stored: Container[Var], definition: Def) -> list[Part]:
-    """The parts of a value to be stored, or an empty list if it is not made of parts."""
-    if definition.outputs[0].type.size < PARTS_FROM:
+def parts_of(graph: Graph, materialized: Container[Var], definition: Def) -> list[Part]:
+    """The parts of a value to be materialized, or an empty list if it is not made of parts."""
+    if definition.outputs[0].type.size < heuristics.PART_ELEMENTS:
         return []
     match definition.eqn.op.name:
         case "concatenate":
             found = _concatenated(definition)
         case "add":
-            found = _added(graph, stored, definition)
+            found = _added(graph, materialized, definition)
         case _:
             return []
-    return found if 1 < len(found) <= PARTS_LIMIT else []
+    return found if 1 < len(found) <= heuristics.MOST_PARTS else []
 
 
 def _concatenated(definition: Def) -> list[Part]:
@@ -54,9 +53,9 @@ def _concatenated(definition: Def) -> list[Part]:
     return found
 
 
-def _added(graph: Graph, stored: Container[Var], definition: Def) -> list[Part]:
+def _added(graph: Graph, materialized: Container[Var], definition: Def) -> list[Part]:
     """Parts of a sum of arrays padded with zeros along one axis, if they tile the result."""
-    pads = _padded(graph, stored, definition.outputs[0], root=True)
+    pads = _padded(graph, materialized, definition.outputs[0], root=True)
     if not pads:
         return []
     shape = definition.outputs[0].type.shape
@@ -75,13 +74,15 @@ def _added(graph: Graph, stored: Container[Var], definition: Def) -> list[Part]:
     return found
 
 
-def _padded(graph: Graph, stored: Container[Var], atom: Atom, root: bool = False) -> list[Def]:
+def _padded(
+    graph: Graph, materialized: Container[Var], atom: Atom, root: bool = False
+) -> list[Def]:
     """The operands, all padded with zeros, that a value is the sum of; none for another value."""
     inner = graph.def_of.get(atom) if isinstance(atom, Var) else None
-    if inner is None or (not root and (atom in stored or graph.uses[atom] > 1)):
+    if inner is None or (not root and (atom in materialized or graph.uses[atom] > 1)):
         return []
     if inner.eqn.op.name == "add" and len(inner.operands) == 2:
-        left, right = (_padded(graph, stored, a) for a in inner.operands)
+        left, right = (_padded(graph, materialized, a) for a in inner.operands)
         return [*left, *right] if left and right else []
     return [inner] if _is_zero_pad(inner) else []
 

@@ -19,15 +19,10 @@ from fxad.core.record import record
 from fxad.core.types import ArrayType
 from fxad.ir.index import Point
 from fxad.ir.kernel import INDEX, Axis, Const, Expr, Index, IndexValue, Prim, at
-from fxad.ir.loops import Attention, Contraction, Reduction
+from fxad.ir.loops import Contraction, Reduction
 from fxad.ir.orders import (
     ATTENTION_QUERIES,
     ATTENTION_UNITS,
-    KEYS_FROM,
-    KEYS_QUERIES,
-    KEYS_ROWS,
-    KEYS_STEP,
-    KEYS_UNITS,
     LANES_FROM,
     LANES_PIECE,
     LANES_ROWS,
@@ -40,7 +35,6 @@ from fxad.ir.orders import (
     SERIAL_FROM,
     SERIAL_PIECE,
 )
-from fxad.ir.program import Atom
 
 
 @record
@@ -146,21 +140,6 @@ def attention_parts(query: ArrayType, key: ArrayType) -> tuple[int, int]:
     some = max(n for n in range(1, max(1, wanted) + 1) if group % n == 0)
     later = max(n for n in range(1, max(1, wanted // some) + 1) if time % n == 0)
     return some, later
-
-
-def key_parts(record: Attention, operands: Sequence[Atom]) -> int:
-    """In how many equal parts attention takes the keys: where so few queries meet many that memory
-    decides, and heads are too few to keep several threads busy.
-
-    q [1, 1, 2, 64], k [1, 8192, 1, 64]  ->  8
-    """
-    (batch, time, heads, _), (_, keys, groups, _) = (x.type.shape for x in operands[:2])
-    if record.backward or 0 <= record.left < time - 1 or len(operands) > 3:
-        return 1
-    if time > KEYS_QUERIES or time * heads > KEYS_ROWS * groups:
-        return 1
-    wanted = min(-(-KEYS_UNITS // max(1, batch * groups)), keys // KEYS_FROM)
-    return max(n for n in range(1, max(1, wanted) + 1) if keys % (n * KEYS_STEP) == 0 or n == 1)
 
 
 def contraction_parts(a: ArrayType, b: ArrayType, out: ArrayType, record: Contraction) -> int:

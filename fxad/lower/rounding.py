@@ -3,7 +3,7 @@
     w' = bf16(w);  y = x w';  dx = dy w'ᵀ        becomes        y = x bf16(w);  dx = dy bf16(w)ᵀ
 
 The copy is neither written nor read; instead each product reads the whole number, so at most
-READERS of them, and nothing else, may read it.
+ROUNDED_READERS of them, and nothing else, may read it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from typing import TypeGuard
 
 from fxad.core import dtypes as dt
 from fxad.core.record import replace
+from fxad.ir import heuristics
 from fxad.ir.block import Block, Launch, LoweredStep, reads_of
 from fxad.ir.kernel import Buffer, Cast, Contract, Kernel, Load, Map, Operand, exprs_of, walk
 from fxad.ir.program import Var
-
-READERS = 3
-LARGE = 1 << 18  # elements; a smaller copy stays in a cache until it is read
 
 # Whether a backend rounds this product's factors as it packs them.
 Rounds = Callable[[Kernel], bool]
@@ -40,7 +38,7 @@ def round_in_products(block: Block, rounds: Rounds) -> Block:
         source, copy = step.args
         numbers = readers.get(copy, [])
         products = [_reading(steps[n], copy, source, rounding) for n in numbers]
-        if len(products) <= READERS and all(products):
+        if len(products) <= heuristics.ROUNDED_READERS and all(products):
             steps[number] = None
             for n, product in zip(numbers, products, strict=True):
                 steps[n] = product
@@ -52,7 +50,9 @@ def _rounds_input(step: LoweredStep, block: Block) -> TypeGuard[Launch]:
     if not isinstance(step, Launch) or len(step.args) != 2 or len(step.kernel.body) != 1:
         return False
     (source, copy), (stage,) = step.args, step.kernel.body
-    if source not in block.inputs or copy in block.outputs or copy.type.size < LARGE:
+    if source not in block.inputs or copy in block.outputs:
+        return False
+    if copy.type.size < heuristics.ROUNDED_ELEMENTS:
         return False
     if not isinstance(stage, Map) or len(stage.stores) != 1:
         return False

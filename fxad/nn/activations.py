@@ -16,7 +16,7 @@ from fxad.core.errors import ShapeError
 from fxad.ir.program import OPS
 from fxad.numpy.core import axis_index, promoted, value_of
 from fxad.numpy.elementwise import abs, exp, expm1, log, log1p, maximum, sqrt, square, tanh, where
-from fxad.numpy.shaping import slice_axis
+from fxad.numpy.manipulation import slice_axis
 from fxad.trace.array import Array
 from fxad.trace.replay import replayed
 

@@ -14,7 +14,7 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.core.types import ArrayType
 from fxad.numpy.core import axis_index, cast, full_of, shape_tuple, value_of
-from fxad.numpy.shaping import broadcast_to
+from fxad.numpy.manipulation import broadcast_to
 from fxad.trace.array import Array
 
 Initializer = Callable[..., Array]

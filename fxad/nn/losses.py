@@ -12,6 +12,7 @@ from typing import Any
 from fxad.api.indices import check_indices, checking_indices
 from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.precision import default_terms
 from fxad.ir.program import OPS
 from fxad.numpy import elementwise as el
 from fxad.numpy.core import cast, value_of
@@ -29,7 +30,8 @@ def linear_cross_entropy(
 
     x: [..., D]; table: [V, D] of the same dtype; targets: [...] integers. Softmax and loss are
     float32. Without any target that counts the loss is 0. dtype: what the factors of all products,
-    backward ones too, are rounded to, such as bfloat16; sums and results are not.
+    backward ones too, are rounded to, such as bfloat16; sums and results are not. float32 ones
+    follow `fxad.default_matmul_precision`.
 
     Raises ShapeError if the shapes do not go together, TypeMismatch if targets are not integers.
     """
@@ -52,5 +54,8 @@ def linear_cross_entropy(
         named = el.where(el.not_equal(targets, ignore), targets, 0)
         check_indices("linear_cross_entropy", named, table.shape[0], 0, wrap=False)
     targets = cast(targets, dt.int32)
-    (loss,) = OPS["head_loss"](x, table, targets, weights, width=1, factors=factors)
+    params = {"width": 1, "factors": factors}
+    if default_terms() is not None and x.dtype == factors == dt.float32:
+        params["terms"] = default_terms()
+    (loss,) = OPS["head_loss"](x, table, targets, weights, **params)
     return loss

@@ -24,6 +24,8 @@ from fxad.trace.array import Array, Borrowed, Concrete, as_numpy, kept
 from fxad.trace.convert import is_array_like, native, to_value
 from fxad.trace.tracer import Tracer, type_of
 
+__all__ = ["array", "asarray"]
+
 DEVICE = "cpu"
 
 
@@ -336,7 +338,7 @@ def shape_tuple(shape: Any, name: str) -> tuple[int, ...]:
     if (n := math.prod(sizes)) >= 2**48:
         raise ShapeError(f"{name}: shape {sizes} has {n:.3g} elements, more than memory can hold")
     if 0 in sizes and math.prod(filter(None, sizes)) >= 2**48:  # NumPy's limit, and strides'
-        raise ShapeError(f"{name}: the lengths of shape {sizes} are too large beside its 0")
+        raise ShapeError(f"{name}: the lengths of shape {sizes} are too large, though one is 0")
     return sizes
 
 

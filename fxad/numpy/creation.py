@@ -1,9 +1,12 @@
-"""Arrays from nothing: zeros, arange, linspace, eye, ..."""
+"""New arrays: zeros and ones, ranges, grids, diagonals and triangles, functions of positions.
+
+zeros((2, 3))      linspace(0, 1, 5)      eye(3)      meshgrid(x, y)      tril(a)
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import (
     array,
+    asarray,
     axis_index,
     cast,
     check_device,
@@ -26,9 +30,18 @@ from fxad.numpy.core import (
     value_of,
     within,
 )
-from fxad.trace.array import Array, Concrete
+from fxad.numpy.elementwise import exp, log, where
+from fxad.numpy.manipulation import moveaxis, ravel
+from fxad.trace.array import Array
 from fxad.trace.convert import shaped
 from fxad.trace.replay import by_numpy, replayed
+
+__all__ = [
+    "arange", "astype", "copy", "diag", "diagflat", "diagonal", "empty", "empty_like", "eye",
+    "frombuffer", "fromfunction", "full", "full_like", "geomspace", "identity", "indices",
+    "linspace", "logspace", "meshgrid", "ones", "ones_like", "tri", "tril", "triu", "vander",
+    "zeros", "zeros_like",
+]  # fmt: skip
 
 
 def _dtype(dtype: Any, default: np.dtype) -> np.dtype:
@@ -345,18 +358,6 @@ def indices(dimensions: Sequence[int], dtype: Any = None, sparse: bool = False) 
 
 
 @replayed
-def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, ...]:
-    """Row and column numbers of the lower triangle."""
-    return tuple(Concrete(i.astype(dt.default_int())) for i in np.tril_indices(n, k, m))
-
-
-@replayed
-def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, ...]:
-    """Row and column numbers of the upper triangle."""
-    return tuple(Concrete(i.astype(dt.default_int())) for i in np.triu_indices(n, k, m))
-
-
-@replayed
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
     """Powers of x as columns."""
     value = value_of(x)
@@ -378,3 +379,34 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
     """Converted to a dtype."""
     check_device(device, "astype")
     return converted(value_of(x), dt.canonicalize(dtype, explicit=True))
+
+
+@replayed
+def diagflat(v: Any, k: int = 0) -> Array:
+    """A matrix with the flattened input on its k-th diagonal."""
+    return diag(ravel(asarray(v)), k)
+
+
+@replayed
+def geomspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
+) -> Array:
+    """Numbers spaced evenly on a log scale, from start to stop (both positive), which are exact."""
+    low, high = ends("geomspace", start, stop, dtype)
+    points = exp(linspace(log(low), log(high), num, endpoint))
+    place = iota(dt.int32, points.shape, 0)
+    points = where(place == 0, low, points)
+    points = where(place == num - 1, high, points) if endpoint and num > 1 else points
+    points = points if dtype is None else cast(points, dt.canonicalize(dtype, explicit=True))
+    return moveaxis(points, 0, axis)
+
+
+def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float) -> Any:
+    """function(coordinates of axis 0, axis 1, ...) over a grid."""
+    grid = indices(shape, dtype=dt.canonicalize(dtype, explicit=True))
+    return function(*[grid[i] for i in range(len(shape))])
+
+
+def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:
+    """An array of a buffer's bytes (copied)."""
+    return asarray(np.frombuffer(buffer, dt.canonicalize(dtype, explicit=True), count, offset))

@@ -20,6 +20,11 @@ from fxad.trace.array import Array
 from fxad.trace.replay import by_numpy, replayed
 from fxad.trace.tracer import type_of
 
+__all__ = [
+    "divmod", "float_power", "floor_divide", "fmod", "gcd", "lcm", "mod", "pow", "power",
+    "remainder",
+]  # fmt: skip
+
 
 @replayed
 def floor_divide(x: Any, y: Any, /) -> Array:

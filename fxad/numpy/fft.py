@@ -20,8 +20,13 @@ from fxad.ir.program import OPS
 from fxad.numpy.core import axes_tuple, axis_index, cast, check_device, full_of, promoted, value_of
 from fxad.numpy.creation import iota
 from fxad.numpy.elementwise import conj
-from fxad.numpy.shaping import roll, slice_axis
+from fxad.numpy.manipulation import roll, slice_axis
 from fxad.trace.array import Array
+
+__all__ = [
+    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift",
+    "ihfft", "irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
+]  # fmt: skip
 
 _SWAPPED = {None: "forward", "backward": "forward", "ortho": "ortho", "forward": "backward"}
 

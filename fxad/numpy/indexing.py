@@ -36,6 +36,19 @@ from fxad.numpy.core import (
 from fxad.trace.array import Array, Concrete, as_numpy
 from fxad.trace.tracer import Tracer, staging, type_of
 
+__all__ = [
+    "READS",
+    "WRITES",
+    "Plan",
+    "chosen_mode",
+    "getitem",
+    "index_array",
+    "masks_as_axes",
+    "plain_items",
+    "planned",
+    "window_axes",
+]  # fmt: skip
+
 
 @valued
 class Plan:

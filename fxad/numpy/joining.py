@@ -1,4 +1,4 @@
-"""Arrays put together and cut apart: concatenate, stack, split, insert, delete, ...
+"""Arrays put together and cut apart: concatenate, stack, block, split, insert, delete, ...
 
 left, right = split(concatenate([a, b]), 2)
 """
@@ -25,7 +25,7 @@ from fxad.numpy.core import (
     stack_values,
     value_of,
 )
-from fxad.numpy.shaping import (
+from fxad.numpy.manipulation import (
     atleast_1d,
     atleast_2d,
     atleast_3d,
@@ -39,6 +39,12 @@ from fxad.numpy.shaping import (
 from fxad.trace.array import Array
 from fxad.trace.replay import replayed
 from fxad.trace.tracer import type_of
+
+__all__ = [
+    "append", "array_split", "block", "column_stack", "concat", "concatenate", "delete",
+    "dsplit", "dstack", "hsplit", "hstack", "insert", "resize", "split", "stack", "unstack",
+    "vsplit", "vstack",
+]  # fmt: skip
 
 
 @replayed
@@ -229,3 +235,28 @@ def _insert_many(value: Array, obj: Any, values: Array, at: int) -> Array:
     shape = (*value.shape[:at], count, *value.shape[at + 1 :])
     joined = concatenate([value, cast(broadcast_to(values, shape), value.dtype)], at)
     return joined[(slice(None),) * at + (merged.astype(dt.index_dtype(joined.shape[at])),)]
+
+
+@replayed
+def block(arrays: Any) -> Array:
+    """An array from nested lists of blocks, the innermost joined along the last axis."""
+
+    def depth(item: Any) -> int:
+        return 1 + builtins.max(map(depth, item)) if isinstance(item, list) else 0
+
+    levels = depth(arrays)
+
+    def leaves(item: Any) -> list[Any]:
+        return [v for i in item for v in leaves(i)] if isinstance(item, list) else [item]
+
+    rank = builtins.max([levels, *(asarray(v).ndim for v in leaves(arrays))])
+
+    def join(item: Any, level: int) -> Array:
+        if not isinstance(item, list):
+            value = asarray(item)
+            return reshape(value, (1,) * (rank - value.ndim) + value.shape)
+        return concatenate(
+            [join(i, level + 1) for i in item], axis_index(level - levels, rank, "block")
+        )
+
+    return join(arrays, 0)

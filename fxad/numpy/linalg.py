@@ -17,23 +17,28 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.ir.program import OPS
 from fxad.numpy import elementwise as e
-from fxad.numpy import linear, reductions
-from fxad.numpy.core import axis_index, promoted, result_shape, spread_to, value_of
+from fxad.numpy import products, reductions
+from fxad.numpy.core import axes_tuple, axis_index, promoted, result_shape, spread_to, value_of
 from fxad.numpy.creation import diagonal as _diagonal
 from fxad.numpy.creation import eye, tril, triu
-from fxad.numpy.norms import matrix_norm, squares
-from fxad.numpy.norms import norm as norm
-from fxad.numpy.norms import vector_norm as vector_norm
-from fxad.numpy.shaping import matrix_transpose as matrix_transpose
-from fxad.numpy.shaping import reshape
+from fxad.numpy.manipulation import matrix_transpose as matrix_transpose
+from fxad.numpy.manipulation import moveaxis, reshape
 from fxad.trace.array import Array
 from fxad.trace.replay import replayed
 
+__all__ = [
+    "EigResult", "EighResult", "QRResult", "SVDResult", "SlogdetResult", "cholesky", "cond",
+    "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "matmul",
+    "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot", "norm",
+    "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensordot", "tensorinv",
+    "tensorsolve", "trace", "vecdot", "vector_norm",
+]  # fmt: skip
+
 matmul, outer, tensordot, vecdot = (
-    linear.matmul,
-    linear.outer,
-    linear.tensordot,
-    linear.vecdot,
+    products.matmul,
+    products.outer,
+    products.tensordot,
+    products.vecdot,
 )
 
 
@@ -156,8 +161,8 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> tuple[Array, Array, Arr
             f"lstsq: expects a of shape [m, n] and b of [m] or [m, k], got {left.shape} and "
             f"{right.shape}"
         )
-    x = linear.matmul(pinv(left, rcond), right)
-    rest = squares(right - linear.matmul(left, x))
+    x = products.matmul(pinv(left, rcond), right)
+    rest = squares(right - products.matmul(left, x))
     over = left.shape[0] > left.shape[1]
     residuals = reductions.sum(reshape(rest, (*right.shape, 1)[:2])[:, : None if over else 0], 0)
     values = svdvals(left)
@@ -181,7 +186,7 @@ def _pinv_each(value: Array, rtol: Any) -> Array:
     u, values, vh = svd(value, full_matrices=False)
     kept = values > _each(rtol) * values[..., :1]
     inverse = e.where(kept, 1 / e.where(kept, values, 1.0), 0.0)
-    return linear.matmul(_adjoint(vh) * inverse[..., None, :], _adjoint(u))
+    return products.matmul(_adjoint(vh) * inverse[..., None, :], _adjoint(u))
 
 
 def _each(rtol: Any) -> Array:
@@ -328,9 +333,9 @@ def matrix_power(a: Any, n: int) -> Array:
     out = None
     while count:
         if count & 1:
-            out = power if out is None else linear.matmul(out, power)
+            out = power if out is None else products.matmul(out, power)
         count >>= 1
-        power = linear.matmul(power, power) if count else power
+        power = products.matmul(power, power) if count else power
     return spread_to(eye(value.shape[-1], dtype=value.dtype), value.shape) if out is None else out
 
 
@@ -373,7 +378,7 @@ def _chain(values: Sequence[Array], split: dict[tuple[int, int], int]) -> Array:
         if i == j:
             return values[i]
         k = split[i, j]
-        return linear.matmul(run(i, k), run(k + 1, j))
+        return products.matmul(run(i, k), run(k + 1, j))
 
     return run(0, len(values) - 1)
 
@@ -385,7 +390,7 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Array:
 
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:
     """Sums of the diagonals of the matrices in the last two axes."""
-    return linear.trace(x, offset, -2, -1, dtype)
+    return products.trace(x, offset, -2, -1, dtype)
 
 
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
@@ -397,4 +402,82 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
             f"cross: expects vectors of length 3 along axis {axis}, got shapes {x.shape} and "
             f"{y.shape}"
         )
-    return linear.cross(x, y, axis=axis)
+    return products.cross(x, y, axis=axis)
+
+
+# ---------------------------------------------------------------- norms
+
+
+def squares(x: Array) -> Array:
+    """|x|^2, real."""
+    if dt.is_complex(x.dtype):
+        return e.square(e.real(x)) + e.square(e.imag(x))
+    return e.square(x)
+
+
+@replayed
+def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Array:
+    """Norm of order `ord` over axes. The gradient of the 2-norm at 0 is 0."""
+    (value,) = promoted("norm", x, inexact=True, numbers=False)
+    if ord == 2:
+        return reductions.safe_sqrt(reductions.sum(squares(value), axis, keepdims=keepdims))
+    size = e.abs(value)
+    if ord == math.inf:
+        return _largest(size, axis, keepdims)
+    if ord == -math.inf:
+        return reductions.min(size, axis, keepdims)
+    if ord == 0:
+        return reductions.sum(size != 0, axis, keepdims=keepdims).astype(size.dtype)
+    if ord == 1:
+        return reductions.sum(size, axis, keepdims=keepdims)
+    return reductions.sum(size**ord, axis, keepdims=keepdims) ** (1.0 / ord)
+
+
+def _largest(size: Array, axis: Any, keepdims: bool = False) -> Array:
+    """The largest of non-negative numbers; 0 if there are none."""
+    return reductions.max(size, axis, keepdims, initial=None if size.size else 0)
+
+
+@replayed
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:
+    """Vector norm, or a matrix norm ("fro", "nuc", 1, 2, inf or negated) over two axes.
+
+    The gradient of the 2-norm and of the Frobenius norm at 0 is 0.
+    """
+    (value,) = promoted("norm", x, inexact=True, numbers=False)
+    if axis is None and ord is None:
+        out = reductions.safe_sqrt(reductions.sum(squares(value)))
+        return reshape(out, (1,) * value.ndim) if keepdims else out
+    axes = axes_tuple(axis, value.ndim, "norm")
+    if ord == "fro" or (ord is None and len(axes) == 2):
+        return reductions.safe_sqrt(reductions.sum(squares(value), axes, keepdims=keepdims))
+    if len(axes) == 1:
+        return vector_norm(value, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)
+    if len(axes) == 2 and ord in (2, -2, "nuc"):
+        return _spectral_norm(value, ord, axes if axis is None else tuple(axis), keepdims)
+    if len(axes) != 2 or ord not in (1, -1, math.inf, -math.inf):
+        raise ShapeError(f"norm: ord={ord!r} over {len(axes)} axes is not supported")
+    rows, columns = axes if axis is None else tuple(a % value.ndim for a in axis)
+    inner, outer_axis = (rows, columns) if abs(ord) == 1 else (columns, rows)
+    sums = reductions.sum(e.abs(value), inner, keepdims=True)
+    pick = _largest if ord > 0 else reductions.min
+    out = pick(sums, outer_axis, keepdims=True)
+    if keepdims:
+        return out
+    return reshape(out, tuple(s for i, s in enumerate(value.shape) if i not in axes))
+
+
+@replayed
+def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
+    """Norm of the matrices in the last two axes."""
+    return norm(x, ord, (-2, -1), keepdims)
+
+
+def _spectral_norm(value: Array, ord: Any, axes: Sequence[int], keepdims: bool) -> Array:
+    values = OPS["svd"](moveaxis(value, tuple(axes), (-2, -1)), full=False)[1]
+    combine: Any = {2: _largest, -2: reductions.min, "nuc": reductions.sum}[ord]
+    out = combine(values, -1)
+    if not keepdims:
+        return out
+    kept = {a % value.ndim for a in axes}
+    return reshape(out, tuple(1 if i in kept else n for i, n in enumerate(value.shape)))

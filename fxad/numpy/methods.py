@@ -11,16 +11,16 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument
 from fxad.numpy import (
+    array_api,
     creation,
+    cumulative,
     division,
     indexing,
-    interchange,
-    linear,
-    picking,
+    manipulation,
+    products,
     reductions,
     rounding,
-    running,
-    shaping,
+    selection,
     sorting,
     updates,
 )
@@ -39,7 +39,7 @@ _BINARY: dict[str, Callable[..., Any]] = {
     "mod": division.remainder,
     "divmod": division.divmod,
     "pow": division.power,
-    "matmul": linear.matmul,
+    "matmul": products.matmul,
     "and": e.bitwise_and,
     "or": e.bitwise_or,
     "xor": e.bitwise_xor,
@@ -76,13 +76,13 @@ def _flatten_shape(args: tuple) -> Any:
 
 def reshape(self: Array, *shape: Any, order: str = "C") -> Array:
     """The elements under another shape; one size may be -1."""
-    return shaping.reshape(self, _flatten_shape(shape), order=order)
+    return manipulation.reshape(self, _flatten_shape(shape), order=order)
 
 
 def transpose(self: Array, *axes: Any) -> Array:
     """Axes permuted (reversed by default)."""
     order = None if not axes or axes == (None,) else _flatten_shape(axes)
-    return shaping.transpose(self, order)
+    return manipulation.transpose(self, order)
 
 
 @replayed
@@ -152,7 +152,7 @@ def _for_numpy(function: Callable[..., Any]) -> Callable[..., Any]:
 
 _REDUCTIONS = ("sum", "prod", "mean", "var", "std", "max", "min", "any", "all", "argmax", "argmin")
 _FOR_NUMPY = {name: getattr(reductions, name) for name in _REDUCTIONS}
-_FOR_NUMPY |= {"cumsum": running.cumsum, "cumprod": running.cumprod}
+_FOR_NUMPY |= {"cumsum": cumulative.cumsum, "cumprod": cumulative.cumprod}
 
 METHODS: dict[str, Callable[..., Any]] = {
     **_operators(),
@@ -165,29 +165,29 @@ METHODS: dict[str, Callable[..., Any]] = {
     "__contains__": _contains,
     "__hash__": _hash,
     "__round__": round_,
-    "__array_namespace__": interchange.array_namespace,
-    "__dlpack__": interchange.dlpack,
-    "__dlpack_device__": interchange.dlpack_device,
-    "to_device": interchange.to_device,
+    "__array_namespace__": array_api.array_namespace,
+    "__dlpack__": array_api.dlpack,
+    "__dlpack_device__": array_api.dlpack_device,
+    "to_device": array_api.to_device,
     "reshape": reshape,
     "transpose": transpose,
     "astype": astype,
     "view": view,
     "round": round_,
     "copy": copy,
-    "flatten": shaping.ravel,
-    "ravel": shaping.ravel,
-    "squeeze": shaping.squeeze,
-    "swapaxes": shaping.swapaxes,
-    "repeat": shaping.repeat,
+    "flatten": manipulation.ravel,
+    "ravel": manipulation.ravel,
+    "squeeze": manipulation.squeeze,
+    "swapaxes": manipulation.swapaxes,
+    "repeat": manipulation.repeat,
     "conj": e.conj,
     "conjugate": e.conj,
     "clip": e.clip,
-    "dot": linear.dot,
-    "trace": linear.trace,
+    "dot": products.dot,
+    "trace": products.trace,
     "diagonal": creation.diagonal,
-    "take": picking.take,
-    "nonzero": picking.nonzero,
+    "take": selection.take,
+    "nonzero": selection.nonzero,
     "sort": sorting.sort,
     "argsort": sorting.argsort,
     "searchsorted": sorting.searchsorted,
@@ -195,13 +195,13 @@ METHODS: dict[str, Callable[..., Any]] = {
     "ptp": reductions.ptp,
 }
 PROPERTIES: dict[str, Callable[[Array], Any]] = {
-    "T": shaping.transpose,
-    "mT": shaping.matrix_transpose,
+    "T": manipulation.transpose,
+    "mT": manipulation.matrix_transpose,
     "real": e.real,
     "imag": e.imag,
     "at": updates.At,
-    "flat": shaping.ravel,
-    "device": interchange.device,
+    "flat": manipulation.ravel,
+    "device": array_api.device,
 }
 
 

@@ -17,12 +17,14 @@ from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import axis_index, cast, full_of, spread_to, value_of
-from fxad.numpy.quantiles import median
+from fxad.numpy.manipulation import flip, slice_axis
 from fxad.numpy.reductions import max, mean, min
 from fxad.numpy.rounding import floor, rint
-from fxad.numpy.shaping import flip, slice_axis
+from fxad.numpy.statistics import median
 from fxad.trace.array import Array
 from fxad.trace.replay import replayed
+
+__all__ = ["pad"]
 
 _COPIES = ("edge", "reflect", "symmetric", "wrap")
 _STATISTICS: dict[str, Callable[..., Array]] = {

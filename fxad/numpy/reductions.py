@@ -1,19 +1,23 @@
-"""Sums, means, extremes, norms and cumulative functions over axes."""
+"""Sums, products, means, variances, extremes and truth over axes.
+
+sum(x, axis=-1, keepdims=True)      argmax(x)      logsumexp(x, axis=0)
+"""
 
 from __future__ import annotations
 
 import builtins
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from fxad.api.custom import custom_jvp
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.ir.rewrite import literal
-from fxad.numpy.complexes import lexicographic
 from fxad.numpy.core import (
     axes_tuple,
     axis_index,
@@ -30,6 +34,7 @@ from fxad.numpy.elementwise import (
     equal,
     exp,
     finish,
+    imag,
     isinf,
     isnan,
     log,
@@ -38,10 +43,15 @@ from fxad.numpy.elementwise import (
     sqrt,
     where,
 )
-from fxad.numpy.shaping import reshape
+from fxad.numpy.manipulation import reshape
 from fxad.trace.array import Array
 from fxad.trace.replay import by_numpy, replayed
 from fxad.trace.tracer import bind
+
+__all__ = [
+    "all", "amax", "amin", "any", "argmax", "argmin", "average", "count_nonzero", "logsumexp",
+    "max", "mean", "min", "prod", "ptp", "std", "sum", "var",
+]  # fmt: skip
 
 _choose = where  # for functions with a parameter `where`
 
@@ -389,3 +399,32 @@ def logsumexp(
 
 def _dropped(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(s for i, s in enumerate(shape) if i not in axes)
+
+
+@partial(custom_jvp, nondiff_argnums=(0, 2))
+def lexicographic(op: str, value: Array, axes: tuple[int, ...]) -> Array:
+    """`op` ("max_reduce" or "min_reduce") of complex numbers: by real part, then by imaginary
+    part. NaN wins, as in NumPy; equals share the gradient."""
+    re, im = real(value), imag(value)
+    nothing = -math.inf if op == "max_reduce" else math.inf
+    first = OPS[op](re, axes=axes)
+    second = OPS[op](where(re == _back(first, axes, value), im, nothing), axes=axes)
+    broken = isnan(first) | OPS["any"](isnan(im), axes=axes)
+    # complex(nan, nan) wherever either part of any element is NaN
+    first, second = (where(broken, math.nan, part) for part in (first, second))
+    return OPS["complex"](first, second)
+
+
+def _back(reduced: Array, axes: tuple[int, ...], like: Array) -> Array:
+    """A reduced array at every element that went into it."""
+    kept = tuple(1 if i in axes else n for i, n in enumerate(like.shape))
+    return spread_to(OPS["reshape"](reduced, shape=kept), like.shape)
+
+
+@lexicographic.defjvp
+def _lexicographic_jvp(op: str, axes: Any, primals: Any, tangents: Any) -> tuple[Array, Array]:
+    (value,) = primals
+    out = lexicographic(op, value, axes)
+    chosen = value == _back(out, axes, value)
+    count = OPS["sum"](where(chosen, 1.0, 0.0).astype(real(value).dtype), axes=axes)
+    return out, OPS["sum"](where(chosen, tangents[0], 0), axes=axes) / count

@@ -1,4 +1,4 @@
-"""Rounding to whole numbers and to decimals.
+"""Rounding to whole numbers and to decimals; whole and fractional parts.
 
 round(jnp.array([0.125, 2.5]), 2)      # 0.12, 2.5: halves to even
 """
@@ -12,9 +12,11 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
 from fxad.ir.program import OPS
 from fxad.numpy.core import promoted, value_of, weak_result
-from fxad.numpy.elementwise import finish, imag, real
+from fxad.numpy.elementwise import finish, imag, multiply, real, where
 from fxad.trace.array import Array
 from fxad.trace.replay import replayed
+
+__all__ = ["around", "ceil", "fix", "floor", "modf", "rint", "round", "trunc"]
 
 
 def _rounding(op: str, name: str) -> Callable[..., Array]:
@@ -30,8 +32,14 @@ def _rounding(op: str, name: str) -> Callable[..., Array]:
 
 
 floor = _rounding("floor", "floor")
+
+
 ceil = _rounding("ceil", "ceil")
+
+
 trunc = _rounding("trunc", "trunc")
+
+
 fix = trunc
 
 
@@ -57,3 +65,11 @@ def round(x: Any, decimals: int = 0) -> Array:
 
 
 around = round
+
+
+@replayed
+def modf(x: Any) -> tuple[Array, Array]:
+    """Fractional and whole part, both with the sign of x."""
+    value = value_of(x)
+    whole = OPS["trunc"](value)
+    return where(value == whole, multiply(value, 0.0), value - whole), whole

@@ -20,11 +20,16 @@ from fxad.numpy.creation import arange, full, zeros
 from fxad.numpy.elementwise import isnan, where
 from fxad.numpy.indexing import getitem
 from fxad.numpy.joining import concatenate
-from fxad.numpy.picking import nonzero
-from fxad.numpy.shaping import moveaxis, reshape
+from fxad.numpy.manipulation import moveaxis, reshape
+from fxad.numpy.selection import nonzero
 from fxad.numpy.sorting import argsort, lexsort, searchsorted, sort
 from fxad.trace.array import Array, Concrete
 from fxad.trace.replay import replayed
+
+__all__ = [
+    "intersect1d", "isin", "setdiff1d", "setxor1d", "union1d", "unique", "unique_all",
+    "unique_counts", "unique_inverse", "unique_values",
+]  # fmt: skip
 
 _HINT = "pass size="
 _FIXED = "use unique with size="

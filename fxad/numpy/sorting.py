@@ -1,4 +1,7 @@
-"""Sorting, searching and sets."""
+"""Sorting, searching in what is sorted, and interpolation in a table.
+
+sort(x, axis=0)      order = argsort(x)      searchsorted(edges, x)      interp(x, xp, fp)
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,14 @@ from fxad.core.counting import count_nonzero
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
-from fxad.numpy.core import axis_index, cast, full_of, known_values, promoted, value_of
-from fxad.numpy.creation import linspace
+from fxad.numpy.core import axis_index, cast, full_of, promoted, value_of
 from fxad.numpy.elementwise import imag, isnan, real, where
 from fxad.numpy.indexing import getitem
-from fxad.numpy.picking import nonzero
-from fxad.numpy.shaping import flip, reshape
-from fxad.numpy.updates import setitem
-from fxad.trace.array import Array, Concrete
+from fxad.numpy.manipulation import flip, reshape
+from fxad.trace.array import Array
 from fxad.trace.replay import by_numpy, replayed
+
+__all__ = ["argpartition", "argsort", "interp", "lexsort", "partition", "searchsorted", "sort"]
 
 
 @replayed
@@ -120,72 +122,6 @@ def _searchsorted(table: Array, query: Array, *, side: str) -> Array:
         go = right & (low < high)
         low, high = where(go, middle + 1, low), where(go, high, middle)
     return cast(low, dt.index_dtype(length, least))
-
-
-@replayed
-def digitize(x: Any, bins: Any, right: bool = False) -> Array:
-    """Which bin each element falls into; bins may fall as well as rise."""
-    edges, side = value_of(bins, "digitize"), "left" if right else "right"
-    rising = searchsorted(edges, x, side)
-    if edges.ndim != 1 or edges.shape[0] < 2:
-        return rising
-    falling = edges.shape[0] - searchsorted(flip(edges), x, side)
-    return where(edges[-1] >= edges[0], rising, falling)
-
-
-def bincount(
-    x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None
-) -> Array:
-    """How often each value occurs; traced input needs `length`."""
-    value = value_of(x)
-    if length is None:
-        seen = known_values(value, "bincount", "pass length=")
-        length = max(minlength, int(np.max(seen, initial=-1)) + 1)
-    amount = Concrete(np.ones((), np.int32)) if weights is None else value_of(weights)
-    start = OPS["broadcast"](_zero(amount.dtype), shape=(length,), axes=())
-    return setitem(start, value, amount, "add", mode="drop")
-
-
-def _zero(dtype: np.dtype) -> Array:
-    return Concrete(np.zeros((), dtype))
-
-
-def histogram(
-    a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool = False
-):
-    """Counts per bin and the bin edges."""
-    value = reshape(value_of(a), (-1,))
-    edges = histogram_bin_edges(value, bins, range)
-    place = searchsorted(edges, value, "right") - 1
-    last = edges.shape[0] - 2
-    place = where(value == edges[-1], last, place)
-    counts = bincount(
-        where((place < 0) | (place > last), last + 1, place), weights, length=last + 1
-    )
-    if density:
-        counts = counts / (counts.sum() * (edges[1:] - edges[:-1]))
-    return counts, edges
-
-
-def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None) -> Array:
-    """Edges of equal bins over the data's range (0 ... 1 of no data; at least 1 wide if it is one
-    value). The outer edges are the range's ends exactly."""
-    if not isinstance(bins, int):
-        return value_of(bins)
-    value = cast(value_of(a), dt.default_float())
-    if range is None:
-        range = (value.min(), value.max()) if value.size else (0.0, 1.0)
-    low, high = (cast(value_of(end), value.dtype) for end in range)
-    flat = low == high
-    return linspace(where(flat, low - 0.5, low), where(flat, high + 0.5, high), bins + 1)
-
-
-def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
-    """Positions of non-zero elements, counted in C order; traced input needs a fixed `size`."""
-    if size is not None:
-        return nonzero(reshape(value_of(a), (-1,)), size=size, fill_value=fill_value)[0]
-    values = known_values(a, "flatnonzero", "pass size=")
-    return Concrete(np.flatnonzero(values).astype(dt.default_int()))
 
 
 @replayed

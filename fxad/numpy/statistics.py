@@ -1,31 +1,37 @@
-"""Covariances, finite differences, polynomials, windows.
+"""Statistics: quantiles, covariances, histograms.
 
-cov(x)        gradient(y, dx)        polyval([1, 0, 2], x)
+quantile(x, [0.25, 0.75], axis=0)      cov(x)      counts, edges = histogram(x, 20)
 """
 
 from __future__ import annotations
 
-import builtins
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import BadArgument, ShapeError
-from fxad.core.promotion import result_type
+from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.ir.program import OPS
-from fxad.numpy.core import asarray, axis_index, cast, value_of
-from fxad.numpy.creation import arange, zeros
-from fxad.numpy.elementwise import cos, multiply, sqrt, where
+from fxad.numpy.core import asarray, axes_tuple, cast, known_values, promoted, spread_to, value_of
+from fxad.numpy.creation import linspace
+from fxad.numpy.elementwise import isnan, maximum, sqrt, where
 from fxad.numpy.joining import concatenate
-from fxad.numpy.linear import convolve, outer
+from fxad.numpy.manipulation import flip, moveaxis, reshape
+from fxad.numpy.products import outer
 from fxad.numpy.reductions import mean, sum
-from fxad.numpy.running import cumsum
-from fxad.numpy.shaping import broadcast_shapes, broadcast_to, reshape, slice_axis
-from fxad.trace.array import Array
+from fxad.numpy.selection import take_along_axis
+from fxad.numpy.sorting import searchsorted
+from fxad.numpy.updates import setitem
+from fxad.trace.array import Array, Concrete
 from fxad.trace.replay import replayed
+from fxad.trace.tracer import type_of
+
+__all__ = [
+    "bincount", "corrcoef", "cov", "digitize", "histogram", "histogram_bin_edges", "median",
+    "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile",
+]  # fmt: skip
 
 # ---------------------------------------------------------------- covariance, differences
 
@@ -88,200 +94,183 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Array:
 
 
 @replayed
-def gradient(f: Any, *varargs: Any, axis: int | Sequence[int] | None = None) -> Any:
-    """Central differences along every axis (or the given ones); one-sided at the ends.
+def median(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """Middle of the sorted elements."""
+    return quantile(a, 0.5, axis, keepdims=keepdims)
 
-    varargs: one spacing for all axes, or one per axis: a number, or the points' coordinates.
+
+def quantile(
+    a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False
+) -> Array:
+    """Quantile by linear interpolation; q is a number or a vector in [0, 1].
+
+    Arrays q are not replayed: beyond 1 they are an IndexOutOfRange, which a trace would not see.
     """
-    value = value_of(f)
-    value = cast(value, dt.inexact_for(value.dtype))
-    axes = [axis_index(a, value.ndim, "gradient") for a in _listed(axis, value.ndim)]
-    steps = list(varargs) * (len(axes) if len(varargs) == 1 else 1) or [1.0] * len(axes)
-    if len(steps) != len(axes):
-        raise BadArgument(f"gradient: {len(varargs)} spacings for {len(axes)} axes")
-    out = [_gradient(value, a, h) for a, h in zip(axes, steps, strict=True)]
-    return out[0] if len(out) == 1 else out
+    known = type(q) in (int, float) and 0 <= q <= 1
+    return (_replayed_quantile if known else _quantile)(a, q, axis, method, keepdims)
 
 
-def _listed(axis: Any, ndim: int) -> Sequence[int]:
-    if axis is None:
-        return range(ndim)
-    return axis if isinstance(axis, tuple | list) else (axis,)
-
-
-def _gradient(value: Array, axis: int, step: Any) -> Array:
-    size = value.shape[axis]
-    if size < 2:
-        raise ShapeError(f"gradient: axis {axis} of {value.type} needs two points or more")
-
-    def cut(start: int, stop: int) -> Array:
-        return slice_axis(value, axis, start, stop)
-
-    if np.ndim(step):
-        return _gradient_at(cut, size, cast(asarray(step), value.dtype), value, axis)
-    first = (cut(1, 2) - cut(0, 1)) / step
-    last = (cut(size - 1, size) - cut(size - 2, size - 1)) / step
-    middle = (cut(2, size) - cut(0, size - 2)) / (2 * step) if size > 2 else cut(0, 0)
-    return concatenate([first, middle, last], axis)
-
-
-def _gradient_at(cut: Any, size: int, places: Array, value: Array, axis: int) -> Array:
-    """Second-order differences at uneven places (Fornberg), one-sided at the ends."""
-    if places.shape != (size,):
-        raise ShapeError(f"gradient: coordinates {places.type} for axis {axis} of {value.type}")
-    along = tuple(-1 if i == axis else 1 for i in range(value.ndim))
-    gaps = reshape(places[1:] - places[:-1], along)
-    back, ahead = slice_axis(gaps, axis, 0, size - 2), slice_axis(gaps, axis, 1, size - 1)
-    slopes = (cut(1, size) - cut(0, size - 1)) / gaps
-    before, after = slice_axis(slopes, axis, 0, size - 2), slice_axis(slopes, axis, 1, size - 1)
-    middle = (before * ahead + after * back) / (back + ahead)
-    ends = slice_axis(slopes, axis, 0, 1), slice_axis(slopes, axis, size - 2, size - 1)
-    return concatenate([ends[0], middle, ends[1]], axis)
-
-
-@replayed
-def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
-    """Differences of neighbours of the flattened array, with elements before and after them."""
-    flat = reshape(value_of(ary), (-1,))
-    parts = [None if v is None else reshape(asarray(v), (-1,)) for v in (to_begin, to_end)]
-    before, after = (None if p is None else cast(p, flat.dtype) for p in parts)
-    found = [p for p in (before, flat[1:] - flat[:-1], after) if p is not None]
-    return concatenate(found)
-
-
-# ---------------------------------------------------------------- polynomials
-
-
-@replayed
-def polyval(p: Any, x: Any) -> Array:
-    """The polynomial p[0] x^n + ... + p[n] by Horner's rule; 0 without coefficients.
-
-    Raises ShapeError if p has no axis.
-    """
-    coefficients, value = asarray(p), value_of(x)
-    if not coefficients.ndim:
-        raise ShapeError(f"polyval: coefficients need an axis, not {coefficients.type}")
-    shape = broadcast_shapes(coefficients.shape[1:], value.shape)
-    total = zeros(shape, result_type(coefficients, value))
-    for i in range(coefficients.shape[0]):
-        total = total * value + coefficients[i]
-    return total
-
-
-@replayed
-def polyadd(a1: Any, a2: Any) -> Array:
-    """Sum of two polynomials, highest power first."""
-    x, y = asarray(a1), asarray(a2)
-    size = builtins.max(x.shape[0], y.shape[0])
-    return _padded(x, size) + _padded(y, size)
-
-
-@replayed
-def polysub(a1: Any, a2: Any) -> Array:
-    """Difference of two polynomials, highest power first."""
-    return polyadd(a1, -asarray(a2))
-
-
-def _padded(value: Array, size: int) -> Array:
-    return concatenate([zeros(size - value.shape[0], value.dtype), value])
-
-
-@replayed
-def polymul(a1: Any, a2: Any) -> Array:
-    """Product of two polynomials, highest power first."""
-    return convolve(asarray(a1), asarray(a2))
-
-
-@replayed
-def polyder(p: Any, m: int = 1) -> Array:
-    """m-th derivative of a polynomial, highest power first."""
-    value = asarray(p)
-    for _ in range(m):
-        powers = arange(value.shape[0] - 1, 0, -1)
-        value = value[:-1] * cast(powers, value.dtype)
-    return value
-
-
-@replayed
-def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
-    """m-th antiderivative of a polynomial, highest power first; k: the constants (0), one for all
-    or one per integration."""
-    value = asarray(p)
-    value = cast(value, dt.inexact_for(value.dtype))
-    constants = zeros(m, value.dtype) if k is None else cast(asarray(k), value.dtype)
-    constants = broadcast_to(constants, (m,))
-    for i in range(m):
-        powers = cast(arange(value.shape[0], 0, -1), value.dtype)
-        value = concatenate([value / powers, constants[i : i + 1]])
-    return value
-
-
-# ---------------------------------------------------------------- windows, small things
-
-
-def _cosines(name: str, *weights: float) -> Any:
-    def window(M: int) -> Array:
-        if M < 2:
-            return asarray(np.ones(builtins.max(M, 0), dt.default_float()))
-        turn = cast(arange(M), dt.default_float()) * (2 * math.pi / (M - 1))
-        total = weights[0] + 0 * turn
-        for k, weight in enumerate(weights[1:], 1):
-            total = total + weight * cos(k * turn)
-        return total
-
-    window.__name__ = name
-    window.__doc__ = f"The {name} window of M points."
-    return window
-
-
-hanning = _cosines("hanning", 0.5, -0.5)
-hamming = _cosines("hamming", 0.54, -0.46)
-blackman = _cosines("blackman", 0.42, -0.5, 0.08)
-
-
-def bartlett(M: int) -> Array:
-    """The triangular window of M points, 0 at both ends."""
-    return asarray(np.bartlett(M).astype(dt.default_float()))
-
-
-def kaiser(M: int, beta: float) -> Array:
-    """The Kaiser window of M points: I0(beta sqrt(1 - t^2)) / I0(beta) for t from -1 to 1."""
-    return asarray(np.kaiser(M, beta).astype(dt.default_float()))
-
-
-@replayed
-def matvec(x1: Any, x2: Any, /) -> Array:
-    """Matrices times vectors over leading axes."""
-    x, y = value_of(x1), value_of(x2)
-    return (x @ reshape(y, (*y.shape, 1)))[..., 0]
-
-
-@replayed
-def vecmat(x1: Any, x2: Any, /) -> Array:
-    """Vectors times matrices over leading axes."""
-    x, y = value_of(x1), value_of(x2)
-    return (reshape(x.conj(), (*x.shape[:-1], 1, x.shape[-1])) @ y)[..., 0, :]
-
-
-@replayed
-def modf(x: Any) -> tuple[Array, Array]:
-    """Fractional and whole part, both with the sign of x."""
-    value = value_of(x)
-    whole = OPS["trunc"](value)
-    return where(value == whole, multiply(value, 0.0), value - whole), whole
-
-
-@replayed
-def unwrap(p: Any, discont: float | None = None, axis: int = -1, period: float = 2 * math.pi):
-    """Jumps of more than half a period along an axis made small by whole periods."""
-    value = value_of(p)
-    value = cast(value, dt.inexact_for(value.dtype))
-    at, half = axis_index(axis, value.ndim, "unwrap"), period / 2
-    size = value.shape[at]
-    step = slice_axis(value, at, 1, size) - slice_axis(value, at, 0, size - 1)
-    folded = (step + half) % period - half
-    folded = where((folded == -half) & (step > 0), half, folded)
-    change = where(abs(step) < (half if discont is None else discont), 0.0, folded - step)
-    return concatenate(
-        [slice_axis(value, at, 0, 1), slice_axis(value, at, 1, size) + cumsum(change, at)], at
+def _quantile(a: Any, q: Any, axis: Any, method: str, keepdims: bool) -> Array:
+    (value,) = promoted("quantile", a, inexact=True, numbers=False)
+    axes = axes_tuple(axis, value.ndim, "quantile")
+    ordered = _ordered(value, axes)
+    position = _fractions("quantile", q, value.dtype) * (ordered.shape[-1] - 1)
+    out = _between("quantile", position, method, lambda place: ordered[..., place])
+    out = where(
+        spread_to(
+            isnan(ordered[..., -1:]) if out.ndim == ordered.ndim else isnan(ordered[..., -1]),
+            out.shape,
+        ),
+        math.nan,
+        out,
     )
+    if type_of(position).ndim:
+        out = moveaxis(out, -1, 0)
+    if keepdims:
+        kept = tuple(1 if i in axes else s for i, s in enumerate(value.shape))
+        out = reshape(out, (*type_of(position).shape, *kept))
+    return out
+
+
+_replayed_quantile = replayed(_quantile)
+
+
+def _ordered(value: Array, axes: tuple[int, ...]) -> Array:
+    """[the other axes, sorted elements of the given ones]; NaN last."""
+    rest = [i for i in range(value.ndim) if i not in axes]
+    flat = OPS["transpose"](value, permutation=(*rest, *axes))
+    size = math.prod(value.shape[i] for i in axes)
+    flat = reshape(flat, (*(value.shape[i] for i in rest), size))
+    return OPS["sort"](flat, axis=flat.ndim - 1, keys=1)[0]
+
+
+def _fractions(name: str, q: Any, dtype: np.dtype) -> Array:
+    fractions = asarray(q)
+    if fractions.ndim > 1:
+        raise TypeMismatch(f"{name}: q must be a number or a vector, not {fractions.type}")
+    return cast(fractions, dtype)
+
+
+_PICKS = {"lower": "floor", "higher": "ceil", "nearest": "round"}  # methods that read one element
+
+
+_MIXES = ("linear", "midpoint")
+
+
+def _between(name: str, position: Array, method: str, at: Callable[[Array], Array]) -> Array:
+    """What lies at a position between two elements, which `at` reads."""
+    if method in _PICKS:
+        return at(cast(OPS[_PICKS[method]](position), dt.int32))
+    if method not in _MIXES:
+        known = ", ".join((*_MIXES, *_PICKS))
+        raise BadArgument(f"{name}: unknown method {method!r}, not one of {known}")
+    low, high = OPS["floor"](position), OPS["ceil"](position)
+    share = position - low if method == "linear" else (high - low) * 0.5
+    below, above = (at(cast(p, dt.int32)) for p in (low, high))
+    mixed = below * (1 - share) + above * share
+    return where(share == 0, below, mixed)  # infinity times 0 is NaN
+
+
+@replayed
+def nanquantile(
+    a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False
+) -> Array:
+    """Quantile of the elements that are not NaN (NaN if all are)."""
+    (value,) = promoted("nanquantile", a, inexact=True, numbers=False)
+    axes = axes_tuple(axis, value.ndim, "nanquantile")
+    ordered = _ordered(value, axes)
+    fractions = _fractions("nanquantile", q, value.dtype)
+    last = sum(cast(~isnan(ordered), value.dtype), -1, keepdims=True) - 1
+    position = maximum(last, 0) * reshape(fractions, (-1,))
+    out = _between("nanquantile", position, method, lambda i: take_along_axis(ordered, i, -1))
+    out = moveaxis(where(last < 0, math.nan, out), -1, 0)  # [q, the other axes]
+    kept = tuple(1 if i in axes else s for i, s in enumerate(value.shape))
+    rest = kept if keepdims else out.shape[1:]
+    return reshape(out, (*fractions.shape, *rest))
+
+
+@replayed
+def nanpercentile(
+    a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False
+) -> Array:
+    """nanquantile with q in percent."""
+    return nanquantile(a, asarray(q) / 100, axis, method, keepdims)
+
+
+@replayed
+def nanmedian(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """Median of the elements that are not NaN."""
+    return nanquantile(a, 0.5, axis, keepdims=keepdims)
+
+
+def percentile(
+    a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False
+) -> Array:
+    """Quantile with q in percent."""
+    known = type(q) in (int, float) and 0 <= q <= 100
+    return (_replayed_percentile if known else _percentile)(a, q, axis, method, keepdims)
+
+
+def _percentile(a: Any, q: Any, axis: Any, method: str, keepdims: bool) -> Array:
+    return _quantile(a, asarray(q) / 100, axis, method, keepdims)
+
+
+_replayed_percentile = replayed(_percentile)
+
+
+@replayed
+def digitize(x: Any, bins: Any, right: bool = False) -> Array:
+    """Which bin each element falls into; bins may fall as well as rise."""
+    edges, side = value_of(bins, "digitize"), "left" if right else "right"
+    rising = searchsorted(edges, x, side)
+    if edges.ndim != 1 or edges.shape[0] < 2:
+        return rising
+    falling = edges.shape[0] - searchsorted(flip(edges), x, side)
+    return where(edges[-1] >= edges[0], rising, falling)
+
+
+def bincount(
+    x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None
+) -> Array:
+    """How often each value occurs; traced input needs `length`."""
+    value = value_of(x)
+    if length is None:
+        seen = known_values(value, "bincount", "pass length=")
+        length = max(minlength, int(np.max(seen, initial=-1)) + 1)
+    amount = Concrete(np.ones((), np.int32)) if weights is None else value_of(weights)
+    start = OPS["broadcast"](_zero(amount.dtype), shape=(length,), axes=())
+    return setitem(start, value, amount, "add", mode="drop")
+
+
+def _zero(dtype: np.dtype) -> Array:
+    return Concrete(np.zeros((), dtype))
+
+
+def histogram(
+    a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool = False
+):
+    """Counts per bin and the bin edges."""
+    value = reshape(value_of(a), (-1,))
+    edges = histogram_bin_edges(value, bins, range)
+    place = searchsorted(edges, value, "right") - 1
+    last = edges.shape[0] - 2
+    place = where(value == edges[-1], last, place)
+    counts = bincount(
+        where((place < 0) | (place > last), last + 1, place), weights, length=last + 1
+    )
+    if density:
+        counts = counts / (counts.sum() * (edges[1:] - edges[:-1]))
+    return counts, edges
+
+
+def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None) -> Array:
+    """Edges of equal bins over the data's range (0 ... 1 of no data; at least 1 wide if it is one
+    value). The outer edges are the range's ends exactly."""
+    if not isinstance(bins, int):
+        return value_of(bins)
+    value = cast(value_of(a), dt.default_float())
+    if range is None:
+        range = (value.min(), value.max()) if value.size else (0.0, 1.0)
+    low, high = (cast(value_of(end), value.dtype) for end in range)
+    flat = low == high
+    return linspace(where(flat, low - 0.5, low), where(flat, high + 0.5, high), bins + 1)

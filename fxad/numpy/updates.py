@@ -5,28 +5,19 @@ x.at[idx].add(1.0)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import (
-    ShapeError,
-)
+from fxad.core.errors import ShapeError
 from fxad.core.promotion import is_python_scalar
 from fxad.core.quiet import restore, silence
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.ir.rewrite import literal
-from fxad.numpy.applying import applied
-from fxad.numpy.core import (
-    cast,
-    full_of,
-    known_values,
-    result_shape,
-    spread_to,
-    value_of,
-)
+from fxad.numpy.core import asarray, cast, full_of, known_values, result_shape, spread_to, value_of
 from fxad.numpy.division import power
 from fxad.numpy.elementwise import divide
 from fxad.numpy.indexing import (
@@ -43,7 +34,9 @@ from fxad.numpy.indexing import (
 from fxad.ops.arrays.indexing import AT
 from fxad.trace import tracer
 from fxad.trace.array import Array, Concrete, as_numpy
-from fxad.trace.tracer import Tracer, staging, type_of
+from fxad.trace.tracer import Tracer, stage, staging, type_of
+
+__all__ = ["At", "applied", "setitem", "update_for"]
 
 
 def may_repeat(index: Any) -> bool:
@@ -238,7 +231,7 @@ def _in_memory(x: Concrete, index: Any, values: Any, monoid: str) -> Array | Non
     return Concrete(result)
 
 
-_COMBINE = {
+_COMBINE: dict[str, Callable[..., Any]] = {
     "set": lambda old, new: new,
     "add": OPS["add"],
     "mul": OPS["mul"],
@@ -380,3 +373,49 @@ def _scatter_general(value, plan, update, axes, sliced, monoid, unique, mode) ->
 def _common_dtype(indices: list[Any]) -> list[Any]:
     wide = max((type_of(i).dtype for i in indices), key=lambda d: d.itemsize)
     return [cast(i, wide) for i in indices]
+
+
+def applied(function: Callable[[Any], Any], value: Array, counts: Array) -> Array:
+    """`value` after as many applications as `counts`, integers of its shape, hold.
+
+    The dtype stays. Known counts make a Python loop, traced ones a while loop.
+    """
+    if not value.size:
+        return value
+    most = OPS["max_reduce"](counts, axes=tuple(range(counts.ndim))) if counts.ndim else counts
+
+    def step(number: Any, done: Any, current: Any) -> Any:
+        new = cast(asarray(function(current)), value.dtype)
+        return OPS["select"](OPS["lt"](done, number), new, current)
+
+    if isinstance(most, Concrete):
+        for done in range(int(most.data)):
+            value = step(counts, done, value)
+        return value
+
+    def test(limit: Any, done: Any, current: Any) -> list[Any]:
+        return [OPS["lt"](done, limit)]
+
+    def body(number: Any, done: Any, current: Any) -> list[Any]:
+        return [OPS["add"](done, 1), step(number, _spread(done, number), current)]
+
+    start = Concrete(np.zeros((), type_of(counts).dtype))
+    state = [type_of(start), type_of(value)]
+    cond, _ = stage(test, [type_of(most), *state], "applications_left")
+    program, captured = stage(body, [type_of(counts), *state], "apply")
+    results = OPS["while"](
+        most,
+        *captured,
+        counts,
+        start,
+        value,
+        cond=cond.closed(),
+        body=program.closed(),
+        cond_consts=1,
+        body_consts=len(captured) + 1,
+    )
+    return results[1]
+
+
+def _spread(done: Any, like: Any) -> Any:
+    return OPS["broadcast"](done, shape=type_of(like).shape, axes=())

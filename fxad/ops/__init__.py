@@ -9,7 +9,7 @@ programs    ops that hold Programs: branches, loops, custom derivatives, checkpo
 fused       attention and the loss of a linear head as one op each
 """
 
-from fxad.core.late import late as _late
+from fxad.core.lazy import lazy as _lazy
 from fxad.ir.program import OPS
 from fxad.ops import arrays, elements, fused, matrices, programs
 
@@ -19,4 +19,4 @@ OWN = frozenset(OPS)  # names of the ops this package defines
 
 _SEGMENTS = ("segment_max", "segment_min", "segment_prod", "segment_sum")  # of jax.ops
 _HERE = {name: f"it is fxad.lax.{name}" for name in _SEGMENTS}
-__getattr__, __dir__ = _late(globals(), missing=_HERE)
+__getattr__, __dir__ = _lazy(globals(), missing=_HERE)

@@ -4,7 +4,7 @@
 
 `unary` and `binary` (`fxad/ops/elements/pointwise.py`) fill in most of it for elementwise ops.
 
-The rules of an op
+The rules of an op (`fxad.ir.rules` has their types)
     type(*types, **params)          result type, or a tuple of types for several results;
                                     raises ShapeError / TypeMismatch saying what was seen
     numpy(*arrays, **params)        the reference: NumPy result of exactly that type
@@ -41,19 +41,22 @@ Ops that hold sub-programs are `higher`: their rules take the transforms `t` fir
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
 from fxad.core.record import valued
-from fxad.core.types import ArrayType, TapeType
+from fxad.core.types import ArrayType, TapeType, Type
 from fxad.ir.program import OPS, Eqn, Op
 from fxad.ir.rewrite import literal
-from fxad.trace.tracer import bind, type_of
+from fxad.trace.tracer import bind
+from fxad.trace.tracer import type_of as type_of
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import JvpRule, Rules
 
 
 class Primitive(Op):
@@ -69,7 +72,7 @@ class Primitive(Op):
 class Unknown:
     """Stands for a linear operand in a transpose rule: only its type is known."""
 
-    type: ArrayType
+    type: Type
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -105,7 +108,7 @@ def fails(*args: Any, saying: str, **params: Any) -> Sample:
     return Sample(args, params, saying)
 
 
-def define(name: str, *, kind: type[Primitive] = Primitive, **rules: Any) -> Primitive:
+def define(name: str, *, kind: type[Primitive] = Primitive, **rules: Unpack[Rules]) -> Primitive:
     """Make an op and enter it into the table. Raises if the name is taken or a rule unknown."""
     if name in OPS:
         raise ValueError(f"op {name!r} is already defined")
@@ -113,7 +116,7 @@ def define(name: str, *, kind: type[Primitive] = Primitive, **rules: Any) -> Pri
     if unknown:
         raise ValueError(f"op {name!r}: unknown rules {sorted(unknown)}")
     op = kind(name, **rules)
-    if op.jvp == "linear":
+    if rules.get("jvp") == "linear":
         op.jvp = _linear_jvp(op)
     if op.dtypes is None:
         op.dtypes = "float complex int bool"
@@ -121,7 +124,7 @@ def define(name: str, *, kind: type[Primitive] = Primitive, **rules: Any) -> Pri
     return op
 
 
-def _linear_jvp(op: Primitive) -> Callable[..., Any]:
+def _linear_jvp(op: Primitive) -> JvpRule:
     """The derivative of an op linear in all its differentiable operands is the op itself."""
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], outs: Any, **params: Any) -> Any:
@@ -142,14 +145,14 @@ def all_params(eqn: Eqn) -> dict[str, Any]:
     return {**(eqn.op.type.__kwdefaults__ or {}), **eqn.params}
 
 
-def zeros(type: ArrayType | TapeType) -> Any:
+def zeros(type: Type) -> Any:
     """An array of zeros; of a tape's type, an empty tape (which reads as zeros)."""
     if isinstance(type, TapeType):
         return bind(OPS["tape_new"], type=type)
     return bind(OPS["broadcast"], literal(0, type.dtype), shape=type.shape, axes=())
 
 
-def tangent_type(type: ArrayType | TapeType) -> ArrayType | TapeType:
+def tangent_type(type: Type) -> Type:
     """The type of a value's tangents: for a tape, a tape of its differentiable blocks."""
     if isinstance(type, TapeType):
         blocks = tuple([tangent_type(b) for b in type.blocks if differentiable(b)])
@@ -157,7 +160,7 @@ def tangent_type(type: ArrayType | TapeType) -> ArrayType | TapeType:
     return type
 
 
-def differentiable(type: ArrayType | TapeType) -> bool:
+def differentiable(type: Type) -> bool:
     """Whether values of a type carry tangents: inexact arrays, and tapes that hold any."""
     if isinstance(type, TapeType):
         return any(map(differentiable, type.blocks))
@@ -175,18 +178,8 @@ def full(value: Any, type: ArrayType) -> Any:
     return bind(OPS["broadcast"], literal(value, type.dtype), shape=type.shape, axes=())
 
 
-@functools.cache
-def kind_of(dtype: np.dtype) -> str:
-    """bool, int, float or complex."""
-    if dt.is_bool(dtype):
-        return "bool"
-    if dt.is_integer(dtype):
-        return "int"
-    return "complex" if dt.is_complex(dtype) else "float"
-
-
 def check_kind(name: str, type: ArrayType, allowed: str) -> None:
-    if kind_of(type.dtype) not in allowed:  # no kind's name is part of another's
+    if dt.kind_of(type.dtype) not in allowed:  # no kind's name is part of another's
         raise TypeMismatch(f"{name}: does not take {type}; it takes {allowed.replace(' ', ', ')}")
 
 

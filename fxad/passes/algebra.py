@@ -119,7 +119,7 @@ def _transpose(eqn: Eqn, inputs: tuple[Atom, ...], defined: Definitions) -> Atom
     if combined == tuple(range(len(order))):
         return inner.inputs[0]
     params = {"permutation": combined}
-    return Eqn(eqn.op, inner.inputs, params, eqn.outputs, eqn.where, eqn.tag)
+    return eqn.copy(inputs=inner.inputs, params=params)
 
 
 def _broadcast(eqn: Eqn, inputs: tuple[Atom, ...], defined: Definitions) -> Atom | Eqn | None:
@@ -130,7 +130,7 @@ def _broadcast(eqn: Eqn, inputs: tuple[Atom, ...], defined: Definitions) -> Atom
         return None
     axes = tuple(eqn.params["axes"][i] for i in inner.params["axes"])
     params = {"shape": eqn.params["shape"], "axes": axes}
-    return Eqn(eqn.op, inner.inputs, params, eqn.outputs, eqn.where, eqn.tag)
+    return eqn.copy(inputs=inner.inputs, params=params)
 
 
 def _convert(eqn: Eqn, inputs: tuple[Atom, ...], _: Definitions) -> Atom | None:

@@ -15,7 +15,7 @@ def cse(program: Program) -> Program:
     before   b = exp(a); c = exp(a); d = add(b, c)
     after    b = exp(a); d = add(b, b)
     """
-    seen: dict[tuple, tuple[Var, ...]] = {}
+    seen: dict[tuple[object, ...], tuple[Var, ...]] = {}
 
     def rewrite(eqn: Eqn, inputs: tuple[Atom, ...]) -> Sequence[Atom] | None:
         if eqn.effects or eqn.op.name == "barrier":

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence, Set
 
 from fxad.ir.loops import Pointwise, View, loops_of
 from fxad.ir.program import Atom, Eqn, Program, Var
+from fxad.ir.uses import Uses, uses_of
 
-STEPS = 4  # equations computed again for one value
+STEPS = 4  # equations recomputed for one value
 NEAR = 12  # equations: how much longer what they read may wait in memory
 
 
@@ -25,23 +26,18 @@ def derived(
     there: values that are in memory anyway. read_as: what a value is called where it is read
     after it has come back.
     """
-    maker = {v: eqn for eqn in program.eqns for v in eqn.outputs}
-    first: dict[Atom, int] = {}
-    last: dict[Atom, int] = {}
-    for number, eqn in enumerate(program.eqns):
-        for atom in eqn.inputs:
-            first.setdefault(atom, number)
-            last[atom] = number
+    uses = uses_of(program)
 
     def span(value: Atom) -> tuple[int, int] | None:
-        names = read_as(value) & first.keys() if isinstance(value, Var) else set()
-        return (min(first[a] for a in names), max(last[a] for a in names)) if names else None
+        names = read_as(value) if isinstance(value, Var) else ()
+        numbers = [uses.number(eqn) for name in names for eqn in uses.readers(name)]
+        return (min(numbers), max(numbers)) if numbers else None
 
     found: dict[Var, tuple[Eqn, ...]] = {}
     for value in (v for eqn in program.eqns for v in eqn.outputs if v in away):
         steps: list[Eqn] = []
         leaves: set[Atom] = set()
-        if not _collect(value, maker, away | there, steps, leaves) or leaves & found.keys():
+        if not _collect(value, uses, away | there, steps, leaves) or leaves & found.keys():
             continue
         leaves -= there
         reads, theirs = span(value), [span(v) for v in leaves]
@@ -50,11 +46,9 @@ def derived(
     return found
 
 
-def _collect(
-    value: Var, maker: dict[Var, Eqn], ends: Set[Atom], steps: list[Eqn], leaves: set[Atom]
-) -> bool:
+def _collect(value: Var, uses: Uses, ends: Set[Atom], steps: list[Eqn], leaves: set[Atom]) -> bool:
     """The equations that make a value, operands first, from `leaves` among the `ends`."""
-    eqn = maker.get(value)
+    eqn = uses.maker.get(value)
     if eqn is None or not _is_cheap(eqn):
         return False
     for atom in eqn.inputs:
@@ -62,7 +56,7 @@ def _collect(
             continue
         if atom in ends:
             leaves.add(atom)
-        elif not _collect(atom, maker, ends, steps, leaves):
+        elif not _collect(atom, uses, ends, steps, leaves):
             return False
     steps.append(eqn)
     return len(steps) <= STEPS
@@ -82,6 +76,6 @@ def copied(steps: Sequence[Eqn], given: Mapping[Var, Var], result: Var) -> list[
         (old,) = eqn.outputs
         new = result if eqn is steps[-1] else Var(old.type)
         inputs = tuple([now.get(a, a) for a in eqn.inputs])
-        made.append(Eqn(eqn.op, inputs, eqn.params, (new,), eqn.where, eqn.tag))
+        made.append(eqn.copy(inputs=inputs, outputs=(new,)))
         now[old] = new
     return made

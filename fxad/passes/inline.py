@@ -7,6 +7,7 @@ from typing import Any
 
 from fxad.ir.program import Atom, Eqn, Program, Symbol
 from fxad.ir.rewrite import dce, holds_programs, inline_into, replaced
+from fxad.trace import location
 from fxad.trace.tracer import stage
 
 # Op name -> the parameter that holds what it computes.
@@ -72,18 +73,22 @@ def _expand(
         same = all(inlined[k] is eqn.params[k] for k in inlined)
         changed = changed or not same
         params = eqn.params if same else inlined
-        kept.append(Eqn(eqn.op, inputs, params, eqn.outputs, eqn.where, eqn.tag))
+        kept.append(eqn.copy(inputs=inputs, params=params))
     return changed
 
 
 def _parts(eqn: Eqn) -> Program:
     """The ops that an equation's op is made of."""
 
+    decompose = eqn.op.decompose
+    assert decompose is not None
+
     def parts(*args: Any) -> tuple[Any, ...]:
-        results = eqn.op.decompose(*args, **eqn.params)
+        results = decompose(*args, **eqn.params)
         return results if isinstance(results, tuple) else (results,)
 
-    program, consts = stage(parts, [a.type for a in eqn.inputs], eqn.op.name)
+    with location.using(eqn.where):
+        program, consts = stage(parts, [a.type for a in eqn.inputs], eqn.op.name)
     assert not consts, f"{eqn.op.name} captured an array; it may only use its operands"
     return program
 

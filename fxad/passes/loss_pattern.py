@@ -63,8 +63,7 @@ def loss(graph: Graph, last: Eqn) -> tuple[list[Eqn], Atom] | None:
     found = _summed(graph, out, ()) if _ends(last) else None
     if found is None or out.type.dtype not in (dt.float32, dt.float64):
         return None
-    readers = graph.readers.get(out, [])
-    reader = readers[0] if len(readers) == 1 else None
+    reader = graph.uses.only_reader(out)
     if reader is not None and _ends(reader) and _summed(graph, reader.outputs[0], ()) is not None:
         return None  # which takes the number it multiplies with along
     product = graph.op(_narrow(graph, _flat(graph, found.rows.logits)), "dot")

@@ -10,12 +10,13 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 from fxad.ir.offload_ops import keys_of, large, limited, put_of, take_of
-from fxad.ir.pairs.halves import Changed
-from fxad.ir.pairs.lines import lines
+from fxad.ir.pairs.joined import Changed
+from fxad.ir.pairs.regions import linear_regions
 from fxad.ir.program import Atom, Eqn, Program, Var, subprograms
 from fxad.ir.rewrite import has_op, map_subprograms
+from fxad.ir.uses import makers
 from fxad.passes.derived import copied, derived
-from fxad.passes.offload_tapes import played
+from fxad.passes.offload_tapes import offload_tapes
 
 _COPIES = ("barrier", "name", "offload")  # results are the operands
 
@@ -47,24 +48,25 @@ def offload(program: Program, memory: int = 0) -> Program:
 
 
 def _across(program: Program, keys: Iterator[int]) -> Iterator[Program]:
-    """The program with values put aside in loops (or branches) and taken in those back over them.
+    """The program with values offloaded in loops (or branches) and brought back in their backward
+    loops, one loop after the other.
 
-    What one key holds is a stack, so a loop that runs in the opposite direction finds what it
-    needs on top, and stacked values never exist.
+    What one key holds is a stack, so a backward loop finds what it needs on top, and the stacked
+    values never exist as arrays.
     """
-    for line in lines(program):
-        early = {v for e in line.program.eqns[: line.cut or 0] for v in e.outputs}
+    for region in linear_regions(program):
+        early = set(makers(region.program.eqns[: region.cut or 0]))
         if any(
-            has_op(inner, "offload") for eqn in line.program.eqns for _, inner in subprograms(eqn)
+            has_op(inner, "offload") for eqn in region.program.eqns for _, inner in subprograms(eqn)
         ):
-            straight = played(line.program, keys.__next__, early)
-            if straight is not line.program:
-                yield line.around(Changed(straight)).program
-        if line.cut is not None and _marks(line.program.eqns[line.cut :]):
-            placed = _placed(line.program, keys, line.cut, line.state)
-            early |= line.state
+            straight = offload_tapes(region.program, keys.__next__, early)
+            if straight is not region.program:
+                yield region.around(Changed(straight)).program
+        if region.cut is not None and _marks(region.program.eqns[region.cut :]):
+            placed = _placed(region.program, keys, region.cut, region.state)
+            early |= region.state
             puts = [e for e in placed.eqns if e.op.name == "put" and e.inputs[0] in early]
-            yield line.around(Changed(placed, silent=len(puts))).program
+            yield region.around(Changed(placed, effects=len(puts))).program
 
 
 def _marks(eqns: Sequence[Eqn]) -> bool:
@@ -82,9 +84,9 @@ def _placed(
     source = _sources(program)
     away, swap = _going(program, source, keys, _resident(program, source, cut, state))
     there = {*program.inputs, *program.consts} if cut is None else set()
-    again = _again(program, away, swap, there)
+    recomputed = _recomputed(program, away, swap, there)
     pending: dict[Atom, list[Eqn]] = {
-        take.outputs[0]: again.get(v, [take]) for v, (_, take) in away.items()
+        take.outputs[0]: recomputed.get(v, [take]) for v, (_, take) in away.items()
     }
     eqns: list[Eqn] = [away[v][0] for v in program.inputs if v in away]
 
@@ -101,7 +103,7 @@ def _placed(
         for atom in inputs:
             bring(atom)
         eqns.append(eqn.with_inputs(inputs))
-        eqns += [away[v][0] for v in eqn.outputs if v in away and v not in again]
+        eqns += [away[v][0] for v in eqn.outputs if v in away and v not in recomputed]
     unread = {take.params["key"] for _, take in away.values() if take.outputs[0] in pending}
     eqns = [e for e in eqns if e.op.name != "put" or e.params["key"] not in unread]
     outputs = [swap.get(a, a) for a in program.outputs]
@@ -146,7 +148,7 @@ def _going(
     return away, swap
 
 
-def _again(program: Program, away: Away, swap: Swap, there: Set[Atom]) -> dict[Var, list[Eqn]]:
+def _recomputed(program: Program, away: Away, swap: Swap, there: Set[Atom]) -> dict[Var, list[Eqn]]:
     """For values that would go to disk, but need not, the equations that make what is read."""
     named: dict[Atom, set[Atom]] = {}
     for atom, taken in swap.items():
@@ -176,7 +178,7 @@ def _narrowed(program: Program) -> Program:
         if eqn.op.name == "barrier":
             pairs = [p for p in zip(eqn.inputs, eqn.outputs, strict=True) if p[1] in live]
             inputs, outputs = tuple(a for a, _ in pairs), tuple(v for _, v in pairs)
-            eqn = Eqn(eqn.op, inputs, eqn.params, outputs, eqn.where, eqn.tag)
+            eqn = eqn.copy(inputs=inputs, outputs=outputs)
         if eqn.effects or not live.isdisjoint(eqn.outputs):
             kept.append(eqn)
             live.update(eqn.inputs)

@@ -1,4 +1,4 @@
-"""Marked values that go from the trips of a while loop to those of the loop back over its tape.
+"""Marked values that go from the trips of a while loop to those of its backward loop.
 
 before   n, t = while(...; body: tape_write(t, n, y, z))
          while(t, n - 1, ...; body: y, z = tape_read(t, m); d = offload(y); g(d, z))
@@ -16,7 +16,7 @@ from typing import Any
 
 from fxad.core import dtypes as dt
 from fxad.core.record import valued
-from fxad.core.types import ArrayType, TapeType
+from fxad.core.types import ArrayType, TapeType, array_types
 from fxad.ir.offload_ops import SMALLEST, nbytes_of, put_of, take_of
 from fxad.ir.pairs.tape_link import Link, link_of, started
 from fxad.ir.program import OPS, Atom, Eqn, Lit, Program, Var
@@ -24,63 +24,64 @@ from fxad.ir.rewrite import dce, literal
 from fxad.passes.inline import inline
 from fxad.trace.tracer import stage
 
-CHUNK = 1 << 20  # bytes that are put aside at once
+CHUNK = 1 << 20  # bytes that are offloaded at once
 STAGING = 8  # the memory for values on their way holds at least so many chunks
 
 
 @valued
-class Kept:
-    """A block of the tape that is put aside: its mark, and the key it goes by."""
+class Block:
+    """A block of the tape that is offloaded: its number, its mark, and the key it goes by."""
 
-    block: int
+    number: int
     mark: Eqn
     key: int
 
 
-def played(program: Program, key: Callable[[], int], early: Set[Var]) -> Program:
-    """Put aside, instead of on tapes, what only marks of the loops back over them read.
+def offload_tapes(program: Program, key: Callable[[], int], early: Set[Var]) -> Program:
+    """Offload, instead of taping, what only marks of the backward loops read.
 
-    early: values of a first program, if this is two one behind the other. Of loops in both nothing
-    but single values is put aside: rows not yet full would wait in every trip around them.
+    early: values of the forward body, if these are joined bodies. Where one loop is in that and its
+    backward loop is not, single values are offloaded: rows not yet full would be residuals too.
     """
     before = program
-    for back in program.eqns:
-        if back.op.name == "while":
-            for atom in back.inputs:
+    for backward in program.eqns:
+        if backward.op.name == "while":
+            for atom in backward.inputs:
                 if isinstance(atom, Var) and isinstance(atom.type, TapeType):
                     program = _without(program, atom, key, early)
     return program if program is before else inline(dce(program))
 
 
 def _without(program: Program, tape: Var, key: Callable[[], int], early: Set[Var]) -> Program:
-    """The program with the marked blocks of one tape put aside."""
+    """The program with the marked blocks of one tape offloaded."""
     link = link_of(program, tape)
     if link is None:
         return program
-    body = link.back.params["body"]
+    body = link.backward.params["body"]
     marks = [marked(body, v)[0] for v in link.read.outputs]
-    apart = (tape in early) and link.back.outputs[0] not in early
+    apart = (tape in early) and link.backward.outputs[0] not in early
     rows = 1 if apart else _rows(link, marks)
-    kept = [
-        Kept(block, mark, key())
+    offloaded = [
+        Block(block, mark, key())
         for block, mark in enumerate(marks)
         if mark is not None and rows * nbytes_of(link.read.outputs[block]) >= SMALLEST
     ]
-    if not kept:
+    if not offloaded:
         return program
-    before, forth, rest, buffers = _forth(link, kept, rows)
-    back = _back(link, kept, rows, rest, buffers)
+    before, forward, rest, buffers = _forward(link, offloaded, rows)
+    backward = _backward(link, offloaded, rows, rest, buffers)
     eqns = []
     for eqn in program.eqns:
-        if eqn is link.forth:
-            eqns += [*before, forth]
+        if eqn is link.forward:
+            eqns += [*before, forward]
         else:
-            eqns.append(back if eqn is link.back else eqn)
+            eqns.append(backward if eqn is link.backward else eqn)
     return Program(program.inputs, eqns, program.outputs, program.name, program.consts)
 
 
 def marked(body: Program, slice_: Var) -> tuple[Eqn | None, set[Atom]]:
-    """The mark that says where a slice waits (None if it has other readers), and its copies."""
+    """The mark that says where to a slice is offloaded (None if it has other readers), and its
+    copies."""
     copies: set[Atom] = {slice_}
     mark = None
     bare = slice_ in body.outputs
@@ -99,7 +100,7 @@ def marked(body: Program, slice_: Var) -> tuple[Eqn | None, set[Atom]]:
 
 
 def _rows(link: Link, marks: Sequence[Eqn | None]) -> int:
-    """How many trips are put aside at once."""
+    """How many trips are offloaded at once."""
     sizes = [
         nbytes_of(v) for v, mark in zip(link.read.outputs, marks, strict=True) if mark is not None
     ]
@@ -111,23 +112,25 @@ def _rows(link: Link, marks: Sequence[Eqn | None]) -> int:
 # ---------------------------------------------------------------- the loops rewritten
 
 
-def _forth(link: Link, kept: Sequence[Kept], rows: int) -> tuple[list[Eqn], Eqn, Var, list[Var]]:
-    """What comes before the first loop, the loop, and its results: the tape of the other blocks,
-    and rows that were not put aside."""
-    loop, body = link.forth, link.forth.params["body"]
-    gone, type_ = {k.block for k in kept}, link.write.inputs[0].type
+def _forward(
+    link: Link, offloaded: Sequence[Block], rows: int
+) -> tuple[list[Eqn], Eqn, Var, list[Var]]:
+    """What comes before the forward loop, that loop, and its results: the tape of the other blocks,
+    and rows that were not offloaded."""
+    loop, body = link.forward, link.forward.params["body"]
+    gone, type_ = {k.number for k in offloaded}, link.write.inputs[0].type
     assert isinstance(type_, TapeType)
     blocks = [b for n, b in enumerate(link.write.inputs[2:]) if n not in gone]
     stay = [t for n, t in enumerate(type_.blocks) if n not in gone]
     type_ = TapeType(tuple(stay), type_.lanes)
     given, made = Var(type_), Var(type_)
     write = Eqn(link.write.op, (given, link.write.inputs[1], *blocks), {}, (made,))
-    values = [link.write.inputs[2 + k.block] for k in kept]
+    values = [link.write.inputs[2 + k.number] for k in offloaded]
     held = [ArrayType(v.type.dtype, (rows, *v.type.shape)) for v in values] if rows > 1 else []
     olds, news = [*map(Var, held)], [*map(Var, held)]
     count: list[Eqn] = []
     if rows > 1:
-        fill = _filling(tuple([v.type for v in values]), rows, kept)
+        fill = _filling(array_types(v.type for v in values), rows, offloaded)
         number = link.written
         if number is None:  # the trip's, beside the lanes'
             number, following = Var(_NUMBER), Var(_NUMBER)
@@ -136,7 +139,7 @@ def _forth(link: Link, kept: Sequence[Kept], rows: int) -> tuple[list[Eqn], Eqn,
         inputs = (number, *values, *olds[-len(values) :])
         away = [Eqn(OPS["call"], inputs, {"program": fill}, tuple(news[-len(values) :])), *count]
     else:
-        away = [put_of(v, k.key, k.mark) for v, k in zip(values, kept, strict=True)]
+        away = [put_of(v, k.key, k.mark) for v, k in zip(values, offloaded, strict=True)]
     eqns = []
     for eqn in body.eqns:
         eqns += [write, *away] if eqn is link.write else [eqn]
@@ -155,32 +158,34 @@ def _forth(link: Link, kept: Sequence[Kept], rows: int) -> tuple[list[Eqn], Eqn,
     rest, left = Var(type_), [*map(Var, held)]
     outputs = tuple([rest if n == link.place else v for n, v in enumerate(loop.outputs)])
     params = {**loop.params, "cond": test, "body": step}
-    made_loop = Eqn(loop.op, (*inputs, *blank), params, (*outputs, *left), loop.where, loop.tag)
+    made_loop = loop.copy(inputs=(*inputs, *blank), params=params, outputs=(*outputs, *left))
     return before, made_loop, rest, left[-len(values) :]
 
 
-def _back(link: Link, kept: Sequence[Kept], rows: int, rest: Var, buffers: Sequence[Var]) -> Eqn:
-    """The second loop, which takes what was put aside."""
-    loop, body = link.back, link.back.params["body"]
-    gone = {k.block for k in kept}
+def _backward(
+    link: Link, offloaded: Sequence[Block], rows: int, rest: Var, buffers: Sequence[Var]
+) -> Eqn:
+    """The backward loop, which brings back what was offloaded."""
+    loop, body = link.backward, link.backward.params["body"]
+    gone = {k.number for k in offloaded}
     handle = link.read.inputs[0]
     tape = Var(rest.type)
     outputs = [v for n, v in enumerate(link.read.outputs) if n not in gone]
-    values = [link.read.outputs[k.block] for k in kept]
+    values = [link.read.outputs[k.number] for k in offloaded]
     olds, news = [Var(b.type) for b in buffers], [Var(b.type) for b in buffers]
     if rows > 1:
-        found = _finding(tuple([v.type for v in values]), rows, kept)
+        found = _finding(array_types(v.type for v in values), rows, offloaded)
         inputs, made = (link.number, *olds), (*news, *values)
         back = [Eqn(OPS["call"], inputs, {"program": found}, made)]
     else:
-        back = [take_of(v, k.key, k.mark) for v, k in zip(values, kept, strict=True)]
+        back = [take_of(v, k.key, k.mark) for v, k in zip(values, offloaded, strict=True)]
     if outputs:
         back.append(Eqn(link.read.op, (tape, link.read.inputs[1]), {}, tuple(outputs)))
-    aside: set[Atom] = set().union(*(marked(body, v)[1] for v in values))
+    copies: set[Atom] = set().union(*(marked(body, v)[1] for v in values))
     swap: dict[Atom, Atom] = {handle: tape}
     eqns: list[Eqn] = []
     for eqn in body.eqns:
-        if eqn.op.name == "offload" and eqn.inputs[0] in aside:
+        if eqn.op.name == "offload" and eqn.inputs[0] in copies:
             swap[eqn.outputs[0]] = swap.get(eqn.inputs[0], eqn.inputs[0])
         else:
             eqns += back if eqn is link.read else [eqn]
@@ -195,7 +200,7 @@ def _back(link: Link, kept: Sequence[Kept], rows: int, rest: Var, buffers: Seque
         params["body"] = Program(left, step.eqns, step.outputs, step.name)
         params["body_consts"] -= 1
     unread = tuple([Var(b.type) for b in buffers])
-    return Eqn(loop.op, (*given, *buffers), params, (*loop.outputs, *unread), loop.where, loop.tag)
+    return loop.copy(inputs=(*given, *buffers), params=params, outputs=(*loop.outputs, *unread))
 
 
 def _program(
@@ -215,11 +220,11 @@ def _program(
 # ---------------------------------------------------------------- rows
 
 
-def _filling(types: tuple[ArrayType, ...], rows: int, kept: Sequence[Kept]) -> Program:
-    """(number, *values, *buffers) -> buffers with the values in; full ones are put aside."""
+def _filling(types: tuple[ArrayType, ...], rows: int, offloaded: Sequence[Block]) -> Program:
+    """(number, *values, *buffers) -> buffers with the values in; full ones are offloaded."""
     held = [ArrayType(t.dtype, (rows, *t.shape)) for t in types]
     full = [*map(Var, held)]
-    puts = [put_of(v, k.key, k.mark) for v, k in zip(full, kept, strict=True)]
+    puts = [put_of(v, k.key, k.mark) for v, k in zip(full, offloaded, strict=True)]
     ways = (Program([*map(Var, held)], [], []), Program(full, puts, []))
 
     def fill(number: Any, *given: Any) -> list[Any]:
@@ -237,14 +242,14 @@ def _filling(types: tuple[ArrayType, ...], rows: int, kept: Sequence[Kept]) -> P
     return _staged(fill, [_NUMBER, *types, *held], "put_rows")
 
 
-def _finding(types: tuple[ArrayType, ...], rows: int, kept: Sequence[Kept]) -> Program:
+def _finding(types: tuple[ArrayType, ...], rows: int, offloaded: Sequence[Block]) -> Program:
     """(number, *buffers) -> (*buffers, *values); rows are taken back where the last is needed."""
     held = [ArrayType(t.dtype, (rows, *t.shape)) for t in types]
     flag = ArrayType(dt.bool_, ())
     due = Var(flag)
     test = Program([due, *map(Var, held)], [], [due])
     taken = [*map(Var, held)]
-    takes = [take_of(v, k.key, k.mark) for v, k in zip(taken, kept, strict=True)]
+    takes = [take_of(v, k.key, k.mark) for v, k in zip(taken, offloaded, strict=True)]
     refill = Program([Var(flag), *map(Var, held)], takes, [Lit(False, dt.bool_), *taken])
 
     def find(number: Any, *buffers: Any) -> list[Any]:

@@ -18,6 +18,7 @@ from fxad.core.record import valued
 from fxad.core.types import ArrayType
 from fxad.ir.program import Atom, Eqn, Lit, Program, Var
 from fxad.ir.rewrite import holds_programs
+from fxad.ir.uses import uses_of
 
 MOST_CONSTANT = 1 << 24  # elements: constants that are larger are not evaluated
 
@@ -36,13 +37,8 @@ class Graph:
     """Definitions, readers and constants of one Program."""
 
     def __init__(self, program: Program, known: Mapping[Var, np.ndarray]) -> None:
-        self.defined: dict[Atom, Eqn] = {v: e for e in program.eqns for v in e.outputs}
-        self.readers: dict[Atom, list[Eqn | None]] = {}
-        for eqn in program.eqns:
-            for atom in eqn.inputs:
-                self.readers.setdefault(atom, []).append(eqn)
-        for atom in program.outputs:
-            self.readers.setdefault(atom, []).append(None)
+        self.uses = uses_of(program)
+        self.defined = self.uses.maker
         self._values: dict[Any, np.ndarray | None] = dict(known)
         self._fixed: dict[Atom, bool] = {}
 
@@ -141,7 +137,7 @@ class Graph:
             seen.update(eqn.outputs)
             inside.add(eqn)
             pending += eqn.inputs
-        read = (self.readers.get(v, ()) for e in inside - {last} for v in e.outputs)
+        read = (self.uses.reads.get(v, ()) for e in inside - {last} for v in e.outputs)
         return all(inside.issuperset(eqns) for eqns in read)
 
 

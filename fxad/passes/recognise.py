@@ -23,6 +23,7 @@ from fxad.ir.check import check
 from fxad.ir.program import Atom, Eqn, Program, Var, subprograms
 from fxad.ir.rewrite import dce, flattened, map_subprograms, replaced
 from fxad.ir.stages import observe
+from fxad.ir.uses import values_read
 from fxad.passes.algebra import algebra
 from fxad.passes.attention_pattern import attention
 from fxad.passes.cse import cse
@@ -47,7 +48,7 @@ def recognise(program: Program, captured: Sequence[Any]) -> tuple[Program, list[
     if found is program:
         return program, [*captured]
     observe("recognise", found, check)
-    read = {a for e in found.eqns for a in e.inputs} | {*found.outputs}
+    read = values_read(found.eqns, found.outputs)
     kept = [(v, x) for v, x in zip(found.consts, captured, strict=True) if v in read]
     consts = [v for v, _ in kept]
     smaller = Program(found.inputs, found.eqns, found.outputs, found.name, consts)

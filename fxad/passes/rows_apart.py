@@ -20,16 +20,14 @@ import numpy as np
 
 from fxad.core.config import spend_fuel
 from fxad.core.types import ArrayType
+from fxad.ir import heuristics
 from fxad.ir.loops import Pointwise, loops_of
 from fxad.ir.program import OPS, Atom, Eqn, Program, Var
 from fxad.ir.rewrite import replaced
+from fxad.ir.uses import uses_of, values_read
 from fxad.ops.base import all_params, zeros
 from fxad.passes.inserted import inserted
 from fxad.trace.tracer import type_of
-
-LARGE = 1 << 25  # bytes of a table for which this pays
-FEW = 16  # the rows of a table are so many times those done apart, at least
-SHORT = 384  # columns; see lower.groups.SWEPT_FROM
 
 
 def rows_apart(program: Program) -> Program:
@@ -52,9 +50,9 @@ def _is_few_rows(eqn: Eqn) -> bool:
         and all(params[key] == value for key, value in wanted.items())
         and table.type.dtype == np.float32
         and len(table.type.shape) == 2
-        and table.type.nbytes >= LARGE
-        and table.type.shape[1] >= SHORT
-        and 0 < rows.type.size * FEW <= table.type.size
+        and table.type.nbytes >= heuristics.ROWS_APART_BYTES
+        and table.type.shape[1] >= heuristics.ROW_EPILOGUE_EXTENT
+        and 0 < rows.type.size * heuristics.ROWS_APART_RATIO <= table.type.size
     )
 
 
@@ -66,19 +64,18 @@ class _Update:
         made = {scatter.outputs[0], *(e.outputs[0] for e in eqns)}
         self.results = [v for v in dict.fromkeys(program.outputs) if v in made]
         shape = scatter.outputs[0].type.shape
-        read = dict.fromkeys(a for e in eqns for a in e.inputs if isinstance(a, Var))
-        self.beside = [v for v in read if v not in made and v.type.shape == shape]
+        self.beside = [v for v in values_read(eqns) if v not in made and v.type.shape == shape]
 
     @staticmethod
     def of(program: Program, scatter: Eqn) -> _Update | None:
         """None unless the scatter's base is a product that nobody else reads, and what depends on
         the sum is elementwise and not read by anything else."""
         (total,), base = scatter.outputs, scatter.inputs[0]
-        product = next((e for e in program.eqns if base in e.outputs), None)
-        readers = [e for e in program.eqns if base in e.inputs]
-        if product is None or not _is_matrix_product(product) or base in program.outputs:
+        uses = uses_of(program)
+        product = uses.maker.get(base)
+        if product is None or not _is_matrix_product(product):
             return None
-        if readers != [scatter] or total in program.outputs:
+        if uses.only_reader(base) is not scatter or total in program.outputs:
             return None
         if sum(a.type.nbytes for a in product.inputs) > base.type.nbytes:
             return None  # they are kept until the rows are known
@@ -105,9 +102,7 @@ class _Update:
         for eqn in self.eqns:
             (result,) = eqn.outputs
             small = Var(ArrayType(result.type.dtype, sums.type.shape))
-            each.append(
-                Eqn(eqn.op, replaced(eqn.inputs, few), eqn.params, (small,), eqn.where, eqn.tag)
-            )
+            each.append(eqn.copy(inputs=replaced(eqn.inputs, few), outputs=(small,)))
             few[result] = small
         # Stored before the whole table is updated, which then may happen in place.
         kept_few, done = inserted(OPS["barrier"], [few[v] for v in self.results], where)

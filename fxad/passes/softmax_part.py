@@ -9,7 +9,8 @@ which may be one after all.
 from __future__ import annotations
 
 from fxad.core.types import ArrayType
-from fxad.ir.program import Atom, Eqn, Program, Var
+from fxad.ir.program import Atom, Eqn, Program
+from fxad.ir.uses import makers, values_read
 
 
 def around_softmax(program: Program) -> Program:
@@ -40,9 +41,8 @@ def around_softmax(program: Program) -> Program:
     eqns = [eqn for eqn, further in reversed(kept) if products > 1 or not further]
     if not products:
         eqns = []
-    made = {v for eqn in eqns for v in eqn.outputs}
-    read = dict.fromkeys(a for eqn in eqns for a in eqn.inputs if isinstance(a, Var))
-    inputs = [v for v in read if v not in made]
+    made = makers(eqns)
+    inputs = [v for v in values_read(eqns) if v not in made]
     return Program(inputs, eqns, [v for e in eqns if e in ends for v in e.outputs], program.name)
 
 

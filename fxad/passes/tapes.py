@@ -11,7 +11,6 @@ if it began as an empty tape and nobody else reads it; a sum with an owned tape 
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from fxad.core import dtypes as dt
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.program import OPS, Atom, Eqn, Program, Var, subprograms
 from fxad.ir.rewrite import map_subprograms
+from fxad.ir.uses import Uses, uses_of
 from fxad.ops.base import full, plus, zeros
 from fxad.passes.inline import inline
 from fxad.trace.tracer import stage, type_of
@@ -39,12 +39,11 @@ def _adds(program: Program) -> bool:
 
 def _visit(program: Program, owned_inputs: frozenset[Var]) -> Program:
     """Replace the sums of a program whose inputs `owned_inputs` nobody else reads."""
-    uses = Counter(a for e in program.eqns for a in e.inputs) + Counter(program.outputs)
-    made = {v: e for e in program.eqns for v in e.outputs}
+    uses = uses_of(program)
     owned = set(owned_inputs)
 
     def mine(atom: Atom) -> bool:
-        return _empty(atom, made) or (atom in owned and uses[atom] == 1)
+        return _empty(atom, uses) or (atom in owned and uses.count(atom) == 1)
 
     eqns = []
     for eqn in program.eqns:
@@ -52,7 +51,7 @@ def _visit(program: Program, owned_inputs: frozenset[Var]) -> Program:
         if name == "tape_new" or (name == "tape_write" and mine(eqn.inputs[0])):
             owned.update(eqn.outputs)
         elif name == "tape_add":
-            eqn = _sum(eqn, made, mine)
+            eqn = _sum(eqn, uses, mine)
             owned.update(eqn.outputs)
         elif name in ("scan", "while"):
             eqn = _loop(eqn, mine, owned)
@@ -70,9 +69,9 @@ def map_inner(eqn: Eqn) -> Eqn:
     return map_subprograms(only, lambda inner: _visit(inner, frozenset())).eqns[0]
 
 
-def _empty(atom: Atom, made: dict[Var, Eqn]) -> bool:
+def _empty(atom: Atom, uses: Uses) -> bool:
     """An empty tape has no storage that could be shared."""
-    eqn = made.get(atom) if isinstance(atom, Var) else None
+    eqn = uses.maker.get(atom)
     return eqn is not None and eqn.op.name == "tape_new"
 
 
@@ -92,18 +91,17 @@ def _loop(eqn: Eqn, mine: Any, owned: set[Any]) -> Eqn:
     kept = frozenset(v for v, out in started.items() if _handed_on(body, v, out))
     params["body"] = _visit(body, kept)
     owned.update(o for o, v in zip(eqn.outputs, inner, strict=False) if v in kept)
-    return Eqn(eqn.op, eqn.inputs, params, eqn.outputs, eqn.where, eqn.tag)
+    return eqn.copy(params=params)
 
 
 def _handed_on(body: Program, tape: Var, out: Atom) -> bool:
     """Whether a carried tape goes from the body's input to its output through single readers."""
-    uses = Counter(a for e in body.eqns for a in e.inputs) + Counter(body.outputs)
+    uses = uses_of(body)
     at: Atom = tape
     while at is not out:
-        readers = [e for e in body.eqns if at in e.inputs]
-        if uses[at] != 1 or len(readers) != 1:
+        reader = uses.only_reader(at)
+        if reader is None:
             return False
-        (reader,) = readers
         at_place = reader.inputs.index(at)
         if reader.op.name in ("tape_add", "tape_write"):
             if at_place != 0:
@@ -117,17 +115,17 @@ def _handed_on(body: Program, tape: Var, out: Atom) -> bool:
             at = reader.outputs[number]
         else:
             return False
-    return uses[at] == 1
+    return uses.count(at) == 1
 
 
-def _sum(eqn: Eqn, made: dict[Var, Eqn], mine: Any) -> Eqn:
+def _sum(eqn: Eqn, uses: Uses, mine: Any) -> Eqn:
     """The equation as a call of a program that adds in place if it may."""
     first, second = eqn.inputs
-    last = made.get(second) if isinstance(second, Var) else None
+    last = uses.maker.get(second)
     if not mine(first):
         program = _copied_sum(first.type)
         inputs: tuple[Atom, ...] = (first, second)
-    elif last is not None and last.op.name == "tape_write" and _empty(last.inputs[0], made):
+    elif last is not None and last.op.name == "tape_write" and _empty(last.inputs[0], uses):
         program = _slot_sum(first.type)
         inputs = (first, *last.inputs[1:])
     else:

@@ -1,7 +1,7 @@
 """Loops and branches: where their state lives, and their bodies planned in place.
 
-Carried state has two homes that are exchanged after every iteration, or one where the body may
-overwrite it. Stacked results are written and slices read through views that the loop moves.
+Carried state is double-buffered, its two buffers exchanged after every iteration, unless the body
+may overwrite it. Stacked results are written and slices read through views that the loop moves.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from fxad.core.types import TapeType
 from fxad.ir.block import Block, Branching, Launch, Looping, Whiling
 from fxad.ir.plan import Branch, Copy, Loop, Slot, Step, Taping, View, While
 from fxad.ir.program import Var
-from fxad.plan.donate import first_writes, last_uses, may_take_over
-from fxad.plan.places import Place
+from fxad.plan.allocation import Allocation
+from fxad.plan.reuse import first_writes, last_uses, may_reuse
 
 if TYPE_CHECKING:
     from fxad.plan.planner import Frame, Planner
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 class _State:
     """Carried state: where the body reads and writes it, and what is exchanged."""
 
-    before: list[Place] = field(default_factory=list)
-    after: list[Place] = field(default_factory=list)
+    before: list[Allocation] = field(default_factory=list)
+    after: list[Allocation] = field(default_factory=list)
     kept: set[int] = field(default_factory=set)
-    updated: dict[Var, Place] = field(default_factory=dict)  # on the way from old to new
+    updated: dict[Var, Allocation] = field(default_factory=dict)  # on the way from old to new
     swaps: list[tuple[Slot, Slot]] = field(default_factory=list)
-    temporary: list[Place] = field(default_factory=list)
+    temporary: list[Allocation] = field(default_factory=list)
     start: list[Step] = field(default_factory=list)
     end: list[Step] = field(default_factory=list)
 
 
 def loop(planner: Planner, frame: Frame, step: Looping) -> list[Step]:
-    """A scan: the number of trips is known, so the last state ends up in the result's place."""
+    """A scan: the number of trips is known, so the last state ends up where the result is."""
     consts, carry = step.consts, step.carry
     inits = step.inputs[consts : consts + carry]
     state = _carried(planner, frame, step.body, consts, inits, step.results, step.trips)
@@ -44,7 +44,7 @@ def loop(planner: Planner, frame: Frame, step: Looping) -> list[Step]:
     views, read = _views(planner, frame, step.inputs[consts + carry :], slices)
     stacked = step.body.outputs[carry:]
     more, written = _views(planner, frame, step.results[carry:], stacked)
-    known = [planner.place(frame, v) for v in step.inputs[:consts]]
+    known = [planner.allocation(frame, v) for v in step.inputs[:consts]]
     planner.depth += 1
     body = planner.nested(
         step.body,
@@ -62,18 +62,18 @@ def loop(planner: Planner, frame: Frame, step: Looping) -> list[Step]:
         # An enclosing loop comes here again: the slots must point where they did at first.
         steps.append(Loop(1, False, (), (), swaps))
     steps += state.end
-    for place in state.temporary:
-        planner.release(place)
+    for allocation in state.temporary:
+        planner.release(allocation)
     return steps
 
 
 def while_loop(planner: Planner, frame: Frame, step: Whiling) -> list[Step]:
-    """A while: the state is copied to the result's place from wherever it is in the end."""
+    """A while: the state is copied to the result from wherever it is in the end."""
     first = step.cond_consts + step.body_consts
     inits = step.inputs[first:]
     state = _carried(planner, frame, step.body, step.body_consts, inits, step.results, None)
-    known = [planner.place(frame, v) for v in step.inputs[:first]]
-    predicate = planner.take(1)
+    known = [planner.allocation(frame, v) for v in step.inputs[:first]]
+    predicate = planner.allocate(1)
     planner.depth += 1
     cond = planner.nested(
         step.cond, [*known[: step.cond_consts], *state.before], [predicate], set()
@@ -89,11 +89,11 @@ def while_loop(planner: Planner, frame: Frame, step: Whiling) -> list[Step]:
     test = planner.slot(predicate, step.cond.outputs[0].type)
     frees = _frees(step.body, body)
     steps = [*state.start, While(tuple(cond), test, tuple(body), tuple(state.swaps), frees)]
-    for var, place, number in zip(step.results, state.before, range(len(inits)), strict=True):
+    for var, allocation, number in zip(step.results, state.before, range(len(inits)), strict=True):
         if number not in state.kept and state.before[number] is not state.after[number]:
-            steps.append(Copy(planner.slot_of(frame, var), planner.slot(place, var.type)))
-    for place in [*state.temporary, predicate]:
-        planner.release(place)
+            steps.append(Copy(planner.slot_of(frame, var), planner.slot(allocation, var.type)))
+    for allocation in [*state.temporary, predicate]:
+        planner.release(allocation)
     return steps
 
 
@@ -121,22 +121,22 @@ def _writes_tape(steps: Sequence[Step]) -> bool:
 
 def branch(planner: Planner, frame: Frame, step: Branching) -> list[Step]:
     """Every branch writes its results where the equation's results are."""
-    inputs = [planner.place(frame, v) for v in step.operands]
-    targets = [planner.place(frame, v) for v in step.results]
+    inputs = [planner.allocation(frame, v) for v in step.operands]
+    targets = [planner.allocation(frame, v) for v in step.results]
     branches = [tuple(planner.nested(b, inputs, targets, set())) for b in step.branches]
     return [Branch(planner.slot_of(frame, step.index), tuple(branches))]
 
 
 def _views(
     planner: Planner, frame: Frame, whole: Sequence[Var], blocks: Sequence[Var]
-) -> tuple[list[View], list[Place]]:
+) -> tuple[list[View], list[Allocation]]:
     """A moving view of every whole array's blocks along its first axis."""
-    views, places = [], []
+    views, allocations = [], []
     for array, block in zip(whole, blocks, strict=True):
-        place = Place("view", block.type.nbytes, moving=True)
-        views.append(View(planner.slot(place, block.type), planner.slot_of(frame, array)))
-        places.append(place)
-    return views, places
+        allocation = Allocation("view", block.type.nbytes, moving=True)
+        views.append(View(planner.slot(allocation, block.type), planner.slot_of(frame, array)))
+        allocations.append(allocation)
+    return views, allocations
 
 
 def _carried(
@@ -148,7 +148,7 @@ def _carried(
     results: Sequence[Var],
     trips: int | None,
 ) -> _State:
-    """Homes of the carried state. The initial values are copied in unless they are there.
+    """Where the carried state lives. The initial values are copied in unless they are there.
 
     trips: None if unknown; then the exchanged slots may point anywhere when the loop is over.
     """
@@ -156,7 +156,7 @@ def _carried(
     first, last = first_writes(body), last_uses(body)
     for number, init in enumerate(inits):
         before, after = body.inputs[consts + number], body.outputs[number]
-        home = planner.place(frame, results[number])
+        home = planner.allocation(frame, results[number])
         type_ = before.type
         if before is after:
             state.kept.add(number)
@@ -165,17 +165,17 @@ def _carried(
             one = two = start = home
             state.updated.update(dict.fromkeys(chain, home))
         else:
-            fixed, spare = home, planner.take(type_.nbytes)
+            fixed, spare = home, planner.allocate(type_.nbytes)
             state.temporary.append(spare)
             if home.moving:
-                fixed = planner.take(type_.nbytes)
+                fixed = planner.allocate(type_.nbytes)
                 state.temporary.append(fixed)
                 state.end.append(Copy(planner.slot(home, type_), planner.slot(fixed, type_)))
             one, two = (spare, fixed) if (trips or 0) % 2 else (fixed, spare)
             start = one
             one, two = one.exchanged(), two.exchanged()
             state.swaps.append((planner.slot(one, type_), planner.slot(two, type_)))
-        source = planner.place(frame, init)
+        source = planner.allocation(frame, init)
         astray = trips is None and planner.depth > 0 and one is not start
         if astray or not planner.shared(start, source):
             state.start.append(Copy(planner.slot(one, type_), planner.slot(source, init.type)))
@@ -188,7 +188,7 @@ def _updates(
     body: Block, before: Var, after: Var, first: dict[Var, int], last: dict[Var, int]
 ) -> list[Var]:
     """The values between an old state and the new one where a chain of updates, each the last
-    reader of the one before, makes the new from the old; they can all lie in one place."""
+    reader of the one before, makes the new from the old; they can all have one allocation."""
     if after in body.inputs or body.outputs.count(after) != 1:
         return []
     chain, current = [], after
@@ -222,5 +222,5 @@ def _overwritable(
         return False
     write, end = first[after], last.get(before, -1)
     if end == write:
-        return may_take_over(body.steps[write], after, before, planner.accesses)
+        return may_reuse(body.steps[write], after, before, planner.accesses)
     return end < write

@@ -20,7 +20,7 @@ from fxad.core.arena import Arena
 
 
 @dataclass(slots=True)
-class Stay:
+class LiveRange:
     """Bytes that are taken from one moment to another (both counted; None: to the end)."""
 
     nbytes: int
@@ -28,20 +28,20 @@ class Stay:
     end: int | None = None
 
 
-class Recording(Arena):
+class RecordingArena(Arena):
     """An arena that remembers what was taken when."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.stays: list[Stay] = []
+        self.live_ranges: list[LiveRange] = []
         self._now = 0
-        self._open: dict[int, Stay] = {}
+        self._open: dict[int, LiveRange] = {}
 
     def take(self, nbytes: int) -> int:
         offset = super().take(nbytes)
         self._now += 1
-        stay = self._open[offset] = Stay(in_lines(nbytes), self._now)
-        self.stays.append(stay)
+        lived = self._open[offset] = LiveRange(in_lines(nbytes), self._now)
+        self.live_ranges.append(lived)
         return offset
 
     def give(self, offset: int) -> None:
@@ -50,17 +50,17 @@ class Recording(Arena):
         self._open.pop(offset).end = self._now
 
     @property
-    def fullest(self) -> int:
+    def live_peak(self) -> int:
         """Bytes that are taken at once, holes not counted."""
         changes = np.zeros(self._now + 2, np.int64)
-        for stay in self.stays:
-            changes[stay.start] += stay.nbytes
-            if stay.end is not None:
-                changes[stay.end] -= stay.nbytes
+        for lived in self.live_ranges:
+            changes[lived.start] += lived.nbytes
+            if lived.end is not None:
+                changes[lived.end] -= lived.nbytes
         return int(changes.cumsum().max())
 
 
-class Fixed:
+class FixedOffsets:
     """Offsets known beforehand, given out in the order in which they are asked for."""
 
     def __init__(self, offsets: Sequence[int], peak: int) -> None:
@@ -74,21 +74,21 @@ class Fixed:
         """Nothing to do: who comes next was known."""
 
 
-def packed(stays: Sequence[Stay]) -> Fixed:
+def packed(live_ranges: Sequence[LiveRange]) -> FixedOffsets:
     """Every value at the lowest offset that is free while it lives, the largest first."""
-    sizes = np.array([s.nbytes for s in stays])
-    starts = np.array([s.start for s in stays])
-    ends = np.array([np.iinfo(np.int64).max if s.end is None else s.end for s in stays])
-    order = sorted(range(len(stays)), key=lambda n: (-sizes[n], starts[n]))
+    sizes = np.array([s.nbytes for s in live_ranges])
+    starts = np.array([s.start for s in live_ranges])
+    ends = np.array([np.iinfo(np.int64).max if s.end is None else s.end for s in live_ranges])
+    order = sorted(range(len(live_ranges)), key=lambda n: (-sizes[n], starts[n]))
     sizes, starts, ends = sizes[order], starts[order], ends[order]
-    offsets = np.zeros(len(stays), np.int64)
+    offsets = np.zeros(len(live_ranges), np.int64)
     for n in range(len(order)):
         beside = (starts[:n] < ends[n]) & (ends[:n] > starts[n])
         low, high = offsets[:n][beside], (offsets + sizes)[:n][beside]
         offsets[n] = _lowest_gap(low, high, sizes[n])
-    found = np.zeros(len(stays), np.int64)
+    found = np.zeros(len(live_ranges), np.int64)
     found[order] = offsets
-    return Fixed(found.tolist(), int((offsets + sizes).max(initial=0)))
+    return FixedOffsets(found.tolist(), int((offsets + sizes).max(initial=0)))
 
 
 def _lowest_gap(low: np.ndarray, high: np.ndarray, size: int) -> int:

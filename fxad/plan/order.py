@@ -12,24 +12,23 @@ import functools
 from collections.abc import Sequence
 from typing import TypeGuard
 
+from fxad.ir import heuristics
 from fxad.ir.block import Block, Launch, LoweredStep, reads_of, writes_of
 from fxad.ir.program import Eqn, Program, Var
-from fxad.plan.donate import AccessesOf, may_take_over
 from fxad.plan.overlap import Accesses
-
-LARGE = 1 << 20  # bytes; smaller results do not decide how much memory a program needs
+from fxad.plan.reuse import AccessesOf, may_reuse
 
 
 def ordered(block: Block, donate: frozenset[int], accesses: AccessesOf) -> Block:
     """The block in the order in which it runs."""
-    return products_late(updates_early(block, donate), accesses)
+    return delay_products(hoist_updates(block, donate), accesses)
 
 
 def as_run(program: Program, block: Block, donate: frozenset[int]) -> Program:
     """The same program, which `block` is lowered from, with its equations in the order in which a
     plan runs them.
 
-    One whose effects would change places stays as it is.
+    A program whose effects would change places stays as it is.
     """
     steps = ordered(block, donate, functools.cache(Accesses)).steps
     stored = {v: number for number, step in enumerate(steps) for v in writes_of(step)}
@@ -48,9 +47,9 @@ def as_run(program: Program, block: Block, donate: frozenset[int]) -> Program:
     return Program(program.inputs, eqns, program.outputs, program.name, program.consts)
 
 
-def products_late(block: Block, accesses: AccessesOf) -> Block:
+def delay_products(block: Block, accesses: AccessesOf) -> Block:
     """Move products whose result is larger than what they read to their first reader, one after
-    the other, where the block's fullest step gets no fuller; others where it gets less full.
+    the other, where the peak of memory in use does not grow; others where it shrinks.
 
         table' = dy x;  ...;  sum = table' + other      becomes     ...;  table' = dy x;  sum = ...
 
@@ -66,7 +65,7 @@ def _is_large_product(step: LoweredStep, block: Block) -> TypeGuard[Launch]:
     """Whether it is a product whose result takes much memory, and that is made of no inputs."""
     if not isinstance(step, Launch) or step.kernel.kind != "contract" or len(step.writes) > 1:
         return False
-    large = step.writes[0].type.nbytes > LARGE
+    large = step.writes[0].type.nbytes > heuristics.DELAYED_BYTES
     return large and set(reads_of(step)).isdisjoint(block.inputs)
 
 
@@ -93,7 +92,7 @@ class _Order:
             live.update(made)
             dead = self.dying(step)
             size += sum(v.type.nbytes for v in made)
-            self.during.append(size - _taken_over(step, made, dead, accesses))
+            self.during.append(size - _reused_bytes(step, made, dead, accesses))
             dead += [v for v in made if self.last[v] is step]
             live.difference_update(dead)
             size -= sum(v.type.nbytes for v in dead)
@@ -105,13 +104,13 @@ class _Order:
         return [v for v in reads if self.last[v] is step and v not in self.elsewhere]
 
     def delay(self, product: Launch) -> None:
-        """Move a product to where its result is needed, if that makes no step the fullest; one
-        that takes no more memory than what it reads, if the fullest step becomes less full."""
+        """Move a product to where its result is needed, if the peak of memory in use does not grow;
+        one that takes no more memory than what it reads, if the peak shrinks."""
         (result,) = product.writes
         start = next(n for n, s in enumerate(self.steps) if s is product)
-        fullest = max(self.during)
+        peak = max(self.during)
         larger = result.type.nbytes > sum(v.type.nbytes for v in set(reads_of(product)))
-        if not larger and self.during[start] < fullest:
+        if not larger and self.during[start] < peak:
             return
         end = next((n for n, s in enumerate(self.steps) if result in reads_of(s)), start) - 1
         if end <= start:
@@ -122,7 +121,7 @@ class _Order:
         during = [size + change + h for size, h in zip(self.during[moved], held, strict=False)]
         during.append(self.after[end] + kept + held[-1])
         others = max([*self.during[:start], *self.during[end + 1 :]], default=0)
-        if max(*during, others) > fullest - (not larger):
+        if max(*during, others) > peak - (not larger):
             return
         after = [size + change + h for size, h in zip(self.after[moved], held[1:], strict=True)]
         after.append(self.after[end])
@@ -142,20 +141,20 @@ class _Order:
         return held
 
 
-def _taken_over(
+def _reused_bytes(
     step: LoweredStep, made: Sequence[Var], dead: Sequence[Var], accesses: AccessesOf
 ) -> int:
     """Bytes of the values made that may lie where others die."""
     left, total = list(dead), 0
     for result in made:
-        operand = next((v for v in left if may_take_over(step, result, v, accesses)), None)
+        operand = next((v for v in left if may_reuse(step, result, v, accesses)), None)
         if operand is not None:
             left.remove(operand)
             total += result.type.nbytes
     return total
 
 
-def updates_early(block: Block, donate: frozenset[int]) -> Block:
+def hoist_updates(block: Block, donate: frozenset[int]) -> Block:
     """Move launches whose results nothing in the block reads."""
     donated = {block.inputs[n] for n in donate if n < len(block.inputs)}
     readers: dict[Var, list[int]] = {}

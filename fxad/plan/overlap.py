@@ -12,7 +12,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from fxad.core.record import replace
-from fxad.ir.index import Substitution
+from fxad.ir.index import Substitution, substituted
 from fxad.ir.kernel import (
     Axis,
     Buffer,
@@ -23,7 +23,10 @@ from fxad.ir.kernel import (
     Load,
     Scatter,
     Sort,
+    Stage,
     Store,
+    at,
+    bound_axes,
     exprs_of,
     stores_of,
     walk,
@@ -80,21 +83,19 @@ class Accesses:
 
 def merged(kernel: Kernel, pairs: dict[Buffer, Buffer]) -> Kernel:
     """The kernel of one product with operands (keys) and results that share storage made one."""
+    stage: Stage
     (stage,) = kernel.body
-    assert isinstance(stage, Contract)
     shared = {r: Buffer(r.name, r.dtype, r.size, "inout") for r in pairs.values()}
     renamed = shared | {operand: shared[result] for operand, result in pairs.items()}
 
     def load(old: Load, index: Index, guard: Expr | None, fill: Expr | None) -> Expr:
         return Load(renamed.get(old.buffer, old.buffer), index, guard, fill)
 
-    axes = (*kernel.grid, stage.m, stage.n, stage.k)
-    move = Substitution({a: Index(0, ((a, 1),)) for a in axes}, load)
-    stores = tuple(
-        [Store(renamed.get(s.buffer, s.buffer), s.index, move(s.value)) for s in stage.stores]
-    )
+    axes = {a: a for a in (*kernel.grid, *bound_axes(stage))}
+    move = Substitution({a: at(a) for a in axes}, load)
+    stage = substituted(stage, axes, move, lambda old: renamed.get(old, old))
     buffers = tuple([renamed.get(b, b) for b in kernel.buffers if b not in pairs])
-    return replace(kernel, buffers=buffers, body=(replace(stage, stores=stores),))
+    return replace(kernel, buffers=buffers, body=(stage,))
 
 
 def _within(index: Index, grid: set[Axis], row: int | None) -> bool:

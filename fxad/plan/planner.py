@@ -2,7 +2,7 @@
 
     plan(block, in_types, out_types, frozenset({0}))   # argument 0's storage may become a result's
 
-Storage is given out in execution order: a value gets its place where it is first written and
+Storage is given out in execution order: a value gets its bytes where it is first written and
 gives it back after its last use. A result is written straight into its own buffer. A kernel whose
 operand dies may write into the operand's storage where `overlap` allows it.
 """
@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from fxad.core.arena import Arena
 from fxad.core.record import replace
-from fxad.core.types import ArrayType
+from fxad.core.types import Type
+from fxad.ir import heuristics
 from fxad.ir.block import (
     Block,
     Branching,
@@ -33,30 +34,28 @@ from fxad.ir.kernel import Buffer, Kernel
 from fxad.ir.plan import Copy, Host, Plan, Run, Slot, Step, Taping
 from fxad.ir.program import Var
 from fxad.plan import control
-from fxad.plan.donate import AccessesOf, donations, first_writes, last_uses, may_take_over, updated
-from fxad.plan.late import late
-from fxad.plan.layout import Fixed, Recording, packed
-from fxad.plan.lending import Lending, lendings
+from fxad.plan.allocation import Allocation
+from fxad.plan.layout import FixedOffsets, RecordingArena, packed
+from fxad.plan.offload_buffers import OffloadBuffer, offload_buffers
 from fxad.plan.order import ordered
 from fxad.plan.overlap import Accesses, merged
-from fxad.plan.places import Place
-
-HOLES = 1 << 20  # bytes of the arena that nothing ever needs: worth a second plan
+from fxad.plan.reuse import AccessesOf, donations, first_writes, last_uses, may_reuse, update_chain
+from fxad.plan.streaming import streamed
 
 
 def plan(
     block: Block,
-    in_types: Sequence[ArrayType],
-    out_types: Sequence[ArrayType],
+    in_types: Sequence[Type],
+    out_types: Sequence[Type],
     donate: frozenset[int] = frozenset(),
 ) -> Plan:
     """Plan a lowered program with the given argument and result types. donate: numbers of
-    arguments whose storage may be taken over."""
+    arguments whose storage may be reused."""
     accesses = functools.cache(Accesses)
-    arena, block = Recording(), ordered(block, donate, accesses)
+    arena, block = RecordingArena(), ordered(block, donate, accesses)
     made = Planner(arena, accesses).plan(block, in_types, out_types, donate)
-    if arena.peak - arena.fullest > HOLES:
-        other = packed(arena.stays)
+    if arena.peak - arena.live_peak > heuristics.HOLE_BYTES:
+        other = packed(arena.live_ranges)
         if other.peak < arena.peak:
             return Planner(other, accesses).plan(block, in_types, out_types, donate)
     return made
@@ -66,46 +65,47 @@ def plan(
 class Frame:
     """One block being planned: where its values are, when they die, where its outputs must be.
 
-    borrowed: values whose places belong to whoever planned the block. lent: values whose memory
-    is that in which they wait when they are put aside. late: those that are read late.
+    borrowed: values whose allocations belong to whoever planned the block.
+    in_offload_buffers: see `offload_buffers`. streamed: those that a product writes
+    with non-temporal stores.
     """
 
-    places: dict[Var, Place]
+    allocations: dict[Var, Allocation]
     borrowed: frozenset[Var]
-    required: dict[Var, Place]
+    required: dict[Var, Allocation]
     first: dict[Var, int]
     last: dict[Var, int]
-    lent: dict[Var, Lending]
-    late: set[Var]
+    in_offload_buffers: dict[Var, OffloadBuffer]
+    streamed: set[Var]
 
 
 class Planner:
-    """Gives every value its place while walking the blocks in execution order."""
+    """Gives every value its allocation while walking the blocks in execution order."""
 
-    def __init__(self, arena: Arena | Fixed, accesses: AccessesOf) -> None:
+    def __init__(self, arena: Arena | FixedOffsets, accesses: AccessesOf) -> None:
         self.depth = 0  # loops around the step being planned
         self.arena = arena
-        self._taken: dict[int, int] = {}  # result number -> argument number
+        self._donated: dict[int, int] = {}  # result number -> argument number
         self.slots: list[Slot] = []
-        self._slot_of: dict[tuple[Place, ArrayType | None], Slot] = {}
-        self._kernels: dict[tuple, Kernel] = {}
+        self._slot_of: dict[tuple[Allocation, Type | None], Slot] = {}
+        self._kernels: dict[tuple[object, ...], Kernel] = {}
         self.accesses = accesses
 
     def plan(
         self,
         block: Block,
-        in_types: Sequence[ArrayType],
-        out_types: Sequence[ArrayType],
+        in_types: Sequence[Type],
+        out_types: Sequence[Type],
         donate: frozenset[int],
     ) -> Plan:
         inputs = {
-            v: Place("argument", t.nbytes, n)
+            v: Allocation("argument", t.nbytes, n)
             for n, (v, t) in enumerate(zip(block.inputs, in_types, strict=True))
         }
-        outputs: dict[Var, Place] = {}
+        outputs: dict[Var, Allocation] = {}
         for number, var in enumerate(block.outputs):
             if var not in inputs and var not in outputs:
-                outputs[var] = Place("result", var.type.nbytes, number)
+                outputs[var] = Allocation("result", var.type.nbytes, number)
         # An argument or result seen under several shapes has the slot of its own type first.
         for var, type_ in zip(block.inputs, in_types, strict=True):
             self.slot(inputs[var], type_)
@@ -113,10 +113,10 @@ class Planner:
             if var in outputs and outputs[var].number == number:
                 self.slot(outputs[var], type_)
         donated = donations(block, outputs, donate, self.accesses)
-        self._taken = {outputs[var].number: argument for var, argument in donated.items()}
+        self._donated = {outputs[var].number: argument for var, argument in donated.items()}
         first, last = first_writes(block), last_uses(block)
-        for result, place in list(outputs.items()):
-            outputs.update(dict.fromkeys(updated(block, result, first, last), place))
+        for result, allocation in list(outputs.items()):
+            outputs.update(dict.fromkeys(update_chain(block, result, first, last), allocation))
         steps = self.block(block, inputs, outputs)
         for argument in donated.values():  # executors find the storage through its slot
             var = block.inputs[argument]
@@ -124,151 +124,163 @@ class Planner:
         results, copies = self._results(block, out_types, inputs | outputs)
         steps += copies
         return Plan(
-            tuple(self.slots), tuple(steps), (), tuple(results), self.arena.peak, self._taken
+            tuple(self.slots), tuple(steps), (), tuple(results), self.arena.peak, self._donated
         )
 
     def _results(
-        self, block: Block, out_types: Sequence[ArrayType], places: dict[Var, Place]
+        self, block: Block, out_types: Sequence[Type], allocations: dict[Var, Allocation]
     ) -> tuple[list[Slot], list[Step]]:
         """Slots of the results, and copies of those that lie elsewhere under another type."""
         results: list[Slot] = []
         copies: list[Step] = []
         for number, (var, type_) in enumerate(zip(block.outputs, out_types, strict=True)):
-            place = places[var]
-            own = place.kind == "result" and place.number == number
+            allocation = allocations[var]
+            own = allocation.kind == "result" and allocation.number == number
             if own or var.type == type_:
-                results.append(self.slot(place, type_))
+                results.append(self.slot(allocation, type_))
             else:
-                results.append(self.slot(Place("result", type_.nbytes, number), type_))
-                copies.append(Copy(results[-1], self.slot(place, var.type)))
+                results.append(self.slot(Allocation("result", type_.nbytes, number), type_))
+                copies.append(Copy(results[-1], self.slot(allocation, var.type)))
         return results, copies
 
-    # ------------------------------------------------------------ slots and places
+    # ------------------------------------------------------------ slots and allocations
 
-    def slot(self, place: Place, type_: ArrayType) -> Slot:
-        """The slot of a place and a type; a moving place has one, the one that its loop moves,
-        whatever shape its bytes are seen under."""
-        key = place, None if place.moving else type_
+    def slot(self, allocation: Allocation, type_: Type) -> Slot:
+        """The slot of an allocation and a type; a moving one has one slot, the one that its loop
+        moves, whatever shape its bytes are seen under."""
+        key = allocation, None if allocation.moving else type_
         found = self._slot_of.get(key)
         if found is None:
-            found = self._slot_of[key] = self.fresh(place, type_)
+            found = self._slot_of[key] = self.fresh(allocation, type_)
         return found
 
-    def fresh(self, place: Place, type_: ArrayType) -> Slot:
+    def fresh(self, allocation: Allocation, type_: Type) -> Slot:
         """A slot of its own, so that a loop may move or exchange it."""
-        slot = Slot(len(self.slots), type_, place.kind, place.number, place.offset)
+        slot = Slot(len(self.slots), type_, allocation.kind, allocation.number, allocation.offset)
         self.slots.append(slot)
         return slot
 
-    def take(self, nbytes: int) -> Place:
-        return Place("arena", nbytes, offset=self.arena.take(nbytes))
+    def allocate(self, nbytes: int) -> Allocation:
+        return Allocation("arena", nbytes, offset=self.arena.take(nbytes))
 
-    def release(self, place: Place) -> None:
-        place.users -= 1
-        if place.kind == "arena" and place.users == 0:
-            self.arena.give(place.offset)
+    def release(self, allocation: Allocation) -> None:
+        allocation.users -= 1
+        if allocation.kind == "arena" and allocation.users == 0:
+            self.arena.give(allocation.offset)
 
     # ------------------------------------------------------------ blocks
 
     def block(
-        self, block: Block, inputs: dict[Var, Place], outputs: dict[Var, Place]
+        self, block: Block, inputs: dict[Var, Allocation], outputs: dict[Var, Allocation]
     ) -> list[Step]:
         """Steps of a block whose inputs lie in `inputs`; it writes `outputs` where they say."""
         first, last = first_writes(block), last_uses(block)
-        lent = {v: how for v, how in lendings(block, first, last).items() if v not in outputs}
-        frame = Frame(dict(inputs), frozenset(inputs), outputs, first, last, lent, late(block))
-        instead = {how.instead for how in lent.values()}
+        buffers = offload_buffers(block, first, last)
+        buffers = {var: buffer for var, buffer in buffers.items() if var not in outputs}
+        frame = Frame(
+            dict(inputs), frozenset(inputs), outputs, first, last, buffers, streamed(block)
+        )
+        instead = {buffer.instead for buffer in buffers.values()}
         steps: list[Step] = []
         for number, step in enumerate(block.steps):
             touched = dict.fromkeys((*reads_of(step), *writes_of(step)))
-            steps += self._place_results(frame, step, number)
+            steps += self._allocate_results(frame, step, number)
             steps += [] if step in instead else self._step(frame, step)
             for var in touched:
                 if frame.last[var] == number and var not in frame.borrowed:
-                    steps += self._returned(frame, var)
-                    self.release(frame.places[var])
+                    steps += self._released(frame, var)
+                    self.release(frame.allocations[var])
         return steps
 
-    def _place_results(self, frame: Frame, step: LoweredStep, number: int) -> list[Step]:
-        """Give places to the values that a step is the first to write; steps that lend memory."""
+    def _allocate_results(self, frame: Frame, step: LoweredStep, number: int) -> list[Step]:
+        """Allocate the values that a step is the first to write; steps that acquire offload
+        buffers."""
         steps: list[Step] = []
         for var in writes_of(step):
-            if var in frame.places:
+            if var in frame.allocations:
                 continue
-            place = frame.required.get(var)
-            if place is not None:
-                place.users += 1
-            elif var in frame.lent:
-                place = self.take(var.type.nbytes)
-                place.moving = True  # to what is lent
-                lending = frame.lent[var]
-                steps.append(
-                    Host(lending.begin, (), (self.slot(place, var.type),), "lend", lends=True)
-                )
+            allocation = frame.required.get(var)
+            if allocation is not None:
+                allocation.users += 1
+            elif var in frame.in_offload_buffers:
+                allocation = self.allocate(var.type.nbytes)
+                allocation.moving = True  # to the offload buffer
+                buffer = frame.in_offload_buffers[var]
+                slot = self.slot(allocation, var.type)
+                steps.append(Host(buffer.acquire, (), (slot,), "acquire", acquires=True))
             else:
-                place = self._inherited(frame, step, var, number) or self.take(var.type.nbytes)
-            frame.places[var] = place
+                allocation = self._reused(frame, step, var, number) or self.allocate(
+                    var.type.nbytes
+                )
+            frame.allocations[var] = allocation
         return steps
 
-    def _returned(self, frame: Frame, var: Var) -> list[Step]:
-        """The step after the last use of a value whose memory is lent."""
-        if var not in frame.lent:
+    def _released(self, frame: Frame, var: Var) -> list[Step]:
+        """The step after the last use of a value in an offload buffer."""
+        if var not in frame.in_offload_buffers:
             return []
-        lending = frame.lent[var]
-        inputs = (self.slot_of(frame, var),) if lending.puts else ()
-        return [Host(lending.end, inputs, (), "put" if lending.puts else "give_back")]
+        buffer = frame.in_offload_buffers[var]
+        inputs = (self.slot_of(frame, var),) if buffer.puts else ()
+        return [Host(buffer.release, inputs, (), "put" if buffer.puts else "release")]
 
-    def _inherited(self, frame: Frame, step: LoweredStep, result: Var, number: int) -> Place | None:
-        """The place of an operand that dies here and may be overwritten."""
+    def _reused(
+        self, frame: Frame, step: LoweredStep, result: Var, number: int
+    ) -> Allocation | None:
+        """The allocation of an operand that dies here and may be overwritten."""
         for operand in dict.fromkeys(reads_of(step)):
-            place = frame.places.get(operand)
-            if place is None or place.kind != "arena" or place.users != 1 or place.moving:
+            allocation = frame.allocations.get(operand)
+            if (
+                allocation is None
+                or allocation.kind != "arena"
+                or allocation.users != 1
+                or allocation.moving
+            ):
                 continue
             if operand in frame.borrowed or frame.last[operand] != number:
                 continue
-            if may_take_over(step, result, operand, self.accesses):
-                place.users += 1
-                return place
+            if may_reuse(step, result, operand, self.accesses):
+                allocation.users += 1
+                return allocation
         return None
 
-    def place(self, frame: Frame, var: Var) -> Place:
-        found = frame.places.get(var)
+    def allocation(self, frame: Frame, var: Var) -> Allocation:
+        found = frame.allocations.get(var)
         if found is None:  # of size 0: nothing writes it
-            found = frame.places[var] = frame.required.get(var) or self.take(0)
+            found = frame.allocations[var] = frame.required.get(var) or self.allocate(0)
         return found
 
     def slot_of(self, frame: Frame, var: Var) -> Slot:
-        return self.slot(self.place(frame, var), var.type)
+        return self.slot(self.allocation(frame, var), var.type)
 
-    def shared(self, result: Place, source: Place) -> bool:
-        """Whether a result's place is that of a value before it (donated, for instance)."""
+    def shared(self, result: Allocation, source: Allocation) -> bool:
+        """Whether a result's allocation is that of a value before it (donated, for instance)."""
         if result.kind == "result" and source.kind == "argument":
-            return self._taken.get(result.number) == source.number
+            return self._donated.get(result.number) == source.number
         return result.same(source)
 
     def nested(
         self,
         block: Block,
-        inputs: Sequence[Place],
-        targets: Sequence[Place],
+        inputs: Sequence[Allocation],
+        targets: Sequence[Allocation],
         kept: set[int],
-        inner: Mapping[Var, Place] | None = None,
+        inner: Mapping[Var, Allocation] | None = None,
     ) -> list[Step]:
         """Steps of a block inside another one, with its outputs copied where they could not be
-        written in the first place. Outputs numbered in `kept` are there already; `inner` says
+        written at once. Outputs numbered in `kept` are there already; `inner` says
         where some values inside must lie."""
-        places = dict(zip(block.inputs, inputs, strict=True))
-        outputs: dict[Var, Place] = dict(inner or {})
+        allocations = dict(zip(block.inputs, inputs, strict=True))
+        outputs: dict[Var, Allocation] = dict(inner or {})
         copies: list[Step] = []
         for number, (var, target) in enumerate(zip(block.outputs, targets, strict=True)):
             if number in kept:
                 continue
-            source = places.get(var) or outputs.get(var)
+            source = allocations.get(var) or outputs.get(var)
             if source is None:
                 outputs[var] = target
             else:
                 copies.append(Copy(self.slot(target, var.type), self.slot(source, var.type)))
-        return [*self.block(block, places, outputs), *copies]
+        return [*self.block(block, allocations, outputs), *copies]
 
     def _step(self, frame: Frame, step: LoweredStep) -> list[Step]:
         match step:
@@ -295,7 +307,7 @@ class Planner:
         inputs = tuple([self.slot_of(frame, v) for v in step.operands])
         targets = [self.slot_of(frame, v) for v in step.results]
         spare = {
-            target: self.take(var.type.nbytes)
+            target: self.allocate(var.type.nbytes)
             for var, target in zip(step.results, targets, strict=True)
             if target.type != var.type
         }
@@ -303,15 +315,15 @@ class Planner:
             self.slot(spare[target], var.type) if target in spare else target
             for var, target in zip(step.results, targets, strict=True)
         ]
-        for place in spare.values():
-            self.release(place)
+        for allocation in spare.values():
+            self.release(allocation)
         copies = [Copy(t, o) for t, o in zip(targets, outputs, strict=True) if t is not o]
         return [Host(step.function, inputs, tuple(outputs), step.name), *copies]
 
     def _launch(self, frame: Frame, step: Launch) -> list[Step]:
         steps: list[Step] = []
         for result, operand in step.replaces:
-            if not self.shared(self.place(frame, result), self.place(frame, operand)):
+            if not self.shared(self.allocation(frame, result), self.allocation(frame, operand)):
                 steps.append(Copy(self.slot_of(frame, result), self.slot_of(frame, operand)))
         kernel, args = step.kernel, step.args
         pairs = self._shared_pairs(frame, step) if kernel.kind == "contract" else {}
@@ -319,31 +331,31 @@ class Planner:
             args = tuple([v for v in args if v not in pairs])
             of = dict(zip(step.args, kernel.buffers, strict=True))
             kernel = self._changed(kernel, {of[x]: of[y] for x, y in pairs.items()})
-        elif kernel.kind == "contract" and frame.late.issuperset(step.writes):
+        elif kernel.kind == "contract" and frame.streamed.issuperset(step.writes):
             kernel = self._changed(kernel, {})
         slots = tuple([self.slot_of(frame, v) for v in args])
         return [*steps, Run(kernel, slots, step.scalars)]
 
     def _changed(self, kernel: Kernel, pairs: dict[Buffer, Buffer]) -> Kernel:
-        """A product's kernel working in place (see `merged`), or without pairs one that stores past
-        the caches. The same object for launches of one kernel."""
+        """A product's kernel working in place (see `merged`), or without pairs one with streaming
+        stores. The same object for launches of one kernel."""
         key = (kernel, *pairs.items())
         if key not in self._kernels:
-            self._kernels[key] = merged(kernel, pairs) if pairs else _past(kernel)
+            self._kernels[key] = merged(kernel, pairs) if pairs else _streaming(kernel)
         return self._kernels[key]
 
     def _shared_pairs(self, frame: Frame, step: Launch) -> dict[Var, Var]:
-        """Operand -> result where both have one place."""
+        """Operand -> result where both have one allocation."""
         return {
             operand: result
             for result in step.writes
             for operand in step.args
             if operand is not result
-            and self.shared(self.place(frame, result), self.place(frame, operand))
+            and self.shared(self.allocation(frame, result), self.allocation(frame, operand))
         }
 
 
-def _past(kernel: Kernel) -> Kernel:
-    """A product's kernel storing past the caches."""
+def _streaming(kernel: Kernel) -> Kernel:
+    """A product's kernel with streaming stores."""
     (stage,) = kernel.body
-    return replace(kernel, body=(replace(stage, past=True),))
+    return replace(kernel, body=(replace(stage, streaming=True),))

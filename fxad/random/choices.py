@@ -15,10 +15,10 @@ from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.ir.program import OPS
 from fxad.numpy.core import axis_index, cast, promoted, shape_tuple, value_of
 from fxad.numpy.creation import arange
+from fxad.numpy.cumulative import cumsum
 from fxad.numpy.elementwise import log
-from fxad.numpy.picking import take
-from fxad.numpy.running import cumsum
-from fxad.numpy.shaping import slice_axis
+from fxad.numpy.manipulation import slice_axis
+from fxad.numpy.selection import take
 from fxad.numpy.sorting import searchsorted
 from fxad.random.bits import bits, randint, uniform
 from fxad.random.distributions import gumbel

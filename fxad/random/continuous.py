@@ -14,12 +14,12 @@ import numpy as np
 
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.numpy import linalg
-from fxad.numpy.contracting import einsum
+from fxad.numpy.contraction import einsum
 from fxad.numpy.core import cast, shape_tuple, spread_to, value_of
 from fxad.numpy.division import power
 from fxad.numpy.elementwise import abs, exp, log, log1p, sign, sqrt, where
+from fxad.numpy.manipulation import expand_dims, matrix_transpose
 from fxad.numpy.reductions import sum
-from fxad.numpy.shaping import expand_dims, matrix_transpose
 from fxad.random.bits import float_dtype, shape_for, uniform
 from fxad.random.distributions import exponential, normal, rademacher
 from fxad.random.gammas import chisquare, gamma

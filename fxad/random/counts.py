@@ -33,10 +33,10 @@ from fxad.numpy.elementwise import (
     sqrt,
     where,
 )
-from fxad.numpy.picking import take
+from fxad.numpy.manipulation import moveaxis
 from fxad.numpy.reductions import any
 from fxad.numpy.rounding import ceil, floor
-from fxad.numpy.shaping import moveaxis
+from fxad.numpy.selection import take
 from fxad.random.bits import float_dtype, int_dtype, shape_for, uniform
 from fxad.random.keys import checked, split
 from fxad.trace.array import Array

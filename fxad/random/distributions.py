@@ -19,8 +19,8 @@ from fxad.core.promotion import is_python_scalar
 from fxad.ir.program import OPS
 from fxad.numpy.core import axis_index, cast, promoted, shape_tuple, spread_to, value_of
 from fxad.numpy.elementwise import abs, exp, less, log, log1p, sign, tan
+from fxad.numpy.manipulation import moveaxis
 from fxad.numpy.reductions import argmax
-from fxad.numpy.shaping import moveaxis
 from fxad.random.bits import float_dtype, shape_for, uniform, unit
 from fxad.random.keys import checked, split
 from fxad.random.large import compiled_if_large

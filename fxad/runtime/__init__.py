@@ -1,4 +1,4 @@
-"""Where values wait: tapes in memory under a budget, and on disk below it.
+"""Storage for residuals: tapes in memory under a budget, and on disk below it.
 
 tape, store     what callers use: a stack of blocks, and blocks by key
 shelf           the memory both lie in: a budget, writing and reading ahead in the background

@@ -1,4 +1,4 @@
-"""What one run of a compiled program has put aside.
+"""What one run of a compiled program has offloaded.
 
     with session():
         put(0, "disk", 1 << 20, x)
@@ -58,7 +58,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def session() -> Iterator[None]:
-    """Around one run of a program. However it ends, nothing it put aside stays."""
+    """Around one run of a program. However it ends, nothing it offloaded stays."""
     settings = (config.offload_memory, config.offload_directory)
     with _lock:
         run = _idle.pop() if _idle else None
@@ -91,8 +91,8 @@ def _forked() -> None:
 system.at_fork(child=_forked)
 
 
-def release() -> None:
-    """Give memory and file kept for the next run back."""
+def trim() -> None:
+    """Free the memory and the file kept for the next run."""
     with _lock:
         runs = _idle[:]
         _idle.clear()
@@ -110,39 +110,41 @@ def put(key: int, place: str, memory: int, array: np.ndarray) -> None:
 
 
 def take(key: int) -> np.ndarray:
-    """Take the top of a key's stack; the memory is lent until the next call."""
+    """Take the top of a key's stack; the memory is borrowed until the next call."""
     run = _current()
     store, depth = run.stacks[key]
-    array = store.take((key, depth - 1))
+    array: np.ndarray = store.take((key, depth - 1))
     run.stacks[key] = store, depth - 1
     return array
 
 
-def room(key: int, place: str, memory: int, own: np.ndarray) -> np.ndarray | None:
-    """Memory like `own` in which to make what is then put on a key's stack, so that `put` need
-    not copy; None where there is none to spare. Raises StorageError."""
+def reserve(key: int, place: str, memory: int, own: np.ndarray) -> np.ndarray | None:
+    """An offload buffer like `own` in which to make what is then put on a key's stack, so that
+    `put` need not copy; None where there is no memory to spare. Raises StorageError."""
     run = _current()
     store, depth = run.stacks.get(key) or (run.store(place, memory), 0)
-    return store.room((key, depth), own)
+    array: np.ndarray | None = store.reserve((key, depth), own)
+    return array
 
 
-def lend(key: int, own: np.ndarray) -> np.ndarray | None:
-    """Take the top of a key's stack where it lies, until `give_back`. Where memory is too short
-    for that it is copied to `own`: None. Raises StorageError."""
+def borrow(key: int, own: np.ndarray) -> np.ndarray | None:
+    """Take the top of a key's stack in its offload buffer, until `release`. Where memory is too
+    short for that it is copied to `own`: None. Raises StorageError."""
     run = _current()
     store, depth = run.stacks[key]
     run.stacks[key] = store, depth - 1
-    return store.lend((key, depth - 1), own)
+    array: np.ndarray | None = store.borrow((key, depth - 1), own)
+    return array
 
 
-def give_back(key: int) -> tuple[()]:
-    """What was lent of this key is not needed any more."""
+def release(key: int) -> tuple[()]:
+    """The buffer borrowed of this key is not needed any more."""
     store, depth = _current().stacks[key]
-    store.give_back((key, depth))
+    store.release((key, depth))
     return ()
 
 
 def _current() -> _Run:
     if not _thread.runs:
-        raise StorageError("a program put a value aside outside of a session; this is a bug")
+        raise StorageError("a program offloaded a value outside of a session; this is a bug")
     return _thread.runs[-1]

@@ -1,4 +1,4 @@
-"""Large arrays put aside by key, in memory up to a budget and in a file beyond it.
+"""Large arrays offloaded under keys, to memory up to a budget and to a file beyond it.
 
     store = Store("64MiB")
     store.put("layer 3", x)    # copied
@@ -39,17 +39,18 @@ class Store:
     ) -> None:
         self.shelf = shelf_of("a store's budget", budget, directory, below, space)
         self._held: dict[Hashable, tuple[Slab, np.dtype, tuple[int, ...]]] = {}
-        self._lent: Slab | None = None
-        self._open: dict[Hashable, tuple[Slab, Any]] = {}  # room for what is put next, and a view
-        self._out: dict[Hashable, Slab] = {}  # lent until they are given back
+        self._borrowed: Slab | None = None
+        # Reserved for what is put next, and views.
+        self._open: dict[Hashable, tuple[Slab, Any]] = {}
+        self._out: dict[Hashable, Slab] = {}  # borrowed until they are released
         self._away = 0  # bytes of both
 
     def __len__(self) -> int:
         return len(self._held) + len(self._open) + len(self._out)
 
     def put(self, key: Hashable, array: Any) -> None:
-        """Keep a copy, or the array itself if it is the `room` for this key. Raises BadArgument
-        where the key is taken, StorageError (see Shelf)."""
+        """Keep a copy, or the array itself if it is the one reserved for this key. Raises
+        BadArgument where the key is taken, StorageError (see Shelf)."""
         self._reclaim()
         if key in self._held:
             raise BadArgument(f"the store holds something under {key!r} already")
@@ -63,7 +64,7 @@ class Store:
         self._held[key] = (slab, array.dtype, array.shape)
         self.shelf.seal(slab)
 
-    def room(self, key: Hashable, like: np.ndarray) -> Any:
+    def reserve(self, key: Hashable, like: np.ndarray) -> Any:
         """An array like this one whose contents are to be put under the key next; None where that
         would leave less than half of the budget for what waits."""
         self._reclaim()
@@ -76,22 +77,22 @@ class Store:
         return view
 
     def take(self, key: Hashable) -> Any:
-        """The array put under this key, which is free again. The memory is lent until the next
-        call. Raises BadArgument where there is none."""
+        """The array put under this key, which is free again. The memory is borrowed until the
+        next call. Raises BadArgument where there is none."""
         self._reclaim()
         if key not in self._held:
             raise BadArgument(f"the store holds nothing under {key!r}")
         slab, dtype, shape = self._held[key]
         self.shelf.want(slab)
         del self._held[key]
-        self._lent = slab
+        self._borrowed = slab
         return self.shelf.space.view(slab.buffer, dtype, shape)
 
-    def lend(self, key: Hashable, own: np.ndarray) -> Any:
-        """As `take`, but the memory is lent until `give_back`; None where that would leave less
+    def borrow(self, key: Hashable, own: np.ndarray) -> Any:
+        """As `take`, but the memory is borrowed until `release`; None where that would leave less
         than half of the budget for what waits: then `own` holds the array."""
         array = self.take(key)
-        slab, self._lent = self._lent, None
+        slab, self._borrowed = self._borrowed, None
         assert slab is not None
         if not self._spare(slab.size):
             own[...] = array.reshape(own.shape)
@@ -102,8 +103,8 @@ class Store:
         self._away += slab.size
         return array
 
-    def give_back(self, key: Hashable) -> None:
-        """What was lent under this key, if anything, is not needed any more."""
+    def release(self, key: Hashable) -> None:
+        """The memory borrowed under this key, if any, is not needed any more."""
         self._reclaim()
         slab = self._out.pop(key, None)
         if slab is not None:
@@ -115,7 +116,7 @@ class Store:
         self._held.clear()
         self._open.clear()
         self._out.clear()
-        self._lent = None
+        self._borrowed = None
         self.shelf.close()
 
     def _new(self, nbytes: int) -> Slab:
@@ -127,12 +128,12 @@ class Store:
         return budget is None or self._away + nbytes <= budget // 2
 
     def _reclaim(self) -> None:
-        if self._lent is not None:
-            self.shelf.drop(self._lent)
-            self._lent = None
+        if self._borrowed is not None:
+            self.shelf.drop(self._borrowed)
+            self._borrowed = None
 
 
-def _nbytes(array: Any) -> int:
+def _nbytes(array: np.ndarray) -> int:
     return math.prod(array.shape) * array.dtype.itemsize
 
 

@@ -196,7 +196,7 @@ class Concrete(Array):
     def __str__(self) -> str:
         return str(self.data)
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (np.asarray(self), self.weak))
 
 

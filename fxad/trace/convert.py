@@ -21,7 +21,7 @@ def is_array_like(value: Any) -> bool:
     if isinstance(value, _SCALARS):
         return True
     if isinstance(value, np.ndarray):
-        return value.dtype.kind != "V" or value.dtype != dt.float0
+        return bool(value.dtype.kind != "V" or value.dtype != dt.float0)
     return is_python_scalar(value)
 
 

@@ -20,7 +20,7 @@ from fxad.trace.array import Array, Borrowed, Concrete
 
 def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     """Run an op now, on the NumPy reference. Results are concrete Arrays."""
-    arrays, given, lent = [], [], False
+    arrays, given, borrowed = [], [], False
     before = silence()
     try:
         for arg in args:
@@ -30,12 +30,12 @@ def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
             else:
                 given.append(type_of(arg))
                 arrays.append(concrete(arg))
-                lent = lent or type(arg) is not Lit
+                borrowed = borrowed or type(arg) is not Lit
         types = _result_types(op, given, params)
         results = op.numpy(*arrays, **params)
     finally:
         restore(before)
-    if lent:
+    if borrowed:
         results = _owned(results, args, arrays)
     if type(types) is tuple:
         return tuple([_result(r, t) for r, t in zip(results, types, strict=True)])
@@ -43,15 +43,15 @@ def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
 
 
 _new = object.__new__
-_LENT = (Borrowed, np.ndarray)  # memory that its caller may write to later
+_BORROWED = (Borrowed, np.ndarray)  # memory that its caller may write to later
 _PLAIN = (int, str, tuple, np.dtype, type(None))  # parameters that say all by their value
-_types: dict[tuple, Any] = {}  # result types of ops on plain parameters
+_types: dict[tuple[object, ...], Any] = {}  # result types of ops on plain parameters
 _MOST_TYPES = 1 << 13
 
 
 def _result_types(op: Op, given: Sequence[Any], params: dict[str, Any]) -> Any:
     """The type rule's answer, checked for size, and remembered."""
-    key: tuple | None = None
+    key: tuple[object, ...] | None = None
     if not op.higher:
         for value in params.values():
             if not isinstance(value, _PLAIN):
@@ -96,7 +96,7 @@ def _result(value: Any, type_: Any) -> Any:
 def _owned(results: Any, args: Sequence[Any], arrays: Sequence[np.ndarray]) -> Any:
     """Results that lie in nobody else's memory."""
     for arg, array in zip(args, arrays, strict=True):
-        if isinstance(arg, _LENT):
+        if isinstance(arg, _BORROWED):
             results = _own(results, array)
     return results
 
@@ -126,7 +126,8 @@ def concrete(value: Any) -> np.ndarray:
     if isinstance(value, Lit):
         return np.asarray(value.value, value.type.dtype)
     if isinstance(getattr(value, "type", None), TapeType):
-        return value
+        tape: np.ndarray = value
+        return tape
     return np.asarray(value)
 
 

@@ -1,4 +1,5 @@
-"""Where in the user's code an equation came from: `file.py:12`."""
+"""Where equations come from: the line of the user's code (`file.py:12`), the part of a derivative,
+and which loops a derivative has made together."""
 
 from __future__ import annotations
 
@@ -10,15 +11,18 @@ from collections.abc import Iterator
 from types import FrameType
 
 from fxad.core.errors import set_locator
+from fxad.core.source import FILES
+from fxad.ir.program import new_pair
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_OURS = (_PACKAGE, "<frozen", contextlib.__file__)  # the last: of decorators in the package
+_OURS = (_PACKAGE, FILES, "<frozen", contextlib.__file__)  # the last: of decorators in the package
 _names: dict[str, str] = {}  # file -> its name without folders, empty for our own
 
 
 class _State(threading.local):
     where: str = ""
     phase: str | None = None
+    pair: int | None = None
 
 
 _state = _State()
@@ -75,6 +79,30 @@ def enter(phase: str | None) -> str | None:
     before = _state.phase
     _state.phase = phase
     return before
+
+
+def enter_pair(pair: int | None) -> int | None:
+    """Set the pair of the loops that follow (see `Eqn.pair`), returning the one before."""
+    before = _state.pair
+    _state.pair = pair
+    return before
+
+
+def pair() -> int | None:
+    """The pair of loops being recorded."""
+    return _state.pair
+
+
+@contextlib.contextmanager
+def paired() -> Iterator[None]:
+    """Give loops recorded inside one pair: that of the loop they are made from, or a new one."""
+    before = _state.pair
+    if before is None:
+        _state.pair = new_pair()
+    try:
+        yield
+    finally:
+        _state.pair = before
 
 
 def restore(where: str) -> None:

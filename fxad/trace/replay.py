@@ -28,6 +28,7 @@ import numpy as np
 
 from fxad.core.dtypes import canonicalize, x64_enabled
 from fxad.core.errors import FxadError
+from fxad.core.precision import default_terms
 from fxad.core.types import ArrayType
 from fxad.ir.program import Op
 from fxad.trace import tracer
@@ -64,11 +65,13 @@ def replayed(function: Any = None, *, numbers: bool = False) -> Any:
     """
     if function is None:
         return functools.partial(replayed, numbers=numbers)
-    runs: dict[tuple, Function] = {}
-    met: dict[tuple, int] = {}
+    runs: dict[tuple[object, ...], Function] = {}
+    met: dict[tuple[object, ...], int] = {}
     number = float if numbers else None
 
-    def seldom(key: tuple, given: list[Any], args: tuple, named: dict[str, Any]) -> Any:
+    def seldom(
+        key: tuple[object, ...], given: list[Any], args: tuple[Any, ...], named: dict[str, Any]
+    ) -> Any:
         count = met.get(key, 0)
         if 0 <= count < REPEATS - 1:
             if len(met) >= MOST:
@@ -91,7 +94,7 @@ def replayed(function: Any = None, *, numbers: bool = False) -> Any:
         if not tracer.ordinary:
             return _apart(function(*args, **named))
         given: list[Any] = []
-        parts: list[Any] = [x64_enabled()]
+        parts: list[Any] = [x64_enabled(), default_terms()]
         try:
             for arg in args:
                 kind = type(arg)
@@ -214,9 +217,9 @@ def _is_numpys(arg: Any) -> bool:
 
 
 def _recorded(
-    function: Function, args: tuple, named: dict[str, Any], number: type | None
+    function: Function, args: tuple[Any, ...], named: dict[str, Any], number: type | None
 ) -> Function | None:
-    """What a call does, as a function of the arrays and numbers that `_describe` sets aside.
+    """What a call does, as a function of the arrays and numbers that `_describe` takes out.
 
     None if that is not a fixed sequence of ops that make all results.
     """
@@ -240,7 +243,7 @@ def _recorded(
             flat, [a.type for a in arrays], "replay", [a.weak for a in arrays], _Recording
         )
         writer = Writer(program, [concrete(c) for c in captured], operands)
-        return writer.function(*made)
+        return writer.replay(*made)
     except (
         _Odd,
         Unwritable,

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ import numpy as np
 from fxad.core import aligned
 from fxad.core.limits import check_bytes
 from fxad.core.quiet import restore, silence
+from fxad.core.source import Source, defined, tupled
 from fxad.core.types import ArrayType
 from fxad.ir.program import Atom, Eqn, Lit, Op, Program, Symbol, Var
 from fxad.trace import tracer
@@ -44,25 +44,24 @@ _BROADCASTING = frozenset(("select", "div", "max", "min"))  # beside NumPy's own
 _INLINE = frozenset(("custom_jvp", "custom_vjp"))  # outside traces their functions are just called
 
 
-class Writer:
+class Writer(Source):
     """Writes a Program as a Python function of NumPy arrays (and floats) that returns Arrays."""
 
     def __init__(
         self, program: Program, captured: Sequence[np.ndarray], operands: Sequence[Any]
     ) -> None:
+        super().__init__()
+        self.constants |= _FIXED
         self.program = program
-        self.lines: list[str] = []
         self.names: dict[Atom, str] = {}
         self.owned: set[str] = set()  # names of what shares no memory
         self.thin: dict[Atom, str] = {}  # what NumPy repeats to a shape, before it is repeated,
         self.aligned: dict[Atom, tuple[int, ...]] = {}  # its shape then,
         self.repeated: dict[Atom, Eqn] = {}  # and what repeats it
         self.reshaped: dict[Atom, Atom] = {}  # what is only reshaped, if it is read at all
-        self.count = 0
-        self.constants: dict[str, Any] = dict(_FIXED)
         self.parameters = [f"a{i}" for i in range(len(operands))]
         pairs = zip(operands, self.parameters, strict=True)
-        self.lent = [name for operand, name in pairs if isinstance(operand, Borrowed)]
+        self.borrowed = [name for operand, name in pairs if isinstance(operand, Borrowed)]
         self.numbers: dict[Any, str] = {}
         variables = iter(program.inputs)
         for operand, name in zip(operands, self.parameters, strict=True):
@@ -73,7 +72,7 @@ class Writer:
         for var, value in zip(program.consts, captured, strict=True):
             self.names[var] = self.constant(value)
 
-    def function(self, cls: type, weak: Sequence[bool]) -> Function:
+    def replay(self, cls: type, weak: Sequence[bool]) -> Function:
         """The function; `cls` is what holds the results.
 
         Raises Unwritable if there is none, SizeError if a value is larger than memory.
@@ -90,28 +89,33 @@ class Writer:
         if unread:
             raise Unwritable
         made = [self.result(var, w) for var, w in zip(outputs, weak, strict=True)]
-        body = [f"  {line}" for line in self.lines]
         listed = ", ".join(made)
         if issubclass(cls, Array):
             result = listed
         elif cls in (list, tuple):
-            result = f"[{listed}]" if cls is list else f"({listed},)"
+            result = f"[{listed}]" if cls is list else tupled(made)
         else:  # a named tuple
             result = f"{self.constant(cls)}({listed})"
-        head = f"def run({', '.join(self.parameters)}):"
-        lines = [head, " before = silence()", " try:", *body, " finally:", "  restore(before)"]
-        exec(_compiled("\n".join([*lines, f" return {result}"])), self.constants)
-        return self.constants["run"]
+        whole = Source()
+        with whole.block(f"def run({', '.join(self.parameters)}):"):
+            whole.line("before = silence()")
+            with whole.block("try:"):
+                whole.extend(self.lines)
+            with whole.block("finally:"):
+                whole.line("restore(before)")
+            whole.line(f"return {result}")
+        run: Function = defined(whole.text, "replay", self.constants)["run"]
+        return run
 
     def result(self, var: Atom, weak: bool) -> str:
         """What makes an Array of a variable, which is of its type but in rare cases."""
         name, type_ = self.read(var), var.type
         dtype, whole = self.constant(type_.dtype), self.constant(type_)
         if name not in self.owned:
-            name = self.line(f"{'own' if type_.nbytes <= aligned.SMALL else 'copied'}({name})")
-        for lent in self.lent:  # some ops give parts of their operands, which are Arrays' mostly
-            self.lines.append(f"if share({name}, {lent}): {name} = own({name})")
-        self.lines.append(f"if {name}.dtype is not {dtype}: {name} = asarray({name}, {dtype})")
+            name = self.define(f"{'own' if type_.nbytes <= aligned.SMALL else 'copied'}({name})")
+        for owner in self.borrowed:  # some ops give parts of their operands, mostly Arrays'
+            self.line(f"if share({name}, {owner}): {name} = own({name})")
+        self.line(f"if {name}.dtype is not {dtype}: {name} = asarray({name}, {dtype})")
         return f"made({name}, {whole}, {weak})"
 
     def write(self, eqn: Eqn) -> None:
@@ -137,7 +141,7 @@ class Writer:
             call, var = self.called(eqn), eqn.outputs[0]
             if var.type.shape == ():
                 call = f"asarray({call})"  # references may give NumPy's scalars
-            self.names[var] = self.line(call)
+            self.names[var] = self.define(call)
             if op.name not in _SAME:
                 self.owned.add(self.names[var])
 
@@ -156,8 +160,8 @@ class Writer:
 
     def several(self, eqn: Eqn, call: str) -> None:
         """A line for an op with a tuple of results."""
-        names = [self.fresh() for _ in eqn.outputs]
-        self.lines.append(f"{', '.join(names)}, = {call}")
+        names = [self.fresh("v") for _ in eqn.outputs]
+        self.line(f"{', '.join(names)}, = {call}")
         self.names.update(zip(eqn.outputs, names, strict=True))
         if eqn.op.name not in _SAME:
             self.owned.update(names)
@@ -198,7 +202,9 @@ class Writer:
         if eqn.op.name == "stop_gradient":
             self.names[var] = name
         elif eqn.op.name == "reshape" or eqn.params.get("permutation") == tuple(range(type_.ndim)):
-            self.names[var] = self.line(f"contiguous({name}).reshape({self.constant(type_.shape)})")
+            self.names[var] = self.define(
+                f"contiguous({name}).reshape({self.constant(type_.shape)})"
+            )
         else:
             return False
         return True
@@ -219,16 +225,6 @@ class Writer:
         else:
             self.thin[var] = f"contiguous({self.read(source)}).reshape({self.constant(shape)})"
 
-    def line(self, value: str) -> str:
-        """A variable of this value."""
-        name = self.fresh()
-        self.lines.append(f"{name} = {value}")
-        return name
-
-    def fresh(self) -> str:
-        self.count += 1
-        return f"v{self.count}"
-
     def read(self, atom: Atom) -> str:
         if isinstance(atom, Lit):
             number = self.numbers.get(atom.value)
@@ -237,30 +233,22 @@ class Writer:
             return self.constant(np.asarray(atom.value, atom.type.dtype))
         if atom in self.reshaped and atom not in self.names:
             name, shape = self.read(self.reshaped[atom]), self.constant(atom.type.shape)
-            self.names[atom] = self.line(f"contiguous({name}).reshape({shape})")
+            self.names[atom] = self.define(f"contiguous({name}).reshape({shape})")
         if atom not in self.names:  # what was left to be repeated where it is read
             eqn = self.repeated[atom]
-            self.names[atom] = self.line(self.called(eqn))
+            self.names[atom] = self.define(self.called(eqn))
             self.owned.add(self.names[atom])
         return self.names[atom]
-
-    def constant(self, value: Any) -> str:
-        name = f"c{len(self.constants)}"
-        self.constants[name] = value
-        return name
 
 
 def _direct(op: Op, eqn: Eqn) -> Function:
     """An op's reference, or what that calls for all but half-width floats."""
+    reference: Function = op.numpy
     dtype = eqn.inputs[0].type.dtype if eqn.inputs else None
     if dtype is None or (dtype.itemsize < 4 and dtype.kind not in "biu"):
-        return op.numpy
-    return getattr(op.numpy, "direct", op.numpy)
-
-
-@functools.lru_cache(maxsize=1 << 10)
-def _compiled(text: str) -> CodeType:
-    return compile(text, "<replay>", "exec")
+        return reference
+    direct: Function = getattr(reference, "direct", reference)
+    return direct
 
 
 def _executed(op: Op, params: dict[str, Any], *arrays: np.ndarray) -> tuple[np.ndarray, ...]:

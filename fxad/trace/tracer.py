@@ -16,12 +16,13 @@ import numpy as np
 
 from fxad.core.depth import told_when_too_deep
 from fxad.core.errors import ConcretizationError, LeakedTracerError, ShapeError
-from fxad.core.types import ArrayType, TapeType
+from fxad.core.types import ArrayType, TapeType, Type
 from fxad.ir.program import Atom, Eqn, Lit, Op, Program, Var
 from fxad.ir.rewrite import dce, literal
 from fxad.trace import leaks, location
 from fxad.trace.array import Array, Concrete
-from fxad.trace.execute import execute, type_of
+from fxad.trace.execute import execute
+from fxad.trace.execute import type_of as type_of
 
 
 class _Stack(threading.local):
@@ -70,8 +71,9 @@ class Tracer(Array):
     """A value known only by type while its level is active."""
 
     __slots__ = ("level", "where")
+    type: Any  # an ArrayType; of the few values that are tapes, a TapeType
 
-    def __init__(self, level: Level, type: ArrayType, where: str = "") -> None:
+    def __init__(self, level: Level, type: Type, where: str = "") -> None:
         self.level = level
         self.type = type
         self.weak = False
@@ -146,7 +148,7 @@ class Staging(Level):
         self.eqns: list[Eqn] = []
         self._captured: dict[int, tuple[Var, Any]] = {}
 
-    def input(self, type: ArrayType, weak: bool = False, where: str = "") -> StagedTracer:
+    def input(self, type: Type, weak: bool = False, where: str = "") -> StagedTracer:
         made = StagedTracer(self, Var(type), where or location.current())
         made.weak = weak
         return made
@@ -179,9 +181,10 @@ class Staging(Level):
         )
         types = op.type(*[a.type for a in atoms], **params)
         where, phase = location.here()
-        single = isinstance(types, ArrayType) or not isinstance(types, tuple)
-        outputs = (Var(types),) if single else tuple([Var(t) for t in types])
-        self.eqns.append(Eqn(op, atoms, params, outputs, where, phase))
+        single = not isinstance(types, tuple)
+        outputs = tuple([Var(t) for t in types]) if isinstance(types, tuple) else (Var(types),)
+        pair = location.pair() if op.name == "scan" else None
+        self.eqns.append(Eqn(op, atoms, params, outputs, where, phase, pair))
         if single:
             return StagedTracer(self, outputs[0], where)
         return tuple([StagedTracer(self, v, where) for v in outputs])
@@ -204,7 +207,7 @@ class Staging(Level):
 
 def stage(
     function: Callable[..., Sequence[Any]],
-    types: Sequence[ArrayType],
+    types: Sequence[Type],
     name: str = "f",
     weak: Sequence[bool] | None = None,
     kind: Callable[[], Staging] = Staging,

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from fxad.core.errors import TypeMismatch, at
+from fxad.core.masks import Mask
 from fxad.core.types import ArrayType
 from fxad.ir.program import Eqn, Program
 from fxad.ops.base import Batched, spread
 from fxad.ops.programs.captures import staged
 from fxad.trace import location
 from fxad.trace.tracer import bind
-from fxad.transform.context import Environment, Mask, cached
+from fxad.transform.context import Environment, cached
 from fxad.transform.jvp import TRANSFORMS
 
 
@@ -54,11 +55,12 @@ def batch_eval(
     env = Environment(program, args)
     variables = (*program.consts, *program.inputs)
     flags: dict[Any, bool] = dict(zip(variables, batched, strict=True))
-    before, phase = location.follow(""), location.phase()
+    before, phase, pair = location.follow(""), location.phase(), location.pair()
     try:
         for eqn in program.eqns:
             location.follow(eqn.where)
             location.enter(eqn.tag or phase)
+            location.enter_pair(eqn.pair)
             mask = tuple(flags.get(a, False) for a in eqn.inputs)
             results, out = _step(eqn, size, mask, [env.read(a) for a in eqn.inputs])
             env.write(eqn.outputs, results)
@@ -66,6 +68,7 @@ def batch_eval(
     finally:
         location.restore(before)
         location.enter(phase)
+        location.enter_pair(pair)
     outs = [env.read(a) for a in program.outputs]
     return outs, [flags.get(a, False) for a in program.outputs]
 

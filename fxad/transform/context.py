@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from fxad.core.masks import Mask
 from fxad.core.record import valued
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.program import Atom, Eqn, Lit, Program, Var
@@ -19,9 +20,7 @@ from fxad.ops import base
 from fxad.trace import location
 from fxad.trace.tracer import StagedTracer, Staging, bind, recorder, type_of
 
-Mask = tuple[bool, ...]
 R = TypeVar("R")
-T = TypeVar("T")
 
 
 @valued
@@ -37,7 +36,9 @@ class Split:
 
 def cached(transform: Callable[..., R]) -> Callable[..., R]:
     """Remember a transform's answers for as long as the Program it was given lives."""
-    memo: weakref.WeakKeyDictionary[Program, dict[tuple, R]] = weakref.WeakKeyDictionary()
+    memo: weakref.WeakKeyDictionary[Program, dict[tuple[object, ...], R]] = (
+        weakref.WeakKeyDictionary()
+    )
 
     @functools.wraps(transform)
     def wrapper(program: Program, *rest: Any) -> R:
@@ -74,11 +75,12 @@ def run(program: Program, args: Sequence[Any]) -> list[Any]:
         return _Copy(level, program, args).outputs()
     env = Environment(program, args)
     values, last = env.values, last_uses(program)
-    before, phase = location.follow(""), location.phase()
+    before, phase, pair = location.follow(""), location.phase(), location.pair()
     try:
         for eqn in program.eqns:
             location.follow(eqn.where)
             location.enter(eqn.tag or phase)
+            location.enter_pair(eqn.pair)
             operands = [a if type(a) is Lit else values[a] for a in eqn.inputs]
             env.write(eqn.outputs, bind(eqn.op, *operands, **eqn.params))
             for var in last.get(eqn, ()):
@@ -86,6 +88,7 @@ def run(program: Program, args: Sequence[Any]) -> list[Any]:
     finally:
         location.restore(before)
         location.enter(phase)
+        location.enter_pair(pair)
     return [env.read(a) for a in program.outputs]
 
 
@@ -111,23 +114,26 @@ class _Copy:
         self.where = location.current()  # of values handed out: who asked for the whole Program
 
     def outputs(self) -> list[Any]:
-        before, phase, atoms = location.follow(""), location.phase(), self.atoms
-        where = self.where
+        before, phase, pair = location.follow(""), location.phase(), location.pair()
+        where, atoms = self.where, self.atoms
         try:
             for eqn in self.program.eqns:
                 where, tag = eqn.where or where, eqn.tag or phase
                 if not eqn.inputs or eqn.op.close is not None:  # it may hold values from outside
                     location.follow(where)
                     location.enter(tag)
+                    location.enter_pair(eqn.pair)
                     self._bind(eqn)
                     continue
                 inputs = tuple([atoms[a] if a in atoms else self._atom(a) for a in eqn.inputs])
                 made = tuple([Var(v.type) for v in eqn.outputs])
-                self.level.eqns.append(Eqn(eqn.op, inputs, eqn.params, made, where, tag))
+                copy = Eqn(eqn.op, inputs, eqn.params, made, where, tag, eqn.pair)
+                self.level.eqns.append(copy)
                 atoms.update(zip(eqn.outputs, made, strict=True))
         finally:
             location.restore(before)
             location.enter(phase)
+            location.enter_pair(pair)
         return [self._value(a) for a in self.program.outputs]
 
     def _atom(self, atom: Atom) -> Atom:
@@ -149,14 +155,3 @@ def differentiable(value: Any) -> bool:
     """Whether a value (or type) can carry a tangent."""
     is_type = isinstance(value, ArrayType | TapeType)
     return base.differentiable(value if is_type else type_of(value))
-
-
-def select(items: Sequence[T], mask: Sequence[bool], wanted: bool = True) -> list[T]:
-    """The items whose mask entry equals `wanted`."""
-    return [item for item, m in zip(items, mask, strict=True) if m is wanted]
-
-
-def merge(mask: Sequence[bool], if_true: Sequence[Any], if_false: Sequence[Any]) -> list[Any]:
-    """The inverse of selecting by a mask and by its opposite."""
-    yes, no = iter(if_true), iter(if_false)
-    return [next(yes) if m else next(no) for m in mask]

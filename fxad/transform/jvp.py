@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fxad.core.errors import TypeMismatch
+from fxad.core.masks import Mask
 from fxad.ir.program import Eqn, Op, Program
 from fxad.ops.base import tangent_type, zeros
 from fxad.ops.programs.captures import staged
 from fxad.trace import location
 from fxad.trace.tracer import Level, Tracer, bind, type_of
-from fxad.transform.context import Environment, Mask, cached, differentiable
+from fxad.transform.context import Environment, cached, differentiable
 
 
 @cached
@@ -50,13 +50,15 @@ def jvp_eval(
     """Bind a Program's equations with tangents beside; None stands for a zero tangent."""
     values = Environment(program, primals)
     dual = Environment(program, tangents)
-    before = location.follow("")
+    before, pair = location.follow(""), location.pair()
     try:
         for eqn in program.eqns:
             location.follow(eqn.where)
+            location.enter_pair(eqn.pair)
             _step(eqn, values, dual)
     finally:
         location.restore(before)
+        location.enter_pair(pair)
     outs = [values.read(a) for a in program.outputs]
     return outs, [dual.values.get(a) for a in program.outputs]
 
@@ -78,6 +80,7 @@ def apply_jvp(
         outs = bind(op, *primals, **params)
         return outs, [None] * (len(outs) if isinstance(outs, tuple | list) else 1)
     if op.higher:
+        assert op.jvp is not None
         from_rule = op.jvp(TRANSFORMS, primals, tangents, **params)
         return tuple(from_rule[0]), _real_tangents(from_rule[0], from_rule[1])
     outs = bind(op, *primals, **params)
@@ -121,7 +124,7 @@ class Dual(Tracer):
         return complex(self.primal)
 
     def __index__(self) -> int:
-        return self.primal.__index__()
+        return int(self.primal.__index__())
 
     def item(self, *args: int) -> Any:
         """The element as a Python number (no derivative flows through it)."""
@@ -178,13 +181,3 @@ class _Transforms:
 
 
 TRANSFORMS = _Transforms()
-
-
-def tangent_for(primal: Any, tangent: Any) -> Any:
-    """Check a user's tangent against its primal and give it the right type."""
-    if type_of(tangent) != type_of(primal):
-        raise TypeMismatch(
-            f"a tangent must have its primal's type: primal {type_of(primal)}, "
-            f"tangent {type_of(tangent)}"
-        )
-    return tangent

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fxad.core.masks import Mask, merge, select
 from fxad.ir.program import Op, Program
 from fxad.ops.programs.captures import embed
 from fxad.trace.tracer import StagedTracer, Staging
-from fxad.transform.context import Mask, Split, cached, merge, run, select
+from fxad.transform.context import Split, cached, run
 from fxad.transform.jvp import TRANSFORMS
 
 

@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fxad.core.errors import TypeMismatch, at
+from fxad.core.masks import Mask, merge, select
 from fxad.ir.program import Atom, Eqn, Program, Var
 from fxad.ops.base import Unknown, plus
 from fxad.ops.programs.captures import staged
 from fxad.trace import location
 from fxad.trace.tracer import bind
-from fxad.transform.context import Environment, Mask, cached, merge, select
+from fxad.transform.context import Environment, cached
 from fxad.transform.jvp import TRANSFORMS
 
 
@@ -54,13 +55,14 @@ def transpose_eval(
     variables = (*program.consts, *program.inputs)
     unknown: set[Atom] = set(select(variables, linear))
     env = Environment(program, args)
-    before, phase = location.follow(""), location.phase()
+    before, phase, pair = location.follow(""), location.phase(), location.pair()
     try:
         sums = _Cotangents(unknown)
         _sweep(program, unknown, env, sums, cotangents)
     finally:
         location.restore(before)
         location.enter(phase)
+        location.enter_pair(pair)
     return [sums.values.get(v) for v in select(variables, linear)]
 
 
@@ -70,6 +72,7 @@ def _forward(program: Program, unknown: set[Atom], env: Environment) -> list[Eqn
     for eqn in program.eqns:
         if unknown.isdisjoint(eqn.inputs):
             location.follow(eqn.where)
+            location.enter_pair(eqn.pair)
             env.write(eqn.outputs, bind(eqn.op, *map(env.read, eqn.inputs), **eqn.params))
         else:
             unknown.update(eqn.outputs)
@@ -126,6 +129,7 @@ def _sweep(
         sums.add(atom, cotangent)
     for eqn in reversed(pending):
         location.follow(eqn.where)
+        location.enter_pair(eqn.pair)
         _back(eqn, unknown, env, sums)
 
 
@@ -163,9 +167,10 @@ def _back(eqn: Eqn, unknown: set[Atom], env: Environment, sums: _Cotangents) -> 
         _inside(eqn, given, unknown, env, sums)
         return
     args = [Unknown(a.type) if a in unknown else env.read(a) for a in eqn.inputs]
-    if op.onto is not None and eqn.inputs[0] in unknown:
+    onto = op.onto
+    if onto is not None and eqn.inputs[0] in unknown:
         params = eqn.params
-        if sums.add_onto(eqn.inputs[0], lambda total: op.onto(total, given[0], args, **params)):
+        if sums.add_onto(eqn.inputs[0], lambda total: onto(total, given[0], args, **params)):
             return
     if op.higher:
         results = op.transpose(TRANSFORMS, given, args, **eqn.params)

@@ -13,4 +13,4 @@ def small_offload_memory():
     """So little memory that most values really go to the file."""
     with config.override(offload_memory=400_000):
         yield
-    session.release()
+    session.trim()

@@ -115,7 +115,7 @@ def test_mistakes():
     for answer, error, said in (
         (lambda x, b: x, TypeMismatch, "must return"),
         (lambda x, b: ([x], b), TreeError, "the function gives"),
-        (lambda x, b: (x, [True, False]), TreeError, "which parts are batched"),
+        (lambda x, b: (x, [True, False]), TreeError, "but out_batched has"),
     ):
         f = custom_vmap(lambda x: x)
         f.def_vmap(lambda size, batched, x, answer=answer: answer(x, batched))
@@ -127,5 +127,5 @@ def test_mistakes():
         f.def_vmap(lambda size, batched, x: (x, batched[0]))
         return f(1.0)
 
-    with pytest.raises(TypeMismatch, match="no argument"):
+    with pytest.raises(TypeMismatch, match="make it an argument"):
         fxad.vmap(closed)(X)

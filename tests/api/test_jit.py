@@ -320,6 +320,9 @@ def test_environment_variables():
     planned = _run(CODE, FXAD_SHOW="kernels,plan").stderr
     assert "kernel(" in planned.split("plan  arena ")[0]
     assert "run sum" in planned.split("plan  arena ")[1]
+    unknown = _run(CODE, FXAD_SHOW="optimise,cse")
+    assert "--- cse" in unknown.stderr
+    assert "FXAD_SHOW: optimise: no such stage; there are algebra, " in unknown.stderr
     unknown = _run(CODE, FXAD_SHWO="1")
     assert "did you mean FXAD_SHOW" in unknown.stderr
 

@@ -24,9 +24,9 @@ TAPE = lax.tape("disk", memory="1MB")
 
 @pytest.fixture(autouse=True)
 def _no_idle_session():
-    session.release()  # of a test of another module
+    session.trim()  # of a test of another module
     yield
-    session.release()
+    session.trim()
 
 
 def trip(i, x, w):
@@ -53,7 +53,7 @@ def placed(text: str) -> tuple[int, int]:
     return text.count("put("), text.count("take(")
 
 
-ROWS = 12  # trips put aside at once: 1 MB / 8 over five blocks of 2 kB
+ROWS = 12  # trips offloaded at once: 1 MB / 8 over five blocks of 2 kB
 
 
 @pytest.mark.parametrize("place", ["disk", "host", "memory"])
@@ -196,7 +196,7 @@ def test_outside_jit_and_interpreted():
         np.testing.assert_allclose(fxad.grad(loss)(SMALL), want, rtol=1e-6)
     step = fxad.jit(fxad.grad(lambda x, n: loss(x) * n))
     np.testing.assert_allclose(step.on("python")(SMALL, 2.0), 2 * want, rtol=1e-6)
-    many, trips = gradient(TAPE), ROWS + 1  # one more than are put aside at once
+    many, trips = gradient(TAPE), ROWS + 1  # one more than are offloaded at once
     np.testing.assert_allclose(many.on("python")(X, W, trips)[0], many(X, W, trips)[0], rtol=1e-4)
 
 

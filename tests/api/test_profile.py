@@ -11,8 +11,8 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad import lax
-from fxad.backend.llvm.contract.choice import table_of
-from fxad.backend.llvm.contract.plan import Problem
+from fxad.backend.llvm.contract.autotune import table_of
+from fxad.backend.llvm.contract.problem import Problem
 from fxad.backend.llvm.measured import target_of
 from fxad.core.errors import BadArgument
 

@@ -8,8 +8,8 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad import lax
+from fxad.analysis.colouring import colour
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
-from fxad.transform.colouring import colour
 
 X = np.random.default_rng(2).uniform(0.5, 2.0, 12)
 

@@ -13,6 +13,7 @@ import fxad
 import fxad.numpy as jnp
 from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.scipy import special, stats
+from fxad.scipy.special import fit_tables, tables
 
 R = np.random.default_rng(3)
 STATIC_ORDER = ("jn", "yn", "expn", "multigammaln")
@@ -280,3 +281,8 @@ def test_log_expit_has_no_kink() -> None:
     assert (slope(0.0), fxad.grad(slope)(0.0)) == (0.5, -0.25)
     x = np.linspace(-30, 30, 61)
     np.testing.assert_allclose(fxad.vmap(slope)(x), 1 / (1 + np.exp(x)), rtol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["J0", "Y1", "Q1", "I1_HIGH", "GAMMA"])
+def test_tables_are_what_their_script_fits(name: str) -> None:
+    assert tuple(fit_tables.fit(fit_tables.TABLES[name])) == getattr(tables, name)

@@ -27,16 +27,16 @@ HERE = Path(__file__).resolve().parent
 # Every kind of kernel and the runtime below them; part.py takes a part of their cases.
 PART = """
 backend/llvm/test_attend.py backend/llvm/test_compiling.py backend/llvm/test_complexes.py
-backend/llvm/test_contract.py backend/llvm/test_contract_ahead.py
+backend/llvm/test_contract.py backend/llvm/test_contract_prefetch.py
 backend/llvm/test_contract_epilogue.py backend/llvm/test_contract_packing.py
-backend/llvm/test_contract_past.py backend/llvm/test_contract_rows.py
+backend/llvm/test_contract_streaming.py backend/llvm/test_contract_gemv.py
 backend/llvm/test_emit.py backend/llvm/test_emit_loops.py backend/llvm/test_emit_random.py
 backend/llvm/test_epilogue.py backend/llvm/test_extremes.py backend/llvm/test_factors.py
-backend/llvm/test_fed.py backend/llvm/test_integers.py backend/llvm/test_math.py
+backend/llvm/test_fused_map.py backend/llvm/test_integers.py backend/llvm/test_math.py
 backend/llvm/test_orthogonal.py backend/llvm/test_pipeline.py
 backend/llvm/test_runtime.py backend/llvm/test_sequence.py backend/llvm/test_sort.py
 backend/llvm/test_systems.py backend/llvm/test_tapes.py backend/llvm/test_threads.py
-backend/llvm/test_tiles.py backend/llvm/test_traffic.py backend/llvm/test_turns.py
+backend/llvm/test_tiles.py backend/llvm/test_traffic.py backend/llvm/test_interleave.py
 lower fuzz ops/test_backends.py
 """.split()
 ALL = "backend/llvm lower fuzz ops plan remat runtime api/test_jit.py api/test_autodiff.py".split()

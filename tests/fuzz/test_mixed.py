@@ -16,7 +16,7 @@ from mixed import mixed_program
 
 import fxad
 from fxad.api import compiled
-from fxad.backend.llvm.loops import passes
+from fxad.backend.llvm.loops import sweeps
 from fxad.core.config import config
 
 
@@ -38,7 +38,7 @@ def bits(results: Sequence[Any]) -> list[bytes]:
 @pytest.mark.parametrize("seed", list(range(10)))
 def test_compiled_code_agrees_with_the_interpreter(seed: int, monkeypatch) -> None:
     if seed % 2:
-        monkeypatch.setattr(passes, "_comes_slowly", lambda asked: True)
+        monkeypatch.setattr(sweeps, "_comes_slowly", lambda prefetch: True)
     program = mixed_program(seed)
     f = program.function(fxad.numpy, fxad.lax, fxad.nn)
     wanted = f(*map(fxad.numpy.asarray, program.inputs))

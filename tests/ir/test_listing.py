@@ -13,9 +13,9 @@ import fxad.numpy as jnp
 import fxad.show
 from fxad import lax
 from fxad.core.errors import BadArgument, TypeMismatch
-from fxad.ir.columns import COLUMNS, flops, listing, moved
-from fxad.ir.diff import diff
-from fxad.ir.graph import to_html, to_svg
+from fxad.ir.inspection.columns import COLUMNS, flops, listing, moved
+from fxad.ir.inspection.diff import diff
+from fxad.ir.inspection.drawing import to_html, to_svg
 from fxad.ir.rewrite import map_subprograms
 from fxad.show import pass_diffs
 
@@ -102,6 +102,7 @@ def test_the_text_with_columns_is_the_text_and_columns() -> None:
         assert wide.startswith(line)
     assert printed.text() == str(printed)
     assert "test_listing.py" in fxad.show.as_text(printed, ["where"])
+    assert printed.text("flops") == printed.text(["flops"])
     with pytest.raises(BadArgument, match="no column 'flop'; there are flops"):
         printed.text(["flop"])
 
@@ -174,6 +175,8 @@ def test_pages_hold_the_programs_inside(tmp_path) -> None:
     assert fxad.show.graph(printed, tmp_path / "f.svg").startswith("<svg")
     with pytest.raises(TypeMismatch, match="make_ir"):
         fxad.show.graph(looped)
+    with pytest.raises(BadArgument, match=r"'f\.png' must end in \.svg or \.html"):
+        fxad.show.graph(printed, "f.png")
 
 
 def test_programs_without_equations_can_be_drawn() -> None:

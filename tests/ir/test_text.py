@@ -41,11 +41,16 @@ def run_stage(name: str, program: Program) -> Any:
         return compiler.recognise(program, [])[0]
     if name == "checkpoints":
         return compiler.within_checkpoints(program, compiler.native())
+    options, backend = compiler.Options(), compiler.native()
+    if name == "rematerialize":
+        return compiler.best_candidate(program, options, backend).program
+    if name == "decompose":  # by a backend that lacks ops
+        backend = compiler.numba("python")
+    # "round": by a backend that rounds factors of all products.
+    rounds = (lambda kernel: True) if name == "round" else None
     ran: dict[str, Ran] = {}
-    # A backend that lacks ops has them decomposed.
-    backend = compiler.numba("python") if name == "decompose" else compiler.native()
     with listening(lambda one: ran.setdefault(one.stage, one)):
-        _ = compiler.Candidate(program, compiler.Options(), backend).plan
+        _ = compiler.Candidate(program, options, backend, rounds).plan
     return ran[name].made
 
 

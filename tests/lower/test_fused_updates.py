@@ -8,8 +8,8 @@ from attempts import plan
 from fused import check, draw, kernels_of, kinds, program_of
 
 import fxad.numpy as jnp
+from fxad.ir import heuristics
 from fxad.ir.plan import Run, walk
-from fxad.lower import groups
 
 
 def test_adamw_is_one_pass() -> None:
@@ -34,8 +34,8 @@ def updated(x, dy, w, mean, square, scale=1.0):
 
 def test_an_update_is_the_epilogue_of_its_gradient(monkeypatch) -> None:
     """The gradient is in no kernel's results; what is donated is updated in place."""
-    monkeypatch.setattr(groups, "EPILOGUE_BYTES", 0)
-    monkeypatch.setattr(groups, "SWEPT_FROM", 32)
+    monkeypatch.setattr(heuristics, "EPILOGUE_BYTES", 0)
+    monkeypatch.setattr(heuristics, "ROW_EPILOGUE_EXTENT", 32)
     state = [draw(32, 48), draw(32, 48), np.abs(draw(32, 48))]
     made = check(updated, draw(8, 32), draw(8, 48), *state, donate=frozenset({2, 3, 4}))
     assert kinds(made) == ["contract"] and made.arena_bytes == 0
@@ -45,9 +45,9 @@ def test_an_update_is_the_epilogue_of_its_gradient(monkeypatch) -> None:
 
 @pytest.mark.parametrize("reason", ["too few rows", "bf16", "clipped"])
 def test_an_update_stays_apart_where_that_is_faster_or_needed(monkeypatch, reason) -> None:
-    monkeypatch.setattr(groups, "EPILOGUE_BYTES", 0)
-    monkeypatch.setattr(groups, "NARROW_EPILOGUE_BYTES", 0)
-    monkeypatch.setattr(groups, "SWEPT_FROM", 33 if reason == "too few rows" else 32)
+    monkeypatch.setattr(heuristics, "EPILOGUE_BYTES", 0)
+    monkeypatch.setattr(heuristics, "NARROW_EPILOGUE_BYTES", 0)
+    monkeypatch.setattr(heuristics, "ROW_EPILOGUE_EXTENT", 33 if reason == "too few rows" else 32)
     x, dy = draw(8, 32), draw(8, 48)
 
     def step(x, dy, *state):

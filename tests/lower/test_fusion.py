@@ -10,11 +10,10 @@ from plan_walker import run_plan
 
 import fxad
 import fxad.numpy as jnp
+from fxad.ir import heuristics
 from fxad.ir.kernel import Reduce
 from fxad.ir.kernel_text import kernel_key
 from fxad.ir.plan import Run, walk
-from fxad.lower import groups
-from fxad.plan import order
 
 BATCH, TIME, HEADS, DIM = 2, 8, 4, 16
 WIDTH = HEADS * DIM
@@ -282,8 +281,8 @@ def test_gradients_of_a_split_are_written_into_their_parts() -> None:
 
 def test_gradient_of_a_tied_table_is_gathered_in_one_place(monkeypatch) -> None:
     """The product waits for the lookup's gradient, which is added onto it: one table's memory."""
-    monkeypatch.setattr(groups, "EPILOGUE_BYTES", 0)  # as if the table were large
-    monkeypatch.setattr(order, "LARGE", 0)
+    monkeypatch.setattr(heuristics, "EPILOGUE_BYTES", 0)  # as if the table were large
+    monkeypatch.setattr(heuristics, "DELAYED_BYTES", 0)
     table, moment, tokens = draw(600, 32), draw(600, 32), np.arange(24, dtype=np.int32) * 7 % 600
 
     def loss(table):
@@ -303,7 +302,7 @@ def test_gradient_of_a_tied_table_is_gathered_in_one_place(monkeypatch) -> None:
 
 
 def test_a_product_added_to_an_array_and_read_twice_has_no_memory_of_its_own(monkeypatch) -> None:
-    monkeypatch.setattr(groups, "EPILOGUE_BYTES", 0)
+    monkeypatch.setattr(heuristics, "EPILOGUE_BYTES", 0)
     a, b, moment = draw(40, 8), draw(8, 50), draw(40, 50)
 
     def step(a, b, moment):

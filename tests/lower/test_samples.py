@@ -13,6 +13,10 @@ from plan_walker import run_plan
 import fxad  # noqa: F401 - fills the table of ops
 from fxad.core import dtypes as dt
 from fxad.core.types import ArrayType
+from fxad.ir.kernel import Prim, exprs_of, walk
+from fxad.ir.plan import Plan, Run
+from fxad.ir.plan import walk as walk_steps
+from fxad.ir.prims import meaning
 from fxad.ir.program import OPS, Eqn, Lit, Program, Var
 from fxad.ir.rewrite import evaluate, literal
 
@@ -93,7 +97,9 @@ def check(op, args, params, tolerance: float) -> None:
     program, arrays = program_of(op, args, params)
     expected = evaluate(program, arrays)
     plain = run_plan(plan(program, fusion=False), [a.copy() for a in arrays])
-    fused = run_plan(plan(program), [a.copy() for a in arrays])
+    planned = plan(program)
+    check_prims(planned)
+    fused = run_plan(planned, [a.copy() for a in arrays])
     for want, one, other in zip(expected, plain, fused, strict=True):
         assert one.dtype == want.dtype
         assert one.shape == want.shape
@@ -102,3 +108,15 @@ def check(op, args, params, tolerance: float) -> None:
         np.testing.assert_allclose(
             one.astype(wide), want.astype(wide), rtol=tolerance, atol=tolerance / 10
         )
+
+
+def check_prims(planned: Plan) -> None:
+    """Scalar functions are used as their records say."""
+    stages = [
+        s for step in walk_steps(planned.steps) if isinstance(step, Run) for s in step.kernel.body
+    ]
+    for e in walk(*[e for stage in stages for e in exprs_of(stage)]):
+        if isinstance(e, Prim):
+            function = meaning(e.name, e.args[-1].dtype)
+            assert len(e.args) == function.arity
+            assert function.result is None or e.dtype == function.result(e.args[-1].dtype)

@@ -199,6 +199,7 @@ def test_the_command_line_trains_and_samples(tmp_path, text, capsys):
     ("arguments", "saying"),
     [
         (["train", "--stpes", "3"], "unknown argument '--stpes'; did you mean '--steps'"),
+        (["sample", "d", "--resume", "d"], "unknown argument '--resume'; it is an option of train"),
         (["train", "--steps", "three"], "invalid int value: 'three'"),
         (["train", "--preset", "nanoo"], "unknown preset 'nanoo'; did you mean 'nano'"),
         (["train", "--data", "no/such.txt"], "there is no file no/such.txt"),

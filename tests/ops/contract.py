@@ -94,11 +94,11 @@ class Draws:
 
 
 def contracts(*dtypes: np.dtype) -> Iterator[tuple[str, np.dtype]]:
-    """Every op that has samples, with every dtype it accepts (among `dtypes` if given)."""
+    """Every op that has samples, with every dtype it has some of (among `dtypes` if given)."""
     for name, op in sorted(OPS.items()):
         for kind in op.dtypes.split() if op.samples else ():
             for dtype in KINDS[kind]:
-                if not dtypes or dtype in dtypes:
+                if (not dtypes or dtype in dtypes) and op.samples(Draws(dtype)):
                     yield name, dtype
 
 

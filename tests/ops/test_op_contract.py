@@ -31,7 +31,7 @@ from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.ir.program import OPS, Lit, Op
 from fxad.ir.rewrite import evaluate
 from fxad.ops.base import Sample, Unknown
-from fxad.ops.elements.pointwise import Elementwise
+from fxad.ops.elements.pointwise import Elementwise, unary
 from fxad.trace.execute import concrete
 from fxad.trace.tracer import bind, stage, type_of
 from fxad.transform import rules  # noqa: F401 - hands ops the transforms
@@ -58,6 +58,13 @@ def test_every_op_without_subprograms_has_samples_and_a_body() -> None:
         assert op.loops or op.decompose, f"{op.name} cannot be compiled"
         assert op.exact or op.ulp, f"{op.name} does not say how exact its results are"
         assert (op.doc and op.batch) or op.name == "iota", op.name
+
+
+def test_elementwise_ops_without_a_scalar_function_are_refused_where_they_are_defined() -> None:
+    for wanting in ({}, {"numpy": np.sin}):
+        with pytest.raises(ValueError, match="no scalar function of that name"):
+            unary("scalarless", doc="x.", **wanting)
+    assert "scalarless" not in OPS
 
 
 @each()

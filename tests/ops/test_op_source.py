@@ -16,7 +16,7 @@ import fxad
 import fxad.numpy as jnp
 from fxad import lax
 from fxad.core.errors import TypeMismatch
-from fxad.ir.functions import Definitions
+from fxad.ir.inspection.functions import Definitions
 from fxad.ir.program import OPS, Eqn, Lit, Program, Var
 from fxad.ir.rewrite import evaluate
 from fxad.trace.execute import concrete

@@ -10,9 +10,9 @@ import fxad.numpy as jnp
 from fxad.compiler import simplified
 from fxad.core.config import config
 from fxad.core.types import ArrayType
+from fxad.ir import heuristics
 from fxad.ir.check import check
 from fxad.ir.rewrite import evaluate
-from fxad.lower import groups
 from fxad.passes import rows_apart
 from fxad.trace.tracer import stage
 
@@ -39,8 +39,8 @@ def step(table, moment, rate, places, scaled=False, kept=False):
 
 
 def lowered(monkeypatch, large: int, **options):
-    monkeypatch.setattr(rows_apart, "LARGE", large)
-    monkeypatch.setattr(groups, "EPILOGUE_BYTES", 0)
+    monkeypatch.setattr(heuristics, "ROWS_APART_BYTES", large)
+    monkeypatch.setattr(heuristics, "EPILOGUE_BYTES", 0)
     compiled = fxad.jit(lambda *args: step(*args, **options), donate_argnums=(0, 1))
     return compiled, compiled.lower(TABLE, MOMENT, np.float32(0.01), PLACES)
 
@@ -60,13 +60,13 @@ def test_the_bits_are_those_of_the_gradient_in_memory(monkeypatch, places) -> No
 
 def test_it_is_the_same_function(monkeypatch) -> None:
     """On the NumPy reference, equation by equation, with every type derived again."""
-    monkeypatch.setattr(rows_apart, "LARGE", 1 << 60)
+    monkeypatch.setattr(heuristics, "ROWS_APART_BYTES", 1 << 60)
     args = [TABLE, MOMENT, np.float32(0.01), PLACES]
     program, consts = stage(
         lambda *xs: list(step(*xs)), [ArrayType(a.dtype, a.shape) for a in args]
     )
     program = simplified(program.closed())
-    monkeypatch.setattr(rows_apart, "LARGE", 0)
+    monkeypatch.setattr(heuristics, "ROWS_APART_BYTES", 0)
     other = rows_apart.rows_apart(program)
     assert other is not program
     check(other, "rows_apart")
@@ -102,7 +102,7 @@ def test_a_gradient_that_something_else_reads_stays_whole(monkeypatch, options) 
 
 def test_a_gradient_whose_operands_are_larger_is_made_early(monkeypatch) -> None:
     """They would wait for the rows, and take more memory than it does."""
-    monkeypatch.setattr(rows_apart, "LARGE", 0)
+    monkeypatch.setattr(heuristics, "ROWS_APART_BYTES", 0)
     places = np.zeros((1, WIDTH + 8), np.int32)
     wide = np.ones((8 * ROWS, WIDTH), np.float32)
     made = fxad.jit(step).lower(wide, wide, np.float32(0.1), places)

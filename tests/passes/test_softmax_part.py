@@ -25,7 +25,7 @@ def test_it_goes_back_to_the_product_of_the_exponential():
 
 
 def test_several_products_are_followed_to_those_before():
-    """They may be one that is computed again from equal operands."""
+    """They may be one that is recomputed from equal operands."""
 
     def twice(a):
         def scores():

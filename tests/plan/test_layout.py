@@ -10,10 +10,10 @@ from plan_walker import run_plan
 from fxad.compiler import simplified
 from fxad.core.aligned import LINE
 from fxad.core.types import ArrayType
+from fxad.ir import heuristics
 from fxad.ir.plan import Run
 from fxad.ir.program import OPS
-from fxad.plan import planner
-from fxad.plan.layout import Recording, packed
+from fxad.plan.layout import RecordingArena, packed
 from fxad.trace.tracer import stage
 
 F32 = np.dtype("float32")
@@ -22,28 +22,28 @@ F32 = np.dtype("float32")
 @pytest.mark.parametrize("seed", range(20))
 def test_values_that_live_together_never_overlap(seed: int) -> None:
     random = np.random.default_rng(seed)
-    arena, held = Recording(), []
+    arena, held = RecordingArena(), []
     for _ in range(300):
         if held and random.random() < 0.45:
             arena.give(held.pop(int(random.integers(len(held)))))
         else:
             held.append(arena.take(int(random.integers(0, 5000))))
-    found = packed(arena.stays)
-    offsets = [found.take(s.nbytes) for s in arena.stays]
+    found = packed(arena.live_ranges)
+    offsets = [found.take(s.nbytes) for s in arena.live_ranges]
     live = np.zeros(found.peak // LINE, int)
-    fullest = 0
-    changes = [(s.start, 1, s, o) for s, o in zip(arena.stays, offsets, strict=True)]
+    live_peak = 0
+    changes = [(s.start, 1, s, o) for s, o in zip(arena.live_ranges, offsets, strict=True)]
     changes += [(s.end, -1, s, o) for _, _, s, o in changes if s.end is not None]
-    for _, change, stay, offset in sorted(changes, key=lambda c: c[0]):
-        assert offset % LINE == 0 and offset + stay.nbytes <= found.peak
-        live[offset // LINE : (offset + stay.nbytes) // LINE] += change
+    for _, change, lived, offset in sorted(changes, key=lambda c: c[0]):
+        assert offset % LINE == 0 and offset + lived.nbytes <= found.peak
+        live[offset // LINE : (offset + lived.nbytes) // LINE] += change
         assert live.max() <= 1
-        fullest = max(fullest, int(live.sum()) * LINE)
-    assert arena.fullest == fullest <= found.peak
+        live_peak = max(live_peak, int(live.sum()) * LINE)
+    assert arena.live_peak == live_peak <= found.peak
 
 
 def test_no_value_needs_no_bytes() -> None:
-    assert Recording().fullest == 0 and packed([]).peak == 0
+    assert RecordingArena().live_peak == 0 and packed([]).peak == 0
 
 
 def _holes(*xs):
@@ -60,9 +60,9 @@ def test_a_plan_with_large_holes_is_made_again(monkeypatch: pytest.MonkeyPatch) 
     shapes = [(64, 64), (96, 64), (160, 96), (224, 160), (300, 224)]
     program, _ = stage(_holes, [ArrayType(F32, s) for s in shapes])
     program = simplified(program)
-    monkeypatch.setattr(planner, "HOLES", 1 << 40)
+    monkeypatch.setattr(heuristics, "HOLE_BYTES", 1 << 40)
     as_it_goes = plan(program)
-    monkeypatch.setattr(planner, "HOLES", 0)
+    monkeypatch.setattr(heuristics, "HOLE_BYTES", 0)
     found = plan(program)
     largest = max(a + b for a, b in ((224, 300), (160, 224), (96, 160))) * 64 * 4
     assert found.arena_bytes < 1.01 * largest < 0.9 * as_it_goes.arena_bytes

@@ -24,7 +24,7 @@ import numpy as np
 from fxad.backend.llvm import runner
 from fxad.backend.llvm.backend import LLVM
 from fxad.backend.llvm.base.schedule import Emitted, Target
-from fxad.backend.llvm.contract.amx_plan import rounds_factors
+from fxad.backend.llvm.contract.amx_blocking import rounds_factors
 from fxad.backend.llvm.emit import emit
 from fxad.backend.llvm.factors import calls
 from fxad.backend.llvm.native import engine, library, tape_code

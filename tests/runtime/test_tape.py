@@ -197,27 +197,27 @@ def test_values_of_two_sizes_use_one_memory(monkeypatch):
     store.close()
 
 
-@pytest.mark.parametrize("place", ["room", "lend"])
-def test_a_store_lends_at_most_half_of_its_budget(place):
+@pytest.mark.parametrize("place", ["reserve", "borrow"])
+def test_buffers_take_at_most_half_of_the_budget_of_a_store(place):
     store, own = Store(400_000), block(0)
     for i in range(6):
-        lent = store.room(i, own)
-        assert (lent is not None) == ((place == "room" and i < 2) or place == "lend")
-        if lent is not None:
-            lent[...] = block(i)
-        if place == "lend":
-            store.put(i, lent)
-    if place == "room":
+        buffer = store.reserve(i, own)
+        assert (buffer is not None) == ((place == "reserve" and i < 2) or place == "borrow")
+        if buffer is not None:
+            buffer[...] = block(i)
+        if place == "borrow":
+            store.put(i, buffer)
+    if place == "reserve":
         for i in range(6):
-            array = block(i)  # not the memory that was lent: copied into it
+            array = block(i)  # not the buffer reserved for it: copied into it
             store.put(i, array)
-    answers = [store.lend(i, own) for i in reversed(range(6))]
+    answers = [store.borrow(i, own) for i in reversed(range(6))]
     assert [a is not None for a in answers] == [True, True, False, False, False, False]
     for i, answer in zip(reversed(range(4, 6)), answers, strict=False):
         np.testing.assert_array_equal(answer, block(i))
     np.testing.assert_array_equal(own, block(0))
     for i in range(6):
-        store.give_back(i)
+        store.release(i)
     assert len(store) == 0 and store.shelf.peak <= 400_000
     store.close()
 

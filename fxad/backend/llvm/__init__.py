@@ -6,11 +6,11 @@ needs none of it.
 
 from typing import TYPE_CHECKING
 
-from fxad.core.late import late as _late
+from fxad.core.lazy import lazy as _lazy
 
 if TYPE_CHECKING:
     from fxad.backend.llvm.ceilings import peak
-    from fxad.backend.llvm.contract.amx_plan import rounds_factors
+    from fxad.backend.llvm.contract.amx_blocking import rounds_factors
     from fxad.backend.llvm.doctor import diagnosis
     from fxad.backend.llvm.peaks import unit_of
     from fxad.backend.llvm.profiler import Profiler
@@ -23,8 +23,8 @@ _HOMES = {
     "diagnosis": "fxad.backend.llvm.doctor",
     "peak": "fxad.backend.llvm.ceilings",
     "products": "fxad.backend.llvm.search",
-    "rounds_factors": "fxad.backend.llvm.contract.amx_plan",
+    "rounds_factors": "fxad.backend.llvm.contract.amx_blocking",
     "tune": "fxad.backend.llvm.search",
     "unit_of": "fxad.backend.llvm.peaks",
 }
-__getattr__, __dir__ = _late(globals(), _HOMES)
+__getattr__, __dir__ = _lazy(globals(), _HOMES)

@@ -11,17 +11,13 @@ from __future__ import annotations
 import functools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from fxad.backend.llvm.base.schedule import Emitted, Target
 from fxad.backend.llvm.native.engine import Module, compile_modules, compose, lock
-from fxad.core.late import called_late
 from fxad.core.record import record, replace
 from fxad.ir.kernel import Kernel
 from fxad.ir.kernel_text import kernel_key
-
-# Loaded when the first kernel is compiled: a program read from disk needs no emitter.
-emit: Callable[[Kernel, str, Target], Emitted] = called_late("fxad.backend.llvm.emit", "emit")
 
 BOUND = 4096  # compiled kernels kept beyond the ones in use
 _MODULE = 200_000  # characters of a module's text: several are compiled at once, freed one by one
@@ -56,6 +52,8 @@ class Code:
     @property
     def llvm(self) -> str:
         """LLVM IR of a module with this kernel alone."""
+        from fxad.backend.llvm.emit import emit
+
         target = self.module.target
         emitted = emit(self.kernel, self.name, target)
         return compose([emitted.text], emitted.declarations, target)
@@ -74,6 +72,8 @@ def _batches(
     todo: Sequence[tuple[Key, Kernel]], target: Target
 ) -> Iterator[list[tuple[Key, Kernel, Emitted]]]:
     """The kernels emitted, in modules of about equal size."""
+    from fxad.backend.llvm.emit import emit  # a program read from disk needs no emitter
+
     batch: list[tuple[Key, Kernel, Emitted]] = []
     for key, kernel in todo:
         batch.append((key, kernel, emit(kernel, f"{kernel.kind}_{key[0][:16]}", target)))

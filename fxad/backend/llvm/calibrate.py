@@ -1,7 +1,7 @@
 """What suits a processor of no known kind: a few questions that a short measurement answers.
 
     answers, unanswered = calibrate(target, seconds=2.0)
-    str(answers[0])       # "gemv.level 2 instead of 3: won 11 of 11 turns, 0.61 of the time"
+    str(answers[0])   # "gemv.prefetch_level 2 instead of 3: won 11 of 11 turns, 0.61 of the time"
 
 Each question sets the safe choice beside its variants, in turns, on one thread. A variant is taken
 only where it is 5% faster in 9 of 11 turns; what cannot be told stays safe. It is all below the
@@ -72,7 +72,7 @@ def exponentials(elements: int) -> Kernel:
 
 
 QUESTIONS = (
-    Question("gemv", "level", (2, 0), lambda: product(1, 4096, _FAR // 4096)),
+    Question("gemv", "prefetch_level", (2, 0), lambda: product(1, 4096, _FAR // 4096)),
     Question("gemm", "panels_in_l2", (True,), lambda: product(256, 768, 768)),
     Question("rows", "near_only", (True,), lambda: exponentials(_FAR // 2)),
 )

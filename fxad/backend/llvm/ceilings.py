@@ -19,7 +19,7 @@ import numpy as np
 
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.base.text import Function
-from fxad.backend.llvm.contract.lanes import prefetch
+from fxad.backend.llvm.contract.lanes import prefetch_line
 from fxad.backend.llvm.native.engine import Module, compile_module, host_target
 from fxad.backend.llvm.peaks import loop_of
 from fxad.core.aligned import LINE
@@ -117,7 +117,7 @@ def _reader(array: np.ndarray, threads: int, pieces: int, level: int) -> Ceiling
             start = f.offset("%x", f.add(at, f.mul(piece, number)))
             for place in range(0, turn, width):
                 if level and place % LINE == 0:
-                    prefetch(f, declarations, f.offset(start, place + _AHEAD), False, level)
+                    prefetch_line(f, declarations, f.offset(start, place + _AHEAD), False, level)
                 value = f.op(f"load {vector}, ptr {f.offset(start, place)}, align 4")
                 after.append(f.op(f"fadd {vector} {sums[len(after)]}, {value}"))
         return after
@@ -140,13 +140,13 @@ def streams(
     elements: int,
     threads: int = 1,
     in_place: bool = False,
-    past: bool = False,
+    streaming: bool = False,
 ) -> Ceiling:
     """Sum `reads` float32 arrays into each of `writes` others; the bytes of both.
 
     Arrays are read and written once, in order, each thread its own part. With no writes the sum
     stays in registers. in_place: what is written are the first of the arrays that are read.
-    past: stores go past the caches; otherwise the processor reads a written line first, which is
+    streaming: stores are non-temporal; otherwise the processor reads a written line first, which is
     not counted.
     """
     target = host_target()
@@ -178,7 +178,7 @@ def streams(
             after.append("zeroinitializer" if writes else total)
         return after
 
-    stored = "align 64, !nontemporal !{i32 1}" if past else "align 4"
+    stored = "align 64, !nontemporal !{i32 1}" if streaming else "align 4"
     start = [(vector, "zeroinitializer")] * unrolled
     sums = f.loop("%begin", "%end", lanes * unrolled, body, start, True)
     for i, value in enumerate(sums):

@@ -32,7 +32,7 @@ from fxad.backend.llvm.sequence.emit import SequenceCode, compile_sequence
 from fxad.core.aligned import to_line
 from fxad.core.config import config
 from fxad.core.errors import CheckError, ShapeError, TypeMismatch
-from fxad.core.types import ArrayType, TapeType
+from fxad.core.types import ArrayType, TapeType, Type
 from fxad.ir.check_plan import check_plan
 from fxad.ir.kernel import Kernel
 from fxad.ir.kernel_text import kernel_key
@@ -81,7 +81,7 @@ class Executable:
         self._frames: list[Frame] = []
         self._scratch_start = to_line(plan.arena_bytes)
         self._prepare_binding()
-        kinds: list[ArrayType | TapeType] = [slot.type for slot in plan.results]
+        kinds: list[Type] = [slot.type for slot in plan.results]
         self._tape_results = {n: k for n, k in enumerate(kinds) if isinstance(k, TapeType)}
         self._has_run = False  # with an arena that is taken for a run
         self.tape_bytes = 0  # most bytes that the tapes of one run have taken so far
@@ -97,7 +97,7 @@ class Executable:
         """Makers of result buffers, and which of them take over an argument's storage."""
         plan, numbers = self.plan, self._encoded.results
         slots: dict[int, Slot] = {}
-        self._types: dict[int, ArrayType] = {}
+        self._types: dict[int, Type] = {}
         for slot in plan.slots:  # further slots of one number see it under another shape
             if slot.place == "result":
                 slots.setdefault(slot.number, slot)
@@ -272,8 +272,8 @@ class Executable:
 
     def _call_host(self, frame: Frame, step: Host) -> None:
         words = self._encoded.words
-        if step.lends:
-            return self._lend(frame, step)
+        if step.acquires:
+            return self._acquire(frame, step)
         inputs = []
         for slot in step.inputs:
             address = frame.words[words[slot]]
@@ -288,13 +288,13 @@ class Executable:
         for array, slot in zip(arrays, step.outputs, strict=True):
             ctypes.memmove(frame.words[words[slot]], array.ctypes.data, array.nbytes)
 
-    def _lend(self, frame: Frame, step: Host) -> None:
-        """Let a slot point at the memory it is lent, or at its own."""
+    def _acquire(self, frame: Frame, step: Host) -> None:
+        """Let a slot point at its offload buffer, or at memory of its own."""
         (slot,) = step.outputs
         address = frame.words[Word.ARENA] + slot.offset
-        lent: Any = step.function(_at(address, slot.type))
-        if lent is not None:
-            address = _address(lent)
+        buffer: Any = step.function(_at(address, slot.type))
+        if buffer is not None:
+            address = _address(buffer)
         frame.words[self._encoded.words[slot]] = address
 
     def _collect(self, frame: Frame, buffers: list[np.ndarray]) -> list[np.ndarray]:
@@ -369,17 +369,17 @@ def _address(array: np.ndarray) -> int:
     return ctypes.c_size_t.from_address(id(array) + _DATA).value
 
 
-def _at(address: int, kind: ArrayType) -> np.ndarray:
+def _at(address: int, kind: Type) -> np.ndarray:
     """The memory at an address as an array."""
     raw: Any = (ctypes.c_char * kind.nbytes).from_address(address)
     return np.ndarray(kind.shape, kind.dtype, raw)
 
 
-def _has_type(array: np.ndarray, kind: ArrayType) -> bool:
+def _has_type(array: np.ndarray, kind: Type) -> bool:
     return array.shape == kind.shape and array.dtype == kind.dtype
 
 
-def _copied(array: np.ndarray, kind: ArrayType) -> np.ndarray:
+def _copied(array: np.ndarray, kind: Type) -> np.ndarray:
     copy = memory.result_array(kind)()
     copy[...] = array
     return copy

@@ -16,7 +16,7 @@ import contextlib
 import functools
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fxad.backend.llvm.base.answers import Answer, Calibration, tuned
@@ -27,13 +27,8 @@ from fxad.backend.llvm.base.tuning import Tuning
 from fxad.backend.llvm.native import engine
 from fxad.backend.llvm.native.entries import directory, get, locked, put, warn_once
 from fxad.core.config import config
-from fxad.core.late import called_late
 from fxad.core.record import replace
 
-# Loaded when a processor of no known kind is met: it emits kernels.
-calibrate: Callable[..., tuple[list[Answer], int]] = called_late(
-    "fxad.backend.llvm.calibrate", "calibrate"
-)
 SECONDS = 2.0  # that calibrating may take unasked
 
 _own: dict[Path | None, Choices] = {}  # by file; None: without one
@@ -99,6 +94,8 @@ def _wanted(found: Calibration | None) -> bool:
 
 def _calibrate(seconds: float, before: Calibration | None) -> Calibration:
     """Ask what `before` leaves unanswered."""
+    from fxad.backend.llvm.calibrate import calibrate  # emits kernels
+
     path, answered = calibration_file(), before.answers if before else ()
     more, unanswered = calibrate(engine.host_target(), seconds, answered)
     tries = before.tries + 1 if before else 1
@@ -114,8 +111,9 @@ def _adopt(path: Path, found: Calibration | None) -> None:
 
 
 def calibration_file() -> Path:
-    """Where this processor's answers are, if they are kept on disk."""
-    return directory() / f"calibration-{_processor()}.json"
+    """Where this processor's answers are, if they are kept on disk. 2: with the present names of
+    tuned numbers; what older versions kept is measured again."""
+    return directory() / f"calibration-2-{_processor()}.json"
 
 
 def _of_kind(plain: Target) -> Tuning:

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from fxad.backend.llvm.attend.parts import takes_parts
+from fxad.backend.llvm.attention.bf16x6 import uses_bf16x6
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.base.text import Function
-from fxad.backend.llvm.contract.amx import DECLARATIONS, set_up_tiles
-from fxad.backend.llvm.contract.choice import table_of
+from fxad.backend.llvm.contract.amx_tiles import DECLARATIONS, configure_tiles
+from fxad.backend.llvm.contract.autotune import table_of
+from fxad.backend.llvm.contract.bf16_dot import Bf16DotLanes
 from fxad.backend.llvm.contract.lanes import Lanes
-from fxad.backend.llvm.contract.pairs import PairLanes
-from fxad.backend.llvm.contract.plan import Problem
+from fxad.backend.llvm.contract.problem import Problem
 from fxad.ir.kernel import Attend, AttendGrad, Contract, Kernel
 
 F32, F64 = np.dtype("float32"), np.dtype("float64")
@@ -36,9 +36,9 @@ def unit_of(kernel: Kernel, target: Target) -> str:
         case (Contract() as stage,):
             table = table_of(Problem.of(kernel), target)
             return _BY_TABLE.get(table) or _plain(stage.cell.dtype)
-        case (Attend() as stage,) if takes_parts(stage, target):
+        case (Attend() as stage,) if uses_bf16x6(stage, target):
             return "AMX"
-        case (AttendGrad() as grad,) if takes_parts(grad.attend, target):
+        case (AttendGrad() as grad,) if uses_bf16x6(grad.attend, target):
             return "AMX"
     wide = any(b.dtype in (F64, np.dtype("complex128")) for b in kernel.buffers)
     return _plain(F64 if wide else F32)
@@ -57,7 +57,7 @@ def loop_of(unit: str, target: Target) -> tuple[str, set[str], float]:
         return _tiles(f)
     dtype = F64 if unit == "float64" else F32
     width = target.lanes(dtype)
-    lanes = PairLanes(dtype, width) if unit == "bf16 pairs" else Lanes(dtype, width)
+    lanes = Bf16DotLanes(dtype, width) if unit == "bf16 pairs" else Lanes(dtype, width)
     x = f.op(f"load {lanes.vector}, ptr %x, align 4")
 
     def body(_: str, sums: list[str]) -> list[str]:
@@ -73,7 +73,7 @@ def loop_of(unit: str, target: Target) -> tuple[str, set[str], float]:
 
 def _tiles(f: Function) -> tuple[str, set[str], float]:
     """Two tiles of A by two of B, loaded once."""
-    set_up_tiles(f)
+    configure_tiles(f)
     for tile in range(_SUMS):
         f.line(f"call void @llvm.x86.tilezero(i8 {tile})")
     for tile in range(_SUMS, 8):

@@ -29,7 +29,7 @@ from fxad.core import dtypes
 from fxad.core.aligned import LINE, to_line
 from fxad.core.errors import CheckError
 from fxad.core.record import record
-from fxad.core.types import ArrayType
+from fxad.core.types import Type
 from fxad.ir.kernel import Kernel
 from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Slot, Step, Taping, While
 
@@ -122,7 +122,7 @@ class _Encoder:
         for slot in slots:
             self.words[slot] = self._new_word(self._constant(slot))
         self._emit(Op.BIND, len(arguments) + len(results), id(np.ndarray))
-        own: dict[tuple[str, int], ArrayType] = {}  # the first slot of an object has its type
+        own: dict[tuple[str, int], Type] = {}  # the first slot of an object has its type
         for slot in (*arguments, *results):
             kind = own.setdefault((slot.place, slot.number), slot.type)
             table, number = objects[slot.place, slot.number]

@@ -3,9 +3,9 @@
     for one in tune(kernels, target, seconds=0.3):     # kernels: of a plan
         one.key, one.choice, one.before, one.after     # GFLOP/s of one thread
 
-A search field by field over the table of the instruction set: the tile, then the piece of K, then
-the rows of a unit. Contenders run in turns on operands in cache, and one that is not clearly faster
-than the present choice does not replace it.
+A search field by field over the table of the instruction set: the tile, then the cache block of K,
+then the rows of a unit. Contenders run in turns on operands in cache, and one that is not clearly
+faster than the present choice does not replace it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import numpy as np
 
 from fxad.backend.llvm.base.choices import MODEL, TABLES, Choice, Choices
 from fxad.backend.llvm.base.schedule import Emitted, Target
-from fxad.backend.llvm.contract.choice import class_of, table_of
+from fxad.backend.llvm.contract.autotune import class_of, table_of
 from fxad.backend.llvm.contract.kernel import emit_contract, has_choices
-from fxad.backend.llvm.contract.plan import Problem
+from fxad.backend.llvm.contract.problem import Problem
 from fxad.backend.llvm.native import engine
 from fxad.core.aligned import maker
 from fxad.core.errors import CheckError

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from fxad.backend.numba import formats
 from fxad.backend.numba.prims import prim
 from fxad.core import dtypes
+from fxad.core.source import Source
 from fxad.ir.kernel import (
     Axis,
     Buffer,
@@ -39,18 +40,16 @@ from fxad.ir.kernel import (
 )
 
 
-class Code:
-    """Source of one kernel under construction."""
+class Code(Source):
+    """Source of one kernel's body. header: lines before its loop over points."""
 
     def __init__(self, kernel: Kernel) -> None:
+        super().__init__()
         self.kernel = kernel
-        self.lines: list[str] = []
         self.header: list[str] = []
-        self.depth = 2
         self.names: dict[Axis | Buffer | Scalar | Cell, str] = {}
         self.offsets: dict[Buffer, str] = {}  # where a scratch buffer begins in its array
         self._memo: dict[int, str] = {}
-        self._counts: dict[str, int] = {}
         for prefix, items in (
             ("b", kernel.buffers),
             ("s", kernel.scalars),
@@ -61,32 +60,13 @@ class Code:
 
     # ------------------------------------------------------------ lines
 
-    def fresh(self, prefix: str) -> str:
-        count = self._counts.get(prefix, 0)
-        self._counts[prefix] = count + 1
-        return f"{prefix}{count}"
-
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
-
-    def define(self, text: str, prefix: str = "v") -> str:
-        """Append `new = text`, return `new`."""
-        name = self.fresh(prefix)
-        self.line(f"{name} = {text}")
-        return name
-
     @contextmanager
     def block(self, header: str) -> Iterator[None]:
         """An indented block; what is computed inside is not remembered after it."""
-        self.line(header)
-        self.depth += 1
-        before, outer = len(self.lines), self._memo
-        self._memo = dict(outer)
-        yield
-        if len(self.lines) == before:
-            self.line("pass")
+        outer, self._memo = self._memo, dict(self._memo)
+        with super().block(header):
+            yield
         self._memo = outer
-        self.depth -= 1
 
     @contextmanager
     def loops(self, axes: Sequence[Axis]) -> Iterator[None]:

@@ -8,9 +8,7 @@ Compiled code is cached by its source, so kernels of equal structure compile onc
 
 from __future__ import annotations
 
-import linecache
 import threading
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FunctionType
@@ -22,6 +20,7 @@ from fxad.backend.numba import formats
 from fxad.backend.numba.emit import Emitted, emit
 from fxad.backend.numba.library import library, simulated
 from fxad.core import dtypes
+from fxad.core.source import defined
 from fxad.ir.kernel import Kernel
 
 _cache: dict[tuple[str, str], Callable[..., Any]] = {}
@@ -87,12 +86,7 @@ class Compiled:
 
 def python_function(source: str, target: str, variant: object = None) -> Callable[..., Any]:
     """The source's `kernel`, as Python sees it; tracebacks show its lines."""
-    name = f"<fxad {target} kernel {zlib.crc32(source.encode()):08x}>"
-    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-    namespace = library(target, variant)
-    made: dict[str, Any] = {}
-    exec(compile(source, name, "exec"), namespace, made)
-    return made["kernel"]
+    return defined(source, f"{target} kernel", library(target, variant))["kernel"]
 
 
 def compile_kernel(kernel: Kernel, target: str) -> Compiled:

@@ -27,15 +27,7 @@ sinh, cosh, tanh, asinh, acosh, atanh = (
 )
 power, fmod, atan2, copysign = np.power, np.fmod, np.arctan2, np.copysign
 cexp, clog, csqrt, csin, ccos, ctan = np.exp, np.log, np.sqrt, np.sin, np.cos, np.tan
-casin, cacos, catan, csinh, ccosh, ctanh = (
-    np.arcsin,
-    np.arccos,
-    np.arctan,
-    np.sinh,
-    np.cosh,
-    np.tanh,
-)
-casinh, cacosh, catanh = np.arcsinh, np.arccosh, np.arctanh
+csinh, ccosh, ctanh = np.sinh, np.cosh, np.tanh
 
 
 # numba wants `view` right after the constructor.

@@ -13,13 +13,15 @@ then scratch arrays of `emitted.scratch`. Styles of a CUDA kernel:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fxad.backend.numba.blocks import BlockStages
 from fxad.backend.numba.stages import Stages
-from fxad.ir.kernel import Contract, Kernel, Map, Reduce, Scan, Scatter, Sort
+from fxad.core.source import Source
+from fxad.ir.kernel import Contract, Kernel, Map, Reduce
 
 SCRATCH_LIMIT = 1 << 26  # bytes of scratch that one launch may take
 MAX_BLOCKS = 4096
@@ -54,7 +56,7 @@ def cuda_style(kernel: Kernel) -> str:
     stages = kernel.body
     if len(stages) == 1 and isinstance(stages[0], Contract):
         return "tile"
-    if any(isinstance(s, Scan | Scatter | Sort) for s in stages):
+    if not all(isinstance(s, Map | Reduce | Contract) for s in stages):  # in sequence
         return "thread"
     wide = any(
         isinstance(s, Contract)
@@ -67,12 +69,11 @@ def cuda_style(kernel: Kernel) -> str:
 
 def _loops(kernel: Kernel) -> Emitted:
     code = Stages(kernel)
-    code.depth = 1
     with code.loops(kernel.grid):
         for stage in kernel.body:
             code.stage(stage)
     scratch = tuple((dtype, size) for _, dtype, size in code.scratch)
-    return Emitted(_source(code), scratch)
+    return Emitted(_source(code, [*code.header, *code.lines]), scratch)
 
 
 def _threads(kernel: Kernel) -> Emitted:
@@ -118,16 +119,22 @@ def _launch(
     one = per_block * sum(dtype.itemsize * size for _, dtype, size in code.scratch)
     if one:
         blocks = max(1, min(blocks, SCRATCH_LIMIT // one))
-    code.header.insert(0, f"lane = {lane}")
-    code.header.append(f"for point in range({first}, {points}, {step}):")
+    body = Source()
+    body.line(f"lane = {lane}")
+    body.extend(code.header)
+    with body.block(f"for point in range({first}, {points}, {step}):"):
+        body.extend(code.lines)
     scratch = tuple((d, size * per_block * blocks) for _, d, size in code.scratch)
-    return Emitted(_source(code), scratch, blocks, threads)
+    return Emitted(_source(code, body.lines), scratch, blocks, threads)
 
 
-def _source(code: Stages) -> str:
+def _source(code: Stages, body: Sequence[str]) -> str:
+    """The kernel as a function with these lines."""
     kernel = code.kernel
     names = [code.names[b] for b in kernel.buffers] + [code.names[s] for s in kernel.scalars]
     names += [name for name, _, _ in code.scratch]
-    header = [f"    {line}" for line in code.header]
-    lines = [f"def kernel({', '.join(names)}):", *header, *code.lines]
-    return "\n".join([*lines, "    return"]) + "\n"
+    source = Source()
+    with source.block(f"def kernel({', '.join(names)}):"):
+        source.extend(body)
+        source.line("return")
+    return source.text

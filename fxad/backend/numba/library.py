@@ -19,22 +19,12 @@ from typing import Any
 import numpy as np
 
 from fxad.backend.numba import elementary, narrow, scalar
+from fxad.backend.numba.prims import CALLS, COMPLEX_CALLS
 from fxad.core import dtypes
 
 _VIEWS: tuple[Any, ...] = (elementary.bits32, elementary.float32) + (
     elementary.bits64,
     elementary.float64,
-)
-_REAL = (
-    (math.exp, math.expm1, math.log, math.log2, math.log1p, math.sqrt, math.erf, math.erfc)
-    + (math.sin, math.cos, math.tan, math.asin, math.acos, math.atan, math.atan2, math.lgamma)
-    + (math.sinh, math.cosh, math.tanh, math.asinh, math.acosh, math.atanh)
-    + (math.copysign,)
-)
-_COMPLEX = (
-    (cmath.exp, cmath.log, cmath.sqrt, cmath.sin, cmath.cos, cmath.tan)
-    + (cmath.asin, cmath.acos, cmath.atan, cmath.sinh, cmath.cosh, cmath.tanh)
-    + (cmath.asinh, cmath.acosh, cmath.atanh)
 )
 
 
@@ -72,8 +62,8 @@ def _python(names: dict[str, Any]) -> dict[str, Any]:
 
 def _compiled(names: dict[str, Any], jit: Callable[..., Any]) -> dict[str, Any]:
     """Add the target's own math and our functions, compiled, calling each other by `names`."""
-    names.update((f.__name__, f) for f in _REAL)
-    names.update(("c" + f.__name__, f) for f in _COMPLEX)
+    names.update((name, getattr(math, name)) for name in (*CALLS, "atan2", "copysign"))
+    names.update((f"c{name}", getattr(cmath, name)) for name in COMPLEX_CALLS)
     names["power"] = math.pow
     for function in (*_VIEWS, *_functions(scalar), *_functions(narrow)):
         bound = FunctionType(function.__code__, names, function.__name__)

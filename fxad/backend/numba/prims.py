@@ -1,4 +1,5 @@
-"""Every scalar function of kernel.PRIMS as a Python expression.
+"""Code of every scalar function (`fxad.ir.prims`) as a Python expression: a table for each kind of
+dtype.
 
     prim("add", ["v0", "v1"], int32, int32)   # "i32(v0 + v1)"
 
@@ -8,58 +9,176 @@ argument, `target` the result's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from fxad.backend.numba.formats import load, register, rounded, store, suffix
 from fxad.core import dtypes
+from fxad.ir.prims import meaning
 
-_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-_EXACT = frozenset(("neg", "abs", "sign", "copysign", "min", "max", "fmin", "fmax", "nextafter"))
-_COMPLEX_CALLS = frozenset(
-    ("exp", "log", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan")
-    + ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh")
+# In the tables' texts {x}, {y}, {z} are the arguments, {t} is the constructor of the arguments'
+# dtype (f32, i64...), {part} that of a complex dtype's parts, {bits} its width, {n} the ending of
+# functions that come in two widths. What they call, `library.py` provides.
+
+_COMPARISONS = {
+    "eq": "bool({x} == {y})",
+    "ne": "bool({x} != {y})",
+    "lt": "bool({x} < {y})",
+    "le": "bool({x} <= {y})",
+    "gt": "bool({x} > {y})",
+    "ge": "bool({x} >= {y})",
+}
+_BOOL = {
+    "and": "({x} and {y})",
+    "or": "({x} or {y})",
+    "xor": "bool({x} != {y})",
+    "not": "(not {x})",
+    "min": "({x} and {y})",
+    "max": "({x} or {y})",
+    "fmin": "({x} and {y})",
+    "fmax": "({x} or {y})",
+    **_COMPARISONS,
+}
+_SIGNED = {
+    "neg": "{t}({t}(0) - {x})",
+    "abs": "{t}({t}(0) - {x} if {x} < 0 else {x})",
+    "sign": "{t}(({x} > 0) * 1 - ({x} < 0) * 1)",
+    "square": "{t}({x} * {x})",
+    "not": "{t}(~{x})",
+    "popcount": "{t}(popcount(u64(u{bits}({x}))))",
+    "clz": "{t}(clz(u64(u{bits}({x})), {bits}))",
+    "add": "{t}({x} + {y})",
+    "sub": "{t}({x} - {y})",
+    "mul": "{t}({x} * {y})",
+    "div": "{t}(int_div({x}, {y}))",
+    "rem": "({t}({x} - {t}(int_div({x}, {y})) * {y}) if {y} != 0 else {t}(0))",
+    "mul_high": "{t}((i64({x}) * i64({y})) >> i64({bits}))",
+    "fma": "{t}({x} * {y} + {z})",
+    "min": "({x} if {x} < {y} else {y})",
+    "max": "({x} if {x} > {y} else {y})",
+    "fmin": "({x} if {x} < {y} else {y})",
+    "fmax": "({x} if {x} > {y} else {y})",
+    "and": "{t}({x} & {y})",
+    "or": "{t}({x} | {y})",
+    "xor": "{t}({x} ^ {y})",
+    "shl": "{t}(shift_left(u{bits}({x}), u{bits}({y}), {bits}))",
+    "shr_logical": "{t}(shift_right(u{bits}({x}), u{bits}({y}), {bits}))",
+    "shr_arith": "{t}(shift_signed(i{bits}({x}), i64({y}), {bits}))",
+    **_COMPARISONS,
+}
+UNSIGNED = _SIGNED | {
+    "abs": "{x}",
+    "div": "{t}(uint_div({x}, {y}))",
+    "rem": "({t}({x} - {t}(uint_div({x}, {y})) * {y}) if {y} != 0 else {t}(0))",
+    "mul_high": "{t}((u64({x}) * u64({y})) >> u64({bits}))",
+}
+# The targets' own functions, which are called by name; those of complex numbers begin with a c.
+COMPLEX_CALLS = (*("exp", "log", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh"),)
+CALLS = (
+    *COMPLEX_CALLS,
+    *("expm1", "log2", "log1p", "erf", "erfc", "lgamma"),
+    *("asin", "acos", "atan", "asinh", "acosh", "atanh"),
 )
-_CALLS = _COMPLEX_CALLS | {"expm1", "log2", "log1p", "erf", "erfc", "lgamma"}
+_FLOAT = {
+    "neg": "(-{x})",
+    "abs": "abs({x})",
+    "sign": "sign({x}, {t}(1))",
+    "square": "product{n}({x}, {x})",
+    "reciprocal": "({t}(1) / {x})",
+    "add": "({x} + {y})",
+    "sub": "({x} - {y})",
+    "mul": "product{n}({x}, {y})",
+    "div": "({x} / {y})",
+    "rem": "{t}(fmod({x}, {y}))",
+    "fma": "fma({x}, {y}, {z})",
+    "min": "minimum({x}, {y})",
+    "max": "maximum({x}, {y})",
+    "fmin": "fminimum({x}, {y})",
+    "fmax": "fmaximum({x}, {y})",
+    "floor": "floor{n}({x})",
+    "ceil": "(-floor{n}(-{x}))",
+    "trunc": "copysign(floor{n}(abs({x})), {x})",
+    "round": "round{n}({x})",
+    "copysign": "{t}(copysign({x}, {y}))",
+    "is_finite": "bool(abs({x}) < inf)",
+    "is_nan": "bool({x} != {x})",
+    "rsqrt": "({t}(1) / sqrt({x}))",
+    "cbrt": "{t}(cbrt(f64({x})))",
+    "erfinv": "{t}(erfinv(f64({x})))",
+    "exp2": "{t}(power({t}(2), {x}))",
+    "logistic": "({t}(1) / ({t}(1) + {t}(exp(-{x}))))",
+    "pow": "{t}(power({x}, {y}))",
+    "atan2": "{t}(atan2({x}, {y}))",
+    **{name: f"{{t}}({name}({{x}}))" for name in CALLS},
+    **_COMPARISONS,
+}
+_COMPLEX = {
+    "real": "{part}({x}.real)",
+    "imag": "{part}({x}.imag)",
+    "conj": "{t}(complex({x}.real, -{x}.imag))",
+    "abs": "{part}(abs({x}))",
+    "neg": "{t}(complex(-{x}.real, -{x}.imag))",
+    "sign": "{t}(csign({x}))",
+    "square": "{t}(cmul({x}, {x}))",
+    "reciprocal": "{t}(cdiv({t}(1), {x}))",
+    "add": "{t}({x} + {y})",
+    "sub": "{t}({x} - {y})",
+    "mul": "{t}(cmul({x}, {y}))",
+    "div": "{t}(cdiv({x}, {y}))",
+    "fma": "{t}(cfma({x}, {y}, {z}))",
+    "pow": "{t}(cpow({x}, {y}))",
+    "rsqrt": "{t}(cdiv({t}(1), {t}(csqrt({x}))))",
+    "expm1": "{t}(cexp({x}) - {part}(1))",
+    "log1p": "{t}(clog({t}({x} + {part}(1))))",
+    "logistic": "{t}(cdiv({t}(1), {t}(cexp(-{x}) + {part}(1))))",
+    "eq": _COMPARISONS["eq"],
+    "ne": _COMPARISONS["ne"],
+    "is_finite": "bool(abs({x}.real) < inf and abs({x}.imag) < inf)",
+    "is_nan": "bool({x} != {x})",
+    **{name: f"{{t}}(c{name}({{x}}))" for name in COMPLEX_CALLS},
+}
+CODE: dict[str, dict[str, str]] = {
+    "bool": _BOOL,
+    "int": _SIGNED,
+    "float": _FLOAT,
+    "complex": _COMPLEX,
+}
 
 
 def prim(name: str, args: Sequence[str], source: np.dtype, target: np.dtype) -> str:
     """One scalar function; raises NotImplementedError where it has no meaning for the dtype."""
-    if name == "select":
-        return f"({args[1]} if {args[0]} else {args[2]})"
-    if name == "bitcast":
-        return _bitcast(args[0], source, target)
-    if name == "complex":
-        return f"{register(target)}(complex({args[0]}, {args[1]}))"
-    if name in _COMPARE:
-        return _compare(name, args, source)
-    if dtypes.is_complex(source):
-        return _complex(name, args, source)
-    if name in ("real", "conj"):
-        return args[0]
-    if name == "imag":
-        return f"{register(target)}(0)"
-    if dtypes.is_float(source):
-        text = _float(name, args, source)
-        kept = name in _EXACT or dtypes.is_bool(target)
-        return text if kept else rounded(text, target)
-    if dtypes.is_bool(source):
-        return _bool(name, args)
-    return _integer(name, args, source)
+    function = meaning(name, source)
+    if name in OF_DTYPES:
+        return OF_DTYPES[name](args, source, target)
+    kind = dtypes.kind_of(source)
+    unsigned = kind == "int" and not dtypes.is_signed(source)
+    code = (UNSIGNED if unsigned else CODE[kind])[name]
+    if name == "mul_high" and source.itemsize == 8:
+        code = "umul_high({x}, {y})" if unsigned else "mul_high({x}, {y})"
+    text = code.format(
+        **dict(zip("xyz", args, strict=False)),
+        t=register(source),
+        part=register(dtypes.real_of(source)),
+        bits=8 * source.itemsize,
+        n=suffix(source),
+    )
+    return text if function.moves else rounded(text, target)
 
 
-def _unknown(name: str, kind: str) -> NotImplementedError:
-    return NotImplementedError(f"scalar function {name!r} has no meaning for {kind} values")
+# ------------------------------------------------ what depends on more than the kind
 
 
-def _compare(name: str, args: Sequence[str], source: np.dtype) -> str:
-    if dtypes.is_complex(source) and name not in ("eq", "ne"):
-        raise _unknown(name, "complex")
-    return f"bool({args[0]} {_COMPARE[name]} {args[1]})"
+def _select(args: Sequence[str], source: np.dtype, target: np.dtype) -> str:
+    return f"({args[1]} if {args[0]} else {args[2]})"
 
 
-def _bitcast(x: str, source: np.dtype, target: np.dtype) -> str:
+def _complex(args: Sequence[str], source: np.dtype, target: np.dtype) -> str:
+    return f"{register(target)}(complex({args[0]}, {args[1]}))"
+
+
+def _bitcast(args: Sequence[str], source: np.dtype, target: np.dtype) -> str:
+    (x,) = args
     bits = dtypes.from_short_name(f"u{source.itemsize * 8}")
     if dtypes.is_integer(source):
         word = f"{register(bits)}({x})"
@@ -74,217 +193,18 @@ def _bitcast(x: str, source: np.dtype, target: np.dtype) -> str:
     return load(word, target)
 
 
-# ---------------------------------------------------------------- floats
-
-
-def _float(name: str, args: Sequence[str], dtype: np.dtype) -> str:
-    t, n = register(dtype), suffix(dtype)
-    x, y = args[0], args[-1]
-    if name in _CALLS:
-        return f"{t}({name}({x}))"
-    match name:
-        case "add":
-            return f"({x} + {y})"
-        case "sub":
-            return f"({x} - {y})"
-        case "mul":
-            return f"product{n}({x}, {y})"
-        case "square":
-            return f"product{n}({x}, {x})"
-        case "div":
-            return f"({x} / {y})"
-        case "neg":
-            return f"(-{x})"
-        case "abs":
-            return f"abs({x})"
-        case "sign":
-            return f"sign({x}, {t}(1))"
-        case "round":
-            return f"round{n}({x})"
-        case "floor":
-            return f"floor{n}({x})"
-        case "ceil":
-            return f"(-floor{n}(-{x}))"
-        case "trunc":
-            return f"copysign(floor{n}(abs({x})), {x})"
-        case "reciprocal":
-            return f"({t}(1) / {x})"
-        case "rsqrt":
-            return f"({t}(1) / sqrt({x}))"
-        case "cbrt" | "erfinv":
-            return f"{t}({name}(f64({x})))"
-        case "exp2":
-            return f"{t}(power({t}(2), {x}))"
-        case "logistic":
-            return f"({t}(1) / ({t}(1) + {t}(exp(-{x}))))"
-        case "is_nan":
-            return f"bool({x} != {x})"
-        case "is_finite":
-            return f"bool(abs({x}) < inf)"
-        case "rem":
-            return f"{t}(fmod({x}, {y}))"
-        case "pow":
-            return f"{t}(power({x}, {y}))"
-        case "atan2" | "copysign":
-            return f"{t}({name}({x}, {y}))"
-        case "min" | "max" | "fmin" | "fmax":
-            return f"{name}imum({x}, {y})"
-        case "nextafter":
-            return _nextafter(x, y, dtype)
-        case "fma":
-            return f"fma({', '.join(args)})"
-        case _:
-            raise _unknown(name, "float")
-
-
-def _nextafter(x: str, y: str, dtype: np.dtype) -> str:
+def _nextafter(args: Sequence[str], source: np.dtype, target: np.dtype) -> str:
     """In the grid of the dtype: narrow formats step their own bits."""
-    if dtype in (dtypes.float32, dtypes.float64):
-        return f"next{suffix(dtype)}({x}, {y})"
-    bits, other = store(x, dtype), store(y, dtype)
-    return load(f"next_bits({x}, {y}, {bits}, {other}, {dtype.itemsize * 8})", dtype)
+    x, y = args
+    if source in (dtypes.float32, dtypes.float64):
+        return f"next{suffix(source)}({x}, {y})"
+    bits, other = store(x, source), store(y, source)
+    return load(f"next_bits({x}, {y}, {bits}, {other}, {source.itemsize * 8})", source)
 
 
-# ---------------------------------------------------------------- integers
-
-
-def _integer(name: str, args: Sequence[str], dtype: np.dtype) -> str:
-    unsigned = not dtypes.is_signed(dtype)
-    t, bits = register(dtype), dtype.itemsize * 8
-    x, y = args[0], args[-1]
-    symbols = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
-    if name in symbols:
-        return f"{t}({x} {symbols[name]} {y})"
-    match name:
-        case "div":
-            return f"{t}({'uint_div' if unsigned else 'int_div'}({x}, {y}))"
-        case "rem":
-            quotient = f"{t}({'uint_div' if unsigned else 'int_div'}({x}, {y}))"
-            return f"({t}({x} - {quotient} * {y}) if {y} != 0 else {t}(0))"
-        case "pow":
-            return f"{t}({'uint_pow' if unsigned else 'int_pow'}({x}, {y}))"
-        case "min" | "fmin":
-            return f"({x} if {x} < {y} else {y})"
-        case "max" | "fmax":
-            return f"({x} if {x} > {y} else {y})"
-        case "shl":
-            return f"{t}(shift_left(u{bits}({x}), u{bits}({y}), {bits}))"
-        case "shr_logical":
-            return f"{t}(shift_right(u{bits}({x}), u{bits}({y}), {bits}))"
-        case "shr_arith":
-            return f"{t}(shift_signed(i{bits}({x}), i64({y}), {bits}))"
-        case "mul_high":
-            return _mul_high(x, y, dtype)
-        case "fma":
-            return f"{t}({x} * {args[1]} + {y})"
-        case _:
-            return _integer_unary(name, x, dtype)
-
-
-def _mul_high(x: str, y: str, dtype: np.dtype) -> str:
-    unsigned = not dtypes.is_signed(dtype)
-    if dtype.itemsize == 8:
-        return f"{'umul_high' if unsigned else 'mul_high'}({x}, {y})"
-    wide = "u64" if unsigned else "i64"
-    return f"{register(dtype)}(({wide}({x}) * {wide}({y})) >> {wide}({dtype.itemsize * 8}))"
-
-
-def _integer_unary(name: str, x: str, dtype: np.dtype) -> str:
-    t, bits, unsigned = register(dtype), dtype.itemsize * 8, not dtypes.is_signed(dtype)
-    match name:
-        case "neg":
-            return f"{t}({t}(0) - {x})"
-        case "not":
-            return f"{t}(~{x})"
-        case "abs":
-            return x if unsigned else f"{t}({t}(0) - {x} if {x} < 0 else {x})"
-        case "sign":
-            return f"{t}(({x} > 0) * 1 - ({x} < 0) * 1)"
-        case "square":
-            return f"{t}({x} * {x})"
-        case "floor" | "ceil" | "trunc" | "round":
-            return x
-        case "popcount":
-            return f"{t}(popcount(u64(u{bits}({x}))))"
-        case "clz":
-            return f"{t}(clz(u64(u{bits}({x})), {bits}))"
-        case "is_finite":
-            return "True"
-        case "is_nan":
-            return "False"
-        case _:
-            raise _unknown(name, "integer")
-
-
-def _bool(name: str, args: Sequence[str]) -> str:
-    x, y = args[0], args[-1]
-    match name:
-        case "and" | "mul" | "min" | "fmin":
-            return f"({x} and {y})"
-        case "or" | "add" | "max" | "fmax":
-            return f"({x} or {y})"
-        case "xor" | "sub":
-            return f"bool({x} != {y})"
-        case "not":
-            return f"(not {x})"
-        case "neg" | "abs" | "sign" | "square" | "floor" | "ceil" | "trunc" | "round":
-            return x
-        case "is_finite":
-            return "True"
-        case "is_nan":
-            return "False"
-        case _:
-            raise _unknown(name, "bool")
-
-
-# ---------------------------------------------------------------- complex numbers
-
-
-def _complex(name: str, args: Sequence[str], dtype: np.dtype) -> str:
-    t, part = register(dtype), register(dtypes.real_of(dtype))
-    x, y = args[0], args[-1]
-    if name in _COMPLEX_CALLS:
-        return f"{t}(c{name}({x}))"
-    match name:
-        case "real" | "imag":
-            return f"{part}({x}.{name})"
-        case "abs":
-            return f"{part}(abs({x}))"
-        case "conj":
-            return f"{t}(complex({x}.real, -{x}.imag))"
-        case "neg":
-            return f"{t}(complex(-{x}.real, -{x}.imag))"
-        case "add" | "sub":
-            return f"{t}({x} {'+' if name == 'add' else '-'} {y})"
-        case "mul":
-            return f"{t}(cmul({x}, {y}))"
-        case "square":
-            return f"{t}(cmul({x}, {x}))"
-        case "div":
-            return f"{t}(cdiv({x}, {y}))"
-        case "reciprocal":
-            return f"{t}(cdiv({t}(1), {x}))"
-        case "rsqrt":
-            return f"{t}(cdiv({t}(1), {t}(csqrt({x}))))"
-        case "pow":
-            return f"{t}(cpow({x}, {y}))"
-        case "fma":
-            return f"{t}(cfma({args[0]}, {args[1]}, {args[2]}))"
-        case "sign":
-            return f"{t}(csign({x}))"
-        case "log2":
-            return f"{t}(clog({x}) / {part}(0.6931471805599453))"
-        case "exp2":
-            return f"{t}(cexp({x} * {part}(0.6931471805599453)))"
-        case "log1p":
-            return f"{t}(clog({t}({x} + {part}(1))))"
-        case "expm1":
-            return f"{t}(cexp({x}) - {part}(1))"
-        case "logistic":
-            return f"{t}(cdiv({t}(1), {t}(cexp(-{x}) + {part}(1))))"
-        case "is_nan":
-            return f"bool({x} != {x})"
-        case "is_finite":
-            return f"bool(abs({x}.real) < inf and abs({x}.imag) < inf)"
-        case _:
-            raise _unknown(name, "complex")
+OF_DTYPES: dict[str, Callable[[Sequence[str], np.dtype, np.dtype], str]] = {
+    "select": _select,
+    "bitcast": _bitcast,
+    "complex": _complex,
+    "nextafter": _nextafter,
+}

@@ -55,29 +55,6 @@ def uint_div(a, b):
     return a // b
 
 
-def int_pow(a, b):
-    """a ** b by squaring; 0 where b is negative."""
-    if b < 0:
-        return i64(0)
-    result, base, exponent = i64(1), i64(a), i64(b)
-    while exponent > 0:
-        if exponent & 1:
-            result = result * base
-        base = base * base
-        exponent = exponent >> 1
-    return result
-
-
-def uint_pow(a, b):
-    result, base, exponent = u64(1), u64(a), u64(b)
-    while exponent > u64(0):
-        if exponent & u64(1):
-            result = result * base
-        base = base * base
-        exponent = exponent >> u64(1)
-    return result
-
-
 def shift_left(a, b, bits):
     if b >= bits:
         return a - a

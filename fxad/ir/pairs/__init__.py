@@ -1,1 +1,1 @@
-"""Loops and the loops back over them, branches and those back over them: each pair as one line."""
+"""Loops and their backward loops, branches and their backward branches, with both bodies joined."""

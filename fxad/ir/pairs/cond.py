@@ -1,51 +1,51 @@
-"""Branches on one index, of which the second reads what the first kept: lines, one per branch.
+"""Branches and their backward branches, with the bodies of each branch joined
+(`fxad.ir.pairs.joined`).
 
-forth   cond(i, x):    [y = exp(x)], [y = sin(x); z = cos(x)]     results y, z
-back    cond(i, y, z): [mul(y, ...)], [mul(z, ...)]
+forward     cond(i, x):    [y = exp(x)], [y = sin(x); z = cos(x)]     results y, z
+backward    cond(i, y, z): [mul(y, ...)], [mul(z, ...)]
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from fxad.core.record import record
 from fxad.core.types import TapeType
-from fxad.ir.pairs.halves import (
+from fxad.ir.pairs.joined import (
     Changed,
-    Halves,
-    Line,
+    JoinedBodies,
+    Split,
     exchanged,
-    halved,
-    inputs_renamed,
     joined,
+    split,
 )
 from fxad.ir.program import OPS, Atom, Eqn, Lit, Program, Var
 from fxad.ir.rewrite import literal
+from fxad.ir.uses import Uses, uses_of
 
 
 @record
 class CondPair:
-    """stays: which of the first one's results others read too."""
+    """stays: which results of the forward equation others read too."""
 
     program: Program
-    forth: Eqn
-    back: Eqn
+    forward: Eqn
+    backward: Eqn
     stays: tuple[int, ...]
-    lines: tuple[Line, ...]
+    bodies: tuple[JoinedBodies, ...]
     length: int = 1
 
-    def changed(self, number: int, line: Changed) -> Changed:
-        halves = [
-            halved(own, line if n == number else Changed(own.program))
-            for n, own in enumerate(self.lines)
+    def changed(self, number: int, change: Changed) -> Changed:
+        splits = [
+            split(own, change if n == number else Changed(own.program))
+            for n, own in enumerate(self.bodies)
         ]
-        shared = _shared(self, halves)
-        slots, places = _slots([_crossing(w, h) for w, h in zip(self.lines, halves, strict=True)])
-        forth = _forth(self, halves, slots, places)
-        back = _back(self, halves, shared, slots, places)
-        new = {self.forth: [forth], self.back: [back]}
-        return exchanged(self.program, new.get, set(forth.outputs))
+        shared = _shared(self, splits)
+        slots, places = _slots([_crossing(w, h) for w, h in zip(self.bodies, splits, strict=True)])
+        forward = _forward(self, splits, slots, places)
+        backward = _backward(self, splits, shared, slots, places)
+        new = {self.forward: [forward], self.backward: [backward]}
+        return exchanged(self.program, new.get, set(forward.outputs))
 
 
 def cond_pairs(program: Program) -> Iterator[CondPair]:
@@ -53,13 +53,13 @@ def cond_pairs(program: Program) -> Iterator[CondPair]:
     conds = [e for e in program.eqns if e.op.name == "cond"]
     if len(conds) < 2:
         return
-    uses = Counter(a for e in program.eqns for a in e.inputs) + Counter(program.outputs)
-    for number, back in enumerate(conds):
-        for forth in conds[:number]:
-            same = _same(forth.inputs[0], back.inputs[0])
-            sized = len(forth.params["branches"]) == len(back.params["branches"])
-            if same and sized and not set(forth.outputs).isdisjoint(back.inputs[1:]):
-                yield _pair(program, forth, back, uses)
+    uses = uses_of(program)
+    for number, backward in enumerate(conds):
+        for forward in conds[:number]:
+            same = _same(forward.inputs[0], backward.inputs[0])
+            sized = len(forward.params["branches"]) == len(backward.params["branches"])
+            if same and sized and not set(forward.outputs).isdisjoint(backward.inputs[1:]):
+                yield _pair(program, forward, backward, uses)
 
 
 def _same(index: Atom, other: Atom) -> bool:
@@ -68,34 +68,36 @@ def _same(index: Atom, other: Atom) -> bool:
     return index is other
 
 
-def _pair(program: Program, forth: Eqn, back: Eqn, uses: Counter[Atom]) -> CondPair:
-    operands = back.inputs[1:]
-    read = [v for v in forth.outputs if uses[v] > operands.count(v)]
-    stays = tuple([n for n, v in enumerate(forth.outputs) if v in read])
-    # Operands that would die in the first one: whoever reads them in the second one keeps them.
+def _pair(program: Program, forward: Eqn, backward: Eqn, uses: Uses) -> CondPair:
+    operands = backward.inputs[1:]
+    read = [v for v in forward.outputs if uses.count(v) > operands.count(v)]
+    stays = tuple([n for n, v in enumerate(forward.outputs) if v in read])
+    # Operands that would die in the forward branch: one that the backward reads is a residual.
     others = {*program.inputs, *program.consts}
-    dying = [a not in others and uses[a] == forth.inputs.count(a) for a in forth.inputs[1:]]
-    lines = []
-    for ahead, behind in zip(forth.params["branches"], back.params["branches"], strict=True):
-        known: dict[Atom, Atom] = dict(zip(forth.inputs[1:], ahead.inputs, strict=True))
-        known.update(zip(forth.outputs, ahead.outputs, strict=True))
-        crossing = {v: known[a] for a, v in zip(operands, behind.inputs, strict=True) if a in known}
-        state = [v for v, dies in zip(ahead.inputs, dying, strict=True) if dies]
-        lines.append(joined(ahead, behind, [ahead.outputs[n] for n in stays], crossing, state))
-    return CondPair(program, forth, back, stays, tuple(lines))
+    given, branches = forward.inputs[1:], (forward.params["branches"], backward.params["branches"])
+    dying = [a not in others and uses.count(a) == forward.inputs.count(a) for a in given]
+    bodies = []
+    for first, second in zip(*branches, strict=True):
+        known: dict[Atom, Atom] = dict(zip(given, first.inputs, strict=True))
+        known.update(zip(forward.outputs, first.outputs, strict=True))
+        reads = zip(operands, second.inputs, strict=True)
+        crossing = {v: known[a] for a, v in reads if a in known}
+        state = [v for v, dies in zip(first.inputs, dying, strict=True) if dies]
+        bodies.append(joined(first, second, [first.outputs[n] for n in stays], crossing, state))
+    return CondPair(program, forward, backward, stays, tuple(bodies))
 
 
-def _crossing(line: Line, halves: Halves) -> list[Var]:
-    return [v for v in halves.wanted if v not in line.ahead.inputs]
+def _crossing(bodies: JoinedBodies, part: Split) -> list[Var]:
+    return [v for v in part.residuals if v not in bodies.forward_body.inputs]
 
 
-def _shared(pair: CondPair, halves: Sequence[Halves]) -> list[int]:
-    """Which of the first one's operands some branch of the second one reads too."""
+def _shared(pair: CondPair, splits: Sequence[Split]) -> list[int]:
+    """Which operands of the forward equation some backward branch reads too."""
     found = {
-        line.ahead.inputs.index(v)
-        for line, half in zip(pair.lines, halves, strict=True)
-        for v in half.wanted
-        if v in line.ahead.inputs
+        bodies.forward_body.inputs.index(v)
+        for bodies, part in zip(pair.bodies, splits, strict=True)
+        for v in part.residuals
+        if v in bodies.forward_body.inputs
     }
     return sorted(found)
 
@@ -116,23 +118,25 @@ def _slots(crossing: Sequence[Sequence[Var]]) -> tuple[list[Var], list[dict[Var,
     return slots, places
 
 
-def _forth(
-    pair: CondPair, halves: Sequence[Halves], slots: list[Var], places: Sequence[dict[Var, int]]
+def _forward(
+    pair: CondPair, splits: Sequence[Split], slots: list[Var], places: Sequence[dict[Var, int]]
 ) -> Eqn:
-    """The first one, which hands over what crosses."""
+    """The forward equation, which hands over what crosses."""
     branches = []
-    for line, half, mine in zip(pair.lines, halves, places, strict=True):
-        eqns, filled = list(half.early), {place: v for v, place in mine.items()}
-        outputs = [*half.kept]
+    for bodies, part, mine in zip(pair.bodies, splits, places, strict=True):
+        eqns, filled = list(part.forward_eqns), {place: v for v, place in mine.items()}
+        outputs = [*part.forward_outputs]
         for place, slot in enumerate(slots):
             if place not in filled:
                 filled[place] = Var(slot.type)
                 eqns.append(_blank(filled[place]))
             outputs.append(filled[place])
-        branches.append(Program(line.ahead.inputs, eqns, outputs, line.ahead.name))
-    loop, params = pair.forth, {**pair.forth.params, "branches": tuple(branches)}
+        branches.append(
+            Program(bodies.forward_body.inputs, eqns, outputs, bodies.forward_body.name)
+        )
+    loop, params = pair.forward, {**pair.forward.params, "branches": tuple(branches)}
     results = (*[loop.outputs[n] for n in pair.stays], *slots)
-    return Eqn(loop.op, loop.inputs, params, results, loop.where, loop.tag)
+    return loop.copy(params=params, outputs=results)
 
 
 def _blank(var: Var) -> Eqn:
@@ -142,31 +146,29 @@ def _blank(var: Var) -> Eqn:
     return Eqn(OPS["broadcast"], (literal(0, var.type.dtype),), params, (var,))
 
 
-def _back(
+def _backward(
     pair: CondPair,
-    halves: Sequence[Halves],
+    splits: Sequence[Split],
     shared: Sequence[int],
     slots: Sequence[Var],
     places: Sequence[dict[Var, int]],
 ) -> Eqn:
-    """The second one, which reads its own operands, those shared, and what crosses."""
-    second = pair.back
+    """The backward equation: it reads its own operands, those shared, and what crosses."""
+    second = pair.backward
     operands = second.inputs[1:]
     first = second.params["branches"][0].inputs
-    mine = [n for n in range(len(operands)) if first[n] in pair.lines[0].own]
+    mine = [n for n in range(len(operands)) if first[n] in pair.bodies[0].own]
     branches = []
-    for number, (line, half) in enumerate(zip(pair.lines, halves, strict=True)):
-        behind = second.params["branches"][number]
-        common = [Var(line.ahead.inputs[n].type) for n in shared]
+    for number, (bodies, part) in enumerate(zip(pair.bodies, splits, strict=True)):
+        backward_body = second.params["branches"][number]
+        common = [Var(bodies.forward_body.inputs[n].type) for n in shared]
         inside = [Var(s.type) for s in slots]
-        swap: dict[Atom, Atom] = {
-            line.ahead.inputs[n]: v for n, v in zip(shared, common, strict=True)
-        }
+        swap = {bodies.forward_body.inputs[n]: v for n, v in zip(shared, common, strict=True)}
         swap.update({v: inside[place] for v, place in places[number].items()})
-        eqns, outputs = inputs_renamed(half.late, half.results, swap)
-        inputs = [*(line.own[behind.inputs[n]] for n in mine), *common, *inside]
-        branches.append(Program(inputs, eqns, outputs, behind.name))
-    given = [operands[n] for n in mine] + [pair.forth.inputs[1 + n] for n in shared]
+        eqns, outputs = part.backward_reading(swap)
+        inputs = [*(bodies.own[backward_body.inputs[n]] for n in mine), *common, *inside]
+        branches.append(Program(inputs, eqns, outputs, backward_body.name))
+    given = [operands[n] for n in mine] + [pair.forward.inputs[1 + n] for n in shared]
     params = {**second.params, "branches": tuple(branches)}
     reads = (second.inputs[0], *given, *slots)
-    return Eqn(second.op, reads, params, second.outputs, second.where, second.tag)
+    return second.copy(inputs=reads, params=params)

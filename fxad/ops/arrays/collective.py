@@ -30,8 +30,8 @@ from fxad.trace.tracer import bind, type_of
 def _alone(name: str) -> Callable[..., np.ndarray]:
     def rule(*arrays: np.ndarray, **params: Any) -> np.ndarray:
         raise TypeMismatch(
-            f"{name}: this lane runs alone, as in a branch that lanes take one after another, so "
-            "there are no others to talk to; take it out of the branch"
+            f"{name}: the examples of this vmap run one after another here, as in a branch that "
+            "only some take, so they cannot exchange values; move it out of the branch"
         )
 
     return rule

@@ -140,10 +140,13 @@ cumprod = _cumulative(
 
 
 def _extremum(op: Primitive) -> Callable[[Values, Values], Values]:
+    jvp = op.jvp
+    assert jvp is not None
+
     def combine(earlier: Values, later: Values) -> Values:
         (x, dx), (y, dy) = earlier, later
         out = op(x, y)
-        return out, op.jvp((x, y), (dx, dy), out)
+        return out, jvp((x, y), (dx, dy), out)
 
     return combine
 

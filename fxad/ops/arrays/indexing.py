@@ -37,7 +37,6 @@ from fxad.ops.base import (
     define,
     fails,
     full,
-    kind_of,
     known,
     spread,
     zeros,
@@ -261,7 +260,7 @@ def _scatter_samples(r: Any) -> list[Any]:
         fails(r.x(3), r.x(2), _i32(0), axes=(0,), monoid="set", saying="must have shape (1,)"),
         fails(r.x(3), r.x(1), _i32(0), axes=(0,), monoid="sub", saying="one of set"),
     ]
-    kind = kind_of(r.x().dtype)
+    kind = dt.kind_of(r.x().dtype)
     for monoid in ("add", "mul", "min", "max"):
         if kind not in MONOIDS[monoid].split():
             continue

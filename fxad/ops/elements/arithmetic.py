@@ -16,6 +16,7 @@ from fxad.core import dtypes as dt
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import Prim
 from fxad.ir.loops import Pointwise
+from fxad.ir.prims_numpy import maximum, minimum
 from fxad.ir.program import OPS
 from fxad.ir.rewrite import literal
 from fxad.ops.base import Primitive, case, define, fails, known, narrow
@@ -59,7 +60,6 @@ def _mul_transpose(ct: Any, args: Sequence[Any]) -> list[Any]:
 add = binary(
     "add",
     doc="x + y.",
-    numpy=np.add,
     jvp=(_same, _same),
     transpose=_add_transpose,
     exact=True,
@@ -76,7 +76,6 @@ add = binary(
 sub = binary(
     "sub",
     doc="x - y.",
-    numpy=np.subtract,
     jvp=(_same, lambda d, x, y, out: neg(d)),
     transpose=_sub_transpose,
     exact=True,
@@ -84,30 +83,10 @@ sub = binary(
 mul = binary(
     "mul",
     doc="x * y.",
-    numpy=np.multiply,
     jvp=(lambda d, x, y, out: mul(d, y), lambda d, x, y, out: mul(x, d)),
     transpose=_mul_transpose,
     ulp=ROUNDED,
 )
-
-
-def _truncated_quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    one = y.dtype.type(1)
-    divisor = np.where(y == 0, one, y)
-    floor_ = x // divisor
-    inexact = (floor_ * divisor != x) & ((x < 0) != (y < 0))
-    quotient = np.where(inexact, floor_ + one, floor_)
-    return np.where(y == 0, y.dtype.type(0), quotient).astype(x.dtype)
-
-
-def _quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return _truncated_quotient(x, y) if dt.is_integer(x.dtype) else np.divide(x, y)
-
-
-def _remainder(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    if not dt.is_integer(x.dtype):
-        return np.fmod(x, y)
-    return np.where(y == 0, y.dtype.type(0), x - _truncated_quotient(x, y) * y)
 
 
 def _division(name: str) -> Callable[..., Pointwise]:
@@ -124,7 +103,6 @@ div = binary(
     "div",
     loops=_division("div"),
     doc="x / y; integers round towards 0, and x / 0 is 0.",
-    numpy=_quotient,
     jvp=(lambda d, x, y, out: div(d, y), lambda d, x, y, out: neg(mul(div(out, y), d))),
     transpose=lambda ct, args: [fit(div(ct, args[1]), args[0]), None],
     ulp={**ROUNDED, "c64": 4, "c128": 4},
@@ -139,7 +117,6 @@ rem = binary(
     "rem",
     loops=_division("rem"),
     doc="x - y * trunc(x / y), exactly, with the sign of x; integers: x rem 0 is 0.",
-    numpy=_remainder,
     dtypes="float int",
     jvp=(_same, lambda d, x, y, out: neg(mul(trunc(div(x, y)), d))),
     exact=True,
@@ -155,7 +132,6 @@ rem = binary(
 neg = unary(
     "neg",
     doc="-x; integers wrap.",
-    numpy=np.negative,
     dtypes=NUMBERS,
     jvp="linear",
     transpose=lambda ct, args: [neg(ct)],
@@ -178,56 +154,33 @@ def _sign_jvp(dx: Any, x: Any, y: Any) -> Any:
     return mul(y, OPS["complex"](0.0, across))
 
 
-def _real_type(name: str, allowed: str) -> Callable[..., ArrayType]:
-    check = same_type(name, allowed)
-
-    def rule(x: ArrayType) -> ArrayType:
-        return check(x).with_dtype(dt.real_of(x.dtype))
-
-    return rule
-
-
-def _sign_reference(x: np.ndarray) -> np.ndarray:
-    if dt.is_complex(x.dtype):
-        size = np.abs(x)
-        return np.where(size == 0, x.dtype.type(0), x / np.where(size == 0, 1, size)).astype(
-            x.dtype
-        )
-    return np.sign(x)
-
-
 abs = unary(
     "abs",
     doc="|x|, real for complex x; the most negative integer stays itself.",
-    numpy=np.abs,
     dtypes=NUMBERS,
-    type=_real_type("abs", NUMBERS),
     jvp=_abs_jvp,
-    loops=lambda types: Pointwise(lambda x: Prim("abs", (x,), dt.real_of(x.dtype))),
     ulp={**ROUNDED, "c64": 2, "c128": 2},
 )
 sign = unary(
     "sign",
     doc="-1, 0 or 1; NaN stays; x / |x| for complex x, and 0 at 0.",
-    numpy=_sign_reference,
     dtypes=NUMBERS,
     jvp=_sign_jvp,
     ulp={**ROUNDED, "c64": 4, "c128": 4},
 )
 
 
-def _rounding(name: str, function: Callable[..., Any], doc: str) -> Primitive:
-    return unary(name, doc=doc, numpy=function, dtypes="float", exact=True)
+def _rounding(name: str, doc: str) -> Primitive:
+    return unary(name, doc=doc, dtypes="float", exact=True)
 
 
-floor = _rounding("floor", np.floor, "The largest integer <= x.")
-ceil = _rounding("ceil", np.ceil, "The smallest integer >= x.")
-trunc = _rounding("trunc", np.trunc, "x without its fraction.")
-round = _rounding("round", np.rint, "The nearest integer; halves go to the even one.")
+floor = _rounding("floor", "The largest integer <= x.")
+ceil = _rounding("ceil", "The smallest integer >= x.")
+trunc = _rounding("trunc", "x without its fraction.")
+round = _rounding("round", "The nearest integer; halves go to the even one.")
 nextafter = binary(
     "nextafter",
     doc="The next representable number from x in the direction of y.",
-    numpy=np.nextafter,
     reference=lambda x, y: narrow(np.nextafter(x, y), x.dtype),
     dtypes="float",
     exact=True,
@@ -253,27 +206,9 @@ def _lit(value: Any, like: Any) -> Any:
     return literal(value, type_of(like).dtype)
 
 
-def _maximum(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """-0 < +0, which np.maximum leaves open."""
-    found = np.maximum(x, y)
-    if not dt.is_float(x.dtype) or np.count_nonzero(found) == found.size:
-        return found
-    zeros = (x == 0) & (y == 0)
-    return np.where(zeros, x + y, found) if np.count_nonzero(zeros) else found
-
-
-def _minimum(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    found = np.minimum(x, y)
-    if not dt.is_float(x.dtype) or np.count_nonzero(found) == found.size:
-        return found
-    zeros = (x == 0) & (y == 0)
-    return np.where(zeros, -(-x + -y), found) if np.count_nonzero(zeros) else found
-
-
 max = binary(
     "max",
     doc="The larger one; NaN if either is NaN; -0 < +0.",
-    numpy=_maximum,
     dtypes="bool int float",
     jvp=_share(gt),
     exact=True,
@@ -281,7 +216,6 @@ max = binary(
 min = binary(
     "min",
     doc="The smaller one; NaN if either is NaN; -0 < +0.",
-    numpy=_minimum,
     dtypes="bool int float",
     jvp=_share(lt),
     exact=True,
@@ -289,6 +223,7 @@ min = binary(
 
 
 def _clamp_jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any) -> Any:
+    assert max.jvp is not None and min.jvp is not None
     low, x, high = primals
     d_low, d_x, d_high = tangents
     raised = max(x, low)
@@ -303,7 +238,7 @@ clamp = define(
     kind=Elementwise,
     doc="clamp(low, x, high) = min(max(x, low), high); half of x' gradient passes at a bound.",
     type=same_type("clamp", "int float"),
-    numpy=numpy_elementwise(lambda low, x, high: _minimum(_maximum(x, low), high)),
+    numpy=numpy_elementwise(lambda low, x, high: minimum(maximum(x, low), high)),
     jvp=_clamp_jvp,
     batch=elementwise_batch("clamp"),
     loops=lambda types: Pointwise(

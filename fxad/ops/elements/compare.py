@@ -9,7 +9,7 @@ give 0 on every backend.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,18 +17,15 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
 from fxad.core.types import ArrayType
-from fxad.ir.kernel import Prim
-from fxad.ir.loops import Pointwise
 from fxad.ir.rewrite import literal
 from fxad.ops.base import Primitive, case, define, fails, known
 from fxad.ops.elements.pointwise import (
     Elementwise,
     binary,
     common_shape,
-    compare_prim,
     elementwise_batch,
     fit,
-    same_type,
+    prim,
     unary,
 )
 from fxad.trace.tracer import type_of
@@ -39,18 +36,10 @@ ANY = "bool int float complex"
 # ---------------------------------------------------------------- comparisons
 
 
-def _bool_type(name: str, allowed: str) -> Callable[..., ArrayType]:
-    check = same_type(name, allowed)
-    return lambda *types: check(*types).with_dtype(dt.bool_)
-
-
-def _comparison(name: str, function: Callable[..., Any], dtypes: str, doc: str) -> Primitive:
+def _comparison(name: str, dtypes: str, doc: str) -> Primitive:
     return binary(
         name,
         doc=doc,
-        numpy=function,
-        type=_bool_type(name, dtypes),
-        loops=compare_prim(name),
         exact=True,
         dtypes=dtypes,
         samples=lambda r: [
@@ -62,19 +51,16 @@ def _comparison(name: str, function: Callable[..., Any], dtypes: str, doc: str) 
     )
 
 
-eq = _comparison("eq", np.equal, ANY, "x == y; false where either is NaN.")
-ne = _comparison("ne", np.not_equal, ANY, "x != y; true where either is NaN.")
-lt = _comparison("lt", np.less, ORDERED, "x < y; false where either is NaN.")
-le = _comparison("le", np.less_equal, ORDERED, "x <= y; false where either is NaN.")
-gt = _comparison("gt", np.greater, ORDERED, "x > y; false where either is NaN.")
-ge = _comparison("ge", np.greater_equal, ORDERED, "x >= y; false where either is NaN.")
+eq = _comparison("eq", ANY, "x == y; false where either is NaN.")
+ne = _comparison("ne", ANY, "x != y; true where either is NaN.")
+lt = _comparison("lt", ORDERED, "x < y; false where either is NaN.")
+le = _comparison("le", ORDERED, "x <= y; false where either is NaN.")
+gt = _comparison("gt", ORDERED, "x > y; false where either is NaN.")
+ge = _comparison("ge", ORDERED, "x >= y; false where either is NaN.")
 
 is_finite = unary(
     "is_finite",
     doc="Neither infinite nor NaN (for complex: both parts).",
-    numpy=np.isfinite,
-    type=_bool_type("is_finite", "float complex"),
-    loops=compare_prim("is_finite"),
     exact=True,
     samples=lambda r: [case(r.x(3)), case(r.lit(float("nan"))), case(r.lit(float("inf")))],
 )
@@ -82,57 +68,25 @@ is_finite = unary(
 # ---------------------------------------------------------------- logic and bits
 
 
-def _logic(name: str, function: Callable[..., Any], doc: str) -> Primitive:
-    return binary(name, doc=doc, numpy=function, dtypes="bool int", exact=True)
+def _logic(name: str, doc: str) -> Primitive:
+    return binary(name, doc=doc, dtypes="bool int", exact=True)
 
 
-and_ = _logic("and", np.bitwise_and, "Bitwise and; logical for bools.")
-or_ = _logic("or", np.bitwise_or, "Bitwise or; logical for bools.")
-xor = _logic("xor", np.bitwise_xor, "Bitwise exclusive or; != for bools.")
+and_ = _logic("and", "Bitwise and; logical for bools.")
+or_ = _logic("or", "Bitwise or; logical for bools.")
+xor = _logic("xor", "Bitwise exclusive or; != for bools.")
 not_ = unary(
     "not",
     doc="Bitwise complement; logical not for bools.",
-    numpy=np.bitwise_not,
     dtypes="bool int",
     exact=True,
 )
 
 
-def _unsigned(x: np.ndarray) -> np.ndarray:
-    """The same bits as an unsigned integer."""
-    return np.asarray(x).view(np.dtype(f"u{x.dtype.itemsize}"))
-
-
-def _signed(x: np.ndarray) -> np.ndarray:
-    return np.asarray(x).view(np.dtype(f"i{x.dtype.itemsize}"))
-
-
-def _shift(
-    function: Callable[..., np.ndarray], view: Callable[[np.ndarray], np.ndarray]
-) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """`function` on the bits of x seen as `view`; amounts out of range move every bit out."""
-
-    def rule(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        bits, amount = view(x), _unsigned(y)
-        last = 8 * x.dtype.itemsize - 1
-        shifted = function(bits, np.minimum(amount, last).astype(bits.dtype))
-        if view is _unsigned:  # signed bits are all the sign by now
-            shifted = np.where(amount > last, bits.dtype.type(0), shifted)
-        return shifted.view(x.dtype)
-
-    return rule
-
-
-def _shifting(
-    name: str,
-    function: Callable[..., np.ndarray],
-    view: Callable[[np.ndarray], np.ndarray],
-    doc: str,
-) -> Primitive:
+def _shifting(name: str, doc: str) -> Primitive:
     return binary(
         name,
         doc=doc,
-        numpy=_shift(function, view),
         dtypes="int",
         exact=True,
         samples=lambda r: [
@@ -143,55 +97,29 @@ def _shifting(
     )
 
 
-shl = _shifting("shl", np.left_shift, _unsigned, "x shifted to the left by y bits.")
-shr_logical = _shifting(
-    "shr_logical", np.right_shift, _unsigned, "x shifted to the right by y bits, zeros enter."
-)
-shr_arith = _shifting(
-    "shr_arith", np.right_shift, _signed, "x shifted to the right by y bits, the top bit enters."
-)
-
-
-def _count_leading_zeros(x: np.ndarray) -> np.ndarray:
-    bits = _unsigned(x).copy()
-    width = 8 * x.dtype.itemsize
-    count = np.full(bits.shape, width)
-    for _ in range(width):
-        count -= bits != 0
-        bits >>= bits.dtype.type(1)
-    return count.astype(x.dtype)
+shl = _shifting("shl", "x shifted to the left by y bits.")
+shr_logical = _shifting("shr_logical", "x shifted to the right by y bits, zeros enter.")
+shr_arith = _shifting("shr_arith", "x shifted to the right by y bits, the top bit enters.")
 
 
 popcount = unary(
     "popcount",
     doc="How many bits are set.",
-    numpy=lambda x: np.bitwise_count(_unsigned(x)).astype(x.dtype),
     dtypes="int",
     exact=True,
 )
 clz = unary(
     "clz",
     doc="How many of the highest bits are zero; the width for 0.",
-    numpy=_count_leading_zeros,
     dtypes="int",
     exact=True,
     samples=lambda r: [case(r.x(3, 4)), case(r.lit(0)), case(r.x(0))],
 )
 
 
-def _mul_high(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    width = 8 * x.dtype.itemsize
-    if width < 64:
-        wide = np.dtype(x.dtype.kind + "8")
-        return np.right_shift(x.astype(wide) * y.astype(wide), width).astype(x.dtype)
-    high = (x.astype(object) * y.astype(object)) // 2**width
-    return np.asarray(high).astype(x.dtype)
-
-
 mul_high = binary(
     "mul_high",
     doc="The upper half of the product of two integers, computed in twice their width.",
-    numpy=_mul_high,
     dtypes="int",
     exact=True,
     samples=lambda r: [
@@ -254,11 +182,11 @@ select = define(
     kind=Select,
     doc="on_true where cond holds, else on_false; the branch not taken passes no gradient.",
     type=_select_type,
-    numpy=lambda cond, on_true, on_false: np.where(cond, on_true, on_false),
+    numpy=np.where,
     jvp=_select_jvp,
     transpose=_select_transpose,
     batch=elementwise_batch("select"),
-    loops=lambda types: Pointwise(lambda c, x, y: Prim("select", (c, x, y), x.dtype)),
+    loops=prim("select"),
     exact=True,
     dtypes=ANY,
     samples=lambda r: [

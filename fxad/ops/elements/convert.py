@@ -16,6 +16,7 @@ from fxad.core.errors import TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import Prim
 from fxad.ir.loops import Pointwise
+from fxad.ir.prims_numpy import complex_of_parts
 from fxad.ops.base import case, check_kind, define, fails, known, narrow
 from fxad.ops.elements.arithmetic import neg
 from fxad.ops.elements.pointwise import (
@@ -24,7 +25,7 @@ from fxad.ops.elements.pointwise import (
     convert_loops,
     elementwise_batch,
     fit,
-    same_type,
+    prim,
     unary,
 )
 
@@ -141,21 +142,9 @@ bitcast = unary(
 # ---------------------------------------------------------------- complex numbers
 
 
-def _part_type(name: str) -> Any:
-    check = same_type(name, "complex")
-    return lambda x: check(x).with_dtype(dt.real_of(x.dtype))
-
-
-def _part_loops(name: str) -> Any:
-    return lambda types: Pointwise(lambda z: Prim(name, (z,), dt.real_of(z.dtype)))
-
-
 real = unary(
     "real",
     doc="Real part of a complex array.",
-    numpy=lambda z: np.array(z.real),
-    type=_part_type("real"),
-    loops=_part_loops("real"),
     jvp="linear",
     transpose=lambda ct, args: [complex(ct, 0.0)],
     exact=True,
@@ -164,9 +153,6 @@ real = unary(
 imag = unary(
     "imag",
     doc="Imaginary part of a complex array.",
-    numpy=lambda z: np.array(z.imag),
-    type=_part_type("imag"),
-    loops=_part_loops("imag"),
     jvp="linear",
     transpose=lambda ct, args: [complex(0.0, neg(ct))],
     exact=True,
@@ -175,7 +161,6 @@ imag = unary(
 conj = unary(
     "conj",
     doc="Complex conjugate.",
-    numpy=np.conj,
     jvp="linear",
     transpose=lambda ct, args: [conj(ct)],
     exact=True,
@@ -187,12 +172,6 @@ def _complex_type(x: ArrayType, y: ArrayType) -> ArrayType:
     if x.dtype != y.dtype or x.dtype not in (dt.float32, dt.float64):
         raise TypeMismatch(f"complex: parts must both be f32 or both f64, got {x} and {y}")
     return ArrayType(dt.complex_of(x.dtype), common_shape("complex", (x, y)))
-
-
-def _complex_reference(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    out = np.empty(np.broadcast_shapes(x.shape, y.shape), np.result_type(x, np.complex64))
-    out.real, out.imag = x, y
-    return out
 
 
 def _complex_transpose(ct: Any, args: Sequence[Any]) -> list[Any]:
@@ -208,11 +187,11 @@ complex = define(
     kind=Elementwise,
     doc="x + i*y of two real arrays.",
     type=_complex_type,
-    numpy=_complex_reference,
+    numpy=complex_of_parts,
     jvp=lambda primals, tangents, out: complex(*(0.0 if t is None else t for t in tangents)),
     transpose=_complex_transpose,
     batch=elementwise_batch("complex"),
-    loops=lambda types: Pointwise(lambda x, y: Prim("complex", (x, y), dt.complex_of(x.dtype))),
+    loops=prim("complex"),
     exact=True,
     dtypes="float",
     samples=lambda r: [

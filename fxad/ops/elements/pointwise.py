@@ -1,12 +1,12 @@
 """Elementwise ops: what `unary` and `binary` fill in of an op's record.
 
-sin = unary("sin", numpy=np.sin, jvp=lambda dx, x, y: mul(dx, cos(x)), dtypes="float complex")
+sin = unary("sin", jvp=lambda dx, x, y: mul(dx, cos(x)), dtypes="float complex")
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import Cast, Prim
 from fxad.ir.loops import Pointwise
+from fxad.ir.prims import PRIMS, ScalarFunction, same
 from fxad.ir.program import OPS, Lit
 from fxad.ir.rewrite import literal
 from fxad.ops.base import Primitive, case, check_kind, define, narrow, spread
@@ -143,20 +144,39 @@ def numpy_elementwise(function: Callable[..., Any]) -> Callable[..., np.ndarray]
     return rule
 
 
+def _scalar_function(name: str) -> ScalarFunction:
+    if name not in PRIMS:
+        raise ValueError(
+            f"op {name!r}: fxad.ir.prims has no scalar function of that name; "
+            "add a record of it there, or give numpy= and loops="
+        )
+    return PRIMS[name]
+
+
 def prim(name: str) -> Callable[..., Pointwise]:
-    """Loop body of an elementwise op that is a scalar primitive of the same dtype."""
+    """Loop body of an elementwise op that is a scalar function. Raises ValueError if none has
+    that name."""
+    result = _scalar_function(name).result
+    assert result is not None, f"{name}: its dtype is not told by its arguments'"
 
     def loops(types: Sequence[ArrayType], **params: Any) -> Pointwise:
-        return Pointwise(lambda *xs: Prim(name, xs, xs[0].dtype))
+        return Pointwise(lambda *xs: Prim(name, xs, result(xs[-1].dtype)))
 
     return loops
 
 
-def compare_prim(name: str) -> Callable[..., Pointwise]:
-    def loops(types: Sequence[ArrayType], **params: Any) -> Pointwise:
-        return Pointwise(lambda *xs: Prim(name, xs, dt.bool_))
+def _result_type(name: str, allowed: str) -> Callable[..., ArrayType]:
+    """Type rule: `same_type`, with the dtype that the scalar primitive gives."""
+    check = same_type(name, allowed)
+    result = PRIMS[name].result if name in PRIMS else None
+    if result is None or result is same:
+        return check
 
-    return loops
+    def rule(*types: ArrayType) -> ArrayType:
+        type_ = check(*types)
+        return type_.with_dtype(result(type_.dtype))
+
+    return rule
 
 
 def convert_loops(types: Sequence[ArrayType], *, dtype: np.dtype) -> Pointwise:
@@ -166,22 +186,23 @@ def convert_loops(types: Sequence[ArrayType], *, dtype: np.dtype) -> Pointwise:
 def unary(
     name: str,
     *,
-    numpy: Callable[..., Any],
+    numpy: Callable[..., Any] | None = None,
     dtypes: str = "float complex",
-    jvp: Callable[..., Any] | str | None = None,
-    scalar: str = "",
+    jvp: Callable[..., Any] | Literal["linear"] | None = None,
     samples: Callable[..., Any] | None = None,
     **rules: Any,
 ) -> Primitive:
-    """An elementwise function of one operand; jvp(dx, x, y)."""
+    """An elementwise function of one operand; jvp(dx, x, y). Reference, loop body and the result's
+    dtype, where left out, are those of the scalar function of its name (`fxad.ir.prims`)."""
     return define(
         name,
         kind=Elementwise,
-        type=rules.pop("type", None) or same_type(name, dtypes),
-        numpy=rules.pop("reference", None) or numpy_elementwise(numpy),
+        type=rules.pop("type", None) or _result_type(name, dtypes),
+        numpy=rules.pop("reference", None)
+        or numpy_elementwise(numpy or _scalar_function(name).numpy),
         jvp=jvp if jvp is None or isinstance(jvp, str) else _unary_jvp(jvp),
         batch=elementwise_batch(name),
-        loops=rules.pop("loops", None) or prim(scalar or name),
+        loops=rules.pop("loops", None) or prim(name),
         dtypes=dtypes,
         samples=samples or (lambda r: [case(r.x(3, 4)), case(r.x()), case(r.x(0, 2))]),
         **rules,
@@ -198,23 +219,23 @@ def _unary_jvp(rule: Any) -> Callable[..., Any]:
 def binary(
     name: str,
     *,
-    numpy: Callable[..., Any],
+    numpy: Callable[..., Any] | None = None,
     dtypes: str = "float complex int",
-    jvp: Sequence[Callable[..., Any] | None] | str | None = None,
-    scalar: str = "",
+    jvp: Sequence[Callable[..., Any] | None] | Literal["linear"] | None = None,
     samples: Callable[..., Any] | None = None,
     **rules: Any,
 ) -> Primitive:
     """An elementwise function of two operands; jvp = (rule of dx, rule of dy), each
-    rule(d, x, y, out); their sum is the tangent."""
+    rule(d, x, y, out); their sum is the tangent. What is left out is as in `unary`."""
     return define(
         name,
         kind=Elementwise,
-        type=rules.pop("type", None) or same_type(name, dtypes),
-        numpy=rules.pop("reference", None) or numpy_elementwise(numpy),
+        type=rules.pop("type", None) or _result_type(name, dtypes),
+        numpy=rules.pop("reference", None)
+        or numpy_elementwise(numpy or _scalar_function(name).numpy),
         jvp=jvp if jvp is None or isinstance(jvp, str) else _binary_jvp(jvp),
         batch=elementwise_batch(name),
-        loops=rules.pop("loops", None) or prim(scalar or name),
+        loops=rules.pop("loops", None) or prim(name),
         dtypes=dtypes,
         samples=samples
         or (lambda r: [case(r.x(3, 4), r.x(3, 4)), case(r.x(), r.x()), case(r.x(5), r.lit(2))]),

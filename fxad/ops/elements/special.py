@@ -8,10 +8,7 @@ References compute in f64 with Python's `math`, element by element: exact, not f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.ir.program import OPS
@@ -23,48 +20,9 @@ from fxad.ops.elements.pointwise import unary
 from fxad.ops.elements.powers import reciprocal, square
 from fxad.trace.tracer import type_of
 
-
-def _in_f64(function: Callable[[float], float]) -> Callable[[np.ndarray], np.ndarray]:
-    """Reference that applies a function of one Python float to every element."""
-
-    def rule(x: np.ndarray) -> np.ndarray:
-        wide = x.astype(dt.float64).ravel().tolist()
-        exact = np.array([function(v) for v in wide], dt.float64).reshape(x.shape)
-        return exact.astype(x.dtype)
-
-    return rule
-
-
-def _log_gamma(x: float) -> float:
-    if math.isinf(x):
-        return math.inf
-    try:
-        return math.lgamma(x)
-    except (ValueError, OverflowError):  # a pole, or beyond the largest float
-        return math.inf
-
-
-def _inverse_erf(y: float) -> float:
-    """Halley's iteration on erf, or on erfc in the tails, where 1 - |y| is exact."""
-    if not -1 < y < 1:
-        return math.copysign(math.inf, y) if abs(y) == 1 else math.nan
-    if y == 0:
-        return y
-    size = abs(y)
-    tail = math.log1p(-size * size)
-    center = 2 / (math.pi * 0.147) + tail / 2  # Winitzki's approximation, within 0.2 percent
-    x = math.sqrt(math.sqrt(center * center - tail / 0.147) - center)
-    for _ in range(4):
-        error = (1 - size) - math.erfc(x) if size > 0.5 else math.erf(x) - size
-        step = error / (2 / math.sqrt(math.pi) * math.exp(-x * x))
-        x -= step / (1 + x * step)
-    return math.copysign(x, y)
-
-
 erf = unary(
     "erf",
     doc="Error function: 2/sqrt(pi) times the integral of exp(-t*t) from 0 to x.",
-    numpy=_in_f64(math.erf),
     dtypes="float",
     jvp=lambda dx, x, y: mul(dx, mul(exp(neg(square(x))), 2 / math.sqrt(math.pi))),
     ulp=FAIR,
@@ -72,7 +30,6 @@ erf = unary(
 erfc = unary(
     "erfc",
     doc="1 - erf(x), accurate for large x.",
-    numpy=_in_f64(math.erfc),
     dtypes="float",
     jvp=lambda dx, x, y: mul(dx, mul(exp(neg(square(x))), -2 / math.sqrt(math.pi))),
     ulp={"f16": 1, "bf16": 1, "f32": 16, "f64": 16},
@@ -80,7 +37,6 @@ erfc = unary(
 erfinv = unary(
     "erfinv",
     doc="The x with erf(x) = y; infinite at -1 and 1, NaN beyond.",
-    numpy=_in_f64(_inverse_erf),
     dtypes="float",
     jvp=lambda dx, x, y: mul(dx, mul(exp(square(y)), math.sqrt(math.pi) / 2)),
     ulp={"f16": 1, "bf16": 1, "f32": 8, "f64": 16},
@@ -89,7 +45,6 @@ erfinv = unary(
 lgamma = unary(
     "lgamma",
     doc="log(|Gamma(x)|); inf at 0, -1, -2, ...",
-    numpy=_in_f64(_log_gamma),
     dtypes="float",
     jvp=lambda dx, x, y: mul(dx, digamma(x)),
     ulp={"f16": 2, "bf16": 2, "f32": 32, "f64": 64},  # relative, beside its zeros
@@ -127,17 +82,9 @@ def digamma(x: Any) -> Any:
     return select(mirrored, select(pole, math.nan, reflected), result)
 
 
-def _logistic(x: np.ndarray) -> np.ndarray:
-    if dt.is_complex(x.dtype):
-        return 1 / (1 + np.exp(-x))
-    decay = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1 / (1 + decay), decay / (1 + decay)).astype(x.dtype)
-
-
 logistic = unary(
     "logistic",
     doc="1 / (1 + exp(-x)), without overflow.",
-    numpy=_logistic,
     jvp=lambda dx, x, y: mul(dx, mul(y, sub(1, y))),
     ulp={**CLOSE, "f32": 4, "f64": 4},
 )

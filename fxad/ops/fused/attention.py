@@ -8,6 +8,9 @@ t - left ... t + right; -1: all on that side (right=0 is causal). Then come a bi
 scaled scores, and a mask of bools, False excluding, each [B or 1, N or 1, T or 1, S or 1] where the
 parameter of its name says so. lse [B, N, T]: the log of the sum of exponentials.
 
+key_parts: more than 1 where results of so many equal parts of the keys are wanted apart, as a new
+first axis (`passes.split_keys`, behind which no rule but loops and the reference is asked).
+
 A query that sees no key gets 0. One whose keys are all excluded by the mask averages those it sees.
 Backward: Dao et al., "FlashAttention" (2022), with the maximum known exactly.
 """
@@ -16,7 +19,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,6 +42,9 @@ from fxad.ops.fused.attention_parts import (
 )
 from fxad.ops.programs.control import filled, instantiate, present
 from fxad.trace.tracer import stage, type_of
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Transforms
 
 # ---------------------------------------------------------------- types
 
@@ -69,11 +75,19 @@ def _check(
             )
 
 
-def _type(q: ArrayType, k: ArrayType, v: ArrayType, *extras: ArrayType, **params: Any) -> tuple:
+def _type(
+    q: ArrayType,
+    k: ArrayType,
+    v: ArrayType,
+    *extras: ArrayType,
+    key_parts: int = 1,
+    **params: Any,
+) -> tuple[ArrayType, ...]:
     _check("attend", q, k, v, extras)
     batch, time, heads, _ = q.shape
-    out = ArrayType(q.dtype, (batch, time, heads, v.shape[3]))
-    return out, ArrayType(q.dtype, (batch, heads, time))
+    parts = (key_parts,) if key_parts > 1 else ()
+    out = ArrayType(q.dtype, (*parts, batch, time, heads, v.shape[3]))
+    return out, ArrayType(q.dtype, (*parts, batch, heads, time))
 
 
 def _grad_type(
@@ -85,7 +99,7 @@ def _grad_type(
     d_out: ArrayType,
     *extras: ArrayType,
     **params: Any,
-) -> tuple:
+) -> tuple[ArrayType, ...]:
     _check("attend_grad", q, k, v, extras)
     wanted = _type(q, k, v)
     if (d_out, lse) != wanted or delta != lse:
@@ -97,13 +111,17 @@ def _grad_type(
 
 
 @functools.lru_cache(maxsize=64)
-def _program(function: Callable[..., Any], types: tuple[ArrayType, ...], params: tuple) -> Program:
+def _program(
+    function: Callable[..., Any], types: tuple[ArrayType, ...], params: tuple[tuple[str, Any], ...]
+) -> Program:
     program, consts = stage(lambda *xs: function(*xs, **dict(params)), types, "attention")
     assert not consts
     return program
 
 
-def _parts_program(function: Callable[..., Any], args: Sequence[Any], params: dict) -> Program:
+def _parts_program(
+    function: Callable[..., Any], args: Sequence[Any], params: dict[str, Any]
+) -> Program:
     return _program(function, tuple(type_of(a) for a in args), tuple(sorted(params.items())))
 
 
@@ -125,7 +143,7 @@ def _ungrouped(x: np.ndarray) -> np.ndarray:
 def _logits(
     q: np.ndarray,
     k: np.ndarray,
-    extras: tuple,
+    extras: tuple[np.ndarray, ...],
     scale: float,
     left: int,
     right: int,
@@ -146,10 +164,25 @@ def _logits(
 
 
 def _numpy(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, *extras: np.ndarray, **params: Any
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    *extras: np.ndarray,
+    key_parts: int = 1,
+    **params: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
     with np.errstate(all="ignore"):
         x = _logits(q, k, extras, **params)
+        if key_parts == 1:
+            return _seen(q, x, v)
+        parts = zip(np.split(x, key_parts, -1), np.split(v, key_parts, 1), strict=True)
+        outs, lses = zip(*[_seen(q, *part) for part in parts], strict=True)
+        return np.stack(outs), np.stack(lses)
+
+
+def _seen(q: np.ndarray, x: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Results for queries q of logits x [B, K, G, T, S] and as many values."""
+    with np.errstate(all="ignore"):
         top = x.max(axis=-1, initial=-np.inf, keepdims=True)
         top[np.isneginf(top)] = 0
         weights = np.exp(x - top)
@@ -201,7 +234,9 @@ def _transposed(q: Any, k: Any, v: Any, out: Any, lse: Any, *rest: Any, **params
     return attend_grad(q, k, v, lse, delta, d_out, *extras, **params)
 
 
-def _jvp(t, primals, tangents, **params):
+def _jvp(
+    t: Transforms, primals: Sequence[Any], tangents: Sequence[Any], **params: Any
+) -> tuple[Sequence[Any], Sequence[Any]]:
     """The tangent is a linear call that knows the fused backward, except for a bias's."""
     program = _parts_program(parts, primals, params)
     active = present(tangents)
@@ -230,7 +265,9 @@ def _jvp(t, primals, tangents, **params):
     return [out, lse], [d_out, None]
 
 
-def _grad_jvp(t, primals, tangents, **params):
+def _grad_jvp(
+    t: Transforms, primals: Sequence[Any], tangents: Sequence[Any], **params: Any
+) -> tuple[Sequence[Any], Sequence[Any]]:
     """Second derivatives go through the plain ops."""
     derived, _ = t.jvp(_parts_program(grad_parts, primals, params), present(tangents), (True,) * 3)
     results = t.run(derived, [*primals, *(x for x in tangents if x is not None)])
@@ -240,7 +277,9 @@ def _grad_jvp(t, primals, tangents, **params):
 def _batch(op_of: Callable[[], Any]) -> Callable[..., Any]:
     """Lanes join the batch axis of every operand."""
 
-    def rule(t, size, batched, args, **params):
+    def rule(
+        t: Transforms, size: int, batched: Sequence[bool], args: Sequence[Any], **params: Any
+    ) -> Any:
         batch = type_of(args[0]).shape[int(batched[0])]
         lanes = [a if b else spread(a, size) for a, b in zip(args, batched, strict=True)]
         joined = [_joined_lanes(x, batch) for x in lanes]
@@ -265,7 +304,14 @@ def _joined_lanes(x: Any, batch: int) -> Any:
 
 
 def _attention(
-    types: Sequence[ArrayType], *, scale: float, left: int, right: int, bias: bool, mask: bool
+    types: Sequence[ArrayType],
+    *,
+    scale: float,
+    left: int,
+    right: int,
+    bias: bool,
+    mask: bool,
+    key_parts: int = 1,
 ) -> Attention:
     dtype = types[0].dtype
     first = len(types) - bias - mask
@@ -290,7 +336,7 @@ def _attention(
             return value
         return Prim("select", (element(first + bias, point, read), value, Const(0.0, dtype)), dtype)
 
-    return Attention(first > 3, left, right, logit, slope)
+    return Attention(first > 3, left, right, logit, slope, key_parts=key_parts)
 
 
 attend = define(

@@ -148,7 +148,7 @@ def joined_parts(out: Any, lse: Any) -> list[Any]:
 def grad_parts(
     q: Any, k: Any, v: Any, lse: Any, delta: Any, d_out: Any, *extras: Any, **params: Any
 ) -> tuple[Any, Any, Any]:
-    """`attend_grad` by plain ops; lse and delta are computed again, as functions of the rest."""
+    """`attend_grad` by plain ops; lse and delta are recomputed, as functions of the rest."""
     weights, lse = _weights(q, k, extras, **params)
     if params["mask"]:
         factor = at_excluded(lse, seen_keys(lse, type_of(k).shape[1], **params))

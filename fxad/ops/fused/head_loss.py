@@ -4,8 +4,9 @@
 
 x: [R, D]; table: [V, D] (width=0: [D, V]) of x's dtype; targets: i32[R]; weights: [R], of the dtype
 in which softmax and loss are computed; factors: the dtype that the operands of all products are
-rounded to, backward ones too. The result, of that dtype and rank 0, is the sum of
-weights * (logsumexp(logits) - logits[target]); a target outside 0 ... V-1 picks 0.
+rounded to, backward ones too; terms: of float32 ones, by how many products of their bfloat16 parts
+(see `matrices/product_by_parts.py`), if it is given. The result, of that dtype and rank 0, is the
+sum of weights * (logsumexp(logits) - logits[target]); a target outside 0 ... V-1 picks 0.
 
 It is made of plain ops, CHUNK rows at a time (more where rows are short, all where they are few).
 Where a gradient is asked for, a chunk's logits become their own cotangent in place, and that the
@@ -44,6 +45,7 @@ def _type(
     *,
     width: int,
     factors: np.dtype,
+    terms: int | None = None,
 ) -> tuple[ArrayType]:
     good = x.ndim == table.ndim == 2 and x.shape[1] == table.shape[width]
     if not good or targets.shape != x.shape[:1] or weights.shape != x.shape[:1]:
@@ -51,6 +53,8 @@ def _type(
             f"head_loss: {x}, {table}, {targets} and {weights} do not go together; expected "
             "[R, D], [V, D] and twice [R]"
         )
+    if terms is not None and not (x.dtype == weights.dtype == factors == dt.float32):
+        raise TypeMismatch(f"head_loss: terms are of float32, not of {x} and {weights}")
     if x.dtype != table.dtype or targets.dtype != dt.int32 or not dt.is_float(weights.dtype):
         raise TypeMismatch(f"head_loss: {x}, {table}, {targets} and {weights}: expected two of one "
                            "float dtype, i32, and floats")  # fmt: skip
@@ -65,12 +69,17 @@ def _numpy(
     *,
     width: int,
     factors: np.dtype,
+    terms: int | None = None,
 ) -> tuple[np.ndarray]:
     with np.errstate(all="ignore"):
-        # Rounded factors and a wider sum, as `dot` computes it.
-        wide = np.float64 if x.dtype == np.float64 else np.float32
-        a, b = (np.asarray(m.astype(factors), wide) for m in (x, table))
-        logits = np.matmul(a, b.T if width == 1 else b)
+        if terms is None:
+            # Rounded factors and a wider sum, as `dot` computes it.
+            wide = np.float64 if x.dtype == np.float64 else np.float32
+            a, b = (np.asarray(m.astype(factors), wide) for m in (x, table))
+            logits = np.matmul(a, b.T if width == 1 else b)
+        else:
+            pairs = {"contract": ((1,), (width,)), "batch": ((), ())}
+            logits = OPS["dot_by_parts"].numpy(x, table, **pairs, terms=terms)
         logits = logits.astype(x.dtype).astype(weights.dtype)
         peak = logits.max(axis=1, keepdims=True, initial=-np.inf)
         peak[np.isinf(peak)] = 0
@@ -127,14 +136,31 @@ def _cast(x: Any, dtype: np.dtype) -> Any:
     return x if type_of(x).dtype == dtype else _op("convert", x, dtype=dtype)
 
 
-def _product(a: Any, b: Any, axes: tuple[int, int], factors: np.dtype, dtype: np.dtype) -> Any:
-    """Sum over one axis of each, of numbers rounded to `factors`."""
-    pairs = {"contract": ((axes[0],), (axes[1],)), "batch": ((), ()), "dtype": dtype}
-    return _op("dot", _cast(a, factors), _cast(b, factors), **pairs)
+def _product(
+    a: Any,
+    b: Any,
+    axes: tuple[int, int],
+    factors: np.dtype,
+    dtype: np.dtype,
+    terms: int | None,
+) -> Any:
+    """Sum over one axis of each, of numbers rounded to `factors`, or by `terms` of their parts."""
+    pairs = {"contract": ((axes[0],), (axes[1],)), "batch": ((), ())}
+    if terms is not None:
+        return _op("dot_by_parts", a, b, **pairs, terms=terms)
+    return _op("dot", _cast(a, factors), _cast(b, factors), **pairs, dtype=dtype)
 
 
-def _rows(x: Any, table: Any, targets: Any, weights: Any, width: int, factors: np.dtype) -> _Rows:
-    product = _product(x, table, (1, width), factors, type_of(x).dtype)
+def _rows(
+    x: Any,
+    table: Any,
+    targets: Any,
+    weights: Any,
+    width: int,
+    factors: np.dtype,
+    terms: int | None = None,
+) -> _Rows:
+    product = _product(x, table, (1, width), factors, type_of(x).dtype, terms)
     logits = _cast(product, type_of(weights).dtype)
     peak = _op("stop_gradient", _op("max_reduce", logits, axes=(1,)))
     infinite = _op("eq", _op("abs", peak), math.inf)
@@ -175,15 +201,17 @@ def parts(x: Any, table: Any, targets: Any, weights: Any, **params: Any) -> tupl
 # ---------------------------------------------------------------- derivatives
 
 
-def _slopes(rows: _Rows, table: Any, width: int, factors: np.dtype) -> tuple[Any, Any]:
+def _slopes(
+    rows: _Rows, table: Any, width: int, factors: np.dtype, terms: int | None = None
+) -> tuple[Any, Any]:
     """The loss's gradients with respect to these rows of x, and their part of the table's."""
     soft = _op("exp", _op("sub", rows.logits, _across(rows.lse, rows.logits)))
     hot = _op("convert", rows.hot, dtype=type_of(soft).dtype)
     d_logits = _op("mul", _op("sub", soft, hot), _across(rows.weights, soft))
-    dtypes = factors, type_of(table).dtype
-    d_x = _product(d_logits, table, (1, 1 - width), *dtypes)
+    dtype = type_of(table).dtype
+    d_x = _product(d_logits, table, (1, 1 - width), factors, dtype, terms)
     ends = (d_logits, rows.x) if width == 1 else (rows.x, d_logits)
-    return d_x, _product(*ends, (0, 0), *dtypes)
+    return d_x, _product(*ends, (0, 0), factors, dtype, terms)
 
 
 def _jvp(t: Any, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:

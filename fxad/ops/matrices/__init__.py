@@ -6,7 +6,8 @@ from fxad.ops.matrices import (
     fft,
     lu,
     product,
+    product_by_parts,
     spectral,
 )
 
-__all__ = ["eigen", "factor", "fft", "lu", "product", "spectral"]
+__all__ = ["eigen", "factor", "fft", "lu", "product", "product_by_parts", "spectral"]

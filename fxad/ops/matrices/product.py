@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from fxad.ir.loops import Contraction
 from fxad.ir.program import OPS
 from fxad.ops.arrays.movement import transpose
 from fxad.ops.arrays.slicing import check_axes, sized
-from fxad.ops.base import Primitive, Unknown, case, check_kind, define, fails, kind_of, known
+from fxad.ops.base import Primitive, Unknown, case, check_kind, define, fails, known
 from fxad.trace.tracer import bind, type_of
 
 Axes = tuple[int, ...]
@@ -48,29 +48,37 @@ def _dot_type(
         raise TypeMismatch(f"dot: {a} and {b} differ in dtype; convert one side")
     check_kind("dot", a, KINDS)
     narrower = dtype != a.dtype and dtype.itemsize <= a.dtype.itemsize
-    if kind_of(dtype) != kind_of(a.dtype) or narrower:
+    if dt.kind_of(dtype) != dt.kind_of(a.dtype) or narrower:
         raise TypeMismatch(
             f"dot: the result of {a} and {b} cannot be {dt.short_name(dtype)}; it must be their "
             "dtype or a wider one of its kind"
         )
+    return product_type("dot", a, b, contract, batch, dtype)
+
+
+def product_type(
+    name: str, a: ArrayType, b: ArrayType, contract: Pair, batch: Pair, dtype: np.dtype
+) -> ArrayType:
+    """The type of a product whose elements are of this dtype. Raises ShapeError."""
     for side, type_ in enumerate((a, b)):
-        check_axes("dot", (*batch[side], *contract[side]), type_)
+        check_axes(name, (*batch[side], *contract[side]), type_)
     for what, (left, right) in (("contracted", contract), ("batch", batch)):
         sizes = [a.shape[i] for i in left], [b.shape[i] for i in right]
         if sizes[0] != sizes[1]:
             raise ShapeError(
-                f"dot: {what} axes {left} of {a} and {right} of {b} differ in length: "
+                f"{name}: {what} axes {left} of {a} and {right} of {b} differ in length: "
                 f"{sizes[0]} and {sizes[1]}"
             )
     shape = [a.shape[i] for i in batch[0]]
     shape += [a.shape[i] for i in free_axes(a.ndim, contract[0], batch[0])]
     shape += [b.shape[i] for i in free_axes(b.ndim, contract[1], batch[1])]
-    return sized("dot", dtype, tuple(shape))
+    return sized(name, dtype, tuple(shape))
 
 
-def _dot_numpy(
+def dot_numpy(
     a: np.ndarray, b: np.ndarray, *, contract: Pair, batch: Pair, dtype: np.dtype
 ) -> np.ndarray:
+    """The product in NumPy."""
     wide = accumulator(a.dtype, dtype)
     plain = a.ndim == b.ndim == 2 and contract == ((1,), (0,)) and not batch[0]
     if plain and a.dtype is wide is dtype:
@@ -98,14 +106,22 @@ def _as_matrices(a: Axes, b: Axes, contract: Pair, batch: Pair) -> tuple[Pair, P
     )
 
 
-def _dot_jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any, **params: Any) -> Any:
+# The rules of a product, whichever way it is computed: `product(a, b, contract=..., batch=...)`.
+Product = Callable[..., Any]
+
+
+def product_jvp(
+    product: Product, primals: Sequence[Any], tangents: Sequence[Any], contract: Pair, batch: Pair
+) -> Any:
+    """Tangent of a product."""
     a, b = primals
     da, db = tangents
+    pairs = {"contract": contract, "batch": batch}
     if da is None:
-        return dot(a, db, **params)
+        return product(a, db, **pairs)
     if db is None:
-        return dot(da, b, **params)
-    return bind(OPS["add"], dot(da, b, **params), dot(a, db, **params))
+        return product(da, b, **pairs)
+    return bind(OPS["add"], product(da, b, **pairs), product(a, db, **pairs))
 
 
 def _convert(x: Any, dtype: np.dtype) -> Any:
@@ -113,7 +129,13 @@ def _convert(x: Any, dtype: np.dtype) -> Any:
 
 
 def _operand_cotangent(
-    side: int, ct: Any, operand: Unknown, other: Any, contract: Pair, batch: Pair
+    product: Product,
+    side: int,
+    ct: Any,
+    operand: Unknown,
+    other: Any,
+    contract: Pair,
+    batch: Pair,
 ) -> Any:
     """Cotangent of one operand: the cotangent times the other operand over its free axes.
 
@@ -128,15 +150,15 @@ def _operand_cotangent(
     first = len(lanes) + (len(own_free) if side == 0 else 0)
     ct_axes = tuple(range(first, first + len(other_free)))
     matched = tuple(own for _, own in sorted(zip(theirs, mine, strict=True)))
-    other_batch, dtype = batch[1 - side], ct_type.dtype
+    other_batch = batch[1 - side]
     ct_first = (*batch[side], *own_free, *matched)
     other_first = (*batch[side], *matched, *own_free)
     if _is_sorted(other_first) or (side == 1 and not _is_sorted(ct_first)):
         pairs = {"contract": (other_free, ct_axes), "batch": (other_batch, lanes)}
-        order, result = other_first, dot(other, ct, **pairs, dtype=dtype)
+        order, result = other_first, product(other, ct, **pairs)
     else:
         pairs = {"contract": (ct_axes, other_free), "batch": (lanes, other_batch)}
-        order, result = ct_first, dot(ct, other, **pairs, dtype=dtype)
+        order, result = ct_first, product(ct, other, **pairs)
     if not _is_sorted(order):
         result = transpose(result, permutation=tuple(map(order.index, range(len(order)))))
     return _convert(result, operand.dtype)
@@ -146,16 +168,60 @@ def _is_sorted(axes: Axes) -> bool:
     return axes == tuple(range(len(axes)))
 
 
-def _dot_transpose(
-    ct: Any, args: Sequence[Any], *, contract: Pair, batch: Pair, dtype: np.dtype
+def product_transpose(
+    product: Product, ct: Any, args: Sequence[Any], contract: Pair, batch: Pair
 ) -> list[Any]:
+    """Cotangents of the operands of a product."""
     a, b = args
     da = db = None
     if not known(a):
-        da = _operand_cotangent(0, ct, a, b, contract, batch)
+        da = _operand_cotangent(product, 0, ct, a, b, contract, batch)
     if not known(b):
-        db = _operand_cotangent(1, ct, b, a, contract, batch)
+        db = _operand_cotangent(product, 1, ct, b, a, contract, batch)
     return [da, db]
+
+
+def product_batch(
+    product: Product, batched: Sequence[bool], args: Sequence[Any], contract: Pair, batch: Pair
+) -> Any:
+    """A product with lanes.
+
+    A lane axis of both operands is a batch axis; of one operand, a free axis moved first."""
+    sides = range(2)
+    moved = [tuple(i + batched[s] for i in contract[s]) for s in sides]
+    lanes = [tuple(i + batched[s] for i in batch[s]) for s in sides]
+    if all(batched):
+        lanes = [(0, *axes) for axes in lanes]
+    pairs = {"contract": (moved[0], moved[1]), "batch": (lanes[0], lanes[1])}
+    result = product(*args, **pairs)
+    if all(batched):
+        return result
+    place = len(batch[0])
+    if batched[1]:
+        place += len(free_axes(type_of(args[0]).ndim, contract[0], batch[0]))
+    if place == 0:
+        return result
+    rest = (i for i in range(type_of(result).ndim) if i != place)
+    return transpose(result, permutation=(place, *rest))
+
+
+def _dot_jvp(
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    out: Any,
+    *,
+    contract: Pair,
+    batch: Pair,
+    dtype: np.dtype,
+) -> Any:
+    return product_jvp(functools.partial(dot, dtype=dtype), primals, tangents, contract, batch)
+
+
+def _dot_transpose(
+    ct: Any, args: Sequence[Any], *, contract: Pair, batch: Pair, dtype: np.dtype
+) -> list[Any]:
+    product = functools.partial(dot, dtype=type_of(ct).dtype)
+    return product_transpose(product, ct, args, contract, batch)
 
 
 def _dot_batch(
@@ -167,23 +233,7 @@ def _dot_batch(
     batch: Pair,
     dtype: np.dtype,
 ) -> Any:
-    """A lane axis of both operands is a batch axis; of one operand, a free axis moved first."""
-    sides = range(2)
-    moved = [tuple(i + batched[s] for i in contract[s]) for s in sides]
-    lanes = [tuple(i + batched[s] for i in batch[s]) for s in sides]
-    if all(batched):
-        lanes = [(0, *axes) for axes in lanes]
-    pairs = {"contract": (moved[0], moved[1]), "batch": (lanes[0], lanes[1])}
-    result = dot(*args, **pairs, dtype=dtype)
-    if all(batched):
-        return result
-    place = len(batch[0])
-    if batched[1]:
-        place += len(free_axes(type_of(args[0]).ndim, contract[0], batch[0]))
-    if place == 0:
-        return result
-    rest = (i for i in range(type_of(result).ndim) if i != place)
-    return transpose(result, permutation=(place, *rest))
+    return product_batch(functools.partial(dot, dtype=dtype), batched, args, contract, batch)
 
 
 def _dot_samples(r: Any) -> list[Any]:
@@ -209,7 +259,7 @@ dot: Primitive = define(
     "dot",
     doc="Sum of products over contract axes; f16 and bf16 accumulate in f32, integers wrap.",
     type=_dot_type,
-    numpy=_dot_numpy,
+    numpy=dot_numpy,
     jvp=_dot_jvp,
     transpose=_dot_transpose,
     batch=_dot_batch,

@@ -12,14 +12,17 @@ Ops that hold Programs turn it into an operand when they are bound (rule `close`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fxad.core.types import ArrayType
+from fxad.core.types import Type
 from fxad.ir.loops import Structured
 from fxad.ir.program import Eqn, Program, Symbol, Var
 from fxad.ops.base import define
 from fxad.trace.execute import concrete
 from fxad.trace.tracer import stage, type_of
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import CloseRule
 
 captured = define(
     "captured",
@@ -43,7 +46,7 @@ def embed(program: Program, values: Sequence[Any]) -> Program:
 
 
 def staged(
-    function: Callable[..., Sequence[Any]], types: Sequence[ArrayType], name: str = "f"
+    function: Callable[..., Sequence[Any]], types: Sequence[Type], name: str = "f"
 ) -> Program:
     """Trace a function into a Program without consts; what it captures is embedded."""
     return embed(*stage(function, types, name))
@@ -75,15 +78,15 @@ def opened(program: Program, values: Sequence[Any], at: int = 0) -> Program:
     return Program(inputs, kept, [swap.get(a, a) for a in program.outputs], program.name)
 
 
-def closing(
-    names: Sequence[str], at: int, count: str = ""
-) -> Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]:
+def closing(names: Sequence[str], at: int, count: str = "") -> CloseRule:
     """A `close` rule: new operands at place `at`, new leading inputs of the named programs.
 
     `count` names the parameter that counts those operands.
     """
 
-    def close(args: Sequence[Any], params: dict[str, Any]) -> tuple:
+    def close(
+        args: tuple[Any, ...], params: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         held = {n: params[n] for n in names}
         programs = [p for v in held.values() for p in (v if isinstance(v, tuple) else (v,))]
         values = values_in(*[p for p in programs if isinstance(p, Program)])

@@ -3,22 +3,24 @@
     ys = checkpoint(*xs; program=p, policy=(("keep", "dots"),))
 
 Its split rule cuts the forward half once more: `saved` crosses to the backward half, everything
-else is computed again there, behind a barrier that no pass looks through.
+else is recomputed there, behind a barrier that no pass looks through.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fxad.core import dtypes as dt
+from fxad.core.masks import merge, select
 from fxad.core.record import valued
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS, Atom, Eqn, Program, Var
 from fxad.ir.rewrite import dce, flattened, used_inputs
 from fxad.ops.base import Primitive, type_of
-from fxad.ops.programs.control import call_like, pick, weave
+from fxad.ops.programs.control import call_like
 from fxad.ops.programs.policies import (
+    PRODUCTS,
     Rows,
     byte_budget,
     compressed,
@@ -29,22 +31,25 @@ from fxad.ops.programs.policies import (
     place,
 )
 
+if TYPE_CHECKING:
+    from fxad.ir.rules import Transforms
+
 
 @valued
 class Recipe:
-    """How the backward half gets its residuals: `again`(kept inputs, saved values) -> residuals.
+    """How the backward half gets its residuals.
 
-    `inputs`: which inputs of the forward half it reads. `saved`: values of the forward half, each
-    with how to keep it.
+    `recompute`: kept inputs and saved values -> residuals. `inputs`: which inputs of the forward
+    half it reads. `saved`: values of the forward half, each with how to keep it.
     """
 
-    again: Program
+    recompute: Program
     inputs: tuple[bool, ...]
     saved: dict[Var, str]
 
 
 def recipe(program: Program, residuals: Sequence[Atom], policy: Rows) -> Recipe:
-    """What to keep of a flat program to compute `residuals` again, and the program that does.
+    """What to keep of a flat program to recompute `residuals`, and the program that does.
 
     A value goes by all names it was given. Results of equations with effects are always kept:
     nothing that a user can see happens twice.
@@ -59,23 +64,23 @@ def recipe(program: Program, residuals: Sequence[Atom], policy: Rows) -> Recipe:
     saved: dict[Var, str] = {}
     kept: list[Eqn] = []
     for eqn in reversed(program.eqns):
-        again = []
+        recomputed = []
         for var in live.intersection(eqn.outputs):
             how = decide(policy, eqn, names.get(var, frozenset()))
             if how is None and not eqn.effects:
-                again.append(var)
+                recomputed.append(var)
             else:
                 saved[var] = how or "keep"
-        if again:
+        if recomputed:
             inputs = tuple([_rooted(a, root) for a in eqn.inputs])
-            outputs = tuple([v if v in again else Var(v.type) for v in eqn.outputs])
-            kept.append(Eqn(eqn.op, inputs, eqn.params, outputs, eqn.where, eqn.tag))
+            outputs = tuple([v if v in recomputed else Var(v.type) for v in eqn.outputs])
+            kept.append(eqn.copy(inputs=inputs, outputs=outputs))
             live.update(a for a in inputs if isinstance(a, Var))
     order = [v for eqn in program.eqns for v in eqn.outputs if v in saved]
     saved = {v: saved[v] for v in order}
     whole = Program([*program.inputs, *saved], kept[::-1], wanted, program.name)
     used = used_inputs(whole)[: len(program.inputs)]
-    kept_inputs: list[Var] = [*pick(program.inputs, used), *saved]
+    kept_inputs: list[Var] = [*select(program.inputs, used), *saved]
     return Recipe(Program(kept_inputs, whole.eqns, wanted, program.name), used, saved)
 
 
@@ -83,18 +88,26 @@ def _rooted(atom: Atom, root: dict[Var, Atom]) -> Atom:
     return root.get(atom, atom) if isinstance(atom, Var) else atom
 
 
-def _split(t, record, unknown, args, *, program, policy):
+def _split(
+    t: Transforms,
+    record: Callable[..., Any],
+    unknown: tuple[bool, ...],
+    args: Sequence[Any],
+    *,
+    program: Program,
+    policy: Rows,
+) -> Sequence[Any]:
     s = t.split(program, unknown)
     known = flattened(s.known)
     count = len(known.outputs) - s.residuals
     plan = recipe(known, known.outputs[count:], policy)
-    given = pick(args, unknown, False)
+    given = select(args, unknown, False)
     budget = byte_budget(policy)
     dear = [] if budget is None else _dear(known, plan.saved)
     wanted = [*known.outputs[:count], *plan.saved, *dear]
     forward = dce(Program(known.inputs, known.eqns, wanted, known.name))
     results = list(checkpoint(*given, program=forward, policy=policy))
-    inputs, end = pick(given, plan.inputs), count + len(plan.saved)
+    inputs, end = select(given, plan.inputs), count + len(plan.saved)
     values = [*inputs, *results[count:end]]
     hows = [*[input_how(policy)] * len(inputs), *plan.saved.values()]
     fixed = [_stored(v, how) for v, how in zip(values, hows, strict=True)]
@@ -108,27 +121,27 @@ def _split(t, record, unknown, args, *, program, policy):
             limits = {"budget": budget.nbytes, "ways": budget.ways, "free": len(free)}
             whole = OPS["within"](*free, *rest, *others[: len(dear)], **limits)
             held = (*held[: len(inputs)], *whole[len(free) : len(free) + len(rest)])
-        elif held and (plan.again.eqns or any(map(compressed, hows))):
+        elif held and (plan.recompute.eqns or any(map(compressed, hows))):
             # What is recomputed must not join the forward half, what is rounded not its readers.
             held = OPS["barrier"](*held)
         read = [_restored(v, how, type_) for v, how, type_ in zip(held, hows, types, strict=True)]
-        return t.run(s.rest, [*t.run(plan.again, read), *operands[len(fixed) + len(spare) :]])
+        return t.run(s.rest, [*t.run(plan.recompute, read), *operands[len(fixed) + len(spare) :]])
 
-    operands = [*fixed, *spare, *pick(args, unknown)]
+    operands = [*fixed, *spare, *select(args, unknown)]
     rest = t.stage(backward, [type_of(a) for a in operands], program.name)
     rest_outs = record(checkpoint, *operands, program=rest, policy=policy)
-    return weave(s.unknown, rest_outs, results[:count])
+    return merge(s.unknown, rest_outs, results[:count])
 
 
 def _dear(program: Program, saved: Mapping[Var, str]) -> list[Var]:
-    """Results that cost much to compute again, beside those already saved: with one of them kept,
+    """Results that cost much to recompute, beside those already saved: with one of them kept,
     what follows from it is cheap."""
-    eqns = [e for e in program.eqns if e.op.name == "dot" or (e.op.higher and not e.effects)]
+    eqns = [e for e in program.eqns if e.op.name in PRODUCTS or (e.op.higher and not e.effects)]
     return [v for e in eqns for v in e.outputs if v not in saved]
 
 
 def _stored(value: Any, how: str) -> Any:
-    """A saved value in the form that waits for the backward half."""
+    """A saved value in the form in which it is kept for the backward half."""
     type_ = type_of(value)
     if compressed(how) and isinstance(type_, ArrayType) and _compressible(type_):
         return OPS["convert"](value, dtype=dt.bfloat16)

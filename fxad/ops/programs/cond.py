@@ -7,32 +7,35 @@ Rules take the transforms `t` first, as all of `fxad.ops.programs.control` do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
-from fxad.core.types import ArrayType
+from fxad.core.masks import Mask, merge, select
+from fxad.core.types import ArrayType, Type
 from fxad.ir.loops import Structured
 from fxad.ir.program import OPS, Eqn, Program, Var, subprograms
 from fxad.ir.rewrite import dce, evaluate, used_inputs
 from fxad.ops.base import Batched, define, known, type_of, zeros
 from fxad.ops.programs.captures import closing
 from fxad.ops.programs.control import (
-    Mask,
     along_lanes,
     check_operands,
     filled,
-    pick,
     present,
     subprogram_effects,
-    weave,
 )
 
+if TYPE_CHECKING:
+    from fxad.ir.rules import Transforms
 
-def _cond_type(index: ArrayType, *types: ArrayType, branches: tuple[Program, ...]) -> tuple:
+
+def _cond_type(
+    index: ArrayType, *types: ArrayType, branches: tuple[Program, ...]
+) -> tuple[Type, ...]:
     if index.shape or dt.is_inexact(index.dtype):
         raise ShapeError(f"cond: the index must be one int32 or bool, not {index}")
     for branch in branches:
@@ -45,22 +48,33 @@ def _cond_type(index: ArrayType, *types: ArrayType, branches: tuple[Program, ...
     return branches[0].out_types
 
 
-def _cond_numpy(index: np.ndarray, *arrays: np.ndarray, branches: tuple[Program, ...]) -> tuple:
+def _cond_numpy(
+    index: np.ndarray, *arrays: np.ndarray, branches: tuple[Program, ...]
+) -> tuple[Any, ...]:
     chosen = min(max(int(index), 0), len(branches) - 1)
     return tuple(evaluate(branches[chosen], arrays))
 
 
-def _cond_jvp(t, primals, tangents, *, branches):
+def _cond_jvp(
+    t: Transforms, primals: Sequence[Any], tangents: Sequence[Any], *, branches: Sequence[Program]
+) -> tuple[Sequence[Any], Sequence[Any]]:
     active = present(tangents[1:])
     flags = [t.jvp(b, active)[1] for b in branches]
     union = tuple(any(column) for column in zip(*flags, strict=True))
     derived = tuple(t.jvp(b, active, union)[0] for b in branches)
-    results = cond(*primals, *pick(tangents[1:], active), branches=derived)
+    results = cond(*primals, *select(tangents[1:], active), branches=derived)
     count = len(branches[0].outputs)
     return results[:count], filled(union, results[count:])
 
 
-def _cond_split(t, record, unknown, args, *, branches):
+def _cond_split(
+    t: Transforms,
+    record: Callable[..., Any],
+    unknown: tuple[bool, ...],
+    args: Sequence[Any],
+    *,
+    branches: Sequence[Program],
+) -> Sequence[Any]:
     index, operands, mask = args[0], args[1:], tuple(unknown[1:])
     if unknown[0]:
         raise TypeMismatch("cond: the index cannot depend on a tangent")
@@ -73,13 +87,13 @@ def _cond_split(t, record, unknown, args, *, branches):
         _pad_outputs(t, p.known, count, slots, place)
         for p, place in zip(parts, places, strict=True)
     )
-    results = cond(index, *pick(operands, mask, False), branches=known_branches)
+    results = cond(index, *select(operands, mask, False), branches=known_branches)
     rest_branches = tuple(
         _pick_inputs(p.rest, slots, place, p.residuals)
         for p, place in zip(parts, places, strict=True)
     )
-    rest = record(cond, index, *results[count:], *pick(operands, mask), branches=rest_branches)
-    return weave(union, rest, results[:count])
+    rest = record(cond, index, *results[count:], *select(operands, mask), branches=rest_branches)
+    return merge(union, rest, results[:count])
 
 
 def _coalesce(parts: Sequence[Any]) -> tuple[list[ArrayType], list[list[int]]]:
@@ -101,7 +115,9 @@ def _coalesce(parts: Sequence[Any]) -> tuple[list[ArrayType], list[list[int]]]:
     return slots, places
 
 
-def _pad_outputs(t, program: Program, count: int, slots: Sequence[ArrayType], place: Sequence[int]):
+def _pad_outputs(
+    t: Transforms, program: Program, count: int, slots: Sequence[ArrayType], place: Sequence[int]
+) -> Program:
     def padded(*args: Any) -> list[Any]:
         outs = t.run(program, args)
         mine = dict(zip(place, outs[count:], strict=True))
@@ -111,24 +127,30 @@ def _pad_outputs(t, program: Program, count: int, slots: Sequence[ArrayType], pl
     return t.stage(padded, program.in_types, program.name)
 
 
-def _pick_inputs(rest: Program, slots: Sequence[ArrayType], place: Sequence[int], residuals: int):
+def _pick_inputs(
+    rest: Program, slots: Sequence[ArrayType], place: Sequence[int], residuals: int
+) -> Program:
     inputs = [Var(s) for s in slots]
     for i, var in zip(place, rest.inputs[:residuals], strict=True):
         inputs[i] = var
     return Program([*inputs, *rest.inputs[residuals:]], rest.eqns, rest.outputs, rest.name)
 
 
-def _cond_transpose(t, cotangents, args, *, branches):
+def _cond_transpose(
+    t: Transforms, cotangents: Sequence[Any], args: Sequence[Any], *, branches: Sequence[Program]
+) -> Sequence[Any]:
     linear = tuple(not known(a) for a in args[1:])
     active = present(cotangents)
-    wanted = pick([a.type for a in args[1:] if not known(a)], [True] * sum(linear))
+    wanted = select([a.type for a in args[1:] if not known(a)], [True] * sum(linear))
     derived = tuple(_dense_transpose(t, b, linear, active, wanted) for b in branches)
-    operands = [*pick(args[1:], linear, False), *pick(cotangents, active)]
+    operands = [*select(args[1:], linear, False), *select(cotangents, active)]
     results = cond(args[0], *operands, branches=derived)
-    return [None, *weave(linear, results, [None] * (len(linear) - sum(linear)))]
+    return [None, *merge(linear, results, [None] * (len(linear) - sum(linear)))]
 
 
-def _dense_transpose(t, program: Program, linear: Mask, active: Mask, wanted: Sequence[ArrayType]):
+def _dense_transpose(
+    t: Transforms, program: Program, linear: Mask, active: Mask, wanted: Sequence[ArrayType]
+) -> Program:
     """The transpose of a Program with zeros for cotangents that are missing."""
     derived, flags = t.transpose(program, linear, active)
 
@@ -139,7 +161,14 @@ def _dense_transpose(t, program: Program, linear: Mask, active: Mask, wanted: Se
     return t.stage(dense, derived.in_types, program.name)
 
 
-def _cond_batch(t, size, batched, args, *, branches):
+def _cond_batch(
+    t: Transforms,
+    size: int,
+    batched: Sequence[bool],
+    args: Sequence[Any],
+    *,
+    branches: Sequence[Program],
+) -> Any:
     mask = tuple(batched[1:])
     if not batched[0]:
         flags = [t.batch(b, size, mask)[1] for b in branches]
@@ -151,7 +180,13 @@ def _cond_batch(t, size, batched, args, *, branches):
     return _cond_select(t, size, batched, args, branches)
 
 
-def _cond_select(t, size, batched, args, branches):
+def _cond_select(
+    t: Transforms,
+    size: int,
+    batched: Sequence[bool],
+    args: Sequence[Any],
+    branches: Sequence[Program],
+) -> Any:
     """Every branch on all lanes, and a select. It stays a call until it is compiled, so that a
     printed Program says what became of the cond."""
     mask = tuple(batched[1:])
@@ -197,13 +232,19 @@ def _must_not_run_in_vain(program: Program) -> bool:
     )
 
 
-def _cond_lane_by_lane(t, size, batched, args, branches):
+def _cond_lane_by_lane(
+    t: Transforms,
+    size: int,
+    batched: Sequence[bool],
+    args: Sequence[Any],
+    branches: Sequence[Program],
+) -> Any:
     """A loop over lanes, each running its own branch alone."""
-    shared, lanes = pick(args, batched, False), pick(args, batched)
+    shared, lanes = select(args, batched, False), select(args, batched)
 
     def one(*values: Any) -> list[Any]:
         fixed, own = values[: len(shared)], values[len(shared) :]
-        return list(cond(*weave(batched, own, fixed), branches=branches))
+        return list(cond(*merge(batched, own, fixed), branches=branches))
 
     types = [type_of(v).with_shape(type_of(v).shape[1:]) for v in lanes]
     body = t.stage(one, [*map(type_of, shared), *types], "cond_lane_by_lane")
@@ -216,10 +257,10 @@ def _cond_dce(eqn: Eqn, live: Mask) -> Eqn:
     """Drop results nobody reads and operands no branch reads."""
     branches = [dce(b, live) for b in eqn.params["branches"]]
     keep = tuple(map(any, zip(*map(used_inputs, branches), strict=True)))
-    smaller = tuple(Program(pick(b.inputs, keep), b.eqns, b.outputs, b.name) for b in branches)
-    inputs = (eqn.inputs[0], *pick(eqn.inputs[1:], keep))
-    outputs = tuple(pick(eqn.outputs, live))
-    return Eqn(eqn.op, inputs, {"branches": smaller}, outputs, eqn.where, eqn.tag)
+    smaller = tuple(Program(select(b.inputs, keep), b.eqns, b.outputs, b.name) for b in branches)
+    inputs = (eqn.inputs[0], *select(eqn.inputs[1:], keep))
+    outputs = tuple(select(eqn.outputs, live))
+    return eqn.copy(inputs=inputs, params={"branches": smaller}, outputs=outputs)
 
 
 cond = define(

@@ -8,19 +8,22 @@ Every rule takes the transforms `t` first (see `fxad.transform.context`); result
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from fxad.core.errors import TypeMismatch
-from fxad.core.types import ArrayType
+from fxad.core.masks import Mask, merge, select
+from fxad.core.types import ArrayType, Type
 from fxad.ir.loops import Structured
 from fxad.ir.program import OPS, Program
 from fxad.ir.rewrite import evaluate
 from fxad.ops.base import Batched, Primitive, define, known, spread, tangent_type, type_of, zeros
 from fxad.ops.programs.captures import closing
 
-Mask = tuple[bool, ...]
+if TYPE_CHECKING:
+    from fxad.ir.rules import Transforms
+
 Result = TypeVar("Result")
 
 
@@ -32,24 +35,13 @@ def check_operands(name: str, program: Program, types: Sequence[ArrayType]) -> N
         raise TypeMismatch(f"{name}: its program takes ({wanted}) but was given ({seen})")
 
 
-def pick(items: Sequence[Any], mask: Sequence[bool], wanted: bool = True) -> list[Any]:
-    """The items whose mask entry equals `wanted`."""
-    return [item for item, m in zip(items, mask, strict=True) if bool(m) is wanted]
-
-
-def weave(mask: Sequence[bool], if_true: Sequence[Any], if_false: Sequence[Any]) -> list[Any]:
-    """The inverse of picking by a mask and by its opposite."""
-    yes, no = iter(if_true), iter(if_false)
-    return [next(yes) if m else next(no) for m in mask]
-
-
 def present(values: Sequence[Any]) -> Mask:
     return tuple(v is not None for v in values)
 
 
 def filled(mask: Sequence[bool], values: Sequence[Any]) -> list[Any]:
     """`values` at the marked places, None elsewhere."""
-    return weave(mask, values, [None] * (len(mask) - sum(mask)))
+    return merge(mask, values, [None] * (len(mask) - sum(mask)))
 
 
 def instantiate(
@@ -103,12 +95,12 @@ def along_lanes(flag: Any, type: ArrayType) -> Any:
 # ---------------------------------------------------------------- call
 
 
-def _call_type(*types: ArrayType, program: Program, **params: Any) -> tuple:
+def _call_type(*types: ArrayType, program: Program, **params: Any) -> tuple[Type, ...]:
     check_operands("call", program, types)
     return program.out_types
 
 
-def run_program(*arrays: np.ndarray, program: Program, **params: Any) -> tuple:
+def run_program(*arrays: np.ndarray, program: Program, **params: Any) -> tuple[Any, ...]:
     return tuple(evaluate(program, arrays))
 
 
@@ -118,30 +110,60 @@ def call_like(name: str, split: Any = None, back: Any = None) -> Primitive:
     def rebind(args: Sequence[Any], program: Program, params: dict[str, Any]) -> list[Any]:
         return list(OPS[name](*args, program=program, **params))
 
-    def jvp(t, primals, tangents, *, program, **params):
+    def jvp(
+        t: Transforms,
+        primals: Sequence[Any],
+        tangents: Sequence[Any],
+        *,
+        program: Program,
+        **params: Any,
+    ) -> tuple[Sequence[Any], Sequence[Any]]:
         active = present(tangents)
         derived, out_active = t.jvp(program, active)
-        results = rebind([*primals, *pick(tangents, active)], derived, params)
+        results = rebind([*primals, *select(tangents, active)], derived, params)
         count = len(program.outputs)
         return results[:count], filled(out_active, results[count:])
 
-    def default_split(t, record, unknown, args, *, program, **params):
+    def default_split(
+        t: Transforms,
+        record: Callable[..., Any],
+        unknown: tuple[bool, ...],
+        args: Sequence[Any],
+        *,
+        program: Program,
+        **params: Any,
+    ) -> Sequence[Any]:
         s = t.split(program, unknown)
-        outs = rebind(pick(args, unknown, False), s.known, params)
+        outs = rebind(select(args, unknown, False), s.known, params)
         count = len(outs) - s.residuals
-        operands = [*outs[count:], *pick(args, unknown)]
+        operands = [*outs[count:], *select(args, unknown)]
         rest = record(OPS[name], *operands, program=s.rest, **params)
-        return weave(s.unknown, rest, outs[:count])
+        return merge(s.unknown, rest, outs[:count])
 
-    def transpose(t, cotangents, args, *, program, **params):
+    def transpose(
+        t: Transforms,
+        cotangents: Sequence[Any],
+        args: Sequence[Any],
+        *,
+        program: Program,
+        **params: Any,
+    ) -> Sequence[Any]:
         linear = tuple(not known(a) for a in args)
         active = present(cotangents)
         derived, flags = t.transpose(program, linear, active)
-        operands = [*pick(args, linear, False), *pick(cotangents, active)]
+        operands = [*select(args, linear, False), *select(cotangents, active)]
         results = rebind(operands, derived, params)
-        return weave(linear, filled(flags, results), [None] * (len(args) - sum(linear)))
+        return merge(linear, filled(flags, results), [None] * (len(args) - sum(linear)))
 
-    def batch(t, size, batched, args, *, program, **params):
+    def batch(
+        t: Transforms,
+        size: int,
+        batched: Sequence[bool],
+        args: Sequence[Any],
+        *,
+        program: Program,
+        **params: Any,
+    ) -> Any:
         derived, flags = t.batch(program, size, tuple(batched))
         return Batched(tuple(rebind(args, derived, params)), flags)
 

@@ -7,58 +7,60 @@ derivative is taken. A rule may call the very function it belongs to.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.types import ArrayType
+from fxad.core.masks import Mask, merge, select
+from fxad.core.types import ArrayType, Type
 from fxad.ir.loops import Alias, Structured
 from fxad.ir.program import OPS, Program, Symbol, Var
 from fxad.ir.rewrite import dce, evaluate
-from fxad.ops.base import Batched, define, spread, type_of, zeros
+from fxad.ops.base import Batched, define, known, spread, type_of, zeros
 from fxad.ops.programs.captures import closing, opened, values_in
 from fxad.ops.programs.control import (
-    Mask,
     filled,
     instantiate,
-    known,
-    pick,
     present,
     run_program,
     subprogram_effects,
-    weave,
 )
 
+if TYPE_CHECKING:
+    from fxad.ir.rules import CloseRule, Transforms
 
-def _lanes(t, symbol: Symbol, size: int, batched: Sequence[bool]) -> Symbol:
+
+def _lanes(t: Transforms, symbol: Symbol, size: int, batched: Sequence[bool]) -> Symbol:
     """The rule over lanes; all its results are batched. None (a zero tangent) stays None."""
 
     def rule(*args: Any, **flags: Any) -> list[Any]:
         here = present(args)
-        lanes = tuple(pick(batched, here))
+        lanes = tuple(select(batched, here))
         types = [
             type_of(a).with_shape(type_of(a).shape[1:]) if b else type_of(a)
-            for a, b in zip(pick(args, here), lanes, strict=True)
+            for a, b in zip(select(args, here), lanes, strict=True)
         ]
         found: list[bool] = []
 
         def dense(*values: Any) -> list[Any]:
             results = symbol.value(*filled(here, values), **flags)
             found.extend(present(results))
-            return pick(results, found)
+            return select(results, found)
 
         program = t.stage(dense, types, symbol.name)
         derived, _ = t.batch(program, size, lanes, (True,) * len(program.outputs))
-        return filled(found, t.run(derived, pick(args, here)))
+        return filled(found, t.run(derived, select(args, here)))
 
     return Symbol(symbol.name, rule)
 
 
-def _custom_close(*rules: str):
+def _custom_close(*rules: str) -> CloseRule:
     """Captured values become operands that the rules never see."""
 
-    def close(args, params):
+    def close(
+        args: tuple[Any, ...], params: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         values = values_in(params["program"])
         if not values:
             return args, params
@@ -85,14 +87,31 @@ def _custom_close(*rules: str):
     return close
 
 
-def _custom_jvp_rule(t, primals, tangents, *, program, rule, symbolic=False):
+def _custom_jvp_rule(
+    t: Transforms,
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    program: Program,
+    rule: Symbol,
+    symbolic: bool = False,
+) -> tuple[Sequence[Any], Sequence[Any]]:
     given = tangents if symbolic else instantiate(primals, tangents)
     results = rule.value(*primals, *given)
     count = len(program.outputs)
     return results[:count], results[count:]
 
 
-def _custom_jvp_batch(t, size, batched, args, *, program, rule, **params):
+def _custom_jvp_batch(
+    t: Transforms,
+    size: int,
+    batched: Sequence[bool],
+    args: Sequence[Any],
+    *,
+    program: Program,
+    rule: Symbol,
+    **params: Any,
+) -> Any:
     everything = (True,) * len(program.outputs)
     derived, flags = t.batch(program, size, tuple(batched), everything)
     lanes_rule = _lanes(t, rule, size, [True] * 2 * len(args))
@@ -110,14 +129,16 @@ def _custom_jvp_batch(t, size, batched, args, *, program, rule, **params):
     return Batched(tuple(outs), flags)
 
 
-def inline_transpose(t, cotangents, args, *, program, **rules):
+def inline_transpose(
+    t: Transforms, cotangents: Sequence[Any], args: Sequence[Any], *, program: Program, **rules: Any
+) -> Sequence[Any]:
     """The transpose of the program itself. A rule may call its own function on a tangent, in which
     that function must then be linear; the rule says nothing about how to turn it around."""
     linear = tuple(not known(a) for a in args)
     active = present(cotangents)
     derived, flags = t.transpose(program, linear, active)
-    found = t.run(derived, [*pick(args, linear, False), *pick(cotangents, active)])
-    return weave(linear, filled(flags, found), [None] * (len(args) - sum(linear)))
+    found = t.run(derived, [*select(args, linear, False), *select(cotangents, active)])
+    return merge(linear, filled(flags, found), [None] * (len(args) - sum(linear)))
 
 
 custom_jvp = define(
@@ -137,12 +158,22 @@ custom_jvp = define(
 )
 
 
-def _custom_vjp_jvp(t, primals, tangents, *, program, fwd, bwd, rule=None, symbolic=False):
+def _custom_vjp_jvp(
+    t: Transforms,
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    program: Program,
+    fwd: Symbol,
+    bwd: Symbol,
+    rule: Symbol | None = None,
+    symbolic: bool = False,
+) -> tuple[Sequence[Any], Sequence[Any]]:
     count = len(program.outputs)
     results = fwd.value(*primals, **({"perturbed": present(tangents)} if symbolic else {}))
     outs, residuals = results[:count], results[count:]
     mask = tuple(dt.is_differentiable(type_of(p).dtype) for p in primals)
-    dense = pick(instantiate(primals, tangents), mask)
+    dense = select(instantiate(primals, tangents), mask)
     fixed = list(residuals)
     unused = [type_of(f) for f in fixed]
     if rule is None:
@@ -152,7 +183,7 @@ def _custom_vjp_jvp(t, primals, tangents, *, program, fwd, bwd, rule=None, symbo
     start, end = len(fixed), len(fixed) + len(primals)
 
     def back(*values: Any) -> list[Any]:
-        return pick(bwd.value(*values[:start], *values[end:]), mask)
+        return select(bwd.value(*values[:start], *values[end:]), mask)
 
     transpose: Program | Symbol = Symbol(bwd.name, back)
     if not symbolic:
@@ -165,7 +196,9 @@ def _custom_vjp_jvp(t, primals, tangents, *, program, fwd, bwd, rule=None, symbo
     return outs, list(tangents_out)
 
 
-def _linearised(t, program: Program, mask: Mask, unused: Sequence[ArrayType]) -> Program:
+def _linearised(
+    t: Transforms, program: Program, mask: Mask, unused: Sequence[ArrayType]
+) -> Program:
     """(unused, primals, tangents) -> tangents of all results, from the primal program."""
     derived, _ = t.jvp(program, mask, (True,) * len(program.outputs))
     outs = derived.outputs[len(program.outputs) :]
@@ -174,7 +207,7 @@ def _linearised(t, program: Program, mask: Mask, unused: Sequence[ArrayType]) ->
 
 
 def _pushed(
-    t,
+    t: Transforms,
     rule: Symbol,
     count: int,
     types: Sequence[ArrayType],
@@ -188,12 +221,23 @@ def _pushed(
         given = filled(mask, values[n:])
         return rule.value(*values[:n], *instantiate(values[:n], given))[count:]
 
-    staged = t.stage(tangents, [*types, *pick(types, mask)], rule.name)
+    staged = t.stage(tangents, [*types, *select(types, mask)], rule.name)
     inputs = [*(Var(u) for u in unused), *staged.inputs]
     return Program(inputs, staged.eqns, staged.outputs, rule.name)
 
 
-def _custom_vjp_batch(t, size, batched, args, *, program, fwd, bwd, rule=None, symbolic=False):
+def _custom_vjp_batch(
+    t: Transforms,
+    size: int,
+    batched: Sequence[bool],
+    args: Sequence[Any],
+    *,
+    program: Program,
+    fwd: Symbol,
+    bwd: Symbol,
+    rule: Symbol | None = None,
+    symbolic: bool = False,
+) -> Any:
     count = len(program.outputs)
     derived, flags = t.batch(program, size, tuple(batched), (True,) * count)
     lanes_fwd = _lanes(t, fwd, size, batched)
@@ -231,22 +275,32 @@ custom_vjp = define(
 
 def _linear_type(
     *types: ArrayType, count: int, apply: Any, transpose: Any, outs: Any = None, **params: Any
-):
+) -> tuple[Type, ...]:
     return outs if outs is not None else apply.out_types
 
 
-def _linear_numpy(*arrays: np.ndarray, count: int, apply: Any, transpose: Any, **params: Any):
+def _linear_numpy(
+    *arrays: np.ndarray, count: int, apply: Any, transpose: Any, **params: Any
+) -> tuple[Any, ...]:
     if isinstance(apply, Symbol):
         return tuple(np.asarray(r) for r in apply.value(*arrays))
     return tuple(evaluate(apply, arrays))
 
 
-def _as_program(t, rule: Program | Symbol, types: Sequence[ArrayType]) -> Program:
+def _as_program(t: Transforms, rule: Program | Symbol, types: Sequence[Type]) -> Program:
     """A rule given outside jit is a Python function; transforming it takes its Program."""
     return t.stage(rule.value, types, rule.name) if isinstance(rule, Symbol) else rule
 
 
-def _linear_jvp(t, primals, tangents, *, apply, count, **params):
+def _linear_jvp(
+    t: Transforms,
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    apply: Program | Symbol,
+    count: int,
+    **params: Any,
+) -> tuple[Sequence[Any], Sequence[Any]]:
     if not any(present(tangents[:count])):  # the given transpose stays in force
         given = instantiate(primals[count:], tangents[count:])
         both = [
@@ -256,13 +310,26 @@ def _linear_jvp(t, primals, tangents, *, apply, count, **params):
         return list(both[0]), list(both[1])
     apply = _as_program(t, apply, list(map(type_of, primals)))
     derived, out_active = t.jvp(apply, present(tangents))
-    results = t.run(derived, [*primals, *pick(tangents, present(tangents))])
+    results = t.run(derived, [*primals, *select(tangents, present(tangents))])
     n = len(apply.outputs)
     return results[:n], filled(out_active, results[n:])
 
 
-def _linear_transpose(t, cotangents, args, *, count, apply, transpose, outs=None, symbolic=False):
-    types = outs if outs is not None else apply.out_types
+def _linear_transpose(
+    t: Transforms,
+    cotangents: Sequence[Any],
+    args: Sequence[Any],
+    *,
+    count: int,
+    apply: Program | Symbol,
+    transpose: Program | Symbol,
+    outs: tuple[Type, ...] | None = None,
+    symbolic: bool = False,
+) -> Sequence[Any]:
+    types = outs
+    if types is None:
+        assert isinstance(apply, Program)  # of a function they are given
+        types = apply.out_types
     if not symbolic:
         cotangents = [
             zeros(type_) if c is None else c for c, type_ in zip(cotangents, types, strict=True)
@@ -275,12 +342,22 @@ def _linear_transpose(t, cotangents, args, *, count, apply, transpose, outs=None
     return [None] * count + results
 
 
-def _linear_batch(t, size, batched, args, *, count, apply, transpose, **params):
+def _linear_batch(
+    t: Transforms,
+    size: int,
+    batched: Sequence[bool],
+    args: Sequence[Any],
+    *,
+    count: int,
+    apply: Program | Symbol,
+    transpose: Program | Symbol,
+    **params: Any,
+) -> Any:
     types = [
         type_of(a).with_shape(type_of(a).shape[1:]) if b else type_of(a)
         for a, b in zip(args, batched, strict=True)
     ]
-    lazy = isinstance(transpose, Symbol) and not isinstance(apply, Symbol)
+    staged = isinstance(apply, Program)
     apply = _as_program(t, apply, types)
     tangents = [
         a if b else spread(a, size) for a, b in zip(args[count:], batched[count:], strict=True)
@@ -288,7 +365,8 @@ def _linear_batch(t, size, batched, args, *, count, apply, transpose, **params):
     fixed = tuple(batched[:count])
     all_outs = (True,) * len(apply.outputs)
     lanes, flags = t.batch(apply, size, fixed + (True,) * len(tangents), all_outs)
-    if lazy:  # it may hold a linear_call whose transpose is this one again
+    back: Program | Symbol
+    if staged and isinstance(transpose, Symbol):  # it may hold a linear_call transposed by this
         back = _lanes(t, transpose, size, fixed + all_outs)
     else:
         transpose = _as_program(t, transpose, [*types[:count], *apply.out_types])
@@ -297,7 +375,9 @@ def _linear_batch(t, size, batched, args, *, count, apply, transpose, **params):
     return Batched(tuple(results), flags)
 
 
-def _linear_close(args, params):
+def _linear_close(
+    args: tuple[Any, ...], params: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     rule = params["transpose"]
     if isinstance(params["apply"], Symbol):
         return args, params

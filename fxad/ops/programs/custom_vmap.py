@@ -6,33 +6,54 @@ and results that have lanes have them along their first axis.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
+from fxad.core.masks import select
 from fxad.ir.loops import Structured
 from fxad.ir.program import Program, Symbol
 from fxad.ops.base import Batched, define, spread, type_of
 from fxad.ops.programs.captures import opened, values_in
-from fxad.ops.programs.control import call, filled, pick, present, run_program, subprogram_effects
+from fxad.ops.programs.control import call, filled, present, run_program, subprogram_effects
 from fxad.ops.programs.custom import inline_transpose
 
+if TYPE_CHECKING:
+    from fxad.ir.rules import Transforms
 
-def _batch(t, size, batched, args, *, program: Program, rule: Symbol):
+
+def _batch(
+    t: Transforms,
+    size: int,
+    batched: Sequence[bool],
+    args: Sequence[Any],
+    *,
+    program: Program,
+    rule: Symbol,
+) -> Any:
     results, flags = rule.value(size, list(batched), *args)
     return Batched(tuple(results), tuple(flags))
 
 
-def _jvp(t, primals, tangents, *, program: Program, rule: Symbol):
+def _jvp(
+    t: Transforms,
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    program: Program,
+    rule: Symbol,
+) -> tuple[Sequence[Any], Sequence[Any]]:
     """The derivative, whose lanes are the derivative of the rule."""
     active = present(tangents)
     derived, out_active = t.jvp(program, active)
     symbol = Symbol(f"{rule.name}_jvp", _pushed(t, rule, len(primals), active, out_active))
-    results = custom_vmap(*primals, *pick(tangents, active), program=derived, rule=symbol)
+    results = custom_vmap(*primals, *select(tangents, active), program=derived, rule=symbol)
     count = len(program.outputs)
     return results[:count], filled(out_active, results[count:])
 
 
-def _pushed(t, rule: Symbol, count: int, active: Sequence[bool], out_active: tuple[bool, ...]):
+def _pushed(
+    t: Transforms, rule: Symbol, count: int, active: Sequence[bool], out_active: tuple[bool, ...]
+) -> Callable[..., tuple[list[Any], list[bool]]]:
     """The rule of a derivative: values, then tangents of the active ones.
 
     The user's rule sees lanes where a value and its tangent both have them; lanes of only one of
@@ -45,7 +66,7 @@ def _pushed(t, rule: Symbol, count: int, active: Sequence[bool], out_active: tup
         both = [a and b for a, b in zip(own, along, strict=True)]
         if any(both):  # then all lanes are the rule's
             both = [a or b for a, b in zip(own, along, strict=True)]
-        wanted = [*both, *pick(both, active)]
+        wanted = [*both, *select(both, active)]
         values = [
             spread(v, size) if w and not f else v
             for v, w, f in zip(args, wanted, flags, strict=True)
@@ -64,7 +85,7 @@ def _pushed(t, rule: Symbol, count: int, active: Sequence[bool], out_active: tup
 
         program = t.stage(lanes, types[:count], rule.name)
         derived, _ = t.jvp(program, tuple(active), out_active)
-        inner += pick(inner, out_active)
+        inner += select(inner, out_active)
         if not any(outer):
             return t.run(derived, values), inner
         mapped, extra = t.batch(derived, size, outer)
@@ -73,12 +94,21 @@ def _pushed(t, rule: Symbol, count: int, active: Sequence[bool], out_active: tup
     return pushed
 
 
-def _split(t, record, unknown, args, *, program: Program, rule: Symbol):
+def _split(
+    t: Transforms,
+    record: Callable[..., Any],
+    unknown: tuple[bool, ...],
+    args: Sequence[Any],
+    *,
+    program: Program,
+    rule: Symbol,
+) -> Sequence[Any]:
     """In reverse mode the halves are plain calls: the rule says nothing about them."""
+    assert call.split is not None
     return call.split(t, record, unknown, args, program=program)
 
 
-def _close(args, params):
+def _close(args: tuple[Any, ...], params: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Captured values become operands that the rule never sees."""
     values = values_in(params["program"])
     if not values:

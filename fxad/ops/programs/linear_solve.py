@@ -8,21 +8,28 @@ dx = solve(db - (d matvec) x), and its transpose solves the transposed system.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fxad.core.errors import TypeMismatch
-from fxad.core.types import ArrayType
+from fxad.core.masks import select
+from fxad.core.types import ArrayType, Type
 from fxad.ir.loops import Structured
 from fxad.ir.program import OPS, Program
 from fxad.ir.rewrite import evaluate
 from fxad.ops.base import Batched, define, spread, zeros
 from fxad.ops.programs.captures import closing
-from fxad.ops.programs.control import filled, instantiate, pick, present, subprogram_effects
+from fxad.ops.programs.control import filled, instantiate, present, subprogram_effects
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Transforms
 
 
-def _type(*types: ArrayType, count: int, matvec: Program, solve: Program, **params: Any) -> tuple:
+def _type(
+    *types: ArrayType, count: int, matvec: Program, solve: Program, **params: Any
+) -> tuple[Type, ...]:
     if tuple(types[count:]) != matvec.out_types:
         seen = ", ".join(map(str, types[count:]))
         wanted = ", ".join(map(str, matvec.out_types))
@@ -30,18 +37,26 @@ def _type(*types: ArrayType, count: int, matvec: Program, solve: Program, **para
     return solve.out_types
 
 
-def _numpy(*arrays: np.ndarray, solve: Program, **params: Any) -> tuple:
+def _numpy(*arrays: np.ndarray, solve: Program, **params: Any) -> tuple[Any, ...]:
     return tuple(evaluate(solve, arrays))
 
 
-def _jvp(t, primals, tangents, *, count, matvec, **params):
+def _jvp(
+    t: Transforms,
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    count: int,
+    matvec: Program,
+    **params: Any,
+) -> tuple[Sequence[Any], Sequence[Any]]:
     outs = linear_solve(*primals, count=count, matvec=matvec, **params)
     unknowns = len(matvec.outputs)
     fixed, rhs = primals[:count], list(tangents[count:])
     active = (*present(tangents[:count]), *([False] * unknowns))
     if any(active):
         derived, flags = t.jvp(matvec, active)
-        moving = pick(tangents[:count], active[:count])
+        moving = select(tangents[:count], active[:count])
         results = t.run(derived, [*fixed, *outs[:unknowns], *moving])
         rhs = [
             _minus(db, moved)
@@ -60,7 +75,17 @@ def _minus(db: Any, moved: Any) -> Any:
     return OPS["neg"](moved) if db is None else OPS["sub"](db, moved)
 
 
-def _transpose(t, cotangents, args, *, count, matvec, vecmat, solve, transposed):
+def _transpose(
+    t: Transforms,
+    cotangents: Sequence[Any],
+    args: Sequence[Any],
+    *,
+    count: int,
+    matvec: Program,
+    vecmat: tuple[Program, ...],
+    solve: Program,
+    transposed: tuple[Program, ...],
+) -> Sequence[Any]:
     if not transposed:
         raise TypeMismatch(
             "custom_linear_solve: reverse mode needs transpose_solve= (or symmetric=True)"
@@ -82,7 +107,18 @@ def _transpose(t, cotangents, args, *, count, matvec, vecmat, solve, transposed)
     return [None] * count + list(found[:unknowns])
 
 
-def _batch(t, size, batched, args, *, count, matvec, vecmat, solve, transposed):
+def _batch(
+    t: Transforms,
+    size: int,
+    batched: Sequence[bool],
+    args: Sequence[Any],
+    *,
+    count: int,
+    matvec: Program,
+    vecmat: tuple[Program, ...],
+    solve: Program,
+    transposed: tuple[Program, ...],
+) -> Any:
     unknowns = len(matvec.outputs)
     flags = (*batched[:count], *([True] * unknowns))
     rhs = [a if b else spread(a, size) for a, b in zip(args[count:], batched[count:], strict=True)]

@@ -1,4 +1,4 @@
-"""Values that wait outside the arena between their making and their use.
+"""Values offloaded: outside the arena between their making and their use.
 
     y = offload(x; place="disk", memory)     the value itself, marked: a pass makes of it
     put(x; key, place, memory)               after x was made, and
@@ -13,27 +13,20 @@ about to be lowered.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
-from fxad.core.late import called_late
 from fxad.ir.loops import Alias, HostCall
 from fxad.ops.base import Batched, case, define
 
 EFFECTS = frozenset(["host"])
 
 
-# Where values wait: loaded by the first program that puts some aside.
-_SESSION = "fxad.runtime.session"
-_session, _put, _take = (called_late(_SESSION, name) for name in ("session", "put", "take"))
-_room, _lend, _give = (called_late(_SESSION, name) for name in ("room", "lend", "give_back"))
-
-
 offload = define(
     "offload",
-    doc="The operand itself, which may wait on the host or on disk until it is read here.",
+    doc="The operand itself, which may be offloaded to the host or disk until it is read here.",
     type=lambda x, **params: x,
     numpy=lambda x, **params: x,
     jvp=lambda primals, tangents, out, **params: tangents[0],
@@ -53,7 +46,7 @@ def _within_jvp(primals: Sequence[Any], tangents: Sequence[Any], outs: Any, **pa
 within = define(
     "within",
     doc="The operands themselves. Those after the first `free` wait here from where they were "
-    "made, and may take `budget` bytes: planning computes the others again from the first, or has "
+    "made, and may take `budget` bytes: planning recomputes the others from the first, or has "
     "them wait in one of `ways` (disk, host, bf16).",
     type=lambda *types, **params: types,
     numpy=lambda *arrays, **params: arrays,
@@ -69,10 +62,17 @@ within = define(
 )
 
 
-class _Aside:
+# Where values wait, `fxad.runtime.session`, is loaded by the first program that offloads some.
+def _session() -> AbstractContextManager[None]:
+    from fxad.runtime.session import session
+
+    return session()
+
+
+class _Offloaded:
     """A host function of one key. `borrows`: it keeps no operand, so it may read them where they
-    lie. `around`: what a run of a program that calls it happens in. `lend`: two functions
-    that save its copy, see `fxad.plan.lending`. (Wrappers pass attributes of the object
+    lie. `around`: what a run of a program that calls it happens in. `buffer`: two functions
+    that save its copy, see `fxad.plan.offload_buffers`. (Wrappers pass attributes of the object
     on, not of the class.)"""
 
     def __init__(self, key: int) -> None:
@@ -81,30 +81,49 @@ class _Aside:
         self.around = _session
 
 
-class _Put(_Aside):
+class _Put(_Offloaded):
     def __init__(self, key: int, place: str, memory: int) -> None:
         super().__init__(key)
         self.place = place
         self.memory = memory
-        self.lend = partial(_room, key, place, memory), self
+        self.buffer = self.reserved, self
 
     def __call__(self, x: np.ndarray) -> tuple[()]:
-        _put(self.key, self.place, self.memory, x)
+        from fxad.runtime.session import put
+
+        put(self.key, self.place, self.memory, x)
         return ()
 
+    def reserved(self, own: np.ndarray) -> np.ndarray | None:
+        from fxad.runtime.session import reserve
 
-class _Take(_Aside):
+        return reserve(self.key, self.place, self.memory, own)
+
+
+class _Take(_Offloaded):
     def __init__(self, key: int) -> None:
         super().__init__(key)
-        self.lend = partial(_lend, key), partial(_give, key)
+        self.buffer = self.borrowed, self.release
 
     def __call__(self) -> tuple[np.ndarray]:
-        return (_take(self.key),)
+        from fxad.runtime.session import take
+
+        return (take(self.key),)
+
+    def borrowed(self, own: np.ndarray) -> np.ndarray | None:
+        from fxad.runtime.session import borrow
+
+        return borrow(self.key, own)
+
+    def release(self) -> tuple[()]:
+        from fxad.runtime.session import release
+
+        return release(self.key)
 
 
 put = define(
     "put",
-    doc="Put a value aside under a key; a key's values form a stack.",
+    doc="Offload a value under a key; a key's values form a stack.",
     type=lambda x, *, key, place, memory: (),
     numpy=lambda x, *, key, place, memory: _Put(key, place, memory)(x),
     loops=lambda types, *, key, place, memory: HostCall(_Put(key, place, memory)),
@@ -113,7 +132,7 @@ put = define(
 
 take = define(
     "take",
-    doc="Take back what was last put aside under a key.",
+    doc="Bring back what was last offloaded under a key.",
     type=lambda *, key, type: type,
     numpy=lambda *, key, type: _Take(key)()[0].copy(),
     loops=lambda types, *, key, type: HostCall(_Take(key)),

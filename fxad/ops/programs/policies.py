@@ -32,6 +32,7 @@ KINDS = {
     "inputs": "what the region is given, where its backward half reads it",
     "unless_names": "every value but those with one of these names",
 }
+PRODUCTS = ("dot", "dot_by_parts")
 PLACES = ("keep", "host", "disk")
 FORMATS = ("bf16",)
 
@@ -63,9 +64,9 @@ def _matches(kind: str, listed: frozenset[str], eqn: Eqn, names: frozenset[str])
         case "inputs" | "budget":
             return False
         case "dots":
-            return eqn.op.name == "dot"
+            return eqn.op.name in PRODUCTS
         case "plain_dots":
-            return eqn.op.name == "dot" and not eqn.params["batch"][0]
+            return eqn.op.name in PRODUCTS and not eqn.params["batch"][0]
         case "names":
             return not names.isdisjoint(listed)
         case "other_names":
@@ -78,7 +79,7 @@ def _matches(kind: str, listed: frozenset[str], eqn: Eqn, names: frozenset[str])
 @valued
 class Budget:
     """Bytes of memory that what is kept may take. `ways`: where else values may go ("disk",
-    "host"), or in which lossy format ("bf16"); they may always be computed again."""
+    "host"), or in which lossy format ("bf16"); they may always be recomputed."""
 
     nbytes: int
     ways: tuple[str, ...]

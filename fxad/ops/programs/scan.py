@@ -7,30 +7,33 @@ scan(consts..., carry..., xs...; body, consts, carry, length, reverse)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fxad.core.errors import ShapeError, TypeMismatch
-from fxad.core.types import TapeType
+from fxad.core.masks import Mask, merge, select
+from fxad.core.types import TapeType, Type
 from fxad.ir.loops import Structured
 from fxad.ir.program import OPS, Eqn, Program, Var
 from fxad.ir.rewrite import dce, evaluate, used_inputs
+from fxad.ir.uses import values_read
 from fxad.ops.base import Batched, define, known, plus, type_of, zeros
 from fxad.ops.programs.captures import closing
 from fxad.ops.programs.control import (
-    Mask,
     check_operands,
     filled,
     instantiate,
-    pick,
     present,
     settled,
     spread_new,
     subprogram_effects,
-    weave,
 )
+from fxad.trace import location
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Halves, Transforms
 
 
 def _slice_type(type: Any) -> Any:
@@ -50,7 +53,9 @@ def cut(items: Sequence[Any], *counts: int) -> list[list[Any]]:
 # ---------------------------------------------------------------- scan
 
 
-def _scan_type(*types, body, consts, carry, length, reverse):
+def _scan_type(
+    *types: Type, body: Program, consts: int, carry: int, length: int, reverse: bool
+) -> tuple[Type, ...]:
     c, k, xs = cut(types, consts, carry)
     for x in xs:
         if not x.shape or x.shape[0] != length:
@@ -69,7 +74,9 @@ def names(types: Sequence[Any]) -> str:
     return "(" + ", ".join(map(str, types)) + ")"
 
 
-def _scan_numpy(*arrays, body, consts, carry, length, reverse):
+def _scan_numpy(
+    *arrays: Any, body: Program, consts: int, carry: int, length: int, reverse: bool
+) -> tuple[Any, ...]:
     c, state, xs = cut(arrays, consts, carry)
     types = body.out_types[carry:]
     ys = [_blank(t.with_shape((length, *t.shape))) for t in types]
@@ -88,7 +95,17 @@ def _blank(type: Any) -> Any:
     return np.zeros(type.shape, type.dtype)
 
 
-def _scan_jvp(t, primals, tangents, *, body, consts, carry, length, reverse):
+def _scan_jvp(
+    t: Transforms,
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    body: Program,
+    consts: int,
+    carry: int,
+    length: int,
+    reverse: bool,
+) -> tuple[Sequence[Any], Sequence[Any]]:
     active = present(tangents)
     const_on, carry_on, xs_on = map(tuple, cut(active, consts, carry))
     derived, out_on, carry_on = settled(
@@ -106,11 +123,11 @@ def _scan_jvp(t, primals, tangents, *, body, consts, carry, length, reverse):
     dk = instantiate(k, dk, carry_on)
     results = scan(
         *c,
-        *pick(dc, const_on),
+        *select(dc, const_on),
         *k,
-        *pick(dk, carry_on),
+        *select(dk, carry_on),
         *x,
-        *pick(dx, xs_on),
+        *select(dx, xs_on),
         body=program,
         consts=consts + sum(const_on),
         carry=carry + sum(carry_on),
@@ -126,7 +143,18 @@ def _off(body: Program, carry: int) -> Mask:
     return (False,) * (len(body.outputs) - carry)
 
 
-def _scan_split(t, record, unknown, args, *, body, consts, carry, length, reverse):
+def _scan_split(
+    t: Transforms,
+    record: Callable[..., Any],
+    unknown: tuple[bool, ...],
+    args: Sequence[Any],
+    *,
+    body: Program,
+    consts: int,
+    carry: int,
+    length: int,
+    reverse: bool,
+) -> Sequence[Any]:
     const_un, carry_un, xs_un = map(tuple, cut(unknown, consts, carry))
 
     def trip(un: Mask) -> tuple[Any, Mask]:
@@ -135,7 +163,7 @@ def _scan_split(t, record, unknown, args, *, body, consts, carry, length, revers
 
     s, _, carry_un = settled(carry_un, trip)
     c, k, x = cut(args, consts, carry)
-    known_consts = pick(c, const_un, False)
+    known_consts = select(c, const_un, False)
     body_known, known_consts = hoist(t, s, known_consts)
     n_const, n_carry = len(known_consts), carry - sum(carry_un)
     n_out = len(s.unknown) - sum(s.unknown)
@@ -146,56 +174,57 @@ def _scan_split(t, record, unknown, args, *, body, consts, carry, length, revers
     program = dce(
         Program(inputs, body_known.eqns, [*body_known.outputs[:n_out], *stacked], body.name)
     )
-    xs_known = pick(x, xs_un, False)
-    results = scan(
-        *known_consts,
-        *pick(k, carry_un, False),
-        *xs_known,
-        body=program,
-        consts=n_const,
-        carry=n_carry,
-        length=length,
-        reverse=reverse,
-    )
-    outs, saved = list(results[:n_out]), iter(results[n_out:])
-    fixed = [known_consts[number] for kind, number in plan if kind == "const"]
-    slices = [
-        next(saved) if kind == "stack" else xs_known[number]
-        for kind, number in plan
-        if kind != "const"
-    ]
-    of_all = [kind == "const" for kind, _ in plan]
-    rest = record(
-        scan,
-        *fixed,
-        *pick(c, const_un),
-        *pick(k, carry_un),
-        *slices,
-        *pick(x, xs_un),
-        body=_deferred(s, of_all, sum(const_un), sum(carry_un), body.name),
-        consts=len(fixed) + sum(const_un),
-        carry=sum(carry_un),
-        length=length,
-        reverse=reverse,
-    )
-    return weave(s.unknown, rest, outs)
+    xs_known = select(x, xs_un, False)
+    with location.paired():
+        results = scan(
+            *known_consts,
+            *select(k, carry_un, False),
+            *xs_known,
+            body=program,
+            consts=n_const,
+            carry=n_carry,
+            length=length,
+            reverse=reverse,
+        )
+        outs, saved = list(results[:n_out]), iter(results[n_out:])
+        fixed = [known_consts[number] for kind, number in plan if kind == "const"]
+        slices = [
+            next(saved) if kind == "stack" else xs_known[number]
+            for kind, number in plan
+            if kind != "const"
+        ]
+        of_all = [kind == "const" for kind, _ in plan]
+        rest = record(
+            scan,
+            *fixed,
+            *select(c, const_un),
+            *select(k, carry_un),
+            *slices,
+            *select(x, xs_un),
+            body=_deferred(s, of_all, sum(const_un), sum(carry_un), body.name),
+            consts=len(fixed) + sum(const_un),
+            carry=sum(carry_un),
+            length=length,
+            reverse=reverse,
+        )
+    return merge(s.unknown, rest, outs)
 
 
 def _deferred(s: Any, of_all: Sequence[bool], consts: int, carry: int, name: str) -> Program:
     """The unknown half as a body: residuals of all trips are its constants, the others slices."""
     saved, given = cut(s.rest.inputs, s.residuals)
     c, k, x = cut(given, consts, carry)
-    inputs = [*pick(saved, of_all), *c, *k, *pick(saved, of_all, False), *x]
+    inputs = [*select(saved, of_all), *c, *k, *select(saved, of_all, False), *x]
     return Program(inputs, s.rest.eqns, s.rest.outputs, name)
 
 
-def hoist(t, s, known_consts: list[Any]) -> tuple[Program, list[Any]]:
+def hoist(t: Transforms, s: Halves, known_consts: list[Any]) -> tuple[Program, list[Any]]:
     """Compute before the loop what the known half derives from constants alone, if any of it is
     a residual, and hand it in as further constants."""
     program = s.known
     count = len(known_consts)
     varying = tuple(i >= count for i in range(len(program.inputs)))
-    moving = set(pick(program.inputs, varying))
+    moving = set(select(program.inputs, varying))
     for eqn in program.eqns:
         if not moving.isdisjoint(eqn.inputs) or eqn.effects:
             moving.update(eqn.outputs)
@@ -206,10 +235,10 @@ def hoist(t, s, known_consts: list[Any]) -> tuple[Program, list[Any]]:
     if not hoistable:
         return program, known_consts
     before = [e for e in program.eqns if moving.isdisjoint(e.outputs)]
-    read = {*program.outputs, *(a for e in program.eqns for a in e.inputs)}
+    read = values_read(program.eqns, program.outputs)
     for eqn in before:  # leaves the loop with all of its results
         if not hoistable.isdisjoint(eqn.outputs):
-            hoistable.update(read.intersection(eqn.outputs))
+            hoistable.update(v for v in eqn.outputs if v in read)
     extra = [v for e in before for v in e.outputs if v in hoistable]
     early = dce(Program(program.inputs[:count], before, extra, program.name))
     values = t.run(early, known_consts)
@@ -229,7 +258,17 @@ def _residual_kind(atom: Any, inputs: Sequence[Var], consts: int, carry: int) ->
     return "stack", 0
 
 
-def _scan_transpose(t, cotangents, args, *, body, consts, carry, length, reverse):
+def _scan_transpose(
+    t: Transforms,
+    cotangents: Sequence[Any],
+    args: Sequence[Any],
+    *,
+    body: Program,
+    consts: int,
+    carry: int,
+    length: int,
+    reverse: bool,
+) -> Sequence[Any]:
     linear = tuple(not known(a) for a in args)
     const_l, carry_l, xs_l = map(tuple, cut(linear, consts, carry))
     c, k, x = cut(args, consts, carry)
@@ -243,7 +282,7 @@ def _scan_transpose(t, cotangents, args, *, body, consts, carry, length, reverse
     ys_on = present(cotangents[carry:])
     body_linear = (*const_l, *([True] * carry), *xs_l)
     derived, flags = t.transpose(body, body_linear, (*([True] * carry), *ys_on))
-    want = [*k_types, *(_slice_type(a.type) for a in pick(x, xs_l))]
+    want = [*k_types, *(_slice_type(a.type) for a in select(x, xs_l))]
 
     def back(*values: Any) -> list[Any]:
         fixed, sums, state, ys, xs = cut(values, n_fix, n_lin, carry, sum(ys_on))
@@ -252,9 +291,9 @@ def _scan_transpose(t, cotangents, args, *, body, consts, carry, length, reverse
         d_const = [s if d is None else plus(s, d) for s, d in zip(sums, d_const, strict=True)]
         return [*d_const, *(zeros(w) if d is None else d for d, w in zip(rest, want, strict=True))]
 
-    sums = [zeros(a.type) for a in pick(c, const_l)]
-    loop = [*pick(c, const_l, False), *sums, *ct_carry]
-    slices = [*pick(cotangents[carry:], ys_on), *pick(x, xs_l, False)]
+    sums = [zeros(a.type) for a in select(c, const_l)]
+    loop = [*select(c, const_l, False), *sums, *ct_carry]
+    slices = [*select(cotangents[carry:], ys_on), *select(x, xs_l, False)]
     types = [*map(type_of, loop), *(_slice_type(type_of(s)) for s in slices)]
     program = t.stage(back, types, body.name)
     results = scan(
@@ -267,11 +306,22 @@ def _scan_transpose(t, cotangents, args, *, body, consts, carry, length, reverse
         reverse=not reverse,
     )
     d_const, d_carry, d_xs = cut(results, n_lin, carry)
-    found = [*d_const, *pick(d_carry, carry_l), *d_xs]
-    return weave(linear, found, [None] * (len(args) - sum(linear)))
+    found = [*d_const, *select(d_carry, carry_l), *d_xs]
+    return merge(linear, found, [None] * (len(args) - sum(linear)))
 
 
-def _scan_batch(t, size, batched, args, *, body, consts, carry, length, reverse):
+def _scan_batch(
+    t: Transforms,
+    size: int,
+    batched: Sequence[bool],
+    args: Sequence[Any],
+    *,
+    body: Program,
+    consts: int,
+    carry: int,
+    length: int,
+    reverse: bool,
+) -> Any:
     const_b, carry_b, xs_b = map(tuple, cut(batched, consts, carry))
     was = carry_b
     lanes, out_b, carry_b = settled(
@@ -308,10 +358,10 @@ def _scan_dce(eqn: Eqn, live: Mask) -> Eqn:
     if all(wanted):
         return eqn
     keep = (*used[:consts], *carry_on, *used[consts + carry :])
-    program = Program(pick(body.inputs, keep), body.eqns, body.outputs, body.name)
+    program = Program(select(body.inputs, keep), body.eqns, body.outputs, body.name)
     params = {**eqn.params, "body": program, "consts": sum(used[:consts]), "carry": sum(carry_on)}
-    outputs = tuple(pick(eqn.outputs, wanted))
-    return Eqn(eqn.op, tuple(pick(eqn.inputs, keep)), params, outputs, eqn.where, eqn.tag)
+    outputs = tuple(select(eqn.outputs, wanted))
+    return eqn.copy(inputs=tuple(select(eqn.inputs, keep)), params=params, outputs=outputs)
 
 
 scan = define(

@@ -155,7 +155,9 @@ def _transpose_numpy(tape: TapeValue, *, permutation: tuple[int, ...]) -> TapeVa
     return tape.rearranged(lambda cells: cells.transpose(permutation))
 
 
-def _transpose_transpose(ct: Any, args: Sequence[Any], *, permutation: tuple[int, ...]) -> list:
+def _transpose_transpose(
+    ct: Any, args: Sequence[Any], *, permutation: tuple[int, ...]
+) -> list[Any]:
     return [tape_transpose(ct, permutation=tuple(np.argsort(permutation).tolist()))]
 
 

@@ -6,33 +6,41 @@ state = body(blocks of tape slot i, consts, state)   for i in 0 .. count-1
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fxad.core.masks import merge, select
+from fxad.core.types import Type
 from fxad.ir.program import OPS, Program
 from fxad.ir.rewrite import evaluate
 from fxad.ops.base import define, differentiable, known, plus, spread, type_of, zeros
 from fxad.ops.programs.captures import opened, staged, values_in
-from fxad.ops.programs.control import (
-    check_operands,
-    filled,
-    instantiate,
-    pick,
-    present,
-    weave,
-)
+from fxad.ops.programs.control import check_operands, filled, instantiate, present
 from fxad.ops.programs.scan import cut
 from fxad.ops.programs.while_loop import choose, while_
 
+if TYPE_CHECKING:
+    from fxad.ir.rules import Calls, Transforms
 
-def _linear_loop_type(count, tape, *types, body, consts, reverse):
+
+def _linear_loop_type(
+    count: Any, tape: Any, *types: Type, body: Program, consts: int, reverse: bool
+) -> tuple[Type, ...]:
     own, state = cut(types, consts)
     check_operands("while_linear", body, [*tape.blocks, *own, *state])
     return tuple(state)
 
 
-def _play(t, count: Any, tapes: list, own: Sequence[Any], state: Sequence[Any], body, reverse):
+def _play(
+    t: Calls,
+    count: Any,
+    tapes: list[Any],
+    own: Sequence[Any],
+    state: Sequence[Any],
+    body: Program,
+    reverse: bool,
+) -> list[Any]:
     """A `while` that runs the body once for every iteration on the tapes."""
 
     def test(limit: Any, number: Any, *values: Any) -> list[Any]:
@@ -62,7 +70,9 @@ def _play(t, count: Any, tapes: list, own: Sequence[Any], state: Sequence[Any], 
     return list(results[1:])
 
 
-def _linear_loop_numpy(count, tape, *arrays, body, consts, reverse):
+def _linear_loop_numpy(
+    count: Any, tape: Any, *arrays: Any, body: Program, consts: int, reverse: bool
+) -> tuple[Any, ...]:
     own, state = cut(arrays, consts)
     order = range(int(count))
     for number in reversed(order) if reverse else order:
@@ -81,12 +91,22 @@ class _Calls:
         return list(OPS["call"](*args, program=program))
 
 
-def _linear_loop_parts(count, tape, *arrays, body, consts, reverse):
+def _linear_loop_parts(
+    count: Any, tape: Any, *arrays: Any, body: Program, consts: int, reverse: bool
+) -> tuple[Any, ...]:
     own, state = cut(arrays, consts)
     return tuple(_play(_Calls, count, [tape], own, state, body, reverse))
 
 
-def _linear_loop_transpose(t, cotangents, args, *, body, consts, reverse):
+def _linear_loop_transpose(
+    t: Transforms,
+    cotangents: Sequence[Any],
+    args: Sequence[Any],
+    *,
+    body: Program,
+    consts: int,
+    reverse: bool,
+) -> Sequence[Any]:
     count, tape = args[:2]
     own, state = cut(args[2:], consts)
     own_l, state_l = (tuple(not known(a) for a in group) for group in (own, state))
@@ -108,19 +128,28 @@ def _linear_loop_transpose(t, cotangents, args, *, body, consts, reverse):
             *(zeros(w) if d is None else d for d, w in zip(d_state, state_types, strict=True)),
         ]
 
-    sums = [zeros(a.type) for a in pick(own, own_l)]
+    sums = [zeros(a.type) for a in select(own, own_l)]
     start = [zeros(w) if c is None else c for c, w in zip(cotangents, state_types, strict=True)]
-    fixed = pick(own, own_l, False)
+    fixed = select(own, own_l, False)
     types = [*body.in_types[:blocks], *map(type_of, (*fixed, *sums, *start))]
     program = t.stage(back, types, body.name)
     found = _play(t, count, [tape], fixed, [*sums, *start], program, not reverse)
     d_own, d_state = cut(found, n_lin)
-    found = [*d_own, *pick(d_state, state_l)]
+    found = [*d_own, *select(d_state, state_l)]
     mask = (*own_l, *state_l)
-    return [None, None, *weave(mask, found, [None] * (len(mask) - sum(mask)))]
+    return [None, None, *merge(mask, found, [None] * (len(mask) - sum(mask)))]
 
 
-def _linear_loop_batch(t, size, batched, args, *, body, consts, reverse):
+def _linear_loop_batch(
+    t: Transforms,
+    size: int,
+    batched: Sequence[bool],
+    args: Sequence[Any],
+    *,
+    body: Program,
+    consts: int,
+    reverse: bool,
+) -> Any:
     count, tape = args[:2]
     if batched[1] and not batched[0]:
         count = spread(count, size)
@@ -137,7 +166,15 @@ def _linear_loop_batch(t, size, batched, args, *, body, consts, reverse):
     return _play_lanes(t, count, tape, own, start, state, lanes, reverse)
 
 
-def _linear_loop_jvp(t, primals, tangents, *, body, consts, reverse):
+def _linear_loop_jvp(
+    t: Transforms,
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    body: Program,
+    consts: int,
+    reverse: bool,
+) -> tuple[Sequence[Any], Sequence[Any]]:
     """A while over the tape and its tangent: it may be differentiated again."""
     count, tape = primals[:2]
     own, state = cut(primals[2:], consts)
@@ -155,17 +192,28 @@ def _linear_loop_jvp(t, primals, tangents, *, body, consts, reverse):
     both = Program(inputs, derived.eqns, derived.outputs, body.name)
     tapes = [tape] if d_tape is None else [tape, d_tape]
     start = [*state, *instantiate(state, d_state)]
-    results = _play(t, count, tapes, [*own, *pick(d_own, own_on)], start, both, reverse)
+    results = _play(t, count, tapes, [*own, *select(d_own, own_on)], start, both, reverse)
     return results[:n], results[n:]
 
 
-def _lanes_body(t, size, batched, body, consts):
+def _lanes_body(
+    t: Transforms, size: int, batched: Sequence[bool], body: Program, consts: int
+) -> Program:
     n = len(body.inputs) - (len(batched) - 2)
     mask = (*([batched[1]] * n), *batched[2 : 2 + consts], *([True] * (len(batched) - 2 - consts)))
     return t.batch(body, size, tuple(mask), (True,) * len(body.outputs))[0]
 
 
-def _play_lanes(t, count, tape, own, start, state, lanes, reverse):
+def _play_lanes(
+    t: Transforms,
+    count: int,
+    tape: Any,
+    own: Sequence[Any],
+    start: Any,
+    state: Sequence[Any],
+    lanes: Program,
+    reverse: bool,
+) -> list[Any]:
     """Every lane plays its own part of the tape; lanes that are done keep their state."""
 
     def alive(limit: Any, number: Any) -> Any:
@@ -203,7 +251,9 @@ def _play_lanes(t, count, tape, own, start, state, lanes, reverse):
     return list(results[1:])
 
 
-def _linear_loop_close(args: Sequence[Any], params: dict[str, Any]) -> tuple:
+def _linear_loop_close(
+    args: tuple[Any, ...], params: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     body = params["body"]
     values = values_in(body)
     if not values:

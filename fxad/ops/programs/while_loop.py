@@ -8,34 +8,38 @@ Its reverse mode is `fxad.ops.programs.while_linear`: residuals go to a tape.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
-from fxad.core.types import ArrayType, TapeType
+from fxad.core.masks import Mask, merge, select
+from fxad.core.types import ArrayType, TapeType, Type
 from fxad.ir.loops import Structured
 from fxad.ir.program import OPS, Atom, Eqn, Program, Var
 from fxad.ir.rewrite import dce, evaluate, is_literal, used_inputs
+from fxad.ir.uses import uses_of
 from fxad.ops.base import Batched, define, full, spread, type_of, zeros
 from fxad.ops.programs.captures import closing
 from fxad.ops.programs.control import (
-    Mask,
     along_lanes,
     check_operands,
     filled,
     instantiate,
-    pick,
     present,
     settled,
     spread_new,
     subprogram_effects,
-    weave,
 )
 from fxad.ops.programs.scan import cut, hoist, names
 
+if TYPE_CHECKING:
+    from fxad.ir.rules import Transforms
 
-def _while_type(*types, cond, body, cond_consts, body_consts):
+
+def _while_type(
+    *types: Type, cond: Program, body: Program, cond_consts: int, body_consts: int
+) -> tuple[Type, ...]:
     cc, bc, k = cut(types, cond_consts, body_consts)
     check_operands("while_loop condition", cond, [*cc, *k])
     check_operands("while_loop body", body, [*bc, *k])
@@ -51,14 +55,25 @@ def _while_type(*types, cond, body, cond_consts, body_consts):
     return tuple(k)
 
 
-def _while_numpy(*arrays, cond, body, cond_consts, body_consts):
+def _while_numpy(
+    *arrays: Any, cond: Program, body: Program, cond_consts: int, body_consts: int
+) -> tuple[Any, ...]:
     cc, bc, state = cut(arrays, cond_consts, body_consts)
     while bool(evaluate(cond, [*cc, *state])[0]):
         state = evaluate(body, [*bc, *state])
     return tuple(state)
 
 
-def _while_jvp(t, primals, tangents, *, cond, body, cond_consts, body_consts):
+def _while_jvp(
+    t: Transforms,
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    cond: Program,
+    body: Program,
+    cond_consts: int,
+    body_consts: int,
+) -> tuple[Sequence[Any], Sequence[Any]]:
     cc, bc, k = cut(primals, cond_consts, body_consts)
     _, dbc, dk = cut(tangents, cond_consts, body_consts)
     const_on = present(dbc)
@@ -73,9 +88,9 @@ def _while_jvp(t, primals, tangents, *, cond, body, cond_consts, body_consts):
     results = while_(
         *cc,
         *bc,
-        *pick(dbc, const_on),
+        *select(dbc, const_on),
         *k,
-        *pick(dk, carry_on),
+        *select(dk, carry_on),
         cond=test,
         body=program,
         cond_consts=cond_consts,
@@ -84,7 +99,17 @@ def _while_jvp(t, primals, tangents, *, cond, body, cond_consts, body_consts):
     return results[: len(k)], filled(carry_on, results[len(k) :])
 
 
-def _while_split(t, record, unknown, args, *, cond, body, cond_consts, body_consts):
+def _while_split(
+    t: Transforms,
+    record: Callable[..., Any],
+    unknown: tuple[bool, ...],
+    args: Sequence[Any],
+    *,
+    cond: Program,
+    body: Program,
+    cond_consts: int,
+    body_consts: int,
+) -> Sequence[Any]:
     """The known half counts its iterations and writes what the rest needs to a tape; the rest is
     a `while_linear` that plays the tape."""
     if any(unknown[:cond_consts]):
@@ -97,14 +122,14 @@ def _while_split(t, record, unknown, args, *, cond, body, cond_consts, body_cons
 
     s, _, carry_un = settled(carry_un, trip)
     cc, bc, k = cut(args, cond_consts, body_consts)
-    body_known, fixed = hoist(t, s, pick(bc, const_un, False))
-    state = pick(k, carry_un, False)
+    body_known, fixed = hoist(t, s, select(bc, const_un, False))
+    state = select(k, carry_un, False)
     kept = len(body_known.outputs) - s.residuals
     # What does not change from one iteration to the next is passed on, the rest goes to the tape.
     places: dict[Atom, int] = {var: i for i, var in enumerate(body_known.inputs[: len(fixed)])}
     shared = [places.get(atom) for atom in body_known.outputs[kept:]]
     moving = tuple(place is None for place in shared)
-    taped = pick(body_known.outputs[kept:], moving)
+    taped = select(body_known.outputs[kept:], moving)
     body_known = Program(
         body_known.inputs, body_known.eqns, [*body_known.outputs[:kept], *taped], body.name
     )
@@ -112,7 +137,7 @@ def _while_split(t, record, unknown, args, *, cond, body, cond_consts, body_cons
 
     def test(*values: Any) -> list[Any]:
         given, _, known_state = cut(values, cond_consts, 2)
-        everything = weave(carry_un, [zeros(v.type) for v in pick(k, carry_un)], known_state)
+        everything = merge(carry_un, [zeros(v.type) for v in select(k, carry_un)], known_state)
         return t.run(cond, [*given, *everything])
 
     def step(*values: Any) -> list[Any]:
@@ -135,20 +160,20 @@ def _while_split(t, record, unknown, args, *, cond, body, cond_consts, body_cons
         cond_consts=cond_consts,
         body_consts=len(fixed),
     )
-    linear_consts = [fixed[i] for i in shared if i is not None] + pick(bc, const_un)
+    linear_consts = [fixed[i] for i in shared if i is not None] + select(bc, const_un)
     saved, given = cut(s.rest.inputs, s.residuals)
-    inputs = [*pick(saved, moving), *pick(saved, moving, False), *given]
+    inputs = [*select(saved, moving), *select(saved, moving, False), *given]
     rest = record(
         OPS["while_linear"],
         count,
         tape,
         *linear_consts,
-        *pick(k, carry_un),
+        *select(k, carry_un),
         body=Program(inputs, s.rest.eqns, s.rest.outputs, body.name),
         consts=len(linear_consts),
         reverse=False,
     )
-    return weave(carry_un, rest, outs)
+    return merge(carry_un, rest, outs)
 
 
 def _ties(cond_operands: Sequence[Any], state: Sequence[Any]) -> list[Any]:
@@ -156,7 +181,17 @@ def _ties(cond_operands: Sequence[Any], state: Sequence[Any]) -> list[Any]:
     return [v for v in (*cond_operands, *state) if isinstance(type_of(v), ArrayType)]
 
 
-def _while_batch(t, size, batched, args, *, cond, body, cond_consts, body_consts):
+def _while_batch(
+    t: Transforms,
+    size: int,
+    batched: Sequence[bool],
+    args: Sequence[Any],
+    *,
+    cond: Program,
+    body: Program,
+    cond_consts: int,
+    body_consts: int,
+) -> Any:
     cc_b, bc_b, k_b = map(tuple, cut(batched, cond_consts, body_consts))
     cc, bc, k = cut(args, cond_consts, body_consts)
 
@@ -181,7 +216,9 @@ def _while_batch(t, size, batched, args, *, cond, body, cond_consts, body_consts
     return Batched(tuple(results), carry_b)
 
 
-def _masked(t, test: Program, lanes: Program, cc: list, bc: list, k: list) -> tuple:
+def _masked(
+    t: Transforms, test: Program, lanes: Program, cc: list[Any], bc: list[Any], k: list[Any]
+) -> tuple[Program, Program, list[Any]]:
     """Lanes whose condition is false keep their state; the loop runs while any lane's is true."""
 
     def any_lane(*args: Any) -> list[Any]:
@@ -205,14 +242,17 @@ def _counts_down(cond: Program, body: Program, first: int, second: int) -> int |
         test = eqn.outputs[0] is cond.outputs[0] and eqn.op.name == "ge"
         if test and eqn.inputs[0] in cond.inputs[first:] and is_literal(eqn.inputs[1], 0):
             number = cond.inputs.index(eqn.inputs[0]) - first
-            makers = [e for e in body.eqns if e.outputs == (body.outputs[number],)]
-            takes = [e.op.name == "sub" and is_literal(e.inputs[1], 1) for e in makers]
-            if takes == [True] and makers[0].inputs[0] is body.inputs[second + number]:
+            step = uses_of(body).maker.get(body.outputs[number])
+            if step is None or step.op.name != "sub" or not is_literal(step.inputs[1], 1):
+                continue
+            if step.inputs[0] is body.inputs[second + number]:
                 return number
     return None
 
 
-def _together(t, size: int, number: int, lanes: Program, bc: list, k: list) -> list[Any]:
+def _together(
+    t: Transforms, size: int, number: int, lanes: Program, bc: list[Any], k: list[Any]
+) -> list[Any]:
     """Lanes of a loop that counts down, all at the same number: each joins where its own starts.
 
     So every trip reads the same slot of all tapes, and what trips keep may lie in rows."""
@@ -267,15 +307,17 @@ def _while_dce(eqn: Eqn, live: tuple[bool, ...]) -> Eqn:
     (body, used), _, state_on = settled(state_on, trip)
     if all(state_on):
         return eqn
-    test = Program([*cond.inputs[:n], *pick(cond.inputs[n:], state_on)], cond.eqns, cond.outputs)
+    test = Program([*cond.inputs[:n], *select(cond.inputs[n:], state_on)], cond.eqns, cond.outputs)
     keep = (*used[:m], *state_on)
-    step = Program(pick(body.inputs, keep), body.eqns, body.outputs, body.name)
+    step = Program(select(body.inputs, keep), body.eqns, body.outputs, body.name)
     params = {"cond": test, "body": step, "cond_consts": n, "body_consts": sum(used[:m])}
-    inputs = (*eqn.inputs[:n], *pick(eqn.inputs[n:], keep))
-    return Eqn(eqn.op, inputs, params, tuple(pick(eqn.outputs, state_on)), eqn.where, eqn.tag)
+    inputs = (*eqn.inputs[:n], *select(eqn.inputs[n:], keep))
+    return eqn.copy(inputs=inputs, params=params, outputs=tuple(select(eqn.outputs, state_on)))
 
 
-def _while_close(args: Sequence[Any], params: dict[str, Any]) -> tuple:
+def _while_close(
+    args: tuple[Any, ...], params: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     args, params = closing(["cond"], 0, "cond_consts")(args, params)
     return closing(["body"], params["cond_consts"], "body_consts")(args, params)
 

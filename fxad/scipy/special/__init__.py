@@ -6,8 +6,6 @@ special.gammaln(2.5)    special.betainc(2.0, 3.0, x)    special.ndtri(1e-10)
 All are made of fxad's own operations: they compile, batch and differentiate like any other code.
 """
 
-# ruff: noqa: F401 - the names are the module's public face
-
 from fxad.scipy.special.bessel import i0, i0e, i1, i1e, j0, j1, y0, y1
 from fxad.scipy.special.bessel_orders import iv, ive, jn, yn
 from fxad.scipy.special.elementary import (
@@ -43,3 +41,58 @@ from fxad.scipy.special.gammas import (
 )
 from fxad.scipy.special.incomplete import betainc, betaincc, gammainc, gammaincc
 from fxad.scipy.special.normal import erf, erfc, erfcinv, erfinv, log_ndtr, ndtr, ndtri
+
+__all__ = [
+    "beta",
+    "betainc",
+    "betaincc",
+    "betaln",
+    "comb",
+    "digamma",
+    "entr",
+    "erf",
+    "erfc",
+    "erfcinv",
+    "erfinv",
+    "exp1",
+    "expi",
+    "expit",
+    "expn",
+    "factorial",
+    "gamma",
+    "gammainc",
+    "gammaincc",
+    "gammaln",
+    "gammasgn",
+    "i0",
+    "i0e",
+    "i1",
+    "i1e",
+    "iv",
+    "ive",
+    "j0",
+    "j1",
+    "jn",
+    "kl_div",
+    "log_expit",
+    "log_ndtr",
+    "log_softmax",
+    "logit",
+    "logsumexp",
+    "multigammaln",
+    "ndtr",
+    "ndtri",
+    "poch",
+    "polygamma",
+    "psi",
+    "rel_entr",
+    "rgamma",
+    "softmax",
+    "wofz",
+    "xlog1py",
+    "xlogy",
+    "y0",
+    "y1",
+    "yn",
+    "zeta",
+]

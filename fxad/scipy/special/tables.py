@@ -1,7 +1,6 @@
 """Chebyshev coefficients of special functions, on t in [-1, 1].
 
-Each was interpolated at 60 Chebyshev points with 45 digits (mpmath) and cut where terms fall below
-1e-19 of the largest. With x = sqrt(32 (t + 1)) from 0 to 8:
+Written by fit_tables.py, beside this file. With x = sqrt(32 (t + 1)) from 0 to 8:
 
     J0, J1      J_0(x); J_1(x) / x
     Y0, Y1      Y_0(x) - 2/pi log(x) J_0(x); (Y_1(x) - 2/pi (log(x) J_1(x) - 1/x)) / x

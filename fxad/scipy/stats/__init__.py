@@ -4,8 +4,6 @@ from fxad.scipy import stats
 stats.norm.logpdf(x, loc, scale)    stats.t.cdf(x, df)    stats.poisson.logpmf(k, mu)
 """
 
-# ruff: noqa: F401 - the names are the module's public face
-
 from fxad.scipy.stats import dirichlet, multinomial, multivariate_normal
 from fxad.scipy.stats.continuous import (
     beta,
@@ -30,3 +28,34 @@ from fxad.scipy.stats.continuous import (
     wrapcauchy,
 )
 from fxad.scipy.stats.discrete import bernoulli, binom, geom, nbinom, poisson
+
+__all__ = [
+    "bernoulli",
+    "beta",
+    "binom",
+    "cauchy",
+    "chi2",
+    "dirichlet",
+    "expon",
+    "gamma",
+    "gennorm",
+    "geom",
+    "gumbel_l",
+    "gumbel_r",
+    "halfnorm",
+    "laplace",
+    "logistic",
+    "lognorm",
+    "multinomial",
+    "multivariate_normal",
+    "nbinom",
+    "norm",
+    "pareto",
+    "poisson",
+    "t",
+    "truncnorm",
+    "uniform",
+    "vonmises",
+    "weibull_min",
+    "wrapcauchy",
+]

@@ -82,10 +82,10 @@ class Sketch:
         b,
         out,
         accumulator: np.dtype | None = None,
-        past: bool = False,
+        streaming: bool = False,
         rounded: np.dtype | None = None,
     ) -> None:
-        self.past = past
+        self.streaming = streaming
         (a, a_base), (b, b_base), (out, out_base) = (
             x if isinstance(x, tuple) else (x, x) for x in (a, b, out)
         )
@@ -122,7 +122,7 @@ class Sketch:
     def kernel(self, stores: Sequence[Store] = ()) -> Kernel:
         stores = tuple(stores) or (self.store(),)
         sides = self.m, self.n, self.k, self.a, self.b
-        stage = Contract(*sides, self.cell, stores, past=self.past)
+        stage = Contract(*sides, self.cell, stores, streaming=self.streaming)
         return Kernel("product", tuple(self.buffers), tuple(self.scalars), self.grid, (stage,))
 
     def run(self, stores: Sequence[Store] = (), target: Target | None = None, cuts=()) -> Emitted:

@@ -23,8 +23,8 @@ import fxad.numpy as jnp
 from fxad.backend.llvm.base.choices import TABLES, Choice, Choices
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.base.text import Function
-from fxad.backend.llvm.contract.choice import class_of
-from fxad.backend.llvm.contract.plan import Problem
+from fxad.backend.llvm.contract.autotune import class_of
+from fxad.backend.llvm.contract.problem import Problem
 from fxad.backend.llvm.emit import emit
 from fxad.backend.llvm.native import engine
 from fxad.ir.kernel import Kernel

@@ -18,9 +18,9 @@ from fxad.api import compiled
 from fxad.backend.llvm import measured
 from fxad.backend.llvm.base.choices import MODEL, TABLES, Choice, Choices
 from fxad.backend.llvm.base.schedule import Target
-from fxad.backend.llvm.contract.choice import class_of, table_of
+from fxad.backend.llvm.contract.autotune import class_of, table_of
 from fxad.backend.llvm.contract.kernel import emit_contract
-from fxad.backend.llvm.contract.plan import Problem
+from fxad.backend.llvm.contract.problem import Problem
 from fxad.backend.llvm.native import entries
 from fxad.backend.llvm.native.engine import host_target
 from fxad.core.config import config
@@ -57,8 +57,8 @@ def every(table: str) -> list[Choice]:
     """Every entry of a table, and some together."""
     own = TABLES[table]
     alone = list(itertools.chain(*own.variants(MODEL)))
-    both = itertools.product(own.tiles[1:3], own.near[:1], own.rows[:1])
-    return alone + [Choice(h, v, near, rows) for (h, v), near, rows in both]
+    both = itertools.product(own.tiles[1:3], own.b_bytes[:1], own.rows[:1])
+    return alone + [Choice(h, v, b_bytes, rows) for (h, v), b_bytes, rows in both]
 
 
 CASES = [
@@ -101,7 +101,7 @@ def test_choices_are_of_their_table():
     assert Choices.parse(text) == Choices({"avx2 float32 m n 8.8.8": Choice(6, 2, 16384, 96)})
     for key, choice in [
         ("avx2 float32", Choice(14, 2)),  # spills
-        ("avx512 float32", Choice(near=1 << 30)),
+        ("avx512 float32", Choice(b_bytes=1 << 30)),
         ("amx bfloat16", Choice(rows=192)),
         ("sse9 float32", MODEL),
         ("", MODEL),
@@ -260,7 +260,9 @@ def test_a_table_that_others_may_write_is_not_read(cached):
 
 
 def test_bad_arguments(cached):
-    with pytest.raises(BadArgument, match="seconds must be above 0"):
+    with pytest.raises(BadArgument, match="seconds must be a number above 0"):
         fxad.tune(step, W, X, seconds=0)
+    with pytest.raises(BadArgument, match="not '1'"):
+        fxad.tune(step, W, X, seconds="1")
     with pytest.raises(BadArgument, match="inside jit"):
         fxad.jit(lambda w: fxad.tune(step, w, X).known)(W)

@@ -42,10 +42,10 @@ def layouts(m: int, n: int, k: int, seed: int):
 
 
 @pytest.mark.parametrize("target", targets(), ids=lambda t: t.isa)
-@pytest.mark.parametrize("nearest", [DEFAULT.gemm.nearest_b_bytes, 0], ids=["in place", "packed"])
+@pytest.mark.parametrize("nearest", [DEFAULT.gemm.l1_b_bytes, 0], ids=["in place", "packed"])
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_sizes_and_transposes(size, nearest, target):
-    target = target.tuned(gemm={"nearest_b_bytes": nearest})
+    target = target.tuned(gemm={"l1_b_bytes": nearest})
     m, n, k = size
     for a, b in layouts(m, n, k, seed=1):
         out = np.full((m, n), np.nan, F32)

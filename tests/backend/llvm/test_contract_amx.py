@@ -13,9 +13,9 @@ import fxad
 import fxad.numpy as jnp
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.base.tuning import DEFAULT
-from fxad.backend.llvm.contract.amx_plan import TileCut
+from fxad.backend.llvm.contract.amx_blocking import TileBlocking
 from fxad.backend.llvm.contract.kernel import emit_contract
-from fxad.backend.llvm.contract.plan import Problem
+from fxad.backend.llvm.contract.problem import Problem
 from fxad.backend.llvm.native.engine import host_target
 from fxad.core.errors import CheckError
 from fxad.ir.kernel import Cast, Get, Load, Prim, at
@@ -65,9 +65,9 @@ def in_order(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 SIZES = [
     (32, 32, 64), (48, 64, 96), (16, 200, 33), (33, 50, 100), (2, 900, 65), (130, 7, 320),
     (100, 257, 1601), (256, 96, 768), (70, 64, 2048),
-    (160, 96, 1600), (224, 64, 832),  # several pieces of K
+    (160, 96, 1600), (224, 64, 832),  # several L1 blocks of K
     (544, 130, 832), (1070, 96, 64),  # many rows: all panels of a unit packed
-    (520, 66, 2100), (96, 70, 20_000),  # several slabs of K
+    (520, 66, 2100), (96, 70, 20_000),  # several L2 blocks of K
 ]  # fmt: skip
 
 
@@ -92,10 +92,10 @@ def test_factors_are_rounded_as_they_are_packed(size):
     halves = a.astype(BF16), b.astype(BF16)
     wanted = in_order(flushed(halves[0]), halves[1])
     for left, right in ((a, b), (halves[0], b), (a, halves[1])):
-        for turned in (False, True):
+        for transposed in (False, True):
             out = np.full((m, n), np.nan, F32)
-            sides = [np.ascontiguousarray(x.T) if turned else x for x in (left, right)]
-            views = [(x.T if turned else x, x) for x in sides]
+            sides = [np.ascontiguousarray(x.T) if transposed else x for x in (left, right)]
+            views = [(x.T if transposed else x, x) for x in sides]
             Sketch(*views, out, rounded=BF16).run(target=TARGET, cuts=(1, 2, 3))
             np.testing.assert_array_equal(out, wanted)
 
@@ -127,12 +127,23 @@ def test_strides_and_batches():
 
 def test_ways_of_packing():
     """Many rows keep the panels of a unit, fewer do where columns lie side by side in memory."""
-    for m, turned, keeps in ((96, False, False), (256, True, False), (256, False, True),
+    for m, transposed, stationary in ((96, False, False), (256, True, False), (256, False, True),
                              (544, True, True)):  # fmt: skip
-        right = random(96, 768).T if turned else random(768, 96)
-        kernel = Sketch(random(m, 768), (right, right.T if turned else right),
+        right = random(96, 768).T if transposed else random(768, 96)
+        kernel = Sketch(random(m, 768), (right, right.T if transposed else right),
                         np.empty((m, 96), F32)).kernel()  # fmt: skip
-        assert TileCut.of(Problem.of(kernel), DEFAULT.tiles).keeps == keeps
+        assert TileBlocking.of(Problem.of(kernel), DEFAULT.amx).b_stationary == stationary
+
+
+@pytest.mark.parametrize(("k", "units"), [(1024, 8), (3072, 2)])
+def test_units_that_pack_their_rows_anew_are_few(k, units):
+    """Of a long K a unit's rows have no room at once, so that every unit packs all of them."""
+    a, b = np.zeros((256, k), BF16), np.zeros((768, k), BF16)
+    kernel = Sketch((a, a), (b.T, b), np.empty((256, 768), F32)).kernel()
+    tuning = DEFAULT.with_("two threads", None, amx={"b_stationary_units": 2}).amx
+    blocking = TileBlocking.of(Problem.of(kernel), tuning)
+    assert (blocking.l2_blocks > 1) == (k == 3072)
+    assert blocking.units == units
 
 
 @pytest.mark.parametrize("size", [(64, 64, 64), (45, 75, 1100), (520, 80, 64)], ids=str)

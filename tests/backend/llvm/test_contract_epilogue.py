@@ -54,8 +54,9 @@ def test_an_epilogue_over_the_rows_of_a_unit(target, size):
     m, n, k = size
     a, b, moment, bias = random(k, m), random(k, n), random(m, n), random(n)
 
-    def run(swept_from: int) -> tuple[np.ndarray, np.ndarray, int]:
-        least = {"swept_from": swept_from, "swept_least_rows": 1, "swept_least_columns": 1}
+    def run(epilogue_bytes: int) -> tuple[np.ndarray, np.ndarray, int]:
+        sizes = {"unit_epilogue_rows": 1, "unit_epilogue_columns": 1}
+        least = {"unit_epilogue_bytes": epilogue_bytes, **sizes}
         tuned = target.tuned(gemm=least)
         out, kept = np.full((m, n), np.nan, F32), moment.copy()
         s = Sketch((a.T, a), b, out)
@@ -82,7 +83,7 @@ def test_an_update_of_three_arrays_goes_over_rows_early():
     a, b, arrays = random(m, k), random(k, n), [random(m, n) for _ in range(3)]
 
     def run(least: int) -> tuple[list[np.ndarray], int]:
-        target = host_target().tuned(gemm={"updates_from": least})
+        target = host_target().tuned(gemm={"update_bytes": least})
         held = [x.copy() for x in arrays]
         s = Sketch(pair(a), pair(b), held[0])
         buffers = [s.buffer(x, "inout") for x in held]

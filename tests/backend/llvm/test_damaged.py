@@ -24,7 +24,10 @@ from fxad.ir import wire
 COUNT = 700  # damaged files of each kind
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 CHOICES = Choices({f"avx2 float32 k n 8.8.{i}": Choice(6, 2, 16384, 96) for i in range(3)})
-ANSWERS = (Answer("gemv", "level", 2, 3, 11, 0.5), Answer("rows", "near_only", 1, 0, 9, 0.9))
+ANSWERS = (
+    Answer("gemv", "prefetch_level", 2, 3, 11, 0.5),
+    Answer("rows", "near_only", 1, 0, 9, 0.9),
+)
 CALIBRATION = Calibration(ANSWERS, unanswered=1, tries=2, when=1_700_000_000)
 
 

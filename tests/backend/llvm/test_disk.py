@@ -25,7 +25,7 @@ from fxad.core.errors import CacheWarning
 from fxad.ir.digest import digest
 from fxad.ir.program import OPS, subprograms
 from fxad.ops import OWN
-from fxad.ops.elements.pointwise import unary
+from fxad.ops.elements.pointwise import prim, unary
 
 ROOT = Path(__file__).parents[3]
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
@@ -187,7 +187,7 @@ def test_digests_tell_apart_what_keys_do():
 
 
 def test_what_only_this_process_knows_is_not_kept(cached):
-    mine = unary("disk_test_op", doc="x.", numpy=np.sin, dtypes="float", scalar="sin")
+    mine = unary("disk_test_op", doc="x.", numpy=np.sin, dtypes="float", loops=prim("sin"))
     try:
         lowered(mine, X).compile()
     finally:
@@ -350,7 +350,7 @@ def test_what_is_read_needs_no_compiler(cached):
     compiler = {
         "fxad.passes.offload",
         "fxad.lower",
-        "fxad.remat",
+        "fxad.rematerialization",
         "fxad.plan",
         "fxad.backend.llvm.emit",
     }

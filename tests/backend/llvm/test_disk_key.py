@@ -15,7 +15,7 @@ from fxad.backend.llvm import disk
 ROOT = Path(__file__).parents[3]
 DECIDING = cache_key.DECIDING + disk.OWN_SOURCES
 MAKES_ENTRIES = "fxad.compiler"
-MODULE = re.compile(r"(fxad(?:\.\w+)+)(?::\w+)?")  # as late imports name them
+MODULE = re.compile(r"(fxad(?:\.\w+)+)(?::\w+)?")  # as lazy namespaces name them
 # Loaded beside what decides; nothing in them reaches an entry.
 BESIDE = {
     "fxad/__init__.py": "the user's names",

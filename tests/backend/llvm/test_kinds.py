@@ -42,16 +42,16 @@ def test_a_kind_is_features_and_a_cores_own_caches():
 
 def test_each_known_kind_has_the_prefetch_that_was_measured_on_it():
     """Past the second level (0) is right on a Zen 5 alone; on a Xeon it takes 2.3 times as long."""
-    levels = {kind: kinds.known(kind).gemv.level for kind in (ZEN4, ZEN5, XEON)}
+    levels = {kind: kinds.known(kind).gemv.prefetch_level for kind in (ZEN4, ZEN5, XEON)}
     assert levels == {ZEN4: 2, ZEN5: 0, XEON: 3}
     for kind in (STRANGE, Kind.of({"avx2"}, "avx2"), Kind.of(set(), "generic")):
-        assert kinds.known(kind) is None and kinds.safe(kind).gemv.level == 3
+        assert kinds.known(kind) is None and kinds.safe(kind).gemv.prefetch_level == 3
     assert {one.name for one in kinds.table().values()} == {"Zen 4", "Zen 5", "Xeon with AMX"}
 
 
 def test_rows_are_cut_for_as_many_cores_as_there_are():
-    shared = [kinds.for_cores(DEFAULT, cores).gemv.shared for cores in (1, 2, 6, 96)]
-    assert shared == [2, 2, 6, 8] and kinds.for_cores(DEFAULT, 96).tiles.few_units == 96
+    shared = [kinds.for_cores(DEFAULT, cores).gemv.units for cores in (1, 2, 6, 96)]
+    assert shared == [2, 2, 6, 8] and kinds.for_cores(DEFAULT, 96).amx.b_stationary_units == 96
 
 
 def test_capabilities_that_reach_bits_follow_from_features_alone():
@@ -101,8 +101,10 @@ def planted(monkeypatch, ratios, seconds=0.001):
         return seconds if next(warm, False) else seconds * next(turns)
 
     monkeypatch.setattr(calibrate, "timed", timed)
-    question = calibrate.Question("gemv", "level", (2,), lambda: calibrate.product(1, 64, 64))
-    target = engine.host_target().tuned(gemv={"level": 3})
+    question = calibrate.Question(
+        "gemv", "prefetch_level", (2,), lambda: calibrate.product(1, 64, 64)
+    )
+    target = engine.host_target().tuned(gemv={"prefetch_level": 3})
     answers, unanswered = calibrate.calibrate(target, 60.0, questions=[question])
     assert unanswered == 0
     return answers
@@ -112,7 +114,9 @@ def planted(monkeypatch, ratios, seconds=0.001):
 def test_a_variant_must_win_nine_turns_of_eleven(monkeypatch, won, value):
     (answer,) = planted(monkeypatch, [0.9] * won + [1.5] * (TURNS - won))
     assert (answer.value, answer.safe, answer.wins) == (value, 3, won)
-    assert str(answer).startswith("gemv.level 2" if value == 2 else "gemv.level stays 3")
+    assert str(answer).startswith(
+        "gemv.prefetch_level 2" if value == 2 else "gemv.prefetch_level stays 3"
+    )
 
 
 def test_less_than_five_percent_is_no_win(monkeypatch):
@@ -121,7 +125,9 @@ def test_less_than_five_percent_is_no_win(monkeypatch):
 
 
 def test_there_is_an_end_to_it():
-    small = calibrate.Question("gemv", "level", (2, 0), lambda: calibrate.product(1, 512, 512))
+    small = calibrate.Question(
+        "gemv", "prefetch_level", (2, 0), lambda: calibrate.product(1, 512, 512)
+    )
     target = engine.host_target()
     assert calibrate.calibrate(target, 0.0, questions=[small]) == ([], 1)
     (answer,), unanswered = calibrate.calibrate(target, 60.0, questions=[small])
@@ -129,7 +135,7 @@ def test_there_is_an_end_to_it():
     assert calibrate.calibrate(target, 60.0, [answer], [small]) == ([], 0)  # not asked again
 
 
-LEVEL = calibrate.Answer("gemv", "level", 2, 3, 11, 0.5)
+LEVEL = calibrate.Answer("gemv", "prefetch_level", 2, 3, 11, 0.5)
 
 
 @pytest.fixture
@@ -141,7 +147,7 @@ def strange(tmp_path, monkeypatch):
         asked.append(seconds)
         return [LEVEL], 0
 
-    monkeypatch.setattr(measured, "calibrate", answers)
+    monkeypatch.setattr(calibrate, "calibrate", answers)
     monkeypatch.setattr(measured, "known", lambda kind: None)
     monkeypatch.setattr(measured, "_answers", {})
     monkeypatch.setattr(entries, "_warned", set())
@@ -151,17 +157,17 @@ def strange(tmp_path, monkeypatch):
 
 def test_an_unknown_kind_is_measured_once(strange):
     target = measured.target_of(None)
-    assert target.tuning.gemv.level == 2 and target.tuning.name == "calibrated"
+    assert target.tuning.gemv.prefetch_level == 2 and target.tuning.name == "calibrated"
     assert strange == [measured.SECONDS] and measured.SECONDS <= 2
     measured._answers.clear()  # as a new process
     assert measured.target_of(None).tuning == target.tuning and len(strange) == 1
-    assert "gemv.level 2 instead of 3: won 11 of 11" in str(diagnosis(measure=False))
+    assert "gemv.prefetch_level 2 instead of 3: won 11 of 11" in str(diagnosis(measure=False))
     assert measured.target_of("generic").tuning == DEFAULT  # not the processor's best
 
 
 def test_tune_without_a_function_measures_the_processor(strange):
     assert fxad.tune().answers == measured.calibrated() and len(strange) == 1
-    assert "gemv.level 2 instead of 3" in str(fxad.tune())
+    assert "gemv.prefetch_level 2 instead of 3" in str(fxad.tune())
 
 
 @pytest.mark.parametrize("setting", ["cache", "calibrate"])
@@ -179,16 +185,16 @@ def test_a_machine_that_was_busy_is_asked_again_on_another_day(strange, monkeypa
         known.append(before)
         return ([], 2) if busy[0] else ([LEVEL], 1)
 
-    monkeypatch.setattr(measured, "calibrate", answers)
+    monkeypatch.setattr(calibrate, "calibrate", answers)
     monkeypatch.setattr(measured.time, "time", lambda: clock[0])
 
     def started(later):
         """What a process that starts so much later compiles with."""
         clock[0] += later
         measured._answers.clear()
-        return measured.target_of(None).tuning.gemv.level
+        return measured.target_of(None).tuning.gemv.prefetch_level
 
-    safe = engine.host_target().tuning.gemv.level
+    safe = engine.host_target().tuning.gemv.prefetch_level
     assert started(0) == safe and len(known) == 1
     assert "2 questions unanswered" in str(diagnosis(measure=False))
     assert started(DAY - 1) == safe and len(known) == 1
@@ -211,7 +217,8 @@ def test_a_machine_that_was_busy_is_asked_again_on_another_day(strange, monkeypa
         b"[[1]]",
         b"\xff{}",
         b"[" * 100_000,
-        b'{"answers": [["gemv", "level", 7, 3, 11, 0.5]], "unanswered": 0, "tries": 1, "when": 9}',
+        b'{"answers": [["gemv", "prefetch_level", 7, 3, 1, 1]], "unanswered": 0, "tries": 1}',
+        b'{"answers": [["gemv", "most_rows", 7, 8, 1, 1]], "unanswered": 0, "tries": 1, "when": 9}',
         b'{"answers": [["gemv", "none", 2, 3, 1, 1]], "unanswered": 0, "tries": 1, "when": 9}',
         b'{"answers": [], "unanswered": 0, "tries": true, "when": 9}',
         b'{"answers": [], "unanswered": 0, "tries": 1, "when": 9, "when": 9}',
@@ -222,7 +229,7 @@ def test_a_damaged_calibration_is_made_anew(strange, damage):
     measured.calibration_file().write_bytes(damage)
     measured._answers.clear()
     with pytest.warns(CacheWarning, match="damaged calibration"):
-        assert measured.target_of(None).tuning.gemv.level == 2
+        assert measured.target_of(None).tuning.gemv.prefetch_level == 2
     assert len(strange) == 2
     assert Calibration.parse(measured.calibration_file().read_bytes()).answers == (LEVEL,)
 

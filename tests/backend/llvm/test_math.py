@@ -1,5 +1,6 @@
 """Scalar functions of native code: errors in ulp over the whole range, and special values."""
 
+import importlib
 import itertools
 
 import ml_dtypes
@@ -8,15 +9,16 @@ import numpy as np
 import pytest
 from native_kernels import Case, call, compile_cases
 
-from fxad.backend.llvm.math.functions import BELOW_NORMAL, ULP
+from fxad.backend.llvm.math.functions import FUNCTIONS
+from fxad.backend.llvm.math.tables import polynomials
 from fxad.backend.llvm.native.engine import host_target
-from fxad.backend.reference_prims import _FLOAT as NUMPY
 from fxad.core.errors import CheckError
 from fxad.ir.kernel import Axis, Buffer, Cast, Kernel, Load, Map, Prim, Store, at
+from fxad.ir.prims import BELOW_NORMAL, PRIMS
 
 F32, F64 = np.dtype("float32"), np.dtype("float64")
 BF16 = np.dtype(ml_dtypes.bfloat16)
-NAMES = sorted(ULP)
+NAMES = sorted(name for name, f in PRIMS.items() if name in FUNCTIONS or not f.correctly_rounded)
 BINARY = ("pow", "atan2")
 # Beyond NumPy's own extended functions: mpmath, on few points.
 EXACT = {
@@ -26,6 +28,10 @@ EXACT = {
     "lgamma": lambda x: mpmath.log(abs(mpmath.gamma(x))),
     "logistic": lambda x: 1 / (1 + mpmath.exp(-x)),
 }
+
+
+def bound(name, dtype):
+    return dict(zip((F32, F64), PRIMS[name].ulp, strict=True))[dtype]
 
 
 def evaluate(dtype, arguments, target=None):
@@ -89,8 +95,7 @@ def error(got, exact, dtype):
 
 def reference(name, inputs, wide):
     with np.errstate(all="ignore"):
-        function = NUMPY.get(name, getattr(np, name, None))
-        return function(*(x.astype(wide) for x in inputs))
+        return PRIMS[name].numpy(*(x.astype(wide) for x in inputs))
 
 
 def test_float32_errors():
@@ -105,7 +110,7 @@ def test_float32_errors():
         with np.errstate(all="ignore"):
             exact = reference(name, arguments[name], np.longdouble)
             worst[name] = error(results[name], np.asarray(exact, np.longdouble), F32)
-    over = {n: w for n, w in worst.items() if w > ULP[n]["float32"]}
+    over = {n: w for n, w in worst.items() if w > bound(n, F32)}
     assert not over, f"beyond the documented bounds: {over}"
 
 
@@ -126,7 +131,7 @@ def test_float64_errors():
             else:
                 exact = reference(name, arguments[name], np.longdouble)
                 worst[name] = error(results[name], exact, F64)
-    over = {n: w for n, w in worst.items() if w > ULP[n]["float64"]}
+    over = {n: w for n, w in worst.items() if w > bound(n, F64)}
     assert not over, f"beyond the documented bounds: {over}"
 
 
@@ -151,7 +156,7 @@ def test_errors_of_results_below_the_normal_numbers(dtype):
     for name in names:
         exact = np.asarray(reference(name, arguments[name], np.longdouble), np.longdouble)
         worst = error(results[name], exact, dtype)
-        if worst > max(ULP[name][str(dtype)], BELOW_NORMAL):
+        if worst > max(bound(name, dtype), BELOW_NORMAL):
             over[name] = worst
     assert not over, f"beyond the documented bounds: {over}"
 
@@ -234,7 +239,7 @@ def test_where_reductions_lose_digits():
         for name in single:
             exact = np.asarray(reference(name, [x], np.longdouble), np.longdouble)
             worst[name] = error(results[name], exact, F32)
-    over = {n: w for n, w in worst.items() if w > ULP[n]["float32"]}
+    over = {n: w for n, w in worst.items() if w > bound(n, F32)}
     assert not over, f"beyond the documented bounds: {over}"
 
 
@@ -323,7 +328,7 @@ def test_powers_of_doubles_near_one():
             float(abs(mpmath.mpf(float(v)) - e) / np.spacing(float(e)))
             for v, e in zip(got, exact, strict=True)
         )
-    assert worst < ULP["pow"]["float64"]
+    assert worst < bound("pow", F64)
 
 
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
@@ -343,3 +348,11 @@ def test_instruction_sets_give_the_same_bits(isa, dtype):
     for name in NAMES:
         if name != "rsqrt" or dtype == F64:
             np.testing.assert_array_equal(here[name], there[name], name)
+
+
+def test_polynomials_are_what_their_script_fits():
+    with mpmath.workdps(60):  # which the script sets
+        script = importlib.import_module("fxad.backend.llvm.math.tables.fit_polynomials")
+        for name, (function, low, high, degree) in script.ENTRIES.items():
+            found = script.fit(function, mpmath.mpf(low), mpmath.mpf(high), degree)
+            assert tuple(found) == getattr(polynomials, name), name

@@ -11,7 +11,7 @@ from fxad.backend.llvm.base import traffic
 from fxad.backend.llvm.base.schedule import Target, choose
 from fxad.backend.llvm.base.tuning import DEFAULT
 from fxad.backend.llvm.cache import KernelCache
-from fxad.backend.llvm.loops.passes import passes_of
+from fxad.backend.llvm.loops.sweeps import row_sweeps
 from fxad.backend.llvm.measured import target_of, tuned_by
 from fxad.backend.llvm.native.engine import host_target
 from fxad.core.config import config
@@ -70,11 +70,11 @@ CROSSING = Target(host_target().isa).tuned(rows={"crosses_pages": True, "near_on
 ROWS = DEFAULT.rows
 
 
-def passes(function, *args, target=None):
-    """How many passes each kernel makes in a pipeline."""
+def sweeps(function, *args, target=None):
+    """How many sweeps each kernel makes in a pipeline."""
     kernels = fxad.jit(function).lower(*args).kernels
     target = target or target_of(config.isa)
-    return [len(passes_of(k.body, choose(k, target))) for k in kernels]
+    return [len(row_sweeps(k.body, choose(k, target))) for k in kernels]
 
 
 def leaves(found):
@@ -83,12 +83,12 @@ def leaves(found):
 
 @pytest.fixture
 def without(monkeypatch):
-    """Runs a function whose kernels go pass after pass."""
+    """Runs a function whose kernels go sweep after sweep."""
 
     def run(function, *args):
         emitted = []
         with monkeypatch.context() as patch:
-            patch.setattr(emit, "passes_of", lambda stages, schedule: emitted.append(stages) or [])
+            patch.setattr(emit, "row_sweeps", lambda stages, schedule: emitted.append(stages) or [])
             patch.setattr(compiled, "_executables", type(compiled._executables)())
             patch.setattr("fxad.backend.llvm.cache.kernels._codes", type(KernelCache()._codes)())
             found = leaves(fxad.jit(lambda *xs: function(*xs))(*args))
@@ -118,7 +118,7 @@ def again():
 @pytest.mark.parametrize("shape", [(260, 4096), (130, 8205), (28_000, 301), (30, 50_257)])
 def test_as_exact_as_pass_after_pass(function, reference, count, shape, without, again):
     x = values(*shape)
-    assert x.nbytes >= ROWS.far_array and max(passes(function, x)) == count
+    assert x.nbytes >= ROWS.far_array and max(sweeps(function, x)) == count
     found = leaves(fxad.jit(function)(x))
     expected = reference(x.astype(np.float64))
     for a, b in zip(found, leaves(expected), strict=True):
@@ -131,7 +131,7 @@ def test_as_exact_as_pass_after_pass(function, reference, count, shape, without,
 @pytest.mark.parametrize("shape", [(8200, 1024), (8200, 1031)])
 def test_results_that_go_past_the_caches(shape, without):
     x = values(*shape)
-    assert x.nbytes >= ROWS.streamed and passes(layer_norm, x) == [3]
+    assert x.nbytes >= ROWS.streamed and sweeps(layer_norm, x) == [3]
     (found,) = leaves(fxad.jit(layer_norm)(x))
     np.testing.assert_allclose(found, layer_norm_of(x.astype(np.float64)), rtol=1e-4, atol=1e-5)
     assert np.array_equal(found, without(layer_norm, x)[0])
@@ -142,7 +142,7 @@ def test_any_number_of_threads_and_rows():
     """Threads begin and end a pipeline wherever their rows do."""
     before = fxad.get_num_threads()
     x = values(9, 120_000)
-    assert passes(softmax, x) == [3]
+    assert sweeps(softmax, x) == [3]
     try:
         found = []
         for threads in (1, 2, 3, 5, 9):
@@ -167,7 +167,7 @@ def test_one_reduction_has_a_pipeline_on_narrower_vectors_too(shape, isa, withou
         pytest.skip(f"this machine does not run {isa}")
     x = values(*shape)
     with config.override(isa=isa):
-        assert passes(highest, x) == [2]
+        assert sweeps(highest, x) == [2]
         (found,) = leaves(fxad.jit(highest)(x))
         assert np.array_equal(found, without(highest, x)[0])
     assert np.array_equal(found, x / x.max(-1, keepdims=True))
@@ -200,21 +200,21 @@ def test_nan_and_infinity_stay_in_their_rows():
 
 
 def test_small_arrays_go_pass_after_pass():
-    assert passes(layer_norm, values(100, 4096)) == [0]
-    assert passes(layer_norm, values(2000, 1024)) == [0]  # 8 MB in short rows
+    assert sweeps(layer_norm, values(100, 4096)) == [0]
+    assert sweeps(layer_norm, values(2000, 1024)) == [0]  # 8 MB in short rows
 
 
 def cotangent(x, d):
-    """Layer norm's gradient: four passes, in which there are three rows of x and two of d."""
+    """Layer norm's gradient: four sweeps, in which there are three rows of x and two of d."""
     return fxad.vjp(layer_norm, x)[1](d)[0]
 
 
 @wide
 def test_rows_that_only_fit_the_nearest_cache_one_by_one_go_pass_after_pass():
     x, d = values(4096, 2048), values(4096, 2048) + 1
-    assert passes(cotangent, x, d) == [0]
+    assert sweeps(cotangent, x, d) == [0]
     fitting, target = (values(8192, 1024), values(8192, 1024)), Target(host_target().isa)
-    assert max(passes(cotangent, *fitting, target=target)) >= 4
+    assert max(sweeps(cotangent, *fitting, target=target)) >= 4
 
 
 @wide
@@ -223,9 +223,9 @@ def test_several_arrays_read_again_go_pass_after_pass_where_the_processor_crosse
         return fxad.vjp(fxad.nn.softmax, x)[1](d)[0]
 
     x, d = values(8192, 1024), values(8192, 1024) + 1
-    assert passes(cotangent, x, d, target=CROSSING) == [0]
-    assert passes(gradient_of_softmax, x, d, target=CROSSING) == [3]
-    assert passes(layer_norm, x, target=CROSSING) == [3]
+    assert sweeps(cotangent, x, d, target=CROSSING) == [0]
+    assert sweeps(gradient_of_softmax, x, d, target=CROSSING) == [3]
+    assert sweeps(layer_norm, x, target=CROSSING) == [3]
 
 
 @wide
@@ -236,44 +236,44 @@ def test_long_rows_that_come_from_the_second_cache_too_often_go_pass_after_pass(
     def scaled(x, scale, bias):
         return layer_norm(x) * scale + bias
 
-    assert passes(layer_norm, x) == [3]  # two rows of x again
-    assert passes(scaled, x, *vectors) == [0]  # and the vectors
-    assert passes(scaled, values(8192, 1024), *(v[:1024] for v in vectors)) == [3]  # all fit
+    assert sweeps(layer_norm, x) == [3]  # two rows of x again
+    assert sweeps(scaled, x, *vectors) == [0]  # and the vectors
+    assert sweeps(scaled, values(8192, 1024), *(v[:1024] for v in vectors)) == [3]  # all fit
 
 
 @wide
-def test_what_follows_is_asked_for_near_and_where_there_is_room_far(without):
+def test_what_follows_is_prefetched_near_and_where_there_is_room_far(without):
     """Of one array some way ahead and farther; of several that are crowded the next rows far."""
 
     def scaled(x, d):
         return (x - x.max(-1, keepdims=True)) * d
 
-    def asked(function, *args, target=None):
+    def prefetches(function, *args, target=None):
         """Bytes ahead of the present row, and the level of cache."""
         (kernel,) = fxad.jit(function).lower(*args).kernels
         target = target or Target(host_target().isa)
-        found = passes_of(kernel.body, choose(kernel, target))
-        return [(4 * a.row.const, a.level) for p in found for a in p.asked]
+        found = row_sweeps(kernel.body, choose(kernel, target))
+        return [(4 * a.row.const, a.level) for p in found for a in p.prefetches]
 
     near, far = (ROWS.near, traffic.FIRST), (ROWS.farther, traffic.SECOND)
     x, d = values(8192, 1024), values(8192, 1024) + 1
     long, wide = x.reshape(512, -1), d.reshape(512, -1)
-    assert asked(layer_norm, x) == asked(layer_norm, long) == [near, far]
-    assert asked(layer_norm, x, target=CROSSING) == [(ROWS.midway, traffic.FIRST), far]
-    assert asked(scaled, x, d) == asked(scaled, long, wide) == [near] * 2
+    assert prefetches(layer_norm, x) == prefetches(layer_norm, long) == [near, far]
+    assert prefetches(layer_norm, x, target=CROSSING) == [(ROWS.midway, traffic.FIRST), far]
+    assert prefetches(scaled, x, d) == prefetches(scaled, long, wide) == [near] * 2
     crowded = [(ROWS.distance, traffic.FIRST), (x.strides[0], traffic.SECOND)]
-    assert asked(cotangent, x, d) == crowded * 2
+    assert prefetches(cotangent, x, d) == crowded * 2
     (found,) = leaves(fxad.jit(cotangent)(x, d))
     assert np.array_equal(found, without(cotangent, x, d)[0])
     apart = values(8192, 2048)
     crowded = [(ROWS.distance, traffic.FIRST), (apart.strides[0], traffic.SECOND)]
-    assert asked(scaled, apart, apart + 1) == crowded * 2
-    assert asked(scaled, apart, apart + 1, target=CROSSING) == [near] * 2
-    assert asked(lambda x: softmax(x[:, :1024]), apart) == [(apart.strides[0], traffic.FIRST)]
+    assert prefetches(scaled, apart, apart + 1) == crowded * 2
+    assert prefetches(scaled, apart, apart + 1, target=CROSSING) == [near] * 2
+    assert prefetches(lambda x: softmax(x[:, :1024]), apart) == [(apart.strides[0], traffic.FIRST)]
 
 
 def test_a_row_that_is_needed_for_longer_is_not_in_a_pipeline():
-    """What the first pass leaves is read by the third: the row behind it would have lost it."""
+    """What the first sweep leaves is read by the third: the row behind it would have lost it."""
 
     def function(x):
         waves = jnp.exp(x - x.mean(-1, keepdims=True))

@@ -1,4 +1,4 @@
-"""Squares turned in registers: accesses across the lanes, whole and at every kind of edge."""
+"""Tiles transposed in registers: accesses across the lanes, whole and at every kind of edge."""
 
 import ml_dtypes
 import numpy as np

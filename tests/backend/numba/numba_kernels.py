@@ -135,7 +135,7 @@ COMPARISONS = "eq ne lt le gt ge"
 FLOAT_1 = "neg abs sign floor ceil trunc round sqrt square reciprocal"
 FLOAT_2 = "add sub mul div min max fmin fmax copysign"
 INTEGER_1 = "neg abs sign not square popcount clz"
-INTEGER_2 = """add sub mul div rem pow min max and or xor shl shr_arith shr_logical mul_high"""
+INTEGER_2 = """add sub mul div rem min max and or xor shl shr_arith shr_logical mul_high"""
 ANALYTIC = """exp exp2 expm1 log log2 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh
     atanh erf erfc lgamma logistic rsqrt cbrt erfinv"""
 

@@ -20,7 +20,7 @@ Traced = tuple[Program, frozenset[int]]
 class Case:
     """traced(): a closed Program and the numbers of the arguments whose memory is given away.
 
-    budget: bytes that the plan must fit in, by what `ways` of `fxad.remat.budget.fit` allow.
+    budget: bytes that the plan must fit in, by what `ways` allow (`rematerialization.budget.fit`).
     """
 
     name: str

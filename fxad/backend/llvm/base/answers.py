@@ -1,7 +1,7 @@
 """What calibrating a processor answers: numbers of tuning, and how clearly they were told.
 
-answer = Answer("gemv", "level", 2, 3, 11, 0.61)
-tuned(DEFAULT, [answer]).gemv.level      # 2
+answer = Answer("gemv", "prefetch_level", 2, 3, 11, 0.61)
+tuned(DEFAULT, [answer]).gemv.prefetch_level      # 2
 """
 
 from __future__ import annotations

@@ -10,18 +10,9 @@ from fxad.ir import kernel as ir
 
 
 def axes_of_stage(stage: ir.Stage) -> tuple[ir.Axis, ...]:
-    """The axes a stage loops over, outermost first."""
-    match stage:
-        case ir.Map():
-            return stage.axes
-        case ir.Reduce() | ir.Scatter():
-            return stage.over
-        case ir.Sort():
-            return (stage.axis,) if stage.largest is None else (stage.axis, stage.largest)
-        case ir.Scan():
-            return (stage.axis,)
-        case _:
-            return ()
+    """The axes a stage loops over, outermost first; products and attention loop in blocks."""
+    blocked = isinstance(stage, ir.Contract | ir.Attend | ir.AttendGrad)
+    return () if blocked else ir.bound_axes(stage)
 
 
 def indices_of(stage: ir.Stage) -> list[ir.Index]:

@@ -1,4 +1,4 @@
-"""How matrix products may be cut where a measurement knows better than the cost model.
+"""How matrix products may be blocked where a measurement knows better than the cost model.
 
     choices = Choices({"avx512 float32 k n 8.11.9": Choice(height=12, vectors=2)})
     Target("avx512", frozenset(), choices).choices.of("avx512 float32 k n 8.11.9")
@@ -19,34 +19,34 @@ from fxad.core.schema import Limits, integer, mapping, parse, row, string
 
 @valued
 class Choice:
-    """height x vectors: rows and registers of a tile; near: bytes of a panel of B in a piece of K;
-    rows: most of a unit. 0: as the cost model has it."""
+    """height x vectors: rows and registers of a tile; b_bytes: of a panel of B in a cache block of
+    K; rows: most of a unit. 0: as the cost model has it."""
 
     height: int = 0
     vectors: int = 0
-    near: int = 0
+    b_bytes: int = 0
     rows: int = 0
 
     def __str__(self) -> str:
         words = [f"tiles of {self.height} x {self.vectors} registers"] * (self.height > 0)
-        words += [f"{self.near >> 10} KiB of B at a time"] * (self.near > 0)
+        words += [f"{self.b_bytes >> 10} KiB of B at a time"] * (self.b_bytes > 0)
         words += [f"{self.rows} rows in a unit"] * (self.rows > 0)
         return ", ".join(words) or "the cost model's"
 
 
 @valued
 class Table:
-    """What may be chosen for one kind of product: tiles as (height, registers), near, rows."""
+    """What may be chosen for one kind of product: tiles as (height, registers), b_bytes, rows."""
 
     tiles: tuple[tuple[int, int], ...]
-    near: tuple[int, ...]
+    b_bytes: tuple[int, ...]
     rows: tuple[int, ...]
 
     def variants(self, choice: Choice) -> list[list[Choice]]:
         """Stages of a search: what one field, then the next, may be in place of `choice`'s."""
         return [
             [replace(choice, height=h, vectors=v) for h, v in self.tiles],
-            [replace(choice, near=near) for near in self.near],
+            [replace(choice, b_bytes=b_bytes) for b_bytes in self.b_bytes],
             [replace(choice, rows=rows) for rows in self.rows],
         ]
 
@@ -55,7 +55,7 @@ class Table:
         tile = choice.height, choice.vectors
         return (
             tile in (*self.tiles, (0, 0))
-            and choice.near in (*self.near, 0)
+            and choice.b_bytes in (*self.b_bytes, 0)
             and choice.rows in (*self.rows, 0)
         )
 
@@ -81,7 +81,7 @@ _SCHEMA = mapping(row(integer(), integer(), integer(), integer()), key=string(mo
 
 
 class Choices:
-    """Choices by class of product (`contract_choice.class_of`); equal ones hash alike."""
+    """Choices by class of product (`autotune.class_of`); equal ones hash alike."""
 
     __slots__ = ("_of", "digest")
 
@@ -104,8 +104,8 @@ class Choices:
         return Choices({**self._of, **more})
 
     def text(self) -> str:
-        """As JSON: {class: [height, vectors, near, rows]}."""
-        numbers = {k: [c.height, c.vectors, c.near, c.rows] for k, c in self.items()}
+        """As JSON: {class: [height, vectors, b_bytes, rows]}."""
+        numbers = {k: [c.height, c.vectors, c.b_bytes, c.rows] for k, c in self.items()}
         lines = [f"{json.dumps(key)}: {found}" for key, found in numbers.items()]
         return "{\n" + ",\n".join(lines) + "\n}\n"
 

@@ -76,15 +76,15 @@ def capabilities(kind: Kind, tiles: bool) -> frozenset[str]:
 _ZEN5 = DEFAULT.with_(
     "Zen 5",
     cpu="znver5",
-    gemv={"level": 0},
-    gemm={"panels_in_l2": True, "waiting_ahead": False},
+    gemv={"prefetch_level": 0},
+    gemm={"panels_in_l2": True, "prefetch_partial_sums": False},
     rows={"crosses_pages": True, "near_only": True},
 )
 _ZEN4 = DEFAULT.with_(
     "Zen 4",
     cpu="znver4",
-    gemv={"level": 2, "piece_bytes": 16384},
-    gemm={"panels_in_l2": True, "waiting_ahead": False},
+    gemv={"prefetch_level": 2, "unit_row_bytes": 16384},
+    gemm={"panels_in_l2": True, "prefetch_partial_sums": False},
     rows={"near_only": True},
 )
 # The processor called itself rocketlake; that name's latencies are an Ice Lake server's. What
@@ -93,16 +93,16 @@ _ZEN4 = DEFAULT.with_(
 _XEON = DEFAULT.with_(
     "Xeon with AMX",
     cpu="icelake-server",
-    gemv={"row_ahead": 1024, "k_ahead": 512, "piece_bytes": 16384},
+    gemv={"row_prefetch_bytes": 1024, "k_prefetch_bytes": 512, "unit_row_bytes": 16384},
     gemm={
         "panels_in_l2": True,
-        "turned_in_l2": True,
-        "whole_rows": 96,
-        "rows_in_set": 8,
-        "chunk_rows": 288,
-        "far_chunk_rows": 288,
-        "chunk_bytes": 1 << 20,
-        "far_a_bytes": 5 << 18,
+        "transposed_in_l2": True,
+        "l2_least_rows": 96,
+        "l2_set_rows": 8,
+        "unit_rows": 288,
+        "slow_unit_rows": 288,
+        "unit_a_bytes": 1 << 20,
+        "l2_a_bytes": 5 << 18,
     },
 )
 
@@ -137,9 +137,9 @@ def for_cores(tuning: Tuning, cores: int) -> Tuning:
     record goes. On two threads of a Zen 4 products of one row read 0.96 of what memory gives in two
     pieces, 0.84 in eight (bf16, 768 x 3072). Products on tiles are cut into as many units for every
     core: five equal ones on two cores leave one of them idle for a third of the time."""
-    shared = min(tuning.gemv.shared, max(cores, 2))
-    tiles = {"few_units": max(cores, 2)}
-    return tuning.with_(tuning.name, None, gemv={"shared": shared}, tiles=tiles)
+    gemv = {"units": min(tuning.gemv.units, max(cores, 2))}
+    amx = {"b_stationary_units": max(cores, 2)}
+    return tuning.with_(tuning.name, None, gemv=gemv, amx=amx)
 
 
 def table() -> dict[str, Tuning]:

@@ -27,6 +27,7 @@ from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.base.tuning import DEFAULT, Rows, Tuning
 from fxad.core.record import replace, valued
 from fxad.ir import kernel as ir
+from fxad.ir.prims import PRIMS
 
 ABI = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
 _BYTES = {"avx512": 64, "avx2": 32, "neon": 16, "generic": 16}
@@ -54,7 +55,7 @@ class Target:
         return _REGISTERS[self.isa]
 
     def tuned(self, **tables: Mapping[str, Any]) -> Target:
-        """The same with other numbers of tuning: target.tuned(gemv={"level": 0})."""
+        """The same with other numbers of tuning: target.tuned(gemv={"prefetch_level": 0})."""
         return replace(self, tuning=self.tuning.with_("changed", None, **tables))
 
     def lanes(self, dtype: np.dtype) -> int:
@@ -89,12 +90,6 @@ def emit_nothing(name: str) -> Emitted:
 
 
 # ---------------------------------------------------------------- choice
-
-_SLOW = frozenset(
-    """cbrt exp exp2 expm1 log log2 log1p sin cos tan asin acos atan
-    sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma logistic pow atan2 rem""".split()
-)
-_CHAINS = frozenset(("asinh", "acosh", "atan2", "pow", "tan"))  # of long chains of steps
 
 
 def power_of_two_at_least(n: int) -> int:
@@ -165,7 +160,7 @@ class Schedule:
         )
 
     def lanes_of(self, stage: ir.Stage, axis: ir.Axis) -> tuple[int, int]:
-        """(lanes, vectors per turn) of a stage's own inner axis."""
+        """(lanes, vectors per iteration) of a stage's own inner axis."""
         size = stage_size((stage,), axis)
         return lanes_for(size, (stage,), self.extent(axis), self.target)
 
@@ -182,8 +177,8 @@ def lanes_for(
     """Lanes for elements of `size` bytes over an axis, and how many vectors are done at a time.
 
     Of light bodies four, so that the loop itself costs little. Of one with a function in it as many
-    as registers allow: mixed (`Function.take_turns`), they wait less for each other. Half as many
-    more of a function that is a long chain: registers kept in memory cost less than waiting.
+    as registers allow: interleaved, they wait less for each other. Half as many more of a function
+    that is a long chain: registers kept in memory cost less than waiting.
     """
     width = min(max(2, target.vector_bytes // size), power_of_two_at_least(extent))
     weight, tuning = sum(map(weight_of, stages)), target.tuning.loops
@@ -227,20 +222,24 @@ def weight_of(stage: ir.Stage) -> int:
     weight = 2 * len(ir.stores_of(stage))
     for e in ir.walk(*ir.exprs_of(stage)):
         if isinstance(e, ir.Prim):
-            weight += 20 if e.name in _SLOW else 1
+            weight += PRIMS[e.name].instructions
         elif isinstance(e, ir.Load | ir.Cast | ir.IndexValue):
             weight += 2
     return weight
 
 
 def has_function(stage: ir.Stage) -> bool:
-    """Whether a slow function of what memory holds is computed at each point."""
-    slow = [e for e in ir.walk(*ir.exprs_of(stage)) if isinstance(e, ir.Prim) and e.name in _SLOW]
-    return any(isinstance(e, ir.Load) for one in slow for e in ir.walk(*one.args))
+    """Whether a function of many instructions is computed at each point, of what memory holds."""
+    long = [e for e in _prims(stage) if PRIMS[e.name].instructions > 1]
+    return any(isinstance(e, ir.Load) for one in long for e in ir.walk(*one.args))
 
 
 def _has_chain(stage: ir.Stage) -> bool:
-    return any(isinstance(e, ir.Prim) and e.name in _CHAINS for e in ir.walk(*ir.exprs_of(stage)))
+    return any(PRIMS[e.name].chain for e in _prims(stage))
+
+
+def _prims(stage: ir.Stage) -> list[ir.Prim]:
+    return [e for e in ir.walk(*ir.exprs_of(stage)) if isinstance(e, ir.Prim)]
 
 
 def crosses(access: ir.Load | ir.Store, lanes: ir.Axis | None, axis: ir.Axis | None) -> bool:
@@ -357,7 +356,7 @@ def choose(kernel: ir.Kernel, target: Target, scalar: bool = False) -> Schedule:
 
 
 def _has_tiles(kernel: ir.Kernel, s: Schedule) -> bool:
-    """Is any stage done in squares along its own last axis, or along the schedule's inner one?"""
+    """Is any stage done in tiles along its own last axis, or along the schedule's inner one?"""
     for stage in kernel.body:
         axes = [a for a in axes_of_stage(stage) if s.extent(a) != 1]
         axis = axes[-1] if axes and isinstance(stage, ir.Map | ir.Scan) else s.inner

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fxad.backend.llvm.base.turns import Aside, Choice, Step, in_turns, text_of
+from fxad.backend.llvm.base.interleave import Choice, ColdPath, Step, interleaved, text_of
 
 Values = Sequence[str]
 
@@ -179,7 +179,9 @@ class Function:
         self.label(done)
         return values
 
-    def aside(self, mask: tuple[str, str], usual: tuple[str, str], body: Callable[[], str]) -> str:
+    def cold_path(
+        self, mask: tuple[str, str], usual: tuple[str, str], body: Callable[[], str]
+    ) -> str:
         """`usual`, but what `body` answers where any lane is true of a mask; its code runs only
         then. Both as (type, name)."""
         start = len(self.lines)
@@ -189,27 +191,27 @@ class Function:
         lines = tuple(self.lines[start:])
         result = self.fresh()
         self.lines[start:] = [
-            Aside(*mask, self.fresh(), inside, after, lines, (Choice(result, *usual, repaired),))
+            ColdPath(*mask, self.fresh(), inside, after, lines, (Choice(result, *usual, repaired),))
         ]
         self.block = after
         return result
 
-    def take_turns(self, starts: Sequence[int]) -> None:
+    def interleave(self, starts: Sequence[int]) -> None:
         """Let the pieces of code that begin at these lines, the last of which ends here, do an
-        instruction each in turn (turns.py).
+        instruction each in turn (interleave.py).
 
         Pieces may read what earlier ones compute, but not what they store. Those with branches
-        other than asides stay as they are.
+        other than cold paths stay as they are.
         """
         if len(starts) < 2 or any(
             isinstance(line, str) and line.endswith(":") for line in self.lines[starts[0] :]
         ):
             return
         bounds = itertools.pairwise([*starts, len(self.lines)])
-        steps = in_turns([self.lines[low:high] for low, high in bounds], self.fresh)
+        steps = interleaved([self.lines[low:high] for low, high in bounds], self.fresh)
         self.lines[starts[0] :] = steps
         for step in steps:
-            self.block = step.after if isinstance(step, Aside) else self.block
+            self.block = step.after if isinstance(step, ColdPath) else self.block
 
     def __str__(self) -> str:
         return "\n".join([*text_of(self.lines, "")[0], "}"])

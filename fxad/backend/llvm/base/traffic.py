@@ -1,8 +1,8 @@
-"""Traffic with memory: results that go past the caches, rows asked for before they are read.
+"""Traffic with memory: streaming stores of results, prefetches of what is read.
 
-    streamed(kernel, target)        # large buffers that are only written
-    read_on(stages, schedule)       # buffers that are read on and on, line after line
-    asked_by(stages, schedule)      # which stage asks for which next rows
+    streamed(kernel, target)                # large buffers that are only written
+    sequential_reads(stages, schedule)      # buffers that are read line after line
+    row_prefetches(stages, schedule)        # which stage prefetches which next rows
 
 None of it changes a result.
 """
@@ -19,15 +19,15 @@ from fxad.core.record import replace, valued
 from fxad.ir import kernel as ir
 
 PAGE = 4096
-STREAMING = ("avx512", "avx2")  # what can store past the caches
+STREAMING = ("avx512", "avx2")  # what has streaming stores
 FIRST, SECOND = 3, 2  # where to: the first-level cache, the second
 
 Place = tuple[ir.Buffer, ir.Index]
 
 
 @valued
-class Asked:
-    """The row of `buffer` that begins at `row`: `extent` elements, to be asked for along `axis`.
+class RowPrefetch:
+    """The row of `buffer` that begins at `row`: `extent` elements, to be prefetched along `axis`.
 
     level: of the cache it goes to.
     """
@@ -39,11 +39,11 @@ class Asked:
     level: int = FIRST
 
 
-# ---------------------------------------------------------------- writing past the caches
+# ---------------------------------------------------------------- streaming stores
 
 
 def streamed(kernel: ir.Kernel, target: Target) -> frozenset[ir.Buffer]:
-    """Buffers whose lines may be stored past the caches.
+    """Buffers whose stores may be streaming (non-temporal).
 
     An ordinary store reads its line first; a streaming store does not, a third of a copy's
     traffic. It leaves nothing in the caches: only for what would not stay there until it is read.
@@ -89,13 +89,13 @@ def vector_bytes(index: ir.Index, lanes: ir.Axis | None, itemsize: int, width: i
     return size if all(c * itemsize % size == 0 for c in (index.const, *steps)) else 0
 
 
-# ---------------------------------------------------------------- reading ahead
+# ---------------------------------------------------------------- prefetches
 
 
-def read_on(stages: Sequence[ir.Stage], schedule: Schedule) -> frozenset[ir.Buffer]:
-    """Buffers that a loop over vectors of grid points reads line after line, to be asked for.
+def sequential_reads(stages: Sequence[ir.Stage], schedule: Schedule) -> frozenset[ir.Buffer]:
+    """Buffers that a loop over vectors of grid points reads line after line, to be prefetched.
 
-    None where a processor that reads ahead by itself needs no requests: in light loops over several
+    None where the processor's own prefetchers suffice: in light loops over several
     arrays, more than they write (Zen 5, share of the plain loop: AdamW 0.87 -> 0.97, x y 0.88 ->
     0.98, x y + z 0.89 -> 0.99). It sees too few lines of one array or where functions take long
     (exp 0.89 -> 0.81, SwiGLU while others use the memory 0.91 -> 0.86), nor do x y and x + y gain.
@@ -111,8 +111,8 @@ def read_on(stages: Sequence[ir.Stage], schedule: Schedule) -> frozenset[ir.Buff
     )
     light = not any(map(has_function, stages))
     written = {store.buffer for s in stages for store in ir.stores_of(s)}
-    unasked = schedule.tuning.crosses_pages and light and len(found) > max(len(written), 1)
-    return frozenset() if unasked else found
+    by_itself = schedule.tuning.crosses_pages and light and len(found) > max(len(written), 1)
+    return frozenset() if by_itself else found
 
 
 def _goes_on(load: ir.Load, lanes: ir.Axis, schedule: Schedule) -> bool:
@@ -123,43 +123,43 @@ def _goes_on(load: ir.Load, lanes: ir.Axis, schedule: Schedule) -> bool:
     return bool(schedule.outer) and load.index.coefficient(schedule.outer[-1]) == extent
 
 
-def asked_by(stages: Sequence[ir.Stage], schedule: Schedule) -> dict[int, tuple[Asked, ...]]:
-    """The rows that the next grid point reads, by the identity of the stage that asks for them.
+def row_prefetches(
+    stages: Sequence[ir.Stage], schedule: Schedule
+) -> dict[ir.Stage, tuple[RowPrefetch, ...]]:
+    """The rows that the next grid point reads, by the stage that prefetches them.
 
-    A row that is passed over several times comes from memory in the first pass only: unless it is
-    asked for before, memory idles in the later passes. The heaviest one has the most time for it,
-    but not one that stores past the caches: both wait for the same buffers (layer norm, share of a
-    loop's speed: 0.84 asked for there, 0.98 in the reduction before). Where the processor reads on
-    by itself, the rows of several arrays are asked for in passes far apart (Zen 5, gradients over
-    4096 of layer norm 7.5 -> 6.2 ms, RMS norm over 2048 5.2 -> 4.5).
+    A row that several sweeps read comes from memory in the first of them only: unless the next row
+    is prefetched, memory idles in the later ones. The heaviest has the most time for it, but not
+    one with streaming stores: both wait for the same buffers (layer norm, share of a loop's speed:
+    0.84 prefetched there, 0.98 in the reduction before). Where the processor's own prefetchers
+    cross pages, the rows of several arrays are prefetched in sweeps far apart (Zen 5, gradients
+    over 4096 of layer norm 7.5 -> 6.2 ms, RMS norm over 2048 5.2 -> 4.5).
     """
-    passes = [(s, axis) for s in stages if (axis := schedule.own_axis(s)) is not None]
-    extents = {schedule.extent(axis) for _, axis in passes}
-    if schedule.lane_axis is not None or not schedule.outer or len(passes) < 2 or len(extents) > 1:
+    sweeps = [(s, axis) for s in stages if (axis := schedule.own_axis(s)) is not None]
+    extents = {schedule.extent(axis) for _, axis in sweeps}
+    if schedule.lane_axis is not None or not schedule.outer or len(sweeps) < 2 or len(extents) > 1:
         return {}
-    inner = [one for one in passes if not any(s.buffer.role == "out" for s in ir.stores_of(one[0]))]
-    heaviest = max(inner or passes, key=lambda one: weight_of(one[0]))
-    rows = [
-        asked for found in next_rows([([s], a) for s, a in passes], schedule) for asked in found
-    ]
+    inner = [one for one in sweeps if not any(s.buffer.role == "out" for s in ir.stores_of(one[0]))]
+    heaviest = max(inner or sweeps, key=lambda one: weight_of(one[0]))
+    rows = [row for found in next_rows([([s], a) for s, a in sweeps], schedule) for row in found]
+    chosen = [heaviest] * len(rows)
     if schedule.tuning.crosses_pages and len(rows) > 1:
-        askers = [passes[max(n * len(passes) // len(rows), 1) - 1] for n in range(1, len(rows) + 1)]
-    else:
-        askers = [heaviest] * len(rows)
-    asked_in: dict[int, tuple[Asked, ...]] = {}
-    for asked, (stage, along) in zip(rows, askers, strict=True):
-        asked_in[id(stage)] = (*asked_in.get(id(stage), ()), replace(asked, axis=along))
-    return asked_in
+        places = (n * len(sweeps) // len(rows) for n in range(1, len(rows) + 1))
+        chosen = [sweeps[max(place, 1) - 1] for place in places]
+    prefetched_by: dict[ir.Stage, tuple[RowPrefetch, ...]] = {}
+    for row, (stage, along) in zip(rows, chosen, strict=True):
+        prefetched_by[stage] = (*prefetched_by.get(stage, ()), replace(row, axis=along))
+    return prefetched_by
 
 
 def next_rows(
-    passes: Sequence[tuple[Sequence[ir.Stage], ir.Axis]], schedule: Schedule
-) -> list[tuple[Asked, ...]]:
-    """The next rows of what each pass, stages along an axis, is the first to read from memory; none
-    where there are none or the caches have no room for them."""
-    found: dict[tuple[ir.Buffer, ir.Index], tuple[int, Asked]] = {}
+    sweeps: Sequence[tuple[Sequence[ir.Stage], ir.Axis]], schedule: Schedule
+) -> list[tuple[RowPrefetch, ...]]:
+    """The next rows of what each sweep (stages along an axis) is the first to read from memory;
+    none where there are none or the caches have no room for them."""
+    found: dict[tuple[ir.Buffer, ir.Index], tuple[int, RowPrefetch]] = {}
     total = 0
-    for number, (stages, along) in enumerate(passes):
+    for number, (stages, along) in enumerate(sweeps):
         loads = (e for s in stages for e in ir.walk(*ir.exprs_of(s)) if isinstance(e, ir.Load))
         for e in loads:
             axis = next(
@@ -172,11 +172,11 @@ def next_rows(
             row = ir.Index(e.index.const + step, terms)
             if (e.buffer, row) not in found:
                 total += step * e.buffer.dtype.itemsize
-                asked = Asked(e.buffer, row, along, schedule.extent(along))
-                found[e.buffer, row] = number, asked
+                prefetch = RowPrefetch(e.buffer, row, along, schedule.extent(along))
+                found[e.buffer, row] = number, prefetch
     if not found or total > schedule.tuning.ahead_bytes:
         return []
-    return [tuple([a for n, a in found.values() if n == at]) for at in range(len(passes))]
+    return [tuple([p for n, p in found.values() if n == at]) for at in range(len(sweeps))]
 
 
 def _comes_from_memory(load: ir.Load, axis: ir.Axis, schedule: Schedule) -> bool:

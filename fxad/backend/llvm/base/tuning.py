@@ -1,6 +1,6 @@
 """Numbers that make code faster or slower on a kind of processor, and never reach a bit.
 
-    tuning = DEFAULT.with_("zen5", gemv={"level": 0}, rows={"crosses_pages": True})
+    tuning = DEFAULT.with_("zen5", gemv={"prefetch_level": 0}, rows={"crosses_pages": True})
     Target("avx512", frozenset(), tuning=tuning).tuning.gemv.level
 
 What bits depend on is in `ir/orders.py`. Here each number stands with others that it may be (a test
@@ -24,8 +24,9 @@ ZEN4 = "Zen 4, 2026-11-23"
 ZEN5 = "Zen 5, 2026-11-21 to 23"
 ZEN5_FIRST = "Zen 5, 2026-11-21"
 XEON = "Emerald Rapids, 2026-11-22"
+XEON_FIRST = "Emerald Rapids, 2026-11-21"
 BOTH = f"{ZEN5}; {XEON}"
-TILES = "Emerald Rapids, 2026-11-24"
+XEON_TILES = "Emerald Rapids, 2026-11-24"
 
 
 class _Number:
@@ -61,29 +62,29 @@ class Gemv:
     # third, 0 past the second (x86: t0, t1, t2, nta). What is right on one processor halves the
     # speed of another: `nta` gains 4 to 9% on a Zen 5 and takes 2.3 times as long on a Xeon; on a
     # Zen 4 `t1` is 1.1 to 2.3 times as fast as either `t0` or `nta`.
-    level: int = number(3, 0, 1, 2, on=XEON)
+    prefetch_level: int = number(3, 0, 1, 2, on=XEON)
     most_rows: int = number(8, 2, 4, on=XEON)
-    ahead: int = number(8192, 2048, 16384, on=BOTH)  # bytes from a load to what it prefetches
-    # Bytes from a load to what it prefetches in the same row of B, where columns are side by side
-    # and where k is; past a row's end, in the row that is read next. 0: instead `ahead`, in rows
-    # that are read next; tile by tile in the order of memory.
-    row_ahead: int = number(0, 512, 1024, on="Emerald Rapids, 2026-11-24")
-    k_ahead: int = number(0, 256, 512, on="Emerald Rapids, 2026-11-24")
-    group: int = number(8, 2, 4, on=BOTH)  # rows of B that go by together
-    # Bytes of a row of B that a unit reads: prefetchers run on beyond the end of short pieces (Zen
-    # 4, two threads, 2048 x 8192 of bf16: 0.96 of reading with 4096, 1.04 with 16384). As many
-    # units as `shared`, one for each core that there is, are worth shorter pieces: a core alone is
-    # far from what memory gives.
-    piece_bytes: int = number(4096, 1024, 16384, 1 << 20, on=f"{XEON}; {ZEN4}")
-    short_bytes: int = number(768, 256, 4096, on=ZEN5)
-    shared: int = number(8, 1, 2, 4, on=f"{ZEN5}; {ZEN4}")
+    # Bytes from a load to what it prefetches in rows that are read next; in the same row of B,
+    # where columns are side by side and where k is; past a row's end, in the row that is read next.
+    # 0: instead the first of these; tile by tile in the order of memory.
+    prefetch_bytes: int = number(8192, 2048, 16384, on=BOTH)
+    row_prefetch_bytes: int = number(0, 512, 1024, on="Emerald Rapids, 2026-11-24")
+    k_prefetch_bytes: int = number(0, 256, 512, on="Emerald Rapids, 2026-11-24")
+    rows_at_once: int = number(8, 2, 4, on=BOTH)  # of B
+    # Bytes of a row of B that a unit reads: prefetchers run on beyond the end of short ones (Zen 4,
+    # two threads, 2048 x 8192 of bf16: 0.96 of reading with 4096, 1.04 with 16384). As many
+    # `units`, one for each core that there is, are worth shorter ones: a core alone is far from
+    # what memory gives.
+    unit_row_bytes: int = number(4096, 1024, 16384, 1 << 20, on=f"{XEON}; {ZEN4}")
+    least_row_bytes: int = number(768, 256, 4096, on=ZEN5)
+    units: int = number(8, 1, 2, 4, on=f"{ZEN5}; {ZEN4}")
     most_units: int = number(32, 4, 8, on=XEON)  # of one batch element
     unit_bytes: int = number(1 << 16, 1 << 12, 1 << 20, on=XEON)  # of B in a unit, at least
     # Where B's columns are apart: bytes of a tile of whole columns, of one of parts, and the least
-    # lines of a column in a part; with fewer the next tile is asked for too late.
+    # lines of a column in a part; with fewer the next tile is prefetched too late.
     tile_bytes: int = number(24 << 10, 4 << 10, 64 << 10, on=ZEN5)
-    part_bytes: int = number(16 << 10, 4 << 10, 64 << 10, on=ZEN5)
-    part_lines: int = number(8, 2, 4, on=ZEN5)
+    tile_part_bytes: int = number(16 << 10, 4 << 10, 64 << 10, on=ZEN5)
+    tile_part_lines: int = number(8, 2, 4, on=ZEN5)
     # Bytes of a B that a second-level cache hardly keeps; packing pays for others, but for so few
     # rows hardly: of all B in a batch, such as a cache of keys, which come from afar, and of each;
     # of a B of shorter elements.
@@ -92,85 +93,111 @@ class Gemv:
     batch_bytes: int = number(1 << 16, 1 << 12, 1 << 24, on=ZEN5)
     element_bytes: int = number(1 << 14, 1 << 10, 1 << 20, on=ZEN5)
     widened_bytes: int = number(1 << 15, 1 << 10, 1 << 20, on=ZEN5)
+    bytes_per_ns: float = number(10.0, 1.0, 100.0, on=XEON_FIRST)  # of B that a core reads
 
 
 @table
 class Gemm:
     """Products on vector registers: micro-kernels over packed panels of B."""
 
+    # What a core computes, and work below which a unit is not worth handing to a thread: they say
+    # how many units there are. Of dtypes without vectors, nanoseconds of a multiply-add.
+    flops_per_ns: float = number(100.0, 10.0, 1000.0, on=ZEN5_FIRST)
+    unit_ns: float = number(8000.0, 800.0, 80_000.0, on=ZEN5_FIRST)
+    scalar_ns: float = number(1.5, 0.15, 15.0, on=ZEN5_FIRST)
+    unroll: int = number(
+        4, 2, 8, on=ZEN5_FIRST
+    )  # steps of k in an iteration of a micro-kernel's loop
     # Whether the second-level cache gives the first one a panel as fast as products use it: then
-    # blocks of K are whole, and no sums wait between pieces.
+    # blocks of K are whole, and no partial sums are spilled.
     panels_in_l2: bool = number(False, True, on=BOTH)
     # Of those: panels that are transposed on their way, too (a Xeon gains 8% on two threads, a Zen
     # 5 loses 2); least rows that share such a panel; most rows of it that one set of that cache has
-    # to take, as they lie so far apart (on a Xeon 0.96 of pieces' speed with 12, 1.02 with 8).
-    turned_in_l2: bool = number(False, True, on=BOTH)
-    whole_rows: int = number(1, 96, 256, on=ZEN5)
-    rows_in_set: int = number(1 << 10, 2, 8, on=ZEN5)
-    # Whether a tile prefetches the sums that wait for the next one, where any do.
-    waiting_ahead: bool = number(True, False, on=BOTH)
+    # to take, as they lie so far apart (on a Xeon 0.96 of the speed of short blocks with 12, 1.02
+    # with 8).
+    transposed_in_l2: bool = number(False, True, on=BOTH)
+    l2_least_rows: int = number(1, 96, 256, on=ZEN5)
+    l2_set_rows: int = number(1 << 10, 2, 8, on=ZEN5)
+    l2_set_bytes: int = number(1 << 17, 1 << 14, 1 << 20, on=XEON_TILES)  # between lines of one set
+    # Whether a tile prefetches the next one's partial sums, where there are any.
+    prefetch_partial_sums: bool = number(True, False, on=BOTH)
     # Rows of a unit: a packed panel serves them all, and their A stays in cache; where packing
     # takes longer, as B is transposed or copied into the second level.
-    chunk_rows: int = number(192, 96, 384, on=XEON)
-    far_chunk_rows: int = number(256, 128, 512, on=ZEN5)
-    chunk_bytes: int = number(1 << 24, 1 << 18, 1 << 20, on=ZEN5)  # of their A, in a block of K
+    unit_rows: int = number(192, 96, 384, on=XEON)
+    slow_unit_rows: int = number(256, 128, 512, on=ZEN5)
+    unit_a_bytes: int = number(1 << 24, 1 << 18, 1 << 20, on=ZEN5)  # of their A, in a block of K
     packed_a_bytes: int = number(1 << 20, 1 << 17, 1 << 22, on=XEON)
-    far_a_bytes: int = number(1 << 20, 1 << 16, 1 << 24, on=XEON)  # of A that no L2 keeps
-    near_b_bytes: int = number(24 << 10, 8 << 10, 64 << 10, on=XEON)  # of a piece of a panel of B
-    nearest_b_bytes: int = number(36 << 10, 0, 16 << 10, on=XEON)  # of a whole B in place
+    l2_a_bytes: int = number(1 << 20, 1 << 16, 1 << 24, on=XEON)  # of A that no L2 keeps
+    l1_panel_bytes: int = number(24 << 10, 8 << 10, 64 << 10, on=XEON)  # of a cache block of B
+    l1_b_bytes: int = number(36 << 10, 0, 16 << 10, on=XEON)  # of a whole B in place
     units: int = number(16, 4, 32, on=XEON)  # keep a few threads busy where each packs its A,
     packed_panels: int = number(16, 4, 64, on=XEON)  # which should serve so many panels
-    sharing: int = number(8, 1, 16, on=XEON)  # panels that read a piece of a far A
-    most_group: int = number(4, 1, 2, on=XEON)  # panels prefetched together
-    # Units whose sums wait for their epilogue in a near cache: rows and columns, and the same of
-    # products of many steps of k, where it matters more how often B is read.
-    swept_rows: int = number(48, 96, on=XEON)
-    swept_columns: int = number(1536, 384, on=XEON)
-    deep: int = number(256, 64, 1024, on=XEON)
-    deep_rows: int = number(192, 96, on=XEON)
-    deep_columns: int = number(768, 384, on=XEON)
+    # Of a product of few panels rows are cut as well, up to so many units, while each keeps so many
+    # rows: fewer where there are hardly any units yet.
+    row_units: int = number(16, 4, 32, on=XEON_FIRST)
+    scarce_units: int = number(8, 1, 16, on=XEON_FIRST)
+    least_rows: int = number(192, 48, 384, on=XEON_FIRST)
+    scarce_rows: int = number(96, 24, 192, on=XEON_FIRST)
+    panels_per_a: int = number(8, 1, 16, on=XEON)  # that read a block of a far A
+    most_panel_group: int = number(4, 1, 2, on=XEON)  # panels prefetched together
+    # Units whose sums are kept for their epilogue in a near cache: rows and columns, and the same
+    # of products of many steps of k, where it matters more how often B is read.
+    epilogue_unit_rows: int = number(48, 96, on=XEON)
+    epilogue_unit_columns: int = number(1536, 384, on=XEON)
+    deep_k: int = number(256, 64, 1024, on=XEON)
+    deep_unit_rows: int = number(192, 96, on=XEON)
+    deep_unit_columns: int = number(768, 384, on=XEON)
     # An epilogue that reads so many bytes runs over the rows of a whole unit, in products of so
-    # many rows and columns; an update of moments already with fewer.
-    swept_from: int = number(1 << 22, 1 << 14, 1 << 26, on=XEON)
-    swept_least_rows: int = number(64, 16, 256, on=XEON)
-    swept_least_columns: int = number(384, 64, 1024, on=XEON)
-    updates_from: int = number(1 << 18, 1 << 12, 1 << 24, on=XEON)
-    updates_least: int = number(64, 16, 256, on=XEON)
-    # Columns from which on a copy of A in blocks pays: of rows side by side, of rows to transpose.
-    block_columns: int = number(384, 64, 4096, on=XEON)
-    transposed_columns: int = number(1024, 64, 4096, on=XEON)
+    # many rows and columns; an update of moments, which reads several arrays, already with fewer.
+    unit_epilogue_bytes: int = number(1 << 22, 1 << 14, 1 << 26, on=XEON)
+    unit_epilogue_rows: int = number(64, 16, 256, on=XEON)
+    unit_epilogue_columns: int = number(384, 64, 1024, on=XEON)
+    update_bytes: int = number(1 << 18, 1 << 12, 1 << 24, on=XEON)
+    update_least: int = number(64, 16, 256, on=XEON)
+    update_operands: int = number(3, 1, 5, on=XEON)
+    # Columns from which on packing A into panels pays: of rows side by side, of rows to transpose;
+    # and rows and steps of k.
+    a_panel_columns: int = number(384, 64, 4096, on=XEON)
+    a_transposed_columns: int = number(1024, 64, 4096, on=XEON)
+    a_panel_least: int = number(64, 16, 256, on=XEON)
+    # Most sums of a tile that reads pairs of bf16 of A in place. On a Zen 5 such tiles are faster,
+    # 161 -> 181% of float32's peak; of more sums LLVM puts some on the stack.
+    bf16_dot_sums: int = number(20, 0, 12, on="Zen 5, 2026-11-23")
     streaming_steps: int = number(256, 16, 4096, on=XEON)  # most steps of k that stream results
     few_panels: int = number(8, 1, 64, on=XEON)  # for which prefetching A counts
     # Steps of k between what is read and what is prefetched: of B in place, of B as a tile copies
     # it from afar, of A as it is copied.
-    ahead: int = number(16, 4, 32, on=ZEN5)
-    copied_ahead: int = number(32, 8, 64, on=ZEN5)
-    packed_ahead: int = number(4, 1, 16, on=XEON)
-    touches: int = number(8, 1, 16, on=ZEN5)  # lines prefetched in a step for the epilogue
+    b_prefetch_steps: int = number(16, 4, 32, on=ZEN5)
+    pack_b_prefetch_steps: int = number(32, 8, 64, on=ZEN5)
+    pack_a_prefetch_steps: int = number(4, 1, 16, on=XEON)
+    tile_prefetches: int = number(8, 1, 16, on=ZEN5)  # lines prefetched in a step for the epilogue
 
-    def swept(self, depth: int) -> tuple[int, int]:
-        """Rows and columns of a unit whose sums wait for their epilogue."""
-        if depth > self.deep:
-            return self.deep_rows, self.deep_columns
-        return self.swept_rows, self.swept_columns
+    def epilogue_unit(self, depth: int) -> tuple[int, int]:
+        """Rows and columns of a unit whose sums are kept for their epilogue."""
+        if depth > self.deep_k:
+            return self.deep_unit_rows, self.deep_unit_columns
+        return self.epilogue_unit_rows, self.epilogue_unit_columns
 
 
 @table
-class Tiles:
+class Amx:
     """Products of bf16 on AMX."""
 
-    piece: int = number(8, 3, 24, on=TILES)  # tiles of K in a piece: 16 KiB of a panel of B
-    near_bytes: int = number(1 << 20, 1 << 16, 1 << 23, on=TILES)  # of a slab of few rows
-    slab: int = number(32, 8, 64, on=TILES)  # tiles of K in one of many rows
+    # What a core computes, and work below which a unit is not worth handing to a thread.
+    flops_per_ns: float = number(1000.0, 100.0, 10_000.0, on=XEON_FIRST)
+    unit_ns: float = number(8000.0, 800.0, 80_000.0, on=XEON_FIRST)
+    l1_tiles: int = number(8, 3, 24, on=XEON_TILES)  # of K in an L1 block: 16 KiB of a panel of B
+    l2_a_bytes: int = number(1 << 20, 1 << 16, 1 << 23, on=XEON_TILES)  # of an L2 block of few rows
+    l2_tiles: int = number(32, 8, 64, on=XEON_TILES)  # of K in one of many rows
     units: int = number(8, 2, 32, on=XEON)  # wanted, so that several threads find work
     # Blocks of rows from which on a unit keeps its columns packed, where those lie along K or where
     # they lie side by side, up to so many bytes of them, for up to so many blocks of rows.
-    many: int = number(16, 4, 64, on=TILES)
-    many_across: int = number(4, 1, 64, on=TILES)
-    kept_bytes: int = number(1 << 20, 100 << 10, 1800 << 10, on=TILES)
-    rows: int = number(32, 8, 64, on=TILES)
-    few_units: int = number(4, 1, 16, on=TILES)  # their number is a multiple of it
-    touches: int = number(48, 8, 96, on=XEON)  # lines prefetched in a step, which takes 64 cycles
+    b_stationary_from: int = number(16, 4, 64, on=XEON_TILES)
+    b_stationary_rows_from: int = number(4, 1, 64, on=XEON_TILES)
+    l2_b_bytes: int = number(1 << 20, 100 << 10, 1800 << 10, on=XEON_TILES)
+    unit_blocks: int = number(32, 8, 64, on=XEON_TILES)
+    b_stationary_units: int = number(4, 1, 16, on=XEON_TILES)  # their number is a multiple of it
+    tile_prefetches: int = number(48, 8, 96, on=XEON)  # lines in a step, which takes 64 cycles
 
 
 @table
@@ -227,13 +254,15 @@ class Attention:
     # values, for about so many queries.
     fewest_units: int = number(8, 2, on=XEON)
     units: int = number(16, 8, 32, on=XEON)
-    chunk: int = number(768, 96, 4096, on=XEON)
-    rows: int = number(48, 96, on=XEON)  # queries in a block
-    few_keys: int = number(128, 0, 1024, on=XEON)  # values read too seldom for a copy to pay
-    at_once: int = number(8, 1, 4, on=XEON)  # vectors loaded before any is stored
-    few_sets: int = number(512, 64, 4096, on=XEON)  # bytes; such pitches share few sets of a cache
-    ahead: int = number(16, 2, 64, on=XEON)  # rows of keys and values, of few queries
-    gradient_ahead: int = number(8, 1, 32, on=XEON)  # rows of a result
+    unit_queries: int = number(768, 96, 4096, on=XEON)
+    block_queries: int = number(48, 96, on=XEON)  # queries in a block
+    keys_in_place: int = number(128, 0, 1024, on=XEON)  # values read too seldom for a copy to pay
+    loads_at_once: int = number(8, 1, 4, on=XEON)  # vectors loaded before any is stored
+    pair_loads_at_once: int = number(4, 1, 8, on=XEON)  # the same of pairs of rows, for AMX
+    unroll: int = number(4, 2, 8, on=ZEN5_FIRST)  # steps in an iteration of a micro-kernel's loop
+    set_bytes: int = number(512, 64, 4096, on=XEON)  # bytes; such pitches share few sets of a cache
+    prefetch_rows: int = number(16, 2, 64, on=XEON)  # rows of keys and values, of few queries
+    gradient_prefetch_rows: int = number(8, 1, 32, on=XEON)  # rows of a result
     bytes_per_ns: float = number(10.0, 1.0, 100.0, on=ZEN5_FIRST)  # read, of few queries
 
 
@@ -289,6 +318,11 @@ class Sequences:
     written_points: int = number(16, 1, 64, on=ZEN5_FIRST)
     written_instructions: int = number(1000, 50, 4000, on=ZEN5_FIRST)
     written_products: int = number(128, 1, 1000, on=ZEN5_FIRST)
+    # Products written out a row at a time: most loads and multiply-adds, most columns of the
+    # vector of a row, and nanoseconds of a row.
+    row_operations: int = number(256, 16, 1024, on=XEON_FIRST)
+    row_columns: int = number(16, 1, 8, on=XEON_FIRST)
+    row_ns: float = number(5.0, 0.5, 50.0, on=XEON_FIRST)
 
 
 @table
@@ -302,7 +336,7 @@ class Threads:
 TABLES: dict[str, Any] = {
     "gemv": Gemv,
     "gemm": Gemm,
-    "tiles": Tiles,
+    "amx": Amx,
     "rows": Rows,
     "attention": Attention,
     "sorts": Sorts,
@@ -329,7 +363,7 @@ class Tuning:
 
     gemv: Gemv
     gemm: Gemm
-    tiles: Tiles
+    amx: Amx
     rows: Rows
     attention: Attention
     sorts: Sorts
@@ -357,7 +391,7 @@ class Tuning:
         return Tuning(name, self.cpu if cpu is None else cpu, **held, **changes)
 
     def items(self) -> Iterator[tuple[str, Any, str]]:
-        """("gemv.level", its value, where and when it was measured) of every number.
+        """("gemv.prefetch_level", its value, where and when it was measured) of every number.
 
         A number that differs from the default's was measured on the kind this record is of.
         """

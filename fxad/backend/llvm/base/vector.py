@@ -55,12 +55,12 @@ class Code:
         self.function = function
         self.target = target
         self.declarations: set[str] = set()
-        self._turns: Counter[str] = Counter()
+        self._occurrences: Counter[str] = Counter()
 
-    def turn(self, name: str) -> int:
+    def occurrence(self, name: str) -> int:
         """How often this was asked before: for what is to differ from one vector to the next."""
-        self._turns[name] += 1
-        return self._turns[name] - 1
+        self._occurrences[name] += 1
+        return self._occurrences[name] - 1
 
     def const(self, kind: str, value: Number, width: int = 1) -> Vec:
         text = literal(kind, value)

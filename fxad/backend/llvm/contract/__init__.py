@@ -1,1 +1,1 @@
-"""Matrix products: plans, packing, micro-kernels for vectors and for AMX, epilogues."""
+"""Matrix products: GEMM on vectors and on AMX, GEMV; blocking, packing, micro-kernels."""

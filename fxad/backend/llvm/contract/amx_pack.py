@@ -14,14 +14,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from fxad.backend.llvm.base.text import Function
-from fxad.backend.llvm.contract.lanes import Lanes, prefetch
+from fxad.backend.llvm.contract.amx_tiles import DEPTH, LINE_BYTES, LINES, TILE_BYTES
+from fxad.backend.llvm.contract.lanes import Lanes, prefetch_line
 from fxad.backend.llvm.contract.pack import Source
-from fxad.ir.orders import TILE_DEPTH
 
-LINES = 16  # of a tile
-DEPTH = TILE_DEPTH
-LINE_BYTES = 64
-TILE_BYTES = LINES * LINE_BYTES
 PARAMS = (("ptr", "source"), ("ptr", "tiles"), ("i64", "outer"), ("i64", "depth"))
 
 PAIRS = "<16 x i32>"
@@ -99,14 +95,14 @@ class TilePacker:
         f.loop(0, depth, DEPTH, strip)
 
     def two_tiles(self, at: str, to: str) -> None:
-        """Tiles of B beside each other: whole lines of memory, asked for 32 steps of k before."""
+        """Tiles of B beside each other: whole lines of memory, prefetched 32 steps of k before."""
         f, step = self.f, self.source.k * self.size
         for pair in range(LINES):
             low = f.offset(at, 2 * pair * step)
             for row in (low, f.offset(low, step)):
                 for line in range(0, 2 * LINES * self.size, LINE_BYTES):
                     ahead = f.offset(row, DEPTH * step + line)
-                    prefetch(f, self.declarations, ahead, write=False, level=3)
+                    prefetch_line(f, self.declarations, ahead, write=False, level=3)
             for half, pairs in enumerate(interleaved(f, low, f.offset(low, step), self.wide)):
                 place = f.offset(to, half * self.pitch + pair * LINE_BYTES)
                 self.lanes.store(f, pairs, place, LINES, LINE_BYTES)
@@ -138,14 +134,14 @@ class TilePacker:
         f.loop(whole, "%depth", DEPTH, ragged)
 
     def whole_tile(self, at: str, to: str) -> None:
-        """16 lines, turned where memory has the other order."""
+        """16 lines, transposed where memory has the other order."""
         if self.source.k == 1:
             lines = [self.pairs_along_k(at, i) for i in range(LINES)]
-            turned = self.right
+            transposed = self.right
         else:
             lines = [self.pairs_across(at, i) for i in range(LINES)]
-            turned = not self.right
-        for i, line in enumerate(self.lanes.transpose(self.f, lines) if turned else lines):
+            transposed = not self.right
+        for i, line in enumerate(self.lanes.transpose(self.f, lines) if transposed else lines):
             self.lanes.store(self.f, line, self.f.offset(to, i * LINE_BYTES), LINES, LINE_BYTES)
 
     def pairs_along_k(self, at: str, line: int) -> str:

@@ -1,7 +1,7 @@
 """The epilogue of a matrix product: its stores, evaluated on a tile of finished sums.
 
-    finish = Finish(problem, "matmul0", target, lanes, stride)
-    f.line(finish.call(batch, sums, row, column, height=8, columns=48))
+    epilogue = Epilogue(problem, "matmul0", target, lanes, stride)
+    f.line(epilogue.call(batch, sums, row, column, height=8, columns=48))
 
 One internal function per panel width, a loop over the rows of the tile, which is still in the
 first-level cache. What does not change from row to row (a bias) is loaded before the loop.
@@ -14,15 +14,27 @@ from collections.abc import Iterator, Sequence
 from fxad.backend.llvm.base.formats import kind_of
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.base.text import Function
-from fxad.backend.llvm.base.traffic import Asked
+from fxad.backend.llvm.base.traffic import Place, RowPrefetch
+from fxad.backend.llvm.base.tuning import Gemm
 from fxad.backend.llvm.base.vector import Vec
-from fxad.backend.llvm.contract.grid import arguments, go_to, run_stores
+from fxad.backend.llvm.contract.arguments import at_grid_point, emit_stores, load_arguments
 from fxad.backend.llvm.contract.lanes import Lanes
-from fxad.backend.llvm.contract.plan import Problem
-from fxad.backend.llvm.contract.touch import operands_below
-from fxad.backend.llvm.elements.access import Memory
-from fxad.backend.llvm.elements.values import Copy, Need, roots_with_guards
-from fxad.ir.kernel import Index
+from fxad.backend.llvm.contract.prefetch import is_plain
+from fxad.backend.llvm.contract.problem import Problem, matrix
+from fxad.backend.llvm.elements.scope import (
+    SINGLE,
+    Copy,
+    Need,
+    Scope,
+    each_copy,
+    inner,
+    with_axes,
+    with_cells,
+)
+from fxad.backend.llvm.elements.stores import hoist_prefetches, prefetch_rows
+from fxad.backend.llvm.elements.values import hoist, hoist_index, roots_with_guards
+from fxad.core.record import replace
+from fxad.ir.kernel import Index, Load, Stage, exprs_of, walk
 
 PARAMS = (
     ("ptr", "args"),
@@ -37,7 +49,29 @@ PARAMS = (
 UNIT = 0  # stands for the columns of a whole unit
 
 
-class Finish:
+def epilogue_operands(problem: Problem) -> list[Place]:
+    """Where the epilogue's operands with an element for every one of the product lie, a row on."""
+    found: dict[Place, None] = {}
+    for load in (e for root in exprs_of(problem.stage) for e in walk(root) if type(e) is Load):
+        m = matrix(load.buffer, load.index, problem.rows, problem.columns)
+        if m is not None and m.inner == 1 and m.outer >= problem.size[1] and is_plain(m.base):
+            found[load.buffer, Index(load.index.const + m.outer, load.index.terms)] = None
+    return list(found)
+
+
+def runs_per_unit(problem: Problem, tuning: Gemm) -> bool:
+    """Whether the epilogue runs over all rows of a unit at its end: it reads so much that it comes
+    from memory, where a tile's few lines in each of its rows are the slowest way to go."""
+    rows, columns, _ = problem.size
+    points = rows * columns * problem.kernel.points
+    sizes = [points * buffer.dtype.itemsize for buffer, _ in epilogue_operands(problem)]
+    if len(sizes) >= tuning.update_operands:
+        return min(rows, columns) >= tuning.update_least and sum(sizes) >= tuning.update_bytes
+    least = rows >= tuning.unit_epilogue_rows and columns >= tuning.unit_epilogue_columns
+    return least and sum(sizes) >= tuning.unit_epilogue_bytes
+
+
+class Epilogue:
     """The epilogue functions of one kernel; sums lie `stride` elements apart from row to row.
 
     in_place: they lie in the first store's buffer, where what is just the sum need not be stored.
@@ -87,107 +121,100 @@ class Finish:
     def _emit(self, columns: int) -> str:
         """The function for tiles of so many columns."""
         f = Function(f"{self.name}.finish{columns}", "void", PARAMS, "internal", "#1")
-        lanes, memory = self.lanes, self._memory(f)
-        memory.env[self.problem.columns] = "%column"
+        problem, lanes = self.problem, self.lanes
         counts = [min(lanes.width, columns - at) for at in range(0, columns, lanes.width)]
-        memory.copies = [
-            Copy(i, "%column", i * lanes.width, self._mask(memory, count))
+        start = load_arguments(problem.kernel, f, self.target, scalars=True)
+        point = at_grid_point(start, problem.kernel, "%batch")
+        copies = [
+            Copy(i, "%column", i * lanes.width, self._mask(point, count))
             for i, count in enumerate(counts)
         ]
-        memory.copy = memory.copies[0]
-        self._hoist(memory, {self.problem.rows})
+        tile = self._vectors(point, "%column", copies)
+        self._hoist(tile, {problem.rows})
 
         def one_row(i: str, pointers: list[str]) -> list[str]:
-            memory.scopes.append({})
-            memory.env[self.problem.rows] = f.add("%row", i)
-            self._point(memory, pointers[0], counts)
-            memory.scopes.pop()
+            row = with_axes(tile, {problem.rows: f.add("%row", i)})
+            self._point(inner(tile, axes=row), pointers[0], counts)
             return [f.offset(pointers[0], self.stride * lanes.bytes)]
 
         f.loop(0, "%rows", 1, one_row, [("ptr", "%sums")], at_least_once=True)
-        return self._finished(f, memory)
+        return self._finished(start)
 
-    def _asked(self) -> Iterator[Asked]:
+    def _next_rows(self) -> Iterator[RowPrefetch]:
         """The next rows of what the epilogue reads."""
         along, extent = self.problem.columns, self.problem.size[1]
-        for buffer, index in operands_below(self.problem):
+        for buffer, index in epilogue_operands(self.problem):
             row = Index(index.const, tuple([(a, c) for a, c in index.terms if a is not along]))
-            yield Asked(buffer, row, along, extent)
+            yield RowPrefetch(buffer, row, along, extent)
 
     def _emit_unit(self) -> str:
         """The function for the rows of a unit: each from end to end, as a loop of its own would
-        go, while the next one is asked for."""
+        go, while the next one is prefetched."""
         f = Function(f"{self.name}.finish", "void", (*PARAMS, ("i64", "columns")), "internal", "#1")
-        problem, lanes, memory = self.problem, self.lanes, self._memory(f)
+        problem, lanes, stage = self.problem, self.lanes, self.problem.stage
         width = lanes.width
-        memory.asked = {id(problem.stage): tuple(self._asked())}
+        prefetches: dict[Stage, Sequence[RowPrefetch]] = {stage: tuple(self._next_rows())}
+        start = load_arguments(problem.kernel, f, self.target, True, prefetches)
+        point = at_grid_point(start, problem.kernel, "%batch")
+        unit = inner(point, lanes=replace(SINGLE, axis=problem.columns, width=width))
         end = f.add("%column", "%columns")
         whole = f.op(f"sub i64 {end}, {f.op(f'urem i64 %columns, {width}')}")
-        self._hoist(memory, {problem.rows, problem.columns})
+        self._hoist(unit, {problem.rows, problem.columns})
 
-        def vector(at: str, sums: str, left: str) -> None:
-            memory.scopes.append({})
-            memory.env[problem.columns] = at
-            mask = memory.code.first_lanes(width, left) if left else None
-            memory.copies = [Copy(0, at, 0, mask)]
-            memory.copy = memory.copies[0]
+        def vector(row: Scope, at: str, sums: str, left: str) -> None:
+            mask = row.code.first_lanes(width, left) if left else None
+            here = self._vectors(row, at, [Copy(0, at, 0, mask)])
             if not left:
-                memory.ask(problem.stage)
+                prefetch_rows(here, stage)
             place = f.offset(sums, f.mul(f.op(f"sub i64 {at}, %column"), lanes.bytes))
-            self._point(memory, place, [width])
-            memory.scopes.pop()
+            self._point(here, place, [width])
 
         def one_row(i: str, pointers: list[str]) -> list[str]:
-            memory.scopes.append({})
-            memory.env[problem.rows] = f.add("%row", i)
-            self._hoist(memory, {problem.columns})
+            row = inner(unit, axes=with_axes(unit, {problem.rows: f.add("%row", i)}))
+            self._hoist(row, {problem.columns})
             (sums,) = pointers
-            f.loop("%column", whole, width, lambda at, _: vector(at, sums, ""))
+            f.loop("%column", whole, width, lambda at, _: vector(row, at, sums, ""))
             some = f.op(f"icmp slt i64 {whole}, {end}")
-            f.when(some, lambda: vector(whole, sums, f.op(f"sub i64 {end}, {whole}")))
-            memory.scopes.pop()
+            f.when(some, lambda: vector(row, whole, sums, f.op(f"sub i64 {end}, {whole}")))
             return [f.offset(sums, self.stride * lanes.bytes)]
 
         f.loop(0, "%rows", 1, one_row, [("ptr", "%sums")], at_least_once=True)
-        return self._finished(f, memory)
+        return self._finished(start)
 
-    def _memory(self, f: Function) -> Memory:
-        """The arguments of `f`, at the element %batch, with lanes along the columns."""
-        problem = self.problem
-        memory = arguments(problem.kernel, f, self.target, scalars=True)
-        go_to(memory, problem.kernel, "%batch")
-        memory.lanes_along(problem.columns, self.lanes.width)
-        memory.varying_cells.add(problem.stage.cell)
-        return memory
+    def _vectors(self, scope: Scope, column: str, copies: Sequence[Copy]) -> Scope:
+        """The scope of vectors along the columns, from `column` on."""
+        columns = self.problem.columns
+        lanes = replace(SINGLE, axis=columns, width=self.lanes.width, copies=tuple(copies))
+        axes = with_axes(scope, {columns: column})
+        return inner(scope, axes=axes, lanes=lanes, copy=copies[0])
 
-    def _hoist(self, memory: Memory, axes: set[Need]) -> None:
+    def _hoist(self, scope: Scope, axes: set[Need]) -> None:
         """Compute here what changes along none of the axes."""
         stage = self.problem.stage
         blocked: frozenset[Need] = frozenset({*axes, stage.cell, *(s.buffer for s in stage.stores)})
-        memory.hoist(roots_with_guards(stage.stores), blocked, self.lanes.width)
+        hoist(scope, roots_with_guards(stage.stores), blocked, self.lanes.width)
         for store in stage.stores:
-            memory.hoist_index(store.buffer, store.index, blocked)
-        memory.hoist_asked(stage, blocked)
+            hoist_index(scope, store.buffer, store.index, blocked)
+        hoist_prefetches(scope, stage, blocked)
 
-    def _point(self, memory: Memory, sums: str, counts: Sequence[int]) -> None:
+    def _point(self, scope: Scope, sums: str, counts: Sequence[int]) -> None:
         """The stores of one row, in vectors of so many columns whose sums begin at `sums`."""
-        lanes, cell = self.lanes, self.problem.stage.cell
-        kind = kind_of(self.problem.dtype)
-        memory.cells[cell] = {}
-        for copy, count in zip(memory.copies, counts, strict=True):
-            at = memory.f.offset(sums, copy.offset * lanes.bytes)
-            value = lanes.load(memory.f, at, lanes.dtype, count)
-            memory.cells[cell][copy.number] = Vec(memory.code, kind, lanes.width, value)
-        for _ in memory.each_copy():
-            run_stores(memory, self.stores)
+        lanes, f = self.lanes, scope.f
+        kind, found = kind_of(self.problem.dtype), {}
+        for copy, count in zip(scope.lanes.copies, counts, strict=True):
+            at = f.offset(sums, copy.offset * lanes.bytes)
+            value = lanes.load(f, at, lanes.dtype, count)
+            found[copy.number] = Vec(scope.code, kind, lanes.width, value)
+        for here in each_copy(with_cells(scope, {self.problem.stage.cell: found})):
+            emit_stores(here, self.stores)
 
-    def _finished(self, f: Function, memory: Memory) -> str:
-        f.ret()
-        self.declarations |= memory.code.declarations
-        return str(f)
+    def _finished(self, scope: Scope) -> str:
+        scope.f.ret()
+        self.declarations |= scope.code.declarations
+        return str(scope.f)
 
-    def _mask(self, memory: Memory, count: int) -> Vec | None:
+    def _mask(self, scope: Scope, count: int) -> Vec | None:
         width = self.lanes.width
-        return (
-            None if count == width else memory.code.consts("i1", [i < count for i in range(width)])
-        )
+        if count == width:
+            return None
+        return scope.code.consts("i1", [i < count for i in range(width)])

@@ -83,12 +83,18 @@ class Lanes:
         return f.op(f"bitcast {wrap('i32')} {high} to {wrap('float')}")
 
     def store(
-        self, f: Function, value: str, pointer: str, count: int, align: int = 0, past: bool = False
+        self,
+        f: Function,
+        value: str,
+        pointer: str,
+        count: int,
+        align: int = 0,
+        streams: bool = False,
     ) -> None:
-        """Store the first `count` lanes; past: past the caches if they are all, and then
+        """Store the first `count` lanes; streams: by a non-temporal store if they are all, and then
         `pointer` is a multiple of the bytes of all lanes."""
         align = align or self.bytes
-        if count == self.width and past:
+        if count == self.width and streams:
             align, how = self.width * self.bytes, ", !nontemporal !{i32 1}"
             f.line(f"store {self.vector} {value}, ptr {pointer}, align {align}{how}")
             return
@@ -152,7 +158,7 @@ class Lanes:
         )
 
     def transpose(self, f: Function, rows: Sequence[str]) -> list[str]:
-        """A square of lanes turned over its diagonal, by exchanging halves, quarters, ..."""
+        """A square of lanes transposed, by exchanging halves, quarters, ..."""
         rows = list(rows)
         for bit in (1 << i for i in range(self.width.bit_length() - 1)):
             low = [i if not i & bit else (i ^ bit) + self.width for i in range(self.width)]
@@ -165,7 +171,9 @@ class Lanes:
         return rows
 
 
-def prefetch(f: Function, declarations: set[str], pointer: str, write: bool, level: int) -> None:
-    """Ask for the cache line at `pointer` (never faults); level 3 is L1, 2 is L2."""
+def prefetch_line(
+    f: Function, declarations: set[str], pointer: str, write: bool, level: int
+) -> None:
+    """Prefetch the cache line at `pointer` (never faults); level 3 is L1, 2 is L2."""
     declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     f.line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 {int(write)}, i32 {level}, i32 1)")

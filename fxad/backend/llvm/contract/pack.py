@@ -1,10 +1,10 @@
-"""Packing: copy a block of an operand into the layout that the micro-kernels read.
+"""Packing: copy a part of an operand into the layout that the micro-kernels read.
 
     emit_pack_b("@name.pack48", Source(stride_n=1, stride_k=2304, dtype=f32), 48, lanes)
 
 A packed panel of B holds, for every k, its columns side by side, padded with zeros to whole
-vectors. A packed A is a dense copy in the accumulator's dtype, or one in blocks of the rows of a
-tile.
+vectors. A packed A is a dense copy in the accumulator's dtype, or panels of the rows
+of a tile.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 
 from fxad.backend.llvm.base.text import Function
-from fxad.backend.llvm.contract.lanes import Lanes, prefetch
+from fxad.backend.llvm.contract.lanes import Lanes, prefetch_line
 from fxad.core.record import valued
 
-# Transposing more lanes than this in registers spills.
+# Transposing more lanes than this in registers spills: a property of instruction sets, not tuned.
 MOST_TRANSPOSED = 16
 PARAMS_B = (("ptr", "source"), ("ptr", "panel"), ("i64", "depth"))
 PARAMS_A = (("ptr", "source"), ("ptr", "copy"), ("i64", "depth"), ("i64", "rows"))
@@ -91,7 +91,7 @@ def _square(
     vectors: int,
     lanes: Lanes,
 ) -> None:
-    """Turn `count` columns of lanes.width steps of k, from k on; columns beyond are 0."""
+    """Transpose `count` columns of lanes.width steps of k, from k on; columns beyond are 0."""
     size, panel = source.dtype.itemsize, vectors * lanes.width * lanes.bytes
     at, to = f.offset(pointers[0], f.mul(k, size)), f.offset(pointers[1], f.mul(k, panel))
     rows = [
@@ -126,21 +126,21 @@ def _pack_elements(
     f.loop(low, "%depth", 1, step)
 
 
-def a_is_turned(source: Source) -> bool:
-    """Is a packed A kept with its rows side by side, as it lies in memory?"""
+def is_column_major(source: Source) -> bool:
+    """Whether a packed A is kept with its rows side by side, as it lies in memory."""
     return source.outer == 1 and source.k != 1
 
 
 def emit_pack_a(name: str, source: Source, stride: int, lanes: Lanes) -> str:
     """Internal function copying `rows` rows of `depth` elements of k.
 
-    The copy has k contiguous, or m if A is turned; `stride` is its other stride, in elements.
+    The copy has k contiguous, or m if A is column major; `stride` is its other stride, in elements.
     """
     f = Function(name, "void", PARAMS_A, "internal", "#1")
     size = source.dtype.itemsize
-    turned = a_is_turned(source)
-    lines, length = ("%depth", "%rows") if turned else ("%rows", "%depth")
-    line_step, step = (source.k, source.outer) if turned else (source.outer, source.k)
+    column_major = is_column_major(source)
+    lines, length = ("%depth", "%rows") if column_major else ("%rows", "%depth")
+    line_step, step = (source.k, source.outer) if column_major else (source.outer, source.k)
     whole = f.op(f"and i64 {length}, {-lanes.width}") if step == 1 else "0"
 
     def line(number: str, _: list[str]) -> None:
@@ -164,28 +164,33 @@ def emit_pack_a(name: str, source: Source, stride: int, lanes: Lanes) -> str:
     return str(f)
 
 
-def emit_pack_blocks(
-    name: str, source: Source, heights: tuple[int, int], block: int, lanes: Lanes, ahead: int
+def emit_pack_a_panels(
+    name: str,
+    source: Source,
+    heights: tuple[int, int],
+    panel: int,
+    lanes: Lanes,
+    prefetch_steps: int,
 ) -> str:
-    """Internal function copying `depth` steps of k of A: first `tall` blocks of heights[0] rows,
+    """Internal function copying `depth` steps of k of A: first `tall` panels of heights[0] rows,
     then `others` of heights[1].
 
-    A block has its rows side by side for every k, as the micro-kernel reads them; `block` is the
-    bytes from one to the next. ahead: steps of k between what is copied and what is prefetched.
+    A panel has its rows side by side for every k, as the micro-kernel reads them; `panel` is the
+    bytes from one to the next. prefetch_steps: of k, between what is copied and what is prefetched.
     """
     f = Function(name, "void", PARAMS_BLOCKS, "internal", "#1")
     if source.outer == 1:
-        _pack_lines(f, source, heights, block, lanes, ahead)
+        _pack_m_contiguous(f, source, heights, panel, lanes, prefetch_steps)
     else:
-        _pack_squares(f, source, heights, block, lanes)
+        _pack_k_contiguous(f, source, heights, panel, lanes)
     f.ret()
     return str(f)
 
 
-def _pack_squares(
-    f: Function, source: Source, heights: tuple[int, int], block: int, lanes: Lanes
+def _pack_k_contiguous(
+    f: Function, source: Source, heights: tuple[int, int], panel: int, lanes: Lanes
 ) -> None:
-    """Blocks of rows that have k side by side: one after the other, turned in registers."""
+    """Panels of rows that have k side by side: one after the other, transposed in registers."""
     size, step = source.dtype.itemsize, heights[0] * lanes.bytes
     whole = f.op(f"and i64 %depth, {-lanes.width}")
 
@@ -213,40 +218,45 @@ def _pack_squares(
             at, to = places
             f.loop(0, whole, lanes.width, lambda k, _: square(k, at, to))
             f.loop(whole, "%depth", 1, lambda k, _: line(k, at, to))
-            return [f.offset(at, height * source.outer * size), f.offset(to, block)]
+            return [f.offset(at, height * source.outer * size), f.offset(to, panel)]
 
         f.loop(0, count, 1, one, [("ptr", at), ("ptr", to)])
 
     some("%tall", heights[0], "%source", "%copy")
     if heights[1] != heights[0]:
         at = f.offset("%source", f.mul("%tall", heights[0] * source.outer * size))
-        some("%others", heights[1], at, f.offset("%copy", f.mul("%tall", block)))
+        some("%others", heights[1], at, f.offset("%copy", f.mul("%tall", panel)))
 
 
-def _pack_lines(
-    f: Function, source: Source, heights: tuple[int, int], block: int, lanes: Lanes, ahead: int
+def _pack_m_contiguous(
+    f: Function,
+    source: Source,
+    heights: tuple[int, int],
+    panel: int,
+    lanes: Lanes,
+    prefetch_steps: int,
 ) -> None:
     """Rows that lie side by side: for each k all of them, in order."""
     size, step = source.dtype.itemsize, heights[0] * lanes.bytes
 
-    def blocks(count: str, height: int, at: str, to: str) -> None:
+    def panels(count: str, height: int, at: str, to: str) -> None:
         some = Lanes(lanes.dtype, height)
 
         def one(_: str, places: list[str]) -> list[str]:
-            later = f.offset(places[0], ahead * source.k * size)
-            prefetch(f, lanes.declarations, later, write=False, level=3)
+            later = f.offset(places[0], prefetch_steps * source.k * size)
+            prefetch_line(f, lanes.declarations, later, write=False, level=3)
             some.store(f, some.load(f, places[0], source.dtype, height), places[1], height)
-            return [f.offset(places[0], height * size), f.offset(places[1], block)]
+            return [f.offset(places[0], height * size), f.offset(places[1], panel)]
 
         f.loop(0, count, 1, one, [("ptr", at), ("ptr", to)])
 
     def line(k: str, _: list[str]) -> None:
         at = f.offset("%source", f.mul(k, source.k * size))
         to = f.offset("%copy", f.mul(k, step))
-        blocks("%tall", heights[0], at, to)
+        panels("%tall", heights[0], at, to)
         if heights[1] != heights[0]:
             at = f.offset(at, f.mul("%tall", heights[0] * size))
-            to = f.offset(to, f.mul("%tall", block))
-            blocks("%others", heights[1], at, to)
+            to = f.offset(to, f.mul("%tall", panel))
+            panels("%others", heights[1], at, to)
 
     f.loop(0, "%depth", 1, line)

@@ -11,13 +11,18 @@ from fxad.backend.llvm.base.formats import Pair, Value, cast
 from fxad.backend.llvm.base.schedule import ABI, Emitted, Target
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.base.vector import Vec, fma
-from fxad.backend.llvm.contract.grid import address, arguments, go_to, run_stores
-from fxad.backend.llvm.contract.plan import Matrix, Problem
+from fxad.backend.llvm.contract.arguments import (
+    address,
+    at_grid_point,
+    emit_stores,
+    load_arguments,
+)
+from fxad.backend.llvm.contract.problem import Matrix, Problem
 from fxad.backend.llvm.elements.monoids import flatten, unflatten
+from fxad.backend.llvm.elements.scope import Scope, inner, with_axes, with_cells
+from fxad.backend.llvm.elements.values import constant, load
 from fxad.ir.kernel import Index
 from fxad.ir.orders import k_block
-
-_NS_PER_PRODUCT = 1.5
 
 
 def emit_scalar_contract(
@@ -29,85 +34,79 @@ def emit_scalar_contract(
     """
     f = function or Function(name, "void", ABI)
     rows, columns, k = problem.size
-    loops = _Loops(problem, f, target)
-    f.loop("%begin", "%end", 1, loops.row)
+    scope = load_arguments(problem.kernel, f, target, scalars=True)
+    f.loop("%begin", "%end", 1, lambda unit, _: _row(scope, problem, unit))
     f.ret()
     units = problem.kernel.points * rows
-    cost = units * columns * max(k, 1) * _NS_PER_PRODUCT
-    return Emitted(name, str(f), frozenset(loops.memory.code.declarations), units, 0, cost)
+    cost = units * columns * max(k, 1) * target.tuning.gemm.scalar_ns
+    return Emitted(name, str(f), frozenset(scope.code.declarations), units, 0, cost)
 
 
-class _Loops:
-    """Rows, columns, K blocks, k: one function's nest."""
+def _row(scope: Scope, problem: Problem, unit: str) -> None:
+    """A row of the result."""
+    f, rows = scope.f, problem.rows.extent
+    row = f.op(f"urem i64 {unit}, {rows}")
+    point = at_grid_point(scope, problem.kernel, f.op(f"udiv i64 {unit}, {rows}"))
+    here = inner(point, axes=with_axes(point, {problem.rows: row}))
+    a = address(here, problem.a.buffer, problem.a.base)
+    a = _moved(f, a, problem.a, row, problem.a.outer)
+    b = address(here, problem.b.buffer, problem.b.base)
 
-    def __init__(self, problem: Problem, f: Function, target: Target) -> None:
-        self.problem, self.f = problem, f
-        self.memory = arguments(problem.kernel, f, target, scalars=True)
-        self.k_size = max(k_block(problem.size[2]), 1)
+    def column(at: str, _: list[str]) -> None:
+        _column(inner(here, axes=with_axes(here, {problem.columns: at})), problem, a, b, at)
 
-    def row(self, unit: str, _: list[str]) -> None:
-        f, problem, memory = self.f, self.problem, self.memory
-        rows, columns = problem.rows.extent, problem.columns.extent
-        memory.scopes.append({})
-        memory.env[problem.rows] = f.op(f"urem i64 {unit}, {rows}")
-        go_to(memory, problem.kernel, f.op(f"udiv i64 {unit}, {rows}"))
-        self.a = address(memory, problem.a.buffer, problem.a.base)
-        self.a = self.moved(self.a, problem.a, memory.env[problem.rows], problem.a.outer)
-        self.b = address(memory, problem.b.buffer, problem.b.base)
-        f.loop(0, columns, 1, self.column, at_least_once=True)
-        memory.scopes.pop()
+    f.loop(0, problem.columns.extent, 1, column, at_least_once=True)
 
-    def moved(self, pointer: str, matrix: Matrix, steps: str, stride: int) -> str:
-        return self.f.offset(pointer, self.f.mul(steps, stride * matrix.buffer.dtype.itemsize))
 
-    def column(self, column: str, _: list[str]) -> None:
-        problem, memory, stage = self.problem, self.memory, self.problem.stage
-        memory.scopes.append({})
-        memory.env[problem.columns] = column
-        b = self.moved(self.b, problem.b, column, problem.b.outer)
-        memory.cells[stage.cell] = {memory.copy.number: self.total(b)}
-        run_stores(memory, stage.stores)
-        memory.scopes.pop()
+def _moved(f: Function, pointer: str, matrix: Matrix, steps: str, stride: int) -> str:
+    return f.offset(pointer, f.mul(steps, stride * matrix.buffer.dtype.itemsize))
 
-    def total(self, b: str) -> Value:
-        """The element's sum: blocks of K in order, each from 0."""
-        f, k = self.f, self.problem.size[2]
-        zero = [self.memory.constant(0, self.problem.dtype)]
-        start = [(part.type, part.text) for part in flatten(zero)]
 
-        def block(low: str, carried: list[str]) -> list[str]:
-            end = f.add(low, self.k_size)
-            inside = f.op(f"icmp slt i64 {end}, {k}")
-            high = f.op(f"select i1 {inside}, i64 {end}, i64 {k}")
-            sums = f.loop(low, high, 1, lambda at, s: self.step(b, at, zero, s), start)
-            (new,), (old,) = (unflatten(self.memory.code, zero, s) for s in (sums, carried))
-            both = flatten([_add(old, new)])
-            first = f.op(f"icmp eq i64 {low}, 0")
-            return [
-                f.op(f"select i1 {first}, {s.type} {one}, {s.type} {s.text}")
-                for one, s in zip(sums, both, strict=True)
-            ]
+def _column(scope: Scope, problem: Problem, a: str, b: str, column: str) -> None:
+    """An element of the result; a, b: where its row of A and B's column 0 begin."""
+    stage = problem.stage
+    b = _moved(scope.f, b, problem.b, column, problem.b.outer)
+    total = {scope.copy.number: _total(scope, problem, a, b)}
+    emit_stores(with_cells(scope, {stage.cell: total}), stage.stores)
 
-        result = f.loop(0, k, self.k_size, block, start)
-        return unflatten(self.memory.code, zero, result)[0]
 
-    def step(self, b: str, at: str, like: list[Value], sums: list[str]) -> list[str]:
-        problem = self.problem
-        left = self.element(self.a, problem.a, at)
-        right = self.element(b, problem.b, at)
-        (total,) = unflatten(self.memory.code, like, sums)
+def _total(scope: Scope, problem: Problem, a: str, b: str) -> Value:
+    """The element's sum: blocks of K in order, each from 0."""
+    f, code, k = scope.f, scope.code, problem.size[2]
+    block_size = max(k_block(k), 1)
+    zero = [constant(code, 0, problem.dtype)]
+    start = [(part.type, part.text) for part in flatten(zero)]
+
+    def step(at: str, sums: list[str]) -> list[str]:
+        left = _element(scope, problem, problem.a, a, at)
+        right = _element(scope, problem, problem.b, b, at)
+        (total,) = unflatten(code, zero, sums)
         return [part.text for part in flatten([_multiply_add(left, right, total)])]
 
-    def element(self, pointer: str, matrix: Matrix, at: str) -> Value:
-        """matrix[.., at], converted to the accumulator's dtype."""
-        place = self.moved(pointer, matrix, at, matrix.inner)
-        memory, buffer = self.memory, matrix.buffer
-        before, memory.pointers = memory.pointers, {**memory.pointers, buffer: place}
-        memory.scopes.append({("part", buffer, Index()): (place, ())})
-        value = memory.load(buffer, Index(), None, None, wide=False)
-        memory.scopes.pop()
-        memory.pointers = before
-        return cast(value, buffer.dtype, self.problem.dtype)
+    def block(low: str, carried: list[str]) -> list[str]:
+        end = f.add(low, block_size)
+        inside = f.op(f"icmp slt i64 {end}, {k}")
+        high = f.op(f"select i1 {inside}, i64 {end}, i64 {k}")
+        sums = f.loop(low, high, 1, step, start)
+        (new,), (old,) = (unflatten(code, zero, s) for s in (sums, carried))
+        both = flatten([_add(old, new)])
+        first = f.op(f"icmp eq i64 {low}, 0")
+        return [
+            f.op(f"select i1 {first}, {s.type} {one}, {s.type} {s.text}")
+            for one, s in zip(sums, both, strict=True)
+        ]
+
+    result = f.loop(0, k, block_size, block, start)
+    return unflatten(code, zero, result)[0]
+
+
+def _element(scope: Scope, problem: Problem, matrix: Matrix, pointer: str, at: str) -> Value:
+    """matrix[.., at], converted to the accumulator's dtype."""
+    buffer = matrix.buffer
+    here = inner(scope)
+    place = _moved(scope.f, pointer, matrix, at, matrix.inner)
+    here.remember(("part", buffer, Index()), (place, ()))
+    return cast(load(here, buffer, Index(), None, None, wide=False), buffer.dtype, problem.dtype)
 
 
 def _add(x: Value, y: Value) -> Value:

@@ -1,1 +1,1 @@
-"""Elements of arrays as LLVM values: primitives, complex numbers, loads, stores, monoids."""
+"""Elements of arrays as LLVM values: scopes, expressions, loads, stores, monoids."""

@@ -1,6 +1,6 @@
 """Scalar functions of complex numbers, on pairs of real registers.
 
-    apply("mul", [x, y])   # x, y: Pair
+    FUNCTIONS["mul"](x, y)   # x, y: Pair
 
 Products and quotients are the textbook formulas in the parts' dtype (Smith's method for the
 quotient, which does not overflow early). Infinities, NaNs and zeros follow C99's appendix G, as
@@ -9,7 +9,7 @@ NumPy's functions do (`tests/backend/llvm/test_complexes.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import exp as math_exp
 
 from fxad.backend.llvm.base.formats import Pair, Value
@@ -210,7 +210,7 @@ def _log1p(x: Pair) -> Pair:
     return Pair(small.where(near, _call("log", _abs(moved))), _call("atan2", x.im, moved.re))
 
 
-_FUNCTIONS: dict[str, Callable[..., Value]] = {
+FUNCTIONS: dict[str, Callable[..., Value]] = {
     "add": add,
     "sub": lambda x, y: Pair(x.re - y.re, x.im - y.im),
     "mul": multiply,
@@ -245,11 +245,3 @@ _FUNCTIONS: dict[str, Callable[..., Value]] = {
     "is_nan": lambda x: x.re.is_nan() | x.im.is_nan(),
     "fma": lambda x, y, z: add(multiply(x, y), z),
 }
-
-
-def apply(name: str, args: Sequence[Value]) -> Value:
-    """One function; raises NotImplementedError where complex numbers have none."""
-    if name not in _FUNCTIONS:
-        raise NotImplementedError(f"scalar function {name!r} has no meaning for complex values")
-    wide = max(a.width for a in args)
-    return _FUNCTIONS[name](*(a.splat(wide) for a in args))

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fxad.backend.llvm.base.formats import Pair, Value, kind_of
+from fxad.backend.llvm.base.formats import Pair, Value, kind_of, rounded
 from fxad.backend.llvm.base.vector import Code, Vec
-from fxad.backend.llvm.elements import complexes, prims
-from fxad.backend.llvm.elements.access import choose
+from fxad.backend.llvm.elements import prims
+from fxad.backend.llvm.elements.memory import choose
 from fxad.core import dtypes
 
 ARGS = ("argmin", "argmax")
@@ -39,8 +39,6 @@ def _extreme(dtype: np.dtype, highest: bool) -> float:
 
 def combine(monoid: str, a: Value, b: Value, dtype: np.dtype) -> Value:
     """a monoid b, unrounded for narrow floats."""
-    if isinstance(a, Pair):
-        return complexes.apply(monoid, [a, b])
     if dtypes.is_float(dtype):
         match monoid:
             case "add":
@@ -106,3 +104,8 @@ def keep(mask: Vec | None, new: list[Value], old: list[Value]) -> list[Value]:
     if mask is None:
         return new
     return [choose(mask, n, o) for n, o in zip(new, old, strict=True)]
+
+
+def rounded_value(value: Value, dtype: np.dtype) -> Value:
+    """An accumulator as a value of its dtype."""
+    return rounded(value, dtype) if isinstance(value, Vec) else value

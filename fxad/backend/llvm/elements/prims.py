@@ -1,14 +1,16 @@
-"""Every scalar function of kernel.PRIMS on register values.
+"""Code of every scalar function (`fxad.ir.prims`) on register values: a table for each kind of
+dtype.
 
     apply("add", [x, y], float32, float32)
 
 `source` is the dtype of the (last) argument, `target` the result's. Narrow floats are rounded
-once to `target`; moves of bits (neg, abs, copysign, select, min, max) never round.
+once to `target`; functions that only move bits never round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -24,41 +26,47 @@ from fxad.backend.llvm.base.vector import Vec, bits_of, fma
 from fxad.backend.llvm.elements import complexes
 from fxad.backend.llvm.math import functions as math
 from fxad.core import dtypes
+from fxad.ir.prims import meaning
 
-_EXACT = frozenset(["neg", "abs", "copysign", "select", "min", "max", "fmin", "fmax", "bitcast"])
-_COMPARE = frozenset(["eq", "ne", "lt", "le", "gt", "ge"])
+Code = Callable[..., Value]
 
 
 def apply(name: str, args: Sequence[Value], source: np.dtype, target: np.dtype) -> Value:
     """One scalar function; raises NotImplementedError where it has no meaning for the dtype."""
-    if name == "select":
-        return _select(*args)
-    if name == "bitcast":
-        return _bitcast(args[0], source, target)
-    if name == "complex":
-        return Pair(args[0], args[1])
-    if source.kind == "c":
-        return complexes.apply(name, args)
-    if name in ("real", "conj"):
-        return args[0]
-    if name == "imag":
-        return args[0].like(0)
-    if name in _COMPARE:
-        return _compare(name, args[0], args[1], source)
-    if dtypes.is_float(source):
-        result = _float(name, args, source)
-        return result if name in _EXACT else rounded(result, target)
-    return _bool(name, args) if source.kind == "b" else _integer(name, args, source)
+    function = meaning(name, source)
+    if name in OF_DTYPES:
+        return OF_DTYPES[name](args, source, target)
+    kind = dtypes.kind_of(source)
+    code = (UNSIGNED if kind == "int" and is_unsigned(source) else CODE[kind])[name]
+    if kind == "complex":
+        wide = max(a.width for a in args)
+        return code(*(a.splat(wide) for a in args))
+    result = code(*args)
+    return rounded(result, target) if kind == "float" and not function.moves else result
 
 
-def _select(test: Vec, yes: Value, no: Value) -> Value:
+def _comparisons(prefix: str, equal: str = "eq", different: str = "ne") -> dict[str, Code]:
+    """By LLVM's predicates: u, s or o for unsigned, signed or ordered."""
+    names = {"eq": equal, "ne": different} | {n: prefix + n for n in ("lt", "le", "gt", "ge")}
+    return {n: partial(_compare, predicate) for n, predicate in names.items()}
+
+
+def _compare(predicate: str, a: Vec, b: Vec) -> Vec:
+    return a.compare(predicate, b)
+
+
+# ---------------------------------------------------------------- of any dtype
+
+
+def _select(args: Sequence[Value], source: np.dtype, target: np.dtype) -> Value:
+    test, yes, no = args
     if isinstance(yes, Pair):
         return Pair(test.where(yes.re, no.re), test.where(yes.im, no.im))
     return test.where(yes, no)
 
 
-def _bitcast(x: Vec, source: np.dtype, target: np.dtype) -> Vec:
-    stored = to_memory(x, source)
+def _bitcast(args: Sequence[Vec], source: np.dtype, target: np.dtype) -> Vec:
+    stored = to_memory(args[0], source)
     kind = f"i{bits_of(stored.kind)}"
     stored = stored.convert("bitcast", kind)
     if target.name == "float16":
@@ -68,16 +76,8 @@ def _bitcast(x: Vec, source: np.dtype, target: np.dtype) -> Vec:
     return from_memory(stored, target)
 
 
-def _compare(name: str, a: Vec, b: Vec, dtype: np.dtype) -> Vec:
-    if dtypes.is_float(dtype):
-        return a.compare("une" if name == "ne" else "o" + name, b)
-    if name in ("eq", "ne"):
-        return a.compare(name, b)
-    return a.compare(("u" if is_unsigned(dtype) else "s") + name, b)
-
-
-def _unknown(name: str, kind: str) -> NotImplementedError:
-    return NotImplementedError(f"scalar function {name!r} has no meaning for {kind} values")
+def _complex(args: Sequence[Vec], source: np.dtype, target: np.dtype) -> Pair:
+    return Pair(args[0], args[1])
 
 
 # ---------------------------------------------------------------- floats
@@ -121,7 +121,7 @@ def _sign(x: Vec) -> Vec:
     return ordered.where(x.like(1.0).copysign(x), x + 0.0)
 
 
-def _nextafter(x: Vec, y: Vec) -> Vec:
+def _whole_nextafter(x: Vec, y: Vec) -> Vec:
     bits = x.bits()
     away = (x < y).compare("eq", x > 0.0)
     moved = away.where(bits + 1, bits - 1).floats()
@@ -130,7 +130,27 @@ def _nextafter(x: Vec, y: Vec) -> Vec:
     return (x.is_nan() | y.is_nan()).where(x + y, moved)
 
 
-_FLOAT: dict[str, Callable[..., Vec]] = {
+def _nextafter(args: Sequence[Vec], source: np.dtype, target: np.dtype) -> Vec:
+    """In the grid of the dtype; narrow ones step their own bits."""
+    whole = source.name in ("float32", "float64")
+    x, y = args
+    return _whole_nextafter(x, y) if whole else rounded(_narrow_nextafter(x, y, source), target)
+
+
+def _narrow_nextafter(x: Vec, y: Vec, dtype: np.dtype) -> Vec:
+    a, b = (to_memory(v, dtype).convert("bitcast", f"i{dtype.itemsize * 8}") for v in (x, y))
+    sign = a & (1 << (dtype.itemsize * 8 - 1))
+    away = (x < y).compare("eq", x > 0.0)
+    moved = away.where(a + 1, a - 1)
+    least = (b & (1 << (dtype.itemsize * 8 - 1))) | 1
+    moved = x.equals(0.0).where(least, moved | sign)
+    moved = x.equals(y).where(b, moved)
+    moved = moved.convert("bitcast", "half") if dtype.name == "float16" else moved
+    result = from_memory(moved, dtype)
+    return (x.is_nan() | y.is_nan()).where(x + y, result)
+
+
+_FLOAT: dict[str, Code] = {
     "neg": lambda x: -x,
     "abs": lambda x: x.abs(),
     "sign": _sign,
@@ -153,42 +173,15 @@ _FLOAT: dict[str, Callable[..., Vec]] = {
     "fmax": lambda a, b: ((a > b) | b.is_nan()).where(a, b),
     "copysign": lambda a, b: a.copysign(b),
     "fma": fma,
+    **_comparisons("o", "oeq", "une"),
+    **{name: partial(math.function, name) for name in math.FUNCTIONS},
 }
-
-
-def _float(name: str, args: Sequence[Vec], dtype: np.dtype) -> Vec:
-    if name in math.NAMES:
-        return math.function(name, *args)
-    if name == "nextafter":
-        x, y = args
-        return _narrow_nextafter(x, y, dtype)
-    if name not in _FLOAT:
-        raise _unknown(name, "float")
-    return _FLOAT[name](*args)
-
-
-def _narrow_nextafter(x: Vec, y: Vec, dtype: np.dtype) -> Vec:
-    """nextafter in the grid of the dtype: on float32 bits, one step is the dtype's last place."""
-    if dtype.name in ("float32", "float64"):
-        return _nextafter(x, y)
-    a, b = (to_memory(v, dtype).convert("bitcast", f"i{dtype.itemsize * 8}") for v in (x, y))
-    sign = a & (1 << (dtype.itemsize * 8 - 1))
-    away = (x < y).compare("eq", x > 0.0)
-    moved = away.where(a + 1, a - 1)
-    least = (b & (1 << (dtype.itemsize * 8 - 1))) | 1
-    moved = x.equals(0.0).where(least, moved | sign)
-    moved = x.equals(y).where(b, moved)
-    moved = moved.convert("bitcast", "half") if dtype.name == "float16" else moved
-    result = from_memory(moved, dtype)
-    return (x.is_nan() | y.is_nan()).where(x + y, result)
-
 
 # ---------------------------------------------------------------- integers
 
 
-def _divide(a: Vec, b: Vec, dtype: np.dtype) -> Vec:
+def _divide(unsigned: bool, a: Vec, b: Vec) -> Vec:
     """Truncating division; by 0 gives 0, the smallest by -1 wraps."""
-    unsigned = is_unsigned(dtype)
     zero = b.equals(0)
     if not b.text.startswith("%"):
         constant = a.binary("udiv" if unsigned else "sdiv", _safe(b, unsigned))
@@ -214,8 +207,8 @@ def _repaired(a: Vec, b: Vec, zero: Vec, quotient: Vec, unsigned: bool) -> Vec:
     return zero.where(quotient.like(0), quotient)
 
 
-def _remainder(a: Vec, b: Vec, dtype: np.dtype) -> Vec:
-    result = a - _divide(a, b, dtype) * b
+def _remainder(unsigned: bool, a: Vec, b: Vec) -> Vec:
+    result = a - _divide(unsigned, a, b) * b
     return b.equals(0).where(result.like(0), result)
 
 
@@ -228,106 +221,95 @@ def _shift(word: str, a: Vec, b: Vec) -> Vec:
     return fits.where(moved, 0)
 
 
-def _power(a: Vec, b: Vec, dtype: np.dtype) -> Vec:
-    """a ** b by squaring; exponents below 0 give 0."""
-    wide = max(a.width, b.width)
-    a, b = a.splat(wide), b.splat(wide)
-    f, code = a.code.function, a.code
-
-    def step(_: str, state: list[str]) -> list[str]:
-        result, base, exponent = (Vec(code, a.kind, wide, s) for s in state)
-        odd = (exponent & 1).equals(1)
-        following = odd.where(result * base, result)
-        return [following.text, (base * base).text, exponent.binary("lshr", 1).text]
-
-    start = [(a.type, a.like(1).text), (a.type, a.text), (b.type, b.text)]
-    result = Vec(code, a.kind, wide, f.loop(0, bits_of(a.kind), 1, step, start)[0])
-    return result if is_unsigned(dtype) else (b < 0).where(result.like(0), result)
-
-
-def _mul_high(a: Vec, b: Vec, dtype: np.dtype) -> Vec:
-    word, bits = "zext" if is_unsigned(dtype) else "sext", bits_of(a.kind)
+def _mul_high(extend: str, a: Vec, b: Vec) -> Vec:
+    bits = bits_of(a.kind)
     wide = f"i{2 * bits}"
-    product = a.convert(word, wide) * b.convert(word, wide)
+    product = a.convert(extend, wide) * b.convert(extend, wide)
     return product.binary("lshr", bits).convert("trunc", a.kind)
 
 
-def _integer(name: str, args: Sequence[Vec], dtype: np.dtype) -> Vec:
-    a = args[0]
-    b = args[1] if len(args) > 1 else a
-    u = "u" if is_unsigned(dtype) else "s"
-    code = a.code
-    match name:
-        case "add" | "sub" | "mul" | "and" | "or" | "xor":
-            return a.binary(name, b)
-        case "div":
-            return _divide(a, b, dtype)
-        case "rem":
-            return _remainder(a, b, dtype)
-        case "pow":
-            return _power(a, b, dtype)
-        case "min" | "fmin":
-            return code.intrinsic(f"{u}min", a, b)
-        case "max" | "fmax":
-            return code.intrinsic(f"{u}max", a, b)
-        case "shl":
-            return _shift("shl", a, b)
-        case "shr_arith":
-            return _shift("ashr", a, b)
-        case "shr_logical":
-            return _shift("lshr", a, b)
-        case "mul_high":
-            return _mul_high(a, b, dtype)
-        case "fma":
-            return a * b + args[2]
-        case _:
-            return _integer_unary(name, a, dtype)
+def _leading_zeros(a: Vec) -> Vec:
+    flag = a.code.const("i1", False)
+    return a.code.call(f"llvm.ctlz.{a.suffix}", a.kind, a.width, (a, flag))
 
 
-def _integer_unary(name: str, a: Vec, dtype: np.dtype) -> Vec:
-    code, unsigned = a.code, is_unsigned(dtype)
-    match name:
-        case "neg":
-            return -a
-        case "not":
-            return ~a
-        case "abs":
-            return a if unsigned else (a < 0).where(-a, a)
-        case "sign":
-            positive = a.compare("ne", 0).convert("zext", a.kind)
-            return positive if unsigned else (a < 0).where(a.like(-1), positive)
-        case "square":
-            return a * a
-        case "floor" | "ceil" | "trunc" | "round":
-            return a
-        case "popcount":
-            return a.intrinsic("ctpop")
-        case "clz":
-            flag = code.const("i1", False)
-            return code.call(f"llvm.ctlz.{a.suffix}", a.kind, a.width, (a, flag))
-        case "is_finite":
-            return code.const("i1", True, a.width)
-        case "is_nan":
-            return code.const("i1", False, a.width)
-        case _:
-            raise _unknown(name, "integer")
+def _positive(a: Vec) -> Vec:
+    """1 where a is not 0."""
+    return a.compare("ne", 0).convert("zext", a.kind)
 
 
-def _bool(name: str, args: Sequence[Vec]) -> Vec:
-    match name:
-        case "and" | "mul" | "min" | "fmin":
-            return args[0] & args[1]
-        case "or" | "add" | "max" | "fmax":
-            return args[0] | args[1]
-        case "xor" | "sub":
-            return args[0] ^ args[1]
-        case "not":
-            return ~args[0]
-        case "neg" | "abs" | "sign" | "square" | "floor" | "ceil" | "trunc" | "round":
-            return args[0]
-        case "is_finite":
-            return args[0].code.const("i1", True, args[0].width)
-        case "is_nan":
-            return args[0].code.const("i1", False, args[0].width)
-        case _:
-            raise _unknown(name, "bool")
+def _signed_sign(a: Vec) -> Vec:
+    positive = _positive(a)
+    return (a < 0).where(a.like(-1), positive)
+
+
+def _intrinsic(name: str, a: Vec, b: Vec) -> Vec:
+    return a.code.intrinsic(name, a, b)
+
+
+_SIGNED: dict[str, Code] = {
+    "neg": lambda a: -a,
+    "abs": lambda a: (a < 0).where(-a, a),
+    "sign": _signed_sign,
+    "square": lambda a: a * a,
+    "not": lambda a: ~a,
+    "popcount": lambda a: a.intrinsic("ctpop"),
+    "clz": _leading_zeros,
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": partial(_divide, False),
+    "rem": partial(_remainder, False),
+    "mul_high": partial(_mul_high, "sext"),
+    "fma": lambda a, b, c: a * b + c,
+    "min": partial(_intrinsic, "smin"),
+    "max": partial(_intrinsic, "smax"),
+    "fmin": partial(_intrinsic, "smin"),
+    "fmax": partial(_intrinsic, "smax"),
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+    "shl": partial(_shift, "shl"),
+    "shr_arith": partial(_shift, "ashr"),
+    "shr_logical": partial(_shift, "lshr"),
+    **_comparisons("s"),
+}
+UNSIGNED: dict[str, Code] = _SIGNED | {
+    "abs": lambda a: a,
+    "sign": _positive,
+    "div": partial(_divide, True),
+    "rem": partial(_remainder, True),
+    "mul_high": partial(_mul_high, "zext"),
+    "min": partial(_intrinsic, "umin"),
+    "max": partial(_intrinsic, "umax"),
+    "fmin": partial(_intrinsic, "umin"),
+    "fmax": partial(_intrinsic, "umax"),
+    **_comparisons("u"),
+}
+
+# ---------------------------------------------------------------- all of them
+
+_BOOL: dict[str, Code] = {
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+    "not": lambda a: ~a,
+    "min": lambda a, b: a & b,
+    "max": lambda a, b: a | b,
+    "fmin": lambda a, b: a & b,
+    "fmax": lambda a, b: a | b,
+    **_comparisons("u"),
+}
+CODE: dict[str, dict[str, Code]] = {
+    "bool": _BOOL,
+    "int": _SIGNED,
+    "float": _FLOAT,
+    "complex": complexes.FUNCTIONS,
+}
+# Functions of (arguments, source, target): their code depends on more than the kind.
+OF_DTYPES: dict[str, Code] = {
+    "select": _select,
+    "bitcast": _bitcast,
+    "complex": _complex,
+    "nextafter": _nextafter,
+}

@@ -1,1 +1,1 @@
-"""Loops over elements: maps, reductions, pipelines of passes, tiles, sorting."""
+"""Loops over elements: stages of every kind but products and attention, row sweeps, sorting."""

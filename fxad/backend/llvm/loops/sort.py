@@ -2,114 +2,88 @@
 
 The operands are evaluated once into scratch; positions are sorted by the keys' digits
 (`sort_radix`), or, where they are few, by a network (`sort_network`) or by comparing all pairs of
-them (`sort_counts`); then every store reads its operand at the sorted position.
+them (`sort_counts`); where only the largest are wanted, these are searched for (`sort_largest`).
+Then every store reads its operand at the sorted position.
 """
 
 from __future__ import annotations
 
-import numpy as np
-
-from fxad.backend.llvm.base.formats import Value
 from fxad.backend.llvm.base.vector import Vec
+from fxad.backend.llvm.elements.scope import Scope, inner, with_cells
 from fxad.backend.llvm.elements.values import roots_with_guards
-from fxad.backend.llvm.loops.nest import Texts
+from fxad.backend.llvm.loops.map import emit_map
+from fxad.backend.llvm.loops.nest import Texts, blocked_by, is_empty, loops, store_all
 from fxad.backend.llvm.loops.sort_counts import Counts, is_short
+from fxad.backend.llvm.loops.sort_largest import (
+    candidates_are_worth,
+    insertion_is_worth,
+    largest_by_candidates,
+    largest_by_insertion,
+)
 from fxad.backend.llvm.loops.sort_network import Network, sorts
-from fxad.backend.llvm.loops.sort_radix import Radix
-from fxad.backend.llvm.loops.stages import Stages
-from fxad.core import dtypes
+from fxad.backend.llvm.loops.sort_positions import (
+    POSITION,
+    columns_of,
+    element,
+    number_positions,
+    position_at,
+    radix_of,
+    with_array,
+)
 from fxad.ir import kernel as ir
 
-POSITION = np.dtype("int32")
+
+def emit_sort(scope: Scope, stage: ir.Sort) -> None:
+    """At the current point."""
+    if is_empty(scope, [stage.stored]):
+        return
+    here = ir.Index(0, ((stage.axis, 1),))
+    operands: list[ir.Buffer] = []
+    for operand in stage.operands:
+        scope, buffer = with_array(scope, "operand", operand.dtype, stage.axis.extent)
+        operands.append(buffer)
+    fill = [ir.Store(b, here, v) for b, v in zip(operands, stage.operands, strict=True)]
+    emit_map(inner(scope), ir.Map((stage.axis,), tuple(fill)))
+    _write(scope, stage, operands, _order(scope, stage, operands))
 
 
-class Sorting(Stages):
-    """Stages with Sort."""
-
-    def run(self, stage: ir.Stage) -> None:
-        if not isinstance(stage, ir.Sort):
-            super().run(stage)
-            return
-        if self.is_empty([stage.stored]):
-            return
-        self.scopes.append({})
-        here = ir.Index(0, ((stage.axis, 1),))
-        copies = [self._temporary("operand", v.dtype, stage.axis.extent) for v in stage.operands]
-        fill = [ir.Store(b, here, v) for b, v in zip(copies, stage.operands, strict=True)]
-        super().run(ir.Map((stage.axis,), tuple(fill)))
-        self._write(stage, copies, self._order(stage, copies))
-        self.scopes.pop()
-
-    def _temporary(self, name: str, dtype: np.dtype, size: int) -> ir.Buffer:
-        """Scratch for one sort, at a new place."""
-        buffer = ir.Buffer(name, dtype, size, "scratch")
-        self.pointers[buffer] = self.scratch(size * dtype.itemsize)
-        return buffer
-
-    def _numbered(self, buffer: ir.Buffer, count: int) -> str:
-        """Fill the beginning of a buffer with 0, 1, ...; gives its address."""
-        axis = ir.Axis("number", count)
-        here = ir.Index(0, ((axis, 1),))
-        super().run(ir.Map((axis,), (ir.Store(buffer, here, ir.IndexValue(here, POSITION)),)))
-        return self.pointers[buffer]
-
-    def _order(self, stage: ir.Sort, copies: list[ir.Buffer]) -> str:
-        """The array of the positions in order; only what is stored of it counts."""
-        extent = stage.axis.extent
-        order = self._temporary("order", POSITION, extent)
-        if sorts(extent, copies[: stage.keys], self.code.target):
-            (column,), down = self._columns(stage, copies), stage.largest is not None
-            Network(self.code, column, extent, self.scratch, down).sort(self.pointers[order])
-            return self.pointers[order]
-        if is_short(extent, self.code.target):
-            self._by_counts(stage, copies).sort(self.pointers[order])
-            return self.pointers[order]
-        second = self.pointers[self._temporary("other", POSITION, extent)]
-        radix = self._by_digits(stage, copies, extent)
-        return radix.sort(self._numbered(order, extent), second)
-
-    def _columns(self, stage: ir.Sort, copies: list[ir.Buffer]) -> list[tuple[str, np.dtype]]:
-        """Address and dtype of every key."""
-        return [(self.pointers[b], b.dtype) for b in copies[: stage.keys]]
-
-    def _by_counts(self, stage: ir.Sort, copies: list[ir.Buffer]) -> Counts:
-        columns, down = self._columns(stage, copies), stage.largest is not None
-        return Counts(self.code, columns, stage.axis.extent, self.scratch, down)
-
-    def _by_digits(self, stage: ir.Sort, copies: list[ir.Buffer], most: int) -> Radix:
-        """Sorts up to so many positions."""
-        columns = self._columns(stage, copies)
-        return Radix(self.code, columns, most, self.scratch, stage.largest is not None)
-
-    def _entry(self, array: str, place: str) -> str:
-        loaded = self.f.op(f"load i32, ptr {self.f.offset(array, self.f.mul(place, 4))}, align 4")
-        return self.f.op(f"zext i32 {loaded} to i64")
-
-    def _read(self, buffer: ir.Buffer, position: str) -> Value:
-        """buffer[position], for a position that is not an axis."""
-        axis = ir.Axis("position", buffer.size)
-        self.env[axis] = position
-        return self.load(buffer, ir.Index(0, ((axis, 1),)), None, None, False)
-
-    def _write(self, stage: ir.Sort, copies: list[ir.Buffer], order: str) -> None:
-        roots = roots_with_guards(stage.stores)
-
-        def point(values: Texts) -> Texts:
-            place = self._entry(order, self.env[stage.stored])
-            for buffer, cell in zip(copies, stage.cells, strict=False):
-                self.set_cell(cell, self._read(buffer, place))
-            if stage.largest is not None:
-                narrow = Vec(self.code, "i64", 1, place).convert("trunc", "i32")
-                self.set_cell(stage.cells[-1], narrow)
-            self.map_point(stage.stores)
-            return values
-
-        self.loops([stage.stored], roots, self.blocked_by(stage), point)
+def _order(scope: Scope, stage: ir.Sort, operands: list[ir.Buffer]) -> str:
+    """The array of the positions in order; only what is stored of it counts."""
+    extent, wanted, keys = stage.axis.extent, stage.stored.extent, operands[: stage.keys]
+    target, descending = scope.code.target, stage.largest is not None
+    network = sorts(extent, keys, target)
+    if descending and not (network and extent <= target.tuning.sorts.worth * wanted):
+        if insertion_is_worth(extent, wanted, target):
+            return largest_by_insertion(scope, stage, operands[0])
+        if candidates_are_worth(extent, wanted, target):
+            return largest_by_candidates(scope, stage, operands[0])
+    scope, buffer = with_array(scope, "order", POSITION, extent)
+    order = scope.context.pointers[buffer]
+    columns, take = columns_of(scope, keys), scope.context.scratch.take
+    if network:
+        (column,) = columns
+        Network(scope.code, column, extent, take, descending).sort(order)
+        return order
+    if is_short(extent, target):
+        Counts(scope.code, columns, extent, take, descending).sort(order)
+        return order
+    scope, other = with_array(scope, "other", POSITION, extent)
+    radix = radix_of(scope, keys, extent, descending)
+    number_positions(scope, buffer, extent)
+    return radix.sort(order, scope.context.pointers[other])
 
 
-def compare(a: Vec, b: Vec, dtype: np.dtype) -> tuple[Vec, Vec]:
-    """(a before b, a level with b)."""
-    if dtypes.is_float(dtype):
-        before = (a < b) | (b.is_nan() & a.compare("ord", a))
-        return before, a.equals(b) | (a.is_nan() & b.is_nan())
-    return a.compare("ult" if dtype.kind in "ub" else "slt", b), a.equals(b)
+def _write(scope: Scope, stage: ir.Sort, operands: list[ir.Buffer], order: str) -> None:
+    def point(here: Scope, texts: Texts) -> Texts:
+        place = position_at(here, order, here.axes[stage.stored])
+        cells = {
+            cell: {0: element(here, buffer, place)}
+            for buffer, cell in zip(operands, stage.cells, strict=False)
+        }
+        if stage.largest is not None:
+            narrow = Vec(here.code, "i64", 1, place).convert("trunc", "i32")
+            cells[stage.cells[-1]] = {0: narrow}
+        store_all(with_cells(here, cells), stage.stores)
+        return texts
+
+    loops(scope, [stage.stored], roots_with_guards(stage.stores), blocked_by(stage), point)

@@ -35,7 +35,7 @@ class Counts:
 
     columns: address and dtype of every key, the most important first; they may be read up to the
     end of a cache line. take: gives the address of so many bytes of scratch, whole cache lines.
-    down: the largest first; of equals the first stays the first.
+    descending: the largest first; of equals the first stays the first.
     """
 
     def __init__(
@@ -44,9 +44,9 @@ class Counts:
         columns: Sequence[tuple[str, np.dtype]],
         extent: int,
         take: Callable[[int], str],
-        down: bool = False,
+        descending: bool = False,
     ) -> None:
-        self.code, self.f, self.extent, self.down = code, code.function, extent, down
+        self.code, self.f, self.extent, self.descending = code, code.function, extent, descending
         self.columns = columns
         self.size = max(dtype.itemsize for _, dtype in columns)
         self.kind = f"i{8 * self.size}"
@@ -71,7 +71,7 @@ class Counts:
         """Write a vector of each column as unsigned integers of the same order."""
         for keys, (column, dtype) in zip(self.keys, self.columns, strict=True):
             key = ordered(self._at(column, dtype.itemsize, start, self.lanes), dtype)
-            self._store(~key if self.down else key, keys, dtype.itemsize, start)
+            self._store(~key if self.descending else key, keys, dtype.itemsize, start)
 
     def _count(self, start: str, _: list[str]) -> None:
         """Write the places of a vector of elements."""

@@ -40,8 +40,8 @@ class Network:
     """The code that finds the order of `extent` elements.
 
     column: address and dtype of the key; it may be read up to the end of a cache line. take: gives
-    the address of so many bytes of scratch. down: the largest first; of equals the first stays the
-    first.
+    the address of so many bytes of scratch. descending: the largest first; of equals the first
+    stays the first.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class Network:
         column: tuple[str, np.dtype],
         extent: int,
         take: Callable[[int], str],
-        down: bool = False,
+        descending: bool = False,
     ) -> None:
-        self.code, self.f, self.extent, self.down = code, code.function, extent, down
+        self.code, self.f, self.extent, self.descending = code, code.function, extent, descending
         self.column, self.take = column, take
 
     def sort(self, order: str) -> None:
@@ -90,7 +90,7 @@ class Network:
         place = self.f.offset(address, self.f.mul(start, size))
         text = f"load <{LANES} x {kind}>, ptr {place}, align {LANES * size}"
         key = ordered(self.code.op(kind, LANES, text), dtype)
-        wide = (~key if self.down else key).convert("zext", "i64") << 32
+        wide = (~key if self.descending else key).convert("zext", "i64") << 32
         first = Vec(self.code, "i64", 1, str(start)).splat(LANES)
         positions = self.code.iota("i64", LANES) + first
         return positions.compare("ult", self.extent).where(wide | positions, -1)

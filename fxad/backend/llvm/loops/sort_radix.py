@@ -25,7 +25,7 @@ class Radix:
     """The code that sorts up to `most` positions, kept as i32.
 
     columns: address and dtype of every key, the most important first. take: gives the address of
-    so many bytes of scratch. down: the largest first; of equals the first stays the first.
+    so many bytes of scratch. descending: the largest first; of equals the first stays the first.
     """
 
     def __init__(
@@ -34,10 +34,10 @@ class Radix:
         columns: Sequence[tuple[str, np.dtype]],
         most: int,
         take: Callable[[int], str],
-        down: bool = False,
+        descending: bool = False,
     ) -> None:
         self.code, self.f = code, code.function
-        self.columns, self.most, self.down = columns, most, down
+        self.columns, self.most, self.descending = columns, most, descending
         widest = max(dtype.itemsize for _, dtype in columns)
         self.keys = take(most * widest), take(most * widest)
         self.counters = take(max(4 * _counters(most, dtype, code.target) for _, dtype in columns))
@@ -56,7 +56,7 @@ class _Digits:
 
     def __init__(self, radix: Radix, extent: str | int, dtype: np.dtype) -> None:
         self.code, self.f = radix.code, radix.f
-        self.counters, self.down = radix.counters, radix.down
+        self.counters, self.descending = radix.counters, radix.descending
         self.extent, self.dtype = extent, dtype
         self.bits = 8 * dtype.itemsize
         self.type, self.size = f"i{self.bits}", dtype.itemsize
@@ -82,7 +82,7 @@ class _Digits:
         f = self.f
         bits = Vec(self.code, self.type, 1, self.load(at, self.position(order, place)))
         made = ordered(bits, self.dtype)
-        key = (~made if self.down else made).text
+        key = (~made if self.descending else made).text
         self.store(key, keys, place)
         for number in range(self.digits):
             digit = self.digit_of(key, str(number * self.digit))

@@ -1,194 +1,177 @@
-"""Squares of elements turned in registers, where lanes go across what memory has side by side.
+"""Tiles transposed in registers, where lanes go across what is contiguous in memory.
 
     out[i, j] = a[j, i]         lanes along j: a[j, i] has neighbours along i
 
-Instead of gathering lane by lane, `width` rows along i are read whole, the square is turned over
-its diagonal and kept in the thread's scratch; position i of the loop then reads one vector of it.
+Instead of gathering lane by lane, `width` rows along i are read whole, the square tile is
+transposed and kept in the thread's scratch; position i of the loop then reads one vector of it.
 Stores across memory (a running sum along rows) go the same way back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from fxad.backend.llvm.base.axes import stride_along
-from fxad.backend.llvm.base.formats import Value, from_memory, memory_kind, to_memory
+from fxad.backend.llvm.base.formats import from_memory, memory_kind
 from fxad.backend.llvm.base.schedule import crosses
 from fxad.backend.llvm.base.vector import Vec
-from fxad.backend.llvm.elements.values import Need
-from fxad.backend.llvm.loops.nest import Loops, Texts
+from fxad.backend.llvm.elements.memory import load_vector
+from fxad.backend.llvm.elements.scope import Copy, Need, Scope, each_copy, inner, with_axes
+from fxad.backend.llvm.elements.values import address, hoist, remember
+from fxad.backend.llvm.loops.nest import Body, Carried, Texts
+from fxad.core.record import record, replace
 from fxad.ir import kernel as ir
 
 Access = ir.Load | ir.Store
 Step = Callable[[str, Texts], Texts]
 
 
-class Tiles(Loops):
-    """Loops along an axis in steps of a square."""
+def tiled_accesses(
+    scope: Scope, roots: Iterable[ir.Expr], stores: Sequence[ir.Store], axis: ir.Axis
+) -> list[Access]:
+    """Accesses that are done in tiles while a loop goes along `axis`; none at edges."""
+    lanes, widest = scope.lanes, scope.context.schedule.target.tuning.loops.tile_width
+    if lanes.axis is None or not 4 <= lanes.width <= widest:
+        return []
+    if any(copy.mask is not None for copy in lanes.copies) or scope.extent(axis) < lanes.width:
+        return []
+    loads = [e for e in ir.walk(*roots) if isinstance(e, ir.Load)]
+    written = {s.buffer: s.index for s in stores}
+    found: list[Access] = [
+        e for e in loads if written.get(e.buffer, e.index) == e.index and _fits(scope, e, axis)
+    ]
+    return found + [s for s in stores if _fits(scope, s, axis)]
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.sinks: dict[tuple[ir.Store, int], str] = {}  # where stores go inside a square
 
-    def tiled(
-        self, roots: Iterable[ir.Expr], stores: Sequence[ir.Store], axis: ir.Axis
-    ) -> list[Access]:
-        """Accesses that are done in squares while a loop goes along `axis`; none at edges."""
-        widest = self.schedule.target.tuning.loops.tile_width
-        if self.lane_axis is None or not 4 <= self.width <= widest:
-            return []
-        if any(copy.mask is not None for copy in self.copies) or self.extent(axis) < self.width:
-            return []
-        loads = [e for e in ir.walk(*roots) if isinstance(e, ir.Load)]
-        written = {s.buffer: s.index for s in stores}
-        found: list[Access] = [
-            e for e in loads if written.get(e.buffer, e.index) == e.index and self._fits(e, axis)
-        ]
-        return found + [s for s in stores if self._fits(s, axis)]
+def _fits(scope: Scope, access: Access, axis: ir.Axis) -> bool:
+    lanes, needs = scope.lanes.axis, scope.context.needs
+    if not crosses(access, lanes, axis):
+        return False
+    return all(
+        atom is lanes or not scope.varies(needs.of_atom(atom)) for atom, _ in access.index.terms
+    )
 
-    def _fits(self, access: Access, axis: ir.Axis) -> bool:
-        if not crosses(access, self.lane_axis, axis):
-            return False
-        return all(
-            atom is self.lane_axis or not self._is_varying(self.atom_needs(atom))
-            for atom, _ in access.index.terms
-        )
 
-    def tile_loop(
-        self,
-        axis: ir.Axis,
-        accesses: Sequence[Access],
-        roots: Sequence[ir.Expr],
-        blocked: frozenset[Need],
-        body: Callable[[Texts], Texts],
-        carried: Sequence[tuple[str, str]] = (),
-        reverse: bool = False,
-    ) -> Texts:
-        """Like `loops` along one axis, with `accesses` done in squares as far as they fit."""
-        f, width = self.f, self.width
-        low, high = self.ranges.get(axis, (0, self.extent(axis)))
-        self.hoist(roots, blocked | {axis}, width)
-        types = [t for t, _ in carried]
-        rest = self.extent(axis) % width
-        stop: str | int = high
-        if rest:
-            span = f.op(f"sub i64 {high}, {low}")
-            stop = f.op(f"sub i64 {high}, {f.op(f'urem i64 {span}, {width}')}")
-        slots = {
-            (access, copy.number): self._slot(access.buffer.dtype.itemsize)
-            for access in accesses
-            for copy in self.copies
-        }
+@record
+class _Tile:
+    """Where the tile of an access is in scratch, for a copy of the unrolled loop."""
 
-        def single(position: str, texts: Texts) -> Texts:
-            return self._at(axis, position, body, texts)
+    access: Access
+    copy: Copy
+    place: str
 
-        def square(first: str, texts: Texts) -> Texts:
-            return self._square(
-                axis, first, slots, body, list(zip(types, texts, strict=True)), reverse
-            )
 
-        def steps(low: str | int, high: str | int, step: int, one: Step, texts: Texts) -> Texts:
-            def inside(index: str, values: Texts) -> Texts:
-                if reverse:
-                    index = f.op(f"sub i64 {f.add(f.add(low, high), -step)}, {index}")
-                return one(index, values)
+def tile_loop(
+    scope: Scope,
+    axis: ir.Axis,
+    accesses: Sequence[Access],
+    roots: Sequence[ir.Expr],
+    blocked: frozenset[Need],
+    body: Body,
+    carried: Carried = (),
+    reverse: bool = False,
+) -> Texts:
+    """Like `loops` along one axis, with `accesses` done in tiles as far as they fit."""
+    f, width, extent = scope.f, scope.lanes.width, scope.extent(axis)
+    low, high = scope.ranges.get(axis, (0, extent))
+    hoist(scope, roots, blocked | {axis}, width)
+    types = [t for t, _ in carried]
+    rest = extent % width
+    stop: str | int = high
+    if rest:
+        span = f.op(f"sub i64 {high}, {low}")
+        stop = f.op(f"sub i64 {high}, {f.op(f'urem i64 {span}, {width}')}")
+    take = scope.context.scratch.take
+    tiles = [
+        _Tile(access, copy, take(width * width * access.buffer.dtype.itemsize))
+        for access in accesses
+        for copy in scope.lanes.copies
+    ]
 
-            return f.loop(low, high, step, inside, list(zip(types, texts, strict=True)))
+    def one(position: str, texts: Texts) -> Texts:
+        return body(inner(scope, axes=with_axes(scope, {axis: position})), texts)
 
-        texts = [start for _, start in carried]
-        if rest and reverse:
-            texts = steps(stop, high, 1, single, texts)
-        texts = steps(low, stop, width, square, texts)
-        if rest and not reverse:
-            texts = steps(stop, high, 1, single, texts)
-        return texts
+    def tile(first: str, texts: Texts) -> Texts:
+        values = list(zip(types, texts, strict=True))
+        return _through_tiles(scope, axis, first, tiles, body, values, reverse)
 
-    def _slot(self, itemsize: int) -> str:
-        """Scratch for one square."""
-        return self.scratch(self.width * self.width * itemsize)
+    def steps(low: str | int, high: str | int, step: int, emit: Step, texts: Texts) -> Texts:
+        def inside(index: str, values: Texts) -> Texts:
+            if reverse:
+                index = f.op(f"sub i64 {f.add(f.add(low, high), -step)}, {index}")
+            return emit(index, values)
 
-    def _at(
-        self, axis: ir.Axis, position: str, body: Callable[[Texts], Texts], texts: Texts
-    ) -> Texts:
-        self.scopes.append({})
-        self.env[axis] = position
-        following = body(texts)
-        self.scopes.pop()
-        return following
+        return f.loop(low, high, step, inside, list(zip(types, texts, strict=True)))
 
-    def _square(
-        self,
-        axis: ir.Axis,
-        first: str,
-        slots: dict[tuple[Access, int], str],
-        body: Callable[[Texts], Texts],
-        carried: Sequence[tuple[str, str]],
-        reverse: bool,
-    ) -> Texts:
-        """`width` positions along the axis from `first`."""
-        f, width = self.f, self.width
-        self._turn(axis, first, slots, ir.Load)
+    texts = [start for _, start in carried]
+    if rest and reverse:
+        texts = steps(stop, high, 1, one, texts)
+    texts = steps(low, stop, width, tile, texts)
+    if rest and not reverse:
+        texts = steps(stop, high, 1, one, texts)
+    return texts
 
-        def one(number: str, texts: Texts) -> Texts:
-            j = f.op(f"sub i64 {width - 1}, {number}") if reverse else number
-            self.scopes.append({})
-            for (access, copy), slot in slots.items():
-                dtype = access.buffer.dtype
-                place = f.offset(slot, f.mul(j, width * dtype.itemsize))
-                if isinstance(access, ir.Store):
-                    self.sinks[access, copy] = place
-                else:
-                    raw = self._load_vector(place, memory_kind(dtype), width, None)
-                    self.scopes[-1][id(access), copy] = from_memory(raw, dtype)
-            following = self._at(axis, f.add(first, j), body, texts)
-            self.scopes.pop()
-            self.sinks.clear()
-            return following
 
-        texts = f.loop(0, width, 1, one, carried, at_least_once=True)
-        self._turn(axis, first, slots, ir.Store)
-        return texts
+def _through_tiles(
+    scope: Scope,
+    axis: ir.Axis,
+    first: str,
+    tiles: Sequence[_Tile],
+    body: Body,
+    carried: Carried,
+    reverse: bool,
+) -> Texts:
+    """`width` positions along the axis from `first`."""
+    f, width = scope.f, scope.lanes.width
+    begin = with_axes(scope, {axis: first})
+    _transpose_all(inner(scope, axes=begin), [s for s in tiles if _is_load(s)])
 
-    def _turn(
-        self, axis: ir.Axis, first: str, slots: dict[tuple[Access, int], str], kind: type
-    ) -> None:
-        """Loads: from memory into their squares. Stores: from their squares to memory."""
-        self.scopes.append({})
-        self.env[axis] = first
-        for copy in self.each_copy():
-            for (access, number), slot in slots.items():
-                if number == copy.number and isinstance(access, kind):
-                    self._turn_one(access, slot)
-        self.scopes.pop()
+    def one(number: str, texts: Texts) -> Texts:
+        j = f.op(f"sub i64 {width - 1}, {number}") if reverse else number
+        here, stored = inner(scope), {}
+        for tile in tiles:
+            access, dtype = tile.access, tile.access.buffer.dtype
+            row = f.offset(tile.place, f.mul(j, width * dtype.itemsize))
+            if isinstance(access, ir.Store):
+                stored[access, tile.copy.number] = row
+            else:
+                raw = load_vector(scope.code, row, memory_kind(dtype), width)
+                remember(replace(here, copy=tile.copy), access, from_memory(raw, dtype))
+        at = with_axes(here, {axis: f.add(first, j)})
+        return body(replace(here, axes=at, tiles=stored), texts)
 
-    def _turn_one(self, access: Access, slot: str) -> None:
-        f, width, size = self.f, self.width, access.buffer.dtype.itemsize
-        start, _ = self._address(access.buffer, access.index)
-        stride = stride_along(access.index, self.lane_axis) * size
-        memory = [f.offset(start, lane * stride) for lane in range(width)]
-        square = [f.offset(slot, j * width * size) for j in range(width)]
-        reads = isinstance(access, ir.Load)
-        kind = memory_kind(access.buffer.dtype)
-        source, target = (memory, square) if reads else (square, memory)
-        rows = [self._load_vector(pointer, kind, width, None) for pointer in source]
-        for row, pointer in zip(transpose(rows), target, strict=True):
-            f.line(f"store {row.type} {row.text}, ptr {pointer}, align {size}")
+    texts = f.loop(0, width, 1, one, carried, at_least_once=True)
+    _transpose_all(inner(scope, axes=begin), [s for s in tiles if not _is_load(s)])
+    return texts
 
-    def put(self, store: ir.Store, value: Value, guard: Vec | None) -> None:
-        """A store at the current point: to its square if it has one."""
-        place = self.sinks.get((store, self.copy.number))
-        if place is None:
-            super().put(store, value, guard)
-            return
-        dtype = store.buffer.dtype
-        row = to_memory(self.splat(value, self.width), dtype)
-        self.f.line(f"store {row.type} {row.text}, ptr {place}, align {dtype.itemsize}")
+
+def _is_load(tile: _Tile) -> bool:
+    return isinstance(tile.access, ir.Load)
+
+
+def _transpose_all(scope: Scope, tiles: Sequence[_Tile]) -> None:
+    """Loads: from memory into their tiles. Stores: from their tiles to memory."""
+    for here in each_copy(scope):
+        for tile in tiles:
+            if tile.copy is here.copy:
+                _transpose_one(here, tile)
+
+
+def _transpose_one(scope: Scope, tile: _Tile) -> None:
+    f, width, access = scope.f, scope.lanes.width, tile.access
+    size, kind = access.buffer.dtype.itemsize, memory_kind(access.buffer.dtype)
+    start, _ = address(scope, access.buffer, access.index)
+    stride = stride_along(access.index, scope.lanes.axis) * size
+    memory = [f.offset(start, lane * stride) for lane in range(width)]
+    scratch = [f.offset(tile.place, j * width * size) for j in range(width)]
+    source, target = (memory, scratch) if _is_load(tile) else (scratch, memory)
+    rows = [load_vector(scope.code, pointer, kind, width) for pointer in source]
+    for row, pointer in zip(transpose(rows), target, strict=True):
+        f.line(f"store {row.type} {row.text}, ptr {pointer}, align {size}")
 
 
 def transpose(rows: Sequence[Vec]) -> list[Vec]:
-    """A square of lanes turned over its diagonal: halves exchanged, then quarters, ..."""
+    """As many vectors as they have lanes, transposed: halves are exchanged, then quarters, ..."""
     rows, width = list(rows), len(rows)
     for bit in (1 << n for n in range(width.bit_length() - 1)):
         low = [i if not i & bit else (i ^ bit) + width for i in range(width)]

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad.backend.llvm.base.vector import Vec, fma, polynomial
-from fxad.backend.llvm.math import coefficients, core, f32_trig, tables_f64
+from fxad.backend.llvm.math import core, f32_trig
 from fxad.backend.llvm.math.divide import inverse_of_root
 from fxad.backend.llvm.math.divide import root as iterated_root
+from fxad.backend.llvm.math.tables import doubles, polynomials
 
 
 def _of_four(slopes: Sequence[float]) -> list[float]:
@@ -22,8 +23,8 @@ def _of_four(slopes: Sequence[float]) -> list[float]:
 
 # pi / 2 as a sum of two, and the polynomial.
 _CONSTANTS = {
-    "float": (f32_trig.HALF_PI[:2], _of_four(coefficients.ASIN_F32)),
-    "double": (core.HALF_PI[:2], _of_four(tables_f64.ASIN)),
+    "float": (f32_trig.HALF_PI[:2], _of_four(polynomials.ASIN_F32)),
+    "double": (core.HALF_PI[:2], _of_four(doubles.ASIN)),
 }
 
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.base.vector import Code, Vec, bits_of, fma, polynomial
-from fxad.backend.llvm.math import coefficients as table
-from fxad.backend.llvm.math import tables_f64
 from fxad.backend.llvm.math.lookup import lookup
+from fxad.backend.llvm.math.tables import doubles
+from fxad.backend.llvm.math.tables import polynomials as table
 
 INF = float("inf")
 NAN = float("nan")
@@ -102,7 +102,7 @@ def sixteenths(x: Vec) -> tuple[Vec, Vec, Vec, Vec]:
     whole = 1.5 * 2.0**48
     shifted = fma(x, LOG2_E, whole)
     n = shifted - whole
-    s, tail = lookup(shifted.bits(), tables_f64.POWERS)
+    s, tail = lookup(shifted.bits(), doubles.POWERS)
     return n, s, tail, fma(n, -LN2_F64[0], x)
 
 
@@ -113,7 +113,7 @@ def exp_terms(x: Vec, below: Vec | None = None) -> tuple[Vec, Vec, Vec]:
     """
     n, s, tail, r = sixteenths(x)
     r = fma(n, -LN2_F64[1], r if below is None else r + below)
-    p = fma(r * r, polynomial(r, tables_f64.EXP), tail) + r
+    p = fma(r * r, polynomial(r, doubles.EXP), tail) + r
     return s, p, n if scales(x) else n.intrinsic("floor")
 
 
@@ -178,7 +178,7 @@ def unless_rare(rare: Vec, usual: Vec, slow: Callable[..., Vec], *args: Vec) -> 
     if rare.width > 1:
         any_lane = f"llvm.vector.reduce.or.{rare.suffix}"
         code.declarations.add(f"declare i1 @{any_lane}({rare.type})")
-    found = code.function.aside(
+    found = code.function.cold_path(
         (rare.type, rare.text),
         (usual.type, usual.text),
         lambda: rare.where(_out_of_line(slow, args), usual).text,

@@ -48,7 +48,7 @@ def root(x: Vec) -> Vec:
     two). The instruction does the lanes where a remainder might be denormal, and every fourth
     vector of floats and every second of doubles, as its unit has nothing else to do meanwhile.
     """
-    direct = x.width == 1 or x.code.turn("root") % (4 if x.kind == "float" else 2) == 1
+    direct = x.width == 1 or x.code.occurrence("root") % (4 if x.kind == "float" else 2) == 1
     y = None if direct else _estimate("rsqrt14", x)
     if y is None:
         return x.sqrt()

@@ -3,7 +3,7 @@
     tanh(Vec(code, "float", 16, "%x"))
 
 Where one float is too coarse, a value is held as the sum of two (Dekker, 1971). Measured bounds are
-in `fxad.backend.llvm.math.functions.ULP`.
+in `fxad.ir.prims`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from fxad.backend.llvm.base.vector import Vec, fma, polynomial
-from fxad.backend.llvm.math import coefficients as table
 from fxad.backend.llvm.math import f64
 from fxad.backend.llvm.math.core import (
     BELOW_EIGHTH,
@@ -26,7 +25,8 @@ from fxad.backend.llvm.math.core import (
 from fxad.backend.llvm.math.divide import rsqrt_estimate
 from fxad.backend.llvm.math.f64 import in_double
 from fxad.backend.llvm.math.lookup import lookup
-from fxad.backend.llvm.math.tables import ERF, POWERS, TANH
+from fxad.backend.llvm.math.tables import polynomials as table
+from fxad.backend.llvm.math.tables.floats import ERF, POWERS, TANH
 
 LN2 = (0.6931471824645996, -1.904654323148236e-09)  # a float and what is left
 STEP = tuple(part / 32 for part in LN2)

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from functools import partial
 
 from fxad.backend.llvm.base.vector import Vec, fma, polynomial
-from fxad.backend.llvm.math import coefficients as table
 from fxad.backend.llvm.math import f64_log
 from fxad.backend.llvm.math.core import (
     INF,
@@ -28,7 +27,8 @@ from fxad.backend.llvm.math.core import (
 )
 from fxad.backend.llvm.math.f64 import in_double
 from fxad.backend.llvm.math.lookup import lookup
-from fxad.backend.llvm.math.tables import ATANHS, LOGS, LOGS2
+from fxad.backend.llvm.math.tables import polynomials as table
+from fxad.backend.llvm.math.tables.floats import ATANHS, LOGS, LOGS2
 
 ONE = 0x3F800000
 EXPONENT = 0x7F800000

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from fxad.backend.llvm.base.vector import Vec, fma, polynomial
-from fxad.backend.llvm.math import coefficients as table
 from fxad.backend.llvm.math import f64_trig
 from fxad.backend.llvm.math.core import BELOW_EIGHTH, WHOLE, either, unless_rare
 from fxad.backend.llvm.math.f64 import in_double
 from fxad.backend.llvm.math.lookup import lookup
-from fxad.backend.llvm.math.tables import ATANS, SINES
+from fxad.backend.llvm.math.tables import polynomials as table
+from fxad.backend.llvm.math.tables.floats import ATANS, SINES
 
 SIGN = 1 << 31
 # pi / 2 as a sum of three floats, and the largest argument whose multiple of it they can take away.

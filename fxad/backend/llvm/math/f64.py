@@ -10,7 +10,6 @@ from collections.abc import Callable
 import numpy as np
 
 from fxad.backend.llvm.base.vector import Vec, fma, polynomial
-from fxad.backend.llvm.math import coefficients as table
 from fxad.backend.llvm.math.core import (
     INF,
     LN2_F64,
@@ -27,7 +26,8 @@ from fxad.backend.llvm.math.core import (
 from fxad.backend.llvm.math.divide import rsqrt_estimate
 from fxad.backend.llvm.math.f64_log import log
 from fxad.backend.llvm.math.lookup import lookup
-from fxad.backend.llvm.math.tables_f64 import ERF, EXP, EXPM1, POWERS, SINH
+from fxad.backend.llvm.math.tables import polynomials as table
+from fxad.backend.llvm.math.tables.doubles import ERF, EXP, EXPM1, POWERS, SINH
 
 CBRT = (2 / 3, 5 / 9, 40 / 81, 110 / 243)  # of ((1 - e)**(-2/3) - 1) / e
 CBRT_GUESS = (1023 * 4 / 3 - 0.0681) * 2.0**52

@@ -11,7 +11,6 @@ from __future__ import annotations
 from functools import partial
 
 from fxad.backend.llvm.base.vector import Vec, fma, polynomial
-from fxad.backend.llvm.math import tables_f64 as table
 from fxad.backend.llvm.math.core import (
     INF,
     exp_sixteenths,
@@ -23,6 +22,7 @@ from fxad.backend.llvm.math.core import (
     unless_rare,
 )
 from fxad.backend.llvm.math.lookup import lookup
+from fxad.backend.llvm.math.tables import doubles as table
 
 ONE = 0x3FF << 52
 EXPONENT = 0x7FF << 52

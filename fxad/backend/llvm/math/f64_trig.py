@@ -12,9 +12,9 @@ import math
 from functools import partial
 
 from fxad.backend.llvm.base.vector import Vec, fma, polynomial
-from fxad.backend.llvm.math import tables_f64 as table
 from fxad.backend.llvm.math.core import HALF_PI, either, per_lane, unless_rare
 from fxad.backend.llvm.math.lookup import lookup
+from fxad.backend.llvm.math.tables import doubles as table
 
 MOST_REDUCED = 2.0**20  # what is left of larger arguments has too few digits
 WHOLE = 1.5 * 2.0**52  # adding it leaves an integer in the low bits

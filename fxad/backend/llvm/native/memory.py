@@ -29,7 +29,7 @@ import numpy as np
 from fxad.backend.llvm.native import leftovers, nodes
 from fxad.core import aligned, system
 from fxad.core.aligned import SMALL
-from fxad.core.types import ArrayType
+from fxad.core.types import Type
 
 # No numbers of `Tuning`, though none reaches a bit: they follow from what fresh pages cost on the
 # operating system, and there is one pool of blocks in a process.
@@ -219,7 +219,7 @@ class _Lease:
             give(block)
 
 
-def result_array(type: ArrayType) -> Callable[[], np.ndarray]:
+def result_array(type: Type) -> Callable[[], np.ndarray]:
     """A maker of uninitialised arrays of this type: contiguous and writable.
 
     They are 64-byte aligned above SMALL bytes; below, NumPy's own allocator is twice as fast.

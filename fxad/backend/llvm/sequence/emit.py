@@ -23,14 +23,10 @@ from fxad.backend.llvm.native.engine import Module, compile_module, lock
 from fxad.backend.llvm.sequence.choose import Sequence
 from fxad.backend.llvm.sequence.tapes import Taper
 from fxad.core import dtypes
-from fxad.core.late import called_late
 from fxad.core.record import record
 from fxad.ir.kernel import Kernel
 from fxad.ir.kernel_text import kernel_key
 from fxad.ir.plan import Branch, Copy, Loop, Run, Slot, Step, Taping, While, walk
-
-# Loaded when the first sequence is compiled, as kernels' emitters are.
-emit_inline = called_late("fxad.backend.llvm.sequence.straight", "emit_inline")
 
 WHILE_NS = 20_000  # about what a call of a While takes at most: a chance to stop, on any processor
 PASSES = 2
@@ -112,13 +108,13 @@ class Emission:
         for step in walk((self.sequence.loop,)):
             if isinstance(step, Run):
                 self.kernel(step.kernel)
-        self._enter()
+        self._copy_in()
         match self.sequence.loop:
             case Loop() as loop:
-                self._counted(loop)
+                self._outer_loop(loop)
             case While() as loop:
-                self._unknown(loop)
-        self._leave()
+                self._while_loop(loop)
+        self._copy_out()
         self.f.ret()
         self._stack()
         texts = [one.text for one in self.kernels.values()]
@@ -143,6 +139,8 @@ class Emission:
         if found is None:
             key = kernel_key(kernel)
             if key not in self.kernels:
+                from fxad.backend.llvm.sequence.straight import emit_inline
+
                 name = f"kernel{len(self.kernels)}"
                 self.kernels[key] = emit_inline(kernel, name, self.target)
             found = self.of_kernel[kernel] = self.kernels[key]
@@ -182,7 +180,7 @@ class Emission:
             arguments = f"ptr {to}, ptr {source}, i64 {nbytes}, i1 false"
             self.f.line(f"call void @llvm.memcpy.p0.p0.i64({arguments})")
 
-    def _enter(self) -> None:
+    def _copy_in(self) -> None:
         """Copy the blocks in; lanes beyond a block's end may be read, so it is made longer."""
         blocks = self.sequence.blocks
         starts = [self.reserve(f"block{n}", b.nbytes + 64) for n, b in enumerate(blocks)]
@@ -193,14 +191,14 @@ class Emission:
         for n, slot in enumerate(self.sequence.direct):
             self.pointers[slot] = f"%p{len(blocks) + n}"
 
-    def _leave(self) -> None:
+    def _copy_out(self) -> None:
         for n, block in enumerate(self.sequence.blocks):
             if block.written:
                 self.copy(f"%p{n}", f"%block{n}", block.nbytes)
 
     # ------------------------------------------------------------ loops
 
-    def _counted(self, loop: Loop) -> None:
+    def _outer_loop(self, loop: Loop) -> None:
         f = self.f
         f.loop("%begin", "%end", 1, lambda index, _: self._trip(loop, index))
         if loop.swaps and loop.trips % 2:
@@ -212,7 +210,7 @@ class Emission:
             f.jump(done)
             f.label(done)
 
-    def _inner(self, loop: Loop) -> None:
+    def _inner_loop(self, loop: Loop) -> None:
         """A loop in the body. Where trips are odd its state ends in the other place."""
         if loop.body:
             self.f.loop(0, loop.trips, 1, lambda index, _: self._trip(loop, index))
@@ -243,7 +241,7 @@ class Emission:
         for one, two in loop.swaps:
             self.copy(self.pointers[one], self.pointers[two], one.type.nbytes)
 
-    def _unknown(self, loop: While) -> None:
+    def _while_loop(self, loop: While) -> None:
         f = self.f
         before, head, inside, done = f.block, *map(f.new_label, ("head", "body", "done"))
         count, hole = f.fresh("n"), len(f.lines) + 2
@@ -274,9 +272,9 @@ class Emission:
                         self.pointers[step.dst], self.pointers[step.src], step.dst.type.nbytes
                     )
                 case Taping():
-                    self.taper.act(step)
+                    self.taper.emit_step(step)
                 case Loop():
-                    self._inner(step)
+                    self._inner_loop(step)
                 case Branch():
                     self._branch(step)
                 case _:

@@ -19,7 +19,7 @@ from fxad.backend.llvm.base.axes import axes_of_stage
 from fxad.backend.llvm.base.schedule import ABI, Emitted, Target, choose, weight_of
 from fxad.backend.llvm.base.text import Function, Values
 from fxad.backend.llvm.base.tuning import Sequences
-from fxad.backend.llvm.contract.plan import Problem
+from fxad.backend.llvm.contract.problem import Problem
 from fxad.backend.llvm.contract.scalar import emit_scalar_contract
 from fxad.backend.llvm.contract.small import emit_small_product, is_small
 from fxad.backend.llvm.emit import emit, emit_scheduled
@@ -73,7 +73,7 @@ def emit_inline(kernel: ir.Kernel, name: str, target: Target) -> Emitted:
     stage = kernel.body[0] if kernel.body else None
     if isinstance(stage, ir.Contract):
         problem = Problem.of(kernel)
-        if is_small(problem):
+        if is_small(problem, target.tuning.sequences):
             return emit_small_product(problem, Straight(name, 1), target)
         size = kernel.points * math.prod(problem.size)
         if 0 < size <= target.tuning.sequences.written_products and _plain(stage):

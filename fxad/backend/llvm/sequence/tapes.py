@@ -40,9 +40,9 @@ class Taper:
     def places(self) -> None:
         """Reserve what the calls have come to need."""
         for n, size in enumerate(self.sizes):
-            self.emission.reserve(f"seen{n}", size)
+            self.emission.reserve(f"argument{n}", size)
 
-    def act(self, step: Taping) -> None:
+    def emit_step(self, step: Taping) -> None:
         if step.kind == "span":
             return self._call("%span", step.inputs, step.outputs, f"i64 {step.type.size}", 1)
         writing = step.kind == "write"
@@ -72,11 +72,11 @@ class Taper:
     def _write(self, step: Taping, blocks: Blocks, stride: int, slow: str) -> None:
         """The blocks into their slot, and what the header says; else to `slow`."""
         f, at = self.f, self.emission.pointers
-        tape, number = self._tape(step, slow)
+        tape, number = self._load_tape(step, slow)
         mine = f.op(f"icmp eq ptr {f.op(f'load ptr, ptr {tape}')}, %region")
         later = f.op(f"icmp sge i64 {number}, 0")
-        self._go_on(f.op(f"and i1 {mine}, {later}"), slow)
-        slot = self._slot(tape, number, stride, slow)
+        self._guard(f.op(f"and i1 {mine}, {later}"), slow)
+        slot = self._slot_address(tape, number, stride, slow)
         low, high = f.offset(tape, 16), f.offset(tape, 24)
         before, end = f.op(f"load i64, ptr {low}"), f.op(f"load i64, ptr {high}")
         first = f.op(f"icmp eq i64 {end}, 0")
@@ -90,24 +90,24 @@ class Taper:
 
     def _read(self, step: Taping, blocks: Blocks, stride: int, slow: str) -> None:
         f = self.f
-        tape, number = self._tape(step, slow)
+        tape, number = self._load_tape(step, slow)
         low = f.op(f"load i64, ptr {f.offset(tape, 16)}")
         high = f.op(f"load i64, ptr {f.offset(tape, 24)}")
         above, below = f.op(f"icmp sge i64 {number}, {low}"), f.op(f"icmp slt i64 {number}, {high}")
-        self._go_on(f.op(f"and i1 {above}, {below}"), slow)
-        slot = self._slot(tape, number, stride, slow)
+        self._guard(f.op(f"and i1 {above}, {below}"), slow)
+        slot = self._slot_address(tape, number, stride, slow)
         for block, nbytes, offset in blocks:
             self.emission.copy(self.emission.pointers[block], f.offset(slot, offset), nbytes)
 
-    def _tape(self, step: Taping, slow: str) -> tuple[str, str]:
+    def _load_tape(self, step: Taping, slow: str) -> tuple[str, str]:
         """The tape, which is there, and the number of the slot."""
         f, at = self.f, self.emission.pointers
         tape = f.op(f"load ptr, ptr {at[step.inputs[0]]}")
         number = f.op(f"sext i32 {f.op(f'load i32, ptr {at[step.inputs[1]]}')} to i64")
-        self._go_on(f.op(f"icmp ne ptr {tape}, null"), slow)
+        self._guard(f.op(f"icmp ne ptr {tape}, null"), slow)
         return tape, number
 
-    def _slot(self, tape: str, number: str, stride: int, slow: str) -> str:
+    def _slot_address(self, tape: str, number: str, stride: int, slow: str) -> str:
         """Where a slot lies whose slab is there: see native/tape_code.py."""
         f = self.f
         self.emission.declarations |= {
@@ -121,10 +121,10 @@ class Taper:
         within = f.op(f"sub i64 {place}, {f.op(f'shl i64 4, {slab}')}")
         start = f.offset(f.offset(tape, 8 * HEADER), f.mul(slab, "8"))
         found = f.op(f"load ptr, ptr {start}")
-        self._go_on(f.op(f"icmp ne ptr {found}, null"), slow)
+        self._guard(f.op(f"icmp ne ptr {found}, null"), slow)
         return f.offset(found, f.mul(within, stride))
 
-    def _go_on(self, condition: str, otherwise: str) -> None:
+    def _guard(self, condition: str, otherwise: str) -> None:
         following = self.f.new_label("on")
         self.f.branch(condition, following, otherwise)
         self.f.label(following)
@@ -149,15 +149,15 @@ class Taper:
         for n, slot in enumerate(slots):
             self.sizes[n] = max(self.sizes[n], slot.type.nbytes)
             if n < len(inputs):
-                emission.copy(f"%seen{n}", emission.pointers[slot], slot.type.nbytes)
-        words = [f"ptr %seen{n}" for n in range(len(slots))]
+                emission.copy(f"%argument{n}", emission.pointers[slot], slot.type.nbytes)
+        words = [f"ptr %argument{n}" for n in range(len(slots))]
         if outputs_first:
             given, made = words[: len(inputs)], words[len(inputs) :]
             emission.call(function, ["ptr %region", *made, *given[:2], about, *given[2:]])
         else:
             emission.call(function, [*words[:position], about, *words[position:]])
         for n, slot in enumerate(outputs, len(inputs)):
-            emission.copy(emission.pointers[slot], f"%seen{n}", slot.type.nbytes)
+            emission.copy(emission.pointers[slot], f"%argument{n}", slot.type.nbytes)
 
     def _constant(self, layout: list[int]) -> str:
         """The layout of a tape's slots as data of the module."""

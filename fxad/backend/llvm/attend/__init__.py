@@ -1,1 +1,0 @@
-"""Attention: tiles of queries and keys, forward and backward, vectors or bf16 parts."""

@@ -1,0 +1,194 @@
+"""What is decided of a product of few rows (GEMV) before its code is written.
+
+uses_gemv(problem, target)            # up to 8 rows and a large B
+plan = GemvPlan.of(problem, "matmul0", target)
+plan.layout                           # RowsOfB or ColumnsOfB: what lies side by side in memory
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fxad.backend.llvm.base.schedule import Target
+from fxad.backend.llvm.base.tuning import Gemv
+from fxad.backend.llvm.contract.problem import Problem
+from fxad.core.aligned import LINE
+from fxad.core.record import record
+from fxad.ir.orders import k_block
+
+
+def uses_gemv(problem: Problem, target: Target) -> bool:
+    """Whether a float product has few rows and a large B with neighbours in memory."""
+    (rows, columns, k), b, tuning = problem.size, problem.b, target.tuning.gemv
+    lanes = target.lanes(problem.dtype)
+    far = _bytes_of_b(problem) >= tuning.far_bytes
+    return (
+        rows <= tuning.most_rows
+        and problem.dtype.name in ("float32", "float64")
+        and (far or (rows <= tuning.fewest_rows and _packs_in_vain(problem, tuning)))
+        and ((b.outer == 1 and columns >= lanes) or (b.inner == 1 and k >= lanes))
+    )
+
+
+def _packs_in_vain(problem: Problem, tuning: Gemv) -> bool:
+    """Whether very few rows do not repay a packed copy of a B that caches may keep."""
+    points, b, size = problem.kernel.points, problem.b, _bytes_of_b(problem)
+    if points > 1 and size >= tuning.element_bytes and points * size >= tuning.batch_bytes:
+        return True
+    return b.outer == 1 and b.buffer.dtype != problem.dtype and size >= tuning.widened_bytes
+
+
+def _bytes_of_b(problem: Problem) -> int:
+    """Of B, in one element of the batch."""
+    _, columns, k = problem.size
+    return columns * k * problem.b.buffer.dtype.itemsize
+
+
+@record
+class RowsOfB:
+    """Columns side by side in memory: rows of B, each times one element of A, are added up.
+
+    vectors: of sums for a line of B. group: rows of B that go by together. prefetch_bytes: from a
+    load to what it prefetches; row_prefetch_bytes: the same within a row, 0: not there.
+    """
+
+    vectors: int
+    group: int
+    prefetch_bytes: int
+    row_prefetch_bytes: int
+
+
+@record
+class ColumnsOfB:
+    """k side by side in memory: squares of B are transposed in registers.
+
+    column_bytes: of all of K; tile_bytes: of each column in a tile, which are prefetched in the
+    order of memory; k_prefetch_bytes: from a load to what it prefetches in the same column, 0:
+    tile by tile instead.
+    """
+
+    column_bytes: int
+    tile_bytes: int
+    k_prefetch_bytes: int
+
+
+@record
+class GemvPlan:
+    """step: columns that are computed and finished together. parts: batch elements of a unit, which
+    are parts of the same columns of B. A unit has up to `chunk` columns; there are `chunks`. pitch:
+    bytes between rows of B, or between columns where k is side by side."""
+
+    problem: Problem
+    name: str
+    tuning: Gemv
+    lanes: int
+    step: int
+    parts: int
+    chunk: int
+    chunks: int
+    pitch: int
+    layout: RowsOfB | ColumnsOfB
+
+    @staticmethod
+    def of(problem: Problem, name: str, target: Target) -> GemvPlan:
+        plan = _plan_of_rows if problem.b.outer == 1 else _plan_of_columns
+        return plan(problem, name, target)
+
+    @property
+    def size(self) -> int:
+        """Bytes of an accumulator."""
+        return self.problem.dtype.itemsize
+
+    @property
+    def source(self) -> np.dtype:
+        """B's dtype."""
+        return self.problem.b.buffer.dtype
+
+    @property
+    def per_lane(self) -> int:
+        """Elements of B in a lane."""
+        return _per_lane(self.source)
+
+    @property
+    def sum_block(self) -> int:
+        """Steps of k that are summed from 0."""
+        return k_block(self.problem.size[2])
+
+    @property
+    def sum_blocks(self) -> int:
+        return -(-self.problem.size[2] // self.sum_block)
+
+    @property
+    def packs_a(self) -> bool:
+        """Whether A is converted once, into scratch."""
+        return self.problem.a.buffer.dtype != self.problem.dtype
+
+
+def _per_lane(source: np.dtype) -> int:
+    return 2 if source.name == "bfloat16" else 1
+
+
+def _chunks(problem: Problem, tuning: Gemv, step: int, parts: int, most: int) -> tuple[int, int]:
+    """(columns of a chunk, chunks): at most so many units, an even number where there are
+    several."""
+    _, columns, k = problem.size
+    whole = columns * k * parts * problem.b.buffer.dtype.itemsize
+    count = max(1, min(most, tuning.most_units, whole // tuning.unit_bytes))
+    steps = -(-columns // step)
+    chunk = -(-steps // max(1, count & ~1)) * step
+    return chunk, -(-columns // chunk)
+
+
+def _plan_of_rows(problem: Problem, name: str, target: Target) -> GemvPlan:
+    tuning, lanes = target.tuning.gemv, target.lanes(problem.dtype)
+    source, (rows, columns, _) = problem.b.buffer.dtype, problem.size
+    step, line = 4 * lanes, LINE // (lanes * source.itemsize)
+    row_bytes = columns * source.itemsize
+    units = min(tuning.units, row_bytes // tuning.least_row_bytes)
+    units = max(row_bytes // tuning.unit_row_bytes, units)
+    chunk, chunks = _chunks(problem, tuning, step, 1, units)
+    group = max(2, min(tuning.rows_at_once, 16 // rows))
+    pitch, chunk_bytes = problem.b.inner * source.itemsize, chunk * source.itemsize
+    layout = RowsOfB(
+        vectors=max(_per_lane(source), min(4, line)),
+        group=group,
+        prefetch_bytes=group * -(-tuning.prefetch_bytes // (group * chunk_bytes)) * pitch,
+        row_prefetch_bytes=min(tuning.row_prefetch_bytes, chunk_bytes),
+    )
+    return GemvPlan(problem, name, tuning, lanes, step, 1, chunk, chunks, pitch, layout)
+
+
+def _plan_of_columns(problem: Problem, name: str, target: Target) -> GemvPlan:
+    tuning, lanes = target.tuning.gemv, target.lanes(problem.dtype)
+    source, k = problem.b.buffer.dtype, problem.size[2]
+    # Sixteen columns at once; of more the processor's own prefetchers lose track.
+    step, parts = lanes, batch_parts(problem, tuning.far_bytes)
+    chunk, chunks = _chunks(problem, tuning, step, parts, tuning.most_units)
+    column_bytes = parts * k * source.itemsize
+    layout = ColumnsOfB(
+        column_bytes=column_bytes,
+        tile_bytes=_tile_bytes(column_bytes, step, tuning),
+        k_prefetch_bytes=min(tuning.k_prefetch_bytes, column_bytes),
+    )
+    pitch = problem.b.outer * source.itemsize
+    return GemvPlan(problem, name, tuning, lanes, step, parts, chunk, chunks, pitch, layout)
+
+
+def _tile_bytes(column_bytes: int, step: int, tuning: Gemv) -> int:
+    """Bytes of each column in a tile: all, or an even part where all are too many."""
+    if step * column_bytes <= tuning.tile_bytes or column_bytes % LINE:
+        return column_bytes
+    lines = column_bytes // LINE
+    counts = range(tuning.tile_part_lines, tuning.tile_part_bytes // (step * LINE) + 1)
+    return LINE * max((n for n in counts if lines % n == 0), default=lines)
+
+
+def batch_parts(problem: Problem, far: int) -> int:
+    """How many batch elements that follow each other are parts of the same columns of a B that is
+    far: those of a long K that is summed in parts."""
+    axis, b = problem.kernel.grid[-1] if problem.kernel.grid else None, problem.b
+    _, columns, k = problem.size
+    if axis is None or b.inner != 1 or b.base.coefficient(axis) != k:
+        return 1
+    is_far = axis.extent * columns * k * b.buffer.dtype.itemsize >= far
+    return axis.extent if is_far and b.outer == axis.extent * k else 1

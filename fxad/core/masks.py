@@ -1,0 +1,21 @@
+"""Lists taken apart by a mask, and put together again: `select` and `merge`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+Mask = tuple[bool, ...]
+
+
+def select(items: Sequence[T], mask: Sequence[bool], wanted: bool = True) -> list[T]:
+    """The items whose mask entry equals `wanted`."""
+    return [item for item, m in zip(items, mask, strict=True) if bool(m) is wanted]
+
+
+def merge(mask: Sequence[bool], if_true: Sequence[Any], if_false: Sequence[Any]) -> list[Any]:
+    """The inverse of selecting by a mask and by its opposite."""
+    yes, no = iter(if_true), iter(if_false)
+    return [next(yes) if m else next(no) for m in mask]

@@ -1,0 +1,66 @@
+"""Running sums and products along an axis.
+
+cumsum(x)[-1] == sum(x)      cumulative_sum(x, include_initial=True)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fxad.core.errors import BadArgument
+from fxad.ir.program import OPS
+from fxad.numpy.core import axis_index, cast, full_of, sum_dtype, value_of
+from fxad.numpy.manipulation import reshape
+from fxad.trace.array import Array
+from fxad.trace.replay import replayed
+
+__all__ = ["cumprod", "cumsum", "cumulative_prod", "cumulative_sum"]
+
+
+def _cumulative(op: str, a: Any, axis: Any, dtype: Any) -> Array:
+    value = value_of(a, op)
+    if op in ("cumsum", "cumprod"):
+        value = cast(value, sum_dtype(value.dtype, dtype))
+    if axis is None:
+        value, axis = reshape(value, (-1,)), 0
+    return OPS[op](value, axis=axis_index(axis, value.ndim, op), reverse=False)
+
+
+@replayed
+def cumsum(a: Any, axis: Any = None, dtype: Any = None) -> Array:
+    """Running sum."""
+    return _cumulative("cumsum", a, axis, dtype)
+
+
+@replayed
+def cumprod(a: Any, axis: Any = None, dtype: Any = None) -> Array:
+    """Running product."""
+    return _cumulative("cumprod", a, axis, dtype)
+
+
+def _running(name: str, op: Any, start: int) -> Any:
+    def function(
+        x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+    ) -> Array:
+        value = value_of(x, name)
+        if axis is None and value.ndim != 1:
+            raise BadArgument(f"{name}: {value.type} has {value.ndim} axes: say which with axis=")
+        out = op(value, axis, dtype)
+        if not include_initial:
+            return out
+        at = axis_index(axis or 0, out.ndim, name)
+        shape = tuple(1 if i == at else s for i, s in enumerate(out.shape))
+        return OPS["concatenate"](full_of(start, out.type.with_shape(shape)), out, axis=at)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = (
+        f"{op.__doc__} Arrays of more axes than one need `axis`; `include_initial` puts {start} "
+        "before."
+    )
+    return function
+
+
+cumulative_sum = _running("cumulative_sum", cumsum, 0)
+
+
+cumulative_prod = _running("cumulative_prod", cumprod, 1)

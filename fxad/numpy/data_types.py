@@ -1,0 +1,166 @@
+"""Element types as users write them: dtypes that can also be called.
+
+float32(1)                 # Array(1., dtype=float32)
+x.astype(float32).dtype == float32
+finfo(float32).eps
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.numpy.core import asarray
+from fxad.trace.array import Array
+from fxad.trace.replay import by_value
+
+__all__ = [
+    "bfloat16",
+    "bool_",
+    "complex64",
+    "complex128",
+    "finfo",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "float16",
+    "float32",
+    "float64",
+    "iinfo",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "isdtype",
+    "isscalar",
+    "issubdtype",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+]  # fmt: skip
+
+
+@by_value
+class ScalarType:
+    """A dtype that makes arrays when called. NumPy and fxad take it wherever they take a dtype.
+
+    Equal to its dtype and everything that names the same one (its hash is the dtype's).
+    """
+
+    __slots__ = ("__name__", "dtype")
+    stands_for_dtype = True  # see `core.dtypes.canonicalize`
+
+    def __init__(self, dtype: np.dtype) -> None:
+        self.dtype = dtype
+        self.__name__ = dtype.name
+
+    def __call__(self, value: Any = 0) -> Array:
+        """The value as an array of this dtype; also for traced values."""
+        return asarray(value, self.dtype)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, ScalarType):
+            return self.dtype == other.dtype
+        if other is None:  # which NumPy takes for float64
+            return False
+        try:
+            return bool(self.dtype == other)
+        except TypeError:
+            return False
+
+    def __hash__(self) -> int:
+        return hash(self.dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.dtype, name)
+
+    def __repr__(self) -> str:
+        return f"fxad.numpy.{self.__name__}"
+
+    __str__ = __repr__
+
+    def __reduce__(self) -> tuple:
+        return ScalarType, (self.dtype,)
+
+
+bool_ = ScalarType(dt.bool_)
+int8, int16, int32, int64 = map(ScalarType, (dt.int8, dt.int16, dt.int32, dt.int64))
+uint8, uint16, uint32, uint64 = map(ScalarType, (dt.uint8, dt.uint16, dt.uint32, dt.uint64))
+float16, float32, float64 = map(ScalarType, (dt.float16, dt.float32, dt.float64))
+bfloat16 = ScalarType(dt.bfloat16)
+float8_e4m3fn, float8_e5m2 = map(ScalarType, (dt.float8_e4m3fn, dt.float8_e5m2))
+complex64, complex128 = map(ScalarType, (dt.complex64, dt.complex128))
+
+
+def _dtype_of(given: Any) -> np.dtype:
+    own = getattr(given, "dtype", None)
+    return dt.canonicalize(own if isinstance(own, np.dtype) else given, explicit=True)
+
+
+class FloatInfo:
+    """Machine limits of a float dtype: `bits`, `eps`, `max`, `min`, `smallest_normal`, ...
+
+    Numbers are Python's, so that arithmetic with them keeps an array's dtype.
+    """
+
+    __slots__ = ("_limits", "dtype")
+
+    def __init__(self, dtype: np.dtype) -> None:
+        self.dtype = dt.real_of(dtype)
+        self._limits = dt.finfo(dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        value = getattr(self._limits, name)
+        return float(value) if isinstance(value, np.generic) else value
+
+    def __repr__(self) -> str:
+        return f"finfo(dtype={self.dtype.name}, eps={self.eps}, min={self.min}, max={self.max})"
+
+
+def finfo(dtype: Any) -> FloatInfo:
+    """Machine limits of a float dtype (or of an array's, or of a complex one's parts)."""
+    return FloatInfo(_dtype_of(dtype))
+
+
+def iinfo(dtype: Any) -> Any:
+    """Range of an integer dtype (or of an array's): min, max, bits."""
+    return dt.iinfo(_dtype_of(dtype))
+
+
+def isscalar(x: Any) -> bool:
+    """A Python number or a 0-d array."""
+    return getattr(x, "ndim", 0 if isinstance(x, int | float | complex) else 1) == 0
+
+
+def issubdtype(arg1: Any, arg2: Any) -> bool:
+    """NumPy's `issubdtype`, for which bfloat16 and 8-bit floats are floating."""
+    first = np.dtype(arg1)
+    kind = getattr(arg2, "dtype", arg2) if isinstance(arg2, ScalarType) else arg2
+    if dt.is_float(first) and kind in (np.floating, np.inexact, np.number, np.generic):
+        return True
+    return bool(np.issubdtype(first, kind))
+
+
+_KINDS = {
+    "bool": dt.is_bool,
+    "signed integer": lambda d: dt.is_integer(d) and dt.is_signed(d),
+    "unsigned integer": lambda d: dt.is_integer(d) and not dt.is_signed(d),
+    "integral": dt.is_integer,
+    "real floating": dt.is_float,
+    "complex floating": dt.is_complex,
+    "numeric": lambda d: not dt.is_bool(d),
+}
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Whether a dtype is of a kind (array API): a dtype, a name like "real floating", a tuple."""
+    if isinstance(kind, tuple):
+        return any(isdtype(dtype, k) for k in kind)
+    own = np.dtype(dtype)
+    return _KINDS[kind](own) if isinstance(kind, str) and kind in _KINDS else own == np.dtype(kind)

@@ -1,0 +1,99 @@
+"""Logic: whether arrays are equal or close, and whether numbers are complex or real.
+
+allclose(x, y, rtol=1e-3)      array_equal(x, y)      iscomplex(x)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.numpy.core import asarray, promoted, value_of
+from fxad.numpy.creation import full
+from fxad.numpy.elementwise import (
+    abs,
+    equal,
+    imag,
+    isfinite,
+    isnan,
+    logical_and,
+    logical_not,
+    logical_or,
+    where,
+)
+from fxad.numpy.reductions import all
+from fxad.trace.array import Array
+from fxad.trace.replay import replayed
+
+__all__ = [
+    "allclose", "array_equal", "array_equiv", "isclose", "iscomplex", "iscomplexobj", "isreal",
+    "isrealobj",
+]  # fmt: skip
+
+
+@replayed
+def isclose(
+    a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Array:
+    """|a - b| <= atol + rtol |b|, infinities equal to themselves."""
+    x, y = promoted("isclose", a, b, inexact=True, numbers=False)
+    finite = isfinite(x) & isfinite(y)
+    near = abs(x - y) <= atol + rtol * abs(y)
+    out = where(finite, near, equal(x, y))
+    return out | (isnan(x) & isnan(y)) if equal_nan else out
+
+
+@replayed
+def allclose(
+    a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Array:
+    """Whether all elements are close."""
+    return all(isclose(a, b, rtol, atol, equal_nan))
+
+
+@replayed
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
+    """Same shape and elements."""
+    x, y = asarray(a1), asarray(a2)
+    if x.shape != y.shape:
+        return asarray(False)
+    same = equal(x, y)
+    if equal_nan:
+        same = logical_or(same, logical_and(isnan(x), isnan(y)))
+    return all(same)
+
+
+@replayed
+def array_equiv(a1: Any, a2: Any) -> Array:
+    """Whether two arrays are equal after broadcasting."""
+    x, y = asarray(a1), asarray(a2)
+    try:
+        np.broadcast_shapes(x.shape, y.shape)
+    except ValueError:
+        return asarray(False)
+    return all(x == y)
+
+
+@replayed
+def iscomplex(x: Any) -> Array:
+    """Elementwise: whether the imaginary part is not 0."""
+    value = value_of(x, "iscomplex")
+    return imag(value) != 0 if dt.is_complex(value.dtype) else full(value.shape, False)
+
+
+@replayed
+def isreal(x: Any) -> Array:
+    """Elementwise: whether the imaginary part is 0."""
+    return logical_not(iscomplex(x))
+
+
+def iscomplexobj(x: Any) -> bool:
+    """Whether the dtype is complex."""
+    return dt.is_complex(value_of(x, "iscomplexobj").dtype)
+
+
+def isrealobj(x: Any) -> bool:
+    """Whether the dtype is not complex."""
+    return not iscomplexobj(x)

@@ -1,0 +1,346 @@
+"""Shapes and the order of axes and elements: reshape, transpose, broadcast, flip, roll, repeat, ...
+
+reshape(x, (2, -1))      moveaxis(x, 0, -1)      broadcast_to(x, (3, 4))
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import BadArgument, ShapeError
+from fxad.core.types import ArrayType
+from fxad.ir.program import OPS
+from fxad.numpy.core import (
+    axes_tuple,
+    axis_index,
+    result_shape,
+    shape_tuple,
+    spread_to,
+    value_of,
+)
+from fxad.trace.array import Array
+from fxad.trace.convert import shaped
+from fxad.trace.replay import replayed
+from fxad.trace.tracer import type_of
+
+__all__ = [
+    "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes",
+    "broadcast_to", "expand_dims", "flip", "fliplr", "flipud", "matrix_transpose", "moveaxis",
+    "ndim", "permute_dims", "ravel", "repeat", "reshape", "roll", "rollaxis", "rot90", "shape",
+    "size", "squeeze", "swapaxes", "tile", "transpose",
+]  # fmt: skip
+
+
+def shape(a: Any) -> tuple[int, ...]:
+    """Lengths of the axes."""
+    return shaped(a).shape
+
+
+def ndim(a: Any) -> int:
+    """Number of axes."""
+    return shaped(a).ndim
+
+
+def size(a: Any, axis: int | None = None) -> int:
+    """Number of elements, or the length of an axis."""
+    type_ = shaped(a)
+    return type_.size if axis is None else type_.shape[axis_index(axis, type_.ndim, "size")]
+
+
+@replayed
+def reshape(
+    a: Any,
+    shape: Any = None,
+    *rest: int,
+    order: str = "C",
+    newshape: Any = None,
+    copy: bool | None = None,
+) -> Array:
+    """The same elements in row-major order under another shape; one size may be -1.
+
+    `copy` changes nothing that could be seen: arrays are immutable.
+    """
+    value = value_of(a, "reshape")
+    given = newshape if shape is None else (shape, *rest) if rest else shape
+    if order == "F":
+        return _reshape_fortran(value, given)
+    if order not in "CA":
+        raise BadArgument(f"reshape: order must be 'C' or 'F', not {order!r}")
+    sizes = _completed(value.type, given)
+    return value if sizes == value.shape else OPS["reshape"](value, shape=sizes)
+
+
+def _reshape_fortran(value: Array, given: Any) -> Array:
+    sizes = _completed(value.type, given)
+    flipped = OPS["reshape"](transpose(value), shape=sizes[::-1])
+    return transpose(flipped)
+
+
+def _completed(type_: ArrayType, given: Any) -> tuple[int, ...]:
+    items = list(given) if isinstance(given, tuple | list | np.ndarray) else [given]
+    unknown = [i for i, s in enumerate(items) if isinstance(s, _INTEGERS) and s == -1]
+    if len(unknown) > 1:
+        raise ShapeError(f"reshape: only one size may be -1, got {tuple(items)}")
+    if unknown:
+        items[unknown[0]] = 1
+        known = math.prod([int(s) for s in items])
+        if known == 0 or type_.size % known:
+            raise ShapeError(f"reshape: cannot fit {type_} into {tuple(given)}")
+        items[unknown[0]] = type_.size // known
+    sizes = shape_tuple(items, "reshape")
+    if math.prod(sizes) != type_.size:
+        raise ShapeError(
+            f"reshape: {type_} has {type_.size} elements, shape {sizes} has {math.prod(sizes)}"
+        )
+    return sizes
+
+
+_INTEGERS = (int, np.integer)
+
+
+@replayed
+def ravel(a: Any, order: str = "C") -> Array:
+    """One axis with all elements."""
+    return reshape(a, (-1,) if value_of(a).size else (0,), order=order)
+
+
+@replayed
+def transpose(a: Any, axes: Any = None) -> Array:
+    """Axes permuted (reversed by default)."""
+    value = value_of(a, "transpose")
+    order = tuple(reversed(range(value.ndim))) if axes is None else tuple(axes)
+    order = tuple(axis_index(i, value.ndim, "transpose") for i in order)
+    if sorted(order) != list(range(value.ndim)):
+        raise ShapeError(f"transpose: axes {order} are not a permutation for {value.type}")
+    if order == tuple(range(value.ndim)):
+        return value
+    return OPS["transpose"](value, permutation=order)
+
+
+permute_dims = transpose
+
+
+@replayed
+def matrix_transpose(x: Any, /) -> Array:
+    """The last two axes exchanged."""
+    return swapaxes(x, -1, -2)
+
+
+@replayed
+def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
+    """Two axes exchanged."""
+    value = value_of(a)
+    first, second = (axis_index(i, value.ndim, "swapaxes") for i in (axis1, axis2))
+    order = list(range(value.ndim))
+    order[first], order[second] = second, first
+    return transpose(value, order)
+
+
+@replayed
+def moveaxis(a: Any, source: Any, destination: Any) -> Array:
+    """Axes moved to new positions, the others keeping their order."""
+    value = value_of(a)
+    sources = [axis_index(i, value.ndim, "moveaxis") for i in _listed(source)]
+    targets = [axis_index(i, value.ndim, "moveaxis") for i in _listed(destination)]
+    if len(sources) != len(targets):
+        raise ShapeError(f"moveaxis: {len(sources)} sources but {len(targets)} destinations")
+    order = [i for i in range(value.ndim) if i not in sources]
+    for target, origin in sorted(zip(targets, sources, strict=True)):
+        order.insert(target, origin)
+    return transpose(value, order)
+
+
+@replayed
+def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
+    """One axis moved before another."""
+    axis = axis_index(axis, value_of(a).ndim, "rollaxis")
+    return moveaxis(a, axis, start - 1 if start > axis else start)
+
+
+def _listed(value: Any) -> list[int]:
+    return list(value) if isinstance(value, tuple | list) else [value]
+
+
+@replayed
+def expand_dims(a: Any, axis: Any) -> Array:
+    """New axes of length 1."""
+    value = value_of(a)
+    count = value.ndim + len(_listed(axis))
+    at = axes_tuple(axis, count, "expand_dims")
+    sizes = iter(value.shape)
+    return reshape(value, tuple(1 if i in at else next(sizes) for i in range(count)))
+
+
+@replayed
+def squeeze(a: Any, axis: Any = None) -> Array:
+    """Axes of length 1 removed."""
+    value = value_of(a)
+    if axis is None:
+        return reshape(value, tuple(s for s in value.shape if s != 1))
+    at = axes_tuple(axis, value.ndim, "squeeze")
+    for i in at:
+        if value.shape[i] != 1:
+            raise ShapeError(
+                f"squeeze: axis {i} of {value.type} has length {value.shape[i]}, not 1"
+            )
+    return reshape(value, tuple(s for i, s in enumerate(value.shape) if i not in at))
+
+
+@replayed
+def broadcast_to(array: Any, shape: Any) -> Array:
+    """NumPy broadcasting to a given shape."""
+    value = value_of(array)
+    sizes = shape_tuple(shape, "broadcast_to")
+    if result_shape("broadcast_to", [value.shape, sizes]) != sizes:
+        raise ShapeError(f"broadcast_to: {value.type} does not broadcast to {sizes}")
+    return spread_to(value, sizes)
+
+
+@replayed
+def broadcast_arrays(*args: Any) -> tuple[Array, ...]:
+    """All arguments in their common shape."""
+    values = [value_of(a) for a in args]
+    common = result_shape("broadcast_arrays", [v.shape for v in values])
+    return tuple([spread_to(v, common) for v in values])
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that shapes broadcast to."""
+    return result_shape("broadcast_shapes", [shape_tuple(s, "broadcast_shapes") for s in shapes])
+
+
+@replayed
+def atleast_1d(*arys: Any) -> Any:
+    """Arrays with at least one axis."""
+    out = [v if v.ndim >= 1 else reshape(v, (1,)) for v in map(value_of, arys)]
+    return out[0] if len(out) == 1 else out
+
+
+@replayed
+def atleast_2d(*arys: Any) -> Any:
+    """Arrays with at least two axes."""
+    out = [
+        v if v.ndim >= 2 else reshape(v, (1,) * (2 - v.ndim) + v.shape) for v in map(value_of, arys)
+    ]
+    return out[0] if len(out) == 1 else out
+
+
+@replayed
+def atleast_3d(*arys: Any) -> Any:
+    """Arrays with at least three axes."""
+    out = []
+    for value in map(value_of, arys):
+        sizes = {0: (1, 1, 1), 1: (1, *value.shape, 1), 2: (*value.shape, 1)}.get(value.ndim)
+        out.append(value if sizes is None else reshape(value, sizes))
+    return out[0] if len(out) == 1 else out
+
+
+def slice_axis(value: Any, axis: int, start: int, stop: int, step: int = 1) -> Array:
+    """Elements start, start+step, ... below stop along one axis."""
+    sizes = type_of(value).shape
+    starts = tuple(start if i == axis else 0 for i in range(len(sizes)))
+    stops = tuple(stop if i == axis else s for i, s in enumerate(sizes))
+    steps = tuple(step if i == axis else 1 for i in range(len(sizes)))
+    return OPS["slice"](value, start=starts, stop=stops, step=steps)
+
+
+@replayed
+def flip(m: Any, axis: Any = None) -> Array:
+    """Elements in reverse order along axes (all by default)."""
+    value = value_of(m)
+    return OPS["reverse"](value, axes=axes_tuple(axis, value.ndim, "flip"))
+
+
+@replayed
+def fliplr(m: Any) -> Array:
+    """Columns reversed."""
+    return flip(m, 1)
+
+
+@replayed
+def flipud(m: Any) -> Array:
+    """Rows reversed."""
+    return flip(m, 0)
+
+
+@replayed
+def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
+    """Rotated by k quarter turns."""
+    first, second = axes
+    match k % 4:
+        case 0:
+            return value_of(m)
+        case 1:
+            return flip(swapaxes(m, first, second), first)
+        case 2:
+            return flip(m, (first, second))
+    return flip(swapaxes(m, first, second), second)
+
+
+@replayed
+def roll(a: Any, shift: Any, axis: Any = None) -> Array:
+    """Elements moved along axes, coming back in at the other end."""
+    value = value_of(a)
+    if axis is None:
+        return reshape(roll(ravel(value), shift, 0), value.shape)
+    shifts, axes = _listed(shift), _listed(axis)
+    if len(shifts) == 1:
+        shifts = shifts * len(axes)
+    for amount, where in zip(shifts, axes, strict=True):
+        at = axis_index(where, value.ndim, "roll")
+        length = value.shape[at]
+        if not length:
+            continue
+        cut = -int(amount) % length
+        if cut:
+            head = slice_axis(value, at, 0, cut)
+            value = OPS["concatenate"](slice_axis(value, at, cut, length), head, axis=at)
+    return value
+
+
+@replayed
+def tile(A: Any, reps: Any) -> Array:
+    """The array repeated as a block."""
+    value = value_of(A)
+    counts = [int(r) for r in _listed(reps)]
+    rank = max(len(counts), value.ndim)
+    counts = [1] * (rank - len(counts)) + counts
+    sizes = (1,) * (rank - value.ndim) + value.shape
+    spread: list[int] = []
+    for count, length in zip(counts, sizes, strict=True):
+        spread += [count, length]
+    axes = tuple(2 * i + 1 for i in range(rank))
+    value = OPS["broadcast"](reshape(value, sizes), shape=tuple(spread), axes=axes)
+    return reshape(value, tuple(c * s for c, s in zip(counts, sizes, strict=True)))
+
+
+@replayed
+def repeat(
+    a: Any, repeats: Any, axis: int | None = None, total_repeat_length: int | None = None
+) -> Array:
+    """Each element repeated; counts must be concrete numbers."""
+    value = value_of(a)
+    if axis is None:
+        value, axis = ravel(value), 0
+    at = axis_index(axis, value.ndim, "repeat")
+    if isinstance(repeats, int | np.integer):
+        shape = (*value.shape[: at + 1], int(repeats), *value.shape[at + 1 :])
+        axes = tuple(i if i <= at else i + 1 for i in range(value.ndim))
+        spread = OPS["broadcast"](value, shape=shape, axes=axes)
+        return reshape(
+            spread, (*value.shape[:at], value.shape[at] * int(repeats), *value.shape[at + 1 :])
+        )
+    counts = np.asarray(repeats)
+    if counts.dtype.kind == "u":
+        counts = counts.astype(np.int64)  # np.repeat takes no uint64
+    index = np.repeat(np.arange(value.shape[at]), counts)
+    if total_repeat_length is not None:
+        index = index[:total_repeat_length]
+        last = index[-1:] if len(index) else np.zeros(1, int)
+        index = np.concatenate([index, np.repeat(last, total_repeat_length - len(index))])
+    selector = (slice(None),) * at + (index.astype(dt.index_dtype(value.shape[at])),)
+    return value[selector]

@@ -1,0 +1,202 @@
+"""Reductions and running sums that skip NaN.
+
+nanmean([1, nan, 3])        # 2
+nanmax(x, axis=0)           # NaN only where a column has nothing else
+
+Integers and bools have no NaN: they go to the plain function and keep its dtype.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from fxad.core import dtypes as dt
+from fxad.numpy.core import axes_tuple, cast, spread_to, value_of
+from fxad.numpy.cumulative import cumprod, cumsum
+from fxad.numpy.elementwise import isnan, logical_not
+from fxad.numpy.elementwise import where as choose
+from fxad.numpy.reductions import (
+    all,
+    argmax,
+    argmin,
+    flags_of,
+    in_dtype,
+    max,
+    mean,
+    min,
+    prod,
+    safe_sqrt,
+    squared_size,
+    sum,
+    widened,
+)
+from fxad.trace.array import Array
+from fxad.trace.replay import replayed
+
+__all__ = [
+    "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmin",
+    "nanprod", "nanstd", "nansum", "nanvar",
+]  # fmt: skip
+
+
+def _filled(name: str, a: Any, filler: Any) -> Array:
+    value = value_of(a, name)
+    return choose(isnan(value), filler, value) if dt.is_inexact(value.dtype) else value
+
+
+@replayed
+def nansum(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Array:
+    """Sum, taking NaN as 0."""
+    return sum(_filled("nansum", a, 0), axis, dtype, keepdims, initial, where)
+
+
+@replayed
+def nanprod(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Array:
+    """Product, taking NaN as 1."""
+    return prod(_filled("nanprod", a, 1), axis, dtype, keepdims, initial, where)
+
+
+@replayed
+def nanmax(
+    a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Array:
+    """Largest of what is not NaN; NaN of nothing else, where no `initial` is given."""
+    return _extreme("nanmax", max, -math.inf, a, axis, keepdims, initial, where)
+
+
+@replayed
+def nanmin(
+    a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Array:
+    """Smallest of what is not NaN; NaN of nothing else, where no `initial` is given."""
+    return _extreme("nanmin", min, math.inf, a, axis, keepdims, initial, where)
+
+
+def _extreme(
+    name: str,
+    extreme: Callable[..., Array],
+    worst: float,
+    a: Any,
+    axis: Any,
+    keepdims: bool,
+    initial: Any,
+    where: Any,
+) -> Array:
+    value = value_of(a, name)
+    out = extreme(_filled(name, value, worst), axis, keepdims, initial, where)
+    if initial is not None or not dt.is_inexact(value.dtype):
+        return out
+    return choose(all(isnan(value), axis, keepdims), math.nan, out)
+
+
+def _kept(value: Array, where: Any) -> Array:
+    """Which elements count."""
+    kept = logical_not(isnan(value))
+    if where is None:
+        return kept
+    return spread_to(kept & flags_of(where), value.shape)
+
+
+@replayed
+def nanmean(
+    a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, where: Any = None
+) -> Array:
+    """Mean of what is not NaN."""
+    value = value_of(a, "nanmean")
+    if not dt.is_inexact(value.dtype):
+        return mean(value, axis, dtype, keepdims, where=where)
+    return mean(_filled("nanmean", value, 0), axis, dtype, keepdims, where=_kept(value, where))
+
+
+@replayed
+def nanvar(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+    mean: Any = None,
+) -> Array:
+    """Variance of the elements that are not NaN; NaN where ddof leaves none of them free.
+
+    mean: the means, with the axes kept, where they are known already.
+    """
+    value = in_dtype("nanvar", a, dtype)
+    own = value.dtype
+    wide = widened(value)
+    axes = axes_tuple(axis, value.ndim, "nanvar")
+    kept = _kept(value, where)
+    centre = nanmean(wide, axes, keepdims=True, where=where) if mean is None else value_of(mean)
+    gap = choose(kept, wide - centre, 0)
+    squared = squared_size(gap)
+    free = sum(cast(kept, squared.dtype), axes, keepdims=keepdims) - ddof
+    total = sum(squared, axes, keepdims=keepdims)
+    out = choose(free > 0, total / choose(free > 0, free, 1), math.nan)
+    return cast(out, dt.real_of(own) if dt.is_complex(own) else own)
+
+
+@replayed
+def nanstd(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+    mean: Any = None,
+) -> Array:
+    """Standard deviation of the elements that are not NaN."""
+    return safe_sqrt(nanvar(a, axis, dtype, ddof, keepdims, where=where, mean=mean))
+
+
+@replayed
+def nancumsum(a: Any, axis: int | None = None, dtype: Any = None) -> Array:
+    """Running sum; NaN counts as 0."""
+    return cumsum(_filled("nancumsum", a, 0), axis, dtype)
+
+
+@replayed
+def nancumprod(a: Any, axis: int | None = None, dtype: Any = None) -> Array:
+    """Running product; NaN counts as 1."""
+    return cumprod(_filled("nancumprod", a, 1), axis, dtype)
+
+
+@replayed
+def nanargmax(a: Any, axis: int | None = None, keepdims: bool = False) -> Array:
+    """Position of the largest element that is not NaN; -1 if all are."""
+    return _position(argmax, -math.inf, a, axis, keepdims)
+
+
+@replayed
+def nanargmin(a: Any, axis: int | None = None, keepdims: bool = False) -> Array:
+    """Position of the smallest element that is not NaN; -1 if all are."""
+    return _position(argmin, math.inf, a, axis, keepdims)
+
+
+def _position(
+    find: Callable[..., Array], worst: float, a: Any, axis: int | None, keepdims: bool
+) -> Array:
+    value = value_of(a, f"nan{find.__name__}")
+    out = find(_filled(find.__name__, value, worst), axis, keepdims)
+    if not dt.is_inexact(value.dtype):
+        return out
+    return choose(all(isnan(value), axis, keepdims), -1, out)

@@ -1,0 +1,284 @@
+"""Elements chosen, or replaced, by index arrays, masks and flat positions.
+
+take_along_axis(x, argsort(x, 1), 1)          nonzero(x > 0, size=8)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fxad.api.indices import check_indices, reaching
+from fxad.core import dtypes as dt
+from fxad.core.errors import BadArgument, ShapeError
+from fxad.core.types import ArrayType
+from fxad.ir.program import OPS
+from fxad.numpy.core import (
+    asarray,
+    axis_index,
+    cast,
+    full_of,
+    known_values,
+    promoted,
+    result_shape,
+    spread_to,
+    value_of,
+)
+from fxad.numpy.cumulative import cumsum
+from fxad.numpy.elementwise import clip, maximum, where
+from fxad.numpy.indexing import READS, WRITES, chosen_mode, getitem, index_array
+from fxad.numpy.manipulation import moveaxis, reshape
+from fxad.numpy.updates import setitem, update_for
+from fxad.trace.array import Array, Concrete
+from fxad.trace.replay import replayed
+from fxad.trace.tracer import type_of
+
+__all__ = [
+    "argwhere", "choose", "compress", "extract", "flatnonzero", "nonzero", "place", "put",
+    "put_along_axis", "select", "take", "take_along_axis",
+]  # fmt: skip
+
+_KNOWN = "use where, or nonzero with its size="
+
+
+def take(
+    a: Any, indices: Any, axis: int | None = None, mode: str | None = None, fill_value: Any = None
+) -> Array:
+    """Elements at positions along an axis. Out of range, mode "fill" (the default) gives
+    fill_value (None: NaN, or the lowest integer), "clip" the nearest element, "wrap" counts on
+    from the start. Negative positions count from the end, but not in mode "clip", as in NumPy."""
+    value = value_of(a)
+    if axis is None:
+        value, axis = value if value.ndim == 1 else reshape(value, (-1,)), 0
+    at = axis_index(axis, value.ndim, "take")
+    index = value_of(indices, "take")
+    if mode == "wrap":
+        size = value.shape[at]
+        index = (reaching(index, size) if dt.is_integer(index.dtype) else index) % size
+    elif mode == "clip" and index.dtype.kind == "i":
+        index = maximum(index, 0)
+    elif mode is None:
+        check_indices("take", index, value.shape[at], at)
+    how = "clamp" if mode == "wrap" else _read_mode(mode, "take")
+    return getitem(value, (slice(None),) * at + (index,), how, fill_value, strict=False)
+
+
+def _read_mode(mode: str | None, what: str) -> str:
+    """As `chosen_mode`, and "fill" without a mode: a wrong index then shows as NaN."""
+    return chosen_mode(READS, "fill" if mode is None else mode, what)
+
+
+@replayed
+def take_along_axis(
+    arr: Any, indices: Any, axis: int | None = -1, mode: str | None = None, fill_value: Any = None
+) -> Array:
+    """For every position along the other axes, elements at its own indices along `axis`.
+
+    Out of range, mode "fill" (the default) gives fill_value (None: NaN, or the lowest integer),
+    "clip" the nearest element."""
+    value, index = value_of(arr), value_of(indices, "take_along_axis")
+    if axis is None:
+        value, axis = reshape(value, (-1,)), 0
+    at = axis_index(axis, value.ndim, "take_along_axis")
+    if index.ndim != value.ndim:
+        raise ShapeError(f"take_along_axis: indices {index.type} need as many axes as {value.type}")
+    if mode is None:
+        check_indices("take_along_axis", index, value.shape[at], at)
+    value, index = moveaxis(value, at, -1), moveaxis(index, at, -1)
+    lead = result_shape("take_along_axis", [value.shape[:-1], index.shape[:-1]])
+    value = spread_to(value, (*lead, value.shape[-1]))
+    index = spread_to(index_array(index, value.shape[-1]), (*lead, index.shape[-1]))
+    out = OPS["gather"](
+        value,
+        index,
+        axes=(len(lead),),
+        batch=len(lead),
+        mode=_read_mode(mode, "take_along_axis"),
+        fill=fill_value,
+        unique=False,
+    )
+    return moveaxis(out, -1, at)
+
+
+@replayed
+def put_along_axis(
+    arr: Any,
+    indices: Any,
+    values: Any,
+    axis: int,
+    inplace: bool = True,
+    *,
+    mode: str | None = None,
+) -> Array:
+    """arr with `values` at each lane's own indices; returns the new array. What is out of range is
+    dropped, or with mode "clip" goes to the nearest place."""
+    value, index = value_of(arr), value_of(indices, "put_along_axis")
+    at = axis_index(axis, value.ndim, "put_along_axis")
+    if mode is None:
+        check_indices("put_along_axis", index, value.shape[at], at)
+    update = spread_to(update_for(values, value.dtype), index.shape)
+    value, index, update = (moveaxis(v, at, -1) for v in (value, index, update))
+    lead = value.ndim - 1
+    out = OPS["scatter"](
+        value,
+        update,
+        index_array(index, value.shape[-1]),
+        axes=(lead,),
+        batch=lead,
+        monoid="set",
+        unique=False,
+        mode=chosen_mode(WRITES, mode, "put_along_axis"),
+    )
+    return moveaxis(out, -1, at)
+
+
+def compress(
+    condition: Any,
+    a: Any,
+    axis: int | None = None,
+    *,
+    size: int | None = None,
+    fill_value: Any = 0,
+) -> Array:
+    """Elements (slices along an axis) where a vector of bools holds. A traced condition needs
+    `size`: so many elements, the last ones `fill_value` where fewer hold."""
+    flags, value = asarray(condition), value_of(a)
+    if flags.ndim != 1:
+        raise ShapeError(f"compress: the condition must be a vector, not {flags.type}")
+    if axis is None:
+        value, axis = reshape(value, (-1,)), 0
+    at = axis_index(axis, value.ndim, "compress")
+    if size is None:
+        kept = np.nonzero(known_values(flags, "compress", _KNOWN))[0]
+        kept = kept.astype(dt.index_dtype(flags.size))
+        return getitem(value, (slice(None),) * at + (kept,))
+    length = value.shape[at]
+    (places,) = nonzero(flags[:length], size=size, fill_value=length)
+    found = getitem(value, (slice(None),) * at + (places,), strict=False)
+    shape = tuple(-1 if i == at else 1 for i in range(value.ndim))
+    return where(reshape(places, shape) < length, found, fill_value)
+
+
+def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
+    """Elements where a condition of the array's shape holds, as a vector; see `compress`."""
+    flags, value = asarray(condition), value_of(arr)
+    return compress(reshape(flags, (-1,)), reshape(value, (-1,)), size=size, fill_value=fill_value)
+
+
+def nonzero(a: Any, *, size: int | None = None, fill_value: Any = 0) -> tuple[Array, ...]:
+    """Positions of non-zero elements; traced input needs a fixed `size`."""
+    value = value_of(a)
+    if value.ndim == 0:
+        raise ShapeError("nonzero: a 0-d array has no axes to count positions along; reshape it")
+    if size is None:
+        return where(value)
+    flat = reshape(value, (-1,)) != 0
+    count, dtype = flat.size, dt.index_dtype(flat.size)
+    order = OPS["cumsum"](cast(flat, dtype), axis=0, reverse=False) - 1
+    slots = where(flat, order, size)
+    numbers = OPS["iota"](dtype=dtype, shape=flat.shape, axis=0)
+    found = setitem(full_of(count, ArrayType(dtype, (size,))), slots, numbers, "set", mode="drop")
+    out = []
+    for axis in range(value.ndim):
+        stride = math.prod(value.shape[axis + 1 :])
+        place = cast((found // stride) % value.shape[axis], dt.index_dtype(value.shape[axis]))
+        out.append(where(found == count, fill_value, place))
+    return tuple(out)
+
+
+def argwhere(a: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
+    """Positions of non-zero elements as rows."""
+    value = value_of(a)
+    if value.ndim == 0:  # one row or none, without a column
+        return argwhere(reshape(value, (1,)), size=size, fill_value=fill_value)[:, :0]
+    columns = nonzero(a, size=size, fill_value=fill_value)
+    return OPS["concatenate"](*[reshape(c, (-1, 1)) for c in columns], axis=1)
+
+
+@replayed
+def select(condlist: Any, choicelist: Any, default: Any = 0) -> Array:
+    """For each element the first choice whose condition holds."""
+    if len(condlist) != len(choicelist):
+        raise BadArgument(f"select: {len(condlist)} conditions for {len(choicelist)} choices")
+    values = promoted("select", *choicelist, default, numbers=False)
+    out = values[-1]
+    for condition, choice in zip(reversed(condlist), reversed(values[:-1]), strict=True):
+        out = where(condition, choice, out)
+    return out
+
+
+@replayed
+def choose(a: Any, choices: Any, mode: str = "clip") -> Array:
+    """choices[a] element by element; numbers outside go to the nearest ("clip"), count round
+    ("wrap") or raise BadArgument ("raise", where a is not traced)."""
+    if mode not in ("raise", "clip", "wrap"):
+        raise BadArgument(f"choose: mode must be 'clip', 'wrap' or 'raise', not {mode!r}")
+    index = value_of(a) % len(choices) if mode == "wrap" else value_of(a)
+    if mode == "raise":
+        known = known_values(index, "choose with mode='raise'", "pass mode='clip' or 'wrap'")
+        if known.size and not 0 <= known.min() <= known.max() < len(choices):
+            raise BadArgument(f"choose: {known.tolist()} goes beyond the {len(choices)} choices")
+    rows = promoted("choose", *choices, numbers=False)
+    shape = result_shape("choose", [index.shape, type_of(rows[0]).shape])
+    out = spread_to(rows[-1], shape)
+    for number in reversed(range(len(rows) - 1)):
+        out = where(spread_to(index, shape) <= number, spread_to(rows[number], shape), out)
+    return out
+
+
+def _no_inplace(name: str, inplace: bool) -> None:
+    if inplace:
+        raise BadArgument(f"{name}: arrays are immutable; pass inplace=False and use the result")
+
+
+def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = True) -> Array:
+    """A copy of a with elements at flat positions replaced by v, repeated as often as needed.
+
+    mode: what happens to positions out of range: "clip", "wrap", or None to drop them. Needs
+    inplace=False, as in JAX.
+    """
+    _no_inplace("put", inplace)
+    value, places = value_of(a, "put"), value_of(ind, "put: ind").ravel()
+    new = value_of(v, "put: v").ravel()
+    if mode not in (None, "clip", "wrap"):
+        raise BadArgument(f"put: mode must be 'clip', 'wrap' or None, not {mode!r}")
+    if not places.size:
+        return value
+    if not new.size:
+        raise ShapeError("put: no values to put")
+    if mode == "clip":
+        places = clip(places, 0, value.size - 1)
+    elif mode == "wrap":
+        places = places % value.size
+    repeated = take(new, np.arange(places.size) % new.size)
+    flat = value.ravel().at[places].set(repeated, mode="drop")
+    return OPS["reshape"](flat, shape=value.shape)
+
+
+def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
+    """A copy of arr where the elements under the mask are vals in order, repeated as needed.
+
+    Needs inplace=False, as in JAX. Raises ShapeError if the mask has another size than arr.
+    """
+    _no_inplace("place", inplace)
+    value, flags = value_of(arr, "place"), value_of(mask, "place: mask").ravel() != 0
+    new = value_of(vals, "place: vals").ravel()
+    if flags.size != value.size:
+        raise ShapeError(f"place: a mask of {flags.size} elements for {value.type}")
+    if not value.size:
+        return value
+    if not new.size:
+        raise ShapeError("place: no values to place")
+    order = (cumsum(cast(flags, dt.index_dtype(flags.size))) - 1) % new.size
+    chosen = cast(take(new, order, mode="clip"), value.dtype)
+    return OPS["reshape"](where(flags, chosen, value.ravel()), shape=value.shape)
+
+
+def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
+    """Positions of non-zero elements, counted in C order; traced input needs a fixed `size`."""
+    if size is not None:
+        return nonzero(reshape(value_of(a), (-1,)), size=size, fill_value=fill_value)[0]
+    values = known_values(a, "flatnonzero", "pass size=")
+    return Concrete(np.flatnonzero(values).astype(dt.default_int()))

@@ -1,0 +1,54 @@
+"""Window functions of M points.
+
+spectrum = fft.rfft(signal * hanning(signal.size))
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.numpy.core import asarray, cast
+from fxad.numpy.creation import arange
+from fxad.numpy.elementwise import cos
+from fxad.trace.array import Array
+
+__all__ = ["bartlett", "blackman", "hamming", "hanning", "kaiser"]
+
+
+def _cosines(name: str, *weights: float) -> Any:
+    def window(M: int) -> Array:
+        if M < 2:
+            return asarray(np.ones(builtins.max(M, 0), dt.default_float()))
+        turn = cast(arange(M), dt.default_float()) * (2 * math.pi / (M - 1))
+        total = weights[0] + 0 * turn
+        for k, weight in enumerate(weights[1:], 1):
+            total = total + weight * cos(k * turn)
+        return total
+
+    window.__name__ = name
+    window.__doc__ = f"The {name} window of M points."
+    return window
+
+
+hanning = _cosines("hanning", 0.5, -0.5)
+
+
+hamming = _cosines("hamming", 0.54, -0.46)
+
+
+blackman = _cosines("blackman", 0.42, -0.5, 0.08)
+
+
+def bartlett(M: int) -> Array:
+    """The triangular window of M points, 0 at both ends."""
+    return asarray(np.bartlett(M).astype(dt.default_float()))
+
+
+def kaiser(M: int, beta: float) -> Array:
+    """The Kaiser window of M points: I0(beta sqrt(1 - t^2)) / I0(beta) for t from -1 to 1."""
+    return asarray(np.kaiser(M, beta).astype(dt.default_float()))

@@ -1,0 +1,140 @@
+"""Recomputing what is cheap to compute, instead of keeping it for the backward pass.
+
+    n = (x - mean) * rstd * scale;  q = n w;  ...;  dw = nᵀ dq
+
+    becomes   n = ...;  q = n w;  ...;  n' = (x - mean) * rstd * scale;  dw = n'ᵀ dq
+
+where x, mean and rstd are live in any case: then n takes no memory in between. Loops and branches
+keep fewer residuals (`min_cut`); then, where memory is fullest, those residuals are recomputed that
+one pass over others makes. Each time the program is planned anew, and stays as it was unless its
+peak falls by WORTH, at less than SHARE more time by the cost model. Results keep their bits: the
+same operations run on the same numbers.
+"""
+
+from __future__ import annotations
+
+from fxad.ir.cost import cost
+from fxad.ir.kernel import Map
+from fxad.ir.plan import Plan, Run, Taping, walk
+from fxad.ir.program import Eqn, Program, Var
+from fxad.ir.uses import makers
+from fxad.rematerialization.attempt import Attempt, Attempts, Try
+from fxad.rematerialization.boundary import Boundary, boundary_at_peak
+from fxad.rematerialization.choose import FLOPS, MOVED
+from fxad.rematerialization.min_cut import lightened
+from fxad.rematerialization.rewrite import Rewriter
+
+LEAST = 256 << 20  # bytes: a smaller arena is not worth a second lowering and plan
+PART = 0.2  # of arena and arguments: neither is an arena that is a smaller part of them
+TRIPS = 100  # of a loop of unknown length: its tape counts as part of the arena
+LARGE = 1 << 18  # bytes; smaller values stay
+WORTH = 0.01  # of the memory that a program takes: what must be freed
+SHARE = 0.01  # of the time that a program takes: what it may cost
+
+
+def rematerialized(program: Program, attempts: Attempts) -> Attempt:
+    """The program, or one that recomputes cheap values, where that pays."""
+    best = attempts.whole(program)
+    if _intermediate_bytes(best.plan) < max(LEAST, PART * _held(best.plan)):
+        return best
+    for change in (_lightened, _eased):
+        changed = change(best, attempts.alone)
+        if changed is not best.program:
+            other = attempts.whole(changed)
+            best = other if _pays(other.plan, best.plan) else best
+    return best
+
+
+def _lightened(attempt: Attempt, alone: Try) -> Program:
+    """With fewer residuals of loops and branches."""
+    return lightened(attempt.program)
+
+
+def _eased(attempt: Attempt, alone: Try) -> Program:
+    """With cheap residuals recomputed, where memory is fullest, if they are worth a plan."""
+    ordered = attempt.as_run
+    boundary = boundary_at_peak(ordered, attempt.stored)
+    chosen = cheap(ordered, boundary, alone)
+    if sum(v.type.nbytes for v in chosen) < _worth(attempt.plan):
+        return attempt.program
+    return Rewriter(ordered, boundary, set(), dict.fromkeys(chosen, "recompute")).rewritten()
+
+
+def _pays(other: Plan, plan: Plan) -> bool:
+    """Whether a plan frees enough of another one's memory in little more time."""
+    freed = _intermediate_bytes(plan) - _intermediate_bytes(other)
+    return freed >= _worth(plan) and _seconds(other) <= (1 + SHARE) * _seconds(plan)
+
+
+def cheap(program: Program, boundary: Boundary, alone: Try) -> list[Var]:
+    """Residuals that one elementwise pass over other residuals, or over arguments, makes. Last ones
+    first, and none that another one is made from: a chain of them would be recomputed from its far
+    end at once."""
+    early = makers(program.eqns[: boundary.number])
+    known: dict[tuple[object, ...], bool] = {}
+    found: list[Var] = []
+    read: set[Var] = set()
+    for var in reversed(early):
+        if boundary.residuals.get(var, 0) < LARGE or var in read:
+            continue
+        chain = _chain(var, early, boundary)
+        if chain is None:
+            continue
+        key = chain.key()
+        if key not in known:
+            known[key] = _is_one_pass(alone(chain).plan)
+        if known[key]:
+            found.append(var)
+            read.update(chain.inputs)
+    return found
+
+
+def _chain(var: Var, early: dict[Var, Eqn], boundary: Boundary) -> Program | None:
+    """What makes a value from other residuals; None where something stored is missing or has an
+    effect."""
+    eqns: dict[Eqn, None] = {}
+    inputs: dict[Var, None] = {}
+
+    def add(eqn: Eqn) -> bool:
+        if eqn in eqns:
+            return True
+        there = all(map(reached, [a for a in eqn.inputs if isinstance(a, Var)]))
+        eqns[eqn] = None
+        return there and not eqn.effects
+
+    def reached(atom: Var) -> bool:
+        if atom in boundary.residuals or atom not in early:
+            inputs[atom] = None
+            return True
+        return atom not in boundary.stored and add(early[atom])
+
+    return Program(list(inputs), list(eqns), [var]) if add(early[var]) else None
+
+
+def _is_one_pass(plan: Plan) -> bool:
+    """Whether a plan is a single kernel without products, sums or anything else but maps."""
+    steps = plan.steps
+    if len(steps) != 1 or not isinstance(steps[0], Run):
+        return False
+    return all(isinstance(stage, Map) for stage in steps[0].kernel.body)
+
+
+def _worth(plan: Plan) -> float:
+    return WORTH * _held(plan)
+
+
+def _held(plan: Plan) -> float:
+    """Bytes of arena, tapes and arguments."""
+    return _intermediate_bytes(plan) + cost(plan)["argument_bytes"]
+
+
+def _intermediate_bytes(plan: Plan) -> int:
+    """Bytes of arena and tapes."""
+    writes = [s for s in walk(plan.steps) if isinstance(s, Taping) and s.kind == "write"]
+    taped = sum(block.type.nbytes for write in writes for block in write.inputs[2:])
+    return plan.arena_bytes + TRIPS * taped
+
+
+def _seconds(plan: Plan) -> float:
+    counts = cost(plan)
+    return counts["flops"] / FLOPS + counts["bytes"] / MOVED

@@ -1,0 +1,134 @@
+"""Products of few rows: the bits of any other product, whatever the layout, dtype and cut."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from contracts import Sketch, random
+
+from fxad.backend.llvm.contract import kernel as contract
+from fxad.backend.llvm.contract.gemv import uses_gemv
+from fxad.backend.llvm.contract.gemv_plan import batch_parts
+from fxad.backend.llvm.contract.problem import Problem
+from fxad.backend.llvm.native.engine import host_target
+from fxad.ir.kernel import Cast, Get, Load, Prim, Store, at
+
+F32, F64 = np.dtype("float32"), np.dtype("float64")
+# (columns, k): K in blocks that no square divides; columns and K left over.
+SIZES = [(64, 2048), (333, 770)]
+
+
+def near(target):
+    """A small B counts as a large one."""
+    return target.tuned(gemv={"far_bytes": 1 << 16})
+
+
+def cases():
+    """Every size for this machine, the last for other instruction sets."""
+    here = host_target()
+    names = ["generic"] if here.isa in ("generic", "neon") else ["avx2", "generic"]
+    others = [near(host_target(name)) for name in names if name != here.isa]
+    here = near(here)
+    return [(here, size) for size in SIZES] + [(target, SIZES[-1]) for target in others]
+
+
+def product(a, b, accumulator, target, cuts=()):
+    out = np.full((*a.shape[:-1], b.shape[-1]), np.nan, accumulator)
+    whole = b if b.flags.c_contiguous else b.swapaxes(-1, -2)
+    sketch = Sketch(a, (b, whole), out)
+    sketch.run(target=target, cuts=cuts)
+    return out, uses_gemv(Problem.of(sketch.kernel()), target)
+
+
+@pytest.mark.parametrize(("target", "size"), cases(), ids=lambda x: getattr(x, "isa", str(x)))
+@pytest.mark.parametrize("turned", [False, True], ids=["k by n", "n by k"])
+@pytest.mark.parametrize("name", ["float32", "float64", "float16", "bfloat16"])
+def test_few_rows_are_those_of_many(name, turned, target, size, monkeypatch):
+    columns, k = size
+    dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+    accumulator = F64 if name == "float64" else F32
+    b = random(columns, k, dtype=dtype).T if turned else random(k, columns, dtype=dtype)
+    a = random(8, k, dtype=dtype, seed=1)
+    monkeypatch.setattr(contract, "uses_amx", lambda *_: False)  # they sum in another order
+    with monkeypatch.context() as patch:
+        patch.setattr(contract, "uses_gemv", lambda *_: False)
+        expected, _ = product(a, b, accumulator, target)
+    exact = a.astype(F64) @ b.astype(F64)
+    bound = (k + 2) * np.finfo(accumulator).eps * (abs(a.astype(F64)) @ abs(b.astype(F64)))
+    assert (abs(expected - exact) <= bound).all()
+    for rows in (1, 5):
+        found, taken = product(np.ascontiguousarray(a[:rows]), b, accumulator, target, range(99))
+        assert taken
+        np.testing.assert_array_equal(found, expected[:rows])
+
+
+@pytest.mark.parametrize("ahead", [0, 256], ids=["by tiles", "along rows"])
+@pytest.mark.parametrize("name", ["float32", "bfloat16"])
+def test_parts_of_a_long_k_go_by_in_whole_rows(name, ahead, monkeypatch):
+    """Batch elements that are parts of B's rows: one unit takes all of them, each with its bits."""
+    parts, k, columns = 5, 208, 333
+    dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+    whole = random(columns, parts, k, dtype=dtype)
+    a, b = random(parts, 3, k, dtype=dtype, seed=1), whole.transpose(1, 2, 0)
+    monkeypatch.setattr(contract, "uses_amx", lambda *_: False)
+    target = near(host_target()).tuned(gemv={"far_bytes": 1 << 16, "k_prefetch_bytes": ahead})
+    found = np.full((parts, 3, columns), np.nan, F32)
+    sketch = Sketch(a, (b, whole), found)
+    sketch.run(target=target, cuts=range(99))
+    assert batch_parts(Problem.of(sketch.kernel()), 1 << 16) == parts
+    monkeypatch.setattr(contract, "uses_gemv", lambda *_: False)
+    expected = np.full_like(found, np.nan)
+    Sketch(a, (b, whole), expected).run(target=target)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["k by n", "n by k"])
+def test_batches_strides_and_an_epilogue(turned):
+    """A's rows apart and its k apart, columns of a wider B, a bias and a second result."""
+    a_base, b_base = random(3, 200, 4), random(3, 300, 400, seed=2)
+    a = a_base.swapaxes(1, 2)[:, :3]
+    b = b_base.swapaxes(1, 2)[:, 5:205, 7:300] if turned else b_base[:, 5:205, 7:300]
+    bias, out = random(293), np.full((3, 3, 293), np.nan, F32)
+    half = np.zeros((3, 3, 293), np.float16)
+
+    sketch = Sketch((a, a_base), (b, b_base), out)
+    value = Prim("add", (Get(sketch.cell), Load(sketch.buffer(bias), at(sketch.n))), F32)
+    other = Store(sketch.buffer(half, "out"), sketch.out_index, Cast(value, half.dtype))
+    sketch.run([sketch.store(value), other], near(host_target()))
+    expected = a.astype(F64) @ b + bias
+    np.testing.assert_allclose(out, expected, atol=1e-4)
+    np.testing.assert_array_equal(half, out.astype(np.float16))
+
+
+def test_what_is_not_for_few_rows():
+    def taken(a, b):
+        out = np.empty((a.shape[0], b.shape[1]), a.dtype)
+        return uses_gemv(Problem.of(Sketch(a, b, out).kernel()), host_target())
+
+    assert taken(random(8, 600), random(600, 600))
+    assert not taken(random(9, 600), random(600, 600))
+    assert not taken(random(1, 300), random(300, 300))
+    widened = random(300, 300, dtype=ml_dtypes.bfloat16)
+    assert taken(random(4, 300), widened)
+    assert not taken(random(5, 300), widened)
+    whole = np.zeros((600, 600), np.int32)
+    assert not taken(whole[:1].copy(), whole)
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16"])
+@pytest.mark.parametrize("turned", [False, True], ids=["k by n", "n by k"])
+@pytest.mark.parametrize("heads", [12, 1])
+def test_keys_and_values_of_a_cache_are_not_packed(name, turned, heads, monkeypatch):
+    dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+    b = random(heads, 130, 64, dtype=dtype, seed=2)
+    b = b.swapaxes(1, 2) if turned else b
+    a = random(heads, 4, b.shape[1], dtype=dtype)
+    monkeypatch.setattr(contract, "uses_amx", lambda *_: False)
+    found, taken = product(a, b, F32, host_target(), range(99))
+    assert taken == (heads > 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(contract, "uses_gemv", lambda *_: False)
+        expected, _ = product(a, b, F32, host_target())
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_allclose(found, a.astype(F64) @ b.astype(F64), atol=1e-4)
