@@ -10,7 +10,7 @@
 spec        one tree per model: shapes, dtypes, axes, initialisers
 layers      linear, norms, rotary positions, causal attention
 gpt2, llama, loss, models            the models, and how they are found by name
-optim, step                          AdamW, schedules, one compiled training step
+optim, step                          AdamW, Muon, schedules, one compiled training step
 text, tokenizer, vocabulary          from text to ids, and which ids a model knows
 token_file, shards, token_cache, data    from files to batches
 files, tensors, manifest, store, hf   checkpoints, and weights from Hugging Face directories
