@@ -104,7 +104,8 @@ def compiled(traced: Program, plan: Plan, backend: Backend) -> Any:
 
 
 def stages(traced: Program, options: Options, backend: Backend) -> list[Ran]:
-    """Every stage that runs when a Program is compiled, and what it made. It is compiled anew."""
+    """Every stage that runs when a traced Program is compiled, and what it made. It is compiled
+    anew; stage 0 ran when it was traced."""
     ran: list[Ran] = []
     with listening(ran.append):
         compiled(traced, planned_anew(traced, options, backend).plan, backend)
@@ -115,10 +116,16 @@ def stages(traced: Program, options: Options, backend: Backend) -> list[Ran]:
 
 
 def recognise(program: Program, captured: Sequence[Any]) -> tuple[Program, list[Any]]:
-    """Stage 0, when a Program is traced: attention and a head's loss in it as one op each."""
+    """Stage 0, when a Program is traced: attention and a head's loss in it as one op each.
+
+    captured: values of its consts. Those that are still read come back with the program.
+    """
+    from fxad.ir.check import check
     from fxad.passes.recognise import recognise
 
-    return recognise(program, captured)
+    made = run_stage("recognise", partial(recognise, captured=captured), program, check)
+    read = {*made.consts}
+    return made, [x for v, x in zip(program.consts, captured, strict=True) if v in read]
 
 
 def inlined(program: Program) -> Program:

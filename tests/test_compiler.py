@@ -124,7 +124,7 @@ def test_stages_are_listed_in_order():
     x = whole(4, 4)
     ran = fxad.jit(lambda x: jnp.sum(jnp.exp(x) * jnp.exp(x))).lower(x).stages()
     names = [one.stage for one in ran]
-    assert names[:4] == ["traced", "inline", "fold", "algebra"]
+    assert names[:5] == ["recognise", "traced", "inline", "fold", "algebra"]
     tail = ["decompose", "split_keys", "tapes", "lower", "round", "order", "place"]
     tail += ["rematerialize", "compile"]
     assert names[-len(tail) :] == tail
@@ -136,6 +136,26 @@ def test_stages_are_listed_in_order():
     assert "\n- " in merged.changed and str(merged).endswith("4 equations -> 3 equations")
     assert all(one.seconds >= 0 for one in ran)
     assert "equations -> " in str(by_name["lower"]) and "arena of" in str(by_name["place"])
+
+
+def test_stage_0_is_listed_with_what_it_changed():
+    def attention(q, k, v):
+        return jnp.sum(fxad.nn.softmax(q @ k.swapaxes(1, 2)) @ v)
+
+    x = whole(2, 8, 4)
+    lowered = fxad.jit(attention).lower(x, x, x)
+    first, second, *_ = lowered.stages()
+    assert (first.stage, second.stage) == ("recognise", "traced")
+    assert "attend(" in first.changed and first.made.key() == second.given.key()
+    # Before a derivative is taken, and when all is recorded, where nothing is left to find.
+    inner, outer, traced, *_ = fxad.jit(fxad.grad(attention)).lower(x, x, x).compile().stages()
+    assert [one.stage for one in (inner, outer, traced)] == ["recognise", "recognise", "traced"]
+    assert "attend(" in inner.changed and not outer.changed
+    # What is recognised in a jitted function that is called is its own, traced now or before.
+    jitted = fxad.jit(attention)
+    for _ in range(2):
+        called, *_ = fxad.jit(lambda x: jitted(x, x, x)).lower(x).stages()
+        assert not called.changed
 
 
 def test_parts_of_an_op_keep_its_line():

@@ -67,7 +67,8 @@ _listeners = _Listeners()
 
 @contextlib.contextmanager
 def listening(listener: Callable[[Ran], object]) -> Iterator[None]:
-    """Tell `listener` of every stage that this thread runs inside the block."""
+    """Tell `listener`, and no listener around it, of every stage that this thread runs inside the
+    block."""
     before = _listeners.listener
     _listeners.listener = listener
     try:
@@ -94,7 +95,10 @@ def run_stage(
     answer: Any = function(given) if not optional or spend_fuel() else given
     made: B = answer
     seconds = time.perf_counter() - start
-    observe(name, made, legal)
+    if config.check:
+        legal(made, name)
+    if name in config.show:
+        print(f"--- {name}\n{made}", file=sys.stderr)
     if _listeners.listener is not None:
         _listeners.listener(Ran(name, given, made, seconds))
     return made
@@ -111,11 +115,3 @@ class Stage:
 
     def __call__(self, program: Program) -> Program:
         return run_stage(self.name, self.run, program, self.legal, optional=self.optional)
-
-
-def observe(stage: str, made: Any, legal: Callable[[Any, str], object]) -> None:
-    """Check and print what came out of a stage, as the settings ask."""
-    if config.check:
-        legal(made, stage)
-    if stage in config.show:
-        print(f"--- {stage}\n{made}", file=sys.stderr)
