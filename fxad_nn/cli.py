@@ -159,7 +159,7 @@ def _train(given: dict[str, Any], output: Output) -> int:
     if "resume" in given:
         options = resumed_options(given.pop("resume"), **given)
     else:
-        options = recipe(given.pop("preset", "nano"), **given)
+        options = recipe(**given)
     with Screen(output) as screen:
         result = train(options, screen)
     console = console_on(output)

@@ -7,7 +7,7 @@ options = recipe("gpt2", steps=100, data=Path("input.txt"))
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -128,8 +128,41 @@ def optimizer_of(o: TrainOptions) -> Optimizer:
     return made if o.skip_outliers is None else skip_outliers(made, o.skip_outliers)
 
 
-def recipe(preset: str, **given: Any) -> TrainOptions:
-    """The options for a preset: what was given, else the preset's habits, else the defaults."""
+_WITH_MODEL = ("preset", "bias", "tokenizer", "vocabulary")
+"""Options that say what a directory of weights says itself."""
+
+
+def recipe(preset: str | None = None, **given: Any) -> TrainOptions:
+    """The options for a preset (nano unless given), or for weights: what was given, else the
+    preset's habits, else the defaults.
+
+    Two defaults follow from others: the warm-up takes a tenth of the steps at most, and the last
+    learning rate is a tenth of one that was given. Raises ConfigError for options that contradict
+    each other.
+    """
+    if preset is not None:
+        given["preset"] = preset
+    _require_consistent(given)
     small = {"nano": {}, "tiny": _TINY, "llama-tiny": _TINY}
-    habits = _LARGE if given.get("weights") else small.get(preset, _LARGE)
-    return build(TrainOptions, {**habits, "preset": preset, **given}, "options")
+    habits = _LARGE if given.get("weights") else small.get(given.get("preset", "nano"), _LARGE)
+    made = build(TrainOptions, {**habits, **given}, "options")
+    if given.get("vocabulary") and made.tokenizer not in ("gpt2", "ids"):
+        raise ConfigError(
+            f"--vocabulary is for --tokenizer gpt2 or ids, not for {made.tokenizer}: leave one out"
+        )
+    following = {"warmup": min(made.warmup, made.steps // 10)}
+    if "learning_rate" in given:
+        following["final_rate"] = made.learning_rate / 10
+    return replace(made, **{n: value for n, value in following.items() if n not in given})
+
+
+def _require_consistent(given: dict[str, Any]) -> None:
+    if given.get("weights"):
+        for name in _WITH_MODEL:
+            if given.get(name) is not None:
+                raise ConfigError(
+                    f"--{name} has no meaning beside --weights, which brings its model and "
+                    "tokenizer: leave one of them out"
+                )
+    if given.get("schedule") == "constant" and "final_rate" in given:
+        raise ConfigError("--final-rate has no meaning beside --schedule constant: leave one out")

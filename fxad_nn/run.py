@@ -70,7 +70,8 @@ class Run:
 
 def begin(options: TrainOptions) -> Run:
     """A run at step 0, from a preset or from given weights."""
-    directory = options.out or _free_directory(options.preset)
+    name = options.preset if options.weights is None else options.weights.resolve().name
+    directory = options.out or _free_directory(name)
     if store.holds_checkpoint(directory):
         raise ConfigError(
             f"{directory} already holds a checkpoint: continue it with --resume {directory}, "
@@ -240,9 +241,9 @@ def _size(data: Dataset) -> int:
     return sum(len(part) for part in (*data.train, *data.val))
 
 
-def _free_directory(preset: str) -> Path:
+def _free_directory(name: str) -> Path:
     number = 1
-    while (path := Path("runs") / f"{preset}-{number}").exists():
+    while (path := Path("runs") / f"{name}-{number}").exists():
         number += 1
     return path
 
