@@ -150,7 +150,7 @@ def recipe(preset: str | None = None, **given: Any) -> TrainOptions:
         raise ConfigError(
             f"--vocabulary is for --tokenizer gpt2 or ids, not for {made.tokenizer}: leave one out"
         )
-    following = {"warmup": min(made.warmup, made.steps // 10)}
+    following: dict[str, Any] = {"warmup": min(made.warmup, made.steps // 10)}
     if "learning_rate" in given:
         following["final_rate"] = made.learning_rate / 10
     return replace(made, **{n: value for n, value in following.items() if n not in given})
