@@ -16,7 +16,7 @@ from typing import Any
 
 from fxad.core import dtypes as dt
 from fxad.core.record import valued
-from fxad.core.types import ArrayType, TapeType, array_types
+from fxad.core.types import INT32, ArrayType, TapeType, array_types
 from fxad.ir.offload_ops import SMALLEST, nbytes_of, put_of, take_of
 from fxad.ir.pairs.tape_link import Link, link_of, started
 from fxad.ir.program import OPS, Atom, Eqn, Lit, Program, Var
@@ -25,7 +25,7 @@ from fxad.passes.inline import inline
 from fxad.trace.tracer import stage
 
 CHUNK = 1 << 20  # bytes that are offloaded at once
-STAGING = 8  # the memory for values on their way holds at least so many chunks
+STAGED_CHUNKS = 8  # the memory for values on their way holds at least so many chunks
 
 
 @valued
@@ -105,7 +105,7 @@ def _rows(link: Link, marks: Sequence[Eqn | None]) -> int:
         nbytes_of(v) for v, mark in zip(link.read.outputs, marks, strict=True) if mark is not None
     ]
     memory = max((mark.params["memory"] for mark in marks if mark is not None), default=0)
-    chunk = min(CHUNK, memory // STAGING) if memory else CHUNK
+    chunk = min(CHUNK, memory // STAGED_CHUNKS) if memory else CHUNK
     return max(chunk // max(sum(sizes), 1), 1)
 
 
@@ -133,9 +133,9 @@ def _forward(
         fill = _filling(array_types(v.type for v in values), rows, offloaded)
         number = link.written
         if number is None:  # the trip's, beside the lanes'
-            number, following = Var(_NUMBER), Var(_NUMBER)
+            number, following = Var(INT32), Var(INT32)
             count = [Eqn(OPS["add"], (number, Lit(1, dt.int32)), {}, (following,))]
-            held, olds, news = [_NUMBER, *held], [number, *olds], [following, *news]
+            held, olds, news = [INT32, *held], [number, *olds], [following, *news]
         inputs = (number, *values, *olds[-len(values) :])
         away = [Eqn(OPS["call"], inputs, {"program": fill}, tuple(news[-len(values) :])), *count]
     else:
@@ -239,7 +239,7 @@ def _filling(types: tuple[ArrayType, ...], rows: int, offloaded: Sequence[Block]
         OPS["cond"](OPS["eq"](row, rows - 1), *buffers, branches=ways)
         return buffers
 
-    return _staged(fill, [_NUMBER, *types, *held], "put_rows")
+    return _staged(fill, [INT32, *types, *held], "put_rows")
 
 
 def _finding(types: tuple[ArrayType, ...], rows: int, offloaded: Sequence[Block]) -> Program:
@@ -265,10 +265,7 @@ def _finding(types: tuple[ArrayType, ...], rows: int, offloaded: Sequence[Block]
         ]
         return [*buffers, *values]
 
-    return _staged(find, [_NUMBER, *held], "take_rows")
-
-
-_NUMBER = ArrayType(dt.int32, ())
+    return _staged(find, [INT32, *held], "take_rows")
 
 
 def _at(row: Any, type_: ArrayType) -> list[Any]:
