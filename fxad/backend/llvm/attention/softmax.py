@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fxad.backend.llvm.attention.operands import HIGHEST, Place
-from fxad.backend.llvm.attention.products import Products
+from fxad.backend.llvm.attention.tile_products import Products
 from fxad.backend.llvm.base.vector import Vec, fma
 from fxad.backend.llvm.elements import prims
 from fxad.backend.llvm.elements.scope import Copy
