@@ -1,6 +1,6 @@
 """A function of attention as it is written, and values in it.
 
-    code = begin(problem, block, target)
+    code = begin(problem, block)
     pointer = code.take(64 * 128 * 4)        # of this thread's scratch
     row = code.element(view, "%row")         # the address of a row's first element
     code.store(code.load(row) * 2.0, row)
@@ -20,6 +20,7 @@ from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.base.vector import Vec
 from fxad.backend.llvm.contract.arguments import address, load_arguments
 from fxad.backend.llvm.contract.lanes import Lanes, prefetch_line
+from fxad.backend.llvm.contract.micro_kernel import MicroKernel
 from fxad.backend.llvm.contract.problem import matrix
 from fxad.backend.llvm.elements import prims
 from fxad.backend.llvm.elements.scope import Scope
@@ -41,7 +42,8 @@ class View:
 @record
 class Code:
     """The function. block: of scores. scope: at the function's start. lanes: vectors of the scores'
-    dtype, `kind` in LLVM. helpers: texts of the functions that it calls, by name."""
+    dtype, `kind` in LLVM. helpers: texts of the functions that it calls, by name; micro_kernels:
+    names of those among them."""
 
     problem: Problem
     block: ScoreBlock
@@ -50,6 +52,7 @@ class Code:
     lanes: Lanes
     kind: str
     helpers: dict[str, str]
+    micro_kernels: dict[MicroKernel, str]
 
     def take(self, nbytes: int) -> str:
         """The address of so many bytes of this thread's scratch."""
@@ -108,7 +111,7 @@ def begin(problem: Problem, block: ScoreBlock) -> Code:
     f = Function(problem.name, "void", ABI)
     scope = load_arguments(problem.kernel, f, problem.target, scalars=True)
     lanes = Lanes(problem.dtype, problem.lane_width)
-    return Code(problem, block, f, scope, lanes, kind_of(problem.dtype), {})
+    return Code(problem, block, f, scope, lanes, kind_of(problem.dtype), {}, {})
 
 
 def finished(code: Code, units: int, cost: float) -> Emitted:

@@ -105,7 +105,7 @@ def emit_decode(problem: Problem) -> Emitted:
     plan = DecodePlan.of(problem)
     problem = plan.problem
     code = begin(problem, plan.block)
-    products = VectorProducts(code, {})
+    products = VectorProducts(code)
     queries = products.take_rows(plan.rows, problem.depth)
     keys = products.take_rows(code.lanes.width, problem.depth)
     scores = code.take(plan.block.rows * plan.block.stride * problem.size)

@@ -128,7 +128,7 @@ def emit_forward(problem: Problem) -> Emitted:
 
 def _with_scratch(plan: ForwardPlan, code: Code) -> Forward:
     problem, block = plan.problem, plan.block
-    products = Bf16x6Products(code) if problem.bf16x6 else VectorProducts(code, {})
+    products = Bf16x6Products(code) if problem.bf16x6 else VectorProducts(code)
     queries = products.take_rows(block.rows, problem.depth) if problem.bf16x6 else None
     keys = products.take_panels(problem.padded_keys, problem.depth)
     values = None

@@ -1,6 +1,6 @@
 """Attention's matrix products: what computes them, and how their operands lie in scratch.
 
-    products = VectorProducts(code, {})             # or Bf16x6Products(code)
+    products = VectorProducts(code)                 # or Bf16x6Products(code)
     keys = products.take_panels(128, 64)
     products.pack_panels(k, 64, keys, "0", "128")
     products.scores(window, q, 64, keys, scores, Block("0", "48"), ("0", "128"))

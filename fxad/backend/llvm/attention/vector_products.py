@@ -1,6 +1,6 @@
 """Attention's products on vector registers, by the micro-kernels of matrix multiplication.
 
-products = VectorProducts(code, {})
+products = VectorProducts(code)
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from fxad.ir.orders import ATTENTION_DEPTH
 
 @record
 class VectorProducts:
-    """`Products` of a function. micro_kernels: names of those that it calls."""
+    """`Products` of a function."""
 
     code: Code
-    micro_kernels: dict[MicroKernel, str]
 
     def take_panels(self, keys: int, depth: int) -> str:
         return self.code.take(keys * depth * self.code.problem.size)
@@ -159,10 +158,10 @@ class VectorProducts:
         following: str = "null",
     ) -> None:
         code, f = self.code, self.code.f
-        name = self.micro_kernels.get(kernel)
+        name = code.micro_kernels.get(kernel)
         if name is None:
-            name = f"{code.problem.name}.m{len(self.micro_kernels)}"
-            self.micro_kernels[kernel] = name
+            name = f"{code.problem.name}.m{len(code.micro_kernels)}"
+            code.micro_kernels[kernel] = name
             code.helpers[name] = emit_micro_kernel(name, kernel, code.lanes)
         if steps.isdigit():
             iterations, rest = (str(n) for n in divmod(int(steps), kernel.unroll))
