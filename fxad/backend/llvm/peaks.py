@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fxad.backend.llvm.attention.bf16x6 import uses_bf16x6
+from fxad.backend.llvm.attention.problem import uses_bf16x6
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.contract.amx_tiles import DECLARATIONS, configure_tiles
