@@ -37,29 +37,32 @@ class Block:
     key: int
 
 
-def offload_tapes(program: Program, key: Callable[[], int], early: Set[Var]) -> Program:
+def offload_tapes(program: Program, key: Callable[[], int], made_forward: Set[Var]) -> Program:
     """Offload, instead of taping, what only marks of the backward loops read.
 
-    early: values of the forward body, if these are joined bodies. Where one loop is in that and its
-    backward loop is not, single values are offloaded: rows not yet full would be residuals too.
+    made_forward: values of the forward body, if these are joined bodies. Where one loop is in that
+    and its backward loop is not, single values are offloaded: rows not yet full would be residuals
+    too.
     """
     before = program
     for backward in program.eqns:
         if backward.op.name == "while":
             for atom in backward.inputs:
                 if isinstance(atom, Var) and isinstance(atom.type, TapeType):
-                    program = _without(program, atom, key, early)
+                    program = _without(program, atom, key, made_forward)
     return program if program is before else inline(dce(program))
 
 
-def _without(program: Program, tape: Var, key: Callable[[], int], early: Set[Var]) -> Program:
+def _without(
+    program: Program, tape: Var, key: Callable[[], int], made_forward: Set[Var]
+) -> Program:
     """The program with the marked blocks of one tape offloaded."""
     link = link_of(program, tape)
     if link is None:
         return program
     body = link.backward.params["body"]
     marks = [marked(body, v)[0] for v in link.read.outputs]
-    apart = (tape in early) and link.backward.outputs[0] not in early
+    apart = (tape in made_forward) and link.backward.outputs[0] not in made_forward
     rows = 1 if apart else _rows(link, marks)
     offloaded = [
         Block(block, mark, key())

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fxad.core.types import TapeType
-from fxad.ir.block import Block, Branching, Launch, Looping, Whiling
+from fxad.ir import block as blocks
+from fxad.ir.block import Block, Launch
 from fxad.ir.plan import Branch, Copy, Loop, Slot, Step, Taping, View, While
 from fxad.ir.program import Var
 from fxad.plan.allocation import Allocation, Frame, Storage
@@ -47,7 +48,7 @@ class _State:
 
 
 def loop(
-    storage: Storage, frame: Frame, step: Looping, nested: Nested, accesses: AccessesOf
+    storage: Storage, frame: Frame, step: blocks.Loop, nested: Nested, accesses: AccessesOf
 ) -> list[Step]:
     """A scan: the number of trips is known, so the last state ends up where the result is."""
     consts, carry = step.consts, step.carry
@@ -81,7 +82,7 @@ def loop(
 
 
 def while_loop(
-    storage: Storage, frame: Frame, step: Whiling, nested: Nested, accesses: AccessesOf
+    storage: Storage, frame: Frame, step: blocks.While, nested: Nested, accesses: AccessesOf
 ) -> list[Step]:
     """A while: the state is copied to the result from wherever it is in the end."""
     first = step.cond_consts + step.body_consts
@@ -134,7 +135,7 @@ def _writes_tape(steps: Sequence[Step]) -> bool:
     return False
 
 
-def branch(storage: Storage, frame: Frame, step: Branching, nested: Nested) -> list[Step]:
+def branch(storage: Storage, frame: Frame, step: blocks.Branch, nested: Nested) -> list[Step]:
     """Every branch writes its results where the equation's results are."""
     inputs = [storage.allocation(frame, v) for v in step.operands]
     targets = [storage.allocation(frame, v) for v in step.results]

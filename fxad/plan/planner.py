@@ -15,20 +15,9 @@ from collections.abc import Mapping, Sequence
 from fxad.core.arena import Arena
 from fxad.core.record import replace
 from fxad.core.types import Type
+from fxad.ir import block as blocks
 from fxad.ir import heuristics
-from fxad.ir.block import (
-    Block,
-    Branching,
-    HostStep,
-    Launch,
-    Looping,
-    LoweredStep,
-    TapeStep,
-    Transfer,
-    Whiling,
-    reads_of,
-    writes_of,
-)
+from fxad.ir.block import Block, Launch, LoweredStep, reads_of, writes_of
 from fxad.ir.kernel import Buffer, Kernel
 from fxad.ir.plan import Copy, Host, Plan, Run, Slot, Step, Taping
 from fxad.ir.program import Var
@@ -230,27 +219,27 @@ class Planner:
         match step:
             case Launch():
                 return self._launch(frame, step)
-            case Transfer():
+            case blocks.Copy():
                 return [
                     Copy(
                         self.storage.slot_of(frame, step.dst), self.storage.slot_of(frame, step.src)
                     )
                 ]
-            case HostStep():
+            case blocks.Host():
                 return self._host(frame, step)
-            case TapeStep():
+            case blocks.Taping():
                 inputs = tuple([self.storage.slot_of(frame, v) for v in step.operands])
                 outputs = tuple([self.storage.slot_of(frame, v) for v in step.results])
                 return [Taping(step.kind, step.type, inputs, outputs)]
-            case Branching():
+            case blocks.Branch():
                 return control.branch(self.storage, frame, step, self.nested)
-            case Looping():
+            case blocks.Loop():
                 return control.loop(self.storage, frame, step, self.nested, self.accesses)
-            case Whiling():
+            case blocks.While():
                 return control.while_loop(self.storage, frame, step, self.nested, self.accesses)
         raise TypeError(f"not a lowered step: {step!r}")
 
-    def _host(self, frame: Frame, step: HostStep) -> list[Step]:
+    def _host(self, frame: Frame, step: blocks.Host) -> list[Step]:
         """A call whose results get their own shapes, also where a loop moves another's slot."""
         inputs = tuple([self.storage.slot_of(frame, v) for v in step.operands])
         targets = [self.storage.slot_of(frame, v) for v in step.results]

@@ -179,7 +179,7 @@ def test_a_value_without_source_is_an_error_that_says_so() -> None:
         to_python(Program([x], [Eqn(broken, (x,), {}, (Var(x.type),))], [x]))
 
 
-def test_optimised_programs_and_values_put_aside() -> None:
+def test_optimised_programs_and_offloaded_values() -> None:
     policy = fxad.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
     w = np.linspace(-1, 1, 128 * 128, dtype=np.float32).reshape(128, 128)
 

@@ -184,13 +184,13 @@ def lanes_for(
     """
     width = min(max(2, target.vector_bytes // size), power_of_two_at_least(extent))
     weight, tuning = sum(map(weight_of, stages)), target.tuning.loops
-    unroll, turns = tuning.unroll, 1
+    unroll, least_trips = tuning.unroll, 1
     if weight > tuning.light:
         few = weight <= tuning.one_function
-        unroll, turns = (target.registers // 8 if few else 1), tuning.turns
+        unroll, least_trips = (target.registers // 8 if few else 1), tuning.least_trips
     if unroll > 1 and any(_has_chain(stage) for stage in stages):
         unroll += unroll // 2
-    while unroll > 1 and width * unroll * turns > extent:
+    while unroll > 1 and width * unroll * least_trips > extent:
         unroll //= 2
     return width, unroll
 
