@@ -11,7 +11,7 @@ spec        one tree per model: shapes, dtypes, axes, initialisers
 layers, rotary              linear, norms, attention, positions
 gpt2, decoder, models, loss the models, and how they are found by name
 families    which published families the decoder can be, and how they name things
-optim, step                 AdamW, schedules, one compiled training step
+optim, step                 AdamW, Muon, schedules, one compiled training step
 text, tokenizer, vocabulary         from text to ids, and which ids a model knows
 token_file, shards, token_cache, data    from files to batches
 files, tensors, manifest, store, hf checkpoints, and directories of published models

@@ -8,7 +8,7 @@ import pytest
 import fxad
 from fxad_nn import models
 from fxad_nn.model import load
-from fxad_nn.optim import adamw
+from fxad_nn.optim import adamw, muon
 from fxad_nn.spec import named_leaves
 
 pytestmark = pytest.mark.peers
@@ -84,6 +84,27 @@ def test_gradients_and_ten_steps_are_those_of_torch(tmp_path):
             _assert_same_gradients(grads, theirs, tmp_path / "grads")
         their_optimizer.step()
         params, state = update(grads, state, params)
+
+
+@pytest.mark.parametrize("match_adamw", [False, True])
+def test_muon_is_that_of_torch(match_adamw):
+    r = np.random.default_rng(5)
+    start = r.normal(size=(24, 40)).astype(np.float32)
+    theirs = torch.nn.Parameter(torch.from_numpy(start.copy()))
+    adjust = "match_rms_adamw" if match_adamw else "original"
+    their_optimizer = torch.optim.Muon([theirs], lr=0.1, weight_decay=0.1, adjust_lr_fn=adjust)
+    ours = muon(0.1, weight_decay=0.1, match_adamw=match_adamw)
+    params = {"w": fxad.numpy.asarray(start)}
+    state = ours.init(params)
+    for _ in range(5):
+        g = r.normal(size=start.shape).astype(np.float32)
+        theirs.grad = torch.from_numpy(g)
+        their_optimizer.step()
+        params, state = ours.update({"w": fxad.numpy.asarray(g)}, state, params)
+    moved = theirs.detach().numpy() - start
+    # torch iterates in bfloat16, ours in float32
+    difference = np.asarray(params["w"]) - theirs.detach().numpy()
+    assert np.linalg.norm(difference) < 2e-2 * np.linalg.norm(moved)
 
 
 def _assert_same_gradients(grads, theirs, directory):
