@@ -8,7 +8,7 @@
 
 model       a model as one value: parameters and configuration
 spec        one tree per model: shapes, dtypes, axes, initialisers
-layers, rotary              linear, norms, attention, positions
+layers, rotary, mixture     linear, norms, attention, positions, experts
 gpt2, decoder, models, loss the models, and how they are found by name
 families    which published families the decoder can be, and how they name things
 optim, step                 AdamW, Muon, schedules, one compiled training step

@@ -31,6 +31,14 @@ PUBLISHED = {
     "qwen2.5-1.5b": 1_543_714_304,
     "qwen3-0.6b": 596_049_920,
     "qwen3-1.7b": 1_720_574_976,
+    "mistral-7b": 7_241_732_096,
+    "mistral-7b-v0.3": 7_248_023_552,
+    "gemma2-2b": 2_614_341_888,
+    "gemma3-270m": 268_098_176,
+    "gemma3-1b": 999_885_952,
+    "phi3-mini": 3_821_079_552,
+    "mixtral-8x7b": 46_702_792_704,
+    "olmoe-1b-7b": 6_919_161_856,
 }
 
 
@@ -163,6 +171,9 @@ def test_arithmetic_is_counted_as_in_palm():
     assert flops.training_flops_per_token(config, 1024) == 6 * 123_532_032 + 12 * 12 * 768 * 1024
     untied, tied = models.preset("llama-tiny"), models.preset("llama-tiny", tied=True)
     assert flops.product_params(untied) == flops.product_params(tied)
+    # Mixtral's 12.9B active parameters, but for the rows of its embedding and its norms.
+    active = flops.product_params(models.preset("mixtral-8x7b"))
+    assert active == 32 * (2 * 4096 * (4096 + 1024) + 8 * 4096 + 2 * 3 * 4096 * 14336) + 131072000
     assert 1e8 < flops.measured_peak(0.05) < 1e15
 
 
