@@ -21,19 +21,22 @@ from fxad_nn import models, store
 from fxad_nn.data import Dataset, open_data, require_length
 from fxad_nn.errors import CheckpointError, ConfigError, DataError, TrainingError
 from fxad_nn.files import require_writable
-from fxad_nn.hf import load_hf
 from fxad_nn.losses import History, empty_history
-from fxad_nn.optim import adamw
+from fxad_nn.model import load
+from fxad_nn.optim import Optimizer, averaged
 from fxad_nn.options import build
-from fxad_nn.recipe import TrainOptions
+from fxad_nn.recipe import TrainOptions, optimizer_of
 from fxad_nn.spec import init_params, named_leaves
 from fxad_nn.tokenizer import Tokenizer, from_directory
 
 GPT2_IDS = 50257
 """llm.c's shards hold GPT-2's ids."""
 
-FIXED = ("preset", "bias", "tokenizer", "vocabulary", "weights")
-"""Options that made the model, and so cannot change when its run goes on."""
+FIXED = (
+    *("preset", "bias", "tokenizer", "vocabulary", "weights"),
+    *("optimizer", "average", "skip_outliers"),
+)
+"""Options that say what a checkpoint holds, and so cannot change when its run goes on."""
 
 STATE_KEYS = {"options", "source", "data_size", "history"}
 """What a run needs to find in a checkpoint's state to go on."""
@@ -59,10 +62,16 @@ class Run:
         """Tokens per sequence."""
         return self.options.context or self.config.context
 
+    @property
+    def weights(self) -> Any:
+        """The parameters to validate and sample: their average, where the run keeps one."""
+        return averaged(self.state, self.params)
+
 
 def begin(options: TrainOptions) -> Run:
     """A run at step 0, from a preset or from given weights."""
-    directory = options.out or _free_directory(options.preset)
+    name = options.preset if options.weights is None else options.weights.resolve().name
+    directory = options.out or _free_directory(name)
     if store.holds_checkpoint(directory):
         raise ConfigError(
             f"{directory} already holds a checkpoint: continue it with --resume {directory}, "
@@ -70,13 +79,14 @@ def begin(options: TrainOptions) -> Run:
         )
     require_writable(directory)
     if options.weights is not None:
-        config, params = load_hf(options.weights)
+        model = load(options.weights, "float32")  # the dtype of an optimizer's parameters
+        config, params = model.config, model.params
         data = _open(options, config.vocab, from_directory(options.weights))
     else:
         config, data = _from_preset(options)
         spec = models.family(config).spec(config)
         params = fxad.jit(partial(init_params, spec))(fxad.random.key(options.seed))
-    state = adamw(options.learning_rate).init(params)
+    state = optimizer_of(options).init(params)
     return _checked(Run(options, config, data, directory, params, state))
 
 
@@ -92,11 +102,13 @@ def _from_preset(options: TrainOptions) -> tuple[models.Config, Dataset]:
 
 
 def resumed_options(directory: Path, **changes: Any) -> TrainOptions:
-    """The options a run was saved with, with some changed; those that made the model cannot be."""
+    """The options a run was saved with, some of them changed; not those of `FIXED`."""
     for name in FIXED:
         if name in changes:
             flag = "--" + name.replace("_", "-")
-            raise ConfigError(f"{flag} cannot change when a run is resumed; it made the model")
+            raise ConfigError(
+                f"{flag} cannot change when a run is resumed: the checkpoint depends on it"
+            )
     path, record = store.read_state(directory)
     missing = (
         STATE_KEYS - record["state"].keys() if isinstance(record["state"], dict) else STATE_KEYS
@@ -107,11 +119,20 @@ def resumed_options(directory: Path, **changes: Any) -> TrainOptions:
     return build(TrainOptions, {**saved, **changes, "resume": directory}, str(path))
 
 
+def saved_optimizer(directory: Path) -> Optimizer:
+    """The optimizer whose state the newest checkpoint of a run holds; ConfigError where it
+    averages no weights."""
+    options = resumed_options(directory)
+    if options.average is None:
+        raise ConfigError(f"{directory} was not trained with --average: it has no averaged weights")
+    return optimizer_of(options)
+
+
 def resume(options: TrainOptions) -> Run:
     """The run in the checkpoint `options.resume`, to go on as `options` say."""
     if options.resume is None:
         raise ConfigError("resuming needs the directory of a run")
-    saved = store.load(options.resume)
+    saved = store.load(options.resume, optimizer_of(options))
     data = _open(options, saved.config.vocab, saved.tokenizer)
     path = None if options.data is None else str(options.data)
     before, now = saved.state["data_size"], _size(data)
@@ -221,9 +242,9 @@ def _size(data: Dataset) -> int:
     return sum(len(part) for part in (*data.train, *data.val))
 
 
-def _free_directory(preset: str) -> Path:
+def _free_directory(name: str) -> Path:
     number = 1
-    while (path := Path("runs") / f"{preset}-{number}").exists():
+    while (path := Path("runs") / f"{name}-{number}").exists():
         number += 1
     return path
 

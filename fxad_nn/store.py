@@ -17,7 +17,7 @@ import contextlib
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,18 @@ from fxad.core.schema import (
     record,
     string,
 )
-from fxad_nn import models, tokenizer
+from fxad_nn import decoder, models, tokenizer
 from fxad_nn.errors import CheckpointError, ConfigError
 from fxad_nn.files import abandoned, discard, replacing, write
-from fxad_nn.manifest import MANIFEST, Manifest, read_manifest, write_manifest
-from fxad_nn.optim import state_spec
+from fxad_nn.manifest import (
+    MANIFEST,
+    PUBLISHED_LAYOUT,
+    Manifest,
+    read_manifest,
+    write_manifest,
+)
+from fxad_nn.optim import Optimizer, adamw, state_spec
+from fxad_nn.spec import from_named, named_leaves
 from fxad_nn.tensors import read_tree, write_tree
 
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
@@ -146,13 +153,18 @@ def holds_checkpoint(directory: Path) -> bool:
     return _is_checkpoint(directory) or bool(checkpoints(directory))
 
 
-def load(directory: Path, with_optimizer: bool = True) -> Checkpoint:
+ADAMW = adamw(1e-3)
+
+
+def load(directory: Path, optimizer: Optimizer | None = ADAMW) -> Checkpoint:
     """Read a checkpoint whose files are those of its manifest and agree with each other.
+
+    optimizer: the one whose state was saved; None: its state is not read.
 
     Raises CheckpointError naming the file that does not, and the last checkpoint that is whole.
     """
     with _reading(directory) as path:
-        return _read(path, with_optimizer)
+        return _read(path, optimizer)
 
 
 def read_state(directory: Path) -> tuple[Path, dict[str, Any]]:
@@ -174,7 +186,7 @@ def last_whole(directory: Path, but: Path | None = None) -> Path | None:
     return None
 
 
-def _read(path: Path, with_optimizer: bool) -> Checkpoint:
+def _read(path: Path, optimizer: Optimizer | None) -> Checkpoint:
     manifest = _manifest(path)
     found = _state(path, manifest)
     try:
@@ -182,13 +194,28 @@ def _read(path: Path, with_optimizer: bool) -> Checkpoint:
         spec = models.family(config).spec(config)
     except ConfigError as error:
         raise CheckpointError(str(error)) from error
-    for name in (MODEL, OPTIMIZER, TOKENIZER) if with_optimizer else (MODEL, TOKENIZER):
+    for name in (MODEL, TOKENIZER) if optimizer is None else (MODEL, OPTIMIZER, TOKENIZER):
         manifest.check(name)
-    params = read_tree([path / MODEL], spec)
-    optimizer = read_tree([path / OPTIMIZER], state_spec(spec)) if with_optimizer else None
+    transposed = manifest.format < PUBLISHED_LAYOUT and isinstance(config, decoder.Config)
+    read = _read_transposed if transposed else read_tree
+    params = read([path / MODEL], spec)
+    state_of = None
+    if optimizer is not None:
+        state_of = read([path / OPTIMIZER], state_spec(optimizer, spec))
     encoder = tokenizer.from_json(manifest.content(TOKENIZER), str(path / TOKENIZER))
     state, facts = found["state"], manifest.facts
-    return Checkpoint(path, manifest.step, config, params, optimizer, encoder, state, facts)
+    return Checkpoint(path, manifest.step, config, params, state_of, encoder, state, facts)
+
+
+def _read_transposed(paths: list[Path], spec: Any) -> Any:
+    """As `read_tree`, of files that hold the transpose of every matrix called weight."""
+    leaves = dict(named_leaves(spec))
+    matrices = {name for name, leaf in leaves.items() if name.endswith(".weight")}
+    for name in matrices:
+        leaf = leaves[name]
+        leaves[name] = replace(leaf, shape=leaf.shape[::-1], axes=leaf.axes[::-1])
+    found = dict(named_leaves(read_tree(paths, from_named(spec, leaves))))
+    return from_named(spec, {n: x.T if n in matrices else x for n, x in found.items()})
 
 
 def _manifest(path: Path) -> Manifest:

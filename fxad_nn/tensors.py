@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from fxad.core.schema import (
 )
 from fxad_nn.errors import CheckpointError, DamageWarning, did_you_mean
 from fxad_nn.files import Written, write
-from fxad_nn.spec import Leaf, from_named, named_leaves
+from fxad_nn.spec import from_named, named_leaves
 
 DTYPES = {
     "F64": "float64",
@@ -68,14 +68,16 @@ TENSOR = record(
 HEADER_SCHEMA = record({}, {"__metadata__": mapping(string())}, others=TENSOR)
 
 
-def write_tree(path: Path, tree: Any) -> Written:
+def write_tree(path: Path, tree: Any, metadata: Mapping[str, str] | None = None) -> Written:
     """Write every leaf under its dotted name; raises OSError where the disk fails.
 
-    Tensors of longer elements come first, each kind by name, so that all are aligned.
+    Tensors of longer elements come first, each kind by name, so that all are aligned. metadata:
+    what the header says of the file as a whole.
     """
     leaves = [(name, np.asarray(leaf, order="C")) for name, leaf in named_leaves(tree)]
     leaves.sort(key=lambda item: (-item[1].itemsize, item[0]))
-    header, position = {}, 0
+    header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
+    position = 0
     for name, leaf in leaves:
         offsets = [position, position + leaf.nbytes]
         header[name] = {"dtype": _NAMES[str(leaf.dtype)], "shape": leaf.shape}
@@ -184,7 +186,7 @@ def read_tree(paths: list[Path], spec: Any) -> Any:
         if name in found:
             raise CheckpointError(f"{where}: {name} is there twice")
         leaf = wanted[name]
-        check_shape(tensor.shape, leaf, f"{where}: {name}")
+        check_shape(tensor.shape, leaf.shape, f"{where}: {name}")
         if tensor.dtype != leaf.dtype:
             raise CheckpointError(
                 f"{where}: {name} is {tensor.dtype}, the model needs {leaf.dtype}"
@@ -195,10 +197,10 @@ def read_tree(paths: list[Path], spec: Any) -> Any:
     return from_named(spec, found)
 
 
-def check_shape(shape: tuple[int, ...], leaf: Leaf, where: str) -> None:
-    """CheckpointError where `shape` is not that of the leaf."""
-    if shape != leaf.shape:
-        raise CheckpointError(f"{where} has shape {shape}, the model needs {leaf.shape}")
+def check_shape(shape: tuple[int, ...], wanted: tuple[int, ...], where: str) -> None:
+    """CheckpointError where a shape is not the wanted one."""
+    if shape != wanted:
+        raise CheckpointError(f"{where} has shape {shape}, the model needs {wanted}")
 
 
 def require_all(found: dict[str, Any], wanted: dict[str, Any], where: str) -> None:

@@ -25,8 +25,8 @@ from fxad_nn.flops import measured_peak, training_flops_per_token
 from fxad_nn.keep import Keeper
 from fxad_nn.listener import Listener, Progress
 from fxad_nn.loss import IGNORE
-from fxad_nn.optim import Schedule, adamw, schedule
-from fxad_nn.recipe import TrainOptions
+from fxad_nn.optim import Schedule, schedule
+from fxad_nn.recipe import TrainOptions, optimizer_of
 from fxad_nn.run import Run, begin, resume
 from fxad_nn.signals import Stop, stopping
 from fxad_nn.spec import count_params
@@ -74,7 +74,7 @@ def train(options: TrainOptions, listener: Listener | None = None) -> Result:
                 raise
         if interrupted:
             return Result(run, checkpoint, None, True, stop)
-        val_loss = evaluate(run.params, run.data.val, run.context, run.options.eval_batch)
+        val_loss = evaluate(run.weights, run.data.val, run.context, run.options.eval_batch)
         keeper.record("val", val_loss)
     return Result(run, checkpoint, val_loss, False, stop)
 
@@ -83,8 +83,7 @@ def _loop(run: Run, evaluate: Evaluate, listener: Listener, keeper: Keeper, stop
     """Steps, with reports, validations and checkpoints; whether they were stopped early."""
     o = run.options
     rate = schedule(o.schedule, o.learning_rate, o.final_rate, o.warmup, o.steps)
-    optimizer = adamw(rate, o.beta1, o.beta2, weight_decay=o.weight_decay)
-    step = train_step(run.config, optimizer, o.clip, o.accumulate, o.dtype)
+    step = train_step(run.config, optimizer_of(o), o.clip, o.accumulate, o.dtype)
     peak = o.peak * 1e9 if o.peak else measured_peak()
     meter = Meter(run, rate, peak)
     listener.started(run, count_params(models.family(run.config).spec(run.config)), peak)
@@ -102,7 +101,7 @@ def _loop(run: Run, evaluate: Evaluate, listener: Listener, keeper: Keeper, stop
 
     while goes_on():
         if due(o.eval_every) and run.step not in {at for at, _ in run.history["val"]}:
-            value = evaluate(run.params, run.data.val, run.context, o.eval_batch, o.eval_windows)
+            value = evaluate(run.weights, run.data.val, run.context, o.eval_batch, o.eval_windows)
             keeper.record("val", value)
             listener.evaluated(run.step, value)
             meter.restart()

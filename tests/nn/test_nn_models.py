@@ -7,10 +7,11 @@ import pytest
 
 import fxad
 import fxad.numpy as jnp
-from fxad_nn import flops, gpt2, llama, models
+from fxad_nn import decoder, flops, gpt2, models
 from fxad_nn.errors import ConfigError
-from fxad_nn.layers import causal_attention, rotary, rotary_tables
+from fxad_nn.layers import causal_attention
 from fxad_nn.loss import IGNORE, cross_entropy
+from fxad_nn.rotary import rotary, rotary_tables
 from fxad_nn.spec import Leaf, count_params, from_named, init_params, named_leaves, normal, zeros
 
 PUBLISHED = {
@@ -25,6 +26,19 @@ PUBLISHED = {
     "llama3-8b": 8_030_261_248,
     "llama3-70b": 70_553_706_496,
     "llama3.2-1b": 1_235_814_400,
+    "llama3.2-3b": 3_212_749_824,
+    "qwen2.5-0.5b": 494_032_768,
+    "qwen2.5-1.5b": 1_543_714_304,
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-1.7b": 1_720_574_976,
+    "mistral-7b": 7_241_732_096,
+    "mistral-7b-v0.3": 7_248_023_552,
+    "gemma2-2b": 2_614_341_888,
+    "gemma3-270m": 268_098_176,
+    "gemma3-1b": 999_885_952,
+    "phi3-mini": 3_821_079_552,
+    "mixtral-8x7b": 46_702_792_704,
+    "olmoe-1b-7b": 6_919_161_856,
 }
 
 
@@ -57,13 +71,13 @@ def test_impossible_shapes_are_refused():
     with pytest.raises(ConfigError, match="not a multiple of heads"):
         gpt2.Config(width=10, heads=3)
     with pytest.raises(ConfigError, match="not a multiple of groups"):
-        llama.Config(heads=4, groups=3)
+        decoder.Config(heads=4, groups=3)
     with pytest.raises(ConfigError, match="even head_dim"):
-        llama.Config(head_dim=5)
+        decoder.Config(head_dim=5)
     with pytest.raises(ConfigError, match="at least 1"):
         gpt2.Config(layers=0)
     with pytest.raises(ConfigError, match="more than 10000"):
-        llama.Config(layers=10**9)
+        decoder.Config(layers=10**9)
     with pytest.raises(ConfigError, match="would hold"):
         gpt2.spec(gpt2.Config(vocab=10**12))
     with pytest.raises(ConfigError, match="names"):
@@ -129,14 +143,14 @@ def test_rotation_depends_on_distance_only():
     q, k = np.random.default_rng(2).normal(size=(2, 8)).astype(np.float32)
     tables = rotary_tables(12, 8, theta=10000.0)
 
-    def turned(x):
+    def rotated(x):
         return np.asarray(rotary(jnp.asarray(np.tile(x, (1, 12, 1, 1))), *tables))[0, :, 0]
 
-    products = turned(q) @ turned(k).T
+    products = rotated(q) @ rotated(k).T
     for distance in range(-5, 6):
         diagonal = np.diagonal(products, distance)
         np.testing.assert_allclose(diagonal, diagonal[0], rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(np.linalg.norm(turned(q), axis=1), np.linalg.norm(q), rtol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(rotated(q), axis=1), np.linalg.norm(q), rtol=1e-5)
 
 
 def test_cross_entropy_ignores_what_it_should():
@@ -157,6 +171,9 @@ def test_arithmetic_is_counted_as_in_palm():
     assert flops.training_flops_per_token(config, 1024) == 6 * 123_532_032 + 12 * 12 * 768 * 1024
     untied, tied = models.preset("llama-tiny"), models.preset("llama-tiny", tied=True)
     assert flops.product_params(untied) == flops.product_params(tied)
+    # Mixtral's 12.9B active parameters, but for the rows of its embedding and its norms.
+    active = flops.product_params(models.preset("mixtral-8x7b"))
+    assert active == 32 * (2 * 4096 * (4096 + 1024) + 8 * 4096 + 2 * 3 * 4096 * 14336) + 131072000
     assert 1e8 < flops.measured_peak(0.05) < 1e15
 
 
