@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,10 +33,13 @@ from fxad.passes.patterns import Graph, numbers
 from fxad.passes.softmax_part import around_softmax
 from fxad.passes.write_attention import attend_equations
 
+if TYPE_CHECKING:
+    from fxad.ir.rules import Value
+
 Known = Mapping[Var, np.ndarray]
 
 
-def recognise(program: Program, captured: Sequence[Any]) -> tuple[Program, list[Any]]:
+def recognise(program: Program, captured: Sequence[Value]) -> tuple[Program, list[Value]]:
     """The program with what was recognised in it and in the programs inside it replaced.
 
     captured: values of its consts, so that masks among them can be looked at. Those that are
