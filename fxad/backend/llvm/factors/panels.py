@@ -2,8 +2,8 @@
 
     x[i] = (b[i] - sum(c[i, p] * x[p] for p in range(i))) / c[i, i]
 
-Four rows are computed at a time, so that a row of x is read once for all of them; sums run over p in
-order, with fused multiply-adds, whatever the number of threads.
+Four rows are computed at a time, so that a row of x is read once for all of them; sums run over p
+in order, with fused multiply-adds, whatever the number of threads.
 
     panels = write_panels(library)
     call_panel(code, panels, 4, 2, arguments)         # four rows, two vectors of columns
