@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import fxad.numpy as jnp
+from fxad.core.schema import shown
 from fxad_nn.errors import ConfigError
 
 KINDS = ("linear", "dynamic", "llama3", "yarn", "longrope")
@@ -53,7 +54,7 @@ class RopeScaling:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ConfigError(f"rotary scaling is one of {', '.join(KINDS)}, not {self.kind!r}")
+            raise ConfigError(f"rotary scaling is one of {', '.join(KINDS)}, not {shown(self.kind)}")
         if not self.factor > 0 or self.original_context < 1:
             raise ConfigError(f"rotary scaling needs a positive factor and context, got {self}")
         if self.kind == "llama3" and self.high_frequency == self.low_frequency:

@@ -35,9 +35,8 @@ class VectorProducts:
         problem = code.problem
 
         def panel(number: str, columns: int) -> None:
-            layout = packing.Source(source.row_stride, 1, problem.dtype)
             name = f"{problem.name}.pack{columns}_{source.row_stride}_{depth}"
-            code.helper(name, lambda: packing.emit_pack_b(name, layout, columns, code.lanes))
+            _packer(code, name, packing.Source(source.row_stride, 1, problem.dtype), columns)
             at = code.element(source, f.mul(number, problem.panel))
             to = f.offset(panels, f.mul(number, problem.panel * depth * problem.size))
             f.line(f"call void @{name}(ptr {at}, ptr {to}, i64 {depth})")
@@ -71,9 +70,9 @@ class VectorProducts:
     def pack_columns(self, source: View, to: RightOperand, low: str, count: str) -> None:
         code = self.code
         for group in to.groups:
-            layout = packing.Source(1, source.row_stride, code.problem.dtype)
             name = f"{code.problem.name}.copy{group.count}_{source.row_stride}"
-            _pack_group(code, name, layout, group.count)
+            layout = packing.Source(1, source.row_stride, code.problem.dtype)
+            _packer(code, name, layout, group.count)
             at = code.element(source, low, group.start)
             into = _group_row(code, to, group, low)
             code.f.line(f"call void @{name}(ptr {at}, ptr {into}, i64 {count})")
@@ -83,19 +82,18 @@ class VectorProducts:
     ) -> None:
         code, f, problem = self.code, self.code.f, self.code.problem
         size, stride = problem.size, code.block.stride
-        steps = -(
-            -depth // max(1, -(-depth // ATTENTION_DEPTH))
-        )  # of depth that are summed at once
+        blocks = max(1, -(-depth // ATTENTION_DEPTH))  # of depth, each summed from 0
+        steps = -(-depth // blocks)
 
         def panel(number: str, columns: int) -> None:
             columns = round_up(columns, problem.lane_width)
             b = f.offset(panels, f.mul(number, problem.panel * depth * size))
             key = f.mul(number, problem.panel)
             c = f.offset(to, f.mul(key, size))
-            parts = _along_diagonal(code, window, key, columns, rows)
+            diagonal = _along_diagonal(code, window, key, columns, rows)
             for start in range(0, max(1, depth), max(1, steps)):
                 b_at = f.offset(b, start * columns * size)
-                for visible, first, end in parts:
+                for visible, first, end in diagonal:
 
                     def tile(
                         height: int,
@@ -199,8 +197,9 @@ def _column_groups(
     return tuple(ColumnGroup(start, round_up(n, lanes), n) for start, n in groups), height
 
 
-def _pack_group(code: Code, name: str, layout: packing.Source, columns: int) -> None:
-    code.helper(name, lambda: packing.emit_pack_b(name, layout, columns, code.lanes))
+def _packer(code: Code, name: str, source: packing.Source, columns: int) -> None:
+    """The function of that name packs so many columns."""
+    code.helper(name, lambda: packing.emit_pack_b(name, source, columns, code.lanes))
 
 
 def _group_row(code: Code, b: RightOperand, group: ColumnGroup, row: str) -> str:
