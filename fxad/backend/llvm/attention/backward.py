@@ -19,7 +19,8 @@ from fxad.backend.llvm.attention.softmax import Half, Softmax
 from fxad.backend.llvm.base.schedule import Emitted, Target
 from fxad.backend.llvm.base.vector import Vec, fma
 from fxad.core.record import record
-from fxad.ir.kernel import AttendGrad, Kernel
+from fxad.ir.kernel import AttentionGrad as AttendGrad
+from fxad.ir.kernel import Kernel
 from fxad.ir.orders import GRADIENT_BYTES, GRADIENT_PANELS, GRADIENT_ROWS
 
 

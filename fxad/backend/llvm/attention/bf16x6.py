@@ -41,7 +41,8 @@ from fxad.backend.llvm.contract.amx_tiles import (
     configure_tiles,
 )
 from fxad.core.record import valued
-from fxad.ir.kernel import Attend, Prim
+from fxad.ir.kernel import Attention as Attend
+from fxad.ir.kernel import Prim
 from fxad.ir.orders import SPLIT_KEYS, SPLIT_QUERIES
 
 _A, _B = 4, 6  # numbers of the tiles of operands; sums are 0 to 3

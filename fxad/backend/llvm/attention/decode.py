@@ -18,7 +18,8 @@ from fxad.backend.llvm.base.vector import Vec, fma
 from fxad.backend.llvm.contract.lanes import prefetch_line
 from fxad.core.aligned import LINE
 from fxad.core.record import replace
-from fxad.ir.kernel import Attend, Expr, Kernel
+from fxad.ir.kernel import Attention as Attend
+from fxad.ir.kernel import Expr, Kernel
 from fxad.ir.orders import ATTENTION_BYTES, KEYS_DEPTH, KEYS_QUERIES, KEYS_ROWS
 
 

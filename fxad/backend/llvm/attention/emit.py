@@ -12,7 +12,9 @@ from fxad.backend.llvm.attention.bf16x6 import uses_bf16x6
 from fxad.backend.llvm.attention.decode import Decode, uses_decode
 from fxad.backend.llvm.attention.forward import Forward, ForwardBf16x6
 from fxad.backend.llvm.base.schedule import Emitted, Target, emit_nothing
-from fxad.ir.kernel import Attend, AttendGrad, Kernel
+from fxad.ir.kernel import Attention as Attend
+from fxad.ir.kernel import AttentionGrad as AttendGrad
+from fxad.ir.kernel import Kernel
 
 
 def emit_attend(kernel: Kernel, name: str, target: Target) -> Emitted:

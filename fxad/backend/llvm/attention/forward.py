@@ -19,7 +19,8 @@ from fxad.backend.llvm.attention.operands import Packed, Place, round_up
 from fxad.backend.llvm.attention.softmax import Half, Softmax
 from fxad.backend.llvm.base.schedule import Emitted, Target
 from fxad.backend.llvm.base.vector import Vec, fma
-from fxad.ir.kernel import Attend, Kernel
+from fxad.ir.kernel import Attention as Attend
+from fxad.ir.kernel import Kernel
 from fxad.ir.orders import ATTENTION_PANELS, ATTENTION_VALUES, SPLIT_PANELS, SPLIT_ROWS
 
 

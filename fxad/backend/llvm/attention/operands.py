@@ -21,7 +21,8 @@ from fxad.backend.llvm.contract.problem import matrix
 from fxad.core.aligned import LINE, to_line
 from fxad.core.errors import CheckError
 from fxad.core.record import valued
-from fxad.ir.kernel import Attend, Axis, Index, Kernel, Operand
+from fxad.ir.kernel import Attention as Attend
+from fxad.ir.kernel import Axis, Index, Kernel, Operand
 from fxad.ir.orders import ATTENTION_TILES
 
 ROWS = 48  # every tile's height divides it

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from fxad.backend.llvm.attention.operands import Operands, Packed, Place, round_up
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.contract.micro_kernel import PARAMS, MicroKernel, emit_micro_kernel
-from fxad.ir.kernel import Attend, Kernel
+from fxad.ir.kernel import Attention as Attend
+from fxad.ir.kernel import Kernel
 from fxad.ir.orders import ATTENTION_DEPTH
 
 
