@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, TypeVar
 from fxad.core.config import ConfigWarning, config, spend_fuel
 from fxad.core.limits import check_bytes
 from fxad.core.record import replace, valued
-from fxad.ir.kernel import Attend, Kernel
+from fxad.ir.kernel import Attention, Kernel
 from fxad.ir.plan import Plan, Run, walk
 from fxad.ir.program import Program, Var
 from fxad.ir.rewrite import dce, everywhere, has_op
@@ -227,7 +227,7 @@ class Candidate:
         from fxad.passes.tapes import tapes
 
         fusion, rounds = self._options.fusion, self._rounds
-        parts = Attend not in self._backend.emits
+        parts = Attention not in self._backend.emits
         program = self.program.closed()
         program = run_stage("decompose", partial(inline, parts=parts), program, check)
         program = run_stage("split_keys", split_keys, program, check, optional=True)

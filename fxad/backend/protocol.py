@@ -34,7 +34,7 @@ class Backend(Protocol[Made]):
     """A way to run Plans.
 
     emits: the stages of kernels that it has code for; attention is written with others for one
-    that has no `Attend`.
+    that has no `Attention`.
     """
 
     @property

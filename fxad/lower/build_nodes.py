@@ -99,7 +99,7 @@ class NodeBuilder:
             case loops.Reduce() | Partial() as record:
                 return [self._reduce(definition, record)]
             case loops.Attention() as record:
-                return [self._attend(definition, record)]
+                return [self._attention(definition, record)]
             case loops.Scan() as record:
                 return [self._scan(definition, record)]
             case loops.Sort() as record:
@@ -296,7 +296,7 @@ class NodeBuilder:
 
         return self._whole(definition, over_split_axes(axes_for(var.type.shape), build))
 
-    def _attend(self, definition: Def, record: loops.Attention) -> Node:
+    def _attention(self, definition: Def, record: loops.Attention) -> Node:
         eqn = definition.eqn
         found = [
             Address(self.bytes_of(x.base, eqn), x.index, x.axes) for x in self.addresses[definition]

@@ -144,7 +144,7 @@ class Graph:
                 record = first.rest
                 first = chunking(array_type(partial.type), record)
         if isinstance(record, Attention) and record.backward:
-            self._attend_grad(outputs, record, operands, eqn)
+            self._attention_grad(outputs, record, operands, eqn)
             return
         if isinstance(record, Contract):
             found = self._product_in_parts(record, operands, eqn)
@@ -163,7 +163,7 @@ class Graph:
         self._append(Def((partial,), replace(record, parts=parts), operands, eqn))
         return Reduce("add", (0,)), (partial,)
 
-    def _attend_grad(
+    def _attention_grad(
         self,
         outputs: tuple[Var, ...],
         record: Attention,

@@ -28,7 +28,7 @@ from fxad.passes.fold import fold
 from fxad.passes.loss_pattern import loss
 from fxad.passes.patterns import Graph, numbers
 from fxad.passes.softmax_part import around_softmax
-from fxad.passes.write_attention import attend_equations
+from fxad.passes.write_attention import attention_equations
 
 if TYPE_CHECKING:
     from fxad.ir.rules import Value
@@ -118,7 +118,7 @@ def _answer(graph: Graph, eqn: Eqn) -> tuple[list[Eqn], Atom] | None:
     for side in (0, 1):
         found = attention(graph, eqn, side)
         if found is not None and spend_fuel():
-            return attend_equations(graph, found, eqn)
+            return attention_equations(graph, found, eqn)
     return None
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Groups = Sequence[Sequence[int]]  # roles that become one axis each
 
 
-def attend_equations(graph: Graph, found: Attention, second: Eqn) -> tuple[list[Eqn], Atom]:
+def attention_equations(graph: Graph, found: Attention, second: Eqn) -> tuple[list[Eqn], Atom]:
     """What to put in place of the second product, and its result."""
     scale, factors = _scale(graph, found.factors)
     atoms: list[Atom] = [found.q.source, found.k.source, found.v.source]

@@ -33,11 +33,11 @@ from fxad.backend.llvm.base.vector import Vec, fma
 from fxad.backend.llvm.contract.arguments import at_grid_point
 from fxad.backend.llvm.elements.scope import Needs
 from fxad.core.record import record, replace
-from fxad.ir.kernel import Attend, Kernel
+from fxad.ir.kernel import Attention, Kernel
 from fxad.ir.orders import ATTENTION_BYTES, KEYS_DEPTH, KEYS_QUERIES, KEYS_ROWS
 
 
-def uses_decode(kernel: Kernel, stage: Attend) -> bool:
+def uses_decode(kernel: Kernel, stage: Attention) -> bool:
     """Whether keys meet so few queries that they are read in place.
 
     A head's are rows of one tile, as far as weights beyond the keys they see are known to be 0.
@@ -101,7 +101,7 @@ class KeyHead:
 
 
 def emit_decode(problem: Problem) -> Emitted:
-    """The function of an Attend kernel for which `uses_decode` holds."""
+    """The function of an Attention kernel for which `uses_decode` holds."""
     plan = DecodePlan.of(problem)
     problem = plan.problem
     code = begin(problem, plan.block)

@@ -1,4 +1,4 @@
-"""Attention, forward: an Attend kernel -> LLVM IR.
+"""Attention, forward: an Attention kernel -> LLVM IR.
 
     emitted = emit_forward(problem)
 
@@ -38,7 +38,7 @@ from fxad.backend.llvm.base.schedule import Emitted
 from fxad.backend.llvm.contract.arguments import at_grid_point
 from fxad.backend.llvm.elements.scope import Scope
 from fxad.core.record import record
-from fxad.ir.kernel import Attend, Kernel
+from fxad.ir.kernel import Attention, Kernel
 from fxad.ir.orders import ATTENTION_PANELS, ATTENTION_VALUES, SPLIT_PANELS, SPLIT_ROWS
 
 
@@ -107,7 +107,7 @@ class Head:
     values: RightOperand
 
 
-def heads_sharing(kernel: Kernel, stage: Attend) -> int:
+def heads_sharing(kernel: Kernel, stage: Attention) -> int:
     """Query heads that read the same keys and values: neighbours among the grid's points."""
     for group in kernel.grid[-1:]:
         if all(o.index.coefficient(group) == 0 for o in (stage.k, stage.v)):
@@ -116,7 +116,7 @@ def heads_sharing(kernel: Kernel, stage: Attend) -> int:
 
 
 def emit_forward(problem: Problem) -> Emitted:
-    """The function of an Attend kernel of many queries."""
+    """The function of an Attention kernel of many queries."""
     plan = ForwardPlan.of(problem)
     code = begin(problem, plan.block)
     forward = _with_scratch(plan, code)
