@@ -7,11 +7,11 @@ import pytest
 
 import fxad
 from fxad.backend.llvm.attention.backward_plan import BackwardPlan
-from fxad.backend.llvm.attention.code import View, begin
+from fxad.backend.llvm.attention.code import View
 from fxad.backend.llvm.attention.decode import DecodePlan, uses_decode
 from fxad.backend.llvm.attention.forward import ForwardPlan
 from fxad.backend.llvm.attention.problem import Problem
-from fxad.backend.llvm.attention.vector_products import VectorProducts
+from fxad.backend.llvm.attention.vector_products import whole_rows
 from fxad.backend.llvm.base.schedule import Target
 from fxad.ir.kernel import Attention, AttentionGrad, Kernel
 
@@ -56,9 +56,8 @@ def test_panels_hold_all_keys_and_register_tiles_fit_the_registers(target):
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.isa)
 def test_groups_of_columns_follow_each_other_and_their_tiles_fit_the_registers(target):
     problem = problem_of(kernel_of(Attention, 100, 333), target)
-    products = VectorProducts(begin(problem, problem.score_block(48, problem.panel)))
     for columns in (1, 15, 16, 17, 64, 80, 100, 128, 257, 640):
-        right = products.whole_rows(View("%b", columns), 333, columns)
+        right = whole_rows(problem, View("%b", columns), 333, columns)
         ends = [group.start + group.count for group in right.groups]
         assert [group.start for group in right.groups] == [0, *ends[:-1]]
         assert ends[-1] == columns

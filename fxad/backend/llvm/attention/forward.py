@@ -24,7 +24,7 @@ from fxad.backend.llvm.attention.key_mask import with_key_mask
 from fxad.backend.llvm.attention.online_softmax import RunningState
 from fxad.backend.llvm.attention.problem import Problem, ScoreBlock
 from fxad.backend.llvm.attention.products import Products, RightOperand
-from fxad.backend.llvm.attention.vector_products import VectorProducts
+from fxad.backend.llvm.attention.vector_products import VectorProducts, whole_rows
 from fxad.backend.llvm.attention.weights import at_key_0, take_weights
 from fxad.backend.llvm.attention.window import (
     Block,
@@ -167,19 +167,13 @@ def _unit(forward: Forward, unit: str) -> None:
 
 def _values(forward: Forward, scope: Scope, low: str, high: str) -> RightOperand:
     """The values of keys low ... high - 1, packed or in place."""
-    code, f, problem, products = (
-        forward.code,
-        forward.code.f,
-        forward.code.problem,
-        forward.products,
-    )
+    code, f, problem = forward.code, forward.code.f, forward.code.problem
     v = operand_view(code, scope, problem.stage.v, problem.stage.keys, problem.stage.width)
     if forward.values is not None:
         count = f.most(f.op(f"sub i64 {f.least(high, problem.keys)}, {low}"), 0)
-        products.pack_columns(v, forward.values, low, count)
+        forward.products.pack_columns(v, forward.values, low, count)
         return forward.values
-    assert isinstance(products, VectorProducts)
-    return products.whole_rows(v, problem.keys, problem.width)
+    return whole_rows(problem, v, problem.keys, problem.width)
 
 
 def _head(

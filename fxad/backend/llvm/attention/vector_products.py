@@ -60,13 +60,6 @@ class VectorProducts:
         room = self.code.take(rows * round_up(columns, problem.lane_width) * problem.size)
         return RightOperand(room, rows, *_column_groups(problem, columns, BLOCK_ROWS))
 
-    def whole_rows(
-        self, view: View, rows: int, columns: int, unit: int = BLOCK_ROWS, prefetch_rows: int = 0
-    ) -> RightOperand:
-        """A right operand that is read by whole rows. unit: a tile's height divides it."""
-        groups, tile_rows = _column_groups(self.code.problem, columns, unit)
-        return RightOperand(view.pointer, rows, groups, tile_rows, view.row_stride, prefetch_rows)
-
     def pack_columns(self, source: View, to: RightOperand, low: str, count: str) -> None:
         code = self.code
         for group in to.groups:
@@ -171,6 +164,20 @@ class VectorProducts:
         unused = {"ptr": "null", "i64": "0"}
         listed = ", ".join(f"{t} {given.get(n, unused[t])}" for t, n in PARAMS)
         f.line(f"call void @{name}({listed})")
+
+
+def whole_rows(
+    problem: Problem,
+    view: View,
+    rows: int,
+    columns: int,
+    unit: int = BLOCK_ROWS,
+    prefetch_rows: int = 0,
+) -> RightOperand:
+    """A right operand of products on vectors that is read by whole rows, in place or copied. unit:
+    a tile's height divides it."""
+    groups, tile_rows = _column_groups(problem, columns, unit)
+    return RightOperand(view.pointer, rows, groups, tile_rows, view.row_stride, prefetch_rows)
 
 
 def copied_row_stride(problem: Problem, depth: int) -> int:
