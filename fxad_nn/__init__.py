@@ -13,6 +13,9 @@ gpt2, decoder, models, loss the models, and how they are found by name
 families    which published families the decoder can be, and how they name things
 optim, step                 AdamW, Muon, schedules, one compiled training step
 text, tokenizer, vocabulary         from text to ids, and which ids a model knows
+subwords, byte_level, sentencepiece_file, tokenizer_config    tokenizers of published models
+chat_template, answers      from messages to ids, and which of them are answers
+template_process, template_worker    the process that renders a template, within limits
 token_file, shards, token_cache, data    from files to batches
 files, tensors, manifest, store, hf checkpoints, and directories of published models
 cache, sampling, generate           tokens one by one, with keys and values of earlier ones
@@ -32,7 +35,8 @@ __all__ = ["Model", "load", "save"]
 def __getattr__(name: str) -> Any:
     """The names of `fxad_nn.model`, loaded when they are first asked for."""
     if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        known = ", ".join(__all__)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; known: {known}")
     import importlib
 
     return getattr(importlib.import_module("fxad_nn.model"), name)

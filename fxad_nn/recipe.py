@@ -40,7 +40,7 @@ class TrainOptions:
     preset: str = option("nano", "model preset, such as nano, gpt2 or llama3.2-1b")
     data: Path | None = option(None, "text file, or llm.c .bin token shards (a file or directory)")
     tokenizer: str = option("char", "how text becomes tokens", TOKENIZERS)
-    vocabulary: Path | None = option(None, "directory with GPT-2's vocab.json and merges.txt")
+    vocabulary: Path | None = option(None, "a model's directory with the tokenizer to use")
     weights: Path | None = option(None, "start from a Hugging Face directory instead of a preset")
     out: Path | None = option(None, "run directory (default: the first free runs/PRESET-N)")
     resume: Path | None = option(None, "continue the run in this directory")

@@ -54,9 +54,8 @@ class RopeScaling:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ConfigError(
-                f"rotary scaling is one of {', '.join(KINDS)}, not {shown(self.kind)}"
-            )
+            kinds = ", ".join(KINDS)
+            raise ConfigError(f"rotary scaling is one of {kinds}, not {shown(self.kind)}")
         if not self.factor > 0 or self.original_context < 1:
             raise ConfigError(
                 f"rotary scaling needs a positive factor and context, got {self.factor} and "

@@ -11,12 +11,12 @@ are large enough go without rows in between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import TYPE_CHECKING
 
 from fxad.core import dtypes as dt
 from fxad.core.record import valued
-from fxad.core.types import ArrayType, TapeType, array_types
+from fxad.core.types import INT32, ArrayType, TapeType, Type, array_types
 from fxad.ir.offload_ops import SMALLEST, nbytes_of, put_of, take_of
 from fxad.ir.pairs.tape_link import Link, link_of, started
 from fxad.ir.program import OPS, Atom, Eqn, Lit, Program, Var
@@ -24,8 +24,11 @@ from fxad.ir.rewrite import dce, literal
 from fxad.passes.inline import inline
 from fxad.trace.tracer import stage
 
+if TYPE_CHECKING:
+    from fxad.ir.rules import Value
+
 CHUNK = 1 << 20  # bytes that are offloaded at once
-STAGING = 8  # the memory for values on their way holds at least so many chunks
+STAGED_CHUNKS = 8  # the memory for values on their way holds at least so many chunks
 
 
 @valued
@@ -37,29 +40,32 @@ class Block:
     key: int
 
 
-def offload_tapes(program: Program, key: Callable[[], int], early: Set[Var]) -> Program:
+def offload_tapes(program: Program, key: Callable[[], int], made_forward: Set[Var]) -> Program:
     """Offload, instead of taping, what only marks of the backward loops read.
 
-    early: values of the forward body, if these are joined bodies. Where one loop is in that and its
-    backward loop is not, single values are offloaded: rows not yet full would be residuals too.
+    made_forward: values of the forward body, if these are joined bodies. Where one loop is in that
+    and its backward loop is not, single values are offloaded: rows not yet full would be residuals
+    too.
     """
     before = program
     for backward in program.eqns:
         if backward.op.name == "while":
             for atom in backward.inputs:
                 if isinstance(atom, Var) and isinstance(atom.type, TapeType):
-                    program = _without(program, atom, key, early)
+                    program = _without(program, atom, key, made_forward)
     return program if program is before else inline(dce(program))
 
 
-def _without(program: Program, tape: Var, key: Callable[[], int], early: Set[Var]) -> Program:
+def _without(
+    program: Program, tape: Var, key: Callable[[], int], made_forward: Set[Var]
+) -> Program:
     """The program with the marked blocks of one tape offloaded."""
     link = link_of(program, tape)
     if link is None:
         return program
     body = link.backward.params["body"]
     marks = [marked(body, v)[0] for v in link.read.outputs]
-    apart = (tape in early) and link.backward.outputs[0] not in early
+    apart = (tape in made_forward) and link.backward.outputs[0] not in made_forward
     rows = 1 if apart else _rows(link, marks)
     offloaded = [
         Block(block, mark, key())
@@ -105,7 +111,7 @@ def _rows(link: Link, marks: Sequence[Eqn | None]) -> int:
         nbytes_of(v) for v, mark in zip(link.read.outputs, marks, strict=True) if mark is not None
     ]
     memory = max((mark.params["memory"] for mark in marks if mark is not None), default=0)
-    chunk = min(CHUNK, memory // STAGING) if memory else CHUNK
+    chunk = min(CHUNK, memory // STAGED_CHUNKS) if memory else CHUNK
     return max(chunk // max(sum(sizes), 1), 1)
 
 
@@ -133,9 +139,9 @@ def _forward(
         fill = _filling(array_types(v.type for v in values), rows, offloaded)
         number = link.written
         if number is None:  # the trip's, beside the lanes'
-            number, following = Var(_NUMBER), Var(_NUMBER)
+            number, following = Var(INT32), Var(INT32)
             count = [Eqn(OPS["add"], (number, Lit(1, dt.int32)), {}, (following,))]
-            held, olds, news = [_NUMBER, *held], [number, *olds], [following, *news]
+            held, olds, news = [INT32, *held], [number, *olds], [following, *news]
         inputs = (number, *values, *olds[-len(values) :])
         away = [Eqn(OPS["call"], inputs, {"program": fill}, tuple(news[-len(values) :])), *count]
     else:
@@ -206,13 +212,17 @@ def _backward(
 def _program(
     program: Program,
     eqns: Sequence[Eqn],
-    swap: dict[Any, Any],
+    swap: Mapping[Atom, Atom],
     inputs: Sequence[Var],
     outputs: Sequence[Var],
 ) -> Program:
     """A program with other equations, names swapped, and more state."""
     changed = [e.with_inputs(tuple([swap.get(a, a) for a in e.inputs])) for e in eqns]
-    given = [swap.get(v, v) for v in program.inputs]
+    given: list[Var] = []
+    for v in program.inputs:
+        new = swap.get(v, v)
+        assert isinstance(new, Var)  # a literal takes the place of no input
+        given.append(new)
     made = [swap.get(a, a) for a in program.outputs]
     return Program([*given, *inputs], changed, [*made, *outputs], program.name)
 
@@ -227,7 +237,7 @@ def _filling(types: tuple[ArrayType, ...], rows: int, offloaded: Sequence[Block]
     puts = [put_of(v, k.key, k.mark) for v, k in zip(full, offloaded, strict=True)]
     ways = (Program([*map(Var, held)], [], []), Program(full, puts, []))
 
-    def fill(number: Any, *given: Any) -> list[Any]:
+    def fill(number: Value, *given: Value) -> list[Value]:
         row = OPS["rem"](number, rows)
         slices = [
             OPS["reshape"](v, shape=(1, *t.shape)) for v, t in zip(given, types, strict=False)
@@ -239,7 +249,7 @@ def _filling(types: tuple[ArrayType, ...], rows: int, offloaded: Sequence[Block]
         OPS["cond"](OPS["eq"](row, rows - 1), *buffers, branches=ways)
         return buffers
 
-    return _staged(fill, [_NUMBER, *types, *held], "put_rows")
+    return _staged(fill, [INT32, *types, *held], "put_rows")
 
 
 def _finding(types: tuple[ArrayType, ...], rows: int, offloaded: Sequence[Block]) -> Program:
@@ -252,7 +262,7 @@ def _finding(types: tuple[ArrayType, ...], rows: int, offloaded: Sequence[Block]
     takes = [take_of(v, k.key, k.mark) for v, k in zip(taken, offloaded, strict=True)]
     refill = Program([Var(flag), *map(Var, held)], takes, [Lit(False, dt.bool_), *taken])
 
-    def find(number: Any, *buffers: Any) -> list[Any]:
+    def find(number: Value, *buffers: Value) -> list[Value]:
         row = OPS["rem"](number, rows)
         # A loop of no trip or one: unlike a branch it leaves what it carries where it is.
         params = {"cond": test, "body": refill, "cond_consts": 0, "body_consts": 0}
@@ -265,18 +275,15 @@ def _finding(types: tuple[ArrayType, ...], rows: int, offloaded: Sequence[Block]
         ]
         return [*buffers, *values]
 
-    return _staged(find, [_NUMBER, *held], "take_rows")
+    return _staged(find, [INT32, *held], "take_rows")
 
 
-_NUMBER = ArrayType(dt.int32, ())
-
-
-def _at(row: Any, type_: ArrayType) -> list[Any]:
+def _at(row: Value, type_: ArrayType) -> list[Value]:
     """The starts of a row's window."""
     return [row, *([0] * type_.ndim)]
 
 
-def _staged(function: Callable[..., Any], types: Sequence[Any], name: str) -> Program:
+def _staged(function: Callable[..., Sequence[Value]], types: Sequence[Type], name: str) -> Program:
     program, captured = stage(function, types, name)
     assert not captured
     return program.closed()

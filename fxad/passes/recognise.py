@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,10 +30,13 @@ from fxad.passes.patterns import Graph, numbers
 from fxad.passes.softmax_part import around_softmax
 from fxad.passes.write_attention import attend_equations
 
+if TYPE_CHECKING:
+    from fxad.ir.rules import Value
+
 Known = Mapping[Var, np.ndarray]
 
 
-def recognise(program: Program, captured: Sequence[Any]) -> Program:
+def recognise(program: Program, captured: Sequence[Value]) -> Program:
     """The program with what was recognised in it and in the programs inside it replaced; of its
     consts those that are still read.
 

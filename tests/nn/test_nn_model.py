@@ -137,6 +137,19 @@ SAVED = {
 }
 
 
+def test_a_model_says_what_it_is_and_what_it_takes():
+    model = made(LLAMA)
+    count = sum(leaf.size for leaf in fxad.tree.leaves(model.params))
+    assert repr(model).startswith(f"Model({count:,} parameters, float32; Config(vocab=65")
+    assert repr(fxad.tree.map(lambda _: None, model)).startswith("Model(0 parameters")
+    with pytest.raises(
+        DataError, match=r"must be \[batch, time\], got \[3\]: one text is \[tokens\]"
+    ):
+        model([1, 2, 3])
+    with pytest.raises(AttributeError, match="has no attribute 'laod'; known: Model, load, save"):
+        fxad_nn.laod  # noqa: B018
+
+
 @pytest.mark.parametrize("name", SAVED)
 def test_what_is_saved_comes_back_bit_for_bit(tmp_path, name):
     model = made(SAVED[name])

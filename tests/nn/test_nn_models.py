@@ -143,14 +143,14 @@ def test_rotation_depends_on_distance_only():
     q, k = np.random.default_rng(2).normal(size=(2, 8)).astype(np.float32)
     tables = rotary_tables(12, 8, theta=10000.0)
 
-    def turned(x):
+    def rotated(x):
         return np.asarray(rotary(jnp.asarray(np.tile(x, (1, 12, 1, 1))), *tables))[0, :, 0]
 
-    products = turned(q) @ turned(k).T
+    products = rotated(q) @ rotated(k).T
     for distance in range(-5, 6):
         diagonal = np.diagonal(products, distance)
         np.testing.assert_allclose(diagonal, diagonal[0], rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(np.linalg.norm(turned(q), axis=1), np.linalg.norm(q), rtol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(rotated(q), axis=1), np.linalg.norm(q), rtol=1e-5)
 
 
 def test_cross_entropy_ignores_what_it_should():

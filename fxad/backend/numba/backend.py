@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from fxad.backend.numba.execute import execute_plan
 from fxad.core.record import record
 from fxad.ir.kernel import Attend, AttendGrad, Kernel, Stage
 from fxad.ir.plan import Plan
+
+if TYPE_CHECKING:
+    from fxad.backend.protocol import Executable
 
 
 @record
@@ -50,4 +53,4 @@ class Numba:
         """Nothing is kept."""
 
     def recall(self, key: str) -> None: ...
-    def keep(self, key: str, executable: Any, seconds: float) -> None: ...
+    def keep(self, key: str, executable: Executable, seconds: float) -> None: ...

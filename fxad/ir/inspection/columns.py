@@ -15,8 +15,7 @@ from fxad.core.errors import BadArgument
 from fxad.core.types import ArrayType
 from fxad.ir import loops
 from fxad.ir.kernel import Const, Prim, walk
-from fxad.ir.program import Eqn, Program, Var, subprograms
-from fxad.ir.text import equation, heading, letters, returning
+from fxad.ir.program import Eqn, Program, Var, equation, heading, letters, returning, subprograms
 from fxad.ir.uses import Uses, uses_of
 
 _FREE = (loops.View, loops.Alias)
@@ -114,9 +113,9 @@ def flops(eqn: Eqn) -> int:
     match loops.loops_of(eqn):
         case loops.Pointwise(value):
             return size * _prims(value(*[Const(0, a.type.dtype) for a in eqn.inputs]))
-        case loops.Contraction(contract, _):
+        case loops.Contract(contract, _):
             return 2 * size * math.prod(operand.shape[i] for i in contract[0])
-        case loops.Reduction() | loops.Cumulative() if dt.is_inexact(operand.dtype):
+        case loops.Reduce() | loops.Scan() if dt.is_inexact(operand.dtype):
             return operand.size
     return 0
 

@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from fxad.ir import loops
-from fxad.ir.program import Atom, Eqn, Program, Var, subprograms
-from fxad.ir.text import equation, letters
+from fxad.ir.program import Atom, Eqn, Program, Var, equation, letters, subprograms
 
 _CHARACTER, _HEIGHT, _GAP, _LAYER = 7, 38, 18, 84  # pixels
 _SWEEPS = 8
@@ -136,9 +135,9 @@ def _kind(eqn: Eqn) -> str:
     if any(subprograms(eqn)):
         return "program"
     match loops.loops_of(eqn):
-        case loops.Contraction():
+        case loops.Contract():
             return "product"
-        case loops.Reduction() | loops.Cumulative():
+        case loops.Reduce() | loops.Scan():
             return "reduction"
         case loops.View() | loops.Alias() | loops.Generate():
             return "view"
