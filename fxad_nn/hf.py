@@ -28,6 +28,7 @@ from fxad_nn.spec import from_named, named_leaves
 from fxad_nn.tensors import (
     Stored,
     check_shape,
+    map_file,
     require_all,
     stored,
     warn_if_not_finite,
@@ -44,10 +45,13 @@ DERIVED = re.compile(r".*\.(rotary_emb\.inv_freq|attn\.bias|attn\.masked_bias)")
 """Tensors of older files that follow from the configuration: frequencies, causal masks."""
 
 
-def read_model(directory: Path, dtype: str | None = None) -> tuple[models.Config, Any]:
+def read_model(
+    directory: Path, dtype: str | None = None, mapped: bool = False
+) -> tuple[models.Config, Any]:
     """The configuration and parameters in a directory.
 
-    Weights become `dtype`, or keep the one they are stored in where it is None. Raises
+    Weights become `dtype`, or keep the one they are stored in where it is None. mapped: they
+    borrow the memory of mapped files, and are not looked at for NaN. Raises
     CheckpointError naming the file, and the field or tensor, that is missing, damaged or not
     supported.
     """
@@ -61,7 +65,7 @@ def read_model(directory: Path, dtype: str | None = None) -> tuple[models.Config
         spec = models.family(config).spec(config)
     except ConfigError as error:
         raise CheckpointError(f"{directory / CONFIG}: {error}") from error
-    return config, _read_params(tensors, family, config, spec, str(directory))
+    return config, _read_params(tensors, family, config, spec, mapped, str(directory))
 
 
 def _read_config(directory: Path) -> tuple[Family, dict[str, Any]]:
@@ -94,7 +98,12 @@ def _inside(directory: Path, name: str) -> Path:
 
 
 def _read_params(
-    tensors: list[Stored], family: Family, config: models.Config, spec: Any, where: str
+    tensors: list[Stored],
+    family: Family,
+    config: models.Config,
+    spec: Any,
+    mapped: bool,
+    where: str,
 ) -> Any:
     """The tree; nothing is allocated before every tensor is known to be there and to fit."""
     wanted = {
@@ -108,15 +117,21 @@ def _read_params(
         shape = leaf.shape if parts == [published] else leaf.shape[:0:-1]
         for part in parts:
             _check(stored_as[part], shape, where)
+    maps = {path: map_file(path) for path in {t.path for t in tensors}} if mapped else {}
     for name, (leaf, parts, published) in wanted.items():
+        tensor = stored_as[parts[0]]
+        if parts == [published] and tensor.path in maps and tensor.dtype == leaf.dtype:
+            found[name] = jnp.asarray(tensor.within(maps[tensor.path]), copy=False)
+            continue
         if parts == [published]:
-            found[name] = jnp.asarray(stored_as[published].read(), leaf.dtype)
+            found[name] = jnp.asarray(tensor.read(), leaf.dtype)
             continue
         stacked = np.empty(leaf.shape, jnp.dtype(leaf.dtype))
         for number, part in enumerate(parts):
             stacked[number] = stored_as[part].read().T
         found[name] = jnp.asarray(stacked, copy=False)
-    warn_if_not_finite(found, where)
+    if not mapped:
+        warn_if_not_finite(found, where)
     return from_named(spec, found)
 
 

@@ -1,6 +1,7 @@
 """`fxad_nn.load`, `Model` and `fxad_nn.save`: what is kept, what is refused, and by which error."""
 
 import json
+import mmap
 import subprocess
 import sys
 from dataclasses import replace
@@ -290,6 +291,49 @@ def test_stored_dtypes_are_kept_or_converted(tmp_path):
     with pytest.raises(CheckpointError, match=r"several dtypes: .*norm\.weight' float32"):
         fxad_nn.load(tmp_path)
     assert fxad_nn.load(tmp_path, "bfloat16").config == model.config
+
+
+@pytest.mark.parametrize("name", ["llama", "llama bf16", "olmoe bf16"])
+def test_mapped_weights_borrow_their_files(tmp_path, name):
+    fxad_nn.save(made(SAVED[name]), tmp_path)
+    path = tmp_path / "model.safetensors"
+    content = path.read_bytes()
+    whole, mapped = fxad_nn.load(tmp_path), fxad_nn.load(tmp_path, mapped=True)
+    assert mapped.config == whole.config
+    for leaf, kept in named_leaves(whole.params):
+        found = np.asarray(dict(named_leaves(mapped.params))[leaf])
+        np.testing.assert_array_equal(
+            found.astype(np.float32), np.asarray(kept, np.float32), err_msg=leaf
+        )
+        base = found
+        while isinstance(base, np.ndarray) and base.base is not None:
+            base = base.base
+        assert isinstance(base, mmap.mmap) == ("experts" not in leaf), leaf
+    tokens = np.arange(12, dtype=np.int32)[None]
+    np.testing.assert_array_equal(mapped(tokens), whole(tokens))
+    doubled = fxad.jit(lambda p: fxad.tree.map(lambda x: 2 * x, p), donate_argnums=(0,))
+    twice = doubled(mapped.params)
+    np.testing.assert_array_equal(
+        np.asarray(twice["embed"]["token"]), 2 * np.asarray(whole.params["embed"]["token"])
+    )
+    assert path.read_bytes() == content
+    wide = fxad_nn.load(tmp_path, "float32", mapped=True)
+    assert str(wide.params["embed"]["token"].dtype) == "float32"
+
+
+def test_weights_that_lie_askew_are_mapped_as_copies(tmp_path):
+    fxad_nn.save(made(LLAMA), tmp_path)
+    path = tmp_path / "model.safetensors"
+    length = int.from_bytes(path.read_bytes()[:8], "little")
+    content = path.read_bytes()
+    path.write_bytes((length + 1).to_bytes(8, "little") + content[8 : 8 + length] + b" "
+                     + content[8 + length :])  # fmt: skip
+    whole, mapped = fxad_nn.load(tmp_path), fxad_nn.load(tmp_path, mapped=True)
+    tokens = np.arange(12, dtype=np.int32)[None]
+    np.testing.assert_array_equal(mapped(tokens), whole(tokens))
+    path.write_bytes(content[:-1])
+    with pytest.raises(CheckpointError, match="truncated"):
+        fxad_nn.load(tmp_path, mapped=True)
 
 
 def test_all_end_ids_are_read(tmp_path):
