@@ -59,15 +59,21 @@ def _logits(model: Model, tokens: Any) -> Any:
     return models.family(model.config).forward(model.params, tokens, model.config)
 
 
-def load(directory: str | Path, dtype: str | None = None) -> Model:
+def load(directory: str | Path, dtype: str | None = None, mapped: bool = False) -> Model:
     """The model in a directory that Hugging Face, or `save`, wrote.
 
     Reads config.json, generation_config.json and safetensors, one file or several. Weights keep
     the dtype they are stored in; `dtype` ("float32", "bfloat16" or "float16") converts them.
-    Leaves have the published layout. Raises CheckpointError naming the file, and the field or
+    Leaves have the published layout.
+
+    mapped: weights of the stored dtype borrow the memory of their mapped files: nothing is read
+    before it is used, and processes share it. Donated ones are copied first. The files must then
+    stay as they are: one that is cut ends the process, and NaN is not warned of.
+
+    Raises CheckpointError naming the file, and the field or
     tensor, that is missing, damaged or not supported.
     """
-    config, params = hf.read_model(Path(directory), dtype)
+    config, params = hf.read_model(Path(directory), dtype, mapped)
     return Model(params, config)
 
 

@@ -57,7 +57,10 @@ class RopeScaling:
             kinds = ", ".join(KINDS)
             raise ConfigError(f"rotary scaling is one of {kinds}, not {shown(self.kind)}")
         if not self.factor > 0 or self.original_context < 1:
-            raise ConfigError(f"rotary scaling needs a positive factor and context, got {self}")
+            raise ConfigError(
+                f"rotary scaling needs a positive factor and context, got {self.factor} and "
+                f"{self.original_context}"
+            )
         if self.kind == "llama3" and self.high_frequency == self.low_frequency:
             raise ConfigError("rotary scaling llama3 needs two different frequencies")
         if len(self.short) != len(self.long) or bool(self.short) != (self.kind == "longrope"):
