@@ -188,7 +188,7 @@ def _conclude(result: Result, output: Output) -> None:
     loss = f"validation loss over the whole split: [bold]{result.val_loss:.4f}[/]"
     console.print(loss, highlight=False)
     console.rule("sample")
-    _write(run.params, run.config, run.data.tokenizer, SampleOptions(window=run.context), output)
+    _write(run.params, run.config, run.task.tokenizer, SampleOptions(window=run.context), output)
     console.rule()
     say(console, f"checkpoint: {result.checkpoint}")
     curve = run.directory / CURVE

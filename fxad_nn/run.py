@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,8 +25,10 @@ from fxad_nn.hf import load_hf
 from fxad_nn.losses import History, empty_history
 from fxad_nn.optim import adamw
 from fxad_nn.options import build
-from fxad_nn.recipe import TrainOptions
+from fxad_nn.pretraining import Pretraining
+from fxad_nn.recipe import RunOptions, TrainOptions
 from fxad_nn.spec import init_params, named_leaves
+from fxad_nn.task import Task
 from fxad_nn.tokenizer import Tokenizer, from_directory
 
 GPT2_IDS = 50257
@@ -34,6 +36,8 @@ GPT2_IDS = 50257
 
 FIXED = ("preset", "bias", "tokenizer", "vocabulary", "weights")
 """Options that made the model, and so cannot change when its run goes on."""
+
+Options = TypeVar("Options", bound=RunOptions)
 
 STATE_KEYS = {"options", "source", "data_size", "history"}
 """What a run needs to find in a checkpoint's state to go on."""
@@ -43,9 +47,9 @@ STATE_KEYS = {"options", "source", "data_size", "history"}
 class Run:
     """A training run between two steps: everything that changes, and what it works on."""
 
-    options: TrainOptions
+    options: RunOptions
     config: models.Config
-    data: Dataset
+    task: Task
     directory: Path
     params: Any
     state: Any
@@ -62,13 +66,7 @@ class Run:
 
 def begin(options: TrainOptions) -> Run:
     """A run at step 0, from a preset or from given weights."""
-    directory = options.out or _free_directory(options.preset)
-    if store.holds_checkpoint(directory):
-        raise ConfigError(
-            f"{directory} already holds a checkpoint: continue it with --resume {directory}, "
-            "or choose another --out"
-        )
-    require_writable(directory)
+    directory = new_directory(options.out, options.preset)
     if options.weights is not None:
         config, params = load_hf(options.weights)
         data = _open(options, config.vocab, from_directory(options.weights))
@@ -77,7 +75,21 @@ def begin(options: TrainOptions) -> Run:
         spec = models.family(config).spec(config)
         params = fxad.jit(partial(init_params, spec))(fxad.random.key(options.seed))
     state = adamw(options.learning_rate).init(params)
-    return _checked(Run(options, config, data, directory, params, state))
+    _require_fitting(options, config, data)
+    return Run(options, config, Pretraining(options, config, data), directory, params, state)
+
+
+def new_directory(out: Path | None, name: str) -> Path:
+    """Where a new run saves: `out`, else the first free runs/NAME-N. ConfigError where a run is
+    there already or nothing can be written."""
+    directory = out or _free_directory(name)
+    if store.holds_checkpoint(directory):
+        raise ConfigError(
+            f"{directory} already holds a checkpoint: continue it with --resume {directory}, "
+            "or choose another --out"
+        )
+    require_writable(directory)
+    return directory
 
 
 def _from_preset(options: TrainOptions) -> tuple[models.Config, Dataset]:
@@ -91,9 +103,15 @@ def _from_preset(options: TrainOptions) -> tuple[models.Config, Dataset]:
     return replace(config, vocab=max(data.tokenizer.size, least)), data
 
 
-def resumed_options(directory: Path, **changes: Any) -> TrainOptions:
-    """The options a run was saved with, with some changed; those that made the model cannot be."""
-    for name in FIXED:
+def resumed_options(
+    directory: Path,
+    cls: type[Options] = TrainOptions,  # type: ignore[assignment]
+    fixed: tuple[str, ...] = FIXED,
+    **changes: Any,
+) -> Options:
+    """The options a run was saved with, with some changed; the `fixed` ones, which made the model,
+    cannot be."""
+    for name in fixed:
         if name in changes:
             flag = "--" + name.replace("_", "-")
             raise ConfigError(f"{flag} cannot change when a run is resumed; it made the model")
@@ -104,7 +122,7 @@ def resumed_options(directory: Path, **changes: Any) -> TrainOptions:
     if missing:
         raise CheckpointError(f"{path} is damaged: it does not hold {', '.join(sorted(missing))}")
     saved = {**record["state"]["options"], "out": None}
-    return build(TrainOptions, {**saved, **changes, "resume": directory}, str(path))
+    return build(cls, {**saved, **changes, "resume": directory}, str(path))
 
 
 def resume(options: TrainOptions) -> Run:
@@ -113,16 +131,23 @@ def resume(options: TrainOptions) -> Run:
         raise ConfigError("resuming needs the directory of a run")
     saved = store.load(options.resume)
     data = _open(options, saved.config.vocab, saved.tokenizer)
-    path = None if options.data is None else str(options.data)
-    before, now = saved.state["data_size"], _size(data)
+    _require_fitting(options, saved.config, data)
+    return resumed(options, saved, Pretraining(options, saved.config, data), options.data)
+
+
+def resumed(options: RunOptions, saved: store.Checkpoint, task: Task, data: Path | None) -> Run:
+    """The run of a checkpoint, to go on as `options` say with the `task` it had; `data`: the file
+    that the task was made from. DataError where that is not what it was."""
+    path = None if data is None else str(data)
+    before, now = saved.state["data_size"], task.size
     if before != now and path == saved.state["options"]["data"]:
         raise DataError(
             f"{saved.path} was trained on {saved.state['source']}, {before} tokens; now that is "
-            f"{data.source}, {now} tokens: give the right text with --data"
+            f"{task.source}, {now} tokens: give the right text with --data"
         )
     directory = _resumed_directory(saved.path, options.out)
     require_writable(directory)
-    run = Run(options, saved.config, data, directory, saved.params, saved.optimizer, saved.step)
+    run = Run(options, saved.config, task, directory, saved.params, saved.optimizer, saved.step)
     run.history = {**empty_history(), **saved.state["history"]}
     run.checkpoint = saved.path if directory == saved.path.parent else None
     if changed := _changes(saved.facts, _bits()):
@@ -130,7 +155,7 @@ def resume(options: TrainOptions) -> Run:
             f"since {saved.path} was saved, {changed}: the run goes on, but its bits may not be "
             "those of an unbroken one"
         )
-    return _checked(run)
+    return run
 
 
 def _resumed_directory(checkpoint: Path, out: Path | None) -> Path:
@@ -173,8 +198,8 @@ def save(run: Run) -> Path:
     options = asdict(run.options)
     state = {
         "options": {k: str(v) if isinstance(v, Path) else v for k, v in options.items()},
-        "source": run.data.source,
-        "data_size": _size(run.data),
+        "source": run.task.source,
+        "data_size": run.task.size,
         "sampler": {"seed": run.options.seed, "batches": run.step * run.options.accumulate},
         "history": run.history,
     }
@@ -184,7 +209,7 @@ def save(run: Run) -> Path:
         run.params,
         run.state,
         run.config,
-        run.data.tokenizer,
+        run.task.tokenizer,
         state,
         keep=run.options.keep,
         facts={**_bits(), "python": platform.python_version()},
@@ -193,32 +218,34 @@ def save(run: Run) -> Path:
 
 
 def _require_finite(run: Run) -> None:
+    if name := not_finite(run):
+        raise TrainingError(
+            f"after step {run.step} {name} holds numbers that are not finite, so it is not "
+            "saved: try a lower --learning-rate or a longer --warmup"
+        )
+
+
+def not_finite(run: Run) -> str | None:
+    """The first parameter or moment that holds NaN or infinity, if one does."""
     for name, leaf in (*named_leaves(run.params), *named_leaves(run.state)):
         if not np.isfinite(np.asarray(leaf)).all():
-            raise TrainingError(
-                f"after step {run.step} {name} holds numbers that are not finite, so it is not "
-                "saved: try a lower --learning-rate or a longer --warmup"
-            )
+            return name
+    return None
 
 
 def _open(options: TrainOptions, vocab: int, known: Tokenizer | None = None) -> Dataset:
     return open_data(options.data, options.tokenizer, options.vocabulary, vocab, known)
 
 
-def _checked(run: Run) -> Run:
+def _require_fitting(options: TrainOptions, config: models.Config, data: Dataset) -> None:
     """Prove that model, tokenizer, data and context fit each other."""
-    ids, vocab = run.data.tokenizer.size, run.config.vocab
-    if ids > vocab:
-        raise DataError(f"the tokenizer has {ids} ids, the model a vocabulary of {vocab}")
-    if run.context > run.config.context:
-        raise ConfigError(f"--context {run.context} exceeds the model's {run.config.context}")
-    require_length(run.data.train, run.context, f"the training part of {run.data.source}")
-    require_length(run.data.val, 1, f"the validation part of {run.data.source}")
-    return run
-
-
-def _size(data: Dataset) -> int:
-    return sum(len(part) for part in (*data.train, *data.val))
+    ids, context = data.tokenizer.size, options.context or config.context
+    if ids > config.vocab:
+        raise DataError(f"the tokenizer has {ids} ids, the model a vocabulary of {config.vocab}")
+    if context > config.context:
+        raise ConfigError(f"--context {context} exceeds the model's {config.context}")
+    require_length(data.train, context, f"the training part of {data.source}")
+    require_length(data.val, 1, f"the validation part of {data.source}")
 
 
 def _free_directory(preset: str) -> Path:

@@ -71,13 +71,17 @@ def ones(key: Any, shape: tuple[int, ...], dtype: str) -> Any:
 
 
 def named_leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of a tree of dicts and lists as ("blocks.0.norm.scale", leaf), in tree order."""
+    """The leaves of a tree of dicts and lists as ("blocks.0.norm.scale", leaf), in tree order.
+
+    None has no leaves, as everywhere in `fxad.tree`.
+    """
     if isinstance(tree, dict):
         children = [(str(key), tree[key]) for key in sorted(tree)]
     elif isinstance(tree, list):
         children = [(str(index), child) for index, child in enumerate(tree)]
     else:
-        yield prefix, tree
+        if tree is not None:
+            yield prefix, tree
         return
     for name, child in children:
         yield from named_leaves(child, f"{prefix}.{name}" if prefix else name)
@@ -93,7 +97,7 @@ def from_named(like: Any, leaves: dict[str, Any], prefix: str = "") -> Any:
     if isinstance(like, list):
         pairs = ((f"{prefix}.{i}" if prefix else str(i), v) for i, v in enumerate(like))
         return [from_named(v, leaves, name) for name, v in pairs]
-    return leaves[prefix]
+    return None if like is None else leaves[prefix]
 
 
 def init_params(spec: Any, key: Any) -> Any:
