@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from fxad_nn.layers import rotary_tables
+from fxad_nn.rotary import rotary_tables
 
 
 def tensor(array: Any, turned: bool = False) -> torch.Tensor:
@@ -44,8 +44,7 @@ class Decoder:
             tables = rotary_tables(length, dim, c.rope_theta, c.rope_scaling)
             self.tables = [torch.from_numpy(t.astype(np.float32)).to(dtype) for t in tables]
 
-    @staticmethod
-    def _block(p: Any) -> dict[str, Any]:
+    def _block(self, p: Any) -> dict[str, Any]:
         """Norms, and linear layers as (weight, bias); products of one input are one."""
         found: dict[str, Any] = {
             name: {k: tensor(v) for k, v in p[name].items()} for name in ("norm1", "norm2")
@@ -55,7 +54,7 @@ class Decoder:
         if "q" in layers:
             together = {"qkv": "q k v", "out": "out", "up": "gate up", "down": "down"}
         for name, parts in together.items():
-            weights = [tensor(layers[part]["weight"], turned=True) for part in parts.split()]
+            weights = [tensor(layers[part]["weight"], turned=self.gpt2) for part in parts.split()]
             bias = layers[parts.split()[0]].get("bias")
             whole = weights[0] if len(weights) == 1 else torch.cat(weights)
             found[name] = (whole, None if bias is None else tensor(bias))

@@ -1,21 +1,42 @@
-"""GPT-2 and Llama as pure functions over trees of parameters, trained and sampled with fxad.
+"""Open language models as pure functions over trees of parameters: loaded, trained, saved.
 
-    from fxad_nn import gpt2
-    from fxad_nn.spec import init_params
+    import fxad_nn
 
-    config = gpt2.PRESETS["tiny"]
-    params = init_params(gpt2.spec(config), fxad.random.key(0))
-    logits = gpt2.forward(params, tokens, config)
+    model = fxad_nn.load("Llama-3.2-1B")        # a directory from Hugging Face
+    logits = model(tokens)                      # [batch, time] -> [batch, time, vocab]
+    fxad_nn.save(model, "out")                  # loads in transformers
 
+model       a model as one value: parameters and configuration
 spec        one tree per model: shapes, dtypes, axes, initialisers
-layers      linear, norms, rotary positions, causal attention
-gpt2, llama, loss, models            the models, and how they are found by name
-optim, step                          AdamW, schedules, one compiled training step
-text, tokenizer, vocabulary          from text to ids, and which ids a model knows
+layers, rotary              linear, norms, attention, positions
+gpt2, decoder, models, loss the models, and how they are found by name
+families    which published families the decoder can be, and how they name things
+optim, step                 AdamW, schedules, one compiled training step
+text, tokenizer, vocabulary         from text to ids, and which ids a model knows
 token_file, shards, token_cache, data    from files to batches
-files, tensors, manifest, store, hf   checkpoints, and weights from Hugging Face directories
-cache, sampling, generate            tokens one by one, with keys and values of earlier ones
-recipe, run, train, evaluate, flops  a training run
+files, tensors, manifest, store, hf checkpoints, and directories of published models
+cache, sampling, generate           tokens one by one, with keys and values of earlier ones
+recipe, run, train, evaluate, flops a training run
 listener, signals, directory, losses, keep, plot    what surrounds it: who listens, what it leaves
-options, screen, cli                 the command line
+options, screen, cli        the command line
 """
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fxad_nn.model import Model, load, save
+
+__all__ = ["Model", "load", "save"]
+
+
+def __getattr__(name: str) -> Any:
+    """The names of `fxad_nn.model`, loaded when they are first asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module("fxad_nn.model"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

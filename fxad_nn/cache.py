@@ -9,13 +9,12 @@ A cache is a tree of arrays like parameters are; donate it, and a step writes it
 
 from __future__ import annotations
 
-import math
 from typing import Any, Protocol
 
 import fxad
 import fxad.numpy as jnp
 from fxad_nn.errors import ConfigError
-from fxad_nn.layers import causal_attention
+from fxad_nn.layers import causal_attention, masked_attention
 
 
 class Shape(Protocol):
@@ -68,13 +67,23 @@ def check_fits(cache: list[dict[str, Any]], time: int, position: Any, seen: int 
 
 
 def cached_attention(
-    cache: list[dict[str, Any]], position: Any, seen: int, number: int, q: Any, k: Any, v: Any
+    cache: list[dict[str, Any]],
+    position: Any,
+    seen: int,
+    number: int,
+    q: Any,
+    k: Any,
+    v: Any,
+    scale: float | None = None,
+    window: int | None = None,
+    softcap: float | None = None,
 ) -> Any:
     """Causal attention of new tokens to themselves and to those in the cache before `position`.
 
     q [batch, time, heads, dim]; k, v [batch, time, groups, dim]. Returns [batch, time, heads * dim]
     and replaces layer `number` of `cache` by one with k and v at position ... position + time - 1.
-    Reads the first `seen` positions of the cache. Scores and softmax are float32.
+    Reads the first `seen` positions of the cache. Scores and softmax are float32. scale, window
+    and softcap are those of `layers.causal_attention`.
     """
     at = (0, 0, position, 0)
     new = {"keys": k, "values": v}
@@ -83,17 +92,6 @@ def cached_attention(
         for name, held in cache[number].items()
     }
     if isinstance(position, int) and position == 0:
-        return causal_attention(q, k, v)
-    batch, time, heads, dim = q.shape
+        return causal_attention(q, k, v, scale, window, softcap)
     keys, values = layer["keys"][:, :, :seen], layer["values"][:, :, :seen]
-    groups = keys.shape[1]
-    # The heads of a group share its keys: rows of one product.
-    rows = q.reshape(batch, time, groups, -1, dim).swapaxes(1, 2).reshape(batch, groups, -1, dim)
-    scores = jnp.einsum("bgrd,bgsd->bgrs", rows, keys, preferred_element_type=jnp.float32)
-    last = position + jnp.arange(time)[:, None, None]
-    visible = jnp.broadcast_to(jnp.arange(seen) <= last, (time, heads // groups, seen))
-    scores = jnp.where(visible.reshape(-1, seen), scores / math.sqrt(dim), -jnp.inf)
-    weights = fxad.nn.softmax(scores).astype(values.dtype)
-    out = jnp.einsum("bgrs,bgsd->bgrd", weights, values)
-    out = out.reshape(batch, groups, time, -1).swapaxes(1, 2)
-    return out.reshape(batch, time, heads * dim)
+    return masked_attention(q, keys, values, position, scale, window, softcap)

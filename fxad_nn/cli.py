@@ -25,8 +25,8 @@ from fxad.errors import FxadError
 from fxad_nn import models, store
 from fxad_nn.errors import ConfigError, UserError, did_you_mean
 from fxad_nn.generate import cast, generate
-from fxad_nn.hf import load_hf
 from fxad_nn.losses import LOSSES, read_losses
+from fxad_nn.model import load
 from fxad_nn.options import add_options, option, parse
 from fxad_nn.plot import draw_losses
 from fxad_nn.recipe import TrainOptions, recipe
@@ -212,8 +212,8 @@ def _sample(given: dict[str, Any], output: Output) -> None:
         hint = did_you_mean(options.dtype, DTYPES)
         raise ConfigError(f"--dtype must be one of {', '.join(DTYPES)}, got {options.dtype}{hint}")
     if (directory / "config.json").is_file():
-        config, params = load_hf(directory)
-        _write(params, config, from_directory(directory), options, output)
+        model = load(directory)
+        _write(model.params, model.config, from_directory(directory), options, output)
     else:
         found = store.load(directory, with_optimizer=False)
         _write(found.params, found.config, found.tokenizer, options, output)

@@ -16,9 +16,12 @@ from typing import Any
 import fxad
 import fxad.numpy as jnp
 from fxad_nn.cache import cached_attention, check_fits
-from fxad_nn.errors import ConfigError
+from fxad_nn.errors import ConfigError, did_you_mean
 from fxad_nn.layers import (
+    ACTIVATIONS,
     causal_attention,
+    conv1d,
+    conv1d_spec,
     embedding,
     embedding_spec,
     layer_norm,
@@ -26,7 +29,7 @@ from fxad_nn.layers import (
     linear_spec,
     norm_spec,
 )
-from fxad_nn.loss import IGNORE
+from fxad_nn.loss import IGNORE, cross_entropy
 from fxad_nn.spec import MOST_LAYERS
 
 
@@ -35,6 +38,7 @@ class Config:
     """The shape of a GPT-2. `position_std` is 0.01 in OpenAI's code, 0.02 in nanoGPT.
 
     dtype: of parameters. products: what factors of matrix products are rounded to, if given.
+    start, ends, pad: ids of special tokens; generation ends at any of `ends`.
     """
 
     vocab: int = 50257
@@ -48,6 +52,16 @@ class Config:
     position_std: float = 0.01
     dtype: str = "float32"
     products: str | None = None
+    family: str = "gpt2"
+    activation: str = "gelu_tanh"
+    tied: bool = True
+    scaled: bool = True
+    """Scores are divided by sqrt(head_dim)."""
+    scaled_by_layer: bool = False
+    """Scores of layer i, counted from 0, are divided by i + 1."""
+    start: int | None = None
+    ends: tuple[int, ...] = ()
+    pad: int | None = None
 
     def __post_init__(self) -> None:
         sizes = (self.vocab, self.context, self.layers, self.heads, self.width, self.hidden)
@@ -57,6 +71,9 @@ class Config:
             raise ConfigError(f"{self.layers} layers are more than {MOST_LAYERS}")
         if self.width % self.heads:
             raise ConfigError(f"width {self.width} is not a multiple of heads {self.heads}")
+        if self.activation not in ACTIVATIONS:
+            hint = did_you_mean(self.activation, ACTIVATIONS)
+            raise ConfigError(f"unknown activation {self.activation!r}{hint}")
 
     @property
     def head_dim(self) -> int:
@@ -87,13 +104,13 @@ def spec(config: Config) -> dict[str, Any]:
     """The tree of leaves, with OpenAI's initialisation.
 
     Matrices are normal(0.02), those that write into the residual stream divided by
-    sqrt(2 layers) so that its variance does not grow with depth. The head is the token table.
+    sqrt(2 layers) so that its variance does not grow with depth. A tied head is the token table.
     """
     c = config
     residual = 0.02 / math.sqrt(2 * c.layers)
 
     def dense(size: tuple[int, int], axes: tuple[str, str], std: float) -> dict[str, Any]:
-        return linear_spec(size, axes, std, c.bias, c.dtype)
+        return conv1d_spec(size, axes, std, c.bias, c.dtype)
 
     def block() -> dict[str, Any]:
         return {
@@ -109,7 +126,7 @@ def spec(config: Config) -> dict[str, Any]:
             },
         }
 
-    return {
+    tree: dict[str, Any] = {
         "embed": {
             "token": embedding_spec((c.vocab, c.width), ("vocab", "width"), 0.02, c.dtype),
             "position": embedding_spec(
@@ -119,36 +136,49 @@ def spec(config: Config) -> dict[str, Any]:
         "blocks": [block() for _ in range(c.layers)],
         "norm": norm_spec(c.width, c.bias, c.dtype),
     }
+    if not c.tied:
+        tree["head"] = linear_spec((c.width, c.vocab), ("width", "vocab"), 0.02, False, c.dtype)
+    return tree
 
 
 def attention(p: dict[str, Any], x: Any, config: Config, attend: Callable[..., Any]) -> Any:
     """Self-attention by attend(q, k, v): x [batch, time, width] -> [batch, time, width]."""
     batch, time, _ = x.shape
     heads = (batch, time, config.heads, config.head_dim)
-    qkv = linear(p["qkv"], x, config.products)
+    qkv = conv1d(p["qkv"], x, config.products)
     q, k, v = (part.reshape(heads) for part in jnp.split(qkv, 3, axis=-1))
-    return linear(p["out"], attend(q, k, v), config.products)
+    return conv1d(p["out"], attend(q, k, v), config.products)
 
 
 def mlp(p: dict[str, Any], x: Any, config: Config) -> Any:
-    """Two linear layers with the tanh form of GELU between them.
+    """Two linear layers with an activation between them, GELU in its tanh form as published.
 
-    The gradient computes GELU again: cheaper than to keep it, four times as large as x.
+    The gradient computes it again: cheaper than to keep it, four times as large as x.
     """
+    activation = ACTIVATIONS[config.activation]
 
     def down(hidden: Any) -> Any:
-        return linear(p["down"], fxad.nn.gelu(hidden, approximate=True), config.products)
+        return conv1d(p["down"], activation(hidden), config.products)
 
-    return fxad.checkpoint(down)(linear(p["up"], x, config.products))
+    return fxad.checkpoint(down)(conv1d(p["up"], x, config.products))
 
 
 def _blocks(params: dict[str, Any], x: Any, config: Config, attend: Callable[..., Any]) -> Any:
-    """Every block and the last norm; attend(layer's number, q, k, v)."""
+    """Every block and the last norm; attend(layer's number, q, k, v, scale)."""
     for i, p in enumerate(params["blocks"]):
         normed = layer_norm(p["norm1"], x, config.norm_epsilon)
-        x = x + attention(p["attention"], normed, config, partial(attend, i))
+        mix = partial(attend, i, scale=_score_scale(config, i))
+        x = x + attention(p["attention"], normed, config, mix)
         x = x + mlp(p["mlp"], layer_norm(p["norm2"], x, config.norm_epsilon), config)
     return layer_norm(params["norm"], x, config.norm_epsilon)
+
+
+def _score_scale(config: Config, layer: int) -> float | None:
+    """What scores of a layer are multiplied by; None for 1 / sqrt(head_dim)."""
+    if config.scaled and not config.scaled_by_layer:
+        return None
+    scale = 1 / math.sqrt(config.head_dim) if config.scaled else 1.0
+    return scale / (layer + 1) if config.scaled_by_layer else scale
 
 
 def features(params: dict[str, Any], tokens: Any, config: Config) -> Any:
@@ -158,7 +188,7 @@ def features(params: dict[str, Any], tokens: Any, config: Config) -> Any:
         raise ConfigError(f"{time} tokens do not fit GPT-2's context of {config.context}")
     embed = params["embed"]
     x = embedding(embed["token"], tokens) + embed["position"][:time]
-    return _blocks(params, x, config, lambda _, q, k, v: causal_attention(q, k, v))
+    return _blocks(params, x, config, lambda _, q, k, v, scale: causal_attention(q, k, v, scale))
 
 
 def extend(
@@ -181,9 +211,14 @@ def extend(
     return _blocks(params, x, config, partial(cached_attention, cache, position, seen)), cache
 
 
+def _head(params: dict[str, Any], config: Config) -> dict[str, Any]:
+    """What `linear` makes logits with: a weight [vocab, width]."""
+    return {"weight": params["embed"]["token"]} if config.tied else params["head"]
+
+
 def head(params: dict[str, Any], x: Any, config: Config) -> Any:
     """features [..., width] -> logits [..., vocab]."""
-    return linear({"weight": params["embed"]["token"].T}, x, config.products)
+    return linear(_head(params, config), x, config.products)
 
 
 def forward(params: dict[str, Any], tokens: Any, config: Config) -> Any:
@@ -192,7 +227,14 @@ def forward(params: dict[str, Any], tokens: Any, config: Config) -> Any:
 
 
 def loss(params: dict[str, Any], batch: tuple[Any, Any], config: Config) -> Any:
-    """The mean cross-entropy of (tokens, targets), both [batch, time] int, as a float32 scalar."""
+    """The mean cross-entropy of (tokens, targets), both [batch, time] int, as a float32 scalar.
+
+    Where an adapter stands beside the head all logits are in memory.
+    """
     tokens, targets = batch
-    x, table = features(params, tokens, config), params["embed"]["token"]
-    return fxad.nn.linear_cross_entropy(x, table, targets, ignore=IGNORE, dtype=config.products)
+    x, p = features(params, tokens, config), _head(params, config)
+    if "lora" in p:
+        return cross_entropy(head(params, x, config), targets)
+    return fxad.nn.linear_cross_entropy(
+        x, p["weight"], targets, ignore=IGNORE, dtype=config.products
+    )

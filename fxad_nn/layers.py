@@ -1,19 +1,18 @@
-"""The layers GPT-2 and Llama are made of, as pure functions over dicts of arrays.
+"""The layers that models are made of, as pure functions over dicts of arrays.
 
     y = linear(p["up"], rms_norm(p["norm"], x, epsilon=1e-5))    # [batch, time, hidden]
 
 Every function of the form `layer(p, x)` has a `layer_spec` that builds the spec of its `p`.
-Weights are stored [in, out], so that `x @ weight` needs no transpose.
+Weights lie as they are published: those of `linear` [out, in], those of `conv1d`, which GPT-2
+has, [in, out]. Neither product copies its weight to transpose it.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from typing import Any
-
-import numpy as np
 
 import fxad
 import fxad.numpy as jnp
@@ -23,7 +22,18 @@ from fxad_nn.spec import Leaf, normal, ones, zeros
 def linear_spec(
     size: tuple[int, int], axes: tuple[str, str], std: float, bias: bool, dtype: str
 ) -> dict[str, Leaf]:
-    """A matrix [in, out] with normal(std) entries, and a zero bias [out] where asked for."""
+    """The spec of `linear` from size[0] to size[1]: a matrix [out, in] with normal(std) entries,
+    and a zero bias [out] where asked for."""
+    spec = {"weight": Leaf(size[::-1], dtype, axes[::-1], normal(std))}
+    if bias:
+        spec["bias"] = Leaf(size[1:], dtype, axes[1:], zeros)
+    return spec
+
+
+def conv1d_spec(
+    size: tuple[int, int], axes: tuple[str, str], std: float, bias: bool, dtype: str
+) -> dict[str, Leaf]:
+    """As `linear_spec`, of `conv1d`: the matrix is [in, out]."""
     spec = {"weight": Leaf(size, dtype, axes, normal(std))}
     if bias:
         spec["bias"] = Leaf(size[1:], dtype, axes[1:], zeros)
@@ -31,40 +41,73 @@ def linear_spec(
 
 
 def linear(p: dict[str, Any], x: Any, products: str | None = None) -> Any:
-    """x [..., in] -> [..., out]; factors are rounded to the dtype `products`, if given."""
-    y = x @ p["weight"] if products is None else product(x, p["weight"], products)
-    return y + p["bias"] if "bias" in p else y
+    """x [..., in] times the transpose of weight [out, in], and a bias: [..., out].
+
+    Factors are rounded to the dtype `products`, if given. An adapter beside the weight,
+    p["lora"] = {"a": [rank, in], "b": [out, rank], "scale": float32 []}, adds
+    scale (x aᵀ) bᵀ (Hu et al., 2021), computed in the adapter's dtype.
+    """
+    return _affine(p, x, 1, products)
 
 
-@partial(fxad.custom_vjp, nondiff_argnums=(2,))
-def product(x: Any, weight: Any, dtype: str) -> Any:
-    """x [..., in] times weight [in, out], both rounded to `dtype`, summed and left in float32.
+def conv1d(p: dict[str, Any], x: Any, products: str | None = None) -> Any:
+    """As `linear`, by a weight [in, out], which OpenAI called a convolution of width 1."""
+    return _affine(p, x, 0, products)
+
+
+def _affine(p: dict[str, Any], x: Any, axis: int, products: str | None) -> Any:
+    y = product(x, p["weight"], axis, products)
+    if "bias" in p:
+        y = y + p["bias"]
+    return y + _low_rank(p["lora"], x, products).astype(y.dtype) if "lora" in p else y
+
+
+def _low_rank(p: dict[str, Any], x: Any, products: str | None) -> Any:
+    """scale (x aᵀ) bᵀ: [..., in] -> [..., out] in the adapter's dtype."""
+    inner = product(x.astype(p["a"].dtype), p["a"], 1, products)
+    return product(inner, p["b"], 1, products) * p["scale"].astype(inner.dtype)
+
+
+def product(x: Any, weight: Any, axis: int, products: str | None = None) -> Any:
+    """The product of the last axis of x with axis 0 or 1 of a matrix, without a bias.
+
+    products: both are rounded to that dtype, sums and result are float32.
+    """
+    if products is None:
+        return fxad.lax.dot_general(x, weight, (((x.ndim - 1,), (axis,)), ((), ())))
+    return _rounded_product(x, weight, axis, products)
+
+
+@partial(fxad.custom_vjp, nondiff_argnums=(2, 3))
+def _rounded_product(x: Any, weight: Any, axis: int, dtype: str) -> Any:
+    """The product of both rounded to `dtype`, summed and left in float32.
 
     Backward, the result's gradient is rounded too; the gradients of x and of weight are not.
     """
     return fxad.lax.dot_general(
         x.astype(dtype),
         weight.astype(dtype),
-        (((x.ndim - 1,), (0,)), ((), ())),
+        (((x.ndim - 1,), (axis,)), ((), ())),
         preferred_element_type=jnp.float32,
     )
 
 
-def _product_forward(x: Any, weight: Any, dtype: str) -> tuple[Any, tuple[Any, Any]]:
+def _rounded_forward(x: Any, weight: Any, axis: int, dtype: str) -> tuple[Any, tuple[Any, Any]]:
     x = x.astype(dtype)
-    return product(x, weight, dtype), (x, weight)
+    return _rounded_product(x, weight, axis, dtype), (x, weight)
 
 
-def _product_backward(dtype: str, saved: tuple[Any, Any], d_y: Any) -> tuple[Any, Any]:
+def _rounded_backward(axis: int, dtype: str, saved: tuple[Any, Any], d_y: Any) -> tuple[Any, Any]:
     x, weight = saved
     d_y = d_y.astype(dtype)
     lead = tuple(range(x.ndim - 1))
     dot = partial(fxad.lax.dot_general, preferred_element_type=jnp.float32)
-    d_x = dot(d_y, weight.astype(dtype), (((x.ndim - 1,), (1,)), ((), ())))
-    return d_x, dot(x, d_y, ((lead, lead), ((), ()))).astype(weight.dtype)
+    d_x = dot(d_y, weight.astype(dtype), (((x.ndim - 1,), (1 - axis,)), ((), ())))
+    factors = (x, d_y) if axis == 0 else (d_y, x)
+    return d_x, dot(*factors, ((lead, lead), ((), ()))).astype(weight.dtype)
 
 
-product.defvjp(_product_forward, _product_backward)
+_rounded_product.defvjp(_rounded_forward, _rounded_backward)
 
 
 def embedding_spec(size: tuple[int, int], axes: tuple[str, str], std: float, dtype: str) -> Leaf:
@@ -77,9 +120,9 @@ def embedding(table: Any, ids: Any) -> Any:
     return table[ids]
 
 
-def norm_spec(width: int, bias: bool, dtype: str) -> dict[str, Leaf]:
-    """The scale, and where asked for the bias, of a layer or RMS norm."""
-    spec = {"scale": Leaf((width,), dtype, ("width",), ones)}
+def norm_spec(width: int, bias: bool, dtype: str, offset: bool = False) -> dict[str, Leaf]:
+    """The scale, and where asked for the bias, of a norm; offset: of one that adds 1 to it."""
+    spec = {"scale": Leaf((width,), dtype, ("width",), zeros if offset else ones)}
     if bias:
         spec["bias"] = Leaf((width,), dtype, ("width",), zeros)
     return spec
@@ -96,58 +139,88 @@ def layer_norm(p: dict[str, Any], x: Any, epsilon: float) -> Any:
 
 def rms_norm(p: dict[str, Any], x: Any, epsilon: float) -> Any:
     """Divide the last axis by its root mean square in float32 (Zhang and Sennrich, 2019)."""
+    return _over_rms(x, epsilon).astype(x.dtype) * p["scale"]
+
+
+def offset_rms_norm(p: dict[str, Any], x: Any, epsilon: float) -> Any:
+    """As `rms_norm` with factors 1 + scale, rounded once: what Gemma has."""
+    return (_over_rms(x, epsilon) * (1.0 + p["scale"].astype(jnp.float32))).astype(x.dtype)
+
+
+def _over_rms(x: Any, epsilon: float) -> Any:
     wide = x.astype(jnp.float32)
     mean_square = jnp.mean(wide * wide, axis=-1, keepdims=True)
-    return (wide * fxad.lax.rsqrt(mean_square + epsilon)).astype(x.dtype) * p["scale"]
+    return wide * fxad.lax.rsqrt(mean_square + epsilon)
 
 
-@dataclass(frozen=True)
-class RopeScaling:
-    """How Llama 3.1 and later stretch the rotary frequencies for a longer context."""
-
-    factor: float = 8.0
-    low_frequency: float = 1.0
-    high_frequency: float = 4.0
-    original_context: int = 8192
-
-
-def rotary_tables(
-    time: int, head_dim: int, theta: float, scaling: RopeScaling | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """The cosines and sines, each [time, head_dim] float32, of rotary positions 0 ... time-1.
-
-    The angle of position t and pair i is t / theta^(2i / head_dim) (Su et al., 2021), each pair
-    being (i, i + head_dim / 2) as in the published Llama weights. With `scaling`, frequencies
-    whose wavelength exceeds the original context are divided by `factor`, those well below are
-    kept, and those between are blended (Llama 3.1). NumPy on purpose: constants of the program.
-    """
-    powers = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
-    frequencies = (1.0 / np.float32(theta) ** powers).astype(np.float32)
-    if scaling is not None:
-        turns = scaling.original_context * frequencies / (2 * math.pi)
-        low, high = scaling.low_frequency, scaling.high_frequency
-        blend = np.clip((turns - low) / (high - low), 0.0, 1.0)
-        frequencies = frequencies * (blend + (1.0 - blend) / scaling.factor)
-    angles = np.outer(np.arange(time, dtype=np.float32), frequencies).astype(np.float32)
-    angles = np.concatenate([angles, angles], axis=1)
-    return np.cos(angles), np.sin(angles)
+ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
+    "silu": fxad.nn.silu,
+    "gelu": partial(fxad.nn.gelu, approximate=False),
+    "gelu_tanh": partial(fxad.nn.gelu, approximate=True),
+    "gelu_sigmoid": lambda x: x * fxad.nn.sigmoid(1.702 * x),
+    "relu": fxad.nn.relu,
+    "tanh": jnp.tanh,
+}
+"""What stands between two linear layers, by name; GELU exactly and by both of its approximations
+(Hendrycks and Gimpel, 2016)."""
 
 
-def rotary(x: Any, cosines: Any, sines: Any) -> Any:
-    """Rotate pairs of x [batch, time, heads, head_dim] by its position's angles."""
-    first, second = jnp.split(x, 2, axis=-1)
-    turned = jnp.concatenate([-second, first], axis=-1)
-    cosines = jnp.asarray(cosines, x.dtype)[:, None, :]
-    sines = jnp.asarray(sines, x.dtype)[:, None, :]
-    return x * cosines + turned * sines
-
-
-def causal_attention(q: Any, k: Any, v: Any) -> Any:
+def causal_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    scale: float | None = None,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> Any:
     """Softmax attention in which a position sees itself and earlier ones.
 
     q [batch, time, heads, dim]; k, v [batch, time, groups, dim], where every group of
     heads / groups consecutive query heads shares one key and value head (Ainslie et al., 2023).
     Returns [batch, time, heads * dim]. Scores and softmax are float32.
+
+    scale: of the scores, 1 / sqrt(dim) unless given. window: a position sees itself and the
+    window - 1 before it. softcap: scores become softcap tanh(score / softcap), and are then all in
+    memory at once.
     """
-    out = fxad.nn.dot_product_attention(q, k, v, is_causal=True)
-    return out.reshape(*out.shape[:2], -1)
+    if softcap is None:
+        local = None if window is None else (window - 1, 0)
+        out = fxad.nn.dot_product_attention(
+            q, k, v, scale=scale, is_causal=True, local_window_size=local
+        )
+        return out.reshape(*out.shape[:2], -1)
+    keys, values = k.swapaxes(1, 2), v.swapaxes(1, 2)
+    return masked_attention(q, keys, values, 0, scale, window, softcap)
+
+
+def masked_attention(
+    q: Any,
+    keys: Any,
+    values: Any,
+    position: Any,
+    scale: float | None,
+    window: int | None,
+    softcap: float | None,
+) -> Any:
+    """`causal_attention` of queries at position ... position + time - 1, with scores in memory.
+
+    q [batch, time, heads, dim]; keys, values [batch, groups, seen, dim] begin at position 0.
+    """
+    batch, time, heads, dim = q.shape
+    groups, seen = keys.shape[1:3]
+    # The heads of a group share its keys: rows of one product.
+    rows = q.reshape(batch, time, groups, -1, dim).swapaxes(1, 2).reshape(batch, groups, -1, dim)
+    scores = jnp.einsum("bgrd,bgsd->bgrs", rows, keys, preferred_element_type=jnp.float32)
+    scores = scores / math.sqrt(dim) if scale is None else scores * scale
+    if softcap is not None:
+        scores = softcap * jnp.tanh(scores / softcap)
+    last = position + jnp.arange(time)[:, None, None]
+    visible = jnp.arange(seen) <= last
+    if window is not None:
+        visible = visible & (jnp.arange(seen) > last - window)
+    visible = jnp.broadcast_to(visible, (time, heads // groups, seen))
+    scores = jnp.where(visible.reshape(-1, seen), scores, -jnp.inf)
+    weights = fxad.nn.softmax(scores).astype(values.dtype)
+    out = jnp.einsum("bgrs,bgsd->bgrd", weights, values)
+    out = out.reshape(batch, groups, time, -1).swapaxes(1, 2)
+    return out.reshape(batch, time, heads * dim)

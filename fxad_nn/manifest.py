@@ -33,8 +33,14 @@ from fxad.core.schema import (
 from fxad_nn.errors import CheckpointError
 from fxad_nn.files import Written, written
 
-FORMAT = 2
+FORMAT = 3
 """1 had no manifest; nothing reads it any more."""
+
+PUBLISHED_LAYOUT = 3
+"""Since when linear layers are stored as they are published, [out, in]; in 2 they were [in, out],
+and only GPT-2's still are."""
+
+READABLE = (2, 3)
 
 MANIFEST = "manifest.json"
 LIMITS = Limits(size=4 << 20, values=100_000, depth=8)
@@ -57,10 +63,11 @@ class Manifest:
     """A manifest that is whole; its files are still to be checked.
 
     `facts` are named texts that say what else is worth knowing of a checkpoint, such as what its
-    bits depend on.
+    bits depend on. `format`: that of the directory, one of `READABLE`.
     """
 
     directory: Path
+    format: int
     step: int
     files: Mapping[str, Mapping[str, Any]]
     facts: dict[str, str]
@@ -120,13 +127,14 @@ def read_manifest(directory: Path, files: Iterable[str]) -> Manifest:
     body.pop("seal")
     if content != sealed(body).encode():
         raise CheckpointError(f"{path} is damaged: its bytes are not those that were written")
-    if body["format"] != FORMAT:
-        raise CheckpointError(f"{path} has format {body['format']}; this version reads {FORMAT}")
+    if body["format"] not in READABLE:
+        known = " and ".join(map(str, READABLE))
+        raise CheckpointError(f"{path} has format {body['format']}; this version reads {known}")
     found = parse(canonical(body), SCHEMA, str(path), CheckpointError, LIMITS)
     missing = sorted(set(files) - found["files"].keys())
     if missing:
         raise CheckpointError(f"{path} does not list {', '.join(missing)}")
-    return Manifest(directory, found["step"], found["files"], found["facts"])
+    return Manifest(directory, found["format"], found["step"], found["files"], found["facts"])
 
 
 def sealed(body: Mapping[str, Any]) -> str:

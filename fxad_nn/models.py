@@ -1,7 +1,7 @@
 """Which model families and presets exist, found by name.
 
 config = preset("gpt2", vocab=50304)
-model = family(config)                  # the module fxad_nn.gpt2
+model = family(config)                  # the module fxad_nn.gpt2 or fxad_nn.decoder
 model.forward(params, tokens, config)
 """
 
@@ -11,13 +11,15 @@ from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 from fxad.core.schema import anything, check, nullable, number, one_of, record
-from fxad_nn import gpt2, llama
+from fxad_nn import decoder, gpt2
 from fxad_nn.errors import ConfigError, did_you_mean
+from fxad_nn.families import FAMILIES
 from fxad_nn.options import build
 
-Config = gpt2.Config | llama.Config
-FAMILIES = {"gpt2": gpt2, "llama": llama}
-PRESETS: dict[str, Config] = {**gpt2.PRESETS, **llama.PRESETS}
+Config = gpt2.Config | decoder.Config
+PRESETS: dict[str, Config] = {
+    name: config for family in FAMILIES.values() for name, config in family.presets.items()
+}
 DTYPES = ("float32", "float16", "bfloat16")
 
 DESCRIPTION = record(
@@ -34,7 +36,7 @@ DESCRIPTION = record(
 """What `from_dict` reads; the types of all fields are those of the configuration's dataclass."""
 
 
-class Family(Protocol):
+class Module(Protocol):
     """What a model's module offers."""
 
     def spec(self, config: Any) -> dict[str, Any]:
@@ -73,9 +75,9 @@ def preset(name: str, **changes: Any) -> Config:
     return replace(config, **changes)
 
 
-def family(config: Config) -> Family:
+def family(config: Config) -> Module:
     """The module that implements models of this configuration."""
-    return gpt2 if isinstance(config, gpt2.Config) else llama
+    return gpt2 if isinstance(config, gpt2.Config) else decoder
 
 
 def decode(
@@ -100,15 +102,16 @@ def decode(
 
 def to_dict(config: Config) -> dict[str, Any]:
     """A JSON-ready form of a configuration, with its family's name."""
-    name = "gpt2" if isinstance(config, gpt2.Config) else "llama"
-    return {"family": name, **asdict(config)}
+    return asdict(config)
 
 
 def from_dict(values: dict[str, Any], where: str) -> Config:
     """The configuration that `to_dict` wrote; `where` names its file in errors."""
     fields = check(values, DESCRIPTION, where, ConfigError)
     try:
-        return build(FAMILIES[fields.pop("family")].Config, fields, where)
+        if fields["family"] == "gpt2":
+            return build(gpt2.Config, fields, where)
+        return build(decoder.Config, fields, where)
     except ConfigError as error:
         message = str(error)
         raise ConfigError(message if where in message else f"{where}: {message}") from error

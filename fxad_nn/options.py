@@ -15,7 +15,7 @@ import dataclasses
 import types
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from fxad.core.schema import shown
 from fxad_nn.errors import ConfigError, did_you_mean
@@ -103,7 +103,8 @@ def require_types(options: Any) -> None:
 
 
 def _convert(value: Any, hint: Any, where: str) -> Any:
-    """`value` as one of the types of `hint`: ints are floats, strings paths, dicts dataclasses."""
+    """`value` as one of the types of `hint`: ints are floats, strings paths, lists tuples, dicts
+    dataclasses."""
     kinds = _kinds(hint)
     if type(value) in kinds or (isinstance(value, Path) and Path in kinds):
         return value
@@ -111,8 +112,19 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
         return float(value)
     if isinstance(value, str) and Path in kinds:
         return Path(value)
+    if isinstance(value, list | tuple):
+        for kind in kinds:
+            if get_origin(kind) is tuple:
+                item = get_args(kind)[0]
+                return tuple(_convert(x, item, f"{where}[{i}]") for i, x in enumerate(value))
     for kind in kinds:
         if dataclasses.is_dataclass(kind) and isinstance(value, Mapping):
             return build(kind, value, where)
-    wanted = " or ".join("null" if k is type(None) else k.__name__ for k in kinds)
+    wanted = " or ".join(map(_named, kinds))
     raise ConfigError(f"{where} must be {wanted}, got {shown(value)}")
+
+
+def _named(kind: Any) -> str:
+    if kind is type(None):
+        return "null"
+    return "list" if get_origin(kind) is tuple else str(kind.__name__)

@@ -21,8 +21,8 @@ from fxad_nn import models, store
 from fxad_nn.data import Dataset, open_data, require_length
 from fxad_nn.errors import CheckpointError, ConfigError, DataError, TrainingError
 from fxad_nn.files import require_writable
-from fxad_nn.hf import load_hf
 from fxad_nn.losses import History, empty_history
+from fxad_nn.model import load
 from fxad_nn.optim import adamw
 from fxad_nn.options import build
 from fxad_nn.pretraining import Pretraining
@@ -68,7 +68,8 @@ def begin(options: TrainOptions) -> Run:
     """A run at step 0, from a preset or from given weights."""
     directory = new_directory(options.out, options.preset)
     if options.weights is not None:
-        config, params = load_hf(options.weights)
+        model = load(options.weights, "float32")  # the dtype of an optimizer's parameters
+        config, params = model.config, model.params
         data = _open(options, config.vocab, from_directory(options.weights))
     else:
         config, data = _from_preset(options)

@@ -17,7 +17,7 @@ import contextlib
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,18 @@ from fxad.core.schema import (
     record,
     string,
 )
-from fxad_nn import models, tokenizer
+from fxad_nn import decoder, models, tokenizer
 from fxad_nn.errors import CheckpointError, ConfigError
 from fxad_nn.files import abandoned, discard, replacing, write
-from fxad_nn.manifest import MANIFEST, Manifest, read_manifest, write_manifest
+from fxad_nn.manifest import (
+    MANIFEST,
+    PUBLISHED_LAYOUT,
+    Manifest,
+    read_manifest,
+    write_manifest,
+)
 from fxad_nn.optim import state_spec
+from fxad_nn.spec import from_named, named_leaves
 from fxad_nn.tensors import read_tree, write_tree
 
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
@@ -184,11 +191,24 @@ def _read(path: Path, with_optimizer: bool) -> Checkpoint:
         raise CheckpointError(str(error)) from error
     for name in (MODEL, OPTIMIZER, TOKENIZER) if with_optimizer else (MODEL, TOKENIZER):
         manifest.check(name)
-    params = read_tree([path / MODEL], spec)
-    optimizer = read_tree([path / OPTIMIZER], state_spec(spec)) if with_optimizer else None
+    transposed = manifest.format < PUBLISHED_LAYOUT and isinstance(config, decoder.Config)
+    read = _read_transposed if transposed else read_tree
+    params = read([path / MODEL], spec)
+    optimizer = read([path / OPTIMIZER], state_spec(spec)) if with_optimizer else None
     encoder = tokenizer.from_json(manifest.content(TOKENIZER), str(path / TOKENIZER))
     state, facts = found["state"], manifest.facts
     return Checkpoint(path, manifest.step, config, params, optimizer, encoder, state, facts)
+
+
+def _read_transposed(paths: list[Path], spec: Any) -> Any:
+    """As `read_tree`, of files that hold the transpose of every matrix called weight."""
+    leaves = dict(named_leaves(spec))
+    matrices = {name for name, leaf in leaves.items() if name.endswith(".weight")}
+    for name in matrices:
+        leaf = leaves[name]
+        leaves[name] = replace(leaf, shape=leaf.shape[::-1], axes=leaf.axes[::-1])
+    found = dict(named_leaves(read_tree(paths, from_named(spec, leaves))))
+    return from_named(spec, {n: x.T if n in matrices else x for n, x in found.items()})
 
 
 def _manifest(path: Path) -> Manifest:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,14 +68,16 @@ TENSOR = record(
 HEADER_SCHEMA = record({}, {"__metadata__": mapping(string())}, others=TENSOR)
 
 
-def write_tree(path: Path, tree: Any) -> Written:
+def write_tree(path: Path, tree: Any, metadata: Mapping[str, str] | None = None) -> Written:
     """Write every leaf under its dotted name; raises OSError where the disk fails.
 
-    Tensors of longer elements come first, each kind by name, so that all are aligned.
+    Tensors of longer elements come first, each kind by name, so that all are aligned. metadata:
+    what the header says of the file as a whole.
     """
     leaves = [(name, np.asarray(leaf, order="C")) for name, leaf in named_leaves(tree)]
     leaves.sort(key=lambda item: (-item[1].itemsize, item[0]))
-    header, position = {}, 0
+    header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
+    position = 0
     for name, leaf in leaves:
         offsets = [position, position + leaf.nbytes]
         header[name] = {"dtype": _NAMES[str(leaf.dtype)], "shape": leaf.shape}

@@ -6,7 +6,7 @@ import pytest
 import fxad
 from fxad_nn import models, optim
 from fxad_nn.errors import ConfigError
-from fxad_nn.layers import linear
+from fxad_nn.layers import conv1d, linear
 from fxad_nn.spec import init_params, named_leaves
 from fxad_nn.step import train_step
 
@@ -51,23 +51,24 @@ def test_gradients_are_close_to_those_of_float32(family):
         assert 1e-5 < error <= 2 * PRODUCTS * EPS, (name, error)
 
 
-def test_a_linear_layer_rounds_its_factors_and_nothing_else():
+@pytest.mark.parametrize("layer", [linear, conv1d])
+def test_a_linear_layer_rounds_its_factors_and_nothing_else(layer):
     """Forward and backward against float64 products of factors rounded by hand."""
     rng = np.random.default_rng(0)
     x, w, d_y = (rng.standard_normal(s).astype(np.float32) for s in ((2, 24, 40), (40, 72), 72))
     bias = rng.standard_normal(72).astype(np.float32)
-    layer = fxad.jit(lambda p, x: linear(p, x, "bfloat16"))
-    p = {"weight": w, "bias": bias}
+    lies = (lambda a: a.T) if layer is linear else (lambda a: a)  # [out, in] or [in, out]
+    p = {"weight": np.ascontiguousarray(lies(w)), "bias": bias}
     narrow = [np.asarray(fxad.numpy.asarray(a).astype("bfloat16"), np.float64) for a in (x, w, d_y)]
-    y = np.asarray(layer(p, x))
+    y = np.asarray(fxad.jit(lambda p, x: layer(p, x, "bfloat16"))(p, x))
     assert y.dtype == np.float32
     np.testing.assert_allclose(y, narrow[0] @ narrow[1] + bias, rtol=0, atol=40 * 1e-6)
     grads, d_x = fxad.jit(
-        fxad.grad(lambda p, x: fxad.numpy.sum(linear(p, x, "bfloat16") * d_y), argnums=(0, 1))
+        fxad.grad(lambda p, x: fxad.numpy.sum(layer(p, x, "bfloat16") * d_y), argnums=(0, 1))
     )(p, x)
     rows = np.ones((2, 24, 1)) * narrow[2]
     expected = np.einsum("bti,bto->io", narrow[0], rows)
-    np.testing.assert_allclose(np.asarray(grads["weight"]), expected, rtol=0, atol=48 * 2e-6)
+    np.testing.assert_allclose(lies(np.asarray(grads["weight"])), expected, rtol=0, atol=48 * 2e-6)
     np.testing.assert_allclose(np.asarray(d_x), rows @ narrow[1].T, rtol=0, atol=72 * 2e-6)
     np.testing.assert_allclose(np.asarray(grads["bias"]), 48 * d_y, rtol=1e-5)
 

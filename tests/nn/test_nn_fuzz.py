@@ -19,8 +19,10 @@ from damage import damaged, damaged_value
 
 import fxad
 from fxad.core.schema import anything, read, record
-from fxad_nn import gpt2, hf, llama, manifest, models, optim, store, tensors
+from fxad_nn import decoder, gpt2, manifest, models, optim, store, tensors
 from fxad_nn.errors import DamageWarning, DataError, UserError
+from fxad_nn.families import family_of
+from fxad_nn.model import load
 from fxad_nn.options import build
 from fxad_nn.recipe import TrainOptions
 from fxad_nn.run import resumed_options
@@ -136,7 +138,7 @@ def kinds(home):
         (home / name).mkdir()
     gpt2_files = hugging_face(home / "gpt2", GPT2, params)
     llama_files = hugging_face(
-        home / "llama", LLAMA, init_params(llama.spec(LLAMA), fxad.random.key(0))
+        home / "llama", LLAMA, init_params(decoder.spec(LLAMA), fxad.random.key(0))
     )
     sharded = split(home / "sharded", gpt2_files)
     vocab, merges = home / "pairs" / "vocab.json", home / "pairs" / "merges.txt"
@@ -157,11 +159,11 @@ def kinds(home):
     return {
         "checkpoint": Kind(run.iterdir(), lambda: store.load(run)),
         "sealed": Sealed(sealed, reading_sealed),
-        "gpt2": Tensors(gpt2_files[1:], lambda: hf.load_hf(home / "gpt2")),
-        "llama": Tensors(llama_files[1:], lambda: hf.load_hf(home / "llama", dtype=None)),
-        "gpt2 config": Kind(gpt2_files[:1], lambda: hf.load_hf(home / "gpt2")),
-        "llama config": Kind(llama_files[:1], lambda: hf.load_hf(home / "llama")),
-        "index": Kind(sharded, lambda: hf.load_hf(home / "sharded")),
+        "gpt2": Tensors(gpt2_files[1:], lambda: load(home / "gpt2")),
+        "llama": Tensors(llama_files[1:], lambda: load(home / "llama")),
+        "gpt2 config": Kind(gpt2_files[:1], lambda: load(home / "gpt2")),
+        "llama config": Kind(llama_files[:1], lambda: load(home / "llama")),
+        "index": Kind(sharded, lambda: load(home / "sharded")),
         "tokenizer": Kind([theirs], lambda: use(from_directory(home / "bpe"))),
         "own tokenizer": Kind([own], lambda: use(from_json(own.read_bytes()))),
         "pairs": Kind([vocab, merges], lambda: use(from_directory(home / "pairs"))),
@@ -177,27 +179,20 @@ def kinds(home):
 
 
 def hugging_face(directory, config, params):
-    """config.json and model.safetensors of a model of ours, under their names."""
-    leaves = {name: np.asarray(leaf) for name, leaf in named_leaves(params)}
+    """config.json and model.safetensors of a model of ours, the fields chosen by hand."""
     if isinstance(config, gpt2.Config):
-        names, values = hf._GPT2_NAMES, {"model_type": "gpt2", "n_layer": 1, "n_head": 2}
+        values = {"model_type": "gpt2", "n_layer": 1, "n_head": 2}
         values |= {"vocab_size": 65, "n_positions": 16, "n_embd": 16, "n_inner": None}
         values |= {"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}
     else:
-        names, values = hf._LLAMA_NAMES, {"model_type": "llama", "vocab_size": 65}
+        values = {"model_type": "llama", "vocab_size": 65}
         values |= {"max_position_embeddings": 16, "num_hidden_layers": 1, "hidden_size": 16}
         values |= {"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 32}
         values |= {"head_dim": None, "rope_theta": 1e4, "rms_norm_eps": 1e-5}
         values["rope_scaling"] = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1}
         values["rope_scaling"] |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 8}
-        leaves = {n: leaf.T.copy() if n.endswith("weight") else leaf for n, leaf in leaves.items()}
-    theirs = {}
-    for name, leaf in leaves.items():
-        for old, new in names.items():
-            name = name.replace(new, old)
-        theirs[name] = leaf
-    if isinstance(config, llama.Config):
-        theirs["norm.weight"] = theirs.pop("norm.scale")
+    family, leaves = family_of(config), named_leaves(params)
+    theirs = {family.published(name): np.asarray(leaf) for name, leaf in leaves}
     (directory / "config.json").write_text(json.dumps(values), "utf-8")
     safetensors.numpy.save_file(theirs, directory / "model.safetensors")
     return [directory / "config.json", directory / "model.safetensors"]

@@ -11,7 +11,7 @@ transformers = pytest.importorskip("transformers")
 
 import fxad
 from fxad_nn import models
-from fxad_nn.hf import load_hf
+from fxad_nn.model import load
 from fxad_nn.optim import adamw
 from fxad_nn.spec import named_leaves
 
@@ -26,7 +26,7 @@ def _their_gradients(model, directory):
         for name, p in holder.named_parameters():
             p.copy_(gradients[name])
     holder.save_pretrained(directory)
-    return dict(named_leaves(load_hf(directory)[1]))
+    return dict(named_leaves(load(directory).params))
 
 
 def _assert_close_leaf_by_leaf(ours, theirs):
@@ -43,7 +43,8 @@ def test_ten_steps_of_gpt2_124m(tmp_path):
     config = transformers.GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
     theirs = transformers.GPT2LMHeadModel(config)
     theirs.save_pretrained(tmp_path / "weights")
-    ours, params = load_hf(tmp_path / "weights")
+    model = load(tmp_path / "weights")
+    ours, params = model.config, model.params
     loss_of = models.family(ours).loss
     gradient = fxad.jit(fxad.value_and_grad(lambda p, batch: loss_of(p, batch, ours)))
     optimiser = adamw(3e-4, 0.9, 0.95, 1e-8, weight_decay=0.1)

@@ -120,7 +120,8 @@ def test_a_manifest_must_be_canonical_and_of_this_format(tmp_path, trained):
 
 
 @pytest.mark.parametrize(
-    ("format", "saying"), [(3, "has format 3; this version reads 2"), (True, "must be an integer")]
+    ("format", "saying"),
+    [(4, "has format 4; this version reads 2 and 3"), (True, "must be an integer")],
 )
 def test_another_format_is_named(tmp_path, trained, format, saying):
     path = put(tmp_path, trained)

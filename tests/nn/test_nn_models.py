@@ -7,10 +7,11 @@ import pytest
 
 import fxad
 import fxad.numpy as jnp
-from fxad_nn import flops, gpt2, llama, models
+from fxad_nn import decoder, flops, gpt2, models
 from fxad_nn.errors import ConfigError
-from fxad_nn.layers import causal_attention, rotary, rotary_tables
+from fxad_nn.layers import causal_attention
 from fxad_nn.loss import IGNORE, cross_entropy
+from fxad_nn.rotary import rotary, rotary_tables
 from fxad_nn.spec import Leaf, count_params, from_named, init_params, named_leaves, normal, zeros
 
 PUBLISHED = {
@@ -25,6 +26,11 @@ PUBLISHED = {
     "llama3-8b": 8_030_261_248,
     "llama3-70b": 70_553_706_496,
     "llama3.2-1b": 1_235_814_400,
+    "llama3.2-3b": 3_212_749_824,
+    "qwen2.5-0.5b": 494_032_768,
+    "qwen2.5-1.5b": 1_543_714_304,
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-1.7b": 1_720_574_976,
 }
 
 
@@ -57,13 +63,13 @@ def test_impossible_shapes_are_refused():
     with pytest.raises(ConfigError, match="not a multiple of heads"):
         gpt2.Config(width=10, heads=3)
     with pytest.raises(ConfigError, match="not a multiple of groups"):
-        llama.Config(heads=4, groups=3)
+        decoder.Config(heads=4, groups=3)
     with pytest.raises(ConfigError, match="even head_dim"):
-        llama.Config(head_dim=5)
+        decoder.Config(head_dim=5)
     with pytest.raises(ConfigError, match="at least 1"):
         gpt2.Config(layers=0)
     with pytest.raises(ConfigError, match="more than 10000"):
-        llama.Config(layers=10**9)
+        decoder.Config(layers=10**9)
     with pytest.raises(ConfigError, match="would hold"):
         gpt2.spec(gpt2.Config(vocab=10**12))
     with pytest.raises(ConfigError, match="names"):

@@ -8,7 +8,7 @@ import pytest
 import fxad
 from fxad_nn import models
 from fxad_nn.generate import generate
-from fxad_nn.hf import load_hf
+from fxad_nn.model import load, save
 from fxad_nn.optim import adamw
 from fxad_nn.spec import named_leaves
 
@@ -41,6 +41,36 @@ def saved(directory, kind, **options):
     return model.eval()
 
 
+def test_what_is_saved_gives_the_logits_of_transformers(tmp_path):
+    theirs = saved(tmp_path / "a", "llama", tie_word_embeddings=True)
+    model = load(tmp_path / "a")
+    save(model, tmp_path / "b")
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "b").eval()
+    tokens = torch.from_numpy(np.random.default_rng(0).integers(0, 97, (2, 32)))
+    with torch.no_grad():
+        assert torch.equal(again(tokens).logits, theirs(tokens).logits)
+
+
+def test_bf16_logits_are_as_good_as_transformers_own(tmp_path):
+    theirs = saved(tmp_path / "wide", "llama")
+    tokens = torch.from_numpy(np.random.default_rng(0).integers(0, 97, (8, 32)))
+    theirs.bfloat16().save_pretrained(tmp_path / "narrow")
+    found = {}
+    for dtype in (torch.float32, torch.bfloat16):  # the same weights, computed in both
+        model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "narrow", dtype=dtype)
+        with torch.no_grad():
+            found[dtype] = model(tokens).logits.float().numpy()
+    exact, cast = found[torch.float32], found[torch.bfloat16]
+    model = load(tmp_path / "narrow")
+    assert model.config.dtype == "bfloat16"
+    got = np.asarray(model(tokens.numpy()), np.float32)
+    assert np.linalg.norm(got - exact) <= np.linalg.norm(cast - exact)
+
+
+def parts(model):
+    return model.config, model.params
+
+
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
@@ -53,8 +83,7 @@ def saved(directory, kind, **options):
 def test_logits_are_those_of_transformers(tmp_path, kind, options):
     theirs = saved(tmp_path, kind, **options)
     tokens = np.random.default_rng(0).integers(0, 97, (2, 32))
-    config, params = load_hf(tmp_path)
-    got = np.asarray(models.family(config).forward(params, tokens.astype(np.int32), config))
+    got = np.asarray(load(str(tmp_path))(tokens))
     with torch.no_grad():
         expected = theirs(torch.from_numpy(tokens)).logits.numpy()
     assert np.abs(expected).max() > 1.0
@@ -68,7 +97,7 @@ def test_logits_are_those_of_transformers(tmp_path, kind, options):
 def test_greedy_continuations_are_those_of_transformers(tmp_path, kind, options):
     theirs = saved(tmp_path, kind, **options)
     prompt = [int(t) for t in np.random.default_rng(1).integers(0, 97, 7)]
-    config, params = load_hf(tmp_path)
+    config, params = parts(load(tmp_path))
     found = list(generate(params, config, prompt, 20, temperature=0.0))
     asked = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
     expected = theirs.generate(torch.tensor([prompt]), **asked)[0, 7:].tolist()
@@ -77,7 +106,7 @@ def test_greedy_continuations_are_those_of_transformers(tmp_path, kind, options)
 
 def test_gradients_and_ten_steps_are_those_of_torch(tmp_path):
     theirs = saved(tmp_path, "gpt2")
-    config, params = load_hf(tmp_path)
+    config, params = parts(load(tmp_path))
     model = models.family(config)
     tokens = np.random.default_rng(1).integers(0, 97, (10, 4, 33))
     matrices = [p for p in theirs.parameters() if p.ndim >= 2]
@@ -121,7 +150,7 @@ def _named_gradients(theirs, directory):
         for name, p in copy.named_parameters():
             p.copy_(gradients[name])
     copy.save_pretrained(directory)
-    return dict(named_leaves(load_hf(directory)[1]))
+    return dict(named_leaves(load(directory).params))
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
@@ -129,7 +158,7 @@ def test_bf16_products_are_as_good_as_autocast(tmp_path, kind):
     """Gradients of bf16 products lie no further from those of float32 than torch's own do: the
     bound is torch's error, of all parameters together, and for a single one twice its error."""
     theirs = saved(tmp_path, kind)
-    config, params = load_hf(tmp_path)
+    config, params = parts(load(tmp_path))
     tokens = np.random.default_rng(2).integers(0, 97, (8, 33))
     x, y = (np.ascontiguousarray(part, np.int64) for part in (tokens[:, :-1], tokens[:, 1:]))
     found, losses = {}, {}

@@ -14,10 +14,11 @@ import safetensors.numpy
 
 import fxad
 import fxad.numpy as jnp
-from fxad_nn import files, gpt2, hf, models, optim, store, tensors
+from fxad_nn import files, gpt2, models, optim, store, tensors
 from fxad_nn.errors import CheckpointError, DamageWarning
 from fxad_nn.files import written
 from fxad_nn.manifest import write_manifest
+from fxad_nn.model import load
 from fxad_nn.spec import init_params, named_leaves
 from fxad_nn.tokenizer import Bytes
 
@@ -241,11 +242,12 @@ def test_hugging_face_names_prefixes_shards_and_dtypes(tmp_path):
     weights = hugging_face(tmp_path / "m")
     prefixed = {"transformer." + name: array for name, array in weights.items()}
     safetensors.numpy.save_file(prefixed, tmp_path / "m" / "model.safetensors")
-    config, whole = hf.load_hf(tmp_path / "m")
+    found = load(tmp_path / "m", "float32")
+    config, whole = found.config, found.params
     assert (config.context, config.hidden, config.dtype) == (6, 16, "float32")
     qkv = np.asarray(whole["blocks"][0]["attention"]["qkv"]["weight"])
     np.testing.assert_array_equal(qkv, weights["h.0.attn.c_attn.weight"].astype(np.float32))
-    assert str(hf.load_hf(tmp_path / "m", dtype=None)[1]["embed"]["token"].dtype) == "float16"
+    assert str(load(str(tmp_path / "m")).params["embed"]["token"].dtype) == "float16"
 
     hugging_face(tmp_path / "s")
     names = sorted(weights)
@@ -255,43 +257,46 @@ def test_hugging_face_names_prefixes_shards_and_dtypes(tmp_path):
     index = {"weight_map": {name: file for file, part in files.items() for name in part}}
     path = tmp_path / "s" / "model.safetensors.index.json"
     path.write_text(json.dumps(index), "utf-8")
-    assert_same(hf.load_hf(tmp_path / "s")[1], whole)
+    assert_same(load(tmp_path / "s", "float32").params, whole)
     (tmp_path / "s" / "b.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"b\.safetensors is missing"):
-        hf.load_hf(tmp_path / "s")
+        load(tmp_path / "s")
     path.write_text(json.dumps({"weight_map": {"x": "../m/model.safetensors"}}), "utf-8")
     with pytest.raises(CheckpointError, match="beside it"):
-        hf.load_hf(tmp_path / "s")
+        load(tmp_path / "s")
     path.write_text(json.dumps({"weight_map": {}}), "utf-8")
     with pytest.raises(CheckpointError, match="names no files"):
-        hf.load_hf(tmp_path / "s", dtype=None)
+        load(tmp_path / "s")
 
 
 def test_hugging_face_directories_that_cannot_be_used(tmp_path):
     def refused(saying, **changes):
         hugging_face(tmp_path / "m", **changes)
         with pytest.raises(CheckpointError, match=saying):
-            hf.load_hf(tmp_path / "m")
+            load(tmp_path / "m")
 
     with pytest.raises(CheckpointError, match=r"config\.json is missing"):
-        hf.load_hf(tmp_path)
+        load(tmp_path)
     refused(r"model\.safetensors is missing")
     (tmp_path / "m" / "pytorch_model.bin").write_bytes(b"\x80")
     refused("a pickle")
     (tmp_path / "m" / "model.safetensors").write_bytes(b"\x80" * 20)
     refused("truncated or no safetensors file")
     refused("model_type must be .* got 'gpt3'; did you mean 'gpt2'", model_type="gpt3")
-    refused("activation_function must be .*, got 'relu'", activation_function="relu")
+    refused(
+        "activation_function must be .*; did you mean 'relu'",
+        activation_function="rela",
+    )
     weights = hugging_face(tmp_path / "m")
     weights["h.0.attn.extra.weight"] = weights.pop("ln_f.bias")
     safetensors.numpy.save_file(weights, tmp_path / "m" / "model.safetensors")
-    refused(r"no place for the tensor 'h\.0\.attn\.extra\.weight'")
+    refused(r"the tensor 'h\.0\.attn\.extra\.weight' has no place")
     del weights["h.0.attn.extra.weight"]
     safetensors.numpy.save_file(weights, tmp_path / "m" / "model.safetensors")
     refused(r"1 parameters are missing: norm\.bias")
     (tmp_path / "m" / "config.json").write_text('{"model_type": "gpt2"}', "utf-8")
     with pytest.raises(CheckpointError, match="does not hold n_embd"):
-        hf.load_hf(tmp_path / "m")
+        load(tmp_path / "m")
 
 
 def test_loaded_arrays_are_fxad_arrays(tmp_path, trained):
@@ -305,7 +310,7 @@ def test_two_tensors_for_one_leaf_are_refused(tmp_path, trained):
     weights["transformer.wte.weight"] = weights["wte.weight"] + 1
     safetensors.numpy.save_file(weights, tmp_path / "m" / "model.safetensors")
     with pytest.raises(CheckpointError, match=r"is the second one for embed\.token"):
-        hf.load_hf(tmp_path / "m")
+        load(tmp_path / "m")
     tree = tmp_path / "tree.safetensors"
     tensors.write_tree(tree, trained[0])
     with pytest.raises(CheckpointError, match="is there twice"):
@@ -318,7 +323,7 @@ def test_weights_that_are_no_plain_floats_are_refused(tmp_path, dtype):
     weights["h.0.mlp.c_fc.weight"] = weights["h.0.mlp.c_fc.weight"].astype(dtype)
     safetensors.numpy.save_file(weights, tmp_path / "m" / "model.safetensors")
     with pytest.raises(CheckpointError, match=r"h\.0\.mlp\.c_fc\.weight"):
-        hf.load_hf(tmp_path / "m")
+        load(tmp_path / "m")
 
 
 def test_weights_of_a_directory_that_are_no_numbers_are_said(tmp_path):
@@ -326,7 +331,7 @@ def test_weights_of_a_directory_that_are_no_numbers_are_said(tmp_path):
     weights["ln_f.bias"][1] = np.inf
     safetensors.numpy.save_file(weights, tmp_path / "m" / "model.safetensors")
     with pytest.warns(DamageWarning, match=r"leaves hold NaN or infinity: norm\.bias;"):
-        hf.load_hf(tmp_path / "m")
+        load(tmp_path / "m")
 
 
 def test_a_file_that_is_cut_while_it_is_read_is_an_error(tmp_path, trained):

@@ -1,0 +1,320 @@
+"""The decoder that Llama and the families after it share, as a pure function over a tree.
+
+config = models.preset("llama-tiny")
+params = init_params(spec(config), fxad.random.key(0))
+logits = forward(params, tokens, config)            # [batch, time] -> [batch, time, vocab]
+
+Rotary positions, RMS norms, grouped queries and a gated MLP (Touvron et al., 2023), and what other
+families add to them, each an option of `Config`: `fxad_nn.families` says which family has which.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import fxad
+import fxad.numpy as jnp
+from fxad_nn.cache import cached_attention, check_fits
+from fxad_nn.errors import ConfigError, did_you_mean
+from fxad_nn.layers import (
+    ACTIVATIONS,
+    causal_attention,
+    embedding,
+    embedding_spec,
+    linear,
+    linear_spec,
+    norm_spec,
+    offset_rms_norm,
+    rms_norm,
+)
+from fxad_nn.loss import IGNORE, cross_entropy
+from fxad_nn.rotary import RopeScaling, rotary, rotary_tables
+from fxad_nn.spec import MOST_LAYERS
+
+Tables = tuple[Any, Any]
+
+
+@dataclass(frozen=True)
+class Config:
+    """The shape of a decoder. `groups` is the number of key and value heads.
+
+    dtype: of parameters. products: what factors of matrix products are rounded to, if given.
+    start, ends, pad: ids of special tokens; generation ends at any of `ends`.
+    """
+
+    vocab: int = 32000
+    context: int = 4096
+    layers: int = 32
+    heads: int = 32
+    groups: int = 32
+    width: int = 4096
+    head_dim: int = 128
+    hidden: int = 11008
+    rope_theta: float = 10000.0
+    rope_scaling: RopeScaling | None = None
+    norm_epsilon: float = 1e-5
+    tied: bool = False
+    dtype: str = "float32"
+    products: str | None = None
+    family: str = "llama"
+    activation: str = "silu"
+    qkv_bias: bool = False
+    out_bias: bool = False
+    mlp_bias: bool = False
+    fused: bool = False
+    """q, k, v are one matrix, and so are gate and up."""
+    query_norms: bool = False
+    """Every query and key head goes through an RMS norm before it is rotated."""
+    norm_offset: bool = False
+    """Norms multiply by 1 + scale."""
+    post_norms: bool = False
+    """What attention and MLP add is normalised once more."""
+    embed_scaled: bool = False
+    """Embeddings are multiplied by sqrt(width)."""
+    rotated: int | None = None
+    """How many elements of a head are rotated (default: all)."""
+    score_scale: float | None = None
+    """What scores are multiplied by (default: 1 / sqrt(head_dim))."""
+    score_cap: float | None = None
+    """Scores s become cap tanh(s / cap)."""
+    logit_cap: float | None = None
+    """Logits likewise."""
+    window: int | None = None
+    """How many positions a token sees at most, itself included, in layers that are `local`."""
+    local: tuple[bool, ...] = ()
+    """Which layers see the window only (empty: all, where there is one)."""
+    local_theta: float | None = None
+    """The rotary base of local layers, which is then not scaled (default: as the others)."""
+    start: int | None = None
+    ends: tuple[int, ...] = ()
+    pad: int | None = None
+
+    def __post_init__(self) -> None:
+        sizes = (self.vocab, self.context, self.layers, self.heads, self.groups, self.width)
+        if min(*sizes, self.head_dim, self.hidden) < 1:
+            raise ConfigError(f"every size of a decoder must be at least 1, got {self}")
+        if self.layers > MOST_LAYERS:
+            raise ConfigError(f"{self.layers} layers are more than {MOST_LAYERS}")
+        if self.heads % self.groups:
+            raise ConfigError(f"heads {self.heads} is not a multiple of groups {self.groups}")
+        if self.head_dim % 2:
+            raise ConfigError(f"rotary positions need an even head_dim, got {self.head_dim}")
+        rotated = self.head_dim if self.rotated is None else self.rotated
+        if not 2 <= rotated <= self.head_dim or rotated % 2:
+            raise ConfigError(f"{rotated} of {self.head_dim} elements of a head cannot be rotated")
+        if self.activation not in ACTIVATIONS:
+            hint = did_you_mean(self.activation, ACTIVATIONS)
+            raise ConfigError(f"unknown activation {self.activation!r}{hint}")
+        if self.local and (len(self.local) != self.layers or self.window is None):
+            raise ConfigError(
+                f"local layers need a window and one flag for each of {self.layers} layers, got "
+                f"{len(self.local)} flags and the window {self.window}"
+            )
+        if self.window is not None and self.window < 1:
+            raise ConfigError(f"a window must hold at least one token, got {self.window}")
+
+    def is_local(self, layer: int) -> bool:
+        """Whether a layer sees the window only."""
+        return self.window is not None and (not self.local or self.local[layer])
+
+
+def spec(config: Config) -> dict[str, Any]:
+    """The tree of leaves; every matrix starts normal(0.02), every norm as the identity."""
+    c = config
+    queries, keys = c.heads * c.head_dim, c.groups * c.head_dim
+
+    def dense(size: tuple[int, int], axes: tuple[str, str], bias: bool = False) -> dict[str, Any]:
+        return linear_spec(size, axes, 0.02, bias, c.dtype)
+
+    def norm(width: int = c.width) -> dict[str, Any]:
+        return norm_spec(width, bias=False, dtype=c.dtype, offset=c.norm_offset)
+
+    def block() -> dict[str, Any]:
+        tree = {
+            "norm1": norm(),
+            "attention": {
+                **projections(),
+                "out": dense((queries, c.width), ("heads", "width"), c.out_bias),
+            },
+            "norm2": norm(),
+            "mlp": {
+                **gates(),
+                "down": dense((c.hidden, c.width), ("hidden", "width"), c.mlp_bias),
+            },
+        }
+        if c.query_norms:
+            tree["attention"] |= {"q_norm": norm(c.head_dim), "k_norm": norm(c.head_dim)}
+        if c.post_norms:
+            tree |= {"post_norm1": norm(), "post_norm2": norm()}
+        return tree
+
+    def projections() -> dict[str, Any]:
+        if c.fused:
+            return {"qkv": dense((c.width, queries + 2 * keys), ("width", "qkv"), c.qkv_bias)}
+        return {
+            "q": dense((c.width, queries), ("width", "heads"), c.qkv_bias),
+            "k": dense((c.width, keys), ("width", "groups"), c.qkv_bias),
+            "v": dense((c.width, keys), ("width", "groups"), c.qkv_bias),
+        }
+
+    def gates() -> dict[str, Any]:
+        if c.fused:
+            return {"gate_up": dense((c.width, 2 * c.hidden), ("width", "gate_up"), c.mlp_bias)}
+        one = partial(dense, (c.width, c.hidden), ("width", "hidden"), c.mlp_bias)
+        return {"gate": one(), "up": one()}
+
+    tree: dict[str, Any] = {
+        "embed": {"token": embedding_spec((c.vocab, c.width), ("vocab", "width"), 0.02, c.dtype)},
+        "blocks": [block() for _ in range(c.layers)],
+        "norm": norm(),
+    }
+    if not c.tied:
+        tree["head"] = dense((c.width, c.vocab), ("width", "vocab"))
+    return tree
+
+
+def _norm(p: dict[str, Any], x: Any, config: Config) -> Any:
+    layer = offset_rms_norm if config.norm_offset else rms_norm
+    return layer(p, x, config.norm_epsilon)
+
+
+def attention(
+    p: dict[str, Any], x: Any, tables: Tables, config: Config, attend: Callable[..., Any]
+) -> Any:
+    """Grouped-query attention by attend(q, k, v) with rotary positions, on x [batch, time, width].
+
+    tables: cosines and sines [time, rotated] of the positions.
+    """
+    batch, time, _ = x.shape
+    q, k, v = (part.reshape(batch, time, -1, config.head_dim) for part in _qkv(p, x, config))
+    if config.query_norms:
+        q, k = _norm(p["q_norm"], q, config), _norm(p["k_norm"], k, config)
+    mixed = attend(rotary(q, *tables), rotary(k, *tables), v)
+    return linear(p["out"], mixed, config.products)
+
+
+def _qkv(p: dict[str, Any], x: Any, config: Config) -> list[Any]:
+    """Queries [batch, time, heads * head_dim], and keys and values of groups."""
+    if not config.fused:
+        return [linear(p[name], x, config.products) for name in ("q", "k", "v")]
+    queries, keys = config.heads * config.head_dim, config.groups * config.head_dim
+    return jnp.split(linear(p["qkv"], x, config.products), [queries, queries + keys], axis=-1)
+
+
+def mlp(p: dict[str, Any], x: Any, config: Config) -> Any:
+    """A gated MLP: down(activation(gate(x)) * up(x)) (Shazeer, 2020).
+
+    The gradient computes the product of the two again: cheaper than to keep it.
+    """
+    activation = ACTIVATIONS[config.activation]
+
+    def down(gate: Any, up: Any) -> Any:
+        return linear(p["down"], activation(gate) * up, config.products)
+
+    if config.fused:
+        parts = jnp.split(linear(p["gate_up"], x, config.products), 2, axis=-1)
+    else:
+        parts = [linear(p[name], x, config.products) for name in ("gate", "up")]
+    return fxad.checkpoint(down)(*parts)
+
+
+def _blocks(
+    params: dict[str, Any],
+    x: Any,
+    tables: list[Tables],
+    config: Config,
+    attend: Callable[..., Any],
+) -> Any:
+    """Every block and the last norm, by attend(layer's number, q, k, v, scale, window, softcap)."""
+    for i, p in enumerate(params["blocks"]):
+        window = config.window if config.is_local(i) else None
+        how = {"scale": config.score_scale, "window": window, "softcap": config.score_cap}
+        turns = tables[-1] if config.is_local(i) else tables[0]
+        normed = _norm(p["norm1"], x, config)
+        mixed = attention(p["attention"], normed, turns, config, partial(attend, i, **how))
+        x = x + (_norm(p["post_norm1"], mixed, config) if config.post_norms else mixed)
+        added = mlp(p["mlp"], _norm(p["norm2"], x, config), config)
+        x = x + (_norm(p["post_norm2"], added, config) if config.post_norms else added)
+    return _norm(params["norm"], x, config)
+
+
+def _tables(config: Config, time: int, length: int) -> list[Tables]:
+    """The rotary tables [time, rotated], for texts of `length`: of all layers, or first of those
+    that see everything, then of local ones."""
+    rotated = config.rotated or config.head_dim
+    tables = [rotary_tables(time, rotated, config.rope_theta, config.rope_scaling, length)]
+    if config.local_theta is not None:
+        tables.append(rotary_tables(time, rotated, config.local_theta))
+    return tables
+
+
+def _embedded(params: dict[str, Any], tokens: Any, config: Config) -> Any:
+    x = embedding(params["embed"]["token"], tokens)
+    return x * jnp.asarray(math.sqrt(config.width), x.dtype) if config.embed_scaled else x
+
+
+def features(params: dict[str, Any], tokens: Any, config: Config) -> Any:
+    """tokens [batch, time] int, time <= context -> what the head sees, [batch, time, width]."""
+    time = tokens.shape[1]
+    if time > config.context:
+        raise ConfigError(f"{time} tokens do not fit the model's context of {config.context}")
+    x, tables = _embedded(params, tokens, config), _tables(config, time, time)
+    return _blocks(params, x, tables, config, lambda _, *qkv, **how: causal_attention(*qkv, **how))
+
+
+def extend(
+    params: dict[str, Any],
+    cache: list[dict[str, Any]],
+    tokens: Any,
+    position: Any,
+    config: Config,
+    seen: int | None = None,
+) -> tuple[Any, list[dict[str, Any]]]:
+    """`features` of tokens that follow those in the cache, and the cache with them.
+
+    tokens [batch, time] stand at position ... position + time - 1 of a text whose earlier
+    positions the cache holds. seen: how many positions of the cache attention reads (default all).
+    Rotary scaling that depends on the length of the text takes the cache's.
+    """
+    time, length = tokens.shape[1], cache[0]["keys"].shape[2]
+    seen, cache = check_fits(cache, time, position, seen), list(cache)
+    rows = partial(fxad.lax.dynamic_slice_in_dim, start_index=position, slice_size=time)
+    tables = [(rows(cos), rows(sin)) for cos, sin in _tables(config, seen, length)]
+    attend = partial(cached_attention, cache, position, seen)
+    return _blocks(params, _embedded(params, tokens, config), tables, config, attend), cache
+
+
+def _head(params: dict[str, Any], config: Config) -> dict[str, Any]:
+    """What `linear` makes logits with: a weight [vocab, width]."""
+    return {"weight": params["embed"]["token"]} if config.tied else params["head"]
+
+
+def head(params: dict[str, Any], x: Any, config: Config) -> Any:
+    """features [..., width] -> logits [..., vocab]."""
+    logits = linear(_head(params, config), x, config.products)
+    if config.logit_cap is None:
+        return logits
+    return config.logit_cap * jnp.tanh(logits / config.logit_cap)
+
+
+def forward(params: dict[str, Any], tokens: Any, config: Config) -> Any:
+    """tokens [batch, time] int, time <= context -> logits [batch, time, vocab]."""
+    return head(params, features(params, tokens, config), config)
+
+
+def loss(params: dict[str, Any], batch: tuple[Any, Any], config: Config) -> Any:
+    """The mean cross-entropy of (tokens, targets), both [batch, time] int, as a float32 scalar.
+
+    Where there is a `logit_cap`, or an adapter beside the head, all logits are in memory.
+    """
+    tokens, targets = batch
+    x, p = features(params, tokens, config), _head(params, config)
+    if config.logit_cap is not None or "lora" in p:
+        return cross_entropy(head(params, x, config), targets)
+    return fxad.nn.linear_cross_entropy(
+        x, p["weight"], targets, ignore=IGNORE, dtype=config.products
+    )

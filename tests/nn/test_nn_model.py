@@ -1,0 +1,341 @@
+"""`fxad_nn.load`, `Model` and `fxad_nn.save`: what is kept, what is refused, and by which error."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import fxad
+import fxad.numpy as jnp
+import fxad_nn
+from fxad_nn import decoder, files, gpt2, manifest, models, optim, store, tensors
+from fxad_nn.errors import CheckpointError, ConfigError, DataError
+from fxad_nn.families import FAMILIES, family_of
+from fxad_nn.layers import conv1d, linear
+from fxad_nn.spec import from_named, init_params, named_leaves
+from fxad_nn.tokenizer import Bytes
+
+LLAMA = models.preset("llama-tiny", start=1, ends=(2, 5), pad=0)
+
+
+def made(config, seed=0):
+    params = init_params(models.family(config).spec(config), fxad.random.key(seed))
+    return fxad_nn.Model(params, config)
+
+
+def rewrite(directory, **changes):
+    """Change fields of config.json; those that are None are removed."""
+    path = directory / "config.json"
+    values = {**json.loads(path.read_text("utf-8")), **changes}
+    kept = {name: value for name, value in values.items() if value is not None}
+    path.write_text(json.dumps(kept), "utf-8")
+
+
+def retensor(directory, change):
+    """Change the tensors of model.safetensors, a dict of arrays."""
+    path = directory / "model.safetensors"
+    found = safetensors.numpy.load_file(path)
+    change(found)
+    safetensors.numpy.save_file(found, path)
+
+
+def test_importing_the_package_loads_no_model():
+    code = (
+        "import sys, fxad_nn; print('fxad' in sys.modules, 'load' in dir(fxad_nn), "
+        "hasattr(fxad_nn, 'no_such_name'), fxad_nn.load is fxad_nn.load)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "False True False True", done.stderr
+
+
+def test_a_model_is_a_pytree_with_static_configuration():
+    model = made(LLAMA)
+    leaves, structure = fxad.tree.flatten(model)
+    assert len(leaves) == len(list(named_leaves(model.params)))
+    hash(model.config)
+    again = fxad.tree.unflatten(structure, leaves)
+    assert again.config is model.config
+    doubled = fxad.tree.map(lambda x: 2 * x, model)
+    np.testing.assert_array_equal(
+        doubled.params["norm"]["scale"], 2 * np.asarray(model.params["norm"]["scale"])
+    )
+    tokens = np.random.default_rng(0).integers(0, 65, (2, 9)).astype(np.int32)
+    logits = model(tokens)
+    assert logits.shape == (2, 9, 65)
+    inside = fxad.jit(lambda model, tokens: model(tokens))(model, tokens)
+    np.testing.assert_array_equal(inside, logits)
+    grads = fxad.grad(lambda model: jnp.sum(model(tokens) ** 2))(model)
+    assert type(grads) is fxad_nn.Model and float(jnp.abs(grads.params["norm"]["scale"]).max()) > 0
+    np.testing.assert_array_equal(model([[1, 2]]), model(np.array([[1, 2]], np.int32)))
+    with pytest.raises(DataError, match="outside the vocabulary of 65"):
+        model(tokens + 60)
+    with pytest.raises(ConfigError, match="17 tokens do not fit"):
+        model(np.zeros((1, 17), np.int32))
+
+
+SAVED = {
+    "llama": LLAMA,
+    "llama tied": replace(LLAMA, tied=True, head_dim=6),
+    "llama biases": replace(LLAMA, qkv_bias=True, out_bias=True, mlp_bias=True),
+    "llama bf16": replace(LLAMA, dtype="bfloat16"),
+    "qwen2": replace(LLAMA, family="qwen2", qkv_bias=True),
+    "qwen3": replace(LLAMA, family="qwen3", query_norms=True, window=8, local=(False, True)),
+    "gpt2": models.preset("tiny", ends=(3,)),
+    "gpt2 options": models.preset(
+        "tiny", activation="relu", scaled=False, scaled_by_layer=True, tied=False
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_what_is_saved_comes_back_bit_for_bit(tmp_path, name):
+    model = made(SAVED[name])
+    fxad_nn.save(model, str(tmp_path))
+    again = fxad_nn.load(str(tmp_path))
+    assert again.config == model.config
+    before, after = dict(named_leaves(model.params)), dict(named_leaves(again.params))
+    assert before.keys() == after.keys()
+    for leaf, kept in before.items():
+        assert str(after[leaf].dtype) == model.config.dtype
+        np.testing.assert_array_equal(
+            np.asarray(after[leaf], np.float32), np.asarray(kept, np.float32)
+        )
+    tensors = safetensors.numpy.load_file(tmp_path / "model.safetensors")
+    published = {family_of(model.config).published(leaf): x for leaf, x in before.items()}
+    assert {n: t.shape for n, t in tensors.items()} == {n: x.shape for n, x in published.items()}
+
+
+def test_every_preset_has_a_published_form():
+    for name, config in models.PRESETS.items():
+        if name == "nano":  # without biases
+            continue
+        family = family_of(config)
+        values = {"model_type": family.name, **json.loads(json.dumps(family.write(config)))}
+        assert family.read(family.schema(values), config.dtype) == replace(
+            config, **({"position_std": 0.01} if family.name == "gpt2" else {})
+        ), name
+
+
+def test_saving_leaves_other_files_and_refuses_what_has_no_place(tmp_path):
+    model = made(LLAMA)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    fxad_nn.save(model, tmp_path)
+    fxad_nn.save(model, tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    ]
+    adapter = {"a": jnp.zeros((2, 16)), "b": jnp.zeros((16, 2)), "scale": jnp.ones(())}
+    params = from_named(model.params, dict(named_leaves(model.params)))
+    params["blocks"][0]["attention"]["q"]["lora"] = adapter
+    with pytest.raises(CheckpointError, match=r"lora\.a' is no parameter .* merge adapters"):
+        fxad_nn.save(fxad_nn.Model(params, LLAMA), tmp_path)
+    del params["blocks"][0]["attention"]["q"]
+    with pytest.raises(CheckpointError, match=r"missing: blocks\.0\.attention\.q\.weight"):
+        fxad_nn.save(fxad_nn.Model(params, LLAMA), tmp_path)
+    with pytest.raises(CheckpointError, match="has shape"):
+        fxad_nn.save(fxad_nn.Model(model.params, replace(LLAMA, hidden=33)), tmp_path)
+    with pytest.raises(CheckpointError, match="published with biases"):
+        fxad_nn.save(made(models.preset("nano")), tmp_path)
+    assert fxad_nn.load(tmp_path).config == LLAMA  # as it was
+
+
+def test_a_disk_that_is_full_leaves_the_model_that_was_there(tmp_path, monkeypatch):
+    fxad_nn.save(made(LLAMA), tmp_path)
+    before = (tmp_path / "model.safetensors").read_bytes()
+
+    def full(path, contents):
+        path.write_bytes(b"x")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tensors, "write", full)
+    with pytest.raises(CheckpointError, match="No space left"):
+        fxad_nn.save(made(LLAMA, seed=1), tmp_path)
+    assert (tmp_path / "model.safetensors").read_bytes() == before
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_stored_dtypes_are_kept_or_converted(tmp_path):
+    model = made(replace(LLAMA, dtype="bfloat16"))
+    fxad_nn.save(model, tmp_path)
+    assert fxad_nn.load(tmp_path).config.dtype == "bfloat16"
+    wide = fxad_nn.load(tmp_path, dtype="float32")
+    assert wide.config.dtype == "float32" and str(wide.params["norm"]["scale"].dtype) == "float32"
+    with pytest.raises(CheckpointError, match="cannot be 'int8'; choose from"):
+        fxad_nn.load(tmp_path, dtype="int8")
+
+    def mixed(found):
+        found["model.norm.weight"] = found["model.norm.weight"].astype(np.float32)
+
+    retensor(tmp_path, mixed)
+    with pytest.raises(CheckpointError, match=r"several dtypes: .*norm\.weight' float32"):
+        fxad_nn.load(tmp_path)
+    assert fxad_nn.load(tmp_path, "bfloat16").config == model.config
+
+
+def test_all_end_ids_are_read(tmp_path):
+    fxad_nn.save(made(LLAMA), tmp_path)
+    rewrite(tmp_path, eos_token_id=7)
+    assert fxad_nn.load(tmp_path).config.ends == (2, 5)  # of generation_config.json
+    (tmp_path / "generation_config.json").write_text('{"temperature": 0.6}', "utf-8")
+    assert fxad_nn.load(tmp_path).config.ends == (7,)
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [1, "x"]}', "utf-8")
+    with pytest.raises(CheckpointError, match=r"generation_config\.json: eos_token_id\[1\]"):
+        fxad_nn.load(tmp_path)
+    (tmp_path / "generation_config.json").unlink()
+    rewrite(tmp_path, eos_token_id=None)
+    assert fxad_nn.load(tmp_path).config.ends == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "saying"),
+    [
+        ({"quantization_config": {"bits": 4}}, "unknown key 'quantization_config'"),
+        ({"rope_scaling": {"type": "mrope", "factor": 2.0}}, "rope_scaling.type must be"),
+        ({"rope_scaling": {"type": "linear"}}, "rope_scaling of type linear does not hold factor"),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0, "x": 1}}, "unknown key 'x'"),
+        ({"attention_dropout": 0.1}, "attention_dropout must be 0"),
+        ({"hidden_act": "gelu_neu"}, "hidden_act must be .* did you mean 'gelu_new'"),
+        ({"hidden_size": -4}, "hidden_size must be an integer from 1"),
+        ({"hidden_size": "4"}, "hidden_size must be an integer"),
+        ({"num_attention_heads": None}, "does not hold num_attention_heads"),
+        ({"num_key_value_heads": 3}, "config.json: heads 4 is not a multiple of groups 3"),
+        ({"num_hidden_layers": 10**6}, "config.json: 1000000 layers are more than"),
+        ({"vocab_size": 2**31}, r"tensor '.*' has shape \(65, 16\)"),
+        ({"pruned_heads": {"0": [1]}}, "pruned_heads must be empty"),
+        ({"model_type": "lama"}, "did you mean 'llama'"),
+    ],
+)
+def test_a_configuration_that_is_not_understood_names_its_field(tmp_path, changes, saying):
+    fxad_nn.save(made(LLAMA), tmp_path)
+    rewrite(tmp_path, **changes)
+    with pytest.raises(CheckpointError, match=saying):
+        fxad_nn.load(tmp_path)
+
+
+def test_harmless_fields_change_nothing(tmp_path):
+    fxad_nn.save(made(LLAMA), tmp_path)
+    rewrite(
+        tmp_path, use_cache=True, _name_or_path="x", initializer_range=0.02, pretraining_tp=1,
+        transformers_version="4.40", attention_dropout=0.0, is_encoder_decoder=False,
+        auto_map={"AutoModel": "m.M"}, unk_token_id=0, rope_parameters=None, dtype="float32",
+    )  # fmt: skip
+    assert fxad_nn.load(tmp_path).config == LLAMA
+
+
+def test_tensors_that_do_not_fit_are_refused(tmp_path):
+    def refused(saying, change):
+        fxad_nn.save(made(LLAMA), tmp_path)
+        retensor(tmp_path, change)
+        with pytest.raises(CheckpointError, match=saying):
+            fxad_nn.load(tmp_path)
+
+    gate = "model.layers.1.mlp.gate_proj.weight"
+    refused("1 parameters are missing: blocks.1.mlp.gate.weight", lambda t: t.pop(gate))
+    refused(
+        "'model.extra.weight' has no place", lambda t: t.update({"model.extra.weight": t[gate]})
+    )
+    refused(
+        "is the second one for norm.scale",
+        lambda t: t.update({"norm.weight": t["model.norm.weight"]}),
+    )
+    refused(
+        r"has shape \(16, 32\), the model needs \(32, 16\)",
+        lambda t: t.update({gate: t[gate].T.copy()}),
+    )
+    refused("is int8", lambda t: t.update({gate: t[gate].astype(np.int8)}))
+    refused("several dtypes", lambda t: t.update({gate: t[gate].astype(np.float64)}))
+
+
+def test_directories_that_are_none(tmp_path):
+    with pytest.raises(CheckpointError, match="does not exist"):
+        fxad_nn.load(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(CheckpointError, match="is a file"):
+        fxad_nn.load(str(tmp_path / "file"))
+    with pytest.raises(CheckpointError, match="could not save"):
+        fxad_nn.save(made(LLAMA), tmp_path / "file")
+
+
+def test_files_outside_the_directory_are_not_read(tmp_path):
+    fxad_nn.save(made(LLAMA), tmp_path / "m")
+    weights = tmp_path / "m" / "model.safetensors"
+    weights.rename(tmp_path / "outside.safetensors")
+    index = tmp_path / "m" / "model.safetensors.index.json"
+    for name in ("../outside.safetensors", "/etc/passwd", "a/b.safetensors", ".hidden", 3, ""):
+        index.write_text(json.dumps({"weight_map": {"x": name}}), "utf-8")
+        with pytest.raises(CheckpointError, match="must name a file beside it"):
+            fxad_nn.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize(("layer", "order"), [(linear, -1), (conv1d, 1)])
+def test_an_adapter_beside_a_weight_is_applied(layer, order):
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((2, 5, 7)), rng.standard_normal((7, 11))
+    a, b = rng.standard_normal((3, 7)), rng.standard_normal((11, 3))
+    adapter = {"a": a, "b": b, "scale": np.array(0.5)}
+    p = {"weight": w[:, :] if order == 1 else w.T, "bias": rng.standard_normal(11), "lora": adapter}
+    p = fxad.tree.map(lambda leaf: jnp.asarray(leaf, "float32"), p)
+    expected = x @ w + np.asarray(p["bias"]) + 0.5 * x @ a.T @ b.T
+    got = np.asarray(layer(p, jnp.asarray(x, "float32")))
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-4)  # products of up to 11 terms
+    narrow = {**p, "weight": p["weight"].astype("bfloat16"), "bias": p["bias"].astype("bfloat16")}
+    got = layer(narrow, jnp.asarray(x, "bfloat16"))
+    assert str(got.dtype) == "bfloat16"
+    np.testing.assert_allclose(np.asarray(got, np.float32), expected, rtol=2**-5, atol=0.2)
+
+
+def test_checkpoints_of_the_old_layout_are_read(tmp_path, monkeypatch):
+    """Format 2 had the transpose of every weight of a Llama, and of its moments."""
+    config = LLAMA
+    model = made(config)
+    state = optim.adamw(0.1).init(model.params)
+    numbered = {
+        name: jnp.asarray(np.arange(leaf.size, dtype=np.float32).reshape(leaf.shape) + number)
+        for number, (name, leaf) in enumerate(named_leaves(state["mean"]))
+    }
+    state["mean"] = from_named(model.params, numbered)
+
+    def turned(tree):
+        leaves = {
+            name: leaf.T if name.endswith(".weight") else leaf for name, leaf in named_leaves(tree)
+        }
+        return from_named(tree, leaves)
+
+    old = {**state, "mean": turned(state["mean"]), "square": turned(state["square"])}
+    monkeypatch.setattr(manifest, "FORMAT", 2)
+    path = store.save(tmp_path, 3, turned(model.params), old, config, Bytes(), {})
+    monkeypatch.undo()
+    # What was written before these fields were known.
+    found = json.loads((path / "state.json").read_text("utf-8"))
+    known = {"family", "vocab", "context", "layers", "heads", "groups", "width", "head_dim"}
+    known |= {"hidden", "rope_theta", "rope_scaling", "norm_epsilon", "tied", "dtype", "products"}
+    found["model"] = {name: value for name, value in found["model"].items() if name in known}
+    (path / "state.json").write_text(json.dumps(found), "utf-8")
+    listed = {p.name: files.written(p) for p in path.iterdir() if p.name != "manifest.json"}
+    monkeypatch.setattr(manifest, "FORMAT", 2)
+    manifest.write_manifest(path, 3, listed, {})
+    monkeypatch.undo()
+
+    again = store.load(tmp_path)
+    assert again.config == replace(config, start=None, ends=(), pad=None)
+    for one, other in ((model.params, again.params), (state, again.optimizer)):
+        for (name, leaf), (_, kept) in zip(named_leaves(one), named_leaves(other), strict=True):
+            np.testing.assert_array_equal(leaf, kept, err_msg=name)
+
+
+def test_families_name_every_leaf_of_their_models():
+    assert set(FAMILIES) >= {"gpt2", "llama", "qwen2", "qwen3"}
+    llama, spec = FAMILIES["llama"], decoder.spec(LLAMA)
+    names = [llama.published(name) for name, _ in named_leaves(spec)]
+    assert len(set(names)) == len(names)
+    assert llama.published("blocks.3.attention.q") == "model.layers.3.self_attn.q_proj"
+    assert llama.published("blocks.0.mlp.down.weight") == "model.layers.0.mlp.down_proj.weight"
+    assert FAMILIES["gpt2"].published("norm.bias") == "transformer.ln_f.bias"
+    assert {family_of(gpt2.Config()).name, family_of(LLAMA).name} == {"gpt2", "llama"}
