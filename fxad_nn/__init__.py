@@ -13,6 +13,7 @@ gpt2, decoder, models, loss the models, and how they are found by name
 families    which published families the decoder can be, and how they name things
 optim, step                 AdamW, schedules, one compiled training step
 text, tokenizer, vocabulary         from text to ids, and which ids a model knows
+subwords, byte_level, sentencepiece_file, tokenizer_config    tokenizers of published models
 token_file, shards, token_cache, data    from files to batches
 files, tensors, manifest, store, hf checkpoints, and directories of published models
 cache, sampling, generate           tokens one by one, with keys and values of earlier ones

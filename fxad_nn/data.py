@@ -23,7 +23,7 @@ from fxad_nn.shards import read_shard
 from fxad_nn.text import Text, find_text
 from fxad_nn.token_cache import read_tokens, write_tokens
 from fxad_nn.token_file import TokenSequence
-from fxad_nn.tokenizer import BytePairs, Bytes, Characters, Ids, Tokenizer
+from fxad_nn.tokenizer import Bytes, Characters, Ids, Tokenizer, from_directory
 
 TRAIN_SHARE = 0.9
 TOKENIZERS = ("char", "byte", "gpt2", "ids")
@@ -74,10 +74,8 @@ def make_tokenizer(name: str, vocabulary: Path | None, text: str) -> Tokenizer:
         return Bytes()
     if name == "gpt2":
         if vocabulary is None:
-            raise ConfigError(
-                "the gpt2 tokenizer needs --vocabulary DIR with vocab.json, merges.txt"
-            )
-        return BytePairs.gpt2(vocabulary)
+            raise ConfigError("the gpt2 tokenizer needs --vocabulary DIR, a model's directory")
+        return from_directory(vocabulary)
     raise ConfigError(
         f"text cannot be read with tokenizer {name!r}{did_you_mean(name, TOKENIZERS)}"
     )
@@ -108,7 +106,7 @@ def _split(text: Text) -> tuple[str, str]:
 
 def _shard_tokenizer(name: str, vocabulary: Path | None, vocab: int) -> Tokenizer:
     if vocabulary is not None and name in ("gpt2", "ids"):
-        return BytePairs.gpt2(vocabulary)
+        return from_directory(vocabulary)
     if name == "byte":
         return Bytes()
     return Ids(vocab)

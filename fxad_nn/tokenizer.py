@@ -1,33 +1,25 @@
-"""Text to token ids and back: characters, bytes, byte-pair encoding, or ids written out.
+"""Text to token ids and back: characters, bytes, subwords, or ids written out.
 
 tokenizer = Characters.of("to be or not to be")
 ids = tokenizer.encode("to be")             # int32 array
 tokenizer.decode(ids)                       # "to be"
 from_json(tokenizer.to_json())              # the same tokenizer
+from_directory("llama").ids.eos             # (128001, 128008, 128009)
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import textwrap
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from fxad.core.schema import (
-    Mismatch,
-    Schema,
     anything,
-    array,
     check,
     integer,
-    mapping,
-    nullable,
     one_of,
     parse,
     read,
@@ -36,12 +28,20 @@ from fxad.core.schema import (
     shown,
     string,
 )
+from fxad_nn.byte_level import gpt2_files, is_tiktoken, tiktoken_file
 from fxad_nn.errors import DataError
-
-try:
-    import tokenizers as _tokenizers
-except ImportError:
-    _tokenizers = None  # type: ignore[assignment]
+from fxad_nn.sentencepiece_file import sentencepiece_file
+from fxad_nn.subwords import (
+    DESCRIPTION,
+    STATE,
+    AddedToken,
+    Subwords,
+    load,
+    put_around,
+    vocabulary_size,
+)
+from fxad_nn.tokenizer_config import TokenizerConfig, read_config
+from fxad_nn.vocabulary import NO_IDS, SpecialIds, checked_ids
 
 
 class Tokenizer(Protocol):
@@ -50,6 +50,10 @@ class Tokenizer(Protocol):
     @property
     def size(self) -> int:
         """Ids are 0 ... size - 1."""
+
+    @property
+    def ids(self) -> SpecialIds:
+        """The ids that start, end, pad and fill in."""
 
     def encode(self, text: str) -> np.ndarray:
         """Token ids, int32 [length]."""
@@ -67,6 +71,7 @@ class Characters:
 
     alphabet: str
     kind: ClassVar[str] = "char"
+    ids: ClassVar[SpecialIds] = NO_IDS
 
     def __post_init__(self) -> None:
         whole = not any("\ud800" <= character <= "\udfff" for character in self.alphabet)
@@ -108,6 +113,7 @@ class Bytes:
     """One id per byte of the UTF-8 form; bytes that are no valid text decode to U+FFFD."""
 
     kind: ClassVar[str] = "byte"
+    ids: ClassVar[SpecialIds] = NO_IDS
     size: ClassVar[int] = 256
 
     def encode(self, text: str) -> np.ndarray:
@@ -129,6 +135,7 @@ class Ids:
 
     size: int
     kind: ClassVar[str] = "ids"
+    ids: ClassVar[SpecialIds] = NO_IDS
 
     def encode(self, text: str) -> np.ndarray:
         try:
@@ -146,159 +153,14 @@ class Ids:
         return json.dumps({"kind": self.kind, "size": self.size})
 
 
-class BytePairs:
-    """Byte-pair encoding through the `tokenizers` library.
-
-    Ids may have gaps; `size` is one more than the largest.
-    """
-
-    kind: ClassVar[str] = "bpe"
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        self.size = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
-
-    @classmethod
-    def gpt2(cls, directory: Path) -> BytePairs:
-        """GPT-2's byte-level encoding from `vocab.json` and `merges.txt` in a directory."""
-        library = _require_library()
-        paths = vocab_path, merges_path = directory / "vocab.json", directory / "merges.txt"
-        for path in paths:
-            if not path.is_file():
-                raise DataError(f"{path} is missing: GPT-2's encoding needs vocab.json, merges.txt")
-        vocab = read(vocab_path, VOCABULARY, DataError)
-        lines = _read_merges(merges_path)
-        merges = check(lines, merges_within(vocab), str(merges_path), DataError)
-        with _library(f"{vocab_path} and {merges_path}"):
-            tokenizer = library.Tokenizer(library.models.BPE(vocab=vocab, merges=merges))
-            tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
-            tokenizer.decoder = library.decoders.ByteLevel()
-            tokenizer.add_special_tokens(["<|endoftext|>"])
-            return cls(tokenizer)
-
-    @classmethod
-    def of(cls, description: dict[str, Any], where: str) -> BytePairs:
-        """From what a `tokenizer.json` holds, checked; `where` names it in errors.
-
-        Texts are never cut or filled up, whatever the description says of that.
-        """
-        library = _require_library()
-        whole = {**description, "truncation": None, "padding": None}
-        with _library(where):
-            return cls(library.Tokenizer.from_str(json.dumps(whole)))
-
-    def encode(self, text: str) -> np.ndarray:
-        with _library("this text"):
-            return np.array(self._tokenizer.encode(text, add_special_tokens=False).ids, np.int32)
-
-    def decode(self, ids: Any) -> str:
-        with _library("these ids"):
-            return self._tokenizer.decode(checked_ids(ids, self.size), skip_special_tokens=False)
-
-    def to_json(self) -> str:
-        whole = {"kind": self.kind, "tokenizer": json.loads(self._tokenizer.to_str())}
-        return json.dumps(whole, ensure_ascii=False)  # escaped it might outgrow what is read
-
-
-@contextlib.contextmanager
-def _library(what: str) -> Iterator[None]:
-    """Turn whatever the `tokenizers` library raises about `what` into a DataError.
-
-    It is written in Rust: a panic there arrives as an exception that is no `Exception`.
-    """
-    try:
-        yield
-    except DataError:
-        raise
-    except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        said = textwrap.shorten(str(error), 500)
-        raise DataError(f"{what} cannot be used by the tokenizers library: {said}") from error
-
-
-MOST_IDS = 1 << 24
-ID = integer(0, MOST_IDS - 1)
-
-
-def distinct_ids(value: Any) -> dict[str, int]:
-    """A vocabulary: an object of tokens and their ids, of which no two are the same."""
-    vocab = mapping(ID)(value)
-    if len(set(vocab.values())) != len(vocab):
-        [(twice, _)] = Counter(vocab.values()).most_common(1)
-        names = [token for token, number in vocab.items() if number == twice]
-        raise Mismatch(f"gives the id {twice} to {shown(names[0])} and {shown(names[1])}")
-    return vocab
-
-
-def merges_within(vocab: dict[str, int], prefix: str = "") -> Schema:
-    """A list of merges, "a b" or ["a", "b"], of tokens of a vocabulary into one of its tokens.
-
-    `prefix` begins every token that continues a word, and is dropped when it is merged. Checked
-    here because the library ends in a panic over some that are not so.
-    """
-
-    def merge(value: Any) -> tuple[str, str]:
-        pair = tuple(value.split(" ") if type(value) is str else array(string(), 2, 2)(value))
-        if len(pair) != 2:
-            raise Mismatch(f"must be two tokens, got {shown(value)}")
-        left, right = pair
-        if not right.startswith(prefix):
-            raise Mismatch(f"merges {shown(right)}, which does not begin with {shown(prefix)}")
-        for token in (left, right, left + right.removeprefix(prefix)):
-            if token not in vocab:
-                raise Mismatch(f"needs the token {shown(token)}, which the vocabulary lacks")
-        return left, right
-
-    return array(merge)
-
-
-def _read_merges(path: Path) -> list[str]:
-    """The lines of a merges.txt but for its first, which is its version."""
-    try:
-        lines = read_bytes(path, DataError).decode("utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is no UTF-8 text (byte {error.start})") from error
-    stripped = [line.removesuffix("\r") for line in lines]
-    return [line for line in stripped if line and not line.startswith("#version")]
-
-
-def _bpe_model(value: Any) -> dict[str, Any]:
-    """The model of a `tokenizer.json`: vocabulary and merges must fit each other."""
-    found = BPE(value)
-    merges_within(found["vocab"], found.get("continuing_subword_prefix") or "")(found["merges"])
-    return found
-
-
-VOCABULARY = distinct_ids
-BPE = record(
-    {"vocab": VOCABULARY, "merges": array(anything)},
-    {"type": one_of("BPE"), "continuing_subword_prefix": nullable(string(most=100))},
-    others=anything,
-)
-HUGGING_FACE = record(
-    {"model": _bpe_model},
-    {"added_tokens": array(record({"id": ID, "content": string()}, others=anything))},
-    others=anything,
-)
-"""A `tokenizer.json` of the `tokenizers` library, which checks the rest itself."""
-
 KINDS = {
     Characters.kind: record({"kind": anything, "alphabet": string()}),
     Bytes.kind: record({"kind": anything}),
     Ids.kind: record({"kind": anything, "size": integer(1, (1 << 31) - 1)}),
-    BytePairs.kind: record({"kind": anything, "tokenizer": HUGGING_FACE}),
+    Subwords.kind: STATE,
+    "bpe": STATE,  # what checkpoints from before there were other kinds of subwords say
 }
 ANY_KIND = record({"kind": one_of(*KINDS)}, others=anything)
-
-
-def checked_ids(ids: Any, size: int) -> list[int]:
-    """A list of ids, each proved to lie in 0 ... size - 1."""
-    ids = [int(i) for i in ids]
-    for at, i in enumerate(ids):
-        if not 0 <= i < size:
-            raise DataError(f"token id {i} at position {at} is outside the vocabulary of {size}")
-    return ids
 
 
 def from_json(text: str | bytes, where: str = "tokenizer") -> Tokenizer:
@@ -311,21 +173,91 @@ def from_json(text: str | bytes, where: str = "tokenizer") -> Tokenizer:
         return Bytes()
     if kind == Ids.kind:
         return Ids(state["size"])
-    return BytePairs.of(state["tokenizer"], where)
+    return Subwords.of_state(state, where)
 
 
-def from_directory(directory: Path) -> Tokenizer:
-    """The tokenizer a Hugging Face directory carries: `tokenizer.json`, else GPT-2's two files."""
+# From a model's directory -------------------------------------------------------------------------
+
+END_OF_TEXT = "<|endoftext|>"
+CLASSES = {
+    "GPT2Tokenizer": ("bos_token", "eos_token", "unk_token"),
+    "Qwen2Tokenizer": ("eos_token", "unk_token", "pad_token"),
+}
+"""The classes that tokenizer_config.json may name for vocab.json with merges.txt, and what their
+end of text also is unless the file says otherwise."""
+
+
+def from_directory(path: str | Path) -> Subwords:
+    """The tokenizer that a Hugging Face model's directory carries, with its special ids.
+
+    The vocabulary is the first of these files that is there: `tokenizer.json`, `tokenizer.model`
+    (SentencePiece or tiktoken), `*.tiktoken`, `vocab.json` with `merges.txt` (GPT-2, or Qwen 2 if
+    tokenizer_config.json says so). What stands beside it: see `tokenizer_config`.
+
+    DataError for a directory without a tokenizer, a file that is damaged, and files that
+    contradict each other.
+    """
+    directory = Path(path)
+    if not directory.is_dir():
+        raise DataError(
+            f"{directory} is no directory: a tokenizer is read from a model's directory"
+        )
+    config = read_config(directory)
+    where, description, config = _vocabulary(directory, config)
+    added = [config.added[i] for i in sorted(config.added)]
+    library = load(description, where, [*added, *config.special])
+    for i, token in config.added.items():
+        if library.token_to_id(token.content) != i:
+            raise DataError(
+                f"{directory} gives the token {shown(token.content)} the id {i}, in {where} it is "
+                f"{library.token_to_id(token.content)}: were they made for different vocabularies?"
+            )
+    ids = config.ids(library.token_to_id, vocabulary_size(library))
+    if "post_processor" not in description:  # only tokenizer.json says what stands around a text
+        start = ids.bos if config.add_bos_token else None
+        put_around(library, start, ids.eos[0] if config.add_eos_token and ids.eos else None)
+    return Subwords(library, ids, config.clean_up)
+
+
+def _vocabulary(
+    directory: Path, config: TokenizerConfig
+) -> tuple[str, dict[str, Any], TokenizerConfig]:
+    """The file with a directory's vocabulary, its description and the settings that go with it."""
     path = directory / "tokenizer.json"
     if path.is_file():
-        return BytePairs.of(read(path, HUGGING_FACE, DataError), str(path))
-    return BytePairs.gpt2(directory)
+        return str(path), {"post_processor": None, **read(path, DESCRIPTION, DataError)}, config
+    path = directory / "tokenizer.model"
+    if path.is_file() and not is_tiktoken(read_bytes(path, DataError)):
+        llama = config.tokenizer_class == "LlamaTokenizer"
+        legacy = not llama if config.legacy is None else config.legacy
+        description, named = sentencepiece_file(path, legacy)
+        special = (*config.special, *(AddedToken(text) for text in named.values()))
+        config = replace(config, named={**named, **config.named}, special=special)
+        # Found in the text as it is, so that what stands between them gets its space before it.
+        added = {i: replace(token, normalized=False) for i, token in config.added.items()}
+        config = replace(config, added=added)
+    elif files := [path] if path.is_file() else sorted(directory.glob("*.tiktoken")):
+        path, description = files[0], tiktoken_file(files[0])
+    else:
+        path = directory / "vocab.json"
+        kind = config.tokenizer_class if config.tokenizer_class in CLASSES else "GPT2Tokenizer"
+        description = gpt2_files(directory, kind, config.add_prefix_space)
+        usual = dict.fromkeys(CLASSES[kind], END_OF_TEXT)
+        missing = [AddedToken(END_OF_TEXT)] if usual.keys() - config.named.keys() else []
+        special = (*config.special, *missing)
+        config = replace(config, named={**usual, **config.named}, special=special)
+    return str(path), _with_added(description, config.added), config
 
 
-def _require_library() -> Any:
-    if _tokenizers is None:
-        raise DataError(
-            "byte-pair encoding needs the tokenizers library: pip install 'fxad[nn]', "
-            "or train on characters (--tokenizer char) or bytes (--tokenizer byte)"
-        )
-    return _tokenizers
+def _with_added(description: dict[str, Any], added: dict[int, AddedToken]) -> dict[str, Any]:
+    """A description whose vocabulary holds the added tokens at their ids, which may leave gaps;
+    a piece that has such an id is a placeholder, and is renamed."""
+    vocab = description["model"]["vocab"]
+    if type(vocab) is list:
+        texts = {i: token.content for i, token in added.items() if i < len(vocab)}
+        pieces = [[texts.get(i, text), score] for i, (text, score) in enumerate(vocab)]
+        return {**description, "model": {**description["model"], "vocab": pieces}}
+    texts = {i: token.content for i, token in added.items()}
+    kept = {text: i for text, i in vocab.items() if i not in texts or text in texts.values()}
+    whole = {**{text: i for i, text in texts.items()}, **kept}
+    return {**description, "model": {**description["model"], "vocab": whole}}

@@ -1,4 +1,4 @@
-"""Token ids that a model knows: 0 up to the size of its vocabulary.
+"""Token ids that a model knows: 0 up to the size of its vocabulary, and those with a meaning.
 
 require_ids(tokens, config.vocab, "the batch")
     # DataError: the batch holds id 65 at position [0, 3], outside the vocabulary of 65 (0 to 64)
@@ -9,11 +9,38 @@ So whoever feeds them numbers from outside asks here first.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fxad_nn.errors import DataError
+
+
+@dataclass(frozen=True)
+class SpecialIds:
+    """The ids that frame texts; None where a tokenizer has none.
+
+    `eos` holds all ids that end a text: that of the tokenizer first, then those that
+    `generation_config.json` adds.
+    """
+
+    bos: int | None = None
+    eos: tuple[int, ...] = ()
+    pad: int | None = None
+    unk: int | None = None
+
+
+NO_IDS = SpecialIds()
+
+
+def checked_ids(ids: Any, size: int) -> list[int]:
+    """A list of ids, each proved to lie in 0 ... size - 1."""
+    ids = [int(i) for i in ids]
+    for at, i in enumerate(ids):
+        if not 0 <= i < size:
+            raise DataError(f"token id {i} at position {at} is outside the vocabulary of {size}")
+    return ids
 
 
 def require_ids(ids: Any, vocab: int, what: str, ignored: int | None = None) -> None:

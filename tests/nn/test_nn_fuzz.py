@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from damage import damaged, damaged_value
+from tokenizer_directories import tiktoken_lines, write_json, write_sentencepiece
 
 import fxad
 from fxad.core.schema import anything, read, record
@@ -29,7 +30,7 @@ from fxad_nn.run import resumed_options
 from fxad_nn.shards import read_shard, write_shard
 from fxad_nn.spec import init_params, named_leaves
 from fxad_nn.token_cache import read_tokens, write_tokens
-from fxad_nn.tokenizer import BytePairs, Characters, from_directory, from_json
+from fxad_nn.tokenizer import Characters, from_directory, from_json
 
 pytest.importorskip("tokenizers")
 
@@ -144,7 +145,7 @@ def kinds(home):
     vocab, merges = home / "pairs" / "vocab.json", home / "pairs" / "merges.txt"
     vocab.write_text(json.dumps(small_bpe()), "utf-8")
     merges.write_text("#version: 0.2\nh e\nl l\nhe ll\n", "utf-8")
-    pairs = BytePairs.gpt2(home / "pairs")
+    pairs = from_directory(home / "pairs")
     own, theirs = home / "own.json", home / "bpe" / "tokenizer.json"
     own.write_text(pairs.to_json(), "utf-8")
     theirs.write_text(json.dumps(json.loads(pairs.to_json())["tokenizer"]), "utf-8")
@@ -152,6 +153,8 @@ def kinds(home):
     write_tokens(home / "t.ids", np.arange(300, dtype="<u2") % 50)
     (home / "options.json").write_text(json.dumps(OPTIONS), "utf-8")
     (home / "model.json").write_text(json.dumps(models.to_dict(models.preset("llama3.2-1b"))))
+
+    tokenizers = tokenizer_files(home)
 
     def json_of(name):
         return read(home / name, record({}, others=anything), DataError)
@@ -167,6 +170,7 @@ def kinds(home):
         "tokenizer": Kind([theirs], lambda: use(from_directory(home / "bpe"))),
         "own tokenizer": Kind([own], lambda: use(from_json(own.read_bytes()))),
         "pairs": Kind([vocab, merges], lambda: use(from_directory(home / "pairs"))),
+        **tokenizers,
         "shard": Kind([home / "x.bin"], lambda: read_shard(home / "x.bin", 50)),
         "tokens": Kind([home / "t.ids"], lambda: read_tokens(home / "t.ids", "<u2", 50)),
         "options": Kind(
@@ -176,6 +180,41 @@ def kinds(home):
             [home / "model.json"], lambda: models.from_dict(json_of("model.json"), "model.json")
         ),
     }
+
+
+def tokenizer_files(home):
+    """The other kinds of tokenizers, and what stands beside them."""
+    for name in ("unigram", "wordpiece", "tiktoken", "settings"):
+        (home / name).mkdir()
+    pieces = [["<unk>", 0.0], ["h", -2.5], ["e", -1.5], ["l", -1.25], ["o", -2.0], ["hell", -3.0]]
+    unigram = {"type": "Unigram", "unk_id": 0, "vocab": pieces, "byte_fallback": False}
+    words = {"[UNK]": 0, "h": 1, "##e": 2, "##l": 3, "##o": 4, "hell": 5}
+    wordpiece = {"type": "WordPiece", "unk_token": "[UNK]", "vocab": words}
+    wordpiece |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
+    for name, model in [("unigram", unigram), ("wordpiece", wordpiece)]:
+        write_json(home / name / "tokenizer.json", {"added_tokens": [], "model": model})
+    ranks = {bytes([byte]): byte for byte in range(256)} | {b"he": 256, b"ll": 257, b"hell": 258}
+    (home / "tiktoken" / "some.tiktoken").write_bytes(tiktoken_lines(ranks))
+    write_sentencepiece(home / "pieces")
+    shutil.copy(home / "bpe" / "tokenizer.json", home / "settings")
+    end = {"content": "<|endoftext|>", "special": True, "normalized": False}
+    settings = {"added_tokens_decoder": {"10": end}, "eos_token": "<|endoftext|>"}
+    settings |= {"add_bos_token": False, "legacy": None, "bos_token": end, "extra": ["<a>"]}
+    write_json(home / "settings" / "tokenizer_config.json", settings)
+    write_json(home / "settings" / "generation_config.json", {"eos_token_id": [10, 3]})
+    files = {
+        "unigram": ["tokenizer.json"],
+        "wordpiece": ["tokenizer.json"],
+        "tiktoken": ["some.tiktoken"],
+        "pieces": ["tokenizer.model"],
+        "settings": ["tokenizer_config.json", "generation_config.json"],
+    }
+
+    def kind(name):
+        paths = [home / name / file for file in files[name]]
+        return Kind(paths, lambda: use(from_directory(home / name)))
+
+    return {name: kind(name) for name in files}
 
 
 def hugging_face(directory, config, params):
@@ -214,6 +253,7 @@ def split(directory, files):
 
 NAMES = ["checkpoint", "sealed", "gpt2", "llama", "gpt2 config", "llama config", "index"]
 NAMES += ["tokenizer", "own tokenizer", "pairs", "shard", "tokens", "options", "model"]
+NAMES += ["unigram", "wordpiece", "tiktoken", "pieces", "settings"]
 
 
 @pytest.mark.parametrize("name", NAMES)

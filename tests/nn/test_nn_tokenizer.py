@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from fxad_nn import tokenizer
+from fxad_nn import subwords
 from fxad_nn.errors import DataError
-from fxad_nn.tokenizer import BytePairs, Bytes, Characters, Ids, from_json
+from fxad_nn.tokenizer import Bytes, Characters, Ids, from_directory, from_json
 
 SENTENCE = "naïve café: 3 < 5 \N{GRINNING FACE}\n"
 
@@ -75,7 +75,7 @@ def small_bpe(tmp_path):
 
 def test_byte_pairs_merge_and_round_trip(small_bpe):
     pytest.importorskip("tokenizers")
-    made = BytePairs.gpt2(small_bpe)
+    made = from_directory(small_bpe)
     assert made.size == 10
     np.testing.assert_array_equal(made.encode("hello<|endoftext|> b"), [7, 8, 5, 9, 6, 1])
     again = from_json(made.to_json())
@@ -86,16 +86,16 @@ def test_byte_pairs_name_missing_and_damaged_files(small_bpe):
     pytest.importorskip("tokenizers")
     (small_bpe / "vocab.json").write_text("{", "utf-8")
     with pytest.raises(DataError, match=r"vocab\.json"):
-        BytePairs.gpt2(small_bpe)
+        from_directory(small_bpe)
     (small_bpe / "merges.txt").unlink()
     with pytest.raises(DataError, match=r"merges\.txt is missing"):
-        BytePairs.gpt2(small_bpe)
+        from_directory(small_bpe)
 
 
 def test_without_the_library_the_error_names_the_extra(small_bpe, monkeypatch):
-    monkeypatch.setattr(tokenizer, "_tokenizers", None)
+    monkeypatch.setattr(subwords, "_tokenizers", None)
     with pytest.raises(DataError, match=r"fxad\[nn\]"):
-        BytePairs.gpt2(small_bpe)
+        from_directory(small_bpe)
 
 
 def gpt2_saying(directory, saying, capfd, vocab=None, merges=None):
@@ -105,7 +105,7 @@ def gpt2_saying(directory, saying, capfd, vocab=None, merges=None):
     if merges is not None:
         (directory / "merges.txt").write_text(merges, "utf-8")
     with pytest.raises(DataError, match=saying):
-        BytePairs.gpt2(directory)
+        from_directory(directory)
     assert "panicked" not in capfd.readouterr().err
 
 
@@ -122,7 +122,7 @@ def test_merges_outside_the_vocabulary_are_named(small_bpe, capfd):
 
 def described(small_bpe, **changes):
     """The description of a byte-pair tokenizer with changes in its model."""
-    whole = json.loads(BytePairs.gpt2(small_bpe).to_json())
+    whole = json.loads(from_directory(small_bpe).to_json())
     whole["tokenizer"]["model"] |= changes
     return whole
 
