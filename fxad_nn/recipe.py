@@ -35,7 +35,7 @@ class RunOptions:
     batch: int = option(12, "sequences per batch")
     accumulate: int = option(1, "batches per optimizer step, their gradients averaged")
     context: int | None = option(None, "tokens per sequence (default: the preset's context)")
-    dtype: str = option("float32", "of the factors of matrix products", DTYPES)
+    dtype: str | None = option("float32", "of the factors of matrix products", DTYPES)
     learning_rate: float = option(1e-3, "peak learning rate")
     final_rate: float = option(1e-4, "learning rate at the last step")
     schedule: str = option("cosine", "shape of the learning rate after warm-up", SCHEDULES)
@@ -48,6 +48,7 @@ class RunOptions:
     eval_every: int = option(250, "steps between validations on a sample (0: never)")
     save_every: int = option(500, "steps between checkpoints (0: only at the end)")
     keep: int = option(1, "newest checkpoints that stay in the run directory")
+    best: bool = option(False, "keep the checkpoint of the lowest validation loss, in best")
     threads: int | None = option(None, "threads (default: the cores this process may use)")
     peak: float | None = option(None, "the machine's peak in GFLOP/s (default: measured)")
 
@@ -58,11 +59,11 @@ class RunOptions:
                 self._require(name, math.isfinite(value), "a finite number")
             elif isinstance(value, int):
                 self._require(name, value <= MOST, f"at most {MOST}")
-        for name in ("steps", "batch", "accumulate", "log_every", "keep"):
-            self._require_at_least(name, 1)
+        for name, least in self._counts().items():
+            self._require_at_least(name, least)
         for name in ("context", "threads"):
             self._require(name, getattr(self, name) is None or getattr(self, name) >= 1, "positive")
-        for name in ("warmup", "eval_every", "save_every", "weight_decay", "final_rate", "seed"):
+        for name in ("eval_every", "save_every", "weight_decay", "final_rate", "seed"):
             self._require(name, getattr(self, name) >= 0, "0 or more")
         for name in ("learning_rate", "clip"):
             self._require(name, getattr(self, name) > 0, "a positive number")
@@ -71,6 +72,13 @@ class RunOptions:
         threads = self.threads is None or self.threads <= MOST_THREADS
         self._require("threads", threads, f"at most {MOST_THREADS}")
         self._require("peak", self.peak is None or self.peak > 0, "positive")
+
+    def _counts(self) -> dict[str, int]:
+        """The least that may be given for what is counted."""
+        return {
+            **dict.fromkeys(("steps", "batch", "accumulate", "log_every", "keep"), 1),
+            "warmup": 0,
+        }
 
     def _require_at_least(self, name: str, least: int) -> None:
         self._require(name, getattr(self, name) >= least, f"at least {least}")

@@ -39,6 +39,9 @@ FIXED = ("preset", "bias", "tokenizer", "vocabulary", "weights")
 
 Options = TypeVar("Options", bound=RunOptions)
 
+BEST = "best"
+"""Where in a run's directory the checkpoint with the lowest validation loss is."""
+
 STATE_KEYS = {"options", "source", "data_size", "history"}
 """What a run needs to find in a checkpoint's state to go on."""
 
@@ -195,6 +198,16 @@ def save(run: Run) -> Path:
     newest = run.checkpoint
     if newest and newest.name.startswith(f"step-{run.step:08d}") and newest.is_dir():
         return newest
+    run.checkpoint = _write(run, run.directory, run.options.keep)
+    return run.checkpoint
+
+
+def save_best(run: Run) -> Path:
+    """Save the run as it is now as its best, beside its other checkpoints; raises as `save`."""
+    return _write(run, run.directory / BEST, keep=1)
+
+
+def _write(run: Run, directory: Path, keep: int) -> Path:
     _require_finite(run)
     options = asdict(run.options)
     state = {
@@ -204,18 +217,17 @@ def save(run: Run) -> Path:
         "sampler": {"seed": run.options.seed, "batches": run.step * run.options.accumulate},
         "history": run.history,
     }
-    run.checkpoint = store.save(
-        run.directory,
+    return store.save(
+        directory,
         run.step,
         run.params,
         run.state,
         run.config,
         run.task.tokenizer,
         state,
-        keep=run.options.keep,
+        keep=keep,
         facts={**_bits(), "python": platform.python_version()},
     )
-    return run.checkpoint
 
 
 def _require_finite(run: Run) -> None:

@@ -72,7 +72,7 @@ def carry_out(run: Run, listener: Listener | None = None) -> Result:
         if interrupted:
             return Result(run, checkpoint, None, True, stop)
         val_loss = run.task.evaluate(run.params, whole=True)
-        keeper.record("val", val_loss)
+        keeper.judge(val_loss)
     return Result(run, checkpoint, val_loss, False, stop)
 
 
@@ -100,7 +100,7 @@ def _loop(run: Run, listener: Listener, keeper: Keeper, stop: Stop) -> bool:
     while goes_on():
         if due(o.eval_every) and run.step not in {at for at, _ in run.history["val"]}:
             value = run.task.evaluate(run.params, whole=False)
-            keeper.record("val", value)
+            keeper.judge(value)
             listener.evaluated(run.step, value)
             meter.restart()
         if due(o.save_every):
