@@ -20,6 +20,10 @@ class DataError(UserError):
     """A text, a token file or a vocabulary is missing, damaged or does not fit the model."""
 
 
+class TemplateError(DataError):
+    """A chat template is damaged, refuses or rewrites the messages, or takes too much."""
+
+
 class CheckpointError(UserError):
     """A checkpoint is missing, damaged, or belongs to another model."""
 
