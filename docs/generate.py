@@ -7,6 +7,9 @@ A page says where a part goes, in two comments; what is between them is replaced
     <!-- generated: house -->
     <!-- end -->
 
+    <!-- generated: cases zen4 attention -->      arguments follow the name
+    <!-- end -->
+
 Pages in docs/results are made whole. `tests/test_docs.py` fails where a page differs from what
 this would write.
 """
@@ -17,7 +20,7 @@ import ast
 import re
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -29,7 +32,7 @@ from benchmarks.guard import results  # noqa: E402 - found beside this folder
 from tests.test_layers import LEVELS, ROOMS  # noqa: E402
 
 WIDTH = 122  # of a picture
-PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+PART = re.compile(r"(<!-- generated: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 # ---------------------------------------------------------------- the house
@@ -117,6 +120,22 @@ GROUPS = {  # what the summary calls them: the guard's cases
     "its peak memory": "peak memory of a GPT-2 step",
 }
 FUNCTIONS = ("exp", "tanh", "erf", "log", "sin", "power")
+PAGES = {  # the short names of kinds that pages use
+    "xeon": "intel-avx512-bf16-amx-l1-48k-l2-2m",
+    "zen4": "amd-avx512-bf16-l1-32k-l2-1m",
+}
+SECTIONS = {  # of the pages of kinds: the guard's cases
+    "training": ("step *",),
+    "generation": ("token *",),
+    "products": ("product *",),
+    "attention": ("attention *",),
+    "rows": ("layer norm*", "RMS norm*", "softmax*", "GELU*", "AdamW*", "cross-entropy*"),
+    "functions": tuple(f"{name}, *" for name in FUNCTIONS),
+    "loops": ("loop *",),
+    "calls": ("call, *", "eager *"),
+    "compilation": ("import, *", "compile *", "peak memory *"),
+    "others": ("*sort, *", "top_k, *", "Cholesky, *", "solve, *", "sum *", "transp*", "random *"),
+}
 
 
 def summary() -> str:
@@ -156,13 +175,42 @@ def _span(values: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
+def cases(page: str, section: str) -> str:
+    """A table of a section's cases in the newest run of a kind; columns without figures are left
+    out. Raises KeyError for a page or section that there is not."""
+    wanted = SECTIONS[section]
+    rows = [
+        row for row in results.newest(PAGES[page]) if any(fnmatch(row["case"], w) for w in wanted)
+    ]
+    columns = {
+        "case": [row["case"] for row in rows],
+        "time": [results.amount(row["tree"], row["unit"]) for row in rows],
+        "of ceiling": [_share(row) for row in rows],
+        "speedup over PyTorch": [_speedup(row, "torch") for row in rows],
+        "over NumPy": [_speedup(row, "numpy") for row in rows],
+        "when": [row["when"] for row in rows],
+    }
+    shown = {name: cells for name, cells in columns.items() if any(cells)}
+    lines = ["| " + " | ".join(shown) + " |", "|---" * len(shown) + "|"]
+    lines += ["| " + " | ".join(cells) + " |" for cells in zip(*shown.values(), strict=True)]
+    return "\n".join(lines) + "\n"
+
+
+def _share(row: Mapping[str, Any]) -> str:
+    return f"{row['share']:.2f} {row['ceiling']}" if "share" in row else ""
+
+
+def _speedup(row: Mapping[str, Any], peer: str) -> str:
+    return f"{row['peers'][peer]:.2f}" if peer in row.get("peers", {}) else ""
+
+
 def detail(kind: str) -> str:
     """The page of a kind: every case of its newest run."""
     return f"""# What the guard measured: {KINDS.get(kind, kind)}
 
 Every case of the newest run on this kind of processor, made from `benchmarks/results/{kind}`
 by `python docs/generate.py`. `speedup` is the peer's time over ours; `of ceiling` the share of what
-a loop on registers computes, or a loop over memory reads, in the same turns; `to base` the change
+a loop on registers computes, or a loop over memory reads, in the same rounds; `to base` the change
 since the commit that the command names, with the verdict of [the guard](../guard.md).
 
 {results.report(kind)}
@@ -174,14 +222,20 @@ since the commit that the command names, with the verdict of [the guard](../guar
 
 def pages() -> dict[Path, str]:
     """Every page with generated parts, as it should read."""
-    parts = {"house": house, "llvm": llvm, "summary": summary}
+    parts = {"house": house, "llvm": llvm, "summary": summary, "cases": cases}
     made = {}
     for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
         text = path.read_text()
         if PART.search(text):
-            made[path] = PART.sub(lambda m: f"{m[1]}\n{parts[m[2]]()}\n{m[3]}", text)
+            made[path] = PART.sub(lambda m: f"{m[1]}\n{_part(parts, m[2])}\n{m[3]}", text)
     folder = ROOT / "docs" / "results"
     return made | {folder / f"{kind}.md": detail(kind) for kind in results.kinds()}
+
+
+def _part(parts: Mapping[str, Callable[..., str]], call: str) -> str:
+    """The text of a part, from what its comment says: its name, and arguments."""
+    name, *arguments = call.split()
+    return parts[name](*arguments)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fxad.core.config import ConfigWarning, config
+from fxad.core.config import ConfigWarning, config, spend_fuel
 from fxad.core.limits import check_bytes
 from fxad.core.record import replace, valued
 from fxad.ir.kernel import Attend, Kernel
@@ -104,7 +104,8 @@ def compiled(traced: Program, plan: Plan, backend: Backend) -> Any:
 
 
 def stages(traced: Program, options: Options, backend: Backend) -> list[Ran]:
-    """Every stage that runs when a Program is compiled, and what it made. It is compiled anew."""
+    """Every stage that runs when a traced Program is compiled, and what it made. It is compiled
+    anew; stage 0 ran when it was traced."""
     ran: list[Ran] = []
     with listening(ran.append):
         compiled(traced, planned_anew(traced, options, backend).plan, backend)
@@ -115,10 +116,16 @@ def stages(traced: Program, options: Options, backend: Backend) -> list[Ran]:
 
 
 def recognise(program: Program, captured: Sequence[Any]) -> tuple[Program, list[Any]]:
-    """Stage 0, when a Program is traced: attention and a head's loss in it as one op each."""
+    """Stage 0, when a Program is traced: attention and a head's loss in it as one op each.
+
+    captured: values of its consts. Those that are still read come back with the program.
+    """
+    from fxad.ir.check import check
     from fxad.passes.recognise import recognise
 
-    return recognise(program, captured)
+    made = run_stage("recognise", partial(recognise, captured=captured), program, check)
+    read = {*made.consts}
+    return made, [x for v, x in zip(program.consts, captured, strict=True) if v in read]
 
 
 def inlined(program: Program) -> Program:
@@ -130,6 +137,7 @@ def inlined(program: Program) -> Program:
 
 SIMPLIFY = ("inline", "fold", "algebra", "cse", "algebra", "dce")
 ONCE = ("rows_apart", "widen_late", "offload")  # when all else is done
+AT_ONCE = {"inline", "dce", "widen_late", "offload"}  # spend one fuel; the others one a rewrite
 
 
 @functools.cache
@@ -146,12 +154,9 @@ def passes() -> dict[str, Stage]:
 
     inside: dict[str, Callable[[Program], Program]]
     inside = {"inline": inline, "dce": dce, "fold": fold, "algebra": algebra, "cse": cse}
-    found = {n: Stage(n, partial(everywhere, run), check) for n, run in inside.items()}
-    return found | {
-        "rows_apart": Stage("rows_apart", rows_apart, check),
-        "widen_late": Stage("widen_late", widen_late, check, optional=True),
-        "offload": Stage("offload", offload, check),
-    }
+    whole = {"rows_apart": rows_apart, "widen_late": widen_late, "offload": offload}
+    run = {name: partial(everywhere, one) for name, one in inside.items()} | whole
+    return {name: Stage(name, one, check, name in AT_ONCE) for name, one in run.items()}
 
 
 def simplified(program: Program, names: Sequence[str] = (*SIMPLIFY, *ONCE)) -> Program:
@@ -174,7 +179,7 @@ def within_checkpoints(program: Program, backend: Backend) -> Program:
 
     alone = attempts(Options(), backend).alone
     budgets = partial(regions, alone=alone, offload=offload)
-    return run_stage("checkpoints", budgets, program, check)
+    return run_stage("checkpoints", budgets, program, check, optional=True)
 
 
 # ---------------------------------------------------------------- Program to Plan
@@ -217,13 +222,14 @@ class Candidate:
         parts = Attend not in self._backend.emits
         program = self.program.closed()
         program = run_stage("decompose", partial(inline, parts=parts), program, check)
-        program = run_stage("split_keys", split_keys, program, check)
+        program = run_stage("split_keys", split_keys, program, check, optional=True)
         program = run_stage("tapes", tapes, program, check_lowerable)
         block = run_stage("lower", partial(lower, fusion=fusion), program, check_block)
         if fusion and rounds is not None:
             rounding = partial(in_all_blocks, partial(round_in_products, rounds=rounds))
             block = run_stage("round", rounding, block, check_block, optional=True)
-        return run_stage("order", partial(in_all_blocks, reads_first), block, check_block)
+        order = partial(in_all_blocks, reads_first)
+        return run_stage("order", order, block, check_block, optional=True)
 
     @functools.cached_property
     def plan(self) -> Plan:
@@ -270,11 +276,13 @@ def best_candidate(program: Program, options: Options, backend: Backend) -> Atte
     from fxad.rematerialization.budget import fit
 
     def best(program: Program) -> Attempt:
-        if options.budget is not None:
-            nbytes, ways = options.budget.nbytes, options.budget.ways
-            tried = attempts(options, backend)
+        budget = options.budget
+        tried = attempts(options, backend, backend.rounds if budget is None else None)
+        if not spend_fuel():
+            return tried.whole(program)
+        if budget is not None:
+            nbytes, ways = budget.nbytes, budget.ways
             return fit(program, nbytes, tried, offload, ways=ways, scratch=backend.scratch)
-        tried = attempts(options, backend, backend.rounds)
         return rematerialized(program, tried) if options.fusion else tried.whole(program)
 
     def legal(made: Attempt, stage: str) -> None:

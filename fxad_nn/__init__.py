@@ -11,7 +11,7 @@ spec        one tree per model: shapes, dtypes, axes, initialisers
 layers, rotary              linear, norms, attention, positions
 gpt2, decoder, models, loss the models, and how they are found by name
 families    which published families the decoder can be, and how they name things
-optim, step                 AdamW, schedules, one compiled training step
+optim, step                 AdamW, Muon, schedules, one compiled training step
 text, tokenizer, vocabulary         from text to ids, and which ids a model knows
 subwords, byte_level, sentencepiece_file, tokenizer_config    tokenizers of published models
 chat_template, answers                from messages to ids, and which of them are answers

@@ -27,10 +27,11 @@ from fxad_nn.errors import ConfigError, UserError, did_you_mean
 from fxad_nn.generate import cast, generate
 from fxad_nn.losses import LOSSES, read_losses
 from fxad_nn.model import load
+from fxad_nn.optim import averaged
 from fxad_nn.options import add_options, option, parse
 from fxad_nn.plot import draw_losses
 from fxad_nn.recipe import TrainOptions, recipe
-from fxad_nn.run import fxad_version, resumed_options
+from fxad_nn.run import fxad_version, resumed_options, saved_optimizer
 from fxad_nn.screen import Output, Screen, complain, console_on, say
 from fxad_nn.tokenizer import Tokenizer, from_directory
 from fxad_nn.train import Result, train
@@ -51,6 +52,7 @@ class SampleOptions:
     window: int = option(1024, "see at most so many of the last tokens")
     top_p: float | None = option(None, "sample from the likeliest tokens of this probability")
     dtype: str | None = option(None, "of the parameters (default: as saved)", DTYPES)
+    averaged: bool = option(False, "the averaged weights of a run trained with --average")
 
 
 SMALLER = "try smaller sizes: --batch, --context and --eval-batch to train, --window to sample"
@@ -157,7 +159,7 @@ def _train(given: dict[str, Any], output: Output) -> int:
     if "resume" in given:
         options = resumed_options(given.pop("resume"), **given)
     else:
-        options = recipe(given.pop("preset", "nano"), **given)
+        options = recipe(**given)
     with Screen(output) as screen:
         result = train(options, screen)
     console = console_on(output)
@@ -188,7 +190,7 @@ def _conclude(result: Result, output: Output) -> None:
     loss = f"validation loss over the whole split: [bold]{result.val_loss:.4f}[/]"
     console.print(loss, highlight=False)
     console.rule("sample")
-    _write(run.params, run.config, run.task.tokenizer, SampleOptions(window=run.context), output)
+    _write(run.weights, run.config, run.task.tokenizer, SampleOptions(window=run.context), output)
     console.rule()
     say(console, f"checkpoint: {result.checkpoint}")
     curve = run.directory / CURVE
@@ -215,8 +217,11 @@ def _sample(given: dict[str, Any], output: Output) -> None:
         model = load(directory)
         _write(model.params, model.config, from_directory(directory), options, output)
     else:
-        found = store.load(directory, with_optimizer=False)
-        _write(found.params, found.config, found.tokenizer, options, output)
+        found = store.load(
+            directory, optimizer=saved_optimizer(directory) if options.averaged else None
+        )
+        params = averaged(found.optimizer, found.params) if options.averaged else found.params
+        _write(params, found.config, found.tokenizer, options, output)
 
 
 def _write(

@@ -75,6 +75,8 @@ def generate(
 ) -> Iterator[int]:
     """An iterator of `count` tokens that continue `prompt`, the same ones for the same seed.
 
+    It stops before one of `config.ends`, the tokens that end a text.
+
     A cache holds keys and values of the last `window` tokens (default: the model's context). When
     it is full the later half of them is read again from the start of the context, and goes on
     filling up. A prompt longer than the window is cut at its front.
@@ -113,6 +115,8 @@ def generate(
             last = np.int32(min(held, new.shape[1]) - 1)
             token, cache = step(params, cache, new, position, last, drawn, limits, seen=seen)
             tokens.append(int(token))
+            if tokens[-1] in config.ends:
+                return
             yield tokens[-1]
 
     return tokens_one_by_one()

@@ -7,13 +7,22 @@ options = recipe("gpt2", steps=100, data=Path("input.txt"))
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fxad_nn.data import TOKENIZERS
 from fxad_nn.errors import ConfigError
-from fxad_nn.optim import SCHEDULES
+from fxad_nn.optim import (
+    OPTIMIZERS,
+    SCHEDULES,
+    Optimizer,
+    adamw,
+    muon,
+    schedule,
+    skip_outliers,
+    with_average,
+)
 from fxad_nn.options import build, option, require_types
 from fxad_nn.step import DTYPES
 
@@ -40,6 +49,11 @@ class RunOptions:
     final_rate: float = option(1e-4, "learning rate at the last step")
     schedule: str = option("cosine", "shape of the learning rate after warm-up", SCHEDULES)
     warmup: int = option(100, "steps over which the learning rate rises")
+    optimizer: str = option("adamw", "muon: for the matrices of blocks, AdamW else", OPTIMIZERS)
+    average: float | None = option(None, "validate weights averaged with this decay, such as 0.999")
+    skip_outliers: float | None = option(
+        None, "skip steps whose gradient's norm is so many standard deviations above the usual"
+    )
     beta1: float = option(0.9, "AdamW: decay of the gradient's mean")
     beta2: float = option(0.99, "AdamW: decay of the gradient's square")
     weight_decay: float = option(0.1, "AdamW: decoupled decay of matrices")
@@ -67,8 +81,11 @@ class RunOptions:
             self._require(name, getattr(self, name) >= 0, "0 or more")
         for name in ("learning_rate", "clip"):
             self._require(name, getattr(self, name) > 0, "a positive number")
-        for name in ("beta1", "beta2"):
-            self._require(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
+        for name in ("beta1", "beta2", "average"):
+            value = getattr(self, name)
+            self._require(name, value is None or 0 <= value < 1, "in [0, 1)")
+        outliers = self.skip_outliers
+        self._require("skip_outliers", outliers is None or outliers > 0, "positive")
         threads = self.threads is None or self.threads <= MOST_THREADS
         self._require("threads", threads, f"at most {MOST_THREADS}")
         self._require("peak", self.peak is None or self.peak > 0, "positive")
@@ -121,8 +138,52 @@ _LARGE = {
 _TINY = {"steps": 50, "warmup": 5, "eval_every": 25, "batch": 8}
 
 
-def recipe(preset: str, **given: Any) -> TrainOptions:
-    """The options for a preset: what was given, else the preset's habits, else the defaults."""
+def optimizer_of(o: RunOptions) -> Optimizer:
+    """The optimizer that the options describe."""
+    rate = schedule(o.schedule, o.learning_rate, o.final_rate, o.warmup, o.steps)
+    made = adamw(rate, o.beta1, o.beta2, weight_decay=o.weight_decay)
+    if o.optimizer == "muon":
+        made = muon(rate, weight_decay=o.weight_decay, match_adamw=True, others=made)
+    if o.average is not None:
+        made = with_average(made, o.average)
+    return made if o.skip_outliers is None else skip_outliers(made, o.skip_outliers)
+
+
+_WITH_MODEL = ("preset", "bias", "tokenizer", "vocabulary")
+"""Options that say what a directory of weights says itself."""
+
+
+def recipe(preset: str | None = None, **given: Any) -> TrainOptions:
+    """The options for a preset (nano unless given), or for weights: what was given, else the
+    preset's habits, else the defaults.
+
+    Two defaults follow from others: the warm-up takes a tenth of the steps at most, and the last
+    learning rate is a tenth of one that was given. Raises ConfigError for options that contradict
+    each other.
+    """
+    if preset is not None:
+        given["preset"] = preset
+    _require_consistent(given)
     small = {"nano": {}, "tiny": _TINY, "llama-tiny": _TINY}
-    habits = _LARGE if given.get("weights") else small.get(preset, _LARGE)
-    return build(TrainOptions, {**habits, "preset": preset, **given}, "options")
+    habits = _LARGE if given.get("weights") else small.get(given.get("preset", "nano"), _LARGE)
+    made = build(TrainOptions, {**habits, **given}, "options")
+    if given.get("vocabulary") and made.tokenizer not in ("gpt2", "ids"):
+        raise ConfigError(
+            f"--vocabulary is for --tokenizer gpt2 or ids, not for {made.tokenizer}: leave one out"
+        )
+    following: dict[str, Any] = {"warmup": min(made.warmup, made.steps // 10)}
+    if "learning_rate" in given:
+        following["final_rate"] = made.learning_rate / 10
+    return replace(made, **{n: value for n, value in following.items() if n not in given})
+
+
+def _require_consistent(given: dict[str, Any]) -> None:
+    if given.get("weights"):
+        for name in _WITH_MODEL:
+            if given.get(name) is not None:
+                raise ConfigError(
+                    f"--{name} has no meaning beside --weights, which brings its model and "
+                    "tokenizer: leave one of them out"
+                )
+    if given.get("schedule") == "constant" and "final_rate" in given:
+        raise ConfigError("--final-rate has no meaning beside --schedule constant: leave one out")

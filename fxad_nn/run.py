@@ -23,10 +23,10 @@ from fxad_nn.errors import CheckpointError, ConfigError, DataError, TrainingErro
 from fxad_nn.files import require_writable
 from fxad_nn.losses import History, empty_history
 from fxad_nn.model import load
-from fxad_nn.optim import adamw
+from fxad_nn.optim import Optimizer, averaged
 from fxad_nn.options import build
 from fxad_nn.pretraining import Pretraining
-from fxad_nn.recipe import RunOptions, TrainOptions
+from fxad_nn.recipe import RunOptions, TrainOptions, optimizer_of
 from fxad_nn.spec import init_params, named_leaves
 from fxad_nn.task import Task
 from fxad_nn.tokenizer import Tokenizer, from_directory
@@ -34,8 +34,11 @@ from fxad_nn.tokenizer import Tokenizer, from_directory
 GPT2_IDS = 50257
 """llm.c's shards hold GPT-2's ids."""
 
-FIXED = ("preset", "bias", "tokenizer", "vocabulary", "weights")
-"""Options that made the model, and so cannot change when its run goes on."""
+FIXED = (
+    *("preset", "bias", "tokenizer", "vocabulary", "weights"),
+    *("optimizer", "average", "skip_outliers"),
+)
+"""Options that say what a checkpoint holds, and so cannot change when its run goes on."""
 
 Options = TypeVar("Options", bound=RunOptions)
 
@@ -66,10 +69,16 @@ class Run:
         """Tokens per sequence."""
         return self.options.context or self.config.context
 
+    @property
+    def weights(self) -> Any:
+        """The parameters to validate and sample: their average, where the run keeps one."""
+        return averaged(self.state, self.params)
+
 
 def begin(options: TrainOptions) -> Run:
     """A run at step 0, from a preset or from given weights."""
-    directory = new_directory(options.out, options.preset)
+    name = options.preset if options.weights is None else options.weights.resolve().name
+    directory = new_directory(options.out, name)
     if options.weights is not None:
         model = load(options.weights, "float32")  # the dtype of an optimizer's parameters
         config, params = model.config, model.params
@@ -78,7 +87,7 @@ def begin(options: TrainOptions) -> Run:
         config, data = _from_preset(options)
         spec = models.family(config).spec(config)
         params = fxad.jit(partial(init_params, spec))(fxad.random.key(options.seed))
-    state = adamw(options.learning_rate).init(params)
+    state = optimizer_of(options).init(params)
     _require_fitting(options, config, data)
     return Run(options, config, Pretraining(options, config, data), directory, params, state)
 
@@ -113,12 +122,13 @@ def resumed_options(
     fixed: tuple[str, ...] = FIXED,
     **changes: Any,
 ) -> Options:
-    """The options a run was saved with, with some changed; the `fixed` ones, which made the model,
-    cannot be."""
+    """The options a run was saved with, some of them changed; not the `fixed` ones."""
     for name in fixed:
         if name in changes:
             flag = "--" + name.replace("_", "-")
-            raise ConfigError(f"{flag} cannot change when a run is resumed; it made the model")
+            raise ConfigError(
+                f"{flag} cannot change when a run is resumed: the checkpoint depends on it"
+            )
     path, record = store.read_state(directory)
     missing = (
         STATE_KEYS - record["state"].keys() if isinstance(record["state"], dict) else STATE_KEYS
@@ -129,11 +139,20 @@ def resumed_options(
     return build(cls, {**saved, **changes, "resume": directory}, str(path))
 
 
+def saved_optimizer(directory: Path) -> Optimizer:
+    """The optimizer whose state the newest checkpoint of a run holds; ConfigError where it
+    averages no weights."""
+    options = resumed_options(directory)
+    if options.average is None:
+        raise ConfigError(f"{directory} was not trained with --average: it has no averaged weights")
+    return optimizer_of(options)
+
+
 def resume(options: TrainOptions) -> Run:
     """The run in the checkpoint `options.resume`, to go on as `options` say."""
     if options.resume is None:
         raise ConfigError("resuming needs the directory of a run")
-    saved = store.load(options.resume)
+    saved = store.load(options.resume, optimizer_of(options))
     data = _open(options, saved.config.vocab, saved.tokenizer)
     _require_fitting(options, saved.config, data)
     return resumed(options, saved, Pretraining(options, saved.config, data), options.data)
@@ -261,9 +280,9 @@ def _require_fitting(options: TrainOptions, config: models.Config, data: Dataset
     require_length(data.val, 1, f"the validation part of {data.source}")
 
 
-def _free_directory(preset: str) -> Path:
+def _free_directory(name: str) -> Path:
     number = 1
-    while (path := Path("runs") / f"{preset}-{number}").exists():
+    while (path := Path("runs") / f"{name}-{number}").exists():
         number += 1
     return path
 

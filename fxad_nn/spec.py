@@ -70,34 +70,23 @@ def ones(key: Any, shape: tuple[int, ...], dtype: str) -> Any:
     return jnp.ones(shape, dtype)
 
 
-def named_leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of a tree of dicts and lists as ("blocks.0.norm.scale", leaf), in tree order.
-
-    None has no leaves, as everywhere in `fxad.tree`.
-    """
-    if isinstance(tree, dict):
-        children = [(str(key), tree[key]) for key in sorted(tree)]
-    elif isinstance(tree, list):
-        children = [(str(index), child) for index, child in enumerate(tree)]
-    else:
-        if tree is not None:
-            yield prefix, tree
-        return
-    for name, child in children:
-        yield from named_leaves(child, f"{prefix}.{name}" if prefix else name)
+def named_leaves(tree: Any) -> Iterator[tuple[str, Any]]:
+    """The leaves of a pytree as ("blocks.0.norm.scale", leaf), in tree order."""
+    for path, leaf in fxad.tree.leaves_with_path(tree):
+        yield _dotted(path), leaf
 
 
-def from_named(like: Any, leaves: dict[str, Any], prefix: str = "") -> Any:
-    """The tree shaped like `like` (dicts and lists) whose leaves are looked up by name.
+def _dotted(path: Any) -> str:
+    """The keys, indices and fields of a path, joined."""
+    return fxad.tree.keystr(path, simple=True, separator=".")
+
+
+def from_named(like: Any, leaves: dict[str, Any]) -> Any:
+    """The tree shaped like `like` whose leaves are looked up by name.
 
     Raises KeyError with the name of a leaf that `leaves` does not hold.
     """
-    if isinstance(like, dict):
-        return {k: from_named(v, leaves, f"{prefix}.{k}" if prefix else k) for k, v in like.items()}
-    if isinstance(like, list):
-        pairs = ((f"{prefix}.{i}" if prefix else str(i), v) for i, v in enumerate(like))
-        return [from_named(v, leaves, name) for name, v in pairs]
-    return None if like is None else leaves[prefix]
+    return fxad.tree.map_with_path(lambda path, _: leaves[_dotted(path)], like)
 
 
 def init_params(spec: Any, key: Any) -> Any:

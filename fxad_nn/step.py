@@ -16,7 +16,7 @@ from fxad_nn import models
 from fxad_nn.errors import ConfigError, did_you_mean
 from fxad_nn.lora import with_dropout
 from fxad_nn.objective import Objective
-from fxad_nn.optim import Optimizer, clip_by_global_norm
+from fxad_nn.optim import Optimizer, as_optimizer, clip_by_global_norm
 
 DTYPES = ("float32", "bfloat16", "f32", "bf16")
 _SHORT = {"f32": "float32", "bf16": "bfloat16"}
@@ -24,12 +24,14 @@ _SHORT = {"f32": "float32", "bf16": "bfloat16"}
 
 def train_step(
     config: models.Config,
-    optimizer: Optimizer,
+    optimizer: Any,
     clip: float | None,
     accumulate: int = 1,
     dtype: str | None = None,
 ) -> Callable[..., tuple[Any, Any, Any]]:
     """Compiled (params, state, tokens, targets) -> (params, state, mean loss).
+
+    optimizer: an `Optimizer`, or a pair of init and update as Optax has them (`as_optimizer`).
 
     tokens and targets are int32 [batch, context], with accumulation [accumulate, batch, context].
     Ids outside the vocabulary are clamped to it: ask `vocabulary.require_ids` about foreign ones.
@@ -46,6 +48,7 @@ def train_step(
     dtype = _SHORT.get(str(dtype), dtype)
     if dtype not in (None, config.dtype):
         config = replace(config, products=dtype)
+    update = as_optimizer(optimizer).update
     loss = models.family(config).loss
     loss_and_grads = fxad.value_and_grad(lambda params, batch: loss(params, batch, config))
 
@@ -65,7 +68,7 @@ def train_step(
             value, grads = accumulated(params, tokens, targets)
         if clip is not None:
             grads, _ = clip_by_global_norm(grads, clip)
-        params, state = optimizer.update(grads, state, params)
+        params, state = update(grads, state, params)
         return params, state, value
 
     return fxad.jit(step, donate_argnums=(0, 1))

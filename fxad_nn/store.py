@@ -43,7 +43,7 @@ from fxad_nn.manifest import (
     read_manifest,
     write_manifest,
 )
-from fxad_nn.optim import state_spec
+from fxad_nn.optim import Optimizer, adamw, state_spec
 from fxad_nn.spec import from_named, named_leaves
 from fxad_nn.tensors import read_tree, write_tree
 
@@ -153,18 +153,23 @@ def holds_checkpoint(directory: Path) -> bool:
     return _is_checkpoint(directory) or bool(checkpoints(directory))
 
 
+ADAMW = adamw(1e-3)
+
+
 def load(
     directory: Path,
-    with_optimizer: bool = True,
+    optimizer: Optimizer | None = ADAMW,
     spec_of: Callable[[models.Config], Any] | None = None,
 ) -> Checkpoint:
     """Read a checkpoint whose files are those of its manifest and agree with each other.
 
-    spec_of: the leaves that are saved of a model of that configuration (default: all it has).
+    optimizer: the one whose state was saved; None: its state is not read. spec_of: the leaves that
+    are saved of a model of that configuration (default: all it has).
+
     Raises CheckpointError naming the file that does not, and the last checkpoint that is whole.
     """
     with _reading(directory) as path:
-        return _read(path, with_optimizer, spec_of)
+        return _read(path, optimizer, spec_of)
 
 
 def read_state(directory: Path) -> tuple[Path, dict[str, Any]]:
@@ -187,7 +192,9 @@ def last_whole(directory: Path, but: Path | None = None) -> Path | None:
 
 
 def _read(
-    path: Path, with_optimizer: bool, spec_of: Callable[[models.Config], Any] | None
+    path: Path,
+    optimizer: Optimizer | None,
+    spec_of: Callable[[models.Config], Any] | None,
 ) -> Checkpoint:
     manifest = _manifest(path)
     found = _state(path, manifest)
@@ -196,15 +203,17 @@ def _read(
         spec = spec_of(config) if spec_of else models.family(config).spec(config)
     except ConfigError as error:
         raise CheckpointError(str(error)) from error
-    for name in (MODEL, OPTIMIZER, TOKENIZER) if with_optimizer else (MODEL, TOKENIZER):
+    for name in (MODEL, TOKENIZER) if optimizer is None else (MODEL, OPTIMIZER, TOKENIZER):
         manifest.check(name)
     transposed = manifest.format < PUBLISHED_LAYOUT and isinstance(config, decoder.Config)
     read = _read_transposed if transposed else read_tree
     params = read([path / MODEL], spec)
-    optimizer = read([path / OPTIMIZER], state_spec(spec)) if with_optimizer else None
+    state_of = None
+    if optimizer is not None:
+        state_of = read([path / OPTIMIZER], state_spec(optimizer, spec))
     encoder = tokenizer.from_json(manifest.content(TOKENIZER), str(path / TOKENIZER))
     state, facts = found["state"], manifest.facts
-    return Checkpoint(path, manifest.step, config, params, optimizer, encoder, state, facts)
+    return Checkpoint(path, manifest.step, config, params, state_of, encoder, state, facts)
 
 
 def _read_transposed(paths: list[Path], spec: Any) -> Any:

@@ -20,8 +20,8 @@ from fxad_nn.errors import TrainingError
 from fxad_nn.flops import measured_peak
 from fxad_nn.keep import Keeper
 from fxad_nn.listener import Listener, Progress
-from fxad_nn.optim import Schedule, adamw, schedule
-from fxad_nn.recipe import TrainOptions
+from fxad_nn.optim import Schedule, schedule
+from fxad_nn.recipe import TrainOptions, optimizer_of
 from fxad_nn.run import Run, begin, not_finite, resume
 from fxad_nn.signals import Stop, stopping
 from fxad_nn.spec import count_params
@@ -71,7 +71,7 @@ def carry_out(run: Run, listener: Listener | None = None) -> Result:
                 raise
         if interrupted:
             return Result(run, checkpoint, None, True, stop)
-        val_loss = run.task.evaluate(run.params, whole=True)
+        val_loss = run.task.evaluate(run.weights, whole=True)
         keeper.judge(val_loss)
     return Result(run, checkpoint, val_loss, False, stop)
 
@@ -80,8 +80,7 @@ def _loop(run: Run, listener: Listener, keeper: Keeper, stop: Stop) -> bool:
     """Steps, with reports, validations and checkpoints; whether they were stopped early."""
     o = run.options
     rate = schedule(o.schedule, o.learning_rate, o.final_rate, o.warmup, o.steps)
-    optimizer = adamw(rate, o.beta1, o.beta2, weight_decay=o.weight_decay)
-    step = run.task.compiled(optimizer)
+    step = run.task.compiled(optimizer_of(o))
     peak = o.peak * 1e9 if o.peak else measured_peak()
     meter = Meter(run, rate, peak)
     listener.started(run, count_params(run.params), peak)
@@ -99,7 +98,7 @@ def _loop(run: Run, listener: Listener, keeper: Keeper, stop: Stop) -> bool:
 
     while goes_on():
         if due(o.eval_every) and run.step not in {at for at, _ in run.history["val"]}:
-            value = run.task.evaluate(run.params, whole=False)
+            value = run.task.evaluate(run.weights, whole=False)
             keeper.judge(value)
             listener.evaluated(run.step, value)
             meter.restart()

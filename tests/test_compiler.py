@@ -20,6 +20,7 @@ from fxad.ir.plan import Plan, Run
 from fxad.ir.program import Program, Var
 from fxad.ir.rewrite import evaluate
 from fxad.ir.stages import Stage, listening
+from fxad.plan.planner import plan
 from fxad.rematerialization import automatic
 
 R = np.random.default_rng(0)
@@ -92,24 +93,31 @@ def same_bits(results, wanted, stage):
 @pytest.mark.parametrize("backend", [native, BACKENDS["python"]], ids=["llvm", "python"])
 @pytest.mark.parametrize("fusion", [True, False])
 def test_every_stage_keeps_the_bits(case, backend, fusion, monkeypatch):
-    """Programs on the reference interpreter, Plans by the reference's kernels."""
+    """Programs on the reference interpreter, Plans by the reference's kernels; Blocks are planned
+    for that, without what else planning is told."""
     monkeypatch.setattr(automatic, "LEAST", 0)
     monkeypatch.setattr(automatic, "PART", 0)
     program, args, wanted = case
-    seen = []
+    types = program.in_types, program.out_types
+    seen, run = [], []
 
     def listener(ran):
         seen.append(ran.stage)
         made = ran.made
+        of_all = same_types(ran.given, program)
         if isinstance(made, Program) and same_types(made, program):
             same_bits(evaluate(made, args), wanted, ran.stage)
-        if isinstance(made, Plan) and same_types(ran.given, program):
+        if isinstance(made, Block) and of_all:
+            made = plan(made, *types)
+        if isinstance(made, Plan) and of_all:
             same_bits(run_plan(made, [a.copy() for a in args]), wanted, ran.stage)
+            run.append(ran.stage)
 
     with listening(listener):
         best = planned(program, Options(fusion=fusion), backend())
     assert same_types(best.program, program)
     assert {"traced", "inline", "cse", "offload", "decompose", "lower", "order", "place"} <= {*seen}
+    assert {"lower", "order", "place"} <= {*run} == {*seen} & {"lower", "round", "order", "place"}
 
 
 def same_types(made, program):
@@ -124,7 +132,7 @@ def test_stages_are_listed_in_order():
     x = whole(4, 4)
     ran = fxad.jit(lambda x: jnp.sum(jnp.exp(x) * jnp.exp(x))).lower(x).stages()
     names = [one.stage for one in ran]
-    assert names[:4] == ["traced", "inline", "fold", "algebra"]
+    assert names[:5] == ["recognise", "traced", "inline", "fold", "algebra"]
     tail = ["decompose", "split_keys", "tapes", "lower", "round", "order", "place"]
     tail += ["rematerialize", "compile"]
     assert names[-len(tail) :] == tail
@@ -136,6 +144,26 @@ def test_stages_are_listed_in_order():
     assert "\n- " in merged.changed and str(merged).endswith("4 equations -> 3 equations")
     assert all(one.seconds >= 0 for one in ran)
     assert "equations -> " in str(by_name["lower"]) and "arena of" in str(by_name["place"])
+
+
+def test_stage_0_is_listed_with_what_it_changed():
+    def attention(q, k, v):
+        return jnp.sum(fxad.nn.softmax(q @ k.swapaxes(1, 2)) @ v)
+
+    x = whole(2, 8, 4)
+    lowered = fxad.jit(attention).lower(x, x, x)
+    first, second, *_ = lowered.stages()
+    assert (first.stage, second.stage) == ("recognise", "traced")
+    assert "attend(" in first.changed and first.made.key() == second.given.key()
+    # Before a derivative is taken, and when all is recorded, where nothing is left to find.
+    inner, outer, traced, *_ = fxad.jit(fxad.grad(attention)).lower(x, x, x).compile().stages()
+    assert [one.stage for one in (inner, outer, traced)] == ["recognise", "recognise", "traced"]
+    assert "attend(" in inner.changed and not outer.changed
+    # What is recognised in a jitted function that is called is its own, traced now or before.
+    jitted = fxad.jit(attention)
+    for _ in range(2):
+        called, *_ = fxad.jit(lambda x: jitted(x, x, x)).lower(x).stages()
+        assert not called.changed
 
 
 def test_parts_of_an_op_keep_its_line():

@@ -71,6 +71,16 @@ def test_generated_parts_are_what_code_and_results_give() -> None:
         assert page.read_text() == text, page
 
 
+def test_every_case_of_a_kind_stands_in_one_section_of_its_page() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "generate.py"))
+    for page, kind in made["PAGES"].items():
+        text = (ROOT / "docs" / f"performance-{page}.md").read_text()
+        for section in made["SECTIONS"]:
+            assert f"{PART}cases {page} {section} -->" in text, (page, section)
+        for row in made["results"].newest(kind):
+            assert text.count(f"| {row['case']} |") == 1, (page, row["case"])
+
+
 def test_tables_of_figures_say_where_they_are_from() -> None:
     """Made from results, or measured by hand: with which commands, on what, and when."""
     by_hand = re.compile(r"^\*Measured by hand with the commands here, .+ November 20\d\d", re.M)

@@ -33,6 +33,7 @@ from fxad.core.pytree import TreeDef
 from fxad.core.shared import Shared
 from fxad.core.treecode import MOST_LEAVES
 from fxad.ir.program import OPS
+from fxad.ir.stages import Ran, listening
 from fxad.ops.programs.policies import Budget
 from fxad.trace import tracer
 from fxad.trace.array import Array
@@ -231,7 +232,10 @@ class Jit(Shared):
         flat = FlatFunction(self._with(statics), tree, what=name_of(self._function))
         types = [v.type for v in leaves]
         weak = [v.weak for v in leaves]
-        program, captured = recognise(*stage(flat, types, name_of(self._function), weak))
+        ran: list[Ran] = []
+        with listening(ran.append):
+            program, captured = recognise(*stage(flat, types, name_of(self._function), weak))
+        recognised = [one for one in ran if one.stage == "recognise"]
         donate = self._donated_leaves(args, kwargs, {k for k, _ in statics if isinstance(k, int)})
         captured = [held(value) for value in captured]
         shifted = frozenset(i + len(captured) for i in donate)
@@ -239,7 +243,7 @@ class Jit(Shared):
         closed = program.closed()
         if self._memory_budget is not None:
             compiled.limit_memory(closed, self._memory_budget)
-        return Trace(closed, captured, flat.tree, flat.weak, shifted)
+        return Trace(closed, captured, flat.tree, flat.weak, shifted, recognised)
 
     def _donated_leaves(self, args: tuple, kwargs: dict[str, Any], static: set[int]) -> list[int]:
         if not self._donate_argnums and not self._donate_argnames:
@@ -260,7 +264,7 @@ class Jit(Shared):
         leaves, trace = self.trace_for(args, kwargs)
         tree = pytree.structure(self.dynamic_arguments(args, kwargs))
         signature = Arguments(tree, tuple(v.type for v in leaves), len(trace.captured))
-        return Lowered(trace.program, trace.donate, self, signature)
+        return Lowered(trace.program, trace.donate, self, signature, trace.recognised)
 
     def on(self, target: str) -> Callable[..., Any]:
         """The same function run from the same Kernels by another backend.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from fxad.core.pytree import TreeDef
 from fxad.core.treecode import builder, flattener
 from fxad.core.types import array_types
 from fxad.ir.program import Program
+from fxad.ir.stages import Ran
 from fxad.trace import tracer
 from fxad.trace.array import Array, Concrete
 from fxad.trace.convert import is_array_like, to_value
@@ -26,10 +27,21 @@ from fxad.trace.tracer import tracing
 class Trace:
     """One traced signature: a closed program whose leading operands are `captured`.
 
-    `ready` is the compiled program once it has run, with the settings it was compiled under.
+    `recognised`: the runs of the compiler's stage 0 while it was traced, one for each derivative
+    in it and one for the whole. `ready` is the compiled program once it has run, with the settings
+    it was compiled under.
     """
 
-    __slots__ = ("captured", "donate", "out_tree", "program", "ready", "types", "weak")
+    __slots__ = (
+        "captured",
+        "donate",
+        "out_tree",
+        "program",
+        "ready",
+        "recognised",
+        "types",
+        "weak",
+    )
 
     def __init__(
         self,
@@ -38,12 +50,14 @@ class Trace:
         out_tree: TreeDef,
         weak: tuple[bool, ...],
         donate: frozenset[int],
+        recognised: Sequence[Ran],
     ) -> None:
         self.program = program
         self.captured = captured
         self.out_tree = out_tree
         self.weak = weak
         self.donate = donate
+        self.recognised = recognised
         self.types = array_types(program.out_types)
         self.ready: compiled.Ready | None = None
 

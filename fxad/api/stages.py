@@ -59,11 +59,13 @@ class Lowered(Shared):
         donate: frozenset[int],
         function: Any,
         arguments: Arguments,
+        recognised: Sequence[Ran],
     ) -> None:
         self._traced = program
         self._donate = donate
         self._function = function
         self._arguments = arguments
+        self._recognised = recognised
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result: `jit(f).lower(x).compile()` is called like `jit(f)`."""
@@ -170,14 +172,17 @@ class Lowered(Shared):
     def compile(self, compiler_options: Any = None) -> Compiled:
         """Compile now; the result takes arguments of exactly these types. compiler_options is
         accepted for code ported from JAX."""
-        made = Compiled(self._traced, self._donate, self._function, self._arguments)
+        made = Compiled(
+            self._traced, self._donate, self._function, self._arguments, self._recognised
+        )
         _ = made.executable
         return made
 
     def stages(self) -> list[Ran]:
         """The compiler's stages in order: what each was given and made, what it changed, and how
-        long it took. The program is compiled anew for it."""
-        return compiled.stages(self._traced, self._donate)
+        long it took. The program is compiled anew for it; the first, `recognise`, ran when it was
+        traced, once for each derivative in it and once for the whole."""
+        return [*self._recognised, *compiled.stages(self._traced, self._donate)]
 
     def as_text(self) -> str:
         """The program's text."""

@@ -3,8 +3,10 @@
     block = run_stage("lower", lower, program, check_block)
 
 FXAD_CHECK=1 checks what comes out of every stage, FXAD_SHOW=<stage>[,<stage>] prints it, and
-FXAD_FUEL=n stops after n rewrites: a pass that rewrites in many places spends fuel for each, any
-other stage that may be left out spends one.
+FXAD_FUEL=n stops after n rewrites. A pass that rewrites in many places spends fuel for each:
+recognise, fold, algebra, cse, rows_apart. A stage that may be left out spends one for each run:
+inline, dce, widen_late, offload, checkpoints, split_keys, round, order, rematerialize. The others
+are needed for a legal program and run whatever the fuel: decompose, tapes, lower, place, compile.
 
     with listening(print):      # a Ran for each stage that runs in this thread
         compiler.planned(...)
@@ -67,7 +69,8 @@ _listeners = _Listeners()
 
 @contextlib.contextmanager
 def listening(listener: Callable[[Ran], object]) -> Iterator[None]:
-    """Tell `listener` of every stage that this thread runs inside the block."""
+    """Tell `listener`, and no listener around it, of every stage that this thread runs inside the
+    block."""
     before = _listeners.listener
     _listeners.listener = listener
     try:
@@ -94,7 +97,10 @@ def run_stage(
     answer: Any = function(given) if not optional or spend_fuel() else given
     made: B = answer
     seconds = time.perf_counter() - start
-    observe(name, made, legal)
+    if config.check:
+        legal(made, name)
+    if name in config.show:
+        print(f"--- {name}\n{made}", file=sys.stderr)
     if _listeners.listener is not None:
         _listeners.listener(Ran(name, given, made, seconds))
     return made
@@ -111,11 +117,3 @@ class Stage:
 
     def __call__(self, program: Program) -> Program:
         return run_stage(self.name, self.run, program, self.legal, optional=self.optional)
-
-
-def observe(stage: str, made: Any, legal: Callable[[Any, str], object]) -> None:
-    """Check and print what came out of a stage, as the settings ask."""
-    if config.check:
-        legal(made, stage)
-    if stage in config.show:
-        print(f"--- {stage}\n{made}", file=sys.stderr)

@@ -3,7 +3,7 @@
 The head n of a query is (kv, g): the key head it shares and its number among those that share it.
 Forward, a grid point is a batch element and a query head; backward a batch element and a key head,
 whose cotangents are sums over g. Where these are few, it is one of several parts of them. Few
-queries of many keys take these in parts, too, whose results the graph joins.
+queries of many keys were divided into parts by the pass `split_keys`, which joins their results.
 """
 
 from __future__ import annotations

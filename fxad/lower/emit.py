@@ -1,4 +1,12 @@
-"""Groups to kernels."""
+"""The last step of lowering: each group of nodes becomes one Kernel, and a Launch of it.
+
+By the group's kind:
+
+    map        one stage, a store for each value that is read outside
+    rows       a stage for each level of values and reductions, over the rows of a grid
+    contract   a product's stage, whose stores are what follows it: its epilogue
+    any other  the stage of its only node
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,7 @@
-"""Rewrites of Programs that keep their meaning: inline, dce, cse, fold, algebra."""
+"""Rewrites of Programs that keep their meaning: recognition, simplification, decomposition.
+
+`fxad.compiler` calls them by name: `recognise` when a Program is traced; `inline`, `fold`,
+`algebra`, `cse`, `rows_apart`, `widen_late` and `offload` once for each Program; `inline` (what a
+backend has no code for), `split_keys` and `tapes` for each candidate. `dce` is below, in
+`fxad.ir.rewrite`: transformations need it too.
+"""

@@ -6,8 +6,7 @@
     before   z = dot(x, table); ... l = neg(mean of log-softmax of z at targets)
     after    l = head_loss(x, table, targets, weights)
 
-Results differ from the plain ops' by rounding. FXAD_RECOGNISE=0 turns it off, FXAD_SHOW=recognise
-prints what it changed.
+Results differ from the plain ops' by rounding. FXAD_RECOGNISE=0 turns it off.
 """
 
 from __future__ import annotations
@@ -19,10 +18,8 @@ from typing import Any
 import numpy as np
 
 from fxad.core.config import config, spend_fuel
-from fxad.ir.check import check
 from fxad.ir.program import Atom, Eqn, Program, Var, subprograms
 from fxad.ir.rewrite import dce, flattened, map_subprograms, replaced
-from fxad.ir.stages import observe
 from fxad.ir.uses import values_read
 from fxad.passes.algebra import algebra
 from fxad.passes.attention_pattern import attention
@@ -36,23 +33,20 @@ from fxad.passes.write_attention import attend_equations
 Known = Mapping[Var, np.ndarray]
 
 
-def recognise(program: Program, captured: Sequence[Any]) -> tuple[Program, list[Any]]:
-    """The program with what was recognised in it and in the programs inside it replaced.
+def recognise(program: Program, captured: Sequence[Any]) -> Program:
+    """The program with what was recognised in it and in the programs inside it replaced; of its
+    consts those that are still read.
 
-    captured: values of its consts, so that masks among them can be looked at. Those that are
-    still read come back with the program.
+    captured: values of its consts, so that masks among them can be looked at.
     """
     if not config.recognise or not _promising(program):
-        return program, [*captured]
+        return program
     found = _recognised(program, numbers(program, captured))
     if found is program:
-        return program, [*captured]
-    observe("recognise", found, check)
+        return program
     read = values_read(found.eqns, found.outputs)
-    kept = [(v, x) for v, x in zip(found.consts, captured, strict=True) if v in read]
-    consts = [v for v, _ in kept]
-    smaller = Program(found.inputs, found.eqns, found.outputs, found.name, consts)
-    return smaller, [x for _, x in kept]
+    consts = [v for v in found.consts if v in read]
+    return Program(found.inputs, found.eqns, found.outputs, found.name, consts)
 
 
 def _promising(program: Program) -> bool:

@@ -9,11 +9,21 @@ fields      fields of config.json that several families share
 gpt2, llama, qwen, ...      one short file for each
 """
 
-from fxad_nn.families import gpt2, llama, qwen
+from fxad_nn.families import gemma, gpt2, llama, mistral, phi3, qwen
 from fxad_nn.families.family import Config, Family
 
 FAMILIES: dict[str, Family] = {
-    family.name: family for family in (gpt2.GPT2, llama.LLAMA, qwen.QWEN2, qwen.QWEN3)
+    family.name: family
+    for family in (
+        gpt2.GPT2,
+        llama.LLAMA,
+        mistral.MISTRAL,
+        qwen.QWEN2,
+        qwen.QWEN3,
+        gemma.GEMMA2,
+        gemma.GEMMA3,
+        phi3.PHI3,
+    )
 }
 
 

@@ -165,7 +165,7 @@ _NEEDED = {
 
 def rope_table(*aliases: str) -> Schema:
     """A table of rotary positions, whose kind decides what it must hold; aliases mean longrope."""
-    kind = one_of("default", *KINDS, *aliases)
+    kind = one_of(*dict.fromkeys(("default", *KINDS, *aliases)))
     fields = record({}, {**ROPE_FIELDS, "rope_type": kind, "type": kind})
 
     def checked(value: Any) -> dict[str, Any]:

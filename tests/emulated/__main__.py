@@ -39,7 +39,9 @@ backend/llvm/test_systems.py backend/llvm/test_tapes.py backend/llvm/test_thread
 backend/llvm/test_tiles.py backend/llvm/test_traffic.py backend/llvm/test_interleave.py
 lower fuzz ops/test_backends.py
 """.split()
-ALL = "backend/llvm lower fuzz ops plan remat runtime api/test_jit.py api/test_autodiff.py".split()
+ALL = """
+backend/llvm lower fuzz ops plan rematerialization runtime api/test_jit.py api/test_autodiff.py
+""".split()
 # Left out, and why. A name without "::" is a whole file.
 UNFIT = {
     "backend/llvm/test_leftovers.py::test_llvms_code_leaves_and_comes_back": (

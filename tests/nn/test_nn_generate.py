@@ -1,5 +1,7 @@
 """Decoding with a cache: the logits and tokens of the whole forward pass, drawn within limits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -77,6 +79,17 @@ def test_greedy_tokens_are_those_without_a_cache(name, changes, prompt):
     prompt = [int(t) for t in tokens_of(prompt, seed=3)]
     found = list(generate(params, config, prompt, 10, temperature=0.0))
     assert found == greedy(params, config, prompt, 10)
+
+
+def test_generation_stops_before_an_end_of_the_text():
+    config, params = model("llama-tiny")
+    whole = list(generate(params, config, [1, 2], 12, temperature=0.0))
+    end = next(token for token in whole[3:] if token not in whole[:3])
+    ended = replace(config, ends=(64, end))
+    found = list(generate(params, ended, [1, end], 12, temperature=0.0))  # a prompt may hold one
+    assert end not in found
+    found = list(generate(params, ended, [1, 2], 12, temperature=0.0))
+    assert found == whole[: whole.index(end)]
 
 
 def test_a_full_window_goes_on_with_its_later_half():

@@ -51,7 +51,7 @@ def go_on(tmp_path, text, name, pipe):
     directory = tmp_path / name
     found = store.holds_checkpoint(directory)
     chosen = resumed_options(directory) if found else begun(tmp_path, text, name)
-    train(chosen, Saved(lambda path: pipe.send(store.load(path, with_optimizer=False).step)))
+    train(chosen, Saved(lambda path: pipe.send(store.load(path, optimizer=None).step)))
 
 
 def killed(process, pipe, chance):

@@ -16,6 +16,7 @@ from fxad_nn import decoder, files, gpt2, manifest, models, optim, store, tensor
 from fxad_nn.errors import CheckpointError, ConfigError, DataError
 from fxad_nn.families import FAMILIES, family_of
 from fxad_nn.layers import conv1d, linear
+from fxad_nn.rotary import RopeScaling
 from fxad_nn.spec import from_named, init_params, named_leaves
 from fxad_nn.tokenizer import Bytes
 
@@ -84,6 +85,38 @@ SAVED = {
     "llama bf16": replace(LLAMA, dtype="bfloat16"),
     "qwen2": replace(LLAMA, family="qwen2", qkv_bias=True),
     "qwen3": replace(LLAMA, family="qwen3", query_norms=True, window=8, local=(False, True)),
+    "mistral": replace(LLAMA, family="mistral", window=3),
+    "gemma2": replace(
+        models.preset("gemma2-2b"),
+        vocab=65,
+        layers=2,
+        width=16,
+        hidden=32,
+        head_dim=6,
+        local=(True, False),
+        context=32,
+    ),
+    "gemma3": replace(
+        models.preset("gemma3-1b"),
+        vocab=65,
+        layers=2,
+        width=16,
+        hidden=32,
+        head_dim=6,
+        local=(False, True),
+        context=32,
+        dtype="bfloat16",
+    ),
+    "phi3": replace(
+        LLAMA,
+        family="phi3",
+        fused=True,
+        head_dim=8,
+        rotated=4,
+        rope_scaling=RopeScaling(
+            kind="longrope", short=(1.0, 1.5), long=(2.0, 4.5), factor=2.0, original_context=8
+        ),
+    ),
     "gpt2": models.preset("tiny", ends=(3,)),
     "gpt2 options": models.preset(
         "tiny", activation="relu", scaled=False, scaled_by_layer=True, tied=False
@@ -107,6 +140,49 @@ def test_what_is_saved_comes_back_bit_for_bit(tmp_path, name):
     tensors = safetensors.numpy.load_file(tmp_path / "model.safetensors")
     published = {family_of(model.config).published(leaf): x for leaf, x in before.items()}
     assert {n: t.shape for n, t in tensors.items()} == {n: x.shape for n, x in published.items()}
+
+
+SCALINGS = [
+    RopeScaling(kind="linear", factor=2.0, original_context=16),
+    RopeScaling(kind="dynamic", factor=4.0, original_context=4),
+    RopeScaling(kind="llama3", factor=4.0, original_context=4),
+    RopeScaling(kind="yarn", factor=2.0, original_context=8, attention_factor=1.2, truncate=False),
+]
+
+
+@pytest.mark.parametrize("scaling", SCALINGS, ids=lambda s: s.kind)
+def test_rotary_scaling_comes_back(tmp_path, scaling):
+    model = made(replace(LLAMA, rope_scaling=scaling))
+    fxad_nn.save(model, tmp_path)
+    assert fxad_nn.load(tmp_path).config == model.config
+    assert (
+        models.from_dict(json.loads(json.dumps(models.to_dict(model.config))), "x") == model.config
+    )
+
+
+def test_impossible_options_are_refused():
+    for changes, saying in [
+        ({"rope_scaling": RopeScaling(kind="linear"), "rotated": 3}, "cannot be rotated"),
+        ({"activation": "silo"}, "unknown activation 'silo'; did you mean 'silu'"),
+        ({"local": (True,), "window": 3}, "one flag for each of 2 layers"),
+        ({"local": (True, False)}, "need a window"),
+        ({"window": 0}, "at least one token"),
+    ]:
+        with pytest.raises(ConfigError, match=saying):
+            replace(LLAMA, **changes)
+    for changes, saying in [
+        ({"kind": "lama3"}, "is one of linear, .* not 'lama3'"),
+        ({"factor": 0.0}, "a positive factor"),
+        ({"kind": "longrope"}, "as many short as long"),
+        ({"kind": "linear", "short": (1.0,), "long": (1.0,)}, "other kinds none"),
+        ({"high_frequency": 1.0}, "two different frequencies"),
+    ]:
+        with pytest.raises(ConfigError, match=saying):
+            RopeScaling(**changes)
+    with pytest.raises(ConfigError, match="has 1 factors for 2 pairs"):
+        made(replace(LLAMA, rope_scaling=RopeScaling(kind="longrope", short=(1.0,), long=(1.0,))))(
+            np.zeros((1, 3), np.int32)
+        )
 
 
 def test_every_preset_has_a_published_form():

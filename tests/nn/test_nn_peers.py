@@ -7,9 +7,8 @@ import pytest
 
 import fxad
 from fxad_nn import models
-from fxad_nn.generate import generate
-from fxad_nn.model import load, save
-from fxad_nn.optim import adamw
+from fxad_nn.model import load
+from fxad_nn.optim import adamw, muon
 from fxad_nn.spec import named_leaves
 
 pytestmark = pytest.mark.peers
@@ -20,8 +19,6 @@ GPT2 = {"vocab_size": 97, "n_positions": 32, "n_embd": 48, "n_layer": 3, "n_head
 LLAMA = {"vocab_size": 97, "max_position_embeddings": 64, "hidden_size": 48}
 LLAMA |= {"intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 6}
 LLAMA |= {"num_key_value_heads": 2, "initializer_range": 0.2}
-STRETCHED = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0}
-STRETCHED |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 16}
 
 
 def saved(directory, kind, **options):
@@ -39,16 +36,6 @@ def saved(directory, kind, **options):
     size = "20KB" if options.get("tie_word_embeddings") else "5GB"
     model.save_pretrained(directory, max_shard_size=size)
     return model.eval()
-
-
-def test_what_is_saved_gives_the_logits_of_transformers(tmp_path):
-    theirs = saved(tmp_path / "a", "llama", tie_word_embeddings=True)
-    model = load(tmp_path / "a")
-    save(model, tmp_path / "b")
-    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "b").eval()
-    tokens = torch.from_numpy(np.random.default_rng(0).integers(0, 97, (2, 32)))
-    with torch.no_grad():
-        assert torch.equal(again(tokens).logits, theirs(tokens).logits)
 
 
 def test_bf16_logits_are_as_good_as_transformers_own(tmp_path):
@@ -69,39 +56,6 @@ def test_bf16_logits_are_as_good_as_transformers_own(tmp_path):
 
 def parts(model):
     return model.config, model.params
-
-
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        ("gpt2", {}),
-        ("llama", {}),
-        ("llama", {"rope_parameters": STRETCHED}),
-        ("llama", {"tie_word_embeddings": True, "head_dim": 16, "num_key_value_heads": 6}),
-    ],
-)
-def test_logits_are_those_of_transformers(tmp_path, kind, options):
-    theirs = saved(tmp_path, kind, **options)
-    tokens = np.random.default_rng(0).integers(0, 97, (2, 32))
-    got = np.asarray(load(str(tmp_path))(tokens))
-    with torch.no_grad():
-        expected = theirs(torch.from_numpy(tokens)).logits.numpy()
-    assert np.abs(expected).max() > 1.0
-    np.testing.assert_allclose(got, expected, atol=1e-4, rtol=0)
-
-
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [("gpt2", {}), ("llama", {}), ("llama", {"rope_parameters": STRETCHED})],
-)
-def test_greedy_continuations_are_those_of_transformers(tmp_path, kind, options):
-    theirs = saved(tmp_path, kind, **options)
-    prompt = [int(t) for t in np.random.default_rng(1).integers(0, 97, 7)]
-    config, params = parts(load(tmp_path))
-    found = list(generate(params, config, prompt, 20, temperature=0.0))
-    asked = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
-    expected = theirs.generate(torch.tensor([prompt]), **asked)[0, 7:].tolist()
-    assert found == expected
 
 
 def test_gradients_and_ten_steps_are_those_of_torch(tmp_path):
@@ -130,6 +84,27 @@ def test_gradients_and_ten_steps_are_those_of_torch(tmp_path):
             _assert_same_gradients(grads, theirs, tmp_path / "grads")
         their_optimizer.step()
         params, state = update(grads, state, params)
+
+
+@pytest.mark.parametrize("match_adamw", [False, True])
+def test_muon_is_that_of_torch(match_adamw):
+    r = np.random.default_rng(5)
+    start = r.normal(size=(24, 40)).astype(np.float32)
+    theirs = torch.nn.Parameter(torch.from_numpy(start.copy()))
+    adjust = "match_rms_adamw" if match_adamw else "original"
+    their_optimizer = torch.optim.Muon([theirs], lr=0.1, weight_decay=0.1, adjust_lr_fn=adjust)
+    ours = muon(0.1, weight_decay=0.1, match_adamw=match_adamw)
+    params = {"w": fxad.numpy.asarray(start)}
+    state = ours.init(params)
+    for _ in range(5):
+        g = r.normal(size=start.shape).astype(np.float32)
+        theirs.grad = torch.from_numpy(g)
+        their_optimizer.step()
+        params, state = ours.update({"w": fxad.numpy.asarray(g)}, state, params)
+    moved = theirs.detach().numpy() - start
+    # torch iterates in bfloat16, ours in float32
+    difference = np.asarray(params["w"]) - theirs.detach().numpy()
+    assert np.linalg.norm(difference) < 2e-2 * np.linalg.norm(moved)
 
 
 def _assert_same_gradients(grads, theirs, directory):

@@ -1,5 +1,7 @@
 """What a run leaves on the disk: its losses, and as many checkpoints as were asked for."""
 
+import signal
+
 import numpy as np
 import pytest
 from short_run import At, options, same_as_unbroken
@@ -7,7 +9,9 @@ from short_run import At, options, same_as_unbroken
 import fxad
 from fxad_nn import cli, run, store
 from fxad_nn.errors import ConfigError, TrainingError
+from fxad_nn.evaluate import evaluator
 from fxad_nn.losses import LOSSES, append, begun, point, read_losses
+from fxad_nn.optim import averaged
 from fxad_nn.run import resumed_options
 from fxad_nn.spec import named_leaves
 from fxad_nn.train import train
@@ -168,3 +172,37 @@ def test_a_disk_that_fills_up_ends_a_run_with_what_is_whole(tmp_path, text, caps
     assert "could not save the checkpoint" in message and "No space left" in message
     assert f"{whole} is still whole" in message and whole.name == "step-00000002"
     assert "step-00000004" not in captured.out
+
+
+# Optimizers
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"optimizer": "muon", "average": 0.9}, {"skip_outliers": 3.0, "average": 0.5}]
+)
+def test_a_run_resumes_with_the_state_of_its_optimizer(tmp_path, text, chosen):
+    def interrupt():
+        signal.raise_signal(signal.SIGINT)
+
+    first = train(options(tmp_path, text, **chosen), At(4, interrupt))
+    assert first.interrupted
+    second = train(resumed_options(tmp_path / "run"))
+    same_as_unbroken(tmp_path, text, second, **chosen)
+    with pytest.raises(ConfigError, match="--average cannot change when a run is resumed"):
+        resumed_options(tmp_path / "run", average=0.1)
+
+
+def test_averaged_weights_are_validated_and_sampled(tmp_path, text, capsys):
+    result = train(options(tmp_path, text, average=0.9))
+    last = result.run
+    average = averaged(last.state, last.params)
+    assert last.weights is not last.params
+    evaluate = evaluator(last.config)
+    wanted = evaluate(average, last.task.data.val, last.context, last.options.eval_batch)
+    assert result.val_loss == wanted
+    out = tmp_path / "run"
+    assert cli.main(["sample", str(out), "--averaged", "--tokens", "3"]) == 0
+    plain = tmp_path / "plain"
+    train(options(tmp_path, text, steps=1, out=plain))
+    assert cli.main(["sample", str(plain), "--averaged"]) == 2
+    assert "was not trained with --average" in capsys.readouterr().err

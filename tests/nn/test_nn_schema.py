@@ -134,7 +134,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
         ("learning_rate", True),
         ("learning_rate", 10**400),
         ("bias", 1),
-        ("preset", None),
+        ("preset", 3),
         ("data", 3),
         ("seed", -1),
     ],

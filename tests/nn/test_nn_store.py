@@ -53,7 +53,7 @@ def test_what_is_saved_comes_back(tmp_path, trained):
     assert found.tokenizer == Bytes()
     assert_same(found.params, trained[0])
     assert_same(found.optimizer, trained[1])
-    assert store.load(path, with_optimizer=False).optimizer is None
+    assert store.load(path, optimizer=None).optimizer is None
 
 
 def test_only_the_newest_are_kept(tmp_path, trained):

@@ -152,6 +152,11 @@ def test_recipes_and_their_limits():
     assert recipe("nano") == TrainOptions()
     assert recipe("gpt2").tokenizer == "gpt2"
     assert recipe("gpt2", batch=2).batch == 2
+    assert recipe() == recipe("nano") and recipe(weights="x").tokenizer == "gpt2"
+    # what was not given follows from what was
+    assert recipe("gpt2", steps=20).warmup == 2 and recipe("gpt2", steps=20, warmup=9).warmup == 9
+    assert recipe("nano", learning_rate=1e-5).final_rate == pytest.approx(1e-6)
+    assert recipe("nano", learning_rate=1e-5, final_rate=0.0).final_rate == 0
     with pytest.raises(ConfigError, match="did you mean 'steps'"):
         recipe("nano", stesp=3)
     with pytest.raises(ConfigError, match="--batch must be at least 1, got 0"):
@@ -204,6 +209,16 @@ def test_the_command_line_trains_and_samples(tmp_path, text, capsys):
         (["train", "--preset", "nanoo"], "unknown preset 'nanoo'; did you mean 'nano'"),
         (["train", "--data", "no/such.txt"], "there is no file no/such.txt"),
         (["train", "--steps", "0"], "--steps must be at least 1"),
+        (
+            ["train", "--weights", "d", "--preset", "gpt2"],
+            "--preset has no meaning beside --weights",
+        ),
+        (["train", "--weights", "d", "--no-bias"], "--bias has no meaning beside --weights"),
+        (
+            ["train", "--vocabulary", "d"],
+            "--vocabulary is for --tokenizer gpt2 or ids, not for char",
+        ),
+        (["train", "--schedule", "constant", "--final-rate", "0"], "--final-rate has no meaning"),
         (["train", "--tokenizer", "chars"], "did you mean 'char'"),
         (["train", "--threads", "5000"], "--threads must be at most 1024"),
         (["train", "--out", "/proc/fxad", "--data", "x"], "cannot write to /proc/fxad"),

@@ -66,21 +66,16 @@ def emit_scheduled(
     """A kernel of loops and stages, laid out as the schedule says, as the body of `function`."""
     code, scratch = Code(function, target), Scratch(function)
     body = _body(kernel, schedule)
+    units, cost = schedule.units, schedule.cost
     if kernel.points == 0 or not body:
-        schedule.units, schedule.cost = 0, 0.0
+        units, cost = 0, 0.0
     else:
         point = _point(body)
         scope = _outermost(kernel, point, code, scratch, schedule)
         _emit_units(scope, point, streamed(kernel, target))
     function.ret()
-    return Emitted(
-        function.name,
-        str(function),
-        frozenset(code.declarations),
-        schedule.units,
-        scratch.most,
-        schedule.cost,
-    )
+    declarations = frozenset(code.declarations)
+    return Emitted(function.name, str(function), declarations, units, scratch.most, cost)
 
 
 # ---------------------------------------------------------------- what is emitted at a grid point

@@ -80,62 +80,29 @@ class Executable:
         self._execute = runtime().execute
         self._frames: list[Frame] = []
         self._scratch_start = to_line(plan.arena_bytes)
-        self._prepare_binding()
+        numbers = self._encoded.results
+        slots = _first_slots(plan, "result")
+        self._types = {n: slot.type for n, slot in _first_slots(plan, "argument").items()}
+        self._buffer_types = [slots[number].type for number in numbers]
+        self._donated = {  # buffer -> the argument whose storage it takes over
+            numbers.index(result): argument
+            for result, argument in plan.donated.items()
+            if result in slots
+        }
+        self._makers = [  # of the other buffers
+            memory.result_array(kind)
+            for index, kind in enumerate(self._buffer_types)
+            if index not in self._donated
+        ]
         kinds: list[Type] = [slot.type for slot in plan.results]
         self._tape_results = {n: k for n, k in enumerate(kinds) if isinstance(k, TapeType)}
         self._has_run = False  # with an arena that is taken for a run
         self.tape_bytes = 0  # most bytes that the tapes of one run have taken so far
         self._tapes = self._encoded.tapes or any(isinstance(s.type, TapeType) for s in plan.slots)
-        self._outputs = self._output_plan()
+        self._outputs = _outputs(plan, numbers)
         around = hosts.around(plan)
         if around is not None:
             self.run = around()(self.run)  # type: ignore[method-assign]
-
-    # ------------------------------------------------------------ preparation
-
-    def _prepare_binding(self) -> None:
-        """Makers of result buffers, and which of them take over an argument's storage."""
-        plan, numbers = self.plan, self._encoded.results
-        slots: dict[int, Slot] = {}
-        self._types: dict[int, Type] = {}
-        for slot in plan.slots:  # further slots of one number see it under another shape
-            if slot.place == "result":
-                slots.setdefault(slot.number, slot)
-            elif slot.place == "argument":
-                self._types.setdefault(slot.number, slot.type)
-        self._buffer_types = [slots[number].type for number in numbers]
-        self._donated: dict[int, int] = {  # buffer -> argument
-            numbers.index(result): argument
-            for result, argument in plan.donated.items()
-            if result in slots
-        }
-        self._makers = [
-            memory.result_array(kind)
-            for index, kind in enumerate(self._buffer_types)
-            if index not in self._donated
-        ]
-
-    def _output_plan(self) -> list[tuple[int, bool, Slot]] | None:
-        """Per result: buffer number or -1, whether swaps may have moved it, and its slot.
-
-        -1: an argument, a constant, arena storage or a buffer that is already a result, to be
-        copied. None if the results are simply the buffers, in order.
-        """
-        numbers = self._encoded.results
-        swapped = {
-            slot
-            for step in walk(self.plan.steps)
-            for pair in getattr(step, "swaps", ())
-            for slot in pair
-        }
-        seen: set[Slot] = set()
-        outputs = []
-        for slot in self.plan.results:
-            own = slot.place == "result" and slot not in seen
-            outputs.append((numbers.index(slot.number) if own else -1, slot in swapped, slot))
-            seen.add(slot)
-        plain = [number for number, moved, _ in outputs if not moved]
-        return None if plain == list(range(len(numbers))) == list(range(len(outputs))) else outputs
 
     # ------------------------------------------------------------ running
 
@@ -156,22 +123,16 @@ class Executable:
             arrays = list(arrays)
             self._take_over(arrays, buffers)
         workers = pool.current_pool() if encoded.parallel else None
-        try:
-            frame = self._frames.pop()
-        except IndexError:
-            frame = encoded.new_frame()
+        start, stride = self._scratch_start, encoded.scratch_bytes
+        size = start + (workers.threads if workers else 1) * stride
+        frame = self._take_frame(size if size <= _KEPT else 0)
         block = None
         region = Region() if self._tapes else None
         try:
-            start, stride = self._scratch_start, encoded.scratch_bytes
-            size = start + (workers.threads if workers else 1) * stride
+            arena = frame.arena_address
             if size > _KEPT:
                 block = memory.take(size, first=not self._has_run)
                 arena, self._has_run = block.address, True
-            else:
-                if size > frame.arena_bytes:
-                    frame.keep_arena(size)
-                arena = frame.arena_address
             bound, made = held = tuple(arrays), tuple(buffers)
             at = workers.address if workers else 0
             rest = region.address if region else 0, id(bound) + _ITEMS, id(made) + _ITEMS
@@ -188,6 +149,16 @@ class Executable:
             self._frames.append(frame)
             if block is not None:
                 memory.give(block)
+
+    def _take_frame(self, arena_bytes: int) -> Frame:
+        """A frame with memory of at least so many bytes: a kept one, or a new one."""
+        try:
+            frame = self._frames.pop()
+        except IndexError:
+            return self._encoded.new_frame(arena_bytes)
+        if frame.arena_bytes < arena_bytes:  # there are more threads now
+            return self._encoded.new_frame(arena_bytes)
+        return frame
 
     def direct(self, types: Sequence[ArrayType], weak: Sequence[bool]) -> Direct | None:
         """This program as a native function of Arrays of these types, if it calls no Python, keeps
@@ -363,6 +334,41 @@ class Executable:
         """Assembler text of every distinct kernel and of the loops that are compiled as a whole."""
         kernels = {code.name: code.asm for code in self.codes.values()}
         return "\n".join([*kernels.values(), *[code.asm for code in self.sequences]])
+
+
+# ---------------------------------------------------------------- preparation
+
+
+def _first_slots(plan: Plan, place: str) -> dict[int, Slot]:
+    """The first slot of each number in a place; further ones see it under another shape."""
+    slots: dict[int, Slot] = {}
+    for slot in plan.slots:
+        if slot.place == place:
+            slots.setdefault(slot.number, slot)
+    return slots
+
+
+def _outputs(plan: Plan, numbers: Sequence[int]) -> list[tuple[int, bool, Slot]] | None:
+    """Per result: buffer number or -1, whether swaps may have moved it, and its slot. `numbers`: of
+    the result buffers, in order.
+
+    -1: an argument, a constant, arena storage or a buffer that is already a result, to be copied.
+    None if the results are simply the buffers, in order.
+    """
+    swapped = {
+        slot for step in walk(plan.steps) for pair in getattr(step, "swaps", ()) for slot in pair
+    }
+    seen: set[Slot] = set()
+    outputs = []
+    for slot in plan.results:
+        own = slot.place == "result" and slot not in seen
+        outputs.append((numbers.index(slot.number) if own else -1, slot in swapped, slot))
+        seen.add(slot)
+    plain = [number for number, moved, _ in outputs if not moved]
+    return None if plain == list(range(len(numbers))) == list(range(len(outputs))) else outputs
+
+
+# ---------------------------------------------------------------- arrays
 
 
 def _address(array: np.ndarray) -> int:

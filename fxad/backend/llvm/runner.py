@@ -38,22 +38,19 @@ CHUNK_NS = 4_000_000
 
 
 class Frame:
-    """The words of one run."""
+    """The words of one run, and memory for its arena and scratch, kept from run to run."""
 
     __slots__ = ("address", "arena_address", "arena_bytes", "held_arena", "words")
 
-    def __init__(self, template: list[int], code: int, args: int) -> None:
+    def __init__(self, template: list[int], code: int, args: int, arena_bytes: int) -> None:
+        """code: the address of the code words. args: the first word of the argument area."""
         self.words = (ctypes.c_int64 * len(template))(*template)
         self.address = ctypes.addressof(self.words)
         self.words[Word.CODE] = code
         self.words[Word.ARGS] = self.address + 8 * args
-        self.keep_arena(0)
-
-    def keep_arena(self, size: int) -> None:
-        """Have memory of at least `size` bytes, kept from run to run."""
-        self.held_arena = np.empty(size + LINE, np.uint8)
+        self.held_arena = np.empty(arena_bytes + LINE, np.uint8)
         self.arena_address = to_line(self.held_arena.ctypes.data)
-        self.arena_bytes = size
+        self.arena_bytes = arena_bytes
 
 
 @record
@@ -72,8 +69,9 @@ class Encoded:
     tapes: bool  # whether it writes or reads tapes
     keep: tuple[object, ...]
 
-    def new_frame(self) -> Frame:
-        return Frame(self.template, ctypes.addressof(self.code), self.args)
+    def new_frame(self, arena_bytes: int = 0) -> Frame:
+        """arena_bytes: of the memory that the frame brings, for runs that take none elsewhere."""
+        return Frame(self.template, ctypes.addressof(self.code), self.args, arena_bytes)
 
 
 def encode(
@@ -98,7 +96,7 @@ class _Encoder:
     sequences: Mapping[Loop | While, SequenceCode]
     target: Target
     code: list[int] = field(default_factory=list)
-    template: list[int] = field(default_factory=list)
+    template: list[int] = field(default_factory=lambda: [0] * Word.FIRST)
     words: dict[Slot, int] = field(default_factory=dict)
     scalars: dict[tuple[np.dtype, bytes], int] = field(default_factory=dict)
     hosts: list[Host] = field(default_factory=list)
@@ -118,7 +116,6 @@ class _Encoder:
         count, numbers = self._objects()
         objects = {("argument", n): (Word.ARGUMENTS, n) for n in range(count)}
         objects |= {("result", n): (Word.RESULTS, i) for i, n in enumerate(numbers)}
-        self.template = [0] * Word.FIRST
         for slot in slots:
             self.words[slot] = self._new_word(self._constant(slot))
         self._emit(Op.BIND, len(arguments) + len(results), id(np.ndarray))

@@ -87,6 +87,8 @@ _ZEN4 = DEFAULT.with_(
     gemm={"panels_in_l2": True, "prefetch_partial_sums": False},
     rows={"near_only": True},
 )
+# The same processor where a hypervisor hides its AVX-512.
+_ZEN4_AVX2 = _ZEN4.with_("Zen 4 without AVX-512")
 # The processor called itself rocketlake; that name's latencies are an Ice Lake server's. What
 # differs from the default was measured on an Emerald Rapids, two cores, 2026-11-24 (docs/log.md):
 # generation is 12 to 15% faster with these prefetches.
@@ -109,6 +111,8 @@ _XEON = DEFAULT.with_(
 
 def known(kind: Kind) -> Tuning | None:
     """The record that was measured on a kind, if one was."""
+    if kind.vendor == "amd" and kind.isa == "avx2":
+        return _ZEN4_AVX2 if (kind.l1, kind.l2) == (32 << 10, 1 << 20) else None
     if kind.isa != "avx512":
         return None
     if kind.vendor == "amd" and "bf16" in kind.extras:
@@ -144,4 +148,4 @@ def for_cores(tuning: Tuning, cores: int) -> Tuning:
 
 def table() -> dict[str, Tuning]:
     """The records of known kinds by name."""
-    return {one.name: one for one in (_ZEN5, _ZEN4, _XEON)}
+    return {one.name: one for one in (_ZEN5, _ZEN4, _ZEN4_AVX2, _XEON)}

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from fxad.backend.llvm.base.choices import NONE, Choices
 from fxad.backend.llvm.base.order_cost import order_cost
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.base.tuning import DEFAULT, Rows, Tuning
-from fxad.core.record import replace, valued
+from fxad.core.record import record, replace, valued
 from fxad.ir import kernel as ir
 from fxad.ir.prims import PRIMS
 
@@ -105,7 +104,7 @@ def register_size(dtype: np.dtype) -> int:
     return dtype.itemsize
 
 
-@dataclass(slots=True)
+@record
 class Schedule:
     """How one kernel is laid out.
 
@@ -334,25 +333,28 @@ def choose(kernel: ir.Kernel, target: Target, scalar: bool = False) -> Schedule:
     grid = [a for a in kernel.grid if extents.get(a, a.extent) != 1]
     schedule = Schedule(target, extents, tuple(grid))
     if scalar:
-        schedule.rows, schedule.units, schedule.cost = schedule.outer_points, 1, 20.0
-        return schedule
+        return replace(schedule, rows=schedule.outer_points, units=1, cost=20.0)
     sums = any(map(in_lanes, kernel.body)) and not _sums_few(kernel, schedule, target)
     single = kernel.scratch or sums or any(isinstance(s, ir.Sort) for s in kernel.body)
     if grid and not single:
         axis, score = _grid_axis(kernel, grid, extents)
         if score >= _own_score(kernel):
-            schedule.lane_axis = axis
-            schedule.inner = _inner_axis(kernel, axis, grid)
-            schedule.outer = tuple(a for a in grid if a not in (axis, schedule.inner))
-            size, extent = stage_size(kernel.body, axis), schedule.extent(axis)
-            schedule.width, schedule.unroll = lanes_for(size, kernel.body, extent, target)
-            if _has_tiles(kernel, schedule):
-                schedule.width, schedule.unroll = (
-                    min(schedule.width, target.tuning.loops.tile_width),
-                    1,
-                )
-    _cut(kernel, schedule)
-    return schedule
+            schedule = _in_lanes_of(kernel, schedule, axis, grid)
+    return _with_units(kernel, schedule)
+
+
+def _in_lanes_of(
+    kernel: ir.Kernel, schedule: Schedule, axis: ir.Axis, grid: list[ir.Axis]
+) -> Schedule:
+    """The schedule with an axis of the grid as its lanes."""
+    inner = _inner_axis(kernel, axis, grid)
+    outer = tuple(a for a in grid if a not in (axis, inner))
+    size, extent, target = stage_size(kernel.body, axis), schedule.extent(axis), schedule.target
+    width, unroll = lanes_for(size, kernel.body, extent, target)
+    chosen = replace(schedule, lane_axis=axis, inner=inner, outer=outer, width=width, unroll=unroll)
+    if not _has_tiles(kernel, chosen):
+        return chosen
+    return replace(chosen, width=min(width, target.tuning.loops.tile_width), unroll=1)
 
 
 def _has_tiles(kernel: ir.Kernel, s: Schedule) -> bool:
@@ -367,8 +369,8 @@ def _has_tiles(kernel: ir.Kernel, s: Schedule) -> bool:
     return False
 
 
-def _cut(kernel: ir.Kernel, s: Schedule) -> None:
-    """Units of about `unit_elements` inner points, and the cost of it all."""
+def _with_units(kernel: ir.Kernel, s: Schedule) -> Schedule:
+    """The schedule with units of about `unit_elements` inner points, and the cost of it all."""
     per_point = sum(math.prod(a.extent for a in axes_of_stage(stage)) for stage in kernel.body)
     if s.inner is not None:
         per_point *= min(s.extent(s.inner), s.target.tuning.loops.inner_block)
@@ -376,14 +378,13 @@ def _cut(kernel: ir.Kernel, s: Schedule) -> None:
     outer = s.outer_points
     lane_extent = s.extent(s.lane_axis) if s.lane_axis is not None else 1
     step = s.width * s.unroll
+    cost = sum(_stage_cost(stage, s) for stage in kernel.body) * kernel.points
     if lane_extent > points and lane_extent > step:
-        s.block = (points + step - 1) // step * step
-        s.blocks = -(-lane_extent // s.block)
-        s.units = outer * s.blocks
-    else:
-        s.rows = max(1, points // max(lane_extent, 1))
-        s.units = -(-outer // s.rows) if lane_extent else 0
-    s.cost = sum(_stage_cost(stage, s) for stage in kernel.body) * kernel.points
+        block = (points + step - 1) // step * step
+        blocks = -(-lane_extent // block)
+        return replace(s, block=block, blocks=blocks, units=outer * blocks, cost=cost)
+    rows = max(1, points // max(lane_extent, 1))
+    return replace(s, rows=rows, units=-(-outer // rows) if lane_extent else 0, cost=cost)
 
 
 def _stage_cost(stage: ir.Stage, s: Schedule) -> float:

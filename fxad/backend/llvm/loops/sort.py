@@ -13,23 +13,23 @@ from fxad.backend.llvm.elements.scope import Scope, inner, with_cells
 from fxad.backend.llvm.elements.values import roots_with_guards
 from fxad.backend.llvm.loops.map import emit_map
 from fxad.backend.llvm.loops.nest import Texts, blocked_by, is_empty, loops, store_all
-from fxad.backend.llvm.loops.sort_counts import Counts, is_short
+from fxad.backend.llvm.loops.sort_counts import is_short, sort_by_counts
+from fxad.backend.llvm.loops.sort_keys import keys_of
 from fxad.backend.llvm.loops.sort_largest import (
     candidates_are_worth,
     insertion_is_worth,
     largest_by_candidates,
     largest_by_insertion,
 )
-from fxad.backend.llvm.loops.sort_network import Network, sorts
+from fxad.backend.llvm.loops.sort_network import sort_by_network, sorts
 from fxad.backend.llvm.loops.sort_positions import (
     POSITION,
-    columns_of,
     element,
     number_positions,
     position_at,
-    radix_of,
     with_array,
 )
+from fxad.backend.llvm.loops.sort_radix import radix_of, sort_by_digits
 from fxad.ir import kernel as ir
 
 
@@ -49,28 +49,26 @@ def emit_sort(scope: Scope, stage: ir.Sort) -> None:
 
 def _order(scope: Scope, stage: ir.Sort, operands: list[ir.Buffer]) -> str:
     """The array of the positions in order; only what is stored of it counts."""
-    extent, wanted, keys = stage.axis.extent, stage.stored.extent, operands[: stage.keys]
+    extent, wanted, buffers = stage.axis.extent, stage.stored.extent, operands[: stage.keys]
     target, descending = scope.code.target, stage.largest is not None
-    network = sorts(extent, keys, target)
+    network = sorts(extent, buffers, target)
     if descending and not (network and extent <= target.tuning.sorts.worth * wanted):
         if insertion_is_worth(extent, wanted, target):
             return largest_by_insertion(scope, stage, operands[0])
         if candidates_are_worth(extent, wanted, target):
             return largest_by_candidates(scope, stage, operands[0])
     scope, buffer = with_array(scope, "order", POSITION, extent)
-    order = scope.context.pointers[buffer]
-    columns, take = columns_of(scope, keys), scope.context.scratch.take
+    order, keys = scope.context.pointers[buffer], keys_of(scope, buffers, extent, descending)
     if network:
-        (column,) = columns
-        Network(scope.code, column, extent, take, descending).sort(order)
+        sort_by_network(scope, keys, order)
         return order
     if is_short(extent, target):
-        Counts(scope.code, columns, extent, take, descending).sort(order)
+        sort_by_counts(scope, keys, order)
         return order
     scope, other = with_array(scope, "other", POSITION, extent)
-    radix = radix_of(scope, keys, extent, descending)
+    radix = radix_of(scope, keys)
     number_positions(scope, buffer, extent)
-    return radix.sort(order, scope.context.pointers[other])
+    return sort_by_digits(scope, radix, order, scope.context.pointers[other])
 
 
 def _write(scope: Scope, stage: ir.Sort, operands: list[ir.Buffer], order: str) -> None:

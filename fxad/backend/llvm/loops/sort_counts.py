@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from fxad.backend.llvm.base.schedule import Target
-from fxad.backend.llvm.base.vector import Code, Vec
-from fxad.backend.llvm.loops.sort_radix import ordered
+from fxad.backend.llvm.base.vector import Vec
+from fxad.backend.llvm.elements.scope import Scope
+from fxad.backend.llvm.loops.nest import Texts
+from fxad.backend.llvm.loops.sort_keys import Keys, load_integers, ordered, store_integers
+from fxad.backend.llvm.loops.sort_positions import put_position
+from fxad.core.record import record
 
 Ties = Callable[[str], Vec | bool]  # for an element at a place: whether equal ones count
 
@@ -28,105 +30,94 @@ def is_short(extent: int, target: Target) -> bool:
     return extent <= 2 * target.vector_bytes
 
 
-class Counts:
-    """The code that finds the order of `extent` elements.
+@record
+class _Counting:
+    """How elements are counted, a vector of `lanes` at a time.
 
-    Places are counted in integers as wide as the widest key, so there are at most 256 elements.
-
-    columns: address and dtype of every key, the most important first; they may be read up to the
-    end of a cache line. take: gives the address of so many bytes of scratch, whole cache lines.
-    descending: the largest first; of equals the first stays the first.
+    integers: arrays of the keys as unsigned integers, one for each column. places: the array of the
+    elements' places, in integers of `size` bytes, as wide as the widest key: so there are at most
+    256 elements.
     """
 
-    def __init__(
-        self,
-        code: Code,
-        columns: Sequence[tuple[str, np.dtype]],
-        extent: int,
-        take: Callable[[int], str],
-        descending: bool = False,
-    ) -> None:
-        self.code, self.f, self.extent, self.descending = code, code.function, extent, descending
-        self.columns = columns
-        self.size = max(dtype.itemsize for _, dtype in columns)
-        self.kind = f"i{8 * self.size}"
-        self.lanes = code.target.vector_bytes // self.size
-        self.keys = [take(extent * dtype.itemsize) for _, dtype in columns]
-        self.places = take(extent * self.size)
+    keys: Keys
+    lanes: int
+    integers: tuple[str, ...]
+    places: str
+    size: int
 
-    def sort(self, order: str) -> None:
-        """Write the positions (i32) in order."""
-        f = self.f
-        f.loop(0, self.extent, self.lanes, self._prepare, (), True)
-        f.loop(0, self.extent, self.lanes, self._count, (), True)
+    @property
+    def kind(self) -> str:
+        """The type of a place."""
+        return f"i{8 * self.size}"
 
-        def put(position: str, _: list[str]) -> None:
-            place = self._at(self.places, self.size, position, 1).convert("zext", "i64")
-            narrow = f.op(f"trunc i64 {position} to i32")
-            f.line(f"store i32 {narrow}, ptr {f.offset(order, f.mul(place.text, 4))}, align 4")
 
-        f.loop(0, self.extent, 1, put, (), True)
+def sort_by_counts(scope: Scope, keys: Keys, order: str) -> None:
+    """Write the positions (i32) in order."""
+    f, extent = scope.f, keys.extent
+    take, size = scope.context.scratch.take, max(column.size for column in keys.columns)
+    integers = tuple(take(extent * column.size) for column in keys.columns)
+    lanes = scope.code.target.vector_bytes // size
+    counting = _Counting(keys, lanes, integers, take(extent * size), size)
 
-    def _prepare(self, start: str, _: list[str]) -> None:
-        """Write a vector of each column as unsigned integers of the same order."""
-        for keys, (column, dtype) in zip(self.keys, self.columns, strict=True):
-            key = ordered(self._at(column, dtype.itemsize, start, self.lanes), dtype)
-            self._store(~key if self.descending else key, keys, dtype.itemsize, start)
+    def put(position: str, _: Texts) -> None:
+        place = load_integers(scope, counting.places, size, position).convert("zext", "i64")
+        put_position(scope, order, place.text, position)
 
-    def _count(self, start: str, _: list[str]) -> None:
-        """Write the places of a vector of elements."""
-        f = self.f
-        mine = [
-            self._at(keys, dtype.itemsize, start, self.lanes)
-            for keys, (_, dtype) in zip(self.keys, self.columns, strict=True)
-        ]
-        lane = self.code.iota(self.kind, self.lanes)
+    f.loop(0, extent, lanes, lambda at, _: _write_integers(scope, counting, at), (), True)
+    f.loop(0, extent, lanes, lambda at, _: _write_places(scope, counting, at), (), True)
+    f.loop(0, extent, 1, put, (), True)
 
-        def within(place: str) -> Vec:
-            """Which lanes are later than a place among them."""
-            number = Vec(self.code, "i64", 1, f.op(f"sub i64 {place}, {start}"))
-            return lane.compare("ugt", number.convert("trunc", self.kind))
 
-        def counted(low: str, high: str | int, count: Vec, ties: Ties) -> Vec:
-            """The count and how many of low..high go before each of my lanes."""
+def _write_integers(scope: Scope, c: _Counting, start: str) -> None:
+    """A vector of each column as unsigned integers of the same order."""
+    for array, column in zip(c.integers, c.keys.columns, strict=True):
+        bits = load_integers(scope, column.address, column.size, start, c.lanes)
+        key = ordered(bits, column.dtype, c.keys.descending)
+        store_integers(scope, key, array, column.size, start)
 
-            def add(place: str, counts: list[str]) -> list[str]:
-                goes = self._before(place, mine, ties(place)).convert("zext", self.kind)
-                return [(Vec(self.code, self.kind, self.lanes, counts[0]) + goes).text]
 
-            (text,) = f.loop(low, high, 1, add, [(count.type, count.text)])
-            return Vec(self.code, self.kind, self.lanes, text)
+def _write_places(scope: Scope, c: _Counting, start: str) -> None:
+    """The places of a vector of elements."""
+    f, code = scope.f, scope.code
+    mine = [
+        load_integers(scope, array, column.size, start, c.lanes)
+        for array, column in zip(c.integers, c.keys.columns, strict=True)
+    ]
+    lane = code.iota(c.kind, c.lanes)
 
-        end = f.least(f.add(start, self.lanes), self.extent)
-        count = self.code.const(self.kind, 0, self.lanes)
-        if self.extent > self.lanes:
-            count = counted("0", start, count, lambda _: True)
-            count = counted(end, self.extent, count, lambda _: False)
-        count = counted(start, end, count, within)
-        self._store(count, self.places, self.size, start)
+    def within(place: str) -> Vec:
+        """Which lanes are later than a place among them."""
+        number = Vec(code, "i64", 1, f.op(f"sub i64 {place}, {start}"))
+        return lane.compare("ugt", number.convert("trunc", c.kind))
 
-    def _before(self, place: str, mine: Sequence[Vec], ties: Vec | bool) -> Vec:
-        """Which of my lanes the element at a place goes before; ties: whether equals count."""
-        found: Vec | bool = ties
-        for (_, dtype), keys, own in reversed(
-            list(zip(self.columns, self.keys, mine, strict=True))
-        ):
-            other = self._at(keys, dtype.itemsize, place, 1)
-            if isinstance(found, bool):
-                found = own.compare("uge" if found else "ugt", other)
-            else:
-                found = own.compare("ugt", other) | (own.equals(other) & found)
-        assert isinstance(found, Vec)  # there is at least one key
-        return found
+    def counted(low: str, high: str | int, count: Vec, ties: Ties) -> Vec:
+        """The count and how many of low..high go before each of my lanes."""
 
-    def _at(self, array: str, size: int, place: str, lanes: int) -> Vec:
-        """Integers of so many bytes, from a place on."""
-        address = self.f.offset(array, self.f.mul(place, size))
-        kind = f"i{8 * size}"
-        type_ = kind if lanes == 1 else f"<{lanes} x {kind}>"
-        return self.code.op(kind, lanes, f"load {type_}, ptr {address}, align {lanes * size}")
+        def add(place: str, counts: Texts) -> Texts:
+            goes = _before(scope, c, place, mine, ties(place)).convert("zext", c.kind)
+            return [(Vec(code, c.kind, c.lanes, counts[0]) + goes).text]
 
-    def _store(self, value: Vec, array: str, size: int, start: str) -> None:
-        address = self.f.offset(array, self.f.mul(start, size))
-        align = value.width * size
-        self.f.line(f"store {value.type} {value.text}, ptr {address}, align {align}")
+        (text,) = f.loop(low, high, 1, add, [(count.type, count.text)])
+        return Vec(code, c.kind, c.lanes, text)
+
+    extent = c.keys.extent
+    end = f.least(f.add(start, c.lanes), extent)
+    count = code.const(c.kind, 0, c.lanes)
+    if extent > c.lanes:
+        count = counted("0", start, count, lambda _: True)
+        count = counted(end, extent, count, lambda _: False)
+    count = counted(start, end, count, within)
+    store_integers(scope, count, c.places, c.size, start)
+
+
+def _before(scope: Scope, c: _Counting, place: str, mine: Sequence[Vec], ties: Vec | bool) -> Vec:
+    """Which of my lanes the element at a place goes before; ties: whether equals count."""
+    found: Vec | bool = ties
+    for column, array, own in reversed(list(zip(c.keys.columns, c.integers, mine, strict=True))):
+        other = load_integers(scope, array, column.size, place)
+        if isinstance(found, bool):
+            found = own.compare("uge" if found else "ugt", other)
+        else:
+            found = own.compare("ugt", other) | (own.equals(other) & found)
+    assert isinstance(found, Vec)  # there is at least one key
+    return found

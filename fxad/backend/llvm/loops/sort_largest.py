@@ -20,14 +20,16 @@ from fxad.backend.llvm.base.vector import Vec
 from fxad.backend.llvm.elements.scope import Lanes, Scope, inner, with_axes
 from fxad.backend.llvm.elements.values import load
 from fxad.backend.llvm.loops.nest import Texts
+from fxad.backend.llvm.loops.sort_keys import keys_of
 from fxad.backend.llvm.loops.sort_positions import (
     POSITION,
     element,
     number_positions,
     position_at,
-    radix_of,
+    put_position,
     with_array,
 )
+from fxad.backend.llvm.loops.sort_radix import radix_of, sort_by_digits
 from fxad.core import dtypes
 from fxad.core.record import record
 from fxad.ir import kernel as ir
@@ -93,13 +95,6 @@ def _when_beyond(s: _Search, start: str, threshold: Vec, found: Callable[[], obj
     f.when(f.op(f"icmp ne i{s.width} {mask}, 0"), found)
 
 
-def _put(s: _Search, position: str, place: str) -> None:
-    """order[place] = position."""
-    f = s.scope.f
-    narrow = f.op(f"trunc i64 {position} to i32")
-    f.line(f"store i32 {narrow}, ptr {f.offset(s.order, f.mul(place, 4))}, align 4")
-
-
 def compare(a: Vec, b: Vec, dtype: np.dtype) -> tuple[Vec, Vec]:
     """(a before b, a level with b)."""
     if dtypes.is_float(dtype):
@@ -141,11 +136,12 @@ def _insert(s: _Search, position: str, count: str) -> None:
         held = position_at(s.scope, s.order, place)
         other = element(s.scope, s.keys, held)
         before = f.op(f"or i1 {displaced}, {_is_beyond(s, other, moving).text}")
-        _put(s, f.op(f"select i1 {before}, i64 {moving}, i64 {held}"), place)
+        stays = f.op(f"select i1 {before}, i64 {moving}, i64 {held}")
+        put_position(s.scope, s.order, place, stays)
         return [f.op(f"select i1 {before}, i64 {held}, i64 {moving}"), before]
 
     left, _ = f.loop(0, count, 1, step, [("i64", position), ("i1", "false")])
-    _put(s, left, count)
+    put_position(s.scope, s.order, count, left)
 
 
 # ---------------------------------------------------------------- candidates
@@ -164,13 +160,13 @@ def largest_by_candidates(scope: Scope, stage: ir.Sort, keys: ir.Buffer) -> str:
     scope, other = with_array(scope, "other", POSITION, most)
     start = most - (most - extent) % s.width  # the rest are whole vectors
     count = scope.context.scratch.take(8)  # where the number of candidates is
-    radix = radix_of(scope, [keys], most, descending=True)
+    radix = radix_of(scope, keys_of(scope, [keys], most, descending=True))
 
     def cut(number: str) -> None:
-        sorted_to = radix.sort(s.order, scope.context.pointers[other], number)
+        sorted_to = sort_by_digits(scope, radix, s.order, scope.context.pointers[other], number)
 
         def move(at: str, _: Texts) -> None:
-            _put(s, position_at(s.scope, sorted_to, at), at)
+            put_position(s.scope, s.order, at, position_at(s.scope, sorted_to, at))
 
         f.loop(0, wanted, 1, move, at_least_once=True)
         f.line(f"store i64 {wanted}, ptr {count}, align 8")
@@ -199,7 +195,7 @@ def _collect(s: _Search, start: str, threshold: Vec, count: str) -> None:
     f = s.scope.f
 
     def one(place: str, counts: Texts) -> Texts:
-        _put(s, place, counts[0])
+        put_position(s.scope, s.order, counts[0], place)
         return [f.add(counts[0], f.op(f"zext i1 {_is_beyond(s, threshold, place).text} to i64"))]
 
     before = [("i64", f.op(f"load i64, ptr {count}, align 8"))]

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.base.vector import Code, Vec
-from fxad.backend.llvm.loops.sort_radix import ordered
+from fxad.backend.llvm.elements.scope import Scope
+from fxad.backend.llvm.loops.nest import Texts
+from fxad.backend.llvm.loops.sort_keys import Keys, load_integers, ordered
 from fxad.ir import kernel as ir
 
 LANES = 8
@@ -36,167 +36,169 @@ def sorts(extent: int, keys: Sequence[ir.Buffer], target: Target) -> bool:
     return tuning.network_least <= extent <= most
 
 
-class Network:
-    """The code that finds the order of `extent` elements.
-
-    column: address and dtype of the key; it may be read up to the end of a cache line. take: gives
-    the address of so many bytes of scratch. descending: the largest first; of equals the first
-    stays the first.
-    """
-
-    def __init__(
-        self,
-        code: Code,
-        column: tuple[str, np.dtype],
-        extent: int,
-        take: Callable[[int], str],
-        descending: bool = False,
-    ) -> None:
-        self.code, self.f, self.extent, self.descending = code, code.function, extent, descending
-        self.column, self.take = column, take
-
-    def sort(self, order: str) -> None:
-        """Write the positions (i32) in order, up to a whole vector."""
-        count = -(-self.extent // LANES)
-        if count <= BLOCK:
-            vectors = [self._numbers(LANES * i) for i in range(count)]
-            self._sort(vectors)
-            for i, vector in enumerate(vectors):
-                self._put(order, 4 * LANES * i, vector.convert("trunc", "i32"))
-            return
-        table = self._table(count)
-
-        def put(i: str, _: object) -> None:
-            narrow = self._get(table, i).convert("trunc", "i32")
-            self._put(order, self.f.mul(i, 4 * LANES), narrow)
-
-        self.f.loop(0, count, 1, put)
-
-    # ---------------------------------------------------------------- numbers in memory
-
-    def _get(self, table: str, i: str) -> Vec:
-        place = self.f.offset(table, self.f.mul(i, BYTES))
-        return self.code.op("i64", LANES, f"load <{LANES} x i64>, ptr {place}, align {BYTES}")
-
-    def _put(self, array: str, offset: str | int, value: Vec) -> None:
-        align = value.width * (4 if value.kind == "i32" else 8)
-        place = self.f.offset(array, offset)
-        self.f.line(f"store {value.type} {value.text}, ptr {place}, align {align}")
-
-    def _numbers(self, start: str | int) -> Vec:
-        """A vector of keys above their positions; past the end the largest number."""
-        address, dtype = self.column
-        kind, size = f"i{8 * dtype.itemsize}", dtype.itemsize
-        place = self.f.offset(address, self.f.mul(start, size))
-        text = f"load <{LANES} x {kind}>, ptr {place}, align {LANES * size}"
-        key = ordered(self.code.op(kind, LANES, text), dtype)
-        wide = (~key if self.descending else key).convert("zext", "i64") << 32
-        first = Vec(self.code, "i64", 1, str(start)).splat(LANES)
-        positions = self.code.iota("i64", LANES) + first
-        return positions.compare("ult", self.extent).where(wide | positions, -1)
-
-    def _table(self, count: int) -> str:
-        """All numbers, sorted, in scratch."""
-        f, merges = self.f, (-(-count // BLOCK) - 1).bit_length()
-        most = BLOCK << merges
-        table = self.take(most * BYTES)
-        f.loop(0, count, 1, lambda i, _: self._put(
-            table, f.mul(i, BYTES), self._numbers(f.mul(i, LANES))))  # fmt: skip
-        last = self.code.const("i64", -1, LANES)
-        f.loop(count, most, 1, lambda i, _: self._put(table, f.mul(i, BYTES), last))
-        self._each_block(table, most, self._sort)
-
-        def merge(number: str, _: object) -> None:
-            self._merge_blocks(table, most // 2, number)
-            self._each_block(table, most, lambda vectors: self._halve(vectors, BLOCK // 2 * LANES))
-
-        f.loop(0, merges, 1, merge)
-        return table
-
-    def _each_block(self, table: str, most: int, change: Callable[[list[Vec]], None]) -> None:
-        def block(start: str, _: object) -> None:
-            places = [self.f.add(start, i) for i in range(BLOCK)]
-            vectors = [self._get(table, i) for i in places]
-            change(vectors)
-            for i, vector in zip(places, vectors, strict=True):
-                self._put(table, self.f.mul(i, BYTES), vector)
-
-        self.f.loop(0, most, BLOCK, block)
-
-    def _merge_blocks(self, table: str, pairs: int, number: str) -> None:
-        """Exchanges of the merge of this number between vectors of different blocks."""
-        f = self.f
-        half = f.op(f"shl i64 {BLOCK}, {number}")  # vectors of a run
-
-        def of_runs(first: str, within: str) -> str:
-            last = f.add(first, f.add(f.mul(half, 2), -1))
-            return f.op(f"sub i64 {last}, {within}")
-
-        self._pairs(table, pairs, half, of_runs, backwards=True)
-
-        def step(j: str, _: object) -> None:
-            far = f.op(f"lshr i64 {half}, {f.add(j, 1)}")
-            self._pairs(table, pairs, far, lambda first, within: f.add(f.add(first, within), far))
-
-        f.loop(0, number, 1, step)
-
-    def _pairs(
-        self,
-        table: str,
-        pairs: int,
-        far: str,
-        partner: Callable[[str, str], str],
-        backwards: bool = False,
-    ) -> None:
-        """Exchange the vectors of the lower `far` of every 2 * `far` with their partners."""
-        f = self.f
-        mask = f.add(far, -1)
-
-        def pair(number: str, _: object) -> None:
-            within = f.op(f"and i64 {number}, {mask}")
-            first = f.mul(f.op(f"sub i64 {number}, {within}"), 2)
-            low, high = f.add(first, within), partner(first, within)
-            a, b = self._get(table, low), self._get(table, high)
-            b = b.shuffle(range(LANES - 1, -1, -1)) if backwards else b
-            self._put(table, f.mul(low, BYTES), _least(a, b))
-            self._put(table, f.mul(high, BYTES), _most(a, b))
-
-        f.loop(0, pairs, 1, pair)
-
-    # ---------------------------------------------------------------- in registers
-
-    def _sort(self, vectors: list[Vec]) -> None:
-        size = 2
-        while size < 2 * LANES * len(vectors):
-            self._exchange(vectors, size - 1)
-            self._halve(vectors, size // 4)
-            size *= 2
-
-    def _halve(self, vectors: list[Vec], distance: int) -> None:
-        """The rest of a merge, from exchanges of numbers so far apart on."""
-        while distance:
-            self._exchange(vectors, distance)
-            distance //= 2
-
-    def _exchange(self, vectors: list[Vec], other: int) -> None:
-        """Exchange numbers i and i ^ other so that the less comes first; the numbers of vectors
-        that are not there are larger than all.
-
-        Of two vectors, one of which is reversed, what is larger stays so: each vector is then
-        merged within itself, whatever the direction.
-        """
-        far, near = divmod(other, LANES)
-        partners = [lane ^ near for lane in range(LANES)]
-        if not far:
-            first = self.code.consts("i1", [lane < partners[lane] for lane in range(LANES)])
-            for i, vector in enumerate(vectors):
-                turned = vector.shuffle(partners)
-                vectors[i] = first.where(_least(vector, turned), _most(vector, turned))
-            return
+def sort_by_network(scope: Scope, keys: Keys, order: str) -> None:
+    """Write the positions (i32) in order of the only key, up to a whole vector."""
+    code, f = scope.code, scope.f
+    count = -(-keys.extent // LANES)
+    if count <= BLOCK:
+        vectors = _sorted([_numbers(scope, keys, LANES * i) for i in range(count)])
         for i, vector in enumerate(vectors):
-            if i < i ^ far < len(vectors):
-                turned = vectors[i ^ far].shuffle(partners) if near else vectors[i ^ far]
-                vectors[i], vectors[i ^ far] = _least(vector, turned), _most(vector, turned)
+            _put(order, 4 * LANES * i, vector.convert("trunc", "i32"))
+        return
+    table = _table(scope, keys, count)
+
+    def put(i: str, _: Texts) -> None:
+        narrow = _get(code, table, i).convert("trunc", "i32")
+        _put(order, f.mul(i, 4 * LANES), narrow)
+
+    f.loop(0, count, 1, put)
+
+
+# ---------------------------------------------------------------- numbers in memory
+
+
+def _get(code: Code, table: str, number: str) -> Vec:
+    """The vector of this number."""
+    f = code.function
+    place = f.offset(table, f.mul(number, BYTES))
+    return code.op("i64", LANES, f"load <{LANES} x i64>, ptr {place}, align {BYTES}")
+
+
+def _put(array: str, offset: str | int, value: Vec) -> None:
+    """Store a vector so many bytes from an array's beginning."""
+    f, align = value.code.function, value.width * (4 if value.kind == "i32" else 8)
+    place = f.offset(array, offset)
+    f.line(f"store {value.type} {value.text}, ptr {place}, align {align}")
+
+
+def _numbers(scope: Scope, keys: Keys, start: str | int) -> Vec:
+    """A vector of keys above their positions; past the end the largest number."""
+    code, (column,) = scope.code, keys.columns
+    bits = load_integers(scope, column.address, column.size, start, LANES)
+    key = ordered(bits, column.dtype, keys.descending)
+    wide = key.convert("zext", "i64") << 32
+    first = Vec(code, "i64", 1, str(start)).splat(LANES)
+    positions = code.iota("i64", LANES) + first
+    return positions.compare("ult", keys.extent).where(wide | positions, -1)
+
+
+def _table(scope: Scope, keys: Keys, count: int) -> str:
+    """All numbers, `count` vectors of them, sorted, in scratch."""
+    code, f, merges = scope.code, scope.f, (-(-count // BLOCK) - 1).bit_length()
+    most = BLOCK << merges
+    table = scope.context.scratch.take(most * BYTES)
+    f.loop(0, count, 1, lambda i, _: _put(
+        table, f.mul(i, BYTES), _numbers(scope, keys, f.mul(i, LANES))))  # fmt: skip
+    last = code.const("i64", -1, LANES)
+    f.loop(count, most, 1, lambda i, _: _put(table, f.mul(i, BYTES), last))
+    _each_block(code, table, most, _sorted)
+
+    def merge(number: str, _: Texts) -> None:
+        _merge_blocks(code, table, most // 2, number)
+        _each_block(code, table, most, lambda vectors: _halved(vectors, BLOCK // 2 * LANES))
+
+    f.loop(0, merges, 1, merge)
+    return table
+
+
+def _each_block(
+    code: Code, table: str, most: int, change: Callable[[list[Vec]], list[Vec]]
+) -> None:
+    """Change every block of a table of `most` vectors, in registers."""
+    f = code.function
+
+    def block(start: str, _: Texts) -> None:
+        places = [f.add(start, i) for i in range(BLOCK)]
+        vectors = change([_get(code, table, i) for i in places])
+        for i, vector in zip(places, vectors, strict=True):
+            _put(table, f.mul(i, BYTES), vector)
+
+    f.loop(0, most, BLOCK, block)
+
+
+def _merge_blocks(code: Code, table: str, pairs: int, number: str) -> None:
+    """Exchanges of the merge of this number between vectors of different blocks."""
+    f = code.function
+    half = f.op(f"shl i64 {BLOCK}, {number}")  # vectors of a run
+
+    def of_runs(first: str, within: str) -> str:
+        last = f.add(first, f.add(f.mul(half, 2), -1))
+        return f.op(f"sub i64 {last}, {within}")
+
+    _exchange_pairs(code, table, pairs, half, of_runs, backwards=True)
+
+    def step(j: str, _: Texts) -> None:
+        far = f.op(f"lshr i64 {half}, {f.add(j, 1)}")
+        _exchange_pairs(
+            code, table, pairs, far, lambda first, within: f.add(f.add(first, within), far)
+        )
+
+    f.loop(0, number, 1, step)
+
+
+def _exchange_pairs(
+    code: Code,
+    table: str,
+    pairs: int,
+    far: str,
+    partner: Callable[[str, str], str],
+    backwards: bool = False,
+) -> None:
+    """Exchange the vectors of the lower `far` of every 2 * `far` with their partners."""
+    f = code.function
+    mask = f.add(far, -1)
+
+    def pair(number: str, _: Texts) -> None:
+        within = f.op(f"and i64 {number}, {mask}")
+        first = f.mul(f.op(f"sub i64 {number}, {within}"), 2)
+        low, high = f.add(first, within), partner(first, within)
+        a, b = _get(code, table, low), _get(code, table, high)
+        b = b.shuffle(range(LANES - 1, -1, -1)) if backwards else b
+        _put(table, f.mul(low, BYTES), _least(a, b))
+        _put(table, f.mul(high, BYTES), _most(a, b))
+
+    f.loop(0, pairs, 1, pair)
+
+
+# ---------------------------------------------------------------- in registers
+
+
+def _sorted(vectors: list[Vec]) -> list[Vec]:
+    """The numbers of some vectors in order."""
+    size = 2
+    while size < 2 * LANES * len(vectors):
+        vectors = _halved(_exchanged(vectors, size - 1), size // 4)
+        size *= 2
+    return vectors
+
+
+def _halved(vectors: list[Vec], distance: int) -> list[Vec]:
+    """After the rest of a merge, from exchanges of numbers so far apart on."""
+    while distance:
+        vectors = _exchanged(vectors, distance)
+        distance //= 2
+    return vectors
+
+
+def _exchanged(vectors: list[Vec], other: int) -> list[Vec]:
+    """Numbers i and i ^ other exchanged so that the less comes first; the numbers of vectors that
+    are not there are larger than all.
+
+    Of two vectors, one of which is reversed, what is larger stays so: each vector is then merged
+    within itself, whatever the direction.
+    """
+    far, near = divmod(other, LANES)
+    partners = [lane ^ near for lane in range(LANES)]
+    first = vectors[0].code.consts("i1", [lane < partners[lane] for lane in range(LANES)])
+    exchanged = list(vectors)
+    for i, vector in enumerate(vectors):
+        if not far:
+            turned = vector.shuffle(partners)
+            exchanged[i] = first.where(_least(vector, turned), _most(vector, turned))
+        elif i < i ^ far < len(vectors):
+            turned = vectors[i ^ far].shuffle(partners) if near else vectors[i ^ far]
+            exchanged[i], exchanged[i ^ far] = _least(vector, turned), _most(vector, turned)
+    return exchanged
 
 
 def _least(a: Vec, b: Vec) -> Vec:

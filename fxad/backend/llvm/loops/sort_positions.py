@@ -8,15 +8,12 @@ key = element(scope, keys, place)                   # keys[order[i]]
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from fxad.backend.llvm.base.formats import Value
 from fxad.backend.llvm.elements.scope import Scope, inner, with_axes
 from fxad.backend.llvm.elements.values import load
 from fxad.backend.llvm.loops.map import emit_map
-from fxad.backend.llvm.loops.sort_radix import Radix
 from fxad.core.record import replace
 from fxad.ir import kernel as ir
 
@@ -47,19 +44,15 @@ def position_at(scope: Scope, array: str, place: str) -> str:
     return f.op(f"zext i32 {loaded} to i64")
 
 
+def put_position(scope: Scope, array: str, place: str, position: str) -> None:
+    """Write a position, an i64, to a place of an array of them."""
+    f = scope.f
+    narrow = f.op(f"trunc i64 {position} to i32")
+    f.line(f"store i32 {narrow}, ptr {f.offset(array, f.mul(place, 4))}, align 4")
+
+
 def element(scope: Scope, buffer: ir.Buffer, position: str) -> Value:
     """buffer[position], for a position that is not an axis."""
     axis = ir.Axis("position", buffer.size)
     here = inner(scope, axes=with_axes(scope, {axis: position}))
     return load(here, buffer, ir.Index(0, ((axis, 1),)), None, None, wide=False)
-
-
-def columns_of(scope: Scope, keys: Sequence[ir.Buffer]) -> list[tuple[str, np.dtype]]:
-    """Address and dtype of every key."""
-    return [(scope.context.pointers[b], b.dtype) for b in keys]
-
-
-def radix_of(scope: Scope, keys: Sequence[ir.Buffer], most: int, descending: bool) -> Radix:
-    """What sorts up to so many positions by the digits of keys."""
-    columns, take = columns_of(scope, keys), scope.context.scratch.take
-    return Radix(scope.code, columns, most, take, descending)

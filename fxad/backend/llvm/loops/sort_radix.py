@@ -2,6 +2,9 @@
 
     keys 0x21 0x12 0x11    by the last digit: 0x21 0x11 0x12    by the first: 0x11 0x12 0x21
 
+    radix = radix_of(scope, keys)
+    array = sort_by_digits(scope, radix, order, other)  # order: 0, 1, 2 ...
+
 A key becomes an unsigned integer of the same order: NaN the largest, both zeros one number. One
 pass over the keys counts all their digits; then a pass for each digit moves keys and positions to
 where their digit begins. A digit that is the same in all keys costs nothing but its counting.
@@ -9,161 +12,185 @@ where their digit begins. A digit that is the same in all keys costs nothing but
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
-
 import numpy as np
 
 from fxad.backend.llvm.base.schedule import Target
-from fxad.backend.llvm.base.vector import Code, Vec
-from fxad.core import dtypes
+from fxad.backend.llvm.base.vector import Vec
+from fxad.backend.llvm.elements.scope import Scope
+from fxad.backend.llvm.loops.nest import Texts
+from fxad.backend.llvm.loops.sort_keys import (
+    Column,
+    Keys,
+    load_integers,
+    ordered,
+    store_integers,
+)
+from fxad.backend.llvm.loops.sort_positions import position_at
+from fxad.core.record import record
 
 COUNTERS = 16  # set to zero at once
 
 
+@record
 class Radix:
-    """The code that sorts up to `most` positions, kept as i32.
+    """What sorts up to `keys.extent` positions, kept as i32.
 
-    columns: address and dtype of every key, the most important first. take: gives the address of
-    so many bytes of scratch. descending: the largest first; of equals the first stays the first.
+    arrays: two arrays of one column as integers, before and after a pass. counters: of the digits
+    of any column.
     """
 
-    def __init__(
-        self,
-        code: Code,
-        columns: Sequence[tuple[str, np.dtype]],
-        most: int,
-        take: Callable[[int], str],
-        descending: bool = False,
-    ) -> None:
-        self.code, self.f = code, code.function
-        self.columns, self.most, self.descending = columns, most, descending
-        widest = max(dtype.itemsize for _, dtype in columns)
-        self.keys = take(most * widest), take(most * widest)
-        self.counters = take(max(4 * _counters(most, dtype, code.target) for _, dtype in columns))
-
-    def sort(self, order: str, other: str, count: str | int | None = None) -> str:
-        """Sort the positions in `order` (its first `count`, at least one); the array they are then
-        in is one of the two given."""
-        for at, dtype in reversed(self.columns):
-            made = _Digits(self, self.most if count is None else count, dtype)
-            order, other = made.sort(at, self.keys, (order, other))
-        return order
+    keys: Keys
+    arrays: tuple[str, str]
+    counters: str
 
 
+@record
 class _Digits:
-    """One key of every element."""
+    """How the keys of a column are cut into digits. bits: of a digit; the counters of one digit's
+    values lie together, those of the lowest digit first."""
 
-    def __init__(self, radix: Radix, extent: str | int, dtype: np.dtype) -> None:
-        self.code, self.f = radix.code, radix.f
-        self.counters, self.descending = radix.counters, radix.descending
-        self.extent, self.dtype = extent, dtype
-        self.bits = 8 * dtype.itemsize
-        self.type, self.size = f"i{self.bits}", dtype.itemsize
-        self.digit = _digit(radix.most, dtype, self.code.target)
-        self.digits = -(-self.bits // self.digit)
+    column: Column
+    bits: int
+    counters: str
 
-    def sort(self, at: str, keys: tuple[str, str], order: tuple[str, str]) -> tuple[str, str]:
-        f = self.f
-        total = self.digits << self.digit
-        zero = f"store <{COUNTERS} x i32> zeroinitializer, ptr"
+    @property
+    def type(self) -> str:
+        """Of a key as an integer."""
+        return f"i{8 * self.column.size}"
 
-        def clear(start: str, _: list[str]) -> None:
-            f.line(f"{zero} {f.offset(self.counters, f.mul(start, 4))}, align 64")
+    @property
+    def count(self) -> int:
+        """Digits of a key."""
+        return -(-8 * self.column.size // self.bits)
 
-        f.loop(0, total, COUNTERS, clear, at_least_once=True)
-        f.loop(0, self.extent, 1, lambda i, _: self.count(at, i, keys[0], order[0]), (), True)
-        start = [("ptr", p) for p in (*keys, *order)]
-        found = f.loop(0, self.digits, 1, lambda d, arrays: self.move(d, arrays), start, True)
-        return found[2], found[3]
-
-    def count(self, at: str, place: str, keys: str, order: str) -> None:
-        """Write the key of the element at a place; count its digits."""
-        f = self.f
-        bits = Vec(self.code, self.type, 1, self.load(at, self.position(order, place)))
-        made = ordered(bits, self.dtype)
-        key = (~made if self.descending else made).text
-        self.store(key, keys, place)
-        for number in range(self.digits):
-            digit = self.digit_of(key, str(number * self.digit))
-            f.line(f"store i32 {f.op(f'add i32 {digit.held}, 1')}, ptr {digit.counter}, align 4")
-
-    def move(self, number: str, arrays: list[str]) -> list[str]:
-        """Sort by one digit, from the first arrays into the second; both change places then."""
-        f, (keys, keys_to, order, order_to) = self.f, arrays
-        shift = f.mul(number, self.digit)
-        shift = shift if self.bits == 64 else f.op(f"trunc i64 {shift} to {self.type}")
-        begin = f.offset(self.counters, f.mul(number, 4 << self.digit))
-        first = self.digit_of(self.load(keys, "0"), shift, begin)
-        held = f.op(f"zext i32 {first.held} to i64")
-        mixed = f.op(f"icmp ne i64 {held}, {self.extent}")
-
-        def sums(value: str, before: list[str]) -> list[str]:
-            counter = f.offset(begin, f.mul(value, 4))
-            count = f.op(f"load i32, ptr {counter}, align 4")
-            f.line(f"store i32 {before[0]}, ptr {counter}, align 4")
-            return [f.op(f"add i32 {before[0]}, {count}")]
-
-        def one(place: str, _: list[str]) -> None:
-            key = self.load(keys, place)
-            digit = self.digit_of(key, shift, begin)
-            f.line(f"store i32 {f.op(f'add i32 {digit.held}, 1')}, ptr {digit.counter}, align 4")
-            to = f.op(f"zext i32 {digit.held} to i64")
-            self.store(key, keys_to, to)
-            moved = f.op(f"load i32, ptr {f.offset(order, f.mul(place, 4))}, align 4")
-            f.line(f"store i32 {moved}, ptr {f.offset(order_to, f.mul(to, 4))}, align 4")
-
-        def both() -> None:
-            f.loop(0, 1 << self.digit, 1, sums, [("i32", "0")], at_least_once=True)
-            f.loop(0, self.extent, 1, one, at_least_once=True)
-
-        f.when(mixed, both)
-        pairs = [(keys, keys_to), (keys_to, keys), (order, order_to), (order_to, order)]
-        return [f.op(f"select i1 {mixed}, ptr {b}, ptr {a}") for a, b in pairs]
-
-    def digit_of(self, key: str, shift: str, counters: str = "") -> _Digit:
-        """The counter of a key's digit, among those of this digit (of all, if not given)."""
-        f = self.f
-        value = f.op(f"lshr {self.type} {key}, {shift}")
-        value = f.op(f"and {self.type} {value}, {(1 << self.digit) - 1}")
-        value = value if self.bits == 64 else f.op(f"zext {self.type} {value} to i64")
-        begin = counters or f.offset(self.counters, int(shift) // self.digit * (4 << self.digit))
-        counter = f.offset(begin, f.mul(value, 4))
-        return _Digit(counter, f.op(f"load i32, ptr {counter}, align 4"))
-
-    def position(self, order: str, place: str) -> str:
-        loaded = self.f.op(f"load i32, ptr {self.f.offset(order, self.f.mul(place, 4))}, align 4")
-        return self.f.op(f"zext i32 {loaded} to i64")
-
-    def load(self, array: str, place: str) -> str:
-        address = self.f.offset(array, self.f.mul(place, self.size))
-        return self.f.op(f"load {self.type}, ptr {address}, align {self.size}")
-
-    def store(self, key: str, array: str, place: str) -> None:
-        address = self.f.offset(array, self.f.mul(place, self.size))
-        self.f.line(f"store {self.type} {key}, ptr {address}, align {self.size}")
+    @property
+    def counter_bytes(self) -> int:
+        """Of the counters of one digit."""
+        return 4 << self.bits
 
 
-def ordered(bits: Vec, dtype: np.dtype) -> Vec:
-    """The unsigned integers that stand for keys, given by their bits; NaN is the largest, both
-    zeros are one number."""
-    if dtype.kind in "ub":
-        return bits
-    sign = bits.like(-(1 << 8 * dtype.itemsize - 1))
-    if not dtypes.is_float(dtype):
-        return bits ^ sign
-    infinity = int(np.array(np.inf, dtype).view(f"u{dtype.itemsize}"))
-    size = bits & ~(-(1 << 8 * dtype.itemsize - 1))
-    flipped = bits ^ (bits.binary("ashr", 8 * dtype.itemsize - 1) | sign)
-    flipped = size.equals(0).where(sign, flipped)
-    return size.compare("ugt", infinity).where(bits.like(-1), flipped)
-
-
-class _Digit(NamedTuple):
+@record
+class _Counter:
     """Where a digit's counter is, and what it holds."""
 
-    counter: str
+    address: str
     held: str
+
+
+def radix_of(scope: Scope, keys: Keys) -> Radix:
+    """With arrays in scratch, at places of their own."""
+    take, target, most = scope.context.scratch.take, scope.code.target, keys.extent
+    widest = max(column.size for column in keys.columns)
+    arrays = take(most * widest), take(most * widest)
+    counters = take(max(4 * _counters(most, column.dtype, target) for column in keys.columns))
+    return Radix(keys, arrays, counters)
+
+
+def sort_by_digits(
+    scope: Scope, radix: Radix, order: str, other: str, count: str | int | None = None
+) -> str:
+    """Sort the positions in `order` (its first `count`, at least one); the array they are then in
+    is one of the two given."""
+    keys, target = radix.keys, scope.code.target
+    for column in reversed(keys.columns):
+        digits = _Digits(column, _digit(keys.extent, column.dtype, target), radix.counters)
+        extent = keys.extent if count is None else count
+        order, other = _sort_by_key(scope, radix, digits, extent, (order, other))
+    return order
+
+
+def _sort_by_key(
+    scope: Scope, radix: Radix, d: _Digits, extent: str | int, orders: tuple[str, str]
+) -> tuple[str, str]:
+    """The arrays of the positions, as they lie after the passes of one column's digits."""
+    f, keys = scope.f, radix.arrays[0]
+    zero = f"store <{COUNTERS} x i32> zeroinitializer, ptr"
+
+    def clear(start: str, _: Texts) -> None:
+        f.line(f"{zero} {f.offset(d.counters, f.mul(start, 4))}, align 64")
+
+    def count(place: str, _: Texts) -> None:
+        _count_digits(scope, d, place, keys, orders[0], radix.keys.descending)
+
+    f.loop(0, d.count << d.bits, COUNTERS, clear, at_least_once=True)
+    f.loop(0, extent, 1, count, (), True)
+    start = [("ptr", array) for array in (*radix.arrays, *orders)]
+    found = f.loop(
+        0, d.count, 1, lambda digit, arrays: _move(scope, d, extent, digit, arrays), start, True
+    )
+    return found[2], found[3]
+
+
+def _count_digits(
+    scope: Scope, d: _Digits, place: str, keys: str, order: str, descending: bool
+) -> None:
+    """Write the key of the element at a place; count its digits."""
+    f, column = scope.f, d.column
+    bits = load_integers(scope, column.address, column.size, position_at(scope, order, place))
+    key = ordered(bits, column.dtype, descending)
+    store_integers(scope, key, keys, column.size, place)
+    for number in range(d.count):
+        value = _digit_of(scope, d, key, str(number * d.bits))
+        _count_one(scope, _counter(scope, f.offset(d.counters, number * d.counter_bytes), value))
+
+
+def _move(scope: Scope, d: _Digits, extent: str | int, number: str, arrays: Texts) -> Texts:
+    """Sort by one digit, from the first arrays into the second; both change places then."""
+    f, size, (keys, keys_to, order, order_to) = scope.f, d.column.size, arrays
+    shift = f.mul(number, d.bits)
+    shift = shift if size == 8 else f.op(f"trunc i64 {shift} to {d.type}")
+    begin = f.offset(d.counters, f.mul(number, d.counter_bytes))
+
+    def counter_of(key: Vec) -> _Counter:
+        return _counter(scope, begin, _digit_of(scope, d, key, shift))
+
+    first = counter_of(load_integers(scope, keys, size, "0"))
+    held = f.op(f"zext i32 {first.held} to i64")
+    mixed = f.op(f"icmp ne i64 {held}, {extent}")
+
+    def sums(value: str, before: Texts) -> Texts:
+        counter = f.offset(begin, f.mul(value, 4))
+        count = f.op(f"load i32, ptr {counter}, align 4")
+        f.line(f"store i32 {before[0]}, ptr {counter}, align 4")
+        return [f.op(f"add i32 {before[0]}, {count}")]
+
+    def one(place: str, _: Texts) -> None:
+        key = load_integers(scope, keys, size, place)
+        counter = counter_of(key)
+        _count_one(scope, counter)
+        to = f.op(f"zext i32 {counter.held} to i64")
+        store_integers(scope, key, keys_to, size, to)
+        moved = f.op(f"load i32, ptr {f.offset(order, f.mul(place, 4))}, align 4")
+        f.line(f"store i32 {moved}, ptr {f.offset(order_to, f.mul(to, 4))}, align 4")
+
+    def both() -> None:
+        f.loop(0, 1 << d.bits, 1, sums, [("i32", "0")], at_least_once=True)
+        f.loop(0, extent, 1, one, at_least_once=True)
+
+    f.when(mixed, both)
+    pairs = [(keys, keys_to), (keys_to, keys), (order, order_to), (order_to, order)]
+    return [f.op(f"select i1 {mixed}, ptr {b}, ptr {a}") for a, b in pairs]
+
+
+def _digit_of(scope: Scope, d: _Digits, key: Vec, shift: str) -> str:
+    """The value of the digit of a key that begins at a bit, as i64."""
+    f = scope.f
+    value = f.op(f"lshr {d.type} {key.text}, {shift}")
+    value = f.op(f"and {d.type} {value}, {(1 << d.bits) - 1}")
+    return value if d.column.size == 8 else f.op(f"zext {d.type} {value} to i64")
+
+
+def _counter(scope: Scope, counters: str, value: str) -> _Counter:
+    """The counter of a value, among those of its digit."""
+    f = scope.f
+    address = f.offset(counters, f.mul(value, 4))
+    return _Counter(address, f.op(f"load i32, ptr {address}, align 4"))
+
+
+def _count_one(scope: Scope, counter: _Counter) -> None:
+    """Add one to a counter."""
+    f = scope.f
+    f.line(f"store i32 {f.op(f'add i32 {counter.held}, 1')}, ptr {counter.address}, align 4")
 
 
 def _digit(extent: int, dtype: np.dtype, target: Target) -> int:
