@@ -116,13 +116,15 @@ def _from_preset(options: TrainOptions) -> tuple[models.Config, Dataset]:
     return replace(config, vocab=max(data.tokenizer.size, least)), data
 
 
-def resumed_options(
-    directory: Path,
-    cls: type[Options] = TrainOptions,  # type: ignore[assignment]
-    fixed: tuple[str, ...] = FIXED,
-    **changes: Any,
+def resumed_options(directory: Path, **changes: Any) -> TrainOptions:
+    """The options a run was saved with, some of them changed; not those of `FIXED`."""
+    return changed_options(directory, TrainOptions, FIXED, changes)
+
+
+def changed_options(
+    directory: Path, cls: type[Options], fixed: tuple[str, ...], changes: dict[str, Any]
 ) -> Options:
-    """The options a run was saved with, some of them changed; not the `fixed` ones."""
+    """The options a run of any task was saved with, some of them changed; not the `fixed` ones."""
     for name in fixed:
         if name in changes:
             flag = "--" + name.replace("_", "-")

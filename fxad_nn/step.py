@@ -81,24 +81,31 @@ def tuning_step(
     dropout: float = 0.0,
     seed: int = 0,
 ) -> Callable[..., tuple[Any, Any, Any]]:
-    """Compiled (trained, state, frozen, reference, tokens, targets) -> (trained, state, loss).
+    """Compiled (trained, state, frozen, reference, tokens, targets, number) -> (trained, state,
+    loss).
 
     trained and frozen are the two parts of the parameters (`fxad.tree.partition`): only `trained`
     has gradients and a state, and only these two are donated. tokens and targets are int32
     [accumulate, rows, ...]; the loss is the objective's sum over all of them by its count over all
-    of them. dropout: of adapters, by keys that follow from `seed` and the state's step.
+    of them. dropout: of adapters, by keys that follow from `seed` and the step's `number`.
     """
 
     def step(
-        trained: Any, state: Any, frozen: Any, reference: Any, tokens: Any, targets: Any
+        trained: Any,
+        state: Any,
+        frozen: Any,
+        reference: Any,
+        tokens: Any,
+        targets: Any,
+        number: Any,
     ) -> tuple[Any, Any, Any]:
         counts = [objective.count((tokens[i], targets[i])) for i in range(tokens.shape[0])]
         count = jnp.maximum(sum(counts[1:], counts[0]), 1.0)
-        key = fxad.random.fold_in(fxad.random.key(seed), state["step"])
+        key = fxad.random.fold_in(fxad.random.key(seed), number)
 
-        def share(trained: Any, batch: Any, number: Any) -> Any:
+        def share(trained: Any, batch: Any, micro: Any) -> Any:
             params = fxad.tree.combine(trained, frozen)
-            params = with_dropout(params, dropout, fxad.random.fold_in(key, number))
+            params = with_dropout(params, dropout, fxad.random.fold_in(key, micro))
             return objective.total(params, reference, batch) / count
 
         share_and_grads = fxad.value_and_grad(share)

@@ -150,7 +150,7 @@ def test_micro_batches_weigh_by_their_answers():
         trained, frozen = fxad.tree.partition(params, trainable(params))
         trained = fxad.tree.map(lambda leaf: leaf.copy(), trained)
         state = optim.adamw(1e-2).init(trained)
-        return step(trained, state, frozen, None, tokens, targets)
+        return step(trained, state, frozen, None, tokens, targets, np.int32(0))
 
     many = stepped(tokens, targets)
     one = stepped(tokens.reshape(1, -1, 12), targets.reshape(1, -1, 12))
@@ -196,7 +196,7 @@ def test_a_preference_is_learned_and_its_loss_starts_at_log_2():
     step, state, losses = tuning_step(objective, optimizer, clip=1.0), optimizer.init(trained), []
     reference = without_adapters(frozen)
     for _ in range(20):
-        trained, state, loss = step(trained, state, frozen, reference, tokens, targets)
+        trained, state, loss = step(trained, state, frozen, reference, tokens, targets, np.int32(0))
         losses.append(float(loss))
     assert losses[0] == pytest.approx(np.log(2), rel=1e-5)
     assert losses[-1] < 0.5 * losses[0]
