@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from fxad.core.config import config
+from fxad.core.source import PACKAGE
 from fxad.ir.digest import digest
 from fxad.ir.program import Program
 from fxad.ops import OWN
 
-_PACKAGE = Path(__file__).parent
 # What plans depend on: whatever `compiler.py`, which makes them, imports.
 DECIDING = (
     *("core", "ir", "runtime", "trace", "ops", "transform", "passes", "lower", "plan"),
@@ -52,12 +52,12 @@ def _surroundings() -> str:
     return f"{sources(DECIDING)} {platform.python_version()} {np.__version__}"
 
 
-def sources(parts: tuple[str, ...]) -> str:
-    """A hash of files and folders of this package."""
+def sources(parts: tuple[str, ...], package: Path = Path(PACKAGE)) -> str:
+    """A hash of files and folders of a package, this one."""
     found = hashlib.sha256()
     for part in parts:
-        where = _PACKAGE / part
+        where = package / part
         for path in sorted(where.rglob("*.py")) if where.is_dir() else [where]:
-            found.update(f"{path.relative_to(_PACKAGE).as_posix()}\n".encode())
+            found.update(f"{path.relative_to(package).as_posix()}\n".encode())
             found.update(path.read_bytes())
     return found.hexdigest()

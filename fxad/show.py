@@ -23,11 +23,11 @@ from fxad.api.jit import Jit, jit
 from fxad.api.stages import Lowered
 from fxad.compiler import simplified
 from fxad.core.errors import BadArgument, TypeMismatch
-from fxad.ir import text
 from fxad.ir.inspection.columns import listing
 from fxad.ir.inspection.diff import diff
 from fxad.ir.inspection.drawing import to_html, to_svg
 from fxad.ir.program import Program, Var
+from fxad.ir.program import show as program_text
 from fxad.ir.stages import Ran, listening
 
 _COLOURS = (
@@ -50,11 +50,11 @@ def as_text(thing: Any, columns: Sequence[str] = ()) -> str:
         return listing(program_of(thing), columns)
     match thing:
         case Program():
-            return text.show(thing)
+            return program_text(thing)
         case Printed():
-            return text.show(thing.program)
+            return program_text(thing.program)
         case Lowered():
-            return text.show(thing.program)
+            return program_text(thing.program)
     return str(thing)
 
 

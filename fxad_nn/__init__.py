@@ -8,14 +8,14 @@
 
 model       a model as one value: parameters and configuration
 spec        one tree per model: shapes, dtypes, axes, initialisers
-layers, rotary              linear, norms, attention, positions
+layers, rotary, mixture     linear, norms, attention, positions, experts
 gpt2, decoder, models, loss the models, and how they are found by name
 families    which published families the decoder can be, and how they name things
 optim, step                 AdamW, Muon, schedules, one compiled training step
 text, tokenizer, vocabulary         from text to ids, and which ids a model knows
 subwords, byte_level, sentencepiece_file, tokenizer_config    tokenizers of published models
-chat_template, answers                from messages to ids, and which of them are answers
-template_process, template_worker     the process that renders a template, within limits
+chat_template, answers      from messages to ids, and which of them are answers
+template_process, template_worker    the process that renders a template, within limits
 token_file, shards, token_cache, data    from files to batches
 files, tensors, manifest, store, hf checkpoints, and directories of published models
 cache, sampling, generate           tokens one by one, with keys and values of earlier ones

@@ -32,6 +32,7 @@ from fxad_nn.layers import (
     rms_norm,
 )
 from fxad_nn.loss import IGNORE, cross_entropy
+from fxad_nn.mixture import balance_loss, experts_spec, mixture, route, z_loss
 from fxad_nn.rotary import RopeScaling, rotary, rotary_tables
 from fxad_nn.spec import MOST_LAYERS
 
@@ -67,8 +68,11 @@ class Config:
     mlp_bias: bool = False
     fused: bool = False
     """q, k, v are one matrix, and so are gate and up."""
-    query_norms: bool = False
-    """Every query and key head goes through an RMS norm before it is rotated."""
+    query_norms: str | None = None
+    """Queries and keys go through an RMS norm before they are rotated: "head", each head by
+    itself, or "whole", all heads together."""
+    clip: float | None = None
+    """Queries, keys and values are clipped to -clip ... clip."""
     norm_offset: bool = False
     """Norms multiply by 1 + scale."""
     post_norms: bool = False
@@ -89,6 +93,18 @@ class Config:
     """Which layers see the window only (empty: all, where there is one)."""
     local_theta: float | None = None
     """The rotary base of local layers, which is then not scaled (default: as the others)."""
+    experts: int = 0
+    """How many experts an MLP has; 0: it is dense."""
+    chosen: int = 0
+    """How many of them a token goes through."""
+    renormalised: bool = True
+    """The weights of a token's experts sum to 1."""
+    router_losses: bool = False
+    """`loss` adds the two losses of routers:"""
+    balance_loss: float = 0.0
+    """coefficient of the balance loss (Fedus et al., 2022)"""
+    z_loss: float = 0.0
+    """coefficient of the z loss (Zoph et al., 2022)"""
     start: int | None = None
     ends: tuple[int, ...] = ()
     pad: int | None = None
@@ -114,6 +130,12 @@ class Config:
                 f"local layers need a window and one flag for each of {self.layers} layers, got "
                 f"{len(self.local)} flags and the window {self.window}"
             )
+        if self.query_norms not in (None, "head", "whole"):
+            raise ConfigError(f'query_norms is "head", "whole" or None, not {self.query_norms!r}')
+        if not 0 <= self.chosen <= self.experts or (self.experts and not self.chosen):
+            raise ConfigError(f"cannot choose {self.chosen} of {self.experts} experts")
+        if self.experts and (self.fused or self.mlp_bias):
+            raise ConfigError("experts have no fused matrices and no biases")
         if self.window is not None and self.window < 1:
             raise ConfigError(f"a window must hold at least one token, got {self.window}")
 
@@ -141,13 +163,12 @@ def spec(config: Config) -> dict[str, Any]:
                 "out": dense((queries, c.width), ("heads", "width"), c.out_bias),
             },
             "norm2": norm(),
-            "mlp": {
-                **gates(),
-                "down": dense((c.hidden, c.width), ("hidden", "width"), c.mlp_bias),
-            },
+            "mlp": experts() if c.experts else gated(),
         }
-        if c.query_norms:
+        if c.query_norms == "head":
             tree["attention"] |= {"q_norm": norm(c.head_dim), "k_norm": norm(c.head_dim)}
+        elif c.query_norms == "whole":
+            tree["attention"] |= {"q_norm": norm(queries), "k_norm": norm(keys)}
         if c.post_norms:
             tree |= {"post_norm1": norm(), "post_norm2": norm()}
         return tree
@@ -161,11 +182,17 @@ def spec(config: Config) -> dict[str, Any]:
             "v": dense((c.width, keys), ("width", "groups"), c.qkv_bias),
         }
 
-    def gates() -> dict[str, Any]:
+    def gated() -> dict[str, Any]:
+        down = {"down": dense((c.hidden, c.width), ("hidden", "width"), c.mlp_bias)}
         if c.fused:
-            return {"gate_up": dense((c.width, 2 * c.hidden), ("width", "gate_up"), c.mlp_bias)}
+            size, axes = (c.width, 2 * c.hidden), ("width", "gate_up")
+            return {"gate_up": dense(size, axes, c.mlp_bias), **down}
         one = partial(dense, (c.width, c.hidden), ("width", "hidden"), c.mlp_bias)
-        return {"gate": one(), "up": one()}
+        return {"gate": one(), "up": one(), **down}
+
+    def experts() -> dict[str, Any]:
+        router = dense((c.width, c.experts), ("width", "experts"))
+        return {"router": router, "experts": experts_spec(c.experts, c.width, c.hidden, c.dtype)}
 
     tree: dict[str, Any] = {
         "embed": {"token": embedding_spec((c.vocab, c.width), ("vocab", "width"), 0.02, c.dtype)},
@@ -190,8 +217,13 @@ def attention(
     tables: cosines and sines [time, rotated] of the positions.
     """
     batch, time, _ = x.shape
-    q, k, v = (part.reshape(batch, time, -1, config.head_dim) for part in _qkv(p, x, config))
-    if config.query_norms:
+    q, k, v = _qkv(p, x, config)
+    if config.query_norms == "whole":
+        q, k = _norm(p["q_norm"], q, config), _norm(p["k_norm"], k, config)
+    if config.clip is not None:
+        q, k, v = (jnp.clip(part, -config.clip, config.clip) for part in (q, k, v))
+    q, k, v = (part.reshape(batch, time, -1, config.head_dim) for part in (q, k, v))
+    if config.query_norms == "head":
         q, k = _norm(p["q_norm"], q, config), _norm(p["k_norm"], k, config)
     mixed = attend(rotary(q, *tables), rotary(k, *tables), v)
     return linear(p["out"], mixed, config.products)
@@ -222,14 +254,28 @@ def mlp(p: dict[str, Any], x: Any, config: Config) -> Any:
     return fxad.checkpoint(down)(*parts)
 
 
+def _mlp(p: dict[str, Any], x: Any, config: Config) -> tuple[Any, Any]:
+    """What the MLP adds, and the logits [tokens, experts] of its router where it has one."""
+    if not config.experts:
+        return mlp(p, x, config), None
+    logits = linear(p["router"], x, config.products).reshape(-1, config.experts)
+    weights, experts = route(logits, config.chosen, config.renormalised)
+    activation = ACTIVATIONS[config.activation]
+    rows = x.reshape(-1, config.width)
+    y = mixture(p["experts"], rows, weights, experts, activation, config.products)
+    return y.reshape(x.shape), logits
+
+
 def _blocks(
     params: dict[str, Any],
     x: Any,
     tables: list[Tables],
     config: Config,
     attend: Callable[..., Any],
-) -> Any:
-    """Every block and the last norm, by attend(layer's number, q, k, v, scale, window, softcap)."""
+) -> tuple[Any, list[Any]]:
+    """Every block and the last norm, by attend(layer's number, q, k, v, scale, window, softcap);
+    and the logits of every router."""
+    routed = []
     for i, p in enumerate(params["blocks"]):
         window = config.window if config.is_local(i) else None
         how = {"scale": config.score_scale, "window": window, "softcap": config.score_cap}
@@ -237,9 +283,10 @@ def _blocks(
         normed = _norm(p["norm1"], x, config)
         mixed = attention(p["attention"], normed, turns, config, partial(attend, i, **how))
         x = x + (_norm(p["post_norm1"], mixed, config) if config.post_norms else mixed)
-        added = mlp(p["mlp"], _norm(p["norm2"], x, config), config)
+        added, logits = _mlp(p["mlp"], _norm(p["norm2"], x, config), config)
         x = x + (_norm(p["post_norm2"], added, config) if config.post_norms else added)
-    return _norm(params["norm"], x, config)
+        routed.append(logits)
+    return _norm(params["norm"], x, config), routed
 
 
 def _tables(config: Config, time: int, length: int) -> list[Tables]:
@@ -259,6 +306,11 @@ def _embedded(params: dict[str, Any], tokens: Any, config: Config) -> Any:
 
 def features(params: dict[str, Any], tokens: Any, config: Config) -> Any:
     """tokens [batch, time] int, time <= context -> what the head sees, [batch, time, width]."""
+    return _features(params, tokens, config)[0]
+
+
+def _features(params: dict[str, Any], tokens: Any, config: Config) -> tuple[Any, list[Any]]:
+    """`features`, and the logits of every router."""
     time = tokens.shape[1]
     if time > config.context:
         raise ConfigError(f"{time} tokens do not fit the model's context of {config.context}")
@@ -285,7 +337,8 @@ def extend(
     rows = partial(fxad.lax.dynamic_slice_in_dim, start_index=position, slice_size=time)
     tables = [(rows(cos), rows(sin)) for cos, sin in _tables(config, seen, length)]
     attend = partial(cached_attention, cache, position, seen)
-    return _blocks(params, _embedded(params, tokens, config), tables, config, attend), cache
+    x, _ = _blocks(params, _embedded(params, tokens, config), tables, config, attend)
+    return x, cache
 
 
 def _head(params: dict[str, Any], config: Config) -> dict[str, Any]:
@@ -307,14 +360,22 @@ def forward(params: dict[str, Any], tokens: Any, config: Config) -> Any:
 
 
 def loss(params: dict[str, Any], batch: tuple[Any, Any], config: Config) -> Any:
-    """The mean cross-entropy of (tokens, targets), both [batch, time] int, as a float32 scalar.
+    """The mean cross-entropy of (tokens, targets), both [batch, time] int, as a float32 scalar,
+    and with `router_losses` those of routers.
 
     Where there is a `logit_cap`, or an adapter beside the head, all logits are in memory.
     """
     tokens, targets = batch
-    x, p = features(params, tokens, config), _head(params, config)
+    x, routed = _features(params, tokens, config)
+    p = _head(params, config)
     if config.logit_cap is not None or "lora" in p:
-        return cross_entropy(head(params, x, config), targets)
-    return fxad.nn.linear_cross_entropy(
-        x, p["weight"], targets, ignore=IGNORE, dtype=config.products
-    )
+        value = cross_entropy(head(params, x, config), targets)
+    else:
+        value = fxad.nn.linear_cross_entropy(
+            x, p["weight"], targets, ignore=IGNORE, dtype=config.products
+        )
+    if not config.router_losses:
+        return value
+    logits = jnp.concatenate(routed)
+    balance = config.balance_loss * balance_loss(logits, config.chosen)
+    return value + balance + config.z_loss * z_loss(logits)

@@ -11,17 +11,22 @@ import time
 import numpy as np
 
 from fxad.core.system import allowed_cpus
-from fxad_nn import models
+from fxad_nn import decoder, models
 from fxad_nn.spec import named_leaves
 
 
 def product_params(config: models.Config) -> int:
     """How many parameters multiply every token: all matrices of the blocks, and the head.
 
-    Embedding tables are looked up, not multiplied; a tied one counts as the head.
+    Embedding tables are looked up, not multiplied; a tied one counts as the head. Of experts those
+    count that a token goes through.
     """
     blocks = models.family(config).spec(config)["blocks"]
-    matrices = sum(leaf.size for _, leaf in named_leaves(blocks) if len(leaf.shape) == 2)
+    leaves = [leaf for _, leaf in named_leaves(blocks)]
+    matrices = sum(leaf.size for leaf in leaves if len(leaf.shape) == 2)
+    stacked = sum(leaf.size for leaf in leaves if len(leaf.shape) == 3)
+    if isinstance(config, decoder.Config) and config.experts:
+        matrices += stacked // config.experts * config.chosen
     return matrices + config.vocab * config.width
 
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import fxad.numpy as jnp
 from fxad.core.schema import Mismatch, anything, check, mapping, one_of, read, record, shown
 from fxad_nn import models
@@ -22,7 +24,7 @@ from fxad_nn.families import FAMILIES, Family, family_of
 from fxad_nn.families.fields import IDS
 from fxad_nn.files import replacing
 from fxad_nn.models import DTYPES
-from fxad_nn.spec import Leaf, from_named, named_leaves
+from fxad_nn.spec import from_named, named_leaves
 from fxad_nn.tensors import (
     Stored,
     check_shape,
@@ -94,28 +96,42 @@ def _read_params(
     tensors: list[Stored], family: Family, config: models.Config, spec: Any, where: str
 ) -> Any:
     wanted = dict(named_leaves(spec))
-    ours = {family.published(name): name for name in wanted}
+    places = {
+        part: (name, number)
+        for name, leaf in wanted.items()
+        for number, part in enumerate(family.tensors(name, leaf))
+    }
     found: dict[str, Any] = {}
+    seen: dict[str, str] = {}
     for tensor in tensors:
         what = f"{where}: the tensor {shown(tensor.name)}"
-        name = ours.get(tensor.name) or ours.get(family.stem + tensor.name)
-        if name is None:
+        part = tensor.name if tensor.name in places else family.stem + tensor.name
+        if part not in places:
             if DERIVED.fullmatch(tensor.name) or (config.tied and tensor.name == "lm_head.weight"):
                 continue
             raise CheckpointError(f"{what} has no place in this model")
-        if name in found:
-            raise CheckpointError(f"{what} is the second one for {name}; which one is meant?")
-        found[name] = _read_leaf(tensor, wanted[name], what)
-    require_all(found, wanted, where)
+        if part in seen:
+            raise CheckpointError(f"{what} is the second one for {part}; which one is meant?")
+        seen[part] = tensor.name
+        name, number = places[part]
+        leaf = wanted[name]
+        if part == family.published(name):
+            found[name] = jnp.asarray(_read(tensor, leaf.shape, what), leaf.dtype)
+            continue
+        if name not in found:
+            found[name] = np.empty(leaf.shape, jnp.dtype(leaf.dtype))
+        found[name][number] = _read(tensor, leaf.shape[:0:-1], what).T
+    require_all(seen, places, where)
     warn_if_not_finite(found, where)
-    return from_named(spec, found)
+    return from_named(spec, {name: jnp.asarray(leaf) for name, leaf in found.items()})
 
 
-def _read_leaf(tensor: Stored, leaf: Leaf, what: str) -> Any:
+def _read(tensor: Stored, shape: tuple[int, ...], what: str) -> np.ndarray:
+    """A tensor that is one of floats, and of this shape."""
     if tensor.dtype not in FLOATS:
         raise CheckpointError(f"{what} is {tensor.dtype}; weights are one of {FLOATS}")
-    check_shape(tensor.shape, leaf, what)
-    return jnp.asarray(tensor.read(), leaf.dtype)
+    check_shape(tensor.shape, shape, what)
+    return tensor.read()
 
 
 def _stored_dtype(tensors: list[Stored], where: str) -> str:
@@ -208,5 +224,10 @@ def _published(
             raise CheckpointError(f"{where}: {shown(name)} is no parameter of this model{hint}")
     require_all(found, wanted, where)
     for name, leaf in found.items():
-        check_shape(tuple(leaf.shape), wanted[name], f"{where}: {name}")
-        yield family.published(name), leaf
+        check_shape(tuple(leaf.shape), wanted[name].shape, f"{where}: {name}")
+        parts = family.tensors(name, wanted[name])
+        if parts == [family.published(name)]:
+            yield parts[0], leaf
+            continue
+        for number, part in enumerate(parts):
+            yield part, np.asarray(leaf)[number].T

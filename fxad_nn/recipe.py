@@ -113,7 +113,7 @@ class TrainOptions(RunOptions):
     preset: str = option("nano", "model preset, such as nano, gpt2 or llama3.2-1b")
     data: Path | None = option(None, "text file, or llm.c .bin token shards (a file or directory)")
     tokenizer: str = option("char", "how text becomes tokens", TOKENIZERS)
-    vocabulary: Path | None = option(None, "directory with GPT-2's vocab.json and merges.txt")
+    vocabulary: Path | None = option(None, "a model's directory with the tokenizer to use")
     weights: Path | None = option(None, "start from a Hugging Face directory instead of a preset")
     bias: bool | None = option(None, "biases in linear layers and norms (default: the preset's)")
     eval_windows: int = option(240, "windows in the sample of a validation")

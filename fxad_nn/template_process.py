@@ -116,7 +116,8 @@ class TemplateProcess:
     def _failure(self, running: _Running, reply: dict[str, Any] | None) -> str:
         if reply is not None:
             line = f" (line {reply['line']})" if reply["line"] else ""
-            return f"{HINTS[reply['error']]}{line}: {reply['message']}"
+            said = f": {reply['message']}" if reply["message"] else ""
+            return f"{HINTS[reply['error']]}{line}{said}"
         if running.code == -signal.SIGPROF:
             return f"takes more than {self.limits.seconds:g} s of processor time"
         return f"ended the process that renders it (exit status {running.code}): too much memory?"

@@ -37,7 +37,7 @@ from fxad.core.schema import (
 )
 from fxad_nn.errors import CheckpointError, DamageWarning, did_you_mean
 from fxad_nn.files import Written, write
-from fxad_nn.spec import Leaf, from_named, named_leaves
+from fxad_nn.spec import from_named, named_leaves
 
 DTYPES = {
     "F64": "float64",
@@ -186,7 +186,7 @@ def read_tree(paths: list[Path], spec: Any) -> Any:
         if name in found:
             raise CheckpointError(f"{where}: {name} is there twice")
         leaf = wanted[name]
-        check_shape(tensor.shape, leaf, f"{where}: {name}")
+        check_shape(tensor.shape, leaf.shape, f"{where}: {name}")
         if tensor.dtype != leaf.dtype:
             raise CheckpointError(
                 f"{where}: {name} is {tensor.dtype}, the model needs {leaf.dtype}"
@@ -197,10 +197,10 @@ def read_tree(paths: list[Path], spec: Any) -> Any:
     return from_named(spec, found)
 
 
-def check_shape(shape: tuple[int, ...], leaf: Leaf, where: str) -> None:
-    """CheckpointError where `shape` is not that of the leaf."""
-    if shape != leaf.shape:
-        raise CheckpointError(f"{where} has shape {shape}, the model needs {leaf.shape}")
+def check_shape(shape: tuple[int, ...], wanted: tuple[int, ...], where: str) -> None:
+    """CheckpointError where a shape is not the wanted one."""
+    if shape != wanted:
+        raise CheckpointError(f"{where} has shape {shape}, the model needs {wanted}")
 
 
 def require_all(found: dict[str, Any], wanted: dict[str, Any], where: str) -> None:

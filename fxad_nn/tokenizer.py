@@ -38,6 +38,7 @@ from fxad_nn.subwords import (
     Subwords,
     load,
     put_around,
+    require_library,
     vocabulary_size,
 )
 from fxad_nn.tokenizer_config import TokenizerConfig, read_config
@@ -202,6 +203,7 @@ def from_directory(path: str | Path) -> Subwords:
         raise DataError(
             f"{directory} is no directory: a tokenizer is read from a model's directory"
         )
+    require_library()
     config = read_config(directory)
     where, description, config = _vocabulary(directory, config)
     added = [config.added[i] for i in sorted(config.added)]

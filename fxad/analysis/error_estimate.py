@@ -270,7 +270,7 @@ class Sensitivity(NamedTuple):
 
 
 def sensitivity(program: Program, operands: bool = False) -> Sensitivity:
-    """The two halves of a Program's error estimate (a closed Program)."""
+    """The forward and the backward Program of an error estimate (a closed Program)."""
     body, sites = perturbed(program, operands)
     count, outs, inner = len(program.inputs), len(program.outputs), len(body.outputs)
     derived, active = jvp(body, (False,) * count + (True,) * len(sites))

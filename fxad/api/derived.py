@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,12 +15,19 @@ from fxad.api.vectorise import vmap
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import BadArgument, TypeMismatch
+from fxad.core.lazy import later
 from fxad.core.types import ArrayType
-from fxad.ir.program import OPS, Program
-from fxad.ir.text import show
+from fxad.ir.program import OPS, Program, show
 from fxad.trace.array import Array, Concrete
 from fxad.trace.convert import is_array_like, shaped, to_value
 from fxad.trace.tracer import stage
+
+if TYPE_CHECKING:
+    from fxad.ir.inspection import columns as listings
+    from fxad.ir.inspection import python
+else:
+    listings = later("fxad.ir.inspection.columns")
+    python = later("fxad.ir.inspection.python")
 
 
 class ShapeDtypeStruct:
@@ -101,17 +108,13 @@ class Printed:
         """The text, with columns beside the equations: "flops", "bytes", "lives" (numbers of the
         equations that make it and use it last), "kept" (saved, recomputed or offloaded for the
         backward pass), "phase", "where"."""
-        from fxad.ir.inspection.columns import listing
-
-        return listing(self.program, columns) if columns else show(self.program)
+        return listings.listing(self.program, columns) if columns else show(self.program)
 
     def to_python(self) -> str:
         """Runnable NumPy source of the Program. Captured arrays are keyword arguments, whose
         defaults are these values where they are known and have up to 1,000 elements."""
-        from fxad.ir.inspection.python import to_python
-
         known = [v.data if isinstance(v, Concrete) else None for v in self.captured]
-        return to_python(self.program, known)
+        return python.to_python(self.program, known)
 
     def __str__(self) -> str:
         return show(self.program)

@@ -108,13 +108,13 @@ def estimate_error(
     def wrapped(*args: Any, **kwargs: Any) -> ErrorReport:
         flat, program, operands = traced(function, args, kwargs, name)
         program = known_trips(program, operands)
-        halves = halves_of(program, False)
-        outs, table = contributions(program, halves, operands, model)
+        sensitivity = sensitivity_of(program, False)
+        outs, table = contributions(program, sensitivity, operands, model)
         errors = [np.zeros(o.shape) for o in outs]
-        _spread(errors, halves.active, table.sum(axis=0))
+        _spread(errors, sensitivity.active, table.sum(axis=0))
         equations = [
             EquationError(s.op, s.where, s.type, s.trips, float(row.max(initial=0.0)))
-            for s, row in zip(halves.sites, table, strict=True)
+            for s, row in zip(sensitivity.sites, table, strict=True)
         ]
         return ErrorReport(flat.result(outs), flat.tree.unflatten(errors), equations)
 
@@ -136,8 +136,8 @@ def traced(
 
 
 @cached
-def halves_of(program: Program, operands: bool) -> Sensitivity:
-    """The two halves of the estimate, remembered with the Program."""
+def sensitivity_of(program: Program, operands: bool) -> Sensitivity:
+    """The programs of the estimate, remembered with the Program."""
     return sensitivity(program, operands)
 
 
@@ -151,24 +151,24 @@ def _spread(errors: list[np.ndarray], active: Sequence[bool], flat: np.ndarray) 
 
 
 def contributions(
-    program: Program, halves: Sensitivity, operands: Sequence[Any], model: Model
+    program: Program, sensitivity: Sensitivity, operands: Sequence[Any], model: Model
 ) -> tuple[list[Any], np.ndarray]:
     """Results, and the table [site, element of the active results] of adjoint * local error."""
-    body = halves.forward
+    body = sensitivity.forward
     zeros = [np.zeros(t.shape, t.dtype) for t in body.in_types[len(operands) :]]
     found = run_program(body, [*operands, *zeros])
     n = len(program.outputs)
-    middle = n + len(halves.sites)
+    middle = n + len(sensitivity.sites)
     outs, residuals = found[:n], found[middle:]
     sizes = [_wide(m) for m in found[n:middle]]
     with np.errstate(all="ignore"):
-        local = [model(s, m) for s, m in zip(halves.sites, sizes, strict=True)]
-    types = [o.type for o, on in zip(outs, halves.active, strict=True) if on]
+        local = [model(s, m) for s, m in zip(sensitivity.sites, sizes, strict=True)]
+    types = [o.type for o, on in zip(outs, sensitivity.active, strict=True) if on]
     total = sum(t.size for t in types)
-    table = np.zeros((len(halves.sites), total))
+    table = np.zeros((len(sensitivity.sites), total))
     for start in range(0, total, _ROWS):
         rows = min(_ROWS, total - start)
-        for site, adjoint in _adjoints(halves, residuals, types, start, rows):
+        for site, adjoint in _adjoints(sensitivity, residuals, types, start, rows):
             moved = np.abs(adjoint) * local[site]
             table[site, start : start + rows] = moved.reshape(rows, -1).sum(axis=1)
     return list(outs), table
@@ -179,7 +179,7 @@ def _wide(value: Any) -> np.ndarray:
 
 
 def _adjoints(
-    halves: Sensitivity, residuals: Sequence[Any], types: Sequence[Any], start: int, rows: int
+    sensitivity: Sensitivity, residuals: Sequence[Any], types: Sequence[Any], start: int, rows: int
 ) -> list[tuple[int, np.ndarray]]:
     """(site, adjoints [row, *shape]) for some elements of the active results."""
     cotangents, first = [], 0
@@ -192,10 +192,12 @@ def _adjoints(
         cotangents.append(unit.reshape(rows, *t.shape))
         first += t.size
     lanes = (False,) * len(residuals) + (True,) * len(types)
-    program, _ = batch(halves.backward, rows, lanes, (True,) * len(halves.backward.outputs))
+    program, _ = batch(
+        sensitivity.backward, rows, lanes, (True,) * len(sensitivity.backward.outputs)
+    )
     found = iter(run_program(program, [*residuals, *cotangents]))
     result = []
-    for site, reached in enumerate(halves.reached):
+    for site, reached in enumerate(sensitivity.reached):
         if reached:
             value = concrete(next(found))
             wide = np.complex128 if dt.is_complex(value.dtype) else np.float64

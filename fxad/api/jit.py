@@ -12,7 +12,7 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fxad.api import compiled, override, retrace
 from fxad.api.arguments import check_function, chosen_arguments
@@ -21,13 +21,13 @@ from fxad.api.calling import MISS
 from fxad.api.donation import example, held
 from fxad.api.flat import FlatFunction, call_place, flatten_args, name_of
 from fxad.api.recent import Recent, Trace, kinds_of
-from fxad.api.stages import Arguments, Lowered
 from fxad.compiler import BACKENDS, recognise
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.collecting import without_collection
 from fxad.core.config import config
 from fxad.core.errors import BadArgument, CallError, RetraceError, TreeError
+from fxad.core.lazy import later
 from fxad.core.precision import default_terms
 from fxad.core.pytree import TreeDef
 from fxad.core.shared import Shared
@@ -39,6 +39,11 @@ from fxad.trace import tracer
 from fxad.trace.array import Array
 from fxad.trace.convert import to_value
 from fxad.trace.tracer import Tracer, stage, staging
+
+if TYPE_CHECKING:
+    from fxad.api import stages
+else:
+    stages = later("fxad.api.stages")
 
 TRACES = 256  # traces kept per jitted function
 
@@ -258,13 +263,13 @@ class Jit(Shared):
             flags += [named[key]] * len(pytree.leaves(kwargs[key]))
         return [i for i, flag in enumerate(flags) if flag]
 
-    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+    def lower(self, *args: Any, **kwargs: Any) -> stages.Lowered:
         """Trace and compile for these arguments (arrays or shape structs) without running."""
         args, kwargs = pytree.map(example, (args, kwargs))
         leaves, trace = self.trace_for(args, kwargs)
         tree = pytree.structure(self.dynamic_arguments(args, kwargs))
-        signature = Arguments(tree, tuple(v.type for v in leaves), len(trace.captured))
-        return Lowered(trace.program, trace.donate, self, signature, trace.recognised)
+        signature = stages.Arguments(tree, tuple(v.type for v in leaves), len(trace.captured))
+        return stages.Lowered(trace.program, trace.donate, self, signature, trace.recognised)
 
     def on(self, target: str) -> Callable[..., Any]:
         """The same function run from the same Kernels by another backend.

@@ -15,13 +15,12 @@ from typing import Any
 
 from fxad.api.compiled import run_program
 from fxad.core import dtypes as dt
-from fxad.core.types import ArrayType
+from fxad.core.types import INT32, ArrayType
 from fxad.ir.program import OPS, Atom, Eqn, Lit, Program, Var, subprograms
 from fxad.ir.rewrite import inline_into, map_subprograms, replaced
 from fxad.trace.execute import concrete
 
 LARGEST = 1 << 22  # numbers that a loop's equations make together; beyond it stays one equation
-_NUMBER = ArrayType(dt.int32, ())
 
 
 def known_trips(program: Program, operands: Sequence[Any]) -> Program:
@@ -98,11 +97,11 @@ def _counting_while(eqn: Eqn, eqns: list[Eqn], numbers: list[Atom]) -> list[Eqn]
     cond, body = eqn.params["cond"], eqn.params["body"]
     inner, loops = _counting(body)
     seen = inner.outputs[len(body.outputs) :]
-    before, after, results = ([Var(_NUMBER) for _ in range(1 + len(seen))] for _ in range(3))
+    before, after, results = ([Var(INT32) for _ in range(1 + len(seen))] for _ in range(3))
     steps = [Eqn(OPS["add"], (before[0], Lit(1, dt.int32)), {}, (after[0],))]
     for old, number, new in zip(before[1:], seen, after[1:], strict=True):
         steps.append(Eqn(OPS["max"], (old, number), {}, (new,)))
-    test = Program([*cond.inputs, *(Var(_NUMBER) for _ in before)], cond.eqns, cond.outputs)
+    test = Program([*cond.inputs, *(Var(INT32) for _ in before)], cond.eqns, cond.outputs)
     outputs = [*inner.outputs[: len(body.outputs)], *after]
     step = Program([*body.inputs, *before], [*inner.eqns, *steps], outputs, body.name)
     params = {**eqn.params, "cond": test, "body": step}
@@ -119,7 +118,7 @@ def _counting_scan(eqn: Eqn, eqns: list[Eqn], numbers: list[Atom]) -> list[Eqn]:
     params = {**eqn.params, "body": inner}
     eqns.append(eqn.copy(params=params, outputs=(*eqn.outputs, *stacks)))
     for stack in stacks:
-        most = Var(_NUMBER)
+        most = Var(INT32)
         eqns.append(Eqn(OPS["max_reduce"], (stack,), {"axes": (0,)}, (most,)))
         numbers.append(most)
     return loops
@@ -138,7 +137,7 @@ def _counting_cond(eqn: Eqn, eqns: list[Eqn], numbers: list[Atom]) -> list[Eqn]:
         first += len(found)
         outputs = [*inner.outputs[: len(branch.outputs)], *mixed]
         wide.append(Program(inner.inputs, inner.eqns, outputs, inner.name))
-    results = [Var(_NUMBER) for _ in loops]
+    results = [Var(INT32) for _ in loops]
     params = {**eqn.params, "branches": tuple(wide)}
     eqns.append(eqn.copy(params=params, outputs=(*eqn.outputs, *results)))
     numbers += results

@@ -15,7 +15,7 @@ import numpy as np
 
 from fxad.analysis.error_estimate import Site, narrowed, runs_in
 from fxad.api.compiled import run_program
-from fxad.api.error_estimate import contributions, halves_of, traced
+from fxad.api.error_estimate import contributions, sensitivity_of, traced
 from fxad.api.flat import flatten_args, name_of
 from fxad.api.known_trips import known_trips
 from fxad.compiler import inlined
@@ -83,11 +83,11 @@ def suggest_precision(
         flat, program, operands = traced(function, args, kwargs, name)
         program = inlined(program)
         fixed = known_trips(program, operands)  # equations of loops are the same objects
-        halves = halves_of(fixed, True)
-        outs, table = contributions(fixed, halves, operands, _Narrow(low))
-        table = np.nan_to_num(table, nan=np.inf) / _limits(outs, halves.active)
+        sensitivity = sensitivity_of(fixed, True)
+        outs, table = contributions(fixed, sensitivity, operands, _Narrow(low))
+        table = np.nan_to_num(table, nan=np.inf) / _limits(outs, sensitivity.active)
         costs: dict[Eqn, np.ndarray] = defaultdict(lambda: np.zeros(table.shape[1]))
-        for site, row in zip(halves.sites, table, strict=True):
+        for site, row in zip(sensitivity.sites, table, strict=True):
             if runs_in(site.eqn, low):
                 costs[site.eqn] = costs[site.eqn] + row
         chosen, kept, error = _greedy(costs, tolerance)

@@ -21,11 +21,12 @@ from fxad.analysis.unfused_updates import UnfusedUpdate, unfused_updates
 from fxad.api import compiled
 from fxad.api.jit import Jit, jit
 from fxad.api.machine import get_num_threads
+from fxad.api.roofline import Dot, draw
 from fxad.compiler import native, simplified
 from fxad.core.errors import BadArgument
 from fxad.core.record import valued
 from fxad.ir.cost import cost
-from fxad.ir.kernel_text import kernel_key
+from fxad.ir.digest import kernel_key
 from fxad.ir.plan import Host, Plan, Run, Step
 from fxad.ir.program import OPS
 from fxad.trace.array import Concrete
@@ -150,9 +151,12 @@ class Profile:
 
         Raises BadArgument for another ending, or without matplotlib (`pip install 'fxad[plots]'`).
         """
-        from fxad.api.roofline import draw  # loads matplotlib
-
-        draw(self.kernels, self.peaks, self.transfer, Path(path))
+        dots = [
+            Dot(", ".join([k.name, *k.where[:1]]), k.flops / k.bytes, k.gflops, k.share)
+            for k in self.kernels
+            if k.flops and k.bytes
+        ]
+        draw(dots, self.peaks, self.transfer, Path(path))
 
 
 def _row(kernel: KernelProfile) -> tuple[str, ...]:

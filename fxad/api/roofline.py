@@ -1,6 +1,6 @@
 """The roofline plot of a profile: speed over operations per byte, beneath what the machine can do.
 
-draw(report.kernels, report.peaks, report.transfer, Path("roofline.svg"))
+draw([Dot("exp_sum", 0.25, 12.0, 0.9)], {"float32": 80.0}, 20.0, Path("roofline.svg"))
 
 After Williams, Waterman and Patterson, "Roofline" (CACM 52(4), 2009).
 """
@@ -9,17 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxad.core.errors import BadArgument
-
-if TYPE_CHECKING:
-    from fxad.api.profile import KernelProfile
-
-try:
-    from matplotlib.figure import Figure
-except ImportError:
-    Figure = None  # type: ignore[assignment, misc]
+from fxad.core.record import record
 
 LABELLED = 8  # kernels that the legend names
 SEEN_FROM = 1e-3  # share of the time below which a kernel is left out
@@ -27,34 +20,44 @@ LARGEST = 600.0  # area in points^2 of a kernel that takes all the time
 SUFFIXES = (".pdf", ".png", ".svg")
 
 
-def draw(
-    kernels: Sequence[KernelProfile], peaks: Mapping[str, float], transfer: float, path: Path
-) -> None:
-    """One dot per kernel that computes for a thousandth of the time or more, its area the share.
+@record
+class Dot:
+    """A kernel: operations per byte, GFLOP/s, and its share of the time."""
+
+    name: str
+    intensity: float
+    gflops: float
+    share: float
+
+
+def draw(dots: Sequence[Dot], peaks: Mapping[str, float], transfer: float, path: Path) -> None:
+    """One dot per kernel that takes a thousandth of the time or more, its area the share.
 
     peaks: GFLOP/s by unit; transfer: GB/s. Raises BadArgument without matplotlib, or for a path
     that ends in none of SUFFIXES.
     """
-    if Figure is None:
-        raise BadArgument("the roofline plot needs matplotlib: pip install 'fxad[plots]'")
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise BadArgument("the roofline plot needs matplotlib: pip install 'fxad[plots]'") from None
     if path.suffix not in SUFFIXES:
         raise BadArgument(f"to_roofline: {path.name!r} should end in {', '.join(SUFFIXES)}")
-    shown = [k for k in kernels if k.flops and k.bytes and k.share >= SEEN_FROM]
+    shown = [dot for dot in dots if dot.share >= SEEN_FROM]
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot()
-    for number, kernel in enumerate(shown):
+    for number, dot in enumerate(shown):
         named = number < LABELLED
         axes.scatter(
-            kernel.flops / kernel.bytes,
-            kernel.gflops,
-            12 + LARGEST * kernel.share,
+            dot.intensity,
+            dot.gflops,
+            12 + LARGEST * dot.share,
             color=f"C{number}" if named else "lightgray",
             alpha=0.7,
-            label=f"{kernel.share:.0%} {_name(kernel)}" if named else None,
+            label=f"{dot.share:.0%} {dot.name}" if named else None,
         )
     compute = max(peaks.values())
     ridge = compute / transfer
-    at = [k.flops / k.bytes for k in shown]
+    at = [dot.intensity for dot in shown]
     low, high = min([ridge / 8, *at]) / 2, max([ridge * 8, *at]) * 2
     axes.plot([low, ridge, high], [low * transfer, compute, compute], color="black", linewidth=1)
     for unit, peak in peaks.items():
@@ -66,10 +69,6 @@ def draw(
     if shown:
         axes.legend(fontsize=7, loc="lower right", markerscale=0.5)
     figure.savefig(path)
-
-
-def _name(kernel: KernelProfile) -> str:
-    return f"{kernel.name}, {kernel.where[0]}" if kernel.where else kernel.name
 
 
 _LABEL: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8}

@@ -9,12 +9,11 @@ from typing import Any
 from fxad.api.axes import named
 from fxad.api.flat import FlatFunction, call_place, flatten_args, name_of
 from fxad.api.linear import as_weak_as
-from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.depth import told_when_too_deep
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.core.masks import merge, select
-from fxad.core.types import ArrayType
+from fxad.core.types import INT32, ArrayType
 from fxad.ir.program import OPS
 from fxad.ops.base import spread
 from fxad.trace.convert import is_array_like
@@ -60,8 +59,8 @@ def vmap(
         one: Callable[..., Any] = flat
         if axis_name is not None:
             one = _with_lane(flat, axis_name, size)
-            types, weak, mapped = [_LANE, *types], [False, *weak], [True, *mapped]
-            moved = [OPS["iota"](dtype=_LANE.dtype, shape=(size,), axis=0), *moved]
+            types, weak, mapped = [INT32, *types], [False, *weak], [True, *mapped]
+            moved = [OPS["iota"](dtype=INT32.dtype, shape=(size,), axis=0), *moved]
         program, captured = stage(one, types, name, weak)
         flags = [*([False] * len(captured)), *mapped]
         with told_when_too_deep(name):
@@ -109,9 +108,6 @@ def _mapped_leaves(
         for a, v in zip(axes, leaves, strict=True)
     ]
     return leaves, places, flat
-
-
-_LANE = ArrayType(dt.int32, ())
 
 
 def _with_lane(flat: FlatFunction, name: Hashable, size: int) -> Callable[..., Any]:

@@ -11,7 +11,6 @@ dtype('float32')
 from __future__ import annotations
 
 import functools
-import os
 import sys
 import threading
 import warnings
@@ -21,6 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from fxad.core.errors import NarrowingWarning, TypeMismatch
+from fxad.core.source import PACKAGE
 
 bool_ = np.dtype(np.bool_)
 int8, int16, int32, int64 = map(np.dtype, (np.int8, np.int16, np.int32, np.int64))
@@ -303,12 +303,9 @@ def _warn_narrowing(dtype: np.dtype) -> None:
     )
 
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-
-
 def _user_stacklevel() -> int:
     """The `stacklevel` with which `_warn_narrowing` blames the first frame outside fxad."""
     frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame, level = frame.f_back, level + 1
     return level

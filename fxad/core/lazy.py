@@ -1,4 +1,4 @@
-"""Names of a namespace that are loaded when they are first asked for.
+"""What is loaded when it is first asked for: names of a namespace, and whole modules.
 
     if not TYPE_CHECKING:
         __getattr__, __dir__ = lazy(globals(), {"hvp": "fxad.api.curvature"}, modules=("scipy",))
@@ -6,8 +6,15 @@
 At the end of a module this makes `module.hvp` load `fxad.api.curvature` and `module.scipy` load
 `module.scipy`, once. `dir(module)` lists both. Type checkers want the same imports once more, under
 `if TYPE_CHECKING:`, and are not to see a `__getattr__`, which has every name;
-`tests/test_layers.py` compares the two. One function that is rarely called
-needs none of this: it imports what it needs in its body (the same test lists who does).
+`tests/test_layers.py` compares the two, and those of a module that few runs need:
+
+    if TYPE_CHECKING:
+        from fxad.ir.inspection import diff
+    else:
+        diff = later("fxad.ir.inspection.diff")
+
+Here `diff.size(program)` loads the module. No function imports a module of ours in its body, but
+for those of the compiler's page.
 """
 
 from __future__ import annotations
@@ -46,3 +53,24 @@ def lazy(
         return found
 
     return getattr_, lambda: sorted({*namespace, *homes, *modules})
+
+
+class _Later:
+    """Stands for a module until a name of it is asked for, and then again: what tests put in the
+    module's place is seen."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self._name), name)
+
+    def __repr__(self) -> str:
+        return f"<module {self._name!r}, loaded when needed>"
+
+
+def later(name: str) -> Any:
+    """The module of this name; it is loaded when one of its names is first asked for."""
+    return _Later(name)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import linecache
 import math
+import os
 import weakref
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +23,9 @@ from types import CodeType
 from typing import Any
 
 INDENT = "    "
-FILES = "<fxad "  # what the file names of compiled source begin with
+# What the names of our files begin with: of modules, and of compiled source.
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+FILES = "<fxad "
 
 
 class Source:

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fxad.core.dtypes import all_dtypes, int64, short_name
+from fxad.core.dtypes import all_dtypes, int32, int64, short_name
 
 # Equal dtypes may be several objects; types hold one of each, so native code can compare them.
 _ONE = {dtype: dtype for dtype in all_dtypes}
@@ -115,6 +115,7 @@ class TapeType:
     __repr__ = __str__
 
 
+INT32 = ArrayType(int32, ())  # of the numbers of trips, lanes and branches
 Type = ArrayType | TapeType  # of a value: few are tapes
 
 

@@ -1,7 +1,8 @@
 """What lowering answers: launches of kernels over values, in order, with control flow around.
 
 A Block is one Program after lowering. Its values are the Program's variables (and a few new
-ones); which bytes they live in is decided later, by planning.
+ones); which bytes they live in is decided later, by planning. Steps are called as those of a Plan
+that they become (`ir.plan`): Copy, Loop, While, Branch, Host, Taping; a Launch becomes a Run.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Launch:
 
 
 @record
-class Transfer:
+class Copy:
     """Copy all bytes of a value into a new one of the same number of bytes."""
 
     dst: Var
@@ -40,7 +41,7 @@ class Transfer:
 
 
 @record
-class Looping:
+class Loop:
     """`trips` runs of `body`, whose inputs are consts, carried state and slices.
 
     body.inputs = consts + carry + slices; body.outputs = carry + stacked. `inputs` are the
@@ -58,7 +59,7 @@ class Looping:
 
 
 @record
-class Whiling:
+class While:
     """While cond(cond consts, state) holds: state = body(body consts, state)."""
 
     cond: Block
@@ -70,7 +71,7 @@ class Whiling:
 
 
 @record
-class Branching:
+class Branch:
     """results = branches[index](operands)."""
 
     index: Var
@@ -80,7 +81,7 @@ class Branching:
 
 
 @record
-class HostStep:
+class Host:
     """results = function(*operands) on NumPy arrays."""
 
     function: Callable[..., object]
@@ -90,7 +91,7 @@ class HostStep:
 
 
 @record
-class TapeStep:
+class Taping:
     """Write, read or measure tapes; see `ir.plan.Taping`."""
 
     kind: str
@@ -99,7 +100,7 @@ class TapeStep:
     results: tuple[Var, ...]
 
 
-LoweredStep = Launch | Transfer | Looping | Whiling | Branching | HostStep | TapeStep
+LoweredStep = Launch | Copy | Loop | While | Branch | Host | Taping
 
 
 @record
@@ -124,13 +125,13 @@ def reads_of(step: LoweredStep) -> tuple[Var, ...]:
         case Launch():
             replaced = [operand for _, operand in step.replaces]
             return (*[v for v in step.args if v not in step.writes], *replaced)
-        case Transfer():
+        case Copy():
             return (step.src,)
-        case Looping() | Whiling():
+        case Loop() | While():
             return step.inputs
-        case Branching():
+        case Branch():
             return (step.index, *step.operands)
-        case HostStep() | TapeStep():
+        case Host() | Taping():
             return step.operands
     raise TypeError(f"not a lowered step: {step!r}")
 
@@ -139,7 +140,7 @@ def writes_of(step: LoweredStep) -> tuple[Var, ...]:
     match step:
         case Launch():
             return step.writes
-        case Transfer():
+        case Copy():
             return (step.dst,)
         case _:
             return step.results
@@ -148,11 +149,11 @@ def writes_of(step: LoweredStep) -> tuple[Var, ...]:
 def blocks_of(step: LoweredStep) -> tuple[Block, ...]:
     """The blocks inside a step."""
     match step:
-        case Looping():
+        case Loop():
             return (step.body,)
-        case Whiling():
+        case While():
             return step.cond, step.body
-        case Branching():
+        case Branch():
             return step.branches
     return ()
 
@@ -172,12 +173,12 @@ def in_all_blocks(rewrite: Callable[[Block], Block], block: Block) -> Block:
 
 def _rewritten_inside(rewrite: Callable[[Block], Block], step: LoweredStep) -> LoweredStep:
     match step:
-        case Looping():
+        case Loop():
             return replace(step, body=in_all_blocks(rewrite, step.body))
-        case Whiling():
+        case While():
             cond, body = (in_all_blocks(rewrite, inner) for inner in (step.cond, step.body))
             return replace(step, cond=cond, body=body)
-        case Branching():
+        case Branch():
             branches = [in_all_blocks(rewrite, inner) for inner in step.branches]
             return replace(step, branches=tuple(branches))
     return step
@@ -188,13 +189,13 @@ def name_of(step: LoweredStep) -> str:
     match step:
         case Launch():
             return step.kernel.name
-        case HostStep():
+        case Host():
             return f"host {step.name}"
-        case TapeStep():
+        case Taping():
             return f"tape {step.kind}"
-        case Looping():
+        case Loop():
             return f"loop {step.trips}{' reversed' * step.reverse}"
-    return {Transfer: "copy", Whiling: "while", Branching: "branch"}[type(step)]
+    return {Copy: "copy", While: "while", Branch: "branch"}[type(step)]
 
 
 def _text(block: Block, names: dict[Var, str]) -> list[str]:

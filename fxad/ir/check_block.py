@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from fxad.core.errors import CheckError
 from fxad.ir.block import (
     Block,
-    Branching,
+    Branch,
+    Copy,
     Launch,
-    Looping,
+    Loop,
     LoweredStep,
-    Transfer,
-    Whiling,
+    While,
     blocks_of,
     name_of,
     reads_of,
@@ -47,18 +47,18 @@ def _problem(step: LoweredStep) -> str | None:
     match step:
         case Launch():
             return _launch(step)
-        case Transfer() if step.dst.type.nbytes != step.src.type.nbytes:
+        case Copy() if step.dst.type.nbytes != step.src.type.nbytes:
             return f"{step.src.type} has not the bytes of {step.dst.type}"
-        case Looping() if step.trips < 0:
+        case Loop() if step.trips < 0:
             return f"{step.trips} trips"
-        case Looping():
+        case Loop():
             return _counts(step.body, step.inputs, step.results)
-        case Whiling():
+        case While():
             inner = step.inputs[step.cond_consts :]
             if len(step.cond.outputs) != 1:
                 return f"a condition has one result, not {len(step.cond.outputs)}"
             return _counts(step.body, inner, step.results)
-        case Branching():
+        case Branch():
             found = (_counts(b, step.operands, step.results) for b in step.branches)
             return next(filter(None, found), None)
     return None

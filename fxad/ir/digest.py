@@ -1,4 +1,4 @@
-"""A Program's identity across processes: `digest(program)`."""
+"""Identities across processes: `digest(program)` of a Program, `kernel_key(kernel)` of a Kernel."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core.types import ArrayType, TapeType
+from fxad.ir.kernel import Kernel, kernel_text
 from fxad.ir.program import Program, subprograms
 
 
@@ -73,3 +74,8 @@ def _places(program: Program, known: Container[str], parts: list[str]) -> None:
         parts.append(eqn.where)
         for _, inner in subprograms(eqn):
             _places(inner, known, parts)
+
+
+def kernel_key(kernel: Kernel) -> str:
+    """A hash (40 hex digits) of everything that the code of a kernel depends on."""
+    return hashlib.sha256(kernel_text(kernel).encode()).hexdigest()[:40]

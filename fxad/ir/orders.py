@@ -21,10 +21,10 @@ from collections.abc import Iterable, Mapping
 
 K_BLOCK = 768  # most steps of a matrix product's K that are summed from 0 before blocks are added
 PARTIALS = 64  # interleaved partial sums of a reduction along the last axis
-# A long reduction is cut in two: from how many elements, the length of a piece, and the rows from
-# which on there are enough of them to keep several threads busy without.
-LANES_FROM, LANES_PIECE, LANES_ROWS = 1 << 15, 8192, 8
-SERIAL_FROM, SERIAL_PIECE = 1024, 256
+# A long reduction is done in two steps: from how many elements, the length of a chunk, and the rows
+# from which on there are enough of them to keep several threads busy without.
+LANES_FROM, LANES_CHUNK, LANES_ROWS = 1 << 15, 8192, 8
+SERIAL_FROM, SERIAL_CHUNK = 1024, 256
 # Products in parts: least length of a sum, most batch elements and elements of the result; least
 # multiply-adds or bytes of operands, about what takes a thread 0.1 ms; numbers of parts.
 PRODUCT_FROM, PRODUCT_BATCH, PRODUCT_SIZE = 4096, 4, 128 * 128

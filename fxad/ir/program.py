@@ -12,12 +12,15 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from fxad.core.types import ArrayType, Type
+from fxad.core.dtypes import short_name
+from fxad.core.errors import CheckError
+from fxad.core.types import ArrayType, TapeType, Type
 
 if TYPE_CHECKING:
     from fxad.ir.rules import (
@@ -287,15 +290,7 @@ class Program:
             self._key = tuple(rows)
         return self._key
 
-    def to_python(self) -> str:
-        """Runnable NumPy source, bit-equal to the interpreter (`fxad.ir.inspection.python`)."""
-        from fxad.ir.inspection.python import to_python
-
-        return to_python(self)
-
     def __str__(self) -> str:
-        from fxad.ir.text import show
-
         return show(self)
 
     __repr__ = __str__
@@ -330,3 +325,102 @@ def subprograms(eqn: Eqn) -> Iterator[tuple[str, Program]]:
             for item in value:
                 if isinstance(item, Program):
                     yield name, item
+
+
+# ---------------------------------------------------------------- text
+# Floats print in hexadecimal so that no bit is lost; `# ...` is a comment. Programs in parameters
+# are printed in place. `fxad.ir.text.parse` reads it.
+
+
+def show(
+    program: Program, where: bool = True, indent: str = "", names: dict[Var, str] | None = None
+) -> str:
+    """The program's text; `where` adds source lines as comments.
+
+    `names` holds the variables' names; given one, it keeps the names it has and learns new ones, so
+    that a program and its rewrite can be shown alike.
+    """
+    names = {} if names is None else names
+    for var in (*program.consts, *program.inputs):
+        names.setdefault(var, letters(len(names)))
+    lines = [heading(program, names)]
+    for eqn in program.eqns:
+        text = equation(eqn, names, indent + "  ")
+        lines.append(f"{text}  # {eqn.where}" if where and eqn.where else text)
+    return "\n".join([*lines, f"{indent}  {returning(program, names)}", indent + "}"])
+
+
+def heading(program: Program, names: dict[Var, str]) -> str:
+    """The first line: name, inputs and consts."""
+    head = f"program {program.name}({_typed(program.inputs, names)})"
+    if program.consts:
+        head += f" consts({_typed(program.consts, names)})"
+    return head + " {"
+
+
+def equation(eqn: Eqn, names: dict[Var, str], indent: str = "") -> str:
+    """One equation, naming its results; programs in its parameters take further lines."""
+    for var in eqn.outputs:
+        names.setdefault(var, letters(len(names)))
+    operands = ", ".join(_atom(a, names) for a in eqn.inputs)
+    params = ", ".join(f"{k}={_param(eqn.params[k], indent)}" for k in sorted(eqn.params))
+    text = f"{indent}{_typed(eqn.outputs, names)} = {eqn.op.name}({operands}"
+    return text + (f"; {params})" if params else ")")
+
+
+def returning(program: Program, names: dict[Var, str]) -> str:
+    """The last line but one: the outputs."""
+    return f"return {', '.join(_atom(a, names) for a in program.outputs)}".rstrip()
+
+
+def letters(number: int) -> str:
+    """a, b, ..., z, ba, bb, ...: base 26."""
+    text = chr(97 + number % 26)
+    while number >= 26:
+        number //= 26
+        text = chr(97 + number % 26) + text
+    return text
+
+
+def _typed(variables: tuple[Var, ...], names: dict[Var, str]) -> str:
+    return ", ".join(f"{names[v]}: {v.type}" for v in variables)
+
+
+def _atom(atom: Atom, names: dict[Var, str]) -> str:
+    if isinstance(atom, Var):
+        return names.get(atom, "?undefined")
+    return f"{_number(atom.value)}:{short_name(atom.type.dtype)}"
+
+
+def _number(value: bool | int | float | complex) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, complex):
+        return f"complex({_number(value.real)},{_number(value.imag)})"
+    if math.isnan(value):
+        return "nan"
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return str(value) if value == int(value) and abs(value) < 1e6 and value != 0 else value.hex()
+
+
+def _param(value: Any, indent: str) -> str:
+    match value:
+        case Program():
+            return show(value, where=False, indent=indent)
+        case tuple():
+            inner = ", ".join(_param(v, indent) for v in value)
+            return f"({inner},)" if len(value) == 1 else f"({inner})"
+        case str():
+            return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        case np.dtype():
+            return short_name(value)
+        case bool() | int() | float() | complex():
+            return _number(value)
+        case None:
+            return "none"
+        case Symbol() | ArrayType() | TapeType():
+            return str(value)
+    raise CheckError(f"a parameter of type {type(value).__name__} cannot be printed: {value!r}")

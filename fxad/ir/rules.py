@@ -23,7 +23,7 @@ Value = Any
 Values = Any  # of the results: a Value, or a tuple of them where an op has several
 
 
-class Halves(Protocol):
+class Split(Protocol):
     """A Program that is split; see `fxad.transform.context.Split`."""
 
     @property
@@ -57,7 +57,7 @@ class Transforms(Calls, Protocol):
         """(inputs, tangents of active ones) -> (outputs, tangents of active ones), and which
         outputs are active."""
 
-    def split(self, program: Program, unknown: Mask, force: Mask | None = None, /) -> Halves:
+    def split(self, program: Program, unknown: Mask, force: Mask | None = None, /) -> Split:
         """What can be computed without the unknown inputs, and the rest."""
 
     def transpose(self, program: Program, linear: Mask, active: Mask, /) -> tuple[Program, Mask]:

@@ -22,10 +22,14 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fxad.core.config import config, spend_fuel
+from fxad.core.lazy import later
 from fxad.core.record import record
+from fxad.ir.program import Program
 
 if TYPE_CHECKING:
-    from fxad.ir.program import Program
+    from fxad.ir.inspection import diff
+else:
+    diff = later("fxad.ir.inspection.diff")
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -47,14 +51,10 @@ class Ran:
     def changed(self) -> str:
         """Lines of the Program that only one of both has, marked - and +; of another record its
         text. Empty where nothing changed."""
-        from fxad.ir.inspection.diff import changed
-
-        return changed(self.given, self.made)
+        return diff.changed(self.given, self.made)
 
     def __str__(self) -> str:
-        from fxad.ir.inspection.diff import size
-
-        sizes = dict.fromkeys([size(self.given), size(self.made)])
+        sizes = dict.fromkeys([diff.size(self.given), diff.size(self.made)])
         return f"{self.stage:13} {1e3 * self.seconds:9.2f} ms  {' -> '.join(sizes)}"
 
     __repr__ = __str__

@@ -167,7 +167,7 @@ def _index(start: int, strides: str, pairs: Sequence[tuple[Dim, Axis]]) -> Index
 
 
 def _summed(record: Contraction, a: Address, b: Address, size: int) -> tuple[Dim, list[Dim]]:
-    """The contracted axes, which act as one, and the axis of parts if they are cut into parts;
+    """The contracted axes, which act as one, and the axis of parts if they are divided into parts;
     size: of the result, whose first axis that is."""
     pairs = zip(*record.contract, strict=True)
     merged = _merged([Dim(a.axes[i].extent, a.stride(i), b.stride(j), 0) for i, j in pairs])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core.types import ArrayType, TapeType, array_types
-from fxad.ir.block import Block, Branching, HostStep, Looping, LoweredStep, TapeStep, Whiling
+from fxad.ir.block import Block, Branch, Host, Loop, LoweredStep, Taping, While
 from fxad.ir.loops import HostCall, Structured
 from fxad.ir.program import Program, Var
 from fxad.lower.graph import Def
@@ -25,9 +25,9 @@ def step_of(
     match definition.record:
         case HostCall(function):
             shaped = _shaped(function, array_types(a.type for a in eqn.inputs))
-            return HostStep(shaped, operands, results, eqn.op.name)
+            return Host(shaped, operands, results, eqn.op.name)
         case Structured("scan"):
-            return Looping(
+            return Loop(
                 lower(params["body"]),
                 params["length"],
                 params["reverse"],
@@ -37,7 +37,7 @@ def step_of(
                 results,
             )
         case Structured("while"):
-            return Whiling(
+            return While(
                 lower(params["cond"]),
                 lower(params["body"]),
                 params["cond_consts"],
@@ -47,12 +47,12 @@ def step_of(
             )
         case Structured("cond"):
             branches = tuple([lower(b) for b in params["branches"]])
-            return Branching(operands[0], branches, operands[1:], results)
+            return Branch(operands[0], branches, operands[1:], results)
         case Structured("tape_write" | "tape_read" | "tape_span" as name):
             kind = name.removeprefix("tape_")
             type_ = eqn.inputs[0].type
             assert isinstance(type_, TapeType)
-            return TapeStep(kind, type_, operands, results)
+            return Taping(kind, type_, operands, results)
     raise NotImplementedError(f"{eqn.op.name} ({eqn.where}): no lowering for {definition.record!r}")
 
 

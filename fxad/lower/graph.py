@@ -1,8 +1,8 @@
 """The Program as lowering sees it: who defines each value, by which loop record, who reads it.
 
-Large reductions are cut in two here (see `chunking`), and so are the gradient of attention with few
-key heads (see `attention_parts`) and small products of long sums (`contraction_parts`), because how
-they are cut is part of their result's bits and must not depend on fusion.
+Large reductions are done in two steps here (see `chunking`), and so are the gradient of attention
+with few key heads (see `attention_parts`) and small products of long sums (`contraction_parts`),
+because how they are divided is part of their result's bits and must not depend on fusion.
 """
 
 from __future__ import annotations
@@ -136,13 +136,13 @@ class Graph:
         if isinstance(record, Reduction):
             record, operands = self._picked(record, operands) or (record, operands)
         if isinstance(record, Reduction):
-            cut = chunking(array_type(operands[0].type), record)
-            while cut is not None:
-                partial = Var(ArrayType(cut.dtype, cut.shape))
-                self._append(Def((partial,), cut, operands, eqn))
+            first = chunking(array_type(operands[0].type), record)
+            while first is not None:
+                partial = Var(ArrayType(first.dtype, first.shape))
+                self._append(Def((partial,), first, operands, eqn))
                 operands = (partial,)
-                record = cut.rest
-                cut = chunking(array_type(partial.type), record)
+                record = first.rest
+                first = chunking(array_type(partial.type), record)
         if isinstance(record, Attention) and record.backward:
             self._attend_grad(outputs, record, operands, eqn)
             return

@@ -1,7 +1,7 @@
-"""How reductions are ordered and cut: by shape, axes and dtype alone, so that bits never change.
+"""How reductions are ordered and chunked: by shape, axes and dtype alone, so bits never change.
 
 A sum over the last axis keeps 64 interleaved partial sums ("lanes"); over other axes it adds rows
-in order ("serial"). Where the result is small and the input large, pieces of fixed size are
+in order ("serial"). Where the result is small and the input large, chunks of fixed size are
 reduced first, in parallel and with less rounding error, and then combined:
 
     sum of f32[1000000] over axis 0   ->   122 sums of 8192 (the last one shorter), then their sum
@@ -23,8 +23,8 @@ from fxad.ir.loops import Contraction, Reduction
 from fxad.ir.orders import (
     ATTENTION_QUERIES,
     ATTENTION_UNITS,
+    LANES_CHUNK,
     LANES_FROM,
-    LANES_PIECE,
     LANES_ROWS,
     PRODUCT_BATCH,
     PRODUCT_BYTES,
@@ -32,18 +32,18 @@ from fxad.ir.orders import (
     PRODUCT_PARTS,
     PRODUCT_SIZE,
     PRODUCT_WORK,
+    SERIAL_CHUNK,
     SERIAL_FROM,
-    SERIAL_PIECE,
 )
 
 
 @record
 class Partial:
-    """The first half of a reduction in two: pieces of the reduced axes.
+    """The first of a reduction's two steps: chunks of the reduced axes.
 
-    leading: reduced axes that are not combined yet; split: the reduced axis cut into `pieces` of
-    `step`. The result has the kept axes and then (leading, piece), or for a serial order first
-    (leading, piece) and then the kept axes. `rest` combines the pieces.
+    leading: reduced axes that are not combined yet; split: the reduced axis that is `chunks` times
+    `step` long or less. The result has the kept axes and then (leading, chunk), or for a serial
+    order first (leading, chunk) and then the kept axes. `rest` combines the chunks.
     """
 
     monoid: str
@@ -51,7 +51,7 @@ class Partial:
     leading: tuple[int, ...]
     split: int
     step: int
-    pieces: int
+    chunks: int
     shape: tuple[int, ...]
     dtype: np.dtype
     rest: Reduction
@@ -94,7 +94,7 @@ def identity(monoid: str, dtype: np.dtype) -> Const:
 
 
 def chunking(operand: ArrayType, record: Reduction) -> Partial | None:
-    """How a reduction is cut in two, or None."""
+    """How a reduction is done in two steps, or None."""
     shape, axes = operand.shape, tuple(sorted(record.axes))
     length = math.prod(shape[a] for a in axes)
     if record.monoid.startswith("arg") or not length:
@@ -104,18 +104,18 @@ def chunking(operand: ArrayType, record: Reduction) -> Partial | None:
     rows = math.prod(shape[a] for a in kept)
     if (lanes and (length < LANES_FROM or rows >= LANES_ROWS)) or length < SERIAL_FROM:
         return None
-    piece = LANES_PIECE if lanes else SERIAL_PIECE
+    chunk = LANES_CHUNK if lanes else SERIAL_CHUNK
     leading: list[int] = []
     inner = length
     for axis in axes:
         inner //= shape[axis]
-        if inner < piece:
+        if inner < chunk:
             break
         leading.append(axis)
-    step = min(max(1, piece // inner), shape[axis])
+    step = min(max(1, chunk // inner), shape[axis])
     step = next((s for s in range(step, step // 2, -1) if shape[axis] % s == 0), step)
-    pieces = -(-shape[axis] // step)
-    outer = [shape[a] for a in leading] + [pieces]
+    chunks = -(-shape[axis] // step)
+    outer = [shape[a] for a in leading] + [chunks]
     if math.prod(outer) == 1:
         return None
     rest = tuple(shape[a] for a in kept)
@@ -123,7 +123,7 @@ def chunking(operand: ArrayType, record: Reduction) -> Partial | None:
     first = len(rest) if lanes else 0
     combine = Reduction(record.monoid, tuple(range(first, first + len(outer))))
     dtype = accumulator(operand.dtype, record.monoid)
-    return Partial(record.monoid, axes, tuple(leading), axis, step, pieces, result, dtype, combine)
+    return Partial(record.monoid, axes, tuple(leading), axis, step, chunks, result, dtype, combine)
 
 
 def attention_parts(query: ArrayType, key: ArrayType) -> tuple[int, int]:
@@ -144,7 +144,7 @@ def attention_parts(query: ArrayType, key: ArrayType) -> tuple[int, int]:
 
 def contraction_parts(a: ArrayType, b: ArrayType, out: ArrayType, record: Contraction) -> int:
     """In how many equal parts a product's sums are taken, and then added: where the result is too
-    small to be cut into work for several threads.
+    small to be divided into work for several threads.
 
     f32[64, 20000] times f32[20000, 64]  ->  16
     """
@@ -176,16 +176,16 @@ def loops_of(shape: tuple[int, ...], record: Reduction | Partial) -> Loops:
     if isinstance(record, Reduction):
         grid, over = [of[a] for a in kept], [of[a] for a in axes]
         return Loops(tuple(grid), tuple(over), tuple([at(a) for a in of.values()]), None)
-    piece, inner = Axis("piece", record.pieces), Axis("inner", record.step)
+    chunk, inner = Axis("chunk", record.chunks), Axis("inner", record.step)
     leading = [of[a] for a in record.leading]
     grid = [of[a] for a in kept]
-    outer = [*leading, piece]
+    outer = [*leading, chunk]
     lanes = order_of(shape, axes) == "lanes"
     over = [inner, *(of[a] for a in axes if a not in record.leading and a != record.split)]
-    position = at(piece) * record.step + at(inner)
+    position = at(chunk) * record.step + at(inner)
     point = tuple(position if a == record.split else at(of[a]) for a in of)
     guard = None
-    if record.pieces * record.step > shape[record.split]:
+    if record.chunks * record.step > shape[record.split]:
         end = IndexValue(Index(shape[record.split]), INDEX)
         guard = Prim("lt", (IndexValue(position, INDEX), end), dt.bool_)
     return Loops(tuple([*grid, *outer] if lanes else [*outer, *grid]), tuple(over), point, guard)

@@ -58,6 +58,8 @@ from fxad.trace.tracer import type_of as type_of
 if TYPE_CHECKING:
     from fxad.ir.rules import JvpRule, Rules
 
+ANY = "bool int float complex"  # all kinds of element types
+
 
 class Primitive(Op):
     """An op that can be called on values: records or runs it."""

@@ -55,17 +55,17 @@ def _across(program: Program, keys: Iterator[int]) -> Iterator[Program]:
     values never exist as arrays.
     """
     for region in linear_regions(program):
-        early = set(makers(region.program.eqns[: region.cut or 0]))
+        forward = set(makers(region.program.eqns[: region.cut or 0]))
         if any(
             has_op(inner, "offload") for eqn in region.program.eqns for _, inner in subprograms(eqn)
         ):
-            straight = offload_tapes(region.program, keys.__next__, early)
+            straight = offload_tapes(region.program, keys.__next__, forward)
             if straight is not region.program:
                 yield region.around(Changed(straight)).program
         if region.cut is not None and _marks(region.program.eqns[region.cut :]):
             placed = _placed(region.program, keys, region.cut, region.state)
-            early |= region.state
-            puts = [e for e in placed.eqns if e.op.name == "put" and e.inputs[0] in early]
+            forward |= region.state
+            puts = [e for e in placed.eqns if e.op.name == "put" and e.inputs[0] in forward]
             yield region.around(Changed(placed, effects=len(puts))).program
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from fxad.core import dtypes as dt
 from fxad.core.record import valued
-from fxad.core.types import ArrayType, TapeType, array_types
+from fxad.core.types import INT32, ArrayType, TapeType, array_types
 from fxad.ir.offload_ops import SMALLEST, nbytes_of, put_of, take_of
 from fxad.ir.pairs.tape_link import Link, link_of, started
 from fxad.ir.program import OPS, Atom, Eqn, Lit, Program, Var
@@ -25,7 +25,7 @@ from fxad.passes.inline import inline
 from fxad.trace.tracer import stage
 
 CHUNK = 1 << 20  # bytes that are offloaded at once
-STAGING = 8  # the memory for values on their way holds at least so many chunks
+STAGED_CHUNKS = 8  # the memory for values on their way holds at least so many chunks
 
 
 @valued
@@ -37,29 +37,32 @@ class Block:
     key: int
 
 
-def offload_tapes(program: Program, key: Callable[[], int], early: Set[Var]) -> Program:
+def offload_tapes(program: Program, key: Callable[[], int], made_forward: Set[Var]) -> Program:
     """Offload, instead of taping, what only marks of the backward loops read.
 
-    early: values of the forward body, if these are joined bodies. Where one loop is in that and its
-    backward loop is not, single values are offloaded: rows not yet full would be residuals too.
+    made_forward: values of the forward body, if these are joined bodies. Where one loop is in that
+    and its backward loop is not, single values are offloaded: rows not yet full would be residuals
+    too.
     """
     before = program
     for backward in program.eqns:
         if backward.op.name == "while":
             for atom in backward.inputs:
                 if isinstance(atom, Var) and isinstance(atom.type, TapeType):
-                    program = _without(program, atom, key, early)
+                    program = _without(program, atom, key, made_forward)
     return program if program is before else inline(dce(program))
 
 
-def _without(program: Program, tape: Var, key: Callable[[], int], early: Set[Var]) -> Program:
+def _without(
+    program: Program, tape: Var, key: Callable[[], int], made_forward: Set[Var]
+) -> Program:
     """The program with the marked blocks of one tape offloaded."""
     link = link_of(program, tape)
     if link is None:
         return program
     body = link.backward.params["body"]
     marks = [marked(body, v)[0] for v in link.read.outputs]
-    apart = (tape in early) and link.backward.outputs[0] not in early
+    apart = (tape in made_forward) and link.backward.outputs[0] not in made_forward
     rows = 1 if apart else _rows(link, marks)
     offloaded = [
         Block(block, mark, key())
@@ -105,7 +108,7 @@ def _rows(link: Link, marks: Sequence[Eqn | None]) -> int:
         nbytes_of(v) for v, mark in zip(link.read.outputs, marks, strict=True) if mark is not None
     ]
     memory = max((mark.params["memory"] for mark in marks if mark is not None), default=0)
-    chunk = min(CHUNK, memory // STAGING) if memory else CHUNK
+    chunk = min(CHUNK, memory // STAGED_CHUNKS) if memory else CHUNK
     return max(chunk // max(sum(sizes), 1), 1)
 
 
@@ -133,9 +136,9 @@ def _forward(
         fill = _filling(array_types(v.type for v in values), rows, offloaded)
         number = link.written
         if number is None:  # the trip's, beside the lanes'
-            number, following = Var(_NUMBER), Var(_NUMBER)
+            number, following = Var(INT32), Var(INT32)
             count = [Eqn(OPS["add"], (number, Lit(1, dt.int32)), {}, (following,))]
-            held, olds, news = [_NUMBER, *held], [number, *olds], [following, *news]
+            held, olds, news = [INT32, *held], [number, *olds], [following, *news]
         inputs = (number, *values, *olds[-len(values) :])
         away = [Eqn(OPS["call"], inputs, {"program": fill}, tuple(news[-len(values) :])), *count]
     else:
@@ -239,7 +242,7 @@ def _filling(types: tuple[ArrayType, ...], rows: int, offloaded: Sequence[Block]
         OPS["cond"](OPS["eq"](row, rows - 1), *buffers, branches=ways)
         return buffers
 
-    return _staged(fill, [_NUMBER, *types, *held], "put_rows")
+    return _staged(fill, [INT32, *types, *held], "put_rows")
 
 
 def _finding(types: tuple[ArrayType, ...], rows: int, offloaded: Sequence[Block]) -> Program:
@@ -265,10 +268,7 @@ def _finding(types: tuple[ArrayType, ...], rows: int, offloaded: Sequence[Block]
         ]
         return [*buffers, *values]
 
-    return _staged(find, [_NUMBER, *held], "take_rows")
-
-
-_NUMBER = ArrayType(dt.int32, ())
+    return _staged(find, [INT32, *held], "take_rows")
 
 
 def _at(row: Any, type_: ArrayType) -> list[Any]:

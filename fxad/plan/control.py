@@ -6,19 +6,31 @@ may overwrite it. Stacked results are written and slices read through views that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from fxad.core.types import TapeType
-from fxad.ir.block import Block, Branching, Launch, Looping, Whiling
+from fxad.ir import block as blocks
+from fxad.ir.block import Block, Launch
 from fxad.ir.plan import Branch, Copy, Loop, Slot, Step, Taping, View, While
 from fxad.ir.program import Var
-from fxad.plan.allocation import Allocation
-from fxad.plan.reuse import first_writes, last_uses, may_reuse
+from fxad.plan.allocation import Allocation, Frame, Storage
+from fxad.plan.reuse import AccessesOf, first_writes, last_uses, may_reuse
 
-if TYPE_CHECKING:
-    from fxad.plan.planner import Frame, Planner
+
+class Nested(Protocol):
+    """Plans a block inside another one: its inputs lie in `inputs`, its outputs are wanted in
+    `targets`, those numbered in `kept` are there already; `inner`: where values inside must lie."""
+
+    def __call__(
+        self,
+        block: Block,
+        inputs: Sequence[Allocation],
+        targets: Sequence[Allocation],
+        kept: set[int],
+        inner: Mapping[Var, Allocation] | None = None,
+    ) -> list[Step]: ...
 
 
 @dataclass(eq=False, slots=True)
@@ -35,65 +47,69 @@ class _State:
     end: list[Step] = field(default_factory=list)
 
 
-def loop(planner: Planner, frame: Frame, step: Looping) -> list[Step]:
+def loop(
+    storage: Storage, frame: Frame, step: blocks.Loop, nested: Nested, accesses: AccessesOf
+) -> list[Step]:
     """A scan: the number of trips is known, so the last state ends up where the result is."""
     consts, carry = step.consts, step.carry
     inits = step.inputs[consts : consts + carry]
-    state = _carried(planner, frame, step.body, consts, inits, step.results, step.trips)
+    state = _carried(storage, accesses, frame, step.body, consts, inits, step.results, step.trips)
     slices = step.body.inputs[consts + carry :]
-    views, read = _views(planner, frame, step.inputs[consts + carry :], slices)
+    views, read = _views(storage, frame, step.inputs[consts + carry :], slices)
     stacked = step.body.outputs[carry:]
-    more, written = _views(planner, frame, step.results[carry:], stacked)
-    known = [planner.allocation(frame, v) for v in step.inputs[:consts]]
-    planner.depth += 1
-    body = planner.nested(
+    more, written = _views(storage, frame, step.results[carry:], stacked)
+    known = [storage.allocation(frame, v) for v in step.inputs[:consts]]
+    storage.depth += 1
+    body = nested(
         step.body,
         [*known, *state.before, *read],
         [*state.after, *written],
         state.kept,
         state.updated,
     )
-    planner.depth -= 1
+    storage.depth -= 1
     swaps = tuple(state.swaps)
     frees = _frees(step.body, body)
     moving = (*views, *more)
     steps = [*state.start, Loop(step.trips, step.reverse, moving, tuple(body), swaps, frees)]
-    if step.trips % 2 and swaps and planner.depth:
+    if step.trips % 2 and swaps and storage.depth:
         # An enclosing loop comes here again: the slots must point where they did at first.
         steps.append(Loop(1, False, (), (), swaps))
     steps += state.end
     for allocation in state.temporary:
-        planner.release(allocation)
+        storage.release(allocation)
     return steps
 
 
-def while_loop(planner: Planner, frame: Frame, step: Whiling) -> list[Step]:
+def while_loop(
+    storage: Storage, frame: Frame, step: blocks.While, nested: Nested, accesses: AccessesOf
+) -> list[Step]:
     """A while: the state is copied to the result from wherever it is in the end."""
     first = step.cond_consts + step.body_consts
     inits = step.inputs[first:]
-    state = _carried(planner, frame, step.body, step.body_consts, inits, step.results, None)
-    known = [planner.allocation(frame, v) for v in step.inputs[:first]]
-    predicate = planner.allocate(1)
-    planner.depth += 1
-    cond = planner.nested(
-        step.cond, [*known[: step.cond_consts], *state.before], [predicate], set()
+    state = _carried(
+        storage, accesses, frame, step.body, step.body_consts, inits, step.results, None
     )
-    body = planner.nested(
+    known = [storage.allocation(frame, v) for v in step.inputs[:first]]
+    predicate = storage.allocate(1)
+    storage.depth += 1
+    cond = nested(step.cond, [*known[: step.cond_consts], *state.before], [predicate], set())
+    body = nested(
         step.body,
         [*known[step.cond_consts :], *state.before],
         state.after,
         state.kept,
         state.updated,
     )
-    planner.depth -= 1
-    test = planner.slot(predicate, step.cond.outputs[0].type)
+    storage.depth -= 1
+    test = storage.slot(predicate, step.cond.outputs[0].type)
     frees = _frees(step.body, body)
     steps = [*state.start, While(tuple(cond), test, tuple(body), tuple(state.swaps), frees)]
     for var, allocation, number in zip(step.results, state.before, range(len(inits)), strict=True):
         if number not in state.kept and state.before[number] is not state.after[number]:
-            steps.append(Copy(planner.slot_of(frame, var), planner.slot(allocation, var.type)))
+            steps.append(Copy(storage.slot_of(frame, var), storage.slot(allocation, var.type)))
     for allocation in [*state.temporary, predicate]:
-        planner.release(allocation)
+        storage.release(allocation)
     return steps
 
 
@@ -119,28 +135,29 @@ def _writes_tape(steps: Sequence[Step]) -> bool:
     return False
 
 
-def branch(planner: Planner, frame: Frame, step: Branching) -> list[Step]:
+def branch(storage: Storage, frame: Frame, step: blocks.Branch, nested: Nested) -> list[Step]:
     """Every branch writes its results where the equation's results are."""
-    inputs = [planner.allocation(frame, v) for v in step.operands]
-    targets = [planner.allocation(frame, v) for v in step.results]
-    branches = [tuple(planner.nested(b, inputs, targets, set())) for b in step.branches]
-    return [Branch(planner.slot_of(frame, step.index), tuple(branches))]
+    inputs = [storage.allocation(frame, v) for v in step.operands]
+    targets = [storage.allocation(frame, v) for v in step.results]
+    branches = [tuple(nested(b, inputs, targets, set())) for b in step.branches]
+    return [Branch(storage.slot_of(frame, step.index), tuple(branches))]
 
 
 def _views(
-    planner: Planner, frame: Frame, whole: Sequence[Var], blocks: Sequence[Var]
+    storage: Storage, frame: Frame, whole: Sequence[Var], blocks: Sequence[Var]
 ) -> tuple[list[View], list[Allocation]]:
     """A moving view of every whole array's blocks along its first axis."""
     views, allocations = [], []
     for array, block in zip(whole, blocks, strict=True):
         allocation = Allocation("view", block.type.nbytes, moving=True)
-        views.append(View(planner.slot(allocation, block.type), planner.slot_of(frame, array)))
+        views.append(View(storage.slot(allocation, block.type), storage.slot_of(frame, array)))
         allocations.append(allocation)
     return views, allocations
 
 
 def _carried(
-    planner: Planner,
+    storage: Storage,
+    accesses: AccessesOf,
     frame: Frame,
     body: Block,
     consts: int,
@@ -156,29 +173,29 @@ def _carried(
     first, last = first_writes(body), last_uses(body)
     for number, init in enumerate(inits):
         before, after = body.inputs[consts + number], body.outputs[number]
-        home = planner.allocation(frame, results[number])
+        home = storage.allocation(frame, results[number])
         type_ = before.type
         if before is after:
             state.kept.add(number)
         chain = _updates(body, before, after, first, last)
-        if before is after or chain or _overwritable(planner, body, before, after, first, last):
+        if before is after or chain or _overwritable(accesses, body, before, after, first, last):
             one = two = start = home
             state.updated.update(dict.fromkeys(chain, home))
         else:
-            fixed, spare = home, planner.allocate(type_.nbytes)
+            fixed, spare = home, storage.allocate(type_.nbytes)
             state.temporary.append(spare)
             if home.moving:
-                fixed = planner.allocate(type_.nbytes)
+                fixed = storage.allocate(type_.nbytes)
                 state.temporary.append(fixed)
-                state.end.append(Copy(planner.slot(home, type_), planner.slot(fixed, type_)))
+                state.end.append(Copy(storage.slot(home, type_), storage.slot(fixed, type_)))
             one, two = (spare, fixed) if (trips or 0) % 2 else (fixed, spare)
             start = one
             one, two = one.exchanged(), two.exchanged()
-            state.swaps.append((planner.slot(one, type_), planner.slot(two, type_)))
-        source = planner.allocation(frame, init)
-        astray = trips is None and planner.depth > 0 and one is not start
-        if astray or not planner.shared(start, source):
-            state.start.append(Copy(planner.slot(one, type_), planner.slot(source, init.type)))
+            state.swaps.append((storage.slot(one, type_), storage.slot(two, type_)))
+        source = storage.allocation(frame, init)
+        astray = trips is None and storage.depth > 0 and one is not start
+        if astray or not storage.shared(start, source):
+            state.start.append(Copy(storage.slot(one, type_), storage.slot(source, init.type)))
         state.before.append(one)
         state.after.append(two)
     return state
@@ -210,7 +227,7 @@ def _updates(
 
 
 def _overwritable(
-    planner: Planner,
+    accesses: AccessesOf,
     body: Block,
     before: Var,
     after: Var,
@@ -222,5 +239,5 @@ def _overwritable(
         return False
     write, end = first[after], last.get(before, -1)
     if end == write:
-        return may_reuse(body.steps[write], after, before, planner.accesses)
+        return may_reuse(body.steps[write], after, before, accesses)
     return end < write

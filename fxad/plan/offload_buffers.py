@@ -12,13 +12,13 @@ from fxad.core.record import record
 from fxad.ir import heuristics
 from fxad.ir.block import (
     Block,
-    Branching,
-    HostStep,
+    Branch,
+    Copy,
+    Host,
     Launch,
-    Looping,
+    Loop,
     LoweredStep,
-    Transfer,
-    Whiling,
+    While,
     reads_of,
 )
 from fxad.ir.program import Var
@@ -32,7 +32,7 @@ class OffloadBuffer:
 
     acquire: Callable[..., object]
     release: Callable[..., object]
-    instead: HostStep
+    instead: Host
     puts: bool
 
 
@@ -46,8 +46,8 @@ def offload_buffers(
     """
     found: dict[Var, OffloadBuffer] = {}
     for number, step in enumerate(block.steps):
-        functions = getattr(step.function, "buffer", None) if isinstance(step, HostStep) else None
-        if not isinstance(step, HostStep) or functions is None:
+        functions = getattr(step.function, "buffer", None) if isinstance(step, Host) else None
+        if not isinstance(step, Host) or functions is None:
             continue
         (value,) = step.operands or step.results
         if value in found or last[value] >= len(block.steps):
@@ -60,7 +60,7 @@ def offload_buffers(
             after = block.steps[number + 1 : last[value] + 1]
             beside = (*block.steps[first.get(value, 0) + 1 : number], *after)
             key = step.function.key  # type: ignore[attr-defined]
-            if not isinstance(maker, Launch | Transfer) or key in _fetched(beside):
+            if not isinstance(maker, Launch | Copy) or key in _fetched(beside):
                 continue
             if any(_puts(s) and value in reads_of(s) for s in after):
                 continue
@@ -70,7 +70,7 @@ def offload_buffers(
 
 
 def _puts(step: LoweredStep) -> bool:
-    return isinstance(step, HostStep) and hasattr(step.function, "buffer")
+    return isinstance(step, Host) and hasattr(step.function, "buffer")
 
 
 def _fetched(steps: tuple[LoweredStep, ...]) -> set[int]:
@@ -78,16 +78,16 @@ def _fetched(steps: tuple[LoweredStep, ...]) -> set[int]:
     return {s.function.key for s in _hosts(steps) if _puts(s)}  # type: ignore[attr-defined]
 
 
-def _hosts(steps: tuple[LoweredStep, ...]) -> Iterator[HostStep]:
+def _hosts(steps: tuple[LoweredStep, ...]) -> Iterator[Host]:
     for step in steps:
         match step:
-            case HostStep():
+            case Host():
                 yield step
-            case Looping():
+            case Loop():
                 yield from _hosts(step.body.steps)
-            case Whiling():
+            case While():
                 yield from _hosts((*step.cond.steps, *step.body.steps))
-            case Branching():
+            case Branch():
                 for branch in step.branches:
                     yield from _hosts(branch.steps)
             case _:

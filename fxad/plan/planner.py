@@ -11,32 +11,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from fxad.core.arena import Arena
 from fxad.core.record import replace
 from fxad.core.types import Type
+from fxad.ir import block as blocks
 from fxad.ir import heuristics
-from fxad.ir.block import (
-    Block,
-    Branching,
-    HostStep,
-    Launch,
-    Looping,
-    LoweredStep,
-    TapeStep,
-    Transfer,
-    Whiling,
-    reads_of,
-    writes_of,
-)
+from fxad.ir.block import Block, Launch, LoweredStep, reads_of, writes_of
 from fxad.ir.kernel import Buffer, Kernel
 from fxad.ir.plan import Copy, Host, Plan, Run, Slot, Step, Taping
 from fxad.ir.program import Var
 from fxad.plan import control
-from fxad.plan.allocation import Allocation
+from fxad.plan.allocation import Allocation, Frame, Storage
 from fxad.plan.layout import FixedOffsets, RecordingArena, packed
-from fxad.plan.offload_buffers import OffloadBuffer, offload_buffers
+from fxad.plan.offload_buffers import offload_buffers
 from fxad.plan.order import ordered
 from fxad.plan.overlap import Accesses, merged
 from fxad.plan.reuse import AccessesOf, donations, first_writes, last_uses, may_reuse, update_chain
@@ -61,33 +49,11 @@ def plan(
     return made
 
 
-@dataclass(eq=False, slots=True)
-class Frame:
-    """One block being planned: where its values are, when they die, where its outputs must be.
-
-    borrowed: values whose allocations belong to whoever planned the block.
-    in_offload_buffers: see `offload_buffers`. streamed: those that a product writes
-    with non-temporal stores.
-    """
-
-    allocations: dict[Var, Allocation]
-    borrowed: frozenset[Var]
-    required: dict[Var, Allocation]
-    first: dict[Var, int]
-    last: dict[Var, int]
-    in_offload_buffers: dict[Var, OffloadBuffer]
-    streamed: set[Var]
-
-
 class Planner:
     """Gives every value its allocation while walking the blocks in execution order."""
 
     def __init__(self, arena: Arena | FixedOffsets, accesses: AccessesOf) -> None:
-        self.depth = 0  # loops around the step being planned
-        self.arena = arena
-        self._donated: dict[int, int] = {}  # result number -> argument number
-        self.slots: list[Slot] = []
-        self._slot_of: dict[tuple[Allocation, Type | None], Slot] = {}
+        self.storage = Storage(arena)
         self._kernels: dict[tuple[object, ...], Kernel] = {}
         self.accesses = accesses
 
@@ -108,23 +74,28 @@ class Planner:
                 outputs[var] = Allocation("result", var.type.nbytes, number)
         # An argument or result seen under several shapes has the slot of its own type first.
         for var, type_ in zip(block.inputs, in_types, strict=True):
-            self.slot(inputs[var], type_)
+            self.storage.slot(inputs[var], type_)
         for number, (var, type_) in enumerate(zip(block.outputs, out_types, strict=True)):
             if var in outputs and outputs[var].number == number:
-                self.slot(outputs[var], type_)
+                self.storage.slot(outputs[var], type_)
         donated = donations(block, outputs, donate, self.accesses)
-        self._donated = {outputs[var].number: argument for var, argument in donated.items()}
+        self.storage.donated.update((outputs[var].number, n) for var, n in donated.items())
         first, last = first_writes(block), last_uses(block)
         for result, allocation in list(outputs.items()):
             outputs.update(dict.fromkeys(update_chain(block, result, first, last), allocation))
         steps = self.block(block, inputs, outputs)
         for argument in donated.values():  # executors find the storage through its slot
             var = block.inputs[argument]
-            self.slot(inputs[var], var.type)
+            self.storage.slot(inputs[var], var.type)
         results, copies = self._results(block, out_types, inputs | outputs)
         steps += copies
         return Plan(
-            tuple(self.slots), tuple(steps), (), tuple(results), self.arena.peak, self._donated
+            tuple(self.storage.slots),
+            tuple(steps),
+            (),
+            tuple(results),
+            self.storage.arena.peak,
+            self.storage.donated,
         )
 
     def _results(
@@ -137,36 +108,11 @@ class Planner:
             allocation = allocations[var]
             own = allocation.kind == "result" and allocation.number == number
             if own or var.type == type_:
-                results.append(self.slot(allocation, type_))
+                results.append(self.storage.slot(allocation, type_))
             else:
-                results.append(self.slot(Allocation("result", type_.nbytes, number), type_))
-                copies.append(Copy(results[-1], self.slot(allocation, var.type)))
+                results.append(self.storage.slot(Allocation("result", type_.nbytes, number), type_))
+                copies.append(Copy(results[-1], self.storage.slot(allocation, var.type)))
         return results, copies
-
-    # ------------------------------------------------------------ slots and allocations
-
-    def slot(self, allocation: Allocation, type_: Type) -> Slot:
-        """The slot of an allocation and a type; a moving one has one slot, the one that its loop
-        moves, whatever shape its bytes are seen under."""
-        key = allocation, None if allocation.moving else type_
-        found = self._slot_of.get(key)
-        if found is None:
-            found = self._slot_of[key] = self.fresh(allocation, type_)
-        return found
-
-    def fresh(self, allocation: Allocation, type_: Type) -> Slot:
-        """A slot of its own, so that a loop may move or exchange it."""
-        slot = Slot(len(self.slots), type_, allocation.kind, allocation.number, allocation.offset)
-        self.slots.append(slot)
-        return slot
-
-    def allocate(self, nbytes: int) -> Allocation:
-        return Allocation("arena", nbytes, offset=self.arena.take(nbytes))
-
-    def release(self, allocation: Allocation) -> None:
-        allocation.users -= 1
-        if allocation.kind == "arena" and allocation.users == 0:
-            self.arena.give(allocation.offset)
 
     # ------------------------------------------------------------ blocks
 
@@ -189,7 +135,7 @@ class Planner:
             for var in touched:
                 if frame.last[var] == number and var not in frame.borrowed:
                     steps += self._released(frame, var)
-                    self.release(frame.allocations[var])
+                    self.storage.release(frame.allocations[var])
         return steps
 
     def _allocate_results(self, frame: Frame, step: LoweredStep, number: int) -> list[Step]:
@@ -203,13 +149,13 @@ class Planner:
             if allocation is not None:
                 allocation.users += 1
             elif var in frame.in_offload_buffers:
-                allocation = self.allocate(var.type.nbytes)
+                allocation = self.storage.allocate(var.type.nbytes)
                 allocation.moving = True  # to the offload buffer
                 buffer = frame.in_offload_buffers[var]
-                slot = self.slot(allocation, var.type)
+                slot = self.storage.slot(allocation, var.type)
                 steps.append(Host(buffer.acquire, (), (slot,), "acquire", acquires=True))
             else:
-                allocation = self._reused(frame, step, var, number) or self.allocate(
+                allocation = self._reused(frame, step, var, number) or self.storage.allocate(
                     var.type.nbytes
                 )
             frame.allocations[var] = allocation
@@ -220,7 +166,7 @@ class Planner:
         if var not in frame.in_offload_buffers:
             return []
         buffer = frame.in_offload_buffers[var]
-        inputs = (self.slot_of(frame, var),) if buffer.puts else ()
+        inputs = (self.storage.slot_of(frame, var),) if buffer.puts else ()
         return [Host(buffer.release, inputs, (), "put" if buffer.puts else "release")]
 
     def _reused(
@@ -243,21 +189,6 @@ class Planner:
                 return allocation
         return None
 
-    def allocation(self, frame: Frame, var: Var) -> Allocation:
-        found = frame.allocations.get(var)
-        if found is None:  # of size 0: nothing writes it
-            found = frame.allocations[var] = frame.required.get(var) or self.allocate(0)
-        return found
-
-    def slot_of(self, frame: Frame, var: Var) -> Slot:
-        return self.slot(self.allocation(frame, var), var.type)
-
-    def shared(self, result: Allocation, source: Allocation) -> bool:
-        """Whether a result's allocation is that of a value before it (donated, for instance)."""
-        if result.kind == "result" and source.kind == "argument":
-            return self._donated.get(result.number) == source.number
-        return result.same(source)
-
     def nested(
         self,
         block: Block,
@@ -279,52 +210,62 @@ class Planner:
             if source is None:
                 outputs[var] = target
             else:
-                copies.append(Copy(self.slot(target, var.type), self.slot(source, var.type)))
+                copies.append(
+                    Copy(self.storage.slot(target, var.type), self.storage.slot(source, var.type))
+                )
         return [*self.block(block, allocations, outputs), *copies]
 
     def _step(self, frame: Frame, step: LoweredStep) -> list[Step]:
         match step:
             case Launch():
                 return self._launch(frame, step)
-            case Transfer():
-                return [Copy(self.slot_of(frame, step.dst), self.slot_of(frame, step.src))]
-            case HostStep():
+            case blocks.Copy():
+                return [
+                    Copy(
+                        self.storage.slot_of(frame, step.dst), self.storage.slot_of(frame, step.src)
+                    )
+                ]
+            case blocks.Host():
                 return self._host(frame, step)
-            case TapeStep():
-                inputs = tuple([self.slot_of(frame, v) for v in step.operands])
-                outputs = tuple([self.slot_of(frame, v) for v in step.results])
+            case blocks.Taping():
+                inputs = tuple([self.storage.slot_of(frame, v) for v in step.operands])
+                outputs = tuple([self.storage.slot_of(frame, v) for v in step.results])
                 return [Taping(step.kind, step.type, inputs, outputs)]
-            case Branching():
-                return control.branch(self, frame, step)
-            case Looping():
-                return control.loop(self, frame, step)
-            case Whiling():
-                return control.while_loop(self, frame, step)
+            case blocks.Branch():
+                return control.branch(self.storage, frame, step, self.nested)
+            case blocks.Loop():
+                return control.loop(self.storage, frame, step, self.nested, self.accesses)
+            case blocks.While():
+                return control.while_loop(self.storage, frame, step, self.nested, self.accesses)
         raise TypeError(f"not a lowered step: {step!r}")
 
-    def _host(self, frame: Frame, step: HostStep) -> list[Step]:
+    def _host(self, frame: Frame, step: blocks.Host) -> list[Step]:
         """A call whose results get their own shapes, also where a loop moves another's slot."""
-        inputs = tuple([self.slot_of(frame, v) for v in step.operands])
-        targets = [self.slot_of(frame, v) for v in step.results]
+        inputs = tuple([self.storage.slot_of(frame, v) for v in step.operands])
+        targets = [self.storage.slot_of(frame, v) for v in step.results]
         spare = {
-            target: self.allocate(var.type.nbytes)
+            target: self.storage.allocate(var.type.nbytes)
             for var, target in zip(step.results, targets, strict=True)
             if target.type != var.type
         }
         outputs = [
-            self.slot(spare[target], var.type) if target in spare else target
+            self.storage.slot(spare[target], var.type) if target in spare else target
             for var, target in zip(step.results, targets, strict=True)
         ]
         for allocation in spare.values():
-            self.release(allocation)
+            self.storage.release(allocation)
         copies = [Copy(t, o) for t, o in zip(targets, outputs, strict=True) if t is not o]
         return [Host(step.function, inputs, tuple(outputs), step.name), *copies]
 
     def _launch(self, frame: Frame, step: Launch) -> list[Step]:
         steps: list[Step] = []
         for result, operand in step.replaces:
-            if not self.shared(self.allocation(frame, result), self.allocation(frame, operand)):
-                steps.append(Copy(self.slot_of(frame, result), self.slot_of(frame, operand)))
+            if not self.storage.shared(
+                self.storage.allocation(frame, result), self.storage.allocation(frame, operand)
+            ):
+                steps.append(
+                    Copy(self.storage.slot_of(frame, result), self.storage.slot_of(frame, operand))
+                )
         kernel, args = step.kernel, step.args
         pairs = self._shared_pairs(frame, step) if kernel.kind == "contract" else {}
         if pairs:
@@ -333,7 +274,7 @@ class Planner:
             kernel = self._changed(kernel, {of[x]: of[y] for x, y in pairs.items()})
         elif kernel.kind == "contract" and frame.streamed.issuperset(step.writes):
             kernel = self._changed(kernel, {})
-        slots = tuple([self.slot_of(frame, v) for v in args])
+        slots = tuple([self.storage.slot_of(frame, v) for v in args])
         return [*steps, Run(kernel, slots, step.scalars)]
 
     def _changed(self, kernel: Kernel, pairs: dict[Buffer, Buffer]) -> Kernel:
@@ -351,7 +292,9 @@ class Planner:
             for result in step.writes
             for operand in step.args
             if operand is not result
-            and self.shared(self.allocation(frame, result), self.allocation(frame, operand))
+            and self.storage.shared(
+                self.storage.allocation(frame, result), self.storage.allocation(frame, operand)
+            )
         }
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from fxad.ir.block import (
     Block,
     Launch,
-    Looping,
+    Loop,
     LoweredStep,
-    TapeStep,
-    Whiling,
+    Taping,
+    While,
     reads_of,
     writes_of,
 )
@@ -52,12 +52,12 @@ def may_reuse(step: LoweredStep, result: Var, operand: Var, accesses: AccessesOf
             of = accesses(step.kernel)
             buffers = dict(zip(step.args, step.kernel.buffers, strict=True))
             return of.may_share(buffers[result], buffers[operand])
-        case TapeStep():  # handles are read lane by lane before they are written
+        case Taping():  # handles are read lane by lane before they are written
             return step.kind == "write" and operand is step.operands[0]
-        case Looping():
+        case Loop():
             inits = step.inputs[step.consts : step.consts + step.carry]
             return _is_state(step.inputs, inits, step.results, result, operand)
-        case Whiling():
+        case While():
             inits = step.inputs[step.cond_consts + step.body_consts :]
             return _is_state(step.inputs, inits, step.results, result, operand)
     return False

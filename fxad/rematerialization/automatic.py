@@ -70,14 +70,14 @@ def cheap(program: Program, boundary: Boundary, alone: Try) -> list[Var]:
     """Residuals that one elementwise pass over other residuals, or over arguments, makes. Last ones
     first, and none that another one is made from: a chain of them would be recomputed from its far
     end at once."""
-    early = makers(program.eqns[: boundary.number])
+    forward = makers(program.eqns[: boundary.number])
     known: dict[tuple[object, ...], bool] = {}
     found: list[Var] = []
     read: set[Var] = set()
-    for var in reversed(early):
+    for var in reversed(forward):
         if boundary.residuals.get(var, 0) < LARGE or var in read:
             continue
-        chain = _chain(var, early, boundary)
+        chain = _chain(var, forward, boundary)
         if chain is None:
             continue
         key = chain.key()
@@ -89,7 +89,7 @@ def cheap(program: Program, boundary: Boundary, alone: Try) -> list[Var]:
     return found
 
 
-def _chain(var: Var, early: dict[Var, Eqn], boundary: Boundary) -> Program | None:
+def _chain(var: Var, forward: dict[Var, Eqn], boundary: Boundary) -> Program | None:
     """What makes a value from other residuals; None where something stored is missing or has an
     effect."""
     eqns: dict[Eqn, None] = {}
@@ -103,12 +103,12 @@ def _chain(var: Var, early: dict[Var, Eqn], boundary: Boundary) -> Program | Non
         return there and not eqn.effects
 
     def reached(atom: Var) -> bool:
-        if atom in boundary.residuals or atom not in early:
+        if atom in boundary.residuals or atom not in forward:
             inputs[atom] = None
             return True
-        return atom not in boundary.stored and add(early[atom])
+        return atom not in boundary.stored and add(forward[atom])
 
-    return Program(list(inputs), list(eqns), [var]) if add(early[var]) else None
+    return Program(list(inputs), list(eqns), [var]) if add(forward[var]) else None
 
 
 def _is_one_pass(plan: Plan) -> bool:

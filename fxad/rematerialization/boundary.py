@@ -33,9 +33,9 @@ class Boundary:
     def anchors(self, program: Program, parts: int) -> set[Var]:
         """What must be kept so that each of `parts` pieces of the equations before can be
         recomputed from what enters it: pieces of about equal bytes, begun where little enters."""
-        early = program.eqns[: self.number]
-        made, last = _lifetimes(early, (), self.stored)
-        entering = [0] * (len(early) + 2)
+        forward = program.eqns[: self.number]
+        made, last = _lifetimes(forward, (), self.stored)
+        entering = [0] * (len(forward) + 2)
         for var, number in made.items():
             entering[number + 1] += nbytes_of(var)
             entering[last.get(var, number) + 1] -= nbytes_of(var)
@@ -43,7 +43,7 @@ class Boundary:
             entering[number] += entering[number - 1]
         cuts: list[int] = []
         total, done, window = sum(self.residuals.values()), 0, 0
-        for number, eqn in enumerate(early):
+        for number, eqn in enumerate(forward):
             done += sum(self.residuals.get(v, 0) for v in eqn.outputs)
             if done * parts >= total * (len(cuts) + 1) and len(cuts) + 1 < parts:
                 cuts.append(min(range(window, number + 1), key=lambda n: (entering[n], -n)))
@@ -94,8 +94,8 @@ def boundary_inside(region: Region) -> Boundary | None:
     if region.cut is None:
         return None
     made = {*region.state, *makers(region.program.eqns[: region.cut])}
-    late = region.program.eqns[region.cut :]
-    read = [v for v in values_read(late) if v in made]
+    backward = region.program.eqns[region.cut :]
+    read = [v for v in values_read(backward) if v in made]
     residuals = {v: nbytes_of(v) for v in read if v not in region.program.outputs and nbytes_of(v)}
     return Boundary(
         region.cut, residuals, residuals, made, exact_values(region.program, region.cut, made)
@@ -111,7 +111,7 @@ def exact_values(program: Program, number: int, stored: set[Var]) -> set[Var]:
 
 def read_forward(program: Program, number: int, stored: set[Var]) -> set[Var]:
     """Early values that later equations outside of backward passes read."""
-    early = makers(program.eqns[:number])
+    forward = makers(program.eqns[:number])
     found: set[Atom] = set(program.outputs)
     for eqn in reversed(program.eqns[number:]):
         # What is made for a backward pass alone is part of it, what is recomputed is not.
@@ -120,7 +120,7 @@ def read_forward(program: Program, number: int, stored: set[Var]) -> set[Var]:
     open_ = list(found)
     while open_:
         atom = open_.pop()
-        if atom in early and atom not in stored:  # read as part of others
-            open_ += [a for a in early[atom].inputs if a not in found]
-            found.update(early[atom].inputs)
+        if atom in forward and atom not in stored:  # read as part of others
+            open_ += [a for a in forward[atom].inputs if a not in found]
+            found.update(forward[atom].inputs)
     return {v for v in found if isinstance(v, Var)}

@@ -36,7 +36,7 @@ PLACES = 6  # in loops and branches, looked at in each round
 PARTS = (1, 2, 4, 8, 16, 32)  # pieces of the program, each recomputed from what enters it
 TIGHTER = 0.8  # of a budget that was not met: what is then tried for, which takes other ways
 SHARES = (0.05, 0.25, 0.45, 0.6)  # of the bytes without a budget: what the least is looked for with
-STAGING = 8  # a budget over this: memory of values on their way to the disk
+STAGING_SHARE = 8  # a budget over this: memory of values on their way to the disk
 RETRIES = 4  # for each of them, wanting more
 
 
@@ -180,7 +180,7 @@ class _Search:
                     break
                 rewriter = Rewriter(program, boundary, anchors, choice)
                 changed = Changed(rewriter.rewritten(), frozenset(rewriter.small.values()))
-                smaller = self.offload(dce(region.around(changed).program), budget // STAGING)
+                smaller = self.offload(dce(region.around(changed).program), budget // STAGING_SHARE)
                 tried = _Tried.of(self.attempts.whole(smaller))
                 if tried.peak < best.peak:
                     best = tried

@@ -52,7 +52,7 @@ class Chooser:
         self.kept = boundary.residuals
         self.exact = boundary.exact
         self.anchors = anchors
-        self.early = makers(program.eqns[: boundary.number])
+        self.forward = makers(program.eqns[: boundary.number])
         self.freed = 0  # bytes, by the last choice
         self._moves: dict[tuple[str, ...], list[Move]] = {}
 
@@ -100,10 +100,10 @@ class Chooser:
         """Seconds to compute a value from what is there later, or is recomputed anyway."""
         seconds, open_ = 0.0, [var]
         seen: set[Eqn] = set()
-        if var not in self.early:  # the state of a loop
+        if var not in self.forward:  # the state of a loop
             return FOREVER
         while open_:
-            eqn = self.early[open_.pop()]
+            eqn = self.forward[open_.pop()]
             if eqn not in seen:
                 seen.add(eqn)
                 seconds += self.costs.seconds(eqn)
@@ -113,7 +113,7 @@ class Chooser:
         return seconds
 
     def _there(self, var: Var) -> bool:
-        return var not in self.early or var in self.kept or var in self.anchors
+        return var not in self.forward or var in self.kept or var in self.anchors
 
 
 class Costs:

@@ -8,7 +8,7 @@ which elementwise passes recompute the other residuals.
 A loop is split before anything is lowered, and all that its backward half reads is a residual. What
 should be kept instead is a minimal cut: as many units as a value has bytes may flow through it,
 from what cannot be recomputed (products, sums, the state of a loop) along elementwise equations and
-views to what is read late. The narrowest place is what must be kept (as PyTorch's partitioner
+views to what is read backward. The narrowest place is what must be kept (as PyTorch's partitioner
 decides between its two graphs); of several the last, since the least is repeated there.
 """
 
@@ -59,7 +59,7 @@ def _lighter(region: Region) -> Program | None:
 
 
 def least_kept(region: Region, boundary: Boundary) -> set[Var]:
-    """The values of fewest bytes from which what is read late can be recomputed, and the inputs
+    """The values of fewest bytes from which what is read backward can be recomputed, and the inputs
     that later equations have too."""
     network = _Network()
     for var in region.state:
@@ -78,8 +78,8 @@ def least_kept(region: Region, boundary: Boundary) -> set[Var]:
     for var in boundary.residuals:
         network.join((var, True), END)
     network.fill()
-    late = network.leading_to_end()
-    return {v for v in known if (v, True) in late and (v, False) not in late}
+    leading = network.leading_to_end()
+    return {v for v in known if (v, True) in leading and (v, False) not in leading}
 
 
 def _repeatable(eqn: Eqn) -> bool:

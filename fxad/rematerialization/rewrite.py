@@ -18,46 +18,46 @@ from fxad.rematerialization.choose import SPEEDS, Ways
 
 
 class Rewriter:
-    """Restores chosen values before the first late equation that reads them."""
+    """Restores chosen values before the first backward equation that reads them."""
 
     def __init__(self, program: Program, boundary: Boundary, anchors: set[Var], ways: Ways) -> None:
         self.program = program
         self.number = boundary.number
         self.kept = {*boundary.residuals, *anchors}
         self.ways = ways
-        self.early = makers(program.eqns[: self.number])
+        self.forward = makers(program.eqns[: self.number])
         self.stored = boundary.stored
         self.exact = boundary.exact
         self.small = {v: Var(_rounded(v.type)) for v, way in ways.items() if way == "bf16"}
-        self.restored: dict[Atom, Atom] = {}  # early value -> what late equations read instead
+        self.restored: dict[Atom, Atom] = {}  # forward value -> what is read backward instead
         self.eqns: list[Eqn] = []
         self._changed: dict[Atom, bool] = {}
 
     def rewritten(self) -> Program:
         program = self.program
-        given = [v for v in self.small if v not in self.early]  # the state of a loop
+        given = [v for v in self.small if v not in self.forward]  # the state of a loop
         self.eqns += [_converted(v, self.small[v]) for v in given]
         for eqn in program.eqns[: self.number]:
             self.eqns.append(eqn)
             self.eqns += [_converted(v, self.small[v]) for v in eqn.outputs if v in self.small]
         start = len(self.eqns)
         for eqn in program.eqns[self.number :]:
-            late = tuple([self._late(a) for a in eqn.inputs])
-            self.eqns.append(eqn.with_inputs(late))
-        self._late_eqns = self.eqns[start:]
+            backward = tuple([self._restored(a) for a in eqn.inputs])
+            self.eqns.append(eqn.with_inputs(backward))
+        self._backward_eqns = self.eqns[start:]
         return dce(
             Program(program.inputs, self.eqns, program.outputs, program.name, program.consts)
         )
 
     def residuals(self) -> dict[Var, int]:
-        """Values made early that late equations read from memory, and their bytes."""
-        late = dce(Program((), self._late_eqns, self.program.outputs)).eqns
-        read = values_read(eqn for eqn in late if eqn.op.name != "offload")
+        """Values made forward that backward equations read from memory, and their bytes."""
+        backward = dce(Program((), self._backward_eqns, self.program.outputs)).eqns
+        read = values_read(eqn for eqn in backward if eqn.op.name != "offload")
         stored = [*self.kept, *self.small.values()]
         return {v: nbytes_of(v) for v in stored if v in read}
 
-    def _late(self, atom: Atom) -> Atom:
-        """What a late equation reads for an atom."""
+    def _restored(self, atom: Atom) -> Atom:
+        """What a backward equation reads for an atom."""
         if not isinstance(atom, Var) or not self._touched(atom):
             return atom
         if atom not in self.restored:
@@ -67,7 +67,7 @@ class Rewriter:
     def _touched(self, var: Var) -> bool:
         """Whether a value is chosen, or only part of others and made from a chosen one."""
         if var not in self._changed:
-            eqn = self.early.get(var)
+            eqn = self.forward.get(var)
             self._changed[var] = var in self.ways
             if eqn is not None and var not in self.stored and not eqn.effects:
                 self._changed[var] |= any(
@@ -100,7 +100,7 @@ class Rewriter:
         seen.add(var)
         way = self.ways.get(var)
         if way in SPEEDS:
-            maker, params = self.early.get(var), {"place": way, "memory": 0}
+            maker, params = self.forward.get(var), {"place": way, "memory": 0}
             where = maker.where if maker is not None else ""
             mark = Eqn(OPS["offload"], (var,), params, (_like(var),), where)
             self.eqns.append(mark)
@@ -110,7 +110,7 @@ class Rewriter:
             fixed[self.small[var]] = self.small[var]
             order.append(_converted(self.small[var], var))
             return
-        eqn = self.early.get(var)
+        eqn = self.forward.get(var)
         if eqn is None or (var in self.kept and way is None):
             fixed[var] = var
             return

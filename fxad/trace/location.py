@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from types import FrameType
 
 from fxad.core.errors import set_locator
-from fxad.core.source import FILES
+from fxad.core.source import FILES, PACKAGE
 from fxad.ir.program import new_pair
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_OURS = (_PACKAGE, FILES, "<frozen", contextlib.__file__)  # the last: of decorators in the package
+_OURS = (PACKAGE, FILES, "<frozen", contextlib.__file__)  # the last: of decorators in the package
 _names: dict[str, str] = {}  # file -> its name without folders, empty for our own
 
 

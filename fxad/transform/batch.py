@@ -13,8 +13,7 @@ from fxad.ops.base import Batched, spread
 from fxad.ops.programs.captures import staged
 from fxad.trace import location
 from fxad.trace.tracer import bind
-from fxad.transform.context import Environment, cached
-from fxad.transform.jvp import TRANSFORMS
+from fxad.transform.context import Environment, cached, transforms
 
 
 @cached
@@ -81,7 +80,7 @@ def _step(eqn: Eqn, size: int, mask: Mask, args: list[Any]) -> tuple[Any, Sequen
     if op.batch is None:
         raise TypeMismatch(f"{op.name} has no batching rule{at(eqn.where)}")
     if op.higher:
-        results = op.batch(TRANSFORMS, size, mask, args, **eqn.params)
+        results = op.batch(transforms(), size, mask, args, **eqn.params)
     else:
         results = op.batch(size, mask, args, **eqn.params)
     if isinstance(results, Batched):

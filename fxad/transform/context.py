@@ -1,7 +1,8 @@
 """What the transforms share: walking a Program by binding its equations, caching by identity.
 
-`Transforms` is the object `t` that rules of ops with sub-programs receive; it lets `fxad.ops`
-use the transforms without importing them.
+`transforms()` is the object `t` that rules of ops with sub-programs receive; it lets `fxad.ops`
+use the transforms without importing them. The transforms call those rules, so they have it from
+here: `fxad.transform.rules`, which imports them all, makes it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fxad.core.masks import Mask
 from fxad.core.record import valued
@@ -20,7 +21,23 @@ from fxad.ops import base
 from fxad.trace import location
 from fxad.trace.tracer import StagedTracer, Staging, bind, recorder, type_of
 
+if TYPE_CHECKING:
+    from fxad.ir.rules import Transforms
+
 R = TypeVar("R")
+_transforms: Transforms | None = None
+
+
+def hand_to_rules(transforms: Transforms) -> None:
+    """Let rules of ops with sub-programs receive these (done once, by `fxad.transform.rules`)."""
+    global _transforms
+    _transforms = transforms
+
+
+def transforms() -> Transforms:
+    """What rules of ops with sub-programs receive."""
+    assert _transforms is not None, "fxad.transform.rules is to be imported first"
+    return _transforms
 
 
 @valued

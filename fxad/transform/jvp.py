@@ -15,7 +15,7 @@ from fxad.ops.base import tangent_type, zeros
 from fxad.ops.programs.captures import staged
 from fxad.trace import location
 from fxad.trace.tracer import Level, Tracer, bind, type_of
-from fxad.transform.context import Environment, cached, differentiable
+from fxad.transform.context import Environment, cached, differentiable, transforms
 
 
 @cached
@@ -81,7 +81,7 @@ def apply_jvp(
         return outs, [None] * (len(outs) if isinstance(outs, tuple | list) else 1)
     if op.higher:
         assert op.jvp is not None
-        from_rule = op.jvp(TRANSFORMS, primals, tangents, **params)
+        from_rule = op.jvp(transforms(), primals, tangents, **params)
         return tuple(from_rule[0]), _real_tangents(from_rule[0], from_rule[1])
     outs = bind(op, *primals, **params)
     many = isinstance(outs, tuple)
@@ -166,18 +166,3 @@ def forward_level(args: Sequence[Any]) -> Forward | None:
     """The innermost eager forward level among the arguments' tracers, if any."""
     levels: list[Any] = [a.level for a in args if isinstance(a, Dual)]
     return max(levels, key=lambda level: level.depth, default=None)
-
-
-class _Transforms:
-    """The transforms as one object; filled by `fxad.transform.rules`."""
-
-    jvp: Any
-    split: Any
-    transpose: Any
-    batch: Any
-    run: Any
-    stage: Any
-    zeros: Any
-
-
-TRANSFORMS = _Transforms()

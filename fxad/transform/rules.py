@@ -5,15 +5,22 @@ from __future__ import annotations
 from fxad.ops.base import zeros
 from fxad.ops.programs.captures import staged
 from fxad.transform.batch import batch
-from fxad.transform.context import run
-from fxad.transform.jvp import TRANSFORMS, jvp
+from fxad.transform.context import hand_to_rules, run
+from fxad.transform.jvp import jvp
 from fxad.transform.split import split
 from fxad.transform.transpose import transpose
 
-TRANSFORMS.jvp = jvp
-TRANSFORMS.split = split
-TRANSFORMS.transpose = transpose
-TRANSFORMS.batch = batch
-TRANSFORMS.run = run
-TRANSFORMS.stage = staged
-TRANSFORMS.zeros = zeros
+
+class _All:
+    """The transforms as one object: `fxad.ir.rules.Transforms`."""
+
+    jvp = staticmethod(jvp)
+    split = staticmethod(split)
+    transpose = staticmethod(transpose)
+    batch = staticmethod(batch)
+    run = staticmethod(run)
+    stage = staticmethod(staged)
+    zeros = staticmethod(zeros)
+
+
+hand_to_rules(_All())

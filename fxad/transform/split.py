@@ -14,8 +14,7 @@ from fxad.core.masks import Mask, merge, select
 from fxad.ir.program import Op, Program
 from fxad.ops.programs.captures import embed
 from fxad.trace.tracer import StagedTracer, Staging
-from fxad.transform.context import Split, cached, run
-from fxad.transform.jvp import TRANSFORMS
+from fxad.transform.context import Split, cached, run, transforms
 
 
 class Deferred(Staging):
@@ -36,7 +35,7 @@ class Deferred(Staging):
         unknown = tuple(self.owns(a) for a in args)
         if all(unknown):
             return super().process(op, args, params)
-        return tuple(op.split(TRANSFORMS, self.record, unknown, args, **params))
+        return tuple(op.split(transforms(), self.record, unknown, args, **params))
 
     def record(self, op: Op, *args: Any, **params: Any) -> Any:
         """Put an op here without trying to split it."""

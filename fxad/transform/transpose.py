@@ -16,8 +16,7 @@ from fxad.ops.base import Unknown, plus
 from fxad.ops.programs.captures import staged
 from fxad.trace import location
 from fxad.trace.tracer import bind
-from fxad.transform.context import Environment, cached
-from fxad.transform.jvp import TRANSFORMS
+from fxad.transform.context import Environment, cached, transforms
 
 
 @cached
@@ -173,7 +172,7 @@ def _back(eqn: Eqn, unknown: set[Atom], env: Environment, sums: _Cotangents) -> 
         if sums.add_onto(eqn.inputs[0], lambda total: onto(total, given[0], args, **params)):
             return
     if op.higher:
-        results = op.transpose(TRANSFORMS, given, args, **eqn.params)
+        results = op.transpose(transforms(), given, args, **eqn.params)
     else:
         single = len(given) == 1
         results = op.transpose(given[0] if single else tuple(given), args, **eqn.params)

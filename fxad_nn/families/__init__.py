@@ -9,7 +9,7 @@ fields      fields of config.json that several families share
 gpt2, llama, qwen, ...      one short file for each
 """
 
-from fxad_nn.families import gemma, gpt2, llama, mistral, phi3, qwen
+from fxad_nn.families import gemma, gpt2, llama, mistral, mixtral, phi3, qwen
 from fxad_nn.families.family import Config, Family
 
 FAMILIES: dict[str, Family] = {
@@ -23,6 +23,8 @@ FAMILIES: dict[str, Family] = {
         gemma.GEMMA2,
         gemma.GEMMA3,
         phi3.PHI3,
+        mixtral.MIXTRAL,
+        mixtral.OLMOE,
     )
 }
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from fxad.core.schema import Schema
 from fxad_nn import decoder, gpt2
+from fxad_nn.spec import Leaf
 
 Config = gpt2.Config | decoder.Config
 
@@ -48,6 +49,17 @@ class Family:
             return _renamed(name, self.outer)
         _, number, rest = name.split(".", 2)
         return f"{self.blocks}.{number}.{_renamed(rest, self.inner)}"
+
+    def tensors(self, name: str, leaf: Leaf) -> list[str]:
+        """The tensors that a leaf is published as.
+
+        They are one of the leaf's shape, or where its module's name has a place {} for a number,
+        the transposes of its matrices, each by itself: those of experts.
+        """
+        published = self.published(name)
+        if "{}" not in published:
+            return [published]
+        return [published.format(number) for number in range(leaf.shape[0])]
 
 
 def _renamed(name: str, modules: Mapping[str, str]) -> str:

@@ -125,7 +125,7 @@ def _read3(values: dict[str, Any], dtype: str) -> Config:
         dtype,
         tuple((layer + 1) % every != 0 for layer in layers),
         family="gemma3_text",
-        query_norms=True,
+        query_norms="head",
         local_theta=float(local_theta or values.get("rope_local_base_freq") or 1e4),
         logit_cap=values.get("final_logit_softcapping"),
     )
@@ -142,7 +142,7 @@ _GEMMA2 = Config(
 )  # fmt: skip
 _GEMMA3 = Config(
     family="gemma3_text", vocab=262144, context=32768, head_dim=256, score_scale=256**-0.5,
-    query_norms=True, rope_theta=1e6, local_theta=1e4, window=512, **SHAPE,
+    query_norms="head", rope_theta=1e6, local_theta=1e4, window=512, **SHAPE,
     layers=26, local=tuple((layer + 1) % 6 != 0 for layer in range(26)),
     heads=4, groups=1, width=1152, hidden=6912,
 )  # fmt: skip

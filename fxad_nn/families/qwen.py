@@ -58,7 +58,7 @@ def _read2(values: dict[str, Any], dtype: str) -> Config:
 
 def _read3(values: dict[str, Any], dtype: str) -> Config:
     bias = values.get("attention_bias", False)
-    options = {"query_norms": True, "qkv_bias": bias, "out_bias": bias, **_windows(values)}
+    options = {"query_norms": "head", "qkv_bias": bias, "out_bias": bias, **_windows(values)}
     return read_decoder({"head_dim": 128, **values}, dtype, family="qwen3", **options)
 
 
@@ -66,7 +66,7 @@ _QWEN = Config(
     vocab=151936, context=32768, head_dim=64, rope_theta=1e6, norm_epsilon=1e-6, tied=True
 )
 _QWEN2 = replace(_QWEN, family="qwen2", qkv_bias=True)
-_QWEN3 = replace(_QWEN, family="qwen3", query_norms=True, head_dim=128, context=40960)
+_QWEN3 = replace(_QWEN, family="qwen3", query_norms="head", head_dim=128, context=40960)
 QWEN2 = Family(
     name="qwen2",
     architecture="Qwen2ForCausalLM",

@@ -77,7 +77,7 @@ def test_the_tape_goes_to_disk_under_its_budget():
     assert step.lower(X, W, 2000).executable.stats()["tape_bytes"] == 0
 
 
-def test_small_states_are_put_aside_in_rows():
+def test_small_states_are_kept_in_rows():
     def f(tape):
         def loss(x, n):
             return jnp.sum(lax.fori_loop(0, n, lambda i, x: jnp.sin(x) + 0.9 * x, x, tape=tape))

@@ -97,7 +97,7 @@ def test_other_backends_put_values_aside_too():
 
 @pytest.mark.parametrize("policy", [None, "dots_saveable", "nothing_saveable"])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_loops_put_aside_what_each_trip_keeps(policy, reverse):
+def test_loops_offload_what_each_trip_keeps(policy, reverse):
     stacked = np.stack(WS)
 
     def total(wrap):

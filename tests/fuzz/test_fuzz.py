@@ -14,9 +14,9 @@ import fxad
 from fxad.api import compiled
 from fxad.compiler import SIMPLIFY, passes, simplified
 from fxad.ir.check import check
-from fxad.ir.program import Program
+from fxad.ir.program import Program, show
 from fxad.ir.rewrite import evaluate
-from fxad.ir.text import parse, show
+from fxad.ir.text import parse
 from fxad.transform.context import run
 
 

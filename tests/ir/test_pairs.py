@@ -11,9 +11,9 @@ from fxad.compiler import simplified
 from fxad.core.errors import CheckError
 from fxad.ir.check import check
 from fxad.ir.pairs.scan import scan_pairs
-from fxad.ir.program import Program
+from fxad.ir.program import Program, show
 from fxad.ir.rewrite import inline_into
-from fxad.ir.text import parse, show
+from fxad.ir.text import parse
 
 X = jnp.ones((6, 8))
 

@@ -14,9 +14,9 @@ import fxad.numpy as jnp
 from fxad import compiler
 from fxad.core.errors import CheckError
 from fxad.ir.check import check
-from fxad.ir.program import Program
+from fxad.ir.program import Program, show
 from fxad.ir.stages import Ran, listening
-from fxad.ir.text import parse, show
+from fxad.ir.text import parse
 
 CASES = sorted(Path(__file__).parent.glob("*.ir"))
 

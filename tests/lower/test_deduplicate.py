@@ -8,7 +8,7 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad.api import compiled
-from fxad.ir.kernel_text import kernel_text
+from fxad.ir.kernel import kernel_text
 from fxad.ir.plan import Run, walk
 from fxad.lower import deduplicate
 

@@ -41,7 +41,7 @@ def mlp(up, down, x):
     return jnp.sum(jnp.square(x + hidden))
 
 
-def test_gelu_is_computed_again_where_its_gradient_is() -> None:
+def test_gelu_is_recomputed_where_its_gradient_is() -> None:
     up, down, x = draw(16, 40), draw(40, 16), draw(24, 16)
     both = fxad.grad(mlp, argnums=(0, 1, 2))
     assert kernels_with_tanh(both, up, down, x) == ["contract", "contract"]

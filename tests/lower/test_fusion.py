@@ -11,8 +11,8 @@ from plan_walker import run_plan
 import fxad
 import fxad.numpy as jnp
 from fxad.ir import heuristics
+from fxad.ir.digest import kernel_key
 from fxad.ir.kernel import Reduce
-from fxad.ir.kernel_text import kernel_key
 from fxad.ir.plan import Run, walk
 
 BATCH, TIME, HEADS, DIM = 2, 8, 4, 16

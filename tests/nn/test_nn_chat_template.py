@@ -4,6 +4,7 @@ import importlib.util
 import json
 import multiprocessing
 import os
+import random
 import time
 
 import numpy as np
@@ -29,6 +30,7 @@ from chat_templates import (
     THINKING,
     TOOLS,
 )
+from damage import damaged
 from tokenizer_directories import corpus, write_json, write_trained
 
 from fxad_nn import chat_template
@@ -329,6 +331,19 @@ def test_what_a_template_must_not_do_is_one_error(source, saying):
     assert len(str(caught.value)) < 3000
     with pytest.raises(TemplateError):
         template.render([ASK])  # and again, whatever became of the process
+
+
+def test_damaged_templates_raise_nothing_but_the_library_s_errors():
+    draw, refused = random.Random(0), 0
+    for source in [CHATML, LLAMA3, QWEN, MARKED] * 8:
+        content = damaged(draw, source.encode()).decode("utf-8", "replace")[:50_000]
+        try:
+            text = ChatTemplate(content, TOKENS).render([ASK, ANSWER])
+            assert isinstance(text, str)
+        except TemplateError as error:
+            refused += 1
+            assert 10 < len(str(error)) < 3000
+    assert 4 < refused < 32
 
 
 def test_a_template_that_does_not_end_is_ended():

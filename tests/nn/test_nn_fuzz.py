@@ -20,7 +20,7 @@ from tokenizer_directories import tiktoken_lines, write_json, write_sentencepiec
 
 import fxad
 from fxad.core.schema import anything, read, record
-from fxad_nn import decoder, gpt2, manifest, models, optim, store, tensors
+from fxad_nn import chat_template, decoder, gpt2, manifest, models, optim, store, tensors
 from fxad_nn.errors import DamageWarning, DataError, UserError
 from fxad_nn.families import family_of
 from fxad_nn.model import load
@@ -202,6 +202,10 @@ def tokenizer_files(home):
     settings |= {"add_bos_token": False, "legacy": None, "bos_token": end, "extra": ["<a>"]}
     write_json(home / "settings" / "tokenizer_config.json", settings)
     write_json(home / "settings" / "generation_config.json", {"eos_token_id": [10, 3]})
+    (home / "templates").mkdir()
+    named = [{"name": "default", "template": "{{ messages }}"}, {"name": "rag", "template": "x"}]
+    write_json(home / "templates" / "tokenizer_config.json", {"chat_template": named})
+    config = [home / "templates" / "tokenizer_config.json"]
     files = {
         "unigram": ["tokenizer.json"],
         "wordpiece": ["tokenizer.json"],
@@ -214,7 +218,8 @@ def tokenizer_files(home):
         paths = [home / name / file for file in files[name]]
         return Kind(paths, lambda: use(from_directory(home / name)))
 
-    return {name: kind(name) for name in files}
+    templates = Kind(config, lambda: chat_template.templates(home / "templates"))
+    return {"templates": templates, **{name: kind(name) for name in files}}
 
 
 def hugging_face(directory, config, params):
@@ -253,7 +258,7 @@ def split(directory, files):
 
 NAMES = ["checkpoint", "sealed", "gpt2", "llama", "gpt2 config", "llama config", "index"]
 NAMES += ["tokenizer", "own tokenizer", "pairs", "shard", "tokens", "options", "model"]
-NAMES += ["unigram", "wordpiece", "tiktoken", "pieces", "settings"]
+NAMES += ["templates", "unigram", "wordpiece", "tiktoken", "pieces", "settings"]
 
 
 @pytest.mark.parametrize("name", NAMES)

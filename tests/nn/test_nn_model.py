@@ -16,6 +16,7 @@ from fxad_nn import decoder, files, gpt2, manifest, models, optim, store, tensor
 from fxad_nn.errors import CheckpointError, ConfigError, DataError
 from fxad_nn.families import FAMILIES, family_of
 from fxad_nn.layers import conv1d, linear
+from fxad_nn.mixture import balance_loss, mixture, route, z_loss
 from fxad_nn.rotary import RopeScaling
 from fxad_nn.spec import from_named, init_params, named_leaves
 from fxad_nn.tokenizer import Bytes
@@ -84,7 +85,7 @@ SAVED = {
     "llama biases": replace(LLAMA, qkv_bias=True, out_bias=True, mlp_bias=True),
     "llama bf16": replace(LLAMA, dtype="bfloat16"),
     "qwen2": replace(LLAMA, family="qwen2", qkv_bias=True),
-    "qwen3": replace(LLAMA, family="qwen3", query_norms=True, window=8, local=(False, True)),
+    "qwen3": replace(LLAMA, family="qwen3", query_norms="head", window=8, local=(False, True)),
     "mistral": replace(LLAMA, family="mistral", window=3),
     "gemma2": replace(
         models.preset("gemma2-2b"),
@@ -117,6 +118,18 @@ SAVED = {
             kind="longrope", short=(1.0, 1.5), long=(2.0, 4.5), factor=2.0, original_context=8
         ),
     ),
+    "mixtral": replace(LLAMA, family="mixtral", experts=3, chosen=2, balance_loss=0.5),
+    "olmoe bf16": replace(
+        LLAMA,
+        family="olmoe",
+        experts=4,
+        chosen=3,
+        renormalised=False,
+        query_norms="whole",
+        clip=0.5,
+        router_losses=True,
+        dtype="bfloat16",
+    ),
     "gpt2": models.preset("tiny", ends=(3,)),
     "gpt2 options": models.preset(
         "tiny", activation="relu", scaled=False, scaled_by_layer=True, tied=False
@@ -138,8 +151,12 @@ def test_what_is_saved_comes_back_bit_for_bit(tmp_path, name):
             np.asarray(after[leaf], np.float32), np.asarray(kept, np.float32)
         )
     tensors = safetensors.numpy.load_file(tmp_path / "model.safetensors")
-    published = {family_of(model.config).published(leaf): x for leaf, x in before.items()}
-    assert {n: t.shape for n, t in tensors.items()} == {n: x.shape for n, x in published.items()}
+    family, published = family_of(model.config), {}
+    for leaf, x in before.items():
+        parts = family.tensors(leaf, x)
+        shape = x.shape if len(parts) == 1 else x.shape[:0:-1]  # of experts [out, in] each
+        published |= dict.fromkeys(parts, shape)
+    assert {n: t.shape for n, t in tensors.items()} == published
 
 
 SCALINGS = [
@@ -167,6 +184,10 @@ def test_impossible_options_are_refused():
         ({"local": (True,), "window": 3}, "one flag for each of 2 layers"),
         ({"local": (True, False)}, "need a window"),
         ({"window": 0}, "at least one token"),
+        ({"query_norms": "heads"}, "not 'heads'"),
+        ({"experts": 4}, "cannot choose 0 of 4"),
+        ({"experts": 4, "chosen": 5}, "cannot choose 5 of 4"),
+        ({"experts": 4, "chosen": 2, "fused": True}, "no fused matrices"),
     ]:
         with pytest.raises(ConfigError, match=saying):
             replace(LLAMA, **changes)
@@ -313,12 +334,12 @@ def test_tensors_that_do_not_fit_are_refused(tmp_path):
             fxad_nn.load(tmp_path)
 
     gate = "model.layers.1.mlp.gate_proj.weight"
-    refused("1 parameters are missing: blocks.1.mlp.gate.weight", lambda t: t.pop(gate))
+    refused(f"1 parameters are missing: {gate}", lambda t: t.pop(gate))
     refused(
         "'model.extra.weight' has no place", lambda t: t.update({"model.extra.weight": t[gate]})
     )
     refused(
-        "is the second one for norm.scale",
+        "is the second one for model.norm.weight",
         lambda t: t.update({"norm.weight": t["model.norm.weight"]}),
     )
     refused(
@@ -415,3 +436,55 @@ def test_families_name_every_leaf_of_their_models():
     assert llama.published("blocks.0.mlp.down.weight") == "model.layers.0.mlp.down_proj.weight"
     assert FAMILIES["gpt2"].published("norm.bias") == "transformer.ln_f.bias"
     assert {family_of(gpt2.Config()).name, family_of(LLAMA).name} == {"gpt2", "llama"}
+
+
+def test_experts_that_are_missing_or_twice_there_are_named(tmp_path):
+    def refused(saying, change):
+        fxad_nn.save(made(SAVED["mixtral"]), tmp_path)
+        retensor(tmp_path, change)
+        with pytest.raises(CheckpointError, match=saying):
+            fxad_nn.load(tmp_path)
+
+    one = "model.layers.1.block_sparse_moe.experts.{}.w2.weight"
+    refused(f"missing: {one.format(2)}", lambda t: t.pop(one.format(2)))
+    refused("has no place", lambda t: t.update({one.format(3): t[one.format(0)]}))
+    refused(r"has shape \(32, 16\)", lambda t: t.update({one.format(0): t[one.format(0)].T.copy()}))
+
+
+def test_a_mixture_is_the_sum_over_the_experts_of_every_token():
+    rng = np.random.default_rng(0)
+    p = {
+        name: {"weight": jnp.asarray(rng.standard_normal((5, *size)), "float32")}
+        for name, size in {"gate": (6, 7), "up": (6, 7), "down": (7, 6)}.items()
+    }
+    x, logits = (jnp.asarray(rng.standard_normal((9, n)), "float32") for n in (6, 5))
+    for renormalised in (True, False):
+        weights, experts = route(logits, 2, renormalised)
+        got = np.asarray(mixture(p, x, weights, experts, jnp.tanh))
+        every = np.asarray(fxad.nn.softmax(logits), np.float64)
+        expected = np.zeros((9, 6))
+        for token in range(9):
+            best = np.argsort(-every[token])[:2]
+            share = every[token, best] / (every[token, best].sum() if renormalised else 1.0)
+            for weight, e in zip(share, best, strict=True):
+                gate, up, down = (np.asarray(p[n]["weight"][e], np.float64) for n in p)
+                row = np.asarray(x[token], np.float64)
+                expected[token] += weight * (np.tanh(row @ gate) * (row @ up)) @ down
+        np.testing.assert_allclose(got, expected, rtol=0, atol=1e-4)  # sums of 7 products of 7
+    rounded = np.asarray(mixture(p, x, weights, experts, jnp.tanh, "bfloat16"))
+    assert 0 < np.abs(rounded - got).max() < 2**-6 * np.abs(got).max()
+
+
+def test_losses_of_routers_are_those_of_their_papers():
+    even = jnp.zeros((8, 4)) + jnp.asarray(np.eye(4)[np.arange(8) % 4] * 1e-3, "float32")
+    assert float(balance_loss(even, 1)) == pytest.approx(1.0, abs=1e-3)
+    one = jnp.asarray(np.tile([9.0, 0, 0, 0], (8, 1)), "float32")
+    share = float(fxad.nn.softmax(one)[0, 0])
+    assert float(balance_loss(one, 1)) == pytest.approx(4 * share, rel=1e-5)
+    assert float(z_loss(jnp.zeros((3, 4)))) == pytest.approx(np.log(4) ** 2, rel=1e-6)
+    config = replace(SAVED["mixtral"], z_loss=0.25)
+    model, tokens = made(config), np.arange(12, dtype=np.int32)[None]
+    plain = decoder.loss(model.params, (tokens, tokens), config)
+    more = decoder.loss(model.params, (tokens, tokens), replace(config, router_losses=True))
+    # Of fresh weights logits are near 0: two of three experts are chosen, each with 1 / 3.
+    assert float(more - plain) == pytest.approx(0.5 * 2 + 0.25 * np.log(3) ** 2, abs=0.1)

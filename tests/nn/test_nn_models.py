@@ -37,6 +37,8 @@ PUBLISHED = {
     "gemma3-270m": 268_098_176,
     "gemma3-1b": 999_885_952,
     "phi3-mini": 3_821_079_552,
+    "mixtral-8x7b": 46_702_792_704,
+    "olmoe-1b-7b": 6_919_161_856,
 }
 
 
@@ -141,14 +143,14 @@ def test_rotation_depends_on_distance_only():
     q, k = np.random.default_rng(2).normal(size=(2, 8)).astype(np.float32)
     tables = rotary_tables(12, 8, theta=10000.0)
 
-    def turned(x):
+    def rotated(x):
         return np.asarray(rotary(jnp.asarray(np.tile(x, (1, 12, 1, 1))), *tables))[0, :, 0]
 
-    products = turned(q) @ turned(k).T
+    products = rotated(q) @ rotated(k).T
     for distance in range(-5, 6):
         diagonal = np.diagonal(products, distance)
         np.testing.assert_allclose(diagonal, diagonal[0], rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(np.linalg.norm(turned(q), axis=1), np.linalg.norm(q), rtol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(rotated(q), axis=1), np.linalg.norm(q), rtol=1e-5)
 
 
 def test_cross_entropy_ignores_what_it_should():
@@ -169,6 +171,9 @@ def test_arithmetic_is_counted_as_in_palm():
     assert flops.training_flops_per_token(config, 1024) == 6 * 123_532_032 + 12 * 12 * 768 * 1024
     untied, tied = models.preset("llama-tiny"), models.preset("llama-tiny", tied=True)
     assert flops.product_params(untied) == flops.product_params(tied)
+    # Mixtral's 12.9B active parameters, but for the rows of its embedding and its norms.
+    active = flops.product_params(models.preset("mixtral-8x7b"))
+    assert active == 32 * (2 * 4096 * (4096 + 1024) + 8 * 4096 + 2 * 3 * 4096 * 14336) + 131072000
     assert 1e8 < flops.measured_peak(0.05) < 1e15
 
 

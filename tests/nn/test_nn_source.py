@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import fxad
+from fxad.ir.inspection.python import to_python
 from fxad.ir.rewrite import evaluate
 from fxad_nn import gpt2, models
 from fxad_nn.spec import init_params
@@ -21,7 +22,7 @@ def test_the_gradient_of_gpt2_nano_as_source_has_the_interpreters_bits() -> None
     assert not program.consts
     assert len(program.eqns) > 300
     namespace: dict = {}
-    exec(compile(program.to_python(), "source", "exec"), namespace)
+    exec(compile(to_python(program), "source", "exec"), namespace)
     args = [np.asarray(v) for v in fxad.tree.leaves((params, *batch))]
     found = namespace[program.name](*args)
     for got, wanted in zip(found, evaluate(program, args), strict=True):

@@ -17,6 +17,7 @@ import fxad.numpy as jnp
 from fxad import lax
 from fxad.core.errors import TypeMismatch
 from fxad.ir.inspection.functions import Definitions
+from fxad.ir.inspection.python import to_python
 from fxad.ir.program import OPS, Eqn, Lit, Program, Var
 from fxad.ir.rewrite import evaluate
 from fxad.trace.execute import concrete
@@ -27,7 +28,7 @@ X = np.array([0.3, -1.2, 2.0], np.float32)
 
 def runs(program: Program) -> Any:
     """The function that the program's source defines; the source does not mention fxad."""
-    text = program.to_python()
+    text = to_python(program)
     assert "fxad" not in text
     namespace: dict[str, Any] = {}
     exec(compile(text, "source", "exec"), namespace)
@@ -175,10 +176,10 @@ def test_a_value_without_source_is_an_error_that_says_so() -> None:
     broken = type(op)("broken", type=op.type, numpy=[object()])
     x = Var(type_of(X))
     with pytest.raises(TypeMismatch, match="has no source"):
-        Program([x], [Eqn(broken, (x,), {}, (Var(x.type),))], [x]).to_python()
+        to_python(Program([x], [Eqn(broken, (x,), {}, (Var(x.type),))], [x]))
 
 
-def test_optimised_programs_and_values_put_aside() -> None:
+def test_optimised_programs_and_offloaded_values() -> None:
     policy = fxad.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
     w = np.linspace(-1, 1, 128 * 128, dtype=np.float32).reshape(128, 128)
 
@@ -202,5 +203,5 @@ def test_functions_may_have_names_of_pythons_own() -> None:
     for function, name in ((jnp.sum, "sum_"), (jnp.max, "max_"), (jnp.exp, "exp")):
         program = fxad.make_ir(function)(X).program
         namespace: dict[str, Any] = {}
-        exec(program.to_python(), namespace)
+        exec(to_python(program), namespace)
         np.testing.assert_array_equal(namespace[name](X), evaluate(program, [X])[0])

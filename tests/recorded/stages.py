@@ -34,11 +34,10 @@ from fxad.compiler import Options, best_candidate, simplified, within_checkpoint
 from fxad.core import system
 from fxad.core.config import config
 from fxad.core.record import record
-from fxad.ir.kernel import Kernel
-from fxad.ir.kernel_text import kernel_key, kernel_text
+from fxad.ir.digest import kernel_key
+from fxad.ir.kernel import Kernel, kernel_text
 from fxad.ir.plan import Plan, Run, walk
-from fxad.ir.program import Program, subprograms
-from fxad.ir.text import show
+from fxad.ir.program import Program, show, subprograms
 from fxad.ops.programs.policies import Budget
 from tests.recorded.catalogue import Case
 from tests.recorded.normal import instructions, normalised

@@ -102,7 +102,7 @@ def test_what_is_read_outside_of_backward_passes_keeps_its_bits():
     np.testing.assert_allclose(got[2], want[2], atol=0.03 * np.abs(want[2]).max())
 
 
-def test_what_is_computed_again_is_marked_so():
+def test_what_is_recomputed_is_marked_so():
     program = gradient(in_line, memory_budget=1_150_000, offload="none").lower(X, W).program
     text = listing(program, ["kept"])
     assert "recomputed" in text and "saved" in text

@@ -12,12 +12,19 @@ import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from fxad.backend.llvm.base.schedule import Emitted, Target
 from fxad.backend.llvm.native.engine import Module, compile_modules, compose, lock
+from fxad.core.lazy import later
 from fxad.core.record import record, replace
+from fxad.ir.digest import kernel_key
 from fxad.ir.kernel import Kernel
-from fxad.ir.kernel_text import kernel_key
+
+if TYPE_CHECKING:
+    from fxad.backend.llvm import emit
+else:
+    emit = later("fxad.backend.llvm.emit")
 
 BOUND = 4096  # compiled kernels kept beyond the ones in use
 _MODULE = 200_000  # characters of a module's text: several are compiled at once, freed one by one
@@ -52,10 +59,8 @@ class Code:
     @property
     def llvm(self) -> str:
         """LLVM IR of a module with this kernel alone."""
-        from fxad.backend.llvm.emit import emit
-
         target = self.module.target
-        emitted = emit(self.kernel, self.name, target)
+        emitted = emit.emit(self.kernel, self.name, target)
         return compose([emitted.text], emitted.declarations, target)
 
     @property
@@ -72,11 +77,9 @@ def _batches(
     todo: Sequence[tuple[Key, Kernel]], target: Target
 ) -> Iterator[list[tuple[Key, Kernel, Emitted]]]:
     """The kernels emitted, in modules of about equal size."""
-    from fxad.backend.llvm.emit import emit  # a program read from disk needs no emitter
-
     batch: list[tuple[Key, Kernel, Emitted]] = []
     for key, kernel in todo:
-        batch.append((key, kernel, emit(kernel, f"{kernel.kind}_{key[0][:16]}", target)))
+        batch.append((key, kernel, emit.emit(kernel, f"{kernel.kind}_{key[0][:16]}", target)))
         if sum(len(one.text) for _, _, one in batch) > _MODULE:
             yield batch
             batch = []

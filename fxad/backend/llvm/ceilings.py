@@ -17,17 +17,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fxad.backend.llvm.base.schedule import Target
+from fxad.backend.llvm.base.schedule import ENTRY, Target
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.contract.lanes import prefetch_line
 from fxad.backend.llvm.native.engine import Module, compile_module, host_target
-from fxad.backend.llvm.peaks import loop_of
+from fxad.backend.llvm.peaks import OPERAND_BYTES, loop_of
 from fxad.core.aligned import LINE
 from fxad.ir.orders import bf16_unit
 
 F32 = np.dtype("float32")
 BF16_UNITS = {"tiles": "AMX", "pairs": "bf16 pairs", "lanes": "float32"}
-_TILE = 1024  # floats: 64 bytes for each register of a loop, or its tiles
 _TURNS, _SECONDS, _REPEATS = 20_000, 0.004, 4  # of a first run; of those that count
 _AHEAD = 1024  # bytes from a load to what is prefetched with it
 Ceiling = tuple[Callable[[], None], float]
@@ -53,7 +52,8 @@ def fma(
     take about a millisecond: several threads want more of them, since starting one takes a tenth of
     that."""
     module, flops = _busy(unit, target or host_target())
-    x, outs = aligned(_TILE), [aligned(_TILE) for _ in range(threads)]
+    size = OPERAND_BYTES // F32.itemsize
+    x, outs = aligned(size), [aligned(size) for _ in range(threads)]
     x[:] = 1e-3
     calls = [(place(x), 0, turns, place(out)) for out in outs]
     return _together(module, "peak", calls, (x, outs)), flops * turns * threads
@@ -196,14 +196,11 @@ def streams(
     return _together(module, "stream", calls, (arrays, table, outs)), size
 
 
-_ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
-
-
 def _together(
     module: Module, name: str, calls: list[tuple[int, int, int, int]], alive: object
 ) -> Callable[[], None]:
     """Runs each call on a thread of its own; the first on the caller's."""
-    entry = _ENTRY(module.address(name))
+    entry = ENTRY(module.address(name))
 
     def run(_: object = (module, alive)) -> None:
         others = [threading.Thread(target=entry, args=call) for call in calls[1:]]

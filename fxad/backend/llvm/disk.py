@@ -28,8 +28,8 @@ from fxad.cache_key import sources
 from fxad.core import schema
 from fxad.core.config import config
 from fxad.ir import wire
+from fxad.ir.digest import kernel_key
 from fxad.ir.kernel import Kernel
-from fxad.ir.kernel_text import kernel_key
 
 WORTH_SECONDS = 0.1  # programs that compile faster than this are not kept
 OWN_SOURCES = ("backend/hosts.py", "backend/llvm")

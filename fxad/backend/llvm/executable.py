@@ -34,8 +34,8 @@ from fxad.core.config import config
 from fxad.core.errors import CheckError, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType, TapeType, Type
 from fxad.ir.check_plan import check_plan
+from fxad.ir.digest import kernel_key
 from fxad.ir.kernel import Kernel
-from fxad.ir.kernel_text import kernel_key
 from fxad.ir.plan import Host, Plan, Run, Slot, walk
 from fxad.ir.tape import TapeValue
 

@@ -18,6 +18,7 @@ import hashlib
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fxad.backend.llvm.base.answers import Answer, Calibration, tuned
 from fxad.backend.llvm.base.choices import NONE, Choice, Choices
@@ -27,7 +28,13 @@ from fxad.backend.llvm.base.tuning import Tuning
 from fxad.backend.llvm.native import engine
 from fxad.backend.llvm.native.entries import directory, get, locked, put, warn_once
 from fxad.core.config import config
+from fxad.core.lazy import later
 from fxad.core.record import replace
+
+if TYPE_CHECKING:
+    from fxad.backend.llvm import calibrate
+else:
+    calibrate = later("fxad.backend.llvm.calibrate")
 
 SECONDS = 2.0  # that calibrating may take unasked
 
@@ -94,10 +101,8 @@ def _wanted(found: Calibration | None) -> bool:
 
 def _calibrate(seconds: float, before: Calibration | None) -> Calibration:
     """Ask what `before` leaves unanswered."""
-    from fxad.backend.llvm.calibrate import calibrate  # emits kernels
-
     path, answered = calibration_file(), before.answers if before else ()
-    more, unanswered = calibrate(engine.host_target(), seconds, answered)
+    more, unanswered = calibrate.calibrate(engine.host_target(), seconds, answered)
     tries = before.tries + 1 if before else 1
     found = Calibration((*answered, *more), unanswered, tries, int(time.time()))
     if config.cache:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fxad.backend.llvm.attention.bf16x6 import uses_bf16x6
+from fxad.backend.llvm.attention.problem import uses_bf16x6
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.contract.amx_tiles import DECLARATIONS, configure_tiles
@@ -26,8 +26,8 @@ UNITS = ("float32", "float64", "bf16 pairs", "AMX")
 _BY_TABLE = {"amx": "AMX", "avx512_bf16": "bf16 pairs"}
 _CHAINS = 12  # sums side by side: more than the latency of a multiply-add times its rate
 _SUMS, _FACTORS = 4, (4, 6)  # tiles of sums, and where those of A and B begin
-_TILE = 1024  # bytes
-_TILE_FLOPS = 2 * 16 * 16 * 32
+_TILE_BYTES, _TILE_FLOPS = 1024, 2 * 16 * 16 * 32
+OPERAND_BYTES = _SUMS * _TILE_BYTES  # of `x` and of `out`; registers take less
 
 
 def unit_of(kernel: Kernel, target: Target) -> str:
@@ -86,7 +86,7 @@ def _tiles(f: Function) -> tuple[str, set[str], float]:
 
     f.loop("%begin", "%end", 1, body, at_least_once=True)
     for tile in range(_SUMS):
-        at = f.offset("%out", _TILE * tile)
+        at = f.offset("%out", _TILE_BYTES * tile)
         f.line(f"call void @llvm.x86.tilestored64(i8 {tile}, ptr {at}, i64 64)")
     f.line("call void @llvm.x86.tilerelease()")
     f.ret()

@@ -10,7 +10,6 @@ faster than the present choice does not replace it.
 
 from __future__ import annotations
 
-import ctypes
 import math
 import statistics
 import time
@@ -19,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from fxad.backend.llvm.base.choices import MODEL, TABLES, Choice, Choices
-from fxad.backend.llvm.base.schedule import Emitted, Target
+from fxad.backend.llvm.base.schedule import ENTRY, Emitted, Target
 from fxad.backend.llvm.contract.autotune import class_of, table_of
 from fxad.backend.llvm.contract.kernel import emit_contract, has_choices
 from fxad.backend.llvm.contract.problem import Problem
@@ -29,7 +28,6 @@ from fxad.core.errors import CheckError
 from fxad.core.record import replace, valued
 from fxad.ir.kernel import Contract, Kernel
 
-_ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 # Of measuring itself, on any processor.
 _LEAST_FLOPS = 2e6  # what takes a call longer than its products is no question of tiles
 _TURN = 0.001  # seconds of a contender's turn at least
@@ -174,7 +172,7 @@ class Arguments:
     def bound(self, emitted: Emitted, target: Target) -> Call:
         """A call of all units of the kernel, compiled, on this memory and one thread."""
         module = engine.compile_module([emitted.text], emitted.declarations, target)
-        entry = _ENTRY(module.address(emitted.name))
+        entry = ENTRY(module.address(emitted.name))
         scratch = self.array(emitted.scratch_bytes + 64, np.dtype(np.uint8))
         words, place, units = _place(self.words), _place(scratch), emitted.units
 

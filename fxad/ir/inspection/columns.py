@@ -15,8 +15,7 @@ from fxad.core.errors import BadArgument
 from fxad.core.types import ArrayType
 from fxad.ir import loops
 from fxad.ir.kernel import Const, Prim, walk
-from fxad.ir.program import Eqn, Program, Var, subprograms
-from fxad.ir.text import equation, heading, letters, returning
+from fxad.ir.program import Eqn, Program, Var, equation, heading, letters, returning, subprograms
 from fxad.ir.uses import Uses, uses_of
 
 _FREE = (loops.View, loops.Alias)

@@ -14,8 +14,7 @@ from typing import Any
 
 from fxad.ir.block import Block
 from fxad.ir.plan import Plan
-from fxad.ir.program import Program, Var
-from fxad.ir.text import show
+from fxad.ir.program import Program, Var, show
 
 
 def diff(before: Program, after: Program, names: dict[Var, str] | None = None) -> str:

@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from fxad.ir import loops
-from fxad.ir.program import Atom, Eqn, Program, Var, subprograms
-from fxad.ir.text import equation, letters
+from fxad.ir.program import Atom, Eqn, Program, Var, equation, letters, subprograms
 
 _CHARACTER, _HEIGHT, _GAP, _LAYER = 7, 38, 18, 84  # pixels
 _SWEEPS = 8

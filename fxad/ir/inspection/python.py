@@ -21,8 +21,7 @@ from fxad.core.errors import CheckError
 from fxad.core.source import Source, number, tupled
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.inspection.functions import RESERVED, Definitions
-from fxad.ir.program import Atom, Eqn, Op, Program, Symbol, Var, subprograms
-from fxad.ir.text import letters
+from fxad.ir.program import Atom, Eqn, Op, Program, Symbol, Var, letters, subprograms
 
 # Ops whose references keep arrays in places of fxad's own.
 _KEEPING = {

@@ -84,8 +84,8 @@ def joined(
     the backward body are in the forward one. state: the forward body's."""
     own = {v: Var(v.type) for v in backward_body.inputs if v not in crossing}
     given = [own[v] if v in own else crossing[v] for v in backward_body.inputs]
-    late, results = inline_into(backward_body, given)
-    inputs, eqns = [*forward_body.inputs, *own.values()], [*forward_body.eqns, *late]
+    backward, results = inline_into(backward_body, given)
+    inputs, eqns = [*forward_body.inputs, *own.values()], [*forward_body.eqns, *backward]
     name = backward_body.name or forward_body.name
     program = Program(inputs, eqns, [*outputs, *results], name)
     return JoinedBodies(program, forward_body, len(outputs), own, frozenset(state))
@@ -93,15 +93,15 @@ def joined(
 
 def split(bodies: JoinedBodies, change: Changed) -> Split:
     """The changed program split where the forward body, and what was added to it, ends."""
-    program, forward = change.program, bodies.forward_body.eqns
-    made = makers(forward).keys() | change.added
+    program, unchanged = change.program, bodies.forward_body.eqns
+    made = makers(unchanged).keys() | change.added
     # Equations with effects alone stay in their order, and are never dropped.
-    end = _end(program.eqns, made, change.effects + sum(not e.outputs for e in forward))
-    early, late = list(program.eqns[:end]), list(program.eqns[end:])
+    end = _end(program.eqns, made, change.effects + sum(not e.outputs for e in unchanged))
+    forward, backward = list(program.eqns[:end]), list(program.eqns[end:])
     kept, results = list(program.outputs[: bodies.results]), list(program.outputs[bodies.results :])
-    local = {*bodies.own.values(), *makers(late)}
-    residuals = [v for v in values_read(late, results) if v not in local]
-    return Split(early, kept, late, results, residuals)
+    local = {*bodies.own.values(), *makers(backward)}
+    residuals = [v for v in values_read(backward, results) if v not in local]
+    return Split(forward, kept, backward, results, residuals)
 
 
 def _end(eqns: Sequence[Eqn], made: set[Var], effects: int) -> int:

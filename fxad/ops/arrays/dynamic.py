@@ -23,8 +23,8 @@ from fxad.ir.kernel import INDEX, Cast, Data, Expr, Index
 from fxad.ir.loops import Indexed, Point, Scattering
 from fxad.ir.program import OPS
 from fxad.ir.rewrite import literal
-from fxad.ops.arrays.slicing import ANY, Shape, own
-from fxad.ops.base import Primitive, case, define, fails, known, spread, zeros
+from fxad.ops.arrays.slicing import Shape, own
+from fxad.ops.base import ANY, Primitive, case, define, fails, known, spread, zeros
 from fxad.trace.tracer import bind, type_of
 
 Read = Callable[..., Expr]

@@ -31,8 +31,8 @@ from fxad.ir.program import OPS
 from fxad.ir.rewrite import literal
 from fxad.ops.arrays.dynamic import Read, as_index, data_index
 from fxad.ops.arrays.movement import transpose
-from fxad.ops.arrays.slicing import ANY, Shape, both, check_axes, own, sized
-from fxad.ops.base import Primitive, case, define, fails, spread, zeros
+from fxad.ops.arrays.slicing import Shape, both, check_axes, own, sized
+from fxad.ops.base import ANY, Primitive, case, define, fails, spread, zeros
 from fxad.trace.tracer import bind, type_of
 
 Number = bool | int | float | complex

@@ -28,8 +28,9 @@ from fxad.ir.program import OPS
 from fxad.ops.arrays.dynamic import Read, dynamic_slice, dynamic_update
 from fxad.ops.arrays.gather import as_rows, check_spec, flat_positions, gather, place
 from fxad.ops.arrays.movement import inverse, iota, reshape
-from fxad.ops.arrays.slicing import ANY, Shape
+from fxad.ops.arrays.slicing import Shape
 from fxad.ops.base import (
+    ANY,
     Primitive,
     Unknown,
     case,

@@ -23,8 +23,8 @@ from fxad.core.types import ArrayType
 from fxad.ir.kernel import INDEX, Cast, Expr, Index, IndexValue, quotient, remainder
 from fxad.ir.loops import Alias, Generate, Point, Pointwise, View
 from fxad.ir.program import OPS
-from fxad.ops.arrays.slicing import ANY, Shape, check_axes, concatenate, own, pad, sized, slice
-from fxad.ops.base import Batched, Primitive, case, check_kind, define, fails
+from fxad.ops.arrays.slicing import Shape, check_axes, concatenate, own, pad, sized, slice
+from fxad.ops.base import ANY, Batched, Primitive, case, check_kind, define, fails
 from fxad.trace.tracer import bind
 
 __all__ = [

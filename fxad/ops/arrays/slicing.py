@@ -20,10 +20,9 @@ from fxad.ir.kernel import INDEX, Const, Expr, Index, IndexValue, Prim, quotient
 from fxad.ir.loops import Indexed, Point, View
 from fxad.ir.program import OPS
 from fxad.ir.rewrite import literal
-from fxad.ops.base import Primitive, case, define, fails, known, spread, zeros
+from fxad.ops.base import ANY, Primitive, case, define, fails, known, spread, zeros
 from fxad.trace.tracer import bind, type_of
 
-ANY = "bool int float complex"
 Shape = tuple[int, ...]
 
 

@@ -18,7 +18,7 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.rewrite import literal
-from fxad.ops.base import Primitive, case, define, fails, known
+from fxad.ops.base import ANY, Primitive, case, define, fails, known
 from fxad.ops.elements.pointwise import (
     Elementwise,
     binary,
@@ -31,7 +31,6 @@ from fxad.ops.elements.pointwise import (
 from fxad.trace.tracer import type_of
 
 ORDERED = "bool int float"
-ANY = "bool int float complex"
 
 # ---------------------------------------------------------------- comparisons
 

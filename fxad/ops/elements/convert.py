@@ -17,7 +17,7 @@ from fxad.core.types import ArrayType
 from fxad.ir.kernel import Prim
 from fxad.ir.loops import Pointwise
 from fxad.ir.prims_numpy import complex_of_parts
-from fxad.ops.base import case, check_kind, define, fails, known, narrow
+from fxad.ops.base import ANY, case, check_kind, define, fails, known, narrow
 from fxad.ops.elements.arithmetic import neg
 from fxad.ops.elements.pointwise import (
     Elementwise,
@@ -29,7 +29,6 @@ from fxad.ops.elements.pointwise import (
     unary,
 )
 
-ANY = "bool int float complex"
 INTEGERS = (dt.bool_, dt.int8, dt.uint8, dt.int32, dt.uint32, dt.int64, dt.uint64)
 FLOATS = (dt.float16, dt.bfloat16, dt.float32, dt.float64, dt.complex64, dt.complex128)
 TARGETS = (*INTEGERS, *FLOATS)

@@ -14,12 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fxad.core.lazy import later
 from fxad.ir.loops import Alias, HostCall
 from fxad.ops.base import Batched, case, define
+
+if TYPE_CHECKING:
+    from fxad.runtime import session
+else:
+    session = later("fxad.runtime.session")
 
 EFFECTS = frozenset(["host"])
 
@@ -62,11 +68,8 @@ within = define(
 )
 
 
-# Where values wait, `fxad.runtime.session`, is loaded by the first program that offloads some.
 def _session() -> AbstractContextManager[None]:
-    from fxad.runtime.session import session
-
-    return session()
+    return session.session()
 
 
 class _Offloaded:
@@ -89,15 +92,11 @@ class _Put(_Offloaded):
         self.buffer = self.reserved, self
 
     def __call__(self, x: np.ndarray) -> tuple[()]:
-        from fxad.runtime.session import put
-
-        put(self.key, self.place, self.memory, x)
+        session.put(self.key, self.place, self.memory, x)
         return ()
 
     def reserved(self, own: np.ndarray) -> np.ndarray | None:
-        from fxad.runtime.session import reserve
-
-        return reserve(self.key, self.place, self.memory, own)
+        return session.reserve(self.key, self.place, self.memory, own)
 
 
 class _Take(_Offloaded):
@@ -106,19 +105,13 @@ class _Take(_Offloaded):
         self.buffer = self.borrowed, self.release
 
     def __call__(self) -> tuple[np.ndarray]:
-        from fxad.runtime.session import take
-
-        return (take(self.key),)
+        return (session.take(self.key),)
 
     def borrowed(self, own: np.ndarray) -> np.ndarray | None:
-        from fxad.runtime.session import borrow
-
-        return borrow(self.key, own)
+        return session.borrow(self.key, own)
 
     def release(self) -> tuple[()]:
-        from fxad.runtime.session import release
-
-        return release(self.key)
+        return session.release(self.key)
 
 
 put = define(

@@ -33,7 +33,7 @@ from fxad.ops.programs.control import (
 from fxad.trace import location
 
 if TYPE_CHECKING:
-    from fxad.ir.rules import Halves, Transforms
+    from fxad.ir.rules import Split, Transforms
 
 
 def _slice_type(type: Any) -> Any:
@@ -218,7 +218,7 @@ def _deferred(s: Any, of_all: Sequence[bool], consts: int, carry: int, name: str
     return Program(inputs, s.rest.eqns, s.rest.outputs, name)
 
 
-def hoist(t: Transforms, s: Halves, known_consts: list[Any]) -> tuple[Program, list[Any]]:
+def hoist(t: Transforms, s: Split, known_consts: list[Any]) -> tuple[Program, list[Any]]:
     """Compute before the loop what the known half derives from constants alone, if any of it is
     a residual, and hand it in as further constants."""
     program = s.known

@@ -27,13 +27,12 @@ from fxad.numpy import (
 from fxad.numpy import power as pow
 from fxad.numpy import round as rounded
 from fxad.ops.elements.special import digamma as _digamma
-from fxad.scipy.special.support import chebyshev, polynomial, special
+from fxad.scipy.special.support import HALF_LOG_2PI, chebyshev, polynomial, special
 from fxad.scipy.special.tables import GAMMA
 from fxad.trace.array import Array
 
 # Stirling's series: log Gamma(x) = (x - 1/2) log x - x + log(2 pi) / 2 + x**-1 S(x**-2)
 STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400)
-HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
 @special

@@ -14,11 +14,10 @@ from fxad.ir.program import OPS
 from fxad.numpy import exp, iscomplexobj, isnan, log, log1p, ones_like, sqrt, where, zeros_like
 from fxad.numpy.core import value_of
 from fxad.scipy.special.faddeeva import erf_complex, erfc_complex
-from fxad.scipy.special.support import special
+from fxad.scipy.special.support import HALF_LOG_2PI, special
 from fxad.trace.array import Array
 
 ROOT_HALF = math.sqrt(0.5)
-LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 
 
 @special
@@ -94,7 +93,7 @@ def _log_tail(x: Array) -> Array:
     for k in range(1, 8):
         term = term * (1 - 2 * k) * inverse
         series = series + term
-    return -0.5 * x * x - log(-x) - LOG_ROOT_2PI + log1p(series)
+    return -0.5 * x * x - log(-x) - HALF_LOG_2PI + log1p(series)
 
 
 @custom_jvp
@@ -111,7 +110,7 @@ def _log_ndtr(x: Array) -> Array:
 def _log_ndtr_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     (x,) = primals
     value = _log_ndtr(x)
-    return value, tangents[0] * exp(-0.5 * x * x - LOG_ROOT_2PI - value)
+    return value, tangents[0] * exp(-0.5 * x * x - HALF_LOG_2PI - value)
 
 
 @special

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,9 @@ from fxad.core.errors import TypeMismatch
 from fxad.numpy import ones_like, zeros_like
 from fxad.numpy.core import cast, promoted, weak_result
 from fxad.trace.array import Array
+
+LOG_2PI = math.log(2 * math.pi)
+HALF_LOG_2PI = 0.5 * LOG_2PI
 
 
 def special(function: Callable[..., Array]) -> Callable[..., Array]:

@@ -33,10 +33,9 @@ from fxad.scipy.special import (
     xlog1py,
     xlogy,
 )
-from fxad.scipy.special.support import moved, slope
+from fxad.scipy.special.support import LOG_2PI, moved, slope
 from fxad.trace.array import Array
 
-LOG_2PI = math.log(2 * math.pi)
 Formula = Callable[..., Any]
 
 

@@ -5,7 +5,6 @@ logpdf(x, mean, cov)        # x: f32[..., n], mean: f32[n], cov: f32[n, n] -> f3
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from fxad.core import dtypes as dt
@@ -13,9 +12,8 @@ from fxad.core.errors import ShapeError
 from fxad.ir.program import OPS
 from fxad.numpy import abs, exp, eye, linalg, log, matmul, max, sum, where
 from fxad.numpy.core import promoted, spread_to
+from fxad.scipy.special.support import LOG_2PI
 from fxad.trace.array import Array
-
-LOG_2PI = math.log(2 * math.pi)
 
 
 def _arguments(x: Any, mean: Any, cov: Any) -> tuple[Array, Array]:

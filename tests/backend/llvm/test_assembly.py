@@ -192,7 +192,7 @@ def test_products_of_bfloat16_stay_in_tiles() -> None:
 
 @pytest.mark.parametrize("sizes", [((192, 768), (768, 768)), ((20000, 64), (64, 64))], ids=str)
 def test_products_of_pairs_of_bfloat16_stay_in_registers(sizes) -> None:
-    """Also where the pairs of A are turned while they are read."""
+    """Also where the pairs of A are transposed while they are read."""
     a, b = (ones(*size, dtype=ml_dtypes.bfloat16) for size in sizes)
     (kernel,) = kernels(lambda a, b: jnp.dot(a, b, preferred_element_type=jnp.float32), a, b)
     pairs = PROCESSORS["avx512_bf16"]

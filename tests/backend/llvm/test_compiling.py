@@ -16,7 +16,8 @@ from fxad.backend.llvm.native.engine import compile_module, host_target
 from fxad.core.config import config
 from fxad.core.errors import CheckError
 from fxad.ir import kernel as k
-from fxad.ir.kernel_text import kernel_key, kernel_text
+from fxad.ir.digest import kernel_key
+from fxad.ir.kernel import kernel_text
 from fxad.ir.plan import Plan, Run
 
 

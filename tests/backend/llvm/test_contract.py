@@ -73,16 +73,16 @@ def test_same_bits_on_every_path():
     at_, bt = np.ascontiguousarray(a.T), np.ascontiguousarray(b.T)
     Sketch((at_.T, at_), (bt.T, bt), packed).run()
     np.testing.assert_array_equal(packed, whole)
-    turned = np.empty((101, 257), F32)
-    Sketch(a, b, (turned.T, turned)).run()
-    np.testing.assert_array_equal(turned.T, whole)
+    transposed = np.empty((101, 257), F32)
+    Sketch(a, b, (transposed.T, transposed)).run()
+    np.testing.assert_array_equal(transposed.T, whole)
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_units_that_are_taken_together_give_the_bits_of_each_alone(turned):
+@pytest.mark.parametrize("transposed", [False, True])
+def test_units_that_are_taken_together_give_the_bits_of_each_alone(transposed):
     """Runs that begin and end anywhere, within a chunk of rows and beyond it, over two elements."""
     a, b = random(2, 389, 790), random(2, 790, 500)
-    if turned:
+    if transposed:
         whole = np.ascontiguousarray(b.transpose(0, 2, 1))
         b = whole.transpose(0, 2, 1), whole
     alone, out = np.empty((2, 389, 500), F32), np.empty((2, 389, 500), F32)
@@ -92,7 +92,7 @@ def test_units_that_are_taken_together_give_the_bits_of_each_alone(turned):
         out[:] = np.nan
         Sketch(a, b, out).run(cuts=range(0, units, step))
         np.testing.assert_array_equal(out, alone)
-    assert_product(out[1], a[1], (b[0] if turned else b)[1])
+    assert_product(out[1], a[1], (b[0] if transposed else b)[1])
 
 
 def test_k_order_is_the_specified_one():

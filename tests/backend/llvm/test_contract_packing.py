@@ -18,10 +18,10 @@ def test_rows_that_lie_side_by_side_are_packed_in_blocks(size, target):
     """Two heights, several blocks of K, chunks and panels: the bits of an A read in place."""
     m, n, k = size
     a, b = random(m, k), random(k, n, seed=1)
-    turned = np.ascontiguousarray(a.T)
+    transposed = np.ascontiguousarray(a.T)
     plain, packed = np.full((m, n), np.nan, F32), np.full((m, n), np.nan, F32)
     Sketch(a, b, plain).run(target=target)
-    emitted = Sketch((turned.T, turned), b, packed).run(target=target, cuts=(1, 2, 3))
+    emitted = Sketch((transposed.T, transposed), b, packed).run(target=target, cuts=(1, 2, 3))
     assert "pack_a" in emitted.text and "pack_a" not in Sketch(a, b, plain).run(target=target).text
     np.testing.assert_array_equal(packed, plain)
     assert_product(packed, a, b)
@@ -49,7 +49,7 @@ def test_rows_that_share_one_place_of_a_cache_are_packed_in_blocks(size, target)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
-def test_squares_of_more_lanes_than_registers_are_not_turned(dtype):
+def test_squares_of_more_lanes_than_registers_are_not_transposed(dtype):
     """Rows whole pages apart, as above, of so narrow a type that a square has 32 or 64 rows."""
     k = 4096 // np.dtype(dtype).itemsize
     a, b = (random(*shape).astype(dtype) for shape in ((64, k), (k, 1024)))

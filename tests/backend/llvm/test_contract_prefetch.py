@@ -26,7 +26,7 @@ from fxad.core.record import replace
         (64, 1024, 512, []),
     ],
 )
-def test_bits_do_not_depend_on_what_is_asked_for(m, n, k, asking, isa):
+def test_bits_do_not_depend_on_what_is_prefetched(m, n, k, asking, isa):
     try:
         target = replace(host_target(isa), tuning=DEFAULT)  # what a kind has may not be asked for
     except CheckError:
@@ -50,7 +50,7 @@ def test_bits_do_not_depend_on_what_is_asked_for(m, n, k, asking, isa):
 
 @pytest.mark.parametrize(("rows", "lines"), [(128, 12), (48, 48), (48, 49), (1, 3), (96, 12)])
 @pytest.mark.parametrize(("calls", "turns"), [(92, 32), (192, 32), (15, 32), (3, 7), (1, 1)])
-def test_each_line_of_a_panel_to_come_is_asked_for(rows, lines, calls, turns):
+def test_each_line_of_a_panel_to_come_is_prefetched(rows, lines, calls, turns):
     """In order, the last ones in the last turn."""
     ahead = PanelPrefetch(False, rows, lines * 64, lines, calls, turns)
     f = Function("lines", "void", (("ptr", "out"),))

@@ -133,11 +133,11 @@ def test_strided_and_broadcast_maps(shape):
     strides = [int(np.prod(shape[n + 1 :])) for n in range(len(shape))]
     back = [int(np.prod(shape[:n])) for n in range(len(shape))]
     place = sum((at(a) * s for a, s in zip(axes, strides, strict=True)), Index())
-    turned = sum((at(a) * s for a, s in zip(axes, back, strict=True)), Index())
+    transposed = sum((at(a) * s for a, s in zip(axes, back, strict=True)), Index())
     x, row = Buffer("x", F32, size, "in"), Buffer("row", F32, shape[-1], "in")
     out = Buffer("out", F32, size, "out")
     mirrored = place * -1 + (size - 1)
-    value = Prim("mul", (Load(x, turned), Load(row, at(axes[-1]))), F32)
+    value = Prim("mul", (Load(x, transposed), Load(row, at(axes[-1]))), F32)
     value = Prim("sub", (value, Load(x, mirrored)), F32)
     value = Prim("add", (value, IndexValue(place * 2 + 1, F32)), F32)
     kernel = Kernel("view", (x, row, out), (), axes, (Map((), (Store(out, place, value),)),))

@@ -181,7 +181,7 @@ def test_random_kernels(block):
 
 
 @pytest.mark.parametrize("lines", [True, False])
-def test_random_kernels_past_the_caches(lines):
+def test_random_kernels_with_streaming_stores(lines):
     target = host_target().tuned(rows={"streamed": 0, "far_array": 0})
     made = [Maker(n).kernel() for n in range(5000, 5060)]
     emitted = check(made, parts=3, lines=lines, target=target)

@@ -19,7 +19,7 @@ from fxad.ir.prims import BELOW_NORMAL, PRIMS
 F32, F64 = np.dtype("float32"), np.dtype("float64")
 BF16 = np.dtype(ml_dtypes.bfloat16)
 NAMES = sorted(name for name, f in PRIMS.items() if name in FUNCTIONS or not f.correctly_rounded)
-BINARY = ("pow", "atan2")
+BINARY = [name for name in NAMES if PRIMS[name].arity == 2]
 # Beyond NumPy's own extended functions: mpmath, on few points.
 EXACT = {
     "erf": mpmath.erf,
@@ -145,7 +145,8 @@ def to_below_normal(name, dtype, count):
         "pow": [np.exp2(octaves / 16), np.full(count, 16)],
         "atan2": [np.exp2(octaves), rng.uniform(0.25, 1, count)],
     }
-    return [x.astype(dtype) for x in arguments.get(name, [rng.uniform(-4, 4, count) * tiny])]
+    others = [rng.uniform(-4, 4, count) * tiny for _ in range(PRIMS[name].arity)]
+    return [x.astype(dtype) for x in arguments.get(name, others)]
 
 
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)

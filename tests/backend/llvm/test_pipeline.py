@@ -101,7 +101,7 @@ def without(monkeypatch):
 @pytest.fixture
 def again():
     """Long rows may come from the second level as often as they like."""
-    with tuned_by(host_target().tuning.with_("test", rows={"again": 9})):
+    with tuned_by(host_target().tuning.with_("test", rows={"rereads": 9})):
         yield
 
 
@@ -129,7 +129,7 @@ def test_as_exact_as_pass_after_pass(function, reference, count, shape, without,
 
 @wide
 @pytest.mark.parametrize("shape", [(8200, 1024), (8200, 1031)])
-def test_results_that_go_past_the_caches(shape, without):
+def test_results_written_with_streaming_stores(shape, without):
     x = values(*shape)
     assert x.nbytes >= ROWS.streamed and sweeps(layer_norm, x) == [3]
     (found,) = leaves(fxad.jit(layer_norm)(x))

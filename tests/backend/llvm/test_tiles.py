@@ -21,7 +21,7 @@ def sample(rng, dtype, n):
     return rng.integers(-100, 100, n).astype(dtype)
 
 
-def turned(rng, dtype, rows, columns, plus=False):
+def transposed(rng, dtype, rows, columns, plus=False):
     """out[i, j] = a[j, i], or out[i, j] = b[i, j] + a[j, i]."""
     n, i, j = rows * columns, Axis("i", rows), Axis("j", columns)
     a, b, out = (Buffer(k, dtype, n, "out" if k == "out" else "in") for k in ("a", "b", "out"))
@@ -50,14 +50,14 @@ def running(rng, dtype, rows, columns, reverse, in_place=False):
 
 
 def test_chosen():
-    schedule = choose(turned(np.random.default_rng(0), F32, 64, 128).kernel, host_target())
+    schedule = choose(transposed(np.random.default_rng(0), F32, 64, 128).kernel, host_target())
     assert (schedule.lane_axis.name, schedule.inner.name, schedule.unroll) == ("j", "i", 1)
 
 
 @pytest.mark.parametrize("plus", [False, True])
 def test_transposes(plus):
     rng = np.random.default_rng(1)
-    check([turned(rng, d, r, c, plus) for d in DTYPES for r, c in SHAPES])
+    check([transposed(rng, d, r, c, plus) for d in DTYPES for r, c in SHAPES])
 
 
 @pytest.mark.parametrize("reverse", [False, True])

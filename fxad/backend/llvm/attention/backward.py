@@ -1,342 +1,362 @@
 """Attention, backward: an AttendGrad kernel -> LLVM IR.
 
-    emitted = Backward(kernel, stage, "attend_grad0", target).emit()
+    emitted = emit_backward(problem, stage)
 
 A unit is one key head of one batch element, or a part of its queries with cotangents of its own: no
-two units write the same. It goes through
-its keys in chunks that the L2 cache holds, packed once; then for every query head of its group and
-every block of rows that sees the chunk: scores again, the weights p from the saved log-sum-exp,
-d_out v^T, ds; then additions to dq, dk and dv, all while p and ds are in cache.
+two units write the same. It goes through its keys in chunks that the L2 cache holds, packed once;
+then for every query head of its group and every block of rows that sees the chunk: scores again,
+the weights p from the saved log-sum-exp, d_out v^T, ds; then additions to dq, dk and dv, all while
+p and ds are in cache (Dao et al., 2022).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-
-from fxad.backend.llvm.attention.operands import ROWS, Packed, Place, round_up
-from fxad.backend.llvm.attention.softmax import Half, Softmax
-from fxad.backend.llvm.base.schedule import Emitted, Target
+from fxad.backend.llvm.attention.backward_plan import BackwardPlan
+from fxad.backend.llvm.attention.bf16x6_gradients import bf16x6_gradients
+from fxad.backend.llvm.attention.bf16x6_products import Bf16x6Products, with_tiles
+from fxad.backend.llvm.attention.code import (
+    Code,
+    View,
+    begin,
+    fill_rows,
+    finished,
+    operand_view,
+    prefetch_row,
+)
+from fxad.backend.llvm.attention.exponential import weight
+from fxad.backend.llvm.attention.gradients import Gradients, KeyChunk, Weights
+from fxad.backend.llvm.attention.key_mask import with_key_mask
+from fxad.backend.llvm.attention.problem import Problem
+from fxad.backend.llvm.attention.products import Products, RightOperand
+from fxad.backend.llvm.attention.rows import logit, walk_row, with_score
+from fxad.backend.llvm.attention.vector_gradients import vector_gradients
+from fxad.backend.llvm.attention.vector_products import VectorProducts
+from fxad.backend.llvm.attention.weights import (
+    Pending,
+    at_key_0,
+    store_terms,
+    take_weights,
+    term_rows,
+)
+from fxad.backend.llvm.attention.window import (
+    Block,
+    Range,
+    Window,
+    keys_of_rows,
+    keys_of_tile,
+    whole_window,
+)
+from fxad.backend.llvm.base.schedule import Emitted
 from fxad.backend.llvm.base.vector import Vec, fma
+from fxad.backend.llvm.contract.arguments import at_grid_point
+from fxad.backend.llvm.elements.scope import Scope, inner, with_axes
+from fxad.backend.llvm.elements.values import value
 from fxad.core.record import record
-from fxad.ir.kernel import AttendGrad, Kernel
-from fxad.ir.orders import GRADIENT_BYTES, GRADIENT_PANELS, GRADIENT_ROWS
+from fxad.ir.kernel import AttendGrad
+
+
+@record
+class Backward:
+    """The function as it is written, and addresses in scratch: a chunk's packed keys and values,
+    its keys as right operand of dq, a block of p and of ds, and of ds as that product reads it."""
+
+    plan: BackwardPlan
+    code: Code
+    products: Products
+    gradients: Gradients
+    keys: str
+    values: str
+    key_rows: RightOperand
+    p: str
+    ds: str
+    ds_terms: str
+
+
+@record
+class KeyHead:
+    """A key head: the scope at its grid point, and its operands from its first key on."""
+
+    scope: Scope
+    k: View
+    v: View
+    dk: View
+    dv: View
 
 
 @record
 class Head:
-    """The operands of one query head, from its first row on."""
+    """A query head: the keys it may see, and its operands from its first row on."""
 
-    q: Place
-    d_out: Place
-    dq: Place
-    lse: Place
-    delta: Place
-
-
-@record
-class Weights:
-    """Where a block of keys has key 0: p, ds, and ds as the product for dq reads it."""
-
-    p: str
-    ds: str
-    ds_copy: str
+    window: Window
+    q: View
+    d_out: View
+    dq: View
+    lse: View
+    delta: View
 
 
-class Backward(Softmax):
-    """The function under construction."""
+def emit_backward(problem: Problem, grad: AttendGrad) -> Emitted:
+    """The function of an AttendGrad kernel."""
+    plan = BackwardPlan.of(problem, grad)
+    code = begin(problem, plan.block)
+    backward = _with_scratch(plan, code)
+    with_tiles(code, lambda: code.f.loop("%begin", "%end", 1, lambda n, _: _unit(backward, n)))
+    points = problem.kernel.points
+    pairs = 1.0 * problem.queries * problem.keys * grad.group.extent * points
+    flops = 2 * pairs * (3 * problem.depth + 2 * problem.width)
+    return finished(code, points, flops / problem.flops_per_ns)
 
-    rows_of_block = GRADIENT_ROWS
 
-    def __init__(self, kernel: Kernel, stage: AttendGrad, name: str, target: Target) -> None:
-        super().__init__(kernel, stage.attend, name, target)
-        self.grad = stage
-        most = int(GRADIENT_BYTES / self.bytes_of_key)
-        self.chunk = min(self.all_keys, round_up(max(most, 1), math.lcm(ROWS, self.panel)))
-        self.block_keys = min(self.chunk, GRADIENT_PANELS * self.panel)
-        self.pitch = self.pitch_of(self.block_keys)
-        self.rows = self.rows_of_block
+def _with_scratch(plan: BackwardPlan, code: Code) -> Backward:
+    problem, block, chunk = plan.problem, plan.block, plan.chunk
+    depth, width = problem.depth, problem.width
+    products: Products = Bf16x6Products(code) if problem.bf16x6 else VectorProducts(code)
+    keys, values = products.take_panels(chunk, depth), products.take_panels(chunk, width)
+    key_rows = products.take_columns(chunk, depth)
+    copies = products.take_rows(block.rows, depth), products.take_rows(block.rows, width)
+    block_bytes = block.rows * block.stride * problem.size
+    p, ds = code.take(block_bytes), code.take(block_bytes)
+    ds_terms = take_weights(code, ds)
+    with_sums = bf16x6_gradients if problem.bf16x6 else vector_gradients
+    gradients: Gradients = with_sums(plan, code, copies)
+    return Backward(plan, code, products, gradients, keys, values, key_rows, p, ds, ds_terms)
 
-    @property
-    def writes_directly(self) -> bool:
-        """Whether dk and dv are what one block of rows gives them: then they are not summed."""
-        alone = 1 <= self.queries <= self.rows and self.grad.group.extent == 1
-        return alone and self.key_mask is None
 
-    @property
-    def bytes_of_key(self) -> int:
-        """Of a key in a chunk: what is copied and summed."""
-        return (3 * self.depth + 2 * self.width) * self.size
+# ---------------------------------------------------------------- chunks of keys
 
-    def emit(self) -> Emitted:
-        sizes = self.depth, self.width
-        self.packed = tuple(self.transposed_scratch(self.chunk, n) for n in sizes)
-        self.key_rows = self.packed_scratch(self.chunk, self.columns(self.depth))
-        self.copies = tuple(self.rows_scratch(self.rows, n) for n in sizes)  # of q and d_out
-        self.work = self.scratch(self.rows * self.pitch), self.scratch(self.rows * self.pitch)
-        self.block_weights = self.weights_scratch(self.work[1])
-        self.room_for_sums()
-        self.with_tiles(lambda: self.f.loop("%begin", "%end", 1, self.unit))
-        self.f.ret()
-        pairs = 1.0 * self.queries * self.keys * self.grad.group.extent * self.kernel.points
-        cost = max(2 * pairs * (3 * self.depth + 2 * self.width) / self.flops_per_ns, 100.0)
-        units, scratch = self.kernel.points, self.scratch_bytes
-        return Emitted(self.name, self.text, self.declarations, units, scratch, cost)
 
-    def room_for_sums(self) -> None:
-        """Scratch for dk and dv, and for what is multiplied to have them."""
-        unit = math.gcd(ROWS, self.panel)
-        lines = tuple(round_up(n, self.lanes.width) for n in (self.depth, self.width))
-        self.q_rows, self.d_out_rows = (
-            Packed(copy, self.rows, self.columns(n, unit), self.row_pitch(n))
-            for copy, n in zip(self.copies, (self.depth, self.width), strict=True)
+def _unit(backward: Backward, unit: str) -> None:
+    plan, code, stage = backward.plan, backward.code, backward.code.problem.stage
+    scope = at_grid_point(code.scope, code.problem.kernel, unit)
+    head = KeyHead(
+        scope,
+        k=operand_view(code, scope, stage.k, stage.keys, stage.depth),
+        v=operand_view(code, scope, stage.v, stage.keys, stage.width),
+        dk=operand_view(code, scope, plan.grad.dk, stage.keys, stage.depth),
+        dv=operand_view(code, scope, plan.grad.dv, stage.keys, stage.width),
+    )
+    # Once without keys, too: dq is set then.
+    keys, chunk = max(code.problem.keys, 1), max(plan.chunk, 1)
+    code.f.loop(0, keys, chunk, lambda start, _: _key_chunk(backward, head, start))
+
+
+def _key_chunk(backward: Backward, head: KeyHead, start: str) -> None:
+    """One chunk of keys of a key head, for all queries of the unit."""
+    plan, code, f, problem = backward.plan, backward.code, backward.code.f, backward.code.problem
+    products, gradients = backward.products, backward.gradients
+    skip = f.op(f"sub i64 0, {start}")
+    packed_k = f.offset(backward.keys, f.mul(skip, products.key_bytes(problem.depth)))
+    packed_v = f.offset(backward.values, f.mul(skip, products.key_bytes(problem.width)))
+    keys = start, f.least(f.add(start, plan.chunk), problem.padded_keys)
+    count = f.op(f"sub i64 {f.least(keys[1], problem.keys)}, {start}")
+    low, high = keys_of_rows(code, whole_window(code, head.scope), "0", str(problem.queries))
+    to = code.from_row(head.dk, start), code.from_row(head.dv, start)
+    sums = gradients.sums(*to)
+    chunk = KeyChunk(start, keys, packed_k, packed_v, sums)
+    if plan.writes_directly:
+        ends = f.op(f"icmp slt i64 {high}, {f.add(start, count)}")
+        some = f.op(f"or i1 {f.op(f'icmp sgt i64 {low}, {start}')}, {ends}")
+        f.when(some, lambda: gradients.clear(sums, count))
+    else:
+        gradients.clear(sums, count)
+    before = f.op(f"icmp slt i64 {start}, {high}")
+    visible = f.op(f"and i1 {before}, {f.op(f'icmp slt i64 {low}, {keys[1]}')}")
+    is_first = f.op(f"icmp eq i64 {start}, 0")  # then dq is set, too
+    wanted = f.op(f"or i1 {is_first}, {visible}")
+    f.when(wanted, lambda: _all_heads(backward, head, chunk, count))
+    gradients.finish(sums, to, count)
+
+
+def _all_heads(backward: Backward, head: KeyHead, chunk: KeyChunk, count: str) -> None:
+    """All queries of the unit and one chunk of `count` keys."""
+    code, products, group = backward.code, backward.products, backward.plan.grad.group
+    f, problem = code.f, code.problem
+
+    def panel(start: str, _: list[str]) -> None:
+        end = f.add(start, problem.panel)
+        _prefetch_keys(code, head.k, end, problem.depth)
+        _prefetch_keys(code, head.v, end, problem.width)
+        products.pack_panels(head.k, problem.depth, chunk.packed_k, start, end)
+        products.pack_panels(head.v, problem.width, chunk.packed_v, start, end)
+
+    f.loop(*chunk.keys, problem.panel, panel)
+    products.pack_columns(code.from_row(head.k, chunk.start), backward.key_rows, "0", count)
+
+    def query_head(n: str, _: list[str]) -> None:
+        scope = inner(head.scope, axes=with_axes(head.scope, {group: n}))
+        _head(backward, scope, chunk)
+
+    f.loop(0, group.extent, 1, query_head)
+
+
+def _prefetch_keys(code: Code, view: View, first: str, columns: int) -> None:
+    """Prefetch a panel's rows of keys or values, as far as there are any."""
+    f, problem = code.f, code.problem
+    end = f.least(f.add(first, problem.panel), problem.keys)
+    f.loop(first, end, 1, lambda j, _: prefetch_row(code, view, j, columns))
+
+
+# ---------------------------------------------------------------- blocks of queries
+
+
+def _head(backward: Backward, scope: Scope, chunk: KeyChunk) -> None:
+    """All rows of the query head at whose point the scope is."""
+    code, problem, grad = backward.code, backward.code.problem, backward.plan.grad
+    stage, queries = problem.stage, str(problem.queries)
+    q = operand_view(code, scope, stage.q, stage.rows, stage.depth)
+    d_out = operand_view(code, scope, stage.out, stage.rows, stage.width)
+    dq = operand_view(code, scope, grad.dq, stage.rows, stage.depth)
+    lse = operand_view(code, scope, stage.lse, stage.rows)
+    delta = operand_view(code, scope, grad.delta, stage.rows)
+
+    def blocks(window: Window) -> None:
+        head = Head(window, q, d_out, dq, lse, delta)
+        code.f.loop(0, queries, code.block.rows, lambda i, _: _block(backward, head, chunk, i))
+
+    with_key_mask(code, scope, "0", queries, blocks)
+
+
+def _block(backward: Backward, head: Head, chunk: KeyChunk, first: str) -> None:
+    """One block of query rows, if it sees any key of the chunk.
+
+    The first chunk sets dq to 0 where it sees none.
+    """
+    code, f, problem = backward.code, backward.code.f, backward.code.problem
+    count = f.least(f.op(f"sub i64 {problem.queries}, {first}"), code.block.rows)
+    low, high = keys_of_rows(code, head.window, first, count)
+    keys = f.most(low, chunk.keys[0]), f.least(high, chunk.keys[1])
+    dq = code.from_row(head.dq, first)
+
+    def clear() -> None:
+        fill_rows(code, dq, count, problem.depth, lambda *_: code.splat(0))
+
+    some = f.op(f"icmp slt i64 {keys[0]}, {keys[1]}")
+    is_first = f.op(f"icmp eq i64 {chunk.start}, 0")
+    f.when(f.op(f"and i1 {is_first}, {f.op(f'xor i1 {some}, true')}"), clear)
+    f.when(some, lambda: _all_keys(backward, head, chunk, Block(first, count), keys))
+
+
+def _all_keys(backward: Backward, head: Head, chunk: KeyChunk, rows: Block, keys: Range) -> None:
+    """A block of rows and the keys of the chunk that it sees."""
+    code, f = backward.code, backward.code.f
+    q, d_out = code.from_row(head.q, rows.first), code.from_row(head.d_out, rows.first)
+    q, d_out = backward.gradients.pack_queries(q, d_out, rows.count)
+
+    def some(start: str, _: list[str]) -> None:
+        here = start, f.least(f.add(start, code.block.keys), keys[1])
+        is_later = f.op(f"icmp ne i64 {start}, {keys[0]}")
+        is_later = f.op(f"or i1 {is_later}, {f.op(f'icmp ne i64 {chunk.start}, 0')}")
+        _keys_of_block(backward, head, chunk, rows, here, q, d_out, is_later)
+
+    f.loop(*keys, code.block.keys, some, at_least_once=True)
+
+
+def _keys_of_block(
+    backward: Backward,
+    head: Head,
+    chunk: KeyChunk,
+    rows: Block,
+    keys: Range,
+    q: View,
+    d_out: View,
+    is_later: str,
+) -> None:
+    """A block of rows and one of keys. is_later: these keys are not the first for dq."""
+    code, f, problem = backward.code, backward.code.f, backward.code.problem
+    products, gradients, window = backward.products, backward.gradients, head.window
+    skip = f.op(f"sub i64 0, {f.mul(keys[0], problem.size)}")
+    p, ds = f.offset(backward.p, skip), f.offset(backward.ds, skip)
+    ds_terms = at_key_0(code, backward.ds_terms, keys[0], problem.weight_size)
+    weights = Weights(backward.p, backward.ds, p, ds, ds_terms)
+    products.scores(window, q, problem.depth, chunk.packed_k, p, rows, keys)
+    products.scores(window, d_out, problem.width, chunk.packed_v, ds, rows, keys)
+
+    def row(i: str, _: list[str]) -> None:
+        _row(backward, head, chunk, weights, i, f.add(rows.first, i), keys)
+
+    f.loop(0, rows.count, 1, row, at_least_once=True)
+    to, adds = gradients.dq_product(head.dq, rows.first, is_later)
+    _product_for_dq(backward, window, chunk, rows, keys, to, adds)
+    gradients.finish_dq(head.dq, rows.first, rows.count, is_later)
+    gradients.add(chunk, window, weights, rows, keys)
+
+
+def _product_for_dq(
+    backward: Backward,
+    window: Window,
+    chunk: KeyChunk,
+    rows: Block,
+    keys: Range,
+    to: View,
+    adds: str,
+) -> None:
+    """to = ds k, or to + ds k where `adds` is 1."""
+    code, f, problem = backward.code, backward.code.f, backward.code.problem
+    end = f.least(keys[1], problem.keys)
+
+    def steps(i: str, height: int) -> tuple[str, str]:
+        low, high = keys_of_tile(code, window, f.add(rows.first, i), height)
+        low, high = f.least(f.most(low, keys[0]), end), f.least(high, end)
+        return (
+            f.op(f"sub i64 {low}, {chunk.start}"),
+            f.most(f.op(f"sub i64 {high}, {low}"), 0),
         )
-        kept = 0 if self.writes_directly else self.chunk
-        self.sums = tuple(Place(self.scratch(kept * n), n) for n in lines)
 
-    def unit(self, unit: str, _: list[str]) -> None:
-        f, stage, grad = self.f, self.stage, self.grad
-        self.memory.scopes.append({})
-        self.go_to(unit)
-        self.k = self.place(stage.k, stage.keys, stage.depth)
-        self.v = self.place(stage.v, stage.keys, stage.width)
-        self.dk = self.place(grad.dk, stage.keys, stage.depth)
-        self.dv = self.place(grad.dv, stage.keys, stage.width)
-        f.loop(
-            0, max(self.keys, 1), max(self.chunk, 1), self.key_chunk
-        )  # dq is set without keys, too
-        self.memory.scopes.pop()
+    # Where the row would have the chunk's first key.
+    skipped = f.op(f"sub i64 {keys[0]}, {chunk.start}")
+    ds = View(at_key_0(code, backward.ds_terms, skipped, problem.weight_size), code.block.stride)
+    count = rows.count, problem.queries
+    backward.products.product(ds, backward.key_rows, to, count, steps, adds)
 
-    def each_vector(
-        self, to: Place, rows: str | int, columns: int, value: Callable[[str, int], Vec]
-    ) -> None:
-        """to[row, c ...] = value(row, c) for all rows and every vector of columns."""
-        width = self.lanes.width
 
-        def row(j: str, _: list[str]) -> None:
-            for start in range(0, columns, width):
-                count = min(width, columns - start)
-                self.lanes.store(self.f, value(j, start).text, self.at(to, j, start), count)
+def _row(
+    backward: Backward,
+    head: Head,
+    chunk: KeyChunk,
+    weights: Weights,
+    i: str,
+    row: str,
+    keys: Range,
+) -> None:
+    """p in place of row i of scores, ds in place of a row of d_out v^T. row: its number in its
+    head."""
+    code, f, problem, window = backward.code, backward.code.f, backward.code.problem, head.window
+    width = code.lanes.width
+    _prefetch_next_rows(backward, head, chunk, i, row)
+    skip = f.mul(i, code.block.stride * problem.size)
+    pointers = [(f.offset(block, skip), problem.size) for block in (weights.p, weights.ds)]
+    pointers += term_rows(code, weights.ds_terms, i)
+    lse = code.load_scalar(code.element(head.lse, row)).splat(width)
+    delta = code.load_scalar(code.element(head.delta, row)).splat(width)
+    pending: Pending | None = None
 
-        self.f.loop(0, rows, 1, row)
-
-    def key_chunk(self, start: str, _: list[str]) -> None:
-        """One chunk of keys; addresses are moved so that key 0 would lie where it does in place."""
-        f = self.f
-        skip = f.op(f"sub i64 0, {start}")
-        sizes = (self.row_bytes(n) for n in (self.depth, self.width))
-        self.packed_k, self.packed_v = (
-            f.offset(p, f.mul(skip, size)) for p, size in zip(self.packed, sizes, strict=True)
-        )
-        self.start = start
-        self.keys_here = start, f.least(f.add(start, self.chunk), self.all_keys)
-        count = f.op(f"sub i64 {f.least(self.keys_here[1], self.keys)}, {start}")
-        low, high = self.span("0", str(self.queries))
-        into = tuple(Place(self.at(p, start), p.row) for p in (self.dk, self.dv))
-        if self.writes_directly:
-            self.sums = into
-            past = f.op(f"icmp slt i64 {high}, {f.add(start, count)}")
-            some = f.op(f"or i1 {f.op(f'icmp sgt i64 {low}, {start}')}, {past}")
-            f.when(some, lambda: self.clear_sums(count))
+    def body(here: Scope, at: list[str]) -> None:
+        nonlocal pending
+        score, mask, scale = code.load(at[0]), here.copy.mask, window.scale
+        here = with_score(code, here, score)
+        if scale is None:
+            p = weight(code, mask, logit(code, here) - lse)
         else:
-            self.clear_sums(count)
-        before = f.op(f"icmp slt i64 {start}, {high}")
-        visible = f.op(f"and i1 {before}, {f.op(f'icmp slt i64 {low}, {self.keys_here[1]}')}")
-        first = f.op(f"icmp eq i64 {start}, 0")  # then dq is set, too
-        f.when(f.op(f"or i1 {first}, {visible}"), lambda: self.heads(start, count))
-        if not self.writes_directly:
-            self.finish(self.sums[0], into[0], count, self.depth)
-            self.finish(self.sums[1], into[1], count, self.width)
+            p = weight(code, mask, fma(score, scale, -lse))
+        slope = scale or value(here, backward.plan.grad.slope)
+        ds = p * (code.load(at[1]) - delta)
+        ds = ds * (slope.splat(width) if isinstance(slope, Vec) else slope)
+        code.store(p, at[0])
+        ds = mask.where(ds, code.splat(0)) if mask is not None else ds
+        code.store(ds, at[1])
+        if at[2:]:
+            pending = store_terms(code, ds, at[2:], pending)
 
-    def clear_sums(self, count: str) -> None:
-        for sums, columns in zip(self.sums, (self.depth, self.width), strict=True):
-            self.each_vector(
-                sums, count, columns if self.writes_directly else sums.row, lambda *_: self.zero()
-            )
+    walk_row(code, window, row, keys, pointers, body)
 
-    def heads(self, start: str, count: str) -> None:
-        """All queries of the unit and one chunk of keys."""
-        f = self.f
 
-        def panel(start: str, _: list[str]) -> None:
-            end = f.add(start, self.panel)
-            self.prefetch_rows(self.k, end, self.panel, self.depth)
-            self.prefetch_rows(self.v, end, self.panel, self.width)
-            self.pack(self.k, self.depth, self.packed_k, start, end)
-            self.pack(self.v, self.width, self.packed_v, start, end)
-
-        f.loop(*self.keys_here, self.panel, panel)
-        k = Place(self.at(self.k, start), self.k.row)
-        self.copy_columns(k, self.key_rows, "0", count)
-        self.f.loop(0, self.grad.group.extent, 1, self.head)
-
-    def finish(self, sums: Place, to: Place, count: str, columns: int) -> None:
-        def value(row: str, column: int) -> Vec:
-            if not column:
-                self.prefetch_row(
-                    to, self.f.add(row, self.tuning.gradient_prefetch_rows), columns, write=True
-                )
-            return self.load(self.at(sums, row, column))
-
-        self.each_vector(to, count, columns, value)
-
-    def head(self, head: str, _: list[str]) -> None:
-        """All rows of one query head."""
-        stage, grad = self.stage, self.grad
-        self.memory.scopes.append({})
-        self.memory.env[grad.group] = head
-        operands = Head(
-            q=self.place(stage.q, stage.rows, stage.depth),
-            d_out=self.place(stage.out, stage.rows, stage.width),
-            dq=self.place(grad.dq, stage.rows, stage.depth),
-            lse=self.place(stage.lse, stage.rows),
-            delta=self.place(grad.delta, stage.rows),
-        )
-
-        def blocks() -> None:
-            self.f.loop(0, self.queries, self.rows, lambda i, _: self.block(operands, i))
-
-        self.with_key_mask("0", str(self.queries), blocks)
-        self.memory.scopes.pop()
-
-    def block(self, head: Head, first: str) -> None:
-        """One block of query rows, if it sees any key of the chunk.
-
-        The first chunk sets dq to 0 where it sees none.
-        """
-        f = self.f
-        self.memory.scopes.append({})
-        count = self.f.least(f.op(f"sub i64 {self.queries}, {first}"), self.rows)
-        low, high = self.span(first, count)
-        span = self.f.most(low, self.keys_here[0]), self.f.least(high, self.keys_here[1])
-        dq = Place(self.at(head.dq, first), head.dq.row)
-
-        def clear() -> None:
-            self.each_vector(dq, count, self.depth, lambda *_: self.zero())
-
-        some = f.op(f"icmp slt i64 {span[0]}, {span[1]}")
-        fresh = f.op(f"icmp eq i64 {self.start}, 0")
-        f.when(f.op(f"and i1 {fresh}, {f.op(f'xor i1 {some}, true')}"), clear)
-        f.when(some, lambda: self.all_products(head, first, count, span))
-        self.memory.scopes.pop()
-
-    def all_products(self, head: Head, first: str, count: str, span: tuple[str, str]) -> None:
-        f = self.f
-        q, d_out = (Place(self.at(p, first), p.row) for p in (head.q, head.d_out))
-        q, d_out = self.operands(q, d_out, count)
-
-        def keys(start: str, _: list[str]) -> None:
-            here = start, f.least(f.add(start, self.block_keys), span[1])
-            later = f.op(f"icmp ne i64 {start}, {span[0]}")
-            later = f.op(f"or i1 {later}, {f.op(f'icmp ne i64 {self.start}, 0')}")
-            self.products(head, (first, count), here, q, d_out, later)
-
-        f.loop(*span, self.block_keys, keys, at_least_once=True)
-
-    def operands(self, q: Place, d_out: Place, count: str) -> tuple[Place, Place]:
-        """Copies of `count` rows for both kinds of products; q and d_out as left operands."""
-        q = self.copy_rows(q, self.depth, self.copies[0], count)
-        return q, self.copy_rows(d_out, self.width, self.copies[1], count)
-
-    def products(
-        self,
-        head: Head,
-        rows: tuple[str, str],
-        span: tuple[str, str],
-        q: Place,
-        d_out: Place,
-        later: str,
-    ) -> None:
-        """A block of rows and one of keys; rows: (the first, their number). later: these keys are
-        not the first for dq."""
-        f = self.f
-        skip = f.op(f"sub i64 0, {f.mul(span[0], self.size)}")
-        p, ds = f.offset(self.work[0], skip), f.offset(self.work[1], skip)
-        weights = Weights(p, ds, self.weights_from(self.block_weights, span[0]))
-        self.scores(q, self.depth, self.packed_k, p, rows, *span)
-        self.scores(d_out, self.width, self.packed_v, ds, rows, *span)
-
-        def row(i: str, _: list[str]) -> None:
-            self.row(head, weights, i, rows[0], span)
-
-        f.loop(0, rows[1], 1, row, at_least_once=True)
-        self.add_to_dq(head, *rows, span, later)
-        self.add_to_dk_and_dv(weights, rows, span)
-
-    def add_to_dk_and_dv(
-        self, weights: Weights, rows: tuple[str, str], span: tuple[str, str]
-    ) -> None:
-        f = self.f
-        low = f.op(f"sub i64 {span[0]}, {self.start}")
-        keys = f.op(f"sub i64 {f.least(span[1], self.keys)}, {span[0]}")
-
-        def bounds(key: str, height: int) -> tuple[str, str]:
-            low, high = self.rows_that_see(f.add(span[0], key), height, *rows)
-            return low, f.op(f"sub i64 {high}, {low}")
-
-        for block, others, into in (
-            (self.work[1], self.q_rows, self.sums[0]),
-            (self.work[0], self.d_out_rows, self.sums[1]),
-        ):
-            transposed, into = Place(block, 1, self.pitch), Place(self.at(into, low), into.row)
-            # The last of whole panels are whole tiles: only the last keys of all can be left over.
-            more, padded = str(int(not self.writes_directly)), not self.writes_directly
-            self.product((keys, self.keys), transposed, others, into, bounds, more, padded)
-
-    def add_to_dq(
-        self, head: Head, first: str, count: str, span: tuple[str, str], later: str
-    ) -> None:
-        dq = Place(self.at(head.dq, first), head.dq.row)
-        more = self.f.op(f"zext i1 {later} to i64")
-        self.product_for_dq(first, count, span, dq, more)
-
-    def product_for_dq(
-        self, first: str, count: str, span: tuple[str, str], to: Place, more: str
-    ) -> None:
-        f = self.f
-        end = f.least(span[1], self.keys)
-
-        def bounds(i: str, height: int) -> tuple[str, str]:
-            low, high = self.visible_to(f.add(first, i), height)
-            low, high = f.least(f.most(low, span[0]), end), f.least(high, end)
-            return f.op(f"sub i64 {low}, {self.start}"), f.most(f.op(f"sub i64 {high}, {low}"), 0)
-
-        # Where the row would have the chunk's first key.
-        back = f.op(f"sub i64 {span[0]}, {self.start}")
-        weights = Place(self.weights_from(self.block_weights, back), self.pitch)
-        self.product((count, self.queries), weights, self.key_rows, to, bounds, more)
-
-    def row(self, head: Head, block: Weights, i: str, first: str, span: tuple[str, str]) -> None:
-        """p in place of a row of scores, ds in place of a row of d_out v^T."""
-        f, width = self.f, self.lanes.width
-        row = f.add(first, i)
-        for place, columns in ((head.q, self.depth), (head.d_out, self.width)):
-            self.prefetch_row(place, f.add(row, self.rows), columns)
-        self.prefetch_row(head.dq, f.add(row, self.rows), self.depth, write=True)
-        if self.writes_directly:
-            for sums, columns in zip(self.sums, (self.depth, self.width), strict=True):
-                self.prefetch_row(sums, i, columns, write=True)
-        skip = f.mul(i, self.pitch * self.size)
-        pointers = [(f.offset(p, skip), self.size) for p in (block.p, block.ds)]
-        pointers += self.weights_of_row(block.ds_copy, i)
-        lse = self.load_scalar(self.at(head.lse, row)).splat(width)
-        delta = self.load_scalar(self.at(head.delta, row)).splat(width)
-        waiting: Half | None = None
-
-        def weights(n: int, mask: Vec | None, at: list[str]) -> None:
-            nonlocal waiting
-            score = self.load(at[0])
-            if self.scale is None:
-                p = self.weight(mask, self.logit(n, score) - lse)
-            else:
-                p = self.weight(mask, fma(score, self.scale, -lse))
-            slope = self.scale or self.memory.value(self.grad.slope)
-            ds = p * (self.load(at[1]) - delta)
-            ds = ds * (slope.splat(width) if isinstance(slope, Vec) else slope)
-            self.store(p, at[0])
-            ds = mask.where(ds, self.zero()) if mask is not None else ds
-            self.store(ds, at[1])
-            if at[2:]:
-                waiting = self.store_weight(ds, at[1:], waiting)
-
-        self.each_panel_of_row(row, span, self.visible(row), pointers, weights)
+def _prefetch_next_rows(backward: Backward, head: Head, chunk: KeyChunk, i: str, row: str) -> None:
+    """A row of the next block of queries, and one of dk and dv that this block writes."""
+    code, f, problem = backward.code, backward.code.f, backward.code.problem
+    rows = code.block.rows
+    for view, columns in ((head.q, problem.depth), (head.d_out, problem.width)):
+        prefetch_row(code, view, f.add(row, rows), columns)
+    prefetch_row(code, head.dq, f.add(row, rows), problem.depth, write=True)
+    if backward.plan.writes_directly:
+        for view, columns in zip(chunk.sums, (problem.depth, problem.width), strict=True):
+            prefetch_row(code, view, i, columns, write=True)

@@ -1,24 +1,39 @@
 """Attention of a few queries, forward: a token that is generated sees all that were before it.
 
-    emitted = Decode(kernel, stage, "attend0", target).emit()
+    emitted = emit_decode(problem)
 
 Keys and values are read once, where they lie, so memory decides. A unit is a key head of one batch
-element: the rows of a block are the queries of all heads that share it. A score is a product of two
-rows, lane by lane; for as many keys as there are lanes the sums across lanes are taken together.
+element: the rows of a block are the queries of all heads that share it, row i being query i %
+queries of head i / queries. A score is a product of two rows, lane by lane; for as many keys as
+there are lanes the sums across lanes are taken together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from fxad.backend.llvm.attention.forward import Forward, heads_sharing
-from fxad.backend.llvm.attention.operands import Packed, Place, round_up
-from fxad.backend.llvm.base.schedule import Emitted, Target
+from fxad.backend.llvm.attention import online_softmax as softmax
+from fxad.backend.llvm.attention.code import (
+    Code,
+    View,
+    begin,
+    finished,
+    operand_view,
+    prefetch_row,
+)
+from fxad.backend.llvm.attention.forward import heads_sharing
+from fxad.backend.llvm.attention.key_mask import with_key_mask
+from fxad.backend.llvm.attention.online_softmax import RunningState
+from fxad.backend.llvm.attention.problem import Problem, ScoreBlock, round_up
+from fxad.backend.llvm.attention.products import RightOperand
+from fxad.backend.llvm.attention.rows import reduce_lanes
+from fxad.backend.llvm.attention.vector_products import VectorProducts, copied_row_stride
+from fxad.backend.llvm.attention.weights import at_key_0
+from fxad.backend.llvm.attention.window import Range, Window, keys_of_rows, keys_of_tile
+from fxad.backend.llvm.base.schedule import Emitted
 from fxad.backend.llvm.base.vector import Vec, fma
-from fxad.backend.llvm.contract.lanes import prefetch_line
-from fxad.core.aligned import LINE
-from fxad.core.record import replace
-from fxad.ir.kernel import Attend, Expr, Kernel
+from fxad.backend.llvm.contract.arguments import at_grid_point
+from fxad.backend.llvm.elements.scope import Needs
+from fxad.core.record import record, replace
+from fxad.ir.kernel import Attend, Kernel
 from fxad.ir.orders import ATTENTION_BYTES, KEYS_DEPTH, KEYS_QUERIES, KEYS_ROWS
 
 
@@ -32,157 +47,231 @@ def uses_decode(kernel: Kernel, stage: Attend) -> bool:
     return few and stage.depth.extent <= KEYS_DEPTH
 
 
-class Decode(Forward):
-    """The function under construction. Row i is query i % queries of head i / queries."""
+@record
+class DecodePlan:
+    """block: whole vectors of rows, and keys whose scores stay in cache. sharing: query heads that
+    share keys and values; heads: that have their own. rows: the queries of those that share."""
 
-    def __init__(self, kernel: Kernel, stage: Attend, name: str, target: Target) -> None:
-        super().__init__(kernel, stage, name, target)
-        self.ahead = self.tuning.prefetch_rows
-        self.count = self.queries * self.sharing
-        self.rows = round_up(self.count, self.lanes.width)
-        panels = max(1, ATTENTION_BYTES // (self.panel * max(1, self.depth) * self.size))
-        self.block_keys = self.pitch = min(self.all_keys, panels * self.panel)
+    problem: Problem
+    block: ScoreBlock
+    sharing: int
+    heads: int
+    rows: int
 
-    @property
-    def key_mask(self) -> tuple[Expr, Expr] | None:
-        """A mask of all rows; one that knows heads lets other keys through for each."""
-        found = super().key_mask
-        if found and self.sharing > 1 and self.kernel.grid[-1] in self.memory.needs(found[0]):
-            return None
-        return found
+    @staticmethod
+    def of(problem: Problem) -> DecodePlan:
+        kernel = problem.kernel
+        sharing = heads_sharing(kernel, problem.stage)
+        mask = problem.mask
+        if mask and sharing > 1 and kernel.grid[-1] in Needs().of(mask.expr):
+            # A mask that knows heads lets other keys through for each of those that share.
+            problem = replace(problem, mask=None)
+        rows = problem.queries * sharing
+        panel_bytes = problem.panel * max(1, problem.depth) * problem.size
+        panels = max(1, ATTENTION_BYTES // panel_bytes)
+        keys = min(problem.padded_keys, panels * problem.panel)
+        block = problem.score_block(round_up(rows, problem.lane_width), keys)
+        return DecodePlan(problem, block, sharing, kernel.points // sharing, rows)
 
-    def emit(self) -> Emitted:
-        self.q_rows = Place(self.rows_scratch(self.count, self.depth), self.row_pitch(self.depth))
-        self.key_rows = self.rows_scratch(self.lanes.width, self.depth)
-        self.block_scores = self.block_weights = self.scratch(self.rows * self.pitch)
-        self.room_for_rows(self.rows)
-        self.f.loop("%begin", "%end", 1, self.unit)
-        self.f.ret()
-        size = self.heads * self.keys * (self.depth + self.width) * self.size
-        return self.emitted(self.heads, size / self.tuning.bytes_per_ns)
 
-    def unit(self, unit: str, _: list[str]) -> None:
-        f, stage = self.f, self.stage
-        self.memory.scopes.append({})
-        self.point = f.mul(unit, self.sharing)
-        f.loop(0, self.sharing, 1, self.copy_queries)
-        self.go_to(self.point)
-        self.k = self.place(stage.k, stage.keys, stage.depth)
-        self.v = v = self.place(stage.v, stage.keys, stage.width)
-        self.packed_k = self.k.pointer
-        self.packed_v = Packed(v.pointer, self.keys, self.columns(self.width), v.row)
-        self.with_key_mask("0", str(self.queries), self.all_rows)
-        self.memory.scopes.pop()
+@record
+class Decode:
+    """The function as it is written, and addresses in scratch: copies of all queries and of as many
+    keys as there are lanes, a block of scores, which weights replace."""
 
-    def copy_queries(self, head: str, _: list[str]) -> None:
-        stage = self.stage
-        self.memory.scopes.append({})
-        self.go_to(self.f.add(self.point, head))
-        q = self.place(stage.q, stage.rows, stage.depth)
-        to = self.at(self.q_rows, self.f.mul(head, self.queries))
-        self.copy_rows(q, self.depth, to, str(self.queries))
-        self.memory.scopes.pop()
+    plan: DecodePlan
+    code: Code
+    products: VectorProducts
+    queries: View
+    keys: str
+    scores: str
+    state: RunningState
 
-    def all_rows(self) -> None:
-        f, count = self.f, str(self.count)
-        low, high = self.span("0", str(self.queries))
+
+@record
+class KeyHead:
+    """A key head: the keys that its rows may see, the first grid point of the query heads that
+    share it, its keys and values."""
+
+    window: Window
+    point: str
+    k: View
+    v: View
+    values: RightOperand
+
+
+def emit_decode(problem: Problem) -> Emitted:
+    """The function of an Attend kernel for which `uses_decode` holds."""
+    plan = DecodePlan.of(problem)
+    problem = plan.problem
+    code = begin(problem, plan.block)
+    products = VectorProducts(code)
+    queries = products.take_rows(plan.rows, problem.depth)
+    keys = products.take_rows(code.lanes.width, problem.depth)
+    scores = code.take(plan.block.rows * plan.block.stride * problem.size)
+    state = softmax.take_state(code, plan.block.rows)
+    view = View(queries, copied_row_stride(problem, problem.depth))
+    decode = Decode(plan, code, products, view, keys, scores, state)
+    code.f.loop("%begin", "%end", 1, lambda unit, _: _unit(decode, unit))
+    nbytes = plan.heads * problem.keys * (problem.depth + problem.width) * problem.size
+    return finished(code, plan.heads, nbytes / problem.tuning.bytes_per_ns)
+
+
+def _unit(decode: Decode, unit: str) -> None:
+    code, f, problem = decode.code, decode.code.f, decode.code.problem
+    stage, queries = problem.stage, str(problem.queries)
+    point = f.mul(unit, decode.plan.sharing)
+    f.loop(0, decode.plan.sharing, 1, lambda head, _: _copy_queries(decode, point, head))
+    scope = at_grid_point(code.scope, problem.kernel, point)
+    k = operand_view(code, scope, stage.k, stage.keys, stage.depth)
+    v = operand_view(code, scope, stage.v, stage.keys, stage.width)
+    values = decode.products.whole_rows(
+        v, problem.keys, problem.width, prefetch_rows=problem.tuning.prefetch_rows
+    )
+
+    def all_rows(window: Window) -> None:
+        head = KeyHead(window, point, k, v, values)
+        low, high = keys_of_rows(code, window, "0", queries)
 
         def keys(start: str, _: list[str]) -> None:
-            here = start, f.least(f.add(start, self.block_keys), high)
-            later = f.op(f"icmp ne i64 {start}, {low}")
-            self.keys_of_block("0", count, self.q_rows, here, later)
+            here = start, f.least(f.add(start, code.block.keys), high)
+            _keys_of_block(decode, head, here, f.op(f"icmp ne i64 {start}, {low}"))
 
-        f.loop(low, high, self.block_keys, keys, at_least_once=True)
-        self.results("0", count)
+        f.loop(low, high, code.block.keys, keys, at_least_once=True)
+        _results(decode, head)
 
-    # ------------------------------------------------------------ rows
+    with_key_mask(code, scope, "0", queries, all_rows)
 
-    def with_head(self, i: str, body: Callable[[str], None]) -> None:
-        """body(query), where row i is that query of the head it is of."""
-        f = self.f
-        self.memory.scopes.append({})
-        self.go_to(f.add(self.point, f.op(f"udiv i64 {i}, {self.queries}")))
-        body(f.op(f"urem i64 {i}, {self.queries}"))
-        self.memory.scopes.pop()
 
-    def highest(self, i: str, row: str, at: str, here: tuple[str, str]) -> None:
-        self.with_head(i, lambda query: super(Decode, self).highest(i, query, at, here))
+def _copy_queries(decode: Decode, point: str, head: str) -> None:
+    """Copy the queries of one of the heads from a grid point on."""
+    code, f, problem = decode.code, decode.code.f, decode.code.problem
+    stage = problem.stage
+    here = at_grid_point(code.scope, problem.kernel, f.add(point, head))
+    q = operand_view(code, here, stage.q, stage.rows, stage.depth)
+    to = code.element(decode.queries, f.mul(head, problem.queries))
+    decode.products.copy_rows(q, problem.depth, to, str(problem.queries))
 
-    def exponentials(
-        self, i: str, row: str, at: str, to: str, here: tuple[str, str], later: str
-    ) -> None:
-        def body(query: str) -> None:
-            super(Decode, self).exponentials(i, query, at, to, here, later)
 
-        self.with_head(i, body)
+def _at_row(decode: Decode, head: KeyHead, i: str) -> tuple[Window, str]:
+    """The window of the query head that row i is of, and which of its queries it is."""
+    f, problem = decode.code.f, decode.code.problem
+    point = f.add(head.point, f.op(f"udiv i64 {i}, {problem.queries}"))
+    scope = at_grid_point(head.window.scope, problem.kernel, point)
+    return replace(head.window, scope=scope), f.op(f"urem i64 {i}, {problem.queries}")
 
-    def result(self, i: str, row: str) -> None:
-        """Row i's result; it lies with those of its head."""
-        stage = self.stage
 
-        def body(query: str) -> None:
-            self.out = self.place(stage.out, stage.rows, stage.width)
-            self.lse = self.place(stage.lse, stage.rows)
-            super(Decode, self).result(i, query)
+def _keys_of_block(decode: Decode, head: KeyHead, keys: Range, is_later: str) -> None:
+    """What one block of keys adds to all rows; is_later: it is not the rows' first."""
+    code, f, state = decode.code, decode.code.f, decode.state
+    size, count = code.problem.size, decode.plan.rows
+    row_bytes = code.block.stride * size
+    scores = at_key_0(code, decode.scores, keys[0], size)
+    _scores(decode, head, scores, keys)
 
-        self.with_head(i, body)
+    def maximum(i: str, _: list[str]) -> None:
+        at = f.offset(scores, f.mul(i, row_bytes))
+        window, query = _at_row(decode, head, i)
+        softmax.row_maximum(code, state, window, i, query, at, keys)
 
-    def prefetch_next_rows(self, row: str) -> None:
-        """Of so few queries nothing comes next."""
+    def raise_maxima(i: str, _: list[str]) -> None:
+        softmax.raise_maxima(code, state, head.window.scale, i, is_later)
 
-    # ------------------------------------------------------------ products
+    def weights_of_row(i: str, _: list[str]) -> None:
+        at = f.offset(scores, f.mul(i, row_bytes))
+        window, query = _at_row(decode, head, i)
+        softmax.row_weights(code, state, window, i, query, at, weights, keys, is_later)
 
-    def scores(
-        self, a: Place, depth: int, packed: str, to: str, rows: tuple[str, str], low: str, high: str
-    ) -> None:
-        f, width = self.f, self.lanes.width
+    f.loop(0, count, 1, maximum, at_least_once=True)
+    f.loop(0, count, code.lanes.width, raise_maxima)
+    weights = at_key_0(code, decode.scores, keys[0], size)
+    f.loop(0, count, 1, weights_of_row, at_least_once=True)
+    _add_products(decode, head, weights, keys, is_later)
 
-        def group(key: str, there: int = width) -> None:
-            keys = self.some_keys(key, there)
 
-            def query(i: str, _: list[str]) -> None:
-                q = [self.load(self.at(a, i, c)) for c in range(0, depth, width)]
-                found = self.transpose_reduce("add", lambda n: self.dot(q, keys, n, there))
-                self.store(found, f.offset(to, f.mul(f.add(f.mul(i, self.pitch), key), self.size)))
+def _results(decode: Decode, head: KeyHead) -> None:
+    """The results of all rows, each beside others of its head."""
+    code, f, state = decode.code, decode.code.f, decode.state
+    stage, count = code.problem.stage, decode.plan.rows
 
-            f.loop(0, rows[1], 1, query, at_least_once=True)
+    def finish(i: str, _: list[str]) -> None:
+        softmax.finish_rows(code, state, head.window.scale, i)
 
-        rest = self.keys % width
-        f.loop(low, f.least(high, self.keys - rest), width, lambda j, _: group(j))
-        if rest:
-            last = str(self.keys - rest)
-            f.when(f.op(f"icmp sgt i64 {high}, {last}"), lambda: group(last, rest))
+    def result(i: str, _: list[str]) -> None:
+        window, query = _at_row(decode, head, i)
+        out = operand_view(code, window.scope, stage.out, stage.rows, stage.width)
+        lse = operand_view(code, window.scope, stage.lse, stage.rows)
+        softmax.write_result(code, state, i, query, out, lse)
 
-    def some_keys(self, key: str, count: int) -> Place:
-        """So many keys; copied where several queries read them, since rows of one head may all
-        share a few sets of a cache."""
-        keys = Place(self.at(self.k, key), self.k.row)
-        for n in range(count):
-            for start in range(0, self.depth * self.size, LINE):
-                at = self.f.offset(self.at(keys, n + self.ahead), start)
-                prefetch_line(self.f, self.lanes.declarations, at, write=False, level=3)
-        if self.count == 1:
-            return keys
-        return self.copy_rows(keys, self.depth, self.key_rows, str(count))
+    f.loop(0, count, code.lanes.width, finish, at_least_once=True)
+    f.loop(0, count, 1, result, at_least_once=True)
 
-    def dot(self, q: list[Vec], keys: Place, n: int, there: int) -> Vec:
-        """A query times key n, lane by lane; 0 for a key that is not there."""
-        total = self.zero()
-        for i, x in enumerate(q if n < there else []):
-            start = i * self.lanes.width
-            count = min(self.lanes.width, self.depth - start)
-            k = self.lanes.load(self.f, self.at(keys, n, start), self.dtype, count)
-            total = fma(x, self.vec(k), total)
-        return total
 
-    def values(
-        self, first: str, count: str, weights: str, here: tuple[str, str], later: str
-    ) -> None:
-        f = self.f
-        low, high = self.visible_to("0", self.queries)
-        low, high = (f.least(f.most(x, here[0]), here[1]) for x in (low, high))
-        bounds = low, f.most(f.op(f"sub i64 {high}, {low}"), 0)
-        values = replace(self.packed_v, following=self.at(self.v, high))
-        rows, a = (count, self.count), Place(weights, self.pitch)
-        more, whole = f.op(f"zext i1 {later} to i64"), self.width % self.lanes.width == 0
-        self.product(rows, a, values, self.sum, lambda *_: bounds, more, padded=whole)
+# ---------------------------------------------------------------- products
+
+
+def _scores(decode: Decode, head: KeyHead, to: str, keys: Range) -> None:
+    """Scores of all rows and some keys, as many at a time as there are lanes. to: where the block
+    has key 0."""
+    code, f, width = decode.code, decode.code.f, decode.code.lanes.width
+    problem, stride = code.problem, code.block.stride
+
+    def some_keys(key: str, present: int = width) -> None:
+        k = _keys(decode, head, key, present)
+
+        def query(i: str, _: list[str]) -> None:
+            starts = range(0, problem.depth, width)
+            q = [code.load(code.element(decode.queries, i, c)) for c in starts]
+            found = reduce_lanes(width, "add", lambda n: _dot(code, q if n < present else [], k, n))
+            at = f.mul(f.add(f.mul(i, stride), key), problem.size)
+            code.store(found, f.offset(to, at))
+
+        f.loop(0, decode.plan.rows, 1, query, at_least_once=True)
+
+    rest = problem.keys % width
+    whole = f.least(keys[1], problem.keys - rest)
+    f.loop(keys[0], whole, width, lambda j, _: some_keys(j))
+    if rest:
+        last = str(problem.keys - rest)
+        f.when(f.op(f"icmp sgt i64 {keys[1]}, {last}"), lambda: some_keys(last, rest))
+
+
+def _keys(decode: Decode, head: KeyHead, key: str, count: int) -> View:
+    """So many keys; copied where several queries read them, since rows of one head may all share a
+    few sets of a cache."""
+    code, problem = decode.code, decode.code.problem
+    keys = code.from_row(head.k, key)
+    for n in range(count):
+        prefetch_row(code, keys, n + problem.tuning.prefetch_rows, problem.depth, level=3)
+    if decode.plan.rows == 1:
+        return keys
+    return decode.products.copy_rows(keys, problem.depth, decode.keys, str(count))
+
+
+def _dot(code: Code, q: list[Vec], keys: View, n: int) -> Vec:
+    """The vectors of a query times those of key n, lane by lane; 0 without any."""
+    total, width = code.splat(0), code.lanes.width
+    for i, x in enumerate(q):
+        start = i * width
+        count = min(width, code.problem.depth - start)
+        total = fma(x, code.load(code.element(keys, n, start), count), total)
+    return total
+
+
+def _add_products(decode: Decode, head: KeyHead, weights: str, keys: Range, is_later: str) -> None:
+    """Add the weights' product with the values."""
+    code, f, problem = decode.code, decode.code.f, decode.code.problem
+    low, high = keys_of_tile(code, head.window, "0", problem.queries)
+    low, high = (f.least(f.most(x, keys[0]), keys[1]) for x in (low, high))
+    steps = low, f.most(f.op(f"sub i64 {high}, {low}"), 0)
+    values = replace(head.values, following=code.element(head.v, high))
+    adds = f.op(f"zext i1 {is_later} to i64")
+    decode.products.product(
+        View(weights, code.block.stride),
+        values,
+        decode.state.products,
+        (str(decode.plan.rows), decode.plan.rows),
+        lambda *_: steps,
+        adds,
+        padded=problem.width % problem.lane_width == 0,
+    )

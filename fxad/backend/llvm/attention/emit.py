@@ -6,11 +6,10 @@ emitted = emit_attend_grad(kernel, "attend_grad0", target)
 
 from __future__ import annotations
 
-from fxad.backend.llvm.attention.backward import Backward
-from fxad.backend.llvm.attention.backward_bf16x6 import BackwardBf16x6
-from fxad.backend.llvm.attention.bf16x6 import uses_bf16x6
-from fxad.backend.llvm.attention.decode import Decode, uses_decode
-from fxad.backend.llvm.attention.forward import Forward, ForwardBf16x6
+from fxad.backend.llvm.attention.backward import emit_backward
+from fxad.backend.llvm.attention.decode import emit_decode, uses_decode
+from fxad.backend.llvm.attention.forward import emit_forward
+from fxad.backend.llvm.attention.problem import Problem
 from fxad.backend.llvm.base.schedule import Emitted, Target, emit_nothing
 from fxad.ir.kernel import Attend, AttendGrad, Kernel
 
@@ -21,10 +20,8 @@ def emit_attend(kernel: Kernel, name: str, target: Target) -> Emitted:
     assert isinstance(stage, Attend)
     if not (kernel.points and stage.rows.extent):
         return emit_nothing(name)
-    form = ForwardBf16x6 if uses_bf16x6(stage, target) else Forward
-    if uses_decode(kernel, stage):
-        form = Decode
-    return form(kernel, stage, name, target).emit()
+    problem = Problem.of(kernel, stage, name, target)
+    return emit_decode(problem) if uses_decode(kernel, stage) else emit_forward(problem)
 
 
 def emit_attend_grad(kernel: Kernel, name: str, target: Target) -> Emitted:
@@ -33,5 +30,4 @@ def emit_attend_grad(kernel: Kernel, name: str, target: Target) -> Emitted:
     assert isinstance(stage, AttendGrad)
     if not kernel.points:
         return emit_nothing(name)
-    form = BackwardBf16x6 if uses_bf16x6(stage.attend, target) else Backward
-    return form(kernel, stage, name, target).emit()
+    return emit_backward(Problem.of(kernel, stage.attend, name, target), stage)

@@ -1,26 +1,110 @@
 """Attention, forward: an Attend kernel -> LLVM IR.
 
-    emitted = Forward(kernel, stage, "attend0", target).emit()
+    emitted = emit_forward(problem)
 
-A unit is a chunk of query blocks of the heads that share their keys and values. These are copied
-once to where they are read fast (a few values are read in place); then every block of rows goes
-through its keys in blocks whose scores stay in cache: scores, each row's maximum so far,
-exponentials and their sum, the product with the values. Where a row's maximum grows, what it has so
-far is scaled down (Milakov and Gimelshein, 2018); as a rule that ends after a few blocks. Last each
-row is divided by its sum.
+A unit is a chunk of query blocks of the heads that share their keys and values. These are packed
+once (a few values are read in place); then every block of queries goes through its keys in blocks
+whose scores stay in cache: scores, running maxima, weights and their sums, the product with the
+values. Last each row is divided by its sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from fxad.backend.llvm.attention.bf16x6 import Bf16x6Products
-from fxad.backend.llvm.attention.operands import Packed, Place, round_up
-from fxad.backend.llvm.attention.softmax import Half, Softmax
-from fxad.backend.llvm.base.schedule import Emitted, Target
-from fxad.backend.llvm.base.vector import Vec, fma
+from fxad.backend.llvm.attention import online_softmax as softmax
+from fxad.backend.llvm.attention.bf16x6_products import Bf16x6Products, with_tiles
+from fxad.backend.llvm.attention.code import (
+    Code,
+    View,
+    begin,
+    finished,
+    operand_view,
+    prefetch_row,
+)
+from fxad.backend.llvm.attention.key_mask import with_key_mask
+from fxad.backend.llvm.attention.online_softmax import RunningState
+from fxad.backend.llvm.attention.problem import Problem, ScoreBlock
+from fxad.backend.llvm.attention.products import Products, RightOperand
+from fxad.backend.llvm.attention.vector_products import VectorProducts
+from fxad.backend.llvm.attention.weights import at_key_0, take_weights
+from fxad.backend.llvm.attention.window import (
+    Block,
+    Range,
+    Window,
+    keys_of_rows,
+    keys_of_tile,
+    whole_window,
+)
+from fxad.backend.llvm.base.schedule import Emitted
+from fxad.backend.llvm.contract.arguments import at_grid_point
+from fxad.backend.llvm.elements.scope import Scope
+from fxad.core.record import record
 from fxad.ir.kernel import Attend, Kernel
 from fxad.ir.orders import ATTENTION_PANELS, ATTENTION_VALUES, SPLIT_PANELS, SPLIT_ROWS
+
+
+@record
+class ForwardPlan:
+    """block: queries and keys whose scores stay in cache. sharing: query heads that one copy of
+    keys and values serves; heads: that have keys of their own. unit_blocks: query blocks in a unit,
+    of which a head has `head_units`. packs_values: else they are read in place."""
+
+    problem: Problem
+    block: ScoreBlock
+    sharing: int
+    heads: int
+    unit_blocks: int
+    head_units: int
+    packs_values: bool
+
+    @staticmethod
+    def of(problem: Problem) -> ForwardPlan:
+        tuning, split = problem.tuning, problem.bf16x6
+        rows = SPLIT_ROWS if split else tuning.block_queries
+        panels = SPLIT_PANELS if split else ATTENTION_PANELS
+        blocks = -(-problem.queries // rows)
+        sharing = heads_sharing(problem.kernel, problem.stage)
+        heads = problem.kernel.points // sharing
+        fewest, most = (max(1, -(-n // heads)) for n in (tuning.fewest_units, tuning.units))
+        wanted = min(most, max(fewest, problem.queries * sharing // tuning.unit_queries))
+        unit_blocks = -(-blocks // wanted)
+        whole_vectors = problem.width % problem.lane_width == 0
+        in_place = sharing == 1 and whole_vectors and problem.keys <= tuning.keys_in_place
+        return ForwardPlan(
+            problem=problem,
+            block=problem.score_block(rows, min(problem.padded_keys, panels * problem.panel)),
+            sharing=sharing,
+            heads=heads,
+            unit_blocks=unit_blocks,
+            head_units=-(-blocks // unit_blocks),
+            packs_values=split or not in_place,
+        )
+
+
+@record
+class Forward:
+    """The function as it is written, and addresses in scratch: packed keys and values (None: in
+    place), a copy of a block of queries (None: in place), a block of scores and of weights."""
+
+    plan: ForwardPlan
+    code: Code
+    products: Products
+    queries: str | None
+    keys: str
+    values: RightOperand | None
+    scores: str
+    weights: str
+    state: RunningState
+
+
+@record
+class Head:
+    """A query head: the keys it may see, its operands, and the values that it shares."""
+
+    window: Window
+    q: View
+    out: View
+    lse: View
+    values: RightOperand
 
 
 def heads_sharing(kernel: Kernel, stage: Attend) -> int:
@@ -31,294 +115,178 @@ def heads_sharing(kernel: Kernel, stage: Attend) -> int:
     return 1
 
 
-class Forward(Softmax):
-    """The function under construction."""
+def emit_forward(problem: Problem) -> Emitted:
+    """The function of an Attend kernel of many queries."""
+    plan = ForwardPlan.of(problem)
+    code = begin(problem, plan.block)
+    forward = _with_scratch(plan, code)
+    with_tiles(code, lambda: code.f.loop("%begin", "%end", 1, lambda n, _: _unit(forward, n)))
+    pairs = 2.0 * problem.queries * problem.keys
+    flops = pairs * (problem.depth + problem.width) * problem.kernel.points
+    return finished(code, plan.heads * plan.head_units, flops / problem.flops_per_ns)
 
-    panels_of_block = ATTENTION_PANELS
 
-    def __init__(self, kernel: Kernel, stage: Attend, name: str, target: Target) -> None:
-        super().__init__(kernel, stage, name, target)
-        tuning = self.tuning
-        self.rows = self.rows_of_block
-        self.blocks = -(-self.queries // self.rows)
-        self.sharing = heads_sharing(kernel, stage)  # query heads that one copy serves
-        self.heads = kernel.points // self.sharing
-        fewest, most = (max(1, -(-n // self.heads)) for n in (tuning.fewest_units, tuning.units))
-        wanted = min(most, max(fewest, self.queries * self.sharing // tuning.unit_queries))
-        self.chunk = -(-self.blocks // wanted)  # blocks of rows in a unit
-        self.chunks = -(-self.blocks // self.chunk)
-        self.block_keys = min(self.all_keys, self.panels_of_block * self.panel)
-        self.pitch = self.pitch_of(self.block_keys)
-        alone = self.sharing == 1 and self.width % self.lanes.width == 0
-        self.copies_values = not (alone and self.keys <= self.few_keys)
+def _with_scratch(plan: ForwardPlan, code: Code) -> Forward:
+    problem, block = plan.problem, plan.block
+    products = Bf16x6Products(code) if problem.bf16x6 else VectorProducts(code)
+    queries = products.take_rows(block.rows, problem.depth) if problem.bf16x6 else None
+    keys = products.take_panels(problem.padded_keys, problem.depth)
+    values = None
+    if plan.packs_values:
+        values = products.take_columns(problem.keys, problem.width)
+    scores = code.take(block.rows * block.stride * problem.size)
+    weights = take_weights(code, scores)
+    state = softmax.take_state(code, block.rows)
+    return Forward(plan, code, products, queries, keys, values, scores, weights, state)
 
-    @property
-    def rows_of_block(self) -> int:
-        """Queries in a block."""
-        return self.tuning.block_queries
 
-    @property
-    def few_keys(self) -> int:
-        """So few rows of values are read where they lie."""
-        return self.tuning.keys_in_place
+# ---------------------------------------------------------------- units
 
-    def emit(self) -> Emitted:
-        rows = self.rows
-        self.packed_k = self.transposed_scratch(self.all_keys, self.depth)
-        if self.copies_values:
-            self.packed_v = self.packed_scratch(self.keys, self.columns(self.width))
-        self.block_scores = self.scratch(rows * self.pitch)
-        self.block_weights = self.weights_scratch(self.block_scores)
-        self.room_for_rows(rows)
-        self.with_tiles(lambda: self.f.loop("%begin", "%end", 1, self.unit))
-        self.f.ret()
-        flops = 2.0 * self.queries * self.keys * (self.depth + self.width) * self.kernel.points
-        return self.emitted(self.heads * self.chunks, flops / self.flops_per_ns)
 
-    def room_for_rows(self, rows: int) -> None:
-        """Scratch for what is known of so many rows: sums, maxima, totals."""
-        width, line = self.lanes.width, round_up(self.width, self.lanes.width)
-        self.sum = Place(self.scratch(rows * line), line)
-        self.maxima, self.inverses = self.scratch(rows), self.scratch(rows)
-        self.factors = self.scratch(width)
-        self.lane_maxima = Place(self.scratch(rows * width), width)
-        self.lane_sums = Place(self.scratch(rows * width), width)
+def _unit(forward: Forward, unit: str) -> None:
+    """Last chunks first: where queries see what is before them, these take longest."""
+    plan, code, f, problem = forward.plan, forward.code, forward.code.f, forward.code.problem
+    number = f.op(f"sub i64 {plan.head_units - 1}, {f.op(f'udiv i64 {unit}, {plan.heads}')}")
+    point = f.mul(f.op(f"urem i64 {unit}, {plan.heads}"), plan.sharing)
+    scope = at_grid_point(code.scope, problem.kernel, point)
+    unit_rows = plan.unit_blocks * plan.block.rows
+    first = f.mul(number, unit_rows)
+    end = f.least(f.add(first, unit_rows), problem.queries)
+    rows = f.op(f"sub i64 {end}, {first}")
+    low, high = keys_of_rows(code, whole_window(code, scope), first, rows)
+    stage = problem.stage
+    k = operand_view(code, scope, stage.k, stage.keys, stage.depth)
+    forward.products.pack_panels(k, problem.depth, forward.keys, low, high)
+    values = _values(forward, scope, low, high)
 
-    def emitted(self, units: int, cost: float) -> Emitted:
-        scratch, cost = self.scratch_bytes, max(cost, 100.0)
-        return Emitted(self.name, self.text, self.declarations, units, scratch, cost)
+    def head(n: str, _: list[str]) -> None:
+        _head(forward, scope, f.add(point, n), values, first, end)
 
-    def unit(self, unit: str, _: list[str]) -> None:
-        """Last chunks first: where queries see what is before them, these take longest."""
-        f, stage = self.f, self.stage
-        self.memory.scopes.append({})
-        number = f.op(f"sub i64 {self.chunks - 1}, {f.op(f'udiv i64 {unit}, {self.heads}')}")
-        point = f.mul(f.op(f"urem i64 {unit}, {self.heads}"), self.sharing)
-        self.go_to(point)
-        first = f.mul(number, self.chunk * self.rows)
-        end = self.f.least(f.add(first, self.chunk * self.rows), self.queries)
-        low, high = self.span(first, f.op(f"sub i64 {end}, {first}"))
-        self.pack(
-            self.place(stage.k, stage.keys, stage.depth), self.depth, self.packed_k, low, high
+    f.loop(0, plan.sharing, 1, head)
+
+
+def _values(forward: Forward, scope: Scope, low: str, high: str) -> RightOperand:
+    """The values of keys low ... high - 1, packed or in place."""
+    code, f, problem, products = (
+        forward.code,
+        forward.code.f,
+        forward.code.problem,
+        forward.products,
+    )
+    v = operand_view(code, scope, problem.stage.v, problem.stage.keys, problem.stage.width)
+    if forward.values is not None:
+        count = f.most(f.op(f"sub i64 {f.least(high, problem.keys)}, {low}"), 0)
+        products.pack_columns(v, forward.values, low, count)
+        return forward.values
+    assert isinstance(products, VectorProducts)
+    return products.whole_rows(v, problem.keys, problem.width)
+
+
+def _head(
+    forward: Forward, scope: Scope, point: str, values: RightOperand, first: str, end: str
+) -> None:
+    """A chunk of rows of the query head at a grid point."""
+    code, stage = forward.code, forward.code.problem.stage
+    here = at_grid_point(scope, code.problem.kernel, point)
+    q = operand_view(code, here, stage.q, stage.rows, stage.depth)
+    out = operand_view(code, here, stage.out, stage.rows, stage.width)
+    lse = operand_view(code, here, stage.lse, stage.rows)
+
+    def blocks(window: Window) -> None:
+        head = Head(window, q, out, lse, values)
+        code.f.loop(
+            first, end, code.block.rows, lambda i, _: _block(forward, head, i), at_least_once=True
         )
-        values = self.place(stage.v, stage.keys, stage.width)
-        if self.copies_values:
-            count = f.most(f.op(f"sub i64 {f.least(high, self.keys)}, {low}"), 0)
-            self.copy_columns(values, self.packed_v, low, count)
-        else:
-            columns = self.columns(self.width)
-            self.packed_v = Packed(values.pointer, self.keys, columns, values.row)
-        f.loop(0, self.sharing, 1, lambda g, _: self.head(f.add(point, g), first, end))
-        self.memory.scopes.pop()
 
-    def head(self, point: str, first: str, end: str) -> None:
-        """A chunk of rows of one query head."""
-        stage = self.stage
-        self.memory.scopes.append({})
-        self.go_to(point)
-        self.q = self.place(stage.q, stage.rows, stage.depth)
-        self.out = self.place(stage.out, stage.rows, stage.width)
-        self.lse = self.place(stage.lse, stage.rows)
-
-        def blocks() -> None:
-            self.f.loop(first, end, self.rows, self.block, at_least_once=True)
-
-        self.with_key_mask(first, end, blocks)
-        self.memory.scopes.pop()
-
-    def block(self, first: str, _: list[str]) -> None:
-        """One block of query rows."""
-        f = self.f
-        self.memory.scopes.append({})
-        count = f.least(f.op(f"sub i64 {self.queries}, {first}"), self.rows)
-        span = self.span(first, count)
-        q = self.left(Place(self.at(self.q, first), self.q.row), count)
-
-        def keys(start: str, _: list[str]) -> None:
-            here = start, f.least(f.add(start, self.block_keys), span[1])
-            self.keys_of_block(first, count, q, here, f.op(f"icmp ne i64 {start}, {span[0]}"))
-
-        f.loop(*span, self.block_keys, keys, at_least_once=True)
-        self.results(first, count)
-        self.memory.scopes.pop()
-
-    def results(self, first: str, count: str) -> None:
-        """Of a block of rows whose keys have all been met."""
-        f = self.f
-        f.loop(0, count, self.lanes.width, lambda i, _: self.finish(i), at_least_once=True)
-        f.loop(0, count, 1, lambda i, _: self.result(i, f.add(first, i)), at_least_once=True)
-
-    def left(self, q: Place, count: str) -> Place:
-        """A block of queries as left operand of scores: a tile reads a few rows of it in place."""
-        return q
-
-    def keys_of_block(
-        self, first: str, count: str, q: Place, here: tuple[str, str], later: str
-    ) -> None:
-        """What one block of keys adds to a block of rows; later: it is not the rows' first."""
-        f = self.f
-        # Where the row of scores would have key 0.
-        scores = f.offset(self.block_scores, f.op(f"sub i64 0, {f.mul(here[0], self.size)}"))
-        self.scores(q, self.depth, self.packed_k, scores, (first, count), *here)
-
-        def each(body: Callable[[str], None]) -> None:
-            f.loop(0, count, 1, lambda i, _: body(i), at_least_once=True)
-
-        def row(i: str) -> str:
-            return f.offset(scores, f.mul(i, self.pitch * self.size))
-
-        each(lambda i: self.highest(i, f.add(first, i), row(i), here))
-        f.loop(0, count, self.lanes.width, lambda i, _: self.raise_maxima(i, later))
-        weights = self.weights_from(self.block_weights, here[0])
-        each(lambda i: self.exponentials(i, f.add(first, i), row(i), weights, here, later))
-        self.values(first, count, weights, here, later)
-
-    def values(
-        self, first: str, count: str, weights: str, here: tuple[str, str], later: str
-    ) -> None:
-        """Add the weights' product with the values, some rows of values at a time."""
-        f = self.f
-        end = f.least(here[1], self.keys)
-
-        def some(start: str, _: list[str]) -> None:
-            stop = f.least(f.add(start, ATTENTION_VALUES), end)
-
-            def bounds(i: str, height: int) -> tuple[str, str]:
-                low, high = self.visible_to(f.add(first, i), height)
-                low = f.least(f.most(low, start), stop)
-                return low, f.most(f.op(f"sub i64 {f.least(high, stop)}, {low}"), 0)
-
-            more = f.op(f"or i1 {later}, {f.op(f'icmp ne i64 {start}, {here[0]}')}")
-            more = f.op(f"zext i1 {more} to i64")
-            a, rows = Place(weights, self.pitch), (count, self.queries)
-            self.product(rows, a, self.packed_v, self.sum, bounds, more, padded=True)
-
-        f.loop(here[0], end, ATTENTION_VALUES, some, at_least_once=True)
-
-    def highest(self, i: str, row: str, at: str, here: tuple[str, str]) -> None:
-        """A row's maximum, lane by lane. Logits in place of scores, unless a factor makes them
-        that."""
-        plain = self.scale is not None
-
-        def logits(n: int, mask: Vec | None, at: list[str]) -> Vec:
-            x = self.load(at[0]) if plain else self.logit(n, self.load(at[0]))
-            x = mask.where(x, self.lowest()) if mask is not None else x
-            if not plain:
-                self.store(x, at[0])
-            return x
-
-        found = self.each_panel_of_row(
-            row, here, self.visible(row), [(at, self.size)], logits, "max"
-        )
-        assert found is not None
-        self.store(found, self.at(self.lane_maxima, i))
-
-    def raise_maxima(self, i: str, later: str) -> None:
-        """Maxima so far of a vector of rows from i on, and what rows have so far scaled to them."""
-        f = self.f
-        found = self.reduce_across_lanes("max", self.lane_maxima, i)
-        place = f.offset(self.maxima, f.mul(i, self.size))
-        known = Vec(self.code, "i1", 1, later).where(self.load(place), self.lowest())
-        self.store(found.at_least(known), place)
-        grown = found > known
-        bits = f.op(f"bitcast {grown.type} {grown.text} to i{grown.width}")
-        some = f.op(f"icmp ne i{grown.width} {bits}, 0")
-
-        def rescale() -> None:
-            factors = self.weight(grown, known - found, self.scale or 1.0)
-            self.store(grown.where(factors, 1.0), self.factors)
-            f.loop(0, self.lanes.width, 1, lambda n, _: self.rescale(f.add(i, n), n))
-
-        f.when(f.op(f"and i1 {later}, {some}"), rescale)
-
-    def rescale(self, i: str, n: str) -> None:
-        """Scale what row i has so far by factor n."""
-        f = self.f
-        factor = self.load_scalar(f.offset(self.factors, f.mul(n, self.size)))
-        places = [self.at(self.lane_sums, i)]
-        places += [self.at(self.sum, i, c) for c in range(0, self.sum.row, self.lanes.width)]
-
-        def scale() -> None:
-            for place in places:
-                self.store(self.load(place) * factor, place)
-
-        f.when(factor.compare("une", 1.0).text, scale)
-
-    def exponentials(
-        self, i: str, row: str, at: str, to: str, here: tuple[str, str], later: str
-    ) -> None:
-        """exp(logit - maximum) of a row's scores, and their sum, lane by lane.
-
-        A loop of its own, so that one row's maximum does not wait for the row before. Beside it,
-        memory has time to bring rows that are needed next.
-        """
-        f = self.f
-        self.prefetch_next_rows(row)
-        top = self.top(self.load_scalar(f.offset(self.maxima, f.mul(i, self.size))))
-        top = top.splat(self.lanes.width)
-        waiting: Half | None = None
-
-        def weights(n: int, mask: Vec | None, at: list[str]) -> Vec:
-            nonlocal waiting
-            weight = self.weight(mask, self.load(at[0]) - top, self.scale or 1.0)
-            waiting = self.store_weight(weight, at, waiting)
-            return weight
-
-        places = [(at, self.size), *self.weights_of_row(to, i)]
-        total = self.each_panel_of_row(row, here, self.visible(row), places, weights, "add")
-        assert total is not None
-        place = self.at(self.lane_sums, i)
-        before = Vec(self.code, "i1", 1, later).where(self.load(place), self.zero())
-        self.store(total + before, place)
-
-    def prefetch_next_rows(self, row: str) -> None:
-        """A row of the next block of queries, and one of this block's results."""
-        self.prefetch_row(self.q, self.f.add(row, self.rows), self.depth)
-        self.prefetch_row(self.out, row, self.width, write=True)
-
-    @staticmethod
-    def top(highest: Vec) -> Vec:
-        """What is taken off logits: 0 where nothing is visible."""
-        return highest.equals(-float("inf")).where(highest.like(0), highest)
-
-    def finish(self, i: str) -> None:
-        """Maxima to log-sum-exps and sums to what rows are scaled by, a vector of rows at once."""
-        f = self.f
-        maxima, sums = (f.offset(p, f.mul(i, self.size)) for p in (self.maxima, self.inverses))
-        total, scale = self.reduce_across_lanes("add", self.lane_sums, i), self.scale or 1.0
-        self.store(fma(self.top(self.load(maxima)), scale, self.apply("log", total)), maxima)
-        self.store(total.equals(0).where(total.like(0), total.like(1) / total), sums)
-
-    def result(self, i: str, row: str) -> None:
-        """A finished row, the i-th of its block, over its sum; rows that see nothing become 0."""
-        f, width = self.f, self.lanes.width
-        here = f.mul(i, self.size)
-        self.store_scalar(self.load_scalar(f.offset(self.maxima, here)), self.at(self.lse, row))
-        inverse = self.load_scalar(f.offset(self.inverses, here))
-        wide, none = inverse.splat(width), inverse.equals(0).splat(width)
-        for start in range(0, self.width, width):
-            value = self.load(self.at(self.sum, i, start))
-            scaled = none.where(value.like(0), value * wide)
-            count = min(width, self.width - start)
-            self.lanes.store(f, scaled.text, self.at(self.out, row, start), count)
+    with_key_mask(code, here, first, end, blocks)
 
 
-class ForwardBf16x6(Bf16x6Products, Forward):
-    """On tiles, with numbers in parts: weights are put aside in parts."""
+# ---------------------------------------------------------------- blocks of queries
 
-    panels_of_block = SPLIT_PANELS
 
-    @property
-    def rows_of_block(self) -> int:
-        return SPLIT_ROWS
+def _block(forward: Forward, head: Head, first: str) -> None:
+    """A block of query rows of a head."""
+    code, f, problem, state = forward.code, forward.code.f, forward.code.problem, forward.state
+    count = f.least(f.op(f"sub i64 {problem.queries}, {first}"), code.block.rows)
+    rows = Block(first, count)
+    low, high = keys_of_rows(code, head.window, first, count)
+    q = code.from_row(head.q, first)
+    if forward.queries is not None:
+        q = forward.products.copy_rows(q, problem.depth, forward.queries, count)
 
-    @property
-    def few_keys(self) -> int:
-        return 0
+    def keys(start: str, _: list[str]) -> None:
+        here = start, f.least(f.add(start, code.block.keys), high)
+        _keys_of_block(forward, head, q, rows, here, f.op(f"icmp ne i64 {start}, {low}"))
 
-    def emit(self) -> Emitted:
-        self.queries_copy = self.rows_scratch(self.rows, self.depth)
-        return super().emit()
+    f.loop(low, high, code.block.keys, keys, at_least_once=True)
 
-    def left(self, q: Place, count: str) -> Place:
-        return self.copy_rows(q, self.depth, self.queries_copy, count)
+    def finish(i: str, _: list[str]) -> None:
+        softmax.finish_rows(code, state, head.window.scale, i)
+
+    def result(i: str, _: list[str]) -> None:
+        softmax.write_result(code, state, i, f.add(first, i), head.out, head.lse)
+
+    f.loop(0, count, code.lanes.width, finish, at_least_once=True)
+    f.loop(0, count, 1, result, at_least_once=True)
+
+
+def _keys_of_block(
+    forward: Forward, head: Head, q: View, rows: Block, keys: Range, is_later: str
+) -> None:
+    """What one block of keys adds to a block of rows; is_later: it is not the rows' first."""
+    code, f, window, state = forward.code, forward.code.f, head.window, forward.state
+    row_bytes = code.block.stride * code.problem.size
+    scores = at_key_0(code, forward.scores, keys[0], code.problem.size)
+    forward.products.scores(window, q, code.problem.depth, forward.keys, scores, rows, keys)
+
+    def maximum(i: str, _: list[str]) -> None:
+        row = f.add(rows.first, i)
+        at = f.offset(scores, f.mul(i, row_bytes))
+        softmax.row_maximum(code, state, window, i, row, at, keys)
+
+    def raise_maxima(i: str, _: list[str]) -> None:
+        softmax.raise_maxima(code, state, window.scale, i, is_later)
+
+    def weights_of_row(i: str, _: list[str]) -> None:
+        row = f.add(rows.first, i)
+        at = f.offset(scores, f.mul(i, row_bytes))
+        _prefetch_next_rows(forward, head, row)
+        softmax.row_weights(code, state, window, i, row, at, weights, keys, is_later)
+
+    f.loop(0, rows.count, 1, maximum, at_least_once=True)
+    f.loop(0, rows.count, code.lanes.width, raise_maxima)
+    weights = at_key_0(code, forward.weights, keys[0], code.problem.weight_size)
+    f.loop(0, rows.count, 1, weights_of_row, at_least_once=True)
+    _add_products(forward, head, weights, rows, keys, is_later)
+
+
+def _prefetch_next_rows(forward: Forward, head: Head, row: str) -> None:
+    """A row of the next block of queries, and one of this block's results: beside exponentials,
+    memory has time to bring them."""
+    code, problem = forward.code, forward.code.problem
+    prefetch_row(code, head.q, code.f.add(row, code.block.rows), problem.depth)
+    prefetch_row(code, head.out, row, problem.width, write=True)
+
+
+def _add_products(
+    forward: Forward, head: Head, weights: str, rows: Block, keys: Range, is_later: str
+) -> None:
+    """Add the weights' product with the values, some rows of values at a time."""
+    code, f = forward.code, forward.code.f
+    end = f.least(keys[1], code.problem.keys)
+
+    def some(start: str, _: list[str]) -> None:
+        stop = f.least(f.add(start, ATTENTION_VALUES), end)
+
+        def steps(i: str, height: int) -> tuple[str, str]:
+            low, high = keys_of_tile(code, head.window, f.add(rows.first, i), height)
+            low = f.least(f.most(low, start), stop)
+            return low, f.most(f.op(f"sub i64 {f.least(high, stop)}, {low}"), 0)
+
+        adds = f.op(f"or i1 {is_later}, {f.op(f'icmp ne i64 {start}, {keys[0]}')}")
+        adds = f.op(f"zext i1 {adds} to i64")
+        a, count = View(weights, code.block.stride), (rows.count, code.problem.queries)
+        products = forward.state.products
+        forward.products.product(a, head.values, products, count, steps, adds, padded=True)
+
+    f.loop(keys[0], end, ATTENTION_VALUES, some, at_least_once=True)

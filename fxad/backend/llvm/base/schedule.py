@@ -9,6 +9,7 @@ work. It never changes a result: the bits depend on the kernel alone.
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -29,6 +30,8 @@ from fxad.ir import kernel as ir
 from fxad.ir.prims import PRIMS
 
 ABI = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
+# The same, to be called from Python; pointers are addresses.
+ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 _BYTES = {"avx512": 64, "avx2": 32, "neon": 16, "generic": 16}
 _REGISTERS = {"avx512": 32, "avx2": 16, "neon": 32, "generic": 16}
 
@@ -181,13 +184,13 @@ def lanes_for(
     """
     width = min(max(2, target.vector_bytes // size), power_of_two_at_least(extent))
     weight, tuning = sum(map(weight_of, stages)), target.tuning.loops
-    unroll, turns = tuning.unroll, 1
+    unroll, least_trips = tuning.unroll, 1
     if weight > tuning.light:
         few = weight <= tuning.one_function
-        unroll, turns = (target.registers // 8 if few else 1), tuning.turns
+        unroll, least_trips = (target.registers // 8 if few else 1), tuning.least_trips
     if unroll > 1 and any(_has_chain(stage) for stage in stages):
         unroll += unroll // 2
-    while unroll > 1 and width * unroll * turns > extent:
+    while unroll > 1 and width * unroll * least_trips > extent:
         unroll //= 2
     return width, unroll
 

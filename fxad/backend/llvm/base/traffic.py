@@ -174,7 +174,7 @@ def next_rows(
                 total += step * e.buffer.dtype.itemsize
                 prefetch = RowPrefetch(e.buffer, row, along, schedule.extent(along))
                 found[e.buffer, row] = number, prefetch
-    if not found or total > schedule.tuning.ahead_bytes:
+    if not found or total > schedule.tuning.next_rows:
         return []
     return [tuple([p for n, p in found.values() if n == at]) for at in range(len(sweeps))]
 

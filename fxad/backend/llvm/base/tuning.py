@@ -206,9 +206,9 @@ class Rows:
 
     # Whether the processor by itself reads on beyond the page of a stream in order.
     crosses_pages: bool = number(False, True, on=BOTH)
-    # Bytes of results that are stored past the caches (written, then read by the next kernel: the
-    # same time at 8 and 16 MB, 0.84 of it at 32 MB and 0.81 at 64), and of an array that no core's
-    # own cache holds.
+    # Bytes of results that are written with streaming stores (written, then read by the next
+    # kernel: the same time at 8 and 16 MB, 0.84 of it at 32 MB and 0.81 at 64), and of an array
+    # that no core's own cache holds.
     streamed: int = number(1 << 25, 1 << 12, 1 << 30, on=XEON)
     far_array: int = number(1 << 22, 1 << 12, 1 << 30, on=XEON)
     # Bytes from what is read to what is prefetched. The processor sees by itself which lines
@@ -225,15 +225,16 @@ class Rows:
     near_only: bool = number(False, True, on=f"{BOTH}; {ZEN4}")
     # 3 KB to 6 KB are alike; rows too are prefetched so far ahead.
     near: int = number(4096, 2048, 6144, on=ZEN5)
-    ahead_bytes: int = number(1 << 19, 1 << 14, 1 << 22, on=XEON)  # of next rows in a near cache
+    # Bytes of the next rows that are prefetched into a near cache, at most.
+    next_rows: int = number(1 << 19, 1 << 14, 1 << 22, on=XEON)
     # A pipeline of passes over rows: most passes; bytes of a row from which on few such rows find
     # room in the first-level cache; bytes of that cache (short rows that fit there one by one, but
     # not those of all passes, go pass after pass: layer norm's gradient, 8192 x 2048, 8.2 -> 6.1
-    # ms); long rows taken from the second level again, at most.
+    # ms); how often long rows are read again from the second level, at most.
     passes: int = number(6, 2, 3, on=XEON)
     long: int = number(1 << 14, 1 << 11, 1 << 18, on=ZEN5)
     nearest: int = number(48 << 10, 8 << 10, 512 << 10, on=ZEN5)
-    again: int = number(3, 1, 8, on=ZEN5)
+    rereads: int = number(3, 1, 8, on=ZEN5)
     # Bytes of short rows underway beyond which the next rows crowd that cache: they wait in the
     # second then (layer norm's gradient 0.93 -> 0.97 of its loop), unless the processor crosses
     # pages (softmax's gradient, 8192 x 2048, 4.8 ms so and 4.4 without).
@@ -285,11 +286,11 @@ class Loops:
     """How kernels other than products and attention are laid out, and what they cost on a core."""
 
     # Vectors at a time of a light body (fewer instructions than `light`), so that the loop itself
-    # costs little; of one with a function in it as many as registers allow, mixed `turns` times
-    # over, unless it has more instructions than `one_function`.
+    # costs little; of one with a function in it as many as registers allow, where that
+    # leaves `least_trips` of the loop, unless it has more instructions than `one_function`.
     light: int = number(8, 2, 40, on=ZEN5_FIRST)
     unroll: int = number(4, 1, 2, 8, on=ZEN5_FIRST)
-    turns: int = number(4, 1, 8, on=f"{ZEN5}; {XEON}")
+    least_trips: int = number(4, 1, 8, on=f"{ZEN5}; {XEON}")
     one_function: int = number(60, 20, 200, on=f"{ZEN5}; {XEON}")
     inner_block: int = number(64, 16, 256, on=ZEN5_FIRST)  # positions of an axis walked in squares
     tile_width: int = number(16, 4, 8, on=ZEN5_FIRST)  # of squares transposed in registers, at most

@@ -8,11 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from fxad.backend.llvm.base.formats import kind_of
-from fxad.backend.llvm.base.schedule import Target
+from fxad.backend.llvm.base.schedule import ABI, Target
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.base.vector import Code, Vec, type_of
-
-_ABI = (("ptr", "args"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch"))
 
 
 def name_of(kind: str, dtype: np.dtype) -> str:
@@ -39,7 +37,7 @@ class Writer:
 
     def kernel(self, kind: str, operands: int, numbers: int) -> tuple[Code, list[str], list[str]]:
         """A function called like a kernel: its code, operands' addresses and numbers."""
-        code = self.code(name_of(kind, self.dtype), _ABI)
+        code = self.code(name_of(kind, self.dtype), ABI)
         words = [code.function.offset("%args", 8 * i) for i in range(operands + numbers)]
         places = [code.function.op(f"load ptr, ptr {w}") for w in words[:operands]]
         return code, places, [code.function.op(f"load i64, ptr {w}") for w in words[operands:]]

@@ -70,7 +70,7 @@ def row_sweeps(stages: Sequence[ir.Stage], schedule: Schedule) -> list[Sweep]:
     together, alone = _row_bytes(found, schedule)
     fresh, longest = sum(map(_bytes, prefetches)), max(map(_bytes, prefetches))
     short = longest < tuning.long
-    wide = alone <= tuning.nearest if short else together - fresh > tuning.again * longest
+    wide = alone <= tuning.nearest if short else together - fresh > tuning.rereads * longest
     if wide and together > tuning.nearest:
         return []
     crowded = short and together + fresh > tuning.crowded and not tuning.crosses_pages

@@ -14,19 +14,27 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence as Several
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fxad.backend.llvm.base.schedule import ABI, Emitted, Target
 from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.native.engine import Module, compile_module, lock
+from fxad.backend.llvm.sequence.body import Body
 from fxad.backend.llvm.sequence.choose import Sequence
 from fxad.backend.llvm.sequence.tapes import Taper
 from fxad.core import dtypes
+from fxad.core.lazy import later
 from fxad.core.record import record
+from fxad.ir.digest import kernel_key
 from fxad.ir.kernel import Kernel
-from fxad.ir.kernel_text import kernel_key
-from fxad.ir.plan import Branch, Copy, Loop, Run, Slot, Step, Taping, While, walk
+from fxad.ir.plan import Branch, Copy, Loop, Run, Step, Taping, While, walk
+
+if TYPE_CHECKING:
+    from fxad.backend.llvm.sequence import straight
+else:
+    straight = later("fxad.backend.llvm.sequence.straight")
 
 WHILE_NS = 20_000  # about what a call of a While takes at most: a chance to stop, on any processor
 PASSES = 2
@@ -81,25 +89,21 @@ _NAME = "fx_sequence"
 
 
 class Emission:
-    """The function under construction. pointers: where every slot lies at this point of it."""
+    """A sequence's functions under construction: `body`, and those of its kernels."""
 
     def __init__(self, sequence: Sequence, target: Target) -> None:
         self.sequence = sequence
         self.target = target
         self.kernels: dict[str, Emitted] = {}
         self.of_kernel: dict[Kernel, Emitted] = {}
-        self.declarations = {"declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"}
-        self.stack: list[str] = []
-        self.words = 0
         self.scratch_bytes = 0
-        self.pointers: dict[Slot, str] = {}
         params = [("ptr", f"p{n}") for n in range(len(sequence.blocks))]
         alone = ["ptr noalias" if only else "ptr" for only in sequence.direct.values()]
         params += [(kind, f"p{len(params) + n}") for n, kind in enumerate(alone)]
         extra = Taper.PARAMS if sequence.tapes else ()
         self.params = [*params, *extra, ("i64", "begin"), ("i64", "end")]
-        self.f = Function(f"{_NAME}.loop", "void", self.params, "internal")
-        self.taper = Taper(self)
+        self.body = Body(Function(f"{_NAME}.loop", "void", self.params, "internal"))
+        self.taper = Taper(self.body)
 
     # ------------------------------------------------------------ the module
 
@@ -115,12 +119,13 @@ class Emission:
             case While() as loop:
                 self._while_loop(loop)
         self._copy_out()
-        self.f.ret()
+        self.body.f.ret()
         self._stack()
         texts = [one.text for one in self.kernels.values()]
         for one in self.kernels.values():
-            self.declarations |= one.declarations
-        return [*self.taper.texts(), *texts, str(self.f), self._entry()], self.declarations
+            self.body.declarations |= one.declarations
+        texts = [*self.taper.texts(), *texts, str(self.body.f), self._entry()]
+        return texts, self.body.declarations
 
     def _entry(self) -> str:
         """The function that the interpreter calls."""
@@ -129,7 +134,7 @@ class Emission:
         for n, (kind, _) in enumerate(self.params[:-2]):
             kind, word = kind.split()[0], f.offset("%args", 8 * n)
             given.append(f"{kind} {f.op(f'load {kind}, ptr {word}, align 8')}")
-        f.line(f"call void @{self.f.name}({', '.join([*given, 'i64 %begin', 'i64 %end'])})")
+        f.line(f"call void @{self.body.f.name}({', '.join([*given, 'i64 %begin', 'i64 %end'])})")
         f.ret()
         return str(f)
 
@@ -139,10 +144,8 @@ class Emission:
         if found is None:
             key = kernel_key(kernel)
             if key not in self.kernels:
-                from fxad.backend.llvm.sequence.straight import emit_inline
-
                 name = f"kernel{len(self.kernels)}"
-                self.kernels[key] = emit_inline(kernel, name, self.target)
+                self.kernels[key] = straight.emit_inline(kernel, name, self.target)
             found = self.of_kernel[kernel] = self.kernels[key]
             self.scratch_bytes = max(self.scratch_bytes, found.scratch_bytes)
         return found
@@ -164,70 +167,62 @@ class Emission:
 
     # ------------------------------------------------------------ memory
 
-    def reserve(self, name: str, nbytes: int) -> str:
-        """A piece of the stack, aligned for any vector."""
-        self.stack.append(f"  %{name} = alloca [{max(nbytes, 8)} x i8], align 64")
-        return f"%{name}"
-
     def _stack(self) -> None:
         self.taper.places()
-        self.reserve("words", 8 * self.words)
-        self.reserve("scratch", self.scratch_bytes)
-        self.f.lines[2:2] = self.stack
-
-    def copy(self, to: str, source: str, nbytes: int) -> None:
-        if nbytes and to != source:
-            arguments = f"ptr {to}, ptr {source}, i64 {nbytes}, i1 false"
-            self.f.line(f"call void @llvm.memcpy.p0.p0.i64({arguments})")
+        self.body.reserve("words", 8 * self.body.words)
+        self.body.reserve("scratch", self.scratch_bytes)
+        self.body.f.lines[2:2] = self.body.stack
 
     def _copy_in(self) -> None:
         """Copy the blocks in; lanes beyond a block's end may be read, so it is made longer."""
         blocks = self.sequence.blocks
-        starts = [self.reserve(f"block{n}", b.nbytes + 64) for n, b in enumerate(blocks)]
+        starts = [self.body.reserve(f"block{n}", b.nbytes + 64) for n, b in enumerate(blocks)]
         for n, block in enumerate(blocks):
-            self.copy(starts[n], f"%p{n}", block.nbytes)
+            self.body.copy(starts[n], f"%p{n}", block.nbytes)
         for slot, (number, offset) in self.sequence.placed.items():
-            self.pointers[slot] = self.f.offset(starts[number], offset)
+            self.body.pointers[slot] = self.body.f.offset(starts[number], offset)
         for n, slot in enumerate(self.sequence.direct):
-            self.pointers[slot] = f"%p{len(blocks) + n}"
+            self.body.pointers[slot] = f"%p{len(blocks) + n}"
 
     def _copy_out(self) -> None:
         for n, block in enumerate(self.sequence.blocks):
             if block.written:
-                self.copy(f"%p{n}", f"%block{n}", block.nbytes)
+                self.body.copy(f"%p{n}", f"%block{n}", block.nbytes)
 
     # ------------------------------------------------------------ loops
 
     def _outer_loop(self, loop: Loop) -> None:
-        f = self.f
+        f = self.body.f
         f.loop("%begin", "%end", 1, lambda index, _: self._trip(loop, index))
         if loop.swaps and loop.trips % 2:
             last, done = f.new_label("last"), f.new_label("done")
             f.branch(f.op(f"icmp eq i64 %end, {loop.trips}"), last, done)
             f.label(last)
             for one, two in loop.swaps:
-                self.copy(self.pointers[two], self.pointers[one], one.type.nbytes)
+                self.body.copy(self.body.pointers[two], self.body.pointers[one], one.type.nbytes)
             f.jump(done)
             f.label(done)
 
     def _inner_loop(self, loop: Loop) -> None:
         """A loop in the body. Where trips are odd its state ends in the other place."""
         if loop.body:
-            self.f.loop(0, loop.trips, 1, lambda index, _: self._trip(loop, index))
+            self.body.f.loop(0, loop.trips, 1, lambda index, _: self._trip(loop, index))
         if loop.trips % 2:
             for one, two in loop.swaps:
                 if loop.body:
-                    self.copy(self.pointers[two], self.pointers[one], one.type.nbytes)
-                at = self.pointers
+                    self.body.copy(
+                        self.body.pointers[two], self.body.pointers[one], one.type.nbytes
+                    )
+                at = self.body.pointers
                 at[one], at[two] = at[two], at[one]
 
     def _trip(self, loop: Loop, index: str) -> None:
-        f = self.f
+        f = self.body.f
         if loop.reverse:
             index = f.op(f"sub i64 {loop.trips - 1}, {index}")
         for view in loop.views:
             offset = f.mul(index, view.slot.type.nbytes)
-            self.pointers[view.slot] = f.offset(self.pointers[view.base], offset)
+            self.body.pointers[view.slot] = f.offset(self.body.pointers[view.base], offset)
         self._body(loop)
 
     def _body(self, loop: Loop | While) -> None:
@@ -239,17 +234,17 @@ class Emission:
         if loop.frees:
             self.taper.release()
         for one, two in loop.swaps:
-            self.copy(self.pointers[one], self.pointers[two], one.type.nbytes)
+            self.body.copy(self.body.pointers[one], self.body.pointers[two], one.type.nbytes)
 
     def _while_loop(self, loop: While) -> None:
-        f = self.f
+        f = self.body.f
         before, head, inside, done = f.block, *map(f.new_label, ("head", "body", "done"))
         count, hole = f.fresh("n"), len(f.lines) + 2
         f.jump(head)
         f.label(head)
         f.line("")
         self.steps(loop.cond)
-        more = f.op(f"load i8, ptr {self.pointers[loop.predicate]}")
+        more = f.op(f"load i8, ptr {self.body.pointers[loop.predicate]}")
         soon = f.op(f"icmp slt i64 {count}, {trips_at_once(self.cost(loop))}")
         go = f.op(f"and i1 {f.op(f'icmp ne i8 {more}, 0')}, {soon}")
         f.branch(go, inside, done)
@@ -268,8 +263,10 @@ class Emission:
                 case Run():
                     self._run(step)
                 case Copy():
-                    self.copy(
-                        self.pointers[step.dst], self.pointers[step.src], step.dst.type.nbytes
+                    self.body.copy(
+                        self.body.pointers[step.dst],
+                        self.body.pointers[step.src],
+                        step.dst.type.nbytes,
                     )
                 case Taping():
                     self.taper.emit_step(step)
@@ -284,17 +281,10 @@ class Emission:
         kernel = self.kernel(run.kernel)
         if not kernel.units:
             return
-        words = [f"ptr {self.pointers[slot]}" for slot in run.slots]
+        words = [f"ptr {self.body.pointers[slot]}" for slot in run.slots]
         scalars = zip(run.scalars, run.kernel.scalars, strict=True)
         words += [self._scalar(value, scalar.dtype) for value, scalar in scalars]
-        self.call(f"@{kernel.name}", words, kernel.units)
-
-    def call(self, function: str, words: Several[str], units: int = 1) -> None:
-        """Call something of a kernel's signature."""
-        self.words = max(self.words, len(words))
-        for n, word in enumerate(words):
-            self.f.line(f"store {word}, ptr {self.f.offset('%words', 8 * n)}, align 8")
-        self.f.line(f"call void {function}(ptr %words, i64 0, i64 {units}, ptr %scratch)")
+        self.body.call(f"@{kernel.name}", words, kernel.units)
 
     def _scalar(self, value: bool | int | float | complex, dtype: np.dtype) -> str:
         """A scalar argument's word: its bits, or the address of a complex one."""
@@ -303,21 +293,21 @@ class Emission:
         if not dtypes.is_complex(dtype):
             word = int.from_bytes(data.ljust(8, bytes(1)), "little")
             return f"i64 {word}"
-        place = self.reserve(f"scalar{len(self.stack)}", len(data))
+        place = self.body.reserve(f"scalar{len(self.body.stack)}", len(data))
         for at in range(0, len(data), 8):
             word = int.from_bytes(data[at : at + 8], "little")
-            self.f.line(f"store i64 {word}, ptr {self.f.offset(place, at)}, align 8")
+            self.body.f.line(f"store i64 {word}, ptr {self.body.f.offset(place, at)}, align 8")
         return f"ptr {place}"
 
     def _branch(self, branch: Branch) -> None:
-        f, count = self.f, len(branch.branches)
+        f, count = self.body.f, len(branch.branches)
         labels, done = [f.new_label("case") for _ in branch.branches], f.new_label("chosen")
-        place = self.pointers[branch.index]
+        place = self.body.pointers[branch.index]
         if dtypes.is_bool(branch.index.type.dtype):
             index = f.op(f"zext i8 {f.op(f'load i8, ptr {place}')} to i32")
         else:
             index = f.op(f"load i32, ptr {place}")
-        self.declarations |= {f"declare i32 @llvm.{m}.i32(i32, i32)" for m in ("smax", "smin")}
+        self.body.declarations |= {f"declare i32 @llvm.{m}.i32(i32, i32)" for m in ("smax", "smin")}
         index = f.op(f"call i32 @llvm.smax.i32(i32 {index}, i32 0)")
         index = f.op(f"call i32 @llvm.smin.i32(i32 {index}, i32 {count - 1})")
         cases = " ".join(f"i32 {n}, label %{label}" for n, label in enumerate(labels[:-1]))

@@ -8,14 +8,11 @@ cannot keep in registers what other functions see.
 from __future__ import annotations
 
 from collections.abc import Sequence as Several
-from typing import TYPE_CHECKING
 
 from fxad.backend.llvm.native.tape_code import HEADER, KERNELS
 from fxad.backend.llvm.native.tapes import tape_layout
+from fxad.backend.llvm.sequence.body import Body
 from fxad.ir.plan import Slot, Taping
-
-if TYPE_CHECKING:
-    from fxad.backend.llvm.sequence.emit import Emission
 
 Blocks = list[tuple[Slot, int, int]]  # slot of the block, bytes of one lane, offset in the tape's
 
@@ -25,22 +22,22 @@ class Taper:
 
     PARAMS = (("ptr", "region"), *[("ptr", kind) for kind in KERNELS])
 
-    def __init__(self, emission: Emission) -> None:
-        self.emission = emission
-        self.f = emission.f
+    def __init__(self, body: Body) -> None:
+        self.body = body
+        self.f = body.f
         self.constants: list[str] = []
         self.sizes: list[int] = []  # bytes of the places for what other functions see
 
     def mark(self) -> None:
-        self.emission.call("%mark", ["ptr %region"])
+        self.body.call("%mark", ["ptr %region"])
 
     def release(self) -> None:
-        self.emission.call("%release", ["ptr %region"])
+        self.body.call("%release", ["ptr %region"])
 
     def places(self) -> None:
         """Reserve what the calls have come to need."""
         for n, size in enumerate(self.sizes):
-            self.emission.reserve(f"argument{n}", size)
+            self.body.reserve(f"argument{n}", size)
 
     def emit_step(self, step: Taping) -> None:
         if step.kind == "span":
@@ -71,7 +68,7 @@ class Taper:
 
     def _write(self, step: Taping, blocks: Blocks, stride: int, slow: str) -> None:
         """The blocks into their slot, and what the header says; else to `slow`."""
-        f, at = self.f, self.emission.pointers
+        f, at = self.f, self.body.pointers
         tape, number = self._load_tape(step, slow)
         mine = f.op(f"icmp eq ptr {f.op(f'load ptr, ptr {tape}')}, %region")
         later = f.op(f"icmp sge i64 {number}, 0")
@@ -85,8 +82,8 @@ class Taper:
         f.line(f"store i64 {f.op(f'select i1 {first}, i64 {number}, i64 {lower}')}, ptr {low}")
         f.line(f"store i64 {f.op(f'call i64 @llvm.smax.i64(i64 {end}, i64 {after})')}, ptr {high}")
         for block, nbytes, offset in blocks:
-            self.emission.copy(f.offset(slot, offset), at[block], nbytes)
-        self.emission.copy(at[step.outputs[0]], at[step.inputs[0]], 8)
+            self.body.copy(f.offset(slot, offset), at[block], nbytes)
+        self.body.copy(at[step.outputs[0]], at[step.inputs[0]], 8)
 
     def _read(self, step: Taping, blocks: Blocks, stride: int, slow: str) -> None:
         f = self.f
@@ -97,11 +94,11 @@ class Taper:
         self._guard(f.op(f"and i1 {above}, {below}"), slow)
         slot = self._slot_address(tape, number, stride, slow)
         for block, nbytes, offset in blocks:
-            self.emission.copy(self.emission.pointers[block], f.offset(slot, offset), nbytes)
+            self.body.copy(self.body.pointers[block], f.offset(slot, offset), nbytes)
 
     def _load_tape(self, step: Taping, slow: str) -> tuple[str, str]:
         """The tape, which is there, and the number of the slot."""
-        f, at = self.f, self.emission.pointers
+        f, at = self.f, self.body.pointers
         tape = f.op(f"load ptr, ptr {at[step.inputs[0]]}")
         number = f.op(f"sext i32 {f.op(f'load i32, ptr {at[step.inputs[1]]}')} to i64")
         self._guard(f.op(f"icmp ne ptr {tape}, null"), slow)
@@ -110,7 +107,7 @@ class Taper:
     def _slot_address(self, tape: str, number: str, stride: int, slow: str) -> str:
         """Where a slot lies whose slab is there: see native/tape_code.py."""
         f = self.f
-        self.emission.declarations |= {
+        self.body.declarations |= {
             "declare i64 @llvm.ctlz.i64(i64, i1)",
             "declare i64 @llvm.smin.i64(i64, i64)",
             "declare i64 @llvm.smax.i64(i64, i64)",
@@ -144,20 +141,20 @@ class Taper:
 
         outputs_first: %put, which takes the region and its output before all inputs.
         """
-        emission, slots = self.emission, [*inputs, *outputs]
+        body, slots = self.body, [*inputs, *outputs]
         self.sizes += [8] * (len(slots) - len(self.sizes))
         for n, slot in enumerate(slots):
             self.sizes[n] = max(self.sizes[n], slot.type.nbytes)
             if n < len(inputs):
-                emission.copy(f"%argument{n}", emission.pointers[slot], slot.type.nbytes)
+                body.copy(f"%argument{n}", body.pointers[slot], slot.type.nbytes)
         words = [f"ptr %argument{n}" for n in range(len(slots))]
         if outputs_first:
             given, made = words[: len(inputs)], words[len(inputs) :]
-            emission.call(function, ["ptr %region", *made, *given[:2], about, *given[2:]])
+            body.call(function, ["ptr %region", *made, *given[:2], about, *given[2:]])
         else:
-            emission.call(function, [*words[:position], about, *words[position:]])
+            body.call(function, [*words[:position], about, *words[position:]])
         for n, slot in enumerate(outputs, len(inputs)):
-            emission.copy(emission.pointers[slot], f"%argument{n}", slot.type.nbytes)
+            body.copy(body.pointers[slot], f"%argument{n}", slot.type.nbytes)
 
     def _constant(self, layout: list[int]) -> str:
         """The layout of a tape's slots as data of the module."""
