@@ -240,6 +240,11 @@ def _vocabulary(
         config = replace(config, added=added)
     elif files := [path] if path.is_file() else sorted(directory.glob("*.tiktoken")):
         path, description = files[0], tiktoken_file(files[0])
+    elif not any((directory / name).exists() for name in ("vocab.json", "merges.txt")):
+        raise DataError(
+            f"{directory} has no tokenizer: neither tokenizer.json, tokenizer.model, a file of "
+            "tiktoken's, nor vocab.json with merges.txt"
+        )
     else:
         path = directory / "vocab.json"
         kind = config.tokenizer_class if config.tokenizer_class in CLASSES else "GPT2Tokenizer"

@@ -23,6 +23,7 @@ from fxad.core.schema import (
     boolean,
     mapping,
     nullable,
+    one_of,
     read,
     record,
     shown,
@@ -189,7 +190,8 @@ SETTINGS = _with_own_tokens(
         _SPECIAL
         | {name: nullable(boolean) for name in _SWITCHES.split()}
         | {"added_tokens_decoder": mapping(_decoded, _id_text)}
-        | {"tokenizer_class": nullable(string(most=200))},
+        | {"tokenizer_class": nullable(string(most=200))}
+        | {"split_special_tokens": nullable(one_of(False))},  # they are found in every text
         others=anything,
     )
 )

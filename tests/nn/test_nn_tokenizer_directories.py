@@ -251,6 +251,7 @@ def damaged(path, name, value):
         ("BPE", "tokenizer_config.json", {"bos_token": 3}, "bos_token must be an object"),
         ("BPE", "tokenizer_config.json", {"bos_token": ""}, "without a text"),
         ("BPE", "tokenizer_config.json", {"add_bos_token": "yes"}, "true or false"),
+        ("BPE", "tokenizer_config.json", {"split_special_tokens": True}, "must be false"),
         ("BPE", "tokenizer_config.json", {"added_tokens_decoder": {"x": {}}}, "ids as keys"),
         ("BPE", "tokenizer_config.json", {"added_tokens_decoder": {"7": {}}}, "hold content"),
         (
@@ -305,6 +306,9 @@ def test_damaged_files_are_named(home, tmp_path, kind, name, value, saying):
 def test_a_directory_without_a_tokenizer_is_named(tmp_path):
     with pytest.raises(DataError, match="is no directory"):
         from_directory(tmp_path / "none")
+    with pytest.raises(DataError, match=r"has no tokenizer: neither tokenizer\.json"):
+        from_directory(tmp_path)
+    (tmp_path / "merges.txt").touch()
     with pytest.raises(DataError, match=r"vocab\.json is missing"):
         from_directory(tmp_path)
 
