@@ -26,7 +26,7 @@ from rich.text import Text
 from fxad.errors import FxadError
 from fxad_nn import models, store
 from fxad_nn.errors import ConfigError, UserError, did_you_mean
-from fxad_nn.finetune import Tuned, finetune, preview, resumed_finetune
+from fxad_nn.finetune import MERGED, Tuned, finetune, preview, resumed_finetune
 from fxad_nn.finetune_recipe import FinetuneOptions, finetune_recipe
 from fxad_nn.generate import cast, generate
 from fxad_nn.losses import LOSSES, read_losses
@@ -273,6 +273,8 @@ def _plot(directory: Path, console: Console) -> None:
 
 def _sample(given: dict[str, Any], output: Output) -> None:
     directory = given.pop("model")
+    if (directory / MERGED / "config.json").is_file():  # a run that fine-tuned
+        directory = directory / MERGED
     options = SampleOptions(**given)
     if options.dtype not in (None, *DTYPES):
         hint = did_you_mean(options.dtype, DTYPES)

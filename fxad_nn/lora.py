@@ -110,11 +110,14 @@ def _filled(value: float) -> Initialiser:
 
 
 def linear_modules(config: models.Config) -> dict[str, tuple[int, int]]:
-    """(in, out) of every linear layer of a model, by its name: "blocks.0.mlp.up"."""
+    """(in, out) of every linear layer of a model, by its name: "blocks.0.mlp.up".
+
+    Not of experts and what routes to them, which are no linear layers in transformers either.
+    """
     found = {}
     for name, leaf in named_leaves(models.family(config).spec(config)):
         module, _, kind = name.rpartition(".")
-        if kind == "weight":
+        if kind == "weight" and len(leaf.shape) == 2 and not module.endswith(".router"):
             first, last = leaf.shape
             found[module] = (first, last) if _is_conv1d(module, config) else (last, first)
     return found

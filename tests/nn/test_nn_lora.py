@@ -64,6 +64,8 @@ def test_targets_are_published_names():
     assert len(targeted(LLAMA, "all-linear")) == 14
     assert "head" not in targeted(LLAMA, "all-linear")
     assert targeted(GPT2, ("c_attn",))[0] == "blocks.0.attention.qkv"
+    experts = models.preset("mixtral-8x7b")
+    assert {name.split(".")[2] for name in targeted(experts, "all-linear")} == {"attention"}
     with pytest.raises(ConfigError, match="called 'q_porj'; did you mean 'q_proj'"):
         targeted(LLAMA, ("q_porj",))
 
