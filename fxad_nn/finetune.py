@@ -49,7 +49,7 @@ from fxad_nn.tuning import Corpus, Tuning, split
 
 FIXED = (
     *("model", "lora", "alpha", "targets", "rslora", "dpo"),
-    *("data", "eval_data", "eval_share", "format", "context", "too_long"),
+    *("data", "eval_data", "eval_share", "eval_examples", "seed", "format", "context", "too_long"),
     *("optimizer", "average", "skip_outliers"),
 )
 """Options that say what a checkpoint holds or was trained on, and so cannot change when its run
@@ -182,9 +182,10 @@ def _task(options: FinetuneOptions, config: models.Config, frozen: Any, referenc
 
     train, source = read(data), _digest(data)
     if options.eval_data is None:
-        train, val = split(train, options.eval_share, options.seed)
+        train, val = split(train, options.eval_share, options.eval_examples, options.seed)
     else:
         val, source = read(options.eval_data), f"{source} and {_digest(options.eval_data)}"
+        val = val[:: -(-len(val) // options.eval_examples) or 1]
     if not train or not val:
         raise DataError(f"{source}: {counts}: too little to train and to validate on")
     return Tuning(options, config, frozen, Corpus(train, val, tokenizer, source, counts), reference)

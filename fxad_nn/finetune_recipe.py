@@ -32,7 +32,7 @@ class FinetuneOptions(RunOptions):
     format: str = option("auto", "of the conversations (default: by the first one)", FORMATS)
     eval_data: Path | None = option(None, "conversations to validate on")
     eval_share: float = option(0.05, "share of --data to validate on, without --eval-data")
-    eval_examples: int = option(256, "examples in the sample of a validation")
+    eval_examples: int = option(256, "validate on at most so many examples")
     too_long: str = option("truncate", "what becomes of examples beyond --context", TOO_LONG)
     lora: int | None = option(None, "rank of adapters (default: all parameters are trained)")
     alpha: float | None = option(None, "what adapters are scaled by (default: twice the rank)")

@@ -121,13 +121,12 @@ class Tuning:
         return with_frozen
 
     def evaluate(self, params: Any, whole: bool) -> float:
-        """The loss over the validation split, or over an even sample of it, without dropout."""
-        val, o = self._corpus.val, self._options
-        stride = 1 if whole else max(len(val) // o.eval_examples, 1)
-        chosen = sorted(val[::stride], key=len)
+        """The loss over the validation split, without dropout: always all of it, so that the best
+        checkpoint is judged by what the others are."""
+        chosen, rows = sorted(self._corpus.val, key=len), self._options.batch
         total = count = 0.0
-        for start in range(0, len(chosen), o.batch):
-            batch = self._rows(chosen[start : start + o.batch], o.batch)
+        for start in range(0, len(chosen), rows):
+            batch = self._rows(chosen[start : start + rows], rows)
             sums = self._sums(params, self.frozen, self._reference, batch)
             total, count = total + float(sums[0]), count + float(sums[1])
         return total / max(count, 1.0)
@@ -148,10 +147,10 @@ def _sums(objective: Objective) -> Any:
 
 
 def split(
-    examples: Sequence[Example | Pair], share: float, seed: int
+    examples: Sequence[Example | Pair], share: float, most: int, seed: int
 ) -> tuple[list[Example | Pair], list[Example | Pair]]:
-    """(training, validation): a share of the examples, at least one, is chosen by the seed."""
-    count = max(round(len(examples) * share), 1)
+    """(training, validation): a share of the examples, from one to `most`, chosen by the seed."""
+    count = min(max(round(len(examples) * share), 1), most)
     random = np.random.default_rng([seed, 1])
     chosen = set(random.permutation(len(examples))[:count].tolist())
     return (

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fxad_nn import chat_data, json_records
@@ -141,6 +141,8 @@ JSON = st.recursive(
 def test_an_array_is_cut_where_json_says(tmp_path, monkeypatch, part):
     monkeypatch.setattr(json_records, "_PART", part)
 
+    # A busy machine draws slowly, which is no fault of the values.
+    @settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
     @given(st.lists(JSON, max_size=5), st.sampled_from([None, 0, 2]))
     def cut(values, indent):
         text = json.dumps(values, indent=indent)

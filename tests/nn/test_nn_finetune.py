@@ -20,7 +20,7 @@ from fxad_nn.adapters import load_adapters
 from fxad_nn.cli import main
 from fxad_nn.epochs import Epochs
 from fxad_nn.errors import CheckpointError, ConfigError, DataError, TrainingError
-from fxad_nn.finetune import finetune, preview, resumed_finetune
+from fxad_nn.finetune import begin, finetune, preview, resumed_finetune
 from fxad_nn.finetune_recipe import finetune_recipe
 from fxad_nn.lora import merge_lora
 from fxad_nn.spec import named_leaves
@@ -119,6 +119,15 @@ def test_the_best_checkpoint_is_kept_and_saved(tmp_path, base, chats):
     params, _ = load_adapters(tmp_path / "run" / "adapter", model.params, model.config)
     last = leaves(tuned.result.run.params)
     assert any(not np.array_equal(last[name], leaves(params)[name]) for name in last)
+
+
+def test_validation_has_a_file_of_its_own_or_a_share(tmp_path, base, chats):
+    corpus = begin(options(tmp_path, base, chats, eval_share=0.5, eval_examples=3)).task.lines()
+    assert corpus[2].startswith("examples: 37 to train, 3 to validate")
+    other = write_chats(tmp_path / "other.jsonl", 10)
+    task = begin(options(tmp_path, base, chats, eval_data=other, eval_examples=4)).task
+    assert task.lines()[2].startswith("examples: 40 to train, 4 to validate")
+    assert "other.jsonl" in task.source
 
 
 # How it goes on
