@@ -25,12 +25,12 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from fxad.core.config import ConfigWarning, config, spend_fuel
 from fxad.core.limits import check_bytes
 from fxad.core.record import replace, valued
-from fxad.ir.kernel import Attend, Kernel
+from fxad.ir.kernel import Attention, Kernel
 from fxad.ir.plan import Plan, Run, walk
 from fxad.ir.program import Program, Var
 from fxad.ir.rewrite import dce, everywhere, has_op
@@ -39,10 +39,16 @@ from fxad.ops.programs.policies import Budget
 from fxad.transform.context import cached
 
 if TYPE_CHECKING:
-    from fxad.backend.protocol import Backend, Native
+    from fxad.backend.protocol import Backend, Executable, Native
+    from fxad.backend.protocol import Direct as Direct
+    from fxad.backend.protocol import NativeExecutable as NativeExecutable
+    from fxad.backend.protocol import Tuned as Tuned
     from fxad.ir.block import Block
+    from fxad.ir.rules import Value
     from fxad.rematerialization.attempt import Attempt as Attempt
     from fxad.rematerialization.attempt import Attempts
+
+Made = TypeVar("Made", bound="Executable")
 
 
 @valued
@@ -58,7 +64,7 @@ class Options:
 # ---------------------------------------------------------------- Program to Executable
 
 
-def executable(traced: Program, options: Options, backend: Backend) -> Any:
+def executable(traced: Program, options: Options, backend: Backend[Made]) -> Made:
     """The compiled form of a closed Program, from disk if there is one, else made now and kept."""
     from fxad.cache_key import key
 
@@ -76,7 +82,7 @@ def executable(traced: Program, options: Options, backend: Backend) -> Any:
     return made
 
 
-def planned(traced: Program, options: Options, backend: Backend) -> Attempt:
+def planned(traced: Program, options: Options, backend: Backend[Executable]) -> Attempt:
     """The Program that runs in place of a traced one, and its Plan. A search for one that keeps
     within a budget takes long and is remembered."""
     if options.budget is not None:
@@ -85,11 +91,13 @@ def planned(traced: Program, options: Options, backend: Backend) -> Attempt:
 
 
 @cached
-def _remembered(traced: Program, options: Options, backend: Backend, threads: int) -> Attempt:
+def _remembered(
+    traced: Program, options: Options, backend: Backend[Executable], threads: int
+) -> Attempt:
     return planned_anew(traced, options, backend)
 
 
-def planned_anew(traced: Program, options: Options, backend: Backend) -> Attempt:
+def planned_anew(traced: Program, options: Options, backend: Backend[Executable]) -> Attempt:
     program = simplified(traced)
     program = within_checkpoints(program, backend)
     best = best_candidate(program, options, backend)
@@ -97,13 +105,13 @@ def planned_anew(traced: Program, options: Options, backend: Backend) -> Attempt
     return best
 
 
-def compiled(traced: Program, plan: Plan, backend: Backend) -> Any:
+def compiled(traced: Program, plan: Plan, backend: Backend[Made]) -> Made:
     """A Plan as something to run. Raises SizeError where no machine has the memory."""
     check_bytes(f"{traced.name}: its intermediate values", plan.arena_bytes)
     return run_stage("compile", backend.compile, plan, lambda *_: None)
 
 
-def stages(traced: Program, options: Options, backend: Backend) -> list[Ran]:
+def stages(traced: Program, options: Options, backend: Backend[Executable]) -> list[Ran]:
     """Every stage that runs when a traced Program is compiled, and what it made. It is compiled
     anew; stage 0 ran when it was traced."""
     ran: list[Ran] = []
@@ -115,7 +123,7 @@ def stages(traced: Program, options: Options, backend: Backend) -> list[Ran]:
 # ---------------------------------------------------------------- Program to Program
 
 
-def recognise(program: Program, captured: Sequence[Any]) -> tuple[Program, list[Any]]:
+def recognise(program: Program, captured: Sequence[Value]) -> tuple[Program, list[Value]]:
     """Stage 0, when a Program is traced: attention and a head's loss in it as one op each.
 
     captured: values of its consts. Those that are still read come back with the program.
@@ -169,7 +177,7 @@ def simplified(program: Program, names: Sequence[str] = (*SIMPLIFY, *ONCE)) -> P
     return program
 
 
-def within_checkpoints(program: Program, backend: Backend) -> Program:
+def within_checkpoints(program: Program, backend: Backend[Executable]) -> Program:
     """With the residuals of each checkpoint that has a budget within that budget."""
     if not has_op(program, "within"):
         return program
@@ -195,7 +203,7 @@ class Candidate:
         self,
         program: Program,
         options: Options,
-        backend: Backend,
+        backend: Backend[Executable],
         rounds: Callable[[Kernel], bool] | None = None,
     ) -> None:
         self.program = program
@@ -219,7 +227,7 @@ class Candidate:
         from fxad.passes.tapes import tapes
 
         fusion, rounds = self._options.fusion, self._rounds
-        parts = Attend not in self._backend.emits
+        parts = Attention not in self._backend.emits
         program = self.program.closed()
         program = run_stage("decompose", partial(inline, parts=parts), program, check)
         program = run_stage("split_keys", split_keys, program, check, optional=True)
@@ -255,7 +263,7 @@ class Candidate:
 
 
 def attempts(
-    options: Options, backend: Backend, rounds: Callable[[Kernel], bool] | None = None
+    options: Options, backend: Backend[Executable], rounds: Callable[[Kernel], bool] | None = None
 ) -> Attempts:
     """How rematerialization tries Programs."""
     from fxad.rematerialization.attempt import Attempts
@@ -267,7 +275,7 @@ def attempts(
     )
 
 
-def best_candidate(program: Program, options: Options, backend: Backend) -> Attempt:
+def best_candidate(program: Program, options: Options, backend: Backend[Executable]) -> Attempt:
     """Of a Program, of one that fits in its budget, or of one that recomputes what is cheaper
     to compute than to keep."""
     from fxad.ir.check import check
@@ -320,14 +328,14 @@ def native() -> Native:
     return LLVM()
 
 
-def numba(target: str) -> Backend:
+def numba(target: str) -> Backend[Executable]:
     """Kernels as Python source. Raises DeviceError where a target cannot run."""
     from fxad.backend.numba.backend import Numba
 
     return Numba(target)
 
 
-BACKENDS: dict[str, Callable[[], Backend]] = {
+BACKENDS: dict[str, Callable[[], Backend[Executable]]] = {
     "llvm": native,
     "cuda": partial(numba, "cuda"),
     "cpu": partial(numba, "cpu"),

@@ -98,7 +98,10 @@ def pass_diffs(program: Program) -> list[tuple[str, str]]:
     ran: list[Ran] = []
     with listening(ran.append):
         simplified(program)
-    found = [(one.stage, diff(one.given, one.made, names)) for one in ran]
+    found = []
+    for one in ran:
+        assert isinstance(one.given, Program) and isinstance(one.made, Program)
+        found.append((one.stage, diff(one.given, one.made, names)))
     return [(stage, changed) for stage, changed in found if changed]
 
 

@@ -39,7 +39,8 @@ __all__ = ["Model", "load", "save"]
 def __getattr__(name: str) -> Any:
     """The names of `fxad_nn.model`, loaded when they are first asked for."""
     if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        known = ", ".join(__all__)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; known: {known}")
     import importlib
 
     return getattr(importlib.import_module("fxad_nn.model"), name)

@@ -18,6 +18,7 @@ from typing import Any
 
 import fxad
 import fxad.numpy as jnp
+from fxad.core.schema import shown
 from fxad_nn.cache import cached_attention, check_fits
 from fxad_nn.errors import ConfigError, did_you_mean
 from fxad_nn.layers import (
@@ -37,6 +38,8 @@ from fxad_nn.rotary import RopeScaling, rotary, rotary_tables
 from fxad_nn.spec import MOST_LAYERS
 
 Tables = tuple[Any, Any]
+MOST_EXPERTS = 100_000
+"""Beyond any model there is, all layers together."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +113,10 @@ class Config:
     pad: int | None = None
 
     def __post_init__(self) -> None:
-        sizes = (self.vocab, self.context, self.layers, self.heads, self.groups, self.width)
-        if min(*sizes, self.head_dim, self.hidden) < 1:
-            raise ConfigError(f"every size of a decoder must be at least 1, got {self}")
+        sizes = [self.vocab, self.context, self.layers, self.heads, self.groups, self.width]
+        sizes += [self.head_dim, self.hidden]
+        if min(sizes) < 1:
+            raise ConfigError(f"every size of a decoder must be at least 1, got {sizes}")
         if self.layers > MOST_LAYERS:
             raise ConfigError(f"{self.layers} layers are more than {MOST_LAYERS}")
         if self.heads % self.groups:
@@ -122,18 +126,27 @@ class Config:
         rotated = self.head_dim if self.rotated is None else self.rotated
         if not 2 <= rotated <= self.head_dim or rotated % 2:
             raise ConfigError(f"{rotated} of {self.head_dim} elements of a head cannot be rotated")
+        kind = self.rope_scaling.kind if self.rope_scaling else None
+        if (kind == "yarn" and not self.rope_theta > 1) or (kind == "dynamic" and rotated < 4):
+            raise ConfigError(
+                f"rotary scaling {kind} cannot stretch {rotated} elements of base {self.rope_theta}"
+            )
         if self.activation not in ACTIVATIONS:
             hint = did_you_mean(self.activation, ACTIVATIONS)
-            raise ConfigError(f"unknown activation {self.activation!r}{hint}")
+            raise ConfigError(f"unknown activation {shown(self.activation)}{hint}")
         if self.local and (len(self.local) != self.layers or self.window is None):
             raise ConfigError(
                 f"local layers need a window and one flag for each of {self.layers} layers, got "
                 f"{len(self.local)} flags and the window {self.window}"
             )
         if self.query_norms not in (None, "head", "whole"):
-            raise ConfigError(f'query_norms is "head", "whole" or None, not {self.query_norms!r}')
+            raise ConfigError(
+                f'query_norms is "head", "whole" or None, not {shown(self.query_norms)}'
+            )
         if not 0 <= self.chosen <= self.experts or (self.experts and not self.chosen):
             raise ConfigError(f"cannot choose {self.chosen} of {self.experts} experts")
+        if self.layers * self.experts > MOST_EXPERTS:
+            raise ConfigError(f"{self.experts} experts in {self.layers} layers are too many")
         if self.experts and (self.fused or self.mlp_bias):
             raise ConfigError("experts have no fused matrices and no biases")
         if self.window is not None and self.window < 1:

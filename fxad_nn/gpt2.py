@@ -15,6 +15,7 @@ from typing import Any
 
 import fxad
 import fxad.numpy as jnp
+from fxad.core.schema import shown
 from fxad_nn.cache import cached_attention, check_fits
 from fxad_nn.errors import ConfigError, did_you_mean
 from fxad_nn.layers import (
@@ -66,14 +67,14 @@ class Config:
     def __post_init__(self) -> None:
         sizes = (self.vocab, self.context, self.layers, self.heads, self.width, self.hidden)
         if min(sizes) < 1:
-            raise ConfigError(f"every size of a GPT-2 must be at least 1, got {self}")
+            raise ConfigError(f"every size of a GPT-2 must be at least 1, got {sizes}")
         if self.layers > MOST_LAYERS:
             raise ConfigError(f"{self.layers} layers are more than {MOST_LAYERS}")
         if self.width % self.heads:
             raise ConfigError(f"width {self.width} is not a multiple of heads {self.heads}")
         if self.activation not in ACTIVATIONS:
             hint = did_you_mean(self.activation, ACTIVATIONS)
-            raise ConfigError(f"unknown activation {self.activation!r}{hint}")
+            raise ConfigError(f"unknown activation {shown(self.activation)}{hint}")
 
     @property
     def head_dim(self) -> int:

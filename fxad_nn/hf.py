@@ -28,6 +28,7 @@ from fxad_nn.spec import from_named, named_leaves
 from fxad_nn.tensors import (
     Stored,
     check_shape,
+    map_file,
     require_all,
     stored,
     warn_if_not_finite,
@@ -44,10 +45,13 @@ DERIVED = re.compile(r".*\.(rotary_emb\.inv_freq|attn\.bias|attn\.masked_bias)")
 """Tensors of older files that follow from the configuration: frequencies, causal masks."""
 
 
-def read_model(directory: Path, dtype: str | None = None) -> tuple[models.Config, Any]:
+def read_model(
+    directory: Path, dtype: str | None = None, mapped: bool = False
+) -> tuple[models.Config, Any]:
     """The configuration and parameters in a directory.
 
-    Weights become `dtype`, or keep the one they are stored in where it is None. Raises
+    Weights become `dtype`, or keep the one they are stored in where it is None. mapped: they
+    borrow the memory of mapped files, and are not looked at for NaN. Raises
     CheckpointError naming the file, and the field or tensor, that is missing, damaged or not
     supported.
     """
@@ -55,7 +59,7 @@ def read_model(directory: Path, dtype: str | None = None) -> tuple[models.Config
         raise CheckpointError(f"{directory}: weights cannot be {dtype!r}; choose from {DTYPES}")
     tensors, family, config = _described(directory, dtype)
     spec = models.family(config).spec(config)
-    return config, _read_params(tensors, family, config, spec, str(directory))
+    return config, _read_params(tensors, family, config, spec, mapped, str(directory))
 
 
 def read_config(directory: Path) -> models.Config:
@@ -81,28 +85,78 @@ def _read_config(directory: Path) -> tuple[Family, dict[str, Any]]:
     if not directory.is_dir():
         state = "is a file" if directory.exists() else "does not exist"
         raise CheckpointError(f"{directory} {state}; give the directory of a model")
-    path = directory / CONFIG
+    path = _inside(directory, CONFIG)
     values = read(path, KIND, CheckpointError)
     family = FAMILIES[values["model_type"]]
     values = check(values, family.schema, str(path), CheckpointError)
     if (directory / GENERATION).is_file():
-        generation = read(directory / GENERATION, ENDS, CheckpointError)
+        generation = read(_inside(directory, GENERATION), ENDS, CheckpointError)
         if generation.get("eos_token_id") is not None:
             values["eos_token_id"] = generation["eos_token_id"]
     return family, values
 
 
+def _inside(directory: Path, name: str) -> Path:
+    """The path of a file of a directory; CheckpointError where a link leads out of it.
+
+    The cache of huggingface_hub is no way out: there a model's files are links to blobs beside all
+    its revisions (snapshots/REVISION/NAME to blobs/HASH).
+    """
+    path, home = directory / name, directory.resolve()
+    target = path.resolve()
+    if target.parent not in (home, home.parent.parent / "blobs"):
+        raise CheckpointError(f"{path} is a link out of its directory, to {target}")
+    return path
+
+
 def _read_params(
-    tensors: list[Stored], family: Family, config: models.Config, spec: Any, where: str
+    tensors: list[Stored],
+    family: Family,
+    config: models.Config,
+    spec: Any,
+    mapped: bool,
+    where: str,
 ) -> Any:
-    wanted = dict(named_leaves(spec))
-    places = {
-        part: (name, number)
-        for name, leaf in wanted.items()
-        for number, part in enumerate(family.tensors(name, leaf))
+    """The tree; nothing is allocated before every tensor is known to be there and to fit."""
+    wanted = {
+        name: (leaf, family.tensors(name, leaf), family.published(name))
+        for name, leaf in named_leaves(spec)
     }
+    places = {part: name for name, (_, parts, _) in wanted.items() for part in parts}
+    stored_as = _matched(tensors, family, config, places, where)
     found: dict[str, Any] = {}
-    seen: dict[str, str] = {}
+    for leaf, parts, published in wanted.values():
+        shape = leaf.shape if parts == [published] else leaf.shape[:0:-1]
+        for part in parts:
+            _check(stored_as[part], shape, where)
+    maps = {path: map_file(path) for path in {t.path for t in tensors}} if mapped else {}
+    for name, (leaf, parts, published) in wanted.items():
+        tensor = stored_as[parts[0]]
+        if parts == [published] and tensor.path in maps and tensor.dtype == leaf.dtype:
+            found[name] = jnp.asarray(tensor.within(maps[tensor.path]), copy=False)
+            continue
+        if parts == [published]:
+            found[name] = jnp.asarray(tensor.read(), leaf.dtype)
+            continue
+        stacked = np.empty(leaf.shape, jnp.dtype(leaf.dtype))
+        for number, part in enumerate(parts):
+            stacked[number] = stored_as[part].read().T
+        found[name] = jnp.asarray(stacked, copy=False)
+    if not mapped:
+        warn_if_not_finite(found, where)
+    return from_named(spec, found)
+
+
+def _matched(
+    tensors: list[Stored],
+    family: Family,
+    config: models.Config,
+    places: dict[str, str],
+    where: str,
+) -> dict[str, Stored]:
+    """The stored tensors by their published names; CheckpointError unless each of `places` is
+    there once, and nothing else."""
+    found: dict[str, Stored] = {}
     for tensor in tensors:
         what = f"{where}: the tensor {shown(tensor.name)}"
         part = tensor.name if tensor.name in places else family.stem + tensor.name
@@ -110,28 +164,19 @@ def _read_params(
             if DERIVED.fullmatch(tensor.name) or (config.tied and tensor.name == "lm_head.weight"):
                 continue
             raise CheckpointError(f"{what} has no place in this model")
-        if part in seen:
+        if part in found:
             raise CheckpointError(f"{what} is the second one for {part}; which one is meant?")
-        seen[part] = tensor.name
-        name, number = places[part]
-        leaf = wanted[name]
-        if part == family.published(name):
-            found[name] = jnp.asarray(_read(tensor, leaf.shape, what), leaf.dtype)
-            continue
-        if name not in found:
-            found[name] = np.empty(leaf.shape, jnp.dtype(leaf.dtype))
-        found[name][number] = _read(tensor, leaf.shape[:0:-1], what).T
-    require_all(seen, places, where)
-    warn_if_not_finite(found, where)
-    return from_named(spec, {name: jnp.asarray(leaf) for name, leaf in found.items()})
+        found[part] = tensor
+    require_all(found, places, where)
+    return found
 
 
-def _read(tensor: Stored, shape: tuple[int, ...], what: str) -> np.ndarray:
-    """A tensor that is one of floats, and of this shape."""
+def _check(tensor: Stored, shape: tuple[int, ...], where: str) -> None:
+    """CheckpointError for a tensor that is not one of floats, or not of this shape."""
+    what = f"{where}: the tensor {shown(tensor.name)}"
     if tensor.dtype not in FLOATS:
         raise CheckpointError(f"{what} is {tensor.dtype}; weights are one of {FLOATS}")
     check_shape(tensor.shape, shape, what)
-    return tensor.read()
 
 
 def _stored_dtype(tensors: list[Stored], where: str) -> str:
@@ -163,14 +208,14 @@ INDEX = record({"weight_map": mapping(_file_name)}, others=anything)
 
 def _weight_files(directory: Path) -> list[Path]:
     """The safetensors files of a directory, from its index where it is sharded."""
-    single, index = directory / WEIGHTS, directory / INDEX_FILE
+    single, index = _inside(directory, WEIGHTS), _inside(directory, INDEX_FILE)
     if single.is_file():
         return [single]
     if index.is_file():
         names = set(read(index, INDEX, CheckpointError)["weight_map"].values())
         if not names:
             raise CheckpointError(f"{index} names no files")
-        return [directory / name for name in sorted(names)]
+        return [_inside(directory, name) for name in sorted(names)]
     pickles = sorted(p.name for p in directory.glob("*") if p.suffix in (".bin", ".pt", ".pth"))
     if pickles:
         raise CheckpointError(

@@ -19,6 +19,7 @@ import numpy as np
 
 import fxad
 from fxad_nn import hf, models
+from fxad_nn.errors import DataError
 from fxad_nn.vocabulary import require_ids
 
 
@@ -34,12 +35,23 @@ class Model:
         """Logits [batch, time, vocab] of tokens [batch, time] int, time <= context.
 
         Compiled at the first call for each shape. Raises ConfigError where tokens do not fit the
-        context, DataError for ids outside the vocabulary where they are known.
+        context, DataError for tokens of another shape and, where they are known, for ids outside
+        the vocabulary.
         """
         if isinstance(tokens, np.ndarray | list | tuple):
             require_ids(tokens, self.config.vocab, "tokens")
             tokens = np.asarray(tokens, np.int32)
+        if tokens.ndim != 2:
+            raise DataError(
+                f"tokens must be [batch, time], got {list(tokens.shape)}: one text is [tokens]"
+            )
         return _logits(self, tokens)
+
+    def __repr__(self) -> str:
+        leaves = [x for x in fxad.tree.leaves(self.params) if hasattr(x, "dtype")]
+        count = sum(int(leaf.size) for leaf in leaves)
+        dtypes = "/".join(sorted({str(leaf.dtype) for leaf in leaves}))
+        return f"Model({count:,} parameters, {dtypes}; {self.config})"
 
 
 @fxad.jit
@@ -47,15 +59,21 @@ def _logits(model: Model, tokens: Any) -> Any:
     return models.family(model.config).forward(model.params, tokens, model.config)
 
 
-def load(directory: str | Path, dtype: str | None = None) -> Model:
+def load(directory: str | Path, dtype: str | None = None, mapped: bool = False) -> Model:
     """The model in a directory that Hugging Face, or `save`, wrote.
 
     Reads config.json, generation_config.json and safetensors, one file or several. Weights keep
     the dtype they are stored in; `dtype` ("float32", "bfloat16" or "float16") converts them.
-    Leaves have the published layout. Raises CheckpointError naming the file, and the field or
+    Leaves have the published layout.
+
+    mapped: weights of the stored dtype borrow the memory of their mapped files: nothing is read
+    before it is used, and processes share it. Donated ones are copied first. The files must then
+    stay as they are: one that is cut ends the process, and NaN is not warned of.
+
+    Raises CheckpointError naming the file, and the field or
     tensor, that is missing, damaged or not supported.
     """
-    config, params = hf.read_model(Path(directory), dtype)
+    config, params = hf.read_model(Path(directory), dtype, mapped)
     return Model(params, config)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import fxad.numpy as jnp
+from fxad.core.schema import shown
 from fxad_nn.errors import ConfigError
 
 KINDS = ("linear", "dynamic", "llama3", "yarn", "longrope")
@@ -53,9 +54,13 @@ class RopeScaling:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ConfigError(f"rotary scaling is one of {', '.join(KINDS)}, not {self.kind!r}")
+            kinds = ", ".join(KINDS)
+            raise ConfigError(f"rotary scaling is one of {kinds}, not {shown(self.kind)}")
         if not self.factor > 0 or self.original_context < 1:
-            raise ConfigError(f"rotary scaling needs a positive factor and context, got {self}")
+            raise ConfigError(
+                f"rotary scaling needs a positive factor and context, got {self.factor} and "
+                f"{self.original_context}"
+            )
         if self.kind == "llama3" and self.high_frequency == self.low_frequency:
             raise ConfigError("rotary scaling llama3 needs two different frequencies")
         if len(self.short) != len(self.long) or bool(self.short) != (self.kind == "longrope"):

@@ -6,8 +6,8 @@ params = read_tree([Path("model.safetensors")], spec(config))
 A file is eight bytes that give the length of a header, the header, and the bytes of every tensor
 one after another (https://github.com/huggingface/safetensors). The format's own library is not
 used: the header is JSON that somebody else wrote (`fxad.core.schema`), no byte is mapped into
-memory, where a file that is cut while it is read would end the process, and what is written is
-hashed meanwhile.
+memory unless that is asked for (a file that is cut while it is mapped ends the process), and what
+is written is hashed meanwhile.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def write_tree(path: Path, tree: Any, metadata: Mapping[str, str] | None = None)
         header[name] |= {"data_offsets": offsets}
         position += leaf.nbytes
     text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
+    text += b" " * (-(len(text) + 8) % 64)  # tensors begin at a cache line, in a map of it too
     start = len(text).to_bytes(8, "little") + text
     return write(path, [start, *(leaf.reshape(-1).view(np.uint8).data for _, leaf in leaves)])
 
@@ -109,6 +109,27 @@ class Stored:
         if len(content) != self.size:
             raise CheckpointError(f"{self.path} was cut while it was read: {shown(self.name)}")
         return content.view(_dtype(self.dtype)).reshape(self.shape)
+
+    def within(self, mapped: np.ndarray) -> np.ndarray:
+        """The array as a part of its file, which is mapped as bytes; a copy of one that does not
+        begin at a multiple of its elements' size, which compiled code would copy at every call."""
+        dtype, content = _dtype(self.dtype), mapped[self.offset : self.offset + self.size]
+        if len(content) != self.size:
+            raise CheckpointError(f"{self.path} was cut while it was read: {shown(self.name)}")
+        if self.offset % dtype.itemsize:
+            content = content.copy()
+        return content.view(dtype).reshape(self.shape)
+
+
+def map_file(path: Path) -> np.ndarray:
+    """The bytes of a file, mapped read-only; CheckpointError where that fails.
+
+    A file that is cut while it is mapped ends the process when it is read there.
+    """
+    try:
+        return np.memmap(path, np.uint8, "r").view(np.ndarray)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be mapped: {error}") from error
 
 
 def stored(paths: list[Path]) -> Iterator[Stored]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Set
 
 from fxad.core.record import record
-from fxad.ir.loops import Alias, Contraction, Pointwise, View, loops_of
+from fxad.ir.loops import Alias, Contract, Pointwise, View, loops_of
 from fxad.ir.program import Atom, Eqn, Program, Var
 from fxad.ir.uses import Uses, uses_of
 
@@ -36,7 +36,7 @@ def unfused_updates(program: Program) -> list[UnfusedUpdate]:
     found: dict[str, list[int]] = {}
     graph = _Graph.of(program)
     for product in program.eqns:
-        if isinstance(loops_of(product), Contraction):
+        if isinstance(loops_of(product), Contract):
             why = graph.barrier(product.outputs[0])
             if why is not None:
                 found.setdefault(f"{why.op.name} @ {why.where}", []).append(

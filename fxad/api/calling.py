@@ -17,7 +17,7 @@ The native function compares the arguments' types itself (`fxad.backend.llvm.dir
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fxad.api import compiled
 from fxad.core import dtypes as dt
@@ -28,6 +28,9 @@ from fxad.core.types import ArrayType
 from fxad.trace import tracer
 from fxad.trace.array import Array, Concrete
 from fxad.trace.convert import is_array_like, to_value
+
+if TYPE_CHECKING:
+    from fxad.compiler import Direct
 
 _SETTINGS = {
     "stack": tracer._stack,
@@ -43,13 +46,13 @@ _WRITTEN_OUT = 32  # results: each with lines of its own up to so many, in a loo
 
 def caller(
     trees: tuple[TreeDef, TreeDef],
-    direct: Any,
+    direct: Direct,
     captured: Sequence[Array],
     results: tuple[Sequence[ArrayType], Sequence[bool]],
 ) -> Callable[[tuple, dict[str, Any]], Any]:
     """A function of (args, kwargs) to the result, or to MISS.
 
-    trees: of (args, kwargs) and of the result. direct: `fxad.backend.llvm.direct.Direct`.
+    trees: of (args, kwargs) and of the result. direct: see `fxad.backend.llvm.direct.Direct`.
     captured: operands before the arguments. results: their types and weakness. It runs only
     outside of traces, and under the settings of now.
     """

@@ -41,7 +41,7 @@ class _State(threading.local):
 
 _state = _State()
 _lock = threading.RLock()
-_executables: OrderedDict[tuple, Any] = OrderedDict()
+_executables: OrderedDict[tuple, compiler.NativeExecutable] = OrderedDict()
 _options = {"fusion": True}
 
 
@@ -113,7 +113,7 @@ def _told(program: Program, donate: frozenset[int]) -> compiler.Options:
     return compiler.Options(donate, _options["fusion"], _budgets.get(program))
 
 
-def executable(program: Program, donate: frozenset[int] = frozenset()) -> Any:
+def executable(program: Program, donate: frozenset[int] = frozenset()) -> compiler.NativeExecutable:
     """The compiled form of a closed Program, from the cache where possible."""
     settings = (config.isa, config.offload_memory)  # plans hold the last too
     with without_collection():
@@ -165,7 +165,7 @@ class Ready:
         return self._fusion == _options["fusion"]
 
 
-def _checked(program: Program, donate: frozenset[int]) -> Any:
+def _checked(program: Program, donate: frozenset[int]) -> compiler.NativeExecutable:
     for type_ in program.out_types:
         if isinstance(type_, ArrayType):
             check_result(program.name, type_)

@@ -13,7 +13,7 @@ import importlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from fxad.ir.program import OPS
 from fxad.trace.array import Concrete
 from fxad.trace.execute import concrete
 from fxad.trace.tracer import Tracer, staging
+
+if TYPE_CHECKING:
+    from fxad.compiler import NativeExecutable
 
 
 @valued
@@ -197,9 +200,11 @@ def profile(function: Callable[..., Any], *args: Any, repeats: int = 5, **kwargs
         profiler.run(arrays)  # compiles the single steps and touches the memory
     runs = [profiler.run(arrays) for _ in range(1 if once else repeats)]
     whole = runs[0].seconds if once else _whole(executable, arrays, trace.donate, repeats)
-    units = {step: _unit(step) for run in runs for step, _, _ in run.events}
+    units: dict[Step, str] = {step: _unit(step) for run in runs for step, _, _ in run.events}
     peaks, transfer = _ceilings(["float32", *sorted({*units.values()})])
-    names = {step: _name(step, executable.hosts) for run in runs for step, _, _ in run.events}
+    names: dict[Step, str] = {
+        step: _name(step, executable.hosts) for run in runs for step, _, _ in run.events
+    }
     kernels = _kernels([run.events for run in runs], names, units, peaks, transfer)
     values = Concrete.of_all(runs[-1].results, trace.types, trace.weak)
     return Profile(
@@ -310,7 +315,7 @@ def _rate(amount: float, seconds: float) -> float:
 
 
 def _whole(
-    executable: Any, arrays: list[np.ndarray], donate: frozenset[int], repeats: int
+    executable: NativeExecutable, arrays: list[np.ndarray], donate: frozenset[int], repeats: int
 ) -> float:
     """Seconds of the program as one native call."""
     times = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import numbers
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from fxad.ir.plan import Plan, Run, walk
 from fxad.ir.program import Program
 from fxad.ir.stages import Ran
 from fxad.trace.tracer import Tracer
+
+if TYPE_CHECKING:
+    from fxad.compiler import NativeExecutable
 
 
 @valued
@@ -104,7 +107,7 @@ class Lowered(Shared):
         return compiled.planned(self._traced, self._donate).program
 
     @property
-    def executable(self) -> Any:
+    def executable(self) -> NativeExecutable:
         """The compiled program."""
         return compiled.executable(self._traced, self._donate)
 

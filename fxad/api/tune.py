@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fxad.api import compiled
 from fxad.api.jit import Jit, jit
@@ -19,6 +20,9 @@ from fxad.core.errors import BadArgument
 from fxad.core.record import valued
 from fxad.ir.plan import Run, walk
 from fxad.trace.tracer import Tracer, staging
+
+if TYPE_CHECKING:
+    from fxad.compiler import Tuned
 
 _CALIBRATION = 10.0  # seconds at most
 
@@ -29,10 +33,10 @@ class Tuning:
     known: how many classes were measured before; path: the file that keeps them, if one does.
     answers: of `tune()`, a `backend.llvm.base.answers.Answer` to each question."""
 
-    products: tuple[Any, ...]
+    products: tuple[Tuned, ...]
     known: int
-    path: Any
-    answers: tuple[Any, ...] = ()
+    path: Path | None
+    answers: tuple[object, ...] = ()
 
     def __str__(self) -> str:
         if self.answers:

@@ -6,14 +6,15 @@ results = executable.run([x, w])      # NumPy arrays in, NumPy arrays out
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
+from fxad.core.types import ArrayType
 from fxad.ir.kernel import Kernel, Stage
-from fxad.ir.plan import Plan
+from fxad.ir.plan import Copy, Host, Plan, Run
 
 
 class Executable(Protocol):
@@ -26,11 +27,14 @@ class Executable(Protocol):
         """The flat results for the flat arguments, which stay as they are but for donated ones."""
 
 
-class Backend(Protocol):
+Made = TypeVar("Made", bound=Executable, covariant=True)
+
+
+class Backend(Protocol[Made]):
     """A way to run Plans.
 
     emits: the stages of kernels that it has code for; attention is written with others for one
-    that has no `Attend`.
+    that has no `Attention`.
     """
 
     @property
@@ -48,21 +52,94 @@ class Backend(Protocol):
     def scratch(self, plan: Plan) -> int:
         """Bytes that a run takes beside what the plan says."""
 
-    def compile(self, plan: Plan) -> Executable:
-        """What runs it; llvm's has more to it than others'."""
+    def compile(self, plan: Plan) -> Made:
+        """What runs it."""
 
     def identity(self) -> str | None:
         """What its code depends on beside the Plan, for keys of caches; None: it keeps none."""
 
-    def recall(self, key: str) -> Executable | None:
+    def recall(self, key: str) -> Made | None:
         """The Executable that is kept under a key, if there is one."""
 
-    def keep(self, key: str, executable: Any, seconds: float) -> None:
+    def keep(self, key: str, executable: Executable, seconds: float) -> None:
         """Keep one that `compile` made, if that took long."""
 
 
-class Native(Backend, Protocol):
-    """What machine code for this processor offers beside: what it takes, and what is measured."""
+# ---------------------------------------------------------------- machine code
+
+
+class Direct(Protocol):
+    """A program as one native function of Arrays: see `llvm.direct.Direct`."""
+
+    @property
+    def makers(self) -> Sequence[Callable[[], np.ndarray]]: ...
+    @property
+    def parallel(self) -> bool: ...
+    @property
+    def call(self) -> Callable[..., bool]: ...
+    def renew(self) -> bool: ...
+
+
+class NativeExecutable(Executable, Protocol):
+    """Machine code of a Plan: what it was made of, and the bytes it takes beside what the Plan
+    says."""
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        """The steps that call Python."""
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Of all threads together."""
+
+    @property
+    def tape_bytes(self) -> int:
+        """The most that the tapes of one run have taken so far."""
+
+    @property
+    def llvm(self) -> str: ...
+    @property
+    def asm(self) -> str: ...
+
+    def direct(self, types: Sequence[ArrayType], weak: Sequence[bool]) -> Direct | None:
+        """The program as a function of Arrays of these types, if it can be one."""
+
+
+class Timings(Protocol):
+    """One run, step by step: results, when each step began and how long it took in seconds."""
+
+    @property
+    def results(self) -> list[np.ndarray]: ...
+    @property
+    def events(self) -> Sequence[tuple[Run | Copy | Host, float, float]]: ...
+    @property
+    def seconds(self) -> float: ...
+
+
+class Profiler(Protocol):
+    """Runs an Executable step by step."""
+
+    def run(self, args: Sequence[np.ndarray], /) -> Timings: ...
+
+
+class Tuned(Protocol):
+    """How one class of products is cut best, and GFLOP/s before and after."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def size(self) -> tuple[int, int, int]: ...
+    @property
+    def choice(self) -> object: ...
+    @property
+    def before(self) -> float: ...
+    @property
+    def after(self) -> float: ...
+
+
+class Native(Backend[NativeExecutable], Protocol):
+    """What machine code for this processor offers beside: what it takes, and what is measured.
+    Answers and diagnoses are texts: their type is `object`."""
 
     def set_threads(self, count: int) -> None:
         """How many run one Plan together from now on."""
@@ -80,8 +157,8 @@ class Native(Backend, Protocol):
     def tape_bytes(self, plan: Plan, trips: Sequence[int]) -> int:
         """Of tapes, where loops make so many trips at each depth."""
 
-    def profiler(self, executable: Any) -> Any:
-        """What runs an Executable step by step and times each (`llvm.profiler.Profiler`)."""
+    def profiler(self, executable: NativeExecutable) -> Profiler:
+        """What runs an Executable step by step and times each."""
 
     def unit_of(self, kernel: Kernel) -> str:
         """What of the processor computes a kernel."""
@@ -91,12 +168,12 @@ class Native(Backend, Protocol):
 
     def tune(
         self, kernels: Sequence[Kernel], seconds: float, again: bool
-    ) -> tuple[tuple[Any, ...], int, Path | None]:
-        """Measure how products are best cut: what was found (`llvm.search.Tuned`), how many classes
-        were known, and the file that keeps the answers."""
+    ) -> tuple[tuple[Tuned, ...], int, Path | None]:
+        """Measure how products are best cut: what was found, how many classes were known, and the
+        file that keeps the answers."""
 
-    def calibrate(self, seconds: float) -> tuple[tuple[Any, ...], Path]:
-        """Measure the processor: answers (`llvm.base.answers.Answer`) and the file they are in."""
+    def calibrate(self, seconds: float) -> tuple[tuple[object, ...], Path]:
+        """Measure the processor: answers and the file they are in."""
 
-    def diagnosis(self, measure: bool = True) -> Any:
+    def diagnosis(self, measure: bool = True) -> object:
         """What was detected of this machine, and what was chosen for it."""

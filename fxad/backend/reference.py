@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fxad.backend import reference_attend, reference_prims
+from fxad.backend import reference_attention, reference_prims
 from fxad.backend.reference_prims import cast, round_to
 from fxad.ir import kernel as ir
 from fxad.ir.orders import PARTIALS, k_block
@@ -159,10 +159,10 @@ class _Run:
                 self.sort(stage)
             case ir.Contract():
                 self.contract(stage)
-            case ir.Attend():
-                reference_attend.attend(self, stage)
-            case ir.AttendGrad():
-                reference_attend.attend_grad(self, stage)
+            case ir.Attention():
+                reference_attention.attend(self, stage)
+            case ir.AttentionGrad():
+                reference_attention.attend_grad(self, stage)
             case _:
                 raise TypeError(f"not a stage: {stage!r}")
 

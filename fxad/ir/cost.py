@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from fxad.core import dtypes as dt
 from fxad.ir.kernel import (
-    Attend,
-    AttendGrad,
+    Attention,
+    AttentionGrad,
     Buffer,
     Contract,
     Kernel,
@@ -114,9 +114,9 @@ def _points(stage: Stage) -> int:
     match stage:
         case Contract():
             return stage.m.extent * stage.n.extent
-        case Attend():
+        case Attention():
             return stage.rows.extent * stage.keys.extent
-        case AttendGrad():
+        case AttentionGrad():
             return stage.group.extent * stage.attend.rows.extent * stage.attend.keys.extent
         case Sort():
             return stage.axis.extent
@@ -133,8 +133,8 @@ def _stage_flops(stage: Stage) -> int:
         for e in walk(*exprs_of(stage))
     )
     match stage:
-        case Attend() | AttendGrad():
-            return _attend_flops(stage)
+        case Attention() | AttentionGrad():
+            return _attention_flops(stage)
         case Contract():
             scalar += 2 * stage.k.extent
         case Reduce():
@@ -144,14 +144,14 @@ def _stage_flops(stage: Stage) -> int:
     return _points(stage) * scalar
 
 
-def _attend_flops(stage: Attend | AttendGrad) -> int:
+def _attention_flops(stage: Attention | AttentionGrad) -> int:
     """Products over the keys that rows see, counting whole rows of keys where that varies."""
-    attend = stage if isinstance(stage, Attend) else stage.attend
+    attend = stage if isinstance(stage, Attention) else stage.attend
     rows, keys = attend.rows.extent, attend.keys.extent
     low, high = attend.lower.bounds()[0], min(attend.upper.bounds()[1], keys)
     causal = attend.upper.coefficient(attend.rows) == 1
     pairs = rows * (high - max(low, 0)) // (2 if causal else 1)
     depth, width = attend.depth.extent, attend.width.extent
-    if isinstance(stage, Attend):
+    if isinstance(stage, Attention):
         return 2 * pairs * (depth + width)
     return 2 * pairs * stage.group.extent * (3 * depth + 2 * width)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fxad.ir.kernel import (
-    Attend,
+    Attention,
     Axis,
     Buffer,
     Cast,
@@ -215,7 +215,7 @@ def _moved(
         case Store():  # its buffer is numbered after those that its value reads
             value, guard = [_moved(e, axes, move, buffer) for e in (field.value, field.guard)]
             return Store(buffer(field.buffer), move.index(field.index), value, guard)
-        case Operand() | Attend():
+        case Operand() | Attention():
             fields = [getattr(field, name) for name in field.__match_args__]
             return type(field)(*[_moved(item, axes, move, buffer) for item in fields])
         case Const() | Param() | Get() | IndexValue() | Load() | Prim() | Cast():

@@ -55,8 +55,8 @@ from fxad.ir.prims import PRIMS, truth
 
 __all__ = [
     "INDEX",
-    "Attend",
-    "AttendGrad",
+    "Attention",
+    "AttentionGrad",
     "Axis",
     "Buffer",
     "Cast",
@@ -240,7 +240,7 @@ class Contract:
 
 
 @record
-class Attend:
+class Attention:
     """Softmax attention of one grid point (a batch element and a query head).
 
     For every row i the keys j with lower <= j < upper (clamped to the keys there are) are seen:
@@ -273,9 +273,9 @@ class Attend:
 
 
 @record
-class AttendGrad:
-    """The cotangents of `Attend` for one grid point (a batch element and a key head, or a part of
-    its queries: then dk and dv are that part's).
+class AttentionGrad:
+    """The cotangents of `Attention` for one grid point (a batch element and a key head, or a part
+    of its queries: then dk and dv are that part's).
 
     For every query head of `group`, with d_out the cotangent of out and delta[i] the sum over e
     of d_out[i, e] * out[i, e]:
@@ -290,7 +290,7 @@ class AttendGrad:
     that depend on the sizes only.
     """
 
-    attend: Attend  # its out stands for d_out
+    attend: Attention  # its out stands for d_out
     group: Axis
     delta: Operand
     slope: Expr
@@ -299,7 +299,7 @@ class AttendGrad:
     dv: Operand
 
 
-Stage = Map | Reduce | Scan | Scatter | Sort | Contract | Attend | AttendGrad
+Stage = Map | Reduce | Scan | Scatter | Sort | Contract | Attention | AttentionGrad
 
 
 @record
@@ -339,8 +339,8 @@ class Kernel:
         kinds = {type(stage) for stage in self.body}
         for stage, name in (
             (Contract, "contract"),
-            (Attend, "attend"),
-            (AttendGrad, "attend"),
+            (Attention, "attend"),
+            (AttentionGrad, "attend"),
             (Sort, "sort"),
             (Scatter, "scatter"),
             (Scan, "scan"),
@@ -358,7 +358,7 @@ def stores_of(stage: Stage) -> tuple[Store, ...]:
     match stage:
         case Scatter():
             return (stage.store,)
-        case Reduce() | Attend() | AttendGrad():
+        case Reduce() | Attention() | AttentionGrad():
             return ()
         case _:
             return stage.stores
@@ -369,9 +369,9 @@ def operands_of(stage: Stage) -> tuple[Operand, ...]:
     match stage:
         case Contract():
             return stage.a, stage.b
-        case Attend():
+        case Attention():
             return stage.q, stage.k, stage.v, stage.out, stage.lse
-        case AttendGrad():
+        case AttentionGrad():
             return *operands_of(stage.attend), stage.delta, stage.dq, stage.dk, stage.dv
     return ()
 
@@ -389,9 +389,9 @@ def bound_axes(stage: Stage) -> tuple[Axis, ...]:
             return (stage.axis,) if stage.largest is None else (stage.axis, stage.largest)
         case Contract():
             return stage.m, stage.n, stage.k
-        case Attend():
+        case Attention():
             return stage.rows, stage.keys, stage.depth, stage.width
-        case AttendGrad():
+        case AttentionGrad():
             return stage.group, *bound_axes(stage.attend)
 
 
@@ -415,9 +415,9 @@ def exprs_of(stage: Stage) -> tuple[Expr, ...]:
             roots.append(stage.value)
         case Sort():
             roots += stage.operands
-        case Attend():
+        case Attention():
             roots.append(stage.logit)
-        case AttendGrad():
+        case AttentionGrad():
             roots += (stage.attend.logit, stage.slope)
         case _:
             pass
@@ -521,18 +521,18 @@ class _Printer:
                 axes += f", k {self._bind((stage.k,))}"
                 marks = " skinny" * stage.skinny + " streaming" * stage.streaming
                 return f"{self._cell(stage.cell)} = contract({axes}){marks}"
-            case Attend():
-                return self._attend(stage)
-            case AttendGrad():
-                return f"{self._attend(stage.attend)} grad group({self._bind((stage.group,))})"
+            case Attention():
+                return self._attention(stage)
+            case AttentionGrad():
+                return f"{self._attention(stage.attend)} grad group({self._bind((stage.group,))})"
         raise CheckError(f"kernel {self.kernel.name}: not a stage: {stage!r}")
 
-    def _attend(self, stage: Attend) -> str:
+    def _attention(self, stage: Attention) -> str:
         axes = f"rows {self._bind((stage.rows,))}, keys {self._bind((stage.keys,))}"
         axes += f", depth {self._bind((stage.depth,))}, width {self._bind((stage.width,))}"
         return f"{self._cell(stage.score)} = attend({axes})"
 
-    def _attend_lines(self, stage: Attend) -> list[str]:
+    def _attention_lines(self, stage: Attention) -> list[str]:
         sides = {"q": stage.q, "k": stage.k, "v": stage.v, "out": stage.out, "lse": stage.lse}
         return [
             *(f"{n} {self._place(x.buffer, x.index)}" for n, x in sides.items()),
@@ -550,12 +550,12 @@ class _Printer:
                 return [f"of {self._expr(value)}" for value in stage.operands]
             case Contract():
                 return [f"of {self._factor(side)}" for side in (stage.a, stage.b)]
-            case Attend():
-                return self._attend_lines(stage)
-            case AttendGrad():
+            case Attention():
+                return self._attention_lines(stage)
+            case AttentionGrad():
                 more = {"delta": stage.delta, "dq": stage.dq, "dk": stage.dk, "dv": stage.dv}
                 return [
-                    *self._attend_lines(stage.attend),
+                    *self._attention_lines(stage.attend),
                     *(f"{n} {self._place(x.buffer, x.index)}" for n, x in more.items()),
                     f"slope {self._expr(stage.slope)}",
                 ]

@@ -1,7 +1,9 @@
 """How an op's loop body is described to the lowering: the answers of an op's `loops` rule.
 
 `loops(types, **params)` looks at the operands' types and parameters and returns one of these
-records; `fxad.lower` turns them into Kernels. Operands are numbered from 0.
+records; `fxad.lower` turns them into Kernels. Operands are numbered from 0. A record that becomes a
+stage of its own has the stage's name: `loops.Reduce` becomes a `kernel.Reduce`. A Scan combines
+along an axis, as `cumsum` does; the op `scan` is a Loop, of a Block and then of a Plan.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ class Indexed:
 
 
 @record
-class Reduction:
+class Reduce:
     """Combine operand 0 along `axes` with a monoid of ir.kernel (argmin/argmax: index result)."""
 
     monoid: str
@@ -67,7 +69,7 @@ class Reduction:
 
 
 @record
-class Contraction:
+class Contract:
     """Matrix product of operands 0 and 1: out axes = batch, then free axes of each.
 
     contract and batch: ((axes of operand 0), (axes of operand 1)). parts: more than 1 where the
@@ -104,7 +106,7 @@ class Attention:
 
 
 @record
-class Cumulative:
+class Scan:
     """Running combination of operand 0 along `axis`."""
 
     monoid: str
@@ -113,7 +115,7 @@ class Cumulative:
 
 
 @record
-class Sorting:
+class Sort:
     """Stable sort of all operands along `axis` by the first `keys` of them.
 
     largest: of one operand only so many, from the largest down, and (a second result) where they
@@ -126,7 +128,7 @@ class Sorting:
 
 
 @record
-class Scattering:
+class Scatter:
     """out = operand 0, then for points of `loop` in order and of `window` in any order:
     out[target] = out[target] monoid read(update).
 
@@ -191,12 +193,12 @@ Loops = (
     | View
     | Generate
     | Indexed
-    | Reduction
-    | Contraction
+    | Reduce
+    | Contract
     | Attention
-    | Cumulative
-    | Sorting
-    | Scattering
+    | Scan
+    | Sort
+    | Scatter
     | Structured
     | HostCall
     | Alias

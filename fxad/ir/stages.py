@@ -39,12 +39,13 @@ B = TypeVar("B")
 class Ran:
     """One run of a stage: the record it was given, the one it made, and seconds.
 
-    `made is given` where it changed nothing.
+    Records are Programs, Blocks, Plans, and what holds them. `made is given` where it changed
+    nothing.
     """
 
     stage: str
-    given: Any
-    made: Any
+    given: object
+    made: object
     seconds: float
 
     @property

@@ -1,4 +1,4 @@
-"""Loops of unknown length over pytrees: `while_loop` without options, and its parts."""
+"""Loops of unknown length over pytrees: the plain one, which checkpointed ones are made of too."""
 
 from __future__ import annotations
 

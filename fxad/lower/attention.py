@@ -1,4 +1,4 @@
-"""Attention: a stage Attend or AttendGrad whose operands are read where they lie.
+"""Attention: a stage Attention or AttentionGrad whose operands are read where they lie.
 
 The head n of a query is (kv, g): the key head it shares and its number among those that share it.
 Forward, a grid point is a batch element and a query head; backward a batch element and a key head,
@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from fxad.ir import loops
 from fxad.ir.index import Substitution, flat, is_affine
 from fxad.ir.kernel import (
-    Attend,
-    AttendGrad,
+    Attention,
+    AttentionGrad,
     Axis,
     Cell,
     Expr,
@@ -22,7 +23,6 @@ from fxad.ir.kernel import (
     Operand,
     at,
 )
-from fxad.ir.loops import Attention
 from fxad.ir.program import Var
 from fxad.lower.contraction import Address, candidates, copied
 from fxad.lower.expand import Storage
@@ -34,7 +34,7 @@ Q, K, V, LSE, DELTA, D_OUT = range(6)
 
 
 def operand_addresses(
-    graph: Graph, definition: Def, record: Attention, through_views: bool
+    graph: Graph, definition: Def, record: loops.Attention, through_views: bool
 ) -> tuple[Address, ...]:
     """Where q, k, v (and d_out) are read: affine, and contiguous along their last axis."""
     found = []
@@ -51,12 +51,12 @@ def operand_addresses(
 
 def attention_stage(
     definition: Def,
-    record: Attention,
+    record: loops.Attention,
     addresses: Sequence[Address],
     others: Sequence[Var],
     read: Callable[..., Expr],
     storage: Storage,
-) -> tuple[Attend | AttendGrad, Body]:
+) -> tuple[Attention | AttentionGrad, Body]:
     """The stage, and what its expressions are made of, over all axes of the node.
 
     others: where lse and delta lie. read: any operand at a point.
@@ -113,11 +113,11 @@ def attention_stage(
     low = seen + -record.left if record.left >= 0 else Index()
     high = seen + (record.right + 1) if record.right >= 0 else Index(count)
     inner = (axes["rows"], axes["keys"], axes["depth"], axes["width"])
-    attend = Attend(*inner, q, k, v, score, logit, low, high, out, lse)
+    attend = Attention(*inner, q, k, v, score, logit, low, high, out, lse)
     if slope is None:
         return attend, body
     part = (i["later"] * some + i["some"],) if later * some > 1 else ()
     dq = result(0, i["batch"], row, head, i["depth"])
     dk = result(1, *part, i["batch"], i["keys"], i["kv"], i["depth"])
     dv = result(2, *part, i["batch"], i["keys"], i["kv"], i["width"])
-    return AttendGrad(attend, axes["group"], delta, slope, dq, dk, dv), body
+    return AttentionGrad(attend, axes["group"], delta, slope, dq, dk, dv), body

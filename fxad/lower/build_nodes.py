@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
+from fxad.ir import loops
 from fxad.ir.block import Block
 from fxad.ir.index import Point, Substitution, axes_for, flat, strides_of
 from fxad.ir.kernel import (
@@ -28,16 +29,6 @@ from fxad.ir.kernel import (
     at,
     operands_of,
     stores_of,
-)
-from fxad.ir.loops import (
-    Attention,
-    Contraction,
-    Cumulative,
-    HostCall,
-    Reduction,
-    Scattering,
-    Sorting,
-    Structured,
 )
 from fxad.ir.program import Atom, Eqn, Program, Var
 from fxad.lower import attention
@@ -103,19 +94,19 @@ class NodeBuilder:
 
     def _build(self, definition: Def) -> list[Node]:
         match definition.record:
-            case Contraction() as record:
+            case loops.Contract() as record:
                 return [self._contract(definition, record)]
-            case Reduction() | Partial() as record:
+            case loops.Reduce() | Partial() as record:
                 return [self._reduce(definition, record)]
-            case Attention() as record:
-                return [self._attend(definition, record)]
-            case Cumulative() as record:
+            case loops.Attention() as record:
+                return [self._attention(definition, record)]
+            case loops.Scan() as record:
                 return [self._scan(definition, record)]
-            case Sorting() as record:
+            case loops.Sort() as record:
                 return [self._sort(definition, record)]
-            case Scattering() as record:
+            case loops.Scatter() as record:
                 return [self._scatter(definition, record)]
-            case Structured() | HostCall():
+            case loops.Structured() | loops.HostCall():
                 return [self._step(definition)]
             case _:
                 return self._map(definition)
@@ -240,7 +231,7 @@ class NodeBuilder:
 
     # ------------------------------------------------------------ reductions and products
 
-    def _contract(self, definition: Def, record: Contraction) -> Node:
+    def _contract(self, definition: Def, record: loops.Contract) -> Node:
         a, b = (
             Address(self.bytes_of(x.base, definition.eqn), x.index, x.axes)
             for x in self.addresses[definition]
@@ -259,25 +250,25 @@ class NodeBuilder:
 
         return self._deduplicated(definition, structure, node)
 
-    def _reduce(self, definition: Def, record: Reduction | Partial) -> Node:
+    def _reduce(self, definition: Def, record: loops.Reduce | Partial) -> Node:
         structure = self._structure()
         structure.define(definition)
         return self._deduplicated(definition, structure, lambda: self._reduced(definition, record))
 
-    def _reduced(self, definition: Def, record: Reduction | Partial) -> Node:
+    def _reduced(self, definition: Def, record: loops.Reduce | Partial) -> Node:
         operand = definition.operands[0]
         shape = operand.type.shape
         dtype = accumulator(operand.type.dtype, record.monoid)
         if not record.axes or 0 in [shape[a] for a in record.axes]:
             return self._nothing_to_reduce(definition, record)
-        loops = loops_of(shape, record)
+        nest = loops_of(shape, record)
         order = order_of(shape, record.axes)
-        old = (*loops.grid, *loops.over)
+        old = (*nest.grid, *nest.over)
 
         def build(point: Point) -> list[Expr]:
             move = Substitution(dict(zip(old, point, strict=True)))
-            guard = None if loops.guard is None else move(loops.guard)
-            where = tuple([move.index(i) for i in loops.point])
+            guard = None if nest.guard is None else move(nest.guard)
+            where = tuple([move.index(i) for i in nest.point])
             value = self._expander().at(operand, where, guard)
             value = _cast(value, dtype)
             if guard is not None:
@@ -285,16 +276,16 @@ class NodeBuilder:
             return [value]
 
         body = over_split_axes(old, build, last_axis(old) if order == "lanes" else None)
-        count = sum(len(part) for part in body.parts[: len(loops.grid)])
+        count = sum(len(part) for part in body.parts[: len(nest.grid)])
         strides = strides_of(tuple([a.extent for a in old]))
-        natural = loops.guard is None and flat_identity(flat(loops.point, shape), old, strides)
+        natural = nest.guard is None and flat_identity(flat(nest.point, shape), old, strides)
         dtypes = [dtype, INDEX] if record.monoid.startswith("arg") else [dtype]
         over, values = body.axes[count:], tuple(body.values)
         stage = Reduce(over, record.monoid, values, cells(0, dtypes), order)
         space = None if natural else (shape, tuple(record.axes), type(record))
         return self._node(definition, stage, body.axes, body, space)
 
-    def _nothing_to_reduce(self, definition: Def, record: Reduction | Partial) -> Node:
+    def _nothing_to_reduce(self, definition: Def, record: loops.Reduce | Partial) -> Node:
         """No axes: the operand itself. Axes of length 0: the identity."""
         operand, var = definition.operands[0], definition.outputs[0]
 
@@ -305,7 +296,7 @@ class NodeBuilder:
 
         return self._whole(definition, over_split_axes(axes_for(var.type.shape), build))
 
-    def _attend(self, definition: Def, record: Attention) -> Node:
+    def _attention(self, definition: Def, record: loops.Attention) -> Node:
         eqn = definition.eqn
         found = [
             Address(self.bytes_of(x.base, eqn), x.index, x.axes) for x in self.addresses[definition]
@@ -330,7 +321,7 @@ class NodeBuilder:
 
     # ------------------------------------------------------------ scans, sorts, scatters
 
-    def _scan(self, definition: Def, record: Cumulative) -> Node:
+    def _scan(self, definition: Def, record: loops.Scan) -> Node:
         operand, var = definition.operands[0], definition.outputs[0]
         axes = axes_for(operand.type.shape)
         dtype = accumulator(operand.type.dtype, record.monoid)
@@ -342,7 +333,7 @@ class NodeBuilder:
         stage = Scan(axis, record.monoid, value, cell, (store,), record.reverse)
         return self._node(definition, stage, body.axes, body)
 
-    def _sort(self, definition: Def, record: Sorting) -> Node:
+    def _sort(self, definition: Def, record: loops.Sort) -> Node:
         def build(point: Point) -> list[Expr]:
             expander = self._expander()
             return [expander.at(x, point) for x in definition.operands]
@@ -363,7 +354,7 @@ class NodeBuilder:
         stage = Sort(axis, record.keys, operands, tuple(found), tuple(stores), largest)
         return self._node(definition, stage, axes, body)
 
-    def _scatter(self, definition: Def, record: Scattering) -> Node:
+    def _scatter(self, definition: Def, record: loops.Scatter) -> Node:
         var = definition.outputs[0]
         update = definition.operands[record.update]
         axes = axes_for(update.type.shape)

@@ -15,9 +15,9 @@ from itertools import pairwise
 from fxad.core import dtypes as dt
 from fxad.core.record import record
 from fxad.core.types import ArrayType
+from fxad.ir import loops
 from fxad.ir.index import axes_for, flat, is_affine
 from fxad.ir.kernel import Axis, Cast, Contract, Expr, Get, Index, Operand, Store, at
-from fxad.ir.loops import Contraction, Generate, Indexed, Pointwise, View
 from fxad.ir.orders import FEW
 from fxad.ir.program import Atom, Var
 from fxad.lower.expand import Storage
@@ -25,7 +25,7 @@ from fxad.lower.graph import Def, Graph
 from fxad.lower.nodes import cells
 from fxad.lower.reduction import accumulator
 
-FUSIBLE = (Pointwise, View, Generate, Indexed)
+FUSIBLE = (loops.Pointwise, loops.View, loops.Generate, loops.Indexed)
 
 
 @record
@@ -51,7 +51,7 @@ class Dim:
 
 
 def addresses(
-    graph: Graph, definition: Def, record: Contraction, through_views: bool
+    graph: Graph, definition: Def, record: loops.Contract, through_views: bool
 ) -> tuple[Address, Address]:
     """Where both operands of a product are read. Values that must be materialized are the bases."""
     found = []
@@ -77,7 +77,7 @@ def candidates(graph: Graph, atom: Atom, through_views: bool) -> list[Address]:
         # A larger value is worth storing whole if its parts are all wanted (q, k, v).
         if fixed or atom.type.size <= size * graph.uses[atom]:
             found.append(Address(atom, flat(point, atom.type.shape), axes))
-        if not through_views or definition is None or not isinstance(definition.record, View):
+        if not through_views or definition is None or not isinstance(definition.record, loops.View):
             break
         view = definition.record
         if view.guard is not None and view.guard(point) is not None:
@@ -109,7 +109,7 @@ def copied(
     order = (*batch, *free, *contract)
     copy = Var(ArrayType(atom.type.dtype, tuple(shape[a] for a in order)))
     places = {axis: i for i, axis in enumerate(order)}
-    view = View(lambda point: tuple([point[order.index(a)] for a in range(len(shape))]))
+    view = loops.View(lambda point: tuple([point[order.index(a)] for a in range(len(shape))]))
     added = Def((copy,), view, (atom,), definition.eqn)
     graph.insert(added, definition)
     axes = axes_for(shape)
@@ -118,7 +118,7 @@ def copied(
 
 
 def contract_stage(
-    definition: Def, record: Contraction, a: Address, b: Address, storage: Storage
+    definition: Def, record: loops.Contract, a: Address, b: Address, storage: Storage
 ) -> tuple[Contract, tuple[Axis, ...]]:
     """The product with axes merged and given roles; the axes of its grid, then m, n and k."""
     out = definition.outputs[0]
@@ -166,7 +166,7 @@ def _index(start: int, strides: str, pairs: Sequence[tuple[Dim, Axis]]) -> Index
     return total
 
 
-def _summed(record: Contraction, a: Address, b: Address, size: int) -> tuple[Dim, list[Dim]]:
+def _summed(record: loops.Contract, a: Address, b: Address, size: int) -> tuple[Dim, list[Dim]]:
     """The contracted axes, which act as one, and the axis of parts if they are divided into parts;
     size: of the result, whose first axis that is."""
     pairs = zip(*record.contract, strict=True)
@@ -180,7 +180,7 @@ def _summed(record: Contraction, a: Address, b: Address, size: int) -> tuple[Dim
 
 
 def _dims(
-    record: Contraction, a: Address, b: Address, shape: Sequence[int]
+    record: loops.Contract, a: Address, b: Address, shape: Sequence[int]
 ) -> tuple[list[Dim], list[Dim], list[Dim]]:
     """Batch axes, free axes of a, free axes of b, in the order of the result."""
     out = [math.prod(shape[i + 1 :]) for i in range(len(shape))]

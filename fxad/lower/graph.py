@@ -14,10 +14,10 @@ from fxad.core.types import ArrayType, array_type, array_types
 from fxad.ir.loops import (
     Alias,
     Attention,
-    Contraction,
+    Contract,
     Loops,
-    Reduction,
-    Scattering,
+    Reduce,
+    Scatter,
     Structured,
     View,
 )
@@ -81,7 +81,7 @@ class Graph:
         self.uses: dict[Atom, int] = {}
         self._same: dict[Var, Atom] = {}
         self._records: dict[tuple[object, ...] | None, Sequence[Record]] = {}
-        self._scattered: dict[Atom, tuple[Scattering, tuple[Atom, ...]]] = {}  # into zeros
+        self._scattered: dict[Atom, tuple[Scatter, tuple[Atom, ...]]] = {}  # into zeros
         self.barrier_operands: set[Atom] = set()
         for eqn in program.eqns:
             self._enter(eqn)
@@ -129,13 +129,13 @@ class Graph:
         operands: tuple[Atom, ...],
         eqn: Eqn,
     ) -> None:
-        if isinstance(record, Scattering) and (constant := self._constant(operands[0])):
+        if isinstance(record, Scatter) and (constant := self._constant(operands[0])):
             if constant.value == 0:
                 self._scattered[outputs[0]] = (record, operands)
             record = selected(record, operands, outputs[0].type.shape) or record
-        if isinstance(record, Reduction):
+        if isinstance(record, Reduce):
             record, operands = self._picked(record, operands) or (record, operands)
-        if isinstance(record, Reduction):
+        if isinstance(record, Reduce):
             first = chunking(array_type(operands[0].type), record)
             while first is not None:
                 partial = Var(ArrayType(first.dtype, first.shape))
@@ -144,15 +144,15 @@ class Graph:
                 record = first.rest
                 first = chunking(array_type(partial.type), record)
         if isinstance(record, Attention) and record.backward:
-            self._attend_grad(outputs, record, operands, eqn)
+            self._attention_grad(outputs, record, operands, eqn)
             return
-        if isinstance(record, Contraction):
+        if isinstance(record, Contract):
             found = self._product_in_parts(record, operands, eqn)
             record, operands = found or (record, operands)
         self._append(Def(outputs, record, operands, eqn))
 
     def _product_in_parts(
-        self, record: Contraction, operands: tuple[Atom, ...], eqn: Eqn
+        self, record: Contract, operands: tuple[Atom, ...], eqn: Eqn
     ) -> tuple[Record, tuple[Atom, ...]] | None:
         """Parts of a product's sums; what is left to do is to add them."""
         x, y, out = array_types(v.type for v in (*operands[:2], eqn.outputs[0]))
@@ -161,9 +161,9 @@ class Graph:
             return None
         partial = Var(ArrayType(accumulator(out.dtype, "add"), (parts, *out.shape)))
         self._append(Def((partial,), replace(record, parts=parts), operands, eqn))
-        return Reduction("add", (0,)), (partial,)
+        return Reduce("add", (0,)), (partial,)
 
-    def _attend_grad(
+    def _attention_grad(
         self,
         outputs: tuple[Var, ...],
         record: Attention,
@@ -181,7 +181,7 @@ class Graph:
         made = (outputs[0], *partials)
         self._append(Def(made, replace(record, parts=parts), operands, eqn))
         for var, partial in zip(outputs[1:], partials, strict=True):
-            self._append(Def((var,), Reduction("add", (0,)), (partial,), eqn))
+            self._append(Def((var,), Reduce("add", (0,)), (partial,), eqn))
 
     def barriers(self, eqn: Eqn) -> Barriers:
         """The barriers before and after an equation."""
@@ -216,7 +216,7 @@ class Graph:
         return atom if isinstance(atom, Lit) else None
 
     def _picked(
-        self, record: Reduction, operands: tuple[Atom, ...]
+        self, record: Reduce, operands: tuple[Atom, ...]
     ) -> tuple[Record, tuple[Atom, ...]] | None:
         """A sum over the one element in each row that a scatter into zeros wrote."""
         (atom,) = operands

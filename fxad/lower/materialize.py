@@ -13,12 +13,12 @@ from fxad.core.record import record
 from fxad.ir import heuristics
 from fxad.ir.loops import (
     Attention,
-    Contraction,
+    Contract,
     HostCall,
     Indexed,
     Pointwise,
-    Reduction,
-    Scattering,
+    Reduce,
+    Scatter,
     Structured,
     View,
 )
@@ -89,7 +89,7 @@ def _materialize_operands(graph: Graph, chosen: Materialization, fusion: bool) -
             chosen.values[atom] = None
     for definition in list(graph.defs):
         match definition.record:
-            case Contraction() as record:
+            case Contract() as record:
                 found = addresses(graph, definition, record, fusion)
                 chosen.addresses[definition] = found
                 for address in found:
@@ -105,7 +105,7 @@ def _materialize_operands(graph: Graph, chosen: Materialization, fusion: bool) -
                 for atom in definition.operands:
                     if isinstance(atom, Var):
                         chosen.values[atom] = None
-            case Scattering() if isinstance(definition.operands[0], Var):
+            case Scatter() if isinstance(definition.operands[0], Var):
                 chosen.values[definition.operands[0]] = None
                 chosen.values.update(dict.fromkeys(_read_before(graph, definition)))
 
@@ -120,7 +120,7 @@ def _read_before(graph: Graph, update: Def) -> list[Var]:
     base, *others = update.operands
     older: set[Atom] = set()
     before = graph.def_of.get(base)
-    while before is not None and isinstance(before.record, Scattering):
+    while before is not None and isinstance(before.record, Scatter):
         older.add(before.operands[0])
         before = graph.def_of.get(before.operands[0])
     small = [a for a in others if isinstance(a, Var) and 4 * a.type.size <= base.type.size]
@@ -141,7 +141,7 @@ def _computed_from(graph: Graph, atom: Atom) -> set[Atom]:
         current = pending.pop()
         definition = graph.def_of.get(current)
         fusable = definition is not None and isinstance(
-            definition.record, Pointwise | View | Indexed | Reduction
+            definition.record, Pointwise | View | Indexed | Reduce
         )
         if definition is not None and fusable and current not in seen:
             pending += definition.operands
@@ -178,7 +178,7 @@ def _shared_accumulation(
 
 def _is_product(graph: Graph, atom: Atom) -> bool:
     source = graph.def_of.get(atom)
-    return source is not None and isinstance(source.record, Contraction)
+    return source is not None and isinstance(source.record, Contract)
 
 
 def _large_accumulation(graph: Graph, definition: Def) -> bool:
@@ -189,7 +189,7 @@ def _large_accumulation(graph: Graph, definition: Def) -> bool:
         return False
     for atom in definition.operands:
         source = graph.def_of.get(atom)
-        if source and isinstance(source.record, Contraction) and graph.uses[atom] == 1:
+        if source and isinstance(source.record, Contract) and graph.uses[atom] == 1:
             return True
     return False
 

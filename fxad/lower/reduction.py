@@ -19,7 +19,7 @@ from fxad.core.record import record
 from fxad.core.types import ArrayType
 from fxad.ir.index import Point
 from fxad.ir.kernel import INDEX, Axis, Const, Expr, Index, IndexValue, Prim, at
-from fxad.ir.loops import Contraction, Reduction
+from fxad.ir.loops import Contract, Reduce
 from fxad.ir.orders import (
     ATTENTION_QUERIES,
     ATTENTION_UNITS,
@@ -54,7 +54,7 @@ class Partial:
     chunks: int
     shape: tuple[int, ...]
     dtype: np.dtype
-    rest: Reduction
+    rest: Reduce
 
 
 def order_of(shape: Sequence[int], axes: Sequence[int]) -> str:
@@ -93,7 +93,7 @@ def identity(monoid: str, dtype: np.dtype) -> Const:
     return Const(int(info.min if low else info.max), dtype)
 
 
-def chunking(operand: ArrayType, record: Reduction) -> Partial | None:
+def chunking(operand: ArrayType, record: Reduce) -> Partial | None:
     """How a reduction is done in two steps, or None."""
     shape, axes = operand.shape, tuple(sorted(record.axes))
     length = math.prod(shape[a] for a in axes)
@@ -121,7 +121,7 @@ def chunking(operand: ArrayType, record: Reduction) -> Partial | None:
     rest = tuple(shape[a] for a in kept)
     result = (*rest, *outer) if lanes else (*outer, *rest)
     first = len(rest) if lanes else 0
-    combine = Reduction(record.monoid, tuple(range(first, first + len(outer))))
+    combine = Reduce(record.monoid, tuple(range(first, first + len(outer))))
     dtype = accumulator(operand.dtype, record.monoid)
     return Partial(record.monoid, axes, tuple(leading), axis, step, chunks, result, dtype, combine)
 
@@ -142,7 +142,7 @@ def attention_parts(query: ArrayType, key: ArrayType) -> tuple[int, int]:
     return some, later
 
 
-def contraction_parts(a: ArrayType, b: ArrayType, out: ArrayType, record: Contraction) -> int:
+def contraction_parts(a: ArrayType, b: ArrayType, out: ArrayType, record: Contract) -> int:
     """In how many equal parts a product's sums are taken, and then added: where the result is too
     small to be divided into work for several threads.
 
@@ -168,12 +168,12 @@ class Loops:
     guard: Expr | None
 
 
-def loops_of(shape: tuple[int, ...], record: Reduction | Partial) -> Loops:
+def loops_of(shape: tuple[int, ...], record: Reduce | Partial) -> Loops:
     """Axes of a reduction over an operand of `shape`."""
     axes = sorted(record.axes)
     kept = [a for a in range(len(shape)) if a not in axes]
     of = {a: Axis(f"i{a}", shape[a]) for a in range(len(shape))}
-    if isinstance(record, Reduction):
+    if isinstance(record, Reduce):
         grid, over = [of[a] for a in kept], [of[a] for a in axes]
         return Loops(tuple(grid), tuple(over), tuple([at(a) for a in of.values()]), None)
     chunk, inner = Axis("chunk", record.chunks), Axis("inner", record.step)

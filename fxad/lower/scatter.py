@@ -13,15 +13,13 @@ from collections.abc import Callable
 from fxad.core import dtypes as dt
 from fxad.ir.index import ZERO, axes_for
 from fxad.ir.kernel import INDEX, Const, Expr, IndexValue, Prim, at
-from fxad.ir.loops import Indexed, Point, Scattering
+from fxad.ir.loops import Indexed, Point, Scatter
 from fxad.ir.program import Atom
 
 Read = Callable[..., Expr]
 
 
-def selected(
-    record: Scattering, operands: tuple[Atom, ...], shape: tuple[int, ...]
-) -> Indexed | None:
+def selected(record: Scatter, operands: tuple[Atom, ...], shape: tuple[int, ...]) -> Indexed | None:
     """The scatter into a result of `shape` as a choice at every element; None if updates collide.
 
     That is so if along every axis of the updates but those of length 1 the result's index is the
@@ -52,7 +50,7 @@ def selected(
 
 
 def summed(
-    record: Scattering,
+    record: Scatter,
     operands: tuple[Atom, ...],
     shape: tuple[int, ...],
     axes: tuple[int, ...],
@@ -85,7 +83,7 @@ def summed(
 
 
 def _sources(
-    record: Scattering, operands: tuple[Atom, ...], shape: tuple[int, ...]
+    record: Scatter, operands: tuple[Atom, ...], shape: tuple[int, ...]
 ) -> dict[int, int] | None:
     """For the axes of the updates but those of length 1 the result's axis with the same index;
     None if updates may collide."""

@@ -56,7 +56,7 @@ from fxad.trace.tracer import bind
 from fxad.trace.tracer import type_of as type_of
 
 if TYPE_CHECKING:
-    from fxad.ir.rules import JvpRule, Rules
+    from fxad.ir.rules import JvpRule, Rules, Value
 
 ANY = "bool int float complex"  # all kinds of element types
 
@@ -97,16 +97,16 @@ class Batched:
 class Sample:
     """One use of an op in the contract tests. `saying`: it must fail with this text."""
 
-    args: tuple[Any, ...]
-    params: dict[str, Any]
+    args: tuple[Value, ...]
+    params: dict[str, Any]  # whatever the op takes
     saying: str = ""
 
 
-def case(*args: Any, **params: Any) -> Sample:
+def case(*args: Value, **params: Any) -> Sample:
     return Sample(args, params)
 
 
-def fails(*args: Any, saying: str, **params: Any) -> Sample:
+def fails(*args: Value, saying: str, **params: Any) -> Sample:
     return Sample(args, params, saying)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fxad.ir.program import Atom, Eqn, Program, Symbol
 from fxad.ir.rewrite import dce, holds_programs, inline_into, replaced
 from fxad.trace import location
 from fxad.trace.tracer import stage
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Value
 
 # Op name -> the parameter that holds what it computes.
 _CALLS = {
@@ -83,7 +86,7 @@ def _parts(eqn: Eqn) -> Program:
     decompose = eqn.op.decompose
     assert decompose is not None
 
-    def parts(*args: Any) -> tuple[Any, ...]:
+    def parts(*args: Value) -> tuple[Value, ...]:
         results = decompose(*args, **eqn.params)
         return results if isinstance(results, tuple) else (results,)
 
@@ -93,7 +96,7 @@ def _parts(eqn: Eqn) -> Program:
     return program
 
 
-def _inline_param(value: Any, done: dict[Program, Program], parts: bool) -> Any:
+def _inline_param(value: object, done: dict[Program, Program], parts: bool) -> object:
     if isinstance(value, Program):
         return _inline(value, done, parts)
     if isinstance(value, tuple) and any(isinstance(v, Program) for v in value):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fxad.ir.program import Atom, Eqn
 from fxad.ir.rewrite import inline_into
 from fxad.trace.tracer import stage
 
+if TYPE_CHECKING:
+    from fxad.ir.rules import Value
+
 
 def inserted(
-    function: Callable[..., Iterable[Any]],
+    function: Callable[..., Iterable[Value]],
     atoms: Sequence[Atom],
     where: str,
     tag: str | None = None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from fxad.passes.inserted import inserted
 from fxad.passes.patterns import Graph
 from fxad.passes.softmax_pattern import log_softmax, log_sum_exp, unshifted
 from fxad.trace.tracer import type_of
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Value
 
 STEPS = 12  # ops between the end of a loss and its rows, at most
 
@@ -259,7 +262,7 @@ def _head(graph: Graph, product: Eqn) -> tuple[Atom, int] | None:
 def _written(found: Loss, last: Eqn, x: Atom, table: Atom, width: int) -> tuple[list[Eqn], Atom]:
     atoms = [x, table, found.rows.picked.targets, *found.weights]
 
-    def compute(x: Any, table: Any, targets: Any, *weights: Any) -> list[Any]:
+    def compute(x: Value, table: Value, targets: Value, *weights: Value) -> list[Value]:
         return [_loss(found, last.outputs[0].type.dtype, x, table, width, targets, weights)]
 
     eqns, (result,) = inserted(compute, atoms, last.where, last.tag)
@@ -267,8 +270,14 @@ def _written(found: Loss, last: Eqn, x: Atom, table: Atom, width: int) -> tuple[
 
 
 def _loss(
-    found: Loss, dtype: Any, x: Any, table: Any, width: int, targets: Any, weights: Sequence[Any]
-) -> Any:
+    found: Loss,
+    dtype: np.dtype,
+    x: Value,
+    table: Value,
+    width: int,
+    targets: Value,
+    weights: Sequence[Value],
+) -> Value:
     """The loss of rows x [..., D], by `head_loss`."""
     shape = type_of(x).shape
     count, classes = math.prod(shape[:-1]), type_of(table).shape[1 - width]
@@ -296,7 +305,7 @@ def _loss(
     return OPS["add"](total, OPS["sum"](poison, axes=(0,)))
 
 
-def _within(targets: Any, classes: int) -> Any:
+def _within(targets: Value, classes: int) -> Value:
     """Targets as i32; those that do not fit are still out of range."""
     dtype = type_of(targets).dtype
     if dtype.itemsize >= 4 and dtype != dt.int32:

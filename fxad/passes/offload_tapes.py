@@ -11,18 +11,21 @@ are large enough go without rows in between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import TYPE_CHECKING
 
 from fxad.core import dtypes as dt
 from fxad.core.record import valued
-from fxad.core.types import INT32, ArrayType, TapeType, array_types
+from fxad.core.types import INT32, ArrayType, TapeType, Type, array_types
 from fxad.ir.offload_ops import SMALLEST, nbytes_of, put_of, take_of
 from fxad.ir.pairs.tape_link import Link, link_of, started
 from fxad.ir.program import OPS, Atom, Eqn, Lit, Program, Var
 from fxad.ir.rewrite import dce, literal
 from fxad.passes.inline import inline
 from fxad.trace.tracer import stage
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Value
 
 CHUNK = 1 << 20  # bytes that are offloaded at once
 STAGED_CHUNKS = 8  # the memory for values on their way holds at least so many chunks
@@ -209,13 +212,17 @@ def _backward(
 def _program(
     program: Program,
     eqns: Sequence[Eqn],
-    swap: dict[Any, Any],
+    swap: Mapping[Atom, Atom],
     inputs: Sequence[Var],
     outputs: Sequence[Var],
 ) -> Program:
     """A program with other equations, names swapped, and more state."""
     changed = [e.with_inputs(tuple([swap.get(a, a) for a in e.inputs])) for e in eqns]
-    given = [swap.get(v, v) for v in program.inputs]
+    given: list[Var] = []
+    for v in program.inputs:
+        new = swap.get(v, v)
+        assert isinstance(new, Var)  # a literal takes the place of no input
+        given.append(new)
     made = [swap.get(a, a) for a in program.outputs]
     return Program([*given, *inputs], changed, [*made, *outputs], program.name)
 
@@ -230,7 +237,7 @@ def _filling(types: tuple[ArrayType, ...], rows: int, offloaded: Sequence[Block]
     puts = [put_of(v, k.key, k.mark) for v, k in zip(full, offloaded, strict=True)]
     ways = (Program([*map(Var, held)], [], []), Program(full, puts, []))
 
-    def fill(number: Any, *given: Any) -> list[Any]:
+    def fill(number: Value, *given: Value) -> list[Value]:
         row = OPS["rem"](number, rows)
         slices = [
             OPS["reshape"](v, shape=(1, *t.shape)) for v, t in zip(given, types, strict=False)
@@ -255,7 +262,7 @@ def _finding(types: tuple[ArrayType, ...], rows: int, offloaded: Sequence[Block]
     takes = [take_of(v, k.key, k.mark) for v, k in zip(taken, offloaded, strict=True)]
     refill = Program([Var(flag), *map(Var, held)], takes, [Lit(False, dt.bool_), *taken])
 
-    def find(number: Any, *buffers: Any) -> list[Any]:
+    def find(number: Value, *buffers: Value) -> list[Value]:
         row = OPS["rem"](number, rows)
         # A loop of no trip or one: unlike a branch it leaves what it carries where it is.
         params = {"cond": test, "body": refill, "cond_consts": 0, "body_consts": 0}
@@ -271,12 +278,12 @@ def _finding(types: tuple[ArrayType, ...], rows: int, offloaded: Sequence[Block]
     return _staged(find, [INT32, *held], "take_rows")
 
 
-def _at(row: Any, type_: ArrayType) -> list[Any]:
+def _at(row: Value, type_: ArrayType) -> list[Value]:
     """The starts of a row's window."""
     return [row, *([0] * type_.ndim)]
 
 
-def _staged(function: Callable[..., Any], types: Sequence[Any], name: str) -> Program:
+def _staged(function: Callable[..., Sequence[Value]], types: Sequence[Type], name: str) -> Program:
     program, captured = stage(function, types, name)
     assert not captured
     return program.closed()

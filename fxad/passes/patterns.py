@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from fxad.core.types import ArrayType
 from fxad.ir.program import Atom, Eqn, Lit, Program, Var
 from fxad.ir.rewrite import holds_programs
 from fxad.ir.uses import uses_of
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Value
 
 MOST_CONSTANT = 1 << 24  # elements: constants that are larger are not evaluated
 
@@ -39,7 +42,7 @@ class Graph:
     def __init__(self, program: Program, known: Mapping[Var, np.ndarray]) -> None:
         self.uses = uses_of(program)
         self.defined = self.uses.maker
-        self._values: dict[Any, np.ndarray | None] = dict(known)
+        self._values: dict[Atom, np.ndarray | None] = dict(known.items())
         self._fixed: dict[Atom, bool] = {}
 
     def op(self, atom: Atom, name: str) -> Eqn | None:
@@ -186,7 +189,7 @@ def band(allowed: np.ndarray) -> tuple[int, int] | None:
     return (-1 if left >= time - 1 else left), (-1 if right >= keys - 1 else right)
 
 
-def numbers(program: Program, values: Sequence[Any]) -> dict[Var, np.ndarray]:
+def numbers(program: Program, values: Sequence[Value]) -> dict[Var, np.ndarray]:
     """Values of a program's consts, where they are arrays and not too large to look at."""
     found = {}
     for var, value in zip(program.consts, values, strict=True):

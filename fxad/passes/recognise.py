@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,12 +28,15 @@ from fxad.passes.fold import fold
 from fxad.passes.loss_pattern import loss
 from fxad.passes.patterns import Graph, numbers
 from fxad.passes.softmax_part import around_softmax
-from fxad.passes.write_attention import attend_equations
+from fxad.passes.write_attention import attention_equations
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Value
 
 Known = Mapping[Var, np.ndarray]
 
 
-def recognise(program: Program, captured: Sequence[Any]) -> Program:
+def recognise(program: Program, captured: Sequence[Value]) -> Program:
     """The program with what was recognised in it and in the programs inside it replaced; of its
     consts those that are still read.
 
@@ -115,7 +118,7 @@ def _answer(graph: Graph, eqn: Eqn) -> tuple[list[Eqn], Atom] | None:
     for side in (0, 1):
         found = attention(graph, eqn, side)
         if found is not None and spend_fuel():
-            return attend_equations(graph, found, eqn)
+            return attention_equations(graph, found, eqn)
     return None
 
 

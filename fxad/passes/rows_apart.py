@@ -14,7 +14,7 @@ their order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from fxad.ir.uses import uses_of, values_read
 from fxad.ops.base import all_params, zeros
 from fxad.passes.inserted import inserted
 from fxad.trace.tracer import type_of
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Value
 
 
 def rows_apart(program: Program) -> Program:
@@ -114,7 +117,7 @@ class _Update:
         eqns = [*kept, *first, *each, *kept_few, self.product, *whole, *last]
         return Program(program.inputs, eqns, outputs, program.name, program.consts)
 
-    def _few(self, a: Any, b: Any, rows: Any, places: Any, *beside: Any) -> list[Any]:
+    def _few(self, a: Value, b: Value, rows: Value, places: Value, *beside: Value) -> list[Value]:
         """The sums at the places, [places, columns], and the rows there of what is beside them."""
         (left,), right = self.product.params["contract"]
         params = {**self.product.params, "contract": ((1,), right)}
@@ -129,7 +132,7 @@ class _Update:
         return [total, *(_taken(x, places, 0) for x in beside)]
 
 
-def _put(places: Any, *values: Any) -> list[Any]:
+def _put(places: Value, *values: Value) -> list[Value]:
     """Tables, then as many few rows of theirs -> tables with their rows put in."""
     half = len(values) // 2
     places = OPS["reshape"](places, shape=type_of(values[-1]).shape[:1])
@@ -137,13 +140,13 @@ def _put(places: Any, *values: Any) -> list[Any]:
     return [_scattered(whole, few, places, "set") for whole, few in pairs]
 
 
-def _taken(x: Any, places: Any, axis: int) -> Any:
+def _taken(x: Value, places: Value, axis: int) -> Value:
     """Parts of a matrix or vector across `axis`, [places, other axis]."""
     places = OPS["reshape"](places, shape=(type_of(places).size,))
     return OPS["gather"](x, places, axes=(axis,), mode="clamp")
 
 
-def _scattered(x: Any, rows: Any, places: Any, monoid: str) -> Any:
+def _scattered(x: Value, rows: Value, places: Value, monoid: str) -> Value:
     return OPS["scatter"](x, rows, places, axes=(0,), mode="clamp", monoid=monoid)
 
 

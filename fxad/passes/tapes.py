@@ -11,17 +11,20 @@ if it began as an empty tape and nobody else reads it; a sum with an owned tape 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from fxad.core import dtypes as dt
-from fxad.core.types import ArrayType, TapeType
+from fxad.core.types import ArrayType, TapeType, Type
 from fxad.ir.program import OPS, Atom, Eqn, Program, Var, subprograms
 from fxad.ir.rewrite import map_subprograms
 from fxad.ir.uses import Uses, uses_of
 from fxad.ops.base import full, plus, zeros
 from fxad.passes.inline import inline
 from fxad.trace.tracer import stage, type_of
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Value, Values
 
 
 def tapes(program: Program) -> Program:
@@ -40,7 +43,7 @@ def _adds(program: Program) -> bool:
 def _visit(program: Program, owned_inputs: frozenset[Var]) -> Program:
     """Replace the sums of a program whose inputs `owned_inputs` nobody else reads."""
     uses = uses_of(program)
-    owned = set(owned_inputs)
+    owned: set[Atom] = set(owned_inputs)
 
     def mine(atom: Atom) -> bool:
         return _empty(atom, uses) or (atom in owned and uses.count(atom) == 1)
@@ -75,7 +78,7 @@ def _empty(atom: Atom, uses: Uses) -> bool:
     return eqn is not None and eqn.op.name == "tape_new"
 
 
-def _loop(eqn: Eqn, mine: Any, owned: set[Any]) -> Eqn:
+def _loop(eqn: Eqn, mine: Callable[[Atom], bool], owned: set[Atom]) -> Eqn:
     """A loop owns a carried tape if it gets it to itself and every trip hands on what it got."""
     params = dict(eqn.params)
     body: Program = params["body"]
@@ -118,7 +121,7 @@ def _handed_on(body: Program, tape: Var, out: Atom) -> bool:
     return uses.count(at) == 1
 
 
-def _sum(eqn: Eqn, uses: Uses, mine: Any) -> Eqn:
+def _sum(eqn: Eqn, uses: Uses, mine: Callable[[Atom], bool]) -> Eqn:
     """The equation as a call of a program that adds in place if it may."""
     first, second = eqn.inputs
     last = uses.maker.get(second)
@@ -134,7 +137,7 @@ def _sum(eqn: Eqn, uses: Uses, mine: Any) -> Eqn:
     return Eqn(OPS["call"], inputs, {"program": program}, eqn.outputs, eqn.where, eqn.tag)
 
 
-def _with_lanes(type: TapeType) -> list[Any]:
+def _with_lanes(type: TapeType) -> list[Type]:
     return [b.with_shape((*type.lanes, *b.shape)) for b in type.blocks]
 
 
@@ -142,19 +145,19 @@ def _number(type: TapeType) -> ArrayType:
     return ArrayType(dt.int32, type.lanes)
 
 
-def _staged(function: Any, types: Sequence[Any], name: str) -> Program:
+def _staged(function: Callable[..., Sequence[Value]], types: Sequence[Type], name: str) -> Program:
     program, captured = stage(lambda *args: list(function(*args)), types, name)
     assert not captured
     return program.closed()
 
 
-def _plus_slot(tape: Any, number: Any, blocks: Sequence[Any]) -> Any:
+def _plus_slot(tape: Value, number: Value, blocks: Sequence[Value]) -> Value:
     before = OPS["tape_read"](tape, number)
     sums = [plus(b, d) for b, d in zip(_listed(before), blocks, strict=True)]
     return OPS["tape_write"](tape, number, *sums)
 
 
-def _listed(values: Any) -> Sequence[Any]:
+def _listed(values: Values) -> Sequence[Value]:
     return values if isinstance(values, tuple | list) else (values,)
 
 
@@ -162,7 +165,7 @@ def _listed(values: Any) -> Sequence[Any]:
 def _slot_sum(type: TapeType) -> Program:
     """(tape, number, *blocks) -> the tape with the blocks added to one slot, in place."""
 
-    def add(tape: Any, number: Any, *blocks: Any) -> list[Any]:
+    def add(tape: Value, number: Value, *blocks: Value) -> list[Value]:
         return [_plus_slot(tape, number, blocks)]
 
     program = _staged(add, [type, _number(type), *_with_lanes(type)], "tape_add")
@@ -173,11 +176,11 @@ def _slot_sum(type: TapeType) -> Program:
 def _gathered(type: TapeType) -> Program:
     """(total, tape) -> total with every slot of the tape added, in place."""
 
-    def test(end: Any, number: Any, total: Any) -> list[Any]:
+    def test(end: Value, number: Value, total: Value) -> list[Value]:
         left = OPS["lt"](number, end)
         return [OPS["any"](left, axes=tuple(range(type_of(left).ndim)))]
 
-    def step(tape: Any, end: Any, number: Any, total: Any) -> list[Any]:
+    def step(tape: Value, end: Value, number: Value, total: Value) -> list[Value]:
         nowhere = full(-1, _number(type))
         place = OPS["select"](OPS["lt"](number, end), number, nowhere)
         blocks = _listed(OPS["tape_read"](tape, place))
@@ -187,7 +190,7 @@ def _gathered(type: TapeType) -> Program:
     test_program = _staged(test, [number, number, type], "tape_left")
     body = _staged(step, [type, number, number, type], "tape_add")
 
-    def add(total: Any, tape: Any) -> list[Any]:
+    def add(total: Value, tape: Value) -> list[Value]:
         first, end = OPS["tape_span"](tape)
         params = {"cond": test_program, "body": body, "cond_consts": 1, "body_consts": 2}
         return [OPS["while"](end, tape, end, first, total, **params)[1]]
@@ -199,7 +202,7 @@ def _gathered(type: TapeType) -> Program:
 def _copied_sum(type: TapeType) -> Program:
     """(first, second) -> their sum, a new tape."""
 
-    def add(first: Any, second: Any) -> list[Any]:
+    def add(first: Value, second: Value) -> list[Value]:
         gathered = {"program": _gathered(type)}
         (copy,) = OPS["call"](zeros(type), first, **gathered)
         return list(OPS["call"](copy, second, **gathered))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,17 +19,20 @@ from fxad.passes.patterns import Graph
 from fxad.passes.scores_pattern import Extra, Factor
 from fxad.trace.tracer import type_of
 
+if TYPE_CHECKING:
+    from fxad.ir.rules import Value
+
 Groups = Sequence[Sequence[int]]  # roles that become one axis each
 
 
-def attend_equations(graph: Graph, found: Attention, second: Eqn) -> tuple[list[Eqn], Atom]:
+def attention_equations(graph: Graph, found: Attention, second: Eqn) -> tuple[list[Eqn], Atom]:
     """What to put in place of the second product, and its result."""
     scale, factors = _scale(graph, found.factors)
     atoms: list[Atom] = [found.q.source, found.k.source, found.v.source]
     atoms += [extra.source for extra in (*found.masks, *found.biases)]
     atoms += [factor.number for factor in factors]
 
-    def compute(*values: Any) -> list[Any]:
+    def compute(*values: Value) -> list[Value]:
         return [_attention(found, scale, factors, values, second)]
 
     eqns, (result,) = inserted(compute, atoms, second.where, second.tag)
@@ -49,8 +52,8 @@ def _scale(graph: Graph, factors: Sequence[Factor]) -> tuple[float, list[Factor]
 
 
 def _attention(
-    found: Attention, scale: float, factors: Sequence[Factor], values: Sequence[Any], second: Eqn
-) -> Any:
+    found: Attention, scale: float, factors: Sequence[Factor], values: Sequence[Value], second: Eqn
+) -> Value:
     """The second product's result, by `attend`."""
     q, k, v, *rest = values
     masks, rest = rest[: len(found.masks)], rest[len(found.masks) :]
@@ -79,8 +82,12 @@ def _attention(
 
 
 def arranged(
-    x: Any, place: dict[int, int | None], sizes: dict[int, int], groups: Groups, whole: bool = True
-) -> Any:
+    x: Value,
+    place: dict[int, int | None],
+    sizes: dict[int, int],
+    groups: Groups,
+    whole: bool = True,
+) -> Value:
     """x with one axis for every group of roles; an axis of length 1 for a group that x does not
     depend on, unless `whole`. Role r is axis place[r] of x, None: x is alike along it."""
     shape = type_of(x).shape
@@ -96,7 +103,7 @@ def arranged(
     return OPS["reshape"](x, shape=joined)
 
 
-def _extra(found: Attention, extra: Extra, x: Any, over: Groups) -> Any:
+def _extra(found: Attention, extra: Extra, x: Value, over: Groups) -> Value:
     place = dict(enumerate(extra.axes))
     x = arranged(x, place, found.sizes, over, whole=False)
     if not extra.negated:
@@ -104,15 +111,15 @@ def _extra(found: Attention, extra: Extra, x: Any, over: Groups) -> Any:
     return OPS["not" if type_of(x).dtype == dt.bool_ else "neg"](x)
 
 
-def _sum(parts: Sequence[Any]) -> Any:
+def _sum(parts: Sequence[Value]) -> Value:
     return _combined("add", parts)
 
 
-def _both(parts: Sequence[Any]) -> Any:
+def _both(parts: Sequence[Value]) -> Value:
     return _combined("and", parts)
 
 
-def _combined(op: str, parts: Sequence[Any]) -> Any:
+def _combined(op: str, parts: Sequence[Value]) -> Value:
     """All parts of rank 4 in one, axes of length 1 stretched; None of none."""
     if len(parts) < 2:
         return parts[0] if parts else None
@@ -123,13 +130,13 @@ def _combined(op: str, parts: Sequence[Any]) -> Any:
     return total
 
 
-def _stretched(x: Any, shape: tuple[int, ...]) -> Any:
+def _stretched(x: Value, shape: tuple[int, ...]) -> Value:
     axes = tuple(i for i, n in enumerate(type_of(x).shape) if n == shape[i])
     x = OPS["reshape"](x, shape=tuple(shape[i] for i in axes))
     return OPS["broadcast"](x, shape=shape, axes=axes)
 
 
-def _emptied(out: Any, lse: Any, empty: float) -> Any:
+def _emptied(out: Value, lse: Value, empty: float) -> Value:
     """The result with `empty` where a query saw no key: its log-sum-exp tells."""
     type_ = type_of(out)
     limit = 0.5 * LOWEST * float(dt.finfo(type_.dtype).max)
@@ -142,7 +149,7 @@ def _emptied(out: Any, lse: Any, empty: float) -> Any:
     return OPS["mul"](out, OPS["select"](unseen, other, full(1.0, type_)))
 
 
-def _result(found: Attention, out: Any, second: Eqn) -> Any:
+def _result(found: Attention, out: Value, second: Eqn) -> Value:
     """[B, T, N, E] in the second product's layout."""
     order = (*found.batch, *found.time, *found.heads, *found.group, WIDTH)
     out = OPS["reshape"](out, shape=tuple(found.sizes[r] for r in order))

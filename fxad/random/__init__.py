@@ -6,7 +6,8 @@ x = fxad.random.normal(key, (2, 3))     # the same on every backend, and as in j
 
 from fxad.random.bits import bits, randint, uniform
 from fxad.random.choices import choice, permutation
-from fxad.random.continuous import (
+from fxad.random.counts import binomial, geometric, multinomial, poisson
+from fxad.random.derived import (
     ball,
     double_sided_maxwell,
     f,
@@ -21,7 +22,6 @@ from fxad.random.continuous import (
     wald,
     weibull_min,
 )
-from fxad.random.counts import binomial, geometric, multinomial, poisson
 from fxad.random.distributions import (
     bernoulli,
     categorical,

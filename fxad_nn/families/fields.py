@@ -27,9 +27,12 @@ from fxad.core.schema import (
 )
 from fxad_nn import decoder
 from fxad_nn.rotary import KINDS, RopeScaling
+from fxad_nn.spec import MOST_LAYERS
 
 SIZE, POSITIVE = integer(1, 1 << 31), number(above=0)
 ID = nullable(integer(0, 1 << 31))
+LAYERS = integer(1, MOST_LAYERS)
+STRETCH = number(above=0, most=1e6)
 
 HARMLESS = dict.fromkeys(
     (
@@ -135,18 +138,18 @@ def published_activation(name: str) -> str:
 
 # ---------------------------------------------------------------- rotary positions
 
-_NUMBERS = nullable(POSITIVE)
-_FACTORS = nullable(array(POSITIVE, least=1, most=1 << 16))
+_NUMBERS = nullable(STRETCH)
+_FACTORS = nullable(array(STRETCH, least=1, most=1 << 16))
 ROPE_FIELDS = {
     "attention_factor": _NUMBERS,
     "beta_fast": _NUMBERS,
     "beta_slow": _NUMBERS,
     "factor": _NUMBERS,
-    "high_freq_factor": POSITIVE,
+    "high_freq_factor": STRETCH,
     "long_factor": _FACTORS,
-    "low_freq_factor": POSITIVE,
-    "mscale": nullable(number(least=0)),
-    "mscale_all_dim": nullable(number(least=0)),
+    "low_freq_factor": STRETCH,
+    "mscale": nullable(number(least=0, most=1e6)),
+    "mscale_all_dim": nullable(number(least=0, most=1e6)),
     "original_max_position_embeddings": nullable(SIZE),
     "partial_rotary_factor": number(above=0, most=1),
     "rope_theta": nullable(POSITIVE),
@@ -226,7 +229,8 @@ def _attention_factor(kind: str, table: Mapping[str, Any], factor: float, origin
     if given := table.get("attention_factor"):
         return float(given)
     if kind == "longrope":
-        return math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+        grows = factor > 1 and original > 1
+        return math.sqrt(1 + math.log(factor) / math.log(original)) if grows else 1.0
     if table.get("mscale") and table.get("mscale_all_dim"):
         return grown(table["mscale"]) / grown(table["mscale_all_dim"])
     return grown(1.0)
@@ -259,7 +263,6 @@ def decoder_schema(extra: Mapping[str, Schema], rope: Schema | None = None) -> S
     sizes = (
         "vocab_size",
         "max_position_embeddings",
-        "num_hidden_layers",
         "num_attention_heads",
         "hidden_size",
         "intermediate_size",
@@ -279,7 +282,7 @@ def decoder_schema(extra: Mapping[str, Schema], rope: Schema | None = None) -> S
         "tie_word_embeddings": nullable(boolean),
         **extra,
     }
-    return record(dict.fromkeys(sizes, SIZE), optional)
+    return record({**dict.fromkeys(sizes, SIZE), "num_hidden_layers": LAYERS}, optional)
 
 
 def read_decoder(values: Mapping[str, Any], dtype: str, **options: Any) -> decoder.Config:

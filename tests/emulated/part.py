@@ -13,7 +13,7 @@ import pytest
 FEW, ALL = 3, 1000
 # How many are kept where others reach what FEW do not, by file under tests/ and function.
 MORE = {
-    "backend/llvm/test_attend.py::test_both_passes_equal_numpy_in_double_precision": 8,
+    "backend/llvm/test_attention_kernels.py::test_both_passes_equal_numpy_in_double_precision": 8,
     "backend/llvm/test_complexes.py::test_functions_at_special_values": ALL,
     "backend/llvm/test_contract.py::test_other_dtypes": ALL,
     "backend/llvm/test_contract.py::test_sizes_and_transposes": 9,
@@ -32,7 +32,7 @@ MORE = {
 # What is left out before, by parts of names: half a second and more natively, and nothing in it
 # that smaller cases do not run.
 SLOW = {
-    "backend/llvm/test_attend.py": (
+    "backend/llvm/test_attention_kernels.py": (
         *("(97", "(128", "(400", "(433", "(1100", "(1500", "(2050", "1201", "128, 128", "256"),
         "with_several_blocks_of_keys",
     ),

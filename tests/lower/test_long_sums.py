@@ -11,8 +11,8 @@ import fxad.numpy as jnp
 from fxad.backend.llvm.executable import Executable
 from fxad.compiler import simplified
 from fxad.core.types import ArrayType
+from fxad.ir import loops
 from fxad.ir.kernel import Contract, Reduce
-from fxad.ir.loops import Contraction
 from fxad.lower.reduction import contraction_parts
 from fxad.trace.tracer import stage
 
@@ -113,5 +113,5 @@ def test_gradient_of_a_weight_that_many_rows_read() -> None:
 )
 def test_when(a: tuple[int, int], b: tuple[int, int], parts: int) -> None:
     types = [ArrayType(np.dtype("float32"), s) for s in (a, b, (a[0], b[1]))]
-    record = Contraction(((1,), (0,)), ((), ()))
+    record = loops.Contract(((1,), (0,)), ((), ()))
     assert contraction_parts(*types, record) == parts

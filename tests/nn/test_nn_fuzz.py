@@ -11,6 +11,7 @@ import random
 import resource
 import shutil
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,9 +27,10 @@ from fxad_nn.chat_data import read_conversations
 from fxad_nn.errors import DamageWarning, DataError, UserError
 from fxad_nn.families import family_of
 from fxad_nn.lora import Lora, add_lora
-from fxad_nn.model import load
+from fxad_nn.model import Model, load, save
 from fxad_nn.options import build
 from fxad_nn.recipe import TrainOptions
+from fxad_nn.rotary import RopeScaling
 from fxad_nn.run import resumed_options
 from fxad_nn.shards import read_shard, write_shard
 from fxad_nn.spec import init_params, named_leaves
@@ -40,6 +42,21 @@ pytest.importorskip("tokenizers")
 FILES = 10_000
 GPT2 = models.preset("tiny", layers=1)
 LLAMA = models.preset("llama-tiny", layers=1, dtype="float16")
+FAMILY_CONFIGS = {
+    "gemma3": replace(
+        models.preset("gemma3-1b"), vocab=65, layers=2, width=16, hidden=32, head_dim=6,
+        local=(False, True),
+    ),
+    "phi3": replace(
+        LLAMA, family="phi3", fused=True, head_dim=8, rotated=4, rope_scaling=RopeScaling(
+            kind="longrope", short=(1.0, 1.5), long=(2.0, 4.5), factor=2.0, original_context=8
+        ),
+    ),
+    "olmoe": replace(
+        LLAMA, family="olmoe", experts=3, chosen=2, query_norms="whole",
+        rope_scaling=RopeScaling(kind="yarn", original_context=8),
+    ),
+}  # fmt: skip
 OPTIONS = {"preset": "tiny", "data": "t.txt", "steps": 9, "learning_rate": 1e-3, "bias": True}
 
 
@@ -145,6 +162,11 @@ def kinds(home):
         home / "llama", LLAMA, init_params(decoder.spec(LLAMA), fxad.random.key(0))
     )
     sharded = split(home / "sharded", gpt2_files)
+    fields = [home / name / "config.json" for name in FAMILY_CONFIGS]
+    for path in fields:
+        config = FAMILY_CONFIGS[path.parent.name]
+        params = init_params(decoder.spec(config), fxad.random.key(0))
+        save(Model(params, config), path.parent)
     vocab, merges = home / "pairs" / "vocab.json", home / "pairs" / "merges.txt"
     vocab.write_text(json.dumps(small_bpe()), "utf-8")
     merges.write_text("#version: 0.2\nh e\nl l\nhe ll\n", "utf-8")
@@ -169,6 +191,7 @@ def kinds(home):
         "llama": Tensors(llama_files[1:], lambda: load(home / "llama")),
         "gpt2 config": Kind(gpt2_files[:1], lambda: load(home / "gpt2")),
         "llama config": Kind(llama_files[:1], lambda: load(home / "llama")),
+        "family configs": Kind(fields, lambda: [load(path.parent) for path in fields]),
         "index": Kind(sharded, lambda: load(home / "sharded")),
         "tokenizer": Kind([theirs], lambda: use(from_directory(home / "bpe"))),
         "own tokenizer": Kind([own], lambda: use(from_json(own.read_bytes()))),
@@ -297,6 +320,7 @@ def split(directory, files):
 
 
 NAMES = ["checkpoint", "sealed", "gpt2", "llama", "gpt2 config", "llama config", "index"]
+NAMES += ["family configs"]
 NAMES += ["tokenizer", "own tokenizer", "pairs", "shard", "tokens", "options", "model"]
 NAMES += ["chats", "adapter", "adapter config"]
 NAMES += ["templates", "unigram", "wordpiece", "tiktoken", "pieces", "settings"]

@@ -1,6 +1,7 @@
 """`fxad_nn.load`, `Model` and `fxad_nn.save`: what is kept, what is refused, and by which error."""
 
 import json
+import mmap
 import subprocess
 import sys
 from dataclasses import replace
@@ -137,6 +138,19 @@ SAVED = {
 }
 
 
+def test_a_model_says_what_it_is_and_what_it_takes():
+    model = made(LLAMA)
+    count = sum(leaf.size for leaf in fxad.tree.leaves(model.params))
+    assert repr(model).startswith(f"Model({count:,} parameters, float32; Config(vocab=65")
+    assert repr(fxad.tree.map(lambda _: None, model)).startswith("Model(0 parameters")
+    with pytest.raises(
+        DataError, match=r"must be \[batch, time\], got \[3\]: one text is \[tokens\]"
+    ):
+        model([1, 2, 3])
+    with pytest.raises(AttributeError, match="has no attribute 'laod'; known: Model, load, save"):
+        fxad_nn.laod  # noqa: B018
+
+
 @pytest.mark.parametrize("name", SAVED)
 def test_what_is_saved_comes_back_bit_for_bit(tmp_path, name):
     model = made(SAVED[name])
@@ -185,6 +199,9 @@ def test_impossible_options_are_refused():
         ({"local": (True, False)}, "need a window"),
         ({"window": 0}, "at least one token"),
         ({"query_norms": "heads"}, "not 'heads'"),
+        ({"experts": 10**8, "chosen": 1}, "are too many"),
+        ({"rope_theta": 1.0, "rope_scaling": SCALINGS[3]}, "yarn cannot stretch"),
+        ({"rotated": 2, "rope_scaling": SCALINGS[1]}, "dynamic cannot stretch"),
         ({"experts": 4}, "cannot choose 0 of 4"),
         ({"experts": 4, "chosen": 5}, "cannot choose 5 of 4"),
         ({"experts": 4, "chosen": 2, "fused": True}, "no fused matrices"),
@@ -276,6 +293,49 @@ def test_stored_dtypes_are_kept_or_converted(tmp_path):
     assert fxad_nn.load(tmp_path, "bfloat16").config == model.config
 
 
+@pytest.mark.parametrize("name", ["llama", "llama bf16", "olmoe bf16"])
+def test_mapped_weights_borrow_their_files(tmp_path, name):
+    fxad_nn.save(made(SAVED[name]), tmp_path)
+    path = tmp_path / "model.safetensors"
+    content = path.read_bytes()
+    whole, mapped = fxad_nn.load(tmp_path), fxad_nn.load(tmp_path, mapped=True)
+    assert mapped.config == whole.config
+    for leaf, kept in named_leaves(whole.params):
+        found = np.asarray(dict(named_leaves(mapped.params))[leaf])
+        np.testing.assert_array_equal(
+            found.astype(np.float32), np.asarray(kept, np.float32), err_msg=leaf
+        )
+        base = found
+        while isinstance(base, np.ndarray) and base.base is not None:
+            base = base.base
+        assert isinstance(base, mmap.mmap) == ("experts" not in leaf), leaf
+    tokens = np.arange(12, dtype=np.int32)[None]
+    np.testing.assert_array_equal(mapped(tokens), whole(tokens))
+    doubled = fxad.jit(lambda p: fxad.tree.map(lambda x: 2 * x, p), donate_argnums=(0,))
+    twice = doubled(mapped.params)
+    np.testing.assert_array_equal(
+        np.asarray(twice["embed"]["token"]), 2 * np.asarray(whole.params["embed"]["token"])
+    )
+    assert path.read_bytes() == content
+    wide = fxad_nn.load(tmp_path, "float32", mapped=True)
+    assert str(wide.params["embed"]["token"].dtype) == "float32"
+
+
+def test_weights_that_lie_askew_are_mapped_as_copies(tmp_path):
+    fxad_nn.save(made(LLAMA), tmp_path)
+    path = tmp_path / "model.safetensors"
+    length = int.from_bytes(path.read_bytes()[:8], "little")
+    content = path.read_bytes()
+    path.write_bytes((length + 1).to_bytes(8, "little") + content[8 : 8 + length] + b" "
+                     + content[8 + length :])  # fmt: skip
+    whole, mapped = fxad_nn.load(tmp_path), fxad_nn.load(tmp_path, mapped=True)
+    tokens = np.arange(12, dtype=np.int32)[None]
+    np.testing.assert_array_equal(mapped(tokens), whole(tokens))
+    path.write_bytes(content[:-1])
+    with pytest.raises(CheckpointError, match="truncated"):
+        fxad_nn.load(tmp_path, mapped=True)
+
+
 def test_all_end_ids_are_read(tmp_path):
     fxad_nn.save(made(LLAMA), tmp_path)
     rewrite(tmp_path, eos_token_id=7)
@@ -303,7 +363,8 @@ def test_all_end_ids_are_read(tmp_path):
         ({"hidden_size": "4"}, "hidden_size must be an integer"),
         ({"num_attention_heads": None}, "does not hold num_attention_heads"),
         ({"num_key_value_heads": 3}, "config.json: heads 4 is not a multiple of groups 3"),
-        ({"num_hidden_layers": 10**6}, "config.json: 1000000 layers are more than"),
+        ({"num_hidden_layers": 10**6}, "num_hidden_layers must be an integer from 1 to 10000"),
+        ({"rope_scaling": {"type": "linear", "factor": 1e300}}, "factor must be a number"),
         ({"vocab_size": 2**31}, r"tensor '.*' has shape \(65, 16\)"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads must be empty"),
         ({"model_type": "lama"}, "did you mean 'llama'"),
@@ -369,6 +430,35 @@ def test_files_outside_the_directory_are_not_read(tmp_path):
         index.write_text(json.dumps({"weight_map": {"x": name}}), "utf-8")
         with pytest.raises(CheckpointError, match="must name a file beside it"):
             fxad_nn.load(tmp_path / "m")
+
+
+def test_links_out_of_the_directory_are_not_followed(tmp_path):
+    home = tmp_path / "models--me--tiny"
+    fxad_nn.save(made(LLAMA), tmp_path / "elsewhere")
+    for name in ("config.json", "generation_config.json", "model.safetensors"):
+        fxad_nn.save(made(LLAMA), tmp_path / "m")
+        (tmp_path / "m" / name).unlink()
+        (tmp_path / "m" / name).symlink_to(tmp_path / "elsewhere" / name)
+        with pytest.raises(CheckpointError, match=f"{name} is a link out of its directory"):
+            fxad_nn.load(tmp_path / "m")
+    # As huggingface_hub lays out its cache.
+    snapshot = home / "snapshots" / "0a1b"
+    snapshot.mkdir(parents=True)
+    (tmp_path / "elsewhere").rename(home / "blobs")
+    for path in (home / "blobs").iterdir():
+        (snapshot / path.name).symlink_to(f"../../blobs/{path.name}")
+    (tmp_path / "link").symlink_to(snapshot)
+    assert fxad_nn.load(tmp_path / "link").config == LLAMA
+
+
+def test_a_weight_file_that_was_cut_is_named(tmp_path):
+    fxad_nn.save(made(LLAMA), tmp_path)
+    path = tmp_path / "model.safetensors"
+    whole = path.read_bytes()
+    for size in (0, 5, 100, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(CheckpointError, match=r"model\.safetensors .* is truncated or no safe"):
+            fxad_nn.load(tmp_path)
 
 
 @pytest.mark.parametrize(("layer", "order"), [(linear, -1), (conv1d, 1)])

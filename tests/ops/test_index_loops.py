@@ -27,7 +27,7 @@ from fxad.ir.kernel import (
     Rem,
     at,
 )
-from fxad.ir.loops import Alias, Generate, Indexed, Pointwise, Scattering, View
+from fxad.ir.loops import Alias, Generate, Indexed, Pointwise, Scatter, View
 from fxad.ir.program import OPS, Lit
 from fxad.ir.rewrite import literal
 from fxad.ops.arrays.movement import reshape_source
@@ -116,7 +116,7 @@ class Machine:
 
 def interpret(loops: Any, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
     machine = Machine(arrays)
-    if isinstance(loops, Scattering):
+    if isinstance(loops, Scatter):
         return _scatter(loops, machine)
     dtype = arrays[0].dtype if arrays else np.dtype("int64")
     result = np.zeros(shape, dtype)
@@ -147,7 +147,7 @@ def _body(loops: Any, machine: Machine, point: tuple[Index, ...]) -> Expr:
     raise AssertionError(loops)
 
 
-def _scatter(loops: Scattering, machine: Machine) -> np.ndarray:
+def _scatter(loops: Scatter, machine: Machine) -> np.ndarray:
     """Parallel axes run backwards: their order must not matter."""
     result = machine.arrays[0].copy()
     update = machine.arrays[loops.update]

@@ -224,11 +224,9 @@ def sizes(llvm: str) -> dict[str, int]:
 @functools.lru_cache(maxsize=128)
 def _factors(group: str, dtype: str, target: str) -> str:
     """The functions by which a plan computes factors instead of calling LAPACK."""
-    writer = calls._WRITERS[group](np.dtype(dtype), target_named(target))
-    writer.write()
-    declarations = set[str]().union(*[code.declarations for code in writer.codes])
-    functions = [normalised(str(code.function)) for code in writer.codes]
-    return "\n".join([*sorted(declarations), *functions])
+    library = calls.written(group, np.dtype(dtype), target_named(target))
+    functions = [normalised(text) for text in library.texts]
+    return "\n".join([*sorted(library.declarations), *functions])
 
 
 class _Callable:

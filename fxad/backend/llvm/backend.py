@@ -17,6 +17,7 @@ from fxad.ir.kernel import Kernel, Stage
 from fxad.ir.plan import Plan
 
 if TYPE_CHECKING:
+    from fxad.backend import protocol
     from fxad.backend.llvm.base.answers import Answer
     from fxad.backend.llvm.doctor import Diagnosis
     from fxad.backend.llvm.profiler import Profiler
@@ -52,7 +53,8 @@ class LLVM:
     def recall(self, key: str) -> Executable | None:
         return disk.recall(key)
 
-    def keep(self, key: str, executable: Executable, seconds: float) -> None:
+    def keep(self, key: str, executable: protocol.Executable, seconds: float) -> None:
+        assert isinstance(executable, Executable)  # what `compile` made
         disk.keep(key, executable, seconds)
 
     # ------------------------------------------------------------ see `protocol.Native`
@@ -70,7 +72,8 @@ class LLVM:
     def tape_bytes(self, plan: Plan, trips: Sequence[int]) -> int:
         return tape_bytes.tape_bytes(plan, trips)
 
-    def profiler(self, executable: Executable) -> Profiler:
+    def profiler(self, executable: protocol.NativeExecutable) -> Profiler:
+        assert isinstance(executable, Executable)  # what `compile` made
         return llvm.Profiler(executable)
 
     def unit_of(self, kernel: Kernel) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -48,7 +47,7 @@ class Question:
 
     table: str
     field: str
-    variants: tuple[Any, ...]
+    variants: tuple[int, ...]
     kernel: Callable[[], Kernel]
 
 

@@ -53,9 +53,9 @@ def emit(kernel: ir.Kernel, name: str, target: Target) -> Emitted:
     match kernel.body[0] if kernel.body else None:
         case ir.Contract():
             return emit_contract(kernel, name, target)
-        case ir.Attend():
+        case ir.Attention():
             return emit_attend(kernel, name, target)
-        case ir.AttendGrad():
+        case ir.AttentionGrad():
             return emit_attend_grad(kernel, name, target)
     return emit_scheduled(kernel, target, choose(kernel, target), Function(name, "void", ABI))
 

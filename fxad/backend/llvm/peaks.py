@@ -19,7 +19,7 @@ from fxad.backend.llvm.contract.autotune import table_of
 from fxad.backend.llvm.contract.bf16_dot import Bf16DotLanes
 from fxad.backend.llvm.contract.lanes import Lanes
 from fxad.backend.llvm.contract.problem import Problem
-from fxad.ir.kernel import Attend, AttendGrad, Contract, Kernel
+from fxad.ir.kernel import Attention, AttentionGrad, Contract, Kernel
 
 F32, F64 = np.dtype("float32"), np.dtype("float64")
 UNITS = ("float32", "float64", "bf16 pairs", "AMX")
@@ -36,9 +36,9 @@ def unit_of(kernel: Kernel, target: Target) -> str:
         case (Contract() as stage,):
             table = table_of(Problem.of(kernel), target)
             return _BY_TABLE.get(table) or _plain(stage.cell.dtype)
-        case (Attend() as stage,) if uses_bf16x6(stage, target):
+        case (Attention() as stage,) if uses_bf16x6(stage, target):
             return "AMX"
-        case (AttendGrad() as grad,) if uses_bf16x6(grad.attend, target):
+        case (AttentionGrad() as grad,) if uses_bf16x6(grad.attend, target):
             return "AMX"
     wide = any(b.dtype in (F64, np.dtype("complex128")) for b in kernel.buffers)
     return _plain(F64 if wide else F32)

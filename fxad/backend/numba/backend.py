@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
 from fxad.backend.numba.available import check_available
 from fxad.backend.numba.execute import execute_plan
 from fxad.core.record import record
-from fxad.ir.kernel import Attend, AttendGrad, Kernel, Stage
+from fxad.ir.kernel import Attention, AttentionGrad, Kernel, Stage
 from fxad.ir.plan import Plan
+
+if TYPE_CHECKING:
+    from fxad.backend.protocol import Executable
 
 
 @record
@@ -30,7 +33,7 @@ class Numba:
     """Oracles, and GPUs (see `fxad.backend.protocol.Backend`). Raises DeviceError where a target
     cannot run."""
 
-    emits: frozenset[type[Stage]] = frozenset(get_args(Stage)) - {Attend, AttendGrad}
+    emits: frozenset[type[Stage]] = frozenset(get_args(Stage)) - {Attention, AttentionGrad}
     threads = 1
 
     def __init__(self, target: str) -> None:
@@ -50,4 +53,4 @@ class Numba:
         """Nothing is kept."""
 
     def recall(self, key: str) -> None: ...
-    def keep(self, key: str, executable: Any, seconds: float) -> None: ...
+    def keep(self, key: str, executable: Executable, seconds: float) -> None: ...

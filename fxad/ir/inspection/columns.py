@@ -113,9 +113,9 @@ def flops(eqn: Eqn) -> int:
     match loops.loops_of(eqn):
         case loops.Pointwise(value):
             return size * _prims(value(*[Const(0, a.type.dtype) for a in eqn.inputs]))
-        case loops.Contraction(contract, _):
+        case loops.Contract(contract, _):
             return 2 * size * math.prod(operand.shape[i] for i in contract[0])
-        case loops.Reduction() | loops.Cumulative() if dt.is_inexact(operand.dtype):
+        case loops.Reduce() | loops.Scan() if dt.is_inexact(operand.dtype):
             return operand.size
     return 0
 

@@ -10,7 +10,6 @@ Values that both programs have keep their names.
 from __future__ import annotations
 
 import importlib
-from typing import Any
 
 from fxad.ir.block import Block
 from fxad.ir.plan import Plan
@@ -27,7 +26,7 @@ def diff(before: Program, after: Program, names: dict[Var, str] | None = None) -
     return "\n".join(line for line in lines if not line.startswith(("---", "+++")))
 
 
-def changed(given: Any, made: Any) -> str:
+def changed(given: object, made: object) -> str:
     """What a stage of the compiler changed: the difference of Programs, another record's text."""
     if made is given:
         return ""
@@ -37,7 +36,7 @@ def changed(given: Any, made: Any) -> str:
     return str(made)
 
 
-def size(made: Any) -> str:
+def size(made: object) -> str:
     """A record in a few words; of what holds a Program, that."""
     match getattr(made, "program", made):
         case Program(eqns=eqns):

@@ -135,9 +135,9 @@ def _kind(eqn: Eqn) -> str:
     if any(subprograms(eqn)):
         return "program"
     match loops.loops_of(eqn):
-        case loops.Contraction():
+        case loops.Contract():
             return "product"
-        case loops.Reduction() | loops.Cumulative():
+        case loops.Reduce() | loops.Scan():
             return "reduction"
         case loops.View() | loops.Alias() | loops.Generate():
             return "view"

@@ -24,20 +24,14 @@ from fxad.ir.inspection.functions import RESERVED, Definitions
 from fxad.ir.program import Atom, Eqn, Op, Program, Symbol, Var, letters, subprograms
 
 # Ops whose references keep arrays in places of fxad's own.
-_KEEPING = {
-    "put": "def put(value, *, key, **where):\n"
-    "    kept.setdefault(key, []).append(np.array(value))\n"
-    "    return ()",
-    "take": "def take(*, key, **where):\n    return kept[key].pop()",
+_KEEPING = {  # name -> parameters and the lines of its function
+    "put": (
+        "value, *, key, **where",
+        ("kept.setdefault(key, []).append(np.array(value))", "return ()"),
+    ),
+    "take": ("*, key, **where", ("return kept[key].pop()",)),
 }
 _HELD = {"branches": "branch", "program": "inner"}
-_MARK = """def program(*out_types):
-    def mark(function):
-        function.out_types = out_types
-        return function
-    return mark"""
-
-
 WRITTEN = 1000  # elements of a captured array that the source holds
 
 
@@ -97,7 +91,7 @@ class _Writer:
         self._reference(eqn.op)
         if any(subprograms(eqn)) and "program" not in self.defs.taken:
             self.defs.taken.add("program")
-            self.defs.texts.append(_MARK)
+            self.defs.texts.append(_marking())
         for _, inner in subprograms(eqn):
             for type_ in inner.out_types:
                 self.defs.name(type_, "")
@@ -111,7 +105,8 @@ class _Writer:
         """The name of the function that computes an op."""
         if op.name not in _KEEPING:
             return self.defs.name(op.numpy, op.name)
-        for name, text in (("kept", "kept = {}"), (op.name, _KEEPING[op.name])):
+        keeping = _function(op.name, *_KEEPING[op.name])
+        for name, text in (("kept", "kept = {}"), (op.name, keeping)):
             if name not in self.defs.taken:
                 self.defs.taken.add(name)
                 self.defs.texts.append(text)
@@ -134,7 +129,7 @@ class _Writer:
         if dtype not in self.literals:
             made = self.defs.name(dtype, "")
             name = self.literals[dtype] = self.defs.fresh(short_name(dtype))
-            self.defs.texts.append(f"def {name}(value):\n    return np.asarray(value, {made})")
+            self.defs.texts.append(_function(name, "value", [f"return np.asarray(value, {made})"]))
         return self.literals[dtype]
 
     def main(self, program: Program, source: Source) -> None:
@@ -218,6 +213,25 @@ class _Writer:
         """A callback is an argument of the function; a rule for derivatives is not needed."""
         found = self.functions.get(id(symbol.value))
         return f"{self.defs.name(Symbol, '')}({symbol.name!r}, {found})" if found else "None"
+
+
+def _function(name: str, parameters: str, lines: Sequence[str]) -> str:
+    """The definition of a function."""
+    source = Source()
+    with source.block(f"def {name}({parameters}):"):
+        source.extend(lines)
+    return "\n".join(source.lines)
+
+
+def _marking() -> str:
+    """`program`, which marks the function of a program inside with its results' types."""
+    source = Source()
+    with source.block("def program(*out_types):"):
+        with source.block("def mark(function):"):
+            source.line("function.out_types = out_types")
+            source.line("return function")
+        source.line("return mark")
+    return "\n".join(source.lines)
 
 
 def _returns_tuple(eqn: Eqn) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core.types import ArrayType
-from fxad.ir.loops import Cumulative
+from fxad.ir.loops import Scan
 from fxad.ops.arrays.movement import concatenate
 from fxad.ops.arrays.reduce import SUMS, cut, widened
 from fxad.ops.arrays.slicing import check_axes
@@ -84,7 +84,7 @@ def _cumulative(
         return op(args[0], axis=axis + 1, reverse=reverse)
 
     if monoid:
-        rules["loops"] = lambda types, *, axis, reverse: Cumulative(monoid, axis, reverse)
+        rules["loops"] = lambda types, *, axis, reverse: Scan(monoid, axis, reverse)
     op = define(
         name,
         type=type_rule,

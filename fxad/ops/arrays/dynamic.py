@@ -20,7 +20,7 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import INDEX, Cast, Data, Expr, Index
-from fxad.ir.loops import Indexed, Point, Scattering
+from fxad.ir.loops import Indexed, Point, Scatter
 from fxad.ir.program import OPS
 from fxad.ir.rewrite import literal
 from fxad.ops.arrays.slicing import Shape, own
@@ -204,13 +204,13 @@ def _update_batch(
     return dynamic_update(*_lanes(size, batched, args), batch=batch + 1)
 
 
-def _update_loops(types: Sequence[ArrayType], *, batch: int = 0) -> Scattering:
+def _update_loops(types: Sequence[ArrayType], *, batch: int = 0) -> Scatter:
     shape, sizes = types[0].shape, types[1].shape[batch:]
 
     def target(point: Point, read: Read) -> tuple[Point, Expr | None]:
         return _places(point, shape, sizes, batch, read, 2), None
 
-    return Scattering("set", 1, (), target)
+    return Scatter("set", 1, (), target)
 
 
 dynamic_update: Primitive = define(

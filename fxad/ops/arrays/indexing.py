@@ -23,7 +23,7 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import Expr
-from fxad.ir.loops import Point, Scattering
+from fxad.ir.loops import Point, Scatter
 from fxad.ir.program import OPS
 from fxad.ops.arrays.dynamic import Read, dynamic_slice, dynamic_update
 from fxad.ops.arrays.gather import as_rows, check_spec, flat_positions, gather, place
@@ -233,7 +233,7 @@ def _scatter_loops(
     monoid: str = "set",
     mode: str = "drop",
     unique: bool = False,
-) -> Scattering:
+) -> Scatter:
     x, index = types[0], types[2]
     serial = () if _distinct(index, batch, unique) else tuple(range(batch, index.ndim))
 
@@ -241,7 +241,7 @@ def _scatter_loops(
         where, inside = place(point, x, axes, batch, index.ndim, read, 2)
         return where, None if mode == "clamp" else inside
 
-    return Scattering(monoid, 1, serial, target)
+    return Scatter(monoid, 1, serial, target)
 
 
 # ---------------------------------------------------------------- the op

@@ -18,7 +18,7 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError
 from fxad.core.types import ArrayType
-from fxad.ir.loops import Reduction
+from fxad.ir.loops import Reduce
 from fxad.ir.rewrite import literal
 from fxad.ops.arrays.movement import broadcast, concatenate, reshape, slice, transpose
 from fxad.ops.arrays.slicing import check_axes
@@ -86,7 +86,7 @@ def _reduction(
         name,
         type=_type(name, allowed, empty),
         batch=batch,
-        loops=lambda types, *, axes: Reduction(monoid, axes),
+        loops=lambda types, *, axes: Reduce(monoid, axes),
         dtypes=allowed,
         samples=_samples(empty),
         **rules,
@@ -252,7 +252,7 @@ def _position(name: str, function: Callable[..., Any], doc: str) -> Primitive:
         type=type_rule,
         numpy=lambda x, *, axis, dtype: np.asarray(function(widened(x), axis)).astype(dtype),
         batch=batch,
-        loops=lambda types, *, axis, dtype: Reduction(name, (axis,)),
+        loops=lambda types, *, axis, dtype: Reduce(name, (axis,)),
         exact=True,
         dtypes="bool int float",
         samples=lambda r: [

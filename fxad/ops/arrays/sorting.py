@@ -16,7 +16,7 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
-from fxad.ir.loops import Sorting
+from fxad.ir.loops import Sort
 from fxad.ops.arrays.gather import gather
 from fxad.ops.arrays.movement import iota, transpose
 from fxad.ops.arrays.reduce import widened
@@ -80,7 +80,7 @@ sort = define(
     numpy=_sort_reference,
     jvp=_sort_jvp,
     batch=_sort_batch,
-    loops=lambda types, *, axis, keys: Sorting(axis, keys),
+    loops=lambda types, *, axis, keys: Sort(axis, keys),
     exact=True,
     dtypes="bool int float",
     samples=lambda r: [
@@ -130,7 +130,7 @@ top_k = define(
     numpy=_top_k_reference,
     jvp=_top_k_jvp,
     batch=lambda size, batched, args, *, k: top_k(args[0], k=k),
-    loops=lambda types, *, k: Sorting(types[0].ndim - 1, keys=1, largest=k),
+    loops=lambda types, *, k: Sort(types[0].ndim - 1, keys=1, largest=k),
     exact=True,
     dtypes="bool int float",
     samples=lambda r: [

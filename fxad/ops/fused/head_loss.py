@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,11 +29,14 @@ from fxad.ir.program import OPS
 from fxad.ops.base import Batched, define, zeros
 from fxad.trace.tracer import stage, type_of
 
+if TYPE_CHECKING:
+    from fxad.ir.rules import Transforms, Value
+
 CHUNK = 512  # rows: their logits cost less memory traffic than the table's gradient, once a chunk
 SHORT = 1 << 21  # logits: a chunk of short rows has as many, so that chunks are few
 
 
-def _op(name: str, *args: Any, **params: Any) -> Any:
+def _op(name: str, *args: Value, **params: Any) -> Value:
     return OPS[name](*args, **params)
 
 
@@ -98,12 +101,12 @@ def _numpy(
 class _Rows:
     """Of some rows: logits, their log-sum-exp, where the targets are, and the losses."""
 
-    x: Any
-    logits: Any
-    lse: Any
-    hot: Any
-    losses: Any
-    weights: Any
+    x: Value
+    logits: Value
+    lse: Value
+    hot: Value
+    losses: Value
+    weights: Value
 
 
 def _chunks(rows: int, depth: int, classes: int) -> list[slice]:
@@ -119,7 +122,7 @@ def _chunks(rows: int, depth: int, classes: int) -> list[slice]:
     return [slice(start, min(start + each, rows)) for start in range(0, rows, max(each, 1))]
 
 
-def _cut(x: Any, part: slice) -> Any:
+def _cut(x: Value, part: slice) -> Value:
     shape = type_of(x).shape
     if part == slice(0, shape[0]):
         return x
@@ -128,22 +131,22 @@ def _cut(x: Any, part: slice) -> Any:
     return _op("slice", x, start=(part.start, *[0] * len(rest)), stop=stop, step=(1,) * len(stop))
 
 
-def _across(x: Any, like: Any, axis: int = 0) -> Any:
+def _across(x: Value, like: Value, axis: int = 0) -> Value:
     return _op("broadcast", x, shape=type_of(like).shape, axes=(axis,))
 
 
-def _cast(x: Any, dtype: np.dtype) -> Any:
+def _cast(x: Value, dtype: np.dtype) -> Value:
     return x if type_of(x).dtype == dtype else _op("convert", x, dtype=dtype)
 
 
 def _product(
-    a: Any,
-    b: Any,
+    a: Value,
+    b: Value,
     axes: tuple[int, int],
     factors: np.dtype,
     dtype: np.dtype,
     terms: int | None,
-) -> Any:
+) -> Value:
     """Sum over one axis of each, of numbers rounded to `factors`, or by `terms` of their parts."""
     pairs = {"contract": ((axes[0],), (axes[1],)), "batch": ((), ())}
     if terms is not None:
@@ -152,10 +155,10 @@ def _product(
 
 
 def _rows(
-    x: Any,
-    table: Any,
-    targets: Any,
-    weights: Any,
+    x: Value,
+    table: Value,
+    targets: Value,
+    weights: Value,
     width: int,
     factors: np.dtype,
     terms: int | None = None,
@@ -174,7 +177,9 @@ def _rows(
     return _Rows(x, logits, lse, hot, _op("sub", lse, picked), weights)
 
 
-def _all_rows(x: Any, table: Any, targets: Any, weights: Any, **params: Any) -> Iterator[_Rows]:
+def _all_rows(
+    x: Value, table: Value, targets: Value, weights: Value, **params: Any
+) -> Iterator[_Rows]:
     """The rows of one chunk after the other; none of no rows."""
     (count, depth), classes = type_of(x).shape, type_of(table).shape[1 - params["width"]]
     if type_of(table).size:
@@ -182,15 +187,15 @@ def _all_rows(x: Any, table: Any, targets: Any, weights: Any, **params: Any) -> 
             yield _rows(_cut(x, part), table, _cut(targets, part), _cut(weights, part), **params)
 
 
-def _plus(total: Any, part: Any) -> Any:
+def _plus(total: Value, part: Value) -> Value:
     return part if total is None else _op("add", total, part)
 
 
-def _loss(rows: _Rows) -> Any:
+def _loss(rows: _Rows) -> Value:
     return _op("sum", _op("mul", rows.losses, rows.weights), axes=(0,))
 
 
-def parts(x: Any, table: Any, targets: Any, weights: Any, **params: Any) -> tuple[Any]:
+def parts(x: Value, table: Value, targets: Value, weights: Value, **params: Any) -> tuple[Value]:
     """The loss by plain ops."""
     loss = None
     for rows in _all_rows(x, table, targets, weights, **params):
@@ -202,8 +207,8 @@ def parts(x: Any, table: Any, targets: Any, weights: Any, **params: Any) -> tupl
 
 
 def _slopes(
-    rows: _Rows, table: Any, width: int, factors: np.dtype, terms: int | None = None
-) -> tuple[Any, Any]:
+    rows: _Rows, table: Value, width: int, factors: np.dtype, terms: int | None = None
+) -> tuple[Value, Value]:
     """The loss's gradients with respect to these rows of x, and their part of the table's."""
     soft = _op("exp", _op("sub", rows.logits, _across(rows.lse, rows.logits)))
     hot = _op("convert", rows.hot, dtype=type_of(soft).dtype)
@@ -214,7 +219,9 @@ def _slopes(
     return d_x, _product(*ends, (0, 0), factors, dtype, terms)
 
 
-def _jvp(t: Any, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+def _jvp(
+    t: Transforms, primals: Sequence[Value], tangents: Sequence[Value], **params: Any
+) -> Value:
     """The gradients are computed with the loss, all of a chunk before the next begins; the tangent
     is their product with the tangents."""
     x, table, targets, weights = primals
@@ -236,15 +243,17 @@ def _jvp(t: Any, primals: Sequence[Any], tangents: Sequence[Any], **params: Any)
     return [loss], [tangent]
 
 
-def _joined(parts: Sequence[Any]) -> Any:
+def _joined(parts: Sequence[Value]) -> Value:
     return parts[0] if len(parts) == 1 else _op("concatenate", *parts, axis=0)
 
 
-def _inner(a: Any, b: Any) -> Any:
+def _inner(a: Value, b: Value) -> Value:
     return _op("sum", _op("mul", a, b), axes=tuple(range(type_of(a).ndim)))
 
 
-def _batch(t: Any, size: int, batched: Sequence[bool], args: Sequence[Any], **params: Any) -> Any:
+def _batch(
+    t: Transforms, size: int, batched: Sequence[bool], args: Sequence[Value], **params: Any
+) -> Value:
     """One lane after the other, so that never more than a chunk of one lane's logits exist."""
     order = sorted(range(len(args)), key=lambda i: batched[i])
     values = [args[i] for i in order]
@@ -253,7 +262,7 @@ def _batch(t: Any, size: int, batched: Sequence[bool], args: Sequence[Any], **pa
         for i, a in zip(order, values, strict=True)
     ]
 
-    def body(*lane: Any) -> list[Any]:
+    def body(*lane: Value) -> list[Value]:
         return [*head_loss(*(lane[order.index(i)] for i in range(len(args))), **params)]
 
     program, consts = stage(body, types, "head_loss")

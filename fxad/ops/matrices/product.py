@@ -17,7 +17,7 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
-from fxad.ir.loops import Contraction
+from fxad.ir.loops import Contract
 from fxad.ir.program import OPS
 from fxad.ops.arrays.movement import transpose
 from fxad.ops.arrays.slicing import check_axes, sized
@@ -263,7 +263,7 @@ dot: Primitive = define(
     jvp=_dot_jvp,
     transpose=_dot_transpose,
     batch=_dot_batch,
-    loops=lambda types, *, contract, batch, dtype: Contraction(contract, batch),
+    loops=lambda types, *, contract, batch, dtype: Contract(contract, batch),
     ulp={"f16": 1, "bf16": 1, "f32": 8, "f64": 8, "c64": 16, "c128": 16},
     dtypes=KINDS,
     samples=_dot_samples,

@@ -7,13 +7,13 @@ import pytest
 
 import fxad
 from fxad.backend.llvm.attention.backward_plan import BackwardPlan
-from fxad.backend.llvm.attention.code import View, begin
+from fxad.backend.llvm.attention.code import View
 from fxad.backend.llvm.attention.decode import DecodePlan, uses_decode
 from fxad.backend.llvm.attention.forward import ForwardPlan
 from fxad.backend.llvm.attention.problem import Problem
-from fxad.backend.llvm.attention.vector_products import VectorProducts
+from fxad.backend.llvm.attention.vector_products import whole_rows
 from fxad.backend.llvm.base.schedule import Target
-from fxad.ir.kernel import Attend, AttendGrad, Kernel
+from fxad.ir.kernel import Attention, AttentionGrad, Kernel
 
 TARGETS = [Target(isa) for isa in ("avx512", "avx2", "neon", "generic")]
 TILES = Target("avx512", frozenset({"amx_bf16", "amx_float32"}))
@@ -29,14 +29,14 @@ def kernel_of(
 
     shapes = (queries, heads), (keys, groups), (keys, groups)
     args = [fxad.ShapeDtypeStruct((1, time, count, 64), "float32") for time, count in shapes]
-    function = loss if kind is Attend else fxad.grad(loss, argnums=(0, 1, 2))
+    function = loss if kind is Attention else fxad.grad(loss, argnums=(0, 1, 2))
     (found,) = (k for k in fxad.jit(function).lower(*args).kernels if isinstance(k.body[0], kind))
     return found
 
 
 def problem_of(kernel: Kernel, target: Target) -> Problem:
     (stage,) = kernel.body
-    attend = stage.attend if isinstance(stage, AttendGrad) else stage
+    attend = stage.attend if isinstance(stage, AttentionGrad) else stage
     return Problem.of(kernel, attend, "attention", target)
 
 
@@ -47,7 +47,7 @@ def padding(keys: int, heads: int = 1) -> np.ndarray:
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.isa)
 def test_panels_hold_all_keys_and_register_tiles_fit_the_registers(target):
-    problem = problem_of(kernel_of(Attend, 100, 333), target)
+    problem = problem_of(kernel_of(Attention, 100, 333), target)
     assert problem.panel == problem.panel_vectors * target.lanes(problem.dtype)
     assert problem.keys <= problem.padded_keys < problem.keys + problem.panel
     assert problem.tile_rows * problem.panel_vectors < target.registers
@@ -55,10 +55,9 @@ def test_panels_hold_all_keys_and_register_tiles_fit_the_registers(target):
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.isa)
 def test_groups_of_columns_follow_each_other_and_their_tiles_fit_the_registers(target):
-    problem = problem_of(kernel_of(Attend, 100, 333), target)
-    products = VectorProducts(begin(problem, problem.score_block(48, problem.panel)))
+    problem = problem_of(kernel_of(Attention, 100, 333), target)
     for columns in (1, 15, 16, 17, 64, 80, 100, 128, 257, 640):
-        right = products.whole_rows(View("%b", columns), 333, columns)
+        right = whole_rows(problem, View("%b", columns), 333, columns)
         ends = [group.start + group.count for group in right.groups]
         assert [group.start for group in right.groups] == [0, *ends[:-1]]
         assert ends[-1] == columns
@@ -67,22 +66,22 @@ def test_groups_of_columns_follow_each_other_and_their_tiles_fit_the_registers(t
 
 
 def test_a_scale_alone_is_recognised_and_a_bias_is_not():
-    plain = problem_of(kernel_of(Attend, 100, 333), TARGETS[0])
+    plain = problem_of(kernel_of(Attention, 100, 333), TARGETS[0])
     assert plain.scale == 0.125 and plain.mask is None
-    biased = kernel_of(Attend, 100, 333, bias=np.ones((1, 1, 100, 333), np.float32))
+    biased = kernel_of(Attention, 100, 333, bias=np.ones((1, 1, 100, 333), np.float32))
     assert problem_of(biased, TARGETS[0]).scale is None
 
 
 def test_a_mask_of_keys_is_recognised_and_one_of_queries_is_not():
-    found = problem_of(kernel_of(Attend, 100, 333, mask=padding(333)), TARGETS[0])
+    found = problem_of(kernel_of(Attention, 100, 333, mask=padding(333)), TARGETS[0])
     assert found.mask is not None and found.mask.scale == 0.125 and found.scale is None
     of_pairs = np.random.default_rng(0).random((1, 1, 100, 333)) < 0.5
-    assert problem_of(kernel_of(Attend, 100, 333, mask=of_pairs), TARGETS[0]).mask is None
+    assert problem_of(kernel_of(Attention, 100, 333, mask=of_pairs), TARGETS[0]).mask is None
 
 
 @pytest.mark.parametrize("heads", [1, 4], ids=["mask of all heads", "mask of each head"])
 def test_decoding_takes_no_mask_that_differs_between_heads_that_share_keys(heads):
-    kernel = kernel_of(Attend, 1, 333, heads=4, groups=1, mask=padding(333, heads))
+    kernel = kernel_of(Attention, 1, 333, heads=4, groups=1, mask=padding(333, heads))
     problem = problem_of(kernel, TARGETS[0])
     assert uses_decode(kernel, problem.stage)
     plan = DecodePlan.of(problem)
@@ -93,7 +92,7 @@ def test_decoding_takes_no_mask_that_differs_between_heads_that_share_keys(heads
 @pytest.mark.parametrize("queries", [97, 1024, 5000])
 @pytest.mark.parametrize("target", [*TARGETS, TILES], ids=[*(t.isa for t in TARGETS), "tiles"])
 def test_units_cover_all_blocks_of_queries_and_none_is_empty(queries, target):
-    kernel = kernel_of(Attend, queries, 1024, heads=4, groups=2)
+    kernel = kernel_of(Attention, queries, 1024, heads=4, groups=2)
     plan = ForwardPlan.of(problem_of(kernel, target))
     assert (plan.sharing, plan.heads) == (2, 2)
     unit_rows = plan.unit_blocks * plan.block.rows
@@ -104,7 +103,7 @@ def test_units_cover_all_blocks_of_queries_and_none_is_empty(queries, target):
 def test_few_values_are_read_in_place_and_those_of_shared_heads_are_packed():
     in_place = [(128, 2), (129, 2), (128, 1)]
     plans = [
-        ForwardPlan.of(problem_of(kernel_of(Attend, 100, keys, groups=groups), TARGETS[0]))
+        ForwardPlan.of(problem_of(kernel_of(Attention, 100, keys, groups=groups), TARGETS[0]))
         for keys, groups in in_place
     ]
     assert [plan.packs_values for plan in plans] == [False, True, True]
@@ -124,7 +123,7 @@ def test_few_values_are_read_in_place_and_those_of_shared_heads_are_packed():
 def test_cotangents_of_keys_are_written_directly_where_one_block_gives_them(
     queries, heads, mask, target, directly
 ):
-    kernel = kernel_of(AttendGrad, queries, 600, heads=heads, mask=mask)
+    kernel = kernel_of(AttentionGrad, queries, 600, heads=heads, mask=mask)
     (stage,) = kernel.body
     plan = BackwardPlan.of(problem_of(kernel, target), stage)
     assert plan.writes_directly == directly

@@ -12,14 +12,14 @@ import fxad
 import fxad.numpy as jnp
 from fxad import lax
 from fxad.backend.llvm.factors import calls
-from fxad.backend.llvm.factors.panels import vectors
+from fxad.backend.llvm.factors.panels import panel_vectors
 from fxad.backend.llvm.native.engine import host_target
 from fxad.core.config import config
 from fxad.ops.matrices.factor import cholesky, triangular_solve
 
 TARGET = host_target()
 LOWER = ["generic"] if TARGET.isa in ("generic", "neon") else ["avx2", "generic"]
-SIZES = [1, 2, 3, 4, 5, 16, 19, 67, 130]  # below, at and beyond rows taken at a time and vectors
+SIZES = [1, 2, 3, 4, 5, 16, 19, 67, 130]  # below, at and beyond a panel's rows and vectors
 FACTOR = fxad.jit(cholesky)
 SOLVE = fxad.jit(
     lambda a, b, lower, unit: triangular_solve(a, b, lower=lower, unit=unit), static_argnums=(2, 3)
@@ -88,7 +88,7 @@ def test_nothing_outside_of_the_arrays_is_touched(n, dtype, offset):
     assert _off(made, np.linalg.cholesky(a.astype(np.float64))) < 4 + n / 16
     for columns in (1, 3, 16, 64, 70):
         b = guarded(np.random.default_rng(n).normal(size=(2, n, columns)).astype(dtype), offset)
-        panels = -(-columns // (vectors(TARGET) * TARGET.lanes(b.dtype)))
+        panels = -(-columns // (panel_vectors(TARGET) * TARGET.lanes(b.dtype)))
         for upper in (0, 1):
             triangle = guarded(made.swapaxes(1, 2) if upper else made, offset)
             x = guarded(np.full_like(b, np.nan), offset)

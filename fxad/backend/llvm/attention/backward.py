@@ -1,4 +1,4 @@
-"""Attention, backward: an AttendGrad kernel -> LLVM IR.
+"""Attention, backward: an AttentionGrad kernel -> LLVM IR.
 
     emitted = emit_backward(problem, stage)
 
@@ -52,7 +52,7 @@ from fxad.backend.llvm.contract.arguments import at_grid_point
 from fxad.backend.llvm.elements.scope import Scope, inner, with_axes
 from fxad.backend.llvm.elements.values import value
 from fxad.core.record import record
-from fxad.ir.kernel import AttendGrad
+from fxad.ir.kernel import AttentionGrad
 
 
 @record
@@ -95,8 +95,8 @@ class Head:
     delta: View
 
 
-def emit_backward(problem: Problem, grad: AttendGrad) -> Emitted:
-    """The function of an AttendGrad kernel."""
+def emit_backward(problem: Problem, grad: AttentionGrad) -> Emitted:
+    """The function of an AttentionGrad kernel."""
     plan = BackwardPlan.of(problem, grad)
     code = begin(problem, plan.block)
     backward = _with_scratch(plan, code)

@@ -11,7 +11,7 @@ import math
 from fxad.backend.llvm.attention.problem import BLOCK_ROWS, Problem, ScoreBlock, round_up
 from fxad.backend.llvm.attention.split import NUMBER_BYTES
 from fxad.core.record import record
-from fxad.ir.kernel import AttendGrad
+from fxad.ir.kernel import AttentionGrad
 from fxad.ir.orders import (
     GRADIENT_BYTES,
     GRADIENT_PANELS,
@@ -26,13 +26,13 @@ class BackwardPlan:
     writes_directly: dk and dv are what one block of queries gives them, so they are not summed."""
 
     problem: Problem
-    grad: AttendGrad
+    grad: AttentionGrad
     block: ScoreBlock
     chunk: int
     writes_directly: bool
 
     @staticmethod
-    def of(problem: Problem, grad: AttendGrad) -> BackwardPlan:
+    def of(problem: Problem, grad: AttentionGrad) -> BackwardPlan:
         split, panel = problem.bf16x6, problem.panel
         rows = SPLIT_GRADIENT_ROWS if split else GRADIENT_ROWS
         most = max(int(GRADIENT_BYTES / _bytes_of_key(problem)), 1)

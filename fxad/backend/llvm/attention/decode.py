@@ -25,7 +25,11 @@ from fxad.backend.llvm.attention.online_softmax import RunningState
 from fxad.backend.llvm.attention.problem import Problem, ScoreBlock, round_up
 from fxad.backend.llvm.attention.products import RightOperand
 from fxad.backend.llvm.attention.rows import reduce_lanes
-from fxad.backend.llvm.attention.vector_products import VectorProducts, copied_row_stride
+from fxad.backend.llvm.attention.vector_products import (
+    VectorProducts,
+    copied_row_stride,
+    whole_rows,
+)
 from fxad.backend.llvm.attention.weights import at_key_0
 from fxad.backend.llvm.attention.window import Range, Window, keys_of_rows, keys_of_tile
 from fxad.backend.llvm.base.schedule import Emitted
@@ -33,11 +37,11 @@ from fxad.backend.llvm.base.vector import Vec, fma
 from fxad.backend.llvm.contract.arguments import at_grid_point
 from fxad.backend.llvm.elements.scope import Needs
 from fxad.core.record import record, replace
-from fxad.ir.kernel import Attend, Kernel
+from fxad.ir.kernel import Attention, Kernel
 from fxad.ir.orders import ATTENTION_BYTES, KEYS_DEPTH, KEYS_QUERIES, KEYS_ROWS
 
 
-def uses_decode(kernel: Kernel, stage: Attend) -> bool:
+def uses_decode(kernel: Kernel, stage: Attention) -> bool:
     """Whether keys meet so few queries that they are read in place.
 
     A head's are rows of one tile, as far as weights beyond the keys they see are known to be 0.
@@ -101,7 +105,7 @@ class KeyHead:
 
 
 def emit_decode(problem: Problem) -> Emitted:
-    """The function of an Attend kernel for which `uses_decode` holds."""
+    """The function of an Attention kernel for which `uses_decode` holds."""
     plan = DecodePlan.of(problem)
     problem = plan.problem
     code = begin(problem, plan.block)
@@ -125,9 +129,8 @@ def _unit(decode: Decode, unit: str) -> None:
     scope = at_grid_point(code.scope, problem.kernel, point)
     k = operand_view(code, scope, stage.k, stage.keys, stage.depth)
     v = operand_view(code, scope, stage.v, stage.keys, stage.width)
-    values = decode.products.whole_rows(
-        v, problem.keys, problem.width, prefetch_rows=problem.tuning.prefetch_rows
-    )
+    prefetch_rows = problem.tuning.prefetch_rows
+    values = whole_rows(problem, v, problem.keys, problem.width, prefetch_rows=prefetch_rows)
 
     def all_rows(window: Window) -> None:
         head = KeyHead(window, point, k, v, values)

@@ -11,13 +11,13 @@ from fxad.backend.llvm.attention.decode import emit_decode, uses_decode
 from fxad.backend.llvm.attention.forward import emit_forward
 from fxad.backend.llvm.attention.problem import Problem
 from fxad.backend.llvm.base.schedule import Emitted, Target, emit_nothing
-from fxad.ir.kernel import Attend, AttendGrad, Kernel
+from fxad.ir.kernel import Attention, AttentionGrad, Kernel
 
 
 def emit_attend(kernel: Kernel, name: str, target: Target) -> Emitted:
-    """LLVM IR of a kernel whose body is one Attend stage."""
+    """LLVM IR of a kernel whose body is one Attention stage."""
     (stage,) = kernel.body
-    assert isinstance(stage, Attend)
+    assert isinstance(stage, Attention)
     if not (kernel.points and stage.rows.extent):
         return emit_nothing(name)
     problem = Problem.of(kernel, stage, name, target)
@@ -25,9 +25,9 @@ def emit_attend(kernel: Kernel, name: str, target: Target) -> Emitted:
 
 
 def emit_attend_grad(kernel: Kernel, name: str, target: Target) -> Emitted:
-    """LLVM IR of a kernel whose body is one AttendGrad stage."""
+    """LLVM IR of a kernel whose body is one AttentionGrad stage."""
     (stage,) = kernel.body
-    assert isinstance(stage, AttendGrad)
+    assert isinstance(stage, AttentionGrad)
     if not kernel.points:
         return emit_nothing(name)
     return emit_backward(Problem.of(kernel, stage.attend, name, target), stage)

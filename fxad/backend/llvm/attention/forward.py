@@ -1,4 +1,4 @@
-"""Attention, forward: an Attend kernel -> LLVM IR.
+"""Attention, forward: an Attention kernel -> LLVM IR.
 
     emitted = emit_forward(problem)
 
@@ -24,7 +24,7 @@ from fxad.backend.llvm.attention.key_mask import with_key_mask
 from fxad.backend.llvm.attention.online_softmax import RunningState
 from fxad.backend.llvm.attention.problem import Problem, ScoreBlock
 from fxad.backend.llvm.attention.products import Products, RightOperand
-from fxad.backend.llvm.attention.vector_products import VectorProducts
+from fxad.backend.llvm.attention.vector_products import VectorProducts, whole_rows
 from fxad.backend.llvm.attention.weights import at_key_0, take_weights
 from fxad.backend.llvm.attention.window import (
     Block,
@@ -38,7 +38,7 @@ from fxad.backend.llvm.base.schedule import Emitted
 from fxad.backend.llvm.contract.arguments import at_grid_point
 from fxad.backend.llvm.elements.scope import Scope
 from fxad.core.record import record
-from fxad.ir.kernel import Attend, Kernel
+from fxad.ir.kernel import Attention, Kernel
 from fxad.ir.orders import ATTENTION_PANELS, ATTENTION_VALUES, SPLIT_PANELS, SPLIT_ROWS
 
 
@@ -107,7 +107,7 @@ class Head:
     values: RightOperand
 
 
-def heads_sharing(kernel: Kernel, stage: Attend) -> int:
+def heads_sharing(kernel: Kernel, stage: Attention) -> int:
     """Query heads that read the same keys and values: neighbours among the grid's points."""
     for group in kernel.grid[-1:]:
         if all(o.index.coefficient(group) == 0 for o in (stage.k, stage.v)):
@@ -116,7 +116,7 @@ def heads_sharing(kernel: Kernel, stage: Attend) -> int:
 
 
 def emit_forward(problem: Problem) -> Emitted:
-    """The function of an Attend kernel of many queries."""
+    """The function of an Attention kernel of many queries."""
     plan = ForwardPlan.of(problem)
     code = begin(problem, plan.block)
     forward = _with_scratch(plan, code)
@@ -167,19 +167,13 @@ def _unit(forward: Forward, unit: str) -> None:
 
 def _values(forward: Forward, scope: Scope, low: str, high: str) -> RightOperand:
     """The values of keys low ... high - 1, packed or in place."""
-    code, f, problem, products = (
-        forward.code,
-        forward.code.f,
-        forward.code.problem,
-        forward.products,
-    )
+    code, f, problem = forward.code, forward.code.f, forward.code.problem
     v = operand_view(code, scope, problem.stage.v, problem.stage.keys, problem.stage.width)
     if forward.values is not None:
         count = f.most(f.op(f"sub i64 {f.least(high, problem.keys)}, {low}"), 0)
-        products.pack_columns(v, forward.values, low, count)
+        forward.products.pack_columns(v, forward.values, low, count)
         return forward.values
-    assert isinstance(products, VectorProducts)
-    return products.whole_rows(v, problem.keys, problem.width)
+    return whole_rows(problem, v, problem.keys, problem.width)
 
 
 def _head(

@@ -10,7 +10,7 @@ import numpy as np
 
 from fxad.backend.llvm.elements.scope import Needs
 from fxad.core.record import record
-from fxad.ir.kernel import Attend, Const, Expr, Get, Prim
+from fxad.ir.kernel import Attention, Const, Expr, Get, Prim
 
 
 @record
@@ -21,7 +21,7 @@ class KeyMask:
     scale: float
 
 
-def scale_of(stage: Attend, logit: Expr) -> float | None:
+def scale_of(stage: Attention, logit: Expr) -> float | None:
     """The positive number that a score times is the logit, if that is all a logit is."""
     match logit:
         case Prim("mul", (Get(cell), Const(float(value))), _) if cell is stage.score:
@@ -29,7 +29,7 @@ def scale_of(stage: Attend, logit: Expr) -> float | None:
     return None
 
 
-def key_mask_of(stage: Attend) -> KeyMask | None:
+def key_mask_of(stage: Attention) -> KeyMask | None:
     """The mask, if the logit selects by it between scaled scores and a number that excludes a key,
     and it is the same for all rows."""
     excluded = 0.5 * float(np.finfo(stage.score.dtype).min)

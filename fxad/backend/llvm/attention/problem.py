@@ -11,10 +11,10 @@ import numpy as np
 
 from fxad.backend.llvm.attention.logits import KeyMask, key_mask_of, scale_of
 from fxad.backend.llvm.attention.split import KERNEL_ROWS, TILES
+from fxad.backend.llvm.base import tuning
 from fxad.backend.llvm.base.schedule import Target
-from fxad.backend.llvm.base.tuning import Attention
 from fxad.core.record import record
-from fxad.ir.kernel import Attend, Kernel, Prim
+from fxad.ir.kernel import Attention, Kernel, Prim
 from fxad.ir.orders import ATTENTION_TILES, SPLIT_KEYS, SPLIT_QUERIES
 
 BLOCK_ROWS = 48  # every tile's height divides it
@@ -25,7 +25,7 @@ def round_up(size: int, to: int) -> int:
     return -(-size // to) * to
 
 
-def uses_bf16x6(stage: Attend, target: Target) -> bool:
+def uses_bf16x6(stage: Attention, target: Target) -> bool:
     """Whether products are computed as six of bf16: float32, where AMX was chosen for it, enough
     work that packing pays, and no mask that decides which keys count (a NaN behind a weight of 0
     would reach the sum)."""
@@ -50,7 +50,7 @@ class Problem:
     """
 
     kernel: Kernel
-    stage: Attend
+    stage: Attention
     name: str
     target: Target
     dtype: np.dtype
@@ -70,7 +70,7 @@ class Problem:
     mask: KeyMask | None
 
     @staticmethod
-    def of(kernel: Kernel, stage: Attend, name: str, target: Target) -> Problem:
+    def of(kernel: Kernel, stage: Attention, name: str, target: Target) -> Problem:
         dtype = stage.score.dtype
         lane_width, bf16x6 = target.lanes(dtype), uses_bf16x6(stage, target)
         tile_rows, vectors, column_vectors = ATTENTION_TILES[target.isa]
@@ -100,7 +100,7 @@ class Problem:
         )
 
     @property
-    def tuning(self) -> Attention:
+    def tuning(self) -> tuning.Attention:
         return self.target.tuning.attention
 
     @property

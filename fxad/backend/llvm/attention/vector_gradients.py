@@ -12,7 +12,11 @@ from fxad.backend.llvm.attention.code import Code, View, fill_rows, prefetch_row
 from fxad.backend.llvm.attention.gradients import KeyChunk, Weights
 from fxad.backend.llvm.attention.problem import BLOCK_ROWS, round_up
 from fxad.backend.llvm.attention.products import RightOperand
-from fxad.backend.llvm.attention.vector_products import VectorProducts, copied_row_stride
+from fxad.backend.llvm.attention.vector_products import (
+    VectorProducts,
+    copied_row_stride,
+    whole_rows,
+)
 from fxad.backend.llvm.attention.window import Block, Range, Window, rows_of_keys
 from fxad.backend.llvm.base.vector import Vec
 from fxad.core.record import record
@@ -96,7 +100,7 @@ def vector_gradients(plan: BackwardPlan, code: Code, copies: tuple[str, str]) ->
 
     def right(copy: str, columns: int) -> RightOperand:
         view = View(copy, copied_row_stride(problem, columns))
-        return products.whole_rows(view, rows, columns, unit)
+        return whole_rows(problem, view, rows, columns, unit)
 
     def room(columns: int) -> View:
         line = round_up(columns, problem.lane_width)

@@ -35,9 +35,8 @@ class VectorProducts:
         problem = code.problem
 
         def panel(number: str, columns: int) -> None:
-            layout = packing.Source(source.row_stride, 1, problem.dtype)
             name = f"{problem.name}.pack{columns}_{source.row_stride}_{depth}"
-            code.helper(name, lambda: packing.emit_pack_b(name, layout, columns, code.lanes))
+            _packer(code, name, packing.Source(source.row_stride, 1, problem.dtype), columns)
             at = code.element(source, f.mul(number, problem.panel))
             to = f.offset(panels, f.mul(number, problem.panel * depth * problem.size))
             f.line(f"call void @{name}(ptr {at}, ptr {to}, i64 {depth})")
@@ -61,19 +60,12 @@ class VectorProducts:
         room = self.code.take(rows * round_up(columns, problem.lane_width) * problem.size)
         return RightOperand(room, rows, *_column_groups(problem, columns, BLOCK_ROWS))
 
-    def whole_rows(
-        self, view: View, rows: int, columns: int, unit: int = BLOCK_ROWS, prefetch_rows: int = 0
-    ) -> RightOperand:
-        """A right operand that is read by whole rows. unit: a tile's height divides it."""
-        groups, tile_rows = _column_groups(self.code.problem, columns, unit)
-        return RightOperand(view.pointer, rows, groups, tile_rows, view.row_stride, prefetch_rows)
-
     def pack_columns(self, source: View, to: RightOperand, low: str, count: str) -> None:
         code = self.code
         for group in to.groups:
-            layout = packing.Source(1, source.row_stride, code.problem.dtype)
             name = f"{code.problem.name}.copy{group.count}_{source.row_stride}"
-            _pack_group(code, name, layout, group.count)
+            layout = packing.Source(1, source.row_stride, code.problem.dtype)
+            _packer(code, name, layout, group.count)
             at = code.element(source, low, group.start)
             into = _group_row(code, to, group, low)
             code.f.line(f"call void @{name}(ptr {at}, ptr {into}, i64 {count})")
@@ -83,19 +75,18 @@ class VectorProducts:
     ) -> None:
         code, f, problem = self.code, self.code.f, self.code.problem
         size, stride = problem.size, code.block.stride
-        steps = -(
-            -depth // max(1, -(-depth // ATTENTION_DEPTH))
-        )  # of depth that are summed at once
+        blocks = max(1, -(-depth // ATTENTION_DEPTH))  # of depth, each summed from 0
+        steps = -(-depth // blocks)
 
         def panel(number: str, columns: int) -> None:
             columns = round_up(columns, problem.lane_width)
             b = f.offset(panels, f.mul(number, problem.panel * depth * size))
             key = f.mul(number, problem.panel)
             c = f.offset(to, f.mul(key, size))
-            parts = _along_diagonal(code, window, key, columns, rows)
+            diagonal = _along_diagonal(code, window, key, columns, rows)
             for start in range(0, max(1, depth), max(1, steps)):
                 b_at = f.offset(b, start * columns * size)
-                for visible, first, end in parts:
+                for visible, first, end in diagonal:
 
                     def tile(
                         height: int,
@@ -175,6 +166,20 @@ class VectorProducts:
         f.line(f"call void @{name}({listed})")
 
 
+def whole_rows(
+    problem: Problem,
+    view: View,
+    rows: int,
+    columns: int,
+    unit: int = BLOCK_ROWS,
+    prefetch_rows: int = 0,
+) -> RightOperand:
+    """A right operand of products on vectors that is read by whole rows, in place or copied. unit:
+    a tile's height divides it."""
+    groups, tile_rows = _column_groups(problem, columns, unit)
+    return RightOperand(view.pointer, rows, groups, tile_rows, view.row_stride, prefetch_rows)
+
+
 def copied_row_stride(problem: Problem, depth: int) -> int:
     """Elements between rows of copies: rows as far apart as a power of 2 would share few sets of a
     cache."""
@@ -199,8 +204,9 @@ def _column_groups(
     return tuple(ColumnGroup(start, round_up(n, lanes), n) for start, n in groups), height
 
 
-def _pack_group(code: Code, name: str, layout: packing.Source, columns: int) -> None:
-    code.helper(name, lambda: packing.emit_pack_b(name, layout, columns, code.lanes))
+def _packer(code: Code, name: str, source: packing.Source, columns: int) -> None:
+    """The function of that name packs so many columns."""
+    code.helper(name, lambda: packing.emit_pack_b(name, source, columns, code.lanes))
 
 
 def _group_row(code: Code, b: RightOperand, group: ColumnGroup, row: str) -> str:

@@ -43,7 +43,10 @@ from fxad.ir import kernel as ir
 
 Atom = ir.Axis | ir.Quot | ir.Rem | ir.Data
 Need = ir.Axis | ir.Cell | ir.Buffer
-_NOTHING: Mapping[Any, Any] = MappingProxyType({})
+# By expression its value, by index a register, by buffer and index an address: what is held depends
+# on the key, and who remembers something knows what.
+Memo = dict[object, Any]
+_NOTHING: Mapping[Any, Any] = MappingProxyType({})  # no entry of any type
 
 
 # ---------------------------------------------------------------- what is fixed for a function
@@ -177,7 +180,7 @@ class Scope:
     """
 
     context: Context
-    known: tuple[dict[Any, Any], ...]
+    known: tuple[Memo, ...]
     axes: Mapping[ir.Axis, str] = _NOTHING
     ranges: Mapping[ir.Axis, tuple[str, str]] = _NOTHING
     cells: Mapping[ir.Cell, Mapping[int, Value]] = _NOTHING

@@ -11,17 +11,21 @@ No result lies where an operand does: the planner never puts a host step's there
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from fxad.backend.llvm.base.choices import NONE
 from fxad.backend.llvm.base.schedule import Target
-from fxad.backend.llvm.factors.lanes import Lanes
-from fxad.backend.llvm.factors.orthogonal import Orthogonal
-from fxad.backend.llvm.factors.panels import Panels, vectors
-from fxad.backend.llvm.factors.rows import TAKEN, Rows
-from fxad.backend.llvm.factors.writer import name_of
+from fxad.backend.llvm.factors.cholesky import write_cholesky
+from fxad.backend.llvm.factors.code import Library, name_of
+from fxad.backend.llvm.factors.lu import BLOCK, write_lu
+from fxad.backend.llvm.factors.lu_lanes import write_lanes_slogdet, write_lanes_solve
+from fxad.backend.llvm.factors.orthogonal import write_qr
+from fxad.backend.llvm.factors.panels import panel_vectors, write_panels
+from fxad.backend.llvm.factors.systems import write_slogdet, write_solve
+from fxad.backend.llvm.factors.triangles import write_triangular_solve
 from fxad.backend.llvm.native.engine import compose
 from fxad.backend.llvm.native.library import stored_module
 from fxad.core.dtypes import float32, float64
@@ -37,7 +41,32 @@ from fxad.ir.orders import (
 )
 from fxad.ir.plan import Host
 
-_WRITERS = {"triangles": Panels, "rows": Rows, "lanes": Lanes, "orthogonal": Orthogonal}
+
+def _write_triangles(library: Library) -> None:
+    panels = write_panels(library)
+    write_triangular_solve(library, panels)
+    write_cholesky(library, panels)
+
+
+def _write_rows(library: Library) -> None:
+    panels = write_panels(library)
+    lu = write_lu(library, panels)
+    write_solve(library, panels, lu)
+    write_slogdet(library, lu)
+
+
+def _write_lanes(library: Library) -> None:
+    write_lanes_solve(library)
+    write_lanes_slogdet(library)
+
+
+# Of every group: what writes its functions, and the kinds of those that are called like kernels.
+_GROUPS: dict[str, tuple[Callable[[Library], None], tuple[str, ...]]] = {
+    "triangles": (_write_triangles, ("cholesky", "triangular_solve")),
+    "rows": (_write_rows, ("solve", "slogdet")),
+    "lanes": (_write_lanes, ("solve", "slogdet")),
+    "orthogonal": (write_qr, ("qr",)),
+}
 
 
 @record
@@ -80,7 +109,7 @@ def _cholesky(what: Factoring, target: Target) -> Call:
 
 def _triangle(what: Factoring, target: Target) -> Call:
     n, k, rate = what.rows, what.columns, target.lanes(what.dtype)
-    panels = -(-k // (vectors(target) * rate))
+    panels = -(-k // (panel_vectors(target) * rate))
     cost = what.lanes * n * (n * k / 2 / rate + 10 * panels)
     numbers = (n, k, int(not what.lower), int(what.unit))
     return _call("triangles", what, target, what.lanes * panels, cost, numbers)
@@ -124,7 +153,7 @@ def _by_rows(what: Factoring, target: Target) -> Call:
     n, k, width = what.rows, _sides(what), target.lanes(what.dtype)
     line = (-(-n // width) | 1) * width
     cost = what.lanes * n * (40 + 0.6 * n + n * (n / 3 + k) / width / 5)
-    scratch = (n + TAKEN) * line * what.dtype.itemsize + 8 * n
+    scratch = (n + BLOCK) * line * what.dtype.itemsize + 8 * n
     return _call("rows", what, target, what.lanes, cost, (n, k), scratch)
 
 
@@ -140,9 +169,15 @@ def functions(target: Target, dtype: np.dtype, group: str) -> dict[str, int]:
 @functools.cache
 def _compiled(target: Target, dtype: np.dtype, group: str) -> dict[str, int]:
     """The same, compiled or read from the cache on disk."""
-    writer = _WRITERS[group](dtype, target)
-    kinds = writer.write()
-    texts = [str(code.function) for code in writer.codes]
-    declarations = set[str]().union(*[code.declarations for code in writer.codes])
-    module = stored_module(compose(texts, declarations, target), target).immortal()
+    library = written(group, dtype, target)
+    module = stored_module(compose(library.texts, library.declarations, target), target).immortal()
+    _, kinds = _GROUPS[group]
     return {kind: module.address(name_of(kind, dtype)) for kind in kinds}
+
+
+def written(group: str, dtype: np.dtype, target: Target) -> Library:
+    """The functions of a group."""
+    library = Library(dtype, target, [])
+    write, _ = _GROUPS[group]
+    write(library)
+    return library

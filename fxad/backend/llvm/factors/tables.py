@@ -1,7 +1,7 @@
 """Small matrices side by side: a vector for every element, a matrix in every lane.
 
-    lot = Lot(writer, code, number, count)      # matrices number * lanes, ... of an array
-    w = Table(lot, "%scratch", rows, columns)
+    lot = lot_of(code, number, count)           # matrices number * lanes, ... of an array
+    w = table(lot, "%scratch", rows, columns)
     w.read(a, columns); w.get(w.place(i, j)); w.write(a, rows, columns)
 
 Lanes past the last matrix do the last one's work again and are not stored. The operations on each
@@ -12,96 +12,111 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fxad.backend.llvm.base.vector import Code, Vec, type_of
-from fxad.backend.llvm.factors.writer import Writer
+from fxad.backend.llvm.base.text import Function
+from fxad.backend.llvm.base.vector import Vec, type_of
+from fxad.backend.llvm.factors.code import Code
+from fxad.core.record import record
 
 
+@record
 class Lot:
-    """Which matrices of arrays are in the lanes: the numbers of `matrices`, where `there`."""
+    """Which matrices of arrays are in the lanes: the numbers of `matrices`, where `present`."""
 
-    def __init__(self, writer: Writer, code: Code, number: str, count: str) -> None:
-        self.writer, self.code = writer, code
-        f, width = code.function, writer.width
-        first = f.mul(number, width)
-        left = f.op(f"sub i64 {count}, {first}")
-        self.there = code.first_lanes(width, left)
-        last = Vec(code, "i64", 1, f.add(left, -1)).splat(width)
-        here = code.iota("i64", width)
-        start = Vec(code, "i64", 1, first)
-        self.matrices = (here > last).where(last, here) + start.splat(width)
+    code: Code
+    matrices: Vec
+    present: Vec
 
 
+def lot_of(code: Code, number: str, count: str) -> Lot:
+    """The lot of that number, of `count` matrices."""
+    f, values, width = code.f, code.values, code.width
+    first = f.mul(number, width)
+    left = f.op(f"sub i64 {count}, {first}")
+    present = values.first_lanes(width, left)
+    last = Vec(values, "i64", 1, f.add(left, -1)).splat(width)
+    here = values.iota("i64", width)
+    start = Vec(values, "i64", 1, first)
+    return Lot(code, (here > last).where(last, here) + start.splat(width), present)
+
+
+@record
 class Table:
-    """rows x columns vectors in scratch."""
+    """rows x columns vectors in scratch, `line` bytes from row to row."""
 
-    def __init__(self, lot: Lot, base: str, rows: str, columns: str) -> None:
-        self.lot, self.base, self.rows, self.columns = lot, base, rows, columns
-        self.writer, self.code, self.f = lot.writer, lot.code, lot.code.function
-        self.kind, self.width = lot.writer.kind, lot.writer.width
-        self.step = self.width * lot.writer.size  # bytes from column to column
-        self.line = self.f.mul(columns, self.step)
+    lot: Lot
+    base: str
+    rows: str
+    columns: str
+    line: str
+
+    @property
+    def code(self) -> Code:
+        return self.lot.code
+
+    @property
+    def f(self) -> Function:
+        return self.lot.code.f
 
     def place(self, i: str, j: str) -> str:
         """The address of element i, j."""
-        offset = self.f.add(self.f.mul(i, self.line), self.f.mul(j, self.step))
+        offset = self.f.add(self.f.mul(i, self.line), self.f.mul(j, self.code.step))
         return self.f.offset(self.base, offset)
 
-    def get(self, place: str) -> Vec:
-        return self.writer.load(self.code, place)
+    def get(self, at: str) -> Vec:
+        return self.code.load(at)
 
-    def put(self, place: str, value: Vec) -> None:
-        self.writer.put(self.code, place, value)
-
-    def total(self, text: str) -> Vec:
-        """A value that a loop carries."""
-        return Vec(self.code, self.kind, self.width, text)
-
-    def const(self, value: float) -> Vec:
-        return self.code.const(self.kind, value, self.width)
-
-    def each(
-        self, array: str, rows: str, k: str, column: str, body: Callable[[Vec, str], None]
-    ) -> None:
-        """body(addresses in memory, address in scratch) for all elements of an array of rows x k
-        matrices, which begin at a column of the table."""
-        f, size = self.f, self.writer.size
-        bytes = f.mul(f.mul(rows, k), size)
-        offsets = self.lot.matrices * Vec(self.code, "i64", 1, bytes).splat(self.width)
-        text = f"getelementptr i8, ptr {array}, {offsets.type} {offsets.text}"
-        first = self.code.op("ptr", self.width, text)
-
-        def element(i: str, j: str) -> None:
-            offset = f.mul(f.add(f.mul(i, k), j), size)
-            text = f"getelementptr i8, {first.type} {first.text}, i64 {offset}"
-            body(self.code.op("ptr", self.width, text), self.place(i, f.add(j, column)))
-
-        f.loop(0, rows, 1, lambda i, _: f.loop(0, k, 1, lambda j, _: element(i, j)) and None)
+    def put(self, at: str, value: Vec) -> None:
+        self.code.put(at, value)
 
     def read(self, array: str, k: str, column: str = "0") -> None:
         """Matrices of as many rows and k columns into the table."""
-        code, every = self.code, self.code.const("i1", True, self.width)
-        vector = type_of(self.kind, self.width)
-        name = f"llvm.masked.gather.{self.const(0.0).suffix}.v{self.width}p0"
+        code, values = self.code, self.code.values
+        every, type = values.const("i1", True, code.width), type_of(code.kind, code.width)
+        name = f"llvm.masked.gather.{code.splat(0.0).suffix}.v{code.width}p0"
 
-        def element(where: Vec, place: str) -> None:
-            code.declarations.add(
-                f"declare {vector} @{name}({where.type}, i32, {every.type}, {vector})"
+        def element(where: Vec, at: str) -> None:
+            values.declarations.add(
+                f"declare {type} @{name}({where.type}, i32, {every.type}, {type})"
             )
-            given = f"{where.type} {where.text}, i32 {self.writer.size}, {every.type} {every.text}"
-            text = f"call {vector} @{name}({given}, {vector} poison)"
-            self.put(place, code.op(self.kind, self.width, text))
+            given = f"{where.type} {where.text}, i32 {code.size}, {every.type} {every.text}"
+            text = f"call {type} @{name}({given}, {type} poison)"
+            self.put(at, values.op(code.kind, code.width, text))
 
-        self.each(array, self.rows, k, column, element)
+        _each_element(self, array, self.rows, k, column, element)
 
     def write(self, array: str, rows: str, k: str, column: str = "0") -> None:
         """The first rows and k columns of the table, to matrices in memory."""
-        size, there = self.writer.size, self.lot.there
+        code, present = self.code, self.lot.present
 
-        def element(where: Vec, place: str) -> None:
-            value = self.get(place)
-            types = (value.type, where.type, "i32", there.type)
-            given = (value.text, where.text, str(size), there.text)
-            name = f"llvm.masked.scatter.{value.suffix}.v{self.width}p0"
-            self.code.call_void(name, types, given)
+        def element(where: Vec, at: str) -> None:
+            value = self.get(at)
+            types = (value.type, where.type, "i32", present.type)
+            given = (value.text, where.text, str(code.size), present.text)
+            name = f"llvm.masked.scatter.{value.suffix}.v{code.width}p0"
+            code.values.call_void(name, types, given)
 
-        self.each(array, rows, k, column, element)
+        _each_element(self, array, rows, k, column, element)
+
+
+def table(lot: Lot, base: str, rows: str, columns: str) -> Table:
+    """A table that begins at an address."""
+    return Table(lot, base, rows, columns, lot.code.f.mul(columns, lot.code.step))
+
+
+def _each_element(
+    work: Table, array: str, rows: str, k: str, column: str, body: Callable[[Vec, str], None]
+) -> None:
+    """body(addresses in memory, address in scratch) for all elements of an array of rows x k
+    matrices, which begin at a column of the work."""
+    f, code, values = work.f, work.code, work.code.values
+    nbytes = f.mul(f.mul(rows, k), code.size)
+    offsets = work.lot.matrices * Vec(values, "i64", 1, nbytes).splat(code.width)
+    text = f"getelementptr i8, ptr {array}, {offsets.type} {offsets.text}"
+    first = values.op("ptr", code.width, text)
+
+    def element(i: str, j: str) -> None:
+        offset = f.mul(f.add(f.mul(i, k), j), code.size)
+        text = f"getelementptr i8, {first.type} {first.text}, i64 {offset}"
+        body(values.op("ptr", code.width, text), work.place(i, f.add(j, column)))
+
+    f.loop(0, rows, 1, lambda i, _: f.loop(0, k, 1, lambda j, _: element(i, j)) and None)

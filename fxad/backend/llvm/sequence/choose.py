@@ -135,7 +135,7 @@ def _small(step: Step, tuning: Sequences) -> bool:
 def _small_kernel(kernel: ir.Kernel, tuning: Sequences) -> bool:
     for stage in kernel.body:
         match stage:
-            case ir.Attend() | ir.AttendGrad() | ir.Sort():
+            case ir.Attention() | ir.AttentionGrad() | ir.Sort():
                 return False
             case ir.Contract():
                 size = stage.m.extent * stage.n.extent * stage.k.extent

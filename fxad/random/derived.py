@@ -1,4 +1,4 @@
-"""More continuous distributions: heavy tails, waiting times, vectors in a ball, rotations.
+"""Continuous distributions made of draws of others: heavy tails, balls, rotations, correlations.
 
 x = multivariate_normal(key, mean, cov)     # f32[2], f32[2,2] -> f32[2]
 q = orthogonal(key, 3)

@@ -1,4 +1,4 @@
-"""Counts and heavy tails: moments from the formulas of the distributions, and JAX's numbers."""
+"""Counts and distributions made of others: moments from their formulas, and the numbers of JAX."""
 
 from __future__ import annotations
 

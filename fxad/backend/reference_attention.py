@@ -1,4 +1,4 @@
-"""What the attention stages mean, in NumPy and double precision: see `ir.kernel.Attend`."""
+"""What the attention stages mean, in NumPy and double precision: see `ir.kernel.Attention`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fxad.ir import kernel as ir
 
 
 class Attention:
-    """Scores and weights of all grid points of an Attend stage.
+    """Scores and weights of all grid points of an Attention stage.
 
     run: the walker of `reference`, which evaluates indices and expressions over its axes.
     """
 
-    def __init__(self, run: Any, stage: ir.Attend, *group: ir.Axis) -> None:
+    def __init__(self, run: Any, stage: ir.Attention, *group: ir.Axis) -> None:
         self.run, self.stage, self.group = run, stage, group
         self.q = self.read(stage.q, stage.rows, stage.depth)
         self.k = self.read(stage.k, stage.keys, stage.depth)
@@ -39,7 +39,7 @@ class Attention:
         self.run.buffers[operand.buffer][at] = value.astype(operand.buffer.dtype)
 
 
-def attend(run: Any, stage: ir.Attend) -> None:
+def attend(run: Any, stage: ir.Attention) -> None:
     """out and lse of every grid point."""
     here = Attention(run, stage)
     top = here.logit.max(axis=-1, initial=-np.inf, keepdims=True)
@@ -51,7 +51,7 @@ def attend(run: Any, stage: ir.Attend) -> None:
     here.write(stage.lse, lse, stage.rows)
 
 
-def attend_grad(run: Any, stage: ir.AttendGrad) -> None:
+def attend_grad(run: Any, stage: ir.AttentionGrad) -> None:
     """dq, dk and dv of every grid point."""
     inner = stage.attend
     here = Attention(run, inner, stage.group)

@@ -8,7 +8,7 @@ import pytest
 import fxad
 from fxad.backend.llvm.native.engine import host_target
 from fxad.core.config import config
-from fxad.ir.kernel import Attend, AttendGrad
+from fxad.ir.kernel import Attention, AttentionGrad
 from fxad.ops.fused.attention import attend, attend_grad, grad_parts, parts
 
 PLAIN = {"left": -1, "right": -1, "bias": False, "mask": False}
@@ -129,7 +129,7 @@ def test_keys_of_few_queries_are_taken_in_parts_that_no_number_of_threads_decide
     k, v = (r.standard_normal((1, 4096, 1, 16)).astype(np.float32) for _ in "kv")
     run = fxad.jit(lambda *qkv: attend(*qkv, scale=0.25, **PLAIN))
     kernels = run.lower(q, k, v).kernels
-    assert [x.points for x in kernels if isinstance(x.body[0], Attend)] == [8 * 2]
+    assert [x.points for x in kernels if isinstance(x.body[0], Attention)] == [8 * 2]
     before, found = fxad.get_num_threads(), []
     try:
         for threads in (1, 2, 3):
@@ -367,7 +367,7 @@ def test_few_key_heads_make_several_pieces_of_work(shape, groups, parts):
     lse = fxad.ShapeDtypeStruct((1, shape[2], shape[1]), "float32")
     function = fxad.jit(lambda *a: attend_grad(*a, **PLAIN, scale=1.0))
     steps = function.lower(q, k, k, lse, lse, q).plan.steps
-    (kernel,) = [s.kernel for s in steps if isinstance(s.kernel.body[0], AttendGrad)]
+    (kernel,) = [s.kernel for s in steps if isinstance(s.kernel.body[0], AttentionGrad)]
     assert kernel.points == groups * parts[0] * parts[1]
     assert kernel.body[0].group.extent * parts[0] * groups == shape[2]
 
