@@ -11,7 +11,9 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from fxad.core.errors import TreeError
+import numpy as np
+
+from fxad.core.errors import TreeError, TypeMismatch
 from fxad.core.node_types import (
     Partial,
     register_dataclass,
@@ -124,6 +126,54 @@ def reduce_associative(
 tree_reduce_associative = reduce_associative
 
 
+def partition(tree: Any, chosen: Any, *, is_leaf: Any = None) -> tuple[Any, Any]:
+    """Split a tree in two of its shape: (the chosen leaves, the rest), None for each other's.
+
+    chosen: `leaf -> bool`, or a tree of bools (or of such functions) that is a prefix of `tree`.
+    Since None has no leaves, either part can be differentiated, mapped or optimised by itself, and
+    `combine` puts them together (Equinox's `partition`). Raises TreeError if `chosen` is no prefix
+    of the tree, TypeMismatch if it says anything but true or false.
+
+    >>> params = {"base": 1.0, "adapter": 2.0}
+    >>> trained, frozen = partition(params, {"base": False, "adapter": True})
+    >>> trained, frozen
+    ({'adapter': 2.0, 'base': None}, {'adapter': None, 'base': 1.0})
+    >>> combine(trained, frozen)
+    {'adapter': 2.0, 'base': 1.0}
+    """
+    values, treedef = flatten(tree, is_leaf)
+    masks = [chosen] * len(values) if callable(chosen) else broadcast_prefix(chosen, treedef)
+    sides = [_choice(mask, value) for mask, value in zip(masks, values, strict=True)]
+    pairs = [(v, None) if side else (None, v) for v, side in zip(values, sides, strict=True)]
+    return unflatten(treedef, [a for a, _ in pairs]), unflatten(treedef, [b for _, b in pairs])
+
+
+def _choice(mask: Any, leaf: Any) -> bool:
+    """What a mask, or a function of the leaf, says of a leaf."""
+    side = mask(leaf) if callable(mask) else mask
+    if not isinstance(side, (bool, np.bool_)):
+        raise TypeMismatch(f"partition: a leaf is chosen by True or False, got {side!r}")
+    return bool(side)
+
+
+def combine(*trees: Any, is_leaf: Any = None) -> Any:
+    """Put the parts of a tree together: at each place the first that is not None.
+
+    Undoes `partition`. A part may have None where another has a whole subtree, if that other part
+    comes later. Raises TreeError where the trees differ otherwise, TypeError without a tree.
+    """
+    if not trees:
+        raise TypeError("combine: at least one tree is needed")
+
+    def ends(value: Any) -> bool:
+        return value is None or (is_leaf is not None and is_leaf(value))
+
+    def first(*values: Any) -> Any:
+        return next((value for value in values if value is not None), None)
+
+    return map(first, *trees, is_leaf=ends)
+
+
 def treedef_children(treedef: TreeDef) -> list[TreeDef]:
     """The structures one level down."""
     return treedef.children()
@@ -149,6 +199,7 @@ __all__ = [
     "all_leaves",
     "broadcast",
     "broadcast_prefix",
+    "combine",
     "flatten",
     "flatten_one_level",
     "flatten_one_level_with_keys",
@@ -161,6 +212,7 @@ __all__ = [
     "leaves_with_path",
     "map",
     "map_with_path",
+    "partition",
     "prefix_errors",
     "reduce",
     "reduce_associative",

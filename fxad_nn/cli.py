@@ -1,6 +1,7 @@
-"""The command line: `python -m fxad_nn train`, `sample` and `plot`.
+"""The command line: `python -m fxad_nn train`, `finetune`, `sample` and `plot`.
 
 python -m fxad_nn train --preset nano --data input.txt
+python -m fxad_nn finetune --model Llama-3.2-1B --data chat.jsonl --lora 16
 python -m fxad_nn sample runs/nano-1 --prompt "To be"
 python -m fxad_nn plot runs/nano-1
 """
@@ -20,10 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from fxad.errors import FxadError
 from fxad_nn import models, store
 from fxad_nn.errors import ConfigError, UserError, did_you_mean
+from fxad_nn.finetune import MERGED, Tuned, finetune, preview, resumed_finetune
+from fxad_nn.finetune_recipe import FinetuneOptions, finetune_recipe
 from fxad_nn.generate import cast, generate
 from fxad_nn.losses import LOSSES, read_losses
 from fxad_nn.model import load
@@ -95,6 +99,8 @@ def _run(given: dict[str, Any], output: Output) -> int:
     command = given.pop("command")
     if command == "train":
         return _train(given, output)
+    if command == "finetune":
+        return _finetune(given, output)
     if command == "plot":
         _plot(given["run"], console_on(output))
     else:
@@ -129,9 +135,10 @@ def _output_status(output: Output) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="fxad_nn", description="Train GPT-2 and Llama models, and let them continue texts."
+        prog="fxad_nn", description="Train and fine-tune models, and let them continue texts."
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="train|sample|plot")
+    names = "train|finetune|sample|plot"
+    commands = parser.add_subparsers(dest="command", required=True, metavar=names)
     training = commands.add_parser(
         "train",
         help="train a model",
@@ -139,12 +146,26 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add_options(training, TrainOptions)
+    tuning = commands.add_parser(
+        "finetune",
+        help="train a model's answers",
+        description="Fine-tune a Hugging Face model on conversations, whole or by adapters.",
+        allow_abbrev=False,
+    )
+    add_options(tuning, FinetuneOptions)
+    tuning.add_argument(
+        "--preview",
+        type=int,
+        metavar="INT",
+        default=argparse.SUPPRESS,
+        help="show so many examples, what is trained in green, and do nothing else",
+    )
     sampling = commands.add_parser("sample", help="continue a text", allow_abbrev=False)
     sampling.add_argument("model", type=Path, help="run, checkpoint or Hugging Face directory")
     add_options(sampling, SampleOptions)
     plotting = commands.add_parser("plot", help="draw the losses of a run, even of one killed")
     plotting.add_argument("run", type=Path, help="run directory")
-    for command in (training, sampling, plotting):
+    for command in (training, tuning, sampling, plotting):
         command.add_argument(
             "--debug",
             action="store_true",
@@ -162,17 +183,60 @@ def _train(given: dict[str, Any], output: Output) -> int:
         options = recipe(**given)
     with Screen(output) as screen:
         result = train(options, screen)
-    console = console_on(output)
     if not result.interrupted:
         _conclude(result, output)
-    elif output.error is None:
-        say(console, _stopped(result))
+    return _ended(result, "train", output)
+
+
+def _finetune(given: dict[str, Any], output: Output) -> int:
+    """Fine-tune and report, or show examples; returns the exit status."""
+    count = given.pop("preview", 0)
+    if "resume" in given:
+        options = resumed_finetune(given.pop("resume"), **given)
+    else:
+        options = finetune_recipe(**given)
+    if count:
+        _preview(options, count, console_on(output))
+        return _output_status(output)
+    with Screen(output) as screen:
+        tuned = finetune(options, screen)
+    if not tuned.result.interrupted:
+        _conclude_tuning(tuned, console_on(output))
+    return _ended(tuned.result, "finetune", output)
+
+
+def _preview(options: FinetuneOptions, count: int, console: Console) -> None:
+    """Examples as they are read, what is trained in green."""
+    for number, pieces in enumerate(preview(options, count), 1):
+        console.rule(f"example {number}")
+        text = Text()
+        for piece, trained in pieces:
+            text.append(piece, "bold green" if trained else "dim")
+        console.print(text, soft_wrap=True)
+
+
+def _conclude_tuning(tuned: Tuned, console: Console) -> None:
+    """The validation loss, and what lies where."""
+    loss = f"validation loss over the whole split: [bold]{tuned.result.val_loss:.4f}[/]"
+    console.print(loss, highlight=False)
+    if tuned.rounding is not None:
+        r = tuned.rounding
+        say(console, f"merged in float32; the largest rounding is {r.largest:.3g}, in {r.name}")
+    for path in tuned.saved:
+        say(console, f"saved: {path}")
+
+
+def _ended(result: Result, command: str, output: Output) -> int:
+    """Say how to go on where a run was stopped; the exit status."""
+    how = _stopped(result, command)
+    if result.interrupted and output.error is None:
+        say(console_on(output), how)
     if output.error is not None:
-        complain(f"fxad_nn: standard output failed: {output.error.strerror}; {_stopped(result)}")
+        complain(f"fxad_nn: standard output failed: {output.error.strerror}; {how}")
     return result.stop.status or _output_status(output)
 
 
-def _stopped(result: Result) -> str:
+def _stopped(result: Result, command: str) -> str:
     """How far the run came, and how to go on."""
     run, cause = result.run, result.stop.signal
     if not result.interrupted:
@@ -180,7 +244,7 @@ def _stopped(result: Result) -> str:
     how = f" by {cause.name}" if cause else ""
     return (
         f"stopped after step {run.step} of {run.options.steps}{how}, saved in {result.checkpoint}\n"
-        f"continue with: python -m fxad_nn train --resume {shlex.quote(str(run.directory))}"
+        f"continue with: python -m fxad_nn {command} --resume {shlex.quote(str(run.directory))}"
     )
 
 
@@ -190,7 +254,7 @@ def _conclude(result: Result, output: Output) -> None:
     loss = f"validation loss over the whole split: [bold]{result.val_loss:.4f}[/]"
     console.print(loss, highlight=False)
     console.rule("sample")
-    _write(run.weights, run.config, run.data.tokenizer, SampleOptions(window=run.context), output)
+    _write(run.weights, run.config, run.task.tokenizer, SampleOptions(window=run.context), output)
     console.rule()
     say(console, f"checkpoint: {result.checkpoint}")
     curve = run.directory / CURVE
@@ -209,6 +273,8 @@ def _plot(directory: Path, console: Console) -> None:
 
 def _sample(given: dict[str, Any], output: Output) -> None:
     directory = given.pop("model")
+    if (directory / MERGED / "config.json").is_file():  # a run that fine-tuned
+        directory = directory / MERGED
     options = SampleOptions(**given)
     if options.dtype not in (None, *DTYPES):
         hint = did_you_mean(options.dtype, DTYPES)

@@ -57,15 +57,27 @@ def read_model(
     """
     if dtype is not None and dtype not in DTYPES:
         raise CheckpointError(f"{directory}: weights cannot be {dtype!r}; choose from {DTYPES}")
+    tensors, family, config = _described(directory, dtype)
+    spec = models.family(config).spec(config)
+    return config, _read_params(tensors, family, config, spec, mapped, str(directory))
+
+
+def read_config(directory: Path) -> models.Config:
+    """The configuration alone, of the dtype that the weights are stored in; raises as
+    `read_model`."""
+    return _described(directory, None)[2]
+
+
+def _described(directory: Path, dtype: str | None) -> tuple[list[Stored], Family, models.Config]:
+    """The tensors of a directory's files, its family and its configuration, which has a spec."""
     family, values = _read_config(directory)
-    files = _weight_files(directory)
-    tensors = list(stored(files))
+    tensors = list(stored(_weight_files(directory)))
     try:
         config = family.read(values, dtype or _stored_dtype(tensors, str(directory)))
-        spec = models.family(config).spec(config)
+        models.family(config).spec(config)
     except ConfigError as error:
         raise CheckpointError(f"{directory / CONFIG}: {error}") from error
-    return config, _read_params(tensors, family, config, spec, mapped, str(directory))
+    return tensors, family, config
 
 
 def _read_config(directory: Path) -> tuple[Family, dict[str, Any]]:

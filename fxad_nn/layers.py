@@ -63,9 +63,21 @@ def _affine(p: dict[str, Any], x: Any, axis: int, products: str | None) -> Any:
 
 
 def _low_rank(p: dict[str, Any], x: Any, products: str | None) -> Any:
-    """scale (x aᵀ) bᵀ: [..., in] -> [..., out] in the adapter's dtype."""
-    inner = product(x.astype(p["a"].dtype), p["a"], 1, products)
+    """scale (x aᵀ) bᵀ: [..., in] -> [..., out] in the adapter's dtype.
+
+    p["dropout"] = {"key", "rate"}, while there is training: each element of x is 0 by that chance,
+    the others grow by 1 / (1 - rate).
+    """
+    x = x.astype(p["a"].dtype)
+    if "dropout" in p:
+        x = _dropped(x, **p["dropout"])
+    inner = product(x, p["a"], 1, products)
     return product(inner, p["b"], 1, products) * p["scale"].astype(inner.dtype)
+
+
+def _dropped(x: Any, key: Any, rate: Any) -> Any:
+    stays = fxad.random.bernoulli(key, 1.0 - rate, x.shape)
+    return jnp.where(stays, x / (1.0 - rate), jnp.zeros((), x.dtype)).astype(x.dtype)
 
 
 def product(x: Any, weight: Any, axis: int, products: str | None = None) -> Any:

@@ -88,7 +88,7 @@ def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
             raise ConfigError(f"{where}: unknown key {shown(name)}{did_you_mean(name, fields)}")
         checked[name] = _convert(value, hints[name], f"{where}: {name}")
         choices = fields[name].metadata.get("choices")
-        if choices and value not in choices:
+        if choices and value is not None and value not in choices:
             hint = did_you_mean(str(value), choices)
             raise ConfigError(f"{where}: {name} cannot be {shown(value)}{hint}")
     return cls(**checked)

@@ -34,23 +34,17 @@ MOST_THREADS = 1024
 
 
 @dataclass(frozen=True)
-class TrainOptions:
-    """One training run. The defaults are nanoGPT's published recipe for a CPU."""
+class RunOptions:
+    """What every kind of training run can be told."""
 
-    preset: str = option("nano", "model preset, such as nano, gpt2 or llama3.2-1b")
-    data: Path | None = option(None, "text file, or llm.c .bin token shards (a file or directory)")
-    tokenizer: str = option("char", "how text becomes tokens", TOKENIZERS)
-    vocabulary: Path | None = option(None, "a model's directory with the tokenizer to use")
-    weights: Path | None = option(None, "start from a Hugging Face directory instead of a preset")
-    out: Path | None = option(None, "run directory (default: the first free runs/PRESET-N)")
+    out: Path | None = option(None, "run directory (default: the first free runs/NAME-N)")
     resume: Path | None = option(None, "continue the run in this directory")
     seed: int = option(4, "seed of the initial parameters and of the batches")
     steps: int = option(2000, "optimizer steps in all")
     batch: int = option(12, "sequences per batch")
     accumulate: int = option(1, "batches per optimizer step, their gradients averaged")
     context: int | None = option(None, "tokens per sequence (default: the preset's context)")
-    bias: bool | None = option(None, "biases in linear layers and norms (default: the preset's)")
-    dtype: str = option("float32", "of the factors of matrix products", DTYPES)
+    dtype: str | None = option("float32", "of the factors of matrix products", DTYPES)
     learning_rate: float = option(1e-3, "peak learning rate")
     final_rate: float = option(1e-4, "learning rate at the last step")
     schedule: str = option("cosine", "shape of the learning rate after warm-up", SCHEDULES)
@@ -66,10 +60,9 @@ class TrainOptions:
     clip: float = option(1.0, "largest global norm of the gradient")
     log_every: int = option(10, "steps between reports of the loss")
     eval_every: int = option(250, "steps between validations on a sample (0: never)")
-    eval_windows: int = option(240, "windows in that sample")
-    eval_batch: int = option(48, "windows evaluated at a time")
     save_every: int = option(500, "steps between checkpoints (0: only at the end)")
     keep: int = option(1, "newest checkpoints that stay in the run directory")
+    best: bool = option(False, "keep the checkpoint of the lowest validation loss, in best")
     threads: int | None = option(None, "threads (default: the cores this process may use)")
     peak: float | None = option(None, "the machine's peak in GFLOP/s (default: measured)")
 
@@ -80,12 +73,11 @@ class TrainOptions:
                 self._require(name, math.isfinite(value), "a finite number")
             elif isinstance(value, int):
                 self._require(name, value <= MOST, f"at most {MOST}")
-        counts = "steps batch accumulate log_every eval_windows eval_batch keep"
-        for name in counts.split():
-            self._require(name, getattr(self, name) >= 1, "at least 1")
+        for name, least in self._counts().items():
+            self._require_at_least(name, least)
         for name in ("context", "threads"):
             self._require(name, getattr(self, name) is None or getattr(self, name) >= 1, "positive")
-        for name in ("warmup", "eval_every", "save_every", "weight_decay", "final_rate", "seed"):
+        for name in ("eval_every", "save_every", "weight_decay", "final_rate", "seed"):
             self._require(name, getattr(self, name) >= 0, "0 or more")
         for name in ("learning_rate", "clip"):
             self._require(name, getattr(self, name) > 0, "a positive number")
@@ -98,10 +90,39 @@ class TrainOptions:
         self._require("threads", threads, f"at most {MOST_THREADS}")
         self._require("peak", self.peak is None or self.peak > 0, "positive")
 
+    def _counts(self) -> dict[str, int]:
+        """The least that may be given for what is counted."""
+        return {
+            **dict.fromkeys(("steps", "batch", "accumulate", "log_every", "keep"), 1),
+            "warmup": 0,
+        }
+
+    def _require_at_least(self, name: str, least: int) -> None:
+        self._require(name, getattr(self, name) >= least, f"at least {least}")
+
     def _require(self, name: str, holds: bool, wanted: str) -> None:
         if not holds:
             flag = "--" + name.replace("_", "-")
             raise ConfigError(f"{flag} must be {wanted}, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class TrainOptions(RunOptions):
+    """One training run. The defaults are nanoGPT's published recipe for a CPU."""
+
+    preset: str = option("nano", "model preset, such as nano, gpt2 or llama3.2-1b")
+    data: Path | None = option(None, "text file, or llm.c .bin token shards (a file or directory)")
+    tokenizer: str = option("char", "how text becomes tokens", TOKENIZERS)
+    vocabulary: Path | None = option(None, "a model's directory with the tokenizer to use")
+    weights: Path | None = option(None, "start from a Hugging Face directory instead of a preset")
+    bias: bool | None = option(None, "biases in linear layers and norms (default: the preset's)")
+    eval_windows: int = option(240, "windows in the sample of a validation")
+    eval_batch: int = option(48, "windows evaluated at a time")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require_at_least("eval_windows", 1)
+        self._require_at_least("eval_batch", 1)
 
 
 _LARGE = {
@@ -117,7 +138,7 @@ _LARGE = {
 _TINY = {"steps": 50, "warmup": 5, "eval_every": 25, "batch": 8}
 
 
-def optimizer_of(o: TrainOptions) -> Optimizer:
+def optimizer_of(o: RunOptions) -> Optimizer:
     """The optimizer that the options describe."""
     rate = schedule(o.schedule, o.learning_rate, o.final_rate, o.warmup, o.steps)
     made = adamw(rate, o.beta1, o.beta2, weight_decay=o.weight_decay)

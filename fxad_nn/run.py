@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,8 +25,10 @@ from fxad_nn.losses import History, empty_history
 from fxad_nn.model import load
 from fxad_nn.optim import Optimizer, averaged
 from fxad_nn.options import build
-from fxad_nn.recipe import TrainOptions, optimizer_of
+from fxad_nn.pretraining import Pretraining
+from fxad_nn.recipe import RunOptions, TrainOptions, optimizer_of
 from fxad_nn.spec import init_params, named_leaves
+from fxad_nn.task import Task
 from fxad_nn.tokenizer import Tokenizer, from_directory
 
 GPT2_IDS = 50257
@@ -38,6 +40,11 @@ FIXED = (
 )
 """Options that say what a checkpoint holds, and so cannot change when its run goes on."""
 
+Options = TypeVar("Options", bound=RunOptions)
+
+BEST = "best"
+"""Where in a run's directory the checkpoint with the lowest validation loss is."""
+
 STATE_KEYS = {"options", "source", "data_size", "history"}
 """What a run needs to find in a checkpoint's state to go on."""
 
@@ -46,9 +53,9 @@ STATE_KEYS = {"options", "source", "data_size", "history"}
 class Run:
     """A training run between two steps: everything that changes, and what it works on."""
 
-    options: TrainOptions
+    options: RunOptions
     config: models.Config
-    data: Dataset
+    task: Task
     directory: Path
     params: Any
     state: Any
@@ -71,13 +78,7 @@ class Run:
 def begin(options: TrainOptions) -> Run:
     """A run at step 0, from a preset or from given weights."""
     name = options.preset if options.weights is None else options.weights.resolve().name
-    directory = options.out or _free_directory(name)
-    if store.holds_checkpoint(directory):
-        raise ConfigError(
-            f"{directory} already holds a checkpoint: continue it with --resume {directory}, "
-            "or choose another --out"
-        )
-    require_writable(directory)
+    directory = new_directory(options.out, name)
     if options.weights is not None:
         model = load(options.weights, "float32")  # the dtype of an optimizer's parameters
         config, params = model.config, model.params
@@ -87,7 +88,21 @@ def begin(options: TrainOptions) -> Run:
         spec = models.family(config).spec(config)
         params = fxad.jit(partial(init_params, spec))(fxad.random.key(options.seed))
     state = optimizer_of(options).init(params)
-    return _checked(Run(options, config, data, directory, params, state))
+    _require_fitting(options, config, data)
+    return Run(options, config, Pretraining(options, config, data), directory, params, state)
+
+
+def new_directory(out: Path | None, name: str) -> Path:
+    """Where a new run saves: `out`, else the first free runs/NAME-N. ConfigError where a run is
+    there already or nothing can be written."""
+    directory = out or _free_directory(name)
+    if store.holds_checkpoint(directory):
+        raise ConfigError(
+            f"{directory} already holds a checkpoint: continue it with --resume {directory}, "
+            "or choose another --out"
+        )
+    require_writable(directory)
+    return directory
 
 
 def _from_preset(options: TrainOptions) -> tuple[models.Config, Dataset]:
@@ -103,7 +118,14 @@ def _from_preset(options: TrainOptions) -> tuple[models.Config, Dataset]:
 
 def resumed_options(directory: Path, **changes: Any) -> TrainOptions:
     """The options a run was saved with, some of them changed; not those of `FIXED`."""
-    for name in FIXED:
+    return changed_options(directory, TrainOptions, FIXED, changes)
+
+
+def changed_options(
+    directory: Path, cls: type[Options], fixed: tuple[str, ...], changes: dict[str, Any]
+) -> Options:
+    """The options a run of any task was saved with, some of them changed; not the `fixed` ones."""
+    for name in fixed:
         if name in changes:
             flag = "--" + name.replace("_", "-")
             raise ConfigError(
@@ -116,7 +138,7 @@ def resumed_options(directory: Path, **changes: Any) -> TrainOptions:
     if missing:
         raise CheckpointError(f"{path} is damaged: it does not hold {', '.join(sorted(missing))}")
     saved = {**record["state"]["options"], "out": None}
-    return build(TrainOptions, {**saved, **changes, "resume": directory}, str(path))
+    return build(cls, {**saved, **changes, "resume": directory}, str(path))
 
 
 def saved_optimizer(directory: Path) -> Optimizer:
@@ -134,16 +156,23 @@ def resume(options: TrainOptions) -> Run:
         raise ConfigError("resuming needs the directory of a run")
     saved = store.load(options.resume, optimizer_of(options))
     data = _open(options, saved.config.vocab, saved.tokenizer)
-    path = None if options.data is None else str(options.data)
-    before, now = saved.state["data_size"], _size(data)
+    _require_fitting(options, saved.config, data)
+    return resumed(options, saved, Pretraining(options, saved.config, data), options.data)
+
+
+def resumed(options: RunOptions, saved: store.Checkpoint, task: Task, data: Path | None) -> Run:
+    """The run of a checkpoint, to go on as `options` say with the `task` it had; `data`: the file
+    that the task was made from. DataError where that is not what it was."""
+    path = None if data is None else str(data)
+    before, now = saved.state["data_size"], task.size
     if before != now and path == saved.state["options"]["data"]:
         raise DataError(
             f"{saved.path} was trained on {saved.state['source']}, {before} tokens; now that is "
-            f"{data.source}, {now} tokens: give the right text with --data"
+            f"{task.source}, {now} tokens: give the right text with --data"
         )
     directory = _resumed_directory(saved.path, options.out)
     require_writable(directory)
-    run = Run(options, saved.config, data, directory, saved.params, saved.optimizer, saved.step)
+    run = Run(options, saved.config, task, directory, saved.params, saved.optimizer, saved.step)
     run.history = {**empty_history(), **saved.state["history"]}
     run.checkpoint = saved.path if directory == saved.path.parent else None
     if changed := _changes(saved.facts, _bits()):
@@ -151,7 +180,7 @@ def resume(options: TrainOptions) -> Run:
             f"since {saved.path} was saved, {changed}: the run goes on, but its bits may not be "
             "those of an unbroken one"
         )
-    return _checked(run)
+    return run
 
 
 def _resumed_directory(checkpoint: Path, out: Path | None) -> Path:
@@ -190,56 +219,67 @@ def save(run: Run) -> Path:
     newest = run.checkpoint
     if newest and newest.name.startswith(f"step-{run.step:08d}") and newest.is_dir():
         return newest
+    run.checkpoint = _write(run, run.directory, run.options.keep)
+    return run.checkpoint
+
+
+def save_best(run: Run) -> Path:
+    """Save the run as it is now as its best, beside its other checkpoints; raises as `save`."""
+    return _write(run, run.directory / BEST, keep=1)
+
+
+def _write(run: Run, directory: Path, keep: int) -> Path:
     _require_finite(run)
     options = asdict(run.options)
     state = {
         "options": {k: str(v) if isinstance(v, Path) else v for k, v in options.items()},
-        "source": run.data.source,
-        "data_size": _size(run.data),
+        "source": run.task.source,
+        "data_size": run.task.size,
         "sampler": {"seed": run.options.seed, "batches": run.step * run.options.accumulate},
         "history": run.history,
     }
-    run.checkpoint = store.save(
-        run.directory,
+    return store.save(
+        directory,
         run.step,
         run.params,
         run.state,
         run.config,
-        run.data.tokenizer,
+        run.task.tokenizer,
         state,
-        keep=run.options.keep,
+        keep=keep,
         facts={**_bits(), "python": platform.python_version()},
     )
-    return run.checkpoint
 
 
 def _require_finite(run: Run) -> None:
+    if name := not_finite(run):
+        raise TrainingError(
+            f"after step {run.step} {name} holds numbers that are not finite, so it is not "
+            "saved: try a lower --learning-rate or a longer --warmup"
+        )
+
+
+def not_finite(run: Run) -> str | None:
+    """The first parameter or moment that holds NaN or infinity, if one does."""
     for name, leaf in (*named_leaves(run.params), *named_leaves(run.state)):
         if not np.isfinite(np.asarray(leaf)).all():
-            raise TrainingError(
-                f"after step {run.step} {name} holds numbers that are not finite, so it is not "
-                "saved: try a lower --learning-rate or a longer --warmup"
-            )
+            return name
+    return None
 
 
 def _open(options: TrainOptions, vocab: int, known: Tokenizer | None = None) -> Dataset:
     return open_data(options.data, options.tokenizer, options.vocabulary, vocab, known)
 
 
-def _checked(run: Run) -> Run:
+def _require_fitting(options: TrainOptions, config: models.Config, data: Dataset) -> None:
     """Prove that model, tokenizer, data and context fit each other."""
-    ids, vocab = run.data.tokenizer.size, run.config.vocab
-    if ids > vocab:
-        raise DataError(f"the tokenizer has {ids} ids, the model a vocabulary of {vocab}")
-    if run.context > run.config.context:
-        raise ConfigError(f"--context {run.context} exceeds the model's {run.config.context}")
-    require_length(run.data.train, run.context, f"the training part of {run.data.source}")
-    require_length(run.data.val, 1, f"the validation part of {run.data.source}")
-    return run
-
-
-def _size(data: Dataset) -> int:
-    return sum(len(part) for part in (*data.train, *data.val))
+    ids, context = data.tokenizer.size, options.context or config.context
+    if ids > config.vocab:
+        raise DataError(f"the tokenizer has {ids} ids, the model a vocabulary of {config.vocab}")
+    if context > config.context:
+        raise ConfigError(f"--context {context} exceeds the model's {config.context}")
+    require_length(data.train, context, f"the training part of {data.source}")
+    require_length(data.val, 1, f"the validation part of {data.source}")
 
 
 def _free_directory(name: str) -> Path:

@@ -96,11 +96,9 @@ class Screen(Listener):
             self._bar.stop()
 
     def started(self, run: Run, parameters: int, peak: float) -> None:
-        tokens = sum(map(len, run.data.train)), sum(map(len, run.data.val))
-        name = run.options.preset if run.options.weights is None else run.options.weights
-        self._print(f"model: {name}, {parameters:,} parameters, vocabulary {run.config.vocab}")
-        self._print(f"data: {run.data.source}")
-        self._print(f"tokens: {tokens[0]:,} to train, {tokens[1]:,} to validate")
+        for line in run.task.lines():
+            self._print(line)
+        self._print(f"trained: {parameters:,} parameters")
         self._print(f"run: {run.directory}, peak {peak / 1e9:.0f} GFLOP/s")
         steps = run.options.steps
         self._bar.start()

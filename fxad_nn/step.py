@@ -14,7 +14,9 @@ import fxad
 import fxad.numpy as jnp
 from fxad_nn import models
 from fxad_nn.errors import ConfigError, did_you_mean
-from fxad_nn.optim import as_optimizer, clip_by_global_norm
+from fxad_nn.lora import with_dropout
+from fxad_nn.objective import Objective
+from fxad_nn.optim import Optimizer, as_optimizer, clip_by_global_norm
 
 DTYPES = ("float32", "bfloat16", "f32", "bf16")
 _SHORT = {"f32": "float32", "bf16": "bfloat16"}
@@ -70,3 +72,66 @@ def train_step(
         return params, state, value
 
     return fxad.jit(step, donate_argnums=(0, 1))
+
+
+def tuning_step(
+    objective: Objective,
+    optimizer: Optimizer,
+    clip: float | None,
+    dropout: float = 0.0,
+    seed: int = 0,
+) -> Callable[..., tuple[Any, Any, Any]]:
+    """Compiled (trained, state, frozen, reference, tokens, targets, number) -> (trained, state,
+    loss).
+
+    trained and frozen are the two parts of the parameters (`fxad.tree.partition`): only `trained`
+    has gradients and a state, and only these two are donated. tokens and targets are int32
+    [accumulate, rows, ...]; the loss is the objective's sum over all of them by its count over all
+    of them. dropout: of adapters, by keys that follow from `seed` and the step's `number`.
+    """
+
+    def step(
+        trained: Any,
+        state: Any,
+        frozen: Any,
+        reference: Any,
+        tokens: Any,
+        targets: Any,
+        number: Any,
+    ) -> tuple[Any, Any, Any]:
+        counts = [objective.count((tokens[i], targets[i])) for i in range(tokens.shape[0])]
+        count = jnp.maximum(sum(counts[1:], counts[0]), 1.0)
+        key = fxad.random.fold_in(fxad.random.key(seed), number)
+
+        def share(trained: Any, batch: Any, micro: Any) -> Any:
+            params = fxad.tree.combine(trained, frozen)
+            params = with_dropout(params, dropout, fxad.random.fold_in(key, micro))
+            return objective.total(params, reference, batch) / count
+
+        share_and_grads = fxad.value_and_grad(share)
+        if tokens.shape[0] == 1:
+            loss, grads = share_and_grads(trained, (tokens[0], targets[0]), 0)
+        else:
+            loss, grads = _summed(share_and_grads, trained, tokens, targets)
+        if clip is not None:
+            grads, _ = clip_by_global_norm(grads, clip)
+        trained, state = optimizer.update(grads, state, trained)
+        return trained, state, loss
+
+    return fxad.jit(step, donate_argnums=(0, 1))
+
+
+def _summed(
+    share_and_grads: Callable[..., tuple[Any, Any]], trained: Any, tokens: Any, targets: Any
+) -> tuple[Any, Any]:
+    """The loss and the gradients of all micro-batches, added in float32 one after another."""
+
+    def add(total: Any, micro_batch: Any) -> tuple[Any, None]:
+        tokens, targets, number = micro_batch
+        part = share_and_grads(trained, (tokens, targets), number)
+        return fxad.tree.map(lambda t, x: t + x.astype(t.dtype), total, part), None
+
+    zero = fxad.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), trained)
+    numbers = jnp.arange(tokens.shape[0])
+    start = (jnp.zeros((), jnp.float32), zero)
+    return fxad.lax.scan(add, start, (tokens, targets, numbers))[0]

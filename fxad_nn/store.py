@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -156,15 +156,20 @@ def holds_checkpoint(directory: Path) -> bool:
 ADAMW = adamw(1e-3)
 
 
-def load(directory: Path, optimizer: Optimizer | None = ADAMW) -> Checkpoint:
+def load(
+    directory: Path,
+    optimizer: Optimizer | None = ADAMW,
+    spec_of: Callable[[models.Config], Any] | None = None,
+) -> Checkpoint:
     """Read a checkpoint whose files are those of its manifest and agree with each other.
 
-    optimizer: the one whose state was saved; None: its state is not read.
+    optimizer: the one whose state was saved; None: its state is not read. spec_of: the leaves that
+    are saved of a model of that configuration (default: all it has).
 
     Raises CheckpointError naming the file that does not, and the last checkpoint that is whole.
     """
     with _reading(directory) as path:
-        return _read(path, optimizer)
+        return _read(path, optimizer, spec_of)
 
 
 def read_state(directory: Path) -> tuple[Path, dict[str, Any]]:
@@ -186,12 +191,16 @@ def last_whole(directory: Path, but: Path | None = None) -> Path | None:
     return None
 
 
-def _read(path: Path, optimizer: Optimizer | None) -> Checkpoint:
+def _read(
+    path: Path,
+    optimizer: Optimizer | None,
+    spec_of: Callable[[models.Config], Any] | None,
+) -> Checkpoint:
     manifest = _manifest(path)
     found = _state(path, manifest)
     try:
         config = models.from_dict(found["model"], str(path / STATE))
-        spec = models.family(config).spec(config)
+        spec = spec_of(config) if spec_of else models.family(config).spec(config)
     except ConfigError as error:
         raise CheckpointError(str(error)) from error
     for name in (MODEL, TOKENIZER) if optimizer is None else (MODEL, OPTIMIZER, TOKENIZER):

@@ -22,8 +22,11 @@ from tokenizer_directories import tiktoken_lines, write_json, write_sentencepiec
 import fxad
 from fxad.core.schema import anything, read, record
 from fxad_nn import chat_template, decoder, gpt2, manifest, models, optim, store, tensors
+from fxad_nn.adapters import load_adapters, save_adapters
+from fxad_nn.chat_data import read_conversations
 from fxad_nn.errors import DamageWarning, DataError, UserError
 from fxad_nn.families import family_of
+from fxad_nn.lora import Lora, add_lora
 from fxad_nn.model import Model, load, save
 from fxad_nn.options import build
 from fxad_nn.recipe import TrainOptions
@@ -176,7 +179,7 @@ def kinds(home):
     (home / "options.json").write_text(json.dumps(OPTIONS), "utf-8")
     (home / "model.json").write_text(json.dumps(models.to_dict(models.preset("llama3.2-1b"))))
 
-    tokenizers = tokenizer_files(home)
+    tokenizers, tuning = tokenizer_files(home), tuning_files(home)
 
     def json_of(name):
         return read(home / name, record({}, others=anything), DataError)
@@ -194,6 +197,7 @@ def kinds(home):
         "own tokenizer": Kind([own], lambda: use(from_json(own.read_bytes()))),
         "pairs": Kind([vocab, merges], lambda: use(from_directory(home / "pairs"))),
         **tokenizers,
+        **tuning,
         "shard": Kind([home / "x.bin"], lambda: read_shard(home / "x.bin", 50)),
         "tokens": Kind([home / "t.ids"], lambda: read_tokens(home / "t.ids", "<u2", 50)),
         "options": Kind(
@@ -245,6 +249,42 @@ def tokenizer_files(home):
     return {"templates": templates, **{name: kind(name) for name in files}}
 
 
+def tuning_files(home):
+    """Conversations of every format, as lines and as arrays, and adapters."""
+    call = {"name": "f", "arguments": '{"x": [1, 2]}'}
+    question, answer = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}
+    turns = [{"from": "human", "value": "Hi"}, {"from": "function_call", "value": json.dumps(call)}]
+    called = {"role": "assistant", "tool_calls": [{"type": "function", "function": call}]}
+    records = {
+        "messages": {"messages": [question, called, answer], "tools": [{"name": "f"}]},
+        "sharegpt": {"conversations": turns, "system": "Be kind.", "tools": '[{"name": "f"}]'},
+        "alpaca": {"instruction": "Add.", "input": "1, 2", "output": "3", "history": [["a", "b"]]},
+        "preference": {"prompt": [question], "chosen": [answer], "rejected": [called]},
+    }
+    chats = []
+    for name, value in records.items():
+        chats += [home / f"{name}.jsonl", home / f"{name}.json"]
+        chats[-2].write_text(f"{json.dumps(value)}\n" * 3, "utf-8")
+        chats[-1].write_text(json.dumps([value] * 3, indent=1), "utf-8")
+    params = init_params(decoder.spec(LLAMA), fxad.random.key(0))
+    adapted = add_lora(params, LLAMA, 2, 4.0, ("q_proj", "up_proj"), fxad.random.key(1))
+    save_adapters(home / "adapter", adapted, LLAMA, Lora(2, 4.0, ("q_proj", "up_proj")), "x")
+
+    def read_adapters():
+        load_adapters(home / "adapter", params, LLAMA)
+
+    def read_chats():
+        for path in chats:
+            for _ in read_conversations(path):
+                pass
+
+    return {
+        "chats": Kind(chats, read_chats),
+        "adapter": Tensors([home / "adapter" / "adapter_model.safetensors"], read_adapters),
+        "adapter config": Kind([home / "adapter" / "adapter_config.json"], read_adapters),
+    }
+
+
 def hugging_face(directory, config, params):
     """config.json and model.safetensors of a model of ours, the fields chosen by hand."""
     if isinstance(config, gpt2.Config):
@@ -282,6 +322,7 @@ def split(directory, files):
 NAMES = ["checkpoint", "sealed", "gpt2", "llama", "gpt2 config", "llama config", "index"]
 NAMES += ["family configs"]
 NAMES += ["tokenizer", "own tokenizer", "pairs", "shard", "tokens", "options", "model"]
+NAMES += ["chats", "adapter", "adapter config"]
 NAMES += ["templates", "unigram", "wordpiece", "tiktoken", "pieces", "settings"]
 
 

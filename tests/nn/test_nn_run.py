@@ -198,7 +198,7 @@ def test_averaged_weights_are_validated_and_sampled(tmp_path, text, capsys):
     average = averaged(last.state, last.params)
     assert last.weights is not last.params
     evaluate = evaluator(last.config)
-    wanted = evaluate(average, last.data.val, last.context, last.options.eval_batch)
+    wanted = evaluate(average, last.task.data.val, last.context, last.options.eval_batch)
     assert result.val_loss == wanted
     out = tmp_path / "run"
     assert cli.main(["sample", str(out), "--averaged", "--tokens", "3"]) == 0

@@ -1,0 +1,189 @@
+"""Adapters on the disk, in the format of PEFT: adapter_config.json and adapter_model.safetensors.
+
+    save_adapters(Path("out"), params, config, Lora(16, 32.0), base="Llama-3.2-1B")
+    params, lora = load_adapters(Path("out"), params, config)   # beside the weights of `params`
+
+What is saved loads with `peft.PeftModel.from_pretrained(model, "out")`, and what PEFT saved loads
+here: LoRA of linear layers. Whatever else PEFT can do is an error that names the field.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import fxad.numpy as jnp
+from fxad.core.schema import (
+    Mismatch,
+    anything,
+    array,
+    boolean,
+    integer,
+    nullable,
+    number,
+    one_of,
+    read,
+    record,
+    shown,
+    string,
+)
+from fxad_nn import gpt2, models
+from fxad_nn.errors import CheckpointError, ConfigError
+from fxad_nn.families import family_of
+from fxad_nn.files import replacing
+from fxad_nn.lora import Lora, adapters_of, linear_modules, with_adapters
+from fxad_nn.tensors import Stored, stored, warn_if_not_finite, write_tree
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+PREFIX = "base_model.model."
+"""What PEFT puts before the names of a causal language model's modules."""
+FACTORS = {"lora_A": "a", "lora_B": "b"}
+FLOATS = ("float32", "float16", "bfloat16", "float64")
+
+
+def save_adapters(
+    directory: Path, params: Any, config: models.Config, lora: Lora, base: str
+) -> None:
+    """Write the adapters in `params`; base: the name or directory of the model they belong to.
+
+    Each file is wholly there or not there, the weights first. Raises CheckpointError where `params`
+    holds no adapters and where the disk fails.
+    """
+    adapters = adapters_of(params)
+    if not adapters:
+        raise CheckpointError(f"{directory}: this model has no adapters to save")
+    published = {name: family_of(config).published(name) for name in adapters}
+    tensors = {
+        f"{PREFIX}{published[name]}.{theirs}.weight": leaves[ours]
+        for name, leaves in adapters.items()
+        for theirs, ours in FACTORS.items()
+    }
+    values = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base,
+        "r": lora.rank,
+        "lora_alpha": int(lora.alpha) if lora.alpha == int(lora.alpha) else lora.alpha,
+        "lora_dropout": lora.dropout,
+        "use_rslora": lora.rslora,
+        "target_modules": sorted(_targets(published.values(), config)),
+        "fan_in_fan_out": isinstance(config, gpt2.Config),
+        "bias": "none",
+        "inference_mode": True,
+    }
+    try:
+        with replacing(directory / WEIGHTS) as temporary:
+            write_tree(temporary, tensors)
+        with replacing(directory / CONFIG) as temporary:
+            temporary.write_text(json.dumps(values, indent=2) + "\n", "utf-8")
+    except OSError as error:
+        raise CheckpointError(f"could not save adapters in {directory}: {error}") from error
+
+
+def _targets(modules: Any, config: models.Config) -> set[str]:
+    """The last parts of the names of modules, where they mean just these; else whole names."""
+    modules = set(modules)
+    every = {family_of(config).published(name) for name in linear_modules(config)}
+    ends = {name.rpartition(".")[2] for name in modules}
+    return ends if {n for n in every if n.rpartition(".")[2] in ends} == modules else modules
+
+
+def load_adapters(directory: Path, params: Any, config: models.Config) -> tuple[Any, Lora]:
+    """The parameters with the adapters of a directory beside their weights, and what these are.
+
+    Factors become float32. Raises CheckpointError naming the file, and the field or tensor, where
+    one is missing, damaged, not supported, or of another model.
+    """
+    path = directory / CONFIG
+    values = read(path, SCHEMA, CheckpointError)
+    try:
+        lora = Lora(
+            rank=values["r"],
+            alpha=float(values.get("lora_alpha", 8)),
+            targets=_target_names(values["target_modules"]),
+            rslora=values.get("use_rslora", False),
+            dropout=float(values.get("lora_dropout", 0.0)),
+        )
+    except ConfigError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    return with_adapters(params, _read(directory / WEIGHTS, config, lora)), lora
+
+
+def _target_names(value: str | list[str]) -> tuple[str, ...] | str:
+    return value if isinstance(value, str) else tuple(sorted(value))
+
+
+def _read(path: Path, config: models.Config, lora: Lora) -> dict[str, dict[str, Any]]:
+    """The adapters in a file, each with both of its factors."""
+    sizes = linear_modules(config)
+    ours = {PREFIX + family_of(config).published(name): name for name in sizes}
+    found: dict[str, Any] = {}
+    for tensor in stored([path]):
+        module, _, factor = tensor.name.removesuffix(".weight").rpartition(".")
+        known = tensor.name.endswith(".weight") and factor in FACTORS and module in ours
+        if not known:
+            name = shown(tensor.name)
+            raise CheckpointError(f"{path}: the tensor {name} has no place in this model")
+        name = ours[module]
+        size_in, size_out = sizes[name]
+        shape = (lora.rank, size_in) if factor == "lora_A" else (size_out, lora.rank)
+        found[f"{name}.{FACTORS[factor]}"] = _factor(tensor, shape, path)
+    modules = {name.rpartition(".")[0] for name in found}
+    missing = [f"{m}.{f}" for m in sorted(modules) for f in FACTORS.values()]
+    missing = [name for name in missing if name not in found]
+    if missing or not modules:
+        raise CheckpointError(f"{path} does not hold {missing[0] if missing else 'any adapter'}")
+    warn_if_not_finite(found, str(path))
+    scale = jnp.float32(lora.scale)
+    return {m: {"a": found[f"{m}.a"], "b": found[f"{m}.b"], "scale": scale} for m in modules}
+
+
+def _factor(tensor: Stored, shape: tuple[int, int], path: Path) -> Any:
+    what = f"{path}: {shown(tensor.name)}"
+    if tensor.shape != shape:
+        raise CheckpointError(
+            f"{what} has shape {tensor.shape}, this model and rank need {shape}: were the adapters "
+            "trained on another model?"
+        )
+    if tensor.dtype not in FLOATS:
+        raise CheckpointError(f"{what} is {tensor.dtype}; adapters are one of {FLOATS}")
+    return jnp.asarray(tensor.read(), "float32")
+
+
+def _off(value: Any) -> Any:
+    """null, false, or an empty list or object: what is not used."""
+    if value is not None and value is not False and value not in ([], {}):
+        raise Mismatch(f"is not supported, got {shown(value)}")
+    return value
+
+
+NAME = string(most=1000)
+SCHEMA = record(
+    {
+        "peft_type": one_of("LORA"),
+        "r": integer(1, 1 << 20),
+        "target_modules": lambda value: (NAME if type(value) is str else array(NAME, 1))(value),
+    },
+    {
+        "lora_alpha": number(above=0),
+        "lora_dropout": number(least=0),
+        "use_rslora": boolean,
+        "bias": one_of("none"),
+        "task_type": nullable(one_of("CAUSAL_LM")),
+        # About making adapters, not about those that are there.
+        "auto_mapping": anything,
+        "base_model_name_or_path": anything,
+        "exclude_modules": anything,
+        "fan_in_fan_out": boolean,
+        "inference_mode": boolean,
+        "init_lora_weights": anything,
+        "layers_pattern": anything,
+        "layers_to_transform": anything,
+        "megatron_core": anything,
+        "peft_version": anything,
+        "qalora_group_size": anything,
+        "revision": anything,
+    },
+    others=_off,
+)

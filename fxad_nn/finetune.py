@@ -1,0 +1,304 @@
+"""Fine-tuning as a function: a model's directory and conversations in, a model that loads out.
+
+    options = finetune_recipe(model=Path("Llama-3.2-1B"), data=Path("chat.jsonl"), lora=16)
+    tuned = finetune(options)
+    print(tuned.result.val_loss, tuned.saved)       # [runs/.../adapter, runs/.../merged]
+
+A run is one of `fxad_nn.train` whose task is `fxad_nn.tuning`: it is resumed exactly, keeps its
+best checkpoint, and its checkpoints hold what is trained. What is saved in the end loads in
+transformers and in PEFT.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import fxad
+from fxad_nn import chat_template, hf, models, store
+from fxad_nn.adapters import save_adapters
+from fxad_nn.chat_data import read_conversations
+from fxad_nn.chat_examples import Counts, Encoder, Example, Pair, encoded
+from fxad_nn.errors import CheckpointError, ConfigError, DataError
+from fxad_nn.files import replacing
+from fxad_nn.finetune_recipe import LONGEST, FinetuneOptions
+from fxad_nn.listener import Listener
+from fxad_nn.lora import (
+    Rounding,
+    adapter_specs,
+    add_lora,
+    merge_lora,
+    trainable,
+    with_adapters,
+    without_adapters,
+)
+from fxad_nn.model import Model, load
+from fxad_nn.model import save as save_model
+from fxad_nn.optim import averaged
+from fxad_nn.recipe import optimizer_of
+from fxad_nn.run import BEST, Run, changed_options, new_directory, resumed
+from fxad_nn.tokenizer import Tokenizer, from_directory
+from fxad_nn.train import Result, carry_out
+from fxad_nn.tuning import Corpus, Tuning, split
+
+FIXED = (
+    *("model", "lora", "alpha", "targets", "rslora", "dpo"),
+    *("data", "eval_data", "eval_share", "eval_examples", "seed", "format", "context", "too_long"),
+    *("optimizer", "average", "skip_outliers"),
+)
+"""Options that say what a checkpoint holds or was trained on, and so cannot change when its run
+goes on."""
+
+ADAPTER, MERGED = "adapter", "merged"
+"""What is saved in a run's directory in the end."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What fine-tuning left: directories with what was saved, and what merging adapters cost."""
+
+    result: Result
+    saved: list[Path]
+    rounding: Rounding | None
+
+
+def finetune(options: FinetuneOptions, listener: Listener | None = None) -> Tuned:
+    """Fine-tune, evaluate and save as `options` say; stopped early, nothing but a checkpoint.
+
+    Raises as `fxad_nn.train.train`, and DataError, with file and line, for conversations that
+    cannot be read or encoded.
+    """
+    if options.threads is not None:
+        fxad.set_num_threads(options.threads)
+    result = carry_out(resume(options) if options.resume else begin(options), listener)
+    if result.interrupted:
+        return Tuned(result, [], None)
+    return Tuned(result, *save_tuned(result.run))
+
+
+# What a run begins with -------------------------------------------------------------------------
+
+
+def begin(options: FinetuneOptions) -> Run:
+    """A run at step 0."""
+    directory = new_directory(options.out, _required(options.model, "model").name or "tuned")
+    model, trained, frozen = _parts(options)
+    task = _task(options, model.config, frozen, _reference(options, trained, frozen))
+    steps = options.steps or max(round(task.steps_per_epoch * options.epochs), 1)
+    warmup = steps // 20 if options.warmup < 0 else options.warmup
+    options = replace(options, steps=steps, warmup=warmup)
+    state = optimizer_of(options).init(trained)
+    return Run(options, model.config, task, directory, trained, state)
+
+
+def resume(options: FinetuneOptions) -> Run:
+    """The run in the checkpoint `options.resume`, to go on as `options` say."""
+    directory = _required(options.resume, "resume")
+    saved = store.load(directory, optimizer_of(options), partial(_saved_spec, options))
+    model, trained, frozen = _parts(options)
+    if model.config != saved.config:
+        raise CheckpointError(f"{saved.path} is of another model than {options.model}")
+    task = _task(options, model.config, frozen, _reference(options, trained, frozen))
+    if task.source != saved.state["source"]:
+        raise DataError(
+            f"{saved.path} was trained on {saved.state['source']}; now that is {task.source}"
+        )
+    return resumed(options, saved, task, options.data)
+
+
+def resumed_finetune(directory: Path, **changes: Any) -> FinetuneOptions:
+    """The options that a run was saved with, with some changed."""
+    return changed_options(directory, FinetuneOptions, FIXED, changes)
+
+
+def _required(path: Path | None, name: str) -> Path:
+    if path is None:
+        raise ConfigError(f"fine-tuning needs --{name}")
+    return path
+
+
+def _parts(options: FinetuneOptions) -> tuple[Model, Any, Any]:
+    """A model, and its parameters in two trees: those that are trained and those that are not.
+
+    Without adapters all are trained, in float32; products keep the precision that is stored.
+    """
+    model = load(_required(options.model, "model"))
+    config = model.config
+    if options.lora is not None:
+        lora, key = options.adapters(), fxad.random.key(options.seed)
+        where = lora.rank, lora.alpha, lora.targets
+        params = add_lora(model.params, config, *where, key, lora.rslora)
+        chosen: Any = trainable(params)
+    else:
+        params = fxad.tree.map(lambda leaf: leaf.astype("float32"), model.params)
+        products = None if config.dtype == "float32" else config.dtype
+        config, chosen = replace(config, dtype="float32", products=products), True
+    if options.dtype is not None:
+        config = replace(config, products=LONG.get(options.dtype, options.dtype))
+    return Model(params, config), *fxad.tree.partition(params, chosen)
+
+
+LONG = {"f32": "float32", "bf16": "bfloat16"}
+
+
+def _reference(options: FinetuneOptions, trained: Any, frozen: Any) -> Any:
+    """The parameters before training, where the objective needs them."""
+    if not options.dpo:
+        return None
+    if options.lora is not None:
+        return without_adapters(frozen)
+    return fxad.tree.map(lambda leaf: leaf.copy(), trained)
+
+
+def _saved_spec(options: FinetuneOptions, config: models.Config) -> Any:
+    """The leaves of a checkpoint: those that are trained."""
+    spec = models.family(config).spec(config)
+    if options.lora is None:
+        return spec
+    placed = with_adapters(spec, adapter_specs(config, options.adapters()))
+    return fxad.tree.partition(placed, trainable(placed))[0]
+
+
+# Examples ---------------------------------------------------------------------------------------
+
+
+def _task(options: FinetuneOptions, config: models.Config, frozen: Any, reference: Any) -> Tuning:
+    directory, data = _required(options.model, "model"), _required(options.data, "data")
+    tokenizer, context = from_directory(directory), _context(options, config)
+    encoder, counts = _encoder(directory, tokenizer, config), Counts()
+
+    def read(path: Path) -> list[Example | Pair]:
+        items = read_conversations(path, options.format)
+        found = list(encoded(items, encoder, context, options.too_long, counts))
+        for example in found[:1]:
+            _require_kind(example, options, path)
+        return found
+
+    train, source = read(data), _digest(data)
+    if options.eval_data is None:
+        train, val = split(train, options.eval_share, options.eval_examples, options.seed)
+    else:
+        val, source = read(options.eval_data), f"{source} and {_digest(options.eval_data)}"
+        val = val[:: -(-len(val) // options.eval_examples) or 1]
+    if not train or not val:
+        raise DataError(f"{source}: {counts}: too little to train and to validate on")
+    return Tuning(options, config, frozen, Corpus(train, val, tokenizer, source, counts), reference)
+
+
+def _context(options: FinetuneOptions, config: models.Config) -> int:
+    context = options.context or min(config.context, LONGEST)
+    if context > config.context:
+        raise ConfigError(f"--context {context} exceeds the model's {config.context}")
+    return context
+
+
+def _encoder(directory: Path, tokenizer: Tokenizer, config: models.Config) -> Encoder:
+    has_template = bool(chat_template.templates(directory))
+    template = chat_template.from_directory(directory) if has_template else None
+    return Encoder(tokenizer, template, config.vocab)
+
+
+def _require_kind(example: Example | Pair, options: FinetuneOptions, path: Path) -> None:
+    if isinstance(example, Pair) != options.dpo:
+        hint = "give --dpo to learn from" if isinstance(example, Pair) else "--dpo needs"
+        raise ConfigError(f"{path}: {hint} pairs of a chosen and a rejected answer")
+
+
+def _digest(path: Path) -> str:
+    """A file's name with what it holds, in short: a changed file is not the same source."""
+    with open(path, "rb") as file:
+        return f"{path} ({hashlib.file_digest(file, 'sha256').hexdigest()[:12]})"
+
+
+def preview(options: FinetuneOptions, count: int) -> Iterator[list[tuple[str, bool]]]:
+    """The first examples, each as pieces of text with whether they are trained."""
+    directory, data = _required(options.model, "model"), _required(options.data, "data")
+    config = hf.read_config(directory)
+    tokenizer, context = from_directory(directory), _context(options, config)
+    encoder = _encoder(directory, tokenizer, config)
+    items = read_conversations(data, options.format)
+    for example in islice(encoded(items, encoder, context, options.too_long, Counts()), count):
+        answers = [example] if isinstance(example, Example) else [example.chosen, example.rejected]
+        for answer in answers:
+            yield _pieces(answer, tokenizer)
+
+
+def _pieces(example: Example, tokenizer: Tokenizer) -> list[tuple[str, bool]]:
+    """Runs of tokens of one kind, as text: what was decoded so far shows where each one ends."""
+    pieces, shown = [], ""
+    changes = [
+        i for i in range(1, len(example.ids)) if example.trained[i] != example.trained[i - 1]
+    ]
+    for start, end in zip([0, *changes], [*changes, len(example.ids)], strict=True):
+        text = tokenizer.decode(example.ids[:end])
+        pieces.append((text[len(shown) :], bool(example.trained[start])))
+        shown = text
+    return pieces
+
+
+# What a run ends with ---------------------------------------------------------------------------
+
+
+def save_tuned(run: Run) -> tuple[list[Path], Rounding | None]:
+    """Save the adapters, the model with them merged, or both, as the options say, of the best
+    checkpoint where there is one; the tokenizer's files are copied. Raises CheckpointError."""
+    options, task = run.options, run.task
+    assert isinstance(options, FinetuneOptions)
+    assert isinstance(task, Tuning)
+    base = _required(options.model, "model")
+    params, saved, rounding = fxad.tree.combine(_best(run), task.frozen), [], None
+    if options.lora is not None and options.save in ("both", "adapter"):
+        saved.append(run.directory / ADAPTER)
+        save_adapters(saved[-1], params, run.config, options.adapters(), str(base.absolute()))
+    if options.save in ("both", "merged"):
+        if options.lora is not None:
+            params, rounding = merge_lora(params, run.config)
+        dtype = hf.read_config(base).dtype
+        params = fxad.tree.map(lambda leaf: leaf.astype(dtype), params)
+        saved.append(run.directory / MERGED)
+        config = replace(run.config, dtype=dtype, products=None)
+        save_model(Model(params, config), saved[-1])
+        copy_tokenizer(base, saved[-1])
+    return saved, rounding
+
+
+def _best(run: Run) -> Any:
+    """The trained parameters with the lowest validation loss that are there."""
+    best, options = run.directory / BEST, run.options
+    if not options.best or not store.holds_checkpoint(best):
+        return run.weights
+    assert isinstance(options, FinetuneOptions)
+    found = store.load(best, optimizer_of(options), partial(_saved_spec, options))
+    return averaged(found.optimizer, found.params)
+
+
+TOKENIZER_FILES = (
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.*",
+    "merges.txt",
+    "*.tiktoken",
+    "chat_template*",
+    "additional_chat_templates/*.jinja",
+)
+
+
+def copy_tokenizer(source: Path, target: Path) -> None:
+    """Copy a model's tokenizer and chat templates; CheckpointError where the disk fails."""
+    files = {path for pattern in TOKENIZER_FILES for path in source.glob(pattern)}
+    try:
+        for path in sorted(files):
+            if path.is_file():
+                with replacing(target / path.relative_to(source)) as temporary:
+                    shutil.copyfile(path, temporary)
+    except OSError as error:
+        raise CheckpointError(
+            f"could not copy {source}'s tokenizer to {target}: {error}"
+        ) from error

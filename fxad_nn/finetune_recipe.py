@@ -1,0 +1,91 @@
+"""What can be chosen about fine-tuning, and the choices that go with adapters or without.
+
+options = finetune_recipe(model=Path("Llama-3.2-1B"), data=Path("chat.jsonl"), lora=16)
+"""
+
+# ruff: noqa: RUF009 - option() makes dataclass fields, not shared default objects
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fxad_nn.chat_data import FORMATS
+from fxad_nn.chat_examples import TOO_LONG
+from fxad_nn.errors import ConfigError
+from fxad_nn.lora import ALL_LINEAR, Lora
+from fxad_nn.options import build, option
+from fxad_nn.recipe import RunOptions
+from fxad_nn.step import DTYPES
+
+SAVES = ("both", "merged", "adapter")
+LONGEST = 2048
+"""The context, where none is chosen: models of today allow more than fits in most memories."""
+
+
+@dataclass(frozen=True)
+class FinetuneOptions(RunOptions):
+    """One fine-tuning run."""
+
+    model: Path | None = option(None, "directory of a Hugging Face model")
+    data: Path | None = option(None, "conversations: JSONL, or a JSON array")
+    format: str = option("auto", "of the conversations (default: by the first one)", FORMATS)
+    eval_data: Path | None = option(None, "conversations to validate on")
+    eval_share: float = option(0.05, "share of --data to validate on, without --eval-data")
+    eval_examples: int = option(256, "validate on at most so many examples")
+    too_long: str = option("truncate", "what becomes of examples beyond --context", TOO_LONG)
+    lora: int | None = option(None, "rank of adapters (default: all parameters are trained)")
+    alpha: float | None = option(None, "what adapters are scaled by (default: twice the rank)")
+    targets: str = option(ALL_LINEAR, "modules that get adapters, such as q_proj,v_proj")
+    rslora: bool = option(False, "scale adapters by alpha / sqrt(rank) instead of alpha / rank")
+    dropout: float = option(0.0, "of the adapters' inputs")
+    dpo: bool = option(False, "learn to prefer the chosen answer to the rejected one")
+    beta: float = option(0.1, "DPO: how strongly the model is held to where it began")
+    epochs: float = option(1.0, "how often the examples are gone over, without --steps")
+    save: str = option("both", "what is saved in the end", SAVES)
+
+    steps: int = option(0, "optimizer steps in all (0: as many as --epochs takes)")
+    batch: int = option(4, "examples per batch")
+    context: int | None = option(None, f"tokens per example (default: at most {LONGEST})")
+    dtype: str | None = option(None, "of the factors of products (default: as stored)", DTYPES)
+    learning_rate: float = option(1e-5, "peak learning rate (default with --lora: 0.0002)")
+    final_rate: float = option(0.0, "learning rate at the last step")
+    warmup: int = option(-1, "steps over which it rises (-1: a twentieth of all)")
+    beta2: float = option(0.999, "AdamW: decay of the gradient's square")
+    weight_decay: float = option(0.0, "AdamW: decoupled decay of matrices")
+    eval_every: int = option(100, "steps between validations (0: never)")
+    best: bool = option(True, "keep the checkpoint of the lowest validation loss, and save that")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require_at_least("eval_examples", 1)
+        self._require("eval_share", 0 < self.eval_share < 1, "between 0 and 1")
+        for name in ("epochs", "beta"):
+            self._require(name, getattr(self, name) > 0, "a positive number")
+        if self.lora is None:
+            for name in ("alpha", "rslora", "dropout"):
+                self._require(name, not getattr(self, name), "left out without --lora")
+            self._require("targets", self.targets == ALL_LINEAR, "left out without --lora")
+            self._require("save", self.save != "adapter", "merged without --lora")
+        else:
+            self.adapters()  # whether its numbers can be
+
+    def _counts(self) -> dict[str, int]:
+        return {**super()._counts(), "steps": 0, "warmup": -1}
+
+    def adapters(self) -> Lora:
+        """The adapters to train. ConfigError without --lora."""
+        if self.lora is None:
+            raise ConfigError("adapters need a rank: --lora 16")
+        names = tuple(name.strip() for name in self.targets.split(",") if name.strip())
+        targets = ALL_LINEAR if names == (ALL_LINEAR,) else names
+        alpha = 2.0 * self.lora if self.alpha is None else self.alpha
+        return Lora(self.lora, alpha, targets, self.rslora, self.dropout)
+
+
+def finetune_recipe(**given: Any) -> FinetuneOptions:
+    """The options for a run: what was given, else what suits adapters, else the defaults."""
+    habits = {"learning_rate": 2e-4} if given.get("lora") is not None else {}
+    if given.get("dpo") and given.get("lora") is None:
+        habits["learning_rate"] = 1e-6
+    return build(FinetuneOptions, {**habits, **given}, "options")

@@ -1,0 +1,127 @@
+"""The JSON records of a file, one at a time: lines of JSON, or the elements of one array.
+
+    for line, text in records(Path("chat.jsonl"), most=1 << 20):
+        value = json.loads(text)
+
+Nothing is parsed here: an array is cut by its brackets and commas, and what is between them is for
+the parser to judge. So memory is bounded by the longest record, however long the file is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from fxad_nn.errors import DataError
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # what some editors put before UTF-8
+
+
+def records(path: Path, most: int) -> Iterator[tuple[int, bytes]]:
+    """(the line it begins on, its text) of every record; blank lines are passed over.
+
+    Raises DataError, with the line, where a record is longer than `most` bytes or an array has no
+    end, and where the file cannot be read.
+    """
+    if not path.is_file():
+        raise DataError(f"{path} {'is no file' if path.exists() else 'is missing'}")
+    try:
+        with open(path, "rb") as file:
+            start = len(BYTE_ORDER_MARK) if file.read(3) == BYTE_ORDER_MARK else 0
+            file.seek(start)
+            if _is_array(file):
+                yield from _elements(file, path, most)
+            else:
+                file.seek(start)
+                yield from _lines(file, path, most)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _is_array(file: BinaryIO) -> bool:
+    """Whether an array begins here; leaves the file after its bracket, or anywhere."""
+    while (byte := file.read(1)).isspace():
+        pass
+    return byte == b"["
+
+
+def _lines(file: BinaryIO, path: Path, most: int) -> Iterator[tuple[int, bytes]]:
+    number = 0
+    while line := file.readline(most + 1):
+        number += 1
+        if len(line) > most:
+            raise _too_long(path, number, most)
+        if not line.isspace():
+            yield number, line
+
+
+def _too_long(path: Path, line: int, most: int) -> DataError:
+    return DataError(f"{path}, line {line}: this record is longer than {most} bytes")
+
+
+def _elements(file: BinaryIO, path: Path, most: int) -> Iterator[tuple[int, bytes]]:
+    """The elements of an array whose bracket was read just now."""
+    found = bytearray()  # what of an element was read, without white space before it
+    line = begun = 1 + _lines_before(file)
+    any_element = False
+    for piece, end in _pieces(file):
+        if not found:
+            content = piece.lstrip()
+            begun = line + piece[: len(piece) - len(content)].count(b"\n")
+            found += content
+        else:
+            found += piece
+        line += piece.count(b"\n")
+        if len(found) > most:
+            raise _too_long(path, begun, most)
+        if end == b"," or (end == b"]" and (found or any_element)):
+            yield begun, bytes(found)
+            any_element = True
+            found.clear()
+    if end != b"]":
+        seen = "'}' closes nothing" if end else "the array has no end"
+        raise DataError(f"{path}, line {line}: {seen}")
+    while part := file.read(_PART):
+        if part.strip():
+            raise DataError(f"{path}, line {line}: something follows the array's end")
+
+
+def _lines_before(file: BinaryIO) -> int:
+    """How many line breaks come before the position of the file, all of it white space so far."""
+    position = file.tell()
+    file.seek(0)
+    return file.read(position).count(b"\n")
+
+
+_PART = 1 << 16
+_SIGNS = re.compile(rb'\\.?|["{}\[\],]', re.DOTALL)
+
+
+def _pieces(file: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
+    """(bytes, what ends them) up to the end of an array: a comma between two elements, the closing
+    bracket, or nothing where only a part of the file ends. Leaves the file after the bracket."""
+    depth, quoted, escaped = 0, False, False
+    while part := file.read(_PART):
+        start, first = 0, 1 if escaped else 0
+        escaped = False
+        for match in _SIGNS.finditer(part, first):
+            sign = match[0]
+            if sign.startswith(b"\\"):
+                escaped = len(sign) == 1
+            elif sign == b'"':
+                quoted = not quoted
+            elif quoted:
+                continue
+            elif sign == b"," and depth == 0:
+                yield part[start : match.start()], sign
+                start = match.end()
+            elif sign in b"]}" and depth == 0:
+                file.seek(match.end() - len(part), 1)
+                yield part[start : match.start()], sign
+                return
+            else:
+                depth += (sign in b"{[") - (sign in b"]}")
+        yield part[start:], b""
+    yield b"", b""

@@ -1,0 +1,74 @@
+"""What fine-tuning makes small, as a sum over what counts and how much of it there is.
+
+    answers = Answers(config)
+    total = answers.total(params, reference, (tokens, targets))      # summed over the targets
+    count = answers.count((tokens, targets))                         # how many there are
+
+A sum and a count, because a step's loss is normalised over everything that its gradient is
+accumulated from: micro-batches with few answers must not weigh as much as those with many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import fxad
+import fxad.numpy as jnp
+from fxad_nn import models
+from fxad_nn.loss import IGNORE, token_losses
+
+
+class Objective(Protocol):
+    """`reference` are the parameters before training, for an objective that compares with them."""
+
+    def total(self, params: Any, reference: Any, batch: tuple[Any, Any]) -> Any:
+        """The sum of the losses, a float32 scalar."""
+
+    def count(self, batch: tuple[Any, Any]) -> Any:
+        """How many losses are summed, a float32 scalar."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Cross-entropy of the targets: batches are (tokens, targets), both int32 [rows, time]."""
+
+    config: models.Config
+
+    def total(self, params: Any, reference: Any, batch: tuple[Any, Any]) -> Any:
+        return models.family(self.config).loss(params, batch, self.config) * self.count(batch)
+
+    def count(self, batch: tuple[Any, Any]) -> Any:
+        return jnp.sum((batch[1] != IGNORE).astype(jnp.float32))
+
+
+@dataclass(frozen=True)
+class Preferences:
+    """Direct preference optimization (Rafailov et al., 2023).
+
+    Batches are int32 [pairs, 2, time]: the preferred answer, then the other. With the margin by
+    which training has raised the first one's log-probability more than the second's, the loss of a
+    pair is -log sigmoid(beta margin). All logits are in memory at once.
+    """
+
+    config: models.Config
+    beta: float = 0.1
+
+    def total(self, params: Any, reference: Any, batch: tuple[Any, Any]) -> Any:
+        before = fxad.lax.stop_gradient(self._log_probabilities(reference, batch))
+        raised = self._log_probabilities(params, batch) - before
+        losses = fxad.nn.softplus(-self.beta * (raised[:, 0] - raised[:, 1]))
+        return jnp.sum(losses * self._counted(batch))
+
+    def count(self, batch: tuple[Any, Any]) -> Any:
+        return jnp.sum(self._counted(batch))
+
+    def _counted(self, batch: tuple[Any, Any]) -> Any:
+        """1 for pairs, 0 for padding: float32 [pairs]."""
+        return jnp.any(batch[1] != IGNORE, axis=(1, 2)).astype(jnp.float32)
+
+    def _log_probabilities(self, params: Any, batch: tuple[Any, Any]) -> Any:
+        """Of the targets of each answer, summed: float32 [pairs, 2]."""
+        tokens, targets = (part.reshape(-1, part.shape[-1]) for part in batch)
+        logits = models.family(self.config).forward(params, tokens, self.config)
+        return -jnp.sum(token_losses(logits, targets), axis=-1).reshape(-1, 2)

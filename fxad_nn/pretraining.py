@@ -1,0 +1,86 @@
+"""Predicting every next token of a text: the task of `python -m fxad_nn train`.
+
+task = Pretraining(options, config, open_data(options.data))
+step = task.compiled(adamw(1e-3))
+params, state, loss = step(params, state, *task.batch(0))
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fxad_nn import models
+from fxad_nn.data import Dataset, random_batch
+from fxad_nn.evaluate import evaluator
+from fxad_nn.flops import training_flops_per_token
+from fxad_nn.loss import IGNORE
+from fxad_nn.optim import Optimizer
+from fxad_nn.recipe import TrainOptions
+from fxad_nn.step import train_step
+from fxad_nn.task import Batch, Step
+from fxad_nn.tokenizer import Tokenizer
+from fxad_nn.vocabulary import require_ids
+
+
+class Pretraining:
+    """Random windows of `data`, whose every token but the first is predicted."""
+
+    def __init__(self, options: TrainOptions, config: models.Config, data: Dataset) -> None:
+        self._options, self._config, self.data = options, config, data
+        self._context = options.context or config.context
+        self._evaluate = evaluator(config)
+
+    @property
+    def source(self) -> str:
+        return self.data.source
+
+    @property
+    def size(self) -> int:
+        return sum(len(part) for part in (*self.data.train, *self.data.val))
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.data.tokenizer
+
+    @property
+    def flops_per_token(self) -> float:
+        return training_flops_per_token(self._config, self._context)
+
+    def lines(self) -> list[str]:
+        o, tokens = self._options, [sum(map(len, s)) for s in (self.data.train, self.data.val)]
+        return [
+            f"model: {o.preset if o.weights is None else o.weights}, "
+            f"vocabulary {self._config.vocab}",
+            f"data: {self.source}",
+            f"tokens: {tokens[0]:,} to train, {tokens[1]:,} to validate",
+        ]
+
+    def batch(self, step: int) -> Batch:
+        """Tokens and targets of one step.
+
+        DataError where an id is outside the model's vocabulary, as in a file that was damaged
+        after it was opened.
+        """
+        o, vocab = self._options, self._config.vocab
+        first = step * o.accumulate
+        parts = [
+            random_batch(self.data.train, o.batch, self._context, o.seed, first + i)
+            for i in range(o.accumulate)
+        ]
+        for tokens, targets in parts:
+            require_ids(tokens, vocab, f"the batch of step {step + 1}")
+            require_ids(targets, vocab, f"the targets of step {step + 1}", IGNORE)
+        if o.accumulate == 1:
+            return parts[0]
+        return np.stack([tokens for tokens, _ in parts]), np.stack([wanted for _, wanted in parts])
+
+    def compiled(self, optimizer: Optimizer) -> Step:
+        o = self._options
+        return train_step(self._config, optimizer, o.clip, o.accumulate, o.dtype)
+
+    def evaluate(self, params: Any, whole: bool) -> float:
+        o = self._options
+        limit = None if whole else o.eval_windows
+        return self._evaluate(params, self.data.val, self._context, o.eval_batch, limit)

@@ -1,0 +1,50 @@
+"""What a training run works at, apart from how a run goes: batches, a step, a judgement.
+
+`fxad_nn.train` steps through any `Task`: `fxad_nn.pretraining` predicts texts, `fxad_nn.tuning`
+answers, or prefers one answer to another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from fxad_nn.optim import Optimizer
+from fxad_nn.tokenizer import Tokenizer
+
+Batch = tuple[Any, ...]
+"""Arrays; of the first every element is a token that goes through the model."""
+Step = Callable[..., tuple[Any, Any, Any]]
+"""(params, state, *batch) -> (params, state, loss), the first two donated."""
+
+
+class Task(Protocol):
+    """Data, and what is done with it. `params` are the parameters that are trained."""
+
+    @property
+    def source(self) -> str:
+        """Where the data comes from, in words."""
+
+    @property
+    def size(self) -> int:
+        """How many tokens the data holds: by this a resumed run knows it again."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """What the data was encoded with."""
+
+    @property
+    def flops_per_token(self) -> float:
+        """Floating-point operations of a step for each token that goes through the model."""
+
+    def lines(self) -> list[str]:
+        """What there is to say of model and data before the first step."""
+
+    def batch(self, step: int) -> Batch:
+        """The batch of a step, counted from 0: the same one whether or not the run was resumed."""
+
+    def compiled(self, optimizer: Optimizer) -> Step:
+        """One step as a function."""
+
+    def evaluate(self, params: Any, whole: bool) -> float:
+        """The validation loss, over a sample of the split or all of it."""

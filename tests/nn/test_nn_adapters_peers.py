@@ -1,0 +1,145 @@
+"""Adapters against PEFT: files both ways, the start, one step's gradients, and merged models."""
+
+import numpy as np
+import pytest
+
+import fxad
+import fxad.numpy as jnp
+import fxad_nn
+from fxad_nn import models
+from fxad_nn.adapters import load_adapters, save_adapters
+from fxad_nn.families import family_of
+from fxad_nn.lora import Lora, adapters_of, add_lora, merge_lora, targeted, trainable
+from fxad_nn.model import Model
+
+pytestmark = [
+    pytest.mark.peers,
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
+]
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+peft = pytest.importorskip("peft")
+
+SIZES = {"vocab_size": 97, "max_position_embeddings": 64, "hidden_size": 48}
+SIZES |= {"intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 6}
+SIZES |= {"num_key_value_heads": 2, "initializer_range": 0.2}
+TOKENS = np.random.default_rng(0).integers(0, 97, (2, 24))
+
+
+def base(directory, kind, dtype=torch.float32):
+    """A model of random weights, in the directory it was saved to."""
+    torch.manual_seed(0)
+    if kind == "gpt2":
+        sizes = {"vocab_size": 97, "n_positions": 64, "n_embd": 48, "n_layer": 2, "n_head": 4}
+        config = transformers.GPT2Config(**sizes, initializer_range=0.2)
+        model = transformers.GPT2LMHeadModel(config)
+    elif kind == "qwen2":
+        model = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**SIZES))
+    else:
+        config = transformers.LlamaConfig(**SIZES, tie_word_embeddings=True)
+        model = transformers.LlamaForCausalLM(config)
+    model.to(dtype).save_pretrained(directory)
+    return transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=dtype).eval()
+
+
+def logits_of(model):
+    with torch.no_grad():
+        return model(torch.from_numpy(TOKENS)).logits.float().numpy()
+
+
+def moved(params, seed=1):
+    """The parameters with adapters that are not zero any more."""
+    rng = np.random.default_rng(seed)
+    for leaves in adapters_of(params).values():
+        leaves["b"] = jnp.asarray(rng.normal(0, 0.1, leaves["b"].shape), "float32")
+    return params
+
+
+CASES = [
+    ("llama", "all-linear", False),
+    ("llama", ("q_proj", "v_proj"), True),
+    ("qwen2", ("down_proj",), False),
+    ("gpt2", "all-linear", False),
+]
+
+
+@pytest.mark.parametrize(("kind", "targets", "rslora"), CASES)
+def test_our_adapters_in_peft(tmp_path, kind, targets, rslora):
+    theirs = base(tmp_path / "base", kind)
+    model = fxad_nn.load(tmp_path / "base")
+    key = fxad.random.key(0)
+    params = moved(add_lora(model.params, model.config, 4, 6.0, targets, key, rslora))
+    lora = Lora(4, 6.0, targets, rslora)
+    save_adapters(tmp_path / "adapter", params, model.config, lora, str(tmp_path / "base"))
+    before = logits_of(theirs)
+    with_ours = logits_of(peft.PeftModel.from_pretrained(theirs, tmp_path / "adapter").eval())
+    ours = np.asarray(Model(params, model.config)(TOKENS))
+    assert np.abs(with_ours - before).max() > 0.1
+    np.testing.assert_allclose(ours, with_ours, atol=1e-4)
+    merged, _ = merge_lora(params, model.config)
+    fxad_nn.save(Model(merged, model.config), tmp_path / "merged")
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "merged").eval()
+    np.testing.assert_allclose(logits_of(again), with_ours, atol=1e-4)
+
+
+@pytest.mark.parametrize(("kind", "targets", "rslora"), CASES)
+def test_adapters_of_peft_here_with_the_same_gradients(tmp_path, kind, targets, rslora):
+    theirs = base(tmp_path / "base", kind)
+    targets = targets if isinstance(targets, str) else list(targets)
+    options = {"r": 4, "lora_alpha": 6, "target_modules": targets, "use_rslora": rslora}
+    options |= {"task_type": "CAUSAL_LM", "init_lora_weights": False}
+    options |= {"fan_in_fan_out": kind == "gpt2"}
+    adapted = peft.get_peft_model(theirs, peft.LoraConfig(**options))
+    adapted.save_pretrained(tmp_path / "adapter")
+    model = fxad_nn.load(tmp_path / "base")
+    params, lora = load_adapters(tmp_path / "adapter", model.params, model.config)
+    named = targeted(model.config, targets if isinstance(targets, str) else tuple(targets))
+    assert set(adapters_of(params)) == set(named)
+    assert targeted(model.config, lora.targets) == named
+    config = model.config
+    np.testing.assert_allclose(
+        np.asarray(Model(params, config)(TOKENS)), logits_of(adapted.eval()), atol=1e-4
+    )
+    trained, frozen = fxad.tree.partition(params, trainable(params))
+    batch = TOKENS[:, :-1].astype(np.int32), TOKENS[:, 1:].astype(np.int32)
+
+    def loss(trained):
+        return models.family(config).loss(fxad.tree.combine(trained, frozen), batch, config)
+
+    grads = adapters_of(fxad.jit(fxad.grad(loss))(trained))
+    tokens = torch.from_numpy(TOKENS)
+    adapted(tokens, labels=tokens).loss.backward()
+    wanted = {
+        name: leaf.grad.numpy() for name, leaf in adapted.named_parameters() if leaf.requires_grad
+    }
+    assert len(wanted) == 2 * len(grads)
+    norm = np.sqrt(sum(np.square(leaf).sum() for leaf in wanted.values()))
+    for name, leaves in grads.items():
+        published = f"base_model.model.{family_of(config).published(name)}"
+        for ours, kind_ in (("a", "lora_A"), ("b", "lora_B")):
+            leaf = wanted[f"{published}.{kind_}.default.weight"]
+            error = np.linalg.norm(np.asarray(leaves[ours]) - leaf)
+            assert error <= 1e-3 * np.linalg.norm(leaf) + 1e-6 * norm, (name, ours)
+
+
+def test_a_bf16_model_merges_as_in_peft(tmp_path):
+    """Both add in float32 what they then round; the last bit may differ where the sums do."""
+    theirs = base(tmp_path / "base", "llama", torch.bfloat16)
+    model = fxad_nn.load(tmp_path / "base")
+    params = moved(add_lora(model.params, model.config, 4, 6.0, "all-linear", fxad.random.key(0)))
+    save_adapters(tmp_path / "adapter", params, model.config, Lora(4, 6.0), "x")
+    merged, rounding = merge_lora(params, model.config)
+    fxad_nn.save(Model(merged, model.config), tmp_path / "merged")
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+    assert again.dtype == torch.bfloat16
+    ours = np.asarray(Model(merged, model.config)(TOKENS), np.float32)
+    wide = again.float().eval()
+    exact = logits_of(wide)
+    narrow = logits_of(wide.bfloat16())
+    assert np.linalg.norm(ours - exact) <= 1.1 * np.linalg.norm(narrow - exact)
+    inside = peft.PeftModel.from_pretrained(theirs, tmp_path / "adapter").float()
+    with torch.no_grad():
+        closest = logits_of(inside.merge_and_unload().eval())
+    # Weights differ by their rounding to 8 bits, at most 2**-9 of their size.
+    assert np.linalg.norm(exact - closest) <= 0.02 * np.linalg.norm(closest)
+    assert 0 < rounding.largest < 2**-8 * 2

@@ -1,0 +1,287 @@
+"""Fine-tuning from files to files: what is learned, kept, resumed and saved, and bad input."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from short_run import At
+from tiny_chat_model import chat, write_chats, write_model
+
+import fxad_nn
+from fxad_nn import store
+from fxad_nn.adapters import load_adapters
+from fxad_nn.cli import main
+from fxad_nn.epochs import Epochs
+from fxad_nn.errors import CheckpointError, ConfigError, DataError, TrainingError
+from fxad_nn.finetune import begin, finetune, preview, resumed_finetune
+from fxad_nn.finetune_recipe import finetune_recipe
+from fxad_nn.lora import merge_lora
+from fxad_nn.spec import named_leaves
+
+pytest.importorskip("jinja2")
+pytest.importorskip("tokenizers")
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("base") / "model")
+
+
+@pytest.fixture
+def chats(tmp_path):
+    return write_chats(tmp_path / "chat.jsonl", 40)
+
+
+def options(tmp_path, base, data, **more):
+    given = {"out": tmp_path / "run", "lora": 4, "learning_rate": 1e-2, "steps": 8, "batch": 4}
+    given |= {"eval_every": 4, "log_every": 2, "peak": 100.0, "eval_share": 0.1}
+    return finetune_recipe(model=base, data=data, **{**given, **more})
+
+
+def leaves(tree):
+    return dict(named_leaves(tree))
+
+
+def same(left, right):
+    left, right = leaves(left), leaves(right)
+    assert left.keys() == right.keys()
+    for name, leaf in left.items():
+        np.testing.assert_array_equal(leaf, right[name], err_msg=name)
+
+
+# What comes out
+
+
+def test_adapters_learn_and_what_is_saved_computes_the_same(tmp_path, base, chats):
+    tuned = finetune(options(tmp_path, base, chats, steps=60, dropout=0.05))
+    history = [loss for _, loss in tuned.result.run.history["train"]]
+    assert history[-1] < 0.6 * history[0]
+    assert [path.name for path in tuned.saved] == ["adapter", "merged"]
+    merged = fxad_nn.load(tmp_path / "run" / "merged")
+    assert merged.config.dtype == "bfloat16"
+    model = fxad_nn.load(base)
+    params, lora = load_adapters(tmp_path / "run" / "adapter", model.params, model.config)
+    assert (lora.rank, lora.alpha, lora.dropout) == (4, 8.0, 0.05)
+    again, rounding = merge_lora(params, model.config)
+    same(again, merged.params)
+    assert tuned.rounding == rounding
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        copied = tmp_path / "run" / "merged" / name
+        assert copied.read_bytes() == (base / name).read_bytes()
+
+
+def test_all_parameters_learn_in_float32_and_are_saved_as_stored(tmp_path, base, chats):
+    tuned = finetune(options(tmp_path, base, chats, lora=None, learning_rate=1e-3, steps=30))
+    run = tuned.result.run
+    assert all(str(leaf.dtype) == "float32" for leaf in leaves(run.params).values())
+    assert run.config.products == "bfloat16"
+    history = [loss for _, loss in run.history["train"]]
+    assert history[-1] < 0.9 * history[0]
+    assert [path.name for path in tuned.saved] == ["merged"]
+    assert tuned.rounding is None
+    merged = fxad_nn.load(tmp_path / "run" / "merged")
+    assert merged.config == fxad_nn.load(base).config
+
+
+def test_a_preference_is_learned(tmp_path, base):
+    path, records = tmp_path / "pairs.jsonl", []
+    for i in range(20):
+        question, answer = chat(i)
+        worse = {"role": "assistant", "content": "I do not know."}
+        records.append({"prompt": [question], "chosen": [answer], "rejected": [worse]})
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    more = {"dpo": True, "steps": 30, "beta": 0.5, "accumulate": 2, "batch": 2}
+    history = finetune(options(tmp_path, base, path, **more)).result.run.history["train"]
+    assert history[0][1] < np.log(2) * 1.01
+    assert history[-1][1] < 0.3
+    with pytest.raises(ConfigError, match="give --dpo to learn from pairs"):
+        finetune(options(tmp_path, base, path, out=tmp_path / "other"))
+
+
+def test_the_best_checkpoint_is_kept_and_saved(tmp_path, base, chats):
+    """Of a run whose rate soon spoils what it learned."""
+    more = {"steps": 24, "learning_rate": 0.3, "schedule": "constant", "eval_every": 2}
+    tuned = finetune(options(tmp_path, base, chats, save="adapter", **more))
+    history = tuned.result.run.history["val"]
+    best_step, _ = min(history, key=lambda point: point[1])
+    assert best_step < 24
+    [best] = store.checkpoints(tmp_path / "run" / "best")
+    assert best.name == f"step-{int(best_step):08d}"
+    model = fxad_nn.load(base)
+    params, _ = load_adapters(tmp_path / "run" / "adapter", model.params, model.config)
+    last = leaves(tuned.result.run.params)
+    assert any(not np.array_equal(last[name], leaves(params)[name]) for name in last)
+
+
+def test_validation_has_a_file_of_its_own_or_a_share(tmp_path, base, chats):
+    corpus = begin(options(tmp_path, base, chats, eval_share=0.5, eval_examples=3)).task.lines()
+    assert corpus[2].startswith("examples: 37 to train, 3 to validate")
+    other = write_chats(tmp_path / "other.jsonl", 10)
+    task = begin(options(tmp_path, base, chats, eval_data=other, eval_examples=4)).task
+    assert task.lines()[2].startswith("examples: 40 to train, 4 to validate")
+    assert "other.jsonl" in task.source
+
+
+# How it goes on
+
+
+def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, base, chats):
+    more = {"dropout": 0.1, "accumulate": 2, "batch": 2}
+    whole = finetune(options(tmp_path, base, chats, out=tmp_path / "whole", **more))
+    stop = At(4, lambda: signal.raise_signal(signal.SIGINT))
+    halted = finetune(options(tmp_path, base, chats, **more), stop)
+    assert halted.result.interrupted
+    assert (halted.saved, halted.result.run.step) == ([], 4)
+    ended = finetune(resumed_finetune(tmp_path / "run"))
+    assert ended.result.run.history == whole.result.run.history
+    same(ended.result.run.params, whole.result.run.params)
+    same(ended.result.run.state, whole.result.run.state)
+
+
+def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, base, chats):
+    more = {"save_every": 1, "steps": 12, "save": "adapter", "log_every": 1}
+    whole = finetune(options(tmp_path, base, chats, out=tmp_path / "whole", **more))
+    run = tmp_path / "run"
+    flags = ["--lora", "4", "--learning-rate", "0.01", "--steps", "12", "--batch", "4"]
+    flags += ["--eval-every", "4", "--log-every", "1", "--peak", "100", "--eval-share", "0.1"]
+    flags += ["--save-every", "1", "--save", "adapter"]
+    command = [sys.executable, "-m", "fxad_nn", "finetune", "--model", str(base)]
+    command += ["--data", str(chats), "--out", str(run), *flags]
+    child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 120
+        while not store.checkpoints(run) and time.monotonic() < deadline:
+            assert child.poll() is None
+            time.sleep(0.01)
+    finally:
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+    ended = finetune(resumed_finetune(run))
+    same(ended.result.run.params, whole.result.run.params)
+    assert ended.result.run.history == whole.result.run.history
+
+
+def test_what_made_the_run_cannot_change_when_it_goes_on(tmp_path, base, chats):
+    finetune(options(tmp_path, base, chats, steps=2))
+    with pytest.raises(ConfigError, match="--lora cannot change"):
+        resumed_finetune(tmp_path / "run", lora=8)
+    with pytest.raises(ConfigError, match="already holds a checkpoint"):
+        finetune(options(tmp_path, base, chats))
+    write_chats(chats, 41)
+    with pytest.raises(DataError, match=r"was trained on .*chat.jsonl \([0-9a-f]{12}\); now"):
+        finetune(resumed_finetune(tmp_path / "run", steps=4))
+
+
+def test_each_example_comes_once_an_epoch_with_others_of_its_length():
+    lengths = np.random.default_rng(0).integers(1, 100, 50)
+    order = Epochs(lengths, per_step=4, seed=1)
+    assert order.steps == 13
+    epochs = [[order.rows(e * 13 + i) for i in range(13)] for e in range(3)]
+    for epoch in epochs:
+        assert sorted(np.concatenate(epoch)) == list(range(50))
+    assert any(not np.array_equal(a, b) for a, b in zip(epochs[0], epochs[1], strict=True))
+    again = Epochs(lengths, per_step=4, seed=1)
+    np.testing.assert_array_equal(again.rows(30), order.rows(30))
+    spread = np.mean([np.ptp(lengths[rows]) for rows in epochs[0]])
+    assert spread < 20  # of 100: all sorted together, but for the last step of an epoch
+
+
+# What is shown
+
+
+def test_a_preview_shows_what_is_trained(tmp_path, base, chats, capsys):
+    [pieces] = preview(options(tmp_path, base, chats), 1)
+    assert [text for text, trained in pieces if trained] == [
+        "That would be 1, of course.<|im_end|>"
+    ]
+    assert main(["finetune", "--model", str(base), "--data", str(chats), "--preview", "2"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("What comes after") == 2
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_command_says_what_it_read_and_saved(tmp_path, base, capsys):
+    empty = {"messages": [chat(1)[0]]}
+    path = write_chats(tmp_path / "chat.jsonl", 20, empty)
+    flags = ["--model", str(base), "--data", str(path), "--out", str(tmp_path / "run")]
+    flags += ["--lora", "4", "--steps", "4", "--batch", "2", "--peak", "100"]
+    assert main(["finetune", *flags]) == 0
+    out = capsys.readouterr().out
+    assert "21 read, 20 used" in out
+    assert "0 truncated, 1 empty, 0 dropped" in out
+    assert "trained: 4,096 parameters" in out
+    assert "the largest rounding is" in out
+    assert f"saved: {tmp_path}/run/merged" in out
+    assert main(["sample", str(tmp_path / "run"), "--prompt", "It is", "--tokens", "4"]) == 0
+    assert capsys.readouterr().out.startswith("It is")
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("given", "saying"),
+    [
+        ({"lora": None, "dropout": 0.1}, "--dropout must be left out without --lora"),
+        ({"lora": None, "save": "adapter"}, "--save must be merged without --lora"),
+        ({"lora": 0}, "the rank of an adapter must be at least 1"),
+        ({"targets": "q_proj,w_proj"}, "called 'w_proj'"),
+        ({"context": 500}, "--context 500 exceeds the model's 128"),
+        ({"dpo": True}, "--dpo needs pairs"),
+        ({"eval_share": 1.0}, "--eval-share must be between 0 and 1"),
+        ({"base": None}, "fine-tuning needs --model"),
+        ({"data": None}, "fine-tuning needs --data"),
+        ({"format": "alpacca"}, "did you mean 'alpaca'"),
+    ],
+)
+def test_options_that_cannot_be(tmp_path, base, chats, given, saying):
+    with pytest.raises(ConfigError, match=saying):
+        finetune(options(tmp_path, **{"base": base, "data": chats, **given}))
+
+
+def test_data_that_cannot_be(tmp_path, base, chats):
+    chats.write_text(chats.read_text() + "{nonsense\n")
+    with pytest.raises(DataError, match="line 41 is damaged: no JSON"):
+        finetune(options(tmp_path, base, chats))
+    write_chats(chats, 1)
+    with pytest.raises(DataError, match="1 read, 1 used .* too little to train"):
+        finetune(options(tmp_path, base, chats))
+    long = {"messages": [chat(1)[0], {"role": "assistant", "content": "very " * 200}]}
+    write_chats(chats, 4, long)
+    with pytest.raises(DataError, match=r"line 5 takes \d+ tokens, the context holds 128"):
+        finetune(options(tmp_path, base, chats, too_long="error"))
+    tuned = finetune(options(tmp_path, base, chats, too_long="drop", steps=2))
+    assert "1 dropped" in tuned.result.run.task.lines()[1]
+
+
+def test_ids_outside_the_vocabulary_name_the_line(tmp_path, chats):
+    small = write_model(tmp_path / "small")
+    model = fxad_nn.load(small)
+    params = model.params
+    params["embed"]["token"] = params["embed"]["token"][:40]
+    fxad_nn.save(fxad_nn.Model(params, replace(model.config, vocab=40)), small)
+    with pytest.raises(DataError, match=r"line 1 holds id \d+ at position \d+, outside the vocab"):
+        finetune(options(tmp_path, small, chats))
+
+
+def test_a_loss_that_is_no_number_names_step_and_tensor(tmp_path, base, chats):
+    more = {"learning_rate": 1e38, "clip": 1e30, "schedule": "constant", "warmup": 0, "steps": 6}
+    with pytest.raises(TrainingError, match=r"the loss is nan at step 2; now blocks\.0") as caught:
+        finetune(options(tmp_path, base, chats, eval_every=0, **more))
+    assert caught.value.__notes__ == ["no checkpoint was saved"]
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path, base, chats):
+    finetune(options(tmp_path, base, chats, steps=2))
+    write_model(tmp_path / "other", hidden=32)
+    changed = resumed_finetune(tmp_path / "run", steps=4)
+    with pytest.raises(CheckpointError, match="is of another model than"):
+        finetune(replace(changed, model=tmp_path / "other"))
