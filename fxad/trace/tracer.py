@@ -164,7 +164,7 @@ class CarryTracer(StagedTracer):
         self.atom = value.atom
 
     @property
-    def type(self) -> Any:
+    def type(self) -> Any:  # type: ignore[override]  # it is never assigned
         """The type it has in this trace; whoever asks is noted."""
         self.note.observed = True
         return self.atom.type
