@@ -221,7 +221,10 @@ def _conclude_tuning(tuned: Tuned, console: Console) -> None:
     console.print(loss, highlight=False)
     if tuned.rounding is not None:
         r = tuned.rounding
-        say(console, f"merged in float32; the largest rounding is {r.largest:.3g}, in {r.name}")
+        largest = (
+            f"the largest rounding is {r.largest:.3g}, in {r.name}" if r.largest else "exactly"
+        )
+        say(console, f"merged in float32, {largest}")
     for path in tuned.saved:
         say(console, f"saved: {path}")
 
