@@ -56,9 +56,9 @@ def conv1d(p: dict[str, Any], x: Any, products: str | None = None) -> Any:
 
 
 def _affine(p: dict[str, Any], x: Any, axis: int, products: str | None) -> Any:
-    y = product(x, p["weight"], axis, products)
+    y = product(x, p["weight"], axis, products, unrounded="bias" in p)
     if "bias" in p:
-        y = y + p["bias"]
+        y = (y + p["bias"]).astype(x.dtype if products is None else y.dtype)
     return y + _low_rank(p["lora"], x, products).astype(y.dtype) if "lora" in p else y
 
 
@@ -80,13 +80,18 @@ def _dropped(x: Any, key: Any, rate: Any) -> Any:
     return jnp.where(stays, x / (1.0 - rate), jnp.zeros((), x.dtype)).astype(x.dtype)
 
 
-def product(x: Any, weight: Any, axis: int, products: str | None = None) -> Any:
+def product(
+    x: Any, weight: Any, axis: int, products: str | None = None, unrounded: bool = False
+) -> Any:
     """The product of the last axis of x with axis 0 or 1 of a matrix, without a bias.
 
-    products: both are rounded to that dtype, sums and result are float32.
+    products: both are rounded to that dtype, sums and result are float32. unrounded: sums of
+    narrower factors stay float32, so that a bias is added before they are rounded.
     """
     if products is None:
-        return fxad.lax.dot_general(x, weight, (((x.ndim - 1,), (axis,)), ((), ())))
+        wide = jnp.float32 if unrounded and x.dtype.itemsize < 4 else None
+        axes = (((x.ndim - 1,), (axis,)), ((), ()))
+        return fxad.lax.dot_general(x, weight, axes, preferred_element_type=wide)
     return _rounded_product(x, weight, axis, products)
 
 
@@ -141,12 +146,15 @@ def norm_spec(width: int, bias: bool, dtype: str, offset: bool = False) -> dict[
 
 
 def layer_norm(p: dict[str, Any], x: Any, epsilon: float) -> Any:
-    """Normalise the last axis to mean 0 and variance 1 in float32 (Ba et al., 2016)."""
+    """Normalise the last axis to mean 0 and variance 1 in float32 (Ba et al., 2016).
+
+    Rounded once, after scale and bias, as PyTorch does.
+    """
     wide = x.astype(jnp.float32)
     centred = wide - jnp.mean(wide, axis=-1, keepdims=True)
     variance = jnp.mean(centred * centred, axis=-1, keepdims=True)
-    y = (centred * fxad.lax.rsqrt(variance + epsilon)).astype(x.dtype) * p["scale"]
-    return y + p["bias"] if "bias" in p else y
+    y = centred * fxad.lax.rsqrt(variance + epsilon) * p["scale"]
+    return (y + p["bias"] if "bias" in p else y).astype(x.dtype)
 
 
 def rms_norm(p: dict[str, Any], x: Any, epsilon: float) -> Any:

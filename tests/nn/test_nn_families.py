@@ -229,6 +229,33 @@ def _assert_same_greedy_tokens(theirs, model):
     assert found == expected
 
 
+NARROW = ["gpt2", "llama-llama3", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "phi3-part"]
+NARROW += ["mixtral", "olmoe"]
+
+
+def test_bf16_logits_are_as_good_as_transformers_own(tmp_path):
+    """The error of bf16, seen from the same weights in float32: of all families together no larger
+    than theirs. Of a single one both are draws from about the same noise."""
+    ratios = []
+    for name in NARROW:
+        theirs = built(name).bfloat16()
+        theirs.save_pretrained(tmp_path / name)
+        tokens, found = tokens_of((8, TIME)), {}
+        for dtype in (torch.float32, torch.bfloat16):
+            again = type(theirs).from_pretrained(
+                tmp_path / name, dtype=dtype, attn_implementation="eager"
+            )
+            found[dtype] = logits_of(again.eval(), tokens)
+        model = fxad_nn.load(tmp_path / name)
+        assert model.config.dtype == "bfloat16"
+        exact = found[torch.float32]
+        got = np.asarray(model(tokens), np.float32)
+        ours, bound = (np.linalg.norm(x - exact) for x in (got, found[torch.bfloat16]))
+        assert 0 < ours <= 1.1 * bound, name
+        ratios.append(ours / bound)
+    assert np.sqrt(np.mean(np.square(ratios))) <= 1.0, dict(zip(NARROW, ratios, strict=True))
+
+
 def test_every_family_has_a_case():
     classes = {family.architecture for family in FAMILIES.values()}
     assert classes == {CLASSES.get(kind, f"{kind}ForCausalLM") for kind, _ in CASES.values()}
