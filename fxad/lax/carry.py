@@ -16,10 +16,11 @@ from fxad.core.errors import TypeMismatch, at
 from fxad.core.promotion import promote
 from fxad.core.pytree import TreeDef
 from fxad.core.types import ArrayType, Type
-from fxad.ir.program import Program
+from fxad.ir.program import OPS, Atom, Eqn, Program, Var
+from fxad.ir.rewrite import rebuild
 from fxad.numpy.core import cast
 from fxad.trace.array import Array, kept
-from fxad.trace.tracer import stage, type_of
+from fxad.trace.tracer import CarryNote, CarryTracer, bind, stage, type_of
 
 
 def described(function: Callable[..., Any]) -> str:
@@ -94,7 +95,7 @@ class Body:
 
 def _adopted(out: Any, carry: Any) -> Any:
     """A weak result in the dtype of the carry, where that dtype can hold it."""
-    out_type, in_type = type_of(out), type_of(carry)
+    out_type, in_type = type_of(out), _unsettled_type(carry)
     if not scalar_weak(out) or out_type.dtype == in_type.dtype or out_type.shape != in_type.shape:
         return out
     entries = ((in_type.dtype, scalar_weak(carry)), (out_type.dtype, True))
@@ -110,28 +111,99 @@ def stage_body(
 ) -> tuple[Program, list[Any], list[Array]]:
     """The body as a closed Program, what it captures, and the carry in its final dtypes.
 
+    The body is traced once, and once more only where a weakly typed carry comes out in another
+    dtype, unless all it does with that carry is to hand it to loops that have settled its dtype.
+    So in nested loops the innermost body is traced at most twice for each dtype.
+
     Raises TreeError or TypeMismatch if the carry changes structure or type.
     """
     carry = list(carry)
     weak = [scalar_weak(c) for c in carry]
+    types = [_unsettled_type(c) for c in carry]
     count = len(carry)
     name = name_of(body.function)
     slices_weak = list(xs_weak) or [False] * len(xs)
     while True:
-        types = [type_of(c) for c in carry]
-        program, captured = stage(body, [*types, *xs], name, [*weak, *slices_weak])
+        notes = [CarryNote() for _ in carry]
+        flat = _noted(body, weak, notes)
+        program, captured = stage(flat, [*types, *xs], name, [*weak, *slices_weak])
         outs = program.out_types[:count]
         settled = [
             _settled(type_, is_weak, out, out_weak)
             for type_, is_weak, out, out_weak in zip(types, weak, outs, body.weak, strict=False)
         ]
-        now = [is_weak for _, is_weak in settled]
-        if now == weak and all(t == s for t, (s, _) in zip(types, settled, strict=True)):
+        changed = [i for i in range(count) if settled[i][0] != types[i]]
+        if not changed:
             break
-        carry = [cast(c, s.dtype) for c, (s, _) in zip(carry, settled, strict=True)]
-        weak = now
-    body.check([type_of(c) for c in carry], outs)
+        for i in changed:
+            types[i], weak[i] = settled[i]
+            carry[i] = _widened(carry[i], *settled[i])
+        if all(_only_handed_on(program, i, settled[i], notes[i]) for i in changed):
+            program = _with_wider_inputs(program, {i: types[i] for i in changed})
+            break
+    body.check(types, outs)
     return program.closed(), captured, carry
+
+
+def _noted(
+    body: Body, weak: Sequence[bool], notes: Sequence[CarryNote]
+) -> Callable[..., list[Any]]:
+    """The body, with a note on what becomes of each weakly typed carry."""
+    if not any(weak):
+        return body
+
+    def noted(*leaves: Any) -> list[Any]:
+        carry = [
+            CarryTracer(leaf, note) if is_weak else leaf
+            for leaf, is_weak, note in zip(leaves, weak, notes, strict=False)
+        ]
+        return body(*carry, *leaves[len(carry) :])
+
+    return noted
+
+
+def _unsettled_type(value: Any) -> Any:
+    """The type of a carry, where asking decides nothing that another dtype would change unnoticed:
+    `_widened` and the equations say what was made of it."""
+    return value.atom.type if isinstance(value, CarryTracer) else type_of(value)
+
+
+def _widened(value: Any, type_: ArrayType, weak: bool) -> Any:
+    """A carry as another dtype, noting that if it is the carry of a loop around this one."""
+    if not isinstance(value, CarryTracer):
+        return cast(value, type_.dtype)
+    note = value.note
+    note.observed |= note.widened not in (None, (type_, weak))
+    note.widened = type_, weak
+    return bind(OPS["convert"], value, dtype=type_.dtype)  # calling the op would ask for the type
+
+
+def _only_handed_on(
+    program: Program, number: int, settled: tuple[ArrayType, bool], note: CarryNote
+) -> bool:
+    """Whether a body does nothing with a carry but hand it to loops that take it as `settled`: then
+    tracing it again would record the same, without the conversion."""
+    if note.observed or note.widened != settled or program.out_types[number] != settled[0]:
+        return False
+    var, dtype = program.inputs[number], settled[0].dtype
+    return var not in program.outputs and all(
+        eqn.op.name == "convert" and eqn.params["dtype"] == dtype
+        for eqn in program.eqns
+        if var in eqn.inputs
+    )
+
+
+def _with_wider_inputs(program: Program, types: dict[int, ArrayType]) -> Program:
+    """The program taking inputs in the dtype that it converts them to."""
+    inputs, wider = list(program.inputs), {}
+    for number, type_ in types.items():
+        wider[inputs[number]] = inputs[number] = Var(type_)
+
+    def taken(eqn: Eqn, atoms: tuple[Atom, ...]) -> Sequence[Atom] | None:
+        return (wider[atoms[0]],) if atoms and atoms[0] in wider else None
+
+    made = rebuild(program, taken)
+    return Program(inputs, made.eqns, made.outputs, program.name, program.consts)
 
 
 def with_forwarded(

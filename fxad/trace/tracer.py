@@ -137,6 +137,39 @@ class StagedTracer(Tracer):
         self.atom = atom
 
 
+class CarryNote:
+    """What became of a weakly typed carry while the body it was given to was traced."""
+
+    __slots__ = ("observed", "widened")
+
+    def __init__(self) -> None:
+        self.observed = False  # whether anybody asked for its type
+        self.widened: tuple[ArrayType, bool] | None = None  # as what an inner loop took it
+
+
+class CarryTracer(StagedTracer):
+    """The weakly typed carry of a loop, whose dtype is not settled while the body is traced.
+
+    Whoever reads its type may decide by it, and is asked again should the dtype change. A carry
+    that is only handed to another loop need not be traced again (`fxad.lax.carry`).
+    """
+
+    __slots__ = ("note",)
+
+    def __init__(self, value: StagedTracer, note: CarryNote) -> None:
+        self.note = note
+        self.level = value.level
+        self.weak = value.weak
+        self.where = value.where
+        self.atom = value.atom
+
+    @property
+    def type(self) -> Any:  # type: ignore[override]  # it is never assigned
+        """The type it has in this trace; whoever asks is noted."""
+        self.note.observed = True
+        return self.atom.type
+
+
 class Staging(Level):
     """Records every op bound while it is active into a Program; values from outside it become
     consts."""
