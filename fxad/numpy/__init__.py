@@ -19,6 +19,7 @@ from fxad.numpy.array_api import VERSION as __array_api_version__
 from fxad.numpy.array_api import can_cast as can_cast
 from fxad.numpy.array_api import from_dlpack as from_dlpack
 from fxad.numpy.array_api import namespace_info as __array_namespace_info__
+from fxad.numpy.choosing import *
 from fxad.numpy.contraction import *
 from fxad.numpy.core import *
 from fxad.numpy.creation import *

@@ -9,7 +9,7 @@ import builtins
 from typing import Any
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import ShapeError
+from fxad.core.errors import BadArgument, ShapeError
 from fxad.core.promotion import result_type
 from fxad.numpy.core import asarray, cast, value_of
 from fxad.numpy.creation import arange, zeros
@@ -23,7 +23,7 @@ __all__ = ["polyadd", "polyder", "polyint", "polymul", "polysub", "polyval"]
 
 
 @replayed
-def polyval(p: Any, x: Any) -> Array:
+def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
     """The polynomial p[0] x^n + ... + p[n] by Horner's rule; 0 without coefficients.
 
     Raises ShapeError if p has no axis.
@@ -57,8 +57,13 @@ def _padded(value: Array, size: int) -> Array:
 
 
 @replayed
-def polymul(a1: Any, a2: Any) -> Array:
-    """Product of two polynomials, highest power first."""
+def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
+    """Product of two polynomials, highest power first.
+
+    Raises BadArgument for trim_leading_zeros: how many there are is not known while tracing.
+    """
+    if trim_leading_zeros:
+        raise BadArgument("polymul: pass trim_leading_zeros=False, and trim_zeros the result")
     return convolve(asarray(a1), asarray(a2))
 
 

@@ -14,7 +14,16 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.ir.program import OPS
-from fxad.numpy.core import asarray, axes_tuple, cast, known_values, promoted, spread_to, value_of
+from fxad.numpy.core import (
+    asarray,
+    axes_tuple,
+    cast,
+    known_values,
+    no_out,
+    promoted,
+    spread_to,
+    value_of,
+)
 from fxad.numpy.creation import linspace
 from fxad.numpy.elementwise import isnan, maximum, sqrt, where
 from fxad.numpy.joining import concatenate
@@ -45,6 +54,7 @@ def cov(
     ddof: int | None = None,
     fweights: Any = None,
     aweights: Any = None,
+    dtype: Any = None,
 ) -> Array:
     """Covariance matrix of the variables in the rows (columns if not rowvar).
 
@@ -84,9 +94,9 @@ def _weighted_covariance(rows: Array, fweights: Any, aweights: Any, less: Any) -
 
 
 @replayed
-def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Array:
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Array:
     """Correlation coefficients of the variables in the rows."""
-    matrix = cov(x, y, rowvar)
+    matrix = cov(x, y, rowvar, dtype=dtype)
     if matrix.ndim == 0:
         return matrix / matrix
     spread = sqrt(matrix.diagonal().real)
@@ -94,18 +104,40 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Array:
 
 
 @replayed
-def median(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+def median(
+    a: Any,
+    axis: Any = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    keepdims: bool = False,
+) -> Array:
     """Middle of the sorted elements."""
+    no_out("median", out)
     return quantile(a, 0.5, axis, keepdims=keepdims)
 
 
+def _no_weights(name: str, weights: Any) -> None:
+    if weights is not None:
+        raise BadArgument(f"{name}: every element counts once; weights must be None")
+
+
 def quantile(
-    a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: None = None,
 ) -> Array:
     """Quantile by linear interpolation; q is a number or a vector in [0, 1].
 
     Arrays q are not replayed: beyond 1 they are an IndexOutOfRange, which a trace would not see.
     """
+    _no_weights("quantile", weights)
+    no_out("quantile", out)
     known = type(q) in (int, float) and 0 <= q <= 1
     return (_replayed_quantile if known else _quantile)(a, q, axis, method, keepdims)
 
@@ -173,40 +205,77 @@ def _between(name: str, position: Array, method: str, at: Callable[[Array], Arra
 
 @replayed
 def nanquantile(
-    a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: None = None,
 ) -> Array:
     """Quantile of the elements that are not NaN (NaN if all are)."""
+    _no_weights("nanquantile", weights)
+    no_out("nanquantile", out)
     (value,) = promoted("nanquantile", a, inexact=True, numbers=False)
     axes = axes_tuple(axis, value.ndim, "nanquantile")
     ordered = _ordered(value, axes)
     fractions = _fractions("nanquantile", q, value.dtype)
     last = sum(cast(~isnan(ordered), value.dtype), -1, keepdims=True) - 1
     position = maximum(last, 0) * reshape(fractions, (-1,))
-    out = _between("nanquantile", position, method, lambda i: take_along_axis(ordered, i, -1))
-    out = moveaxis(where(last < 0, math.nan, out), -1, 0)  # [q, the other axes]
+    result = _between("nanquantile", position, method, lambda i: take_along_axis(ordered, i, -1))
+    result = moveaxis(where(last < 0, math.nan, result), -1, 0)  # [q, the other axes]
     kept = tuple(1 if i in axes else s for i, s in enumerate(value.shape))
-    rest = kept if keepdims else out.shape[1:]
-    return reshape(out, (*fractions.shape, *rest))
+    rest = kept if keepdims else result.shape[1:]
+    return reshape(result, (*fractions.shape, *rest))
 
 
 @replayed
 def nanpercentile(
-    a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: None = None,
 ) -> Array:
     """nanquantile with q in percent."""
-    return nanquantile(a, asarray(q) / 100, axis, method, keepdims)
+    _no_weights("nanpercentile", weights)
+    no_out("nanpercentile", out)
+    return nanquantile(a, asarray(q) / 100, axis, method=method, keepdims=keepdims)
 
 
 @replayed
-def nanmedian(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+def nanmedian(
+    a: Any,
+    axis: Any = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    keepdims: bool = False,
+) -> Array:
     """Median of the elements that are not NaN."""
+    no_out("nanmedian", out)
     return nanquantile(a, 0.5, axis, keepdims=keepdims)
 
 
 def percentile(
-    a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: None = None,
 ) -> Array:
     """Quantile with q in percent."""
+    _no_weights("percentile", weights)
+    no_out("percentile", out)
     known = type(q) in (int, float) and 0 <= q <= 100
     return (_replayed_percentile if known else _percentile)(a, q, axis, method, keepdims)
 
@@ -219,7 +288,7 @@ _replayed_percentile = replayed(_percentile)
 
 
 @replayed
-def digitize(x: Any, bins: Any, right: bool = False) -> Array:
+def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = None) -> Array:
     """Which bin each element falls into; bins may fall as well as rise."""
     edges, side = value_of(bins, "digitize"), "left" if right else "right"
     rising = searchsorted(edges, x, side)
@@ -263,7 +332,7 @@ def histogram(
     return counts, edges
 
 
-def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None) -> Array:
+def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Array:
     """Edges of equal bins over the data's range (0 ... 1 of no data; at least 1 wide if it is one
     value). The outer edges are the range's ends exactly."""
     if not isinstance(bins, int):

@@ -27,7 +27,7 @@ def _pair(name: str, first: Any, second: Any, mode: str) -> tuple[Array, Array]:
     return x, y
 
 
-def _correlated(x: Array, kernel: Array, padding: Any) -> Array:
+def _correlated(x: Array, kernel: Array, padding: Any, precision: Any) -> Array:
     """Products of the kernel with the windows of x."""
     if not x.ndim:
         return x * kernel
@@ -36,11 +36,14 @@ def _correlated(x: Array, kernel: Array, padding: Any) -> Array:
         reshape(kernel, (1, 1, *kernel.shape)),
         (1,) * x.ndim,
         padding,
+        precision=precision,
     )
     return reshape(out, out.shape[2:])
 
 
-def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Array:
+def convolve(
+    in1: Any, in2: Any, mode: str = "full", method: str = "auto", precision: Any = None
+) -> Array:
     """Convolution along all axes. "full": wherever the arrays overlap; "same": the middle, of
     in1's shape; "valid": where one lies within the other. `method` is accepted and ignored.
 
@@ -59,14 +62,16 @@ def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Ar
     }[mode]
     if mode == "full" and x.size < y.size:  # the windows are of the larger one
         x, y, pads = y, x, [(n - 1, n - 1) for n, _ in pairs]
-    return _correlated(x, flip(y), pads)
+    return _correlated(x, flip(y), pads, precision)
 
 
-def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Array:
+def correlate(
+    in1: Any, in2: Any, mode: str = "full", method: str = "auto", precision: Any = None
+) -> Array:
     """Cross-correlation along all axes: of in1 with the conjugate of in2."""
     x, y = _pair("correlate", in1, in2, mode)
     y = conj(y) if dt.is_complex(y.dtype) else y
-    return convolve(x, flip(y), mode)
+    return convolve(x, flip(y), mode, precision=precision)
 
 
 def _flat(name: str, in1: Any, in2: Any, mode: str) -> tuple[Array, Array]:
@@ -76,11 +81,35 @@ def _flat(name: str, in1: Any, in2: Any, mode: str) -> tuple[Array, Array]:
     return x, y
 
 
-def convolve2d(in1: Any, in2: Any, mode: str = "full") -> Array:
-    """Convolution of two matrices, zeros outside."""
-    return convolve(*_flat("convolve2d", in1, in2, mode), mode)
+def convolve2d(
+    in1: Any,
+    in2: Any,
+    mode: str = "full",
+    boundary: str = "fill",
+    fillvalue: float = 0,
+    precision: Any = None,
+) -> Array:
+    """Convolution of two matrices, zeros outside. Raises BadArgument for another boundary."""
+    _zeros_outside("convolve2d", boundary, fillvalue)
+    return convolve(*_flat("convolve2d", in1, in2, mode), mode, precision=precision)
 
 
-def correlate2d(in1: Any, in2: Any, mode: str = "full") -> Array:
-    """Cross-correlation of two matrices, zeros outside."""
-    return correlate(*_flat("correlate2d", in1, in2, mode), mode)
+def correlate2d(
+    in1: Any,
+    in2: Any,
+    mode: str = "full",
+    boundary: str = "fill",
+    fillvalue: float = 0,
+    precision: Any = None,
+) -> Array:
+    """Cross-correlation of two matrices, zeros outside. Raises BadArgument for another boundary."""
+    _zeros_outside("correlate2d", boundary, fillvalue)
+    return correlate(*_flat("correlate2d", in1, in2, mode), mode, precision=precision)
+
+
+def _zeros_outside(name: str, boundary: str, fillvalue: float) -> None:
+    if boundary != "fill" or fillvalue != 0:
+        raise BadArgument(
+            f"{name}: outside there are zeros; boundary={boundary!r} with fillvalue={fillvalue!r} "
+            "needs fxad.numpy.pad and mode='valid'"
+        )
