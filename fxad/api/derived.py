@@ -44,6 +44,18 @@ class ShapeDtypeStruct:
         self.dtype = dt.canonicalize(dtype, explicit=True)
         self.weak_type = weak_type
 
+    @classmethod
+    def like(cls, x: Any) -> ShapeDtypeStruct:
+        """The shape, dtype and weakness of an array, or of anything with a shape and a dtype."""
+        type_ = shaped(x)
+        weak = bool(getattr(x, "weak_type", getattr(x, "weak", False)))
+        return cls(type_.shape, type_.dtype, weak_type=weak)
+
+    def update(self, **changes: Any) -> ShapeDtypeStruct:
+        """A copy with another `shape`, `dtype` or `weak_type`."""
+        given = {"shape": self.shape, "dtype": self.dtype, "weak_type": self.weak_type, **changes}
+        return ShapeDtypeStruct(**given)
+
     @property
     def ndim(self) -> int:
         return len(self.shape)

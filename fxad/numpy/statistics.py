@@ -5,6 +5,7 @@ quantile(x, [0.25, 0.75], axis=0)      cov(x)      counts, edges = histogram(x, 
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +27,7 @@ from fxad.numpy.core import (
 )
 from fxad.numpy.creation import linspace
 from fxad.numpy.elementwise import isnan, maximum, sqrt, where
-from fxad.numpy.joining import concatenate
+from fxad.numpy.joining import concatenate, stack
 from fxad.numpy.manipulation import flip, moveaxis, reshape
 from fxad.numpy.products import outer
 from fxad.numpy.reductions import mean, sum
@@ -38,8 +39,8 @@ from fxad.trace.replay import replayed
 from fxad.trace.tracer import type_of
 
 __all__ = [
-    "bincount", "corrcoef", "cov", "digitize", "histogram", "histogram_bin_edges", "median",
-    "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile",
+    "bincount", "corrcoef", "cov", "digitize", "histogram", "histogram2d", "histogram_bin_edges",
+    "histogramdd", "median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile",
 ]  # fmt: skip
 
 # ---------------------------------------------------------------- covariance, differences
@@ -343,3 +344,65 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
     low, high = (cast(value_of(end), value.dtype) for end in range)
     flat = low == high
     return linspace(where(flat, low - 0.5, low), where(flat, high + 0.5, high), bins + 1)
+
+
+def histogramdd(
+    sample: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
+) -> tuple[Array, list[Array]]:
+    """Counts in a grid of bins, and the edges along each axis.
+
+    sample: [n, d], or a sequence of d vectors. bins: how many along every axis, or a sequence of
+    d numbers or vectors of edges. range: (low, high) or None for each axis.
+    """
+    points = stack(sample, 1) if isinstance(sample, list | tuple) else value_of(sample)
+    if points.ndim != 2:
+        raise ShapeError(f"histogramdd: the sample must be [n, d], not {points.type}")
+    count = points.shape[1]
+    every = [bins] * count if isinstance(bins, int) else list(bins)
+    ranges = [None] * count if range is None else list(range)
+    if len(every) != count or len(ranges) != count:
+        raise BadArgument(
+            f"histogramdd: {len(every)} bins and {len(ranges)} ranges for {count} axes"
+        )
+    edges = [
+        histogram_bin_edges(points[:, i], b, r)
+        for i, (b, r) in enumerate(zip(every, ranges, strict=True))
+    ]
+    place: Any = 0
+    outside: Any = False
+    for i, ends in enumerate(edges):
+        size = ends.shape[0] - 1
+        at = searchsorted(ends, points[:, i], "right") - 1
+        at = where(points[:, i] == ends[-1], size - 1, at)
+        outside = outside | (at < 0) | (at >= size)
+        place = place * size + at
+    shape = tuple(ends.shape[0] - 1 for ends in edges)
+    total = math.prod(shape)
+    counts = reshape(bincount(where(outside, total, place), weights, length=total), shape)
+    if density:
+        volume: Any = 1.0
+        for i, ends in enumerate(edges):
+            widths = ends[1:] - ends[:-1]
+            volume = volume * reshape(
+                widths, tuple(-1 if i == j else 1 for j in builtins.range(count))
+            )
+        counts = counts / (counts.sum() * volume)
+    return counts, edges
+
+
+def histogram2d(
+    x: Any,
+    y: Any,
+    bins: Any = 10,
+    range: Any = None,
+    weights: Any = None,
+    density: bool | None = None,
+) -> tuple[Array, Array, Array]:
+    """Counts in a grid of bins of x and y, and the edges along both; see `histogramdd`.
+
+    One vector of edges stands for both axes.
+    """
+    if not isinstance(bins, int) and len(bins) != 2:
+        bins = [bins, bins]
+    counts, (first, second) = histogramdd([x, y], bins, range, weights, density)
+    return counts, first, second

@@ -5,13 +5,15 @@ convolve(image, kernel, mode="same")        # any number of axes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.lax.convolution import conv_general_dilated
-from fxad.numpy import conj, flip, reshape
-from fxad.numpy.core import promoted
+from fxad.numpy import conj, fft, flip, reshape
+from fxad.numpy.core import axis_index, promoted
+from fxad.numpy.manipulation import slice_axis
 from fxad.trace.array import Array
 
 
@@ -63,6 +65,40 @@ def convolve(
     if mode == "full" and x.size < y.size:  # the windows are of the larger one
         x, y, pads = y, x, [(n - 1, n - 1) for n, _ in pairs]
     return _correlated(x, flip(y), pads, precision)
+
+
+def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Sequence[int] | None = None) -> Array:
+    """`convolve` by Fourier transforms, along `axes` (default: all); the others broadcast.
+
+    Fewer operations for long kernels; rounding errors are those of the largest results.
+    """
+    x, y = _pair("fftconvolve", in1, in2, mode)
+    at = range(x.ndim) if axes is None else [axis_index(i, x.ndim, "fftconvolve") for i in axes]
+    places = tuple(sorted(set(at)))
+    (x, y) = promoted("fftconvolve", x, y, inexact=True, numbers=False, broadcast=False)
+    for i, (n, m) in enumerate(zip(x.shape, y.shape, strict=True)):
+        if i not in places and n != m and 1 not in (n, m):
+            raise ShapeError(f"fftconvolve: {x.type} and {y.type} differ along axis {i}")
+    if mode == "valid" and all(x.shape[i] <= y.shape[i] for i in places):
+        x, y = y, x
+    if mode == "valid" and not all(x.shape[i] >= y.shape[i] for i in places):
+        raise ShapeError(f"fftconvolve: neither of {x.type} and {y.type} lies within the other")
+    if not places:
+        return x * y
+    sizes = [x.shape[i] + y.shape[i] - 1 for i in places]
+    if dt.is_complex(x.dtype):
+        out = fft.ifftn(fft.fftn(x, sizes, places) * fft.fftn(y, sizes, places), sizes, places)
+    else:
+        out = fft.irfftn(fft.rfftn(x, sizes, places) * fft.rfftn(y, sizes, places), sizes, places)
+    for i in places:
+        low = {"full": 0, "same": (y.shape[i] - 1) // 2, "valid": y.shape[i] - 1}[mode]
+        length = {
+            "full": x.shape[i] + y.shape[i] - 1,
+            "same": x.shape[i],
+            "valid": x.shape[i] - y.shape[i] + 1,
+        }[mode]
+        out = slice_axis(out, i, low, low + length)
+    return out
 
 
 def correlate(

@@ -172,3 +172,35 @@ def test_methods_take_what_functions_take():
     assert np.sum(x) == 15  # NumPy passes out=None
     with pytest.raises(BadArgument, match="out"):
         x.max(0, X)
+
+
+def test_shape_structs_like_an_array():
+    struct = fxad.ShapeDtypeStruct.like(jnp.asarray(X))
+    assert struct == fxad.ShapeDtypeStruct((2, 3), np.float32)
+    assert fxad.ShapeDtypeStruct.like(jnp.asarray(1.0)).weak_type
+    assert struct.update(dtype=np.int32) == fxad.ShapeDtypeStruct((2, 3), np.int32)
+    assert fxad.ShapeDtypeStruct.like(struct) == struct
+    with pytest.raises(TypeError, match="size"):
+        struct.update(size=3)
+
+
+def test_values_that_are_known_are_computed_while_tracing():
+    @fxad.jit
+    def f(x):
+        with fxad.ensure_compile_time_eval():
+            size = int(jnp.sum(jnp.arange(3)))
+            rows = lax.fori_loop(0, 3, lambda i, c: c + i, 0)
+            doubled = x * 2
+        assert int(rows) == 3
+        return doubled[:size], jnp.sum(jnp.ones(2)) * x[0]
+
+    first, second = f(np.arange(5, dtype=np.float32))
+    assert first.tolist() == [0, 2, 4] and second == 0
+    with pytest.raises(fxad.errors.ConcretizationError):
+        fxad.jit(lambda: int(jnp.sum(jnp.arange(3))))()
+
+    def inside(c, _):
+        with fxad.ensure_compile_time_eval():
+            return c * float(jnp.exp(0.0)), None
+
+    assert fxad.grad(lambda x: lax.scan(inside, x, None, length=2)[0])(3.0) == 1
