@@ -48,6 +48,7 @@ with _while_importing():
     from fxad.core.precision import default_matmul_precision
     from fxad.trace.array import Array
     from fxad.trace.leaks import checking_leaks
+    from fxad.trace.tracer import ensure_compile_time_eval
     from fxad.trace.tracer import type_of as typeof
 
 if TYPE_CHECKING:
@@ -167,6 +168,7 @@ __all__ = [
     "devices",
     "disable_jit",
     "enable_x64",
+    "ensure_compile_time_eval",
     "errors",
     "estimate_error",
     "eval_shape",

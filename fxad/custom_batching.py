@@ -16,12 +16,12 @@ from fxad.lax.loops import map as map_in_turn
 __all__ = ["custom_vmap", "sequential_vmap"]
 
 
-def sequential_vmap(function: Callable[..., Any]) -> custom_vmap:
+def sequential_vmap(f: Callable[..., Any]) -> custom_vmap:
     """The function, computed for one example after the other under `vmap`."""
-    made = custom_vmap(function)
+    made = custom_vmap(f)
 
     @made.def_vmap
-    @functools.wraps(function)
+    @functools.wraps(f)
     def rule(size: int, in_batched: list[Any], *args: Any) -> tuple[Any, Any]:
         leaves, tree = pytree.flatten(args)
         batched = pytree.leaves(in_batched)

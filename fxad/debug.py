@@ -67,13 +67,13 @@ def print(fmt: str, /, *args: Any, ordered: bool = False, **kwargs: Any) -> None
     _call(show, "print", None, _EFFECT, args, kwargs)
 
 
-def callback(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
-    """Call `function(*args, **kwargs)` on NumPy arrays for what it does; its result is dropped.
+def callback(callback: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
+    """Call `callback(*args, **kwargs)` on NumPy arrays for what it does; its result is dropped.
 
     It is called exactly once per execution (once per lane under vmap), also when a gradient is
     taken. Exceptions it raises reach the caller.
     """
-    _call(function, name_of(function), None, _EFFECT, args, kwargs)
+    _call(callback, name_of(callback), None, _EFFECT, args, kwargs)
 
 
 def breakpoint(*args: Any, **kwargs: Any) -> None:
@@ -91,21 +91,21 @@ def breakpoint(*args: Any, **kwargs: Any) -> None:
 
 
 def pure_callback(
-    function: Callable[..., Any],
-    result: Any,
+    callback: Callable[..., Any],
+    result_shape_dtypes: Any,
     /,
     *args: Any,
     vmap_method: str | None = None,
     **kwargs: Any,
 ) -> Any:
-    """`function(*args, **kwargs)` computed by Python on NumPy arrays.
+    """`callback(*args, **kwargs)` computed by Python on NumPy arrays.
 
     result: a pytree of anything with shape and dtype, what the function returns (dtypes are
     converted, shapes must agree). The function must depend on its arguments alone: a call whose
     result nobody needs may be left out. It has no derivative of its own. Lanes of a vmap are
     called one after another; vmap_method is accepted for ported code.
     """
-    return _call(function, name_of(function), result, (), args, kwargs)
+    return _call(callback, name_of(callback), result_shape_dtypes, (), args, kwargs)
 
 
 def io_callback(

@@ -99,9 +99,9 @@ def static(**options: Any) -> Any:
     return importlib.import_module("dataclasses").field(metadata=metadata, **options)
 
 
-def is_tree_node(value: Any) -> bool:
+def is_tree_node(typ: Any) -> bool:
     """Whether the value is a node (registered, or a container) rather than a leaf."""
-    return node_type(type(value)) is not None
+    return node_type(type(typ)) is not None
 
 
 def reduce_associative(

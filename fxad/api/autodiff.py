@@ -41,22 +41,22 @@ from fxad.transform.jvp import Forward, jvp_eval
 # ---------------------------------------------------------------- vjp and grad
 
 
-def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """Result of function(*primals) and the map from its cotangents back to the arguments'.
+def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """Result of fun(*primals) and the map from its cotangents back to the arguments'.
 
     Returns (out, pullback), or (out, pullback, aux) with has_aux. `pullback(ct)` takes a pytree
     like `out` and returns a tuple of cotangents, one per argument.
     """
-    leaves, tree = flatten_args((primals, {}), f"vjp({name_of(function)})")
-    flat = FlatFunction(function, tree, has_aux)
-    outs, linear = linearise(flat, leaves, name_of(function))
-    pullback = Pullback(linear.stored(), Signature.of(name_of(function), leaves, flat, outs))
+    leaves, tree = flatten_args((primals, {}), f"vjp({name_of(fun)})")
+    flat = FlatFunction(fun, tree, has_aux)
+    outs, linear = linearise(flat, leaves, name_of(fun))
+    pullback = Pullback(linear.stored(), Signature.of(name_of(fun), leaves, flat, outs))
     result = flat.result(as_weak_as(outs, flat))
     return (result[0], pullback, result[1]) if has_aux else (result, pullback)
 
 
 def value_and_grad(
-    function: Callable[..., Any],
+    fun: Callable[..., Any],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
@@ -69,9 +69,9 @@ def value_and_grad(
     allow_int, which gives arrays of `float0` for them.
     """
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-    name = name_of(function)
+    name = name_of(fun)
 
-    @functools.wraps(function)
+    @functools.wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         chosen = [_argument(args, n, name) for n in numbers]
 
@@ -86,7 +86,7 @@ def value_and_grad(
             merged = list(args)
             for n, value in zip(numbers, values, strict=True):
                 merged[n] = value
-            return function(*merged, **kwargs)
+            return fun(*merged, **kwargs)
 
         flat = FlatFunction(partial, tree, has_aux, f"grad({name})")
         outs, linear = linearise(flat, leaves, name)
@@ -107,21 +107,21 @@ def value_and_grad(
 
 
 def grad(
-    function: Callable[..., Any],
+    fun: Callable[..., Any],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Callable[..., Any]:
     """A function returning the gradient; with has_aux (gradient, aux). See `value_and_grad`."""
-    both = value_and_grad(function, argnums, has_aux, holomorphic, allow_int)
+    both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
 
-    @functools.wraps(function)
+    @functools.wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         value, gradient = both(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient
 
-    wrapped.__name__ = f"grad_{name_of(function)}"
+    wrapped.__name__ = f"grad_{name_of(fun)}"
     return wrapped
 
 
@@ -176,15 +176,15 @@ def _check_scalar(outs: list[Any], count: int, holomorphic: bool, name: str) -> 
 
 
 def jvp(
-    function: Callable[..., Any],
+    fun: Callable[..., Any],
     primals: Sequence[Any],
     tangents: Sequence[Any],
     has_aux: bool = False,
 ) -> Any:
-    """(function(*primals), its directional derivative along tangents[, aux])."""
+    """(fun(*primals), its directional derivative along tangents[, aux])."""
     if not isinstance(primals, tuple | list) or not isinstance(tangents, tuple | list):
         raise TypeMismatch("jvp: primals and tangents must be tuples, one entry per argument")
-    name = name_of(function)
+    name = name_of(fun)
     leaves, tree = flatten_args((tuple(primals), {}), f"jvp({name})")
     if type(primals) is not type(tangents):
         raise TreeError(
@@ -196,7 +196,7 @@ def jvp(
         tangent_like(type_of(p), t, f"a tangent of {name}")
         for p, t in zip(leaves, tangents, strict=True)
     ]
-    flat = FlatFunction(function, tree, has_aux)
+    flat = FlatFunction(fun, tree, has_aux)
     outs, dual = _push_forward(flat, leaves, given, name)
     dual = [
         zero_tangent(type_of(o)) if d is None else kept(d) for o, d in zip(outs, dual, strict=True)
@@ -217,29 +217,29 @@ def _push_forward(flat: FlatFunction, primals: list, tangents: list, name: str):
     return [p for p, _ in pairs], [t for _, t in pairs]
 
 
-def linearize(function: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """function(*primals) and the linear map of tangents there, ready to be applied many times.
+def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """fun(*primals) and the linear map of tangents there, ready to be applied many times.
 
     Returns (out, push), or (out, push, aux) with has_aux.
     """
-    leaves, tree = flatten_args((primals, {}), f"linearize({name_of(function)})")
-    flat = FlatFunction(function, tree, has_aux)
-    outs, linear = linearise(flat, leaves, name_of(function))
-    push = Pushforward(linear.stored(), Signature.of(name_of(function), leaves, flat, outs))
+    leaves, tree = flatten_args((primals, {}), f"linearize({name_of(fun)})")
+    flat = FlatFunction(fun, tree, has_aux)
+    outs, linear = linearise(flat, leaves, name_of(fun))
+    push = Pushforward(linear.stored(), Signature.of(name_of(fun), leaves, flat, outs))
     result = flat.result(as_weak_as(outs, flat))
     return (result[0], push, result[1]) if has_aux else (result, push)
 
 
-def linear_transpose(function: Callable[..., Any], *examples: Any) -> Pullback:
+def linear_transpose(fun: Callable[..., Any], *examples: Any) -> Pullback:
     """The transpose of a linear function; `examples` (arrays, or anything with shape and dtype)
     give the types of its arguments. Integers go to integers, floats to floats.
 
     Raises TypeMismatch if an integer argument meets a result that is none, or the reverse.
     """
-    name = name_of(function)
+    name = name_of(fun)
     leaves, tree = pytree.flatten((examples, {}))
     types = [shaped(v) for v in leaves]
-    flat = FlatFunction(function, tree)
+    flat = FlatFunction(fun, tree)
     program, captured = stage(flat, types, name)
     outs = array_types(program.out_types)
     if len({differentiable(t) for t in (*types, *outs)}) > 1:

@@ -144,7 +144,7 @@ def checkpoint_name(x: Any, name: str) -> Any:
 
 
 def checkpoint(
-    function: Callable[..., Any] | None = None,
+    fun: Callable[..., Any] | None = None,
     *,
     policy: Any = None,
     offload: str | None = None,
@@ -175,7 +175,7 @@ def checkpoint(
     rows = _rows(policy, offload, compress, budget)
     numbers = {static_argnums} if isinstance(static_argnums, int) else set(static_argnums)
     wrap = functools.partial(keeping, rows=rows, static=numbers)
-    return wrap if function is None else wrap(function)
+    return wrap if fun is None else wrap(fun)
 
 
 def keeping(

@@ -23,29 +23,29 @@ from fxad.transform.context import run
 
 
 def closure_convert(
-    function: Callable[..., Any], *examples: Any
+    fun: Callable[..., Any], *examples: Any
 ) -> tuple[Callable[..., Any], list[Any]]:
-    """(converted, captured) with converted(*args, *captured) = function(*args).
+    """(converted, captured) with converted(*args, *captured) = fun(*args).
 
     The function is traced once for arguments like `examples` (pytrees of arrays). `captured` holds
     the traced values that it captured; constants stay inside. For rules of custom_jvp and
     custom_vjp that take functions.
     """
-    leaves, tree = flatten_args((examples, {}), f"closure_convert({name_of(function)})")
-    flat = FlatFunction(function, tree)
+    leaves, tree = flatten_args((examples, {}), f"closure_convert({name_of(fun)})")
+    flat = FlatFunction(fun, tree)
     weak = [bool(getattr(v, "weak", False)) for v in leaves]
-    program, captured = stage(flat, [type_of(v) for v in leaves], name_of(function), weak)
+    program, captured = stage(flat, [type_of(v) for v in leaves], name_of(fun), weak)
     hoisted = [isinstance(c, Tracer) for c in captured]
     inside = select(captured, hoisted, False)
 
     def converted(*args: Any) -> Any:
         count = len(examples)
-        given, given_tree = flatten_args((args[:count], {}), name_of(function))
+        given, given_tree = flatten_args((args[:count], {}), name_of(fun))
         if given_tree != tree:
             raise TreeError(f"closure_convert: arguments have structure {given_tree}, not {tree}")
         if len(args) - count != sum(hoisted):
             raise TreeError(
-                f"closure_convert: {name_of(function)} captured {sum(hoisted)} values, to be given "
+                f"closure_convert: {name_of(fun)} captured {sum(hoisted)} values, to be given "
                 f"one by one after its {count} arguments; the call has {len(args) - count}"
             )
         consts = merge(hoisted, args[count:], inside)
@@ -55,29 +55,30 @@ def closure_convert(
 
 
 def linear_call(
-    function: Callable[[Any, Any], Any],
-    transpose: Callable[[Any, Any], Any],
-    residuals: Any,
-    linear: Any,
+    fun: Callable[[Any, Any], Any],
+    fun_transpose: Callable[[Any, Any], Any],
+    residual_args: Any,
+    linear_args: Any,
 ) -> Any:
-    """function(residuals, linear), linear in its second argument, with a transpose of its own:
-    transpose(residuals, cotangent of the result) -> cotangent of `linear`. The transpose of that is
+    """fun(residual_args, linear_args), linear in its second argument, with a transpose of its own:
+    fun_transpose(residual_args, cotangent of the result) -> cotangent of `linear_args`. The
+    transpose of that is
     the function again.
 
     Transposing raises TreeError or ShapeError if that gives another structure or other types.
     """
-    name = name_of(function)
-    fixed, fixed_tree = flatten_args((residuals,), f"linear_call({name})")
-    given, tree = flatten_args((linear,), f"linear_call({name})")
+    name = name_of(fun)
+    fixed, fixed_tree = flatten_args((residual_args,), f"linear_call({name})")
+    given, tree = flatten_args((linear_args,), f"linear_call({name})")
     wanted = [type_of(v) for v in given]
-    forward = FlatFunction(function, _both(fixed_tree, tree))
+    forward = FlatFunction(fun, _both(fixed_tree, tree))
     apply = staged(forward, [*(type_of(v) for v in fixed), *wanted], name)
     out_tree = pytree.treedef_tuple([forward.tree])
 
     def back(*values: Any) -> list[Any]:
         (residual,) = fixed_tree.unflatten(values[: len(fixed)])
         (cotangent,) = out_tree.unflatten(values[len(fixed) :])
-        found = linear_call(transpose, function, residual, cotangent)
+        found = linear_call(fun_transpose, fun, residual, cotangent)
         leaves, seen = flatten_args((found,), f"the transpose of linear_call({name})")
         if seen != tree:
             raise TreeError(
@@ -90,7 +91,7 @@ def linear_call(
             )
         return leaves
 
-    symbol = Symbol(name_of(transpose), back)
+    symbol = Symbol(name_of(fun_transpose), back)
     outs = OPS["linear_call"](*fixed, *given, count=len(fixed), apply=apply, transpose=symbol)
     return forward.tree.unflatten(outs)
 
@@ -101,7 +102,7 @@ def _both(first: pytree.TreeDef, second: pytree.TreeDef) -> pytree.TreeDef:
     return pytree.treedef_tuple([args, pytree.structure({})])
 
 
-def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
+def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
     """A function that returns (result, rule) as one that returns the result, differentiated in
     reverse by rule(cotangent) -> cotangents of the arguments (one, or a tuple).
 
@@ -112,10 +113,10 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @custom_vjp
     def call(*args: Any) -> Any:
-        return function(*args)[0]
+        return fun(*args)[0]
 
     def forward(*args: Any) -> tuple[Any, Any]:
-        result, rule = function(*args)
+        result, rule = fun(*args)
         converted, captured = closure_convert(rule, result)
         return result, Partial(converted, *captured)
 
@@ -124,4 +125,4 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
         return found if isinstance(found, tuple) else (found,)
 
     call.defvjp(forward, backward)
-    return functools.wraps(function)(lambda *args: call(*args))
+    return functools.wraps(fun)(lambda *args: call(*args))

@@ -32,15 +32,15 @@ class Custom:
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        fun: Callable[..., Any],
         nondiff_argnums: int | Sequence[int] = (),
         nondiff_argnames: str | Sequence[str] = (),
     ) -> None:
         wrapper: Any = self
-        functools.update_wrapper(wrapper, function)
-        self.function = function
+        functools.update_wrapper(wrapper, fun)
+        self.function = fun
         try:
-            self._signature: inspect.Signature | None = inspect.signature(function)
+            self._signature: inspect.Signature | None = inspect.signature(fun)
         except (TypeError, ValueError):  # a function written in C
             self._signature = None
         self._arity = _plain_arity(self._signature)
@@ -253,7 +253,7 @@ def _traced(static: tuple) -> tuple[list[Tracer], Callable[[Sequence[Any]], tupl
     return found, fixed if places else lambda _: static
 
 
-def stop_gradient(tree: Any) -> Any:
+def stop_gradient(x: Any) -> Any:
     """The same values, treated as constants by differentiation."""
-    leaves, structure = flatten_args(tree, "stop_gradient")
+    leaves, structure = flatten_args(x, "stop_gradient")
     return structure.unflatten([bind(OPS["stop_gradient"], v) for v in leaves])

@@ -24,8 +24,8 @@ class SymbolicZero:
 
     __slots__ = ("type",)
 
-    def __init__(self, type: ArrayType) -> None:
-        self.type = type
+    def __init__(self, aval: ArrayType) -> None:
+        self.type = aval
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -50,9 +50,9 @@ class Perturbed(NamedTuple):
     perturbed: bool
 
 
-def zero_from_primal(value: Any, symbolic_zeros: bool = False) -> Any:
+def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
     """The zero tangent of a value: an array of zeros, or a SymbolicZero."""
-    type_ = type_of(value)
+    type_ = type_of(val)
     return SymbolicZero(type_) if symbolic_zeros else zero_tangent(type_)
 
 

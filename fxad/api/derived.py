@@ -44,6 +44,18 @@ class ShapeDtypeStruct:
         self.dtype = dt.canonicalize(dtype, explicit=True)
         self.weak_type = weak_type
 
+    @classmethod
+    def like(cls, x: Any) -> ShapeDtypeStruct:
+        """The shape, dtype and weakness of an array, or of anything with a shape and a dtype."""
+        type_ = shaped(x)
+        weak = bool(getattr(x, "weak_type", getattr(x, "weak", False)))
+        return cls(type_.shape, type_.dtype, weak_type=weak)
+
+    def update(self, **changes: Any) -> ShapeDtypeStruct:
+        """A copy with another `shape`, `dtype` or `weak_type`."""
+        given = {"shape": self.shape, "dtype": self.dtype, "weak_type": self.weak_type, **changes}
+        return ShapeDtypeStruct(**given)
+
     @property
     def ndim(self) -> int:
         return len(self.shape)
@@ -82,9 +94,14 @@ def _trace(function: Callable[..., Any], args: tuple, kwargs: dict[str, Any]):
     return program, captured, flat
 
 
-def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The result's shapes and dtypes, as ShapeDtypeStructs; nothing is computed."""
-    program, _, flat = _trace(function, args, kwargs)
+    program, _, flat = _trace(fun, args, kwargs)
+    return _structs(program, flat)
+
+
+def _structs(program: Program, flat: FlatFunction) -> Any:
+    """The types of a traced function's results, in their structure."""
     assert flat.tree is not None
     pairs = zip(program.out_types, flat.weak, strict=True)
     return flat.tree.unflatten(
@@ -123,21 +140,32 @@ class Printed:
 
 
 def make_ir(
-    function: Callable[..., Any], static_argnums: int | Sequence[int] = ()
-) -> Callable[..., Printed]:
-    """make_ir(f)(*args) is the Program that tracing f for these arguments gives."""
+    fun: Callable[..., Any],
+    static_argnums: int | Sequence[int] = (),
+    axis_env: None = None,
+    return_shape: bool = False,
+) -> Callable[..., Any]:
+    """make_ir(f)(*args) is the Program that tracing f for these arguments gives.
+
+    With return_shape a pair: the Program, and the result's ShapeDtypeStructs. axis_env: None;
+    names of axes come from `vmap`.
+    """
+    if axis_env is not None:
+        raise BadArgument("make_ir: axis_env must be None; name axes with vmap(..., axis_name=)")
     static = {static_argnums} if isinstance(static_argnums, int) else set(static_argnums)
 
-    def wrapped(*args: Any, **kwargs: Any) -> Printed:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
         def call(*dynamic: Any, **named: Any) -> Any:
             merged = list(dynamic)
             for number in sorted(static):
                 merged.insert(number, args[number])
-            return function(*merged, **named)
+            return fun(*merged, **named)
 
-        call.__name__ = name_of(function)
+        call.__name__ = name_of(fun)
         dynamic = tuple(a for i, a in enumerate(args) if i not in static)
-        return Printed(*_trace(call, dynamic, kwargs)[:2])
+        program, captured, flat = _trace(call, dynamic, kwargs)
+        printed = Printed(program, captured)
+        return (printed, _structs(program, flat)) if return_shape else printed
 
     return wrapped
 
@@ -182,7 +210,7 @@ def _check_jacobian(what: str, x: Any, holomorphic: bool, allow_int: bool = Fals
 
 
 def jacfwd(
-    function: Callable[..., Any],
+    fun: Callable[..., Any],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
@@ -193,14 +221,14 @@ def jacfwd(
     function.
     """
 
-    @functools.wraps(function)
+    @functools.wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if not isinstance(argnums, int):
-            parts = [jacfwd(function, n, has_aux, holomorphic)(*args, **kwargs) for n in argnums]
+            parts = [jacfwd(fun, n, has_aux, holomorphic)(*args, **kwargs) for n in argnums]
             if has_aux:
                 return _zip_trees([p[0] for p in parts]), parts[0][1]
             return _zip_trees(parts)
-        part = _argument(function, args, argnums, kwargs)
+        part = _argument(fun, args, argnums, kwargs)
         x = args[argnums]
         _check_jacobian("jacfwd", x, holomorphic)
         basis, types = _basis(x)
@@ -246,7 +274,7 @@ def _split_last(columns: Any, types: list[ArrayType], structure: Any, inputs: Se
 
 
 def jacrev(
-    function: Callable[..., Any],
+    fun: Callable[..., Any],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
@@ -258,7 +286,7 @@ def jacrev(
     function. allow_int: integer arguments have zero derivatives instead of being an error.
     """
 
-    @functools.wraps(function)
+    @functools.wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
@@ -266,7 +294,7 @@ def jacrev(
             merged = list(args)
             for n, value in zip(numbers, values, strict=True):
                 merged[n] = value
-            return function(*merged, **kwargs)
+            return fun(*merged, **kwargs)
 
         chosen = [args[n] for n in numbers]
         chosen_values = pytree.map(to_value, chosen)
@@ -317,11 +345,11 @@ jacobian = jacrev
 
 
 def hessian(
-    function: Callable[..., Any],
+    fun: Callable[..., Any],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
 ) -> Callable[..., Any]:
     """Second derivatives: forward over reverse."""
-    inner = jacrev(function, argnums, has_aux, holomorphic)
+    inner = jacrev(fun, argnums, has_aux, holomorphic)
     return jacfwd(inner, argnums, has_aux, holomorphic)

@@ -36,14 +36,22 @@ NOT_HERE = {  # names of `jax`, and what to do without them
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def device_put(x: Any, device: Any = None) -> Any:
+def device_put(
+    x: Any,
+    device: Any = None,
+    *,
+    src: Any = None,
+    donate: bool = False,
+    may_alias: bool | None = None,
+) -> Any:
     """The tree with its leaves as Arrays (copied from NumPy arrays).
 
-    `device` may be what `devices()` gives. Raises BadArgument for the name of one, and
-    DonatedError for an array whose memory was given away.
+    `device` and `src` may be what `devices()` gives; the other two are hints. Raises
+    BadArgument for the name of one, and DonatedError for an array whose memory was given away.
     """
-    if isinstance(device, str):
-        raise BadArgument(f"device_put: expected a device, got {device!r}; see fxad.devices()")
+    for place in (device, src):
+        if isinstance(place, str):
+            raise BadArgument(f"device_put: expected a device, got {place!r}; see fxad.devices()")
     return pytree.map(_put, x)
 
 
@@ -70,9 +78,9 @@ def named_scope(name: str) -> Iterator[None]:
     yield
 
 
-def named_call(function: F, *, name: str | None = None) -> F:
+def named_call(fun: F, *, name: str | None = None) -> F:
     """The function itself."""
-    return function
+    return fun
 
 
 def default_backend() -> str:
@@ -96,7 +104,13 @@ def devices(backend: str | None = None) -> list[Device]:
     return [Device()]
 
 
-local_devices = devices
+def local_devices(
+    process_index: int | None = None, backend: str | None = None, host_id: None = None
+) -> list[Device]:
+    """The one device there is. Raises BadArgument for another process or backend."""
+    if process_index not in (None, 0) or host_id is not None:
+        raise BadArgument("local_devices: there is one process, of number 0")
+    return devices(backend)
 
 
 def device_count(backend: str | None = None) -> int:

@@ -18,6 +18,7 @@ from fxad.api.flat import flatten_args
 from fxad.compiler import native
 from fxad.core import system
 from fxad.core.errors import BadArgument, TypeMismatch
+from fxad.core.lazy import later
 from fxad.core.pytree import TreeDef
 from fxad.core.record import valued
 from fxad.core.shared import Shared
@@ -32,6 +33,9 @@ from fxad.trace.tracer import Tracer
 
 if TYPE_CHECKING:
     from fxad.compiler import NativeExecutable
+    from fxad.ir.inspection import columns as listings
+else:
+    listings = later("fxad.ir.inspection.columns")
 
 
 @valued
@@ -187,9 +191,16 @@ class Lowered(Shared):
         traced, once for each derivative in it and once for the whole."""
         return [*self._recognised, *compiled.stages(self._traced, self._donate)]
 
-    def as_text(self) -> str:
-        """The program's text."""
-        return str(self.program)
+    def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
+        """The program's text; debug_info: with a column for the lines it comes from.
+
+        Raises BadArgument for a dialect: there is one.
+        """
+        if dialect is not None:
+            raise BadArgument(
+                f"as_text: there is one text of a program, not {dialect!r}; pass None"
+            )
+        return listings.listing(self.program, ("where",)) if debug_info else str(self.program)
 
 
 class Compiled(Lowered):

@@ -22,7 +22,7 @@ from fxad.transform.batch import batch_eval
 
 
 def vmap(
-    function: Callable[..., Any],
+    fun: Callable[..., Any],
     in_axes: Any = 0,
     out_axes: Any = 0,
     axis_name: Hashable | None = None,
@@ -35,7 +35,7 @@ def vmap(
     out_axes: likewise for the results. axis_size is needed only if every in_axes is None. Under
     its axis_name lanes can talk to each other: fxad.lax.psum and the like.
     """
-    name = name_of(function)
+    name = name_of(fun)
     if not (in_axes is None or isinstance(in_axes, int | tuple | list)):
         raise TypeMismatch(
             f"vmap({name}): in_axes must be an int, None, or a tuple with an entry for each "
@@ -44,10 +44,10 @@ def vmap(
     _check_axes(in_axes, f"vmap({name}): in_axes")
     _check_axes(out_axes, f"vmap({name}): out_axes")
 
-    @functools.wraps(function)
+    @functools.wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         axes = _leaf_axes(in_axes, args, kwargs, name)
-        leaves, axes, flat = _mapped_leaves(function, args, kwargs, axes, name)
+        leaves, axes, flat = _mapped_leaves(fun, args, kwargs, axes, name)
         size = _size(leaves, axes, axis_size, args, kwargs, name)
         moved = [v if a is None else move_axis(v, a, 0) for v, a in zip(leaves, axes, strict=True)]
         types = [

@@ -181,10 +181,10 @@ class enable_x64:
     dtype('float64')
     """
 
-    def __init__(self, on: bool = True) -> None:
+    def __init__(self, new_val: bool = True) -> None:
         self._before = _x64.on
-        _x64.on = bool(on)
-        self._on = bool(on)
+        _x64.on = bool(new_val)
+        self._on = bool(new_val)
 
     def __enter__(self) -> Self:
         _x64.on = self._on

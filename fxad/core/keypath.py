@@ -56,9 +56,9 @@ AttrKey = GetAttrKey
 KeyPath = tuple[Any, ...]
 
 
-def keystr(path: KeyPath, *, simple: bool = False, separator: str = "") -> str:
+def keystr(keys: KeyPath, *, simple: bool = False, separator: str = "") -> str:
     """Print a path: `['w'][0].bias`, or with `simple=True, separator='/'`: `w/0/bias`."""
-    return separator.join(_bare(key) if simple else str(key) for key in path)
+    return separator.join(_bare(key) if simple else str(key) for key in keys)
 
 
 def _bare(key: Any) -> str:

@@ -35,30 +35,30 @@ T = TypeVar("T", bound=type)
 
 
 def register_node(
-    cls: T,
-    flatten: Callable[[Any], tuple[Iterable[Any], Any]],
-    unflatten: Callable[[Any, Sequence[Any]], Any],
-    flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]] | None = None,
+    nodetype: T,
+    flatten_func: Callable[[Any], tuple[Iterable[Any], Any]],
+    unflatten_func: Callable[[Any, Sequence[Any]], Any],
+    flatten_with_keys_func: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]] | None = None,
 ) -> T:
-    """Make instances of exactly `cls` (not of its subclasses) pytree nodes. Returns `cls`.
+    """Make instances of exactly `nodetype` (not of its subclasses) pytree nodes. Returns it.
 
-    `flatten(x) -> (children, data)`; `unflatten(data, children) -> x`, which must accept any
-    objects as children; `flatten_with_keys(x) -> (((key, child), ...), data)`. `data` must be
+    `flatten(x) -> (children, data)`; `unflatten_func(data, children) -> x`, which must accept any
+    objects as children; `flatten_with_keys_func(x) -> (((key, child), ...), data)`. `data` must be
     comparable by == and should be hashable. Raises ValueError if the class already is a node.
     """
-    if not isinstance(cls, type):
-        raise TypeError(f"register_node needs a class, got {cls!r}")
+    if not isinstance(nodetype, type):
+        raise TypeError(f"register_node needs a class, got {nodetype!r}")
     add_node_type(
         NodeType(
-            cls,
-            _checked(flatten),
-            lambda data, children: unflatten(data, tuple(children)),
+            nodetype,
+            _checked(flatten_func),
+            lambda data, children: unflatten_func(data, tuple(children)),
             index_keys,
-            functools.partial(show_custom, cls.__name__),
-            flatten_with_keys,
+            functools.partial(show_custom, nodetype.__name__),
+            flatten_with_keys_func,
         )
     )
-    return cls
+    return nodetype
 
 
 def _checked(flatten: Flatten) -> Flatten:
@@ -82,18 +82,18 @@ def register_node_class(cls: Any) -> Any:
 
 
 def register_node_with_keys(
-    cls: T,
+    nodetype: T,
     flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]],
-    unflatten: Callable[[Any, Sequence[Any]], Any],
-    flatten: Callable[[Any], tuple[Iterable[Any], Any]] | None = None,
+    unflatten_func: Callable[[Any, Sequence[Any]], Any],
+    flatten_func: Callable[[Any], tuple[Iterable[Any], Any]] | None = None,
 ) -> T:
-    """`register_node` in JAX's argument order, where `flatten` follows from the keyed one."""
+    """`register_node` in the order keyed first; `flatten_func` follows from the keyed one."""
 
     def drop_keys(x: Any) -> tuple[Iterable[Any], Any]:
         pairs, data = flatten_with_keys(x)
         return [child for _, child in pairs], data
 
-    return register_node(cls, flatten or drop_keys, unflatten, flatten_with_keys)
+    return register_node(nodetype, flatten_func or drop_keys, unflatten_func, flatten_with_keys)
 
 
 def register_node_with_keys_class(cls: Any) -> Any:
@@ -105,7 +105,7 @@ def register_node_with_keys_class(cls: Any) -> Any:
 
 
 def register_dataclass(
-    cls: Any = None,
+    nodetype: Any = None,
     data_fields: Sequence[str] | None = None,
     meta_fields: Sequence[str] | None = None,
     drop_fields: Sequence[str] = (),
@@ -118,7 +118,7 @@ def register_dataclass(
     `init=False` and `drop_fields` are neither kept nor copied. A class that is no dataclass needs
     both lists. Raises TypeError if they are missing, ValueError if field names do not add up.
     """
-    if cls is None:
+    if nodetype is None:
         return functools.partial(
             register_dataclass,
             data_fields=data_fields,
@@ -127,13 +127,13 @@ def register_dataclass(
         )
     import dataclasses
 
-    if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
-        _check_plain(cls, data_fields, meta_fields)
-        add_node_type(_dataclass_type(cls, tuple(data_fields or ()), tuple(meta_fields or ())))
-        return cls
-    data, meta = _split_fields(cls, data_fields, meta_fields, drop_fields)
-    add_node_type(_dataclass_type(cls, data, meta))
-    return cls
+    if not (isinstance(nodetype, type) and dataclasses.is_dataclass(nodetype)):
+        _check_plain(nodetype, data_fields, meta_fields)
+        add_node_type(_dataclass_type(nodetype, tuple(data_fields or ()), tuple(meta_fields or ())))
+        return nodetype
+    data, meta = _split_fields(nodetype, data_fields, meta_fields, drop_fields)
+    add_node_type(_dataclass_type(nodetype, data, meta))
+    return nodetype
 
 
 def register_static(cls: T) -> T:

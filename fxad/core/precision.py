@@ -99,20 +99,20 @@ def set_default(precision: Any) -> None:
 
 
 @contextlib.contextmanager
-def default_matmul_precision(precision: Any) -> Iterator[None]:
+def default_matmul_precision(new_val: Any) -> Iterator[None]:
     """Inside, float32 products that are given no `precision` have this one.
 
-    precision: what `lax.dot_general` takes, or None for float32. Of this thread only; functions
+    new_val: what `lax.dot_general` takes, or None for float32. Of this thread only; functions
     jitted before are traced anew. A derivative has the precision that its function was traced
     with. Products of other dtypes, and ops that hold products inside, such as attention, stay as
-    they are. Raises BadArgument for an unknown precision.
+    they are. Raises BadArgument for an unknown one.
 
     >>> with default_matmul_precision("BF16_BF16_F32_X3"):
     ...     default_terms()
     3
     """
     before = _default.terms
-    set_default(precision)
+    set_default(new_val)
     try:
         yield
     finally:

@@ -87,6 +87,9 @@ def structure(tree: Any, is_leaf: IsLeaf = None) -> TreeDef:
     return flatten(tree, is_leaf)[1]
 
 
+_MISSING = object()  # no initializer, which None would be
+
+
 def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
     """Apply `f` to each leaf of `tree` and the subtrees of `rest` at the same place.
 
@@ -98,12 +101,14 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) ->
 
 
 def reduce(
-    f: Callable[[Any, Any], Any], tree: Any, *initializer: Any, is_leaf: IsLeaf = None
+    function: Callable[[Any, Any], Any],
+    tree: Any,
+    initializer: Any = _MISSING,
+    is_leaf: IsLeaf = None,
 ) -> Any:
     """Fold the leaves from the left, starting at `initializer` if one is given."""
-    if len(initializer) > 1:
-        raise TypeError(f"reduce takes (f, tree[, initializer]); got {2 + len(initializer)} values")
-    return functools.reduce(f, leaves(tree, is_leaf), *initializer)
+    start = () if initializer is _MISSING else (initializer,)
+    return functools.reduce(function, leaves(tree, is_leaf), *start)
 
 
 def all(tree: Any, is_leaf: IsLeaf = None) -> bool:
@@ -111,9 +116,9 @@ def all(tree: Any, is_leaf: IsLeaf = None) -> bool:
     return builtins.all(leaves(tree, is_leaf))
 
 
-def all_leaves(values: Iterable[Any], is_leaf: IsLeaf = None) -> bool:
+def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf = None) -> bool:
     """Whether every value is a leaf by itself."""
-    return builtins.all(structure(value, is_leaf) is LEAF for value in values)
+    return builtins.all(structure(value, is_leaf) is LEAF for value in iterable)
 
 
 # Paths
@@ -240,9 +245,9 @@ def _prefix_errors(
     )
 
 
-def broadcast(prefix: Any, tree: Any, is_leaf: IsLeaf = None) -> Any:
-    """The leaves of `prefix` repeated into the structure of `tree`."""
-    return unflatten(structure(tree), broadcast_prefix(prefix, tree, is_leaf))
+def broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -> Any:
+    """The leaves of `prefix_tree` repeated into the structure of `full_tree`."""
+    return unflatten(structure(full_tree), broadcast_prefix(prefix_tree, full_tree, is_leaf))
 
 
 def flatten_prefix(prefix: Any, tree: Any, is_leaf: IsLeaf = None) -> list[tuple[Any, Any]]:
@@ -251,25 +256,28 @@ def flatten_prefix(prefix: Any, tree: Any, is_leaf: IsLeaf = None) -> list[tuple
     return list(zip(first, treedef.flatten_up_to(tree), strict=True))
 
 
-def transpose(outer: TreeDef, inner: TreeDef | None, tree: Any) -> Any:
+def transpose(
+    outer_treedef: TreeDef, inner_treedef: TreeDef | None, pytree_to_transpose: Any
+) -> Any:
     """Turn a tree of structure outer-of-inner inside out: inner-of-outer.
 
-    `inner=None` takes the structure of the first subtree. Raises TreeError if they do not fit.
+    `inner_treedef=None` takes the structure of the first subtree. Raises TreeError if they do not
+    fit.
     """
-    if inner is None:
-        subtrees = outer.flatten_up_to(tree)
+    if inner_treedef is None:
+        subtrees = outer_treedef.flatten_up_to(pytree_to_transpose)
         if not subtrees:
             raise TreeError("transpose: outer structure has no leaves, so give the inner structure")
-        inner = structure(subtrees[0])
-    values, treedef = flatten(tree)
-    composed = outer.compose(inner)
+        inner_treedef = structure(subtrees[0])
+    values, treedef = flatten(pytree_to_transpose)
+    composed = outer_treedef.compose(inner_treedef)
     # A node's static data may depend on its children, so what counts is the tree that is built.
     if treedef.num_leaves != composed.num_leaves or (
         treedef != composed and treedef != structure(unflatten(composed, values))
     ):
         raise TreeError(f"transpose: Mismatch: expected {composed}, got {treedef}")
-    columns = [values[i :: inner.num_leaves] for i in range(inner.num_leaves)]
-    return unflatten(inner, [unflatten(outer, column) for column in columns])
+    columns = [values[i :: inner_treedef.num_leaves] for i in range(inner_treedef.num_leaves)]
+    return unflatten(inner_treedef, [unflatten(outer_treedef, column) for column in columns])
 
 
 # Errors
@@ -330,7 +338,7 @@ def _article(name: str) -> str:
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
-def treedef_tuple(children: Sequence[TreeDef]) -> TreeDef:
+def treedef_tuple(treedefs: Sequence[TreeDef]) -> TreeDef:
     """The structure of a tuple whose items have the given structures."""
     node = node_type(tuple)
-    return TreeDef(node, None, tuple(children), sum(child.num_leaves for child in children))
+    return TreeDef(node, None, tuple(treedefs), sum(child.num_leaves for child in treedefs))

@@ -61,10 +61,13 @@ from fxad.lax.operators import (
     erf,
     erf_inv,
     erfc,
+    full_like,
     integer_pow,
     lgamma,
     logistic,
+    mul,
     mulhi,
+    nextafter,
     optimization_barrier,
     population_count,
     rem,
@@ -133,7 +136,7 @@ from fxad.lax.shapes import (
 from fxad.lax.tapes import tape
 from fxad.lax.transforms import FftType, fft
 from fxad.lax.windows import padtype_to_pads, reduce, reduce_window
-from fxad.numpy.creation import full, full_like
+from fxad.numpy.creation import full
 from fxad.numpy.division import power as pow
 from fxad.numpy.elementwise import (
     abs,
@@ -159,7 +162,6 @@ from fxad.numpy.elementwise import (
     imag,
     log,
     log1p,
-    nextafter,
     real,
     reciprocal,
     rsqrt,
@@ -179,7 +181,6 @@ from fxad.numpy.elementwise import less as lt
 from fxad.numpy.elementwise import less_equal as le
 from fxad.numpy.elementwise import maximum as max
 from fxad.numpy.elementwise import minimum as min
-from fxad.numpy.elementwise import multiply as mul
 from fxad.numpy.elementwise import negative as neg
 from fxad.numpy.elementwise import not_equal as ne
 from fxad.numpy.elementwise import subtract as sub

@@ -73,8 +73,18 @@ def _cond_of_two(
     return cond(pred, first, second, on_true, on_false)
 
 
-def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
-    """branches[index](*operands), with the index clamped to the branches there are."""
+def switch(
+    index: Any,
+    branches: Sequence[Callable[..., Any]],
+    *operands: Any,
+    operand: Any = _MISSING,
+) -> Any:
+    """branches[index](*operands), with the index clamped to the branches there are.
+
+    `operand` is one more operand, by name.
+    """
+    if operand is not _MISSING:
+        operands = (*operands, operand)
     branches = tuple(branches)
     if not branches:
         raise BadArgument("switch: Empty branch sequence: give at least one branch")

@@ -26,7 +26,9 @@ from fxad.numpy.core import (
     value_of,
     weak_result,
 )
-from fxad.numpy.elementwise import where
+from fxad.numpy.creation import full_like as _full_like
+from fxad.numpy.elementwise import multiply, where
+from fxad.numpy.elementwise import nextafter as _nextafter
 from fxad.trace.array import Array
 from fxad.trace.tracer import type_of
 
@@ -41,6 +43,26 @@ def _unary(op: str, name: str, doc: str, inexact: bool = False) -> Callable[...,
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return function
+
+
+def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
+    """x * y; with out_dtype the product of x and y in that dtype."""
+    if out_dtype is None:
+        return multiply(x, y)
+    dtype = dt.canonicalize(out_dtype, explicit=True)
+    return multiply(cast(value_of(x, "mul"), dtype), cast(value_of(y, "mul"), dtype))
+
+
+def nextafter(x1: Any, x2: Any) -> Array:
+    """The next float after x1 in the direction of x2."""
+    return _nextafter(x1, x2)
+
+
+def full_like(
+    x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None
+) -> Array:
+    """One value with x's shape and dtype."""
+    return _full_like(x, fill_value, dtype, shape, device=device)
 
 
 def _binary(op: str, name: str, doc: str) -> Callable[..., Array]:

@@ -134,15 +134,29 @@ def sort_key_val(
     return ordered[0], ordered[1]
 
 
-def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, **hints: Any) -> Any:
+def approx_max_k(
+    operand: Any,
+    k: int,
+    reduction_dimension: int = -1,
+    recall_target: float = 0.95,
+    reduction_input_size_override: int = -1,
+    aggregate_to_topk: bool = True,
+) -> Any:
     """`top_k`: the search is exact. Hints about recall are accepted for ported code."""
-    return top_k(operand, k, reduction_dimension)
+    return top_k(operand, k, axis=reduction_dimension)
 
 
-def approx_min_k(operand: Any, k: int, reduction_dimension: int = -1, **hints: Any) -> Any:
+def approx_min_k(
+    operand: Any,
+    k: int,
+    reduction_dimension: int = -1,
+    recall_target: float = 0.95,
+    reduction_input_size_override: int = -1,
+    aggregate_to_topk: bool = True,
+) -> Any:
     """The k smallest elements along an axis in ascending order, and their positions (int32)."""
     value = value_of(operand, "approx_min_k")
-    values, places = top_k(OPS["neg"](value), k, reduction_dimension)
+    values, places = top_k(OPS["neg"](value), k, axis=reduction_dimension)
     return OPS["neg"](values), places
 
 
@@ -183,8 +197,18 @@ def dot_general(
     return product(a, b, pairs[0], pairs[1], preferred_element_type, precision)
 
 
-def dot(lhs: Any, rhs: Any, precision: Any = None, preferred_element_type: Any = None) -> Array:
-    """Product of vectors or matrices: last axis of lhs with the first of rhs."""
+def dot(
+    lhs: Any,
+    rhs: Any,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    *,
+    dimension_numbers: Any = None,
+) -> Array:
+    """Product of vectors or matrices: last axis of lhs with the first of rhs; or, with
+    dimension_numbers, `dot_general`."""
+    if dimension_numbers is not None:
+        return dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type)
     a, b = promoted("dot", lhs, rhs, numbers=False, broadcast=False)
     ranks = type_of(a).ndim, type_of(b).ndim
     if not all(1 <= r <= 2 for r in ranks):

@@ -66,9 +66,9 @@ def broadcast_in_dim(
     return OPS["broadcast"](value, shape=shape, axes=tuple(a for a, _ in kept))
 
 
-def broadcast_like(operand: Any, like: Any) -> Array:
-    """The operand broadcast, as NumPy does it, to the shape of `like`."""
-    return spread_to(value_of(operand, "broadcast_like"), value_of(like, "broadcast_like").shape)
+def broadcast_like(arr: Any, like_arr: Any) -> Array:
+    """The arr broadcast, as NumPy does it, to the shape of `like_arr`."""
+    return spread_to(value_of(arr, "broadcast_like"), value_of(like_arr, "broadcast_like").shape)
 
 
 def broadcast_to_rank(x: Any, rank: int) -> Array:
@@ -95,9 +95,9 @@ def stack(operands: Sequence[Any], axis: int = 0) -> Array:
     return stack_values(promoted("stack", *operands, numbers=False, broadcast=False), axis)
 
 
-def unstack(operand: Any, axis: int = 0) -> list[Array]:
+def unstack(x: Any, axis: int = 0) -> list[Array]:
     """The slices along an axis, without it."""
-    value = value_of(operand, "unstack")
+    value = value_of(x, "unstack")
     at = axis_index(axis, value.ndim, "unstack")
     rows = [slice_axis(value, at, i, i + 1) for i in range(value.shape[at])]
     return [squeeze(row, (at,)) for row in rows]
@@ -237,30 +237,48 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
 # ---------------------------------------------------------------- slices at computed places
 
 
-def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Sequence[int]) -> Array:
+def dynamic_slice(
+    operand: Any,
+    start_indices: Any,
+    slice_sizes: Sequence[int],
+    *,
+    allow_negative_indices: bool | Sequence[bool] = True,
+) -> Array:
     """A window of fixed sizes at computed starts, moved inside where it would stick out.
 
     start_indices: one integer per axis (a sequence, or a vector); negative ones count from the
-    end.
+    end, unless allow_negative_indices (for all axes, or one for each) is False: then they are
+    moved to 0.
     """
     value = value_of(operand, "dynamic_slice")
     sizes = shape_tuple(slice_sizes, "dynamic_slice")
-    starts = _starts("dynamic_slice", value, start_indices, sizes)
+    starts = _starts("dynamic_slice", value, start_indices, sizes, allow_negative_indices)
     return OPS["dynamic_slice"](value, *starts, sizes=sizes)
 
 
-def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Array:
+def dynamic_update_slice(
+    operand: Any,
+    update: Any,
+    start_indices: Any,
+    *,
+    allow_negative_indices: bool | Sequence[bool] = True,
+) -> Array:
     """The operand with a window at computed starts replaced by `update` (see dynamic_slice)."""
     value = value_of(operand, "dynamic_update_slice")
     new = value_of(update, "dynamic_update_slice")
     if new.weak:
         new = cast(new, value.dtype)
-    starts = _starts("dynamic_update_slice", value, start_indices, new.shape)
+    starts = _starts(
+        "dynamic_update_slice", value, start_indices, new.shape, allow_negative_indices
+    )
     return OPS["dynamic_update"](value, new, *starts)
 
 
-def _starts(name: str, value: Array, starts: Any, sizes: Sequence[int]) -> list[Any]:
-    """One rank-0 integer per axis, negative ones counted from the end."""
+def _starts(
+    name: str, value: Array, starts: Any, sizes: Sequence[int], from_end: bool | Sequence[bool]
+) -> list[Any]:
+    """One rank-0 integer per axis, negative ones counted from the end where `from_end`."""
+    flags = [from_end] * value.ndim if isinstance(from_end, bool) else list(from_end)
     if not isinstance(starts, list | tuple):
         vector = value_of(starts, name)
         if vector.ndim != 1:
@@ -270,54 +288,94 @@ def _starts(name: str, value: Array, starts: Any, sizes: Sequence[int]) -> list[
     if len(starts) != value.ndim:
         raise ShapeError(f"{name}: {len(starts)} start indices for {value.type}")
     for axis, (start, window) in enumerate(zip(starts, sizes, strict=False)):
-        check_indices(name, start, value.shape[axis], axis, window=window)
-    return [_start(name, s, size) for s, size in zip(starts, value.shape, strict=True)]
+        if flags[axis]:
+            check_indices(name, start, value.shape[axis], axis, window=window)
+    each = zip(starts, value.shape, flags, strict=True)
+    return [_start(name, start, size, flag) for start, size, flag in each]
 
 
-def _start(name: str, start: Any, size: int) -> Any:
+def _start(name: str, start: Any, size: int, from_end: bool) -> Any:
     if is_python_scalar(start):
         number = start.__index__()
-        number = number + size if number < 0 else number
+        number = number + size if number < 0 and from_end else number
         return literal(min(max(number, -1), size), dt.index_dtype(size))
     index = value_of(start, name)
     if index.shape or not dt.is_integer(index.dtype):
         raise TypeMismatch(f"{name}: a start index must be one integer, not {index.type}")
-    if not dt.is_signed(index.dtype):
+    if not dt.is_signed(index.dtype) or not from_end:
         return index
     index = reaching(index, size)
     return OPS["select"](OPS["lt"](index, 0), OPS["add"](index, size), index)
 
 
-def dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: int = 0) -> Array:
+def dynamic_slice_in_dim(
+    operand: Any,
+    start_index: Any,
+    slice_size: int,
+    axis: int = 0,
+    *,
+    allow_negative_indices: bool | Sequence[bool] = True,
+) -> Array:
     """`dynamic_slice` along one axis."""
     value = value_of(operand, "dynamic_slice_in_dim")
     at = axis_index(axis, value.ndim, "dynamic_slice_in_dim")
     sizes = [slice_size if i == at else s for i, s in enumerate(value.shape)]
-    return dynamic_slice(value, _only(at, start_index, value.ndim), sizes)
+    starts = _only(at, start_index, value.ndim)
+    return dynamic_slice(value, starts, sizes, allow_negative_indices=allow_negative_indices)
 
 
 def _only(axis: int, start: Any, ndim: int) -> list[Any]:
     return [start if i == axis else 0 for i in range(ndim)]
 
 
-def dynamic_index_in_dim(operand: Any, index: Any, axis: int = 0, keepdims: bool = True) -> Array:
+def dynamic_index_in_dim(
+    operand: Any,
+    index: Any,
+    axis: int = 0,
+    keepdims: bool = True,
+    *,
+    allow_negative_indices: bool | Sequence[bool] = True,
+) -> Array:
     """The slice at a computed index of an axis, clamped."""
-    out = dynamic_slice_in_dim(operand, index, 1, axis)
+    out = dynamic_slice_in_dim(
+        operand, index, 1, axis, allow_negative_indices=allow_negative_indices
+    )
     return out if keepdims else squeeze(out, (axis,))
 
 
-def dynamic_update_slice_in_dim(operand: Any, update: Any, start_index: Any, axis: int) -> Array:
+def dynamic_update_slice_in_dim(
+    operand: Any,
+    update: Any,
+    start_index: Any,
+    axis: int,
+    *,
+    allow_negative_indices: bool | Sequence[bool] = True,
+) -> Array:
     """`dynamic_update_slice` along one axis."""
     value = value_of(operand, "dynamic_update_slice_in_dim")
     at = axis_index(axis, value.ndim, "dynamic_update_slice_in_dim")
-    return dynamic_update_slice(value, update, _only(at, start_index, value.ndim))
+    return dynamic_update_slice(
+        value,
+        update,
+        _only(at, start_index, value.ndim),
+        allow_negative_indices=allow_negative_indices,
+    )
 
 
-def dynamic_update_index_in_dim(operand: Any, update: Any, index: Any, axis: int) -> Array:
+def dynamic_update_index_in_dim(
+    operand: Any,
+    update: Any,
+    index: Any,
+    axis: int,
+    *,
+    allow_negative_indices: bool | Sequence[bool] = True,
+) -> Array:
     """The operand with the slice at a computed index of an axis replaced."""
     value = value_of(operand, "dynamic_update_index_in_dim")
     at = axis_index(axis, value.ndim, "dynamic_update_index_in_dim")
     new = value_of(update, "dynamic_update_index_in_dim")
     if new.ndim != value.ndim:
         new = expand_dims(new, (at,))
-    return dynamic_update_slice_in_dim(value, new, index, at)
+    return dynamic_update_slice_in_dim(
+        value, new, index, at, allow_negative_indices=allow_negative_indices
+    )

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.ir.program import OPS
 from fxad.ir.rewrite import literal
 from fxad.numpy.core import cast, promoted, value_of
@@ -29,6 +29,8 @@ def dot_product_attention(
     query_seq_lengths: Any = None,
     key_value_seq_lengths: Any = None,
     local_window_size: int | tuple[int, int] | None = None,
+    implementation: str | None = None,
+    return_residual: bool = False,
 ) -> Array:
     """softmax(query . key * scale + bias) . value, for every head, with no scores in memory.
 
@@ -42,8 +44,17 @@ def dot_product_attention(
 
     A query whose keys the mask all excludes averages those it sees; one that sees none gives 0.
 
-    Raises ShapeError if the shapes do not go together, TypeMismatch if the mask is not bool.
+    implementation: None or "xla"; there is one. return_residual: False.
+
+    Raises ShapeError if the shapes do not go together, TypeMismatch if the mask is not bool,
+    BadArgument for an implementation or residuals that are not here.
     """
+    if implementation not in (None, "xla") or return_residual:
+        raise BadArgument(
+            "dot_product_attention: there is one implementation, which keeps no residuals; pass "
+            f"implementation=None and return_residual=False, not {implementation!r} and "
+            f"{return_residual!r}"
+        )
     q, k, v = promoted(
         "dot_product_attention", query, key, value, inexact=True, numbers=False, broadcast=False
     )

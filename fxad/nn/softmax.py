@@ -71,8 +71,11 @@ def standardize(
     variance: Any = None,
     epsilon: Any = 1e-5,
     where: Any = None,
+    *,
+    algorithm: str = "fast",
 ) -> Array:
-    """(x - mean) / sqrt(variance + epsilon) over an axis (or several)."""
+    """(x - mean) / sqrt(variance + epsilon) over an axis (or several). The variance is that of
+    the differences from the mean, whichever algorithm is asked for."""
     (value,) = promoted("standardize", x, inexact=True, numbers=False)
     if mean is None:
         mean = _mean(value, axis, where)

@@ -19,6 +19,7 @@ from fxad.numpy.array_api import VERSION as __array_api_version__
 from fxad.numpy.array_api import can_cast as can_cast
 from fxad.numpy.array_api import from_dlpack as from_dlpack
 from fxad.numpy.array_api import namespace_info as __array_namespace_info__
+from fxad.numpy.choosing import *
 from fxad.numpy.contraction import *
 from fxad.numpy.core import *
 from fxad.numpy.creation import *
@@ -40,6 +41,7 @@ from fxad.trace.array import Array as _Array
 if _typing.TYPE_CHECKING:
     from fxad.numpy import fft, linalg
     from fxad.numpy.differences import *
+    from fxad.numpy.float_parts import *
     from fxad.numpy.functional import *
     from fxad.numpy.index_tricks import *
     from fxad.numpy.nan_functions import *
@@ -52,6 +54,7 @@ if _typing.TYPE_CHECKING:
 # What few programs use is loaded when it is first asked for.
 _LAZY = {
     "differences": "diff ediff1d gradient trapezoid unwrap",
+    "float_parts": "frexp ldexp packbits spacing unpackbits",
     "functional": "apply_along_axis piecewise vectorize",
     "index_tricks": (
         "c_ diag_indices diag_indices_from fill_diagonal index_exp ix_ mask_indices mgrid ogrid "
@@ -63,14 +66,14 @@ _LAZY = {
         "nanvar"
     ),
     "padding": "pad",
-    "polynomials": "polyadd polyder polyint polymul polysub polyval",
+    "polynomials": "poly polyadd polyder polydiv polyfit polyint polymul polysub polyval roots",
     "sets": (
         "intersect1d isin setdiff1d setxor1d union1d unique unique_all unique_counts "
         "unique_inverse unique_values"
     ),
     "statistics": (
-        "bincount corrcoef cov digitize histogram histogram_bin_edges median nanmedian "
-        "nanpercentile nanquantile percentile quantile"
+        "bincount corrcoef cov digitize histogram histogram2d histogram_bin_edges histogramdd "
+        "median nanmedian nanpercentile nanquantile percentile quantile"
     ),
     "windows": "bartlett blackman hamming hanning kaiser",
 }

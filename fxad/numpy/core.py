@@ -29,6 +29,12 @@ __all__ = ["array", "asarray"]
 DEVICE = "cpu"
 
 
+def no_out(name: str, out: Any) -> None:
+    """Raise BadArgument unless `out` is None."""
+    if out is not None:
+        raise BadArgument(f"{name}: arrays are immutable, so out= must be None")
+
+
 def check_device(device: Any, name: str) -> None:
     """Raise BadArgument unless a device is None or the one there is."""
     if device not in (None, DEVICE):
@@ -41,11 +47,14 @@ def array(
     copy: bool | None = True,
     order: str | None = None,
     ndmin: int = 0,
+    *,
+    device: Any = None,
 ) -> Array:
     """An Array of nested sequences, numbers or arrays; `dtype` converts.
 
     Python numbers alone give weakly typed 0-d arrays; NumPy input narrows to 32 bits by default.
     """
+    check_device(device, "array")
     value = _as_array(object, dtype)
     if copy and isinstance(object, np.ndarray | Concrete) and isinstance(value, Concrete):
         value = Concrete(copied(value.data), value.weak)

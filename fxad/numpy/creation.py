@@ -98,7 +98,12 @@ def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = Non
     return full_of(1, _like(a, dtype, shape))
 
 
-empty_like = zeros_like
+@replayed
+def empty_like(
+    prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None
+) -> Array:
+    """Zeros with the prototype's shape and dtype."""
+    return zeros_like(prototype, dtype, shape, device=device)
 
 
 @replayed
@@ -322,8 +327,12 @@ def _diagonal(value: Array, *, offset: int, first: int, second: int) -> Array:
 
 
 @replayed
-def meshgrid(*xs: Any, sparse: bool = False, indexing: str = "xy") -> tuple[Array, ...]:
+def meshgrid(
+    *xs: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy"
+) -> tuple[Array, ...]:
     """Coordinate arrays from coordinate vectors."""
+    if not copy:
+        raise BadArgument("meshgrid: arrays share no memory; pass copy=True")
     if indexing not in ("xy", "ij"):
         raise BadArgument(f"meshgrid: indexing must be 'xy' or 'ij', not {indexing!r}")
     values = [value_of(x).reshape(-1) for x in xs]
@@ -370,8 +379,10 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
     return OPS["concatenate"](*[OPS["reshape"](c, shape=(*c.shape, 1)) for c in columns], axis=1)
 
 
-def copy(a: Any) -> Array:
-    """The same values in their own memory."""
+def copy(a: Any, order: str | None = None) -> Array:
+    """The same values in their own memory. Raises BadArgument for an order but C, K and A."""
+    if order not in (None, "C", "K", "A"):
+        raise BadArgument(f"copy: arrays lie row by row: order must be 'C', not {order!r}")
     return array(a, copy=True)
 
 
@@ -401,10 +412,12 @@ def geomspace(
     return moveaxis(points, 0, axis)
 
 
-def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float) -> Any:
-    """function(coordinates of axis 0, axis 1, ...) over a grid."""
+def fromfunction(
+    function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any
+) -> Any:
+    """function(coordinates of axis 0, axis 1, ..., **kwargs) over a grid."""
     grid = indices(shape, dtype=dt.canonicalize(dtype, explicit=True))
-    return function(*[grid[i] for i in range(len(shape))])
+    return function(*[grid[i] for i in range(len(shape))], **kwargs)
 
 
 def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:

@@ -9,7 +9,7 @@ from typing import Any
 
 from fxad.core.errors import BadArgument
 from fxad.ir.program import OPS
-from fxad.numpy.core import axis_index, cast, full_of, sum_dtype, value_of
+from fxad.numpy.core import axis_index, cast, full_of, no_out, sum_dtype, value_of
 from fxad.numpy.manipulation import reshape
 from fxad.trace.array import Array
 from fxad.trace.replay import replayed
@@ -27,14 +27,16 @@ def _cumulative(op: str, a: Any, axis: Any, dtype: Any) -> Array:
 
 
 @replayed
-def cumsum(a: Any, axis: Any = None, dtype: Any = None) -> Array:
+def cumsum(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
     """Running sum."""
+    no_out("cumsum", out)
     return _cumulative("cumsum", a, axis, dtype)
 
 
 @replayed
-def cumprod(a: Any, axis: Any = None, dtype: Any = None) -> Array:
+def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
     """Running product."""
+    no_out("cumprod", out)
     return _cumulative("cumprod", a, axis, dtype)
 
 

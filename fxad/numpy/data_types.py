@@ -56,9 +56,9 @@ class ScalarType:
         self.dtype = dtype
         self.__name__ = dtype.name
 
-    def __call__(self, value: Any = 0) -> Array:
+    def __call__(self, x: Any = 0) -> Array:
         """The value as an array of this dtype; also for traced values."""
-        return asarray(value, self.dtype)
+        return asarray(x, self.dtype)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ScalarType):
@@ -128,14 +128,14 @@ def finfo(dtype: Any) -> FloatInfo:
     return FloatInfo(_dtype_of(dtype))
 
 
-def iinfo(dtype: Any) -> Any:
-    """Range of an integer dtype (or of an array's): min, max, bits."""
-    return dt.iinfo(_dtype_of(dtype))
+def iinfo(int_type: Any) -> Any:
+    """Range of an integer int_type (or of an array's): min, max, bits."""
+    return dt.iinfo(_dtype_of(int_type))
 
 
-def isscalar(x: Any) -> bool:
+def isscalar(element: Any) -> bool:
     """A Python number or a 0-d array."""
-    return getattr(x, "ndim", 0 if isinstance(x, int | float | complex) else 1) == 0
+    return getattr(element, "ndim", 0 if isinstance(element, int | float | complex) else 1) == 0
 
 
 def issubdtype(arg1: Any, arg2: Any) -> bool:

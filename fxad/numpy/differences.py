@@ -70,11 +70,15 @@ def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Array:
 
 
 @replayed
-def gradient(f: Any, *varargs: Any, axis: int | Sequence[int] | None = None) -> Any:
+def gradient(
+    f: Any, *varargs: Any, axis: int | Sequence[int] | None = None, edge_order: int | None = None
+) -> Any:
     """Central differences along every axis (or the given ones); one-sided at the ends.
 
     varargs: one spacing for all axes, or one per axis: a number, or the points' coordinates.
     """
+    if edge_order not in (None, 1):
+        raise BadArgument(f"gradient: edge_order must be 1, not {edge_order!r}")
     value = value_of(f)
     value = cast(value, dt.inexact_for(value.dtype))
     axes = [axis_index(a, value.ndim, "gradient") for a in _listed(axis, value.ndim)]

@@ -132,7 +132,7 @@ def divmod(x: Any, y: Any, /) -> tuple[Array, Array]:
 
 
 @replayed
-def power(x: Any, y: Any, /) -> Array:
+def power(x: Any, y: Any) -> Array:
     """x to the y. Integer powers of integers stay integers; a negative Python int exponent of an
     integer is an error."""
     if isinstance(y, int) and not isinstance(y, bool):
@@ -195,16 +195,16 @@ def _integers(name: str, x: Any, y: Any) -> list[Any]:
 
 
 @replayed
-def gcd(x: Any, y: Any, /) -> Array:
+def gcd(x1: Any, x2: Any) -> Array:
     """Greatest common divisor (a fixed number of Euclid's steps)."""
-    a, b = map(abs, _integers("gcd", x, y))
+    a, b = map(abs, _integers("gcd", x1, x2))
     for _ in range(int(1.45 * type_of(a).dtype.itemsize * 8) + 2):
         a, b = where(b == 0, a, b), where(b == 0, b, remainder(a, b))
     return a
 
 
 @replayed
-def lcm(x: Any, y: Any, /) -> Array:
+def lcm(x1: Any, x2: Any) -> Array:
     """Least common multiple."""
-    a, b = _integers("lcm", x, y)
+    a, b = _integers("lcm", x1, x2)
     return where((a == 0) | (b == 0), 0, abs(floor_divide(a, gcd(a, b)) * b))

@@ -21,6 +21,7 @@ from fxad.numpy.core import (
     full_of,
     known_values,
     matched,
+    no_out,
     promoted,
     result_shape,
     spread_to,
@@ -125,7 +126,7 @@ __all__ = [
     "tan",
     "tanh",
     "true_divide",
-    "where",
+
 ]  # fmt: skip
 
 
@@ -139,7 +140,7 @@ def finish(out: Any, weak: bool) -> Array:
 def _unary(op: str, doc: str, inexact: bool = False) -> Callable[..., Array]:
     rule = OPS[op]
 
-    def function(x: Any, /) -> Array:
+    def function(x: Any) -> Array:
         if isinstance(x, Array) and not x.weak and (not inexact or x.type.dtype.kind == "f"):
             return bind(rule, x)
         (value,) = promoted(op, x, inexact=inexact, numbers=False)
@@ -156,7 +157,7 @@ def _binary(
     """`logic`: the op for two bools."""
     rule, kinds = OPS[op], "f" if inexact else "fiu"
 
-    def function(x: Any, y: Any, /) -> Array:
+    def function(x: Any, y: Any) -> Array:
         ready = matched(x, y, kinds)
         if ready is not None:
             return bind(rule, *ready)
@@ -279,7 +280,7 @@ left_shift = bitwise_left_shift = _binary("shl", "Bits moved up; 0 past the widt
 def _ordered(op: str, name: str) -> Callable[..., Array]:
     rule = OPS[op]
 
-    def function(x: Any, y: Any, /) -> Array:
+    def function(x: Any, y: Any) -> Array:
         ready = matched(x, y)
         if ready is not None:
             return bind(rule, *ready)
@@ -319,7 +320,7 @@ greater_equal = _ordered("ge", "greater_equal")
 def _extreme(op: str, order: str, logic: str, name: str, doc: str) -> Callable[..., Array]:
     ordinary = _binary(op, doc, name=name, logic=logic)
 
-    def function(x: Any, y: Any, /) -> Array:
+    def function(x: Any, y: Any) -> Array:
         if not (_is_complex(x) or _is_complex(y)):
             return ordinary(x, y)
         a, b = promoted(name, x, y, numbers=False)
@@ -401,7 +402,7 @@ true_divide = divide
 
 
 @replayed
-def abs(x: Any, /) -> Array:
+def abs(x: Any) -> Array:
     """Absolute value (a float for complex input)."""
     value = value_of(x)
     if value.dtype == dt.bool_ or (dt.is_integer(value.dtype) and not dt.is_signed(value.dtype)):
@@ -431,14 +432,14 @@ def bitwise_count(x: Any, /) -> Array:
 
 
 @replayed
-def square(x: Any, /) -> Array:
+def square(x: Any) -> Array:
     """x * x."""
     value = _number(value_of(x))
     return finish(OPS["square"](value), value.weak)
 
 
 @replayed
-def reciprocal(x: Any, /) -> Array:
+def reciprocal(x: Any) -> Array:
     """1 / x."""
     (value,) = promoted("reciprocal", x, inexact=True, numbers=False)
     return OPS["reciprocal"](value)
@@ -450,7 +451,7 @@ def positive(x: Any, /) -> Array:
 
 
 @replayed
-def isfinite(x: Any, /) -> Array:
+def isfinite(x: Any) -> Array:
     """Neither infinite nor NaN."""
     value = value_of(x)
     if dt.is_complex(value.dtype):
@@ -479,14 +480,16 @@ def isinf(x: Any, /) -> Array:
 
 
 @replayed
-def isposinf(x: Any, /) -> Array:
+def isposinf(x: Any, /, out: None = None) -> Array:
     """Plus infinity."""
+    no_out("isposinf", out)
     return equal(x, math.inf)
 
 
 @replayed
-def isneginf(x: Any, /) -> Array:
+def isneginf(x: Any, /, out: None = None) -> Array:
     """Minus infinity."""
+    no_out("isneginf", out)
     return equal(x, -math.inf)
 
 
@@ -501,21 +504,21 @@ def signbit(x: Any, /) -> Array:
 
 
 @replayed
-def real(x: Any, /) -> Array:
+def real(x: Any) -> Array:
     """Real part."""
     value = value_of(x)
     return OPS["real"](value) if dt.is_complex(value.dtype) else value
 
 
 @replayed
-def imag(x: Any, /) -> Array:
+def imag(x: Any) -> Array:
     """Imaginary part."""
     value = value_of(x)
     return OPS["imag"](value) if dt.is_complex(value.dtype) else full_of(0, value.type)
 
 
 @replayed
-def conj(x: Any, /) -> Array:
+def conj(x: Any) -> Array:
     """Complex conjugate."""
     value = value_of(x)
     return OPS["conj"](value) if dt.is_complex(value.dtype) else value
@@ -565,9 +568,11 @@ def clip(
 
 
 @replayed
-def angle(x: Any, /) -> Array:
-    """Argument of a complex number."""
-    (value,) = promoted("angle", x, inexact=True, numbers=False)
+def angle(z: Any, deg: bool = False) -> Array:
+    """Argument of a complex number, in radians or, with `deg`, degrees."""
+    if deg:
+        return angle(z) * (180.0 / math.pi)
+    (value,) = promoted("angle", z, inexact=True, numbers=False)
     return arctan2(imag(value), real(value))
 
 
@@ -728,16 +733,16 @@ radians, degrees = deg2rad, rad2deg
 
 
 @replayed
-def fmax(x: Any, y: Any, /) -> Array:
+def fmax(x1: Any, x2: Any) -> Array:
     """The larger element; NaN only if both are."""
-    a, b = promoted("fmax", x, y, numbers=False)
+    a, b = promoted("fmax", x1, x2, numbers=False)
     return where(isnan(a), b, where(isnan(b), a, maximum(a, b)))
 
 
 @replayed
-def fmin(x: Any, y: Any, /) -> Array:
+def fmin(x1: Any, x2: Any) -> Array:
     """The smaller element; NaN only if both are."""
-    a, b = promoted("fmin", x, y, numbers=False)
+    a, b = promoted("fmin", x1, x2, numbers=False)
     return where(isnan(a), b, where(isnan(b), a, minimum(a, b)))
 
 

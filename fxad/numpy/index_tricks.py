@@ -17,7 +17,7 @@ import numpy as np
 from fxad.api.indices import reaching
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
-from fxad.numpy.core import asarray, known_values, promoted, shape_tuple, value_of
+from fxad.numpy.core import asarray, cast, known_values, promoted, shape_tuple, value_of
 from fxad.numpy.creation import arange, linspace
 from fxad.numpy.elementwise import clip, where
 from fxad.numpy.joining import concatenate
@@ -183,7 +183,12 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
 
 
 def ravel_multi_index(
-    multi_index: Any, dims: tuple[int, ...], mode: str = "raise", order: str = "C"
+    multi_index: Any,
+    dims: tuple[int, ...],
+    mode: str = "raise",
+    order: str = "C",
+    *,
+    dtype: Any = None,
 ) -> Array:
     """Flat positions of positions along each axis, the last (order "F": the first) running fastest.
 
@@ -200,7 +205,8 @@ def ravel_multi_index(
     if mode == "raise":
         for index, size in zip(places, dims, strict=True):
             _check_places(index, size)
-    return _ravelled(places, dims, mode, order)
+    out = _ravelled(places, dims, mode, order)
+    return out if dtype is None else cast(out, dt.canonicalize(dtype, explicit=True))
 
 
 @replayed

@@ -20,6 +20,7 @@ from fxad.numpy.core import (
     axis_index,
     cast,
     known_values,
+    no_out,
     promoted,
     shape_tuple,
     stack_values,
@@ -85,14 +86,15 @@ def _sequence(arrays: Any, name: str, axis: Any = None) -> list[Array]:
 
 
 @replayed
-def stack(arrays: Sequence[Any], axis: int = 0, dtype: Any = None) -> Array:
+def stack(arrays: Sequence[Any], axis: int = 0, out: None = None, dtype: Any = None) -> Array:
     """Arrays of one shape joined along a new axis."""
+    no_out("stack", out)
     values = _sequence(arrays, "stack", axis)
     if any(v.shape != values[0].shape for v in values):
         seen = ", ".join(str(v.type) for v in values)
         raise ShapeError(f"stack: all arrays must have one shape: {seen}")
-    out = stack_values(values, axis)
-    return out if dtype is None else cast(out, dt.canonicalize(dtype, explicit=True))
+    result = stack_values(values, axis)
+    return result if dtype is None else cast(result, dt.canonicalize(dtype, explicit=True))
 
 
 @replayed
@@ -198,7 +200,9 @@ def resize(a: Any, new_shape: Any) -> Array:
     return reshape(tile(flat, -(-count // flat.size))[:count], sizes)
 
 
-def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
+def delete(
+    arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False
+) -> Array:
     """Elements left out; positions must be concrete."""
     value = value_of(arr)
     if axis is None:

@@ -140,8 +140,11 @@ class SlogdetResult(NamedTuple):
 
 
 @replayed
-def slogdet(a: Any) -> SlogdetResult:
-    """Sign (a phase if complex) of the determinant, and the log of its absolute value."""
+def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
+    """Sign (a phase if complex) of the determinant, and the log of its absolute value.
+
+    By LU, whichever `method` is asked for.
+    """
     return SlogdetResult(*OPS["slogdet"](_square("slogdet", a)))
 
 
@@ -152,9 +155,12 @@ def det(a: Any) -> Array:
     return sign * e.exp(size)
 
 
-def lstsq(a: Any, b: Any, rcond: float | None = None) -> tuple[Array, Array, Array, Array]:
+def lstsq(
+    a: Any, b: Any, rcond: float | None = None, *, numpy_resid: bool = False
+) -> tuple[Array, Array, Array, Array]:
     """Least squares: x of least norm that minimises |a @ x - b|, residuals, rank of a, and its
-    singular values; for one matrix a. Residuals are empty for fewer rows than columns."""
+    singular values; for one matrix a. Residuals are empty for fewer rows than columns, as in
+    NumPy, whatever numpy_resid."""
     left, right = promoted("lstsq", a, b, inexact=True, numbers=False, broadcast=False)
     if left.ndim != 2 or right.ndim not in (1, 2) or left.shape[0] != right.shape[0]:
         raise ShapeError(
@@ -170,12 +176,13 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> tuple[Array, Array, Arr
 
 
 @replayed
-def pinv(a: Any, rtol: Any = None, hermitian: bool = False) -> Array:
+def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Array:
     """The Moore-Penrose inverse; singular values up to rtol (a number, or one for each matrix)
     times the largest count as 0.
 
-    `hermitian` is accepted for NumPy's sake and changes nothing.
+    `hermitian` is accepted for NumPy's sake and changes nothing; `rcond` is rtol's older name.
     """
+    rtol = rcond if rtol is None else rtol
     value = _matrices("pinv", a)
     if getattr(rtol, "ndim", 0):
         return _pinv_each(value, rtol)
@@ -206,9 +213,14 @@ def _rank(value: Array, values: Array, rtol: Any) -> Array:
 
 
 @replayed
-def matrix_rank(a: Any, rtol: Any = None) -> Array:
-    """Number of singular values above rtol (a number, or one for each matrix) times the largest."""
-    value = _matrices("matrix_rank", a)
+def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: None = None) -> Array:
+    """Number of singular values above rtol (a number, or one for each matrix) times the largest.
+
+    `hermitian` changes nothing. Raises BadArgument for `tol`, an absolute limit.
+    """
+    if tol is not None:
+        raise BadArgument("matrix_rank: tol must be None; rtol is relative to the largest value")
+    value = _matrices("matrix_rank", M)
     return _rank(value, svdvals(value), rtol)
 
 
@@ -227,7 +239,7 @@ def cond(x: Any, p: Any = None) -> Array:
 
 
 @replayed
-def cholesky(a: Any, /, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
+def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
     """Lower L with L @ L^H = a, or its adjoint with `upper`; NaN if a is not positive definite.
 
     `symmetrize_input` factors (a + a^H) / 2, which gives symmetric gradients; without it only the
@@ -276,9 +288,9 @@ def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> Eigh
 
 
 @replayed
-def eigvalsh(a: Any, UPLO: str | None = None) -> Array:
+def eigvalsh(a: Any, UPLO: str | None = None, *, symmetrize_input: bool = True) -> Array:
     """Ascending eigenvalues of a Hermitian matrix."""
-    return eigh(a, UPLO).eigenvalues
+    return eigh(a, UPLO, symmetrize_input=symmetrize_input).eigenvalues
 
 
 class SVDResult(NamedTuple):
@@ -287,11 +299,20 @@ class SVDResult(NamedTuple):
     Vh: Array
 
 
-def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
+def svd(
+    a: Any,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    hermitian: bool = False,
+    subset_by_index: None = None,
+) -> Any:
     """a = (U * S) @ Vh with descending S; without `compute_uv`, S alone.
 
-    Full U and Vh have derivatives for square matrices only; thin ones always have.
+    Full U and Vh have derivatives for square matrices only; thin ones always have. `hermitian`
+    changes nothing. Raises BadArgument for a subset.
     """
+    if subset_by_index is not None:
+        raise BadArgument("svd: all singular values are computed: subset_by_index must be None")
     if not compute_uv:
         return svdvals(a)
     return SVDResult(*OPS["svd"](_matrices("svd", a), full=bool(full_matrices)))
@@ -340,7 +361,7 @@ def matrix_power(a: Any, n: int) -> Array:
 
 
 @replayed
-def multi_dot(arrays: Sequence[Any]) -> Array:
+def multi_dot(arrays: Sequence[Any], *, precision: Any = None) -> Array:
     """Product of several matrices (vectors at the ends allowed) in the cheapest order."""
     if len(arrays) < 2:
         raise BadArgument(f"multi_dot: expects at least two arrays, got {len(arrays)}")
@@ -352,7 +373,8 @@ def multi_dot(arrays: Sequence[Any]) -> Array:
         values[-1] = reshape(values[-1], (-1, 1))
     if any(v.ndim != 2 for v in values):
         raise ShapeError("multi_dot: arrays between the ends must be matrices")
-    out = _chain(values, _splits([v.shape[0] for v in values] + [values[-1].shape[1]]))
+    splits = _splits([v.shape[0] for v in values] + [values[-1].shape[1]])
+    out = _chain(values, splits, precision)
     shape = out.shape[1:] if first else out.shape
     return reshape(out, shape[:-1] if last else shape)
 
@@ -373,12 +395,12 @@ def _splits(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
     return split
 
 
-def _chain(values: Sequence[Array], split: dict[tuple[int, int], int]) -> Array:
+def _chain(values: Sequence[Array], split: dict[tuple[int, int], int], precision: Any) -> Array:
     def run(i: int, j: int) -> Array:
         if i == j:
             return values[i]
         k = split[i, j]
-        return products.matmul(run(i, k), run(k + 1, j))
+        return products.matmul(run(i, k), run(k + 1, j), precision=precision)
 
     return run(0, len(values) - 1)
 
@@ -425,7 +447,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: flo
     if ord == math.inf:
         return _largest(size, axis, keepdims)
     if ord == -math.inf:
-        return reductions.min(size, axis, keepdims)
+        return reductions.min(size, axis, keepdims=keepdims)
     if ord == 0:
         return reductions.sum(size != 0, axis, keepdims=keepdims).astype(size.dtype)
     if ord == 1:
@@ -435,7 +457,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: flo
 
 def _largest(size: Array, axis: Any, keepdims: bool = False) -> Array:
     """The largest of non-negative numbers; 0 if there are none."""
-    return reductions.max(size, axis, keepdims, initial=None if size.size else 0)
+    return reductions.max(size, axis, keepdims=keepdims, initial=None if size.size else 0)
 
 
 @replayed

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import BadArgument
 from fxad.numpy import (
     array_api,
     creation,
@@ -138,21 +136,7 @@ def _operators() -> dict[str, Callable[..., Any]]:
     return table
 
 
-def _for_numpy(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as np.sum(x) calls it, which passes `out=None`."""
-
-    @functools.wraps(function)
-    def method(self: Array, *args: Any, out: None = None, **named: Any) -> Any:
-        if out is not None:
-            raise BadArgument(f"{function.__name__}: arrays are immutable, so out= must be None")
-        return function(self, *args, **named)
-
-    return method
-
-
 _REDUCTIONS = ("sum", "prod", "mean", "var", "std", "max", "min", "any", "all", "argmax", "argmin")
-_FOR_NUMPY = {name: getattr(reductions, name) for name in _REDUCTIONS}
-_FOR_NUMPY |= {"cumsum": cumulative.cumsum, "cumprod": cumulative.cumprod}
 
 METHODS: dict[str, Callable[..., Any]] = {
     **_operators(),
@@ -191,8 +175,9 @@ METHODS: dict[str, Callable[..., Any]] = {
     "sort": sorting.sort,
     "argsort": sorting.argsort,
     "searchsorted": sorting.searchsorted,
-    **{name: _for_numpy(function) for name, function in _FOR_NUMPY.items()},
-    "ptp": reductions.ptp,
+    "cumsum": cumulative.cumsum,
+    "cumprod": cumulative.cumprod,
+    **{name: getattr(reductions, name) for name in (*_REDUCTIONS, "ptp")},
 }
 PROPERTIES: dict[str, Callable[[Array], Any]] = {
     "T": manipulation.transpose,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fxad.core import dtypes as dt
-from fxad.numpy.core import axes_tuple, cast, spread_to, value_of
+from fxad.numpy.core import axes_tuple, cast, no_out, spread_to, value_of
 from fxad.numpy.cumulative import cumprod, cumsum
 from fxad.numpy.elementwise import isnan, logical_not
 from fxad.numpy.elementwise import where as choose
@@ -51,12 +51,14 @@ def nansum(
     a: Any,
     axis: Any = None,
     dtype: Any = None,
+    out: None = None,
     keepdims: bool = False,
     initial: Any = None,
     where: Any = None,
 ) -> Array:
     """Sum, taking NaN as 0."""
-    return sum(_filled("nansum", a, 0), axis, dtype, keepdims, initial, where)
+    no_out("nansum", out)
+    return sum(_filled("nansum", a, 0), axis, dtype, None, keepdims, initial, where)
 
 
 @replayed
@@ -64,27 +66,41 @@ def nanprod(
     a: Any,
     axis: Any = None,
     dtype: Any = None,
+    out: None = None,
     keepdims: bool = False,
     initial: Any = None,
     where: Any = None,
 ) -> Array:
     """Product, taking NaN as 1."""
-    return prod(_filled("nanprod", a, 1), axis, dtype, keepdims, initial, where)
+    no_out("nanprod", out)
+    return prod(_filled("nanprod", a, 1), axis, dtype, None, keepdims, initial, where)
 
 
 @replayed
 def nanmax(
-    a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+    a: Any,
+    axis: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
 ) -> Array:
     """Largest of what is not NaN; NaN of nothing else, where no `initial` is given."""
+    no_out("nanmax", out)
     return _extreme("nanmax", max, -math.inf, a, axis, keepdims, initial, where)
 
 
 @replayed
 def nanmin(
-    a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+    a: Any,
+    axis: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
 ) -> Array:
     """Smallest of what is not NaN; NaN of nothing else, where no `initial` is given."""
+    no_out("nanmin", out)
     return _extreme("nanmin", min, math.inf, a, axis, keepdims, initial, where)
 
 
@@ -99,10 +115,10 @@ def _extreme(
     where: Any,
 ) -> Array:
     value = value_of(a, name)
-    out = extreme(_filled(name, value, worst), axis, keepdims, initial, where)
+    out = extreme(_filled(name, value, worst), axis, None, keepdims, initial, where)
     if initial is not None or not dt.is_inexact(value.dtype):
         return out
-    return choose(all(isnan(value), axis, keepdims), math.nan, out)
+    return choose(all(isnan(value), axis, keepdims=keepdims), math.nan, out)
 
 
 def _kept(value: Array, where: Any) -> Array:
@@ -115,13 +131,21 @@ def _kept(value: Array, where: Any) -> Array:
 
 @replayed
 def nanmean(
-    a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, where: Any = None
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    where: Any = None,
 ) -> Array:
     """Mean of what is not NaN."""
+    no_out("nanmean", out)
     value = value_of(a, "nanmean")
     if not dt.is_inexact(value.dtype):
-        return mean(value, axis, dtype, keepdims, where=where)
-    return mean(_filled("nanmean", value, 0), axis, dtype, keepdims, where=_kept(value, where))
+        return mean(value, axis, dtype, keepdims=keepdims, where=where)
+    return mean(
+        _filled("nanmean", value, 0), axis, dtype, keepdims=keepdims, where=_kept(value, where)
+    )
 
 
 @replayed
@@ -129,9 +153,9 @@ def nanvar(
     a: Any,
     axis: Any = None,
     dtype: Any = None,
+    out: None = None,
     ddof: float = 0,
     keepdims: bool = False,
-    *,
     where: Any = None,
     mean: Any = None,
 ) -> Array:
@@ -139,6 +163,7 @@ def nanvar(
 
     mean: the means, with the axes kept, where they are known already.
     """
+    no_out("nanvar", out)
     value = in_dtype("nanvar", a, dtype)
     own = value.dtype
     wide = widened(value)
@@ -158,37 +183,42 @@ def nanstd(
     a: Any,
     axis: Any = None,
     dtype: Any = None,
+    out: None = None,
     ddof: float = 0,
     keepdims: bool = False,
-    *,
     where: Any = None,
     mean: Any = None,
 ) -> Array:
     """Standard deviation of the elements that are not NaN."""
-    return safe_sqrt(nanvar(a, axis, dtype, ddof, keepdims, where=where, mean=mean))
+    no_out("nanstd", out)
+    return safe_sqrt(nanvar(a, axis, dtype, None, ddof, keepdims, where, mean))
 
 
 @replayed
-def nancumsum(a: Any, axis: int | None = None, dtype: Any = None) -> Array:
+def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
     """Running sum; NaN counts as 0."""
+    no_out("nancumsum", out)
     return cumsum(_filled("nancumsum", a, 0), axis, dtype)
 
 
 @replayed
-def nancumprod(a: Any, axis: int | None = None, dtype: Any = None) -> Array:
+def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
     """Running product; NaN counts as 1."""
+    no_out("nancumprod", out)
     return cumprod(_filled("nancumprod", a, 1), axis, dtype)
 
 
 @replayed
-def nanargmax(a: Any, axis: int | None = None, keepdims: bool = False) -> Array:
+def nanargmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool = False) -> Array:
     """Position of the largest element that is not NaN; -1 if all are."""
+    no_out("nanargmax", out)
     return _position(argmax, -math.inf, a, axis, keepdims)
 
 
 @replayed
-def nanargmin(a: Any, axis: int | None = None, keepdims: bool = False) -> Array:
+def nanargmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool = False) -> Array:
     """Position of the smallest element that is not NaN; -1 if all are."""
+    no_out("nanargmin", out)
     return _position(argmin, math.inf, a, axis, keepdims)
 
 
@@ -196,7 +226,7 @@ def _position(
     find: Callable[..., Array], worst: float, a: Any, axis: int | None, keepdims: bool
 ) -> Array:
     value = value_of(a, f"nan{find.__name__}")
-    out = find(_filled(find.__name__, value, worst), axis, keepdims)
+    out = find(_filled(find.__name__, value, worst), axis, keepdims=keepdims)
     if not dt.is_inexact(value.dtype):
         return out
-    return choose(all(isnan(value), axis, keepdims), -1, out)
+    return choose(all(isnan(value), axis, keepdims=keepdims), -1, out)

@@ -18,6 +18,7 @@ from fxad.numpy.core import (
     axis_index,
     cast,
     full_of,
+    no_out,
     promoted,
     result_shape,
     spread_to,
@@ -125,18 +126,26 @@ def _check_sizes(name: str, x: Any, y: Any, left: tuple, right: tuple) -> None:
 
 
 @replayed
-def vdot(a: Any, b: Any, *, precision: Any = None) -> Array:
+def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """Sum of conj(a) * b over all elements."""
     x, y = promoted("vdot", a, b, numbers=False, broadcast=False)
     if dt.is_complex(type_of(x).dtype):
         x = OPS["conj"](x)
     x, y = reshape(x, (-1,)), reshape(y, (-1,))
     _check_sizes("vdot", x, y, (0,), (0,))
-    return product(x, y, ((0,), (0,)), precision=precision)
+    return product(x, y, ((0,), (0,)), precision=precision, wide=preferred_element_type)
 
 
 @replayed
-def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None) -> Array:
+def vecdot(
+    x1: Any,
+    x2: Any,
+    /,
+    *,
+    axis: int = -1,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array:
     """Sum of conj(x1) * x2 along an axis; the other axes broadcast."""
     x, y = promoted("vecdot", x1, x2, numbers=False, broadcast=False)
     x, y = moveaxis(x, axis, -1), moveaxis(y, axis, -1)
@@ -147,30 +156,40 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None) -> Arr
     x, y = spread_to(x, common), spread_to(y, common)
     rank = len(common) - 1
     lead = tuple(range(rank))
-    return product(x, y, ((rank,), (rank,)), (lead, lead), precision=precision)
+    return product(
+        x,
+        y,
+        ((rank,), (rank,)),
+        (lead, lead),
+        precision=precision,
+        wide=preferred_element_type,
+    )
 
 
 @replayed
-def inner(a: Any, b: Any, *, precision: Any = None) -> Array:
+def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """Sum over the last axes of both."""
     x, y = promoted("inner", a, b, numbers=False, broadcast=False)
     if not type_of(x).ndim or not type_of(y).ndim:
         return OPS["mul"](*promoted("inner", x, y))
     left, right = (type_of(x).ndim - 1,), (type_of(y).ndim - 1,)
     _check_sizes("inner", x, y, left, right)
-    return product(x, y, (left, right), precision=precision)
+    return product(x, y, (left, right), precision=precision, wide=preferred_element_type)
 
 
 @replayed
-def outer(a: Any, b: Any) -> Array:
+def outer(a: Any, b: Any, out: None = None) -> Array:
     """Products of all pairs of elements."""
+    no_out("outer", out)
     x, y = promoted("outer", a, b, numbers=False, broadcast=False)
     x, y = reshape(x, (-1, 1)), reshape(y, (1, -1))
     return OPS["mul"](*promoted("outer", x, y))
 
 
 @replayed
-def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Any = None) -> Array:
+def tensordot(
+    a: Any, b: Any, axes: Any = 2, *, precision: Any = None, preferred_element_type: Any = None
+) -> Array:
     """Sum over pairs of axes: a count of last/first axes, or two lists."""
     x, y = promoted("tensordot", a, b, numbers=False, broadcast=False)
     if isinstance(axes, int):
@@ -183,7 +202,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Any = None) -> Array:
     if len(left) != len(right):
         raise ShapeError(f"tensordot: {len(left)} axes of the first, {len(right)} of the second")
     _check_sizes("tensordot", x, y, left, right)
-    return product(x, y, (left, right), precision=precision)
+    return product(x, y, (left, right), precision=precision, wide=preferred_element_type)
 
 
 @replayed
@@ -223,8 +242,11 @@ def cross(
 
 
 @replayed
-def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Array:
+def trace(
+    a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None
+) -> Array:
     """Sum of the diagonal; small integers add up in the default integer."""
+    no_out("trace", out)
     value = value_of(a)
     value = cast(value, sum_dtype(value.dtype, dtype))
     first, second = (axis_index(i, value.ndim, "trace") for i in (axis1, axis2))
@@ -236,7 +258,14 @@ def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
 
 
 @replayed
-def convolve(a: Any, v: Any, mode: str = "full") -> Array:
+def convolve(
+    a: Any,
+    v: Any,
+    mode: str = "full",
+    *,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array:
     """Discrete convolution of two vectors."""
     x, y = promoted("convolve", a, v, numbers=False, broadcast=False)
     if type_of(x).ndim != 1 or type_of(y).ndim != 1:
@@ -248,7 +277,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Array:
     inside = (rows >= 0) & (rows < n)
     windows = x[np.clip(rows, 0, n - 1).astype(np.int32)]
     windows = OPS["select"](value_of(inside), windows, windows * 0)
-    full = product(windows, y, ((1,), (0,)))
+    full = product(windows, y, ((1,), (0,)), precision=precision, wide=preferred_element_type)
     match mode:
         case "full":
             return full
@@ -260,11 +289,24 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Array:
 
 
 @replayed
-def correlate(a: Any, v: Any, mode: str = "valid") -> Array:
+def correlate(
+    a: Any,
+    v: Any,
+    mode: str = "valid",
+    *,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array:
     """Cross-correlation of two vectors."""
     second = value_of(v)
     second = OPS["conj"](second) if dt.is_complex(second.dtype) else second
-    return convolve(a, OPS["reverse"](second, axes=(0,)), mode)
+    return convolve(
+        a,
+        OPS["reverse"](second, axes=(0,)),
+        mode,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
 
 
 @replayed

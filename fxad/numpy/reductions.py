@@ -23,6 +23,7 @@ from fxad.numpy.core import (
     axis_index,
     cast,
     full_of,
+    no_out,
     promoted,
     result_shape,
     spread_to,
@@ -87,18 +88,22 @@ def sum(
     a: Any,
     axis: Any = None,
     dtype: Any = None,
+    out: None = None,
     keepdims: bool = False,
     initial: Any = None,
     where: Any = None,
+    promote_integers: bool = True,
 ) -> Array:
-    """Sum over axes (all by default)."""
+    """Sum over axes (all by default). Small integers add up in the default integer, or without
+    promote_integers in their own dtype."""
+    no_out("sum", out)
     value = value_of(a, "sum")
     own = value.type.dtype
-    wide = sum_dtype(own, dtype)
+    wide = sum_dtype(own, dtype if promote_integers or dtype is not None else own)
     value = value if wide is own else cast(value, wide)
     axes = axes_tuple(axis, len(value.type.shape), "sum")
-    out = _added(_masked(value, where, 0), axes, keepdims)
-    return out if initial is None else out + _start(initial, out.dtype)
+    result = _added(_masked(value, where, 0), axes, keepdims)
+    return result if initial is None else result + _start(initial, result.dtype)
 
 
 def _added(value: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
@@ -110,17 +115,21 @@ def prod(
     a: Any,
     axis: Any = None,
     dtype: Any = None,
+    out: None = None,
     keepdims: bool = False,
     initial: Any = None,
     where: Any = None,
+    promote_integers: bool = True,
 ) -> Array:
-    """Product over axes."""
+    """Product over axes. Integers as in `sum`."""
+    no_out("prod", out)
     value = value_of(a, "prod")
-    value = cast(value, sum_dtype(value.dtype, dtype))
+    wide = sum_dtype(value.dtype, dtype if promote_integers or dtype is not None else value.dtype)
+    value = cast(value, wide)
     axes = axes_tuple(axis, value.ndim, "prod")
     value = _masked(value, where, 1)
-    out = _keep(OPS["prod"](value, axes=axes) if axes else value, axes, value.type, keepdims)
-    return out if initial is None else out * _start(initial, out.dtype)
+    result = _keep(OPS["prod"](value, axes=axes) if axes else value, axes, value.type, keepdims)
+    return result if initial is None else result * _start(initial, result.dtype)
 
 
 def _extreme(
@@ -152,24 +161,36 @@ def _extreme(
 
 @replayed
 def max(
-    a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+    a: Any,
+    axis: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
 ) -> Array:
     """Largest element; NaN wins. Complex numbers compare by real part first.
 
     At ties the gradient is split evenly.
     """
+    no_out("max", out)
     from_pair = lambda x, y: OPS["max"](*promoted("max", x, y))  # noqa: E731
     return _extreme("max_reduce", a, axis, keepdims, initial, where, from_pair)
 
 
 @replayed
 def min(
-    a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+    a: Any,
+    axis: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
 ) -> Array:
     """Smallest element; NaN wins. Complex numbers compare by real part first.
 
     At ties the gradient is split evenly.
     """
+    no_out("min", out)
     from_pair = lambda x, y: OPS["min"](*promoted("min", x, y))  # noqa: E731
     return _extreme("min_reduce", a, axis, keepdims, initial, where, from_pair)
 
@@ -178,9 +199,10 @@ amax, amin = max, min
 
 
 @replayed
-def ptp(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Array:
     """max - min."""
-    return max(a, axis, keepdims) - min(a, axis, keepdims)
+    no_out("ptp", out)
+    return max(a, axis, keepdims=keepdims) - min(a, axis, keepdims=keepdims)
 
 
 def _logical(a: Any) -> Array:
@@ -189,16 +211,22 @@ def _logical(a: Any) -> Array:
 
 
 @replayed
-def all(a: Any, axis: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
+def all(
+    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
+) -> Array:
     """Whether every element is non-zero."""
+    no_out("all", out)
     value = _masked(_logical(a), where, True)
     axes = axes_tuple(axis, value.ndim, "all")
     return _keep(OPS["all"](value, axes=axes) if axes else value, axes, value.type, keepdims)
 
 
 @replayed
-def any(a: Any, axis: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
+def any(
+    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
+) -> Array:
     """Whether some element is non-zero."""
+    no_out("any", out)
     value = _masked(_logical(a), where, False)
     axes = axes_tuple(axis, value.ndim, "any")
     return _keep(OPS["any"](value, axes=axes) if axes else value, axes, value.type, keepdims)
@@ -222,9 +250,16 @@ def widened(value: Array) -> Array:
 
 @replayed
 def mean(
-    a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, where: Any = None
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
 ) -> Array:
     """Arithmetic mean; integers give floats, half-width floats accumulate in float32."""
+    no_out("mean", out)
     value = in_dtype("mean", a, dtype)
     axes = axes_tuple(axis, value.ndim, "mean")
     own = value.dtype
@@ -279,6 +314,7 @@ def var(
     a: Any,
     axis: Any = None,
     dtype: Any = None,
+    out: None = None,
     ddof: float = 0,
     keepdims: bool = False,
     *,
@@ -290,6 +326,7 @@ def var(
 
     mean: the means, with the axes kept, where they are known already.
     """
+    no_out("var", out)
     value = in_dtype("var", a, dtype)
     own = value.dtype
     wide = widened(value)
@@ -299,11 +336,11 @@ def var(
     less = ddof if correction is None else correction
     total = sum(squared, axes, keepdims=keepdims, where=where)
     if where is None:
-        out = total / builtins.max(float(_count(value.type, axes) - less), 0.0)
+        result = total / builtins.max(float(_count(value.type, axes) - less), 0.0)
     else:
         number = sum(spread_to(flags_of(where), value.shape), axes, keepdims=keepdims)
-        out = total / (cast(number, total.dtype) - less)
-    return cast(out, dt.real_of(own) if dt.is_complex(own) else own)
+        result = total / (cast(number, total.dtype) - less)
+    return cast(result, dt.real_of(own) if dt.is_complex(own) else own)
 
 
 @replayed
@@ -311,6 +348,7 @@ def std(
     a: Any,
     axis: Any = None,
     dtype: Any = None,
+    out: None = None,
     ddof: float = 0,
     keepdims: bool = False,
     *,
@@ -319,8 +357,9 @@ def std(
     mean: Any = None,
 ) -> Array:
     """Standard deviation; its gradient at 0 is 0."""
+    no_out("std", out)
     more: dict[str, Any] = {"where": where, "correction": correction, "mean": mean}
-    return safe_sqrt(var(a, axis, dtype, ddof, keepdims, **more))
+    return safe_sqrt(var(a, axis, dtype, None, ddof, keepdims, **more))
 
 
 def _sqrt_numpy(value: np.ndarray) -> np.ndarray:
@@ -356,14 +395,16 @@ def _arg(op: str, a: Any, axis: Any, keepdims: bool) -> Array:
 
 
 @replayed
-def argmax(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+def argmax(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Array:
     """Position of the first largest element (of the first NaN, if any)."""
+    no_out("argmax", out)
     return _arg("argmax", a, axis, keepdims)
 
 
 @replayed
-def argmin(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+def argmin(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Array:
     """Position of the first smallest element (of the first NaN, if any)."""
+    no_out("argmin", out)
     return _arg("argmin", a, axis, keepdims)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
 from fxad.ir.program import OPS
-from fxad.numpy.core import promoted, value_of, weak_result
+from fxad.numpy.core import no_out, promoted, value_of, weak_result
 from fxad.numpy.elementwise import finish, imag, multiply, real, where
 from fxad.trace.array import Array
 from fxad.trace.replay import replayed
@@ -20,7 +20,7 @@ __all__ = ["around", "ceil", "fix", "floor", "modf", "rint", "round", "trunc"]
 
 
 def _rounding(op: str, name: str) -> Callable[..., Array]:
-    def function(x: Any, /) -> Array:
+    def function(x: Any) -> Array:
         value = value_of(x)
         if dt.is_complex(value.dtype):
             raise TypeMismatch(f"{name}: complex numbers have no order, got {value.type}")
@@ -53,9 +53,10 @@ def rint(x: Any, /) -> Array:
 
 
 @replayed
-def round(x: Any, decimals: int = 0) -> Array:
+def round(a: Any, decimals: int = 0, out: None = None) -> Array:
     """Round half to even, to a number of decimals."""
-    value = value_of(x)
+    no_out("round", out)
+    value = value_of(a)
     if not dt.is_inexact(value.dtype):
         return value
     if decimals == 0:
@@ -68,8 +69,9 @@ around = round
 
 
 @replayed
-def modf(x: Any) -> tuple[Array, Array]:
+def modf(x: Any, out: None = None) -> tuple[Array, Array]:
     """Fractional and whole part, both with the sign of x."""
+    no_out("modf", out)
     value = value_of(x)
     whole = OPS["trunc"](value)
     return where(value == whole, multiply(value, 0.0), value - whole), whole

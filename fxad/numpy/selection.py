@@ -21,6 +21,7 @@ from fxad.numpy.core import (
     cast,
     full_of,
     known_values,
+    no_out,
     promoted,
     result_shape,
     spread_to,
@@ -44,11 +45,20 @@ _KNOWN = "use where, or nonzero with its size="
 
 
 def take(
-    a: Any, indices: Any, axis: int | None = None, mode: str | None = None, fill_value: Any = None
+    a: Any,
+    indices: Any,
+    axis: int | None = None,
+    out: None = None,
+    mode: str | None = None,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    fill_value: Any = None,
 ) -> Array:
     """Elements at positions along an axis. Out of range, mode "fill" (the default) gives
     fill_value (None: NaN, or the lowest integer), "clip" the nearest element, "wrap" counts on
-    from the start. Negative positions count from the end, but not in mode "clip", as in NumPy."""
+    from the start. Negative positions count from the end, but not in mode "clip", as in NumPy.
+    The two hints are accepted for ported code."""
+    no_out("take", out)
     value = value_of(a)
     if axis is None:
         value, axis = value if value.ndim == 1 else reshape(value, (-1,)), 0
@@ -72,12 +82,23 @@ def _read_mode(mode: str | None, what: str) -> str:
 
 @replayed
 def take_along_axis(
-    arr: Any, indices: Any, axis: int | None = -1, mode: str | None = None, fill_value: Any = None
+    arr: Any,
+    indices: Any,
+    axis: int | None = -1,
+    mode: str | None = None,
+    fill_value: Any = None,
+    *,
+    wrap_negative_indices: bool | None = None,
 ) -> Array:
     """For every position along the other axes, elements at its own indices along `axis`.
 
     Out of range, mode "fill" (the default) gives fill_value (None: NaN, or the lowest integer),
     "clip" the nearest element."""
+    if wrap_negative_indices not in (None, True):
+        raise BadArgument(
+            "take_along_axis: negative indices count from the end; pass "
+            "wrap_negative_indices=None and other numbers"
+        )
     value, index = value_of(arr), value_of(indices, "take_along_axis")
     if axis is None:
         value, axis = reshape(value, (-1,)), 0
@@ -141,9 +162,11 @@ def compress(
     *,
     size: int | None = None,
     fill_value: Any = 0,
+    out: None = None,
 ) -> Array:
     """Elements (slices along an axis) where a vector of bools holds. A traced condition needs
     `size`: so many elements, the last ones `fill_value` where fewer hold."""
+    no_out("compress", out)
     flags, value = asarray(condition), value_of(a)
     if flags.ndim != 1:
         raise ShapeError(f"compress: the condition must be a vector, not {flags.type}")
@@ -210,9 +233,10 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Array:
 
 
 @replayed
-def choose(a: Any, choices: Any, mode: str = "clip") -> Array:
+def choose(a: Any, choices: Any, out: None = None, mode: str = "clip") -> Array:
     """choices[a] element by element; numbers outside go to the nearest ("clip"), count round
     ("wrap") or raise BadArgument ("raise", where a is not traced)."""
+    no_out("choose", out)
     if mode not in ("raise", "clip", "wrap"):
         raise BadArgument(f"choose: mode must be 'clip', 'wrap' or 'raise', not {mode!r}")
     index = value_of(a) % len(choices) if mode == "wrap" else value_of(a)
@@ -222,10 +246,10 @@ def choose(a: Any, choices: Any, mode: str = "clip") -> Array:
             raise BadArgument(f"choose: {known.tolist()} goes beyond the {len(choices)} choices")
     rows = promoted("choose", *choices, numbers=False)
     shape = result_shape("choose", [index.shape, type_of(rows[0]).shape])
-    out = spread_to(rows[-1], shape)
+    result = spread_to(rows[-1], shape)
     for number in reversed(range(len(rows) - 1)):
-        out = where(spread_to(index, shape) <= number, spread_to(rows[number], shape), out)
-    return out
+        result = where(spread_to(index, shape) <= number, spread_to(rows[number], shape), result)
+    return result
 
 
 def _no_inplace(name: str, inplace: bool) -> None:

@@ -46,6 +46,7 @@ def unique(
     equal_nan: bool = True,
     size: int | None = None,
     fill_value: Any = None,
+    sorted: bool = True,
 ) -> Any:
     """Sorted distinct elements, or distinct slices along an axis.
 
@@ -117,8 +118,16 @@ def _distinct(
 
 
 @replayed
-def isin(element: Any, test_elements: Any, invert: bool = False) -> Array:
-    """Whether each element occurs in the test elements."""
+def isin(
+    element: Any,
+    test_elements: Any,
+    assume_unique: bool = False,
+    invert: bool = False,
+    *,
+    method: str = "auto",
+) -> Array:
+    """Whether each element occurs in the test elements. How it is
+    searched follows from the sizes, whatever `method` says."""
     x, table = promoted(
         "isin", asarray(element), asarray(test_elements), numbers=False, broadcast=False
     )

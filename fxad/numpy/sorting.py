@@ -25,8 +25,17 @@ __all__ = ["argpartition", "argsort", "interp", "lexsort", "partition", "searchs
 
 
 @replayed
-def sort(a: Any, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Array:
+def sort(
+    a: Any,
+    axis: int | None = -1,
+    *,
+    descending: bool = False,
+    stable: bool = True,
+    kind: None = None,
+    order: None = None,
+) -> Array:
     """Ascending order along an axis, NaN last; complex numbers by real part first."""
+    _no_kind("sort", kind, order)
     value = value_of(a, "sort")
     if axis is None:
         value, axis = reshape(value, (-1,)), 0
@@ -37,15 +46,31 @@ def sort(a: Any, axis: int | None = -1, *, descending: bool = False, stable: boo
     return flip(out, at) if descending else out
 
 
+def _no_kind(name: str, kind: Any, order: Any) -> None:
+    if kind is not None or order is not None:
+        raise BadArgument(
+            f"{name}: every sort is stable and arrays have no fields: kind and order must be None"
+        )
+
+
 def _keys(value: Array) -> list[Array]:
     return [real(value), imag(value)] if dt.is_complex(value.dtype) else [value]
 
 
 @replayed
 def argsort(
-    a: Any, axis: int | None = -1, *, descending: bool = False, stable: bool = True
+    a: Any,
+    axis: int | None = -1,
+    *,
+    descending: bool = False,
+    stable: bool = True,
+    kind: None = None,
+    order: None = None,
+    dtype: Any = None,
 ) -> Array:
-    """Positions that sort along an axis; equal elements keep their order."""
+    """Positions that sort along an axis; equal elements keep their order. dtype: that
+    of the positions."""
+    _no_kind("argsort", kind, order)
     value = value_of(a, "argsort")
     if axis is None:
         value, axis = reshape(value, (-1,)), 0
@@ -56,7 +81,8 @@ def argsort(
     if descending:
         operands = [flip(x, at) for x in operands]
     ordered = OPS["sort"](*operands, axis=at, keys=len(operands) - 1)[-1]
-    return flip(ordered, at) if descending else ordered
+    out = flip(ordered, at) if descending else ordered
+    return out if dtype is None else cast(out, dt.canonicalize(dtype, explicit=True))
 
 
 @replayed

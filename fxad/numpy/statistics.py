@@ -5,6 +5,7 @@ quantile(x, [0.25, 0.75], axis=0)      cov(x)      counts, edges = histogram(x, 
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable
 from typing import Any
@@ -14,10 +15,19 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.ir.program import OPS
-from fxad.numpy.core import asarray, axes_tuple, cast, known_values, promoted, spread_to, value_of
+from fxad.numpy.core import (
+    asarray,
+    axes_tuple,
+    cast,
+    known_values,
+    no_out,
+    promoted,
+    spread_to,
+    value_of,
+)
 from fxad.numpy.creation import linspace
 from fxad.numpy.elementwise import isnan, maximum, sqrt, where
-from fxad.numpy.joining import concatenate
+from fxad.numpy.joining import concatenate, stack
 from fxad.numpy.manipulation import flip, moveaxis, reshape
 from fxad.numpy.products import outer
 from fxad.numpy.reductions import mean, sum
@@ -29,8 +39,8 @@ from fxad.trace.replay import replayed
 from fxad.trace.tracer import type_of
 
 __all__ = [
-    "bincount", "corrcoef", "cov", "digitize", "histogram", "histogram_bin_edges", "median",
-    "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile",
+    "bincount", "corrcoef", "cov", "digitize", "histogram", "histogram2d", "histogram_bin_edges",
+    "histogramdd", "median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile",
 ]  # fmt: skip
 
 # ---------------------------------------------------------------- covariance, differences
@@ -45,6 +55,7 @@ def cov(
     ddof: int | None = None,
     fweights: Any = None,
     aweights: Any = None,
+    dtype: Any = None,
 ) -> Array:
     """Covariance matrix of the variables in the rows (columns if not rowvar).
 
@@ -84,9 +95,9 @@ def _weighted_covariance(rows: Array, fweights: Any, aweights: Any, less: Any) -
 
 
 @replayed
-def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Array:
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Array:
     """Correlation coefficients of the variables in the rows."""
-    matrix = cov(x, y, rowvar)
+    matrix = cov(x, y, rowvar, dtype=dtype)
     if matrix.ndim == 0:
         return matrix / matrix
     spread = sqrt(matrix.diagonal().real)
@@ -94,18 +105,40 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Array:
 
 
 @replayed
-def median(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+def median(
+    a: Any,
+    axis: Any = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    keepdims: bool = False,
+) -> Array:
     """Middle of the sorted elements."""
+    no_out("median", out)
     return quantile(a, 0.5, axis, keepdims=keepdims)
 
 
+def _no_weights(name: str, weights: Any) -> None:
+    if weights is not None:
+        raise BadArgument(f"{name}: every element counts once; weights must be None")
+
+
 def quantile(
-    a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: None = None,
 ) -> Array:
     """Quantile by linear interpolation; q is a number or a vector in [0, 1].
 
     Arrays q are not replayed: beyond 1 they are an IndexOutOfRange, which a trace would not see.
     """
+    _no_weights("quantile", weights)
+    no_out("quantile", out)
     known = type(q) in (int, float) and 0 <= q <= 1
     return (_replayed_quantile if known else _quantile)(a, q, axis, method, keepdims)
 
@@ -173,40 +206,77 @@ def _between(name: str, position: Array, method: str, at: Callable[[Array], Arra
 
 @replayed
 def nanquantile(
-    a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: None = None,
 ) -> Array:
     """Quantile of the elements that are not NaN (NaN if all are)."""
+    _no_weights("nanquantile", weights)
+    no_out("nanquantile", out)
     (value,) = promoted("nanquantile", a, inexact=True, numbers=False)
     axes = axes_tuple(axis, value.ndim, "nanquantile")
     ordered = _ordered(value, axes)
     fractions = _fractions("nanquantile", q, value.dtype)
     last = sum(cast(~isnan(ordered), value.dtype), -1, keepdims=True) - 1
     position = maximum(last, 0) * reshape(fractions, (-1,))
-    out = _between("nanquantile", position, method, lambda i: take_along_axis(ordered, i, -1))
-    out = moveaxis(where(last < 0, math.nan, out), -1, 0)  # [q, the other axes]
+    result = _between("nanquantile", position, method, lambda i: take_along_axis(ordered, i, -1))
+    result = moveaxis(where(last < 0, math.nan, result), -1, 0)  # [q, the other axes]
     kept = tuple(1 if i in axes else s for i, s in enumerate(value.shape))
-    rest = kept if keepdims else out.shape[1:]
-    return reshape(out, (*fractions.shape, *rest))
+    rest = kept if keepdims else result.shape[1:]
+    return reshape(result, (*fractions.shape, *rest))
 
 
 @replayed
 def nanpercentile(
-    a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: None = None,
 ) -> Array:
     """nanquantile with q in percent."""
-    return nanquantile(a, asarray(q) / 100, axis, method, keepdims)
+    _no_weights("nanpercentile", weights)
+    no_out("nanpercentile", out)
+    return nanquantile(a, asarray(q) / 100, axis, method=method, keepdims=keepdims)
 
 
 @replayed
-def nanmedian(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+def nanmedian(
+    a: Any,
+    axis: Any = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    keepdims: bool = False,
+) -> Array:
     """Median of the elements that are not NaN."""
+    no_out("nanmedian", out)
     return nanquantile(a, 0.5, axis, keepdims=keepdims)
 
 
 def percentile(
-    a: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: None = None,
 ) -> Array:
     """Quantile with q in percent."""
+    _no_weights("percentile", weights)
+    no_out("percentile", out)
     known = type(q) in (int, float) and 0 <= q <= 100
     return (_replayed_percentile if known else _percentile)(a, q, axis, method, keepdims)
 
@@ -219,7 +289,7 @@ _replayed_percentile = replayed(_percentile)
 
 
 @replayed
-def digitize(x: Any, bins: Any, right: bool = False) -> Array:
+def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = None) -> Array:
     """Which bin each element falls into; bins may fall as well as rise."""
     edges, side = value_of(bins, "digitize"), "left" if right else "right"
     rising = searchsorted(edges, x, side)
@@ -263,7 +333,7 @@ def histogram(
     return counts, edges
 
 
-def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None) -> Array:
+def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Array:
     """Edges of equal bins over the data's range (0 ... 1 of no data; at least 1 wide if it is one
     value). The outer edges are the range's ends exactly."""
     if not isinstance(bins, int):
@@ -274,3 +344,65 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None) -> Array:
     low, high = (cast(value_of(end), value.dtype) for end in range)
     flat = low == high
     return linspace(where(flat, low - 0.5, low), where(flat, high + 0.5, high), bins + 1)
+
+
+def histogramdd(
+    sample: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
+) -> tuple[Array, list[Array]]:
+    """Counts in a grid of bins, and the edges along each axis.
+
+    sample: [n, d], or a sequence of d vectors. bins: how many along every axis, or a sequence of
+    d numbers or vectors of edges. range: (low, high) or None for each axis.
+    """
+    points = stack(sample, 1) if isinstance(sample, list | tuple) else value_of(sample)
+    if points.ndim != 2:
+        raise ShapeError(f"histogramdd: the sample must be [n, d], not {points.type}")
+    count = points.shape[1]
+    every = [bins] * count if isinstance(bins, int) else list(bins)
+    ranges = [None] * count if range is None else list(range)
+    if len(every) != count or len(ranges) != count:
+        raise BadArgument(
+            f"histogramdd: {len(every)} bins and {len(ranges)} ranges for {count} axes"
+        )
+    edges = [
+        histogram_bin_edges(points[:, i], b, r)
+        for i, (b, r) in enumerate(zip(every, ranges, strict=True))
+    ]
+    place: Any = 0
+    outside: Any = False
+    for i, ends in enumerate(edges):
+        size = ends.shape[0] - 1
+        at = searchsorted(ends, points[:, i], "right") - 1
+        at = where(points[:, i] == ends[-1], size - 1, at)
+        outside = outside | (at < 0) | (at >= size)
+        place = place * size + at
+    shape = tuple(ends.shape[0] - 1 for ends in edges)
+    total = math.prod(shape)
+    counts = reshape(bincount(where(outside, total, place), weights, length=total), shape)
+    if density:
+        volume: Any = 1.0
+        for i, ends in enumerate(edges):
+            widths = ends[1:] - ends[:-1]
+            volume = volume * reshape(
+                widths, tuple(-1 if i == j else 1 for j in builtins.range(count))
+            )
+        counts = counts / (counts.sum() * volume)
+    return counts, edges
+
+
+def histogram2d(
+    x: Any,
+    y: Any,
+    bins: Any = 10,
+    range: Any = None,
+    weights: Any = None,
+    density: bool | None = None,
+) -> tuple[Array, Array, Array]:
+    """Counts in a grid of bins of x and y, and the edges along both; see `histogramdd`.
+
+    One vector of edges stands for both axes.
+    """
+    if not isinstance(bins, int) and len(bins) != 2:
+        bins = [bins, bins]
+    counts, (first, second) = histogramdd([x, y], bins, range, weights, density)
+    return counts, first, second

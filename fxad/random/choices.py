@@ -22,7 +22,7 @@ from fxad.numpy.selection import take
 from fxad.numpy.sorting import searchsorted
 from fxad.random.bits import bits, randint, uniform
 from fxad.random.distributions import gumbel
-from fxad.random.keys import checked, split
+from fxad.random.keys import checked, low_mode, split
 from fxad.trace.array import Array
 
 
@@ -59,13 +59,20 @@ def _shuffled(key: Array, value: Array, axis: int) -> Array:
 
 
 def choice(
-    key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0
+    key: Any,
+    a: Any,
+    shape: Any = (),
+    replace: bool = True,
+    p: Any = None,
+    axis: int = 0,
+    mode: str | None = None,
 ) -> Array:
     """Elements of a along an axis (of range(a) for an int), with probabilities p if given.
 
     Result: `shape` in place of the axis. Raises ShapeError if p does not fit, BadArgument for more
     draws without replacement than there are elements.
     """
+    low_mode("choice", mode)
     key = checked(key, "choice")
     shape = shape_tuple(shape, "choice")
     value = value_of(a, "choice")

@@ -216,7 +216,9 @@ def _stirling_rest(k: Array) -> Array:
     return where(k <= 9, take(table, cast(floor(inside), dt.int32), mode="clip"), series)
 
 
-def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None) -> Array:
+def multinomial(
+    key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None, unroll: int = 1
+) -> Array:
     """Counts per class (last axis) of n trials with class probabilities p.
 
     shape: that of the result, classes included; n broadcasts to the shape without them.

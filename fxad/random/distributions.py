@@ -22,7 +22,7 @@ from fxad.numpy.elementwise import abs, exp, less, log, log1p, sign, tan
 from fxad.numpy.manipulation import moveaxis
 from fxad.numpy.reductions import argmax
 from fxad.random.bits import float_dtype, shape_for, uniform, unit
-from fxad.random.keys import checked, split
+from fxad.random.keys import checked, low_mode, split
 from fxad.random.large import compiled_if_large
 from fxad.trace.array import Array
 
@@ -62,8 +62,9 @@ def truncated_normal(
 
 
 @compiled_if_large
-def bernoulli(key: Any, p: Any = 0.5, shape: Any = None) -> Array:
-    """Bools that are true with probability p."""
+def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> Array:
+    """Bools that are true with probability p. mode: as in `gumbel`."""
+    low_mode("bernoulli", mode)
     (chance,) = promoted("bernoulli", p, inexact=True, numbers=False)
     shape = shape_for("bernoulli", shape, chance.shape)
     drawn = unit(checked(key, "bernoulli"), shape, chance.dtype)
@@ -78,8 +79,10 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
 
 
 @compiled_if_large
-def gumbel(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Standard Gumbel numbers, -log(-log(u))."""
+def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None) -> Array:
+    """Standard Gumbel numbers, -log(-log(u)). mode: None or "low"; JAX's "high", with more bits
+    of u near 0, is not here."""
+    low_mode("gumbel", mode)
     wanted = float_dtype("gumbel", dtype)
     return -log(-log(_open_unit("gumbel", key, shape, wanted)))
 
@@ -129,13 +132,20 @@ def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) 
 
 
 def categorical(
-    key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True
+    key: Any,
+    logits: Any,
+    axis: int = -1,
+    shape: Any = None,
+    replace: bool = True,
+    mode: str | None = None,
 ) -> Array:
     """Positions along `axis`, drawn with probabilities proportional to exp(logits).
 
     shape: that of the result; it ends with the shape of logits without the axis, which is the
-    default. Without replacement the leading part of `shape` holds distinct positions.
+    default. Without replacement the leading part of `shape` holds distinct positions. mode: as in
+    `gumbel`.
     """
+    low_mode("categorical", mode)
     key = checked(key, "categorical")
     (scores,) = promoted("categorical", logits, inexact=True, numbers=False)
     at = axis_index(axis, scores.ndim, "categorical")

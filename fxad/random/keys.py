@@ -22,11 +22,23 @@ from fxad.ops.arrays.random import seed_words
 from fxad.trace.array import Array, Concrete
 
 
-def key(seed: Any, *, impl: str | None = None) -> Array:
+def _check_dtype(name: str, dtype: Any) -> None:
+    if dtype is not None:
+        raise BadArgument(f"{name}: keys are u32[2], so dtype must be None, not {dtype!r}")
+
+
+def low_mode(name: str, mode: str | None) -> None:
+    """Raise BadArgument unless the mode of a distribution is None or "low"."""
+    if mode not in (None, "low"):
+        raise BadArgument(f"{name}: mode must be None or 'low', not {mode!r}")
+
+
+def key(seed: Any, *, impl: str | None = None, dtype: None = None) -> Array:
     """The key u32[2] of an integer seed (a Python int of up to 64 bits, or one integer array).
 
     Raises TypeMismatch for other seeds or generators than "threefry2x32".
     """
+    _check_dtype("key", dtype)
     if impl not in (None, "threefry2x32"):
         raise BadArgument(f"key: unknown generator {impl!r}; there is 'threefry2x32'")
     if isinstance(seed, int | np.integer) and not isinstance(seed, bool):
@@ -82,8 +94,9 @@ def key_data(keys: Any) -> Array:
     return checked(keys, "key_data", many=True)
 
 
-def wrap_key_data(key_bits_array: Any, *, impl: str | None = None) -> Array:
+def wrap_key_data(key_bits_array: Any, *, impl: str | None = None, dtype: None = None) -> Array:
     """Keys from their words u32[..., 2]."""
+    _check_dtype("wrap_key_data", dtype)
     return checked(key_bits_array, "wrap_key_data", many=True)
 
 

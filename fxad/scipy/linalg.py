@@ -3,6 +3,9 @@
 x = cho_solve(cho_factor(a), b)     expm(a)     solve_triangular(l, b, lower=True)
 
 Leading axes are batches unless said otherwise. A matrix that cannot be factored gives NaN.
+
+SciPy's hints (`overwrite_a`, `check_finite`, `debug`, `lwork`, `turbo`, `lapack_driver`) are
+accepted, as in JAX, and change nothing.
 """
 
 from __future__ import annotations
@@ -41,8 +44,6 @@ from fxad.numpy import (
 )
 from fxad.numpy import linalg as _linalg
 from fxad.numpy.core import promoted, result_shape, spread_to
-from fxad.numpy.linalg import det as det
-from fxad.numpy.linalg import inv as inv
 from fxad.numpy.linalg import pinv as pinv
 from fxad.trace.array import Array
 
@@ -63,7 +64,14 @@ def _adjoint(a: Array) -> Array:
 
 
 def solve_triangular(
-    a: Any, b: Any, trans: int | str = 0, lower: bool = False, unit_diagonal: bool = False
+    a: Any,
+    b: Any,
+    trans: int | str = 0,
+    lower: bool = False,
+    unit_diagonal: bool = False,
+    overwrite_b: bool = False,
+    debug: Any = None,
+    check_finite: bool = True,
 ) -> Array:
     """x with op(T) @ x = b, T one triangle of a; op: none, transpose (1, "T") or adjoint (2, "C").
 
@@ -93,30 +101,55 @@ def solve_triangular(
     return reshape(out, out.shape[:-1]) if vector else out
 
 
-def cholesky(a: Any, lower: bool = False) -> Array:
+def cholesky(
+    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
+) -> Array:
     """Upper U with U^H @ U = a, or with `lower` L with L @ L^H = a; only that triangle is read."""
     return _linalg.cholesky(a, upper=not lower, symmetrize_input=False)
 
 
-def cho_factor(a: Any, lower: bool = False) -> tuple[Array, bool]:
+def cho_factor(
+    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
+) -> tuple[Array, bool]:
     """A Cholesky factor and whether it is the lower one, for cho_solve."""
     return cholesky(a, lower), lower
 
 
-def cho_solve(c_and_lower: tuple[Any, bool], b: Any) -> Array:
+def cho_solve(
+    c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, check_finite: bool = True
+) -> Array:
     """x with a @ x = b, from cho_factor(a)."""
     factor, lower = c_and_lower
     first, second = ("N", "C") if lower else ("C", "N")
     return solve_triangular(factor, solve_triangular(factor, b, first, lower), second, lower)
 
 
-def solve(a: Any, b: Any, lower: bool = False, assume_a: str = "gen") -> Array:
+def solve(
+    a: Any,
+    b: Any,
+    lower: bool = False,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    debug: bool = False,
+    check_finite: bool = True,
+    assume_a: str = "gen",
+) -> Array:
     """x with a @ x = b. `assume_a`: "gen", "sym", "her", or "pos" for positive definite a."""
     if assume_a not in ("gen", "sym", "her", "pos"):
         raise BadArgument(f"solve: assume_a must be gen, sym, her or pos, got {assume_a!r}")
     if assume_a == "pos":
         return cho_solve(cho_factor(a, lower), b)
     return _linalg.solve(a, b)
+
+
+def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
+    """The determinant. See numpy.linalg.det."""
+    return _linalg.det(a)
+
+
+def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
+    """The inverse; NaN where a is singular."""
+    return _linalg.inv(a)
 
 
 def solve_banded(l_and_u: tuple[int, int], ab: Any, b: Any) -> Array:
@@ -139,7 +172,7 @@ def solve_banded(l_and_u: tuple[int, int], ab: Any, b: Any) -> Array:
 # ---------------------------------------------------------------- LU
 
 
-def lu_factor(a: Any) -> tuple[Array, Array]:
+def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
     """L and U in one square matrix (L has a unit diagonal), and pivots: row k was swapped with
     row pivots[k]."""
     both, pivots, _ = OPS["lu"](_matrix("lu_factor", a))
@@ -157,7 +190,13 @@ def _permutation(pivots: Array) -> Array:
     return fori_loop(0, pivots.shape[0], swap, arange(pivots.shape[0], dtype=pivots.dtype))
 
 
-def lu_solve(lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0) -> Array:
+def lu_solve(
+    lu_and_piv: tuple[Any, Any],
+    b: Any,
+    trans: int = 0,
+    overwrite_b: bool = False,
+    check_finite: bool = True,
+) -> Array:
     """x with op(a) @ x = b, from lu_factor(a); for one matrix. trans: 0, 1 or 2 as in LAPACK."""
     both, pivots = lu_and_piv
     order = _permutation(asarray(pivots))
@@ -170,7 +209,9 @@ def lu_solve(lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0) -> Array:
     return out[argsort(order)]
 
 
-def lu(a: Any, permute_l: bool = False) -> Any:
+def lu(
+    a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True
+) -> Any:
     """a = P @ L @ U of square matrices; (P @ L, U) with `permute_l`."""
     both, _, perm = OPS["lu"](_matrix("lu", a))
     size = both.shape[-1]
@@ -182,8 +223,17 @@ def lu(a: Any, permute_l: bool = False) -> Any:
 # ---------------------------------------------------------------- other factorisations
 
 
-def qr(a: Any, mode: str = "full") -> Any:
+def qr(
+    a: Any,
+    overwrite_a: bool = False,
+    lwork: Any = None,
+    mode: str = "full",
+    pivoting: bool = False,
+    check_finite: bool = True,
+) -> Any:
     """a = Q @ R: "full" (square Q), "economic" or "r" (R alone). See numpy.linalg.qr."""
+    if pivoting:
+        raise BadArgument("qr: there is no column pivoting; pass pivoting=False")
     kinds = {"full": "complete", "economic": "reduced", "r": "r"}
     if mode not in kinds:
         raise BadArgument(f"qr: mode must be full, economic or r, got {mode!r}")
@@ -191,7 +241,14 @@ def qr(a: Any, mode: str = "full") -> Any:
     return (out,) if mode == "r" else tuple(out)
 
 
-def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
+def svd(
+    a: Any,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    overwrite_a: bool = False,
+    check_finite: bool = True,
+    lapack_driver: str = "gesdd",
+) -> Any:
     """a = (U * s) @ Vh, or s alone."""
     return _linalg.svd(a, full_matrices, compute_uv)
 
@@ -201,14 +258,40 @@ def svdvals(a: Any) -> Array:
     return _linalg.svdvals(a)
 
 
-def eigh(a: Any, lower: bool = True, eigvals_only: bool = False) -> Any:
+def eigh(
+    a: Any,
+    b: Any = None,
+    lower: bool = True,
+    eigvals_only: bool = False,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    turbo: bool = True,
+    eigvals: None = None,
+    type: int = 1,
+    check_finite: bool = True,
+) -> Any:
     """Ascending eigenvalues and eigenvectors of Hermitian matrices; reads one triangle."""
+    if b is not None or eigvals is not None or type != 1:
+        raise BadArgument(
+            "eigh: only the whole spectrum of a @ v = w * v is computed: b and eigvals must be "
+            "None and type 1"
+        )
     values, vectors = _linalg.eigh(a, "L" if lower else "U")
     return values if eigvals_only else (values, vectors)
 
 
-def polar(a: Any, side: str = "right") -> tuple[Array, Array]:
-    """a = U @ P (or P @ U for side "left"): U with orthonormal columns, P positive semidefinite."""
+def polar(
+    a: Any,
+    side: str = "right",
+    *,
+    method: str = "qdwh",
+    eps: float | None = None,
+    max_iterations: int | None = None,
+) -> tuple[Array, Array]:
+    """a = U @ P (or P @ U for side "left"): U with orthonormal columns, P positive semidefinite.
+
+    Through singular values, whatever the three options of an iteration say.
+    """
     if side not in ("right", "left"):
         raise BadArgument(f"polar: side must be right or left, got {side!r}")
     u, s, vh = _linalg.svd(a, full_matrices=False)
@@ -240,12 +323,13 @@ def _pade(a: Array) -> Array:
     return _linalg.solve(even - odd, even + odd)
 
 
-def expm(a: Any, *, max_squarings: int = 16) -> Array:
+def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> Array:
     """Matrix exponential, by scaling and squaring (Higham 2005).
 
-    Norms up to 5.4 * 2**max_squarings; NaN beyond.
+    Norms up to 5.4 * 2**max_squarings; NaN beyond. upper_triangular: only that triangle is read.
     """
-    value = _matrix("expm", a)
+    value = _matrix("expm", A)
+    value = triu(value) if upper_triangular else value
     size = max(sum(abs(value), -2), -1, initial=0.0)
     steps = ceil(log2(where(size > _PADE_NORM, size / _PADE_NORM, 1.0)))
     steps = OPS["stop_gradient"](steps)[..., None, None]
@@ -258,9 +342,12 @@ def expm(a: Any, *, max_squarings: int = 16) -> Array:
     return where(steps <= max_squarings, out, math.nan)
 
 
-def solve_sylvester(a: Any, b: Any, q: Any) -> Array:
-    """x with a @ x + x @ b = q. Costs (m * n)**3 for a [m, m] and b [n, n]: for small matrices."""
-    values = promoted("solve_sylvester", a, b, q, inexact=True, numbers=False, broadcast=False)
+def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float = 1e-8) -> Array:
+    """x with A @ x + x @ B = C. Costs (m * n)**3 for A [m, m] and B [n, n]: for small matrices.
+
+    One direct method, whatever `method` and `tol` say.
+    """
+    values = promoted("solve_sylvester", A, B, C, inexact=True, numbers=False, broadcast=False)
     return OPS["sylvester"](*values)
 
 
@@ -281,9 +368,11 @@ def _sqrtm_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     return root, OPS["sylvester"](root, root, tangents[0].astype(root.dtype))
 
 
-def sqrtm(a: Any) -> Array:
+def sqrtm(A: Any, blocksize: int = 1) -> Array:
     """The principal square root, complex, of matrices that can be diagonalised."""
-    return _sqrtm(_matrix("sqrtm", a))
+    if blocksize != 1:
+        raise BadArgument(f"sqrtm: blocksize must be 1, got {blocksize!r}")
+    return _sqrtm(_matrix("sqrtm", A))
 
 
 # ---------------------------------------------------------------- special matrices

@@ -5,13 +5,15 @@ convolve(image, kernel, mode="same")        # any number of axes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.lax.convolution import conv_general_dilated
-from fxad.numpy import conj, flip, reshape
-from fxad.numpy.core import promoted
+from fxad.numpy import conj, fft, flip, reshape
+from fxad.numpy.core import axis_index, promoted
+from fxad.numpy.manipulation import slice_axis
 from fxad.trace.array import Array
 
 
@@ -27,7 +29,7 @@ def _pair(name: str, first: Any, second: Any, mode: str) -> tuple[Array, Array]:
     return x, y
 
 
-def _correlated(x: Array, kernel: Array, padding: Any) -> Array:
+def _correlated(x: Array, kernel: Array, padding: Any, precision: Any) -> Array:
     """Products of the kernel with the windows of x."""
     if not x.ndim:
         return x * kernel
@@ -36,11 +38,14 @@ def _correlated(x: Array, kernel: Array, padding: Any) -> Array:
         reshape(kernel, (1, 1, *kernel.shape)),
         (1,) * x.ndim,
         padding,
+        precision=precision,
     )
     return reshape(out, out.shape[2:])
 
 
-def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Array:
+def convolve(
+    in1: Any, in2: Any, mode: str = "full", method: str = "auto", precision: Any = None
+) -> Array:
     """Convolution along all axes. "full": wherever the arrays overlap; "same": the middle, of
     in1's shape; "valid": where one lies within the other. `method` is accepted and ignored.
 
@@ -59,14 +64,50 @@ def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Ar
     }[mode]
     if mode == "full" and x.size < y.size:  # the windows are of the larger one
         x, y, pads = y, x, [(n - 1, n - 1) for n, _ in pairs]
-    return _correlated(x, flip(y), pads)
+    return _correlated(x, flip(y), pads, precision)
 
 
-def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Array:
+def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Sequence[int] | None = None) -> Array:
+    """`convolve` by Fourier transforms, along `axes` (default: all); the others broadcast.
+
+    Fewer operations for long kernels; rounding errors are those of the largest results.
+    """
+    x, y = _pair("fftconvolve", in1, in2, mode)
+    at = range(x.ndim) if axes is None else [axis_index(i, x.ndim, "fftconvolve") for i in axes]
+    places = tuple(sorted(set(at)))
+    (x, y) = promoted("fftconvolve", x, y, inexact=True, numbers=False, broadcast=False)
+    for i, (n, m) in enumerate(zip(x.shape, y.shape, strict=True)):
+        if i not in places and n != m and 1 not in (n, m):
+            raise ShapeError(f"fftconvolve: {x.type} and {y.type} differ along axis {i}")
+    if mode == "valid" and all(x.shape[i] <= y.shape[i] for i in places):
+        x, y = y, x
+    if mode == "valid" and not all(x.shape[i] >= y.shape[i] for i in places):
+        raise ShapeError(f"fftconvolve: neither of {x.type} and {y.type} lies within the other")
+    if not places:
+        return x * y
+    sizes = [x.shape[i] + y.shape[i] - 1 for i in places]
+    if dt.is_complex(x.dtype):
+        out = fft.ifftn(fft.fftn(x, sizes, places) * fft.fftn(y, sizes, places), sizes, places)
+    else:
+        out = fft.irfftn(fft.rfftn(x, sizes, places) * fft.rfftn(y, sizes, places), sizes, places)
+    for i in places:
+        low = {"full": 0, "same": (y.shape[i] - 1) // 2, "valid": y.shape[i] - 1}[mode]
+        length = {
+            "full": x.shape[i] + y.shape[i] - 1,
+            "same": x.shape[i],
+            "valid": x.shape[i] - y.shape[i] + 1,
+        }[mode]
+        out = slice_axis(out, i, low, low + length)
+    return out
+
+
+def correlate(
+    in1: Any, in2: Any, mode: str = "full", method: str = "auto", precision: Any = None
+) -> Array:
     """Cross-correlation along all axes: of in1 with the conjugate of in2."""
     x, y = _pair("correlate", in1, in2, mode)
     y = conj(y) if dt.is_complex(y.dtype) else y
-    return convolve(x, flip(y), mode)
+    return convolve(x, flip(y), mode, precision=precision)
 
 
 def _flat(name: str, in1: Any, in2: Any, mode: str) -> tuple[Array, Array]:
@@ -76,11 +117,35 @@ def _flat(name: str, in1: Any, in2: Any, mode: str) -> tuple[Array, Array]:
     return x, y
 
 
-def convolve2d(in1: Any, in2: Any, mode: str = "full") -> Array:
-    """Convolution of two matrices, zeros outside."""
-    return convolve(*_flat("convolve2d", in1, in2, mode), mode)
+def convolve2d(
+    in1: Any,
+    in2: Any,
+    mode: str = "full",
+    boundary: str = "fill",
+    fillvalue: float = 0,
+    precision: Any = None,
+) -> Array:
+    """Convolution of two matrices, zeros outside. Raises BadArgument for another boundary."""
+    _zeros_outside("convolve2d", boundary, fillvalue)
+    return convolve(*_flat("convolve2d", in1, in2, mode), mode, precision=precision)
 
 
-def correlate2d(in1: Any, in2: Any, mode: str = "full") -> Array:
-    """Cross-correlation of two matrices, zeros outside."""
-    return correlate(*_flat("correlate2d", in1, in2, mode), mode)
+def correlate2d(
+    in1: Any,
+    in2: Any,
+    mode: str = "full",
+    boundary: str = "fill",
+    fillvalue: float = 0,
+    precision: Any = None,
+) -> Array:
+    """Cross-correlation of two matrices, zeros outside. Raises BadArgument for another boundary."""
+    _zeros_outside("correlate2d", boundary, fillvalue)
+    return correlate(*_flat("correlate2d", in1, in2, mode), mode, precision=precision)
+
+
+def _zeros_outside(name: str, boundary: str, fillvalue: float) -> None:
+    if boundary != "fill" or fillvalue != 0:
+        raise BadArgument(
+            f"{name}: outside there are zeros; boundary={boundary!r} with fillvalue={fillvalue!r} "
+            "needs fxad.numpy.pad and mode='valid'"
+        )

@@ -152,7 +152,14 @@ class ArrayMethods:
         """Elements limited to [min, max]; either bound may be None. (a_min, a_max: old names.)"""
 
     def take(
-        self, indices: Any, axis: int | None = None, mode: str | None = None, fill_value: Any = None
+        self,
+        indices: Any,
+        axis: int | None = None,
+        out: None = None,
+        mode: str | None = None,
+        unique_indices: bool = False,
+        indices_are_sorted: bool = False,
+        fill_value: Any = None,
     ) -> Array:
         """Elements at positions along an axis; mode "fill", "clip" or "wrap"."""
 
@@ -160,12 +167,25 @@ class ArrayMethods:
         """Positions of non-zero elements; traced input needs a fixed `size`."""
 
     def sort(
-        self, axis: int | None = -1, *, descending: bool = False, stable: bool = True
+        self,
+        axis: int | None = -1,
+        *,
+        descending: bool = False,
+        stable: bool = True,
+        kind: None = None,
+        order: None = None,
     ) -> Array:
         """Ascending order along an axis, NaN last."""
 
     def argsort(
-        self, axis: int | None = -1, *, descending: bool = False, stable: bool = True
+        self,
+        axis: int | None = -1,
+        *,
+        descending: bool = False,
+        stable: bool = True,
+        kind: None = None,
+        order: None = None,
+        dtype: Any = None,
     ) -> Array:
         """Positions that sort along an axis; equal elements keep their order."""
 
@@ -180,9 +200,11 @@ class ArrayMethods:
         self,
         axis: Any = None,
         dtype: Any = None,
+        out: None = None,
         keepdims: bool = False,
         initial: Any = None,
         where: Any = None,
+        promote_integers: bool = True,
     ) -> Array:
         """Sum over axes (all by default)."""
 
@@ -190,14 +212,22 @@ class ArrayMethods:
         self,
         axis: Any = None,
         dtype: Any = None,
+        out: None = None,
         keepdims: bool = False,
         initial: Any = None,
         where: Any = None,
+        promote_integers: bool = True,
     ) -> Array:
         """Product over axes."""
 
     def mean(
-        self, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, where: Any = None
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: None = None,
+        keepdims: bool = False,
+        *,
+        where: Any = None,
     ) -> Array:
         """Arithmetic mean; integers give floats."""
 
@@ -205,6 +235,7 @@ class ArrayMethods:
         self,
         axis: Any = None,
         dtype: Any = None,
+        out: None = None,
         ddof: float = 0,
         keepdims: bool = False,
         *,
@@ -218,6 +249,7 @@ class ArrayMethods:
         self,
         axis: Any = None,
         dtype: Any = None,
+        out: None = None,
         ddof: float = 0,
         keepdims: bool = False,
         *,
@@ -228,40 +260,56 @@ class ArrayMethods:
         """Standard deviation; its gradient at 0 is 0."""
 
     def max(
-        self, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+        self,
+        axis: Any = None,
+        out: None = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = None,
     ) -> Array:
         """Largest element; NaN wins. At ties the gradient is split evenly."""
 
     def min(
-        self, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+        self,
+        axis: Any = None,
+        out: None = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = None,
     ) -> Array:
         """Smallest element; NaN wins. At ties the gradient is split evenly."""
 
-    def ptp(self, axis: Any = None, keepdims: bool = False) -> Array:
+    def ptp(self, axis: Any = None, out: None = None, keepdims: bool = False) -> Array:
         """max - min."""
 
-    def any(self, axis: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
+    def any(
+        self, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
+    ) -> Array:
         """Whether some element is non-zero."""
 
-    def all(self, axis: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
+    def all(
+        self, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
+    ) -> Array:
         """Whether every element is non-zero."""
 
-    def argmax(self, axis: Any = None, keepdims: bool = False) -> Array:
+    def argmax(self, axis: Any = None, out: None = None, keepdims: bool = False) -> Array:
         """Position of the first largest element (of the first NaN, if any)."""
 
-    def argmin(self, axis: Any = None, keepdims: bool = False) -> Array:
+    def argmin(self, axis: Any = None, out: None = None, keepdims: bool = False) -> Array:
         """Position of the first smallest element (of the first NaN, if any)."""
 
-    def cumsum(self, axis: Any = None, dtype: Any = None) -> Array:
+    def cumsum(self, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
         """Running sum."""
 
-    def cumprod(self, axis: Any = None, dtype: Any = None) -> Array:
+    def cumprod(self, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
         """Running product."""
 
     def dot(self, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
         """NumPy's dot: sum over the last axis and the second to last of b."""
 
-    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Array:
+    def trace(
+        self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None
+    ) -> Array:
         """Sum of the diagonal; small integers add up in the default integer."""
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:

@@ -131,11 +131,11 @@ def concrete(value: Any) -> np.ndarray:
     return np.asarray(value)
 
 
-def type_of(value: Any) -> Any:
+def type_of(x: Any) -> Any:
     """The type of anything `bind` takes: an ArrayType, of a tape its TapeType."""
-    if isinstance(value, _TYPED):
-        return value.type
-    if isinstance(getattr(value, "type", None), TapeType):
-        return value.type
-    array = np.asarray(value)
+    if isinstance(x, _TYPED):
+        return x.type
+    if isinstance(getattr(x, "type", None), TapeType):
+        return x.type
+    array = np.asarray(x)
     return ArrayType(array.dtype, array.shape)

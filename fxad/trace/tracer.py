@@ -7,8 +7,9 @@ tracers and the innermost *floor*, a level that records everything bound while i
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -281,6 +282,25 @@ def staging() -> bool:
 def tracing() -> bool:
     """Whether any level is active: what is computed now may be differentiated or recorded."""
     return bool(_stack.levels)
+
+
+@contextlib.contextmanager
+def ensure_compile_time_eval() -> Iterator[None]:
+    """Inside, what depends on no traced value is computed at once, also within a `jit` trace or the
+    body of a loop, so that Python may look at it. What does depend on one is recorded as ever.
+
+    @jit
+    def f(x):
+        with ensure_compile_time_eval():
+            size = int(jnp.sum(jnp.arange(3)))
+        return x[:size]
+    """
+    before = _stack.floor
+    _stack.floor = None
+    try:
+        yield
+    finally:
+        _stack.floor = before
 
 
 def recorder() -> Staging | None:

@@ -120,7 +120,7 @@ def test_factors_with_scipys_signatures() -> None:
     q, r = linalg.qr(Q)
     assert q.shape == (4, 4)
     near(q @ r, Q)
-    q, r = linalg.qr(Q, "economic")
+    q, r = linalg.qr(Q, mode="economic")
     near(q @ r, Q)
     for side in ("right", "left"):
         u, p = linalg.polar(A, side)

@@ -172,6 +172,7 @@ EXCEPT = {
     "fxad/backend/llvm/native/engine.py": {"CDLL"},  # of LLVM, which llvmlite has loaded
     "fxad/backend/llvm/native/memory.py": {"import mmap"},  # the size of a page
     "fxad/backend/llvm/native/leftovers.py": {"import mmap", "MADV_DONTNEED"},  # on Linux alone
+    "fxad_nn/template_worker.py": {"resource"},  # a process that must not import fxad
 }
 
 

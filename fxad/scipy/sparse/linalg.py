@@ -224,10 +224,11 @@ def gmres(
     restart: int = 20,
     maxiter: int | None = None,
     M: Any = None,
+    solve_method: str = "batched",
 ) -> tuple[Any, None]:
     """x with A x = b for any regular A, by minimal residuals over spaces of dimension `restart`.
 
-    `maxiter` counts restarts. As cg otherwise.
+    `maxiter` counts restarts; `solve_method` is a hint. As cg otherwise.
     """
     if restart < 1:
         raise BadArgument(f"gmres: restart must be positive, got {restart}")

@@ -58,9 +58,9 @@ def _log_expit_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
 
 
 @special
-def logit(p: Any) -> Array:
-    """log(p / (1 - p)), the inverse of expit."""
-    return log(p) - log1p(-p)
+def logit(x: Any) -> Array:
+    """log(x / (1 - x)), the inverse of expit."""
+    return log(x) - log1p(-x)
 
 
 @special
@@ -99,12 +99,12 @@ def _divergence(x: Array, y: Array, inner: Callable[..., Array], at_zero: Array)
 
 
 @special
-def rel_entr(x: Any, y: Any) -> Array:
-    """x log(x / y); 0 at x = 0 <= y, inf where x or y is negative or y alone is 0."""
-    return _divergence(x, y, lambda a, b: a * log(a / b), zeros_like(y))
+def rel_entr(p: Any, q: Any) -> Array:
+    """p log(p / q); 0 at p = 0 <= q, inf where p or q is negative or q alone is 0."""
+    return _divergence(p, q, lambda a, b: a * log(a / b), zeros_like(q))
 
 
 @special
-def kl_div(x: Any, y: Any) -> Array:
-    """x log(x / y) - x + y, with the limits of rel_entr."""
-    return _divergence(x, y, lambda a, b: a * log(a / b) - a + b, y)
+def kl_div(p: Any, q: Any) -> Array:
+    """p log(p / q) - p + q, with the limits of rel_entr."""
+    return _divergence(p, q, lambda a, b: a * log(a / b) - a + b, q)

@@ -109,9 +109,15 @@ def rgamma(x: Any) -> Array:
     return where(pole, 0.0, 1 / _gamma(where(pole, 1.0, x)))
 
 
+def factorial(n: Any, exact: bool = False) -> Array:
+    """n! = Gamma(n + 1), and 0 for negative n. Raises BadArgument for `exact`."""
+    if exact:
+        raise BadArgument("factorial: computed as a float: exact must be False")
+    return _factorial(n)
+
+
 @special
-def factorial(n: Any) -> Array:
-    """n! = Gamma(n + 1), and 0 for negative n."""
+def _factorial(n: Any) -> Array:
     return where(n < 0, 0.0, _gamma(maximum(n, 0) + 1))
 
 
@@ -226,9 +232,11 @@ def multigammaln(a: Any, d: int) -> Array:
     return total
 
 
-def comb(n: Any, k: Any) -> Array:
-    """Binomial coefficient of real n >= k >= 0, through betaln."""
-    return _comb(n, k)
+def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:
+    """Binomial coefficient of real N >= k >= 0, through betaln; with `repetition`, of N + k - 1."""
+    if repetition:
+        return comb(N + k - 1, k)
+    return _comb(N, k)
 
 
 @special

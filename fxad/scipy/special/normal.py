@@ -41,9 +41,9 @@ def erfc(x: Any) -> Array:
 
 
 @special
-def erfinv(y: Any) -> Array:
+def erfinv(x: Any) -> Array:
     """The inverse of erf."""
-    return OPS["erfinv"](y)
+    return OPS["erfinv"](x)
 
 
 @custom_jvp
@@ -113,7 +113,11 @@ def _log_ndtr_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     return value, tangents[0] * exp(-0.5 * x * x - HALF_LOG_2PI - value)
 
 
+def log_ndtr(x: Any, series_order: int = 3) -> Array:
+    """log(ndtr(x)), finite and accurate far below 0, whatever the order of JAX's series."""
+    return _special_log_ndtr(x)
+
+
 @special
-def log_ndtr(x: Any) -> Array:
-    """log(ndtr(x)), finite and accurate far below 0."""
+def _special_log_ndtr(x: Any) -> Array:
     return _log_ndtr(x)

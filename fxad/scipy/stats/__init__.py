@@ -28,6 +28,7 @@ from fxad.scipy.stats.continuous import (
     wrapcauchy,
 )
 from fxad.scipy.stats.discrete import bernoulli, binom, geom, nbinom, poisson
+from fxad.scipy.stats.summaries import entropy, mode, rankdata, sem
 
 __all__ = [
     "bernoulli",
@@ -36,6 +37,7 @@ __all__ = [
     "cauchy",
     "chi2",
     "dirichlet",
+    "entropy",
     "expon",
     "gamma",
     "gennorm",
@@ -46,12 +48,15 @@ __all__ = [
     "laplace",
     "logistic",
     "lognorm",
+    "mode",
     "multinomial",
     "multivariate_normal",
     "nbinom",
     "norm",
     "pareto",
     "poisson",
+    "rankdata",
+    "sem",
     "t",
     "truncnorm",
     "uniform",
