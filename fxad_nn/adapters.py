@@ -177,7 +177,8 @@ SCHEMA = record(
         "exclude_modules": anything,
         "fan_in_fan_out": boolean,
         "inference_mode": boolean,
-        "init_lora_weights": anything,
+        # Others (PiSSA, OLoRA, LoftQ, CorDA) begin by changing the base weights.
+        "init_lora_weights": nullable(one_of(True, False, "gaussian", "eva", "orthogonal")),
         "layers_pattern": anything,
         "layers_to_transform": anything,
         "megatron_core": anything,

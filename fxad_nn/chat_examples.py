@@ -18,6 +18,7 @@ import numpy as np
 
 from fxad_nn.chat_data import Completion, Conversation, Item, Preference
 from fxad_nn.errors import ConfigError, DataError, UserError
+from fxad_nn.tokenizer import start_of
 from fxad_nn.vocabulary import require_ids
 
 TOO_LONG = ("truncate", "drop", "error")
@@ -107,7 +108,8 @@ class Encoder:
         if not item.messages:
             return [], []
         ids, answers = self._template.encode(self._tokenizer, item.messages, tools=item.tools)
-        if item.given:
+        # Context without answers has nothing that would be trained.
+        if any(message["role"] == "assistant" for message in item.messages[: item.given]):
             given = self._given(item)
             if list(ids[: len(given)]) != given:
                 raise DataError("the template writes the prompt differently once it is answered")
@@ -123,16 +125,10 @@ class Encoder:
     def _completion(self, item: Completion) -> tuple[Any, Any]:
         """The prompt as it is encoded to be continued, the completion after it, and the end."""
         prompt, answer = self._ids(item.prompt), self._ids(item.completion)
-        start, end = self._start(item.prompt), list(self._tokenizer.ids.eos[:1])
+        start, end = start_of(self._tokenizer), list(self._tokenizer.ids.eos[:1])
         prompt = prompt if prompt[: len(start)] == start else start + prompt
         answer += end if answer[-1:] != end else []
         return prompt + answer, [False] * len(prompt) + [True] * len(answer)
-
-    def _start(self, text: str) -> list[int]:
-        """The start token, where the tokenizer puts one before a text."""
-        start = self._tokenizer.ids.bos
-        framed = self._tokenizer.encode(text, add_special_tokens=True)
-        return [start] if start is not None and [int(i) for i in framed[:1]] == [start] else []
 
     def _ids(self, text: str) -> list[int]:
         return [int(i) for i in self._tokenizer.encode(text)]

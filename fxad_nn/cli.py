@@ -37,7 +37,7 @@ from fxad_nn.plot import draw_losses
 from fxad_nn.recipe import TrainOptions, recipe
 from fxad_nn.run import fxad_version, resumed_options, saved_optimizer
 from fxad_nn.screen import Output, Screen, complain, console_on, say
-from fxad_nn.tokenizer import Tokenizer, from_directory
+from fxad_nn.tokenizer import Tokenizer, from_directory, start_of
 from fxad_nn.train import Result, train
 
 CURVE = "loss.png"
@@ -321,11 +321,15 @@ def _show(console: Console, text: str) -> str:
 
 
 def _prompt(tokenizer: Tokenizer, prompt: str | None) -> list[int]:
-    """The ids to start from; without a prompt a line break, or id 0 where there is none."""
+    """The ids to start from, after the start token where the tokenizer has one before texts;
+    without a prompt that one alone, else a line break, or id 0 where there is none."""
+    start = start_of(tokenizer)
+    if start and prompt is None:
+        return start
     try:
         ids = [int(token) for token in tokenizer.encode("\n" if prompt is None else prompt)]
     except UserError:
         if prompt is not None:
             raise
         ids = []
-    return ids or [0]
+    return (ids if ids[:1] == start else start + ids) or [0]

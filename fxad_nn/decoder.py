@@ -385,7 +385,7 @@ def loss(params: dict[str, Any], batch: tuple[Any, Any], config: Config) -> Any:
         value = cross_entropy(head(params, x, config), targets)
     else:
         value = fxad.nn.linear_cross_entropy(
-            x, p["weight"], targets, ignore=IGNORE, dtype=config.products
+            x, p["weight"].astype(x.dtype), targets, ignore=IGNORE, dtype=config.products
         )
     if not config.router_losses:
         return value

@@ -50,7 +50,7 @@ from fxad_nn.tuning import Corpus, Tuning, split
 FIXED = (
     *("model", "lora", "alpha", "targets", "rslora", "dpo"),
     *("data", "eval_data", "eval_share", "eval_examples", "seed", "format", "context", "too_long"),
-    *("optimizer", "average", "skip_outliers"),
+    *("optimizer", "average", "skip_outliers", "dtype", "epochs"),
 )
 """Options that say what a checkpoint holds or was trained on, and so cannot change when its run
 goes on."""
@@ -113,7 +113,11 @@ def resume(options: FinetuneOptions) -> Run:
 
 
 def resumed_finetune(directory: Path, **changes: Any) -> FinetuneOptions:
-    """The options that a run was saved with, with some changed."""
+    """The options that a run was saved with, with some changed. ConfigError where steps or warm-up
+    would follow from the data again: they were settled when the run began."""
+    for name, least in (("steps", 1), ("warmup", 0)):
+        if changes.get(name, least) < least:
+            raise ConfigError(f"--{name} of a resumed run must be at least {least}")
     return changed_options(directory, FinetuneOptions, FIXED, changes)
 
 
@@ -218,6 +222,8 @@ def _digest(path: Path) -> str:
 
 def preview(options: FinetuneOptions, count: int) -> Iterator[list[tuple[str, bool]]]:
     """The first examples, each as pieces of text with whether they are trained."""
+    if count < 0:
+        raise ConfigError(f"--preview must be 0 or more, got {count}")
     directory, data = _required(options.model, "model"), _required(options.data, "data")
     config = hf.read_config(directory)
     tokenizer, context = from_directory(directory), _context(options, config)
@@ -274,8 +280,10 @@ def _best(run: Run) -> Any:
     if not options.best or not store.holds_checkpoint(best):
         return run.weights
     assert isinstance(options, FinetuneOptions)
-    found = store.load(best, optimizer_of(options), partial(_saved_spec, options))
-    return averaged(found.optimizer, found.params)
+    # The optimizer's state, twice the parameters, is read only for the average it may hold.
+    optimizer = None if options.average is None else optimizer_of(options)
+    found = store.load(best, optimizer, partial(_saved_spec, options))
+    return found.params if optimizer is None else averaged(found.optimizer, found.params)
 
 
 TOKENIZER_FILES = (

@@ -84,7 +84,16 @@ class FinetuneOptions(RunOptions):
 
 
 def finetune_recipe(**given: Any) -> FinetuneOptions:
-    """The options for a run: what was given, else what suits adapters, else the defaults."""
+    """The options for a run: what was given, else what suits adapters, else the defaults.
+
+    Raises ConfigError for options that contradict each other.
+    """
+    for name, other in (("epochs", "steps"), ("eval_share", "eval_data")):
+        if name in given and given.get(other):
+            flags = [f"--{n.replace('_', '-')}" for n in (name, other)]
+            raise ConfigError(f"{flags[0]} has no meaning beside {flags[1]}: leave one out")
+    if "beta" in given and not given.get("dpo"):
+        raise ConfigError("--beta has no meaning without --dpo")
     habits = {"learning_rate": 2e-4} if given.get("lora") is not None else {}
     if given.get("dpo") and given.get("lora") is None:
         habits["learning_rate"] = 1e-6

@@ -237,5 +237,5 @@ def loss(params: dict[str, Any], batch: tuple[Any, Any], config: Config) -> Any:
     if "lora" in p:
         return cross_entropy(head(params, x, config), targets)
     return fxad.nn.linear_cross_entropy(
-        x, p["weight"], targets, ignore=IGNORE, dtype=config.products
+        x, p["weight"].astype(x.dtype), targets, ignore=IGNORE, dtype=config.products
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +236,7 @@ def write_model(directory: Path, config: models.Config, params: Any) -> None:
     family = family_of(config)
     try:
         values = _written_config(family, config, params)
+        _require_expressed(family, config, values[CONFIG], str(directory / CONFIG))
         tensors = dict(_published(family, config, params, str(directory)))
         with replacing(directory / WEIGHTS) as temporary:
             write_tree(temporary, tensors, {"format": "pt"})
@@ -255,6 +257,27 @@ def _written_config(
     head = {"model_type": family.name, "architectures": [family.architecture]}
     values = {**head, "torch_dtype": dtype, **family.write(config)}
     return {CONFIG: values, GENERATION: {name: values[name] for name in IDS if name in values}}
+
+
+UNPUBLISHED = {"dtype", "products", "position_std"}
+"""Fields that a published configuration does not have: of the arrays, of products, of training."""
+
+
+def _require_expressed(
+    family: Family, config: models.Config, values: dict[str, Any], where: str
+) -> None:
+    """CheckpointError where a field of the configuration would not come back. Of scaled rotary
+    positions a longer context may: it only says how long texts may be."""
+    checked = check(values, family.schema, where, CheckpointError)
+    again = family.read(checked, config.dtype)
+    for field in fields(config):
+        wanted, found = getattr(config, field.name), getattr(again, field.name, None)
+        longer = field.name == "context" and found is not None and found > wanted
+        if field.name not in UNPUBLISHED and found != wanted and not longer:
+            raise CheckpointError(
+                f"{where}: a published {family.name} cannot say that {field.name} is "
+                f"{shown(wanted)}; it would be read as {shown(found)}"
+            )
 
 
 def _published(

@@ -13,7 +13,7 @@ from fxad_nn.directory import Place
 from fxad_nn.errors import CheckpointError, TrainingError
 from fxad_nn.listener import Listener
 from fxad_nn.losses import LOSSES, Line, append, begun, lines_of, point
-from fxad_nn.run import Run, save, save_best
+from fxad_nn.run import Run, best_loss, save, save_best
 
 _TRIES = 3  # a directory may be moved again while it is written to
 
@@ -58,7 +58,7 @@ class Keeper:
     def judge(self, loss: float) -> None:
         """Record a validation loss and, where the run wants that, save the best one so far."""
         self.record("val", loss)
-        if self._run.options.best and loss <= min(x for _, x in self._run.history["val"]):
+        if self._run.options.best and loss <= best_loss(self._run.directory):
             self._settle()
             self._listener.saved(save_best(self._run))
             self._tell()

@@ -7,6 +7,7 @@ run = resume(resumed_options(Path("runs/nano-1"), steps=3000))
 
 from __future__ import annotations
 
+import math
 import platform
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -96,7 +97,7 @@ def new_directory(out: Path | None, name: str) -> Path:
     """Where a new run saves: `out`, else the first free runs/NAME-N. ConfigError where a run is
     there already or nothing can be written."""
     directory = out or _free_directory(name)
-    if store.holds_checkpoint(directory):
+    if store.holds_checkpoint(directory) or store.holds_checkpoint(directory / BEST):
         raise ConfigError(
             f"{directory} already holds a checkpoint: continue it with --resume {directory}, "
             "or choose another --out"
@@ -187,9 +188,14 @@ def _resumed_directory(checkpoint: Path, out: Path | None) -> Path:
     """Where a resumed run saves; ConfigError where that would cost a checkpoint of another."""
     home = checkpoint.parent
     if out is not None and out.resolve() != home.resolve():
-        if store.holds_checkpoint(out):
+        if store.holds_checkpoint(out) or store.holds_checkpoint(out / BEST):
             raise ConfigError(f"{out} already holds a checkpoint: choose another --out")
         return out
+    if home.name == BEST:
+        raise ConfigError(
+            f"{checkpoint} is the best of its run: give --out DIR to branch off from it, or "
+            f"--resume {home.parent} to continue"
+        )
     newest = None if store.checkpoints(home)[-1:] == [checkpoint] else store.last_whole(home)
     if newest not in (None, checkpoint):
         raise ConfigError(
@@ -221,6 +227,15 @@ def save(run: Run) -> Path:
         return newest
     run.checkpoint = _write(run, run.directory, run.options.keep)
     return run.checkpoint
+
+
+def best_loss(directory: Path) -> float:
+    """The validation loss of the best checkpoint that a run's directory holds; infinity if none."""
+    if not store.holds_checkpoint(directory / BEST):
+        return math.inf
+    _, found = store.read_state(directory / BEST)
+    history = found["state"].get("history", {}).get("val")
+    return history[-1][1] if history else math.inf
 
 
 def save_best(run: Run) -> Path:

@@ -103,16 +103,18 @@ def tuning_step(
         count = jnp.maximum(sum(counts[1:], counts[0]), 1.0)
         key = fxad.random.fold_in(fxad.random.key(seed), number)
 
-        def share(trained: Any, batch: Any, micro: Any) -> Any:
+        def total(trained: Any, batch: Any, micro: Any) -> Any:
             params = fxad.tree.combine(trained, frozen)
             params = with_dropout(params, dropout, fxad.random.fold_in(key, micro))
-            return objective.total(params, reference, batch) / count
+            return objective.total(params, reference, batch)
 
-        share_and_grads = fxad.value_and_grad(share)
+        total_and_grads = fxad.value_and_grad(total)
         if tokens.shape[0] == 1:
-            loss, grads = share_and_grads(trained, (tokens[0], targets[0]), 0)
+            loss, grads = total_and_grads(trained, (tokens[0], targets[0]), 0)
         else:
-            loss, grads = _summed(share_and_grads, trained, tokens, targets)
+            loss, grads = _summed(total_and_grads, trained, tokens, targets)
+        # Divided last, in float32: factors of narrower products would lose what is small.
+        loss, grads = fxad.tree.map(lambda x: (x / count).astype(x.dtype), (loss, grads))
         if clip is not None:
             grads, _ = clip_by_global_norm(grads, clip)
         trained, state = optimizer.update(grads, state, trained)
@@ -122,13 +124,13 @@ def tuning_step(
 
 
 def _summed(
-    share_and_grads: Callable[..., tuple[Any, Any]], trained: Any, tokens: Any, targets: Any
+    total_and_grads: Callable[..., tuple[Any, Any]], trained: Any, tokens: Any, targets: Any
 ) -> tuple[Any, Any]:
-    """The loss and the gradients of all micro-batches, added in float32 one after another."""
+    """The losses and the gradients of all micro-batches, added in float32 one after another."""
 
     def add(total: Any, micro_batch: Any) -> tuple[Any, None]:
         tokens, targets, number = micro_batch
-        part = share_and_grads(trained, (tokens, targets), number)
+        part = total_and_grads(trained, (tokens, targets), number)
         return fxad.tree.map(lambda t, x: t + x.astype(t.dtype), total, part), None
 
     zero = fxad.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), trained)

@@ -188,6 +188,15 @@ CLASSES = {
 end of text also is unless the file says otherwise."""
 
 
+def start_of(tokenizer: Any) -> list[int]:
+    """The start token as a list, where a tokenizer puts one before a text; else an empty one."""
+    start = tokenizer.ids.bos
+    if start is None:
+        return []
+    framed = tokenizer.encode("a", add_special_tokens=True)
+    return [start] if [int(i) for i in framed[:1]] == [start] else []
+
+
 def from_directory(path: str | Path) -> Subwords:
     """The tokenizer that a Hugging Face model's directory carries, with its special ids.
 

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from fxad.api import compiled
 from fxad.core import dtypes as dt
-from fxad.core import precision
 from fxad.core.pytree import TreeDef
 from fxad.core.treecode import DIFFERS, Code
 from fxad.core.types import ArrayType
@@ -37,8 +36,7 @@ _SETTINGS = {
     "tracer": tracer,
     "state": compiled._state,
     "options": compiled._options,
-    "precision": precision._default,
-    "x64": dt._x64,
+    "numerics": dt.numerics,
 }
 MISS: Any = object()  # returned by a call that is for others
 _WRITTEN_OUT = 32  # results: each with lines of its own up to so many, in a loop beyond
@@ -62,8 +60,7 @@ def caller(
     leaves: list[str] = []
     with code.block("def call(args, kwargs):"):
         code.line("if stack.levels or state.interpret or not tracer.ordinary: return MISS")
-        code.line(f"if x64.on is not {dt.x64_enabled()}: return MISS")
-        code.line(f"if precision.terms != {precision.default_terms()}: return MISS")
+        code.line(f"if numerics.key is not {code.constant(dt.numerics.key)}: return MISS")
         code.line(f"if options['fusion'] is not {fusion}: return MISS")
         with code.block("try:"):
             for tree, name in zip(trees[0].children(), ("args", "kwargs"), strict=True):

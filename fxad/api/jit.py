@@ -28,7 +28,6 @@ from fxad.core.collecting import without_collection
 from fxad.core.config import config
 from fxad.core.errors import BadArgument, CallError, RetraceError, TreeError
 from fxad.core.lazy import later
-from fxad.core.precision import default_terms
 from fxad.core.pytree import TreeDef
 from fxad.core.shared import Shared
 from fxad.core.treecode import MOST_LEAVES
@@ -51,7 +50,7 @@ TRACES = 256  # traces kept per jitted function
 def _signature(leaves: list[Array], tree: TreeDef, statics: tuple) -> tuple:
     """What a trace is looked up by; `fxad.api.retrace` explains how two differ."""
     types, weak = tuple([v.type for v in leaves]), tuple([v.weak for v in leaves])
-    settings = (dt.x64_enabled(), default_terms(), override.active())
+    settings = (*dt.numerics.key, override.active())
     return tree, types, weak, statics, kinds_of(statics), settings
 
 
@@ -237,10 +236,14 @@ class Jit(Shared):
         flat = FlatFunction(self._with(statics), tree, what=name_of(self._function))
         types = [v.type for v in leaves]
         weak = [v.weak for v in leaves]
-        ran: list[Ran] = []
-        with listening(ran.append):
+        recognised: list[Ran] = []
+
+        def note(ran: Ran) -> None:
+            if ran.stage == "recognise":
+                recognised.append(ran)
+
+        with listening(note):
             program, captured = recognise(*stage(flat, types, name_of(self._function), weak))
-        recognised = [one for one in ran if one.stage == "recognise"]
         donate = self._donated_leaves(args, kwargs, {k for k, _ in statics if isinstance(k, int)})
         captured = [held(value) for value in captured]
         shifted = frozenset(i + len(captured) for i in donate)

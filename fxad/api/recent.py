@@ -11,7 +11,6 @@ from fxad.api import compiled
 from fxad.api.calling import MISS, caller
 from fxad.api.donation import take
 from fxad.core import dtypes as dt
-from fxad.core.precision import default_terms
 from fxad.core.pytree import TreeDef
 from fxad.core.treecode import builder, flattener
 from fxad.core.types import array_types
@@ -98,7 +97,7 @@ class Recent:
         self._types = [v.type for v in leaves]
         self._weak = [v.weak for v in leaves]
         self._statics = {(statics, kinds_of(statics))}
-        self._settings = (dt.x64_enabled(), default_terms())
+        self._settings = dt.numerics.key
         self.direct: Callable[[tuple, dict[str, Any]], Any] | None = _unknown
         if trace.ready is not None and trace.ready.valid:
             self.direct = self._written()
@@ -117,7 +116,7 @@ class Recent:
         leaves = self._flatten((args, kwargs))
         if leaves is None or tracing() or not tracer.ordinary:
             return MISS
-        if self._settings != (dt.x64_enabled(), default_terms()):
+        if self._settings is not dt.numerics.key:
             return MISS
         try:
             types = [v.type for v in leaves]

@@ -32,7 +32,6 @@ from fxad.ir.stages import Ran
 from fxad.trace.tracer import Tracer
 
 if TYPE_CHECKING:
-    from fxad.compiler import NativeExecutable
     from fxad.ir.inspection import columns as listings
 else:
     listings = later("fxad.ir.inspection.columns")
@@ -111,7 +110,7 @@ class Lowered(Shared):
         return compiled.planned(self._traced, self._donate).program
 
     @property
-    def executable(self) -> NativeExecutable:
+    def executable(self) -> Any:
         """The compiled program."""
         return compiled.executable(self._traced, self._donate)
 

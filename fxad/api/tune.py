@@ -11,7 +11,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxad.api import compiled
 from fxad.api.jit import Jit, jit
@@ -20,9 +20,6 @@ from fxad.core.errors import BadArgument
 from fxad.core.record import valued
 from fxad.ir.plan import Run, walk
 from fxad.trace.tracer import Tracer, staging
-
-if TYPE_CHECKING:
-    from fxad.compiler import Tuned
 
 _CALIBRATION = 10.0  # seconds at most
 
@@ -33,7 +30,7 @@ class Tuning:
     known: how many classes were measured before; path: the file that keeps them, if one does.
     answers: of `tune()`, a `backend.llvm.base.answers.Answer` to each question."""
 
-    products: tuple[Tuned, ...]
+    products: tuple[Any, ...]
     known: int
     path: Path | None
     answers: tuple[object, ...] = ()

@@ -164,11 +164,23 @@ def complex_of(dtype: np.dtype) -> np.dtype:
 # Defaults and x64
 
 
-class _X64(threading.local):
+class Numerics(threading.local):
+    """What this thread's numbers default to: whether they are 64-bit, and how float32 products are
+    computed (`core.precision`). key: both, the same object for the same values, so that what was
+    compiled or recorded under them asks one question."""
+
     on = False
+    terms: int | None = None
+    key: tuple[bool, int | None] = (False, None)
+
+    def set(self, on: bool, terms: int | None) -> None:
+        """Change both, and the key with them."""
+        self.on, self.terms = on, terms
+        self.key = _keys.setdefault((on, terms), (on, terms))
 
 
-_x64 = _X64()
+_keys: dict[tuple[bool, int | None], tuple[bool, int | None]] = {Numerics.key: Numerics.key}
+numerics = Numerics()
 
 
 class enable_x64:
@@ -182,31 +194,30 @@ class enable_x64:
     """
 
     def __init__(self, new_val: bool = True) -> None:
-        self._before = _x64.on
-        _x64.on = bool(new_val)
-        self._on = bool(new_val)
+        self._before, self._on = numerics.on, bool(new_val)
+        numerics.set(self._on, numerics.terms)
 
     def __enter__(self) -> Self:
-        _x64.on = self._on
+        numerics.set(self._on, numerics.terms)
         return self
 
     def __exit__(self, *_: object) -> None:
-        _x64.on = self._before
+        numerics.set(self._before, numerics.terms)
 
 
 def x64_enabled() -> bool:
     """Whether this thread is inside `enable_x64`. Part of every compiled function's cache key."""
-    return _x64.on
+    return numerics.on
 
 
 def default_float() -> np.dtype:
     """float32, or float64 under x64."""
-    return float64 if _x64.on else float32
+    return float64 if numerics.on else float32
 
 
 def default_int() -> np.dtype:
     """int32, or int64 under x64."""
-    return int64 if _x64.on else int32
+    return int64 if numerics.on else int32
 
 
 _MOST_INT32 = 2**31 - 1
@@ -223,7 +234,7 @@ def index_dtype(size: int, least: np.dtype = int32) -> np.dtype:
 
 def default_complex() -> np.dtype:
     """complex64, or complex128 under x64."""
-    return complex128 if _x64.on else complex64
+    return complex128 if numerics.on else complex64
 
 
 def inexact_for(dtype: np.dtype) -> np.dtype:
@@ -257,7 +268,7 @@ def canonicalize(dtype_like: Any, *, explicit: bool) -> np.dtype:
         dtype = dtype.newbyteorder("=")
         if dtype not in _SHORT:
             raise _unsupported(dtype)
-    if explicit or _x64.on or dtype not in _NARROW:
+    if explicit or numerics.on or dtype not in _NARROW:
         return dtype
     _warn_narrowing(dtype)
     return _NARROW[dtype]

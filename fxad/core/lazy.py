@@ -67,6 +67,9 @@ class _Later:
     def __getattr__(self, name: str) -> Any:
         return getattr(importlib.import_module(self._name), name)
 
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return later, (self._name,)
+
     def __repr__(self) -> str:
         return f"<module {self._name!r}, loaded when needed>"
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import threading
 from collections.abc import Iterator
 from typing import Any
 
+from fxad.core.dtypes import numerics
 from fxad.core.errors import BadArgument
 
 
@@ -81,21 +81,14 @@ def terms_of(precision: Any) -> int | None:
     )
 
 
-class _Default(threading.local):
-    terms: int | None = None
-
-
-_default = _Default()
-
-
 def default_terms() -> int | None:
     """`terms_of` of this thread's default. Part of every compiled function's cache key."""
-    return _default.terms
+    return numerics.terms
 
 
 def set_default(precision: Any) -> None:
     """From now on products of this thread that are given no precision have this one."""
-    _default.terms = None if precision is None else terms_of(precision)
+    numerics.set(numerics.on, None if precision is None else terms_of(precision))
 
 
 @contextlib.contextmanager
@@ -111,9 +104,9 @@ def default_matmul_precision(new_val: Any) -> Iterator[None]:
     ...     default_terms()
     3
     """
-    before = _default.terms
+    before = numerics.terms
     set_default(new_val)
     try:
         yield
     finally:
-        _default.terms = before
+        numerics.set(numerics.on, before)

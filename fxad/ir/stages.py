@@ -71,7 +71,7 @@ _listeners = _Listeners()
 @contextlib.contextmanager
 def listening(listener: Callable[[Ran], object]) -> Iterator[None]:
     """Tell `listener`, and no listener around it, of every stage that this thread runs inside the
-    block."""
+    block: what is traced inside of another trace is its own."""
     before = _listeners.listener
     _listeners.listener = listener
     try:

@@ -26,9 +26,8 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from fxad.core.dtypes import canonicalize, x64_enabled
+from fxad.core.dtypes import canonicalize, numerics
 from fxad.core.errors import FxadError
-from fxad.core.precision import default_terms
 from fxad.core.types import ArrayType
 from fxad.ir.program import Op
 from fxad.trace import tracer
@@ -94,7 +93,7 @@ def replayed(function: Any = None, *, numbers: bool = False) -> Any:
         if not tracer.ordinary:
             return _apart(function(*args, **named))
         given: list[Any] = []
-        parts: list[Any] = [x64_enabled(), default_terms()]
+        parts: list[Any] = [numerics.key]
         try:
             for arg in args:
                 kind = type(arg)

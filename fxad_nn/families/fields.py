@@ -24,6 +24,7 @@ from fxad.core.schema import (
     number,
     one_of,
     record,
+    shown,
 )
 from fxad_nn import decoder
 from fxad_nn.rotary import KINDS, RopeScaling
@@ -115,7 +116,7 @@ def _ids(value: Any) -> Any:
 
 
 def _none_pruned(value: Any) -> Any:
-    raise Mismatch(f"must be empty: pruned heads are not supported, got {value!r}")
+    raise Mismatch(f"must be empty: pruned heads are not supported, got {shown(value)}")
 
 
 def special_ids(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fxad.core.schema import Schema, anything, boolean, integer, nullable, one_of, record
+from fxad.core.schema import (
+    Mismatch,
+    Schema,
+    anything,
+    boolean,
+    integer,
+    nullable,
+    one_of,
+    record,
+    shown,
+)
 from fxad_nn.decoder import Config
 from fxad_nn.families.family import Family
 from fxad_nn.families.fields import (
@@ -109,7 +119,14 @@ def _rope3(value: Any) -> dict[str, Any]:
     """One table for all layers, or one for each of the two kinds."""
     kinds = {"full_attention": rope_table(), "sliding_attention": rope_table()}
     if type(value) is dict and value.keys() & kinds.keys():
-        return record({}, kinds)(value)
+        tables = record({}, kinds)(value)
+        local = tables.get("sliding_attention", {})
+        kind = local.get("rope_type", local.get("type", "default"))
+        if kind != "default":
+            raise Mismatch(
+                f"scales the rotary table of local layers ({shown(kind)}): not supported"
+            )
+        return tables
     return rope_table()(value)
 
 

@@ -94,7 +94,12 @@ def test_a_template_that_changes_the_prompt_is_refused():
             return f"{len(messages)}{super().render(messages, tools)}"
 
     with pytest.raises(DataError, match="writes the prompt differently"):
-        Encoder(Letters(), Counting(), 128).example(said(("u", "Hi"), ("a", "Yo"), given=1))
+        turns = ("u", "Hi"), ("a", "Yo"), ("u", "Ha"), ("a", "Ho")
+        Encoder(Letters(), Counting(), 128).example(said(*turns, given=3))
+    # Where the context holds no answers there is nothing in it to leave out.
+    asked = said(("u", "Hi"), ("a", "Yo"), given=1)
+    trained = Encoder(Letters(), Counting(), 128).example(asked).trained
+    assert trained.any()
 
 
 # Rows

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,9 @@ from fxad_nn.errors import CheckpointError, ConfigError, DataError, TrainingErro
 from fxad_nn.finetune import begin, finetune, preview, resumed_finetune
 from fxad_nn.finetune_recipe import finetune_recipe
 from fxad_nn.lora import merge_lora
+from fxad_nn.run import best_loss
 from fxad_nn.spec import named_leaves
+from fxad_nn.tuning import Tuning
 
 pytest.importorskip("jinja2")
 pytest.importorskip("tokenizers")
@@ -42,7 +45,8 @@ def chats(tmp_path):
 
 def options(tmp_path, base, data, **more):
     given = {"out": tmp_path / "run", "lora": 4, "learning_rate": 1e-2, "steps": 8, "batch": 4}
-    given |= {"eval_every": 4, "log_every": 2, "peak": 100.0, "eval_share": 0.1}
+    given |= {"eval_every": 4, "log_every": 2, "peak": 100.0}
+    given |= {} if "eval_data" in more else {"eval_share": 0.1}
     return finetune_recipe(model=base, data=data, **{**given, **more})
 
 
@@ -285,3 +289,56 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path, base, chats):
     changed = resumed_finetune(tmp_path / "run", steps=4)
     with pytest.raises(CheckpointError, match="is of another model than"):
         finetune(replace(changed, model=tmp_path / "other"))
+
+
+# What was found by reading
+
+
+def test_the_best_checkpoint_gives_way_to_a_better_one_alone(tmp_path, base, chats, monkeypatch):
+    """Also where the run is resumed, and its history ends before its last validation."""
+    run = tmp_path / "run"
+    first = finetune(options(tmp_path, base, chats, steps=4, eval_every=0))
+    assert best_loss(run) == first.result.val_loss
+    monkeypatch.setattr(Tuning, "evaluate", lambda *_: 99.0)
+    finetune(resumed_finetune(run, steps=5))
+    assert [p.name for p in store.checkpoints(run / "best")] == ["step-00000004"]
+    with pytest.raises(ConfigError, match="is the best of its run: give --out DIR"):
+        finetune(resumed_finetune(run / "best", steps=12))
+    for old in store.checkpoints(run):
+        shutil.rmtree(old)
+    with pytest.raises(ConfigError, match="already holds a checkpoint"):
+        begin(options(tmp_path, base, chats))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_products_may_have_another_dtype_than_a_narrow_base(tmp_path, base, chats, dtype):
+    model = fxad_nn.load(base, dtype="bfloat16")
+    narrow = tmp_path / "narrow"
+    shutil.copytree(base, narrow)
+    fxad_nn.save(model, narrow)
+    tuned = finetune(options(tmp_path, narrow, chats, steps=2, eval_every=0, dtype=dtype))
+    assert np.isfinite(tuned.result.val_loss)
+
+
+@pytest.mark.parametrize(
+    ("given", "saying"),
+    [
+        ({"epochs": 2.0, "steps": 4}, "--epochs has no meaning beside --steps"),
+        ({"eval_data": "x", "eval_share": 0.1}, "--eval-share has no meaning beside --eval-data"),
+        ({"beta": 0.2}, "--beta has no meaning without --dpo"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(given, saying):
+    with pytest.raises(ConfigError, match=saying):
+        finetune_recipe(model="m", data="d", **given)
+
+
+def test_a_resumed_run_has_steps_of_its_own(tmp_path, base, chats):
+    finetune(options(tmp_path, base, chats, steps=1, eval_every=0))
+    for name, value in {"steps": 0, "warmup": -1}.items():
+        with pytest.raises(ConfigError, match=f"--{name} of a resumed run must be at least"):
+            resumed_finetune(tmp_path / "run", **{name: value})
+    with pytest.raises(ConfigError, match="--epochs cannot change"):
+        resumed_finetune(tmp_path / "run", epochs=3.0)
+    with pytest.raises(ConfigError, match="--preview must be 0 or more"):
+        list(preview(options(tmp_path, base, chats), -1))

@@ -578,3 +578,11 @@ def test_losses_of_routers_are_those_of_their_papers():
     more = decoder.loss(model.params, (tokens, tokens), replace(config, router_losses=True))
     # Of fresh weights logits are near 0: two of three experts are chosen, each with 1 / 3.
     assert float(more - plain) == pytest.approx(0.5 * 2 + 0.25 * np.log(3) ** 2, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("window", 4), ("score_cap", 1.0), ("embed_scaled", True), ("rotated", 2)]
+)
+def test_what_a_family_cannot_say_is_not_saved(tmp_path, option, value):
+    with pytest.raises(CheckpointError, match=f"a published llama cannot say that {option} is"):
+        fxad_nn.save(made(replace(LLAMA, **{option: value})), tmp_path)

@@ -116,9 +116,11 @@ def _adopt(path: Path, found: Calibration | None) -> None:
 
 
 def calibration_file() -> Path:
-    """Where this processor's answers are, if they are kept on disk. 2: with the present names of
-    tuned numbers; what older versions kept is measured again."""
-    return directory() / f"calibration-2-{_processor()}.json"
+    """Where this processor's answers are, if they are kept on disk. 3: with the present names of
+    tuned numbers; what older versions kept is measured again. So is what was asked beside another
+    record: answers say what is better than its numbers."""
+    record = engine.host_target().tuning.digest
+    return directory() / f"calibration-3-{_processor()}-{record}.json"
 
 
 def _of_kind(plain: Target) -> Tuning:
