@@ -299,7 +299,7 @@ def test_the_best_checkpoint_gives_way_to_a_better_one_alone(tmp_path, base, cha
     run = tmp_path / "run"
     first = finetune(options(tmp_path, base, chats, steps=4, eval_every=0))
     assert best_loss(run) == first.result.val_loss
-    monkeypatch.setattr(Tuning, "evaluate", lambda *_: 99.0)
+    monkeypatch.setattr(Tuning, "evaluate", lambda *_, **__: 99.0)
     finetune(resumed_finetune(run, steps=5))
     assert [p.name for p in store.checkpoints(run / "best")] == ["step-00000004"]
     with pytest.raises(ConfigError, match="is the best of its run: give --out DIR"):
