@@ -216,6 +216,18 @@ fft.call("fft ifft fftshift ifftshift fftn ifftn rfft rfft2 rfftn fft2 ifft2 ihf
 fft.call("fft ifft fft2 irfft irfft2 irfftn hfft", Z)
 fft.call("fftfreq rfftfreq", 6, 0.5)
 
+# Polynomials, grids of bins, parts of floats, bits
+numpy.call("poly", ORDERED)
+numpy.use("polydiv", jnp.polydiv, V, np.array([1.5, -0.5, 2.0], np.float32))
+numpy.call("polyfit", ORDERED, ORDERED**2 + ORDERED, 2)
+numpy.use("roots", lambda p: jnp.prod(1 - jnp.roots(p, strip_zeros=False)), V[:3] + np.float32(3))
+numpy.call("frexp spacing", X)
+numpy.call("ldexp", X, COUNT)
+numpy.call("packbits", BOOL)
+numpy.call("unpackbits", np.array([3, 200], np.uint8))
+numpy.use("histogram2d", lambda x, y: jnp.histogram2d(x, y, bins=3)[0], V, V[::-1].copy())
+numpy.use("histogramdd", lambda s: jnp.histogramdd(s, bins=2)[0], CUBE[0])
+
 # What cannot be traced, and what takes no arrays
 SCALARS = (
     "bool bool_ float16 float32 float64 float_ double single bfloat16 float8_e4m3fn "
