@@ -43,6 +43,7 @@ from fxad_nn.model import save as save_model
 from fxad_nn.optim import averaged
 from fxad_nn.recipe import optimizer_of
 from fxad_nn.run import BEST, Run, changed_options, new_directory, resumed
+from fxad_nn.step import LONG
 from fxad_nn.tokenizer import Tokenizer, from_directory
 from fxad_nn.train import Result, carry_out
 from fxad_nn.tuning import Corpus, Tuning, split
@@ -146,9 +147,6 @@ def _parts(options: FinetuneOptions) -> tuple[Model, Any, Any]:
     if options.dtype is not None:
         config = replace(config, products=LONG.get(options.dtype, options.dtype))
     return Model(params, config), *fxad.tree.partition(params, chosen)
-
-
-LONG = {"f32": "float32", "bf16": "bfloat16"}
 
 
 def _reference(options: FinetuneOptions, trained: Any, frozen: Any) -> Any:

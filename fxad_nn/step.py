@@ -19,7 +19,7 @@ from fxad_nn.objective import Objective
 from fxad_nn.optim import Optimizer, as_optimizer, clip_by_global_norm
 
 DTYPES = ("float32", "bfloat16", "f32", "bf16")
-_SHORT = {"f32": "float32", "bf16": "bfloat16"}
+LONG = {"f32": "float32", "bf16": "bfloat16"}
 
 
 def train_step(
@@ -45,7 +45,7 @@ def train_step(
         raise ConfigError(
             f"train_step: dtype must be one of {', '.join(DTYPES)}, got {dtype}{hint}"
         )
-    dtype = _SHORT.get(str(dtype), dtype)
+    dtype = LONG.get(str(dtype), dtype)
     if dtype not in (None, config.dtype):
         config = replace(config, products=dtype)
     update = as_optimizer(optimizer).update

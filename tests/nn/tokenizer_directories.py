@@ -10,15 +10,17 @@ import json
 import struct
 from pathlib import Path
 
-SHAKESPEARE = Path("/work/shared/data/tinyshakespeare.txt")
+from fxad_nn.text import library_text
+
 OWN = """First Citizen: We are accounted poor citizens, the patricians good. What authority surfeits
 on would relieve us: if they would yield us but the superfluity, while it were wholesome, we might
 guess they relieved us humanely; but they think we are too dear. In the year 1623, 36 plays. """
 
 
 def corpus():
-    """Some text to train on: of Shakespeare where it lies, else some sentences again and again."""
-    return SHAKESPEARE.read_text("utf-8")[:100_000] if SHAKESPEARE.is_file() else OWN * 40
+    """Some text to train on: of Shakespeare where it lies beside the project, else library code."""
+    beside = Path(__file__).parents[3] / "shared" / "data" / "tinyshakespeare.txt"
+    return beside.read_text("utf-8")[:100_000] if beside.is_file() else library_text()[:100_000]
 
 
 TEXTS = [
