@@ -199,6 +199,11 @@ def features(params: dict[str, Any], tokens: Any, config: Config, segments: Any 
     return _blocks(params, x, config, lambda _, q, k, v, scale: attend(q, k, v, scale))
 
 
+def shares_rows(config: Config, time: int) -> bool:
+    """Whether documents in a row of so many tokens are as they would be alone: always."""
+    return True
+
+
 def extend(
     params: dict[str, Any],
     cache: list[dict[str, Any]],

@@ -46,6 +46,9 @@ class Module(Protocol):
         """Logits [batch, time, vocab] of tokens [batch, time]. segments: int [batch, time], the
         documents that share a row, one after another; each is as it would be alone."""
 
+    def shares_rows(self, config: Any, time: int) -> bool:
+        """Whether documents in a row of so many tokens are as they would be alone."""
+
     def extend(
         self,
         params: Any,

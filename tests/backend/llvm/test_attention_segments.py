@@ -159,7 +159,15 @@ def test_bits_do_not_depend_on_threads_and_no_mask_is_in_memory(isa):
 # ---------------------------------------------------------------- the ops
 
 
-@pytest.mark.parametrize("mask", [False, True])
+MASKS = {  # [2, 1, 70 or 1, 70]
+    "nothing": None,
+    "pairs": np.random.default_rng(4).random((2, 1, 70, 70)) < 0.6,
+    "padded keys": np.arange(70) < np.array([61, 40])[:, None, None, None],
+    "a run of keys": (np.arange(70) >= 9)[None, None, None].repeat(2, axis=0),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("window", [{"right": 0}, {"left": 9, "right": 4}, {}], ids=str)
 def test_kernel_reference_and_plain_ops_agree_beside_biases_and_masks(window, bias, mask):
@@ -167,9 +175,10 @@ def test_kernel_reference_and_plain_ops_agree_beside_biases_and_masks(window, bi
     starts = np.stack([np.repeat([0, 11, 12, 60], [11, 1, 48, 10]), np.zeros(70, int)])
     ends = np.stack([np.repeat([11, 12, 60, 70], [11, 1, 48, 10]), np.full(70, 70)])
     extras = [r.standard_normal((1, 4, 70, 70))] * bias
-    extras += [r.random((2, 1, 70, 70)) < 0.6] * mask
+    extras += [] if MASKS[mask] is None else [MASKS[mask]]
     extras += [x.astype(np.int32) for x in (starts, ends)]
-    params = {"scale": 0.3, "left": -1, "right": -1, **window, "bias": bias, "mask": mask}
+    params = {"scale": 0.3, "left": -1, "right": -1, **window, "bias": bias}
+    params["mask"] = MASKS[mask] is not None
     params |= {"starts": True, "ends": True}
     with fxad.enable_x64():
         q, d_out = (r.standard_normal((2, 70, 4, 8)) for _ in "qo")
