@@ -50,7 +50,17 @@ from fxad_nn.tuning import Corpus, Tuning, split
 
 FIXED = (
     *("model", "lora", "alpha", "targets", "rslora", "dpo"),
-    *("data", "eval_data", "eval_share", "eval_examples", "seed", "format", "context", "too_long"),
+    *(
+        "data",
+        "eval_data",
+        "eval_share",
+        "eval_examples",
+        "seed",
+        "format",
+        "context",
+        "too_long",
+        "pack",
+    ),
     *("optimizer", "average", "skip_outliers", "dtype", "epochs"),
 )
 """Options that say what a checkpoint holds or was trained on, and so cannot change when its run
