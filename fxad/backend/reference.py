@@ -160,9 +160,9 @@ class _Run:
             case ir.Contract():
                 self.contract(stage)
             case ir.Attention():
-                reference_attention.attend(self, stage)
+                reference_attention.attention(self, stage)
             case ir.AttentionGrad():
-                reference_attention.attend_grad(self, stage)
+                reference_attention.attention_grad(self, stage)
             case _:
                 raise TypeError(f"not a stage: {stage!r}")
 

@@ -290,7 +290,7 @@ class AttentionGrad:
     that depend on the sizes only.
     """
 
-    attend: Attention  # its out stands for d_out
+    forward: Attention  # its out stands for d_out
     group: Axis
     delta: Operand
     slope: Expr
@@ -335,12 +335,12 @@ class Kernel:
 
     @property
     def kind(self) -> str:
-        """map, row (Reduce and Map over a common axis), contract, attend, scan, scatter, sort."""
+        """map, row (Reduce and Map over one axis), contract, attention, scan, scatter or sort."""
         kinds = {type(stage) for stage in self.body}
         for stage, name in (
             (Contract, "contract"),
-            (Attention, "attend"),
-            (AttentionGrad, "attend"),
+            (Attention, "attention"),
+            (AttentionGrad, "attention"),
             (Sort, "sort"),
             (Scatter, "scatter"),
             (Scan, "scan"),
@@ -372,7 +372,7 @@ def operands_of(stage: Stage) -> tuple[Operand, ...]:
         case Attention():
             return stage.q, stage.k, stage.v, stage.out, stage.lse
         case AttentionGrad():
-            return *operands_of(stage.attend), stage.delta, stage.dq, stage.dk, stage.dv
+            return *operands_of(stage.forward), stage.delta, stage.dq, stage.dk, stage.dv
     return ()
 
 
@@ -392,7 +392,7 @@ def bound_axes(stage: Stage) -> tuple[Axis, ...]:
         case Attention():
             return stage.rows, stage.keys, stage.depth, stage.width
         case AttentionGrad():
-            return stage.group, *bound_axes(stage.attend)
+            return stage.group, *bound_axes(stage.forward)
 
 
 def cells_of(stage: Stage) -> tuple[Cell, ...]:
@@ -418,7 +418,7 @@ def exprs_of(stage: Stage) -> tuple[Expr, ...]:
         case Attention():
             roots.append(stage.logit)
         case AttentionGrad():
-            roots += (stage.attend.logit, stage.slope)
+            roots += (stage.forward.logit, stage.slope)
         case _:
             pass
     for store in stores_of(stage):
@@ -524,13 +524,13 @@ class _Printer:
             case Attention():
                 return self._attention(stage)
             case AttentionGrad():
-                return f"{self._attention(stage.attend)} grad group({self._bind((stage.group,))})"
+                return f"{self._attention(stage.forward)} grad group({self._bind((stage.group,))})"
         raise CheckError(f"kernel {self.kernel.name}: not a stage: {stage!r}")
 
     def _attention(self, stage: Attention) -> str:
         axes = f"rows {self._bind((stage.rows,))}, keys {self._bind((stage.keys,))}"
         axes += f", depth {self._bind((stage.depth,))}, width {self._bind((stage.width,))}"
-        return f"{self._cell(stage.score)} = attend({axes})"
+        return f"{self._cell(stage.score)} = attention({axes})"
 
     def _attention_lines(self, stage: Attention) -> list[str]:
         sides = {"q": stage.q, "k": stage.k, "v": stage.v, "out": stage.out, "lse": stage.lse}
@@ -555,7 +555,7 @@ class _Printer:
             case AttentionGrad():
                 more = {"delta": stage.delta, "dq": stage.dq, "dk": stage.dk, "dv": stage.dv}
                 return [
-                    *self._attention_lines(stage.attend),
+                    *self._attention_lines(stage.forward),
                     *(f"{n} {self._place(x.buffer, x.index)}" for n, x in more.items()),
                     f"slope {self._expr(stage.slope)}",
                 ]

@@ -84,7 +84,7 @@ class Contract:
 
 @record
 class Attention:
-    """Softmax attention of operands q, k, v (`ops.attention.attend`); with `backward` its
+    """Softmax attention of operands q, k, v (`ops.attention.flash_attention`); with `backward` its
     cotangents from q, k, v, lse, delta, d_out. More operands are read by the functions.
 
     Query t sees keys t - left ... t + right; -1: all on that side. logit(score, (b, n, t, s), read)

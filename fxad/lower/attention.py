@@ -113,11 +113,11 @@ def attention_stage(
     low = seen + -record.left if record.left >= 0 else Index()
     high = seen + (record.right + 1) if record.right >= 0 else Index(count)
     inner = (axes["rows"], axes["keys"], axes["depth"], axes["width"])
-    attend = Attention(*inner, q, k, v, score, logit, low, high, out, lse)
+    forward = Attention(*inner, q, k, v, score, logit, low, high, out, lse)
     if slope is None:
-        return attend, body
+        return forward, body
     part = (i["later"] * some + i["some"],) if later * some > 1 else ()
     dq = result(0, i["batch"], row, head, i["depth"])
     dk = result(1, *part, i["batch"], i["keys"], i["kv"], i["depth"])
     dv = result(2, *part, i["batch"], i["keys"], i["kv"], i["width"])
-    return AttentionGrad(attend, axes["group"], delta, slope, dq, dk, dv), body
+    return AttentionGrad(forward, axes["group"], delta, slope, dq, dk, dv), body

@@ -70,7 +70,7 @@ def dot_product_attention(
     if mask is not None:
         extras["mask"] = mask
     left, right = _window(local_window_size, is_causal)
-    out, _ = OPS["attend"](
+    out, _ = OPS["flash_attention"](
         *(cast(x, wide) for x in (q, k, v)),
         *extras.values(),
         scale=float(1 / math.sqrt(q.shape[-1]) if scale is None else scale),

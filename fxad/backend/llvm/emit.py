@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fxad.backend.llvm.attention.emit import emit_attend, emit_attend_grad
+from fxad.backend.llvm.attention.emit import emit_attention, emit_attention_grad
 from fxad.backend.llvm.base.axes import axes_of_stage, data_values
 from fxad.backend.llvm.base.formats import Pair, Value, from_memory, memory_kind
 from fxad.backend.llvm.base.schedule import (
@@ -54,9 +54,9 @@ def emit(kernel: ir.Kernel, name: str, target: Target) -> Emitted:
         case ir.Contract():
             return emit_contract(kernel, name, target)
         case ir.Attention():
-            return emit_attend(kernel, name, target)
+            return emit_attention(kernel, name, target)
         case ir.AttentionGrad():
-            return emit_attend_grad(kernel, name, target)
+            return emit_attention_grad(kernel, name, target)
     return emit_scheduled(kernel, target, choose(kernel, target), Function(name, "void", ABI))
 
 

@@ -1,7 +1,7 @@
 """Softmax attention as one op, so that scores need never be stored.
 
-    out, lse = attend(q, k, v, scale=0.125, left=-1, right=0, bias=False, mask=False)
-    dq, dk, dv = attend_grad(q, k, v, lse, delta, d_out, ...)
+    out, lse = flash_attention(q, k, v, scale=0.125, left=-1, right=0, bias=False, mask=False)
+    dq, dk, dv = flash_attention_grad(q, k, v, lse, delta, d_out, ...)
 
 q, d_out: [B, T, N, H]; k, v: [B, S, K, H], N a multiple of K; float32 or float64. Query t sees keys
 t - left ... t + right; -1: all on that side (right=0 is causal). Then come a bias, added to the
@@ -83,7 +83,7 @@ def _type(
     key_parts: int = 1,
     **params: Any,
 ) -> tuple[ArrayType, ...]:
-    _check("attend", q, k, v, extras)
+    _check("flash_attention", q, k, v, extras)
     batch, time, heads, _ = q.shape
     parts = (key_parts,) if key_parts > 1 else ()
     out = ArrayType(q.dtype, (*parts, batch, time, heads, v.shape[3]))
@@ -100,10 +100,12 @@ def _grad_type(
     *extras: ArrayType,
     **params: Any,
 ) -> tuple[ArrayType, ...]:
-    _check("attend_grad", q, k, v, extras)
+    _check("flash_attention_grad", q, k, v, extras)
     wanted = _type(q, k, v)
     if (d_out, lse) != wanted or delta != lse:
-        raise ShapeError(f"attend_grad: {d_out}, {lse}, {delta} should be {wanted} and {wanted[1]}")
+        raise ShapeError(
+            f"flash_attention_grad: {d_out}, {lse}, {delta} should be {wanted} and {wanted[1]}"
+        )
     return q, k, v
 
 
@@ -231,7 +233,7 @@ def _transposed(q: Any, k: Any, v: Any, out: Any, lse: Any, *rest: Any, **params
         each = op("div", 1.0, seen_keys(lse, type_of(k).shape[1], **params))
         each = op("transpose", at_excluded(lse, each), permutation=(0, 2, 1))
         d_out = op("mul", d_out, stretched(each, d_out, (0, 1, 2)))
-    return attend_grad(q, k, v, lse, delta, d_out, *extras, **params)
+    return flash_attention_grad(q, k, v, lse, delta, d_out, *extras, **params)
 
 
 def _jvp(
@@ -244,7 +246,7 @@ def _jvp(
         derived, out_active = t.jvp(program, active)
         results = t.run(derived, [*primals, *(x for x in tangents if x is not None)])
         return results[:2], filled(out_active, results[2:])
-    out, lse = attend(*primals, **params)
+    out, lse = flash_attention(*primals, **params)
     fixed = [*primals[:3], out, lse, *primals[3:]]
     types = [type_of(x) for x in fixed]
     mask = tuple(i < 3 for i in range(len(primals)))
@@ -252,9 +254,11 @@ def _jvp(
     held = len(primals)
     inputs = [*derived.inputs[:3], Var(types[3]), Var(types[4]), *derived.inputs[3:held]]
     tangent = dce(
-        Program([*inputs, *derived.inputs[held:]], derived.eqns, derived.outputs[2:3], "attend")
+        Program(
+            [*inputs, *derived.inputs[held:]], derived.eqns, derived.outputs[2:3], "flash_attention"
+        )
     )
-    back = t.stage(lambda *xs: _transposed(*xs, **params), [*types, types[3]], "attend")
+    back = t.stage(lambda *xs: _transposed(*xs, **params), [*types, types[3]], "flash_attention")
     (d_out,) = OPS["linear_call"](
         *fixed,
         *instantiate(primals[:3], tangents[:3]),
@@ -271,7 +275,7 @@ def _grad_jvp(
     """Second derivatives go through the plain ops."""
     derived, _ = t.jvp(_parts_program(grad_parts, primals, params), present(tangents), (True,) * 3)
     results = t.run(derived, [*primals, *(x for x in tangents if x is not None)])
-    return list(attend_grad(*primals, **params)), results[3:]
+    return list(flash_attention_grad(*primals, **params)), results[3:]
 
 
 def _batch(op_of: Callable[[], Any]) -> Callable[..., Any]:
@@ -339,28 +343,28 @@ def _attention(
     return Attention(first > 3, left, right, logit, slope, key_parts=key_parts)
 
 
-attend = define(
-    "attend",
+flash_attention = define(
+    "flash_attention",
     higher=True,
     doc="Softmax attention [B,T,N,H] x [B,S,K,H] x [B,S,K,E] -> ([B,T,N,E], log-sum-exp [B,N,T]).",
     type=_type,
     numpy=_numpy,
     jvp=_jvp,
-    batch=_batch(lambda: attend),
+    batch=_batch(lambda: flash_attention),
     loops=_attention,
     decompose=parts,
     dtypes="",
 )
 
-attend_grad = define(
-    "attend_grad",
+flash_attention_grad = define(
+    "flash_attention_grad",
     higher=True,
     doc="Cotangents of q, k and v from lse, delta = sum(d_out * out) and d_out; weights are "
     "exp(logit - lse), which is 1 where a mask excludes all.",
     type=_grad_type,
     numpy=_grad_numpy,
     jvp=_grad_jvp,
-    batch=_batch(lambda: attend_grad),
+    batch=_batch(lambda: flash_attention_grad),
     loops=_attention,
     decompose=grad_parts,
     dtypes="",

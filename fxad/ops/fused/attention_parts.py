@@ -1,5 +1,5 @@
-"""Attention by plain ops, with all scores in memory: what `attend` is where it has no kernel, and
-what its derivatives of higher order go through.
+"""Attention by plain ops, with all scores in memory: what `flash_attention` is where it has no
+kernel, and what its derivatives of higher order go through.
 
     out, lse = parts(q, k, v, scale=0.125, left=-1, right=0, bias=False, mask=False)
 """
@@ -125,7 +125,7 @@ def at_excluded(lse: Any, value: Any) -> Any:
 
 
 def parts(q: Any, k: Any, v: Any, *extras: Any, **params: Any) -> tuple[Any, Any]:
-    """`attend` by plain ops, with all scores in memory."""
+    """`flash_attention` by plain ops, with all scores in memory."""
     weights, lse = _weights(q, k, extras, **params)
     batch, groups, each, time = type_of(lse).shape
     return _mixed(weights, v), op("reshape", lse, shape=(batch, groups * each, time))
@@ -148,7 +148,7 @@ def joined_parts(out: Any, lse: Any) -> list[Any]:
 def grad_parts(
     q: Any, k: Any, v: Any, lse: Any, delta: Any, d_out: Any, *extras: Any, **params: Any
 ) -> tuple[Any, Any, Any]:
-    """`attend_grad` by plain ops; lse and delta are recomputed, as functions of the rest."""
+    """`flash_attention_grad` by plain ops; lse and delta are recomputed from the rest."""
     weights, lse = _weights(q, k, extras, **params)
     if params["mask"]:
         factor = at_excluded(lse, seen_keys(lse, type_of(k).shape[1], **params))
