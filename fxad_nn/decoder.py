@@ -408,7 +408,7 @@ def loss(
     params: dict[str, Any], batch: tuple[Any, Any], config: Config, segments: Any = None
 ) -> Any:
     """The mean cross-entropy of (tokens, targets), both [batch, time] int, as a float32 scalar,
-    and with `router_losses` those of routers.
+    and with `router_losses` those of routers, over the positions that a target depends on.
 
     segments: as in `features`. Where there is a `logit_cap`, or an adapter beside the head, all
     logits are in memory.
@@ -425,5 +425,14 @@ def loss(
     if not config.router_losses:
         return value
     logits = jnp.concatenate(routed)
-    balance = config.balance_loss * balance_loss(logits, config.chosen)
-    return value + balance + config.z_loss * z_loss(logits)
+    counted = jnp.tile(_counted(targets).reshape(-1), len(routed))
+    balance = config.balance_loss * balance_loss(logits, config.chosen, counted)
+    return value + balance + config.z_loss * z_loss(logits, counted)
+
+
+def _counted(targets: Any) -> Any:
+    """Which positions a target of their row depends on, bool [batch, time]: all up to the last one
+    that has a target. What comes after that, padding above all, trains no router."""
+    places = jnp.arange(targets.shape[1])
+    last = jnp.max(jnp.where(targets != IGNORE, places, -1), axis=1, keepdims=True)
+    return places <= last

@@ -35,13 +35,15 @@ Row = Sequence[Example | Pair]
 
 @dataclass(frozen=True)
 class Corpus:
-    """Examples in two splits, what they were encoded with, and what became of the records."""
+    """Examples in two splits, what they were encoded with, what became of the records, and the
+    digests of what else decides about them and the model."""
 
     train: Sequence[Example | Pair]
     val: Sequence[Example | Pair]
     tokenizer: Tokenizer
     source: str
     counts: Counts
+    digests: dict[str, str]
 
 
 class Tuning:
@@ -95,6 +97,10 @@ class Tuning:
     @property
     def size(self) -> int:
         return sum(map(len, self._corpus.train)) + sum(map(len, self._corpus.val))
+
+    @property
+    def digests(self) -> dict[str, str]:
+        return self._corpus.digests
 
     @property
     def tokenizer(self) -> Tokenizer:
