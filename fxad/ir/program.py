@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +20,7 @@ import numpy as np
 from fxad.core.dtypes import short_name
 from fxad.core.errors import CheckError
 from fxad.core.types import ArrayType, TapeType, Type
+from fxad.ir.literals import number, rounded
 
 if TYPE_CHECKING:
     from fxad.ir.rules import (
@@ -62,8 +62,9 @@ class Lit:
         self.type = ArrayType(dtype, ())
 
     def key(self) -> tuple[object, ...]:
-        """Equal keys mean equal bits (0.0 and -0.0 differ, NaN equals NaN)."""
-        return (repr(self.value), self.type.dtype)
+        """Equal keys mean equal bits (0.0 and -0.0 differ, NaN equals NaN): 0.1 and what float32
+        makes of it are one number where the dtype is float32."""
+        return (repr(rounded(self.value, self.type.dtype)), self.type.dtype)
 
     def __repr__(self) -> str:
         return f"Lit({self.value}: {self.type})"
@@ -328,8 +329,8 @@ def subprograms(eqn: Eqn) -> Iterator[tuple[str, Program]]:
 
 
 # ---------------------------------------------------------------- text
-# Floats print in hexadecimal so that no bit is lost; `# ...` is a comment. Programs in parameters
-# are printed in place. `fxad.ir.text.parse` reads it.
+# Numbers print in the shortest decimal form that reads back to the same bits (`fxad.ir.literals`);
+# `# ...` is a comment. Programs in parameters are printed in place. `fxad.ir.text.parse` reads it.
 
 
 def show(
@@ -389,21 +390,7 @@ def _typed(variables: tuple[Var, ...], names: dict[Var, str]) -> str:
 def _atom(atom: Atom, names: dict[Var, str]) -> str:
     if isinstance(atom, Var):
         return names.get(atom, "?undefined")
-    return f"{_number(atom.value)}:{short_name(atom.type.dtype)}"
-
-
-def _number(value: bool | int | float | complex) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, complex):
-        return f"complex({_number(value.real)},{_number(value.imag)})"
-    if math.isnan(value):
-        return "nan"
-    if math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    return str(value) if value == int(value) and abs(value) < 1e6 and value != 0 else value.hex()
+    return f"{number(atom.value, atom.type.dtype)}:{short_name(atom.type.dtype)}"
 
 
 def _param(value: Any, indent: str) -> str:
@@ -418,7 +405,7 @@ def _param(value: Any, indent: str) -> str:
         case np.dtype():
             return short_name(value)
         case bool() | int() | float() | complex():
-            return _number(value)
+            return number(value)
         case None:
             return "none"
         case Symbol() | ArrayType() | TapeType():

@@ -6,8 +6,9 @@
       return e
     }
 
-Floats print in hexadecimal so that no bit is lost; `# ...` is a comment. Sub-programs in
-parameters are printed in place. `parse(str(p))` is alpha-equal to `p` (equal `key()`).
+Numbers print in the shortest decimal form that reads back to the same bits, and may be written in
+hexadecimal too (`0x1.8p+1`); `# ...` is a comment. Sub-programs in parameters are printed in place.
+`parse(str(p))` is alpha-equal to `p` (equal `key()`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from fxad.ir.program import OPS, Atom, Eqn, Lit, Program, Var
 
 _TOKEN = r"""\s*(?:\#[^\n]*\s*)*(?:
     (?P<string>"(?:[^"\\]|\\.)*")
-  | (?P<number>-?(?:0x[0-9a-fA-F.]+p[+-]?\d+|inf\b|\d+\.\d*(?:e[+-]?\d+)?|\d+))
+  | (?P<number>-?(?:0x[0-9a-fA-F.]+p[+-]?\d+|inf\b|\d+(?:\.\d*)?e[+-]?\d+|\d+\.\d*|\d+))
   | (?P<word>@?(?:[^\W\d]|\?)\w*)
   | (?P<mark>[()\[\]{}:;,=])
     )"""
@@ -221,4 +222,4 @@ def _parse_number(text: str) -> int | float:
         return float.fromhex(text)
     if text.endswith("inf"):
         return float(text)
-    return float(text) if "." in text else int(text)
+    return float(text) if "." in text or "e" in text else int(text)
