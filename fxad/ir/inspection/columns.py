@@ -15,7 +15,16 @@ from fxad.core.errors import BadArgument
 from fxad.core.types import ArrayType
 from fxad.ir import loops
 from fxad.ir.kernel import Const, Prim, walk
-from fxad.ir.program import Eqn, Program, Var, equation, heading, letters, returning, subprograms
+from fxad.ir.program import (
+    Eqn,
+    Naming,
+    Program,
+    Var,
+    equation,
+    heading,
+    returning,
+    subprograms,
+)
 from fxad.ir.uses import Uses, uses_of
 
 _FREE = (loops.View, loops.Alias)
@@ -30,9 +39,7 @@ def listing(program: Program, columns: Sequence[str]) -> str:
     unknown = [c for c in columns if c not in COLUMNS]
     if unknown:
         raise BadArgument(f"no column {unknown[0]!r}; there are {', '.join(COLUMNS)}")
-    names: dict[Var, str] = {}
-    for number, var in enumerate((*program.consts, *program.inputs)):
-        names[var] = letters(number)
+    names = Naming(program)
     head = heading(program, names)
     uses = uses_of(program)
     rows = [
