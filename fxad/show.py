@@ -18,12 +18,11 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from fxad.api.derived import Printed, styled
+from fxad.api.derived import Printed, styled, tabled
 from fxad.api.jit import Jit, jit
 from fxad.api.stages import Lowered
 from fxad.compiler import simplified
 from fxad.core.errors import BadArgument, TypeMismatch
-from fxad.ir.inspection.columns import listing
 from fxad.ir.inspection.diff import diff
 from fxad.ir.inspection.drawing import to_html, to_svg
 from fxad.ir.program import Naming, Program
@@ -48,11 +47,10 @@ def as_text(
 ) -> str:
     """The plain text of a Program, Kernel, Plan, Lowered or anything with a `str`.
 
-    columns: beside a Program's equations, any of "flops", "bytes", "lives", "kept", "phase",
-    "where" (see `fxad.ir.inspection.columns`). style, width: see `make_ir(f)(x).text`.
+    columns, style, width: of a Program, see `make_ir(f)(x).text`.
     """
     if columns:
-        return listing(program_of(thing), columns)
+        return tabled(program_of(thing), columns)
     if isinstance(thing, Program | Printed | Lowered):
         return styled(program_of(thing), style, width)
     return str(thing)

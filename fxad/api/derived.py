@@ -20,18 +20,21 @@ from fxad.core.lazy import later
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS, SHORT, Program, set_long_text, show
 from fxad.ir.rewrite import without_identity_views
+from fxad.trace import location
 from fxad.trace.array import Array, Concrete
 from fxad.trace.convert import is_array_like, shaped, to_value
 from fxad.trace.tracer import stage
 
 if TYPE_CHECKING:
+    from fxad.api.profile import Profile
     from fxad.ir import terse
     from fxad.ir.inspection import columns as listings
-    from fxad.ir.inspection import python
+    from fxad.ir.inspection import python, sides
 else:
     terse = later("fxad.ir.terse")
     listings = later("fxad.ir.inspection.columns")
     python = later("fxad.ir.inspection.python")
+    sides = later("fxad.ir.inspection.sides")
 
 
 class ShapeDtypeStruct:
@@ -126,19 +129,26 @@ class Printed:
         return self.program.eqns
 
     def text(
-        self, columns: Sequence[str] = (), *, style: str | None = None, width: int | None = None
+        self,
+        columns: Sequence[str] = (),
+        *,
+        style: str | None = None,
+        width: int | None = None,
+        profile: Profile | None = None,
     ) -> str:
-        """The text, with columns beside the equations: "flops", "bytes", "lives" (numbers of the
-        equations that make it and use it last), "kept" (saved, recomputed or offloaded for the
-        backward pass), "phase", "where".
+        """The text, with columns beside the equations: "shape", "flops", "bytes", "lives" (numbers
+        of the equations that make it and use it last), "kept" (saved, recomputed or offloaded for
+        the backward pass), "phase", "time" (of `profile`, what `fxad.profile` returns for the
+        function), "where" and "source" (the line of the user's code).
 
-        style: "full" (an equation a line, all types and parameters) or "terse" (equal stretches
-        once, equations inside others; `fxad.ir.terse`); by default the one that `str` gives: full
-        up to 60 equations. width: of lines, the terminal's by default in the terse style.
-        Raises BadArgument for another style, or a column that there is not.
+        style: "full" (an equation a line, all types and parameters), "terse" (equal stretches
+        once, equations inside others; `fxad.ir.terse`) or "sides" (by the user's line, the backward
+        pass to the right); by default the one that `str` gives: full up to 60 equations. width: of
+        lines, the terminal's by default but in the full style. Raises BadArgument for another
+        style, or a column that there is not.
         """
         if columns:
-            return listings.listing(self.program, columns)
+            return tabled(self.program, columns, profile)
         return styled(self.program, style, width)
 
     def to_python(self) -> str:
@@ -153,10 +163,18 @@ class Printed:
     __repr__ = __str__
 
 
+def tabled(program: Program, columns: Sequence[str], profile: Profile | None = None) -> str:
+    """The text of a Program with columns: see `Printed.text`."""
+    kernels = [] if profile is None else [(k.name, k.seconds, k.where) for k in profile.kernels]
+    return listings.listing(program, columns, listings.Known(kernels, location.code))
+
+
 def styled(program: Program, style: str | None = None, width: int | None = None) -> str:
     """The text of a Program in a style: see `Printed.text`."""
-    if style not in (None, "full", "terse"):
-        raise BadArgument(f"a program's style is 'full' or 'terse', not {style!r}")
+    if style not in (None, "full", "terse", "sides"):
+        raise BadArgument(f"a program's style is 'full', 'terse' or 'sides', not {style!r}")
+    if style == "sides":
+        return sides.side_by_side(program, width)
     if style == "terse" or (style is None and len(program.eqns) > SHORT):
         return terse.terse(program, width)
     text = show(program)

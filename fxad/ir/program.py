@@ -226,6 +226,14 @@ _PURE: frozenset[str] = frozenset()
 _pairs = itertools.count()
 
 
+def scope_of(where: str) -> str:
+    """The scope in a location: `attention` of `model.py:12 in attention`."""
+    return where.rpartition(" in ")[2] if _SCOPED.search(where) else ""
+
+
+_SCOPED = re.compile(r":\d+ in \S+\Z")
+
+
 def new_pair() -> int:
     """A number that no loop has as its pair yet."""
     return next(_pairs)
@@ -345,9 +353,11 @@ def subprograms(eqn: Eqn) -> Iterator[tuple[str, Program]]:
 
 class Naming:
     """Names of values, given when they are first asked for: their labels, else letters. A name once
-    given stays, so that a program and its rewrite can be shown alike."""
+    given stays, so that a program and its rewrite can be shown alike. labels: False for letters
+    alone."""
 
-    def __init__(self, *programs: Program) -> None:
+    def __init__(self, *programs: Program, labels: bool = True) -> None:
+        self._labels = labels
         self._names: dict[Atom, str] = {}
         self._taken = set(KEYWORDS)  # words that no letters may be
         self._used: set[str] = set()  # labels that values go by
@@ -359,7 +369,7 @@ class Naming:
         """Keep letters from names that a program's values have, and name its inputs."""
         given = (*program.consts, *program.inputs)
         values = [*given, *[v for eqn in program.eqns for v in eqn.outputs]]
-        self._taken.update([root(v.label) for v in values if v.label])
+        self._taken.update([root(v.label) for v in values if v.label and self._labels])
         for var in given:
             self[var]
 
@@ -375,7 +385,7 @@ class Naming:
 
     def _labelled(self, var: Var) -> str:
         """The label, if no other value goes by it."""
-        if var.label in self._used:
+        if not self._labels or var.label in self._used:
             return ""
         self._used.add(var.label)
         return var.label

@@ -18,6 +18,7 @@ What differs from the full text (`fxad.ir.program.show`), all of it read back by
 - Parameters that are as they mostly are, or follow from the line's type (`fxad.ir.usual`), are left
   out, and so is a number's dtype that is the line's. The main one has no name.
 - Branches of a tree of values that look alike are one: `x[0..11].{a, b}`.
+- A scope (`fxad.named_scope`) is a section with a heading, a comment; `# -` where none is.
 - Lines are wrapped; a source line stands where it differs from the one before and
   has room.
 """
@@ -36,7 +37,7 @@ from fxad.core.record import record
 from fxad.core.types import ArrayType, Type
 from fxad.ir.labels import Numbered, grouped, numbered, sequence
 from fxad.ir.literals import number
-from fxad.ir.program import Atom, Eqn, Lit, Naming, Program, Var, parameter
+from fxad.ir.program import Atom, Eqn, Lit, Naming, Program, Var, parameter, scope_of
 from fxad.ir.repeats import Before, Each, Even, Inside, Repeat, Same, evenly, repeats
 from fxad.ir.usual import ALONE, INFIX, MAIN, UNARY, Call, usual
 
@@ -158,24 +159,26 @@ class Names:
     def _nest(self, start: int, stop: int, copies: int, found: set[Atom]) -> None:
         """Find them in a stretch, of which there are copies: the equations still open are a stack,
         of which an equation takes what its operands are, from the last."""
-        stack: list[tuple[Var | None, int]] = []  # result if it may be written inside, size
+        # The result if it may be written inside, the characters, the scope.
+        stack: list[tuple[Var | None, int, str]] = []
         eqns = self._program.eqns
         for place in range(start, stop):
             eqn = eqns[place]
+            scope = scope_of(eqn.where)
             sizes = {j: _size(atom) for j, atom in enumerate(eqn.inputs)}
             name = 1 if eqn.op.name in INFIX else len(eqn.op.name) + 2
             size = name + 2 + _params_size(eqn) + sum(sizes.values())
             for j in reversed(range(len(eqn.inputs))):
                 if not stack or stack[-1][0] is not eqn.inputs[j]:
                     continue
-                var, own = stack[-1]
-                if var is None or size - sizes[j] + own > _NESTED:
+                var, own, within = stack[-1]
+                if var is None or within != scope or size - sizes[j] + own > _NESTED:
                     break
                 stack.pop()
                 found.add(var)
                 size += own - sizes[j]
             alike = range(place, place + (stop - start) * max(copies, 1), stop - start)
-            stack.append((self._once([eqns[p] for p in alike]), size))
+            stack.append((self._once([eqns[p] for p in alike]), size, scope))
 
     def _once(self, eqns: Sequence[Eqn]) -> Var | None:
         """The result of the first of equal equations if each has one reader and can be written
@@ -402,6 +405,7 @@ class _Writer:
         self.where = where
         self.indent = indent
         self.last = ""  # source line
+        self.scope = ""
 
     def text(self) -> str:
         """The whole program."""
@@ -471,8 +475,12 @@ class _Writer:
             pending[eqn.outputs[0]] = call
             return
         results = ", ".join(f"{name(v)}: {v.type}" for v in eqn.outputs)
-        comment = f"  # {eqn.where}" if self.where and eqn.where not in ("", self.last) else ""
-        self.last = eqn.where or self.last
+        scope = scope_of(eqn.where)
+        line = eqn.where.removesuffix(f" in {scope}")
+        if self.where and scope != self.scope:
+            yield f"{indent}# {scope or '-'}"
+        comment = f"  # {line}" if self.where and line not in ("", self.last) else ""
+        self.last, self.scope = line or self.last, scope
         single = eqn.outputs[0].type if len(eqn.outputs) == 1 else None
         yield from self._wrapped(f"{results} = {call(single)[0]}", indent, comment)
 

@@ -241,6 +241,48 @@ def test_labels_of_paths() -> None:
     assert [label("p", path) for path, _ in leaves] == ["p.a[0]", 'p.a[1]["b c"]']
 
 
+# ---------------------------------------------------------------- scopes
+
+
+def scoped(params, x):
+    for p in params:
+        with fxad.named_scope("layer"):
+            with fxad.named_scope("a b\n}"):
+                h = x @ p["weight"]
+            x = jnp.tanh(h)
+    return jnp.sum(x)
+
+
+def test_scopes_are_sections() -> None:
+    printed = fxad.make_ir(fxad.grad(scoped))(layers(20), X)
+    text = str(printed)
+    assert parse(text).key() == printed.program.key()
+    lines = [line.strip() for line in text.split("\n")]
+    assert lines.count("# layer/a_b_}") >= 2, "forward and backward"
+    assert "# -" in lines
+    where = [e.where for e in printed.eqns if e.op.name == "tanh"]
+    assert all(w.endswith(" in layer") for w in where)
+    backward = [e.where for e in printed.eqns if e.op.name == "dot" and e.tag == "backward"]
+    assert backward and all(w.endswith(" in layer/a_b_}") for w in backward)
+
+
+def test_scopes_stand_in_profiles_and_errors() -> None:
+    @fxad.named_scope("outer")
+    def f(x):
+        return fxad.named_call(lambda x: jnp.sin(x) * x.sum(), name="inner")(x)
+
+    assert " in outer/inner" in str(fxad.jit(f).lower(X).kernels[-1].where)
+
+    def broken(x):
+        with fxad.named_scope("attention"):
+            return x + X[:3]
+
+    with pytest.raises(fxad.errors.ShapeError, match=r"test_terse.py:\d+ in attention\)"):
+        fxad.jit(broken)(X)
+    with pytest.raises(fxad.errors.TypeMismatch, match="must be a string"), fxad.named_scope(3):
+        pass
+
+
 # ---------------------------------------------------------------- styles
 
 
@@ -256,7 +298,7 @@ def test_styles() -> None:
         text = long.text(style=style, width=60)
         assert parse(text).key() == long.program.key()
         assert max(len(line.split("  #")[0]) for line in text.split("\n")) <= 60
-    with pytest.raises(BadArgument, match="'full' or 'terse', not 'short'"):
+    with pytest.raises(BadArgument, match="'terse' or 'sides', not 'short'"):
         long.text(style="short")
 
 
