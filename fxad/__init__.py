@@ -46,10 +46,13 @@ with _while_importing():
     from fxad.core.dtypes import enable_x64, float0
     from fxad.core.lazy import lazy as _lazy
     from fxad.core.precision import default_matmul_precision
+    from fxad.core.tracebacks import install as _install_tracebacks
     from fxad.trace.array import Array
     from fxad.trace.leaks import checking_leaks
     from fxad.trace.tracer import ensure_compile_time_eval
     from fxad.trace.tracer import type_of as typeof
+
+_install_tracebacks()
 
 if TYPE_CHECKING:
     from fxad import (

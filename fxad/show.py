@@ -23,6 +23,7 @@ from fxad.api.jit import Jit, jit
 from fxad.api.stages import Lowered
 from fxad.compiler import simplified
 from fxad.core.errors import BadArgument, TypeMismatch
+from fxad.core.files import write_text
 from fxad.ir.inspection.diff import diff
 from fxad.ir.inspection.drawing import to_html, to_svg
 from fxad.ir.program import Naming, Program
@@ -128,6 +129,5 @@ def graph(thing: Any, path: str | os.PathLike[str] | None = None) -> str:
     page = path is not None and not os.fspath(path).endswith(".svg")
     drawing = to_html(program) if page else to_svg(program)
     if path is not None:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(drawing)
+        write_text(path, drawing)
     return drawing

@@ -43,6 +43,21 @@ def note_gradient(
     _gradients[made] = Gradient(function, argnums, path)
 
 
+def called(function: Any) -> str:
+    """What a function is called in a `repr`: `loss`, `grad(loss)`."""
+    name = getattr(function, "__qualname__", "") or getattr(function, "__name__", "")
+    return name.rpartition("<locals>.")[2] or type(function).__name__
+
+
+def entitle(made: Any, how: str, function: Callable[..., Any], **options: Any) -> None:
+    """Have the `repr` of a function say how it was made: `<function grad(loss, argnums=1) at ...>`.
+
+    options: arguments of the transformation, with those that they mostly are: (given, usual).
+    """
+    said = [f"{name}={given!r}" for name, (given, usual) in options.items() if given != usual]
+    made.__qualname__ = f"{how}({', '.join([called(function), *said])})"
+
+
 def label_program(
     program: Program,
     function: Callable[..., Any],

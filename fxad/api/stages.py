@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 import numbers
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fxad.api import compiled
+from fxad.api import compiled, views
 from fxad.api.flat import flatten_args
 from fxad.compiler import native
 from fxad.core import system
@@ -72,6 +73,12 @@ class Lowered(Shared):
         self._function = function
         self._arguments = arguments
         self._recognised = recognised
+
+    def __repr__(self) -> str:
+        given = ", ".join([f"{v.label or '_'}: {v.type}" for v in self._traced.inputs])
+        made = ", ".join(map(str, self._traced.out_types))
+        count = len(self._traced.eqns)
+        return f"<{type(self).__name__} {self._traced.name}({given}) -> {made}, {count} equations>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result: `jit(f).lower(x).compile()` is called like `jit(f)`."""
@@ -189,6 +196,14 @@ class Lowered(Shared):
         long it took. The program is compiled anew for it; the first, `recognise`, ran when it was
         traced, once for each derivative in it and once for the whole."""
         return [*self._recognised, *compiled.stages(self._traced, self._donate)]
+
+    def save_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the program after the passes as one HTML file that needs no other (see
+        `make_ir(f)(x).save_html`)."""
+        views.save_html(self.program, path)
+
+    def _repr_html_(self) -> str:
+        return views.program_html(self.program)
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The program's text; debug_info: with a column for the lines it comes from.

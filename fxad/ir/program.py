@@ -21,6 +21,7 @@ import numpy as np
 from fxad.core.dtypes import short_name
 from fxad.core.errors import CheckError
 from fxad.core.types import ArrayType, TapeType, Type
+from fxad.core.views import html_of
 from fxad.ir.literals import number, rounded
 
 if TYPE_CHECKING:
@@ -313,6 +314,7 @@ class Program:
         return show(self) if len(self.eqns) <= SHORT else _long_text(self)
 
     __repr__ = __str__
+    _repr_html_ = html_of("program")
 
 
 def params_key(params: Mapping[str, Any]) -> tuple[object, ...]:

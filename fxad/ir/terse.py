@@ -50,7 +50,8 @@ _UNNESTED = frozenset({"complex"})  # ops whose call would read as a number
 def terse(program: Program, width: int | None = None, where: bool = True, indent: str = "") -> str:
     """The text. width: of lines, the terminal's by default. where: with lines of the source."""
     width = terminal_width() if width is None else width
-    return _Writer(program, Names(program), width, where, indent).text()
+    found = lines(program, width, where, indent)
+    return "\n".join([part for line in found for part in _fitted(line, width)])
 
 
 def terminal_width() -> int:
@@ -390,9 +391,28 @@ def _value_size(value: Any) -> int:
 
 # ---------------------------------------------------------------- text
 
-_Pending = dict[
-    Atom, Callable[[Type | None], tuple[str, int]]
-]  # calls inside others, in a line of a type
+
+@record
+class Line:
+    """A line of the text, with the equations it writes; wrapped, it is several.
+
+    kind: "heading", "equation", "scope", "for", "end" (of a loop), "return".
+    """
+
+    kind: str
+    indent: str
+    text: str
+    eqns: tuple[Eqn, ...] = ()
+    comment: str = ""
+
+
+# Calls to be written inside others: in a line of a type, and the equations that they are.
+_Pending = dict[Atom, tuple[Callable[[Type | None], tuple[str, int]], tuple[Eqn, ...]]]
+
+
+def lines(program: Program, width: int, where: bool = True, indent: str = "") -> Iterator[Line]:
+    """The lines of the text. width: of programs inside equations, which are wrapped already."""
+    return _Writer(program, Names(program), width, where, indent).lines()
 
 
 class _Writer:
@@ -407,19 +427,19 @@ class _Writer:
         self.last = ""  # source line
         self.scope = ""
 
-    def text(self) -> str:
+    def lines(self) -> Iterator[Line]:
         """The whole program."""
-        lines = list(self._wrapped(self._heading(), self.indent))
+        yield Line("heading", self.indent, self._heading())
         inner = self.indent + "  "
         pending: _Pending = {}
         for part in self.names.parts():
             if isinstance(part, Loop):
-                lines += self._loop(part, inner)
+                yield from self._loop(part, inner)
             else:
-                lines += self._equation(part, part.params, self._plain, pending, inner)
+                yield from self._equation(part, part.params, self._plain, pending, inner)
         outputs = ", ".join(self._listed([self._plain(a) for a in self.program.outputs]))
-        lines += self._wrapped(f"return {outputs}".rstrip(), inner)
-        return "\n".join([*lines, self.indent + "}"])
+        yield Line("return", inner, f"return {outputs}".rstrip())
+        yield Line("end", self.indent, "}")
 
     def _heading(self) -> str:
         head = f"program {self.program.name}({self._declared(self.program.inputs)})"
@@ -449,14 +469,14 @@ class _Writer:
         pending: _Pending,
         indent: str,
         loop: Loop | None = None,
-    ) -> Iterator[str]:
-        """The lines of an equation; none if another has it inside."""
+    ) -> Iterator[Line]:
+        """The line of an equation; none if another has it inside."""
         inside = {a: pending.pop(a) for a in eqn.inputs if a in pending}
 
         def call(line: Type | None) -> tuple[str, int]:
             """The equation's right side in a line of a type, and the level of its sign."""
             operands = [
-                inside[a](line) if a in inside else (_bare(name(a), a, line), ALONE)
+                inside[a][0](line) if a in inside else (_bare(name(a), a, line), ALONE)
                 for a in eqn.inputs
             ]
             written = _written(eqn, line, params)
@@ -471,25 +491,26 @@ class _Writer:
             text = f"{eqn.op.name}({', '.join(self._listed([text for text, _ in operands]))}"
             return text + (f"; {values})" if values else ")"), ALONE
 
+        eqns = (*[e for _, held in inside.values() for e in held], eqn)
         if len(eqn.outputs) == 1 and eqn.outputs[0] in self.names.inner:
-            pending[eqn.outputs[0]] = call
+            pending[eqn.outputs[0]] = call, eqns
             return
         results = ", ".join(f"{name(v)}: {v.type}" for v in eqn.outputs)
         scope = scope_of(eqn.where)
         line = eqn.where.removesuffix(f" in {scope}")
         if self.where and scope != self.scope:
-            yield f"{indent}# {scope or '-'}"
+            yield Line("scope", indent, f"# {scope or '-'}")
         comment = f"  # {line}" if self.where and line not in ("", self.last) else ""
         self.last, self.scope = line or self.last, scope
         single = eqn.outputs[0].type if len(eqn.outputs) == 1 else None
-        yield from self._wrapped(f"{results} = {call(single)[0]}", indent, comment)
+        yield Line("equation", indent, f"{results} = {call(single)[0]}", eqns, comment)
 
-    def _loop(self, loop: Loop, indent: str) -> Iterator[str]:
+    def _loop(self, loop: Loop, indent: str) -> Iterator[Line]:
         repeat, first = loop.repeat, loop.indices[0]
         head = f"for i in {first}..{loop.indices[-1]}"
         if loop.aliases:
             head += " with " + ", ".join(f"{n} = {self._plain(a)}" for n, a in loop.aliases.items())
-        yield from self._wrapped(head + " {", indent)
+        yield Line("for", indent, head + " {")
         pending: _Pending = {}
         for place in range(repeat.period):
             eqn = self.program.eqns[repeat.start + place]
@@ -517,25 +538,27 @@ class _Writer:
 
             params = repeat.params[place]
             yield from self._equation(eqn, params, name, pending, indent + "  ", loop)
-        yield indent + "}"
+        yield Line("end", indent, "}")
 
     def _param(self, value: Any, indent: str, loop: Loop | None) -> str:
         if isinstance(value, Even):
             assert loop is not None
             return loop.even(value)
         if isinstance(value, Program):
-            return terse(value, self.width, False, indent)
+            return terse(value, self.width, False, indent).lstrip()
         if isinstance(value, tuple):
             inner = ",".join([self._param(v, indent, loop) for v in value])
             return f"({inner},)" if len(value) == 1 else f"({inner})"
         return parameter(value, indent)
 
-    def _wrapped(self, text: str, indent: str, comment: str = "") -> Iterator[str]:
-        """The lines of a text; a program inside comes with lines of its own."""
-        first, *rest = text.split("\n")
-        lines = [*wrapped(indent + first, self.width), *rest]
-        yield from lines[:-1]
-        yield lines[-1] + (comment if len(lines[-1]) + len(comment) <= self.width else "")
+
+def _fitted(line: Line, width: int) -> Iterator[str]:
+    """A line's text in lines of a width; a program inside comes with lines of its own."""
+    first, *rest = line.text.split("\n")
+    parts = [*wrapped(line.indent + first, width), *rest]
+    yield from parts[:-1]
+    fits = len(parts[-1]) + len(line.comment) <= width
+    yield parts[-1] + (line.comment if fits else "")
 
 
 def wrapped(line: str, width: int) -> Iterator[str]:
