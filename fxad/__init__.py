@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     )
     from fxad.api.derived import make_ir as make_jaxpr
     from fxad.api.error_estimate import estimate_error
+    from fxad.api.explain import explain
     from fxad.api.precision import suggest_precision
     from fxad.api.profile import profile
     from fxad.api.sparse import SparseMatrix, Sparsity, sparse_hessian, sparse_jacobian
@@ -106,6 +107,7 @@ if not TYPE_CHECKING:  # to a checker, what is not imported above is not there
             "custom_gradient": "fxad.api.closures",
             "estimate_error": "fxad.api.error_estimate",
             "eval_shape": "fxad.api.derived",
+            "explain": "fxad.api.explain",
             "gnvp": "fxad.api.curvature",
             "hessian": "fxad.api.derived",
             "hessian_diag": "fxad.api.curvature",
@@ -175,6 +177,7 @@ __all__ = [
     "errors",
     "estimate_error",
     "eval_shape",
+    "explain",
     "flatten_util",
     "float0",
     "get_num_threads",

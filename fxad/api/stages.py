@@ -34,7 +34,9 @@ from fxad.trace.tracer import Tracer
 
 if TYPE_CHECKING:
     from fxad.ir.inspection import columns as listings
+    from fxad.ir.inspection import diff as diffs
 else:
+    diffs = later("fxad.ir.inspection.diff")
     listings = later("fxad.ir.inspection.columns")
 
 
@@ -196,6 +198,21 @@ class Lowered(Shared):
         long it took. The program is compiled anew for it; the first, `recognise`, ran when it was
         traced, once for each derivative in it and once for the whole."""
         return [*self._recognised, *compiled.stages(self._traced, self._donate)]
+
+    def diff(self, other: Lowered) -> str:
+        """What differs from another lowering: their programs after the passes, line by line (- for
+        this one, + for the other), and their costs. Values that both programs have are called
+        alike. Empty if there is no difference. Raises TypeMismatch if `other` is no Lowered."""
+        if not isinstance(other, Lowered):
+            raise TypeMismatch(f"diff: expected what jit(f).lower(x) gives, not {other!r:.60}")
+        mine, others = self.cost(), other.cost()
+        counts = [
+            f"{name}: {mine[name]:,} -> {others[name]:,}"
+            for name in mine
+            if mine[name] != others[name]
+        ]
+        changed = diffs.difference(self.program, other.program)
+        return "\n".join([*([changed] if changed else []), *counts])
 
     def save_html(self, path: str | os.PathLike[str]) -> None:
         """Write the program after the passes as one HTML file that needs no other (see

@@ -375,6 +375,16 @@ class Naming:
         for var in given:
             self[var]
 
+    def call(self, var: Var, name: str) -> None:
+        """Give a value a name."""
+        self._names[var] = name
+        self.reserve_name(name)
+
+    def reserve_name(self, name: str) -> None:
+        """Give the name to no value that is not called so."""
+        self._used.add(name)
+        self._taken.add(root(name))
+
     def __getitem__(self, var: Var) -> str:
         name = self._names.get(var)
         if name is None:

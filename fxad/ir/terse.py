@@ -99,7 +99,14 @@ class Loop:
     def shift(self, key: tuple[int, int]) -> int:
         """What is added to a copy's index in the name of a result that later copies read, so that
         what the first copies read has no negative index."""
-        return max(self.lags[key]) if self.step > 0 else 0
+        return max(self.lags.get(key, [0])) if self.step > 0 else 0
+
+    def results(self, program: Program) -> Iterator[tuple[Atom, tuple[Loop, tuple[int, int], int]]]:
+        """Each value that is made in the loop: the loop, its place in a copy, the copy's index."""
+        for at, eqn in enumerate(program.eqns[self.repeat.start : self.repeat.stop]):
+            copy, place = divmod(at, self.repeat.period)
+            for result, var in enumerate(eqn.outputs):
+                yield var, (self, (place, result), self.indices[copy])
 
     def even(self, found: Even) -> str:
         """An integer of copy i: `512*i+512`."""
@@ -122,6 +129,9 @@ class Names:
         self.loops = _loops(program)
         self.inner = self._nested()
         self._claimed: dict[Atom, tuple[_Claim, int]] = {}
+        self._made: dict[Atom, tuple[Loop, tuple[int, int], int]] = {}
+        for loop in self.loops:
+            self._made.update(loop.results(program))
         for loop in self.loops:
             self._claim(loop)
         for var in (*program.consts, *program.inputs):
@@ -208,17 +218,40 @@ class Names:
         for operands in loop.repeat.operands:
             for operand in operands:
                 if isinstance(operand, Each):
-                    if operand.atoms not in loop.claims and self._open(operand.atoms):
-                        claim = loop.claims[operand.atoms] = _Claim(loop, 0, [])
-                        for index, atom in zip(loop.indices, operand.atoms, strict=True):
-                            self._claimed[atom] = claim, index
+                    self._claim_each(loop, operand.atoms)
                 elif isinstance(operand, Before):
                     self._claim_first(loop, operand)
 
+    def _claim_each(self, loop: Loop, atoms: tuple[Atom, ...]) -> None:
+        if self._open(atoms):
+            claim = loop.claims.setdefault(atoms, _Claim(loop, 0, []))
+            for index, atom in zip(loop.indices, atoms, strict=True):
+                self._claimed[atom] = claim, index
+            return
+        # Some are one result of another loop: the others are named as if it went on.
+        made = [self._made.get(atom) for atom in atoms]
+        known = [(index, m) for index, m in zip(loop.indices, made, strict=True) if m is not None]
+        ways = {(m[0], m[1], m[2] - index) for index, m in known}
+        others = [(i, a) for i, a, m in zip(loop.indices, atoms, made, strict=True) if m is None]
+        if len(known) < 2 or len(ways) > 1 or not self._open(tuple([a for _, a in others])):
+            return
+        ((source, key, apart),) = ways
+        shift = source.shift(key)
+        free = [i + apart not in source.indices and i + apart + shift >= 0 for i, _ in others]
+        if source is loop or not all(free) or self._labels(source, key):
+            return
+        claim = source.claims.setdefault(key, _Claim(source, shift, []))
+        for index, atom in others:
+            self._claimed[atom] = claim, index + apart
+
+    def _labels(self, loop: Loop, key: tuple[int, int]) -> bool:
+        """Whether one result of all copies is named by its labels."""
+        labels = [v.label for v in self._results(loop.repeat, *key)]
+        return all(labels) and numbered(labels, loop.indices) is not None
+
     def _claim_first(self, loop: Loop, operand: Before) -> None:
         key = operand.at, operand.result
-        labels = [v.label for v in self._results(loop.repeat, *key)]
-        if all(labels) and numbered(labels, loop.indices):
+        if self._labels(loop, key):
             return
         for copy, atom in enumerate(operand.first):
             if self._open((atom,)):
@@ -263,7 +296,7 @@ class Names:
         values = self._results(loop.repeat, *key)
         labels = [v.label for v in values]
         form = numbered(labels, loop.indices) if all(labels) else None
-        if form is None and key in loop.lags:
+        if form is None and (key in loop.lags or key in loop.claims):
             form = loop.claims.get(key, _Claim(loop, loop.shift(key), [])).form(self._naming)
         elif form is None and not self._leaves(loop.repeat, key, values):
             letter = self._naming.letter()
