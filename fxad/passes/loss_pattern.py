@@ -60,8 +60,8 @@ class Loss:
 
 
 def loss(graph: Graph, last: Eqn) -> tuple[list[Eqn], Atom] | None:
-    """Equations that compute by `head_loss` what an equation that ends a loss does, and which
-    value that is."""
+    """Equations that compute by `linear_cross_entropy` what an equation that ends a loss does,
+    and which value that is."""
     out = last.outputs[0]
     found = _summed(graph, out, ()) if _ends(last) else None
     if found is None or out.type.dtype not in (dt.float32, dt.float64):
@@ -278,7 +278,7 @@ def _loss(
     targets: Value,
     weights: Sequence[Value],
 ) -> Value:
-    """The loss of rows x [..., D], by `head_loss`."""
+    """The loss of rows x [..., D], by `linear_cross_entropy`."""
     shape = type_of(x).shape
     count, classes = math.prod(shape[:-1]), type_of(table).shape[1 - width]
     rows = ArrayType(dtype, (count,))
@@ -298,7 +298,7 @@ def _loss(
     elif found.rows.normalised:
         weight = OPS["select"](inside, weight, zeros(rows))
     factors = type_of(x).dtype
-    (total,) = OPS["head_loss"](x, table, targets, weight, width=width, factors=factors)
+    (total,) = OPS["linear_cross_entropy"](x, table, targets, weight, width=width, factors=factors)
     if beyond != "fill":
         return total
     poison = OPS["select"](poisoned, full(math.nan, rows), zeros(rows))

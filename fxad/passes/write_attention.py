@@ -1,4 +1,4 @@
-"""The equations of a recognised attention: its operands moved to `attend`'s layout and back."""
+"""The equations of a recognised attention: its operands moved to the op's layout and back."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _scale(graph: Graph, factors: Sequence[Factor]) -> tuple[float, list[Factor]
 def _attention(
     found: Attention, scale: float, factors: Sequence[Factor], values: Sequence[Value], second: Eqn
 ) -> Value:
-    """The second product's result, by `attend`."""
+    """The second product's result, by `flash_attention`."""
     q, k, v, *rest = values
     masks, rest = rest[: len(found.masks)], rest[len(found.masks) :]
     biases, numbers = rest[: len(found.biases)], rest[len(found.biases) :]
@@ -72,7 +72,7 @@ def _attention(
     mask = _both([_extra(found, m, x, over) for m, x in zip(found.masks, masks, strict=True)])
     extras = [x for x in (bias, mask) if x is not None]
     left, right = found.window
-    out, lse = OPS["attend"](
+    out, lse = OPS["flash_attention"](
         q, k, v, *extras, scale=scale, left=left, right=right,
         bias=bias is not None, mask=mask is not None,
     )  # fmt: skip

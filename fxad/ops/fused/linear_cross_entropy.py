@@ -1,6 +1,6 @@
 """Cross-entropy of a linear head as one op, so that the logits of all rows never exist.
 
-    (loss,) = head_loss(x, table, targets, weights, width=1, factors=float32)
+    (loss,) = linear_cross_entropy(x, table, targets, weights, width=1, factors=float32)
 
 x: [R, D]; table: [V, D] (width=0: [D, V]) of x's dtype; targets: i32[R]; weights: [R], of the dtype
 in which softmax and loss are computed; factors: the dtype that the operands of all products are
@@ -53,14 +53,14 @@ def _type(
     good = x.ndim == table.ndim == 2 and x.shape[1] == table.shape[width]
     if not good or targets.shape != x.shape[:1] or weights.shape != x.shape[:1]:
         raise ShapeError(
-            f"head_loss: {x}, {table}, {targets} and {weights} do not go together; expected "
-            "[R, D], [V, D] and twice [R]"
+            f"linear_cross_entropy: {x}, {table}, {targets} and {weights} do not go together; "
+            "expected [R, D], [V, D] and twice [R]"
         )
     if terms is not None and not (x.dtype == weights.dtype == factors == dt.float32):
-        raise TypeMismatch(f"head_loss: terms are of float32, not of {x} and {weights}")
+        raise TypeMismatch(f"linear_cross_entropy: terms are of float32, not of {x} and {weights}")
     if x.dtype != table.dtype or targets.dtype != dt.int32 or not dt.is_float(weights.dtype):
-        raise TypeMismatch(f"head_loss: {x}, {table}, {targets} and {weights}: expected two of one "
-                           "float dtype, i32, and floats")  # fmt: skip
+        raise TypeMismatch(f"linear_cross_entropy: {x}, {table}, {targets} and {weights}: expected "
+                           "two of one float dtype, i32, and floats")  # fmt: skip
     return (ArrayType(weights.dtype, ()),)
 
 
@@ -263,17 +263,17 @@ def _batch(
     ]
 
     def body(*lane: Value) -> list[Value]:
-        return [*head_loss(*(lane[order.index(i)] for i in range(len(args))), **params)]
+        return [*linear_cross_entropy(*(lane[order.index(i)] for i in range(len(args))), **params)]
 
-    program, consts = stage(body, types, "head_loss")
+    program, consts = stage(body, types, "linear_cross_entropy")
     assert not consts
     loop = {"carry": 0, "length": size, "reverse": False}
     results = _op("scan", *values, body=program, consts=len(args) - sum(batched), **loop)
     return Batched(tuple(results), (True,))
 
 
-head_loss = define(
-    "head_loss",
+linear_cross_entropy = define(
+    "linear_cross_entropy",
     higher=True,
     doc="Weighted cross-entropy of x times a table: [R,D] x [V,D], i32[R], [R] -> [].",
     type=_type,
