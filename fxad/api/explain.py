@@ -85,9 +85,9 @@ def _ran(lowered: Lowered, measured: Profile) -> Iterator[str]:
 
 
 _RECOGNISED = {
-    "attend": "attention",
-    "attend_grad": "its gradient",
-    "head_loss": "a language model's head with its loss",
+    "flash_attention": "attention",
+    "flash_attention_grad": "its gradient",
+    "linear_cross_entropy": "a language model's head with its loss",
 }
 
 

@@ -134,7 +134,7 @@ def test_a_gradient_of_twelve_layers_is_one_block_forward_and_one_backward() -> 
     text = str(given)
     assert parse(text).key() == given.key()
     assert len(text.split("\n")) <= 150
-    assert text.count("attend(") == text.count("attend_grad(") == 1
+    assert text.count("flash_attention(") == text.count("flash_attention_grad(") == 1
     assert "for i in 0..11 {" in text and "for i in 11..0 {" in text
     assert max(map(len, text.split("\n"))) <= 120
     two = str(gpt2_gradient(2))
