@@ -212,6 +212,10 @@ class Borrowed(Concrete):
     __slots__ = ()
 
 
+for _kind in (Concrete, Borrowed):  # errors, Python's own too, say what users know
+    _kind.__name__ = _kind.__qualname__ = "Array"
+
+
 def kept(value: Any) -> Any:
     """A value that may be stored: borrowed memory is copied."""
     if isinstance(value, Borrowed):

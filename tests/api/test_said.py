@@ -15,6 +15,7 @@ import pytest
 import fxad
 import fxad.lax
 import fxad.numpy as jnp
+import fxad.show
 from fxad.core import tracebacks
 from fxad.core.config import ConfigError, config
 from fxad.errors import ShapeError
@@ -192,3 +193,12 @@ def test_numbers_of_numpy_are_narrowed_without_a_word() -> None:
         assert (jnp.ones(3) * np.float64(2)).dtype == np.float32
         with pytest.raises(fxad.errors.NarrowingWarning):
             jnp.ones(3) * np.ones(3)
+
+
+def test_errors_say_array() -> None:
+    x = jnp.ones(3)
+    assert type(x).__name__ == "Array"
+    with pytest.raises(TypeError, match="str"):
+        x + "a"
+    with pytest.raises(fxad.errors.TypeMismatch, match="got Array"):
+        fxad.show.as_text(x, ["flops"])
