@@ -104,7 +104,7 @@ def _argument(path: KeyPath, roots: Sequence[str]) -> str:
 def _results(function: Callable[..., Any], paths: Sequence[KeyPath]) -> Iterator[str]:
     """The labels of results: derivatives after what they belong to, entries of dictionaries and
     fields after their keys. Others are named as values are."""
-    gradient = _gradients.get(getattr(function, "_function", function))
+    gradient = _gradient_of(function)
     for path in paths:
         rest = tuple(path)
         if gradient is not None and _begins(rest, gradient.path):
@@ -112,6 +112,14 @@ def _results(function: Callable[..., Any], paths: Sequence[KeyPath]) -> Iterator
             continue
         key = getattr(rest[0], "key", getattr(rest[0], "name", None)) if rest else None
         yield labels.label(key, rest[1:]) if isinstance(key, str) and key.isidentifier() else ""
+
+
+def _gradient_of(function: Callable[..., Any]) -> Gradient | None:
+    """What is known of a function or of the one that it compiles."""
+    try:
+        return _gradients.get(getattr(function, "_function", function))
+    except TypeError:  # no weak reference to it, or no hash
+        return None
 
 
 def _begins(path: KeyPath, with_: tuple[int, ...]) -> bool:
