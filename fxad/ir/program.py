@@ -21,6 +21,7 @@ import numpy as np
 from fxad.core.dtypes import short_name
 from fxad.core.errors import CheckError
 from fxad.core.types import ArrayType, TapeType, Type
+from fxad.core.views import html_of
 from fxad.ir.literals import number, rounded
 
 if TYPE_CHECKING:
@@ -313,6 +314,7 @@ class Program:
         return show(self) if len(self.eqns) <= SHORT else _long_text(self)
 
     __repr__ = __str__
+    _repr_html_ = html_of("program")
 
 
 def params_key(params: Mapping[str, Any]) -> tuple[object, ...]:
@@ -372,6 +374,16 @@ class Naming:
         self._taken.update([root(v.label) for v in values if v.label and self._labels])
         for var in given:
             self[var]
+
+    def call(self, var: Var, name: str) -> None:
+        """Give a value a name."""
+        self._names[var] = name
+        self.reserve_name(name)
+
+    def reserve_name(self, name: str) -> None:
+        """Give the name to no value that is not called so."""
+        self._used.add(name)
+        self._taken.add(root(name))
 
     def __getitem__(self, var: Var) -> str:
         name = self._names.get(var)
