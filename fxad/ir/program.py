@@ -20,6 +20,7 @@ import numpy as np
 
 from fxad.core.dtypes import short_name
 from fxad.core.errors import CheckError
+from fxad.core.record import valued
 from fxad.core.types import ArrayType, TapeType, Type
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     )
 
 
+Number = bool | int | float | complex
+
+
 class Var:
     """A value defined once, by an input or an equation. Compared by identity."""
 
@@ -57,7 +61,7 @@ class Lit:
 
     __slots__ = ("type", "value")
 
-    def __init__(self, value: bool | int | float | complex, dtype: np.dtype) -> None:
+    def __init__(self, value: Number, dtype: np.dtype) -> None:
         self.value = value
         self.type = ArrayType(dtype, ())
 
@@ -83,6 +87,21 @@ class Symbol:
 
     def __repr__(self) -> str:
         return f"@{self.name}"
+
+
+@valued
+class Unknown:
+    """Stands for a linear operand in a transpose rule: only its type is known."""
+
+    type: Type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.type.dtype
 
 
 class Op:
@@ -392,7 +411,7 @@ def _atom(atom: Atom, names: dict[Var, str]) -> str:
     return f"{_number(atom.value)}:{short_name(atom.type.dtype)}"
 
 
-def _number(value: bool | int | float | complex) -> str:
+def _number(value: Number) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):

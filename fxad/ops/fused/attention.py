@@ -30,7 +30,7 @@ from fxad.ir.kernel import Const, Expr, Prim
 from fxad.ir.loops import Attention, Point
 from fxad.ir.program import OPS, Program, Var
 from fxad.ir.rewrite import dce
-from fxad.ops.base import Batched, define, spread
+from fxad.ops.base import Batched, Primitive, define, spread
 from fxad.ops.fused.attention_parts import (
     LOWEST,
     at_excluded,
@@ -45,6 +45,7 @@ from fxad.trace.tracer import stage, type_of
 
 if TYPE_CHECKING:
     from fxad.ir.rules import Transforms
+    from fxad.trace.array import Array
 
 # ---------------------------------------------------------------- types
 
@@ -343,7 +344,7 @@ def _attention(
     return Attention(first > 3, left, right, logit, slope, key_parts=key_parts)
 
 
-flash_attention = define(
+flash_attention: Primitive[tuple[Array, ...]] = define(
     "flash_attention",
     higher=True,
     doc="Softmax attention [B,T,N,H] x [B,S,K,H] x [B,S,K,E] -> ([B,T,N,E], log-sum-exp [B,N,T]).",
@@ -356,7 +357,7 @@ flash_attention = define(
     dtypes="",
 )
 
-flash_attention_grad = define(
+flash_attention_grad: Primitive[tuple[Array, ...]] = define(
     "flash_attention_grad",
     higher=True,
     doc="Cotangents of q, k and v from lse, delta = sum(d_out * out) and d_out; weights are "
