@@ -24,6 +24,7 @@ from fxad_nn.errors import ConfigError, did_you_mean
 from fxad_nn.layers import (
     ACTIVATIONS,
     causal_attention,
+    document_positions,
     embedding,
     embedding_spec,
     linear,
@@ -227,7 +228,7 @@ def attention(
 ) -> Any:
     """Grouped-query attention by attend(q, k, v) with rotary positions, on x [batch, time, width].
 
-    tables: cosines and sines [time, rotated] of the positions.
+    tables: cosines and sines of the positions, [time, rotated] or [batch, time, rotated].
     """
     batch, time, _ = x.shape
     q, k, v = _qkv(p, x, config)
@@ -317,18 +318,46 @@ def _embedded(params: dict[str, Any], tokens: Any, config: Config) -> Any:
     return x * jnp.asarray(math.sqrt(config.width), x.dtype) if config.embed_scaled else x
 
 
-def features(params: dict[str, Any], tokens: Any, config: Config) -> Any:
-    """tokens [batch, time] int, time <= context -> what the head sees, [batch, time, width]."""
-    return _features(params, tokens, config)[0]
+def features(params: dict[str, Any], tokens: Any, config: Config, segments: Any = None) -> Any:
+    """tokens [batch, time] int, time <= context -> what the head sees, [batch, time, width].
+
+    segments: int [batch, time], the documents that share a row, one after another: each is as it
+    would be alone. ConfigError where that depends on its length (see `shares_rows`).
+    """
+    return _features(params, tokens, config, segments)[0]
 
 
-def _features(params: dict[str, Any], tokens: Any, config: Config) -> tuple[Any, list[Any]]:
+def _features(
+    params: dict[str, Any], tokens: Any, config: Config, segments: Any
+) -> tuple[Any, list[Any]]:
     """`features`, and the logits of every router."""
     time = tokens.shape[1]
     if time > config.context:
         raise ConfigError(f"{time} tokens do not fit the model's context of {config.context}")
     x, tables = _embedded(params, tokens, config), _tables(config, time, time)
-    return _blocks(params, x, tables, config, lambda _, *qkv, **how: causal_attention(*qkv, **how))
+    if segments is not None:
+        if not shares_rows(config, time):
+            raise ConfigError(
+                f"documents cannot share rows of {time} tokens: the model's rotary scaling "
+                f"depends on a text's length beyond {_original_context(config)}"
+            )
+        positions = document_positions(segments)
+        tables = [(jnp.asarray(cos)[positions], jnp.asarray(sin)[positions]) for cos, sin in tables]
+    attend = partial(causal_attention, segments=segments)
+    return _blocks(params, x, tables, config, lambda _, *qkv, **how: attend(*qkv, **how))
+
+
+def shares_rows(config: Config, time: int) -> bool:
+    """Whether documents in a row of so many tokens are as they would be alone: not where rotary
+    scaling takes other frequencies for longer texts."""
+    return time <= _original_context(config)
+
+
+def _original_context(config: Config) -> int:
+    """The longest text whose rotary frequencies are those of all shorter ones."""
+    scaling = config.rope_scaling
+    by_length = scaling is not None and scaling.kind in ("dynamic", "longrope")
+    return scaling.original_context if scaling is not None and by_length else config.context
 
 
 def extend(
@@ -367,19 +396,25 @@ def head(params: dict[str, Any], x: Any, config: Config) -> Any:
     return config.logit_cap * jnp.tanh(logits / config.logit_cap)
 
 
-def forward(params: dict[str, Any], tokens: Any, config: Config) -> Any:
-    """tokens [batch, time] int, time <= context -> logits [batch, time, vocab]."""
-    return head(params, features(params, tokens, config), config)
+def forward(params: dict[str, Any], tokens: Any, config: Config, segments: Any = None) -> Any:
+    """tokens [batch, time] int, time <= context -> logits [batch, time, vocab].
+
+    segments: as in `features`.
+    """
+    return head(params, features(params, tokens, config, segments), config)
 
 
-def loss(params: dict[str, Any], batch: tuple[Any, Any], config: Config) -> Any:
+def loss(
+    params: dict[str, Any], batch: tuple[Any, Any], config: Config, segments: Any = None
+) -> Any:
     """The mean cross-entropy of (tokens, targets), both [batch, time] int, as a float32 scalar,
-    and with `router_losses` those of routers.
+    and with `router_losses` those of routers, over the positions that a target depends on.
 
-    Where there is a `logit_cap`, or an adapter beside the head, all logits are in memory.
+    segments: as in `features`. Where there is a `logit_cap`, or an adapter beside the head, all
+    logits are in memory.
     """
     tokens, targets = batch
-    x, routed = _features(params, tokens, config)
+    x, routed = _features(params, tokens, config, segments)
     p = _head(params, config)
     if config.logit_cap is not None or "lora" in p:
         value = cross_entropy(head(params, x, config), targets)
@@ -390,5 +425,14 @@ def loss(params: dict[str, Any], batch: tuple[Any, Any], config: Config) -> Any:
     if not config.router_losses:
         return value
     logits = jnp.concatenate(routed)
-    balance = config.balance_loss * balance_loss(logits, config.chosen)
-    return value + balance + config.z_loss * z_loss(logits)
+    counted = jnp.tile(_counted(targets).reshape(-1), len(routed))
+    balance = config.balance_loss * balance_loss(logits, config.chosen, counted)
+    return value + balance + config.z_loss * z_loss(logits, counted)
+
+
+def _counted(targets: Any) -> Any:
+    """Which positions a target of their row depends on, bool [batch, time]: all up to the last one
+    that has a target. What comes after that, padding above all, trains no router."""
+    places = jnp.arange(targets.shape[1])
+    last = jnp.max(jnp.where(targets != IGNORE, places, -1), axis=1, keepdims=True)
+    return places <= last

@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import fxad
+from fxad.core.schema import canonical
 from fxad_nn import chat_template, hf, models, store
 from fxad_nn.adapters import save_adapters
 from fxad_nn.chat_data import read_conversations
 from fxad_nn.chat_examples import Counts, Encoder, Example, Pair, encoded
 from fxad_nn.errors import CheckpointError, ConfigError, DataError
-from fxad_nn.files import replacing
+from fxad_nn.files import replacing, written
 from fxad_nn.finetune_recipe import LONGEST, FinetuneOptions
 from fxad_nn.listener import Listener
 from fxad_nn.lora import (
@@ -50,7 +51,17 @@ from fxad_nn.tuning import Corpus, Tuning, split
 
 FIXED = (
     *("model", "lora", "alpha", "targets", "rslora", "dpo"),
-    *("data", "eval_data", "eval_share", "eval_examples", "seed", "format", "context", "too_long"),
+    *(
+        "data",
+        "eval_data",
+        "eval_share",
+        "eval_examples",
+        "seed",
+        "format",
+        "context",
+        "too_long",
+        "pack",
+    ),
     *("optimizer", "average", "skip_outliers", "dtype", "epochs"),
 )
 """Options that say what a checkpoint holds or was trained on, and so cannot change when its run
@@ -105,6 +116,7 @@ def resume(options: FinetuneOptions) -> Run:
     model, trained, frozen = _parts(options)
     if model.config != saved.config:
         raise CheckpointError(f"{saved.path} is of another model than {options.model}")
+    _require_unchanged(saved, _required(options.model, "model"))
     task = _task(options, model.config, frozen, _reference(options, trained, frozen))
     if task.source != saved.state["source"]:
         raise DataError(
@@ -120,6 +132,29 @@ def resumed_finetune(directory: Path, **changes: Any) -> FinetuneOptions:
         if changes.get(name, least) < least:
             raise ConfigError(f"--{name} of a resumed run must be at least {least}")
     return changed_options(directory, FinetuneOptions, FIXED, changes)
+
+
+def _digests(base: Path) -> dict[str, str]:
+    """SHA-256 of the files of a model that a checkpoint does not hold, by what they are called."""
+    weights = [written(path).sha256 for path in hf.weight_files(base)]
+    templates = canonical(chat_template.templates(base))
+    return {
+        "weights": hashlib.sha256(canonical(weights).encode()).hexdigest(),
+        "chat template": hashlib.sha256(templates.encode()).hexdigest(),
+    }
+
+
+def _require_unchanged(saved: store.Checkpoint, base: Path) -> None:
+    """CheckpointError where the model that a run began from is not what it was."""
+    before, now = saved.state.get("digests", {}), _digests(base)
+    changed = [name for name in now if name in before and before[name] != now[name]]
+    if saved.tokenizer.to_json() != from_directory(base).to_json():
+        changed.append("tokenizer")
+    if changed:
+        raise CheckpointError(
+            f"{saved.path} cannot go on: the {' and the '.join(changed)} of {base} changed since "
+            "it was saved; put back what was there, or begin a new run"
+        )
 
 
 def _required(path: Path | None, name: str) -> Path:
@@ -190,7 +225,8 @@ def _task(options: FinetuneOptions, config: models.Config, frozen: Any, referenc
         val = val[:: -(-len(val) // options.eval_examples) or 1]
     if not train or not val:
         raise DataError(f"{source}: {counts}: too little to train and to validate on")
-    return Tuning(options, config, frozen, Corpus(train, val, tokenizer, source, counts), reference)
+    corpus = Corpus(train, val, tokenizer, source, counts, _digests(directory))
+    return Tuning(options, config, frozen, corpus, reference)
 
 
 def _context(options: FinetuneOptions, config: models.Config) -> int:

@@ -34,6 +34,7 @@ class FinetuneOptions(RunOptions):
     eval_share: float = option(0.05, "share of --data to validate on, without --eval-data")
     eval_examples: int = option(256, "validate on at most so many examples")
     too_long: str = option("truncate", "what becomes of examples beyond --context", TOO_LONG)
+    pack: bool = option(True, "examples share rows; each sees only itself (not with --dpo)")
     lora: int | None = option(None, "rank of adapters (default: all parameters are trained)")
     alpha: float | None = option(None, "what adapters are scaled by (default: twice the rank)")
     targets: str = option(ALL_LINEAR, "modules that get adapters, such as q_proj,v_proj")
@@ -45,7 +46,7 @@ class FinetuneOptions(RunOptions):
     save: str = option("both", "what is saved in the end", SAVES)
 
     steps: int = option(0, "optimizer steps in all (0: as many as --epochs takes)")
-    batch: int = option(4, "examples per batch")
+    batch: int = option(4, "examples per batch (packed: on average)")
     context: int | None = option(None, f"tokens per example (default: at most {LONGEST})")
     dtype: str | None = option(None, "of the factors of products (default: as stored)", DTYPES)
     learning_rate: float = option(1e-5, "peak learning rate (default with --lora: 0.0002)")
@@ -92,6 +93,8 @@ def finetune_recipe(**given: Any) -> FinetuneOptions:
         if name in given and given.get(other):
             flags = [f"--{n.replace('_', '-')}" for n in (name, other)]
             raise ConfigError(f"{flags[0]} has no meaning beside {flags[1]}: leave one out")
+    if given.get("pack") and given.get("dpo"):
+        raise ConfigError("--pack has no meaning beside --dpo: pairs are compared row by row")
     if "beta" in given and not given.get("dpo"):
         raise ConfigError("--beta has no meaning without --dpo")
     habits = {"learning_rate": 2e-4} if given.get("lora") is not None else {}

@@ -23,6 +23,7 @@ from fxad_nn.layers import (
     causal_attention,
     conv1d,
     conv1d_spec,
+    document_positions,
     embedding,
     embedding_spec,
     layer_norm,
@@ -182,14 +183,25 @@ def _score_scale(config: Config, layer: int) -> float | None:
     return scale / (layer + 1) if config.scaled_by_layer else scale
 
 
-def features(params: dict[str, Any], tokens: Any, config: Config) -> Any:
-    """tokens [batch, time] int, time <= context -> what the head sees, [batch, time, width]."""
+def features(params: dict[str, Any], tokens: Any, config: Config, segments: Any = None) -> Any:
+    """tokens [batch, time] int, time <= context -> what the head sees, [batch, time, width].
+
+    segments: int [batch, time], the documents that share a row, one after another: each is as it
+    would be alone.
+    """
     time = tokens.shape[1]
     if time > config.context:
         raise ConfigError(f"{time} tokens do not fit GPT-2's context of {config.context}")
     embed = params["embed"]
-    x = embedding(embed["token"], tokens) + embed["position"][:time]
-    return _blocks(params, x, config, lambda _, q, k, v, scale: causal_attention(q, k, v, scale))
+    places = slice(time) if segments is None else document_positions(segments)
+    x = embedding(embed["token"], tokens) + embed["position"][places]
+    attend = partial(causal_attention, segments=segments)
+    return _blocks(params, x, config, lambda _, q, k, v, scale: attend(q, k, v, scale))
+
+
+def shares_rows(config: Config, time: int) -> bool:
+    """Whether documents in a row of so many tokens are as they would be alone: always."""
+    return True
 
 
 def extend(
@@ -222,18 +234,23 @@ def head(params: dict[str, Any], x: Any, config: Config) -> Any:
     return linear(_head(params, config), x, config.products)
 
 
-def forward(params: dict[str, Any], tokens: Any, config: Config) -> Any:
-    """tokens [batch, time] int, time <= context -> logits [batch, time, vocab]."""
-    return head(params, features(params, tokens, config), config)
+def forward(params: dict[str, Any], tokens: Any, config: Config, segments: Any = None) -> Any:
+    """tokens [batch, time] int, time <= context -> logits [batch, time, vocab].
+
+    segments: as in `features`.
+    """
+    return head(params, features(params, tokens, config, segments), config)
 
 
-def loss(params: dict[str, Any], batch: tuple[Any, Any], config: Config) -> Any:
+def loss(
+    params: dict[str, Any], batch: tuple[Any, Any], config: Config, segments: Any = None
+) -> Any:
     """The mean cross-entropy of (tokens, targets), both [batch, time] int, as a float32 scalar.
 
-    Where an adapter stands beside the head all logits are in memory.
+    segments: as in `features`. Where an adapter stands beside the head all logits are in memory.
     """
     tokens, targets = batch
-    x, p = features(params, tokens, config), _head(params, config)
+    x, p = features(params, tokens, config, segments), _head(params, config)
     if "lora" in p:
         return cross_entropy(head(params, x, config), targets)
     return fxad.nn.linear_cross_entropy(

@@ -72,7 +72,7 @@ def read_config(directory: Path) -> models.Config:
 def _described(directory: Path, dtype: str | None) -> tuple[list[Stored], Family, models.Config]:
     """The tensors of a directory's files, its family and its configuration, which has a spec."""
     family, values = _read_config(directory)
-    tensors = list(stored(_weight_files(directory)))
+    tensors = list(stored(weight_files(directory)))
     try:
         config = family.read(values, dtype or _stored_dtype(tensors, str(directory)))
         models.family(config).spec(config)
@@ -207,8 +207,9 @@ def _file_name(value: Any) -> str:
 INDEX = record({"weight_map": mapping(_file_name)}, others=anything)
 
 
-def _weight_files(directory: Path) -> list[Path]:
-    """The safetensors files of a directory, from its index where it is sharded."""
+def weight_files(directory: Path) -> list[Path]:
+    """The safetensors files of a directory, from its index where it is sharded. CheckpointError
+    where there are none."""
     single, index = _inside(directory, WEIGHTS), _inside(directory, INDEX_FILE)
     if single.is_file():
         return [single]

@@ -157,7 +157,7 @@ class Lowered(Shared):
         return {
             **{n: counts[n] for n in ("argument_bytes", "result_bytes", "arena_bytes")},
             "scratch_bytes": scratch,
-            "waiting_bytes": staging(self.program),
+            "offload_bytes": staging(self.program),
             "tape_bytes": tapes,
             "trip_bytes": native().trip_bytes(self.plan),
             "predicted_bytes": peak_bytes(self.plan, self.program) + scratch + tapes,

@@ -251,10 +251,11 @@ class Attention:
         out[i, e]   = sum over seen j of exp(x[i, j] - lse[i]) * v[j, e]
 
     A row that sees no key has out 0 and lse -inf. `lower` and `upper` grow with `rows` by 0 or 1
-    per row. Sums over c and over j are in order, in blocks that depend on the sizes only; the sums
-    over j are relative to the largest x so far. Unseen keys beside seen ones may add exact zeros.
-    Operands are affine; q, k, v, out are contiguous along depth or width. All buffers have the
-    score's dtype, f32 or f64.
+    per row, or are read from arrays (Data), whose numbers must not fall from row to row. Sums over
+    c and over j are in order, in blocks that depend on the sizes and, where bounds are read, on
+    these; the sums over j are relative to the largest x so far. Unseen keys beside seen ones may
+    add exact zeros. Operands are affine; q, k, v, out are contiguous along depth or width. All
+    buffers have the score's dtype, f32 or f64.
     """
 
     rows: Axis
@@ -416,9 +417,9 @@ def exprs_of(stage: Stage) -> tuple[Expr, ...]:
         case Sort():
             roots += stage.operands
         case Attention():
-            roots.append(stage.logit)
+            roots += (stage.logit, *_read_bounds(stage))
         case AttentionGrad():
-            roots += (stage.forward.logit, stage.slope)
+            roots += (stage.forward.logit, stage.slope, *_read_bounds(stage.forward))
         case _:
             pass
     for store in stores_of(stage):
@@ -426,6 +427,12 @@ def exprs_of(stage: Stage) -> tuple[Expr, ...]:
         if store.guard is not None:
             roots.append(store.guard)
     return tuple(roots)
+
+
+def _read_bounds(stage: Attention) -> tuple[Expr, ...]:
+    """What bounds of visible keys are read from arrays."""
+    terms = (*stage.lower.terms, *stage.upper.terms)
+    return tuple([atom.value for atom, _ in terms if isinstance(atom, Data)])
 
 
 # ---------------------------------------------------------------- text

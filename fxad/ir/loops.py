@@ -90,6 +90,9 @@ class Attention:
     Query t sees keys t - left ... t + right; -1: all on that side. logit(score, (b, n, t, s), read)
     and its derivative by the score, slope((b, n, t, s), read).
 
+    start((b, t), read), if given: the first key that a query may see; end((b, t), read): the one
+    after the last. Integers that do not fall from query to query.
+
     parts: in how many parts the query heads that share a key head are taken, and the queries, when
     the cotangents of k and v are sums over parts: [parts, B, S, K, H]; the lowering sets it.
     key_parts: in how many equal parts the keys are taken forward; results are those of each part:
@@ -103,6 +106,8 @@ class Attention:
     slope: Callable[[Point, Callable[..., Expr]], Expr]
     parts: tuple[int, int] = (1, 1)
     key_parts: int = 1
+    start: Callable[[Point, Callable[..., Expr]], Expr] | None = None
+    end: Callable[[Point, Callable[..., Expr]], Expr] | None = None
 
 
 @record
