@@ -181,7 +181,7 @@ def _linear_jvp(op: Primitive[Any]) -> JvpRule:
 
 def op(name: str, *args: AnyValue, **params: Any) -> Array:
     """Apply the op of this name, which has one result."""
-    return bind(OPS[name], *args, **params)
+    return OPS[name](*args, **params)
 
 
 def all_params(eqn: Eqn) -> dict[str, Any]:

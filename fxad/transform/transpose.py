@@ -21,8 +21,8 @@ from fxad.transform.context import Environment, cached, transforms
 if TYPE_CHECKING:
     from fxad.ir.rules import AnyCotangents, AnyValue, AnyValues
 
-# What is known of a Program while cotangents go back through it.
-Values = Environment[Any]
+# Values of what does not depend on linear inputs; of those it holds anything.
+Known = Environment[Any]
 
 
 @cached
@@ -62,7 +62,7 @@ def transpose_eval(
     linear = (*([False] * len(program.consts)), *linear)
     variables = (*program.consts, *program.inputs)
     unknown: set[Atom] = set(select(variables, linear))
-    env: Values = Environment(program, args)
+    env: Known = Environment(program, args)
     before, phase, pair = location.follow(""), location.phase(), location.pair()
     try:
         sums = _Cotangents(unknown)
@@ -74,7 +74,7 @@ def transpose_eval(
     return [sums.values.get(v) for v in select(variables, linear)]
 
 
-def _forward(program: Program, unknown: set[Atom], env: Values) -> list[Eqn]:
+def _forward(program: Program, unknown: set[Atom], env: Known) -> list[Eqn]:
     """Compute what does not depend on linear inputs; return the equations that do."""
     pending = []
     for eqn in program.eqns:
@@ -125,7 +125,7 @@ class _Cotangents:
 def _sweep(
     program: Program,
     unknown: set[Atom],
-    env: Values,
+    env: Known,
     sums: _Cotangents,
     cotangents: AnyCotangents,
 ) -> None:
@@ -142,7 +142,7 @@ def _sweep(
 
 
 def _inside(
-    eqn: Eqn, given: AnyCotangents, unknown: set[Atom], env: Values, sums: _Cotangents
+    eqn: Eqn, given: AnyCotangents, unknown: set[Atom], env: Known, sums: _Cotangents
 ) -> None:
     """Go back through the program an equation holds as if its equations stood here: cotangents
     are added in the same order, so gradients are the same bits."""
@@ -161,7 +161,7 @@ def _inside(
     )
 
 
-def _back(eqn: Eqn, unknown: set[Atom], env: Values, sums: _Cotangents) -> None:
+def _back(eqn: Eqn, unknown: set[Atom], env: Known, sums: _Cotangents) -> None:
     given = [sums.values.pop(v, None) for v in eqn.outputs]
     if all(g is None for g in given):
         return

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -121,12 +121,12 @@ def _as_matrices(a: Axes, b: Axes, contract: Pair, batch: Pair) -> tuple[Pair, P
 
 
 # The rules of a product, whichever way it is computed: `product(a, b, contract=..., batch=...)`.
-Product = Callable[..., Any]
+Product = Callable[..., "Value"]
 
 
 def product_jvp(
     product: Product, primals: Values, tangents: Tangents, contract: Pair, batch: Pair
-) -> Value | None:
+) -> Value:
     """Tangent of a product."""
     a, b = primals
     da, db = tangents

@@ -22,6 +22,7 @@ from fxad.ops.base import define
 
 if TYPE_CHECKING:
     from fxad.ir.rules import AnyTangents, AnyValues
+    from fxad.trace.array import Array
 
 Lanes = tuple[tuple[int, tuple[bool, ...]], ...]  # per vmap, innermost first: lanes, who has them
 
@@ -101,12 +102,12 @@ host = define(
 
 
 def call_host(
-    function: Callable[..., Sequence[Any]],
+    function: Callable[..., Iterable[object]],
     name: str,
     args: AnyValues,
     results: tuple[ArrayType, ...],
     effects: tuple[str, ...],
-) -> tuple[Any, ...]:
+) -> tuple[Array, ...]:
     """Record or make a call of a Python function."""
     symbol = Symbol(name, function)
     return host(*args, function=symbol, results=results, effects=effects, lanes=())

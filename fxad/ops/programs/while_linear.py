@@ -60,8 +60,8 @@ def _play(
     t: Calls,
     count: AnyValue,
     tapes: Sequence[AnyValue],
-    own: Sequence[Any],
-    state: Sequence[Any],
+    own: AnyValues,
+    state: AnyValues,
     body: Program,
     reverse: bool,
 ) -> list[AnyValue]:
@@ -122,7 +122,7 @@ class _Calls:
 
 def _linear_loop_parts(
     count: AnyValue, tape: AnyValue, *arrays: AnyValue, body: Program, consts: int, reverse: bool
-) -> tuple[Any, ...]:
+) -> tuple[AnyValue, ...]:
     own, state = cut(arrays, consts)
     return tuple(_play(_Calls, count, [tape], own, state, body, reverse))
 
@@ -237,9 +237,9 @@ def _play_lanes(
     t: Transforms,
     count: AnyValue,
     tape: AnyValue,
-    own: Sequence[Any],
+    own: AnyValues,
     start: AnyValue,
-    state: Sequence[Any],
+    state: AnyValues,
     lanes: Program,
     reverse: bool,
 ) -> list[AnyValue]:
