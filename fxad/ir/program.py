@@ -20,6 +20,7 @@ import numpy as np
 
 from fxad.core.dtypes import short_name
 from fxad.core.errors import CheckError
+from fxad.core.record import valued
 from fxad.core.types import ArrayType, TapeType, Type
 from fxad.core.views import html_of
 from fxad.ir.literals import number, rounded
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
         TransposeRule,
         TypeRule,
     )
+
+
+Number = bool | int | float | complex
 
 
 class Var:
@@ -64,7 +68,7 @@ class Lit:
 
     __slots__ = ("type", "value")
 
-    def __init__(self, value: bool | int | float | complex, dtype: np.dtype) -> None:
+    def __init__(self, value: Number, dtype: np.dtype) -> None:
         self.value = value
         self.type = ArrayType(dtype, ())
 
@@ -91,6 +95,21 @@ class Symbol:
 
     def __repr__(self) -> str:
         return f"@{self.name}"
+
+
+@valued
+class Unknown:
+    """Stands for a linear operand in a transpose rule: only its type is known."""
+
+    type: Type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.type.dtype
 
 
 class Op:
