@@ -71,9 +71,9 @@ class FinetuneOptions(RunOptions):
             for name in ("alpha", "rslora", "dropout"):
                 self._require(name, not getattr(self, name), "left out without --lora")
             self._require("targets", self.targets == ALL_LINEAR, "left out without --lora")
-            self._require("save", self.save != "adapter", "merged without --lora")
             trained = "left out without --lora: what is quantised is not trained"
             self._require("quantize", self.quantize is None, trained)
+            self._require("save", self.save != "adapter", "merged without --lora")
         else:
             self.adapters()  # whether its numbers can be
 
