@@ -280,8 +280,9 @@ def _written_config(
     return {CONFIG: values, GENERATION: {name: values[name] for name in IDS if name in values}}
 
 
-UNPUBLISHED = {"dtype", "products", "position_std"}
-"""Fields that a published configuration does not have: of the arrays, of products, of training."""
+UNPUBLISHED = {"dtype", "products", "recompute", "position_std"}
+"""Fields that a published configuration does not have: of the arrays, of products, of gradients, of
+training."""
 
 
 def _require_expressed(
