@@ -65,6 +65,9 @@ class Config:
     tied: bool = False
     dtype: str = "float32"
     products: str | None = None
+    recompute: bool = False
+    """Of each block the gradient keeps its input alone and computes the rest again (Chen et al.,
+    2016)."""
     family: str = "llama"
     activation: str = "silu"
     qkv_bias: bool = False
@@ -286,11 +289,12 @@ def _blocks(
     tables: list[Tables],
     config: Config,
     attend: Callable[..., Any],
+    recompute: bool = False,
 ) -> tuple[Any, list[Any]]:
     """Every block and the last norm, by attend(layer's number, q, k, v, scale, window, softcap);
     and the logits of every router."""
-    routed = []
-    for i, p in enumerate(params["blocks"]):
+
+    def block(i: int, p: dict[str, Any], x: Any) -> tuple[Any, Any]:
         window = config.window if config.is_local(i) else None
         how = {"scale": config.score_scale, "window": window, "softcap": config.score_cap}
         turns = tables[-1] if config.is_local(i) else tables[0]
@@ -298,7 +302,12 @@ def _blocks(
         mixed = attention(p["attention"], normed, turns, config, partial(attend, i, **how))
         x = x + (_norm(p["post_norm1"], mixed, config) if config.post_norms else mixed)
         added, logits = _mlp(p["mlp"], _norm(p["norm2"], x, config), config)
-        x = x + (_norm(p["post_norm2"], added, config) if config.post_norms else added)
+        return x + (_norm(p["post_norm2"], added, config) if config.post_norms else added), logits
+
+    routed = []
+    for i, p in enumerate(params["blocks"]):
+        run = partial(block, i)
+        x, logits = (fxad.checkpoint(run) if recompute else run)(p, x)
         routed.append(logits)
     return _norm(params["norm"], x, config), routed
 
@@ -344,7 +353,9 @@ def _features(
         positions = document_positions(segments)
         tables = [(jnp.asarray(cos)[positions], jnp.asarray(sin)[positions]) for cos, sin in tables]
     attend = partial(causal_attention, segments=segments)
-    return _blocks(params, x, tables, config, lambda _, *qkv, **how: attend(*qkv, **how))
+    return _blocks(
+        params, x, tables, config, lambda _, *qkv, **how: attend(*qkv, **how), config.recompute
+    )
 
 
 def shares_rows(config: Config, time: int) -> bool:

@@ -107,7 +107,7 @@ def resume(options: FinetuneOptions) -> Run:
     directory = _required(options.resume, "resume")
     saved = store.load(directory, optimizer_of(options), partial(_saved_spec, options))
     model, trained, frozen = _parts(options)
-    if model.config != saved.config:
+    if model.config != replace(saved.config, recompute=options.recompute):
         raise CheckpointError(f"{saved.path} is of another model than {options.model}")
     _require_unchanged(saved, _required(options.model, "model"))
     task = _task(options, model.config, frozen, _reference(options, trained, frozen))
@@ -172,6 +172,7 @@ def _parts(options: FinetuneOptions) -> tuple[Model, Any, Any]:
         params = fxad.tree.map(lambda leaf: leaf.astype("float32"), model.params)
         products = None if config.dtype == "float32" else config.dtype
         config, chosen = replace(config, dtype="float32", products=products), True
+    config = replace(config, recompute=options.recompute)
     if options.dtype is not None:
         config = replace(config, products=LONG.get(options.dtype, options.dtype))
     return Model(params, config), *fxad.tree.partition(params, chosen, is_leaf=is_quantized)
@@ -297,7 +298,7 @@ def save_tuned(run: Run) -> tuple[list[Path], Rounding | None]:
         dtype = hf.read_config(base).dtype
         params = fxad.tree.map(lambda leaf: leaf.astype(dtype), params)
         saved.append(run.directory / MERGED)
-        config = replace(run.config, dtype=dtype, products=None)
+        config = replace(run.config, dtype=dtype, products=None, recompute=False)
         save_model(Model(params, config), saved[-1])
         copy_tokenizer(base, saved[-1])
     return saved, rounding

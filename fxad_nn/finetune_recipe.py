@@ -44,6 +44,9 @@ class FinetuneOptions(RunOptions):
     quantize: str | None = option(
         None, "keep the frozen matrices in 4 or 8 bits (default: as stored)", KINDS
     )
+    recompute: bool = option(
+        False, "compute each block again for its gradient, to save memory (on with --quantize)"
+    )
     dpo: bool = option(False, "learn to prefer the chosen answer to the rejected one")
     beta: float = option(0.1, "DPO: how strongly the model is held to where it began")
     epochs: float = option(1.0, "how often the examples are gone over, without --steps")
@@ -71,9 +74,9 @@ class FinetuneOptions(RunOptions):
             for name in ("alpha", "rslora", "dropout"):
                 self._require(name, not getattr(self, name), "left out without --lora")
             self._require("targets", self.targets == ALL_LINEAR, "left out without --lora")
-            self._require("save", self.save != "adapter", "merged without --lora")
             trained = "left out without --lora: what is quantised is not trained"
             self._require("quantize", self.quantize is None, trained)
+            self._require("save", self.save != "adapter", "merged without --lora")
         else:
             self.adapters()  # whether its numbers can be
 
@@ -105,7 +108,8 @@ def finetune_recipe(**given: Any) -> FinetuneOptions:
         raise ConfigError("--beta has no meaning without --dpo")
     habits: dict[str, Any] = {"learning_rate": 2e-4} if given.get("lora") is not None else {}
     if given.get("quantize") is not None:
-        habits["save"] = "adapter"  # merging takes the whole model's memory
+        # Merging takes the whole model's memory; what blocks keep would be most of what is left.
+        habits |= {"save": "adapter", "recompute": True}
     if given.get("dpo") and given.get("lora") is None:
         habits["learning_rate"] = 1e-6
     return build(FinetuneOptions, {**habits, **given}, "options")

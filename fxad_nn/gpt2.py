@@ -54,6 +54,9 @@ class Config:
     position_std: float = 0.01
     dtype: str = "float32"
     products: str | None = None
+    recompute: bool = False
+    """Of each block the gradient keeps its input alone and computes the rest again (Chen et al.,
+    2016)."""
     family: str = "gpt2"
     activation: str = "gelu_tanh"
     tied: bool = True
@@ -165,13 +168,24 @@ def mlp(p: dict[str, Any], x: Any, config: Config) -> Any:
     return fxad.checkpoint(down)(conv1d(p["up"], x, config.products))
 
 
-def _blocks(params: dict[str, Any], x: Any, config: Config, attend: Callable[..., Any]) -> Any:
+def _blocks(
+    params: dict[str, Any],
+    x: Any,
+    config: Config,
+    attend: Callable[..., Any],
+    recompute: bool = False,
+) -> Any:
     """Every block and the last norm; attend(layer's number, q, k, v, scale)."""
-    for i, p in enumerate(params["blocks"]):
+
+    def block(i: int, p: dict[str, Any], x: Any) -> Any:
         normed = layer_norm(p["norm1"], x, config.norm_epsilon)
         mix = partial(attend, i, scale=_score_scale(config, i))
         x = x + attention(p["attention"], normed, config, mix)
-        x = x + mlp(p["mlp"], layer_norm(p["norm2"], x, config.norm_epsilon), config)
+        return x + mlp(p["mlp"], layer_norm(p["norm2"], x, config.norm_epsilon), config)
+
+    for i, p in enumerate(params["blocks"]):
+        run = partial(block, i)
+        x = (fxad.checkpoint(run) if recompute else run)(p, x)
     return layer_norm(params["norm"], x, config.norm_epsilon)
 
 
@@ -196,7 +210,9 @@ def features(params: dict[str, Any], tokens: Any, config: Config, segments: Any 
     places = slice(time) if segments is None else document_positions(segments)
     x = embedding(embed["token"], tokens) + embed["position"][places]
     attend = partial(causal_attention, segments=segments)
-    return _blocks(params, x, config, lambda _, q, k, v, scale: attend(q, k, v, scale))
+    return _blocks(
+        params, x, config, lambda _, q, k, v, scale: attend(q, k, v, scale), config.recompute
+    )
 
 
 def shares_rows(config: Config, time: int) -> bool:

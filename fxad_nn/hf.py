@@ -26,7 +26,7 @@ from fxad_nn.families.fields import IDS
 from fxad_nn.files import replacing
 from fxad_nn.lora import ALL_LINEAR, targeted
 from fxad_nn.models import DTYPES
-from fxad_nn.quantized import KINDS, is_quantized, quantized
+from fxad_nn.quantized import KINDS, Quantized, is_quantized, quantized
 from fxad_nn.spec import from_named, named_leaves
 from fxad_nn.tensors import (
     Stored,
@@ -144,8 +144,7 @@ def _read_params(
     for name, (leaf, parts, published) in wanted.items():
         tensor = stored_as[parts[0]]
         if quantize and name in packed:
-            matrix = tensor.within(maps[tensor.path]) if maps else tensor.read()
-            found[name] = quantized(jnp.asarray(matrix, leaf.dtype, copy=False), quantize)
+            found[name] = _quantised(tensor, leaf.dtype, maps, quantize)
             continue
         if parts == [published] and tensor.path in maps and tensor.dtype == leaf.dtype:
             found[name] = jnp.asarray(tensor.within(maps[tensor.path]), copy=False)
@@ -161,6 +160,12 @@ def _read_params(
         scales = {name: leaf.scales for name, leaf in found.items() if is_quantized(leaf)}
         warn_if_not_finite({**found, **scales}, where)
     return from_named(spec, found)
+
+
+def _quantised(tensor: Stored, dtype: str, maps: dict[Path, np.ndarray], format: str) -> Quantized:
+    """A matrix of a file in few bits; what was read of it is gone with the call."""
+    matrix = tensor.within(maps[tensor.path]) if maps else tensor.read()
+    return quantized(jnp.asarray(matrix, dtype, copy=False), format)
 
 
 def _matched(
@@ -275,8 +280,9 @@ def _written_config(
     return {CONFIG: values, GENERATION: {name: values[name] for name in IDS if name in values}}
 
 
-UNPUBLISHED = {"dtype", "products", "position_std"}
-"""Fields that a published configuration does not have: of the arrays, of products, of training."""
+UNPUBLISHED = {"dtype", "products", "recompute", "position_std"}
+"""Fields that a published configuration does not have: of the arrays, of products, of gradients, of
+training."""
 
 
 def _require_expressed(

@@ -104,7 +104,7 @@ def _backward(
         d_y,
         weight.dequantized(factors),
         (((d_y.ndim - 1,), (1 - axis,)), ((), ())),
-        preferred_element_type=jnp.float32 if d_y.dtype.itemsize < 4 else None,
+        preferred_element_type=None if products is None else jnp.float32,
     )
     return d_x.astype(like_x.dtype), None
 

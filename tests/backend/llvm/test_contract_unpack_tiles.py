@@ -36,6 +36,9 @@ def scalar_loops(kernel: AmxMicroKernel, lanes: object) -> str:
     """The micro-kernel, element by element: sums over even and odd k in order."""
     f = Function(kernel.name, "void", kernel.parameters, "internal", "#1")
 
+    zero = f.op("alloca float, align 4")
+    f.line(f"store float 0.0, ptr {zero}, align 4")
+
     def value(at: str, half: int) -> str:
         bits = f.op(f"load i16, ptr {f.offset(at, 2 * half)}, align 2")
         bits = f.op(f"shl i32 {f.op(f'zext i16 {bits} to i32')}, 16")
@@ -49,10 +52,9 @@ def scalar_loops(kernel: AmxMicroKernel, lanes: object) -> str:
     def element(i: str, j: str) -> None:
         a, b = start("%a", i, LINE_BYTES), start("%b", j, 4)
         to = f.offset("%to", f.add(f.mul(i, "%stride"), f.mul(j, 4)))
-        f.line(f"store float 0.0, ptr {to}, align 4")
         resumes = f.op("icmp ne ptr %from, null")
         before = f.offset("%from", f.add(f.mul(i, kernel.wide * LINE_BYTES), f.mul(j, 4)))
-        before = f.op(f"select i1 {resumes}, ptr {before}, ptr {to}")
+        before = f.op(f"select i1 {resumes}, ptr {before}, ptr {zero}")
         total = f.op(f"load float, ptr {before}, align 4")
 
         def pair(number: str, totals: list[str]) -> list[str]:

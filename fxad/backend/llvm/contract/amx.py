@@ -78,7 +78,7 @@ class _Plan:
 @record
 class _Code:
     """The function as it is written. helpers: texts of the functions that it calls, by name. The
-    last five are addresses in this thread's scratch."""
+    last five are addresses in this thread's scratch, "" for what is not there."""
 
     plan: _Plan
     f: Function
@@ -229,9 +229,10 @@ def _code(plan: _Plan, target: Target) -> _Code:
     scope = load_arguments(problem.kernel, f, target)
     configure_tiles(f)
     places, start = [], 0
-    for size in plan.scratch_bytes:
+    for size in plan.scratch_bytes[:-1]:
         places.append(f.offset("%scratch", start))
         start += size
+    places.append(f.offset("%scratch", start) if plan.staging else "")
     return _Code(plan, f, scope, lanes, epilogue, {}, set(DECLARATIONS), *places)
 
 

@@ -71,9 +71,11 @@ def _code(plan: GemmPlan, target: Target) -> Code:
     f = Function(plan.name, "void", ABI)
     scope = load_arguments(problem.kernel, f, target)
     places, start = [], 0
-    for size in (plan.b.panel_bytes, plan.a.copy_bytes, sums.bytes, sums.partial_bytes):
+    for size in (plan.b.panel_bytes, plan.a.copy_bytes, sums.bytes):
         start += size
         places.append(f.offset("%scratch", start))
+    start += sums.partial_bytes
+    places.append(f.offset("%scratch", start) if plan.b.staging else "")
     return Code(plan, f, scope, lanes, epilogue, {}, "%scratch", *places)
 
 

@@ -26,7 +26,7 @@ from fxad.core.record import record
 @record
 class Code:
     """A product's function as it is written. helpers: texts of the functions that it calls, by
-    name. The last five are addresses in this thread's scratch."""
+    name. The last five are addresses in this thread's scratch, "" for what is not there."""
 
     plan: GemmPlan
     f: Function
