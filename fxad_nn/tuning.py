@@ -161,8 +161,8 @@ class Tuning:
         count, rows = len(self._corpus.train), len(self._train)
         filled = sum(map(_length, self._train)) / (rows * width)
         return [
-            f"packing: {count:,} documents in {rows:,} rows of {width} tokens, {filled:.1%} filled; "
-            f"steps of {self._accumulate} x {self._batch} rows"
+            f"packing: {count:,} documents in {rows:,} rows of {width} tokens, "
+            f"{filled:.1%} filled; steps of {self._accumulate} x {self._batch} rows"
         ]
 
     def batch(self, step: int) -> Batch:
