@@ -18,16 +18,14 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from fxad.api.derived import Printed
+from fxad.api.derived import Printed, styled, tabled
 from fxad.api.jit import Jit, jit
 from fxad.api.stages import Lowered
 from fxad.compiler import simplified
 from fxad.core.errors import BadArgument, TypeMismatch
-from fxad.ir.inspection.columns import listing
 from fxad.ir.inspection.diff import diff
 from fxad.ir.inspection.drawing import to_html, to_svg
-from fxad.ir.program import Program, Var
-from fxad.ir.program import show as program_text
+from fxad.ir.program import Naming, Program
 from fxad.ir.stages import Ran, listening
 
 _COLOURS = (
@@ -40,21 +38,21 @@ _COLOURS = (
 )
 
 
-def as_text(thing: Any, columns: Sequence[str] = ()) -> str:
+def as_text(
+    thing: Any,
+    columns: Sequence[str] = (),
+    *,
+    style: str | None = None,
+    width: int | None = None,
+) -> str:
     """The plain text of a Program, Kernel, Plan, Lowered or anything with a `str`.
 
-    columns: beside a Program's equations, any of "flops", "bytes", "lives", "kept", "phase",
-    "where" (see `fxad.ir.inspection.columns`).
+    columns, style, width: of a Program, see `make_ir(f)(x).text`.
     """
     if columns:
-        return listing(program_of(thing), columns)
-    match thing:
-        case Program():
-            return program_text(thing)
-        case Printed():
-            return program_text(thing.program)
-        case Lowered():
-            return program_text(thing.program)
+        return tabled(program_of(thing), columns)
+    if isinstance(thing, Program | Printed | Lowered):
+        return styled(program_of(thing), style, width)
     return str(thing)
 
 
@@ -68,17 +66,32 @@ def program_of(thing: Any) -> Program:
     raise TypeMismatch(f"expected a Program, make_ir(f)(x) or lower(x), got {type(thing).__name__}")
 
 
-def coloured(thing: Any, columns: Sequence[str] = ()) -> Text:
-    """The text with rich styles on types, ops, parameters and source lines."""
-    out = Text(as_text(thing, columns))
+def coloured(
+    thing: Any,
+    columns: Sequence[str] = (),
+    *,
+    style: str | None = None,
+    width: int | None = None,
+) -> Text:
+    """The text (see `as_text`) with rich styles on types, ops, parameters and source lines."""
+    out = Text(as_text(thing, columns, style=style, width=width))
     for pattern, style in _COLOURS:
         out.highlight_regex(pattern, style)
     return out
 
 
-def show(thing: Any, console: Console | None = None, columns: Sequence[str] = ()) -> None:
-    """Print in colour where the terminal can, with columns if any are named (see `as_text`)."""
-    (console or Console(soft_wrap=True)).print(coloured(thing, columns))
+def show(
+    thing: Any,
+    console: Console | None = None,
+    columns: Sequence[str] = (),
+    *,
+    style: str | None = None,
+) -> None:
+    """Print in colour where the terminal can, with columns if any are named, in lines of the
+    console's width (see `as_text`)."""
+    console = console or Console(soft_wrap=True)
+    width = console.width if console.is_terminal else None
+    console.print(coloured(thing, columns, style=style, width=width))
 
 
 def passes(function: Callable[..., Any]) -> Callable[..., str]:
@@ -94,7 +107,7 @@ def passes(function: Callable[..., Any]) -> Callable[..., str]:
 
 def pass_diffs(program: Program) -> list[tuple[str, str]]:
     """(pass, what it changed) for every pass that changed something, in order."""
-    names: dict[Var, str] = {}  # of values, the same in all diffs
+    names = Naming()  # the same in all diffs
     ran: list[Ran] = []
     with listening(ran.append):
         simplified(program)

@@ -33,6 +33,7 @@ from fxad_nn.listener import Listener
 from fxad_nn.lora import (
     Rounding,
     adapter_specs,
+    adapters_of,
     add_lora,
     merge_lora,
     trainable,
@@ -42,6 +43,7 @@ from fxad_nn.lora import (
 from fxad_nn.model import Model, load
 from fxad_nn.model import save as save_model
 from fxad_nn.optim import averaged
+from fxad_nn.quantized import is_quantized
 from fxad_nn.recipe import optimizer_of
 from fxad_nn.run import BEST, Run, changed_options, new_directory, resumed
 from fxad_nn.step import LONG
@@ -50,18 +52,9 @@ from fxad_nn.train import Result, carry_out
 from fxad_nn.tuning import Corpus, Tuning, split
 
 FIXED = (
-    *("model", "lora", "alpha", "targets", "rslora", "dpo"),
-    *(
-        "data",
-        "eval_data",
-        "eval_share",
-        "eval_examples",
-        "seed",
-        "format",
-        "context",
-        "too_long",
-        "pack",
-    ),
+    *("model", "lora", "alpha", "targets", "rslora", "quantize", "dpo"),
+    *("data", "eval_data", "eval_share", "eval_examples", "seed", "format"),
+    *("context", "too_long", "pack"),
     *("optimizer", "average", "skip_outliers", "dtype", "epochs"),
 )
 """Options that say what a checkpoint holds or was trained on, and so cannot change when its run
@@ -168,7 +161,7 @@ def _parts(options: FinetuneOptions) -> tuple[Model, Any, Any]:
 
     Without adapters all are trained, in float32; products keep the precision that is stored.
     """
-    model = load(_required(options.model, "model"))
+    model = load(_required(options.model, "model"), quantize=options.quantize)
     config = model.config
     if options.lora is not None:
         lora, key = options.adapters(), fxad.random.key(options.seed)
@@ -181,7 +174,7 @@ def _parts(options: FinetuneOptions) -> tuple[Model, Any, Any]:
         config, chosen = replace(config, dtype="float32", products=products), True
     if options.dtype is not None:
         config = replace(config, products=LONG.get(options.dtype, options.dtype))
-    return Model(params, config), *fxad.tree.partition(params, chosen)
+    return Model(params, config), *fxad.tree.partition(params, chosen, is_leaf=is_quantized)
 
 
 def _reference(options: FinetuneOptions, trained: Any, frozen: Any) -> Any:
@@ -297,6 +290,8 @@ def save_tuned(run: Run) -> tuple[list[Path], Rounding | None]:
         saved.append(run.directory / ADAPTER)
         save_adapters(saved[-1], params, run.config, options.adapters(), str(base.absolute()))
     if options.save in ("both", "merged"):
+        if options.quantize is not None:
+            params = with_adapters(load(base, mapped=True).params, adapters_of(params))
         if options.lora is not None:
             params, rounding = merge_lora(params, run.config)
         dtype = hf.read_config(base).dtype

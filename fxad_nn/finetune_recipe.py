@@ -15,6 +15,7 @@ from fxad_nn.chat_examples import TOO_LONG
 from fxad_nn.errors import ConfigError
 from fxad_nn.lora import ALL_LINEAR, Lora
 from fxad_nn.options import build, option
+from fxad_nn.quantized import KINDS
 from fxad_nn.recipe import RunOptions
 from fxad_nn.step import DTYPES
 
@@ -40,10 +41,13 @@ class FinetuneOptions(RunOptions):
     targets: str = option(ALL_LINEAR, "modules that get adapters, such as q_proj,v_proj")
     rslora: bool = option(False, "scale adapters by alpha / sqrt(rank) instead of alpha / rank")
     dropout: float = option(0.0, "of the adapters' inputs")
+    quantize: str | None = option(
+        None, "keep the frozen matrices in 4 or 8 bits (default: as stored)", KINDS
+    )
     dpo: bool = option(False, "learn to prefer the chosen answer to the rejected one")
     beta: float = option(0.1, "DPO: how strongly the model is held to where it began")
     epochs: float = option(1.0, "how often the examples are gone over, without --steps")
-    save: str = option("both", "what is saved in the end", SAVES)
+    save: str = option("both", "what is saved in the end (default with --quantize: adapter)", SAVES)
 
     steps: int = option(0, "optimizer steps in all (0: as many as --epochs takes)")
     batch: int = option(4, "examples per batch (packed: on average)")
@@ -68,6 +72,8 @@ class FinetuneOptions(RunOptions):
                 self._require(name, not getattr(self, name), "left out without --lora")
             self._require("targets", self.targets == ALL_LINEAR, "left out without --lora")
             self._require("save", self.save != "adapter", "merged without --lora")
+            trained = "left out without --lora: what is quantised is not trained"
+            self._require("quantize", self.quantize is None, trained)
         else:
             self.adapters()  # whether its numbers can be
 
@@ -97,7 +103,9 @@ def finetune_recipe(**given: Any) -> FinetuneOptions:
         raise ConfigError("--pack has no meaning beside --dpo: pairs are compared row by row")
     if "beta" in given and not given.get("dpo"):
         raise ConfigError("--beta has no meaning without --dpo")
-    habits = {"learning_rate": 2e-4} if given.get("lora") is not None else {}
+    habits: dict[str, Any] = {"learning_rate": 2e-4} if given.get("lora") is not None else {}
+    if given.get("quantize") is not None:
+        habits["save"] = "adapter"  # merging takes the whole model's memory
     if given.get("dpo") and given.get("lora") is None:
         habits["learning_rate"] = 1e-6
     return build(FinetuneOptions, {**habits, **given}, "options")

@@ -16,6 +16,7 @@ from typing import Any
 
 import fxad
 import fxad.numpy as jnp
+from fxad_nn.quantized import is_quantized, quantized_product
 from fxad_nn.spec import Leaf, normal, ones, zeros
 
 
@@ -86,8 +87,11 @@ def product(
     """The product of the last axis of x with axis 0 or 1 of a matrix, without a bias.
 
     products: both are rounded to that dtype, sums and result are float32. unrounded: sums of
-    narrower factors stay float32, so that a bias is added before they are rounded.
+    narrower factors stay float32, so that a bias is added before they are rounded. A `Quantized`
+    matrix is taken as frozen: it has no gradient.
     """
+    if is_quantized(weight):
+        return quantized_product(x, weight, axis, products, unrounded)
     if products is None:
         wide = jnp.float32 if unrounded and x.dtype.itemsize < 4 else None
         axes = (((x.ndim - 1,), (axis,)), ((), ()))

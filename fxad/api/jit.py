@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from fxad.api import compiled, override, retrace
+from fxad.api import compiled, naming, override, retrace
 from fxad.api.arguments import check_function, chosen_arguments
 from fxad.api.axes import in_force
 from fxad.api.calling import MISS
@@ -272,6 +272,9 @@ class Jit(Shared):
         leaves, trace = self.trace_for(args, kwargs)
         tree = pytree.structure(self.dynamic_arguments(args, kwargs))
         signature = stages.Arguments(tree, tuple(v.type for v in leaves), len(trace.captured))
+        naming.label_program(
+            trace.program, self, self._static[0], tree, trace.out_tree, len(trace.captured)
+        )
         return stages.Lowered(trace.program, trace.donate, self, signature, trace.recognised)
 
     def on(self, target: str) -> Callable[..., Any]:

@@ -83,6 +83,15 @@ class Contract:
 
 
 @record
+class Unpack:
+    """A matrix of so many columns from operand 0, its codes, and operand 1, the scales of blocks:
+    see `ir.packed`."""
+
+    format: str
+    columns: int
+
+
+@record
 class Attention:
     """Softmax attention of operands q, k, v (`ops.attention.flash_attention`); with `backward` its
     cotangents from q, k, v, lse, delta, d_out. More operands are read by the functions.
@@ -200,6 +209,7 @@ Loops = (
     | Indexed
     | Reduce
     | Contract
+    | Unpack
     | Attention
     | Scan
     | Sort

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fxad.core.types import ArrayType
 from fxad.ir.program import Atom, Eqn, Lit, Op, Program, Var, new_pair, subprograms
 from fxad.ir.uses import values_read
 
@@ -186,6 +187,36 @@ def flattened(program: Program) -> Program:
             eqns.append(eqn.with_inputs(inputs))
     outputs = replaced(program.outputs, env)
     return Program(program.inputs, eqns, outputs, program.name, program.consts)
+
+
+def without_identity_views(program: Program) -> Program:
+    """The program without views that change neither shape nor order.
+
+    before   b = transpose(a; permutation=(0, 1)); c = reshape(b; shape=b.shape); d = exp(c)
+    after    d = exp(a)
+    """
+
+    def rewrite(eqn: Eqn, inputs: tuple[Atom, ...]) -> tuple[Atom, ...] | None:
+        return inputs if _is_identity_view(eqn) and isinstance(inputs[0], Var) else None
+
+    return rebuild(program, rewrite)
+
+
+def _is_identity_view(eqn: Eqn) -> bool:
+    if eqn.op.name not in ("reshape", "broadcast", "transpose", "slice"):
+        return False
+    type_ = eqn.outputs[0].type
+    if eqn.inputs[0].type != type_ or not isinstance(type_, ArrayType):
+        return False
+    in_order = tuple(range(len(type_.shape)))
+    match eqn.op.name:
+        case "transpose":
+            return bool(eqn.params["permutation"] == in_order)
+        case "broadcast":
+            return bool(eqn.params["axes"] == in_order)
+        case "slice":
+            return set(eqn.params["step"]) <= {1}
+    return True
 
 
 def is_literal(atom: Atom, value: Any) -> bool:

@@ -13,13 +13,13 @@ import importlib
 
 from fxad.ir.block import Block
 from fxad.ir.plan import Plan
-from fxad.ir.program import Program, Var, show
+from fxad.ir.program import Naming, Program, show
 
 
-def diff(before: Program, after: Program, names: dict[Var, str] | None = None) -> str:
+def diff(before: Program, after: Program, names: Naming | None = None) -> str:
     """Lines that only one of the programs has, marked - and +, with a line around them. Empty if
     there are none. `names` carries names from one diff to the next."""
-    names = {} if names is None else names
+    names = Naming() if names is None else names
     texts = [show(p, names=names).split("\n") for p in (before, after)]
     difflib = importlib.import_module("difflib")  # only who asks pays for it
     lines = difflib.unified_diff(*texts, n=1, lineterm="")

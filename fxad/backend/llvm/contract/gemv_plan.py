@@ -23,7 +23,8 @@ def uses_gemv(problem: Problem, target: Target) -> bool:
     lanes = target.lanes(problem.dtype)
     far = _bytes_of_b(problem) >= tuning.far_bytes
     return (
-        rows <= tuning.most_rows
+        problem.packed is None
+        and rows <= tuning.most_rows
         and problem.dtype.name in ("float32", "float64")
         and (far or (rows <= tuning.fewest_rows and _packs_in_vain(problem, tuning)))
         and ((b.outer == 1 and columns >= lanes) or (b.inner == 1 and k >= lanes))
