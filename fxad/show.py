@@ -12,7 +12,7 @@ Plain text comes from `str(...)`; `show` adds colour, through rich, and columns.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -23,6 +23,7 @@ from fxad.api.jit import Jit, jit
 from fxad.api.stages import Lowered
 from fxad.compiler import simplified
 from fxad.core.errors import BadArgument, TypeMismatch
+from fxad.core.files import write_text
 from fxad.ir.inspection.diff import diff
 from fxad.ir.inspection.drawing import to_html, to_svg
 from fxad.ir.program import Naming, Program
@@ -32,7 +33,11 @@ _COLOURS = (
     (r"#[^\n]*", "dim"),
     (r"\b(?:bool|[iuf]\d+|bf16|c\d+|f8\w+|tape)\[[\d,]*\]", "cyan"),
     (r"(?<== )[a-z_0-9]+(?=\()", "bold magenta"),
-    (r"\b(?:program|return|kernel|grid|plan|run|loop|while|branch|copy)\b", "bold blue"),
+    (
+        r"\b(?:program|return|consts|for|in|with|kernel|grid|plan|run|loop|while|branch|copy)\b",
+        "bold blue",
+    ),
+    (r"(?<![\w.\[,*+-])-?\d[\w.+-]*", "bright_red"),
     (r"\b(?:map|reduce|scan|scatter|sort|contract)\b", "bold green"),
     (r"\b[a-z_]+(?==)", "yellow"),
 )
@@ -44,16 +49,36 @@ def as_text(
     *,
     style: str | None = None,
     width: int | None = None,
+    depth: int | None = None,
 ) -> str:
     """The plain text of a Program, Kernel, Plan, Lowered or anything with a `str`.
 
-    columns, style, width: of a Program, see `make_ir(f)(x).text`.
+    columns, style, width: of a Program, see `make_ir(f)(x).text`. depth: how many braces deep; what
+    stands inside more of them is left out, and its lines are counted.
     """
     if columns:
-        return tabled(program_of(thing), columns)
-    if isinstance(thing, Program | Printed | Lowered):
-        return styled(program_of(thing), style, width)
-    return str(thing)
+        text = tabled(program_of(thing), columns)
+    elif isinstance(thing, Program | Printed | Lowered):
+        text = styled(program_of(thing), style, width)
+    else:
+        text = str(thing)
+    return text if depth is None else "\n".join(_folded(text.split("\n"), depth))
+
+
+def _folded(lines: Sequence[str], depth: int) -> Iterator[str]:
+    """The lines inside at most so many braces."""
+    level = hidden = 0
+    for line in lines:
+        bare = line.split("  #")[0].strip()
+        level -= bare.startswith("}")
+        if level > depth:
+            hidden += 1
+        else:
+            if hidden:
+                yield f"{'  ' * (depth + 1)}… {hidden} lines"
+            hidden = 0
+            yield line
+        level += bare.endswith("{")
 
 
 def program_of(thing: Any) -> Program:
@@ -72,9 +97,10 @@ def coloured(
     *,
     style: str | None = None,
     width: int | None = None,
+    depth: int | None = None,
 ) -> Text:
     """The text (see `as_text`) with rich styles on types, ops, parameters and source lines."""
-    out = Text(as_text(thing, columns, style=style, width=width))
+    out = Text(as_text(thing, columns, style=style, width=width, depth=depth))
     for pattern, style in _COLOURS:
         out.highlight_regex(pattern, style)
     return out
@@ -86,12 +112,13 @@ def show(
     columns: Sequence[str] = (),
     *,
     style: str | None = None,
+    depth: int | None = None,
 ) -> None:
     """Print in colour where the terminal can, with columns if any are named, in lines of the
     console's width (see `as_text`)."""
     console = console or Console(soft_wrap=True)
     width = console.width if console.is_terminal else None
-    console.print(coloured(thing, columns, style=style, width=width))
+    console.print(coloured(thing, columns, style=style, width=width, depth=depth))
 
 
 def passes(function: Callable[..., Any]) -> Callable[..., str]:
@@ -128,6 +155,5 @@ def graph(thing: Any, path: str | os.PathLike[str] | None = None) -> str:
     page = path is not None and not os.fspath(path).endswith(".svg")
     drawing = to_html(program) if page else to_svg(program)
     if path is not None:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(drawing)
+        write_text(path, drawing)
     return drawing

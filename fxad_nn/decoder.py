@@ -25,6 +25,7 @@ from fxad_nn.layers import (
     ACTIVATIONS,
     causal_attention,
     document_positions,
+    document_starts,
     embedding,
     embedding_spec,
     linear,
@@ -436,14 +437,20 @@ def loss(
     if not config.router_losses:
         return value
     logits = jnp.concatenate(routed)
-    counted = jnp.tile(_counted(targets).reshape(-1), len(routed))
+    counted = jnp.tile(_counted(targets, segments).reshape(-1), len(routed))
     balance = config.balance_loss * balance_loss(logits, config.chosen, counted)
     return value + balance + config.z_loss * z_loss(logits, counted)
 
 
-def _counted(targets: Any) -> Any:
-    """Which positions a target of their row depends on, bool [batch, time]: all up to the last one
-    that has a target. What comes after that, padding above all, trains no router."""
-    places = jnp.arange(targets.shape[1])
-    last = jnp.max(jnp.where(targets != IGNORE, places, -1), axis=1, keepdims=True)
-    return places <= last
+def _counted(targets: Any, segments: Any) -> Any:
+    """Which positions a target of their document depends on, bool [batch, time]: all up to the last
+    one that has a target. What comes after that, padding above all, trains no router."""
+    time = targets.shape[1]
+    places = jnp.arange(time, dtype=jnp.int32)
+    following = fxad.lax.cummin(jnp.where(targets != IGNORE, places, time), axis=1, reverse=True)
+    if segments is None:
+        return following < time
+    # The next position that has a target is of the same document.
+    starts = document_starts(segments)
+    there = jnp.take_along_axis(starts, jnp.minimum(following, time - 1), axis=1)
+    return (following < time) & (there == starts)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -66,8 +67,9 @@ class Tuning:
         o = options
         self._objective: Objective = Preferences(config, o.beta) if o.dpo else Answers(config)
         longest = max(map(len, [*corpus.train, *corpus.val]))
-        self._widths = widths(min(-(-longest // 16) * 16, config.context))
-        self._packs = o.pack and not o.dpo and self._shares(self._widths[-1])
+        shared = self._shared_width(longest)
+        self._packs = shared is not None
+        self._widths = widths(shared or self._whole(longest))
         self._train, self._val = self._rows_of(corpus.train), self._rows_of(corpus.val)
         self._accumulate, self._batch = o.accumulate, o.batch
         if self._packs:
@@ -79,9 +81,20 @@ class Tuning:
         self._epochs = Epochs(list(map(_length, self._train)), per_step, o.seed)
         self._sums = _sums(self._objective)
 
-    def _shares(self, width: int) -> bool:
-        """Whether the model gives documents in such rows what they would have alone."""
-        return models.family(self._config).shares_rows(self._config, width)
+    def _whole(self, tokens: int) -> int:
+        """So many tokens, or up to 15 more, as far as the model's context goes."""
+        return min(-(-tokens // 16) * 16, self._config.context)
+
+    def _shared_width(self, longest: int) -> int | None:
+        """The tokens of a row that examples share: room for the longest, and for about as many as
+        there are in a batch. None where they have rows of their own."""
+        o, train = self._options, self._corpus.train
+        if not o.pack or o.dpo:
+            return None
+        batch = round(o.batch * sum(map(len, train)) / len(train))
+        shares = partial(models.family(self._config).shares_rows, self._config)
+        wanted = self._whole(max(batch, longest)), self._whole(longest)
+        return next((width for width in wanted if shares(width)), None)
 
     def _rows_of(self, examples: Sequence[Example | Pair]) -> list[Row]:
         """Which examples are in one row: one of them, unless they are packed."""
@@ -147,10 +160,9 @@ class Tuning:
             ]
         count, rows = len(self._corpus.train), len(self._train)
         filled = sum(map(_length, self._train)) / (rows * width)
-        alone = sum(map(len, self._corpus.train)) / (count * width)
         return [
-            f"packing: {count:,} documents in {rows:,} rows of {width} tokens, {filled:.1%} filled "
-            f"({alone:.1%} with a row for each); steps of {self._accumulate} x {self._batch} rows"
+            f"packing: {count:,} documents in {rows:,} rows of {width} tokens, "
+            f"{filled:.1%} filled; steps of {self._accumulate} x {self._batch} rows"
         ]
 
     def batch(self, step: int) -> Batch:

@@ -105,6 +105,7 @@ def value_and_grad(
 
     wrapped.__name__ = f"grad_{name}"
     naming.note_gradient(wrapped, fun, argnums, (1,))
+    naming.entitle(wrapped, "value_and_grad", fun, argnums=(argnums, 0), has_aux=(has_aux, False))
     return wrapped
 
 
@@ -125,6 +126,7 @@ def grad(
 
     wrapped.__name__ = f"grad_{name_of(fun)}"
     naming.note_gradient(wrapped, fun, argnums, (0,) if has_aux else ())
+    naming.entitle(wrapped, "grad", fun, argnums=(argnums, 0), has_aux=(has_aux, False))
     return wrapped
 
 

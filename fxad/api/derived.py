@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fxad.api import naming
+from fxad.api import naming, views
 from fxad.api.autodiff import jvp, vjp
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.api.linear import as_weak
@@ -18,7 +19,7 @@ from fxad.core import pytree
 from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.core.lazy import later
 from fxad.core.types import ArrayType
-from fxad.ir.program import OPS, SHORT, Program, set_long_text, show
+from fxad.ir.program import OPS, SHORT, Program, show
 from fxad.ir.rewrite import without_identity_views
 from fxad.trace import location
 from fxad.trace.array import Array, Concrete
@@ -151,6 +152,15 @@ class Printed:
             return tabled(self.program, columns, profile)
         return styled(self.program, style, width)
 
+    def save_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the program as one HTML file that needs no other: coloured, folding, with the cost
+        and the user's code of each line, and links from equations to their gradients. The file is
+        there whole or not at all."""
+        views.save_html(self.program, path)
+
+    def _repr_html_(self) -> str:
+        return views.program_html(self.program)
+
     def to_python(self) -> str:
         """Runnable NumPy source of the Program. Captured arrays are keyword arguments, whose
         defaults are these values where they are known and have up to 1,000 elements."""
@@ -181,9 +191,6 @@ def styled(program: Program, style: str | None = None, width: int | None = None)
     if width is None:
         return text
     return "\n".join([part for line in text.split("\n") for part in terse.wrapped(line, width)])
-
-
-set_long_text(lambda program: terse.terse(program))
 
 
 def make_ir(
@@ -298,6 +305,7 @@ def jacfwd(
         )
         return (jacobian, part(x)[1]) if has_aux else jacobian
 
+    naming.entitle(wrapped, "jacfwd", fun, argnums=(argnums, 0))
     return wrapped
 
 
@@ -365,6 +373,7 @@ def jacrev(
         jacobian = structure.unflatten(per_output)
         return (jacobian, aux) if has_aux else jacobian
 
+    naming.entitle(wrapped, "jacrev", fun, argnums=(argnums, 0))
     return wrapped
 
 

@@ -43,6 +43,21 @@ def note_gradient(
     _gradients[made] = Gradient(function, argnums, path)
 
 
+def called(function: Any) -> str:
+    """What a function is called in a `repr`: `loss`, `grad(loss)`."""
+    name = getattr(function, "__qualname__", "") or getattr(function, "__name__", "")
+    return name.rpartition("<locals>.")[2] or type(function).__name__
+
+
+def entitle(made: Any, how: str, function: Callable[..., Any], **options: Any) -> None:
+    """Have the `repr` of a function say how it was made: `<function grad(loss, argnums=1) at ...>`.
+
+    options: arguments of the transformation, with those that they mostly are: (given, usual).
+    """
+    said = [f"{name}={given!r}" for name, (given, usual) in options.items() if given != usual]
+    made.__qualname__ = f"{how}({', '.join([called(function), *said])})"
+
+
 def label_program(
     program: Program,
     function: Callable[..., Any],
@@ -89,7 +104,7 @@ def _argument(path: KeyPath, roots: Sequence[str]) -> str:
 def _results(function: Callable[..., Any], paths: Sequence[KeyPath]) -> Iterator[str]:
     """The labels of results: derivatives after what they belong to, entries of dictionaries and
     fields after their keys. Others are named as values are."""
-    gradient = _gradients.get(getattr(function, "_function", function))
+    gradient = _gradient_of(function)
     for path in paths:
         rest = tuple(path)
         if gradient is not None and _begins(rest, gradient.path):
@@ -97,6 +112,14 @@ def _results(function: Callable[..., Any], paths: Sequence[KeyPath]) -> Iterator
             continue
         key = getattr(rest[0], "key", getattr(rest[0], "name", None)) if rest else None
         yield labels.label(key, rest[1:]) if isinstance(key, str) and key.isidentifier() else ""
+
+
+def _gradient_of(function: Callable[..., Any]) -> Gradient | None:
+    """What is known of a function or of the one that it compiles."""
+    try:
+        return _gradients.get(getattr(function, "_function", function))
+    except TypeError:  # no weak reference to it, or no hash
+        return None
 
 
 def _begins(path: KeyPath, with_: tuple[int, ...]) -> bool:

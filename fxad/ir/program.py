@@ -20,7 +20,9 @@ import numpy as np
 
 from fxad.core.dtypes import short_name
 from fxad.core.errors import CheckError
+from fxad.core.record import valued
 from fxad.core.types import ArrayType, TapeType, Type
+from fxad.core.views import html_of
 from fxad.ir.literals import number, rounded
 
 if TYPE_CHECKING:
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
         TransposeRule,
         TypeRule,
     )
+
+
+Number = bool | int | float | complex
 
 
 class Var:
@@ -63,7 +68,7 @@ class Lit:
 
     __slots__ = ("type", "value")
 
-    def __init__(self, value: bool | int | float | complex, dtype: np.dtype) -> None:
+    def __init__(self, value: Number, dtype: np.dtype) -> None:
         self.value = value
         self.type = ArrayType(dtype, ())
 
@@ -90,6 +95,21 @@ class Symbol:
 
     def __repr__(self) -> str:
         return f"@{self.name}"
+
+
+@valued
+class Unknown:
+    """Stands for a linear operand in a transpose rule: only its type is known."""
+
+    type: Type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.type.dtype
 
 
 class Op:
@@ -313,6 +333,7 @@ class Program:
         return show(self) if len(self.eqns) <= SHORT else _long_text(self)
 
     __repr__ = __str__
+    _repr_html_ = html_of("program")
 
 
 def params_key(params: Mapping[str, Any]) -> tuple[object, ...]:
@@ -372,6 +393,16 @@ class Naming:
         self._taken.update([root(v.label) for v in values if v.label and self._labels])
         for var in given:
             self[var]
+
+    def call(self, var: Var, name: str) -> None:
+        """Give a value a name."""
+        self._names[var] = name
+        self.reserve_name(name)
+
+    def reserve_name(self, name: str) -> None:
+        """Give the name to no value that is not called so."""
+        self._used.add(name)
+        self._taken.add(root(name))
 
     def __getitem__(self, var: Var) -> str:
         name = self._names.get(var)

@@ -50,7 +50,8 @@ _UNNESTED = frozenset({"complex"})  # ops whose call would read as a number
 def terse(program: Program, width: int | None = None, where: bool = True, indent: str = "") -> str:
     """The text. width: of lines, the terminal's by default. where: with lines of the source."""
     width = terminal_width() if width is None else width
-    return _Writer(program, Names(program), width, where, indent).text()
+    found = lines(program, width, where, indent)
+    return "\n".join([part for line in found for part in _fitted(line, width)])
 
 
 def terminal_width() -> int:
@@ -98,7 +99,14 @@ class Loop:
     def shift(self, key: tuple[int, int]) -> int:
         """What is added to a copy's index in the name of a result that later copies read, so that
         what the first copies read has no negative index."""
-        return max(self.lags[key]) if self.step > 0 else 0
+        return max(self.lags.get(key, [0])) if self.step > 0 else 0
+
+    def results(self, program: Program) -> Iterator[tuple[Atom, tuple[Loop, tuple[int, int], int]]]:
+        """Each value that is made in the loop: the loop, its place in a copy, the copy's index."""
+        for at, eqn in enumerate(program.eqns[self.repeat.start : self.repeat.stop]):
+            copy, place = divmod(at, self.repeat.period)
+            for result, var in enumerate(eqn.outputs):
+                yield var, (self, (place, result), self.indices[copy])
 
     def even(self, found: Even) -> str:
         """An integer of copy i: `512*i+512`."""
@@ -121,6 +129,9 @@ class Names:
         self.loops = _loops(program)
         self.inner = self._nested()
         self._claimed: dict[Atom, tuple[_Claim, int]] = {}
+        self._made: dict[Atom, tuple[Loop, tuple[int, int], int]] = {}
+        for loop in self.loops:
+            self._made.update(loop.results(program))
         for loop in self.loops:
             self._claim(loop)
         for var in (*program.consts, *program.inputs):
@@ -207,17 +218,40 @@ class Names:
         for operands in loop.repeat.operands:
             for operand in operands:
                 if isinstance(operand, Each):
-                    if operand.atoms not in loop.claims and self._open(operand.atoms):
-                        claim = loop.claims[operand.atoms] = _Claim(loop, 0, [])
-                        for index, atom in zip(loop.indices, operand.atoms, strict=True):
-                            self._claimed[atom] = claim, index
+                    self._claim_each(loop, operand.atoms)
                 elif isinstance(operand, Before):
                     self._claim_first(loop, operand)
 
+    def _claim_each(self, loop: Loop, atoms: tuple[Atom, ...]) -> None:
+        if self._open(atoms):
+            claim = loop.claims.setdefault(atoms, _Claim(loop, 0, []))
+            for index, atom in zip(loop.indices, atoms, strict=True):
+                self._claimed[atom] = claim, index
+            return
+        # Some are one result of another loop: the others are named as if it went on.
+        made = [self._made.get(atom) for atom in atoms]
+        known = [(index, m) for index, m in zip(loop.indices, made, strict=True) if m is not None]
+        ways = {(m[0], m[1], m[2] - index) for index, m in known}
+        others = [(i, a) for i, a, m in zip(loop.indices, atoms, made, strict=True) if m is None]
+        if len(known) < 2 or len(ways) > 1 or not self._open(tuple([a for _, a in others])):
+            return
+        ((source, key, apart),) = ways
+        shift = source.shift(key)
+        free = [i + apart not in source.indices and i + apart + shift >= 0 for i, _ in others]
+        if source is loop or not all(free) or self._labels(source, key):
+            return
+        claim = source.claims.setdefault(key, _Claim(source, shift, []))
+        for index, atom in others:
+            self._claimed[atom] = claim, index + apart
+
+    def _labels(self, loop: Loop, key: tuple[int, int]) -> bool:
+        """Whether one result of all copies is named by its labels."""
+        labels = [v.label for v in self._results(loop.repeat, *key)]
+        return all(labels) and numbered(labels, loop.indices) is not None
+
     def _claim_first(self, loop: Loop, operand: Before) -> None:
         key = operand.at, operand.result
-        labels = [v.label for v in self._results(loop.repeat, *key)]
-        if all(labels) and numbered(labels, loop.indices):
+        if self._labels(loop, key):
             return
         for copy, atom in enumerate(operand.first):
             if self._open((atom,)):
@@ -262,7 +296,7 @@ class Names:
         values = self._results(loop.repeat, *key)
         labels = [v.label for v in values]
         form = numbered(labels, loop.indices) if all(labels) else None
-        if form is None and key in loop.lags:
+        if form is None and (key in loop.lags or key in loop.claims):
             form = loop.claims.get(key, _Claim(loop, loop.shift(key), [])).form(self._naming)
         elif form is None and not self._leaves(loop.repeat, key, values):
             letter = self._naming.letter()
@@ -390,9 +424,28 @@ def _value_size(value: Any) -> int:
 
 # ---------------------------------------------------------------- text
 
-_Pending = dict[
-    Atom, Callable[[Type | None], tuple[str, int]]
-]  # calls inside others, in a line of a type
+
+@record
+class Line:
+    """A line of the text, with the equations it writes; wrapped, it is several.
+
+    kind: "heading", "equation", "scope", "for", "end" (of a loop), "return".
+    """
+
+    kind: str
+    indent: str
+    text: str
+    eqns: tuple[Eqn, ...] = ()
+    comment: str = ""
+
+
+# Calls to be written inside others: in a line of a type, and the equations that they are.
+_Pending = dict[Atom, tuple[Callable[[Type | None], tuple[str, int]], tuple[Eqn, ...]]]
+
+
+def lines(program: Program, width: int, where: bool = True, indent: str = "") -> Iterator[Line]:
+    """The lines of the text. width: of programs inside equations, which are wrapped already."""
+    return _Writer(program, Names(program), width, where, indent).lines()
 
 
 class _Writer:
@@ -407,19 +460,19 @@ class _Writer:
         self.last = ""  # source line
         self.scope = ""
 
-    def text(self) -> str:
+    def lines(self) -> Iterator[Line]:
         """The whole program."""
-        lines = list(self._wrapped(self._heading(), self.indent))
+        yield Line("heading", self.indent, self._heading())
         inner = self.indent + "  "
         pending: _Pending = {}
         for part in self.names.parts():
             if isinstance(part, Loop):
-                lines += self._loop(part, inner)
+                yield from self._loop(part, inner)
             else:
-                lines += self._equation(part, part.params, self._plain, pending, inner)
+                yield from self._equation(part, part.params, self._plain, pending, inner)
         outputs = ", ".join(self._listed([self._plain(a) for a in self.program.outputs]))
-        lines += self._wrapped(f"return {outputs}".rstrip(), inner)
-        return "\n".join([*lines, self.indent + "}"])
+        yield Line("return", inner, f"return {outputs}".rstrip())
+        yield Line("end", self.indent, "}")
 
     def _heading(self) -> str:
         head = f"program {self.program.name}({self._declared(self.program.inputs)})"
@@ -449,14 +502,14 @@ class _Writer:
         pending: _Pending,
         indent: str,
         loop: Loop | None = None,
-    ) -> Iterator[str]:
-        """The lines of an equation; none if another has it inside."""
+    ) -> Iterator[Line]:
+        """The line of an equation; none if another has it inside."""
         inside = {a: pending.pop(a) for a in eqn.inputs if a in pending}
 
         def call(line: Type | None) -> tuple[str, int]:
             """The equation's right side in a line of a type, and the level of its sign."""
             operands = [
-                inside[a](line) if a in inside else (_bare(name(a), a, line), ALONE)
+                inside[a][0](line) if a in inside else (_bare(name(a), a, line), ALONE)
                 for a in eqn.inputs
             ]
             written = _written(eqn, line, params)
@@ -471,25 +524,26 @@ class _Writer:
             text = f"{eqn.op.name}({', '.join(self._listed([text for text, _ in operands]))}"
             return text + (f"; {values})" if values else ")"), ALONE
 
+        eqns = (*[e for _, held in inside.values() for e in held], eqn)
         if len(eqn.outputs) == 1 and eqn.outputs[0] in self.names.inner:
-            pending[eqn.outputs[0]] = call
+            pending[eqn.outputs[0]] = call, eqns
             return
         results = ", ".join(f"{name(v)}: {v.type}" for v in eqn.outputs)
         scope = scope_of(eqn.where)
         line = eqn.where.removesuffix(f" in {scope}")
         if self.where and scope != self.scope:
-            yield f"{indent}# {scope or '-'}"
+            yield Line("scope", indent, f"# {scope or '-'}")
         comment = f"  # {line}" if self.where and line not in ("", self.last) else ""
         self.last, self.scope = line or self.last, scope
         single = eqn.outputs[0].type if len(eqn.outputs) == 1 else None
-        yield from self._wrapped(f"{results} = {call(single)[0]}", indent, comment)
+        yield Line("equation", indent, f"{results} = {call(single)[0]}", eqns, comment)
 
-    def _loop(self, loop: Loop, indent: str) -> Iterator[str]:
+    def _loop(self, loop: Loop, indent: str) -> Iterator[Line]:
         repeat, first = loop.repeat, loop.indices[0]
         head = f"for i in {first}..{loop.indices[-1]}"
         if loop.aliases:
             head += " with " + ", ".join(f"{n} = {self._plain(a)}" for n, a in loop.aliases.items())
-        yield from self._wrapped(head + " {", indent)
+        yield Line("for", indent, head + " {")
         pending: _Pending = {}
         for place in range(repeat.period):
             eqn = self.program.eqns[repeat.start + place]
@@ -517,25 +571,27 @@ class _Writer:
 
             params = repeat.params[place]
             yield from self._equation(eqn, params, name, pending, indent + "  ", loop)
-        yield indent + "}"
+        yield Line("end", indent, "}")
 
     def _param(self, value: Any, indent: str, loop: Loop | None) -> str:
         if isinstance(value, Even):
             assert loop is not None
             return loop.even(value)
         if isinstance(value, Program):
-            return terse(value, self.width, False, indent)
+            return terse(value, self.width, False, indent).lstrip()
         if isinstance(value, tuple):
             inner = ",".join([self._param(v, indent, loop) for v in value])
             return f"({inner},)" if len(value) == 1 else f"({inner})"
         return parameter(value, indent)
 
-    def _wrapped(self, text: str, indent: str, comment: str = "") -> Iterator[str]:
-        """The lines of a text; a program inside comes with lines of its own."""
-        first, *rest = text.split("\n")
-        lines = [*wrapped(indent + first, self.width), *rest]
-        yield from lines[:-1]
-        yield lines[-1] + (comment if len(lines[-1]) + len(comment) <= self.width else "")
+
+def _fitted(line: Line, width: int) -> Iterator[str]:
+    """A line's text in lines of a width; a program inside comes with lines of its own."""
+    first, *rest = line.text.split("\n")
+    parts = [*wrapped(line.indent + first, width), *rest]
+    yield from parts[:-1]
+    fits = len(parts[-1]) + len(line.comment) <= width
+    yield parts[-1] + (line.comment if fits else "")
 
 
 def wrapped(line: str, width: int) -> Iterator[str]:

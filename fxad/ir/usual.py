@@ -53,8 +53,8 @@ _ZEROS = {"interior": lambda call: (0,) * call.rank}
 
 # Op -> parameter -> its value; None where it does not follow.
 USUAL: Mapping[str, Mapping[str, Callable[[Call], Any]]] = {
-    "attend": _ATTEND,
-    "attend_grad": _ATTEND,
+    "flash_attention": _ATTEND,
+    "flash_attention_grad": _ATTEND,
     "broadcast": {"shape": _shape},
     "checkpoint": {"policy": _always(())},
     "convert": {"dtype": _dtype},

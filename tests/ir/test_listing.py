@@ -209,3 +209,44 @@ def test_pages_hold_the_programs_inside(tmp_path) -> None:
 def test_programs_without_equations_can_be_drawn() -> None:
     program = fxad.make_ir(lambda x: (x, 1.0))(X).program
     assert len(boxes(to_svg(program))) == 3 + len(program.eqns) + len(program.consts)
+
+
+# ---------------------------------------------------------------- two programs
+
+
+def test_programs_traced_apart_are_compared() -> None:
+    def other(w, x):
+        h = jnp.tanh(jnp.sin(x) @ w)
+        return jnp.sum(jnp.sin(h) * h)
+
+    one, two = (fxad.jit(fxad.grad(f)).lower(W, X) for f in (loss, other))
+    assert one.diff(fxad.jit(fxad.grad(loss)).lower(W, X)) == ""
+    text = one.diff(two)
+    lines = text.split("\n")
+    added = [line for line in lines if line.startswith("+") and " = " in line]
+    gone = [line for line in lines if line.startswith("-") and " = " in line]
+    assert any(" = sin(x)" in line for line in added)
+    # The two products that read x are the only others that differ.
+    assert [line.split(" = ")[1][:3] for line in gone] == ["dot", "dot"]
+    assert len(added) == 3
+    assert any(re.fullmatch(r"flops: \d+ -> \d+", line) for line in lines)
+    with pytest.raises(TypeMismatch, match="diff: expected"):
+        one.diff(loss)
+
+
+# ---------------------------------------------------------------- on the terminal
+
+
+def test_colours_by_kind_and_folding_by_depth() -> None:
+    printed = fxad.make_ir(looped)(X)
+    text = fxad.show.coloured(printed)
+    assert text.plain == str(printed)
+    styles = {text.plain[s.start : s.end]: str(s.style) for s in text.spans}
+    assert styles["program"] == "bold blue"
+    assert styles["cond"] == "bold magenta" and styles["f32[3,4]"] == "cyan"
+    folded = fxad.show.as_text(printed, depth=0).split("\n")
+    assert folded[0] == str(printed).split("\n")[0] and folded[-1] == "}"
+    assert len(folded) == 3 and "lines" in folded[1]
+    one = fxad.show.as_text(printed, depth=1)
+    assert "scan(" in one and "cond(" not in one
+    assert fxad.show.as_text(printed, depth=9) == str(printed)

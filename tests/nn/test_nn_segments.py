@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -49,6 +50,15 @@ CONFIGS = {
     "gemma3": replace(DECODER, family="gemma3", **LOCAL, local_theta=100.0, query_norms="head"),
     "phi3": replace(DECODER, family="phi3", fused=True, rotated=8, rope_scaling=LONGROPE),
     "mixtral": replace(DECODER, family="mixtral", experts=3, chosen=2),
+    "mixtral with losses of routers": replace(
+        DECODER,
+        family="mixtral",
+        experts=3,
+        chosen=2,
+        router_losses=True,
+        balance_loss=0.3,
+        z_loss=0.1,
+    ),
     "olmoe": replace(DECODER, family="olmoe", experts=4, chosen=2, query_norms="whole", clip=2.0),
 }
 LENGTHS = [[9, 1, 14, 6], [2, 3, 17]]  # of documents in rows of 36, the rest is padding
@@ -130,6 +140,7 @@ def _task(config=DECODER, examples=60, longest=30, **more):
 
     def drawn(count):
         sizes = np.minimum(2 + r.geometric(0.15, count), longest)
+        sizes[0] = longest
         return [
             Example(r.integers(0, 50, n).astype(np.int32), np.arange(n) >= n // 2) for n in sizes
         ]
@@ -137,7 +148,7 @@ def _task(config=DECODER, examples=60, longest=30, **more):
     train, val = drawn(examples), drawn(9)
     if more.get("dpo"):
         train, val = ([Pair(x, y) for x, y in pairwise(s)] for s in (train, val))
-    corpus = Corpus(train, val, Bytes(), "drawn", Counts())
+    corpus = Corpus(train, val, Bytes(), "drawn", Counts(), {})
     options = finetune_recipe(**{"batch": 6, "accumulate": 2, "seed": 3, **more})
     params = _params(config)
     return Tuning(options, config, fxad.tree.map(lambda x: None, params), corpus), params, corpus
@@ -162,22 +173,25 @@ def test_an_epoch_of_packed_rows_holds_every_example_once():
     assert sorted(tokens for tokens, _ in texts) == sorted(wanted)
     trained = sum(int(example.trained[1:].sum()) for example in corpus.train)
     assert sum(int((batch[1] != IGNORE).sum()) for batch in batches) == trained
-    # About as many examples to a step as without packing: 12, in fewer rows.
-    counts = [len(_texts(batch)) for batch in batches[:-1]]
-    assert 9 <= np.mean(counts) <= 15
-    assert all(batch[0].shape[0] * batch[0].shape[1] < 12 for batch in batches)
+    # About as many examples to a step as without packing, 12, in whole rows of about 5.
+    assert 9 <= 60 / len(batches) <= 17
+    assert all(batch[0].shape[:2] == (2, 1) for batch in batches)
     again, *_ = _task()
     for a, b in zip(again.batch(1), task.batch(1), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 def test_counts_of_documents_and_how_full_rows_are_are_printed():
-    task, *_ = _task()
+    task, _, corpus = _task()
     (line,) = [line for line in task.lines() if line.startswith("packing")]
-    assert "60 documents in " in line
-    assert "rows of 32 tokens, 9" in line  # more than 90% of them are filled
-    alone, *_ = _task(pack=False)
-    assert not any(line.startswith("packing") for line in alone.lines())
+    found = re.search(r"60 documents in (\d+) rows of (\d+) tokens, (.+)% filled", line)
+    rows, width, filled = map(float, found.groups())
+    tokens = sum(map(len, corpus.train))
+    assert filled == pytest.approx(100 * tokens / (rows * width), abs=0.1)
+    assert filled > 90
+    assert width % 16 == 0 and width >= max(30, 6 * tokens / 60 - 1)
+    apart, *_ = _task(pack=False)
+    assert not any(line.startswith("packing") for line in apart.lines())
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2"])

@@ -85,7 +85,7 @@ def test_logits_and_gradients_are_those_of_transformers_with_a_mask(tmp_path, ki
     value, grads = fxad.jit(fxad.value_and_grad(lambda p, t, y, s: family.loss(p, (t, y), c, s)))(
         model.params, tokens, targets, IDS
     )
-    assert float(value) == pytest.approx(float(loss), rel=1e-5)
+    assert float(value) == pytest.approx(loss.item(), rel=1e-5)
     wanted = named_gradients(theirs, tmp_path / "gradients")
     floor = 1e-6 * np.sqrt(sum(np.square(g).sum() for g in wanted.values()))
     for name, got in named_leaves(grads):

@@ -33,7 +33,7 @@ from fxad.ir.kernel import Const, Expr, Prim
 from fxad.ir.loops import Attention, Point
 from fxad.ir.program import OPS, Program, Var
 from fxad.ir.rewrite import dce
-from fxad.ops.base import Batched, define, spread
+from fxad.ops.base import Batched, Primitive, define, spread
 from fxad.ops.fused.attention_parts import (
     EXTRAS,
     LOWEST,
@@ -50,6 +50,7 @@ from fxad.trace.tracer import stage, type_of
 
 if TYPE_CHECKING:
     from fxad.ir.rules import Transforms
+    from fxad.trace.array import Array
 
 # ---------------------------------------------------------------- types
 
@@ -365,7 +366,7 @@ def _attention(
     )  # fmt: skip
 
 
-flash_attention = define(
+flash_attention: Primitive[tuple[Array, ...]] = define(
     "flash_attention",
     higher=True,
     doc="Softmax attention [B,T,N,H] x [B,S,K,H] x [B,S,K,E] -> ([B,T,N,E], log-sum-exp [B,N,T]).",
@@ -378,7 +379,7 @@ flash_attention = define(
     dtypes="",
 )
 
-flash_attention_grad = define(
+flash_attention_grad: Primitive[tuple[Array, ...]] = define(
     "flash_attention_grad",
     higher=True,
     doc="Cotangents of q, k and v from lse, delta = sum(d_out * out) and d_out; weights are "

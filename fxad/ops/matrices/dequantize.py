@@ -10,7 +10,7 @@ float32, rounded once to `dtype`. A product that reads the result unpacks a pane
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,15 +19,28 @@ from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.loops import Unpack
 from fxad.ir.packed import BLOCK, CODES, NF4_LEVELS, PER_BLOCK, blocks_of, unpacked
-from fxad.ir.program import OPS
 from fxad.ir.rewrite import literal
-from fxad.ops.base import Primitive, case, define, fails, full, known, narrow, spread, type_of
+from fxad.ops.base import (
+    Primitive,
+    Sample,
+    case,
+    define,
+    fails,
+    full,
+    known,
+    narrow,
+    op,
+    operand_type,
+    spread,
+    type_of,
+    value_of,
+)
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Cotangents, Draws, Operands, Tangents, Value, Values
+    from fxad.trace.array import Array
 
 TARGETS = (dt.float16, dt.bfloat16, dt.float32)
-
-
-def _op(name: str, *args: Any, **params: Any) -> Any:
-    return OPS[name](*args, **params)
 
 
 def _type(
@@ -57,61 +70,62 @@ def _numpy(
     return narrow(unpacked(codes, scales, format, columns), dtype)
 
 
-def _jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any, **params: Any) -> Any:
+def _jvp(primals: Values, tangents: Tangents, out: Value, **params: Any) -> Value | None:
     """Linear in the scales; codes are integers."""
     return None if tangents[1] is None else dequantize(primals[0], tangents[1], **params)
 
 
 def _transpose(
-    ct: Any, args: Sequence[Any], *, format: str, columns: int, dtype: np.dtype
-) -> list[Any]:
+    ct: Value, args: Operands, *, format: str, columns: int, dtype: np.dtype
+) -> Cotangents:
     codes, scales = args
     if known(scales):
         return [None, None]
     whole, blocks = blocks_of(columns) * BLOCK, blocks_of(columns)
-    wide = _op("convert", ct, dtype=dt.float32)
+    wide = op("convert", ct, dtype=dt.float32)
     zero = literal(0, dt.float32)
-    wide = _op("pad", wide, zero, low=(0, 0), high=(0, whole - columns), interior=(0, 0))
-    ones = full(1, scales.type)
-    levels = dequantize(codes, ones, format=format, columns=whole, dtype=dt.float32)
-    blocked = _op("reshape", _op("mul", wide, levels), shape=(scales.shape[0], blocks, BLOCK))
-    return [None, _op("sum", blocked, axes=(2,))]
+    wide = op("pad", wide, zero, low=(0, 0), high=(0, whole - columns), interior=(0, 0))
+    type_ = operand_type(scales)
+    ones = full(1, type_)
+    levels = dequantize(value_of(codes), ones, format=format, columns=whole, dtype=dt.float32)
+    blocked = op("reshape", op("mul", wide, levels), shape=(type_.shape[0], blocks, BLOCK))
+    return [None, op("sum", blocked, axes=(2,))]
 
 
-def _batch(size: int, batched: Sequence[bool], args: Sequence[Any], **params: Any) -> Any:
+def _batch(size: int, batched: Sequence[bool], args: Values, **params: Any) -> Value:
     """Lanes are more rows."""
     lanes = [a if b else spread(a, size) for a, b in zip(args, batched, strict=True)]
     rows = type_of(lanes[0]).shape[1]
-    joined = [_op("reshape", x, shape=(size * rows, type_of(x).shape[2])) for x in lanes]
+    joined = [op("reshape", x, shape=(size * rows, type_of(x).shape[2])) for x in lanes]
     found = dequantize(*joined, **params)
-    return _op("reshape", found, shape=(size, rows, params["columns"]))
+    return op("reshape", found, shape=(size, rows, params["columns"]))
 
 
-def _decompose(codes: Any, scales: Any, *, format: str, columns: int, dtype: np.dtype) -> Any:
+def _decompose(codes: Value, scales: Value, *, format: str, columns: int, dtype: np.dtype) -> Value:
     rows, blocks = type_of(scales).shape
-    blocked = _op("reshape", codes, shape=(rows, blocks, PER_BLOCK[format]))
+    blocked = op("reshape", codes, shape=(rows, blocks, PER_BLOCK[format]))
     if format == "nf4":
-        wide = _op("convert", blocked, dtype=dt.int32)
-        halves = [_op("and", wide, 15), _op("shr_logical", wide, 4)]
-        levels = _level(_op("concatenate", *halves, axis=2), NF4_LEVELS)
+        wide = op("convert", blocked, dtype=dt.int32)
+        halves = [op("and", wide, 15), op("shr_logical", wide, 4)]
+        levels = _level(op("concatenate", *halves, axis=2), NF4_LEVELS)
     else:
-        levels = _op("convert", blocked, dtype=dt.float32)
-    each = _op("broadcast", scales, shape=(rows, blocks, BLOCK), axes=(0, 1))
-    values = _op("reshape", _op("mul", levels, each), shape=(rows, blocks * BLOCK))
-    values = _op("slice", values, start=(0, 0), stop=(rows, columns), step=(1, 1))
-    return _op("convert", values, dtype=dtype)
+        levels = op("convert", blocked, dtype=dt.float32)
+    each = op("broadcast", scales, shape=(rows, blocks, BLOCK), axes=(0, 1))
+    values = op("reshape", op("mul", levels, each), shape=(rows, blocks * BLOCK))
+    values = op("slice", values, start=(0, 0), stop=(rows, columns), step=(1, 1))
+    return op("convert", values, dtype=dtype)
 
 
-def _level(code: Any, levels: Sequence[float]) -> Any:
+def _level(code: Value, levels: Sequence[float]) -> Value:
     """levels[code], by a choice for each bit."""
     if len(levels) == 1:
         return literal(levels[0], dt.float32)
     half = len(levels) // 2
-    upper = _op("ne", _op("and", code, half), 0)
-    return _op("select", upper, _level(code, levels[half:]), _level(code, levels[:half]))
+    upper = op("ne", op("and", code, half), 0)
+    return op("select", upper, _level(code, levels[half:]), _level(code, levels[:half]))
 
 
-def _samples(r: Any) -> list[Any]:
+def _samples(r: Draws) -> list[Sample]:
     if r.dtype not in TARGETS:
         return []
 
@@ -122,7 +136,7 @@ def _samples(r: Any) -> list[Any]:
     def scales(rows: int, blocks: int) -> np.ndarray:
         return np.abs(r.i32(rows, blocks)).astype(np.float32) / 8
 
-    def one(format: str, rows: int, columns: int) -> Any:
+    def one(format: str, rows: int, columns: int) -> Sample:
         blocks = blocks_of(columns)
         params = {"format": format, "columns": columns, "dtype": r.dtype}
         return case(codes(format, rows, blocks), scales(rows, blocks), **params)
@@ -136,7 +150,7 @@ def _samples(r: Any) -> list[Any]:
     ]
 
 
-dequantize: Primitive = define(
+dequantize: Primitive[Array] = define(
     "dequantize",
     doc="A matrix from blocks of codes and their scales: level * scale, rounded to dtype.",
     type=_type,
