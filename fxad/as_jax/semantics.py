@@ -1,0 +1,15 @@
+"""JAX's behaviour where fxad's differs: switched on once, for a process in which fxad is JAX.
+
+What differs otherwise is listed in docs/from-jax.md, where this table stands too:
+
+- a 64-bit dtype that is asked for narrows unless x64 is on, with a warning; inputs narrow without.
+"""
+
+from __future__ import annotations
+
+from fxad.core.dtypes import widths
+
+
+def install() -> None:
+    """Switch all of it on."""
+    widths.explicit_wins = False
