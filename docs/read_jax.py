@@ -1,6 +1,6 @@
 """Write down the public names of the installed JAX, which `fxad.as_jax` follows.
 
-    python docs/read_jax.py      # rewrites fxad/as_jax/public_names.txt; then docs/generate.py
+python docs/read_jax.py      # rewrites fxad/as_jax/public_names.txt; then docs/generate.py
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ LEFT_OUT = tuple(
 )
 # Where names come from that a module only uses itself.
 BORROWED = (
-    "__future__ _collections_abc _operator abc ast collections collections.abc contextlib dataclasses enum "
-    "functools itertools logging operator types typing warnings weakref"
+    "__future__ _collections_abc _operator abc ast collections collections.abc contextlib "
+    "dataclasses enum functools itertools logging operator types typing warnings weakref"
 ).split()
 PLACES = ("out_sharding", "sharding", "spmd_axis_name", "axis_index_groups")
 

@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from fxad.core.dtypes import canonicalize, float0, kind_of
+from fxad.core.dtypes import canonicalize, default_float, float0, kind_of, narrow
 from fxad.core.errors import TypeMismatch
 from fxad.core.promotion import entry_of, promote
 from fxad.numpy.data_types import finfo, iinfo
@@ -32,9 +32,9 @@ class prng_key(extended):
 
 
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> np.dtype:
-    """The dtype that arrays made of this one have: 64-bit ones narrow, unless x64 is on."""
-    wanted = canonicalize(dtype, explicit=True)
-    return canonicalize(wanted, explicit=False)
+    """The dtype that arrays made of this one have: 64-bit ones narrow, unless x64 is on. None is
+    the default float."""
+    return default_float() if dtype is None else narrow(dtype)
 
 
 def issubdtype(a: Any, b: Any) -> bool:

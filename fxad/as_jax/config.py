@@ -188,7 +188,7 @@ def _from_text(text: str) -> Any:
 
 
 class State:
-    """A setting as a function of `jax`: `with state(value):`, or a call that changes it for good."""
+    """A setting as a function of `jax`, which changes it inside a `with` block."""
 
     def __init__(self, name: str) -> None:
         self.name = f"jax_{name}"

@@ -7,9 +7,10 @@ What differs otherwise is listed in docs/from-jax.md, where this table stands to
 
 from __future__ import annotations
 
-from fxad.core.dtypes import widths
+from fxad.core.semantics import semantics
 
 
 def install() -> None:
     """Switch all of it on."""
-    widths.explicit_wins = False
+    semantics.explicit_dtypes_win = False
+    semantics.filled_arrays_are_strong = False

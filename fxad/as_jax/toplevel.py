@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 __version__ = "0.10.2"  # whose names the alias has: `public_names.txt`
-__version_info__ = tuple(map(int, __version__.split(".")))
+__version_info__ = (0, 10, 2)
 no_tracing = fxad.no_tracing
 
 
@@ -100,7 +100,8 @@ def pmap(
         mapped = fxad.vmap(fun, tuple(shared), out_axes, axis_name, axis_size or 1)
         return mapped(*args, **kwargs)
 
-    return fxad.jit(functools.wraps(fun)(one_lane), static_argnums=static, donate_argnums=donate_argnums)
+    one_lane = functools.wraps(fun)(one_lane)
+    return fxad.jit(one_lane, static_argnums=static, donate_argnums=donate_argnums)
 
 
 def _check_lanes(arg: Any, axis: int) -> None:

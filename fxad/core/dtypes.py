@@ -20,6 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from fxad.core.errors import NarrowingWarning, TypeMismatch
+from fxad.core.semantics import semantics
 from fxad.core.source import PACKAGE
 
 bool_ = np.dtype(np.bool_)
@@ -276,9 +277,9 @@ def canonicalize(dtype_like: Any, *, explicit: bool) -> np.dtype:
         dtype = dtype.newbyteorder("=")
         if dtype not in _SHORT:
             raise _unsupported(dtype)
-    if numerics.on or dtype not in _NARROW or (explicit and widths.explicit_wins):
+    if numerics.on or dtype not in _NARROW or (explicit and semantics.explicit_dtypes_win):
         return dtype
-    if widths.explicit_wins:
+    if semantics.explicit_dtypes_win:
         _warn_narrowing(dtype)
     elif explicit:
         warnings.warn(
@@ -290,14 +291,13 @@ def canonicalize(dtype_like: Any, *, explicit: bool) -> np.dtype:
     return _NARROW[dtype]
 
 
-class Widths:
-    """Whether a 64-bit dtype that the user wrote wins while 64-bit is off. Not under
-    `fxad.as_jax`: there it narrows with a warning, and inputs narrow without one, as in JAX."""
-
-    explicit_wins = True
-
-
-widths = Widths()
+def narrow(dtype_like: Any) -> np.dtype:
+    """The dtype that an input of this one has: 64-bit becomes 32-bit unless x64 is on."""
+    if type(dtype_like) in (type, str) and dtype_like in _KINDS:
+        return _KINDS[dtype_like]()
+    dtype = _numpy_dtype(dtype_like)
+    dtype = dtype if dtype.isnative else dtype.newbyteorder("=")
+    return dtype if numerics.on else _NARROW.get(dtype, dtype)
 
 
 def _numpy_dtype(dtype_like: Any) -> np.dtype:
