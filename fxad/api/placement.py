@@ -131,18 +131,9 @@ class Mesh(AbstractMesh):
 
 
 def _as_array(devices: Any) -> np.ndarray:
-    """An object array of devices (a Device is a tuple, which NumPy would take apart)."""
-    if isinstance(devices, np.ndarray) and devices.dtype == object:
-        return devices
-    shape, first = [], devices
-    while isinstance(first, Sequence | np.ndarray) and not isinstance(first, Device):
-        shape.append(len(first))
-        if not len(first):
-            break
-        first = first[0]
-    found = np.empty(shape, object)
-    if found.size == 1:
-        found.flat[0] = first
+    found = np.asarray(devices, object)
+    if not all(isinstance(device, Device) for device in found.flat):
+        raise BadArgument(f"Mesh: expected devices of fxad.devices(), got {devices!r}")
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -88,13 +88,27 @@ def default_backend() -> str:
     return "cpu"
 
 
-class Device(NamedTuple):
-    """The device that results live on."""
+class Device:
+    """The device that results live on. No tuple: NumPy makes an array of devices of a list."""
 
-    id: int = 0
-    platform: str = "cpu"
-    device_kind: str = "cpu"
-    process_index: int = 0
+    __slots__ = ()
+    id = 0
+    platform = "cpu"
+    device_kind = "cpu"
+    process_index = 0
+    host_id = 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Device)
+
+    def __hash__(self) -> int:
+        return hash(Device)
+
+    def __str__(self) -> str:
+        return "cpu:0"
+
+    def __repr__(self) -> str:
+        return "CpuDevice(id=0)"
 
 
 def devices(backend: str | None = None) -> list[Device]:

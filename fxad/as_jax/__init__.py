@@ -10,12 +10,12 @@ docs/jax-names.md, which is made from `fxad.as_jax.names`.
 
 from __future__ import annotations
 
-import importlib
 import sys
 import warnings
 from importlib.machinery import PathFinder
 from typing import Any
 
+from fxad.as_jax import semantics
 from fxad.as_jax.modules import Finder
 from fxad.core.errors import FxadError
 
@@ -57,7 +57,7 @@ def install() -> None:
             stacklevel=2,
         )
     sys.meta_path.insert(0, Finder())
-    importlib.import_module("fxad.as_jax.semantics").install()
+    semantics.follow_jax()
 
 
 def pytest_addoption(parser: Any) -> None:

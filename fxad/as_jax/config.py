@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fxad.api.compiled import disable_jit, interpreting
 from fxad.core import precision
@@ -17,7 +18,10 @@ from fxad.core.lazy import later
 from fxad.core.promotion import set_dtype_promotion, set_rank_promotion
 from fxad.trace import leaks
 
-debug = later("fxad.debug")
+if TYPE_CHECKING:
+    from fxad import debug
+else:
+    debug = later("fxad.debug")
 
 
 class _Switch:
@@ -171,8 +175,6 @@ class Config:
 
     def parse_flags_with_absl(self) -> None:
         """Set what absl's flags were given on the command line."""
-        import sys
-
         from absl import flags
 
         self.config_with_absl()

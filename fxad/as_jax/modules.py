@@ -16,7 +16,7 @@ from importlib.resources import files
 from types import ModuleType
 from typing import Any
 
-from fxad.as_jax.names import ABSENT, ABSENT_MODULES, ELSEWHERE, MODULES
+from fxad.as_jax.names import ELSEWHERE, MODULES, why
 from fxad.as_jax.one_device import on_one_device
 
 PAGE = "docs/jax-names.md"
@@ -26,7 +26,7 @@ PAGE = "docs/jax-names.md"
 def public_names() -> dict[str, dict[str, tuple[str, ...]]]:
     """JAX's public names by module ("jax", "jax.numpy", ...), each with its keywords that say where
     arrays lie."""
-    lines = files("fxad.as_jax").joinpath("public_names.txt").read_text().splitlines()
+    lines = files(__package__).joinpath("public_names.txt").read_text().splitlines()
     pairs = (line.split(": ", 1) for line in lines if not line.startswith("#"))
     return {module: dict(map(_with_keywords, names.split())) for module, names in pairs}
 
@@ -76,15 +76,14 @@ def private(module: str) -> bool:
 def why_absent(module: str, name: str) -> str:
     """One sentence: that the name is not here, why, the nearest that is, and where to read on."""
     full = f"{module}.{name}"
-    known = full in ABSENT or full in ABSENT_MODULES or name in public_names().get(module, ())
-    parts = [f"{full} {'is not in fxad' if known else 'is no public name of JAX, nor in fxad'}"]
-    if reason := ABSENT.get(full) or ABSENT_MODULES.get(full) or ABSENT_MODULES.get(module):
-        parts.append(f": {reason}")
-    candidates = [n for n in public_names().get(module, ()) if home_of(module, n)]
+    known = public_names()
+    if name in known.get(module, {}) or any(m.startswith(full) for m in known):
+        said = f"{full} is not in fxad: {why(full)}"
+    else:
+        said = f"{full} is no public name of JAX, nor in fxad"
+    candidates = [n for n in known.get(module, ()) if home_of(module, n)]
     near = importlib.import_module("difflib").get_close_matches(name, candidates, n=1)
-    if near:
-        parts.append(f"; the nearest name is {module}.{near[0]}")
-    return "".join([*parts, f" ({PAGE} lists what is)"])
+    return said + (f"; the nearest name is {module}.{near[0]}" if near else "") + f" ({PAGE})"
 
 
 class Module(ModuleType):
@@ -123,7 +122,7 @@ class Finder:
         if name != "jax" and not name.startswith("jax."):
             return None
         if name in MODULES:
-            return ModuleSpec(name, Finder, origin="fxad.as_jax", is_package=True)
+            return ModuleSpec(name, Finder, origin="fxad", is_package=True)
         parent, _, own = name.rpartition(".")
         if parent in MODULES and hasattr(sys.modules.get(parent), own):
             return None  # `import jax.numpy.sin` is an error of Python's

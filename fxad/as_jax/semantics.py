@@ -10,7 +10,7 @@ from __future__ import annotations
 from fxad.core.semantics import semantics
 
 
-def install() -> None:
+def follow_jax() -> None:
     """Switch all of it on."""
     semantics.explicit_dtypes_win = False
     semantics.filled_arrays_are_strong = False

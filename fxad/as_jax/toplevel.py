@@ -20,6 +20,7 @@ __all__ = [
     "clear_caches",
     "config",
     "copy_to_host_async",
+    "dtype_of",
     "effects_barrier",
     "host_count",
     "host_id",
@@ -34,6 +35,11 @@ __all__ = [
 __version__ = "0.10.2"  # whose names the alias has: `public_names.txt`
 __version_info__ = (0, 10, 2)
 no_tracing = fxad.no_tracing
+
+
+def dtype_of(x: Any, *, canonicalize: bool = False) -> Any:
+    """The dtype of an array or a number (`jax.lax.dtype`)."""
+    return typeof(x).dtype
 
 
 def effects_barrier() -> None:
