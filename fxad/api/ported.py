@@ -22,7 +22,6 @@ _LIST = "docs/from-jax.md lists what is missing"
 NOT_HERE = {  # names of `jax`, and what to do without them
     "clear_caches": "`f.clear_cache()` forgets the traces of a jitted f",
     "default_device": _ONE,
-    "dtypes": "dtypes, `finfo` and `result_type` are in fxad.numpy",
     "experimental": _LIST,
     "export": _LIST,
     "image": _LIST,
@@ -30,7 +29,6 @@ NOT_HERE = {  # names of `jax`, and what to do without them
     "pmap": _ONE,
     "profiler": "`fxad.profile(f, *args)` times the kernels of f",
     "shard_map": _ONE,
-    "sharding": _ONE,
 }
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -14,6 +14,8 @@ class Semantics:
 
     explicit_dtypes_win = True  # of 64 bits, while 64-bit is off; in JAX they narrow
     filled_arrays_are_strong = True  # full(3, 1.0); in JAX weak
+    known_indices_are_checked = True  # x[9] of 3 elements; in JAX clamped, or dropped by updates
+    abs_is_flat_at_zero = True  # the slope of |x| at 0; in JAX 1
 
 
 semantics = Semantics()

@@ -217,3 +217,18 @@ def test_places_of_one_device():
     assert "none called 'y'" in lines[3]
     assert "zeros: out_sharding: expected a sharding or a device, got 'cpu:1'" in lines[4]
     assert lines[5] == "(1, 2)"
+
+
+def test_indices_and_slopes_are_jaxs():
+    out = aliased(
+        "import jax, jax.numpy as jnp\n"
+        "x = jnp.arange(3.0)\n"
+        "read = lambda x: (x[7], x[-9], x.at[7].set(5.0))\n"
+        "for f in (read, lambda x: x.at[7].get(mode='fill')):\n"
+        "    print(f(x), jax.jit(f)(x))\n"
+        "print(jax.grad(jnp.abs)(0.0), jax.grad(jnp.abs)(-2.0), jax.jit(jax.grad(jnp.abs))(3.0))\n"
+    )
+    first, filled, slopes = out.replace("Array", "").strip().split("\n")
+    assert first.count("(2., dtype=float32), (0., dtype=float32), ([0., 1., 2.], dt") == 2
+    assert filled == "nan nan"
+    assert slopes == "1.0 -1.0 1.0"
