@@ -46,10 +46,13 @@ with _while_importing():
     from fxad.core.dtypes import enable_x64, float0
     from fxad.core.lazy import lazy as _lazy
     from fxad.core.precision import default_matmul_precision
+    from fxad.core.tracebacks import install as _install_tracebacks
     from fxad.trace.array import Array
     from fxad.trace.leaks import checking_leaks
     from fxad.trace.tracer import ensure_compile_time_eval
     from fxad.trace.tracer import type_of as typeof
+
+_install_tracebacks()
 
 if TYPE_CHECKING:
     from fxad import (
@@ -83,6 +86,7 @@ if TYPE_CHECKING:
     )
     from fxad.api.derived import make_ir as make_jaxpr
     from fxad.api.error_estimate import estimate_error
+    from fxad.api.explain import explain
     from fxad.api.precision import suggest_precision
     from fxad.api.profile import profile
     from fxad.api.sparse import SparseMatrix, Sparsity, sparse_hessian, sparse_jacobian
@@ -105,6 +109,7 @@ if not TYPE_CHECKING:  # to a checker, what is not imported above is not there
             "custom_gradient": "fxad.api.closures",
             "estimate_error": "fxad.api.error_estimate",
             "eval_shape": "fxad.api.derived",
+            "explain": "fxad.api.explain",
             "gnvp": "fxad.api.curvature",
             "hessian": "fxad.api.derived",
             "hessian_diag": "fxad.api.curvature",
@@ -177,6 +182,7 @@ __all__ = [
     "errors",
     "estimate_error",
     "eval_shape",
+    "explain",
     "flatten_util",
     "float0",
     "get_num_threads",

@@ -50,6 +50,36 @@ def marked(
     return answers
 
 
+def without(
+    text: str,
+    spans: Sequence[Span],
+    untrained: Sequence[int],
+    blocks: Callable[[int], list[str]],
+    where: str,
+) -> list[Span]:
+    """The generation blocks of a conversation without those of the messages `untrained`.
+
+    `blocks(n)` are the texts of the blocks that the first n messages have: those of a message are
+    what it adds. TemplateError where earlier blocks are not the first of the whole conversation's,
+    so that nobody knows which are whose.
+    """
+    whole = [text[start:stop] for start, stop in spans]
+    left = list(enumerate(spans))
+    for at in untrained:
+        ends = []
+        for count in (at, at + 1):
+            found = blocks(count)
+            if found != whole[: len(found)]:
+                raise TemplateError(
+                    f"{where} rewrites earlier turns: the first {count} messages have the "
+                    f"generation blocks {shown(found)}, the whole conversation {shown(whole)}; so "
+                    f"which are those of message {at}, which is not to be trained, is unknown"
+                )
+            ends.append(len(found))
+        left = [(number, span) for number, span in left if not ends[0] <= number < ends[1]]
+    return [span for _, span in left]
+
+
 def ended(
     ids: np.ndarray, offsets: np.ndarray, spans: Sequence[Span], tokenizer: Subwords
 ) -> np.ndarray:

@@ -5,7 +5,7 @@
 
 | format | a record holds | becomes |
 |---|---|---|
-| messages | `messages`: objects with `role`, `content`, also `tool_calls`; `tools` | Conversation |
+| messages | `messages`: `role`, `content`, also `tool_calls`, `weight`; `tools` | Conversation |
 | sharegpt | `conversations`: objects with `from`, `value`; `system`, `tools` | Conversation |
 | alpaca | `instruction`, `output`; `input`, `system`, `history` | Conversation |
 | completion | `prompt`, `completion`: texts, or lists of messages | Completion, Conversation |
@@ -51,13 +51,14 @@ Message = dict[str, Any]
 class Conversation:
     """Messages as a chat template takes them: dicts with `role`, `content` and what else was there.
 
-    The first `given` of them are context: what the assistant says there is not trained.
+    `untrained` are the numbers of those that are context: what the assistant says there is not
+    trained.
     """
 
     messages: list[Message]
     tools: list[Any] | None
     where: str
-    given: int = 0
+    untrained: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -162,9 +163,10 @@ def _call(value: Any) -> dict[str, Any]:
     return call if "function" in call else {"type": "function", "function": FUNCTION(value)}
 
 
-def _whole_weight(value: Any) -> Any:
-    if value != 1 or type(value) is bool:
-        raise Mismatch(f"must be 1, got {shown(value)}: every answer of the assistant is trained")
+def _weight(value: Any) -> Any:
+    """OpenAI's word for whether a message is trained."""
+    if value not in (0, 1) or type(value) is bool:
+        raise Mismatch(f"must be 0 (not trained) or 1 (trained), got {shown(value)}")
     return value
 
 
@@ -174,7 +176,7 @@ MESSAGE = record(
     {
         "content": nullable(_text),
         "tool_calls": nullable(array(_call, most=MOST_MESSAGES)),
-        "weight": _whole_weight,
+        "weight": nullable(_weight),
     },
     others=anything,
 )
@@ -185,7 +187,6 @@ def _message(value: Any) -> Message:
     message: Message = MESSAGE(value)
     if message.get("tool_calls") is None:
         message.pop("tool_calls", None)
-    message.pop("weight", None)
     if message.get("content") is None and not message.get("tool_calls"):
         raise Mismatch("does not hold content")
     message.setdefault("content", None)
@@ -193,6 +194,16 @@ def _message(value: Any) -> Message:
 
 
 MESSAGES = array(_message, most=MOST_MESSAGES)
+
+
+def _conversation(
+    messages: list[Message], tools: list[Any] | None, where: str, given: int = 0
+) -> Conversation:
+    """A conversation of which the first `given` messages, and those of weight 0, are context; a
+    template is not shown weights."""
+    untrained = {at for at, message in enumerate(messages) if message.get("weight") == 0}
+    shown = [{key: x for key, x in message.items() if key != "weight"} for message in messages]
+    return Conversation(shown, tools, where, frozenset(untrained | set(range(given))))
 
 
 def _tools(value: Any) -> list[Any] | None:
@@ -211,7 +222,7 @@ def _messages_record(value: Any) -> Made:
     messages = found.get("messages", found.get("conversations"))
     if messages is None:
         raise Mismatch("does not hold messages")
-    return lambda where: Conversation(messages, found.get("tools"), where)
+    return lambda where: _conversation(messages, found.get("tools"), where)
 
 
 SHAREGPT_ROLES = {
@@ -246,7 +257,7 @@ def _sharegpt_record(value: Any) -> Made:
     optional = {"system": nullable(TEXT), "tools": _tools}
     found = record({"conversations": TURNS}, optional, others=anything)(value)
     messages = [*_system(found), *found["conversations"]]
-    return lambda where: Conversation(messages, found.get("tools"), where)
+    return lambda where: _conversation(messages, found.get("tools"), where)
 
 
 def _system(found: dict[str, Any]) -> list[Message]:
@@ -276,7 +287,7 @@ def _alpaca_record(value: Any) -> Made:
         messages += _asked(question, answer)
     asked = "\n\n".join(filter(None, [found["instruction"], found.get("input")]))
     messages += _asked(asked, found["output"])
-    return lambda where: Conversation(messages, None, where)
+    return lambda where: _conversation(messages, None, where)
 
 
 def _text_or_messages(value: Any) -> str | list[Message]:
@@ -306,7 +317,7 @@ def _answered(
     if type(prompt) is str and type(answer) is str:
         return Completion(prompt, answer, where)
     before = _as_messages(prompt, "user")
-    return Conversation([*before, *_as_messages(answer, "assistant")], tools, where, len(before))
+    return _conversation([*before, *_as_messages(answer, "assistant")], tools, where, len(before))
 
 
 def _as_messages(value: str | list[Message], role: str) -> list[Message]:

@@ -79,10 +79,10 @@ class Counts:
 class Encoder:
     """Turns items into examples, by a tokenizer and, for conversations, a chat template.
 
-    tokenizer: has `encode(text, add_special_tokens=False) -> ids`, and special `ids`, as those of
-    `fxad_nn.tokenizer.from_directory`. template: has
-    `encode(tokenizer, messages, tools=...) -> (ids, answers)` (`fxad_nn.chat_template`); None
-    where the model has none. Ids are proved to be in the vocabulary of the model.
+    tokenizer: as those of `fxad_nn.tokenizer.from_directory`. template: has
+    `encode(tokenizer, messages, tools=..., untrained=...) -> (ids, answers)`
+    (`fxad_nn.chat_template`); None where the model has none. Ids are proved to be in the vocabulary
+    of the model.
     """
 
     def __init__(self, tokenizer: Any, template: Any, vocab: int) -> None:
@@ -107,31 +107,26 @@ class Encoder:
             raise DataError("the model has no chat template; train prompts and completions instead")
         if not item.messages:
             return [], []
-        ids, answers = self._template.encode(self._tokenizer, item.messages, tools=item.tools)
-        # Context without answers has nothing that would be trained.
-        if any(message["role"] == "assistant" for message in item.messages[: item.given]):
-            given = self._given(item)
-            if list(ids[: len(given)]) != given:
-                raise DataError("the template writes the prompt differently once it is answered")
-            answers = np.array(answers)
-            answers[: len(given)] = False
-        return ids, answers
-
-    def _given(self, item: Conversation) -> list[int]:
-        """The ids of the messages that are context."""
-        text = self._template.render(item.messages[: item.given], tools=item.tools)
-        return self._ids(text)
+        return self._template.encode(
+            self._tokenizer, item.messages, tools=item.tools, untrained=item.untrained
+        )
 
     def _completion(self, item: Completion) -> tuple[Any, Any]:
-        """The prompt as it is encoded to be continued, the completion after it, and the end."""
-        prompt, answer = self._ids(item.prompt), self._ids(item.completion)
-        start, end = start_of(self._tokenizer), list(self._tokenizer.ids.eos[:1])
-        prompt = prompt if prompt[: len(start)] == start else start + prompt
-        answer += end if answer[-1:] != end else []
-        return prompt + answer, [False] * len(prompt) + [True] * len(answer)
+        """Prompt and completion, encoded as the one text that they are, and the end.
 
-    def _ids(self, text: str) -> list[int]:
-        return [int(i) for i in self._tokenizer.encode(text)]
+        A token counts as the completion's if a character of it is: one that straddles the border,
+        such as that of " 4" after a prompt that ends with a space, is trained.
+        """
+        text = item.prompt + item.completion
+        encoded, offsets = self._tokenizer.encode_with_offsets(text)
+        ids = [int(i) for i in encoded]
+        answer = [bool(stop > len(item.prompt)) for _, stop in offsets]
+        start, end = start_of(self._tokenizer), list(self._tokenizer.ids.eos[:1])
+        if ids[: len(start)] != start:
+            ids, answer = start + ids, [False] * len(start) + answer
+        if not (any(answer) and ids[-1:] == end):
+            ids, answer = ids + end, answer + [True] * len(end)
+        return ids, answer
 
 
 def encoded(

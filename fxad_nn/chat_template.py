@@ -11,7 +11,7 @@ A template is a Jinja program that a model's directory carries; what it prints i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,14 +93,17 @@ class ChatTemplate:
         tokenizer: Subwords,
         messages: Sequence[Message],
         tools: Sequence[Mapping[str, Any]] | None = None,
+        untrained: Collection[int] = (),
         **variables: Any,
     ) -> tuple[np.ndarray, np.ndarray]:
         """A conversation to train on: its ids, int32 [length], and which of them the assistant
         wrote, bool [length], the token that ends its turn included.
 
-        The ids are those of the whole text: no start token is added to the one that the template
-        writes. DataError where a role is not one of `ROLES`; TemplateError where the template has
-        no generation blocks and rewrites earlier turns as the conversation grows.
+        `untrained` are the numbers of messages that do not count, whoever wrote them. The ids are
+        those of the whole text: no start token is added to the one that the template writes.
+        DataError where a role is not one of `ROLES`; TemplateError where the template rewrites
+        earlier turns as the conversation grows, which it may where it has generation blocks and
+        all that is in them counts.
         """
         if not isinstance(tokenizer, Subwords):
             kind = type(tokenizer).__name__
@@ -115,14 +118,24 @@ class ChatTemplate:
         text, generated = self._render(messages, settings, False)
         ids, offsets = tokenizer.encode_with_offsets(text)
         process = self._process(tools)
+        written = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
         if answers.are_marked(process.source):
-            return ids, answers.marked(ids, offsets, generated, tokenizer)
+
+            def blocks(count: int) -> list[str]:
+                if count == 0:
+                    return []
+                part, spans = self._render(messages[:count], settings, False)
+                return [part[start:stop] for start, stop in spans]
+
+            context = [at for at in written if at in untrained]
+            some = answers.without(text, generated, context, blocks, process.where)
+            return ids, answers.marked(ids, offsets, some, tokenizer)
 
         def prefix(count: int, prompt: bool) -> str:
             return self._render(messages[:count], settings, prompt)[0]
 
-        written = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
-        spans = answers.verified(text, len(messages), written, prefix, tokenizer, process.where)
+        trained = [at for at in written if at not in untrained]
+        spans = answers.verified(text, len(messages), trained, prefix, tokenizer, process.where)
         return ids, answers.ended(ids, offsets, spans, tokenizer)
 
     def _render(

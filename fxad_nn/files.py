@@ -52,6 +52,7 @@ class Written:
 Content = bytes | memoryview  # contiguous
 _PART = 16 << 20  # bytes that are written, and hashed, at once
 _UNSYNCED = 64 << 20  # written bytes that are forced to the disk while more are written
+_UNHASHED = 4  # parts that may wait: the caller may have made them for this call alone
 
 
 def write(path: Path, contents: Iterable[Content]) -> Written:
@@ -70,6 +71,8 @@ def write(path: Path, contents: Iterable[Content]) -> Written:
         ThreadPoolExecutor(1, "sync") as syncing,
     ):
         for part in _parts(contents):
+            if len(hashed) >= _UNHASHED:
+                hashed[-_UNHASHED].result()
             hashed.append(hashing.submit(digest.update, part))
             file.write(part)
             size, unsynced = size + len(part), unsynced + len(part)

@@ -21,17 +21,19 @@ from pathlib import Path
 from typing import Any
 
 import fxad
+from fxad.core.schema import canonical
 from fxad_nn import chat_template, hf, models, store
 from fxad_nn.adapters import save_adapters
 from fxad_nn.chat_data import read_conversations
 from fxad_nn.chat_examples import Counts, Encoder, Example, Pair, encoded
 from fxad_nn.errors import CheckpointError, ConfigError, DataError
-from fxad_nn.files import replacing
+from fxad_nn.files import replacing, written
 from fxad_nn.finetune_recipe import LONGEST, FinetuneOptions
 from fxad_nn.listener import Listener
 from fxad_nn.lora import (
     Rounding,
     adapter_specs,
+    adapters_of,
     add_lora,
     merge_lora,
     trainable,
@@ -41,6 +43,7 @@ from fxad_nn.lora import (
 from fxad_nn.model import Model, load
 from fxad_nn.model import save as save_model
 from fxad_nn.optim import averaged
+from fxad_nn.quantized import is_quantized
 from fxad_nn.recipe import optimizer_of
 from fxad_nn.run import BEST, Run, changed_options, new_directory, resumed
 from fxad_nn.step import LONG
@@ -49,8 +52,9 @@ from fxad_nn.train import Result, carry_out
 from fxad_nn.tuning import Corpus, Tuning, split
 
 FIXED = (
-    *("model", "lora", "alpha", "targets", "rslora", "dpo"),
-    *("data", "eval_data", "eval_share", "eval_examples", "seed", "format", "context", "too_long"),
+    *("model", "lora", "alpha", "targets", "rslora", "quantize", "dpo"),
+    *("data", "eval_data", "eval_share", "eval_examples", "seed", "format"),
+    *("context", "too_long", "pack"),
     *("optimizer", "average", "skip_outliers", "dtype", "epochs"),
 )
 """Options that say what a checkpoint holds or was trained on, and so cannot change when its run
@@ -103,8 +107,9 @@ def resume(options: FinetuneOptions) -> Run:
     directory = _required(options.resume, "resume")
     saved = store.load(directory, optimizer_of(options), partial(_saved_spec, options))
     model, trained, frozen = _parts(options)
-    if model.config != saved.config:
+    if model.config != replace(saved.config, recompute=options.recompute):
         raise CheckpointError(f"{saved.path} is of another model than {options.model}")
+    _require_unchanged(saved, _required(options.model, "model"))
     task = _task(options, model.config, frozen, _reference(options, trained, frozen))
     if task.source != saved.state["source"]:
         raise DataError(
@@ -122,6 +127,29 @@ def resumed_finetune(directory: Path, **changes: Any) -> FinetuneOptions:
     return changed_options(directory, FinetuneOptions, FIXED, changes)
 
 
+def _digests(base: Path) -> dict[str, str]:
+    """SHA-256 of the files of a model that a checkpoint does not hold, by what they are called."""
+    weights = [written(path).sha256 for path in hf.weight_files(base)]
+    templates = canonical(chat_template.templates(base))
+    return {
+        "weights": hashlib.sha256(canonical(weights).encode()).hexdigest(),
+        "chat template": hashlib.sha256(templates.encode()).hexdigest(),
+    }
+
+
+def _require_unchanged(saved: store.Checkpoint, base: Path) -> None:
+    """CheckpointError where the model that a run began from is not what it was."""
+    before, now = saved.state.get("digests", {}), _digests(base)
+    changed = [name for name in now if name in before and before[name] != now[name]]
+    if saved.tokenizer.to_json() != from_directory(base).to_json():
+        changed.append("tokenizer")
+    if changed:
+        raise CheckpointError(
+            f"{saved.path} cannot go on: the {' and the '.join(changed)} of {base} changed since "
+            "it was saved; put back what was there, or begin a new run"
+        )
+
+
 def _required(path: Path | None, name: str) -> Path:
     if path is None:
         raise ConfigError(f"fine-tuning needs --{name}")
@@ -133,7 +161,7 @@ def _parts(options: FinetuneOptions) -> tuple[Model, Any, Any]:
 
     Without adapters all are trained, in float32; products keep the precision that is stored.
     """
-    model = load(_required(options.model, "model"))
+    model = load(_required(options.model, "model"), quantize=options.quantize)
     config = model.config
     if options.lora is not None:
         lora, key = options.adapters(), fxad.random.key(options.seed)
@@ -144,9 +172,10 @@ def _parts(options: FinetuneOptions) -> tuple[Model, Any, Any]:
         params = fxad.tree.map(lambda leaf: leaf.astype("float32"), model.params)
         products = None if config.dtype == "float32" else config.dtype
         config, chosen = replace(config, dtype="float32", products=products), True
+    config = replace(config, recompute=options.recompute)
     if options.dtype is not None:
         config = replace(config, products=LONG.get(options.dtype, options.dtype))
-    return Model(params, config), *fxad.tree.partition(params, chosen)
+    return Model(params, config), *fxad.tree.partition(params, chosen, is_leaf=is_quantized)
 
 
 def _reference(options: FinetuneOptions, trained: Any, frozen: Any) -> Any:
@@ -190,7 +219,8 @@ def _task(options: FinetuneOptions, config: models.Config, frozen: Any, referenc
         val = val[:: -(-len(val) // options.eval_examples) or 1]
     if not train or not val:
         raise DataError(f"{source}: {counts}: too little to train and to validate on")
-    return Tuning(options, config, frozen, Corpus(train, val, tokenizer, source, counts), reference)
+    corpus = Corpus(train, val, tokenizer, source, counts, _digests(directory))
+    return Tuning(options, config, frozen, corpus, reference)
 
 
 def _context(options: FinetuneOptions, config: models.Config) -> int:
@@ -261,12 +291,14 @@ def save_tuned(run: Run) -> tuple[list[Path], Rounding | None]:
         saved.append(run.directory / ADAPTER)
         save_adapters(saved[-1], params, run.config, options.adapters(), str(base.absolute()))
     if options.save in ("both", "merged"):
+        if options.quantize is not None:
+            params = with_adapters(load(base, mapped=True).params, adapters_of(params))
         if options.lora is not None:
             params, rounding = merge_lora(params, run.config)
         dtype = hf.read_config(base).dtype
         params = fxad.tree.map(lambda leaf: leaf.astype(dtype), params)
         saved.append(run.directory / MERGED)
-        config = replace(run.config, dtype=dtype, products=None)
+        config = replace(run.config, dtype=dtype, products=None, recompute=False)
         save_model(Model(params, config), saved[-1])
         copy_tokenizer(base, saved[-1])
     return saved, rounding

@@ -76,16 +76,32 @@ def mixture(
     return jnp.sum(y * weights[:, :, None].astype(y.dtype), axis=1).astype(x.dtype)
 
 
-def balance_loss(logits: Any, chosen: int) -> Any:
+def balance_loss(logits: Any, chosen: int, counted: Any = None) -> Any:
     """experts * sum over experts of (share of choices) (mean probability): `chosen` where all are
-    used alike, more elsewhere (Fedus et al., 2022, equations 4 to 6). logits: [n, experts]."""
+    used alike, more elsewhere (Fedus et al., 2022, equations 4 to 6).
+
+    logits: [n, experts]. counted: bool [n], of which tokens; of all unless given.
+    """
+    weights = _weights(logits, counted)
     probabilities = fxad.nn.softmax(logits.astype(jnp.float32))
     _, experts = fxad.lax.top_k(probabilities, chosen)
-    count, size = logits.shape
-    shares = jnp.bincount(experts.reshape(-1), length=size).astype(jnp.float32) / count
-    return size * jnp.sum(shares * jnp.mean(probabilities, axis=0))
+    size, flat = logits.shape[1], jnp.repeat(weights, chosen)
+    shares = jnp.bincount(experts.reshape(-1), weights=flat, length=size)
+    return size * jnp.sum(shares * jnp.sum(probabilities * weights[:, None], axis=0))
 
 
-def z_loss(logits: Any) -> Any:
-    """The mean square of the logarithm of the softmax's denominator (Zoph et al., 2022)."""
-    return jnp.mean(jnp.square(fxad.nn.logsumexp(logits.astype(jnp.float32), axis=-1)))
+def z_loss(logits: Any, counted: Any = None) -> Any:
+    """The mean square of the logarithm of the softmax's denominator (Zoph et al., 2022).
+
+    logits: [n, experts]. counted: bool [n], of which tokens; of all unless given.
+    """
+    squares = jnp.square(fxad.nn.logsumexp(logits.astype(jnp.float32), axis=-1))
+    return jnp.sum(squares * _weights(logits, counted))
+
+
+def _weights(logits: Any, counted: Any) -> Any:
+    """What each token weighs in a mean over those that count: float32 [n]."""
+    if counted is None:
+        return jnp.full(logits.shape[:1], 1.0 / logits.shape[0], jnp.float32)
+    counted = counted.astype(jnp.float32)
+    return counted / jnp.maximum(jnp.sum(counted), 1.0)

@@ -42,8 +42,12 @@ class Module(Protocol):
     def spec(self, config: Any) -> dict[str, Any]:
         """The tree of `Leaf`s."""
 
-    def forward(self, params: Any, tokens: Any, config: Any) -> Any:
-        """Logits [batch, time, vocab] of tokens [batch, time]."""
+    def forward(self, params: Any, tokens: Any, config: Any, segments: Any = None) -> Any:
+        """Logits [batch, time, vocab] of tokens [batch, time]. segments: int [batch, time], the
+        documents that share a row, one after another; each is as it would be alone."""
+
+    def shares_rows(self, config: Any, time: int) -> bool:
+        """Whether documents in a row of so many tokens are as they would be alone."""
 
     def extend(
         self,
@@ -59,7 +63,7 @@ class Module(Protocol):
     def head(self, params: Any, x: Any, config: Any) -> Any:
         """Logits [..., vocab] of what the head sees."""
 
-    def loss(self, params: Any, batch: tuple[Any, Any], config: Any) -> Any:
+    def loss(self, params: Any, batch: tuple[Any, Any], config: Any, segments: Any = None) -> Any:
         """The mean cross-entropy of (tokens, targets)."""
 
 

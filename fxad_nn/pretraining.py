@@ -41,6 +41,11 @@ class Pretraining:
         return sum(len(part) for part in (*self.data.train, *self.data.val))
 
     @property
+    def digests(self) -> dict[str, str]:
+        """None: a checkpoint holds the model and the tokenizer."""
+        return {}
+
+    @property
     def tokenizer(self) -> Tokenizer:
         return self.data.tokenizer
 

@@ -250,6 +250,7 @@ def _write(run: Run, directory: Path, keep: int) -> Path:
         "options": {k: str(v) if isinstance(v, Path) else v for k, v in options.items()},
         "source": run.task.source,
         "data_size": run.task.size,
+        "digests": run.task.digests,
         "sampler": {"seed": run.options.seed, "batches": run.step * run.options.accumulate},
         "history": run.history,
     }

@@ -7,6 +7,11 @@ The file is one protocol buffer message (sentencepiece_model.proto): pieces with
 how the model was trained, and how a text is normalised. Its two kinds of models become the same of
 a `tokenizer.json`: Unigram with its scores, BPE with every split of a piece into two pieces as a
 merge, the best score first, which is the order in which SentencePiece merges.
+
+What comes out is what transformers makes of the file. From the library itself it differs where
+several segmentations of a Unigram model have the same score, as those of a row of one character
+have: the library sums scores in float32 and takes the one that rounding favours, `tokenizers` sums
+in float64. For control pieces and the space before a text, see `sentencepiece_file`.
 """
 
 from __future__ import annotations
@@ -186,7 +191,8 @@ def sentencepiece_file(path: Path, legacy: bool = True) -> tuple[dict[str, Any],
     """The description that `subwords.load` reads, and the special tokens that the model names.
 
     `legacy` is a word of tokenizer_config.json: the space that SentencePiece puts before a text is
-    put before every part between special tokens, not just where the text begins.
+    put before every part between special tokens. Otherwise it is put before the first one alone,
+    and, unlike in SentencePiece, not where the text begins with a space.
 
     Control pieces and user-defined ones are found in texts, as transformers does it: SentencePiece
     itself takes the former for plain text.

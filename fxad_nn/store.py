@@ -59,6 +59,7 @@ RUN_STATE = record(
         "source": string(),
         "data_size": integer(),
         "history": mapping(LOSSES),
+        "digests": mapping(string()),
     },
     others=anything,
 )

@@ -30,6 +30,10 @@ class Task(Protocol):
         """How many tokens the data holds: by this a resumed run knows it again."""
 
     @property
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of what else a resumed run must find as it was, by what it is called."""
+
+    @property
     def tokenizer(self) -> Tokenizer:
         """What the data was encoded with."""
 

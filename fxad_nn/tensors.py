@@ -12,6 +12,7 @@ is written is hashed meanwhile.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import warnings
@@ -74,7 +75,7 @@ def write_tree(path: Path, tree: Any, metadata: Mapping[str, str] | None = None)
     Tensors of longer elements come first, each kind by name, so that all are aligned. metadata:
     what the header says of the file as a whole.
     """
-    leaves = [(name, np.asarray(leaf, order="C")) for name, leaf in named_leaves(tree)]
+    leaves = [(name, np.asarray(leaf)) for name, leaf in named_leaves(tree)]
     leaves.sort(key=lambda item: (-item[1].itemsize, item[0]))
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
     position = 0
@@ -86,7 +87,13 @@ def write_tree(path: Path, tree: Any, metadata: Mapping[str, str] | None = None)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(len(text) + 8) % 64)  # tensors begin at a cache line, in a map of it too
     start = len(text).to_bytes(8, "little") + text
-    return write(path, [start, *(leaf.reshape(-1).view(np.uint8).data for _, leaf in leaves)])
+    return write(path, itertools.chain([start], (_content(leaf) for _, leaf in leaves)))
+
+
+def _content(leaf: np.ndarray) -> memoryview:
+    """The bytes of an array in the order of its elements; a copy only of one that lies otherwise,
+    such as the transpose of an expert, and that not before it is written."""
+    return np.asarray(leaf, order="C").reshape(-1).view(np.uint8).data
 
 
 @dataclass(frozen=True)

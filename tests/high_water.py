@@ -20,7 +20,7 @@ def measured(step, *args) -> int:
     result = step(*args)
     seen = blocks.high_water - before
     waited = sum(s.shelf.peak for run in session._idle for s in run.stores.values())
-    assert waited <= step.lower(*args).memory()["waiting_bytes"]
+    assert waited <= step.lower(*args).memory()["offload_bytes"]
     del result
     gc.collect()
     return seen + waited + sum(np.asarray(a).nbytes for a in fxad.tree.leaves(args))

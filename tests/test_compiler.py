@@ -154,11 +154,11 @@ def test_stage_0_is_listed_with_what_it_changed():
     lowered = fxad.jit(attention).lower(x, x, x)
     first, second, *_ = lowered.stages()
     assert (first.stage, second.stage) == ("recognise", "traced")
-    assert "attend(" in first.changed and first.made.key() == second.given.key()
+    assert "flash_attention(" in first.changed and first.made.key() == second.given.key()
     # Before a derivative is taken, and when all is recorded, where nothing is left to find.
     inner, outer, traced, *_ = fxad.jit(fxad.grad(attention)).lower(x, x, x).compile().stages()
     assert [one.stage for one in (inner, outer, traced)] == ["recognise", "recognise", "traced"]
-    assert "attend(" in inner.changed and not outer.changed
+    assert "flash_attention(" in inner.changed and not outer.changed
     # What is recognised in a jitted function that is called is its own, traced now or before.
     jitted = fxad.jit(attention)
     for _ in range(2):

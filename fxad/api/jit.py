@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from fxad.api import compiled, override, retrace
+from fxad.api import compiled, naming, override, retrace, views
 from fxad.api.arguments import check_function, chosen_arguments
 from fxad.api.axes import in_force
 from fxad.api.calling import MISS
@@ -273,6 +273,9 @@ class Jit(Shared):
         leaves, trace = self.trace_for(args, kwargs)
         tree = pytree.structure(self.dynamic_arguments(args, kwargs))
         signature = stages.Arguments(tree, tuple(v.type for v in leaves), len(trace.captured))
+        naming.label_program(
+            trace.program, self, self._static[0], tree, trace.out_tree, len(trace.captured)
+        )
         return stages.Lowered(trace.program, trace.donate, self, signature, trace.recognised)
 
     def on(self, target: str) -> Callable[..., Any]:
@@ -299,6 +302,19 @@ class Jit(Shared):
             return trace.out_tree.unflatten(outs)
 
         return call
+
+    def __repr__(self) -> str:
+        count = len(self._traces)
+        traced = f"traced for {count} signature{'s' * (count != 1)}" if count else "not traced yet"
+        return f"<jit({naming.called(self._function)}), {traced}>"
+
+    def _repr_html_(self) -> str:
+        return views.jit_html(self)
+
+    def traces(self) -> list[Trace]:
+        """What has been traced so far, a program for each signature, the oldest first."""
+        with self._lock:
+            return list(self._traces.values())
 
     def _cache_size(self) -> int:
         """The number of signatures traced so far (JAX's name)."""

@@ -7,13 +7,15 @@ with named_scope("attention"): ...
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from fxad.core import pytree
-from fxad.core.errors import BadArgument
+from fxad.core.errors import BadArgument, TypeMismatch
+from fxad.trace import location
 from fxad.trace.array import Array, Concrete, kept
 from fxad.trace.convert import to_value
 
@@ -72,13 +74,25 @@ def block_until_ready(x: Any) -> Any:
 
 @contextlib.contextmanager
 def named_scope(name: str) -> Iterator[None]:
-    """Does nothing: equations carry the line of the user's code instead of a scope."""
-    yield
+    """Inside, equations are said to be in this scope, and so are their derivatives: a section of a
+    program's text, and a part of the place that profiles and messages give
+    (`model.py:12 in attention`). Raises TypeMismatch for a name that is no string."""
+    if not isinstance(name, str):
+        raise TypeMismatch(f"named_scope: the name must be a string, not {name!r}")
+    with location.scope(name):
+        yield
 
 
 def named_call(fun: F, *, name: str | None = None) -> F:
-    """The function itself."""
-    return fun
+    """The function in a `named_scope` of its name, or of this one."""
+    scope = getattr(fun, "__name__", "f") if name is None else name
+
+    @functools.wraps(fun)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        with named_scope(scope):
+            return fun(*args, **kwargs)
+
+    return cast(F, wrapped)
 
 
 def default_backend() -> str:

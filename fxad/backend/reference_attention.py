@@ -39,7 +39,7 @@ class Attention:
         self.run.buffers[operand.buffer][at] = value.astype(operand.buffer.dtype)
 
 
-def attend(run: Any, stage: ir.Attention) -> None:
+def attention(run: Any, stage: ir.Attention) -> None:
     """out and lse of every grid point."""
     here = Attention(run, stage)
     top = here.logit.max(axis=-1, initial=-np.inf, keepdims=True)
@@ -51,9 +51,9 @@ def attend(run: Any, stage: ir.Attention) -> None:
     here.write(stage.lse, lse, stage.rows)
 
 
-def attend_grad(run: Any, stage: ir.AttentionGrad) -> None:
+def attention_grad(run: Any, stage: ir.AttentionGrad) -> None:
     """dq, dk and dv of every grid point."""
-    inner = stage.attend
+    inner = stage.forward
     here = Attention(run, inner, stage.group)
     slope = np.asarray(run.value(stage.slope), np.float64)
     d_out = here.read(inner.out, inner.rows, inner.width)

@@ -300,6 +300,11 @@ def narrow(dtype_like: Any) -> np.dtype:
     return dtype if numerics.on else _NARROW.get(dtype, dtype)
 
 
+def of_number(dtype: np.dtype) -> np.dtype:
+    """The dtype that a number of NumPy's takes, as `np.float64(3)`: 32-bit unless x64 is on."""
+    return dtype if numerics.on else _NARROW.get(dtype, dtype)
+
+
 def _numpy_dtype(dtype_like: Any) -> np.dtype:
     if getattr(type(dtype_like), "stands_for_dtype", False):  # ours: NumPy looks for long
         own: np.dtype = dtype_like.dtype

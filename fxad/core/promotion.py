@@ -200,6 +200,8 @@ def entry_of(value: Any) -> Entry:
     dtype = getattr(value, "dtype", None)
     if dtype is None:
         return dtypes.canonicalize(np.asarray(value).dtype, explicit=False), False
+    if isinstance(value, np.generic):
+        dtype = dtypes.of_number(dtype)
     if isinstance(value, (np.ndarray, np.generic)):
         return dtypes.canonicalize(dtype, explicit=False), False
     return dtype, bool(getattr(value, "weak", False))

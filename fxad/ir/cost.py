@@ -117,7 +117,7 @@ def _points(stage: Stage) -> int:
         case Attention():
             return stage.rows.extent * stage.keys.extent
         case AttentionGrad():
-            return stage.group.extent * stage.attend.rows.extent * stage.attend.keys.extent
+            return stage.group.extent * stage.forward.rows.extent * stage.forward.keys.extent
         case Sort():
             return stage.axis.extent
     return math.prod(a.extent for a in bound_axes(stage))
@@ -145,13 +145,14 @@ def _stage_flops(stage: Stage) -> int:
 
 
 def _attention_flops(stage: Attention | AttentionGrad) -> int:
-    """Products over the keys that rows see, counting whole rows of keys where that varies."""
-    attend = stage if isinstance(stage, Attention) else stage.attend
-    rows, keys = attend.rows.extent, attend.keys.extent
-    low, high = attend.lower.bounds()[0], min(attend.upper.bounds()[1], keys)
-    causal = attend.upper.coefficient(attend.rows) == 1
+    """Products over the keys that rows see, counting whole rows of keys where that varies, and all
+    keys where bounds are read from arrays."""
+    forward = stage if isinstance(stage, Attention) else stage.forward
+    rows, keys = forward.rows.extent, forward.keys.extent
+    low, high = forward.lower.bounds()[0], min(forward.upper.bounds()[1], keys)
+    causal = forward.upper.coefficient(forward.rows) == 1
     pairs = rows * (high - max(low, 0)) // (2 if causal else 1)
-    depth, width = attend.depth.extent, attend.width.extent
+    depth, width = forward.depth.extent, forward.width.extent
     if isinstance(stage, Attention):
         return 2 * pairs * (depth + width)
     return 2 * pairs * stage.group.extent * (3 * depth + 2 * width)

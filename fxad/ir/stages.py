@@ -56,7 +56,7 @@ class Ran:
 
     def __str__(self) -> str:
         sizes = dict.fromkeys([diff.size(self.given), diff.size(self.made)])
-        return f"{self.stage:13} {1e3 * self.seconds:9.2f} ms  {' -> '.join(sizes)}"
+        return f"{self.stage:20} {1e3 * self.seconds:9.2f} ms  {' -> '.join(sizes)}"
 
     __repr__ = __str__
 

@@ -2,7 +2,7 @@
 
     loss = linear_cross_entropy(x, table, targets)     # [..., D], [V, D], [...] ints -> scalar
 
-The op `head_loss` (fxad/ops/fused/head_loss.py) takes `CHUNK` rows at a time.
+The op `linear_cross_entropy` (fxad/ops/fused/linear_cross_entropy.py) takes `CHUNK` rows at a time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fxad.ir.program import OPS
 from fxad.numpy import elementwise as el
 from fxad.numpy.core import cast, value_of
 from fxad.numpy.reductions import sum as total
-from fxad.ops.fused.head_loss import CHUNK
+from fxad.ops.fused.linear_cross_entropy import CHUNK
 from fxad.trace.array import Array
 
 __all__ = ["CHUNK", "linear_cross_entropy"]
@@ -57,5 +57,5 @@ def linear_cross_entropy(
     params = {"width": 1, "factors": factors}
     if default_terms() is not None and x.dtype == factors == dt.float32:
         params["terms"] = default_terms()
-    (loss,) = OPS["head_loss"](x, table, targets, weights, **params)
+    (loss,) = OPS["linear_cross_entropy"](x, table, targets, weights, **params)
     return loss

@@ -111,7 +111,8 @@ def _cast_numpy(data: np.ndarray, wanted: np.dtype) -> np.ndarray:
     if data.dtype.kind in "OUSMm":
         return native(data)
     if data.dtype.kind == "f" and wanted.kind in "iu":  # saturates, which NumPy leaves open
-        return OPS["convert"].numpy(data, dtype=wanted)
+        whole: Any = OPS["convert"].numpy(data, dtype=wanted)
+        return whole
     before = silence()
     try:
         return data.astype(wanted) if data.dtype != wanted else data

@@ -36,7 +36,7 @@ class Operand:
 
 @valued
 class Attention:
-    """`attend` and how to read its operands; `sizes` of all roles."""
+    """`flash_attention` and how to read its operands; `sizes` of all roles."""
 
     q: Operand
     k: Operand
@@ -76,7 +76,7 @@ def attention(graph: Graph, second: Eqn, side: int) -> Attention | None:
 
 
 def _plain(product: Eqn) -> bool:
-    """Whether all is of one dtype that `attend` takes, nothing empty, and one axis summed over."""
+    """Whether `flash_attention` takes it: one dtype, nothing empty, one axis summed over."""
     types = [a.type for a in (*product.inputs, *product.outputs)]
     alike = {t.dtype for t in types} in ({dt.float32}, {dt.float64})
     return alike and len(product.params["contract"][0]) == 1 and all(t.size for t in types)

@@ -1,10 +1,10 @@
 """Find patterns that have an op of their own, before differentiation takes them apart.
 
     before   s = dot(q, k); ... p = div(e, t); o = dot(p, v)
-    after    o, lse = attend(q, k, v; ...)
+    after    o, lse = flash_attention(q, k, v; ...)
 
     before   z = dot(x, table); ... l = neg(mean of log-softmax of z at targets)
-    after    l = head_loss(x, table, targets, weights)
+    after    l = linear_cross_entropy(x, table, targets, weights)
 
 Results differ from the plain ops' by rounding. FXAD_RECOGNISE=0 turns it off.
 """

@@ -1,7 +1,7 @@
 """Attention of few queries and many keys in equal parts of the keys, so that all threads have work.
 
-before   out, lse = attend(q, k, v)
-after    outs, lses = attend(q, k, v; key_parts=8)     # [8, B, T, N, H], [8, B, N, T]
+before   out, lse = flash_attention(q, k, v)
+after    outs, lses = flash_attention(q, k, v; key_parts=8)     # [8, B, T, N, H], [8, B, N, T]
          out, lse = the parts' mean by the weights exp(lses)
 
 The number of parts is part of the result's bits: it depends on shapes and parameters alone.
@@ -19,7 +19,7 @@ from fxad.passes.inserted import inserted
 
 def split_keys(program: Program) -> Program:
     """The program with such attention in parts, inside loops and branches too."""
-    return everywhere(_split, program) if has_op(program, "attend") else program
+    return everywhere(_split, program) if has_op(program, "flash_attention") else program
 
 
 def _split(program: Program) -> Program:
@@ -27,7 +27,7 @@ def _split(program: Program) -> Program:
     eqns: list[Eqn] = []
     for eqn in program.eqns:
         eqn = eqn.with_inputs(replaced(eqn.inputs, env))
-        count = key_parts(eqn) if eqn.op.name == "attend" else 1
+        count = key_parts(eqn) if eqn.op.name == "flash_attention" else 1
         if count == 1:
             eqns.append(eqn)
             continue
@@ -45,8 +45,8 @@ def _split(program: Program) -> Program:
 
 
 def key_parts(eqn: Eqn) -> int:
-    """In how many parts an `attend` takes the keys: in several where so few queries meet many that
-    memory decides, and heads are too few to keep several threads busy.
+    """In how many parts a `flash_attention` takes the keys: in several where so few queries meet
+    many that memory decides, and heads are too few to keep several threads busy.
 
     q [1, 1, 2, 64], k [1, 8192, 1, 64]  ->  8
     """

@@ -73,7 +73,7 @@ def test_the_tape_goes_to_disk_under_its_budget():
     (store,) = [s for run in session._idle for s in run.stores.values()]
     assert store.shelf.peak <= 1_000_000 < 15_000_000 < store.shelf._below.peak_bytes
     memory = step.lower(X, W, 2000).memory()
-    assert memory["waiting_bytes"] == 1_000_000
+    assert memory["offload_bytes"] == 1_000_000
     assert step.lower(X, W, 2000).executable.stats()["tape_bytes"] == 0
 
 

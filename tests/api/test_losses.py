@@ -14,7 +14,7 @@ from fxad.nn.losses import CHUNK
 
 @pytest.fixture(autouse=True)
 def _chunks_of_short_rows(monkeypatch):
-    monkeypatch.setattr("fxad.ops.fused.head_loss.SHORT", 0)
+    monkeypatch.setattr("fxad.ops.fused.linear_cross_entropy.SHORT", 0)
 
 
 def _plain(x, table, targets):

@@ -25,6 +25,10 @@ class Letters:
         first = [self.ids.bos] if add_special_tokens and self.ids.bos is not None else []
         return np.array([*first, *map(ord, text)], np.int32)
 
+    def encode_with_offsets(self, text):
+        starts = np.arange(len(text))
+        return self.encode(text), np.stack([starts, starts + 1], axis=1)
+
     def decode(self, ids):
         return "".join(map(chr, ids))
 
@@ -38,9 +42,9 @@ class Turns:
         turns = [f"{m['role'][0]}:{m['content']}$" for m in messages]
         return "^" + "".join(turns) + ("a:" if add_generation_prompt else "")
 
-    def encode(self, tokenizer, messages, tools=None):
+    def encode(self, tokenizer, messages, tools=None, untrained=()):
         text = self.render(messages, tools)
         answers = np.zeros(len(text), np.bool_)
-        for match in re.finditer(r"(?<=[\^$]a:)[^$]*\$", text):
-            answers[match.start() : match.end()] = True
+        for at, turn in enumerate(re.finditer(r"(?<=[\^$])(.):[^$]*\$", text)):
+            answers[turn.start() + 2 : turn.end()] = turn[1] == "a" and at not in untrained
         return tokenizer.encode(text), answers

@@ -65,17 +65,26 @@ def test_alpaca(tmp_path):
 def test_prompt_and_completion(tmp_path):
     where = f"{tmp_path}/chat.jsonl, line 1"
     assert only(tmp_path, {"prompt": "2+2=", "completion": "4"}) == Completion("2+2=", "4", where)
-    conversation = Conversation(HI, None, where, given=1)
+    conversation = Conversation(HI, None, where, frozenset({0}))
     assert only(tmp_path, {"prompt": HI[:1], "completion": HI[1:]}) == conversation
     assert only(tmp_path, {"prompt": "Hi", "completion": HI[1:]}) == conversation
+
+
+def test_a_weight_says_whether_a_message_is_trained(tmp_path):
+    """As in OpenAI's files; templates are not shown it."""
+    weights = [{}, {"weight": 0}, {}, {"weight": 1}, {"weight": None}]
+    messages = [HI[0], HI[1], HI[0], HI[1], HI[1]]
+    pairs = zip(messages, weights, strict=True)
+    found = only(tmp_path, {"messages": [message | weight for message, weight in pairs]})
+    assert found.messages == messages
+    assert found.untrained == {1}
 
 
 def test_preference(tmp_path):
     where = f"{tmp_path}/chat.jsonl, line 1"
     rude = {"role": "assistant", "content": "What?"}
-    wanted = Preference(
-        Conversation(HI, None, where, 1), Conversation([HI[0], rude], None, where, 1), where
-    )
+    said = [Conversation(whole, None, where, frozenset({0})) for whole in (HI, [HI[0], rude])]
+    wanted = Preference(*said, where)
     assert only(tmp_path, {"prompt": HI[:1], "chosen": HI[1:], "rejected": [rude]}) == wanted
     assert only(tmp_path, {"chosen": HI, "rejected": [HI[0], rude]}) == wanted
     assert only(tmp_path, {"prompt": "Hi", "chosen": HI[1], "rejected": rude}) == wanted
@@ -186,7 +195,8 @@ def test_memory_is_bounded_by_a_record(tmp_path, monkeypatch):
             "messages[0].content must be a text, got 3",
         ),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "does not hold text"),
-        ({"messages": [HI[0], HI[1] | {"weight": 0}]}, "messages[1].weight must be 1, got 0"),
+        ({"messages": [HI[0], HI[1] | {"weight": 0.5}]}, "messages[1].weight must be 0 (not trai"),
+        ({"messages": [HI[0], HI[1] | {"weight": True}]}, "must be 0 (not trained) or 1 (trained)"),
         ({"messages": [HI[1] | {"tool_calls": [{}]}]}, "tool_calls[0] does not hold name"),
         (
             {"messages": [HI[1] | {"tool_calls": [{"name": "f", "arguments": "{"}]}]},

@@ -204,6 +204,7 @@ def trained_on(tokenizer, template, messages, **settings):
     ids, answers = template.encode(tokenizer, messages, **settings)
     assert ids.dtype == np.int32
     assert answers.dtype == bool
+    settings.pop("untrained", None)
     text = template.render(messages, **settings)
     assert ids.tolist() == tokenizer.encode(text).tolist()
     edges = np.flatnonzero(np.diff(np.concatenate([[False], answers, [False]]).astype(int)))
@@ -233,6 +234,35 @@ def test_a_template_that_closes_the_conversation_may_have_earlier_answers(home, 
     write_json(tmp_path / "generation_config.json", {"eos_token_id": end})
     found = trained_on(from_directory(tmp_path), made(PHI3), CONVERSATIONS["two"])
     assert found == ["It is 4.<|end|>", "Yes, I am\nsure.<|end|>"]
+
+
+@pytest.mark.parametrize("family", ["chatml", "marked", "llama3", "phi3", "gemma"])
+def test_messages_that_are_context_are_not_trained(made, tokenizer, family):
+    """Also where the text of the context alone is not how the whole begins, as of Phi-3."""
+    conversation, template = CONVERSATIONS["two"], made(FAMILIES[family])
+    both = trained_on(tokenizer, template, conversation)
+    assert len(both) == 2
+    assert trained_on(tokenizer, template, conversation, untrained={0, 1, 2}) == both[1:]
+    assert trained_on(tokenizer, template, conversation, untrained={3}) == both[:1]
+    assert trained_on(tokenizer, template, conversation, untrained=range(9)) == []
+
+
+def test_context_may_be_written_in_any_way(made, tokenizer):
+    """A template that leaves out what was thought: nobody is asked for the first answer."""
+    thought = {**ANSWER, "reasoning_content": "2 and 2"}
+    conversation = [ASK, thought, AGAIN, {**SURE, "reasoning_content": "yes"}]
+    found = trained_on(tokenizer, made(THINKING), conversation, untrained={1})
+    assert found == ["<think>yes</think>Yes, I am\nsure.<|im_end|>"]
+
+
+def test_generation_blocks_that_cannot_be_told_apart_are_an_error(tokenizer):
+    """A template that writes the last message alone."""
+    last = "{% for m in messages %}{% if loop.last %}{% generation %}{{ m.content }}"
+    template = ChatTemplate(last + "{% endgeneration %}{% endif %}{% endfor %}", TOKENS)
+    conversation = CONVERSATIONS["two"]
+    assert trained_on(tokenizer, template, conversation) == [SURE["content"]]
+    with pytest.raises(TemplateError, match="the first 3 messages have the generation blocks"):
+        template.encode(tokenizer, conversation, untrained={3})
 
 
 def test_tool_calls_are_answers_and_what_tools_say_is_not(made, tokenizer):

@@ -184,6 +184,26 @@ def test_what_made_the_run_cannot_change_when_it_goes_on(tmp_path, base, chats):
         finetune(resumed_finetune(tmp_path / "run", steps=4))
 
 
+@pytest.mark.parametrize("what", ["weights", "tokenizer", "chat template"])
+def test_a_base_that_changed_is_refused_when_its_run_goes_on(tmp_path, base, chats, what):
+    model = shutil.copytree(base, tmp_path / "model")
+    finetune(options(tmp_path, model, chats, steps=2, eval_every=0))
+    if what == "weights":
+        path = model / "model.safetensors"
+        content = path.read_bytes()
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    else:
+        name = {"tokenizer": "tokenizer", "chat template": "tokenizer_config"}[what]
+        path = model / f"{name}.json"
+        swap = {"tokenizer": ("im_end", "im_over"), "chat template": ("role", "content")}[what]
+        path.write_text(path.read_text().replace(*swap))
+    with pytest.raises(CheckpointError, match=rf"the .*{what} of .*model changed since"):
+        finetune(resumed_finetune(tmp_path / "run", steps=4))
+    shutil.rmtree(model)
+    shutil.copytree(base, model)
+    assert finetune(resumed_finetune(tmp_path / "run", steps=4)).result.run.step == 4
+
+
 def test_each_example_comes_once_an_epoch_with_others_of_its_length():
     lengths = np.random.default_rng(0).integers(1, 100, 50)
     order = Epochs(lengths, per_step=4, seed=1)

@@ -17,6 +17,7 @@ from fxad_nn import decoder, files, gpt2, manifest, models, optim, store, tensor
 from fxad_nn.errors import CheckpointError, ConfigError, DataError
 from fxad_nn.families import FAMILIES, family_of
 from fxad_nn.layers import conv1d, linear
+from fxad_nn.loss import IGNORE
 from fxad_nn.mixture import balance_loss, mixture, route, z_loss
 from fxad_nn.rotary import RopeScaling
 from fxad_nn.spec import from_named, init_params, named_leaves
@@ -578,6 +579,35 @@ def test_losses_of_routers_are_those_of_their_papers():
     more = decoder.loss(model.params, (tokens, tokens), replace(config, router_losses=True))
     # Of fresh weights logits are near 0: two of three experts are chosen, each with 1 / 3.
     assert float(more - plain) == pytest.approx(0.5 * 2 + 0.25 * np.log(3) ** 2, abs=0.1)
+
+
+def test_padding_does_not_count_in_the_losses_of_routers():
+    """Rows of padding and what follows the last target change neither loss nor gradient."""
+    config = replace(SAVED["mixtral"], z_loss=0.25, router_losses=True)
+    model, tokens = made(config), np.arange(12, dtype=np.int32).reshape(2, 6)
+    targets = np.where(np.arange(6) >= 2, tokens, IGNORE).astype(np.int32)
+    longer = np.pad(tokens, ((0, 1), (0, 3)), constant_values=7)
+    wanted = np.pad(targets, ((0, 1), (0, 3)), constant_values=IGNORE)
+    value_and_grad = fxad.value_and_grad(lambda p, batch: decoder.loss(p, batch, config))
+    value, grads = value_and_grad(model.params, (tokens, targets))
+    padded, padded_grads = value_and_grad(model.params, (longer, wanted))
+    np.testing.assert_allclose(padded, value, rtol=1e-6)
+    for grad, other in zip(*map(fxad.tree.leaves, (grads, padded_grads)), strict=True):
+        np.testing.assert_allclose(other, grad, rtol=1e-5, atol=1e-6 * np.abs(grad).max())
+
+
+@pytest.mark.peers
+def test_the_balance_loss_with_padding_is_that_of_transformers():
+    torch = pytest.importorskip("torch")
+    mixtral = pytest.importorskip("transformers.models.mixtral.modeling_mixtral")
+    rng = np.random.default_rng(0)
+    logits = rng.standard_normal((2, 12, 5)).astype(np.float32)  # [layers, tokens, experts]
+    mask = np.array([[1, 1, 1, 1, 0, 0], [1, 1, 0, 0, 0, 0]])
+    parts = tuple(map(torch.from_numpy, logits))
+    for given, counted in ((None, None), (torch.from_numpy(mask), np.tile(mask.reshape(-1), 2))):
+        theirs = mixtral.load_balancing_loss_func(parts, 5, 2, given)
+        ours = balance_loss(jnp.asarray(logits.reshape(-1, 5)), 2, counted)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import ml_dtypes
@@ -169,6 +170,20 @@ def test_a_wrong_configuration_is_named(tmp_path, trained):
         store.load(tmp_path / "nowhere")
     with pytest.raises(CheckpointError, match="cannot be read: File name too long"):
         store.load(tmp_path / ("x" * 300))
+
+
+def test_arrays_that_lie_otherwise_are_copied_one_at_a_time(tmp_path):
+    """Such as experts, whose matrices are published transposed."""
+    matrices = np.arange(32 << 16, dtype=np.float32).reshape(32, 256, 256)  # 32 of 256 KiB
+    tracemalloc.start()
+    try:
+        tensors.write_tree(tmp_path / "t", {f"e{i:02d}": m.T for i, m in enumerate(matrices)})
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * matrices[0].nbytes
+    read = {tensor.name: tensor.read() for tensor in tensors.stored([tmp_path / "t"])}
+    assert all((read[f"e{i:02d}"] == m.T).all() for i, m in enumerate(matrices))
 
 
 def test_strided_scalar_and_bfloat16_arrays_survive(tmp_path):

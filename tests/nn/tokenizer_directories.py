@@ -4,6 +4,7 @@ write_bpe(path, text)          # tokenizer.json, tokenizer_config.json
 write_sentencepiece(path)      # tokenizer.model, written here without the library
 """
 
+import argparse
 import base64
 import itertools
 import json
@@ -21,6 +22,14 @@ def corpus():
     """Some text to train on: of Shakespeare where it lies beside the project, else library code."""
     beside = Path(__file__).parents[3] / "shared" / "data" / "tinyshakespeare.txt"
     return beside.read_text("utf-8")[:100_000] if beside.is_file() else library_text()[:100_000]
+
+
+def corpora():
+    """Texts of several kinds by name: indented ones and code have what verses lack, paragraphs that
+    begin with spaces and long rows of one character."""
+    license = Path(__file__).parents[2] / "LICENSE"
+    code = Path(argparse.__file__).read_text("utf-8")[:100_000]
+    return {"corpus": corpus(), "license": license.read_text("utf-8"), "code": code}
 
 
 TEXTS = [

@@ -12,7 +12,7 @@ import fxad.numpy as jnp
 from fxad.backend.reference import run_kernel
 from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.ir.plan import Run
-from fxad.ops.fused.attention import attend, attend_grad, grad_parts, parts
+from fxad.ops.fused.attention import flash_attention, flash_attention_grad, grad_parts, parts
 
 PLAIN = {"left": -1, "right": -1, "bias": False, "mask": False}
 
@@ -57,13 +57,13 @@ def test_native_attention_equals_plain_ops_in_double_precision(case, dtype):
     tolerance = 3e-6 if dtype == "float32" else 1e-13
     with fxad.enable_x64():
         qkv, extras, d_out, params = _draw(case, dtype)
-        out, lse = fxad.jit(lambda *a: attend(*a, **params))(*qkv, *extras)
+        out, lse = fxad.jit(lambda *a: flash_attention(*a, **params))(*qkv, *extras)
         wanted = [np.asarray(x) for x in parts(*map(_wide, (*qkv, *extras)), **params)]
         np.testing.assert_allclose(out, wanted[0], rtol=tolerance, atol=tolerance)
         np.testing.assert_allclose(lse, wanted[1], rtol=tolerance, atol=tolerance)
         delta = np.sum(np.asarray(out) * d_out, -1).transpose(0, 2, 1).copy()
         args = (*qkv, np.asarray(lse), delta, d_out, *extras)
-        found = fxad.jit(lambda *a: attend_grad(*a, **params))(*args)
+        found = fxad.jit(lambda *a: flash_attention_grad(*a, **params))(*args)
         wanted = grad_parts(*map(_wide, args), **params)
         for a, b in zip(found, wanted, strict=True):
             np.testing.assert_allclose(a, b, rtol=3 * tolerance, atol=3 * tolerance)
@@ -76,9 +76,9 @@ def test_the_stages_mean_what_the_reference_walker_computes(case):
         out, lse = parts(*qkv, *extras, **params)
         delta = np.sum(np.asarray(out) * d_out, -1).transpose(0, 2, 1).copy()
         for op, args, wanted in (
-            (attend, (*qkv, *extras), (out, lse)),
+            (flash_attention, (*qkv, *extras), (out, lse)),
             (
-                attend_grad,
+                flash_attention_grad,
                 (*qkv, np.asarray(lse), delta, d_out, *extras),
                 grad_parts(*qkv, lse, delta, d_out, *extras, **params),
             ),
@@ -103,11 +103,11 @@ def test_the_stages_mean_what_the_reference_walker_computes(case):
 def test_the_numpy_reference_equals_plain_ops(case):
     with fxad.enable_x64():
         qkv, extras, d_out, params = _draw(case, np.float64)
-        found = attend(*qkv, *extras, **params)
+        found = flash_attention(*qkv, *extras, **params)
         wanted = parts(*qkv, *extras, **params)
         delta = np.sum(np.asarray(wanted[0]) * d_out, -1).transpose(0, 2, 1).copy()
         args = (*qkv, np.asarray(wanted[1]), delta, d_out, *extras)
-        found = (*found, *attend_grad(*args, **params))
+        found = (*found, *flash_attention_grad(*args, **params))
         for a, b in zip(found, (*wanted, *grad_parts(*args, **params)), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
 
@@ -148,7 +148,7 @@ def test_forward_mode_and_second_order_agree_with_plain_ops():
         q, k, v, dq, dk, dv = (r.standard_normal((1, 4, 2, 3)) for _ in range(6))
 
         def fused(*a):
-            return jnp.sum(jnp.sin(attend(*a, **params)[0]))
+            return jnp.sum(jnp.sin(flash_attention(*a, **params)[0]))
 
         def plain(*a):
             return jnp.sum(jnp.sin(parts(*a, **params)[0]))

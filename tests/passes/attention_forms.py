@@ -32,7 +32,7 @@ FOUND = {}
 
 
 def found(*args, **params):
-    """params: what `attend` must have been given."""
+    """params: what `flash_attention` must have been given."""
 
     def add(function):
         FOUND[function.__name__] = (function, args, params)

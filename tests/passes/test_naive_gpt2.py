@@ -40,7 +40,7 @@ def test_every_layer_attends_without_scores_and_gradients_stay(layers, count):
     code = naive_gpt2.written_for("fxad")
     step = fxad.jit(fxad.grad(code.loss), static_argnums=3)
     names = [*_names(step.lower(*_case(layers), CONFIG.heads).program)]
-    assert names.count("attend") == names.count("attend_grad") == count
+    assert names.count("flash_attention") == names.count("flash_attention_grad") == count
     value, grads = _run("fxad", *_case(layers))
     with fxad.config.override(recognise=False):
         plain, slopes = _run("fxad", *_case(layers))

@@ -1,4 +1,4 @@
-"""Attention written with plain ops becomes `attend`, with the same results; near misses do not."""
+"""Attention by plain ops becomes `flash_attention`, with the same results; near misses do not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def ops(program):
 
 
 def attends(function, *args):
-    return [e for e in ops(fxad.jit(function).lower(*args).program) if e.op.name == "attend"]
+    program = fxad.jit(function).lower(*args).program
+    return [e for e in ops(program) if e.op.name == "flash_attention"]
 
 
 def floats(args):
@@ -70,7 +71,7 @@ def test_gradients_of_what_was_found_are_finite_differences(name):
 
         program = fxad.jit(fxad.grad(lambda *a: loss(jnp, *a), argnums=chosen))
         names = [e.op.name for e in ops(program.lower(*args).program)]
-        assert "attend_grad" in names or name == "slopes"
+        assert "flash_attention_grad" in names or name == "slopes"
         ways = [R.standard_normal(np.shape(args[i])) for i in chosen]
         slope = sum(np.sum(np.asarray(g) * w) for g, w in zip(program(*args), ways, strict=True))
 

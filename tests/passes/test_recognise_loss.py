@@ -1,4 +1,4 @@
-"""Cross-entropy of a linear head written with plain ops becomes `head_loss`; near misses do not."""
+"""A linear head with cross-entropy becomes `linear_cross_entropy`; near misses do not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import fxad.numpy as jnp
 from fxad import lax, nn
 from fxad.core.dtypes import float64 as F
 from fxad.core.errors import ShapeError, TypeMismatch
-from fxad.ops.fused.head_loss import CHUNK, head_loss
+from fxad.ops.fused.linear_cross_entropy import CHUNK, linear_cross_entropy
 
 R = np.random.default_rng(0)
 B, T, D, V = 2, 5, 6, 11
@@ -21,7 +21,7 @@ WEIGHTS = R.random((B, T))
 
 @pytest.fixture(autouse=True)
 def _chunks_of_short_rows(monkeypatch):
-    monkeypatch.setattr("fxad.ops.fused.head_loss.SHORT", 0)
+    monkeypatch.setattr("fxad.ops.fused.linear_cross_entropy.SHORT", 0)
 
 
 def log_softmax(np, z):
@@ -87,7 +87,7 @@ def test_losses_in_many_forms_are_found_and_are_what_numpy_computes(name):
     function, args = FOUND[name], (X, TABLE, TARGETS, WEIGHTS)
     with fxad.enable_x64():
         ops = names(lambda *a: function(jnp, *a), *args)
-        assert ops.count("head_loss") == 1
+        assert ops.count("linear_cross_entropy") == 1
         assert "exp" not in ops
         step = fxad.jit(fxad.value_and_grad(lambda *a: function(jnp, *a), argnums=(0, 1, 3)))
         value, grads = step(*args)
@@ -113,7 +113,7 @@ def test_a_loss_is_found_at_the_end_of_a_large_program(name):
         return FOUND[name](jnp, x, w, t, u)
 
     with fxad.enable_x64():
-        assert names(large, X, TABLE, TARGETS, WEIGHTS).count("head_loss") == 1
+        assert names(large, X, TABLE, TARGETS, WEIGHTS).count("linear_cross_entropy") == 1
 
 
 def test_nn_functions_and_half_width_logits():
@@ -128,7 +128,7 @@ def test_nn_functions_and_half_width_logits():
 
     x, t = x.reshape(-1, D), TARGETS.ravel()
     for function, tolerance in ((loss, 1e-6), (mixed, 3e-2)):
-        assert "head_loss" in names(function, x, w, t)
+        assert "linear_cross_entropy" in names(function, x, w, t)
         both = fxad.jit(fxad.value_and_grad(function, argnums=(0, 1)))(x, w, t)
         with fxad.config.override(recognise=False):
             plain = fxad.value_and_grad(lambda *a, f=function: f(*a), argnums=(0, 1))
@@ -188,7 +188,7 @@ NEAR = {
 @pytest.mark.parametrize("name", sorted(NEAR))
 def test_near_misses_are_left_alone(name):
     x, w = X.astype(np.float32), TABLE.astype(np.float32)
-    assert "head_loss" not in names(NEAR[name], x, w, TARGETS)
+    assert "linear_cross_entropy" not in names(NEAR[name], x, w, TARGETS)
 
 
 def test_targets_out_of_range_do_what_they_do_in_plain_ops():
@@ -217,7 +217,7 @@ def test_targets_out_of_range_do_what_they_do_in_plain_ops():
             for name, form in forms.items():
                 args = X, TABLE, targets
                 both = fxad.jit(fxad.value_and_grad(form, argnums=(0, 1)))(*args)
-                assert "head_loss" in names(form, *args)
+                assert "linear_cross_entropy" in names(form, *args)
                 with fxad.config.override(recognise=False):
                     plain = fxad.jit(fxad.value_and_grad(lambda *a, f=form: f(*a), argnums=(0, 1)))
                     wanted = plain(*args)
@@ -236,7 +236,8 @@ def test_the_op_compiled_is_its_reference(rows, width):
     targets, weights = r.integers(-1, 8, rows).astype(np.int32), r.random(rows)
 
     def loss(x, table, weights, n=rows):
-        return head_loss(x[:n], table, targets[:n], weights[:n], width=width, factors=F)[0]
+        given = x[:n], table, targets[:n], weights[:n]
+        return linear_cross_entropy(*given, width=width, factors=F)[0]
 
     with fxad.enable_x64():
         found = fxad.jit(loss)(x, table, weights)
@@ -264,7 +265,7 @@ def test_logits_of_all_rows_never_exist():
 
 
 def test_short_rows_are_few_chunks(monkeypatch):
-    monkeypatch.setattr("fxad.ops.fused.head_loss.SHORT", 1 << 21)
+    monkeypatch.setattr("fxad.ops.fused.linear_cross_entropy.SHORT", 1 << 21)
     x, w, t = np.ones((100_000, 4), np.float32), np.ones((3, 4), np.float32), np.ones(100_000, int)
     step = fxad.jit(fxad.grad(lambda x, w, t: -jnp.mean(plain(x, w, t)), argnums=1))
     ops = [e.op.name for e in step.lower(x, w, t.astype(np.int32)).program.eqns]
@@ -275,9 +276,9 @@ def test_operands_that_do_not_go_together_are_errors():
     x, w = np.ones((3, 4), np.float32), np.ones((7, 4), np.float32)
     t, u = np.ones(3, np.int32), np.ones(3, np.float32)
     with pytest.raises(ShapeError, match="do not go together"):
-        head_loss(x, w, t, u, width=0, factors=np.dtype("float32"))
+        linear_cross_entropy(x, w, t, u, width=0, factors=np.dtype("float32"))
     with pytest.raises(TypeMismatch, match="expected two of one float dtype"):
-        head_loss(x, w, u, u, width=1, factors=np.dtype("float32"))
+        linear_cross_entropy(x, w, u, u, width=1, factors=np.dtype("float32"))
 
 
 @pytest.mark.parametrize("name", ["sort", "top_k"])

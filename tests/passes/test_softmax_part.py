@@ -45,7 +45,7 @@ def test_attention_with_scores_computed_twice_is_found_in_a_larger_program():
         return e / jnp.sum(jnp.exp(q @ k.T), axis=-1, keepdims=True) @ v
 
     program = fxad.jit(attention).lower(A, A, A).traced
-    assert "attend" in [e.op.name for e in program.eqns]
+    assert "flash_attention" in [e.op.name for e in program.eqns]
 
 
 def test_a_number_made_of_exponentials_is_an_end():

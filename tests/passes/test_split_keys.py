@@ -17,7 +17,7 @@ R = np.random.default_rng(0)
 def attention(time: int, keys: int, heads: int = 1, **params: int) -> tuple[Program, list]:
     args = [R.standard_normal((1, n, heads, 16), np.float32) for n in (time, keys, keys)]
     given = {"scale": 0.25, "left": -1, "right": -1, "bias": False, "mask": False, **params}
-    program, _ = stage(lambda *xs: OPS["attend"](*xs, **given), [type_of(x) for x in args])
+    program, _ = stage(lambda *xs: OPS["flash_attention"](*xs, **given), [type_of(x) for x in args])
     return program, args
 
 

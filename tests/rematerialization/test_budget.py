@@ -225,7 +225,7 @@ def test_memory_for_values_on_their_way_holds_the_largest():
     lowered = step.lower(x, w)
     sizes = [e.params["memory"] for e in lowered.program.eqns if e.op.name == "put"]
     assert sizes and min(sizes) >= x.nbytes
-    assert lowered.memory()["waiting_bytes"] >= x.nbytes
+    assert lowered.memory()["offload_bytes"] >= x.nbytes
     np.testing.assert_array_equal(step(x, w), plain(x, w))
 
 

@@ -1,11 +1,11 @@
 """What suits a processor of no known kind: a few questions that a short measurement answers.
 
     answers, unanswered = calibrate(target, seconds=2.0)
-    str(answers[0])   # "gemv.prefetch_level 2 instead of 3: won 11 of 11 turns, 0.61 of the time"
+    str(answers[0])   # "gemv.prefetch_level 2 instead of 3: ahead in 11 of 11 runs, 0.61 ..."
 
-Each question sets the safe choice beside its variants, in turns, on one thread. A variant is taken
-only where it is 5% faster in 9 of 11 turns; what cannot be told stays safe. It is all below the
-Kernel: no answer reaches a bit. `measured.py` keeps the answers, so that this happens once.
+Each question sets the safe choice beside its variants, in alternating runs on one thread. A variant
+is taken only where it is 5% faster in 9 of 11 runs; what cannot be told stays safe. It is all below
+the Kernel: no answer reaches a bit. `measured.py` keeps the answers, so that this happens once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fxad.backend.llvm.base.answers import TURNS, Answer
+from fxad.backend.llvm.base.answers import RUNS, Answer
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.emit import emit
 from fxad.backend.llvm.search import Arguments, Call, timed
@@ -114,12 +114,12 @@ def _ask(question: Question, target: Target, end: float) -> Answer | None:
         calls.append(call_of(kernel, target.tuned(**{table: {field: value}}), arguments))
         timed(calls[-1], 1)
     times: list[list[float]] = [[] for _ in calls]
-    for _ in range(TURNS):
+    for _ in range(RUNS):
         for call, taken in zip(calls, times, strict=True):
             taken.append(timed(call, 1))
         if time.perf_counter() > end:
             break
-    if len(times[0]) < TURNS:
+    if len(times[0]) < RUNS:
         return None
     best = min(range(1, len(calls)), key=lambda n: statistics.median(times[n]))
     ratios = [new / old for new, old in zip(times[best], times[0], strict=True)]

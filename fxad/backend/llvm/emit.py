@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fxad.backend.llvm.attention.emit import emit_attend, emit_attend_grad
+from fxad.backend.llvm.attention.emit import emit_attention, emit_attention_grad
 from fxad.backend.llvm.base.axes import axes_of_stage, data_values
 from fxad.backend.llvm.base.formats import Pair, Value, from_memory, memory_kind
 from fxad.backend.llvm.base.schedule import (
@@ -29,6 +29,7 @@ from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.base.traffic import may_stream, row_prefetches, sequential_reads, streamed
 from fxad.backend.llvm.base.vector import Code
 from fxad.backend.llvm.contract.kernel import emit_contract
+from fxad.backend.llvm.contract.unpack import emit_unpack_stage
 from fxad.backend.llvm.elements.scope import (
     Context,
     Need,
@@ -53,10 +54,12 @@ def emit(kernel: ir.Kernel, name: str, target: Target) -> Emitted:
     match kernel.body[0] if kernel.body else None:
         case ir.Contract():
             return emit_contract(kernel, name, target)
+        case ir.Unpack():
+            return emit_unpack_stage(kernel, name, target)
         case ir.Attention():
-            return emit_attend(kernel, name, target)
+            return emit_attention(kernel, name, target)
         case ir.AttentionGrad():
-            return emit_attend_grad(kernel, name, target)
+            return emit_attention_grad(kernel, name, target)
     return emit_scheduled(kernel, target, choose(kernel, target), Function(name, "void", ABI))
 
 

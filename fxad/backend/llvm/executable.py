@@ -139,7 +139,7 @@ class Executable:
             _PACK(frame.words, _PC, 0, 0, TICK_NS, at, arena, arena + start, stride, *rest)
             status = self._execute(frame.address)
             while status:  # between two calls Python handles signals
-                held = self._attend(status, frame, held, region)
+                held = self._serve(status, frame, held, region)
                 status = self._execute(frame.address)
             results = buffers if self._outputs is None else self._collect(frame, buffers)
             return results if region is None else self._with_tapes(results, arrays, region)
@@ -197,7 +197,7 @@ class Executable:
                 array = np.ndarray(kind.shape, kind.dtype, array)
             buffers.insert(index, array)
 
-    def _attend(self, status: int, frame: Frame, held: Tables, region: Region | None) -> Tables:
+    def _serve(self, status: int, frame: Frame, held: Tables, region: Region | None) -> Tables:
         """Do what native code has stopped for; the objects it goes on with."""
         words, (bound, buffers) = frame.words, held
         match status:

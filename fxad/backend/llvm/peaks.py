@@ -38,7 +38,7 @@ def unit_of(kernel: Kernel, target: Target) -> str:
             return _BY_TABLE.get(table) or _plain(stage.cell.dtype)
         case (Attention() as stage,) if uses_bf16x6(stage, target):
             return "AMX"
-        case (AttentionGrad() as grad,) if uses_bf16x6(grad.attend, target):
+        case (AttentionGrad() as grad,) if uses_bf16x6(grad.forward, target):
             return "AMX"
     wide = any(b.dtype in (F64, np.dtype("complex128")) for b in kernel.buffers)
     return _plain(F64 if wide else F32)

@@ -2,7 +2,7 @@
 
 from fxad.ops.fused import (
     attention,
-    head_loss,
+    linear_cross_entropy,
 )
 
-__all__ = ["attention", "head_loss"]
+__all__ = ["attention", "linear_cross_entropy"]

@@ -9,7 +9,7 @@ import fxad
 from fxad.backend.llvm.native.engine import host_target
 from fxad.core.config import config
 from fxad.ir.kernel import Attention, AttentionGrad
-from fxad.ops.fused.attention import attend, attend_grad, grad_parts, parts
+from fxad.ops.fused.attention import flash_attention, flash_attention_grad, grad_parts, parts
 
 PLAIN = {"left": -1, "right": -1, "bias": False, "mask": False}
 LOWER = ["generic"] if host_target().isa in ("generic", "neon") else ["avx2", "generic"]
@@ -89,12 +89,12 @@ def softmax_attention(qkv, extras, scale, left, right, bias, mask):
 def _check(case, dtype, tolerance):
     (qkv, extras, d_out, params) = _draw(case, dtype)
     q, k, v, weights, wanted_lse, wanted = softmax_attention(qkv, extras, **params)
-    out, lse = fxad.jit(lambda *a: attend(*a, **params))(*qkv, *extras)
+    out, lse = fxad.jit(lambda *a: flash_attention(*a, **params))(*qkv, *extras)
     np.testing.assert_allclose(out, wanted, rtol=tolerance, atol=tolerance)
     np.testing.assert_allclose(lse, wanted_lse, rtol=tolerance, atol=tolerance)
     delta = np.einsum("btne,btne->bnt", wanted, d_out)
     args = (*qkv, wanted_lse.astype(dtype), delta.astype(dtype), d_out, *extras)
-    found = fxad.jit(lambda *a: attend_grad(*a, **params))(*args)
+    found = fxad.jit(lambda *a: flash_attention_grad(*a, **params))(*args)
     d_scores = np.einsum("btne,bsne->bnts", d_out.astype(np.float64), v) - delta[..., None]
     d_scores *= weights * params["scale"]
     groups = (*qkv[1].shape[:3], q.shape[2] // qkv[1].shape[2])
@@ -127,7 +127,7 @@ def test_keys_of_few_queries_are_taken_in_parts_that_no_number_of_threads_decide
     r = np.random.default_rng(5)
     q = r.standard_normal((1, 1, 2, 16)).astype(np.float32)
     k, v = (r.standard_normal((1, 4096, 1, 16)).astype(np.float32) for _ in "kv")
-    run = fxad.jit(lambda *qkv: attend(*qkv, scale=0.25, **PLAIN))
+    run = fxad.jit(lambda *qkv: flash_attention(*qkv, scale=0.25, **PLAIN))
     kernels = run.lower(q, k, v).kernels
     assert [x.points for x in kernels if isinstance(x.body[0], Attention)] == [8 * 2]
     before, found = fxad.get_num_threads(), []
@@ -175,7 +175,7 @@ def test_products_of_parts_are_no_less_exact_than_those_of_vectors(steep, isa):
     errors = []
     for one in (isa, "avx512"):
         with config.override(isa=one):
-            found = fxad.jit(lambda *a: attend(*a, **params))(q, k, v)
+            found = fxad.jit(lambda *a: flash_attention(*a, **params))(q, k, v)
         differences = (np.float64(a) - b for a, b in zip(found, (wanted, lse), strict=True))
         errors.append([np.sqrt(np.mean(d**2)) for d in differences])
     assert errors[0] != errors[1]
@@ -191,7 +191,7 @@ def test_a_mask_that_lets_other_keys_through_for_each_head(queries):
     begin, end = np.array([[0, 100, 37, 9], [500, 300, 401, 9]])[..., None]
     mask = (np.arange(500) >= begin) & (np.arange(500) < end)
     params = {**PLAIN, "scale": 0.2, "mask": True}
-    out, _ = fxad.jit(lambda *a: attend(*a, **params))(q, k, v, mask[None, :, None])
+    out, _ = fxad.jit(lambda *a: flash_attention(*a, **params))(q, k, v, mask[None, :, None])
     *_, wanted = softmax_attention((q, k, v), [mask[None, :, None]], **params)
     np.testing.assert_allclose(out[:, :, :3], wanted[:, :, :3], rtol=5e-6, atol=5e-6)
     mean = np.broadcast_to(v[:, :, 1].mean(1, dtype=np.float64), (1, queries, 32))
@@ -204,7 +204,7 @@ def test_heads_of_no_elements(queries):
     r = np.random.default_rng(0)
     sizes = (2, 0), (1, 0), (1, 3)
     q, k, v = (r.standard_normal((1, 5 if n == 1 else queries, n, w)) for n, w in sizes)
-    run = fxad.jit(lambda *a: attend(*a, **PLAIN, scale=1.0))
+    run = fxad.jit(lambda *a: flash_attention(*a, **PLAIN, scale=1.0))
     out, lse = run(*(x.astype(np.float32) for x in (q, k, v)))
     np.testing.assert_allclose(out, np.broadcast_to(v.mean(1)[:, None], out.shape), rtol=1e-6)
     np.testing.assert_allclose(lse, np.log(5), rtol=1e-6)
@@ -224,7 +224,7 @@ def test_maxima_that_grow_from_block_to_block(steep, bias):
     params = {**PLAIN, "scale": 1.0, "bias": bias}
     extras = [np.zeros((1, 1, 1, 1201), np.float32)] * bias
     _, _, _, _, wanted_lse, wanted = softmax_attention((q, k, v), extras, **params)
-    out, lse = fxad.jit(lambda *a: attend(*a, **params))(q, k, v, *extras)
+    out, lse = fxad.jit(lambda *a: flash_attention(*a, **params))(q, k, v, *extras)
     np.testing.assert_allclose(out, wanted, rtol=2e-5, atol=2e-5)
     np.testing.assert_allclose(lse, wanted_lse, rtol=2e-6)
 
@@ -234,14 +234,14 @@ def test_scores_beyond_the_exponentials_range_and_infinite_biases():
     q, k, v = (r.standard_normal((1, 500, 1, 16)).astype(np.float32) for _ in range(3))
     params = {**PLAIN, "scale": 1e6, "right": 0}
     _, _, _, _, _, wanted = softmax_attention((q, k, v), [], **params)
-    out, _ = fxad.jit(lambda *a: attend(*a, **params))(q, k, v)
+    out, _ = fxad.jit(lambda *a: flash_attention(*a, **params))(q, k, v)
     same = np.abs(np.asarray(out) - wanted).max(axis=(0, 2, 3)) < 1e-5
     assert same.mean() > 0.99  # others have two keys within rounding of each other
     assert np.isfinite(out).all()
     bias = np.where(np.arange(500) < 400, -np.inf, 0.0).astype(np.float32)[None, None, None]
     params = {**PLAIN, "scale": 0.25, "bias": True}
     _, _, _, _, wanted_lse, wanted = softmax_attention((q, k, v), [bias], **params)
-    out, lse = fxad.jit(lambda *a: attend(*a, **params))(q, k, v, bias)
+    out, lse = fxad.jit(lambda *a: flash_attention(*a, **params))(q, k, v, bias)
     np.testing.assert_allclose(out, wanted, rtol=3e-6, atol=3e-6)
     np.testing.assert_allclose(lse, wanted_lse, rtol=3e-6)
 
@@ -254,7 +254,8 @@ def test_a_nan_reaches_the_rows_that_see_it_and_no_others(number, isa):
     nan = np.array(number, np.uint32).view(np.float32)
     k[0, 450, 0, 3] = nan
     with config.override(isa=isa):
-        out, lse = fxad.jit(lambda *a: attend(*a, **{**PLAIN, "scale": 0.25, "right": 0}))(q, k, v)
+        causal = {**PLAIN, "scale": 0.25, "right": 0}
+        out, lse = fxad.jit(lambda *a: flash_attention(*a, **causal))(q, k, v)
     assert np.isnan(np.asarray(out)[0, 450:]).all() and np.isnan(np.asarray(lse)[0, 0, 450:]).all()
     assert np.isfinite(np.asarray(out)[0, :450]).all()
     assert np.isfinite(np.asarray(lse)[0, 0, :450]).all()
@@ -300,8 +301,8 @@ def test_masks_of_keys(excluded, band, dtype):
         out, lse = wanted = [np.asarray(x) for x in parts(q, k, v, mask, **params)]
         delta = np.einsum("btne,btne->bnt", out, d_out)
         args = (q, k, v, lse, delta, d_out, mask)
-        found = fxad.jit(lambda *a: attend(*a, **params))(q, k, v, mask)
-        found = (*found, *fxad.jit(lambda *a: attend_grad(*a, **params))(*args))
+        found = fxad.jit(lambda *a: flash_attention(*a, **params))(q, k, v, mask)
+        found = (*found, *fxad.jit(lambda *a: flash_attention_grad(*a, **params))(*args))
         tolerance = 2e-5 if dtype == "float32" else 1e-13
         for a, b in zip(found, (*wanted, *grad_parts(*args, **params)), strict=True):
             np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
@@ -365,7 +366,7 @@ def test_few_key_heads_make_several_pieces_of_work(shape, groups, parts):
     """Units of the gradient's kernel; parts of (query heads that share keys, queries)."""
     q, k = (fxad.ShapeDtypeStruct((*shape[:2], n, shape[3]), "float32") for n in (shape[2], groups))
     lse = fxad.ShapeDtypeStruct((1, shape[2], shape[1]), "float32")
-    function = fxad.jit(lambda *a: attend_grad(*a, **PLAIN, scale=1.0))
+    function = fxad.jit(lambda *a: flash_attention_grad(*a, **PLAIN, scale=1.0))
     steps = function.lower(q, k, k, lse, lse, q).plan.steps
     (kernel,) = [s.kernel for s in steps if isinstance(s.kernel.body[0], AttentionGrad)]
     assert kernel.points == groups * parts[0] * parts[1]
@@ -377,7 +378,7 @@ def test_bits_of_a_gradient_in_parts_do_not_depend_on_threads():
     q = r.standard_normal((1, 2050, 2, 16)).astype(np.float32)
     k = r.standard_normal((1, 2050, 1, 16)).astype(np.float32)
     lse = np.full((1, 2, 2050), 4.0, np.float32)
-    function = fxad.jit(lambda *a: attend_grad(*a, **{**PLAIN, "scale": 0.25, "right": 0}))
+    function = fxad.jit(lambda *a: flash_attention_grad(*a, **{**PLAIN, "scale": 0.25, "right": 0}))
     before, results = fxad.get_num_threads(), []
     try:
         for threads in (1, 2, 3):
@@ -393,8 +394,8 @@ def test_without_keys_results_and_cotangents_are_zero():
     q, k = np.ones((1, 150, 2, 8), np.float32), np.ones((1, 0, 2, 8), np.float32)
     params = {**PLAIN, "scale": 1.0}
     for _ in range(3):
-        out, lse = fxad.jit(lambda *a: attend(*a, **params))(q, k, k)
+        out, lse = fxad.jit(lambda *a: flash_attention(*a, **params))(q, k, k)
         assert not np.asarray(out).any() and np.isneginf(lse).all()
         args = (q, k, k, np.asarray(lse), np.zeros_like(lse), q)
-        dq, dk, dv = fxad.jit(lambda *a: attend_grad(*a, **params))(*args)
+        dq, dk, dv = fxad.jit(lambda *a: flash_attention_grad(*a, **params))(*args)
         assert not np.asarray(dq).any() and dk.shape == dv.shape == k.shape

@@ -36,8 +36,8 @@ def kernel_of(
 
 def problem_of(kernel: Kernel, target: Target) -> Problem:
     (stage,) = kernel.body
-    attend = stage.attend if isinstance(stage, AttentionGrad) else stage
-    return Problem.of(kernel, attend, "attention", target)
+    forward = stage.forward if isinstance(stage, AttentionGrad) else stage
+    return Problem.of(kernel, forward, "attention", target)
 
 
 def padding(keys: int, heads: int = 1) -> np.ndarray:

@@ -13,7 +13,7 @@ import fxad.numpy as jnp
 from fxad.api import compiled
 from fxad.backend.llvm import calibrate, measured
 from fxad.backend.llvm.base import kinds
-from fxad.backend.llvm.base.answers import DAY, TRIES, TURNS, Calibration
+from fxad.backend.llvm.base.answers import DAY, RUNS, TRIES, Calibration
 from fxad.backend.llvm.base.kinds import Kind
 from fxad.backend.llvm.base.tuning import DEFAULT
 from fxad.backend.llvm.doctor import diagnosis
@@ -117,7 +117,7 @@ def planted(monkeypatch, ratios, seconds=0.001):
 
 @pytest.mark.parametrize(("won", "value"), [(8, 3), (9, 2), (11, 2)])
 def test_a_variant_must_win_nine_turns_of_eleven(monkeypatch, won, value):
-    (answer,) = planted(monkeypatch, [0.9] * won + [1.5] * (TURNS - won))
+    (answer,) = planted(monkeypatch, [0.9] * won + [1.5] * (RUNS - won))
     assert (answer.value, answer.safe, answer.wins) == (value, 3, won)
     assert str(answer).startswith(
         "gemv.prefetch_level 2" if value == 2 else "gemv.prefetch_level stays 3"
@@ -125,7 +125,7 @@ def test_a_variant_must_win_nine_turns_of_eleven(monkeypatch, won, value):
 
 
 def test_less_than_five_percent_is_no_win(monkeypatch):
-    (answer,) = planted(monkeypatch, [0.96] * TURNS)
+    (answer,) = planted(monkeypatch, [0.96] * RUNS)
     assert (answer.value, answer.wins) == (3, 0)
 
 
@@ -166,7 +166,7 @@ def test_an_unknown_kind_is_measured_once(strange):
     assert strange == [measured.SECONDS] and measured.SECONDS <= 2
     measured._answers.clear()  # as a new process
     assert measured.target_of(None).tuning == target.tuning and len(strange) == 1
-    assert "gemv.prefetch_level 2 instead of 3: won 11 of 11" in str(diagnosis(measure=False))
+    assert "gemv.prefetch_level 2 instead of 3: ahead in 11 of 11" in str(diagnosis(measure=False))
     assert measured.target_of("generic").tuning == DEFAULT  # not the processor's best
 
 

@@ -173,10 +173,8 @@ def test_work_goes_on_after_each_tick(monkeypatch: pytest.MonkeyPatch):
         with monkeypatch.context() as patch:
             patch.setattr("fxad.backend.llvm.executable.TICK_NS", 0)
             ticks = []
-            attend = Executable._attend
-            patch.setattr(
-                Executable, "_attend", lambda *given: (ticks.append(1), attend(*given))[1]
-            )
+            serve = Executable._serve
+            patch.setattr(Executable, "_serve", lambda *given: (ticks.append(1), serve(*given))[1])
             results = executable.run(inputs)
         # Only the calling thread looks; on a busy machine the other one may do nearly all.
         assert len(ticks) > (3 if threads == 1 else 0)

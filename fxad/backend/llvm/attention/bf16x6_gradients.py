@@ -59,7 +59,7 @@ class Bf16x6Gradients:
         def body(packer: Packer) -> None:
             pack_transposed_left(packer, size, rows)
 
-        name = packer_name(code, "turned_left", view.row_stride, (size, rows), body)
+        name = packer_name(code, "transposed_left", view.row_stride, (size, rows), body)
         to = self.transposed[n]
         code.f.line(f"call void @{name}(ptr {view.pointer}, ptr {to}, i64 {count})")
         return self.products.copy_rows(view, size, self.copies[n], count)

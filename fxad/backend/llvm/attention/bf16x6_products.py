@@ -83,7 +83,7 @@ class Bf16x6Products:
         def body(packer: Packer) -> None:
             pack_transposed(packer, depth)
 
-        name = packer_name(code, "turned", source.row_stride, (depth,), body)
+        name = packer_name(code, "transposed", source.row_stride, (depth,), body)
 
         def panel(key: str, _: list[str]) -> None:
             count = f.least(f.op(f"sub i64 {problem.keys}, {key}"), problem.panel)

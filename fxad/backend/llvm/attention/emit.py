@@ -1,7 +1,7 @@
 """Attention's kernels, each in the form that suits its sizes.
 
-emitted = emit_attend(kernel, "attend0", target)
-emitted = emit_attend_grad(kernel, "attend_grad0", target)
+emitted = emit_attention(kernel, "attention0", target)
+emitted = emit_attention_grad(kernel, "attend_grad0", target)
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fxad.backend.llvm.base.schedule import Emitted, Target, emit_nothing
 from fxad.ir.kernel import Attention, AttentionGrad, Kernel
 
 
-def emit_attend(kernel: Kernel, name: str, target: Target) -> Emitted:
+def emit_attention(kernel: Kernel, name: str, target: Target) -> Emitted:
     """LLVM IR of a kernel whose body is one Attention stage."""
     (stage,) = kernel.body
     assert isinstance(stage, Attention)
@@ -24,10 +24,10 @@ def emit_attend(kernel: Kernel, name: str, target: Target) -> Emitted:
     return emit_decode(problem) if uses_decode(kernel, stage) else emit_forward(problem)
 
 
-def emit_attend_grad(kernel: Kernel, name: str, target: Target) -> Emitted:
+def emit_attention_grad(kernel: Kernel, name: str, target: Target) -> Emitted:
     """LLVM IR of a kernel whose body is one AttentionGrad stage."""
     (stage,) = kernel.body
     assert isinstance(stage, AttentionGrad)
     if not kernel.points:
         return emit_nothing(name)
-    return emit_backward(Problem.of(kernel, stage.attend, name, target), stage)
+    return emit_backward(Problem.of(kernel, stage.forward, name, target), stage)

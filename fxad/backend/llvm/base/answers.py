@@ -23,14 +23,14 @@ from fxad.core.schema import (
     string,
 )
 
-TURNS = 11  # of a question
+RUNS = 11  # of a question
 TRIES = 5  # of calibrating unasked, while questions are left
 DAY = 86400  # seconds between two of them, at least
 
 
 @valued
 class Answer:
-    """A number of tuning and what a measurement says of it: the value taken, the safe one, turns
+    """A number of tuning and what a measurement says of it: the value taken, the safe one, runs
     won by the best variant and the median of its share of the safe one's time."""
 
     table: str
@@ -42,7 +42,7 @@ class Answer:
 
     def __str__(self) -> str:
         name = f"{self.table}.{self.field}"
-        told = f"won {self.wins} of {TURNS} turns, {self.ratio:.2f} of the time"
+        told = f"ahead in {self.wins} of {RUNS} runs, {self.ratio:.2f} of the time"
         if self.value == self.safe:
             return f"{name} stays {self.safe}: the best variant {told}"
         return f"{name} {self.value} instead of {self.safe}: {told}"
@@ -86,7 +86,7 @@ class Calibration:
 
 _LIMITS = Limits(size=1 << 16, values=1000, depth=3)
 _NAME, _COUNT = string("[a-z_0-9]+", most=100), integer(0, 1000)
-_ANSWER = row(_NAME, _NAME, integer(), integer(), integer(0, TURNS), number(least=0))
+_ANSWER = row(_NAME, _NAME, integer(), integer(), integer(0, RUNS), number(least=0))
 _SCHEMA = record(
     {"answers": array(_ANSWER), "unanswered": _COUNT, "tries": _COUNT, "when": integer()}
 )
