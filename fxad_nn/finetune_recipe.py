@@ -33,12 +33,16 @@ class FinetuneOptions(RunOptions):
     eval_data: Path | None = option(None, "conversations to validate on")
     eval_share: float = option(0.05, "share of --data to validate on, without --eval-data")
     eval_examples: int = option(256, "validate on at most so many examples")
+    sample_prompts: Path | None = option(
+        None, "text whose lines are asked every --sample-every steps (default: from the examples)"
+    )
     too_long: str = option("truncate", "what becomes of examples beyond --context", TOO_LONG)
     lora: int | None = option(None, "rank of adapters (default: all parameters are trained)")
     alpha: float | None = option(None, "what adapters are scaled by (default: twice the rank)")
     targets: str = option(ALL_LINEAR, "modules that get adapters, such as q_proj,v_proj")
     rslora: bool = option(False, "scale adapters by alpha / sqrt(rank) instead of alpha / rank")
     dropout: float = option(0.0, "of the adapters' inputs")
+    residual_dropout: float = option(0.0, "of embedded tokens and of what each layer adds")
     dpo: bool = option(False, "learn to prefer the chosen answer to the rejected one")
     beta: float = option(0.1, "DPO: how strongly the model is held to where it began")
     epochs: float = option(1.0, "how often the examples are gone over, without --steps")
@@ -60,6 +64,7 @@ class FinetuneOptions(RunOptions):
         super().__post_init__()
         self._require_at_least("eval_examples", 1)
         self._require("eval_share", 0 < self.eval_share < 1, "between 0 and 1")
+        self._require("residual_dropout", 0 <= self.residual_dropout < 1, "in [0, 1)")
         for name in ("epochs", "beta"):
             self._require(name, getattr(self, name) > 0, "a positive number")
         if self.lora is None:
@@ -92,8 +97,13 @@ def finetune_recipe(**given: Any) -> FinetuneOptions:
         if name in given and given.get(other):
             flags = [f"--{n.replace('_', '-')}" for n in (name, other)]
             raise ConfigError(f"{flags[0]} has no meaning beside {flags[1]}: leave one out")
+    if given.get("sample_prompts") and not given.get("sample_every"):
+        raise ConfigError("--sample-prompts has no meaning without --sample-every")
     if "beta" in given and not given.get("dpo"):
         raise ConfigError("--beta has no meaning without --dpo")
+    for name in ("label_smoothing", "z_loss"):
+        if given.get(name) and given.get("dpo"):
+            raise ConfigError(f"--{name.replace('_', '-')} has no meaning beside --dpo")
     habits = {"learning_rate": 2e-4} if given.get("lora") is not None else {}
     if given.get("dpo") and given.get("lora") is None:
         habits["learning_rate"] = 1e-6

@@ -7,6 +7,9 @@ path = keeper.save()                        # a checkpoint, where the directory 
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from fxad_nn.directory import Place
@@ -14,6 +17,7 @@ from fxad_nn.errors import CheckpointError, TrainingError
 from fxad_nn.listener import Listener
 from fxad_nn.losses import LOSSES, Line, append, begun, lines_of, point
 from fxad_nn.run import Run, best_loss, save, save_best
+from fxad_nn.samples import SAMPLES, Sample
 
 _TRIES = 3  # a directory may be moved again while it is written to
 
@@ -25,7 +29,7 @@ class Keeper:
         self._run, self._place, self._listener = run, place, listener
         self._unwritten: list[Line] = [begun(run.step)]
         self._untold: list[str] = []
-        self._complained = False
+        self._refused: set[str] = set()
 
     def record(self, kind: str, loss: float) -> None:
         """Add a loss, "train" or "val", of the run's present step to its history, on the disk too.
@@ -35,15 +39,27 @@ class Keeper:
         run = self._run
         run.history[kind].append([run.step, loss])
         self._unwritten.append(point(kind, run.step, loss))
-        try:
-            self._settle()
+        with self._trying("losses"):
             path = run.directory / LOSSES
             append(path, self._unwritten if path.exists() else lines_of(run.history))
             self._unwritten = []
+
+    def keep(self, samples: list[Sample]) -> None:
+        """Add samples of the run's present step to those on the disk, if that takes them."""
+        lines = [{"step": self._run.step, **asdict(sample)} for sample in samples]
+        with self._trying("samples"):
+            append(self._run.directory / SAMPLES, lines)
+
+    @contextlib.contextmanager
+    def _trying(self, what: str) -> Iterator[None]:
+        """Write where the directory is now; of a disk that refuses `what` the user hears once."""
+        try:
+            self._settle()
+            yield
         except OSError as error:
-            if not self._complained:
-                self._untold.append(f"the losses cannot be written to the disk: {error}")
-            self._complained = True
+            if what not in self._refused:
+                self._untold.append(f"the {what} cannot be written to the disk: {error}")
+            self._refused.add(what)
         self._tell()
 
     def save(self) -> Path:

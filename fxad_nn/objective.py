@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import fxad
 import fxad.numpy as jnp
 from fxad_nn import models
-from fxad_nn.loss import IGNORE, token_losses
+from fxad_nn.loss import IGNORE, NONE, Penalties, token_losses
 
 
 class Objective(Protocol):
@@ -31,12 +31,15 @@ class Objective(Protocol):
 
 @dataclass(frozen=True)
 class Answers:
-    """Cross-entropy of the targets: batches are (tokens, targets), both int32 [rows, time]."""
+    """Cross-entropy of the targets, and what penalties add: batches are (tokens, targets), both
+    int32 [rows, time]."""
 
     config: models.Config
+    penalties: Penalties = NONE
 
     def total(self, params: Any, reference: Any, batch: tuple[Any, Any]) -> Any:
-        return models.family(self.config).loss(params, batch, self.config) * self.count(batch)
+        loss = models.family(self.config).loss(params, batch, self.config, self.penalties)
+        return loss * self.count(batch)
 
     def count(self, batch: tuple[Any, Any]) -> Any:
         return jnp.sum((batch[1] != IGNORE).astype(jnp.float32))

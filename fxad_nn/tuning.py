@@ -22,6 +22,7 @@ from fxad_nn.flops import training_flops_per_token
 from fxad_nn.objective import Answers, Objective, Preferences
 from fxad_nn.optim import Optimizer
 from fxad_nn.packing import padded, widths
+from fxad_nn.samples import MOST, Prompt, Sample, continued
 from fxad_nn.step import tuning_step
 from fxad_nn.task import Batch, Step
 from fxad_nn.tokenizer import Tokenizer
@@ -30,7 +31,7 @@ from fxad_nn.tokenizer import Tokenizer
 @dataclass(frozen=True)
 class Corpus:
     """Examples in two splits, what they were encoded with, what became of the records, and the
-    digests of what else decides about them and the model."""
+    digests of what else decides about them and the model; and prompts to sample answers to."""
 
     train: Sequence[Example | Pair]
     val: Sequence[Example | Pair]
@@ -38,6 +39,7 @@ class Corpus:
     source: str
     counts: Counts
     digests: dict[str, str]
+    prompts: Sequence[Prompt]
 
 
 class Tuning:
@@ -58,11 +60,14 @@ class Tuning:
         self._options, self._config, self._corpus = options, config, corpus
         self.frozen, self._reference = frozen, reference
         o, lengths = options, list(map(len, corpus.train))
-        self._objective: Objective = Preferences(config, o.beta) if o.dpo else Answers(config)
+        self._objective: Objective = Answers(config, o.penalties)
+        judged: Objective = Answers(config)
+        if o.dpo:
+            self._objective = judged = Preferences(config, o.beta)
         self._epochs = Epochs(lengths, o.batch * o.accumulate, o.seed)
         longest = max([*lengths, *map(len, corpus.val)])
         self._widths = widths(min(-(-longest // 16) * 16, config.context))
-        self._sums = _sums(self._objective)
+        self._sums = _sums(judged)
 
     @property
     def source(self) -> str:
@@ -119,12 +124,17 @@ class Tuning:
 
     def compiled(self, optimizer: Optimizer) -> Step:
         o = self._options
-        step = tuning_step(self._objective, optimizer, o.clip, o.dropout, o.seed)
+        dropouts = {"dropout": o.dropout, "residual_dropout": o.residual_dropout}
+        step = tuning_step(self._objective, optimizer, o.clip, seed=o.seed, **dropouts)
 
         def with_frozen(trained: Any, state: Any, *batch: Any) -> tuple[Any, Any, Any]:
             return step(trained, state, self.frozen, self._reference, *batch)
 
         return with_frozen
+
+    def samples(self, params: Any) -> list[Sample]:
+        whole, o = fxad.tree.combine(params, self.frozen), self._options
+        return continued(whole, self._config, self._corpus.prompts, self.tokenizer, o.sample_tokens)
 
     def evaluate(self, params: Any, whole: bool) -> float:
         """The loss over the validation split, without dropout: always all of it, so that the best
@@ -141,6 +151,21 @@ class Tuning:
 def _each_answer(examples: Sequence[Example | Pair]) -> Iterator[Example]:
     for example in examples:
         yield from (example.chosen, example.rejected) if isinstance(example, Pair) else (example,)
+
+
+def asked(examples: Sequence[Example | Pair], tokenizer: Tokenizer) -> list[Prompt]:
+    """Of a few examples, evenly spaced, what stands before their first answer, and that answer."""
+    chosen = sorted({i * len(examples) // MOST for i in range(MOST)})
+    prompts = []
+    for answer in _each_answer([examples[i] for i in chosen if i < len(examples)]):
+        places = np.flatnonzero(answer.trained)
+        first = int(places[0])
+        gaps = np.flatnonzero(np.diff(places) > 1)
+        end = int(places[gaps[0]] if gaps.size else places[-1]) + 1
+        before = tokenizer.decode(answer.ids[:first])
+        wanted = tokenizer.decode(answer.ids[:end])[len(before) :]
+        prompts.append(Prompt(answer.ids[:first].tolist(), wanted))
+    return prompts[::2] if isinstance(examples[0], Pair) else prompts
 
 
 def _sums(objective: Objective) -> Any:
