@@ -314,7 +314,7 @@ def save_tuned(run: Run) -> tuple[list[Path], Rounding | None]:
         params = fxad.tree.map(lambda leaf: leaf.astype(dtype), params)
         saved.append(run.directory / MERGED)
         config = replace(run.config, dtype=dtype, products=None)
-        save_model(Model(params, config), saved[-1])
+        save_model(Model(params, config), saved[-1], options.max_shard_size)
         copy_tokenizer(base, saved[-1])
     return saved, rounding
 

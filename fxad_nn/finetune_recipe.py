@@ -13,6 +13,7 @@ from typing import Any
 from fxad_nn.chat_data import FORMATS
 from fxad_nn.chat_examples import TOO_LONG
 from fxad_nn.errors import ConfigError
+from fxad_nn.hf import MAX_SHARD_SIZE, shard_bytes
 from fxad_nn.lora import ALL_LINEAR, Lora
 from fxad_nn.options import build, option
 from fxad_nn.recipe import RunOptions
@@ -47,6 +48,7 @@ class FinetuneOptions(RunOptions):
     beta: float = option(0.1, "DPO: how strongly the model is held to where it began")
     epochs: float = option(1.0, "how often the examples are gone over, without --steps")
     save: str = option("both", "what is saved in the end", SAVES)
+    max_shard_size: str = option(MAX_SHARD_SIZE, "size of a file of merged weights at most")
 
     steps: int = option(0, "optimizer steps in all (0: as many as --epochs takes)")
     batch: int = option(4, "examples per batch")
@@ -64,6 +66,7 @@ class FinetuneOptions(RunOptions):
         super().__post_init__()
         self._require_at_least("eval_examples", 1)
         self._require("eval_share", 0 < self.eval_share < 1, "between 0 and 1")
+        shard_bytes(self.max_shard_size)
         self._require("residual_dropout", 0 <= self.residual_dropout < 1, "in [0, 1)")
         for name in ("epochs", "beta"):
             self._require(name, getattr(self, name) > 0, "a positive number")
