@@ -303,6 +303,7 @@ def test_the_command_says_what_it_read_and_saved(tmp_path, base, capsys):
     assert "trained: 4,096 parameters" in out
     assert "the largest rounding is" in out
     assert f"saved: {tmp_path}/run/merged" in out
+    assert (tmp_path / "run" / "losses.csv").is_file()
     assert main(["sample", str(tmp_path / "run"), "--prompt", "It is", "--tokens", "4"]) == 0
     assert capsys.readouterr().out.startswith("It is")
 
