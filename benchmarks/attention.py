@@ -30,6 +30,7 @@ class Case:
 
     window: keys before a query that it sees (0: all). padded: sequences end early, the first after
     half its length. new: only the last so many positions are queries (0: all); forward only.
+    documents: of equal length in each row, which do not see each other (0: one).
     """
 
     batch: int
@@ -41,6 +42,7 @@ class Case:
     window: int = 0
     padded: bool = False
     new: int = 0
+    documents: int = 0
 
     @property
     def queries(self) -> int:
@@ -51,6 +53,7 @@ class Case:
         heads = f"{self.heads}/{self.groups}" if self.groups != self.heads else f"{self.heads}"
         kind = "causal" if self.causal else "padding" if self.padded else "full"
         kind = f"window {self.window}" if self.window else kind
+        kind += f", {self.documents} documents" if self.documents else ""
         time = f"last {self.new} of {self.time}" if self.new else str(self.time)
         return f"{self.batch} x {time}, {heads} heads of {self.width}, {kind}"
 
@@ -58,6 +61,12 @@ class Case:
     def pairs(self) -> float:
         """Pairs of a query and a key, masked ones included."""
         return float(self.batch * self.heads * self.queries * self.time)
+
+    @property
+    def segments(self) -> np.ndarray:
+        """Which document each position is of: [batch, time]."""
+        ids = np.arange(self.time, dtype=np.int32) * self.documents // self.time
+        return np.broadcast_to(ids, (self.batch, self.time)).copy()
 
     @property
     def lengths(self) -> np.ndarray:
@@ -85,6 +94,8 @@ CASES = [
     Case(1, 4096, 32, 8, 128, new=1),
     Case(1, 4096, 32, 8, 128, new=4),
     Case(1, 4096, 12, 12, 64, new=128),
+    Case(1, 2048, 12, 12, 64),
+    Case(1, 2048, 12, 12, 64, documents=8),
 ]
 
 
@@ -108,6 +119,8 @@ def functions(case: Case) -> tuple[Callable[..., Any], Callable[..., Any]]:
         options = {"local_window_size": (case.time, case.time - case.new)}
     if case.padded:
         options["key_value_seq_lengths"] = case.lengths
+    if case.documents:
+        options["segment_ids"] = case.segments
 
     def attention(q: Any, k: Any, v: Any) -> Any:
         return fxad.nn.dot_product_attention(q, k, v, **options)
@@ -138,6 +151,9 @@ def theirs(case: Case) -> Calls:
     if case.window:
         i, j = np.ogrid[: case.time, : case.time]
         options["attn_mask"] = torch.from_numpy((j <= i) & (j >= i - case.window))
+    elif case.documents:
+        (ids, *_), (i, j) = case.segments, np.ogrid[: case.time, : case.time]
+        options["attn_mask"] = torch.from_numpy((ids[:, None] == ids) & (j <= i))
     elif case.padded:
         mask = np.arange(case.time) < case.lengths[:, None, None, None]
         options["attn_mask"] = torch.from_numpy(mask)

@@ -46,22 +46,27 @@ with _while_importing():
     from fxad.core.dtypes import enable_x64, float0
     from fxad.core.lazy import lazy as _lazy
     from fxad.core.precision import default_matmul_precision
+    from fxad.core.tracebacks import install as _install_tracebacks
     from fxad.trace.array import Array
     from fxad.trace.leaks import checking_leaks
     from fxad.trace.tracer import ensure_compile_time_eval
     from fxad.trace.tracer import type_of as typeof
+
+_install_tracebacks()
 
 if TYPE_CHECKING:
     from fxad import (
         custom_batching,
         custom_derivatives,
         debug,
+        dtypes,
         errors,
         flatten_util,
         lax,
         nn,
         random,
         scipy,
+        sharding,
         show,
         typing,
     )
@@ -81,6 +86,7 @@ if TYPE_CHECKING:
     )
     from fxad.api.derived import make_ir as make_jaxpr
     from fxad.api.error_estimate import estimate_error
+    from fxad.api.explain import explain
     from fxad.api.precision import suggest_precision
     from fxad.api.profile import profile
     from fxad.api.sparse import SparseMatrix, Sparsity, sparse_hessian, sparse_jacobian
@@ -103,6 +109,7 @@ if not TYPE_CHECKING:  # to a checker, what is not imported above is not there
             "custom_gradient": "fxad.api.closures",
             "estimate_error": "fxad.api.error_estimate",
             "eval_shape": "fxad.api.derived",
+            "explain": "fxad.api.explain",
             "gnvp": "fxad.api.curvature",
             "hessian": "fxad.api.derived",
             "hessian_diag": "fxad.api.curvature",
@@ -124,12 +131,14 @@ if not TYPE_CHECKING:  # to a checker, what is not imported above is not there
             "custom_batching",
             "custom_derivatives",
             "debug",
+            "dtypes",
             "errors",
             "flatten_util",
             "lax",
             "nn",
             "random",
             "scipy",
+            "sharding",
             "show",
             "typing",
         ),
@@ -167,11 +176,13 @@ __all__ = [
     "device_put",
     "devices",
     "disable_jit",
+    "dtypes",
     "enable_x64",
     "ensure_compile_time_eval",
     "errors",
     "estimate_error",
     "eval_shape",
+    "explain",
     "flatten_util",
     "float0",
     "get_num_threads",
@@ -206,6 +217,7 @@ __all__ = [
     "remat",
     "scipy",
     "set_num_threads",
+    "sharding",
     "show",
     "sparse_hessian",
     "sparse_jacobian",

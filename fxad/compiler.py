@@ -8,7 +8,8 @@ name, a checker and a text (`fxad.ir.stages`):
 
     Program     simplified: inline, fold, algebra, cse, dce; rows_apart, widen_late, offload
                 checkpoints: regions with a byte budget of their own
-    Candidate   decompose, split_keys, tapes, lower (to a Block), round, order, place (a Plan)
+    Candidate   decompose, split_keys, tapes, lower (to a Block), unpack (of a program with
+                dequantize), round, order, place (a Plan)
                 rematerialization proposes other Programs, and the best of all candidates is taken
     Plan        compile, by a backend; what took long is kept on disk
 
@@ -222,6 +223,7 @@ class Candidate:
         from fxad.lower.lower import lower
         from fxad.lower.reads_first import reads_first
         from fxad.lower.rounding import round_in_products
+        from fxad.lower.unpacking import unpack_in_products
         from fxad.passes.inline import inline
         from fxad.passes.split_keys import split_keys
         from fxad.passes.tapes import tapes
@@ -233,6 +235,10 @@ class Candidate:
         program = run_stage("split_keys", split_keys, program, check, optional=True)
         program = run_stage("tapes", tapes, program, check_lowerable)
         block = run_stage("lower", partial(lower, fusion=fusion), program, check_block)
+        if fusion and has_op(program, "dequantize"):
+            unpacking = partial(unpack_in_products, unpacks=self._backend.unpacks)
+            unpacking = partial(in_all_blocks, unpacking)
+            block = run_stage("unpack", unpacking, block, check_block, optional=True)
         if fusion and rounds is not None:
             rounding = partial(in_all_blocks, partial(round_in_products, rounds=rounds))
             block = run_stage("round", rounding, block, check_block, optional=True)
@@ -301,7 +307,8 @@ def best_candidate(program: Program, options: Options, backend: Backend[Executab
 
 # What FXAD_SHOW can name: every stage, and what was decided in the end.
 SHOWN = {"recognise", "traced", *SIMPLIFY, *ONCE, "checkpoints", "decompose", "split_keys", "tapes"}
-SHOWN |= {"lower", "round", "order", "place", "rematerialize", "compile", "kernels", "plan"}
+SHOWN |= {"lower", "unpack", "round", "order", "place", "rematerialize", "compile"}
+SHOWN |= {"kernels", "plan"}
 
 
 def show(plan: Plan) -> None:

@@ -12,50 +12,73 @@ Plain text comes from `str(...)`; `show` adds colour, through rich, and columns.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from fxad.api.derived import Printed
+from fxad.api.derived import Printed, styled, tabled
 from fxad.api.jit import Jit, jit
 from fxad.api.stages import Lowered
 from fxad.compiler import simplified
 from fxad.core.errors import BadArgument, TypeMismatch
-from fxad.ir.inspection.columns import listing
+from fxad.core.files import write_text
 from fxad.ir.inspection.diff import diff
 from fxad.ir.inspection.drawing import to_html, to_svg
-from fxad.ir.program import Program, Var
-from fxad.ir.program import show as program_text
+from fxad.ir.program import Naming, Program
 from fxad.ir.stages import Ran, listening
 
 _COLOURS = (
     (r"#[^\n]*", "dim"),
     (r"\b(?:bool|[iuf]\d+|bf16|c\d+|f8\w+|tape)\[[\d,]*\]", "cyan"),
     (r"(?<== )[a-z_0-9]+(?=\()", "bold magenta"),
-    (r"\b(?:program|return|kernel|grid|plan|run|loop|while|branch|copy)\b", "bold blue"),
+    (
+        r"\b(?:program|return|consts|for|in|with|kernel|grid|plan|run|loop|while|branch|copy)\b",
+        "bold blue",
+    ),
+    (r"(?<![\w.\[,*+-])-?\d[\w.+-]*", "bright_red"),
     (r"\b(?:map|reduce|scan|scatter|sort|contract)\b", "bold green"),
     (r"\b[a-z_]+(?==)", "yellow"),
 )
 
 
-def as_text(thing: Any, columns: Sequence[str] = ()) -> str:
+def as_text(
+    thing: Any,
+    columns: Sequence[str] = (),
+    *,
+    style: str | None = None,
+    width: int | None = None,
+    depth: int | None = None,
+) -> str:
     """The plain text of a Program, Kernel, Plan, Lowered or anything with a `str`.
 
-    columns: beside a Program's equations, any of "flops", "bytes", "lives", "kept", "phase",
-    "where" (see `fxad.ir.inspection.columns`).
+    columns, style, width: of a Program, see `make_ir(f)(x).text`. depth: how many braces deep; what
+    stands inside more of them is left out, and its lines are counted.
     """
     if columns:
-        return listing(program_of(thing), columns)
-    match thing:
-        case Program():
-            return program_text(thing)
-        case Printed():
-            return program_text(thing.program)
-        case Lowered():
-            return program_text(thing.program)
-    return str(thing)
+        text = tabled(program_of(thing), columns)
+    elif isinstance(thing, Program | Printed | Lowered):
+        text = styled(program_of(thing), style, width)
+    else:
+        text = str(thing)
+    return text if depth is None else "\n".join(_folded(text.split("\n"), depth))
+
+
+def _folded(lines: Sequence[str], depth: int) -> Iterator[str]:
+    """The lines inside at most so many braces."""
+    level = hidden = 0
+    for line in lines:
+        bare = line.split("  #")[0].strip()
+        level -= bare.startswith("}")
+        if level > depth:
+            hidden += 1
+        else:
+            if hidden:
+                yield f"{'  ' * (depth + 1)}… {hidden} lines"
+            hidden = 0
+            yield line
+        level += bare.endswith("{")
 
 
 def program_of(thing: Any) -> Program:
@@ -68,17 +91,34 @@ def program_of(thing: Any) -> Program:
     raise TypeMismatch(f"expected a Program, make_ir(f)(x) or lower(x), got {type(thing).__name__}")
 
 
-def coloured(thing: Any, columns: Sequence[str] = ()) -> Text:
-    """The text with rich styles on types, ops, parameters and source lines."""
-    out = Text(as_text(thing, columns))
+def coloured(
+    thing: Any,
+    columns: Sequence[str] = (),
+    *,
+    style: str | None = None,
+    width: int | None = None,
+    depth: int | None = None,
+) -> Text:
+    """The text (see `as_text`) with rich styles on types, ops, parameters and source lines."""
+    out = Text(as_text(thing, columns, style=style, width=width, depth=depth))
     for pattern, style in _COLOURS:
         out.highlight_regex(pattern, style)
     return out
 
 
-def show(thing: Any, console: Console | None = None, columns: Sequence[str] = ()) -> None:
-    """Print in colour where the terminal can, with columns if any are named (see `as_text`)."""
-    (console or Console(soft_wrap=True)).print(coloured(thing, columns))
+def show(
+    thing: Any,
+    console: Console | None = None,
+    columns: Sequence[str] = (),
+    *,
+    style: str | None = None,
+    depth: int | None = None,
+) -> None:
+    """Print in colour where the terminal can, with columns if any are named, in lines of the
+    console's width (see `as_text`)."""
+    console = console or Console(soft_wrap=True)
+    width = console.width if console.is_terminal else None
+    console.print(coloured(thing, columns, style=style, width=width, depth=depth))
 
 
 def passes(function: Callable[..., Any]) -> Callable[..., str]:
@@ -94,7 +134,7 @@ def passes(function: Callable[..., Any]) -> Callable[..., str]:
 
 def pass_diffs(program: Program) -> list[tuple[str, str]]:
     """(pass, what it changed) for every pass that changed something, in order."""
-    names: dict[Var, str] = {}  # of values, the same in all diffs
+    names = Naming()  # the same in all diffs
     ran: list[Ran] = []
     with listening(ran.append):
         simplified(program)
@@ -115,6 +155,5 @@ def graph(thing: Any, path: str | os.PathLike[str] | None = None) -> str:
     page = path is not None and not os.fspath(path).endswith(".svg")
     drawing = to_html(program) if page else to_svg(program)
     if path is not None:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(drawing)
+        write_text(path, drawing)
     return drawing

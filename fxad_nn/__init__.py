@@ -23,6 +23,7 @@ recipe, run, task, train            a training run: how it goes, whatever it wor
 pretraining, evaluate, flops        predicting texts
 json_records, chat_data, chat_examples, packing, epochs    from conversations to batches
 lora, adapters, objective           what is trained of a model, and towards what
+quantized   frozen matrices in 4 or 8 bits
 finetune_recipe, tuning, finetune   answering, and preferring one answer to another
 listener, signals, directory, losses, keep, plot    what surrounds it: who listens, what it leaves
 options, screen, cli        the command line

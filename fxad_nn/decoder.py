@@ -25,6 +25,8 @@ from fxad_nn.errors import ConfigError, did_you_mean
 from fxad_nn.layers import (
     ACTIVATIONS,
     causal_attention,
+    document_positions,
+    document_starts,
     embedding,
     embedding_spec,
     linear,
@@ -65,6 +67,9 @@ class Config:
     tied: bool = False
     dtype: str = "float32"
     products: str | None = None
+    recompute: bool = False
+    """Of each block the gradient keeps its input alone and computes the rest again (Chen et al.,
+    2016)."""
     family: str = "llama"
     activation: str = "silu"
     qkv_bias: bool = False
@@ -228,7 +233,7 @@ def attention(
 ) -> Any:
     """Grouped-query attention by attend(q, k, v) with rotary positions, on x [batch, time, width].
 
-    tables: cosines and sines [time, rotated] of the positions.
+    tables: cosines and sines of the positions, [time, rotated] or [batch, time, rotated].
     """
     batch, time, _ = x.shape
     q, k, v = _qkv(p, x, config)
@@ -286,11 +291,12 @@ def _blocks(
     tables: list[Tables],
     config: Config,
     attend: Callable[..., Any],
+    recompute: bool = False,
 ) -> tuple[Any, list[Any]]:
     """Every block and the last norm, by attend(layer's number, q, k, v, scale, window, softcap);
     and the logits of every router."""
-    routed = []
-    for i, p in enumerate(params["blocks"]):
+
+    def block(i: int, p: dict[str, Any], x: Any) -> tuple[Any, Any]:
         window = config.window if config.is_local(i) else None
         how = {"scale": config.score_scale, "window": window, "softcap": config.score_cap}
         turns = tables[-1] if config.is_local(i) else tables[0]
@@ -300,7 +306,12 @@ def _blocks(
         x = x + kept(p, "attention", mixed)
         added, logits = _mlp(p["mlp"], _norm(p["norm2"], x, config), config)
         added = _norm(p["post_norm2"], added, config) if config.post_norms else added
-        x = x + kept(p, "mlp", added)
+        return x + kept(p, "mlp", added), logits
+
+    routed = []
+    for i, p in enumerate(params["blocks"]):
+        run = partial(block, i)
+        x, logits = (fxad.checkpoint(run) if recompute else run)(p, x)
         routed.append(logits)
     return _norm(params["norm"], x, config), routed
 
@@ -321,18 +332,48 @@ def _embedded(params: dict[str, Any], tokens: Any, config: Config) -> Any:
     return kept(params["embed"], "embedded", x)
 
 
-def features(params: dict[str, Any], tokens: Any, config: Config) -> Any:
-    """tokens [batch, time] int, time <= context -> what the head sees, [batch, time, width]."""
-    return _features(params, tokens, config)[0]
+def features(params: dict[str, Any], tokens: Any, config: Config, segments: Any = None) -> Any:
+    """tokens [batch, time] int, time <= context -> what the head sees, [batch, time, width].
+
+    segments: int [batch, time], the documents that share a row, one after another: each is as it
+    would be alone. ConfigError where that depends on its length (see `shares_rows`).
+    """
+    return _features(params, tokens, config, segments)[0]
 
 
-def _features(params: dict[str, Any], tokens: Any, config: Config) -> tuple[Any, list[Any]]:
+def _features(
+    params: dict[str, Any], tokens: Any, config: Config, segments: Any
+) -> tuple[Any, list[Any]]:
     """`features`, and the logits of every router."""
     time = tokens.shape[1]
     if time > config.context:
         raise ConfigError(f"{time} tokens do not fit the model's context of {config.context}")
     x, tables = _embedded(params, tokens, config), _tables(config, time, time)
-    return _blocks(params, x, tables, config, lambda _, *qkv, **how: causal_attention(*qkv, **how))
+    if segments is not None:
+        if not shares_rows(config, time):
+            raise ConfigError(
+                f"documents cannot share rows of {time} tokens: the model's rotary scaling "
+                f"depends on a text's length beyond {_original_context(config)}"
+            )
+        positions = document_positions(segments)
+        tables = [(jnp.asarray(cos)[positions], jnp.asarray(sin)[positions]) for cos, sin in tables]
+    attend = partial(causal_attention, segments=segments)
+    return _blocks(
+        params, x, tables, config, lambda _, *qkv, **how: attend(*qkv, **how), config.recompute
+    )
+
+
+def shares_rows(config: Config, time: int) -> bool:
+    """Whether documents in a row of so many tokens are as they would be alone: not where rotary
+    scaling takes other frequencies for longer texts."""
+    return time <= _original_context(config)
+
+
+def _original_context(config: Config) -> int:
+    """The longest text whose rotary frequencies are those of all shorter ones."""
+    scaling = config.rope_scaling
+    by_length = scaling is not None and scaling.kind in ("dynamic", "longrope")
+    return scaling.original_context if scaling is not None and by_length else config.context
 
 
 def extend(
@@ -371,25 +412,29 @@ def head(params: dict[str, Any], x: Any, config: Config) -> Any:
     return config.logit_cap * jnp.tanh(logits / config.logit_cap)
 
 
-def forward(params: dict[str, Any], tokens: Any, config: Config) -> Any:
-    """tokens [batch, time] int, time <= context -> logits [batch, time, vocab]."""
-    return head(params, features(params, tokens, config), config)
+def forward(params: dict[str, Any], tokens: Any, config: Config, segments: Any = None) -> Any:
+    """tokens [batch, time] int, time <= context -> logits [batch, time, vocab].
+
+    segments: as in `features`.
+    """
+    return head(params, features(params, tokens, config, segments), config)
 
 
 def loss(
     params: dict[str, Any],
     batch: tuple[Any, Any],
     config: Config,
+    segments: Any = None,
     penalties: Penalties = NONE,
 ) -> Any:
     """The mean cross-entropy of (tokens, targets), both [batch, time] int, as a float32 scalar,
     and with `router_losses` those of routers, over the positions that a target depends on.
 
-    Where there is a `logit_cap`, or an adapter beside the head, all logits are in memory. With
-    penalties some of them are, and the head's product is computed twice.
+    segments: as in `features`. Where there is a `logit_cap`, or an adapter beside the head, all
+    logits are in memory. With penalties some of them are, and the head's product is computed twice.
     """
     tokens, targets = batch
-    x, routed = _features(params, tokens, config)
+    x, routed = _features(params, tokens, config, segments)
     p = _head(params, config)
     if penalties != NONE:
         logits_of = partial(head, params, config=config)
@@ -403,14 +448,20 @@ def loss(
     if not config.router_losses:
         return value
     logits = jnp.concatenate(routed)
-    counted = jnp.tile(_counted(targets).reshape(-1), len(routed))
+    counted = jnp.tile(_counted(targets, segments).reshape(-1), len(routed))
     balance = config.balance_loss * balance_loss(logits, config.chosen, counted)
     return value + balance + config.z_loss * z_loss(logits, counted)
 
 
-def _counted(targets: Any) -> Any:
-    """Which positions a target of their row depends on, bool [batch, time]: all up to the last one
-    that has a target. What comes after that, padding above all, trains no router."""
-    places = jnp.arange(targets.shape[1])
-    last = jnp.max(jnp.where(targets != IGNORE, places, -1), axis=1, keepdims=True)
-    return places <= last
+def _counted(targets: Any, segments: Any) -> Any:
+    """Which positions a target of their document depends on, bool [batch, time]: all up to the last
+    one that has a target. What comes after that, padding above all, trains no router."""
+    time = targets.shape[1]
+    places = jnp.arange(time, dtype=jnp.int32)
+    following = fxad.lax.cummin(jnp.where(targets != IGNORE, places, time), axis=1, reverse=True)
+    if segments is None:
+        return following < time
+    # The next position that has a target is of the same document.
+    starts = document_starts(segments)
+    there = jnp.take_along_axis(starts, jnp.minimum(following, time - 1), axis=1)
+    return (following < time) & (there == starts)

@@ -33,6 +33,7 @@ from fxad_nn.listener import Listener
 from fxad_nn.lora import (
     Rounding,
     adapter_specs,
+    adapters_of,
     add_lora,
     merge_lora,
     trainable,
@@ -42,6 +43,7 @@ from fxad_nn.lora import (
 from fxad_nn.model import Model, load
 from fxad_nn.model import save as save_model
 from fxad_nn.optim import averaged
+from fxad_nn.quantized import is_quantized
 from fxad_nn.recipe import optimizer_of
 from fxad_nn.run import BEST, Run, changed_options, new_directory, resumed
 from fxad_nn.samples import Prompt
@@ -54,8 +56,9 @@ MOST_PROMPTS = 1 << 20
 """Bytes of a file of prompts."""
 
 FIXED = (
-    *("model", "lora", "alpha", "targets", "rslora", "dpo"),
-    *("data", "eval_data", "eval_share", "eval_examples", "seed", "format", "context", "too_long"),
+    *("model", "lora", "alpha", "targets", "rslora", "quantize", "dpo"),
+    *("data", "eval_data", "eval_share", "eval_examples", "seed", "format"),
+    *("context", "too_long", "pack"),
     *("optimizer", "average", "skip_outliers", "dtype", "epochs"),
 )
 """Options that say what a checkpoint holds or was trained on, and so cannot change when its run
@@ -108,7 +111,7 @@ def resume(options: FinetuneOptions) -> Run:
     directory = _required(options.resume, "resume")
     saved = store.load(directory, optimizer_of(options), partial(_saved_spec, options))
     model, trained, frozen = _parts(options)
-    if model.config != saved.config:
+    if model.config != replace(saved.config, recompute=options.recompute):
         raise CheckpointError(f"{saved.path} is of another model than {options.model}")
     _require_unchanged(saved, _required(options.model, "model"))
     task = _task(options, model.config, frozen, _reference(options, trained, frozen))
@@ -162,7 +165,7 @@ def _parts(options: FinetuneOptions) -> tuple[Model, Any, Any]:
 
     Without adapters all are trained, in float32; products keep the precision that is stored.
     """
-    model = load(_required(options.model, "model"))
+    model = load(_required(options.model, "model"), quantize=options.quantize)
     config = model.config
     if options.lora is not None:
         lora, key = options.adapters(), fxad.random.key(options.seed)
@@ -173,9 +176,10 @@ def _parts(options: FinetuneOptions) -> tuple[Model, Any, Any]:
         params = fxad.tree.map(lambda leaf: leaf.astype("float32"), model.params)
         products = None if config.dtype == "float32" else config.dtype
         config, chosen = replace(config, dtype="float32", products=products), True
+    config = replace(config, recompute=options.recompute)
     if options.dtype is not None:
         config = replace(config, products=LONG.get(options.dtype, options.dtype))
-    return Model(params, config), *fxad.tree.partition(params, chosen)
+    return Model(params, config), *fxad.tree.partition(params, chosen, is_leaf=is_quantized)
 
 
 def _reference(options: FinetuneOptions, trained: Any, frozen: Any) -> Any:
@@ -308,12 +312,14 @@ def save_tuned(run: Run) -> tuple[list[Path], Rounding | None]:
         saved.append(run.directory / ADAPTER)
         save_adapters(saved[-1], params, run.config, options.adapters(), str(base.absolute()))
     if options.save in ("both", "merged"):
+        if options.quantize is not None:
+            params = with_adapters(load(base, mapped=True).params, adapters_of(params))
         if options.lora is not None:
             params, rounding = merge_lora(params, run.config)
         dtype = hf.read_config(base).dtype
         params = fxad.tree.map(lambda leaf: leaf.astype(dtype), params)
         saved.append(run.directory / MERGED)
-        config = replace(run.config, dtype=dtype, products=None)
+        config = replace(run.config, dtype=dtype, products=None, recompute=False)
         save_model(Model(params, config), saved[-1], options.max_shard_size)
         copy_tokenizer(base, saved[-1])
     return saved, rounding

@@ -16,6 +16,7 @@ from fxad_nn.errors import ConfigError
 from fxad_nn.hf import MAX_SHARD_SIZE, shard_bytes
 from fxad_nn.lora import ALL_LINEAR, Lora
 from fxad_nn.options import build, option
+from fxad_nn.quantized import KINDS
 from fxad_nn.recipe import RunOptions
 from fxad_nn.step import DTYPES
 
@@ -38,20 +39,27 @@ class FinetuneOptions(RunOptions):
         None, "text whose lines are asked every --sample-every steps (default: from the examples)"
     )
     too_long: str = option("truncate", "what becomes of examples beyond --context", TOO_LONG)
+    pack: bool = option(True, "examples share rows; each sees only itself (not with --dpo)")
     lora: int | None = option(None, "rank of adapters (default: all parameters are trained)")
     alpha: float | None = option(None, "what adapters are scaled by (default: twice the rank)")
     targets: str = option(ALL_LINEAR, "modules that get adapters, such as q_proj,v_proj")
     rslora: bool = option(False, "scale adapters by alpha / sqrt(rank) instead of alpha / rank")
     dropout: float = option(0.0, "of the adapters' inputs")
     residual_dropout: float = option(0.0, "of embedded tokens and of what each layer adds")
+    quantize: str | None = option(
+        None, "keep the frozen matrices in 4 or 8 bits (default: as stored)", KINDS
+    )
+    recompute: bool = option(
+        False, "compute each block again for its gradient, to save memory (on with --quantize)"
+    )
     dpo: bool = option(False, "learn to prefer the chosen answer to the rejected one")
     beta: float = option(0.1, "DPO: how strongly the model is held to where it began")
     epochs: float = option(1.0, "how often the examples are gone over, without --steps")
-    save: str = option("both", "what is saved in the end", SAVES)
+    save: str = option("both", "what is saved in the end (default with --quantize: adapter)", SAVES)
     max_shard_size: str = option(MAX_SHARD_SIZE, "size of a file of merged weights at most")
 
     steps: int = option(0, "optimizer steps in all (0: as many as --epochs takes)")
-    batch: int = option(4, "examples per batch")
+    batch: int = option(4, "examples per batch (packed: on average)")
     context: int | None = option(None, f"tokens per example (default: at most {LONGEST})")
     dtype: str | None = option(None, "of the factors of products (default: as stored)", DTYPES)
     learning_rate: float = option(1e-5, "peak learning rate (default with --lora: 0.0002)")
@@ -74,6 +82,8 @@ class FinetuneOptions(RunOptions):
             for name in ("alpha", "rslora", "dropout"):
                 self._require(name, not getattr(self, name), "left out without --lora")
             self._require("targets", self.targets == ALL_LINEAR, "left out without --lora")
+            trained = "left out without --lora: what is quantised is not trained"
+            self._require("quantize", self.quantize is None, trained)
             self._require("save", self.save != "adapter", "merged without --lora")
         else:
             self.adapters()  # whether its numbers can be
@@ -102,12 +112,17 @@ def finetune_recipe(**given: Any) -> FinetuneOptions:
             raise ConfigError(f"{flags[0]} has no meaning beside {flags[1]}: leave one out")
     if given.get("sample_prompts") and not given.get("sample_every"):
         raise ConfigError("--sample-prompts has no meaning without --sample-every")
+    if given.get("pack") and given.get("dpo"):
+        raise ConfigError("--pack has no meaning beside --dpo: pairs are compared row by row")
     if "beta" in given and not given.get("dpo"):
         raise ConfigError("--beta has no meaning without --dpo")
     for name in ("label_smoothing", "z_loss"):
         if given.get(name) and given.get("dpo"):
             raise ConfigError(f"--{name.replace('_', '-')} has no meaning beside --dpo")
-    habits = {"learning_rate": 2e-4} if given.get("lora") is not None else {}
+    habits: dict[str, Any] = {"learning_rate": 2e-4} if given.get("lora") is not None else {}
+    if given.get("quantize") is not None:
+        # Merging takes the whole model's memory; what blocks keep would be most of what is left.
+        habits |= {"save": "adapter", "recompute": True}
     if given.get("dpo") and given.get("lora") is None:
         habits["learning_rate"] = 1e-6
     return build(FinetuneOptions, {**habits, **given}, "options")

@@ -24,6 +24,7 @@ from fxad_nn.layers import (
     causal_attention,
     conv1d,
     conv1d_spec,
+    document_positions,
     embedding,
     embedding_spec,
     layer_norm,
@@ -54,6 +55,9 @@ class Config:
     position_std: float = 0.01
     dtype: str = "float32"
     products: str | None = None
+    recompute: bool = False
+    """Of each block the gradient keeps its input alone and computes the rest again (Chen et al.,
+    2016)."""
     family: str = "gpt2"
     activation: str = "gelu_tanh"
     tied: bool = True
@@ -165,14 +169,25 @@ def mlp(p: dict[str, Any], x: Any, config: Config) -> Any:
     return fxad.checkpoint(down)(conv1d(p["up"], x, config.products))
 
 
-def _blocks(params: dict[str, Any], x: Any, config: Config, attend: Callable[..., Any]) -> Any:
+def _blocks(
+    params: dict[str, Any],
+    x: Any,
+    config: Config,
+    attend: Callable[..., Any],
+    recompute: bool = False,
+) -> Any:
     """Every block and the last norm; attend(layer's number, q, k, v, scale)."""
-    for i, p in enumerate(params["blocks"]):
+
+    def block(i: int, p: dict[str, Any], x: Any) -> Any:
         normed = layer_norm(p["norm1"], x, config.norm_epsilon)
         mix = partial(attend, i, scale=_score_scale(config, i))
         x = x + kept(p, "attention", attention(p["attention"], normed, config, mix))
         normed = layer_norm(p["norm2"], x, config.norm_epsilon)
-        x = x + kept(p, "mlp", mlp(p["mlp"], normed, config))
+        return x + kept(p, "mlp", mlp(p["mlp"], normed, config))
+
+    for i, p in enumerate(params["blocks"]):
+        run = partial(block, i)
+        x = (fxad.checkpoint(run) if recompute else run)(p, x)
     return layer_norm(params["norm"], x, config.norm_epsilon)
 
 
@@ -184,14 +199,27 @@ def _score_scale(config: Config, layer: int) -> float | None:
     return scale / (layer + 1) if config.scaled_by_layer else scale
 
 
-def features(params: dict[str, Any], tokens: Any, config: Config) -> Any:
-    """tokens [batch, time] int, time <= context -> what the head sees, [batch, time, width]."""
+def features(params: dict[str, Any], tokens: Any, config: Config, segments: Any = None) -> Any:
+    """tokens [batch, time] int, time <= context -> what the head sees, [batch, time, width].
+
+    segments: int [batch, time], the documents that share a row, one after another: each is as it
+    would be alone.
+    """
     time = tokens.shape[1]
     if time > config.context:
         raise ConfigError(f"{time} tokens do not fit GPT-2's context of {config.context}")
     embed = params["embed"]
-    x = kept(embed, "embedded", embedding(embed["token"], tokens) + embed["position"][:time])
-    return _blocks(params, x, config, lambda _, q, k, v, scale: causal_attention(q, k, v, scale))
+    places = slice(time) if segments is None else document_positions(segments)
+    x = kept(embed, "embedded", embedding(embed["token"], tokens) + embed["position"][places])
+    attend = partial(causal_attention, segments=segments)
+    return _blocks(
+        params, x, config, lambda _, q, k, v, scale: attend(q, k, v, scale), config.recompute
+    )
+
+
+def shares_rows(config: Config, time: int) -> bool:
+    """Whether documents in a row of so many tokens are as they would be alone: always."""
+    return True
 
 
 def extend(
@@ -224,24 +252,28 @@ def head(params: dict[str, Any], x: Any, config: Config) -> Any:
     return linear(_head(params, config), x, config.products)
 
 
-def forward(params: dict[str, Any], tokens: Any, config: Config) -> Any:
-    """tokens [batch, time] int, time <= context -> logits [batch, time, vocab]."""
-    return head(params, features(params, tokens, config), config)
+def forward(params: dict[str, Any], tokens: Any, config: Config, segments: Any = None) -> Any:
+    """tokens [batch, time] int, time <= context -> logits [batch, time, vocab].
+
+    segments: as in `features`.
+    """
+    return head(params, features(params, tokens, config, segments), config)
 
 
 def loss(
     params: dict[str, Any],
     batch: tuple[Any, Any],
     config: Config,
+    segments: Any = None,
     penalties: Penalties = NONE,
 ) -> Any:
     """The mean cross-entropy of (tokens, targets), both [batch, time] int, as a float32 scalar.
 
-    Where an adapter stands beside the head all logits are in memory. With penalties some of them
-    are, and the head's product is computed twice.
+    segments: as in `features`. Where an adapter stands beside the head all logits are in memory.
+    With penalties some of them are, and the head's product is computed twice.
     """
     tokens, targets = batch
-    x, p = features(params, tokens, config), _head(params, config)
+    x, p = features(params, tokens, config, segments), _head(params, config)
     if penalties != NONE:
         logits_of = partial(head, params, config=config)
         return chunked_cross_entropy(logits_of, x, targets, penalties)

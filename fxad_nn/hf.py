@@ -27,7 +27,9 @@ from fxad_nn.errors import CheckpointError, ConfigError
 from fxad_nn.families import FAMILIES, Family, family_of
 from fxad_nn.families.fields import IDS
 from fxad_nn.files import replacing
+from fxad_nn.lora import ALL_LINEAR, targeted
 from fxad_nn.models import DTYPES
+from fxad_nn.quantized import KINDS, Quantized, is_quantized, quantized
 from fxad_nn.spec import from_named, named_leaves
 from fxad_nn.tensors import (
     Stored,
@@ -51,20 +53,26 @@ DERIVED = re.compile(r".*\.(rotary_emb\.inv_freq|attn\.bias|attn\.masked_bias)")
 
 
 def read_model(
-    directory: Path, dtype: str | None = None, mapped: bool = False
+    directory: Path,
+    dtype: str | None = None,
+    mapped: bool = False,
+    quantize: str | None = None,
 ) -> tuple[models.Config, Any]:
     """The configuration and parameters in a directory.
 
     Weights become `dtype`, or keep the one they are stored in where it is None. mapped: they
-    borrow the memory of mapped files, and are not looked at for NaN. Raises
-    CheckpointError naming the file, and the field or tensor, that is missing, damaged or not
-    supported.
+    borrow the memory of mapped files, and are not looked at for NaN. quantize: the format that
+    matrices of linear layers, but not the head's, are kept in. Raises CheckpointError naming the
+    file, and the field or tensor, that is missing, damaged or not supported.
     """
+    if quantize is not None and quantize not in KINDS:
+        raise ConfigError(f"weights cannot be quantised to {quantize!r}; choose from {KINDS}")
     if dtype is not None and dtype not in DTYPES:
         raise CheckpointError(f"{directory}: weights cannot be {dtype!r}; choose from {DTYPES}")
     tensors, family, config = _described(directory, dtype)
     spec = models.family(config).spec(config)
-    return config, _read_params(tensors, family, config, spec, mapped, str(directory))
+    params = _read_params(tensors, family, config, spec, mapped, quantize, str(directory))
+    return config, params
 
 
 def read_config(directory: Path) -> models.Config:
@@ -120,6 +128,7 @@ def _read_params(
     config: models.Config,
     spec: Any,
     mapped: bool,
+    quantize: str | None,
     where: str,
 ) -> Any:
     """The tree; nothing is allocated before every tensor is known to be there and to fit."""
@@ -135,8 +144,12 @@ def _read_params(
         for part in parts:
             _check(stored_as[part], shape, where)
     maps = {path: map_file(path) for path in {t.path for t in tensors}} if mapped else {}
+    packed = {f"{n}.weight" for n in targeted(config, ALL_LINEAR)} if quantize else set()
     for name, (leaf, parts, published) in wanted.items():
         tensor = stored_as[parts[0]]
+        if quantize and name in packed:
+            found[name] = _quantised(tensor, leaf.dtype, maps, quantize)
+            continue
         if parts == [published] and tensor.path in maps and tensor.dtype == leaf.dtype:
             found[name] = jnp.asarray(tensor.within(maps[tensor.path]), copy=False)
             continue
@@ -148,8 +161,15 @@ def _read_params(
             stacked[number] = stored_as[part].read().T
         found[name] = jnp.asarray(stacked, copy=False)
     if not mapped:
-        warn_if_not_finite(found, where)
+        scales = {name: leaf.scales for name, leaf in found.items() if is_quantized(leaf)}
+        warn_if_not_finite({**found, **scales}, where)
     return from_named(spec, found)
+
+
+def _quantised(tensor: Stored, dtype: str, maps: dict[Path, np.ndarray], format: str) -> Quantized:
+    """A matrix of a file in few bits; what was read of it is gone with the call."""
+    matrix = tensor.within(maps[tensor.path]) if maps else tensor.read()
+    return quantized(jnp.asarray(matrix, dtype, copy=False), format)
 
 
 def _matched(
@@ -328,8 +348,9 @@ def _written_config(
     return {CONFIG: values, GENERATION: {name: values[name] for name in IDS if name in values}}
 
 
-UNPUBLISHED = {"dtype", "products", "position_std"}
-"""Fields that a published configuration does not have: of the arrays, of products, of training."""
+UNPUBLISHED = {"dtype", "products", "recompute", "position_std"}
+"""Fields that a published configuration does not have: of the arrays, of products, of gradients, of
+training."""
 
 
 def _require_expressed(
@@ -358,6 +379,8 @@ def _published(
     for name in found:
         if name not in wanted:
             hint = "; merge adapters before you save" if ".lora." in name else ""
+            if name.endswith(".weight.codes"):
+                hint = "; a quantised model has no published form: save its adapters"
             raise CheckpointError(f"{where}: {shown(name)} is no parameter of this model{hint}")
     require_all(found, wanted, where)
     for name, leaf in found.items():

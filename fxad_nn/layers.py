@@ -17,6 +17,7 @@ from typing import Any
 import fxad
 import fxad.numpy as jnp
 from fxad_nn.dropout import dropped
+from fxad_nn.quantized import is_quantized, quantized_product
 from fxad_nn.spec import Leaf, normal, ones, zeros
 
 
@@ -82,8 +83,11 @@ def product(
     """The product of the last axis of x with axis 0 or 1 of a matrix, without a bias.
 
     products: both are rounded to that dtype, sums and result are float32. unrounded: sums of
-    narrower factors stay float32, so that a bias is added before they are rounded.
+    narrower factors stay float32, so that a bias is added before they are rounded. A `Quantized`
+    matrix is taken as frozen: it has no gradient.
     """
+    if is_quantized(weight):
+        return quantized_product(x, weight, axis, products, unrounded)
     if products is None:
         wide = jnp.float32 if unrounded and x.dtype.itemsize < 4 else None
         axes = (((x.ndim - 1,), (axis,)), ((), ()))
@@ -181,6 +185,21 @@ ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
 (Hendrycks and Gimpel, 2016)."""
 
 
+def document_starts(segments: Any) -> Any:
+    """Where the document of each position of a row begins: int [batch, time] -> int32.
+
+    A document is a run of equal numbers, as `fxad.nn.dot_product_attention` has it.
+    """
+    places = jnp.arange(segments.shape[1], dtype=jnp.int32)
+    before = jnp.concatenate([segments[:, :1], segments[:, :-1]], axis=1)
+    return fxad.lax.cummax(jnp.where(segments != before, places, 0), axis=1)
+
+
+def document_positions(segments: Any) -> Any:
+    """The position of each token in its document, from 0: int [batch, time] -> int32."""
+    return jnp.arange(segments.shape[1], dtype=jnp.int32) - document_starts(segments)
+
+
 def causal_attention(
     q: Any,
     k: Any,
@@ -188,6 +207,7 @@ def causal_attention(
     scale: float | None = None,
     window: int | None = None,
     softcap: float | None = None,
+    segments: Any = None,
 ) -> Any:
     """Softmax attention in which a position sees itself and earlier ones.
 
@@ -197,16 +217,24 @@ def causal_attention(
 
     scale: of the scores, 1 / sqrt(dim) unless given. window: a position sees itself and the
     window - 1 before it. softcap: scores become softcap tanh(score / softcap), and are then all in
-    memory at once.
+    memory at once. segments: int [batch, time], the documents that share a row; a position sees
+    its own only.
     """
     if softcap is None:
         local = None if window is None else (window - 1, 0)
         out = fxad.nn.dot_product_attention(
-            q, k, v, scale=scale, is_causal=True, local_window_size=local
+            q,
+            k,
+            v,
+            scale=scale,
+            is_causal=True,
+            local_window_size=local,
+            segment_ids=segments,
         )
         return out.reshape(*out.shape[:2], -1)
     keys, values = k.swapaxes(1, 2), v.swapaxes(1, 2)
-    return masked_attention(q, keys, values, 0, scale, window, softcap)
+    first = None if segments is None else document_starts(segments)
+    return masked_attention(q, keys, values, 0, scale, window, softcap, first)
 
 
 def masked_attention(
@@ -217,10 +245,12 @@ def masked_attention(
     scale: float | None,
     window: int | None,
     softcap: float | None,
+    first: Any = None,
 ) -> Any:
     """`causal_attention` of queries at position ... position + time - 1, with scores in memory.
 
     q [batch, time, heads, dim]; keys, values [batch, groups, seen, dim] begin at position 0.
+    first: int [batch, time], the first position that each query sees.
     """
     batch, time, heads, dim = q.shape
     groups, seen = keys.shape[1:3]
@@ -234,8 +264,12 @@ def masked_attention(
     visible = jnp.arange(seen) <= last
     if window is not None:
         visible = visible & (jnp.arange(seen) > last - window)
-    visible = jnp.broadcast_to(visible, (time, heads // groups, seen))
-    scores = jnp.where(visible.reshape(-1, seen), scores, -jnp.inf)
+    texts: tuple[int, ...] = ()  # axes of the mask before those of rows and keys
+    if first is not None:
+        visible = visible & (jnp.arange(seen) >= first[:, None, :, None, None])
+        texts = (batch, 1)
+    visible = jnp.broadcast_to(visible, (*texts, time, heads // groups, seen))
+    scores = jnp.where(visible.reshape(*texts, -1, seen), scores, -jnp.inf)
     weights = fxad.nn.softmax(scores).astype(values.dtype)
     out = jnp.einsum("bgrs,bgsd->bgrd", weights, values)
     out = out.reshape(batch, groups, time, -1).swapaxes(1, 2)

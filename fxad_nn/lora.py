@@ -24,6 +24,7 @@ import fxad.numpy as jnp
 from fxad_nn import gpt2, models
 from fxad_nn.errors import ConfigError, did_you_mean
 from fxad_nn.families import family_of
+from fxad_nn.quantized import is_quantized
 from fxad_nn.spec import Initialiser, Leaf, init_params, named_leaves, zeros
 
 ALL_LINEAR = "all-linear"
@@ -174,13 +175,14 @@ def without_adapters(params: Any) -> Any:
 
 
 def trainable(params: Any) -> Any:
-    """A tree of bools for `fxad.tree.partition`: true for the a and b of adapters alone."""
+    """A tree of bools for `fxad.tree.partition`: true for the a and b of adapters alone. A
+    `Quantized` matrix is one leaf: partition with is_leaf=is_quantized where there are some."""
 
     def is_factor(path: fxad.tree.KeyPath, leaf: Any) -> bool:
         keys = [getattr(step, "key", None) for step in path[-2:]]
         return keys in (["lora", "a"], ["lora", "b"])
 
-    return fxad.tree.map_with_path(is_factor, params)
+    return fxad.tree.map_with_path(is_factor, params, is_leaf=is_quantized)
 
 
 def with_dropout(params: Any, rate: float, key: Any) -> Any:
@@ -208,13 +210,19 @@ class Rounding:
 def merge_lora(params: Any, config: models.Config) -> tuple[Any, Rounding]:
     """The parameters with every adapter added to its weight, and what that cost.
 
-    W + scale b a is computed in float32 and rounded once to the dtype of W.
+    W + scale b a is computed in float32 and rounded once to the dtype of W. Raises ConfigError
+    where W is quantised: the sum would lose what was learned.
     """
     adapters = adapters_of(params)
     worst = Rounding(0.0, "")
 
     def merged(name: str, tree: Any) -> Any:
         nonlocal worst
+        if is_quantized(tree["weight"]):
+            raise ConfigError(
+                f"{name} is in {tree['weight'].format}: put the adapters beside the weights that "
+                "it was made of (load_adapters) and merge them into those"
+            )
         exact = np.asarray(tree["weight"]).astype(np.float32)
         leaves = {k: np.asarray(v, np.float32) for k, v in tree["lora"].items()}
         delta = leaves["scale"] * (leaves["b"] @ leaves["a"])

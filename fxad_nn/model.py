@@ -20,6 +20,7 @@ import numpy as np
 import fxad
 from fxad_nn import hf, models
 from fxad_nn.errors import DataError
+from fxad_nn.quantized import is_quantized
 from fxad_nn.vocabulary import require_ids
 
 
@@ -48,9 +49,11 @@ class Model:
         return _logits(self, tokens)
 
     def __repr__(self) -> str:
-        leaves = [x for x in fxad.tree.leaves(self.params) if hasattr(x, "dtype")]
+        found = fxad.tree.leaves(self.params, is_leaf=is_quantized)
+        leaves = [leaf for leaf in found if hasattr(leaf, "dtype")]
         count = sum(int(leaf.size) for leaf in leaves)
-        dtypes = "/".join(sorted({str(leaf.dtype) for leaf in leaves}))
+        kept = {str(leaf.format if is_quantized(leaf) else leaf.dtype) for leaf in leaves}
+        dtypes = "/".join(sorted(kept))
         return f"Model({count:,} parameters, {dtypes}; {self.config})"
 
 
@@ -59,7 +62,12 @@ def _logits(model: Model, tokens: Any) -> Any:
     return models.family(model.config).forward(model.params, tokens, model.config)
 
 
-def load(directory: str | Path, dtype: str | None = None, mapped: bool = False) -> Model:
+def load(
+    directory: str | Path,
+    dtype: str | None = None,
+    mapped: bool = False,
+    quantize: str | None = None,
+) -> Model:
     """The model in a directory that Hugging Face, or `save`, wrote.
 
     Reads config.json, generation_config.json and safetensors, one file or several. Weights keep
@@ -70,10 +78,14 @@ def load(directory: str | Path, dtype: str | None = None, mapped: bool = False) 
     before it is used, and processes share it. Donated ones are copied first. The files must then
     stay as they are: one that is cut ends the process, and NaN is not warned of.
 
+    quantize: "nf4" or "int8" keeps the matrices of linear layers, but not the head's, in 4 or 8
+    bits, as `fxad_nn.quantized.Quantized`: frozen, for adapters and for generation. One matrix at a
+    time is read and quantised.
+
     Raises CheckpointError naming the file, and the field or
     tensor, that is missing, damaged or not supported.
     """
-    config, params = hf.read_model(Path(directory), dtype, mapped)
+    config, params = hf.read_model(Path(directory), dtype, mapped, quantize)
     return Model(params, config)
 
 

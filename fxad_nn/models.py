@@ -43,8 +43,12 @@ class Module(Protocol):
     def spec(self, config: Any) -> dict[str, Any]:
         """The tree of `Leaf`s."""
 
-    def forward(self, params: Any, tokens: Any, config: Any) -> Any:
-        """Logits [batch, time, vocab] of tokens [batch, time]."""
+    def forward(self, params: Any, tokens: Any, config: Any, segments: Any = None) -> Any:
+        """Logits [batch, time, vocab] of tokens [batch, time]. segments: int [batch, time], the
+        documents that share a row, one after another; each is as it would be alone."""
+
+    def shares_rows(self, config: Any, time: int) -> bool:
+        """Whether documents in a row of so many tokens are as they would be alone."""
 
     def extend(
         self,
@@ -65,6 +69,7 @@ class Module(Protocol):
         params: Any,
         batch: tuple[Any, Any],
         config: Any,
+        segments: Any = None,
         penalties: Penalties = NONE,
     ) -> Any:
         """The mean cross-entropy of (tokens, targets), and what penalties add."""

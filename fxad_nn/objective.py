@@ -18,30 +18,34 @@ import fxad.numpy as jnp
 from fxad_nn import models
 from fxad_nn.loss import IGNORE, NONE, Penalties, token_losses
 
+Batch = tuple[Any, ...]
+"""Tokens and targets, and the segments of documents that share rows, if any do."""
+
 
 class Objective(Protocol):
     """`reference` are the parameters before training, for an objective that compares with them."""
 
-    def total(self, params: Any, reference: Any, batch: tuple[Any, Any]) -> Any:
+    def total(self, params: Any, reference: Any, batch: Batch) -> Any:
         """The sum of the losses, a float32 scalar."""
 
-    def count(self, batch: tuple[Any, Any]) -> Any:
+    def count(self, batch: Batch) -> Any:
         """How many losses are summed, a float32 scalar."""
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Cross-entropy of the targets, and what penalties add: batches are (tokens, targets), both
-    int32 [rows, time]."""
+    """Cross-entropy of the targets, and what penalties add: batches are (tokens, targets), or
+    (tokens, targets, segments), all int32 [rows, time]."""
 
     config: models.Config
     penalties: Penalties = NONE
 
-    def total(self, params: Any, reference: Any, batch: tuple[Any, Any]) -> Any:
-        loss = models.family(self.config).loss(params, batch, self.config, self.penalties)
-        return loss * self.count(batch)
+    def total(self, params: Any, reference: Any, batch: Batch) -> Any:
+        loss = models.family(self.config).loss
+        value = loss(params, batch[:2], self.config, *batch[2:], penalties=self.penalties)
+        return value * self.count(batch)
 
-    def count(self, batch: tuple[Any, Any]) -> Any:
+    def count(self, batch: Batch) -> Any:
         return jnp.sum((batch[1] != IGNORE).astype(jnp.float32))
 
 
@@ -57,20 +61,20 @@ class Preferences:
     config: models.Config
     beta: float = 0.1
 
-    def total(self, params: Any, reference: Any, batch: tuple[Any, Any]) -> Any:
+    def total(self, params: Any, reference: Any, batch: Batch) -> Any:
         before = fxad.lax.stop_gradient(self._log_probabilities(reference, batch))
         raised = self._log_probabilities(params, batch) - before
         losses = fxad.nn.softplus(-self.beta * (raised[:, 0] - raised[:, 1]))
         return jnp.sum(losses * self._counted(batch))
 
-    def count(self, batch: tuple[Any, Any]) -> Any:
+    def count(self, batch: Batch) -> Any:
         return jnp.sum(self._counted(batch))
 
-    def _counted(self, batch: tuple[Any, Any]) -> Any:
+    def _counted(self, batch: Batch) -> Any:
         """1 for pairs, 0 for padding: float32 [pairs]."""
         return jnp.any(batch[1] != IGNORE, axis=(1, 2)).astype(jnp.float32)
 
-    def _log_probabilities(self, params: Any, batch: tuple[Any, Any]) -> Any:
+    def _log_probabilities(self, params: Any, batch: Batch) -> Any:
         """Of the targets of each answer, summed: float32 [pairs, 2]."""
         tokens, targets = (part.reshape(-1, part.shape[-1]) for part in batch)
         logits = models.family(self.config).forward(params, tokens, self.config)

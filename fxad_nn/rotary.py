@@ -94,7 +94,8 @@ def rotary_tables(
 def rotary(x: Any, cosines: Any, sines: Any) -> Any:
     """Rotate pairs of x [batch, time, heads, head_dim] by its position's angles.
 
-    Tables of fewer than head_dim columns rotate so many of the first elements.
+    Tables are [time, dim], or [batch, time, dim] where positions differ between texts. Fewer than
+    head_dim columns rotate so many of the first elements.
     """
     turning = cosines.shape[-1]
     if turning < x.shape[-1]:
@@ -102,8 +103,8 @@ def rotary(x: Any, cosines: Any, sines: Any) -> Any:
         return jnp.concatenate([turned, x[..., turning:]], axis=-1)
     first, second = jnp.split(x, 2, axis=-1)
     turned = jnp.concatenate([-second, first], axis=-1)
-    cosines = jnp.asarray(cosines, x.dtype)[:, None, :]
-    sines = jnp.asarray(sines, x.dtype)[:, None, :]
+    cosines = jnp.asarray(cosines, x.dtype)[..., None, :]
+    sines = jnp.asarray(sines, x.dtype)[..., None, :]
     return x * cosines + turned * sines
 
 

@@ -55,7 +55,7 @@ def train_step(
     update = as_optimizer(optimizer).update
     loss = models.family(config).loss
     loss_and_grads = fxad.value_and_grad(
-        lambda params, batch: loss(params, batch, config, penalties)
+        lambda params, batch: loss(params, batch, config, penalties=penalties)
     )
 
     def accumulated(params: Any, tokens: Any, targets: Any) -> tuple[Any, Any]:
@@ -88,26 +88,21 @@ def tuning_step(
     seed: int = 0,
     residual_dropout: float = 0.0,
 ) -> Callable[..., tuple[Any, Any, Any]]:
-    """Compiled (trained, state, frozen, reference, tokens, targets, number) -> (trained, state,
-    loss).
+    """Compiled (trained, state, frozen, reference, *batch, number) -> (trained, state, loss).
 
     trained and frozen are the two parts of the parameters (`fxad.tree.partition`): only `trained`
-    has gradients and a state, and only these two are donated. tokens and targets are int32
-    [accumulate, rows, ...]; the loss is the objective's sum over all of them by its count over all
-    of them. dropout: of the inputs of adapters, residual_dropout: of what layers add, both by keys
-    that follow from `seed` and the step's `number`.
+    has gradients and a state, and only these two are donated. batch: what the objective takes, each
+    array int32 [accumulate, rows, ...]; the loss is the objective's sum over all of them by its
+    count over all of them. dropout: of the inputs of adapters, residual_dropout: of what layers
+    add, both by keys that follow from `seed` and the step's `number`.
     """
 
     def step(
-        trained: Any,
-        state: Any,
-        frozen: Any,
-        reference: Any,
-        tokens: Any,
-        targets: Any,
-        number: Any,
+        trained: Any, state: Any, frozen: Any, reference: Any, *arguments: Any
     ) -> tuple[Any, Any, Any]:
-        counts = [objective.count((tokens[i], targets[i])) for i in range(tokens.shape[0])]
+        *batch, number = arguments
+        micro_batches = batch[0].shape[0]
+        counts = [objective.count(tuple(x[i] for x in batch)) for i in range(micro_batches)]
         count = jnp.maximum(sum(counts[1:], counts[0]), 1.0)
         key = fxad.random.fold_in(fxad.random.key(seed), number)
 
@@ -119,10 +114,10 @@ def tuning_step(
             return objective.total(params, reference, batch)
 
         total_and_grads = fxad.value_and_grad(total)
-        if tokens.shape[0] == 1:
-            loss, grads = total_and_grads(trained, (tokens[0], targets[0]), 0)
+        if micro_batches == 1:
+            loss, grads = total_and_grads(trained, tuple(x[0] for x in batch), 0)
         else:
-            loss, grads = _summed(total_and_grads, trained, tokens, targets)
+            loss, grads = _summed(total_and_grads, trained, tuple(batch))
         # Divided last, in float32: factors of narrower products would lose what is small.
         loss, grads = fxad.tree.map(lambda x: (x / count).astype(x.dtype), (loss, grads))
         if clip is not None:
@@ -134,16 +129,16 @@ def tuning_step(
 
 
 def _summed(
-    total_and_grads: Callable[..., tuple[Any, Any]], trained: Any, tokens: Any, targets: Any
+    total_and_grads: Callable[..., tuple[Any, Any]], trained: Any, batch: tuple[Any, ...]
 ) -> tuple[Any, Any]:
     """The losses and the gradients of all micro-batches, added in float32 one after another."""
 
     def add(total: Any, micro_batch: Any) -> tuple[Any, None]:
-        tokens, targets, number = micro_batch
-        part = total_and_grads(trained, (tokens, targets), number)
+        batch, number = micro_batch
+        part = total_and_grads(trained, batch, number)
         return fxad.tree.map(lambda t, x: t + x.astype(t.dtype), total, part), None
 
     zero = fxad.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), trained)
-    numbers = jnp.arange(tokens.shape[0])
+    numbers = jnp.arange(batch[0].shape[0])
     start = (jnp.zeros((), jnp.float32), zero)
-    return fxad.lax.scan(add, start, (tokens, targets, numbers))[0]
+    return fxad.lax.scan(add, start, (batch, numbers))[0]

@@ -3,12 +3,16 @@
 task = Tuning(options, config, frozen, corpus)
 step = task.compiled(adamw(1e-4))
 trained, state, loss = step(trained, state, *task.batch(0))
+
+With `options.pack` examples share rows, which are packed once: every epoch takes the same rows in
+another order. A step takes so many rows that it has about as many examples as without.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,11 +25,14 @@ from fxad_nn.finetune_recipe import FinetuneOptions
 from fxad_nn.flops import training_flops_per_token
 from fxad_nn.objective import Answers, Objective, Preferences
 from fxad_nn.optim import Optimizer
-from fxad_nn.packing import padded, widths
+from fxad_nn.packing import pack, packed, widths
 from fxad_nn.samples import MOST, Prompt, Sample, continued
 from fxad_nn.step import tuning_step
 from fxad_nn.task import Batch, Step
 from fxad_nn.tokenizer import Tokenizer
+
+Row = Sequence[Example | Pair]
+"""What shares a row: several examples, or one of either kind."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +66,47 @@ class Tuning:
     ) -> None:
         self._options, self._config, self._corpus = options, config, corpus
         self.frozen, self._reference = frozen, reference
-        o, lengths = options, list(map(len, corpus.train))
+        o = options
         self._objective: Objective = Answers(config, o.penalties)
         judged: Objective = Answers(config)
         if o.dpo:
             self._objective = judged = Preferences(config, o.beta)
-        self._epochs = Epochs(lengths, o.batch * o.accumulate, o.seed)
-        longest = max([*lengths, *map(len, corpus.val)])
-        self._widths = widths(min(-(-longest // 16) * 16, config.context))
+        longest = max(map(len, [*corpus.train, *corpus.val]))
+        shared = self._shared_width(longest)
+        self._packs = shared is not None
+        self._widths = widths(shared or self._whole(longest))
+        self._train, self._val = self._rows_of(corpus.train), self._rows_of(corpus.val)
+        self._accumulate, self._batch = o.accumulate, o.batch
+        if self._packs:
+            wanted = o.batch * o.accumulate * len(self._train) / len(corpus.train)
+            rows = max(round(wanted), 1)
+            self._batch = -(-rows // o.accumulate)
+            self._accumulate = -(-rows // self._batch)
+        per_step = self._batch * self._accumulate
+        self._epochs = Epochs(list(map(_length, self._train)), per_step, o.seed)
         self._sums = _sums(judged)
+
+    def _whole(self, tokens: int) -> int:
+        """So many tokens, or up to 15 more, as far as the model's context goes."""
+        return min(-(-tokens // 16) * 16, self._config.context)
+
+    def _shared_width(self, longest: int) -> int | None:
+        """The tokens of a row that examples share: room for the longest, and for about as many as
+        there are in a batch. None where they have rows of their own."""
+        o, train = self._options, self._corpus.train
+        if not o.pack or o.dpo:
+            return None
+        batch = round(o.batch * sum(map(len, train)) / len(train))
+        shares = partial(models.family(self._config).shares_rows, self._config)
+        wanted = self._whole(max(batch, longest)), self._whole(longest)
+        return next((width for width in wanted if shares(width)), None)
+
+    def _rows_of(self, examples: Sequence[Example | Pair]) -> list[Row]:
+        """Which examples are in one row: one of them, unless they are packed."""
+        if not self._packs:
+            return [(example,) for example in examples]
+        found = pack(list(map(len, examples)), self._widths[-1])
+        return [tuple(examples[i] for i in sorted(row)) for row in found]
 
     @property
     def source(self) -> str:
@@ -87,14 +126,22 @@ class Tuning:
 
     @property
     def steps_per_epoch(self) -> int:
-        """How many steps go over all examples once."""
+        """How many steps go over all rows once."""
         return self._epochs.steps
 
     @property
     def flops_per_token(self) -> float:
         """Without the gradients of frozen weights, which are a third of the products."""
-        whole = training_flops_per_token(self._config, self._widths[-1])
+        whole = training_flops_per_token(self._config, self._seen())
         return whole * 2 / 3 if self._options.lora else whole
+
+    def _seen(self) -> int:
+        """The tokens of a text that attention goes through: of packed ones those of its document,
+        on average over tokens."""
+        if not self._packs:
+            return self._widths[-1]
+        lengths = np.array([len(example) for row in self._train for example in row], np.float64)
+        return max(round(float((lengths**2).sum() / lengths.sum())), 1)
 
     def lines(self) -> list[str]:
         c = self._corpus
@@ -103,23 +150,45 @@ class Tuning:
             f"data: {c.source}: {c.counts}",
             f"examples: {len(c.train):,} to train, {len(c.val):,} to validate; rows of "
             f"{', '.join(map(str, self._widths))} tokens",
+            *self._packing(),
+        ]
+
+    def _packing(self) -> list[str]:
+        """What there is to say of examples that share rows, or do not though that was wanted."""
+        if not self._options.pack or self._options.dpo:
+            return []
+        width = self._widths[-1]
+        if not self._packs:
+            return [
+                f"packing: none, since the model's rotary scaling depends on a text's length "
+                f"in rows of {width} tokens"
+            ]
+        count, rows = len(self._corpus.train), len(self._train)
+        filled = sum(map(_length, self._train)) / (rows * width)
+        return [
+            f"packing: {count:,} documents in {rows:,} rows of {width} tokens, "
+            f"{filled:.1%} filled; steps of {self._accumulate} x {self._batch} rows"
         ]
 
     def batch(self, step: int) -> Batch:
         """Tokens and targets, int32 [accumulate, batch, time] or, of pairs, [accumulate, batch, 2,
-        time], and the step's number. Where an epoch ends, rows of padding are among them."""
-        o = self._options
-        examples = [self._corpus.train[i] for i in self._epochs.rows(step)]
-        rows = self._rows(examples, o.batch * o.accumulate)
-        shaped = (array.reshape(o.accumulate, o.batch, *array.shape[1:]) for array in rows)
-        return *shaped, np.int32(step)
+        time], of packed rows their segments, and the step's number. Where an epoch ends, rows of
+        padding are among them."""
+        shape = self._accumulate, self._batch
+        rows = [self._train[i] for i in self._epochs.rows(step)]
+        arrays = self._arrays(rows, self._accumulate * self._batch)
+        return *(array.reshape(*shape, *array.shape[1:]) for array in arrays), np.int32(step)
 
-    def _rows(self, examples: Sequence[Example | Pair], rows: int) -> Batch:
-        longest = max(map(len, examples))
+    def _arrays(self, rows: Sequence[Row], count: int) -> Batch:
+        """Rows as arrays, and rows of padding up to `count`."""
+        longest = max(map(_length, rows))
         width = next(width for width in self._widths if width >= longest)
-        answers = list(_each_answer(examples))
-        batch = padded(answers, width, rows * (2 if self._options.dpo else 1))
-        shape = (rows, 2, width) if self._options.dpo else (rows, width)
+        answers = [part for row in rows for part in _answers(row)]
+        empty = count * (2 if self._options.dpo else 1) - len(answers)
+        batch = packed([*answers, *[()] * empty], width)
+        if self._packs:
+            return batch.tokens, batch.targets, batch.segments
+        shape = (count, 2, width) if self._options.dpo else (count, width)
         return batch.tokens.reshape(shape), batch.targets.reshape(shape)
 
     def compiled(self, optimizer: Optimizer) -> Step:
@@ -139,33 +208,41 @@ class Tuning:
     def evaluate(self, params: Any, whole: bool) -> float:
         """The loss over the validation split, without dropout: always all of it, so that the best
         checkpoint is judged by what the others are."""
-        chosen, rows = sorted(self._corpus.val, key=len), self._options.batch
+        chosen, rows = sorted(self._val, key=_length), self._batch
         total = count = 0.0
         for start in range(0, len(chosen), rows):
-            batch = self._rows(chosen[start : start + rows], rows)
+            batch = self._arrays(chosen[start : start + rows], rows)
             sums = self._sums(params, self.frozen, self._reference, batch)
             total, count = total + float(sums[0]), count + float(sums[1])
         return total / max(count, 1.0)
 
 
-def _each_answer(examples: Sequence[Example | Pair]) -> Iterator[Example]:
-    for example in examples:
-        yield from (example.chosen, example.rejected) if isinstance(example, Pair) else (example,)
+def _length(row: Row) -> int:
+    """The tokens of a row."""
+    return sum(map(len, row))
+
+
+def _answers(row: Row) -> list[Sequence[Example]]:
+    """The rows of arrays that a row becomes: of a pair there are two."""
+    (first, *_) = row
+    if isinstance(first, Pair):
+        return [(first.chosen,), (first.rejected,)]
+    return [[example for example in row if isinstance(example, Example)]]
 
 
 def asked(examples: Sequence[Example | Pair], tokenizer: Tokenizer) -> list[Prompt]:
     """Of a few examples, evenly spaced, what stands before their first answer, and that answer."""
     chosen = sorted({i * len(examples) // MOST for i in range(MOST)})
     prompts = []
-    for answer in _each_answer([examples[i] for i in chosen if i < len(examples)]):
+    for example in (examples[i] for i in chosen):
+        answer = example.chosen if isinstance(example, Pair) else example
         places = np.flatnonzero(answer.trained)
-        first = int(places[0])
         gaps = np.flatnonzero(np.diff(places) > 1)
-        end = int(places[gaps[0]] if gaps.size else places[-1]) + 1
+        first, last = int(places[0]), int(places[gaps[0]] if gaps.size else places[-1])
         before = tokenizer.decode(answer.ids[:first])
-        wanted = tokenizer.decode(answer.ids[:end])[len(before) :]
+        wanted = tokenizer.decode(answer.ids[: last + 1])[len(before) :]
         prompts.append(Prompt(answer.ids[:first].tolist(), wanted))
-    return prompts[::2] if isinstance(examples[0], Pair) else prompts
+    return prompts
 
 
 def _sums(objective: Objective) -> Any:

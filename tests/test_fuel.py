@@ -22,6 +22,7 @@ IR = Path(__file__).parent / "ir"
 FUELED = {
     **{name: name for name in ("recognise", "inline", "algebra", "cse", "rows_apart")},
     **{name: name for name in ("widen_late", "offload", "checkpoints", "split_keys", "round")},
+    "unpack": "unpack",
     **{"fold": "fold_exact", "dce": "dce_loop", "order": "order", "rematerialize": "rematerialize"},
 }
 NEEDED = {"decompose", "tapes", "lower", "place", "compile"}  # nothing runs without these

@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from fxad.api import naming
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.api.linear import (
     Linear,
@@ -103,6 +104,8 @@ def value_and_grad(
         ) else gradient
 
     wrapped.__name__ = f"grad_{name}"
+    naming.note_gradient(wrapped, fun, argnums, (1,))
+    naming.entitle(wrapped, "value_and_grad", fun, argnums=(argnums, 0), has_aux=(has_aux, False))
     return wrapped
 
 
@@ -122,6 +125,8 @@ def grad(
         return (gradient, value[1]) if has_aux else gradient
 
     wrapped.__name__ = f"grad_{name_of(fun)}"
+    naming.note_gradient(wrapped, fun, argnums, (0,) if has_aux else ())
+    naming.entitle(wrapped, "grad", fun, argnums=(argnums, 0), has_aux=(has_aux, False))
     return wrapped
 
 

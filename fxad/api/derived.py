@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fxad.api import naming, views
 from fxad.api.autodiff import jvp, vjp
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.api.linear import as_weak
@@ -17,17 +19,23 @@ from fxad.core import pytree
 from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.core.lazy import later
 from fxad.core.types import ArrayType
-from fxad.ir.program import OPS, Program, show
+from fxad.ir.program import OPS, SHORT, Program, show
+from fxad.ir.rewrite import without_identity_views
+from fxad.trace import location
 from fxad.trace.array import Array, Concrete
 from fxad.trace.convert import is_array_like, shaped, to_value
 from fxad.trace.tracer import stage
 
 if TYPE_CHECKING:
+    from fxad.api.profile import Profile
+    from fxad.ir import terse
     from fxad.ir.inspection import columns as listings
-    from fxad.ir.inspection import python
+    from fxad.ir.inspection import python, sides
 else:
+    terse = later("fxad.ir.terse")
     listings = later("fxad.ir.inspection.columns")
     python = later("fxad.ir.inspection.python")
+    sides = later("fxad.ir.inspection.sides")
 
 
 class ShapeDtypeStruct:
@@ -91,7 +99,7 @@ def _trace(function: Callable[..., Any], args: tuple, kwargs: dict[str, Any]):
     flat = FlatFunction(function, tree)
     weak = [bool(getattr(v, "weak", False)) or isinstance(v, int | float | complex) for v in leaves]
     program, captured = stage(flat, [shaped(v) for v in leaves], name_of(function), weak)
-    return program, captured, flat
+    return without_identity_views(program), captured, flat
 
 
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -121,11 +129,37 @@ class Printed:
     def eqns(self) -> tuple:
         return self.program.eqns
 
-    def text(self, columns: Sequence[str] = ()) -> str:
-        """The text, with columns beside the equations: "flops", "bytes", "lives" (numbers of the
-        equations that make it and use it last), "kept" (saved, recomputed or offloaded for the
-        backward pass), "phase", "where"."""
-        return listings.listing(self.program, columns) if columns else show(self.program)
+    def text(
+        self,
+        columns: Sequence[str] = (),
+        *,
+        style: str | None = None,
+        width: int | None = None,
+        profile: Profile | None = None,
+    ) -> str:
+        """The text, with columns beside the equations: "shape", "flops", "bytes", "lives" (numbers
+        of the equations that make it and use it last), "kept" (saved, recomputed or offloaded for
+        the backward pass), "phase", "time" (of `profile`, what `fxad.profile` returns for the
+        function), "where" and "source" (the line of the user's code).
+
+        style: "full" (an equation a line, all types and parameters), "terse" (equal stretches
+        once, equations inside others; `fxad.ir.terse`) or "sides" (by the user's line, the backward
+        pass to the right); by default the one that `str` gives: full up to 60 equations. width: of
+        lines, the terminal's by default but in the full style. Raises BadArgument for another
+        style, or a column that there is not.
+        """
+        if columns:
+            return tabled(self.program, columns, profile)
+        return styled(self.program, style, width)
+
+    def save_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the program as one HTML file that needs no other: coloured, folding, with the cost
+        and the user's code of each line, and links from equations to their gradients. The file is
+        there whole or not at all."""
+        views.save_html(self.program, path)
+
+    def _repr_html_(self) -> str:
+        return views.program_html(self.program)
 
     def to_python(self) -> str:
         """Runnable NumPy source of the Program. Captured arrays are keyword arguments, whose
@@ -134,9 +168,29 @@ class Printed:
         return python.to_python(self.program, known)
 
     def __str__(self) -> str:
-        return show(self.program)
+        return str(self.program)
 
     __repr__ = __str__
+
+
+def tabled(program: Program, columns: Sequence[str], profile: Profile | None = None) -> str:
+    """The text of a Program with columns: see `Printed.text`."""
+    kernels = [] if profile is None else [(k.name, k.seconds, k.where) for k in profile.kernels]
+    return listings.listing(program, columns, listings.Known(kernels, location.code))
+
+
+def styled(program: Program, style: str | None = None, width: int | None = None) -> str:
+    """The text of a Program in a style: see `Printed.text`."""
+    if style not in (None, "full", "terse", "sides"):
+        raise BadArgument(f"a program's style is 'full', 'terse' or 'sides', not {style!r}")
+    if style == "sides":
+        return sides.side_by_side(program, width)
+    if style == "terse" or (style is None and len(program.eqns) > SHORT):
+        return terse.terse(program, width)
+    text = show(program)
+    if width is None:
+        return text
+    return "\n".join([part for line in text.split("\n") for part in terse.wrapped(line, width)])
 
 
 def make_ir(
@@ -164,6 +218,7 @@ def make_ir(
         call.__name__ = name_of(fun)
         dynamic = tuple(a for i, a in enumerate(args) if i not in static)
         program, captured, flat = _trace(call, dynamic, kwargs)
+        naming.label_program(program, fun, static, flat.in_tree, flat.tree)
         printed = Printed(program, captured)
         return (printed, _structs(program, flat)) if return_shape else printed
 
@@ -250,6 +305,7 @@ def jacfwd(
         )
         return (jacobian, part(x)[1]) if has_aux else jacobian
 
+    naming.entitle(wrapped, "jacfwd", fun, argnums=(argnums, 0))
     return wrapped
 
 
@@ -317,6 +373,7 @@ def jacrev(
         jacobian = structure.unflatten(per_output)
         return (jacobian, aux) if has_aux else jacobian
 
+    naming.entitle(wrapped, "jacrev", fun, argnums=(argnums, 0))
     return wrapped
 
 

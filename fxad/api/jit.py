@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from fxad.api import compiled, override, retrace
+from fxad.api import compiled, naming, override, retrace, views
 from fxad.api.arguments import check_function, chosen_arguments
 from fxad.api.axes import in_force
 from fxad.api.calling import MISS
@@ -40,8 +40,9 @@ from fxad.trace.convert import to_value
 from fxad.trace.tracer import Tracer, stage, staging
 
 if TYPE_CHECKING:
-    from fxad.api import stages
+    from fxad.api import placement, stages
 else:
+    placement = later("fxad.api.placement")
     stages = later("fxad.api.stages")
 
 TRACES = 256  # traces kept per jitted function
@@ -272,6 +273,9 @@ class Jit(Shared):
         leaves, trace = self.trace_for(args, kwargs)
         tree = pytree.structure(self.dynamic_arguments(args, kwargs))
         signature = stages.Arguments(tree, tuple(v.type for v in leaves), len(trace.captured))
+        naming.label_program(
+            trace.program, self, self._static[0], tree, trace.out_tree, len(trace.captured)
+        )
         return stages.Lowered(trace.program, trace.donate, self, signature, trace.recognised)
 
     def on(self, target: str) -> Callable[..., Any]:
@@ -298,6 +302,19 @@ class Jit(Shared):
             return trace.out_tree.unflatten(outs)
 
         return call
+
+    def __repr__(self) -> str:
+        count = len(self._traces)
+        traced = f"traced for {count} signature{'s' * (count != 1)}" if count else "not traced yet"
+        return f"<jit({naming.called(self._function)}), {traced}>"
+
+    def _repr_html_(self) -> str:
+        return views.jit_html(self)
+
+    def traces(self) -> list[Trace]:
+        """What has been traced so far, a program for each signature, the oldest first."""
+        with self._lock:
+            return list(self._traces.values())
 
     def _cache_size(self) -> int:
         """The number of signatures traced so far (JAX's name)."""
@@ -335,12 +352,15 @@ def jit(
     "none", which keeps a budget off the disk. SizeError names the equations that prevent it.
     Budgets of functions called from another jitted function have no effect. Of JAX's other options
     inline, keep_unused and compiler_options are accepted and change nothing; device and backend may
-    name the CPU, and for anything else BadArgument says what there is (`on` for NVIDIA GPUs).
+    name the CPU, and for anything else BadArgument says what there is (`on` for NVIDIA GPUs);
+    in_shardings and out_shardings are checked to be places (`fxad.sharding`).
     """
-    if unknown := sorted(set(ported) - _IGNORED - _DEVICES):
+    if unknown := sorted(set(ported) - _IGNORED - _DEVICES - _PLACES):
         raise TypeError(f"jit() got an unexpected keyword argument {unknown[0]!r}")
     for option in sorted(_DEVICES & set(ported)):
         _check_device(option, ported[option])
+    for option in sorted(_PLACES & set(ported)):
+        placement.check_places(f"jit: {option}", ported[option])
     budget = compiled.memory_budget(memory_budget, compress, offload)
 
     def make(f: Callable[..., Any]) -> Jit:
@@ -357,6 +377,7 @@ def jit(
 
 _IGNORED = {"inline", "keep_unused", "compiler_options"}
 _DEVICES = {"device", "backend"}
+_PLACES = {"in_shardings", "out_shardings"}
 
 
 def _check_device(option: str, device: Any) -> None:

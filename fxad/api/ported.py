@@ -7,13 +7,15 @@ with named_scope("attention"): ...
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from fxad.core import pytree
-from fxad.core.errors import BadArgument
+from fxad.core.errors import BadArgument, TypeMismatch
+from fxad.trace import location
 from fxad.trace.array import Array, Concrete, kept
 from fxad.trace.convert import to_value
 
@@ -22,7 +24,6 @@ _LIST = "docs/from-jax.md lists what is missing"
 NOT_HERE = {  # names of `jax`, and what to do without them
     "clear_caches": "`f.clear_cache()` forgets the traces of a jitted f",
     "default_device": _ONE,
-    "dtypes": "dtypes, `finfo` and `result_type` are in fxad.numpy",
     "experimental": _LIST,
     "export": _LIST,
     "image": _LIST,
@@ -30,7 +31,6 @@ NOT_HERE = {  # names of `jax`, and what to do without them
     "pmap": _ONE,
     "profiler": "`fxad.profile(f, *args)` times the kernels of f",
     "shard_map": _ONE,
-    "sharding": _ONE,
 }
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -74,13 +74,25 @@ def block_until_ready(x: Any) -> Any:
 
 @contextlib.contextmanager
 def named_scope(name: str) -> Iterator[None]:
-    """Does nothing: equations carry the line of the user's code instead of a scope."""
-    yield
+    """Inside, equations are said to be in this scope, and so are their derivatives: a section of a
+    program's text, and a part of the place that profiles and messages give
+    (`model.py:12 in attention`). Raises TypeMismatch for a name that is no string."""
+    if not isinstance(name, str):
+        raise TypeMismatch(f"named_scope: the name must be a string, not {name!r}")
+    with location.scope(name):
+        yield
 
 
 def named_call(fun: F, *, name: str | None = None) -> F:
-    """The function itself."""
-    return fun
+    """The function in a `named_scope` of its name, or of this one."""
+    scope = getattr(fun, "__name__", "f") if name is None else name
+
+    @functools.wraps(fun)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        with named_scope(scope):
+            return fun(*args, **kwargs)
+
+    return cast(F, wrapped)
 
 
 def default_backend() -> str:
@@ -88,13 +100,27 @@ def default_backend() -> str:
     return "cpu"
 
 
-class Device(NamedTuple):
-    """The device that results live on."""
+class Device:
+    """The device that results live on. No tuple: NumPy makes an array of devices of a list."""
 
-    id: int = 0
-    platform: str = "cpu"
-    device_kind: str = "cpu"
-    process_index: int = 0
+    __slots__ = ()
+    id = 0
+    platform = "cpu"
+    device_kind = "cpu"
+    process_index = 0
+    host_id = 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Device)
+
+    def __hash__(self) -> int:
+        return hash(Device)
+
+    def __str__(self) -> str:
+        return "cpu:0"
+
+    def __repr__(self) -> str:
+        return "CpuDevice(id=0)"
 
 
 def devices(backend: str | None = None) -> list[Device]:

@@ -25,6 +25,7 @@ from fxad.api.roofline import Dot, draw
 from fxad.compiler import native, simplified
 from fxad.core.errors import BadArgument
 from fxad.core.record import valued
+from fxad.core.views import html_of
 from fxad.ir.cost import cost
 from fxad.ir.digest import kernel_key
 from fxad.ir.plan import Host, Plan, Run, Step
@@ -127,6 +128,8 @@ class Profile:
             f"{self.transfer:.1f} GB/s"
         )
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+    _repr_html_ = html_of("profile")
 
     def to_chrome(self, path: str | Path) -> None:
         """Write the last run's events as a Chrome trace (JSON, times in microseconds); a click on

@@ -1,7 +1,7 @@
 """Sparse Jacobians and Hessians: as many passes as colours, not as many as elements.
 
     m = fxad.sparse_jacobian(f)(x)         # m.rows, m.cols, m.data, m.shape
-    scipy.sparse.coo_array((m.data, (m.rows, m.cols)), m.shape)
+    m @ v, m.T @ u, m.toarray(), m.to_scipy()
 
 Which entries can be other than zero follows from the traced program; columns (or rows) that share
 no row (column) are coloured alike and found by one pass.
@@ -9,6 +9,7 @@ no row (column) are coloured alike and found by one pass.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -23,8 +24,11 @@ from fxad.api.vectorise import vmap
 from fxad.compiler import inlined
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
-from fxad.ir.program import OPS, Program
+from fxad.core.record import valued
+from fxad.ir.program import OPS
+from fxad.ir.rewrite import has_op
 from fxad.trace.array import Array, Concrete
+from fxad.trace.convert import to_value
 from fxad.trace.execute import concrete
 from fxad.trace.tracer import Tracer, stage
 from fxad.transform.jvp import jvp as jvp_program
@@ -74,16 +78,114 @@ class Sparsity:
         )
 
 
+@valued
+class Places:
+    """The places of a matrix's entries, sorted by row, each once, and its shape."""
+
+    rows: np.ndarray
+    cols: np.ndarray
+    shape: tuple[int, int]
+
+
 class SparseMatrix:
     """A Jacobian or Hessian in coordinates: data[k] stands at (rows[k], cols[k]); each place once,
-    sorted by row. `data` is an Array (traced under jit), the places are NumPy arrays."""
+    sorted by row. `data` is an Array (traced under jit), the places are NumPy arrays.
 
-    def __init__(self, data: Any, pattern: Sparsity) -> None:
+    `m @ x`, `x @ m` and `m.T` keep to the entries, and can be differentiated in `data` and `x`.
+    """
+
+    __array_ufunc__ = None  # NumPy's arrays leave `x @ m` to us
+    __array_priority__ = 2000
+
+    def __init__(self, data: Any, pattern: Sparsity | Places) -> None:
         self.data = data
         self.rows = pattern.rows
         self.cols = pattern.cols
         self.shape = pattern.shape
-        self.pattern = pattern
+        self._pattern = pattern
+
+    @classmethod
+    def from_scipy(cls, matrix: Any) -> SparseMatrix:
+        """Of a matrix or array of scipy.sparse in any format. Entries at one place are added up,
+        64-bit ones become 32-bit unless x64 is on. Raises TypeMismatch for anything else."""
+        if not hasattr(matrix, "tocoo"):
+            raise TypeMismatch(f"from_scipy: {type(matrix).__name__} is no matrix of scipy.sparse")
+        whole = matrix.tocsr().copy()
+        whole.sum_duplicates()
+        entries = whole.tocoo()
+        rows, cols = np.asarray(entries.row, np.int64), np.asarray(entries.col, np.int64)
+        order = np.lexsort((cols, rows))
+        places = Places(rows[order], cols[order], (int(whole.shape[0]), int(whole.shape[1])))
+        return cls(to_value(entries.data[order], "from_scipy"), places)
+
+    def to_scipy(self) -> Any:
+        """As a scipy.sparse.csr_array, with a copy of the values. Raises BadArgument where SciPy is
+        not installed, TypeMismatch inside jit, where there are no values."""
+        if isinstance(self.data, Tracer):
+            raise TypeMismatch("to_scipy: the matrix is traced; return it from the function first")
+        try:
+            sparse: Any = importlib.import_module("scipy.sparse")
+        except ImportError:
+            raise BadArgument("to_scipy needs SciPy: pip install scipy") from None
+        values = np.array(self.data)
+        return sparse.coo_array((values, (self.rows, self.cols)), self.shape).tocsr()
+
+    @property
+    def pattern(self) -> Sparsity:
+        """The places, with what colours they have."""
+        if isinstance(self._pattern, Places):
+            self._pattern = Sparsity(self.rows, self.cols, self.shape, both=True)
+        return self._pattern
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Element type."""
+        found: np.dtype = self.data.dtype
+        return found
+
+    @property
+    def nnz(self) -> int:
+        """Number of entries."""
+        return len(self.rows)
+
+    @property
+    def T(self) -> SparseMatrix:
+        """The transpose."""
+        order = np.lexsort((self.rows, self.cols))
+        places = Places(self.cols[order], self.rows[order], self.shape[::-1])
+        return SparseMatrix(self.data[_index(order)], places)
+
+    def __matmul__(self, other: Any) -> Any:
+        """The product with a vector or a matrix, as an Array."""
+        if isinstance(other, SparseMatrix):
+            raise TypeMismatch("products of two sparse matrices: multiply their to_scipy()")
+        value = to_value(other, "SparseMatrix @ x")
+        if value.ndim not in (1, 2) or value.shape[0] != self.shape[1]:
+            raise ShapeError(
+                f"SparseMatrix @ x: the matrix is {self.shape[0]} x {self.shape[1]}, x is "
+                f"{value.type}"
+            )
+        read = value[_index(self.cols)]
+        if value.ndim == 2:
+            terms = OPS["reshape"](self.data, shape=(self.nnz, 1)) * read
+        else:
+            terms = self.data * read
+        start = Concrete(np.zeros((self.shape[0], *value.shape[1:]), terms.dtype))
+        return start.at[_index(self.rows)].add(terms)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        """The product of a vector or a matrix with this one, as an Array."""
+        value = to_value(other, "x @ SparseMatrix")
+        if value.ndim not in (1, 2) or value.shape[-1] != self.shape[0]:
+            raise ShapeError(
+                f"x @ SparseMatrix: x is {value.type}, the matrix is {self.shape[0]} x "
+                f"{self.shape[1]}"
+            )
+        return (self.T @ value.T).T
+
+    def toarray(self) -> Any:
+        """The matrix as an Array with its zeros: SciPy's name of `todense`."""
+        return self.todense()
 
     def todense(self) -> Any:
         """The matrix as an Array with its zeros."""
@@ -102,7 +204,10 @@ class SparseMatrix:
         return updated
 
     def __repr__(self) -> str:
-        return f"SparseMatrix({self.data.type}, {self.pattern!r})"
+        rows, cols = self.shape
+        entries = f"{self.nnz} of {rows} x {cols}"
+        known = self._pattern if isinstance(self._pattern, Sparsity) else entries
+        return f"SparseMatrix({self.data.type}, {known})"
 
 
 def _index(values: np.ndarray) -> Any:
@@ -196,7 +301,7 @@ def pattern_of(
     empty = np.zeros(0, np.int64)
     shape = (height, width)
     # A rule for reverse mode only need not agree with the tangents that were followed.
-    own_rule = _mentions(derived, "linear_call")
+    own_rule = has_op(derived, "linear_call")
     entries = np.concatenate([empty, *rows]), np.concatenate([empty, *cols])
     if symmetric and not own_rule:
         both_ways = np.concatenate(entries), np.concatenate(entries[::-1])
@@ -204,10 +309,6 @@ def pattern_of(
         return Sparsity(mirrored.rows, mirrored.cols, shape, False, symmetric=True)
     real = all(dt.is_float(t.dtype) for t in program.out_types)  # rows of others are no vjp of 1
     return Sparsity(*entries, shape, real and not own_rule)
-
-
-def _mentions(program: Program, op: str) -> bool:
-    return op in str(program)
 
 
 def _check(leaves: list[Array], what: str) -> None:

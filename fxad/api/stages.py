@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 import numbers
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fxad.api import compiled
+from fxad.api import compiled, views
 from fxad.api.flat import flatten_args
 from fxad.compiler import native
 from fxad.core import system
@@ -33,7 +34,9 @@ from fxad.trace.tracer import Tracer
 
 if TYPE_CHECKING:
     from fxad.ir.inspection import columns as listings
+    from fxad.ir.inspection import diff as diffs
 else:
+    diffs = later("fxad.ir.inspection.diff")
     listings = later("fxad.ir.inspection.columns")
 
 
@@ -72,6 +75,12 @@ class Lowered(Shared):
         self._function = function
         self._arguments = arguments
         self._recognised = recognised
+
+    def __repr__(self) -> str:
+        given = ", ".join([f"{v.label or '_'}: {v.type}" for v in self._traced.inputs])
+        made = ", ".join(map(str, self._traced.out_types))
+        count = len(self._traced.eqns)
+        return f"<{type(self).__name__} {self._traced.name}({given}) -> {made}, {count} equations>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result: `jit(f).lower(x).compile()` is called like `jit(f)`."""
@@ -189,6 +198,29 @@ class Lowered(Shared):
         long it took. The program is compiled anew for it; the first, `recognise`, ran when it was
         traced, once for each derivative in it and once for the whole."""
         return [*self._recognised, *compiled.stages(self._traced, self._donate)]
+
+    def diff(self, other: Lowered) -> str:
+        """What differs from another lowering: their programs after the passes, line by line (- for
+        this one, + for the other), and their costs. Values that both programs have are called
+        alike. Empty if there is no difference. Raises TypeMismatch if `other` is no Lowered."""
+        if not isinstance(other, Lowered):
+            raise TypeMismatch(f"diff: expected what jit(f).lower(x) gives, not {other!r:.60}")
+        mine, others = self.cost(), other.cost()
+        counts = [
+            f"{name}: {mine[name]:,} -> {others[name]:,}"
+            for name in mine
+            if mine[name] != others[name]
+        ]
+        changed = diffs.difference(self.program, other.program)
+        return "\n".join([*([changed] if changed else []), *counts])
+
+    def save_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the program after the passes as one HTML file that needs no other (see
+        `make_ir(f)(x).save_html`)."""
+        views.save_html(self.program, path)
+
+    def _repr_html_(self) -> str:
+        return views.program_html(self.program)
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The program's text; debug_info: with a column for the lines it comes from.

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from fxad.api import naming
 from fxad.api.axes import named
 from fxad.api.flat import FlatFunction, call_place, flatten_args, name_of
 from fxad.api.linear import as_weak_as
@@ -67,6 +68,7 @@ def vmap(
             outs, batched = batch_eval(program.closed(), size, flags, [*captured, *moved])
         return flat.tree.unflatten(_place(outs, batched, out_axes, flat, size, name))
 
+    naming.entitle(wrapped, "vmap", fun, in_axes=(in_axes, 0), out_axes=(out_axes, 0))
     return wrapped
 
 

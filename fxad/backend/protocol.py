@@ -33,8 +33,8 @@ Made = TypeVar("Made", bound=Executable, covariant=True)
 class Backend(Protocol[Made]):
     """A way to run Plans.
 
-    emits: the stages of kernels that it has code for; attention is written with others for one
-    that has no `Attention`.
+    emits: the stages of kernels that it has code for; attention and `Unpack` are written with
+    others for one that has no `Attention`.
     """
 
     @property
@@ -48,6 +48,9 @@ class Backend(Protocol[Made]):
 
     def rounds(self, kernel: Kernel) -> bool:
         """Whether a product's code rounds factors to bf16 as it reads them."""
+
+    def unpacks(self, kernel: Kernel) -> bool:
+        """Whether a product's code unpacks the operand that is packed as it reads it."""
 
     def scratch(self, plan: Plan) -> int:
         """Bytes that a run takes beside what the plan says."""

@@ -19,6 +19,7 @@ from fxad.backend import reference_attention, reference_prims
 from fxad.backend.reference_prims import cast, round_to
 from fxad.ir import kernel as ir
 from fxad.ir.orders import PARTIALS, k_block
+from fxad.ir.packed import blocks_of, unpacked
 
 
 class _Run:
@@ -159,6 +160,8 @@ class _Run:
                 self.sort(stage)
             case ir.Contract():
                 self.contract(stage)
+            case ir.Unpack():
+                self.unpack(stage)
             case ir.Attention():
                 reference_attention.attention(self, stage)
             case ir.AttentionGrad():
@@ -245,14 +248,27 @@ class _Run:
             part = np.zeros(shape, stage.cell.dtype)
             for k in range(start, min(start + block, stage.k.extent)):
                 self.env[stage.k] = np.asarray(k)
-                a, b = (
-                    cast(cast(self.read(o.buffer, self.index(o.index)), o.dtype), stage.cell.dtype)
-                    for o in (stage.a, stage.b)
-                )
+                a, b = (cast(self.factors(o), stage.cell.dtype) for o in (stage.a, stage.b))
                 part = (a.astype(wide) * b + part).astype(stage.cell.dtype)
             total = total + part
         self.cells[stage.cell] = total
         self.store(shape, stage.stores)
+
+    def factors(self, operand: ir.Operand) -> np.ndarray:
+        """Elements of a matrix operand, of its dtype."""
+        at = self.index(operand.index)
+        if (packed := operand.packed) is None:
+            return cast(self.read(operand.buffer, at), operand.dtype)
+        blocks = blocks_of(packed.columns)
+        scales = self.buffers[packed.scales].reshape(-1, blocks)
+        codes = self.buffers[operand.buffer].reshape(len(scales), -1)
+        whole = unpacked(codes, scales, packed.format, packed.columns)
+        return cast(whole.reshape(-1)[at], operand.dtype)
+
+    def unpack(self, stage: ir.Unpack) -> None:
+        shape = self.enter((stage.columns,))
+        values = np.broadcast_to(self.factors(stage.source), shape)
+        self.buffers[stage.out.buffer][np.broadcast_to(self.index(stage.out.index), shape)] = values
 
 
 def accumulated(value: np.ndarray, dtype: np.dtype) -> np.ndarray:

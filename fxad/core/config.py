@@ -17,6 +17,7 @@
 | `cache`       | `FXAD_CACHE`       | keep compiled programs on disk                       |
 | `cache_dir`   | `FXAD_CACHE_DIR`   | where; none: the user's directory for caches         |
 | `calibrate`   | `FXAD_CALIBRATE`   | measure a processor of no known kind, once, for 2 s  |
+| `traceback`   | `FXAD_TRACEBACK`   | user: without frames of fxad; full: with them        |
 
 and, for values that `checkpoint` puts on disk, `offload_memory` (`FXAD_OFFLOAD_MEMORY`): bytes of
 memory that the newest of them may take, "256MiB" by default, and `offload_directory`
@@ -90,6 +91,12 @@ def _parse_isa(value: Any) -> str | None:
     return value or None
 
 
+def _parse_traceback(value: Any) -> str:
+    if value not in ("user", "full"):
+        raise ValueError("expected user or full")
+    return str(value)
+
+
 def _parse_size(value: Any) -> int:
     number = int(value) if isinstance(value, str) and value.isdigit() else value
     return parse_bytes(number, "a size")
@@ -111,6 +118,7 @@ _SETTINGS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "cache": (_parse_bool, True),
     "cache_dir": (_parse_directory, None),
     "calibrate": (_parse_bool, True),
+    "traceback": (_parse_traceback, "user"),
     "offload_memory": (_parse_size, 1 << 28),
     "offload_directory": (_parse_directory, None),
 }
@@ -129,6 +137,7 @@ class Config:
     cache: bool
     cache_dir: str | None
     calibrate: bool
+    traceback: str
     offload_memory: int
     offload_directory: str | None
 

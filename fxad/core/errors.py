@@ -29,6 +29,19 @@ def set_locator(locate: Callable[[], str]) -> None:
     _locate = locate
 
 
+def _message(error: BaseException) -> list[str]:
+    return [str(error)]
+
+
+_render: Callable[[BaseException], list[str]] = _message
+
+
+def set_renderer(render: Callable[[BaseException], list[str]]) -> None:
+    """Install what writes the lines of an error for IPython (`fxad.core.tracebacks`, once)."""
+    global _render
+    _render = render
+
+
 class FxadError(Exception):
     """Base of every error fxad raises on purpose, except Python's own (TypeError, IndexError...).
 
@@ -37,6 +50,10 @@ class FxadError(Exception):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message if re.search(_LOCATED, message) else message + at(_locate()))
+
+    def _render_traceback_(self) -> list[str]:
+        """The lines that IPython shows."""
+        return _render(self)
 
 
 class TraceError(FxadError, TypeError):

@@ -47,12 +47,28 @@ def lazy(
             home, _, other = homes[name].partition(":")
             found = getattr(importlib.import_module(home), other or name)
         else:
-            instead = f": {missing[name]}" if name in missing else ""
+            known = [n for n in listed() if not n.startswith("_")]
+            instead = f": {missing[name]}" if name in missing else _close(name, known)
             raise AttributeError(f"module {own!r} has no attribute {name!r}{instead}")
         namespace[name] = found
         return found
 
-    return getattr_, lambda: sorted({*namespace, *homes, *modules})
+    def listed() -> list[str]:
+        """What is public, and Python's own names of a module."""
+        public = namespace.get("__all__", [n for n in namespace if not n.startswith("_")])
+        own_names = [n for n in namespace if n.startswith("__")]
+        return sorted({*public, *own_names, *homes, *modules})
+
+    return getattr_, listed
+
+
+def _close(name: str, known: list[str]) -> str:
+    """A hint at names that look like one."""
+    if name.startswith("_"):
+        return ""
+    difflib = importlib.import_module("difflib")  # only errors pay for it
+    match = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+    return f"; did you mean {match[0]}?" if match else ""
 
 
 class _Later:

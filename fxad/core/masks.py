@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
+Other = TypeVar("Other")
 
 Mask = tuple[bool, ...]
 
@@ -15,7 +16,7 @@ def select(items: Sequence[T], mask: Sequence[bool], wanted: bool = True) -> lis
     return [item for item, m in zip(items, mask, strict=True) if bool(m) is wanted]
 
 
-def merge(mask: Sequence[bool], if_true: Sequence[Any], if_false: Sequence[Any]) -> list[Any]:
+def merge(mask: Sequence[bool], if_true: Sequence[T], if_false: Sequence[Other]) -> list[T | Other]:
     """The inverse of selecting by a mask and by its opposite."""
     yes, no = iter(if_true), iter(if_false)
     return [next(yes) if m else next(no) for m in mask]

@@ -21,11 +21,12 @@ import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from fxad.core.record import valued
 
-Schema = Callable[[Any], Any]
+T = TypeVar("T")
+Schema = Callable[[Any], T]  # of whatever JSON holds
 
 LONGEST_NAME = 100
 """Longer names, which only damaged files have, are compared with nothing."""
@@ -59,7 +60,7 @@ class Mismatch(ValueError):
         return f"{self.at} {self.message}" if self.at else self.message
 
 
-def read(path: Path, schema: Schema, error: type[Exception], limits: Limits = LIMITS) -> Any:
+def read(path: Path, schema: Schema[T], error: type[Exception], limits: Limits = LIMITS) -> T:
     """What the JSON file at `path` holds, as `schema` returns it; `error` names the file."""
     return parse(read_bytes(path, error, limits.size), schema, str(path), error, limits)
 
@@ -81,11 +82,11 @@ def read_bytes(path: Path, error: type[Exception], most: int = LIMITS.size) -> b
 
 def parse(
     content: bytes | str,
-    schema: Schema,
+    schema: Schema[T],
     where: str,
     error: type[Exception],
     limits: Limits = LIMITS,
-) -> Any:
+) -> T:
     """What a JSON text holds, as `schema` returns it; raises `error` starting with `where`."""
     try:
         value = _loads(content, limits)
@@ -95,7 +96,7 @@ def parse(
     return check(value, schema, where, error)
 
 
-def check(value: Any, schema: Schema, where: str, error: type[Exception]) -> Any:
+def check(value: Any, schema: Schema[T], where: str, error: type[Exception]) -> T:
     """`value` as `schema` returns it; raises `error` starting with `where`."""
     try:
         return schema(value)
@@ -189,7 +190,7 @@ def boolean(value: Any) -> bool:
     return value if type(value) is bool else _wanted("true or false", value)
 
 
-def integer(least: int = 0, most: int = (1 << 63) - 1) -> Schema:
+def integer(least: int = 0, most: int = (1 << 63) - 1) -> Schema[int]:
     """A whole number within bounds; neither true nor 1.0."""
 
     def checked(value: Any) -> int:
@@ -202,7 +203,9 @@ def integer(least: int = 0, most: int = (1 << 63) - 1) -> Schema:
     return checked
 
 
-def number(least: float = -math.inf, most: float = math.inf, above: float = -math.inf) -> Schema:
+def number(
+    least: float = -math.inf, most: float = math.inf, above: float = -math.inf
+) -> Schema[float]:
     """A finite number within bounds and greater than `above`; not true."""
 
     def checked(value: Any) -> float:
@@ -216,7 +219,7 @@ def number(least: float = -math.inf, most: float = math.inf, above: float = -mat
     return checked
 
 
-def string(pattern: str = "", most: int = LIMITS.size) -> Schema:
+def string(pattern: str = "", most: int = LIMITS.size) -> Schema[str]:
     """A string of at most `most` characters that matches `pattern` as a whole, if given."""
     compiled = re.compile(pattern)
 
@@ -232,30 +235,31 @@ def string(pattern: str = "", most: int = LIMITS.size) -> Schema:
     return checked
 
 
-def one_of(*allowed: Any) -> Schema:
+def one_of(*allowed: T) -> Schema[T]:
     """One of a few values, of the same type: true is not 1."""
 
-    def checked(value: Any) -> Any:
+    def checked(value: Any) -> T:
         if any(type(value) is type(known) and value == known for known in allowed):
-            return value
+            found: T = value
+            return found
         hint = ""
         if type(value) is str and all(type(known) is str for known in allowed):
-            hint = did_you_mean(value, allowed)
+            hint = did_you_mean(value, map(str, allowed))
         names = " or ".join(json.dumps(known) for known in allowed)
         raise Mismatch(f"must be {names}, got {shown(value)}{hint}")
 
     return checked
 
 
-def nullable(schema: Schema) -> Schema:
+def nullable(schema: Schema[T]) -> Schema[T | None]:
     """null, or what `schema` allows."""
     return lambda value: None if value is None else schema(value)
 
 
-def array(schema: Schema, least: int = 0, most: int = LIMITS.values) -> Schema:
+def array(schema: Schema[T], least: int = 0, most: int = LIMITS.values) -> Schema[list[T]]:
     """A list of `least` to `most` values that `schema` allows."""
 
-    def checked(value: Any) -> list[Any]:
+    def checked(value: Any) -> list[T]:
         if type(value) is not list:
             _wanted("a list", value)
         if not least <= len(value) <= most:
@@ -267,7 +271,7 @@ def array(schema: Schema, least: int = 0, most: int = LIMITS.values) -> Schema:
     return checked
 
 
-def row(*schemas: Schema) -> Schema:
+def row(*schemas: Schema[Any]) -> Schema[list[Any]]:
     """A list with one value for each schema, in this order."""
 
     def checked(value: Any) -> list[Any]:
@@ -283,10 +287,12 @@ def row(*schemas: Schema) -> Schema:
     return checked
 
 
-def mapping(schema: Schema, key: Schema = anything, most: int = LIMITS.values) -> Schema:
+def mapping(
+    schema: Schema[T], key: Schema[Any] = anything, most: int = LIMITS.values
+) -> Schema[dict[str, T]]:
     """An object of any keys that `key` allows, with values that `schema` allows."""
 
-    def checked(value: Any) -> dict[str, Any]:
+    def checked(value: Any) -> dict[str, T]:
         if type(value) is not dict:
             _wanted("an object", value)
         if len(value) > most:
@@ -298,7 +304,7 @@ def mapping(schema: Schema, key: Schema = anything, most: int = LIMITS.values) -
     return checked
 
 
-def _each(items: Iterable[tuple[str, Any]], schema: Schema) -> Iterable[Any]:
+def _each(items: Iterable[tuple[str, Any]], schema: Schema[T]) -> Iterable[T]:
     for step, item in items:
         try:
             yield schema(item)
@@ -307,10 +313,10 @@ def _each(items: Iterable[tuple[str, Any]], schema: Schema) -> Iterable[Any]:
 
 
 def record(
-    required: Mapping[str, Schema],
-    optional: Mapping[str, Schema] | None = None,
-    others: Schema | None = None,
-) -> Schema:
+    required: Mapping[str, Schema[Any]],
+    optional: Mapping[str, Schema[Any]] | None = None,
+    others: Schema[Any] | None = None,
+) -> Schema[dict[str, Any]]:
     """An object with these keys; others are an error unless `others` says what they may hold."""
     known = {**required, **(optional or {})}
 

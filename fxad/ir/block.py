@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterable
 from fxad.core.record import record, replace
 from fxad.core.types import TapeType
 from fxad.ir.kernel import Kernel
-from fxad.ir.program import Var
-
-Number = bool | int | float | complex
+from fxad.ir.program import Number, Var
 
 
 @record

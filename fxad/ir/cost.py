@@ -145,7 +145,8 @@ def _stage_flops(stage: Stage) -> int:
 
 
 def _attention_flops(stage: Attention | AttentionGrad) -> int:
-    """Products over the keys that rows see, counting whole rows of keys where that varies."""
+    """Products over the keys that rows see, counting whole rows of keys where that varies, and all
+    keys where bounds are read from arrays."""
     forward = stage if isinstance(stage, Attention) else stage.forward
     rows, keys = forward.rows.extent, forward.keys.extent
     low, high = forward.lower.bounds()[0], min(forward.upper.bounds()[1], keys)

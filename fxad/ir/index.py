@@ -23,6 +23,7 @@ from fxad.ir.kernel import (
     IndexValue,
     Load,
     Operand,
+    Packed,
     Param,
     Prim,
     Quot,
@@ -215,7 +216,7 @@ def _moved(
         case Store():  # its buffer is numbered after those that its value reads
             value, guard = [_moved(e, axes, move, buffer) for e in (field.value, field.guard)]
             return Store(buffer(field.buffer), move.index(field.index), value, guard)
-        case Operand() | Attention():
+        case Operand() | Packed() | Attention():
             fields = [getattr(field, name) for name in field.__match_args__]
             return type(field)(*[_moved(item, axes, move, buffer) for item in fields])
         case Const() | Param() | Get() | IndexValue() | Load() | Prim() | Cast():

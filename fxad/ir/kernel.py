@@ -73,6 +73,7 @@ __all__ = [
     "Map",
     "Monoid",
     "Operand",
+    "Packed",
     "Param",
     "Prim",
     "Quot",
@@ -84,6 +85,7 @@ __all__ = [
     "Sort",
     "Stage",
     "Store",
+    "Unpack",
     "at",
     "axes_of",
     "bound_axes",
@@ -197,19 +199,34 @@ class Sort:
 
 
 @record
+class Packed:
+    """How a matrix of `dtype` is kept in a few bits: `ir.packed` has the formats. The buffer of an
+    operand holds its codes; the index is that of an element of a matrix with so many columns."""
+
+    format: str
+    columns: int
+    dtype: np.dtype
+    scales: Buffer
+
+
+@record
 class Operand:
     """A matrix operand: buffer elements at an index affine in the contraction's axes.
 
     rounded: the dtype that a product rounds them to before it multiplies; None: they stay.
+    packed: how they are to be unpacked; None: they are elements.
     """
 
     buffer: Buffer
     index: Index
     rounded: np.dtype | None = None
+    packed: Packed | None = None
 
     @property
     def dtype(self) -> np.dtype:
         """Of the factors."""
+        if self.packed is not None:
+            return self.packed.dtype
         return self.rounded or self.buffer.dtype
 
 
@@ -240,6 +257,15 @@ class Contract:
 
 
 @record
+class Unpack:
+    """out = the elements of `source`, which is packed, for every column of a row (a grid point)."""
+
+    columns: Axis
+    source: Operand
+    out: Operand
+
+
+@record
 class Attention:
     """Softmax attention of one grid point (a batch element and a query head).
 
@@ -251,10 +277,11 @@ class Attention:
         out[i, e]   = sum over seen j of exp(x[i, j] - lse[i]) * v[j, e]
 
     A row that sees no key has out 0 and lse -inf. `lower` and `upper` grow with `rows` by 0 or 1
-    per row. Sums over c and over j are in order, in blocks that depend on the sizes only; the sums
-    over j are relative to the largest x so far. Unseen keys beside seen ones may add exact zeros.
-    Operands are affine; q, k, v, out are contiguous along depth or width. All buffers have the
-    score's dtype, f32 or f64.
+    per row, or are read from arrays (Data), whose numbers must not fall from row to row. Sums over
+    c and over j are in order, in blocks that depend on the sizes and, where bounds are read, on
+    these; the sums over j are relative to the largest x so far. Unseen keys beside seen ones may
+    add exact zeros. Operands are affine; q, k, v, out are contiguous along depth or width. All
+    buffers have the score's dtype, f32 or f64.
     """
 
     rows: Axis
@@ -299,7 +326,7 @@ class AttentionGrad:
     dv: Operand
 
 
-Stage = Map | Reduce | Scan | Scatter | Sort | Contract | Attention | AttentionGrad
+Stage = Map | Reduce | Scan | Scatter | Sort | Contract | Unpack | Attention | AttentionGrad
 
 
 @record
@@ -339,6 +366,7 @@ class Kernel:
         kinds = {type(stage) for stage in self.body}
         for stage, name in (
             (Contract, "contract"),
+            (Unpack, "unpack"),
             (Attention, "attention"),
             (AttentionGrad, "attention"),
             (Sort, "sort"),
@@ -358,22 +386,30 @@ def stores_of(stage: Stage) -> tuple[Store, ...]:
     match stage:
         case Scatter():
             return (stage.store,)
-        case Reduce() | Attention() | AttentionGrad():
+        case Reduce() | Unpack() | Attention() | AttentionGrad():
             return ()
         case _:
             return stage.stores
 
 
 def operands_of(stage: Stage) -> tuple[Operand, ...]:
-    """Matrices that a stage reads or writes, those it reads first."""
+    """Matrices that a stage reads or writes, those it reads first; scales follow what is packed."""
     match stage:
         case Contract():
-            return stage.a, stage.b
+            return *_with_scales(stage.a), *_with_scales(stage.b)
+        case Unpack():
+            return *_with_scales(stage.source), stage.out
         case Attention():
             return stage.q, stage.k, stage.v, stage.out, stage.lse
         case AttentionGrad():
             return *operands_of(stage.forward), stage.delta, stage.dq, stage.dk, stage.dv
     return ()
+
+
+def _with_scales(operand: Operand) -> tuple[Operand, ...]:
+    if operand.packed is None:
+        return (operand,)
+    return operand, Operand(operand.packed.scales, Index())
 
 
 def bound_axes(stage: Stage) -> tuple[Axis, ...]:
@@ -389,6 +425,8 @@ def bound_axes(stage: Stage) -> tuple[Axis, ...]:
             return (stage.axis,) if stage.largest is None else (stage.axis, stage.largest)
         case Contract():
             return stage.m, stage.n, stage.k
+        case Unpack():
+            return (stage.columns,)
         case Attention():
             return stage.rows, stage.keys, stage.depth, stage.width
         case AttentionGrad():
@@ -416,9 +454,9 @@ def exprs_of(stage: Stage) -> tuple[Expr, ...]:
         case Sort():
             roots += stage.operands
         case Attention():
-            roots.append(stage.logit)
+            roots += (stage.logit, *_read_bounds(stage))
         case AttentionGrad():
-            roots += (stage.forward.logit, stage.slope)
+            roots += (stage.forward.logit, stage.slope, *_read_bounds(stage.forward))
         case _:
             pass
     for store in stores_of(stage):
@@ -426,6 +464,12 @@ def exprs_of(stage: Stage) -> tuple[Expr, ...]:
         if store.guard is not None:
             roots.append(store.guard)
     return tuple(roots)
+
+
+def _read_bounds(stage: Attention) -> tuple[Expr, ...]:
+    """What bounds of visible keys are read from arrays."""
+    terms = (*stage.lower.terms, *stage.upper.terms)
+    return tuple([atom.value for atom, _ in terms if isinstance(atom, Data)])
 
 
 # ---------------------------------------------------------------- text
@@ -521,6 +565,8 @@ class _Printer:
                 axes += f", k {self._bind((stage.k,))}"
                 marks = " skinny" * stage.skinny + " streaming" * stage.streaming
                 return f"{self._cell(stage.cell)} = contract({axes}){marks}"
+            case Unpack():
+                return f"unpack({self._bind((stage.columns,))})"
             case Attention():
                 return self._attention(stage)
             case AttentionGrad():
@@ -550,6 +596,9 @@ class _Printer:
                 return [f"of {self._expr(value)}" for value in stage.operands]
             case Contract():
                 return [f"of {self._factor(side)}" for side in (stage.a, stage.b)]
+            case Unpack():
+                out = self._place(stage.out.buffer, stage.out.index)
+                return [f"{out} = {self._factor(stage.source)}"]
             case Attention():
                 return self._attention_lines(stage)
             case AttentionGrad():
@@ -564,6 +613,10 @@ class _Printer:
 
     def _factor(self, operand: Operand) -> str:
         place = self._place(operand.buffer, operand.index)
+        if (packed := operand.packed) is not None:
+            scales = self._named(self.buffers, packed.scales)
+            kept = f"{packed.format}({place} of {packed.columns} columns, {scales})"
+            return f"{short_name(packed.dtype)}({kept})"
         return place if operand.rounded is None else f"{short_name(operand.rounded)}({place})"
 
     def _store(self, store: Store) -> str:

@@ -83,12 +83,24 @@ class Contract:
 
 
 @record
+class Unpack:
+    """A matrix of so many columns from operand 0, its codes, and operand 1, the scales of blocks:
+    see `ir.packed`."""
+
+    format: str
+    columns: int
+
+
+@record
 class Attention:
     """Softmax attention of operands q, k, v (`ops.attention.flash_attention`); with `backward` its
     cotangents from q, k, v, lse, delta, d_out. More operands are read by the functions.
 
     Query t sees keys t - left ... t + right; -1: all on that side. logit(score, (b, n, t, s), read)
     and its derivative by the score, slope((b, n, t, s), read).
+
+    start((b, t), read), if given: the first key that a query may see; end((b, t), read): the one
+    after the last. Integers that do not fall from query to query.
 
     parts: in how many parts the query heads that share a key head are taken, and the queries, when
     the cotangents of k and v are sums over parts: [parts, B, S, K, H]; the lowering sets it.
@@ -103,6 +115,8 @@ class Attention:
     slope: Callable[[Point, Callable[..., Expr]], Expr]
     parts: tuple[int, int] = (1, 1)
     key_parts: int = 1
+    start: Callable[[Point, Callable[..., Expr]], Expr] | None = None
+    end: Callable[[Point, Callable[..., Expr]], Expr] | None = None
 
 
 @record
@@ -195,6 +209,7 @@ Loops = (
     | Indexed
     | Reduce
     | Contract
+    | Unpack
     | Attention
     | Scan
     | Sort

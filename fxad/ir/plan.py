@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from fxad.core.record import record
 from fxad.core.types import TapeType, Type
+from fxad.core.views import html_of
 from fxad.ir.kernel import Kernel
 
 
@@ -156,6 +157,7 @@ class Plan:
         return _text(self)
 
     __repr__ = __str__
+    _repr_html_ = html_of("plan")
 
 
 def walk(steps: Sequence[Step]) -> Iterator[Step]:

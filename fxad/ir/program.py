@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import itertools
-import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,7 +20,10 @@ import numpy as np
 
 from fxad.core.dtypes import short_name
 from fxad.core.errors import CheckError
+from fxad.core.record import valued
 from fxad.core.types import ArrayType, TapeType, Type
+from fxad.core.views import html_of
+from fxad.ir.literals import number, rounded
 
 if TYPE_CHECKING:
     from fxad.ir.rules import (
@@ -40,13 +43,21 @@ if TYPE_CHECKING:
     )
 
 
+Number = bool | int | float | complex
+
+
 class Var:
-    """A value defined once, by an input or an equation. Compared by identity."""
+    """A value defined once, by an input or an equation. Compared by identity.
 
-    __slots__ = ("type",)
+    `label` is the name it is printed with, where one is known and no other value has it (see
+    `fxad.ir.labels`); it is no part of what makes Programs equal.
+    """
 
-    def __init__(self, type: Type) -> None:
+    __slots__ = ("label", "type")
+
+    def __init__(self, type: Type, label: str = "") -> None:
         self.type = type
+        self.label = label
 
     def __repr__(self) -> str:
         return f"Var({self.type})"
@@ -57,13 +68,14 @@ class Lit:
 
     __slots__ = ("type", "value")
 
-    def __init__(self, value: bool | int | float | complex, dtype: np.dtype) -> None:
+    def __init__(self, value: Number, dtype: np.dtype) -> None:
         self.value = value
         self.type = ArrayType(dtype, ())
 
     def key(self) -> tuple[object, ...]:
-        """Equal keys mean equal bits (0.0 and -0.0 differ, NaN equals NaN)."""
-        return (repr(self.value), self.type.dtype)
+        """Equal keys mean equal bits (0.0 and -0.0 differ, NaN equals NaN): 0.1 and what float32
+        makes of it are one number where the dtype is float32."""
+        return (repr(rounded(self.value, self.type.dtype)), self.type.dtype)
 
     def __repr__(self) -> str:
         return f"Lit({self.value}: {self.type})"
@@ -83,6 +95,21 @@ class Symbol:
 
     def __repr__(self) -> str:
         return f"@{self.name}"
+
+
+@valued
+class Unknown:
+    """Stands for a linear operand in a transpose rule: only its type is known."""
+
+    type: Type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.type.dtype
 
 
 class Op:
@@ -219,9 +246,20 @@ _PURE: frozenset[str] = frozenset()
 _pairs = itertools.count()
 
 
+def scope_of(where: str) -> str:
+    """The scope in a location: `attention` of `model.py:12 in attention`."""
+    return where.rpartition(" in ")[2] if _SCOPED.search(where) else ""
+
+
+_SCOPED = re.compile(r":\d+ in \S+\Z")
+
+
 def new_pair() -> int:
     """A number that no loop has as its pair yet."""
     return next(_pairs)
+
+
+SHORT = 60  # equations that are printed one a line
 
 
 class Program:
@@ -291,9 +329,11 @@ class Program:
         return self._key
 
     def __str__(self) -> str:
-        return show(self)
+        """The full text of a short program, the terse text of a long one."""
+        return show(self) if len(self.eqns) <= SHORT else _long_text(self)
 
     __repr__ = __str__
+    _repr_html_ = html_of("program")
 
 
 def params_key(params: Mapping[str, Any]) -> tuple[object, ...]:
@@ -328,21 +368,86 @@ def subprograms(eqn: Eqn) -> Iterator[tuple[str, Program]]:
 
 
 # ---------------------------------------------------------------- text
-# Floats print in hexadecimal so that no bit is lost; `# ...` is a comment. Programs in parameters
-# are printed in place. `fxad.ir.text.parse` reads it.
+# Numbers print in the shortest decimal form that reads back to the same bits (`fxad.ir.literals`);
+# `# ...` is a comment. Programs in parameters are printed in place. `fxad.ir.text.parse` reads it.
+
+
+class Naming:
+    """Names of values, given when they are first asked for: their labels, else letters. A name once
+    given stays, so that a program and its rewrite can be shown alike. labels: False for letters
+    alone."""
+
+    def __init__(self, *programs: Program, labels: bool = True) -> None:
+        self._labels = labels
+        self._names: dict[Atom, str] = {}
+        self._taken = set(KEYWORDS)  # words that no letters may be
+        self._used: set[str] = set()  # labels that values go by
+        self._count = 0
+        for program in programs:
+            self.reserve(program)
+
+    def reserve(self, program: Program) -> None:
+        """Keep letters from names that a program's values have, and name its inputs."""
+        given = (*program.consts, *program.inputs)
+        values = [*given, *[v for eqn in program.eqns for v in eqn.outputs]]
+        self._taken.update([root(v.label) for v in values if v.label and self._labels])
+        for var in given:
+            self[var]
+
+    def call(self, var: Var, name: str) -> None:
+        """Give a value a name."""
+        self._names[var] = name
+        self.reserve_name(name)
+
+    def reserve_name(self, name: str) -> None:
+        """Give the name to no value that is not called so."""
+        self._used.add(name)
+        self._taken.add(root(name))
+
+    def __getitem__(self, var: Var) -> str:
+        name = self._names.get(var)
+        if name is None:
+            name = self._names[var] = (var.label and self._labelled(var)) or self.letter()
+        return name
+
+    def get(self, atom: Atom) -> str:
+        """The name of a value that has one already."""
+        return self._names.get(atom, "?undefined")
+
+    def _labelled(self, var: Var) -> str:
+        """The label, if no other value goes by it."""
+        if not self._labels or var.label in self._used:
+            return ""
+        self._used.add(var.label)
+        return var.label
+
+    def letter(self) -> str:
+        """The next letters that are free."""
+        while True:
+            text = letters(self._count)
+            self._count += 1
+            if text not in self._taken:
+                return text
+
+
+KEYWORDS = frozenset("program return consts for with true false nan inf none complex tape".split())
+
+
+def root(label: str) -> str:
+    """The word that a label begins with."""
+    return _ROOT.split(label, maxsplit=1)[0]
+
+
+_ROOT = re.compile(r"[.\[]")
 
 
 def show(
-    program: Program, where: bool = True, indent: str = "", names: dict[Var, str] | None = None
+    program: Program, where: bool = True, indent: str = "", names: Naming | None = None
 ) -> str:
-    """The program's text; `where` adds source lines as comments.
-
-    `names` holds the variables' names; given one, it keeps the names it has and learns new ones, so
-    that a program and its rewrite can be shown alike.
-    """
-    names = {} if names is None else names
-    for var in (*program.consts, *program.inputs):
-        names.setdefault(var, letters(len(names)))
+    """The program's full text: an equation a line, with all types and parameters; `where` adds
+    source lines as comments. Values that `names` knows are called as before."""
+    names = Naming() if names is None else names
+    names.reserve(program)
     lines = [heading(program, names)]
     for eqn in program.eqns:
         text = equation(eqn, names, indent + "  ")
@@ -350,7 +455,7 @@ def show(
     return "\n".join([*lines, f"{indent}  {returning(program, names)}", indent + "}"])
 
 
-def heading(program: Program, names: dict[Var, str]) -> str:
+def heading(program: Program, names: Naming) -> str:
     """The first line: name, inputs and consts."""
     head = f"program {program.name}({_typed(program.inputs, names)})"
     if program.consts:
@@ -358,19 +463,27 @@ def heading(program: Program, names: dict[Var, str]) -> str:
     return head + " {"
 
 
-def equation(eqn: Eqn, names: dict[Var, str], indent: str = "") -> str:
+def equation(eqn: Eqn, names: Naming, indent: str = "") -> str:
     """One equation, naming its results; programs in its parameters take further lines."""
-    for var in eqn.outputs:
-        names.setdefault(var, letters(len(names)))
     operands = ", ".join(_atom(a, names) for a in eqn.inputs)
-    params = ", ".join(f"{k}={_param(eqn.params[k], indent)}" for k in sorted(eqn.params))
+    params = ", ".join(f"{k}={parameter(eqn.params[k], indent)}" for k in sorted(eqn.params))
     text = f"{indent}{_typed(eqn.outputs, names)} = {eqn.op.name}({operands}"
     return text + (f"; {params})" if params else ")")
 
 
-def returning(program: Program, names: dict[Var, str]) -> str:
+def returning(program: Program, names: Naming) -> str:
     """The last line but one: the outputs."""
     return f"return {', '.join(_atom(a, names) for a in program.outputs)}".rstrip()
+
+
+_long_text: Callable[[Program], str] = show
+
+
+def set_long_text(text: Callable[[Program], str]) -> None:
+    """Install what prints programs of more than `SHORT` equations (done once, by the api: it is
+    loaded only when one is printed)."""
+    global _long_text
+    _long_text = text
 
 
 def letters(number: int) -> str:
@@ -382,43 +495,30 @@ def letters(number: int) -> str:
     return text
 
 
-def _typed(variables: tuple[Var, ...], names: dict[Var, str]) -> str:
+def _typed(variables: tuple[Var, ...], names: Naming) -> str:
     return ", ".join(f"{names[v]}: {v.type}" for v in variables)
 
 
-def _atom(atom: Atom, names: dict[Var, str]) -> str:
+def _atom(atom: Atom, names: Naming) -> str:
     if isinstance(atom, Var):
-        return names.get(atom, "?undefined")
-    return f"{_number(atom.value)}:{short_name(atom.type.dtype)}"
+        return names.get(atom)
+    return f"{number(atom.value, atom.type.dtype)}:{short_name(atom.type.dtype)}"
 
 
-def _number(value: bool | int | float | complex) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, complex):
-        return f"complex({_number(value.real)},{_number(value.imag)})"
-    if math.isnan(value):
-        return "nan"
-    if math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    return str(value) if value == int(value) and abs(value) < 1e6 and value != 0 else value.hex()
-
-
-def _param(value: Any, indent: str) -> str:
+def parameter(value: Any, indent: str) -> str:
+    """The text of an equation's parameter."""
     match value:
         case Program():
             return show(value, where=False, indent=indent)
         case tuple():
-            inner = ", ".join(_param(v, indent) for v in value)
+            inner = ", ".join(parameter(v, indent) for v in value)
             return f"({inner},)" if len(value) == 1 else f"({inner})"
         case str():
             return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
         case np.dtype():
             return short_name(value)
         case bool() | int() | float() | complex():
-            return _number(value)
+            return number(value)
         case None:
             return "none"
         case Symbol() | ArrayType() | TapeType():

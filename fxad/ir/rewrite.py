@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from fxad.ir.program import Atom, Eqn, Lit, Op, Program, Var, new_pair, subprograms
+from fxad.core.types import ArrayType
+from fxad.ir.program import Atom, Eqn, Lit, Number, Op, Program, Var, new_pair, subprograms
+from fxad.ir.tape import NumpyValue
 from fxad.ir.uses import values_read
 
 
@@ -48,16 +50,18 @@ def used_inputs(program: Program) -> tuple[bool, ...]:
     return tuple(v in read for v in program.inputs)
 
 
-def evaluate(program: Program, args: Sequence[Any], consts: Sequence[Any] = ()) -> list[Any]:
+def evaluate(
+    program: Program, args: Sequence[NumpyValue], consts: Sequence[NumpyValue] = ()
+) -> list[NumpyValue]:
     """Run a Program on NumPy arrays, one equation after another: the oracle.
 
     Equations run through each op's NumPy reference, which for ops holding sub-programs calls
     this function again. Results are NumPy arrays of exactly the declared types.
     """
-    env: dict[Atom, Any] = dict(zip(program.consts, consts, strict=True))
+    env: dict[Atom, NumpyValue] = dict(zip(program.consts, consts, strict=True))
     env.update(zip(program.inputs, args, strict=True))
 
-    def read(atom: Atom) -> Any:
+    def read(atom: Atom) -> NumpyValue:
         if isinstance(atom, Var):
             return env[atom]
         return np.asarray(atom.value, atom.type.dtype)
@@ -66,7 +70,7 @@ def evaluate(program: Program, args: Sequence[Any], consts: Sequence[Any] = ()) 
     watch = _watch
     with np.errstate(all="ignore"):
         for eqn in program.eqns:
-            results = eqn.op.numpy(*map(read, eqn.inputs), **eqn.params)
+            results: Any = eqn.op.numpy(*map(read, eqn.inputs), **eqn.params)
             if len(eqn.outputs) == 1 and not isinstance(results, tuple):
                 results = (results,)
             if watch is not None:
@@ -78,7 +82,7 @@ def evaluate(program: Program, args: Sequence[Any], consts: Sequence[Any] = ()) 
     return [read(a) for a in program.outputs]
 
 
-Watch = Callable[[Op, Sequence[Any], Sequence[Any], str], None]
+Watch = Callable[[Op, Sequence[NumpyValue], Sequence[NumpyValue], str], None]
 _watch: Watch | None = None
 
 
@@ -188,7 +192,37 @@ def flattened(program: Program) -> Program:
     return Program(program.inputs, eqns, outputs, program.name, program.consts)
 
 
-def is_literal(atom: Atom, value: Any) -> bool:
+def without_identity_views(program: Program) -> Program:
+    """The program without views that change neither shape nor order.
+
+    before   b = transpose(a; permutation=(0, 1)); c = reshape(b; shape=b.shape); d = exp(c)
+    after    d = exp(a)
+    """
+
+    def rewrite(eqn: Eqn, inputs: tuple[Atom, ...]) -> tuple[Atom, ...] | None:
+        return inputs if _is_identity_view(eqn) and isinstance(inputs[0], Var) else None
+
+    return rebuild(program, rewrite)
+
+
+def _is_identity_view(eqn: Eqn) -> bool:
+    if eqn.op.name not in ("reshape", "broadcast", "transpose", "slice"):
+        return False
+    type_ = eqn.outputs[0].type
+    if eqn.inputs[0].type != type_ or not isinstance(type_, ArrayType):
+        return False
+    in_order = tuple(range(len(type_.shape)))
+    match eqn.op.name:
+        case "transpose":
+            return bool(eqn.params["permutation"] == in_order)
+        case "broadcast":
+            return bool(eqn.params["axes"] == in_order)
+        case "slice":
+            return set(eqn.params["step"]) <= {1}
+    return True
+
+
+def is_literal(atom: Atom, value: Number) -> bool:
     """Whether an atom is this number itself."""
     return isinstance(atom, Lit) and atom.value == value
 

@@ -13,8 +13,6 @@ import numpy as np
 
 from fxad.core.types import TapeType
 
-Slots = dict[int, tuple[Any, ...]]
-
 
 class TapeValue:
     """The interpreter's tapes: per lane the filled slots, None before the first write.
@@ -46,3 +44,7 @@ class TapeValue:
     def slots(self, lane: tuple[int, ...]) -> Slots:
         """The filled slots of one lane."""
         return self.cells[lane] or {}
+
+
+NumpyValue = np.ndarray | TapeValue  # what the interpreter computes with
+Slots = dict[int, tuple[NumpyValue, ...]]

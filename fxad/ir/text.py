@@ -1,4 +1,4 @@
-"""Text to Programs: the parser of the grammar in which they print (`fxad.ir.program.show`).
+"""Text to Programs: the parser of the grammar in which they print.
 
     program f(a: f32[3], b: f32[]) consts(c: f32[3]) {
       d: f32[3] = mul(a, c)  # model.py:12
@@ -6,8 +6,11 @@
       return e
     }
 
-Floats print in hexadecimal so that no bit is lost; `# ...` is a comment. Sub-programs in
-parameters are printed in place. `parse(str(p))` is alpha-equal to `p` (equal `key()`).
+Numbers print in the shortest decimal form that reads back to the same bits, and may be written in
+hexadecimal too (`0x1.8p+1`); `# ...` is a comment. Sub-programs in parameters are printed in place.
+Both texts of a Program, the full one (`fxad.ir.program.show`) and the terse one (`fxad.ir.terse`,
+with loops over equal equations, calls inside calls and parameters left out), are parsed to what is
+alpha-equal to it (equal `key()`).
 """
 
 from __future__ import annotations
@@ -15,19 +18,30 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
+
+import numpy as np
 
 from fxad.core.dtypes import from_short_name
 from fxad.core.errors import CheckError
+from fxad.core.record import record
 from fxad.core.types import ArrayType, TapeType, Type
-from fxad.ir.program import OPS, Atom, Eqn, Lit, Program, Var
+from fxad.ir.program import OPS, Atom, Eqn, Lit, Op, Program, Var
+from fxad.ir.usual import INFIX, MAIN, USUAL, Call, usual
 
 _TOKEN = r"""\s*(?:\#[^\n]*\s*)*(?:
     (?P<string>"(?:[^"\\]|\\.)*")
-  | (?P<number>-?(?:0x[0-9a-fA-F.]+p[+-]?\d+|inf\b|\d+\.\d*(?:e[+-]?\d+)?|\d+))
-  | (?P<word>@?(?:[^\W\d]|\?)\w*)
-  | (?P<mark>[()\[\]{}:;,=])
+  | (?P<range>\d+\.\.\d+)
+  | (?P<even>-?\d+\*i(?:[+-]\d+)?)
+  | (?P<number>-?(?:0x[0-9a-fA-F.]+p[+-]?\d+|inf\b|\d+(?:\.\d*)?e[+-]?\d+|\d+\.\d*|\d+))
+  | (?P<dtype>(?:bool|[iu]\d+|f\d+(?:e\dm\d\w*)?|bf16|c\d+)(?=\[))
+  | (?P<word>@?(?:[^\W\d]|\?)\w*(?:\.[^\W\d]\w*|\[(?:"(?:[^"\\]|\\.)*"|[^\]"\[])*\])*)
+  | (?P<sign>[-+*/])
+  | (?P<mark>\.\{|[()\[\]{}:;,=])
     )"""
+_SIGNS = {sign: (name, level) for name, (sign, level) in INFIX.items()}
+_IN_LOOP = re.compile(r"\[i([+-]\d+)?\]")
+_RANGE = re.compile(r"\[(\d+)\.\.(\d+)\]")
 
 
 class _Tokens:
@@ -43,18 +57,17 @@ class _Tokens:
                 if not re.sub(r"#[^\n]*", "", text[position:]).strip():
                     break
                 self._fail("unexpected text", position)
-            assert match is not None
             kind = match.lastgroup or ""
             self.items.append((kind, match.group(kind), match.start(kind)))
             position = match.end()
         self.next = 0
 
-    def _fail(self, problem: str, position: int) -> None:
+    def _fail(self, problem: str, position: int) -> NoReturn:
         line = self.text.count("\n", 0, position) + 1
         quoted = self.text.splitlines()[line - 1].strip() if self.text.splitlines() else ""
         raise CheckError(f"program text, line {line}: {problem}: {quoted}")
 
-    def fail(self, problem: str) -> Any:
+    def fail(self, problem: str) -> NoReturn:
         at = min(self.next, len(self.items) - 1)
         self._fail(problem, self.items[at][2] if self.items else 0)
 
@@ -63,6 +76,18 @@ class _Tokens:
 
     def kind(self) -> str:
         return self.items[self.next][0] if self.next < len(self.items) else ""
+
+    def following(self) -> str:
+        """The token after the next."""
+        return self.items[self.next + 1][1] if self.next + 1 < len(self.items) else ""
+
+    def at_complex_number(self) -> bool:
+        """Whether `complex(1.0,2.0)` is next, and not the op of that name."""
+        ahead = self.items[self.next : self.next + 4]
+        texts = [text for _, text, _ in ahead]
+        if texts[:2] != ["complex", "("] or texts[3:] != [","]:
+            return False
+        return ahead[2][0] == "number" or texts[2] == "nan"
 
     def take(self, expected: str = "") -> str:
         token = self.peek()
@@ -87,29 +112,116 @@ def parse(text: str) -> Program:
     return program
 
 
+class _Scope:
+    """What names mean in a program, and in one copy of a loop's body."""
+
+    def __init__(self) -> None:
+        self.eqns: list[Eqn] = []
+        self.index: int | None = None  # of the copy
+        self._names: dict[str, Atom] = {}
+        self._local: dict[str, Atom] = {}
+
+    def copy(self, index: int | None) -> None:
+        """Begin a copy of a loop's body, or leave the loop."""
+        self.index = index
+        self._local = {}
+
+    def find(self, tokens: _Tokens, name: str) -> Atom:
+        name = self._resolved(name)
+        found = self._local.get(name) or self._names.get(name)
+        return found if found is not None else tokens.fail(f"{name} is not defined here")
+
+    def define(self, tokens: _Tokens, name: str, atom: Atom) -> None:
+        resolved = self._resolved(name)
+        names = self._names if self.index is None or resolved != name else self._local
+        if resolved in self._names or resolved in self._local:
+            tokens.fail(f"{resolved} is defined twice")
+        names[resolved] = atom
+
+    def _resolved(self, name: str) -> str:
+        """A name with the number of this copy for `i`."""
+        index = self.index
+        if index is None or "[i" not in name or '"' in name:
+            return name
+        return _IN_LOOP.sub(lambda m: f"[{index + int(m[1] or 0)}]", name)
+
+    def even(self, tokens: _Tokens, text: str) -> int:
+        """The value of `5*i+1` in this copy."""
+        factor, shift = text.split("*i")
+        if self.index is None:
+            tokens.fail(f"{text} stands outside of a loop")
+        return int(factor) * (self.index or 0) + int(shift or 0)
+
+
 def _program(tokens: _Tokens) -> Program:
     tokens.take("program")
-    name = tokens.take()
-    scope: dict[str, Var] = {}
+    name, scope = tokens.take(), _Scope()
     inputs = _declared(tokens, scope)
     consts = _declared(tokens, scope) if tokens.accept("consts") else []
     tokens.take("{")
-    eqns = []
     while tokens.peek() != "return":
-        eqns.append(_equation(tokens, scope))
+        if tokens.peek() == "for":
+            _loop(tokens, scope)
+        else:
+            _equation(tokens, scope)
     tokens.take("return")
-    outputs: list[Atom] = []
-    if tokens.peek() != "}":
-        outputs = list(_listed(tokens, lambda: _read(tokens, scope), "}"))
+    outputs = [] if tokens.peek() == "}" else _operands(tokens, scope, None)
     tokens.take("}")
-    return Program(inputs, eqns, outputs, name, consts)
+    return Program(inputs, scope.eqns, outputs, name, consts)
 
 
-def _declared(tokens: _Tokens, scope: dict[str, Var]) -> list[Var]:
+def _loop(tokens: _Tokens, scope: _Scope) -> None:
+    """for i in 0..3 with x[0] = a { equations }: the equations of every copy."""
+    tokens.take("for")
+    tokens.take("i")
+    tokens.take("in")
+    first, last = map(int, tokens.take().split(".."))
+    if scope.index is not None:
+        tokens.fail("a loop inside a loop")
+    while tokens.accept("with") or tokens.accept(","):
+        name = tokens.take()
+        tokens.take("=")
+        scope.define(tokens, name, _read(tokens, scope, None))
+    tokens.take("{")
+    body, step = tokens.next, 1 if last >= first else -1
+    for index in range(first, last + step, step):
+        tokens.next = body
+        scope.copy(index)
+        while not tokens.accept("}"):
+            _equation(tokens, scope)
+    scope.copy(None)
+
+
+def _declared(tokens: _Tokens, scope: _Scope) -> list[Var]:
     tokens.take("(")
-    found = list(_listed(tokens, lambda: _variable(tokens, scope), ")"))
+    found: list[Var] = []
+    for group in _listed(tokens, lambda: _variables(tokens), ")"):
+        for name, var in group:
+            scope.define(tokens, name, var)
+            found.append(var)
     tokens.take(")")
     return found
+
+
+def _variables(tokens: _Tokens) -> list[tuple[str, Var]]:
+    """`name: type`, or a group `name[0..3].{a: type, b: type}`."""
+    groups = _branches(tokens.take())
+    if tokens.accept(".{"):
+        items = [*_listed(tokens, lambda: (f".{tokens.take()}", _typed(tokens)), "}")]
+        tokens.take("}")
+    else:
+        items = [("", _typed(tokens))]
+    return [(name + after, Var(type)) for name in groups for after, type in items]
+
+
+def _branches(name: str) -> list[str]:
+    """The names that a name with a range stands for."""
+    match = None if '"' in name else _RANGE.search(name)  # not in a user's own text
+    if match is None:
+        return [name]
+    first, last = int(match[1]), int(match[2])
+    step = 1 if last >= first else -1
+    return [_RANGE.sub(f"[{n}]", name, count=1) for n in range(first, last + step, step)]
 
 
 def _listed(tokens: _Tokens, item: Any, end: str) -> Iterator[Any]:
@@ -119,13 +231,9 @@ def _listed(tokens: _Tokens, item: Any, end: str) -> Iterator[Any]:
             break
 
 
-def _variable(tokens: _Tokens, scope: dict[str, Var]) -> Var:
-    name = tokens.take()
+def _typed(tokens: _Tokens) -> Type:
     tokens.take(":")
-    if name in scope:
-        tokens.fail(f"{name} is defined twice")
-    scope[name] = Var(_type(tokens))
-    return scope[name]
+    return _type(tokens)
 
 
 def _type(tokens: _Tokens) -> Type:
@@ -144,59 +252,138 @@ def _type(tokens: _Tokens) -> Type:
     return ArrayType(from_short_name(word), shape)
 
 
-def _equation(tokens: _Tokens, scope: dict[str, Var]) -> Eqn:
-    # Outputs become visible only after the operands have been read.
-    later: dict[str, Var] = {}
-    outputs = []
+@record
+class _Made:
+    """The right side of an equation."""
+
+    op: Op
+    operands: tuple[Atom, ...]
+    params: dict[str, Any]
+
+
+def _equation(tokens: _Tokens, scope: _Scope) -> None:
+    outputs: list[tuple[str, Var]] = []
     if tokens.peek() != "=":
-        outputs = list(_listed(tokens, lambda: _variable(tokens, later), "="))
+        outputs = [v for g in _listed(tokens, lambda: _variables(tokens), "=") for v in g]
     tokens.take("=")
+    line = outputs[0][1].type if len(outputs) == 1 else None
+    made = _expression(tokens, scope, line)
+    if not isinstance(made, _Made):
+        tokens.fail("an equation needs an op")
+    # Results become visible only after the operands have been read.
+    for name, var in outputs:
+        scope.define(tokens, name, var)
+    scope.eqns.append(Eqn(made.op, made.operands, made.params, tuple([v for _, v in outputs])))
+
+
+def _expression(tokens: _Tokens, scope: _Scope, line: Type | None, least: int = 0) -> Atom | _Made:
+    """Arithmetic of signs that bind at least so tightly, in a line of a type."""
+    left = _factor(tokens, scope, line)
+    while tokens.kind() == "sign" and _SIGNS[tokens.peek()][1] >= least:
+        name, level = _SIGNS[tokens.take()]
+        first = _atom(tokens, scope, left)
+        second = _atom(tokens, scope, _expression(tokens, scope, line, level + 1))
+        left = _Made(OPS[name], (first, second), {})
+    return left
+
+
+def _factor(tokens: _Tokens, scope: _Scope, line: Type | None) -> Atom | _Made:
+    """A name, a number, a call, or an expression in brackets."""
+    if tokens.accept("-"):
+        return _Made(OPS["neg"], (_atom(tokens, scope, _factor(tokens, scope, line)),), {})
+    if tokens.accept("("):
+        inner = _expression(tokens, scope, line)
+        tokens.take(")")
+        return inner
+    number = tokens.peek() in ("true", "false", "nan") or tokens.at_complex_number()
+    if tokens.kind() == "word" and not number:
+        if tokens.following() == "(":
+            return _call(tokens, scope, line)
+        return scope.find(tokens, tokens.take())
+    value = _value(tokens, scope)
+    dtype: np.dtype
+    if tokens.accept(":"):
+        dtype = from_short_name(tokens.take())
+    elif isinstance(line, ArrayType):
+        dtype = line.dtype
+    else:
+        tokens.fail(f"the number {value} needs a dtype")
+    return Lit(float(value) if dtype.kind not in "biuc" else value, dtype)
+
+
+def _atom(tokens: _Tokens, scope: _Scope, made: Atom | _Made) -> Atom:
+    """What is read: for the right side of an equation its result, which gets an equation now."""
+    if not isinstance(made, _Made):
+        return made
+    types = made.op.type(*[a.type for a in made.operands], **made.params)
+    if not isinstance(types, tuple):
+        types = (types,)
+    if len(types) != 1:
+        tokens.fail(f"{made.op.name} has {len(types)} results: it needs a line of its own")
+    scope.eqns.append(Eqn(made.op, made.operands, made.params, (Var(types[0]),)))
+    return scope.eqns[-1].outputs[0]
+
+
+def _read(tokens: _Tokens, scope: _Scope, line: Type | None) -> Atom:
+    return _atom(tokens, scope, _expression(tokens, scope, line))
+
+
+def _call(tokens: _Tokens, scope: _Scope, line: Type | None) -> _Made:
+    """`op(operands; parameters)` in a line of a type."""
     name = tokens.take()
     if name not in OPS:
         tokens.fail(f"unknown op {name!r}")
     tokens.take("(")
-    operands = []
-    if tokens.peek() not in (")", ";"):
-        operands = list(_listed(tokens, lambda: _read(tokens, scope), ")"))
+    operands = [] if tokens.peek() in (")", ";") else _operands(tokens, scope, line)
     params: dict[str, Any] = {}
     if tokens.accept(";"):
         while tokens.peek() != ")":
-            key = tokens.take()
-            tokens.take("=")
-            params[key] = _value(tokens)
+            if tokens.following() == "=":
+                key = tokens.take()
+                tokens.take("=")
+            else:
+                key = MAIN.get(name) or tokens.fail(f"which parameter of {name} is this?")
+            params[key] = _value(tokens, scope)
             if not tokens.accept(","):
                 break
     tokens.take(")")
-    for key in later.keys() & scope.keys():
-        tokens.fail(f"{key} is defined twice")
-    scope.update(later)
-    return Eqn(OPS[name], tuple(operands), params, tuple(outputs))
+    if name in USUAL:
+        params = {**usual(name, Call([a.type for a in operands], line, params)), **params}
+    return _Made(OPS[name], tuple(operands), params)
 
 
-def _read(tokens: _Tokens, scope: dict[str, Var]) -> Atom:
-    if tokens.kind() == "word" and tokens.peek() not in ("true", "false", "nan", "complex"):
-        name = tokens.take()
-        if name not in scope:
-            tokens.fail(f"{name} is not defined here")
-        return scope[name]
-    value = _value(tokens)
-    tokens.take(":")
-    dtype = from_short_name(tokens.take())
-    return Lit(float(value) if dtype.kind not in "biuc" else value, dtype)
+def _operands(tokens: _Tokens, scope: _Scope, line: Type | None) -> list[Atom]:
+    """Operands up to what ends them; `x[0..3]` and `x[0..3].{a, b}` are several."""
+    found: list[Atom] = []
+    while True:
+        branches = _branches(tokens.peek())
+        if len(branches) > 1:
+            tokens.take()
+            after = [""]
+            if tokens.accept(".{"):
+                after = [*_listed(tokens, lambda: f".{tokens.take()}", "}")]
+                tokens.take("}")
+            found += [scope.find(tokens, name + end) for name in branches for end in after]
+        else:
+            found.append(_read(tokens, scope, line))
+        if not tokens.accept(","):
+            return found
 
 
-def _value(tokens: _Tokens) -> Any:
+def _value(tokens: _Tokens, scope: _Scope) -> Any:
     kind = tokens.kind()
     if kind == "string":
         return re.sub(r"\\(.)", r"\1", tokens.take()[1:-1])
     if kind == "number":
         return _parse_number(tokens.take())
+    if kind == "even":
+        return scope.even(tokens, tokens.take())
     word = tokens.peek()
     if word == "program":
         return _program(tokens)
     if word == "(":
         tokens.take()
-        items = tuple(_listed(tokens, lambda: _value(tokens), ")"))
+        items = tuple(_listed(tokens, lambda: _value(tokens, scope), ")"))
         tokens.take(")")
         return items
     words = {"true": True, "false": False, "nan": math.nan, "none": None}
@@ -206,12 +393,12 @@ def _value(tokens: _Tokens) -> Any:
     if word == "complex":
         tokens.take()
         tokens.take("(")
-        real, imag = _listed(tokens, lambda: _value(tokens), ")")
+        real, imag = _listed(tokens, lambda: _value(tokens, scope), ")")
         tokens.take(")")
         return complex(real, imag)
     if word.startswith("@"):
         return tokens.fail("a text cannot carry a Python function")
-    if word == "tape" or tokens.items[tokens.next + 1][1] == "[":
+    if word == "tape" or kind == "dtype":
         return _type(tokens)
     return from_short_name(tokens.take())
 
@@ -221,4 +408,4 @@ def _parse_number(text: str) -> int | float:
         return float.fromhex(text)
     if text.endswith("inf"):
         return float(text)
-    return float(text) if "." in text else int(text)
+    return float(text) if "." in text or "e" in text else int(text)

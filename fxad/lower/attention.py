@@ -11,16 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fxad.ir import loops
-from fxad.ir.index import Substitution, flat, is_affine
+from fxad.ir.index import Point, Substitution, flat, is_affine
 from fxad.ir.kernel import (
+    INDEX,
     Attention,
     AttentionGrad,
     Axis,
     Cell,
+    Data,
     Expr,
     Get,
     Index,
+    IndexValue,
     Operand,
+    Prim,
     at,
 )
 from fxad.ir.program import Var
@@ -77,7 +81,10 @@ def attention_stage(
     point = (i["batch"], head, row, column)
     logit = record.logit(Get(score), point, read)
     slope = record.slope(point, read) if record.backward else None
+    # The keys low <= j < high of the part that a query sees.
+    low, high = _visible(record, (i["part"] * count, count, key[1]), (i["batch"], row), read)
     roots = [logit] if slope is None else [logit, slope]
+    roots += [IndexValue(bound, INDEX) for bound in (low, high) if not is_affine(bound)]
     body = collected(((a,) for a in axes.values()), roots)
 
     def operand(var: Var, index: Index) -> Operand:
@@ -108,10 +115,6 @@ def attention_stage(
         lse = result(1, *part, i["batch"], head, row)
     else:
         out, lse, delta = rest
-    # The keys low <= j < high of the part that a query sees.
-    seen = row + i["part"] * -count
-    low = seen + -record.left if record.left >= 0 else Index()
-    high = seen + (record.right + 1) if record.right >= 0 else Index(count)
     inner = (axes["rows"], axes["keys"], axes["depth"], axes["width"])
     forward = Attention(*inner, q, k, v, score, logit, low, high, out, lse)
     if slope is None:
@@ -121,3 +124,30 @@ def attention_stage(
     dk = result(1, *part, i["batch"], i["keys"], i["kv"], i["depth"])
     dv = result(2, *part, i["batch"], i["keys"], i["kv"], i["width"])
     return AttentionGrad(forward, axes["group"], delta, slope, dq, dk, dv), body
+
+
+def _visible(
+    record: loops.Attention,
+    part: tuple[Index, int, int],
+    point: Point,
+    read: Callable[..., Expr],
+) -> tuple[Index, Index]:
+    """The keys low <= j < high of a part that the query at (batch, row) sees.
+
+    part: the first of its keys, how many they are, and how many there are in all.
+    """
+    first, count, keys = part
+    seen = point[1] + first * -1
+    low = seen + -record.left if record.left >= 0 else Index()
+    high = seen + (record.right + 1) if record.right >= 0 else Index(count)
+    if record.start is not None:
+        low = _read_bound("max", record.start(point, read), low + first, keys) + first * -1
+    if record.end is not None:
+        high = _read_bound("min", record.end(point, read), high + first, keys) + first * -1
+    return low, high
+
+
+def _read_bound(nearer: str, number: Expr, bound: Index, keys: int) -> Index:
+    """A bound read from an array, or the other bound where that is nearer."""
+    value = Prim(nearer, (number, IndexValue(bound, number.dtype)), number.dtype)
+    return Index(0, ((Data(value, keys + 1), 1),))

@@ -19,6 +19,8 @@ from fxad.ir.kernel import (
     IndexValue,
     Load,
     Map,
+    Operand,
+    Packed,
     Prim,
     Reduce,
     Scan,
@@ -26,6 +28,7 @@ from fxad.ir.kernel import (
     Sort,
     Stage,
     Store,
+    Unpack,
     at,
     operands_of,
     stores_of,
@@ -98,6 +101,8 @@ class NodeBuilder:
                 return [self._contract(definition, record)]
             case loops.Reduce() | Partial() as record:
                 return [self._reduce(definition, record)]
+            case loops.Unpack() as record:
+                return [self._unpack(definition, record)]
             case loops.Attention() as record:
                 return [self._attention(definition, record)]
             case loops.Scan() as record:
@@ -295,6 +300,23 @@ class NodeBuilder:
             return [_cast(self._expander().at(operand, point), var.type.dtype)]
 
         return self._whole(definition, over_split_axes(axes_for(var.type.shape), build))
+
+    def _unpack(self, definition: Def, record: loops.Unpack) -> Node:
+        operands = [self.bytes_of(a, definition.eqn) for a in definition.operands]
+
+        def node() -> Node:
+            (var,) = definition.outputs
+            axes = axes_for(var.type.shape)
+            codes, scales = map(self.storage.buffer, operands)
+            packed = Packed(record.format, record.columns, var.type.dtype, scales)
+            index = flat(tuple([at(a) for a in axes]), var.type.shape)
+            source = Operand(codes, index, packed=packed)
+            stage = Unpack(axes[1], source, Operand(self.storage.buffer(var), index))
+            return self._node(definition, stage, axes, NOTHING)
+
+        structure = self._structure()
+        structure.rows.append((record, *map(structure.leaf, operands)))
+        return self._deduplicated(definition, structure, node)
 
     def _attention(self, definition: Def, record: loops.Attention) -> Node:
         eqn = definition.eqn

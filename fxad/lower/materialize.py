@@ -20,6 +20,7 @@ from fxad.ir.loops import (
     Reduce,
     Scatter,
     Structured,
+    Unpack,
     View,
 )
 from fxad.ir.prims import PRIMS, SIMPLE
@@ -101,7 +102,7 @@ def _materialize_operands(graph: Graph, chosen: Materialization, fusion: bool) -
                 for atom in (*(p.base for p in places), *rows):
                     if isinstance(atom, Var):
                         chosen.values[atom] = None
-            case Structured() | HostCall():
+            case Structured() | HostCall() | Unpack():
                 for atom in definition.operands:
                     if isinstance(atom, Var):
                         chosen.values[atom] = None

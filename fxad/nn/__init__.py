@@ -1,4 +1,5 @@
-"""`fxad.nn`: functions of neural networks: activations, softmax, attention, initializers.
+"""`fxad.nn`: functions of neural networks: activations, softmax, attention, initializers, and
+matrices in few bits.
 
 y = fxad.nn.softmax(fxad.nn.relu(x @ w) @ u)
 """
@@ -32,12 +33,14 @@ from fxad.nn.activations import (
 )
 from fxad.nn.attention import dot_product_attention
 from fxad.nn.losses import linear_cross_entropy
+from fxad.nn.quantization import dequantize, quantize
 from fxad.nn.softmax import log_softmax, logmeanexp, one_hot, softmax, standardize
 from fxad.numpy.elementwise import tanh
 from fxad.numpy.reductions import logsumexp
 
 __all__ = [
     "celu",
+    "dequantize",
     "dot_product_attention",
     "elu",
     "gelu",
@@ -57,6 +60,7 @@ __all__ = [
     "logsumexp",
     "mish",
     "one_hot",
+    "quantize",
     "relu",
     "relu6",
     "selu",

@@ -12,6 +12,7 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.ir.program import OPS
 from fxad.ir.rewrite import literal
+from fxad.nn.segments import document_bounds
 from fxad.numpy.core import cast, promoted, value_of
 from fxad.numpy.elementwise import logical_and
 from fxad.trace.array import Array
@@ -31,6 +32,7 @@ def dot_product_attention(
     local_window_size: int | tuple[int, int] | None = None,
     implementation: str | None = None,
     return_residual: bool = False,
+    segment_ids: Any = None,
 ) -> Array:
     """softmax(query . key * scale + bias) . value, for every head, with no scores in memory.
 
@@ -41,6 +43,10 @@ def dot_product_attention(
     [B]: keys beyond are excluded; results of queries beyond are 0. scale: 1 / sqrt(H) unless
     given. Logits and softmax are float32 (or float64 for such operands). Returns [B, T, N, H] in
     query's dtype.
+
+    segment_ids: integers [B, T], where queries and keys are the same T positions: of documents that
+    share a row, one after another. A document is a run of equal ids, and a query sees keys of its
+    own only: others are skipped, forward and backward, and no mask is in memory.
 
     A query whose keys the mask all excludes averages those it sees; one that sees none gives 0.
 
@@ -70,6 +76,11 @@ def dot_product_attention(
     if mask is not None:
         extras["mask"] = mask
     left, right = _window(local_window_size, is_causal)
+    if segment_ids is not None:
+        starts, ends = document_bounds(_segments(segment_ids, q, k, single))
+        extras["starts"] = starts
+        if right != 0:  # no later key is seen anyway
+            extras["ends"] = ends
     out, _ = OPS["flash_attention"](
         *(cast(x, wide) for x in (q, k, v)),
         *extras.values(),
@@ -78,6 +89,7 @@ def dot_product_attention(
         right=right,
         bias="bias" in extras,
         mask="mask" in extras,
+        **{name: True for name in ("starts", "ends") if name in extras},
     )
     if query_seq_lengths is not None:
         there = _within(query_seq_lengths, q.shape[1], "query_seq_lengths", q.shape[0])
@@ -105,6 +117,22 @@ def _within(lengths: Any, size: int, what: str, batch: int) -> Any:
     shape = (batch, size)
     positions = OPS["iota"](dtype=lengths.dtype, shape=shape, axis=1)
     return OPS["lt"](positions, OPS["broadcast"](lengths, shape=shape, axes=(0,)))
+
+
+def _segments(ids: Any, q: Any, k: Any, single: bool) -> Any:
+    """The ids, [B, T]."""
+    ids = value_of(ids, "dot_product_attention: segment_ids")
+    wanted = q.shape[1:2] if single else q.shape[:2]
+    if ids.shape != wanted or not dt.is_integer(ids.dtype):
+        raise ShapeError(
+            f"dot_product_attention: segment_ids must be integers {list(wanted)}, not {ids.type}"
+        )
+    if q.shape[1] != k.shape[1]:
+        raise ShapeError(
+            "dot_product_attention: segment_ids are of queries and keys alike, but there are "
+            f"{q.shape[1]} queries and {k.shape[1]} keys; keep others apart by a mask"
+        )
+    return OPS["reshape"](ids, shape=q.shape[:2])
 
 
 def _mask(mask: Any, key_lengths: Any, q: Any, k: Any) -> Any:

@@ -41,8 +41,8 @@ Ops that hold sub-programs are `higher`: their rules take the transforms `t` fir
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 import numpy as np
 
@@ -50,46 +50,53 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
 from fxad.core.record import valued
 from fxad.core.types import ArrayType, TapeType, Type
-from fxad.ir.program import OPS, Eqn, Op
+from fxad.ir.program import OPS, Eqn, Number, Op
+from fxad.ir.program import Unknown as Unknown
 from fxad.ir.rewrite import literal
 from fxad.trace.tracer import bind
 from fxad.trace.tracer import type_of as type_of
 
 if TYPE_CHECKING:
-    from fxad.ir.rules import JvpRule, Rules, Value
+    from typing_extensions import TypeIs
+
+    from fxad.ir.rules import (
+        AllRules,
+        AnyOperands,
+        AnyTangents,
+        AnyValue,
+        JvpRule,
+        Operands,
+        Rules,
+        Tangents,
+        Value,
+        Values,
+    )
+    from fxad.ir.tape import TapeValue
+    from fxad.trace.array import Array
+
+Result = TypeVar("Result", covariant=True)
 
 ANY = "bool int float complex"  # all kinds of element types
 
 
-class Primitive(Op):
-    """An op that can be called on values: records or runs it."""
+class Primitive(Op, Generic[Result]):
+    """An op that can be called on values: records or runs it.
+
+    Result: Array, or a tuple of Arrays where its type rule gives a tuple of types. (The tapes
+    among several results count as Arrays, which they are when traced.)
+    """
 
     __slots__ = ()
 
-    def __call__(self, *args: Any, **params: Any) -> Any:
+    def __call__(self, *args: AnyValue, **params: Any) -> Result:
         return bind(self, *args, **params)
-
-
-@valued
-class Unknown:
-    """Stands for a linear operand in a transpose rule: only its type is known."""
-
-    type: Type
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.type.shape
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.type.dtype
 
 
 @valued
 class Batched:
     """Results of a batch rule of which only some are batched."""
 
-    values: tuple[Any, ...]
+    values: tuple[AnyValue, ...]
     flags: tuple[bool, ...]
 
 
@@ -97,21 +104,51 @@ class Batched:
 class Sample:
     """One use of an op in the contract tests. `saying`: it must fail with this text."""
 
-    args: tuple[Value, ...]
+    args: tuple[AnyValue, ...]
     params: dict[str, Any]  # whatever the op takes
     saying: str = ""
 
 
-def case(*args: Value, **params: Any) -> Sample:
+def case(*args: AnyValue, **params: Any) -> Sample:
     return Sample(args, params)
 
 
-def fails(*args: Value, saying: str, **params: Any) -> Sample:
+def fails(*args: AnyValue, saying: str, **params: Any) -> Sample:
     return Sample(args, params, saying)
 
 
-def define(name: str, *, kind: type[Primitive] = Primitive, **rules: Unpack[Rules]) -> Primitive:
-    """Make an op and enter it into the table. Raises if the name is taken or a rule unknown."""
+@overload
+def define(
+    name: str,
+    *,
+    kind: type[Primitive[Any]] = ...,
+    type: Callable[..., ArrayType],
+    **rules: Unpack[Rules],
+) -> Primitive[Array]: ...
+@overload
+def define(
+    name: str,
+    *,
+    kind: type[Primitive[Any]] = ...,
+    type: Callable[..., tuple[Type, ...]],
+    **rules: Unpack[Rules],
+) -> Primitive[tuple[Array, ...]]: ...
+@overload
+def define(
+    name: str,
+    *,
+    kind: type[Primitive[Any]] = ...,
+    type: Callable[..., TapeType],
+    **rules: Unpack[Rules],
+) -> Primitive[TapeValue]: ...
+def define(
+    name: str, *, kind: type[Primitive[Any]] = Primitive, **rules: Unpack[AllRules]
+) -> Primitive[Any]:
+    """Make an op and enter it into the table. Raises if the name is taken or a rule unknown.
+
+    Type checkers read from the type rule what the op returns; one that is named by lambdas among
+    its own rules says it: `name: Primitive[Array] = define(...)`.
+    """
     if name in OPS:
         raise ValueError(f"op {name!r} is already defined")
     unknown = set(rules) - set(Op.__slots__)
@@ -126,11 +163,11 @@ def define(name: str, *, kind: type[Primitive] = Primitive, **rules: Unpack[Rule
     return op
 
 
-def _linear_jvp(op: Primitive) -> JvpRule:
+def _linear_jvp(op: Primitive[Any]) -> JvpRule:
     """The derivative of an op linear in all its differentiable operands is the op itself."""
 
-    def jvp(primals: Sequence[Any], tangents: Sequence[Any], outs: Any, **params: Any) -> Any:
-        values = []
+    def jvp(primals: Values, tangents: Tangents, outs: object, **params: Any) -> Any:
+        values: list[AnyValue] = []
         for primal, tangent in zip(primals, tangents, strict=True):
             type_ = type_of(primal)
             if tangent is not None or not dt.is_differentiable(type_.dtype):
@@ -142,11 +179,20 @@ def _linear_jvp(op: Primitive) -> JvpRule:
     return jvp
 
 
+def op(name: str, *args: AnyValue, **params: Any) -> Array:
+    """Apply the op of this name, which has one result."""
+    return OPS[name](*args, **params)
+
+
 def all_params(eqn: Eqn) -> dict[str, Any]:
     """The parameters of an equation; those it leaves out are its op's type rule's defaults."""
     return {**(eqn.op.type.__kwdefaults__ or {}), **eqn.params}
 
 
+@overload
+def zeros(type: ArrayType) -> Array: ...
+@overload
+def zeros(type: Type) -> AnyValue: ...
 def zeros(type: Type) -> Any:
     """An array of zeros; of a tape's type, an empty tape (which reads as zeros)."""
     if isinstance(type, TapeType):
@@ -169,13 +215,17 @@ def differentiable(type: Type) -> bool:
     return dt.is_differentiable(type.dtype)
 
 
-def plus(first: Any, second: Any) -> Any:
+@overload
+def plus(first: Value, second: Value) -> Array: ...
+@overload
+def plus(first: AnyValue, second: AnyValue) -> AnyValue: ...
+def plus(first: AnyValue, second: AnyValue) -> Any:
     """The sum of two cotangents of one type, arrays or tapes."""
     name = "tape_add" if isinstance(type_of(first), TapeType) else "add"
     return bind(OPS[name], first, second)
 
 
-def full(value: Any, type: ArrayType) -> Any:
+def full(value: Number, type: ArrayType) -> Array:
     """An array of one number."""
     return bind(OPS["broadcast"], literal(value, type.dtype), shape=type.shape, axes=())
 
@@ -185,7 +235,11 @@ def check_kind(name: str, type: ArrayType, allowed: str) -> None:
         raise TypeMismatch(f"{name}: does not take {type}; it takes {allowed.replace(' ', ', ')}")
 
 
-def spread(value: Any, size: int) -> Any:
+@overload
+def spread(value: Value, size: int) -> Array: ...
+@overload
+def spread(value: AnyValue, size: int) -> AnyValue: ...
+def spread(value: AnyValue, size: int) -> Any:
     """Repeat a value along a new leading axis."""
     type_ = type_of(value)
     if isinstance(type_, TapeType):
@@ -194,7 +248,7 @@ def spread(value: Any, size: int) -> Any:
     return bind(OPS["broadcast"], value, shape=(size, *type_.shape), axes=axes)
 
 
-def narrow(wide: Any, dtype: np.dtype) -> np.ndarray:
+def narrow(wide: np.ndarray | np.generic | Number, dtype: np.dtype) -> np.ndarray:
     """Round once to a dtype; results too small for a normal bf16 number are zeros, as in code
     compiled to native conversions."""
     result = np.asarray(wide).astype(dtype)
@@ -204,6 +258,62 @@ def narrow(wide: Any, dtype: np.dtype) -> np.ndarray:
     return np.where(tiny, np.copysign(dtype.type(0), result), result)
 
 
-def known(arg: Any) -> bool:
+@overload
+def known(operand: Value | Unknown) -> TypeIs[Value]: ...
+@overload
+def known(operand: AnyValue | Unknown) -> TypeIs[AnyValue]: ...
+def known(operand: AnyValue | Unknown) -> bool:
     """Whether a transpose rule's operand is a value rather than a linear unknown."""
-    return not isinstance(arg, Unknown)
+    return not isinstance(operand, Unknown)
+
+
+@overload
+def value_of(operand: Value | Unknown) -> Value: ...
+@overload
+def value_of(operand: AnyValue | Unknown) -> AnyValue: ...
+def value_of(operand: AnyValue | Unknown) -> AnyValue:
+    """A transpose rule's operand in which the op is not linear."""
+    assert not isinstance(operand, Unknown), "the op is not linear in all these operands at once"
+    return operand
+
+
+@overload
+def values_of(operands: Operands) -> list[Value]: ...
+@overload
+def values_of(operands: AnyOperands) -> list[AnyValue]: ...
+def values_of(operands: AnyOperands) -> Sequence[AnyValue]:
+    """Operands of a transpose rule in which the op is not linear, such as indices."""
+    return [value_of(operand) for operand in operands]
+
+
+@overload
+def operand_type(operand: Value | Unknown) -> ArrayType: ...
+@overload
+def operand_type(operand: AnyValue | Unknown) -> Type: ...
+def operand_type(operand: AnyValue | Unknown) -> Any:
+    """The type of a transpose rule's operand, known or not."""
+    return operand.type if isinstance(operand, Unknown) else type_of(operand)
+
+
+def known_values(operands: AnyOperands) -> list[AnyValue]:
+    """Those of a transpose rule's operands that are values."""
+    return [operand for operand in operands if known(operand)]
+
+
+@overload
+def nonzero(tangents: Tangents) -> list[Value]: ...
+@overload
+def nonzero(tangents: AnyTangents) -> list[AnyValue]: ...
+def nonzero(tangents: AnyTangents) -> Sequence[AnyValue]:
+    """The tangents or cotangents that there are: None stands for zero."""
+    return [tangent for tangent in tangents if tangent is not None]
+
+
+@overload
+def only(tangents: Tangents) -> Value: ...
+@overload
+def only(tangents: AnyTangents) -> AnyValue: ...
+def only(tangents: AnyTangents) -> AnyValue:
+    """The tangent of the one operand that can have one: no jvp rule is called without any."""
+    (tangent,) = nonzero(tangents)
+    return tangent

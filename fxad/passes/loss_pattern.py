@@ -18,7 +18,7 @@ from fxad.core import dtypes as dt
 from fxad.core.record import replace, valued
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS, Atom, Eqn
-from fxad.ops.base import all_params, full, zeros
+from fxad.ops.base import all_params, full, op, zeros
 from fxad.passes.inserted import inserted
 from fxad.passes.patterns import Graph
 from fxad.passes.softmax_pattern import log_softmax, log_sum_exp, unshifted
@@ -282,34 +282,35 @@ def _loss(
     shape = type_of(x).shape
     count, classes = math.prod(shape[:-1]), type_of(table).shape[1 - width]
     rows = ArrayType(dtype, (count,))
-    x = OPS["reshape"](x, shape=(count, shape[-1]))
-    targets = _within(OPS["reshape"](targets, shape=(count,)), classes)
-    inside = OPS["and"](OPS["ge"](targets, 0), OPS["lt"](targets, classes))
+    x = op("reshape", x, shape=(count, shape[-1]))
+    targets = _within(op("reshape", targets, shape=(count,)), classes)
+    inside = op("and", op("ge", targets, 0), op("lt", targets, classes))
     beyond = found.rows.picked.beyond
-    weight, poisoned = full(found.factor * found.rows.sign, rows), OPS["not"](inside)
-    for factor in (OPS["reshape"](w, shape=(count,)) for w in weights):
+    weight, poisoned = full(found.factor * found.rows.sign, rows), op("not", inside)
+    for factor in (op("reshape", w, shape=(count,)) for w in weights):
         if type_of(factor).dtype == dt.bool_:
-            weight = OPS["select"](factor, weight, zeros(rows))
-            poisoned = OPS["and"](poisoned, factor)
+            weight = op("select", factor, weight, zeros(rows))
+            poisoned = op("and", poisoned, factor)
         else:
-            weight = OPS["mul"](weight, factor)
+            weight = op("mul", weight, factor)
     if beyond == "clamp":
-        targets = OPS["min"](OPS["max"](targets, 0), classes - 1)
+        targets = op("min", op("max", targets, 0), classes - 1)
     elif found.rows.normalised:
-        weight = OPS["select"](inside, weight, zeros(rows))
+        weight = op("select", inside, weight, zeros(rows))
     factors = type_of(x).dtype
+    total: Value
     (total,) = OPS["linear_cross_entropy"](x, table, targets, weight, width=width, factors=factors)
     if beyond != "fill":
         return total
-    poison = OPS["select"](poisoned, full(math.nan, rows), zeros(rows))
-    return OPS["add"](total, OPS["sum"](poison, axes=(0,)))
+    poison = op("select", poisoned, full(math.nan, rows), zeros(rows))
+    return op("add", total, op("sum", poison, axes=(0,)))
 
 
 def _within(targets: Value, classes: int) -> Value:
     """Targets as i32; those that do not fit are still out of range."""
     dtype = type_of(targets).dtype
     if dtype.itemsize >= 4 and dtype != dt.int32:
-        targets = OPS["min"](targets, classes)
+        targets = op("min", targets, classes)
         if dt.is_signed(dtype):
-            targets = OPS["max"](targets, -1)
-    return OPS["convert"](targets, dtype=dt.int32)
+            targets = op("max", targets, -1)
+    return op("convert", targets, dtype=dt.int32)

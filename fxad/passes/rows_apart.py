@@ -25,7 +25,7 @@ from fxad.ir.loops import Pointwise, loops_of
 from fxad.ir.program import OPS, Atom, Eqn, Program, Var
 from fxad.ir.rewrite import replaced
 from fxad.ir.uses import uses_of, values_read
-from fxad.ops.base import all_params, zeros
+from fxad.ops.base import all_params, op, zeros
 from fxad.passes.inserted import inserted
 from fxad.trace.tracer import type_of
 
@@ -121,11 +121,11 @@ class _Update:
         """The sums at the places, [places, columns], and the rows there of what is beside them."""
         (left,), right = self.product.params["contract"]
         params = {**self.product.params, "contract": ((1,), right)}
-        sums = OPS["dot"](_taken(a, places, 1 - left), b, **params)
-        rows = OPS["reshape"](rows, shape=type_of(sums).shape)
-        places = OPS["reshape"](places, shape=type_of(sums).shape[:1])
+        sums = op("dot", _taken(a, places, 1 - left), b, **params)
+        rows = op("reshape", rows, shape=type_of(sums).shape)
+        places = op("reshape", places, shape=type_of(sums).shape[:1])
         # All rows of one place are added to the sum at one of them, which all then read.
-        count = OPS["iota"](shape=type_of(places).shape, dtype=np.dtype("int32"), axis=0)
+        count = op("iota", shape=type_of(places).shape, dtype=np.dtype("int32"), axis=0)
         slots = zeros(ArrayType(np.dtype("int32"), self.scatter.inputs[0].type.shape[:1]))
         first = _taken(_scattered(slots, count, places, "set"), places, 0)
         total = _taken(_scattered(sums, rows, first, "add"), first, 0)
@@ -135,19 +135,19 @@ class _Update:
 def _put(places: Value, *values: Value) -> list[Value]:
     """Tables, then as many few rows of theirs -> tables with their rows put in."""
     half = len(values) // 2
-    places = OPS["reshape"](places, shape=type_of(values[-1]).shape[:1])
+    places = op("reshape", places, shape=type_of(values[-1]).shape[:1])
     pairs = zip(values[:half], values[half:], strict=True)
     return [_scattered(whole, few, places, "set") for whole, few in pairs]
 
 
 def _taken(x: Value, places: Value, axis: int) -> Value:
     """Parts of a matrix or vector across `axis`, [places, other axis]."""
-    places = OPS["reshape"](places, shape=(type_of(places).size,))
-    return OPS["gather"](x, places, axes=(axis,), mode="clamp")
+    places = op("reshape", places, shape=(type_of(places).size,))
+    return op("gather", x, places, axes=(axis,), mode="clamp")
 
 
 def _scattered(x: Value, rows: Value, places: Value, monoid: str) -> Value:
-    return OPS["scatter"](x, rows, places, axes=(0,), mode="clamp", monoid=monoid)
+    return op("scatter", x, rows, places, axes=(0,), mode="clamp", monoid=monoid)
 
 
 def _is_elementwise(eqn: Eqn) -> bool:

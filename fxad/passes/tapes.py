@@ -154,7 +154,8 @@ def _staged(function: Callable[..., Sequence[Value]], types: Sequence[Type], nam
 def _plus_slot(tape: Value, number: Value, blocks: Sequence[Value]) -> Value:
     before = OPS["tape_read"](tape, number)
     sums = [plus(b, d) for b, d in zip(_listed(before), blocks, strict=True)]
-    return OPS["tape_write"](tape, number, *sums)
+    written: Value = OPS["tape_write"](tape, number, *sums)
+    return written
 
 
 def _listed(values: Values) -> Sequence[Value]:

@@ -11,7 +11,7 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.ir.program import OPS, Atom, Eqn
 from fxad.ir.rewrite import literal
-from fxad.ops.base import full
+from fxad.ops.base import full, op
 from fxad.ops.fused.attention_parts import LOWEST
 from fxad.passes.attention_pattern import DEPTH, WIDTH, Attention
 from fxad.passes.inserted import inserted
@@ -59,9 +59,9 @@ def _attention(
     masks, rest = rest[: len(found.masks)], rest[len(found.masks) :]
     biases, numbers = rest[: len(found.biases)], rest[len(found.biases) :]
     for factor, number in zip(factors, numbers, strict=True):
-        one = OPS["reshape"](number, shape=())
-        op = OPS["div" if factor.divides else "mul"]
-        q = op(q, OPS["broadcast"](one, shape=type_of(q).shape, axes=()))
+        one = op("reshape", number, shape=())
+        one = op("broadcast", one, shape=type_of(q).shape, axes=())
+        q = op("div" if factor.divides else "mul", q, one)
     of_heads = (*found.heads, *found.group)
     few = {r: n // found.shared if r in found.heads else n for r, n in found.sizes.items()}
     q = arranged(q, found.q.place, found.sizes, (found.batch, found.time, of_heads, (DEPTH,)))
@@ -94,13 +94,13 @@ def arranged(
     order = [r for group in groups for r in group]
     used = [r for r in order if place[r] is not None and sizes[r] != 1]
     long: list[int | None] = [i for i, n in enumerate(shape) if n != 1]
-    x = OPS["reshape"](x, shape=tuple(n for n in shape if n != 1))
-    x = OPS["transpose"](x, permutation=tuple(long.index(place[r]) for r in used))
+    x = op("reshape", x, shape=tuple(n for n in shape if n != 1))
+    x = op("transpose", x, permutation=tuple(long.index(place[r]) for r in used))
     wide = [r for g in groups if whole or any(r in used for r in g) for r in g]
     at = tuple(i for i, r in enumerate(wide) if r in used)
-    x = OPS["broadcast"](x, shape=tuple(sizes[r] for r in wide), axes=at)
+    x = op("broadcast", x, shape=tuple(sizes[r] for r in wide), axes=at)
     joined = tuple(math.prod(sizes[r] for r in g if r in wide) for g in groups)
-    return OPS["reshape"](x, shape=joined)
+    return op("reshape", x, shape=joined)
 
 
 def _extra(found: Attention, extra: Extra, x: Value, over: Groups) -> Value:
@@ -108,49 +108,49 @@ def _extra(found: Attention, extra: Extra, x: Value, over: Groups) -> Value:
     x = arranged(x, place, found.sizes, over, whole=False)
     if not extra.negated:
         return x
-    return OPS["not" if type_of(x).dtype == dt.bool_ else "neg"](x)
+    return op("not" if type_of(x).dtype == dt.bool_ else "neg", x)
 
 
-def _sum(parts: Sequence[Value]) -> Value:
+def _sum(parts: Sequence[Value]) -> Value | None:
     return _combined("add", parts)
 
 
-def _both(parts: Sequence[Value]) -> Value:
+def _both(parts: Sequence[Value]) -> Value | None:
     return _combined("and", parts)
 
 
-def _combined(op: str, parts: Sequence[Value]) -> Value:
+def _combined(name: str, parts: Sequence[Value]) -> Value | None:
     """All parts of rank 4 in one, axes of length 1 stretched; None of none."""
     if len(parts) < 2:
         return parts[0] if parts else None
     shape = np.broadcast_shapes(*(type_of(x).shape for x in parts))
     total, *rest = (_stretched(x, shape) for x in parts)
     for x in rest:
-        total = OPS[op](total, x)
+        total = op(name, total, x)
     return total
 
 
 def _stretched(x: Value, shape: tuple[int, ...]) -> Value:
     axes = tuple(i for i, n in enumerate(type_of(x).shape) if n == shape[i])
-    x = OPS["reshape"](x, shape=tuple(shape[i] for i in axes))
-    return OPS["broadcast"](x, shape=shape, axes=axes)
+    x = op("reshape", x, shape=tuple(shape[i] for i in axes))
+    return op("broadcast", x, shape=shape, axes=axes)
 
 
 def _emptied(out: Value, lse: Value, empty: float) -> Value:
     """The result with `empty` where a query saw no key: its log-sum-exp tells."""
     type_ = type_of(out)
     limit = 0.5 * LOWEST * float(dt.finfo(type_.dtype).max)
-    unseen = OPS["lt"](OPS["transpose"](lse, permutation=(0, 2, 1)), literal(limit, type_.dtype))
-    unseen = OPS["broadcast"](unseen, shape=type_.shape, axes=(0, 1, 2))
+    unseen = op("lt", op("transpose", lse, permutation=(0, 2, 1)), literal(limit, type_.dtype))
+    unseen = op("broadcast", unseen, shape=type_.shape, axes=(0, 1, 2))
     other = full(empty, type_)
     if not math.isnan(empty):
-        return OPS["select"](unseen, other, out)
+        return op("select", unseen, other, out)
     # A product, so that derivatives are NaN too, as those of 0 / 0 are.
-    return OPS["mul"](out, OPS["select"](unseen, other, full(1.0, type_)))
+    return op("mul", out, op("select", unseen, other, full(1.0, type_)))
 
 
 def _result(found: Attention, out: Value, second: Eqn) -> Value:
     """[B, T, N, E] in the second product's layout."""
     order = (*found.batch, *found.time, *found.heads, *found.group, WIDTH)
-    out = OPS["reshape"](out, shape=tuple(found.sizes[r] for r in order))
-    return OPS["transpose"](out, permutation=tuple(order.index(r) for r in found.result))
+    out = op("reshape", out, shape=tuple(found.sizes[r] for r in order))
+    return op("transpose", out, permutation=tuple(order.index(r) for r in found.result))

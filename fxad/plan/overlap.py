@@ -25,9 +25,11 @@ from fxad.ir.kernel import (
     Sort,
     Stage,
     Store,
+    Unpack,
     at,
     bound_axes,
     exprs_of,
+    operands_of,
     stores_of,
     walk,
 )
@@ -49,8 +51,8 @@ class Accesses:
                 self.stores.setdefault(store.buffer, []).append((number, store))
                 if isinstance(stage, Sort | Scatter):
                     self.fixed.add(store.buffer)
-            if isinstance(stage, Contract):
-                self.fixed |= {stage.a.buffer, stage.b.buffer}
+            if isinstance(stage, Contract | Unpack):
+                self.fixed |= {operand.buffer for operand in operands_of(stage)}
 
     def may_share(self, result: Buffer, operand: Buffer) -> bool:
         """Whether `result` may be given the storage of `operand`."""

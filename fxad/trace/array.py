@@ -14,6 +14,7 @@ import numpy as np
 from fxad.core.aligned import copied
 from fxad.core.errors import DonatedError, TypeMismatch
 from fxad.core.types import ArrayType
+from fxad.core.views import html_of
 
 if TYPE_CHECKING:
     from fxad.trace.array_methods import ArrayMethods
@@ -72,6 +73,8 @@ class Array(ArrayMethods):
             "arrays are immutable: write x = x.at[index].set(value) instead of x[index] = value "
             "(and .add, .multiply, .min, .max for +=, *= and the like)"
         )
+
+    _repr_html_ = html_of("array")
 
     def __copy__(self) -> Array:
         return self
@@ -207,6 +210,10 @@ class Borrowed(Concrete):
     """
 
     __slots__ = ()
+
+
+for _kind in (Concrete, Borrowed):  # errors, Python's own too, say what users know
+    _kind.__name__ = _kind.__qualname__ = "Array"
 
 
 def kept(value: Any) -> Any:

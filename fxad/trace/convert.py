@@ -47,7 +47,7 @@ def to_value(value: Any, what: str = "argument") -> Array:
             f"{what}: masked arrays are not supported; pass its data, and its mask as an array"
         )
     if isinstance(value, np.ndarray | np.generic):
-        return Borrowed(native(np.asarray(value), what))
+        return Borrowed(native(as_numpy(value), what))
     if hasattr(value, "__jax_array__"):
         return to_value(value.__jax_array__(), what)
     if hasattr(value, "__array__"):
@@ -55,6 +55,14 @@ def to_value(value: Any, what: str = "argument") -> Array:
     raise TypeMismatch(
         f"{what}: expected an array or a number, got {type(value).__name__} ({value!r:.60})"
     )
+
+
+def as_numpy(value: np.ndarray | np.generic) -> np.ndarray:
+    """A NumPy array as it is; a number of NumPy's as an array of rank 0, 32-bit unless x64 is on.
+    Nothing warns of that: such numbers come from calculations in Python, as floats do."""
+    if isinstance(value, np.ndarray):
+        return np.asarray(value)
+    return np.asarray(value, dt.of_number(value.dtype))
 
 
 def native(array: np.ndarray, what: str = "array") -> np.ndarray:
@@ -75,7 +83,9 @@ def shaped(value: Any) -> ArrayType:
     if isinstance(value, Array):
         return value.type
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        of_numpy = isinstance(value, np.ndarray | np.generic)
+        if isinstance(value, np.generic):
+            return ArrayType(native(as_numpy(value)).dtype, ())
+        of_numpy = isinstance(value, np.ndarray)
         dtype = dt.canonicalize(value.dtype, explicit=not of_numpy)
         return ArrayType(dtype, tuple(value.shape))
     return to_value(value).type

@@ -6,16 +6,19 @@ execute(add, (x, y), {})     # a concrete Array, of memory of its own
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from fxad.core.dtypes import x64_enabled
 from fxad.core.limits import check_result
 from fxad.core.quiet import restore, silence
-from fxad.core.types import ArrayType, TapeType
+from fxad.core.types import ArrayType, TapeType, Type
 from fxad.ir.program import Lit, Op
 from fxad.trace.array import Array, Borrowed, Concrete
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import AnyValue, Value
 
 
 def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
@@ -32,7 +35,7 @@ def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
                 arrays.append(concrete(arg))
                 borrowed = borrowed or type(arg) is not Lit
         types = _result_types(op, given, params)
-        results = op.numpy(*arrays, **params)
+        results: Any = op.numpy(*arrays, **params)
     finally:
         restore(before)
     if borrowed:
@@ -131,6 +134,10 @@ def concrete(value: Any) -> np.ndarray:
     return np.asarray(value)
 
 
+@overload
+def type_of(x: Value) -> ArrayType: ...
+@overload
+def type_of(x: AnyValue) -> Type: ...
 def type_of(x: Any) -> Any:
     """The type of anything `bind` takes: an ArrayType, of a tape its TapeType."""
     if isinstance(x, _TYPED):

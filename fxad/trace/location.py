@@ -1,14 +1,17 @@
-"""Where equations come from: the line of the user's code (`file.py:12`), the part of a derivative,
-and which loops a derivative has made together."""
+"""Where equations come from: the line of the user's code (`file.py:12`) and the scope it stands in
+(`file.py:12 in attention`), the part of a derivative, and which loops a derivative has made
+together."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 from fxad.core.errors import set_locator
 from fxad.core.source import FILES, PACKAGE
@@ -20,6 +23,7 @@ _names: dict[str, str] = {}  # file -> its name without folders, empty for our o
 
 class _State(threading.local):
     where: str = ""
+    scope: str = ""  # " in attention/softmax", or nothing
     phase: str | None = None
     pair: int | None = None
 
@@ -38,15 +42,40 @@ def current() -> str:
         if name is None:
             name = _names[file] = "" if file.startswith(_OURS) else os.path.basename(file)
         if name:
-            return f"{name}:{frame.f_lineno}"
+            return f"{name}:{frame.f_lineno}{_state.scope}"
         frame = frame.f_back
     return ""
+
+
+def code(where: str) -> str:
+    """The user's line of code at a location, without its indentation; nothing if the file is not
+    known, or two files of its name are."""
+    name, _, rest = where.partition(":")
+    files = [file for file, short in _names.items() if short == name]
+    number = rest.partition(" ")[0]
+    if len(files) != 1 or not number.isdigit():
+        return ""
+    linecache: Any = importlib.import_module("linecache")  # only who asks pays for it
+    return str(linecache.getline(files[0], int(number))).strip()
 
 
 def here() -> tuple[str, str | None]:
     """`current()` and `phase()`."""
     where, phase = _state.where, _state.phase
     return where or current(), phase
+
+
+@contextlib.contextmanager
+def scope(name: str) -> Iterator[None]:
+    """Have locations found inside say so: `model.py:12 in attention`, and `in attention/softmax`
+    where scopes are nested. What is no printable character, and blanks, become underscores."""
+    before = _state.scope
+    word = "".join([c if c.isprintable() and not c.isspace() else "_" for c in name])
+    _state.scope = f"{before}/{word}" if before else f" in {word}"
+    try:
+        yield
+    finally:
+        _state.scope = before
 
 
 @contextlib.contextmanager

@@ -32,7 +32,7 @@ from fxad.core.types import ArrayType
 from fxad.ir.program import Op
 from fxad.trace import tracer
 from fxad.trace.array import Borrowed, Concrete, kept
-from fxad.trace.convert import native
+from fxad.trace.convert import as_numpy, native
 from fxad.trace.execute import concrete, type_of
 from fxad.trace.replay_code import Unwritable, Writer
 from fxad.trace.tracer import Staging, Tracer, bind, stage
@@ -185,7 +185,7 @@ def _describe(arg: Any, parts: list[Any], given: list[Any]) -> None:
     elif _is_numpys(arg):
         if arg.nbytes > _CONVERTED_ONCE and canonicalize(arg.dtype, explicit=False) != arg.dtype:
             raise _Odd
-        array = native(np.asarray(arg))
+        array = native(as_numpy(arg))
         parts.append(kind)
         parts.append(ArrayType(array.dtype, array.shape))
         given.append(array)
@@ -264,7 +264,7 @@ def _operands(arg: Any, number: type | None) -> Iterator[Any]:
     if type(arg) is Concrete or type(arg) is number:
         yield arg
     elif _is_numpys(arg):
-        yield Borrowed(native(np.asarray(arg)))
+        yield Borrowed(native(as_numpy(arg)))
     elif type(arg) in (tuple, list):
         for item in arg:
             yield from _operands(item, None)

@@ -11,7 +11,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from fxad.trace import leaks, location
 from fxad.trace.array import Array, Concrete
 from fxad.trace.execute import execute
 from fxad.trace.execute import type_of as type_of
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import AnyValue
 
 
 class _Stack(threading.local):
@@ -311,10 +314,11 @@ def recorder() -> Staging | None:
     return floor if alone and type(floor) is Staging else None
 
 
-def bind(op: Op, *args: Any, **params: Any) -> Any:
+def bind(op: Op, *args: AnyValue, **params: Any) -> Any:
     """Apply an op to values: Arrays, NumPy arrays, tracers, Lits, Python numbers (as Lits).
 
-    Promotion has happened already: dtypes must agree as the op's type rule demands.
+    Promotion has happened already: dtypes must agree as the op's type rule demands. The answer is
+    one value or a tuple, as the op has one result or several: its type is that of calling the op.
     """
     if _intercept is not None:
         answer = _intercept(op, args, params)

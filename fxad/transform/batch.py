@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fxad.core.errors import TypeMismatch, at
 from fxad.core.masks import Mask
-from fxad.core.types import ArrayType
-from fxad.ir.program import Eqn, Program
+from fxad.core.types import ArrayType, Type
+from fxad.ir.program import Atom, Eqn, Program
 from fxad.ops.base import Batched, spread
 from fxad.ops.programs.captures import staged
 from fxad.trace import location
 from fxad.trace.tracer import bind
 from fxad.transform.context import Environment, cached, transforms
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import AnyValue, AnyValues
 
 
 @cached
@@ -29,7 +32,7 @@ def batch(
     ]
     flags: list[bool] = []
 
-    def lanes(*args: Any) -> list[Any]:
+    def lanes(*args: AnyValue) -> AnyValues:
         outs, out_batched = batch_eval(program, size, batched, args)
         for i, out in enumerate(outs):
             if force is not None and force[i] and not out_batched[i]:
@@ -41,19 +44,19 @@ def batch(
     return result, tuple(flags)
 
 
-def _with_lanes(type: Any, size: int) -> Any:
+def _with_lanes(type: Type, size: int) -> Type:
     if isinstance(type, ArrayType):
         return ArrayType(type.dtype, (size, *type.shape))
     return type.with_lanes(size)
 
 
 def batch_eval(
-    program: Program, size: int, batched: Sequence[bool], args: Sequence[Any]
-) -> tuple[list[Any], list[bool]]:
+    program: Program, size: int, batched: Sequence[bool], args: AnyValues
+) -> tuple[list[AnyValue], list[bool]]:
     """Bind a Program's equations over lanes in the current context."""
-    env = Environment(program, args)
+    env: Environment[AnyValue] = Environment(program, args)
     variables = (*program.consts, *program.inputs)
-    flags: dict[Any, bool] = dict(zip(variables, batched, strict=True))
+    flags: dict[Atom, bool] = dict(zip(variables, batched, strict=True))
     before, phase, pair = location.follow(""), location.phase(), location.pair()
     try:
         for eqn in program.eqns:
@@ -72,7 +75,7 @@ def batch_eval(
     return outs, [flags.get(a, False) for a in program.outputs]
 
 
-def _step(eqn: Eqn, size: int, mask: Mask, args: list[Any]) -> tuple[Any, Sequence[bool]]:
+def _step(eqn: Eqn, size: int, mask: Mask, args: AnyValues) -> tuple[Any, Sequence[bool]]:
     op = eqn.op
     count = len(eqn.outputs)
     if not any(mask):

@@ -10,11 +10,11 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fxad.core.masks import Mask
 from fxad.core.record import valued
-from fxad.core.types import ArrayType, TapeType
+from fxad.core.types import ArrayType, TapeType, Type
 from fxad.ir.program import Atom, Eqn, Lit, Program, Var
 from fxad.ir.rewrite import last_uses
 from fxad.ops import base
@@ -22,9 +22,10 @@ from fxad.trace import location
 from fxad.trace.tracer import StagedTracer, Staging, bind, recorder, type_of
 
 if TYPE_CHECKING:
-    from fxad.ir.rules import Transforms
+    from fxad.ir.rules import AnyValue, AnyValues, Transforms
 
 R = TypeVar("R")
+V = TypeVar("V")
 _transforms: Transforms | None = None
 
 
@@ -67,17 +68,18 @@ def cached(transform: Callable[..., R]) -> Callable[..., R]:
     return wrapper
 
 
-class Environment:
-    """Values of a Program's atoms while it is walked."""
+class Environment(Generic[V]):
+    """Values (or tangents) of a Program's atoms while it is walked."""
 
-    def __init__(self, program: Program, args: Sequence[Any]) -> None:
+    def __init__(self, program: Program, args: Sequence[V]) -> None:
         variables = (*program.consts, *program.inputs)
-        self.values: dict[Atom, Any] = dict(zip(variables, args, strict=True))
+        self.values: dict[Atom, V] = dict(zip(variables, args, strict=True))
 
-    def read(self, atom: Atom) -> Any:
+    def read(self, atom: Atom) -> V | Lit:
         return self.values[atom] if isinstance(atom, Var) else atom
 
     def write(self, variables: Sequence[Var], results: Any) -> None:
+        """The results of an equation: several, or the only one by itself."""
         if type(results) is tuple or type(results) is list:
             self.values.update(zip(variables, results, strict=True))
         else:
@@ -85,12 +87,12 @@ class Environment:
             self.values[variable] = results
 
 
-def run(program: Program, args: Sequence[Any]) -> list[Any]:
+def run(program: Program, args: AnyValues) -> list[AnyValue]:
     """Bind every equation of a Program (consts first in `args`) in the current context."""
     level = recorder()
     if level is not None and _fit(program, args):
         return _Copy(level, program, args).outputs()
-    env = Environment(program, args)
+    env: Environment[AnyValue] = Environment(program, args)
     values, last = env.values, last_uses(program)
     before, phase, pair = location.follow(""), location.phase(), location.pair()
     try:
@@ -109,7 +111,7 @@ def run(program: Program, args: Sequence[Any]) -> list[Any]:
     return [env.read(a) for a in program.outputs]
 
 
-def _fit(program: Program, args: Sequence[Any]) -> bool:
+def _fit(program: Program, args: AnyValues) -> bool:
     """Whether the arguments have the types that the program was made for."""
     variables = (*program.consts, *program.inputs)
     return all(type_of(a) == v.type for a, v in zip(args, variables, strict=True))
@@ -123,14 +125,14 @@ class _Copy:
     the order in which binding would have met it.
     """
 
-    def __init__(self, level: Staging, program: Program, args: Sequence[Any]) -> None:
+    def __init__(self, level: Staging, program: Program, args: AnyValues) -> None:
         self.level = level
         self.program = program
-        self.env = Environment(program, args)
+        self.env: Environment[AnyValue] = Environment(program, args)
         self.atoms: dict[Atom, Atom] = {}
         self.where = location.current()  # of values handed out: who asked for the whole Program
 
-    def outputs(self) -> list[Any]:
+    def outputs(self) -> list[AnyValue]:
         before, phase, pair = location.follow(""), location.phase(), location.pair()
         where, atoms = self.where, self.atoms
         try:
@@ -157,7 +159,7 @@ class _Copy:
         found = self.atoms[atom] = self.level.atom(self.env.read(atom))
         return found
 
-    def _value(self, atom: Atom) -> Any:
+    def _value(self, atom: Atom) -> AnyValue:
         if isinstance(atom, Lit) or atom in self.env.values:
             return self.env.read(atom)
         made = self.atoms[atom]
@@ -168,7 +170,6 @@ class _Copy:
         self.env.write(eqn.outputs, bind(eqn.op, *map(self._value, eqn.inputs), **eqn.params))
 
 
-def differentiable(value: Any) -> bool:
+def differentiable(value: AnyValue | Type) -> bool:
     """Whether a value (or type) can carry a tangent."""
-    is_type = isinstance(value, ArrayType | TapeType)
-    return base.differentiable(value if is_type else type_of(value))
+    return base.differentiable(value if isinstance(value, ArrayType | TapeType) else type_of(value))

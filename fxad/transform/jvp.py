@@ -7,7 +7,7 @@ jvp    (x, dx) -> (sin x, dx * cos x)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fxad.core.masks import Mask
 from fxad.ir.program import Eqn, Op, Program
@@ -16,6 +16,9 @@ from fxad.ops.programs.captures import staged
 from fxad.trace import location
 from fxad.trace.tracer import Level, Tracer, bind, type_of
 from fxad.transform.context import Environment, cached, differentiable, transforms
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import AnyTangents, AnyValue, AnyValues, Params
 
 
 @cached
@@ -30,7 +33,7 @@ def jvp(program: Program, active: Mask, force: Mask | None = None) -> tuple[Prog
     types = [*program.in_types, *(tangent_type(t) for t, a in pairs if a)]
     out_active: list[bool] = []
 
-    def both(*args: Any) -> list[Any]:
+    def both(*args: AnyValue) -> AnyValues:
         given = iter(args[count:])
         tangents = [next(given) if a else None for a in active]
         outs, tangents_out = jvp_eval(program, args[:count], tangents)
@@ -45,11 +48,11 @@ def jvp(program: Program, active: Mask, force: Mask | None = None) -> tuple[Prog
 
 
 def jvp_eval(
-    program: Program, primals: Sequence[Any], tangents: Sequence[Any]
-) -> tuple[list[Any], list[Any]]:
+    program: Program, primals: AnyValues, tangents: AnyTangents
+) -> tuple[list[AnyValue], list[AnyValue | None]]:
     """Bind a Program's equations with tangents beside; None stands for a zero tangent."""
-    values = Environment(program, primals)
-    dual = Environment(program, tangents)
+    values: Environment[AnyValue] = Environment(program, primals)
+    dual: Environment[AnyValue | None] = Environment(program, tangents)
     before, pair = location.follow(""), location.pair()
     try:
         for eqn in program.eqns:
@@ -63,7 +66,7 @@ def jvp_eval(
     return outs, [dual.values.get(a) for a in program.outputs]
 
 
-def _step(eqn: Eqn, values: Environment, dual: Environment) -> None:
+def _step(eqn: Eqn, values: Environment[AnyValue], dual: Environment[AnyValue | None]) -> None:
     primals = [values.read(a) for a in eqn.inputs]
     tangents = [dual.values.get(a) for a in eqn.inputs]
     outs, tangents_out = apply_jvp(eqn.op, primals, tangents, eqn.params)
@@ -73,29 +76,29 @@ def _step(eqn: Eqn, values: Environment, dual: Environment) -> None:
 
 
 def apply_jvp(
-    op: Op, primals: Sequence[Any], tangents: Sequence[Any], params: Mapping[str, Any]
-) -> tuple[Any, Sequence[Any]]:
+    op: Op, primals: AnyValues, tangents: AnyTangents, params: Mapping[str, Any]
+) -> tuple[Any, AnyTangents]:
     """Outputs (as `bind` gives them) and a tangent or None for each output."""
     if all(t is None for t in tangents):
         outs = bind(op, *primals, **params)
         return outs, [None] * (len(outs) if isinstance(outs, tuple | list) else 1)
     if op.higher:
         assert op.jvp is not None
-        from_rule = op.jvp(transforms(), primals, tangents, **params)
+        from_rule: Any = op.jvp(transforms(), primals, tangents, **params)
         return tuple(from_rule[0]), _real_tangents(from_rule[0], from_rule[1])
     outs = bind(op, *primals, **params)
     many = isinstance(outs, tuple)
     count = len(outs) if many else 1
     if op.jvp is None or not any(map(differentiable, outs if many else (outs,))):
         return outs, [None] * count
-    tangents_out = op.jvp(primals, tangents, outs, **params)
+    tangents_out: Any = op.jvp(primals, tangents, outs, **params)
     if tangents_out is None:
         return outs, [None] * count
     listed = tangents_out if many else (tangents_out,)
     return outs, _real_tangents(outs if many else (outs,), listed)
 
 
-def _real_tangents(outs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+def _real_tangents(outs: AnyValues, tangents: AnyTangents) -> list[AnyValue | None]:
     """Integers and bools never carry tangents."""
     return [t if differentiable(o) else None for o, t in zip(outs, tangents, strict=True)]
 
@@ -104,8 +107,10 @@ class Dual(Tracer):
     """A value and its tangent, while an eager `jvp` or `vjp` runs the user's function."""
 
     __slots__ = ("primal", "tangent")
+    level: Forward
+    primal: Any  # an array where Python asks for its value
 
-    def __init__(self, level: Level, primal: Any, tangent: Any) -> None:
+    def __init__(self, level: Forward, primal: AnyValue, tangent: AnyValue) -> None:
         super().__init__(level, type_of(primal), location.current())
         self.weak = getattr(primal, "weak", False)
         self.primal = primal
@@ -143,16 +148,16 @@ class Dual(Tracer):
 class Forward(Level):
     """Computes values at once and tangents beside them: eager forward mode."""
 
-    def dual(self, primal: Any, tangent: Any) -> Any:
+    def dual(self, primal: AnyValue, tangent: AnyValue | None) -> AnyValue:
         return primal if tangent is None else Dual(self, primal, tangent)
 
-    def lower(self, value: Any) -> tuple[Any, Any]:
+    def lower(self, value: AnyValue) -> tuple[AnyValue, AnyValue | None]:
         """A value's primal and tangent as seen from this level."""
         if isinstance(value, Dual) and value.level is self:
             return value.primal, value.tangent
         return value, None
 
-    def process(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    def process(self, op: Op, args: AnyValues, params: Params) -> Any:
         pairs = [self.lower(a) for a in args]
         primals = [p for p, _ in pairs]
         tangents = [t for _, t in pairs]
@@ -162,7 +167,7 @@ class Forward(Level):
         return self.dual(outs, tangents_out[0])
 
 
-def forward_level(args: Sequence[Any]) -> Forward | None:
+def forward_level(args: Sequence[object]) -> Forward | None:
     """The innermost eager forward level among the arguments' tracers, if any."""
-    levels: list[Any] = [a.level for a in args if isinstance(a, Dual)]
+    levels = [a.level for a in args if isinstance(a, Dual)]
     return max(levels, key=lambda level: level.depth, default=None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fxad.ops.base import zeros
 from fxad.ops.programs.captures import staged
 from fxad.transform.batch import batch
 from fxad.transform.context import hand_to_rules, run
@@ -20,7 +19,6 @@ class _All:
     batch = staticmethod(batch)
     run = staticmethod(run)
     stage = staticmethod(staged)
-    zeros = staticmethod(zeros)
 
 
 hand_to_rules(_All())

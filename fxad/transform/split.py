@@ -7,14 +7,16 @@ rest    (cos x, dx) -> (dx * cos x)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fxad.core.masks import Mask, merge, select
 from fxad.ir.program import Op, Program
 from fxad.ops.programs.captures import embed
 from fxad.trace.tracer import StagedTracer, Staging
 from fxad.transform.context import Split, cached, run, transforms
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import AnyValue, AnyValues, Params
 
 
 class Deferred(Staging):
@@ -26,10 +28,10 @@ class Deferred(Staging):
 
     floor = False
 
-    def owns(self, value: Any) -> bool:
+    def owns(self, value: AnyValue) -> bool:
         return isinstance(value, StagedTracer) and value.level is self
 
-    def process(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    def process(self, op: Op, args: AnyValues, params: Params) -> Any:
         if op.split is None:
             return super().process(op, args, params)
         unknown = tuple(self.owns(a) for a in args)
@@ -37,7 +39,7 @@ class Deferred(Staging):
             return super().process(op, args, params)
         return tuple(op.split(transforms(), self.record, unknown, args, **params))
 
-    def record(self, op: Op, *args: Any, **params: Any) -> Any:
+    def record(self, op: Op, *args: AnyValue, **params: Any) -> Any:
         """Put an op here without trying to split it."""
         if op.close is not None:
             args, params = op.close(args, params)

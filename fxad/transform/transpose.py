@@ -7,16 +7,22 @@ transpose   (c, ct) -> (ct * c)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fxad.core.errors import TypeMismatch, at
 from fxad.core.masks import Mask, merge, select
 from fxad.ir.program import Atom, Eqn, Program, Var
-from fxad.ops.base import Unknown, plus
+from fxad.ops.base import Unknown, nonzero, plus
 from fxad.ops.programs.captures import staged
 from fxad.trace import location
 from fxad.trace.tracer import bind
 from fxad.transform.context import Environment, cached, transforms
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import AnyCotangents, AnyValue, AnyValues
+
+# Values of what does not depend on linear inputs; of those it holds anything.
+Known = Environment[Any]
 
 
 @cached
@@ -30,21 +36,24 @@ def transpose(program: Program, linear: Mask, active: Mask) -> tuple[Program, Ma
     fixed = len(types) - sum(active)
     flags: list[bool] = []
 
-    def back(*args: Any) -> list[Any]:
+    def back(*args: AnyValue) -> AnyValues:
         given = iter(args[fixed:])
         cotangents = [next(given) if a else None for a in active]
         values = merge(linear, [None] * sum(linear), args[:fixed])
         results = transpose_eval(program, linear, values, cotangents)
         flags.extend(r is not None for r in results)
-        return [r for r in results if r is not None]
+        return nonzero(results)
 
     result = staged(back, types, program.name)
     return result, tuple(flags)
 
 
 def transpose_eval(
-    program: Program, linear: Sequence[bool], args: Sequence[Any], cotangents: Sequence[Any]
-) -> list[Any]:
+    program: Program,
+    linear: Sequence[bool],
+    args: Sequence[AnyValue | None],
+    cotangents: AnyCotangents,
+) -> list[AnyValue | None]:
     """Bind the backward sweep in the current context.
 
     `args` holds values of non-linear inputs (anything for linear ones); returns a cotangent or
@@ -53,7 +62,7 @@ def transpose_eval(
     linear = (*([False] * len(program.consts)), *linear)
     variables = (*program.consts, *program.inputs)
     unknown: set[Atom] = set(select(variables, linear))
-    env = Environment(program, args)
+    env: Known = Environment(program, args)
     before, phase, pair = location.follow(""), location.phase(), location.pair()
     try:
         sums = _Cotangents(unknown)
@@ -65,7 +74,7 @@ def transpose_eval(
     return [sums.values.get(v) for v in select(variables, linear)]
 
 
-def _forward(program: Program, unknown: set[Atom], env: Environment) -> list[Eqn]:
+def _forward(program: Program, unknown: set[Atom], env: Known) -> list[Eqn]:
     """Compute what does not depend on linear inputs; return the equations that do."""
     pending = []
     for eqn in program.eqns:
@@ -90,9 +99,9 @@ class _Cotangents:
     ) -> None:
         self.unknown = unknown
         self.outside = outside or {}
-        self.values: dict[Atom, Any] = {}
+        self.values: dict[Atom, AnyValue] = {}
 
-    def add(self, atom: Atom, cotangent: Any) -> None:
+    def add(self, atom: Atom, cotangent: AnyValue | None) -> None:
         if cotangent is None or atom not in self.unknown:
             return
         if atom in self.outside:
@@ -102,7 +111,7 @@ class _Cotangents:
         before = self.values.get(atom)
         self.values[atom] = cotangent if before is None else plus(before, cotangent)
 
-    def add_onto(self, atom: Atom, rule: Callable[[Any], Any]) -> bool:
+    def add_onto(self, atom: Atom, rule: Callable[[AnyValue], AnyValue]) -> bool:
         """Replace a sum by what `rule` makes of it; False if there is none yet."""
         if atom in self.outside:
             sums, atom = self.outside[atom]
@@ -116,9 +125,9 @@ class _Cotangents:
 def _sweep(
     program: Program,
     unknown: set[Atom],
-    env: Environment,
+    env: Known,
     sums: _Cotangents,
-    cotangents: Sequence[Any],
+    cotangents: AnyCotangents,
 ) -> None:
     """Compute what is known, then go back over what is linear, adding to `sums`."""
     location.enter("recomputed")
@@ -133,7 +142,7 @@ def _sweep(
 
 
 def _inside(
-    eqn: Eqn, given: Sequence[Any], unknown: set[Atom], env: Environment, sums: _Cotangents
+    eqn: Eqn, given: AnyCotangents, unknown: set[Atom], env: Known, sums: _Cotangents
 ) -> None:
     """Go back through the program an equation holds as if its equations stood here: cotangents
     are added in the same order, so gradients are the same bits."""
@@ -152,7 +161,7 @@ def _inside(
     )
 
 
-def _back(eqn: Eqn, unknown: set[Atom], env: Environment, sums: _Cotangents) -> None:
+def _back(eqn: Eqn, unknown: set[Atom], env: Known, sums: _Cotangents) -> None:
     given = [sums.values.pop(v, None) for v in eqn.outputs]
     if all(g is None for g in given):
         return

@@ -119,7 +119,7 @@ def test_disable_jit_takes_a_flag():
         with fxad.disable_jit(flag):
             assert int(lax.while_loop(lambda x: x < 2, body, 1)) == 2
     assert kinds[0] == "CarryTracer"
-    assert kinds[-1] == "Concrete"
+    assert kinds[-1] == "Array"
 
 
 @pytest.mark.parametrize(

@@ -198,3 +198,66 @@ def test_colours_are_the_first_that_no_row_has_yet(density: float) -> None:
         met = {want[other] for other in want if members[other] & members[column]}
         want[column] = next(n for n in range(71) if n not in met)
     assert found.tolist() == [want[c] for c in range(70)]
+
+
+# ---------------------------------------------------------------- products, SciPy
+
+
+def difference(x):
+    return x[1:] * x[:-1] ** 2
+
+
+def test_products_and_transposes_are_those_of_the_dense_matrix() -> None:
+    m = fxad.sparse_jacobian(difference)(X)
+    dense = np.asarray(m.toarray())
+    assert dense.shape == (11, 12) and m.nnz == 22
+    u, v = np.arange(11.0), np.arange(12.0)
+    np.testing.assert_allclose(m @ v, dense @ v, rtol=1e-13)
+    np.testing.assert_allclose(u @ m, u @ dense, rtol=1e-13)
+    np.testing.assert_allclose(jnp.asarray(u) @ m, u @ dense, rtol=1e-13)
+    np.testing.assert_allclose(m.T @ u, dense.T @ u, rtol=1e-13)
+    np.testing.assert_array_equal(m.T.toarray(), dense.T)
+    assert (np.lexsort((m.T.cols, m.T.rows)) == np.arange(22)).all(), "sorted by row"
+    wide = np.random.default_rng(0).normal(size=(12, 3))
+    np.testing.assert_allclose(m @ wide, dense @ wide, rtol=1e-12)
+    np.testing.assert_allclose(wide.T @ m.T, wide.T @ dense.T, rtol=1e-12)
+    assert repr(m.T) == "SparseMatrix(f64[22], 22 of 12 x 11)"
+    with pytest.raises(ShapeError, match=r"11 x 12, x is f64\[11\]"):
+        m @ u
+    with pytest.raises(ShapeError, match="x @ SparseMatrix"):
+        v @ m
+    with pytest.raises(fxad.errors.TypeMismatch, match="two sparse"):
+        m @ m.T
+
+
+def test_products_are_compiled_and_differentiated() -> None:
+    def f(x, v):
+        return jnp.sum((fxad.sparse_jacobian(difference)(x) @ v) ** 2)
+
+    def g(x, v):
+        return jnp.sum((fxad.jacfwd(difference)(x) @ v) ** 2)
+
+    v = np.linspace(0, 1, 12)
+    for one, other in zip(fxad.jit(fxad.grad(f, (0, 1)))(X, v), fxad.grad(g, (0, 1))(X, v),
+                          strict=True):  # fmt: skip
+        np.testing.assert_allclose(one, other, rtol=1e-11)
+
+
+def test_scipy_in_and_out() -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    m = fxad.sparse_jacobian(difference)(X)
+    there = m.to_scipy()
+    np.testing.assert_array_equal(there.toarray(), m.toarray())
+    for form in ("csr", "csc", "coo", "lil", "dia"):
+        back = fxad.SparseMatrix.from_scipy(there.asformat(form))
+        np.testing.assert_array_equal(back.toarray(), m.toarray())
+        assert (back.rows == m.rows).all() and (back.cols == m.cols).all()
+    twice = sparse.coo_array(([1.0, 2.0, 3.0], ([0, 0, 1], [1, 1, 0])), (2, 2))
+    found = fxad.SparseMatrix.from_scipy(twice)
+    np.testing.assert_array_equal(found.toarray(), [[0, 3], [3, 0]])
+    assert twice.nnz == 3, "the argument is left alone"
+    assert found.pattern.passes == 1
+    with pytest.raises(fxad.errors.TypeMismatch, match="ndarray is no matrix of scipy"):
+        fxad.SparseMatrix.from_scipy(np.eye(2))
+    with pytest.raises(fxad.errors.TypeMismatch, match="traced"):
+        fxad.jit(lambda x: fxad.sparse_jacobian(difference)(x).to_scipy())(X)

@@ -26,7 +26,8 @@ from userland import MACHINES, ROOT, Machine, emulator_version, install
 HERE = Path(__file__).resolve().parent
 # Every kind of kernel and the runtime below them; part.py takes a part of their cases.
 PART = """
-backend/llvm/test_attention_kernels.py backend/llvm/test_compiling.py backend/llvm/test_complexes.py
+backend/llvm/test_attention_kernels.py backend/llvm/test_attention_segments.py
+backend/llvm/test_compiling.py backend/llvm/test_complexes.py
 backend/llvm/test_contract.py backend/llvm/test_contract_prefetch.py
 backend/llvm/test_contract_epilogue.py backend/llvm/test_contract_packing.py
 backend/llvm/test_contract_streaming.py backend/llvm/test_contract_gemv.py

@@ -98,13 +98,40 @@ def test_lifetimes_run_from_the_definition_to_the_last_use() -> None:
 def test_the_text_with_columns_is_the_text_and_columns() -> None:
     printed = fxad.make_ir(fxad.grad(looped))(X)
     plain = [line.split("  #")[0] for line in str(printed).split("\n")]
-    for line, wide in zip(plain, printed.text(tuple(COLUMNS)).split("\n"), strict=True):
+    columns = [c for c in COLUMNS if c != "time"]
+    for line, wide in zip(plain, printed.text(columns).split("\n"), strict=True):
         assert wide.startswith(line)
     assert printed.text() == str(printed)
     assert "test_listing.py" in fxad.show.as_text(printed, ["where"])
     assert printed.text("flops") == printed.text(["flops"])
-    with pytest.raises(BadArgument, match="no column 'flop'; there are flops"):
+    with pytest.raises(BadArgument, match="no column 'flop'; there are shape, flops"):
         printed.text(["flop"])
+
+
+def test_times_of_a_profile_stand_beside_the_equations_of_its_kernels() -> None:
+    x = np.ones((32, 32), np.float32)
+    f = fxad.grad(lambda x: jnp.sum(jnp.tanh(x @ x)))
+    report, printed = fxad.profile(f, x), fxad.make_ir(f)(x)
+    with pytest.raises(BadArgument, match="pass profile="):
+        printed.text(["time"])
+    text = printed.text(["time", "source"], profile=report)
+    line = next(line for line in text.split("\n") if "= dot(" in line)
+    kernel = next(k for k in report.kernels if any(w.startswith("dot @") for w in k.where))
+    assert f"{1e3 * kernel.seconds:.3f} {kernel.name}" in line
+    assert line.endswith("f = fxad.grad(lambda x: jnp.sum(jnp.tanh(x @ x)))")
+
+
+def test_forward_and_backward_stand_side_by_side() -> None:
+    printed = fxad.make_ir(fxad.grad(loss))(W, X)
+    text = printed.text(style="sides", width=150)
+    section = text.split("# test_listing.py:")[1].split("\n")
+    (tanh,) = [line for line in section if "tanh(" in line]
+    assert tanh.index("tanh(") < tanh.index("|")
+    backward = [line for line in section if "d_w" in line]
+    assert backward and all(line.index("|") < line.index("d_w") for line in backward)
+    sides = [part for line in text.split("\n") for part in line.split("  |  ")]
+    assert sum(" = " in part for part in sides) == len(printed.eqns)
+    assert max(map(len, text.split("\n"))) <= 150
 
 
 # ---------------------------------------------------------------- diffs
@@ -117,8 +144,8 @@ def test_a_diff_shows_what_a_pass_changed_and_keeps_names() -> None:
     changes = dict(pass_diffs(fxad.make_ir(f)(X).program))
     assert list(changes) == ["algebra", "cse", "dce"] or "cse" in changes
     algebra = [line[1:].split("#")[0].strip() for line in changes["algebra"].split("\n")]
-    assert "b: f32[3,4] = mul(a, 1.0:f32)" in algebra
-    assert "c: f32[3,4] = exp(a)" in algebra
+    assert "a: f32[3,4] = mul(x, 1.0:f32)" in algebra
+    assert "b: f32[3,4] = exp(x)" in algebra
     text = fxad.show.passes(f)(X)
     assert "=== algebra\n@@" in text
 
@@ -160,7 +187,7 @@ def test_edges_lead_down_and_titles_hold_equations() -> None:
     svg = to_svg(fxad.make_ir(loss)(W, X).program)
     for start, end in re.findall(r"M\S+?,(\S+) C\S+ \S+ \S+?,(\S+)\"", svg):
         assert float(start) < float(end)
-    assert "<title>d: f32[3,2] = tanh(c)  (test_listing.py:" in svg
+    assert "<title>b: f32[3,2] = tanh(a)  (test_listing.py:" in svg
 
 
 def test_pages_hold_the_programs_inside(tmp_path) -> None:
@@ -182,3 +209,44 @@ def test_pages_hold_the_programs_inside(tmp_path) -> None:
 def test_programs_without_equations_can_be_drawn() -> None:
     program = fxad.make_ir(lambda x: (x, 1.0))(X).program
     assert len(boxes(to_svg(program))) == 3 + len(program.eqns) + len(program.consts)
+
+
+# ---------------------------------------------------------------- two programs
+
+
+def test_programs_traced_apart_are_compared() -> None:
+    def other(w, x):
+        h = jnp.tanh(jnp.sin(x) @ w)
+        return jnp.sum(jnp.sin(h) * h)
+
+    one, two = (fxad.jit(fxad.grad(f)).lower(W, X) for f in (loss, other))
+    assert one.diff(fxad.jit(fxad.grad(loss)).lower(W, X)) == ""
+    text = one.diff(two)
+    lines = text.split("\n")
+    added = [line for line in lines if line.startswith("+") and " = " in line]
+    gone = [line for line in lines if line.startswith("-") and " = " in line]
+    assert any(" = sin(x)" in line for line in added)
+    # The two products that read x are the only others that differ.
+    assert [line.split(" = ")[1][:3] for line in gone] == ["dot", "dot"]
+    assert len(added) == 3
+    assert any(re.fullmatch(r"flops: \d+ -> \d+", line) for line in lines)
+    with pytest.raises(TypeMismatch, match="diff: expected"):
+        one.diff(loss)
+
+
+# ---------------------------------------------------------------- on the terminal
+
+
+def test_colours_by_kind_and_folding_by_depth() -> None:
+    printed = fxad.make_ir(looped)(X)
+    text = fxad.show.coloured(printed)
+    assert text.plain == str(printed)
+    styles = {text.plain[s.start : s.end]: str(s.style) for s in text.spans}
+    assert styles["program"] == "bold blue"
+    assert styles["cond"] == "bold magenta" and styles["f32[3,4]"] == "cyan"
+    folded = fxad.show.as_text(printed, depth=0).split("\n")
+    assert folded[0] == str(printed).split("\n")[0] and folded[-1] == "}"
+    assert len(folded) == 3 and "lines" in folded[1]
+    one = fxad.show.as_text(printed, depth=1)
+    assert "scan(" in one and "cond(" not in one
+    assert fxad.show.as_text(printed, depth=9) == str(printed)

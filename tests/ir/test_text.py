@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -61,18 +60,20 @@ def test_round_trip_of_a_gradient_with_tapes() -> None:
 
         return fxad.lax.fori_loop(0, n, inner, x).sum()
 
-    text = str(fxad.make_ir(fxad.grad(loss))(np.ones(3, np.float32), 4))
+    printed = fxad.make_ir(fxad.grad(loss))(np.ones(3, np.float32), 4)
+    text = str(printed)
     assert "tape_new(" in text and "type=tape(" in text
-    assert show(check(parse(text)), where=False) == re.sub(r"  # \S+$", "", text, flags=re.M)
+    assert check(parse(text)).key() == printed.program.key()
 
 
 def test_round_trip_of_names_in_other_alphabets() -> None:
     def größe(β: fxad.Array) -> fxad.Array:
         return jnp.sin(β)
 
-    text = str(fxad.make_ir(größe)(np.float32(1)))
-    assert text.startswith("program größe(")
-    assert show(parse(text)) == re.sub(r"  # \S+$", "", text, flags=re.M)
+    printed = fxad.make_ir(größe)(np.float32(1))
+    text = str(printed)
+    assert text.startswith("program größe(β: f32[])")
+    assert parse(text).key() == printed.program.key()
 
 
 def test_round_trip_of_a_gradient_with_a_loop() -> None:

@@ -156,14 +156,14 @@ def test_padded_rows_hold_one_document_or_nothing():
 
 
 @given(st.lists(st.integers(1, 20), max_size=60))
-def test_rows_are_those_of_first_fit_decreasing(lengths):
+def test_rows_are_those_of_best_fit_decreasing(lengths):
     wanted: list[list[int]] = []
     for i in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
-        fits = (row for row in wanted if sum(lengths[j] for j in row) + lengths[i] <= 20)
-        row = next(fits, None)
-        if row is None:
-            wanted.append(row := [])
-        row.append(i)
+        filled = [sum(lengths[j] for j in row) + lengths[i] for row in wanted]
+        best = max((n for n in filled if n <= 20), default=None)
+        if best is None:
+            wanted.append([])
+        wanted[-1 if best is None else filled.index(best)].append(i)
     assert pack(lengths, 20) == wanted
 
 

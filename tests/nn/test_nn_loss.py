@@ -73,7 +73,7 @@ def test_models_are_trained_with_penalties(name):
     logits = family.forward(params, batch[0], config)
     for penalties in (Penalties(), BOTH):
         wanted = cross_entropy(logits, batch[1], penalties)
-        assert float(family.loss(params, batch, config, penalties)) == pytest.approx(
+        assert float(family.loss(params, batch, config, penalties=penalties)) == pytest.approx(
             float(wanted), rel=1e-5
         )
     optimizer = adamw(1e-2)

@@ -37,7 +37,7 @@ from fxad.core.record import record
 from fxad.ir.digest import kernel_key
 from fxad.ir.kernel import Kernel, kernel_text
 from fxad.ir.plan import Plan, Run, walk
-from fxad.ir.program import Program, show, subprograms
+from fxad.ir.program import Naming, Program, show, subprograms
 from fxad.ops.programs.policies import Budget
 from tests.recorded.catalogue import Case
 from tests.recorded.normal import instructions, normalised
@@ -148,7 +148,7 @@ def _described(case: Case, target: str) -> Stages:
     listed = [f"# {n}: {k.name}\n{kernel_text(k)}" for n, k in kernels.distinct.items()]
     order = " ".join(kernels.number(kernel) for kernel in runs)
     texts = {
-        "program": show(program, where=False) + "\n",
+        "program": show(program, where=False, names=Naming(labels=False)) + "\n",
         "kernels": "\n".join(listed),
         "plan": f"{plan}\nkernels of the runs: {order}\n",
     }

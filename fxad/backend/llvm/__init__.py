@@ -11,12 +11,14 @@ from fxad.core.lazy import lazy as _lazy
 if TYPE_CHECKING:
     from fxad.backend.llvm.ceilings import peak
     from fxad.backend.llvm.contract.amx_blocking import rounds_factors
+    from fxad.backend.llvm.contract.kernel import unpacks_factors
     from fxad.backend.llvm.doctor import diagnosis
     from fxad.backend.llvm.peaks import unit_of
     from fxad.backend.llvm.profiler import Profiler
     from fxad.backend.llvm.search import products, tune
 
 __all__ = ["Profiler", "diagnosis", "peak", "products", "rounds_factors", "tune", "unit_of"]
+__all__ += ["unpacks_factors"]
 
 _HOMES = {
     "Profiler": "fxad.backend.llvm.profiler",
@@ -26,5 +28,6 @@ _HOMES = {
     "rounds_factors": "fxad.backend.llvm.contract.amx_blocking",
     "tune": "fxad.backend.llvm.search",
     "unit_of": "fxad.backend.llvm.peaks",
+    "unpacks_factors": "fxad.backend.llvm.contract.kernel",
 }
 __getattr__, __dir__ = _lazy(globals(), _HOMES)

@@ -40,6 +40,9 @@ class LLVM:
     def rounds(self, kernel: Kernel) -> bool:
         return llvm.rounds_factors(kernel, target_of(config.isa))
 
+    def unpacks(self, kernel: Kernel) -> bool:
+        return llvm.unpacks_factors(kernel)
+
     def scratch(self, plan: Plan) -> int:
         """Seen by compiling it."""
         return Executable(plan).scratch_bytes

@@ -29,6 +29,7 @@ from fxad.backend.llvm.base.text import Function
 from fxad.backend.llvm.base.traffic import may_stream, row_prefetches, sequential_reads, streamed
 from fxad.backend.llvm.base.vector import Code
 from fxad.backend.llvm.contract.kernel import emit_contract
+from fxad.backend.llvm.contract.unpack import emit_unpack_stage
 from fxad.backend.llvm.elements.scope import (
     Context,
     Need,
@@ -53,6 +54,8 @@ def emit(kernel: ir.Kernel, name: str, target: Target) -> Emitted:
     match kernel.body[0] if kernel.body else None:
         case ir.Contract():
             return emit_contract(kernel, name, target)
+        case ir.Unpack():
+            return emit_unpack_stage(kernel, name, target)
         case ir.Attention():
             return emit_attention(kernel, name, target)
         case ir.AttentionGrad():

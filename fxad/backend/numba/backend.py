@@ -10,7 +10,7 @@ import numpy as np
 from fxad.backend.numba.available import check_available
 from fxad.backend.numba.execute import execute_plan
 from fxad.core.record import record
-from fxad.ir.kernel import Attention, AttentionGrad, Kernel, Stage
+from fxad.ir.kernel import Attention, AttentionGrad, Kernel, Stage, Unpack
 from fxad.ir.plan import Plan
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Numba:
     """Oracles, and GPUs (see `fxad.backend.protocol.Backend`). Raises DeviceError where a target
     cannot run."""
 
-    emits: frozenset[type[Stage]] = frozenset(get_args(Stage)) - {Attention, AttentionGrad}
+    emits: frozenset[type[Stage]] = frozenset(get_args(Stage)) - {Attention, AttentionGrad, Unpack}
     threads = 1
 
     def __init__(self, target: str) -> None:
@@ -41,6 +41,9 @@ class Numba:
         self.name = target
 
     def rounds(self, kernel: Kernel) -> bool:
+        return False
+
+    def unpacks(self, kernel: Kernel) -> bool:
         return False
 
     def scratch(self, plan: Plan) -> int:

@@ -12,31 +12,52 @@ from typing import Any
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument
+from fxad.core.record import record
 from fxad.core.types import ArrayType
 from fxad.ir import loops
 from fxad.ir.kernel import Const, Prim, walk
-from fxad.ir.program import Eqn, Program, Var, equation, heading, letters, returning, subprograms
+from fxad.ir.program import (
+    Eqn,
+    Naming,
+    Program,
+    Var,
+    equation,
+    heading,
+    returning,
+    subprograms,
+)
 from fxad.ir.uses import Uses, uses_of
 
 _FREE = (loops.View, loops.Alias)
 
 
-def listing(program: Program, columns: Sequence[str]) -> str:
+@record
+class Known:
+    """What columns say beyond the program: times, in seconds, of kernels with the equations they
+    compute (`dot @ model.py:12`), and the user's code of a line."""
+
+    kernels: Sequence[tuple[str, float, Sequence[str]]] = ()
+    code: Callable[[str], str] = str
+
+
+def listing(program: Program, columns: Sequence[str], known: Known | None = None) -> str:
     """The program's text with columns (see `COLUMNS`) to the right of each equation.
 
-    Raises BadArgument for a column that there is not.
+    Raises BadArgument for a column that there is not, or that needs what is not known.
     """
+    known = Known() if known is None else known
     columns = (columns,) if isinstance(columns, str) else columns
     unknown = [c for c in columns if c not in COLUMNS]
     if unknown:
         raise BadArgument(f"no column {unknown[0]!r}; there are {', '.join(COLUMNS)}")
-    names: dict[Var, str] = {}
-    for number, var in enumerate((*program.consts, *program.inputs)):
-        names[var] = letters(number)
+    if "time" in columns and not known.kernels:
+        raise BadArgument("the column 'time' needs times: pass profile=fxad.profile(f, *args)")
+    names = Naming(program)
     head = heading(program, names)
     uses = uses_of(program)
     rows = [
-        (equation(e, names, "  "), [COLUMNS[c](uses, e) for c in columns]) for e in program.eqns
+        (equation(e, names, "  "), [COLUMNS[c](uses, e, known) for c in columns])
+        for e in program.eqns
     ]
     first = max([len(head), *(len(text.split("\n")[-1]) for text, _ in rows)]) + 2
     widths = [max([len(c), *(len(cells[i]) for _, cells in rows)]) for i, c in enumerate(columns)]
@@ -53,7 +74,7 @@ def listing(program: Program, columns: Sequence[str]) -> str:
     return "\n".join([*lines, f"  {returning(program, names)}", "}"])
 
 
-def _lives(uses: Uses, eqn: Eqn) -> str:
+def _lives(uses: Uses, eqn: Eqn, known: Known) -> str:
     start = uses.number(eqn)
     reads = [reader for v in eqn.outputs for reader in uses.reads.get(v, ())]
     if None in reads:  # it is a result
@@ -61,7 +82,7 @@ def _lives(uses: Uses, eqn: Eqn) -> str:
     return f"{start}-{max([uses.number(reader) for reader in reads if reader], default=start)}"
 
 
-def _kept(uses: Uses, eqn: Eqn) -> str:
+def _kept(uses: Uses, eqn: Eqn, known: Known) -> str:
     if eqn.tag is not None:
         return "recomputed" if eqn.tag == "recomputed" and eqn.op.name != "barrier" else ""
     readers = [reader for v in eqn.outputs for reader in uses.readers(v)]
@@ -70,21 +91,25 @@ def _kept(uses: Uses, eqn: Eqn) -> str:
     return "saved" if any(reader.tag is not None for reader in readers) else ""
 
 
-def _bytes(uses: Uses, eqn: Eqn) -> str:
-    return f"{moved(eqn):,}"
+def _time(uses: Uses, eqn: Eqn, known: Known) -> str:
+    """Milliseconds of each kernel that computes the equation, and its name. Kernels of equal code
+    are one, and so are equations of one op and line: what equal layers take stands at each."""
+    place = f"{eqn.op.name} @ {eqn.where}"
+    found = [(name, took) for name, took, where in known.kernels if place in where]
+    return ", ".join(f"{1e3 * took:.3f} {name}" for name, took in found)
 
 
-def _flops(uses: Uses, eqn: Eqn) -> str:
-    return f"{flops(eqn):,}"
-
-
-COLUMNS: dict[str, Callable[[Uses, Eqn], str]] = {
-    "flops": _flops,
-    "bytes": _bytes,
+Column = Callable[[Uses, Eqn, Known], str]
+COLUMNS: dict[str, Column] = {
+    "shape": lambda uses, eqn, known: ", ".join(str(v.type) for v in eqn.outputs),
+    "flops": lambda uses, eqn, known: f"{flops(eqn):,}",
+    "bytes": lambda uses, eqn, known: f"{moved(eqn):,}",
     "lives": _lives,
     "kept": _kept,
-    "phase": lambda uses, eqn: str(eqn.tag or "forward"),
-    "where": lambda uses, eqn: eqn.where,
+    "phase": lambda uses, eqn, known: str(eqn.tag or "forward"),
+    "time": _time,
+    "where": lambda uses, eqn, known: eqn.where,
+    "source": lambda uses, eqn, known: known.code(eqn.where),
 }
 _NUMBERS = ("flops", "bytes")
 

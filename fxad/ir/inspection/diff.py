@@ -13,16 +13,45 @@ import importlib
 
 from fxad.ir.block import Block
 from fxad.ir.plan import Plan
-from fxad.ir.program import Program, Var, show
+from fxad.ir.program import Eqn, Naming, Program, params_key, show
 
 
-def diff(before: Program, after: Program, names: dict[Var, str] | None = None) -> str:
+def diff(before: Program, after: Program, names: Naming | None = None) -> str:
     """Lines that only one of the programs has, marked - and +, with a line around them. Empty if
     there are none. `names` carries names from one diff to the next."""
-    names = {} if names is None else names
-    texts = [show(p, names=names).split("\n") for p in (before, after)]
+    names = Naming() if names is None else names
+    return _compared(show(before, names=names), show(after, names=names))
+
+
+def difference(before: Program, after: Program) -> str:
+    """`diff` of two programs that were not made from each other: inputs are called alike by their
+    places, and results of equations with the same op, parameters and types, where those stand in
+    the same order."""
     difflib = importlib.import_module("difflib")  # only who asks pays for it
-    lines = difflib.unified_diff(*texts, n=1, lineterm="")
+    names, others = Naming(before), Naming()
+    inputs = (*before.consts, *before.inputs), (*after.consts, *after.inputs)
+    for one, other in zip(*inputs, strict=False):
+        others.call(other, names[one])
+    said = [[_said(eqn) for eqn in program.eqns] for program in (before, after)]
+    for eqn in before.eqns:
+        for var in eqn.outputs:
+            others.reserve_name(names[var])
+    for block in difflib.SequenceMatcher(None, *said, autojunk=False).get_matching_blocks():
+        for at in range(block.size):
+            one, other = before.eqns[block.a + at], after.eqns[block.b + at]
+            for var, like in zip(other.outputs, one.outputs, strict=True):
+                others.call(var, names[like])
+    texts = [show(p, where=False, names=n) for p, n in ((before, names), (after, others))]
+    return _compared(*texts)
+
+
+def _said(eqn: Eqn) -> object:
+    return eqn.op.name, params_key(eqn.params), tuple([v.type for v in eqn.outputs])
+
+
+def _compared(before: str, after: str) -> str:
+    difflib = importlib.import_module("difflib")  # only who asks pays for it
+    lines = difflib.unified_diff(before.split("\n"), after.split("\n"), n=1, lineterm="")
     return "\n".join(line for line in lines if not line.startswith(("---", "+++")))
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from fxad.ir import loops
-from fxad.ir.program import Atom, Eqn, Program, Var, equation, letters, subprograms
+from fxad.ir.program import Atom, Eqn, Naming, Program, equation, subprograms
 
 _CHARACTER, _HEIGHT, _GAP, _LAYER = 7, 38, 18, 84  # pixels
 _SWEEPS = 8
@@ -94,11 +94,10 @@ def _all(program: Program, title: str) -> Iterator[tuple[str, Program]]:
 
 def _nodes(program: Program) -> list[_Node]:
     """Boxes in an order in which each comes after those it reads."""
-    names: dict[Var, str] = {}
+    names = Naming(program)
     made: dict[Atom, _Node] = {}
     nodes = []
     for var in (*program.consts, *program.inputs):
-        names[var] = letters(len(names))
         text = f"{names[var]}: {var.type}"
         made[var] = _Node(text, text, kind="input")
         nodes.append(made[var])
@@ -111,7 +110,7 @@ def _nodes(program: Program) -> list[_Node]:
     return nodes
 
 
-def _equation_node(eqn: Eqn, names: dict[Var, str], made: dict[Atom, _Node]) -> _Node:
+def _equation_node(eqn: Eqn, names: Naming, made: dict[Atom, _Node]) -> _Node:
     detail = equation(eqn, names).split("\n")[0]
     inner = sum(len(p.eqns) for _, p in subprograms(eqn))
     types = ", ".join(str(v.type) for v in eqn.outputs)

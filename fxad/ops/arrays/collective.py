@@ -10,7 +10,7 @@ it differs from lane to lane. Under all others these ops work elementwise.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,9 +22,13 @@ from fxad.ir.program import OPS
 from fxad.ir.rewrite import literal
 from fxad.ops.arrays.movement import transpose
 from fxad.ops.arrays.reduce import sum
-from fxad.ops.base import Batched, define, spread
+from fxad.ops.base import Batched, Primitive, define, spread, value_of
 from fxad.ops.elements.arithmetic import mul
 from fxad.trace.tracer import bind, type_of
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Cotangents, Operands, Value, Values
+    from fxad.trace.array import Array
 
 
 def _alone(name: str) -> Callable[..., np.ndarray]:
@@ -37,7 +41,7 @@ def _alone(name: str) -> Callable[..., np.ndarray]:
     return rule
 
 
-def _psum_batch(size: int, batched: Sequence[bool], args: Sequence[Any]) -> Batched:
+def _psum_batch(size: int, batched: Sequence[bool], args: Values) -> Batched:
     x, lane = args
     if not batched[1]:
         return Batched((psum(x, lane),), (batched[0],))
@@ -46,7 +50,7 @@ def _psum_batch(size: int, batched: Sequence[bool], args: Sequence[Any]) -> Batc
     return Batched((mul(x, literal(size, type_of(x).dtype)),), (False,))
 
 
-psum = define(
+psum: Primitive[Array] = define(
     "psum",
     doc="The sum of x over the lanes that `lane` numbers.",
     type=lambda x, lane: x,
@@ -59,9 +63,7 @@ psum = define(
 )
 
 
-def _gather_batch(
-    size: int, batched: Sequence[bool], args: Sequence[Any], *, lanes: int
-) -> Batched:
+def _gather_batch(size: int, batched: Sequence[bool], args: Values, *, lanes: int) -> Batched:
     x, lane = args
     if batched[1]:
         return Batched((x if batched[0] else spread(x, size),), (False,))
@@ -70,10 +72,10 @@ def _gather_batch(
     return Batched((transpose(found, permutation=order),), (True,))
 
 
-def _gather_transpose(ct: Any, args: Sequence[Any], *, lanes: int) -> list[Any]:
+def _gather_transpose(ct: Value, args: Operands, *, lanes: int) -> Cotangents:
     """What all lanes want of this one."""
-    total = psum(ct, args[1])
-    starts = [args[1], *(literal(0, dt.int32) for _ in type_of(ct).shape[1:])]
+    total = psum(ct, value_of(args[1]))
+    starts = [value_of(args[1]), *(literal(0, dt.int32) for _ in type_of(ct).shape[1:])]
     sizes = (1, *type_of(ct).shape[1:])
     own = bind(OPS["dynamic_slice"], total, *starts, sizes=sizes)
     return [bind(OPS["reshape"], own, shape=sizes[1:]), None]

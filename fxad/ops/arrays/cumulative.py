@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,18 +20,22 @@ from fxad.ir.loops import Scan
 from fxad.ops.arrays.movement import concatenate
 from fxad.ops.arrays.reduce import SUMS, cut, widened
 from fxad.ops.arrays.slicing import check_axes
-from fxad.ops.base import Primitive, case, check_kind, define, fails, narrow
+from fxad.ops.base import Primitive, case, check_kind, define, fails, narrow, only
 from fxad.ops.elements.arithmetic import add, max, min, mul, sub
 from fxad.ops.elements.compare import eq, is_finite, select
 from fxad.ops.elements.math import exp, log
 from fxad.trace.tracer import type_of
 
-Values = tuple[Any, ...]
+if TYPE_CHECKING:
+    from fxad.ir.rules import Cotangents, Operands, Tangents, Value, Values
+    from fxad.trace.array import Array
+
+Parts = tuple["Value", ...]  # arrays that are combined together
 
 
 def doubling(
-    combine: Callable[[Values, Values], Values], values: Values, axis: int, reverse: bool
-) -> Values:
+    combine: Callable[[Parts, Parts], Parts], values: Parts, axis: int, reverse: bool
+) -> Parts:
     """Running combination of tuples of arrays; combine(earlier, later) is associative."""
     length = type_of(values[0]).shape[axis]
     step = 1
@@ -49,13 +53,11 @@ def doubling(
     return values
 
 
-def _scan_jvp(combine: Callable[[Values, Values], Values]) -> Callable[..., Any]:
+def _scan_jvp(combine: Callable[[Parts, Parts], Parts]) -> Callable[..., Any]:
     """Tangents by the running combination of pairs (value, tangent)."""
 
-    def jvp(
-        primals: Sequence[Any], tangents: Sequence[Any], out: Any, *, axis: int, reverse: bool
-    ) -> Any:
-        return doubling(combine, (primals[0], tangents[0]), axis, reverse)[1]
+    def jvp(primals: Values, tangents: Tangents, out: Value, *, axis: int, reverse: bool) -> Value:
+        return doubling(combine, (primals[0], only(tangents)), axis, reverse)[1]
 
     return jvp
 
@@ -72,15 +74,15 @@ def _reference(function: np.ufunc) -> Callable[..., np.ndarray]:
 
 def _cumulative(
     name: str, monoid: str, function: np.ufunc, allowed: str, **rules: Any
-) -> Primitive:
+) -> Primitive[Array]:
     def type_rule(x: ArrayType, *, axis: int, reverse: bool) -> ArrayType:
         check_kind(name, x, allowed)
         check_axes(name, (axis,), x)
         return x
 
     def batch(
-        size: int, batched: Sequence[bool], args: Sequence[Any], *, axis: int, reverse: bool
-    ) -> Any:
+        size: int, batched: Sequence[bool], args: Values, *, axis: int, reverse: bool
+    ) -> Value:
         return op(args[0], axis=axis + 1, reverse=reverse)
 
     if monoid:
@@ -107,11 +109,11 @@ def _cumulative(
 # ---------------------------------------------------------------- cumsum, cumprod
 
 
-def _cumsum_transpose(ct: Any, args: Sequence[Any], *, axis: int, reverse: bool) -> list[Any]:
+def _cumsum_transpose(ct: Value, args: Operands, *, axis: int, reverse: bool) -> Cotangents:
     return [cumsum(ct, axis=axis, reverse=not reverse)]
 
 
-def _multiply(earlier: Values, later: Values) -> Values:
+def _multiply(earlier: Parts, later: Parts) -> Parts:
     (x, dx), (y, dy) = earlier, later
     return mul(x, y), add(mul(dx, y), mul(x, dy))
 
@@ -139,11 +141,10 @@ cumprod = _cumulative(
 # ---------------------------------------------------------------- cummax, cummin
 
 
-def _extremum(op: Primitive) -> Callable[[Values, Values], Values]:
-    jvp = op.jvp
-    assert jvp is not None
+def _extremum(op: Primitive[Array]) -> Callable[[Parts, Parts], Parts]:
+    jvp: Any = op.jvp  # of an op on arrays with one result: it answers Value | None
 
-    def combine(earlier: Values, later: Values) -> Values:
+    def combine(earlier: Parts, later: Parts) -> Parts:
         (x, dx), (y, dy) = earlier, later
         out = op(x, y)
         return out, jvp((x, y), (dx, dy), out)
@@ -173,35 +174,33 @@ cummin = _cumulative(
 # ---------------------------------------------------------------- cumlogsumexp
 
 
-def _finite(x: Any) -> Any:
+def _finite(x: Value) -> Value:
     """x, with 0 for infinities, so that differences from it are never inf - inf."""
     return select(is_finite(x), x, 0.0)
 
 
-def _log_add(x: Any, y: Any) -> Any:
+def _log_add(x: Value, y: Value) -> Value:
     """log(exp(x) + exp(y)) without overflow."""
     largest = _finite(max(x, y))
     return add(log(add(exp(sub(x, largest)), exp(sub(y, largest)))), largest)
 
 
-def _log_add_pair(earlier: Values, later: Values) -> Values:
+def _log_add_pair(earlier: Parts, later: Parts) -> Parts:
     (x, dx), (y, dy) = earlier, later
     out = _log_add(x, y)
     base = _finite(out)
     return out, add(mul(dx, exp(sub(x, base))), mul(dy, exp(sub(y, base))))
 
 
-def _cumlogsumexp_jvp(
-    primals: Sequence[Any], tangents: Sequence[Any], out: Any, **params: Any
-) -> Any:
+def _cumlogsumexp_jvp(primals: Values, tangents: Tangents, out: Value, **params: Any) -> Value:
     """An element that is -inf has weight 0 everywhere."""
     x = primals[0]
-    dx = select(eq(x, -math.inf), 0.0, tangents[0])
+    dx = select(eq(x, -math.inf), 0.0, only(tangents))
     return _scan_jvp(_log_add_pair)((x,), (dx,), out, **params)
 
 
-def _cumlogsumexp_parts(x: Any, *, axis: int, reverse: bool) -> Any:
-    def combine(earlier: Values, later: Values) -> Values:
+def _cumlogsumexp_parts(x: Value, *, axis: int, reverse: bool) -> Value:
+    def combine(earlier: Parts, later: Parts) -> Parts:
         return (_log_add(earlier[0], later[0]),)
 
     return doubling(combine, (x,), axis, reverse)[0]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,8 +24,23 @@ from fxad.ir.loops import Indexed, Point, Scatter
 from fxad.ir.program import OPS
 from fxad.ir.rewrite import literal
 from fxad.ops.arrays.slicing import Shape, own
-from fxad.ops.base import ANY, Primitive, case, define, fails, known, spread, zeros
+from fxad.ops.base import (
+    ANY,
+    Primitive,
+    case,
+    define,
+    fails,
+    known,
+    operand_type,
+    spread,
+    values_of,
+    zeros,
+)
 from fxad.trace.tracer import bind, type_of
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Cotangents, Operands, Tangents, Value, Values
+    from fxad.trace.array import Array
 
 Read = Callable[..., Expr]
 
@@ -98,24 +113,26 @@ def _slice_numpy(x: np.ndarray, *starts: np.ndarray, sizes: Shape, batch: int = 
     return np.stack(lanes).reshape(shape) if lanes else np.zeros(shape, x.dtype)
 
 
-def _slice_transpose(ct: Any, args: Sequence[Any], *, sizes: Shape, batch: int = 0) -> list[Any]:
-    x, *starts = args
-    return [dynamic_update(zeros(x.type), ct, *starts, batch=batch), *[None] * len(starts)]
+def _slice_transpose(ct: Value, args: Operands, *, sizes: Shape, batch: int = 0) -> Cotangents:
+    starts = values_of(args[1:])
+    dx = dynamic_update(zeros(operand_type(args[0])), ct, *starts, batch=batch)
+    return [dx, *[None] * len(starts)]
 
 
-def _slice_onto(total: Any, ct: Any, args: Sequence[Any], *, sizes: Shape, batch: int = 0) -> Any:
-    before = dynamic_slice(total, *args[1:], sizes=sizes, batch=batch)
-    return dynamic_update(total, bind(OPS["add"], before, ct), *args[1:], batch=batch)
+def _slice_onto(total: Value, ct: Value, args: Operands, *, sizes: Shape, batch: int = 0) -> Value:
+    starts = values_of(args[1:])
+    before = dynamic_slice(total, *starts, sizes=sizes, batch=batch)
+    return dynamic_update(total, bind(OPS["add"], before, ct), *starts, batch=batch)
 
 
-def _lanes(size: int, batched: Sequence[bool], args: Sequence[Any]) -> list[Any]:
+def _lanes(size: int, batched: Sequence[bool], args: Values) -> list[Value]:
     """Every operand with the lane axis first."""
     return [a if b else spread(a, size) for a, b in zip(args, batched, strict=True)]
 
 
 def _slice_batch(
-    size: int, batched: Sequence[bool], args: Sequence[Any], *, sizes: Shape, batch: int = 0
-) -> Any:
+    size: int, batched: Sequence[bool], args: Values, *, sizes: Shape, batch: int = 0
+) -> Value:
     if batch == 0 and not any(batched[1:]):
         return dynamic_slice(args[0], literal(0, dt.int32), *args[1:], sizes=(size, *sizes))
     return dynamic_slice(*_lanes(size, batched, args), sizes=sizes, batch=batch + 1)
@@ -130,7 +147,7 @@ def _i32(*values: int) -> np.ndarray:
     return np.array(values if len(values) > 1 else values[0], np.int32)
 
 
-dynamic_slice: Primitive = define(
+dynamic_slice: Primitive[Array] = define(
     "dynamic_slice",
     doc="The window of the given sizes at computed starts, clamped to lie inside.",
     type=_slice_type,
@@ -175,18 +192,17 @@ def _update_numpy(
     return result
 
 
-def _update_jvp(
-    primals: Sequence[Any], tangents: Sequence[Any], out: Any, *, batch: int = 0
-) -> Any:
+def _update_jvp(primals: Values, tangents: Tangents, out: Value, *, batch: int = 0) -> Value | None:
     pairs = zip(primals[:2], tangents[:2], strict=True)
     dx, dupdate = (zeros(type_of(p)) if t is None else t for p, t in pairs)
     return dynamic_update(dx, dupdate, *primals[2:], batch=batch)
 
 
-def _update_transpose(ct: Any, args: Sequence[Any], *, batch: int = 0) -> list[Any]:
-    x, update, *starts = args
+def _update_transpose(ct: Value, args: Operands, *, batch: int = 0) -> Cotangents:
+    x, update = args[:2]
+    starts = values_of(args[2:])
     dx = dupdate = None
-    shape = (type_of(update) if known(update) else update).shape
+    shape = operand_type(update).shape
     # The window is read before it is overwritten, which may happen in place.
     if not known(update):
         dupdate = dynamic_slice(ct, *starts, sizes=shape[batch:], batch=batch)
@@ -195,9 +211,7 @@ def _update_transpose(ct: Any, args: Sequence[Any], *, batch: int = 0) -> list[A
     return [dx, dupdate, *[None] * len(starts)]
 
 
-def _update_batch(
-    size: int, batched: Sequence[bool], args: Sequence[Any], *, batch: int = 0
-) -> Any:
+def _update_batch(size: int, batched: Sequence[bool], args: Values, *, batch: int = 0) -> Value:
     if batch == 0 and not any(batched[2:]):
         x, update = _lanes(size, batched[:2], args[:2])
         return dynamic_update(x, update, literal(0, dt.int32), *args[2:])
@@ -213,7 +227,7 @@ def _update_loops(types: Sequence[ArrayType], *, batch: int = 0) -> Scatter:
     return Scatter("set", 1, (), target)
 
 
-dynamic_update: Primitive = define(
+dynamic_update: Primitive[Array] = define(
     "dynamic_update",
     doc="The operand with a window at computed starts, clamped to lie inside, replaced.",
     type=_update_type,

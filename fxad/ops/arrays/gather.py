@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,15 +27,28 @@ from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import INDEX, Const, Expr, Index, Prim
 from fxad.ir.loops import Indexed, Point
-from fxad.ir.program import OPS
+from fxad.ir.program import OPS, Number
 from fxad.ir.rewrite import literal
 from fxad.ops.arrays.dynamic import Read, as_index, data_index
 from fxad.ops.arrays.movement import transpose
 from fxad.ops.arrays.slicing import Shape, both, check_axes, own, sized
-from fxad.ops.base import ANY, Primitive, case, define, fails, spread, zeros
+from fxad.ops.base import (
+    ANY,
+    Primitive,
+    case,
+    define,
+    fails,
+    only,
+    operand_type,
+    spread,
+    values_of,
+    zeros,
+)
 from fxad.trace.tracer import bind, type_of
 
-Number = bool | int | float | complex
+if TYPE_CHECKING:
+    from fxad.ir.rules import Cotangents, Operands, Tangents, Value, Values
+    from fxad.trace.array import Array
 
 
 def window_axes(x: ArrayType, axes: Shape, batch: int) -> Shape:
@@ -182,33 +195,33 @@ def _gather_numpy(
     return result.reshape((*indices[0].shape, *(x.shape[a] for a in order[count:])))
 
 
-def _gather_jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any, **params: Any) -> Any:
+def _gather_jvp(primals: Values, tangents: Tangents, out: Value, **params: Any) -> Value:
     """Where the result is the fill value its tangent is zero."""
-    return gather(tangents[0], *primals[1:], **{**params, "fill": 0})
+    return gather(only(tangents), *primals[1:], **{**params, "fill": 0})
 
 
-def _gather_transpose(ct: Any, args: Sequence[Any], **params: Any) -> list[Any]:
-    dx = _gather_onto(zeros(args[0].type), ct, args, **params)
+def _gather_transpose(ct: Value, args: Operands, **params: Any) -> Cotangents:
+    dx = _gather_onto(zeros(operand_type(args[0])), ct, args, **params)
     return [dx, *[None] * (len(args) - 1)]
 
 
 def _gather_onto(
-    total: Any,
-    ct: Any,
-    args: Sequence[Any],
+    total: Value,
+    ct: Value,
+    args: Operands,
     *,
     axes: Shape,
     batch: int = 0,
     mode: str = "clamp",
     fill: Number | None = None,
     unique: bool = False,
-) -> Any:
+) -> Value:
     mode = "clamp" if mode == "clamp" else "drop"
     params = {"axes": axes, "batch": batch, "monoid": "add", "mode": mode, "unique": unique}
-    return bind(OPS["scatter"], total, ct, *args[1:], **params)
+    return bind(OPS["scatter"], total, ct, *values_of(args[1:]), **params)
 
 
-def moved(x: Any, source: int, target: int) -> Any:
+def moved(x: Value, source: int, target: int) -> Value:
     """One axis moved to another place."""
     if source == target:
         return x
@@ -218,14 +231,8 @@ def moved(x: Any, source: int, target: int) -> Any:
 
 
 def _gather_batch(
-    size: int,
-    batched: Sequence[bool],
-    args: Sequence[Any],
-    *,
-    axes: Shape,
-    batch: int = 0,
-    **params: Any,
-) -> Any:
+    size: int, batched: Sequence[bool], args: Values, *, axes: Shape, batch: int = 0, **params: Any
+) -> Value:
     """Lanes of x become a batch axis; an x without lanes is read by longer index arrays."""
     x, *indices = args
     indices = [i if b else spread(i, size) for i, b in zip(indices, batched[1:], strict=True)]
@@ -256,11 +263,11 @@ def _gather_loops(
     return Indexed(value)
 
 
-def _i32(*values: Any) -> np.ndarray:
+def _i32(*values: int | list[int]) -> np.ndarray:
     return np.array(values, np.int32)
 
 
-gather: Primitive = define(
+gather: Primitive[Array] = define(
     "gather",
     doc="Elements, rows or blocks of x at computed places.",
     type=_gather_type,

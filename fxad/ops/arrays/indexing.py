@@ -15,7 +15,7 @@ update unless `unique`, and so is NaN where a repeated update is 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from fxad.ops.arrays.slicing import Shape
 from fxad.ops.base import (
     ANY,
     Primitive,
+    Sample,
     Unknown,
     case,
     check_kind,
@@ -39,10 +40,17 @@ from fxad.ops.base import (
     fails,
     full,
     known,
+    operand_type,
     spread,
+    value_of,
+    values_of,
     zeros,
 )
 from fxad.trace.tracer import bind, type_of
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Cotangents, Draws, Operands, Tangents, Value, Values
+    from fxad.trace.array import Array
 
 __all__ = ["dynamic_slice", "dynamic_update", "gather", "scatter"]
 
@@ -105,8 +113,8 @@ def _scatter_numpy(
 
 
 def _scatter_jvp(
-    primals: Sequence[Any], tangents: Sequence[Any], out: Any, *, monoid: str = "set", **spec: Any
-) -> Any:
+    primals: Values, tangents: Tangents, out: Value, *, monoid: str = "set", **spec: Any
+) -> Value | None:
     x, updates, *indices = primals
     dx, du = tangents[:2]
     match monoid:
@@ -123,15 +131,21 @@ def _scatter_jvp(
     raise TypeMismatch(f"scatter: no derivative for monoid {monoid!r}")
 
 
-def _read(x: Any, indices: Sequence[Any], spec: dict[str, Any]) -> Any:
+def _read(x: Value, indices: Values, spec: dict[str, Any]) -> Value:
     """What of x the updates meet; zero where an update is dropped."""
     mode = "clamp" if spec.get("mode", "drop") == "clamp" else "fill"
     return gather(x, *indices, **{**spec, "mode": mode}, fill=0)
 
 
 def _mul_jvp(
-    x: Any, updates: Any, indices: Sequence[Any], dx: Any, du: Any, out: Any, spec: dict[str, Any]
-) -> Any:
+    x: Value,
+    updates: Value,
+    indices: Values,
+    dx: Value | None,
+    du: Value | None,
+    out: Value,
+    spec: dict[str, Any],
+) -> Value | None:
     total = None
     if dx is not None:
         total = scatter(dx, updates, *indices, monoid="mul", **spec)
@@ -147,11 +161,17 @@ def _mul_jvp(
 
 
 def _extremum_jvp(
-    x: Any, updates: Any, indices: Sequence[Any], dx: Any, du: Any, out: Any, spec: dict[str, Any]
-) -> Any:
+    x: Value,
+    updates: Value,
+    indices: Values,
+    dx: Value | None,
+    du: Value | None,
+    out: Value,
+    spec: dict[str, Any],
+) -> Value | None:
     """Each result's tangent is the mean over those of x and the updates that attain it."""
 
-    def attaining(values: Any, results: Any, tangent: Any) -> tuple[Any, Any]:
+    def attaining(values: Value, results: Value, tangent: Value | None) -> tuple[Value, Value]:
         type_ = type_of(values)
         none = zeros(type_)
         wins = bind(OPS["eq"], values, results)
@@ -170,7 +190,7 @@ def _distinct(index: ArrayType, batch: int, unique: bool) -> bool:
     return unique or index.size <= 1 or index.ndim <= batch
 
 
-def _last_writers(ct: Any, indices: Sequence[Any], spec: dict[str, Any]) -> Any:
+def _last_writers(ct: Value, indices: Values, spec: dict[str, Any]) -> Value:
     """Booleans over the index arrays: which update was the last one to hit its element."""
     batch, axes = spec.get("batch", 0), spec["axes"]
     index, shape = type_of(indices[0]), type_of(ct).shape
@@ -183,12 +203,13 @@ def _last_writers(ct: Any, indices: Sequence[Any], spec: dict[str, Any]) -> Any:
 
 
 def _scatter_transpose(
-    ct: Any, args: Sequence[Any], *, monoid: str = "set", **spec: Any
-) -> list[Any]:
-    x, updates, *indices = args
+    ct: Value, args: Operands, *, monoid: str = "set", **spec: Any
+) -> Cotangents:
+    x, updates = args[:2]
+    indices = values_of(args[2:])
     if monoid not in ("set", "add") and not (monoid == "mul" and known(updates)):
         raise TypeMismatch(f"scatter {monoid} is not linear in the updates; it has no transpose")
-    shape = (type_of(updates) if known(updates) else updates).shape
+    shape = operand_type(updates).shape
     type_ = type_of(ct).with_shape(shape)
     dx = du = None
     # What is overwritten is read first, so that it may be overwritten in place.
@@ -207,20 +228,14 @@ def _scatter_transpose(
         if monoid == "add":
             dx = ct
         else:
-            kept = updates if monoid == "mul" else zeros(type_)
+            kept = value_of(updates) if monoid == "mul" else zeros(type_)
             dx = scatter(ct, kept, *indices, monoid=monoid, **spec)
     return [dx, du, *[None] * len(indices)]
 
 
 def _scatter_batch(
-    size: int,
-    batched: Sequence[bool],
-    args: Sequence[Any],
-    *,
-    axes: Shape,
-    batch: int = 0,
-    **params: Any,
-) -> Any:
+    size: int, batched: Sequence[bool], args: Values, *, axes: Shape, batch: int = 0, **params: Any
+) -> Value:
     lanes = [a if b else spread(a, size) for a, b in zip(args, batched, strict=True)]
     return scatter(*lanes, axes=tuple(a + 1 for a in axes), batch=batch + 1, **params)
 
@@ -247,11 +262,11 @@ def _scatter_loops(
 # ---------------------------------------------------------------- the op
 
 
-def _i32(*values: Any) -> np.ndarray:
+def _i32(*values: int | list[int]) -> np.ndarray:
     return np.array(values, np.int32)
 
 
-def _scatter_samples(r: Any) -> list[Any]:
+def _scatter_samples(r: Draws) -> list[Sample]:
     rows = _i32(4, 0, 4, -1, 5)
     found = [
         case(r.x(5, 3), r.x(5, 3), rows, axes=(0,), monoid="set"),
@@ -275,7 +290,7 @@ def _scatter_samples(r: Any) -> list[Any]:
     return found
 
 
-scatter: Primitive = define(
+scatter: Primitive[Array] = define(
     "scatter",
     doc="x with updates written to, or combined with, elements at computed places.",
     type=_scatter_type,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,8 +24,12 @@ from fxad.ir.kernel import INDEX, Cast, Expr, Index, IndexValue, quotient, remai
 from fxad.ir.loops import Alias, Generate, Point, Pointwise, View
 from fxad.ir.program import OPS
 from fxad.ops.arrays.slicing import Shape, check_axes, concatenate, own, pad, sized, slice
-from fxad.ops.base import ANY, Batched, Primitive, case, check_kind, define, fails
+from fxad.ops.base import ANY, Batched, Primitive, case, check_kind, define, fails, nonzero
 from fxad.trace.tracer import bind
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Cotangents, Operands, Tangents, Value, Values
+    from fxad.trace.array import Array
 
 __all__ = [
     "barrier",
@@ -69,12 +73,12 @@ def _broadcast_numpy(x: np.ndarray, *, shape: Shape, axes: Shape) -> np.ndarray:
     return repeated
 
 
-def _broadcast_transpose(ct: Any, args: Sequence[Any], *, shape: Shape, axes: Shape) -> list[Any]:
+def _broadcast_transpose(ct: Value, args: Operands, *, shape: Shape, axes: Shape) -> Cotangents:
     new = tuple(a for a in range(len(shape)) if a not in axes)
     return [bind(OPS["sum"], ct, axes=new) if new else ct]
 
 
-broadcast: Primitive = define(
+broadcast: Primitive[Array] = define(
     "broadcast",
     doc="Repeat along new axes: axis i of the operand becomes axis axes[i] of the result.",
     type=_broadcast_type,
@@ -155,7 +159,7 @@ def _reshape_loops(types: Sequence[ArrayType], *, shape: Shape) -> View:
     return View(lambda point: reshape_source(types[0].shape, shape, point))
 
 
-reshape: Primitive = define(
+reshape: Primitive[Array] = define(
     "reshape",
     doc="The same elements in row-major order under another shape.",
     type=_reshape_type,
@@ -195,7 +199,7 @@ def _transpose_loops(types: Sequence[ArrayType], *, permutation: Shape) -> View:
     return View(lambda point: tuple(point[b] for b in back))
 
 
-transpose: Primitive = define(
+transpose: Primitive[Array] = define(
     "transpose",
     doc="Reorder axes: axis i of the result is axis permutation[i] of the operand.",
     type=_transpose_type,
@@ -232,7 +236,7 @@ def _reverse_loops(types: Sequence[ArrayType], *, axes: Shape) -> View:
     )
 
 
-reverse: Primitive = define(
+reverse: Primitive[Array] = define(
     "reverse",
     doc="Turn axes around.",
     type=_reverse_type,
@@ -280,7 +284,7 @@ def _iota_loops(
     return Generate(value)
 
 
-iota: Primitive = define(
+iota: Primitive[Array] = define(
     "iota",
     doc="Every element is its own position along an axis.",
     type=_iota_type,
@@ -298,7 +302,7 @@ iota: Primitive = define(
     ],
 )
 
-copy: Primitive = define(
+copy: Primitive[Array] = define(
     "copy",
     doc="The operand in memory of its own.",
     type=lambda x: x,
@@ -313,13 +317,13 @@ copy: Primitive = define(
 )
 
 
-def _barrier_jvp(primals: Sequence[Any], tangents: Sequence[Any], outs: Any) -> tuple[Any, ...]:
+def _barrier_jvp(primals: Values, tangents: Tangents, outs: Values) -> Tangents:
     """The tangents there are pass a barrier of their own."""
-    given = iter(barrier(*[t for t in tangents if t is not None]))
-    return tuple(None if t is None else next(given) for t in tangents)
+    passed = iter(barrier(*nonzero(tangents)))
+    return tuple(None if t is None else next(passed) for t in tangents)
 
 
-barrier: Primitive = define(
+barrier: Primitive[tuple[Array, ...]] = define(
     "barrier",
     doc="The operands themselves; no pass looks through it or moves work across it.",
     type=lambda *types: types,
@@ -333,7 +337,7 @@ barrier: Primitive = define(
     samples=lambda r: [case(r.x(2)), case(r.x(2), r.x(3, 1))],
 )
 
-name: Primitive = define(
+name: Primitive[Array] = define(
     "name",
     doc="The operand itself, named for a checkpoint policy.",
     type=lambda x, *, name: x,

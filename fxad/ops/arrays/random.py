@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -23,11 +23,15 @@ from fxad.ir.loops import Indexed, Point
 from fxad.ops.arrays.slicing import Shape, sized
 from fxad.ops.base import Primitive, case, define, fails, spread
 
+if TYPE_CHECKING:
+    from fxad.ir.rules import Value, Values
+    from fxad.trace.array import Array
+
 WIDTHS = (dt.uint8, dt.uint16, dt.uint32, dt.uint64)
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
 U32 = dt.uint32
-Word = Any  # u32 arrays in references, expressions in loop bodies
+Word = TypeVar("Word")  # u32 arrays in references, expressions in loop bodies
 
 
 def threefry(
@@ -52,6 +56,7 @@ def threefry(
 
 # ---------------------------------------------------------------- both forms of a word
 
+_WORD: Callable[[int], Any] = np.uint32  # a scalar, which ufuncs take for an array
 _UFUNCS: dict[str, np.ufunc] = {
     "add": np.add,
     "xor": np.bitwise_xor,
@@ -66,7 +71,7 @@ def _on_arrays(key: np.ndarray, high: np.ndarray, low: np.ndarray) -> tuple[np.n
     spare = (1,) * high.ndim
     words = tuple(key[..., i].reshape(key.shape[:-1] + spare) for i in (0, 1))
     first, second = threefry(
-        (words[0], words[1]), (high, low), np.uint32, lambda name, a, b: _UFUNCS[name](a, b)
+        (words[0], words[1]), (high, low), _WORD, lambda name, a, b: _UFUNCS[name](a, b)
     )
     return np.asarray(first), np.asarray(second)
 
@@ -113,10 +118,10 @@ def _check_key(name: str, key: ArrayType) -> None:
         )
 
 
-def _drawing(name: str, **rules: Any) -> Primitive:
+def _drawing(name: str, **rules: Any) -> Primitive[Array]:
     """An op on a key; more keys give more leading axes, which is its batch rule too."""
 
-    def batch(size: int, batched: Sequence[bool], args: Sequence[Any], **params: Any) -> Any:
+    def batch(size: int, batched: Sequence[bool], args: Values, **params: Any) -> Value:
         full = [a if b else spread(a, size) for a, b in zip(args, batched, strict=True)]
         return op(*full, **params)
 
@@ -218,7 +223,7 @@ def _fold_reference(key: np.ndarray, data: np.ndarray) -> np.ndarray:
     words = threefry(
         (key[..., 0], key[..., 1]),
         (np.zeros_like(data), data),
-        np.uint32,
+        _WORD,
         lambda name, a, b: _UFUNCS[name](a, b),
     )
     return np.stack(words, axis=-1)

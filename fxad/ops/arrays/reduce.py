@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,11 +22,25 @@ from fxad.ir.loops import Reduce
 from fxad.ir.rewrite import literal
 from fxad.ops.arrays.movement import broadcast, concatenate, reshape, slice, transpose
 from fxad.ops.arrays.slicing import check_axes
-from fxad.ops.base import Primitive, case, check_kind, define, fails, narrow
+from fxad.ops.base import (
+    Primitive,
+    Sample,
+    case,
+    check_kind,
+    define,
+    fails,
+    narrow,
+    only,
+    operand_type,
+)
 from fxad.ops.elements.arithmetic import add, div, mul
 from fxad.ops.elements.compare import eq, select
 from fxad.ops.elements.convert import convert
 from fxad.trace.tracer import type_of
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Cotangents, Draws, Operands, SamplesRule, Tangents, Value, Values
+    from fxad.trace.array import Array
 
 Axes = tuple[int, ...]
 SUMS = {"f16": 1, "bf16": 1, "f32": 16, "f64": 32, "c64": 32, "c128": 32}
@@ -54,8 +68,8 @@ def _type(name: str, allowed: str, empty: bool = True) -> Callable[..., ArrayTyp
     return rule
 
 
-def _samples(empty: bool) -> Callable[..., Any]:
-    def samples(r: Any) -> list[Any]:
+def _samples(empty: bool) -> SamplesRule:
+    def samples(r: Draws) -> list[Sample]:
         zero_size = case(r.x(0, 3), axes=(0,))
         if not empty:
             zero_size = fails(r.x(0, 3), axes=(0,), saying="no elements along axes (0,)")
@@ -76,10 +90,10 @@ def _samples(empty: bool) -> Callable[..., Any]:
 
 def _reduction(
     name: str, monoid: str, allowed: str, *, empty: bool = True, **rules: Any
-) -> Primitive:
+) -> Primitive[Array]:
     """A reduction over `axes` whose result has the operand's dtype."""
 
-    def batch(size: int, batched: Sequence[bool], args: Sequence[Any], *, axes: Axes) -> Any:
+    def batch(size: int, batched: Sequence[bool], args: Values, *, axes: Axes) -> Value:
         return op(args[0], axes=tuple(a + 1 for a in axes))
 
     op = define(
@@ -104,11 +118,11 @@ def _sum_reference(x: np.ndarray, *, axes: Axes) -> np.ndarray:
     return narrow(np.add.reduce(x, axes, wide), x.dtype)
 
 
-def _sum_transpose(ct: Any, args: Sequence[Any], *, axes: Axes) -> list[Any]:
-    return [spread_back(ct, args[0].shape, axes)]
+def _sum_transpose(ct: Value, args: Operands, *, axes: Axes) -> Cotangents:
+    return [spread_back(ct, operand_type(args[0]).shape, axes)]
 
 
-def spread_back(value: Any, shape: tuple[int, ...], axes: Axes) -> Any:
+def spread_back(value: Value, shape: tuple[int, ...], axes: Axes) -> Value:
     """Repeat a reduction's result along the axes it was reduced over."""
     return broadcast(value, shape=shape, axes=kept_axes(len(shape), axes))
 
@@ -118,7 +132,7 @@ def _prod_reference(x: np.ndarray, *, axes: Axes) -> np.ndarray:
     return narrow(wide.prod(axes, dtype=wide.dtype), x.dtype)
 
 
-def _prod_jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any, *, axes: Axes) -> Any:
+def _prod_jvp(primals: Values, tangents: Tangents, out: Value, *, axes: Axes) -> Value | None:
     """A tree of products of pairs (value, tangent): exact with zeros, to every order."""
     shape = type_of(primals[0]).shape
     kept = kept_axes(len(shape), axes)
@@ -128,7 +142,7 @@ def _prod_jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any, *, axes
         return None
     x, dx = (
         reshape(transpose(v, permutation=(*kept, *axes)), shape=(*lead, count))
-        for v in (primals[0], tangents[0])
+        for v in (primals[0], only(tangents))
     )
     while count > 1:
         half = count // 2
@@ -143,7 +157,7 @@ def _prod_jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any, *, axes
     return reshape(dx, shape=lead)
 
 
-def cut(x: Any, first: int, count: int, axis: int = -1) -> Any:
+def cut(x: Value, first: int, count: int, axis: int = -1) -> Value:
     """`count` positions of one axis, from `first` on."""
     shape = type_of(x).shape
     axis = axis % len(shape)
@@ -175,11 +189,11 @@ prod = _reduction(
 # ---------------------------------------------------------------- extrema, all, any
 
 
-def _extremum_jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any, *, axes: Axes) -> Any:
+def _extremum_jvp(primals: Values, tangents: Tangents, out: Value, *, axes: Axes) -> Value:
     """The mean of the tangents of all elements that reach the extremum."""
     x, dtype = primals[0], type_of(out).dtype
     reaches = eq(x, spread_back(out, type_of(x).shape, axes))
-    total = sum(select(reaches, tangents[0], literal(0, dtype)), axes=axes)
+    total = sum(select(reaches, only(tangents), literal(0, dtype)), axes=axes)
     return div(total, sum(convert(reaches, dtype=dtype), axes=axes))
 
 
@@ -230,7 +244,7 @@ any = _reduction(
 # ---------------------------------------------------------------- argmax, argmin
 
 
-def _position(name: str, function: Callable[..., Any], doc: str) -> Primitive:
+def _position(name: str, function: Callable[..., Any], doc: str) -> Primitive[Array]:
     def type_rule(x: ArrayType, *, axis: int, dtype: np.dtype) -> ArrayType:
         check_kind(name, x, "bool int float")
         check_kind(f"{name}: the result", ArrayType(dtype, ()), "int")
@@ -242,8 +256,8 @@ def _position(name: str, function: Callable[..., Any], doc: str) -> Primitive:
         return ArrayType(dtype, x.shape[:axis] + x.shape[axis + 1 :])
 
     def batch(
-        size: int, batched: Sequence[bool], args: Sequence[Any], *, axis: int, dtype: np.dtype
-    ) -> Any:
+        size: int, batched: Sequence[bool], args: Values, *, axis: int, dtype: np.dtype
+    ) -> Value:
         return op(args[0], axis=axis + 1, dtype=dtype)
 
     op = define(

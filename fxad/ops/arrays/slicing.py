@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,8 +20,12 @@ from fxad.ir.kernel import INDEX, Const, Expr, Index, IndexValue, Prim, quotient
 from fxad.ir.loops import Indexed, Point, View
 from fxad.ir.program import OPS
 from fxad.ir.rewrite import literal
-from fxad.ops.base import ANY, Primitive, case, define, fails, known, spread, zeros
+from fxad.ops.base import ANY, Primitive, case, define, fails, known, operand_type, spread, zeros
 from fxad.trace.tracer import bind, type_of
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Cotangents, Operands, Tangents, Value, Values
+    from fxad.trace.array import Array
 
 Shape = tuple[int, ...]
 
@@ -95,25 +99,20 @@ def _slice_numpy(x: np.ndarray, *, start: Shape, stop: Shape, step: Shape) -> np
 
 
 def _slice_transpose(
-    ct: Any, args: Sequence[Any], *, start: Shape, stop: Shape, step: Shape
-) -> list[Any]:
+    ct: Value, args: Operands, *, start: Shape, stop: Shape, step: Shape
+) -> Cotangents:
     high = []
-    sizes = zip(args[0].shape, type_of(ct).shape, start, step, strict=True)
+    x = operand_type(args[0])
+    sizes = zip(x.shape, type_of(ct).shape, start, step, strict=True)
     for size, length, first, by in sizes:
         high.append(size - first - (1 + (length - 1) * by if length else 0))
     interior = tuple(by - 1 for by in step)
-    return [pad(ct, literal(0, args[0].dtype), low=start, high=tuple(high), interior=interior)]
+    return [pad(ct, literal(0, x.dtype), low=start, high=tuple(high), interior=interior)]
 
 
 def _slice_batch(
-    size: int,
-    batched: Sequence[bool],
-    args: Sequence[Any],
-    *,
-    start: Shape,
-    stop: Shape,
-    step: Shape,
-) -> Any:
+    size: int, batched: Sequence[bool], args: Values, *, start: Shape, stop: Shape, step: Shape
+) -> Value:
     return slice(args[0], start=(0, *start), stop=(size, *stop), step=(1, *step))
 
 
@@ -123,7 +122,7 @@ def _slice_loops(types: Sequence[ArrayType], *, start: Shape, stop: Shape, step:
     )
 
 
-slice: Primitive = define(
+slice: Primitive[Array] = define(
     "slice",
     doc="Elements start, start + step, ... below stop, along every axis.",
     type=_slice_type,
@@ -176,21 +175,21 @@ def _pad_numpy(
     return result
 
 
-def _pad_jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any, **params: Any) -> Any:
+def _pad_jvp(primals: Values, tangents: Tangents, out: Value, **params: Any) -> Value | None:
     x, value = map(type_of, primals)
     dx = zeros(x) if tangents[0] is None else tangents[0]
     dvalue = literal(0, value.dtype) if tangents[1] is None else tangents[1]
     return pad(dx, dvalue, **params)
 
 
-def _padding(x: ArrayType, **params: Any) -> Any:
+def _padding(x: ArrayType, **params: Any) -> Value:
     """Booleans of the padded shape: False where an element of the operand lies."""
     return pad(zeros(x.with_dtype(dt.bool_)), literal(True, dt.bool_), **params)
 
 
 def _pad_transpose(
-    ct: Any, args: Sequence[Any], *, low: Shape, high: Shape, interior: Shape
-) -> list[Any]:
+    ct: Value, args: Operands, *, low: Shape, high: Shape, interior: Shape
+) -> Cotangents:
     x, value = args
     dx = dvalue = None
     if not known(x):
@@ -205,23 +204,15 @@ def _pad_transpose(
         dx = slice(grown, start=start, stop=stop, step=tuple(gap + 1 for gap in interior))
     if not known(value):
         params = {"low": low, "high": high, "interior": interior}
-        mask = _padding(
-            ArrayType(value.dtype, x.shape if known(x) is False else type_of(x).shape), **params
-        )
+        mask = _padding(operand_type(x).with_dtype(value.dtype), **params)
         kept = bind(OPS["select"], mask, ct, zeros(type_of(ct)))
         dvalue = bind(OPS["sum"], kept, axes=tuple(range(len(low))))
     return [dx, dvalue]
 
 
 def _pad_batch(
-    size: int,
-    batched: Sequence[bool],
-    args: Sequence[Any],
-    *,
-    low: Shape,
-    high: Shape,
-    interior: Shape,
-) -> Any:
+    size: int, batched: Sequence[bool], args: Values, *, low: Shape, high: Shape, interior: Shape
+) -> Value:
     x, value = args
     x = x if batched[0] else spread(x, size)
     lanes = {"low": (0, *low), "high": (0, *high), "interior": (0, *interior)}
@@ -253,7 +244,7 @@ def _pad_loops(types: Sequence[ArrayType], *, low: Shape, high: Shape, interior:
     return View(source, guard)
 
 
-pad: Primitive = define(
+pad: Primitive[Array] = define(
     "pad",
     doc="Put `value` before, after and between elements; negative low or high crop.",
     type=_pad_type,
@@ -292,19 +283,17 @@ def _concatenate_type(*types: ArrayType, axis: int) -> ArrayType:
     return sized("concatenate", first.dtype, (*first.shape[:axis], total, *first.shape[axis + 1 :]))
 
 
-def _concatenate_jvp(
-    primals: Sequence[Any], tangents: Sequence[Any], out: Any, *, axis: int
-) -> Any:
+def _concatenate_jvp(primals: Values, tangents: Tangents, out: Value, *, axis: int) -> Value | None:
     pairs = zip(primals, tangents, strict=True)
     return concatenate(*[zeros(type_of(x)) if dx is None else dx for x, dx in pairs], axis=axis)
 
 
-def _concatenate_transpose(ct: Any, args: Sequence[Any], *, axis: int) -> list[Any]:
+def _concatenate_transpose(ct: Value, args: Operands, *, axis: int) -> Cotangents:
     shape = type_of(ct).shape
-    results: list[Any] = []
+    results: list[Value | None] = []
     offset = 0
     for arg in args:
-        size = (type_of(arg) if known(arg) else arg).shape[axis]
+        size = operand_type(arg).shape[axis]
         start, stop = [0] * len(shape), list(shape)
         start[axis], stop[axis] = offset, offset + size
         offset += size
@@ -316,9 +305,7 @@ def _concatenate_transpose(ct: Any, args: Sequence[Any], *, axis: int) -> list[A
     return results
 
 
-def _concatenate_batch(
-    size: int, batched: Sequence[bool], args: Sequence[Any], *, axis: int
-) -> Any:
+def _concatenate_batch(size: int, batched: Sequence[bool], args: Values, *, axis: int) -> Value:
     full = [a if b else spread(a, size) for a, b in zip(args, batched, strict=True)]
     return concatenate(*full, axis=axis + 1)
 
@@ -344,7 +331,7 @@ def _concatenate_loops(types: Sequence[ArrayType], *, axis: int) -> Indexed:
     return Indexed(value)
 
 
-concatenate: Primitive = define(
+concatenate: Primitive[Array] = define(
     "concatenate",
     doc="Operands one after another along an axis.",
     type=_concatenate_type,

@@ -9,7 +9,7 @@ NaN is larger than every number, and NaNs are equal; so are -0 and +0. Sorting i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,8 +21,12 @@ from fxad.ops.arrays.gather import gather
 from fxad.ops.arrays.movement import iota, transpose
 from fxad.ops.arrays.reduce import widened
 from fxad.ops.arrays.slicing import check_axes
-from fxad.ops.base import case, check_kind, define, fails, spread
+from fxad.ops.base import Primitive, case, check_kind, define, fails, only, spread
 from fxad.trace.tracer import type_of
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Tangents, Value, Values
+    from fxad.trace.array import Array
 
 # ---------------------------------------------------------------- sort
 
@@ -46,7 +50,7 @@ def _sort_reference(*arrays: np.ndarray, axis: int, keys: int) -> tuple[np.ndarr
     return tuple([np.take_along_axis(a, order, axis) for a in arrays])
 
 
-def take_along(x: Any, order: Any, axis: int) -> Any:
+def take_along(x: Value, order: Value, axis: int) -> Value:
     """x[..., order[..., i, ...], ...] along one axis; positions of a row must differ."""
     last = type_of(x).ndim - 1
     swap = list(range(last + 1))
@@ -57,8 +61,8 @@ def take_along(x: Any, order: Any, axis: int) -> Any:
 
 
 def _sort_jvp(
-    primals: Sequence[Any], tangents: Sequence[Any], outs: Any, *, axis: int, keys: int
-) -> tuple[Any, ...]:
+    primals: Values, tangents: Tangents, outs: Values, *, axis: int, keys: int
+) -> Tangents:
     """Tangents take the places their values took; an iota sorted along tells which."""
     shape = type_of(primals[0]).shape
     places = iota(dtype=dt.index_dtype(shape[axis]), shape=shape, axis=axis)
@@ -67,8 +71,8 @@ def _sort_jvp(
 
 
 def _sort_batch(
-    size: int, batched: Sequence[bool], args: Sequence[Any], *, axis: int, keys: int
-) -> Any:
+    size: int, batched: Sequence[bool], args: Values, *, axis: int, keys: int
+) -> Values:
     full = [a if b else spread(a, size) for a, b in zip(args, batched, strict=True)]
     return sort(*full, axis=axis + 1, keys=keys)
 
@@ -116,13 +120,11 @@ def _top_k_reference(x: np.ndarray, *, k: int) -> tuple[np.ndarray, np.ndarray]:
     return np.take_along_axis(x, places.astype(np.int64), -1), places
 
 
-def _top_k_jvp(
-    primals: Sequence[Any], tangents: Sequence[Any], outs: Any, *, k: int
-) -> tuple[Any, None]:
-    return take_along(tangents[0], outs[1], type_of(tangents[0]).ndim - 1), None
+def _top_k_jvp(primals: Values, tangents: Tangents, outs: Values, *, k: int) -> Tangents:
+    return take_along(only(tangents), outs[1], type_of(outs[1]).ndim - 1), None
 
 
-top_k = define(
+top_k: Primitive[tuple[Array, ...]] = define(
     "top_k",
     doc="The k largest elements of the last axis, descending, and their positions (i32); of "
     "equal elements the first comes first, and NaN is the largest.",

@@ -8,19 +8,20 @@ Operands have one dtype and one shape, or are numbers. Integers wrap; x / 0 and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fxad.core import dtypes as dt
+from fxad.core.semantics import semantics
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import Prim
 from fxad.ir.loops import Pointwise
 from fxad.ir.prims_numpy import maximum, minimum
-from fxad.ir.program import OPS
+from fxad.ir.program import OPS, Lit, Number
 from fxad.ir.rewrite import literal
-from fxad.ops.base import Primitive, case, define, fails, known, narrow
-from fxad.ops.elements.compare import eq, gt, lt, select
+from fxad.ops.base import Primitive, case, define, fails, known, narrow, value_of
+from fxad.ops.elements.compare import eq, ge, gt, lt, select
 from fxad.ops.elements.pointwise import (
     Elementwise,
     binary,
@@ -32,29 +33,33 @@ from fxad.ops.elements.pointwise import (
 )
 from fxad.trace.tracer import type_of
 
+if TYPE_CHECKING:
+    from fxad.ir.rules import Cotangents, Operands, Tangents, Value, Values
+    from fxad.trace.array import Array
+
 NUMBERS = "float complex int"
 ROUNDED = {"f16": 0, "bf16": 0, "f32": 0, "f64": 0, "c64": 2, "c128": 2}
 # ---------------------------------------------------------------- add, sub, mul, div, rem
 
 
-def _same(d: Any, x: Any, y: Any, out: Any) -> Any:
+def _same(d: Value, x: Value, y: Value, out: Value) -> Value:
     return d
 
 
-def _add_transpose(ct: Any, args: Sequence[Any]) -> list[Any]:
+def _add_transpose(ct: Value, args: Operands) -> Cotangents:
     return [None if known(a) else fit(ct, a) for a in args]
 
 
-def _sub_transpose(ct: Any, args: Sequence[Any]) -> list[Any]:
+def _sub_transpose(ct: Value, args: Operands) -> Cotangents:
     x, y = args
     return [None if known(x) else fit(ct, x), None if known(y) else neg(fit(ct, y))]
 
 
-def _mul_transpose(ct: Any, args: Sequence[Any]) -> list[Any]:
+def _mul_transpose(ct: Value, args: Operands) -> Cotangents:
     x, y = args
     if not known(x):
-        return [fit(mul(ct, y), x), None]
-    return [None, fit(mul(x, ct), y)]
+        return [fit(mul(ct, value_of(y)), x), None]
+    return [None, None if known(y) else fit(mul(x, ct), y)]
 
 
 add = binary(
@@ -139,13 +144,15 @@ neg = unary(
 )
 
 
-def _abs_jvp(dx: Any, x: Any, y: Any) -> Any:
+def _abs_jvp(dx: Value, x: Value, y: Value) -> Value:
     if dt.is_complex(type_of(x).dtype):
         return OPS["real"](mul(OPS["conj"](sign(x)), dx))
-    return mul(dx, sign(x))
+    if semantics.abs_is_flat_at_zero:
+        return mul(dx, sign(x))
+    return select(ge(x, _lit(0, x)), dx, neg(dx))
 
 
-def _sign_jvp(dx: Any, x: Any, y: Any) -> Any:
+def _sign_jvp(dx: Value, x: Value, y: Value) -> Value | None:
     """Only the direction of a complex number changes: across its own direction, over |x|."""
     if not dt.is_complex(type_of(x).dtype):
         return None
@@ -170,7 +177,7 @@ sign = unary(
 )
 
 
-def _rounding(name: str, doc: str) -> Primitive:
+def _rounding(name: str, doc: str) -> Primitive[Array]:
     return unary(name, doc=doc, dtypes="float", exact=True)
 
 
@@ -192,7 +199,7 @@ nextafter = binary(
 def _share(above: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Tangent rules of an extremum: all to the operand that wins, half each at a tie."""
 
-    def weight(mine: Any, other: Any) -> Any:
+    def weight(mine: Value, other: Value) -> Value:
         tie = select(eq(mine, other), _lit(0.5, mine), _lit(0, mine))
         return select(above(mine, other), _lit(1, mine), tie)
 
@@ -202,7 +209,7 @@ def _share(above: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[...,
     )
 
 
-def _lit(value: Any, like: Any) -> Any:
+def _lit(value: Number, like: Value) -> Lit:
     return literal(value, type_of(like).dtype)
 
 
@@ -222,15 +229,16 @@ min = binary(
 )
 
 
-def _clamp_jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any) -> Any:
-    assert max.jvp is not None and min.jvp is not None
+def _clamp_jvp(primals: Values, tangents: Tangents, out: Value) -> Value | None:
+    max_jvp: Any = max.jvp  # of an op on arrays with one result: it answers Value | None
+    min_jvp: Any = min.jvp
     low, x, high = primals
     d_low, d_x, d_high = tangents
     raised = max(x, low)
     d_raised = None
     if d_x is not None or d_low is not None:
-        d_raised = max.jvp((x, low), (d_x, d_low), raised)
-    return min.jvp((raised, high), (d_raised, d_high), out)
+        d_raised = max_jvp((x, low), (d_x, d_low), raised)
+    return min_jvp((raised, high), (d_raised, d_high), out)
 
 
 clamp = define(

@@ -9,8 +9,7 @@ give 0 on every backend.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.rewrite import literal
-from fxad.ops.base import ANY, Primitive, case, define, fails, known
+from fxad.ops.base import ANY, Primitive, case, define, fails, known, value_of
 from fxad.ops.elements.pointwise import (
     Elementwise,
     binary,
@@ -30,12 +29,16 @@ from fxad.ops.elements.pointwise import (
 )
 from fxad.trace.tracer import type_of
 
+if TYPE_CHECKING:
+    from fxad.ir.rules import AnyValue, Cotangents, Operands, Tangents, Value, Values
+    from fxad.trace.array import Array
+
 ORDERED = "bool int float"
 
 # ---------------------------------------------------------------- comparisons
 
 
-def _comparison(name: str, dtypes: str, doc: str) -> Primitive:
+def _comparison(name: str, dtypes: str, doc: str) -> Primitive[Array]:
     return binary(
         name,
         doc=doc,
@@ -67,7 +70,7 @@ is_finite = unary(
 # ---------------------------------------------------------------- logic and bits
 
 
-def _logic(name: str, doc: str) -> Primitive:
+def _logic(name: str, doc: str) -> Primitive[Array]:
     return binary(name, doc=doc, dtypes="bool int", exact=True)
 
 
@@ -82,7 +85,7 @@ not_ = unary(
 )
 
 
-def _shifting(name: str, doc: str) -> Primitive:
+def _shifting(name: str, doc: str) -> Primitive[Array]:
     return binary(
         name,
         doc=doc,
@@ -136,7 +139,7 @@ class Select(Elementwise):
 
     __slots__ = ()
 
-    def __call__(self, *args: Any, **params: Any) -> Any:
+    def __call__(self, *args: AnyValue, **params: Any) -> Array:
         cond, *branches = args
         arrays = [b for b in branches if type(b) not in (int, float, bool, complex)]
         if arrays:
@@ -145,7 +148,7 @@ class Select(Elementwise):
         return super().__call__(cond, *branches, **params)
 
 
-def _number(value: Any, dtype: np.dtype) -> Any:
+def _number(value: AnyValue, dtype: np.dtype) -> AnyValue:
     return literal(value, dtype) if type(value) in (int, float, bool, complex) else value
 
 
@@ -160,14 +163,14 @@ def _select_type(cond: ArrayType, on_true: ArrayType, on_false: ArrayType) -> Ar
     return ArrayType(on_true.dtype, shape)
 
 
-def _select_jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any) -> Any:
+def _select_jvp(primals: Values, tangents: Tangents, out: Value) -> Value | None:
     zero = literal(0, type_of(out).dtype)
     on_true, on_false = (zero if t is None else t for t in tangents[1:])
     return select(primals[0], on_true, on_false)
 
 
-def _select_transpose(ct: Any, args: Sequence[Any]) -> list[Any]:
-    cond, on_true, on_false = args
+def _select_transpose(ct: Value, args: Operands) -> Cotangents:
+    cond, on_true, on_false = value_of(args[0]), *args[1:]
     zero = literal(0, type_of(ct).dtype)
     return [
         None,

@@ -7,7 +7,7 @@ complex(re, im)                      # f32[3], f32[3] -> c64[3]
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from fxad.core.types import ArrayType
 from fxad.ir.kernel import Prim
 from fxad.ir.loops import Pointwise
 from fxad.ir.prims_numpy import complex_of_parts
-from fxad.ops.base import ANY, case, check_kind, define, fails, known, narrow
+from fxad.ops.base import ANY, case, check_kind, define, fails, known, narrow, only, operand_type
 from fxad.ops.elements.arithmetic import neg
 from fxad.ops.elements.pointwise import (
     Elementwise,
@@ -28,6 +28,9 @@ from fxad.ops.elements.pointwise import (
     prim,
     unary,
 )
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Cotangents, Operands, Tangents, Value, Values
 
 INTEGERS = (dt.bool_, dt.int8, dt.uint8, dt.int32, dt.uint32, dt.int64, dt.uint64)
 FLOATS = (dt.float16, dt.bfloat16, dt.float32, dt.float64, dt.complex64, dt.complex128)
@@ -72,13 +75,13 @@ def _convert_type(x: ArrayType, *, dtype: np.dtype) -> ArrayType:
 
 
 def _convert_jvp(
-    primals: Sequence[Any], tangents: Sequence[Any], out: Any, *, dtype: np.dtype
-) -> Any:
-    return convert(tangents[0], dtype=dtype) if dt.is_differentiable(dtype) else None
+    primals: Values, tangents: Tangents, out: Value, *, dtype: np.dtype
+) -> Value | None:
+    return convert(only(tangents), dtype=dtype) if dt.is_differentiable(dtype) else None
 
 
-def _convert_transpose(ct: Any, args: Sequence[Any], *, dtype: np.dtype) -> list[Any]:
-    return [convert(ct, dtype=args[0].dtype)]
+def _convert_transpose(ct: Value, args: Operands, *, dtype: np.dtype) -> Cotangents:
+    return [convert(ct, dtype=operand_type(args[0]).dtype)]
 
 
 convert = define(
@@ -173,7 +176,7 @@ def _complex_type(x: ArrayType, y: ArrayType) -> ArrayType:
     return ArrayType(dt.complex_of(x.dtype), common_shape("complex", (x, y)))
 
 
-def _complex_transpose(ct: Any, args: Sequence[Any]) -> list[Any]:
+def _complex_transpose(ct: Value, args: Operands) -> Cotangents:
     x, y = args
     return [
         None if known(x) else fit(real(ct), x),

@@ -9,9 +9,9 @@ All take floats; those without a real restriction take complex numbers with NumP
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
-from fxad.ops.base import case
+from fxad.ops.base import Sample, case
 from fxad.ops.elements.arithmetic import add, div, mul, neg, sub
 from fxad.ops.elements.complexes import (
     by_kind,
@@ -27,6 +27,9 @@ from fxad.ops.elements.complexes import (
 from fxad.ops.elements.pointwise import binary, unary
 from fxad.ops.elements.powers import square
 
+if TYPE_CHECKING:
+    from fxad.ir.rules import Draws, Value
+
 # Compiled code and NumPy both come within a unit or two of the exact value; half-width floats
 # are computed in f32 and rounded once.
 CLOSE = {"f16": 1, "bf16": 1, "f32": 2, "f64": 2, "c64": 8, "c128": 8}
@@ -34,12 +37,12 @@ FAIR = {"f16": 1, "bf16": 1, "f32": 4, "f64": 4, "c64": 32, "c128": 32}
 LN2 = math.log(2)
 
 
-def positive(r: Any) -> list[Any]:
+def positive(r: Draws) -> list[Sample]:
     """Samples of functions of positive numbers."""
     return [case(r.x(3, 4, low=0.1, high=3)), case(r.x(low=0.5, high=2)), case(r.x(0))]
 
 
-def inner(r: Any) -> list[Any]:
+def inner(r: Draws) -> list[Sample]:
     """Samples of functions of numbers between -1 and 1."""
     return [case(r.x(3, 4, low=-0.9, high=0.9)), case(r.x(low=0.1, high=0.8)), case(r.x(0))]
 
@@ -151,11 +154,11 @@ atan = unary(
 )
 
 
-def _atan2_dy(d: Any, y: Any, x: Any, out: Any) -> Any:
+def _atan2_dy(d: Value, y: Value, x: Value, out: Value) -> Value:
     return mul(d, div(x, add(square(x), square(y))))
 
 
-def _atan2_dx(d: Any, y: Any, x: Any, out: Any) -> Any:
+def _atan2_dx(d: Value, y: Value, x: Value, out: Value) -> Value:
     return neg(mul(d, div(y, add(square(x), square(y)))))
 
 

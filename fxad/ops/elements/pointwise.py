@@ -6,36 +6,50 @@ sin = unary("sin", jvp=lambda dx, x, y: mul(dx, cos(x)), dtypes="float complex")
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
-from fxad.core.types import ArrayType
+from fxad.core.types import ArrayType, Type
 from fxad.ir.kernel import Cast, Prim
 from fxad.ir.loops import Pointwise
 from fxad.ir.prims import PRIMS, ScalarFunction, same
 from fxad.ir.program import OPS, Lit
 from fxad.ir.rewrite import literal
-from fxad.ops.base import Primitive, case, check_kind, define, narrow, spread
+from fxad.ops.base import Primitive, Unknown, case, check_kind, define, narrow, only, spread
 from fxad.trace.array import Array
 from fxad.trace.tracer import bind, type_of
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import (
+        AnyValue,
+        AnyValues,
+        BatchRule,
+        BinaryJvp,
+        JvpRule,
+        SamplesRule,
+        Tangents,
+        UnaryJvp,
+        Value,
+        Values,
+    )
 
 F32 = dt.float32
 
 
-class Elementwise(Primitive):
+class Elementwise(Primitive[Array]):
     """Operands of one shape; Python numbers become Lits of the first array operand's dtype, and
     rank-0 arrays are broadcast."""
 
     __slots__ = ()
 
-    def __call__(self, *args: Any, **params: Any) -> Any:
+    def __call__(self, *args: AnyValue, **params: Any) -> Array:
         return bind(self, *_align(args), **params)
 
 
-def _aligned_already(args: Sequence[Any]) -> bool:
+def _aligned_already(args: AnyValues) -> bool:
     """Whether all are Arrays of one type, or Lits."""
     like: ArrayType | None = None
     for arg in args:
@@ -47,10 +61,10 @@ def _aligned_already(args: Sequence[Any]) -> bool:
     return True
 
 
-def _align(args: Sequence[Any]) -> Sequence[Any]:
+def _align(args: AnyValues) -> AnyValues:
     if _aligned_already(args):
         return args
-    like: ArrayType | None = None
+    like: Type | None = None
     shape: tuple[int, ...] = ()
     mixed = False
     for arg in args:
@@ -66,7 +80,7 @@ def _align(args: Sequence[Any]) -> Sequence[Any]:
             mixed = True
     if not mixed:
         return list(args)
-    aligned = []
+    aligned: list[AnyValue] = []
     for arg in args:
         if type(arg) in (int, float, bool, complex):
             dtype = like.dtype if like is not None else np.asarray(arg).dtype
@@ -108,10 +122,10 @@ def common_shape(name: str, types: Sequence[ArrayType]) -> tuple[int, ...]:
     return shape
 
 
-def elementwise_batch(op_name: str) -> Callable[..., Any]:
+def elementwise_batch(op_name: str) -> BatchRule:
     """Batch rule of an elementwise op: unbatched operands are broadcast along the new axis."""
 
-    def rule(size: int, batched: Sequence[bool], args: Sequence[Any], **params: Any) -> Any:
+    def rule(size: int, batched: Sequence[bool], args: Values, **params: Any) -> Value:
         full_args = [
             a if b or isinstance(a, Lit) else spread(a, size)
             for a, b in zip(args, batched, strict=True)
@@ -121,7 +135,11 @@ def elementwise_batch(op_name: str) -> Callable[..., Any]:
     return rule
 
 
-def fit(cotangent: Any, arg: Any) -> Any:
+@overload
+def fit(cotangent: Value, arg: Unknown) -> Value: ...
+@overload
+def fit(cotangent: Value | None, arg: Unknown) -> Value | None: ...
+def fit(cotangent: Value | None, arg: Unknown) -> Value | None:
     """Cotangent for an operand that may have been a rank-0 one: sum over what it was spread."""
     if cotangent is None or type_of(cotangent).shape == arg.shape:
         return cotangent
@@ -129,7 +147,7 @@ def fit(cotangent: Any, arg: Any) -> Any:
     return bind(OPS["sum"], cotangent, axes=axes)
 
 
-def numpy_elementwise(function: Callable[..., Any]) -> Callable[..., np.ndarray]:
+def numpy_elementwise(function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
     """Reference of an elementwise op: f16 and bf16 compute in f32 and round once."""
 
     def rule(*arrays: np.ndarray, **params: Any) -> np.ndarray:
@@ -186,12 +204,12 @@ def convert_loops(types: Sequence[ArrayType], *, dtype: np.dtype) -> Pointwise:
 def unary(
     name: str,
     *,
-    numpy: Callable[..., Any] | None = None,
+    numpy: Callable[..., np.ndarray] | None = None,
     dtypes: str = "float complex",
-    jvp: Callable[..., Any] | Literal["linear"] | None = None,
-    samples: Callable[..., Any] | None = None,
+    jvp: UnaryJvp | Literal["linear"] | None = None,
+    samples: SamplesRule | None = None,
     **rules: Any,
-) -> Primitive:
+) -> Primitive[Array]:
     """An elementwise function of one operand; jvp(dx, x, y). Reference, loop body and the result's
     dtype, where left out, are those of the scalar function of its name (`fxad.ir.prims`)."""
     return define(
@@ -209,9 +227,9 @@ def unary(
     )
 
 
-def _unary_jvp(rule: Any) -> Callable[..., Any]:
-    def jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any, **params: Any) -> Any:
-        return rule(tangents[0], primals[0], out, **params)
+def _unary_jvp(rule: UnaryJvp) -> JvpRule:
+    def jvp(primals: Values, tangents: Tangents, out: Value, **params: Any) -> Value | None:
+        return rule(only(tangents), primals[0], out, **params)
 
     return jvp
 
@@ -219,12 +237,12 @@ def _unary_jvp(rule: Any) -> Callable[..., Any]:
 def binary(
     name: str,
     *,
-    numpy: Callable[..., Any] | None = None,
+    numpy: Callable[..., np.ndarray] | None = None,
     dtypes: str = "float complex int",
-    jvp: Sequence[Callable[..., Any] | None] | Literal["linear"] | None = None,
-    samples: Callable[..., Any] | None = None,
+    jvp: Sequence[BinaryJvp | None] | Literal["linear"] | None = None,
+    samples: SamplesRule | None = None,
     **rules: Any,
-) -> Primitive:
+) -> Primitive[Array]:
     """An elementwise function of two operands; jvp = (rule of dx, rule of dy), each
     rule(d, x, y, out); their sum is the tangent. What is left out is as in `unary`."""
     return define(
@@ -243,14 +261,15 @@ def binary(
     )
 
 
-def _binary_jvp(rules: Sequence[Callable[..., Any] | None]) -> Callable[..., Any]:
-    def jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any, **params: Any) -> Any:
-        total = None
+def _binary_jvp(rules: Sequence[BinaryJvp | None]) -> JvpRule:
+    def jvp(primals: Values, tangents: Tangents, out: Value, **params: Any) -> Value | None:
+        total: Value | None = None
         for rule, tangent in zip(rules, tangents, strict=True):
             if tangent is None or rule is None:
                 continue
             term = rule(tangent, *primals, out)
-            total = term if total is None else bind(OPS["add"], total, term)
+            if term is not None:
+                total = term if total is None else bind(OPS["add"], total, term)
         return total
 
     return jvp

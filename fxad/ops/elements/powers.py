@@ -7,7 +7,7 @@ pow(x, y)                    # x, y: f32[3] -> f32[3]
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from fxad.core.errors import TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import Cast, Const, Expr, Prim
 from fxad.ir.loops import Pointwise
-from fxad.ir.program import OPS, Lit
+from fxad.ir.program import OPS, Lit, Number
 from fxad.ir.rewrite import literal
 from fxad.ops.base import case, check_kind, fails
 from fxad.ops.elements.arithmetic import NUMBERS, ROUNDED, mul, neg, sub
@@ -24,7 +24,11 @@ from fxad.ops.elements.compare import eq, select
 from fxad.ops.elements.pointwise import binary, unary
 from fxad.trace.tracer import type_of
 
+if TYPE_CHECKING:
+    from fxad.ir.rules import Value
+
 F32 = dt.float32
+T = TypeVar("T")
 
 
 def in_f32(value: Callable[..., Expr]) -> Callable[..., Expr]:
@@ -54,14 +58,15 @@ reciprocal = unary(
 )
 
 
-def _by_squaring(x: Any, n: int, multiply: Callable[[Any, Any], Any]) -> Any:
+def _by_squaring(x: T, n: int, multiply: Callable[[T, T], T]) -> T:
     """x to the n, n >= 1, by the same products in the same order everywhere."""
-    result = None
+    result: T | None = None
     while True:
         if n & 1:
             result = x if result is None else multiply(result, x)
         n >>= 1
         if not n:
+            assert result is not None
             return result
         x = multiply(x, x)
 
@@ -92,7 +97,7 @@ def _integer_pow_loops(types: Sequence[ArrayType], *, n: int) -> Pointwise:
     return Pointwise(in_f32(value))
 
 
-def _integer_pow_jvp(dx: Any, x: Any, y: Any, *, n: int) -> Any:
+def _integer_pow_jvp(dx: Value, x: Value, y: Value, *, n: int) -> Value | None:
     if n == 0:
         return None
     return dx if n == 1 else mul(dx, mul(integer_pow(x, n=n - 1), n))
@@ -121,7 +126,7 @@ integer_pow = unary(
 # ---------------------------------------------------------------- pow
 
 
-def _lit(value: Any, like: Any) -> Any:
+def _lit(value: Number, like: Value) -> Lit:
     return literal(value, type_of(like).dtype)
 
 
@@ -170,7 +175,7 @@ def _whole_power(x: Expr, y: Expr) -> Expr:
     return op("select", test("lt", y, number(0)), below, power)
 
 
-def _pow_dx(d: Any, x: Any, y: Any, out: Any) -> Any:
+def _pow_dx(d: Value, x: Value, y: Value, out: Value) -> Value | None:
     """y * x**(y - 1), and 0 at x = y = 0: only there, since at y = 0 its slope in y counts."""
     if isinstance(y, Lit):
         return None if y.value == 0 else mul(d, mul(y, pow(x, _lit(y.value - 1, y))))
@@ -179,7 +184,7 @@ def _pow_dx(d: Any, x: Any, y: Any, out: Any) -> Any:
     return mul(d, mul(y, pow(x, select(eq(x, _lit(0, x)), at_zero, less))))
 
 
-def _pow_dy(d: Any, x: Any, y: Any, out: Any) -> Any:
+def _pow_dy(d: Value, x: Value, y: Value, out: Value) -> Value:
     """log(x) * x**y, and 0 at x = 0."""
     positive = select(eq(x, _lit(0, x)), _lit(1, x), x)
     return mul(d, mul(OPS["log"](positive), out))

@@ -8,7 +8,7 @@ References compute in f64 with Python's `math`, element by element: exact, not f
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fxad.core import dtypes as dt
 from fxad.ir.program import OPS
@@ -19,6 +19,10 @@ from fxad.ops.elements.math import CLOSE, FAIR, exp, inner, log, positive, tan
 from fxad.ops.elements.pointwise import unary
 from fxad.ops.elements.powers import reciprocal, square
 from fxad.trace.tracer import type_of
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Value
+    from fxad.trace.array import Array
 
 erf = unary(
     "erf",
@@ -56,7 +60,7 @@ _BERNOULLI = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12
 _SHIFT = 8  # from here on the series is exact to the last bits of f64
 
 
-def digamma(x: Any) -> Any:
+def digamma(x: Value) -> Array:
     """Derivative of lgamma, of a float array, as ordinary ops; so it has derivatives itself.
 
     psi(x) = psi(1 - x) - pi / tan(pi * x) below 1/2, else psi(x) = psi(x + 8) - sum 1 / (x + k).

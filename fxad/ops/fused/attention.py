@@ -8,6 +8,9 @@ t - left ... t + right; -1: all on that side (right=0 is causal). Then come a bi
 scaled scores, and a mask of bools, False excluding, each [B or 1, N or 1, T or 1, S or 1] where the
 parameter of its name says so. lse [B, N, T]: the log of the sum of exponentials.
 
+starts, ends: True where int32 operands [B, T] come last: the first key that a query may see, and
+the one after the last. They do not fall from query to query, as those of documents in a row.
+
 key_parts: more than 1 where results of so many equal parts of the keys are wanted apart, as a new
 first axis (`passes.split_keys`, behind which no rule but loops and the reference is asked).
 
@@ -18,7 +21,7 @@ Backward: Dao et al., "FlashAttention" (2022), with the maximum known exactly.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,10 +33,12 @@ from fxad.ir.kernel import Const, Expr, Prim
 from fxad.ir.loops import Attention, Point
 from fxad.ir.program import OPS, Program, Var
 from fxad.ir.rewrite import dce
-from fxad.ops.base import Batched, define, spread
+from fxad.ops.base import Batched, Primitive, define, spread
 from fxad.ops.fused.attention_parts import (
+    EXTRAS,
     LOWEST,
     at_excluded,
+    extras_of,
     grad_parts,
     op,
     parts,
@@ -45,12 +50,13 @@ from fxad.trace.tracer import stage, type_of
 
 if TYPE_CHECKING:
     from fxad.ir.rules import Transforms
+    from fxad.trace.array import Array
 
 # ---------------------------------------------------------------- types
 
 
 def _check(
-    name: str, q: ArrayType, k: ArrayType, v: ArrayType, extras: Sequence[ArrayType]
+    name: str, q: ArrayType, k: ArrayType, v: ArrayType, extras: Mapping[str, ArrayType]
 ) -> None:
     if not q.dtype == k.dtype == v.dtype or q.dtype not in (dt.float32, dt.float64):
         raise TypeMismatch(f"{name}: operands must be f32 or f64, all alike, got {q}, {k}, {v}")
@@ -66,8 +72,12 @@ def _check(
         raise ShapeError(f"{name}: {q}, {k} and {v} do not go together; expected [B, T, N, H], "
                          "[B, S, K, H] and [B, S, K, E], N a multiple of K")  # fmt: skip
     scores = (q.shape[0], q.shape[2], q.shape[1], k.shape[1])
-    for extra in extras:
-        if extra.ndim != 4 or any(
+    bound = ArrayType(dt.int32, q.shape[:2])
+    for role, extra in extras.items():
+        if role in ("starts", "ends"):
+            if extra != bound:
+                raise ShapeError(f"{name}: {role} must be {bound}, got {extra}")
+        elif extra.ndim != 4 or any(
             a not in (1, b) for a, b in zip(extra.shape, scores, strict=True)
         ):
             raise ShapeError(
@@ -83,7 +93,7 @@ def _type(
     key_parts: int = 1,
     **params: Any,
 ) -> tuple[ArrayType, ...]:
-    _check("flash_attention", q, k, v, extras)
+    _check("flash_attention", q, k, v, extras_of(params, extras))
     batch, time, heads, _ = q.shape
     parts = (key_parts,) if key_parts > 1 else ()
     out = ArrayType(q.dtype, (*parts, batch, time, heads, v.shape[3]))
@@ -100,7 +110,7 @@ def _grad_type(
     *extras: ArrayType,
     **params: Any,
 ) -> tuple[ArrayType, ...]:
-    _check("flash_attention_grad", q, k, v, extras)
+    _check("flash_attention_grad", q, k, v, extras_of(params, extras))
     wanted = _type(q, k, v)
     if (d_out, lse) != wanted or delta != lse:
         raise ShapeError(
@@ -145,23 +155,27 @@ def _ungrouped(x: np.ndarray) -> np.ndarray:
 def _logits(
     q: np.ndarray,
     k: np.ndarray,
-    extras: tuple[np.ndarray, ...],
+    extras: Mapping[str, np.ndarray],
+    *,
     scale: float,
     left: int,
     right: int,
-    bias: bool,
-    mask: bool,
+    **_: Any,
 ) -> np.ndarray:
     """[B, K, G, T, S]; minus infinity where a query does not see a key."""
     groups = k.shape[2]
     x = _grouped(q, groups) @ k.transpose(0, 2, 3, 1)[:, :, None] * q.dtype.type(scale)
     flat = x.reshape(x.shape[0], -1, *x.shape[3:])
-    if bias:
-        flat = flat + extras[0]
-    if mask:
-        flat = np.where(extras[-1], flat, q.dtype.type(LOWEST * np.finfo(q.dtype).max))
+    if "bias" in extras:
+        flat = flat + extras["bias"]
+    if "mask" in extras:
+        flat = np.where(extras["mask"], flat, q.dtype.type(LOWEST * np.finfo(q.dtype).max))
     row, column = np.ogrid[: flat.shape[2], : flat.shape[3]]
     seen = (left < 0 or column >= row - left) & (right < 0 or column <= row + right)
+    if "starts" in extras:
+        seen = seen & (column >= extras["starts"][:, None, :, None])
+    if "ends" in extras:
+        seen = seen & (column < extras["ends"][:, None, :, None])
     return np.where(seen, flat, q.dtype.type(-np.inf)).reshape(x.shape)
 
 
@@ -174,7 +188,7 @@ def _numpy(
     **params: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
     with np.errstate(all="ignore"):
-        x = _logits(q, k, extras, **params)
+        x = _logits(q, k, extras_of(params, extras), **params)
         if key_parts == 1:
             return _seen(q, x, v)
         parts = zip(np.split(x, key_parts, -1), np.split(v, key_parts, 1), strict=True)
@@ -204,17 +218,17 @@ def _grad_numpy(
     *extras: np.ndarray,
     **params: Any,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    groups = k.shape[2]
+    groups, named = k.shape[2], extras_of(params, extras)
     with np.errstate(all="ignore"):
-        x = _logits(q, k, extras, **params)
+        x = _logits(q, k, named, **params)
         lse, delta = (a.reshape(*x.shape[:4], 1) for a in (lse, delta))
         weights = np.where(np.isneginf(x), 0, np.exp(x - lse)).astype(q.dtype)
         d5, q5 = _grouped(d_out, groups), _grouped(q, groups)
         d_weights = d5 @ v.transpose(0, 2, 3, 1)[:, :, None]
         d_scores = weights * (d_weights - delta) * q.dtype.type(params["scale"])
-        if params["mask"]:
+        if "mask" in named:
             flat = d_scores.reshape(x.shape[0], -1, *x.shape[3:])
-            d_scores = np.where(extras[-1], flat, 0).reshape(x.shape).astype(q.dtype)
+            d_scores = np.where(named["mask"], flat, 0).reshape(x.shape).astype(q.dtype)
         dq = _ungrouped(d_scores @ k.transpose(0, 2, 1, 3)[:, :, None])
         turned = (np.swapaxes(m, -1, -2) @ other for m, other in ((d_scores, q5), (weights, d5)))
         dk, dv = (m.sum(axis=2, dtype=q.dtype).transpose(0, 2, 1, 3) for m in turned)
@@ -230,7 +244,8 @@ def _transposed(q: Any, k: Any, v: Any, out: Any, lse: Any, *rest: Any, **params
     delta = op("sum", op("mul", d_out, out), axes=(3,))
     delta = op("transpose", delta, permutation=(0, 2, 1))
     if params["mask"]:
-        each = op("div", 1.0, seen_keys(lse, type_of(k).shape[1], **params))
+        named = extras_of(params, extras)
+        each = op("div", 1.0, seen_keys(lse, type_of(k).shape[1], named, **params))
         each = op("transpose", at_excluded(lse, each), permutation=(0, 2, 1))
         d_out = op("mul", d_out, stretched(each, d_out, (0, 1, 2)))
     return flash_attention_grad(q, k, v, lse, delta, d_out, *extras, **params)
@@ -313,37 +328,45 @@ def _attention(
     scale: float,
     left: int,
     right: int,
-    bias: bool,
-    mask: bool,
     key_parts: int = 1,
+    **present: bool,
 ) -> Attention:
     dtype = types[0].dtype
-    first = len(types) - bias - mask
+    roles = [name for name in EXTRAS if present.get(name)]
+    first = len(types) - len(roles)
+    bias, mask = "bias" in roles, "mask" in roles
 
-    def element(number: int, point: Point, read: Callable[..., Expr]) -> Expr:
+    def element(role: str, point: Point, read: Callable[..., Expr]) -> Expr:
+        number = first + roles.index(role)
         shape = types[number].shape
         where = tuple(i if n > 1 else i * 0 for i, n in zip(point, shape, strict=True))
         return read(number, where)
 
+    def bound(role: str) -> Callable[..., Expr] | None:
+        return functools.partial(element, role) if role in roles else None
+
     def logit(score: Expr, point: Point, read: Callable[..., Expr]) -> Expr:
         x: Expr = Prim("mul", (score, Const(scale, dtype)), dtype)
         if bias:
-            x = Prim("add", (x, element(first, point, read)), dtype)
+            x = Prim("add", (x, element("bias", point, read)), dtype)
         if mask:
             lowest = Const(LOWEST * float(dt.finfo(dtype).max), dtype)
-            x = Prim("select", (element(first + bias, point, read), x, lowest), dtype)
+            x = Prim("select", (element("mask", point, read), x, lowest), dtype)
         return x
 
     def slope(point: Point, read: Callable[..., Expr]) -> Expr:
         value = Const(scale, dtype)
         if not mask:
             return value
-        return Prim("select", (element(first + bias, point, read), value, Const(0.0, dtype)), dtype)
+        return Prim("select", (element("mask", point, read), value, Const(0.0, dtype)), dtype)
 
-    return Attention(first > 3, left, right, logit, slope, key_parts=key_parts)
+    return Attention(
+        first > 3, left, right, logit, slope,
+        key_parts=key_parts, start=bound("starts"), end=bound("ends"),
+    )  # fmt: skip
 
 
-flash_attention = define(
+flash_attention: Primitive[tuple[Array, ...]] = define(
     "flash_attention",
     higher=True,
     doc="Softmax attention [B,T,N,H] x [B,S,K,H] x [B,S,K,E] -> ([B,T,N,E], log-sum-exp [B,N,T]).",
@@ -356,7 +379,7 @@ flash_attention = define(
     dtypes="",
 )
 
-flash_attention_grad = define(
+flash_attention_grad: Primitive[tuple[Array, ...]] = define(
     "flash_attention_grad",
     higher=True,
     doc="Cotangents of q, k and v from lse, delta = sum(d_out * out) and d_out; weights are "

@@ -6,7 +6,7 @@ kernel, and what its derivatives of higher order go through.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fxad.core import dtypes as dt
@@ -17,6 +17,15 @@ from fxad.ops.base import full, zeros
 from fxad.trace.tracer import type_of
 
 LOWEST = -0.7  # of the largest finite number: an excluded logit
+EXTRAS = ("bias", "mask", "starts", "ends")
+"""Operands that there may be after the others, in this order: parameters of their names say so."""
+_BOUNDS = ("starts", "ends")
+
+
+def extras_of(params: Mapping[str, Any], extras: Sequence[Any]) -> dict[str, Any]:
+    """The operands that there may be, by name, as far as there are any."""
+    names = [name for name in EXTRAS if params.get(name)]
+    return dict(zip(names, extras, strict=True))
 
 
 def op(name: str, *args: Any, **params: Any) -> Any:
@@ -58,26 +67,18 @@ def _one_unseen(scores: Any) -> Any:
 
 
 def _weights(
-    q: Any,
-    k: Any,
-    extras: Sequence[Any],
-    *,
-    scale: float,
-    left: int,
-    right: int,
-    bias: bool,
-    mask: bool,
+    q: Any, k: Any, extras: Mapping[str, Any], *, scale: float, left: int, right: int, **_: Any
 ) -> tuple[Any, Any]:
     """Softmax weights [B, K, G, T, S] and their log-sum-exp [B, K, G, T], by plain ops."""
     q = _split_heads(q, type_of(k).shape[2])
     dtype = type_of(q).dtype
     scores = op("dot", q, k, contract=((4,), (3,)), batch=((0, 1), (0, 2)), dtype=dtype)
     x = op("mul", scores, scale)
-    if bias:
-        x = op("add", x, _over_scores(extras[0], x))
-    if mask:
+    if "bias" in extras:
+        x = op("add", x, _over_scores(extras["bias"], x))
+    if "mask" in extras:
         lowest = full(LOWEST * float(dt.finfo(dtype).max), type_of(x))
-        x = op("select", _over_scores(extras[-1], x), x, lowest)
+        x = op("select", _over_scores(extras["mask"], x), x, lowest)
     shape = type_of(x).shape
     row, column = (op("iota", dtype=dt.int32, shape=shape, axis=a) for a in (3, 4))
     none = full(-float("inf"), type_of(x))
@@ -85,6 +86,10 @@ def _weights(
         x = op("select", op("le", column, op("add", row, right)), x, none)
     if left >= 0:
         x = op("select", op("ge", column, op("sub", row, left)), x, none)
+    if "starts" in extras:
+        x = op("select", op("ge", column, stretched(extras["starts"], x, (0, 3))), x, none)
+    if "ends" in extras:
+        x = op("select", op("lt", column, stretched(extras["ends"], x, (0, 3))), x, none)
     top = op("stop_gradient", op("max_reduce", x if shape[4] else _one_unseen(x), axes=(4,)))
     unseen = op("eq", top, -float("inf"))
     top = op("select", unseen, zeros(type_of(top)), top)
@@ -101,12 +106,19 @@ def _mixed(weights: Any, v: Any) -> Any:
     return joined_heads(op("dot", weights, v, **pairs))
 
 
-def seen_keys(lse: Any, keys: int, *, left: int, right: int, **_: Any) -> Any:
+def seen_keys(
+    lse: Any, keys: int, extras: Mapping[str, Any], *, left: int, right: int, **_: Any
+) -> Any:
     """How many keys a query's position lets it see, at least 1; like lse, with time last."""
     type_ = type_of(lse)
     row = op("iota", dtype=dt.int32, shape=type_.shape, axis=type_.ndim - 1)
     end = op("min", op("add", row, right + 1), keys) if right >= 0 else None
     start = op("max", op("sub", row, left), 0) if left >= 0 else None
+    bounds = {n: stretched(extras[n], row, (0, type_.ndim - 1)) for n in _BOUNDS if n in extras}
+    if "starts" in bounds:
+        start = bounds["starts"] if start is None else op("max", start, bounds["starts"])
+    if "ends" in bounds:
+        end = bounds["ends"] if end is None else op("min", end, bounds["ends"])
     if start is None and end is None:
         return full(float(max(keys, 1)), type_)
     stop = full(keys, ArrayType(dt.int32, type_.shape)) if end is None else end
@@ -126,7 +138,7 @@ def at_excluded(lse: Any, value: Any) -> Any:
 
 def parts(q: Any, k: Any, v: Any, *extras: Any, **params: Any) -> tuple[Any, Any]:
     """`flash_attention` by plain ops, with all scores in memory."""
-    weights, lse = _weights(q, k, extras, **params)
+    weights, lse = _weights(q, k, extras_of(params, extras), **params)
     batch, groups, each, time = type_of(lse).shape
     return _mixed(weights, v), op("reshape", lse, shape=(batch, groups * each, time))
 
@@ -149,9 +161,10 @@ def grad_parts(
     q: Any, k: Any, v: Any, lse: Any, delta: Any, d_out: Any, *extras: Any, **params: Any
 ) -> tuple[Any, Any, Any]:
     """`flash_attention_grad` by plain ops; lse and delta are recomputed from the rest."""
-    weights, lse = _weights(q, k, extras, **params)
-    if params["mask"]:
-        factor = at_excluded(lse, seen_keys(lse, type_of(k).shape[1], **params))
+    named = extras_of(params, extras)
+    weights, lse = _weights(q, k, named, **params)
+    if "mask" in named:
+        factor = at_excluded(lse, seen_keys(lse, type_of(k).shape[1], named, **params))
         weights = op("mul", weights, stretched(factor, weights, (0, 1, 2, 3)))
     dtype, groups = type_of(q).dtype, type_of(k).shape[2]
     q5, d5 = _split_heads(q, groups), _split_heads(d_out, groups)
@@ -161,8 +174,8 @@ def grad_parts(
     mean = op("sum", op("mul", weights, d_weights), axes=(4,))
     centred = op("sub", d_weights, stretched(mean, d_weights, (0, 1, 2, 3)))
     d_scores = op("mul", op("mul", weights, centred), params["scale"])
-    if params["mask"]:
-        allowed = _over_scores(extras[-1], d_scores)
+    if "mask" in named:
+        allowed = _over_scores(named["mask"], d_scores)
         d_scores = op("select", allowed, d_scores, zeros(type_of(d_scores)))
     dk = op("dot", d_scores, q5, **by_row)
     dv = op("dot", weights, d5, **by_row)

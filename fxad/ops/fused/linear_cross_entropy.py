@@ -30,7 +30,7 @@ from fxad.ops.base import Batched, define, zeros
 from fxad.trace.tracer import stage, type_of
 
 if TYPE_CHECKING:
-    from fxad.ir.rules import Transforms, Value
+    from fxad.ir.rules import Tangents, Transforms, Value, Values, WithTangents
 
 CHUNK = 512  # rows: their logits cost less memory traffic than the table's gradient, once a chunk
 SHORT = 1 << 21  # logits: a chunk of short rows has as many, so that chunks are few
@@ -168,8 +168,8 @@ def _rows(
     peak = _op("stop_gradient", _op("max_reduce", logits, axes=(1,)))
     infinite = _op("eq", _op("abs", peak), math.inf)
     peak = _op("select", infinite, zeros(type_of(peak)), peak)
-    terms = _op("exp", _op("sub", logits, _across(peak, logits)))
-    lse = _op("add", _op("log", _op("sum", terms, axes=(1,))), peak)
+    powers = _op("exp", _op("sub", logits, _across(peak, logits)))
+    lse = _op("add", _op("log", _op("sum", powers, axes=(1,))), peak)
     places = _op("iota", dtype=dt.int32, shape=type_of(logits).shape, axis=1)
     hot = _op("eq", places, _across(targets, logits))
     # A sum over the row instead of a gather: the same pass over the logits that sums exponentials.
@@ -187,7 +187,7 @@ def _all_rows(
             yield _rows(_cut(x, part), table, _cut(targets, part), _cut(weights, part), **params)
 
 
-def _plus(total: Value, part: Value) -> Value:
+def _plus(total: Value | None, part: Value) -> Value:
     return part if total is None else _op("add", total, part)
 
 
@@ -197,7 +197,7 @@ def _loss(rows: _Rows) -> Value:
 
 def parts(x: Value, table: Value, targets: Value, weights: Value, **params: Any) -> tuple[Value]:
     """The loss by plain ops."""
-    loss = None
+    loss: Value | None = None
     for rows in _all_rows(x, table, targets, weights, **params):
         loss = _plus(loss, _loss(rows))
     return (zeros(ArrayType(type_of(weights).dtype, ())) if loss is None else loss,)
@@ -219,13 +219,14 @@ def _slopes(
     return d_x, _product(*ends, (0, 0), factors, dtype, terms)
 
 
-def _jvp(
-    t: Transforms, primals: Sequence[Value], tangents: Sequence[Value], **params: Any
-) -> Value:
+def _jvp(t: Transforms, primals: Values, tangents: Tangents, **params: Any) -> WithTangents:
     """The gradients are computed with the loss, all of a chunk before the next begins; the tangent
     is their product with the tangents."""
     x, table, targets, weights = primals
-    loss, d_table, d_x, losses = None, None, [], []
+    loss: Value | None = None
+    d_table: Value | None = None
+    d_x: list[Value] = []
+    losses: list[Value] = []
     for rows in _all_rows(x, table, targets, weights, **params):
         loss = _plus(loss, _loss(rows))
         part_x, part_table = _slopes(rows, table, **params)
@@ -236,14 +237,14 @@ def _jvp(
     if loss is None:
         return [zeros(type_)], [zeros(type_)]
     slopes = (_joined(d_x), d_table, None, _joined(losses))
-    tangent = None
+    tangent: Value | None = None
     for slope, pushed in zip(slopes, tangents, strict=True):
-        if pushed is not None:
+        if slope is not None and pushed is not None:
             tangent = _plus(tangent, _cast(_inner(slope, pushed), type_.dtype))
     return [loss], [tangent]
 
 
-def _joined(parts: Sequence[Value]) -> Value:
+def _joined(parts: Values) -> Value:
     return parts[0] if len(parts) == 1 else _op("concatenate", *parts, axis=0)
 
 
@@ -252,8 +253,8 @@ def _inner(a: Value, b: Value) -> Value:
 
 
 def _batch(
-    t: Transforms, size: int, batched: Sequence[bool], args: Sequence[Value], **params: Any
-) -> Value:
+    t: Transforms, size: int, batched: Sequence[bool], args: Values, **params: Any
+) -> Batched:
     """One lane after the other, so that never more than a chunk of one lane's logits exist."""
     order = sorted(range(len(args)), key=lambda i: batched[i])
     values = [args[i] for i in order]
@@ -268,7 +269,7 @@ def _batch(
     program, consts = stage(body, types, "linear_cross_entropy")
     assert not consts
     loop = {"carry": 0, "length": size, "reverse": False}
-    results = _op("scan", *values, body=program, consts=len(args) - sum(batched), **loop)
+    results = OPS["scan"](*values, body=program, consts=len(args) - sum(batched), **loop)
     return Batched(tuple(results), (True,))
 
 

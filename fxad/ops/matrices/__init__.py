@@ -1,6 +1,7 @@
-"""The matrix product, factorisations, eigenvalues and Fourier transforms."""
+"""The matrix product, matrices in few bits, factorisations, eigenvalues and Fourier transforms."""
 
 from fxad.ops.matrices import (
+    dequantize,
     eigen,
     factor,
     fft,
@@ -10,4 +11,4 @@ from fxad.ops.matrices import (
     spectral,
 )
 
-__all__ = ["eigen", "factor", "fft", "lu", "product", "product_by_parts", "spectral"]
+__all__ = ["dequantize", "eigen", "factor", "fft", "lu", "product", "product_by_parts", "spectral"]

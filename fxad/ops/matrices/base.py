@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -20,8 +20,13 @@ from fxad.ir.loops import Factoring, HostCall
 from fxad.ir.program import OPS
 from fxad.ops.arrays.movement import broadcast, iota, transpose
 from fxad.ops.base import Primitive, check_kind, define, narrow, spread, zeros
+from fxad.ops.base import op as op
 from fxad.ops.matrices.product import dot
 from fxad.trace.tracer import bind, type_of
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Draws, Value, Values
+    from fxad.trace.array import Array
 
 KINDS = "float complex"
 
@@ -30,13 +35,7 @@ KINDS = "float complex"
 ULP = {"f16": 8, "bf16": 8, "f32": 512, "f64": 512, "c64": 512, "c128": 512}
 
 
-def op(name: str, *args: Any, **params: Any) -> Any:
-    """Apply the op of this name."""
-    primitive: Any = OPS[name]
-    return primitive(*args, **params)
-
-
-def mm(a: Any, b: Any) -> Any:
+def mm(a: Value, b: Value) -> Value:
     """Product of matrices with equal leading axes."""
     type_ = type_of(a)
     rank = type_.ndim
@@ -44,36 +43,36 @@ def mm(a: Any, b: Any) -> Any:
     return dot(a, b, contract=((rank - 1,), (rank - 2,)), batch=(lead, lead), dtype=type_.dtype)
 
 
-def flip(a: Any) -> Any:
+def flip(a: Value) -> Value:
     """The transpose of matrices."""
     rank = type_of(a).ndim
     return transpose(a, permutation=(*range(rank - 2), rank - 1, rank - 2))
 
 
-def adjoint(a: Any) -> Any:
+def adjoint(a: Value) -> Value:
     """The conjugate transpose."""
     flipped = flip(a)
     return op("conj", flipped) if dt.is_complex(type_of(a).dtype) else flipped
 
 
-def hermitian_part(a: Any) -> Any:
+def hermitian_part(a: Value) -> Value:
     """(a + a^H) / 2."""
     return op("mul", op("add", a, adjoint(a)), 0.5)
 
 
-def real_part(a: Any) -> Any:
+def real_part(a: Value) -> Value:
     """Real part of complex arrays; real arrays as they are."""
     return op("real", a) if dt.is_complex(type_of(a).dtype) else a
 
 
-def places(type_: ArrayType) -> tuple[Any, Any]:
+def places(type_: ArrayType) -> tuple[Value, Value]:
     """Row and column number of every entry."""
     axes = (type_.ndim - 2, type_.ndim - 1)
     rows, columns = (iota(dtype=dt.int32, shape=type_.shape, axis=axis) for axis in axes)
     return rows, columns
 
 
-def triangle(a: Any, lower: bool, strict: bool = False) -> Any:
+def triangle(a: Value, lower: bool, strict: bool = False) -> Value:
     """Entries of one triangle, zeros elsewhere; `strict` leaves the diagonal out."""
     type_ = type_of(a)
     rows, columns = places(type_)
@@ -81,26 +80,26 @@ def triangle(a: Any, lower: bool, strict: bool = False) -> Any:
     return op("select", op("gt" if strict else "ge", first, second), a, zeros(type_))
 
 
-def diagonal(a: Any) -> Any:
+def diagonal(a: Value) -> Value:
     """The diagonals of square matrices."""
     type_ = type_of(a)
     kept = op("select", op("eq", *places(type_)), a, zeros(type_))
     return op("sum", kept, axes=(type_.ndim - 1,))
 
 
-def over_rows(v: Any, like: ArrayType) -> Any:
+def over_rows(v: Value, like: ArrayType) -> Value:
     """v[..., j] at every [..., i, j], in the dtype of `like`."""
     axes = (*range(like.ndim - 2), like.ndim - 1)
     return _as(broadcast(v, shape=like.shape, axes=axes), like.dtype)
 
 
-def over_columns(v: Any, like: ArrayType) -> Any:
+def over_columns(v: Value, like: ArrayType) -> Value:
     """v[..., i] at every [..., i, j], in the dtype of `like`."""
     axes = tuple(range(like.ndim - 1))
     return _as(broadcast(v, shape=like.shape, axes=axes), like.dtype)
 
 
-def _as(a: Any, dtype: np.dtype) -> Any:
+def _as(a: Value, dtype: np.dtype) -> Value:
     return a if type_of(a).dtype == dtype else op("convert", a, dtype=dtype)
 
 
@@ -127,7 +126,9 @@ def square_type(name: str) -> Callable[..., ArrayType]:
     return rule
 
 
-def _guarded(function: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
+def _guarded(
+    function: Callable[..., Any], rule: Callable[..., Any]
+) -> Callable[..., tuple[np.ndarray, ...]]:
     """A tuple of results over leading axes; a matrix without a solution gives NaNs."""
 
     def each(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -154,19 +155,35 @@ def _guarded(function: Callable[..., Any], rule: Callable[..., Any]) -> Callable
     return run
 
 
+@overload
+def host_op(
+    name: str,
+    function: Callable[..., np.ndarray],
+    type: Callable[..., ArrayType],
+    factoring: Callable[..., Factoring] | None = None,
+    **rules: Any,
+) -> Primitive[Array]: ...
+@overload
+def host_op(
+    name: str,
+    function: Callable[..., tuple[np.ndarray, ...]],
+    type: Callable[..., tuple[ArrayType, ...]],
+    factoring: Callable[..., Factoring] | None = None,
+    **rules: Any,
+) -> Primitive[tuple[Array, ...]]: ...
 def host_op(
     name: str,
     function: Callable[..., Any],
     type: Callable[..., Any],
     factoring: Callable[..., Factoring] | None = None,
     **rules: Any,
-) -> Primitive:
+) -> Primitive[Any]:
     """Define an op that NumPy computes over leading axes, in the middle of a plan.
 
     factoring(types, **params): what it computes, for executors that have code for it.
     """
 
-    def runner(params: dict[str, Any]) -> Callable[..., Any]:
+    def runner(params: dict[str, Any]) -> Callable[..., tuple[np.ndarray, ...]]:
         return _guarded(partial(function, **params), partial(type, **params))
 
     def loops(types: Sequence[ArrayType], **params: Any) -> HostCall:
@@ -175,11 +192,11 @@ def host_op(
             run.factoring = factoring(*types, **params)
         return HostCall(run)
 
-    def reference(*arrays: np.ndarray, **params: Any) -> Any:
+    def reference(*arrays: np.ndarray, **params: Any) -> np.ndarray | tuple[np.ndarray, ...]:
         results = runner(params)(*arrays)
         return results if len(results) > 1 else results[0]
 
-    def batch(size: int, batched: Sequence[bool], args: Sequence[Any], **params: Any) -> Any:
+    def batch(size: int, batched: Sequence[bool], args: Values, **params: Any) -> Any:
         whole = [a if b else spread(a, size) for a, b in zip(args, batched, strict=True)]
         return bind(OPS[name], *whole, **params)
 
@@ -195,13 +212,13 @@ def host_op(
     )
 
 
-def regular(r: Any, *shape: int) -> np.ndarray:
+def regular(r: Draws, *shape: int) -> np.ndarray:
     """Sample: well-conditioned matrices."""
     x = r.x(*shape)
     return np.asarray(x + 6 * np.eye(shape[-2], shape[-1])).astype(x.dtype)
 
 
-def positive(r: Any, *shape: int) -> np.ndarray:
+def positive(r: Draws, *shape: int) -> np.ndarray:
     """Sample: Hermitian matrices whose eigenvalues are positive and apart from each other."""
     x = r.x(*shape)
     wide = x.astype(np.complex128 if dt.is_complex(x.dtype) else np.float64)

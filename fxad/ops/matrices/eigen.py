@@ -8,14 +8,13 @@ keeps both. Derivatives: C. Bishop, "Pattern Recognition and Machine Learning"; 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.types import ArrayType
-from fxad.ops.base import case, fails, zeros
+from fxad.ops.base import case, fails, only, zeros
 from fxad.ops.matrices.base import (
     check_matrix,
     diagonal,
@@ -27,6 +26,9 @@ from fxad.ops.matrices.base import (
 from fxad.ops.matrices.factor import solve
 from fxad.ops.matrices.spectral import gaps
 from fxad.trace.tracer import type_of
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Draws, Tangents, Value, Values
 
 
 def _complex_dtype(dtype: np.dtype) -> np.dtype:
@@ -47,7 +49,7 @@ def _eig(a: np.ndarray) -> tuple[np.ndarray, ...]:
     return values.astype(dtype), vectors.astype(dtype)
 
 
-def _turn_back(v: Any, turn: Any) -> Any:
+def _turn_back(v: Value, turn: Value) -> Value:
     """Im(turn) / v of every column, where v is largest and so real (over rows)."""
     rank = type_of(v).ndim
     size = op("abs", v)
@@ -59,19 +61,19 @@ def _turn_back(v: Any, turn: Any) -> Any:
     so_far = op("cumsum", op("convert", chosen, dtype=dt.int32), axis=rank - 2, reverse=False)
     chosen = op("and", chosen, op("eq", so_far, 1))
 
-    def at_largest(parts: Any) -> Any:
+    def at_largest(parts: Value) -> Value:
         return op("sum", op("select", chosen, parts, zeros(type_of(parts))), axes=(rank - 2,))
 
     ratio = op("div", at_largest(op("imag", turn)), at_largest(op("real", v)))
     return over_rows(ratio, type_of(size))
 
 
-def _eig_jvp(primals: Sequence[Any], tangents: Sequence[Any], outs: Any) -> Any:
+def _eig_jvp(primals: Values, tangents: Tangents, outs: Values) -> Tangents:
     """With M = V^-1 dA V: dw = diag(M) and dV = V (F * M) + V C, F_ij = 1 / (w_j - w_i), where the
     diagonal C keeps norms at 1 and the largest components real."""
     w, v = outs
     like = type_of(v)
-    da = tangents[0]
+    da = only(tangents)
     if type_of(da).dtype != like.dtype:
         da = op("convert", da, dtype=like.dtype)
     inner = solve(v, mm(da, v))
@@ -82,7 +84,7 @@ def _eig_jvp(primals: Sequence[Any], tangents: Sequence[Any], outs: Any) -> Any:
     return diagonal(inner), op("add", turn, op("mul", v, correction))
 
 
-def _apart(r: Any, *shape: int) -> np.ndarray:
+def _apart(r: Draws, *shape: int) -> np.ndarray:
     """Sample: matrices with well separated eigenvalues, real for real dtypes."""
     x = r.x(*shape)
     return np.asarray(0.2 * x + np.diag(np.arange(1, shape[-1] + 1) * 2.0)).astype(x.dtype)

@@ -15,8 +15,8 @@ of the Cholesky decomposition" (2016).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.loops import Factoring
-from fxad.ops.base import case, fails, zeros
+from fxad.ops.base import Primitive, case, fails, only, value_of, zeros
 from fxad.ops.matrices.base import (
     adjoint,
     check_matrix,
@@ -41,6 +41,10 @@ from fxad.ops.matrices.base import (
     triangle,
 )
 from fxad.trace.tracer import type_of
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Cotangents, Operands, Tangents, Value, Values
+    from fxad.trace.array import Array
 
 # ---------------------------------------------------------------- linear systems
 
@@ -61,7 +65,7 @@ def _system_type(name: str) -> Callable[..., ArrayType]:
 def _system_jvp(again: Callable[..., Any], used: Callable[..., Any]) -> Callable[..., Any]:
     """dx = A^-1 (db - dA x), where only the entries of dA that `used` keeps count."""
 
-    def rule(primals: Sequence[Any], tangents: Sequence[Any], x: Any, **params: Any) -> Any:
+    def rule(primals: Values, tangents: Tangents, x: Value, **params: Any) -> Value:
         da, db = tangents
         if da is not None:
             moved = mm(used(da, **params), x)
@@ -71,7 +75,7 @@ def _system_jvp(again: Callable[..., Any], used: Callable[..., Any]) -> Callable
     return rule
 
 
-solve = host_op(
+solve: Primitive[Array] = host_op(
     "solve",
     np.linalg.solve,
     _system_type("solve"),
@@ -97,11 +101,11 @@ def _triangular_solve(a: np.ndarray, b: np.ndarray, *, lower: bool, unit: bool) 
     return np.linalg.solve(kept, b)
 
 
-def _triangular_transpose(ct: Any, args: Sequence[Any], *, lower: bool, unit: bool) -> list[Any]:
-    return [None, triangular_solve(flip(args[0]), ct, lower=not lower, unit=unit)]
+def _triangular_transpose(ct: Value, args: Operands, *, lower: bool, unit: bool) -> Cotangents:
+    return [None, triangular_solve(flip(value_of(args[0])), ct, lower=not lower, unit=unit)]
 
 
-triangular_solve = host_op(
+triangular_solve: Primitive[Array] = host_op(
     "triangular_solve",
     _triangular_solve,
     _system_type("triangular_solve"),
@@ -130,9 +134,9 @@ def _slogdet_type(a: ArrayType) -> tuple[ArrayType, ArrayType]:
     return ArrayType(a.dtype, a.shape[:-2]), ArrayType(real_dtype(a.dtype), a.shape[:-2])
 
 
-def _slogdet_jvp(primals: Sequence[Any], tangents: Sequence[Any], outs: Any) -> Any:
+def _slogdet_jvp(primals: Values, tangents: Tangents, outs: Values) -> Tangents:
     """d log det A = tr(A^-1 dA): its real part moves the size, the other one the phase."""
-    relative = diagonal(solve(primals[0], tangents[0]))
+    relative = diagonal(solve(primals[0], only(tangents)))
     trace = op("sum", relative, axes=(type_of(relative).ndim - 1,))
     if not dt.is_complex(type_of(trace).dtype):
         return None, trace
@@ -162,9 +166,9 @@ def _cholesky(a: np.ndarray) -> np.ndarray:
     return np.linalg.cholesky((a + np.conj(np.swapaxes(a, -1, -2))) / 2)
 
 
-def _cholesky_jvp(primals: Sequence[Any], tangents: Sequence[Any], low: Any) -> Any:
+def _cholesky_jvp(primals: Values, tangents: Tangents, low: Value) -> Value:
     """dL = L Phi(L^-1 dA L^-H); Phi keeps the lower triangle and half the diagonal."""
-    half = triangular_solve(low, hermitian_part(tangents[0]), lower=True, unit=False)
+    half = triangular_solve(low, hermitian_part(only(tangents)), lower=True, unit=False)
     inner = triangular_solve(low, adjoint(half), lower=True, unit=False)
     twice = op("add", triangle(inner, True), triangle(inner, True, strict=True))
     return mm(low, op("mul", twice, 0.5))

@@ -12,7 +12,7 @@ of a transform is symmetric: `fft` is its own transpose.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,9 +20,13 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ops.arrays.movement import iota
-from fxad.ops.base import Sample, case, check_kind, fails
+from fxad.ops.base import Primitive, Sample, case, check_kind, fails, operand_type
 from fxad.ops.matrices.base import host_op, op
 from fxad.trace.tracer import type_of
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Cotangents, Draws, Operands, Value
+    from fxad.trace.array import Array
 
 
 def _check_axes(name: str, x: ArrayType, axes: Sequence[int]) -> None:
@@ -45,7 +49,7 @@ def _fft(x: np.ndarray, *, axes: tuple[int, ...], inverse: bool) -> np.ndarray:
     return run(x, axes=axes, norm=norm).astype(x.dtype, copy=False) if x.size else x.copy()
 
 
-fft = host_op(
+fft: Primitive[Array] = host_op(
     "fft",
     _fft,
     _fft_type,
@@ -63,7 +67,7 @@ fft = host_op(
 )
 
 
-def _folded(value: Any, axis: int, n: int, weight: float) -> Any:
+def _folded(value: Value, axis: int, n: int, weight: float) -> Value:
     """Terms of a half spectrum times `weight`, but those that are their own mirror image."""
     type_ = type_of(value)
     place = iota(dtype=dt.int32, shape=type_.shape, axis=type_.ndim + axis)
@@ -92,13 +96,13 @@ def _rfft(x: np.ndarray, *, axis: int) -> np.ndarray:
     return np.fft.rfft(x, axis=axis).astype(wanted.dtype, copy=False)
 
 
-def _rfft_transpose(ct: Any, args: Sequence[Any], *, axis: int) -> list[Any]:
+def _rfft_transpose(ct: Value, args: Operands, *, axis: int) -> Cotangents:
     """x_j = Re sum_k ct_k exp(-i ...) is the sum of conj(ct), whose terms `irfft` counts twice."""
-    n = args[0].shape[axis]
+    n = operand_type(args[0]).shape[axis]
     return [irfft(_folded(op("conj", ct), axis, n, 0.5), axis=axis, n=n)]
 
 
-def _wide(r: Any, samples: list[Sample]) -> list[Sample]:
+def _wide(r: Draws, samples: list[Sample]) -> list[Sample]:
     return samples if r.dtype.itemsize >= 4 else []
 
 
@@ -141,7 +145,7 @@ def _irfft(y: np.ndarray, *, axis: int, n: int) -> np.ndarray:
     return np.fft.irfft(y, n, axis, norm="forward").astype(wanted.dtype, copy=False)
 
 
-def _irfft_transpose(ct: Any, args: Sequence[Any], *, axis: int, n: int) -> list[Any]:
+def _irfft_transpose(ct: Value, args: Operands, *, axis: int, n: int) -> Cotangents:
     return [_folded(op("conj", rfft(ct, axis=axis)), axis, n, 2.0)]
 
 

@@ -9,18 +9,21 @@ NumPy has neither; both are written in its terms.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
-from fxad.ops.base import case, fails
+from fxad.ops.base import Primitive, case, fails, only
 from fxad.ops.matrices.base import check_matrix, flip, host_op, mm, op, places, regular, triangle
 from fxad.ops.matrices.factor import triangular_solve
 from fxad.trace.tracer import type_of
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Tangents, Value, Values
+    from fxad.trace.array import Array
 
 # ---------------------------------------------------------------- lu
 
@@ -53,7 +56,7 @@ def _lu(a: np.ndarray) -> tuple[np.ndarray, ...]:
     return work.reshape(a.shape), pivots.reshape(rows), perm.reshape(rows)
 
 
-def _permuted(a: Any, perm: Any) -> Any:
+def _permuted(a: Value, perm: Value) -> Value:
     """Rows in the order of perm, by a product with the permutation matrix."""
     like = type_of(a)
     _, columns = places(like)
@@ -61,10 +64,10 @@ def _permuted(a: Any, perm: Any) -> Any:
     return mm(op("convert", op("eq", wanted, columns), dtype=like.dtype), a)
 
 
-def _lu_jvp(primals: Sequence[Any], tangents: Sequence[Any], outs: Any) -> Any:
+def _lu_jvp(primals: Values, tangents: Tangents, outs: Values) -> Tangents:
     """With F = L^-1 P dA U^-1: dL = L tril(F, -1), dU = triu(F) U."""
     lu_, _, perm = outs
-    moved = triangular_solve(lu_, _permuted(tangents[0], perm), lower=True, unit=True)
+    moved = triangular_solve(lu_, _permuted(only(tangents), perm), lower=True, unit=True)
     inner = flip(triangular_solve(flip(lu_), flip(moved), lower=True, unit=False))
     strict = triangle(lu_, lower=True, strict=True)
     below = triangle(inner, lower=True, strict=True)
@@ -111,10 +114,10 @@ def _sylvester(a: np.ndarray, b: np.ndarray, q: np.ndarray) -> np.ndarray:
     return np.linalg.solve(system, q.reshape(*q.shape[:-2], m * n, 1)).reshape(q.shape)
 
 
-def _sylvester_jvp(primals: Sequence[Any], tangents: Sequence[Any], x: Any) -> Any:
+def _sylvester_jvp(primals: Values, tangents: Tangents, x: Value) -> Value | None:
     """a dx + dx b = dq - da x - x db."""
     da, db, dq = tangents
-    moved = [op("neg", mm(da, x))] if da is not None else []
+    moved: list[Value] = [op("neg", mm(da, x))] if da is not None else []
     moved += [op("neg", mm(x, db))] if db is not None else []
     moved += [dq] if dq is not None else []
     total = moved[0]
@@ -123,7 +126,7 @@ def _sylvester_jvp(primals: Sequence[Any], tangents: Sequence[Any], x: Any) -> A
     return sylvester(primals[0], primals[1], total)
 
 
-sylvester = host_op(
+sylvester: Primitive[Array] = host_op(
     "sylvester",
     _sylvester,
     _sylvester_type,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,8 +21,22 @@ from fxad.ir.loops import Contract
 from fxad.ir.program import OPS
 from fxad.ops.arrays.movement import transpose
 from fxad.ops.arrays.slicing import check_axes, sized
-from fxad.ops.base import Primitive, Unknown, case, check_kind, define, fails, known
+from fxad.ops.base import (
+    Primitive,
+    Sample,
+    Unknown,
+    case,
+    check_kind,
+    define,
+    fails,
+    known,
+    value_of,
+)
 from fxad.trace.tracer import bind, type_of
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Cotangents, Draws, Operands, Tangents, Value, Values
+    from fxad.trace.array import Array
 
 Axes = tuple[int, ...]
 Pair = tuple[Axes, Axes]
@@ -107,12 +121,12 @@ def _as_matrices(a: Axes, b: Axes, contract: Pair, batch: Pair) -> tuple[Pair, P
 
 
 # The rules of a product, whichever way it is computed: `product(a, b, contract=..., batch=...)`.
-Product = Callable[..., Any]
+Product = Callable[..., "Value"]
 
 
 def product_jvp(
-    product: Product, primals: Sequence[Any], tangents: Sequence[Any], contract: Pair, batch: Pair
-) -> Any:
+    product: Product, primals: Values, tangents: Tangents, contract: Pair, batch: Pair
+) -> Value:
     """Tangent of a product."""
     a, b = primals
     da, db = tangents
@@ -124,19 +138,19 @@ def product_jvp(
     return bind(OPS["add"], product(da, b, **pairs), product(a, db, **pairs))
 
 
-def _convert(x: Any, dtype: np.dtype) -> Any:
+def _convert(x: Value, dtype: np.dtype) -> Value:
     return x if type_of(x).dtype == dtype else bind(OPS["convert"], x, dtype=dtype)
 
 
 def _operand_cotangent(
     product: Product,
     side: int,
-    ct: Any,
+    ct: Value,
     operand: Unknown,
-    other: Any,
+    other: Value,
     contract: Pair,
     batch: Pair,
-) -> Any:
+) -> Value:
     """Cotangent of one operand: the cotangent times the other operand over its free axes.
 
     Of the two orders of that product the one that needs no transposition afterwards is taken.
@@ -169,21 +183,21 @@ def _is_sorted(axes: Axes) -> bool:
 
 
 def product_transpose(
-    product: Product, ct: Any, args: Sequence[Any], contract: Pair, batch: Pair
-) -> list[Any]:
+    product: Product, ct: Value, args: Operands, contract: Pair, batch: Pair
+) -> Cotangents:
     """Cotangents of the operands of a product."""
     a, b = args
     da = db = None
     if not known(a):
-        da = _operand_cotangent(product, 0, ct, a, b, contract, batch)
+        da = _operand_cotangent(product, 0, ct, a, value_of(b), contract, batch)
     if not known(b):
-        db = _operand_cotangent(product, 1, ct, b, a, contract, batch)
+        db = _operand_cotangent(product, 1, ct, b, value_of(a), contract, batch)
     return [da, db]
 
 
 def product_batch(
-    product: Product, batched: Sequence[bool], args: Sequence[Any], contract: Pair, batch: Pair
-) -> Any:
+    product: Product, batched: Sequence[bool], args: Values, contract: Pair, batch: Pair
+) -> Value:
     """A product with lanes.
 
     A lane axis of both operands is a batch axis; of one operand, a free axis moved first."""
@@ -206,20 +220,14 @@ def product_batch(
 
 
 def _dot_jvp(
-    primals: Sequence[Any],
-    tangents: Sequence[Any],
-    out: Any,
-    *,
-    contract: Pair,
-    batch: Pair,
-    dtype: np.dtype,
-) -> Any:
+    primals: Values, tangents: Tangents, out: Value, *, contract: Pair, batch: Pair, dtype: np.dtype
+) -> Value:
     return product_jvp(functools.partial(dot, dtype=dtype), primals, tangents, contract, batch)
 
 
 def _dot_transpose(
-    ct: Any, args: Sequence[Any], *, contract: Pair, batch: Pair, dtype: np.dtype
-) -> list[Any]:
+    ct: Value, args: Operands, *, contract: Pair, batch: Pair, dtype: np.dtype
+) -> Cotangents:
     product = functools.partial(dot, dtype=type_of(ct).dtype)
     return product_transpose(product, ct, args, contract, batch)
 
@@ -227,16 +235,16 @@ def _dot_transpose(
 def _dot_batch(
     size: int,
     batched: Sequence[bool],
-    args: Sequence[Any],
+    args: Values,
     *,
     contract: Pair,
     batch: Pair,
     dtype: np.dtype,
-) -> Any:
+) -> Value:
     return product_batch(functools.partial(dot, dtype=dtype), batched, args, contract, batch)
 
 
-def _dot_samples(r: Any) -> list[Any]:
+def _dot_samples(r: Draws) -> list[Sample]:
     a, b, t = r.x(3, 4), r.x(4, 5), r.x(2, 3, 4)
     kind = {"dtype": a.dtype}
     matrix = {"contract": ((1,), (0,)), "batch": ((), ()), **kind}
@@ -255,7 +263,7 @@ def _dot_samples(r: Any) -> list[Any]:
     ]
 
 
-dot: Primitive = define(
+dot: Primitive[Array] = define(
     "dot",
     doc="Sum of products over contract axes; f16 and bf16 accumulate in f32, integers wrap.",
     type=_dot_type,

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
-from fxad.ops.base import Primitive, case, define, fails, narrow, zeros
+from fxad.ops.base import Primitive, Sample, case, define, fails, narrow, zeros
 from fxad.ops.matrices.product import (
     Pair,
     dot,
@@ -43,6 +43,10 @@ from fxad.ops.matrices.product import (
     product_type,
 )
 from fxad.trace.tracer import type_of
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import Cotangents, Draws, Operands, Tangents, Value, Values
+    from fxad.trace.array import Array
 
 _LARGEST = float(dt.finfo(dt.bfloat16).max)
 TERMS = (3, 6, 9)
@@ -87,7 +91,7 @@ def _arrays(x: np.ndarray, count: int) -> list[np.ndarray]:
     return [*parts, np.where(finite, parts[0], x)]
 
 
-def _by_one_product(a: Any, b: Any, *, contract: Pair, batch: Pair, terms: int) -> Any:
+def _by_one_product(a: Value, b: Value, *, contract: Pair, batch: Pair, terms: int) -> Value:
     """The same by the ops of products of bfloat16."""
     if not contract[0]:  # parts need an axis to stand along
         contract = (type_of(a).ndim,), (type_of(b).ndim,)
@@ -98,7 +102,7 @@ def _by_one_product(a: Any, b: Any, *, contract: Pair, batch: Pair, terms: int) 
     return dot(left, right, contract=contract, batch=batch, dtype=dt.float32)
 
 
-def _side_by_side(x: Any, order: Sequence[int], axis: int, count: int) -> Any:
+def _side_by_side(x: Value, order: Sequence[int], axis: int, count: int) -> Value:
     """The parts of an operand in this order along an axis, and last the first part of all."""
     type_ = type_of(x)
     finite = OPS["is_finite"](x)
@@ -118,36 +122,22 @@ def _with(terms: int) -> Callable[..., Any]:
 
 
 def _jvp(
-    primals: Sequence[Any],
-    tangents: Sequence[Any],
-    out: Any,
-    *,
-    contract: Pair,
-    batch: Pair,
-    terms: int,
-) -> Any:
+    primals: Values, tangents: Tangents, out: Value, *, contract: Pair, batch: Pair, terms: int
+) -> Value:
     return product_jvp(_with(terms), primals, tangents, contract, batch)
 
 
-def _transpose(
-    ct: Any, args: Sequence[Any], *, contract: Pair, batch: Pair, terms: int
-) -> list[Any]:
+def _transpose(ct: Value, args: Operands, *, contract: Pair, batch: Pair, terms: int) -> Cotangents:
     return product_transpose(_with(terms), ct, args, contract, batch)
 
 
 def _batch(
-    size: int,
-    batched: Sequence[bool],
-    args: Sequence[Any],
-    *,
-    contract: Pair,
-    batch: Pair,
-    terms: int,
-) -> Any:
+    size: int, batched: Sequence[bool], args: Values, *, contract: Pair, batch: Pair, terms: int
+) -> Value:
     return product_batch(_with(terms), batched, args, contract, batch)
 
 
-def _samples(r: Any) -> list[Any]:
+def _samples(r: Draws) -> list[Sample]:
     a, b, t = r.x(3, 4), r.x(4, 5), r.x(2, 3, 4)
     matrix = {"contract": ((1,), (0,)), "batch": ((), ())}
     if r.dtype != dt.float32:
@@ -165,7 +155,7 @@ def _samples(r: Any) -> list[Any]:
     ]
 
 
-dot_by_parts: Primitive = define(
+dot_by_parts: Primitive[Array] = define(
     "dot_by_parts",
     doc="Sum of products over contract axes: of bf16 parts of float32 numbers, `terms` a product.",
     type=_type,

@@ -16,8 +16,7 @@ stay right. Complex vectors are determined up to a phase; their tangents are tho
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError
 from fxad.core.types import ArrayType
 from fxad.ir.loops import Factoring
-from fxad.ops.base import Sample, case, fails, zeros
+from fxad.ops.base import Sample, case, fails, only, zeros
 from fxad.ops.base import full as filled
 from fxad.ops.matrices.base import (
     adjoint,
@@ -48,8 +47,11 @@ from fxad.ops.matrices.base import (
 from fxad.ops.matrices.factor import triangular_solve
 from fxad.trace.tracer import type_of
 
+if TYPE_CHECKING:
+    from fxad.ir.rules import Draws, Tangents, Value, Values
 
-def _safe_inverse(x: Any) -> Any:
+
+def _safe_inverse(x: Value) -> Value:
     """1 / x, and 0 where x is 0, without an infinity that a derivative could meet."""
     type_ = type_of(x)
     zero = op("eq", x, zeros(type_))
@@ -57,7 +59,7 @@ def _safe_inverse(x: Any) -> Any:
     return op("select", zero, zeros(type_), op("div", one, op("select", zero, one, x)))
 
 
-def gaps(values: Any, like: ArrayType) -> Any:
+def gaps(values: Value, like: ArrayType) -> Value:
     """1 / (v_j - v_i) at [i, j]; 0 for equal values."""
     return _safe_inverse(op("sub", over_rows(values, like), over_columns(values, like)))
 
@@ -74,10 +76,10 @@ def _eigh(a: np.ndarray) -> tuple[np.ndarray, ...]:
     return tuple(np.linalg.eigh((a + np.conj(np.swapaxes(a, -1, -2))) / 2))
 
 
-def _eigh_jvp(primals: Sequence[Any], tangents: Sequence[Any], outs: Any) -> Any:
+def _eigh_jvp(primals: Values, tangents: Tangents, outs: Values) -> Tangents:
     """dw = diag(M), dV = V (F * M) with M = V^H dA V and F_ij = 1 / (w_j - w_i)."""
     w, v = outs
-    inner = mm(adjoint(v), mm(hermitian_part(tangents[0]), v))
+    inner = mm(adjoint(v), mm(hermitian_part(only(tangents)), v))
     turn = op("mul", gaps(w, type_of(v)), inner)
     return real_part(diagonal(inner)), mm(v, turn)
 
@@ -116,19 +118,19 @@ def _no_completion(name: str, type_: ArrayType, completed: bool, instead: str) -
         raise ShapeError(f"{name}: a completed basis of {type_} has no derivative; use {instead}")
 
 
-def _outside(da: Any, basis: Any, along: Any, s: Any) -> Any:
+def _outside(da: Value, basis: Value, along: Value, s: Value) -> Value:
     """(I - B B^H) dA W / s: what moves the columns of B out of their span."""
     moved = mm(da, along)
     rest = op("sub", moved, mm(basis, mm(adjoint(basis), moved)))
     return op("mul", rest, _safe_inverse(over_rows(s, type_of(rest))))
 
 
-def _svd_jvp(primals: Sequence[Any], tangents: Sequence[Any], outs: Any, *, full: bool) -> Any:
+def _svd_jvp(primals: Values, tangents: Tangents, outs: Values, *, full: bool) -> Tangents:
     """With D = U^H dA V: dU = U (F * (D s + s D^H)), dV = V (F * (s D + D^H s)),
     F_ij = 1 / (s_j^2 - s_i^2), plus the parts outside the spans of U and V."""
     _no_completion("svd", type_of(primals[0]), full, "full_matrices=False")
     u, s, vh = outs
-    da, v = tangents[0], adjoint(vh)
+    da, v = only(tangents), adjoint(vh)
     inner = mm(mm(adjoint(u), da), v)
     like = type_of(inner)
     apart = gaps(op("mul", s, s), like)
@@ -149,7 +151,7 @@ def _svd_jvp(primals: Sequence[Any], tangents: Sequence[Any], outs: Any, *, full
     return du, real_part(diagonal(inner)), adjoint(dv)
 
 
-def _svd_cases(r: Any) -> list[Sample]:
+def _svd_cases(r: Draws) -> list[Sample]:
     a = positive(r, 2, 3, 3)
     thin = [case(m, full=False) for m in (a, a[..., :2], a[0, :2])]
     return [*thin, case(a[0], full=True)]
@@ -177,12 +179,12 @@ def _qr_type(a: ArrayType, *, complete: bool) -> tuple[ArrayType, ArrayType]:
     return ArrayType(a.dtype, (*lead, m, k)), ArrayType(a.dtype, (*lead, k, n))
 
 
-def _qr_jvp(primals: Sequence[Any], tangents: Sequence[Any], outs: Any, *, complete: bool) -> Any:
+def _qr_jvp(primals: Values, tangents: Tangents, outs: Values, *, complete: bool) -> Tangents:
     """With C = Q^H dA R^-1 and its skew part W, of which R keeps a real diagonal:
     dQ = dA R^-1 + Q (W - C), dR = (C - W) R."""
     _no_completion("qr", type_of(primals[0]), complete, 'mode="reduced"')
     q, r = outs
-    da = tangents[0]
+    da = only(tangents)
     m, n = type_of(da).shape[-2:]
     if m < n:
         raise ShapeError(
@@ -229,9 +231,9 @@ def _pinv_type(a: ArrayType, *, rtol: float) -> ArrayType:
     return ArrayType(a.dtype, (*a.shape[:-2], a.shape[-1], a.shape[-2]))
 
 
-def _pinv_jvp(primals: Sequence[Any], tangents: Sequence[Any], p: Any, *, rtol: float) -> Any:
+def _pinv_jvp(primals: Values, tangents: Tangents, p: Value, *, rtol: float) -> Value:
     """dP = -P dA P + P P^H dA^H (I - A P) + (I - P A) dA^H P^H P, at constant rank."""
-    a, da = primals[0], tangents[0]
+    a, da = primals[0], only(tangents)
     inner = op("neg", mm(mm(p, da), p))
     ph, dah = adjoint(p), adjoint(da)
     left = mm(mm(p, ph), dah)

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from fxad.core.types import Type
 from fxad.ir.loops import Structured
-from fxad.ir.program import Eqn, Program, Symbol, Var
+from fxad.ir.program import Atom, Eqn, Program, Symbol, Var
 from fxad.ops.base import define
 from fxad.trace.execute import concrete
 from fxad.trace.tracer import stage, type_of
 
 if TYPE_CHECKING:
-    from fxad.ir.rules import CloseRule
+    from fxad.ir.rules import AnyValue, AnyValues, CloseRule, Params
 
 captured = define(
     "captured",
@@ -45,16 +45,14 @@ def embed(program: Program, values: Sequence[Any]) -> Program:
     return Program(program.inputs, [*heads, *program.eqns], program.outputs, program.name)
 
 
-def staged(
-    function: Callable[..., Sequence[Any]], types: Sequence[Type], name: str = "f"
-) -> Program:
+def staged(function: Callable[..., AnyValues], types: Sequence[Type], name: str = "f") -> Program:
     """Trace a function into a Program without consts; what it captures is embedded."""
     return embed(*stage(function, types, name))
 
 
-def values_in(*programs: Program) -> list[Any]:
+def values_in(*programs: Program) -> list[AnyValue]:
     """The captured values of some programs, each once."""
-    found: dict[int, Any] = {}
+    found: dict[int, AnyValue] = {}
     for program in programs:
         for eqn in program.eqns:
             if eqn.op is captured:
@@ -63,11 +61,11 @@ def values_in(*programs: Program) -> list[Any]:
     return list(found.values())
 
 
-def opened(program: Program, values: Sequence[Any], at: int = 0) -> Program:
+def opened(program: Program, values: AnyValues, at: int = 0) -> Program:
     """The program with inputs for these captured values, put before its input number `at`."""
     heads = [Var(type_of(value)) for value in values]
     places = {id(value): var for value, var in zip(values, heads, strict=True)}
-    swap: dict[Any, Any] = {}
+    swap: dict[Atom, Atom] = {}
     kept = []
     for eqn in program.eqns:
         if eqn.op is captured:
@@ -84,9 +82,7 @@ def closing(names: Sequence[str], at: int, count: str = "") -> CloseRule:
     `count` names the parameter that counts those operands.
     """
 
-    def close(
-        args: tuple[Any, ...], params: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def close(args: tuple[AnyValue, ...], params: Params) -> tuple[tuple[AnyValue, ...], Params]:
         held = {n: params[n] for n in names}
         programs = [p for v in held.values() for p in (v if isinstance(v, tuple) else (v,))]
         values = values_in(*[p for p in programs if isinstance(p, Program)])

@@ -8,13 +8,13 @@ else is recomputed there, behind a barrier that no pass looks through.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from fxad.core import dtypes as dt
 from fxad.core.masks import merge, select
 from fxad.core.record import valued
-from fxad.core.types import ArrayType
+from fxad.core.types import ArrayType, Type
 from fxad.ir.program import OPS, Atom, Eqn, Program, Var
 from fxad.ir.rewrite import dce, flattened, used_inputs
 from fxad.ops.base import Primitive, type_of
@@ -32,7 +32,8 @@ from fxad.ops.programs.policies import (
 )
 
 if TYPE_CHECKING:
-    from fxad.ir.rules import Transforms
+    from fxad.ir.rules import AnyValue, AnyValues, Record, Transforms
+    from fxad.trace.array import Array
 
 
 @valued
@@ -90,13 +91,13 @@ def _rooted(atom: Atom, root: dict[Var, Atom]) -> Atom:
 
 def _split(
     t: Transforms,
-    record: Callable[..., Any],
+    record: Record,
     unknown: tuple[bool, ...],
-    args: Sequence[Any],
+    args: AnyValues,
     *,
     program: Program,
     policy: Rows,
-) -> Sequence[Any]:
+) -> AnyValues:
     s = t.split(program, unknown)
     known = flattened(s.known)
     count = len(known.outputs) - s.residuals
@@ -114,7 +115,7 @@ def _split(
     spare = [] if budget is None else [*results[end:], *given]
     types = [type_of(v) for v in values]
 
-    def backward(*operands: Any) -> list[Any]:
+    def backward(*operands: AnyValue) -> list[AnyValue]:
         held, others = operands[: len(fixed)], operands[len(fixed) : len(fixed) + len(spare)]
         if budget is not None:
             free, rest = (*others[len(dear) :], *held[: len(inputs)]), held[len(inputs) :]
@@ -140,7 +141,7 @@ def _dear(program: Program, saved: Mapping[Var, str]) -> list[Var]:
     return [v for e in eqns for v in e.outputs if v not in saved]
 
 
-def _stored(value: Any, how: str) -> Any:
+def _stored(value: AnyValue, how: str) -> AnyValue:
     """A saved value in the form in which it is kept for the backward half."""
     type_ = type_of(value)
     if compressed(how) and isinstance(type_, ArrayType) and _compressible(type_):
@@ -148,7 +149,7 @@ def _stored(value: Any, how: str) -> Any:
     return value
 
 
-def _restored(value: Any, how: str, type_: ArrayType) -> Any:
+def _restored(value: AnyValue, how: str, type_: Type) -> AnyValue:
     """A saved value as the backward half reads it."""
     if place(how) != "keep":
         value = OPS["offload"](value, place=place(how), memory=memory(how))
@@ -159,4 +160,4 @@ def _compressible(type_: ArrayType) -> bool:
     return dt.is_float(type_.dtype) and type_.dtype.itemsize > 2
 
 
-checkpoint: Primitive = call_like("checkpoint", _split, back="inside")
+checkpoint: Primitive[tuple[Array, ...]] = call_like("checkpoint", _split, back="inside")

@@ -7,8 +7,8 @@ Rules take the transforms `t` first, as all of `fxad.ops.programs.control` do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from fxad.core.types import ArrayType, Type
 from fxad.ir.loops import Structured
 from fxad.ir.program import OPS, Eqn, Program, Var, subprograms
 from fxad.ir.rewrite import dce, evaluate, used_inputs
-from fxad.ops.base import Batched, define, known, type_of, zeros
+from fxad.ops.base import Batched, define, known, known_values, nonzero, type_of, value_of, zeros
 from fxad.ops.programs.captures import closing
 from fxad.ops.programs.control import (
     along_lanes,
@@ -30,12 +30,22 @@ from fxad.ops.programs.control import (
 )
 
 if TYPE_CHECKING:
-    from fxad.ir.rules import Transforms
+    from fxad.ir.rules import (
+        AnyCotangents,
+        AnyOperands,
+        AnyTangents,
+        AnyValue,
+        AnyValues,
+        Record,
+        Split,
+        Transforms,
+        Value,
+        WithTangents,
+    )
+    from fxad.ir.tape import NumpyValue
 
 
-def _cond_type(
-    index: ArrayType, *types: ArrayType, branches: tuple[Program, ...]
-) -> tuple[Type, ...]:
+def _cond_type(index: ArrayType, *types: Type, branches: tuple[Program, ...]) -> tuple[Type, ...]:
     if index.shape or dt.is_inexact(index.dtype):
         raise ShapeError(f"cond: the index must be one int32 or bool, not {index}")
     for branch in branches:
@@ -49,32 +59,32 @@ def _cond_type(
 
 
 def _cond_numpy(
-    index: np.ndarray, *arrays: np.ndarray, branches: tuple[Program, ...]
-) -> tuple[Any, ...]:
+    index: np.ndarray, *arrays: NumpyValue, branches: tuple[Program, ...]
+) -> tuple[NumpyValue, ...]:
     chosen = min(max(int(index), 0), len(branches) - 1)
     return tuple(evaluate(branches[chosen], arrays))
 
 
 def _cond_jvp(
-    t: Transforms, primals: Sequence[Any], tangents: Sequence[Any], *, branches: Sequence[Program]
-) -> tuple[Sequence[Any], Sequence[Any]]:
+    t: Transforms, primals: AnyValues, tangents: AnyTangents, *, branches: Sequence[Program]
+) -> WithTangents:
     active = present(tangents[1:])
     flags = [t.jvp(b, active)[1] for b in branches]
     union = tuple(any(column) for column in zip(*flags, strict=True))
     derived = tuple(t.jvp(b, active, union)[0] for b in branches)
-    results = cond(*primals, *select(tangents[1:], active), branches=derived)
+    results = cond(*primals, *nonzero(tangents[1:]), branches=derived)
     count = len(branches[0].outputs)
     return results[:count], filled(union, results[count:])
 
 
 def _cond_split(
     t: Transforms,
-    record: Callable[..., Any],
+    record: Record,
     unknown: tuple[bool, ...],
-    args: Sequence[Any],
+    args: AnyValues,
     *,
     branches: Sequence[Program],
-) -> Sequence[Any]:
+) -> AnyValues:
     index, operands, mask = args[0], args[1:], tuple(unknown[1:])
     if unknown[0]:
         raise TypeMismatch("cond: the index cannot depend on a tangent")
@@ -96,9 +106,9 @@ def _cond_split(
     return merge(union, rest, results[:count])
 
 
-def _coalesce(parts: Sequence[Any]) -> tuple[list[ArrayType], list[list[int]]]:
+def _coalesce(parts: Sequence[Split]) -> tuple[list[Type], list[list[int]]]:
     """Residual slots shared by the branches: one branch's residuals of a type reuse another's."""
-    slots: list[ArrayType] = []
+    slots: list[Type] = []
     places: list[list[int]] = []
     for part in parts:
         free = dict(enumerate(slots))
@@ -116,9 +126,9 @@ def _coalesce(parts: Sequence[Any]) -> tuple[list[ArrayType], list[list[int]]]:
 
 
 def _pad_outputs(
-    t: Transforms, program: Program, count: int, slots: Sequence[ArrayType], place: Sequence[int]
+    t: Transforms, program: Program, count: int, slots: Sequence[Type], place: Sequence[int]
 ) -> Program:
-    def padded(*args: Any) -> list[Any]:
+    def padded(*args: AnyValue) -> list[AnyValue]:
         outs = t.run(program, args)
         mine = dict(zip(place, outs[count:], strict=True))
         extra = [mine[i] if i in mine else zeros(s) for i, s in enumerate(slots)]
@@ -128,7 +138,7 @@ def _pad_outputs(
 
 
 def _pick_inputs(
-    rest: Program, slots: Sequence[ArrayType], place: Sequence[int], residuals: int
+    rest: Program, slots: Sequence[Type], place: Sequence[int], residuals: int
 ) -> Program:
     inputs = [Var(s) for s in slots]
     for i, var in zip(place, rest.inputs[:residuals], strict=True):
@@ -137,24 +147,24 @@ def _pick_inputs(
 
 
 def _cond_transpose(
-    t: Transforms, cotangents: Sequence[Any], args: Sequence[Any], *, branches: Sequence[Program]
-) -> Sequence[Any]:
+    t: Transforms, cotangents: AnyCotangents, args: AnyOperands, *, branches: Sequence[Program]
+) -> AnyCotangents:
     linear = tuple(not known(a) for a in args[1:])
     active = present(cotangents)
-    wanted = select([a.type for a in args[1:] if not known(a)], [True] * sum(linear))
+    wanted = [a.type for a in args[1:] if not known(a)]
     derived = tuple(_dense_transpose(t, b, linear, active, wanted) for b in branches)
-    operands = [*select(args[1:], linear, False), *select(cotangents, active)]
-    results = cond(args[0], *operands, branches=derived)
+    operands = [*known_values(args[1:]), *nonzero(cotangents)]
+    results = cond(value_of(args[0]), *operands, branches=derived)
     return [None, *merge(linear, results, [None] * (len(linear) - sum(linear)))]
 
 
 def _dense_transpose(
-    t: Transforms, program: Program, linear: Mask, active: Mask, wanted: Sequence[ArrayType]
+    t: Transforms, program: Program, linear: Mask, active: Mask, wanted: Sequence[Type]
 ) -> Program:
     """The transpose of a Program with zeros for cotangents that are missing."""
     derived, flags = t.transpose(program, linear, active)
 
-    def dense(*args: Any) -> list[Any]:
+    def dense(*args: AnyValue) -> list[AnyValue]:
         results = filled(flags, t.run(derived, args))
         return [zeros(w) if r is None else r for r, w in zip(results, wanted, strict=True)]
 
@@ -165,10 +175,10 @@ def _cond_batch(
     t: Transforms,
     size: int,
     batched: Sequence[bool],
-    args: Sequence[Any],
+    args: AnyValues,
     *,
     branches: Sequence[Program],
-) -> Any:
+) -> AnyValues | Batched:
     mask = tuple(batched[1:])
     if not batched[0]:
         flags = [t.batch(b, size, mask)[1] for b in branches]
@@ -181,19 +191,15 @@ def _cond_batch(
 
 
 def _cond_select(
-    t: Transforms,
-    size: int,
-    batched: Sequence[bool],
-    args: Sequence[Any],
-    branches: Sequence[Program],
-) -> Any:
+    t: Transforms, size: int, batched: Sequence[bool], args: AnyValues, branches: Sequence[Program]
+) -> AnyValues:
     """Every branch on all lanes, and a select. It stays a call until it is compiled, so that a
     printed Program says what became of the cond."""
     mask = tuple(batched[1:])
     everything = (True,) * len(branches[0].outputs)
     lanes = [t.batch(b, size, mask, everything)[0] for b in branches]
 
-    def chosen(index: Any, *operands: Any) -> list[Any]:
+    def chosen(index: Value, *operands: AnyValue) -> list[AnyValue]:
         if dt.is_bool(type_of(index).dtype):
             index = OPS["convert"](index, dtype=dt.int32)
         last = len(lanes) - 1
@@ -212,7 +218,7 @@ def _cond_select(
     return list(OPS["call"](*args, program=program))
 
 
-def _only_where(own: Any, operands: Sequence[Any], batched: Mask) -> list[Any]:
+def _only_where(own: Value, operands: AnyValues, batched: Mask) -> list[AnyValue]:
     """The operands, without derivatives in lanes that take another branch: there they may be
     infinite or NaN, and 0 times that would spoil the gradient."""
     return [
@@ -233,16 +239,12 @@ def _must_not_run_in_vain(program: Program) -> bool:
 
 
 def _cond_lane_by_lane(
-    t: Transforms,
-    size: int,
-    batched: Sequence[bool],
-    args: Sequence[Any],
-    branches: Sequence[Program],
-) -> Any:
+    t: Transforms, size: int, batched: Sequence[bool], args: AnyValues, branches: Sequence[Program]
+) -> AnyValues:
     """A loop over lanes, each running its own branch alone."""
     shared, lanes = select(args, batched, False), select(args, batched)
 
-    def one(*values: Any) -> list[Any]:
+    def one(*values: AnyValue) -> list[AnyValue]:
         fixed, own = values[: len(shared)], values[len(shared) :]
         return list(cond(*merge(batched, own, fixed), branches=branches))
 

@@ -8,26 +8,47 @@ Every rule takes the transforms `t` first (see `fxad.transform.context`); result
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from fxad.core.errors import TypeMismatch
 from fxad.core.masks import Mask, merge, select
-from fxad.core.types import ArrayType, Type
+from fxad.core.types import Type
 from fxad.ir.loops import Structured
 from fxad.ir.program import OPS, Program
 from fxad.ir.rewrite import evaluate
-from fxad.ops.base import Batched, Primitive, define, known, spread, tangent_type, type_of, zeros
+from fxad.ops.base import (
+    Batched,
+    Primitive,
+    define,
+    known,
+    known_values,
+    nonzero,
+    spread,
+    tangent_type,
+    type_of,
+    zeros,
+)
 from fxad.ops.programs.captures import closing
 
 if TYPE_CHECKING:
-    from fxad.ir.rules import Transforms
+    from fxad.ir.rules import (
+        AnyCotangents,
+        AnyOperands,
+        AnyTangents,
+        AnyValue,
+        AnyValues,
+        Record,
+        SplitRule,
+        Transforms,
+        WithTangents,
+    )
+    from fxad.ir.tape import NumpyValue
+    from fxad.trace.array import Array
 
 Result = TypeVar("Result")
 
 
-def check_operands(name: str, program: Program, types: Sequence[ArrayType]) -> None:
+def check_operands(name: str, program: Program, types: Sequence[Type]) -> None:
     """Operands must have exactly the sub-program's input types."""
     if tuple(types) != program.in_types:
         seen = ", ".join(map(str, types))
@@ -35,18 +56,24 @@ def check_operands(name: str, program: Program, types: Sequence[ArrayType]) -> N
         raise TypeMismatch(f"{name}: its program takes ({wanted}) but was given ({seen})")
 
 
-def present(values: Sequence[Any]) -> Mask:
+def present(values: Sequence[object]) -> Mask:
     return tuple(v is not None for v in values)
 
 
-def filled(mask: Sequence[bool], values: Sequence[Any]) -> list[Any]:
+def filled(mask: Sequence[bool], values: Sequence[Result]) -> list[Result | None]:
     """`values` at the marked places, None elsewhere."""
     return merge(mask, values, [None] * (len(mask) - sum(mask)))
 
 
+@overload
+def instantiate(primals: AnyValues, tangents: AnyTangents) -> list[AnyValue]: ...
+@overload
 def instantiate(
-    primals: Sequence[Any], tangents: Sequence[Any], wanted: Sequence[bool] | None = None
-) -> list[Any]:
+    primals: AnyValues, tangents: AnyTangents, wanted: Sequence[bool]
+) -> list[AnyValue | None]: ...
+def instantiate(
+    primals: AnyValues, tangents: AnyTangents, wanted: Sequence[bool] | None = None
+) -> Any:
     """Tangents with zeros for the missing ones (for those of them that are wanted)."""
     wanted = (True,) * len(primals) if wanted is None else wanted
     return [
@@ -71,7 +98,7 @@ def settled(
         state = grown
 
 
-def spread_new(values: Sequence[Any], size: int, before: Mask, now: Mask) -> list[Any]:
+def spread_new(values: AnyValues, size: int, before: Mask, now: Mask) -> list[AnyValue]:
     """Values with an axis of lanes where one is wanted now and there was none before."""
     return [
         spread(v, size) if b and not a else v for v, a, b in zip(values, before, now, strict=True)
@@ -87,7 +114,7 @@ def subprogram_effects(**params: Any) -> frozenset[str]:
     return found
 
 
-def along_lanes(flag: Any, type: ArrayType) -> Any:
+def along_lanes(flag: AnyValue, type: Type) -> AnyValue:
     """A flag per lane, repeated over the other axes of `type`."""
     return OPS["broadcast"](flag, shape=type.shape, axes=(0,)) if type.ndim > 1 else flag
 
@@ -95,44 +122,41 @@ def along_lanes(flag: Any, type: ArrayType) -> Any:
 # ---------------------------------------------------------------- call
 
 
-def _call_type(*types: ArrayType, program: Program, **params: Any) -> tuple[Type, ...]:
+def _call_type(*types: Type, program: Program, **params: Any) -> tuple[Type, ...]:
     check_operands("call", program, types)
     return program.out_types
 
 
-def run_program(*arrays: np.ndarray, program: Program, **params: Any) -> tuple[Any, ...]:
+def run_program(*arrays: NumpyValue, program: Program, **params: Any) -> tuple[NumpyValue, ...]:
     return tuple(evaluate(program, arrays))
 
 
-def call_like(name: str, split: Any = None, back: Any = None) -> Primitive:
+def call_like(
+    name: str, split: SplitRule | None = None, back: Literal["inside"] | None = None
+) -> Primitive[tuple[Array, ...]]:
     """`call`, or `checkpoint`, which has its own way to be split and transposed."""
 
-    def rebind(args: Sequence[Any], program: Program, params: dict[str, Any]) -> list[Any]:
+    def rebind(args: AnyValues, program: Program, params: dict[str, Any]) -> list[AnyValue]:
         return list(OPS[name](*args, program=program, **params))
 
     def jvp(
-        t: Transforms,
-        primals: Sequence[Any],
-        tangents: Sequence[Any],
-        *,
-        program: Program,
-        **params: Any,
-    ) -> tuple[Sequence[Any], Sequence[Any]]:
+        t: Transforms, primals: AnyValues, tangents: AnyTangents, *, program: Program, **params: Any
+    ) -> WithTangents:
         active = present(tangents)
         derived, out_active = t.jvp(program, active)
-        results = rebind([*primals, *select(tangents, active)], derived, params)
+        results = rebind([*primals, *nonzero(tangents)], derived, params)
         count = len(program.outputs)
         return results[:count], filled(out_active, results[count:])
 
     def default_split(
         t: Transforms,
-        record: Callable[..., Any],
+        record: Record,
         unknown: tuple[bool, ...],
-        args: Sequence[Any],
+        args: AnyValues,
         *,
         program: Program,
         **params: Any,
-    ) -> Sequence[Any]:
+    ) -> AnyValues:
         s = t.split(program, unknown)
         outs = rebind(select(args, unknown, False), s.known, params)
         count = len(outs) - s.residuals
@@ -142,16 +166,16 @@ def call_like(name: str, split: Any = None, back: Any = None) -> Primitive:
 
     def transpose(
         t: Transforms,
-        cotangents: Sequence[Any],
-        args: Sequence[Any],
+        cotangents: AnyCotangents,
+        args: AnyOperands,
         *,
         program: Program,
         **params: Any,
-    ) -> Sequence[Any]:
+    ) -> AnyCotangents:
         linear = tuple(not known(a) for a in args)
         active = present(cotangents)
         derived, flags = t.transpose(program, linear, active)
-        operands = [*select(args, linear, False), *select(cotangents, active)]
+        operands = [*known_values(args), *nonzero(cotangents)]
         results = rebind(operands, derived, params)
         return merge(linear, filled(flags, results), [None] * (len(args) - sum(linear)))
 
@@ -159,11 +183,11 @@ def call_like(name: str, split: Any = None, back: Any = None) -> Primitive:
         t: Transforms,
         size: int,
         batched: Sequence[bool],
-        args: Sequence[Any],
+        args: AnyValues,
         *,
         program: Program,
         **params: Any,
-    ) -> Any:
+    ) -> Batched:
         derived, flags = t.batch(program, size, tuple(batched))
         return Batched(tuple(rebind(args, derived, params)), flags)
 

@@ -13,11 +13,21 @@ import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.masks import Mask, merge, select
-from fxad.core.types import ArrayType, Type
+from fxad.core.types import Type
 from fxad.ir.loops import Alias, Structured
 from fxad.ir.program import OPS, Program, Symbol, Var
 from fxad.ir.rewrite import dce, evaluate
-from fxad.ops.base import Batched, define, known, spread, type_of, zeros
+from fxad.ops.base import (
+    Batched,
+    define,
+    known,
+    known_values,
+    nonzero,
+    spread,
+    type_of,
+    values_of,
+    zeros,
+)
 from fxad.ops.programs.captures import closing, opened, values_in
 from fxad.ops.programs.control import (
     filled,
@@ -28,29 +38,40 @@ from fxad.ops.programs.control import (
 )
 
 if TYPE_CHECKING:
-    from fxad.ir.rules import CloseRule, Transforms
+    from fxad.ir.rules import (
+        AnyCotangents,
+        AnyOperands,
+        AnyTangents,
+        AnyValue,
+        AnyValues,
+        CloseRule,
+        Params,
+        Transforms,
+        WithTangents,
+    )
+    from fxad.ir.tape import NumpyValue
 
 
 def _lanes(t: Transforms, symbol: Symbol, size: int, batched: Sequence[bool]) -> Symbol:
     """The rule over lanes; all its results are batched. None (a zero tangent) stays None."""
 
-    def rule(*args: Any, **flags: Any) -> list[Any]:
+    def rule(*args: AnyValue | None, **flags: Any) -> list[AnyValue | None]:
         here = present(args)
         lanes = tuple(select(batched, here))
         types = [
             type_of(a).with_shape(type_of(a).shape[1:]) if b else type_of(a)
-            for a, b in zip(select(args, here), lanes, strict=True)
+            for a, b in zip(nonzero(args), lanes, strict=True)
         ]
         found: list[bool] = []
 
-        def dense(*values: Any) -> list[Any]:
+        def dense(*values: AnyValue) -> list[AnyValue]:
             results = symbol.value(*filled(here, values), **flags)
             found.extend(present(results))
             return select(results, found)
 
         program = t.stage(dense, types, symbol.name)
         derived, _ = t.batch(program, size, lanes, (True,) * len(program.outputs))
-        return filled(found, t.run(derived, select(args, here)))
+        return filled(found, t.run(derived, nonzero(args)))
 
     return Symbol(symbol.name, rule)
 
@@ -58,9 +79,7 @@ def _lanes(t: Transforms, symbol: Symbol, size: int, batched: Sequence[bool]) ->
 def _custom_close(*rules: str) -> CloseRule:
     """Captured values become operands that the rules never see."""
 
-    def close(
-        args: tuple[Any, ...], params: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def close(args: tuple[AnyValue, ...], params: Params) -> tuple[tuple[AnyValue, ...], Params]:
         values = values_in(params["program"])
         if not values:
             return args, params
@@ -89,13 +108,13 @@ def _custom_close(*rules: str) -> CloseRule:
 
 def _custom_jvp_rule(
     t: Transforms,
-    primals: Sequence[Any],
-    tangents: Sequence[Any],
+    primals: AnyValues,
+    tangents: AnyTangents,
     *,
     program: Program,
     rule: Symbol,
     symbolic: bool = False,
-) -> tuple[Sequence[Any], Sequence[Any]]:
+) -> WithTangents:
     given = tangents if symbolic else instantiate(primals, tangents)
     results = rule.value(*primals, *given)
     count = len(program.outputs)
@@ -106,17 +125,17 @@ def _custom_jvp_batch(
     t: Transforms,
     size: int,
     batched: Sequence[bool],
-    args: Sequence[Any],
+    args: AnyValues,
     *,
     program: Program,
     rule: Symbol,
     **params: Any,
-) -> Any:
+) -> Batched:
     everything = (True,) * len(program.outputs)
     derived, flags = t.batch(program, size, tuple(batched), everything)
     lanes_rule = _lanes(t, rule, size, [True] * 2 * len(args))
 
-    def spread_rule(*values: Any) -> list[Any]:
+    def spread_rule(*values: AnyValue | None) -> list[AnyValue | None]:
         flags_twice = [*batched, *batched]
         return lanes_rule.value(
             *(
@@ -130,14 +149,14 @@ def _custom_jvp_batch(
 
 
 def inline_transpose(
-    t: Transforms, cotangents: Sequence[Any], args: Sequence[Any], *, program: Program, **rules: Any
-) -> Sequence[Any]:
+    t: Transforms, cotangents: AnyCotangents, args: AnyOperands, *, program: Program, **rules: Any
+) -> AnyCotangents:
     """The transpose of the program itself. A rule may call its own function on a tangent, in which
     that function must then be linear; the rule says nothing about how to turn it around."""
     linear = tuple(not known(a) for a in args)
     active = present(cotangents)
     derived, flags = t.transpose(program, linear, active)
-    found = t.run(derived, [*select(args, linear, False), *select(cotangents, active)])
+    found = t.run(derived, [*known_values(args), *nonzero(cotangents)])
     return merge(linear, filled(flags, found), [None] * (len(args) - sum(linear)))
 
 
@@ -160,15 +179,15 @@ custom_jvp = define(
 
 def _custom_vjp_jvp(
     t: Transforms,
-    primals: Sequence[Any],
-    tangents: Sequence[Any],
+    primals: AnyValues,
+    tangents: AnyTangents,
     *,
     program: Program,
     fwd: Symbol,
     bwd: Symbol,
     rule: Symbol | None = None,
     symbolic: bool = False,
-) -> tuple[Sequence[Any], Sequence[Any]]:
+) -> WithTangents:
     count = len(program.outputs)
     results = fwd.value(*primals, **({"perturbed": present(tangents)} if symbolic else {}))
     outs, residuals = results[:count], results[count:]
@@ -182,7 +201,7 @@ def _custom_vjp_jvp(
         apply = _pushed(t, rule, count, [type_of(p) for p in primals], mask, unused)
     start, end = len(fixed), len(fixed) + len(primals)
 
-    def back(*values: Any) -> list[Any]:
+    def back(*values: AnyValue) -> list[AnyValue]:
         return select(bwd.value(*values[:start], *values[end:]), mask)
 
     transpose: Program | Symbol = Symbol(bwd.name, back)
@@ -196,9 +215,7 @@ def _custom_vjp_jvp(
     return outs, list(tangents_out)
 
 
-def _linearised(
-    t: Transforms, program: Program, mask: Mask, unused: Sequence[ArrayType]
-) -> Program:
+def _linearised(t: Transforms, program: Program, mask: Mask, unused: Sequence[Type]) -> Program:
     """(unused, primals, tangents) -> tangents of all results, from the primal program."""
     derived, _ = t.jvp(program, mask, (True,) * len(program.outputs))
     outs = derived.outputs[len(program.outputs) :]
@@ -210,14 +227,14 @@ def _pushed(
     t: Transforms,
     rule: Symbol,
     count: int,
-    types: Sequence[ArrayType],
+    types: Sequence[Type],
     mask: Mask,
-    unused: Sequence[ArrayType],
+    unused: Sequence[Type],
 ) -> Program:
     """(unused, primals, tangents) -> tangents of all results, by the function's own jvp rule."""
     n = len(types)
 
-    def tangents(*values: Any) -> list[Any]:
+    def tangents(*values: AnyValue) -> list[AnyValue]:
         given = filled(mask, values[n:])
         return rule.value(*values[:n], *instantiate(values[:n], given))[count:]
 
@@ -230,19 +247,19 @@ def _custom_vjp_batch(
     t: Transforms,
     size: int,
     batched: Sequence[bool],
-    args: Sequence[Any],
+    args: AnyValues,
     *,
     program: Program,
     fwd: Symbol,
     bwd: Symbol,
     rule: Symbol | None = None,
     symbolic: bool = False,
-) -> Any:
+) -> Batched:
     count = len(program.outputs)
     derived, flags = t.batch(program, size, tuple(batched), (True,) * count)
     lanes_fwd = _lanes(t, fwd, size, batched)
 
-    def lanes_bwd(*values: Any) -> list[Any]:
+    def lanes_bwd(*values: AnyValue) -> list[AnyValue]:
         outs = _lanes(t, bwd, size, [True] * len(values)).value(*values)
         return [o if b else OPS["sum"](o, axes=(0,)) for o, b in zip(outs, batched, strict=True)]
 
@@ -274,14 +291,26 @@ custom_vjp = define(
 
 
 def _linear_type(
-    *types: ArrayType, count: int, apply: Any, transpose: Any, outs: Any = None, **params: Any
+    *types: Type,
+    count: int,
+    apply: Program | Symbol,
+    transpose: Program | Symbol,
+    outs: tuple[Type, ...] | None = None,
+    **params: Any,
 ) -> tuple[Type, ...]:
-    return outs if outs is not None else apply.out_types
+    if outs is not None:
+        return outs
+    assert isinstance(apply, Program)  # of a function they are given
+    return apply.out_types
 
 
 def _linear_numpy(
-    *arrays: np.ndarray, count: int, apply: Any, transpose: Any, **params: Any
-) -> tuple[Any, ...]:
+    *arrays: NumpyValue,
+    count: int,
+    apply: Program | Symbol,
+    transpose: Program | Symbol,
+    **params: Any,
+) -> tuple[NumpyValue, ...]:
     if isinstance(apply, Symbol):
         return tuple(np.asarray(r) for r in apply.value(*arrays))
     return tuple(evaluate(apply, arrays))
@@ -294,13 +323,13 @@ def _as_program(t: Transforms, rule: Program | Symbol, types: Sequence[Type]) ->
 
 def _linear_jvp(
     t: Transforms,
-    primals: Sequence[Any],
-    tangents: Sequence[Any],
+    primals: AnyValues,
+    tangents: AnyTangents,
     *,
     apply: Program | Symbol,
     count: int,
     **params: Any,
-) -> tuple[Sequence[Any], Sequence[Any]]:
+) -> WithTangents:
     if not any(present(tangents[:count])):  # the given transpose stays in force
         given = instantiate(primals[count:], tangents[count:])
         both = [
@@ -310,22 +339,22 @@ def _linear_jvp(
         return list(both[0]), list(both[1])
     apply = _as_program(t, apply, list(map(type_of, primals)))
     derived, out_active = t.jvp(apply, present(tangents))
-    results = t.run(derived, [*primals, *select(tangents, present(tangents))])
+    results = t.run(derived, [*primals, *nonzero(tangents)])
     n = len(apply.outputs)
     return results[:n], filled(out_active, results[n:])
 
 
 def _linear_transpose(
     t: Transforms,
-    cotangents: Sequence[Any],
-    args: Sequence[Any],
+    cotangents: AnyCotangents,
+    args: AnyOperands,
     *,
     count: int,
     apply: Program | Symbol,
     transpose: Program | Symbol,
     outs: tuple[Type, ...] | None = None,
     symbolic: bool = False,
-) -> Sequence[Any]:
+) -> AnyCotangents:
     types = outs
     if types is None:
         assert isinstance(apply, Program)  # of a function they are given
@@ -334,11 +363,11 @@ def _linear_transpose(
         cotangents = [
             zeros(type_) if c is None else c for c, type_ in zip(cotangents, types, strict=True)
         ]
-    operands = [*args[:count], *cotangents]
+    operands = [*values_of(args[:count]), *cotangents]
     if isinstance(transpose, Symbol):
         results = list(transpose.value(*operands))
     else:
-        results = t.run(transpose, operands)
+        results = t.run(transpose, nonzero(operands))  # all: it is not symbolic
     return [None] * count + results
 
 
@@ -346,13 +375,13 @@ def _linear_batch(
     t: Transforms,
     size: int,
     batched: Sequence[bool],
-    args: Sequence[Any],
+    args: AnyValues,
     *,
     count: int,
     apply: Program | Symbol,
     transpose: Program | Symbol,
     **params: Any,
-) -> Any:
+) -> Batched:
     types = [
         type_of(a).with_shape(type_of(a).shape[1:]) if b else type_of(a)
         for a, b in zip(args, batched, strict=True)
@@ -376,8 +405,8 @@ def _linear_batch(
 
 
 def _linear_close(
-    args: tuple[Any, ...], params: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    args: tuple[AnyValue, ...], params: Params
+) -> tuple[tuple[AnyValue, ...], Params]:
     rule = params["transpose"]
     if isinstance(params["apply"], Symbol):
         return args, params

@@ -8,9 +8,9 @@ with effects is never dropped, merged with another or moved past one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,10 @@ from fxad.core.types import ArrayType
 from fxad.ir.loops import HostCall
 from fxad.ir.program import Symbol
 from fxad.ops.base import define
+
+if TYPE_CHECKING:
+    from fxad.ir.rules import AnyTangents, AnyValues
+    from fxad.trace.array import Array
 
 Lanes = tuple[tuple[int, tuple[bool, ...]], ...]  # per vmap, innermost first: lanes, who has them
 
@@ -53,7 +57,7 @@ def _call(
 
 
 def _checked(
-    function: Symbol, returned: Any, results: tuple[ArrayType, ...]
+    function: Symbol, returned: Iterable[object], results: tuple[ArrayType, ...]
 ) -> tuple[np.ndarray, ...]:
     arrays = tuple([np.asarray(value) for value in returned])
     seen = [ArrayType(a.dtype, a.shape) for a in arrays]
@@ -66,14 +70,14 @@ def _checked(
     return arrays
 
 
-def _jvp(primals: Sequence[Any], tangents: Sequence[Any], outs: Any, **params: Any) -> Any:
+def _jvp(primals: AnyValues, tangents: AnyTangents, outs: AnyValues, **params: Any) -> AnyTangents:
     raise TypeMismatch(
         f"{params['function'].name} is Python code of unknown derivative; give it one with "
         "fxad.custom_jvp or fxad.custom_vjp, or pass it stop_gradient of its arguments"
     )
 
 
-def _batch(size: int, batched: Sequence[bool], args: Sequence[Any], **params: Any) -> Any:
+def _batch(size: int, batched: Sequence[bool], args: AnyValues, **params: Any) -> AnyValues:
     return host(*args, **{**params, "lanes": (*params["lanes"], (size, tuple(batched)))})
 
 
@@ -98,12 +102,12 @@ host = define(
 
 
 def call_host(
-    function: Callable[..., Sequence[Any]],
+    function: Callable[..., Iterable[object]],
     name: str,
-    args: Sequence[Any],
+    args: AnyValues,
     results: tuple[ArrayType, ...],
     effects: tuple[str, ...],
-) -> tuple[Any, ...]:
+) -> tuple[Array, ...]:
     """Record or make a call of a Python function."""
     symbol = Symbol(name, function)
     return host(*args, function=symbol, results=results, effects=effects, lanes=())

@@ -14,17 +14,33 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fxad.core.errors import TypeMismatch
-from fxad.core.masks import select
 from fxad.core.types import ArrayType, Type
 from fxad.ir.loops import Structured
 from fxad.ir.program import OPS, Program
 from fxad.ir.rewrite import evaluate
-from fxad.ops.base import Batched, define, spread, zeros
+from fxad.ops.base import (
+    Batched,
+    define,
+    nonzero,
+    operand_type,
+    spread,
+    values_of,
+    zeros,
+)
 from fxad.ops.programs.captures import closing
 from fxad.ops.programs.control import filled, instantiate, present, subprogram_effects
 
 if TYPE_CHECKING:
-    from fxad.ir.rules import Transforms
+    from fxad.ir.rules import (
+        AnyCotangents,
+        AnyOperands,
+        AnyTangents,
+        AnyValue,
+        AnyValues,
+        Transforms,
+        WithTangents,
+    )
+    from fxad.ir.tape import NumpyValue
 
 
 def _type(
@@ -37,26 +53,26 @@ def _type(
     return solve.out_types
 
 
-def _numpy(*arrays: np.ndarray, solve: Program, **params: Any) -> tuple[Any, ...]:
+def _numpy(*arrays: np.ndarray, solve: Program, **params: Any) -> tuple[NumpyValue, ...]:
     return tuple(evaluate(solve, arrays))
 
 
 def _jvp(
     t: Transforms,
-    primals: Sequence[Any],
-    tangents: Sequence[Any],
+    primals: AnyValues,
+    tangents: AnyTangents,
     *,
     count: int,
     matvec: Program,
     **params: Any,
-) -> tuple[Sequence[Any], Sequence[Any]]:
+) -> WithTangents:
     outs = linear_solve(*primals, count=count, matvec=matvec, **params)
     unknowns = len(matvec.outputs)
     fixed, rhs = primals[:count], list(tangents[count:])
     active = (*present(tangents[:count]), *([False] * unknowns))
     if any(active):
         derived, flags = t.jvp(matvec, active)
-        moving = select(tangents[:count], active[:count])
+        moving = nonzero(tangents[:count])
         results = t.run(derived, [*fixed, *outs[:unknowns], *moving])
         rhs = [
             _minus(db, moved)
@@ -69,7 +85,7 @@ def _jvp(
     return outs, [*dx[:unknowns], *([None] * (len(outs) - unknowns))]
 
 
-def _minus(db: Any, moved: Any) -> Any:
+def _minus(db: AnyValue | None, moved: AnyValue | None) -> AnyValue | None:
     if moved is None:
         return db
     return OPS["neg"](moved) if db is None else OPS["sub"](db, moved)
@@ -77,26 +93,26 @@ def _minus(db: Any, moved: Any) -> Any:
 
 def _transpose(
     t: Transforms,
-    cotangents: Sequence[Any],
-    args: Sequence[Any],
+    cotangents: AnyCotangents,
+    args: AnyOperands,
     *,
     count: int,
     matvec: Program,
     vecmat: tuple[Program, ...],
     solve: Program,
     transposed: tuple[Program, ...],
-) -> Sequence[Any]:
+) -> AnyCotangents:
     if not transposed:
         raise TypeMismatch(
             "custom_linear_solve: reverse mode needs transpose_solve= (or symmetric=True)"
         )
     unknowns = len(matvec.outputs)
     dense = [
-        zeros(a.type) if ct is None else ct
+        zeros(operand_type(a)) if ct is None else ct
         for a, ct in zip(args[count:], cotangents[:unknowns], strict=True)
     ]
     found = linear_solve(
-        *args[:count],
+        *values_of(args[:count]),
         *dense,
         count=count,
         matvec=vecmat[0],
@@ -111,14 +127,14 @@ def _batch(
     t: Transforms,
     size: int,
     batched: Sequence[bool],
-    args: Sequence[Any],
+    args: AnyValues,
     *,
     count: int,
     matvec: Program,
     vecmat: tuple[Program, ...],
     solve: Program,
     transposed: tuple[Program, ...],
-) -> Any:
+) -> Batched:
     unknowns = len(matvec.outputs)
     flags = (*batched[:count], *([True] * unknowns))
     rhs = [a if b else spread(a, size) for a, b in zip(args[count:], batched[count:], strict=True)]

@@ -12,7 +12,6 @@ about to be lowered.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +19,12 @@ import numpy as np
 
 from fxad.core.lazy import later
 from fxad.ir.loops import Alias, HostCall
-from fxad.ops.base import Batched, case, define
+from fxad.ops.base import Batched, Primitive, case, define
 
 if TYPE_CHECKING:
+    from fxad.ir.rules import AnyTangents, AnyValues
     from fxad.runtime import session
+    from fxad.trace.array import Array
 else:
     session = later("fxad.runtime.session")
 
@@ -45,11 +46,13 @@ offload = define(
 )
 
 
-def _within_jvp(primals: Sequence[Any], tangents: Sequence[Any], outs: Any, **params: Any) -> Any:
+def _within_jvp(
+    primals: AnyValues, tangents: AnyTangents, outs: AnyValues, **params: Any
+) -> AnyTangents:
     return tuple(tangents)
 
 
-within = define(
+within: Primitive[tuple[Array, ...]] = define(
     "within",
     doc="The operands themselves. Those after the first `free` wait here from where they were "
     "made, and may take `budget` bytes: planning recomputes the others from the first, or has "

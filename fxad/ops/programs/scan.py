@@ -7,19 +7,27 @@ scan(consts..., carry..., xs...; body, consts, carry, length, reverse)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.core.masks import Mask, merge, select
 from fxad.core.types import TapeType, Type
 from fxad.ir.loops import Structured
-from fxad.ir.program import OPS, Eqn, Program, Var
+from fxad.ir.program import OPS, Atom, Eqn, Program, Var
 from fxad.ir.rewrite import dce, evaluate, used_inputs
 from fxad.ir.uses import values_read
-from fxad.ops.base import Batched, define, known, plus, type_of, zeros
+from fxad.ops.base import (
+    Batched,
+    define,
+    known,
+    known_values,
+    nonzero,
+    operand_type,
+    plus,
+    type_of,
+    zeros,
+)
 from fxad.ops.programs.captures import closing
 from fxad.ops.programs.control import (
     check_operands,
@@ -30,17 +38,31 @@ from fxad.ops.programs.control import (
     spread_new,
     subprogram_effects,
 )
+from fxad.ops.programs.tape import blank
 from fxad.trace import location
 
 if TYPE_CHECKING:
-    from fxad.ir.rules import Split, Transforms
+    from fxad.ir.rules import (
+        AnyCotangents,
+        AnyOperands,
+        AnyTangents,
+        AnyValue,
+        AnyValues,
+        Record,
+        Split,
+        Transforms,
+        WithTangents,
+    )
+    from fxad.ir.tape import NumpyValue
+
+T = TypeVar("T")
 
 
-def _slice_type(type: Any) -> Any:
+def _slice_type(type: Type) -> Type:
     return type.with_shape(type.shape[1:])
 
 
-def cut(items: Sequence[Any], *counts: int) -> list[list[Any]]:
+def cut(items: Sequence[T], *counts: int) -> list[list[T]]:
     """Consecutive groups of the given sizes and the rest."""
     groups, start = [], 0
     for count in counts:
@@ -70,16 +92,16 @@ def _scan_type(
     return (*outs[:carry], *(t.with_shape((length, *t.shape)) for t in outs[carry:]))
 
 
-def names(types: Sequence[Any]) -> str:
+def names(types: Sequence[Type]) -> str:
     return "(" + ", ".join(map(str, types)) + ")"
 
 
 def _scan_numpy(
-    *arrays: Any, body: Program, consts: int, carry: int, length: int, reverse: bool
-) -> tuple[Any, ...]:
+    *arrays: NumpyValue, body: Program, consts: int, carry: int, length: int, reverse: bool
+) -> tuple[NumpyValue, ...]:
     c, state, xs = cut(arrays, consts, carry)
     types = body.out_types[carry:]
-    ys = [_blank(t.with_shape((length, *t.shape))) for t in types]
+    ys: list[Any] = [blank(t.with_shape((length, *t.shape))) for t in types]
     order = range(length)
     for i in reversed(order) if reverse else order:
         outs = evaluate(body, [*c, *state, *(x[i] for x in xs)])
@@ -89,23 +111,17 @@ def _scan_numpy(
     return (*state, *ys)
 
 
-def _blank(type: Any) -> Any:
-    if isinstance(type, TapeType):
-        return OPS["tape_new"].numpy(type=type)
-    return np.zeros(type.shape, type.dtype)
-
-
 def _scan_jvp(
     t: Transforms,
-    primals: Sequence[Any],
-    tangents: Sequence[Any],
+    primals: AnyValues,
+    tangents: AnyTangents,
     *,
     body: Program,
     consts: int,
     carry: int,
     length: int,
     reverse: bool,
-) -> tuple[Sequence[Any], Sequence[Any]]:
+) -> WithTangents:
     active = present(tangents)
     const_on, carry_on, xs_on = map(tuple, cut(active, consts, carry))
     derived, out_on, carry_on = settled(
@@ -123,11 +139,11 @@ def _scan_jvp(
     dk = instantiate(k, dk, carry_on)
     results = scan(
         *c,
-        *select(dc, const_on),
+        *nonzero(dc),
         *k,
-        *select(dk, carry_on),
+        *nonzero(dk),
         *x,
-        *select(dx, xs_on),
+        *nonzero(dx),
         body=program,
         consts=consts + sum(const_on),
         carry=carry + sum(carry_on),
@@ -145,19 +161,19 @@ def _off(body: Program, carry: int) -> Mask:
 
 def _scan_split(
     t: Transforms,
-    record: Callable[..., Any],
+    record: Record,
     unknown: tuple[bool, ...],
-    args: Sequence[Any],
+    args: AnyValues,
     *,
     body: Program,
     consts: int,
     carry: int,
     length: int,
     reverse: bool,
-) -> Sequence[Any]:
+) -> AnyValues:
     const_un, carry_un, xs_un = map(tuple, cut(unknown, consts, carry))
 
-    def trip(un: Mask) -> tuple[Any, Mask]:
+    def trip(un: Mask) -> tuple[Split, Mask]:
         s = t.split(body, (*const_un, *un, *xs_un), (*un, *_off(body, carry)))
         return s, s.unknown
 
@@ -210,7 +226,7 @@ def _scan_split(
     return merge(s.unknown, rest, outs)
 
 
-def _deferred(s: Any, of_all: Sequence[bool], consts: int, carry: int, name: str) -> Program:
+def _deferred(s: Split, of_all: Sequence[bool], consts: int, carry: int, name: str) -> Program:
     """The unknown half as a body: residuals of all trips are its constants, the others slices."""
     saved, given = cut(s.rest.inputs, s.residuals)
     c, k, x = cut(given, consts, carry)
@@ -218,7 +234,7 @@ def _deferred(s: Any, of_all: Sequence[bool], consts: int, carry: int, name: str
     return Program(inputs, s.rest.eqns, s.rest.outputs, name)
 
 
-def hoist(t: Transforms, s: Split, known_consts: list[Any]) -> tuple[Program, list[Any]]:
+def hoist(t: Transforms, s: Split, known_consts: list[AnyValue]) -> tuple[Program, list[AnyValue]]:
     """Compute before the loop what the known half derives from constants alone, if any of it is
     a residual, and hand it in as further constants."""
     program = s.known
@@ -247,7 +263,7 @@ def hoist(t: Transforms, s: Split, known_consts: list[Any]) -> tuple[Program, li
     return Program(inputs, kept, program.outputs, program.name), [*known_consts, *values]
 
 
-def _residual_kind(atom: Any, inputs: Sequence[Var], consts: int, carry: int) -> tuple[str, int]:
+def _residual_kind(atom: Atom, inputs: Sequence[Var], consts: int, carry: int) -> tuple[str, int]:
     """A residual that is a constant is passed on, one that is a slice of xs is read again."""
     for i, var in enumerate(inputs):
         if var is atom:
@@ -260,20 +276,20 @@ def _residual_kind(atom: Any, inputs: Sequence[Var], consts: int, carry: int) ->
 
 def _scan_transpose(
     t: Transforms,
-    cotangents: Sequence[Any],
-    args: Sequence[Any],
+    cotangents: AnyCotangents,
+    args: AnyOperands,
     *,
     body: Program,
     consts: int,
     carry: int,
     length: int,
     reverse: bool,
-) -> Sequence[Any]:
+) -> AnyCotangents:
     linear = tuple(not known(a) for a in args)
     const_l, carry_l, xs_l = map(tuple, cut(linear, consts, carry))
     c, k, x = cut(args, consts, carry)
     # A carry that starts from a known value (a zero tangent) still carries linear values on.
-    k_types = [a.type if not known(a) else type_of(a) for a in k]
+    k_types = list(map(operand_type, k))
     n_lin, n_fix = sum(const_l), consts - sum(const_l)
     ct_carry = [
         zeros(type_) if ct is None else ct
@@ -282,18 +298,18 @@ def _scan_transpose(
     ys_on = present(cotangents[carry:])
     body_linear = (*const_l, *([True] * carry), *xs_l)
     derived, flags = t.transpose(body, body_linear, (*([True] * carry), *ys_on))
-    want = [*k_types, *(_slice_type(a.type) for a in select(x, xs_l))]
+    want = [*k_types, *(_slice_type(a.type) for a in x if not known(a))]
 
-    def back(*values: Any) -> list[Any]:
+    def back(*values: AnyValue) -> list[AnyValue]:
         fixed, sums, state, ys, xs = cut(values, n_fix, n_lin, carry, sum(ys_on))
         results = filled(flags, t.run(derived, [*fixed, *xs, *state, *ys]))
-        d_const, rest = cut(results, n_lin)
-        d_const = [s if d is None else plus(s, d) for s, d in zip(sums, d_const, strict=True)]
+        parts, rest = cut(results, n_lin)
+        d_const = [s if d is None else plus(s, d) for s, d in zip(sums, parts, strict=True)]
         return [*d_const, *(zeros(w) if d is None else d for d, w in zip(rest, want, strict=True))]
 
-    sums = [zeros(a.type) for a in select(c, const_l)]
-    loop = [*select(c, const_l, False), *sums, *ct_carry]
-    slices = [*select(cotangents[carry:], ys_on), *select(x, xs_l, False)]
+    sums = [zeros(a.type) for a in c if not known(a)]
+    loop = [*known_values(c), *sums, *ct_carry]
+    slices = [*nonzero(cotangents[carry:]), *known_values(x)]
     types = [*map(type_of, loop), *(_slice_type(type_of(s)) for s in slices)]
     program = t.stage(back, types, body.name)
     results = scan(
@@ -314,14 +330,14 @@ def _scan_batch(
     t: Transforms,
     size: int,
     batched: Sequence[bool],
-    args: Sequence[Any],
+    args: AnyValues,
     *,
     body: Program,
     consts: int,
     carry: int,
     length: int,
     reverse: bool,
-) -> Any:
+) -> Batched:
     const_b, carry_b, xs_b = map(tuple, cut(batched, consts, carry))
     was = carry_b
     lanes, out_b, carry_b = settled(
@@ -337,7 +353,7 @@ def _scan_batch(
     return Batched((*results[:carry], *ys), (*carry_b, *out_b[carry:]))
 
 
-def _swap_leading(value: Any) -> Any:
+def _swap_leading(value: AnyValue) -> AnyValue:
     type_ = type_of(value)
     name = "tape_transpose" if isinstance(type_, TapeType) else "transpose"
     return OPS[name](value, permutation=(1, 0, *range(2, type_.ndim)))

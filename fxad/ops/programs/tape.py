@@ -17,28 +17,36 @@ storage yet.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
-from fxad.core.types import ArrayType, TapeType
+from fxad.core.types import ArrayType, TapeType, Type, tape_type
 from fxad.ir.kernel import Const
 from fxad.ir.loops import Generate, Structured, View
 from fxad.ir.tape import TapeValue
 from fxad.ops.base import (
+    Primitive,
     define,
     differentiable,
     known,
+    only,
+    operand_type,
     spread,
     tangent_type,
     type_of,
+    value_of,
     zeros,
 )
 
+if TYPE_CHECKING:
+    from fxad.ir.rules import AnyCotangents, AnyOperands, AnyTangents, AnyValue, AnyValues
+    from fxad.ir.tape import NumpyValue
 
-def _with_lanes(block: Any, lanes: tuple[int, ...]) -> Any:
+
+def _with_lanes(block: Type, lanes: tuple[int, ...]) -> Type:
     return block.with_shape((*lanes, *block.shape))
 
 
@@ -50,7 +58,7 @@ def _check_number(name: str, tape: TapeType, number: ArrayType) -> None:
         raise TypeMismatch(f"{name}: the slot number must be {wanted}, not {number}")
 
 
-def _write_type(tape: TapeType, number: ArrayType, *blocks: ArrayType) -> TapeType:
+def _write_type(tape: TapeType, number: ArrayType, *blocks: Type) -> TapeType:
     _check_number("tape_write", tape, number)
     wanted = tuple(_with_lanes(b, tape.lanes) for b in tape.blocks)
     if blocks != wanted:
@@ -58,17 +66,17 @@ def _write_type(tape: TapeType, number: ArrayType, *blocks: ArrayType) -> TapeTy
     return tape
 
 
-def _read_type(tape: TapeType, number: ArrayType) -> tuple[ArrayType, ...]:
+def _read_type(tape: TapeType, number: ArrayType) -> tuple[Type, ...]:
     _check_number("tape_read", tape, number)
     return tuple(_with_lanes(b, tape.lanes) for b in tape.blocks)
 
 
-def _kept(block: Any, lane: tuple[int, ...]) -> Any:
+def _kept(block: NumpyValue, lane: tuple[int, ...]) -> NumpyValue:
     """One lane's block, as a value of its own."""
     return block[lane] if isinstance(block, TapeValue) else np.array(block[lane])
 
 
-def _write_numpy(tape: TapeValue, number: np.ndarray, *blocks: Any) -> TapeValue:
+def _write_numpy(tape: TapeValue, number: np.ndarray, *blocks: NumpyValue) -> TapeValue:
     written = TapeValue(tape.type, tape.cells.copy())
     for lane in np.ndindex(*tape.type.lanes):
         if number[lane] < 0:
@@ -79,12 +87,15 @@ def _write_numpy(tape: TapeValue, number: np.ndarray, *blocks: Any) -> TapeValue
     return written
 
 
-def _blank(type: Any) -> Any:
+def blank(type: Type) -> NumpyValue:
+    """Zeros, or empty tapes."""
     return TapeValue(type) if isinstance(type, TapeType) else np.zeros(type.shape, type.dtype)
 
 
-def _read_numpy(tape: TapeValue, number: np.ndarray) -> tuple[Any, ...]:
-    outs = tuple([_blank(_with_lanes(b, tape.type.lanes)) for b in tape.type.blocks])
+def _read_numpy(tape: TapeValue, number: np.ndarray) -> tuple[NumpyValue, ...]:
+    outs: tuple[Any, ...] = tuple(
+        [blank(_with_lanes(b, tape.type.lanes)) for b in tape.type.blocks]
+    )
     for lane in np.ndindex(*tape.type.lanes):
         found = tape.slots(lane).get(int(number[lane]))
         if found is not None:
@@ -101,7 +112,8 @@ def _span_numpy(tape: TapeValue) -> tuple[np.ndarray, np.ndarray]:
     return first, end
 
 
-def _sum_of(first: Any, second: Any) -> Any:
+def _sum_of(first: NumpyValue, second: Any) -> NumpyValue:
+    """Of two blocks of one type."""
     return _add_numpy(first, second) if isinstance(first, TapeValue) else np.add(first, second)
 
 
@@ -122,14 +134,14 @@ def _add_type(first: TapeType, second: TapeType) -> TapeType:
     return first
 
 
-def _add_jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any) -> Any:
+def _add_jvp(primals: AnyValues, tangents: AnyTangents, out: AnyValue) -> AnyValue | None:
     first, second = tangents
     if first is None or second is None:
         return second if first is None else first
     return tape_add(first, second)
 
 
-def _add_batch(size: int, batched: Sequence[bool], args: Sequence[Any]) -> Any:
+def _add_batch(size: int, batched: Sequence[bool], args: AnyValues) -> AnyValue:
     return tape_add(*(a if b else spread(a, size) for a, b in zip(args, batched, strict=True)))
 
 
@@ -141,8 +153,8 @@ def _lanes_numpy(tape: TapeValue, *, size: int, at: int) -> TapeValue:
     return tape.rearranged(lambda cells: np.expand_dims(cells, at).repeat(size, at))
 
 
-def _lanes_jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any, **params: Any) -> Any:
-    return tape_lanes(tangents[0], **params)
+def _lanes_jvp(primals: AnyValues, tangents: AnyTangents, out: AnyValue, **params: Any) -> AnyValue:
+    return tape_lanes(only(tangents), **params)
 
 
 def _transpose_type(tape: TapeType, *, permutation: tuple[int, ...]) -> TapeType:
@@ -156,8 +168,8 @@ def _transpose_numpy(tape: TapeValue, *, permutation: tuple[int, ...]) -> TapeVa
 
 
 def _transpose_transpose(
-    ct: Any, args: Sequence[Any], *, permutation: tuple[int, ...]
-) -> list[Any]:
+    ct: AnyValue, args: AnyOperands, *, permutation: tuple[int, ...]
+) -> AnyCotangents:
     return [tape_transpose(ct, permutation=tuple(np.argsort(permutation).tolist()))]
 
 
@@ -166,11 +178,13 @@ def _transpose_loops(types: Sequence[TapeType], *, permutation: tuple[int, ...])
     return View(lambda point: tuple([point[b] for b in back]))
 
 
-def _transpose_batch(size: int, batched: Any, args: Sequence[Any], *, permutation: Any) -> Any:
+def _transpose_batch(
+    size: int, batched: Sequence[bool], args: AnyValues, *, permutation: tuple[int, ...]
+) -> AnyValue:
     return tape_transpose(*args, permutation=(0, *(i + 1 for i in permutation)))
 
 
-def _write_jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any) -> Any:
+def _write_jvp(primals: AnyValues, tangents: AnyTangents, out: AnyValue) -> AnyValue | None:
     """The tangent of a tape is a tape of the tangents of its differentiable blocks."""
     type_ = tangent_type(type_of(out))
     d_tape = zeros(type_) if tangents[0] is None else tangents[0]
@@ -182,14 +196,14 @@ def _write_jvp(primals: Sequence[Any], tangents: Sequence[Any], out: Any) -> Any
     return tape_write(d_tape, primals[1], *blocks)
 
 
-def _write_transpose(cotangent: Any, args: Sequence[Any]) -> list[Any]:
+def _write_transpose(cotangent: AnyValue, args: AnyOperands) -> AnyCotangents:
     """What was written is what the cotangent's slot holds; other slots pass through."""
-    blocks = tape_read(cotangent, args[1])
+    blocks = tape_read(cotangent, value_of(args[1]))
     found = [b if not known(a) else None for b, a in zip(blocks, args[2:], strict=True)]
     return [None if known(args[0]) else cotangent, None, *found]
 
 
-def _read_jvp(primals: Sequence[Any], tangents: Sequence[Any], outs: Any) -> Any:
+def _read_jvp(primals: AnyValues, tangents: AnyTangents, outs: AnyValues) -> AnyTangents | None:
     if tangents[0] is None:
         return None
     found = iter(tape_read(tangents[0], primals[1]))
@@ -197,36 +211,40 @@ def _read_jvp(primals: Sequence[Any], tangents: Sequence[Any], outs: Any) -> Any
     return tuple([next(found) if differentiable(type_of(o)) else None for o in listed])
 
 
-def _read_transpose(cotangents: Any, args: Sequence[Any]) -> list[Any]:
+def _read_transpose(cotangents: AnyValue | AnyCotangents, args: AnyOperands) -> AnyCotangents:
     given = cotangents if isinstance(cotangents, tuple) else (cotangents,)
-    type_ = args[0].type
+    type_ = tape_type(operand_type(args[0]))
     types = [_with_lanes(b, type_.lanes) for b in type_.blocks]
     blocks = [zeros(w) if c is None else c for c, w in zip(given, types, strict=True)]
-    return [tape_write(zeros(type_), args[1], *blocks), None]
+    return [tape_write(zeros(type_), value_of(args[1]), *blocks), None]
 
 
-def _write_batch(size: int, batched: Sequence[bool], args: Sequence[Any]) -> Any:
+def _write_batch(size: int, batched: Sequence[bool], args: AnyValues) -> AnyValue:
     tape = args[0] if batched[0] else spread(args[0], size)
     rest = [a if b else spread(a, size) for a, b in zip(args[1:], batched[1:], strict=True)]
     return tape_write(tape, *rest)
 
 
-def _read_batch(size: int, batched: Sequence[bool], args: Sequence[Any]) -> Any:
+def _read_batch(size: int, batched: Sequence[bool], args: AnyValues) -> AnyValues:
     """Lanes that read one tape at different places see it as a tape each: handles are cheap."""
     return tape_read(*[a if b else spread(a, size) for a, b in zip(args, batched, strict=True)])
 
 
-tape_new = define(
+def _new_type(*like: ArrayType, type: TapeType) -> TapeType:
+    return type
+
+
+tape_new: Primitive[TapeValue] = define(
     "tape_new",
     doc="An empty tape. `like` only ties it to lanes under vmap.",
-    type=lambda *like, type: type,
+    type=_new_type,
     numpy=lambda *like, type: TapeValue(type),
     batch=lambda size, batched, args, *, type: tape_new(*args, type=type.with_lanes(size)),
     loops=lambda types, **params: Generate(lambda point: Const(0, dt.int64)),
     dtypes="",
 )
 
-tape_add = define(
+tape_add: Primitive[TapeValue] = define(
     "tape_add",
     doc="Slot by slot the sum of two tapes (an empty slot counts as zero).",
     type=_add_type,
@@ -238,7 +256,7 @@ tape_add = define(
     dtypes="",
 )
 
-tape_lanes = define(
+tape_lanes: Primitive[TapeValue] = define(
     "tape_lanes",
     doc="The same tape for every lane; `at` is the place of the new lane axis.",
     type=_lanes_type,
@@ -249,7 +267,7 @@ tape_lanes = define(
     dtypes="",
 )
 
-tape_transpose = define(
+tape_transpose: Primitive[TapeValue] = define(
     "tape_transpose",
     doc="An array of tapes with its lanes in another order.",
     type=_transpose_type,
@@ -261,7 +279,7 @@ tape_transpose = define(
     dtypes="",
 )
 
-tape_write = define(
+tape_write: Primitive[TapeValue] = define(
     "tape_write",
     doc="The tape with one slot filled.",
     type=_write_type,

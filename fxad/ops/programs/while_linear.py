@@ -11,21 +11,45 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fxad.core.masks import merge, select
-from fxad.core.types import Type
+from fxad.core.types import ArrayType, TapeType, Type, tape_type
 from fxad.ir.program import OPS, Program
 from fxad.ir.rewrite import evaluate
-from fxad.ops.base import define, differentiable, known, plus, spread, type_of, zeros
+from fxad.ops.base import (
+    define,
+    differentiable,
+    known,
+    known_values,
+    nonzero,
+    operand_type,
+    plus,
+    spread,
+    type_of,
+    values_of,
+    zeros,
+)
 from fxad.ops.programs.captures import opened, staged, values_in
 from fxad.ops.programs.control import check_operands, filled, instantiate, present
 from fxad.ops.programs.scan import cut
 from fxad.ops.programs.while_loop import choose, while_
 
 if TYPE_CHECKING:
-    from fxad.ir.rules import Calls, Transforms
+    from fxad.ir.rules import (
+        AnyCotangents,
+        AnyOperands,
+        AnyTangents,
+        AnyValue,
+        AnyValues,
+        Calls,
+        Params,
+        Transforms,
+        Value,
+        WithTangents,
+    )
+    from fxad.ir.tape import NumpyValue, TapeValue
 
 
 def _linear_loop_type(
-    count: Any, tape: Any, *types: Type, body: Program, consts: int, reverse: bool
+    count: ArrayType, tape: TapeType, *types: Type, body: Program, consts: int, reverse: bool
 ) -> tuple[Type, ...]:
     own, state = cut(types, consts)
     check_operands("while_linear", body, [*tape.blocks, *own, *state])
@@ -34,19 +58,19 @@ def _linear_loop_type(
 
 def _play(
     t: Calls,
-    count: Any,
-    tapes: list[Any],
-    own: Sequence[Any],
-    state: Sequence[Any],
+    count: AnyValue,
+    tapes: Sequence[AnyValue],
+    own: AnyValues,
+    state: AnyValues,
     body: Program,
     reverse: bool,
-) -> list[Any]:
+) -> list[AnyValue]:
     """A `while` that runs the body once for every iteration on the tapes."""
 
-    def test(limit: Any, number: Any, *values: Any) -> list[Any]:
+    def test(limit: AnyValue, number: AnyValue, *values: AnyValue) -> list[AnyValue]:
         return [OPS["ge"](number, 0) if reverse else OPS["lt"](number, limit)]
 
-    def step(*values: Any) -> list[Any]:
+    def step(*values: AnyValue) -> list[AnyValue]:
         played, fixed, (number,), current = cut(values, len(tapes), len(own), 1)
         blocks = [block for tape in played for block in OPS["tape_read"](tape, number)]
         outs = t.run(body, [*blocks, *fixed, *current])
@@ -71,12 +95,17 @@ def _play(
 
 
 def _linear_loop_numpy(
-    count: Any, tape: Any, *arrays: Any, body: Program, consts: int, reverse: bool
-) -> tuple[Any, ...]:
+    count: np.ndarray,
+    tape: TapeValue,
+    *arrays: NumpyValue,
+    body: Program,
+    consts: int,
+    reverse: bool,
+) -> tuple[NumpyValue, ...]:
     own, state = cut(arrays, consts)
     order = range(int(count))
     for number in reversed(order) if reverse else order:
-        blocks = OPS["tape_read"].numpy(tape, np.asarray(number, np.int32))
+        blocks: Any = OPS["tape_read"].numpy(tape, np.asarray(number, np.int32))
         state = evaluate(body, [*blocks, *own, *state])
     return tuple(state)
 
@@ -87,50 +116,50 @@ class _Calls:
     stage = staticmethod(staged)
 
     @staticmethod
-    def run(program: Program, args: Sequence[Any]) -> list[Any]:
+    def run(program: Program, args: AnyValues) -> list[AnyValue]:
         return list(OPS["call"](*args, program=program))
 
 
 def _linear_loop_parts(
-    count: Any, tape: Any, *arrays: Any, body: Program, consts: int, reverse: bool
-) -> tuple[Any, ...]:
+    count: AnyValue, tape: AnyValue, *arrays: AnyValue, body: Program, consts: int, reverse: bool
+) -> tuple[AnyValue, ...]:
     own, state = cut(arrays, consts)
     return tuple(_play(_Calls, count, [tape], own, state, body, reverse))
 
 
 def _linear_loop_transpose(
     t: Transforms,
-    cotangents: Sequence[Any],
-    args: Sequence[Any],
+    cotangents: AnyCotangents,
+    args: AnyOperands,
     *,
     body: Program,
     consts: int,
     reverse: bool,
-) -> Sequence[Any]:
-    count, tape = args[:2]
+) -> AnyCotangents:
+    count, tape = values_of(args[:2])
     own, state = cut(args[2:], consts)
     own_l, state_l = (tuple(not known(a) for a in group) for group in (own, state))
-    state_types = [a.type if not known(a) else type_of(a) for a in state]
+    state_types = list(map(operand_type, state))
     n_lin, n_fix, n = sum(own_l), consts - sum(own_l), len(state)
     blocks = len(body.inputs) - consts - n
     linear = (*([False] * blocks), *own_l, *([True] * n))
     derived, flags = t.transpose(body, linear, (True,) * n)
 
-    def back(*values: Any) -> list[Any]:
+    def back(*values: AnyValue) -> list[AnyValue]:
         read, fixed, sums, current = cut(values, blocks, n_fix, n_lin)
         results = filled(flags, t.run(derived, [*read, *fixed, *current]))
-        d_own, d_state = cut(results, n_lin)
+        parts, d_state = cut(results, n_lin)
         d_own = [
-            total if d is None else plus(total, d) for total, d in zip(sums, d_own, strict=True)
+            total if d is None else plus(total, d) for total, d in zip(sums, parts, strict=True)
         ]
         return [
             *d_own,
             *(zeros(w) if d is None else d for d, w in zip(d_state, state_types, strict=True)),
         ]
 
-    sums = [zeros(a.type) for a in select(own, own_l)]
+    sums = [zeros(a.type) for a in own if not known(a)]
     start = [zeros(w) if c is None else c for c, w in zip(cotangents, state_types, strict=True)]
-    fixed = select(own, own_l, False)
+    fixed = known_values(own)
     types = [*body.in_types[:blocks], *map(type_of, (*fixed, *sums, *start))]
     program = t.stage(back, types, body.name)
     found = _play(t, count, [tape], fixed, [*sums, *start], program, not reverse)
@@ -144,12 +173,12 @@ def _linear_loop_batch(
     t: Transforms,
     size: int,
     batched: Sequence[bool],
-    args: Sequence[Any],
+    args: AnyValues,
     *,
     body: Program,
     consts: int,
     reverse: bool,
-) -> Any:
+) -> AnyValues:
     count, tape = args[:2]
     if batched[1] and not batched[0]:
         count = spread(count, size)
@@ -168,19 +197,19 @@ def _linear_loop_batch(
 
 def _linear_loop_jvp(
     t: Transforms,
-    primals: Sequence[Any],
-    tangents: Sequence[Any],
+    primals: AnyValues,
+    tangents: AnyTangents,
     *,
     body: Program,
     consts: int,
     reverse: bool,
-) -> tuple[Sequence[Any], Sequence[Any]]:
+) -> WithTangents:
     """A while over the tape and its tangent: it may be differentiated again."""
     count, tape = primals[:2]
     own, state = cut(primals[2:], consts)
     d_tape = tangents[1]
     d_own, d_state = cut(tangents[2:], consts)
-    blocks = type_of(tape).blocks
+    blocks = tape_type(type_of(tape)).blocks
     block_on = tuple(d_tape is not None and differentiable(b) for b in blocks)
     own_on, state_on = present(d_own), (True,) * len(state)
     derived, _ = t.jvp(body, (*block_on, *own_on, *state_on), state_on)
@@ -192,7 +221,7 @@ def _linear_loop_jvp(
     both = Program(inputs, derived.eqns, derived.outputs, body.name)
     tapes = [tape] if d_tape is None else [tape, d_tape]
     start = [*state, *instantiate(state, d_state)]
-    results = _play(t, count, tapes, [*own, *select(d_own, own_on)], start, both, reverse)
+    results = _play(t, count, tapes, [*own, *nonzero(d_own)], start, both, reverse)
     return results[:n], results[n:]
 
 
@@ -206,23 +235,23 @@ def _lanes_body(
 
 def _play_lanes(
     t: Transforms,
-    count: int,
-    tape: Any,
-    own: Sequence[Any],
-    start: Any,
-    state: Sequence[Any],
+    count: AnyValue,
+    tape: AnyValue,
+    own: AnyValues,
+    start: AnyValue,
+    state: AnyValues,
     lanes: Program,
     reverse: bool,
-) -> list[Any]:
+) -> list[AnyValue]:
     """Every lane plays its own part of the tape; lanes that are done keep their state."""
 
-    def alive(limit: Any, number: Any) -> Any:
+    def alive(limit: AnyValue, number: AnyValue) -> Value:
         return OPS["ge"](number, 0) if reverse else OPS["lt"](number, limit)
 
-    def test(limit: Any, number: Any, *values: Any) -> list[Any]:
+    def test(limit: AnyValue, number: AnyValue, *values: AnyValue) -> list[AnyValue]:
         return [OPS["any"](alive(limit, number), axes=(0,))]
 
-    def step(*values: Any) -> list[Any]:
+    def step(*values: AnyValue) -> list[AnyValue]:
         (limit, played), fixed, (number,), current = cut(values, 2, len(own), 1)
         running = alive(limit, number)
         blocks = OPS["tape_read"](played, number)
@@ -252,8 +281,8 @@ def _play_lanes(
 
 
 def _linear_loop_close(
-    args: tuple[Any, ...], params: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    args: tuple[AnyValue, ...], params: Params
+) -> tuple[tuple[AnyValue, ...], Params]:
     body = params["body"]
     values = values_in(body)
     if not values:

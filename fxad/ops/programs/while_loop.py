@@ -8,8 +8,8 @@ Its reverse mode is `fxad.ops.programs.while_linear`: residuals go to a tape.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
@@ -19,7 +19,7 @@ from fxad.ir.loops import Structured
 from fxad.ir.program import OPS, Atom, Eqn, Program, Var
 from fxad.ir.rewrite import dce, evaluate, is_literal, used_inputs
 from fxad.ir.uses import uses_of
-from fxad.ops.base import Batched, define, full, spread, type_of, zeros
+from fxad.ops.base import Batched, define, full, nonzero, spread, type_of, zeros
 from fxad.ops.programs.captures import closing
 from fxad.ops.programs.control import (
     along_lanes,
@@ -34,7 +34,17 @@ from fxad.ops.programs.control import (
 from fxad.ops.programs.scan import cut, hoist, names
 
 if TYPE_CHECKING:
-    from fxad.ir.rules import Transforms
+    from fxad.ir.rules import (
+        AnyTangents,
+        AnyValue,
+        AnyValues,
+        Params,
+        Record,
+        Split,
+        Transforms,
+        WithTangents,
+    )
+    from fxad.ir.tape import NumpyValue
 
 
 def _while_type(
@@ -56,8 +66,8 @@ def _while_type(
 
 
 def _while_numpy(
-    *arrays: Any, cond: Program, body: Program, cond_consts: int, body_consts: int
-) -> tuple[Any, ...]:
+    *arrays: NumpyValue, cond: Program, body: Program, cond_consts: int, body_consts: int
+) -> tuple[NumpyValue, ...]:
     cc, bc, state = cut(arrays, cond_consts, body_consts)
     while bool(evaluate(cond, [*cc, *state])[0]):
         state = evaluate(body, [*bc, *state])
@@ -66,14 +76,14 @@ def _while_numpy(
 
 def _while_jvp(
     t: Transforms,
-    primals: Sequence[Any],
-    tangents: Sequence[Any],
+    primals: AnyValues,
+    tangents: AnyTangents,
     *,
     cond: Program,
     body: Program,
     cond_consts: int,
     body_consts: int,
-) -> tuple[Sequence[Any], Sequence[Any]]:
+) -> WithTangents:
     cc, bc, k = cut(primals, cond_consts, body_consts)
     _, dbc, dk = cut(tangents, cond_consts, body_consts)
     const_on = present(dbc)
@@ -88,9 +98,9 @@ def _while_jvp(
     results = while_(
         *cc,
         *bc,
-        *select(dbc, const_on),
+        *nonzero(dbc),
         *k,
-        *select(dk, carry_on),
+        *nonzero(dk),
         cond=test,
         body=program,
         cond_consts=cond_consts,
@@ -101,22 +111,22 @@ def _while_jvp(
 
 def _while_split(
     t: Transforms,
-    record: Callable[..., Any],
+    record: Record,
     unknown: tuple[bool, ...],
-    args: Sequence[Any],
+    args: AnyValues,
     *,
     cond: Program,
     body: Program,
     cond_consts: int,
     body_consts: int,
-) -> Sequence[Any]:
+) -> AnyValues:
     """The known half counts its iterations and writes what the rest needs to a tape; the rest is
     a `while_linear` that plays the tape."""
     if any(unknown[:cond_consts]):
         raise TypeMismatch("while_loop: the condition cannot depend on a tangent")
     _, const_un, carry_un = map(tuple, cut(unknown, cond_consts, body_consts))
 
-    def trip(un: Mask) -> tuple[Any, Mask]:
+    def trip(un: Mask) -> tuple[Split, Mask]:
         s = t.split(body, (*const_un, *un), un)
         return s, s.unknown
 
@@ -135,12 +145,12 @@ def _while_split(
     )
     tape_type = TapeType(tuple([a.type for a in taped]))
 
-    def test(*values: Any) -> list[Any]:
+    def test(*values: AnyValue) -> list[AnyValue]:
         given, _, known_state = cut(values, cond_consts, 2)
-        everything = merge(carry_un, [zeros(v.type) for v in select(k, carry_un)], known_state)
+        everything = merge(carry_un, [zeros(type_of(v)) for v in select(k, carry_un)], known_state)
         return t.run(cond, [*given, *everything])
 
-    def step(*values: Any) -> list[Any]:
+    def step(*values: AnyValue) -> list[AnyValue]:
         own, (count, tape), known_state = cut(values, len(fixed), 2)
         outs = t.run(body_known, [*own, *known_state])
         tape = OPS["tape_write"](tape, count, *outs[kept:])
@@ -176,7 +186,7 @@ def _while_split(
     return merge(carry_un, rest, outs)
 
 
-def _ties(cond_operands: Sequence[Any], state: Sequence[Any]) -> list[Any]:
+def _ties(cond_operands: AnyValues, state: AnyValues) -> list[AnyValue]:
     """Values whose batching decides whether lanes need tapes of their own."""
     return [v for v in (*cond_operands, *state) if isinstance(type_of(v), ArrayType)]
 
@@ -185,13 +195,13 @@ def _while_batch(
     t: Transforms,
     size: int,
     batched: Sequence[bool],
-    args: Sequence[Any],
+    args: AnyValues,
     *,
     cond: Program,
     body: Program,
     cond_consts: int,
     body_consts: int,
-) -> Any:
+) -> Batched:
     cc_b, bc_b, k_b = map(tuple, cut(batched, cond_consts, body_consts))
     cc, bc, k = cut(args, cond_consts, body_consts)
 
@@ -217,14 +227,19 @@ def _while_batch(
 
 
 def _masked(
-    t: Transforms, test: Program, lanes: Program, cc: list[Any], bc: list[Any], k: list[Any]
-) -> tuple[Program, Program, list[Any]]:
+    t: Transforms,
+    test: Program,
+    lanes: Program,
+    cc: list[AnyValue],
+    bc: list[AnyValue],
+    k: list[AnyValue],
+) -> tuple[Program, Program, list[AnyValue]]:
     """Lanes whose condition is false keep their state; the loop runs while any lane's is true."""
 
-    def any_lane(*args: Any) -> list[Any]:
+    def any_lane(*args: AnyValue) -> list[AnyValue]:
         return [OPS["any"](t.run(test, args)[0], axes=(0,))]
 
-    def step(*args: Any) -> list[Any]:
+    def step(*args: AnyValue) -> list[AnyValue]:
         consts, own, state = cut(args, len(cc), len(bc))
         alive = t.run(test, [*consts, *state])[0]
         following = t.run(lanes, [*own, *state])
@@ -251,18 +266,18 @@ def _counts_down(cond: Program, body: Program, first: int, second: int) -> int |
 
 
 def _together(
-    t: Transforms, size: int, number: int, lanes: Program, bc: list[Any], k: list[Any]
-) -> list[Any]:
+    t: Transforms, size: int, number: int, lanes: Program, bc: list[AnyValue], k: list[AnyValue]
+) -> list[AnyValue]:
     """Lanes of a loop that counts down, all at the same number: each joins where its own starts.
 
     So every trip reads the same slot of all tapes, and what trips keep may lie in rows."""
     starts = k[number]
     others = [v for n, v in enumerate(k) if n != number]
 
-    def test(now: Any, *state: Any) -> list[Any]:
+    def test(now: AnyValue, *state: AnyValue) -> list[AnyValue]:
         return [OPS["ge"](now, 0)]
 
-    def step(*args: Any) -> list[Any]:
+    def step(*args: AnyValue) -> list[AnyValue]:
         (first,), own, (now,), state = cut(args, 1, len(bc), 1)
         alive = OPS["le"](spread(now, size), first)
         outs = t.run(lanes, [*own, *state[:number], now, *state[number:]])
@@ -287,7 +302,7 @@ def _together(
     return [*results[:number], ended, *results[number:]]
 
 
-def choose(alive: Any, new: Any, old: Any) -> Any:
+def choose(alive: AnyValue, new: AnyValue, old: AnyValue) -> AnyValue:
     if isinstance(type_of(new), TapeType):
         return new  # slots of finished lanes are never read again
     return OPS["select"](along_lanes(alive, type_of(new)), new, old)
@@ -315,9 +330,7 @@ def _while_dce(eqn: Eqn, live: tuple[bool, ...]) -> Eqn:
     return eqn.copy(inputs=inputs, params=params, outputs=tuple(select(eqn.outputs, state_on)))
 
 
-def _while_close(
-    args: tuple[Any, ...], params: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _while_close(args: tuple[AnyValue, ...], params: Params) -> tuple[tuple[AnyValue, ...], Params]:
     args, params = closing(["cond"], 0, "cond_consts")(args, params)
     return closing(["body"], params["cond_consts"], "body_consts")(args, params)
 

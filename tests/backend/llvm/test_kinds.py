@@ -13,7 +13,7 @@ import fxad.numpy as jnp
 from fxad.api import compiled
 from fxad.backend.llvm import calibrate, measured
 from fxad.backend.llvm.base import kinds
-from fxad.backend.llvm.base.answers import DAY, TRIES, RUNS, Calibration
+from fxad.backend.llvm.base.answers import DAY, RUNS, TRIES, Calibration
 from fxad.backend.llvm.base.kinds import Kind
 from fxad.backend.llvm.base.tuning import DEFAULT
 from fxad.backend.llvm.doctor import diagnosis

@@ -62,6 +62,24 @@ cases.add(
     *[heads(f32, 32)] * 3,
     i32(2),
 )
+
+
+def packed(q, k, v, ids):
+    return attention(q, k, v, is_causal=True, segment_ids=ids)
+
+
+def packed_gradient(q, k, v, ids):
+    return gradient(lambda q, k, v: packed(q, k, v, ids))(q, k, v)
+
+
+cases.add("segments", packed, *[heads(f32)] * 3, i32(2, 128))
+cases.add("segments-grad", packed_gradient, *[heads(f32)] * 3, i32(2, 128))
+cases.add(
+    "segments-both-sides",
+    lambda q, k, v, ids: attention(q, k, v, segment_ids=ids),
+    *[heads(f32)] * 3,
+    i32(2, 128),
+)
 cases.add("vmapped", fxad.vmap(causal), *[f32(3, 2, 16, 2, 8)] * 3)
 
 

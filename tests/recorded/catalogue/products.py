@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fxad
 import fxad.numpy as jnp
-from tests.recorded.catalogue.case import Cases, bf16, c64, f16, f32, f64, i8, i32
+from tests.recorded.catalogue.case import Cases, bf16, c64, f16, f32, f64, i8, i32, u8
 
 cases = Cases("products")
 
@@ -70,6 +70,20 @@ def rounded(a, b):
 
 cases.add("rounded-factors", rounded, f32(256, 768), f32(768, 2304))
 cases.add("rounded-one-factor", lambda a, b: rounded(a, b), bf16(256, 768), f32(768, 768))
+
+
+def packed(x, codes, scales):
+    return x @ fxad.nn.dequantize(codes, scales, 768, "nf4", x.dtype).T
+
+
+def packed_gradient(x, codes, scales):
+    return x @ fxad.nn.dequantize(codes, scales, 768, "int8", x.dtype)
+
+
+for rows in (1, 64, 2048):
+    cases.add(f"nf4-rows-{rows}", packed, bf16(rows, 768), u8(512, 384), f32(512, 12))
+    cases.add(f"int8-rows-{rows}", packed_gradient, bf16(rows, 512), i8(512, 768), f32(512, 12))
+cases.add("nf4-f32", packed, f32(64, 768), u8(512, 384), f32(512, 12))
 cases.add("f16", nn, f16(64, 128), f16(128, 96))
 for rows in (1, 7, 200):
     cases.add(f"f64-rows-{rows}", nn, f64(rows, 300), f64(300, 200))

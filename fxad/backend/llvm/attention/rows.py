@@ -57,7 +57,7 @@ def walk_row(
     start = {"": [], "add": [code.splat(0)], "max": [code.splat(-float("inf"))]}[combine]
     values = [v.text for v in start] * problem.panel_vectors
     end = keys[1]
-    # Otherwise `rows_of_keys` says that all rows of a tile see all keys.
+    # Otherwise all rows of a tile read all keys.
     grows = problem.stage.upper.coefficient(problem.stage.rows)
     if problem.masked_vectors == 1 and grows and not window.masked:
         end = f.least(f.add(visible[1], _READ_BEYOND), end)

@@ -11,7 +11,7 @@ from fxad.ir import kernel as ir
 
 def axes_of_stage(stage: ir.Stage) -> tuple[ir.Axis, ...]:
     """The axes a stage loops over, outermost first; products and attention loop in blocks."""
-    blocked = isinstance(stage, ir.Contract | ir.Attention | ir.AttentionGrad)
+    blocked = isinstance(stage, ir.Contract | ir.Unpack | ir.Attention | ir.AttentionGrad)
     return () if blocked else ir.bound_axes(stage)
 
 

@@ -48,8 +48,9 @@ from fxad.backend.llvm.contract.numbering import split
 from fxad.backend.llvm.contract.pack import Source
 from fxad.backend.llvm.contract.prefetch import lines_of, lines_under_tile, tile_operands
 from fxad.backend.llvm.contract.problem import Matrix, Problem
+from fxad.backend.llvm.contract.unpack import PackedPart, Staging, emit_unpack
 from fxad.backend.llvm.elements.scope import Scope
-from fxad.core.record import record
+from fxad.core.record import record, replace
 
 _FLOAT = np.dtype(np.float32).itemsize
 
@@ -58,8 +59,9 @@ _FLOAT = np.dtype(np.float32).itemsize
 class _Plan:
     """What is decided before code is written. pitch: bytes from one packed row (or column) of tiles
     to the next; block_bytes: of a block's sums; result: the matrix that holds whole sums, None:
-    scratch, and then there is an epilogue. scratch_bytes: of packed B, packed A, partial sums and a
-    block's sums, in this order."""
+    scratch, and then there is an epilogue. staging: what a panel of a B in few bits is unpacked
+    into before it is packed. scratch_bytes: of packed B, packed A, partial sums, a block's sums and
+    staging, in this order."""
 
     problem: Problem
     name: str
@@ -69,13 +71,14 @@ class _Plan:
     tile_operands: list[tuple[Matrix, bool]]
     pitch: int
     block_bytes: int
-    scratch_bytes: tuple[int, int, int, int]
+    staging: Staging | None
+    scratch_bytes: tuple[int, ...]
 
 
 @record
 class _Code:
     """The function as it is written. helpers: texts of the functions that it calls, by name. The
-    last four are addresses in this thread's scratch."""
+    last five are addresses in this thread's scratch, "" for what is not there."""
 
     plan: _Plan
     f: Function
@@ -88,13 +91,14 @@ class _Code:
     packed_a: str
     partial_sums: str
     sums: str
+    staging: str
 
 
 @record
 class _Region:
     """What a unit computes: blocks of rows [low, high) and panels of columns of a batch element,
     its scope, and where its operands and its result lie. has_new_rows: whether the unit before had
-    others."""
+    others. packed: where B begins if it is in few bits."""
 
     batch: str
     scope: Scope
@@ -104,6 +108,7 @@ class _Region:
     b: str
     c: str
     has_new_rows: str
+    packed: PackedPart | None
 
 
 @record
@@ -166,8 +171,22 @@ def _plan(problem: Problem, name: str, target: Target) -> _Plan:
         most_prefetches=tuning.tile_prefetches,
     )
     scratch = _scratch_bytes(blocking, pitch, block_bytes, has_epilogue=result is None)
+    staging = None
+    if (operand := problem.packed) and operand.packed:
+        part = blocking.block_columns, blocking.l1_block * DEPTH
+        part = part if problem.b.inner == 1 else part[::-1]
+        staging = Staging.of(operand.packed, operand.dtype, *part, target)
     return _Plan(
-        problem, name, blocking, micro_kernel, result, operands, pitch, block_bytes, scratch
+        problem=problem,
+        name=name,
+        blocking=blocking,
+        micro_kernel=micro_kernel,
+        result=result,
+        tile_operands=operands,
+        pitch=pitch,
+        block_bytes=block_bytes,
+        staging=staging,
+        scratch_bytes=(*scratch, staging.bytes if staging else 0),
     )
 
 
@@ -196,7 +215,9 @@ def _prefetch(problem: Problem, blocking: TileBlocking) -> BlockPrefetch:
         matrix, rows = problem.a, quotient(DEPTH, blocking.unit_columns)
     size = matrix.buffer.dtype.itemsize
     row = max(abs(matrix.outer), abs(matrix.inner)) * size
-    return BlockPrefetch(rows, row, lines_of(DEPTH * size, row), DEPTH * matrix.inner * size)
+    # Few bits come from memory fast enough without.
+    lines = 0 if matrix is problem.b and problem.packed else lines_of(DEPTH * size, row)
+    return BlockPrefetch(rows, row, lines, DEPTH * matrix.inner * size)
 
 
 def _code(plan: _Plan, target: Target) -> _Code:
@@ -208,9 +229,10 @@ def _code(plan: _Plan, target: Target) -> _Code:
     scope = load_arguments(problem.kernel, f, target)
     configure_tiles(f)
     places, start = [], 0
-    for size in plan.scratch_bytes:
+    for size in plan.scratch_bytes[:-1]:
         places.append(f.offset("%scratch", start))
         start += size
+    places.append(f.offset("%scratch", start) if plan.staging else "")
     return _Code(plan, f, scope, lanes, epilogue, {}, set(DECLARATIONS), *places)
 
 
@@ -225,12 +247,16 @@ def _unit(code: _Code, unit: str) -> None:
     here = at_grid_point(code.scope, plan.problem.kernel, batch)
     rows = _span(f, row_unit, blocking.unit_rows, blocking.row_blocks)
     panels = _span(f, column_unit, blocking.unit_columns, blocking.column_blocks)
-    matrices = (plan.problem.a, plan.problem.b, *([plan.result] if plan.result else []))
-    a, b, *c = (address(here, m.buffer, m.base) for m in matrices)
+    problem, packed = plan.problem, None
+    if problem.packed:
+        packed = PackedPart.at(here, replace(problem.packed, index=problem.b.base))
+    matrices = (problem.a, *([plan.result] if plan.result else []))
+    a, *c = (address(here, m.buffer, m.base) for m in matrices)
+    b = "null" if packed else address(here, problem.b.buffer, problem.b.base)
     # Units are numbered so that those of the same rows follow each other.
     starts = f.op(f"icmp eq i64 {unit}, %begin"), f.op(f"icmp eq i64 {column_unit}, 0")
     has_new_rows = f.op(f"or i1 {starts[0]}, {starts[1]}")
-    region = _Region(batch, here, rows, panels, a, b, c[0] if c else "", has_new_rows)
+    region = _Region(batch, here, rows, panels, a, b, c[0] if c else "", has_new_rows, packed)
     l2_block = _rows_meet_b if blocking.b_stationary else _panels_meet_a
     if blocking.l2_blocks == 1:
         l2_block(code, region, "0", str(blocking.l1_blocks))
@@ -360,8 +386,39 @@ def _pack_a(code: _Code, region: _Region, block: _Block, number: str, first: str
 
 def _pack_b(code: _Code, region: _Region, block: _Block, first: str, end: str, to: str) -> None:
     """Pack an L1 block of some panels of columns."""
-    b, columns = code.plan.problem.b, code.plan.blocking.block_columns
-    _pack(code, "b", b, region.b, block, (first, end), columns, to)
+    f, plan = code.f, code.plan
+    b, columns = plan.problem.b, plan.blocking.block_columns
+    if region.packed is None or plan.staging is None:
+        _pack(code, "b", b, region.b, block, (first, end), columns, to)
+        return
+    packed, staging, source = region.packed, plan.staging, plan.staging.source(b.inner == 1)
+
+    def panel(n: str, _: list[str]) -> None:
+        low, count = _extent(code, "b", (n, f.add(n, 1)), columns)
+        at = _unpacked(code, packed, staging, block, low, count)
+        place = f.mul(f.op(f"sub i64 {n}, {first}"), plan.blocking.wide * plan.pitch)
+        _call_packer(code, "b", source, at, f.offset(to, place), count, block.depth)
+
+    f.loop(first, end, 1, panel, at_least_once=True)
+
+
+def _unpacked(
+    code: _Code,
+    packed: PackedPart,
+    staging: Staging,
+    block: _Block,
+    column: str,
+    count: str,
+) -> str:
+    """Unpack some columns for an L1 block of K; the address of the first one."""
+    f, name = code.f, f"{code.plan.name}.unpack"
+    if name not in code.helpers:
+        code.helpers[name], declarations = emit_unpack(name, staging, code.scope.code.target)
+        code.declarations.update(declarations)
+    place, size = (column, block.start), (count, block.depth)
+    if code.plan.problem.b.inner != 1:  # rows of the matrix are steps of k
+        place, size = place[::-1], size[::-1]
+    return packed.unpacked(f, name, staging, place, size, code.staging)
 
 
 def _pack(
@@ -375,19 +432,31 @@ def _pack(
     to: str,
 ) -> None:
     """Pack an L1 block of a span of blocks of so many rows or columns."""
+    f, itemsize = code.f, matrix.buffer.dtype.itemsize
+    low, count = _extent(code, side, span, size)
+    at = f.add(f.mul(low, matrix.outer * itemsize), f.mul(block.start, matrix.inner * itemsize))
+    source = Source(matrix.outer, matrix.inner, matrix.buffer.dtype)
+    _call_packer(code, side, source, f.offset(start, at), to, count, block.depth)
+
+
+def _extent(code: _Code, side: str, span: tuple[str, str], size: int) -> tuple[str, str]:
+    """The first row or column of a span of blocks of so many, and how many there are."""
+    f = code.f
+    low = f.mul(span[0], size)
+    high = f.least(f.mul(span[1], size), code.plan.problem.size[side == "b"])
+    return low, f.op(f"sub i64 {high}, {low}")
+
+
+def _call_packer(
+    code: _Code, side: str, source: Source, at: str, to: str, count: str, depth: str
+) -> None:
     f, plan = code.f, code.plan
-    name, itemsize = f"{plan.name}.pack_{side}", matrix.buffer.dtype.itemsize
+    name = f"{plan.name}.pack_{side}"
     if name not in code.helpers:
-        source = Source(matrix.outer, matrix.inner, matrix.buffer.dtype)
         packer = TilePacker(name, source, side == "b", plan.pitch)
         code.helpers[name] = packer.emit()
         code.declarations.update(packer.declarations)
-    low = f.mul(span[0], size)
-    high = f.least(f.mul(span[1], size), plan.problem.size[side == "b"])
-    count = f.op(f"sub i64 {high}, {low}")
-    at = f.add(f.mul(low, matrix.outer * itemsize), f.mul(block.start, matrix.inner * itemsize))
-    given = f"ptr {f.offset(start, at)}, ptr {to}, i64 {count}, i64 {block.depth}"
-    f.line(f"call void @{name}({given})")
+    f.line(f"call void @{name}(ptr {at}, ptr {to}, i64 {count}, i64 {depth})")
 
 
 def _following(

@@ -24,7 +24,9 @@ from fxad.backend.llvm.contract.macro_kernel import Code, Region, cache_block, e
 from fxad.backend.llvm.contract.micro_kernel import Mode
 from fxad.backend.llvm.contract.numbering import span, split
 from fxad.backend.llvm.contract.problem import Problem
+from fxad.backend.llvm.contract.unpack import PackedPart
 from fxad.core.aligned import LINE
+from fxad.core.record import replace
 
 
 def emit_gemm(problem: Problem, name: str, target: Target) -> Emitted:
@@ -72,6 +74,8 @@ def _code(plan: GemmPlan, target: Target) -> Code:
     for size in (plan.b.panel_bytes, plan.a.copy_bytes, sums.bytes):
         start += size
         places.append(f.offset("%scratch", start))
+    start += sums.partial_bytes
+    places.append(f.offset("%scratch", start) if plan.b.staging else "")
     return Code(plan, f, scope, lanes, epilogue, {}, "%scratch", *places)
 
 
@@ -121,11 +125,15 @@ def _element(
     problem, prefetch = plan.problem, plan.b.prefetch
     here = at_grid_point(code.scope, problem.kernel, batch)
     a = address(here, problem.a.buffer, problem.a.base)
-    b = address(here, problem.b.buffer, problem.b.base)
+    packed, b = None, "null"
+    if problem.packed:
+        packed = PackedPart.at(here, replace(problem.packed, index=problem.b.base))
+    else:
+        b = address(here, problem.b.buffer, problem.b.base)
     result = plan.sums.result
     c = address(here, result.buffer, result.base) if result else ""
     mode = _first_mode(code, c)
-    region = Region(batch, here, tiles, code.first_row(tiles[0]), panels, a, b, c, mode)
+    region = Region(batch, here, tiles, code.first_row(tiles[0]), panels, a, b, c, mode, packed)
     if prefetch and problem.b_bytes >= plan.tuning.l2_a_bytes:
         f.when(is_first, lambda: _prefetch_first_panel(code, region))
     if plan.k.sum_blocks == 1:

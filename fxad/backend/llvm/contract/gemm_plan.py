@@ -25,8 +25,10 @@ from fxad.backend.llvm.contract.blocking import (
 from fxad.backend.llvm.contract.epilogue import runs_per_unit
 from fxad.backend.llvm.contract.prefetch import PanelPrefetch, tile_operands
 from fxad.backend.llvm.contract.problem import Matrix, Problem
+from fxad.backend.llvm.contract.unpack import Staging
 from fxad.core.aligned import LINE, to_line
 from fxad.core.record import record
+from fxad.ir.kernel import Operand
 from fxad.ir.orders import k_block
 
 
@@ -60,7 +62,8 @@ class OperandB:
     """How B is brought into cache. in_place: it is not copied. fuses_packing: the first tile of
     rows copies a panel while it reads it. in_l2: a panel stays in the second level for a block of
     K. row_bytes: of a packed panel's row; panel_bytes: of scratch. prefetch: of the part of B that
-    comes next. group: panels that go through a block of K together."""
+    comes next. group: panels that go through a block of K together. staging: the scratch that a
+    part of a B in few bits is unpacked into, to be packed from there."""
 
     in_place: bool
     fuses_packing: bool
@@ -69,6 +72,7 @@ class OperandB:
     panel_bytes: int
     prefetch: PanelPrefetch | None
     group: int
+    staging: Staging | None
 
 
 @record
@@ -122,7 +126,7 @@ class GemmPlan:
         choice = choice_of(problem, target)
         packed = 0 if layout == Layout.IN_PLACE else k_block(problem.size[2])
         blocking = Blocking.of(problem, target, packed, per_unit, choice, k_step)
-        k, b = _blocks_of_b(problem, blocking, tuning, choice.b_bytes, bf16_dot, k_step)
+        k, b = _blocks_of_b(problem, blocking, target, choice.b_bytes, bf16_dot, k_step)
         result = None if per_unit else problem.plain_result()
         stores = problem.stage.stores
         plain = result is not None and len(stores) == 1 and problem.is_identity(stores[0])
@@ -155,8 +159,9 @@ class GemmPlan:
 
     @property
     def scratch_bytes(self) -> int:
-        sums = self.sums
-        return self.b.panel_bytes + self.a.copy_bytes + sums.bytes + sums.partial_bytes
+        sums, staging = self.sums, self.b.staging
+        own = self.b.panel_bytes + self.a.copy_bytes + sums.bytes + sums.partial_bytes
+        return own + (staging.bytes if staging else 0)
 
 
 def _layout_of_a(problem: Problem, target: Target, pairs_in_place: bool) -> Layout:
@@ -190,15 +195,20 @@ def _operand_a(
 
 
 def _blocks_of_b(
-    problem: Problem, blocking: Blocking, tuning: Gemm, b_bytes: int, bf16_dot: bool, k_step: int
+    problem: Problem,
+    blocking: Blocking,
+    target: Target,
+    b_bytes: int,
+    bf16_dot: bool,
+    k_step: int,
 ) -> tuple[KBlocking, OperandB]:
     """How K is blocked, which depends on how B is read. b_bytes: of B in a cache block, if that
     was measured; 0: the model's."""
-    b = problem.b
+    b, tuning, packed = problem.b, target.tuning.gemm, problem.packed
     # An only tile of rows reads B once, where it lies: nothing of it is kept. A small B is in the
     # first-level cache where it lies.
     once = b.outer == 1 and blocking.unit_tiles == 1
-    in_place = (once or b_fits_l1(problem, tuning)) and not bf16_dot
+    in_place = (once or b_fits_l1(problem, tuning)) and not bf16_dot and not packed
     row_bytes = blocking.panel_columns * problem.dtype.itemsize
     # Sums are spilled only where B would otherwise come from the second level too slowly, or be
     # transposed on its way there.
@@ -208,13 +218,26 @@ def _blocks_of_b(
     k = KBlocking.of(problem.size[2], row_bytes, in_place or deep, b_bytes, k_step)
     one_height_first = blocking.tall_tiles == 0 or blocking.row_units == 1
     same = b.buffer.dtype == problem.dtype
-    fuses = b.outer == 1 and not in_place and same and one_height_first
-    prefetch = None
-    if not in_place:
+    fuses = b.outer == 1 and not in_place and same and one_height_first and not packed
+    prefetch, staging = None, None
+    if packed:
+        staging = _staging(problem, packed, blocking.panel_columns, k.cache_block * k_step, target)
+    elif not in_place:
         prefetch = PanelPrefetch.of(b, blocking, k, k_step, fuses, tuning.unroll)
     group = blocking.panel_group if prefetch else 1
     panel_bytes = to_line(k.cache_block * row_bytes)
-    return k, OperandB(in_place, fuses, in_l2, row_bytes, panel_bytes, prefetch, group)
+    return k, OperandB(in_place, fuses, in_l2, row_bytes, panel_bytes, prefetch, group, staging)
+
+
+def _staging(
+    problem: Problem, operand: Operand, columns: int, steps: int, target: Target
+) -> Staging:
+    """Of a panel's columns for some steps of k. Pairs of k are packed from bf16; else numbers that
+    are rounded to the matrix's dtype are left as what they are multiplied as."""
+    assert operand.packed is not None
+    dtype = operand.dtype if uses_bf16_dot(problem, target) else problem.dtype
+    size = (columns, steps) if problem.b.inner == 1 else (steps, columns)
+    return Staging.of(operand.packed, dtype, *size, target)
 
 
 def _sums(

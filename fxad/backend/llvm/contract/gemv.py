@@ -50,16 +50,18 @@ def emit_gemv(problem: Problem, name: str, target: Target) -> Emitted:
     )
 
 
-def _scratch_bytes(plan: GemvPlan) -> tuple[int, int, int]:
-    """Of totals, of packed A, and of the sums of a block of K, where they are not the totals."""
+def _scratch_bytes(plan: GemvPlan) -> tuple[int, ...]:
+    """Of totals, of packed A, of the sums of a block of K, where they are not the totals, and of
+    unpacked columns."""
     rows, _, k = plan.problem.size
     totals = to_line(rows * plan.chunk * plan.size)
     packed = to_line(rows * k * plan.parts * plan.size) if plan.packs_a else 0
     apart = isinstance(plan.layout, RowsOfB) and plan.sum_blocks > 1
-    return totals, packed, totals if apart else 0
+    unpacked = plan.staging.bytes if plan.staging else 0
+    return totals, packed, totals if apart else 0, unpacked
 
 
-def _code(plan: GemvPlan, target: Target, scratch_bytes: tuple[int, int, int]) -> Code:
+def _code(plan: GemvPlan, target: Target, scratch_bytes: tuple[int, ...]) -> Code:
     """The function, at its start."""
     problem = plan.problem
     a, (rows, _, k) = problem.a, problem.size

@@ -13,14 +13,15 @@ from fxad.backend.llvm.contract.arguments import address, at_grid_point
 from fxad.backend.llvm.contract.epilogue import Epilogue
 from fxad.backend.llvm.contract.gemv_plan import GemvPlan
 from fxad.backend.llvm.contract.lanes import Lanes, prefetch_line
+from fxad.backend.llvm.contract.unpack import PackedPart
 from fxad.backend.llvm.elements.scope import Scope
-from fxad.core.record import record
+from fxad.core.record import record, replace
 
 
 @record
 class Code:
     """The function as it is written. helpers: texts of the functions that it calls, by name.
-    a_strides: of A in memory, along rows and k. packed_a_strides: of its copy. The last three are
+    a_strides: of A in memory, along rows and k. packed_a_strides: of its copy. The last four are
     addresses in this thread's scratch, "" for what is not there."""
 
     plan: GemvPlan
@@ -34,6 +35,7 @@ class Code:
     totals: str
     packed_a: str
     sums: str
+    staging: str
 
 
 @record
@@ -47,13 +49,15 @@ class Unit:
 
 @record
 class Operands:
-    """One batch element: its number, the part of the unit that it is, A with its strides, and B."""
+    """One batch element: its number, the part of the unit that it is, A with its strides, and B, or
+    where it begins if it is packed."""
 
     batch: str
     part: str
     a: str
     a_strides: tuple[int, int]
     b: str
+    packed: PackedPart | None
 
 
 def operands_of(code: Code, unit_element: str, part: str) -> Operands:
@@ -63,15 +67,18 @@ def operands_of(code: Code, unit_element: str, part: str) -> Operands:
     batch = f.add(f.mul(unit_element, plan.parts), part)
     here = at_grid_point(code.scope, problem.kernel, batch)
     a = address(here, problem.a.buffer, problem.a.base)
+    if problem.packed:
+        packed = PackedPart.at(here, replace(problem.packed, index=problem.b.base))
+        return Operands(batch, part, a, code.a_strides, "null", packed)
     b = address(here, problem.b.buffer, problem.b.base)
-    return Operands(batch, part, a, code.a_strides, b)
+    return Operands(batch, part, a, code.a_strides, b, None)
 
 
 def with_packed_a(code: Code, operands: Operands) -> Operands:
     """The same with A where its copy lies."""
     rows, _, k = code.plan.problem.size
     a = code.f.offset(code.packed_a, code.f.mul(operands.part, rows * k * code.plan.size))
-    return Operands(operands.batch, operands.part, a, code.packed_a_strides, operands.b)
+    return replace(operands, a=a, a_strides=code.packed_a_strides)
 
 
 def each_column_step(code: Code, unit: Unit, body: Callable[[str, int], None]) -> None:

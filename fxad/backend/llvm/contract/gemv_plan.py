@@ -12,6 +12,7 @@ import numpy as np
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.base.tuning import Gemv
 from fxad.backend.llvm.contract.problem import Problem
+from fxad.backend.llvm.contract.unpack import Staging
 from fxad.core.aligned import LINE
 from fxad.core.record import record
 from fxad.ir.orders import k_block
@@ -26,7 +27,10 @@ def uses_gemv(problem: Problem, target: Target) -> bool:
         rows <= tuning.most_rows
         and problem.dtype.name in ("float32", "float64")
         and (far or (rows <= tuning.fewest_rows and _packs_in_vain(problem, tuning)))
-        and ((b.outer == 1 and columns >= lanes) or (b.inner == 1 and k >= lanes))
+        and (
+            (b.outer == 1 and columns >= lanes and problem.packed is None)
+            or (b.inner == 1 and k >= lanes)
+        )
     )
 
 
@@ -76,7 +80,8 @@ class ColumnsOfB:
 class GemvPlan:
     """step: columns that are computed and finished together. parts: batch elements of a unit, which
     are parts of the same columns of B. A unit has up to `chunk` columns; there are `chunks`. pitch:
-    bytes between rows of B, or between columns where k is side by side."""
+    bytes between rows of B, or between columns where k is side by side. staging: the scratch that
+    columns of a B in few bits are unpacked into, for a block of K."""
 
     problem: Problem
     name: str
@@ -88,6 +93,7 @@ class GemvPlan:
     chunks: int
     pitch: int
     layout: RowsOfB | ColumnsOfB
+    staging: Staging | None
 
     @staticmethod
     def of(problem: Problem, name: str, target: Target) -> GemvPlan:
@@ -101,8 +107,8 @@ class GemvPlan:
 
     @property
     def source(self) -> np.dtype:
-        """B's dtype."""
-        return self.problem.b.buffer.dtype
+        """Of what is loaded of B: where it is unpacked, rounded to its dtype, of the sums'."""
+        return self.staging.dtype if self.staging else self.problem.b.buffer.dtype
 
     @property
     def per_lane(self) -> int:
@@ -155,7 +161,7 @@ def _plan_of_rows(problem: Problem, name: str, target: Target) -> GemvPlan:
         prefetch_bytes=group * -(-tuning.prefetch_bytes // (group * chunk_bytes)) * pitch,
         row_prefetch_bytes=min(tuning.row_prefetch_bytes, chunk_bytes),
     )
-    return GemvPlan(problem, name, tuning, lanes, step, 1, chunk, chunks, pitch, layout)
+    return GemvPlan(problem, name, tuning, lanes, step, 1, chunk, chunks, pitch, layout, None)
 
 
 def _plan_of_columns(problem: Problem, name: str, target: Target) -> GemvPlan:
@@ -170,8 +176,12 @@ def _plan_of_columns(problem: Problem, name: str, target: Target) -> GemvPlan:
         tile_bytes=_tile_bytes(column_bytes, step, tuning),
         k_prefetch_bytes=min(tuning.k_prefetch_bytes, column_bytes),
     )
-    pitch = problem.b.outer * source.itemsize
-    return GemvPlan(problem, name, tuning, lanes, step, parts, chunk, chunks, pitch, layout)
+    pitch, staging = problem.b.outer * source.itemsize, None
+    if (operand := problem.packed) and operand.packed:
+        staging = Staging.of(operand.packed, problem.dtype, step, k_block(k), target)
+        pitch = staging.pitch
+    sizes = step, parts, chunk, chunks, pitch
+    return GemvPlan(problem, name, tuning, lanes, *sizes, layout, staging)
 
 
 def _tile_bytes(column_bytes: int, step: int, tuning: Gemv) -> int:

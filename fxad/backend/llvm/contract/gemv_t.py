@@ -24,6 +24,7 @@ from fxad.backend.llvm.contract.gemv_code import (
     with_packed_a,
 )
 from fxad.backend.llvm.contract.gemv_plan import ColumnsOfB
+from fxad.backend.llvm.contract.unpack import PackedPart, Staging, emit_unpack
 from fxad.core.aligned import LINE
 
 Adder = Callable[[str, list[str]], list[str]]
@@ -56,7 +57,6 @@ def _some_columns(
 ) -> None:
     f, plan, lanes = code.f, code.plan, code.lanes
     (rows, _, k_size), width, vector = plan.problem.size, lanes.width, lanes.vector
-    here = f.offset(operands.b, f.mul(f.add(unit.first, at), plan.pitch))
     zeros = [(vector, "zeroinitializer")] * rows
 
     def whole_steps(
@@ -67,13 +67,19 @@ def _some_columns(
         whole, now = f.op(f"sub i64 {high}, {left}"), [(vector, value) for value in sums]
         return whole, f.loop(low, whole, step, body, now)
 
-    def square(k: str, sums: list[str]) -> list[str]:
+    def square(here: str) -> Adder:
         """As many (pairs of) elements of k as there are lanes."""
-        _prefetch_square(code, layout, operands, here, k)
-        found = [_load_along_k(code, _address(code, here, k, i)) for i in range(count)]
-        return _add_transposed(code, operands, k, sums, found, width * plan.per_lane, plan.per_lane)
 
-    def rest(length: int) -> Adder:
+        def add(k: str, sums: list[str]) -> list[str]:
+            if not operands.packed:
+                _prefetch_square(code, layout, operands, here, k)
+            found = [_load_along_k(code, _address(code, here, k, i)) for i in range(count)]
+            steps = width * plan.per_lane
+            return _add_transposed(code, operands, k, sums, found, steps, plan.per_lane)
+
+        return add
+
+    def rest(here: str, length: int) -> Adder:
         """The elements of k that do not fill a square, one in a lane."""
 
         def add(k: str, sums: list[str]) -> list[str]:
@@ -83,15 +89,21 @@ def _some_columns(
 
         return add
 
+    column = f.add(unit.first, at)
+    in_memory = f.offset(operands.b, f.mul(column, plan.pitch))
+
     def block(number: str, totals: list[str]) -> list[str]:
         low, high = block_ends(code, number)
+        here = in_memory
+        if operands.packed and plan.staging:
+            here = _unpacked(code, operands.packed, plan.staging, column, count, low, high)
         sums = ["zeroinitializer"] * rows
-        at, sums = whole_steps(low, high, width * plan.per_lane, square, sums)
+        at, sums = whole_steps(low, high, width * plan.per_lane, square(here), sums)
         if plan.per_lane == 2:
-            at, sums = whole_steps(at, high, width, rest(width), sums)
+            at, sums = whole_steps(at, high, width, rest(here, width), sums)
         if left := k_size % width:
             now = [(vector, value) for value in sums]
-            sums = f.loop(at, high, width, rest(left), now)
+            sums = f.loop(at, high, width, rest(here, left), now)
         if plan.sum_blocks == 1:
             return sums
         is_first = f.op(f"icmp eq i64 {number}, 0")
@@ -106,6 +118,26 @@ def _some_columns(
         place = f.offset(code.totals, f.mul(at, plan.size))
         lanes.store(f, total, f.offset(place, i * plan.chunk * plan.size), width)
     call_epilogue(code, unit, operands, at, count)
+
+
+def _unpacked(
+    code: Code,
+    packed: PackedPart,
+    staging: Staging,
+    column: str,
+    count: int,
+    low: str,
+    high: str,
+) -> str:
+    """Unpack columns for steps low ... high of k; where step 0 of the first one would lie."""
+    f, name = code.f, f"{code.plan.name}.unpack"
+    if name not in code.helpers:
+        code.helpers[name], declarations = emit_unpack(name, staging, code.scope.code.target)
+        code.lanes.declarations |= declarations
+    size = str(count), f.op(f"sub i64 {high}, {low}")
+    at = packed.unpacked(f, name, staging, (column, low), size, code.staging)
+    skipped = f.op(f"sub i64 0, {f.mul(low, staging.dtype.itemsize)}")
+    return f.offset(at, skipped)
 
 
 def _prefetch_square(code: Code, layout: ColumnsOfB, operands: Operands, here: str, k: str) -> None:

@@ -56,5 +56,21 @@ def _emitter(problem: Problem, target: Target) -> Callable[[Problem, str, Target
     return emit_gemv if uses_gemv(problem, target) else emit_gemm
 
 
+def unpacks_factors(kernel: Kernel) -> bool:
+    """Whether a product may be given an operand that is packed: the one whose axis has the lanes,
+    which panels are packed of, and one that goes along rows or down them."""
+    try:
+        problem = Problem.of(kernel)
+    except CheckError:
+        return False
+    packed = problem.packed
+    if packed is None or packed.packed is None or problem.kernel.points == 0:
+        return False
+    return (problem.b.outer, problem.b.inner) in (
+        (packed.packed.columns, 1),
+        (1, packed.packed.columns),
+    )
+
+
 def _emit_nothing(problem: Problem, name: str, target: Target) -> Emitted:
     return emit_nothing(name)

@@ -18,6 +18,7 @@ from fxad.backend.llvm.contract.gemm_plan import GemmPlan, Layout
 from fxad.backend.llvm.contract.lanes import Lanes
 from fxad.backend.llvm.contract.micro_kernel import MicroKernel, Mode, emit_micro_kernel
 from fxad.backend.llvm.contract.prefetch import PanelPrefetch, TileLines, lines_of, lines_under_tile
+from fxad.backend.llvm.contract.unpack import PackedPart, Staging, emit_unpack
 from fxad.backend.llvm.elements.scope import Scope
 from fxad.core.record import record
 
@@ -25,7 +26,7 @@ from fxad.core.record import record
 @record
 class Code:
     """A product's function as it is written. helpers: texts of the functions that it calls, by
-    name. The last four are addresses in this thread's scratch."""
+    name. The last five are addresses in this thread's scratch, "" for what is not there."""
 
     plan: GemmPlan
     f: Function
@@ -37,6 +38,7 @@ class Code:
     packed_a: str
     sums: str
     partial_sums: str
+    staging: str
 
     def first_row(self, tile: str) -> str:
         """First row of a tile of rows."""
@@ -49,7 +51,7 @@ class Code:
 class Region:
     """What a unit computes of one batch element, whose scope is `scope`: tiles of rows [low, high),
     the first of their rows, panels [first, end), addresses of the operands and of the result (""
-    for none), and the Mode of the first block of K."""
+    for none), and the Mode of the first block of K. packed: where B begins if it is packed."""
 
     batch: str
     scope: Scope
@@ -60,6 +62,7 @@ class Region:
     b: str
     c: str
     mode: str
+    packed: PackedPart | None
 
 
 @record
@@ -146,7 +149,7 @@ def emit_panel(
     fuses = code.plan.b.fuses_packing and columns == blocking.panel_columns
     panel = _panel(code, region, block, group, number, columns, fuses)
     if not in_place and not fuses:
-        _pack_b(code, block, panel)
+        _pack_b(code, region, block, panel)
     _all_tiles(code, region, block, panel)
 
 
@@ -202,18 +205,39 @@ def _following(
     return f.offset(region.b, f.add(column, f.mul(k, down)))
 
 
-def _pack_b(code: Code, block: CacheBlock, panel: Panel) -> None:
+def _pack_b(code: Code, region: Region, block: CacheBlock, panel: Panel) -> None:
     plan, b, lanes = code.plan, code.plan.problem.b, code.lanes
-    name = f"{plan.name}.pack{panel.columns}"
-    source = packing.Source(b.outer, b.inner, b.buffer.dtype)
+    name, length = f"{plan.name}.pack{panel.columns}", _length(code, block)
+    at, source = panel.source, packing.Source(b.outer, b.inner, b.buffer.dtype)
+    if region.packed and plan.b.staging:
+        at = _unpacked(code, region.packed, plan.b.staging, block, panel, length)
+        source = plan.b.staging.source(along_rows=b.inner == 1)
     if name not in code.helpers:
         code.helpers[name] = (
             emit_pack_b_pairs(name, source, panel.columns, lanes, plan.ends_odd)
             if isinstance(lanes, Bf16DotLanes)
             else packing.emit_pack_b(name, source, panel.columns, lanes)
         )
-    given = f"ptr {panel.source}, ptr {code.packed_b}, i64 {_length(code, block)}"
-    code.f.line(f"call void @{name}({given})")
+    code.f.line(f"call void @{name}(ptr {at}, ptr {code.packed_b}, i64 {length})")
+
+
+def _unpacked(
+    code: Code,
+    packed: PackedPart,
+    staging: Staging,
+    block: CacheBlock,
+    panel: Panel,
+    length: str,
+) -> str:
+    """Unpack a panel's columns for the steps of k of a cache block; the first one's address."""
+    f, name = code.f, f"{code.plan.name}.unpack"
+    if name not in code.helpers:
+        code.helpers[name], declarations = emit_unpack(name, staging, code.scope.code.target)
+        code.lanes.declarations |= declarations
+    place, size = (panel.column, f.mul(block.start, code.plan.k_step)), (str(panel.columns), length)
+    if code.plan.problem.b.inner != 1:  # rows of the matrix are steps of k
+        place, size = place[::-1], size[::-1]
+    return packed.unpacked(f, name, staging, place, size, code.staging)
 
 
 def _length(code: Code, block: CacheBlock) -> str:

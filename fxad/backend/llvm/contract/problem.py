@@ -12,7 +12,19 @@ import numpy as np
 
 from fxad.core.errors import CheckError
 from fxad.core.record import replace, valued
-from fxad.ir.kernel import Axis, Buffer, Contract, Index, Kernel, Load, Store, exprs_of, walk
+from fxad.ir.kernel import (
+    Axis,
+    Buffer,
+    Contract,
+    Index,
+    Kernel,
+    Load,
+    Operand,
+    Store,
+    exprs_of,
+    walk,
+)
+from fxad.ir.packed import BLOCK, PER_BLOCK
 
 
 @valued
@@ -38,12 +50,22 @@ def matrix(buffer: Buffer, index: Index, outer: Axis, inner: Axis) -> Matrix | N
     return Matrix(buffer, base, strides[0], strides[1])
 
 
+def _elements(operand: Operand) -> Buffer:
+    """The operand's buffer, or that of a packed one's elements if they were in memory."""
+    if operand.packed is None:
+        return operand.buffer
+    held = operand.buffer.size // PER_BLOCK[operand.packed.format] * BLOCK
+    return Buffer(operand.buffer.name, operand.dtype, held, operand.buffer.role)
+
+
 @valued
 class Problem:
     """A contract kernel with its rows and columns named so that columns are the lanes.
 
     `rows` and `columns` are the stage's m and n, or n and m where that makes the first store
     contiguous along the lanes: products commute, so the bits are the same.
+    packed: the operand that `b` stands for where that is packed: its Matrix is then of elements
+    that are nowhere in memory, to be unpacked a panel at a time.
     """
 
     kernel: Kernel
@@ -52,10 +74,12 @@ class Problem:
     columns: Axis
     a: Matrix
     b: Matrix
+    packed: Operand | None = None
 
     @staticmethod
     def of(kernel: Kernel) -> Problem:
-        """Raises CheckError where an operand is not affine in the stage's axes."""
+        """Raises CheckError where an operand is not affine in the stage's axes, and where it is
+        packed but the other one's axis has the lanes."""
         (stage,) = kernel.body
         if not isinstance(stage, Contract):
             raise CheckError(f"{kernel.name}: expected one Contract stage, got {type(stage)}")
@@ -64,13 +88,15 @@ class Problem:
         out = stage.stores[0].index
         if out.coefficient(m) == 1 and out.coefficient(n) != 1:
             m, n, left, right = n, m, right, left
+        if left.packed:
+            raise CheckError(f"{kernel.name}: a packed operand has the rows, not the lanes")
         a = matrix(left.buffer, left.index, m, stage.k)
-        b = matrix(right.buffer, right.index, n, stage.k)
+        b = matrix(_elements(right), right.index, n, stage.k)
         if a is None or b is None:
             raise CheckError(f"{kernel.name}: an operand is not affine in its matrix axes")
         if n.extent == 1:
             b = replace(b, outer=1)  # the stride of an only column says nothing
-        return Problem(kernel, stage, m, n, a, b)
+        return Problem(kernel, stage, m, n, a, b, right if right.packed else None)
 
     @property
     def dtype(self) -> np.dtype:

@@ -31,6 +31,22 @@ def lookup(index: Vec, rows: Sequence[Sequence[float]]) -> list[Vec]:
     return [_from_memory(index, kind, _global(code, kind, column)) for column in columns]
 
 
+def lookup_16(index: Vec, values: Sequence[float]) -> Vec:
+    """values[index % 16], of 16 floats. They stay in registers on AVX-512 and AVX2, whose
+    permutations look at the low bits of an index alone."""
+    code, width = index.code, index.width
+    if code.target.isa == "avx512" and width == 16:
+        name = "llvm.x86.avx512.permvar.sf.512"
+        return code.call(name, "float", width, (code.consts("float", values), index))
+    if code.target.isa in ("avx2", "avx512") and width == 8:
+        low, high = (
+            code.call("llvm.x86.avx2.permps", "float", width, (code.consts("float", half), index))
+            for half in (values[:8], values[8:])
+        )
+        return ((index << 28) < 0).where(high, low)
+    return _from_memory(index & 15, "float", _global(code, "float", values))
+
+
 def _permuted(index: Vec, kind: str, column: Sequence[float]) -> Vec:
     code, width = index.code, index.width
     low, high = (code.consts(kind, half) for half in (column[:width], column[width:]))

@@ -135,7 +135,9 @@ def _small(step: Step, tuning: Sequences) -> bool:
 def _small_kernel(kernel: ir.Kernel, tuning: Sequences) -> bool:
     for stage in kernel.body:
         match stage:
-            case ir.Attention() | ir.AttentionGrad() | ir.Sort():
+            case ir.Attention() | ir.AttentionGrad() | ir.Sort() | ir.Unpack():
+                return False
+            case ir.Contract() if stage.a.packed or stage.b.packed:
                 return False
             case ir.Contract():
                 size = stage.m.extent * stage.n.extent * stage.k.extent

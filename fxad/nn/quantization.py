@@ -1,0 +1,89 @@
+"""Matrices in 4 or 8 bits: blocks of 64 neighbours in a row share a float32 scale.
+
+codes, scales = quantize(w, "nf4")                     # w [rows, columns]: 4.5 bits a number
+y = x @ dequantize(codes, scales, w.shape[1], "nf4").T     # compiled, w is nowhere in memory
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.ir.packed import BLOCK, CODES, NF4_LEVELS, blocks_of
+from fxad.ir.program import OPS
+from fxad.numpy.core import cast, value_of
+from fxad.numpy.elementwise import abs, where
+from fxad.numpy.manipulation import reshape
+from fxad.numpy.padding import pad
+from fxad.numpy.reductions import max
+from fxad.numpy.rounding import rint
+from fxad.trace.array import Array
+
+
+def quantize(x: Any, format: str = "nf4") -> tuple[Array, Array]:
+    """Codes and scales of a matrix [rows, columns] of floats: see `dequantize`.
+
+    "nf4": the nearest of the 16 levels of NormalFloat4 (Dettmers et al., 2023), which are -1 ... 1,
+    of x by its block's largest magnitude. codes: uint8 [rows, blocks * 32]; of a block, byte j
+    holds the codes of elements j (low half) and j + 32. "int8": the nearest integer of x by its
+    block's largest magnitude / 127. codes: int8 [rows, blocks * 64]. scales: float32 [rows,
+    blocks]. Rows are padded with zeros to whole blocks of 64.
+
+    Not differentiable. Raises TypeMismatch for another format and for x that are no floats,
+    ShapeError for one that is no matrix.
+    """
+    x = value_of(x, "quantize")
+    _check_format("quantize", format)
+    if not dt.is_float(x.dtype):
+        raise TypeMismatch(f"quantize: takes floats, not {x.type}")
+    if x.ndim != 2:
+        raise ShapeError(f"quantize: takes a matrix, not {x.type}")
+    x = cast(OPS["stop_gradient"](x), dt.float32)
+    rows, blocks = x.shape[0], blocks_of(x.shape[1])
+    missing = blocks * BLOCK - x.shape[1]
+    x = pad(x, ((0, 0), (0, missing))) if missing else x
+    x = reshape(x, (rows, blocks, BLOCK))
+    largest = max(abs(x), axis=2) if x.size else reshape(x, (rows, blocks))
+    scales = largest if format == "nf4" else largest / np.float32(127)
+    normal = x / where(scales == 0, np.float32(1), scales)[:, :, None]
+    if format == "int8":
+        return reshape(cast(rint(normal), dt.int8), (rows, blocks * BLOCK)), scales
+    codes = _nearest_level(normal)
+    low, high = codes[:, :, : BLOCK // 2], codes[:, :, BLOCK // 2 :]
+    return reshape(low | high << 4, (rows, blocks * BLOCK // 2)), scales
+
+
+def _nearest_level(x: Any) -> Any:
+    """How many midpoints between levels lie below each element."""
+    found: Any = 0
+    for low, high in pairwise(NF4_LEVELS):
+        found = found + cast(x > np.float32((low + high) / 2), dt.uint8)
+    return found
+
+
+def dequantize(
+    codes: Any, scales: Any, columns: int, format: str = "nf4", dtype: Any = None
+) -> Array:
+    """The matrix [rows, columns] that `quantize` made codes and scales of, up to rounding.
+
+    Elements are level * scale in float32, rounded once to `dtype` (float32 by default). In
+    compiled code a matrix that only products read is nowhere in memory: each product
+    unpacks a panel of it at a time, and so do the products of their derivatives. Linear in scales.
+
+    Raises TypeMismatch and ShapeError where codes, scales and columns do not go together.
+    """
+    codes, scales = value_of(codes, "dequantize"), value_of(scales, "dequantize")
+    _check_format("dequantize", format)
+    wanted = dt.float32 if dtype is None else dt.canonicalize(dtype, explicit=True)
+    near = dt.float32 if wanted == dt.float64 else wanted
+    found = OPS["dequantize"](codes, scales, format=format, columns=columns, dtype=near)
+    return cast(found, wanted)
+
+
+def _check_format(name: str, format: str) -> None:
+    if format not in CODES:
+        raise TypeMismatch(f"{name}: format must be one of {', '.join(CODES)}, not {format!r}")

@@ -1,0 +1,112 @@
+"""Frozen weights in 4 or 8 bits (QLoRA: Dettmers et al., 2023).
+
+    weight = quantized(w, "nf4")                    # w [out, in] in bfloat16: 4.5 bits a number
+    y = quantized_product(x, weight, 1, None)       # x [..., in] -> [..., out], in x's dtype
+
+Blocks of 64 neighbours in a row share a scale (`fxad.nn.quantize`). A product unpacks a panel of
+the weight at a time, forward and backward: neither the weight nor its gradient is ever in memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import fxad
+import fxad.numpy as jnp
+
+KINDS = ("nf4", "int8")
+
+
+@partial(
+    fxad.tree.register_dataclass,
+    data_fields=["codes", "scales"],
+    meta_fields=["format", "columns", "dtype"],
+)
+@dataclass(frozen=True)
+class Quantized:
+    """A matrix [rows, columns] of `dtype`, which has the published layout, in few bits."""
+
+    codes: Any
+    scales: Any
+    format: str
+    columns: int
+    dtype: str
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.codes.shape[0], self.columns
+
+    @property
+    def size(self) -> int:
+        return int(self.codes.shape[0]) * self.columns
+
+    def dequantized(self, dtype: str | None = None) -> Any:
+        """The matrix, in its own dtype unless another is given."""
+        wanted = self.dtype if dtype is None else dtype
+        return fxad.nn.dequantize(self.codes, self.scales, self.columns, self.format, wanted)
+
+
+def is_quantized(value: Any) -> bool:
+    """Whether a part of a tree is one matrix in few bits: an `is_leaf` for functions of trees."""
+    return isinstance(value, Quantized)
+
+
+def quantized(weight: Any, format: str) -> Quantized:
+    """A matrix [rows, columns] of floats in few bits; raises as `fxad.nn.quantize`."""
+    codes, scales = _quantize(format)(weight)
+    return Quantized(codes, scales, format, int(weight.shape[1]), str(weight.dtype))
+
+
+def _quantize(format: str) -> Any:
+    return _QUANTIZE.setdefault(format, fxad.jit(partial(fxad.nn.quantize, format=format)))
+
+
+_QUANTIZE: dict[str, Any] = {}
+
+
+@partial(fxad.custom_vjp, nondiff_argnums=(2, 3, 4))
+def quantized_product(
+    x: Any, weight: Quantized, axis: int, products: str | None = None, unrounded: bool = False
+) -> Any:
+    """The product of the last axis of x with axis 0 or 1 of a frozen matrix: as
+    `fxad_nn.layers.product`, but the matrix has no gradient. Both factors are of the dtype
+    `products`, or of x's."""
+    factors = _factors(x, products)
+    wide = products is not None or (unrounded and x.dtype.itemsize < 4)
+    return fxad.lax.dot_general(
+        x.astype(factors),
+        weight.dequantized(factors),
+        (((x.ndim - 1,), (axis,)), ((), ())),
+        preferred_element_type=jnp.float32 if wide else None,
+    )
+
+
+def _factors(x: Any, products: str | None) -> str:
+    return str(x.dtype) if products is None else products
+
+
+def _forward(
+    x: Any, weight: Quantized, axis: int, products: str | None, unrounded: bool
+) -> tuple[Any, tuple[Any, Quantized]]:
+    y = quantized_product(x, weight, axis, products, unrounded)
+    return y, (jnp.zeros(0, x.dtype), weight)  # of x, backward, the dtype alone is needed
+
+
+def _backward(
+    axis: int, products: str | None, unrounded: bool, saved: tuple[Any, Quantized], d_y: Any
+) -> tuple[Any, None]:
+    like_x, weight = saved
+    factors = _factors(like_x, products)
+    d_y = d_y.astype(factors)
+    d_x = fxad.lax.dot_general(
+        d_y,
+        weight.dequantized(factors),
+        (((d_y.ndim - 1,), (1 - axis,)), ((), ())),
+        preferred_element_type=None if products is None else jnp.float32,
+    )
+    return d_x.astype(like_x.dtype), None
+
+
+quantized_product.defvjp(_forward, _backward)

@@ -1,0 +1,204 @@
+"""What things say of themselves: reprs, hints at names, TAB completion, tracebacks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fxad
+import fxad.lax
+import fxad.numpy as jnp
+import fxad.show
+from fxad.core import tracebacks
+from fxad.core.config import ConfigError, config
+from fxad.errors import ShapeError
+
+W, X = np.ones((4, 2), np.float32), np.ones((3, 4), np.float32)
+
+
+def loss(w, x):
+    return jnp.sum(jnp.tanh(x @ w))
+
+
+# ---------------------------------------------------------------- reprs
+
+
+def test_functions_say_what_they_are() -> None:
+    f = fxad.jit(fxad.grad(loss, argnums=1))
+    assert repr(f) == "<jit(grad(loss, argnums=1)), not traced yet>"
+    f(W, X)
+    assert repr(f).endswith("traced for 1 signature>")
+    f(W, np.ones((5, 4), np.float32))
+    assert repr(f).endswith("traced for 2 signatures>")
+    assert "vmap(grad(grad(loss)), in_axes=(None, 0))" in repr(
+        fxad.vmap(fxad.grad(fxad.grad(loss)), (None, 0))
+    )
+    assert "value_and_grad(loss, has_aux=True)" in repr(fxad.value_and_grad(loss, has_aux=True))
+    assert "jacfwd(jacrev(loss))" in repr(fxad.hessian(loss))
+    assert fxad.grad(loss).__name__ == "grad_loss"
+
+    def inner(x):
+        return x
+
+    assert "grad(inner)" in repr(fxad.grad(inner))
+
+
+def test_lowered_functions_say_what_they_take_and_give() -> None:
+    lowered = fxad.jit(loss).lower(W, X)
+    assert repr(lowered) == "<Lowered loss(w: f32[4,2], x: f32[3,4]) -> f32[], 3 equations>"
+    assert repr(lowered.compile()).startswith("<Compiled loss(")
+
+
+# ---------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "meant"),
+    [(fxad, "gard", "grad"), (jnp, "meen", "mean"), (fxad.lax, "while_lop", "while_loop")],
+)
+def test_hints_at_names_that_look_alike(module, name: str, meant: str) -> None:
+    with pytest.raises(AttributeError, match=f"did you mean {meant}\\?"):
+        getattr(module, name)
+
+
+def test_no_hints_at_names_that_look_like_none() -> None:
+    with pytest.raises(AttributeError, match="'zzzzz'$"):
+        _ = fxad.zzzzz
+    with pytest.raises(AttributeError, match="'_private'$"):
+        _ = fxad._private
+    with pytest.raises(ConfigError, match="did you mean traceback"):
+        config.tracebak = "full"
+
+
+@pytest.mark.parametrize("module", [fxad, jnp, fxad.lax])
+def test_completion_lists_what_is_public(module) -> None:
+    listed = set(dir(module))
+    assert listed >= set(module.__all__)
+    others = {name for name in listed - set(module.__all__) if not name.startswith("__")}
+    assert others == set()
+
+
+# ---------------------------------------------------------------- tracebacks
+
+
+def run(tmp_path: Path, code: str, **environment: str) -> str:
+    """What a script prints as it ends with an error."""
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(code))
+    environment = {**os.environ, "PYTHONPATH": str(Path(fxad.__file__).parents[1]), **environment}
+    done = subprocess.run(
+        [sys.executable, str(path)], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 1
+    return done.stderr
+
+
+WRONG = """
+    import numpy as np
+    import fxad
+    import fxad.numpy as jnp
+
+    def loss(w):
+        return jnp.sum(w @ w)
+
+    fxad.jit(fxad.grad(loss))(np.ones((2, 3), np.float32))
+"""
+
+
+def test_tracebacks_end_at_the_users_line(tmp_path) -> None:
+    said = run(tmp_path, WRONG)
+    files = [line for line in said.split("\n") if line.startswith("  File ")]
+    assert len(files) == 2 and all("script.py" in line for line in files)
+    assert "return jnp.sum(w @ w)" in said
+    assert "fxad.core.errors.ShapeError: matmul" in said
+    whole = run(tmp_path, WRONG, FXAD_TRACEBACK="full")
+    assert whole.count("  File ") > 5 and "fxad/api/jit.py" in whole
+
+
+def test_errors_of_the_users_own_lose_our_frames_too(tmp_path) -> None:
+    said = run(
+        tmp_path,
+        """
+        import fxad
+
+        def f(x):
+            try:
+                {}["lr"]
+            except KeyError as error:
+                raise ValueError("no rate") from error
+
+        fxad.jit(f)(1.0)
+        """,
+    )
+    assert "ValueError: no rate" in said and "KeyError: 'lr'" in said
+    assert "fxad/api" not in said
+
+
+def test_faults_of_the_library_show_all_frames(tmp_path) -> None:
+    said = run(
+        tmp_path,
+        """
+        import fxad
+        from fxad.ir.program import OPS
+
+        fxad.jit(lambda x: OPS["no such op"](x))(1.0)
+        """,
+    )
+    assert "script.py" in said
+    said = run(
+        tmp_path,
+        """
+        import fxad
+        from fxad.api.naming import label_program
+
+        fxad.jit(lambda x: label_program(x, None, None, None, None))(1.0)
+        """,
+    )
+    assert "fxad/api/naming.py" in said and "fxad/api/jit.py" in said
+
+
+def test_ipython_is_given_the_same_lines() -> None:
+    try:
+        fxad.jit(lambda x: x + X)(W)
+    except ShapeError as error:
+        lines = error._render_traceback_()
+        frames = error.__traceback__
+        assert frames is not None
+        assert tracebacks.users_frames(error) is not frames
+        with config.override(traceback="full"):
+            assert len(error._render_traceback_()) > len(lines)
+            assert tracebacks.users_frames(error) is frames
+        assert error.__traceback__ is frames
+    assert lines[0].startswith("Traceback") and lines[-1].startswith("fxad.core.errors.ShapeError")
+    assert not any("fxad/api" in line for line in lines)
+
+
+# ---------------------------------------------------------------- warnings
+
+
+def test_numbers_of_numpy_are_narrowed_without_a_word() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fxad.core.dtypes._warned.clear()
+        for value in (np.float64(2), np.int64(3), np.complex128(1j), np.uint64(4)):
+            assert (jnp.ones(3) * value).dtype.itemsize <= 8
+            assert fxad.jit(lambda x: x)(value).dtype.itemsize <= 8
+        assert (jnp.ones(3) * np.float64(2)).dtype == np.float32
+        with pytest.raises(fxad.errors.NarrowingWarning):
+            jnp.ones(3) * np.ones(3)
+
+
+def test_errors_say_array() -> None:
+    x = jnp.ones(3)
+    assert type(x).__name__ == "Array"
+    with pytest.raises(TypeError, match="str"):
+        x + "a"
+    with pytest.raises(fxad.errors.TypeMismatch, match="got Array"):
+        fxad.show.as_text(x, ["flops"])
