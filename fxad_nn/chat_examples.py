@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from fxad.core.schema import shown
 from fxad_nn.chat_data import Completion, Conversation, Item, Preference
 from fxad_nn.errors import ConfigError, DataError, UserError
 from fxad_nn.tokenizer import start_of
@@ -101,6 +102,19 @@ class Encoder:
         ids, trained = np.asarray(ids, np.int32), np.array(trained, np.bool_)
         trained[:1] = False
         return Example(ids, trained)
+
+    def question(self, text: str) -> list[int]:
+        """What a user says, up to where the answer begins; without a template, a text to continue.
+        DataError for an id outside the model's vocabulary."""
+        if self._template is None:
+            ids, start = self._tokenizer.encode(text).tolist(), start_of(self._tokenizer)
+            ids = ids if ids[: len(start)] == start else start + ids
+        else:
+            message = {"role": "user", "content": text}
+            rendered = self._template.render([message], add_generation_prompt=True)
+            ids = self._tokenizer.encode(rendered).tolist()
+        require_ids(ids, self._vocab, f"the prompt {shown(text)}")
+        return ids
 
     def _conversation(self, item: Conversation) -> tuple[Any, Any]:
         if self._template is None:

@@ -29,13 +29,14 @@ from fxad_nn.errors import ConfigError, UserError, did_you_mean
 from fxad_nn.finetune import MERGED, Tuned, finetune, preview, resumed_finetune
 from fxad_nn.finetune_recipe import FinetuneOptions, finetune_recipe
 from fxad_nn.generate import cast, generate
-from fxad_nn.losses import LOSSES, read_losses
+from fxad_nn.losses import LOSSES, TABLE, read_losses, write_table
 from fxad_nn.model import load
 from fxad_nn.optim import averaged
 from fxad_nn.options import add_options, option, parse
 from fxad_nn.plot import draw_losses
 from fxad_nn.recipe import TrainOptions, recipe
-from fxad_nn.run import fxad_version, resumed_options, saved_optimizer
+from fxad_nn.run import Run, fxad_version, resumed_options, saved_optimizer
+from fxad_nn.run_file import joined, read_options
 from fxad_nn.screen import Output, Screen, complain, console_on, say
 from fxad_nn.tokenizer import Tokenizer, from_directory, start_of
 from fxad_nn.train import Result, train
@@ -165,6 +166,14 @@ def _parser() -> argparse.ArgumentParser:
     add_options(sampling, SampleOptions)
     plotting = commands.add_parser("plot", help="draw the losses of a run, even of one killed")
     plotting.add_argument("run", type=Path, help="run directory")
+    for command in (training, tuning):
+        command.add_argument(
+            "--config",
+            type=Path,
+            metavar="PATH",
+            default=argparse.SUPPRESS,
+            help="TOML file with options by the names of their flags",
+        )
     for command in (training, tuning, sampling, plotting):
         command.add_argument(
             "--debug",
@@ -177,6 +186,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _train(given: dict[str, Any], output: Output) -> int:
     """Train and report; returns the exit status."""
+    given = _with_file(given, TrainOptions)
     if "resume" in given:
         options = resumed_options(given.pop("resume"), **given)
     else:
@@ -191,6 +201,7 @@ def _train(given: dict[str, Any], output: Output) -> int:
 def _finetune(given: dict[str, Any], output: Output) -> int:
     """Fine-tune and report, or show examples; returns the exit status."""
     count = given.pop("preview", 0)
+    given = _with_file(given, FinetuneOptions)
     if "resume" in given:
         options = resumed_finetune(given.pop("resume"), **given)
     else:
@@ -203,6 +214,12 @@ def _finetune(given: dict[str, Any], output: Output) -> int:
     if not tuned.result.interrupted:
         _conclude_tuning(tuned, console_on(output))
     return _ended(tuned.result, "finetune", output)
+
+
+def _with_file(given: dict[str, Any], cls: type) -> dict[str, Any]:
+    """The options of the command line with those of the file that it names, if it does."""
+    path = given.pop("config", None)
+    return given if path is None else joined(read_options(path, cls), given, path)
 
 
 def _preview(options: FinetuneOptions, count: int, console: Console) -> None:
@@ -227,6 +244,7 @@ def _conclude_tuning(tuned: Tuned, console: Console) -> None:
         say(console, f"merged in float32, {largest}")
     for path in tuned.saved:
         say(console, f"saved: {path}")
+    _draw(tuned.result.run, console)
 
 
 def _ended(result: Result, command: str, output: Output) -> int:
@@ -260,8 +278,14 @@ def _conclude(result: Result, output: Output) -> None:
     _write(run.weights, run.config, run.task.tokenizer, SampleOptions(window=run.context), output)
     console.rule()
     say(console, f"checkpoint: {result.checkpoint}")
+    _draw(run, console)
+
+
+def _draw(run: Run, console: Console) -> None:
+    """The losses as a table and a curve, where that is possible."""
     curve = run.directory / CURVE
     try:
+        write_table(run.history, run.directory / TABLE)
         draw_losses(run.history, curve)
         say(console, f"loss curve: {curve}")
     except (UserError, OSError) as error:
@@ -270,7 +294,10 @@ def _conclude(result: Result, output: Output) -> None:
 
 def _plot(directory: Path, console: Console) -> None:
     """The loss curve of a run from its log."""
-    draw_losses(read_losses(directory / LOSSES), directory / CURVE)
+    history = read_losses(directory / LOSSES)
+    write_table(history, directory / TABLE)
+    say(console, f"losses: {directory / TABLE}")
+    draw_losses(history, directory / CURVE)
     say(console, f"loss curve: {directory / CURVE}")
 
 

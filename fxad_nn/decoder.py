@@ -20,6 +20,7 @@ import fxad
 import fxad.numpy as jnp
 from fxad.core.schema import shown
 from fxad_nn.cache import cached_attention, check_fits
+from fxad_nn.dropout import kept
 from fxad_nn.errors import ConfigError, did_you_mean
 from fxad_nn.layers import (
     ACTIVATIONS,
@@ -34,7 +35,7 @@ from fxad_nn.layers import (
     offset_rms_norm,
     rms_norm,
 )
-from fxad_nn.loss import IGNORE, cross_entropy
+from fxad_nn.loss import IGNORE, NONE, Penalties, chunked_cross_entropy, cross_entropy
 from fxad_nn.mixture import balance_loss, experts_spec, mixture, route, z_loss
 from fxad_nn.rotary import RopeScaling, rotary, rotary_tables
 from fxad_nn.spec import MOST_LAYERS
@@ -301,9 +302,11 @@ def _blocks(
         turns = tables[-1] if config.is_local(i) else tables[0]
         normed = _norm(p["norm1"], x, config)
         mixed = attention(p["attention"], normed, turns, config, partial(attend, i, **how))
-        x = x + (_norm(p["post_norm1"], mixed, config) if config.post_norms else mixed)
+        mixed = _norm(p["post_norm1"], mixed, config) if config.post_norms else mixed
+        x = x + kept(p, "attention", mixed)
         added, logits = _mlp(p["mlp"], _norm(p["norm2"], x, config), config)
-        return x + (_norm(p["post_norm2"], added, config) if config.post_norms else added), logits
+        added = _norm(p["post_norm2"], added, config) if config.post_norms else added
+        return x + kept(p, "mlp", added), logits
 
     routed = []
     for i, p in enumerate(params["blocks"]):
@@ -325,7 +328,8 @@ def _tables(config: Config, time: int, length: int) -> list[Tables]:
 
 def _embedded(params: dict[str, Any], tokens: Any, config: Config) -> Any:
     x = embedding(params["embed"]["token"], tokens)
-    return x * jnp.asarray(math.sqrt(config.width), x.dtype) if config.embed_scaled else x
+    x = x * jnp.asarray(math.sqrt(config.width), x.dtype) if config.embed_scaled else x
+    return kept(params["embed"], "embedded", x)
 
 
 def features(params: dict[str, Any], tokens: Any, config: Config, segments: Any = None) -> Any:
@@ -417,18 +421,25 @@ def forward(params: dict[str, Any], tokens: Any, config: Config, segments: Any =
 
 
 def loss(
-    params: dict[str, Any], batch: tuple[Any, Any], config: Config, segments: Any = None
+    params: dict[str, Any],
+    batch: tuple[Any, Any],
+    config: Config,
+    segments: Any = None,
+    penalties: Penalties = NONE,
 ) -> Any:
     """The mean cross-entropy of (tokens, targets), both [batch, time] int, as a float32 scalar,
     and with `router_losses` those of routers, over the positions that a target depends on.
 
     segments: as in `features`. Where there is a `logit_cap`, or an adapter beside the head, all
-    logits are in memory.
+    logits are in memory. With penalties some of them are, and the head's product is computed twice.
     """
     tokens, targets = batch
     x, routed = _features(params, tokens, config, segments)
     p = _head(params, config)
-    if config.logit_cap is not None or "lora" in p:
+    if penalties != NONE:
+        logits_of = partial(head, params, config=config)
+        value = chunked_cross_entropy(logits_of, x, targets, penalties)
+    elif config.logit_cap is not None or "lora" in p:
         value = cross_entropy(head(params, x, config), targets)
     else:
         value = fxad.nn.linear_cross_entropy(

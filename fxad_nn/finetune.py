@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import fxad
-from fxad.core.schema import canonical
+from fxad.core.schema import canonical, read_bytes
 from fxad_nn import chat_template, hf, models, store
 from fxad_nn.adapters import save_adapters
 from fxad_nn.chat_data import read_conversations
@@ -46,10 +46,14 @@ from fxad_nn.optim import averaged
 from fxad_nn.quantized import is_quantized
 from fxad_nn.recipe import optimizer_of
 from fxad_nn.run import BEST, Run, changed_options, new_directory, resumed
+from fxad_nn.samples import Prompt
 from fxad_nn.step import LONG
 from fxad_nn.tokenizer import Tokenizer, from_directory
 from fxad_nn.train import Result, carry_out
-from fxad_nn.tuning import Corpus, Tuning, split
+from fxad_nn.tuning import Corpus, Tuning, asked, split
+
+MOST_PROMPTS = 1 << 20
+"""Bytes of a file of prompts."""
 
 FIXED = (
     *("model", "lora", "alpha", "targets", "rslora", "quantize", "dpo"),
@@ -219,8 +223,25 @@ def _task(options: FinetuneOptions, config: models.Config, frozen: Any, referenc
         val = val[:: -(-len(val) // options.eval_examples) or 1]
     if not train or not val:
         raise DataError(f"{source}: {counts}: too little to train and to validate on")
-    corpus = Corpus(train, val, tokenizer, source, counts, _digests(directory))
+    prompts = []
+    if options.sample_every:
+        prompts = _prompts(options.sample_prompts, encoder) or asked(val, tokenizer)
+    corpus = Corpus(train, val, tokenizer, source, counts, _digests(directory), prompts)
     return Tuning(options, config, frozen, corpus, reference)
+
+
+def _prompts(path: Path | None, encoder: Encoder) -> list[Prompt]:
+    """What to ask while a run goes on: the lines of a text. DataError where there are none."""
+    if path is None:
+        return []
+    try:
+        text = read_bytes(path, DataError, MOST_PROMPTS).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is no UTF-8 text (byte {error.start})") from error
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise DataError(f"{path} holds no prompts: give one on each line")
+    return [Prompt(encoder.question(line)) for line in lines]
 
 
 def _context(options: FinetuneOptions, config: models.Config) -> int:
@@ -299,7 +320,7 @@ def save_tuned(run: Run) -> tuple[list[Path], Rounding | None]:
         params = fxad.tree.map(lambda leaf: leaf.astype(dtype), params)
         saved.append(run.directory / MERGED)
         config = replace(run.config, dtype=dtype, products=None, recompute=False)
-        save_model(Model(params, config), saved[-1])
+        save_model(Model(params, config), saved[-1], options.max_shard_size)
         copy_tokenizer(base, saved[-1])
     return saved, rounding
 

@@ -13,6 +13,7 @@ from typing import Any
 from fxad_nn.chat_data import FORMATS
 from fxad_nn.chat_examples import TOO_LONG
 from fxad_nn.errors import ConfigError
+from fxad_nn.hf import MAX_SHARD_SIZE, shard_bytes
 from fxad_nn.lora import ALL_LINEAR, Lora
 from fxad_nn.options import build, option
 from fxad_nn.quantized import KINDS
@@ -34,6 +35,9 @@ class FinetuneOptions(RunOptions):
     eval_data: Path | None = option(None, "conversations to validate on")
     eval_share: float = option(0.05, "share of --data to validate on, without --eval-data")
     eval_examples: int = option(256, "validate on at most so many examples")
+    sample_prompts: Path | None = option(
+        None, "text whose lines are asked every --sample-every steps (default: from the examples)"
+    )
     too_long: str = option("truncate", "what becomes of examples beyond --context", TOO_LONG)
     pack: bool = option(True, "examples share rows; each sees only itself (not with --dpo)")
     lora: int | None = option(None, "rank of adapters (default: all parameters are trained)")
@@ -41,6 +45,7 @@ class FinetuneOptions(RunOptions):
     targets: str = option(ALL_LINEAR, "modules that get adapters, such as q_proj,v_proj")
     rslora: bool = option(False, "scale adapters by alpha / sqrt(rank) instead of alpha / rank")
     dropout: float = option(0.0, "of the adapters' inputs")
+    residual_dropout: float = option(0.0, "of embedded tokens and of what each layer adds")
     quantize: str | None = option(
         None, "keep the frozen matrices in 4 or 8 bits (default: as stored)", KINDS
     )
@@ -51,6 +56,7 @@ class FinetuneOptions(RunOptions):
     beta: float = option(0.1, "DPO: how strongly the model is held to where it began")
     epochs: float = option(1.0, "how often the examples are gone over, without --steps")
     save: str = option("both", "what is saved in the end (default with --quantize: adapter)", SAVES)
+    max_shard_size: str = option(MAX_SHARD_SIZE, "size of a file of merged weights at most")
 
     steps: int = option(0, "optimizer steps in all (0: as many as --epochs takes)")
     batch: int = option(4, "examples per batch (packed: on average)")
@@ -68,6 +74,8 @@ class FinetuneOptions(RunOptions):
         super().__post_init__()
         self._require_at_least("eval_examples", 1)
         self._require("eval_share", 0 < self.eval_share < 1, "between 0 and 1")
+        shard_bytes(self.max_shard_size)
+        self._require("residual_dropout", 0 <= self.residual_dropout < 1, "in [0, 1)")
         for name in ("epochs", "beta"):
             self._require(name, getattr(self, name) > 0, "a positive number")
         if self.lora is None:
@@ -102,10 +110,15 @@ def finetune_recipe(**given: Any) -> FinetuneOptions:
         if name in given and given.get(other):
             flags = [f"--{n.replace('_', '-')}" for n in (name, other)]
             raise ConfigError(f"{flags[0]} has no meaning beside {flags[1]}: leave one out")
+    if given.get("sample_prompts") and not given.get("sample_every"):
+        raise ConfigError("--sample-prompts has no meaning without --sample-every")
     if given.get("pack") and given.get("dpo"):
         raise ConfigError("--pack has no meaning beside --dpo: pairs are compared row by row")
     if "beta" in given and not given.get("dpo"):
         raise ConfigError("--beta has no meaning without --dpo")
+    for name in ("label_smoothing", "z_loss"):
+        if given.get(name) and given.get("dpo"):
+            raise ConfigError(f"--{name.replace('_', '-')} has no meaning beside --dpo")
     habits: dict[str, Any] = {"learning_rate": 2e-4} if given.get("lora") is not None else {}
     if given.get("quantize") is not None:
         # Merging takes the whole model's memory; what blocks keep would be most of what is left.

@@ -17,6 +17,7 @@ import fxad
 import fxad.numpy as jnp
 from fxad.core.schema import shown
 from fxad_nn.cache import cached_attention, check_fits
+from fxad_nn.dropout import kept
 from fxad_nn.errors import ConfigError, did_you_mean
 from fxad_nn.layers import (
     ACTIVATIONS,
@@ -31,7 +32,7 @@ from fxad_nn.layers import (
     linear_spec,
     norm_spec,
 )
-from fxad_nn.loss import IGNORE, cross_entropy
+from fxad_nn.loss import IGNORE, NONE, Penalties, chunked_cross_entropy, cross_entropy
 from fxad_nn.spec import MOST_LAYERS
 
 
@@ -180,8 +181,9 @@ def _blocks(
     def block(i: int, p: dict[str, Any], x: Any) -> Any:
         normed = layer_norm(p["norm1"], x, config.norm_epsilon)
         mix = partial(attend, i, scale=_score_scale(config, i))
-        x = x + attention(p["attention"], normed, config, mix)
-        return x + mlp(p["mlp"], layer_norm(p["norm2"], x, config.norm_epsilon), config)
+        x = x + kept(p, "attention", attention(p["attention"], normed, config, mix))
+        normed = layer_norm(p["norm2"], x, config.norm_epsilon)
+        return x + kept(p, "mlp", mlp(p["mlp"], normed, config))
 
     for i, p in enumerate(params["blocks"]):
         run = partial(block, i)
@@ -208,7 +210,7 @@ def features(params: dict[str, Any], tokens: Any, config: Config, segments: Any 
         raise ConfigError(f"{time} tokens do not fit GPT-2's context of {config.context}")
     embed = params["embed"]
     places = slice(time) if segments is None else document_positions(segments)
-    x = embedding(embed["token"], tokens) + embed["position"][places]
+    x = kept(embed, "embedded", embedding(embed["token"], tokens) + embed["position"][places])
     attend = partial(causal_attention, segments=segments)
     return _blocks(
         params, x, config, lambda _, q, k, v, scale: attend(q, k, v, scale), config.recompute
@@ -259,14 +261,22 @@ def forward(params: dict[str, Any], tokens: Any, config: Config, segments: Any =
 
 
 def loss(
-    params: dict[str, Any], batch: tuple[Any, Any], config: Config, segments: Any = None
+    params: dict[str, Any],
+    batch: tuple[Any, Any],
+    config: Config,
+    segments: Any = None,
+    penalties: Penalties = NONE,
 ) -> Any:
     """The mean cross-entropy of (tokens, targets), both [batch, time] int, as a float32 scalar.
 
     segments: as in `features`. Where an adapter stands beside the head all logits are in memory.
+    With penalties some of them are, and the head's product is computed twice.
     """
     tokens, targets = batch
     x, p = features(params, tokens, config, segments), _head(params, config)
+    if penalties != NONE:
+        logits_of = partial(head, params, config=config)
+        return chunked_cross_entropy(logits_of, x, targets, penalties)
     if "lora" in p:
         return cross_entropy(head(params, x, config), targets)
     return fxad.nn.linear_cross_entropy(

@@ -1,13 +1,14 @@
 """Directories of published models: config.json, generation_config.json and safetensors.
 
 config, params = read_model(Path("Llama-3.2-1B"), dtype=None)
-write_model(Path("out"), config, params)            # what transformers loads
+write_model(Path("out"), config, params, "5GB")     # what transformers loads
 
 Nothing in a directory is executed: pickles are refused, code beside a model is not looked at.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator
@@ -18,7 +19,9 @@ from typing import Any
 import numpy as np
 
 import fxad.numpy as jnp
+from fxad.core.limits import parse_bytes
 from fxad.core.schema import Mismatch, anything, check, mapping, one_of, read, record, shown
+from fxad.errors import FxadError
 from fxad_nn import models
 from fxad_nn.errors import CheckpointError, ConfigError
 from fxad_nn.families import FAMILIES, Family, family_of
@@ -44,6 +47,7 @@ WEIGHTS, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
 
 KIND = record({"model_type": one_of(*FAMILIES)}, others=anything)
 ENDS = record({}, IDS, others=anything)
+SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 DERIVED = re.compile(r".*\.(rotary_emb\.inv_freq|attn\.bias|attn\.masked_bias)")
 """Tensors of older files that follow from the configuration: frequencies, causal masks."""
 
@@ -247,20 +251,30 @@ def weight_files(directory: Path) -> list[Path]:
     raise CheckpointError(f"{single} is missing")
 
 
-def write_model(directory: Path, config: models.Config, params: Any) -> None:
-    """Write config.json, generation_config.json and model.safetensors, under published names.
+MAX_SHARD_SIZE = "50GB"
+"""As in transformers 5."""
 
-    Each file is wholly there or not there, the weights first; other files of the directory stay.
-    Raises CheckpointError where the tree is not the one of the configuration, where the family has
-    no published form of it, and where the disk fails.
+
+def write_model(
+    directory: Path,
+    config: models.Config,
+    params: Any,
+    max_shard_size: int | str = MAX_SHARD_SIZE,
+) -> None:
+    """Write config.json, generation_config.json and the weights, under published names.
+
+    Weights of more than `max_shard_size` bytes are split over several files, with an index. Each
+    file is wholly there or not there, the weights first; files of weights that were there before
+    are removed once the new ones are whole; others of the directory stay. Raises ConfigError for a
+    size that is none, CheckpointError where the tree is not the one of the configuration, where the
+    family has no published form of it, and where the disk fails.
     """
-    family = family_of(config)
+    family, most = family_of(config), shard_bytes(max_shard_size)
     try:
         values = _written_config(family, config, params)
         _require_expressed(family, config, values[CONFIG], str(directory / CONFIG))
         tensors = dict(_published(family, config, params, str(directory)))
-        with replacing(directory / WEIGHTS) as temporary:
-            write_tree(temporary, tensors, {"format": "pt"})
+        _write_weights(directory, _shards(tensors, most))
         for name, content in values.items():
             with replacing(directory / name) as temporary:
                 temporary.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
@@ -268,6 +282,60 @@ def write_model(directory: Path, config: models.Config, params: Any) -> None:
         raise CheckpointError(f"{directory}: {error}") from error
     except OSError as error:
         raise CheckpointError(f"could not save the model in {directory}: {error}") from error
+
+
+def shard_bytes(size: int | str) -> int:
+    """The bytes of "5GB" or "200 MiB"; ConfigError for what is no size."""
+    try:
+        return parse_bytes(size, "max_shard_size")
+    except FxadError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _shards(tensors: dict[str, Any], most: int) -> dict[str, dict[str, Any]]:
+    """The tensors by the name of their file, in their order: a file is full where the next tensor
+    would take it beyond `most` bytes; a larger one has a file of its own."""
+    parts: list[dict[str, Any]] = [{}]
+    size = 0
+    for name, tensor in tensors.items():
+        if parts[-1] and size + tensor.nbytes > most:
+            parts.append({})
+            size = 0
+        parts[-1][name] = tensor
+        size += tensor.nbytes
+    if len(parts) == 1:
+        return {WEIGHTS: parts[0]}
+    count = len(parts)
+    return {f"model-{i:05d}-of-{count:05d}.safetensors": part for i, part in enumerate(parts, 1)}
+
+
+def _write_weights(directory: Path, shards: dict[str, dict[str, Any]]) -> None:
+    """Write every file under a temporary name before one takes its place; what was there stays
+    until then."""
+    index, before = directory / INDEX_FILE, _shards_there(directory)
+    with contextlib.ExitStack() as stack:
+        for name, tensors in shards.items():
+            temporary = stack.enter_context(replacing(directory / name))
+            write_tree(temporary, tensors, {"format": "pt"})
+        if before & shards.keys():  # a killed process must not leave old and new under one index
+            index.unlink(missing_ok=True)
+    if list(shards) == [WEIGHTS]:
+        index.unlink(missing_ok=True)
+    else:
+        places = {tensor: name for name, tensors in shards.items() for tensor in tensors}
+        total = sum(x.nbytes for tensors in shards.values() for x in tensors.values())
+        listed = {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}
+        with replacing(index) as temporary:
+            temporary.write_text(json.dumps(listed, indent=2) + "\n", "utf-8")
+        (directory / WEIGHTS).unlink(missing_ok=True)
+    for name in before - shards.keys():
+        (directory / name).unlink(missing_ok=True)
+
+
+def _shards_there(directory: Path) -> set[str]:
+    """The names of files that are parts of a model's weights."""
+    found = {path.name for path in directory.glob("model-*.safetensors")}
+    return {name for name in found if SHARD.fullmatch(name)}
 
 
 def _written_config(

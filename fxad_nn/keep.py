@@ -7,6 +7,9 @@ path = keeper.save()                        # a checkpoint, where the directory 
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from fxad_nn.directory import Place
@@ -14,6 +17,8 @@ from fxad_nn.errors import CheckpointError, TrainingError
 from fxad_nn.listener import Listener
 from fxad_nn.losses import LOSSES, Line, append, begun, lines_of, point
 from fxad_nn.run import Run, best_loss, save, save_best
+from fxad_nn.run_file import STARTS, start
+from fxad_nn.samples import SAMPLES, Sample
 
 _TRIES = 3  # a directory may be moved again while it is written to
 
@@ -26,6 +31,7 @@ class Keeper:
         self._unwritten: list[Line] = [begun(run.step)]
         self._untold: list[str] = []
         self._complained = False
+        self._start: list[Line] = [start(run.step, run.options)]
 
     def record(self, kind: str, loss: float) -> None:
         """Add a loss, "train" or "val", of the run's present step to its history, on the disk too.
@@ -35,14 +41,34 @@ class Keeper:
         run = self._run
         run.history[kind].append([run.step, loss])
         self._unwritten.append(point(kind, run.step, loss))
-        try:
-            self._settle()
+        with self._trying("losses"):
             path = run.directory / LOSSES
             append(path, self._unwritten if path.exists() else lines_of(run.history))
             self._unwritten = []
+        self._tell_start()
+
+    def _tell_start(self) -> None:
+        """Say how this start of the run came about, once there is something else to keep."""
+        if self._start:
+            with self._trying("record of this start"):
+                append(self._run.directory / STARTS, self._start)
+                self._start = []
+
+    def keep(self, samples: list[Sample]) -> None:
+        """Add samples of the run's present step to those on the disk, if that takes them."""
+        lines = [{"step": self._run.step, **asdict(sample)} for sample in samples]
+        with self._trying("samples"):
+            append(self._run.directory / SAMPLES, lines)
+
+    @contextlib.contextmanager
+    def _trying(self, what: str) -> Iterator[None]:
+        """Write `what` where the directory is now; the user hears once of a disk that refuses."""
+        try:
+            self._settle()
+            yield
         except OSError as error:
             if not self._complained:
-                self._untold.append(f"the losses cannot be written to the disk: {error}")
+                self._untold.append(f"the {what} cannot be written to the disk: {error}")
             self._complained = True
         self._tell()
 
@@ -50,6 +76,7 @@ class Keeper:
         """Save the run as it is now, and say so unless its newest checkpoint holds this step."""
         before = self._run.checkpoint
         path = self._write()
+        self._tell_start()
         self._tell()
         if path != before:
             self._listener.saved(path)

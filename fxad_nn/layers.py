@@ -16,6 +16,7 @@ from typing import Any
 
 import fxad
 import fxad.numpy as jnp
+from fxad_nn.dropout import dropped
 from fxad_nn.quantized import is_quantized, quantized_product
 from fxad_nn.spec import Leaf, normal, ones, zeros
 
@@ -71,14 +72,9 @@ def _low_rank(p: dict[str, Any], x: Any, products: str | None) -> Any:
     """
     x = x.astype(p["a"].dtype)
     if "dropout" in p:
-        x = _dropped(x, **p["dropout"])
+        x = dropped(x, **p["dropout"])
     inner = product(x, p["a"], 1, products)
     return product(inner, p["b"], 1, products) * p["scale"].astype(inner.dtype)
-
-
-def _dropped(x: Any, key: Any, rate: Any) -> Any:
-    stays = fxad.random.bernoulli(key, 1.0 - rate, x.shape)
-    return jnp.where(stays, x / (1.0 - rate), jnp.zeros((), x.dtype)).astype(x.dtype)
 
 
 def product(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fxad_nn.run import Run
+from fxad_nn.samples import Sample
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,9 @@ class Listener:
 
     def evaluated(self, step: int, loss: float) -> None:
         """The loss on a sample of the validation split."""
+
+    def sampled(self, step: int, samples: list[Sample]) -> None:
+        """What the model says to a few prompts."""
 
     def saved(self, path: Path) -> None:
         """A checkpoint is on the disk."""

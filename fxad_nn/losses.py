@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 from collections.abc import Iterable
@@ -19,8 +20,9 @@ from typing import Any
 
 from fxad.core.schema import integer, number, parse, record
 from fxad_nn.errors import DataError
+from fxad_nn.files import replacing
 
-LOSSES = "losses.jsonl"
+LOSSES, TABLE = "losses.jsonl", "losses.csv"
 LONGEST = 256  # bytes of a line
 LINE = record({}, {"from": integer(), "step": integer(), "train": number(), "val": number()})
 
@@ -76,6 +78,18 @@ def read_losses(path: Path) -> History:
             for kind in line.keys() & found.keys():
                 found[kind][line["step"]] = line[kind]
     return {kind: [[s, x] for s, x in sorted(points.items())] for kind, points in found.items()}
+
+
+def write_table(history: History, path: Path) -> None:
+    """The history as CSV, a line for each step that has a loss: step,train,val. Raises OSError."""
+    rows: dict[int, dict[str, float]] = {}
+    for kind, points in history.items():
+        for step, loss in points:
+            rows.setdefault(int(step), {})[kind] = loss
+    with replacing(path) as temporary, open(temporary, "w", newline="") as file:
+        table = csv.DictWriter(file, ["step", "train", "val"], restval="")
+        table.writeheader()
+        table.writerows({"step": step, **rows[step]} for step in sorted(rows))
 
 
 def _parsed(text: bytes) -> Line:

@@ -89,11 +89,15 @@ def load(
     return Model(params, config)
 
 
-def save(model: Model, directory: str | Path) -> None:
+def save(
+    model: Model, directory: str | Path, max_shard_size: int | str = hf.MAX_SHARD_SIZE
+) -> None:
     """Write config.json, generation_config.json and model.safetensors, as transformers reads them.
 
-    The directory is made where it is missing; other files in it, such as a tokenizer's, stay.
-    Raises CheckpointError where the model has no published form, holds parameters of no place in
-    it, such as adapters, or where the disk fails.
+    Weights of more than `max_shard_size`, bytes or a text such as "5GB", are split over several
+    files with an index. The directory is made where it is missing; other files in it, such as a
+    tokenizer's, stay. Raises ConfigError for a size that is none, CheckpointError where the model
+    has no published form, holds parameters of no place in it, such as adapters, or where the disk
+    fails.
     """
-    hf.write_model(Path(directory), model.config, model.params)
+    hf.write_model(Path(directory), model.config, model.params, max_shard_size)

@@ -14,6 +14,7 @@ from fxad.core.schema import anything, check, nullable, number, one_of, record
 from fxad_nn import decoder, gpt2
 from fxad_nn.errors import ConfigError, did_you_mean
 from fxad_nn.families import FAMILIES
+from fxad_nn.loss import NONE, Penalties
 from fxad_nn.options import build
 
 Config = gpt2.Config | decoder.Config
@@ -63,8 +64,15 @@ class Module(Protocol):
     def head(self, params: Any, x: Any, config: Any) -> Any:
         """Logits [..., vocab] of what the head sees."""
 
-    def loss(self, params: Any, batch: tuple[Any, Any], config: Any, segments: Any = None) -> Any:
-        """The mean cross-entropy of (tokens, targets)."""
+    def loss(
+        self,
+        params: Any,
+        batch: tuple[Any, Any],
+        config: Any,
+        segments: Any = None,
+        penalties: Penalties = NONE,
+    ) -> Any:
+        """The mean cross-entropy of (tokens, targets), and what penalties add."""
 
 
 def preset(name: str, **changes: Any) -> Config:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import fxad
 import fxad.numpy as jnp
 from fxad_nn import models
-from fxad_nn.loss import IGNORE, token_losses
+from fxad_nn.loss import IGNORE, NONE, Penalties, token_losses
 
 Batch = tuple[Any, ...]
 """Tokens and targets, and the segments of documents that share rows, if any do."""
@@ -34,14 +34,16 @@ class Objective(Protocol):
 
 @dataclass(frozen=True)
 class Answers:
-    """Cross-entropy of the targets: batches are (tokens, targets), or (tokens, targets, segments),
-    all int32 [rows, time]."""
+    """Cross-entropy of the targets, and what penalties add: batches are (tokens, targets), or
+    (tokens, targets, segments), all int32 [rows, time]."""
 
     config: models.Config
+    penalties: Penalties = NONE
 
     def total(self, params: Any, reference: Any, batch: Batch) -> Any:
         loss = models.family(self.config).loss
-        return loss(params, batch[:2], self.config, *batch[2:]) * self.count(batch)
+        value = loss(params, batch[:2], self.config, *batch[2:], penalties=self.penalties)
+        return value * self.count(batch)
 
     def count(self, batch: Batch) -> Any:
         return jnp.sum((batch[1] != IGNORE).astype(jnp.float32))

@@ -18,10 +18,14 @@ from fxad_nn.flops import training_flops_per_token
 from fxad_nn.loss import IGNORE
 from fxad_nn.optim import Optimizer
 from fxad_nn.recipe import TrainOptions
+from fxad_nn.samples import MOST, Prompt, Sample, continued
 from fxad_nn.step import train_step
 from fxad_nn.task import Batch, Step
 from fxad_nn.tokenizer import Tokenizer
 from fxad_nn.vocabulary import require_ids
+
+PROMPT = 32
+"""Tokens of a prompt that is taken from the validation split."""
 
 
 class Pretraining:
@@ -83,7 +87,20 @@ class Pretraining:
 
     def compiled(self, optimizer: Optimizer) -> Step:
         o = self._options
-        return train_step(self._config, optimizer, o.clip, o.accumulate, o.dtype)
+        return train_step(self._config, optimizer, o.clip, o.accumulate, o.dtype, o.penalties)
+
+    def samples(self, params: Any) -> list[Sample]:
+        """Of texts from the validation split, evenly spaced, each with how it goes on."""
+        count, vocab = self._options.sample_tokens, self.tokenizer
+        part = max(self.data.val, key=len)
+        length = min(PROMPT, self._context, len(part) - 1)
+        prompts = []
+        for start in np.linspace(0, len(part) - length - 1, MOST, dtype=int):
+            ids = np.asarray(part[start : start + length + count])
+            require_ids(ids, self._config.vocab, "the validation split")
+            wanted = vocab.decode(ids)[len(vocab.decode(ids[:length])) :]
+            prompts.append(Prompt(ids[:length].tolist(), wanted))
+        return continued(params, self._config, prompts, vocab, count)
 
     def evaluate(self, params: Any, whole: bool) -> float:
         o = self._options

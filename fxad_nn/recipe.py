@@ -13,6 +13,7 @@ from typing import Any
 
 from fxad_nn.data import TOKENIZERS
 from fxad_nn.errors import ConfigError
+from fxad_nn.loss import Penalties
 from fxad_nn.optim import (
     OPTIMIZERS,
     SCHEDULES,
@@ -58,8 +59,12 @@ class RunOptions:
     beta2: float = option(0.99, "AdamW: decay of the gradient's square")
     weight_decay: float = option(0.1, "AdamW: decoupled decay of matrices")
     clip: float = option(1.0, "largest global norm of the gradient")
+    label_smoothing: float = option(0.0, "share of each target that all tokens have alike")
+    z_loss: float = option(0.0, "penalty on the softmax's denominator, such as 0.0001")
     log_every: int = option(10, "steps between reports of the loss")
     eval_every: int = option(250, "steps between validations on a sample (0: never)")
+    sample_every: int = option(0, "steps between samples of what the model says (0: never)")
+    sample_tokens: int = option(64, "tokens of a sample at most")
     save_every: int = option(500, "steps between checkpoints (0: only at the end)")
     keep: int = option(1, "newest checkpoints that stay in the run directory")
     best: bool = option(False, "keep the checkpoint of the lowest validation loss, in best")
@@ -77,23 +82,29 @@ class RunOptions:
             self._require_at_least(name, least)
         for name in ("context", "threads"):
             self._require(name, getattr(self, name) is None or getattr(self, name) >= 1, "positive")
-        for name in ("eval_every", "save_every", "weight_decay", "final_rate", "seed"):
+        for name in _NOT_NEGATIVE:
             self._require(name, getattr(self, name) >= 0, "0 or more")
         for name in ("learning_rate", "clip"):
             self._require(name, getattr(self, name) > 0, "a positive number")
         for name in ("beta1", "beta2", "average"):
             value = getattr(self, name)
             self._require(name, value is None or 0 <= value < 1, "in [0, 1)")
+        self._require("label_smoothing", 0 <= self.label_smoothing < 1, "in [0, 1)")
         outliers = self.skip_outliers
         self._require("skip_outliers", outliers is None or outliers > 0, "positive")
         threads = self.threads is None or self.threads <= MOST_THREADS
         self._require("threads", threads, f"at most {MOST_THREADS}")
         self._require("peak", self.peak is None or self.peak > 0, "positive")
 
+    @property
+    def penalties(self) -> Penalties:
+        """What the loss of a step adds to cross-entropy; validation losses are without."""
+        return Penalties(self.label_smoothing, self.z_loss)
+
     def _counts(self) -> dict[str, int]:
         """The least that may be given for what is counted."""
         return {
-            **dict.fromkeys(("steps", "batch", "accumulate", "log_every", "keep"), 1),
+            **dict.fromkeys(_COUNTS, 1),
             "warmup": 0,
         }
 
@@ -124,6 +135,11 @@ class TrainOptions(RunOptions):
         self._require_at_least("eval_windows", 1)
         self._require_at_least("eval_batch", 1)
 
+
+_COUNTS = ("steps", "batch", "accumulate", "log_every", "keep", "sample_tokens")
+
+_NOT_NEGATIVE: tuple[str, ...] = ("eval_every", "save_every", "sample_every", "seed")
+_NOT_NEGATIVE += ("weight_decay", "final_rate", "z_loss")
 
 _LARGE = {
     "tokenizer": "gpt2",

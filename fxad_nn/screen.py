@@ -9,6 +9,7 @@ if output.error is not None: ...            # nobody reads any more
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 from pathlib import Path
@@ -20,6 +21,10 @@ from rich.progress import Progress as Bar
 
 from fxad_nn.listener import Listener, Progress
 from fxad_nn.run import Run
+from fxad_nn.samples import Sample
+
+SHOWN = 60
+"""Characters of a sample's prompt, its last ones."""
 
 
 class Output:
@@ -116,6 +121,11 @@ class Screen(Listener):
 
     def evaluated(self, step: int, loss: float) -> None:
         self._print(f"step {step}: validation loss {loss:.4f} (sample)")
+
+    def sampled(self, step: int, samples: list[Sample]) -> None:
+        for sample in samples:
+            asked, said = (json.dumps(t, ensure_ascii=False) for t in (sample.prompt, sample.text))
+            self._print(f"step {step}: {asked[-SHOWN:]} is continued by {said}")
 
     def saved(self, path: Path) -> None:
         self._print(f"saved {path}")

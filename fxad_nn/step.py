@@ -13,8 +13,10 @@ from typing import Any
 import fxad
 import fxad.numpy as jnp
 from fxad_nn import models
+from fxad_nn.dropout import with_residual_dropout
 from fxad_nn.errors import ConfigError, did_you_mean
 from fxad_nn.lora import with_dropout
+from fxad_nn.loss import NONE, Penalties
 from fxad_nn.objective import Objective
 from fxad_nn.optim import Optimizer, as_optimizer, clip_by_global_norm
 
@@ -28,6 +30,7 @@ def train_step(
     clip: float | None,
     accumulate: int = 1,
     dtype: str | None = None,
+    penalties: Penalties = NONE,
 ) -> Callable[..., tuple[Any, Any, Any]]:
     """Compiled (params, state, tokens, targets) -> (params, state, mean loss).
 
@@ -39,6 +42,7 @@ def train_step(
     updates are then done as the gradients' products are computed (`fxad.profile` says if not).
     dtype: what the factors of all matrix products, forward and backward, are rounded to: with
     "bfloat16" parameters, sums, activations between layers, gradients and moments stay float32.
+    penalties: what the loss adds to cross-entropy.
     """
     if dtype not in (None, *DTYPES):
         hint = did_you_mean(str(dtype), DTYPES)
@@ -50,7 +54,9 @@ def train_step(
         config = replace(config, products=dtype)
     update = as_optimizer(optimizer).update
     loss = models.family(config).loss
-    loss_and_grads = fxad.value_and_grad(lambda params, batch: loss(params, batch, config))
+    loss_and_grads = fxad.value_and_grad(
+        lambda params, batch: loss(params, batch, config, penalties=penalties)
+    )
 
     def accumulated(params: Any, tokens: Any, targets: Any) -> tuple[Any, Any]:
         def add(total: Any, batch: Any) -> tuple[Any, None]:
@@ -80,14 +86,15 @@ def tuning_step(
     clip: float | None,
     dropout: float = 0.0,
     seed: int = 0,
+    residual_dropout: float = 0.0,
 ) -> Callable[..., tuple[Any, Any, Any]]:
     """Compiled (trained, state, frozen, reference, *batch, number) -> (trained, state, loss).
 
     trained and frozen are the two parts of the parameters (`fxad.tree.partition`): only `trained`
     has gradients and a state, and only these two are donated. batch: what the objective takes, each
     array int32 [accumulate, rows, ...]; the loss is the objective's sum over all of them by its
-    count over all of them. dropout: of adapters, by keys that follow from `seed` and the step's
-    `number`.
+    count over all of them. dropout: of the inputs of adapters, residual_dropout: of what layers
+    add, both by keys that follow from `seed` and the step's `number`.
     """
 
     def step(
@@ -101,7 +108,9 @@ def tuning_step(
 
         def total(trained: Any, batch: Any, micro: Any) -> Any:
             params = fxad.tree.combine(trained, frozen)
-            params = with_dropout(params, dropout, fxad.random.fold_in(key, micro))
+            drawn = fxad.random.fold_in(key, micro)
+            params = with_dropout(params, dropout, drawn)
+            params = with_residual_dropout(params, residual_dropout, fxad.random.fold_in(drawn, 1))
             return objective.total(params, reference, batch)
 
         total_and_grads = fxad.value_and_grad(total)

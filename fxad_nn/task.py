@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from fxad_nn.optim import Optimizer
+from fxad_nn.samples import Sample
 from fxad_nn.tokenizer import Tokenizer
 
 Batch = tuple[Any, ...]
@@ -49,6 +50,9 @@ class Task(Protocol):
 
     def compiled(self, optimizer: Optimizer) -> Step:
         """One step as a function."""
+
+    def samples(self, params: Any) -> list[Sample]:
+        """How the parameters continue a few prompts; always the same ones."""
 
     def evaluate(self, params: Any, whole: bool) -> float:
         """The validation loss, over a sample of the split or all of it."""

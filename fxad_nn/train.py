@@ -102,6 +102,11 @@ def _loop(run: Run, listener: Listener, keeper: Keeper, stop: Stop) -> bool:
             keeper.judge(value)
             listener.evaluated(run.step, value)
             meter.restart()
+        if due(o.sample_every):
+            samples = run.task.samples(run.weights)
+            keeper.keep(samples)
+            listener.sampled(run.step, samples)
+            meter.restart()
         if due(o.save_every):
             keeper.save()
             meter.restart()

@@ -26,6 +26,7 @@ from fxad_nn.flops import training_flops_per_token
 from fxad_nn.objective import Answers, Objective, Preferences
 from fxad_nn.optim import Optimizer
 from fxad_nn.packing import pack, packed, widths
+from fxad_nn.samples import MOST, Prompt, Sample, continued
 from fxad_nn.step import tuning_step
 from fxad_nn.task import Batch, Step
 from fxad_nn.tokenizer import Tokenizer
@@ -37,7 +38,7 @@ Row = Sequence[Example | Pair]
 @dataclass(frozen=True)
 class Corpus:
     """Examples in two splits, what they were encoded with, what became of the records, and the
-    digests of what else decides about them and the model."""
+    digests of what else decides about them and the model; and prompts to sample answers to."""
 
     train: Sequence[Example | Pair]
     val: Sequence[Example | Pair]
@@ -45,6 +46,7 @@ class Corpus:
     source: str
     counts: Counts
     digests: dict[str, str]
+    prompts: Sequence[Prompt]
 
 
 class Tuning:
@@ -65,7 +67,10 @@ class Tuning:
         self._options, self._config, self._corpus = options, config, corpus
         self.frozen, self._reference = frozen, reference
         o = options
-        self._objective: Objective = Preferences(config, o.beta) if o.dpo else Answers(config)
+        self._objective: Objective = Answers(config, o.penalties)
+        judged: Objective = Answers(config)
+        if o.dpo:
+            self._objective = judged = Preferences(config, o.beta)
         longest = max(map(len, [*corpus.train, *corpus.val]))
         shared = self._shared_width(longest)
         self._packs = shared is not None
@@ -79,7 +84,7 @@ class Tuning:
             self._accumulate = -(-rows // self._batch)
         per_step = self._batch * self._accumulate
         self._epochs = Epochs(list(map(_length, self._train)), per_step, o.seed)
-        self._sums = _sums(self._objective)
+        self._sums = _sums(judged)
 
     def _whole(self, tokens: int) -> int:
         """So many tokens, or up to 15 more, as far as the model's context goes."""
@@ -188,12 +193,17 @@ class Tuning:
 
     def compiled(self, optimizer: Optimizer) -> Step:
         o = self._options
-        step = tuning_step(self._objective, optimizer, o.clip, o.dropout, o.seed)
+        dropouts = {"dropout": o.dropout, "residual_dropout": o.residual_dropout}
+        step = tuning_step(self._objective, optimizer, o.clip, seed=o.seed, **dropouts)
 
         def with_frozen(trained: Any, state: Any, *batch: Any) -> tuple[Any, Any, Any]:
             return step(trained, state, self.frozen, self._reference, *batch)
 
         return with_frozen
+
+    def samples(self, params: Any) -> list[Sample]:
+        whole, o = fxad.tree.combine(params, self.frozen), self._options
+        return continued(whole, self._config, self._corpus.prompts, self.tokenizer, o.sample_tokens)
 
     def evaluate(self, params: Any, whole: bool) -> float:
         """The loss over the validation split, without dropout: always all of it, so that the best
@@ -218,6 +228,21 @@ def _answers(row: Row) -> list[Sequence[Example]]:
     if isinstance(first, Pair):
         return [(first.chosen,), (first.rejected,)]
     return [[example for example in row if isinstance(example, Example)]]
+
+
+def asked(examples: Sequence[Example | Pair], tokenizer: Tokenizer) -> list[Prompt]:
+    """Of a few examples, evenly spaced, what stands before their first answer, and that answer."""
+    chosen = sorted({i * len(examples) // MOST for i in range(MOST)})
+    prompts = []
+    for example in (examples[i] for i in chosen):
+        answer = example.chosen if isinstance(example, Pair) else example
+        places = np.flatnonzero(answer.trained)
+        gaps = np.flatnonzero(np.diff(places) > 1)
+        first, last = int(places[0]), int(places[gaps[0]] if gaps.size else places[-1])
+        before = tokenizer.decode(answer.ids[:first])
+        wanted = tokenizer.decode(answer.ids[: last + 1])[len(before) :]
+        prompts.append(Prompt(answer.ids[:first].tolist(), wanted))
+    return prompts
 
 
 def _sums(objective: Objective) -> Any:

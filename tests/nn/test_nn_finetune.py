@@ -16,6 +16,7 @@ from short_run import At
 from tiny_chat_model import chat, write_chats, write_model
 
 import fxad_nn
+import fxad_nn.train
 from fxad_nn import store
 from fxad_nn.adapters import load_adapters
 from fxad_nn.cli import main
@@ -134,11 +135,69 @@ def test_validation_has_a_file_of_its_own_or_a_share(tmp_path, base, chats):
     assert "other.jsonl" in task.source
 
 
+class Heard(fxad_nn.train.Listener):
+    """Remembers what was sampled."""
+
+    def __init__(self):
+        self.samples = []
+
+    def sampled(self, step, samples):
+        self.samples += [(step, sample) for sample in samples]
+
+
+def test_samples_show_what_is_learned(tmp_path, base, chats):
+    heard = Heard()
+    more = {"steps": 81, "sample_every": 40, "sample_tokens": 12, "eval_every": 0, "clip": 10.0}
+    finetune(options(tmp_path, base, chats, **more), heard)
+    assert [step for step, _ in heard.samples] == [40] * 3 + [80] * 3
+    first, last = heard.samples[0][1], heard.samples[-3][1]
+    assert first.prompt == last.prompt
+    assert first.prompt.startswith("<|im_start|>user\nWhat comes after ")
+    assert first.prompt.endswith("<|im_start|>assistant\n")
+    assert first.wanted.endswith(".<|im_end|>")
+    assert last.text.startswith(("It is", "That would be"))
+    lines = (tmp_path / "run" / "samples.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"step": step, "prompt": x.prompt, "text": x.text, "wanted": x.wanted}
+        for step, x in heard.samples
+    ]
+
+
+def test_prompts_may_be_given(tmp_path, base, chats, capsys):
+    path = tmp_path / "prompts.txt"
+    path.write_text("What comes after 3?\n\nHello\n")
+    flags = ["--model", str(base), "--data", str(chats), "--out", str(tmp_path / "run")]
+    flags += ["--lora", "4", "--steps", "3", "--batch", "2", "--peak", "100"]
+    flags += ["--sample-every", "2", "--sample-prompts", str(path), "--sample-tokens", "4"]
+    assert main(["finetune", *flags]) == 0
+    out = capsys.readouterr().out
+    assert out.count("step 2: ") == 2
+    assert 'Hello<|im_end|>\\n<|im_start|>assistant\\n" is continued by "' in out
+    path.write_text(" \n")
+    with pytest.raises(DataError, match="holds no prompts"):
+        begin(options(tmp_path, base, chats, out=None, sample_every=1, sample_prompts=path))
+    with pytest.raises(ConfigError, match="has no meaning without --sample-every"):
+        options(tmp_path, base, chats, sample_prompts=path)
+
+
+def test_penalties_change_what_is_trained_and_not_how_it_is_judged(tmp_path, base, chats):
+    more = {"steps": 2, "log_every": 1, "eval_every": 1, "label_smoothing": 0.2, "z_loss": 1e-3}
+    plain = finetune(options(tmp_path, base, chats, steps=2, log_every=1, eval_every=1))
+    other = finetune(options(tmp_path, base, chats, out=tmp_path / "other", **more))
+    first, second = (tuned.result.run.history["train"][0][1] for tuned in (plain, other))
+    assert abs(second - first) > 0.01
+    # After one step the two models differ by little.
+    first, second = (tuned.result.run.history["val"][0][1] for tuned in (plain, other))
+    assert second == pytest.approx(first, rel=0.05)
+    with pytest.raises(ConfigError, match="--label-smoothing has no meaning beside --dpo"):
+        options(tmp_path, base, chats, label_smoothing=0.1, dpo=True)
+
+
 # How it goes on
 
 
 def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, base, chats):
-    more = {"dropout": 0.1, "accumulate": 2, "batch": 2}
+    more = {"dropout": 0.1, "residual_dropout": 0.2, "accumulate": 2, "batch": 2}
     whole = finetune(options(tmp_path, base, chats, out=tmp_path / "whole", **more))
     stop = At(4, lambda: signal.raise_signal(signal.SIGINT))
     halted = finetune(options(tmp_path, base, chats, **more), stop)
@@ -244,6 +303,7 @@ def test_the_command_says_what_it_read_and_saved(tmp_path, base, capsys):
     assert "trained: 4,096 parameters" in out
     assert "the largest rounding is" in out
     assert f"saved: {tmp_path}/run/merged" in out
+    assert (tmp_path / "run" / "losses.csv").is_file()
     assert main(["sample", str(tmp_path / "run"), "--prompt", "It is", "--tokens", "4"]) == 0
     assert capsys.readouterr().out.startswith("It is")
 

@@ -1,5 +1,6 @@
 """`fxad_nn.load`, `Model` and `fxad_nn.save`: what is kept, what is refused, and by which error."""
 
+import errno
 import json
 import mmap
 import subprocess
@@ -13,7 +14,7 @@ import safetensors.numpy
 import fxad
 import fxad.numpy as jnp
 import fxad_nn
-from fxad_nn import decoder, files, gpt2, manifest, models, optim, store, tensors
+from fxad_nn import decoder, files, gpt2, hf, manifest, models, optim, store, tensors
 from fxad_nn.errors import CheckpointError, ConfigError, DataError
 from fxad_nn.families import FAMILIES, family_of
 from fxad_nn.layers import conv1d, linear
@@ -259,6 +260,68 @@ def test_saving_leaves_other_files_and_refuses_what_has_no_place(tmp_path):
     with pytest.raises(CheckpointError, match="published with biases"):
         fxad_nn.save(made(models.preset("nano")), tmp_path)
     assert fxad_nn.load(tmp_path).config == LLAMA  # as it was
+
+
+def test_large_weights_are_split_over_files_with_an_index(tmp_path):
+    model = made(SAVED["mixtral"])
+    fxad_nn.save(model, tmp_path)
+    whole = (tmp_path / "model.safetensors").stat().st_size
+
+    def there():
+        return sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("model"))
+
+    for size in (whole // 3, f"{whole // 3 / 1000} KB", 1, "1GB"):
+        fxad_nn.save(model, str(tmp_path), max_shard_size=size)
+        again = fxad_nn.load(tmp_path)
+        for leaf, other in zip(*(fxad.tree.leaves(m.params) for m in (model, again)), strict=True):
+            np.testing.assert_array_equal(leaf, other)
+        if size == "1GB":
+            assert there() == ["model.safetensors"]
+            continue
+        index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+        shards = sorted(set(index["weight_map"].values()))
+        assert there() == [*shards, "model.safetensors.index.json"]
+        assert shards[-1].endswith(f"-of-{len(shards):05d}.safetensors")
+        nbytes = sum(leaf.nbytes for leaf in fxad.tree.leaves(model.params))
+        assert index["metadata"]["total_size"] == nbytes
+        tensors_of = [list(tensors.stored([tmp_path / name])) for name in shards]
+        assert len(shards) == 3 if size != 1 else all(len(some) == 1 for some in tensors_of)
+    for size in ("5 apples", 0, "-1GB"):
+        with pytest.raises(ConfigError, match="max_shard_size must be a number of bytes"):
+            fxad_nn.save(model, tmp_path, max_shard_size=size)
+    assert fxad_nn.load(tmp_path).config == model.config
+
+
+def test_a_disk_that_fills_up_leaves_the_shards_that_were_there(tmp_path, monkeypatch):
+    model = made(LLAMA)
+    fxad_nn.save(model, tmp_path, max_shard_size=8_000)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert len(before) > 6
+    real, written = hf.write_tree, []
+
+    def filling(path, *rest):
+        if len(written) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written.append(real(path, *rest))
+
+    monkeypatch.setattr(hf, "write_tree", filling)
+    other = replace(model, params=fxad.tree.map(lambda leaf: leaf + 1, model.params))
+    with pytest.raises(CheckpointError, match="No space left"):
+        fxad_nn.save(other, tmp_path, max_shard_size=8_000)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.peers
+def test_transformers_loads_shards(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    model, tokens = made(LLAMA), np.arange(6)[None]
+    fxad_nn.save(model, tmp_path, max_shard_size=8_000)
+    assert len(list(tmp_path.glob("model-*"))) > 1
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    with torch.no_grad():
+        wanted = theirs(torch.from_numpy(tokens)).logits.numpy()
+    np.testing.assert_allclose(model(tokens), wanted, atol=1e-4)
 
 
 def test_a_disk_that_is_full_leaves_the_model_that_was_there(tmp_path, monkeypatch):
