@@ -192,6 +192,7 @@ def _unified(
         operands.append(tuple([_operand(atoms, defined, start, period) for atoms in columns]))
         names = alike[0].params
         params.append({name: _common([e.params[name] for e in alike]) for name in names})
+    _check_firsts(operands)
     return Repeat(start, period, copies, tuple(operands), tuple(params))
 
 
@@ -220,6 +221,18 @@ def _operand(atoms: tuple[Atom, ...], defined: _Defined, start: int, period: int
     if any(start <= place < start + size for place, _ in places):
         raise Uneven
     return Each(atoms)
+
+
+def _check_firsts(operands: list[tuple[Operand, ...]]) -> None:
+    """Raise Uneven if the first copies read two values for one result of one copy before them."""
+    read: dict[tuple[int, int, int], Atom] = {}
+    for each in operands:
+        for operand in each:
+            if isinstance(operand, Before):
+                for copy, atom in enumerate(operand.first):
+                    place = operand.at, operand.result, copy - operand.lag
+                    if read.setdefault(place, atom) is not atom:
+                        raise Uneven
 
 
 def _common(values: list[Any]) -> Any:

@@ -101,6 +101,15 @@ class Loop:
         what the first copies read has no negative index."""
         return max(self.lags.get(key, [0])) if self.step > 0 else 0
 
+    def firsts(self, key: tuple[int, int]) -> Iterator[tuple[int, Atom]]:
+        """What the first copies read in place of a result of copies before them, with the index
+        that such a copy would have."""
+        for operands in self.repeat.operands:
+            for operand in operands:
+                if isinstance(operand, Before) and (operand.at, operand.result) == key:
+                    for copy, atom in enumerate(operand.first):
+                        yield self.indices[copy] - self.step * operand.lag, atom
+
     def results(self, program: Program) -> Iterator[tuple[Atom, tuple[Loop, tuple[int, int], int]]]:
         """Each value that is made in the loop: the loop, its place in a copy, the copy's index."""
         for at, eqn in enumerate(program.eqns[self.repeat.start : self.repeat.stop]):
@@ -132,6 +141,10 @@ class Names:
         self._made: dict[Atom, tuple[Loop, tuple[int, int], int]] = {}
         for loop in self.loops:
             self._made.update(loop.results(program))
+        plain = [part for part in self.parts() if isinstance(part, Eqn)]
+        self._plain: dict[Atom, Var] = {v: v for eqn in plain for v in eqn.outputs}
+        values = [*program.consts, *program.inputs, *(v for e in program.eqns for v in e.outputs)]
+        self._owners: dict[str, Var] = {v.label: v for v in values if v.label}
         for loop in self.loops:
             self._claim(loop)
         for var in (*program.consts, *program.inputs):
@@ -238,20 +251,33 @@ class Names:
         ((source, key, apart),) = ways
         shift = source.shift(key)
         free = [i + apart not in source.indices and i + apart + shift >= 0 for i, _ in others]
-        if source is loop or not all(free) or self._labels(source, key):
+        taken = {index for index, _ in source.firsts(key)}
+        if source is loop or not all(free) or self._by_labels(source, key):
+            return
+        if taken.intersection([i + apart for i, _ in others]):
             return
         claim = source.claims.setdefault(key, _Claim(source, shift, []))
+        if any(c is claim for c, _ in self._claimed.values()):  # by another loop, other values
+            return
         for index, atom in others:
             self._claimed[atom] = claim, index + apart
 
-    def _labels(self, loop: Loop, key: tuple[int, int]) -> bool:
-        """Whether one result of all copies is named by its labels."""
+    def _by_labels(self, loop: Loop, key: tuple[int, int]) -> Numbered | None:
+        """The form that the labels of one result of all copies have, if they have one, and if no
+        other value is called as it calls what the first copies read."""
         labels = [v.label for v in self._results(loop.repeat, *key)]
-        return all(labels) and numbered(labels, loop.indices) is not None
+        form = numbered(labels, loop.indices) if all(labels) else None
+        if form is None:
+            return None
+        for index, atom in loop.firsts(key):
+            owner = self._owners.get(form.name(index), atom)
+            if owner is not atom or index + form.shift < 0:
+                return None
+        return form
 
     def _claim_first(self, loop: Loop, operand: Before) -> None:
         key = operand.at, operand.result
-        if self._labels(loop, key):
+        if self._by_labels(loop, key):
             return
         for copy, atom in enumerate(operand.first):
             if self._open((atom,)):
@@ -260,16 +286,9 @@ class Names:
 
     def _open(self, atoms: tuple[Atom, ...]) -> bool:
         """Whether values are different results of equations outside loops that have no name."""
-        plain = self._plain()
         return len(set(atoms)) == len(atoms) and all(
-            a in plain and a not in self._claimed and not plain[a].label for a in atoms
+            a in self._plain and a not in self._claimed and not self._plain[a].label for a in atoms
         )
-
-    def _plain(self) -> dict[Atom, Var]:
-        if not hasattr(self, "_plain_values"):
-            found = [e for e in self.parts() if isinstance(e, Eqn)]
-            self._plain_values: dict[Atom, Var] = {v: v for e in found for v in e.outputs}
-        return self._plain_values
 
     def _name_loop(self, loop: Loop) -> None:
         repeat = loop.repeat
@@ -286,16 +305,15 @@ class Names:
         for operand in befores:
             form = loop.made[operand.at, operand.result]
             assert isinstance(form, Numbered)
-            for copy, atom in enumerate(operand.first):
-                name = form.name(loop.indices[copy] - loop.step * operand.lag)
+            for index, atom in loop.firsts((operand.at, operand.result)):
+                name = form.name(index)
                 if self.of.get(atom) != name:
                     loop.aliases[name] = atom
 
     def _name_results(self, loop: Loop, key: tuple[int, int]) -> Numbered | str:
         """Name one result of all copies; answers how a copy writes it."""
         values = self._results(loop.repeat, *key)
-        labels = [v.label for v in values]
-        form = numbered(labels, loop.indices) if all(labels) else None
+        form = self._by_labels(loop, key)
         if form is None and (key in loop.lags or key in loop.claims):
             form = loop.claims.get(key, _Claim(loop, loop.shift(key), [])).form(self._naming)
         elif form is None and not self._leaves(loop.repeat, key, values):

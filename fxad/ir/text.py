@@ -81,6 +81,14 @@ class _Tokens:
         """The token after the next."""
         return self.items[self.next + 1][1] if self.next + 1 < len(self.items) else ""
 
+    def at_complex_number(self) -> bool:
+        """Whether `complex(1.0,2.0)` is next, and not the op of that name."""
+        ahead = self.items[self.next : self.next + 4]
+        texts = [text for _, text, _ in ahead]
+        if texts[:2] != ["complex", "("] or texts[3:] != [","]:
+            return False
+        return ahead[2][0] == "number" or texts[2] == "nan"
+
     def take(self, expected: str = "") -> str:
         token = self.peek()
         if not token or (expected and token != expected):
@@ -287,7 +295,8 @@ def _factor(tokens: _Tokens, scope: _Scope, line: Type | None) -> Atom | _Made:
         inner = _expression(tokens, scope, line)
         tokens.take(")")
         return inner
-    if tokens.kind() == "word" and tokens.peek() not in ("true", "false", "nan", "complex"):
+    number = tokens.peek() in ("true", "false", "nan") or tokens.at_complex_number()
+    if tokens.kind() == "word" and not number:
         if tokens.following() == "(":
             return _call(tokens, scope, line)
         return scope.find(tokens, tokens.take())
@@ -307,9 +316,11 @@ def _atom(tokens: _Tokens, scope: _Scope, made: Atom | _Made) -> Atom:
     if not isinstance(made, _Made):
         return made
     types = made.op.type(*[a.type for a in made.operands], **made.params)
-    if isinstance(types, tuple):
-        tokens.fail(f"{made.op.name} has several results: it needs a line of its own")
-    scope.eqns.append(Eqn(made.op, made.operands, made.params, (Var(types),)))
+    if not isinstance(types, tuple):
+        types = (types,)
+    if len(types) != 1:
+        tokens.fail(f"{made.op.name} has {len(types)} results: it needs a line of its own")
+    scope.eqns.append(Eqn(made.op, made.operands, made.params, (Var(types[0]),)))
     return scope.eqns[-1].outputs[0]
 
 

@@ -99,7 +99,33 @@ def numbers(x):
     return jnp.where(x > 0.5, big.astype(jnp.float32), 1e30) + jnp.sum(jnp.arange(4) * 7)
 
 
+def two_histories(x, y):
+    """Copies read two and one before; what the first read does not go together."""
+    a, b, c = x, y, x * 2
+    for _ in range(12):
+        a, b, c = b, jnp.sin(a) + jnp.cos(c), b
+    return a + b + c
+
+
+def named_outputs(x):
+    """Results called as what the loop reads first would be."""
+    found = {"h": [jnp.sin(x)]}
+    for _ in range(12):
+        x = jnp.cos(x) * 2
+        found["h"].append(x)
+    return found
+
+
+def complexes(x):
+    """An op called as complex numbers are written, and a sort, which has a tuple of one result."""
+    z = jnp.sort(x.ravel())[:8] * (1.0 + 2.0j) + lax.complex(x[0], 0.0 * x[1])
+    return z * complex(np.nan, -1.0) + lax.complex(1.0, x[0])
+
+
 GIVEN = {
+    "complexes": (complexes, X),
+    "two histories": (two_histories, X, X),
+    "named outputs": (named_outputs, X),
     "mlp": (mlp, layers(6), X),
     "grad mlp": (fxad.grad(mlp), layers(6), X),
     "grad mlp both": (fxad.grad(mlp, (0, 1)), layers(6), X),
