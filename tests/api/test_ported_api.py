@@ -133,6 +133,8 @@ def test_small_agreements():
     assert (fxad.process_index(), fxad.process_count()) == (0, 1)
     assert jnp.asarray(2.0).weak_type
     assert not jnp.ones(2).weak_type
+    assert (jnp.arange(3) ** 0.5).weak_type  # of int32 and a Python float
+    assert not (jnp.ones(3) ** 0.5).weak_type
     shape = fxad.ShapeDtypeStruct((), np.float32)
     out = fxad.vmap(lambda x: fxad.pure_callback(np.sin, shape, x, vmap_method="sequential"))(x)
     np.testing.assert_allclose(out, np.sin(x), rtol=1e-6)
