@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from fxad.core import pytree
-from fxad.core.errors import BadArgument, TypeMismatch
+from fxad.core.errors import BadArgument, DeviceError, TypeMismatch
 from fxad.trace import location
 from fxad.trace.array import Array, Concrete, kept
 from fxad.trace.convert import to_value
@@ -124,16 +124,17 @@ class Device:
 
 
 def devices(backend: str | None = None) -> list[Device]:
-    """The one device there is. Raises BadArgument for a backend other than "cpu"."""
+    """The one device there is. Raises DeviceError for a backend other than "cpu"."""
     if backend not in (None, "cpu"):
-        raise BadArgument(f"devices: there is the backend 'cpu', not {backend!r}")
+        raise DeviceError(f"devices: Unknown backend {backend!r}; there is 'cpu'")
     return [Device()]
 
 
 def local_devices(
     process_index: int | None = None, backend: str | None = None, host_id: None = None
 ) -> list[Device]:
-    """The one device there is. Raises BadArgument for another process or backend."""
+    """The one device there is. Raises BadArgument for another process, DeviceError for
+    another backend."""
     if process_index not in (None, 0) or host_id is not None:
         raise BadArgument("local_devices: there is one process, of number 0")
     return devices(backend)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from importlib.resources import files
 from types import ModuleType
@@ -63,7 +62,7 @@ def home_of(module: str, name: str) -> str | None:
     full = f"{module}.{name}"
     if full in ELSEWHERE:
         return ELSEWHERE[full]
-    if name.startswith("_") or (name not in public_names().get(module, ()) and not private(module)):
+    if name not in public_names().get(module, ()) and not private(module):
         return None
     return next((home for home in MODULES[module] if hasattr(found_at(home), name)), None)
 
@@ -89,7 +88,7 @@ def why_absent(module: str, name: str) -> str:
 class Module(ModuleType):
     """A module of JAX's name. Its names are looked up when they are first asked for."""
 
-    __path__: Sequence[str]
+    __path__: Any
 
     def __init__(self, name: str) -> None:
         super().__init__(name, f"`{name}` as fxad has it: see {PAGE}.")
@@ -98,7 +97,7 @@ class Module(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and f"{self.__name__}.{name}" not in ELSEWHERE:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        if f"{self.__name__}.{name}" in MODULES and not private(f"{self.__name__}.{name}"):
+        if f"{self.__name__}.{name}" in MODULES:
             return importlib.import_module(f"{self.__name__}.{name}")
         found = lookup(self.__name__, name)
         setattr(self, name, found)
@@ -122,7 +121,8 @@ class Finder:
         if name != "jax" and not name.startswith("jax."):
             return None
         if name in MODULES:
-            return ModuleSpec(name, Finder, origin="fxad", is_package=True)
+            loader: Any = Finder
+            return ModuleSpec(name, loader, origin="fxad", is_package=True)
         parent, _, own = name.rpartition(".")
         if parent in MODULES and hasattr(sys.modules.get(parent), own):
             return None  # `import jax.numpy.sin` is an error of Python's

@@ -28,6 +28,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax.dtypes": ("fxad.dtypes",),
     "jax.errors": ("fxad.errors",),
     "jax.experimental": ("fxad.debug", "fxad"),
+    "jax.experimental.checkify": ("fxad.as_jax.checkify",),
     "jax.experimental.ode": ("fxad.scipy.integrate",),
     "jax.extend": (),
     "jax.extend.core": ("fxad.as_jax.core",),
@@ -97,6 +98,7 @@ ELSEWHERE: dict[str, str] = {
 
 # What is the same by name and differs otherwise. Signatures: tests/api/test_signatures.py.
 DIFFERS: dict[str, str] = {
+    "jax.experimental.checkify.check": "a failed check raises when the function runs",
     "jax.clear_caches": "each jitted function keeps its own traces",
     "jax.custom_batching.custom_vmap": "has a reverse mode: that of the function",
     "jax.custom_vjp": "has a forward mode: the function's, or its `defjvp`",
@@ -140,6 +142,7 @@ ABSENT: tuple[tuple[str, str], ...] = (
     (r"jax\.monitoring.*", "`fxad.debug.explain_retrace` says why a function is traced"),
     (r"jax\.profiler.*|jax\.experimental\.profiler.*", "`fxad.profile(f, *args)` times kernels"),
     (r"jax\.experimental\.sparse.*", "`fxad.sparse_jacobian` has a format of its own"),
+    (r"jax\.experimental\.checkify.*", "errors raise; `fxad.debug` checks NaN and indices"),
     (r"jax\.experimental\.ode\..*", "a part of the solver; `odeint` is here"),
 )
 

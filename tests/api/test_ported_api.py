@@ -10,7 +10,7 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad import lax, nn, tree
-from fxad.core.errors import TypeMismatch
+from fxad.core.errors import DeviceError, TypeMismatch
 
 Z = np.array([1.0 + 2j, 3.0 - 1j], np.complex64)
 
@@ -128,11 +128,13 @@ def test_small_agreements():
     assert float(nn.logsumexp(x, where=mask)) == pytest.approx(np.log(np.exp(1) + np.exp(2)))
     assert fxad.device_count() == fxad.local_device_count() == len(fxad.devices()) == 1
     assert fxad.devices()[0].platform == "cpu"
-    with pytest.raises(ValueError, match="'cpu'"):
+    with pytest.raises(DeviceError, match="Unknown backend 'gpu'; there is 'cpu'"):
         fxad.devices("gpu")
     assert (fxad.process_index(), fxad.process_count()) == (0, 1)
     assert jnp.asarray(2.0).weak_type
     assert not jnp.ones(2).weak_type
+    assert (jnp.arange(3) ** 0.5).weak_type  # of int32 and a Python float
+    assert not (jnp.ones(3) ** 0.5).weak_type
     shape = fxad.ShapeDtypeStruct((), np.float32)
     out = fxad.vmap(lambda x: fxad.pure_callback(np.sin, shape, x, vmap_method="sequential"))(x)
     np.testing.assert_allclose(out, np.sin(x), rtol=1e-6)

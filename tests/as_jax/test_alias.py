@@ -232,3 +232,15 @@ def test_indices_and_slopes_are_jaxs():
     assert first.count("(2., dtype=float32), (0., dtype=float32), ([0., 1., 2.], dt") == 2
     assert filled == "nan nan"
     assert slopes == "1.0 -1.0 1.0"
+
+
+def test_failed_checks_raise_where_the_function_is_called():
+    out = aliased(
+        "import jax\n"
+        "from jax.experimental import checkify\n"
+        "f = jax.jit(lambda x: (checkify.check(x > 0, 'not positive: {}', x), x)[1])\n"
+        "print(f(1.0))\n"
+        "try: f(-1.0)\n"
+        "except checkify.JaxRuntimeError as e: print(e)\n"
+    )
+    assert out.startswith("1.0\nnot positive: -1.0")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -63,3 +65,16 @@ def test_equal_kernels_are_written_once_but_keep_their_lines():
     assert [len(found) for found in facts.values()] == [1] * len(facts)
     assert len({where for _, _, where in facts}) == len(facts) < len(numbers)
     assert len(contents.kernels) == len(numbers)
+
+
+def test_what_is_deeper_than_pythons_stack_is_written():
+    depth = 10 * sys.getrecursionlimit()
+    deep: tuple = (1.5, 2)
+    for _ in range(depth):
+        deep = (deep,)
+    writer = wire._Writer()
+    writer.write(deep)
+    again = wire._read(writer.nodes, wire._MAKERS)
+    for _ in range(depth):
+        (again,) = again
+    assert again == (1.5, 2)
