@@ -10,8 +10,8 @@ A page says where a part goes, in two comments; what is between them is replaced
     <!-- generated: cases zen4 attention -->      arguments follow the name
     <!-- end -->
 
-Pages in docs/results are made whole. `tests/test_docs.py` fails where a page differs from what
-this would write.
+Pages in docs/results and docs/jax-names.md are made whole. `tests/test_docs.py` fails where a page
+differs from what this would write.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.guard import results  # noqa: E402 - found beside this folder
+from docs import jax_names  # noqa: E402
 from tests.test_layers import LEVELS, ROOMS  # noqa: E402
 
 WIDTH = 122  # of a picture
@@ -229,6 +230,7 @@ def pages() -> dict[Path, str]:
         if PART.search(text):
             made[path] = PART.sub(lambda m: f"{m[1]}\n{_part(parts, m[2])}\n{m[3]}", text)
     folder = ROOT / "docs" / "results"
+    made[jax_names.PAGE] = jax_names.page()
     return made | {folder / f"{kind}.md": detail(kind) for kind in results.kinds()}
 
 

@@ -40,8 +40,9 @@ from fxad.trace.convert import to_value
 from fxad.trace.tracer import Tracer, stage, staging
 
 if TYPE_CHECKING:
-    from fxad.api import stages
+    from fxad.api import placement, stages
 else:
+    placement = later("fxad.api.placement")
     stages = later("fxad.api.stages")
 
 TRACES = 256  # traces kept per jitted function
@@ -351,12 +352,15 @@ def jit(
     "none", which keeps a budget off the disk. SizeError names the equations that prevent it.
     Budgets of functions called from another jitted function have no effect. Of JAX's other options
     inline, keep_unused and compiler_options are accepted and change nothing; device and backend may
-    name the CPU, and for anything else BadArgument says what there is (`on` for NVIDIA GPUs).
+    name the CPU, and for anything else BadArgument says what there is (`on` for NVIDIA GPUs);
+    in_shardings and out_shardings are checked to be places (`fxad.sharding`).
     """
-    if unknown := sorted(set(ported) - _IGNORED - _DEVICES):
+    if unknown := sorted(set(ported) - _IGNORED - _DEVICES - _PLACES):
         raise TypeError(f"jit() got an unexpected keyword argument {unknown[0]!r}")
     for option in sorted(_DEVICES & set(ported)):
         _check_device(option, ported[option])
+    for option in sorted(_PLACES & set(ported)):
+        placement.check_places(f"jit: {option}", ported[option])
     budget = compiled.memory_budget(memory_budget, compress, offload)
 
     def make(f: Callable[..., Any]) -> Jit:
@@ -373,6 +377,7 @@ def jit(
 
 _IGNORED = {"inline", "keep_unused", "compiler_options"}
 _DEVICES = {"device", "backend"}
+_PLACES = {"in_shardings", "out_shardings"}
 
 
 def _check_device(option: str, device: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -24,7 +24,6 @@ _LIST = "docs/from-jax.md lists what is missing"
 NOT_HERE = {  # names of `jax`, and what to do without them
     "clear_caches": "`f.clear_cache()` forgets the traces of a jitted f",
     "default_device": _ONE,
-    "dtypes": "dtypes, `finfo` and `result_type` are in fxad.numpy",
     "experimental": _LIST,
     "export": _LIST,
     "image": _LIST,
@@ -32,7 +31,6 @@ NOT_HERE = {  # names of `jax`, and what to do without them
     "pmap": _ONE,
     "profiler": "`fxad.profile(f, *args)` times the kernels of f",
     "shard_map": _ONE,
-    "sharding": _ONE,
 }
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -102,13 +100,27 @@ def default_backend() -> str:
     return "cpu"
 
 
-class Device(NamedTuple):
-    """The device that results live on."""
+class Device:
+    """The device that results live on. No tuple: NumPy makes an array of devices of a list."""
 
-    id: int = 0
-    platform: str = "cpu"
-    device_kind: str = "cpu"
-    process_index: int = 0
+    __slots__ = ()
+    id = 0
+    platform = "cpu"
+    device_kind = "cpu"
+    process_index = 0
+    host_id = 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Device)
+
+    def __hash__(self) -> int:
+        return hash(Device)
+
+    def __str__(self) -> str:
+        return "cpu:0"
+
+    def __repr__(self) -> str:
+        return "CpuDevice(id=0)"
 
 
 def devices(backend: str | None = None) -> list[Device]:

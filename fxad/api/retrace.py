@@ -53,13 +53,17 @@ _SHOWN = 4
 
 def differences(old: Signature, new: Signature) -> list[str]:
     """What a call of signature `new` has that a trace for `old` does not fit. Empty: it fits."""
-    old_tree, old_types, old_weak, old_statics, old_kinds, (old_x64, old_terms, old_rules) = old
-    tree, types, weak, statics, kinds, (x64, terms, rules) = new
+    old_tree, old_types, old_weak, old_statics, old_kinds, old_settings = old
+    tree, types, weak, statics, kinds, settings = new
+    old_x64, old_terms, *old_promotion, old_rules = old_settings
+    x64, terms, *promotion, rules = settings
     found = []
     if old_x64 != x64:
         found.append(f"x64 is {'on' if x64 else 'off'} now")
     if old_terms != terms:
         found.append("another fxad.default_matmul_precision is in force")
+    if old_promotion != promotion:
+        found.append("other rules of promotion are in force")
     if old_rules != rules:
         found.append("other rules of fxad.override are in force")
     found += _static_differences(old_statics, statics)

@@ -20,6 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from fxad.core.errors import NarrowingWarning, TypeMismatch
+from fxad.core.semantics import semantics
 from fxad.core.source import PACKAGE
 
 bool_ = np.dtype(np.bool_)
@@ -164,22 +165,30 @@ def complex_of(dtype: np.dtype) -> np.dtype:
 # Defaults and x64
 
 
+_Key = tuple[bool, int | None, str, str]
+
+
 class Numerics(threading.local):
-    """What this thread's numbers default to: whether they are 64-bit, and how float32 products are
-    computed (`core.precision`). key: both, the same object for the same values, so that what was
-    compiled or recorded under them asks one question."""
+    """What this thread's numbers default to: whether they are 64-bit, how float32 products are
+    computed (`core.precision`), and which dtypes and ranks may meet (`core.promotion`). key: all
+    of it, the same object for the same values, so that what was compiled or recorded under them
+    asks one question."""
 
     on = False
     terms: int | None = None
-    key: tuple[bool, int | None] = (False, None)
+    dtype_promotion = "standard"
+    rank_promotion = "allow"
+    key: _Key = (False, None, "standard", "allow")
 
-    def set(self, on: bool, terms: int | None) -> None:
-        """Change both, and the key with them."""
-        self.on, self.terms = on, terms
-        self.key = _keys.setdefault((on, terms), (on, terms))
+    def set(self, **changes: Any) -> None:
+        """Change some of them, and the key with them."""
+        for name, value in changes.items():
+            setattr(self, name, value)
+        key = self.on, self.terms, self.dtype_promotion, self.rank_promotion
+        self.key = _keys.setdefault(key, key)
 
 
-_keys: dict[tuple[bool, int | None], tuple[bool, int | None]] = {Numerics.key: Numerics.key}
+_keys: dict[_Key, _Key] = {Numerics.key: Numerics.key}
 numerics = Numerics()
 
 
@@ -195,14 +204,14 @@ class enable_x64:
 
     def __init__(self, new_val: bool = True) -> None:
         self._before, self._on = numerics.on, bool(new_val)
-        numerics.set(self._on, numerics.terms)
+        numerics.set(on=self._on)
 
     def __enter__(self) -> Self:
-        numerics.set(self._on, numerics.terms)
+        numerics.set(on=self._on)
         return self
 
     def __exit__(self, *_: object) -> None:
-        numerics.set(self._before, numerics.terms)
+        numerics.set(on=self._before)
 
 
 def x64_enabled() -> bool:
@@ -268,10 +277,27 @@ def canonicalize(dtype_like: Any, *, explicit: bool) -> np.dtype:
         dtype = dtype.newbyteorder("=")
         if dtype not in _SHORT:
             raise _unsupported(dtype)
-    if explicit or numerics.on or dtype not in _NARROW:
+    if numerics.on or dtype not in _NARROW or (explicit and semantics.explicit_dtypes_win):
         return dtype
-    _warn_narrowing(dtype)
+    if semantics.explicit_dtypes_win:
+        _warn_narrowing(dtype)
+    elif explicit:
+        warnings.warn(
+            f"the requested dtype {dtype} becomes {_NARROW[dtype]}, since 64-bit is off, as in "
+            "JAX; to keep it, set jax_enable_x64",
+            NarrowingWarning,
+            stacklevel=_user_stacklevel(),
+        )
     return _NARROW[dtype]
+
+
+def narrow(dtype_like: Any) -> np.dtype:
+    """The dtype that an input of this one has: 64-bit becomes 32-bit unless x64 is on."""
+    if type(dtype_like) in (type, str) and dtype_like in _KINDS:
+        return _KINDS[dtype_like]()
+    dtype = _numpy_dtype(dtype_like)
+    dtype = dtype if dtype.isnative else dtype.newbyteorder("=")
+    return dtype if numerics.on else _NARROW.get(dtype, dtype)
 
 
 def of_number(dtype: np.dtype) -> np.dtype:

@@ -88,7 +88,7 @@ def default_terms() -> int | None:
 
 def set_default(precision: Any) -> None:
     """From now on products of this thread that are given no precision have this one."""
-    numerics.set(numerics.on, None if precision is None else terms_of(precision))
+    numerics.set(terms=None if precision is None else terms_of(precision))
 
 
 @contextlib.contextmanager
@@ -109,4 +109,4 @@ def default_matmul_precision(new_val: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        numerics.set(numerics.on, before)
+        numerics.set(terms=before)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes
-from fxad.core.errors import NumberOverflow, TypeMismatch
+from fxad.core.errors import BadArgument, NumberOverflow, TypeMismatch
 
 Entry = tuple[np.dtype, bool]
 
@@ -72,11 +72,30 @@ def promote(*entries: Entry) -> Entry:
 
     Raises TypeMismatch if there is none (an 8-bit float with another float).
     """
-    return _promote(entries, dtypes.x64_enabled())
+    numerics = dtypes.numerics
+    return _promote(entries, numerics.on, numerics.dtype_promotion == "strict")
+
+
+def set_dtype_promotion(rule: Any) -> None:
+    """From now on (in this thread) dtypes promote by the "standard" rules, or by the "strict"
+    ones: arrays of two dtypes never meet, and a Python number only takes a dtype of its kind or a
+    larger one. Raises BadArgument for another rule."""
+    rule = getattr(rule, "value", rule)
+    if rule not in ("standard", "strict"):
+        raise BadArgument(f"dtype promotion is 'standard' or 'strict', not {rule!r}")
+    dtypes.numerics.set(dtype_promotion=rule)
+
+
+def set_rank_promotion(rule: str) -> None:
+    """From now on (in this thread) arrays of different ranks, none a scalar, broadcast ("allow"),
+    do so with a warning ("warn"), or not at all ("raise"). Raises BadArgument for another rule."""
+    if rule not in ("allow", "warn", "raise"):
+        raise BadArgument(f"rank promotion is 'allow', 'warn' or 'raise', not {rule!r}")
+    dtypes.numerics.set(rank_promotion=rule)
 
 
 @functools.lru_cache(maxsize=4096)
-def _promote(entries: tuple[Entry, ...], x64: bool) -> Entry:
+def _promote(entries: tuple[Entry, ...], x64: bool, strict: bool) -> Entry:
     if not entries:
         raise TypeMismatch("promotion needs at least one value")
     kinds = {dtype for dtype, _ in entries}
@@ -84,9 +103,27 @@ def _promote(entries: tuple[Entry, ...], x64: bool) -> Entry:
     if len(kinds) == 1:
         (dtype,) = kinds
         return dtype, all_weak and not dtypes.is_bool(dtype)
+    if strict:
+        _check_strict(entries)
     if all_weak:  # the widths of weak values mean nothing, only their order does
         return _join(kinds, entries, x64)[0], True
     return _join({_node(*entry) for entry in entries}, entries, x64)
+
+
+def _check_strict(entries: tuple[Entry, ...]) -> None:
+    strong = {dtype for dtype, weak in entries if not weak}
+    nodes = {_node(*entry) for entry in entries} - strong
+    fits = all(_KIND[node] <= _KIND_OF[dtypes.kind_of(d)] for d in strong for node in nodes)
+    if len(strong) > 1 or not fits:
+        names = ", ".join(sorted({str(dtype) + " (weak)" * weak for dtype, weak in entries}))
+        raise TypeMismatch(
+            f"no implicit promotion between {names} under dtype promotion 'strict'; convert one "
+            "side first, for instance x.astype('float32')"
+        )
+
+
+_KIND_OF = {"bool": 0, "int": 1, "float": 2, "complex": 3}
+_KIND: dict[_Node, int] = {_WEAK_INT: 1, _WEAK_FLOAT: 2, _WEAK_COMPLEX: 3}
 
 
 def _node(dtype: np.dtype, weak: bool) -> _Node:

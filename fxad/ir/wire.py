@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -53,7 +53,7 @@ def dumps(plan: Plan, codes: Mapping[Kernel, Hashable]) -> tuple[str, dict[Kerne
     codes: kernels with one code are known to be equal but for names and the lines they came from.
     """
     writer = _PlanWriter(codes)
-    writer.ref(plan)
+    writer.write(plan)
     text = json.dumps({"contents": writer.contents, "plan": writer.nodes})
     return text, writer.numbers
 
@@ -89,45 +89,62 @@ def _read(nodes: list[list[Any]], makers: dict[str, Callable[..., Any]]) -> Any:
 
 
 class _Writer:
-    """Nodes of everything reachable; the same object is one node."""
+    """Nodes of everything reachable; the same object is one node.
+
+    Expressions are as deep as the user's program is long, so nothing here calls itself for each
+    level of them.
+    """
 
     def __init__(self) -> None:
         self.nodes: list[list[Any]] = []
         self._known: dict[int, tuple[list[int], object]] = {}  # keeps what it names alive
 
-    def ref(self, value: Any) -> Any:
-        """A field: the value itself if JSON has it, else a reference to its node."""
-        if value is None or type(value) in (bool, int, str):
-            return value
-        known = self._known.get(id(value))
-        if known is None:
-            self.nodes.append(self.node(value))
-            known = self._known[id(value)] = [len(self.nodes) - 1], value
-        return known[0]
+    def write(self, value: Any) -> None:
+        """Append the nodes of a value and of all it holds, its own last. Raises NotPlain."""
+        waiting = [(value, *self.parts(value))]
+        while waiting:
+            top, head, fields = waiting[-1]
+            missing = [f for f in fields if not _plain(f) and id(f) not in self._known]
+            if missing:
+                waiting += [(field, *self.parts(field)) for field in reversed(missing)]
+                continue
+            waiting.pop()
+            if id(top) not in self._known:
+                self.nodes.append([*head, *map(self._field, fields)])
+                self._known[id(top)] = [len(self.nodes) - 1], top
 
-    def node(self, value: Any) -> list[Any]:
+    def _field(self, value: Any) -> Any:
+        """The value itself if JSON has it, else a reference to its node."""
+        return value if _plain(value) else self._known[id(value)][0]
+
+    def parts(self, value: Any) -> tuple[list[Any], Sequence[Any]]:
+        """What a node begins with, and its fields."""
         match value:
             case float():
-                return ["float", value.hex()]
+                return ["float", value.hex()], ()
             case complex():
-                return ["complex", value.real.hex(), value.imag.hex()]
+                return ["complex", value.real.hex(), value.imag.hex()], ()
             case tuple():
-                return ["tuple", *map(self.ref, value)]
+                return ["tuple"], value
             case dict():
-                return ["dict", *[self.ref(item) for pair in value.items() for item in pair]]
+                return ["dict"], [item for pair in value.items() for item in pair]
             case np.dtype():
-                return ["dtype", dt.short_name(value)]
+                return ["dtype", dt.short_name(value)], ()
             case ArrayType():
-                return ["ArrayType", self.ref(value.dtype), self.ref(value.shape)]
+                return ["ArrayType"], (value.dtype, value.shape)
             case TapeType():
-                return ["TapeType", self.ref(value.blocks), self.ref(value.lanes)]
+                return ["TapeType"], (value.blocks, value.lanes)
             case np.ndarray():
                 data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
-                return ["array", self.ref(value.dtype), self.ref(value.shape), data]
+                return ["array"], (value.dtype, value.shape, data)
         cls = type(value)
         if _RECORDS.get(cls.__name__) is not cls:
             raise NotPlain(f"a {cls.__name__} cannot be written")
-        return [cls.__name__, *[self.ref(getattr(value, name)) for name in cls.__match_args__]]
+        return [cls.__name__], [getattr(value, name) for name in cls.__match_args__]
+
+
+def _plain(value: Any) -> bool:
+    return value is None or type(value) in (bool, int, str)
 
 
 class _PlanWriter(_Writer):
@@ -140,18 +157,18 @@ class _PlanWriter(_Writer):
         self._codes = codes
         self._equal: dict[Hashable, int] = {}
 
-    def node(self, value: Any) -> list[Any]:
+    def parts(self, value: Any) -> tuple[list[Any], Sequence[Any]]:
         if not isinstance(value, Kernel):
-            return super().node(value)
+            return super().parts(value)
         content = (self._codes.get(value, value), value.name, value.where)
         number = self._equal.get(content)
         if number is None:
             inner = _Writer()
-            inner.ref(value)
+            inner.write(value)
             number = self._equal[content] = len(self.contents)
             self.contents.append(inner.nodes)
         self.numbers[value] = number
-        return ["Kernel", number]
+        return ["Kernel", number], ()
 
 
 def _records(module: ModuleType) -> dict[str, Any]:

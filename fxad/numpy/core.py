@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,8 +37,11 @@ def no_out(name: str, out: Any) -> None:
 
 
 def check_device(device: Any, name: str) -> None:
-    """Raise BadArgument unless a device is None or the one there is."""
-    if device not in (None, DEVICE):
+    """Raise BadArgument unless a device is None or the one there is: by name, as `fxad.devices()`
+    gives it, or a sharding, of which none has another."""
+    if device is None or hasattr(device, "device_set"):
+        return
+    if getattr(device, "platform", device) != DEVICE:
         raise BadArgument(f"{name}: there is no device {device!r}; the only one is {DEVICE!r}")
 
 
@@ -289,6 +293,8 @@ def result_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...
     first = shapes[0]
     if all(s == first for s in shapes):
         return first
+    if dt.numerics.rank_promotion != "allow":
+        _check_ranks(name, shapes)
     try:
         return _broadcast_shapes(*shapes)
     except ValueError:
@@ -297,6 +303,20 @@ def result_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...
             f"{name}: shapes {seen} do not broadcast: sizes must be equal or 1, axes lined up "
             "from the last"
         ) from None
+
+
+def _check_ranks(name: str, shapes: Sequence[tuple[int, ...]]) -> None:
+    """Warn, or raise ShapeError, where arrays of several ranks meet (`core.promotion`)."""
+    if len({len(shape) for shape in shapes if shape}) < 2:
+        return
+    rule = dt.numerics.rank_promotion
+    message = (
+        f"{name}: shapes {', '.join(map(str, shapes))} have different ranks, and rank promotion is "
+        f"{rule!r}: add axes of length 1, for instance x[None]"
+    )
+    if rule == "raise":
+        raise ShapeError(message)
+    warnings.warn(message, stacklevel=4)
 
 
 _broadcast_shapes = functools.lru_cache(maxsize=4096)(np.broadcast_shapes)

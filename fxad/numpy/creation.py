@@ -14,6 +14,7 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.core.errors import AxisError, BadArgument, NumberOverflow, TypeMismatch
 from fxad.core.promotion import entry_of, is_python_scalar, promote
+from fxad.core.semantics import semantics
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import (
@@ -30,7 +31,7 @@ from fxad.numpy.core import (
     value_of,
     within,
 )
-from fxad.numpy.elementwise import exp, log, where
+from fxad.numpy.elementwise import exp, finish, log, where
 from fxad.numpy.manipulation import moveaxis, ravel
 from fxad.trace.array import Array
 from fxad.trace.convert import shaped
@@ -72,10 +73,13 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) 
     """An array of one value, which may itself be an array that broadcasts to the shape."""
     check_device(device, "full")
     sizes = shape_tuple(shape, "full")
-    wanted = _dtype(dtype, entry_of(fill_value)[0])
+    own, weak = entry_of(fill_value)
+    wanted = _dtype(dtype, own)
     if is_python_scalar(fill_value):
-        return full_of(fill_value, ArrayType(wanted, sizes))
-    return spread_to(cast(value_of(fill_value), wanted), sizes)
+        made = full_of(fill_value, ArrayType(wanted, sizes))
+    else:
+        made = spread_to(cast(value_of(fill_value), wanted), sizes)
+    return made if semantics.filled_arrays_are_strong else finish(made, weak and dtype is None)
 
 
 def _like(x: Any, dtype: Any, shape: Any) -> ArrayType:

@@ -14,7 +14,7 @@ from fxad.core.counting import count_nonzero
 from fxad.core.errors import TypeMismatch
 from fxad.core.promotion import is_python_scalar
 from fxad.ir.program import OPS, Lit
-from fxad.numpy.core import cast, full_of, promoted, value_of
+from fxad.numpy.core import cast, full_of, promoted, value_of, weak_result
 from fxad.numpy.elementwise import abs, finish, is_bool, where
 from fxad.trace.array import Array
 from fxad.trace.replay import by_numpy, replayed
@@ -151,7 +151,7 @@ def power(x: Any, y: Any) -> Array:
     if type_of(values[0]).dtype == dt.bool_:
         values = [cast(v, dt.default_int()) for v in values]
         return _array_integer_power(*values)
-    return OPS["pow"](*values)
+    return finish(OPS["pow"](*values), weak_result(x, y))
 
 
 pow = power

@@ -24,6 +24,7 @@ from fxad.core.errors import (
 )
 from fxad.core.promotion import is_python_scalar
 from fxad.core.record import replace, valued
+from fxad.core.semantics import semantics
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import (
@@ -75,6 +76,7 @@ def planned(type_: ArrayType, index: Any, strict: bool = True, wrap: bool = True
     """The plan of an index. Python integers out of range are an error, or where not `strict`
     index arrays, which then obey the mode of the gather or scatter. Without `wrap`, integers
     below zero are out of range."""
+    strict = strict and semantics.known_indices_are_checked
     items = _expanded(type_, index if isinstance(index, tuple) else (index,))
     plan = Plan([0] * type_.ndim, list(type_.shape), [1] * type_.ndim, [], {}, (), [])
     layout: list[tuple[str, int]] = []

@@ -90,8 +90,11 @@ def isreal(x: Any) -> Array:
 
 
 def iscomplexobj(x: Any) -> bool:
-    """Whether the dtype is complex."""
-    return dt.is_complex(value_of(x, "iscomplexobj").dtype)
+    """Whether the dtype of an array, of a shape struct, or the dtype itself is complex."""
+    dtype = x if isinstance(x, np.dtype | type) else getattr(x, "dtype", None)
+    if dtype is None:
+        dtype = value_of(x, "iscomplexobj").dtype
+    return bool(np.issubdtype(dtype, np.complexfloating))
 
 
 def isrealobj(x: Any) -> bool:

@@ -209,8 +209,9 @@ def broadcast_arrays(*args: Any) -> tuple[Array, ...]:
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that shapes broadcast to."""
-    return result_shape("broadcast_shapes", [shape_tuple(s, "broadcast_shapes") for s in shapes])
+    """The shape that shapes broadcast to. Raises ShapeError if there is none."""
+    known = [shape_tuple(s, "broadcast_shapes") for s in shapes]
+    return result_shape("Incompatible shapes for broadcasting", known)
 
 
 @replayed

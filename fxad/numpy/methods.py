@@ -10,6 +10,7 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.numpy import (
     array_api,
+    array_places,
     creation,
     cumulative,
     division,
@@ -126,6 +127,11 @@ def copy(self: Array) -> Array:
     return e.OPS["copy"](self)
 
 
+def compress(self: Array, condition: Any, axis: int | None = None) -> Array:
+    """The parts along an axis for which a vector of bools is true."""
+    return selection.compress(condition, self, axis)
+
+
 def _operators() -> dict[str, Callable[..., Any]]:
     table: dict[str, Callable[..., Any]] = {}
     for name, function in _BINARY.items():
@@ -174,6 +180,12 @@ METHODS: dict[str, Callable[..., Any]] = {
     "nonzero": selection.nonzero,
     "sort": sorting.sort,
     "argsort": sorting.argsort,
+    "argpartition": sorting.argpartition,
+    "choose": selection.choose,
+    "compress": compress,
+    "devices": array_places.devices,
+    "is_ready": array_places.is_ready,
+    "copy_to_host_async": array_places.copy_to_host_async,
     "searchsorted": sorting.searchsorted,
     "cumsum": cumulative.cumsum,
     "cumprod": cumulative.cumprod,
@@ -187,6 +199,11 @@ PROPERTIES: dict[str, Callable[[Array], Any]] = {
     "at": updates.At,
     "flat": manipulation.ravel,
     "device": array_api.device,
+    "aval": array_places.aval,
+    "committed": array_places.committed,
+    "is_fully_addressable": array_places.is_fully_addressable,
+    "is_fully_replicated": array_places.is_fully_replicated,
+    "sharding": array_places.sharding,
 }
 
 

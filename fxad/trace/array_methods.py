@@ -189,6 +189,15 @@ class ArrayMethods:
     ) -> Array:
         """Positions that sort along an axis; equal elements keep their order."""
 
+    def argpartition(self, kth: int, axis: int = -1) -> Array:
+        """Positions of a partition."""
+
+    def choose(self, choices: Any, out: None = None, mode: str = "clip") -> Array:
+        """choices[self] element by element."""
+
+    def compress(self, condition: Any, axis: int | None = None) -> Array:
+        """The parts along an axis for which a vector of bools is true."""
+
     def searchsorted(
         self, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan"
     ) -> Array:
@@ -320,6 +329,35 @@ class ArrayMethods:
     @property
     def device(self) -> str:
         """Where the elements are: "cpu"."""
+
+    @property
+    def aval(self) -> Any:
+        """Shape, dtype and weakness as a ShapedArray."""
+
+    @property
+    def sharding(self) -> Any:
+        """Where the elements are, as a sharding of the one device."""
+
+    @property
+    def committed(self) -> bool:
+        """Whether the array was put on a device on purpose: never."""
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether this process has all elements: always."""
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """Whether every device has all elements: always."""
+
+    def devices(self) -> set[Any]:
+        """The devices that hold the elements: a set of the one there is."""
+
+    def is_ready(self) -> bool:
+        """Whether the elements are computed: always."""
+
+    def copy_to_host_async(self) -> None:
+        """Does nothing: the elements are in the host's memory."""
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Array:
         """The array itself: there is one device."""

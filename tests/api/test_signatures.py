@@ -13,6 +13,7 @@ MODULES = [
     "custom_batching",
     "custom_derivatives",
     "debug",
+    "dtypes",
     "flatten_util",
     "lax",
     "nn",
@@ -28,6 +29,7 @@ MODULES = [
     "scipy.sparse.linalg",
     "scipy.special",
     "scipy.stats",
+    "sharding",
     "tree",
     "tree_util",
 ]
@@ -35,6 +37,7 @@ MODULES = [
 ONE_DEVICE = "arrays lie on the only device"
 # Parameters of JAX that no function here takes, and why: a TypeError names the keyword.
 NOWHERE = {
+    "abstract_device": ONE_DEVICE,
     "accuracy": "functions have one accuracy",
     "axis_index_groups": "lanes of vmap are one group",
     "concrete": "JAX refuses it",

@@ -74,14 +74,24 @@ def test_what_the_command_saves_loads_in_transformers_and_peft(tmp_path, kind):
     assert np.linalg.norm(wanted - with_adapters) < 0.2 * moved
 
 
-def test_steps_are_those_of_peft_and_torch(tmp_path):
-    """From the same adapters, by the same batches, of two micro-batches each."""
+def documents(tokens, targets, segments=None):
+    """What is in the rows of a micro-batch: rows as they are, or each document that shares one."""
+    if segments is None:
+        return [(tokens, targets)]
+    rows = zip(tokens, targets, segments, strict=True)
+    return [(t[s == n][None], y[s == n][None]) for t, y, s in rows for n in range(1, s.max() + 1)]
+
+
+@pytest.mark.parametrize("pack", [True, False])
+def test_steps_are_those_of_peft_and_torch(tmp_path, pack):
+    """From the same adapters, by the same batches, of two micro-batches each; theirs are never
+    packed."""
     path = base(tmp_path / "base", "llama", torch.float32)
     data = write_chats(tmp_path / "chat.jsonl", 30)
     options = finetune_recipe(
         **{"model": path, "data": data, "out": tmp_path / "run", "lora": 4, "steps": 5, "batch": 3},
         **{"accumulate": 2, "learning_rate": 1e-3, "schedule": "constant", "warmup": 0},
-        **{"clip": 1.0, "peak": 100.0, "eval_every": 0, "weight_decay": 0.01},
+        **{"clip": 1.0, "peak": 100.0, "eval_every": 0, "weight_decay": 0.01, "pack": pack},
     )
     run = begin(options)
     whole = fxad.tree.combine(run.params, run.task.frozen)
@@ -93,11 +103,13 @@ def test_steps_are_those_of_peft_and_torch(tmp_path):
     optimizer = torch.optim.AdamW(trained, 1e-3, (0.9, 0.999), 1e-8, weight_decay=0.01)
     losses = []
     for step in range(5):
-        tokens, targets, _ = run.task.batch(step)
-        count = (targets != IGNORE).sum()
+        *arrays, _ = run.task.batch(step)
+        assert len(arrays) == 2 + pack
+        count = (arrays[1] != IGNORE).sum()
         optimizer.zero_grad()
         total = 0.0
-        for part, wanted in zip(tokens, targets, strict=True):
+        parts = [each for micro in zip(*arrays, strict=True) for each in documents(*micro)]
+        for part, wanted in parts:
             logits = model(torch.from_numpy(part).long()).logits
             loss = torch.nn.functional.cross_entropy(
                 logits.flatten(0, 1),

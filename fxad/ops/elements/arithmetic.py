@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fxad.core import dtypes as dt
+from fxad.core.semantics import semantics
 from fxad.core.types import ArrayType
 from fxad.ir.kernel import Prim
 from fxad.ir.loops import Pointwise
@@ -20,7 +21,7 @@ from fxad.ir.prims_numpy import maximum, minimum
 from fxad.ir.program import OPS, Lit, Number
 from fxad.ir.rewrite import literal
 from fxad.ops.base import Primitive, case, define, fails, known, narrow, value_of
-from fxad.ops.elements.compare import eq, gt, lt, select
+from fxad.ops.elements.compare import eq, ge, gt, lt, select
 from fxad.ops.elements.pointwise import (
     Elementwise,
     binary,
@@ -146,7 +147,9 @@ neg = unary(
 def _abs_jvp(dx: Value, x: Value, y: Value) -> Value:
     if dt.is_complex(type_of(x).dtype):
         return OPS["real"](mul(OPS["conj"](sign(x)), dx))
-    return mul(dx, sign(x))
+    if semantics.abs_is_flat_at_zero:
+        return mul(dx, sign(x))
+    return select(ge(x, _lit(0, x)), dx, neg(dx))
 
 
 def _sign_jvp(dx: Value, x: Value, y: Value) -> Value | None:

@@ -23,7 +23,7 @@ def table_of(problem: Problem, target: Target) -> str:
 def class_of(problem: Problem, target: Target) -> str:
     """Products of one class run alike: table, dtypes, which axis of A and B lies side by side,
     powers of two of rows, columns and K; whether there are several, whether rows lie pages apart,
-    and whether an epilogue follows."""
+    whether an epilogue follows, and whether B is unpacked first."""
     a, b, stage = problem.a, problem.b, problem.stage
     operands = {m.buffer.dtype.name: None for m in (a, b)}
     sides = [_side(a, "m"), _side(b, "n")]
@@ -34,6 +34,7 @@ def class_of(problem: Problem, target: Target) -> str:
     words += ["batch"] * (problem.kernel.points > 1)
     words += ["pages"] * any(step and step % ALIAS_BYTES == 0 for step in apart)
     words += ["epilogue"] * (not plain)
+    words += ["packed"] * (problem.packed is not None)
     return " ".join(words)
 
 

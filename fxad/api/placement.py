@@ -1,0 +1,301 @@
+"""Where arrays lie, in JAX's terms: meshes and shardings of the one device there is.
+
+mesh = make_mesh((1,), ("batch",))
+params = fxad.device_put(params, NamedSharding(mesh, PartitionSpec("batch")))
+
+Everything here is accepted where JAX code says where an array should lie, and changes nothing. A
+mesh of more than one device is an error when it is made.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any, Self
+
+import numpy as np
+
+from fxad.api.ported import Device, devices
+from fxad.core.errors import BadArgument
+
+_ONE = "there is one device, the CPU; use fxad.vmap for lanes"
+
+
+class AxisType(enum.Enum):
+    """Who decides how an axis of a mesh is used. With one device they mean the same."""
+
+    Auto = enum.auto()
+    Explicit = enum.auto()
+    Manual = enum.auto()
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class PartitionSpec(tuple[Any, ...]):
+    """For each axis of an array the axis of a mesh (or a tuple of them) it lies along, or None."""
+
+    __slots__ = ()
+
+    def __new__(cls, *partitions: Any, unreduced: Any = (), reduced: Any = ()) -> Self:
+        if unreduced or reduced:
+            raise BadArgument(f"PartitionSpec: nothing is left unreduced, since {_ONE}")
+        return super().__new__(cls, partitions)
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return tuple(self)
+
+    def __repr__(self) -> str:
+        return f"PartitionSpec({', '.join(map(repr, self))})"
+
+
+class AbstractMesh:
+    """Names and lengths of the axes of a mesh, whose product is 1."""
+
+    def __init__(
+        self, axis_sizes: Sequence[int], axis_names: Sequence[str], axis_types: Any = None
+    ) -> None:
+        if len(axis_sizes) != len(axis_names):
+            raise BadArgument(
+                f"a mesh needs a name for each axis: shape {tuple(axis_sizes)}, "
+                f"names {tuple(axis_names)}"
+            )
+        if math.prod(axis_sizes) != 1:
+            raise BadArgument(f"a mesh of shape {tuple(axis_sizes)} needs several devices: {_ONE}")
+        self.axis_sizes = tuple(axis_sizes)
+        self.axis_names = tuple(axis_names)
+        self.axis_types = tuple(axis_types or (AxisType.Auto,) * len(self.axis_names))
+
+    @property
+    def shape(self) -> MappingProxyType[str, int]:
+        """The length of each axis by its name."""
+        return MappingProxyType(dict(zip(self.axis_names, self.axis_sizes, strict=True)))
+
+    @property
+    def size(self) -> int:
+        """The number of devices: 1."""
+        return 1
+
+    @property
+    def empty(self) -> bool:
+        """Whether the mesh has no axes."""
+        return not self.axis_names
+
+    @property
+    def are_all_axes_explicit(self) -> bool:
+        return not self.empty and set(self.axis_types) == {AxisType.Explicit}
+
+    @property
+    def are_all_axes_auto(self) -> bool:
+        return set(self.axis_types) <= {AxisType.Auto}
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.axis_sizes, self.axis_names, self.axis_types
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other._key() == self._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({dict(self.shape)}, axis_types={self.axis_types})"
+
+
+class Mesh(AbstractMesh):
+    """An array of devices whose axes have names. A `with` block of it changes nothing.
+
+    Raises BadArgument for more than one device, or without a name for each axis.
+    """
+
+    def __init__(self, devices: Any, axis_names: Any, axis_types: Any = None) -> None:
+        self.devices = _as_array(devices)
+        names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
+        super().__init__(self.devices.shape, names, axis_types)
+
+    @property
+    def device_ids(self) -> np.ndarray:
+        return np.vectorize(lambda device: device.id, otypes=[int])(self.devices)
+
+    @property
+    def abstract_mesh(self) -> AbstractMesh:
+        return AbstractMesh(self.axis_sizes, self.axis_names, self.axis_types)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to undo."""
+
+
+def _as_array(devices: Any) -> np.ndarray:
+    found = np.asarray(devices, object)
+    if not all(isinstance(device, Device) for device in found.flat):
+        raise BadArgument(f"Mesh: expected devices of fxad.devices(), got {devices!r}")
+    return found
+
+
+class Sharding:
+    """Where an array lies: on the device there is, as a whole."""
+
+    memory_kind = "device"
+
+    @property
+    def device_set(self) -> set[Device]:
+        return set(devices())
+
+    addressable_devices = device_set
+
+    @property
+    def num_devices(self) -> int:
+        return 1
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        return True
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        return True
+
+    def shard_shape(self, global_shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape of a device's part: the whole."""
+        return tuple(global_shape)
+
+    def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
+        """Whether arrays of `ndim` axes lie alike under both: always."""
+        return isinstance(other, Sharding)
+
+    def devices_indices_map(self, global_shape: Sequence[int]) -> dict[Device, Any]:
+        """The part of an array that each device holds: the whole."""
+        return {device: (slice(None),) * len(global_shape) for device in devices()}
+
+    addressable_devices_indices_map = devices_indices_map
+
+
+class NamedSharding(Sharding):
+    """An array over a mesh. Raises BadArgument where the spec names an axis the mesh lacks."""
+
+    def __init__(
+        self,
+        mesh: AbstractMesh,
+        spec: PartitionSpec | tuple[Any, ...],
+        *,
+        memory_kind: str | None = None,
+    ) -> None:
+        named = [n for part in spec for n in (part if isinstance(part, tuple) else (part,))]
+        if unknown := [n for n in named if isinstance(n, str) and n not in mesh.axis_names]:
+            raise BadArgument(
+                f"NamedSharding: the mesh has axes {mesh.axis_names}, none called {unknown[0]!r}"
+            )
+        self.mesh = mesh
+        self.spec = spec if isinstance(spec, PartitionSpec) else PartitionSpec(*spec)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NamedSharding) and (self.mesh, self.spec) == (
+            other.mesh,
+            other.spec,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.mesh, self.spec))
+
+    def __repr__(self) -> str:
+        return f"NamedSharding(mesh={self.mesh}, spec={self.spec})"
+
+
+class SingleDeviceSharding(Sharding):
+    """An array on one device."""
+
+    def __init__(self, device: Device, *, memory_kind: str | None = None) -> None:
+        self._device = device
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SingleDeviceSharding)
+
+    def __hash__(self) -> int:
+        return hash(SingleDeviceSharding)
+
+    def __repr__(self) -> str:
+        return f"SingleDeviceSharding(device={self._device})"
+
+
+NOWHERE = AbstractMesh((), ())
+
+
+def make_single_device_sharding(
+    device: Device, *, memory_kind: str | None = None
+) -> SingleDeviceSharding:
+    """`SingleDeviceSharding(device)`."""
+    return SingleDeviceSharding(device, memory_kind=memory_kind)
+
+
+def make_mesh(
+    axis_shapes: Sequence[int],
+    axis_names: Sequence[str],
+    axis_types: Any = None,
+    *,
+    devices: Any = None,
+) -> Mesh:
+    """A mesh of the one device. Raises BadArgument if `axis_shapes` is not all ones."""
+    if math.prod(axis_shapes) != 1:
+        raise BadArgument(f"make_mesh: shape {tuple(axis_shapes)} needs several devices: {_ONE}")
+    found = np.empty(tuple(axis_shapes), object)
+    found.flat[0] = Device()
+    return Mesh(found, axis_names, axis_types)
+
+
+class set_mesh:
+    """Takes a mesh to be the one that arrays lie on; in a `with` statement or as a call."""
+
+    def __init__(self, mesh: AbstractMesh | None) -> None:
+        self.mesh = mesh
+
+    def __enter__(self) -> AbstractMesh | None:
+        return self.mesh
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to undo."""
+
+
+use_abstract_mesh = set_mesh
+
+
+def get_abstract_mesh() -> AbstractMesh:
+    """The mesh without axes."""
+    return NOWHERE
+
+
+def get_mesh() -> Mesh:
+    """A mesh without axes, of the one device."""
+    return make_mesh((), ())
+
+
+def reshard(xs: Any, out_shardings: Any) -> Any:
+    """The tree itself. Raises BadArgument for what is no place."""
+    check_places("reshard", out_shardings)
+    return xs
+
+
+def with_sharding_constraint(x: Any, shardings: Any) -> Any:
+    """The tree itself. Raises BadArgument for what is no place."""
+    check_places("with_sharding_constraint", shardings)
+    return x
+
+
+def check_places(name: str, places: Any) -> None:
+    """Raise BadArgument unless everything in a tree says where an array may lie: a device, a
+    sharding, a PartitionSpec or None."""
+    match places:
+        case None | Device() | Sharding() | PartitionSpec():
+            return
+        case dict():
+            values = list(places.values())
+        case tuple() | list():
+            values = list(places)
+        case _:
+            raise BadArgument(f"{name}: expected a sharding or a device, got {places!r}")
+    for value in values:
+        check_places(name, value)

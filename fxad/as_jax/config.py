@@ -1,0 +1,231 @@
+"""`jax.config` and the settings that are functions of `jax`: `with jax.debug_nans(True): ...`.
+
+A setting that means something here changes fxad's; the others are kept and change nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fxad.api.compiled import disable_jit, interpreting
+from fxad.core import precision
+from fxad.core.dtypes import enable_x64, numerics, x64_enabled
+from fxad.core.lazy import later
+from fxad.core.promotion import set_dtype_promotion, set_rank_promotion
+from fxad.trace import leaks
+
+if TYPE_CHECKING:
+    from fxad import debug
+else:
+    debug = later("fxad.debug")
+
+
+class _Switch:
+    """A setting of fxad that is a context manager: on while it is entered."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._entered: Any = None
+
+    def get(self) -> bool:
+        return self._entered is not None
+
+    def set(self, on: Any) -> None:
+        if self._entered is not None:
+            self._entered.__exit__(None, None, None)
+            self._entered = None
+        if on:
+            self._entered = self._make()
+            self._entered.__enter__()
+
+
+class _Setting:
+    """A setting of fxad with a function that reads it and one that changes it."""
+
+    def __init__(self, get: Callable[[], Any], set: Callable[[Any], Any]) -> None:
+        self.get, self.set = get, set
+
+
+class _Kept:
+    """A setting of JAX that has no meaning here: what it was set to, JAX's default at first."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def get(self) -> Any:
+        return self._value
+
+    def set(self, value: Any) -> None:
+        self._value = value
+
+
+def _matmul() -> Any:
+    return _precision.get()
+
+
+def _set_matmul(value: Any) -> None:
+    precision.set_default(value)
+    _precision.set(value)
+
+
+_precision = _Kept(None)
+_DEFAULTS: dict[str, Any] = {  # of settings that are kept
+    "jax_allow_f16_reductions": True,
+    "jax_array_garbage_collection_guard": None,
+    "jax_check_static_indices": False,
+    "jax_compilation_cache_dir": None,
+    "jax_cpu_collectives_implementation": "gloo",
+    "jax_debug_key_reuse": False,
+    "jax_default_device": None,
+    "jax_default_prng_impl": "threefry2x32",
+    "jax_enable_checks": False,
+    "jax_enable_compilation_cache": True,
+    "jax_enable_custom_prng": False,
+    "jax_explain_cache_misses": False,
+    "jax_include_full_tracebacks_in_locations": True,
+    "jax_legacy_prng_key": "allow",
+    "jax_log_compiles": False,
+    "jax_log_checkpoint_residuals": False,
+    "jax_logging_level": "NOTSET",
+    "jax_no_execution": False,
+    "jax_no_tracing": False,
+    "jax_num_cpu_devices": -1,
+    "jax_persistent_cache_enable_xla_caches": "xla_gpu_per_fusion_autotune_cache_dir",
+    "jax_persistent_cache_min_compile_time_secs": 1.0,
+    "jax_persistent_cache_min_entry_size_bytes": 0,
+    "jax_platforms": None,
+    "jax_platform_name": "",
+    "jax_pprint_use_color": True,
+    "jax_random_seed_offset": 0,
+    "jax_remove_size_one_mesh_axis_from_type": False,
+    "jax_softmax_custom_jvp": False,
+    "jax_thread_guard": False,
+    "jax_threefry_partitionable": True,
+    "jax_traceback_filtering": "auto",
+    "jax_transfer_guard": None,
+    "jax_transfer_guard_device_to_device": None,
+    "jax_transfer_guard_device_to_host": None,
+    "jax_transfer_guard_host_to_device": None,
+    "jax_use_direct_linearize": True,
+    "jax_use_shardy_partitioner": True,
+}
+_SETTINGS: dict[str, Any] = {
+    **{name: _Kept(default) for name, default in _DEFAULTS.items()},
+    "jax_check_tracer_leaks": _Switch(leaks.checking_leaks),
+    "jax_debug_infs": _Switch(lambda: debug.nans()),
+    "jax_debug_nans": _Switch(lambda: debug.nans(infinities=False)),
+    "jax_default_matmul_precision": _Setting(_matmul, _set_matmul),
+    "jax_disable_jit": _Switch(disable_jit),
+    "jax_enable_x64": _Setting(x64_enabled, enable_x64),
+    "jax_numpy_dtype_promotion": _Setting(lambda: numerics.dtype_promotion, set_dtype_promotion),
+    "jax_numpy_rank_promotion": _Setting(lambda: numerics.rank_promotion, set_rank_promotion),
+}
+
+
+class Config:
+    """`jax.config`: settings as attributes and by name. Raises AttributeError for unknown ones."""
+
+    def __init__(self) -> None:
+        for name in _SETTINGS:
+            variable = name.upper()
+            if variable in os.environ:
+                self.update(name, _from_text(os.environ[variable]))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "x64_enabled":
+            return x64_enabled()
+        if name not in _SETTINGS:
+            raise AttributeError(f"jax.config has no setting {name!r} (docs/jax-names.md)")
+        return interpreting() if name == "jax_disable_jit" else _SETTINGS[name].get()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.update(name, value)
+
+    def update(self, name: str, val: Any) -> None:
+        """Set by name."""
+        if name not in _SETTINGS:
+            raise AttributeError(f"Unrecognized config option: {name} (docs/jax-names.md)")
+        _SETTINGS[name].set(val)
+
+    def read(self, name: str) -> Any:
+        """The value by name."""
+        return getattr(self, name)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """All settings."""
+        return {name: self.read(name) for name in _SETTINGS}
+
+    def config_with_absl(self) -> None:
+        """Make every setting an absl flag of its name; `parse_flags_with_absl` reads them."""
+        from absl import flags  # the caller's dependency
+
+        for name in _SETTINGS:
+            if name in flags.FLAGS:
+                continue
+            value, text = self.read(name), f"see jax.config.{name}"
+            if isinstance(value, bool):
+                flags.DEFINE_bool(name, value, text)
+            elif isinstance(value, str) or value is None:
+                flags.DEFINE_string(name, value, text)
+
+    def parse_flags_with_absl(self) -> None:
+        """Set what absl's flags were given on the command line."""
+        from absl import flags
+
+        self.config_with_absl()
+        flags.FLAGS(sys.argv, known_only=True)
+        for name in _SETTINGS:
+            if name in flags.FLAGS and flags.FLAGS[name].present:
+                self.update(name, flags.FLAGS[name].value)
+
+
+def _from_text(text: str) -> Any:
+    words = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
+    return words.get(text.lower(), text)
+
+
+class State:
+    """A setting as a function of `jax`, which changes it inside a `with` block."""
+
+    def __init__(self, name: str) -> None:
+        self.name = f"jax_{name}"
+        self.__doc__ = f"`with jax.{name}(value):` sets `jax.config.{self.name}` inside."
+
+    @property
+    def value(self) -> Any:
+        return config.read(self.name)
+
+    def __call__(self, new_val: Any = True) -> contextlib.AbstractContextManager[None]:
+        return self._set(new_val)
+
+    @contextlib.contextmanager
+    def _set(self, new_val: Any) -> Any:
+        before = config.read(self.name)
+        config.update(self.name, new_val)
+        try:
+            yield
+        finally:
+            config.update(self.name, before)
+
+
+config = Config()
+STATES = (
+    "allow_f16_reductions array_garbage_collection_guard check_tracer_leaks debug_infs "
+    "debug_key_reuse debug_nans default_device default_prng_impl enable_checks "
+    "enable_custom_prng explain_cache_misses legacy_prng_key log_compiles numpy_dtype_promotion "
+    "numpy_rank_promotion remove_size_one_mesh_axis_from_type softmax_custom_jvp thread_guard "
+    "threefry_partitionable transfer_guard transfer_guard_device_to_device "
+    "transfer_guard_device_to_host transfer_guard_host_to_device"
+).split()
+
+
+def __getattr__(name: str) -> State:
+    """The settings in STATES as functions."""
+    if name in STATES:
+        return State(name)
+    raise AttributeError(name)

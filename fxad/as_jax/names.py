@@ -1,0 +1,149 @@
+"""What each module and name of JAX is in fxad: the whole alias as tables.
+
+MODULES["jax.numpy"]               # the modules in which its names are looked up, in this order
+ELSEWHERE["jax.P"]                 # a name that is somewhere else, or called otherwise
+DIFFERS["jax.random.key"]          # what is the same by name and differs otherwise
+why("jax.shard_map")               # why a name is not here
+"""
+
+from __future__ import annotations
+
+import re
+
+_STATS = (
+    "bernoulli beta binom cauchy chi2 dirichlet expon gamma gennorm geom gumbel_l gumbel_r laplace "
+    "logistic multinomial multivariate_normal nbinom norm pareto poisson t truncnorm uniform "
+    "vonmises wrapcauchy"
+).split()
+
+MODULES: dict[str, tuple[str, ...]] = {
+    "jax": ("fxad.as_jax.toplevel", "fxad.as_jax.config", "fxad"),
+    "jax.ad_checkpoint": ("fxad",),
+    "jax.api_util": ("fxad.as_jax.api_util",),
+    "jax.core": ("fxad.as_jax.core",),
+    "jax.custom_batching": ("fxad.custom_batching",),
+    "jax.custom_derivatives": ("fxad.custom_derivatives",),
+    "jax.debug": ("fxad.debug",),
+    "jax.dlpack": ("fxad.numpy",),
+    "jax.dtypes": ("fxad.dtypes",),
+    "jax.errors": ("fxad.errors",),
+    "jax.experimental": ("fxad.debug", "fxad"),
+    "jax.experimental.ode": ("fxad.scipy.integrate",),
+    "jax.extend": (),
+    "jax.extend.core": ("fxad.as_jax.core",),
+    "jax.extend.linear_util": (),
+    "jax.flatten_util": ("fxad.flatten_util",),
+    "jax.interpreters": (),
+    "jax.lax": ("fxad.lax",),
+    "jax.lax.linalg": ("fxad.lax.linalg",),
+    "jax.nn": ("fxad.nn",),
+    "jax.nn.initializers": ("fxad.nn.initializers",),
+    "jax.numpy": ("fxad.numpy",),
+    "jax.numpy.fft": ("fxad.numpy.fft",),
+    "jax.numpy.linalg": ("fxad.numpy.linalg",),
+    "jax.ops": ("fxad.lax",),
+    "jax.profiler": (),
+    "jax.random": ("fxad.random",),
+    "jax.scipy": ("fxad.scipy",),
+    "jax.scipy.integrate": ("fxad.scipy.integrate", "fxad.numpy"),
+    "jax.scipy.linalg": ("fxad.scipy.linalg",),
+    "jax.scipy.signal": ("fxad.scipy.signal",),
+    "jax.scipy.sparse": ("fxad.scipy.sparse",),
+    "jax.scipy.sparse.linalg": ("fxad.scipy.sparse.linalg",),
+    "jax.scipy.special": ("fxad.scipy.special",),
+    "jax.scipy.stats": ("fxad.scipy.stats",),
+    "jax.sharding": ("fxad.sharding",),
+    "jax.stages": (),
+    "jax.test_util": ("fxad",),
+    "jax.tree": ("fxad.tree",),
+    "jax.tree_util": ("fxad.tree_util",),
+    "jax.typing": ("fxad.typing",),
+    "jax.version": ("fxad.as_jax.toplevel",),
+    # Private modules that public packages import from.
+    "jax._src": (),
+    "jax._src.compiler": ("fxad.as_jax.private",),
+    "jax._src.xla_bridge": ("fxad.as_jax.private",),
+}
+
+MODULES |= {f"jax.scipy.stats.{name}": (f"fxad.scipy.stats:{name}",) for name in _STATS}
+
+ELSEWHERE: dict[str, str] = {
+    "jax.__version__": "fxad.as_jax.toplevel:__version__",
+    "jax.__version_info__": "fxad.as_jax.toplevel:__version_info__",
+    "jax.Device": "fxad.api.ported:Device",
+    "jax.NamedSharding": "fxad.sharding:NamedSharding",
+    "jax.P": "fxad.sharding:PartitionSpec",
+    "jax.errors.JAXIndexError": "fxad.errors:IndexOutOfRange",
+    "jax.errors.JAXTypeError": "fxad.errors:TypeMismatch",
+    "jax.errors.JaxRuntimeError": "fxad.errors:FxadError",
+    "jax.lax.dtype": "fxad.as_jax.toplevel:dtype_of",
+    "jax.lax.empty": "fxad.numpy:zeros",
+    "jax.lax.with_sharding_constraint": "fxad.sharding:with_sharding_constraint",
+    "jax.make_mesh": "fxad.sharding:make_mesh",
+    "jax.numpy.ComplexWarning": "numpy.exceptions:ComplexWarning",
+    "jax.numpy.array_repr": "numpy:array_repr",
+    "jax.numpy.array_str": "numpy:array_str",
+    "jax.numpy.character": "numpy:character",
+    "jax.numpy.flexible": "numpy:flexible",
+    "jax.numpy.i0": "fxad.scipy.special:i0",
+    "jax.numpy.iterable": "numpy:iterable",
+    "jax.numpy.object_": "numpy:object_",
+    "jax.reshard": "fxad.sharding:reshard",
+    "jax.set_mesh": "fxad.sharding:set_mesh",
+    "jax.stages.Compiled": "fxad.api.stages:Compiled",
+    "jax.stages.Lowered": "fxad.api.stages:Lowered",
+    "jax.stages.Wrapped": "fxad.api.jit:Jit",
+}
+
+# What is the same by name and differs otherwise. Signatures: tests/api/test_signatures.py.
+DIFFERS: dict[str, str] = {
+    "jax.clear_caches": "each jitted function keeps its own traces",
+    "jax.custom_batching.custom_vmap": "has a reverse mode: that of the function",
+    "jax.custom_vjp": "has a forward mode: the function's, or its `defjvp`",
+    "jax.jit": "each jit has its own traces; several devices are an error",
+    "jax.lax.cond": "under vmap lanes run one by one where a branch holds a loop or an effect",
+    "jax.lax.while_loop": "has a reverse mode",
+    "jax.make_jaxpr": "gives a Program of fxad",
+    "jax.named_scope": "does nothing: equations carry the user's line",
+    "jax.numpy.floor_divide": "an integer divided by 0 is 0",
+    "jax.numpy.histogram": "counts are integers unless weighted",
+    "jax.numpy.linalg.norm": "the slope at 0 is 0, not NaN",
+    "jax.numpy.std": "the slope at 0 is 0, not NaN",
+    "jax.lax.reduce_window": "equal elements of a maximum share the gradient",
+    "jax.pmap": "of one device: the mapped axis has length 1",
+    "jax.random.gamma": "no gradient with respect to the parameter",
+    "jax.random.key": "a key is a u32[2] array",
+}
+
+_DEVICES = "there is one device, the CPU; `jax.vmap` maps lanes"
+_PROGRAMS = "programs are `fxad.ir` Programs; an op is a record (docs/add-an-op.md)"
+_REFS = "there are no mutable arrays"
+_XLA = "there is no XLA: kernels are compiled by fxad itself"
+_UNWRITTEN = "not written"
+# Why a name is not here: the first pattern that matches the whole name.
+ABSENT: tuple[tuple[str, str], ...] = (
+    (r"jax\.(shard_map|smap|distributed.*|make_array_from_.*|Shard|auto_pcast)", _DEVICES),
+    (r"jax\.(Ref|ref|ref\..*|new_ref|empty_ref|free_ref|freeze|ds)", _REFS),
+    (r"jax\.(ffi.*|lib|export.*|print_environment_info|memory)", _XLA),
+    (r"jax\.experimental\.(shard.*|mesh_utils.*|layout.*|custom_partitioning.*)", _DEVICES),
+    (r"jax\.experimental\.(compute_on|control_deps|serialize_exec|xla|buffer|comp|mos).*", _XLA),
+    (r"jax\.lax\.(pbroadcast|pcast|precv|psend|ragged_all_to_all|all_gather_.*)", _DEVICES),
+    (r"jax\.lax\.(after_all|create_token|composite|dce_sink|stage|shape_as_value)", _XLA),
+    (r"jax\.lax\.(rng_.*|RandomAlgorithm)", "the generator is Threefry"),
+    (r"jax\.lax\.(AccuracyMode|Tolerance)", "functions have one accuracy"),
+    (r".*_p", _PROGRAMS),
+    (r"jax\.(core|extend|interpreters)(\..*)?", _PROGRAMS),
+    (r"jax\.debug\.(visualize|inspect).*", _DEVICES),
+    (r"jax\.(sharding|dlpack)\..*", _DEVICES),
+    (r"jax\.numpy\.(u?int[124]|float[468]_.*)", "arrays have no element of this width"),
+    (r"jax\.numpy\.(from.*|load|save|savez)", "call NumPy's, outside traced functions"),
+    (r"jax\.monitoring.*", "`fxad.debug.explain_retrace` says why a function is traced"),
+    (r"jax\.profiler.*|jax\.experimental\.profiler.*", "`fxad.profile(f, *args)` times kernels"),
+    (r"jax\.experimental\.sparse.*", "`fxad.sparse_jacobian` has a format of its own"),
+    (r"jax\.experimental\.ode\..*", "a part of the solver; `odeint` is here"),
+)
+
+
+def why(full: str) -> str:
+    """Why a name of JAX ("jax.shard_map") is not in fxad."""
+    return next((why for pattern, why in ABSENT if re.fullmatch(pattern, full)), _UNWRITTEN)

@@ -1,0 +1,119 @@
+"""Names of `jax` itself that fxad has otherwise."""
+
+from __future__ import annotations
+
+import functools
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import fxad
+from fxad.api.shaped_array import aval_of as typeof
+from fxad.as_jax.config import config
+from fxad.core import pytree
+from fxad.core.errors import BadArgument
+from fxad.trace.array import Concrete
+
+__all__ = [
+    "__version__",
+    "__version_info__",
+    "clear_caches",
+    "config",
+    "copy_to_host_async",
+    "dtype_of",
+    "effects_barrier",
+    "host_count",
+    "host_id",
+    "host_ids",
+    "live_arrays",
+    "no_tracing",
+    "pmap",
+    "process_indices",
+    "typeof",
+]
+
+__version__ = "0.10.2"  # whose names the alias has: `public_names.txt`
+__version_info__ = (0, 10, 2)
+no_tracing = fxad.no_tracing
+
+
+def dtype_of(x: Any, *, canonicalize: bool = False) -> Any:
+    """The dtype of an array or a number (`jax.lax.dtype`)."""
+    return typeof(x).dtype
+
+
+def effects_barrier() -> None:
+    """Nothing to wait for: effects have happened when a call returns."""
+
+
+def copy_to_host_async(x: Any) -> Any:
+    """The tree itself: arrays are in the host's memory."""
+    return x
+
+
+def clear_caches() -> None:
+    """Nothing: each jitted function keeps its own traces (`f.clear_cache()`)."""
+
+
+def live_arrays(platform: str | None = None) -> list[Any]:
+    """The arrays there are."""
+    return [a for a in gc.get_objects() if isinstance(a, Concrete) and not a.is_deleted()]
+
+
+def host_id(backend: str | None = None) -> int:
+    """0: there is one process."""
+    return 0
+
+
+def host_ids(backend: str | None = None) -> list[int]:
+    """[0]: there is one process."""
+    return [0]
+
+
+process_indices = host_ids
+
+
+def host_count(backend: str | None = None) -> int:
+    """1."""
+    return 1
+
+
+def pmap(
+    fun: Callable[..., Any],
+    axis_name: Any = None,
+    *,
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    static_broadcasted_argnums: Any = (),
+    devices: Any = None,
+    backend: str | None = None,
+    axis_size: int | None = None,
+    donate_argnums: Any = (),
+) -> Callable[..., Any]:
+    """`jit(vmap(fun))` over an axis of length 1, since there is one device.
+
+    The function is called with an axis of another length: BadArgument, which says to use vmap.
+    """
+    static = static_broadcasted_argnums
+    static = (static,) if isinstance(static, int) else tuple(static)
+
+    def one_lane(*args: Any, **kwargs: Any) -> Any:
+        axes = in_axes if isinstance(in_axes, tuple | list) else (in_axes,) * len(args)
+        shared = [None if i in static else axis for i, axis in enumerate(axes)]
+        for arg, axis in zip(args, shared, strict=True):
+            if isinstance(axis, int):
+                _check_lanes(arg, axis)
+        mapped = fxad.vmap(fun, tuple(shared), out_axes, axis_name, axis_size or 1)
+        return mapped(*args, **kwargs)
+
+    one_lane = functools.wraps(fun)(one_lane)
+    return fxad.jit(one_lane, static_argnums=static, donate_argnums=donate_argnums)
+
+
+def _check_lanes(arg: Any, axis: int) -> None:
+    for leaf in pytree.leaves(arg):
+        if getattr(leaf, "ndim", 0) and leaf.shape[axis] != 1:
+            raise BadArgument(
+                f"pmap: there is one device, but the axis has length {leaf.shape[axis]}; "
+                "use jax.vmap for lanes"
+            )

@@ -1,0 +1,21 @@
+"""Where fxad and JAX decide differently, and which way this process goes.
+
+if semantics.explicit_dtypes_win: ...
+
+Everything is fxad's way unless `fxad.as_jax` is installed, which sets each to JAX's. This happens
+before the first array is made, so no cache asks.
+"""
+
+from __future__ import annotations
+
+
+class Semantics:
+    """The choices of this process."""
+
+    explicit_dtypes_win = True  # of 64 bits, while 64-bit is off; in JAX they narrow
+    filled_arrays_are_strong = True  # full(3, 1.0); in JAX weak
+    known_indices_are_checked = True  # x[9] of 3 elements; in JAX clamped, or dropped by updates
+    abs_is_flat_at_zero = True  # the slope of |x| at 0; in JAX 1
+
+
+semantics = Semantics()

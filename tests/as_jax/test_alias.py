@@ -1,0 +1,234 @@
+"""`import jax` means fxad where that was asked for, and nowhere else."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+HAS_JAX = importlib.util.find_spec("jax") is not None
+
+
+def run(code: str, *command: str, cwd: Path = ROOT, status: int = 0) -> str:
+    """What a process of its own prints, in which the real JAX's warning is no error."""
+    command = command or ("-W", "ignore:fxad.as_jax", "-c", code)
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, *command], env=env, cwd=cwd, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def aliased(code: str) -> str:
+    return run(f"import fxad.as_jax; fxad.as_jax.install()\n{code}")
+
+
+def test_modules_and_names_are_fxads():
+    out = aliased(
+        "import jax, jax.numpy as jnp, fxad\n"
+        "from jax import lax, tree_util\n"
+        "from jax.scipy.stats import norm\n"
+        "import jax.scipy.stats.norm as same\n"
+        "import jax.nn.initializers\n"
+        "print(jax.grad is fxad.grad, jnp.sin is fxad.numpy.sin, lax.scan is fxad.lax.scan)\n"
+        "print(jax.Array is fxad.Array, isinstance(jnp.ones(2), jax.Array), jnp is jax.numpy)\n"
+        "print(float(same.pdf(0.0)) == float(norm.pdf(0.0)), jax.jit(jax.grad(jnp.sin))(0.0))\n"
+    )
+    assert out.split("\n")[:3] == ["True True True", "True True True", "True 1.0"]
+
+
+def test_importing_the_package_changes_nothing():
+    out = run(
+        "import fxad, fxad.as_jax, sys, fxad.numpy as jnp, importlib.util\n"
+        "print(fxad.as_jax.installed(), 'jax' in sys.modules, jnp.zeros(1, 'float64').dtype)\n"
+        "print(getattr(importlib.util.find_spec('jax'), 'origin', None))\n"
+    )
+    assert out.startswith("False False float64\n")
+    assert "fxad" not in out.split("\n")[1]
+
+
+def test_processes_it_starts_are_not_changed():
+    out = aliased(
+        "import subprocess, sys\n"
+        "code = 'import fxad.as_jax; print(fxad.as_jax.installed())'\n"
+        "print(subprocess.run([sys.executable, '-c', code], capture_output=True, text=True).stdout)"
+    )
+    assert out.strip() == "False"
+
+
+def test_install_twice_is_once():
+    out = aliased(
+        "import sys; n = len(sys.meta_path)\nfxad.as_jax.install(); print(n == len(sys.meta_path))"
+    )
+    assert out.strip() == "True"
+
+
+def test_a_real_jax_in_the_process_is_refused(tmp_path):
+    (tmp_path / "jax.py").write_text("")
+    out = run(
+        "",
+        "-c",
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport jax, fxad.as_jax\n"
+        "fxad.as_jax.install()",
+        status=1,
+    )
+    assert "AliasError: fxad.as_jax: JAX itself is imported in this process already" in out
+    assert "jax.py" in out
+
+
+def test_a_real_jax_on_the_path_is_warned_of(tmp_path):
+    (tmp_path / "jax.py").write_text("here = True")
+    out = run(
+        "",
+        "-c",
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport fxad.as_jax\n"
+        "fxad.as_jax.install()\nimport jax; print(jax.__version__)",
+    )
+    assert "AliasWarning: fxad.as_jax: `import jax` means fxad in this process, not" in out
+    assert "0.10.2" in out
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("jax.numpy.sinn", "AttributeError"),
+        ("from jax.numpy import sinn", "ModuleNotFoundError"),
+        ("import jax.numpy.sinn", "ModuleNotFoundError"),
+    ],
+)
+def test_an_unknown_name_fails_at_once_and_names_the_nearest(code, error):
+    out = run(
+        "",
+        *("-W", "ignore:fxad.as_jax", "-c"),
+        f"import fxad.as_jax; fxad.as_jax.install()\nimport jax\n{code}",
+        status=1,
+    )
+    assert "jax.numpy.sinn is no public name of JAX, nor in fxad" in out
+    assert "the nearest name is jax.numpy.sin" in out and "docs/jax-names.md" in out
+    assert error in out or "Absent" in out
+
+
+def test_an_absent_name_says_why():
+    out = aliased(
+        "import jax\n"
+        "for name in ('shard_map', 'new_ref'):\n"
+        "    try: getattr(jax, name)\n"
+        "    except AttributeError as e: print(e)\n"
+        "print(hasattr(jax, 'shard_map'), 'shard_map' in dir(jax), 'grad' in dir(jax))\n"
+    )
+    assert "jax.shard_map is not in fxad: there is one device" in out
+    assert "jax.new_ref is not in fxad: there are no mutable arrays" in out
+    assert out.strip().endswith("False False True")
+
+
+def test_scripts_and_modules_run_as_they_would_alone(tmp_path):
+    (tmp_path / "script.py").write_text(
+        "import sys, helper, jax\n"
+        "if __name__ == '__main__': print(sys.argv, helper.x, jax.numpy.ones(2).sum())\n"
+    )
+    (tmp_path / "helper.py").write_text("x = 7")
+    quiet = ("-W", "ignore:fxad.as_jax", "-m", "fxad.as_jax")
+    out = run("", *quiet, str(tmp_path / "script.py"), "--epochs", "3")
+    assert out.strip() == f"[{str(tmp_path / 'script.py')!r}, '--epochs', '3'] 7 2.0"
+    out = run("", *quiet, "-m", "script", "x", cwd=tmp_path)
+    assert out.strip() == f"[{str(tmp_path / 'script.py')!r}, 'x'] 7 2.0"
+    assert "usage: python -m fxad.as_jax" in run("", *quiet, status=2)
+
+
+def test_pytest_plugin(tmp_path):
+    (tmp_path / "conftest.py").write_text("import jax; VERSION = jax.__version__")
+    (tmp_path / "test_it.py").write_text(
+        "import jax, fxad\ndef test_it(): assert jax.grad is fxad.grad\n"
+    )
+    quiet = ("-W", "ignore:fxad.as_jax", "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    out = run("", *quiet, "-p", "fxad.as_jax", str(tmp_path), cwd=tmp_path)
+    assert "1 passed" in out
+
+
+def test_jax_widths():
+    out = aliased(
+        "import jax, jax.numpy as jnp, numpy as np, warnings\n"
+        "warnings.simplefilter('error')\n"
+        "print(jnp.asarray(np.ones(2)).dtype, jnp.full(2, 1.0).weak_type)\n"
+        "print(jax.typeof(jnp.ones(2)))\n"
+        "try: jnp.zeros(2, jnp.float64)\n"
+        "except UserWarning as w: print(w)\n"
+        "jax.config.update('jax_enable_x64', True)\n"
+        "print(jax.config.jax_enable_x64, jnp.zeros(2, jnp.float64).dtype, jnp.ones(2).dtype)\n"
+    )
+    assert out.split("\n")[:2] == ["float32 True", "float32[2]"]
+    assert "the requested dtype float64 becomes float32" in out
+    assert out.strip().endswith("True float64 float64")
+
+
+def test_settings_have_their_meaning():
+    out = aliased(
+        "import jax, jax.numpy as jnp\n"
+        "x, y = jnp.ones((2, 3)), jnp.ones(3)\n"
+        "with jax.numpy_rank_promotion('raise'):\n"
+        "    try: x + y\n"
+        "    except ValueError as e: print('rank', e)\n"
+        "    print((x + 1.0).shape)\n"
+        "with jax.numpy_dtype_promotion('strict'):\n"
+        "    try: x + jnp.ones(3, int)\n"
+        "    except TypeError as e: print('dtype', e)\n"
+        "    print((x + 1).dtype)\n"
+        "print((x + y).shape, jax.config.jax_numpy_rank_promotion)\n"
+        "with jax.debug_nans(True):\n"
+        "    try: jax.jit(jnp.log)(-1.0)\n"
+        "    except Exception as e: print(type(e).__name__)\n"
+        "print(jax.jit(jnp.log)(-1.0))\n"
+        "try: jax.config.update('jax_no_such', 1)\n"
+        "except AttributeError as e: print(e)\n"
+    )
+    lines = out.strip().split("\n")
+    assert lines[0].startswith("rank add: shapes (2, 3), (3,) have different ranks")
+    assert lines[1] == "(2, 3)"
+    assert lines[2].startswith("dtype no implicit promotion between float32, int32 under dtype")
+    assert lines[3:6] == ["float32", "(2, 3) allow", "NumericsError"]
+    assert lines[6] == "nan" and "jax_no_such" in lines[7]
+
+
+def test_places_of_one_device():
+    out = aliased(
+        "import jax, jax.numpy as jnp, numpy as np\n"
+        "from jax.sharding import Mesh, NamedSharding, PartitionSpec as P\n"
+        "mesh = Mesh(np.array(jax.devices()), ('x',))\n"
+        "place = NamedSharding(mesh, P('x'))\n"
+        "x = jax.device_put(jnp.ones(4), place)\n"
+        "y = jax.jit(jnp.sin, in_shardings=place, out_shardings=place)(x)\n"
+        "print(jnp.zeros(4, out_sharding=place).shape, x.devices() == set(jax.devices()))\n"
+        "print(mesh.shape['x'], x.sharding.is_fully_replicated, place.shard_shape((4,)))\n"
+        "for wrong in (lambda: jax.make_mesh((2,), ('x',)), lambda: NamedSharding(mesh, P('y')),\n"
+        "              lambda: jnp.zeros(3, out_sharding='cpu:1')):\n"
+        "    try: wrong()\n"
+        "    except Exception as e: print(type(e).__name__, e)\n"
+        "print(jax.pmap(lambda x: x + 1)(jnp.ones((1, 2))).shape)\n"
+    )
+    lines = out.strip().split("\n")
+    assert lines[:2] == ["(4,) True", "1 True (4,)"]
+    assert lines[2].startswith("BadArgument make_mesh: shape (2,) needs several devices")
+    assert "none called 'y'" in lines[3]
+    assert "zeros: out_sharding: expected a sharding or a device, got 'cpu:1'" in lines[4]
+    assert lines[5] == "(1, 2)"
+
+
+def test_indices_and_slopes_are_jaxs():
+    out = aliased(
+        "import jax, jax.numpy as jnp\n"
+        "x = jnp.arange(3.0)\n"
+        "read = lambda x: (x[7], x[-9], x.at[7].set(5.0))\n"
+        "for f in (read, lambda x: x.at[7].get(mode='fill')):\n"
+        "    print(f(x), jax.jit(f)(x))\n"
+        "print(jax.grad(jnp.abs)(0.0), jax.grad(jnp.abs)(-2.0), jax.jit(jax.grad(jnp.abs))(3.0))\n"
+    )
+    first, filled, slopes = out.replace("Array", "").strip().split("\n")
+    assert first.count("(2., dtype=float32), (0., dtype=float32), ([0., 1., 2.], dt") == 2
+    assert filled == "nan nan"
+    assert slopes == "1.0 -1.0 1.0"
