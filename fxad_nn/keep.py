@@ -8,12 +8,13 @@ path = keeper.save()                        # a checkpoint, where the directory 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 from fxad_nn.directory import Place
 from fxad_nn.errors import CheckpointError, TrainingError
+from fxad_nn.events import Events
 from fxad_nn.listener import Listener
 from fxad_nn.losses import LOSSES, Line, append, begun, lines_of, point
 from fxad_nn.run import Run, best_loss, save, save_best
@@ -30,6 +31,7 @@ class Keeper:
         self._run, self._place, self._listener = run, place, listener
         self._unwritten: list[Line] = [begun(run.step)]
         self._untold: list[str] = []
+        self._events = Events(run.step) if run.options.events else None
         self._complained = False
         self._start: list[Line] = [start(run.step, run.options)]
 
@@ -46,6 +48,13 @@ class Keeper:
             append(path, self._unwritten if path.exists() else lines_of(run.history))
             self._unwritten = []
         self._tell_start()
+        self.watch({f"loss/{kind}": loss})
+
+    def watch(self, scalars: Mapping[str, float]) -> None:
+        """Add numbers of the run's present step to its event file, where it wants one."""
+        if self._events is not None:
+            with self._trying("events"):
+                self._events.write(self._run.directory, self._run.step, scalars)
 
     def _tell_start(self) -> None:
         """Say how this start of the run came about, once there is something else to keep."""

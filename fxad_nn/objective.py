@@ -42,8 +42,8 @@ class Answers:
 
     def total(self, params: Any, reference: Any, batch: Batch) -> Any:
         loss = models.family(self.config).loss
-        value = loss(params, batch[:2], self.config, *batch[2:], penalties=self.penalties)
-        return value * self.count(batch)
+        segments = batch[2] if len(batch) > 2 else None
+        return loss(params, batch[:2], self.config, segments, self.penalties) * self.count(batch)
 
     def count(self, batch: Batch) -> Any:
         return jnp.sum((batch[1] != IGNORE).astype(jnp.float32))

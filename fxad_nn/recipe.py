@@ -68,6 +68,7 @@ class RunOptions:
     save_every: int = option(500, "steps between checkpoints (0: only at the end)")
     keep: int = option(1, "newest checkpoints that stay in the run directory")
     best: bool = option(False, "keep the checkpoint of the lowest validation loss, in best")
+    events: bool = option(False, "write event files for TensorBoard beside the checkpoints")
     threads: int | None = option(None, "threads (default: the cores this process may use)")
     peak: float | None = option(None, "the machine's peak in GFLOP/s (default: measured)")
 

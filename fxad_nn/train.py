@@ -88,6 +88,13 @@ def _loop(run: Run, listener: Listener, keeper: Keeper, stop: Stop) -> bool:
     def report() -> None:
         progress = meter.report()
         keeper.record("train", progress.loss)
+        keeper.watch(
+            {
+                "learning_rate": progress.learning_rate,
+                "tokens_per_second": progress.tokens_per_second,
+                "utilisation": progress.utilisation,
+            }
+        )
         listener.progressed(progress)
 
     def goes_on() -> bool:
