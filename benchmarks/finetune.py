@@ -2,12 +2,14 @@
 
     python -m benchmarks.finetune --peers torch,torch-f32
     python -m benchmarks.finetune --model qwen2.5-0.5b --full --peers torch,torch-compile
+    python -m benchmarks.finetune --quantize nf4 --memory-only
 
 LoRA of rank 16 beside every linear layer but the head, or all weights with `--full`; AdamW, no
 dropout, one row of tokens that are all answers. Weights are bfloat16; with `--full` ours are held
 in float32 with bfloat16 factors of products, the peers' run under autocast, so that small updates
 are not lost in either. `torch-f32` is the peer with float32 weights and products, which some
-processors are faster at.
+processors are faster at. With `--quantize` our frozen matrices are in 4 or 8 bits and blocks are
+recomputed for their gradient, as `fxad_nn finetune --quantize` does.
 
 Steps alternate in one process with the same number of threads. Peak memory and the first call's
 time are of each contender alone, in a fresh process.
@@ -36,6 +38,10 @@ MODELS = {
         vocab=128256, context=131072, layers=16, heads=32, groups=8, width=2048, head_dim=64,
         hidden=8192, rope_theta=500000.0, tied=True, dtype="bfloat16",
     ),
+    "llama3.1-8b": Config(
+        vocab=128256, context=131072, layers=32, heads=32, groups=8, width=4096, head_dim=128,
+        hidden=14336, rope_theta=500000.0, dtype="bfloat16",
+    ),
     "qwen2.5-0.5b": Config(
         vocab=151936, context=32768, layers=24, heads=14, groups=2, width=896, head_dim=64,
         hidden=4864, rope_theta=1e6, norm_epsilon=1e-6, tied=True, qkv_bias=True,
@@ -50,17 +56,20 @@ def ours(args: argparse.Namespace) -> Contender:
     from fxad_nn import models, optim
     from fxad_nn.lora import add_lora, trainable
     from fxad_nn.objective import Answers
+    from fxad_nn.quantized import is_quantized
     from fxad_nn.step import tuning_step
 
     config, key = MODELS[args.model], fxad.random.key(0)
     if args.full:
         config = replace(config, dtype="float32", products="bfloat16")
-    params = _random(models.family(config).spec(config))
+    if args.quantize:
+        config = replace(config, recompute=True)
+    params = _random(models.family(config).spec(config), args.quantize)
     chosen: Any = True
     if not args.full:
         params = add_lora(params, config, RANK, ALPHA, "all-linear", key)
         chosen = trainable(params)
-    trained, frozen = fxad.tree.partition(params, chosen)
+    trained, frozen = fxad.tree.partition(params, chosen, is_leaf=is_quantized)
     del params
     optimizer = optim.adamw(optim.constant(RATE))
     step = tuning_step(Answers(config), optimizer, None)
@@ -76,17 +85,20 @@ def ours(args: argparse.Namespace) -> Contender:
     return _started(run)
 
 
-def _random(spec: Any) -> Any:
+def _random(spec: Any, quantize: str | None) -> Any:
     """Arrays for the leaves of a spec: a block of random numbers repeated, which takes no memory
-    beside the result."""
+    beside the result; matrices of blocks in few bits where asked for."""
     import fxad
+    from fxad_nn.quantized import quantized
 
     block = np.random.default_rng(0).normal(0.0, 0.02, 1 << 16)
 
-    def filled(leaf: Any) -> Any:
-        return fxad.numpy.asarray(np.resize(block.astype(leaf.dtype), leaf.shape))
+    def filled(path: Any, leaf: Any) -> Any:
+        made = fxad.numpy.asarray(np.resize(block.astype(leaf.dtype), leaf.shape))
+        inside = "blocks" in str(path[0]) and len(leaf.shape) == 2
+        return quantized(made, quantize) if quantize and inside else made
 
-    return fxad.tree.map(filled, spec)
+    return fxad.tree.map_with_path(filled, spec)
 
 
 def _batch(args: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
@@ -183,39 +195,49 @@ def rows(quick: bool, peers: Sequence[str]) -> list[harness.Row]:
         return []
     found = []
     for model, full in CASES:
-        args = argparse.Namespace(model=model, full=full, batch=1, tokens=512, rounds=3)
+        args = argparse.Namespace(model=model, full=full, quantize=None, batch=1, tokens=512)
+        args.rounds, args.memory_only = 3, False
         wanted = [name for name in CONTENDERS if name in peers]
         found += measured(["fxad", *wanted], args)
     return found
 
 
 def memory_of(name: str, args: argparse.Namespace) -> dict[str, float]:
-    """Peak resident memory and first-call time of one contender in its own process."""
+    """Peak resident memory, first call and fastest step of one contender in its own process."""
     command = [sys.executable, "-m", "benchmarks.finetune", "--alone", name, "--model", args.model]
     command += ["--batch", str(args.batch), "--tokens", str(args.tokens)]
     command += ["--full"] if args.full else []
+    command += ["--quantize", args.quantize] if args.quantize else []
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def alone(args: argparse.Namespace) -> None:
     run, first = CONTENDERS[args.alone](args)
+    seconds = []
     for _ in range(PEAK_STEPS):
+        start = time.perf_counter()
         run()
-    print(json.dumps({"peak MB": harness.peak_memory(), "first call s": first}))
+        seconds.append(time.perf_counter() - start)
+    figures = {"peak MB": harness.peak_memory(), "first call s": first, "step s": min(seconds)}
+    print(json.dumps(figures))
 
 
 def measured(names: Sequence[str], args: argparse.Namespace) -> list[harness.Row]:
     """A row for every contender."""
+    kind = "all weights" if args.full else f"LoRA {RANK}"
+    kind += f" beside {args.quantize}" if args.quantize else ""
+    what = f"{args.model} {kind} ({args.batch},{args.tokens})"
     memory = {name: memory_of(name, args) for name in names}
+    if args.memory_only:
+        return [{"what": what, "who": name} | memory[name] for name in names]
     runs: dict[str, Callable[[], Any]] = {name: CONTENDERS[name](args)[0] for name in names}
     times = harness.alternate(runs, args.rounds, pause=harness.REST, woken=False)
     found = []
     for name in names:
         figures = harness.summary(times[name])
-        kind = "all weights" if args.full else f"LoRA {RANK}"
         made: harness.Row = {
-            "what": f"{args.model} {kind} ({args.batch},{args.tokens})",
+            "what": what,
             "who": name,
             "ms": figures["median"],
             "min": figures["min"],
@@ -231,6 +253,10 @@ def main() -> None:
     parser.add_argument("--peers", default="", help=f"comma-separated: {', '.join(CONTENDERS)}")
     parser.add_argument("--model", default="llama3.2-1b", choices=sorted(MODELS))
     parser.add_argument("--full", action="store_true", help="train all weights, not adapters")
+    parser.add_argument("--quantize", choices=("nf4", "int8"), help="our frozen matrices")
+    parser.add_argument(
+        "--memory-only", action="store_true", help="each alone, once"
+    )
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=5)
