@@ -254,9 +254,7 @@ def main() -> None:
     parser.add_argument("--model", default="llama3.2-1b", choices=sorted(MODELS))
     parser.add_argument("--full", action="store_true", help="train all weights, not adapters")
     parser.add_argument("--quantize", choices=("nf4", "int8"), help="our frozen matrices")
-    parser.add_argument(
-        "--memory-only", action="store_true", help="each alone, once"
-    )
+    parser.add_argument("--memory-only", action="store_true", help="each alone, once")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=5)
