@@ -431,16 +431,18 @@ def loss(
     and with `router_losses` those of routers, over the positions that a target depends on.
 
     segments: as in `features`. Where there is a `logit_cap`, or an adapter beside the head, all
-    logits are in memory. With penalties some of them are, and the head's product is computed twice.
+    logits are in memory. With penalties, and no such adapter, some of them are, and the head's
+    product is computed twice.
     """
     tokens, targets = batch
     x, routed = _features(params, tokens, config, segments)
     p = _head(params, config)
-    if penalties != NONE:
+    if "lora" in p or (penalties == NONE and config.logit_cap is not None):
+        # In chunks the dropout of an adapter would leave out the same places of each.
+        value = cross_entropy(head(params, x, config), targets, penalties)
+    elif penalties != NONE:
         logits_of = partial(head, params, config=config)
         value = chunked_cross_entropy(logits_of, x, targets, penalties)
-    elif config.logit_cap is not None or "lora" in p:
-        value = cross_entropy(head(params, x, config), targets)
     else:
         value = fxad.nn.linear_cross_entropy(
             x, p["weight"].astype(x.dtype), targets, ignore=IGNORE, dtype=config.products

@@ -9,6 +9,7 @@ A file is a row of records: length, its checksum, an Event (a protocol buffer), 
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 import time
@@ -21,7 +22,7 @@ class Events:
     counts no longer: those are done again."""
 
     def __init__(self, begun: int) -> None:
-        self._begun = begun
+        self._done = begun
         self._name: str | None = None
 
     def write(self, directory: Path, step: int, scalars: Mapping[str, float]) -> None:
@@ -32,7 +33,8 @@ class Events:
             stamp = time.time_ns()
             name = f"events.out.tfevents.{stamp // 10**9:010d}.fxad.{os.getpid()}.{stamp % 10**9}"
             content += record(_event(0, _text(3, b"brain.Event:2")))
-            content += record(_event(self._begun, _text(7, _number(1, 1))))  # a session starts
+            # A session starts: of earlier ones, readers drop what is of this step and later ones.
+            content += record(_event(self._done + 1, _text(7, _number(1, 1))))
         else:
             name = self._name
         values = (
@@ -43,13 +45,16 @@ class Events:
         with open(directory / name, "ab", buffering=0) as file:
             if file.write(content) != len(content):
                 raise OSError(f"{directory / name} could not be written to its end")
-        self._name = name
+        self._name, self._done = name, step
 
 
 def record(content: bytes) -> bytes:
     """A message framed as a record."""
     length = struct.pack("<Q", len(content))
     return length + _checksum(length) + content + _checksum(content)
+
+
+_LARGEST = (2 - 2**-23) * 2.0**127  # float32's
 
 
 # Protocol buffers: a key is the field's number and the kind of what follows
@@ -69,6 +74,8 @@ def _number(field: int, value: int) -> bytes:
 
 
 def _float(field: int, value: float) -> bytes:
+    if abs(value) > _LARGEST:
+        value = math.copysign(math.inf, value)
     return _key(field, 5) + struct.pack("<f", value)
 
 

@@ -98,7 +98,8 @@ def begin(options: FinetuneOptions) -> Run:
     """A run at step 0."""
     directory = new_directory(options.out, _required(options.model, "model").name or "tuned")
     model, trained, frozen = _parts(options)
-    task = _task(options, model.config, frozen, _reference(options, trained, frozen))
+    digests = _digests(_required(options.model, "model"))
+    task = _task(options, model.config, frozen, _reference(options, trained, frozen), digests)
     steps = options.steps or max(round(task.steps_per_epoch * options.epochs), 1)
     warmup = steps // 20 if options.warmup < 0 else options.warmup
     options = replace(options, steps=steps, warmup=warmup)
@@ -113,8 +114,10 @@ def resume(options: FinetuneOptions) -> Run:
     model, trained, frozen = _parts(options)
     if model.config != replace(saved.config, recompute=options.recompute):
         raise CheckpointError(f"{saved.path} is of another model than {options.model}")
-    _require_unchanged(saved, _required(options.model, "model"))
-    task = _task(options, model.config, frozen, _reference(options, trained, frozen))
+    base = _required(options.model, "model")
+    digests = _digests(base)
+    _require_unchanged(saved, base, digests)
+    task = _task(options, model.config, frozen, _reference(options, trained, frozen), digests)
     if task.source != saved.state["source"]:
         raise DataError(
             f"{saved.path} was trained on {saved.state['source']}; now that is {task.source}"
@@ -128,7 +131,7 @@ def resumed_finetune(directory: Path, **changes: Any) -> FinetuneOptions:
     for name, least in (("steps", 1), ("warmup", 0)):
         if changes.get(name, least) < least:
             raise ConfigError(f"--{name} of a resumed run must be at least {least}")
-    return changed_options(directory, FinetuneOptions, FIXED, changes)
+    return changed_options(directory, FinetuneOptions, FIXED, changes, before={"pack": False})
 
 
 def _digests(base: Path) -> dict[str, str]:
@@ -141,9 +144,9 @@ def _digests(base: Path) -> dict[str, str]:
     }
 
 
-def _require_unchanged(saved: store.Checkpoint, base: Path) -> None:
+def _require_unchanged(saved: store.Checkpoint, base: Path, now: dict[str, str]) -> None:
     """CheckpointError where the model that a run began from is not what it was."""
-    before, now = saved.state.get("digests", {}), _digests(base)
+    before = saved.state.get("digests", {})
     changed = [name for name in now if name in before and before[name] != now[name]]
     if saved.tokenizer.to_json() != from_directory(base).to_json():
         changed.append("tokenizer")
@@ -203,7 +206,13 @@ def _saved_spec(options: FinetuneOptions, config: models.Config) -> Any:
 # Examples ---------------------------------------------------------------------------------------
 
 
-def _task(options: FinetuneOptions, config: models.Config, frozen: Any, reference: Any) -> Tuning:
+def _task(
+    options: FinetuneOptions,
+    config: models.Config,
+    frozen: Any,
+    reference: Any,
+    digests: dict[str, str],
+) -> Tuning:
     directory, data = _required(options.model, "model"), _required(options.data, "data")
     tokenizer, context = from_directory(directory), _context(options, config)
     encoder, counts = _encoder(directory, tokenizer, config), Counts()
@@ -226,7 +235,7 @@ def _task(options: FinetuneOptions, config: models.Config, frozen: Any, referenc
     prompts = []
     if options.sample_every:
         prompts = _prompts(options.sample_prompts, encoder) or asked(val, tokenizer)
-    corpus = Corpus(train, val, tokenizer, source, counts, _digests(directory), prompts)
+    corpus = Corpus(train, val, tokenizer, source, counts, digests, prompts)
     return Tuning(options, config, frozen, corpus, reference)
 
 
@@ -241,7 +250,10 @@ def _prompts(path: Path | None, encoder: Encoder) -> list[Prompt]:
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         raise DataError(f"{path} holds no prompts: give one on each line")
-    return [Prompt(encoder.question(line)) for line in lines]
+    prompts = [Prompt(encoder.question(line)) for line in lines]
+    if empty := [line for line, prompt in zip(lines, prompts, strict=True) if not prompt.ids]:
+        raise DataError(f"{path}: {empty[0]!r} is a prompt of no tokens")
+    return prompts
 
 
 def _context(options: FinetuneOptions, config: models.Config) -> int:

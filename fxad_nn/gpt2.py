@@ -270,15 +270,16 @@ def loss(
     """The mean cross-entropy of (tokens, targets), both [batch, time] int, as a float32 scalar.
 
     segments: as in `features`. Where an adapter stands beside the head all logits are in memory.
-    With penalties some of them are, and the head's product is computed twice.
+    With penalties alone some of them are, and the head's product is computed twice.
     """
     tokens, targets = batch
     x, p = features(params, tokens, config, segments), _head(params, config)
+    if "lora" in p:
+        # In chunks the dropout of an adapter would leave out the same places of each.
+        return cross_entropy(head(params, x, config), targets, penalties)
     if penalties != NONE:
         logits_of = partial(head, params, config=config)
         return chunked_cross_entropy(logits_of, x, targets, penalties)
-    if "lora" in p:
-        return cross_entropy(head(params, x, config), targets)
     return fxad.nn.linear_cross_entropy(
         x, p["weight"].astype(x.dtype), targets, ignore=IGNORE, dtype=config.products
     )

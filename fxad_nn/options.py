@@ -96,10 +96,12 @@ def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
 
 def require_types(options: Any) -> None:
     """ConfigError where a field of a dataclass is not of its type: what a `__post_init__` asks
-    first, because nothing else checks `Options(steps=math.inf)`."""
+    first, because nothing else checks `Options(steps=math.inf)`. Strings become paths where these
+    are asked for."""
     hints = get_type_hints(type(options))
     for field in dataclasses.fields(options):
-        _convert(getattr(options, field.name), hints[field.name], field.name)
+        value = _convert(getattr(options, field.name), hints[field.name], field.name)
+        object.__setattr__(options, field.name, value)  # of a frozen dataclass, while it is made
 
 
 def _convert(value: Any, hint: Any, where: str) -> Any:

@@ -1,6 +1,5 @@
-"""Rows of documents: tokens, targets, positions and segments, as arrays of one shape.
+"""Rows of documents: tokens, targets and segments, as arrays of one shape.
 
-    batch = padded(examples, length=128)            # one document in a row
     rows = pack([len(e) for e in examples], 2048)   # which documents share a row: best fit
     batch = packed([[examples[i] for i in row] for row in rows], 2048)
 
@@ -25,29 +24,19 @@ from fxad_nn.loss import IGNORE
 class Batch(NamedTuple):
     """Arrays int32 [rows, length].
 
-    positions: of a token in its document, from 0. segments: 0 for padding, else the number of the
-    document in its row, from 1: tokens of different segments must not see each other.
+    segments: 0 for padding, else the number of the document in its row, from 1: tokens of different
+    segments must not see each other.
     """
 
     tokens: np.ndarray
     targets: np.ndarray
-    positions: np.ndarray
     segments: np.ndarray
-
-
-def padded(examples: Sequence[Example], length: int, rows: int | None = None) -> Batch:
-    """Each example in a row of its own; further rows, up to `rows`, hold padding only.
-
-    Causal attention needs no segments for these: padding comes after all that is trained.
-    """
-    filled = [[example] for example in examples]
-    return packed(filled + [[]] * ((rows or 0) - len(filled)), length)
 
 
 def packed(rows: Sequence[Sequence[Example]], length: int) -> Batch:
     """The examples of each row one after another. DataError where they exceed `length`."""
     shape = len(rows), length
-    tokens, positions, segments = (np.zeros(shape, np.int32) for _ in range(3))
+    tokens, segments = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
     targets = np.full(shape, IGNORE, np.int32)
     for r, row in enumerate(rows):
         if sum(map(len, row)) > length:
@@ -57,10 +46,9 @@ def packed(rows: Sequence[Sequence[Example]], length: int) -> Batch:
             end = start + len(example)
             tokens[r, start:end] = example.ids[:-1]
             targets[r, start:end] = np.where(example.trained, example.ids, IGNORE)[1:]
-            positions[r, start:end] = np.arange(end - start)
             segments[r, start:end] = number
             start = end
-    return Batch(tokens, targets, positions, segments)
+    return Batch(tokens, targets, segments)
 
 
 def pack(lengths: Sequence[int], capacity: int) -> list[list[int]]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -123,9 +125,16 @@ def resumed_options(directory: Path, **changes: Any) -> TrainOptions:
 
 
 def changed_options(
-    directory: Path, cls: type[Options], fixed: tuple[str, ...], changes: dict[str, Any]
+    directory: Path,
+    cls: type[Options],
+    fixed: tuple[str, ...],
+    changes: dict[str, Any],
+    before: Mapping[str, Any] = MappingProxyType({}),
 ) -> Options:
-    """The options a run of any task was saved with, some of them changed; not the `fixed` ones."""
+    """The options a run of any task was saved with, some of them changed; not the `fixed` ones.
+
+    before: what runs did that were saved before these options were.
+    """
     for name in fixed:
         if name in changes:
             flag = "--" + name.replace("_", "-")
@@ -138,7 +147,7 @@ def changed_options(
     )
     if missing:
         raise CheckpointError(f"{path} is damaged: it does not hold {', '.join(sorted(missing))}")
-    saved = {**record["state"]["options"], "out": None}
+    saved = {**before, **record["state"]["options"], "out": None}
     return build(cls, {**saved, **changes, "resume": directory}, str(path))
 
 

@@ -14,6 +14,7 @@ A file holds options by the names of their flags, with - or _ between words:
 from __future__ import annotations
 
 import dataclasses
+import os
 import platform
 import subprocess
 import sys
@@ -37,12 +38,13 @@ STARTS = "starts.jsonl"
 LIBRARIES = ("fxad", "numpy", "llvmlite", "ml_dtypes", "tokenizers", "jinja2")
 
 
-def read_options(path: Path, cls: type) -> dict[str, Any]:
+def read_options(path: str | Path, cls: type) -> dict[str, Any]:
     """The options in a TOML file, each of the type that the dataclass `cls` says.
 
     ConfigError naming the file, and the key, where one is unknown, of another type or there twice,
     or where the file is missing or no TOML.
     """
+    path = Path(path)
     try:
         found = tomllib.loads(read_bytes(path, ConfigError, LARGEST).decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
@@ -111,8 +113,9 @@ def _versions() -> dict[str, str]:
 def git_state(directory: Path) -> dict[str, Any] | None:
     """The commit that is checked out in a directory, and whether tracked files differ from it;
     None where git, or a repository, is not there or does not answer."""
-    # A repository's own settings must not name a program that is then run.
-    command = ["git", "-c", "core.fsmonitor=false", "-C", str(directory)]
+    # Nothing is written, and no hook is run; filters of the repository's own settings may be.
+    quiet = ["-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}"]
+    command = ["git", "--no-optional-locks", *quiet, "-C", str(directory)]
     try:
         said = [
             subprocess.run(

@@ -108,9 +108,9 @@ def tuning_step(
 
         def total(trained: Any, batch: Any, micro: Any) -> Any:
             params = fxad.tree.combine(trained, frozen)
-            drawn = fxad.random.fold_in(key, micro)
-            params = with_dropout(params, dropout, drawn)
-            params = with_residual_dropout(params, residual_dropout, fxad.random.fold_in(drawn, 1))
+            of_adapters, of_residuals = fxad.random.split(fxad.random.fold_in(key, micro))
+            params = with_dropout(params, dropout, of_adapters)
+            params = with_residual_dropout(params, residual_dropout, of_residuals)
             return objective.total(params, reference, batch)
 
         total_and_grads = fxad.value_and_grad(total)

@@ -67,6 +67,11 @@ def fusion(enabled: bool) -> Iterator[None]:
         _options["fusion"] = before
 
 
+def set_interpreting(on: bool) -> None:
+    """Whether jitted functions run op by op from now on, in this thread."""
+    _state.interpret = bool(on)
+
+
 def interpreting() -> bool:
     return _state.interpret
 

@@ -13,11 +13,17 @@ from __future__ import annotations
 import sys
 import warnings
 from importlib.machinery import PathFinder
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fxad.as_jax import semantics
 from fxad.as_jax.modules import Finder
 from fxad.core.errors import FxadError
+from fxad.core.lazy import later
+
+if TYPE_CHECKING:
+    from fxad.as_jax import config
+else:
+    config = later("fxad.as_jax.config")
 
 __all__ = ["AliasError", "AliasWarning", "install", "installed"]
 
@@ -39,8 +45,9 @@ def install() -> None:
     """From now on `import jax`, and every public module of it, means fxad in this process.
 
     Numbers, types and errors become JAX's where docs/from-jax.md says that fxad's differ (those
-    that stay are listed there too). A second call does nothing. Raises AliasError if a real JAX is
-    imported already; warns (AliasWarning) if one is installed.
+    that stay are listed there too). Functions that were jitted and called before keep the programs
+    they were traced to. A second call does nothing. Raises AliasError if a real JAX is imported
+    already; warns (AliasWarning) if one is installed.
     """
     if installed():
         return
@@ -58,6 +65,7 @@ def install() -> None:
         )
     sys.meta_path.insert(0, Finder())
     semantics.follow_jax()
+    config.config.read_environment()
 
 
 def pytest_addoption(parser: Any) -> None:

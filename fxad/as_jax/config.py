@@ -9,9 +9,9 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from fxad.api.compiled import disable_jit, interpreting
+from fxad.api.compiled import interpreting, set_interpreting
 from fxad.core import precision
 from fxad.core.dtypes import enable_x64, numerics, x64_enabled
 from fxad.core.lazy import later
@@ -41,6 +41,31 @@ class _Switch:
         if on:
             self._entered = self._make()
             self._entered.__enter__()
+
+
+class _Watched:
+    """`jax_debug_nans` and `jax_debug_infs`: one context of fxad for both, since contexts are left
+    in the order in which they were entered."""
+
+    _on: ClassVar[set[str]] = set()
+    _entered: ClassVar[Any] = None
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def get(self) -> bool:
+        return self._name in _Watched._on
+
+    def set(self, on: Any) -> None:
+        if bool(on) == self.get():
+            return
+        _Watched._on ^= {self._name}
+        if _Watched._entered is not None:
+            _Watched._entered.__exit__(None, None, None)
+            _Watched._entered = None
+        if _Watched._on:
+            _Watched._entered = debug.nans(infinities="infs" in _Watched._on)
+            _Watched._entered.__enter__()
 
 
 class _Setting:
@@ -116,10 +141,10 @@ _DEFAULTS: dict[str, Any] = {  # of settings that are kept
 _SETTINGS: dict[str, Any] = {
     **{name: _Kept(default) for name, default in _DEFAULTS.items()},
     "jax_check_tracer_leaks": _Switch(leaks.checking_leaks),
-    "jax_debug_infs": _Switch(lambda: debug.nans()),
-    "jax_debug_nans": _Switch(lambda: debug.nans(infinities=False)),
+    "jax_debug_infs": _Watched("infs"),
+    "jax_debug_nans": _Watched("nans"),
     "jax_default_matmul_precision": _Setting(_matmul, _set_matmul),
-    "jax_disable_jit": _Switch(disable_jit),
+    "jax_disable_jit": _Setting(interpreting, set_interpreting),
     "jax_enable_x64": _Setting(x64_enabled, enable_x64),
     "jax_numpy_dtype_promotion": _Setting(lambda: numerics.dtype_promotion, set_dtype_promotion),
     "jax_numpy_rank_promotion": _Setting(lambda: numerics.rank_promotion, set_rank_promotion),
@@ -129,18 +154,19 @@ _SETTINGS: dict[str, Any] = {
 class Config:
     """`jax.config`: settings as attributes and by name. Raises AttributeError for unknown ones."""
 
-    def __init__(self) -> None:
+    def read_environment(self) -> None:
+        """Set what JAX's variables of the environment say, such as JAX_ENABLE_X64."""
         for name in _SETTINGS:
             variable = name.upper()
             if variable in os.environ:
-                self.update(name, _from_text(os.environ[variable]))
+                self.update(name, _from_text(os.environ[variable], self.read(name)))
 
     def __getattr__(self, name: str) -> Any:
         if name == "x64_enabled":
             return x64_enabled()
         if name not in _SETTINGS:
             raise AttributeError(f"jax.config has no setting {name!r} (docs/jax-names.md)")
-        return interpreting() if name == "jax_disable_jit" else _SETTINGS[name].get()
+        return _SETTINGS[name].get()
 
     def __setattr__(self, name: str, value: Any) -> None:
         self.update(name, value)
@@ -184,9 +210,12 @@ class Config:
                 self.update(name, flags.FLAGS[name].value)
 
 
-def _from_text(text: str) -> Any:
-    words = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
-    return words.get(text.lower(), text)
+def _from_text(text: str, now: Any) -> Any:
+    """What a variable of the environment says, where the setting is `now`; words as JAX takes."""
+    on, off = ("y", "yes", "t", "true", "on", "1"), ("n", "no", "f", "false", "off", "0")
+    if isinstance(now, bool) and text.lower() in (*on, *off):
+        return text.lower() in on
+    return text
 
 
 class State:

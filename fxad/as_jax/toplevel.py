@@ -99,6 +99,8 @@ def pmap(
 
     def one_lane(*args: Any, **kwargs: Any) -> Any:
         axes = in_axes if isinstance(in_axes, tuple | list) else (in_axes,) * len(args)
+        if len(axes) != len(args):
+            raise BadArgument(f"pmap: in_axes has {len(axes)} entries for {len(args)} arguments")
         shared = [None if i in static else axis for i, axis in enumerate(axes)]
         for arg, axis in zip(args, shared, strict=True):
             if isinstance(axis, int):

@@ -15,6 +15,7 @@ is a fault of the library, and shows all of them too.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from types import TracebackType
 from typing import Any
@@ -32,7 +33,8 @@ def users_frames(error: BaseException) -> TracebackType | None:
         frames.append(each)
         each = each.tb_next
     users = [frame for frame in frames if not _ours(frame)]
-    fault = bool(frames) and _ours(frames[-1]) and not isinstance(error, FxadError)
+    code = [frame for frame in frames if _ours(frame) or not _called(frame)]
+    fault = bool(code) and _ours(code[-1]) and not isinstance(error, FxadError)
     if config.traceback == "full" or fault or not users:
         return error.__traceback__
     found: TracebackType | None = None
@@ -43,6 +45,11 @@ def users_frames(error: BaseException) -> TracebackType | None:
 
 def _ours(frame: TracebackType) -> bool:
     return frame.tb_frame.f_code.co_filename.startswith((PACKAGE, FILES))
+
+
+def _called(frame: TracebackType) -> bool:
+    """Whether a frame is of Python's or an installed library, which fails for its caller."""
+    return frame.tb_frame.f_code.co_filename.startswith(_LIBRARIES)
 
 
 def _chain(error: BaseException) -> list[BaseException]:
@@ -71,6 +78,7 @@ def rendered(error: BaseException) -> list[str]:
     return str(text).rstrip().split("\n")
 
 
+_LIBRARIES = os.path.dirname(os.__file__) + os.sep
 _shown_before = sys.excepthook
 
 

@@ -13,7 +13,7 @@ from fxad_nn.chat_data import Completion, Conversation, Preference
 from fxad_nn.chat_examples import Counts, Encoder, Example, Pair, encoded
 from fxad_nn.errors import ConfigError, DataError
 from fxad_nn.loss import IGNORE
-from fxad_nn.packing import pack, packed, padded, widths
+from fxad_nn.packing import pack, packed, widths
 from fxad_nn.tokenizer import from_directory
 
 ENCODER = Encoder(Letters(), Turns(), 128)
@@ -141,18 +141,17 @@ def test_no_target_crosses_a_document():
     assert batch.tokens.tolist() == [[*b"abdef", 0, 0], [*b"h", 0, 0, 0, 0, 0, 0]]
     i = IGNORE
     assert batch.targets.tolist() == [[*b"bc", i, i, *b"g", i, i], [*b"i", i, i, i, i, i, i]]
-    assert batch.positions.tolist() == [[0, 1, 0, 1, 2, 0, 0], [0] * 7]
     assert batch.segments.tolist() == [[1, 1, 2, 2, 2, 0, 0], [1, 0, 0, 0, 0, 0, 0]]
     assert all(array.dtype == np.int32 for array in batch)
 
 
-def test_padded_rows_hold_one_document_or_nothing():
-    batch = padded([document("abc")], 4, rows=2)
+def test_rows_hold_one_document_or_nothing():
+    batch = packed([[document("abc")], []], 4)
     assert batch.tokens.tolist() == [[*b"ab", 0, 0], [0, 0, 0, 0]]
     assert (batch.targets[1] == IGNORE).all()
     assert batch.segments.tolist() == [[1, 1, 0, 0], [0, 0, 0, 0]]
     with pytest.raises(DataError, match="2 tokens do not fit in 1"):
-        padded([document("abc")], 1)
+        packed([[document("abc")]], 1)
 
 
 @given(st.lists(st.integers(1, 20), max_size=60))

@@ -38,7 +38,7 @@ def test_a_file_is_what_tensorboardx_would_write(tmp_path, monkeypatch):
     [path] = tmp_path.iterdir()
     found = [event_pb2.Event.FromString(message) for message in records(path)]
     assert [event.SerializeToString() for event in found] == records(path)
-    assert [event.step for event in found] == [0, 300, 1000]
+    assert [event.step for event in found] == [0, 301, 1000]
     assert found[0].file_version == "brain.Event:2"
     assert found[1].session_log.status == event_pb2.SessionLog.START
     assert found[2].wall_time == 12.5

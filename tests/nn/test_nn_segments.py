@@ -16,7 +16,7 @@ from fxad_nn.chat_examples import Counts, Example, Pair
 from fxad_nn.errors import ConfigError
 from fxad_nn.finetune_recipe import finetune_recipe
 from fxad_nn.loss import IGNORE
-from fxad_nn.packing import packed, padded
+from fxad_nn.packing import packed
 from fxad_nn.rotary import RopeScaling
 from fxad_nn.spec import init_params, named_leaves
 from fxad_nn.tokenizer import Bytes
@@ -112,7 +112,7 @@ def test_losses_and_all_gradients_are_those_of_one_document_to_a_row(name):
 
     step = fxad.jit(fxad.value_and_grad(loss))
     together = packed(rows, 36)
-    apart = padded([document for row in rows for document in row], 20)
+    apart = packed([[document] for row in rows for document in row], 20)
     assert (together.targets != IGNORE).sum() == (apart.targets != IGNORE).sum()
     value, grads = step(params, together, together.segments)
     wanted, wanted_grads = step(params, apart, None)
@@ -148,7 +148,7 @@ def _task(config=DECODER, examples=60, longest=30, **more):
     train, val = drawn(examples), drawn(9)
     if more.get("dpo"):
         train, val = ([Pair(x, y) for x, y in pairwise(s)] for s in (train, val))
-    corpus = Corpus(train, val, Bytes(), "drawn", Counts(), {})
+    corpus = Corpus(train, val, Bytes(), "drawn", Counts(), {}, [])
     options = finetune_recipe(**{"batch": 6, "accumulate": 2, "seed": 3, **more})
     params = _params(config)
     return Tuning(options, config, fxad.tree.map(lambda x: None, params), corpus), params, corpus
