@@ -57,8 +57,7 @@ def test_shape_parameters_cost_nothing_where_they_are_held() -> None:
     a, x = np.full(3, 2.0), np.array([0.5, 1.0, 9.0])
     for function in (special.gammainc, special.gammaincc, lambda a, x: special.ive(a, x)):
         in_x, in_a = (
-            fxad.make_ir(fxad.grad(lambda a, x, f=function: f(a, x).sum(), n))(a, x)
-            for n in (1, 0)
+            fxad.make_ir(fxad.grad(lambda a, x, f=function: f(a, x).sum(), n))(a, x) for n in (1, 0)
         )
         assert len(in_x.eqns) < 0.7 * len(in_a.eqns)
 
