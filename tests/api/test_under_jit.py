@@ -31,6 +31,7 @@ OTHER_DERIVATIVE = {  # by definition not the limit of differences, or computed 
     "fxad.lax.nextafter",
     "fxad.lax.reduce_precision",
     "fxad.lax.stop_gradient",
+    "fxad.nn.dequantize",
     "fxad.nn.quantize",
     "fxad.nn.linear_cross_entropy",
     "fxad.numpy.nextafter",
