@@ -20,6 +20,8 @@ import numpy as np
 
 import fxad.numpy as jnp
 from fxad.core.schema import Mismatch, anything, check, mapping, one_of, read, record, shown
+from fxad.core.sizes import parse_bytes
+from fxad.errors import BadArgument
 from fxad_nn import models
 from fxad_nn.errors import CheckpointError, ConfigError
 from fxad_nn.families import FAMILIES, Family, family_of
@@ -282,21 +284,12 @@ def write_model(
         raise CheckpointError(f"could not save the model in {directory}: {error}") from error
 
 
-UNITS = {"": 1, "B": 1} | {f"{u}B": 1000**i for i, u in enumerate("KMGT", 1)}
-UNITS |= {f"{u}IB": 1 << 10 * i for i, u in enumerate("KMGT", 1)}
-
-
 def shard_bytes(size: int | str) -> int:
     """The bytes of "5GB" or "200 MiB"; ConfigError for what is no size."""
-    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*([A-Za-z]*)\s*", str(size), re.ASCII)
-    if found and found[2].upper() in UNITS and type(size) is not bool:
-        count = int(float(found[1]) * UNITS[found[2].upper()])
-        if count > 0:
-            return count
-    raise ConfigError(
-        f"max_shard_size must be a number of bytes (at least 1) or a text such as '5GB' or "
-        f"'200 MiB', got {shown(size)}"
-    )
+    try:
+        return parse_bytes(size, "max_shard_size")
+    except BadArgument as error:
+        raise ConfigError(str(error)) from error
 
 
 def _shards(tensors: dict[str, Any], most: int) -> dict[str, dict[str, Any]]:

@@ -311,7 +311,7 @@ def test_heavy_libraries_stay_in_their_place() -> None:
 
 def test_fxad_nn_uses_only_the_public_namespace() -> None:
     """Beside the readers of files and the operating system, which know nothing of arrays."""
-    shared = ("fxad.core.schema", "fxad.core.system")
+    shared = ("fxad.core.schema", "fxad.core.sizes", "fxad.core.system")
     private = ("fxad.core", "fxad.ir", "fxad.ops", "fxad.trace", "fxad.transform", "fxad.lower")
     private += ("fxad.plan", "fxad.rematerialization", "fxad.backend", "fxad.api", "fxad.passes")
     private += ("fxad.analysis", "fxad.cache_key", "fxad.compiler")

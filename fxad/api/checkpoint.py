@@ -15,7 +15,7 @@ from typing import Any
 
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.core.errors import BadArgument, ConcretizationError
-from fxad.core.limits import parse_bytes
+from fxad.core.sizes import parse_bytes
 from fxad.ir.program import OPS, Program, Symbol
 from fxad.ops.programs.policies import Budget, Rows, changed, ways_within
 from fxad.trace.tracer import bind, stage, staging, tracing, type_of

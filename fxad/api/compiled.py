@@ -19,7 +19,8 @@ from fxad.core.collecting import without_collection
 from fxad.core.config import config
 from fxad.core.depth import told_when_too_deep
 from fxad.core.errors import BadArgument
-from fxad.core.limits import check_result, parse_bytes
+from fxad.core.limits import check_result
+from fxad.core.sizes import parse_bytes
 from fxad.core.types import ArrayType
 from fxad.ir.program import Eqn, Op, Program, Symbol, Var, param_key
 from fxad.ir.rewrite import Watch, evaluate, set_watch

@@ -36,8 +36,8 @@ from typing import Any
 
 from fxad.core.dtypes import enable_x64
 from fxad.core.errors import FxadError
-from fxad.core.limits import parse_bytes
 from fxad.core.precision import set_default
+from fxad.core.sizes import parse_bytes
 
 
 class ConfigError(FxadError, ValueError, AttributeError):

@@ -9,11 +9,10 @@ fxad.core.errors.SizeError: broadcast: a result f32[1099511627776] needs 4.4 TB,
 from __future__ import annotations
 
 import functools
-import re
 
 from fxad.core import system
 from fxad.core.cgroup import memory_limits
-from fxad.core.errors import BadArgument, ShapeError, SizeError
+from fxad.core.errors import ShapeError, SizeError
 from fxad.core.types import ArrayType
 
 MOST_AXES = 64  # NumPy's
@@ -33,30 +32,6 @@ def readable(nbytes: float) -> str:
             return f"{nbytes:.3g} {unit}"
         nbytes /= 1000
     return f"{nbytes:.3g} EB"
-
-
-_UNITS = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_UNITS |= {f"{u}b": n for u, n in tuple(_UNITS.items()) if u not in ("", "b")}
-_UNITS |= {f"{u}ib": 1 << 10 * i for i, u in enumerate("kmgt", 1)}
-_SIZE = r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*"
-
-
-def parse_bytes(size: int | str, what: str = "size") -> int:
-    """A number of bytes: an int, or a text such as "2GiB", "1.5 MB", "4096".
-
-    Raises BadArgument for anything else and for numbers below 1.
-    """
-    if isinstance(size, int) and not isinstance(size, bool) and size > 0:
-        return size
-    found = re.fullmatch(_SIZE, size) if isinstance(size, str) else None
-    if found and found[2].lower() in _UNITS:
-        count = int(float(found[1]) * _UNITS[found[2].lower()])
-        if count > 0:
-            return count
-    raise BadArgument(
-        f"{what} must be a number of bytes (at least 1) or a text such as '2GiB' or '500 MB', "
-        f"not {size!r}"
-    )
 
 
 def check_result(what: str, type: ArrayType) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 from fxad.api.checkpoint import keeping
 from fxad.core.errors import BadArgument
-from fxad.core.limits import parse_bytes
 from fxad.core.record import valued
+from fxad.core.sizes import parse_bytes
 from fxad.ops.programs.policies import changed, ways_within
 
 PLACES = ("memory", "host", "disk")

@@ -17,7 +17,8 @@ import threading
 from typing import Any
 
 from fxad.core.errors import StorageError
-from fxad.core.limits import parse_bytes, readable
+from fxad.core.limits import readable
+from fxad.core.sizes import parse_bytes
 from fxad.runtime.disk import Disk, Tier
 from fxad.runtime.space import HOST, Space
 

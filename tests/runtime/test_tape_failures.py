@@ -14,7 +14,7 @@ import pytest
 from blocks import block
 
 from fxad.core.errors import BadArgument, StorageError
-from fxad.core.limits import parse_bytes
+from fxad.core.sizes import parse_bytes
 from fxad.runtime import Disk, Host, Store, Tape
 from fxad.runtime.space import HostSpace
 
