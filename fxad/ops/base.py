@@ -144,7 +144,8 @@ def define(
 def define(
     name: str, *, kind: type[Primitive[Any]] = Primitive, **rules: Unpack[AllRules]
 ) -> Primitive[Any]:
-    """Make an op and enter it into the table. Raises if the name is taken or a rule unknown.
+    """Make an op and enter it into the table. Raises ValueError if the name is taken, a rule is
+    unknown, or nothing says how the op is compiled (neither `loops` nor `decompose`).
 
     Type checkers read from the type rule what the op returns; one that is named by lambdas among
     its own rules says it: `name: Primitive[Array] = define(...)`.
@@ -154,6 +155,11 @@ def define(
     unknown = set(rules) - set(Op.__slots__)
     if unknown:
         raise ValueError(f"op {name!r}: unknown rules {sorted(unknown)}")
+    if rules.get("loops") is None and rules.get("decompose") is None:
+        raise ValueError(
+            f"op {name!r} could not be compiled: neither loops= nor decompose= is given; "
+            "give the loops that compute it, or a function that computes it by other ops"
+        )
     op = kind(name, **rules)
     if rules.get("jvp") == "linear":
         op.jvp = _linear_jvp(op)

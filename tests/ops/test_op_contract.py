@@ -30,7 +30,7 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.ir.program import OPS, Lit, Op
 from fxad.ir.rewrite import evaluate
-from fxad.ops.base import Sample, Unknown
+from fxad.ops.base import Sample, Unknown, define
 from fxad.ops.elements.pointwise import Elementwise, unary
 from fxad.trace.execute import concrete
 from fxad.trace.tracer import bind, stage, type_of
@@ -65,6 +65,12 @@ def test_elementwise_ops_without_a_scalar_function_are_refused_where_they_are_de
         with pytest.raises(ValueError, match="no scalar function of that name"):
             unary("scalarless", doc="x.", **wanting)
     assert "scalarless" not in OPS
+
+
+def test_an_op_that_could_not_be_compiled_is_refused_where_it_is_defined() -> None:
+    with pytest.raises(ValueError, match=r"op 'bodiless' .* neither loops= nor decompose="):
+        define("bodiless", type=lambda x: x, numpy=np.sin, doc="x.")
+    assert "bodiless" not in OPS
 
 
 @each()
