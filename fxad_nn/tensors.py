@@ -1,7 +1,7 @@
 """Trees of arrays in safetensors files, checked against a spec while they are read.
 
-write_tree(Path("model.safetensors"), params)
-params = read_tree([Path("model.safetensors")], spec(config))
+write_tree("model.safetensors", params)
+params = read_tree("model.safetensors", spec(config))
 
 A file is eight bytes that give the length of a header, the header, and the bytes of every tensor
 one after another (https://github.com/huggingface/safetensors). The format's own library is not
@@ -15,8 +15,9 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,9 @@ TENSOR = record(
 HEADER_SCHEMA = record({}, {"__metadata__": mapping(string())}, others=TENSOR)
 
 
-def write_tree(path: Path, tree: Any, metadata: Mapping[str, str] | None = None) -> Written:
+def write_tree(
+    path: str | os.PathLike[str], tree: Any, metadata: Mapping[str, str] | None = None
+) -> Written:
     """Write every leaf under its dotted name; raises OSError where the disk fails.
 
     Tensors of longer elements come first, each kind by name, so that all are aligned. metadata:
@@ -87,7 +90,7 @@ def write_tree(path: Path, tree: Any, metadata: Mapping[str, str] | None = None)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(len(text) + 8) % 64)  # tensors begin at a cache line, in a map of it too
     start = len(text).to_bytes(8, "little") + text
-    return write(path, itertools.chain([start], (_content(leaf) for _, leaf in leaves)))
+    return write(Path(path), itertools.chain([start], (_content(leaf) for _, leaf in leaves)))
 
 
 def _content(leaf: np.ndarray) -> memoryview:
@@ -201,12 +204,14 @@ def _dtype(name: str) -> np.dtype:
     return np.dtype(jnp.bfloat16 if name == "bfloat16" else name)
 
 
-def read_tree(paths: list[Path], spec: Any) -> Any:
-    """The arrays of a tree like `spec`, every name, shape and dtype checked."""
+def read_tree(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], spec: Any) -> Any:
+    """The arrays of a tree like `spec` from one file or several, every name, shape and dtype
+    checked."""
+    files = [paths] if isinstance(paths, str | os.PathLike) else paths
     wanted = dict(named_leaves(spec))
-    where = ", ".join(map(str, paths))
+    where = ", ".join(map(str, files))
     found: dict[str, Any] = {}
-    for tensor in stored(paths):
+    for tensor in stored([Path(file) for file in files]):
         name = tensor.name
         if name not in wanted:
             hint = did_you_mean(name, wanted)

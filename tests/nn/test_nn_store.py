@@ -320,6 +320,15 @@ def test_loaded_arrays_are_fxad_arrays(tmp_path, trained):
     assert type(params["embed"]["token"]) is type(jnp.zeros(1))
 
 
+def test_a_file_is_named_by_a_string_or_a_path(tmp_path, trained):
+    params = trained[0]
+    name = str(tmp_path / "tree.safetensors")
+    tensors.write_tree(name, params)
+    for given in (name, tmp_path / "tree.safetensors", [name]):
+        back = tensors.read_tree(given, params)
+        assert fxad.tree.all(fxad.tree.map(np.array_equal, back, params))
+
+
 def test_two_tensors_for_one_leaf_are_refused(tmp_path, trained):
     weights = hugging_face(tmp_path / "m")
     weights["transformer.wte.weight"] = weights["wte.weight"] + 1
