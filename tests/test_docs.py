@@ -14,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -45,6 +46,25 @@ def test_page(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
         printed = _run(code, namespace, page)
         if shown:
             assert _plain(printed) == _plain(shown)
+
+
+def test_the_loop_in_pytorch_prints_what_its_port_prints() -> None:
+    """The page shows it as ```py, for PyTorch is no dependency: it runs where there is one."""
+    pytest.importorskip("torch")
+    page = ROOT / "docs" / "from-pytorch.md"
+    (code,) = re.findall(r"```py\n(.*?)```", page.read_text(), re.DOTALL)
+    (shown,) = (shown for port, shown in BLOCK.findall(page.read_text()) if "batches(" in port)
+    printed = _run(code, {"__name__": "docs"}, page)
+    figures = [[float(x) for x in re.findall(r"\d+(?:\.\d+)?", text)] for text in (printed, shown)]
+    assert len(figures[0]) == 9  # four steps and their losses, and the loss of all rows
+    np.testing.assert_allclose(*figures, atol=1e-3)  # 400 steps in float32
+
+
+def test_autodiff_in_200_lines_keeps_to_them() -> None:
+    lesson = (ROOT / "docs" / "autodiff-in-200-lines.md").read_text().split("\n## 5.")[0]
+    blocks = re.findall(r"```python\n(.*?)```", lesson, re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines() if line.strip()]
+    assert 50 < len(lines) < 200
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
