@@ -7,6 +7,7 @@ that block printed (source line numbers aside). Update it with:  python tests/te
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import re
 import runpy
@@ -134,6 +135,28 @@ def _anchors(page: Path) -> set[str]:
     """The names that its headings have in links."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in headings}
+
+
+def test_the_site_lists_every_page() -> None:
+    """Sphinx warns of a page that no table of contents names; here without Sphinx."""
+    index = (ROOT / "docs" / "index.md").read_text()
+    for page in (ROOT / "docs").glob("*.md"):
+        if page.stem != "index" and not page.stem.startswith("performance-"):
+            assert re.findall(rf"^{page.stem}$", index, re.MULTILINE) == [page.stem], page
+
+
+def test_the_api_reference_has_every_public_function(tmp_path: Path) -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "api_reference.py"))
+    made["write"](tmp_path)
+    for name in made["MODULES"]:
+        module = importlib.import_module(name)
+        text = (tmp_path / f"{name}.md").read_text()
+        for function in made["public_names"](module):
+            if callable(getattr(module, function)):
+                assert f"\n## {function}\n" in text, (name, function)
+    grad = (tmp_path / "fxad.md").read_text().split("\n## grad\n")[1].split("\n## ")[0]
+    assert "grad(fun" in grad and "argnums" in grad
+    assert not re.search(r" at 0x[0-9a-f]+", (tmp_path / "fxad.numpy.md").read_text())
 
 
 def _sources() -> list[Path]:
