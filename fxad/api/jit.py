@@ -7,7 +7,9 @@ def f(x):
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
 import sys
 import threading
 from collections import OrderedDict
@@ -66,6 +68,8 @@ class Jit(Shared):
         memory_budget: Budget | None,
     ) -> None:
         functools.update_wrapper(self, function)
+        with contextlib.suppress(ValueError, TypeError):  # some built-in functions have none
+            self.__signature__ = inspect.signature(function)
         self._function = function
         self._what = f"jit({name_of(function)})"
         self._static = static

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 
 import numpy as np
 import pytest
@@ -174,3 +175,15 @@ def test_captured_arrays_of_calls_like_the_last_one():
     results.append(f(jnp.asarray(np.ones(3, np.float32))))
     for result in results:
         np.testing.assert_array_equal(result, [2, 2, 2])
+
+
+def test_the_signature_is_the_functions():
+    def f(x, /, scale=2.0, *, shift):
+        return x * scale + shift
+
+    compiled = fxad.jit(f, static_argnames="shift")
+    for follow in (True, False):
+        found = inspect.signature(compiled, follow_wrapped=follow)
+        assert found == inspect.signature(f)
+    assert str(inspect.signature(type(compiled))).startswith("(function")
+    assert fxad.jit(dict.fromkeys) is not None  # Python's own may have no signature
