@@ -8,11 +8,12 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ForwardRef
 
+WIDTH = 90  # of a signature on one line
 MODULES = (
     "fxad",
     "fxad.numpy",
@@ -64,19 +65,55 @@ def _page(module: ModuleType) -> str:
         if not callable(value):
             continue
         doc = inspect.getdoc(value) or ""
-        parts.append(f"## {name}\n\n{_literal(name + _signature(value), 'python')}")
+        parts.append(f"## {name}\n\n{_literal(_signature(name, value), 'python')}")
         if doc:
             parts.append(_literal(doc))
     return "\n".join(parts)
 
 
-def _signature(value: Callable[..., Any]) -> str:
-    """As Python prints it, but types and functions among the defaults by their names alone."""
+class _Annotation:
+    """Printed as it is written in the source, without quotes."""
+
+    def __init__(self, annotation: Any) -> None:
+        self.text = annotation if isinstance(annotation, str) else annotation.__forward_arg__
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _bare(annotation: Any) -> Any:
+    return _Annotation(annotation) if isinstance(annotation, str | ForwardRef) else annotation
+
+
+def _signature(name: str, value: Callable[..., Any]) -> str:
+    """A call with all parameters, one on each line where they do not fit on one. Types and
+    functions among the defaults are shown by their names alone."""
     try:
-        text = str(inspect.signature(value))
+        signature = inspect.signature(value)
     except (TypeError, ValueError):  # some classes of NumPy have none
-        return "(...)"
+        return f"{name}(...)"
+    parameters = [p.replace(annotation=_bare(p.annotation)) for p in signature.parameters.values()]
+    signature = signature.replace(
+        parameters=parameters, return_annotation=_bare(signature.return_annotation)
+    )
+    text = f"{name}{signature}"
+    if len(text) > WIDTH:
+        lines = "".join(f"    {line},\n" for line in _lines(parameters))
+        text = f"{name}(\n{lines}){text.rpartition(')')[2]}"
     return re.sub(r"<(?:class '|function |[\w.]+ object )([\w.]*)[^>]*>", r"\1", text)
+
+
+def _lines(parameters: list[inspect.Parameter]) -> Iterator[str]:
+    """The parameters with the marks `/` and `*` between them."""
+    kinds = [p.kind for p in parameters] + [None]
+    starred = inspect.Parameter.VAR_POSITIONAL in kinds
+    for parameter, kind, following in zip(parameters, kinds, kinds[1:], strict=False):
+        if kind is inspect.Parameter.KEYWORD_ONLY and not starred:
+            starred = True
+            yield "*"
+        yield str(parameter)
+        if kind is inspect.Parameter.POSITIONAL_ONLY and following is not kind:
+            yield "/"
 
 
 def _literal(text: str, language: str = "text") -> str:
