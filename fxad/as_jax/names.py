@@ -22,7 +22,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax.api_util": ("fxad.as_jax.api_util",),
     "jax.core": ("fxad.as_jax.core",),
     "jax.custom_batching": ("fxad.custom_batching",),
-    "jax.custom_derivatives": ("fxad.custom_derivatives",),
+    "jax.custom_derivatives": ("fxad.custom_derivatives", "fxad.as_jax.builtin_primitives"),
     "jax.debug": ("fxad.debug",),
     "jax.dlpack": ("fxad.numpy",),
     "jax.dtypes": ("fxad.dtypes",),
@@ -67,7 +67,11 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax.version": ("fxad.as_jax.toplevel",),
     # Private modules that public packages import from.
     "jax._src": (),
+    "jax._src.ad_util": ("fxad.as_jax.private",),
     "jax._src.compiler": ("fxad.as_jax.private",),
+    "jax._src.dispatch": ("fxad.as_jax.private",),
+    "jax._src.dtypes": ("fxad.as_jax.private",),
+    "jax._src.traceback_util": ("fxad.as_jax.private",),
     "jax._src.xla_bridge": ("fxad.as_jax.private",),
 }
 

@@ -226,11 +226,13 @@ def _decomposition(primitive: Primitive) -> Callable[..., Any]:
 
 def _adapted_jvp(primitive: jaxpr.Primitive) -> Callable[..., Any]:
     def rule(primals: Any, tangents: Any, outs: Any, **params: Any) -> Any:
-        given = [
-            Zero.from_primal_value(p) if t is None else t
-            for p, t in zip(primals, tangents, strict=True)
-        ]
-        _, found = jvps.of(primitive)(list(primals), given, **_values(params))
+        given = tuple(
+            [
+                Zero.from_primal_value(p) if t is None else t
+                for p, t in zip(primals, tangents, strict=True)
+            ]
+        )
+        _, found = jvps.of(primitive)(tuple(primals), given, **_values(params))
         made = tuple(map(_or_none, _many(primitive, found)))
         return made if _is_many(primitive) else made[0]
 
@@ -245,7 +247,8 @@ def _adapted_transpose(primitive: jaxpr.Primitive) -> Callable[..., Any]:
         ]
         if _is_many(primitive):
             avals = primitive.abstract_eval(*[_aval(a) for a in args], **_values(params))  # type: ignore[attr-defined]
-            ct = [Zero(a) if c is None else c for c, a in zip(ct, avals, strict=True)]
+            cts = ct if isinstance(ct, tuple) else (ct,)  # of one result, the cotangent alone
+            ct = [Zero(a) if c is None else c for c, a in zip(cts, avals, strict=True)]
         found = transposes.of(primitive)(ct, *given, **_values(params))
         return [*map(_or_none, found)]
 
