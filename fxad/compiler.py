@@ -40,8 +40,9 @@ from fxad.ops.programs.policies import Budget
 from fxad.transform.context import cached
 
 if TYPE_CHECKING:
-    from fxad.backend.protocol import Backend, Executable, Native
+    from fxad.backend.protocol import Backend, Native
     from fxad.backend.protocol import Direct as Direct
+    from fxad.backend.protocol import Executable as Executable
     from fxad.backend.protocol import NativeExecutable as NativeExecutable
     from fxad.backend.protocol import Tuned as Tuned
     from fxad.ir.block import Block

@@ -10,7 +10,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from fxad.trace.execute import concrete, execute, wrap
 from fxad.trace.tracer import set_executor, type_of
 from fxad.transform.context import cached
 
+Made = TypeVar("Made", bound="compiler.Executable")
 LIMIT = 512  # executables kept; the least recently used goes first
 
 
@@ -42,7 +43,7 @@ class _State(threading.local):
 
 _state = _State()
 _lock = threading.RLock()
-_executables: OrderedDict[tuple, compiler.NativeExecutable] = OrderedDict()
+_executables: OrderedDict[tuple, compiler.Executable] = OrderedDict()
 _options = {"fusion": True}
 
 
@@ -126,16 +127,21 @@ def executable(program: Program, donate: frozenset[int] = frozenset()) -> compil
         options, native = _told(program, donate), compiler.native()
         threads = None if options.budget is None else native.threads  # each has its scratch
         key = (program.key(), options, settings, threads)
-        with _lock:
-            found = _executables.get(key)
-            if found is not None:
-                _executables.move_to_end(key)
-                return found
-            with told_when_too_deep(program.name):
-                made = _executables[key] = compiler.executable(program, options, native)
-            while len(_executables) > LIMIT:
-                _executables.popitem(last=False)
-            return made
+        return _kept(key, program, lambda: compiler.executable(program, options, native))
+
+
+def _kept(key: tuple, program: Program, make: Callable[[], Made]) -> Made:
+    """The Executable of this key, made if there is none."""
+    with _lock:
+        found: Any = _executables.get(key)
+        if found is not None:
+            _executables.move_to_end(key)
+            return found
+        with told_when_too_deep(program.name):
+            made = _executables[key] = make()
+        while len(_executables) > LIMIT:
+            _executables.popitem(last=False)
+        return made
 
 
 def forget() -> None:
@@ -148,7 +154,9 @@ def run_on(target: str, program: Program, args: Sequence[Any]) -> list[Concrete]
     """Run a closed Program on another backend: "python", "cpu" (both numba's source) or "cuda".
     Raises DeviceError where there is none."""
     options = compiler.Options(fusion=_options["fusion"])
-    made = compiler.executable(program, options, compiler.BACKENDS[target]())
+    backend = compiler.BACKENDS[target]()
+    key = (program.key(), options, target)
+    made = _kept(key, program, lambda: compiler.executable(program, options, backend))
     return [Concrete(np.asarray(r)) for r in made.run([concrete(a) for a in args])]
 
 

@@ -20,10 +20,12 @@ def check_available(target: str) -> None:
             importlib.import_module("numba")
             return
         cuda = importlib.import_module("numba.cuda")
-    except ImportError as error:
+    except Exception as error:
+        # Not ImportError alone: numba-cuda 0.30 reads names that NumPy 2.5 has no more.
         package = "numba" if target == "cpu" else "'fxad[cuda]'"
         raise DeviceError(
-            f"kernels on {target!r} are compiled by numba, which cannot be imported ({error}); "
+            f"kernels on {target!r} are compiled by numba, which cannot be imported "
+            f"({type(error).__name__}: {error}); "
             f"try: pip install {package}"
         ) from error
     if not simulated() and not cuda.is_available():

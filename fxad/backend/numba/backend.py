@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, get_args
 
-import numpy as np
-
 from fxad.backend.numba.available import check_available
-from fxad.backend.numba.execute import execute_plan
-from fxad.core.record import record
+from fxad.backend.numba.execute import Interpreter
 from fxad.ir.kernel import Attention, AttentionGrad, Kernel, Stage, Unpack
 from fxad.ir.plan import Plan
 
 if TYPE_CHECKING:
     from fxad.backend.protocol import Executable
-
-
-@record
-class Interpreted:
-    """A Plan that Python walks, one call per kernel."""
-
-    plan: Plan
-    target: str
-
-    def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The flat results for the flat arguments; arguments are never overwritten."""
-        return execute_plan(self.plan, arrays, self.target)
 
 
 class Numba:
@@ -49,8 +33,8 @@ class Numba:
     def scratch(self, plan: Plan) -> int:
         return 0
 
-    def compile(self, plan: Plan) -> Interpreted:
-        return Interpreted(plan, self.name)
+    def compile(self, plan: Plan) -> Interpreter:
+        return Interpreter(plan, self.name)
 
     def identity(self) -> None:
         """Nothing is kept."""

@@ -17,16 +17,30 @@ from fxad.backend.numba.stages import (
     multiply_add,
     zero,
 )
-from fxad.ir.kernel import Contract, Kernel, Map, Reduce, Scan, Scatter, Sort, Stage
+from fxad.ir.kernel import (
+    Axis,
+    Contract,
+    Kernel,
+    Map,
+    Operand,
+    Reduce,
+    Scan,
+    Scatter,
+    Sort,
+    Stage,
+)
 from fxad.ir.orders import PARTIALS, k_block
 
 
 class BlockStages(Stages):
-    """Emits stages for a block of side * side threads; `lane` is the thread's number in it."""
+    """Emits stages for a block of side * side threads; `lane` is the thread's number in it.
 
-    def __init__(self, kernel: Kernel, side: int) -> None:
+    each: a thread computes each * each elements of a tile of a matrix product.
+    """
+
+    def __init__(self, kernel: Kernel, side: int, each: int = 1) -> None:
         super().__init__(kernel, local="cuda.local.array")
-        self.side = side
+        self.side, self.each, self.edge = side, each, side * each
         self.threads = side * side
 
     def stage(self, stage: Stage) -> None:
@@ -86,8 +100,8 @@ class BlockStages(Stages):
     # ------------------------------------------------------------ matrix products
 
     def tiles(self, stage: Contract) -> int:
-        """Number of side x side tiles of the product."""
-        return -(-stage.m.extent // self.side) * -(-stage.n.extent // self.side)
+        """Number of edge x edge tiles of the product."""
+        return -(-stage.m.extent // self.edge) * -(-stage.n.extent // self.edge)
 
     def contract(self, stage: Contract) -> None:
         tile = self.fresh("g")
@@ -95,36 +109,64 @@ class BlockStages(Stages):
             self.tile(stage, tile)
 
     def tile(self, stage: Contract, tile: str) -> None:
-        """One tile: an element for each thread, operands shared through small squares."""
+        """One tile: `side` steps of k of both operands at a time go through shared memory, from
+        which a thread reads `each` elements of either for each * each multiply-adds in registers.
+        Its rows and columns lie `side` apart, so that neighbours read neighbours."""
         side, cell = self.side, stage.cell
-        across = max(-(-stage.n.extent // side), 1)
+        # One line more than the edge: columns of squares begin in different banks of memory.
+        pitch = self.edge + 1
         a, b = self.fresh("a"), self.fresh("a")
         for name in (a, b):
             kind = array_type(cell.dtype)
-            self.header.append(f"{name} = cuda.shared.array({side * side}, {kind})")
+            self.header.append(f"{name} = cuda.shared.array({side * pitch}, {kind})")
+        across = max(-(-stage.n.extent // self.edge), 1)
         row, column = self.define(f"lane // {side}"), self.define(f"lane % {side}")
-        m = self.names[stage.m] = self.define(f"{tile} // {across} * {side} + {row}", "i")
-        n = self.names[stage.n] = self.define(f"{tile} % {across} * {side} + {column}", "i")
-        total = self.define(zero(cell), "c")
+        first_m = self.define(f"{tile} // {across} * {self.edge}", "i")
+        first_n = self.define(f"{tile} % {across} * {self.edge}", "i")
+        pairs = [(i, j) for i in range(self.each) for j in range(self.each)]
+        totals = [self.define(zero(cell), "c") for _ in pairs]
+        parts = [self.fresh("p") for _ in pairs]
         extent, step = stage.k.extent, max(k_block(stage.k.extent), 1)
-        start, part, at = self.fresh("k"), self.fresh("p"), self.fresh("k")
+        start, at = self.fresh("k"), self.fresh("k")
         with self.block(f"for {start} in range(0, {extent}, {step}):"):
-            self.line(f"{part} = {zero(cell)}")
+            for part in parts:
+                self.line(f"{part} = {zero(cell)}")
             stop = self.define(f"min({start} + {step}, {extent})", "k")
             with self.block(f"for {at} in range({start}, {stop}, {side}):"):
-                self.fetch(stage, a, stage.a, f"{m} < {stage.m.extent}", f"{at} + {column}", stop)
-                self.fetch(stage, b, stage.b, f"{n} < {stage.n.extent}", f"{at} + {row}", stop)
+                self.fetch(stage, a, stage.a, (stage.m, first_m), (at, stop))
+                self.fetch(stage, b, stage.b, (stage.n, first_n), (at, stop))
                 self.barrier()
                 inner = self.fresh("k")
                 with self.block(f"for {inner} in range(min({side}, {stop} - {at})):"):
-                    left, right = (
-                        f"{a}[{row} * {side} + {inner}]",
-                        f"{b}[{inner} * {side} + {column}]",
-                    )
-                    self.line(f"{part} = {multiply_add(left, right, part, cell)}")
+                    places = [f"{inner} * {pitch} + {side * i}" for i in range(self.each)]
+                    left = [self.define(f"{a}[{p} + {row}]") for p in places]
+                    right = [self.define(f"{b}[{p} + {column}]") for p in places]
+                    for part, (i, j) in zip(parts, pairs, strict=True):
+                        self.line(f"{part} = {multiply_add(left[i], right[j], part, cell)}")
                 self.barrier()
-            self.add_block(cell, total, part, start)
-        self.names[cell] = total
+            for total, part in zip(totals, parts, strict=True):
+                self.add_block(cell, total, part, start)
+        self.finish(stage, totals, (f"{first_m} + {row}", f"{first_n} + {column}"))
+
+    def finish(self, stage: Contract, totals: list[str], place: tuple[str, str]) -> None:
+        """The epilogue of a thread's elements, the first of which lies at this row and column."""
+        if len(totals) == 1:
+            self.store_element(stage, totals[0], place)
+            return
+        kept, element = self.fresh("a"), self.fresh("g")
+        kind = array_type(stage.cell.dtype)
+        self.header.append(f"{kept} = cuda.local.array({len(totals)}, {kind})")
+        for i, total in enumerate(totals):
+            self.line(f"{kept}[{i}] = {total}")
+        with self.block(f"for {element} in range({len(totals)}):"):
+            down, right = f"{element} // {self.each}", f"{element} % {self.each}"
+            there = f"{place[0]} + {down} * {self.side}", f"{place[1]} + {right} * {self.side}"
+            self.store_element(stage, f"{kept}[{element}]", there)
+
+    def store_element(self, stage: Contract, total: str, place: tuple[str, str]) -> None:
+        m = self.names[stage.m] = self.define(place[0], "i")
+        n = self.names[stage.n] = self.define(place[1], "i")
+        self.names[stage.cell] = self.define(total, "c")
         with (
             self.block(f"if {m} < {stage.m.extent} and {n} < {stage.n.extent}:"),
             self.scope(),
@@ -132,9 +174,29 @@ class BlockStages(Stages):
             self.store_all(stage.stores)
 
     def fetch(
-        self, stage: Contract, square: str, operand, inside: str, position: str, stop: str
+        self,
+        stage: Contract,
+        shared: str,
+        operand: Operand,
+        rows: tuple[Axis, str],
+        steps: tuple[str, str],
     ) -> None:
-        """This thread's element of an operand's square; out of range is never read back."""
-        k = self.names[stage.k] = self.define(position, "i")
-        with self.block(f"if {inside} and {k} < {stop}:"):
-            self.line(f"{square}[lane] = {self.operand(operand, stage.cell)}")
+        """Steps of k, from the first up to the last, of an operand's rows from the first on, into
+        shared memory, k by k. Out of range nothing is read and nothing read back. Threads that
+        follow each other go along k where that is how the operand lies in memory."""
+        (axis, first), (at, stop) = rows, steps
+        along_k = operand.index.coefficient(stage.k) == 1
+        length = self.side if along_k else self.edge
+        element = self.fresh("g")
+        with (
+            self.block(f"for {element} in range(lane, {self.side * self.edge}, {self.threads}):"),
+            self.scope(),
+        ):
+            fast = self.define(f"{element} % {length}", "i")
+            slow = self.define(f"{element} // {length}", "i")
+            step, row = (fast, slow) if along_k else (slow, fast)
+            m = self.names[axis] = self.define(f"{first} + {row}", "i")
+            k = self.names[stage.k] = self.define(f"{at} + {step}", "i")
+            with self.block(f"if {m} < {axis.extent} and {k} < {stop}:"):
+                value = self.operand(operand, stage.cell)
+                self.line(f"{shared}[{step} * {self.edge + 1} + {row}] = {value}")

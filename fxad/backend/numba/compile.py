@@ -9,6 +9,7 @@ Compiled code is cached by its source, so kernels of equal structure compile onc
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FunctionType
@@ -81,7 +82,7 @@ class Compiled:
         from numba import cuda
 
         scratch = [cuda.device_array(size, dtype) for dtype, size in self.emitted.scratch]
-        self.function[self.emitted.blocks, self.emitted.threads](*arguments, *scratch)
+        self.function(*arguments, *scratch)
 
 
 def python_function(source: str, target: str, variant: object = None) -> Callable[..., Any]:
@@ -95,11 +96,12 @@ def compile_kernel(kernel: Kernel, target: str) -> Compiled:
     key = (target, emitted.source)
     with _lock:
         if key not in _cache:
-            _cache[key] = _decorate(python_function(emitted.source, target), target)
+            _cache[key] = _decorate(python_function(emitted.source, target), emitted, target)
         return Compiled(kernel, target, emitted, _cache[key])
 
 
-def _decorate(function: Callable[..., Any], target: str) -> Callable[..., Any]:
+def _decorate(function: Callable[..., Any], emitted: Emitted, target: str) -> Callable[..., Any]:
+    """The function compiled; for "cuda" with its launch, which the source decides, too."""
     if target == "python":
         return function
     if target == "cpu":
@@ -108,7 +110,10 @@ def _decorate(function: Callable[..., Any], target: str) -> Callable[..., Any]:
         return numba.njit(error_model="numpy")(function)
     from numba import cuda
 
-    return cuda.jit(_quiet(function) if simulated() else function)
+    kernel = cuda.jit(_quiet(function) if simulated() else function)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it is a small launch: so is the user's array
+        return kernel[emitted.blocks, emitted.threads]
 
 
 def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:

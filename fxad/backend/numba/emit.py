@@ -7,7 +7,7 @@ Arguments are flat arrays in storage dtypes (see `formats`), one per buffer, the
 then scratch arrays of `emitted.scratch`. Styles of a CUDA kernel:
 - thread: one thread per grid point (scans, scatters, sorts, elementwise grids);
 - block: one block of 64 threads per grid point, a thread per lane of a "lanes" reduction;
-- tile: one block of 256 threads per 16 x 16 tile of a matrix product.
+- tile: one block of 256 threads per tile of a matrix product, 16 x 16 or 64 x 64.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from fxad.ir.kernel import Contract, Kernel, Map, Reduce
 
 SCRATCH_LIMIT = 1 << 26  # bytes of scratch that one launch may take
 MAX_BLOCKS = 4096
+MANY_TILES = 64
 THREADS = 128
 
 
@@ -92,7 +93,7 @@ def _threads(kernel: Kernel) -> Emitted:
 def _blocks(kernel: Kernel, style: str) -> Emitted:
     """One block per grid point, or per tile of a grid point's matrix product."""
     side = 16 if style == "tile" else 8
-    code = BlockStages(kernel, side)
+    code = BlockStages(kernel, side, _elements_each(kernel, style, side))
     code.offset_scratch("cuda.blockIdx.x")
     points, first = kernel.points, kernel.body[0]
     if style == "tile" and isinstance(first, Contract):
@@ -108,6 +109,18 @@ def _blocks(kernel: Kernel, style: str) -> Emitted:
     return _launch(
         code, points, "cuda.threadIdx.x", "cuda.blockIdx.x", "cuda.gridDim.x", side * side, 1
     )
+
+
+def _elements_each(kernel: Kernel, style: str, side: int) -> int:
+    """Rows and columns of a tile that a thread computes. With more of them less is read; with few
+    tiles most of a GPU's processors would have none."""
+    first = kernel.body[0]
+    if style != "tile" or not isinstance(first, Contract):
+        return 1
+    edge = 4 * side
+    tiles = -(-first.m.extent // edge) * -(-first.n.extent // edge) * kernel.points
+    fills = min(first.m.extent, first.n.extent) >= edge
+    return 4 if fills and tiles >= MANY_TILES else 1
 
 
 def _launch(

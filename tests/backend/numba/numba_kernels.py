@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from fxad.backend.numba.compile import compile_kernel, restored, stored
+from fxad.backend.numba.compile import compile_kernel, restored
+from fxad.backend.numba.execute import Memory
 from fxad.backend.reference import run_kernel
 from fxad.ir.kernel import (
     Axis,
@@ -59,8 +60,10 @@ def check(case: Case, target: str) -> list[np.ndarray]:
     """Run on `target`, compare all buffers with the reference; returns the bits."""
     want = [a.copy() for a in case.arrays]
     run_kernel(case.kernel, want, case.scalars)
-    memory = [stored(a) for a in case.arrays]
-    compile_kernel(case.kernel, target)(memory, case.scalars)
+    space = Memory(target)
+    at = [space.put(a) for a in case.arrays]
+    compile_kernel(case.kernel, target)(at, case.scalars)
+    memory = [space.get(a) for a in at]
     for number, (found, wanted) in enumerate(zip(memory, want, strict=True)):
         got = restored(found, wanted.dtype, wanted.shape)
         name = f"{case.kernel.name} on {target}, buffer {case.kernel.buffers[number].name}"

@@ -13,6 +13,8 @@ from numba_cases import all_cases, fewer_cases, product
 from numba_kernels import F32, check, maps, prim, softmax
 from numba_plans import binary, control_sketch, loop_sketch, sketches
 
+import fxad
+from fxad import compiler
 from fxad.backend.numba.compile import compile_kernel, stored
 from fxad.backend.numba.emit import cuda_style, emit
 from fxad.backend.numba.execute import execute_plan
@@ -95,6 +97,20 @@ def test_wrong_arrays_are_refused():
         execute_plan(sketch.plan, [x, start.astype("float64")], "python")
     with pytest.raises(ValueError, match="reads argument 1, got 1"):
         execute_plan(sketch.plan, [x], "python")
+
+
+def test_an_argument_may_be_seen_under_several_shapes():
+    """The loop of rejections reads the flat shapes that the function was given as [3, 4]."""
+    key, alpha = fxad.random.key(0), np.full((3, 4), 1.5, F32)
+    drawn = fxad.jit(fxad.random.gamma)
+    np.testing.assert_allclose(drawn.on("python")(key, alpha), drawn(key, alpha), rtol=1e-6)
+
+
+def test_a_program_is_made_once(monkeypatch):
+    double = fxad.jit(lambda x: x * 2).on("python")
+    assert double(F32.type(3)) == 6
+    monkeypatch.setattr(compiler, "planned", None)
+    assert double(F32.type(4)) == 8
 
 
 def test_a_host_function_must_return_what_was_declared():
