@@ -3,7 +3,8 @@ code cells, and the output shown below a block is the cell's output.
 
     python docs/notebooks.py folder     # or download them from the pages of the site
 
-The pages are the only source. `tests/test_docs.py` runs the notebooks.
+The pages are the only source. `tests/test_docs.py` runs the notebooks. Where an output names a file
+it is the page; Jupyter has names of its own for cells.
 """
 
 from __future__ import annotations
