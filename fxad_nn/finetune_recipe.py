@@ -78,6 +78,10 @@ class FinetuneOptions(RunOptions):
         self._require("residual_dropout", 0 <= self.residual_dropout < 1, "in [0, 1)")
         for name in ("epochs", "beta"):
             self._require(name, getattr(self, name) > 0, "a positive number")
+        if self.dpo:
+            self._require("z_loss", not self.z_loss, "left out with --dpo")
+            smooth = "below 0.5 with --dpo: the share of pairs whose labels are wrong"
+            self._require("label_smoothing", self.label_smoothing < 0.5, smooth)
         if self.lora is None:
             for name in ("alpha", "rslora", "dropout"):
                 self._require(name, not getattr(self, name), "left out without --lora")
@@ -116,9 +120,6 @@ def finetune_recipe(**given: Any) -> FinetuneOptions:
         raise ConfigError("--pack has no meaning beside --dpo: pairs are compared row by row")
     if "beta" in given and not given.get("dpo"):
         raise ConfigError("--beta has no meaning without --dpo")
-    for name in ("label_smoothing", "z_loss"):
-        if given.get(name) and given.get("dpo"):
-            raise ConfigError(f"--{name.replace('_', '-')} has no meaning beside --dpo")
     habits: dict[str, Any] = {"learning_rate": 2e-4} if given.get("lora") is not None else {}
     if given.get("quantize") is not None:
         # Merging takes the whole model's memory; what blocks keep would be most of what is left.

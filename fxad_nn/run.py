@@ -54,7 +54,10 @@ STATE_KEYS = {"options", "source", "data_size", "history"}
 
 @dataclass
 class Run:
-    """A training run between two steps: everything that changes, and what it works on."""
+    """A training run between two steps: everything that changes, and what it works on.
+
+    sampled: the last step that samples were taken at.
+    """
 
     options: RunOptions
     config: models.Config
@@ -63,6 +66,7 @@ class Run:
     params: Any
     state: Any
     step: int = 0
+    sampled: int = 0
     history: History = field(default_factory=empty_history)
     checkpoint: Path | None = None
     warnings: list[str] = field(default_factory=list)
@@ -120,7 +124,7 @@ def _from_preset(options: TrainOptions) -> tuple[models.Config, Dataset]:
 
 
 def resumed_options(directory: Path, **changes: Any) -> TrainOptions:
-    """The options a run was saved with, some of them changed; not those of `FIXED`."""
+    """The options a run was saved with, some of them changed; those of `FIXED` stay."""
     return changed_options(directory, TrainOptions, FIXED, changes)
 
 
@@ -131,16 +135,11 @@ def changed_options(
     changes: dict[str, Any],
     before: Mapping[str, Any] = MappingProxyType({}),
 ) -> Options:
-    """The options a run of any task was saved with, some of them changed; not the `fixed` ones.
+    """The options a run of any task was saved with, some of them changed; the `fixed` ones may be
+    given, as a file of options does, but only as they were.
 
     before: what runs did that were saved before these options were.
     """
-    for name in fixed:
-        if name in changes:
-            flag = "--" + name.replace("_", "-")
-            raise ConfigError(
-                f"{flag} cannot change when a run is resumed: the checkpoint depends on it"
-            )
     path, record = store.read_state(directory)
     missing = (
         STATE_KEYS - record["state"].keys() if isinstance(record["state"], dict) else STATE_KEYS
@@ -148,7 +147,16 @@ def changed_options(
     if missing:
         raise CheckpointError(f"{path} is damaged: it does not hold {', '.join(sorted(missing))}")
     saved = {**before, **record["state"]["options"], "out": None}
-    return build(cls, {**saved, **changes, "resume": directory}, str(path))
+    options = build(cls, {**saved, **changes, "resume": directory}, str(path))
+    were = build(cls, {**saved, "resume": directory}, str(path))
+    for name in fixed:
+        if (now := getattr(options, name)) != (then := getattr(were, name)):
+            flag = "--" + name.replace("_", "-")
+            raise ConfigError(
+                f"{flag} cannot change when a run is resumed: the checkpoint depends on it "
+                f"(it was {then}, not {now})"
+            )
+    return options
 
 
 def saved_optimizer(directory: Path) -> Optimizer:
@@ -184,6 +192,7 @@ def resumed(options: RunOptions, saved: store.Checkpoint, task: Task, data: Path
     require_writable(directory)
     run = Run(options, saved.config, task, directory, saved.params, saved.optimizer, saved.step)
     run.history = {**empty_history(), **saved.state["history"]}
+    run.sampled = saved.state.get("sampled", 0)
     run.checkpoint = saved.path if directory == saved.path.parent else None
     if changed := _changes(saved.facts, _bits()):
         run.warnings.append(
@@ -261,6 +270,7 @@ def _write(run: Run, directory: Path, keep: int) -> Path:
         "data_size": run.task.size,
         "digests": run.task.digests,
         "sampler": {"seed": run.options.seed, "batches": run.step * run.options.accumulate},
+        "sampled": run.sampled,
         "history": run.history,
     }
     return store.save(

@@ -109,9 +109,10 @@ def _loop(run: Run, listener: Listener, keeper: Keeper, stop: Stop) -> bool:
             keeper.judge(value)
             listener.evaluated(run.step, value)
             meter.restart()
-        if due(o.sample_every):
+        if due(o.sample_every) and run.step != run.sampled:
             samples = run.task.samples(run.weights)
             keeper.keep(samples)
+            run.sampled = run.step
             listener.sampled(run.step, samples)
             meter.restart()
         if due(o.save_every):

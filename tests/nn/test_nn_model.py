@@ -1,11 +1,15 @@
 """`fxad_nn.load`, `Model` and `fxad_nn.save`: what is kept, what is refused, and by which error."""
 
 import errno
+import itertools
 import json
 import mmap
+import multiprocessing
+import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -311,13 +315,64 @@ def test_a_disk_that_fills_up_leaves_the_shards_that_were_there(tmp_path, monkey
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+def save_and_end_at(directory, model, size, last):
+    """In a process of its own: save a model, and end as if killed before the change of the
+    directory's names that has this number."""
+    seen = itertools.count()
+
+    def counted(change):
+        def changed(*given, **options):
+            if next(seen) == last:
+                os._exit(9)
+            return change(*given, **options)
+
+        return changed
+
+    os.replace, Path.unlink = counted(os.replace), counted(Path.unlink)
+    fxad_nn.save(model, directory, max_shard_size=size)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(12_000, 12_000), ("1GB", 12_000), (12_000, "1GB"), (12_000, 8_000)]
+)
+def test_a_save_that_is_killed_leaves_the_old_weights_or_the_new(tmp_path, before, after):
+    old = made(LLAMA)
+    new = replace(old, params=fxad.tree.map(lambda leaf: leaf + 1, old.params))
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["fxad_nn"])
+    found, status, last = [], None, 0
+    while status != 0:
+        directory = tmp_path / str(last)
+        fxad_nn.save(old, directory, max_shard_size=before)
+        process = context.Process(target=save_and_end_at, args=(directory, new, after, last))
+        process.start()
+        process.join()
+        status, last = process.exitcode, last + 1
+        assert status in (0, 9)
+        leaf = fxad.tree.leaves(old.params)[0]
+        there = fxad_nn.load(directory)
+        changed = not np.array_equal(fxad.tree.leaves(there.params)[0], leaf)
+        for mine, wanted in zip(
+            *(fxad.tree.leaves(m.params) for m in (there, new if changed else old)), strict=True
+        ):
+            np.testing.assert_array_equal(mine, wanted)
+        found.append(changed)
+        fxad_nn.save(new, directory, max_shard_size=after)  # and leaves nothing of the killed one
+        files = {p.name for p in directory.iterdir() if p.name.strip(".").startswith("model")}
+        assert files == {p.name for p in hf.weight_files(directory)} | (
+            set() if after == "1GB" else {hf.INDEX_FILE}
+        )
+    assert found == sorted(found) and not found[0] and found[-1]
+
+
 @pytest.mark.peers
 def test_transformers_loads_shards(tmp_path):
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
     model, tokens = made(LLAMA), np.arange(6)[None]
-    fxad_nn.save(model, tmp_path, max_shard_size=8_000)
-    assert len(list(tmp_path.glob("model-*"))) > 1
+    fxad_nn.save(made(LLAMA, seed=1), tmp_path, max_shard_size=8_000)
+    fxad_nn.save(model, tmp_path, max_shard_size=8_000)  # whose shards have other names
+    assert len(list(tmp_path.glob("model-2-*"))) > 1
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     with torch.no_grad():
         wanted = theirs(torch.from_numpy(tokens)).logits.numpy()
