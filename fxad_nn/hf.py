@@ -402,7 +402,9 @@ def _published(
     found = dict(named_leaves(params))
     for name in found:
         if name not in wanted:
-            hint = "; merge adapters before you save" if ".lora." in name else ""
+            hint = (
+                "; merge adapters before you save" if ".lora." in name or ".rows." in name else ""
+            )
             if name.endswith(".weight.codes"):
                 hint = "; a quantised model has no published form: save its adapters"
             raise CheckpointError(f"{where}: {shown(name)} is no parameter of this model{hint}")

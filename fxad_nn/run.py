@@ -29,7 +29,7 @@ from fxad_nn.model import load
 from fxad_nn.optim import Optimizer, averaged
 from fxad_nn.options import build
 from fxad_nn.pretraining import Pretraining
-from fxad_nn.recipe import RunOptions, TrainOptions, optimizer_of
+from fxad_nn.recipe import RunOptions, TrainOptions, is_scaled, optimizer_of
 from fxad_nn.spec import init_params, named_leaves
 from fxad_nn.task import Task
 from fxad_nn.tokenizer import Tokenizer, from_directory
@@ -156,6 +156,11 @@ def changed_options(
                 f"{flag} cannot change when a run is resumed: the checkpoint depends on it "
                 f"(it was {then}, not {now})"
             )
+    if is_scaled(options.dtype) != is_scaled(were.dtype):
+        raise ConfigError(
+            f"--dtype cannot change from {were.dtype} to {options.dtype} when a run is resumed: "
+            "only with float16 does the checkpoint hold the scale of the loss"
+        )
     return options
 
 
