@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,7 @@ def adapter_specs(config: models.Config, lora: Lora) -> dict[str, dict[str, Leaf
     return specs
 
 
+@lru_cache(maxsize=1024)
 def _uniform(bound: float) -> Initialiser:
     def init(key: Any, shape: tuple[int, ...], dtype: str) -> Any:
         return fxad.random.uniform(key, shape, jnp.float32, -bound, bound).astype(dtype)

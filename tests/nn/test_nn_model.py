@@ -1,6 +1,7 @@
 """`fxad_nn.load`, `Model` and `fxad_nn.save`: what is kept, what is refused, and by which error."""
 
 import errno
+import gc
 import itertools
 import json
 import mmap
@@ -8,6 +9,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +20,7 @@ import safetensors.numpy
 import fxad
 import fxad.numpy as jnp
 import fxad_nn
+from fxad.backend.llvm.native.memory import blocks
 from fxad_nn import decoder, files, gpt2, hf, manifest, models, optim, store, tensors
 from fxad_nn.errors import CheckpointError, ConfigError, DataError
 from fxad_nn.families import FAMILIES, family_of
@@ -195,6 +198,40 @@ def test_rotary_scaling_comes_back(tmp_path, scaling):
     assert (
         models.from_dict(json.loads(json.dumps(models.to_dict(model.config))), "x") == model.config
     )
+
+
+@pytest.mark.parametrize("config", [LLAMA, models.preset("tiny")], ids=["llama", "gpt2"])
+def test_documents_that_share_a_row_are_as_they_are_alone(config):
+    model, rng = made(config), np.random.default_rng(0)
+    tokens = rng.integers(0, config.vocab, (2, 12))
+    segments = [[3] * 5 + [1] * 7, [0] * 4 + [1] * 2 + [2] * 6]
+    found = np.asarray(model(tokens, segments=segments))
+    for row, numbers in enumerate(segments):
+        for number in set(numbers):
+            places = [i for i, n in enumerate(numbers) if n == number]
+            alone = np.asarray(model(tokens[row : row + 1, places]))[0]
+            np.testing.assert_allclose(found[row, places], alone, atol=1e-5)
+    assert np.abs(found - np.asarray(model(tokens))).max() > 1e-3
+    with pytest.raises(DataError, match=r"one for each token \[2, 12\], got \[12\]"):
+        model(tokens, segments[0])
+
+
+def test_fresh_parameters_take_their_own_memory_and_that_of_a_leaf():
+    """Of compiled code's allocator and of NumPy's: float32 numbers that narrower ones are made of
+    would be twice the largest leaf, and all leaves at once twice the model."""
+    config = models.preset("llama-tiny", vocab=8192, width=128, hidden=384, tied=True)
+    spec = models.family(replace(config, dtype="bfloat16")).spec(replace(config, dtype="bfloat16"))
+    sizes = [2 * leaf.size for _, leaf in named_leaves(spec)]
+    init_params(spec, fxad.random.key(0))  # compiles
+    gc.collect()
+    blocks.trim(blocks.idle_bytes)
+    before = blocks.high_water = blocks.in_use
+    tracemalloc.start()
+    params = init_params(spec, fxad.random.key(1))
+    seen = blocks.high_water - before + tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert sum(leaf.nbytes for leaf in fxad.tree.leaves(params)) == sum(sizes)
+    assert seen <= 1.1 * sum(sizes) + max(sizes)
 
 
 def test_impossible_options_are_refused():
