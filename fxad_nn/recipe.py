@@ -69,6 +69,9 @@ class RunOptions:
     sample_every: int = option(0, "steps between samples of what the model says (0: never)")
     sample_tokens: int = option(64, "tokens of a sample at most")
     save_every: int = option(500, "steps between checkpoints (0: only at the end)")
+    background_saves: bool = option(
+        False, "write checkpoints while the training goes on, from a copy in memory"
+    )
     keep: int = option(1, "newest checkpoints that stay in the run directory")
     best: bool = option(False, "keep the checkpoint of the lowest validation loss, in best")
     events: bool = option(False, "write event files for TensorBoard beside the checkpoints")

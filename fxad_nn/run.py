@@ -245,11 +245,16 @@ def save(run: Run) -> Path:
     Raises CheckpointError where the disk refuses, TrainingError where a number is not finite: a
     checkpoint of such numbers must not take the place of a good one.
     """
-    newest = run.checkpoint
-    if newest and newest.name.startswith(f"step-{run.step:08d}") and newest.is_dir():
-        return newest
-    run.checkpoint = _write(run, run.directory, run.options.keep)
+    if run.checkpoint and is_saved(run):
+        return run.checkpoint
+    run.checkpoint = write(run, run.directory, run.options.keep)
     return run.checkpoint
+
+
+def is_saved(run: Run) -> bool:
+    """Whether the newest checkpoint of the run already holds its step."""
+    newest = run.checkpoint
+    return bool(newest and newest.name.startswith(f"step-{run.step:08d}") and newest.is_dir())
 
 
 def best_loss(directory: Path) -> float:
@@ -263,10 +268,22 @@ def best_loss(directory: Path) -> float:
 
 def save_best(run: Run) -> Path:
     """Save the run as it is now as its best, beside its other checkpoints; raises as `save`."""
-    return _write(run, run.directory / BEST, keep=1)
+    return write(run, run.directory / BEST, keep=1)
 
 
-def _write(run: Run, directory: Path, keep: int) -> Path:
+def snapshot(run: Run) -> Run:
+    """The run as it is now, in memory of its own: what it does next changes nothing of it."""
+
+    def copied(tree: Any) -> Any:
+        return fxad.tree.map(lambda leaf: np.array(leaf), tree)
+
+    history = {kind: [list(point) for point in points] for kind, points in run.history.items()}
+    return replace(run, params=copied(run.params), state=copied(run.state), history=history)
+
+
+def write(run: Run, directory: Path, keep: int) -> Path:
+    """Write a checkpoint of the run to a directory in which the newest `keep` stay; raises as
+    `save`."""
     _require_finite(run)
     options = asdict(run.options)
     state = {
