@@ -25,6 +25,7 @@ from fxad_nn.errors import CheckpointError, ConfigError, DataError, TrainingErro
 from fxad_nn.finetune import begin, finetune, preview, resumed_finetune
 from fxad_nn.finetune_recipe import finetune_recipe
 from fxad_nn.lora import merge_lora
+from fxad_nn.loss_scale import loss_scale
 from fxad_nn.run import best_loss
 from fxad_nn.spec import named_leaves
 from fxad_nn.tuning import Tuning
@@ -418,7 +419,7 @@ def test_the_best_checkpoint_gives_way_to_a_better_one_alone(tmp_path, base, cha
         begin(options(tmp_path, base, chats))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "fp16"])
 def test_products_may_have_another_dtype_than_a_narrow_base(tmp_path, base, chats, dtype):
     model = fxad_nn.load(base, dtype="bfloat16")
     narrow = tmp_path / "narrow"
@@ -426,6 +427,7 @@ def test_products_may_have_another_dtype_than_a_narrow_base(tmp_path, base, chat
     fxad_nn.save(model, narrow)
     tuned = finetune(options(tmp_path, narrow, chats, steps=2, eval_every=0, dtype=dtype))
     assert np.isfinite(tuned.result.val_loss)
+    assert (loss_scale(tuned.result.run.state) is not None) == (dtype == "fp16")
 
 
 @pytest.mark.parametrize(
