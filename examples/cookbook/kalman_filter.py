@@ -5,6 +5,7 @@ import fxad.numpy as jnp
 from fxad import lax, random
 
 STEP = 0.1  # seconds between observations
+COUNT = 500
 TRUE = (0.5, 0.2)  # standard deviations of the acceleration and of the observation's error
 
 
@@ -13,15 +14,16 @@ def motion():
     return jnp.array([[1.0, STEP], [0.0, 1.0]]), jnp.array([STEP**2 / 2, STEP])
 
 
-def simulate(key, count):
-    """Observed positions [count] of a body that is pushed at random."""
+@fxad.jit
+def simulate(key):
+    """Observed positions [COUNT] of a body that is pushed at random."""
     transition, push = motion()
 
     def move(state, noise):
         state = transition @ state + push * TRUE[0] * noise[0]
         return state, state[0] + TRUE[1] * noise[1]
 
-    return lax.scan(move, jnp.zeros(2), random.normal(key, (count, 2)))[1]
+    return lax.scan(move, jnp.zeros(2), random.normal(key, (COUNT, 2)))[1]
 
 
 def log_likelihood(logs, observed):
@@ -51,7 +53,7 @@ def newton(logs, observed):
 
 def main():
     with fxad.enable_x64():
-        observed = simulate(random.key(0), 500)
+        observed = simulate(random.key(0))
         logs = jnp.log(jnp.array([0.3, 0.3]))
         for i in range(5):
             value, slope, logs, errors = newton(logs, observed)

@@ -35,8 +35,12 @@ def integrate(field, y, end, tolerance):
     return state[2], state[4]
 
 
-def pendulum(y):
-    return jnp.stack([y[:, 1], -jnp.sin(y[:, 0]) - 0.2 * y[:, 1]], axis=1)
+@fxad.jit
+def pendulum(start, end):
+    def field(y):
+        return jnp.stack([y[:, 1], -jnp.sin(y[:, 0]) - 0.2 * y[:, 1]], axis=1)
+
+    return integrate(field, start, end, 1e-6)
 
 
 def loss(params, start, end, target):
@@ -67,7 +71,7 @@ def train(params, start, end, target):
 def main():
     points, first, last = random.split(random.key(0), 3)
     start, end = random.uniform(points, (64, 2), minval=-1.5, maxval=1.5), jnp.float32(2.0)
-    target, tried = integrate(pendulum, start, end, 1e-6)
+    target, tried = pendulum(start, end)
     print(f"the pendulum: {tried} steps")
     params = {"in": random.normal(first, (2, 32)), "bias": jnp.zeros(32)}
     params["out"] = 0.1 * random.normal(last, (32, 2))

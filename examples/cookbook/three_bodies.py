@@ -58,7 +58,7 @@ def newton(w):
 def main():
     with fxad.enable_x64():
         w = jnp.array([0.46, 0.43])
-        for i in range(8):
+        for i in range(7):
             value, drift, w = newton(w)
             print(f"step {i}: gap {jnp.sqrt(value):.0e}, change of energy {drift:.0e}")
         print(f"velocity {w[0]:.4f} {w[1]:.4f}")
