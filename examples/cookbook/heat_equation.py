@@ -16,6 +16,12 @@ def diffuse(u):
     return jnp.fft.irfft2(decay * jnp.fft.rfft2(u))
 
 
+@fxad.jit
+def observe(u, key):
+    """What is measured after TIME."""
+    return diffuse(u) + NOISE * random.normal(key, u.shape)
+
+
 def loss(u, seen):
     """Misfit, and a penalty on large temperatures: without it noise would take over."""
     return 0.5 * jnp.sum((diffuse(u) - seen) ** 2) + 0.5 * WEIGHT * jnp.sum(u**2)
@@ -38,7 +44,7 @@ def main():
         x = jnp.arange(SIZE) / SIZE
         squares = [(x[:, None] - a) ** 2 + (x - b) ** 2 for a, b in SPOTS]
         true = sum(jnp.exp(-square / (2 * 0.025**2)) for square in squares)
-        seen = diffuse(true) + NOISE * random.normal(random.key(0), true.shape)
+        seen = observe(true, random.key(0))
         for name, u in ("seen", seen), ("found", invert(seen)):
             off = jnp.linalg.norm(u - true) / jnp.linalg.norm(true)
             print(f"{name}: hottest {u.max():.2f} of {true.max():.2f}, error {off:.2f}")
