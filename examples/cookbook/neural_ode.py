@@ -71,12 +71,11 @@ def train(params, start, end, target):
 def main():
     points, first, last = random.split(random.key(0), 3)
     start, end = random.uniform(points, (64, 2), minval=-1.5, maxval=1.5), jnp.float32(2.0)
-    target, tried = pendulum(start, end)
-    print(f"the pendulum: {tried} steps")
+    target, steps = pendulum(start, end)
     params = {"in": random.normal(first, (2, 32)), "bias": jnp.zeros(32)}
     params["out"] = 0.1 * random.normal(last, (32, 2))
     losses, tried = train(params, start, end, target)
-    print(f"loss {losses[0]:.2f}, after training {losses[-1]:.4f}; {tried[-1]} steps")
+    print(f"loss {losses[0]:.2f}, trained {losses[-1]:.4f}; steps {tried[-1]}, the data's {steps}")
 
 
 if __name__ == "__main__":
