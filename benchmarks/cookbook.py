@@ -31,6 +31,7 @@ from benchmarks.harness import Row
 
 FOLDER = Path(__file__).parent.parent / "examples" / "cookbook"
 PROGRAMS = sorted(path.stem for path in FOLDER.glob("*.py"))
+QUICK = ["heat_equation", "kalman_filter", "neural_ode"]
 CALLS = 5  # of main() after the first
 BOUND = 16  # steps: the solver tries up to 10, and a user would not know
 
@@ -118,9 +119,11 @@ def measured(name: str, libraries: Sequence[str], rounds: int) -> list[Row]:
 def rows(
     quick: bool, peers: Sequence[str], only: Sequence[str] = (), rounds: int | None = None
 ) -> list[Row]:
-    """Two rows for every program. The soap film is left out where there is no SciPy."""
+    """Two rows for every program, or if quick for three. The soap film needs SciPy, and is left out
+    where there is none."""
     libraries = ["fxad", *(peer for peer in peers if peer == "jax")]
-    wanted = [name for name in only or PROGRAMS if name != "soap_film" or _has_scipy()]
+    wanted = only or (QUICK if quick else PROGRAMS)
+    wanted = [name for name in wanted if name != "soap_film" or _has_scipy()]
     rounds = rounds or (1 if quick else 5)
     return [row for name in wanted for row in measured(name, libraries, rounds)]
 
@@ -131,7 +134,7 @@ def _has_scipy() -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one process each")
+    parser.add_argument("--quick", action="store_true", help="three programs, one process each")
     parser.add_argument("--peers", default="", help="jax, or nothing")
     parser.add_argument("--only", default="", help=f"comma-separated: {', '.join(PROGRAMS)}")
     parser.add_argument("--rounds", type=int, default=None, help="processes of each library")
