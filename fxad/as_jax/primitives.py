@@ -16,25 +16,26 @@ implementation, on the host.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
 
 from fxad.api import jaxpr
-from fxad.api.jaxpr import OWNERS, Builtin, Opaque
+from fxad.api.jaxpr import OWNERS, Builtin
 from fxad.api.shaped_array import AbstractValue, ShapedArray, aval_of
+from fxad.core.errors import TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.debug import pure_callback
-from fxad.ir.program import OPS, Unknown
+from fxad.ir.program import OPS, Opaque, Unknown
 from fxad.numpy import asarray, moveaxis, zeros
 from fxad.ops import base
-from fxad.trace.tracer import Tracer, bind, staging
+from fxad.trace.tracer import Tracer, bind, stage, staging
+from fxad.transform.context import run
 
 _numbers = itertools.count(2)
 _names: set[str] = set()
-_KEPT = (bool, int, str, type(None), np.dtype)  # parameters that compare as they are
 
 
 class Primitive(jaxpr.Primitive):
@@ -58,9 +59,14 @@ class Primitive(jaxpr.Primitive):
         implementation."""
         if not staging() and not any(isinstance(a, Tracer) for a in args):
             return self.impl(*args, **params)
-        kept = {k: v if type(v) in _KEPT else Opaque(v) for k, v in params.items()}
-        out = bind(self._op, *map(asarray, args), **kept)
-        return list(out) if isinstance(out, tuple) else out
+        out = bind(self._op, *map(asarray, args), **self.plain(params))
+        return list(out) if self.multiple_results else out
+
+    def viewed(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return {k: v.value if isinstance(v, Opaque) else v for k, v in params.items()}
+
+    def plain(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return {k: v if _is_plain(v) else Opaque(v) for k, v in params.items()}
 
     def def_impl(self, impl: Callable[..., Any]) -> Callable[..., Any]:
         """impl(*arrays, **params) computes it."""
@@ -168,8 +174,11 @@ def _record(primitive: Primitive) -> base.Primitive[Any]:
     return op
 
 
-def _values(params: dict[str, Any]) -> dict[str, Any]:
-    return {k: v.value if isinstance(v, Opaque) else v for k, v in params.items()}
+def _is_plain(value: Any) -> bool:
+    """Whether a parameter is one that fxad's own ops may have, and equal ones are the same."""
+    if type(value) is tuple:
+        return all(map(_is_plain, value))
+    return type(value) in (int, str, type(None)) or isinstance(value, np.dtype)
 
 
 def _many(primitive: jaxpr.Primitive, found: Any) -> tuple[Any, ...]:
@@ -184,7 +193,7 @@ def _is_many(primitive: jaxpr.Primitive) -> bool:
 def _type_rule(primitive: Primitive) -> Callable[..., Any]:
     def rule(*types: ArrayType, **params: Any) -> Any:
         given = [ShapedArray(t.shape, t.dtype) for t in types]
-        found = primitive.abstract_eval(*given, **_values(params))
+        found = primitive.abstract_eval(*given, **primitive.viewed(params))
         made = tuple(
             [ArrayType(np.dtype(a.dtype), tuple(a.shape)) for a in _many(primitive, found)]
         )
@@ -198,7 +207,7 @@ def _reference(primitive: Primitive) -> Callable[..., Any]:
 
     def rule(*arrays: Any, **params: Any) -> Any:
         wanted = types(*[ArrayType(a.dtype, a.shape) for a in arrays], **params)
-        found = _many(primitive, primitive.impl(*arrays, **_values(params)))
+        found = _many(primitive, primitive.impl(*arrays, **primitive.viewed(params)))
         pairs = zip(found, wanted if primitive.multiple_results else (wanted,), strict=True)
         made = tuple([np.asarray(x).astype(t.dtype).reshape(t.shape) for x, t in pairs])
         return made if primitive.multiple_results else made[0]
@@ -210,18 +219,33 @@ def _decomposition(primitive: Primitive) -> Callable[..., Any]:
     types, reference = _type_rule(primitive), _reference(primitive)
 
     def rule(*args: Any, **params: Any) -> Any:
+        given = [base.type_of(a) for a in args]
+        wanted = types(*given, **params)
         lowering = lowerings.get(primitive)
-        if lowering is not None:
-            found = _many(primitive, lowering(*args, **_values(params)))
-            return found if primitive.multiple_results else found[0]
-        wanted = types(*[base.type_of(a) for a in args], **params)
+        if lowering is None:
+            call = partial(reference, **params)
+            return pure_callback(lambda *arrays: call(*map(np.asarray, arrays)), wanted, *args)
 
-        def call(*arrays: Any) -> Any:
-            return reference(*map(np.asarray, arrays), **params)
+        def lowered(*operands: Any) -> tuple[Any, ...]:
+            found = _many(primitive, lowering(*operands, **primitive.viewed(params)))
+            return tuple(map(asarray, found))
 
-        return pure_callback(call, wanted, *args)
+        program, captured = stage(lowered, given, primitive.name)
+        expected = wanted if primitive.multiple_results else (wanted,)
+        if program.out_types != expected:
+            raise TypeMismatch(
+                f"{primitive.name}: its lowering gives {program.out_types}, and its abstract "
+                f"evaluation says {expected}"
+            )
+        found = run(program.closed(), [*map(_held, captured), *args])
+        return tuple(found) if primitive.multiple_results else found[0]
 
     return rule
+
+
+def _held(value: Any) -> Any:
+    """An array that a lowering has captured, in a program that has no operand for it."""
+    return pure_callback(lambda: value, base.type_of(value))
 
 
 def _adapted_jvp(primitive: jaxpr.Primitive) -> Callable[..., Any]:
@@ -230,7 +254,7 @@ def _adapted_jvp(primitive: jaxpr.Primitive) -> Callable[..., Any]:
             Zero.from_primal_value(p) if t is None else t
             for p, t in zip(primals, tangents, strict=True)
         ]
-        _, found = jvps.of(primitive)(list(primals), given, **_values(params))
+        _, found = jvps.of(primitive)(list(primals), given, **primitive.viewed(params))
         made = tuple(map(_or_none, _many(primitive, found)))
         return made if _is_many(primitive) else made[0]
 
@@ -244,9 +268,9 @@ def _adapted_transpose(primitive: jaxpr.Primitive) -> Callable[..., Any]:
             for a in args
         ]
         if _is_many(primitive):
-            avals = primitive.abstract_eval(*[_aval(a) for a in args], **_values(params))  # type: ignore[attr-defined]
+            avals = primitive.abstract_eval(*[_aval(a) for a in args], **primitive.viewed(params))  # type: ignore[attr-defined]
             ct = [Zero(a) if c is None else c for c, a in zip(ct, avals, strict=True)]
-        found = transposes.of(primitive)(ct, *given, **_values(params))
+        found = transposes.of(primitive)(ct, *given, **primitive.viewed(params))
         return [*map(_or_none, found)]
 
     return rule
@@ -259,7 +283,7 @@ def _adapted_batch(primitive: jaxpr.Primitive) -> Callable[..., Any]:
             batch: Callable[..., Any] = partial(axis_batchers[primitive], size, None, None)
         else:
             batch = batchers.of(primitive)
-        answer = batch(tuple(args), dims, **_values(params))
+        answer = batch(tuple(args), dims, **primitive.viewed(params))
         values, where = (_many(primitive, part) for part in _with_dims(primitive, answer))
         moved = tuple(
             [v if d in (None, 0) else moveaxis(v, d, 0) for v, d in zip(values, where, strict=True)]

@@ -13,7 +13,7 @@ from fxad.api.shaped_array import ShapedArray
 from fxad.as_jax import ad, batching, core, mlir
 from fxad.as_jax.builtin_primitives import exp_p, tanh_p
 from fxad.as_jax.primitives import Primitive
-from fxad.core.errors import BadArgument
+from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.ops.elements.powers import square
 
 X = np.linspace(0.1, 0.9, 5, dtype=np.float32)
@@ -67,6 +67,55 @@ def test_a_lowering_is_fused(scaled):
     lowered = fxad.jit(lambda x: apply(scaled, x, jnp.sin(x)) + 1).lower(X)
     assert len(lowered.kernels) == 1
     np.testing.assert_allclose(lowered.compile()(X), 3 * X * np.sin(X) + 1, rtol=1e-6)
+
+
+def test_programs_with_any_parameter_print_and_are_rebuilt(scaled):
+    closed = fxad.make_jaxpr(lambda x: apply(scaled, x, x, 2.5))(X)
+    assert "(x, x; factor={'by': 2.5})" in str(closed)
+    assert closed.eqns[0].params == {"factor": {"by": 2.5}}
+    again = closed.jaxpr.replace(eqns=[e.replace() for e in closed.eqns])
+    assert again.program.key() == closed.program.key()
+    np.testing.assert_allclose(eval_jaxpr(again, [], X)[0], 2.5 * X * X, rtol=1e-6)
+
+
+def test_a_jaxpr_as_a_parameter_stays_one():
+    p = Primitive("applied")
+    p.multiple_results = True
+    p.def_impl(lambda *args, jaxpr: jaxpr_as_fun(jaxpr)(*args))
+    p.def_abstract_eval(lambda *avals, jaxpr: jaxpr.out_avals)
+    mlir.register_lowering(p, mlir.lower_fun(lambda *args, jaxpr: jaxpr_as_fun(jaxpr)(*args)))
+    inner = fxad.make_jaxpr(lambda x: (jnp.sin(x), x + X))(X)
+    closed = fxad.make_jaxpr(lambda x: p.bind(x, jaxpr=inner))(X)
+    assert closed.eqns[0].params["jaxpr"] is inner
+    assert [*core.subjaxprs(closed.jaxpr)] == [inner.jaxpr]
+    again = closed.jaxpr.replace(eqns=[e.replace() for e in closed.eqns])
+    for run in (jaxpr_as_fun(closed), fxad.jit(lambda x: eval_jaxpr(again, [], x))):
+        np.testing.assert_allclose(run(X), [np.sin(X), 2 * X], rtol=1e-6)
+
+
+def test_a_lowering_may_capture_arrays_and_must_keep_its_type():
+    table = jnp.asarray(X)
+    p = Primitive("looked_up")
+    p.def_impl(lambda i: np.asarray(table)[i])
+    p.def_abstract_eval(lambda i: ShapedArray(i.shape, "float32"))
+    mlir.register_lowering(p, mlir.lower_fun(lambda i: table[i], multiple_results=False))
+    batching.defvectorized(p)
+    f = fxad.jit(fxad.vmap(lambda i: p.bind(i) * 2))
+    np.testing.assert_array_equal(f(np.array([3, 0], "i4")), 2 * X[[3, 0]])
+    loop = lambda n: fxad.lax.fori_loop(0, n, lambda i, s: s + p.bind(i), 0.0)  # noqa: E731
+    np.testing.assert_allclose(fxad.jit(loop)(5), X.sum(), rtol=1e-6)
+    mlir.register_lowering(p, mlir.lower_fun(lambda i: i, multiple_results=False))
+    with pytest.raises(TypeMismatch, match=r"looked_up: its lowering gives \(i32\[\],\)"):
+        fxad.jit(lambda i: p.bind(i))(0)
+
+
+def test_parameters_that_are_equal_and_differ_have_code_of_their_own():
+    p = Primitive("by_type")
+    p.def_abstract_eval(same_type)
+    scale = lambda x, *, k: x * (2 if type(k[0]) is int else 3)  # noqa: E731
+    mlir.register_lowering(p, mlir.lower_fun(scale, multiple_results=False))
+    found = [fxad.jit(lambda x, k=k: p.bind(x, k=k))(1.0) for k in ((1,), (1.0,), (True,))]
+    assert found == [2.0, 3.0, 3.0]
 
 
 def test_parameters_are_no_part_of_each_other(scaled):
@@ -231,7 +280,8 @@ def test_equations_bind_what_they_hold():
         args = [v.val if isinstance(v, Literal) else env[v] for v in eqn.invars]
         more, params = eqn.primitive.get_bind_params(eqn.params)
         out = eqn.primitive.bind(*more, *args, **params)
-        env |= dict(zip(eqn.outvars, out if isinstance(out, list) else [out], strict=True))
+        out = out if eqn.primitive.multiple_results else [out]
+        env |= dict(zip(eqn.outvars, out, strict=True))
     np.testing.assert_allclose(env[closed.jaxpr.outvars[0]], f(X), rtol=1e-6)
 
 
