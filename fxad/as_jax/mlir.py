@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fxad.api.jaxpr import Primitive
-from fxad.as_jax.primitives import lowerings
+from fxad.api import jaxpr
+from fxad.as_jax.primitives import Primitive, lowerings
 from fxad.core.errors import BadArgument
 
 __all__ = ["lower_fun", "register_lowering"]
@@ -25,7 +25,7 @@ def lower_fun(fun: Callable[..., Any], multiple_results: bool = True) -> Any:
 
 
 def register_lowering(
-    prim: Primitive,
+    prim: jaxpr.Primitive,
     rule: Any,
     platform: str | None = None,
     inline: bool = True,
@@ -41,6 +41,8 @@ def register_lowering(
             "mlir.lower_fun(f), where f computes the primitive by functions of jax.numpy or "
             "jax.lax, or no rule: then compiled programs call its implementation"
         )
+    if isinstance(prim, Primitive):
+        prim.renew()
     fun = rule.fun
     if prim.multiple_results and not rule.multiple_results:
         lowerings[prim] = lambda *args, **params: (fun(*args, **params),)

@@ -169,6 +169,7 @@ class Op:
         "effects",
         "exact",
         "higher",
+        "joint",
         "jvp",
         "loops",
         "name",
@@ -191,6 +192,7 @@ class Op:
     effects: Effects | None
     exact: bool | None
     higher: bool | None
+    joint: bool | None
     jvp: JvpRule | None
     loops: LoopsRule | None
     numpy: NumpyRule

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from test_alias import aliased
 
 import fxad
 import fxad.numpy as jnp
-from fxad.api.jaxpr import ClosedJaxpr, Jaxpr, Literal, eval_jaxpr, jaxpr_as_fun
+from fxad.api.jaxpr import ClosedJaxpr, Jaxpr, Literal, builtin, eval_jaxpr, jaxpr_as_fun
 from fxad.api.shaped_array import ShapedArray
 from fxad.as_jax import ad, batching, core, mlir
 from fxad.as_jax.builtin_primitives import exp_p, tanh_p
 from fxad.as_jax.primitives import Primitive
 from fxad.core.errors import BadArgument, TypeMismatch
-from fxad.ops.elements.powers import square
 
 X = np.linspace(0.1, 0.9, 5, dtype=np.float32)
 
@@ -171,21 +172,120 @@ def test_a_rule_may_answer_with_another_axis():
     np.testing.assert_array_equal(fxad.vmap(lambda x: p.bind(x), in_axes=1)(x), x.swapaxes(0, 1))
 
 
-def test_a_rule_of_one_of_our_ops_may_be_replaced():
+def test_a_rule_of_one_of_our_ops_may_be_replaced_for_a_while():
     """As lineax does for stop_gradient."""
-    kept = square.jvp
+    slope = lambda: fxad.grad(lambda x: jnp.sum(jnp.square(x)))(X)  # noqa: E731
+    before = slope()
+    ad.primitive_jvps.update(
+        {_square(): lambda primals, tangents: (primals[0] ** 2, 7 * tangents[0])}
+    )
     try:
-        ad.primitive_jvps[_square()] = lambda primals, tangents: (
-            primals[0] ** 2,
-            7 * tangents[0],
-        )
-        assert fxad.grad(lambda x: jnp.sum(jnp.square(x)))(X).tolist() == [7.0] * 5
+        assert slope().tolist() == [7.0] * 5
     finally:
-        square.jvp = kept
+        del ad.primitive_jvps[_square()]
+    np.testing.assert_array_equal(slope(), before)
+
+
+def test_a_rule_of_one_of_our_ops_with_several_results_or_programs_may_be_replaced():
+    f = lambda x: fxad.jit(lambda x: (x * x, x))(x)[0].sum()  # noqa: E731
+    primitive = builtin("call")
+    ad.primitive_jvps[primitive] = lambda primals, tangents, **params: (
+        primitive.bind(*primals, **params),
+        [5 * tangents[0], ad.Zero.from_primal_value(primals[0])],
+    )
+    batching.primitive_batchers[primitive] = lambda args, dims, **params: (
+        [args[0] * 3, args[0]],
+        [dims[0], dims[0]],
+    )
+    try:
+        assert fxad.grad(f)(X).tolist() == [5.0] * 5
+        np.testing.assert_allclose(fxad.vmap(f)(X), 3 * X)
+    finally:
+        del ad.primitive_jvps[primitive], batching.primitive_batchers[primitive]
+    np.testing.assert_allclose(fxad.vmap(f)(X), X * X)
+    np.testing.assert_allclose(fxad.grad(f)(X), 2 * X)
 
 
 def _square():
     return fxad.make_jaxpr(jnp.square)(X).eqns[0].primitive
+
+
+def test_results_are_those_of_the_rule_and_computed_once():
+    calls = []
+    p = Primitive("counted")
+    p.def_impl(lambda x: calls.append(1) or np.sin(x))
+    p.def_abstract_eval(same_type)
+    ad.primitive_jvps[p] = lambda primals, tangents: (
+        p.bind(*primals) + 1,
+        tangents[0] * jnp.cos(primals[0]),
+    )
+    value, slope = fxad.value_and_grad(lambda x: p.bind(x))(0.5)
+    np.testing.assert_allclose((value, slope), (np.sin(0.5) + 1, np.cos(0.5)), rtol=1e-6)
+    assert len(calls) == 1
+
+
+def test_implementations_are_given_arrays_with_jaxs_methods():
+    kept = []
+    p = Primitive("first_set")
+    p.def_impl(lambda x: kept.append(x) or x.at[0].set(9))
+    p.def_abstract_eval(same_type)
+    ad.deflinear(p, lambda ct: [p.bind(ct)])
+    x = jnp.asarray(X)
+    slope = fxad.grad(lambda x: jnp.sum(p.bind(x) * x))
+    for f in (p.bind, fxad.jit(lambda x: p.bind(x + 0)), slope, fxad.jit(slope)):
+        assert float(f(x)[0]) in (9.0, 9.0 + 9 - X[0], 9 + X[0], 18.0)
+    np.testing.assert_array_equal(kept[1], X)  # memory of its own, after the program has run
+
+
+def test_a_rule_that_is_replaced_is_the_one_that_is_compiled():
+    p = Primitive("replaced")
+    p.def_abstract_eval(same_type)
+    found = []
+    for factor in (3.0, 4.0):
+        mlir.register_lowering(
+            p, mlir.lower_fun(lambda x, factor=factor: x * factor, multiple_results=False)
+        )
+        found.append(fxad.jit(lambda x: p.bind(x))(1.0))
+    assert found == [3.0, 4.0]
+    twice = Primitive("replaced_on_the_host")
+    twice.def_abstract_eval(same_type)
+    for factor in (3.0, 4.0):
+        twice.def_impl(lambda x, factor=factor: x * factor)
+        assert fxad.jit(lambda x: twice.bind(x))(1.0) == factor
+
+
+def test_rules_of_lanes_in_both_other_forms():
+    p, q = Primitive("by_axis_data"), Primitive("by_size")
+    for one in (p, q):
+        one.def_impl(lambda x: x)
+        one.def_abstract_eval(same_type)
+    batching.fancy_primitive_batchers[p] = lambda axis, args, dims: (args[0] * axis.size, dims[0])
+    batching.axis_primitive_batchers[q] = lambda size, name, trace, args, dims: (
+        args[0] * size,
+        dims[0],
+    )
+    np.testing.assert_allclose(fxad.vmap(lambda x: p.bind(x) + q.bind(x))(X), 10 * X)
+
+
+def test_primitives_made_at_once_are_told_apart():
+    gate, made = threading.Barrier(4), []
+
+    def make(k):
+        gate.wait()
+        for _ in range(50):
+            p = Primitive("made_at_once")
+            p.def_abstract_eval(same_type)
+            mlir.register_lowering(p, mlir.lower_fun(lambda x: x + k, multiple_results=False))
+            made.append((p.op.name, k, p))
+
+    threads = [threading.Thread(target=make, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({name for name, _, _ in made}) == 200
+    for _, k, p in made[::40]:
+        assert fxad.jit(lambda x: p.bind(x))(0.0) == k
 
 
 def test_what_is_missing_is_said(scaled):
