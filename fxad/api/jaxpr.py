@@ -21,11 +21,13 @@ import numpy as np
 from fxad.api.derived import Printed, make_ir
 from fxad.api.shaped_array import ShapedArray, aval_of
 from fxad.core.errors import BadArgument
+from fxad.core.promotion import is_python_scalar, scalar_entry
 from fxad.core.types import ArrayType, Type
 from fxad.ir import program as ir
 from fxad.ir.program import OPS, Eqn, Op, Program
 from fxad.ir.rewrite import literal
 from fxad.ops.programs.captures import embed
+from fxad.trace.convert import is_array_like, to_value
 from fxad.transform.context import run
 
 # Ops that JAX calls otherwise. What is not here has the same name in both, or is not JAX's.
@@ -116,7 +118,7 @@ class Builtin(Primitive):
         return self._op
 
     def bind(self, *args: Any, **params: Any) -> Any:
-        out = self._op(*self.ordered(args), **self.plain(params))
+        out = self._op(*self.ordered([*map(_operand, args)]), **self.plain(params))
         return list(out) if self.multiple_results else out
 
     def viewed(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,6 +132,13 @@ class Builtin(Primitive):
             return list(operands)
         test, *cases = operands  # JAX's have that of False first
         return [test, *reversed(cases)]
+
+
+def _operand(value: Any) -> Any:
+    """What ops take. NumPy's numbers stay: those of Literals have the dtype that is meant."""
+    if is_python_scalar(value):
+        return scalar_entry(value)[0].type(value)
+    return to_value(value) if isinstance(value, np.ndarray) else value
 
 
 _builtins: dict[str, Builtin] = {}
@@ -439,10 +448,11 @@ def eval_jaxpr(
 ) -> list[Any]:
     """The results of a Jaxpr, as a list, for the values of its constvars and its arguments.
     Raises BadArgument for another number of them."""
-    given, wanted = (len(consts), len(args)), (len(jaxpr.constvars), len(jaxpr.invars))
-    if given != wanted:
-        raise BadArgument(f"eval_jaxpr: {given} consts and arguments for {wanted} in the Jaxpr")
-    return list(run(jaxpr.program.closed(), [*consts, *args]))
+    counts, wanted = (len(consts), len(args)), (len(jaxpr.constvars), len(jaxpr.invars))
+    if counts != wanted:
+        raise BadArgument(f"eval_jaxpr: {counts} consts and arguments for {wanted} in the Jaxpr")
+    given = [to_value(v) if is_array_like(v) else v for v in (*consts, *args)]
+    return list(run(jaxpr.program.closed(), given))
 
 
 def jaxpr_as_fun(closed_jaxpr: ClosedJaxpr, *args: Any) -> Any:

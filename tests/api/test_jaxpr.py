@@ -12,7 +12,7 @@ from test_under_jit import ALL, _quiet_and_unchecked, batches, same, together  #
 
 import fxad
 import fxad.numpy as jnp
-from fxad.api.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, eval_jaxpr
+from fxad.api.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, eval_jaxpr, jaxpr_as_fun
 from fxad.as_jax.builtin_primitives import mul_p, select_n_p
 from fxad.ir.program import Opaque
 from fxad.tree import leaves
@@ -103,6 +103,17 @@ _doubled.defvjp(lambda x: (jnp.sin(x), x), lambda x, ct: (2 * ct * jnp.cos(x),))
 )
 def test_equations_with_programs_or_several_results(f: Any) -> None:
     _both(f, X)
+
+
+@pytest.mark.parametrize("x", [0.5, np.float64(0.5), np.array(0.5), np.float32(0.5)], ids=repr)
+def test_numbers_have_the_dtype_they_have_elsewhere(x: Any) -> None:
+    closed = fxad.make_jaxpr(lambda x: jnp.exp(x) + 1.0)(0.5)
+    for found in (eval_jaxpr(closed.jaxpr, [], x), jaxpr_as_fun(closed)(x)):
+        assert found[0].dtype == np.float32
+    if type(x) is not np.float64:  # a Literal has the dtype that is meant
+        assert walked(closed.jaxpr, [], x)[0].dtype == np.float32
+    (two,) = walked(fxad.make_jaxpr(lambda i: i + 1)(1).jaxpr, [], 1)
+    assert two.dtype == np.int32
 
 
 def test_derivatives_of_custom_rules_survive_a_walk() -> None:
