@@ -6,8 +6,8 @@ for eqn in closed.jaxpr.eqns:
 eval_jaxpr(closed.jaxpr, closed.consts, x)
 
 A Jaxpr is a view of a Program. One with other equations (`jaxpr.replace(eqns=...)`) is made into a
-Program when it is run. Parameters are those of fxad's ops, and ops have JAX's names where they are
-JAX's (`dot_general` is `dot`, `reduce_sum` is `sum`).
+Program when it is run. Ops have JAX's names where they are JAX's (`dot_general` is `dot`,
+`reduce_sum` is `sum`), and so have parameters (`jaxpr_params`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from fxad.api import jaxpr_params
 from fxad.api.derived import Printed, make_ir
 from fxad.api.shaped_array import ShapedArray, aval_of
 from fxad.core.errors import BadArgument
@@ -122,10 +123,15 @@ class Builtin(Primitive):
         return list(out) if self.multiple_results else out
 
     def viewed(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: _viewed(value) for name, value in params.items()}
+        found = jaxpr_params.viewed(self._op.name, params)
+        made = {name: _viewed(value) for name, value in found.items()}
+        if self._op.name == "checkpoint":  # whose Jaxpr is an open one in JAX
+            made["jaxpr"] = made["jaxpr"].jaxpr
+        return made
 
     def plain(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: _plain(value) for name, value in params.items()}
+        found = jaxpr_params.plain(self._op.name, params)
+        return {name: _plain(value) for name, value in found.items()}
 
     def ordered(self, operands: Sequence[Any]) -> list[Any]:
         if self._op.name != "select":

@@ -122,6 +122,76 @@ def test_derivatives_of_custom_rules_survive_a_walk() -> None:
     np.testing.assert_allclose(slope, 2 * np.cos(X), rtol=1e-6)
 
 
+def test_parameters_have_jaxs_names() -> None:
+    def params(f: Any, *args: Any) -> dict[str, Any]:
+        return fxad.make_jaxpr(f)(*args).eqns[-1].params
+
+    a = np.ones((2, 3), "f4")
+    assert params(lambda x: x**3, X) == {"y": 3}
+    assert params(lambda x: x.astype("int32"), X) == {"new_dtype": np.dtype("int32")}
+    assert params(lambda x: x[1:4:2], X) == {
+        "start_indices": (1,),
+        "limit_indices": (4,),
+        "strides": (2,),
+    }
+    dot = params(lambda a, b: a @ b, a, a.T)
+    assert dot["dimension_numbers"] == (((1,), (0,)), ((), ()))
+    assert params(lambda x: fxad.lax.pad(x, 0.0, [(1, 2, 0)]), X) == {
+        "padding_config": ((1, 2, 0),)
+    }
+    assert params(lambda a: jnp.argmax(a, axis=1), a)["axes"] == (1,)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: fxad.jit(lambda x: jnp.exp(jnp.tanh(x)))(x),
+        lambda x: fxad.checkpoint(lambda x: jnp.exp(jnp.tanh(x)))(x),
+        lambda x: fxad.jit(lambda x: jnp.exp(fxad.jit(jnp.tanh)(x)))(x),
+    ],
+)
+def test_an_interpreter_goes_into_calls_as_into_jaxs(f: Any) -> None:
+    inverses = {"exp": jnp.log, "tanh": jnp.arctanh}
+
+    def back(jaxpr: Jaxpr, y: Any) -> Any:
+        known = dict(zip(jaxpr.outvars, [y], strict=True))
+        for eqn in reversed(jaxpr.eqns):
+            out = known[eqn.outvars[0]]
+            match eqn.primitive.name:
+                case "jit":
+                    found = back(eqn.params["jaxpr"].jaxpr, out)
+                case "remat":
+                    found = back(eqn.params["jaxpr"], out)
+                case name:
+                    found = inverses[name](out)
+            known[eqn.invars[0]] = found
+        return known[jaxpr.invars[0]]
+
+    inverse = lambda y: back(fxad.make_jaxpr(f)(y).jaxpr, y)  # noqa: E731
+    np.testing.assert_allclose(inverse(f(X)), X, rtol=1e-5)
+    slopes = fxad.vmap(fxad.grad(inverse))(f(X))
+    np.testing.assert_allclose(slopes, 1 / fxad.vmap(fxad.grad(f))(X), rtol=1e-4)
+
+
+def test_loops_are_taken_apart_as_jaxs() -> None:
+    closed = fxad.make_jaxpr(
+        lambda x: fxad.lax.scan(lambda c, t: (c + t * X[0], c), jnp.float32(0), x)
+    )(X)
+    params = closed.eqns[-1].params
+    skip, size = params["num_consts"], params["num_carry"]
+    args = [*closed.consts, X][-len(closed.eqns[-1].invars) :]
+    carry, body = np.float32(0), params["jaxpr"]
+    assert size == 1
+    for t in X:
+        carry, _ = eval_jaxpr(body.jaxpr, body.consts, *args[:skip], carry, t)
+    np.testing.assert_allclose(carry, jaxpr_as_fun(closed)(X)[0], rtol=1e-6)
+    loop = fxad.make_jaxpr(lambda x: fxad.lax.while_loop(lambda c: c < 3, lambda c: c + 1, x))(0)
+    params = loop.eqns[-1].params
+    assert (params["cond_nconsts"], params["body_nconsts"]) == (0, 0)
+    assert eval_jaxpr(params["cond_jaxpr"].jaxpr, [], 2)[0]
+    assert eval_jaxpr(params["body_jaxpr"].jaxpr, [], 2)[0] == 3
+
+
 def test_the_cases_of_select_n_are_in_jaxs_order() -> None:
     """`lax.select_n(which, on_false, on_true)`, in equations and where its primitive is bound."""
     closed = fxad.make_jaxpr(lambda t, x, y: jnp.where(t, x, y))(X > 0.5, X, -X)
@@ -163,3 +233,74 @@ def test_opaque_parameters_print_on_one_line_without_addresses() -> None:
     values = (2.5, (1, 2.0), {"a": 1}, object(), "x" * 99, fxad.make_jaxpr(jnp.sin)(X), lambda: 0)
     texts = ["2.5", "(1, 2.0)", "{'a': 1}", "<object>", "<str>", "<ClosedJaxpr>", "<lambda>"]
     assert [repr(Opaque(v)) for v in values] == texts
+
+
+# fxad's own parameters of ops that have JAX's name, and why JAX has no such.
+OWN = {
+    "custom_jvp_call": {"rule"},  # a function of fxad's
+    "custom_vjp_call": {"fwd", "bwd"},
+}
+
+
+@pytest.mark.peers
+def test_primitives_and_parameters_are_those_of_jax() -> None:
+    jax = pytest.importorskip("jax")
+    custom = [fxad.custom_jvp(fxad.numpy.sin), jax.custom_jvp(jax.numpy.sin)]
+    for one in custom:
+        one.defjvp(lambda primals, tangents: (primals[0], tangents[0]))
+
+    def traced(which: int) -> list[Any]:
+        m: Any = (fxad, jax)[which]
+        lax = m.lax
+        functions = [
+            lambda x: x**3,
+            lambda x: x.astype("int32"),
+            lambda x: lax.slice(x, (1,), (4,), (2,)),
+            lambda x: lax.pad(x, np.float32(0), [(1, 2, 0)]),
+            lambda x: lax.argmax(x, 0, np.int32),
+            lambda x: lax.dot_general(x, x, (((0,), (0,)), ((), ()))),
+            lambda x: lax.broadcast_in_dim(x, (2, 5), (1,)),
+            lambda x: lax.reshape(x, (5, 1)),
+            lambda x: lax.rev(x, (0,)),
+            lambda x: lax.concatenate([x, x], 0),
+            lambda x: lax.iota(np.int32, 3),
+            lambda x: lax.sort((x, x), num_keys=1),
+            lambda x: lax.cumsum(x),
+            lambda x: lax.transpose(lax.reshape(x, (5, 1)), (1, 0)),
+            lambda x: lax.dynamic_slice(x, (np.int32(1),), (2,)),
+            lambda x: lax.dynamic_update_slice(x, x[:2], (np.int32(1),)),
+            lambda x: lax.reduce_max(x, (0,)),
+            lambda x: lax.select(x > 0, x, -x),
+            lambda x: lax.clamp(x, x, x),
+            lambda x: m.jit(m.numpy.sin)(x),
+            lambda x: m.checkpoint(m.numpy.sin)(x),
+            lambda x: lax.scan(lambda c, t: (c + t, t), np.float32(0), x),
+            lambda x: lax.while_loop(lambda c: c[0] > 1, lambda c: c, x),
+            lambda x: lax.cond(x[0] > 0, m.numpy.sin, m.numpy.cos, x),
+            custom[which],
+        ]
+        return [m.make_jaxpr(f)(X).eqns for f in functions]
+
+    compared = set()
+    for ours, theirs in zip(traced(0), traced(1), strict=True):
+        known = {e.primitive.name: e for e in theirs}
+        for eqn in ours:
+            name = eqn.primitive.name
+            if name not in known:
+                continue
+            compared.add(name)
+            other = known[name]
+            assert eqn.primitive.multiple_results == other.primitive.multiple_results, name
+            assert [v.aval.shape for v in eqn.invars] == [v.aval.shape for v in other.invars], name
+            assert set(eqn.params) <= set(other.params) | OWN.get(name, set()), name
+            for key in set(eqn.params) & set(other.params):
+                mine, its = eqn.params[key], other.params[key]
+                if isinstance(mine, ClosedJaxpr | Jaxpr):
+                    assert type(mine).__name__ == type(its).__name__, (name, key)
+                elif key == "branches":
+                    for one, another in zip(mine, its, strict=True):
+                        ops = [[e.primitive.name for e in b.eqns] for b in (one, another)]
+                        assert ops[0] == ops[1]
+                elif isinstance(mine, int | tuple) and not isinstance(mine, bool):
+                    assert repr(mine) == repr(its), (name, key)
+    assert len(compared) >= 24, sorted(compared)

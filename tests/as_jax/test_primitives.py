@@ -331,7 +331,7 @@ def test_programs_inside_are_jaxprs_too():
     f = lambda x: fxad.lax.scan(lambda c, t: (c + t, c * t), 0.0, x)  # noqa: E731
     closed = fxad.make_jaxpr(f)(X)
     (scan,) = [e for e in closed.eqns if e.primitive.name == "scan"]
-    assert [e.primitive.name for e in scan.params["body"].eqns] == ["add", "mul"]
+    assert [e.primitive.name for e in scan.params["jaxpr"].eqns] == ["add", "mul"]
     assert len(list(core.jaxprs_in_params(scan.params))) == 1
     np.testing.assert_allclose(jaxpr_as_fun(closed)(X)[0], X.sum(), rtol=1e-6)
 
