@@ -6,32 +6,36 @@ for eqn in closed.jaxpr.eqns:
 eval_jaxpr(closed.jaxpr, closed.consts, x)
 
 A Jaxpr is a view of a Program. One with other equations (`jaxpr.replace(eqns=...)`) is made into a
-Program when it is run. Parameters are those of fxad's ops, and ops have JAX's names where they are
-JAX's (`dot_general` is `dot`, `reduce_sum` is `sum`).
+Program when it is run. Ops have JAX's names where they are JAX's (`dot_general` is `dot`,
+`reduce_sum` is `sum`), and so have parameters (`jaxpr_params`).
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from fxad.api import jaxpr_params
 from fxad.api.derived import Printed, make_ir
 from fxad.api.shaped_array import ShapedArray, aval_of
 from fxad.core.errors import BadArgument
+from fxad.core.promotion import is_python_scalar, scalar_entry
 from fxad.core.types import ArrayType, Type
 from fxad.ir import program as ir
 from fxad.ir.program import OPS, Eqn, Op, Program
 from fxad.ir.rewrite import literal
+from fxad.ops.programs.captures import embed
+from fxad.trace.convert import is_array_like, to_value
 from fxad.transform.context import run
 
 # Ops that JAX calls otherwise. What is not here has the same name in both, or is not JAX's.
 JAX_NAMES = {
     "all": "reduce_and",
     "any": "reduce_or",
-    "argmax": "argmax",
+    "barrier": "optimization_barrier",
     "bitcast": "bitcast_convert_type",
     "broadcast": "broadcast_in_dim",
     "call": "jit",
@@ -44,6 +48,7 @@ JAX_NAMES = {
     "erfinv": "erf_inv",
     "max_reduce": "reduce_max",
     "min_reduce": "reduce_min",
+    "mul_high": "mulhi",
     "popcount": "population_count",
     "prod": "reduce_prod",
     "reverse": "rev",
@@ -53,6 +58,9 @@ JAX_NAMES = {
     "shr_logical": "shift_right_logical",
     "sum": "reduce_sum",
 }
+
+# Ops with a tuple of results, however many, besides those that hold programs.
+SEVERAL = frozenset("barrier eig eigh host lu qr slogdet sort svd tape_read top_k within".split())
 
 
 class Primitive:
@@ -71,8 +79,22 @@ class Primitive:
         raise NotImplementedError
 
     def bind(self, *args: Any, **params: Any) -> Any:
-        """Apply it to values: run, recorded, differentiated or batched as the context asks."""
+        """Apply it to values: run, recorded, differentiated or batched as the context asks. With
+        `multiple_results` a list."""
         raise NotImplementedError
+
+    def viewed(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters of its op as an equation of a Jaxpr has them."""
+        raise NotImplementedError
+
+    def plain(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The other way around."""
+        raise NotImplementedError
+
+    def ordered(self, operands: Sequence[Any]) -> list[Any]:
+        """Operands, or something for each, in the order of a Jaxpr where they are in that of its
+        op, and the other way around."""
+        return list(operands)
 
     def get_bind_params(self, params: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """([], parameters): programs are handed over as parameters."""
@@ -90,14 +112,39 @@ class Builtin(Primitive):
     def __init__(self, op: Op) -> None:
         super().__init__(JAX_NAMES.get(op.name, op.name))
         self._op = op
+        self.multiple_results = bool(op.higher) or op.name in SEVERAL
 
     @property
     def op(self) -> Op:
         return self._op
 
     def bind(self, *args: Any, **params: Any) -> Any:
-        out = self._op(*args, **{name: _plain(value) for name, value in params.items()})
-        return list(out) if isinstance(out, tuple) else out
+        out = self._op(*self.ordered([*map(_operand, args)]), **self.plain(params))
+        return list(out) if self.multiple_results else out
+
+    def viewed(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        found = jaxpr_params.viewed(self._op.name, params)
+        made = {name: _viewed(value) for name, value in found.items()}
+        if self._op.name == "checkpoint":  # whose Jaxpr is an open one in JAX
+            made["jaxpr"] = made["jaxpr"].jaxpr
+        return made
+
+    def plain(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        found = jaxpr_params.plain(self._op.name, params)
+        return {name: _plain(value) for name, value in found.items()}
+
+    def ordered(self, operands: Sequence[Any]) -> list[Any]:
+        if self._op.name != "select":
+            return list(operands)
+        test, *cases = operands  # JAX's have that of False first
+        return [test, *reversed(cases)]
+
+
+def _operand(value: Any) -> Any:
+    """What ops take. NumPy's numbers stay: those of Literals have the dtype that is meant."""
+    if is_python_scalar(value):
+        return scalar_entry(value)[0].type(value)
+    return to_value(value) if isinstance(value, np.ndarray) else value
 
 
 _builtins: dict[str, Builtin] = {}
@@ -107,9 +154,8 @@ OWNERS: dict[Op, Primitive] = {}  # ops that Primitives of users have made
 def builtin(name: str) -> Primitive:
     """The primitive of fxad's op of this name. Raises KeyError."""
     found = _builtins.get(name)
-    if found is None:
-        found = _builtins[name] = Builtin(OPS[name])
-    return found
+    # Two threads may both make one, and go on with the same.
+    return _builtins.setdefault(name, Builtin(OPS[name])) if found is None else found
 
 
 def primitive_of(op: Op) -> Primitive:
@@ -253,17 +299,14 @@ class Jaxpr:
             return Literal(np.asarray(atom.value, atom.type.dtype)[()], _aval(atom.type))
 
         consts, inputs = [*map(defined, program.consts)], [*map(defined, program.inputs)]
-        eqns = [
-            JaxprEqn(
-                [*map(read, eqn.inputs)],
-                [*map(defined, eqn.outputs)],
-                primitive_of(eqn.op),
-                {name: _viewed(value) for name, value in eqn.params.items()},
-                eqn.effects,
-                eqn.where,
-            )
-            for eqn in program.eqns
-        ]
+
+        def equation(eqn: Eqn) -> JaxprEqn:
+            primitive = primitive_of(eqn.op)
+            operands = primitive.ordered([*map(read, eqn.inputs)])
+            params, outs = primitive.viewed(eqn.params), [*map(defined, eqn.outputs)]
+            return JaxprEqn(operands, outs, primitive, params, eqn.effects, eqn.where)
+
+        eqns = [*map(equation, program.eqns)]
         outputs = [*map(read, program.outputs)]
         made = Jaxpr(consts, inputs, outputs, eqns, program.effects, program.name)
         made._program = program
@@ -278,8 +321,8 @@ class Jaxpr:
             eqns = [
                 Eqn(
                     eqn.primitive.op,
-                    tuple(map(_atom, eqn.invars)),
-                    {name: _plain(value) for name, value in eqn.params.items()},
+                    tuple(map(_atom, eqn.primitive.ordered(eqn.invars))),
+                    eqn.primitive.plain(eqn.params),
                     tuple([v.var for v in eqn.outvars]),
                     eqn.source_info if isinstance(eqn.source_info, str) else "",
                 )
@@ -364,12 +407,14 @@ def _viewed(value: Any) -> Any:
         return ClosedJaxpr(Jaxpr.of(value))
     if isinstance(value, tuple) and any(isinstance(v, Program) for v in value):
         return tuple(map(_viewed, value))
-    return value.value if isinstance(value, Opaque) else value
+    return value
 
 
 def _plain(value: Any) -> Any:
     """The same as an op has it."""
     if isinstance(value, ClosedJaxpr):
+        return embed(value.program, value.consts)
+    if isinstance(value, Jaxpr):
         return value.program
     return tuple(map(_plain, value)) if type(value) is tuple else value
 
@@ -378,33 +423,6 @@ def _short(value: Any) -> str:
     if isinstance(value, ClosedJaxpr | Jaxpr):
         return f"<{len(value.eqns)} equations>"
     return repr(value)
-
-
-class Opaque:
-    """A parameter of a user's primitive that is compared as it is: by `==` where it has a hash,
-    else by identity."""
-
-    __slots__ = ("_hash", "value")
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-        try:
-            self._hash: int | None = hash(value)
-        except TypeError:
-            self._hash = None
-
-    def __hash__(self) -> int:
-        return id(self.value) if self._hash is None else self._hash
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Opaque):
-            return False
-        if self.value is other.value:
-            return True
-        return self._hash is not None and self._hash == other._hash and self.value == other.value
-
-    def __repr__(self) -> str:
-        return repr(self.value)
 
 
 # ---------------------------------------------------------------- made and run
@@ -436,10 +454,11 @@ def eval_jaxpr(
 ) -> list[Any]:
     """The results of a Jaxpr, as a list, for the values of its constvars and its arguments.
     Raises BadArgument for another number of them."""
-    given, wanted = (len(consts), len(args)), (len(jaxpr.constvars), len(jaxpr.invars))
-    if given != wanted:
-        raise BadArgument(f"eval_jaxpr: {given} consts and arguments for {wanted} in the Jaxpr")
-    return list(run(jaxpr.program.closed(), [*consts, *args]))
+    counts, wanted = (len(consts), len(args)), (len(jaxpr.constvars), len(jaxpr.invars))
+    if counts != wanted:
+        raise BadArgument(f"eval_jaxpr: {counts} consts and arguments for {wanted} in the Jaxpr")
+    given = [to_value(v) if is_array_like(v) else v for v in (*consts, *args)]
+    return list(run(jaxpr.program.closed(), given))
 
 
 def jaxpr_as_fun(closed_jaxpr: ClosedJaxpr, *args: Any) -> Any:

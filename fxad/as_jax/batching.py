@@ -8,6 +8,7 @@ import fxad.numpy as jnp
 from fxad.api.jaxpr import Primitive
 from fxad.as_jax.primitives import axis_batchers as axis_primitive_batchers
 from fxad.as_jax.primitives import batchers as primitive_batchers
+from fxad.as_jax.primitives import fancy_batchers as fancy_primitive_batchers
 from fxad.core.errors import ShapeError
 
 __all__ = [
@@ -23,7 +24,6 @@ __all__ = [
 ]
 
 not_mapped = None
-fancy_primitive_batchers = axis_primitive_batchers
 moveaxis = jnp.moveaxis
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fxad.api.jaxpr import Primitive
-from fxad.as_jax.primitives import lowerings
+from fxad.api import jaxpr
+from fxad.as_jax.primitives import Primitive, lowerings
 
 __all__ = ["lower_fun", "register_lowering"]
 
@@ -24,7 +24,7 @@ def lower_fun(fun: Callable[..., Any], multiple_results: bool = True) -> Any:
 
 
 def register_lowering(
-    prim: Primitive,
+    prim: jaxpr.Primitive,
     rule: Any,
     platform: str | None = None,
     inline: bool = True,
@@ -35,6 +35,8 @@ def register_lowering(
     primitive's implementation."""
     if platform not in (None, "cpu") or not isinstance(rule, _Lowering):
         return rule
+    if isinstance(prim, Primitive):
+        prim.renew()
     fun = rule.fun
     if prim.multiple_results and not rule.multiple_results:
         lowerings[prim] = lambda *args, **params: (fun(*args, **params),)

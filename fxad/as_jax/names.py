@@ -117,7 +117,7 @@ DIFFERS: dict[str, str] = {
     "jax.jit": "each jit has its own traces; several devices are an error",
     "jax.lax.cond": "under vmap lanes run one by one where a branch holds a loop or an effect",
     "jax.lax.while_loop": "has a reverse mode",
-    "jax.make_jaxpr": "equations are those of fxad's ops, under JAX's names where they are JAX's",
+    "jax.make_jaxpr": "equations are those of fxad's ops; those of JAX have its names",
     "jax.named_scope": "does nothing: equations carry the user's line",
     "jax.numpy.floor_divide": "an integer divided by 0 is 0",
     "jax.numpy.histogram": "counts are integers unless weighted",

@@ -16,25 +16,31 @@ implementation, on the host.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from fxad.api import jaxpr
-from fxad.api.jaxpr import OWNERS, Builtin, Opaque
+from fxad.api.jaxpr import OWNERS, Builtin
 from fxad.api.shaped_array import AbstractValue, ShapedArray, aval_of
+from fxad.core.dtypes import float0
+from fxad.core.errors import TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.debug import pure_callback
-from fxad.ir.program import OPS, Unknown
+from fxad.ir.program import OPS, Opaque, Unknown
 from fxad.numpy import asarray, moveaxis, zeros
 from fxad.ops import base
-from fxad.trace.tracer import Tracer, bind, staging
+from fxad.ops.programs.captures import of_numbers
+from fxad.trace.array import Concrete
+from fxad.trace.tracer import Tracer, bind, stage, staging
+from fxad.transform.context import run
 
 _numbers = itertools.count(2)
 _names: set[str] = set()
-_KEPT = (bool, int, str, type(None), np.dtype)  # parameters that compare as they are
+_lock = threading.Lock()
 
 
 class Primitive(jaxpr.Primitive):
@@ -47,34 +53,48 @@ class Primitive(jaxpr.Primitive):
         self.abstract_eval: Callable[..., Any] = self._missing(
             "Abstract evaluation", "def_abstract_eval"
         )
-        self._op = _record(self)
+        self._op: base.Primitive[Any] | None = None
 
     @property
     def op(self) -> base.Primitive[Any]:
+        if self._op is None:
+            self._op = _record(self)
         return self._op
+
+    def renew(self) -> None:
+        """Have another op from now on, since what compiled code depends on is about to change:
+        code is looked up by the names of ops."""
+        self._op = None
 
     def bind(self, *args: Any, **params: Any) -> Any:
         """Apply it. With `multiple_results` a list. Outside every trace that is a call of the
         implementation."""
         if not staging() and not any(isinstance(a, Tracer) for a in args):
             return self.impl(*args, **params)
-        kept = {k: v if type(v) in _KEPT else Opaque(v) for k, v in params.items()}
-        out = bind(self._op, *map(asarray, args), **kept)
-        return list(out) if isinstance(out, tuple) else out
+        out = bind(self.op, *map(asarray, args), **self.plain(params))
+        return list(out) if self.multiple_results else out
+
+    def viewed(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return {k: v.value if isinstance(v, Opaque) else v for k, v in params.items()}
+
+    def plain(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return {k: v if _is_plain(v) else Opaque(v) for k, v in params.items()}
 
     def def_impl(self, impl: Callable[..., Any]) -> Callable[..., Any]:
         """impl(*arrays, **params) computes it."""
+        self.renew()
         self.impl = impl
         return impl
 
     def def_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """rule(*avals, **params) is the result's ShapedArray, or a list of them."""
+        self.renew()
         self.abstract_eval = rule
         return rule
 
     def def_effectful_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """rule(*avals, **params) is a pair: as above, and effects, which are not looked at."""
-        self.abstract_eval = lambda *avals, **params: rule(*avals, **params)[0]
+        self.def_abstract_eval(lambda *avals, **params: rule(*avals, **params)[0])
         return rule
 
     def def_custom_bind(self, bind: Callable[..., Any]) -> Callable[..., Any]:
@@ -119,17 +139,53 @@ class UndefinedPrimal:
         return f"UndefinedPrimal({self.aval})"
 
 
-class Rules(dict[jaxpr.Primitive, Callable[..., Any]]):
-    """Rules by primitive. One that is set for an op of fxad's own replaces that op's."""
+class AxisData(NamedTuple):
+    """What a rule of `fancy_primitive_batchers` is told of the lanes. The axis's name is not known
+    where rules are asked."""
+
+    name: Any
+    size: int
+    spmd_name: Any = None
+    explicit_mesh_axis: Any = None
+
+
+class Rules(MutableMapping[jaxpr.Primitive, Callable[..., Any]]):
+    """Rules by primitive. One that is set for an op of fxad's own replaces that op's, until it is
+    deleted."""
 
     def __init__(self, what: str, how: str, rule: str) -> None:
-        super().__init__()
         self.what, self.how, self._rule = what, how, rule
+        self._set: dict[jaxpr.Primitive, Callable[..., Any]] = {}
+        self._replaced: dict[jaxpr.Primitive, Any] = {}  # by what was set
+
+    def __getitem__(self, primitive: jaxpr.Primitive) -> Callable[..., Any]:
+        return self._set[primitive]
 
     def __setitem__(self, primitive: jaxpr.Primitive, rule: Callable[..., Any]) -> None:
-        super().__setitem__(primitive, rule)
-        if isinstance(primitive, Builtin):
-            setattr(primitive.op, self._rule, _ADAPTED[self._rule](primitive))
+        self._set[primitive] = rule
+        if not isinstance(primitive, Builtin):
+            return
+        op = primitive.op
+        self._replaced.setdefault(primitive, getattr(op, self._rule))
+        adapted = _ADAPTED[self._rule](primitive)
+        if self._rule == "jvp":
+            op.joint = True
+        elif op.higher:  # its rules are handed the transforms first
+            adapted = partial(_without_transforms, adapted)
+        setattr(op, self._rule, adapted)
+
+    def __delitem__(self, primitive: jaxpr.Primitive) -> None:
+        del self._set[primitive]
+        if primitive in self._replaced:
+            setattr(primitive.op, self._rule, self._replaced.pop(primitive))
+            if self._rule == "jvp":
+                primitive.op.joint = None  # no op of fxad's own is
+
+    def __iter__(self) -> Iterator[jaxpr.Primitive]:
+        return iter(self._set)
+
+    def __len__(self) -> int:
+        return len(self._set)
 
     def of(self, primitive: jaxpr.Primitive) -> Callable[..., Any]:
         """Raises NotImplementedError where there is none."""
@@ -140,10 +196,15 @@ class Rules(dict[jaxpr.Primitive, Callable[..., Any]]):
         return self[primitive]
 
 
+def _without_transforms(rule: Callable[..., Any], t: Any, *args: Any, **params: Any) -> Any:
+    return rule(*args, **params)
+
+
 jvps = Rules("Differentiation", "ad.primitive_jvps or ad.defjvp", "jvp")
 transposes = Rules("Transpose", "ad.primitive_transposes or ad.deflinear2", "transpose")
 batchers = Rules("Batching", "batching.primitive_batchers", "batch")
 axis_batchers: dict[jaxpr.Primitive, Callable[..., Any]] = {}
+fancy_batchers: dict[jaxpr.Primitive, Callable[..., Any]] = {}
 lowerings: dict[jaxpr.Primitive, Callable[..., Any]] = {}  # functions of ops that are known
 
 
@@ -153,14 +214,16 @@ lowerings: dict[jaxpr.Primitive, Callable[..., Any]] = {}  # functions of ops th
 def _record(primitive: Primitive) -> base.Primitive[Any]:
     """An op of a name that no other has. It is in no table: nothing reads it from text."""
     name = primitive.name
-    while name in OPS or name in _names:
-        name = f"{primitive.name}_{next(_numbers)}"
-    _names.add(name)
+    with _lock:
+        while name in OPS or name in _names:
+            name = f"{primitive.name}_{next(_numbers)}"
+        _names.add(name)
     op: base.Primitive[Any] = base.Primitive(
         name,
         type=_type_rule(primitive),
         numpy=_reference(primitive),
         decompose=_decomposition(primitive),
+        joint=True,
         dtypes=base.ANY,
         **{rule: adapt(primitive) for rule, adapt in _ADAPTED.items()},
     )
@@ -168,27 +231,31 @@ def _record(primitive: Primitive) -> base.Primitive[Any]:
     return op
 
 
-def _values(params: dict[str, Any]) -> dict[str, Any]:
-    return {k: v.value if isinstance(v, Opaque) else v for k, v in params.items()}
+def _is_plain(value: Any) -> bool:
+    """Whether a parameter is one that fxad's own ops may have, and equal ones are the same."""
+    if type(value) is tuple:
+        return all(map(_is_plain, value))
+    return type(value) in (int, str, type(None)) or isinstance(value, np.dtype)
 
 
 def _many(primitive: jaxpr.Primitive, found: Any) -> tuple[Any, ...]:
     """What a rule answered, as a tuple of the results'."""
-    return tuple(found) if _is_many(primitive) else (found,)
+    return tuple(found) if primitive.multiple_results else (found,)
 
 
-def _is_many(primitive: jaxpr.Primitive) -> bool:
-    return primitive.multiple_results and not isinstance(primitive, Builtin)
+def _one_or_many(primitive: jaxpr.Primitive, found: Sequence[Any]) -> Any:
+    """The same as an op answers."""
+    return tuple(found) if primitive.multiple_results else found[0]
 
 
 def _type_rule(primitive: Primitive) -> Callable[..., Any]:
     def rule(*types: ArrayType, **params: Any) -> Any:
-        given = [ShapedArray(t.shape, t.dtype) for t in types]
-        found = primitive.abstract_eval(*given, **_values(params))
+        given = [*map(_aval, types)]
+        found = primitive.abstract_eval(*given, **primitive.viewed(params))
         made = tuple(
             [ArrayType(np.dtype(a.dtype), tuple(a.shape)) for a in _many(primitive, found)]
         )
-        return made if primitive.multiple_results else made[0]
+        return _one_or_many(primitive, made)
 
     return rule
 
@@ -198,10 +265,12 @@ def _reference(primitive: Primitive) -> Callable[..., Any]:
 
     def rule(*arrays: Any, **params: Any) -> Any:
         wanted = types(*[ArrayType(a.dtype, a.shape) for a in arrays], **params)
-        found = _many(primitive, primitive.impl(*arrays, **_values(params)))
+        # An implementation may keep them or use their methods, as it may JAX's arrays.
+        given = [Concrete(np.array(a)) for a in arrays]
+        found = _many(primitive, primitive.impl(*given, **primitive.viewed(params)))
         pairs = zip(found, wanted if primitive.multiple_results else (wanted,), strict=True)
         made = tuple([np.asarray(x).astype(t.dtype).reshape(t.shape) for x, t in pairs])
-        return made if primitive.multiple_results else made[0]
+        return _one_or_many(primitive, made)
 
     return rule
 
@@ -210,47 +279,67 @@ def _decomposition(primitive: Primitive) -> Callable[..., Any]:
     types, reference = _type_rule(primitive), _reference(primitive)
 
     def rule(*args: Any, **params: Any) -> Any:
+        given = [base.type_of(a) for a in args]
+        wanted = types(*given, **params)
         lowering = lowerings.get(primitive)
-        if lowering is not None:
-            found = _many(primitive, lowering(*args, **_values(params)))
-            return found if primitive.multiple_results else found[0]
-        wanted = types(*[base.type_of(a) for a in args], **params)
+        if lowering is None:
+            call = partial(reference, **params)
+            return pure_callback(lambda *arrays: call(*map(np.asarray, arrays)), wanted, *args)
 
-        def call(*arrays: Any) -> Any:
-            return reference(*map(np.asarray, arrays), **params)
+        def lowered(*operands: Any) -> tuple[Any, ...]:
+            found = _many(primitive, lowering(*operands, **primitive.viewed(params)))
+            return tuple(map(asarray, found))
 
-        return pure_callback(call, wanted, *args)
+        program, captured = stage(lowered, given, primitive.name)
+        expected = wanted if primitive.multiple_results else (wanted,)
+        if program.out_types != expected:
+            raise TypeMismatch(
+                f"{primitive.name}: its lowering gives {program.out_types}, and its abstract "
+                f"evaluation says {expected}"
+            )
+        found = run(program.closed(), [*map(_held, captured), *args])
+        return _one_or_many(primitive, found)
 
     return rule
 
 
+def _held(value: Any) -> Any:
+    """An array that a lowering has captured, in a program that has no operand for it."""
+    made = of_numbers(value)
+    return pure_callback(lambda: value, base.type_of(value)) if made is None else made
+
+
 def _adapted_jvp(primitive: jaxpr.Primitive) -> Callable[..., Any]:
-    def rule(primals: Any, tangents: Any, outs: Any, **params: Any) -> Any:
-        given = tuple(
-            [
-                Zero.from_primal_value(p) if t is None else t
-                for p, t in zip(primals, tangents, strict=True)
-            ]
+    def rule(primals: Any, tangents: Any, **params: Any) -> Any:
+        given = [
+            Zero.from_primal_value(p) if t is None else t
+            for p, t in zip(primals, tangents, strict=True)
+        ]
+        answer = jvps.of(primitive)(
+            tuple(primitive.ordered([*map(asarray, primals)])),
+            tuple(primitive.ordered(given)),
+            **primitive.viewed(params),
         )
-        _, found = jvps.of(primitive)(tuple(primals), given, **_values(params))
-        made = tuple(map(_or_none, _many(primitive, found)))
-        return made if _is_many(primitive) else made[0]
+        outs, found = (_many(primitive, part) for part in answer)
+        return (
+            _one_or_many(primitive, [*map(asarray, outs)]),
+            _one_or_many(primitive, [*map(_or_none, found)]),
+        )
 
     return rule
 
 
 def _adapted_transpose(primitive: jaxpr.Primitive) -> Callable[..., Any]:
     def rule(ct: Any, args: Any, **params: Any) -> Any:
-        given = [
-            UndefinedPrimal(ShapedArray(a.shape, a.dtype)) if isinstance(a, Unknown) else a
-            for a in args
-        ]
-        if _is_many(primitive):
-            avals = primitive.abstract_eval(*[_aval(a) for a in args], **_values(params))  # type: ignore[attr-defined]
-            cts = ct if isinstance(ct, tuple) else (ct,)  # of one result, the cotangent alone
-            ct = [Zero(a) if c is None else c for c, a in zip(cts, avals, strict=True)]
-        found = transposes.of(primitive)(ct, *given, **_values(params))
-        return [*map(_or_none, found)]
+        given = [UndefinedPrimal(_aval(a)) if isinstance(a, Unknown) else asarray(a) for a in args]
+        if primitive.multiple_results:
+            types: Any = primitive.op.type(*map(base.operand_type, args), **params)
+            cts = (
+                ct if isinstance(ct, tuple | list) else (ct,)
+            )  # of one result, the cotangent alone
+            ct = [Zero(_aval(t)) if c is None else c for c, t in zip(cts, types, strict=True)]
+        found = transposes.of(primitive)(ct, *primitive.ordered(given), **primitive.viewed(params))
+        return [*map(_or_none, primitive.ordered(found))]
 
     return rule
 
@@ -260,9 +349,15 @@ def _adapted_batch(primitive: jaxpr.Primitive) -> Callable[..., Any]:
         dims = tuple([0 if b else None for b in batched])
         if primitive in axis_batchers:
             batch: Callable[..., Any] = partial(axis_batchers[primitive], size, None, None)
+        elif primitive in fancy_batchers:
+            batch = partial(fancy_batchers[primitive], AxisData(None, size))
         else:
             batch = batchers.of(primitive)
-        answer = batch(tuple(args), dims, **_values(params))
+        answer = batch(
+            tuple(primitive.ordered(args)),
+            tuple(primitive.ordered(dims)),
+            **primitive.viewed(params),
+        )
         values, where = (_many(primitive, part) for part in _with_dims(primitive, answer))
         moved = tuple(
             [v if d in (None, 0) else moveaxis(v, d, 0) for v, d in zip(values, where, strict=True)]
@@ -275,7 +370,7 @@ def _adapted_batch(primitive: jaxpr.Primitive) -> Callable[..., Any]:
 def _with_dims(primitive: jaxpr.Primitive, answer: Any) -> tuple[Any, Any]:
     """(results, dimensions), where one dimension may be said for several results."""
     values, dims = answer
-    if _is_many(primitive) and not isinstance(dims, Sequence):
+    if primitive.multiple_results and not isinstance(dims, Sequence):
         dims = (dims,) * len(values)
     return values, dims
 
@@ -283,13 +378,14 @@ def _with_dims(primitive: jaxpr.Primitive, answer: Any) -> tuple[Any, Any]:
 _ADAPTED = {"jvp": _adapted_jvp, "transpose": _adapted_transpose, "batch": _adapted_batch}
 
 
-def _aval(value: Any) -> ShapedArray:
-    return ShapedArray(value.shape, value.dtype) if isinstance(value, Unknown) else aval_of(value)
+def _aval(type_: Any) -> ShapedArray:
+    return ShapedArray(type_.shape, type_.dtype)
 
 
 def _or_none(value: Any) -> Any:
     """A tangent or cotangent as ops have it: None is zero."""
-    return None if value is None or isinstance(value, Zero) else asarray(value)
+    zero = value is None or isinstance(value, Zero) or getattr(value, "dtype", None) == float0
+    return None if zero else asarray(value)
 
 
 def instantiate(value: Any) -> Any:

@@ -97,6 +97,49 @@ class Symbol:
         return f"@{self.name}"
 
 
+class Opaque:
+    """Any Python object as an equation's parameter, for ops that users define: equal to another of
+    an equal object of the same type (1, 1.0 and True differ, as 0.0 and -0.0 do), or to itself
+    where the object has no hash. Printed where it is short, else by its type."""
+
+    __slots__ = ("_key", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        key = exact_key(value)
+        try:
+            hash(key)
+        except TypeError:
+            key = ("is", id(value))
+        self._key = key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Opaque) and (
+            self.value is other.value or bool(self._key == other._key)
+        )
+
+    def __repr__(self) -> str:
+        text = repr(self.value)
+        if len(text) <= 60 and "\n" not in text and " at 0x" not in text:
+            return text
+        name: str = getattr(self.value, "__name__", type(self.value).__name__)
+        return f"<{name.strip('<>')}>"
+
+
+def exact_key(value: Any) -> Any:
+    """What tells an object from those that are equal by `==` and yet no substitute for it."""
+    if isinstance(value, tuple):
+        return type(value), tuple(map(exact_key, value))
+    if isinstance(value, np.generic):
+        return value.dtype, value.tobytes()
+    if isinstance(value, bool | int | float | complex):
+        return type(value), repr(value)
+    return value
+
+
 @valued
 class Unknown:
     """Stands for a linear operand in a transpose rule: only its type is known."""
@@ -126,6 +169,7 @@ class Op:
         "effects",
         "exact",
         "higher",
+        "joint",
         "jvp",
         "loops",
         "name",
@@ -148,6 +192,7 @@ class Op:
     effects: Effects | None
     exact: bool | None
     higher: bool | None
+    joint: bool | None
     jvp: JvpRule | None
     loops: LoopsRule | None
     numpy: NumpyRule
@@ -521,6 +566,6 @@ def parameter(value: Any, indent: str) -> str:
             return number(value)
         case None:
             return "none"
-        case Symbol() | ArrayType() | TapeType():
+        case Symbol() | Opaque() | ArrayType() | TapeType():
             return str(value)
     raise CheckError(f"a parameter of type {type(value).__name__} cannot be printed: {value!r}")

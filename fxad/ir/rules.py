@@ -208,6 +208,7 @@ class Rules(TypedDict, total=False):
     effects: Effects | None
     exact: bool
     higher: bool
+    joint: bool
     jvp: JvpRule | Literal["linear"] | None
     loops: LoopsRule | None
     numpy: NumpyRule

@@ -11,6 +11,8 @@ The rules of an op (`fxad.ir.rules` has their types)
     jvp(primals, tangents, outs, **params)
                                     tangent(s) of the result(s); missing tangents are None.
                                     "linear" says: apply the op itself to the tangents
+    joint                           whether jvp(primals, tangents, **params) gives results and
+                                    tangents together, as JAX's rules do
     transpose(cotangents, args, **params)
                                     one cotangent per operand (None where not linear); `args`
                                     holds values, or `Unknown(type)` for linear operands.

@@ -82,6 +82,13 @@ def apply_jvp(
     if all(t is None for t in tangents):
         outs = bind(op, *primals, **params)
         return outs, [None] * (len(outs) if isinstance(outs, tuple | list) else 1)
+    if op.joint:
+        assert op.jvp is not None
+        rule: Any = op.jvp
+        outs, found = rule(primals, tangents, **params)
+        if isinstance(outs, tuple):
+            return outs, _real_tangents(outs, found)
+        return outs, _real_tangents((outs,), (found,))
     if op.higher:
         assert op.jvp is not None
         from_rule: Any = op.jvp(transforms(), primals, tangents, **params)
