@@ -26,6 +26,8 @@ MODULES = (
     "fxad.debug",
     "fxad.scipy.special",
     "fxad.scipy.linalg",
+    "fxad.scipy.fft",
+    "fxad.scipy.optimize",
     "fxad.scipy.signal",
     "fxad.scipy.stats",
     "fxad_nn",
