@@ -34,6 +34,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax.extend.core": ("fxad.as_jax.core",),
     "jax.extend.linear_util": (),
     "jax.flatten_util": ("fxad.flatten_util",),
+    "jax.image": ("fxad.image",),
     "jax.interpreters": (),
     "jax.lax": ("fxad.lax",),
     "jax.lax.linalg": ("fxad.lax.linalg",),

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import fxad.image
 import fxad.lax
 import fxad.nn
 import fxad.nn.initializers
@@ -100,8 +101,9 @@ random = Cases(fxad.random)
 scipy_fft = Cases(fxad.scipy.fft)
 optimize = Cases(fxad.scipy.optimize)
 signal = Cases(fxad.scipy.signal)
+image = Cases(fxad.image)
 _ALL = (
     *(numpy, linalg, fft, lax, nn, initializers, special, random),
-    *(scipy_fft, optimize, signal),
+    *(scipy_fft, optimize, signal, image),
 )
 CASES = {c.module.__name__: c for c in _ALL}

@@ -15,6 +15,7 @@ MODULES = [
     "debug",
     "dtypes",
     "flatten_util",
+    "image",
     "lax",
     "nn",
     "nn.initializers",

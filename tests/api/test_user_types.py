@@ -22,6 +22,7 @@ NAMESPACES = (
     "fxad.debug",
     "fxad.errors",
     "fxad.flatten_util",
+    "fxad.image",
     "fxad.lax",
     "fxad.lax.linalg",
     "fxad.nn",
