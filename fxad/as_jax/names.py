@@ -27,6 +27,9 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax.dlpack": ("fxad.numpy",),
     "jax.dtypes": ("fxad.dtypes",),
     "jax.errors": ("fxad.errors",),
+    "jax.example_libraries": (),
+    "jax.example_libraries.optimizers": ("fxad.as_jax.optimizers",),
+    "jax.example_libraries.stax": ("fxad.as_jax.stax",),
     "jax.experimental": ("fxad.debug", "fxad"),
     "jax.experimental.checkify": ("fxad.as_jax.checkify",),
     "jax.experimental.ode": ("fxad.scipy.integrate",),
@@ -124,6 +127,7 @@ _DEVICES = "there is one device, the CPU; `jax.vmap` maps lanes"
 _PROGRAMS = "programs are `fxad.ir` Programs; an op is a record (docs/add-an-op.md)"
 _REFS = "there are no mutable arrays"
 _XLA = "there is no XLA: kernels are compiled by fxad itself"
+_HELPER = "a helper of JAX's own code"
 _UNWRITTEN = "not written"
 # Why a name is not here: the first pattern that matches the whole name.
 ABSENT: tuple[tuple[str, str], ...] = (
@@ -146,6 +150,7 @@ ABSENT: tuple[tuple[str, str], ...] = (
     (r"jax\.profiler.*|jax\.experimental\.profiler.*", "`fxad.profile(f, *args)` times kernels"),
     (r"jax\.experimental\.sparse.*", "`fxad.sparse_jacobian` has a format of its own"),
     (r"jax\.experimental\.checkify.*", "errors raise; `fxad.debug` checks NaN and indices"),
+    (r"jax\.example_libraries\..*\.(map|zip|safe_map|safe_zip|unzip2)", _HELPER),
     (r"jax\.experimental\.ode\..*", "a part of the solver; `odeint` is here"),
 )
 
