@@ -85,9 +85,9 @@ if TYPE_CHECKING:
         jacrev,
         make_ir,
     )
-    from fxad.api.derived import make_ir as make_jaxpr
     from fxad.api.error_estimate import estimate_error
     from fxad.api.explain import explain
+    from fxad.api.jaxpr import make_jaxpr
     from fxad.api.precision import suggest_precision
     from fxad.api.profile import profile
     from fxad.api.sparse import SparseMatrix, Sparsity, sparse_hessian, sparse_jacobian
@@ -119,7 +119,7 @@ if not TYPE_CHECKING:  # to a checker, what is not imported above is not there
             "jacobian": "fxad.api.derived",
             "jacrev": "fxad.api.derived",
             "make_ir": "fxad.api.derived",
-            "make_jaxpr": "fxad.api.derived:make_ir",
+            "make_jaxpr": "fxad.api.jaxpr",
             "profile": "fxad.api.profile",
             "pure_callback": "fxad.debug",
             "remat": "fxad.api.checkpoint:checkpoint",

@@ -2,8 +2,77 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from fxad.api.jaxpr import (
+    ClosedJaxpr,
+    DropVar,
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    Var,
+    eval_jaxpr,
+    gensym,
+    jaxpr_as_fun,
+    jaxprs_in_params,
+    new_jaxpr_eqn,
+    subjaxprs,
+)
 from fxad.api.shaped_array import AbstractValue, ShapedArray
 from fxad.api.shaped_array import aval_of as get_aval
+from fxad.as_jax.primitives import Primitive
 from fxad.trace.tracer import Tracer, ensure_compile_time_eval
 
-__all__ = ["AbstractValue", "ShapedArray", "Tracer", "ensure_compile_time_eval", "get_aval"]
+__all__ = [
+    "AbstractValue",
+    "Atom",
+    "ClosedJaxpr",
+    "DropVar",
+    "Jaxpr",
+    "JaxprEqn",
+    "Literal",
+    "Primitive",
+    "ShapedArray",
+    "Tracer",
+    "Value",
+    "Var",
+    "ensure_compile_time_eval",
+    "eval_jaxpr",
+    "gensym",
+    "get_aval",
+    "jaxpr_as_fun",
+    "jaxprs_in_params",
+    "mapped_aval",
+    "new_jaxpr_eqn",
+    "no_effects",
+    "subjaxprs",
+    "unmapped_aval",
+    "valid_jaxtype",
+]
+
+Value = Any
+Atom = Var | Literal
+no_effects: frozenset[Any] = frozenset()
+
+
+def mapped_aval(size: int, axis: int | None, aval: ShapedArray) -> ShapedArray:
+    """The type of a lane: without an axis, or as it is for None."""
+    if axis is None:
+        return aval
+    return aval.update(shape=(*aval.shape[:axis], *aval.shape[axis + 1 :]))
+
+
+def unmapped_aval(size: int, axis: int | None, aval: ShapedArray, *ignored: Any) -> ShapedArray:
+    """The type of all lanes: with a new axis of this size, or as it is for None."""
+    if axis is None:
+        return aval
+    return aval.update(shape=(*aval.shape[:axis], size, *aval.shape[axis:]))
+
+
+def valid_jaxtype(x: Any) -> bool:
+    """Whether x is an array or a number."""
+    try:
+        get_aval(x)
+    except TypeError:
+        return False
+    return True

@@ -22,7 +22,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax.api_util": ("fxad.as_jax.api_util",),
     "jax.core": ("fxad.as_jax.core",),
     "jax.custom_batching": ("fxad.custom_batching",),
-    "jax.custom_derivatives": ("fxad.custom_derivatives",),
+    "jax.custom_derivatives": ("fxad.custom_derivatives", "fxad.as_jax.builtin_primitives"),
     "jax.debug": ("fxad.debug",),
     "jax.dlpack": ("fxad.numpy",),
     "jax.dtypes": ("fxad.dtypes",),
@@ -35,11 +35,16 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax.experimental.ode": ("fxad.scipy.integrate",),
     "jax.extend": (),
     "jax.extend.core": ("fxad.as_jax.core",),
+    "jax.extend.core.primitives": ("fxad.as_jax.builtin_primitives",),
     "jax.extend.linear_util": (),
     "jax.flatten_util": ("fxad.flatten_util",),
     "jax.image": ("fxad.image",),
     "jax.interpreters": (),
-    "jax.lax": ("fxad.lax",),
+    "jax.interpreters.ad": ("fxad.as_jax.ad",),
+    "jax.interpreters.batching": ("fxad.as_jax.batching",),
+    "jax.interpreters.mlir": ("fxad.as_jax.mlir",),
+    "jax.interpreters.xla": (),
+    "jax.lax": ("fxad.lax", "fxad.as_jax.builtin_primitives"),
     "jax.lax.linalg": ("fxad.lax.linalg",),
     "jax.nn": ("fxad.nn",),
     "jax.nn.initializers": ("fxad.nn.initializers",),
@@ -68,7 +73,11 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax.version": ("fxad.as_jax.toplevel",),
     # Private modules that public packages import from.
     "jax._src": (),
+    "jax._src.ad_util": ("fxad.as_jax.private",),
     "jax._src.compiler": ("fxad.as_jax.private",),
+    "jax._src.dispatch": ("fxad.as_jax.private",),
+    "jax._src.dtypes": ("fxad.as_jax.private",),
+    "jax._src.traceback_util": ("fxad.as_jax.private",),
     "jax._src.xla_bridge": ("fxad.as_jax.private",),
 }
 
@@ -83,6 +92,9 @@ ELSEWHERE: dict[str, str] = {
     "jax.errors.JAXIndexError": "fxad.errors:IndexOutOfRange",
     "jax.errors.JAXTypeError": "fxad.errors:TypeMismatch",
     "jax.errors.JaxRuntimeError": "fxad.errors:FxadError",
+    "jax.interpreters.batching.moveaxis": "fxad.numpy:moveaxis",
+    "jax.interpreters.batching.not_mapped": "fxad.as_jax.batching:not_mapped",
+    "jax.interpreters.xla.apply_primitive": "fxad.as_jax.primitives:apply_primitive",
     "jax.lax.dtype": "fxad.as_jax.toplevel:dtype_of",
     "jax.lax.empty": "fxad.numpy:zeros",
     "jax.lax.with_sharding_constraint": "fxad.sharding:with_sharding_constraint",
@@ -111,7 +123,7 @@ DIFFERS: dict[str, str] = {
     "jax.jit": "each jit has its own traces; several devices are an error",
     "jax.lax.cond": "under vmap lanes run one by one where a branch holds a loop or an effect",
     "jax.lax.while_loop": "has a reverse mode",
-    "jax.make_jaxpr": "gives a Program of fxad",
+    "jax.make_jaxpr": "equations are those of fxad's ops, under JAX's names where they are JAX's",
     "jax.named_scope": "does nothing: equations carry the user's line",
     "jax.numpy.floor_divide": "an integer divided by 0 is 0",
     "jax.numpy.histogram": "counts are integers unless weighted",
@@ -125,6 +137,7 @@ DIFFERS: dict[str, str] = {
 
 _DEVICES = "there is one device, the CPU; `jax.vmap` maps lanes"
 _PROGRAMS = "programs are `fxad.ir` Programs; an op is a record (docs/add-an-op.md)"
+_TRACES = "what records, differentiates and batches is fxad's own"
 _REFS = "there are no mutable arrays"
 _XLA = "there is no XLA: kernels are compiled by fxad itself"
 _HELPER = "a helper of JAX's own code"
@@ -141,7 +154,8 @@ ABSENT: tuple[tuple[str, str], ...] = (
     (r"jax\.lax\.(rng_.*|RandomAlgorithm)", "the generator is Threefry"),
     (r"jax\.lax\.(AccuracyMode|Tolerance)", "functions have one accuracy"),
     (r".*_p", _PROGRAMS),
-    (r"jax\.(core|extend|interpreters)(\..*)?", _PROGRAMS),
+    (r"jax\.interpreters\.mlir\..*", _XLA),
+    (r"jax\.(core|extend|interpreters)(\..*)?", _TRACES),
     (r"jax\.debug\.(visualize|inspect).*", _DEVICES),
     (r"jax\.(sharding|dlpack)\..*", _DEVICES),
     (r"jax\.numpy\.(u?int[124]|float[468]_.*)", "arrays have no element of this width"),

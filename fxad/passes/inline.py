@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fxad.ir.program import Atom, Eqn, Program, Symbol
 from fxad.ir.rewrite import dce, holds_programs, inline_into, replaced
+from fxad.ops.programs.captures import written_out
 from fxad.trace import location
 from fxad.trace.tracer import stage
 
@@ -92,8 +93,7 @@ def _parts(eqn: Eqn) -> Program:
 
     with location.using(eqn.where):
         program, consts = stage(parts, [a.type for a in eqn.inputs], eqn.op.name)
-    assert not consts, f"{eqn.op.name} captured an array; it may only use its operands"
-    return program
+    return written_out(program, consts)
 
 
 def _inline_param(value: object, done: dict[Program, Program], parts: bool) -> object:

@@ -14,15 +14,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fxad.core.types import Type
+import numpy as np
+
+from fxad.core.errors import CheckError
+from fxad.core.types import ArrayType, Type
 from fxad.ir.loops import Structured
-from fxad.ir.program import Atom, Eqn, Program, Symbol, Var
-from fxad.ops.base import define
+from fxad.ir.program import OPS, Atom, Eqn, Program, Symbol, Var
+from fxad.ir.rewrite import literal, replaced
+from fxad.ops.base import define, zeros
 from fxad.trace.execute import concrete
-from fxad.trace.tracer import stage, type_of
+from fxad.trace.tracer import bind, stage, type_of
 
 if TYPE_CHECKING:
     from fxad.ir.rules import AnyValue, AnyValues, CloseRule, Params
+
+MOST_RUNS = 1024  # of equal numbers, in an array that is written into a program
 
 captured = define(
     "captured",
@@ -43,6 +49,42 @@ def embed(program: Program, values: Sequence[Any]) -> Program:
         for var, value in zip(program.consts, values, strict=True)
     ]
     return Program(program.inputs, [*heads, *program.eqns], program.outputs, program.name)
+
+
+def written_out(program: Program, values: Sequence[Any]) -> Program:
+    """The program with its consts as equations that make them of numbers: for small arrays that a
+    rule comes with. Raises CheckError for others."""
+    if not values:
+        return program
+
+    made, rest = stage(lambda: [*map(_of_numbers, values)], [], program.name)
+    assert not rest, "numbers are no captured values"
+    env: dict[Atom, Atom] = dict(zip(program.consts, made.outputs, strict=True))
+    eqns = [eqn.with_inputs(replaced(eqn.inputs, env)) for eqn in program.eqns]
+    outputs = replaced(program.outputs, env)
+    return Program(program.inputs, [*made.eqns, *eqns], outputs, program.name)
+
+
+def _of_numbers(value: Any) -> AnyValue:
+    """An array as concatenated runs of equal numbers."""
+    type_ = type_of(value)
+    assert isinstance(type_, ArrayType)
+    flat = np.asarray(value).reshape(-1)
+    bits = flat.view(f"u{flat.itemsize}") if flat.itemsize <= 8 else flat
+    starts = [0, *(np.flatnonzero(bits[1:] != bits[:-1]) + 1)] if flat.size else []
+    if len(starts) > MOST_RUNS:
+        raise CheckError(
+            f"a rule captured an array {type_} of {len(starts)} runs of numbers; up to {MOST_RUNS} "
+            "are written into programs: hand it over as an operand"
+        )
+    runs = [
+        bind(OPS["broadcast"], literal(flat[a], flat.dtype), shape=(int(b - a),), axes=())
+        for a, b in zip(starts, [*starts[1:], flat.size], strict=True)
+    ]
+    if not runs:
+        return zeros(type_)
+    whole = runs[0] if len(runs) == 1 else bind(OPS["concatenate"], *runs, axis=0)
+    return bind(OPS["reshape"], whole, shape=type_.shape)
 
 
 def staged(function: Callable[..., AnyValues], types: Sequence[Type], name: str = "f") -> Program:
